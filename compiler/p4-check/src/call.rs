@@ -26,7 +26,9 @@ impl Checker<'_> {
                 let t = self.resolve_type(ty);
                 self.construct_type(&t, args, expected, span)
             }
-            ast::ExprKind::Member { base, member } => self.call_member(base, member, type_args, args, span),
+            ast::ExprKind::Member { base, member } => {
+                self.call_member(base, member, type_args, args, span)
+            }
             _ => {
                 self.check_expr(callee, None);
                 self.check_args_only(args);
@@ -63,19 +65,33 @@ impl Checker<'_> {
                     return Expr::poison(span);
                 };
                 if self.body == Body::None {
-                    self.error(span, "a function cannot be called here: this must be known at compile time");
+                    self.error(
+                        span,
+                        "a function cannot be called here: this must be known at compile time",
+                    );
                 }
-                self.call_function(Callee::Function(id), id, Substitution::new(), type_args, args, span)
+                self.call_function(
+                    Callee::Function(id),
+                    id,
+                    Substitution::new(),
+                    type_args,
+                    args,
+                    span,
+                )
             }
             Entity::Action(id) => {
                 if !matches!(self.body, Body::Action | Body::Control) {
                     self.error(span, "actions can be called in controls and actions only");
                 }
                 let params = self.hir.actions[id.index()].params.clone();
-                let args = self.bind_args(path.name.as_str(), &params, args, &Substitution::new(), span);
+                let args =
+                    self.bind_args(path.name.as_str(), &params, args, &Substitution::new(), span);
                 self.finish_call(Callee::Action(id), Vec::new(), args, Ty::Void, span)
             }
-            Entity::Extern(_) | Entity::Block(_) | Entity::Package(_) | Entity::Type(Ty::Extern(..)) => {
+            Entity::Extern(_)
+            | Entity::Block(_)
+            | Entity::Package(_)
+            | Entity::Type(Ty::Extern(..)) => {
                 let t = match &entry.entity {
                     Entity::Extern(id) if type_args.is_empty() => {
                         let params = self.hir.externs[id.index()].type_params.clone();
@@ -88,7 +104,8 @@ impl Checker<'_> {
                         Ty::Package(*id, fresh)
                     }
                     _ => {
-                        let given: Vec<Ty> = type_args.iter().map(|t| self.resolve_type(t)).collect();
+                        let given: Vec<Ty> =
+                            type_args.iter().map(|t| self.resolve_type(t)).collect();
                         self.named_type(path, &given, !type_args.is_empty())
                     }
                 };
@@ -101,7 +118,9 @@ impl Checker<'_> {
             other => {
                 self.check_args_only(args);
                 let text = format!("`{}` is {} and cannot be called", path.name, other.describe());
-                self.report(Diagnostic::error(path.span, text).note_at(entry.span, "declared here"));
+                self.report(
+                    Diagnostic::error(path.span, text).note_at(entry.span, "declared here"),
+                );
                 Expr::poison(span)
             }
         }
@@ -118,7 +137,9 @@ impl Checker<'_> {
         if let ast::ExprKind::Path(path) = &base.kind {
             match self.find(path).map(|e| e.entity) {
                 Some(Entity::Table(id)) => return self.call_table(id, member, args, span),
-                Some(Entity::Block(id)) if member.as_str() == "apply" => return self.apply_direct(id, args, span),
+                Some(Entity::Block(id)) if member.as_str() == "apply" => {
+                    return self.apply_direct(id, args, span);
+                }
                 Some(Entity::Record(id)) if self.hir.records[id.index()].type_params.is_empty() => {
                     let ty = Ty::Record(id, Rc::from([]));
                     return self.size_method(&ty, member, span);
@@ -139,13 +160,19 @@ impl Checker<'_> {
             }
             Ty::Extern(id, targs) => {
                 let def = &self.hir.externs[id.index()];
-                let map: Substitution = def.type_params.iter().copied().zip(targs.iter().cloned()).collect();
+                let map: Substitution =
+                    def.type_params.iter().copied().zip(targs.iter().cloned()).collect();
                 let hir = &self.hir;
                 let name = member.as_str();
-                let list: Vec<FunctionId> =
-                    def.methods.iter().copied().filter(|m| &*hir.functions[m.index()].name == name).collect();
+                let list: Vec<FunctionId> = def
+                    .methods
+                    .iter()
+                    .copied()
+                    .filter(|m| &*hir.functions[m.index()].name == name)
+                    .collect();
                 if list.is_empty() {
-                    let (text, at) = (format!("extern `{}` has no method `{name}`", def.name), def.span);
+                    let (text, at) =
+                        (format!("extern `{}` has no method `{name}`", def.name), def.span);
                     self.report(Diagnostic::error(member.span, text).note_at(at, "declared here"));
                     self.check_args_only(args);
                     return Expr::poison(span);
@@ -154,22 +181,37 @@ impl Checker<'_> {
                     self.check_args_only(args);
                     return Expr::poison(span);
                 };
-                self.call_function(Callee::Method(object, method), method, map, type_args, args, span)
+                self.call_function(
+                    Callee::Method(object, method),
+                    method,
+                    map,
+                    type_args,
+                    args,
+                    span,
+                )
             }
             Ty::Block(id) => {
                 if member.as_str() != "apply" {
                     self.check_args_only(args);
-                    return self.fault(member.span, format!("a parser or control has `apply` only, not `{member}`"));
+                    return self.fault(
+                        member.span,
+                        format!("a parser or control has `apply` only, not `{member}`"),
+                    );
                 }
                 self.check_apply_context(id, span);
                 let (params, name) = (self.hir.blocks[id.index()].params.clone(), member.as_str());
                 let args = self.bind_args(name, &params, args, &Substitution::new(), span);
-                self.check_directionless(name, &params, args.as_ref().map_or(&[], |bound| &bound.args));
+                self.check_directionless(
+                    name,
+                    &params,
+                    args.as_ref().map_or(&[], |bound| &bound.args),
+                );
                 self.finish_call(Callee::Block(object), Vec::new(), args, Ty::Void, span)
             }
-            Ty::BlockType(..) => {
-                self.fault(span, "constructor parameters that are parsers or controls are not supported yet")
-            }
+            Ty::BlockType(..) => self.fault(
+                span,
+                "constructor parameters that are parsers or controls are not supported yet",
+            ),
             other => self.builtin_method(object, &other, member, args, span),
         }
     }
@@ -188,12 +230,19 @@ impl Checker<'_> {
         }
     }
 
-    fn call_table(&mut self, id: TableDefId, member: &ast::Ident, args: &[ast::Argument], span: Span) -> Expr {
+    fn call_table(
+        &mut self,
+        id: TableDefId,
+        member: &ast::Ident,
+        args: &[ast::Argument],
+        span: Span,
+    ) -> Expr {
         if member.as_str() != "apply" {
             return self.fault(member.span, format!("a table has `apply` only, not `{member}`"));
         }
         if self.body != Body::Control {
-            return self.fault(span, "a table can be applied in the apply block of its control only");
+            return self
+                .fault(span, "a table can be applied in the apply block of its control only");
         }
         if let Some(a) = args.first() {
             return self.fault(a.span, "apply() of a table takes no arguments");
@@ -243,7 +292,8 @@ impl Checker<'_> {
             Ty::Stack(elem, n) => self.size_in_bits(&elem, max).map(|s| s * u64::from(n)),
             Ty::Tuple(parts) => parts.iter().map(|t| self.size_in_bits(t, max)).sum(),
             Ty::Record(id, args) => {
-                let sizes = self.fields_of(id, &args).into_iter().map(|(_, t)| self.size_in_bits(&t, max));
+                let sizes =
+                    self.fields_of(id, &args).into_iter().map(|(_, t)| self.size_in_bits(&t, max));
                 if self.hir.records[id.index()].kind == RecordKind::Union {
                     let all: Option<Vec<u64>> = sizes.collect();
                     let all = all?;
@@ -255,7 +305,14 @@ impl Checker<'_> {
         }
     }
 
-    fn builtin_method(&mut self, e: Expr, ty: &Ty, member: &ast::Ident, args: &[ast::Argument], span: Span) -> Expr {
+    fn builtin_method(
+        &mut self,
+        e: Expr,
+        ty: &Ty,
+        member: &ast::Ident,
+        args: &[ast::Argument],
+        span: Span,
+    ) -> Expr {
         let kind = self.record_kind(ty);
         let name = member.as_str();
         let is_stack = matches!(ty, Ty::Stack(..));
@@ -263,7 +320,9 @@ impl Checker<'_> {
             return self.size_method(ty, member, span);
         }
         let callee = match name {
-            "isValid" if matches!(kind, Some(RecordKind::Header | RecordKind::Union)) => Callee::IsValid(e),
+            "isValid" if matches!(kind, Some(RecordKind::Header | RecordKind::Union)) => {
+                Callee::IsValid(e)
+            }
             "setValid" | "setInvalid" if kind == Some(RecordKind::Header) => {
                 self.require_lvalue(&e, "changed by this method");
                 Callee::SetValid(e, name == "setValid")
@@ -280,7 +339,8 @@ impl Checker<'_> {
                 let count = self.const_size(value, "the count").and_then(|n| n.to_u32());
                 let Some(n) = count else { return Expr::poison(span) };
                 let n = Expr::int(BigInt::from(n), Ty::Bit(32), arg.span);
-                let callee = if name == "push_front" { Callee::PushFront(e) } else { Callee::PopFront(e) };
+                let callee =
+                    if name == "push_front" { Callee::PushFront(e) } else { Callee::PopFront(e) };
                 return self.finish_call(
                     callee,
                     Vec::new(),
@@ -292,7 +352,10 @@ impl Checker<'_> {
             _ => {
                 self.check_args_only(args);
                 let shown = self.show(ty);
-                return self.fault(member.span, format!("a value of type `{shown}` has no method `{name}`"));
+                return self.fault(
+                    member.span,
+                    format!("a value of type `{shown}` has no method `{name}`"),
+                );
             }
         };
         if let Some(a) = args.first() {
@@ -302,7 +365,14 @@ impl Checker<'_> {
         self.finish_call(callee, Vec::new(), Some(Bound::default()), ret, span)
     }
 
-    fn finish_call(&mut self, callee: Callee, type_args: Vec<Ty>, bound: Option<Bound>, ret: Ty, span: Span) -> Expr {
+    fn finish_call(
+        &mut self,
+        callee: Callee,
+        type_args: Vec<Ty>,
+        bound: Option<Bound>,
+        ret: Ty,
+        span: Span,
+    ) -> Expr {
         let lookahead = match &callee {
             Callee::Method(object, m) => {
                 let of = matches!(&object.ty, Ty::Extern(id, _) if &*self.hir.externs[id.index()].name == "packet_in");
@@ -311,20 +381,36 @@ impl Checker<'_> {
             _ => false,
         };
         let Some(Bound { args, order }) = bound else { return Expr::poison(span) };
-        Expr { kind: ExprKind::Call(Box::new(Call { callee, type_args, lookahead, args, order })), ty: ret, span }
+        Expr {
+            kind: ExprKind::Call(Box::new(Call { callee, type_args, lookahead, args, order })),
+            ty: ret,
+            span,
+        }
     }
 
     /// Picks the function by the number and names of arguments (spec §6.7.1).
-    fn overload(&mut self, name: &str, list: &[FunctionId], args: &[ast::Argument], span: Span) -> Option<FunctionId> {
+    fn overload(
+        &mut self,
+        name: &str,
+        list: &[FunctionId],
+        args: &[ast::Argument],
+        span: Span,
+    ) -> Option<FunctionId> {
         if let [only] = list {
             return Some(*only);
         }
-        let fitting: Vec<FunctionId> =
-            list.iter().copied().filter(|f| takes(&self.hir.functions[f.index()].params, args)).collect();
+        let fitting: Vec<FunctionId> = list
+            .iter()
+            .copied()
+            .filter(|f| takes(&self.hir.functions[f.index()].params, args))
+            .collect();
         match fitting.as_slice() {
             [one] => Some(*one),
             [] => {
-                let mut d = Diagnostic::error(span, format!("no `{name}` takes these {} argument(s)", args.len()));
+                let mut d = Diagnostic::error(
+                    span,
+                    format!("no `{name}` takes these {} argument(s)", args.len()),
+                );
                 for f in list {
                     let f = &self.hir.functions[f.index()];
                     d = d.note_at(f.span, format!("this one takes {}", f.params.len()));
@@ -353,9 +439,13 @@ impl Checker<'_> {
         span: Span,
     ) -> Expr {
         let def = &self.hir.functions[id.index()];
-        let (params, ret, own, name) = (def.params.clone(), def.ret.clone(), def.type_params.clone(), def.name.clone());
+        let (params, ret, own, name) =
+            (def.params.clone(), def.ret.clone(), def.type_params.clone(), def.name.clone());
         if !type_args.is_empty() && type_args.len() != own.len() {
-            self.error(span, format!("`{name}` takes {} type argument(s), not {}", own.len(), type_args.len()));
+            self.error(
+                span,
+                format!("`{name}` takes {} type argument(s), not {}", own.len(), type_args.len()),
+            );
         }
         let fresh = self.fresh(&own);
         if type_args.len() == own.len() {
@@ -387,10 +477,15 @@ impl Checker<'_> {
                 );
             }
             if t == Ty::Int || matches!(&t, Ty::Tuple(l) if l.contains(&Ty::Int)) {
-                let bad = bound.args.iter().flatten().find(|a| a.ty == t).map_or(span, |a| match &a.kind {
-                    ExprKind::Aggregate(parts, _) => parts.iter().find(|p| p.ty == Ty::Int).map_or(a.span, |p| p.span),
-                    _ => a.span,
-                });
+                let bad =
+                    bound.args.iter().flatten().find(|a| a.ty == t).map_or(span, |a| {
+                        match &a.kind {
+                            ExprKind::Aggregate(parts, _) => {
+                                parts.iter().find(|p| p.ty == Ty::Int).map_or(a.span, |p| p.span)
+                            }
+                            _ => a.span,
+                        }
+                    });
                 self.report(
                     Diagnostic::error(bad, "the width of this constant is not known")
                         .help("write the width, as in `16w5`, or cast it"),
@@ -408,21 +503,29 @@ impl Checker<'_> {
     /// of actions alone it takes what the control plane, or a caller, gives.
     fn check_directionless(&mut self, name: &str, params: &[ParamDef], args: &[Option<Expr>]) {
         for (p, a) in params.iter().zip(args) {
-            let Some(a) = a.as_ref().filter(|_| p.direction == Direction::None && !p.ty.is_object()) else { continue };
+            let Some(a) =
+                a.as_ref().filter(|_| p.direction == Direction::None && !p.ty.is_object())
+            else {
+                continue;
+            };
             let mut known = !a.has_effects();
             crate::walk::expr(a, &mut |e| match &e.kind {
                 ExprKind::Local(id) => {
                     known &= matches!(
                         self.hir.locals[id.index()].kind,
-                        LocalKind::Constructor | LocalKind::Object | LocalKind::Parameter(Direction::None)
+                        LocalKind::Constructor
+                            | LocalKind::Object
+                            | LocalKind::Parameter(Direction::None)
                     );
                 }
                 ExprKind::Call(_) => known = false,
                 _ => {}
             });
             if !known && !a.is_poison() {
-                let text =
-                    format!("parameter `{}` of `{name}` has no direction: its argument must be a constant", p.name);
+                let text = format!(
+                    "parameter `{}` of `{name}` has no direction: its argument must be a constant",
+                    p.name
+                );
                 let d = Diagnostic::error(a.span, text)
                     .note_at(p.span, "declared here")
                     .help("give the parameter the direction `in`");
@@ -441,7 +544,8 @@ impl Checker<'_> {
         span: Span,
     ) -> Option<Bound> {
         let slots = self.match_args(name, params, args, span)?;
-        let place = |a: &ast::Argument| slots.iter().position(|s| s.is_some_and(|s| std::ptr::eq(s, a)));
+        let place =
+            |a: &ast::Argument| slots.iter().position(|s| s.is_some_and(|s| std::ptr::eq(s, a)));
         let order = Order::written(args.iter().filter_map(place).collect());
         let mut bound: Vec<Option<Expr>> = vec![None; params.len()];
         let mut good = true;
@@ -463,7 +567,13 @@ impl Checker<'_> {
                 }
                 Some((a, None)) => {
                     if p.direction != Direction::Out {
-                        self.error(a.span, format!("`_` can stand for an out parameter only; `{}` is not one", p.name));
+                        self.error(
+                            a.span,
+                            format!(
+                                "`_` can stand for an out parameter only; `{}` is not one",
+                                p.name
+                            ),
+                        );
                         good = false;
                     }
                 }
@@ -518,7 +628,10 @@ impl Checker<'_> {
                     good = false;
                 }
                 None => {
-                    self.error(a.span, format!("too many arguments: `{name}` takes {}", params.len()));
+                    self.error(
+                        a.span,
+                        format!("too many arguments: `{name}` takes {}", params.len()),
+                    );
                     good = false;
                     break;
                 }
@@ -531,8 +644,11 @@ impl Checker<'_> {
                 .find(|(s, p)| s.is_none() && p.default.is_none() && !p.optional)
                 .map(|(_, p)| (p.name.clone(), p.span));
             if let Some((param, at)) = missing {
-                let text =
-                    format!("`{name}` takes {} argument(s), {} given: `{param}` is missing", params.len(), args.len());
+                let text = format!(
+                    "`{name}` takes {} argument(s), {} given: `{param}` is missing",
+                    params.len(),
+                    args.len()
+                );
                 self.report(Diagnostic::error(span, text).note_at(at, "declared here"));
                 good = false;
             }
@@ -559,7 +675,11 @@ impl Checker<'_> {
                     let (want, have) = (self.show(ty), self.show(&e.ty));
                     let d = Diagnostic::error(
                         e.span,
-                        format!("{} parameter `{}` needs `{want}`, found `{have}`", p.direction.as_str(), p.name),
+                        format!(
+                            "{} parameter `{}` needs `{want}`, found `{have}`",
+                            p.direction.as_str(),
+                            p.name
+                        ),
                     )
                     .note_at(p.span, "declared here");
                     self.report(d);
@@ -572,8 +692,19 @@ impl Checker<'_> {
     }
 
     /// Constructor calls. `ty` may have type arguments that are to be inferred.
-    pub fn construct_type(&mut self, ty: &Ty, args: &[ast::Argument], expected: Option<&Ty>, span: Span) -> Expr {
-        let (name, candidates, map, what): (Rc<str>, Vec<Rc<[ParamDef]>>, Substitution, Constructed) = match ty {
+    pub fn construct_type(
+        &mut self,
+        ty: &Ty,
+        args: &[ast::Argument],
+        expected: Option<&Ty>,
+        span: Span,
+    ) -> Expr {
+        let (name, candidates, map, what): (
+            Rc<str>,
+            Vec<Rc<[ParamDef]>>,
+            Substitution,
+            Constructed,
+        ) = match ty {
             Ty::Extern(id, targs) => {
                 let d = &self.hir.externs[id.index()];
                 let map = d.type_params.iter().copied().zip(targs.iter().cloned()).collect();
@@ -581,7 +712,12 @@ impl Checker<'_> {
             }
             Ty::Block(id) => {
                 let d = &self.hir.blocks[id.index()];
-                (d.name.clone(), vec![d.constructor_params.clone()], Substitution::new(), Constructed::Block(*id))
+                (
+                    d.name.clone(),
+                    vec![d.constructor_params.clone()],
+                    Substitution::new(),
+                    Constructed::Block(*id),
+                )
             }
             Ty::Package(id, targs) => {
                 let d = &self.hir.packages[id.index()];
@@ -607,12 +743,20 @@ impl Checker<'_> {
             ([], [only]) => only.clone(),
             ([], []) => {
                 self.check_args_only(args);
-                return self.fault(span, format!("`{name}` has no constructor: programs cannot make instances of it"));
+                return self.fault(
+                    span,
+                    format!("`{name}` has no constructor: programs cannot make instances of it"),
+                );
             }
             _ => {
                 self.check_args_only(args);
-                return self
-                    .fault(span, format!("no single constructor of `{name}` takes these {} arguments", args.len()));
+                return self.fault(
+                    span,
+                    format!(
+                        "no single constructor of `{name}` takes these {} arguments",
+                        args.len()
+                    ),
+                );
             }
         };
         if let Some(t) = expected {
@@ -621,23 +765,37 @@ impl Checker<'_> {
                 self.unify(&t, ty);
             }
         }
-        let Some(bound) = self.bind_args(&name, &params, args, &map, span) else { return Expr::poison(span) };
+        let Some(bound) = self.bind_args(&name, &params, args, &map, span) else {
+            return Expr::poison(span);
+        };
         for (a, p) in bound.args.iter().zip(params.iter()) {
             if let Some(a) = a
                 && !a.is_compile_time(&self.hir.locals)
             {
-                return self.fault(a.span, format!("constructor argument `{}` must be known at compile time", p.name));
+                return self.fault(
+                    a.span,
+                    format!("constructor argument `{}` must be known at compile time", p.name),
+                );
             }
         }
         let ty = self.solved(ty);
         if ty.any(&|t| matches!(t, Ty::Infer(_))) && !matches!(ty, Ty::Package(..)) {
-            return self.fault(span, format!("type arguments of `{name}` cannot be inferred: write `{name}<...>`"));
+            return self.fault(
+                span,
+                format!("type arguments of `{name}` cannot be inferred: write `{name}<...>`"),
+            );
         }
         let what = match (what, &ty) {
-            (Constructed::Extern(id, _), Ty::Extern(_, targs)) => Constructed::Extern(id, targs.to_vec()),
+            (Constructed::Extern(id, _), Ty::Extern(_, targs)) => {
+                Constructed::Extern(id, targs.to_vec())
+            }
             (what, _) => what,
         };
-        Expr { kind: ExprKind::Construct(Box::new(Construct { what, args: bound.args, params })), ty, span }
+        Expr {
+            kind: ExprKind::Construct(Box::new(Construct { what, args: bound.args, params })),
+            ty,
+            span,
+        }
     }
 }
 
@@ -656,7 +814,8 @@ fn takes(params: &[ParamDef], args: &[ast::Argument]) -> bool {
     if args.iter().all(|a| a.name.is_none()) {
         return params[args.len()..].iter().all(|p| p.default.is_some() || p.optional);
     }
-    args.iter().all(|a| a.name.as_ref().is_some_and(|n| params.iter().any(|p| &*p.name == n.as_str())))
+    args.iter()
+        .all(|a| a.name.as_ref().is_some_and(|n| params.iter().any(|p| &*p.name == n.as_str())))
         && params.iter().all(|p| {
             p.default.is_some()
                 || p.optional

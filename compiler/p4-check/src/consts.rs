@@ -74,7 +74,9 @@ pub fn binary(op: BinaryOp, a: &BigInt, b: &BigInt, ty: &Ty, right: &Ty) -> Resu
         BinaryOp::BitXor => a ^ b,
         BinaryOp::SatAdd | BinaryOp::SatSub => {
             let raw = if op == BinaryOp::SatAdd { a + b } else { a - b };
-            let Some((w, s)) = bits else { return Err("saturating arithmetic needs a width".into()) };
+            let Some((w, s)) = bits else {
+                return Err("saturating arithmetic needs a width".into());
+            };
             return Ok(clamp(raw, w, s));
         }
         BinaryOp::Div | BinaryOp::Mod => {
@@ -97,12 +99,19 @@ pub fn binary(op: BinaryOp, a: &BigInt, b: &BigInt, ty: &Ty, right: &Ty) -> Resu
     };
     match bits {
         Some((w, s)) => Ok(wrap(&raw, w, s)),
-        None if raw.bits() > MAX_CONST_BITS => Err(format!("the constant needs more than {MAX_CONST_BITS} bits")),
+        None if raw.bits() > MAX_CONST_BITS => {
+            Err(format!("the constant needs more than {MAX_CONST_BITS} bits"))
+        }
         None => Ok(raw),
     }
 }
 
-fn shift(op: BinaryOp, a: &BigInt, b: &BigInt, bits: Option<(u32, bool)>) -> Result<BigInt, String> {
+fn shift(
+    op: BinaryOp,
+    a: &BigInt,
+    b: &BigInt,
+    bits: Option<(u32, bool)>,
+) -> Result<BigInt, String> {
     if b.sign() == Sign::Minus {
         return Err("negative shift amount".into());
     }

@@ -38,7 +38,10 @@ impl Checker<'_> {
             ast::Declaration::Instantiation(i) => {
                 if let Some((id, e)) = self.declare_instance(i) {
                     if matches!(e.ty, Ty::Block(_)) {
-                        self.error(i.span, "parsers and controls cannot be instantiated at the top level");
+                        self.error(
+                            i.span,
+                            "parsers and controls cannot be instantiated at the top level",
+                        );
                     }
                     self.hir.instances.push((id, e));
                 }
@@ -57,9 +60,15 @@ impl Checker<'_> {
             }
             ast::Declaration::Error(m) => self.declare_members(m, true),
             ast::Declaration::MatchKind(m) => self.declare_members(m, false),
-            ast::Declaration::Variable(v) => self.error(v.span, "variables cannot be declared at the top level"),
-            ast::Declaration::ValueSet(v) => self.error(v.span, "value sets can be declared in parsers only"),
-            ast::Declaration::Table(t) => self.error(t.span, "tables can be declared in controls only"),
+            ast::Declaration::Variable(v) => {
+                self.error(v.span, "variables cannot be declared at the top level")
+            }
+            ast::Declaration::ValueSet(v) => {
+                self.error(v.span, "value sets can be declared in parsers only")
+            }
+            ast::Declaration::Table(t) => {
+                self.error(t.span, "tables can be declared in controls only")
+            }
         }
     }
 
@@ -101,7 +110,11 @@ impl Checker<'_> {
 
     /// Parameters, declared in the innermost scope. `kind` says what a parameter is inside of the
     /// body.
-    pub fn check_params(&mut self, params: &[ast::Parameter], kind: impl Fn(Direction) -> LocalKind) -> Rc<[ParamDef]> {
+    pub fn check_params(
+        &mut self,
+        params: &[ast::Parameter],
+        kind: impl Fn(Direction) -> LocalKind,
+    ) -> Rc<[ParamDef]> {
         let mut out: Vec<ParamDef> = Vec::new();
         for p in params {
             let ty = self.resolve_type(&p.ty);
@@ -113,10 +126,20 @@ impl Checker<'_> {
             };
             if ty.is_object() && p.direction != Direction::None {
                 let shown = self.show(&ty);
-                self.error(p.span, format!("parameter `{}` of type `{shown}` cannot have a direction", p.name));
+                self.error(
+                    p.span,
+                    format!("parameter `{}` of type `{shown}` cannot have a direction", p.name),
+                );
             }
             if ty == Ty::Int && matches!(p.direction, Direction::Out | Direction::InOut) {
-                self.error(p.span, format!("parameter `{}` of type `int` cannot be {}", p.name, p.direction.as_str()));
+                self.error(
+                    p.span,
+                    format!(
+                        "parameter `{}` of type `int` cannot be {}",
+                        p.name,
+                        p.direction.as_str()
+                    ),
+                );
             }
             let default = p.default.as_ref().and_then(|d| {
                 if matches!(p.direction, Direction::Out | Direction::InOut) {
@@ -158,7 +181,14 @@ impl Checker<'_> {
         let params = self.check_params(&f.params, LocalKind::Parameter);
         let id = FunctionId(self.hir.functions.len() as u32);
         let name = Rc::from(f.name.as_str());
-        self.hir.functions.push(FunctionDef { name, type_params, params, ret, body: None, span: f.name.span });
+        self.hir.functions.push(FunctionDef {
+            name,
+            type_params,
+            params,
+            ret,
+            body: None,
+            span: f.name.span,
+        });
         id
     }
 
@@ -172,7 +202,10 @@ impl Checker<'_> {
         let returns = std::mem::replace(&mut self.returns, Ty::Void);
         if returns != Ty::Void && !returns.is_poison() && !always_returns(&body) {
             let shown = self.show(&returns);
-            let text = format!("function `{}` does not return a `{shown}` on every path", f.prototype.name);
+            let text = format!(
+                "function `{}` does not return a `{shown}` on every path",
+                f.prototype.name
+            );
             self.error(f.prototype.name.span, text);
         }
         self.hir.functions[id.index()].body = Some(Rc::new(body));
@@ -239,7 +272,8 @@ impl Checker<'_> {
         let mut data = false;
         for p in params.iter() {
             if data && p.direction != Direction::None {
-                let text = format!("parameter `{}` must come before those without direction", p.name);
+                let text =
+                    format!("parameter `{}` must come before those without direction", p.name);
                 self.error(p.span, text);
             }
             data |= p.direction == Direction::None;
@@ -311,7 +345,15 @@ impl Checker<'_> {
         self.body = Body::None;
         self.pop_scope();
         self.pop_scope();
-        self.add_block(&c.ty, BlockKind::Control, params, constructor_params, locals, body, Vec::new());
+        self.add_block(
+            &c.ty,
+            BlockKind::Control,
+            params,
+            constructor_params,
+            locals,
+            body,
+            Vec::new(),
+        );
     }
 
     fn check_parser(&mut self, p: &ast::ParserDecl) {
@@ -338,7 +380,15 @@ impl Checker<'_> {
         self.body = Body::None;
         self.pop_scope();
         self.pop_scope();
-        self.add_block(&p.ty, BlockKind::Parser, params, constructor_params, locals, Vec::new(), states);
+        self.add_block(
+            &p.ty,
+            BlockKind::Parser,
+            params,
+            constructor_params,
+            locals,
+            Vec::new(),
+            states,
+        );
     }
 
     #[allow(clippy::too_many_arguments)]

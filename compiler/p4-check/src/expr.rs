@@ -21,14 +21,19 @@ impl Checker<'_> {
                 let ty = match lit.width {
                     None => Ty::Int,
                     Some(w) if w == 0 || w > consts::MAX_WIDTH => {
-                        return self
-                            .fault(span, format!("width {w} is not supported: 1 to {} bits", consts::MAX_WIDTH));
+                        return self.fault(
+                            span,
+                            format!("width {w} is not supported: 1 to {} bits", consts::MAX_WIDTH),
+                        );
                     }
                     Some(w) if lit.signed => Ty::Signed(w),
                     Some(w) => Ty::Bit(w),
                 };
                 if lit.value.bits() > consts::MAX_CONST_BITS {
-                    return self.fault(span, format!("the constant needs more than {} bits", consts::MAX_CONST_BITS));
+                    return self.fault(
+                        span,
+                        format!("the constant needs more than {} bits", consts::MAX_CONST_BITS),
+                    );
                 }
                 let value = match ty.bits() {
                     Some((w, s)) => consts::wrap(&lit.value, w, s),
@@ -51,17 +56,28 @@ impl Checker<'_> {
             ast::ExprKind::Member { base, member } => self.check_member(base, member, span),
             ast::ExprKind::Index { base, index } => self.check_index(base, index, span),
             ast::ExprKind::Slice { base, high, low } => self.check_slice(base, high, low, span),
-            ast::ExprKind::PartSelect { base, low, width } => self.check_part_select(base, low, width, span),
-            ast::ExprKind::Call { callee, type_args, args } => self.check_call(callee, type_args, args, expected, span),
+            ast::ExprKind::PartSelect { base, low, width } => {
+                self.check_part_select(base, low, width, span)
+            }
+            ast::ExprKind::Call { callee, type_args, args } => {
+                self.check_call(callee, type_args, args, expected, span)
+            }
             ast::ExprKind::Cast { ty, expr } => {
                 let to = self.resolve_type(ty);
                 let inner = self.check_expr(expr, Some(&to));
                 self.cast(inner, &to, span)
             }
-            ast::ExprKind::Unary { op, op_span, expr } => self.check_unary(*op, *op_span, expr, span),
+            ast::ExprKind::Unary { op, op_span, expr } => {
+                self.check_unary(*op, *op_span, expr, span)
+            }
             ast::ExprKind::Binary { op, op_span, left, right } => {
                 let list = |e: &ast::Expr| {
-                    matches!(e.kind, ast::ExprKind::List(_) | ast::ExprKind::Struct { .. } | ast::ExprKind::Invalid)
+                    matches!(
+                        e.kind,
+                        ast::ExprKind::List(_)
+                            | ast::ExprKind::Struct { .. }
+                            | ast::ExprKind::Invalid
+                    )
                 };
                 let (l, r);
                 if list(left) && !list(right) {
@@ -77,7 +93,9 @@ impl Checker<'_> {
                 self.check_conditional(condition, then_value, else_value, expected, span)
             }
             ast::ExprKind::List(list) => self.check_list(list, expected, span),
-            ast::ExprKind::Struct { fields, dots } => self.check_struct(fields, *dots, expected, span),
+            ast::ExprKind::Struct { fields, dots } => {
+                self.check_struct(fields, *dots, expected, span)
+            }
             ast::ExprKind::Invalid => {
                 let e = Expr { kind: ExprKind::InvalidHeader, ty: Ty::Invalid, span };
                 match expected.map(|t| self.solved(t)) {
@@ -108,8 +126,11 @@ impl Checker<'_> {
             }
             Entity::Poison => Expr::poison(span),
             other => {
-                let mut d = Diagnostic::error(span, format!("`{}` is {}, not a value", path.name, other.describe()))
-                    .note_at(entry.span, "declared here");
+                let mut d = Diagnostic::error(
+                    span,
+                    format!("`{}` is {}, not a value", path.name, other.describe()),
+                )
+                .note_at(entry.span, "declared here");
                 if matches!(other, Entity::Functions(_) | Entity::Action(_) | Entity::Block(_)) {
                     d = d.help(format!("call it: `{}(...)`", path.name));
                 }
@@ -152,7 +173,9 @@ impl Checker<'_> {
                 let Some(i) = fields.iter().position(|(n, _)| &**n == name) else {
                     let def = &self.hir.records[id.index()];
                     let mut text = format!("`{}` has no field `{name}`", def.name);
-                    if matches!(name, "isValid" | "setValid" | "setInvalid") && def.kind != RecordKind::Struct {
+                    if matches!(name, "isValid" | "setValid" | "setInvalid")
+                        && def.kind != RecordKind::Struct
+                    {
                         text = format!("`{name}` is a method: write `{name}()`");
                     }
                     let at = def.span;
@@ -178,7 +201,8 @@ impl Checker<'_> {
                     "miss" => (ApplyPart::Miss, Ty::Bool),
                     "action_run" => (ApplyPart::ActionRun, Ty::ActionRun(table)),
                     _ => {
-                        let text = format!("apply() gives `hit`, `miss` and `action_run`, not `{name}`");
+                        let text =
+                            format!("apply() gives `hit`, `miss` and `action_run`, not `{name}`");
                         return self.fault(member.span, text);
                     }
                 };
@@ -191,7 +215,14 @@ impl Checker<'_> {
         }
     }
 
-    fn stack_member(&mut self, base: Expr, elem: &Ty, n: u32, member: &ast::Ident, span: Span) -> Expr {
+    fn stack_member(
+        &mut self,
+        base: Expr,
+        elem: &Ty,
+        n: u32,
+        member: &ast::Ident,
+        span: Span,
+    ) -> Expr {
         let name = member.as_str();
         let b = Box::new(base);
         let kind = match name {
@@ -200,12 +231,17 @@ impl Checker<'_> {
             "last" => ExprKind::StackLast(b),
             "lastIndex" => ExprKind::StackLastIndex(b),
             _ => {
-                let text = format!("a header stack has `next`, `last`, `lastIndex` and `size`, not `{name}`");
+                let text = format!(
+                    "a header stack has `next`, `last`, `lastIndex` and `size`, not `{name}`"
+                );
                 return self.fault(member.span, text);
             }
         };
         if self.body != Body::ParserState {
-            return self.fault(member.span, format!("`{name}` of a header stack can be used in parsers only"));
+            return self.fault(
+                member.span,
+                format!("`{name}` of a header stack can be used in parsers only"),
+            );
         }
         let ty = if name == "lastIndex" { Ty::Bit(32) } else { elem.clone() };
         Expr { kind, ty, span }
@@ -218,7 +254,8 @@ impl Checker<'_> {
             return Expr::poison(span);
         }
         let known = i.as_int().cloned();
-        let in_range = |n: usize| known.as_ref().is_none_or(|v| !v.is_negative() && *v < BigInt::from(n));
+        let in_range =
+            |n: usize| known.as_ref().is_none_or(|v| !v.is_negative() && *v < BigInt::from(n));
         match self.solved(&b.ty) {
             Ty::Stack(elem, n) => {
                 let i = self.decay(i);
@@ -227,15 +264,20 @@ impl Checker<'_> {
                     return self.fault(i.span, format!("an index must be a number, not `{shown}`"));
                 }
                 if !in_range(n as usize) {
-                    return self.fault(i.span, format!("index out of bounds: the stack has {n} elements"));
+                    return self
+                        .fault(i.span, format!("index out of bounds: the stack has {n} elements"));
                 }
                 let i = if i.ty == Ty::Int { self.convert(i, &Ty::Bit(32)) } else { i };
                 Expr { kind: ExprKind::Index(Box::new(b), Box::new(i)), ty: (*elem).clone(), span }
             }
             Ty::Tuple(parts) => {
-                let Some(v) = known.as_ref().and_then(BigInt::to_usize).filter(|v| *v < parts.len()) else {
-                    let text =
-                        format!("a tuple's index must be a constant from 0 to {}", parts.len().saturating_sub(1));
+                let Some(v) =
+                    known.as_ref().and_then(BigInt::to_usize).filter(|v| *v < parts.len())
+                else {
+                    let text = format!(
+                        "a tuple's index must be a constant from 0 to {}",
+                        parts.len().saturating_sub(1)
+                    );
                     return self.fault(i.span, text);
                 };
                 if let ExprKind::Aggregate(list, _) = &b.kind
@@ -252,7 +294,13 @@ impl Checker<'_> {
         }
     }
 
-    fn check_slice(&mut self, base: &ast::Expr, high: &ast::Expr, low: &ast::Expr, span: Span) -> Expr {
+    fn check_slice(
+        &mut self,
+        base: &ast::Expr,
+        high: &ast::Expr,
+        low: &ast::Expr,
+        span: Span,
+    ) -> Expr {
         let b = self.check_expr(base, None);
         let h = self.const_size(high, "the high bit of a slice");
         let l = self.const_size(low, "the low bit of a slice");
@@ -260,7 +308,13 @@ impl Checker<'_> {
         self.slice(b, h, l, high.span, span)
     }
 
-    fn check_part_select(&mut self, base: &ast::Expr, low: &ast::Expr, width: &ast::Expr, span: Span) -> Expr {
+    fn check_part_select(
+        &mut self,
+        base: &ast::Expr,
+        low: &ast::Expr,
+        width: &ast::Expr,
+        span: Span,
+    ) -> Expr {
         let b = self.check_expr(base, None);
         let l = self.const_size(low, "the low bit of a slice");
         let w = self.const_size(width, "the width of a slice");
@@ -281,11 +335,13 @@ impl Checker<'_> {
             Ty::Int => u64::from(consts::MAX_WIDTH),
             other => {
                 let shown = self.show(other);
-                return self.fault(b.span, format!("slices are for bit<N> and int<N>, not `{shown}`"));
+                return self
+                    .fault(b.span, format!("slices are for bit<N> and int<N>, not `{shown}`"));
             }
         };
         if low > high {
-            return self.fault(at, format!("slice [{high}:{low}]: the high bit is below the low bit"));
+            return self
+                .fault(at, format!("slice [{high}:{low}]: the high bit is below the low bit"));
         }
         if high >= limit {
             let shown = self.show(&b.ty);
@@ -350,10 +406,19 @@ impl Checker<'_> {
         }
     }
 
-    fn binary_types(&mut self, op: BinaryOp, l: Expr, r: Expr) -> Result<(Expr, Expr, Ty), Option<String>> {
+    fn binary_types(
+        &mut self,
+        op: BinaryOp,
+        l: Expr,
+        r: Expr,
+    ) -> Result<(Expr, Expr, Ty), Option<String>> {
         use BinaryOp::*;
         let mismatch = |c: &Self, l: &Expr, r: &Expr| {
-            Err(Some(format!("`{op}` cannot be applied to `{}` and `{}`", c.show(&l.ty), c.show(&r.ty))))
+            Err(Some(format!(
+                "`{op}` cannot be applied to `{}` and `{}`",
+                c.show(&l.ty),
+                c.show(&r.ty)
+            )))
         };
         match op {
             And | Or => {
@@ -368,7 +433,10 @@ impl Checker<'_> {
                     return mismatch(self, &l, &r);
                 }
                 if l.ty == Ty::Int && !r.is_compile_time(&self.hir.locals) {
-                    return Err(Some("a constant of type `int` cannot be shifted at run time: give it a width".into()));
+                    return Err(Some(
+                        "a constant of type `int` cannot be shifted at run time: give it a width"
+                            .into(),
+                    ));
                 }
                 if r.as_int().is_some_and(BigInt::is_negative) {
                     return Err(Some("negative shift amount".into()));
@@ -395,8 +463,9 @@ impl Checker<'_> {
                 if l.is_poison() || r.is_poison() {
                     return Err(None);
                 }
-                let comparable = !matches!(l.ty, Ty::Void | Ty::ApplyResult(_) | Ty::ActionRun(_) | Ty::Invalid)
-                    && !l.ty.is_object();
+                let comparable =
+                    !matches!(l.ty, Ty::Void | Ty::ApplyResult(_) | Ty::ActionRun(_) | Ty::Invalid)
+                        && !l.ty.is_object();
                 if !comparable || !self.unify(&l.ty.clone(), &r.ty.clone()) {
                     return mismatch(self, &l, &r);
                 }
@@ -455,7 +524,11 @@ impl Checker<'_> {
             }
             (Ty::Enum(_), _) | (_, Ty::Enum(_)) => {
                 let (a, b) = (self.decay(l), self.decay(r));
-                if matches!(a.ty, Ty::Enum(_)) || matches!(b.ty, Ty::Enum(_)) { (a, b) } else { self.balance(a, b) }
+                if matches!(a.ty, Ty::Enum(_)) || matches!(b.ty, Ty::Enum(_)) {
+                    (a, b)
+                } else {
+                    self.balance(a, b)
+                }
             }
             _ => (l, r),
         }
@@ -484,7 +557,10 @@ impl Checker<'_> {
         let b = self.check_expr(b, expected);
         let (a, b) = match expected.map(|t| self.solved(t)) {
             Some(t)
-                if a.ty == Ty::Int && b.ty == Ty::Int && t.is_fixed_bits() && c.is_compile_time(&self.hir.locals) =>
+                if a.ty == Ty::Int
+                    && b.ty == Ty::Int
+                    && t.is_fixed_bits()
+                    && c.is_compile_time(&self.hir.locals) =>
             {
                 (self.coerce(a, &t), self.coerce(b, &t))
             }
@@ -495,13 +571,19 @@ impl Checker<'_> {
         }
         if !self.unify(&a.ty.clone(), &b.ty.clone()) {
             let (x, y) = (self.show(&a.ty), self.show(&b.ty));
-            return self.fault(span, format!("the two values of `?:` have different types, `{x}` and `{y}`"));
+            return self.fault(
+                span,
+                format!("the two values of `?:` have different types, `{x}` and `{y}`"),
+            );
         }
         if let Some(v) = c.as_int() {
             return if v.is_zero() { b } else { a };
         }
         if a.ty == Ty::Int && !c.is_compile_time(&self.hir.locals) {
-            return self.fault(span, "the width of this value is not known: write one of the constants with a width");
+            return self.fault(
+                span,
+                "the width of this value is not known: write one of the constants with a width",
+            );
         }
         let ty = a.ty.clone();
         Expr { kind: ExprKind::Conditional(Box::new(c), Box::new(a), Box::new(b)), ty, span }
@@ -533,8 +615,11 @@ impl Checker<'_> {
             // Spec §8.11.1: a type made by `type` casts to and from the type that it is made of.
             let (have, want) = (self.show(&e.ty), self.show(to));
             let middle = self.show(&self.underlying(to));
-            let d = Diagnostic::error(span, format!("cannot cast `{have}` to `{want}`: both are made by `type`"))
-                .help(format!("go through the type below: `({want})({middle})x`"));
+            let d = Diagnostic::error(
+                span,
+                format!("cannot cast `{have}` to `{want}`: both are made by `type`"),
+            )
+            .help(format!("go through the type below: `({want})({middle})x`"));
             self.report(d);
             return Expr::poison(span);
         }
@@ -550,13 +635,17 @@ impl Checker<'_> {
                 (true, false) => format!("({want})({inner})x"),
                 _ => format!("({want})({outer})x"),
             };
-            let d =
-                Diagnostic::error(span, format!("cannot cast `{have}` to `{want}`: neither is made from the other"));
+            let d = Diagnostic::error(
+                span,
+                format!("cannot cast `{have}` to `{want}`: neither is made from the other"),
+            );
             self.report(d.help(format!("go through the type below: `{steps}`")));
             return Expr::poison(span);
         }
         let ok = match (&from, &target) {
-            (Ty::Int, Ty::Bool) => constant.as_ref().is_some_and(|v| *v == BigInt::zero() || *v == BigInt::from(1)),
+            (Ty::Int, Ty::Bool) => {
+                constant.as_ref().is_some_and(|v| *v == BigInt::zero() || *v == BigInt::from(1))
+            }
             (Ty::Bit(1), Ty::Bool) | (Ty::Bool, Ty::Bit(1)) => true,
             (Ty::Bit(_), Ty::Bit(_)) | (Ty::Signed(_), Ty::Signed(_)) => true,
             (Ty::Bit(a), Ty::Signed(b)) | (Ty::Signed(a), Ty::Bit(b)) => a == b,
@@ -572,8 +661,13 @@ impl Checker<'_> {
             Err(e) => {
                 let (have, want) = (self.show(&e.ty), self.show(to));
                 let mut d = Diagnostic::error(span, format!("cannot cast `{have}` to `{want}`"));
-                if let (Ty::Bit(_), Ty::Signed(w)) | (Ty::Signed(_), Ty::Bit(w)) = (&from, &target) {
-                    let step = if from == Ty::Bit(*w) || matches!(from, Ty::Bit(_)) { "bit" } else { "int" };
+                if let (Ty::Bit(_), Ty::Signed(w)) | (Ty::Signed(_), Ty::Bit(w)) = (&from, &target)
+                {
+                    let step = if from == Ty::Bit(*w) || matches!(from, Ty::Bit(_)) {
+                        "bit"
+                    } else {
+                        "int"
+                    };
                     d = d.help(format!("change the width first: `({want})({step}<{w}>)x`"));
                 }
                 self.report(d);

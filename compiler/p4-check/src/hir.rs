@@ -493,7 +493,9 @@ impl Expr {
                 (ExprKind::Local(a), ExprKind::Local(b)) => a == b,
                 (ExprKind::InvalidHeader, ExprKind::InvalidHeader) => true,
                 (ExprKind::Field(a, i), ExprKind::Field(b, j)) => i == j && a.same_as(b),
-                (ExprKind::Slice(a, i, k), ExprKind::Slice(b, j, l)) => i == j && k == l && a.same_as(b),
+                (ExprKind::Slice(a, i, k), ExprKind::Slice(b, j, l)) => {
+                    i == j && k == l && a.same_as(b)
+                }
                 (ExprKind::Cast(a), ExprKind::Cast(b))
                 | (ExprKind::StackNext(a), ExprKind::StackNext(b))
                 | (ExprKind::StackLast(a), ExprKind::StackLast(b))
@@ -501,7 +503,9 @@ impl Expr {
                 (ExprKind::Call(a), ExprKind::Call(b)) => a.same_as(b),
                 (ExprKind::Unary(o, a), ExprKind::Unary(p, b)) => o == p && a.same_as(b),
                 (ExprKind::Index(a, i), ExprKind::Index(b, j)) => a.same_as(b) && i.same_as(j),
-                (ExprKind::Binary(o, a, i), ExprKind::Binary(p, b, j)) => o == p && a.same_as(b) && i.same_as(j),
+                (ExprKind::Binary(o, a, i), ExprKind::Binary(p, b, j)) => {
+                    o == p && a.same_as(b) && i.same_as(j)
+                }
                 (ExprKind::Conditional(a, i, k), ExprKind::Conditional(b, j, l)) => {
                     a.same_as(b) && i.same_as(j) && k.same_as(l)
                 }
@@ -541,13 +545,16 @@ impl Expr {
         }
         *fuel -= 1;
         match &self.kind {
-            ExprKind::Field(e, _) | ExprKind::Slice(e, ..) | ExprKind::Unary(_, e) | ExprKind::Cast(e) => {
-                e.is_modest(fuel, depth - 1)
-            }
+            ExprKind::Field(e, _)
+            | ExprKind::Slice(e, ..)
+            | ExprKind::Unary(_, e)
+            | ExprKind::Cast(e) => e.is_modest(fuel, depth - 1),
             ExprKind::Index(a, b) | ExprKind::Binary(_, a, b) => {
                 a.is_modest(fuel, depth - 1) && b.is_modest(fuel, depth - 1)
             }
-            ExprKind::Conditional(a, b, c) => [a, b, c].iter().all(|e| e.is_modest(fuel, depth - 1)),
+            ExprKind::Conditional(a, b, c) => {
+                [a, b, c].iter().all(|e| e.is_modest(fuel, depth - 1))
+            }
             ExprKind::Aggregate(list, _) => list.iter().all(|e| e.is_modest(fuel, depth - 1)),
             _ => true,
         }
@@ -556,14 +563,20 @@ impl Expr {
     /// Whether its value is fixed when the program is instantiated.
     pub fn is_compile_time(&self, locals: &[LocalDef]) -> bool {
         match &self.kind {
-            ExprKind::Poison | ExprKind::Const(_) | ExprKind::InvalidHeader | ExprKind::Construct(_) => true,
+            ExprKind::Poison
+            | ExprKind::Const(_)
+            | ExprKind::InvalidHeader
+            | ExprKind::Construct(_) => true,
             ExprKind::Local(id) => {
                 matches!(locals[id.index()].kind, LocalKind::Constructor | LocalKind::Object)
             }
-            ExprKind::Field(e, _) | ExprKind::Slice(e, ..) | ExprKind::Unary(_, e) | ExprKind::Cast(e) => {
-                e.is_compile_time(locals)
+            ExprKind::Field(e, _)
+            | ExprKind::Slice(e, ..)
+            | ExprKind::Unary(_, e)
+            | ExprKind::Cast(e) => e.is_compile_time(locals),
+            ExprKind::Index(a, b) | ExprKind::Binary(_, a, b) => {
+                a.is_compile_time(locals) && b.is_compile_time(locals)
             }
-            ExprKind::Index(a, b) | ExprKind::Binary(_, a, b) => a.is_compile_time(locals) && b.is_compile_time(locals),
             ExprKind::Conditional(a, b, c) => {
                 a.is_compile_time(locals) && b.is_compile_time(locals) && c.is_compile_time(locals)
             }

@@ -40,12 +40,21 @@ impl Checker<'_> {
     }
 
     /// Checks that a parser or control has the signature of a parser or control type; says why not.
-    pub fn match_signature(&mut self, block: BlockId, of: BlockTypeId, args: &[Ty]) -> Result<(), (Span, String)> {
+    pub fn match_signature(
+        &mut self,
+        block: BlockId,
+        of: BlockTypeId,
+        args: &[Ty],
+    ) -> Result<(), (Span, String)> {
         let want = &self.hir.block_types[of.index()];
         let have = &self.hir.blocks[block.index()];
-        let map: Substitution = want.type_params.iter().copied().zip(args.iter().cloned()).collect();
+        let map: Substitution =
+            want.type_params.iter().copied().zip(args.iter().cloned()).collect();
         if want.kind != have.kind {
-            return Err((have.span, format!("it is a {}, not a {}", have.kind.as_str(), want.kind.as_str())));
+            return Err((
+                have.span,
+                format!("it is a {}, not a {}", have.kind.as_str(), want.kind.as_str()),
+            ));
         }
         let (wanted, had, span) = (want.params.clone(), have.params.clone(), have.span);
         if wanted.len() != had.len() {
@@ -53,15 +62,24 @@ impl Checker<'_> {
         }
         for (w, h) in wanted.iter().zip(had.iter()) {
             if w.direction != h.direction {
-                let shown = |d: Direction| if d == Direction::None { "no direction" } else { d.as_str() };
-                let text =
-                    format!("parameter `{}` has {}, it must have {}", h.name, shown(h.direction), shown(w.direction));
+                let shown =
+                    |d: Direction| if d == Direction::None { "no direction" } else { d.as_str() };
+                let text = format!(
+                    "parameter `{}` has {}, it must have {}",
+                    h.name,
+                    shown(h.direction),
+                    shown(w.direction)
+                );
                 return Err((h.span, text));
             }
             let ty = w.ty.substitute(&map);
             if !self.unify(&ty, &h.ty) {
-                let text =
-                    format!("parameter `{}` has type `{}`, it must be `{}`", h.name, self.show(&h.ty), self.show(&ty));
+                let text = format!(
+                    "parameter `{}` has type `{}`, it must be `{}`",
+                    h.name,
+                    self.show(&h.ty),
+                    self.show(&ty)
+                );
                 return Err((h.span, text));
             }
         }
@@ -88,9 +106,10 @@ impl Checker<'_> {
             (Ty::Bit(1), Ty::Bool) => d.help("compare with 1, or cast: `(bool)x`"),
             (Ty::Bool, Ty::Bit(1)) => d.help("cast: `(bit<1>)x`"),
             (Ty::Bool, Ty::Bit(w)) => d.help(format!("cast twice: `(bit<{w}>)(bit<1>)x`")),
-            (a, b) if a.is_fixed_bits() && b.is_fixed_bits() => {
-                d.help(format!("P4 does not convert widths or signs; cast: `({})x`", self.show(&to)))
-            }
+            (a, b) if a.is_fixed_bits() && b.is_fixed_bits() => d.help(format!(
+                "P4 does not convert widths or signs; cast: `({})x`",
+                self.show(&to)
+            )),
             _ => d,
         }
     }
@@ -110,10 +129,14 @@ impl Checker<'_> {
             (Ty::Enum(id), _) if self.hir.enums[id.index()].underlying.as_ref() == Some(&to) => {
                 Ok(self.convert(e, &to))
             }
-            (Ty::Invalid, Ty::Record(id, _)) if self.hir.records[id.index()].kind != RecordKind::Struct => {
+            (Ty::Invalid, Ty::Record(id, _))
+                if self.hir.records[id.index()].kind != RecordKind::Struct =>
+            {
                 Ok(Expr { ty: to, ..e })
             }
-            (Ty::Tuple(_), Ty::Record(..) | Ty::Tuple(_) | Ty::Stack(..) | Ty::List(_)) => self.coerce_tuple(e, &to),
+            (Ty::Tuple(_), Ty::Record(..) | Ty::Tuple(_) | Ty::Stack(..) | Ty::List(_)) => {
+                self.coerce_tuple(e, &to)
+            }
             (Ty::Block(id), Ty::BlockType(of, args)) => {
                 let (id, of, args) = (*id, *of, args.clone());
                 match self.match_signature(id, of, &args) {
@@ -122,8 +145,11 @@ impl Checker<'_> {
                         let name = self.hir.blocks[id.index()].name.clone();
                         let want = self.show(&to);
                         self.report(
-                            Diagnostic::error(e.span, format!("`{name}` does not have the signature of `{want}`"))
-                                .note_at(at, why),
+                            Diagnostic::error(
+                                e.span,
+                                format!("`{name}` does not have the signature of `{want}`"),
+                            )
+                            .note_at(at, why),
                         );
                         Ok(Expr::poison(e.span))
                     }
@@ -159,7 +185,8 @@ impl Checker<'_> {
             return Err(e);
         }
         let order = order.clone();
-        let parts: Vec<Expr> = parts.clone().into_iter().zip(&targets).map(|(p, t)| self.coerce(p, t)).collect();
+        let parts: Vec<Expr> =
+            parts.clone().into_iter().zip(&targets).map(|(p, t)| self.coerce(p, t)).collect();
         Ok(Expr { kind: ExprKind::Aggregate(parts, order), ty: self.solved(to), span: e.span })
     }
 

@@ -97,7 +97,9 @@ pub fn check_preprocessed(name: &str, text: &str) -> Outcome {
 fn finish(parsed: ParseResult) -> Outcome {
     let (ast, source_map) = match parsed {
         Ok(p) => p,
-        Err((diagnostics, source_map)) => return Outcome { program: None, checked: None, diagnostics, source_map },
+        Err((diagnostics, source_map)) => {
+            return Outcome { program: None, checked: None, diagnostics, source_map };
+        }
     };
     let mut checker = context::Checker::new(&ast);
     checker.check_program(&ast);

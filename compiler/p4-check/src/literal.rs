@@ -19,7 +19,9 @@ impl Checker<'_> {
                 }
                 return Expr::poison(span);
             }
-            Some(Ty::Record(id, args)) if self.hir.records[id.index()].kind != RecordKind::Union => {
+            Some(Ty::Record(id, args))
+                if self.hir.records[id.index()].kind != RecordKind::Union =>
+            {
                 self.fields_of(*id, args).into_iter().map(|(_, t)| t).collect()
             }
             Some(Ty::Tuple(parts)) => parts.to_vec(),
@@ -32,7 +34,9 @@ impl Checker<'_> {
             None => return self.check_tuple(list, span),
         };
         let (list, dots) = match list.split_last() {
-            Some((last, rest)) if matches!(last.kind, ast::ExprKind::Dots) => (rest, Some(last.span)),
+            Some((last, rest)) if matches!(last.kind, ast::ExprKind::Dots) => {
+                (rest, Some(last.span))
+            }
             _ => (list, None),
         };
         let mut parts: Vec<Expr> = Vec::new();
@@ -47,7 +51,10 @@ impl Checker<'_> {
         let ty = expected.unwrap_or(Ty::Poison);
         if list.len() > targets.len() || (dots.is_none() && list.len() < targets.len()) {
             let shown = self.show(&ty);
-            return self.fault(span, format!("`{shown}` has {} value(s), {} given", targets.len(), list.len()));
+            return self.fault(
+                span,
+                format!("`{shown}` has {} value(s), {} given", targets.len(), list.len()),
+            );
         }
         if let Some(at) = dots {
             for t in &targets[parts.len()..] {
@@ -80,7 +87,11 @@ impl Checker<'_> {
     ) -> Expr {
         let expected = expected.map(|t| self.solved(t));
         let (id, args) = match &expected {
-            Some(Ty::Record(id, args)) if self.hir.records[id.index()].kind != RecordKind::Union => (*id, args.clone()),
+            Some(Ty::Record(id, args))
+                if self.hir.records[id.index()].kind != RecordKind::Union =>
+            {
+                (*id, args.clone())
+            }
             other => {
                 for f in fields {
                     self.check_expr(&f.value, None);
@@ -88,8 +99,11 @@ impl Checker<'_> {
                 return match other {
                     Some(Ty::Poison) => Expr::poison(span),
                     None | Some(Ty::Infer(_)) => {
-                        let d = Diagnostic::error(span, "the type of this struct expression is not known here")
-                            .help("write it as a cast: `(T){field = value, ...}`");
+                        let d = Diagnostic::error(
+                            span,
+                            "the type of this struct expression is not known here",
+                        )
+                        .help("write it as a cast: `(T){field = value, ...}`");
                         self.report(d);
                         Expr::poison(span)
                     }
@@ -151,7 +165,11 @@ impl Checker<'_> {
             Ty::Enum(id) => {
                 let def = &self.hir.enums[id.index()];
                 let first = def.members.first().map_or(BigInt::zero(), |(_, v)| v.clone());
-                ExprKind::Const(Value::Int(if def.underlying.is_some() { BigInt::zero() } else { first }))
+                ExprKind::Const(Value::Int(if def.underlying.is_some() {
+                    BigInt::zero()
+                } else {
+                    first
+                }))
             }
             Ty::Record(id, args) => match self.hir.records[id.index()].kind {
                 RecordKind::Struct => {

@@ -192,8 +192,9 @@ impl<'a> Lowerer<'a> {
                     Some((call, called)) => (*call, format!("with this call of {called}, ")),
                     None => (span, String::new()),
                 };
-                let text =
-                    format!("the program is too large: {with}inlining makes more than {MAX_STATEMENTS} statements");
+                let text = format!(
+                    "the program is too large: {with}inlining makes more than {MAX_STATEMENTS} statements"
+                );
                 self.report(Diagnostic::error(at, text).help(help));
             }
             self.stopped = true;
@@ -232,7 +233,9 @@ impl<'a> Lowerer<'a> {
     }
 
     pub fn annotations(&self, list: &[ast::Annotation]) -> Vec<ir::Annotation> {
-        list.iter().map(|a| ir::Annotation { name: a.name.to_string(), body: names::text(a) }).collect()
+        list.iter()
+            .map(|a| ir::Annotation { name: a.name.to_string(), body: names::text(a) })
+            .collect()
     }
 
     /// A parser or control instance for a constructor call.

@@ -24,14 +24,18 @@ impl<'a> Args<'a> {
         let places = self.order.places(self.list.len());
         let given: Vec<(usize, &hir::Expr)> =
             places.into_iter().filter_map(|i| self.list[i].as_ref().map(|a| (i, a))).collect();
-        let later: Vec<bool> = (0..given.len()).map(|n| given[n + 1..].iter().any(|(_, a)| a.has_effects())).collect();
+        let later: Vec<bool> =
+            (0..given.len()).map(|n| given[n + 1..].iter().any(|(_, a)| a.has_effects())).collect();
         given.into_iter().zip(later).map(|((i, a), later)| (i, a, later))
     }
 }
 
 /// Copies out in the order of the arguments as written, from left to right (spec §6.8); each begins
 /// with its place in the list of parameters.
-pub fn as_written(mut copies: Vec<(usize, ir::Expr, ir::Expr)>, args: Args<'_>) -> Vec<(ir::Expr, ir::Expr)> {
+pub fn as_written(
+    mut copies: Vec<(usize, ir::Expr, ir::Expr)>,
+    args: Args<'_>,
+) -> Vec<(ir::Expr, ir::Expr)> {
     if !planted(Mutation::CopyOutAsDeclared) {
         let places = args.order.places(args.list.len());
         copies.sort_by_key(|(at, ..)| places.iter().position(|place| place == at));
@@ -52,7 +56,9 @@ pub fn is_plain(e: &ir::Expr) -> bool {
 /// Whether the place is a header union, or lies in a member of one.
 pub fn in_union(e: &ir::Expr) -> bool {
     match &e.kind {
-        ir::ExprKind::Field(b, _) | ir::ExprKind::Index(b, _) => matches!(e.ty, ir::Type::Union(_)) || in_union(b),
+        ir::ExprKind::Field(b, _) | ir::ExprKind::Index(b, _) => {
+            matches!(e.ty, ir::Type::Union(_)) || in_union(b)
+        }
         _ => matches!(e.ty, ir::Type::Union(_)),
     }
 }

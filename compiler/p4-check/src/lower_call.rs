@@ -87,20 +87,27 @@ impl Lowerer<'_> {
         }
     }
 
-    fn packet_call(&mut self, id: hir::FunctionId, c: &hir::Call, span: Span, out: &mut ir::Block) -> Option<ir::Expr> {
+    fn packet_call(
+        &mut self,
+        id: hir::FunctionId,
+        c: &hir::Call,
+        span: Span,
+        out: &mut ir::Block,
+    ) -> Option<ir::Expr> {
         let name = self.hir.functions[id.index()].name.clone();
         let arg = |i: usize| c.args.get(i).and_then(|a| a.as_ref());
         match &*name {
             "extract" => {
-                let ty = c.type_args.first().map(|t| t.substitute(&self.generics)).unwrap_or(Ty::Poison);
-                let header =
-                    matches!(&ty, Ty::Record(id, _) if self.hir.records[id.index()].kind == hir::RecordKind::Header);
+                let ty =
+                    c.type_args.first().map(|t| t.substitute(&self.generics)).unwrap_or(Ty::Poison);
+                let header = matches!(&ty, Ty::Record(id, _) if self.hir.records[id.index()].kind == hir::RecordKind::Header);
                 if !header {
                     self.error(arg(0).map_or(span, |a| a.span), "extract needs a header");
                     return None;
                 }
                 let ir_ty = self.ty(&ty);
-                let varbit = self.ir_fields(&ir_ty).iter().any(|t| matches!(t, ir::Type::Varbit { .. }));
+                let varbit =
+                    self.ir_fields(&ir_ty).iter().any(|t| matches!(t, ir::Type::Varbit { .. }));
                 if varbit != (c.args.len() == 2) {
                     let text = if varbit {
                         "a header with a varbit field needs `extract(header, bits)`"
@@ -134,7 +141,8 @@ impl Lowerer<'_> {
                 None
             }
             "lookahead" => {
-                let ty = c.type_args.first().map(|t| t.substitute(&self.generics)).unwrap_or(Ty::Poison);
+                let ty =
+                    c.type_args.first().map(|t| t.substitute(&self.generics)).unwrap_or(Ty::Poison);
                 let ir_ty = self.ty(&ty);
                 if !self.has_fixed_width(&ir_ty) {
                     self.error(
@@ -143,7 +151,11 @@ impl Lowerer<'_> {
                     );
                     return None;
                 }
-                Some(ir::Expr { kind: ir::ExprKind::Lookahead, ty: ir_ty, location: self.location(span) })
+                Some(ir::Expr {
+                    kind: ir::ExprKind::Lookahead,
+                    ty: ir_ty,
+                    location: self.location(span),
+                })
             }
             "advance" => {
                 let bits = arg(0).map(|a| self.expr(a, out))?;
@@ -157,7 +169,10 @@ impl Lowerer<'_> {
                 None
             }
             other => {
-                self.error(span, format!("`{other}` of a packet is not supported: v1model does not define it"));
+                self.error(
+                    span,
+                    format!("`{other}` of a packet is not supported: v1model does not define it"),
+                );
                 None
             }
         }
@@ -168,7 +183,8 @@ impl Lowerer<'_> {
             ir::Type::Header(_) | ir::Type::Stack { .. } | ir::Type::Union(_) => {
                 // Back ends write headers at the deparser's end: what can change until then is
                 // emitted as it is now.
-                let fixed = root_of(&v).is_some_and(|r| self.variables[r.index()].scope == ir::Scope::Pipeline);
+                let fixed = root_of(&v)
+                    .is_some_and(|r| self.variables[r.index()].scope == ir::Scope::Pipeline);
                 let v = if fixed {
                     v
                 } else {
@@ -185,7 +201,10 @@ impl Lowerer<'_> {
                     self.emit(f, span, out);
                 }
             }
-            _ => self.error(span, "emit needs a header, a header stack, a header union, or a struct of these"),
+            _ => self.error(
+                span,
+                "emit needs a header, a header stack, a header union, or a struct of these",
+            ),
         }
     }
 
@@ -203,7 +222,9 @@ impl Lowerer<'_> {
     fn has_fixed_width(&self, ty: &ir::Type) -> bool {
         match ty {
             ir::Type::Bits { .. } | ir::Type::Bool => true,
-            ir::Type::Header(_) | ir::Type::Struct(_) => self.ir_fields(ty).iter().all(|t| self.has_fixed_width(t)),
+            ir::Type::Header(_) | ir::Type::Struct(_) => {
+                self.ir_fields(ty).iter().all(|t| self.has_fixed_width(t))
+            }
             _ => false,
         }
     }
@@ -221,7 +242,10 @@ impl Lowerer<'_> {
         let f = &hir.functions[id.index()];
         if &*f.name == "verify" && instance.is_none() && c.args.len() == 2 {
             if self.scope != ir::Scope::Parser {
-                let d = Diagnostic::error(span, "`verify` can be called in parsers only: it ends parsing");
+                let d = Diagnostic::error(
+                    span,
+                    "`verify` can be called in parsers only: it ends parsing",
+                );
                 self.report(d.help("use `if`"));
                 return None;
             }
@@ -240,14 +264,17 @@ impl Lowerer<'_> {
         let places = c.order.places(c.args.len());
         for (n, i) in places.iter().enumerate() {
             let (Some(a), Some(p)) = (&c.args[*i], f.params.get(*i)) else { continue };
-            let later = places[n + 1..].iter().any(|j| c.args[*j].as_ref().is_some_and(hir::Expr::has_effects))
+            let later = places[n + 1..]
+                .iter()
+                .any(|j| c.args[*j].as_ref().is_some_and(hir::Expr::has_effects))
                 && !planted(Mutation::UnsavedExternArguments);
             arguments[*i] = match p.direction {
                 Direction::Out | Direction::InOut => {
                     let place = self.place(a, out);
                     let place = self.pin(place, a.span, out);
                     written.extend(root_of(&place));
-                    let place = self.simple_place(place, p.direction, later, a.span, out, &mut after);
+                    let place =
+                        self.simple_place(place, p.direction, later, a.span, out, &mut after);
                     match p.direction {
                         Direction::Out => ir::Argument::Out(place),
                         _ => ir::Argument::InOut(place),
@@ -299,8 +326,12 @@ impl Lowerer<'_> {
         c: &hir::Call,
         f: &hir::FunctionDef,
     ) -> crate::ty::Substitution {
-        let mut map: crate::ty::Substitution =
-            f.type_params.iter().copied().zip(c.type_args.iter().map(|t| t.substitute(&self.generics))).collect();
+        let mut map: crate::ty::Substitution = f
+            .type_params
+            .iter()
+            .copied()
+            .zip(c.type_args.iter().map(|t| t.substitute(&self.generics)))
+            .collect();
         if let (Some(_), Callee::Method(object, _)) = (instance, &c.callee)
             && let Ty::Extern(id, args) = &object.ty
         {
@@ -315,7 +346,9 @@ impl Lowerer<'_> {
         match holds {
             Some(v) if v == BigInt::ZERO => {
                 let text = match c.args.get(1).and_then(|a| a.as_ref()).map(|a| &a.kind) {
-                    Some(hir::ExprKind::Const(hir::Value::Str(s))) => format!("static_assert failed: {s}"),
+                    Some(hir::ExprKind::Const(hir::Value::Str(s))) => {
+                        format!("static_assert failed: {s}")
+                    }
                     _ => "static_assert failed".into(),
                 };
                 self.error(span, text);
@@ -338,7 +371,8 @@ impl Lowerer<'_> {
         after: &mut Vec<(ir::Expr, ir::Expr)>,
     ) -> ir::Expr {
         let save = later && direction == Direction::InOut;
-        if !save && !matches!(place.kind, ir::ExprKind::Slice { .. } | ir::ExprKind::StructValue(_)) {
+        if !save && !matches!(place.kind, ir::ExprKind::Slice { .. } | ir::ExprKind::StructValue(_))
+        {
             return place;
         }
         let t = self.temporary("tmp", place.ty.clone(), span);
@@ -372,8 +406,19 @@ impl Lowerer<'_> {
         }
         let given: Vec<Ty> = c.type_args.iter().map(|t| t.substitute(&self.generics)).collect();
         let mut inner = Vec::new();
-        let copies = self.bind_parameters(&f.params, Args::of(c), &f.type_params, &given, None, span, &mut inner);
-        let outer = std::mem::replace(&mut self.generics, f.type_params.iter().copied().zip(given).collect());
+        let copies = self.bind_parameters(
+            &f.params,
+            Args::of(c),
+            &f.type_params,
+            &given,
+            None,
+            span,
+            &mut inner,
+        );
+        let outer = std::mem::replace(
+            &mut self.generics,
+            f.type_params.iter().copied().zip(given).collect(),
+        );
         let result = match &f.ret {
             Ty::Void => None,
             t => {
@@ -381,13 +426,27 @@ impl Lowerer<'_> {
                 Some(self.temporary(&format!("{}_result", f.name), ty, span))
             }
         };
-        self.inline_body(body, result.clone(), copies, &format!("function {}", f.name), span, inner, out);
+        self.inline_body(
+            body,
+            result.clone(),
+            copies,
+            &format!("function {}", f.name),
+            span,
+            inner,
+            out,
+        );
         self.generics = outer;
         result
     }
 
     /// An action called from a control or another action.
-    fn inline_action(&mut self, id: hir::ActionDefId, args: Args<'_>, span: Span, out: &mut ir::Block) {
+    fn inline_action(
+        &mut self,
+        id: hir::ActionDefId,
+        args: Args<'_>,
+        span: Span,
+        out: &mut ir::Block,
+    ) {
         if self.too_deep(span) {
             return;
         }
@@ -395,7 +454,8 @@ impl Lowerer<'_> {
         let a = &hir.actions[id.index()];
         let reads = self.locals_of_action(id);
         let mut inner = Vec::new();
-        let copies = self.bind_parameters(&a.params, args, &[], &[], Some(&reads), span, &mut inner);
+        let copies =
+            self.bind_parameters(&a.params, args, &[], &[], Some(&reads), span, &mut inner);
         self.inline_body(&a.body, None, copies, &format!("action {}", a.name), span, inner, out);
     }
 
@@ -425,12 +485,17 @@ impl Lowerer<'_> {
         self.returns.pop();
         let copies = self.copy_outs.pop().unwrap_or_default();
         // A jump to the end as the last statement is no jump.
-        if matches!(statements.last().map(|s| &s.kind), Some(ir::StatementKind::Leave(l)) if *l == label) {
+        if matches!(statements.last().map(|s| &s.kind), Some(ir::StatementKind::Leave(l)) if *l == label)
+        {
             statements.pop();
         }
         let label = leaves(&statements, label).then_some(label);
-        let kind =
-            ir::StatementKind::Block { label, body: statements, comment: Some(comment.to_string()), atomic: false };
+        let kind = ir::StatementKind::Block {
+            label,
+            body: statements,
+            comment: Some(comment.to_string()),
+            atomic: false,
+        };
         self.push(out, kind, span);
         for (to, from) in copies {
             self.assign(to, from, span, out);
@@ -453,7 +518,8 @@ impl Lowerer<'_> {
         span: Span,
         out: &mut ir::Block,
     ) -> Vec<(ir::Expr, ir::Expr)> {
-        let map: crate::ty::Substitution = type_params.iter().copied().zip(type_args.iter().cloned()).collect();
+        let map: crate::ty::Substitution =
+            type_params.iter().copied().zip(type_args.iter().cloned()).collect();
         // Arguments are evaluated in the caller's terms, all before any parameter is bound.
         let mut values: Vec<Option<ir::Expr>> = vec![None; params.len()];
         // What an inout argument was when its turn came, if a later one can change it (spec §6.8).
@@ -464,7 +530,10 @@ impl Lowerer<'_> {
                 Direction::Out | Direction::InOut => {
                     let place = self.place(a, out);
                     let place = self.pin(place, a.span, out);
-                    if later && p.direction == Direction::InOut && !planted(Mutation::UnsavedArguments) {
+                    if later
+                        && p.direction == Direction::InOut
+                        && !planted(Mutation::UnsavedArguments)
+                    {
                         saved[i] = Some(self.keep(place.clone(), a.span, out));
                     }
                     place
@@ -487,14 +556,18 @@ impl Lowerer<'_> {
         let mut bindings = Vec::new();
         for (i, p) in params.iter().enumerate() {
             if p.ty.is_object() {
-                if let Some(b) = args.list.get(i).and_then(|a| a.as_ref()).and_then(|a| self.object(a)) {
+                if let Some(b) =
+                    args.list.get(i).and_then(|a| a.as_ref()).and_then(|a| self.object(a))
+                {
                     bindings.push((p.local, b));
                 }
                 continue;
             }
             let ty = p.ty.substitute(&map);
             let alone = saved[i].is_none()
-                && values[i].as_ref().is_some_and(|v| self.stands_alone(v, i, params, &values, &reads));
+                && values[i]
+                    .as_ref()
+                    .is_some_and(|v| self.stands_alone(v, i, params, &values, &reads));
             match values[i].clone() {
                 Some(v) if alone => {
                     if p.direction == Direction::Out && !planted(Mutation::ValidOutHeaders) {
@@ -589,7 +662,9 @@ impl Lowerer<'_> {
 fn leaves(block: &[ir::Statement], label: ir::LabelId) -> bool {
     block.iter().any(|s| match &s.kind {
         ir::StatementKind::Leave(l) => *l == label,
-        ir::StatementKind::If { then, otherwise, .. } => leaves(then, label) || leaves(otherwise, label),
+        ir::StatementKind::If { then, otherwise, .. } => {
+            leaves(then, label) || leaves(otherwise, label)
+        }
         ir::StatementKind::Block { body, .. } => leaves(body, label),
         ir::StatementKind::Switch { cases, default, .. } => {
             leaves(default, label) || cases.iter().any(|(_, b)| leaves(b, label))

@@ -57,7 +57,9 @@ impl Lowerer<'_> {
             }
             hir::ExprKind::StackNext(b) => ir::ExprKind::StackNext(Box::new(self.expr(b, out))),
             hir::ExprKind::StackLast(b) => ir::ExprKind::StackLast(Box::new(self.expr(b, out))),
-            hir::ExprKind::StackLastIndex(b) => ir::ExprKind::StackLastIndex(Box::new(self.expr(b, out))),
+            hir::ExprKind::StackLastIndex(b) => {
+                ir::ExprKind::StackLastIndex(Box::new(self.expr(b, out)))
+            }
             hir::ExprKind::Slice(b, high, low) => {
                 ir::ExprKind::Slice { base: Box::new(self.expr(b, out)), high: *high, low: *low }
             }
@@ -79,7 +81,9 @@ impl Lowerer<'_> {
                 ir::ExprKind::Cast(Box::new(inner))
             }
             hir::ExprKind::Conditional(c, a, b) => return self.conditional(c, a, b, ty, span, out),
-            hir::ExprKind::Aggregate(parts, order) => return self.aggregate(parts, order, &e.ty, span, out),
+            hir::ExprKind::Aggregate(parts, order) => {
+                return self.aggregate(parts, order, &e.ty, span, out);
+            }
             hir::ExprKind::InvalidHeader => ir::ExprKind::InvalidHeader,
             hir::ExprKind::Call(call) => {
                 if let Callee::IsValid(h) = &call.callee {
@@ -134,16 +138,24 @@ impl Lowerer<'_> {
     fn listed(&mut self, written: &hir::Expr, v: ir::Expr, out: &mut ir::Block) -> ir::Expr {
         let is_header = |ty: &ir::Type| matches!(ty, ir::Type::Header(_));
         let is_field = matches!(&v.kind, ir::ExprKind::Field(base, _) if is_header(&base.ty));
-        let as_field = matches!(&written.kind, hir::ExprKind::Field(base, _) if is_header(&self.ty(&base.ty)));
+        let as_field =
+            matches!(&written.kind, hir::ExprKind::Field(base, _) if is_header(&self.ty(&base.ty)));
         if is_field && !as_field { self.save(v, written.span, out) } else { v }
     }
 
     /// The same for a list that is evaluated in an order of its own; the values as in the list.
-    pub fn operands_in(&mut self, list: &[&hir::Expr], order: &hir::Order, out: &mut ir::Block) -> Vec<ir::Expr> {
-        let order = if planted(Mutation::DeclarationOrder) { &hir::Order::default() } else { order };
+    pub fn operands_in(
+        &mut self,
+        list: &[&hir::Expr],
+        order: &hir::Order,
+        out: &mut ir::Block,
+    ) -> Vec<ir::Expr> {
+        let order =
+            if planted(Mutation::DeclarationOrder) { &hir::Order::default() } else { order };
         let places = order.places(list.len());
         let written: Vec<&hir::Expr> = places.iter().map(|i| list[*i]).collect();
-        let mut values: Vec<(usize, ir::Expr)> = places.into_iter().zip(self.operands(&written, out)).collect();
+        let mut values: Vec<(usize, ir::Expr)> =
+            places.into_iter().zip(self.operands(&written, out)).collect();
         values.sort_by_key(|(place, _)| *place);
         values.into_iter().map(|(_, v)| v).collect()
     }
@@ -162,7 +174,9 @@ impl Lowerer<'_> {
                 ir::Expr { kind, ..v }
             }
             // A field of an invalid header adds nothing to a hash: it is kept with its header.
-            ir::ExprKind::Field(header, i) if self.in_field_list && matches!(header.ty, ir::Type::Header(_)) => {
+            ir::ExprKind::Field(header, i)
+                if self.in_field_list && matches!(header.ty, ir::Type::Header(_)) =>
+            {
                 let header = self.keep((**header).clone(), span, out);
                 let kind = ir::ExprKind::Field(Box::new(header), *i);
                 ir::Expr { kind, ..v }
@@ -194,7 +208,14 @@ impl Lowerer<'_> {
     }
 
     /// Field `i` (as declared) of a value whose checked type is `ty`.
-    pub fn project(&mut self, base: ir::Expr, ty: &Ty, i: u32, out: &mut ir::Block, span: Span) -> ir::Expr {
+    pub fn project(
+        &mut self,
+        base: ir::Expr,
+        ty: &Ty,
+        i: u32,
+        out: &mut ir::Block,
+        span: Span,
+    ) -> ir::Expr {
         let base = self.decomposable(base, span, out);
         let ty = ty.substitute(&self.generics);
         let Ty::Record(id, args) = &ty else {
@@ -214,7 +235,11 @@ impl Lowerer<'_> {
             let parts = self.hir.fields_of(*id, args);
             let values = parts.iter().map(|(_, t)| self.header_part(base, t, at, span)).collect();
             let ty = self.ty(ty);
-            return ir::Expr { kind: ir::ExprKind::StructValue(values), ty, location: self.location(span) };
+            return ir::Expr {
+                kind: ir::ExprKind::StructValue(values),
+                ty,
+                location: self.location(span),
+            };
         }
         *at += 1;
         self.ir_field(base.clone(), *at - 1, span)
@@ -227,7 +252,9 @@ impl Lowerer<'_> {
         {
             return p.clone();
         }
-        let Some(ty) = self.ir_fields(&base.ty).get(i as usize).cloned() else { return self.nothing(span) };
+        let Some(ty) = self.ir_fields(&base.ty).get(i as usize).cloned() else {
+            return self.nothing(span);
+        };
         ir::Expr { kind: ir::ExprKind::Field(Box::new(base), i), ty, location: self.location(span) }
     }
 
@@ -278,7 +305,13 @@ impl Lowerer<'_> {
         ir::Expr { kind, ty: ir_ty, location: self.location(span) }
     }
 
-    fn flatten_value(&mut self, v: ir::Expr, span: Span, out: &mut ir::Block, flat: &mut Vec<ir::Expr>) {
+    fn flatten_value(
+        &mut self,
+        v: ir::Expr,
+        span: Span,
+        out: &mut ir::Block,
+        flat: &mut Vec<ir::Expr>,
+    ) {
         if !matches!(v.ty, ir::Type::Struct(_)) {
             return flat.push(v);
         }
@@ -306,7 +339,10 @@ impl Lowerer<'_> {
             out.append(&mut then);
             out.append(&mut otherwise);
         }
-        let scalar = matches!(ty, ir::Type::Bits { .. } | ir::Type::Bool | ir::Type::Error | ir::Type::Enum(_));
+        let scalar = matches!(
+            ty,
+            ir::Type::Bits { .. } | ir::Type::Bool | ir::Type::Error | ir::Type::Enum(_)
+        );
         let location = self.location(span);
         // What can end the parser does so only in the branch that is taken.
         if then.is_empty() && otherwise.is_empty() && scalar && !raises(&x) && !raises(&y) {
@@ -347,13 +383,18 @@ impl Lowerer<'_> {
         match op {
             BinaryOp::Eq => self.equal(x, y, span, out),
             BinaryOp::Ne => {
-                let scalar = self.ir_fields(&x.ty).is_empty() && !matches!(x.ty, ir::Type::Stack { .. });
+                let scalar =
+                    self.ir_fields(&x.ty).is_empty() && !matches!(x.ty, ir::Type::Stack { .. });
                 if scalar {
                     self.check_comparable(&x.ty, span);
                     return self.ir_binary(ir::BinaryOp::Ne, x, y, ir::Type::Bool, span);
                 }
                 let e = self.equal(x, y, span, out);
-                ir::Expr { location: e.location, kind: ir::ExprKind::Unary(ir::UnaryOp::Not, Box::new(e)), ty }
+                ir::Expr {
+                    location: e.location,
+                    kind: ir::ExprKind::Unary(ir::UnaryOp::Not, Box::new(e)),
+                    ty,
+                }
             }
             _ => {
                 if matches!(op, BinaryOp::Div | BinaryOp::Mod) {
@@ -368,8 +409,19 @@ impl Lowerer<'_> {
         }
     }
 
-    fn ir_binary(&mut self, op: ir::BinaryOp, a: ir::Expr, b: ir::Expr, ty: ir::Type, span: Span) -> ir::Expr {
-        ir::Expr { kind: ir::ExprKind::Binary(op, Box::new(a), Box::new(b)), ty, location: self.location(span) }
+    fn ir_binary(
+        &mut self,
+        op: ir::BinaryOp,
+        a: ir::Expr,
+        b: ir::Expr,
+        ty: ir::Type,
+        span: Span,
+    ) -> ir::Expr {
+        ir::Expr {
+            kind: ir::ExprKind::Binary(op, Box::new(a), Box::new(b)),
+            ty,
+            location: self.location(span),
+        }
     }
 
     fn short_circuit(
@@ -384,7 +436,8 @@ impl Lowerer<'_> {
         let t = self.temporary("tmp", ir::Type::Bool, span);
         self.push(out, ir::StatementKind::Assign(t.clone(), x), span);
         self.push(&mut right, ir::StatementKind::Assign(t.clone(), y), span);
-        let (then, otherwise) = if op == BinaryOp::And { (right, Vec::new()) } else { (Vec::new(), right) };
+        let (then, otherwise) =
+            if op == BinaryOp::And { (right, Vec::new()) } else { (Vec::new(), right) };
         self.push(out, ir::StatementKind::If { condition: t.clone(), then, otherwise }, span);
         t
     }
@@ -408,8 +461,11 @@ impl Lowerer<'_> {
             ir::Type::Header(_) => {
                 let (a, b) = (self.comparable(a, span, out), self.comparable(b, span, out));
                 let (va, vb) = (self.is_valid(a.clone(), span), self.is_valid(b.clone(), span));
-                let same = self.ir_binary(ir::BinaryOp::Eq, va.clone(), vb.clone(), ir::Type::Bool, span);
-                if matches!(a.kind, ir::ExprKind::InvalidHeader) || matches!(b.kind, ir::ExprKind::InvalidHeader) {
+                let same =
+                    self.ir_binary(ir::BinaryOp::Eq, va.clone(), vb.clone(), ir::Type::Bool, span);
+                if matches!(a.kind, ir::ExprKind::InvalidHeader)
+                    || matches!(b.kind, ir::ExprKind::InvalidHeader)
+                {
                     return same;
                 }
                 let fields = self.equal_fields(a, b, span, out);
@@ -450,7 +506,13 @@ impl Lowerer<'_> {
         }
     }
 
-    fn equal_fields(&mut self, a: ir::Expr, b: ir::Expr, span: Span, out: &mut ir::Block) -> ir::Expr {
+    fn equal_fields(
+        &mut self,
+        a: ir::Expr,
+        b: ir::Expr,
+        span: Span,
+        out: &mut ir::Block,
+    ) -> ir::Expr {
         let mut all = None;
         let count = self.ir_fields(&a.ty).len() as u32;
         if count > MAX_COMPARED_FIELDS {
@@ -470,7 +532,13 @@ impl Lowerer<'_> {
     }
 
     /// Element `i` of a stack.
-    pub fn element(&mut self, stack: &ir::Expr, i: u32, header: ir::HeaderTypeId, span: Span) -> ir::Expr {
+    pub fn element(
+        &mut self,
+        stack: &ir::Expr,
+        i: u32,
+        header: ir::HeaderTypeId,
+        span: Span,
+    ) -> ir::Expr {
         let i = self.constant(BigInt::from(i), ir::Type::bits(32), span);
         ir::Expr {
             kind: ir::ExprKind::Index(Box::new(stack.clone()), Box::new(i)),
@@ -479,7 +547,13 @@ impl Lowerer<'_> {
         }
     }
 
-    fn apply_part(&mut self, table: hir::TableDefId, part: ApplyPart, span: Span, out: &mut ir::Block) -> ir::Expr {
+    fn apply_part(
+        &mut self,
+        table: hir::TableDefId,
+        part: ApplyPart,
+        span: Span,
+        out: &mut ir::Block,
+    ) -> ir::Expr {
         let (hit, action_run) = self.apply_table(table, part, span, out);
         let used = hit.or(action_run);
         let Some(v) = used else { return self.nothing(span) };
@@ -499,7 +573,10 @@ impl Lowerer<'_> {
 fn raises(e: &ir::Expr) -> bool {
     match &e.kind {
         ir::ExprKind::Lookahead | ir::ExprKind::StackNext(_) | ir::ExprKind::StackLast(_) => true,
-        ir::ExprKind::Var(_) | ir::ExprKind::Const(_) | ir::ExprKind::Str(_) | ir::ExprKind::InvalidHeader => false,
+        ir::ExprKind::Var(_)
+        | ir::ExprKind::Const(_)
+        | ir::ExprKind::Str(_)
+        | ir::ExprKind::InvalidHeader => false,
         ir::ExprKind::Field(b, _)
         | ir::ExprKind::StackLastIndex(b)
         | ir::ExprKind::IsValid(b)

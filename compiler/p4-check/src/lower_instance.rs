@@ -59,7 +59,13 @@ impl Lowerer<'_> {
     }
 
     /// `instance.apply(...)` of a control.
-    pub fn apply_instance(&mut self, i: &Rc<Instance>, args: Args<'_>, span: Span, out: &mut ir::Block) {
+    pub fn apply_instance(
+        &mut self,
+        i: &Rc<Instance>,
+        args: Args<'_>,
+        span: Span,
+        out: &mut ir::Block,
+    ) {
         if self.too_deep(span) {
             return;
         }
@@ -78,20 +84,34 @@ impl Lowerer<'_> {
         } else {
             self.bind_stored(i, &def.params, args, span, &mut inner)
         };
-        let (instance, prefix) = (self.instance, std::mem::replace(&mut self.prefix, i.prefix.clone()));
+        let (instance, prefix) =
+            (self.instance, std::mem::replace(&mut self.prefix, i.prefix.clone()));
         self.instance = i.number;
         let single = std::mem::replace(&mut self.in_single, i.single_site);
         self.copy_outs.push(Vec::new());
         self.enter_instance(i, &mut inner);
         self.copy_outs.pop();
-        self.inline_body(&def.body, None, copies, &format!("control {}", def.name), span, inner, out);
+        self.inline_body(
+            &def.body,
+            None,
+            copies,
+            &format!("control {}", def.name),
+            span,
+            inner,
+            out,
+        );
         self.in_single = single;
         self.instance = instance;
         self.prefix = prefix;
     }
 
     /// The instance of a `T.apply(...)`: one for each place and enclosing instance.
-    pub fn direct_instance(&mut self, c: &hir::Construct, block: hir::BlockId, span: Span) -> Rc<Instance> {
+    pub fn direct_instance(
+        &mut self,
+        c: &hir::Construct,
+        block: hir::BlockId,
+        span: Span,
+    ) -> Rc<Instance> {
         let key = (self.instance, span.start);
         if let Some(i) = self.direct.get(&key) {
             return i.clone();

@@ -36,7 +36,13 @@ impl Lowerer<'_> {
     }
 
     /// Makes the states of a parser; `accept` becomes `done`. Gives the place of its start state.
-    fn inline_states(&mut self, def: &hir::BlockDef, prefix: &str, done: ir::Target, graph: &mut Graph) -> u32 {
+    fn inline_states(
+        &mut self,
+        def: &hir::BlockDef,
+        prefix: &str,
+        done: ir::Target,
+        graph: &mut Graph,
+    ) -> u32 {
         let first = graph.states.len() as u32;
         for s in &def.states {
             let name = graph.names.unique(&format!("{prefix}{}", s.name));
@@ -52,7 +58,9 @@ impl Lowerer<'_> {
         for (i, s) in def.states.iter().enumerate() {
             self.state(s, first, first + i as u32, done, graph);
         }
-        if is_atomic(&def.annotations) && graph.states[first as usize..].iter().any(|s| uses_objects(&s.body)) {
+        if is_atomic(&def.annotations)
+            && graph.states[first as usize..].iter().any(|s| uses_objects(&s.body))
+        {
             self.report(
                 Diagnostic::error(def.span, "an `@atomic` parser that uses extern objects is not supported")
                     .help("write `@atomic` before the states, or the blocks in them, that must happen at once"),
@@ -61,7 +69,14 @@ impl Lowerer<'_> {
         first
     }
 
-    fn state(&mut self, s: &hir::StateDef, first: u32, mut at: u32, done: ir::Target, graph: &mut Graph) {
+    fn state(
+        &mut self,
+        s: &hir::StateDef,
+        first: u32,
+        mut at: u32,
+        done: ir::Target,
+        graph: &mut Graph,
+    ) {
         let mut body = Vec::new();
         self.state_statements(&s.body, &mut at, &mut body, s, graph);
         if self.stopped {
@@ -103,20 +118,34 @@ impl Lowerer<'_> {
     ) {
         for statement in list {
             if graph.states.len() > MAX_STATES || self.stopped {
-                self.error(s.span, format!("the parser has more than {MAX_STATES} states after inlining"));
+                self.error(
+                    s.span,
+                    format!("the parser has more than {MAX_STATES} states after inlining"),
+                );
                 self.stopped = true;
                 return;
             }
             if let Some((instance, call)) = self.sub_parser(statement) {
-                *at = self.call_parser(&instance, Args::of(call), statement.span, *at, std::mem::take(body), s, graph);
+                *at = self.call_parser(
+                    &instance,
+                    Args::of(call),
+                    statement.span,
+                    *at,
+                    std::mem::take(body),
+                    s,
+                    graph,
+                );
                 continue;
             }
             match &statement.kind {
                 StmtKind::Block(inner, atomic) if Self::calls_parser(inner) => {
                     if *atomic {
                         self.report(
-                            Diagnostic::error(statement.span, "a parser cannot be applied in `@atomic` code")
-                                .help("apply it in a state of its own, before or after"),
+                            Diagnostic::error(
+                                statement.span,
+                                "a parser cannot be applied in `@atomic` code",
+                            )
+                            .help("apply it in a state of its own, before or after"),
                         );
                     }
                     self.state_statements(inner, at, body, s, graph);
@@ -125,7 +154,14 @@ impl Lowerer<'_> {
                     if Self::calls_parser(then) || Self::calls_parser(otherwise) =>
                 {
                     let key = self.expr(condition, body);
-                    self.state_branch(key, [then.as_slice(), otherwise.as_slice()], at, body, s, graph);
+                    self.state_branch(
+                        key,
+                        [then.as_slice(), otherwise.as_slice()],
+                        at,
+                        body,
+                        s,
+                        graph,
+                    );
                 }
                 _ => self.statement(statement, body),
             }
@@ -147,7 +183,13 @@ impl Lowerer<'_> {
         let [then, otherwise, join] = ["then", "else", "after"].map(|part| {
             let name = graph.names.unique(&format!("{base}_{part}"));
             let transition = ir::Transition::To(ir::Target::Reject);
-            graph.states.push(ir::State { name, body: Vec::new(), transition, continues: true, location });
+            graph.states.push(ir::State {
+                name,
+                body: Vec::new(),
+                transition,
+                continues: true,
+                location,
+            });
             graph.states.len() as u32 - 1
         });
         let state = &mut graph.states[*at as usize];
@@ -173,7 +215,9 @@ impl Lowerer<'_> {
     fn calls_parser(list: &[hir::Stmt]) -> bool {
         list.iter().any(|statement| match &statement.kind {
             StmtKind::Block(inner, _) => Self::calls_parser(inner),
-            StmtKind::If(_, then, otherwise) => Self::calls_parser(then) || Self::calls_parser(otherwise),
+            StmtKind::If(_, then, otherwise) => {
+                Self::calls_parser(then) || Self::calls_parser(otherwise)
+            }
             StmtKind::Call(call) => match &call.kind {
                 hir::ExprKind::Call(c) => matches!(c.callee, Callee::Block(_) | Callee::Direct(..)),
                 _ => false,
@@ -190,7 +234,9 @@ impl Lowerer<'_> {
                 Some(Binding::Instance(i)) => Some((i, c)),
                 _ => None,
             },
-            Callee::Direct(construct, block) => Some((self.direct_instance(construct, *block, s.span), c)),
+            Callee::Direct(construct, block) => {
+                Some((self.direct_instance(construct, *block, s.span), c))
+            }
             _ => None,
         }
     }
@@ -216,7 +262,8 @@ impl Lowerer<'_> {
         let def = &hir.blocks[i.block.index()];
         // Each call is a copy of the states, so its arguments can stand for the parameters there.
         let copies = self.bind_parameters(&def.params, args, &[], &[], None, span, &mut body);
-        let (instance, prefix) = (self.instance, std::mem::replace(&mut self.prefix, i.prefix.clone()));
+        let (instance, prefix) =
+            (self.instance, std::mem::replace(&mut self.prefix, i.prefix.clone()));
         self.instance = i.number;
         self.enter_instance(i, &mut body);
         let name = graph.names.unique(&format!("{}_after", graph.states[at as usize].name));
@@ -241,7 +288,13 @@ impl Lowerer<'_> {
         } else {
             let name = graph.names.unique(&format!("{}_copy_out", graph.states[at as usize].name));
             let transition = ir::Transition::To(ir::Target::State(resume));
-            graph.states.push(ir::State { name, body: after, transition, continues: true, location });
+            graph.states.push(ir::State {
+                name,
+                body: after,
+                transition,
+                continues: true,
+                location,
+            });
             ir::Target::State(graph.states.len() as u32 - 1)
         };
         let start = self.inline_states(def, &state_prefix, done, graph);
@@ -279,7 +332,9 @@ fn reachable(states: Vec<ir::State>) -> Vec<ir::State> {
         work.extend(next.into_iter().rev());
     }
     let renumber = |t: ir::Target| match t {
-        ir::Target::State(n) => number.get(n as usize).copied().flatten().map_or(ir::Target::Reject, ir::Target::State),
+        ir::Target::State(n) => {
+            number.get(n as usize).copied().flatten().map_or(ir::Target::Reject, ir::Target::State)
+        }
         t => t,
     };
     let mut slots: Vec<Option<ir::State>> = states.into_iter().map(Some).collect();
@@ -288,7 +343,9 @@ fn reachable(states: Vec<ir::State>) -> Vec<ir::State> {
         let Some(mut s) = slots[i].take() else { continue };
         match &mut s.transition {
             ir::Transition::To(t) => *t = renumber(*t),
-            ir::Transition::Select { cases, .. } => cases.iter_mut().for_each(|(_, t, _)| *t = renumber(*t)),
+            ir::Transition::Select { cases, .. } => {
+                cases.iter_mut().for_each(|(_, t, _)| *t = renumber(*t))
+            }
         }
         out.push(s);
     }

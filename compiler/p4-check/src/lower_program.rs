@@ -26,7 +26,10 @@ impl Lowerer<'_> {
                 Constructed::Package(p) if &*hir.locals[id.index()].name == "main" => {
                     let def = &hir.packages[p.index()];
                     if &*def.name != "V1Switch" {
-                        let text = format!("`main` is a `{}`; only v1model's `V1Switch` is supported", def.name);
+                        let text = format!(
+                            "`main` is a `{}`; only v1model's `V1Switch` is supported",
+                            def.name
+                        );
                         self.error(e.span, text);
                         return None;
                     }
@@ -54,13 +57,16 @@ impl Lowerer<'_> {
             blocks.push(self.top_block(a.as_ref()?)?);
         }
         let [parser, verify, ingress, egress, compute, deparser] = blocks.as_slice() else {
-            self.report(Diagnostic::global("V1Switch needs six blocks; use stateplane's own v1model.p4"));
+            self.report(Diagnostic::global(
+                "V1Switch needs six blocks; use stateplane's own v1model.p4",
+            ));
             return None;
         };
         let parser_def = &hir.blocks[parser.block.index()];
         let [_, h, m, s] = &*parser_def.params else { return None };
         for (p, what) in [(h, "headers"), (m, "metadata")] {
-            if !matches!(&p.ty, Ty::Record(id, _) if hir.records[id.index()].kind == hir::RecordKind::Struct) {
+            if !matches!(&p.ty, Ty::Record(id, _) if hir.records[id.index()].kind == hir::RecordKind::Struct)
+            {
                 self.error(p.span, format!("the {what} of a v1model program must be a struct"));
                 return None;
             }
@@ -111,7 +117,10 @@ impl Lowerer<'_> {
 
     fn top_block(&mut self, e: &hir::Expr) -> Option<Rc<Instance>> {
         let ExprKind::Construct(c) = &e.kind else {
-            self.error(e.span, "this must be the construction of a parser or control, such as `MyIngress()`");
+            self.error(
+                e.span,
+                "this must be the construction of a parser or control, such as `MyIngress()`",
+            );
             return None;
         };
         let Constructed::Block(block) = &c.what else { return None };
@@ -138,7 +147,12 @@ impl Lowerer<'_> {
         self.prefix = i.prefix.clone();
     }
 
-    fn top_control(&mut self, i: &Rc<Instance>, variables: &[Option<ir::VariableId>], scope: ir::Scope) -> ir::Control {
+    fn top_control(
+        &mut self,
+        i: &Rc<Instance>,
+        variables: &[Option<ir::VariableId>],
+        scope: ir::Scope,
+    ) -> ir::Control {
         let hir = self.hir;
         let def = &hir.blocks[i.block.index()];
         self.scope = scope;
@@ -154,7 +168,8 @@ impl Lowerer<'_> {
     fn check_unique_names(&mut self) {
         let mut seen = std::collections::HashMap::new();
         let tables = self.tables.iter().map(|t| (format!("table {}", t.name), t.location));
-        let externs = self.externs.iter().map(|e| (format!("{} {}", e.extern_type, e.name), e.location));
+        let externs =
+            self.externs.iter().map(|e| (format!("{} {}", e.extern_type, e.name), e.location));
         let mut double = Vec::new();
         for (name, location) in tables.chain(externs) {
             if let Some(first) = seen.insert(name.clone(), location) {
@@ -163,11 +178,22 @@ impl Lowerer<'_> {
         }
         for (name, first, second) in double {
             let at = |l: ir::Location| {
-                format!("{}:{}:{}", self.files.get(l.file as usize).map_or("?", String::as_str), l.line, l.column)
+                format!(
+                    "{}:{}:{}",
+                    self.files.get(l.file as usize).map_or("?", String::as_str),
+                    l.line,
+                    l.column
+                )
             };
-            let text =
-                format!("two objects have the control-plane name `{name}`: at {} and at {}", at(first), at(second));
-            self.report(Diagnostic::global(text).help("give one of them another name with `@name(\"...\")`"));
+            let text = format!(
+                "two objects have the control-plane name `{name}`: at {} and at {}",
+                at(first),
+                at(second)
+            );
+            self.report(
+                Diagnostic::global(text)
+                    .help("give one of them another name with `@name(\"...\")`"),
+            );
         }
     }
 }

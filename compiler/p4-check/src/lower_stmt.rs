@@ -38,7 +38,11 @@ impl Lowerer<'_> {
             StmtKind::ValueSet(id, size) => self.declare_value_set(*id, size),
             StmtKind::Assign(target, value) => {
                 let t = self.place(target, out);
-                let t = if value.has_effects() && !planted(Mutation::LateIndex) { self.pin(t, span, out) } else { t };
+                let t = if value.has_effects() && !planted(Mutation::LateIndex) {
+                    self.pin(t, span, out)
+                } else {
+                    t
+                };
                 self.assign_hir(t, value, span, out);
             }
             StmtKind::Call(e) => self.call_statement(e, out),
@@ -59,7 +63,11 @@ impl Lowerer<'_> {
                     out.append(&mut body);
                     return;
                 }
-                self.push(out, ir::StatementKind::Block { label: None, body, comment: None, atomic: true }, span);
+                self.push(
+                    out,
+                    ir::StatementKind::Block { label: None, body, comment: None, atomic: true },
+                    span,
+                );
             }
             StmtKind::Block(b, false) => self.block(b, out),
             StmtKind::Switch { subject, cases, default } => {
@@ -98,7 +106,8 @@ impl Lowerer<'_> {
 
     /// Spec §12.5: what is owed to the callers is copied out before everything ends.
     pub fn exit_statement(&mut self, span: Span, out: &mut ir::Block) {
-        let mut owed: Vec<(ir::Expr, ir::Expr)> = self.copy_outs.iter().rev().flatten().cloned().collect();
+        let mut owed: Vec<(ir::Expr, ir::Expr)> =
+            self.copy_outs.iter().rev().flatten().cloned().collect();
         if planted(Mutation::LostCopiesAtExit) {
             owed.clear();
         }
@@ -138,10 +147,16 @@ impl Lowerer<'_> {
         let hir::ExprKind::Construct(c) = &e.kind else { return };
         let def = &self.hir.locals[id.index()];
         let binding = match &c.what {
-            hir::Constructed::Extern(ext, targs) => Binding::Extern(self.make_extern(c, *ext, targs, id)),
-            hir::Constructed::Block(block) => {
-                Binding::Instance(self.make_instance(c, *block, &def.name, &def.annotations, single_site))
+            hir::Constructed::Extern(ext, targs) => {
+                Binding::Extern(self.make_extern(c, *ext, targs, id))
             }
+            hir::Constructed::Block(block) => Binding::Instance(self.make_instance(
+                c,
+                *block,
+                &def.name,
+                &def.annotations,
+                single_site,
+            )),
             hir::Constructed::Package(_) => return,
         };
         self.env.insert(id, binding);
@@ -187,7 +202,13 @@ impl Lowerer<'_> {
     }
 
     /// `target = value`, where a call of an extern can write the target itself.
-    pub fn assign_hir(&mut self, target: ir::Expr, value: &hir::Expr, span: Span, out: &mut ir::Block) {
+    pub fn assign_hir(
+        &mut self,
+        target: ir::Expr,
+        value: &hir::Expr,
+        span: Span,
+        out: &mut ir::Block,
+    ) {
         if let hir::ExprKind::Call(c) = &value.kind {
             let direct = matches!(&target.kind, ir::ExprKind::Var(_) | ir::ExprKind::Field(..))
                 && !matches!(c.callee, Callee::IsValid(_));
@@ -229,7 +250,9 @@ impl Lowerer<'_> {
     /// itself.
     pub fn place(&mut self, e: &hir::Expr, out: &mut ir::Block) -> ir::Expr {
         let kind = match &e.kind {
-            hir::ExprKind::Index(_, index) if index.has_effects() && planted(Mutation::IndexedCopy) => {
+            hir::ExprKind::Index(_, index)
+                if index.has_effects() && planted(Mutation::IndexedCopy) =>
+            {
                 let element = self.expr(e, out);
                 return self.keep(element, e.span, out);
             }
@@ -242,11 +265,17 @@ impl Lowerer<'_> {
                 let i = self.expr(index, out);
                 ir::ExprKind::Index(Box::new(b), Box::new(i))
             }
-            hir::ExprKind::Slice(base, high, low) => {
-                ir::ExprKind::Slice { base: Box::new(self.place(base, out)), high: *high, low: *low }
+            hir::ExprKind::Slice(base, high, low) => ir::ExprKind::Slice {
+                base: Box::new(self.place(base, out)),
+                high: *high,
+                low: *low,
+            },
+            hir::ExprKind::StackNext(base) => {
+                ir::ExprKind::StackNext(Box::new(self.place(base, out)))
             }
-            hir::ExprKind::StackNext(base) => ir::ExprKind::StackNext(Box::new(self.place(base, out))),
-            hir::ExprKind::StackLast(base) => ir::ExprKind::StackLast(Box::new(self.place(base, out))),
+            hir::ExprKind::StackLast(base) => {
+                ir::ExprKind::StackLast(Box::new(self.place(base, out)))
+            }
             _ => return self.expr(e, out),
         };
         ir::Expr { kind, ty: self.ty(&e.ty), location: self.location(e.span) }
@@ -268,9 +297,9 @@ impl Lowerer<'_> {
             }
             ir::ExprKind::StackNext(b) => return self.pin_element(*b, 1, span, out),
             ir::ExprKind::StackLast(b) => return self.pin_element(*b, 0, span, out),
-            ir::ExprKind::StructValue(parts) => {
-                ir::ExprKind::StructValue(parts.into_iter().map(|p| self.pin(p, span, out)).collect())
-            }
+            ir::ExprKind::StructValue(parts) => ir::ExprKind::StructValue(
+                parts.into_iter().map(|p| self.pin(p, span, out)).collect(),
+            ),
             other => other,
         };
         ir::Expr { kind, ty, location }
@@ -278,7 +307,13 @@ impl Lowerer<'_> {
 
     /// The element of a stack that is `beyond` its last one now: an error of the parser if there is
     /// none.
-    fn pin_element(&mut self, stack: ir::Expr, beyond: u32, span: Span, out: &mut ir::Block) -> ir::Expr {
+    fn pin_element(
+        &mut self,
+        stack: ir::Expr,
+        beyond: u32,
+        span: Span,
+        out: &mut ir::Block,
+    ) -> ir::Expr {
         let stack = self.pin(stack, span, out);
         let ir::Type::Stack { header, size } = stack.ty else { return stack };
         let location = self.location(span);
@@ -294,7 +329,8 @@ impl Lowerer<'_> {
         let size = self.constant(BigInt::from(size), number, span);
         let kind = ir::ExprKind::Binary(ir::BinaryOp::Lt, Box::new(index.clone()), Box::new(size));
         let inside = ir::Expr { kind, ty: ir::Type::Bool, location };
-        let error = self.hir.errors.iter().position(|e| &**e == "StackOutOfBounds").unwrap_or_default();
+        let error =
+            self.hir.errors.iter().position(|e| &**e == "StackOutOfBounds").unwrap_or_default();
         let error = self.constant(BigInt::from(error), ir::Type::Error, span);
         self.push(out, ir::StatementKind::Verify(inside, error), span);
         let kind = ir::ExprKind::Index(Box::new(stack), Box::new(index));
@@ -304,7 +340,9 @@ impl Lowerer<'_> {
     /// Makes all headers in a place invalid.
     pub fn invalidate(&mut self, place: &ir::Expr, span: Span, out: &mut ir::Block) {
         match &place.ty {
-            ir::Type::Header(_) => self.push(out, ir::StatementKind::SetValid(place.clone(), false), span),
+            ir::Type::Header(_) => {
+                self.push(out, ir::StatementKind::SetValid(place.clone(), false), span)
+            }
             // All elements out: the next index is 0 again, too.
             ir::Type::Stack { size, .. } => {
                 self.push(out, ir::StatementKind::PopFront(place.clone(), *size), span);
@@ -323,8 +361,12 @@ impl Lowerer<'_> {
 /// Whether statements use what packets share: tables and extern objects.
 pub fn uses_objects(block: &[ir::Statement]) -> bool {
     block.iter().any(|s| match &s.kind {
-        ir::StatementKind::Apply { .. } | ir::StatementKind::Extern { instance: Some(_), .. } => true,
-        ir::StatementKind::If { then, otherwise, .. } => uses_objects(then) || uses_objects(otherwise),
+        ir::StatementKind::Apply { .. } | ir::StatementKind::Extern { instance: Some(_), .. } => {
+            true
+        }
+        ir::StatementKind::If { then, otherwise, .. } => {
+            uses_objects(then) || uses_objects(otherwise)
+        }
         ir::StatementKind::Block { body, .. } => uses_objects(body),
         ir::StatementKind::Switch { cases, default, .. } => {
             uses_objects(default) || cases.iter().any(|(_, b)| uses_objects(b))
@@ -351,7 +393,10 @@ pub fn root_of(e: &ir::Expr) -> Option<ir::VariableId> {
 pub fn mentions(e: &ir::Expr, v: ir::VariableId) -> bool {
     match &e.kind {
         ir::ExprKind::Var(x) => *x == v,
-        ir::ExprKind::Const(_) | ir::ExprKind::Str(_) | ir::ExprKind::InvalidHeader | ir::ExprKind::Lookahead => false,
+        ir::ExprKind::Const(_)
+        | ir::ExprKind::Str(_)
+        | ir::ExprKind::InvalidHeader
+        | ir::ExprKind::Lookahead => false,
         ir::ExprKind::Field(b, _)
         | ir::ExprKind::StackNext(b)
         | ir::ExprKind::StackLast(b)
@@ -360,8 +405,12 @@ pub fn mentions(e: &ir::Expr, v: ir::VariableId) -> bool {
         | ir::ExprKind::Slice { base: b, .. }
         | ir::ExprKind::Unary(_, b)
         | ir::ExprKind::Cast(b) => mentions(b, v),
-        ir::ExprKind::Index(a, b) | ir::ExprKind::Binary(_, a, b) => mentions(a, v) || mentions(b, v),
+        ir::ExprKind::Index(a, b) | ir::ExprKind::Binary(_, a, b) => {
+            mentions(a, v) || mentions(b, v)
+        }
         ir::ExprKind::Ternary(a, b, c) => mentions(a, v) || mentions(b, v) || mentions(c, v),
-        ir::ExprKind::StructValue(p) | ir::ExprKind::HeaderValue(p) => p.iter().any(|e| mentions(e, v)),
+        ir::ExprKind::StructValue(p) | ir::ExprKind::HeaderValue(p) => {
+            p.iter().any(|e| mentions(e, v))
+        }
     }
 }

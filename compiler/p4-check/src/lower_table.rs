@@ -41,12 +41,17 @@ impl Lowerer<'_> {
                 hit = Some(self.variable(&format!("{}_hit", def.name), ir::Type::Bool, span))
             }
             ApplyPart::ActionRun => {
-                action_run = Some(self.variable(&format!("{}_action_run", def.name), ir::Type::bits(32), span));
+                action_run = Some(self.variable(
+                    &format!("{}_action_run", def.name),
+                    ir::Type::bits(32),
+                    span,
+                ));
             }
         }
         let flag = self.table_exit.get(&table).copied();
         if let Some(flag) = flag {
-            let (target, no) = (self.read(flag, span), self.constant(BigInt::ZERO, ir::Type::Bool, span));
+            let (target, no) =
+                (self.read(flag, span), self.constant(BigInt::ZERO, ir::Type::Bool, span));
             self.push(out, ir::StatementKind::Assign(target, no), span);
         }
         self.push(out, ir::StatementKind::Apply { table, hit, action_run }, span);
@@ -84,14 +89,20 @@ impl Lowerer<'_> {
                 }
             };
             stored.push(variable);
-            let name = k.name.as_ref().map_or_else(|| self.key_name(k.expr.span), |n| n.to_string());
+            let name =
+                k.name.as_ref().map_or_else(|| self.key_name(k.expr.span), |n| n.to_string());
             let location = self.location(k.span);
             keys.push(ir::Key { name, expr, match_kind: k.match_kind.to_string(), location });
         }
         let mut actions: Vec<ir::TableAction> = Vec::new();
         for a in &def.actions {
-            let action = self.table_action(a.action, Args { list: &a.bound, order: &a.order }, a.span);
-            actions.push(ir::TableAction { action, default_only: a.default_only, table_only: a.table_only });
+            let action =
+                self.table_action(a.action, Args { list: &a.bound, order: &a.order }, a.span);
+            actions.push(ir::TableAction {
+                action,
+                default_only: a.default_only,
+                table_only: a.table_only,
+            });
         }
         let default_action = match &def.default_action {
             Some(call) => self.action_call(call),
@@ -103,7 +114,10 @@ impl Lowerer<'_> {
         for (property, e) in &def.attached {
             match self.object(e) {
                 Some(Binding::Extern(x)) => attached.push((property.to_string(), x)),
-                _ => self.error(e.span, format!("property `{property}` must name an instance declared before")),
+                _ => self.error(
+                    e.span,
+                    format!("property `{property}` must name an instance declared before"),
+                ),
             }
         }
         let annotations = self.annotations(&def.annotations);
@@ -135,24 +149,34 @@ impl Lowerer<'_> {
 
     /// The key as written, without spaces; `isValid()` as P4Runtime has it.
     fn key_name(&self, span: Span) -> String {
-        let text: String = self.sources.slice(span).chars().filter(|c| !c.is_whitespace()).collect();
+        let text: String =
+            self.sources.slice(span).chars().filter(|c| !c.is_whitespace()).collect();
         text.replace(".isValid()", ".$valid$")
     }
 
-    fn no_action(&mut self, def: &hir::TableDef, actions: &mut Vec<ir::TableAction>) -> ir::ActionCall {
+    fn no_action(
+        &mut self,
+        def: &hir::TableDef,
+        actions: &mut Vec<ir::TableAction>,
+    ) -> ir::ActionCall {
         let Some(id) = self.hir.no_action else {
-            self.error(def.span, format!("table `{}` has no default_action and NoAction is not declared", def.name));
+            self.error(
+                def.span,
+                format!("table `{}` has no default_action and NoAction is not declared", def.name),
+            );
             return ir::ActionCall { action: 0, arguments: Vec::new() };
         };
         if let Some(i) = def.actions.iter().position(|a| a.action == id) {
             if def.actions[i].table_only {
-                let text = "action `NoAction` is @tableonly, but this table has no other default action";
+                let text =
+                    "action `NoAction` is @tableonly, but this table has no other default action";
                 let help = "name another `default_action`, or remove @tableonly";
                 self.report(p4_syntax::Diagnostic::error(def.actions[i].span, text).help(help));
             }
             return ir::ActionCall { action: i as u32, arguments: Vec::new() };
         }
-        let action = self.table_action(id, Args { list: &[], order: &hir::Order::default() }, def.span);
+        let action =
+            self.table_action(id, Args { list: &[], order: &hir::Order::default() }, def.span);
         actions.push(ir::TableAction { action, default_only: true, table_only: false });
         ir::ActionCall { action: actions.len() as u32 - 1, arguments: Vec::new() }
     }
@@ -174,7 +198,8 @@ impl Lowerer<'_> {
     fn entries(&mut self, def: &hir::TableDef) -> Vec<ir::Entry> {
         let mut out = Vec::new();
         for e in &def.entries {
-            let matches: Vec<ir::Match> = e.matches.iter().map(|m| self.matching(m, e.span)).collect();
+            let matches: Vec<ir::Match> =
+                e.matches.iter().map(|m| self.matching(m, e.span)).collect();
             let action = self.action_call(&e.action);
             let priority = e.priority.as_ref().and_then(|p| self.const_eval(p));
             let location = self.location(e.span);
@@ -202,7 +227,8 @@ impl Lowerer<'_> {
             let most = BigInt::from(u32::MAX);
             if given < BigInt::ZERO || given > most {
                 let text = format!("this entry's priority is {given}: it must be from 0 to {most}");
-                let help = "a missing priority follows from the previous entry's, by `priority_delta`";
+                let help =
+                    "a missing priority follows from the previous entry's, by `priority_delta`";
                 self.report(p4_syntax::Diagnostic::error(d.span, text).help(help));
             }
             next = if largest { &given - &delta } else { &given + &delta };
@@ -215,8 +241,11 @@ impl Lowerer<'_> {
         if def.keys.iter().any(|k| !matches!(&*k.match_kind, "exact" | "lpm")) {
             return;
         }
-        let width = |key: &hir::KeyDef| self.hir.underlying(&key.expr.ty).bits().map_or(1, |(width, _)| width);
-        let ones: Vec<BigInt> = def.keys.iter().map(|key| (BigInt::from(1) << width(key)) - 1).collect();
+        let width = |key: &hir::KeyDef| {
+            self.hir.underlying(&key.expr.ty).bits().map_or(1, |(width, _)| width)
+        };
+        let ones: Vec<BigInt> =
+            def.keys.iter().map(|key| (BigInt::from(1) << width(key)) - 1).collect();
         let bits = |(matched, ones): (&ir::Match, &BigInt)| match matched {
             ir::Match::Value(value) => (value & ones, ones.clone()),
             ir::Match::Mask { value, mask } => (value & mask, mask.clone()),
@@ -228,7 +257,8 @@ impl Lowerer<'_> {
             if let Some(first) = seen.insert(key, d.span) {
                 let text = "an entry before this one has the same key";
                 let d = if def.const_entries {
-                    p4_syntax::Diagnostic::error(d.span, text).help("remove one of the two: this one never matches")
+                    p4_syntax::Diagnostic::error(d.span, text)
+                        .help("remove one of the two: this one never matches")
                 } else {
                     p4_syntax::Diagnostic::error(d.span, text).help("remove one of the two")
                 };
@@ -290,10 +320,12 @@ impl Lowerer<'_> {
                 hir::StmtKind::Switch { cases, default, .. } => {
                     exits(hir, default) || cases.iter().any(|(_, b)| exits(hir, b))
                 }
-                hir::StmtKind::Call(hir::Expr { kind: hir::ExprKind::Call(c), .. }) => match c.callee {
-                    hir::Callee::Action(a) => exits(hir, &hir.actions[a.index()].body),
-                    _ => false,
-                },
+                hir::StmtKind::Call(hir::Expr { kind: hir::ExprKind::Call(c), .. }) => {
+                    match c.callee {
+                        hir::Callee::Action(a) => exits(hir, &hir.actions[a.index()].body),
+                        _ => false,
+                    }
+                }
                 _ => false,
             })
         }
@@ -321,7 +353,10 @@ impl Lowerer<'_> {
         for p in def.params.iter().filter(|p| p.direction == Direction::None) {
             let l = &hir.locals[p.local.index()];
             let ty = self.ty(&p.ty);
-            if !matches!(ty, ir::Type::Bits { .. } | ir::Type::Bool | ir::Type::Error | ir::Type::Enum(_)) {
+            if !matches!(
+                ty,
+                ir::Type::Bits { .. } | ir::Type::Bool | ir::Type::Error | ir::Type::Enum(_)
+            ) {
                 self.error(
                     p.span,
                     format!("parameter `{}` of a table's action must be bit<N>, int<N>, bool or an enum", p.name),
@@ -331,7 +366,8 @@ impl Lowerer<'_> {
             let place = self.read(v, p.span);
             self.env.insert(p.local, Binding::Place(place));
             parameters.push(v);
-            parameter_names.push(names::annotated(&l.annotations).unwrap_or_else(|| p.name.to_string()));
+            parameter_names
+                .push(names::annotated(&l.annotations).unwrap_or_else(|| p.name.to_string()));
         }
         let owed = std::mem::take(&mut self.copy_outs);
         let owes = owed.iter().any(|c| !c.is_empty());
@@ -345,9 +381,24 @@ impl Lowerer<'_> {
             let directed: Vec<hir::ParamDef> =
                 def.params.iter().filter(|p| p.direction != Direction::None).cloned().collect();
             let mut inner = Vec::new();
-            let copies =
-                self.bind_parameters(&directed, bound, &[], &[], Some(&self.locals_of_action(id)), span, &mut inner);
-            self.inline_body(&def.body, None, copies, &format!("action {}", def.name), span, inner, &mut body);
+            let copies = self.bind_parameters(
+                &directed,
+                bound,
+                &[],
+                &[],
+                Some(&self.locals_of_action(id)),
+                span,
+                &mut inner,
+            );
+            self.inline_body(
+                &def.body,
+                None,
+                copies,
+                &format!("action {}", def.name),
+                span,
+                inner,
+                &mut body,
+            );
         }
         self.depth -= 1;
         self.copy_outs = owed;
@@ -359,7 +410,15 @@ impl Lowerer<'_> {
         }
         let location = self.location(def.span);
         let annotations = self.annotations(&def.annotations);
-        self.actions.push(ir::Action { name, c_name, parameters, parameter_names, body, annotations, location });
+        self.actions.push(ir::Action {
+            name,
+            c_name,
+            parameters,
+            parameter_names,
+            body,
+            annotations,
+            location,
+        });
         let action = ir::ActionId(self.actions.len() as u32 - 1);
         if bound.list.is_empty() {
             self.action_ids.insert((instance, id), action);
@@ -398,7 +457,8 @@ fn flag_exits(block: &mut ir::Block, flag: &ir::Expr) {
 
 /// Whether the entries of a table have priorities: `const entries` are in the order of the source.
 fn has_priorities(def: &hir::TableDef) -> bool {
-    !def.const_entries && def.keys.iter().any(|k| matches!(&*k.match_kind, "ternary" | "range" | "optional"))
+    !def.const_entries
+        && def.keys.iter().any(|k| matches!(&*k.match_kind, "ternary" | "range" | "optional"))
 }
 
 fn smallest_wins(def: &hir::TableDef) -> bool {

@@ -37,7 +37,11 @@ impl Lowerer<'_> {
                 }
             },
             Ty::Tuple(parts) => {
-                let fields = parts.iter().enumerate().map(|(i, t)| (format!("f{i}"), self.ty(t), Vec::new())).collect();
+                let fields = parts
+                    .iter()
+                    .enumerate()
+                    .map(|(i, t)| (format!("f{i}"), self.ty(t), Vec::new()))
+                    .collect();
                 let name = self.type_names.unique(&format!("tuple_{}", parts.len()));
                 self.record(RecordKind::Struct, name, fields, Vec::new(), Span::default())
             }
@@ -71,8 +75,12 @@ impl Lowerer<'_> {
             if let Ty::Stack(element, _) = &ty
                 && !matches!(self.ty(element), ir::Type::Header(_))
             {
-                let message = format!("`{}`: stacks of header unions are not supported yet", f.name);
-                self.report(p4_syntax::Diagnostic::error(f.span, message).help("use a struct of single unions"));
+                let message =
+                    format!("`{}`: stacks of header unions are not supported yet", f.name);
+                self.report(
+                    p4_syntax::Diagnostic::error(f.span, message)
+                        .help("use a struct of single unions"),
+                );
                 // Not once more without a place.
                 self.diagnostics.retain(|d| d.message != UNION_STACKS);
                 fields.push((f.name.to_string(), ir::Type::bits(1), Vec::new()));
@@ -116,7 +124,10 @@ impl Lowerer<'_> {
         span: Span,
     ) -> ir::Type {
         let location = self.location(span);
-        let fields = fields.into_iter().map(|(name, ty, annotations)| ir::Field { name, ty, annotations }).collect();
+        let fields = fields
+            .into_iter()
+            .map(|(name, ty, annotations)| ir::Field { name, ty, annotations })
+            .collect();
         let record = ir::Record { name, fields, annotations, location };
         let list = match kind {
             RecordKind::Struct => &mut self.struct_types,
@@ -168,11 +179,21 @@ impl Lowerer<'_> {
                 consts::unary(*op, &v, &self.hir.underlying(&a.ty)).ok()
             }
             hir::ExprKind::Binary(op, a, b) => {
-                if !a.ty.is_number() && a.ty != Ty::Bool && !matches!(a.ty, Ty::Enum(_) | Ty::Error | Ty::New(_)) {
+                if !a.ty.is_number()
+                    && a.ty != Ty::Bool
+                    && !matches!(a.ty, Ty::Enum(_) | Ty::Error | Ty::New(_))
+                {
                     return None;
                 }
                 let (x, y) = (self.const_eval(a)?, self.const_eval(b)?);
-                consts::binary(*op, &x, &y, &self.hir.underlying(&a.ty), &self.hir.underlying(&b.ty)).ok()
+                consts::binary(
+                    *op,
+                    &x,
+                    &y,
+                    &self.hir.underlying(&a.ty),
+                    &self.hir.underlying(&b.ty),
+                )
+                .ok()
             }
             hir::ExprKind::Cast(a) => {
                 let v = self.const_eval(a)?;
@@ -187,10 +208,14 @@ impl Lowerer<'_> {
                 self.const_eval(if c == BigInt::ZERO { b } else { a })
             }
             hir::ExprKind::Field(base, i) => match &base.kind {
-                hir::ExprKind::Aggregate(parts, _) if !base.has_effects() => self.const_eval(parts.get(*i as usize)?),
+                hir::ExprKind::Aggregate(parts, _) if !base.has_effects() => {
+                    self.const_eval(parts.get(*i as usize)?)
+                }
                 hir::ExprKind::Local(id) => match self.env.get(id)? {
                     Binding::Const(e) => match &e.kind {
-                        hir::ExprKind::Aggregate(parts, _) => self.const_eval(parts.get(*i as usize)?),
+                        hir::ExprKind::Aggregate(parts, _) => {
+                            self.const_eval(parts.get(*i as usize)?)
+                        }
                         _ => None,
                     },
                     _ => None,

@@ -21,10 +21,14 @@ pub fn text(a: &ast::Annotation) -> String {
                 shown.join(" ")
             }
         },
-        ast::AnnotationBody::Expressions(list) => list.iter().map(value_text).collect::<Vec<_>>().join(", "),
-        ast::AnnotationBody::KeyValues(list) => {
-            list.iter().map(|kv| format!("{}={}", kv.name, value_text(&kv.value))).collect::<Vec<_>>().join(", ")
+        ast::AnnotationBody::Expressions(list) => {
+            list.iter().map(value_text).collect::<Vec<_>>().join(", ")
         }
+        ast::AnnotationBody::KeyValues(list) => list
+            .iter()
+            .map(|kv| format!("{}={}", kv.name, value_text(&kv.value)))
+            .collect::<Vec<_>>()
+            .join(", "),
     }
 }
 
@@ -100,15 +104,21 @@ impl CNames {
 
     /// A C identifier like `wanted` that was not given out before.
     pub fn unique(&mut self, wanted: &str) -> String {
-        let safe: String =
-            wanted.chars().take(100).map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' }).collect();
+        let safe: String = wanted
+            .chars()
+            .take(100)
+            .map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' })
+            .collect();
         let base = format!("{}{safe}", self.prefix);
         let mut number = self.used.get(&base).copied().unwrap_or(0);
         loop {
             number += 1;
             let name = if number == 1 { base.clone() } else { format!("{base}_{number}") };
-            let made: Vec<String> = self.endings.iter().map(|ending| format!("{name}_{ending}")).collect();
-            if !self.used.contains_key(&name) && !made.iter().any(|name| self.used.contains_key(name)) {
+            let made: Vec<String> =
+                self.endings.iter().map(|ending| format!("{name}_{ending}")).collect();
+            if !self.used.contains_key(&name)
+                && !made.iter().any(|name| self.used.contains_key(name))
+            {
                 self.used.extend(made.into_iter().map(|name| (name, 1)));
                 self.used.insert(name.clone(), 1);
                 self.used.insert(base, number);
@@ -125,9 +135,22 @@ mod tests {
     #[test]
     fn names_are_unique_with_their_endings() {
         let mut names = CNames::objects();
-        let given: Vec<String> =
-            ["t", "t", "t_default", "int", "a.b", "a_b", "u_key", "u"].map(|name| names.unique(name)).into();
-        assert_eq!(given, ["p4_t", "p4_t_2", "p4_t_default_2", "p4_int", "p4_a_b", "p4_a_b_2", "p4_u_key", "p4_u_2"]);
+        let given: Vec<String> = ["t", "t", "t_default", "int", "a.b", "a_b", "u_key", "u"]
+            .map(|name| names.unique(name))
+            .into();
+        assert_eq!(
+            given,
+            [
+                "p4_t",
+                "p4_t_2",
+                "p4_t_default_2",
+                "p4_int",
+                "p4_a_b",
+                "p4_a_b_2",
+                "p4_u_key",
+                "p4_u_2"
+            ]
+        );
         // The map of a SnapshotState's new entries.
         assert_eq!([names.unique("s"), names.unique("s_blank")], ["p4_s", "p4_s_blank_2"]);
         let mut states = CNames::default();

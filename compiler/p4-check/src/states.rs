@@ -24,7 +24,10 @@ impl Checker<'_> {
         for s in first.into_iter().chain(rest) {
             let name = s.name.as_str();
             if name == "accept" || name == "reject" {
-                self.error(s.name.span, format!("state `{name}` cannot be declared: the language defines it"));
+                self.error(
+                    s.name.span,
+                    format!("state `{name}` cannot be declared: the language defines it"),
+                );
                 continue;
             }
             if let Some(&old) = index.get(name) {
@@ -49,8 +52,12 @@ impl Checker<'_> {
         let body = self.check_statements(&s.statements);
         let transition = match s.transition.as_ref().map(|t| &t.kind) {
             None => Transition::To(StateTarget::Reject),
-            Some(ast::TransitionKind::Direct(name)) => Transition::To(self.state_target(name, index)),
-            Some(ast::TransitionKind::Select { exprs, cases }) => self.check_select(exprs, cases, index),
+            Some(ast::TransitionKind::Direct(name)) => {
+                Transition::To(self.state_target(name, index))
+            }
+            Some(ast::TransitionKind::Select { exprs, cases }) => {
+                self.check_select(exprs, cases, index)
+            }
         };
         self.pop_scope();
         let body = atomic(&s.annotations, s.span, body);
@@ -88,7 +95,9 @@ impl Checker<'_> {
                 keys.push(k);
             } else {
                 let shown = self.show(&k.ty);
-                keys.push(self.fault(k.span, format!("select cannot match a value of type `{shown}`")));
+                keys.push(
+                    self.fault(k.span, format!("select cannot match a value of type `{shown}`")),
+                );
             }
         }
         let types: Vec<Ty> = keys.iter().map(|k| k.ty.clone()).collect();
@@ -98,8 +107,8 @@ impl Checker<'_> {
             let matches = self.check_keyset(&c.keyset, &types);
             let target = self.state_target(&c.state, index);
             if let Some(first) = all {
-                let d =
-                    Diagnostic::warning(c.span, "this case is never reached").note_at(first, "this one matches all");
+                let d = Diagnostic::warning(c.span, "this case is never reached")
+                    .note_at(first, "this one matches all");
                 self.report(d);
             }
             if let Some(m) = matches {
@@ -115,28 +124,53 @@ impl Checker<'_> {
     /// One match for each type; None if something was reported.
     pub fn check_keyset(&mut self, k: &ast::Keyset, types: &[Ty]) -> Option<Vec<Match>> {
         match &k.kind {
-            ast::KeysetKind::Default | ast::KeysetKind::DontCare => Some(types.iter().map(|_| Match::Any).collect()),
+            ast::KeysetKind::Default | ast::KeysetKind::DontCare => {
+                Some(types.iter().map(|_| Match::Any).collect())
+            }
             ast::KeysetKind::Tuple(list) => {
                 if list.len() != types.len() {
-                    self.error(k.span, format!("{} key(s) are matched, {} value(s) given", types.len(), list.len()));
-                    return None;
-                }
-                let parts: Vec<Option<Match>> = list.iter().zip(types).map(|(k, t)| self.check_match(k, t)).collect();
-                parts.into_iter().collect()
-            }
-            ast::KeysetKind::Expr(ast::Expr { kind: ast::ExprKind::List(list), .. }) if types.len() > 1 => {
-                if list.len() != types.len() {
-                    self.error(k.span, format!("{} key(s) are matched, {} value(s) given", types.len(), list.len()));
+                    self.error(
+                        k.span,
+                        format!(
+                            "{} key(s) are matched, {} value(s) given",
+                            types.len(),
+                            list.len()
+                        ),
+                    );
                     return None;
                 }
                 let parts: Vec<Option<Match>> =
-                    list.iter().zip(types).map(|(e, t)| self.match_value(e, t).map(Match::Value)).collect();
+                    list.iter().zip(types).map(|(k, t)| self.check_match(k, t)).collect();
+                parts.into_iter().collect()
+            }
+            ast::KeysetKind::Expr(ast::Expr { kind: ast::ExprKind::List(list), .. })
+                if types.len() > 1 =>
+            {
+                if list.len() != types.len() {
+                    self.error(
+                        k.span,
+                        format!(
+                            "{} key(s) are matched, {} value(s) given",
+                            types.len(),
+                            list.len()
+                        ),
+                    );
+                    return None;
+                }
+                let parts: Vec<Option<Match>> = list
+                    .iter()
+                    .zip(types)
+                    .map(|(e, t)| self.match_value(e, t).map(Match::Value))
+                    .collect();
                 parts.into_iter().collect()
             }
             _ => match types {
                 [one] => self.check_match(k, one).map(|m| vec![m]),
                 _ => {
-                    self.error(k.span, format!("{} key(s) are matched, 1 value given", types.len()));
+                    self.error(
+                        k.span,
+                        format!("{} key(s) are matched, 1 value given", types.len()),
+                    );
                     None
                 }
             },
@@ -176,7 +210,10 @@ impl Checker<'_> {
                     && a > b
                 {
                     // Spec §8.15.4: the set is empty, which is no error.
-                    self.warning(k.span, format!("empty range: {a} is above {b}, so nothing matches"));
+                    self.warning(
+                        k.span,
+                        format!("empty range: {a} is above {b}, so nothing matches"),
+                    );
                 }
                 Some(Match::Range(l, h))
             }

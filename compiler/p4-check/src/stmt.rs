@@ -14,7 +14,9 @@ impl Checker<'_> {
             ExprKind::Local(id) => *id,
             ExprKind::Field(b, _) if matches!(self.solved(&b.ty), Ty::Tuple(_)) => {
                 let text = format!("a field of a tuple cannot be {role} (§8.12)");
-                self.report(Diagnostic::error(e.span, text).help("assign the whole tuple, or use a struct"));
+                self.report(
+                    Diagnostic::error(e.span, text).help("assign the whole tuple, or use a struct"),
+                );
                 return false;
             }
             ExprKind::Field(b, _)
@@ -23,19 +25,25 @@ impl Checker<'_> {
             | ExprKind::StackLast(b)
             | ExprKind::Slice(b, ..) => return self.require_lvalue(b, role),
             _ => {
-                self.error(e.span, format!("this cannot be {role}: it is not a variable or a part of one"));
+                self.error(
+                    e.span,
+                    format!("this cannot be {role}: it is not a variable or a part of one"),
+                );
                 return false;
             }
         };
         let def = &self.hir.locals[local.index()];
         let what = match def.kind {
-            LocalKind::Variable | LocalKind::Parameter(Direction::Out | Direction::InOut) => return true,
+            LocalKind::Variable | LocalKind::Parameter(Direction::Out | Direction::InOut) => {
+                return true;
+            }
             LocalKind::Parameter(Direction::In) => "an `in` parameter",
             LocalKind::Parameter(_) | LocalKind::ActionData => "a parameter without direction",
             LocalKind::Constructor => "a constructor parameter",
             LocalKind::Object | LocalKind::ValueSet => "an instance",
         };
-        let (text, at) = (format!("`{}` cannot be {role}: it is {what}, read-only", def.name), def.span);
+        let (text, at) =
+            (format!("`{}` cannot be {role}: it is {what}, read-only", def.name), def.span);
         self.report(Diagnostic::error(e.span, text).note_at(at, "declared here"));
         false
     }
@@ -69,9 +77,14 @@ impl Checker<'_> {
         match &s.kind {
             ast::StatementKind::Empty => {}
             // Spec §10.3: instances are made when the program is loaded, not when a packet comes.
-            ast::StatementKind::Declaration(d) if matches!(**d, ast::Declaration::Instantiation(_)) => {
-                let d = p4_syntax::Diagnostic::error(span, "an instance cannot be declared among statements")
-                    .help("declare it before `apply` or the first state of its control or parser");
+            ast::StatementKind::Declaration(d)
+                if matches!(**d, ast::Declaration::Instantiation(_)) =>
+            {
+                let d = p4_syntax::Diagnostic::error(
+                    span,
+                    "an instance cannot be declared among statements",
+                )
+                .help("declare it before `apply` or the first state of its control or parser");
                 self.report(d);
                 if let ast::StatementKind::Declaration(d) = &s.kind {
                     self.check_local_declaration(d);
@@ -90,7 +103,9 @@ impl Checker<'_> {
             ast::StatementKind::Call(e) => {
                 let e = self.check_expr(e, None);
                 match &e.kind {
-                    ExprKind::Construct(_) => self.error(span, "an instance needs a name: `T(...) name;`"),
+                    ExprKind::Construct(_) => {
+                        self.error(span, "an instance needs a name: `T(...) name;`")
+                    }
                     ExprKind::Call(_) | ExprKind::Apply(..) => push(StmtKind::Call(e)),
                     // A method that is a constant (`minSizeInBits()`): nothing to do.
                     _ => {}
@@ -143,7 +158,9 @@ impl Checker<'_> {
     ) -> Option<StmtKind> {
         let t = self.check_expr(target, None);
         let target_ty = t.ty.clone();
-        if !t.is_poison() && (target_ty.is_object() || matches!(target_ty, Ty::ApplyResult(_) | Ty::Void)) {
+        if !t.is_poison()
+            && (target_ty.is_object() || matches!(target_ty, Ty::ApplyResult(_) | Ty::Void))
+        {
             let shown = self.show(&target_ty);
             self.error(t.span, format!("`{shown}` cannot be assigned"));
             self.check_expr(value, None);
@@ -195,7 +212,8 @@ impl Checker<'_> {
         match d {
             ast::Declaration::Variable(v) => {
                 let ty = self.resolve_data_type(&v.ty);
-                let constant = ty.any(&|t| matches!(t, Ty::Int | Ty::Str | Ty::MatchKind | Ty::List(_)));
+                let constant =
+                    ty.any(&|t| matches!(t, Ty::Int | Ty::Str | Ty::MatchKind | Ty::List(_)));
                 let ty = match ty {
                     _ if constant => {
                         let shown = self.show(&ty);
@@ -216,7 +234,9 @@ impl Checker<'_> {
                 self.declare_constant(c);
                 None
             }
-            ast::Declaration::Instantiation(i) => self.declare_instance(i).map(|(id, e)| StmtKind::Object(id, e)),
+            ast::Declaration::Instantiation(i) => {
+                self.declare_instance(i).map(|(id, e)| StmtKind::Object(id, e))
+            }
             other => {
                 self.error(other.span(), "this declaration is not allowed here");
                 None
@@ -230,14 +250,21 @@ impl Checker<'_> {
         let e = self.check_as(&c.value, &ty);
         self.body = outer;
         if !e.is_poison() && !e.is_compile_time(&self.hir.locals) {
-            self.error(c.value.span, format!("the value of `{}` is not known at compile time", c.name));
+            self.error(
+                c.value.span,
+                format!("the value of `{}` is not known at compile time", c.name),
+            );
             return self.declare(&c.name, Entity::Poison);
         }
         if !e.is_modest(&mut 20_000, 100) {
-            self.error(c.value.span, format!("the value of `{}` is too large an expression", c.name));
+            self.error(
+                c.value.span,
+                format!("the value of `{}` is too large an expression", c.name),
+            );
             return self.declare(&c.name, Entity::Poison);
         }
-        let entity = if e.is_poison() || ty.is_poison() { Entity::Poison } else { Entity::Const(e.into()) };
+        let entity =
+            if e.is_poison() || ty.is_poison() { Entity::Poison } else { Entity::Const(e.into()) };
         self.declare(&c.name, entity);
     }
 
@@ -281,13 +308,20 @@ impl Checker<'_> {
         let Ty::Block(id) = ty else { return };
         let text = match (self.body, self.hir.blocks[id.index()].kind) {
             (Body::Control, BlockKind::Parser) => "a parser cannot be instantiated in a control",
-            (Body::ParserState, BlockKind::Control) => "a control cannot be instantiated in a parser",
+            (Body::ParserState, BlockKind::Control) => {
+                "a control cannot be instantiated in a parser"
+            }
             _ => return,
         };
         self.error(span, text);
     }
 
-    fn check_switch(&mut self, subject: &ast::Expr, cases: &[ast::SwitchCase], span: Span) -> Option<StmtKind> {
+    fn check_switch(
+        &mut self,
+        subject: &ast::Expr,
+        cases: &[ast::SwitchCase],
+        span: Span,
+    ) -> Option<StmtKind> {
         if self.body == Body::ParserState {
             self.error(span, "`switch` is not allowed in parser states; use `transition select`");
         }
@@ -300,7 +334,9 @@ impl Checker<'_> {
             Ty::Poison => Ty::Poison,
             other => {
                 let shown = self.show(&other);
-                let text = format!("a switch on `{shown}` is not possible: it needs bit<N>, int<N>, error or an enum");
+                let text = format!(
+                    "a switch on `{shown}` is not possible: it needs bit<N>, int<N>, error or an enum"
+                );
                 let mut d = p4_syntax::Diagnostic::error(s.span, text);
                 if other == Ty::Bool {
                     d = d.help("use `if`");
@@ -356,7 +392,9 @@ impl Checker<'_> {
 
     fn check_default_label(&mut self, seen: &mut Option<Span>, at: Span) {
         if let Some(first) = seen.replace(at) {
-            self.report(Diagnostic::error(at, "`default` occurs twice").note_at(first, "first here"));
+            self.report(
+                Diagnostic::error(at, "`default` occurs twice").note_at(first, "first here"),
+            );
         }
     }
 
@@ -383,7 +421,8 @@ impl Checker<'_> {
                     self.check_label_after_default(has_default, e.span);
                     if let Some(i) = self.action_label(table, e) {
                         if let Some((_, first)) = seen.iter().find(|(o, _)| *o == i) {
-                            let d = Diagnostic::error(e.span, "this label occurs twice").note_at(*first, "first here");
+                            let d = Diagnostic::error(e.span, "this label occurs twice")
+                                .note_at(*first, "first here");
                             self.report(d);
                         }
                         seen.push((i, e.span));
@@ -412,12 +451,16 @@ impl Checker<'_> {
         let entry = self.lookup(path)?;
         let def = self.hir.tables[table.index()].as_ref()?;
         let Entity::Action(id) = entry.entity else {
-            self.error(e.span, format!("`{}` is {}, not an action", path.name, entry.entity.describe()));
+            self.error(
+                e.span,
+                format!("`{}` is {}, not an action", path.name, entry.entity.describe()),
+            );
             return None;
         };
         let found = def.actions.iter().position(|a| a.action == id);
         if found.is_none() {
-            let (text, at) = (format!("table `{}` has no action `{}`", def.name, path.name), def.span);
+            let (text, at) =
+                (format!("table `{}` has no action `{}`", def.name, path.name), def.span);
             self.report(Diagnostic::error(e.span, text).note_at(at, "declared here"));
         }
         found
@@ -426,7 +469,11 @@ impl Checker<'_> {
 
 /// Statements that the annotations may say are one step (spec §18.4.1).
 pub fn atomic(annotations: &[ast::Annotation], span: Span, body: Block) -> Block {
-    if is_atomic(annotations) { vec![Stmt { kind: StmtKind::Block(body, true), span }] } else { body }
+    if is_atomic(annotations) {
+        vec![Stmt { kind: StmtKind::Block(body, true), span }]
+    } else {
+        body
+    }
 }
 
 pub fn is_atomic(annotations: &[ast::Annotation]) -> bool {

@@ -41,8 +41,9 @@ impl Checker<'_> {
         let mut seen: Vec<&ast::Ident> = Vec::new();
         for p in &t.properties {
             if let Some(old) = seen.iter().find(|o| o.as_str() == p.name.as_str()) {
-                let d = Diagnostic::error(p.name.span, format!("property `{}` is given twice", p.name))
-                    .note_at(old.span, "first here");
+                let d =
+                    Diagnostic::error(p.name.span, format!("property `{}` is given twice", p.name))
+                        .note_at(old.span, "first here");
                 self.report(d);
             }
             seen.push(&p.name);
@@ -78,15 +79,20 @@ impl Checker<'_> {
             let e = self.check_expr(&k.expr, None);
             let kind = k.match_kind.as_str();
             if !self.hir.match_kinds.iter().any(|m| &**m == kind) {
-                let known: Vec<String> = self.hir.match_kinds.iter().map(|m| m.to_string()).collect();
-                let d = Diagnostic::error(k.match_kind.span, format!("match_kind `{kind}` is not declared"))
-                    .help(format!("declared are: {}", known.join(", ")));
+                let known: Vec<String> =
+                    self.hir.match_kinds.iter().map(|m| m.to_string()).collect();
+                let d = Diagnostic::error(
+                    k.match_kind.span,
+                    format!("match_kind `{kind}` is not declared"),
+                )
+                .help(format!("declared are: {}", known.join(", ")));
                 self.report(d);
             }
             if kind == "lpm"
                 && let Some(first) = lpm.replace(k.span)
             {
-                let d = Diagnostic::error(k.span, "a table can have one lpm key only").note_at(first, "first here");
+                let d = Diagnostic::error(k.span, "a table can have one lpm key only")
+                    .note_at(first, "first here");
                 self.report(d);
             }
             let base = self.underlying(&e.ty);
@@ -101,7 +107,8 @@ impl Checker<'_> {
                 let shown = self.show(&e.ty);
                 self.error(e.span, format!("`{kind}` is for bit<N> and int<N>, not `{shown}`"));
             }
-            let name = k.annotations.iter().find(|a| a.name.as_str() == "name").map(crate::names::text);
+            let name =
+                k.annotations.iter().find(|a| a.name.as_str() == "name").map(crate::names::text);
             def.keys.push(KeyDef {
                 name: name.map(|n| Rc::from(n.as_str())),
                 expr: e,
@@ -118,7 +125,9 @@ impl Checker<'_> {
             Entity::Poison => None,
             other => {
                 let text = format!("`{}` is {}, not an action", path.name, other.describe());
-                self.report(Diagnostic::error(path.span, text).note_at(entry.span, "declared here"));
+                self.report(
+                    Diagnostic::error(path.span, text).note_at(entry.span, "declared here"),
+                );
                 None
             }
         }
@@ -128,13 +137,17 @@ impl Checker<'_> {
         for a in list {
             let Some(id) = self.action_of(&a.path) else { continue };
             if let Some(old) = def.actions.iter().find(|o| o.action == id) {
-                let d = Diagnostic::error(a.span, format!("action `{}` is in the list twice", a.path.name))
-                    .note_at(old.span, "first here");
+                let d = Diagnostic::error(
+                    a.span,
+                    format!("action `{}` is in the list twice", a.path.name),
+                )
+                .note_at(old.span, "first here");
                 self.report(d);
                 continue;
             }
             let params = self.hir.actions[id.index()].params.clone();
-            let bound: Rc<[ParamDef]> = params.iter().filter(|p| p.direction != Direction::None).cloned().collect();
+            let bound: Rc<[ParamDef]> =
+                params.iter().filter(|p| p.direction != Direction::None).cloned().collect();
             let none = Vec::new();
             let args = a.args.as_ref().unwrap_or(&none);
             let name = a.path.name.as_str();
@@ -149,9 +162,13 @@ impl Checker<'_> {
             let annotation = |n: &str| a.annotations.iter().find(|x| x.name.as_str() == n);
             let (default_only, table_only) = (annotation("defaultonly"), annotation("tableonly"));
             if let (Some(first), Some(second)) = (default_only, table_only) {
-                let (first, second) =
-                    if first.span.start < second.span.start { (first, second) } else { (second, first) };
-                let text = format!("action `{name}` is @defaultonly and @tableonly: nothing could run it");
+                let (first, second) = if first.span.start < second.span.start {
+                    (first, second)
+                } else {
+                    (second, first)
+                };
+                let text =
+                    format!("action `{name}` is @defaultonly and @tableonly: nothing could run it");
                 let d = Diagnostic::error(second.span, text)
                     .note_at(first.span, "annotated here first")
                     .help("remove one of the two, or take the action off the list");
@@ -191,22 +208,31 @@ impl Checker<'_> {
         };
         let listed = &def.actions[index];
         let misuse = match role {
-            ActionRole::Entry if listed.default_only => Some(("@defaultonly", "an entry cannot run it")),
-            ActionRole::Default if listed.table_only => Some(("@tableonly", "it cannot be the default action")),
+            ActionRole::Entry if listed.default_only => {
+                Some(("@defaultonly", "an entry cannot run it"))
+            }
+            ActionRole::Default if listed.table_only => {
+                Some(("@tableonly", "it cannot be the default action"))
+            }
             _ => None,
         };
         if let Some((annotation, why)) = misuse {
-            let d = Diagnostic::error(span, format!("action `{}` is {annotation}: {why}", path.name))
-                .note_at(listed.span, "annotated here")
-                .help(format!("use another action of the list, or remove {annotation}"));
+            let d =
+                Diagnostic::error(span, format!("action `{}` is {annotation}: {why}", path.name))
+                    .note_at(listed.span, "annotated here")
+                    .help(format!("use another action of the list, or remove {annotation}"));
             self.report(d);
             return None;
         }
         let params = self.hir.actions[id.index()].params.clone();
-        let data: Rc<[ParamDef]> = params.iter().filter(|p| p.direction == Direction::None).cloned().collect();
+        let data: Rc<[ParamDef]> =
+            params.iter().filter(|p| p.direction == Direction::None).cloned().collect();
         // The bound arguments of the list may be repeated: `a(hdr.x, 5)` for an action that the
         // list has as `a(hdr.x)`.
-        let args = if data.len() < params.len() && args.len() == params.len() && args.iter().all(|a| a.name.is_none()) {
+        let args = if data.len() < params.len()
+            && args.len() == params.len()
+            && args.iter().all(|a| a.name.is_none())
+        {
             let (again, rest) = args.split_at(params.len() - data.len());
             self.check_repeated(path.name.as_str(), &params, again, listed, span)?;
             rest
@@ -234,13 +260,17 @@ impl Checker<'_> {
         listed: &TableActionDef,
         span: Span,
     ) -> Option<()> {
-        let directed: Rc<[ParamDef]> = params.iter().filter(|p| p.direction != Direction::None).cloned().collect();
+        let directed: Rc<[ParamDef]> =
+            params.iter().filter(|p| p.direction != Direction::None).cloned().collect();
         let again = self.bind_args(name, &directed, args, &Substitution::new(), span)?;
         let mut both = again.args.iter().flatten().zip(listed.bound.iter().flatten());
         if let Some((a, _)) = both.find(|(a, b)| !a.same_as(b)) {
-            let d = Diagnostic::error(a.span, "this argument differs from the one in the table's list of actions")
-                .note_at(listed.span, "listed here")
-                .help("write only the control plane's arguments; the list has the others");
+            let d = Diagnostic::error(
+                a.span,
+                "this argument differs from the one in the table's list of actions",
+            )
+            .note_at(listed.span, "listed here")
+            .help("write only the control plane's arguments; the list has the others");
             self.report(d);
             return None;
         }
@@ -265,7 +295,8 @@ impl Checker<'_> {
             }
             let none = Vec::new();
             let args = e.action.args.as_ref().unwrap_or(&none);
-            let action = self.check_action_call(&e.action.path, args, e.action.span, def, ActionRole::Entry);
+            let action =
+                self.check_action_call(&e.action.path, args, e.action.span, def, ActionRole::Entry);
             let priority = e.priority.as_ref().map(|p| self.check_expr(p, None));
             if let Some(p) = &priority
                 && !p.is_poison()
@@ -293,13 +324,19 @@ impl Checker<'_> {
             let help = "leave the priorities out, or match a key as `ternary`";
             self.report(Diagnostic::error(at, text).help(help));
         } else if const_entries {
-            let d = Diagnostic::error(at, "`const entries` cannot have priorities: the first entry that matches wins")
-                .help("leave the priorities out, or write `entries` without `const`");
+            let d = Diagnostic::error(
+                at,
+                "`const entries` cannot have priorities: the first entry that matches wins",
+            )
+            .help("leave the priorities out, or write `entries` without `const`");
             self.report(d);
         } else if let Some(first) = list.first().filter(|e| e.priority.is_none()) {
-            let d = Diagnostic::error(first.keyset.span, "the first entry needs a priority, as later entries have one")
-                .note_at(at, "the first priority is here")
-                .help("write `priority = N :` before it");
+            let d = Diagnostic::error(
+                first.keyset.span,
+                "the first entry needs a priority, as later entries have one",
+            )
+            .note_at(at, "the first priority is here")
+            .help("write `priority = N :` before it");
             self.report(d);
         }
     }
@@ -348,7 +385,8 @@ impl Checker<'_> {
                     },
                     _ => return self.error(e.span, "default_action must name an action"),
                 };
-                def.default_action = self.check_action_call(path, args, e.span, def, ActionRole::Default);
+                def.default_action =
+                    self.check_action_call(path, args, e.span, def, ActionRole::Default);
             }
             "size" => {
                 let v = self.check_expr(e, None);
@@ -366,7 +404,9 @@ impl Checker<'_> {
             "largest_priority_wins" => {
                 let v = self.check_expr(e, Some(&Ty::Bool));
                 match v.as_int() {
-                    Some(n) if v.ty == Ty::Bool => def.largest_priority_wins = *n != num_bigint::BigInt::ZERO,
+                    Some(n) if v.ty == Ty::Bool => {
+                        def.largest_priority_wins = *n != num_bigint::BigInt::ZERO
+                    }
                     _ if v.is_poison() => {}
                     _ => self.error(e.span, "`largest_priority_wins` must be `true` or `false`"),
                 }
@@ -384,8 +424,11 @@ impl Checker<'_> {
             "support_timeout" => {
                 let v = self.check_expr(e, Some(&Ty::Bool));
                 if !v.is_poison() && v.as_int() != Some(&num_bigint::BigInt::ZERO) {
-                    let d = Diagnostic::error(e.span, "this target has no idle timeouts for entries of tables")
-                        .help("leave `support_timeout` out");
+                    let d = Diagnostic::error(
+                        e.span,
+                        "this target has no idle timeouts for entries of tables",
+                    )
+                    .help("leave `support_timeout` out");
                     self.report(d);
                 }
             }

@@ -3,7 +3,10 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use crate::hir::{BlockId, BlockTypeId, EnumId, ExternDefId, NewTypeId, PackageId, RecordId, TableDefId, TypeParamId};
+use crate::hir::{
+    BlockId, BlockTypeId, EnumId, ExternDefId, NewTypeId, PackageId, RecordId, TableDefId,
+    TypeParamId,
+};
 
 /// A checked type. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

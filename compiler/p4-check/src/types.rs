@@ -44,7 +44,12 @@ impl Checker<'_> {
         if self.spend(&ty, &mut fuel, MAX_TYPE_DEPTH) {
             return ty;
         }
-        self.error(span, format!("type too large: more than {MAX_TYPE_LEAVES} fields or {MAX_TYPE_DEPTH} levels"));
+        self.error(
+            span,
+            format!(
+                "type too large: more than {MAX_TYPE_LEAVES} fields or {MAX_TYPE_DEPTH} levels"
+            ),
+        );
         Ty::Poison
     }
 
@@ -56,11 +61,15 @@ impl Checker<'_> {
         match ty {
             Ty::Record(id, args) => {
                 args.iter().all(|t| self.spend(t, fuel, depth - 1))
-                    && self.hir.records[id.index()].fields.iter().all(|f| self.spend(&f.ty, fuel, depth - 1))
+                    && self.hir.records[id.index()]
+                        .fields
+                        .iter()
+                        .all(|f| self.spend(&f.ty, fuel, depth - 1))
             }
-            Ty::Tuple(list) | Ty::Extern(_, list) | Ty::BlockType(_, list) | Ty::Package(_, list) => {
-                list.iter().all(|t| self.spend(t, fuel, depth - 1))
-            }
+            Ty::Tuple(list)
+            | Ty::Extern(_, list)
+            | Ty::BlockType(_, list)
+            | Ty::Package(_, list) => list.iter().all(|t| self.spend(t, fuel, depth - 1)),
             Ty::Stack(elem, n) => (0..*n).all(|_| self.spend(elem, fuel, depth - 1)),
             Ty::List(elem) => self.spend(elem, fuel, depth - 1),
             _ => true,
@@ -85,7 +94,9 @@ impl Checker<'_> {
                 self.named_type(base, &args, true)
             }
             ast::TypeKind::Stack { elem, size } => self.stack_type(elem, size),
-            ast::TypeKind::Tuple(parts) => Ty::Tuple(parts.iter().map(|p| self.resolve_data_type(p)).collect()),
+            ast::TypeKind::Tuple(parts) => {
+                Ty::Tuple(parts.iter().map(|p| self.resolve_data_type(p)).collect())
+            }
             ast::TypeKind::List(elem) => Ty::List(Rc::new(self.resolve_data_type(elem))),
             ast::TypeKind::DontCare => self.fresh_type(),
         }
@@ -105,7 +116,10 @@ impl Checker<'_> {
         match n.and_then(|n| u32::try_from(n).ok()) {
             Some(n) if (1..=MAX_STACK).contains(&n) => Ty::Stack(Rc::new(e), n),
             Some(n) => {
-                self.error(size.span, format!("a stack of {n} elements; it must have 1 to {MAX_STACK}"));
+                self.error(
+                    size.span,
+                    format!("a stack of {n} elements; it must have 1 to {MAX_STACK}"),
+                );
                 Ty::Poison
             }
             None => Ty::Poison,
@@ -118,7 +132,10 @@ impl Checker<'_> {
         match u32::try_from(n) {
             Ok(w) if (least..=MAX_WIDTH).contains(&w) => Some(w),
             _ => {
-                self.error(e.span, format!("width {n} is not supported: {least} to {MAX_WIDTH} bits"));
+                self.error(
+                    e.span,
+                    format!("width {n} is not supported: {least} to {MAX_WIDTH} bits"),
+                );
                 None
             }
         }
@@ -166,32 +183,42 @@ impl Checker<'_> {
         let Some(entry) = self.lookup(path) else { return Ty::Poison };
         let (expected, make): (usize, MakeType) = match entry.entity {
             Entity::Type(t) => (0, Box::new(move |_| t.clone())),
-            Entity::Record(id) => {
-                (self.hir.records[id.index()].type_params.len(), Box::new(move |a| Ty::Record(id, a)))
-            }
-            Entity::Extern(id) => {
-                (self.hir.externs[id.index()].type_params.len(), Box::new(move |a| Ty::Extern(id, a)))
-            }
-            Entity::BlockType(id) => {
-                (self.hir.block_types[id.index()].type_params.len(), Box::new(move |a| Ty::BlockType(id, a)))
-            }
-            Entity::Package(id) => {
-                (self.hir.packages[id.index()].type_params.len(), Box::new(move |a| Ty::Package(id, a)))
-            }
+            Entity::Record(id) => (
+                self.hir.records[id.index()].type_params.len(),
+                Box::new(move |a| Ty::Record(id, a)),
+            ),
+            Entity::Extern(id) => (
+                self.hir.externs[id.index()].type_params.len(),
+                Box::new(move |a| Ty::Extern(id, a)),
+            ),
+            Entity::BlockType(id) => (
+                self.hir.block_types[id.index()].type_params.len(),
+                Box::new(move |a| Ty::BlockType(id, a)),
+            ),
+            Entity::Package(id) => (
+                self.hir.packages[id.index()].type_params.len(),
+                Box::new(move |a| Ty::Package(id, a)),
+            ),
             Entity::Block(id) => (0, Box::new(move |_| Ty::Block(id))),
             Entity::Poison => return Ty::Poison,
             other => {
                 self.report(
-                    Diagnostic::error(path.span, format!("`{}` is {}, not a type", path.name, other.describe()))
-                        .note_at(entry.span, "declared here"),
+                    Diagnostic::error(
+                        path.span,
+                        format!("`{}` is {}, not a type", path.name, other.describe()),
+                    )
+                    .note_at(entry.span, "declared here"),
                 );
                 return Ty::Poison;
             }
         };
         if args.is_empty() && !explicit && expected > 0 {
             self.report(
-                Diagnostic::error(path.span, format!("`{}` needs {expected} type argument(s)", path.name))
-                    .note_at(entry.span, "declared here"),
+                Diagnostic::error(
+                    path.span,
+                    format!("`{}` needs {expected} type argument(s)", path.name),
+                )
+                .note_at(entry.span, "declared here"),
             );
             return Ty::Poison;
         }
@@ -199,7 +226,11 @@ impl Checker<'_> {
             self.report(
                 Diagnostic::error(
                     path.span,
-                    format!("`{}` takes {expected} type argument(s), not {}", path.name, args.len()),
+                    format!(
+                        "`{}` takes {expected} type argument(s), not {}",
+                        path.name,
+                        args.len()
+                    ),
                 )
                 .note_at(entry.span, "declared here"),
             );
@@ -224,7 +255,10 @@ impl Checker<'_> {
             let mut ty = self.resolve_data_type(&f.ty);
             if !ty.is_poison() && !self.allowed_field(kind, &ty) {
                 let shown = self.show(&ty);
-                self.error(f.ty.span, format!("a {} cannot have a field of type `{shown}`", d.kind.as_str()));
+                self.error(
+                    f.ty.span,
+                    format!("a {} cannot have a field of type `{shown}`", d.kind.as_str()),
+                );
                 ty = Ty::Poison;
             }
             if kind == RecordKind::Header
@@ -234,8 +268,9 @@ impl Checker<'_> {
                 self.error(f.span, "fields after a varbit are not supported yet: the varbit must be the last field");
             }
             if let Some(old) = fields.iter().find(|o| &*o.name == f.name.as_str()) {
-                let d = Diagnostic::error(f.name.span, format!("field `{}` is declared twice", f.name))
-                    .note_at(old.span, "first declared here");
+                let d =
+                    Diagnostic::error(f.name.span, format!("field `{}` is declared twice", f.name))
+                        .note_at(old.span, "first declared here");
                 self.report(d);
                 continue;
             }
@@ -265,18 +300,24 @@ impl Checker<'_> {
 
     fn allowed_field(&self, kind: RecordKind, ty: &Ty) -> bool {
         match kind {
-            RecordKind::Struct => !matches!(ty, Ty::MatchKind | Ty::Int | Ty::Str | Ty::Void | Ty::List(_)),
+            RecordKind::Struct => {
+                !matches!(ty, Ty::MatchKind | Ty::Int | Ty::Str | Ty::Void | Ty::List(_))
+            }
             RecordKind::Union => self.record_kind(ty) == Some(RecordKind::Header),
             RecordKind::Header => match ty {
-                Ty::Bit(_) | Ty::Signed(_) | Ty::Bool | Ty::Varbit(_) | Ty::Param(_) | Ty::Poison => true,
+                Ty::Bit(_)
+                | Ty::Signed(_)
+                | Ty::Bool
+                | Ty::Varbit(_)
+                | Ty::Param(_)
+                | Ty::Poison => true,
                 Ty::Enum(id) => self.hir.enums[id.index()].underlying.is_some(),
                 Ty::New(_) => self.allowed_field(kind, &self.underlying(ty)),
                 Ty::Record(id, args) => {
                     self.hir.records[id.index()].kind == RecordKind::Struct
-                        && self
-                            .fields_of(*id, args)
-                            .iter()
-                            .all(|(_, t)| !matches!(t, Ty::Varbit(_)) && self.allowed_field(kind, t))
+                        && self.fields_of(*id, args).iter().all(|(_, t)| {
+                            !matches!(t, Ty::Varbit(_)) && self.allowed_field(kind, t)
+                        })
                 }
                 _ => false,
             },
@@ -289,7 +330,12 @@ impl Checker<'_> {
             let ty = self.resolve_type(t);
             if !ty.is_fixed_bits() && !ty.is_poison() {
                 let shown = self.show(&ty);
-                self.error(t.span, format!("the underlying type of an enum must be bit<N> or int<N>, not `{shown}`"));
+                self.error(
+                    t.span,
+                    format!(
+                        "the underlying type of an enum must be bit<N> or int<N>, not `{shown}`"
+                    ),
+                );
             }
             underlying = Some(if ty.is_fixed_bits() { ty } else { Ty::Bit(MAX_WIDTH) });
         }
@@ -308,7 +354,10 @@ impl Checker<'_> {
                     {
                         let (n, shown) = (n.clone(), self.show(ty));
                         let d = Diagnostic::error(v.span, format!("{n} does not fit in `{shown}`"))
-                            .help(format!("give `{}` a value that the enum's type can hold", m.name));
+                            .help(format!(
+                                "give `{}` a value that the enum's type can hold",
+                                m.name
+                            ));
                         self.report(d);
                         continue;
                     }
@@ -316,21 +365,34 @@ impl Checker<'_> {
                     match e.as_int() {
                         Some(v) => value = v.clone(),
                         None if e.is_poison() => {}
-                        None => self.error(v.span, "the value of an enum member must be a constant"),
+                        None => {
+                            self.error(v.span, "the value of an enum member must be a constant")
+                        }
                     }
                 }
                 (Some(_), None) => {
-                    self.error(m.span, format!("member `{}` of a serializable enum needs a value", m.name));
+                    self.error(
+                        m.span,
+                        format!("member `{}` of a serializable enum needs a value", m.name),
+                    );
                 }
                 (None, Some(v)) => {
-                    self.error(v.span, "an enum without an underlying type has no values; write `enum bit<N> ...`");
+                    self.error(
+                        v.span,
+                        "an enum without an underlying type has no values; write `enum bit<N> ...`",
+                    );
                 }
                 (None, None) => {}
             }
             members.push((Rc::from(m.name.as_str()), value));
         }
         let id = EnumId(self.hir.enums.len() as u32);
-        self.hir.enums.push(EnumDef { name: Rc::from(d.name.as_str()), underlying, members, span: d.name.span });
+        self.hir.enums.push(EnumDef {
+            name: Rc::from(d.name.as_str()),
+            underlying,
+            members,
+            span: d.name.span,
+        });
         Entity::Type(Ty::Enum(id))
     }
 
@@ -369,7 +431,10 @@ impl Checker<'_> {
         };
         if !allowed {
             let shown = self.show(&ty);
-            self.error(d.span, format!("`type` makes new types of bit<N>, int<N> and bool, not of `{shown}`"));
+            self.error(
+                d.span,
+                format!("`type` makes new types of bit<N>, int<N> and bool, not of `{shown}`"),
+            );
             return Entity::Poison;
         }
         let id = NewTypeId(self.hir.new_types.len() as u32);

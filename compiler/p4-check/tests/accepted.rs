@@ -206,13 +206,18 @@ fn bound_actions_entries_and_attached_objects() {
 #[test]
 fn chains_ranges_and_macros() {
     let sum = vec!["meta.x"; 250].join(" + ");
-    let ifs: String = (0..250).map(|n| format!("if (meta.y == {n}) {{ meta.x = 1; }} else ")).collect();
+    let ifs: String =
+        (0..250).map(|n| format!("if (meta.y == {n}) {{ meta.x = 1; }} else ")).collect();
     ir(&program("", "", &format!("meta.x = {sum}; {ifs} {{ meta.x = 2; }}")));
     let guards = "#if !defined(_CORE_P4_) || !defined(_V1_MODEL_P4_) || V1MODEL_VERSION != 20180101
         the macros of the standard's files are missing
         #endif";
     ir(&program(guards, "", ""));
-    ir(&program("", "", "const int big = 1 << 5; meta.x = big > 3 ? 1 : 2; meta.x = meta.z ? 1 : 8w2;"));
+    ir(&program(
+        "",
+        "",
+        "const int big = 1 << 5; meta.x = big > 3 ? 1 : 2; meta.x = meta.z ? 1 : 8w2;",
+    ));
     ir(&program("", "", "tuple<bit<8>, bool> q = { 1, true }; q = { 3, false }; meta.x = q[0];"));
     // An empty range matches nothing.
     let locals = "action a() { } table t { key = { meta.x: range; } actions = { a; } const entries = { 5..3: a(); } }";

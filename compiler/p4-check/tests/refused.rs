@@ -119,7 +119,11 @@ fn directions_and_lvalues() {
 #[test]
 fn names_and_order() {
     refuse(
-        &program("const bit<8> twice = 1; const bit<8> §twice = 2;", "", "§later(); meta.x = §E2.Q; §meta(); "),
+        &program(
+            "const bit<8> twice = 1; const bit<8> §twice = 2;",
+            "",
+            "§later(); meta.x = §E2.Q; §meta(); ",
+        ),
         &["declared twice", "`later` is not declared", "`E2` is not declared", "cannot be called"],
     )
 }
@@ -227,21 +231,28 @@ fn sizes_that_would_not_end() {
     }
     let outcome = p4_check::check_preprocessed("t.p4", &types);
     assert!(outcome.render(false).contains("type too large"));
-    for text in ["const int x = 1 << 999999999999;", "const bit<99999> x = 1;", "const int x = 1 << (1 << 70);"] {
+    for text in [
+        "const int x = 1 << 999999999999;",
+        "const bit<99999> x = 1;",
+        "const int x = 1 << (1 << 70);",
+    ] {
         let outcome = p4_check::check_preprocessed("t.p4", text);
         assert!(outcome.has_errors(), "{text}");
     }
     let mut functions = String::from("bit<8> f0(in bit<8> x) { return x + 1; }\n");
     for i in 1..38 {
-        functions += &format!("bit<8> f{i}(in bit<8> x) {{ return f{}(x) + f{}(x); }}\n", i - 1, i - 1);
+        functions +=
+            &format!("bit<8> f{i}(in bit<8> x) {{ return f{}(x) + f{}(x); }}\n", i - 1, i - 1);
     }
     let too_large = &["with this call of function f37, inlining makes more than"];
     refuse(&program(&functions, "", "meta.x = §f37(1);"), too_large);
     // Returns in the middle are jumps, which take no less.
-    let mut functions = String::from("bit<8> f0(in bit<8> x) { if (x == 3) { return 1; } return x; }\n");
+    let mut functions =
+        String::from("bit<8> f0(in bit<8> x) { if (x == 3) { return 1; } return x; }\n");
     for i in 1..12 {
         let below = i - 1;
-        functions += &format!("bit<8> f{i}(in bit<8> x) {{ if (x == {i}) {{ return f{below}(x); }} ");
+        functions +=
+            &format!("bit<8> f{i}(in bit<8> x) {{ if (x == {i}) {{ return f{below}(x); }} ");
         functions += &format!("return f{below}(f{below}(x)); }}\n");
     }
     refuse(&program(&functions, "", "meta.x = §f11(1);"), &["with this call of function f11"]);
@@ -258,8 +269,16 @@ fn tables_that_contradict_themselves() {
     };
     let both = "a; b;";
     let refuse_table = |list: &str, rest: &str, why: &[&str]| refuse(&table(list, rest), why);
-    refuse_table(both, "const entries = { priority = §1: (1, 2): a(); }", &["`const entries` cannot have priorities"]);
-    refuse_table(both, "entries = { §(1, 2): a(); priority = 4: (1, 3): b(); }", &["the first entry needs a priority"]);
+    refuse_table(
+        both,
+        "const entries = { priority = §1: (1, 2): a(); }",
+        &["`const entries` cannot have priorities"],
+    );
+    refuse_table(
+        both,
+        "entries = { §(1, 2): a(); priority = 4: (1, 3): b(); }",
+        &["the first entry needs a priority"],
+    );
     refuse_table("@defaultonly a; b;", "entries = { (1, 2): §a(); }", &["`a` is @defaultonly"]);
     refuse_table("@tableonly a; b;", "default_action = §a();", &["`a` is @tableonly"]);
     refuse_table("@tableonly §@defaultonly a; b;", "", &["is @defaultonly and @tableonly"]);
@@ -296,12 +315,21 @@ fn what_tables_say_twice() {
     };
     let refuse_table = |list: &str, rest: &str, why: &[&str]| refuse(&table(list, rest), why);
     refuse_table("hdr.h.a", "default_action = a(hdr.h.a, 1);", &[]);
-    refuse_table("hdr.h.a", "default_action = a(§hdr.g.a, 1);", &["differs from the one in the table's list"]);
-    let entries = "default_action = b; const entries = { 1: a(hdr.h.a, 1); 2: a(§hdr.h.b[7:0], 1); }";
+    refuse_table(
+        "hdr.h.a",
+        "default_action = a(§hdr.g.a, 1);",
+        &["differs from the one in the table's list"],
+    );
+    let entries =
+        "default_action = b; const entries = { 1: a(hdr.h.a, 1); 2: a(§hdr.h.b[7:0], 1); }";
     refuse_table("hdr.h.a", entries, &["differs from the one in the table's list"]);
     refuse_table("hdr.h.b[7:0] + 1", "default_action = a(hdr.h.b[7:0] + 1, 1);", &[]);
     refuse_table("next(hdr.h.a, 1)", "default_action = a(next(hdr.h.a, 1), 1);", &[]);
-    refuse_table("next(hdr.h.a, 1)", "default_action = a(§next(hdr.h.a, 2), 1);", &["differs from the one"]);
+    refuse_table(
+        "next(hdr.h.a, 1)",
+        "default_action = a(§next(hdr.h.a, 2), 1);",
+        &["differs from the one"],
+    );
     refuse_table("hdr.h.a", "default_action = b; §tally = c;", &["no table property `tally`"]);
     let implicit = table("hdr.h.a", "").replace("@tableonly", "§@tableonly");
     refuse(&implicit, &["`NoAction` is @tableonly"]);
@@ -345,27 +373,45 @@ fn equal_exact_entries() {
     refuse(&lpm("(1, 2): a(); §(1, 2): a();"), &["has the same key"]);
     refuse(&lpm("(0x12 &&& 0xf0, 2): a(); §(0x1f &&& 0xf0, 2): a();"), &["has the same key"]);
     refuse(
-        &lpm("(0x12 &&& 0xf0, 2): a(); (0x12, 2): a(); (0x12, 3): a(); (_, 2): a(); §(0 &&& 0, 2): a();"),
+        &lpm(
+            "(0x12 &&& 0xf0, 2): a(); (0x12, 2): a(); (0x12, 3): a(); (_, 2): a(); §(0 &&& 0, 2): a();",
+        ),
         &["has the same key"],
     );
 }
 
 #[test]
 fn values_and_arguments_that_are_fixed() {
-    refuse(&program("enum bit<4> e_t { A = 1, B = §16 }", "", ""), &["16 does not fit in `bit<4>`"]);
+    refuse(
+        &program("enum bit<4> e_t { A = 1, B = §16 }", "", ""),
+        &["16 does not fit in `bit<4>`"],
+    );
     refuse(&program("enum int<4> e_t { A = -8, B = §8 }", "", ""), &["8 does not fit in `int<4>`"]);
     let types = "type bit<8> n_t; type bit<8> m_t; type n_t o_t;";
-    let casts = "n_t n = (n_t)meta.x; o_t o = (o_t)n; n = (n_t)o; m_t m = §(m_t)n; m = (m_t)(bit<8>)n;";
+    let casts =
+        "n_t n = (n_t)meta.x; o_t o = (o_t)n; n = (n_t)o; m_t m = §(m_t)n; m = (m_t)(bit<8>)n;";
     refuse(&program(types, "", casts), &["both are made by `type`"]);
     let function = "bit<8> f(bit<8> x, in bit<8> y) { return x + y; }";
-    refuse(&program(function, "", "meta.x = f(3, meta.x); meta.x = f(§meta.x, 3);"), &["`x` of `f` has no direction"]);
+    refuse(
+        &program(function, "", "meta.x = f(3, meta.x); meta.x = f(§meta.x, 3);"),
+        &["`x` of `f` has no direction"],
+    );
     let inner = "bit<8> f(bit<8> x) { return x; } bit<8> g(bit<8> x) { return f(x); }";
-    refuse(&program(inner, "action a(bit<8> x) { meta.x = f(§x); }", "a(1); meta.x = g(2);"), &["no direction"]);
-    refuse_apply("§register<bit<8>>(4) r; r.write(0, 1);", &["cannot be declared among statements"]);
+    refuse(
+        &program(inner, "action a(bit<8> x) { meta.x = f(§x); }", "a(1); meta.x = g(2);"),
+        &["no direction"],
+    );
+    refuse_apply(
+        "§register<bit<8>>(4) r; r.write(0, 1);",
+        &["cannot be declared among statements"],
+    );
     let parser = "parser S(packet_in p) { state start { transition accept; } }";
     refuse(&program(parser, "§S() s;", ""), &["a parser cannot be instantiated in a control"]);
     let inner = "control S() { apply { } } parser Q(packet_in p) { §S() s; state start { transition accept; } }";
-    refuse(&program(inner, "S() s;", "s.apply();"), &["a control cannot be instantiated in a parser"]);
+    refuse(
+        &program(inner, "S() s;", "s.apply();"),
+        &["a control cannot be instantiated in a parser"],
+    );
     refuse_apply("switch (§meta.z) { true: { meta.x = 1; } }", &["a switch on `bool`"]);
 }
 

@@ -15,7 +15,9 @@ impl Interpreter<'_> {
     pub(crate) fn number(&mut self, expr: &Expr) -> Run<BigInt> {
         match self.eval(expr)? {
             Value::Scalar(number) => Ok(number),
-            Value::Undefined => undefined(format!("{} reads what was never written", self.place_text(expr))),
+            Value::Undefined => {
+                undefined(format!("{} reads what was never written", self.place_text(expr)))
+            }
             other => broken(format!("a scalar was expected, not {other:?}")),
         }
     }
@@ -40,7 +42,10 @@ impl Interpreter<'_> {
     pub(crate) fn eval(&mut self, expr: &Expr) -> Run<Value> {
         match &expr.kind {
             ExprKind::Const(value) => Ok(Value::Scalar(value.clone())),
-            ExprKind::Var(_) | ExprKind::Index(..) | ExprKind::StackNext(_) | ExprKind::StackLast(_) => {
+            ExprKind::Var(_)
+            | ExprKind::Index(..)
+            | ExprKind::StackNext(_)
+            | ExprKind::StackLast(_) => {
                 let place = self.place(expr)?;
                 self.load(&place)
             }
@@ -52,16 +57,18 @@ impl Interpreter<'_> {
             ExprKind::IsValid(header) => {
                 let valid = match self.eval(header)? {
                     Value::Header { valid, .. } => valid,
-                    Value::Union(members) => {
-                        members.iter().any(|member| matches!(member, Value::Header { valid: true, .. }))
-                    }
+                    Value::Union(members) => members
+                        .iter()
+                        .any(|member| matches!(member, Value::Header { valid: true, .. })),
                     other => return broken(format!("isValid of {other:?}")),
                 };
                 Ok(truth(valid))
             }
             ExprKind::Slice { base, high, low } => {
                 let Some(number) = self.known(base)? else { return Ok(Value::Undefined) };
-                let Some(width) = width(&base.ty) else { return broken("a slice of what is no scalar") };
+                let Some(width) = width(&base.ty) else {
+                    return broken("a slice of what is no scalar");
+                };
                 Ok(Value::Scalar(slice(&number, width, *high, *low)))
             }
             ExprKind::Unary(op, operand) => {
@@ -103,7 +110,9 @@ impl Interpreter<'_> {
 
     fn field(&mut self, base: &Expr, index: u32) -> Run<Value> {
         match self.eval(base)? {
-            Value::Header { mut fields, .. } | Value::Struct(mut fields) | Value::Union(mut fields)
+            Value::Header { mut fields, .. }
+            | Value::Struct(mut fields)
+            | Value::Union(mut fields)
                 if (index as usize) < fields.len() =>
             {
                 Ok(fields.swap_remove(index as usize))
@@ -148,7 +157,9 @@ impl Interpreter<'_> {
                 BinaryOp::BitOr => wrap(&(a | b), ty),
                 BinaryOp::BitXor => wrap(&(a ^ b), ty),
                 BinaryOp::Concat => {
-                    let Some(width_b) = width(&right.ty) else { return broken("an operand that is no scalar") };
+                    let Some(width_b) = width(&right.ty) else {
+                        return broken("an operand that is no scalar");
+                    };
                     wrap(&((pattern(&a, width_a) << width_b) + pattern(&b, width_b)), ty)
                 }
                 _ => return broken("an operator without meaning"),

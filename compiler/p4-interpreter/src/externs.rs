@@ -78,12 +78,19 @@ impl Interpreter<'_> {
         }
     }
 
-    fn method(&mut self, id: ExternId, name: &str, arguments: &[Argument], result: Option<&Expr>) -> Run<()> {
+    fn method(
+        &mut self,
+        id: ExternId,
+        name: &str,
+        arguments: &[Argument],
+        result: Option<&Expr>,
+    ) -> Run<()> {
         let kind = self.program.externs[id.index()].extern_type.as_str();
         match (kind, name) {
             ("register", "read") => {
                 let index = self.number(operand(arguments, 1)?)?;
-                let element = index.to_usize().and_then(|index| self.registers.get(&id)?.get(index).cloned());
+                let element =
+                    index.to_usize().and_then(|index| self.registers.get(&id)?.get(index).cloned());
                 if matches!(arguments.first(), Some(Argument::DontCare)) {
                     return Ok(());
                 }
@@ -93,7 +100,8 @@ impl Interpreter<'_> {
             ("register", "write") => {
                 let index = self.number(operand(arguments, 0)?)?;
                 let value = self.number(operand(arguments, 1)?)?;
-                let element = index.to_usize().and_then(|index| self.registers.get_mut(&id)?.get_mut(index));
+                let element =
+                    index.to_usize().and_then(|index| self.registers.get_mut(&id)?.get_mut(index));
                 if let Some(element) = element {
                     *element = value;
                 }
@@ -102,7 +110,8 @@ impl Interpreter<'_> {
             ("counter", "count") => {
                 let index = self.number(operand(arguments, 0)?)?;
                 let bytes = self.packet.bytes.len() as u64;
-                let element = index.to_usize().and_then(|index| self.counters.get_mut(&id)?.get_mut(index));
+                let element =
+                    index.to_usize().and_then(|index| self.counters.get_mut(&id)?.get_mut(index));
                 if let Some(element) = element {
                     element.packets += 1;
                     element.bytes += bytes;
@@ -140,7 +149,9 @@ impl Interpreter<'_> {
         let program = self.program;
         match (value, ty) {
             (Value::Scalar(number), ty) => {
-                let Some(width) = width(ty) else { return broken("a list with something else than fields") };
+                let Some(width) = width(ty) else {
+                    return broken("a list with something else than fields");
+                };
                 append(bits, number, width);
                 Ok(())
             }
@@ -150,14 +161,22 @@ impl Interpreter<'_> {
             }
             (Value::Struct(values), Type::Struct(id)) => {
                 let fields = &program.struct_types[id.index()].fields;
-                values.iter().zip(fields).try_for_each(|(value, field)| self.list_value(value, &field.ty, bits))
+                values
+                    .iter()
+                    .zip(fields)
+                    .try_for_each(|(value, field)| self.list_value(value, &field.ty, bits))
             }
             (Value::Header { valid: false, .. }, _) => Ok(()),
             (Value::Header { fields: values, .. }, Type::Header(id)) => {
                 let fields = &program.header_types[id.index()].fields;
-                values.iter().zip(fields).try_for_each(|(value, field)| self.list_value(value, &field.ty, bits))
+                values
+                    .iter()
+                    .zip(fields)
+                    .try_for_each(|(value, field)| self.list_value(value, &field.ty, bits))
             }
-            (Value::Undefined, _) => crate::undefined("a field list with a field that was never written"),
+            (Value::Undefined, _) => {
+                crate::undefined("a field list with a field that was never written")
+            }
             _ => broken("a list with something else than fields"),
         }
     }
@@ -177,7 +196,9 @@ impl Interpreter<'_> {
         self.list(data, &mut bits)?;
         let mut bytes: Vec<u8> = bits
             .chunks(8)
-            .map(|byte| (0..8).fold(0, |sum, i| sum << 1 | u8::from(*byte.get(i).unwrap_or(&false))))
+            .map(|byte| {
+                (0..8).fold(0, |sum, i| sum << 1 | u8::from(*byte.get(i).unwrap_or(&false)))
+            })
             .collect();
         if payload {
             bytes.extend_from_slice(&self.packet.bytes[self.packet.cursor / 8..]);

@@ -39,7 +39,8 @@ pub const DROP_PORT: u32 = 511;
 
 /// Fields of standard_metadata that are 0 when egress begins: of a packet that is no copy, and of
 /// queues that there are none of.
-const QUEUED: [&str; 5] = ["instance_type", "enq_timestamp", "enq_qdepth", "deq_timedelta", "deq_qdepth"];
+const QUEUED: [&str; 5] =
+    ["instance_type", "enq_timestamp", "enq_qdepth", "deq_timedelta", "deq_qdepth"];
 
 /// Why a packet has no defined outcome here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -154,7 +155,8 @@ impl<'p> Interpreter<'p> {
     /// A switch as it starts: all state zero, the source's entries in the tables. `kinds`: of state
     /// objects that the program may have. The error says what of the program is not interpreted.
     pub fn new(program: &'p Program, kinds: object::Objects) -> Result<Interpreter<'p>, Stop> {
-        let (mut registers, mut counters, mut objects) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let (mut registers, mut counters, mut objects) =
+            (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         for (index, instance) in program.externs.iter().enumerate() {
             let id = ExternId(index as u32);
             let size = match instance.arguments.first() {
@@ -163,7 +165,10 @@ impl<'p> Interpreter<'p> {
             };
             match instance.extern_type.as_str() {
                 "register" | "counter" if size > 1 << 20 => {
-                    return Err(Stop::Unsupported(format!("{} with {size} elements", instance.name)));
+                    return Err(Stop::Unsupported(format!(
+                        "{} with {size} elements",
+                        instance.name
+                    )));
                 }
                 "register" => drop(registers.insert(id, vec![BigInt::zero(); size])),
                 "counter" => drop(counters.insert(id, vec![Count::default(); size])),
@@ -193,7 +198,8 @@ impl<'p> Interpreter<'p> {
 
     /// A register's elements, as their bits (not negative).
     pub fn register(&self, id: ExternId) -> Option<Vec<u128>> {
-        let width = self.program.externs.get(id.index())?.type_arguments.first().and_then(value::width)?;
+        let width =
+            self.program.externs.get(id.index())?.type_arguments.first().and_then(value::width)?;
         let bits = |value: &BigInt| value::pattern(value, width).to_u128().unwrap_or(u128::MAX);
         Some(self.registers.get(&id)?.iter().map(bits).collect())
     }
@@ -206,7 +212,8 @@ impl<'p> Interpreter<'p> {
     /// What a table's direct counter has counted: for the entries, in the order in which they came
     /// (the source's first), and for the default action.
     pub fn direct_counters(&self, table: TableId) -> (Vec<Count>, Count) {
-        let count = |entry: Option<usize>| self.direct.get(&(table, entry)).copied().unwrap_or_default();
+        let count =
+            |entry: Option<usize>| self.direct.get(&(table, entry)).copied().unwrap_or_default();
         let entries = self.entries.get(table.index()).map_or(0, Vec::len);
         ((0..entries).map(|entry| count(Some(entry))).collect(), count(None))
     }
@@ -237,7 +244,9 @@ impl<'p> Interpreter<'p> {
     /// # Errors
     /// There is no such object, or it takes no such thing.
     pub fn supply(&mut self, object: &str, what: &str, numbers: &[u64]) -> Result<(), Stop> {
-        let name = |id: &ExternId| self.program.externs.get(id.index()).map_or("", |one| one.name.as_str());
+        let name = |id: &ExternId| {
+            self.program.externs.get(id.index()).map_or("", |one| one.name.as_str())
+        };
         match self.objects.iter_mut().find(|(id, _)| object::is_named(name(id), object)) {
             Some((_, found)) => found.supply(what, numbers),
             None => Err(Stop::Broken(format!("there is no object {object}"))),
@@ -312,7 +321,8 @@ impl<'p> Interpreter<'p> {
         self.control(&program.compute_checksum.body)?;
         self.control(&program.deparser.body)?;
         let mut frame = std::mem::take(&mut self.packet.emitted);
-        frame.extend_from_slice(self.packet.bytes.get(self.packet.cursor / 8..).unwrap_or_default());
+        frame
+            .extend_from_slice(self.packet.bytes.get(self.packet.cursor / 8..).unwrap_or_default());
         if let Some(limit) = self.packet.truncate {
             frame.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
         }

@@ -33,7 +33,9 @@ impl Shape {
     fn filled(&self, scalar: &Datum) -> Datum {
         match self {
             Shape::Scalar(_) => scalar.clone(),
-            Shape::Struct(fields) => Datum::Struct(fields.iter().map(|field| field.filled(scalar)).collect()),
+            Shape::Struct(fields) => {
+                Datum::Struct(fields.iter().map(|field| field.filled(scalar)).collect())
+            }
         }
     }
 
@@ -53,10 +55,15 @@ impl Shape {
     /// One was never written, or the value is not of this type.
     pub fn bits(&self, value: &Datum) -> Result<Vec<BigInt>, Stop> {
         match (self, value) {
-            (Shape::Scalar(width), Datum::Number(number)) => Ok(vec![number.mod_floor(&(BigInt::one() << width))]),
-            (_, Datum::Undefined) => Err(Stop::Undefined("a key with a field that was never written".into())),
+            (Shape::Scalar(width), Datum::Number(number)) => {
+                Ok(vec![number.mod_floor(&(BigInt::one() << width))])
+            }
+            (_, Datum::Undefined) => {
+                Err(Stop::Undefined("a key with a field that was never written".into()))
+            }
             (Shape::Struct(shapes), Datum::Struct(values)) if shapes.len() == values.len() => {
-                let parts: Result<Vec<_>, Stop> = shapes.iter().zip(values).map(|(one, it)| one.bits(it)).collect();
+                let parts: Result<Vec<_>, Stop> =
+                    shapes.iter().zip(values).map(|(one, it)| one.bits(it)).collect();
                 Ok(parts?.concat())
             }
             _ => Err(Stop::Broken("a value that is not of its type".into())),

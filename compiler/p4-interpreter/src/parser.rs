@@ -30,7 +30,9 @@ impl Interpreter<'_> {
         self.block(&parser.prologue)?;
         let (mut current, mut rounds) = (0, 0);
         loop {
-            let Some(state) = parser.states.get(current as usize) else { return broken("no such parser state") };
+            let Some(state) = parser.states.get(current as usize) else {
+                return broken("no such parser state");
+            };
             if self.on_cycles[current as usize] && !state.continues {
                 rounds += 1;
                 if rounds > MAX_PARSER_ROUNDS {
@@ -49,8 +51,13 @@ impl Interpreter<'_> {
         }
     }
 
-    fn select(&mut self, keys: &[Expr], cases: &[(Vec<Match>, Target, p4_ir::Location)]) -> Run<Target> {
-        let values = keys.iter().map(|key| self.known(key)).collect::<Run<Vec<Option<BigInt>>>>()?;
+    fn select(
+        &mut self,
+        keys: &[Expr],
+        cases: &[(Vec<Match>, Target, p4_ir::Location)],
+    ) -> Run<Target> {
+        let values =
+            keys.iter().map(|key| self.known(key)).collect::<Run<Vec<Option<BigInt>>>>()?;
         for (matches, target, _) in cases {
             let mut all = true;
             for ((value, key), matched) in values.iter().zip(keys).zip(matches) {
@@ -89,7 +96,12 @@ impl Interpreter<'_> {
     }
 
     /// Reads fields from bit `at`; returns them and the bit behind them.
-    fn read_fields(&self, fields: &[Field], mut at: usize, varbit: usize) -> Run<(Vec<Value>, usize)> {
+    fn read_fields(
+        &self,
+        fields: &[Field],
+        mut at: usize,
+        varbit: usize,
+    ) -> Run<(Vec<Value>, usize)> {
         let mut values = Vec::with_capacity(fields.len());
         for field in fields {
             let value = match &field.ty {
@@ -101,12 +113,14 @@ impl Interpreter<'_> {
                     Value::Varbit(bytes?)
                 }
                 Type::Struct(id) => {
-                    let (inner, behind) = self.read_fields(&self.program.struct_types[id.index()].fields, at, 0)?;
+                    let (inner, behind) =
+                        self.read_fields(&self.program.struct_types[id.index()].fields, at, 0)?;
                     at = behind;
                     Value::Struct(inner)
                 }
                 Type::Header(id) => {
-                    let (fields, behind) = self.read_fields(&self.program.header_types[id.index()].fields, at, 0)?;
+                    let (fields, behind) =
+                        self.read_fields(&self.program.header_types[id.index()].fields, at, 0)?;
                     at = behind;
                     Value::Header { valid: true, fields }
                 }
@@ -168,8 +182,12 @@ impl Interpreter<'_> {
         match value {
             Value::Header { valid: true, fields } => {
                 let mut parts = Vec::new();
-                let Type::Header(id) = ty else { return broken("emit of a header of another type") };
-                for (value, field) in fields.iter().zip(&self.program.header_types[id.index()].fields) {
+                let Type::Header(id) = ty else {
+                    return broken("emit of a header of another type");
+                };
+                for (value, field) in
+                    fields.iter().zip(&self.program.header_types[id.index()].fields)
+                {
                     parts.push(self.bits(value, &field.ty)?);
                 }
                 let mut number = BigInt::zero();
@@ -189,13 +207,18 @@ impl Interpreter<'_> {
             }
             Value::Header { .. } => Ok(()),
             Value::Stack { elements, .. } => {
-                let Type::Stack { header, .. } = ty else { return broken("emit of a stack of another type") };
+                let Type::Stack { header, .. } = ty else {
+                    return broken("emit of a stack of another type");
+                };
                 elements.iter().try_for_each(|element| self.emit(element, &Type::Header(*header)))
             }
             Value::Union(members) => {
                 let Type::Union(id) = ty else { return broken("emit of a union of another type") };
                 let fields = &self.program.union_types[id.index()].fields;
-                members.iter().zip(fields).try_for_each(|(member, field)| self.emit(member, &field.ty))
+                members
+                    .iter()
+                    .zip(fields)
+                    .try_for_each(|(member, field)| self.emit(member, &field.ty))
             }
             other => broken(format!("emit of {other:?}")),
         }
@@ -203,7 +226,9 @@ impl Interpreter<'_> {
 
     fn bits(&self, value: &Value, ty: &Type) -> Run<Bits> {
         match (value, width(ty)) {
-            (Value::Scalar(number), Some(width)) => Ok(Bits { value: pattern(number, width), width: width as usize }),
+            (Value::Scalar(number), Some(width)) => {
+                Ok(Bits { value: pattern(number, width), width: width as usize })
+            }
             (Value::Varbit(bytes), None) => {
                 Ok(Bits { value: BigInt::from_bytes_be(Sign::Plus, bytes), width: bytes.len() * 8 })
             }

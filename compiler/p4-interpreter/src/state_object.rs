@@ -6,7 +6,11 @@ use crate::{Interpreter, Interrupt, Run, Stop, Verdict, broken};
 use p4_ir::{Argument, ConstArgument, Expr, ExternId, ExternInstance, Program, Type};
 
 /// The object that an instance declares.
-pub(crate) fn declare(objects: Objects, program: &Program, instance: &ExternInstance) -> Result<Box<dyn Object>, Stop> {
+pub(crate) fn declare(
+    objects: Objects,
+    program: &Program,
+    instance: &ExternInstance,
+) -> Result<Box<dyn Object>, Stop> {
     if !objects.has(&instance.extern_type) {
         return Err(Stop::Unsupported(format!("extern {}", instance.extern_type)));
     }
@@ -14,7 +18,8 @@ pub(crate) fn declare(objects: Objects, program: &Program, instance: &ExternInst
         ConstArgument::Value(value, _) => Some(value.clone()),
         _ => None,
     };
-    let types: Result<_, Stop> = instance.type_arguments.iter().map(|ty| shape(program, ty)).collect();
+    let types: Result<_, Stop> =
+        instance.type_arguments.iter().map(|ty| shape(program, ty)).collect();
     objects.declare(&Declaration {
         kind: &instance.extern_type,
         name: &instance.name,
@@ -28,7 +33,12 @@ fn shape(program: &Program, ty: &Type) -> Result<Shape, Stop> {
         (_, Some(width)) => Ok(Shape::Scalar(width)),
         (Type::Struct(id), None) => {
             let fields = &program.struct_types[id.index()].fields;
-            Ok(Shape::Struct(fields.iter().map(|field| shape(program, &field.ty)).collect::<Result<_, Stop>>()?))
+            Ok(Shape::Struct(
+                fields
+                    .iter()
+                    .map(|field| shape(program, &field.ty))
+                    .collect::<Result<_, Stop>>()?,
+            ))
         }
         _ => Err(Stop::Unsupported("a state object of something else than scalars".into())),
     }
@@ -38,7 +48,9 @@ fn datum(value: Value) -> Run<Datum> {
     match value {
         Value::Scalar(number) => Ok(Datum::Number(number)),
         Value::Undefined => Ok(Datum::Undefined),
-        Value::Struct(fields) => Ok(Datum::Struct(fields.into_iter().map(datum).collect::<Run<_>>()?)),
+        Value::Struct(fields) => {
+            Ok(Datum::Struct(fields.into_iter().map(datum).collect::<Run<_>>()?))
+        }
         _ => broken("an argument of a state object with something else than scalars"),
     }
 }
@@ -69,7 +81,12 @@ impl Interpreter<'_> {
     }
 
     /// A function of gateways and the like.
-    pub(crate) fn call_gateway(&mut self, name: &str, arguments: &[Argument], result: Option<&Expr>) -> Run<()> {
+    pub(crate) fn call_gateway(
+        &mut self,
+        name: &str,
+        arguments: &[Argument],
+        result: Option<&Expr>,
+    ) -> Run<()> {
         self.call_with_data(arguments, result, |switch, arguments| {
             switch.gateway.call(name, &switch.packet.bytes, arguments)
         })
@@ -91,7 +108,9 @@ impl Interpreter<'_> {
         let returned = match call(self, &mut data)? {
             Answer::Value(returned) => returned,
             Answer::Drop => return Err(Interrupt::Ended(Verdict::Drop)),
-            Answer::Send { port, frame } => return Err(Interrupt::Ended(Verdict::Forward { port, frame })),
+            Answer::Send { port, frame } => {
+                return Err(Interrupt::Ended(Verdict::Forward { port, frame }));
+            }
         };
         for (argument, datum) in arguments.iter().zip(data) {
             match (argument, datum) {

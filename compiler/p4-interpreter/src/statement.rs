@@ -14,7 +14,10 @@ impl Interpreter<'_> {
         match &statement.kind {
             // `{#}`: the fields' values stay, as with setInvalid (nobody may ask for them; bmv2
             // keeps them too).
-            StatementKind::Assign(target, Expr { kind: ExprKind::InvalidHeader, ty: Type::Header(_), .. }) => {
+            StatementKind::Assign(
+                target,
+                Expr { kind: ExprKind::InvalidHeader, ty: Type::Header(_), .. },
+            ) => {
                 let place = self.place(target)?;
                 self.set_valid(&place, false)
             }
@@ -50,11 +53,15 @@ impl Interpreter<'_> {
             }
             StatementKind::PushFront(stack, count) => self.push_pop(stack, *count as usize, true),
             StatementKind::PopFront(stack, count) => self.push_pop(stack, *count as usize, false),
-            StatementKind::Apply { table, hit, action_run } => self.apply(*table, *hit, *action_run),
+            StatementKind::Apply { table, hit, action_run } => {
+                self.apply(*table, *hit, *action_run)
+            }
             StatementKind::Extern { instance, name, arguments, result, .. } => {
                 self.call(*instance, name, arguments, result.as_ref())
             }
-            StatementKind::Extract { header, varbit_bits } => self.extract(header, varbit_bits.as_ref()),
+            StatementKind::Extract { header, varbit_bits } => {
+                self.extract(header, varbit_bits.as_ref())
+            }
             StatementKind::Skip(bits) => self.advance(&BigInt::from(*bits)),
             StatementKind::Advance(bits) => {
                 let bits = self.number(bits)?;
@@ -80,7 +87,9 @@ impl Interpreter<'_> {
         let (place, next, size) = self.stack(stack)?;
         let size = size as usize;
         let count = count.min(size);
-        let Value::Stack { mut elements, .. } = self.load(&place)? else { return broken("a stack was expected") };
+        let Value::Stack { mut elements, .. } = self.load(&place)? else {
+            return broken("a stack was expected");
+        };
         let before = elements.clone();
         let vacated = if push {
             elements.rotate_right(count);
@@ -89,15 +98,18 @@ impl Interpreter<'_> {
             elements.rotate_left(count);
             size - count..size
         };
-        let next = if push { (next as usize + count).min(size) } else { (next as usize).saturating_sub(count) };
+        let next = if push {
+            (next as usize + count).min(size)
+        } else {
+            (next as usize).saturating_sub(count)
+        };
         for element in &mut elements[vacated] {
             if let Value::Header { valid, fields } = element {
                 *valid = false;
                 // What is the same in all elements stays (0, if the stack was never used); else
                 // nobody says.
                 for (index, field) in fields.iter_mut().enumerate() {
-                    let same =
-                        |one: &Value| matches!(one, Value::Header { fields, .. } if fields.get(index) == Some(&*field));
+                    let same = |one: &Value| matches!(one, Value::Header { fields, .. } if fields.get(index) == Some(&*field));
                     if matches!(field, Value::Scalar(_)) && !before.iter().all(same) {
                         *field = Value::Undefined;
                     }

@@ -61,7 +61,8 @@ impl RuntimeEntry {
 
     /// Ones in the mask of the key at `index`, of `width` bits.
     fn prefix(&self, index: usize, width: u32) -> u32 {
-        let ones = |mask: &BigInt| pattern(mask, width).iter_u64_digits().map(u64::count_ones).sum();
+        let ones =
+            |mask: &BigInt| pattern(mask, width).iter_u64_digits().map(u64::count_ones).sum();
         match (self.source.get(index), self.matches.get(index)) {
             (Some(Match::Any), _) => 0,
             (Some(Match::Mask { mask, .. }), _) => ones(mask),
@@ -79,20 +80,33 @@ pub(crate) fn source_entries(table: &Table) -> Result<Vec<RuntimeEntry>, Stop> {
     Ok((0..count)
         .zip(&table.entries)
         .map(|(index, entry)| {
-            let priority = entry.priority.as_ref().and_then(BigInt::to_i128).unwrap_or(count - index);
-            RuntimeEntry { source: entry.matches.clone(), matches: Vec::new(), priority, action: entry.action.clone() }
+            let priority =
+                entry.priority.as_ref().and_then(BigInt::to_i128).unwrap_or(count - index);
+            RuntimeEntry {
+                source: entry.matches.clone(),
+                matches: Vec::new(),
+                priority,
+                action: entry.action.clone(),
+            }
         })
         .collect())
 }
 
 impl Interpreter<'_> {
-    pub(crate) fn apply(&mut self, id: TableId, hit: Option<VariableId>, action_run: Option<VariableId>) -> Run<()> {
+    pub(crate) fn apply(
+        &mut self,
+        id: TableId,
+        hit: Option<VariableId>,
+        action_run: Option<VariableId>,
+    ) -> Run<()> {
         let program = self.program;
         let table = &program.tables[id.index()];
         let keys = table.keys.iter().map(|key| self.known(&key.expr));
         let keys = keys.collect::<Run<Vec<Option<BigInt>>>>()?;
-        let widths: Vec<u32> = table.keys.iter().map(|key| width(&key.expr.ty).unwrap_or(0)).collect();
-        let bits = keys.iter().zip(&widths).map(|(key, width)| Some(pattern(key.as_ref()?, *width)));
+        let widths: Vec<u32> =
+            table.keys.iter().map(|key| width(&key.expr.ty).unwrap_or(0)).collect();
+        let bits =
+            keys.iter().zip(&widths).map(|(key, width)| Some(pattern(key.as_ref()?, *width)));
         if let Some(bits) = bits.collect::<Option<Vec<BigInt>>>() {
             self.see(id, &bits);
         }
@@ -100,12 +114,16 @@ impl Interpreter<'_> {
         if let Some(hit) = hit {
             self.set_variable(hit, BigInt::from(u8::from(found.is_some())));
         }
-        let call = found.and_then(|index| self.entries[id.index()].get(index)).map(|entry| entry.action.clone());
+        let call = found
+            .and_then(|index| self.entries[id.index()].get(index))
+            .map(|entry| entry.action.clone());
         let call = call.unwrap_or_else(|| self.defaults[id.index()].clone());
         if let Some(run) = action_run {
             self.set_variable(run, BigInt::from(call.action));
         }
-        let Some(listed) = table.actions.get(call.action as usize) else { return broken("no such action") };
+        let Some(listed) = table.actions.get(call.action as usize) else {
+            return broken("no such action");
+        };
         let action = &program.actions[listed.action.index()];
         for (variable, argument) in action.parameters.iter().zip(&call.arguments) {
             let ty = &program.variables[variable.index()].ty;
@@ -131,7 +149,8 @@ impl Interpreter<'_> {
         }
         let table = &self.program.tables[id.index()];
         let kind = |wanted: &str| table.keys.iter().position(|key| key.match_kind == wanted);
-        let priorities = ["ternary", "range", "optional"].iter().any(|wanted| kind(wanted).is_some());
+        let priorities =
+            ["ternary", "range", "optional"].iter().any(|wanted| kind(wanted).is_some());
         let lpm = kind("lpm").filter(|_| !priorities);
         let mut best: Option<(i128, usize)> = None;
         for (index, entry) in self.entries[id.index()].iter().enumerate() {
@@ -164,9 +183,15 @@ impl Interpreter<'_> {
                 _ => false,
             })
         }
-        let is_counter = |id: &p4_ir::ExternId| self.program.externs[id.index()].extern_type == "direct_counter";
-        let Some((_, counter)) = table.attached.iter().find(|(_, id)| is_counter(id)) else { return false };
-        !table.actions.iter().any(|action| calls(&self.program.actions[action.action.index()].body, *counter))
+        let is_counter =
+            |id: &p4_ir::ExternId| self.program.externs[id.index()].extern_type == "direct_counter";
+        let Some((_, counter)) = table.attached.iter().find(|(_, id)| is_counter(id)) else {
+            return false;
+        };
+        !table
+            .actions
+            .iter()
+            .any(|action| calls(&self.program.actions[action.action.index()].body, *counter))
     }
 
     pub(crate) fn count_direct(&mut self) {

@@ -48,7 +48,11 @@ pub(crate) fn wrap(value: &BigInt, ty: &Type) -> BigInt {
     match ty {
         Type::Bits { width, signed } => {
             let bits = pattern(value, *width);
-            if *signed && bits >= BigInt::one() << (width - 1) { bits - (BigInt::one() << width) } else { bits }
+            if *signed && bits >= BigInt::one() << (width - 1) {
+                bits - (BigInt::one() << width)
+            } else {
+                bits
+            }
         }
         _ => value.clone(),
     }
@@ -58,7 +62,10 @@ pub(crate) fn wrap(value: &BigInt, ty: &Type) -> BigInt {
 /// are those of metadata (`zero`).
 pub(crate) fn initial(program: &Program, ty: &Type, zero: bool) -> Result<Value, Stop> {
     let all = |fields: &[p4_ir::Field], zero: bool| {
-        fields.iter().map(|field| initial(program, &field.ty, zero)).collect::<Result<Vec<Value>, Stop>>()
+        fields
+            .iter()
+            .map(|field| initial(program, &field.ty, zero))
+            .collect::<Result<Vec<Value>, Stop>>()
     };
     Ok(match ty {
         Type::Bits { .. } | Type::Bool | Type::Error | Type::Enum(_) => {
@@ -68,9 +75,10 @@ pub(crate) fn initial(program: &Program, ty: &Type, zero: bool) -> Result<Value,
                 Value::Undefined
             }
         }
-        Type::Header(id) => {
-            Value::Header { valid: false, fields: all(&program.header_types[id.index()].fields, true)? }
-        }
+        Type::Header(id) => Value::Header {
+            valid: false,
+            fields: all(&program.header_types[id.index()].fields, true)?,
+        },
         Type::Struct(id) => Value::Struct(all(&program.struct_types[id.index()].fields, zero)?),
         Type::Union(id) => Value::Union(all(&program.union_types[id.index()].fields, true)?),
         Type::Stack { header, size } => {
@@ -113,13 +121,21 @@ impl Interpreter<'_> {
     /// The place of an l-value.
     pub(crate) fn place(&mut self, expr: &Expr) -> Run<Place> {
         Ok(match &expr.kind {
-            ExprKind::Var(id) => {
-                Place { variable: id.index(), steps: Vec::new(), slice: None, ty: expr.ty.clone(), outside: false }
+            ExprKind::Var(id) => Place {
+                variable: id.index(),
+                steps: Vec::new(),
+                slice: None,
+                ty: expr.ty.clone(),
+                outside: false,
+            },
+            ExprKind::Field(base, index) => {
+                self.place(base)?.field(*index as usize, expr.ty.clone())
             }
-            ExprKind::Field(base, index) => self.place(base)?.field(*index as usize, expr.ty.clone()),
             ExprKind::Index(base, index) => {
                 let index = self.number(index)?;
-                let Type::Stack { size, .. } = base.ty else { return broken("an index into what is no stack") };
+                let Type::Stack { size, .. } = base.ty else {
+                    return broken("an index into what is no stack");
+                };
                 let base = self.place(base)?;
                 match usize::try_from(&index).ok().filter(|index| *index < size as usize) {
                     Some(index) => base.field(index, expr.ty.clone()),
@@ -164,7 +180,9 @@ impl Interpreter<'_> {
         let mut value = &self.storage[place.variable];
         for step in &place.steps {
             let inner = match value {
-                Value::Header { fields, .. } | Value::Struct(fields) | Value::Union(fields) => fields.get(*step),
+                Value::Header { fields, .. } | Value::Struct(fields) | Value::Union(fields) => {
+                    fields.get(*step)
+                }
                 Value::Stack { elements, .. } => elements.get(*step),
                 _ => None,
             };
@@ -180,7 +198,9 @@ impl Interpreter<'_> {
         let mut value = &mut self.storage[place.variable];
         for step in &place.steps {
             let inner = match value {
-                Value::Header { fields, .. } | Value::Struct(fields) | Value::Union(fields) => fields.get_mut(*step),
+                Value::Header { fields, .. } | Value::Struct(fields) | Value::Union(fields) => {
+                    fields.get_mut(*step)
+                }
                 Value::Stack { elements, .. } => elements.get_mut(*step),
                 _ => None,
             };
@@ -194,7 +214,11 @@ impl Interpreter<'_> {
 
     /// What lies there.
     pub(crate) fn load(&self, place: &Place) -> Run<Value> {
-        let value = if place.outside { initial(self.program, &place.ty, true)? } else { self.at(place)?.clone() };
+        let value = if place.outside {
+            initial(self.program, &place.ty, true)?
+        } else {
+            self.at(place)?.clone()
+        };
         match (place.slice, value) {
             (Some((high, low)), Value::Scalar(number)) => {
                 let width = width(&place.ty).unwrap_or(high + 1);
@@ -215,7 +239,9 @@ impl Interpreter<'_> {
                 let all = width(&place.ty).unwrap_or(high + 1);
                 let zero = BigInt::zero();
                 match (value, self.at(place)?) {
-                    (Value::Scalar(part), Value::Scalar(whole)) => splice(whole, (high, low), &part, all, &place.ty),
+                    (Value::Scalar(part), Value::Scalar(whole)) => {
+                        splice(whole, (high, low), &part, all, &place.ty)
+                    }
                     (Value::Scalar(part), _) if low == 0 && high + 1 == all => {
                         splice(&zero, (high, low), &part, all, &place.ty)
                     }

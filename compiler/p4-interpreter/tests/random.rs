@@ -60,7 +60,10 @@ fn without_a_seed_there_is_none_but_where_there_is_no_choice() {
     let mut lowered = Interpreter::new(program, Objects::NONE).unwrap();
     let mut written = Tree::new(outcome.checked.as_ref().unwrap(), Objects::NONE).unwrap();
     let one = Ok(Verdict::Forward { port: 1, frame: vec![9, 9, 9, 0] });
-    assert_eq!((lowered.run(&[9, 9, 0, 0], 0, 0), written.run(&[9, 9, 0, 0], 0, 0)), (one.clone(), one));
+    assert_eq!(
+        (lowered.run(&[9, 9, 0, 0], 0, 0), written.run(&[9, 9, 0, 0], 0, 0)),
+        (one.clone(), one)
+    );
     assert!(matches!(lowered.run(&[9, 10, 0, 0], 0, 0), Err(Stop::Unsupported(_))));
     assert!(matches!(written.run(&[9, 10, 0, 0], 0, 0), Err(Stop::Unsupported(_))));
 }

@@ -3,8 +3,8 @@
 use std::fmt::{self, Display, Formatter};
 
 use crate::{
-    ActionCall, Argument, BinaryOp, Block, Expr, ExprKind, Match, Program, Record, Statement, StatementKind, Table,
-    Target, Transition, Type, UnaryOp,
+    ActionCall, Argument, BinaryOp, Block, Expr, ExprKind, Match, Program, Record, Statement,
+    StatementKind, Table, Target, Transition, Type, UnaryOp,
 };
 
 impl Display for Program {
@@ -55,8 +55,11 @@ fn indent(f: &mut Formatter<'_>, depth: usize) -> fmt::Result {
 impl Printer<'_> {
     fn types(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let p = self.program;
-        let lists: [(&str, &[Record]); 3] =
-            [("header", &p.header_types), ("struct", &p.struct_types), ("header_union", &p.union_types)];
+        let lists: [(&str, &[Record]); 3] = [
+            ("header", &p.header_types),
+            ("struct", &p.struct_types),
+            ("header_union", &p.union_types),
+        ];
         for (word, list) in lists {
             for r in list {
                 writeln!(f, "{word} {} {{", r.name)?;
@@ -83,8 +86,16 @@ impl Printer<'_> {
                     crate::ConstArgument::Str(s) => format!("{s:?}"),
                 })
                 .collect();
-            let types = if types.is_empty() { String::new() } else { format!("<{}>", types.join(", ")) };
-            writeln!(f, "extern {}{types}({}) {} [{}]", e.extern_type, args.join(", "), e.name, e.c_name)?;
+            let types =
+                if types.is_empty() { String::new() } else { format!("<{}>", types.join(", ")) };
+            writeln!(
+                f,
+                "extern {}{types}({}) {} [{}]",
+                e.extern_type,
+                args.join(", "),
+                e.name,
+                e.c_name
+            )?;
         }
         Ok(())
     }
@@ -100,11 +111,15 @@ impl Printer<'_> {
             Type::Bits { width, signed: true } => format!("int<{width}>"),
             Type::Bool => "bool".into(),
             Type::Error => "error".into(),
-            Type::Enum(id) => p.enum_types.get(id.index()).map_or_else(|| "?".into(), |e| e.name.clone()),
+            Type::Enum(id) => {
+                p.enum_types.get(id.index()).map_or_else(|| "?".into(), |e| e.name.clone())
+            }
             Type::Header(id) => self.record_name(&p.header_types, id.index()),
             Type::Struct(id) => self.record_name(&p.struct_types, id.index()),
             Type::Union(id) => self.record_name(&p.union_types, id.index()),
-            Type::Stack { header, size } => format!("{}[{size}]", self.record_name(&p.header_types, header.index())),
+            Type::Stack { header, size } => {
+                format!("{}[{size}]", self.record_name(&p.header_types, header.index()))
+            }
             Type::Varbit { max_width } => format!("varbit<{max_width}>"),
             Type::String => "string".into(),
         }
@@ -120,7 +135,9 @@ impl Printer<'_> {
             }),
             Type::Error => p.errors.get(index).map(|e| format!("error.{e}")),
             Type::Bool => Some(if index == 0 { "false".into() } else { "true".into() }),
-            Type::Bits { width, signed } => Some(format!("{width}{}{value}", if *signed { 's' } else { 'w' })),
+            Type::Bits { width, signed } => {
+                Some(format!("{width}{}{value}", if *signed { 's' } else { 'w' }))
+            }
             _ => None,
         };
         named.unwrap_or_else(|| value.to_string())
@@ -142,7 +159,9 @@ impl Printer<'_> {
             Type::Union(id) => p.union_types.get(id.index()),
             _ => None,
         };
-        record.and_then(|r| r.fields.get(index as usize)).map_or_else(|| format!("#{index}"), |f| f.name.clone())
+        record
+            .and_then(|r| r.fields.get(index as usize))
+            .map_or_else(|| format!("#{index}"), |f| f.name.clone())
     }
 
     fn expr(&self, e: &Expr) -> String {
@@ -158,9 +177,13 @@ impl Printer<'_> {
             ExprKind::IsValid(b) => format!("{}.isValid()", self.expr(b)),
             ExprKind::Slice { base, high, low } => format!("{}[{high}:{low}]", self.expr(base)),
             ExprKind::Unary(op, a) => format!("{}{}", unary(*op), self.expr(a)),
-            ExprKind::Binary(op, a, b) => format!("({} {} {})", self.expr(a), binary(*op), self.expr(b)),
+            ExprKind::Binary(op, a, b) => {
+                format!("({} {} {})", self.expr(a), binary(*op), self.expr(b))
+            }
             ExprKind::Cast(a) => format!("({}){}", self.ty(&e.ty), self.expr(a)),
-            ExprKind::Ternary(c, a, b) => format!("({} ? {} : {})", self.expr(c), self.expr(a), self.expr(b)),
+            ExprKind::Ternary(c, a, b) => {
+                format!("({} ? {} : {})", self.expr(c), self.expr(a), self.expr(b))
+            }
             ExprKind::StructValue(list) => format!("{{{}}}", self.list(list)),
             ExprKind::HeaderValue(list) => format!("header {{{}}}", self.list(list)),
             ExprKind::InvalidHeader => "{#}".into(),
@@ -194,7 +217,8 @@ impl Printer<'_> {
             StatementKind::Switch { on, cases, default } => {
                 writeln!(f, "switch {} {{", self.expr(on))?;
                 for (values, body) in cases {
-                    let values: Vec<String> = values.iter().map(|v| self.constant(v, &on.ty)).collect();
+                    let values: Vec<String> =
+                        values.iter().map(|v| self.constant(v, &on.ty)).collect();
                     indent(f, depth)?;
                     writeln!(f, "case {}:", values.join(", "))?;
                     self.block(f, body, depth + 1)?;
@@ -238,9 +262,14 @@ impl Printer<'_> {
                 let object = instance.and_then(|i| self.program.externs.get(i.index()));
                 let object = object.map_or_else(String::new, |e| format!("{}.", e.name));
                 let types: Vec<String> = type_arguments.iter().map(|t| self.ty(t)).collect();
-                let types = if types.is_empty() { String::new() } else { format!("<{}>", types.join(", ")) };
+                let types = if types.is_empty() {
+                    String::new()
+                } else {
+                    format!("<{}>", types.join(", "))
+                };
                 let args: Vec<String> = arguments.iter().map(|a| self.argument(a)).collect();
-                let result = result.as_ref().map_or_else(String::new, |r| format!("{} = ", self.expr(r)));
+                let result =
+                    result.as_ref().map_or_else(String::new, |r| format!("{} = ", self.expr(r)));
                 format!("{result}call {object}{name}{types}({})", args.join(", "))
             }
             StatementKind::Extract { header, varbit_bits } => match varbit_bits {
@@ -273,12 +302,17 @@ impl Printer<'_> {
             Match::Value(v) => self.constant(v, ty),
             Match::Mask { value, mask } => format!("0x{value:x} &&& 0x{mask:x}"),
             Match::Range { low, high } => format!("{low} .. {high}"),
-            Match::ValueSet(id) => self.program.externs.get(id.index()).map_or_else(|| "?".into(), |e| e.name.clone()),
+            Match::ValueSet(id) => {
+                self.program.externs.get(id.index()).map_or_else(|| "?".into(), |e| e.name.clone())
+            }
         }
     }
 
     fn action_call(&self, t: &Table, c: &ActionCall) -> String {
-        let action = t.actions.get(c.action as usize).and_then(|a| self.program.actions.get(a.action.index()));
+        let action = t
+            .actions
+            .get(c.action as usize)
+            .and_then(|a| self.program.actions.get(a.action.index()));
         let args: Vec<String> = c.arguments.iter().map(|a| a.to_string()).collect();
         format!("{}({})", action.map_or("?", |a| a.name.as_str()), args.join(", "))
     }
@@ -306,8 +340,14 @@ impl Printer<'_> {
             let matches: Vec<String> =
                 e.matches.iter().zip(&t.keys).map(|(m, k)| self.matching(m, &k.expr.ty)).collect();
             let word = if e.is_const { "const entry" } else { "entry" };
-            let priority = e.priority.as_ref().map_or_else(String::new, |p| format!(" priority {p}"));
-            writeln!(f, "    {word}{priority} ({}) -> {}", matches.join(", "), self.action_call(t, &e.action))?;
+            let priority =
+                e.priority.as_ref().map_or_else(String::new, |p| format!(" priority {p}"));
+            writeln!(
+                f,
+                "    {word}{priority} ({}) -> {}",
+                matches.join(", "),
+                self.action_call(t, &e.action)
+            )?;
         }
         for (property, e) in &t.attached {
             let name = self.program.externs.get(e.index()).map_or("?", |e| e.name.as_str());
@@ -320,9 +360,12 @@ impl Printer<'_> {
         match t {
             Target::Accept => "accept".into(),
             Target::Reject => "reject".into(),
-            Target::State(i) => {
-                self.program.parser.states.get(*i as usize).map_or_else(|| "?".into(), |s| s.name.clone())
-            }
+            Target::State(i) => self
+                .program
+                .parser
+                .states
+                .get(*i as usize)
+                .map_or_else(|| "?".into(), |s| s.name.clone()),
         }
     }
 
@@ -338,8 +381,11 @@ impl Printer<'_> {
                 Transition::Select { keys, cases } => {
                     writeln!(f, "        select ({}) {{", self.list(keys))?;
                     for (matches, t, _) in cases {
-                        let matches: Vec<String> =
-                            matches.iter().zip(keys).map(|(m, k)| self.matching(m, &k.ty)).collect();
+                        let matches: Vec<String> = matches
+                            .iter()
+                            .zip(keys)
+                            .map(|(m, k)| self.matching(m, &k.ty))
+                            .collect();
                         writeln!(f, "            ({}): {}", matches.join(", "), self.target(t))?;
                     }
                     writeln!(f, "        }}")?;

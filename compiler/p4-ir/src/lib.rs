@@ -512,7 +512,9 @@ impl Transition {
         };
         match self {
             Transition::To(target) => state(target).into_iter().collect(),
-            Transition::Select { cases, .. } => cases.iter().filter_map(|(_, target, _)| state(target)).collect(),
+            Transition::Select { cases, .. } => {
+                cases.iter().filter_map(|(_, target, _)| state(target)).collect()
+            }
         }
     }
 }
@@ -531,7 +533,8 @@ pub struct Parser {
 impl Parser {
     /// Whether each state lies on a cycle.
     pub fn states_on_cycles(&self) -> Vec<bool> {
-        let successors: Vec<Vec<u32>> = self.states.iter().map(|state| state.transition.states()).collect();
+        let successors: Vec<Vec<u32>> =
+            self.states.iter().map(|state| state.transition.states()).collect();
         on_cycles(&successors)
     }
 }

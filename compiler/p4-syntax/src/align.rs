@@ -82,7 +82,8 @@ pub(crate) fn locate(
 ) -> Option<(usize, usize)> {
     let (first, last) = (originals.first()?, originals.last()?);
     let contains = |t: &RawToken| t.start <= at && (at < t.end || (point && at == t.end));
-    let Some(index) = pp.iter().position(contains).or_else(|| pp.iter().position(|t| t.start > at)) else {
+    let Some(index) = pp.iter().position(contains).or_else(|| pp.iter().position(|t| t.start > at))
+    else {
         return Some((last.end, last.end));
     };
     let token = pp[index];
@@ -99,13 +100,22 @@ pub(crate) fn locate(
     match originals.get(low..high) {
         Some([a, .., b]) => Some((a.start, b.end)),
         Some([a]) => Some((a.start, a.end)),
-        _ => before.map(|b| (originals[b].start, originals[b].end)).or(Some((first.start, first.end))),
+        _ => before
+            .map(|b| (originals[b].start, originals[b].end))
+            .or(Some((first.start, first.end))),
     }
 }
 
 /// For each token of `pp`, its counterpart in `originals`.
-fn align(pp_text: &str, pp: &[RawToken], original: &str, originals: &[RawToken]) -> Vec<Option<usize>> {
-    let same = |a: usize, b: usize| pp_text[pp[a].start..pp[a].end] == original[originals[b].start..originals[b].end];
+fn align(
+    pp_text: &str,
+    pp: &[RawToken],
+    original: &str,
+    originals: &[RawToken],
+) -> Vec<Option<usize>> {
+    let same = |a: usize, b: usize| {
+        pp_text[pp[a].start..pp[a].end] == original[originals[b].start..originals[b].end]
+    };
     let (n, m) = (pp.len(), originals.len());
     let mut out = vec![None; n];
     let mut head = 0;

@@ -66,7 +66,13 @@ pub struct Diagnostic {
 impl Diagnostic {
     /// An error at `span`.
     pub fn error(span: Span, message: impl Into<String>) -> Self {
-        Self { severity: Severity::Error, span: Some(span), message: message.into(), label: None, notes: Vec::new() }
+        Self {
+            severity: Severity::Error,
+            span: Some(span),
+            message: message.into(),
+            label: None,
+            notes: Vec::new(),
+        }
     }
 
     /// A warning at `span`.
@@ -123,7 +129,13 @@ impl Diagnostic {
                     excerpt(&mut out, &at, style.note, None, style);
                 }
                 None => {
-                    let _ = writeln!(out, "      {}={} help: {}", style.dim, style.reset, clean(&note.message));
+                    let _ = writeln!(
+                        out,
+                        "      {}={} help: {}",
+                        style.dim,
+                        style.reset,
+                        clean(&note.message)
+                    );
                 }
             }
         }
@@ -206,15 +218,25 @@ struct Style {
 
 impl Style {
     const PLAIN: Style = Style { bold: "", dim: "", note: "", reset: "" };
-    const COLOR: Style = Style { bold: "\x1b[1m", dim: "\x1b[2m", note: "\x1b[1;36m", reset: "\x1b[0m" };
+    const COLOR: Style =
+        Style { bold: "\x1b[1m", dim: "\x1b[2m", note: "\x1b[1;36m", reset: "\x1b[0m" };
 }
 
-fn header(out: &mut String, at: Option<&SourceSpan>, kind: &str, kind_color: &str, message: &str, style: Style) {
+fn header(
+    out: &mut String,
+    at: Option<&SourceSpan>,
+    kind: &str,
+    kind_color: &str,
+    message: &str,
+    style: Style,
+) {
     let message = clean(message);
     if let Some(p) = at {
-        let _ = write!(out, "{}{}:{}:{}:{} ", style.bold, p.file_name, p.line, p.column, style.reset);
+        let _ =
+            write!(out, "{}{}:{}:{}:{} ", style.bold, p.file_name, p.line, p.column, style.reset);
     }
-    let _ = writeln!(out, "{kind_color}{kind}:{} {}{message}{}", style.reset, style.bold, style.reset);
+    let _ =
+        writeln!(out, "{kind_color}{kind}:{} {}{message}{}", style.reset, style.bold, style.reset);
 }
 
 /// Most characters of a source line that are shown; of a longer one, a window around the caret.
@@ -226,7 +248,11 @@ const TAB_WIDTH: usize = 4;
 fn excerpt(out: &mut String, at: &SourceSpan, color: &str, label: Option<&str>, style: Style) {
     let chars: Vec<char> = at.line_text.chars().collect();
     let from = (at.column as usize).saturating_sub(1).min(chars.len());
-    let to = if at.end_line == at.line { (at.end_column as usize).saturating_sub(1) } else { chars.len() };
+    let to = if at.end_line == at.line {
+        (at.end_column as usize).saturating_sub(1)
+    } else {
+        chars.len()
+    };
     let to = to.clamp(from, chars.len());
     let (low, high) = if chars.len() <= MAX_SHOWN {
         (0, chars.len())

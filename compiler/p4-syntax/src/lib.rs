@@ -43,7 +43,9 @@ pub type ParseResult = Result<(Program, SourceMap), (Vec<Diagnostic>, SourceMap)
 pub fn parse_file(path: &Path, options: &Options) -> ParseResult {
     match read_text(path) {
         Ok(text) => parse_input(&Input::File(path), &text, options),
-        Err(message) => Err((vec![Diagnostic::global(message)], SourceMap::plain(&path.to_string_lossy(), ""))),
+        Err(message) => {
+            Err((vec![Diagnostic::global(message)], SourceMap::plain(&path.to_string_lossy(), "")))
+        }
     }
 }
 
@@ -82,13 +84,17 @@ fn parse_input(input: &Input, text: &str, options: &Options) -> ParseResult {
     let (tokens, lexical) = lexer::lex(sources.text());
     let (mut program, syntactic) = parser::parse(sources.text(), tokens);
     // The lexer's errors are comments and strings without an end, which swallow what follows.
-    let swallowed = lexical.iter().filter(|d| d.is_error()).filter_map(|d| d.span).map(|s| s.start).min();
+    let swallowed =
+        lexical.iter().filter(|d| d.is_error()).filter_map(|d| d.span).map(|s| s.start).min();
     diagnostics.extend(lexical);
-    let follows_from_it = |d: &Diagnostic| d.is_error() && start_of(d) >= swallowed && swallowed.is_some();
+    let follows_from_it =
+        |d: &Diagnostic| d.is_error() && start_of(d) >= swallowed && swallowed.is_some();
     diagnostics.extend(syntactic.into_iter().filter(|d| !follows_from_it(d)));
     // In the order of the text; messages without a place go last.
     diagnostics.sort_by_key(|d| start_of(d).unwrap_or(u32::MAX));
-    diagnostics.dedup_by(|b, a| a.is_error() && b.is_error() && a.span.is_some() && start_of(a) == start_of(b));
+    diagnostics.dedup_by(|b, a| {
+        a.is_error() && b.is_error() && a.span.is_some() && start_of(a) == start_of(b)
+    });
     if diagnostics.iter().any(Diagnostic::is_error) {
         return Err((diagnostics, sources));
     }

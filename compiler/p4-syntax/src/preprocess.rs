@@ -65,12 +65,15 @@ pub(crate) fn preprocess(
     if options.defines.is_empty() && !needs_preprocessor(text) {
         return Ok((SourceMap::plain(&name, text), Vec::new()));
     }
-    let global = |message: String| (vec![Diagnostic::global(message)], SourceMap::plain(&name, text));
+    let global =
+        |message: String| (vec![Diagnostic::global(message)], SourceMap::plain(&name, text));
     let dir = tempfile::Builder::new()
         .prefix("stateplane-p4-")
         .tempdir()
         .and_then(|d| builtin::write_into(d.path()).map(|()| d))
-        .map_err(|e| global(format!("cannot write the include files to a temporary folder: {e}")))?;
+        .map_err(|e| {
+            global(format!("cannot write the include files to a temporary folder: {e}"))
+        })?;
     let output = run(input, &name, text, options, dir.path()).map_err(global)?;
     let read = |file: &str| read_source(file, &name, text, input);
     let messages = parse_messages(&output.errors);
@@ -80,7 +83,10 @@ pub(crate) fn preprocess(
     let sources = SourceMap::preprocessed(output.text, dir.path(), read);
     let warnings = messages.iter().map(|m| Diagnostic {
         span: None,
-        ..Diagnostic::warning(Span::default(), format!("{}:{}:{}: {}", m.file, m.line, m.column, m.text))
+        ..Diagnostic::warning(
+            Span::default(),
+            format!("{}:{}:{}: {}", m.file, m.line, m.column, m.text),
+        )
     });
     Ok((sources, warnings.collect()))
 }
@@ -88,9 +94,17 @@ pub(crate) fn preprocess(
 /// Whether the preprocessor would change anything that is not white space or a comment.
 fn needs_preprocessor(text: &str) -> bool {
     text.lines().any(|l| l.trim_start().starts_with('#') || l.trim_end().ends_with('\\'))
-        || ["__LINE__", "__FILE__", "__DATE__", "__TIME__", "__COUNTER__", "__INCLUDE_LEVEL__", "??"]
-            .iter()
-            .any(|m| text.contains(m))
+        || [
+            "__LINE__",
+            "__FILE__",
+            "__DATE__",
+            "__TIME__",
+            "__COUNTER__",
+            "__INCLUDE_LEVEL__",
+            "??",
+        ]
+        .iter()
+        .any(|m| text.contains(m))
 }
 
 fn read_source(file: &str, name: &str, text: &str, input: &Input) -> Option<String> {
@@ -107,9 +121,23 @@ struct Output {
     failed: bool,
 }
 
-fn run(input: &Input, name: &str, text: &str, options: &Options, builtin_dir: &Path) -> Result<Output, String> {
+fn run(
+    input: &Input,
+    name: &str,
+    text: &str,
+    options: &Options,
+    builtin_dir: &Path,
+) -> Result<Output, String> {
     let mut command = Command::new(&options.clang);
-    command.env("LC_ALL", "C").args(["-E", "-x", "c", "-undef", "-nostdinc", "-Wno-everything", "-W#warnings"]);
+    command.env("LC_ALL", "C").args([
+        "-E",
+        "-x",
+        "c",
+        "-undef",
+        "-nostdinc",
+        "-Wno-everything",
+        "-W#warnings",
+    ]);
     command.args(["-fno-caret-diagnostics", "-fno-color-diagnostics", "-ferror-limit=20"]);
     for define in &options.defines {
         command.arg(format!("-D{define}"));
@@ -129,7 +157,10 @@ fn run(input: &Input, name: &str, text: &str, options: &Options, builtin_dir: &P
     let stdin = if matches!(input, Input::Text(_)) { Stdio::piped() } else { Stdio::null() };
     let child = command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let child = child.map_err(|e| {
-        format!("cannot run the preprocessor `{}`: {e}; install it with `apt install clang`", options.clang.display())
+        format!(
+            "cannot run the preprocessor `{}`: {e}; install it with `apt install clang`",
+            options.clang.display()
+        )
     })?;
     let quoted = name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', " ");
     collect(child, format!("# 1 \"{quoted}\"\n{text}"))
@@ -137,7 +168,8 @@ fn run(input: &Input, name: &str, text: &str, options: &Options, builtin_dir: &P
 
 /// Feeds and empties the pipes of `child`, and ends it if it takes too long or writes too much.
 fn collect(mut child: Child, input: String) -> Result<Output, String> {
-    let feeder = child.stdin.take().map(|mut pipe| thread::spawn(move || pipe.write_all(input.as_bytes())));
+    let feeder =
+        child.stdin.take().map(|mut pipe| thread::spawn(move || pipe.write_all(input.as_bytes())));
     let errors = child.stderr.take().map(|p| thread::spawn(move || read_limited(p)));
     let (sender, receiver) = mpsc::channel();
     if let Some(pipe) = child.stdout.take() {
@@ -187,10 +219,15 @@ fn parse_messages(errors: &str) -> Vec<Message> {
 }
 
 fn parse_message(line: &str) -> Option<Message> {
-    let kinds =
-        [(": fatal error: ", Severity::Error), (": error: ", Severity::Error), (": warning: ", Severity::Warning)];
-    let (at, len, severity) =
-        kinds.iter().filter_map(|(k, s)| line.find(k).map(|i| (i, k.len(), *s))).min_by_key(|m| m.0)?;
+    let kinds = [
+        (": fatal error: ", Severity::Error),
+        (": error: ", Severity::Error),
+        (": warning: ", Severity::Warning),
+    ];
+    let (at, len, severity) = kinds
+        .iter()
+        .filter_map(|(k, s)| line.find(k).map(|i| (i, k.len(), *s)))
+        .min_by_key(|m| m.0)?;
     let mut place = line[..at].rsplitn(3, ':');
     let column = place.next()?.parse().ok()?;
     let line_number = place.next()?.parse().ok()?;
@@ -199,7 +236,12 @@ fn parse_message(line: &str) -> Option<Message> {
 }
 
 /// The preprocessor's errors as diagnostics on the files as they are.
-fn failure(messages: &[Message], raw: &str, builtin_dir: &Path, read: impl Fn(&str) -> Option<String>) -> Failure {
+fn failure(
+    messages: &[Message],
+    raw: &str,
+    builtin_dir: &Path,
+    read: impl Fn(&str) -> Option<String>,
+) -> Failure {
     let mut files: Vec<(String, String, String)> = Vec::new();
     for m in messages {
         if !files.iter().any(|(path, ..)| *path == m.file) {
@@ -208,7 +250,8 @@ fn failure(messages: &[Message], raw: &str, builtin_dir: &Path, read: impl Fn(&s
             files.push((m.file.clone(), shown, read(&m.file).unwrap_or_default()));
         }
     }
-    let sources = SourceMap::verbatim(files.iter().map(|(_, shown, text)| (shown.as_str(), text.as_str())));
+    let sources =
+        SourceMap::verbatim(files.iter().map(|(_, shown, text)| (shown.as_str(), text.as_str())));
     let mut bases = Vec::new();
     let mut base = 0;
     for (_, _, text) in &files {
@@ -221,8 +264,15 @@ fn failure(messages: &[Message], raw: &str, builtin_dir: &Path, read: impl Fn(&s
             let index = files.iter().position(|(path, ..)| *path == m.file)?;
             let (start, end) = word_at(&files[index].2, m.line, m.column);
             let span = Span::new((bases[index] + start) as u32, (bases[index] + end) as u32);
-            let d = Diagnostic { severity: m.severity, ..Diagnostic::error(span, message_text(&m.text)) };
-            Some(if m.text.contains("file not found") { d.help("`-I FOLDER` adds a folder to search") } else { d })
+            let d = Diagnostic {
+                severity: m.severity,
+                ..Diagnostic::error(span, message_text(&m.text))
+            };
+            Some(if m.text.contains("file not found") {
+                d.help("`-I FOLDER` adds a folder to search")
+            } else {
+                d
+            })
         })
         .collect();
     if !diagnostics.iter().any(Diagnostic::is_error) {
@@ -242,14 +292,17 @@ fn message_text(text: &str) -> String {
 
 /// Byte range of the word, string or `<...>` at a line and column (in bytes), both from 1.
 fn word_at(text: &str, line: usize, column: usize) -> (usize, usize) {
-    let start_of_line: usize = text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
+    let start_of_line: usize =
+        text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
     let line_text = text[start_of_line..].lines().next().unwrap_or("");
     let column = column.saturating_sub(1).min(line_text.len());
     let rest = &line_text.as_bytes()[column..];
     let len = match rest.first() {
         Some(b'"') => rest[1..].iter().position(|b| *b == b'"').map_or(rest.len(), |n| n + 2),
         Some(b'<') => rest.iter().position(|b| *b == b'>').map_or(1, |n| n + 1),
-        Some(_) => rest.iter().take_while(|b| b.is_ascii_alphanumeric() || **b == b'_').count().max(1),
+        Some(_) => {
+            rest.iter().take_while(|b| b.is_ascii_alphanumeric() || **b == b'_').count().max(1)
+        }
         None => 0,
     };
     (start_of_line + column, start_of_line + column + len)

@@ -77,7 +77,12 @@ impl SourceMap {
         let mut map = SourceMap::default();
         let mut lines = 0;
         for (name, body) in files {
-            map.segments.push(Segment { first_line: lines, file: map.files.len(), line: 1, exact: true });
+            map.segments.push(Segment {
+                first_line: lines,
+                file: map.files.len(),
+                line: 1,
+                exact: true,
+            });
             text.push_str(body);
             if !body.ends_with('\n') {
                 text.push('\n');
@@ -95,23 +100,39 @@ impl SourceMap {
 
     /// A map for the preprocessor's output. `read` finds the text of a file named in a line marker;
     /// `builtin_dir` is where the compiler's own include files were written.
-    pub(crate) fn preprocessed(text: String, builtin_dir: &Path, read: impl Fn(&str) -> Option<String>) -> Self {
+    pub(crate) fn preprocessed(
+        text: String,
+        builtin_dir: &Path,
+        read: impl Fn(&str) -> Option<String>,
+    ) -> Self {
         let mut map = SourceMap { line_starts: line_starts(&text), ..Self::default() };
         for (index, start) in map.line_starts.clone().into_iter().enumerate() {
             let line = text[start as usize..].lines().next().unwrap_or("");
             if let Some((number, name)) = parse_marker(line) {
                 let file = map.file_index(&name, builtin_dir, &read);
-                map.segments.push(Segment { first_line: index + 1, file, line: number, exact: false });
+                map.segments.push(Segment {
+                    first_line: index + 1,
+                    file,
+                    line: number,
+                    exact: false,
+                });
             }
         }
         map.text = text;
         map
     }
 
-    fn file_index(&mut self, raw_name: &str, builtin_dir: &Path, read: impl Fn(&str) -> Option<String>) -> usize {
+    fn file_index(
+        &mut self,
+        raw_name: &str,
+        builtin_dir: &Path,
+        read: impl Fn(&str) -> Option<String>,
+    ) -> usize {
         let builtin = Path::new(raw_name).strip_prefix(builtin_dir).ok().and_then(Path::to_str);
         let name = builtin.unwrap_or_else(|| raw_name.strip_prefix("./").unwrap_or(raw_name));
-        if let Some(i) = self.files.iter().position(|f| &*f.name == name && f.builtin == builtin.is_some()) {
+        if let Some(i) =
+            self.files.iter().position(|f| &*f.name == name && f.builtin == builtin.is_some())
+        {
             return i;
         }
         let text = read(raw_name).unwrap_or_default();
@@ -162,8 +183,11 @@ impl SourceMap {
             };
         };
         let file = &self.files[segment.file];
-        let (start, end) =
-            if segment.exact { self.exact_offsets(span, segment) } else { self.aligned_offsets(span, segment, line) };
+        let (start, end) = if segment.exact {
+            self.exact_offsets(span, segment)
+        } else {
+            self.aligned_offsets(span, segment, line)
+        };
         file.show(start, end)
     }
 
@@ -180,11 +204,15 @@ impl SourceMap {
 
     fn exact_offsets(&self, span: Span, segment: &Segment) -> (usize, usize) {
         let base = self.line_starts.get(segment.first_line).copied().unwrap_or(0);
-        ((span.start - base) as usize, span.end.saturating_sub(base).max(span.start - base) as usize)
+        (
+            (span.start - base) as usize,
+            span.end.saturating_sub(base).max(span.start - base) as usize,
+        )
     }
 
     fn aligned_offsets(&self, span: Span, segment: &Segment, line: u32) -> (usize, usize) {
-        let (start, start_end) = self.aligned_token(span.start, segment.file, line, span.end <= span.start);
+        let (start, start_end) =
+            self.aligned_token(span.start, segment.file, line, span.end <= span.start);
         if span.end <= span.start {
             return (start, start);
         }
@@ -273,7 +301,8 @@ impl SourceFile {
         let index = self.line_starts.partition_point(|&s| s as usize <= offset).saturating_sub(1);
         let start = self.line_starts.get(index).copied().unwrap_or(0) as usize;
         // Count characters that begin before the offset: right even inside a character.
-        let column = self.text.as_bytes()[start..offset].iter().filter(|b| **b & 0xc0 != 0x80).count();
+        let column =
+            self.text.as_bytes()[start..offset].iter().filter(|b| **b & 0xc0 != 0x80).count();
         (index as u32 + 1, column as u32 + 1)
     }
 
@@ -298,7 +327,9 @@ impl SourceFile {
 }
 
 fn line_starts(text: &str) -> Vec<u32> {
-    std::iter::once(0).chain(text.bytes().enumerate().filter(|(_, b)| *b == b'\n').map(|(i, _)| i as u32 + 1)).collect()
+    std::iter::once(0)
+        .chain(text.bytes().enumerate().filter(|(_, b)| *b == b'\n').map(|(i, _)| i as u32 + 1))
+        .collect()
 }
 
 /// `# 12 "file" flags`: the number of the line that follows, and the file's name.

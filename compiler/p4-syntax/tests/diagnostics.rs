@@ -41,8 +41,11 @@ fn independent_errors_come_in_one_run() {
         "const bit<8> a = ;\nstruct s { bit<8> ; bit<8> ok; bit<> z; }\ncontrol c() {\n  action b() { x = = 1; y = (1; z = 1; }\n  \
          table t { key = { k exact; } size = ; }\n  apply { if x { } t.apply( ; }\n}\nparser p() { state s { transition } }\n",
     );
-    let places: Vec<&str> =
-        shown.lines().filter(|l| l.contains("error: ")).map(|l| l.split(": ").next().unwrap()).collect();
+    let places: Vec<&str> = shown
+        .lines()
+        .filter(|l| l.contains("error: "))
+        .map(|l| l.split(": ").next().unwrap())
+        .collect();
     let expected = [
         "a.p4:1:18",
         "a.p4:2:19",
@@ -64,9 +67,13 @@ fn missing_parentheses_and_braces_cost_one_error_each() {
         "control c() { apply {\n if (x > 5 { f(); } else if x < 3 { f() } else g();\n hash(x, { h.a, h.b);\n r.write(5, x)\n \
          y = { 1 2 };\n z = ;\n} }\n",
     );
-    let places: Vec<&str> =
-        shown.lines().filter(|l| l.contains("error: ")).map(|l| l.split(": ").next().unwrap()).collect();
-    let expected = ["a.p4:2:12", "a.p4:2:29", "a.p4:2:40", "a.p4:3:20", "a.p4:4:15", "a.p4:5:10", "a.p4:6:6"];
+    let places: Vec<&str> = shown
+        .lines()
+        .filter(|l| l.contains("error: "))
+        .map(|l| l.split(": ").next().unwrap())
+        .collect();
+    let expected =
+        ["a.p4:2:12", "a.p4:2:29", "a.p4:2:40", "a.p4:3:20", "a.p4:4:15", "a.p4:5:10", "a.p4:6:6"];
     assert_eq!(places, expected, "\n{shown}");
 }
 
@@ -82,7 +89,9 @@ fn missing_brace_is_reported_where_it_is_noticed_and_opened() {
 
 #[test]
 fn stray_brace() {
-    assert!(errors("}\nconst int x = 1;").starts_with("a.p4:1:1: error: this `}` closes nothing\n"));
+    assert!(
+        errors("}\nconst int x = 1;").starts_with("a.p4:1:1: error: this `}` closes nothing\n")
+    );
 }
 
 #[test]
@@ -157,7 +166,11 @@ fn a_file_that_cannot_be_read() {
     let shown = render_all(&d, &sources, false);
     assert!(shown.starts_with("error: cannot read /nonexistent/x.p4: No such file"), "{shown}");
     let dir = tempfile::tempdir().unwrap();
-    assert!(parse_file(dir.path(), &Options::default()).unwrap_err().0[0].message.contains("not a regular file"));
+    assert!(
+        parse_file(dir.path(), &Options::default()).unwrap_err().0[0]
+            .message
+            .contains("not a regular file")
+    );
 }
 
 #[test]
@@ -165,8 +178,11 @@ fn places_behind_macros_comments_and_white_space() {
     let text = "#define W 8\n#define ADD(a, b) a + b\n\nheader  h_t {   bit<W>   a;  /* c */   bit<W>   ;  }\n\
                 const  bit<W>   x  =  ADD(1,   2)   3;\nconst int y = ADD(1,\n   2) ; const int z =  ;\n";
     let shown = errors(text);
-    let places: Vec<&str> =
-        shown.lines().filter(|l| l.contains("error: ")).map(|l| l.split(": ").next().unwrap()).collect();
+    let places: Vec<&str> = shown
+        .lines()
+        .filter(|l| l.contains("error: "))
+        .map(|l| l.split(": ").next().unwrap())
+        .collect();
     assert_eq!(places[0], "a.p4:4:49", "{shown}");
     assert!(places[1].starts_with("a.p4:5:3"), "{shown}");
     assert_eq!(places[2], "a.p4:7:24", "{shown}");
@@ -237,8 +253,14 @@ fn apostrophes_and_odd_tokens_survive_the_preprocessor() {
 fn options_reach_the_preprocessor() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("x.p4"), "const int x = N;\n").unwrap();
-    let options = Options { include_dirs: vec![dir.path().into()], defines: vec!["N=5".into()], ..Options::default() };
-    assert!(parse_source("a.p4", "#include \"x.p4\"\n#ifndef N\n#error N\n#endif\n", &options).is_ok());
+    let options = Options {
+        include_dirs: vec![dir.path().into()],
+        defines: vec!["N=5".into()],
+        ..Options::default()
+    };
+    assert!(
+        parse_source("a.p4", "#include \"x.p4\"\n#ifndef N\n#error N\n#endif\n", &options).is_ok()
+    );
     let no_clang = Options { clang: "/nonexistent/clang".into(), ..Options::default() };
     let (d, _) = parse_source("a.p4", "#define N 5\n", &no_clang).unwrap_err();
     assert!(d[0].message.contains("install it with `apt install clang`"), "{}", d[0].message);
@@ -258,9 +280,18 @@ fn literals_that_do_not_fit_are_warnings_with_the_value_they_get() {
     let text = "const bit<8> a = 8w256;\nconst int<1> b = 1s1;\nconst int<2> c = 2s3;\n";
     let (program, sources) = parse_source("a.p4", text, &Options::default()).unwrap();
     let shown = render_all(&program.warnings, &sources, false);
-    assert!(shown.starts_with("a.p4:1:18: warning: the value does not fit bit<8> and becomes 0\n"), "{shown}");
-    assert!(shown.contains("a.p4:2:18: warning: the value does not fit int<1> and becomes -1\n"), "{shown}");
-    assert!(shown.contains("a.p4:3:18: warning: the value does not fit int<2> and becomes -1\n"), "{shown}");
+    assert!(
+        shown.starts_with("a.p4:1:18: warning: the value does not fit bit<8> and becomes 0\n"),
+        "{shown}"
+    );
+    assert!(
+        shown.contains("a.p4:2:18: warning: the value does not fit int<1> and becomes -1\n"),
+        "{shown}"
+    );
+    assert!(
+        shown.contains("a.p4:3:18: warning: the value does not fit int<2> and becomes -1\n"),
+        "{shown}"
+    );
 }
 
 #[test]
@@ -299,8 +330,16 @@ fn json_has_places_and_notes() {
 fn what_a_state_or_a_control_cannot_hold() {
     for (text, place, reason) in [
         ("parser p() { state s { exit; } }", "1:24", "`exit` is not allowed in a parser state"),
-        ("parser p() { state s { transition a; x = 1; } }", "1:38", "nothing can follow a state's `transition`"),
-        ("parser p() { state s { } bit<8> x; }", "1:26", "declarations must stand before the parser's first state"),
+        (
+            "parser p() { state s { transition a; x = 1; } }",
+            "1:38",
+            "nothing can follow a state's `transition`",
+        ),
+        (
+            "parser p() { state s { } bit<8> x; }",
+            "1:26",
+            "declarations must stand before the parser's first state",
+        ),
         ("control c() { }", "1:9", "control `c` has no `apply` block"),
         (
             "control c() { apply { } action a() { } }",
@@ -311,7 +350,11 @@ fn what_a_state_or_a_control_cannot_hold() {
         ("control c() { bit<8> f() { } apply { } }", "1:22", "a function cannot be declared here"),
         ("bit<8> x;", "1:1", "variables cannot be declared at the top level"),
         ("bit<8> f();", "1:11", "expected the function's body, found `;`"),
-        ("enum bit<8> E { A }", "1:17", "member `A` of an enum with an underlying type needs a value"),
+        (
+            "enum bit<8> E { A }",
+            "1:17",
+            "member `A` of an enum with an underlying type needs a value",
+        ),
         ("enum E { A = 1 }", "1:10", "member `A` has a value, but the enum has no underlying type"),
         ("action a() { x == 1; }", "1:14", "a value alone is no statement"),
         ("action a() { if (x = 1) { } }", "1:20", "expected `)`, found `=`"),
@@ -319,7 +362,11 @@ fn what_a_state_or_a_control_cannot_hold() {
         ("const int table = 1;", "1:11", "expected the constant's name, found keyword `table`"),
         ("const int x = _;", "1:15", "expected an expression, found `_`"),
         ("const s x = {..., 1};", "1:14", "`...` must be the last element"),
-        ("extern E { bit<8>(); }", "1:12", "a method needs a return type; a constructor is called `E`"),
+        (
+            "extern E { bit<8>(); }",
+            "1:12",
+            "a method needs a return type; a constructor is called `E`",
+        ),
     ] {
         let shown = errors(text);
         assert!(shown.starts_with(&format!("a.p4:{place}: error: {reason}\n")), "{text}\n{shown}");

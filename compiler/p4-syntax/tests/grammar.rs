@@ -60,10 +60,18 @@ fn sx(e: &Expr) -> String {
         ExprKind::Dots => "...".into(),
         ExprKind::Member { base, member } => format!("{}.{member}", sx(base)),
         ExprKind::Index { base, index } => format!("(at {} {})", sx(base), sx(index)),
-        ExprKind::Slice { base, high, low } => format!("(slice {} {} {})", sx(base), sx(high), sx(low)),
-        ExprKind::PartSelect { base, low, width } => format!("(part {} {} {})", sx(base), sx(low), sx(width)),
+        ExprKind::Slice { base, high, low } => {
+            format!("(slice {} {} {})", sx(base), sx(high), sx(low))
+        }
+        ExprKind::PartSelect { base, low, width } => {
+            format!("(part {} {} {})", sx(base), sx(low), sx(width))
+        }
         ExprKind::Call { callee, type_args, args } => {
-            let generic = if type_args.is_empty() { String::new() } else { format!("<{}>", types(type_args)) };
+            let generic = if type_args.is_empty() {
+                String::new()
+            } else {
+                format!("<{}>", types(type_args))
+            };
             let args: Vec<String> = args
                 .iter()
                 .map(|a| {
@@ -81,7 +89,8 @@ fn sx(e: &Expr) -> String {
         }
         ExprKind::List(items) => format!("{{{}}}", list(items)),
         ExprKind::Struct { fields, dots } => {
-            let fields: Vec<String> = fields.iter().map(|f| format!("{}={}", f.name, sx(&f.value))).collect();
+            let fields: Vec<String> =
+                fields.iter().map(|f| format!("{}={}", f.name, sx(&f.value))).collect();
             format!("{{{}{}}}", fields.join(" "), if dots.is_some() { " ..." } else { "" })
         }
         ExprKind::Invalid => "{#}".into(),
@@ -90,7 +99,8 @@ fn sx(e: &Expr) -> String {
 
 /// Declarations that the expressions below refer to; `T`, `G` and `E` are types, `a`, `b`, `c`
 /// values.
-const CONTEXT: &str = "struct T {} struct G<X> {} enum E { A } const int a = 1; const int b = 2; const int c = 3;\n";
+const CONTEXT: &str =
+    "struct T {} struct G<X> {} enum E { A } const int a = 1; const int b = 2; const int c = 3;\n";
 
 #[track_caller]
 fn expression(text: &str, expected: &str) {
@@ -149,7 +159,9 @@ fn types_and_values_are_told_apart() {
 
 #[test]
 fn a_value_hides_a_type_of_the_same_name() {
-    let text = format!("{CONTEXT}bit<8> f(in bit<8> T) {{ return (T) - 1; }} T g(in T x) {{ return (T) - 1; }}");
+    let text = format!(
+        "{CONTEXT}bit<8> f(in bit<8> T) {{ return (T) - 1; }} T g(in T x) {{ return (T) - 1; }}"
+    );
     let program = parse(&text);
     let returned: Vec<String> = program
         .declarations
@@ -259,11 +271,17 @@ fn loops_and_switches() {
          @unroll for (@z bit<4> k in 1 .. b) break; switch (a) { 1: 2: { } default: { } } }",
     );
     let s: Vec<&StatementKind> = c.body.statements.iter().map(|s| &s.kind).collect();
-    assert!(matches!(s[0], StatementKind::For { init, update, .. } if init.len() == 2 && update.len() == 2));
-    assert!(matches!(s[1], StatementKind::For { init, update, .. } if init.is_empty() && update.is_empty()));
+    assert!(
+        matches!(s[0], StatementKind::For { init, update, .. } if init.len() == 2 && update.len() == 2)
+    );
+    assert!(
+        matches!(s[1], StatementKind::For { init, update, .. } if init.is_empty() && update.is_empty())
+    );
     assert!(matches!(s[2], StatementKind::ForIn { collection: ForCollection::Expr(_), .. }));
-    assert!(matches!(s[3], StatementKind::ForIn { collection: ForCollection::Range { .. }, annotations, variable, .. }
-        if annotations.len() == 1 && variable.annotations.len() == 1));
+    assert!(
+        matches!(s[3], StatementKind::ForIn { collection: ForCollection::Range { .. }, annotations, variable, .. }
+        if annotations.len() == 1 && variable.annotations.len() == 1)
+    );
     let StatementKind::Switch { cases, .. } = s[4] else { panic!() };
     assert_eq!(cases.iter().map(|c| c.block.is_some()).collect::<Vec<_>>(), [false, true, true]);
     assert!(matches!(cases[2].label, SwitchLabel::Default(_)));
@@ -272,7 +290,9 @@ fn loops_and_switches() {
 #[test]
 fn an_else_belongs_to_the_nearest_if() {
     let c = control("apply { if (a == 1) if (b == 1) a = 1; else a = 2; }");
-    let StatementKind::If { then_branch, else_branch, .. } = &c.body.statements[0].kind else { panic!() };
+    let StatementKind::If { then_branch, else_branch, .. } = &c.body.statements[0].kind else {
+        panic!()
+    };
     assert!(else_branch.is_none());
     assert!(matches!(&then_branch.kind, StatementKind::If { else_branch: Some(_), .. }));
 }
@@ -286,7 +306,8 @@ fn tables() {
          const default_action = x(9); size = 1 << 4; @i implementation = action_profile(128); } apply { }",
     );
     let Some(Declaration::Table(t)) = c.locals.get(1) else { panic!() };
-    let names: Vec<(String, bool)> = t.properties.iter().map(|p| (p.name.to_string(), p.is_const)).collect();
+    let names: Vec<(String, bool)> =
+        t.properties.iter().map(|p| (p.name.to_string(), p.is_const)).collect();
     let expected = [
         ("key", false),
         ("actions", false),
@@ -318,7 +339,9 @@ fn keyset(k: &Keyset) -> String {
         KeysetKind::Expr(e) => sx(e),
         KeysetKind::Mask { value, mask } => format!("{}&&&{}", sx(value), sx(mask)),
         KeysetKind::Range { low, high } => format!("{}..{}", sx(low), sx(high)),
-        KeysetKind::Tuple(items) => format!("({})", items.iter().map(keyset).collect::<Vec<_>>().join(",")),
+        KeysetKind::Tuple(items) => {
+            format!("({})", items.iter().map(keyset).collect::<Vec<_>>().join(","))
+        }
     }
 }
 
@@ -333,8 +356,13 @@ fn parsers() {
     let Some(Declaration::Parser(q)) = program.declarations.get(1) else { panic!() };
     assert_eq!(q.locals.len(), 4);
     assert_eq!(q.constructor_params.as_ref().map(Vec::len), Some(1));
-    assert_eq!(q.states.iter().map(|s| s.transition.is_some()).collect::<Vec<_>>(), [true, true, false]);
-    let Some(Transition { kind: TransitionKind::Select { exprs, cases }, .. }) = &q.states[0].transition else {
+    assert_eq!(
+        q.states.iter().map(|s| s.transition.is_some()).collect::<Vec<_>>(),
+        [true, true, false]
+    );
+    let Some(Transition { kind: TransitionKind::Select { exprs, cases }, .. }) =
+        &q.states[0].transition
+    else {
         panic!()
     };
     assert_eq!(exprs.len(), 2);
@@ -377,7 +405,10 @@ fn type_declarations() {
     );
     let Declaration::Struct(h) = &program.declarations[8] else { panic!() };
     let fields: Vec<String> = h.fields.iter().map(|f| ty(&f.ty)).collect();
-    assert_eq!(fields, ["varbit<320>", "bit<(* 8 2)>", "int<8>", "H[4]", "tuple<>", "list<tuple<bit<8>,_>>"]);
+    assert_eq!(
+        fields,
+        ["varbit<320>", "bit<(* 8 2)>", "int<8>", "H[4]", "tuple<>", "list<tuple<bit<8>,_>>"]
+    );
 }
 
 #[test]
@@ -400,10 +431,14 @@ fn annotations() {
 
 #[test]
 fn expression_ids_are_unique_and_dense() {
-    let program = parse(&format!("{CONTEXT}const int x = a + b * f(c, {{a, b}}) ? (bit<8>) 1 : 2[3:4];"));
+    let program =
+        parse(&format!("{CONTEXT}const int x = a + b * f(c, {{a, b}}) ? (bit<8>) 1 : 2[3:4];"));
     let text = format!("{program:?}");
-    let mut ids: Vec<u32> =
-        text.split("id: ExprId(").skip(1).map(|s| s.split(')').next().unwrap().parse().unwrap()).collect();
+    let mut ids: Vec<u32> = text
+        .split("id: ExprId(")
+        .skip(1)
+        .map(|s| s.split(')').next().unwrap().parse().unwrap())
+        .collect();
     ids.sort_unstable();
     assert_eq!(ids, (0..program.expr_count).collect::<Vec<_>>());
 }

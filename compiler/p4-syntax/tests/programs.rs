@@ -25,11 +25,19 @@ fn all_project_programs_parse() {
     assert!(files.len() >= 3, "no P4 files under {}", root.display());
     for file in files {
         for version in ["20180101", "20200408"] {
-            let options = Options { defines: vec![format!("V1MODEL_VERSION={version}")], ..Options::default() };
+            let options = Options {
+                defines: vec![format!("V1MODEL_VERSION={version}")],
+                ..Options::default()
+            };
             match parse_file(&file, &options) {
                 Ok((program, _)) => {
                     assert!(!program.declarations.is_empty(), "{} is empty", file.display());
-                    assert!(program.warnings.is_empty(), "{}: {:?}", file.display(), program.warnings);
+                    assert!(
+                        program.warnings.is_empty(),
+                        "{}: {:?}",
+                        file.display(),
+                        program.warnings
+                    );
                 }
                 Err((d, sources)) => panic!("{}", render_all(&d, &sources, false)),
             }

@@ -24,13 +24,17 @@ fn run(text: &str) -> usize {
 
 fn seeds() -> Vec<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut out: Vec<String> =
-        ["p4/include/core.p4", "p4/include/v1model.p4", "p4/include/stateplane.p4", "systems/redplane/p4/nat/nat.p4"]
-            .iter()
-            .filter_map(|f| fs::read_to_string(root.join(f)).ok())
-            // Directives are the preprocessor's: without them the rest is read as it stands.
-            .map(|t| t.lines().filter(|l| !l.starts_with('#')).collect::<Vec<_>>().join("\n"))
-            .collect();
+    let mut out: Vec<String> = [
+        "p4/include/core.p4",
+        "p4/include/v1model.p4",
+        "p4/include/stateplane.p4",
+        "systems/redplane/p4/nat/nat.p4",
+    ]
+    .iter()
+    .filter_map(|f| fs::read_to_string(root.join(f)).ok())
+    // Directives are the preprocessor's: without them the rest is read as it stands.
+    .map(|t| t.lines().filter(|l| !l.starts_with('#')).collect::<Vec<_>>().join("\n"))
+    .collect();
     out.push(CORNERS.into());
     out
 }
@@ -293,7 +297,10 @@ fn deep_nesting_is_an_error() {
         assert!(run(&text) > 0, "accepted: {shown}");
     }
     // One error, not one for each level that was left as well.
-    let text = format!("control C() {{ apply {{ {} {{ }} }} }} const int x = ;", "if (x) { } else ".repeat(400));
+    let text = format!(
+        "control C() {{ apply {{ {} {{ }} }} }} const int x = ;",
+        "if (x) { } else ".repeat(400)
+    );
     assert_eq!(run(&text), 1);
 }
 

@@ -48,7 +48,10 @@ impl Locks {
             group.extend(Vec::into_iter(joined).flatten());
             groups.push(group);
         }
-        let numbered = groups.iter().zip(0..).flat_map(|(group, lock)| group.iter().map(move |id| (*id, lock)));
+        let numbered = groups
+            .iter()
+            .zip(0..)
+            .flat_map(|(group, lock)| group.iter().map(move |id| (*id, lock)));
         Locks { of: numbered.collect(), count: groups.len() as u32 }
     }
 
@@ -105,10 +108,14 @@ fn accesses(program: &Program, updates: &Updates, body: &[Statement]) -> Vec<Ext
 /// What an access to a register takes its element by.
 fn index_of(statement: &Statement) -> Option<&Expr> {
     match &statement.kind {
-        StatementKind::Extern { name, arguments, .. } => match (name.as_str(), arguments.as_slice()) {
-            ("read", [_, Argument::In(index)]) | ("write", [Argument::In(index), _]) => Some(index),
-            _ => None,
-        },
+        StatementKind::Extern { name, arguments, .. } => {
+            match (name.as_str(), arguments.as_slice()) {
+                ("read", [_, Argument::In(index)]) | ("write", [Argument::In(index), _]) => {
+                    Some(index)
+                }
+                _ => None,
+            }
+        }
         _ => None,
     }
 }
@@ -122,7 +129,13 @@ struct Access {
 }
 
 /// All accesses of statements, in order.
-fn indices(values: &mut Values<'_>, updates: &Updates, body: &[Statement], always: bool, found: &mut Vec<Access>) {
+fn indices(
+    values: &mut Values<'_>,
+    updates: &Updates,
+    body: &[Statement],
+    always: bool,
+    found: &mut Vec<Access>,
+) {
     for statement in body {
         match &statement.kind {
             StatementKind::If { then, otherwise, .. } => {
@@ -138,11 +151,17 @@ fn indices(values: &mut Values<'_>, updates: &Updates, body: &[Statement], alway
                 indices(values, updates, body, always && label.is_none(), found);
             }
             StatementKind::Extern { arguments, .. } => {
-                if let (Some(register), Some(index)) = (register_of(values.program(), statement), index_of(statement))
+                if let (Some(register), Some(index)) =
+                    (register_of(values.program(), statement), index_of(statement))
                     && !updates.is_done(statement)
                 {
                     let value = values.at_start(index);
-                    found.push(Access { at: address(index), register, index: value, location: index.location });
+                    found.push(Access {
+                        at: address(index),
+                        register,
+                        index: value,
+                        location: index.location,
+                    });
                 }
                 for argument in arguments {
                     if let Argument::Out(target) | Argument::InOut(target) = argument {
@@ -194,13 +213,17 @@ impl Generator<'_> {
         }
         let mut shared = Shared(self.program, Vec::new());
         body.iter().for_each(|statement| walk::statement(statement, &mut shared));
-        shared.1.iter().for_each(|(location, message, help)| self.error(*location, message, Some(help)));
+        shared
+            .1
+            .iter()
+            .for_each(|(location, message, help)| self.error(*location, message, Some(help)));
     }
 
     /// Statements whose accesses to registers must happen at once.
     pub(crate) fn atomic_part(&mut self, body: &[Statement]) {
-        let count =
-            |statement: &Statement| accesses(self.program, &self.updates, std::slice::from_ref(statement)).len();
+        let count = |statement: &Statement| {
+            accesses(self.program, &self.updates, std::slice::from_ref(statement)).len()
+        };
         let counts: Vec<usize> = body.iter().map(count).collect();
         let first = counts.iter().position(|count| *count > 0);
         let last = counts.iter().rposition(|count| *count > 0);
@@ -210,7 +233,8 @@ impl Generator<'_> {
             return self.block(body);
         }
         self.block(&body[..first]);
-        let inside = matches!(body[first].kind, StatementKind::If { .. } | StatementKind::Block { .. });
+        let inside =
+            matches!(body[first].kind, StatementKind::If { .. } | StatementKind::Block { .. });
         if first == last && inside {
             self.statement(&body[first], true);
         } else {
@@ -255,7 +279,8 @@ impl Generator<'_> {
             elements.insert(at, name);
         }
         let key = self.temporary("__u32", &lock.to_string());
-        let lock = self.temporary("struct sp_lock *", &format!("bpf_map_lookup_elem(&sp_locks, &{key})"));
+        let lock =
+            self.temporary("struct sp_lock *", &format!("bpf_map_lookup_elem(&sp_locks, &{key})"));
         self.out.line(format!("if (!{lock}) return XDP_ABORTED;"));
         self.out.line(format!("bpf_spin_lock(&{lock}->lock);"));
         let freed = release(&lock);
@@ -284,7 +309,11 @@ impl Generator<'_> {
                     StatementKind::Extern { instance: None, name, .. } => {
                         // A packet whose way ends here would keep the lock.
                         match effects::function(name) {
-                            Some(function) if function.then == Then::GoesOn && !function.calls_kernel => return,
+                            Some(function)
+                                if function.then == Then::GoesOn && !function.calls_kernel =>
+                            {
+                                return;
+                            }
                             _ => name.to_string(),
                         }
                     }

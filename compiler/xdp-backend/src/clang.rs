@@ -87,7 +87,11 @@ pub fn write_headers(folder: &Path, systems: Systems) -> io::Result<()> {
 }
 
 /// Compiles to `object`. Climbs from registers to scratch memory while the stack is too small.
-pub fn compile(program: &Program, options: &Options, object: &Path) -> Result<Compiled, CompileError> {
+pub fn compile(
+    program: &Program,
+    options: &Options,
+    object: &Path,
+) -> Result<Compiled, CompileError> {
     compile_for_kernel(program, options, object, &mut |_| None)
 }
 
@@ -101,7 +105,8 @@ pub fn compile_for_kernel(
 ) -> Result<Compiled, CompileError> {
     let folder = tempfile::tempdir().map_err(file_error(Path::new("temporary folder")))?;
     write_headers(folder.path(), options.systems).map_err(file_error(folder.path()))?;
-    let name = object.file_stem().map_or("program".into(), |stem| stem.to_string_lossy().into_owned());
+    let name =
+        object.file_stem().map_or("program".into(), |stem| stem.to_string_lossy().into_owned());
     let source = folder.path().join(format!("{name}.c"));
     let mut next = Some(first_placement(program, options.placement));
     let mut refused = None;
@@ -111,7 +116,9 @@ pub fn compile_for_kernel(
         std::fs::write(&source, &generated.c_source).map_err(file_error(&source))?;
         next = Options::PLACEMENTS.iter().copied().skip_while(|known| *known != placement).nth(1);
         match run_clang(&source, object, &options.defines)? {
-            None if longest_section(&std::fs::read(object).map_err(file_error(object))?) > MAX_INSTRUCTIONS => {
+            None if longest_section(&std::fs::read(object).map_err(file_error(object))?)
+                > MAX_INSTRUCTIONS =>
+            {
                 stack_usage(object);
                 std::fs::remove_file(object).map_err(file_error(object))?;
                 let (message, help) = TOO_LONG;
@@ -122,7 +129,8 @@ pub fn compile_for_kernel(
             None if fits(&stack_usage(object), placement, options.systems) => {
                 let compiled = Compiled { generated, placement };
                 let Some(log) = try_on_kernel(&compiled) else { return Ok(compiled) };
-                let report = explain(&log, &compiled.generated.c_source, &compiled.generated.line_map);
+                let report =
+                    explain(&log, &compiled.generated.c_source, &compiled.generated.line_map);
                 // A fault is a test that clang knows to be superfluous, and the verifier does not:
                 // with variables elsewhere clang knows less.
                 if report.too_many_ways {
@@ -144,13 +152,18 @@ pub fn compile_for_kernel(
                 // What the kernel said of an attempt before says more than that there is no other
                 // way.
                 if let Some(CompileError::Kernel { compiled, .. }) = &refused {
-                    std::fs::write(&source, &compiled.generated.c_source).map_err(file_error(&source))?;
+                    std::fs::write(&source, &compiled.generated.c_source)
+                        .map_err(file_error(&source))?;
                     run_clang(&source, object, &options.defines)?;
                     stack_usage(object);
                     break;
                 }
                 refused = Some(match too_big {
-                    true => CompileError::Unsupported(vec![stack_error(program, &log, &generated.line_map)]),
+                    true => CompileError::Unsupported(vec![stack_error(
+                        program,
+                        &log,
+                        &generated.line_map,
+                    )]),
                     false => clang_error(program, log, &generated.line_map),
                 });
                 if !too_big {
@@ -159,7 +172,8 @@ pub fn compile_for_kernel(
             }
         }
     }
-    let no_place = || CompileError::Unsupported(vec![stack_error(program, "", &LineMap::default())]);
+    let no_place =
+        || CompileError::Unsupported(vec![stack_error(program, "", &LineMap::default())]);
     Err(refused.unwrap_or_else(no_place))
 }
 
@@ -257,10 +271,18 @@ fn clang_error(program: &Program, log: String, lines: &LineMap) -> CompileError 
             "install them: apt install libbpf-dev linux-libc-dev",
         )
     } else {
-        ("clang refuses the C that this becomes: a fault of the compiler", "please report the program")
+        (
+            "clang refuses the C that this becomes: a fault of the compiler",
+            "please report the program",
+        )
     };
-    let error = BackendError { location, message: message.into(), help: Some(help.into()), note: None };
-    if far { CompileError::Unsupported(vec![error]) } else { CompileError::Clang { error: Box::new(error), log } }
+    let error =
+        BackendError { location, message: message.into(), help: Some(help.into()), note: None };
+    if far {
+        CompileError::Unsupported(vec![error])
+    } else {
+        CompileError::Clang { error: Box::new(error), log }
+    }
 }
 
 /// Older clangs (14, for one) cut the distance of a far jump to 16 bits, and say nothing. In a
@@ -276,9 +298,13 @@ fn longest_section(elf: &[u8]) -> u64 {
         let raw = elf.get(from..from.checked_add(bytes as usize)?)?;
         Some(raw.iter().rev().fold(0u64, |number, byte| number << 8 | u64::from(*byte)))
     };
-    let (Some(table), Some(entry), Some(count)) = (number(40, 8), number(58, 2), number(60, 2)) else { return 0 };
+    let (Some(table), Some(entry), Some(count)) = (number(40, 8), number(58, 2), number(60, 2))
+    else {
+        return 0;
+    };
     let sections = (0..count).map(|index| table.saturating_add(index * entry));
-    let code = sections.filter(|at| number(at.saturating_add(8), 8).is_some_and(|flags| flags & CODE != 0));
+    let code = sections
+        .filter(|at| number(at.saturating_add(8), 8).is_some_and(|flags| flags & CODE != 0));
     code.filter_map(|at| number(at.saturating_add(32), 8)).max().unwrap_or(0) / 8
 }
 
@@ -310,7 +336,8 @@ const SPILLING_BYTES: u32 = 256;
 fn fits(frames: &[(String, u32)], placement: Placement, systems: Systems) -> bool {
     match placement {
         Placement::Registers => {
-            let spilling = frames.iter().any(|(name, bytes)| name == "sp_main" && *bytes > SPILLING_BYTES);
+            let spilling =
+                frames.iter().any(|(name, bytes)| name == "sp_main" && *bytes > SPILLING_BYTES);
             !spilling && fits_with_callees(frames, systems)
         }
         // With nowhere else to go the verifier decides.
@@ -324,20 +351,27 @@ fn fits(frames: &[(String, u32)], placement: Placement, systems: Systems) -> boo
 const PROGRAMS: [&str; 3] = ["sp_main", "sp_icmp", "sp_pass"];
 
 /// Functions of the gateway's runtime, which call nothing: only one of them runs at a time.
-const GATEWAY_FUNCTIONS: [&str; 5] =
-    ["sp_gateway_check_ipv4", "sp_gateway_check_ipv6", "sp_gateway_clamp_mss", "sp_slow_send", "sp_fragment_find"];
+const GATEWAY_FUNCTIONS: [&str; 5] = [
+    "sp_gateway_check_ipv4",
+    "sp_gateway_check_ipv6",
+    "sp_gateway_clamp_mss",
+    "sp_slow_send",
+    "sp_fragment_find",
+];
 
 /// Does every program fit even if all functions call one another?
 fn fits_with_callees(frames: &[(String, u32)], systems: Systems) -> bool {
     let round = |bytes: u32| bytes.div_ceil(FRAME_BYTES) * FRAME_BYTES;
     let is_own = |name: &str| systems.0.iter().any(|system| system.own_functions().contains(&name));
-    let is_added = |name: &str| systems.0.iter().any(|system| system.program_names().contains(&name));
+    let is_added =
+        |name: &str| systems.0.iter().any(|system| system.program_names().contains(&name));
     let frames = frames.iter().filter(|(name, _)| !is_own(name));
     let (programs, callees): (Vec<_>, Vec<_>) =
         frames.partition(|(name, _)| PROGRAMS.contains(&name.as_str()) || is_added(name));
     // Of the ternary tables' callbacks (ternary.rs) only one runs at a time, and it calls nothing.
     let calls_nothing = |name: &str| name.ends_with("_round") || GATEWAY_FUNCTIONS.contains(&name);
-    let (searches, callees): (Vec<_>, Vec<_>) = callees.into_iter().partition(|(name, _)| calls_nothing(name));
+    let (searches, callees): (Vec<_>, Vec<_>) =
+        callees.into_iter().partition(|(name, _)| calls_nothing(name));
     let search = searches.iter().map(|(_, bytes)| round(*bytes)).max().unwrap_or(0);
     let called: u32 = callees.iter().map(|(_, bytes)| round(*bytes)).sum::<u32>().max(search);
     let most = programs.iter().map(|(_, bytes)| round(*bytes)).max().unwrap_or(0);
@@ -349,10 +383,15 @@ const CLANG_SECONDS: u32 = 60;
 /// What a shell exits with if there is no such command.
 const COMMAND_NOT_FOUND: i32 = 127;
 /// Stands for the messages of a clang that was stopped.
-const STOPPED: &str = "clang was stopped by a signal: it takes too long, or more memory than there is";
+const STOPPED: &str =
+    "clang was stopped by a signal: it takes too long, or more memory than there is";
 
 /// None: good; else clang's messages.
-fn run_clang(source: &Path, object: &Path, defines: &[String]) -> Result<Option<String>, CompileError> {
+fn run_clang(
+    source: &Path,
+    object: &Path,
+    defines: &[String],
+) -> Result<Option<String>, CompileError> {
     run_clang_within(CLANG_SECONDS, source, object, defines)
 }
 
@@ -365,12 +404,34 @@ fn run_clang_within(
     // By CPU time, so that a busy machine refuses no program; a signal ends clang.
     let mut command = Command::new("sh");
     command.args(["-c", &format!("ulimit -S -t {seconds} && exec clang \"$@\""), "clang"]);
-    command.args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-std=gnu11", "-fno-strict-aliasing", "-fstack-usage"]);
+    command.args([
+        "-target",
+        "bpf",
+        "-mcpu=v3",
+        "-O2",
+        "-g",
+        "-std=gnu11",
+        "-fno-strict-aliasing",
+        "-fstack-usage",
+    ]);
     // Chains of operators nest as deep as the front end lets them.
     command.args(["-fbracket-depth=2048"]);
-    command.args(["-Wall", "-Wno-unused-label", "-Wno-unused-variable", "-Wno-unused-but-set-variable"]);
-    command.args(["-Wno-unused-const-variable", "-Wno-unused-function", "-Wno-parentheses-equality"]);
-    command.args(["-Wno-tautological-compare", "-Wno-constant-conversion", "-fno-color-diagnostics"]);
+    command.args([
+        "-Wall",
+        "-Wno-unused-label",
+        "-Wno-unused-variable",
+        "-Wno-unused-but-set-variable",
+    ]);
+    command.args([
+        "-Wno-unused-const-variable",
+        "-Wno-unused-function",
+        "-Wno-parentheses-equality",
+    ]);
+    command.args([
+        "-Wno-tautological-compare",
+        "-Wno-constant-conversion",
+        "-fno-color-diagnostics",
+    ]);
     command.args(defines.iter().map(|define| format!("-D{define}")));
     // Line information names files relative to here, so that objects do not depend on the temporary
     // folder.
@@ -384,7 +445,12 @@ fn run_clang_within(
         command.arg("-I").arg(multiarch);
     }
     let absolute = std::path::absolute(object).map_err(file_error(object))?;
-    command.arg("-I.").arg("-c").arg(source.file_name().unwrap_or_default()).arg("-o").arg(absolute);
+    command
+        .arg("-I.")
+        .arg("-c")
+        .arg(source.file_name().unwrap_or_default())
+        .arg("-o")
+        .arg(absolute);
     let output = command.output().map_err(file_error(Path::new("sh")))?;
     match (output.status.success(), output.status.code()) {
         (true, _) => return Ok(None),
@@ -411,7 +477,10 @@ mod tests {
         std::fs::write(&source, text + "int a(int x) { return 0 A29; }\n").unwrap();
         let log = run_clang_within(1, &source, &object, &[]).unwrap();
         assert_eq!(log.as_deref(), Some(STOPPED));
-        let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
+        let left: Vec<_> = std::fs::read_dir(folder.path())
+            .unwrap()
+            .map(|file| file.unwrap().file_name())
+            .collect();
         assert_eq!(left, ["slow.c"]);
         let place = |line| Some(Location { file: 0, line, column: 1 });
         let lines = LineMap { lines: vec![place(7), None, place(9), place(9), None, None, None] };

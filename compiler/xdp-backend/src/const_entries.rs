@@ -34,7 +34,8 @@ pub(crate) fn const_entries_in_map(table: &Table) -> bool {
     if ranges || table.entries.len() <= MAX_CODED_ENTRIES {
         return false;
     }
-    let different: HashSet<Vec<BigInt>> = table.entries.iter().map(|entry| masks(table, entry)).collect();
+    let different: HashSet<Vec<BigInt>> =
+        table.entries.iter().map(|entry| masks(table, entry)).collect();
     let one_trie = table.keys.iter().all(|key| matches!(key.match_kind.as_str(), "exact" | "lpm"))
         && table.keys.iter().filter(|key| key.match_kind == "lpm").count() <= 1;
     one_trie || different.len() <= MAX_MASKS as usize
@@ -44,17 +45,24 @@ pub(crate) fn const_entries_in_map(table: &Table) -> bool {
 /// written.
 pub(crate) fn sort_entries(table: &Table, entries: &mut [&Entry], widths: &[u32]) {
     let lpm = table.keys.iter().position(|key| key.match_kind == "lpm");
-    let others = table.keys.iter().any(|key| matches!(key.match_kind.as_str(), "ternary" | "range" | "optional"));
+    let others = table
+        .keys
+        .iter()
+        .any(|key| matches!(key.match_kind.as_str(), "ternary" | "range" | "optional"));
     if let (Some(lpm), false) = (lpm, others) {
         let width = widths.get(lpm).copied().unwrap_or(0);
-        entries.sort_by_key(|entry| std::cmp::Reverse(entry.matches.get(lpm).map_or(0, |m| prefix_length(m, width))));
+        entries.sort_by_key(|entry| {
+            std::cmp::Reverse(entry.matches.get(lpm).map_or(0, |m| prefix_length(m, width)))
+        });
         return;
     }
     if planted(Mutation::LastEntryWins) {
         entries.reverse();
     }
     // A stable sort keeps the order of the source among equals.
-    entries.sort_by_key(|entry| std::cmp::Reverse(entry.priority.clone().unwrap_or_else(BigInt::zero)));
+    entries.sort_by_key(|entry| {
+        std::cmp::Reverse(entry.priority.clone().unwrap_or_else(BigInt::zero))
+    });
 }
 
 impl Generator<'_> {
@@ -73,7 +81,8 @@ impl Generator<'_> {
         for entry in entries {
             self.out.at(entry.location);
             let mut tests = Vec::new();
-            for (((value, width), key), matched) in keys.iter().zip(&table.keys).zip(&entry.matches) {
+            for (((value, width), key), matched) in keys.iter().zip(&table.keys).zip(&entry.matches)
+            {
                 let minus = is_signed(&key.expr.ty);
                 tests.extend(self.match_test(value, *width, minus, matched, entry.location));
             }

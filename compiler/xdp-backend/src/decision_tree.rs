@@ -153,7 +153,8 @@ fn left(candidates: &[Candidate], list: impl Iterator<Item = u32>, known: &[Know
         }
         found.push(index);
         // It wins over all that come later.
-        let wins = |inner: &Vec<Part>| known.iter().zip(inner).all(|(known, part)| known.is_within(*part));
+        let wins =
+            |inner: &Vec<Part>| known.iter().zip(inner).all(|(known, part)| known.is_within(*part));
         if candidate.inner.as_ref().is_some_and(wins) {
             break;
         }
@@ -177,7 +178,11 @@ fn sides(known: &[Known], word: usize, mask: u64, bound: u64) -> [Vec<Known>; 2]
 }
 
 /// Comparisons that may split these entries: (word, mask, bound).
-fn comparisons(candidates: &[Candidate], sample: &[u32], known: &[Known]) -> Vec<(usize, u64, u64)> {
+fn comparisons(
+    candidates: &[Candidate],
+    sample: &[u32],
+    known: &[Known],
+) -> Vec<(usize, u64, u64)> {
     let mut found = Vec::new();
     for (word, known) in known.iter().enumerate() {
         let mut bounds = Vec::new();
@@ -195,9 +200,13 @@ fn comparisons(candidates: &[Candidate], sample: &[u32], known: &[Known]) -> Vec
         bounds.sort_unstable();
         bounds.dedup();
         let step = bounds.len().div_ceil(BOUNDS).max(1);
-        found.extend(bounds.iter().skip(step / 2).step_by(step).map(|bound| (word, u64::MAX, *bound)));
+        found.extend(
+            bounds.iter().skip(step / 2).step_by(step).map(|bound| (word, u64::MAX, *bound)),
+        );
         bits &= !known.mask;
-        found.extend((0..64).map(|bit| 1u64 << bit).filter(|bit| bits & bit != 0).map(|bit| (word, bit, 0)));
+        found.extend(
+            (0..64).map(|bit| 1u64 << bit).filter(|bit| bits & bit != 0).map(|bit| (word, bit, 0)),
+        );
     }
     found
 }
@@ -230,11 +239,13 @@ impl Tree {
         let words = candidates.first().map_or(0, |candidate| candidate.outer.len());
         let known = vec![Known::NOTHING; words];
         let all = left(candidates, 0..candidates.len() as u32, &known);
-        let mut tree = Tree { root: Next::Leaf(0), nodes: Vec::new(), leaves: Vec::new(), steps: 0 };
+        let mut tree =
+            Tree { root: Next::Leaf(0), nodes: Vec::new(), leaves: Vec::new(), steps: 0 };
         let mut shared = HashMap::new();
         let mut copies = all.len();
         let most = COPIES * candidates.len() + 1024;
-        let mut work = BinaryHeap::from([Open { entries: all, known, depth: 0, idle: 0, from: None }]);
+        let mut work =
+            BinaryHeap::from([Open { entries: all, known, depth: 0, idle: 0, from: None }]);
         while let Some(open) = work.pop() {
             let count = open.entries.len();
             let split = if count > SMALL_LEAF && copies <= most && tree.nodes.len() <= most {
@@ -261,13 +272,24 @@ impl Tree {
             copies -= count;
             for (side, (entries, known)) in parts.into_iter().enumerate() {
                 copies += entries.len();
-                work.push(Open { entries, known, depth: open.depth + 1, idle, from: Some((node, side)) });
+                work.push(Open {
+                    entries,
+                    known,
+                    depth: open.depth + 1,
+                    idle,
+                    from: Some((node, side)),
+                });
             }
         }
         tree
     }
 
-    fn leaf(&mut self, mut entries: Vec<u32>, end: u32, shared: &mut HashMap<Vec<u32>, usize>) -> Next {
+    fn leaf(
+        &mut self,
+        mut entries: Vec<u32>,
+        end: u32,
+        shared: &mut HashMap<Vec<u32>, usize>,
+    ) -> Next {
         entries.push(end);
         let leaves = &mut self.leaves;
         let at = *shared.entry(entries).or_insert_with_key(|entries| {
@@ -323,7 +345,9 @@ mod tests {
         let Next::Leaf(start) = at else { unreachable!() };
         for index in &tree.leaves[start..] {
             match candidates.get(*index as usize) {
-                Some(candidate) if is_match(candidate, key) => return (Some(*index as usize), steps),
+                Some(candidate) if is_match(candidate, key) => {
+                    return (Some(*index as usize), steps);
+                }
                 Some(_) => steps += 1,
                 None => break,
             }

@@ -70,7 +70,11 @@ impl Generator<'_> {
         self.out.line("data_end = (void *)(long)xdp->data_end;");
         self.out.line("sp_bytes += sp_grow;");
         self.out.line("}");
-        self.out.line(if blur { format!("__u32 sp_at = sp_blur(0, {zero});") } else { "__u32 sp_at = 0;".into() });
+        self.out.line(if blur {
+            format!("__u32 sp_at = sp_blur(0, {zero});")
+        } else {
+            "__u32 sp_at = 0;".into()
+        });
         for item in &emitted {
             self.write_moved(item, &zero);
             if self.forgets {
@@ -95,8 +99,14 @@ impl Generator<'_> {
                     self.emit_header(stack.element(&index.to_string(), None), location);
                 }
             }
-            _ if matches!(header.ty, Type::Header(_)) && matches!(header.kind, ExprKind::HeaderValue(_)) => {
-                self.error(location, "emit of a header expression: assign it to a variable first", None);
+            _ if matches!(header.ty, Type::Header(_))
+                && matches!(header.kind, ExprKind::HeaderValue(_)) =>
+            {
+                self.error(
+                    location,
+                    "emit of a header expression: assign it to a variable first",
+                    None,
+                );
             }
             _ => {
                 self.internal(location, "emit of something that is no header");
@@ -196,7 +206,11 @@ impl Generator<'_> {
         self.out.line("__u8 *sp_h = data + (sp_at & SP_OFFSET_MASK);");
         self.out.line(format!("if ((void *)(sp_h + {fixed}) > data_end) goto verdict_drop;"));
         let varbit_dirty = self.varbit_dirty(place);
-        self.open(&format!("if ({} + sp_grow == sp_at{})", place.offset, if varbit_dirty { " && 0" } else { "" }));
+        self.open(&format!(
+            "if ({} + sp_grow == sp_at{})",
+            place.offset,
+            if varbit_dirty { " && 0" } else { "" }
+        ));
         for run in &dirty {
             for line in store_run("sp_h", run, false) {
                 self.out.line(line);

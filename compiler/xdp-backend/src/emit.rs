@@ -31,7 +31,8 @@ impl Writer {
         }
         let is_label = text.ends_with(": ;");
         let depth = if is_label { 0 } else { self.indent };
-        let padded = if text.is_empty() { String::new() } else { format!("{}{text}", "\t".repeat(depth)) };
+        let padded =
+            if text.is_empty() { String::new() } else { format!("{}{text}", "\t".repeat(depth)) };
         self.lines.push((padded, self.location));
         if text.ends_with('{') {
             self.indent += 1;
@@ -54,7 +55,10 @@ impl Writer {
     }
 
     /// The text, with a comment where a new P4 line begins, and the place of each C line.
-    pub(crate) fn finish(mut self, file_name: impl Fn(u32) -> String) -> (String, Vec<Option<Location>>) {
+    pub(crate) fn finish(
+        mut self,
+        file_name: impl Fn(u32) -> String,
+    ) -> (String, Vec<Option<Location>>) {
         let mut text = String::new();
         let mut map = Vec::with_capacity(self.lines.len());
         for (line, location) in &self.lines {
@@ -64,7 +68,11 @@ impl Writer {
                 && !line.is_empty()
             {
                 self.commented = Some((place.file, place.line));
-                text.push_str(&format!(" // {}:{}", comment_text(&file_name(place.file)), place.line));
+                text.push_str(&format!(
+                    " // {}:{}",
+                    comment_text(&file_name(place.file)),
+                    place.line
+                ));
             }
             text.push('\n');
             map.push(*location);

@@ -130,14 +130,17 @@ impl Generator<'_> {
                 let width = self.width(expr);
                 if width > 128 { self.wide_literal(value, width) } else { literal(value, width) }
             }
-            ExprKind::Var(_) | ExprKind::Index(..) | ExprKind::StackNext(_) | ExprKind::StackLast(_) => {
-                self.read_place(expr)
-            }
+            ExprKind::Var(_)
+            | ExprKind::Index(..)
+            | ExprKind::StackNext(_)
+            | ExprKind::StackLast(_) => self.read_place(expr),
             ExprKind::Field(base, index) => match &base.kind {
-                ExprKind::StructValue(fields) | ExprKind::HeaderValue(fields) => match fields.get(*index as usize) {
-                    Some(field) => self.expr(field),
-                    None => self.internal(expr.location, "field out of range"),
-                },
+                ExprKind::StructValue(fields) | ExprKind::HeaderValue(fields) => {
+                    match fields.get(*index as usize) {
+                        Some(field) => self.expr(field),
+                        None => self.internal(expr.location, "field out of range"),
+                    }
+                }
                 ExprKind::Lookahead => self.lookahead_field(base, *index),
                 ExprKind::Ternary(condition, then, otherwise) => {
                     let pick = |side: &Expr| Expr {
@@ -160,7 +163,9 @@ impl Generator<'_> {
                 Some(Place::Union(members)) => {
                     let parts: Vec<String> = members
                         .iter()
-                        .filter_map(|member| if let Place::Header(h) = member { Some(h.valid()) } else { None })
+                        .filter_map(|member| {
+                            if let Place::Header(h) = member { Some(h.valid()) } else { None }
+                        })
                         .collect();
                     format!("({})", parts.join(" | "))
                 }
@@ -179,22 +184,30 @@ impl Generator<'_> {
                 let width = self.narrow(operand);
                 let value = self.expr(operand);
                 match op {
-                    UnaryOp::Negate if width > 64 => truncate(&format!("0 - sp_opaque128({value})"), width),
-                    UnaryOp::Negate => truncate(&format!("0 - ({}){value}", compute_type(width)), width),
-                    UnaryOp::Complement => truncate(&format!("~({}){value}", compute_type(width)), width),
+                    UnaryOp::Negate if width > 64 => {
+                        truncate(&format!("0 - sp_opaque128({value})"), width)
+                    }
+                    UnaryOp::Negate => {
+                        truncate(&format!("0 - ({}){value}", compute_type(width)), width)
+                    }
+                    UnaryOp::Complement => {
+                        truncate(&format!("~({}){value}", compute_type(width)), width)
+                    }
                     UnaryOp::Not => format!("!({value})"),
                 }
             }
             ExprKind::Binary(op, left, right) => self.binary(expr, *op, left, right),
             ExprKind::Cast(operand) => self.cast(expr, operand),
             ExprKind::Ternary(condition, then, otherwise) => {
-                let (condition, then, otherwise) = (self.expr(condition), self.expr(then), self.expr(otherwise));
+                let (condition, then, otherwise) =
+                    (self.expr(condition), self.expr(then), self.expr(otherwise));
                 format!("({condition} ? {then} : {otherwise})")
             }
             ExprKind::Lookahead => self.lookahead_scalar(expr),
-            ExprKind::Str(_) | ExprKind::StructValue(_) | ExprKind::HeaderValue(_) | ExprKind::InvalidHeader => {
-                self.internal(expr.location, "a scalar was expected")
-            }
+            ExprKind::Str(_)
+            | ExprKind::StructValue(_)
+            | ExprKind::HeaderValue(_)
+            | ExprKind::InvalidHeader => self.internal(expr.location, "a scalar was expected"),
         }
     }
 
@@ -202,7 +215,8 @@ impl Generator<'_> {
     /// copies from constant memory lets it forget stores before it (it replaces the load by its
     /// value, and the load's place in the order of accesses by the same).
     fn wide_literal(&mut self, value: &BigInt, width: u32) -> String {
-        let value = if value.is_negative() { value + (BigInt::one() << width) } else { value.clone() };
+        let value =
+            if value.is_negative() { value + (BigInt::one() << width) } else { value.clone() };
         let bytes = width.div_ceil(8);
         self.temporaries += 1;
         let name = format!("sp_t{}", self.temporaries);
@@ -263,8 +277,8 @@ impl Generator<'_> {
 
     fn binary(&mut self, expr: &Expr, op: BinaryOp, left: &Expr, right: &Expr) -> String {
         use BinaryOp::{
-            Add, And, BitAnd, BitOr, BitXor, Concat, Div, Eq, Ge, Gt, Le, Lt, Mod, Mul, Ne, Or, SaturatingAdd,
-            SaturatingSub, ShiftLeft, ShiftRight, Sub,
+            Add, And, BitAnd, BitOr, BitXor, Concat, Div, Eq, Ge, Gt, Le, Lt, Mod, Mul, Ne, Or,
+            SaturatingAdd, SaturatingSub, ShiftLeft, ShiftRight, Sub,
         };
         if matches!(op, ShiftLeft | ShiftRight) {
             return self.shift(op, left, right);
@@ -334,30 +348,58 @@ impl Generator<'_> {
             return format!("({}){a} {symbol} {b}", c_type(width));
         };
         if minus || divisor.is_zero() || divisor.is_negative() {
-            self.error(right.location, "division needs bit<W> operands and a positive divisor", None);
+            self.error(
+                right.location,
+                "division needs bit<W> operands and a positive divisor",
+                None,
+            );
             return "0".into();
         }
         let power = divisor.bits() - 1;
         if (BigInt::one() << power) == *divisor {
             return if op == BinaryOp::Div {
-                truncate(&shift_right(&format!("({}){a}", compute_type(width)), power as u32, width), width)
+                truncate(
+                    &shift_right(&format!("({}){a}", compute_type(width)), power as u32, width),
+                    width,
+                )
             } else {
                 format!("({a} & {})", literal(&(divisor - 1), width))
             };
         }
         if width > 64 {
-            self.error(right.location, "division of more than 64 bits works by powers of two only", None);
+            self.error(
+                right.location,
+                "division of more than 64 bits works by powers of two only",
+                None,
+            );
             return "0".into();
         }
         let symbol = if op == BinaryOp::Div { '/' } else { '%' };
-        format!("(({})(({}){a} {symbol} {}))", c_type(width), compute_type(width), literal(divisor, width))
+        format!(
+            "(({})(({}){a} {symbol} {}))",
+            c_type(width),
+            compute_type(width),
+            literal(divisor, width)
+        )
     }
 
-    fn saturate(&mut self, expr: &Expr, op: BinaryOp, a: &str, b: &str, width: u32, minus: bool) -> String {
+    fn saturate(
+        &mut self,
+        expr: &Expr,
+        op: BinaryOp,
+        a: &str,
+        b: &str,
+        width: u32,
+        minus: bool,
+    ) -> String {
         let add = op == BinaryOp::SaturatingAdd;
         if minus {
             if width > 64 {
-                self.error(expr.location, "saturating arithmetic on int<W> works up to 64 bits", None);
+                self.error(
+                    expr.location,
+                    "saturating arithmetic on int<W> works up to 64 bits",
+                    None,
+                );
                 return "0".into();
             }
             let symbol = if add { '+' } else { '-' };
@@ -379,10 +421,16 @@ impl Generator<'_> {
         let a = self.expr(left);
         let minus = is_signed(&left.ty);
         let apply = |amount: &str| match (op, minus) {
-            (BinaryOp::ShiftLeft, _) if width > 64 => truncate(&format!("sp_shl128({a}, {amount})"), width),
+            (BinaryOp::ShiftLeft, _) if width > 64 => {
+                truncate(&format!("sp_shl128({a}, {amount})"), width)
+            }
             (_, false) if width > 64 => format!("sp_shr128({a}, {amount})"),
-            (_, true) if width > 64 => truncate(&format!("sp_sar128({}, {amount})", signed(&a, width)), width),
-            (BinaryOp::ShiftLeft, _) => truncate(&format!("({}){a} << {amount}", compute_type(width)), width),
+            (_, true) if width > 64 => {
+                truncate(&format!("sp_sar128({}, {amount})", signed(&a, width)), width)
+            }
+            (BinaryOp::ShiftLeft, _) => {
+                truncate(&format!("({}){a} << {amount}", compute_type(width)), width)
+            }
             (_, false) => format!("({})(({}){a} >> {amount})", c_type(width), compute_type(width)),
             (_, true) => truncate(&format!("{} >> {amount}", signed(&a, width)), width),
         };
@@ -416,13 +464,21 @@ impl Generator<'_> {
     fn wide_equal(&mut self, op: BinaryOp, left: &Expr, right: &Expr, width: u32) -> String {
         let (a, b) = (self.expr(left), self.expr(right));
         let words = width.div_ceil(8);
-        let same: Vec<String> = (0..words).map(|i| format!("{a}.byte[{i}] == {b}.byte[{i}]")).collect();
+        let same: Vec<String> =
+            (0..words).map(|i| format!("{a}.byte[{i}] == {b}.byte[{i}]")).collect();
         format!("{}({})", if op == BinaryOp::Ne { "!" } else { "" }, same.join(" && "))
     }
 
     /// Bits of a value wider than 128, kept as big-endian bytes with the unused bits of the first
     /// byte zero.
-    fn wide_slice(&mut self, location: Location, value: &str, base: u32, high: u32, low: u32) -> String {
+    fn wide_slice(
+        &mut self,
+        location: Location,
+        value: &str,
+        base: u32,
+        high: u32,
+        low: u32,
+    ) -> String {
         let width = high - low + 1;
         if width > 128 {
             return self.too_wide(location, width);
@@ -447,7 +503,9 @@ impl Generator<'_> {
         match &expr.kind {
             ExprKind::Var(id) => self.layout.variables.get(id).cloned(),
             ExprKind::Field(base, index) => match self.place(base)? {
-                Place::Struct(_, fields) | Place::Union(fields) => fields.get(*index as usize).cloned(),
+                Place::Struct(_, fields) | Place::Union(fields) => {
+                    fields.get(*index as usize).cloned()
+                }
                 Place::Header(header) => self.header_field(&header, *index),
                 _ => {
                     self.internal(expr.location, "field of a scalar");
@@ -464,7 +522,9 @@ impl Generator<'_> {
                     // is undefined as at run time.
                     let inside = value.to_u32().filter(|value| *value < stack.size);
                     let guard = inside.is_none().then(|| "0".to_string());
-                    return Some(Place::Header(stack.element(&inside.unwrap_or(0).to_string(), guard)));
+                    return Some(Place::Header(
+                        stack.element(&inside.unwrap_or(0).to_string(), guard),
+                    ));
                 }
                 let width = self.narrow(index);
                 let value = self.expr(index);
@@ -532,7 +592,9 @@ impl Scalar {
     /// A varbit field's bits and their number, as a value.
     pub(crate) fn read_varbit(&self) -> String {
         match &self.guard {
-            Some(guard) => format!("({guard} ? {} : (struct sp_varbit{}){{}})", self.c, self.width.div_ceil(8)),
+            Some(guard) => {
+                format!("({guard} ? {} : (struct sp_varbit{}){{}})", self.c, self.width.div_ceil(8))
+            }
             None => self.c.clone(),
         }
     }

@@ -28,14 +28,30 @@ impl Generator<'_> {
                 let unit = match instance.arguments.get(1) {
                     Some(ConstArgument::Value(value, Type::Enum(id))) => {
                         let member = value.to_usize().unwrap_or(0);
-                        self.program.enum_types[id.index()].members.get(member).cloned().unwrap_or_default()
+                        self.program.enum_types[id.index()]
+                            .members
+                            .get(member)
+                            .cloned()
+                            .unwrap_or_default()
                     }
                     _ => "packets_and_bytes".into(),
                 };
                 let value = "struct sp_counter_value";
                 let map = instance.c_name.clone();
-                self.declare_map(&map, "BPF_MAP_TYPE_PERCPU_ARRAY", "__u32", value, &size.to_string(), "");
-                self.manifest.counters.push(manifest::Counter { name: instance.name.clone(), map, size, unit });
+                self.declare_map(
+                    &map,
+                    "BPF_MAP_TYPE_PERCPU_ARRAY",
+                    "__u32",
+                    value,
+                    &size.to_string(),
+                    "",
+                );
+                self.manifest.counters.push(manifest::Counter {
+                    name: instance.name.clone(),
+                    map,
+                    size,
+                    unit,
+                });
             }
             "direct_counter" => {}
             other => match self.registry.owner(other) {
@@ -43,7 +59,9 @@ impl Generator<'_> {
                     // Far fewer fit: an object has 64 maps.
                     self.state_objects = self.state_objects.saturating_add(1);
                     let id = self.state_objects;
-                    self.with_systems(|generator, systems| systems[owner].declare(generator, instance, id));
+                    self.with_systems(|generator, systems| {
+                        systems[owner].declare(generator, instance, id)
+                    });
                 }
                 None => {
                     let message = format!("extern {other} is not supported by the XDP target yet");
@@ -60,7 +78,10 @@ impl Generator<'_> {
             _ => 0,
         };
         if size == 0 {
-            let message = format!("{} {} needs a size of 1 to 2^32-1 elements", instance.extern_type, instance.name);
+            let message = format!(
+                "{} {} needs a size of 1 to 2^32-1 elements",
+                instance.extern_type, instance.name
+            );
             self.error(instance.location, &message, None);
         }
         size
@@ -127,12 +148,15 @@ impl Generator<'_> {
             }
             "switch_id" => {
                 // The number is a system's: a program without state has no use for one.
-                let value = self.systems.iter().find_map(|system| system.switch_id()).unwrap_or("0");
+                let value =
+                    self.systems.iter().find_map(|system| system.switch_id()).unwrap_or("0");
                 if let Some(target) = result {
                     self.store(target, value);
                 }
             }
-            "fib_lookup_ipv4" | "fib_lookup_ipv6" => self.fib_lookup(name, arguments, result, location),
+            "fib_lookup_ipv4" | "fib_lookup_ipv6" => {
+                self.fib_lookup(name, arguments, result, location)
+            }
             _ if self.gateway_call(name, arguments, result, location) => {}
             other => {
                 let message = format!("{other} is not supported by the XDP target yet");
@@ -172,7 +196,11 @@ impl Generator<'_> {
                 if self.applied == Some(true) {
                     self.count_direct();
                 } else if self.applied.is_none() {
-                    self.error(location, "direct_counter.count() outside of an action of its table", None);
+                    self.error(
+                        location,
+                        "direct_counter.count() outside of an action of its table",
+                        None,
+                    );
                 }
             }
             (other, method) => {
@@ -191,7 +219,10 @@ impl Generator<'_> {
         if width <= 32 {
             return self.temporary("__u32", &value);
         }
-        self.temporary("__u32", &format!("({value} > 0xffffffffU ? 0xffffffffU : (__u32)({value}))"))
+        self.temporary(
+            "__u32",
+            &format!("({value} > 0xffffffffU ? 0xffffffffU : (__u32)({value}))"),
+        )
     }
 
     fn random(&mut self, arguments: &[Argument], location: Location) {
@@ -211,7 +242,9 @@ impl Generator<'_> {
     /// The member of HashAlgorithm that an argument names.
     fn algorithm(&mut self, expr: &Expr) -> String {
         if let (ExprKind::Const(value), Type::Enum(id)) = (&expr.kind, &expr.ty)
-            && let Some(name) = self.program.enum_types[id.index()].members.get(value.to_usize().unwrap_or(usize::MAX))
+            && let Some(name) = self.program.enum_types[id.index()]
+                .members
+                .get(value.to_usize().unwrap_or(usize::MAX))
         {
             return name.clone();
         }
@@ -252,12 +285,21 @@ impl Generator<'_> {
     }
 
     /// The sum that a checksum call is about.
-    fn checksum(&mut self, arguments: &[Argument], payload: bool, location: Location) -> Option<String> {
+    fn checksum(
+        &mut self,
+        arguments: &[Argument],
+        payload: bool,
+        location: Location,
+    ) -> Option<String> {
         let (data, algorithm) = (operand(arguments, 1)?, operand(arguments, 3)?);
         let algorithm = self.algorithm(algorithm);
         if algorithm != "csum16" {
             if payload {
-                self.error(location, &format!("{algorithm} over the payload is not supported by the XDP target"), None);
+                self.error(
+                    location,
+                    &format!("{algorithm} over the payload is not supported by the XDP target"),
+                    None,
+                );
                 return None;
             }
             let (value, _) = self.hash_value(data, &algorithm, location);
@@ -282,7 +324,10 @@ impl Generator<'_> {
     }
 
     fn verify_checksum(&mut self, arguments: &[Argument], payload: bool, location: Location) {
-        let (Some(condition), Some(expected)) = (operand(arguments, 0), operand(arguments, 2)) else { return };
+        let (Some(condition), Some(expected)) = (operand(arguments, 0), operand(arguments, 2))
+        else {
+            return;
+        };
         let condition = self.expr(condition);
         self.open(&format!("if ({condition})"));
         if let Some(value) = self.checksum(arguments, payload, location) {
@@ -297,7 +342,9 @@ impl Generator<'_> {
     }
 
     fn update_checksum(&mut self, arguments: &[Argument], payload: bool, location: Location) {
-        let (Some(condition), Some(target)) = (operand(arguments, 0), operand(arguments, 2)) else { return };
+        let (Some(condition), Some(target)) = (operand(arguments, 0), operand(arguments, 2)) else {
+            return;
+        };
         let condition = self.expr(condition);
         self.open(&format!("if ({condition})"));
         if let Some(value) = self.checksum(arguments, payload, location) {
@@ -306,7 +353,13 @@ impl Generator<'_> {
         self.out.line("}");
     }
 
-    fn fib_lookup(&mut self, name: &str, arguments: &[Argument], result: Option<&Expr>, location: Location) {
+    fn fib_lookup(
+        &mut self,
+        name: &str,
+        arguments: &[Argument],
+        result: Option<&Expr>,
+        location: Location,
+    ) {
         let mut inputs = Vec::new();
         for argument in arguments.iter().take(7) {
             if let Argument::In(value) = argument {
@@ -325,7 +378,9 @@ impl Generator<'_> {
             "__u32 sp_found = sp_{name}(xdp, sp_ingress_ifindex(xdp, ingress_port, sp_again), {}, &sp_port, &sp_source_mac, &sp_destination_mac, &{mtu});",
             inputs.join(", ")
         ));
-        for (argument, value) in arguments[7..].iter().zip(["sp_port", "sp_source_mac", "sp_destination_mac"]) {
+        for (argument, value) in
+            arguments[7..].iter().zip(["sp_port", "sp_source_mac", "sp_destination_mac"])
+        {
             if let Argument::Out(target) | Argument::InOut(target) = argument {
                 self.store_truncated(target, value);
             }

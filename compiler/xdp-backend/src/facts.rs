@@ -5,7 +5,9 @@ use crate::layout::header_bits;
 use crate::mutations::{Mutation, planted};
 use crate::walk::{self, Visitor};
 use p4_ir::effects;
-use p4_ir::{Argument, Block, Expr, ExprKind, HeaderTypeId, Program, Statement, StatementKind, Type};
+use p4_ir::{
+    Argument, Block, Expr, ExprKind, HeaderTypeId, Program, Statement, StatementKind, Type,
+};
 use std::collections::{HashMap, HashSet};
 
 /// See the module.
@@ -50,7 +52,9 @@ pub(crate) fn key(target: &Expr) -> Option<String> {
     match &target.kind {
         ExprKind::Var(id) => Some(format!("v{}", id.0)),
         ExprKind::Field(base, index) => Some(format!("{}.{index}", key(base)?)),
-        ExprKind::Index(base, _) | ExprKind::StackNext(base) | ExprKind::StackLast(base) => key(base),
+        ExprKind::Index(base, _) | ExprKind::StackNext(base) | ExprKind::StackLast(base) => {
+            key(base)
+        }
         _ => None,
     }
 }
@@ -60,7 +64,12 @@ impl Facts {
         let mut facts = Facts::default();
         walk::program(
             program,
-            &mut Collector { facts: &mut facts, program, parts: HashSet::new(), marked: HashSet::new() },
+            &mut Collector {
+                facts: &mut facts,
+                program,
+                parts: HashSet::new(),
+                marked: HashSet::new(),
+            },
         );
         find_loops(program, &mut facts);
         facts.on_cycles = program.parser.states_on_cycles();
@@ -85,13 +94,24 @@ impl Facts {
 
     /// Which fields of a header must be kept beside the packet: those that are read, and those that
     /// are written back. The others stay in the packet only, if its layout stays.
-    pub(crate) fn kept_fields(&self, program: &Program, header: &str, ty: HeaderTypeId) -> Vec<bool> {
+    pub(crate) fn kept_fields(
+        &self,
+        program: &Program,
+        header: &str,
+        ty: HeaderTypeId,
+    ) -> Vec<bool> {
         let fields = &program.header_types[ty.index()].fields;
-        if !self.same_layout || has_prefix(&self.whole_reads, header) || has_prefix(&self.dirty, header) {
+        if !self.same_layout
+            || has_prefix(&self.whole_reads, header)
+            || has_prefix(&self.dirty, header)
+        {
             return vec![true; fields.len()];
         }
         let mut kept: Vec<bool> = (0..fields.len() as u32)
-            .map(|field| self.field_reads.contains(&(header.to_string(), field)) || self.is_dirty(header, field))
+            .map(|field| {
+                self.field_reads.contains(&(header.to_string(), field))
+                    || self.is_dirty(header, field)
+            })
             .collect();
         // Written back are runs of whole bytes (packet.rs): a dirty field takes those along that
         // share its bytes.
@@ -114,7 +134,8 @@ impl Facts {
     pub(crate) fn needs_offset(&self, program: &Program, header: &str, ty: HeaderTypeId) -> bool {
         let fields = program.header_types[ty.index()].fields.len() as u32;
         !self.same_layout
-            || (!self.offsets.contains_key(header) && (0..fields).any(|field| self.is_dirty(header, field)))
+            || (!self.offsets.contains_key(header)
+                && (0..fields).any(|field| self.is_dirty(header, field)))
     }
 
     /// May the header's validity or length change after parsing?
@@ -178,7 +199,9 @@ impl Collector<'_> {
                 }
             }
             ExprKind::IsValid(base) | ExprKind::StackLastIndex(base) => self.read_part(base),
-            ExprKind::Index(base, _) | ExprKind::StackNext(base) | ExprKind::StackLast(base) => self.read_part(base),
+            ExprKind::Index(base, _) | ExprKind::StackNext(base) | ExprKind::StackLast(base) => {
+                self.read_part(base)
+            }
             _ => {}
         }
         if !part && !is_plain(&expr.ty) {
@@ -210,7 +233,9 @@ impl Visitor for Collector<'_> {
             }
             // It sets fields of standard_metadata and reads none: a read of them all would mean
             // calls for the time in every packet.
-            StatementKind::Extern { instance: None, name, arguments, .. } if effects::marks_to_drop(name) => {
+            StatementKind::Extern { instance: None, name, arguments, .. }
+                if effects::marks_to_drop(name) =>
+            {
                 for argument in arguments {
                     if let Argument::InOut(value) = argument {
                         self.read_part(value);
@@ -310,7 +335,10 @@ fn find_depths(program: &Program, facts: &mut Facts) {
         let mut next = Vec::new();
         for state in level {
             if !std::mem::replace(&mut seen[state as usize], true) {
-                walk::block(&states[state as usize].body, &mut Extractions(&mut facts.depths, depth));
+                walk::block(
+                    &states[state as usize].body,
+                    &mut Extractions(&mut facts.depths, depth),
+                );
                 next.extend(states[state as usize].transition.states());
             }
         }
@@ -360,12 +388,17 @@ fn count_paths(program: &Program) -> u64 {
         if ways[state].is_none() {
             ways[state] = Some(0);
         }
-        if let Some(unseen) = next.iter().map(|next| *next as usize).find(|next| matches!(ways.get(*next), Some(None)))
+        if let Some(unseen) = next
+            .iter()
+            .map(|next| *next as usize)
+            .find(|next| matches!(ways.get(*next), Some(None)))
         {
             path.push(unseen);
             continue;
         }
-        let sum = next.iter().fold(1u64, |sum, next| sum.saturating_add(ways[*next as usize].unwrap_or(0)));
+        let sum = next
+            .iter()
+            .fold(1u64, |sum, next| sum.saturating_add(ways[*next as usize].unwrap_or(0)));
         ways[state] = Some(sum);
         path.pop();
     }
@@ -392,18 +425,24 @@ impl Offset {
 }
 
 /// Runs the extractions of a block over the cursor.
-fn run_block(program: &Program, body: &Block, mut at: Offset, seen: &mut HashMap<String, Offset>) -> Offset {
+fn run_block(
+    program: &Program,
+    body: &Block,
+    mut at: Offset,
+    seen: &mut HashMap<String, Offset>,
+) -> Offset {
     for statement in body {
         match &statement.kind {
             StatementKind::Extract { header, .. } => {
                 let Type::Header(id) = header.ty else { continue };
                 if let Some(name) = key(header) {
                     // Elements of a stack share a key: never static.
-                    let here = if matches!(header.kind, ExprKind::StackNext(_) | ExprKind::Index(..)) {
-                        Offset::Varies
-                    } else {
-                        at
-                    };
+                    let here =
+                        if matches!(header.kind, ExprKind::StackNext(_) | ExprKind::Index(..)) {
+                            Offset::Varies
+                        } else {
+                            at
+                        };
                     let joined = seen.get(&name).map_or(here, |before| before.join(here));
                     seen.insert(name, joined);
                 }
@@ -464,7 +503,10 @@ fn emitted(program: &Program, body: &Block, keys: &mut Vec<String>) -> bool {
     body.iter().all(|statement| match &statement.kind {
         StatementKind::Emit(header) => match (key(header), &header.ty) {
             (Some(name), Type::Union(id)) => {
-                keys.extend((0..program.union_types[id.index()].fields.len()).map(|index| format!("{name}.{index}")));
+                keys.extend(
+                    (0..program.union_types[id.index()].fields.len())
+                        .map(|index| format!("{name}.{index}")),
+                );
                 true
             }
             (Some(name), _) => {
@@ -530,7 +572,8 @@ fn same_layout(program: &Program, facts: &Facts) -> bool {
     if !emitted(program, &program.deparser.body, &mut order) {
         return false;
     }
-    let position: HashMap<&str, usize> = order.iter().enumerate().map(|(at, name)| (name.as_str(), at)).collect();
+    let position: HashMap<&str, usize> =
+        order.iter().enumerate().map(|(at, name)| (name.as_str(), at)).collect();
     if position.len() != order.len() || order.iter().any(|name| facts.is_moved(name)) {
         return false;
     }
@@ -566,9 +609,11 @@ fn same_layout(program: &Program, facts: &Facts) -> bool {
     plain
         && !ousts(program, &pairs)
         && extracted.iter().all(|name| position.contains_key(name.as_str()))
-        && pairs.iter().all(|(before, after)| match (position.get(before.as_str()), position.get(after.as_str())) {
-            (Some(first), Some(second)) => first < second,
-            _ => false,
+        && pairs.iter().all(|(before, after)| {
+            match (position.get(before.as_str()), position.get(after.as_str())) {
+                (Some(first), Some(second)) => first < second,
+                _ => false,
+            }
         })
 }
 
@@ -580,7 +625,8 @@ fn ousts(program: &Program, pairs: &HashSet<(String, String)>) -> bool {
     unions.members.iter().any(|(member, union)| {
         let (mut reached, mut work) = (HashSet::new(), vec![member.as_str()]);
         while let Some(from) = work.pop() {
-            let next = pairs.iter().filter(|(before, _)| before == from).map(|(_, after)| after.as_str());
+            let next =
+                pairs.iter().filter(|(before, _)| before == from).map(|(_, after)| after.as_str());
             work.extend(next.filter(|after| reached.insert(*after)));
         }
         reached.iter().any(|name| unions.members.get(*name) == Some(union))

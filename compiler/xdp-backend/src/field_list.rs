@@ -45,8 +45,17 @@ impl Generator<'_> {
 
     fn field_list(&mut self, data: &Expr, list: &mut Vec<ListField>) {
         match (&data.kind, &data.ty) {
-            (ExprKind::StructValue(fields), _) => fields.iter().for_each(|field| self.field_list(field, list)),
-            (_, Type::Struct(_) | Type::Header(_) | Type::Stack { .. } | Type::Union(_) | Type::Varbit { .. }) => {
+            (ExprKind::StructValue(fields), _) => {
+                fields.iter().for_each(|field| self.field_list(field, list))
+            }
+            (
+                _,
+                Type::Struct(_)
+                | Type::Header(_)
+                | Type::Stack { .. }
+                | Type::Union(_)
+                | Type::Varbit { .. },
+            ) => {
                 if let Some(place) = self.place(data) {
                     let valid = self.owner_valid(data);
                     self.place_list(&place, valid, list, data.location);
@@ -67,7 +76,9 @@ impl Generator<'_> {
         if planted(Mutation::InvalidFieldsCounted) {
             return None;
         }
-        if !matches!(base.ty, Type::Header(_)) || matches!(base.kind, ExprKind::Lookahead | ExprKind::HeaderValue(_)) {
+        if !matches!(base.ty, Type::Header(_))
+            || matches!(base.kind, ExprKind::Lookahead | ExprKind::HeaderValue(_))
+        {
             return None;
         }
         match self.place(base) {
@@ -76,10 +87,20 @@ impl Generator<'_> {
         }
     }
 
-    fn place_list(&mut self, place: &Place, valid: Option<String>, list: &mut Vec<ListField>, location: Location) {
+    fn place_list(
+        &mut self,
+        place: &Place,
+        valid: Option<String>,
+        list: &mut Vec<ListField>,
+        location: Location,
+    ) {
         match place {
             Place::Scalar(scalar) => {
-                list.push(ListField { bits: Bits { value: scalar.read(), width: scalar.width }, valid, varbit: false });
+                list.push(ListField {
+                    bits: Bits { value: scalar.read(), width: scalar.width },
+                    valid,
+                    varbit: false,
+                });
             }
             Place::Varbit(scalar) => {
                 list.push(ListField {
@@ -88,7 +109,9 @@ impl Generator<'_> {
                     varbit: true,
                 });
             }
-            Place::Struct(_, fields) => fields.iter().for_each(|field| self.place_list(field, None, list, location)),
+            Place::Struct(_, fields) => {
+                fields.iter().for_each(|field| self.place_list(field, None, list, location))
+            }
             Place::Header(header) => {
                 for index in 0..self.program.header_types[header.ty.index()].fields.len() {
                     if let Some(field) = self.header_field(header, index as u32) {
@@ -97,7 +120,11 @@ impl Generator<'_> {
                 }
             }
             Place::Stack(_) | Place::Union(_) => {
-                self.error(location, "a header stack or union in a field list", Some("list its fields"));
+                self.error(
+                    location,
+                    "a header stack or union in a field list",
+                    Some("list its fields"),
+                );
             }
         }
     }
@@ -139,9 +166,12 @@ impl Generator<'_> {
                 self.open(&format!("if ({valid})"));
             }
             let (value, width) = (&field.bits.value, field.bits.width);
-            let part = if field.varbit { self.varbit_sum(value, width) } else { sum_part(&field.bits) };
+            let part =
+                if field.varbit { self.varbit_sum(value, width) } else { sum_part(&field.bits) };
             match field.varbit {
-                true if !planted(Mutation::WidestVarbit) => self.out.line(format!("{at} += {value}.bits;")),
+                true if !planted(Mutation::WidestVarbit) => {
+                    self.out.line(format!("{at} += {value}.bits;"))
+                }
                 _ => self.out.line(format!("{at} += {width};")),
             }
             self.out.line(format!("{sum} += {part} << (-{at} & 15);"));
@@ -158,13 +188,19 @@ impl Generator<'_> {
         let bytes = self.temporary("__u32", &format!("{value}.bits >> 3"));
         self.open(&format!("for (__u32 sp_i = 0; sp_i < {}; sp_i++)", width.div_ceil(8)));
         self.out.line(format!("if (sp_i >= {bytes}) break;"));
-        self.out.line(format!("{sum} += (__u64){value}.byte[sp_i] << (({bytes} - sp_i & 1) ? 0 : 8);"));
+        self.out
+            .line(format!("{sum} += (__u64){value}.byte[sp_i] << (({bytes} - sp_i & 1) ? 0 : 8);"));
         self.out.line("}");
         sum
     }
 
     /// C of a hash over a field list, and the hash's width.
-    pub(crate) fn hash_value(&mut self, data: &Expr, algorithm: &str, location: Location) -> (String, u32) {
+    pub(crate) fn hash_value(
+        &mut self,
+        data: &Expr,
+        algorithm: &str,
+        location: Location,
+    ) -> (String, u32) {
         let list = self.fields_of(data);
         let (function, width) = match algorithm {
             "csum16" => {
@@ -177,14 +213,20 @@ impl Generator<'_> {
             "identity" => ("sp_identity", 64),
             "random" => return (self.temporary("__u64", "sp_random64()"), 64),
             other => {
-                self.error(location, &format!("hash algorithm {other} is not supported by the XDP target"), None);
+                self.error(
+                    location,
+                    &format!("hash algorithm {other} is not supported by the XDP target"),
+                    None,
+                );
                 return ("0".into(), 32);
             }
         };
         let bits: u32 = list.iter().map(|field| field.bits.width).sum();
         let bytes = bits.div_ceil(8);
         if bytes > MAX_HASH_BYTES {
-            let message = format!("hash data of {bytes} bytes: the XDP target hashes at most {MAX_HASH_BYTES}");
+            let message = format!(
+                "hash data of {bytes} bytes: the XDP target hashes at most {MAX_HASH_BYTES}"
+            );
             self.error(location, &message, None);
             return ("0".into(), width);
         }
@@ -200,7 +242,8 @@ impl Generator<'_> {
 
     /// Writes a list to a buffer of zeros, then `call(buffer, length, most)`.
     fn hash_list(&mut self, list: &[ListField], buffer: (&str, u32), call: &str, bytes: u32) {
-        let mut headers: Vec<&str> = list.iter().filter_map(|field| field.valid.as_deref()).collect();
+        let mut headers: Vec<&str> =
+            list.iter().filter_map(|field| field.valid.as_deref()).collect();
         headers.dedup();
         let Some(runs) = runs_at_known_places(list) else {
             self.open("");
@@ -222,7 +265,13 @@ impl Generator<'_> {
         }
     }
 
-    fn hash_at_moving_places(&mut self, list: &[ListField], buffer: (&str, u32), call: &str, bytes: u32) {
+    fn hash_at_moving_places(
+        &mut self,
+        list: &[ListField],
+        buffer: (&str, u32),
+        call: &str,
+        bytes: u32,
+    ) {
         let (name, size) = buffer;
         let at = self.temporary("__u32", "0");
         for field in list {
@@ -244,15 +293,20 @@ impl Generator<'_> {
         if field.varbit {
             self.open(&format!("for (__u32 sp_i = 0; sp_i < {}; sp_i++)", width.div_ceil(8)));
             self.out.line(format!("if (sp_i >= ({value}.bits >> 3)) break;"));
-            self.out.line(format!("{at} = sp_append({buffer}, {size}, {at}, {value}.byte[sp_i], 8);"));
+            self.out
+                .line(format!("{at} = sp_append({buffer}, {size}, {at}, {value}.byte[sp_i], 8);"));
             self.out.line("}");
             return;
         }
         if width > 64 {
             let high = format!("sp_high64({value})");
-            self.out.line(format!("{at} = sp_append({buffer}, {size}, {at}, {high}, {});", width - 64));
+            self.out
+                .line(format!("{at} = sp_append({buffer}, {size}, {at}, {high}, {});", width - 64));
         }
-        self.out.line(format!("{at} = sp_append({buffer}, {size}, {at}, (__u64)({value}), {});", width.min(64)));
+        self.out.line(format!(
+            "{at} = sp_append({buffer}, {size}, {at}, (__u64)({value}), {});",
+            width.min(64)
+        ));
     }
 }
 

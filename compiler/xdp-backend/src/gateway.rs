@@ -42,10 +42,10 @@ impl Uses {
             for call in entries.chain([&table.default_action]) {
                 let Some(action) = table.actions.get(call.action as usize) else { continue };
                 let parameters = &program.actions[action.action.index()].parameters;
-                uses.kernel_port |= parameters
-                    .iter()
-                    .zip(&call.arguments)
-                    .any(|(parameter, value)| is_kernel_port(value, &program.variables[parameter.index()].ty));
+                uses.kernel_port |=
+                    parameters.iter().zip(&call.arguments).any(|(parameter, value)| {
+                        is_kernel_port(value, &program.variables[parameter.index()].ty)
+                    });
             }
         }
         uses
@@ -123,7 +123,8 @@ impl Generator<'_> {
         match name {
             "gateway_check" => {
                 // The drops are counted also where the program does not look.
-                let call = "sp_gateway_check(xdp, data, data_end, ingress_port, sp_bytes, sp_padding)";
+                let call =
+                    "sp_gateway_check(xdp, data, data_end, ingress_port, sp_bytes, sp_padding)";
                 match result {
                     Some(target) => self.store(target, call),
                     None => self.out.line(format!("{call};")),
@@ -152,10 +153,16 @@ impl Generator<'_> {
         };
         let (kind, code, rest) = (self.expr(kind), self.expr(code), self.expr(rest));
         self.leave(Leaving::Replaced);
-        self.out.line(format!("return sp_gateway_reply(xdp, ingress_port, {kind}, {code}, {rest});"));
+        self.out
+            .line(format!("return sp_gateway_reply(xdp, ingress_port, {kind}, {code}, {rest});"));
     }
 
-    fn fragment_ports(&mut self, arguments: &[Argument], result: Option<&Expr>, location: Location) {
+    fn fragment_ports(
+        &mut self,
+        arguments: &[Argument],
+        result: Option<&Expr>,
+        location: Location,
+    ) {
         let mut inputs = Vec::new();
         for argument in arguments {
             match argument {
@@ -163,12 +170,16 @@ impl Generator<'_> {
                 _ => {}
             }
         }
-        let [source, destination, identification, protocol, first, source_port, destination_port] = &inputs[..] else {
+        let [source, destination, identification, protocol, first, source_port, destination_port] =
+            &inputs[..]
+        else {
             self.internal(location, "fragment_ports with other arguments than declared");
             return;
         };
         self.open("");
-        self.out.line(format!("__u32 sp_source_port = {source_port}, sp_destination_port = {destination_port};"));
+        self.out.line(format!(
+            "__u32 sp_source_port = {source_port}, sp_destination_port = {destination_port};"
+        ));
         self.out.line(format!(
             "__u32 sp_found = sp_fragment_ports(xdp, ingress_port, {source}, {destination}, {identification}, \
              {protocol}, {first}, &sp_source_port, &sp_destination_port);"

@@ -5,7 +5,9 @@ use crate::deparser::Emitted;
 use crate::emit::Writer;
 use crate::facts::Facts;
 use crate::gateway::Uses;
-use crate::layout::{Declaration, Layout, Place, Scalar, c_type, header_tag, member_name, scalar_width};
+use crate::layout::{
+    Declaration, Layout, Place, Scalar, c_type, header_tag, member_name, scalar_width,
+};
 use crate::mutations::{Mutation, planted};
 use crate::system::{Leaving, StateSystem, Systems};
 use crate::tree_table::Search;
@@ -91,7 +93,10 @@ impl<'a> Generator<'a> {
             held: None,
             out: Writer::default(),
             types: Writer::default(),
-            manifest: Manifest { errors: program.errors.clone(), ..Manifest::new(&options.program_name) },
+            manifest: Manifest {
+                errors: program.errors.clone(),
+                ..Manifest::new(&options.program_name)
+            },
             section: Section::Parser,
             exit_label: String::new(),
             return_label: String::new(),
@@ -131,7 +136,12 @@ impl<'a> Generator<'a> {
         note: Option<(Location, String)>,
     ) {
         if self.reported.insert((location, message.to_string())) {
-            self.errors.push(BackendError { location, message: message.into(), help: help.map(str::to_string), note });
+            self.errors.push(BackendError {
+                location,
+                message: message.into(),
+                help: help.map(str::to_string),
+                note,
+            });
         }
     }
 
@@ -150,7 +160,10 @@ impl<'a> Generator<'a> {
     pub(crate) fn standard_in(&self, place: &Place, name: &str) -> Option<Scalar> {
         let variable = &self.program.variables[self.program.standard_metadata.index()];
         let Type::Struct(id) = variable.ty else { return None };
-        let index = self.program.struct_types[id.index()].fields.iter().position(|field| field.name == name)?;
+        let index = self.program.struct_types[id.index()]
+            .fields
+            .iter()
+            .position(|field| field.name == name)?;
         match place {
             Place::Struct(_, fields) => match fields.get(index)? {
                 Place::Scalar(scalar) => Some(scalar.clone()),
@@ -226,7 +239,9 @@ impl<'a> Generator<'a> {
         self.check_limits();
         self.manifest.headroom_bytes = self.headroom();
         if !self.errors.is_empty() {
-            self.errors.sort_by_key(|error| (error.location.file, error.location.line, error.location.column));
+            self.errors.sort_by_key(|error| {
+                (error.location.file, error.location.line, error.location.column)
+            });
             return Err(self.errors);
         }
         Ok(self.assemble(options))
@@ -248,10 +263,12 @@ impl<'a> Generator<'a> {
             self.types.line(format!("__u8 byte[{bytes}];"));
             self.types.line("};");
         }
-        let whole = self.program.header_types.iter().map(|record| (header_tag(&record.name), record, None));
+        let whole =
+            self.program.header_types.iter().map(|record| (header_tag(&record.name), record, None));
         let kept = std::mem::take(&mut self.layout.kept_types);
-        let parts =
-            kept.iter().map(|(name, id, kept)| (name.clone(), &self.program.header_types[id.index()], Some(kept)));
+        let parts = kept.iter().map(|(name, id, kept)| {
+            (name.clone(), &self.program.header_types[id.index()], Some(kept))
+        });
         for (name, record, kept) in whole.chain(parts) {
             self.types.line(format!("struct {name} {{"));
             for (index, field) in record.fields.iter().enumerate() {
@@ -260,12 +277,18 @@ impl<'a> Generator<'a> {
                 }
                 let name = member_name(&field.name);
                 let text = match &field.ty {
-                    Type::Varbit { max_width } => format!("struct sp_varbit{} {name};", max_width.div_ceil(8)),
+                    Type::Varbit { max_width } => {
+                        format!("struct sp_varbit{} {name};", max_width.div_ceil(8))
+                    }
                     other => {
                         let width = scalar_width(other).unwrap_or(32);
                         // Without this a 128-bit member would align the struct to 16, which the
                         // stack of BPF has not.
-                        let ty = if (65..=128).contains(&width) { "sp_u128".to_string() } else { c_type(width) };
+                        let ty = if (65..=128).contains(&width) {
+                            "sp_u128".to_string()
+                        } else {
+                            c_type(width)
+                        };
                         format!("{ty} {name}; /* {width} bits */")
                     }
                 };
@@ -332,7 +355,10 @@ impl<'a> Generator<'a> {
     /// Between ingress and egress (simple_switch.md): drop, else the port is decided.
     fn between(&mut self) {
         self.out.line("");
-        let (Some(spec), Some(port)) = (self.standard("egress_spec"), self.standard("egress_port")) else { return };
+        let (Some(spec), Some(port)) = (self.standard("egress_spec"), self.standard("egress_port"))
+        else {
+            return;
+        };
         self.out.line(format!("if ({} == SP_DROP_PORT) goto verdict_drop;", spec.c));
         self.out.line(format!("{} = {};", port.c, spec.c));
         // The packet has its port now: what the program writes there changes nothing, as in bmv2.
@@ -342,7 +368,8 @@ impl<'a> Generator<'a> {
         }
         self.out.line(format!("{} = 0;", spec.c));
         self.overwrite("packet_length", "sp_bytes");
-        for name in ["instance_type", "enq_timestamp", "enq_qdepth", "deq_timedelta", "deq_qdepth"] {
+        for name in ["instance_type", "enq_timestamp", "enq_qdepth", "deq_timedelta", "deq_qdepth"]
+        {
             self.overwrite(name, "0");
         }
         if self.facts.standard_reads.contains("egress_global_timestamp")
@@ -365,7 +392,9 @@ impl<'a> Generator<'a> {
             self.out.line("}");
         }
         let port = match self.standard("egress_port") {
-            Some(_) if self.facts.standard_writes.contains("egress_port") => "sp_decided_port".to_string(),
+            Some(_) if self.facts.standard_writes.contains("egress_port") => {
+                "sp_decided_port".to_string()
+            }
             Some(port) => port.c,
             None => "0".to_string(),
         };
@@ -393,8 +422,12 @@ impl<'a> Generator<'a> {
                     fixed + varbit
                 }
                 Place::Stack(stack) => generator.header_bytes(stack.ty).0 * stack.size,
-                Place::Struct(_, fields) => fields.iter().map(|field| bytes(generator, field)).sum(),
-                Place::Union(fields) => fields.iter().map(|field| bytes(generator, field)).max().unwrap_or(0),
+                Place::Struct(_, fields) => {
+                    fields.iter().map(|field| bytes(generator, field)).sum()
+                }
+                Place::Union(fields) => {
+                    fields.iter().map(|field| bytes(generator, field)).max().unwrap_or(0)
+                }
                 _ => 0,
             }
         }
@@ -445,7 +478,10 @@ impl<'a> Generator<'a> {
         ));
         text.line("{");
         // The brace above stands alone, so it has indented.
-        text.line(format!("if (sp_host_traffic && sp_is_host_traffic(xdp)) return {};", self.to_host()));
+        text.line(format!(
+            "if (sp_host_traffic && sp_is_host_traffic(xdp)) return {};",
+            self.to_host()
+        ));
         text.line("__u32 sp_padding = sp_test_padding();");
         text.line("sp_bytes -= sp_padding;");
         text.line("void *data = (void *)(long)xdp->data + sp_padding;");
@@ -454,10 +490,15 @@ impl<'a> Generator<'a> {
         text.line("");
         if scratch {
             text.line("__u32 sp_state_key = 0;");
-            text.line("struct sp_state *state = bpf_map_lookup_elem(&sp_state_map, &sp_state_key);");
+            text.line(
+                "struct sp_state *state = bpf_map_lookup_elem(&sp_state_map, &sp_state_key);",
+            );
             text.line("if (!state) return XDP_ABORTED;");
             // Offsets come last, and are set by who extracts.
-            let zeroed = match declarations.iter().find(|declaration| declaration.scratch && declaration.is_offset()) {
+            let zeroed = match declarations
+                .iter()
+                .find(|declaration| declaration.scratch && declaration.is_offset())
+            {
                 Some(offset) => format!("__builtin_offsetof(struct sp_state, {})", offset.name),
                 None => "sizeof(*state)".into(),
             };
@@ -517,7 +558,8 @@ fn write_scratch(text: &mut Writer, declarations: &[Declaration]) {
     text.line("/* Headers and metadata that do not fit BPF's 512 bytes of stack. */");
     text.line("struct sp_state {");
     for offsets in [false, true] {
-        let wanted = |declaration: &&Declaration| declaration.scratch && declaration.is_offset() == offsets;
+        let wanted =
+            |declaration: &&Declaration| declaration.scratch && declaration.is_offset() == offsets;
         for declaration in declarations.iter().filter(wanted) {
             text.line(format!("{} {}{};", declaration.ty, declaration.name, declaration.array));
         }

@@ -144,10 +144,11 @@ pub(crate) fn header_tag(name: &str) -> String {
 /// of the headers have capitals or begin with `__`.
 pub(crate) fn member_name(name: &str) -> String {
     const KEYWORDS: &[&str] = &[
-        "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern",
-        "float", "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return", "short", "signed",
-        "sizeof", "static", "struct", "switch", "typedef", "union", "unsigned", "void", "volatile", "while", "linux",
-        "unix", "asm", "typeof", "bool", "true", "false",
+        "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else",
+        "enum", "extern", "float", "for", "goto", "if", "inline", "int", "long", "register",
+        "restrict", "return", "short", "signed", "sizeof", "static", "struct", "switch", "typedef",
+        "union", "unsigned", "void", "volatile", "while", "linux", "unix", "asm", "typeof", "bool",
+        "true", "false",
     ];
     let safe = c_characters(name);
     let plain = safe.starts_with(|c: char| c.is_ascii_lowercase())
@@ -168,7 +169,9 @@ impl Context<'_> {
     /// Is the header one of those that do not go into registers?
     fn is_deep(&self, key: &str) -> bool {
         match self.placement {
-            Placement::Partial(most) => self.facts.depths.get(key).is_none_or(|depth| *depth > most),
+            Placement::Partial(most) => {
+                self.facts.depths.get(key).is_none_or(|depth| *depth > most)
+            }
             _ => false,
         }
     }
@@ -190,7 +193,9 @@ impl Layout {
             // Intrinsic metadata is a few hot scalars: always in registers.
             let scratch = match placement {
                 Placement::Registers | Placement::Partial(_) => false,
-                Placement::Scratch => variable.scope == Scope::Pipeline && id != program.standard_metadata,
+                Placement::Scratch => {
+                    variable.scope == Scope::Pipeline && id != program.standard_metadata
+                }
                 Placement::AllScratch | Placement::Forgotten => true,
             };
             let all = matches!(placement, Placement::AllScratch | Placement::Forgotten);
@@ -228,7 +233,14 @@ impl Layout {
         c
     }
 
-    fn place(&mut self, context: &Context<'_>, name: &str, key: &str, ty: &Type, scratch: bool) -> Place {
+    fn place(
+        &mut self,
+        context: &Context<'_>,
+        name: &str,
+        key: &str,
+        ty: &Type,
+        scratch: bool,
+    ) -> Place {
         let Context { program, facts, .. } = *context;
         match ty {
             Type::Header(header) => {
@@ -236,11 +248,24 @@ impl Layout {
                 let ty = self.header_struct(context, key, *header, scratch);
                 let c = self.declare(ty, name, String::new(), scratch, "{}");
                 let offset = if facts.needs_offset(program, key, *header) {
-                    self.declare("__u32".into(), &format!("{name}_offset"), String::new(), scratch, "SP_NO_OFFSET")
+                    self.declare(
+                        "__u32".into(),
+                        &format!("{name}_offset"),
+                        String::new(),
+                        scratch,
+                        "SP_NO_OFFSET",
+                    )
                 } else {
                     String::new()
                 };
-                Place::Header(HeaderPlace { c, offset, ty: *header, guard: None, key: key.into(), rivals: Vec::new() })
+                Place::Header(HeaderPlace {
+                    c,
+                    offset,
+                    ty: *header,
+                    guard: None,
+                    key: key.into(),
+                    rivals: Vec::new(),
+                })
             }
             Type::Struct(id) => {
                 let record = &program.struct_types[id.index()];
@@ -268,7 +293,13 @@ impl Layout {
                     .collect();
                 let all: Vec<String> = members
                     .iter()
-                    .filter_map(|member| if let Place::Header(header) = member { Some(header.c.clone()) } else { None })
+                    .filter_map(|member| {
+                        if let Place::Header(header) = member {
+                            Some(header.c.clone())
+                        } else {
+                            None
+                        }
+                    })
                     .collect();
                 for member in &mut members {
                     if let Place::Header(header) = member {
@@ -281,7 +312,13 @@ impl Layout {
                 let scratch = scratch || context.is_deep(key);
                 let ty = self.header_struct(context, key, *header, scratch);
                 let c = self.declare(ty, name, format!("[{size}]"), scratch, "{}");
-                let next = self.declare("__u32".into(), &format!("{name}_next"), String::new(), scratch, "0");
+                let next = self.declare(
+                    "__u32".into(),
+                    &format!("{name}_next"),
+                    String::new(),
+                    scratch,
+                    "0",
+                );
                 let offsets = self.declare(
                     "__u32".into(),
                     &format!("{name}_offset"),
@@ -289,12 +326,25 @@ impl Layout {
                     scratch,
                     "SP_NO_OFFSET",
                 );
-                Place::Stack(StackPlace { c, next, offsets, ty: *header, size: *size, key: key.into() })
+                Place::Stack(StackPlace {
+                    c,
+                    next,
+                    offsets,
+                    ty: *header,
+                    size: *size,
+                    key: key.into(),
+                })
             }
             Type::Varbit { max_width } => {
                 let bytes = max_width.div_ceil(8);
                 self.varbits.insert(bytes);
-                let c = self.declare(format!("struct sp_varbit{bytes}"), name, String::new(), scratch, "{}");
+                let c = self.declare(
+                    format!("struct sp_varbit{bytes}"),
+                    name,
+                    String::new(),
+                    scratch,
+                    "{}",
+                );
                 Place::Varbit(Scalar { c, width: *max_width, guard: None })
             }
             _ => {
@@ -311,7 +361,13 @@ impl Layout {
 
     /// The C type of a header. In the scratch map, where clang removes nothing, it has only the
     /// fields that are needed.
-    fn header_struct(&mut self, context: &Context<'_>, key: &str, header: HeaderTypeId, scratch: bool) -> String {
+    fn header_struct(
+        &mut self,
+        context: &Context<'_>,
+        key: &str,
+        header: HeaderTypeId,
+        scratch: bool,
+    ) -> String {
         let Context { program, facts, .. } = *context;
         self.note_fields(program, header);
         let name = header_tag(&program.header_types[header.index()].name);

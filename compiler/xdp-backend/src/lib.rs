@@ -81,15 +81,25 @@ pub struct Options {
 impl Options {
     /// A program without a name, in the fastest placement, without macros.
     pub fn new(systems: Systems) -> Options {
-        Options { program_name: String::new(), placement: Placement::default(), defines: Vec::new(), systems }
+        Options {
+            program_name: String::new(),
+            placement: Placement::default(),
+            defines: Vec::new(),
+            systems,
+        }
     }
 
     /// The ladder of placements that [`compile`] climbs when the stack is too small or the verifier
     /// finds fault, and to the top when the verifier has too many ways to follow. (Measured on the
     /// NAT: with more than the outermost headers in registers most of them are spilled, and each
     /// parser path sets all the others' slots: 448 bytes of stack and 5 % slower.)
-    pub(crate) const PLACEMENTS: [Placement; 5] =
-        [Placement::Registers, Placement::Partial(0), Placement::Scratch, Placement::AllScratch, Placement::Forgotten];
+    pub(crate) const PLACEMENTS: [Placement; 5] = [
+        Placement::Registers,
+        Placement::Partial(0),
+        Placement::Scratch,
+        Placement::AllScratch,
+        Placement::Forgotten,
+    ];
 }
 
 /// The P4 place of each line of the emitted C.

@@ -22,7 +22,9 @@ impl Generator<'_> {
         self.check_map_count();
         self.check_initial_entries();
         self.check_direct_counters();
-        self.with_systems(|generator, systems| systems.iter().for_each(|system| system.check(generator)));
+        self.with_systems(|generator, systems| {
+            systems.iter().for_each(|system| system.check(generator))
+        });
     }
 
     /// A direct counter belongs to one table, and counts in that table's actions only (v1model.p4).
@@ -42,8 +44,11 @@ impl Generator<'_> {
         for table in &program.tables {
             for (_, id) in &table.attached {
                 let counter = &program.externs[id.index()];
-                if let Some(first) = owners.insert(id.0, table).filter(|_| counter.extern_type == "direct_counter") {
-                    let message = format!("direct_counter {} belongs to another table already", counter.name);
+                if let Some(first) =
+                    owners.insert(id.0, table).filter(|_| counter.extern_type == "direct_counter")
+                {
+                    let message =
+                        format!("direct_counter {} belongs to another table already", counter.name);
                     let note = (first.location, format!("it belongs to {}", first.name));
                     let help = Some("declare a direct counter for each table");
                     self.error_beside(table.location, &message, help, Some(note));
@@ -56,8 +61,14 @@ impl Generator<'_> {
             for (id, location) in counts.1 {
                 if !table.attached.iter().any(|(_, attached)| *attached == id) {
                     let (counter, table) = (&program.externs[id.index()].name, &table.name);
-                    let message = format!("direct_counter {counter} counts in an action of {table}, another table");
-                    self.error(location, &message, Some("write `counters = …` in that table, or use a counter"));
+                    let message = format!(
+                        "direct_counter {counter} counts in an action of {table}, another table"
+                    );
+                    self.error(
+                        location,
+                        &message,
+                        Some("write `counters = …` in that table, or use a counter"),
+                    );
                 }
             }
         }
@@ -73,12 +84,18 @@ impl Generator<'_> {
                 TableKind::Keyless | TableKind::Const => continue,
             };
             let entry = u64::from(key_bytes) + u64::from(described.value_bytes) + HASH_ENTRY_BYTES;
-            found.push((table.location, format!("table {}", table.name), table.size.unwrap_or(described.size), entry));
+            found.push((
+                table.location,
+                format!("table {}", table.name),
+                table.size.unwrap_or(described.size),
+                entry,
+            ));
         }
         for instance in &program.externs {
             let of_map = |map: &String| *map == instance.c_name;
             let manifest = &self.manifest;
-            let size = if let Some(register) = manifest.registers.iter().find(|it| of_map(&it.map)) {
+            let size = if let Some(register) = manifest.registers.iter().find(|it| of_map(&it.map))
+            {
                 (register.size, u64::from(register.value_bytes).max(8))
             } else if let Some(counter) = manifest.counters.iter().find(|it| of_map(&it.map)) {
                 (counter.size, 16)
@@ -110,9 +127,12 @@ impl Generator<'_> {
     /// Entries that the program brings, and the control plane may change, must fit into the table.
     fn check_initial_entries(&mut self) {
         let program = self.program;
-        for (index, table) in program.tables.iter().enumerate().filter(|(_, table)| !table.const_entries) {
+        for (index, table) in
+            program.tables.iter().enumerate().filter(|(_, table)| !table.const_entries)
+        {
             let Some(described) = self.manifest.tables.get(index) else { continue };
-            let (size, ternary) = (described.size, matches!(described.kind, TableKind::Ternary { .. }));
+            let (size, ternary) =
+                (described.size, matches!(described.kind, TableKind::Ternary { .. }));
             let mut entries: HashSet<Vec<(BigInt, BigInt)>> = HashSet::new();
             let mut different: HashSet<Vec<BigInt>> = HashSet::new();
             for entry in &table.entries {
@@ -124,8 +144,13 @@ impl Generator<'_> {
                 entries.insert(entry.matches.iter().zip(&masks).map(value).collect());
                 different.insert(masks);
                 if entries.len() as u64 > size {
-                    let message = format!("table {}: one entry too many, as its size is {size}", table.name);
-                    self.error(entry.location, &message, Some("write a larger `size` in the table"));
+                    let message =
+                        format!("table {}: one entry too many, as its size is {size}", table.name);
+                    self.error(
+                        entry.location,
+                        &message,
+                        Some("write a larger `size` in the table"),
+                    );
                     break;
                 }
                 if ternary && different.len() > MAX_MASKS as usize {
@@ -133,7 +158,11 @@ impl Generator<'_> {
                         "table {}: its entries have more than {MAX_MASKS} different masks, which is all it can have",
                         table.name
                     );
-                    self.error(entry.location, &message, Some("use fewer masks, or `const entries`"));
+                    self.error(
+                        entry.location,
+                        &message,
+                        Some("use fewer masks, or `const entries`"),
+                    );
                     break;
                 }
             }

@@ -22,7 +22,9 @@ impl Visitor for Used {
     fn statement(&mut self, statement: &Statement) {
         match &statement.kind {
             StatementKind::Apply { table: TableId(id), .. } => self.tables.extend([*id]),
-            StatementKind::Extern { instance: Some(ExternId(id)), .. } => self.externs.extend([*id]),
+            StatementKind::Extern { instance: Some(ExternId(id)), .. } => {
+                self.externs.extend([*id])
+            }
             _ => {}
         }
     }
@@ -36,7 +38,8 @@ impl Generator<'_> {
         walk::program(self.program, &mut used);
         let mut maps: Vec<(Location, String, usize)> = Vec::new();
         for id in used.tables {
-            let (table, described) = (&self.program.tables[id as usize], &self.manifest.tables[id as usize]);
+            let (table, described) =
+                (&self.program.tables[id as usize], &self.manifest.tables[id as usize]);
             let of_entries = match described.kind {
                 TableKind::Keyless | TableKind::Const => 0,
                 TableKind::Exact { .. } | TableKind::Lpm { .. } => 1,
@@ -51,7 +54,11 @@ impl Generator<'_> {
                 Some(system) => self.systems[system].map_count(instance),
                 None => usize::from(instance.extern_type != "direct_counter"),
             };
-            maps.push((instance.location, format!("{} {}", instance.extern_type, instance.name), count));
+            maps.push((
+                instance.location,
+                format!("{} {}", instance.extern_type, instance.name),
+                count,
+            ));
         }
         maps.sort_by_key(|(location, ..)| (location.file, location.line, location.column));
         let total: usize = maps.iter().map(|(_, _, count)| count).sum();

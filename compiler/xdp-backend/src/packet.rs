@@ -31,12 +31,24 @@ pub(crate) fn load_bits(pointer: &str, bit: u32, width: u32, limit: u32) -> Stri
     if bytes <= 16 {
         let whole = load_bytes(pointer, first, bytes);
         let shifted = shift_right(&whole, shift, bytes * 8);
-        return if width == bytes * 8 { shifted } else { format!("({ty})({shifted} & {})", mask_text(width)) };
+        return if width == bytes * 8 {
+            shifted
+        } else {
+            format!("({ty})({shifted} & {})", mask_text(width))
+        };
     }
     // 17 bytes: the top bits of the first byte fall out of the shift.
     let whole = load_bytes(pointer, first, 16);
-    let text = format!("{} | (sp_get8({pointer} + {}) >> {shift})", shift_left(&whole, 8 - shift, 128), first + 16);
-    if width == 128 { format!("({text})") } else { format!("({ty})(({text}) & {})", mask_text(width)) }
+    let text = format!(
+        "{} | (sp_get8({pointer} + {}) >> {shift})",
+        shift_left(&whole, 8 - shift, 128),
+        first + 16
+    );
+    if width == 128 {
+        format!("({text})")
+    } else {
+        format!("({ty})(({text}) & {})", mask_text(width))
+    }
 }
 
 /// A big-endian integer of up to 16 bytes.
@@ -124,7 +136,8 @@ fn pieces(members: &[Bits], first: usize) -> Vec<Vec<(usize, Bits)>> {
         if part.width > room {
             let (high, low) = (room, part.width - room);
             if high > 0 {
-                let value = format!("({})({})", c_type(high), shift_right(&part.value, low, part.width));
+                let value =
+                    format!("({})({})", c_type(high), shift_right(&part.value, low, part.width));
                 found.last_mut().into_iter().for_each(|piece: &mut Vec<_>| {
                     piece.push((index, Bits { value: value.clone(), width: high }));
                 });
@@ -226,15 +239,23 @@ mod tests {
         let shape: Vec<(u32, u32)> = found.iter().map(|run| (run.offset, run.bytes)).collect();
         assert_eq!(shape, [(0, 1), (1, 2), (3, 2)]);
         assert_eq!(found[2].value, "(((__u32)(d) << 13) | (__u32)(e))");
-        assert_eq!(store_run("p", &found[1], true), ["sp_put8(p + 1, (c >> 8));", "sp_put8(p + 2, c);"]);
+        assert_eq!(
+            store_run("p", &found[1], true),
+            ["sp_put8(p + 1, (c >> 8));", "sp_put8(p + 2, c);"]
+        );
     }
     #[test]
     fn more_than_128_bits_between_byte_boundaries() {
         let bits = |value: &str, width| Bits { value: value.into(), width };
         let found = runs(&[bits("a", 4), bits("b", 128), bits("w", 130), bits("c", 2)]);
-        let shape: Vec<_> = found.iter().map(|run| (run.offset, run.bytes, run.members.clone())).collect();
+        let shape: Vec<_> =
+            found.iter().map(|run| (run.offset, run.bytes, run.members.clone())).collect();
         assert_eq!(shape, [(0, 16, 0..2), (16, 16, 1..3), (32, 1, 2..4)]);
-        assert!(found[1].value.starts_with("(sp_shl128(sp_opaque128((__u8)((b) & 0xfU)), 124)"), "{}", found[1].value);
+        assert!(
+            found[1].value.starts_with("(sp_shl128(sp_opaque128((__u8)((b) & 0xfU)), 124)"),
+            "{}",
+            found[1].value
+        );
         assert!(found[1].value.contains("w.byte[0]"), "{}", found[1].value);
         assert_eq!(found[2].value, "(((__u32)((__u8)((w.byte[16]) & 0x3fU)) << 2) | (__u32)(c))");
     }

@@ -9,7 +9,9 @@ use crate::packet::{load_bits, wide_bytes};
 use num_bigint::BigInt;
 use num_traits::ToPrimitive;
 use p4_ir::MAX_PARSER_ROUNDS;
-use p4_ir::{Expr, ExprKind, HeaderTypeId, Location, Match, StructTypeId, Target, Transition, Type};
+use p4_ir::{
+    Expr, ExprKind, HeaderTypeId, Location, Match, StructTypeId, Target, Transition, Type,
+};
 
 /// With more ways through the parser, times tables behind it, the verifier is kept from following
 /// the pipeline once for each. It costs a few nanoseconds for each header, so not where the
@@ -78,7 +80,9 @@ impl Generator<'_> {
 
     /// Would the verifier drown in combinations of valid headers?
     fn many_paths(&self) -> bool {
-        self.forgets || self.facts.parser_paths.saturating_mul(1 + self.program.tables.len() as u64) > FEW_PATHS
+        self.forgets
+            || self.facts.parser_paths.saturating_mul(1 + self.program.tables.len() as u64)
+                > FEW_PATHS
     }
 
     /// From here on the verifier holds any header for valid or not, so that the parser's paths are
@@ -91,7 +95,9 @@ impl Generator<'_> {
                     places.iter().for_each(|place| headers(place, found));
                 }
                 Place::Stack(stack) => {
-                    found.extend((0..stack.size).map(|index| stack.element(&index.to_string(), None).c));
+                    found.extend(
+                        (0..stack.size).map(|index| stack.element(&index.to_string(), None).c),
+                    );
                 }
                 _ => {}
             }
@@ -136,7 +142,13 @@ impl Generator<'_> {
             self.out.at(*location);
             let mut tests = Vec::new();
             for (((value, width), key), matched) in values.iter().zip(keys).zip(matches) {
-                tests.extend(self.match_test(value, *width, is_signed(&key.ty), matched, *location));
+                tests.extend(self.match_test(
+                    value,
+                    *width,
+                    is_signed(&key.ty),
+                    matched,
+                    *location,
+                ));
             }
             if tests.is_empty() {
                 self.go(*target);
@@ -163,7 +175,9 @@ impl Generator<'_> {
         for (key, width) in keys {
             let text = match width {
                 0..=64 => truncate(&format!("sp_forget({key}, {zero})"), *width),
-                _ => format!("SP_U128(sp_forget(sp_high64({key}), {zero}), sp_forget((__u64){key}, {zero}))"),
+                _ => format!(
+                    "SP_U128(sp_forget(sp_high64({key}), {zero}), sp_forget((__u64){key}, {zero}))"
+                ),
             };
             self.out.line(format!("{key} = {text};"));
         }
@@ -179,7 +193,11 @@ impl Generator<'_> {
         location: Location,
     ) -> Option<String> {
         if width > 128 {
-            self.error(location, "keys wider than 128 bits are not supported by the XDP target", None);
+            self.error(
+                location,
+                "keys wider than 128 bits are not supported by the XDP target",
+                None,
+            );
             return None;
         }
         let text = |number: &BigInt| literal(number, width);
@@ -198,12 +216,19 @@ impl Generator<'_> {
                 }
             }
             Match::Range { low, high } if minus => {
-                let (value, low, high) = (signed(value, width), signed(&text(low), width), signed(&text(high), width));
+                let (value, low, high) =
+                    (signed(value, width), signed(&text(low), width), signed(&text(high), width));
                 Some(format!("{value} >= {low} && {value} <= {high}"))
             }
-            Match::Range { low, high } => Some(format!("{value} >= {} && {value} <= {}", text(low), text(high))),
+            Match::Range { low, high } => {
+                Some(format!("{value} >= {} && {value} <= {}", text(low), text(high)))
+            }
             Match::ValueSet(_) => {
-                self.error(location, "parser value sets are not supported by the XDP target yet", None);
+                self.error(
+                    location,
+                    "parser value sets are not supported by the XDP target yet",
+                    None,
+                );
                 None
             }
         }
@@ -246,8 +271,14 @@ impl Generator<'_> {
     }
 
     /// `extract(header)`
-    pub(crate) fn extract(&mut self, header: &Expr, varbit_bits: Option<&Expr>, location: Location) {
-        let next = if let ExprKind::StackNext(stack) = &header.kind { self.place(stack) } else { None };
+    pub(crate) fn extract(
+        &mut self,
+        header: &Expr,
+        varbit_bits: Option<&Expr>,
+        location: Location,
+    ) {
+        let next =
+            if let ExprKind::StackNext(stack) = &header.kind { self.place(stack) } else { None };
         let Some(Place::Header(place)) = self.place(header) else {
             self.internal(location, "extract into something that is no header");
             return;
@@ -255,7 +286,8 @@ impl Generator<'_> {
         let (fixed_bits, varbit) = crate::layout::header_bits(self.program, place.ty);
         if fixed_bits % 8 != 0 {
             let name = &self.program.header_types[place.ty.index()].name;
-            let message = format!("header {name} has {fixed_bits} bits: only whole bytes can be extracted");
+            let message =
+                format!("header {name} has {fixed_bits} bits: only whole bytes can be extracted");
             self.error(location, &message, Some("add a padding field"));
             return;
         }
@@ -278,7 +310,11 @@ impl Generator<'_> {
             match (varbit, &size) {
                 (Some(max), Some(size)) => g.extract_varbit(&place, &pointer, bytes, max, size),
                 (Some(_), None) => {
-                    g.error(location, "a header with a varbit field needs extract(header, size_in_bits)", None);
+                    g.error(
+                        location,
+                        "a header with a varbit field needs extract(header, size_in_bits)",
+                        None,
+                    );
                 }
                 _ => {}
             }
@@ -348,7 +384,14 @@ impl Generator<'_> {
         self.out.line("}");
     }
 
-    fn extract_varbit(&mut self, place: &HeaderPlace, pointer: &str, bytes: u32, max: u32, size: &str) {
+    fn extract_varbit(
+        &mut self,
+        place: &HeaderPlace,
+        pointer: &str,
+        bytes: u32,
+        max: u32,
+        size: &str,
+    ) {
         let Some(index) = self.program.header_types[place.ty.index()]
             .fields
             .iter()
@@ -358,7 +401,10 @@ impl Generator<'_> {
         };
         self.check_varbit_size(pointer, size, bytes, max);
         self.out.line(format!("__u32 sp_varbit_bytes = {size} >> 3;"));
-        self.parser_check(&format!("(void *)({pointer} + {bytes} + sp_varbit_bytes) <= data_end"), "PacketTooShort");
+        self.parser_check(
+            &format!("(void *)({pointer} + {bytes} + sp_varbit_bytes) <= data_end"),
+            "PacketTooShort",
+        );
         if !self.facts.kept_fields(self.program, &place.key, place.ty)[index] {
             return;
         }
@@ -430,7 +476,11 @@ impl Generator<'_> {
     pub(crate) fn lookahead_scalar(&mut self, expr: &Expr) -> String {
         let width = self.width(expr);
         if width > 128 {
-            self.error(expr.location, "lookahead of more than 128 bits at once", Some("look ahead a struct of fields"));
+            self.error(
+                expr.location,
+                "lookahead of more than 128 bits at once",
+                Some("look ahead a struct of fields"),
+            );
             return "0".into();
         }
         let bytes = width.div_ceil(8);
@@ -446,10 +496,13 @@ impl Generator<'_> {
             Type::Struct(id) => &self.program.struct_types[id.index()].fields,
             _ => return self.internal(base.location, "field of a scalar look-ahead"),
         };
-        let widths: Vec<u32> = fields.iter().map(|field| scalar_width(&field.ty).unwrap_or(0)).collect();
+        let widths: Vec<u32> =
+            fields.iter().map(|field| scalar_width(&field.ty).unwrap_or(0)).collect();
         let bit: u32 = widths.iter().take(index as usize).sum();
         let total: u32 = widths.iter().sum();
-        let Some(width) = widths.get(index as usize).copied().filter(|width| (1..=128).contains(width)) else {
+        let Some(width) =
+            widths.get(index as usize).copied().filter(|width| (1..=128).contains(width))
+        else {
             return self.internal(base.location, "look-ahead field without a scalar type");
         };
         let bytes = total.div_ceil(8);
@@ -475,7 +528,12 @@ impl Generator<'_> {
     }
 
     /// `s = lookahead<S>()`
-    pub(crate) fn lookahead_struct(&mut self, id: StructTypeId, places: &[Place], location: Location) {
+    pub(crate) fn lookahead_struct(
+        &mut self,
+        id: StructTypeId,
+        places: &[Place],
+        location: Location,
+    ) {
         let bits = self.struct_bits(id);
         let bytes = bits.div_ceil(8);
         self.open("");
@@ -485,7 +543,14 @@ impl Generator<'_> {
         self.out.line("}");
     }
 
-    fn load_places(&mut self, places: &[Place], pointer: &str, bit: &mut u32, limit: u32, location: Location) {
+    fn load_places(
+        &mut self,
+        places: &[Place],
+        pointer: &str,
+        bit: &mut u32,
+        limit: u32,
+        location: Location,
+    ) {
         for place in places {
             match place {
                 Place::Scalar(scalar) => {

@@ -67,7 +67,14 @@ impl Generator<'_> {
             self.types.line("struct sp_lock {");
             self.types.line("struct bpf_spin_lock lock;");
             self.types.line("};");
-            self.declare_map("sp_locks", "BPF_MAP_TYPE_ARRAY", "__u32", "struct sp_lock", &locks.to_string(), "");
+            self.declare_map(
+                "sp_locks",
+                "BPF_MAP_TYPE_ARRAY",
+                "__u32",
+                "struct sp_lock",
+                &locks.to_string(),
+                "",
+            );
         }
     }
 
@@ -75,35 +82,61 @@ impl Generator<'_> {
         let Some(element) = self.element(id) else {
             self.error(
                 instance.location,
-                &format!("register {}: elements must be scalars of at most 128 bits", instance.name),
+                &format!(
+                    "register {}: elements must be scalars of at most 128 bits",
+                    instance.name
+                ),
                 Some("use one register a field"),
             );
             return;
         };
         let map = instance.c_name.clone();
-        self.declare_map(&map, "BPF_MAP_TYPE_ARRAY", "__u32", &element.c_type(), &size.to_string(), "");
+        self.declare_map(
+            &map,
+            "BPF_MAP_TYPE_ARRAY",
+            "__u32",
+            &element.c_type(),
+            &size.to_string(),
+            "",
+        );
         self.manifest.registers.push(manifest::Register {
             name: instance.name.clone(),
             map,
             size,
             width: element.width,
-            signed: matches!(instance.type_arguments.first(), Some(Type::Bits { signed: true, .. })),
+            signed: matches!(
+                instance.type_arguments.first(),
+                Some(Type::Bits { signed: true, .. })
+            ),
             value_bytes: scalar_bytes(element.stored),
         });
     }
 
-    pub(crate) fn register_read(&mut self, id: ExternId, arguments: &[Argument], location: Location) {
-        let (Some(Argument::Out(target)), Some(index)) = (arguments.first(), operand(arguments, 1)) else {
+    pub(crate) fn register_read(
+        &mut self,
+        id: ExternId,
+        arguments: &[Argument],
+        location: Location,
+    ) {
+        let (Some(Argument::Out(target)), Some(index)) = (arguments.first(), operand(arguments, 1))
+        else {
             if matches!(arguments.first(), Some(Argument::DontCare)) {
                 return;
             }
             self.internal(location, "register.read without arguments");
             return;
         };
-        self.access(id, index, Some(target), |_, element| vec![format!("value = {};", element.read())]);
+        self.access(id, index, Some(target), |_, element| {
+            vec![format!("value = {};", element.read())]
+        });
     }
 
-    pub(crate) fn register_write(&mut self, id: ExternId, arguments: &[Argument], location: Location) {
+    pub(crate) fn register_write(
+        &mut self,
+        id: ExternId,
+        arguments: &[Argument],
+        location: Location,
+    ) {
         let (Some(index), Some(value)) = (operand(arguments, 0), operand(arguments, 1)) else {
             self.internal(location, "register.write without arguments");
             return;
@@ -140,7 +173,8 @@ impl Generator<'_> {
                     BinaryOp::BitXor => "xor",
                     _ => "add",
                 };
-                let old = format!("__sync_fetch_and_{name}(element, ({}){by})", c_type(element.stored));
+                let old =
+                    format!("__sync_fetch_and_{name}(element, ({}){by})", c_type(element.stored));
                 let whole = element.width == element.stored || planted(Mutation::WideElements);
                 let old = if whole { old } else { truncate(&old, element.width) };
                 return vec![format!("value = {old};")];

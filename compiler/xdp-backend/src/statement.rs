@@ -84,24 +84,39 @@ impl Generator<'_> {
             }
             StatementKind::PushFront(stack, count) => self.push_pop(stack, *count, true),
             StatementKind::PopFront(stack, count) => self.push_pop(stack, *count, false),
-            StatementKind::Apply { table, hit, action_run } => self.apply(*table, *hit, *action_run),
+            StatementKind::Apply { table, hit, action_run } => {
+                self.apply(*table, *hit, *action_run)
+            }
             // The read before it has written, too.
             StatementKind::Extern { .. } if self.updates.is_done(statement) => {}
             StatementKind::Extern { instance: Some(id), arguments, .. }
                 if self.updates.at_read(statement).is_some() =>
             {
                 let update = self.updates.at_read(statement).cloned();
-                update.iter().for_each(|update| self.register_update(*id, arguments, update, statement.location));
+                update.iter().for_each(|update| {
+                    self.register_update(*id, arguments, update, statement.location)
+                });
             }
             StatementKind::Extern { instance, name, type_arguments, arguments, result } => {
-                self.extern_call(*instance, name, type_arguments, arguments, result.as_ref(), statement.location);
+                self.extern_call(
+                    *instance,
+                    name,
+                    type_arguments,
+                    arguments,
+                    result.as_ref(),
+                    statement.location,
+                );
             }
             StatementKind::Extract { header, varbit_bits } => {
                 self.extract(header, varbit_bits.as_ref(), statement.location);
             }
             StatementKind::Skip(bits) => {
                 if bits % 8 != 0 {
-                    self.error(statement.location, "the packet can be skipped in whole bytes only", None);
+                    self.error(
+                        statement.location,
+                        "the packet can be skipped in whole bytes only",
+                        None,
+                    );
                 }
                 self.skip(&(bits / 8).to_string());
             }
@@ -144,7 +159,8 @@ impl Generator<'_> {
     fn switch(&mut self, on: &Expr, cases: &[(Vec<BigInt>, Block)], default: &Block) {
         let width = self.width(on);
         if width > 128 {
-            let help = Some("switch on parts of it, such as slices, or compare it as a whole with `if`");
+            let help =
+                Some("switch on parts of it, such as slices, or compare it as a whole with `if`");
             self.error(on.location, "`switch` on a value wider than 128 bits", help);
             return;
         }
@@ -153,8 +169,10 @@ impl Generator<'_> {
             let on = self.temporary(&c_type(width), &value);
             let mut word = "if";
             for (values, body) in cases {
-                let tests: Vec<String> =
-                    values.iter().map(|value| format!("{on} == {}", literal(value, width))).collect();
+                let tests: Vec<String> = values
+                    .iter()
+                    .map(|value| format!("{on} == {}", literal(value, width)))
+                    .collect();
                 self.open(&format!("{word} ({})", tests.join(" || ")));
                 self.block(body);
                 word = "} else if";
@@ -204,7 +222,8 @@ impl Generator<'_> {
                 self.store_wide_slice(&scalar, low, slice_width, value, target.location);
                 return;
             }
-            let hole = ((BigInt::one() << width) - 1) - (((BigInt::one() << slice_width) - 1) << low);
+            let hole =
+                ((BigInt::one() << width) - 1) - (((BigInt::one() << slice_width) - 1) << low);
             let hole = if planted(Mutation::SliceClears) { BigInt::zero() } else { hole };
             let kept = format!("{} & {}", scalar.c, literal(&hole, width));
             let wide = match width {
@@ -214,7 +233,8 @@ impl Generator<'_> {
                 _ => "sp_opaque128".to_string(),
             };
             let wide = if width > 64 { wide } else { format!("({wide})") };
-            let filled = format!("({kept}) | {}", shift_left(&format!("{wide}({value})"), low, width));
+            let filled =
+                format!("({kept}) | {}", shift_left(&format!("{wide}({value})"), low, width));
             let text = format!("{} = {};", scalar.c, truncate(&filled, width));
             self.guarded(scalar.guard, |g| g.out.line(text));
             return;
@@ -232,9 +252,20 @@ impl Generator<'_> {
     }
 
     /// Sets bits of a value that is kept as bytes, the highest first.
-    fn store_wide_slice(&mut self, whole: &Scalar, low: u32, width: u32, value: &str, location: Location) {
+    fn store_wide_slice(
+        &mut self,
+        whole: &Scalar,
+        low: u32,
+        width: u32,
+        value: &str,
+        location: Location,
+    ) {
         if width > 128 {
-            self.error(location, "assignment to more than 128 bits of a wider value", Some("assign it in parts"));
+            self.error(
+                location,
+                "assignment to more than 128 bits of a wider value",
+                Some("assign it in parts"),
+            );
             return;
         }
         self.guarded(whole.guard.clone(), |g| {
@@ -258,7 +289,8 @@ impl Generator<'_> {
     fn assign(&mut self, target: &Expr, value: &Expr, location: Location) {
         self.check_intrinsic(target, Some(value));
         if scalar_width(&target.ty).is_some() {
-            if scalar_width(&target.ty).is_some_and(|width| width > 128) && matches!(value.kind, ExprKind::Ternary(..))
+            if scalar_width(&target.ty).is_some_and(|width| width > 128)
+                && matches!(value.kind, ExprKind::Ternary(..))
             {
                 self.error(location, "a choice between values wider than 128 bits; use if", None);
                 return;
@@ -268,7 +300,11 @@ impl Generator<'_> {
             // What a parser's loop counts has other bounds in each round and on each way through
             // it: one state for each, to the verifier.
             let width = self.width(target);
-            if computed && width <= 16 && self.section == Section::Parser && !self.facts.loop_heads.is_empty() {
+            if computed
+                && width <= 16
+                && self.section == Section::Parser
+                && !self.facts.loop_heads.is_empty()
+            {
                 let zero = self.hidden_zero();
                 value = truncate(&format!("sp_forget({value}, {zero})"), width);
             }
@@ -304,8 +340,9 @@ impl Generator<'_> {
             (Place::Header(header), ExprKind::Lookahead) => self.lookahead_header(header, location),
             (Place::Header(header), ExprKind::HeaderValue(fields)) => {
                 // All values first: they may read the header that is assigned.
-                let places: Vec<Option<Place>> =
-                    (0..fields.len()).map(|index| self.header_field(header, index as u32)).collect();
+                let places: Vec<Option<Place>> = (0..fields.len())
+                    .map(|index| self.header_field(header, index as u32))
+                    .collect();
                 self.assign_fields(Some(header), &places, fields, location);
             }
             (Place::Struct(_, places), ExprKind::StructValue(fields)) => {
@@ -450,7 +487,8 @@ impl Generator<'_> {
                 None => self.out.line(format!("{}[{to}].sp_valid = 0;", stack.c)),
             }
             if !planted(Mutation::ElementPlacesKept) {
-                let place = from.map_or("SP_NO_OFFSET".into(), |from| format!("{}[{from}]", stack.offsets));
+                let place =
+                    from.map_or("SP_NO_OFFSET".into(), |from| format!("{}[{from}]", stack.offsets));
                 self.out.line(format!("{}[{to}] = {place};", stack.offsets));
             }
             if self.forgets {
@@ -475,7 +513,9 @@ impl Generator<'_> {
     /// into it as a whole.
     pub(crate) fn check_intrinsic(&mut self, target: &Expr, value: Option<&Expr>) {
         let standard = &self.program.variables[self.program.standard_metadata.index()].ty;
-        if let (true, Some(ExprKind::StructValue(fields))) = (target.ty == *standard, value.map(|value| &value.kind)) {
+        if let (true, Some(ExprKind::StructValue(fields))) =
+            (target.ty == *standard, value.map(|value| &value.kind))
+        {
             let index = self.multicast_field();
             if let Some(field) = index.and_then(|index| fields.get(index)) {
                 self.check_multicast(field.location, Some(field));
@@ -492,8 +532,14 @@ impl Generator<'_> {
     }
 
     fn multicast_field(&self) -> Option<usize> {
-        let Type::Struct(id) = self.program.variables[self.program.standard_metadata.index()].ty else { return None };
-        self.program.struct_types[id.index()].fields.iter().position(|field| field.name == "mcast_grp")
+        let Type::Struct(id) = self.program.variables[self.program.standard_metadata.index()].ty
+        else {
+            return None;
+        };
+        self.program.struct_types[id.index()]
+            .fields
+            .iter()
+            .position(|field| field.name == "mcast_grp")
     }
 
     fn check_multicast(&mut self, location: Location, value: Option<&Expr>) {

@@ -3,7 +3,9 @@
 //! A [`System`] is what is known before any program is; a [`StateSystem`] is its share of one run.
 //! The generator calls it in fixed places and knows nothing else of it; README.md has the list.
 
-pub use crate::contracts::{Call, Question, Rule, Seen, Storage, Verdict, Walk, Witness, calls_outside, verdict};
+pub use crate::contracts::{
+    Call, Question, Rule, Seen, Storage, Verdict, Walk, Witness, calls_outside, verdict,
+};
 pub use crate::emit::Writer;
 pub use crate::generator::Generator;
 pub use crate::layout::scalar_width;
@@ -116,7 +118,10 @@ impl Pipeline {
     /// did.
     fn call(&self, text: &mut Writer, port: &str, bytes: &str, again: bool) {
         let arguments: String = self.contexts.iter().map(|it| format!(", {}", it.name)).collect();
-        text.line(format!("return sp_pipeline(xdp, {port}, {bytes}, {}{arguments});", u32::from(again)));
+        text.line(format!(
+            "return sp_pipeline(xdp, {port}, {bytes}, {}{arguments});",
+            u32::from(again)
+        ));
     }
 }
 
@@ -188,7 +193,10 @@ impl std::fmt::Debug for Systems {
 
 impl Generator<'_> {
     /// Calls the systems with this generator: they are taken out of it meanwhile.
-    pub(crate) fn with_systems(&mut self, act: impl FnOnce(&mut Self, &mut [Box<dyn StateSystem>])) {
+    pub(crate) fn with_systems(
+        &mut self,
+        act: impl FnOnce(&mut Self, &mut [Box<dyn StateSystem>]),
+    ) {
         let mut systems = std::mem::take(&mut self.systems);
         act(self, &mut systems);
         self.systems = systems;
@@ -205,7 +213,10 @@ impl Generator<'_> {
 
     /// The verdict of a packet that goes up to the kernel.
     pub(crate) fn to_host(&self) -> &'static str {
-        self.systems.iter().find_map(|system| system.to_host()).unwrap_or("sp_to_host(ingress_port)")
+        self.systems
+            .iter()
+            .find_map(|system| system.to_host())
+            .unwrap_or("sp_to_host(ingress_port)")
     }
 
     /// What goes with a packet through the pipeline.

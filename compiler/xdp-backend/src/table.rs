@@ -10,7 +10,10 @@ use crate::walk::Visitor;
 use manifest::{KeyMatch, TableKind, scalar_bytes};
 use num_bigint::BigInt;
 use num_traits::{ToPrimitive, Zero};
-use p4_ir::{ActionCall, Entry, ExternId, Key, Match, Program, Statement, StatementKind, Table, TableId, VariableId};
+use p4_ir::{
+    ActionCall, Entry, ExternId, Key, Match, Program, Statement, StatementKind, Table, TableId,
+    VariableId,
+};
 
 /// A ternary table tries at most so many masks for a packet.
 pub(crate) const MAX_MASKS: u32 = 64;
@@ -36,18 +39,24 @@ impl Generator<'_> {
         for (property, instance) in &table.attached {
             let extern_type = &self.program.externs[instance.index()].extern_type;
             if extern_type != "direct_counter" {
-                let message =
-                    format!("table property {property}: {extern_type} is not supported by the XDP target yet");
+                let message = format!(
+                    "table property {property}: {extern_type} is not supported by the XDP target yet"
+                );
                 self.error(table.location, &message, None);
             }
         }
         if direct && (table.const_entries || kind == TableKind::Keyless) {
             let message = "a direct counter of a table without entries in a map: const entries and keyless tables have no place for it";
-            self.error(table.location, message, Some("use a counter, with an index of your own for each entry"));
+            self.error(
+                table.location,
+                message,
+                Some("use a counter, with an index of your own for each entry"),
+            );
         }
         let (value_bytes, counter) = self.value_layout(table, direct);
         // Const entries are all that there ever are.
-        let written = if table.const_entries { Some(table.entries.len() as u64) } else { table.size };
+        let written =
+            if table.const_entries { Some(table.entries.len() as u64) } else { table.size };
         let size = written.unwrap_or(DEFAULT_SIZE).clamp(1, u64::from(u32::MAX));
         let in_code = matches!(kind, TableKind::Const | TableKind::Keyless);
         let default_map = self.default_in_map(table).then(|| format!("{}_default", table.c_name));
@@ -61,13 +70,26 @@ impl Generator<'_> {
         }
         match &kind {
             TableKind::Exact { map, .. } => {
-                let (key, value) = (format!("struct {}_key", table.c_name), format!("struct {}_value", table.c_name));
+                let (key, value) = (
+                    format!("struct {}_key", table.c_name),
+                    format!("struct {}_value", table.c_name),
+                );
                 self.declare_map(map, "BPF_MAP_TYPE_HASH", &key, &value, &size.to_string(), "");
             }
             TableKind::Lpm { map, .. } => {
-                let (key, value) = (format!("struct {}_key", table.c_name), format!("struct {}_value", table.c_name));
+                let (key, value) = (
+                    format!("struct {}_key", table.c_name),
+                    format!("struct {}_value", table.c_name),
+                );
                 let flags = "__uint(map_flags, BPF_F_NO_PREALLOC);";
-                self.declare_map(map, "BPF_MAP_TYPE_LPM_TRIE", &key, &value, &size.to_string(), flags);
+                self.declare_map(
+                    map,
+                    "BPF_MAP_TYPE_LPM_TRIE",
+                    &key,
+                    &value,
+                    &size.to_string(),
+                    flags,
+                );
             }
             TableKind::Ternary { map, masks_map, .. } => {
                 let name = &table.c_name;
@@ -87,8 +109,16 @@ impl Generator<'_> {
                 self.types.line(format!("struct {name}_value value;"));
                 self.types.line("};");
                 let masks = MAX_MASKS.to_string();
-                self.declare_map(masks_map, "BPF_MAP_TYPE_ARRAY", "__u32", &format!("struct {name}_mask"), &masks, "");
-                let (key, value) = (format!("struct {name}_entry_key"), format!("struct {name}_entry"));
+                self.declare_map(
+                    masks_map,
+                    "BPF_MAP_TYPE_ARRAY",
+                    "__u32",
+                    &format!("struct {name}_mask"),
+                    &masks,
+                    "",
+                );
+                let (key, value) =
+                    (format!("struct {name}_entry_key"), format!("struct {name}_entry"));
                 self.declare_map(map, "BPF_MAP_TYPE_HASH", &key, &value, &size.to_string(), "");
             }
             TableKind::Const if in_tree => self.declare_tree(table),
@@ -98,7 +128,9 @@ impl Generator<'_> {
             .entries
             .iter()
             .enumerate()
-            .map(|(index, entry)| manifest_entry(self.program, table, entry, index, table.entries.len()))
+            .map(|(index, entry)| {
+                manifest_entry(self.program, table, entry, index, table.entries.len())
+            })
             .collect();
         let (const_entries, initial_entries) =
             if table.const_entries { (entries, Vec::new()) } else { (Vec::new(), entries) };
@@ -130,7 +162,9 @@ impl Generator<'_> {
     }
 
     fn has_direct_counter(&self, table: &Table) -> bool {
-        let is_counter = |instance: &ExternId| self.program.externs[instance.index()].extern_type == "direct_counter";
+        let is_counter = |instance: &ExternId| {
+            self.program.externs[instance.index()].extern_type == "direct_counter"
+        };
         table.attached.iter().any(|(_, instance)| is_counter(instance))
     }
 
@@ -146,7 +180,11 @@ impl Generator<'_> {
             .map(|key| {
                 let width = scalar_width(&key.expr.ty).unwrap_or(0);
                 if width == 0 || width > 128 {
-                    self.error(key.location, &format!("a key of {width} bits: the XDP target has 1 to 128"), None);
+                    self.error(
+                        key.location,
+                        &format!("a key of {width} bits: the XDP target has 1 to 128"),
+                        None,
+                    );
                 }
                 manifest::Key {
                     name: key.name.clone(),
@@ -166,7 +204,10 @@ impl Generator<'_> {
         }
         if table.const_entries && !const_entries_in_map(table) {
             for key in &table.keys {
-                if !matches!(key.match_kind.as_str(), "exact" | "lpm" | "ternary" | "range" | "optional") {
+                if !matches!(
+                    key.match_kind.as_str(),
+                    "exact" | "lpm" | "ternary" | "range" | "optional"
+                ) {
                     self.unsupported_key(key);
                 }
             }
@@ -205,12 +246,19 @@ impl Generator<'_> {
         if masked == 0 && count("lpm") == 0 {
             return TableKind::Exact { map: name.clone(), key_bytes };
         }
-        TableKind::Ternary { map: name.clone(), masks_map: format!("{name}_masks"), max_masks: MAX_MASKS, key_bytes }
+        TableKind::Ternary {
+            map: name.clone(),
+            masks_map: format!("{name}_masks"),
+            max_masks: MAX_MASKS,
+            key_bytes,
+        }
     }
 
     fn unsupported_key(&mut self, key: &Key) {
-        let message =
-            format!("match kind {} of key {} is not supported by the XDP target yet", key.match_kind, key.name);
+        let message = format!(
+            "match kind {} of key {} is not supported by the XDP target yet",
+            key.match_kind, key.name
+        );
         self.error(
             key.location,
             &message,
@@ -272,7 +320,8 @@ impl Generator<'_> {
             any = true;
             self.types.line("struct {");
             for (position, variable) in action.parameters.iter().enumerate() {
-                let width = scalar_width(&self.program.variables[variable.index()].ty).unwrap_or(32);
+                let width =
+                    scalar_width(&self.program.variables[variable.index()].ty).unwrap_or(32);
                 self.types.line(format!("{};", map_member(&format!("p{position}"), width)));
             }
             self.types.line(format!("}} a{index};"));
@@ -286,7 +335,15 @@ impl Generator<'_> {
     }
 
     /// Declares a BPF map.
-    pub(crate) fn declare_map(&mut self, name: &str, kind: &str, key: &str, value: &str, entries: &str, more: &str) {
+    pub(crate) fn declare_map(
+        &mut self,
+        name: &str,
+        kind: &str,
+        key: &str,
+        value: &str,
+        entries: &str,
+        more: &str,
+    ) {
         self.types.line("struct {");
         self.types.line(format!("__uint(type, {kind});"));
         self.types.line(format!("__type(key, {key});"));
@@ -324,10 +381,18 @@ impl Generator<'_> {
     }
 
     /// `table.apply()`
-    pub(crate) fn apply(&mut self, id: TableId, hit: Option<VariableId>, action_run: Option<VariableId>) {
+    pub(crate) fn apply(
+        &mut self,
+        id: TableId,
+        hit: Option<VariableId>,
+        action_run: Option<VariableId>,
+    ) {
         let program = self.program;
         let table = &program.tables[id.index()];
-        let Some(kind) = self.manifest.tables.get(id.index()).map(|table| table.kind.clone()) else { return };
+        let Some(kind) = self.manifest.tables.get(id.index()).map(|table| table.kind.clone())
+        else {
+            return;
+        };
         self.open("");
         self.out.comment(&format!("table {}", table.name));
         let outer = self.applied.take();
@@ -348,12 +413,18 @@ impl Generator<'_> {
             }
             TableKind::Exact { map, .. } => {
                 self.fill_key(table, "key");
-                self.out.line(format!("struct {}_value *value = bpf_map_lookup_elem(&{map}, &key);", table.c_name));
+                self.out.line(format!(
+                    "struct {}_value *value = bpf_map_lookup_elem(&{map}, &key);",
+                    table.c_name
+                ));
                 self.apply_value(table, hit, action_run);
             }
             TableKind::Lpm { map, .. } => {
                 self.fill_lpm_key(table);
-                self.out.line(format!("struct {}_value *value = bpf_map_lookup_elem(&{map}, &key);", table.c_name));
+                self.out.line(format!(
+                    "struct {}_value *value = bpf_map_lookup_elem(&{map}, &key);",
+                    table.c_name
+                ));
                 self.apply_value(table, hit, action_run);
             }
             TableKind::Ternary { map, masks_map, key_bytes, .. } => {
@@ -404,7 +475,8 @@ impl Generator<'_> {
             }
         }
         values.extend(last);
-        self.out.line(format!("struct {}_key key __attribute__((aligned(8))) = {{}};", table.c_name));
+        self.out
+            .line(format!("struct {}_key key __attribute__((aligned(8))) = {{}};", table.c_name));
         self.out.line(format!("key.prefix_length = {bits};"));
         for run in runs(&values) {
             let shifted = crate::packet::Run { offset: run.offset + 4, ..run };
@@ -415,13 +487,20 @@ impl Generator<'_> {
     }
 
     pub(crate) fn set_hit(&mut self, hit: Option<VariableId>, text: &str) {
-        if let Some(Place::Scalar(scalar)) = hit.and_then(|id| self.layout.variables.get(&id).cloned()) {
+        if let Some(Place::Scalar(scalar)) =
+            hit.and_then(|id| self.layout.variables.get(&id).cloned())
+        {
             self.out.line(format!("{} = {text};", scalar.c));
         }
     }
 
     /// Runs the action of `value`, or the default.
-    fn apply_value(&mut self, table: &Table, hit: Option<VariableId>, action_run: Option<VariableId>) {
+    fn apply_value(
+        &mut self,
+        table: &Table,
+        hit: Option<VariableId>,
+        action_run: Option<VariableId>,
+    ) {
         self.set_hit(hit, "value != 0");
         if self.counts_every_match(table) {
             self.open("if (value)");
@@ -432,7 +511,8 @@ impl Generator<'_> {
         if default_in_map {
             self.open("if (!value)");
             self.out.line("__u32 sp_zero = 0;");
-            self.out.line(format!("value = bpf_map_lookup_elem(&{}_default, &sp_zero);", table.c_name));
+            self.out
+                .line(format!("value = bpf_map_lookup_elem(&{}_default, &sp_zero);", table.c_name));
             self.out.line("}");
         }
         self.open("if (value)");
@@ -448,11 +528,9 @@ impl Generator<'_> {
 
     /// v1model: a table with a direct counter whose actions do not call count() counts every match.
     fn counts_every_match(&self, table: &Table) -> bool {
-        let Some((_, counter)) = table
-            .attached
-            .iter()
-            .find(|(_, instance)| self.program.externs[instance.index()].extern_type == "direct_counter")
-        else {
+        let Some((_, counter)) = table.attached.iter().find(|(_, instance)| {
+            self.program.externs[instance.index()].extern_type == "direct_counter"
+        }) else {
             return false;
         };
         let mut finder = CountFinder { counter: *counter, found: false };
@@ -477,7 +555,11 @@ impl Generator<'_> {
             for (position, variable) in action.parameters.iter().enumerate() {
                 if let Some(Place::Scalar(scalar)) = self.layout.variables.get(variable).cloned() {
                     let member = format!("value->u.a{index}.p{position}");
-                    let text = if scalar.width > 64 { format!("SP_U128({member}[1], {member}[0])") } else { member };
+                    let text = if scalar.width > 64 {
+                        format!("SP_U128({member}[1], {member}[0])")
+                    } else {
+                        member
+                    };
                     self.out.line(format!("{} = {text};", scalar.c));
                 }
             }
@@ -488,7 +570,12 @@ impl Generator<'_> {
         self.out.line("}");
     }
 
-    pub(crate) fn constant_action(&mut self, table: &Table, call: &ActionCall, action_run: Option<VariableId>) {
+    pub(crate) fn constant_action(
+        &mut self,
+        table: &Table,
+        call: &ActionCall,
+        action_run: Option<VariableId>,
+    ) {
         self.set_hit(action_run, &format!("{}U", call.action));
         let Some(entry) = table.actions.get(call.action as usize) else { return };
         self.set_arguments(entry.action, &call.arguments);
@@ -497,7 +584,8 @@ impl Generator<'_> {
 
     fn set_arguments(&mut self, action: p4_ir::ActionId, arguments: &[BigInt]) {
         let program = self.program;
-        for (variable, argument) in program.actions[action.index()].parameters.iter().zip(arguments) {
+        for (variable, argument) in program.actions[action.index()].parameters.iter().zip(arguments)
+        {
             if let Some(Place::Scalar(scalar)) = self.layout.variables.get(variable).cloned() {
                 self.out.line(format!("{} = {};", scalar.c, literal(argument, scalar.width)));
             }
@@ -550,18 +638,35 @@ pub(crate) fn prefix_length(matched: &Match, width: u32) -> u32 {
 
 /// A number's bits, as the manifest has them: not negative.
 fn bits_text(value: &BigInt, width: u32) -> String {
-    if value < &BigInt::zero() { (value + (BigInt::from(1) << width)).to_string() } else { value.to_string() }
+    if value < &BigInt::zero() {
+        (value + (BigInt::from(1) << width)).to_string()
+    } else {
+        value.to_string()
+    }
 }
 
 fn manifest_call(program: &Program, table: &Table, call: &ActionCall) -> manifest::ActionCall {
-    let action = table.actions.get(call.action as usize).and_then(|listed| program.actions.get(listed.action.index()));
+    let action = table
+        .actions
+        .get(call.action as usize)
+        .and_then(|listed| program.actions.get(listed.action.index()));
     let parameters = action.map_or(&[][..], |action| &action.parameters);
-    let width = |variable: &VariableId| scalar_width(&program.variables[variable.index()].ty).unwrap_or(0);
-    let arguments = parameters.iter().zip(&call.arguments).map(|(variable, value)| bits_text(value, width(variable)));
+    let width =
+        |variable: &VariableId| scalar_width(&program.variables[variable.index()].ty).unwrap_or(0);
+    let arguments = parameters
+        .iter()
+        .zip(&call.arguments)
+        .map(|(variable, value)| bits_text(value, width(variable)));
     manifest::ActionCall { action: call.action, arguments: arguments.collect() }
 }
 
-fn manifest_entry(program: &Program, table: &Table, entry: &Entry, index: usize, count: usize) -> manifest::Entry {
+fn manifest_entry(
+    program: &Program,
+    table: &Table,
+    entry: &Entry,
+    index: usize,
+    count: usize,
+) -> manifest::Entry {
     let matches = table
         .keys
         .iter()
@@ -570,10 +675,13 @@ fn manifest_entry(program: &Program, table: &Table, entry: &Entry, index: usize,
             let width = scalar_width(&key.expr.ty).unwrap_or(0);
             match matched {
                 Match::Value(value) => KeyMatch::Exact { value: bits_text(value, width) },
-                Match::Mask { value, mask } if key.match_kind == "lpm" => {
-                    KeyMatch::Prefix { value: (value & mask).to_string(), length: prefix_length(matched, width) }
+                Match::Mask { value, mask } if key.match_kind == "lpm" => KeyMatch::Prefix {
+                    value: (value & mask).to_string(),
+                    length: prefix_length(matched, width),
+                },
+                Match::Mask { value, mask } => {
+                    KeyMatch::Mask { value: value.to_string(), mask: mask.to_string() }
                 }
-                Match::Mask { value, mask } => KeyMatch::Mask { value: value.to_string(), mask: mask.to_string() },
                 Match::Range { low, high } => {
                     KeyMatch::Range { low: bits_text(low, width), high: bits_text(high, width) }
                 }

@@ -46,8 +46,12 @@ impl Generator<'_> {
         text.line(format!("static long {name}_round(__u32 sp_mask, void *context)"));
         text.line("{");
         text.line(format!("struct {name}_search *sp_search = context;"));
-        let names =
-            Names { key: "(*sp_search->key)", value: "sp_search->value", best: "sp_search->best", stop: "return 1;" };
+        let names = Names {
+            key: "(*sp_search->key)",
+            value: "sp_search->value",
+            best: "sp_search->best",
+            stop: "return 1;",
+        };
         round(text, name, map, masks, key_bytes, &names);
         text.line("return 0;");
         text.line("}");
@@ -68,7 +72,9 @@ fn round(out: &mut Writer, name: &str, map: &str, masks: &str, key_bytes: u32, n
     let Names { key, value, best, stop } = names;
     out.line("__u32 sp_index = sp_mask;");
     out.line(format!("struct {name}_mask *mask = bpf_map_lookup_elem(&{masks}, &sp_index);"));
-    out.line(format!("if (!mask || !mask->in_use || ({value} && mask->max_priority <= {best})) {stop}"));
+    out.line(format!(
+        "if (!mask || !mask->in_use || ({value} && mask->max_priority <= {best})) {stop}"
+    ));
     out.line(format!("struct {name}_entry_key masked;"));
     out.line("masked.mask_index = sp_mask;");
     out.line("masked.zero = 0;");

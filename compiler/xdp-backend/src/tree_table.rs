@@ -53,7 +53,9 @@ fn rule(key: &Key, width: u32, matched: &Match) -> Option<Rule> {
             Some(Rule { mask: BigInt::zero(), low: BigInt::zero(), span: BigInt::zero() })
         }
         Match::Value(value) => Some(Rule { mask: all, low: bits(value), span: BigInt::zero() }),
-        Match::Mask { value, mask } => Some(Rule { mask: mask.clone(), low: bits(value) & mask, span: BigInt::zero() }),
+        Match::Mask { value, mask } => {
+            Some(Rule { mask: mask.clone(), low: bits(value) & mask, span: BigInt::zero() })
+        }
         Match::Range { low, high } => {
             let (low, high) = (bits(low), bits(high));
             (low <= high).then(|| Rule { mask: all, span: &high - &low, low })
@@ -80,14 +82,16 @@ fn parts(rule: &Rule, width: u32) -> (Vec<Part>, Option<Vec<Part>>) {
         };
         return (vec![part], Some(vec![part]));
     }
-    let masked = |word: fn(&BigInt) -> u64| Part::Masked { value: word(&rule.low), mask: word(&rule.mask) };
+    let masked =
+        |word: fn(&BigInt) -> u64| Part::Masked { value: word(&rule.low), mask: word(&rule.mask) };
     if !is_range {
         let parts = vec![masked(low_word), masked(high_word)];
         return (parts.clone(), Some(parts));
     }
     let (first, last) = (high_word(&rule.low), high_word(&high));
     if first == last {
-        let parts = vec![Part::Interval(low_word(&rule.low), low_word(&high)), Part::Interval(first, last)];
+        let parts =
+            vec![Part::Interval(low_word(&rule.low), low_word(&high)), Part::Interval(first, last)];
         return (parts.clone(), Some(parts));
     }
     let outer = vec![Part::ALL, Part::Interval(first, last)];
@@ -121,29 +125,37 @@ impl Generator<'_> {
     /// Declares entries, values and tree of a table.
     pub(crate) fn declare_tree(&mut self, table: &Table) {
         let name = &table.c_name;
-        let widths: Vec<u32> = table.keys.iter().map(|key| scalar_width(&key.expr.ty).unwrap_or(0)).collect();
+        let widths: Vec<u32> =
+            table.keys.iter().map(|key| scalar_width(&key.expr.ty).unwrap_or(0)).collect();
         let mut entries: Vec<&Entry> = table.entries.iter().collect();
         sort_entries(table, &mut entries, &widths);
         let mut listed: Vec<(&Entry, Vec<Rule>)> = Vec::new();
         for entry in entries {
             let rules = table.keys.iter().zip(&widths).zip(&entry.matches);
-            let rules: Option<Vec<Rule>> = rules.map(|((key, width), matched)| rule(key, *width, matched)).collect();
+            let rules: Option<Vec<Rule>> =
+                rules.map(|((key, width), matched)| rule(key, *width, matched)).collect();
             listed.extend(rules.map(|rules| (entry, rules)));
         }
         let rule_bytes: usize = widths.iter().map(|width| if *width > 64 { 48 } else { 24 }).sum();
-        let entries_bytes = listed.len() * (rule_bytes + self.value_layout(table, false).0 as usize);
+        let entries_bytes =
+            listed.len() * (rule_bytes + self.value_layout(table, false).0 as usize);
         if !self.take_constants(table, entries_bytes) {
             return;
         }
-        let candidates: Vec<Candidate> = listed.iter().map(|(_, rules)| candidate(rules, &widths)).collect();
+        let candidates: Vec<Candidate> =
+            listed.iter().map(|(_, rules)| candidate(rules, &widths)).collect();
         let tree = Tree::new(&candidates);
         if !self.take_constants(table, tree.leaves.len() * 4 + tree.nodes.len() * NODE_BYTES) {
             return;
         }
         self.declare_rules(name, &widths, &listed);
-        let values: Vec<String> = listed.iter().map(|(entry, _)| self.constant_value(table, entry)).collect();
+        let values: Vec<String> =
+            listed.iter().map(|(entry, _)| self.constant_value(table, entry)).collect();
         let text = &mut self.types;
-        text.line(format!("SP_CONSTANT struct {name}_value {name}_values[{}] = {{", values.len().max(1)));
+        text.line(format!(
+            "SP_CONSTANT struct {name}_value {name}_values[{}] = {{",
+            values.len().max(1)
+        ));
         values.iter().for_each(|value| text.line(value));
         text.line("};");
         declare_nodes(text, name, &tree);
@@ -179,12 +191,14 @@ impl Generator<'_> {
             text.line(format!("__u64 mask{index}{array}, low{index}{array}, span{index}{array};"));
         }
         text.line("};");
-        text.line(format!("SP_CONSTANT struct {name}_rule {name}_rules[{}] = {{", listed.len().max(1)));
+        text.line(format!(
+            "SP_CONSTANT struct {name}_rule {name}_rules[{}] = {{",
+            listed.len().max(1)
+        ));
         for (_, rules) in listed {
-            let numbers = rules
-                .iter()
-                .zip(widths)
-                .flat_map(|(rule, width)| [&rule.mask, &rule.low, &rule.span].map(|value| words_text(value, *width)));
+            let numbers = rules.iter().zip(widths).flat_map(|(rule, width)| {
+                [&rule.mask, &rule.low, &rule.span].map(|value| words_text(value, *width))
+            });
             text.line(format!("{{ {} }},", numbers.collect::<Vec<_>>().join(", ")));
         }
         text.line("};");
@@ -193,10 +207,13 @@ impl Generator<'_> {
     /// What an entry runs, as an element of an array of C.
     fn constant_value(&self, table: &Table, entry: &Entry) -> String {
         let index = entry.action.action as usize;
-        let action = table.actions.get(index).map(|listed| &self.program.actions[listed.action.index()]);
+        let action =
+            table.actions.get(index).map(|listed| &self.program.actions[listed.action.index()]);
         let parameters = action.map_or(&[][..], |action| &action.parameters);
         let mut text = format!("{{ .action = {index}U");
-        for (position, (variable, argument)) in parameters.iter().zip(&entry.action.arguments).enumerate() {
+        for (position, (variable, argument)) in
+            parameters.iter().zip(&entry.action.arguments).enumerate()
+        {
             let width = scalar_width(&self.program.variables[variable.index()].ty).unwrap_or(32);
             let value = match width {
                 0..=64 => literal(argument, width),
@@ -217,7 +234,11 @@ impl Generator<'_> {
             let width = self.width(&key.expr);
             let value = self.expr(&key.expr);
             let turned = turned_bit(key, width);
-            let value = if turned.is_zero() { value } else { format!("({value} ^ {})", literal(&turned, width)) };
+            let value = if turned.is_zero() {
+                value
+            } else {
+                format!("({value} ^ {})", literal(&turned, width))
+            };
             if width > 64 {
                 let value = self.temporary("sp_u128", &value);
                 assignments.push(format!("sp_search.words[{word}] = (__u64)({value});"));
@@ -237,7 +258,9 @@ impl Generator<'_> {
         self.out.line(format!("bpf_loop({steps}, {name}_round, &sp_search, 0);"));
         self.out.line(format!("const struct {name}_value *value = 0;"));
         self.out.line("__u32 sp_found = sp_search.found;");
-        self.out.line(format!("if (sp_found < {entries}U) value = &{name}_values[sp_below(sp_found, {entries})];"));
+        self.out.line(format!(
+            "if (sp_found < {entries}U) value = &{name}_values[sp_below(sp_found, {entries})];"
+        ));
     }
 }
 
@@ -271,7 +294,10 @@ fn declare_nodes(text: &mut Writer, name: &str, tree: &Tree) {
     text.line("__u32 next[2];");
     text.line("__u32 zero;");
     text.line("};");
-    text.line(format!("SP_CONSTANT struct {name}_node {name}_nodes[{}] = {{", tree.nodes.len().max(1)));
+    text.line(format!(
+        "SP_CONSTANT struct {name}_node {name}_nodes[{}] = {{",
+        tree.nodes.len().max(1)
+    ));
     for node in &tree.nodes {
         let [below, above] = node.next.map(|next| step_number(tree, next));
         text.line(format!(
@@ -302,7 +328,9 @@ fn declare_step(text: &mut Writer, name: &str, widths: &[u32], entries: usize, t
     text.line("__u32 sp_at = sp_search->at;");
     if nodes > 0 {
         text.line(format!("if (sp_at < {nodes}U) {{"));
-        text.line(format!("const struct {name}_node *sp_node = &{name}_nodes[sp_below(sp_at, {nodes})];"));
+        text.line(format!(
+            "const struct {name}_node *sp_node = &{name}_nodes[sp_below(sp_at, {nodes})];"
+        ));
         text.line(format!("__u64 sp_word = sp_below(sp_node->word, {words});"));
         text.line("__u32 sp_above = (sp_search->words[sp_word] & sp_node->mask) > sp_node->bound;");
         text.line("sp_search->at = sp_above ? sp_node->next[1] : sp_node->next[0];");
@@ -312,7 +340,9 @@ fn declare_step(text: &mut Writer, name: &str, widths: &[u32], entries: usize, t
     text.line(format!("sp_at -= {nodes}U;"));
     text.line(format!("__u32 sp_entry = {name}_leaves[sp_below(sp_at, {leaves})];"));
     text.line(format!("if (sp_entry >= {entries}U) return 1;"));
-    text.line(format!("const struct {name}_rule *sp_rule = &{name}_rules[sp_below(sp_entry, {entries})];"));
+    text.line(format!(
+        "const struct {name}_rule *sp_rule = &{name}_rules[sp_below(sp_entry, {entries})];"
+    ));
     let mut tests = Vec::new();
     let mut word = 0;
     for (index, width) in widths.iter().enumerate() {
@@ -325,7 +355,12 @@ fn declare_step(text: &mut Writer, name: &str, widths: &[u32], entries: usize, t
             _ => format!("SP_U128(sp_search->words[{}], sp_search->words[{word}])", word + 1),
         };
         word += if *width > 64 { 2 } else { 1 };
-        tests.push(format!("({key} & {}) - {} <= {}", member("mask"), member("low"), member("span")));
+        tests.push(format!(
+            "({key} & {}) - {} <= {}",
+            member("mask"),
+            member("low"),
+            member("span")
+        ));
     }
     text.line(format!("if ({}) {{", tests.join(" && ")));
     text.line("sp_search->found = sp_entry;");

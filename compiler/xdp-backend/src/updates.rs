@@ -12,8 +12,8 @@ use crate::mutations::{Mutation, planted};
 use crate::walk::{self, Visitor};
 use p4_ir::effects::{self, Then};
 use p4_ir::{
-    Argument, BinaryOp, Block, Expr, ExprKind, ExternId, LabelId, Location, Program, Statement, StatementKind, Type,
-    VariableId,
+    Argument, BinaryOp, Block, Expr, ExprKind, ExternId, LabelId, Location, Program, Statement,
+    StatementKind, Type, VariableId,
 };
 use std::collections::{HashMap, HashSet};
 
@@ -47,10 +47,17 @@ impl Updates {
         }
         let states = program.parser.states.iter().map(|state| &state.body);
         let actions = program.actions.iter().map(|action| &action.body);
-        let controls =
-            [&program.verify_checksum, &program.ingress, &program.egress, &program.compute_checksum, &program.deparser]
-                .map(|control| &control.body);
-        for body in std::iter::once(&program.parser.prologue).chain(states).chain(actions).chain(controls) {
+        let controls = [
+            &program.verify_checksum,
+            &program.ingress,
+            &program.egress,
+            &program.compute_checksum,
+            &program.deparser,
+        ]
+        .map(|control| &control.body);
+        for body in
+            std::iter::once(&program.parser.prologue).chain(states).chain(actions).chain(controls)
+        {
             updates.find(program, body);
         }
         updates
@@ -127,7 +134,9 @@ fn flatten<'a>(body: &'a Block, line: &mut Vec<Step<'a>>) {
 /// The register whose method a statement calls.
 pub(crate) fn register_of(program: &Program, statement: &Statement) -> Option<ExternId> {
     match &statement.kind {
-        StatementKind::Extern { instance: Some(id), .. } if program.externs[id.index()].extern_type == "register" => {
+        StatementKind::Extern { instance: Some(id), .. }
+            if program.externs[id.index()].extern_type == "register" =>
+        {
             Some(*id)
         }
         _ => None,
@@ -135,10 +144,16 @@ pub(crate) fn register_of(program: &Program, statement: &Statement) -> Option<Ex
 }
 
 /// From a read to the write that goes with it, and what becomes of the element: None if it stays.
-fn follow<'a>(program: &Program, read: &Statement, rest: &[Step<'a>]) -> Option<(&'a Statement, Option<Update>)> {
+fn follow<'a>(
+    program: &Program,
+    read: &Statement,
+    rest: &[Step<'a>],
+) -> Option<(&'a Statement, Option<Update>)> {
     let register = register_of(program, read)?;
     let StatementKind::Extern { name, arguments, .. } = &read.kind else { return None };
-    let ("read", [Argument::Out(target), Argument::In(index)]) = (name.as_str(), arguments.as_slice()) else {
+    let ("read", [Argument::Out(target), Argument::In(index)]) =
+        (name.as_str(), arguments.as_slice())
+    else {
         return None;
     };
     let mut values = Values::new(program, Some(register));
@@ -162,8 +177,12 @@ fn follow<'a>(program: &Program, read: &Statement, rest: &[Step<'a>]) -> Option<
                     values.run(statement, true)?;
                     continue;
                 }
-                let StatementKind::Extern { name, arguments, .. } = &statement.kind else { return None };
-                let ("write", [Argument::In(at), Argument::In(value)]) = (name.as_str(), arguments.as_slice()) else {
+                let StatementKind::Extern { name, arguments, .. } = &statement.kind else {
+                    return None;
+                };
+                let ("write", [Argument::In(at), Argument::In(value)]) =
+                    (name.as_str(), arguments.as_slice())
+                else {
                     return None;
                 };
                 if !same(&values.at_start(at)?, &index) {
@@ -219,7 +238,9 @@ impl<'a> Values<'a> {
                 bodies.flatten().try_for_each(|inner| self.run(inner, false))
             }
             // In the line they are flat.
-            StatementKind::Block { body, .. } => body.iter().try_for_each(|inner| self.run(inner, false)),
+            StatementKind::Block { body, .. } => {
+                body.iter().try_for_each(|inner| self.run(inner, false))
+            }
             StatementKind::SetValid(target, _)
             | StatementKind::PushFront(target, _)
             | StatementKind::PopFront(target, _) => self.set(target, None),
@@ -261,7 +282,9 @@ impl<'a> Values<'a> {
         loop {
             match &inner.kind {
                 ExprKind::Field(base, _) => inner = base,
-                ExprKind::Index(base, _) | ExprKind::StackNext(base) | ExprKind::StackLast(base) => {
+                ExprKind::Index(base, _)
+                | ExprKind::StackNext(base)
+                | ExprKind::StackLast(base) => {
                     value = None;
                     inner = base;
                 }
@@ -302,7 +325,9 @@ impl<'a> Values<'a> {
                 }
                 return self.indices_stay(header).then(|| expr.clone());
             }
-            ExprKind::Slice { base, high, low } => ExprKind::Slice { base: again(base)?, high: *high, low: *low },
+            ExprKind::Slice { base, high, low } => {
+                ExprKind::Slice { base: again(base)?, high: *high, low: *low }
+            }
             ExprKind::Unary(op, inner) => ExprKind::Unary(*op, again(inner)?),
             ExprKind::Binary(op, left, right) => ExprKind::Binary(*op, again(left)?, again(right)?),
             ExprKind::Cast(inner) => ExprKind::Cast(again(inner)?),
@@ -337,7 +362,10 @@ pub(crate) fn may_reject(statement: &Statement) -> bool {
     struct Rejects(bool);
     impl Rejects {
         fn look(&mut self, expr: &Expr) {
-            self.0 |= matches!(expr.kind, ExprKind::StackNext(_) | ExprKind::StackLast(_) | ExprKind::Lookahead);
+            self.0 |= matches!(
+                expr.kind,
+                ExprKind::StackNext(_) | ExprKind::StackLast(_) | ExprKind::Lookahead
+            );
             if let ExprKind::Field(base, _) | ExprKind::Slice { base, .. } = &expr.kind {
                 self.look(base);
             }
@@ -393,7 +421,9 @@ pub(crate) fn same(left: &Expr, right: &Expr) -> bool {
             ExprKind::Field(base, index) => ExprKind::Field(again(base), *index),
             ExprKind::Index(base, index) => ExprKind::Index(again(base), again(index)),
             ExprKind::IsValid(base) => ExprKind::IsValid(again(base)),
-            ExprKind::Slice { base, high, low } => ExprKind::Slice { base: again(base), high: *high, low: *low },
+            ExprKind::Slice { base, high, low } => {
+                ExprKind::Slice { base: again(base), high: *high, low: *low }
+            }
             ExprKind::Unary(op, inner) => ExprKind::Unary(*op, again(inner)),
             ExprKind::Binary(op, left, right) => ExprKind::Binary(*op, again(left), again(right)),
             ExprKind::Cast(inner) => ExprKind::Cast(again(inner)),
@@ -431,7 +461,10 @@ fn update_of(value: &Expr) -> Option<Option<Update>> {
                 _ => return None,
             };
             let kind = ExprKind::Binary(joined, Box::new(before.operand), operand.clone());
-            Some(Some(Update { op, operand: Expr { kind, ty: operand.ty.clone(), location: operand.location } }))
+            Some(Some(Update {
+                op,
+                operand: Expr { kind, ty: operand.ty.clone(), location: operand.location },
+            }))
         }
         _ => None,
     }

@@ -75,15 +75,26 @@ fn c_line(comment: &str, c_source: &str) -> Option<usize> {
     {
         return line.parse().ok();
     }
-    let mut matching = c_source.lines().enumerate().filter(|(_, line)| line.trim() == comment.trim());
+    let mut matching =
+        c_source.lines().enumerate().filter(|(_, line)| line.trim() == comment.trim());
     let (index, _) = matching.next()?;
     matching.next().is_none().then_some(index + 1)
 }
 
 /// Not an instruction, a register dump or a statistic.
 fn is_complaint(text: &str) -> bool {
-    let instruction = text.split_once(':').is_some_and(|(number, _)| number.chars().all(|c| c.is_ascii_digit()));
-    let noise = ["processed ", "verification time", "stack depth", "from ", "-- ", "mark_precise", "last_idx", "regs="];
+    let instruction =
+        text.split_once(':').is_some_and(|(number, _)| number.chars().all(|c| c.is_ascii_digit()));
+    let noise = [
+        "processed ",
+        "verification time",
+        "stack depth",
+        "from ",
+        "-- ",
+        "mark_precise",
+        "last_idx",
+        "regs=",
+    ];
     !text.is_empty()
         && !instruction
         && !noise.iter().any(|prefix| text.starts_with(prefix))
@@ -100,7 +111,8 @@ fn is_about_stack(reason: &str) -> bool {
     reason.contains("stack size")
 }
 
-const FAULT: &str = "the compiled program does here what the kernel does not allow: a fault of the compiler";
+const FAULT: &str =
+    "the compiled program does here what the kernel does not allow: a fault of the compiler";
 
 /// What is said of a program that clang does not end with, and its remedy.
 pub(crate) const TOO_SLOW: (&str, &str) = (
@@ -156,21 +168,31 @@ mod tests {
 
     #[test]
     fn jumps_that_were_cut_are_a_program_that_is_too_long() {
-        let report = explain("jump out of range from insn 35 to -14224\nprocessed 0 insns\n", "", &LineMap::default());
+        let report = explain(
+            "jump out of range from insn 35 to -14224\nprocessed 0 insns\n",
+            "",
+            &LineMap::default(),
+        );
         assert!(report.message.contains("too long") && !report.too_many_ways, "{report:?}");
     }
 
     #[test]
     fn too_many_maps_are_the_programs_fault() {
-        let log = "The total number of maps per program has reached the limit of 64\nprocessed 0 insns\n";
+        let log =
+            "The total number of maps per program has reached the limit of 64\nprocessed 0 insns\n";
         let report = explain(log, "", &LineMap::default());
-        assert!(report.reason.contains("limit of 64") && report.hint.contains("join some"), "{report:?}");
+        assert!(
+            report.reason.contains("limit of 64") && report.hint.contains("join some"),
+            "{report:?}"
+        );
         assert!(report.message.contains("64 maps"), "{report:?}");
     }
 
     #[test]
     fn the_verifiers_words_are_not_the_message() {
-        let of = |reason: &str| explain(&format!("{reason}\nprocessed 0 insns\n"), "", &LineMap::default());
+        let of = |reason: &str| {
+            explain(&format!("{reason}\nprocessed 0 insns\n"), "", &LineMap::default())
+        };
         for (reason, part) in [
             ("BPF program is too large. Processed 1000001 insn", "1,000,000 instructions"),
             ("The sequence of 8193 jumps is too complex.", "1,000,000 instructions"),
@@ -180,7 +202,10 @@ mod tests {
         ] {
             let report = of(reason);
             assert_eq!(report.reason, reason);
-            assert!(report.message.contains(part) && !report.message.contains(reason), "{report:?}");
+            assert!(
+                report.message.contains(part) && !report.message.contains(reason),
+                "{report:?}"
+            );
         }
     }
 

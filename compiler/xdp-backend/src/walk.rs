@@ -27,8 +27,13 @@ pub fn program(program: &Program, visitor: &mut impl Visitor) {
     for table in &program.tables {
         table.keys.iter().for_each(|key| expr(&key.expr, visitor));
     }
-    let controls =
-        [&program.verify_checksum, &program.ingress, &program.egress, &program.compute_checksum, &program.deparser];
+    let controls = [
+        &program.verify_checksum,
+        &program.ingress,
+        &program.egress,
+        &program.compute_checksum,
+        &program.deparser,
+    ];
     for control in controls {
         block(&control.body, visitor);
     }
@@ -137,6 +142,10 @@ pub(crate) fn expr(value: &Expr, visitor: &mut impl Visitor) {
         ExprKind::StructValue(fields) | ExprKind::HeaderValue(fields) => {
             fields.iter().for_each(|field| expr(field, visitor));
         }
-        ExprKind::Const(_) | ExprKind::Str(_) | ExprKind::Var(_) | ExprKind::InvalidHeader | ExprKind::Lookahead => {}
+        ExprKind::Const(_)
+        | ExprKind::Str(_)
+        | ExprKind::Var(_)
+        | ExprKind::InvalidHeader
+        | ExprKind::Lookahead => {}
     }
 }

@@ -20,7 +20,11 @@ impl Generator<'_> {
     ) -> Vec<manifest::WireField> {
         let Some(Type::Struct(id)) = ty else {
             let message = format!("{} needs {needs}", instance.extern_type);
-            self.error(instance.location, &message, Some("declare a struct, also around a single field"));
+            self.error(
+                instance.location,
+                &message,
+                Some("declare a struct, also around a single field"),
+            );
             return Vec::new();
         };
         let mut offset = 0;
@@ -28,8 +32,12 @@ impl Generator<'_> {
         for field in &self.program.struct_types[id.index()].fields {
             let width = scalar_width(&field.ty);
             let Some(width) = width.filter(|width| *width <= MAX_WIDTH) else {
-                let what = width.map_or("is not a scalar".into(), |width| format!("has {width} bits"));
-                let message = format!("{} {}: field {} {what}", instance.extern_type, instance.name, field.name);
+                let what =
+                    width.map_or("is not a scalar".into(), |width| format!("has {width} bits"));
+                let message = format!(
+                    "{} {}: field {} {what}",
+                    instance.extern_type, instance.name, field.name
+                );
                 self.error(
                     instance.location,
                     &message,

@@ -3,7 +3,9 @@
 
 mod slow_path;
 
-use dataplane::{ActionCall, Dataplane, Entry, GatewayPort, GatewaySettings, Match, ReversePath, Write};
+use dataplane::{
+    ActionCall, Dataplane, Entry, GatewayPort, GatewaySettings, Match, ReversePath, Write,
+};
 use slow_path::*;
 use xdp_backend::Systems;
 
@@ -19,7 +21,8 @@ fn frame(identification: u16, flags_offset: u16, bytes: u16) -> Vec<u8> {
     frame.extend(identification.to_be_bytes());
     frame.extend(flags_offset.to_be_bytes());
     frame.extend([64, 17, 0, 0, 10, 0, 0, 5, 198, 51, 100, 80]);
-    let mut sum: u32 = frame[14..].chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
+    let mut sum: u32 =
+        frame[14..].chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
     sum = (sum & 0xffff) + (sum >> 16);
     let checksum = !(((sum & 0xffff) + (sum >> 16)) as u16);
     frame[24..26].copy_from_slice(&checksum.to_be_bytes());
@@ -75,9 +78,13 @@ fn the_agent_holds_fragments_only_if_it_says_so() {
         let dataplane = router();
         let (first, later) = (frame(9, 0x2000, 82), frame(9, 6, 82));
         let count = |name: &str| dataplane.gateway_count(name).unwrap().unwrap();
-        let refused = |name| dataplane.read_counter(dataplane.counter(name).unwrap(), 0).unwrap().packets;
+        let refused =
+            |name| dataplane.read_counter(dataplane.counter(name).unwrap(), 0).unwrap().packets;
         assert_eq!(dataplane.run_request("sp_main", &later).unwrap(), XDP_DROP);
-        assert_eq!((count("fragments_refused"), refused("full"), records(&dataplane).len()), (1, 1, 0));
+        assert_eq!(
+            (count("fragments_refused"), refused("full"), records(&dataplane).len()),
+            (1, 1, 0)
+        );
         let settings = GatewaySettings { hold_fragments: true, ..GatewaySettings::default() };
         dataplane.set_gateway_settings(&settings).unwrap();
         assert_eq!(dataplane.run_request("sp_main", &later).unwrap(), XDP_DROP);
@@ -114,7 +121,12 @@ fn rules_by_ingress_interface_say_nothing_of_sources() {
         let ifindex = nix::net::if_::if_nametoindex("inside").unwrap();
         let refused = |route_generation| {
             let strict = ReversePath::Strict;
-            let port = GatewayPort { ifindex, reverse_path: strict, route_generation, ..GatewayPort::default() };
+            let port = GatewayPort {
+                ifindex,
+                reverse_path: strict,
+                route_generation,
+                ..GatewayPort::default()
+            };
             dataplane.set_gateway_port(PORT, &port).unwrap();
             dataplane.run_request("sp_main", &frame(1, 0, 100)).unwrap();
             dataplane.gateway_count("reverse_path").unwrap().unwrap()
@@ -151,14 +163,20 @@ fn with_own_destinations() -> Dataplane {
 fn nothing_comes_from_the_networks_own_destinations() {
     beside_the_kernel(|| {
         let dataplane = with_own_destinations();
-        dataplane.set_gateway_port(PORT, &GatewayPort { ifindex: LOOPBACK, ..GatewayPort::default() }).unwrap();
+        dataplane
+            .set_gateway_port(PORT, &GatewayPort { ifindex: LOOPBACK, ..GatewayPort::default() })
+            .unwrap();
         let refused = || {
             dataplane.run_request("sp_main", &frame(1, 0, 100)).unwrap();
             dataplane.gateway_count("martian_source").unwrap().unwrap()
         };
         let table = dataplane.table("owns").unwrap();
-        let prefix =
-            |length| vec![Match::Prefix { value: 0x0a00_0005 & u128::from(u32::MAX << (32 - length)), length }];
+        let prefix = |length| {
+            vec![Match::Prefix {
+                value: 0x0a00_0005 & u128::from(u32::MAX << (32 - length)),
+                length,
+            }]
+        };
         let write = |length, action, how| {
             let action = ActionCall { action, arguments: vec![] };
             table.write(&Entry { matches: prefix(length), priority: 0, action }, how).unwrap();

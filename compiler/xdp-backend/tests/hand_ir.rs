@@ -47,16 +47,24 @@ fn control(name: &str, body: Block) -> Control {
 /// headers { ethernet; ipv4 }: variable 0; metadata: 1; standard metadata: 2; parameters: 3 (port),
 /// 4 (mac).
 fn router() -> Program {
-    let ethernet = || field(var(0, Type::Struct(StructTypeId(0))), 0, Type::Header(HeaderTypeId(0)));
+    let ethernet =
+        || field(var(0, Type::Struct(StructTypeId(0))), 0, Type::Header(HeaderTypeId(0)));
     let ipv4 = || field(var(0, Type::Struct(StructTypeId(0))), 1, Type::Header(HeaderTypeId(1)));
-    let standard = |index, width| field(var(2, Type::Struct(StructTypeId(2))), index, Type::bits(width));
+    let standard =
+        |index, width| field(var(2, Type::Struct(StructTypeId(2))), index, Type::bits(width));
     let widths = [4, 4, 8, 16, 16, 3, 13, 8, 8, 16, 32, 32];
-    let names = ["version", "ihl", "tos", "len", "id", "flags", "fragment", "ttl", "protocol", "sum", "src", "dst"];
-    let ipv4_fields: Vec<(&str, Type)> = names.iter().copied().zip(widths.map(Type::bits)).collect();
+    let names = [
+        "version", "ihl", "tos", "len", "id", "flags", "fragment", "ttl", "protocol", "sum", "src",
+        "dst",
+    ];
+    let ipv4_fields: Vec<(&str, Type)> =
+        names.iter().copied().zip(widths.map(Type::bits)).collect();
     let ttl = || field(ipv4(), 7, Type::bits(8));
     let extract = |header| statement(StatementKind::Extract { header, varbit_bits: None });
-    let sum_fields: Vec<Expr> =
-        (0..12u32).filter(|i| *i != 9).map(|i| field(ipv4(), i, Type::bits(widths[i as usize]))).collect();
+    let sum_fields: Vec<Expr> = (0..12u32)
+        .filter(|i| *i != 9)
+        .map(|i| field(ipv4(), i, Type::bits(widths[i as usize])))
+        .collect();
     let checksum = StatementKind::Extern {
         instance: None,
         name: "update_checksum".into(),
@@ -78,10 +86,16 @@ fn router() -> Program {
     };
     let forward = vec![
         statement(StatementKind::Assign(standard(1, 9), var(3, Type::bits(9)))),
-        statement(StatementKind::Assign(field(ethernet(), 0, Type::bits(48)), var(4, Type::bits(48)))),
+        statement(StatementKind::Assign(
+            field(ethernet(), 0, Type::bits(48)),
+            var(4, Type::bits(48)),
+        )),
         statement(StatementKind::Assign(
             ttl(),
-            expr(ExprKind::Binary(BinaryOp::Sub, Box::new(ttl()), Box::new(constant(1, 8))), Type::bits(8)),
+            expr(
+                ExprKind::Binary(BinaryOp::Sub, Box::new(ttl()), Box::new(constant(1, 8))),
+                Type::bits(8),
+            ),
         )),
     ];
     let action = |name: &str, parameters: Vec<u32>, names: &[&str], body| Action {
@@ -103,7 +117,11 @@ fn router() -> Program {
             location: HERE,
         }],
         actions: (0..2)
-            .map(|index| TableAction { action: ActionId(index), default_only: false, table_only: false })
+            .map(|index| TableAction {
+                action: ActionId(index),
+                default_only: false,
+                table_only: false,
+            })
             .collect(),
         default_action: ActionCall { action: 1, arguments: Vec::new() },
         const_default: false,
@@ -115,18 +133,29 @@ fn router() -> Program {
         annotations: Vec::new(),
         location: HERE,
     };
-    let state =
-        |name: &str, body, transition| State { name: name.into(), body, transition, continues: false, location: HERE };
+    let state = |name: &str, body, transition| State {
+        name: name.into(),
+        body,
+        transition,
+        continues: false,
+        location: HERE,
+    };
     Program {
         files: vec!["router.p4".into()],
         header_types: vec![
-            record("ethernet_t", &[("dst", Type::bits(48)), ("src", Type::bits(48)), ("kind", Type::bits(16))]),
+            record(
+                "ethernet_t",
+                &[("dst", Type::bits(48)), ("src", Type::bits(48)), ("kind", Type::bits(16))],
+            ),
             record("ipv4_t", &ipv4_fields),
         ],
         struct_types: vec![
             record(
                 "headers_t",
-                &[("ethernet", Type::Header(HeaderTypeId(0))), ("ipv4", Type::Header(HeaderTypeId(1)))],
+                &[
+                    ("ethernet", Type::Header(HeaderTypeId(0))),
+                    ("ipv4", Type::Header(HeaderTypeId(1))),
+                ],
             ),
             record("metadata_t", &[]),
             record(
@@ -182,20 +211,31 @@ fn router() -> Program {
         verify_checksum: control("verify", Vec::new()),
         ingress: control(
             "ingress",
-            vec![statement(StatementKind::Apply { table: TableId(0), hit: None, action_run: None })],
+            vec![statement(StatementKind::Apply {
+                table: TableId(0),
+                hit: None,
+                action_run: None,
+            })],
         ),
         egress: control("egress", Vec::new()),
         compute_checksum: control("compute", vec![statement(checksum)]),
         deparser: control(
             "deparser",
-            vec![statement(StatementKind::Emit(ethernet())), statement(StatementKind::Emit(ipv4()))],
+            vec![
+                statement(StatementKind::Emit(ethernet())),
+                statement(StatementKind::Emit(ipv4())),
+            ],
         ),
     }
 }
 
 /// Loads an object through the verifier, if we may.
 fn load(object: &Path) {
-    let pin = format!("/sys/fs/bpf/sp_hand_ir_{}_{}", std::process::id(), object.display().to_string().len());
+    let pin = format!(
+        "/sys/fs/bpf/sp_hand_ir_{}_{}",
+        std::process::id(),
+        object.display().to_string().len()
+    );
     let output = Command::new("bpftool").args(["prog", "loadall"]).arg(object).arg(&pin).output();
     let _ = std::fs::remove_file(format!("{pin}/sp_main"));
     let _ = std::fs::remove_file(format!("{pin}/sp_pass"));
@@ -214,8 +254,10 @@ fn a_router_passes_the_verifier_in_every_placement() {
     let folder = tempfile::tempdir().expect("folder");
     for placement in [Placement::Registers, Placement::Scratch, Placement::AllScratch] {
         let object = folder.path().join(format!("router_{placement:?}.o"));
-        let options = Options { program_name: "router.p4".into(), placement, ..Options::new(Systems::NONE) };
-        let compiled = compile(&router(), &options, &object).unwrap_or_else(|error| panic!("{error}"));
+        let options =
+            Options { program_name: "router.p4".into(), placement, ..Options::new(Systems::NONE) };
+        let compiled =
+            compile(&router(), &options, &object).unwrap_or_else(|error| panic!("{error}"));
         if let Ok(path) = std::env::var("SHOW_C") {
             std::fs::write(path, &compiled.generated.c_source).expect("write");
         }
@@ -228,7 +270,8 @@ fn a_router_passes_the_verifier_in_every_placement() {
 fn what_xdp_cannot_do_is_an_error_with_its_place() {
     let mut program = router();
     program.tables[0].keys[0].match_kind = "selector".into();
-    let errors = xdp_backend::generate(&program, &Options::new(Systems::NONE)).expect_err("selector");
+    let errors =
+        xdp_backend::generate(&program, &Options::new(Systems::NONE)).expect_err("selector");
     assert_eq!(errors[0].location, HERE);
     assert!(errors[0].message.contains("selector"), "{}", errors[0].message);
 }
@@ -244,6 +287,9 @@ fn a_program_asks_for_the_time_only_if_it_reads_it() {
     let mut program = router();
     assert_eq!(asks(&program), 0, "mark_to_drop(standard_metadata) reads nothing");
     let timestamp = field(var(2, Type::Struct(StructTypeId(2))), 6, Type::bits(48));
-    program.egress = control("egress", vec![statement(StatementKind::Assign(var(4, Type::bits(48)), timestamp))]);
+    program.egress = control(
+        "egress",
+        vec![statement(StatementKind::Assign(var(4, Type::bits(48)), timestamp))],
+    );
     assert_eq!(asks(&program), 1, "the egress's");
 }

@@ -11,12 +11,15 @@ const ALL: u128 = 2 * EACH as u128;
 /// The program of this name, loaded.
 fn load(name: &str, defines: &[String], placement: Placement) -> Dataplane {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/registers").join(name);
-    let outcome =
-        p4_check::check_file(&source, &p4_syntax::Options { defines: defines.to_vec(), ..Default::default() });
+    let outcome = p4_check::check_file(
+        &source,
+        &p4_syntax::Options { defines: defines.to_vec(), ..Default::default() },
+    );
     let program = outcome.program.as_ref().unwrap_or_else(|| panic!("{}", outcome.render(false)));
     let folder = tempfile::tempdir().unwrap();
     let object = folder.path().join("registers.o");
-    let options = Options { program_name: name.to_owned(), placement, ..Options::new(Systems::NONE) };
+    let options =
+        Options { program_name: name.to_owned(), placement, ..Options::new(Systems::NONE) };
     let manifest = xdp_backend::compile(program, &options, &object).unwrap().generated.manifest;
     let mut opened = Object::open(&object, manifest).unwrap();
     opened.set(Settings { test_mode: true, host_traffic: false, virtual_clock: true }).unwrap();
@@ -32,7 +35,8 @@ fn run_on_two_cpus(dataplane: &Dataplane, frames: [&[u8]; 2]) {
             scope.spawn(move || {
                 let mut set = nix::sched::CpuSet::new();
                 set.set(cpu).unwrap();
-                nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set).expect("two CPUs");
+                nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set)
+                    .expect("two CPUs");
                 start.wait();
                 dataplane.time(frame, 1, EACH).unwrap();
             });
@@ -82,7 +86,9 @@ fn increments(placement: Placement) {
         assert_eq!(value(&dataplane, name, 1), sum & (u128::MAX >> (128 - width)), "{name}");
     }
     let numbers = dataplane.register("numbers").unwrap();
-    let missing = (0..ALL as u32).filter(|number| dataplane.read_register(numbers, *number).unwrap() == 0).count();
+    let missing = (0..ALL as u32)
+        .filter(|number| dataplane.read_register(numbers, *number).unwrap() == 0)
+        .count();
     assert_eq!(missing, 0, "numbers that no packet got");
 }
 
@@ -112,7 +118,11 @@ fn blocks(placement: Placement) {
     assert_eq!(get("taken", 0) + get("little", 0), ALL, "read and reset");
     assert_eq!((get("bounded", 0), get("above", 0)), (300_000, ALL - 300_000));
     assert_eq!(get("digits", 1) * 1000 + get("digits", 0), ALL, "an @atomic control");
-    assert_eq!((get("wide", 2), get("wide", 3)), (u128::from(EACH), u128::from(EACH)), "an @atomic action");
+    assert_eq!(
+        (get("wide", 2), get("wide", 3)),
+        (u128::from(EACH), u128::from(EACH)),
+        "an @atomic action"
+    );
     assert_eq!(get("seen", 0), 2 * ALL, "in a block, and by itself");
     let packets = dataplane.read_counter(dataplane.counter("packets").unwrap(), 0).unwrap();
     assert_eq!(u128::from(packets.packets), 2 * ALL);

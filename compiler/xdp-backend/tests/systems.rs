@@ -19,13 +19,21 @@ fn each_place_has_what_a_system_emits() {
     once("return sp_pipeline(xdp, toy.port, sp_length(xdp), 1, toy);");
     let at = |part: &str| c.find(part).unwrap_or_else(|| panic!("no {part} in:\n{c}"));
     assert!(at("toy_send(&toy)") < at("return sp_forward("), "{c}");
-    assert!(at("int toy_received") < at("struct toy_context toy = { .port = ingress_port };"), "{c}");
-    assert!(at("return sp_pipeline(xdp, ingress_port, sp_bytes, 0, toy);") < at("int toy_again("), "{c}");
+    assert!(
+        at("int toy_received") < at("struct toy_context toy = { .port = ingress_port };"),
+        "{c}"
+    );
+    assert!(
+        at("return sp_pipeline(xdp, ingress_port, sp_bytes, 0, toy);") < at("int toy_again("),
+        "{c}"
+    );
 }
 
 #[test]
 fn a_system_that_a_program_does_not_use_leaves_no_trace() {
-    let plain = |systems| compiled(systems, "counter(16, CounterType.packets) c;", "c.count(hdr.h.a);").c_source;
+    let plain = |systems| {
+        compiled(systems, "counter(16, CounterType.packets) c;", "c.count(hdr.h.a);").c_source
+    };
     let c = plain(Systems::NONE);
     assert_eq!(plain(Systems(ALONE)), c);
 }
@@ -33,7 +41,8 @@ fn a_system_that_a_program_does_not_use_leaves_no_trace() {
 #[test]
 fn a_system_refuses() {
     let refused = |systems, objects: &str, apply: &str| -> Vec<String> {
-        let errors = generate(&program(objects, apply), &options(systems)).err().unwrap_or_default();
+        let errors =
+            generate(&program(objects, apply), &options(systems)).err().unwrap_or_default();
         errors.into_iter().map(|error| error.message).collect()
     };
     assert_eq!(refused(Systems(ALONE), TOY, ""), ["ToyCounter: never added to"]);
@@ -49,6 +58,13 @@ fn a_system_refuses() {
 fn headers_come_from_systems() {
     let folder = tempfile::tempdir().expect("folder");
     write_headers(folder.path(), Systems(ALONE)).expect("headers");
-    let names: Vec<_> = std::fs::read_dir(folder.path()).expect("folder").flatten().map(|it| it.file_name()).collect();
-    assert!(names.iter().any(|name| name == "toy.h") && names.iter().any(|name| name == "stateplane_xdp.h"));
+    let names: Vec<_> = std::fs::read_dir(folder.path())
+        .expect("folder")
+        .flatten()
+        .map(|it| it.file_name())
+        .collect();
+    assert!(
+        names.iter().any(|name| name == "toy.h")
+            && names.iter().any(|name| name == "stateplane_xdp.h")
+    );
 }

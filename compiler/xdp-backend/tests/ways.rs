@@ -13,7 +13,9 @@ fn in_statements() -> String {
     let steps: String = (0..FIELDS)
         .map(|field| format!("if (hdr.h.f{field} == 9) {{ meta.sum = meta.sum + 1; }} meta.sum = meta.sum << 1;\n"))
         .collect();
-    source(&format!("{steps} hdr.h.sum = meta.sum; if (meta.sum >= {MANY}) {{ sm.egress_spec = 2; }}"))
+    source(&format!(
+        "{steps} hdr.h.sum = meta.sum; if (meta.sum >= {MANY}) {{ sm.egress_spec = 2; }}"
+    ))
 }
 
 /// The sum as one expression.
@@ -66,7 +68,9 @@ fn load(source: &str, placement: Placement) -> (Vec<(Placement, bool)>, Dataplan
     let mut loaded = None;
     let mut try_on_kernel = |compiled: &Compiled| {
         let mut opened = Object::open(&object, compiled.generated.manifest.clone()).unwrap();
-        opened.set(Settings { test_mode: true, virtual_clock: true, ..Settings::default() }).unwrap();
+        opened
+            .set(Settings { test_mode: true, virtual_clock: true, ..Settings::default() })
+            .unwrap();
         let refused = match opened.load() {
             Ok(dataplane) => {
                 loaded = Some(dataplane);
@@ -86,11 +90,17 @@ fn load(source: &str, placement: Placement) -> (Vec<(Placement, bool)>, Dataplan
 fn check_sums(dataplane: &Dataplane) {
     for nines in [0u32, 0b1, 0b10, 0b1_1111_1001, 0b10_1010_1010_1010_1010, (1 << FIELDS) - 1] {
         let mut frame = [7; FIELDS + 4 + 40];
-        (0..FIELDS).filter(|field| nines >> (FIELDS - 1 - field) & 1 == 1).for_each(|field| frame[field] = 9);
+        (0..FIELDS)
+            .filter(|field| nines >> (FIELDS - 1 - field) & 1 == 1)
+            .for_each(|field| frame[field] = 9);
         let outcome = dataplane.run(&frame, 0, 0).unwrap();
         let sum = nines << 1;
         frame[FIELDS..FIELDS + 4].copy_from_slice(&sum.to_be_bytes());
-        assert_eq!(outcome.verdict, Verdict::Forward { port: if sum >= MANY { 2 } else { 1 } }, "{nines:b}");
+        assert_eq!(
+            outcome.verdict,
+            Verdict::Forward { port: if sum >= MANY { 2 } else { 1 } },
+            "{nines:b}"
+        );
         assert_eq!(outcome.frame, frame, "{nines:b}");
     }
 }
@@ -125,7 +135,10 @@ fn what_was_refused_is_told() {
         let mut try_on_kernel = |_: &Compiled| Some(log.to_string());
         match xdp_backend::compile_for_kernel(program, &options, &object, &mut try_on_kernel) {
             Err(CompileError::Kernel { report, log: words, compiled, .. }) => {
-                assert_eq!((report.reason.as_str(), words.as_str(), compiled.placement), (log, log, last));
+                assert_eq!(
+                    (report.reason.as_str(), words.as_str(), compiled.placement),
+                    (log, log, last)
+                );
                 assert!(object.is_file() && compiled.generated.c_source.contains("sp_main"));
             }
             other => panic!("{log}: {:?}", other.map(|compiled| compiled.placement)),
@@ -143,9 +156,15 @@ fn a_varbits_size_that_only_clang_knows() {
     }
     for size in ["(bit<32>)((hdr.h.a % 3) ++ 3w0)", "(hdr.h.w % 3) * 8", "(hdr.h.w % 3) << 3"] {
         let source = source("hdr.v.n = hdr.v.n + 1; hdr.w = hdr.v; hdr.v.setInvalid();")
-            .replace("header h_t {", "header v_t { bit<8> n; varbit<56> d; } header h_t { bit<8> a; bit<32> w;")
+            .replace(
+                "header h_t {",
+                "header v_t { bit<8> n; varbit<56> d; } header h_t { bit<8> a; bit<32> w;",
+            )
             .replace("{ h_t h; }", "{ h_t h; v_t v; v_t w; }")
-            .replace("pkt.extract(hdr.h);", &format!("pkt.extract(hdr.h); pkt.extract(hdr.v, {size});"));
+            .replace(
+                "pkt.extract(hdr.h);",
+                &format!("pkt.extract(hdr.h); pkt.extract(hdr.v, {size});"),
+            );
         for placement in [Placement::Registers, Placement::AllScratch, Placement::Forgotten] {
             let (tried, dataplane) = load(&source, placement);
             assert!(tried.iter().all(|(_, refused)| !refused), "{size}, {placement:?}: {tried:?}");
@@ -154,7 +173,11 @@ fn a_varbits_size_that_only_clang_knows() {
                 frame[..5].copy_from_slice(&[bytes, 0, 0, 0, bytes]);
                 let mut expected = frame;
                 expected[FIELDS + 9] += 1;
-                assert_eq!(dataplane.run(&frame, 0, 0).unwrap().frame, expected, "{size}, {placement:?}");
+                assert_eq!(
+                    dataplane.run(&frame, 0, 0).unwrap().frame,
+                    expected,
+                    "{size}, {placement:?}"
+                );
             }
         }
     }

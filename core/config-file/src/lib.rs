@@ -53,7 +53,8 @@ impl ConfigError {
 
 /// A file's text.
 pub fn read(path: &Path) -> Result<String, ConfigError> {
-    std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })
+    std::fs::read_to_string(path)
+        .map_err(|source| ConfigError::Read { path: path.to_owned(), source })
 }
 
 /// What a file's text says; `path` is for messages.
@@ -81,10 +82,16 @@ pub fn require(holds: bool, field: &str, problem: impl FnOnce() -> String) -> Re
 }
 
 /// That a list has nothing twice; `what` is one of its entries, for people ("controller").
-pub fn require_distinct<T: Eq + Hash + Display>(list: &[T], field: &str, what: &str) -> Result<(), Problem> {
+pub fn require_distinct<T: Eq + Hash + Display>(
+    list: &[T],
+    field: &str,
+    what: &str,
+) -> Result<(), Problem> {
     let mut seen = HashSet::new();
     match list.iter().find(|entry| !seen.insert(*entry)) {
-        Some(entry) => Err((field.to_owned(), format!("{entry} is given twice; write each {what} once"))),
+        Some(entry) => {
+            Err((field.to_owned(), format!("{entry} is given twice; write each {what} once")))
+        }
         None => Ok(()),
     }
 }
@@ -111,7 +118,8 @@ mod tests {
         assert!(error.starts_with("some/where.toml: 2:") && !error.contains("a secret"), "{error}");
         let error = read(&path.join("not there")).unwrap_err().to_string();
         assert!(error.starts_with("some/where.toml/not there: cannot read: "), "{error}");
-        let error = require(false, "port", || "0 is no port; write 1 to 65535".to_owned()).unwrap_err();
+        let error =
+            require(false, "port", || "0 is no port; write 1 to 65535".to_owned()).unwrap_err();
         assert_eq!(require_distinct(&["a", "b", "aa"], "hosts", "host"), Ok(()));
         let twice = require_distinct(&["a", "b", "c", "b", "a"], "hosts", "host").unwrap_err();
         assert_eq!(

@@ -63,18 +63,23 @@ impl EtcdAccess {
     pub fn read(&self) -> Result<EtcdCredentials, Problem> {
         let pem = |field: &str, path: &Path, what: &str, secret: bool| {
             let bytes = read_credential(field, path, secret)?;
-            let marked = String::from_utf8_lossy(&bytes)
-                .lines()
-                .any(|line| line.starts_with("-----BEGIN ") && line.trim_end().ends_with(&format!("{what}-----")));
-            require(marked, field, || format!("{} has no {what} in PEM form (\"-----BEGIN ...\")", path.display()))?;
+            let marked = String::from_utf8_lossy(&bytes).lines().any(|line| {
+                line.starts_with("-----BEGIN ")
+                    && line.trim_end().ends_with(&format!("{what}-----"))
+            });
+            require(marked, field, || {
+                format!("{} has no {what} in PEM form (\"-----BEGIN ...\")", path.display())
+            })?;
             Ok::<_, Problem>(bytes)
         };
         let certificate = |field, path: &Path| pem(field, path, "CERTIFICATE", false);
-        let ca = self.ca_file.as_deref().map(|path| certificate("etcd_ca_file", path)).transpose()?;
+        let ca =
+            self.ca_file.as_deref().map(|path| certificate("etcd_ca_file", path)).transpose()?;
         let client = match &self.client_files {
-            Some((own, key)) => {
-                Some((certificate("etcd_cert_file", own)?, pem("etcd_key_file", key, "PRIVATE KEY", true)?))
-            }
+            Some((own, key)) => Some((
+                certificate("etcd_cert_file", own)?,
+                pem("etcd_key_file", key, "PRIVATE KEY", true)?,
+            )),
             None => None,
         };
         let user = match &self.user {
@@ -232,7 +237,10 @@ fn check(file: File, directory: &Path) -> Result<Config, Problem> {
         )
     })?;
     require((100..=60_000).contains(&file.dead_ms), "dead_ms", || {
-        format!("{} is out of range; write 100 to 60000: stores report every 50 ms (default 250)", file.dead_ms)
+        format!(
+            "{} is out of range; write 100 to 60000: stores report every 50 ms (default 250)",
+            file.dead_ms
+        )
     })?;
     require((100..=600_000).contains(&file.join_timeout_ms), "join_timeout_ms", || {
         format!("{} is out of range; write 100 to 600000 (default 2000)", file.join_timeout_ms)
@@ -274,22 +282,23 @@ fn check_keep(file: &File, directory: &Path) -> Result<Keep, Problem> {
             ];
             for (field, written) in etcds {
                 require(!written, field, || {
-                    "belongs to `etcd`, but decisions are kept in `database`; remove one of them".to_owned()
+                    "belongs to `etcd`, but decisions are kept in `database`; remove one of them"
+                        .to_owned()
                 })?;
             }
             Ok(Keep::Database(directory.join(path)))
         }
         (None, Some(endpoints)) => Ok(Keep::Etcd(check_etcd(file, endpoints, directory)?)),
         _ => {
-            let problem =
-                "write either `database = \"FILE\"` (one controller) or `etcd = [\"https://HOST:2379\"]` (several)";
+            let problem = "write either `database = \"FILE\"` (one controller) or `etcd = [\"https://HOST:2379\"]` (several)";
             Err(("database".to_owned(), problem.to_owned()))
         }
     }
 }
 
 fn check_etcd(file: &File, endpoints: &[String], directory: &Path) -> Result<EtcdConfig, Problem> {
-    let endpoints = endpoints.iter().map(|endpoint| check_endpoint(endpoint)).collect::<Result<Vec<_>, _>>()?;
+    let endpoints =
+        endpoints.iter().map(|endpoint| check_endpoint(endpoint)).collect::<Result<Vec<_>, _>>()?;
     require(!endpoints.is_empty(), "etcd", || "is empty; write at least one address".to_owned())?;
     // Each is asked in turn, for as long as a member may take: one written twice is waited for
     // twice. Hosts' names are the same in any case.
@@ -300,10 +309,13 @@ fn check_etcd(file: &File, endpoints: &[String], directory: &Path) -> Result<Etc
         format!("\"{prefix}\" must begin and end with a slash (default \"/stateplane/\")")
     })?;
     let plain = endpoints.iter().find(|endpoint| !endpoint.starts_with("https://"));
-    for (field, given) in [("etcd_ca_file", &file.etcd_ca_file), ("etcd_cert_file", &file.etcd_cert_file)] {
+    for (field, given) in
+        [("etcd_ca_file", &file.etcd_ca_file), ("etcd_cert_file", &file.etcd_cert_file)]
+    {
         if let (Some(_), Some(plain)) = (given, plain) {
-            let problem =
-                format!("is for TLS, but {plain} is without TLS; write every endpoint of `etcd` with https://");
+            let problem = format!(
+                "is for TLS, but {plain} is without TLS; write every endpoint of `etcd` with https://"
+            );
             return Err((field.to_owned(), problem));
         }
     }
@@ -321,9 +333,15 @@ fn check_etcd(file: &File, endpoints: &[String], directory: &Path) -> Result<Etc
 }
 
 /// Two fields that have no meaning without each other.
-fn both<A, B>(first: (&str, Option<A>), second: (&str, Option<B>)) -> Result<Option<(A, B)>, Problem> {
+fn both<A, B>(
+    first: (&str, Option<A>),
+    second: (&str, Option<B>),
+) -> Result<Option<(A, B)>, Problem> {
     let without = |missing: &str, written: &str| {
-        Err((missing.to_owned(), format!("is missing, but `{written}` needs it; write both or neither")))
+        Err((
+            missing.to_owned(),
+            format!("is missing, but `{written}` needs it; write both or neither"),
+        ))
     };
     match (first, second) {
         ((_, Some(first)), (_, Some(second))) => Ok(Some((first, second))),
@@ -336,7 +354,9 @@ fn both<A, B>(first: (&str, Option<A>), second: (&str, Option<B>)) -> Result<Opt
 /// An endpoint as a URL.
 fn check_endpoint(endpoint: &str) -> Result<String, Problem> {
     let (scheme, rest) = match endpoint.split_once("://") {
-        Some((scheme @ ("http" | "https"), rest)) => (scheme, rest.strip_suffix('/').unwrap_or(rest)),
+        Some((scheme @ ("http" | "https"), rest)) => {
+            (scheme, rest.strip_suffix('/').unwrap_or(rest))
+        }
         Some(_) => ("", ""),
         None => ("http", endpoint),
     };
@@ -344,9 +364,13 @@ fn check_endpoint(endpoint: &str) -> Result<String, Problem> {
     let in_brackets = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     let is_host = match in_brackets {
         Some(address) => address.parse::<Ipv6Addr>().is_ok(),
-        None => !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte)),
+        None => {
+            !host.is_empty()
+                && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
+        }
     };
-    let is_port = port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok_and(|port| port != 0);
+    let is_port = port.bytes().all(|byte| byte.is_ascii_digit())
+        && port.parse::<u16>().is_ok_and(|port| port != 0);
     require(!scheme.is_empty() && is_host && is_port, "etcd", || {
         format!(
             "\"{endpoint}\" is not an address; write it as \"https://etcd1.example.net:2379\", or \"http://10.0.0.1:2379\" (without TLS)"
@@ -364,7 +388,14 @@ mod tests {
     #[test]
     fn the_example_is_good() {
         let config = Config::parse(Path::new("/etc/c.toml"), EXAMPLE).unwrap();
-        assert_eq!((config.settings.shards, config.settings.chain_length, config.settings.founding_servers), (8, 3, 3));
+        assert_eq!(
+            (
+                config.settings.shards,
+                config.settings.chain_length,
+                config.settings.founding_servers
+            ),
+            (8, 3, 3)
+        );
         assert_eq!(config.secrets, Path::new("/etc/secrets.toml"));
         assert_eq!(config.keep, Keep::Database("/var/lib/stateplane/controller.redb".into()));
     }
@@ -377,13 +408,23 @@ mod tests {
             ("dead_ms = 250", "dead_ms = 50", "dead_ms", "every 50"),
             ("dead_ms", "dead_mss", "dead_mss", ""),
             ("database = ", "# database = ", "database", "either"),
-            ("database = \"/var/lib/stateplane/controller.redb\"", "etcd = [\"here\"]", "etcd", "http://"),
+            (
+                "database = \"/var/lib/stateplane/controller.redb\"",
+                "etcd = [\"here\"]",
+                "etcd",
+                "http://",
+            ),
             ("10.2.1.10:5408", "0.0.0.0:5408", "listen", "own address"),
             ("shards = 8", "shards = 8\netcd_user = \"sp\"", "etcd_user", "belongs to `etcd`"),
         ] {
             assert!(EXAMPLE.contains(from), "{from}");
-            let error = Config::parse(Path::new("c.toml"), &EXAMPLE.replacen(from, to, 1)).unwrap_err().to_string();
-            assert!(error.starts_with("c.toml: ") && error.contains(field) && error.contains(remedy), "{error}");
+            let error = Config::parse(Path::new("c.toml"), &EXAMPLE.replacen(from, to, 1))
+                .unwrap_err()
+                .to_string();
+            assert!(
+                error.starts_with("c.toml: ") && error.contains(field) && error.contains(remedy),
+                "{error}"
+            );
         }
     }
 
@@ -397,7 +438,12 @@ mod tests {
     fn endpoints_are_urls_of_names_or_addresses() {
         let good = r#"etcd = ["10.0.0.1:2379", "http://e1:2379/", "https://e2.example.net:1", "https://[::1]:2379"]"#;
         let Keep::Etcd(found) = etcd(good).unwrap().keep else { panic!("etcd") };
-        let wanted = ["http://10.0.0.1:2379", "http://e1:2379", "https://e2.example.net:1", "https://[::1]:2379"];
+        let wanted = [
+            "http://10.0.0.1:2379",
+            "http://e1:2379",
+            "https://e2.example.net:1",
+            "https://[::1]:2379",
+        ];
         assert_eq!(found.endpoints, wanted);
         for bad in [
             "e1",
@@ -413,7 +459,10 @@ mod tests {
             "http://u@e:1",
         ] {
             let error = etcd(&format!("etcd = [\"{bad}\"]")).unwrap_err().to_string();
-            assert!(error.contains(": etcd: ") && error.contains(bad) && error.contains("https://"), "{error}");
+            assert!(
+                error.contains(": etcd: ") && error.contains(bad) && error.contains("https://"),
+                "{error}"
+            );
         }
         assert!(etcd("etcd = []").unwrap_err().to_string().contains("at least one"));
         // The same, however it is written.
@@ -423,7 +472,10 @@ mod tests {
             r#"etcd = ["http://e1:2379/", "http://E1:2379"]"#,
         ] {
             let error = etcd(twice).unwrap_err().to_string();
-            assert_eq!(error, "/etc/c.toml: etcd: http://e1:2379 is given twice; write each member once");
+            assert_eq!(
+                error,
+                "/etc/c.toml: etcd: http://e1:2379 is given twice; write each member once"
+            );
         }
         assert!(etcd(r#"etcd = ["http://e1:2379", "http://e1:2380", "http://e2:2379"]"#).is_ok());
     }
@@ -447,7 +499,8 @@ mod tests {
             let error = etcd(&whole.replacen(from, to, 1)).unwrap_err().to_string();
             assert!(error.contains(&format!(": {field}: ")) && error.contains(remedy), "{error}");
         }
-        let plain = etcd("etcd = [\"http://e:1\"]\netcd_cert_file = \"c\"\netcd_key_file = \"k\"").unwrap_err();
+        let plain = etcd("etcd = [\"http://e:1\"]\netcd_cert_file = \"c\"\netcd_key_file = \"k\"")
+            .unwrap_err();
         assert!(plain.to_string().contains(": etcd_cert_file: is for TLS"), "{plain}");
     }
 
@@ -464,21 +517,40 @@ mod tests {
         let fault = || Config::load(&path).map(drop).unwrap_err().to_string();
         let text = "etcd = [\"https://e:1\"]\netcd_ca_file = \"ca\"\netcd_cert_file = \"c\"\netcd_key_file = \"k\"\netcd_user = \"u\"\netcd_password_file = \"p\"\n";
         write("c.toml", &format!("{ETCD}{text}"), 0o644);
-        assert!(fault().contains("etcd_ca_file: ") && fault().contains("/ca: cannot read: "), "{}", fault());
+        assert!(
+            fault().contains("etcd_ca_file: ") && fault().contains("/ca: cannot read: "),
+            "{}",
+            fault()
+        );
         write("ca", "no PEM", 0o644);
-        assert!(fault().contains("etcd_ca_file: ") && fault().contains("no CERTIFICATE in PEM form"), "{}", fault());
+        assert!(
+            fault().contains("etcd_ca_file: ") && fault().contains("no CERTIFICATE in PEM form"),
+            "{}",
+            fault()
+        );
         let certificate = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n";
         write("ca", certificate, 0o644);
         write("c", certificate, 0o644);
         write("k", certificate, 0o640);
-        assert!(fault().contains("etcd_key_file: ") && fault().contains("no PRIVATE KEY"), "{}", fault());
+        assert!(
+            fault().contains("etcd_key_file: ") && fault().contains("no PRIVATE KEY"),
+            "{}",
+            fault()
+        );
         write("k", "-----BEGIN EC PRIVATE KEY-----\n", 0o644);
         assert!(fault().contains("etcd_key_file: ") && fault().contains("chmod o="), "{}", fault());
         write("k", "-----BEGIN EC PRIVATE KEY-----\n", 0o640);
         write("p", "\n", 0o600);
-        assert!(fault().contains("etcd_password_file: ") && fault().contains("first line"), "{}", fault());
+        assert!(
+            fault().contains("etcd_password_file: ") && fault().contains("first line"),
+            "{}",
+            fault()
+        );
         write("p", "pass word\n", 0o600);
         let Keep::Etcd(found) = Config::load(&path).unwrap().keep else { panic!("etcd") };
-        assert_eq!(found.access.read().unwrap().user, Some(("u".to_owned(), "pass word".to_owned())));
+        assert_eq!(
+            found.access.read().unwrap().user,
+            Some(("u".to_owned(), "pass word".to_owned()))
+        );
     }
 }

@@ -9,8 +9,8 @@ mod world;
 use proptest::prelude::*;
 use wire::{Control, Report, Reporter};
 use world::{
-    Cut, Datagram, Direction, MS, SECOND, SERVERS, SHARDS, World, controller_address, keys, server_address,
-    switch_address,
+    Cut, Datagram, Direction, MS, SECOND, SERVERS, SHARDS, World, controller_address, keys,
+    server_address, switch_address,
 };
 
 const RUN: u64 = 20 * SECOND;
@@ -90,7 +90,8 @@ fn a_deaf_server_takes_nobody_with_it() {
         world.run(3 * SECOND);
         let (chain, deaf) = (world.members(0), world.member(0, place));
         world.cut(Cut { machine: server_address(deaf), peer: None, direction: Direction::Into });
-        let (cut, others) = (world.time, chain.into_iter().filter(|at| *at != deaf).collect::<Vec<_>>());
+        let (cut, others) =
+            (world.time, chain.into_iter().filter(|at| *at != deaf).collect::<Vec<_>>());
         world.checks.longest_gap_of_shard[0] = 0;
         while world.time < cut + 3 * SECOND {
             world.run(world.time + 10 * MS);
@@ -119,9 +120,17 @@ fn a_member_that_never_learns_of_a_view_is_taken_out() {
     world.run(3 * SECOND);
     let chain = world.members(0);
     let (stuck, victim) = (chain[1], chain[2]);
-    world.cut(Cut { machine: server_address(stuck), peer: Some(controller_address()), direction: Direction::Into });
+    world.cut(Cut {
+        machine: server_address(stuck),
+        peer: Some(controller_address()),
+        direction: Direction::Into,
+    });
     world.run(world.time + SECOND);
-    assert_eq!(world.members(0), chain, "it is no use to take it out before there is anything to learn");
+    assert_eq!(
+        world.members(0),
+        chain,
+        "it is no use to take it out before there is anything to learn"
+    );
     world.kill(victim);
     let killed = world.time;
     world.checks.longest_gap_of_shard[0] = 0;
@@ -145,7 +154,11 @@ fn a_controller_that_hears_nobody_takes_nobody_out() {
         world.run(3 * SECOND + phase);
         let chains: Vec<_> = (0..usize::from(SHARDS)).map(|shard| world.members(shard)).collect();
         for cut_ms in [120, 240, 260, 300, 1000] {
-            world.cut(Cut { machine: controller_address(), peer: None, direction: Direction::Both });
+            world.cut(Cut {
+                machine: controller_address(),
+                peer: None,
+                direction: Direction::Both,
+            });
             let until = world.time + cut_ms * MS + world.draw(60 * MS);
             world.run(until);
             world.heal();
@@ -172,7 +185,8 @@ fn run_with_reports(world: &mut World, duration: u64) {
             load: None,
         };
         let (from, to) = (switch_address(1), controller_address());
-        let mut bytes = Control::Report { sent_ns: world.time, incarnation: 9, report }.encode().unwrap();
+        let mut bytes =
+            Control::Report { sent_ns: world.time, incarnation: 9, report }.encode().unwrap();
         assert!(keys().sign(&mut bytes, *from.ip(), *to.ip()));
         world.transmit(Datagram { from, to, bytes });
         world.run(world.time + 50 * MS);
@@ -209,7 +223,8 @@ fn heads_are_spread_again() {
     world.run(3 * SECOND);
     let spread = |world: &World| {
         let mut heads = std::collections::BTreeMap::new();
-        (0..usize::from(SHARDS)).for_each(|shard| *heads.entry(world.member(shard, 0)).or_insert(0) += 1);
+        (0..usize::from(SHARDS))
+            .for_each(|shard| *heads.entry(world.member(shard, 0)).or_insert(0) += 1);
         heads
     };
     let reorders = world.checks.reorders;
@@ -227,9 +242,15 @@ fn heads_are_spread_again() {
     world.run(world.time + 5 * SECOND);
     let after = spread(&world);
     let gap = world.checks.longest_gap_of_shard.iter().max().copied().unwrap_or(0);
-    println!("heads by server: {before:?}, then {after:?}; longest time that a shard was not served {} ms", gap / MS);
+    println!(
+        "heads by server: {before:?}, then {after:?}; longest time that a shard was not served {} ms",
+        gap / MS
+    );
     assert!(world.checks.reorders > reorders, "{:?}", world.checks);
-    assert!(after.values().all(|count| *count <= usize::from(SHARDS).div_ceil(SERVERS) + 1), "{after:?}");
+    assert!(
+        after.values().all(|count| *count <= usize::from(SHARDS).div_ceil(SERVERS) + 1),
+        "{after:?}"
+    );
     assert!(gap < SECOND, "{gap} ns");
     world.finish(world.time + 10 * SECOND);
 }
@@ -242,7 +263,8 @@ fn workers_of_a_machine_are_in_no_chain_together() {
     world.run(3 * SECOND);
     let shards = 0..usize::from(SHARDS);
     assert!(shards.clone().all(|shard| world.members(shard).len() == 3), "one of each machine");
-    let used: std::collections::BTreeSet<_> = shards.clone().flat_map(|shard| world.members(shard)).collect();
+    let used: std::collections::BTreeSet<_> =
+        shards.clone().flat_map(|shard| world.members(shard)).collect();
     assert!(used.len() > 3, "both workers of a machine have shards: {used:?}");
     for machine in 0..2 {
         let workers = [2 * machine, 2 * machine + 1];
@@ -251,7 +273,10 @@ fn workers_of_a_machine_are_in_no_chain_together() {
         world.run(world.time + 2 * SECOND);
         for shard in shards.clone() {
             let members = world.members(shard);
-            assert!(members.len() == 2 && workers.iter().all(|at| !members.contains(at)), "{shard}: {members:?}");
+            assert!(
+                members.len() == 2 && workers.iter().all(|at| !members.contains(at)),
+                "{shard}: {members:?}"
+            );
         }
         let gap = world.checks.longest_gap_of_shard.iter().max().copied().unwrap_or(0);
         assert!(gap < SECOND, "{gap} ns");

@@ -32,7 +32,12 @@ fn views() -> Views {
 }
 
 /// All three report for a second, from `from_ns` on, every 50 ms; the decision that comes of it.
-fn decided(controller: &mut Controller, from_ns: u64, incarnation: u64, version: u64) -> Option<Views> {
+fn decided(
+    controller: &mut Controller,
+    from_ns: u64,
+    incarnation: u64,
+    version: u64,
+) -> Option<Views> {
     decided_from(controller, from_ns, &[1, 2, 3].map(|at| (at, incarnation, version, vec![])))
 }
 
@@ -56,8 +61,13 @@ fn decided_from(
                     replicas,
                     load: None,
                 };
-                let bytes = Control::Report { sent_ns: now_ns, incarnation, report }.encode().unwrap();
-                controller.handle(now_ns, Input::Datagram { from: address(at), bytes: &bytes }, &mut out);
+                let bytes =
+                    Control::Report { sent_ns: now_ns, incarnation, report }.encode().unwrap();
+                controller.handle(
+                    now_ns,
+                    Input::Datagram { from: address(at), bytes: &bytes },
+                    &mut out,
+                );
             }
         }
         controller.handle(now_ns, Input::Timer, &mut out);
@@ -73,7 +83,11 @@ fn no_state_counts_as_lost_by_reports_of_a_life_before_the_one_that_is_missed() 
     // A controller that was started anew: it has heard nobody of those that its database names.
     // They have no power, and come back with their logs.
     let mut controller = Controller::new(settings(1), views(), true, 0);
-    assert_eq!(decided(&mut controller, 0, 1, 6), None, "the first life knew no views that name the second");
+    assert_eq!(
+        decided(&mut controller, 0, 1, 6),
+        None,
+        "the first life knew no views that name the second"
+    );
     // Others in their places, who were told of them, have nothing.
     let decided = decided(&mut controller, 2_000 * MS, 3, 7).expect("a decision");
     assert_eq!((decided.shards[0].founded, decided.shards[0].members[0].incarnation), (8, 3));
@@ -83,16 +97,21 @@ fn no_state_counts_as_lost_by_reports_of_a_life_before_the_one_that_is_missed() 
 fn a_server_that_has_caught_up_survives_all_that_it_has_it_from() {
     let member = |at| Member { address: address(at), incarnation: 2 };
     let joining = Some(Joining { member: member(2), since: 7 });
-    let view = ShardView { number: 7, founded: 1, members: vec![member(1)], joining, draining: false };
+    let view =
+        ShardView { number: 7, founded: 1, members: vec![member(1)], joining, draining: false };
     let views = Views { version: 7, shards: vec![view] };
     let replica = |view, whole| vec![ShardReport { view, whole, ..ShardReport::default() }];
     // The only member died just when the other had everything, and is back in another life, with
     // nothing.
-    let reports =
-        |version, whole| [(1, 3, version, vec![]), (2, 2, version, replica(version, whole)), (3, 2, version, vec![])];
+    let reports = |version, whole| {
+        [(1, 3, version, vec![]), (2, 2, version, replica(version, whole)), (3, 2, version, vec![])]
+    };
     let mut controller = Controller::new(settings(1), views.clone(), true, 0);
     let joined = decided_from(&mut controller, 0, &reports(7, true)).expect("a decision");
-    assert_eq!((joined.shards[0].founded, &joined.shards[0].members), (1, &vec![member(1), member(2)]));
+    assert_eq!(
+        (joined.shards[0].founded, &joined.shards[0].members),
+        (1, &vec![member(1), member(2)])
+    );
     let mut controller = Controller::new(settings(1), joined, true, 0);
     let alone = decided_from(&mut controller, 0, &reports(8, true)).expect("a decision");
     assert_eq!((alone.shards[0].founded, &alone.shards[0].members), (1, &vec![member(2)]));
@@ -109,10 +128,23 @@ fn a_server_that_has_caught_up_survives_all_that_it_has_it_from() {
 fn a_joining_server_that_holds_up_the_chain_costs_no_member() {
     let member = |at| Member { address: address(at), incarnation: 2 };
     let joining = Some(Joining { member: member(3), since: 7 });
-    let view = ShardView { number: 7, founded: 1, members: vec![member(1), member(2)], joining, draining: false };
+    let view = ShardView {
+        number: 7,
+        founded: 1,
+        members: vec![member(1), member(2)],
+        joining,
+        draining: false,
+    };
     let views = Views { version: 7, shards: vec![view] };
     let waits = |stalled_ms, unreachable_ms| {
-        vec![ShardReport { view: 7, whole: true, ready: true, stalled_ms, unreachable_ms, ..ShardReport::default() }]
+        vec![ShardReport {
+            view: 7,
+            whole: true,
+            ready: true,
+            stalled_ms,
+            unreachable_ms,
+            ..ShardReport::default()
+        }]
     };
     for (third, tail) in [(3, waits(0, 0)), (2, waits(260, 0)), (2, waits(0, 250))] {
         // Of server 3 either another life reports, or it is up and does not confirm, or it is up

@@ -20,8 +20,12 @@ const FIRST_SEED: u64 = 31_000_000;
 const RUN: u64 = 20 * SECOND;
 
 /// Caught within a few seeds.
-const QUICK: [Mutation; 4] =
-    [Mutation::MemberBeforeWhole, Mutation::SentBeforePersisted, Mutation::ReorderedUndrained, Mutation::AnyLife];
+const QUICK: [Mutation; 4] = [
+    Mutation::MemberBeforeWhole,
+    Mutation::SentBeforePersisted,
+    Mutation::ReorderedUndrained,
+    Mutation::AnyLife,
+];
 
 /// What a seed shows: the words of the check that failed.
 fn violation(seed: u64, mutation: Option<Mutation>) -> Option<String> {
@@ -37,7 +41,9 @@ fn violation(seed: u64, mutation: Option<Mutation>) -> Option<String> {
     set_mutation(None);
     let panicked = result.err()?;
     let said = panicked.downcast_ref::<String>().cloned();
-    let said = said.or_else(|| panicked.downcast_ref::<&str>().map(|said| (*said).to_owned())).unwrap_or_default();
+    let said = said
+        .or_else(|| panicked.downcast_ref::<&str>().map(|said| (*said).to_owned()))
+        .unwrap_or_default();
     Some(said.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(160).collect())
 }
 
@@ -45,7 +51,8 @@ fn all_are_caught(bugs: &[Mutation], most: u64) {
     let (next, wrong) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {
         while let Some(bug) = bugs.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let found = (0..most).find_map(|at| Some((at, violation(FIRST_SEED + at, Some(*bug))?)));
+            let found =
+                (0..most).find_map(|at| Some((at, violation(FIRST_SEED + at, Some(*bug))?)));
             let Some((at, said)) = found else {
                 println!("| {bug:?} | not caught | {most} |");
                 wrong.lock().unwrap().push(format!("{bug:?} was not caught by {most} seeds"));
@@ -53,7 +60,10 @@ fn all_are_caught(bugs: &[Mutation], most: u64) {
             };
             println!("| {bug:?} | {said} | {} |", at + 1);
             if let Some(without) = violation(FIRST_SEED + at, None) {
-                wrong.lock().unwrap().push(format!("seed {} without {bug:?}: {without}", FIRST_SEED + at));
+                wrong
+                    .lock()
+                    .unwrap()
+                    .push(format!("seed {} without {bug:?}: {without}", FIRST_SEED + at));
             }
         }
     };

@@ -172,7 +172,9 @@ impl History {
 
     /// Has this packet gone out?
     pub fn went_out(&self, number: u32) -> bool {
-        self.events.iter().any(|event| matches!(event, Event::Output { packet, .. } if *packet == number))
+        self.events
+            .iter()
+            .any(|event| matches!(event, Event::Output { packet, .. } if *packet == number))
     }
 
     /// Is it per-flow linearizable?
@@ -231,13 +233,19 @@ mod tests {
     #[test]
     fn lines_come_back_and_are_put_in_order() {
         let timed = |ns, event| Timed { ns, event };
-        let events = vec![timed(9, output(1, 1)), timed(3, input(1)), timed(9, input(2)), timed(10, output(2, 2))];
+        let events = vec![
+            timed(9, output(1, 1)),
+            timed(3, input(1)),
+            timed(9, input(2)),
+            timed(10, output(2, 2)),
+        ];
         let mut file = Vec::new();
         write_lines(&mut file, &events).expect("written");
         assert!(file.starts_with(br#"{"ns":9,"output":{"flow":1,"packet":1,"count":1}}"#));
         assert_eq!(read_lines(&file[..]).expect("read"), events);
         assert_eq!(History::of(events).events, [input(1), input(2), output(1, 1), output(2, 2)]);
-        let error = read_lines(&b"{\"ns\":1,\"input\":{\"flow\":1,\"packet\":1}}\n{}\n"[..]).expect_err("line 2");
+        let error = read_lines(&b"{\"ns\":1,\"input\":{\"flow\":1,\"packet\":1}}\n{}\n"[..])
+            .expect_err("line 2");
         assert!(error.to_string().starts_with("line 2: "), "{error}");
     }
 
@@ -261,6 +269,9 @@ mod tests {
 
     #[test]
     fn counting_what_never_came_is_found() {
-        assert!(matches!(history(&[input(1), output(1, 2)]).check(), Err(Violation::TooMany { .. })));
+        assert!(matches!(
+            history(&[input(1), output(1, 2)]).check(),
+            Err(Violation::TooMany { .. })
+        ));
     }
 }

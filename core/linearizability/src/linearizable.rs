@@ -126,7 +126,11 @@ pub struct NotLinearizable {
 
 impl fmt::Display for NotLinearizable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no order explains more than {} of {} outputs: {}", self.explained, self.of, self.stuck)
+        write!(
+            f,
+            "no order explains more than {} of {} outputs: {}",
+            self.explained, self.of, self.stuck
+        )
     }
 }
 
@@ -234,11 +238,14 @@ pub fn check<M: Model>(operations: &[Operation<M>]) -> Result<(), NotLinearizabl
             let operation = &operations[at];
             let alike = operation.returned.is_none() && tried.contains(&operation.input);
             let (next, output) = operation.input.step(&state);
-            let mut fits = !alike && operation.returned.is_none_or(|(_, returned)| returned == output);
+            let mut fits =
+                !alike && operation.returned.is_none_or(|(_, returned)| returned == output);
             if fits && !operation.input.only_reads() {
                 let strands = |(other, operation): (usize, &Operation<M>)| {
                     let left = other != at && done[other / 64] >> (other % 64) & 1 == 0;
-                    left && operation.returned.is_some_and(|(_, returned)| operation.input.is_past(&next, &returned))
+                    left && operation
+                        .returned
+                        .is_some_and(|(_, returned)| operation.input.is_past(&next, &returned))
                 };
                 fits = !operations.iter().enumerate().any(strands);
             }
@@ -269,8 +276,11 @@ pub fn check<M: Model>(operations: &[Operation<M>]) -> Result<(), NotLinearizabl
         // choice was wrong.
         if explained >= best {
             best = explained;
-            let waits = (place != events.end()).then(|| operations[events.event[place].0].returned).flatten();
-            stuck = format!("in state {state:?} none may come next, and {waits:?} (time, output) must");
+            let waits = (place != events.end())
+                .then(|| operations[events.event[place].0].returned)
+                .flatten();
+            stuck =
+                format!("in state {state:?} none may come next, and {waits:?} (time, output) must");
         }
         let at = loop {
             let Some((at, before, open)) = path.pop() else {
@@ -335,8 +345,11 @@ mod tests {
 
     #[test]
     fn what_was_seen_may_not_be_unseen() {
-        let history =
-            [operation(Increment, 1, None), operation(Read, 2, Some((3, 1))), operation(Read, 4, Some((5, 0)))];
+        let history = [
+            operation(Increment, 1, None),
+            operation(Read, 2, Some((3, 1))),
+            operation(Read, 4, Some((5, 0))),
+        ];
         assert!(check(&history).is_err());
     }
 
@@ -348,7 +361,9 @@ mod tests {
         }
         assert!(check(&[lost, operation(Increment, 2, Some((3, 3)))]).is_err());
         // It was asked too late to have counted.
-        assert!(check(&[operation(Increment, 1, Some((2, 2))), operation(Increment, 3, None)]).is_err());
+        assert!(
+            check(&[operation(Increment, 1, Some((2, 2))), operation(Increment, 3, None)]).is_err()
+        );
     }
 
     #[test]
@@ -371,7 +386,9 @@ mod tests {
         }
         (0..operations.len()).filter(|at| left(*at)).any(|at| {
             let operation = operations[at];
-            let waits = |other: &Operation<Counter>| other.returned.is_some_and(|(when, _)| when < operation.invoked);
+            let waits = |other: &Operation<Counter>| {
+                other.returned.is_some_and(|(when, _)| when < operation.invoked)
+            };
             if (0..operations.len()).any(|other| left(other) && waits(&operations[other])) {
                 return false;
             }
@@ -385,7 +402,9 @@ mod tests {
     fn agrees_with_trying_all_orders() {
         let mut random = 1u64;
         let mut draw = |below: u64| {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (random >> 33) % below
         };
         let (mut good, mut bad) = (0, 0);

@@ -45,7 +45,12 @@ impl Text {
     }
 
     /// A whole histogram.
-    pub fn histogram<const BUCKETS: usize>(&mut self, name: &str, help: &str, histogram: &Histogram<BUCKETS>) {
+    pub fn histogram<const BUCKETS: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        histogram: &Histogram<BUCKETS>,
+    ) {
         self.head(name, "histogram", help);
         let mut below = 0;
         for (bound, count) in histogram.bounds.iter().zip(&histogram.counts) {
@@ -54,7 +59,10 @@ impl Text {
         }
         let all = below + histogram.beyond.load(Ordering::Relaxed);
         let sum = histogram.sum.load(Ordering::Relaxed) as f64 * histogram.unit;
-        let _ = writeln!(self.0, "{name}_bucket{{le=\"+Inf\"}} {all}\n{name}_sum {sum}\n{name}_count {all}");
+        let _ = writeln!(
+            self.0,
+            "{name}_bucket{{le=\"+Inf\"}} {all}\n{name}_sum {sum}\n{name}_count {all}"
+        );
     }
 
     fn head(&mut self, name: &str, kind: &str, help: &str) {

@@ -36,7 +36,8 @@ impl Server {
     /// What to poll: for writing if `true`, else for reading.
     pub fn descriptors(&self) -> impl Iterator<Item = (BorrowedFd<'_>, bool)> {
         let connections = self.connections.iter();
-        let connections = connections.map(|connection| (connection.stream.as_fd(), !connection.answer.is_empty()));
+        let connections = connections
+            .map(|connection| (connection.stream.as_fd(), !connection.answer.is_empty()));
         std::iter::once((self.listener.as_fd(), false)).chain(connections)
     }
 
@@ -56,7 +57,12 @@ impl Server {
                 // Prometheus out.
                 let too_many = (self.connections.len() + 1).saturating_sub(MOST_CONNECTIONS);
                 self.connections.drain(..too_many);
-                self.connections.push(Connection { stream, request: vec![], answer: vec![], since_ns: now_ns });
+                self.connections.push(Connection {
+                    stream,
+                    request: vec![],
+                    answer: vec![],
+                    since_ns: now_ns,
+                });
             }
         }
         self.connections.retain_mut(|connection| advance(connection, &body));
@@ -86,7 +92,8 @@ fn advance(connection: &mut Connection, body: &impl Fn() -> String) -> bool {
         return more;
     }
     let found = connection.request.starts_with(b"GET /metrics ");
-    let (code, text) = if found { ("200 OK", body()) } else { ("404 Not Found", "GET /metrics\n".to_owned()) };
+    let (code, text) =
+        if found { ("200 OK", body()) } else { ("404 Not Found", "GET /metrics\n".to_owned()) };
     let head = format!(
         "HTTP/1.1 {code}\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         text.len()
@@ -136,7 +143,10 @@ mod tests {
     fn metrics_are_found_and_nothing_else_is() {
         let mut server = Server::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let answer = ask(&mut server, "GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n");
-        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\na 1\n"), "{answer}");
+        assert!(
+            answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\na 1\n"),
+            "{answer}"
+        );
         assert!(ask(&mut server, "GET /secrets HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
         assert_eq!(ask(&mut server, "GET /metrics"), "", "half a request is no request");
         assert_eq!(ask(&mut server, &"x".repeat(MOST_REQUEST_BYTES + 1)), "");
@@ -172,7 +182,8 @@ mod tests {
     fn connections_that_say_nothing_are_bounded_in_number_and_time() {
         let mut server = Server::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = server.listener.local_addr().unwrap();
-        let idle: Vec<_> = (0..MOST_CONNECTIONS + 3).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let idle: Vec<_> =
+            (0..MOST_CONNECTIONS + 3).map(|_| TcpStream::connect(address).unwrap()).collect();
         server.serve(0, String::new);
         assert_eq!(server.descriptors().count(), 1 + MOST_CONNECTIONS);
         let answer = ask(&mut server, "GET /metrics HTTP/1.1\r\n\r\n");

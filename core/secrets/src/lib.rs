@@ -64,7 +64,9 @@ pub enum SecretsError {
 fn remedy(path: &Path, error: &std::io::Error) -> String {
     match error.kind() {
         ErrorKind::NotFound => format!("; `stateplane keys generate {}` makes one", path.display()),
-        ErrorKind::PermissionDenied => "; it must belong to the user of the daemon or command".to_owned(),
+        ErrorKind::PermissionDenied => {
+            "; it must belong to the user of the daemon or command".to_owned()
+        }
         _ => String::new(),
     }
 }
@@ -108,7 +110,9 @@ impl SecretsFile {
     /// Checks a file's text; `path` is for messages.
     pub fn parse(path: &Path, text: &str) -> Result<SecretsFile, SecretsError> {
         let file: File = config_file::parse(path, text)?;
-        let field = |field: String, problem: String| SecretsError::from(ConfigError::field(path, (field, problem)));
+        let field = |field: String, problem: String| {
+            SecretsError::from(ConfigError::field(path, (field, problem)))
+        };
         let mut ring: Option<KeyRing> = None;
         for (at, table) in file.secret.iter().enumerate() {
             let place = format!("secret[{at}]");
@@ -122,7 +126,10 @@ impl SecretsFile {
             })?;
             let taken = ring.as_ref().is_some_and(|ring| ring.secret(table.id).is_some());
             if taken {
-                return Err(field(format!("{place}.id"), format!("{} is used twice; give each its own", table.id)));
+                return Err(field(
+                    format!("{place}.id"),
+                    format!("{} is used twice; give each its own", table.id),
+                ));
             }
             let accepted = match &mut ring {
                 None => {
@@ -132,11 +139,17 @@ impl SecretsFile {
                 Some(ring) => ring.accept(table.id, secret),
             };
             if !accepted {
-                return Err(field(format!("{place}.id"), format!("{} is out of range; write 0 to 3", table.id)));
+                return Err(field(
+                    format!("{place}.id"),
+                    format!("{} is out of range; write 0 to 3", table.id),
+                ));
             }
         }
         let Some(mut ring) = ring else {
-            return Err(field("secret".to_owned(), "there is none; `stateplane keys generate` makes one".to_owned()));
+            return Err(field(
+                "secret".to_owned(),
+                "there is none; `stateplane keys generate` makes one".to_owned(),
+            ));
         };
         if !ring.send_with(file.send) {
             let problem = format!("no secret has the number {}; name one of the file's", file.send);
@@ -149,7 +162,8 @@ impl SecretsFile {
     pub fn generate(path: &Path) -> Result<SecretsFile, SecretsError> {
         let Some(ring) = KeyRing::new(0, random_secret()?) else { unreachable!("0 is in range") };
         let file = SecretsFile { path: path.to_owned(), ring };
-        file.write_new(path, None).map_err(|source| SecretsError::Write { path: path.to_owned(), source })?;
+        file.write_new(path, None)
+            .map_err(|source| SecretsError::Write { path: path.to_owned(), source })?;
         Ok(file)
     }
 
@@ -169,7 +183,8 @@ impl SecretsFile {
         let id = free.ok_or_else(|| {
             self.problem(
                 "secret",
-                "all four numbers are taken; run `stateplane keys remove` on the oldest first".to_owned(),
+                "all four numbers are taken; run `stateplane keys remove` on the oldest first"
+                    .to_owned(),
             )
         })?;
         let _ = self.ring.accept(id, random_secret()?); // in range
@@ -187,7 +202,9 @@ impl SecretsFile {
             return Err(self.unknown(id));
         }
         if self.ring.sending() == id {
-            let problem = format!("secret {id} is used to send; run `stateplane keys use` with another one first");
+            let problem = format!(
+                "secret {id} is used to send; run `stateplane keys use` with another one first"
+            );
             return Err(self.problem("send", problem));
         }
         let kept: Vec<_> = (0..MOST_SECRETS as u8)
@@ -244,7 +261,8 @@ impl SecretsFile {
                 let _ = write!(text, "\n[[secret]]\nid = {id}\nhex = \"{}\"\n", to_hex(secret)); // writing to a string cannot fail
             }
         }
-        let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(MODE).open(path)?;
+        let mut file =
+            std::fs::OpenOptions::new().write(true).create_new(true).mode(MODE).open(path)?;
         if let Some(like) = like {
             let made = file.metadata()?;
             if (made.uid(), made.gid()) != (like.uid(), like.gid()) {
@@ -258,7 +276,10 @@ impl SecretsFile {
 
     fn unknown(&self, id: u8) -> SecretsError {
         let known: Vec<_> = self.fingerprints().map(|(id, _)| id.to_string()).collect();
-        self.problem("secret", format!("there is no secret {id}; the file has {}", known.join(", ")))
+        self.problem(
+            "secret",
+            format!("there is no secret {id}; the file has {}", known.join(", ")),
+        )
     }
 
     fn problem(&self, field: &str, problem: String) -> SecretsError {
@@ -275,7 +296,8 @@ fn random_secret() -> Result<Secret, SecretsError> {
 }
 
 fn from_hex(text: &str) -> Option<Secret> {
-    let digits: Vec<u8> = text.chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect::<Option<_>>()?;
+    let digits: Vec<u8> =
+        text.chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect::<Option<_>>()?;
     let (pairs, rest) = digits.as_chunks::<2>();
     let bytes: Vec<u8> = pairs.iter().map(|[high, low]| high << 4 | low).collect();
     rest.is_empty().then(|| bytes.try_into().ok().map(Secret)).flatten()
@@ -297,7 +319,10 @@ mod tests {
         let path = directory.path().join("secrets.toml");
         let mut file = SecretsFile::generate(&path).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, MODE);
-        assert!(matches!(SecretsFile::generate(&path), Err(SecretsError::Write { .. })), "never overwritten");
+        assert!(
+            matches!(SecretsFile::generate(&path), Err(SecretsError::Write { .. })),
+            "never overwritten"
+        );
         assert_eq!(SecretsFile::load(&path).unwrap(), file);
         assert_eq!(file.add().unwrap(), 1);
         assert_eq!(file.ring().sending(), 0, "accepted, not sent with");
@@ -315,7 +340,8 @@ mod tests {
             assert_eq!(file.add().unwrap(), id);
         }
         assert!(file.add().unwrap_err().to_string().contains("keys remove"));
-        let distinct: std::collections::HashSet<_> = file.fingerprints().map(|(_, print)| print).collect();
+        let distinct: std::collections::HashSet<_> =
+            file.fingerprints().map(|(_, print)| print).collect();
         assert_eq!(distinct.len(), 4);
     }
 
@@ -346,10 +372,16 @@ mod tests {
 
     #[test]
     fn a_file_that_cannot_be_read_is_told_from_one_that_is_not_there() {
-        let says = |kind| SecretsError::Read { path: "s.toml".into(), source: std::io::Error::from(kind) }.to_string();
+        let says = |kind| {
+            SecretsError::Read { path: "s.toml".into(), source: std::io::Error::from(kind) }
+                .to_string()
+        };
         let (missing, closed) = (says(ErrorKind::NotFound), says(ErrorKind::PermissionDenied));
         assert!(missing.contains("keys generate"), "{missing}");
-        assert!(!closed.contains("keys generate") && closed.contains("belong to the user"), "{closed}");
+        assert!(
+            !closed.contains("keys generate") && closed.contains("belong to the user"),
+            "{closed}"
+        );
     }
 
     #[test]
@@ -368,7 +400,10 @@ mod tests {
     fn every_fault_names_file_field_and_remedy_and_no_secret() {
         let parse = |text: &str| SecretsFile::parse(Path::new("s.toml"), text);
         let file = parse(GOOD).unwrap();
-        assert_eq!(file.ring().secret(2).unwrap().0, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
+        assert_eq!(
+            file.ring().secret(2).unwrap().0,
+            [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]
+        );
         for (from, to, field, remedy) in [
             ("send = 2", "send = 1", "send", "name one of"),
             ("id = 2", "id = 4", "secret[0].id", "0 to 3"),
@@ -384,7 +419,10 @@ mod tests {
             ),
         ] {
             let text = parse(&GOOD.replacen(from, to, 1)).unwrap_err().to_string();
-            assert!(text.starts_with("s.toml: ") && text.contains(field) && text.contains(remedy), "{to}: {text}");
+            assert!(
+                text.starts_with("s.toml: ") && text.contains(field) && text.contains(remedy),
+                "{to}: {text}"
+            );
             assert!(!text.contains("0001020304"), "{text}");
         }
         assert!(parse("send = 0\n").unwrap_err().to_string().contains("there is none"));

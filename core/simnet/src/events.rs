@@ -55,7 +55,9 @@ mod tests {
     #[test]
     fn events_of_one_instant_keep_their_order() {
         let mut events = Events::default();
-        [(5, 'c'), (3, 'a'), (5, 'd'), (3, 'b')].into_iter().for_each(|(at, event)| events.push(at, event));
+        [(5, 'c'), (3, 'a'), (5, 'd'), (3, 'b')]
+            .into_iter()
+            .for_each(|(at, event)| events.push(at, event));
         assert_eq!((events.next_ns(), events.last_ns()), (Some(3), Some(5)));
         let order: Vec<_> = std::iter::from_fn(|| events.pop_until(5)).collect();
         assert_eq!(order, [(3, 'a'), (3, 'b'), (5, 'c'), (5, 'd')]);

@@ -69,7 +69,9 @@ impl<M, P> Fault<M, P> {
     /// The machine at which it happens; `None`: everywhere.
     pub fn machine(&self) -> Option<&M> {
         match self {
-            Fault::Crash { machine, .. } | Fault::Freeze { machine } | Fault::Slow { machine } => Some(machine),
+            Fault::Crash { machine, .. } | Fault::Freeze { machine } | Fault::Slow { machine } => {
+                Some(machine)
+            }
             Fault::Cut(cut) => Some(&cut.machine),
             Fault::Process { machine, .. } => Some(machine),
             Fault::Loss { .. } => None,
@@ -107,8 +109,9 @@ impl<M: fmt::Display> fmt::Display for Cut<M> {
 impl<M: PartialEq> Cut<M> {
     /// Does it stop a message?
     pub fn stops(&self, from: &M, to: &M) -> bool {
-        let between =
-            |machine: &M, peer: &M| *machine == self.machine && self.peer.as_ref().is_none_or(|it| it == peer);
+        let between = |machine: &M, peer: &M| {
+            *machine == self.machine && self.peer.as_ref().is_none_or(|it| it == peer)
+        };
         let (into, out_of) = (between(to, from), between(from, to));
         match self.direction {
             Direction::Carrier | Direction::Both => into || out_of,

@@ -134,10 +134,14 @@ impl<M: Copy + PartialEq> Network<M> {
 
     /// When a message that is sent now arrives.
     pub fn send(&mut self, now_ns: u64, from: M, to: M, treatment: Treatment) -> Arrivals {
-        let Conditions { loss, duplication, stragglers, straggle_ns, slow_ns, .. } = self.conditions;
+        let Conditions { loss, duplication, stragglers, straggle_ns, slow_ns, .. } =
+            self.conditions;
         let cut = self.cuts(now_ns).any(|cut| cut.stops(&from, &to));
         let lost = self.rng.random_bool(loss) || self.loses(now_ns);
-        if cut || (lost && !treatment.spared) || treatment.loss.is_some_and(|loss| self.rng.random_bool(loss)) {
+        if cut
+            || (lost && !treatment.spared)
+            || treatment.loss.is_some_and(|loss| self.rng.random_bool(loss))
+        {
             return Arrivals::default();
         }
         let copies = 1 + usize::from(self.rng.random_bool(duplication));
@@ -164,7 +168,12 @@ impl<M: Copy + PartialEq> Network<M> {
     }
 
     fn loses(&mut self, now_ns: u64) -> bool {
-        let percent = self.losses.iter().filter(|(_, until_ns)| now_ns < *until_ns).map(|(percent, _)| *percent).max();
+        let percent = self
+            .losses
+            .iter()
+            .filter(|(_, until_ns)| now_ns < *until_ns)
+            .map(|(percent, _)| *percent)
+            .max();
         percent.is_some_and(|percent| self.rng.random_range(0..100) < percent)
     }
 }
@@ -184,7 +193,8 @@ mod tests {
     fn a_good_network_delivers_each_message_once_and_in_time() {
         let mut network = Network::new(1);
         for _ in 0..1_000 {
-            let arrived: Vec<u64> = network.send(7, 'a', 'b', Treatment::default()).into_iter().collect();
+            let arrived: Vec<u64> =
+                network.send(7, 'a', 'b', Treatment::default()).into_iter().collect();
             assert!(matches!(arrived[..], [at] if (10_007..300_007).contains(&at)), "{arrived:?}");
         }
     }
@@ -216,10 +226,13 @@ mod tests {
         assert!((400..600).contains(&arrivals(&mut network, 150, 'b')));
         assert_eq!(arrivals(&mut network, 200, 'b'), 1_000);
         assert!(network.begin(&F::Slow { machine: 'b' }, 300));
-        assert!(network.is_slow('b', 299) && !network.is_slow('b', 300) && !network.is_slow('c', 299));
+        assert!(
+            network.is_slow('b', 299) && !network.is_slow('b', 300) && !network.is_slow('c', 299)
+        );
         let late = |at: u64| at > 250 + Conditions::GOOD.delay_max_ns;
         assert!((0..100).flat_map(|_| network.send(250, 'a', 'b', Treatment::default())).any(late));
-        for machines in [F::Crash { machine: 'b', keeps_state: false }, F::Freeze { machine: 'b' }] {
+        for machines in [F::Crash { machine: 'b', keeps_state: false }, F::Freeze { machine: 'b' }]
+        {
             assert!(!network.begin(&machines, 400), "{machines:?} is a machine's");
         }
     }
@@ -228,8 +241,14 @@ mod tests {
     fn the_same_seed_gives_the_same_network() {
         let run = |seed| {
             let mut network = Network::new(seed);
-            network.set_conditions(Conditions { loss: 0.2, duplication: 0.2, stragglers: 0.1, ..Conditions::GOOD });
-            let arrived: Vec<_> = (0..500).map(|at| network.send(at, 'a', 'b', Treatment::default())).collect();
+            network.set_conditions(Conditions {
+                loss: 0.2,
+                duplication: 0.2,
+                stragglers: 0.1,
+                ..Conditions::GOOD
+            });
+            let arrived: Vec<_> =
+                (0..500).map(|at| network.send(at, 'a', 'b', Treatment::default())).collect();
             arrived
         };
         assert_eq!(run(4), run(4));

@@ -78,7 +78,10 @@ impl<'a> Writer<'a> {
     #[inline]
     pub fn put(&mut self, bytes: &[u8]) -> Result<(), EncodeError> {
         let end = self.at + bytes.len();
-        self.buffer.get_mut(self.at..end).ok_or(EncodeError::BufferTooSmall)?.copy_from_slice(bytes);
+        self.buffer
+            .get_mut(self.at..end)
+            .ok_or(EncodeError::BufferTooSmall)?
+            .copy_from_slice(bytes);
         self.at = end;
         Ok(())
     }

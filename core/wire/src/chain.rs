@@ -221,7 +221,11 @@ impl<'a, E: Effect<'a>> Entry<'a, E> {
         if reply_bytes > E::MOST_REPLY_BYTES {
             return None;
         }
-        Some(Entry { effect, client: SocketAddrV4::new(address, port), reply: r.take(reply_bytes)? })
+        Some(Entry {
+            effect,
+            client: SocketAddrV4::new(address, port),
+            reply: r.take(reply_bytes)?,
+        })
     }
 }
 
@@ -242,8 +246,14 @@ impl Handover {
     pub fn decode(header: &ChainHeader, datagram: &[u8]) -> Result<Handover, Malformed> {
         let bytes = datagram.get(CHAIN_HEADER_BYTES..).ok_or(Malformed::TooShort)?;
         let bytes: &[u8; 8] = bytes.try_into().map_err(|_| Malformed::LengthMismatch)?;
-        let done = header.chain_type == ChainType::Copy && header.flags.contains(ChainFlags::DONE) && header.count == 0;
-        if done { Ok(Handover { index: u64::from_be_bytes(*bytes) }) } else { Err(Malformed::ChainEntry) }
+        let done = header.chain_type == ChainType::Copy
+            && header.flags.contains(ChainFlags::DONE)
+            && header.count == 0;
+        if done {
+            Ok(Handover { index: u64::from_be_bytes(*bytes) })
+        } else {
+            Err(Malformed::ChainEntry)
+        }
     }
 }
 
@@ -393,7 +403,8 @@ mod tests {
     fn an_entry_has_the_documents_layout() {
         let mut bytes = vec![9];
         entries()[1].append_to(&mut bytes).unwrap();
-        let expected = [9, 1, 0, 0, 8, 0, 0, 0x15, 0x1f, 10, 1, 2, 3, 0, 0, 0, 7, 3, b'a', b'b', b'c'];
+        let expected =
+            [9, 1, 0, 0, 8, 0, 0, 0x15, 0x1f, 10, 1, 2, 3, 0, 0, 0, 7, 3, b'a', b'b', b'c'];
         assert_eq!(bytes, expected);
     }
 
@@ -424,13 +435,17 @@ mod tests {
         let mut long = bytes;
         long[CHAIN_HEADER_BYTES + 5] = 6;
         long.push(0);
-        assert_eq!(ToyEntries::decode(&ChainHeader { count: 1, ..header }, &long).err(), Some(Malformed::ChainEntry));
+        assert_eq!(
+            ToyEntries::decode(&ChainHeader { count: 1, ..header }, &long).err(),
+            Some(Malformed::ChainEntry)
+        );
     }
 
     #[test]
     fn hello_and_ack_carry_nothing() {
         let (header, _) = datagram();
-        let mut bytes = ChainHeader { chain_type: ChainType::Ack, count: 0, ..header }.encode().to_vec();
+        let mut bytes =
+            ChainHeader { chain_type: ChainType::Ack, count: 0, ..header }.encode().to_vec();
         assert!(ChainHeader::decode(&bytes).is_ok());
         bytes.push(0);
         assert_eq!(ChainHeader::decode(&bytes), Err(Malformed::LengthMismatch));

@@ -126,7 +126,8 @@ impl Views {
             let joining = shard.joining.map(|joining| (place(&joining.member), joining.since));
             shards.push((shard.number, shard.founded, members, joining, shard.draining));
         }
-        serde_json::to_vec(&CompactViews { version: self.version, servers, shards }).unwrap_or_default()
+        serde_json::to_vec(&CompactViews { version: self.version, servers, shards })
+            .unwrap_or_default()
     }
 
     /// Reads what `to_json` wrote.
@@ -142,9 +143,18 @@ impl Views {
                 None => None,
             };
             let members = members.iter().map(|at| member(*at)).collect::<Result<_, _>>()?;
-            Ok(ShardView { number: *number, founded: *founded, members, joining, draining: *draining })
+            Ok(ShardView {
+                number: *number,
+                founded: *founded,
+                members,
+                joining,
+                draining: *draining,
+            })
         };
-        Ok(Views { version: compact.version, shards: compact.shards.iter().map(shard).collect::<Result<_, _>>()? })
+        Ok(Views {
+            version: compact.version,
+            shards: compact.shards.iter().map(shard).collect::<Result<_, _>>()?,
+        })
     }
 }
 
@@ -183,10 +193,24 @@ pub struct ShardReport {
 type ReportRow = (u16, u64, u64, u8, u64, u32, u32, u64);
 
 impl From<ReportRow> for ShardReport {
-    fn from((shard, view, index, flags, copied, unreachable_ms, stalled_ms, records): ReportRow) -> ShardReport {
+    fn from(
+        (shard, view, index, flags, copied, unreachable_ms, stalled_ms, records): ReportRow,
+    ) -> ShardReport {
         let flag = |bit: u8| flags & bit != 0;
         let (ready, whole, broken, drained) = (flag(1), flag(2), flag(4), flag(8));
-        ShardReport { shard, view, index, ready, whole, broken, drained, copied, unreachable_ms, stalled_ms, records }
+        ShardReport {
+            shard,
+            view,
+            index,
+            ready,
+            whole,
+            broken,
+            drained,
+            copied,
+            unreachable_ms,
+            stalled_ms,
+            records,
+        }
     }
 }
 
@@ -194,7 +218,8 @@ impl From<ShardReport> for ReportRow {
     fn from(report: ShardReport) -> ReportRow {
         let bits = [report.ready, report.whole, report.broken, report.drained];
         let flags = (0..).zip(bits).fold(0, |flags, (at, bit)| flags | u8::from(bit) << at);
-        let ShardReport { shard, view, index, copied, unreachable_ms, stalled_ms, records, .. } = report;
+        let ShardReport { shard, view, index, copied, unreachable_ms, stalled_ms, records, .. } =
+            report;
         (shard, view, index, flags, copied, unreachable_ms, stalled_ms, records)
     }
 }
@@ -294,7 +319,9 @@ impl Control {
                 Ok(Control::Report { sent_ns: word(8)?, incarnation: word(16)?, report })
             }
             ControlType::Views => Views::from_json(json).map(Control::Views),
-            ControlType::Heard | ControlType::ViewsWanted if !json.is_empty() => Err(Malformed::Json),
+            ControlType::Heard | ControlType::ViewsWanted if !json.is_empty() => {
+                Err(Malformed::Json)
+            }
             ControlType::Heard => Ok(Control::Heard),
             ControlType::ViewsWanted => Ok(Control::ViewsWanted),
         }
@@ -331,7 +358,10 @@ mod tests {
     use std::net::Ipv4Addr;
 
     fn member(at: u8) -> Member {
-        Member { address: SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, at), 5407), incarnation: u64::MAX - u64::from(at) }
+        Member {
+            address: SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, at), 5407),
+            incarnation: u64::MAX - u64::from(at),
+        }
     }
 
     fn views(shards: usize) -> Views {
@@ -346,7 +376,15 @@ mod tests {
     #[test]
     fn messages_come_back_as_they_were() {
         let replicas = vec![
-            ShardReport { shard: 3, view: 4, index: 5, ready: true, whole: false, broken: true, ..Default::default() },
+            ShardReport {
+                shard: 3,
+                view: 4,
+                index: 5,
+                ready: true,
+                whole: false,
+                broken: true,
+                ..Default::default()
+            },
             ShardReport {
                 whole: true,
                 drained: true,
@@ -385,7 +423,10 @@ mod tests {
             let bytes = control.encode().unwrap();
             assert_eq!(Control::decode(&bytes), Ok(control.clone()));
             for length in 0..bytes.len() {
-                assert!(Control::decode(&bytes[..length]).is_err(), "{length} bytes of {control:?}");
+                assert!(
+                    Control::decode(&bytes[..length]).is_err(),
+                    "{length} bytes of {control:?}"
+                );
             }
         }
     }

@@ -64,7 +64,8 @@ mod tests {
             };
             assert!(is.contains(&number) && of == number, "{number}: {kind:?}");
         }
-        let system = (0..=u8::MAX).filter(|number| matches!(kind(&[0x53, 0x50, 2, *number]), Ok(Kind::System(_))));
+        let system = (0..=u8::MAX)
+            .filter(|number| matches!(kind(&[0x53, 0x50, 2, *number]), Ok(Kind::System(_))));
         assert_eq!(system.count(), 256 - 5 - 4 - 4);
     }
 

@@ -97,7 +97,9 @@ impl KeyRing {
     /// Writes `key_id` and the tag into a whole encoded message. `false`: it is shorter than a
     /// header, and nothing changed.
     pub fn sign(&self, datagram: &mut [u8], source: Ipv4Addr, destination: Ipv4Addr) -> bool {
-        let Some(secret) = self.secret(self.send).filter(|_| datagram.len() >= HEADER_BYTES) else { return false };
+        let Some(secret) = self.secret(self.send).filter(|_| datagram.len() >= HEADER_BYTES) else {
+            return false;
+        };
         datagram[KEY_ID_AT] = self.send;
         let tag = tag(secret, datagram, source, destination).to_be_bytes();
         datagram[TAG_AT..TAG_AT + TAG_BYTES].copy_from_slice(&tag);
@@ -105,7 +107,12 @@ impl KeyRing {
     }
 
     /// Whether a datagram that came from `source` to `destination` is genuine.
-    pub fn verify(&self, datagram: &[u8], source: Ipv4Addr, destination: Ipv4Addr) -> Result<(), NotGenuine> {
+    pub fn verify(
+        &self,
+        datagram: &[u8],
+        source: Ipv4Addr,
+        destination: Ipv4Addr,
+    ) -> Result<(), NotGenuine> {
         if datagram.len() < HEADER_BYTES || datagram[..2] != MAGIC.to_be_bytes() {
             return Err(NotGenuine::NoTag);
         }
@@ -127,7 +134,8 @@ pub fn tag_of(datagram: &[u8]) -> u64 {
 /// word: several times as fast as by a hasher that takes bytes as they come, and tags are most of
 /// what a server does.
 fn tag(secret: &Secret, datagram: &[u8], source: Ipv4Addr, destination: Ipv4Addr) -> u64 {
-    let addresses = u64::from(source.to_bits().swap_bytes()) | u64::from(destination.to_bits().swap_bytes()) << 32;
+    let addresses = u64::from(source.to_bits().swap_bytes())
+        | u64::from(destination.to_bits().swap_bytes()) << 32;
     let (before, rest) = datagram.split_at(TAG_AT);
     let mut hash = SipHash::new(secret);
     hash.word(addresses);

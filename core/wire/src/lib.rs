@@ -18,13 +18,16 @@ mod status;
 
 pub use bytes::{Reader, Writer};
 pub use chain::{
-    CHAIN_HEADER_BYTES, ChainFlags, ChainHeader, ChainType, ENTRY_HEADER_BYTES, Effect, Entries, Entry, Handover,
+    CHAIN_HEADER_BYTES, ChainFlags, ChainHeader, ChainType, ENTRY_HEADER_BYTES, Effect, Entries,
+    Entry, Handover,
 };
 pub use control::{
-    Control, ControlType, Joining, MAX_CONTROL_BYTES, MOST_MACHINE_BYTES, Member, Report, Reporter, ShardReport,
-    ShardView, SwitchLoad, Views,
+    Control, ControlType, Joining, MAX_CONTROL_BYTES, MOST_MACHINE_BYTES, Member, Report, Reporter,
+    ShardReport, ShardView, SwitchLoad, Views,
 };
-pub use frame::{CONTROLLER_PORT, HEADER_BYTES, Kind, MAGIC, MAX_PACKET_BYTES, PORT, VERSION, kind};
+pub use frame::{
+    CONTROLLER_PORT, HEADER_BYTES, Kind, MAGIC, MAX_PACKET_BYTES, PORT, VERSION, kind,
+};
 pub use keys::{KeyRing, MOST_SECRETS, NotGenuine, SECRET_BYTES, Secret, tag_of};
 pub use malformed::{EncodeError, Malformed};
 pub use shard::{MOST_SHARDS, key_hash, shard_of};

@@ -40,9 +40,12 @@ const KEY_ID_AT: usize = 54;
 /// The answer to a status request: the request's header, then `json`. `KeyRing::sign` writes the
 /// tag. `None`: `request` is no status request, or the JSON is longer than a packet.
 pub fn status_reply(request: &[u8], json: &[u8]) -> Option<Vec<u8>> {
-    let is_request = kind(request) == Ok(Kind::Tool(ToolType::StatusRequest)) && request.len() == HEADER_BYTES;
-    let carries_nothing =
-        |request: &[u8]| request[KEY_AND_VALUE_BYTES_AT..][..4] == [0; 4] && request[PACKET_BYTES_AT..][..2] == [0; 2];
+    let is_request =
+        kind(request) == Ok(Kind::Tool(ToolType::StatusRequest)) && request.len() == HEADER_BYTES;
+    let carries_nothing = |request: &[u8]| {
+        request[KEY_AND_VALUE_BYTES_AT..][..4] == [0; 4]
+            && request[PACKET_BYTES_AT..][..2] == [0; 2]
+    };
     if !is_request || !carries_nothing(request) || json.len() > MAX_PACKET_BYTES {
         return None;
     }
@@ -50,7 +53,8 @@ pub fn status_reply(request: &[u8], json: &[u8]) -> Option<Vec<u8>> {
     reply.extend_from_slice(request);
     reply[TYPE_AT] = ToolType::StatusReply as u8;
     reply[FLAGS_AT..FLAGS_AT + 2].fill(0);
-    reply[PACKET_BYTES_AT..PACKET_BYTES_AT + 2].copy_from_slice(&u16::try_from(json.len()).ok()?.to_be_bytes());
+    reply[PACKET_BYTES_AT..PACKET_BYTES_AT + 2]
+        .copy_from_slice(&u16::try_from(json.len()).ok()?.to_be_bytes());
     reply[KEY_ID_AT..].fill(0);
     reply.extend_from_slice(json);
     Some(reply)
@@ -58,7 +62,10 @@ pub fn status_reply(request: &[u8], json: &[u8]) -> Option<Vec<u8>> {
 
 /// An answer as a message carries it. While it is too long, `shorten` leaves something out of it,
 /// more with each step (from 0 on); `false`: nothing is left to leave out.
-pub fn json_that_fits<T: Serialize>(mut answer: T, mut shorten: impl FnMut(&mut T, usize) -> bool) -> Vec<u8> {
+pub fn json_that_fits<T: Serialize>(
+    mut answer: T,
+    mut shorten: impl FnMut(&mut T, usize) -> bool,
+) -> Vec<u8> {
     let mut step = 0;
     loop {
         let json = serde_json::to_vec(&answer).unwrap_or_default();

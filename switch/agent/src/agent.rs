@@ -107,14 +107,20 @@ async fn serve(config: Arc<Config>, fresh: bool, systems: &[&dyn System]) -> Res
         config,
     });
     agent.follow_ports();
-    let thread = generator::start(agent.dataplane.clone(), interval, agent.systems.clone(), agent.generator.clone());
+    let thread = generator::start(
+        agent.dataplane.clone(),
+        interval,
+        agent.systems.clone(),
+        agent.generator.clone(),
+    );
     let next_hops = worker.start()?;
     let (stop, mut stopped) = mpsc::channel(1);
     sweep(agent.clone());
     crate::views::start(agent.clone());
     tokio::spawn(control(agent.clone(), listen(&agent.run)?, stop));
     if let Some(server) = metrics {
-        crate::metrics::serve(agent.clone(), server).map_err(system("start the thread for metrics"))?;
+        crate::metrics::serve(agent.clone(), server)
+            .map_err(system("start the thread for metrics"))?;
     }
     if agent.views_known() == Some(ViewsKnown::None) {
         tracing::warn!(
@@ -209,7 +215,11 @@ async fn control(agent: Arc<Agent>, listener: UnixListener, stop: mpsc::Sender<b
     }
 }
 
-async fn converse(agent: Arc<Agent>, stream: UnixStream, stop: mpsc::Sender<bool>) -> std::io::Result<()> {
+async fn converse(
+    agent: Arc<Agent>,
+    stream: UnixStream,
+    stop: mpsc::Sender<bool>,
+) -> std::io::Result<()> {
     use tokio::io::AsyncReadExt;
     let (reader, mut writer) = stream.into_split();
     let mut reader = BufReader::new(reader).take(REQUEST_BYTES);
@@ -242,7 +252,9 @@ async fn converse(agent: Arc<Agent>, stream: UnixStream, stop: mpsc::Sender<bool
 impl Agent {
     /// Reads the shared secrets again; if the file is at fault, the earlier ones stay.
     fn read_secrets(&self) {
-        let Some(path) = self.config.secrets.as_ref().filter(|_| !self.systems.is_empty()) else { return };
+        let Some(path) = self.config.secrets.as_ref().filter(|_| !self.systems.is_empty()) else {
+            return;
+        };
         match read_secrets(path).and_then(|file| self.systems.secrets(file.ring())) {
             Ok(()) => tracing::info!("secrets: read {}", path.display()),
             Err(error) => tracing::error!("secrets: {error}; the ones read before stay"),
@@ -256,13 +268,20 @@ impl Agent {
     }
 
     /// Answers a request that the agent itself does not know.
-    fn answer_for_systems(&self, line: &str, error: &serde_json::Error) -> serde_json::Result<String> {
-        let answer = serde_json::from_str(line).ok().and_then(|request| self.systems.request(&request));
+    fn answer_for_systems(
+        &self,
+        line: &str,
+        error: &serde_json::Error,
+    ) -> serde_json::Result<String> {
+        let answer =
+            serde_json::from_str(line).ok().and_then(|request| self.systems.request(&request));
         let error = match answer {
             Some(Ok(reply)) => return serde_json::to_string(&reply),
             Some(Err(error)) => error.to_string(),
             None if self.systems.is_empty() => {
-                format!("not a request ({error}), and the program has no state of a system that may know it")
+                format!(
+                    "not a request ({error}), and the program has no state of a system that may know it"
+                )
             }
             None => format!("not a request: {error}"),
         };
@@ -291,7 +310,10 @@ impl Agent {
     /// Whether the program is on every port of the configuration.
     fn is_on_all_ports(&self) -> bool {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        self.config.port.iter().all(|port| state.ports.iter().any(|(number, _)| *number == port.port))
+        self.config
+            .port
+            .iter()
+            .all(|port| state.ports.iter().any(|(number, _)| *number == port.port))
     }
 
     /// What `systemctl status` shows.
@@ -300,7 +322,12 @@ impl Agent {
             Some(ViewsKnown::None) => "; no views yet",
             _ => "",
         };
-        format!("{} {} on {} ports{views}", self.how, self.dataplane.manifest().program, self.config.port.len())
+        format!(
+            "{} {} on {} ports{views}",
+            self.how,
+            self.dataplane.manifest().program,
+            self.config.port.len()
+        )
     }
 
     /// The generator's frames seem to come from the first port that is there.
@@ -348,7 +375,11 @@ pub(crate) fn read_secrets(path: &Path) -> Result<SecretsFile> {
 /// ([`Request::Stop`]).
 pub fn detach(run: &RunDirectory) -> Result<()> {
     if !run.path().is_dir() {
-        return Err(Error::Other(format!("there is no switch {}: no {}", run.name(), run.path().display())));
+        return Err(Error::Other(format!(
+            "there is no switch {}: no {}",
+            run.name(),
+            run.path().display()
+        )));
     }
     let _hold = run.lock()?;
     let ports = run.state().map(|state| state.ports).unwrap_or_default();

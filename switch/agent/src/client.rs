@@ -22,8 +22,13 @@ pub fn find(name: Option<&str>) -> Result<RunDirectory> {
     }
     match &running()[..] {
         [name] => RunDirectory::of(name),
-        [] => Err(Error::Other("no switch is running; start one with `stateplane switch --config switch.toml`".into())),
-        names => Err(Error::Other(format!("several switches run ({}); choose one with --switch", names.join(", ")))),
+        [] => Err(Error::Other(
+            "no switch is running; start one with `stateplane switch --config switch.toml`".into(),
+        )),
+        names => Err(Error::Other(format!(
+            "several switches run ({}); choose one with --switch",
+            names.join(", ")
+        ))),
     }
 }
 
@@ -51,8 +56,9 @@ pub fn ask_system<R: DeserializeOwned>(run: &RunDirectory, request: &impl Serial
 }
 
 fn read<R: DeserializeOwned>(run: &RunDirectory, answer: &str) -> Result<R> {
-    serde_json::from_str(answer)
-        .map_err(|error| Error::Other(format!("switch {}: an answer that cannot be read: {error}", run.name())))
+    serde_json::from_str(answer).map_err(|error| {
+        Error::Other(format!("switch {}: an answer that cannot be read: {error}", run.name()))
+    })
 }
 
 /// Sends a request; the line that comes back.
@@ -68,9 +74,11 @@ fn exchange(run: &RunDirectory, request: &impl Serialize, timeout: Duration) -> 
     };
     let mut stream = connected(&path).map_err(|error| match error.kind() {
         ErrorKind::WouldBlock => failed(error),
-        ErrorKind::PermissionDenied => {
-            Error::Other(format!("switch {}: {}: permission denied: run as root (sudo)", run.name(), path.display()))
-        }
+        ErrorKind::PermissionDenied => Error::Other(format!(
+            "switch {}: {}: permission denied: run as root (sudo)",
+            run.name(),
+            path.display()
+        )),
         _ => Error::Other(format!(
             "switch {} does not answer ({}: {error}): {}",
             run.name(),
@@ -80,8 +88,12 @@ fn exchange(run: &RunDirectory, request: &impl Serialize, timeout: Duration) -> 
     })?;
     // A time of zero would mean for ever.
     let patience = Some(timeout.max(Duration::from_millis(1)));
-    stream.set_read_timeout(patience).and_then(|()| stream.set_write_timeout(patience)).map_err(failed)?;
-    let line = serde_json::to_string(request).map_err(|error| Error::Other(error.to_string()))? + "\n";
+    stream
+        .set_read_timeout(patience)
+        .and_then(|()| stream.set_write_timeout(patience))
+        .map_err(failed)?;
+    let line =
+        serde_json::to_string(request).map_err(|error| Error::Other(error.to_string()))? + "\n";
     stream.write_all(line.as_bytes()).map_err(failed)?;
     let mut answer = String::new();
     BufReader::new(stream).read_line(&mut answer).map_err(failed)?;

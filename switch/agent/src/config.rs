@@ -186,7 +186,10 @@ impl Action {
 impl Entry {
     /// In the data plane's terms.
     pub fn spec(&self) -> EntrySpec {
-        let keys = self.key.iter().map(|(name, value)| KeySpec { name: Some(name.clone()), text: value.text() });
+        let keys = self
+            .key
+            .iter()
+            .map(|(name, value)| KeySpec { name: Some(name.clone()), text: value.text() });
         EntrySpec {
             keys: keys.collect(),
             priority: self.priority,
@@ -205,7 +208,10 @@ fn part<T: DeserializeOwned>(path: &Path, text: &str, wanted: impl Fn(&str) -> b
     parsed.map_err(|mut error| {
         // For the line and its text.
         error.set_input(Some(text));
-        Error::Parse { file: path.display().to_string(), reason: error.to_string().trim_end().to_owned() }
+        Error::Parse {
+            file: path.display().to_string(),
+            reason: error.to_string().trim_end().to_owned(),
+        }
     })
 }
 
@@ -213,13 +219,15 @@ impl Config {
     /// Reads a configuration file and checks what can be checked without the object.
     /// Systems check their fields later (`System::check`).
     pub fn read(path: &Path, systems: &[&dyn System]) -> Result<Config> {
-        let text = std::fs::read_to_string(path).map_err(|error| Error::path("read", path, error))?;
+        let text =
+            std::fs::read_to_string(path).map_err(|error| Error::path("read", path, error))?;
         Config::parse(path, &text, systems)
     }
 
     /// Parses a configuration's text; `path` is for messages and relative paths.
     pub fn parse(path: &Path, text: &str, systems: &[&dyn System]) -> Result<Config> {
-        let of_a_system = |field: &str| systems.iter().any(|system| system.fields().contains(&field));
+        let of_a_system =
+            |field: &str| systems.iter().any(|system| system.fields().contains(&field));
         let mut config: Config = part(path, text, |field| !of_a_system(field))?;
         (config.file, config.text) = (path.to_owned(), text.to_owned());
         if let Some(directory) = path.parent() {
@@ -244,7 +252,11 @@ impl Config {
     /// # Errors
     /// Always.
     pub fn fault<T>(&self, field: impl Into<String>, reason: impl Into<String>) -> Result<T> {
-        Err(Error::Config { file: self.file.display().to_string(), field: field.into(), reason: reason.into() })
+        Err(Error::Config {
+            file: self.file.display().to_string(),
+            field: field.into(),
+            reason: reason.into(),
+        })
     }
 
     fn validate(&self) -> Result<()> {
@@ -260,15 +272,20 @@ impl Config {
                 let reason = "is not below 510 (510 is the kernel's port, 511 the drop port)";
                 return self.fault(field("port"), format!("{} {reason}", port.port));
             }
-            if port.interface.is_empty() || port.interface.len() > 15 || port.interface.contains('\0') {
-                return self.fault(field("interface"), "an interface's name has 1 to 15 characters");
+            if port.interface.is_empty()
+                || port.interface.len() > 15
+                || port.interface.contains('\0')
+            {
+                return self
+                    .fault(field("interface"), "an interface's name has 1 to 15 characters");
             }
             for earlier in &self.port[..index] {
                 if earlier.port == port.port {
                     return self.fault(field("port"), format!("{} is given twice", port.port));
                 }
                 if earlier.interface == port.interface {
-                    return self.fault(field("interface"), format!("{:?} is given twice", port.interface));
+                    return self
+                        .fault(field("interface"), format!("{:?} is given twice", port.interface));
                 }
             }
         }
@@ -277,14 +294,23 @@ impl Config {
         }
         self.validate_gateway()?;
         if self.store.is_some() && !self.controllers.is_empty() {
-            return self.fault("store", "`controllers` gives the stores' addresses already; remove `store`");
+            return self.fault(
+                "store",
+                "`controllers` gives the stores' addresses already; remove `store`",
+            );
         }
         let stored = self.store.is_some() || !self.controllers.is_empty();
         if stored && self.protocol_address.is_none() {
-            return self.fault("protocol_address", "is needed with `controllers` or `store`: the store replies to it");
+            return self.fault(
+                "protocol_address",
+                "is needed with `controllers` or `store`: the store replies to it",
+            );
         }
         if let Some(address) = self.protocol_address
-            && (address.is_unspecified() || address.is_multicast() || address.is_broadcast() || address.is_loopback())
+            && (address.is_unspecified()
+                || address.is_multicast()
+                || address.is_broadcast()
+                || address.is_loopback())
         {
             let problem = format!(
                 "{address} cannot receive the store's replies; write this switch's own address, on lo and announced by BGP"
@@ -295,12 +321,20 @@ impl Config {
             let problem = "is needed with `controllers` or `store`; write a number above 0, another one on each switch";
             return self.fault("switch_id", problem);
         }
-        let twice = self.controllers.iter().enumerate().find(|(at, address)| self.controllers[..*at].contains(address));
+        let twice = self
+            .controllers
+            .iter()
+            .enumerate()
+            .find(|(at, address)| self.controllers[..*at].contains(address));
         if let Some((_, address)) = twice {
-            return self.fault("controllers", format!("{address} is given twice; write each controller once"));
+            return self.fault(
+                "controllers",
+                format!("{address} is given twice; write each controller once"),
+            );
         }
         if stored && !self.port.iter().any(|port| port.fabric) {
-            let problem = "with `controllers` or `store`, at least one port must have `fabric = true`";
+            let problem =
+                "with `controllers` or `store`, at least one port must have `fabric = true`";
             return self.fault("port", problem);
         }
         Ok(())
@@ -342,7 +376,12 @@ arguments = { port = 2 }
     fn reads_a_good_one() {
         let config = Config::parse(Path::new("/etc/sp/switch.toml"), GOOD, &[]).unwrap();
         assert_eq!(config.object, Path::new("/etc/sp/nat.o"));
-        assert!(config.host_traffic && !config.detach && config.port[0].fabric && !config.port[1].fabric);
+        assert!(
+            config.host_traffic
+                && !config.detach
+                && config.port[0].fabric
+                && !config.port[1].fabric
+        );
         let spec = config.table[0].entry[0].spec();
         assert_eq!(spec.keys[1], KeySpec { name: Some("vrf".into()), text: "1".into() });
     }
@@ -381,7 +420,10 @@ arguments = { port = 2 }
         ] {
             assert!(GOOD.contains(from), "{from}");
             let message = fault(&GOOD.replacen(from, to, 1));
-            assert!(message.starts_with("/etc/sp/switch.toml: ") && message.contains(parts), "{to}: {message}");
+            assert!(
+                message.starts_with("/etc/sp/switch.toml: ") && message.contains(parts),
+                "{to}: {message}"
+            );
         }
     }
 }

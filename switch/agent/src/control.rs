@@ -216,7 +216,10 @@ impl Agent {
             Request::TableList { table } => return self.list(&table),
             Request::TableAdd { table, entry, replace } => {
                 let table = dataplane.table(&table)?;
-                table.write(&table.resolve(&entry)?, if replace { Write::Set } else { Write::Add })?;
+                table.write(
+                    &table.resolve(&entry)?,
+                    if replace { Write::Set } else { Write::Add },
+                )?;
             }
             Request::TableDelete { table, keys } => {
                 let table = dataplane.table(&table)?;
@@ -229,7 +232,9 @@ impl Agent {
                     None => table.reset_default()?,
                 }
             }
-            Request::RegisterRead { register, index } => return self.read_register(&register, index),
+            Request::RegisterRead { register, index } => {
+                return self.read_register(&register, index);
+            }
             Request::RegisterWrite { register, index, value } => {
                 let register = dataplane.register(&register)?;
                 let what = format!("register {}", register.name);
@@ -258,7 +263,11 @@ impl Agent {
             tables.push(TableSummary {
                 name: description.name.clone(),
                 kind: kind.to_owned(),
-                keys: description.keys.iter().map(|key| (key.name.clone(), key.match_kind.clone())).collect(),
+                keys: description
+                    .keys
+                    .iter()
+                    .map(|key| (key.name.clone(), key.match_kind.clone()))
+                    .collect(),
                 entries: table.list()?.len(),
                 size: description.size,
             });
@@ -288,7 +297,10 @@ impl Agent {
         for index in index.map_or(0..register.size, |index| index..index.saturating_add(1)) {
             let value = self.dataplane.read_register(register, index)?;
             let (width, signed) = (register.width, register.signed);
-            elements.push((index, dataplane::value::format_number(value, width, signed, &register.name)));
+            elements.push((
+                index,
+                dataplane::value::format_number(value, width, signed, &register.name),
+            ));
         }
         Ok(Reply::Register { register: register.name.clone(), elements })
     }

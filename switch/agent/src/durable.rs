@@ -16,6 +16,7 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
         file.sync_all()
     });
     written.map_err(|error| Error::path("write", fresh, error))?;
-    let renamed = std::fs::rename(fresh, path).and_then(|()| std::fs::File::open(folder)?.sync_all());
+    let renamed =
+        std::fs::rename(fresh, path).and_then(|()| std::fs::File::open(folder)?.sync_all());
     renamed.map_err(|error| Error::path("write", path, error))
 }

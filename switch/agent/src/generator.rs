@@ -89,7 +89,9 @@ pub(crate) fn start(
             next_look = (next_look + interval).max(Instant::now() + interval / 2);
             std::thread::sleep(next_look.saturating_duration_since(Instant::now()));
             let late = look.elapsed().saturating_sub(interval);
-            generator.lag_us.store(u64::try_from(late.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+            generator
+                .lag_us
+                .store(u64::try_from(late.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
         }
     };
     match std::thread::Builder::new().name("generator".into()).spawn(run) {

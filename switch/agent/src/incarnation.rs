@@ -18,14 +18,16 @@ const START_OF_2025_MS: u64 = 1_735_689_600_000;
 const MOST_BYTES: usize = 32;
 
 pub(crate) fn ms_since_1970() -> u64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let now =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// By the wall clock: a later life of a switch has a higher number, so that the store can tell an
 /// old one's messages.
 fn by_the_clock(now_ms: u64) -> u32 {
-    (now_ms / TICK_MS).saturating_sub(START_OF_2025_MS / TICK_MS).clamp(1, u64::from(u32::MAX)) as u32
+    (now_ms / TICK_MS).saturating_sub(START_OF_2025_MS / TICK_MS).clamp(1, u64::from(u32::MAX))
+        as u32
 }
 
 /// A new life's number: by the clock, and higher than `last` and than what the switch's file of the
@@ -35,13 +37,20 @@ pub(crate) fn next(config: &Config, last: u32) -> Result<u32> {
 }
 
 fn next_at(config: &Config, last: u32, now_ms: u64) -> Result<u32> {
-    let file = config.state_directory.as_ref().map(|directory| directory.join(format!("{}.incarnation", config.name)));
-    let kept =
-        file.as_deref().map_or(Ok(0), read).or_else(|error| config.fault("state_directory", error.to_string()))?;
+    let file = config
+        .state_directory
+        .as_ref()
+        .map(|directory| directory.join(format!("{}.incarnation", config.name)));
+    let kept = file
+        .as_deref()
+        .map_or(Ok(0), read)
+        .or_else(|error| config.fault("state_directory", error.to_string()))?;
     let (last, by_the_clock) = (last.max(kept), by_the_clock(now_ms));
     if by_the_clock <= last {
         let behind_s = u64::from(last - by_the_clock) * TICK_MS / 1_000;
-        tracing::warn!("this machine's clock is {behind_s} s behind that of the switch's last life: set it (NTP)");
+        tracing::warn!(
+            "this machine's clock is {behind_s} s behind that of the switch's last life: set it (NTP)"
+        );
     }
     let number = by_the_clock.max(last.saturating_add(1));
     if let Some(file) = &file {
@@ -60,7 +69,10 @@ fn read(path: &Path) -> Result<u32> {
     };
     let number = std::str::from_utf8(&text).ok().filter(|text| text.len() <= MOST_BYTES);
     Ok(number.and_then(|text| text.trim().parse().ok()).unwrap_or_else(|| {
-        tracing::warn!("{}: not a number; the clock alone says how old this life is", path.display());
+        tracing::warn!(
+            "{}: not a number; the clock alone says how old this life is",
+            path.display()
+        );
         0
     }))
 }
@@ -80,8 +92,13 @@ mod tests {
 
     #[test]
     fn nothing_is_sent_in_the_tick_that_an_incarnation_is_named_after() {
-        let rest = |incarnation, now_ms| rest_of_first_tick(incarnation, START_OF_2025_MS + now_ms).as_millis();
-        assert_eq!((rest(4, 1_000), rest(4, 1_249), rest(4, 1_250), rest(4, 9_000)), (250, 1, 0, 0));
+        let rest = |incarnation, now_ms| {
+            rest_of_first_tick(incarnation, START_OF_2025_MS + now_ms).as_millis()
+        };
+        assert_eq!(
+            (rest(4, 1_000), rest(4, 1_249), rest(4, 1_250), rest(4, 9_000)),
+            (250, 1, 0, 0)
+        );
         assert_eq!(rest(400, 1_000), 250, "ahead of the clock: no longer than a tick");
         // As numbers are given out now.
         let now = by_the_clock(ms_since_1970());
@@ -98,7 +115,9 @@ mod tests {
         );
         let path = folder.path().join("s1.toml");
         let config = Config::parse(&path, &text, &[]).expect("good");
-        let at = |last, seconds: u64| next_at(&config, last, START_OF_2025_MS + seconds * 1_000).expect("a number");
+        let at = |last, seconds: u64| {
+            next_at(&config, last, START_OF_2025_MS + seconds * 1_000).expect("a number")
+        };
         assert_eq!(at(0, 10_000), 40_000, "by the clock");
         assert_eq!(at(0, 2_800), 40_001, "two hours behind, and nothing left in the run directory");
         assert_eq!(at(50_000, 2_800), 50_001, "what the run directory has counts, too");
@@ -113,7 +132,9 @@ mod tests {
         // A relative one is beside the configuration; one that cannot be made is at fault before
         // anything begins.
         std::fs::write(folder.path().join("file"), "").expect("written");
-        let config = Config::parse(&path, &text.replace(&format!("{directory:?}"), "\"file\""), &[]).expect("good");
+        let config =
+            Config::parse(&path, &text.replace(&format!("{directory:?}"), "\"file\""), &[])
+                .expect("good");
         let error = next_at(&config, 0, START_OF_2025_MS).expect_err("no directory").to_string();
         assert!(error.contains("s1.toml: state_directory: ") && error.contains("file"), "{error}");
     }

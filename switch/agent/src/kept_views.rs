@@ -33,13 +33,15 @@ struct File {
 
 /// Where they are kept.
 pub(crate) fn path(config: &Config, run: &RunDirectory) -> PathBuf {
-    let in_state_directory = |directory: &PathBuf| directory.join(format!("{}.views.json", config.name));
+    let in_state_directory =
+        |directory: &PathBuf| directory.join(format!("{}.views.json", config.name));
     config.state_directory.as_ref().map_or_else(|| run.views(), in_state_directory)
 }
 
 /// Does every shard have a head? Not in a cluster that has not begun.
 pub(crate) fn have_heads(views: &Views) -> bool {
-    (1..=usize::from(MOST_SHARDS)).contains(&views.shards.len()) && views.heads().all(|head| head.is_some())
+    (1..=usize::from(MOST_SHARDS)).contains(&views.shards.len())
+        && views.heads().all(|head| head.is_some())
 }
 
 /// Writes the file anew.
@@ -60,7 +62,9 @@ pub(crate) fn read(path: &Path, controllers: &[SocketAddrV4]) -> Result<Option<V
         Err(error) => return Err(Error::path("read", path, error)),
     };
     let mut text = vec![];
-    file.take(MOST_BYTES).read_to_end(&mut text).map_err(|error| Error::path("read", path, error))?;
+    file.take(MOST_BYTES)
+        .read_to_end(&mut text)
+        .map_err(|error| Error::path("read", path, error))?;
     let unusable = |why: String| Error::Other(format!("{}: {why}; not used", path.display()));
     let file: File = serde_json::from_slice(&text).map_err(|error| unusable(error.to_string()))?;
     if file.format != FORMAT {
@@ -69,7 +73,8 @@ pub(crate) fn read(path: &Path, controllers: &[SocketAddrV4]) -> Result<Option<V
     if file.controllers != controllers {
         return Err(unusable("the views of other controllers".to_owned()));
     }
-    let views = Views::from_json(file.views.to_string().as_bytes()).map_err(|error| unusable(error.to_string()))?;
+    let views = Views::from_json(file.views.to_string().as_bytes())
+        .map_err(|error| unusable(error.to_string()))?;
     if !have_heads(&views) {
         return Err(unusable("a shard without a head".to_owned()));
     }
@@ -111,17 +116,26 @@ mod tests {
             std::fs::write(&path, &text[..length]).unwrap();
             assert!(read(&path, &controllers).is_err(), "the first {length} bytes");
         }
-        assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "nothing left over");
+        assert_eq!(
+            std::fs::read_dir(path.parent().unwrap()).unwrap().count(),
+            1,
+            "nothing left over"
+        );
     }
 
     #[test]
     fn a_reboot_leaves_them_only_in_a_state_directory() {
         let at = |line: &str| {
-            let text = format!("name = \"s1\"\nobject = \"nat.o\"\n{line}\n[[port]]\nport = 0\ninterface = \"eth0\"\n");
+            let text = format!(
+                "name = \"s1\"\nobject = \"nat.o\"\n{line}\n[[port]]\nport = 0\ninterface = \"eth0\"\n"
+            );
             let config = Config::parse(Path::new("s1.toml"), &text, &[]).unwrap();
             path(&config, &RunDirectory::of("s1").unwrap())
         };
-        assert_eq!(at("state_directory = \"/var/lib/stateplane\""), Path::new("/var/lib/stateplane/s1.views.json"));
+        assert_eq!(
+            at("state_directory = \"/var/lib/stateplane\""),
+            Path::new("/var/lib/stateplane/s1.views.json")
+        );
         assert!(at("").starts_with("/run/stateplane"), "{}", at("").display());
     }
 }

@@ -209,7 +209,8 @@ mod tests {
             Config::parse(std::path::Path::new("s1.toml"), &text, &[]).unwrap()
         };
         let narrow = |hosts_mtu: &str, core, tor| {
-            let ports = narrow_ports(&config(hosts_mtu), &BTreeMap::from([(1, core), (2, tor)]), 220);
+            let ports =
+                narrow_ports(&config(hosts_mtu), &BTreeMap::from([(1, core), (2, tor)]), 220);
             ports.first().map(|port| (port.leaves, port.hosts_mtu))
         };
         assert_eq!((narrow("", 1720, 1500), narrow("", 1719, 1500)), (None, Some((1499, 1500))));

@@ -17,8 +17,11 @@ const LOOK_MS: u16 = 1_000;
 pub(crate) fn serve(agent: Arc<Agent>, mut server: metrics::Server) -> std::io::Result<()> {
     let serve = move || loop {
         let flags = |writes| if writes { PollFlags::POLLOUT } else { PollFlags::POLLIN };
-        let mut polled: Vec<_> = server.descriptors().map(|(fd, writes)| PollFd::new(fd, flags(writes))).collect();
-        if poll(&mut polled, PollTimeout::from(LOOK_MS)).is_err_and(|error| error != nix::errno::Errno::EINTR) {
+        let mut polled: Vec<_> =
+            server.descriptors().map(|(fd, writes)| PollFd::new(fd, flags(writes))).collect();
+        if poll(&mut polled, PollTimeout::from(LOOK_MS))
+            .is_err_and(|error| error != nix::errno::Errno::EINTR)
+        {
             // No memory: the next look is not to come at once.
             std::thread::sleep(std::time::Duration::from_millis(LOOK_MS.into()));
         }
@@ -58,12 +61,18 @@ fn about(agent: &Agent, text: &mut Text) {
         1,
     );
     let uptime = agent.started.elapsed().as_secs_f64();
-    text.single("stateplane_switch_agent_uptime_seconds", Gauge, "Time since this agent started", uptime);
+    text.single(
+        "stateplane_switch_agent_uptime_seconds",
+        Gauge,
+        "Time since this agent started",
+        uptime,
+    );
 }
 
 fn views(agent: &Agent, text: &mut Text) {
     let without = agent.views_known() == Some(ViewsKnown::None);
-    let help = "1: no controller has said where the store is, and packets that need its state are dropped";
+    let help =
+        "1: no controller has said where the store is, and packets that need its state are dropped";
     text.single("stateplane_switch_without_views", Gauge, help, u8::from(without));
     let version = agent.views_version.load(Ordering::Relaxed);
     let help = "Version of the last views that a controller sent to this agent; 0: none yet";
@@ -71,7 +80,9 @@ fn views(agent: &Agent, text: &mut Text) {
     let help = "Messages for the controllers' views that changed nothing, by reason";
     let mut family = text.family("stateplane_switch_views_refused_total", Counter, help);
     let refused = &agent.refused_views;
-    for (reason, count) in [("bad_tag", &refused.bad_tag), ("malformed", &refused.malformed), ("old", &refused.old)] {
+    for (reason, count) in
+        [("bad_tag", &refused.bad_tag), ("malformed", &refused.malformed), ("old", &refused.old)]
+    {
         family.sample(&[("reason", &reason)], count.load(Ordering::Relaxed));
     }
 }
@@ -84,46 +95,87 @@ fn ports(agent: &Agent, text: &mut Text) {
         ("stateplane_port_rx_bytes_total", "Bytes in", |stats| stats.rx_bytes),
         ("stateplane_port_tx_packets_total", "Frames out", |stats| stats.tx_packets),
         ("stateplane_port_tx_bytes_total", "Bytes out", |stats| stats.tx_bytes),
-        ("stateplane_port_dropped_packets_total", "Frames dropped by the program", |stats| stats.dropped),
-        ("stateplane_port_host_packets_total", "Frames passed to the kernel", |stats| stats.to_host),
+        ("stateplane_port_dropped_packets_total", "Frames dropped by the program", |stats| {
+            stats.dropped
+        }),
+        ("stateplane_port_host_packets_total", "Frames passed to the kernel", |stats| {
+            stats.to_host
+        }),
     ];
     for (name, help, get) in families {
         let mut family = text.family(name, Counter, help);
         for port in &ports {
-            family.sample(&[("port", &port.port), ("interface", &port.interface)], get(&port.stats));
+            family
+                .sample(&[("port", &port.port), ("interface", &port.interface)], get(&port.stats));
         }
     }
-    let mut attached = text.family("stateplane_port_attached", Gauge, "1: the program is on the port");
+    let mut attached =
+        text.family("stateplane_port_attached", Gauge, "1: the program is on the port");
     for port in &ports {
-        attached.sample(&[("port", &port.port), ("interface", &port.interface)], u8::from(port.attached));
+        attached.sample(
+            &[("port", &port.port), ("interface", &port.interface)],
+            u8::from(port.attached),
+        );
     }
 }
 
 fn objects(agent: &Agent, text: &mut Text) {
     let objects = agent.systems.objects();
-    let mut flows = text.family("stateplane_flows", Gauge, "Entries in the tables of this switch, by state object");
+    let mut flows = text.family(
+        "stateplane_flows",
+        Gauge,
+        "Entries in the tables of this switch, by state object",
+    );
     for object in &objects {
-        flows.sample(&[("object", &object.name), ("consistency", &object.consistency)], object.flows);
+        flows.sample(
+            &[("object", &object.name), ("consistency", &object.consistency)],
+            object.flows,
+        );
     }
     let help = "Flows that are this switch's to use now, by state object";
     let mut owned = text.family("stateplane_flows_owned", Gauge, help);
     for object in &objects {
-        owned.sample(&[("object", &object.name), ("consistency", &object.consistency)], object.owned);
+        owned.sample(
+            &[("object", &object.name), ("consistency", &object.consistency)],
+            object.owned,
+        );
     }
-    let mut limits = text.family("stateplane_flows_limit", Gauge, "Entries that fit, by state object");
+    let mut limits =
+        text.family("stateplane_flows_limit", Gauge, "Entries that fit, by state object");
     for object in &objects {
-        limits.sample(&[("object", &object.name), ("consistency", &object.consistency)], object.limit);
+        limits.sample(
+            &[("object", &object.name), ("consistency", &object.consistency)],
+            object.limit,
+        );
     }
 }
 
 fn generator(agent: &Agent, text: &mut Text) {
     let generator = &agent.generator;
     let frames = generator.frames.load(Ordering::Relaxed);
-    text.single("stateplane_generator_frames_total", Counter, "Frames that the packet generator made", frames);
+    text.single(
+        "stateplane_generator_frames_total",
+        Counter,
+        "Frames that the packet generator made",
+        frames,
+    );
     let errors = generator.errors.load(Ordering::Relaxed);
-    text.single("stateplane_generator_errors_total", Counter, "Generator runs that the kernel refused", errors);
-    text.histogram("stateplane_generator_run_seconds", "Time of a generator run", &generator.run_ns);
-    text.histogram("stateplane_generator_batch_frames", "Frames of a generator run", &generator.batch);
+    text.single(
+        "stateplane_generator_errors_total",
+        Counter,
+        "Generator runs that the kernel refused",
+        errors,
+    );
+    text.histogram(
+        "stateplane_generator_run_seconds",
+        "Time of a generator run",
+        &generator.run_ns,
+    );
+    text.histogram(
+        "stateplane_generator_batch_frames",
+        "Frames of a generator run",
+        &generator.batch,
+    );
     let lag = generator.lag_us.load(Ordering::Relaxed) as f64 / 1e6;
     let help = "How much later than its interval the generator last looked for work";
     text.single("stateplane_generator_lag_seconds", Gauge, help, lag);
@@ -159,7 +211,8 @@ fn gateway(agent: &Agent, text: &mut Text) {
     let mut ports = text.family("stateplane_port_mtu_too_small", Gauge, help);
     for port in agent.config.port.iter().filter(|port| port.fabric) {
         let is_narrow = narrow.iter().any(|it| it.port == port.port);
-        let labels: &[(&str, &dyn std::fmt::Display)] = &[("port", &port.port), ("interface", &port.interface)];
+        let labels: &[(&str, &dyn std::fmt::Display)] =
+            &[("port", &port.port), ("interface", &port.interface)];
         ports.sample(labels, u8::from(is_narrow));
     }
 }
@@ -179,12 +232,24 @@ fn tables(agent: &Agent, text: &mut Text) {
 fn counters(agent: &Agent, text: &mut Text) {
     type Get = fn(&dataplane::CounterValue) -> u64;
     let families: [(&str, &str, &str, Get); 2] = [
-        ("packets", "stateplane_counter_packets_total", "Packets that a P4 counter's element counted", |it| it.packets),
-        ("bytes", "stateplane_counter_bytes_total", "Bytes that a P4 counter's element counted", |it| it.bytes),
+        (
+            "packets",
+            "stateplane_counter_packets_total",
+            "Packets that a P4 counter's element counted",
+            |it| it.packets,
+        ),
+        (
+            "bytes",
+            "stateplane_counter_bytes_total",
+            "Bytes that a P4 counter's element counted",
+            |it| it.bytes,
+        ),
     ];
     for (unit, name, help, get) in families {
         let mut family = text.family(name, Counter, help);
-        for counter in agent.dataplane.manifest().counters.iter().filter(|counter| counter.unit.contains(unit)) {
+        for counter in
+            agent.dataplane.manifest().counters.iter().filter(|counter| counter.unit.contains(unit))
+        {
             for index in 0..counter.size.min(MOST_ELEMENTS) {
                 match agent.dataplane.read_counter(counter, index).map(|value| get(&value)) {
                     Ok(value) if value != 0 => {

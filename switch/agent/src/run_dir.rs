@@ -50,14 +50,17 @@ pub struct Hold(#[allow(dead_code, reason = "held for its lock")] Flock<File>);
 
 /// May a switch be called so? It becomes a directory's name.
 pub fn valid_name(name: &str) -> bool {
-    (1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+    (1..=64).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
 }
 
 impl RunDirectory {
     /// The run directory of the switch `name`; it need not exist.
     pub fn of(name: &str) -> Result<RunDirectory> {
         if !valid_name(name) {
-            return Err(Error::Other(format!("{name:?} is not a switch's name (letters, digits, - and _)")));
+            return Err(Error::Other(format!(
+                "{name:?} is not a switch's name (letters, digits, - and _)"
+            )));
         }
         Ok(RunDirectory { path: Path::new(ROOT).join(name), name: name.to_owned() })
     }
@@ -107,8 +110,9 @@ impl RunDirectory {
             )),
             _ => Error::path("read", &path, error),
         })?;
-        let state: State = serde_json::from_str(&text)
-            .map_err(|error| Error::Other(format!("{}: {error}; start the switch again", path.display())))?;
+        let state: State = serde_json::from_str(&text).map_err(|error| {
+            Error::Other(format!("{}: {error}; start the switch again", path.display()))
+        })?;
         Ok(manifest::Manifest::read(&self.manifest(state.generation))?)
     }
 
@@ -184,7 +188,8 @@ impl RunDirectory {
                 return None;
             }
         };
-        let state: State = serde_json::from_str(&text).map_err(|error| unusable(error.to_string())).ok()?;
+        let state: State =
+            serde_json::from_str(&text).map_err(|error| unusable(error.to_string())).ok()?;
         if !self.generation(state.generation).join("programs/sp_main").exists() {
             unusable(format!("the pins of generation {} are not there", state.generation));
             return None;
@@ -194,7 +199,8 @@ impl RunDirectory {
 
     /// Writes the state, all or nothing.
     pub(crate) fn write_state(&self, state: &State) -> Result<()> {
-        let text = serde_json::to_string_pretty(state).map_err(|error| Error::Other(error.to_string()))?;
+        let text =
+            serde_json::to_string_pretty(state).map_err(|error| Error::Other(error.to_string()))?;
         let (path, fresh) = (self.state_path(), self.path.join("state.json.new"));
         std::fs::write(&fresh, text).map_err(|error| Error::path("write", &fresh, error))?;
         std::fs::rename(&fresh, &path).map_err(|error| Error::path("write", &path, error))
@@ -211,13 +217,17 @@ impl RunDirectory {
     /// Every generation that has pins.
     pub(crate) fn generations(&self) -> Vec<u32> {
         let names = std::fs::read_dir(self.bpffs()).into_iter().flatten().flatten();
-        names.filter_map(|entry| entry.file_name().to_str()?.strip_prefix('g')?.parse().ok()).collect()
+        names
+            .filter_map(|entry| entry.file_name().to_str()?.strip_prefix('g')?.parse().ok())
+            .collect()
     }
 
     /// Port numbers that have a pinned link.
     pub(crate) fn linked_ports(&self) -> Vec<u32> {
         let names = std::fs::read_dir(self.links()).into_iter().flatten().flatten();
-        names.filter_map(|entry| entry.file_name().to_str()?.strip_prefix("port_")?.parse().ok()).collect()
+        names
+            .filter_map(|entry| entry.file_name().to_str()?.strip_prefix("port_")?.parse().ok())
+            .collect()
     }
 
     pub(crate) fn link(&self, port: u32) -> PathBuf {
@@ -246,7 +256,8 @@ impl RunDirectory {
     pub(crate) fn remove(&self) -> Result<()> {
         let bpffs = self.bpffs();
         if is_bpffs(&bpffs) {
-            umount2(&bpffs, MntFlags::MNT_DETACH).map_err(|error| Error::path("unmount", &bpffs, error.into()))?;
+            umount2(&bpffs, MntFlags::MNT_DETACH)
+                .map_err(|error| Error::path("unmount", &bpffs, error.into()))?;
         }
         remove(&self.path)
     }
@@ -258,9 +269,12 @@ fn is_bpffs(path: &Path) -> bool {
 
 /// Removes a file or directory that may be gone already.
 fn remove(path: &Path) -> Result<()> {
-    let result = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
+    let result =
+        if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
     match result {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::path("remove", path, error)),
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(Error::path("remove", path, error))
+        }
         _ => Ok(()),
     }
 }
@@ -274,7 +288,9 @@ pub fn running() -> Vec<String> {
             Ok(_) => true,
             // No room in the queue: somebody holds the socket, and accepts nothing. Or this user
             // may not ask: the first question says so.
-            Err(error) => matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::PermissionDenied),
+            Err(error) => {
+                matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::PermissionDenied)
+            }
         })
         .filter_map(|entry| entry.file_name().into_string().ok())
         .collect();
@@ -289,7 +305,8 @@ pub fn known() -> Vec<String> {
     let names = std::fs::read_dir(ROOT).into_iter().flatten().flatten();
     // Labs and their files are here, too; only a switch has a bpffs.
     let left = names.filter(|entry| entry.path().join("bpf").is_dir());
-    let mut found: Vec<String> = left.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    let mut found: Vec<String> =
+        left.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     let runs = |run: RunDirectory| run.state_path().exists() || !run.linked_ports().is_empty();
     found.retain(|name| RunDirectory::of(name).is_ok_and(runs));
     found.extend(running());

@@ -49,13 +49,13 @@ pub(crate) fn check(config: &Config, systems: &[&dyn System]) -> Result<Manifest
     let description = Dataplane::description_only(manifest.clone());
     for (index, table) in config.table.iter().enumerate() {
         let field = format!("table[{index}]");
-        let known =
-            description.table(&table.name).or_else(|error| config.fault(format!("{field}.name"), error.to_string()))?;
+        let known = description
+            .table(&table.name)
+            .or_else(|error| config.fault(format!("{field}.name"), error.to_string()))?;
         for (number, entry) in table.entry.iter().enumerate() {
-            known
-                .resolve(&entry.spec())
-                .and_then(|entry| known.check(&entry))
-                .or_else(|error| config.fault(format!("{field}.entry[{number}]"), error.to_string()))?;
+            known.resolve(&entry.spec()).and_then(|entry| known.check(&entry)).or_else(
+                |error| config.fault(format!("{field}.entry[{number}]"), error.to_string()),
+            )?;
         }
         if let Some(default) = &table.default {
             known
@@ -67,7 +67,10 @@ pub(crate) fn check(config: &Config, systems: &[&dyn System]) -> Result<Manifest
     system::check(systems, config, &manifest)?;
     for (index, port) in config.port.iter().enumerate() {
         if port.port >= manifest.max_ports {
-            let reason = format!("{} is not below {}, the program's number of ports", port.port, manifest.max_ports);
+            let reason = format!(
+                "{} is not below {}, the program's number of ports",
+                port.port, manifest.max_ports
+            );
             return config.fault(format!("port[{index}].port"), reason);
         }
     }
@@ -81,13 +84,21 @@ fn settings(config: &Config) -> Settings {
 
 /// FNV-1a over all that makes a loaded object what it is: tells "the same again" from "another".
 fn fingerprint(config: &Config, manifest: &Manifest) -> Result<String> {
-    let mut bytes = std::fs::read(&config.object).map_err(|error| Error::path("read", &config.object, error))?;
+    let mut bytes = std::fs::read(&config.object)
+        .map_err(|error| Error::path("read", &config.object, error))?;
     bytes.extend(manifest.to_json().into_bytes());
     bytes.push(u8::from(config.host_traffic));
     let hash = |start: u64| {
-        bytes.iter().fold(start, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
+        bytes
+            .iter()
+            .fold(start, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
     };
-    Ok(format!("{:016x}{:016x}-{}", hash(0xcbf2_9ce4_8422_2325), hash(0x6c62_272e_07bb_0142), bytes.len()))
+    Ok(format!(
+        "{:016x}{:016x}-{}",
+        hash(0xcbf2_9ce4_8422_2325),
+        hash(0x6c62_272e_07bb_0142),
+        bytes.len()
+    ))
 }
 
 /// Starts the switch. With `fresh`, whatever an earlier agent left is discarded first.
@@ -108,21 +119,33 @@ pub(crate) fn start(config: &Arc<Config>, fresh: bool, systems: &[&dyn System]) 
             apply_tables(&dataplane, config, None)?;
             (dataplane, state, "started")
         }
-        Some(state) if state.hash == hash => match take_over(config, &run, manifest.clone(), &state) {
-            Ok(dataplane) => (dataplane, state, "took over"),
-            Err(error) => {
-                tracing::warn!("the running program cannot be taken over ({error}); replacing it");
-                replace(config, &run, manifest, hash, &state)?
+        Some(state) if state.hash == hash => {
+            match take_over(config, &run, manifest.clone(), &state) {
+                Ok(dataplane) => (dataplane, state, "took over"),
+                Err(error) => {
+                    tracing::warn!(
+                        "the running program cannot be taken over ({error}); replacing it"
+                    );
+                    replace(config, &run, manifest, hash, &state)?
+                }
             }
-        },
+        }
         Some(state) => replace(config, &run, manifest, hash, &state)?,
     };
-    let mut state = State { entries: config_entries(config), defaults: config_defaults(config), ..state };
+    let mut state =
+        State { entries: config_entries(config), defaults: config_defaults(config), ..state };
     if how != "took over" {
-        std::thread::sleep(incarnation::rest_of_first_tick(state.incarnation, incarnation::ms_since_1970()));
+        std::thread::sleep(incarnation::rest_of_first_tick(
+            state.incarnation,
+            incarnation::ms_since_1970(),
+        ));
     }
     let dataplane = Arc::new(dataplane);
-    let context = Context { config: config.clone(), dataplane: dataplane.clone(), incarnation: state.incarnation };
+    let context = Context {
+        config: config.clone(),
+        dataplane: dataplane.clone(),
+        incarnation: state.incarnation,
+    };
     let systems = Arc::new(Systems::begin(systems, &context)?);
     let interval = systems.interval(Duration::from_micros(config.generator_interval_us));
     configure(&dataplane, &systems, config, interval)?;
@@ -130,13 +153,15 @@ pub(crate) fn start(config: &Arc<Config>, fresh: bool, systems: &[&dyn System]) 
     let (four, six) = crate::addresses::local()?;
     dataplane.set_local_addresses(&four, &six)?;
     // The program knows its ports, and next hops are being resolved, before the first packet comes.
-    let new = Gateway::new().map_err(|source| Error::System { action: "make an eventfd".into(), source });
+    let new =
+        Gateway::new().map_err(|source| Error::System { action: "make an eventfd".into(), source });
     let gateway = Arc::new(new?);
     let known = |port: &crate::config::Port| Some((port.port, ifindex(&port.interface)?));
     let ports: Vec<(u32, u32)> = config.port.iter().filter_map(known).collect();
     let worker = Worker::begin(dataplane.clone(), gateway.clone(), config, &ports)?;
     // From here on a dead agent's successor finds what it needs.
-    let other_generations: Vec<u32> = run.generations().into_iter().filter(|it| *it != state.generation).collect();
+    let other_generations: Vec<u32> =
+        run.generations().into_iter().filter(|it| *it != state.generation).collect();
     sync_ports(&dataplane, &run, config, &mut state, how == "replaced")?;
     run.write_state(&state)?;
     for generation in other_generations {
@@ -146,7 +171,12 @@ pub(crate) fn start(config: &Arc<Config>, fresh: bool, systems: &[&dyn System]) 
 }
 
 /// Tells the systems all but the controllers' views, and the program its fabric ports.
-fn configure(dataplane: &Dataplane, systems: &Systems, config: &Config, interval: Duration) -> Result<()> {
+fn configure(
+    dataplane: &Dataplane,
+    systems: &Systems,
+    config: &Config,
+    interval: Duration,
+) -> Result<()> {
     systems.configure(interval)?;
     if let Some(path) = config.secrets.as_ref().filter(|_| !systems.is_empty()) {
         systems.secrets(read_secrets(path)?.ring())?;
@@ -154,7 +184,10 @@ fn configure(dataplane: &Dataplane, systems: &Systems, config: &Config, interval
     if let Some(store) = config.store {
         // One shard, of which nobody says who else is in its chain.
         let members = vec![Member { address: store, incarnation: 0 }];
-        systems.views(&Views { version: 0, shards: vec![ShardView { members, ..ShardView::default() }] })?;
+        systems.views(&Views {
+            version: 0,
+            shards: vec![ShardView { members, ..ShardView::default() }],
+        })?;
     }
     if dataplane.has_map(FABRIC_PORTS) {
         for port in 0..dataplane.manifest().max_ports {
@@ -173,7 +206,10 @@ fn last_views(systems: &Systems, config: &Config, run: &RunDirectory) -> Result<
     match kept_views::read(&kept_views::path(config, run), &config.controllers) {
         Ok(Some(views)) => {
             systems.views(&views)?;
-            tracing::info!("views {} of an earlier agent, until a controller answers", views.version);
+            tracing::info!(
+                "views {} of an earlier agent, until a controller answers",
+                views.version
+            );
         }
         Ok(None) => {}
         // Whatever is in it: the controllers will say.
@@ -185,9 +221,13 @@ fn last_views(systems: &Systems, config: &Config, run: &RunDirectory) -> Result<
 /// Of each interface of the configuration that this network namespace does not have now: the field,
 /// and that it is not there.
 pub fn missing_interfaces(config: &Config) -> Vec<String> {
-    let missing = config.port.iter().enumerate().filter(|(_, port)| ifindex(&port.interface).is_none());
+    let missing =
+        config.port.iter().enumerate().filter(|(_, port)| ifindex(&port.interface).is_none());
     let say = |(position, port): (usize, &crate::config::Port)| {
-        format!("port[{position}].interface: there is no interface {:?} in this network namespace", port.interface)
+        format!(
+            "port[{position}].interface: there is no interface {:?} in this network namespace",
+            port.interface
+        )
     };
     missing.map(say).collect()
 }
@@ -203,7 +243,9 @@ fn interfaces(config: &Config, runs: bool) -> Result<()> {
             if !runs {
                 return config.fault(format!("port[{position}].interface"), reason);
             }
-            tracing::warn!("port[{position}].interface: {reason}; the others go on without it until it is back");
+            tracing::warn!(
+                "port[{position}].interface: {reason}; the others go on without it until it is back"
+            );
         }
     }
     Ok(())
@@ -240,13 +282,20 @@ fn load(
     run.remove_generation(generation)?;
     dataplane.pin(&run.generation(generation))?;
     let path = run.manifest(generation);
-    std::fs::write(&path, dataplane.manifest().to_json()).map_err(|error| Error::path("write", &path, error))?;
+    std::fs::write(&path, dataplane.manifest().to_json())
+        .map_err(|error| Error::path("write", &path, error))?;
     let incarnation = incarnation::next(config, last_incarnation)?;
-    let state = State { generation, hash, incarnation, ports: vec![], entries: vec![], defaults: vec![] };
+    let state =
+        State { generation, hash, incarnation, ports: vec![], entries: vec![], defaults: vec![] };
     Ok((dataplane, state))
 }
 
-fn take_over(config: &Config, run: &RunDirectory, manifest: Manifest, state: &State) -> Result<Dataplane> {
+fn take_over(
+    config: &Config,
+    run: &RunDirectory,
+    manifest: Manifest,
+    state: &State,
+) -> Result<Dataplane> {
     let dataplane = Dataplane::open_pinned(&run.generation(state.generation), manifest)?;
     // A replacement that failed half-way, or whose agent died, may have left another generation's
     // program on some.
@@ -276,9 +325,10 @@ fn replace(
     }
     let generation = old.generation + 1;
     let (dataplane, mut state) = load(config, run, manifest, hash, generation, old.incarnation)?;
-    let before = Manifest::read(&run.manifest(old.generation))
-        .map_err(Error::from)
-        .and_then(|manifest| Ok(Dataplane::open_pinned(&run.generation(old.generation), manifest)?));
+    let before =
+        Manifest::read(&run.manifest(old.generation)).map_err(Error::from).and_then(|manifest| {
+            Ok(Dataplane::open_pinned(&run.generation(old.generation), manifest)?)
+        });
     match before {
         Ok(before) => migrate(&before, old, &dataplane)?,
         Err(error) => tracing::warn!("entries of the old program are lost: {error}"),
@@ -317,13 +367,19 @@ fn full_name(dataplane: &Dataplane, name: &str) -> Result<String> {
 }
 
 fn config_entries(config: &Config) -> Vec<(String, EntrySpec)> {
-    let entries =
-        config.table.iter().flat_map(|table| table.entry.iter().map(|entry| (table.name.clone(), entry.spec())));
+    let entries = config
+        .table
+        .iter()
+        .flat_map(|table| table.entry.iter().map(|entry| (table.name.clone(), entry.spec())));
     entries.collect()
 }
 
 fn config_defaults(config: &Config) -> Vec<(String, dataplane::ActionSpec)> {
-    config.table.iter().filter_map(|table| Some((table.name.clone(), table.default.as_ref()?.spec()))).collect()
+    config
+        .table
+        .iter()
+        .filter_map(|table| Some((table.name.clone(), table.default.as_ref()?.spec())))
+        .collect()
 }
 
 /// Makes the tables hold what the configuration says. Entries of an earlier configuration go;
@@ -379,7 +435,10 @@ pub(crate) fn sync_ports(
         });
         let Some(index) = index else { continue };
         ports.push((port.port, index));
-        if !before.contains(&(port.port, index)) || replace || linked_to(&run.link(port.port)) != Some(index) {
+        if !before.contains(&(port.port, index))
+            || replace
+            || linked_to(&run.link(port.port)) != Some(index)
+        {
             dataplane.set_port(port.port, index)?;
         }
     }
@@ -388,7 +447,9 @@ pub(crate) fn sync_ports(
         let path = run.link(*number);
         match (linked_to(&path), replace) {
             (Some(found), false) if found == *index => {}
-            (Some(found), true) if found == *index => dataplane.replace("sp_main", &Link::open(&path)?)?,
+            (Some(found), true) if found == *index => {
+                dataplane.replace("sp_main", &Link::open(&path)?)?
+            }
             _ => {
                 if path.exists() {
                     run.remove_link(*number)?;
@@ -400,7 +461,11 @@ pub(crate) fn sync_ports(
     if let Some(error) = refused {
         return Err(error);
     }
-    for number in run.linked_ports().into_iter().filter(|number| !config.port.iter().any(|port| port.port == *number)) {
+    for number in run
+        .linked_ports()
+        .into_iter()
+        .filter(|number| !config.port.iter().any(|port| port.port == *number))
+    {
         run.remove_link(number)?;
     }
     for (number, index) in before.iter().filter(|port| !ports.contains(port)) {
@@ -423,14 +488,22 @@ fn linked_to(path: &Path) -> Option<u32> {
     Link::open(path).and_then(|link| link.ifindex()).ok().flatten()
 }
 
-fn attach(dataplane: &Dataplane, config: &Config, port: u32, ifindex: u32, pin: &Path) -> Result<()> {
+fn attach(
+    dataplane: &Dataplane,
+    config: &Config,
+    port: u32,
+    ifindex: u32,
+    pin: &Path,
+) -> Result<()> {
     let position = config.port.iter().position(|known| known.port == port).unwrap_or(0);
     let interface = &config.port[position].interface;
     let link = match dataplane.attach("sp_main", ifindex, AttachMode::Native) {
         Ok(link) => link,
         Err(native) => match dataplane.attach("sp_main", ifindex, AttachMode::Generic) {
             Ok(link) => {
-                tracing::warn!("port {port} ({interface}): no native XDP ({native}); generic XDP is slower");
+                tracing::warn!(
+                    "port {port} ({interface}): no native XDP ({native}); generic XDP is slower"
+                );
                 link
             }
             Err(generic) => {

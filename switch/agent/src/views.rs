@@ -27,7 +27,10 @@ const MOST_BYTES: usize = 65_536;
 
 /// Starts the thread, if the configuration names controllers. It ends with the process.
 pub(crate) fn start(agent: Arc<Agent>) {
-    let Some(own) = agent.config.protocol_address.filter(|_| !agent.config.controllers.is_empty()) else { return };
+    let Some(own) = agent.config.protocol_address.filter(|_| !agent.config.controllers.is_empty())
+    else {
+        return;
+    };
     std::thread::spawn(move || {
         let mut told = String::new();
         while !agent.generator.stop.load(Ordering::Relaxed) {
@@ -81,7 +84,8 @@ fn follow(agent: &Agent, own: Ipv4Addr) -> Result<(), String> {
             report(agent, &socket, own, &keys, &views);
             report_at = Instant::now() + pause(views.version, answered_at.map(|at| at.elapsed()));
         }
-        let left = report_at.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        let left =
+            report_at.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         socket.set_read_timeout(Some(left)).map_err(|error| error.to_string())?;
         // Nothing in time, or the answer of a controller that is not running.
         let Ok((count, SocketAddr::V4(from))) = socket.recv_from(&mut buffer) else { continue };
@@ -123,7 +127,9 @@ fn bind(agent: &Agent, own: Ipv4Addr) -> Result<Option<UdpSocket>, String> {
             Ok(socket) => return Ok(Some(socket)),
             Err(error) if error.kind() == ErrorKind::AddrNotAvailable => {
                 if !std::mem::replace(&mut told, true) {
-                    tracing::warn!("controllers: protocol_address {own} is not this host's yet: waiting for it");
+                    tracing::warn!(
+                        "controllers: protocol_address {own} is not this host's yet: waiting for it"
+                    );
                 }
                 std::thread::sleep(REPORT_EVERY);
             }
@@ -142,7 +148,15 @@ fn report(agent: &Agent, socket: &UdpSocket, own: Ipv4Addr, keys: &KeyRing, view
     let shards = views.shards.len() as u16;
     let load = agent.reported.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let version = views.version;
-    let report = Report { reporter, version, shards, heard_ms: 0, machine: String::new(), replicas: Vec::new(), load };
+    let report = Report {
+        reporter,
+        version,
+        shards,
+        heard_ms: 0,
+        machine: String::new(),
+        replicas: Vec::new(),
+        load,
+    };
     // A process of its own: what another one reported before is older, whatever its clock was.
     let incarnation = u64::from(std::process::id()) << 32 | 1;
     let control = Control::Report { sent_ns: now_ns(), incarnation, report };
@@ -163,9 +177,11 @@ fn take(agent: &Agent, views: &Views) -> Result<(), String> {
     agent.views_version.store(views.version, Ordering::Relaxed);
     tracing::info!("controllers: views {}", views.version);
     // The switch does without: only one that starts misses them, until a controller answers.
-    if let Err(error) =
-        kept_views::write(&kept_views::path(&agent.config, &agent.run), &agent.config.controllers, views)
-    {
+    if let Err(error) = kept_views::write(
+        &kept_views::path(&agent.config, &agent.run),
+        &agent.config.controllers,
+        views,
+    ) {
         tracing::warn!("{error}");
     }
     Ok(())

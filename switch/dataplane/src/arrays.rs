@@ -48,7 +48,8 @@ impl Dataplane {
         let map = self.required_map(&register.map, &format!("register {}", register.name))?;
         let mut raw = vec![0u8; map.value_size() as usize];
         layout::put(&mut raw, 0, register.value_bytes, value & all_ones(register.width));
-        if register.signed && register.width < 128 && value >> (register.width.max(1) - 1) & 1 == 1 {
+        if register.signed && register.width < 128 && value >> (register.width.max(1) - 1) & 1 == 1
+        {
             // int<W> lies sign-extended in its scalar.
             layout::put(&mut raw, 0, register.value_bytes, value | !all_ones(register.width));
         }

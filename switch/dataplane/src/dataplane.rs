@@ -47,7 +47,12 @@ impl Dataplane {
     /// Only the manifest, nothing in the kernel: resolves names and values, for checking a
     /// configuration.
     pub fn description_only(manifest: Manifest) -> Dataplane {
-        Dataplane { manifest, programs: BTreeMap::new(), maps: BTreeMap::new(), own_changes: Mutex::default() }
+        Dataplane {
+            manifest,
+            programs: BTreeMap::new(),
+            maps: BTreeMap::new(),
+            own_changes: Mutex::default(),
+        }
     }
 
     /// The program's descriptor.
@@ -71,13 +76,19 @@ impl Dataplane {
     }
 
     pub(crate) fn required_map(&self, name: &str, owner: &str) -> Result<&MapHandle> {
-        self.maps.get(name).ok_or_else(|| Error::NoMap { map: name.to_owned(), owner: owner.to_owned() })
+        self.maps
+            .get(name)
+            .ok_or_else(|| Error::NoMap { map: name.to_owned(), owner: owner.to_owned() })
     }
 
     /// A table by its control-plane name; a last part (`routes` for `ingress.routes`) will do if
     /// only one table has it.
     pub fn table(&self, name: &str) -> Result<TableRef<'_>> {
-        let index = crate::spec::find("table", name, self.manifest.tables.iter().map(|table| table.name.as_str()))?;
+        let index = crate::spec::find(
+            "table",
+            name,
+            self.manifest.tables.iter().map(|table| table.name.as_str()),
+        )?;
         Ok(TableRef { dataplane: self, table: &self.manifest.tables[index] })
     }
 
@@ -113,20 +124,29 @@ impl Dataplane {
     /// Opens what [`Dataplane::pin`] pinned; `manifest` must be the one of the object that was
     /// pinned.
     pub fn open_pinned(directory: &Path, manifest: Manifest) -> Result<Dataplane> {
-        let failed = |path: &Path, error| Error::kernel(format!("open pin {}", path.display()), error);
-        let mut dataplane =
-            Dataplane { manifest, programs: BTreeMap::new(), maps: BTreeMap::new(), own_changes: Mutex::default() };
+        let failed =
+            |path: &Path, error| Error::kernel(format!("open pin {}", path.display()), error);
+        let mut dataplane = Dataplane {
+            manifest,
+            programs: BTreeMap::new(),
+            maps: BTreeMap::new(),
+            own_changes: Mutex::default(),
+        };
         for kind in ["programs", "maps"] {
             let directory = directory.join(kind);
             for entry in std::fs::read_dir(&directory).map_err(|error| failed(&directory, error))? {
                 let path = entry.map_err(|error| failed(&directory, error))?.path();
-                let Some(name) = path.file_name().map(|name| name.to_string_lossy().into_owned()) else { continue };
+                let Some(name) = path.file_name().map(|name| name.to_string_lossy().into_owned())
+                else {
+                    continue;
+                };
                 if kind == "programs" {
                     let program = sys::open_pin(&path).map_err(|error| failed(&path, error))?;
                     dataplane.programs.insert(name, program);
                 } else {
-                    let map = MapHandle::from_pinned_path(&path)
-                        .map_err(|error| Error::libbpf(format!("open pin {}", path.display()), error))?;
+                    let map = MapHandle::from_pinned_path(&path).map_err(|error| {
+                        Error::libbpf(format!("open pin {}", path.display()), error)
+                    })?;
                     dataplane.maps.insert(name, map);
                 }
             }
@@ -200,7 +220,11 @@ impl Dataplane {
 
     /// Tells the program which addresses are the host's own; returns how many were added and
     /// removed.
-    pub fn set_local_addresses(&self, ipv4: &[Ipv4Addr], ipv6: &[Ipv6Addr]) -> Result<(usize, usize)> {
+    pub fn set_local_addresses(
+        &self,
+        ipv4: &[Ipv4Addr],
+        ipv6: &[Ipv6Addr],
+    ) -> Result<(usize, usize)> {
         let four: Vec<Vec<u8>> = ipv4.iter().map(|address| address.octets().to_vec()).collect();
         let six: Vec<Vec<u8>> = ipv6.iter().map(|address| address.octets().to_vec()).collect();
         let filter = LocalFilter::new(ipv4, ipv6);
@@ -236,7 +260,8 @@ impl Dataplane {
 /// is too small (RFC 3021), or not on a link.
 pub fn broadcast_of(address: Ipv4Addr, prefix_length: u32) -> Option<Ipv4Addr> {
     let hosts = u32::MAX.checked_shr(prefix_length).unwrap_or(0);
-    (prefix_length < 31 && !address.is_loopback()).then(|| Ipv4Addr::from(u32::from(address) | hosts))
+    (prefix_length < 31 && !address.is_loopback())
+        .then(|| Ipv4Addr::from(u32::from(address) | hosts))
 }
 
 #[cfg(test)]
@@ -245,10 +270,15 @@ mod tests {
 
     #[test]
     fn a_network_has_a_broadcast_address_if_it_has_room() {
-        let of = |address: [u8; 4], length| broadcast_of(Ipv4Addr::from(address), length).map(|it| it.octets());
+        let of = |address: [u8; 4], length| {
+            broadcast_of(Ipv4Addr::from(address), length).map(|it| it.octets())
+        };
         assert_eq!(of([10, 0, 0, 1], 24), Some([10, 0, 0, 255]));
         assert_eq!(of([10, 0, 0, 1], 30), Some([10, 0, 0, 3]));
         assert_eq!(of([10, 0, 0, 1], 0), Some([255; 4]));
-        assert_eq!([of([10, 0, 0, 1], 31), of([10, 0, 0, 1], 32), of([127, 0, 0, 1], 8)], [None; 3]);
+        assert_eq!(
+            [of([10, 0, 0, 1], 31), of([10, 0, 0, 1], 32), of([127, 0, 0, 1], 8)],
+            [None; 3]
+        );
     }
 }

@@ -26,7 +26,14 @@ pub fn for_each_entry(map: &MapHandle, mut visit: impl FnMut(&[u8], &[u8]) -> bo
     // Where the kernel goes on: a bucket's number, in a place that is as long as a key.
     let (mut place, mut next) = (None, vec![0; key_size.max(4)]);
     loop {
-        let fetched = sys::map_lookup_batch(map.as_fd(), place.as_deref(), &mut next, &mut keys, &mut values, batch);
+        let fetched = sys::map_lookup_batch(
+            map.as_fd(),
+            place.as_deref(),
+            &mut next,
+            &mut keys,
+            &mut values,
+            batch,
+        );
         let (count, end) = match fetched {
             Ok(fetched) => fetched,
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
@@ -35,9 +42,16 @@ pub fn for_each_entry(map: &MapHandle, mut visit: impl FnMut(&[u8], &[u8]) -> bo
                 (keys, values) = (vec![0; batch * key_size], vec![0; batch * value_size]);
                 continue;
             }
-            Err(error) => return Err(Error::kernel(format!("read map {}", map.name().to_string_lossy()), error)),
+            Err(error) => {
+                return Err(Error::kernel(
+                    format!("read map {}", map.name().to_string_lossy()),
+                    error,
+                ));
+            }
         };
-        for (key, value) in keys.chunks_exact(key_size).zip(values.chunks_exact(value_size)).take(count) {
+        for (key, value) in
+            keys.chunks_exact(key_size).zip(values.chunks_exact(value_size)).take(count)
+        {
             if !visit(key, value) {
                 return Ok(());
             }

@@ -165,6 +165,9 @@ mod tests {
     #[test]
     fn finds_the_source_lines_of_a_verifier_log() {
         let log = "0: R1=ctx()\n; int a = 1; @ nat.c:12\n1: (b7) r0 = 1\n; x @ nat.c:40\ninvalid access\n";
-        assert_eq!(verifier_source_lines(log), [("nat.c".to_owned(), 12), ("nat.c".to_owned(), 40)]);
+        assert_eq!(
+            verifier_source_lines(log),
+            [("nat.c".to_owned(), 12), ("nat.c".to_owned(), 40)]
+        );
     }
 }

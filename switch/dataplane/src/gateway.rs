@@ -98,7 +98,9 @@ impl GatewayPort {
             (_, false) => [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0],
         });
         let generation = u64::from(self.route_generation) & SOURCE_GENERATION;
-        let tag = u64::from(port) << 32 | generation << GENERATION_SHIFT | (self.reverse_path as u64) << 60;
+        let tag = u64::from(port) << 32
+            | generation << GENERATION_SHIFT
+            | (self.reverse_path as u64) << 60;
         bytes.extend(tag.to_ne_bytes());
         bytes.extend(self.siblings.to_ne_bytes());
         bytes.extend(self.ipv4.map_or([0; 4], |address| address.octets()));
@@ -149,10 +151,12 @@ impl Dataplane {
                 continue;
             }
             let generation = layout::u32_at(&value, GENERATION_OFFSET).wrapping_add(1);
-            let others = layout::u64_at(&value, TAG_OFFSET) & !(SOURCE_GENERATION << GENERATION_SHIFT);
+            let others =
+                layout::u64_at(&value, TAG_OFFSET) & !(SOURCE_GENERATION << GENERATION_SHIFT);
             let tag = others | (u64::from(generation) & SOURCE_GENERATION) << GENERATION_SHIFT;
             value[TAG_OFFSET..TAG_OFFSET + 8].copy_from_slice(&tag.to_ne_bytes());
-            value[GENERATION_OFFSET..GENERATION_OFFSET + 4].copy_from_slice(&generation.to_ne_bytes());
+            value[GENERATION_OFFSET..GENERATION_OFFSET + 4]
+                .copy_from_slice(&generation.to_ne_bytes());
             self.write_array("sp_gateway_port", port, &value)?;
         }
         Ok(())
@@ -163,7 +167,11 @@ impl Dataplane {
         if !self.is_gateway() {
             return Ok(());
         }
-        let words = [settings.icmp_rate_per_s, u32::from(settings.clamp_mss), u32::from(settings.hold_fragments)];
+        let words = [
+            settings.icmp_rate_per_s,
+            u32::from(settings.clamp_mss),
+            u32::from(settings.hold_fragments),
+        ];
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         self.write_array("sp_gateway_settings", 0, &bytes)
     }
@@ -171,22 +179,31 @@ impl Dataplane {
     /// The number of the routes' state that the program goes by on a port; 0 if it is no gateway.
     pub fn route_generation(&self, port: u32) -> Result<u32> {
         match self.is_gateway() {
-            true => Ok(layout::u32_at(&self.read_array("sp_gateway_port", port)?, GENERATION_OFFSET)),
+            true => {
+                Ok(layout::u32_at(&self.read_array("sp_gateway_port", port)?, GENERATION_OFFSET))
+            }
             false => Ok(0),
         }
     }
 
     /// Those of these counts ([`GATEWAY_DROPS`], [`GATEWAY_EVENTS`]) that the program has.
     pub fn gateway_counts(&self, names: &[&'static str]) -> Result<Vec<(&'static str, u64)>> {
-        let count = |name: &&'static str| Some(self.gateway_count(name).transpose()?.map(|it| (*name, it)));
+        let count =
+            |name: &&'static str| Some(self.gateway_count(name).transpose()?.map(|it| (*name, it)));
         names.iter().filter_map(count).collect()
     }
 
     /// One of [`GATEWAY_DROPS`] or [`GATEWAY_EVENTS`], summed over CPUs; None: there is no count of
     /// that name, or the program does not have it.
     pub fn gateway_count(&self, name: &str) -> Result<Option<u64>> {
-        let in_drops = GATEWAY_DROPS.iter().position(|known| *known == name).map(|at| ("sp_gateway_drops", at));
-        let in_events = GATEWAY_EVENTS.iter().position(|known| *known == name).map(|at| ("sp_gateway_events", at));
+        let in_drops = GATEWAY_DROPS
+            .iter()
+            .position(|known| *known == name)
+            .map(|at| ("sp_gateway_drops", at));
+        let in_events = GATEWAY_EVENTS
+            .iter()
+            .position(|known| *known == name)
+            .map(|at| ("sp_gateway_events", at));
         let Some((map, index)) = in_drops.or(in_events) else { return Ok(None) };
         let Some(handle) = self.map(map) else { return Ok(None) };
         let per_cpu = handle
@@ -219,7 +236,10 @@ mod tests {
         assert_eq!(layout::u64_at(&bytes, 16), 2 << 60 | 3 << 41 | 9 << 32);
         assert_eq!(layout::u64_at(&bytes, 24), 5);
         assert_eq!(&bytes[32..36], [10, 0, 0, 1]);
-        assert_eq!((bytes[51], layout::u32_at(&bytes, 52), layout::u32_at(&bytes, 56)), (1, 7, 1500));
+        assert_eq!(
+            (bytes[51], layout::u32_at(&bytes, 52), layout::u32_at(&bytes, 56)),
+            (1, 7, 1500)
+        );
         assert_eq!(layout::u32_at(&bytes, GENERATION_OFFSET), 0x8_0003);
         assert_eq!(&bytes[64..], [2, 0, 0, 0, 0, 0, 0, 0]);
         let own_mac = GatewayPort { any_mac: false, ..port.clone() };

@@ -26,12 +26,18 @@ pub(crate) fn get(source: &[u8], offset: u32, bytes: u32) -> u128 {
 
 /// A host-order u32; zero past the end.
 pub(crate) fn u32_at(source: &[u8], offset: usize) -> u32 {
-    source.get(offset..offset + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes)
+    source
+        .get(offset..offset + 4)
+        .and_then(|bytes| bytes.try_into().ok())
+        .map_or(0, u32::from_ne_bytes)
 }
 
 /// A host-order u64; zero past the end.
 pub(crate) fn u64_at(source: &[u8], offset: usize) -> u64 {
-    source.get(offset..offset + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_ne_bytes)
+    source
+        .get(offset..offset + 8)
+        .and_then(|bytes| bytes.try_into().ok())
+        .map_or(0, u64::from_ne_bytes)
 }
 
 /// The key struct of an exact or ternary table.
@@ -49,7 +55,12 @@ pub(crate) fn read_key_struct(keys: &[Key], bytes: &[u8]) -> Vec<u128> {
 }
 
 /// A map value: the action's index, then its arguments; direct counters zero.
-pub(crate) fn value(table: &Table, action: usize, parameters: &[Parameter], arguments: &[u128]) -> Vec<u8> {
+pub(crate) fn value(
+    table: &Table,
+    action: usize,
+    parameters: &[Parameter],
+    arguments: &[u128],
+) -> Vec<u8> {
     let mut bytes = vec![0u8; table.value_bytes as usize];
     put(&mut bytes, 0, 4, action as u128);
     for (parameter, argument) in parameters.iter().zip(arguments) {
@@ -120,7 +131,10 @@ pub(crate) fn read_lpm_key(table: &Table, packed: &[u8]) -> Vec<Match> {
         let value = u128::from_be_bytes(raw);
         matches[index] = if key.match_kind == "lpm" {
             let shifted = value >> (bytes as u32 * 8).saturating_sub(key.width);
-            Match::Prefix { value: shifted & prefix_mask(key.width, left), length: left.min(key.width) }
+            Match::Prefix {
+                value: shifted & prefix_mask(key.width, left),
+                length: left.min(key.width),
+            }
         } else {
             left = left.saturating_sub(bytes as u32 * 8);
             Match::Exact(value)

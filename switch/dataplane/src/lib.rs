@@ -31,7 +31,9 @@ pub use arrays::CounterValue;
 pub use dataplane::{Dataplane, PortStats, broadcast_of};
 pub use entries::for_each_entry;
 pub use error::{Error, Result, verifier_source_lines};
-pub use gateway::{GATEWAY_DROPS, GATEWAY_EVENTS, GatewayPort, GatewaySettings, KERNEL_PORT, ReversePath};
+pub use gateway::{
+    GATEWAY_DROPS, GATEWAY_EVENTS, GatewayPort, GatewaySettings, KERNEL_PORT, ReversePath,
+};
 pub use link::{AttachMode, Link};
 pub use live::LiveReady;
 pub use object::{Object, Settings};

@@ -35,7 +35,9 @@ impl Dataplane {
             AttachMode::Native => XDP_FLAGS_DRV_MODE,
             AttachMode::Generic => XDP_FLAGS_SKB_MODE,
         };
-        sys::link_xdp(descriptor, ifindex, flags).map(Link).map_err(|error| Error::kernel(action, error))
+        sys::link_xdp(descriptor, ifindex, flags)
+            .map(Link)
+            .map_err(|error| Error::kernel(action, error))
     }
 
     /// Puts this object's program under a link that carries another, atomically: no packet sees
@@ -51,7 +53,8 @@ impl Dataplane {
     /// Whether a link carries this object's program, and not one of another object.
     pub fn is_on(&self, program: &str, link: &Link) -> Result<bool> {
         let Some(descriptor) = self.program(program) else { return Ok(false) };
-        let (_, carried) = sys::link_info(link.0.as_fd()).map_err(|error| Error::kernel("link", error))?;
+        let (_, carried) =
+            sys::link_info(link.0.as_fd()).map_err(|error| Error::kernel("link", error))?;
         Ok(carried == sys::program_id(descriptor).map_err(|error| Error::kernel(program, error))?)
     }
 }
@@ -59,17 +62,21 @@ impl Dataplane {
 impl Link {
     /// Opens a pinned link.
     pub fn open(path: &Path) -> Result<Link> {
-        sys::open_pin(path).map(Link).map_err(|error| Error::kernel(format!("open link {}", path.display()), error))
+        sys::open_pin(path)
+            .map(Link)
+            .map_err(|error| Error::kernel(format!("open link {}", path.display()), error))
     }
 
     /// Pins the link on a bpffs.
     pub fn pin(&self, path: &Path) -> Result<()> {
-        sys::pin(self.0.as_fd(), path).map_err(|error| Error::kernel(format!("pin link {}", path.display()), error))
+        sys::pin(self.0.as_fd(), path)
+            .map_err(|error| Error::kernel(format!("pin link {}", path.display()), error))
     }
 
     /// The interface it is on; none if the interface is gone.
     pub fn ifindex(&self) -> Result<Option<u32>> {
-        let (ifindex, _) = sys::link_info(self.0.as_fd()).map_err(|error| Error::kernel("link", error))?;
+        let (ifindex, _) =
+            sys::link_info(self.0.as_fd()).map_err(|error| Error::kernel("link", error))?;
         Ok((ifindex != 0).then_some(ifindex))
     }
 

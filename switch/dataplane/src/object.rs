@@ -60,15 +60,16 @@ impl Object {
     pub fn open(path: &Path, manifest: Manifest) -> Result<Object> {
         keep_warnings();
         let shown = path.display().to_string();
-        let bytes =
-            std::fs::read(path).map_err(|error| Error::Object { path: shown.clone(), reason: error.to_string() })?;
+        let bytes = std::fs::read(path)
+            .map_err(|error| Error::Object { path: shown.clone(), reason: error.to_string() })?;
         // From memory: libbpf's own error for a missing or foreign file says less.
         let open = ObjectBuilder::default().open_memory(&bytes).map_err(|error| Error::Object {
             path: shown.clone(),
             reason: format!("not a BPF object ({error}); compile it with `stateplane compile`"),
         })?;
         if !open.progs().any(|program| program.name() == "sp_main") {
-            let reason = "it has no program `sp_main`; compile it with `stateplane compile`".to_owned();
+            let reason =
+                "it has no program `sp_main`; compile it with `stateplane compile`".to_owned();
             return Err(Error::Object { path: shown, reason });
         }
         Ok(Object { path: path.to_owned(), manifest, open })
@@ -89,7 +90,9 @@ impl Object {
             if !map.name().to_string_lossy().ends_with(".rodata") {
                 continue;
             }
-            if let Some(bytes) = map.initial_value_mut().and_then(|data| data.get_mut(offset..offset + 4)) {
+            if let Some(bytes) =
+                map.initial_value_mut().and_then(|data| data.get_mut(offset..offset + 4))
+            {
                 bytes.copy_from_slice(&value.to_ne_bytes());
                 return Ok(true);
             }
@@ -99,16 +102,20 @@ impl Object {
 
     /// Where in `.rodata` a constant lies.
     fn constant_offset(&self, name: &str) -> Result<Option<usize>> {
-        let no_types = |reason: String| Error::Object { path: self.path.display().to_string(), reason };
+        let no_types =
+            |reason: String| Error::Object { path: self.path.display().to_string(), reason };
         // SAFETY: the pointer is to the object that `self.open` owns, and the reference does not
         // outlive this function.
         let raw = unsafe { self.open.as_libbpf_object().as_ref() };
         let btf = Btf::from_bpf_object(raw)
             .map_err(|error| no_types(format!("its type information cannot be read: {error}")))?
-            .ok_or_else(|| no_types("it has no type information (BTF); compile it with -g".to_owned()))?;
+            .ok_or_else(|| {
+                no_types("it has no type information (BTF); compile it with -g".to_owned())
+            })?;
         let Some(section) = btf.type_by_name::<DataSec<'_>>(".rodata") else { return Ok(None) };
         let found = section.iter().find(|variable| {
-            btf.type_by_id::<Var<'_>>(variable.ty).is_some_and(|var| var.name().is_some_and(|found| found == name))
+            btf.type_by_id::<Var<'_>>(variable.ty)
+                .is_some_and(|var| var.name().is_some_and(|found| found == name))
         });
         Ok(found.map(|variable| variable.offset as usize))
     }
@@ -117,7 +124,8 @@ impl Object {
     pub fn set_map_size(&mut self, name: &str, entries: u32) -> Result<bool> {
         for mut map in self.open.maps_mut() {
             if map.name() == name {
-                map.set_max_entries(entries).map_err(|error| Error::libbpf(format!("size of map {name}"), error))?;
+                map.set_max_entries(entries)
+                    .map_err(|error| Error::libbpf(format!("size of map {name}"), error))?;
                 return Ok(true);
             }
         }
@@ -140,7 +148,10 @@ impl Object {
                 )
             };
             if result != 0 {
-                return Err(Error::kernel("verifier log", std::io::Error::from_raw_os_error(-result)));
+                return Err(Error::kernel(
+                    "verifier log",
+                    std::io::Error::from_raw_os_error(-result),
+                ));
             }
         }
         take_warnings();
@@ -153,7 +164,8 @@ impl Object {
         };
         for map in object.maps() {
             let name = map.name().to_string_lossy().into_owned();
-            let handle = MapHandle::try_from(&map).map_err(|error| Error::libbpf(format!("map {name}"), error))?;
+            let handle = MapHandle::try_from(&map)
+                .map_err(|error| Error::libbpf(format!("map {name}"), error))?;
             dataplane.maps.insert(name, handle);
         }
         for program in object.progs() {
@@ -171,11 +183,14 @@ impl Object {
 
 /// Why a load failed: the verifier, missing rights, or something else.
 fn load_error(path: &str, log: &[u8], error: libbpf_rs::Error) -> Error {
-    let text = String::from_utf8_lossy(log.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned();
+    let text = String::from_utf8_lossy(log.split(|byte| *byte == 0).next().unwrap_or_default())
+        .into_owned();
     let warnings = take_warnings();
     // "prog 'sp_main': failed to load: -EACCES" is libbpf's; a verifier log without missing rights
     // is a rejection.
-    let failed = warnings.iter().find_map(|line| line.strip_prefix("libbpf: prog '")?.split_once('\'')?.0.into());
+    let failed = warnings
+        .iter()
+        .find_map(|line| line.strip_prefix("libbpf: prog '")?.split_once('\'')?.0.into());
     if !text.trim().is_empty() {
         let program = failed.map_or_else(|| "?".to_owned(), |name: &str| name.to_owned());
         return Error::Verifier { path: path.to_owned(), program, log: text };

@@ -55,7 +55,9 @@ impl Dataplane {
         // The frame may also shrink at the head, and must not go below the limit then either.
         let padding = if frame.len() < LEAST_FRAME_BYTES { LEAST_FRAME_BYTES } else { 0 };
         match self.run_padded(frame, padding, ingress_port, clock_ns) {
-            Err(Error::Kernel { source, .. }) if padding == 0 && source.raw_os_error() == Some(libc::EINVAL) => {
+            Err(Error::Kernel { source, .. })
+                if padding == 0 && source.raw_os_error() == Some(libc::EINVAL) =>
+            {
                 self.run_padded(frame, LEAST_FRAME_BYTES, ingress_port, clock_ns)
             }
             other => other,
@@ -65,23 +67,31 @@ impl Dataplane {
     /// Runs one generated frame through the packet generator's program at `clock_ns`: the message
     /// that it became, if any. The object must be loaded in test mode.
     pub fn run_generator(&self, clock_ns: u64) -> Result<Option<Vec<u8>>> {
-        let outcome = self.run_program("sp_generator", &[0; GENERATED_FRAME_BYTES], 0, 0, clock_ns)?;
+        let outcome =
+            self.run_program("sp_generator", &[0; GENERATED_FRAME_BYTES], 0, 0, clock_ns)?;
         Ok(matches!(outcome.verdict, Verdict::Forward { .. }).then_some(outcome.frame))
     }
 
     /// Runs a request through one of the object's helper programs, without any effect on the
     /// network; its XDP verdict (1 drop, 2 pass).
     pub fn run_request(&self, program: &str, request: &[u8]) -> Result<u32> {
-        let descriptor = self
-            .program(program)
-            .ok_or_else(|| Error::NoMap { map: program.to_owned(), owner: "programs".to_owned() })?;
+        let descriptor = self.program(program).ok_or_else(|| Error::NoMap {
+            map: program.to_owned(),
+            owner: "programs".to_owned(),
+        })?;
         let mut output = vec![0u8; request.len() + LEAST_GROWTH_BYTES];
         sys::test_run(descriptor, request, LOOPBACK_IFINDEX, 1, &mut output)
             .map(|run| run.verdict)
             .map_err(|error| Error::kernel(format!("run {program}"), error))
     }
 
-    fn run_padded(&self, frame: &[u8], padding: usize, ingress_port: u32, clock_ns: u64) -> Result<Outcome> {
+    fn run_padded(
+        &self,
+        frame: &[u8],
+        padding: usize,
+        ingress_port: u32,
+        clock_ns: u64,
+    ) -> Result<Outcome> {
         self.run_program("sp_main", frame, padding, ingress_port, clock_ns)
     }
 
@@ -93,8 +103,9 @@ impl Dataplane {
         ingress_port: u32,
         clock_ns: u64,
     ) -> Result<Outcome> {
-        let program =
-            self.program(name).ok_or_else(|| Error::NoMap { map: name.to_owned(), owner: "programs".to_owned() })?;
+        let program = self
+            .program(name)
+            .ok_or_else(|| Error::NoMap { map: name.to_owned(), owner: "programs".to_owned() })?;
         let mut control = Vec::with_capacity(CONTROL_BYTES);
         for word in [ingress_port, 0, 0, padding as u32] {
             control.extend_from_slice(&word.to_ne_bytes());
@@ -106,8 +117,10 @@ impl Dataplane {
         let mut input = vec![0u8; padding];
         input.extend_from_slice(frame);
         let mut output = vec![0u8; input.len() + growth];
-        let run = sys::test_run(program, &input, LOOPBACK_IFINDEX, 1, &mut output)
-            .map_err(|error| Error::kernel(format!("run a frame of {} bytes", frame.len()), error))?;
+        let run =
+            sys::test_run(program, &input, LOOPBACK_IFINDEX, 1, &mut output).map_err(|error| {
+                Error::kernel(format!("run a frame of {} bytes", frame.len()), error)
+            })?;
         output.truncate(run.bytes);
         output.drain(..padding.min(run.bytes));
         let answer = self.read_array("sp_test", 0)?;
@@ -139,21 +152,31 @@ impl Dataplane {
     /// Keeps a program ready for [`Dataplane::run_live`]: without it, each run of more than one
     /// frame waits for tens of milliseconds.
     pub fn keep_ready(&self, program: &str) -> Result<LiveReady> {
-        let descriptor = self
-            .program(program)
-            .ok_or_else(|| Error::NoMap { map: program.to_owned(), owner: "programs".to_owned() })?;
+        let descriptor = self.program(program).ok_or_else(|| Error::NoMap {
+            map: program.to_owned(),
+            owner: "programs".to_owned(),
+        })?;
         // Not as "not permitted": that names what loading needs, and this needs more
         // ([`LiveReady::new`]).
-        LiveReady::new(descriptor)
-            .map_err(|source| Error::Kernel { action: format!("keep {program} ready in a network namespace"), source })
+        LiveReady::new(descriptor).map_err(|source| Error::Kernel {
+            action: format!("keep {program} ready in a network namespace"),
+            source,
+        })
     }
 
     /// The packet generator: `repeat` copies of `frame` go through `program` as if they came in on
     /// the interface, and its verdicts are carried out.
-    pub fn run_live(&self, program: &str, frame: &[u8], ingress_ifindex: u32, repeat: u32) -> Result<()> {
-        let descriptor = self
-            .program(program)
-            .ok_or_else(|| Error::NoMap { map: program.to_owned(), owner: "programs".to_owned() })?;
+    pub fn run_live(
+        &self,
+        program: &str,
+        frame: &[u8],
+        ingress_ifindex: u32,
+        repeat: u32,
+    ) -> Result<()> {
+        let descriptor = self.program(program).ok_or_else(|| Error::NoMap {
+            map: program.to_owned(),
+            owner: "programs".to_owned(),
+        })?;
         sys::test_run_live(descriptor, frame, ingress_ifindex, repeat, repeat.clamp(1, 64))
             .map_err(|error| Error::kernel(format!("packet generator {program}"), error))
     }

@@ -18,7 +18,9 @@ const FRAGMENT_LIFE_NS: u64 = 30_000_000_000;
 /// The clock of the program's records (`bpf_ktime_get_ns`).
 fn now_ns() -> u64 {
     let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
-    now.map_or(0, |now| u64::try_from(std::time::Duration::from(now).as_nanos()).unwrap_or(u64::MAX))
+    now.map_or(0, |now| {
+        u64::try_from(std::time::Duration::from(now).as_nanos()).unwrap_or(u64::MAX)
+    })
 }
 
 /// Which fragments are parts of one packet: `struct sp_fragment_key`.
@@ -67,7 +69,10 @@ impl Dataplane {
 
     /// The ring by which the program hands packets to the agent; none: it never does. `take` gets
     /// the records, and none for one that makes no sense.
-    pub fn slow_path<'a>(&self, mut take: impl FnMut(Option<SlowRecord>) + 'a) -> Result<Option<RingBuffer<'a>>> {
+    pub fn slow_path<'a>(
+        &self,
+        mut take: impl FnMut(Option<SlowRecord>) + 'a,
+    ) -> Result<Option<RingBuffer<'a>>> {
         let Some(map) = self.map("sp_slow") else { return Ok(None) };
         let failed = |error| Error::libbpf("open the ring sp_slow", error);
         let mut builder = RingBufferBuilder::new();
@@ -81,9 +86,10 @@ impl Dataplane {
 
     /// Runs a fragment that was held through the program, as if it came in on the interface now.
     pub fn run_released(&self, frame: &[u8], ifindex: u32) -> Result<()> {
-        let program = self
-            .program("sp_main")
-            .ok_or_else(|| Error::NoMap { map: "sp_main".to_owned(), owner: "programs".to_owned() })?;
+        let program = self.program("sp_main").ok_or_else(|| Error::NoMap {
+            map: "sp_main".to_owned(),
+            owner: "programs".to_owned(),
+        })?;
         sys::test_run_once_live(program, &RELEASED.to_ne_bytes(), frame, ifindex)
             .map_err(|error| Error::kernel("run a fragment that was held", error))
     }

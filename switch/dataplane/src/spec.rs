@@ -62,23 +62,33 @@ fn plain(name: &str) -> String {
 }
 
 /// Finds a name among `known`: as it is, or as the last parts of exactly one.
-pub(crate) fn find<'a>(kind: &'static str, name: &str, known: impl Iterator<Item = &'a str>) -> Result<usize> {
+pub(crate) fn find<'a>(
+    kind: &'static str,
+    name: &str,
+    known: impl Iterator<Item = &'a str>,
+) -> Result<usize> {
     let known: Vec<&str> = known.collect();
     let wanted = plain(name);
     if let Some(index) = known.iter().position(|candidate| plain(candidate) == wanted) {
         return Ok(index);
     }
-    let ends = |candidate: &str, end: &str| candidate.strip_suffix(end).is_some_and(|before| before.ends_with('.'));
+    let ends = |candidate: &str, end: &str| {
+        candidate.strip_suffix(end).is_some_and(|before| before.ends_with('.'))
+    };
     // `routes` for `ingress.routes`; and `my_ingress.routes` for `routes`, when a program hides the
     // control's name.
     let fits: Vec<usize> = (0..known.len())
-        .filter(|index| ends(&plain(known[*index]), &wanted) || ends(&wanted, &plain(known[*index])))
+        .filter(|index| {
+            ends(&plain(known[*index]), &wanted) || ends(&wanted, &plain(known[*index]))
+        })
         .collect();
     match fits[..] {
         [index] => Ok(index),
-        [] => {
-            Err(Error::Unknown { kind, name: name.to_owned(), known: known.into_iter().map(str::to_owned).collect() })
-        }
+        [] => Err(Error::Unknown {
+            kind,
+            name: name.to_owned(),
+            known: known.into_iter().map(str::to_owned).collect(),
+        }),
         _ => Err(Error::Ambiguous {
             kind,
             name: name.to_owned(),
@@ -93,7 +103,8 @@ impl TableRef<'_> {
         let matches = self.resolve_keys(&spec.keys)?;
         let ternary = matches!(self.table.kind, manifest::TableKind::Ternary { .. });
         if spec.priority.is_some_and(|priority| priority != 0) && !ternary {
-            return self.fail("it has no priorities: its keys are matched exactly or by longest prefix");
+            return self
+                .fail("it has no priorities: its keys are matched exactly or by longest prefix");
         }
         let priority = spec.priority.unwrap_or(if ternary { self.table.rank(0) } else { 0 });
         Ok(Entry { matches, priority, action: self.resolve_action(&spec.action)? })
@@ -104,16 +115,23 @@ impl TableRef<'_> {
         let mut matches: Vec<Option<Match>> = vec![None; self.table.keys.len()];
         for (position, given) in keys.iter().enumerate() {
             let index = match &given.name {
-                Some(name) => find("key", name, self.table.keys.iter().map(|key| key.name.as_str()))?,
+                Some(name) => {
+                    find("key", name, self.table.keys.iter().map(|key| key.name.as_str()))?
+                }
                 None => position,
             };
             let Some(key) = self.table.keys.get(index) else {
-                return self.fail(format!("{} keys given, it has {}", keys.len(), self.table.keys.len()));
+                return self.fail(format!(
+                    "{} keys given, it has {}",
+                    keys.len(),
+                    self.table.keys.len()
+                ));
             };
             if matches[index].is_some() {
                 return self.fail(format!("key {} is given twice", key.name));
             }
-            matches[index] = Some(parse_match(&format!("key {}", key.name), &given.text, key.width)?);
+            matches[index] =
+                Some(parse_match(&format!("key {}", key.name), &given.text, key.width)?);
         }
         let complete = matches.into_iter().zip(&self.table.keys).map(|(found, key)| match found {
             Some(found) => Ok(found),
@@ -132,7 +150,11 @@ impl TableRef<'_> {
         let mut arguments: Vec<Option<u128>> = vec![None; parameters.len()];
         for (position, (given, text)) in spec.arguments.iter().enumerate() {
             let index = match given {
-                Some(given) => find("parameter", given, parameters.iter().map(|parameter| parameter.name.as_str()))?,
+                Some(given) => find(
+                    "parameter",
+                    given,
+                    parameters.iter().map(|parameter| parameter.name.as_str()),
+                )?,
                 None => position,
             };
             let Some(parameter) = parameters.get(index) else {
@@ -143,15 +165,17 @@ impl TableRef<'_> {
                 ));
             };
             if arguments[index].is_some() {
-                return self.fail(format!("action {name}: argument {} is given twice", parameter.name));
+                return self
+                    .fail(format!("action {name}: argument {} is given twice", parameter.name));
             }
             let what = format!("argument {} of action {name}", parameter.name);
             arguments[index] = Some(parse_value(&what, text, parameter.width)?);
         }
-        let complete = arguments.into_iter().zip(parameters).map(|(found, parameter)| match found {
-            Some(found) => Ok(found),
-            None => self.fail(format!("action {name}: argument {} is missing", parameter.name)),
-        });
+        let complete =
+            arguments.into_iter().zip(parameters).map(|(found, parameter)| match found {
+                Some(found) => Ok(found),
+                None => self.fail(format!("action {name}: argument {} is missing", parameter.name)),
+            });
         Ok(ActionCall { action, arguments: complete.collect::<Result<_>>()? })
     }
 
@@ -161,7 +185,9 @@ impl TableRef<'_> {
         let (action, arguments) = self.describe_action(&listed.entry.action);
         let ternary = matches!(self.table.kind, manifest::TableKind::Ternary { .. });
         ListedEntry {
-            keys: keys.map(|(key, what)| (key.name.clone(), format_match(what, key.width, &key.name))).collect(),
+            keys: keys
+                .map(|(key, what)| (key.name.clone(), format_match(what, key.width, &key.name)))
+                .collect(),
             priority: ternary.then_some(listed.entry.priority),
             action,
             arguments,
@@ -174,7 +200,9 @@ impl TableRef<'_> {
     pub fn describe_action(&self, call: &ActionCall) -> (String, Vec<(String, String)>) {
         let parameters = self.parameters(call.action).iter().zip(&call.arguments);
         let arguments = parameters
-            .map(|(parameter, value)| (parameter.name.clone(), format_value(*value, parameter.width, &parameter.name)))
+            .map(|(parameter, value)| {
+                (parameter.name.clone(), format_value(*value, parameter.width, &parameter.name))
+            })
             .collect();
         (self.action_name(call.action).to_owned(), arguments)
     }
@@ -192,7 +220,11 @@ impl ListedEntry {
             priority: self.priority,
             action: ActionSpec {
                 name: self.action.clone(),
-                arguments: self.arguments.iter().map(|(name, text)| (Some(name.clone()), text.clone())).collect(),
+                arguments: self
+                    .arguments
+                    .iter()
+                    .map(|(name, text)| (Some(name.clone()), text.clone()))
+                    .collect(),
             },
         }
     }

@@ -15,7 +15,8 @@ fn check(result: i32) -> io::Result<i32> {
 }
 
 fn c_path(path: &Path) -> io::Result<CString> {
-    CString::new(path.as_os_str().as_bytes()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))
+    CString::new(path.as_os_str().as_bytes())
+        .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))
 }
 
 /// Pins a map, program or link on a bpffs.
@@ -45,8 +46,12 @@ pub(crate) fn map_lookup_batch(
     values: &mut [u8],
     batch: usize,
 ) -> io::Result<(usize, bool)> {
-    let options = sys::bpf_map_batch_opts { sz: size_of::<sys::bpf_map_batch_opts>() as _, ..Default::default() };
-    let mut count = u32::try_from(batch).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    let options = sys::bpf_map_batch_opts {
+        sz: size_of::<sys::bpf_map_batch_opts>() as _,
+        ..Default::default()
+    };
+    let mut count =
+        u32::try_from(batch).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
     // SAFETY: the map is open; the kernel reads a place (4 bytes, for a hash map) from `place`,
     // writes one to `next`, and at most `batch` keys and values to buffers that the caller made for
     // as many.
@@ -75,9 +80,12 @@ pub(crate) fn link_xdp(program: BorrowedFd<'_>, ifindex: u32, flags: u32) -> io:
     let mut options: sys::bpf_link_create_opts = unsafe { std::mem::zeroed() };
     options.sz = size_of::<sys::bpf_link_create_opts>() as _;
     options.flags = flags;
-    let ifindex = i32::try_from(ifindex).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    let ifindex =
+        i32::try_from(ifindex).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
     // SAFETY: the descriptor is open, `options` outlives the call and says its own size.
-    let descriptor = check(unsafe { sys::bpf_link_create(program.as_raw_fd(), ifindex, sys::BPF_XDP, &options) })?;
+    let descriptor = check(unsafe {
+        sys::bpf_link_create(program.as_raw_fd(), ifindex, sys::BPF_XDP, &options)
+    })?;
     // SAFETY: the kernel just gave us this descriptor; nobody else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
@@ -85,7 +93,8 @@ pub(crate) fn link_xdp(program: BorrowedFd<'_>, ifindex: u32, flags: u32) -> io:
 /// Puts another program under a link, atomically.
 pub(crate) fn link_update(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: both descriptors are open; null options are allowed.
-    check(unsafe { sys::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), std::ptr::null()) }).map(drop)
+    check(unsafe { sys::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), std::ptr::null()) })
+        .map(drop)
 }
 
 /// Detaches a link from its interface, pinned or not.
@@ -100,7 +109,9 @@ pub(crate) fn link_info(link: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
     let mut info: sys::bpf_link_info = unsafe { std::mem::zeroed() };
     let mut length = size_of::<sys::bpf_link_info>() as u32;
     // SAFETY: `info` has room for `length` bytes, and both outlive the call.
-    check(unsafe { sys::bpf_obj_get_info_by_fd(link.as_raw_fd(), (&raw mut info).cast(), &raw mut length) })?;
+    check(unsafe {
+        sys::bpf_obj_get_info_by_fd(link.as_raw_fd(), (&raw mut info).cast(), &raw mut length)
+    })?;
     // SAFETY: every variant of the union is plain integers, so reading the XDP one is defined
     // whatever the kernel wrote.
     let ifindex = unsafe { info.__bindgen_anon_1.xdp.ifindex };
@@ -112,7 +123,9 @@ pub(crate) fn program_id(program: BorrowedFd<'_>) -> io::Result<u32> {
     let mut info = sys::bpf_prog_info::default();
     let mut length = size_of::<sys::bpf_prog_info>() as u32;
     // SAFETY: `info` has room for `length` bytes, asks for no arrays, and both outlive the call.
-    check(unsafe { sys::bpf_obj_get_info_by_fd(program.as_raw_fd(), (&raw mut info).cast(), &raw mut length) })?;
+    check(unsafe {
+        sys::bpf_obj_get_info_by_fd(program.as_raw_fd(), (&raw mut info).cast(), &raw mut length)
+    })?;
     Ok(info.id)
 }
 
@@ -134,7 +147,8 @@ pub(crate) fn test_run(
     repeat: u32,
     output: &mut [u8],
 ) -> io::Result<TestRun> {
-    let length = u32::try_from(frame.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    let length =
+        u32::try_from(frame.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
     let context = sys::xdp_md { data_end: length, ingress_ifindex, ..Default::default() };
     let mut options = sys::bpf_test_run_opts {
         sz: size_of::<sys::bpf_test_run_opts>() as _,
@@ -149,7 +163,11 @@ pub(crate) fn test_run(
     };
     // SAFETY: every pointer in `options` points to a live buffer of the length said beside it.
     check(unsafe { sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) })?;
-    Ok(TestRun { verdict: options.retval, bytes: options.data_size_out as usize, duration_ns: options.duration })
+    Ok(TestRun {
+        verdict: options.retval,
+        bytes: options.data_size_out as usize,
+        duration_ns: options.duration,
+    })
 }
 
 /// BPF_PROG_TEST_RUN with live frames: the kernel makes `repeat` frames out of `frame`, as if they
@@ -161,7 +179,8 @@ pub(crate) fn test_run_live(
     repeat: u32,
     batch: u32,
 ) -> io::Result<()> {
-    let length = u32::try_from(frame.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    let length =
+        u32::try_from(frame.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
     let context = sys::xdp_md { data_end: length, ingress_ifindex, ..Default::default() };
     let mut options = sys::bpf_test_run_opts {
         sz: size_of::<sys::bpf_test_run_opts>() as _,
@@ -189,7 +208,8 @@ pub(crate) fn test_run_once_live(
     let invalid = |_| io::Error::from(io::ErrorKind::InvalidInput);
     let length = u32::try_from(input.len()).map_err(invalid)?;
     let begin = u32::try_from(metadata.len()).map_err(invalid)?;
-    let context = sys::xdp_md { data: begin, data_end: length, ingress_ifindex, ..Default::default() };
+    let context =
+        sys::xdp_md { data: begin, data_end: length, ingress_ifindex, ..Default::default() };
     let mut options = sys::bpf_test_run_opts {
         sz: size_of::<sys::bpf_test_run_opts>() as _,
         data_in: input.as_ptr().cast(),
@@ -229,15 +249,30 @@ pub(crate) enum Update {
 /// Writes an element; the lengths must be the map's own (checked by the caller).
 fn map_update_raw(map: BorrowedFd<'_>, key: &[u8], value: &[u8], how: Update) -> io::Result<()> {
     // SAFETY: key and value are as long as the map's (the caller checks), and outlive the call.
-    check(unsafe { sys::bpf_map_update_elem(map.as_raw_fd(), key.as_ptr().cast(), value.as_ptr().cast(), how as u64) })
-        .map(drop)
+    check(unsafe {
+        sys::bpf_map_update_elem(
+            map.as_raw_fd(),
+            key.as_ptr().cast(),
+            value.as_ptr().cast(),
+            how as u64,
+        )
+    })
+    .map(drop)
 }
 
 /// Writes an element of a map that is not per-CPU.
-pub(crate) fn map_update(map: &libbpf_rs::MapHandle, key: &[u8], value: &[u8], how: Update) -> io::Result<()> {
+pub(crate) fn map_update(
+    map: &libbpf_rs::MapHandle,
+    key: &[u8],
+    value: &[u8],
+    how: Update,
+) -> io::Result<()> {
     use libbpf_rs::MapCore;
     use std::os::fd::AsFd;
-    if key.len() != map.key_size() as usize || value.len() != map.value_size() as usize || map.map_type().is_percpu() {
+    if key.len() != map.key_size() as usize
+        || value.len() != map.value_size() as usize
+        || map.map_type().is_percpu()
+    {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
             format!(

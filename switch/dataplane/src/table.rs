@@ -75,7 +75,9 @@ impl<'a> TableRef<'a> {
     }
 
     fn ternary(&self) -> Result<Option<Ternary<'a>>> {
-        let TableKind::Ternary { map, masks_map, max_masks, key_bytes } = &self.table.kind else { return Ok(None) };
+        let TableKind::Ternary { map, masks_map, max_masks, key_bytes } = &self.table.kind else {
+            return Ok(None);
+        };
         Ok(Some(Ternary {
             table: &self.table.name,
             entries: self.map(map)?,
@@ -131,7 +133,11 @@ impl<'a> TableRef<'a> {
         for entry in list {
             let entry = self.read_manifest_entry(entry)?;
             match entries.iter_mut().find(|known| self.same_entry(known, &entry)) {
-                Some(known) if self.table.rank(known.priority) < self.table.rank(entry.priority) => *known = entry,
+                Some(known)
+                    if self.table.rank(known.priority) < self.table.rank(entry.priority) =>
+                {
+                    *known = entry
+                }
                 Some(_) => {}
                 None => entries.push(entry),
             }
@@ -161,12 +167,15 @@ impl<'a> TableRef<'a> {
     }
 
     fn read_manifest_call(&self, call: &manifest::ActionCall) -> Result<ActionCall> {
-        let arguments = call.arguments.iter().map(|text| self.manifest_number(text)).collect::<Result<_>>()?;
+        let arguments =
+            call.arguments.iter().map(|text| self.manifest_number(text)).collect::<Result<_>>()?;
         Ok(ActionCall { action: call.action as usize, arguments })
     }
 
     fn manifest_number(&self, text: &str) -> Result<u128> {
-        text.parse().or_else(|_| self.fail(format!("the manifest has {text:?} where a number of 128 bits belongs")))
+        text.parse().or_else(|_| {
+            self.fail(format!("the manifest has {text:?} where a number of 128 bits belongs"))
+        })
     }
 
     fn read_manifest_entry(&self, entry: &manifest::Entry) -> Result<Entry> {
@@ -191,24 +200,37 @@ impl<'a> TableRef<'a> {
                 })
             })
             .collect::<Result<_>>()?;
-        Ok(Entry { matches, priority: entry.priority, action: self.read_manifest_call(&entry.action)? })
+        Ok(Entry {
+            matches,
+            priority: entry.priority,
+            action: self.read_manifest_call(&entry.action)?,
+        })
     }
 
     /// The matches in the form that the table's kind stores, or why they cannot be.
     fn normalise(&self, matches: &[Match]) -> Result<Vec<Match>> {
         if matches.len() != self.table.keys.len() {
-            return self.fail(format!("{} keys given, the table has {}", matches.len(), self.table.keys.len()));
+            return self.fail(format!(
+                "{} keys given, the table has {}",
+                matches.len(),
+                self.table.keys.len()
+            ));
         }
         let one = |(key, what): (&manifest::Key, &Match)| {
             let full = what.mask(key.width) == all_ones(key.width);
             match key.match_kind.as_str() {
                 "exact" if full => Ok(Match::Exact(what.value())),
-                "exact" => self.fail(format!("key {} is matched exactly: give one value", key.name)),
+                "exact" => {
+                    self.fail(format!("key {} is matched exactly: give one value", key.name))
+                }
                 "lpm" => {
                     let mask = what.mask(key.width);
                     let length = mask.count_ones();
                     if mask != crate::value::prefix_mask(key.width, length) {
-                        return self.fail(format!("key {} is matched by prefix: give value/length", key.name));
+                        return self.fail(format!(
+                            "key {} is matched by prefix: give value/length",
+                            key.name
+                        ));
                     }
                     Ok(Match::Prefix { value: what.value() & mask, length })
                 }
@@ -303,8 +325,14 @@ impl<'a> TableRef<'a> {
             return ternary.write(&key, &mask, rank, value, update, self.table.direct_counter);
         }
         let (map, key) = self.map_and_key(&matches)?;
-        write_value(map, &key, value, update, self.table.direct_counter.map(|offset| offset as usize))
-            .or_else(|error| self.refused(error))
+        write_value(
+            map,
+            &key,
+            value,
+            update,
+            self.table.direct_counter.map(|offset| offset as usize),
+        )
+        .or_else(|error| self.refused(error))
     }
 
     /// Deletes the entry with exactly these matches.
@@ -323,7 +351,9 @@ impl<'a> TableRef<'a> {
         let (map, key) = self.map_and_key(&matches)?;
         match map.delete(&key) {
             Ok(()) => Ok(()),
-            Err(error) if error.kind() == libbpf_rs::ErrorKind::NotFound => self.fail("there is no such entry"),
+            Err(error) if error.kind() == libbpf_rs::ErrorKind::NotFound => {
+                self.fail("there is no such entry")
+            }
             Err(error) => Err(Error::libbpf(format!("table {}", self.table.name), error)),
         }
     }
@@ -332,7 +362,9 @@ impl<'a> TableRef<'a> {
         match error.raw_os_error() {
             Some(libc::EEXIST) => self.fail("there is such an entry already"),
             Some(libc::ENOENT) => self.fail("there is no such entry"),
-            Some(libc::E2BIG | libc::ENOSPC) => self.fail(format!("it is full: its size is {}", self.table.size)),
+            Some(libc::E2BIG | libc::ENOSPC) => {
+                self.fail(format!("it is full: its size is {}", self.table.size))
+            }
             _ => Err(Error::kernel(format!("table {}", self.table.name), error)),
         }
     }
@@ -340,7 +372,8 @@ impl<'a> TableRef<'a> {
     fn ternary_key(&self, matches: &[Match]) -> (Vec<u8>, Vec<u8>) {
         let TableKind::Ternary { key_bytes, .. } = self.table.kind else { return (vec![], vec![]) };
         let keys = &self.table.keys;
-        let mask = layout::key_struct(keys, key_bytes, |index| matches[index].mask(keys[index].width));
+        let mask =
+            layout::key_struct(keys, key_bytes, |index| matches[index].mask(keys[index].width));
         let key = layout::key_struct(keys, key_bytes, |index| {
             matches[index].value() & matches[index].mask(keys[index].width)
         });
@@ -349,10 +382,13 @@ impl<'a> TableRef<'a> {
 
     fn map_and_key(&self, matches: &[Match]) -> Result<(&'a MapHandle, Vec<u8>)> {
         match &self.table.kind {
-            TableKind::Exact { map, key_bytes } => {
-                Ok((self.map(map)?, layout::key_struct(&self.table.keys, *key_bytes, |index| matches[index].value())))
+            TableKind::Exact { map, key_bytes } => Ok((
+                self.map(map)?,
+                layout::key_struct(&self.table.keys, *key_bytes, |index| matches[index].value()),
+            )),
+            TableKind::Lpm { map, .. } => {
+                Ok((self.map(map)?, layout::lpm_key(self.table, matches)))
             }
-            TableKind::Lpm { map, .. } => Ok((self.map(map)?, layout::lpm_key(self.table, matches))),
             _ => self.fail("it has no map for entries"),
         }
     }
@@ -370,9 +406,14 @@ impl<'a> TableRef<'a> {
             TableKind::Keyless | TableKind::Const => vec![],
             TableKind::Ternary { .. } => self.list_ternary()?,
             TableKind::Exact { map, .. } => self.list_map(self.map(map)?, |key| {
-                layout::read_key_struct(&self.table.keys, key).into_iter().map(Match::Exact).collect()
+                layout::read_key_struct(&self.table.keys, key)
+                    .into_iter()
+                    .map(Match::Exact)
+                    .collect()
             })?,
-            TableKind::Lpm { map, .. } => self.list_map(self.map(map)?, |key| layout::read_lpm_key(self.table, key))?,
+            TableKind::Lpm { map, .. } => {
+                self.list_map(self.map(map)?, |key| layout::read_lpm_key(self.table, key))?
+            }
         };
         found.sort_by_key(|listed| {
             let values: Vec<u128> = listed.entry.matches.iter().map(Match::value).collect();
@@ -381,7 +422,11 @@ impl<'a> TableRef<'a> {
         Ok(found)
     }
 
-    fn list_map(&self, map: &MapHandle, matches: impl Fn(&[u8]) -> Vec<Match>) -> Result<Vec<Listed>> {
+    fn list_map(
+        &self,
+        map: &MapHandle,
+        matches: impl Fn(&[u8]) -> Vec<Match>,
+    ) -> Result<Vec<Listed>> {
         let mut listed = Vec::new();
         for key in map.keys() {
             // An entry that was deleted meanwhile is not there any more: skip it.
@@ -399,8 +444,10 @@ impl<'a> TableRef<'a> {
         let listed = entries.into_iter().map(|(key, mask, rank, value)| {
             let values = layout::read_key_struct(keys, &key);
             let masks = layout::read_key_struct(keys, &mask);
-            let matches =
-                keys.iter().enumerate().map(|(index, key)| Match::from_mask(values[index], masks[index], key.width));
+            let matches = keys
+                .iter()
+                .enumerate()
+                .map(|(index, key)| Match::from_mask(values[index], masks[index], key.width));
             self.listed(matches.collect(), self.table.rank(rank), &value)
         });
         Ok(listed.collect())
@@ -408,7 +455,11 @@ impl<'a> TableRef<'a> {
 
     fn listed(&self, matches: Vec<Match>, priority: u32, value: &[u8]) -> Listed {
         let action = self.read_call(value);
-        Listed { entry: Entry { matches, priority, action }, counter: self.read_counter(value), constant: false }
+        Listed {
+            entry: Entry { matches, priority, action },
+            counter: self.read_counter(value),
+            constant: false,
+        }
     }
 
     fn read_call(&self, value: &[u8]) -> ActionCall {
@@ -416,7 +467,9 @@ impl<'a> TableRef<'a> {
         let arguments = self
             .parameters(action)
             .iter()
-            .map(|parameter| layout::get(value, parameter.offset, parameter.bytes) & all_ones(parameter.width))
+            .map(|parameter| {
+                layout::get(value, parameter.offset, parameter.bytes) & all_ones(parameter.width)
+            })
             .collect();
         ActionCall { action, arguments }
     }
@@ -431,7 +484,8 @@ impl<'a> TableRef<'a> {
         let Some(map) = &self.table.default_map else {
             return Ok((self.read_manifest_call(&self.table.default_action)?, None));
         };
-        let value = lookup(self.map(map)?, &0u32.to_ne_bytes(), &self.table.name)?.unwrap_or_default();
+        let value =
+            lookup(self.map(map)?, &0u32.to_ne_bytes(), &self.table.name)?.unwrap_or_default();
         Ok((self.read_call(&value), self.read_counter(&value)))
     }
 
@@ -448,10 +502,12 @@ impl<'a> TableRef<'a> {
 
     fn write_default(&self, call: &ActionCall) -> Result<()> {
         let Some(name) = &self.table.default_map else { return Ok(()) };
-        let value = layout::value(self.table, call.action, self.parameters(call.action), &call.arguments);
+        let value =
+            layout::value(self.table, call.action, self.parameters(call.action), &call.arguments);
         let map = self.map(name)?;
         let counter = self.table.direct_counter.map(|offset| offset as usize);
-        write_value(map, &0u32.to_ne_bytes(), value, Update::Any, counter).or_else(|error| self.refused(error))
+        write_value(map, &0u32.to_ne_bytes(), value, Update::Any, counter)
+            .or_else(|error| self.refused(error))
     }
 }
 
@@ -472,7 +528,8 @@ pub(crate) fn write_value(
     value.resize((map.value_size() as usize).max(value.len()), 0);
     if let (Some(offset), true) = (counter, update != Update::Create)
         && let Ok(Some(old)) = map.lookup(key, MapFlags::ANY)
-        && let (Some(to), Some(from)) = (value.get_mut(offset..offset + 16), old.get(offset..offset + 16))
+        && let (Some(to), Some(from)) =
+            (value.get_mut(offset..offset + 16), old.get(offset..offset + 16))
     {
         to.copy_from_slice(from);
     }

@@ -64,7 +64,8 @@ impl Ternary<'_> {
         let mut raw = vec![0u8; self.masks.value_size() as usize];
         let offset = self.priority_offset();
         if raw.len() < offset + 8 || mask.bytes.len() > offset {
-            return self.fail("the object's masks do not fit its manifest; compile the program again");
+            return self
+                .fail("the object's masks do not fit its manifest; compile the program again");
         }
         raw[..mask.bytes.len()].copy_from_slice(&mask.bytes);
         layout::put(&mut raw, offset as u32, 4, u128::from(mask.max_priority));
@@ -111,9 +112,12 @@ impl Ternary<'_> {
         // Taken before anything changes, so that a refused write changes nothing.
         let index = match known {
             Some(index) => {
-                let present = lookup(self.entries, &self.entry_key(index, key), self.table)?.is_some();
+                let present =
+                    lookup(self.entries, &self.entry_key(index, key), self.table)?.is_some();
                 match update {
-                    Update::Create if present => return self.fail("there is an entry with this match already"),
+                    Update::Create if present => {
+                        return self.fail("there is an entry with this match already");
+                    }
                     Update::Replace if !present => return self.fail("there is no such entry"),
                     _ => index,
                 }
@@ -132,11 +136,12 @@ impl Ternary<'_> {
         layout::put(&mut raw, 0, 4, u128::from(priority));
         raw.extend(value);
         let counter = counter.map(|offset| offset as usize + PREFIX);
-        if let Err(error) = write_value(self.entries, &self.entry_key(index, key), raw, update, counter) {
+        if let Err(error) =
+            write_value(self.entries, &self.entry_key(index, key), raw, update, counter)
+        {
             return match error.raw_os_error() {
-                Some(libc::E2BIG | libc::ENOSPC) => {
-                    self.fail(format!("it is full: it holds {} entries", self.entries.max_entries()))
-                }
+                Some(libc::E2BIG | libc::ENOSPC) => self
+                    .fail(format!("it is full: it holds {} entries", self.entries.max_entries())),
                 _ => Err(Error::kernel(format!("table {}", self.table), error)),
             };
         }
@@ -180,7 +185,9 @@ impl Ternary<'_> {
         let Some(value) = lookup(self.entries, &raw, self.table)? else {
             return self.fail("there is no such entry");
         };
-        self.entries.delete(&raw).map_err(|error| Error::libbpf(format!("table {}", self.table), error))?;
+        self.entries
+            .delete(&raw)
+            .map_err(|error| Error::libbpf(format!("table {}", self.table), error))?;
         if layout::u32_at(&value, 0) == masks[index].max_priority {
             self.tighten(masks)?;
         }
@@ -191,7 +198,8 @@ impl Ternary<'_> {
     fn tighten(&self, mut masks: Vec<Mask>) -> Result<()> {
         let highest = self.priorities(masks.len())?;
         let mut bound: Option<u32> = None;
-        for index in (0..masks.len()).rev().filter(|index| masks[*index].in_use).collect::<Vec<_>>() {
+        for index in (0..masks.len()).rev().filter(|index| masks[*index].in_use).collect::<Vec<_>>()
+        {
             let before = masks[index].clone();
             bound = bound.max(highest[index]);
             masks[index].in_use = bound.is_some();
@@ -208,9 +216,10 @@ impl Ternary<'_> {
         let masks = self.read_masks()?;
         let mut found = Vec::new();
         for raw in self.entries.keys() {
-            let (Some(value), Some(mask)) =
-                (lookup(self.entries, &raw, self.table)?, masks.get(layout::u32_at(&raw, 0) as usize))
-            else {
+            let (Some(value), Some(mask)) = (
+                lookup(self.entries, &raw, self.table)?,
+                masks.get(layout::u32_at(&raw, 0) as usize),
+            ) else {
                 continue;
             };
             let key = raw.get(PREFIX..PREFIX + self.key_bytes).unwrap_or_default().to_vec();

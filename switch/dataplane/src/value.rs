@@ -96,12 +96,22 @@ fn refuse<T>(what: &str, text: &str, reason: impl Into<String>) -> Result<T> {
 /// an IPv6 address (128 bits). `what` names it in errors.
 pub fn parse_value(what: &str, text: &str, width: u32) -> Result<u128> {
     if width > MAX_WIDTH {
-        return refuse(what, text, format!("is {width} bits wide; the runtime handles {MAX_WIDTH}"));
+        return refuse(
+            what,
+            text,
+            format!("is {width} bits wide; the runtime handles {MAX_WIDTH}"),
+        );
     }
     let trimmed = text.trim();
     let value = match address(trimmed) {
         Some((value, bits)) if bits == width => value,
-        Some((_, bits)) => return refuse(what, text, format!("an address of {bits} bits, but the field has {width}")),
+        Some((_, bits)) => {
+            return refuse(
+                what,
+                text,
+                format!("an address of {bits} bits, but the field has {width}"),
+            );
+        }
         None => match number(trimmed, width) {
             Some(value) => value,
             None => {
@@ -114,7 +124,11 @@ pub fn parse_value(what: &str, text: &str, width: u32) -> Result<u128> {
         },
     };
     if value > all_ones(width) {
-        return refuse(what, text, format!("does not fit {width} bits (at most {})", all_ones(width)));
+        return refuse(
+            what,
+            text,
+            format!("does not fit {width} bits (at most {})", all_ones(width)),
+        );
     }
     Ok(value)
 }
@@ -153,7 +167,8 @@ fn number(text: &str, width: u32) -> Option<u128> {
     if let Some(rest) = text.strip_prefix('-') {
         let magnitude = digits(rest)?;
         // Two's complement: -2^(W-1) is the least that W bits hold.
-        return (magnitude <= all_ones(width) / 2 + 1).then(|| magnitude.wrapping_neg() & all_ones(width));
+        return (magnitude <= all_ones(width) / 2 + 1)
+            .then(|| magnitude.wrapping_neg() & all_ones(width));
     }
     digits(text)
 }
@@ -224,7 +239,8 @@ fn wildcard(what: &str, text: &str, width: u32) -> Result<Match> {
         return refuse(what, text, format!("does not fit {width} bits"));
     }
     // Digits that are not written are zero, and they count, as in `0x0a` for a 32-bit field.
-    let written = u32::try_from(rest.chars().filter(|digit| *digit != '_').count()).unwrap_or(u32::MAX);
+    let written =
+        u32::try_from(rest.chars().filter(|digit| *digit != '_').count()).unwrap_or(u32::MAX);
     let above = all_ones(width) & !all_ones(written.saturating_mul(bits).min(width));
     Ok(Match::Mask { value, mask: (mask & all_ones(width)) | above })
 }
@@ -233,18 +249,33 @@ fn wildcard(what: &str, text: &str, width: u32) -> Result<Match> {
 /// rest in decimal or hexadecimal.
 pub fn format_value(value: u128, width: u32, name: &str) -> String {
     let name = name.to_ascii_lowercase();
-    let looks_like_address =
-        ["addr", "ip", "dst", "src", "hop", "gateway", "prefix", "external", "internal", "source", "destination"]
-            .iter()
-            .any(|part| name.contains(part));
+    let looks_like_address = [
+        "addr",
+        "ip",
+        "dst",
+        "src",
+        "hop",
+        "gateway",
+        "prefix",
+        "external",
+        "internal",
+        "source",
+        "destination",
+    ]
+    .iter()
+    .any(|part| name.contains(part));
     match width {
-        32 if looks_like_address => Ipv4Addr::from(u32::try_from(value).unwrap_or(u32::MAX)).to_string(),
+        32 if looks_like_address => {
+            Ipv4Addr::from(u32::try_from(value).unwrap_or(u32::MAX)).to_string()
+        }
         48 => {
             let bytes = value.to_be_bytes();
             bytes[10..].iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
         }
         128 if looks_like_address
-            || ["inside", "outside", "remote", "peer", "client", "server"].iter().any(|part| name.contains(part)) =>
+            || ["inside", "outside", "remote", "peer", "client", "server"]
+                .iter()
+                .any(|part| name.contains(part)) =>
         {
             Ipv6Addr::from(value).to_string()
         }
@@ -257,7 +288,11 @@ pub fn format_value(value: u128, width: u32, name: &str) -> String {
 /// it.
 pub fn format_number(value: u128, width: u32, signed: bool, name: &str) -> String {
     let negative = signed && (1..=MAX_WIDTH).contains(&width) && value >> (width - 1) & 1 == 1;
-    if negative { format!("-{}", value.wrapping_neg() & all_ones(width)) } else { format_value(value, width, name) }
+    if negative {
+        format!("-{}", value.wrapping_neg() & all_ones(width))
+    } else {
+        format_value(value, width, name)
+    }
 }
 
 /// Masks read best in hexadecimal.
@@ -332,7 +367,9 @@ mod tests {
 
     #[test]
     fn signed_numbers_keep_their_sign() {
-        for (width, text) in [(8, "-1"), (8, "-128"), (9, "-2"), (64, "-9223372036854775808"), (128, "-5")] {
+        for (width, text) in
+            [(8, "-1"), (8, "-128"), (9, "-2"), (64, "-9223372036854775808"), (128, "-5")]
+        {
             let read = value(text, width).unwrap();
             assert_eq!(format_number(read, width, true, "x"), text, "in {width} bits");
             assert!(!format_number(read, width, false, "x").starts_with('-'));
@@ -354,7 +391,13 @@ mod tests {
             let number = parse_value(name, text, width).unwrap();
             assert_eq!(format_value(number, width, name), text);
         }
-        assert_eq!(format_match(&Match::Prefix { value: 0x0a00_0000, length: 8 }, 32, "dst"), "10.0.0.0/8");
-        assert_eq!(Match::from_mask(0x0a00_0001, 0xff00_0000, 32), Match::Prefix { value: 0x0a00_0000, length: 8 });
+        assert_eq!(
+            format_match(&Match::Prefix { value: 0x0a00_0000, length: 8 }, 32, "dst"),
+            "10.0.0.0/8"
+        );
+        assert_eq!(
+            Match::from_mask(0x0a00_0001, 0xff00_0000, 32),
+            Match::Prefix { value: 0x0a00_0000, length: 8 }
+        );
     }
 }

@@ -13,7 +13,8 @@ struct Scratch(PathBuf);
 impl Scratch {
     fn new() -> Scratch {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("sp-dataplane-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let name =
+            format!("sp-dataplane-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let path = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&path).unwrap();
         Scratch(path)
@@ -38,9 +39,17 @@ fn load_with(manifest: manifest::Manifest) -> Dataplane {
     object.load().unwrap()
 }
 
-fn spec(keys: &[(&str, &str)], priority: Option<u32>, action: &str, arguments: &[&str]) -> EntrySpec {
+fn spec(
+    keys: &[(&str, &str)],
+    priority: Option<u32>,
+    action: &str,
+    arguments: &[&str],
+) -> EntrySpec {
     EntrySpec {
-        keys: keys.iter().map(|(name, text)| KeySpec { name: Some((*name).into()), text: (*text).into() }).collect(),
+        keys: keys
+            .iter()
+            .map(|(name, text)| KeySpec { name: Some((*name).into()), text: (*text).into() })
+            .collect(),
         priority,
         action: ActionSpec {
             name: action.into(),
@@ -92,14 +101,19 @@ fn exact_tables() {
     assert!(again.to_string().contains("already"), "{again}");
 
     let table = dataplane.table("ingress.exact").unwrap();
-    table.write(&table.resolve(&spec(&keys, None, "forward", &["6"])).unwrap(), Write::Modify).unwrap();
+    table
+        .write(&table.resolve(&spec(&keys, None, "forward", &["6"])).unwrap(), Write::Modify)
+        .unwrap();
     assert_eq!(out(&dataplane, &mac, 3), Some(6));
     let listed = table.list().unwrap();
     assert_eq!(listed.len(), 1);
     assert_eq!(listed[0].counter, Some((2, 128)), "a modified entry counts on");
     let described = table.describe(&listed[0]);
     assert_eq!(described.keys[0], ("hdr.ethernet.dst_addr".into(), "00:11:22:33:44:55".into()));
-    assert_eq!((described.action.as_str(), described.arguments[0].1.as_str()), ("ingress.forward", "6"));
+    assert_eq!(
+        (described.action.as_str(), described.arguments[0].1.as_str()),
+        ("ingress.forward", "6")
+    );
     assert_eq!(table.resolve(&described.to_spec()).unwrap(), listed[0].entry);
 
     for port in 10..13 {
@@ -154,23 +168,37 @@ fn const_entries_with_ranges_are_listed() {
 fn longest_prefix_tables() {
     let dataplane = load();
     let to = |address| out(&dataplane, &frame(0x1002, address, 5), 1);
-    for (prefix, vrf, port) in
-        [("10.0.0.0/8", "5", "1"), ("10.1.0.0/16", "5", "2"), ("10.1.2.3", "5", "3"), ("0.0.0.0/0", "6", "4")]
-    {
-        add(&dataplane, "lpm", spec(&[("dst_addr", prefix), ("vrf", vrf)], None, "forward", &[port])).unwrap();
+    for (prefix, vrf, port) in [
+        ("10.0.0.0/8", "5", "1"),
+        ("10.1.0.0/16", "5", "2"),
+        ("10.1.2.3", "5", "3"),
+        ("0.0.0.0/0", "6", "4"),
+    ] {
+        add(
+            &dataplane,
+            "lpm",
+            spec(&[("dst_addr", prefix), ("vrf", vrf)], None, "forward", &[port]),
+        )
+        .unwrap();
     }
     assert_eq!(to([10, 9, 9, 9]), Some(1));
     assert_eq!(to([10, 1, 9, 9]), Some(2));
     assert_eq!(to([10, 1, 2, 3]), Some(3));
     assert_eq!(to([11, 0, 0, 0]), None);
-    assert_eq!(out(&dataplane, &frame(0x1002, [11, 0, 0, 0], 6), 1), Some(4), "the default route of the other VRF");
+    assert_eq!(
+        out(&dataplane, &frame(0x1002, [11, 0, 0, 0], 6), 1),
+        Some(4),
+        "the default route of the other VRF"
+    );
     let table = dataplane.table("lpm").unwrap();
     let texts: Vec<String> =
         table.list().unwrap().iter().map(|entry| table.describe(entry).keys[0].1.clone()).collect();
     assert_eq!(texts, ["0.0.0.0/0", "10.0.0.0/8", "10.1.0.0/16", "10.1.2.3/32"]);
     delete(&dataplane, "lpm", &[("dst_addr", "10.1.0.0/16"), ("vrf", "5")]).unwrap();
     assert_eq!(to([10, 1, 9, 9]), Some(1));
-    let error = add(&dataplane, "lpm", spec(&[("dst_addr", "1&&&5"), ("vrf", "1")], None, "drop", &[])).unwrap_err();
+    let error =
+        add(&dataplane, "lpm", spec(&[("dst_addr", "1&&&5"), ("vrf", "1")], None, "drop", &[]))
+            .unwrap_err();
     assert!(error.to_string().contains("prefix"), "{error}");
 }
 
@@ -192,17 +220,20 @@ fn ternary_priorities_whatever_the_order_of_insertion() {
         assert_eq!(to([11, 1, 1, 1], 80), Some(4));
     };
     let dataplane = load();
-    let key = |(address, port): (&'static str, &'static str)| [("src_addr", address), ("dst_port", port)];
+    let key =
+        |(address, port): (&'static str, &'static str)| [("src_addr", address), ("dst_port", port)];
     for rotation in 0..24 {
         // The permutation with this number in the factorial number system.
-        let (mut left, mut order, mut number): (Vec<usize>, Vec<usize>, usize) = ((0..4).collect(), vec![], rotation);
+        let (mut left, mut order, mut number): (Vec<usize>, Vec<usize>, usize) =
+            ((0..4).collect(), vec![], rotation);
         for size in (1..=4).rev() {
             order.push(left.remove(number % size));
             number /= size;
         }
         for index in &order {
             let (keys, priority, port) = entries[*index];
-            add(&dataplane, "ternary", spec(&key(keys), Some(priority), "forward", &[port])).unwrap();
+            add(&dataplane, "ternary", spec(&key(keys), Some(priority), "forward", &[port]))
+                .unwrap();
         }
         expect(&dataplane);
         let table = dataplane.table("ternary").unwrap();
@@ -226,7 +257,8 @@ fn ternary_masks_run_out_and_come_back() {
     let dataplane = load();
     for length in 1..=8 {
         let text = format!("128.0.0.0/{length}");
-        add(&dataplane, "ternary", spec(&[("src_addr", &text)], Some(length), "forward", &["1"])).unwrap();
+        add(&dataplane, "ternary", spec(&[("src_addr", &text)], Some(length), "forward", &["1"]))
+            .unwrap();
     }
     let ninth = spec(&[("dst_port", "9")], Some(100), "forward", &["9"]);
     let error = add(&dataplane, "ternary", ninth.clone()).unwrap_err();
@@ -242,23 +274,34 @@ fn ternary_masks_run_out_and_come_back() {
 #[test]
 fn entries_never_vanish_while_others_come_and_go() {
     let dataplane = load();
-    add(&dataplane, "ternary", spec(&[("src_addr", "10.0.0.0/8")], Some(5), "forward", &["1"])).unwrap();
+    add(&dataplane, "ternary", spec(&[("src_addr", "10.0.0.0/8")], Some(5), "forward", &["1"]))
+        .unwrap();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
             let mut runs = 0u32;
             while !stop.load(Ordering::Relaxed) {
-                assert_eq!(out(&dataplane, &frame(0x1003, [10, 0, 0, 1], 7), 1), Some(1), "after {runs} runs");
+                assert_eq!(
+                    out(&dataplane, &frame(0x1003, [10, 0, 0, 1], 7), 1),
+                    Some(1),
+                    "after {runs} runs"
+                );
                 runs += 1;
             }
             runs
         });
         for round in 0..200u32 {
-            let ports: Vec<String> =
-                (0..6).map(|bit| format!("{:#x}&&&{:#x}", 1 << (bit + 8), 1 << (bit + 8))).collect();
+            let ports: Vec<String> = (0..6)
+                .map(|bit| format!("{:#x}&&&{:#x}", 1 << (bit + 8), 1 << (bit + 8)))
+                .collect();
             for (index, port) in ports.iter().enumerate() {
                 let priority = (round * 7 + index as u32 * 3) % 11;
-                add(&dataplane, "ternary", spec(&[("dst_port", port)], Some(priority), "drop", &[])).unwrap();
+                add(
+                    &dataplane,
+                    "ternary",
+                    spec(&[("dst_port", port)], Some(priority), "drop", &[]),
+                )
+                .unwrap();
             }
             for port in &ports {
                 delete(&dataplane, "ternary", &[("dst_port", port)]).unwrap();
@@ -273,7 +316,8 @@ fn entries_never_vanish_while_others_come_and_go() {
 fn defaults_registers_counters_and_growth() {
     let dataplane = load();
     let table = dataplane.table("keyless").unwrap();
-    let call = ActionSpec { name: "forward".into(), arguments: vec![(Some("port".into()), "300".into())] };
+    let call =
+        ActionSpec { name: "forward".into(), arguments: vec![(Some("port".into()), "300".into())] };
     table.set_default(&table.resolve_action(&call).unwrap()).unwrap();
     let sent = frame(0x1004, [0; 4], 0);
     let outcome = dataplane.run(&sent, 2, 0).unwrap();
@@ -283,7 +327,11 @@ fn defaults_registers_counters_and_growth() {
     assert!(
         table
             .write(
-                &Entry { matches: vec![], priority: 0, action: ActionCall { action: 0, arguments: vec![] } },
+                &Entry {
+                    matches: vec![],
+                    priority: 0,
+                    action: ActionCall { action: 0, arguments: vec![] }
+                },
                 Write::Add
             )
             .is_err()
@@ -340,7 +388,8 @@ fn says_what_is_wrong_with_an_object() {
     std::fs::write(&not_an_object, "hello").unwrap();
     let error = Object::open(&not_an_object, fixture::manifest()).err().unwrap().to_string();
     assert!(error.contains("x.o") && error.contains("stateplane compile"), "{error}");
-    let error = Object::open(Path::new("/nonexistent.o"), fixture::manifest()).err().unwrap().to_string();
+    let error =
+        Object::open(Path::new("/nonexistent.o"), fixture::manifest()).err().unwrap().to_string();
     assert!(error.contains("/nonexistent.o"), "{error}");
 }
 
@@ -387,7 +436,8 @@ fn generated_frames_run_live_and_pins_bring_everything_back() {
         use nix::mount::{MsFlags, mount};
         use nix::sched::{CloneFlags, unshare};
         unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS).unwrap();
-        mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>).unwrap();
+        mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
+            .unwrap();
         mount(Some("bpf"), &scratch.0, Some("bpf"), MsFlags::empty(), None::<&str>).unwrap();
         let ip = |line: &str| {
             let status = std::process::Command::new("ip").args(line.split(' ')).status().unwrap();
@@ -405,7 +455,11 @@ fn generated_frames_run_live_and_pins_bring_everything_back() {
         dataplane.pin(&scratch.0.join("g1")).unwrap();
         link.pin(&scratch.0.join("link")).unwrap();
         let ready = dataplane.keep_ready("sp_main").unwrap();
-        assert_eq!(nix::net::if_::if_nametoindex("near"), Ok(ifindex), "this thread's namespace is still its own");
+        assert_eq!(
+            nix::net::if_::if_nametoindex("near"),
+            Ok(ifindex),
+            "this thread's namespace is still its own"
+        );
         assert!(dataplane.keep_ready("no_such_program").is_err());
         dataplane.run_live("sp_main", &frame(0x0800, [0; 4], 0), ifindex, 1000).unwrap();
         drop((dataplane, link, ready));

@@ -385,7 +385,9 @@ impl StateObject {
     /// About how many bytes an entry takes in its maps.
     pub fn entry_bytes(&self) -> u64 {
         let value = match &self.value {
-            Layout::Fields { bytes, offset, .. } => u64::from(*offset) + u64::from(bytes.next_multiple_of(8)),
+            Layout::Fields { bytes, offset, .. } => {
+                u64::from(*offset) + u64::from(bytes.next_multiple_of(8))
+            }
             Layout::Slots { count, map_slot_bytes, offset, .. } => {
                 u64::from(*offset) + u64::from(*count) * u64::from(*map_slot_bytes)
             }
@@ -419,7 +421,9 @@ pub enum Error {
         source: std::io::Error,
     },
     /// The file is not a manifest.
-    #[error("{path}: not a stateplane manifest: {source}; compile the program again with `stateplane compile`")]
+    #[error(
+        "{path}: not a stateplane manifest: {source}; compile the program again with `stateplane compile`"
+    )]
     Parse {
         /// The manifest's path.
         path: String,
@@ -449,7 +453,8 @@ impl Manifest {
     /// Reads and checks a manifest file.
     pub fn read(path: &Path) -> Result<Manifest, Error> {
         let shown = || path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(|source| Error::Read { path: shown(), source })?;
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| Error::Read { path: shown(), source })?;
         let manifest: Manifest =
             serde_json::from_str(&text).map_err(|source| Error::Parse { path: shown(), source })?;
         if manifest.version != VERSION {

@@ -9,7 +9,8 @@ use xdp_backend::{generate, write_headers};
 
 /// The registry's systems and the toy.
 fn with_others() -> Systems {
-    let all: Vec<&'static dyn System> = systems::compiler().0.iter().copied().chain(ALONE.iter().copied()).collect();
+    let all: Vec<&'static dyn System> =
+        systems::compiler().0.iter().copied().chain(ALONE.iter().copied()).collect();
     Systems(Vec::leak(all))
 }
 
@@ -26,13 +27,16 @@ fn two_systems_in_one_program() {
 
 #[test]
 fn a_system_that_a_program_does_not_use_leaves_no_trace() {
-    let plain = |systems| compiled(systems, "counter(16, CounterType.packets) c;", "c.count(hdr.h.a);").c_source;
+    let plain = |systems| {
+        compiled(systems, "counter(16, CounterType.packets) c;", "c.count(hdr.h.a);").c_source
+    };
     assert_eq!(plain(with_others()), plain(Systems::NONE));
 }
 
 #[test]
 fn a_system_that_is_not_listed_is_unknown() {
-    let errors = generate(&program(TOY, ADD), &options(systems::compiler())).err().unwrap_or_default();
+    let errors =
+        generate(&program(TOY, ADD), &options(systems::compiler())).err().unwrap_or_default();
     let messages: Vec<_> = errors.into_iter().map(|error| error.message).collect();
     assert_eq!(messages, ["extern ToyCounter is not supported by the XDP target yet"]);
     assert!(with_others().rules().any(|rule| rule.id == "toy-add"));

@@ -49,7 +49,8 @@ fn network(setup: &Setup) -> Option<Network> {
     }
     let settings = setup.gateway.map(|(_, settings)| settings);
     let mut network = Network {
-        icmp_rate_per_s: settings.map_or(DEFAULT_ICMP_RATE_PER_S, |settings| settings.icmp_rate_per_s),
+        icmp_rate_per_s: settings
+            .map_or(DEFAULT_ICMP_RATE_PER_S, |settings| settings.icmp_rate_per_s),
         clamp_mss: settings.is_some_and(|settings| settings.clamp_mss),
         hold_fragments: settings.is_some_and(|settings| settings.hold_fragments),
         ..Network::default()
@@ -64,7 +65,11 @@ fn network(setup: &Setup) -> Option<Network> {
                 dataplane::ReversePath::Strict => ReversePath::Strict,
             },
             siblings: link.siblings.iter().fold(0, |bits, sibling| bits | 1 << sibling),
-            addresses: link.addresses.iter().map(|prefix| (prefix.address, prefix.length)).collect(),
+            addresses: link
+                .addresses
+                .iter()
+                .map(|prefix| (prefix.address, prefix.length))
+                .collect(),
             mtu: link.mtu,
         };
         network.ports.insert(link.port, port);
@@ -87,15 +92,15 @@ fn supplies(setup: &Setup) -> Vec<(&str, &'static str, Vec<u64>)> {
         let numbers = redplane_compiler::nat_pool(&pool.addresses, pool.port_low, pool.port_high);
         (pool.flow_state.as_str(), "nat_pool", numbers)
     });
-    let backends = setup
-        .backends
-        .iter()
-        .map(|(_, given)| (given.flow_state.as_str(), "backends", redplane_compiler::backends(&given.backends)));
+    let backends = setup.backends.iter().map(|(_, given)| {
+        (given.flow_state.as_str(), "backends", redplane_compiler::backends(&given.backends))
+    });
     pool.chain(backends).collect()
 }
 
 fn table_id(program: &Program, table: &TableRef<'_>) -> TableId {
-    let index = program.tables.iter().position(|known| known.name == table.description().name).unwrap();
+    let index =
+        program.tables.iter().position(|known| known.name == table.description().name).unwrap();
     TableId(index as u32)
 }
 
@@ -144,13 +149,16 @@ impl<'a> Run<'a> {
             }
             Command::Add { table, entry } => {
                 let table = self.names.table(table).unwrap();
-                let ternary = matches!(table.description().kind, manifest::TableKind::Ternary { .. });
+                let ternary =
+                    matches!(table.description().kind, manifest::TableKind::Ternary { .. });
                 // As written, to compare with the program's own entries; the earlier one wins among
                 // those without.
                 let priority = if ternary { entry.priority.unwrap_or(4095 - self.adds) } else { 0 };
                 self.adds += u32::from(ternary);
                 self.tell_own(&table, entry);
-                let entry = table.resolve(&dataplane::EntrySpec { priority: None, ..entry.clone() }).unwrap();
+                let entry = table
+                    .resolve(&dataplane::EntrySpec { priority: None, ..entry.clone() })
+                    .unwrap();
                 let keys = entry.matches.iter().zip(&table.description().keys);
                 let matches = keys
                     .map(|(matched, key)| KeyMatch {
@@ -174,24 +182,41 @@ impl<'a> Run<'a> {
             }
             Command::CheckCounter { counter, index, bytes, comparison, value } => {
                 let name = &self.names.counter(counter).unwrap().name;
-                let count = self.switch.counter(self.object("counter", name)).unwrap()[*index as usize];
+                let count =
+                    self.switch.counter(self.object("counter", name)).unwrap()[*index as usize];
                 let found = if *bytes { count.bytes } else { count.packets };
-                assert!(comparison.holds(found, *value), "line {line}: counter {name}[{index}] is {found}");
+                assert!(
+                    comparison.holds(found, *value),
+                    "line {line}: counter {name}[{index}] is {found}"
+                );
                 let written = self.tree.as_ref().and_then(|tree| tree.counter(name));
-                assert!(written.is_none_or(|written| written[*index as usize] == count), "line {line}");
+                assert!(
+                    written.is_none_or(|written| written[*index as usize] == count),
+                    "line {line}"
+                );
             }
             Command::CheckRegister { register, index, comparison, value } => {
                 let name = &self.names.register(register).unwrap().name;
-                let found = self.switch.register(self.object("register", name)).unwrap()[*index as usize];
-                assert!(comparison.holds(found, *value), "line {line}: register {name}[{index}] is {found}");
+                let found =
+                    self.switch.register(self.object("register", name)).unwrap()[*index as usize];
+                assert!(
+                    comparison.holds(found, *value),
+                    "line {line}: register {name}[{index}] is {found}"
+                );
                 let written = self.tree.as_ref().and_then(|tree| tree.register(name));
-                assert!(written.is_none_or(|written| written[*index as usize] == found), "line {line}");
+                assert!(
+                    written.is_none_or(|written| written[*index as usize] == found),
+                    "line {line}"
+                );
             }
             Command::CheckGateway { name, comparison, value } => {
                 let found = self.switch.gateway_count(name);
                 assert!(comparison.holds(found, *value), "line {line}: {name} is {found}");
                 let written = self.tree.as_ref().map(|tree| tree.gateway_count(name));
-                assert!(written.is_none_or(|written| written == found), "line {line}: as written {written:?}");
+                assert!(
+                    written.is_none_or(|written| written == found),
+                    "line {line}: as written {written:?}"
+                );
             }
             Command::Clock { nanoseconds } => self.now_us += nanoseconds / 1000,
             Command::NoPacket | Command::Wait => {}
@@ -203,35 +228,54 @@ impl<'a> Run<'a> {
     /// table.
     fn tell_own(&mut self, table: &TableRef<'_>, entry: &dataplane::EntrySpec) {
         let (described, actions) = (table.description(), &self.names.manifest().actions);
-        let is_own = |listed: &manifest::TableAction| actions[listed.action as usize].own_destination;
+        let is_own =
+            |listed: &manifest::TableAction| actions[listed.action as usize].own_destination;
         if !described.actions.iter().any(is_own) {
             return;
         }
-        let entry = table.resolve(&dataplane::EntrySpec { priority: None, ..entry.clone() }).unwrap();
+        let entry =
+            table.resolve(&dataplane::EntrySpec { priority: None, ..entry.clone() }).unwrap();
         let (matched, own) = (&entry.matches[0], is_own(&described.actions[entry.action.action]));
         let length = matched.mask(32).count_ones() as u8;
         let network = self.network.get_or_insert_default();
-        network.own_destinations.push((std::net::Ipv4Addr::from(matched.value() as u32).into(), length, own));
+        network.own_destinations.push((
+            std::net::Ipv4Addr::from(matched.value() as u32).into(),
+            length,
+            own,
+        ));
         self.tree.iter_mut().for_each(|tree| tree.set_network(network.clone()));
         self.switch.set_network(network.clone());
     }
 
     fn object(&self, kind: &str, name: &str) -> ExternId {
         let externs = &self.program.externs;
-        ExternId(externs.iter().position(|one| one.extern_type == kind && one.name == name).unwrap() as u32)
+        ExternId(
+            externs.iter().position(|one| one.extern_type == kind && one.name == name).unwrap()
+                as u32,
+        )
     }
 
     fn compare(&self, case: &str) {
         for (port, wanted) in &self.expected {
             let came = self.sent.get(port).map_or(&[][..], |came| came);
             let any = wanted.iter().all(|(_, pattern)| pattern.is_none());
-            assert!(any || came.len() == wanted.len(), "{case}: port {port}: {} packets came out", came.len());
+            assert!(
+                any || came.len() == wanted.len(),
+                "{case}: port {port}: {} packets came out",
+                came.len()
+            );
             for ((line, pattern), frame) in wanted.iter().zip(came) {
-                assert!(pattern.is_none_or(|pattern| pattern.fits(frame)), "{case}:{line}: {frame:02x?}");
+                assert!(
+                    pattern.is_none_or(|pattern| pattern.fits(frame)),
+                    "{case}:{line}: {frame:02x?}"
+                );
             }
         }
         for port in self.sent.keys() {
-            assert!(self.expected.contains_key(port), "{case}: a packet for port {port}, where none is expected");
+            assert!(
+                self.expected.contains_key(port),
+                "{case}: a packet for port {port}, where none is expected"
+            );
         }
     }
 }
@@ -245,7 +289,8 @@ fn run(path: &Path) -> Option<(usize, bool)> {
     let options = p4_syntax::Options { defines, ..Default::default() };
     let outcome = p4_check::check_file(&program_of(path), &options);
     let program = outcome.program.as_ref().unwrap();
-    let generated = xdp_backend::generate(program, &xdp_backend::Options::new(systems::compiler())).unwrap();
+    let generated =
+        xdp_backend::generate(program, &xdp_backend::Options::new(systems::compiler())).unwrap();
     let names = Dataplane::description_only(generated.manifest);
     let mut switch = Interpreter::new(program, systems::interpreter()).ok()?;
     let (sent, expected) = (BTreeMap::new(), BTreeMap::new());
@@ -266,7 +311,17 @@ fn run(path: &Path) -> Option<(usize, bool)> {
         tree.iter_mut().for_each(|tree| tree.set_network(network.clone()));
         switch.set_network(network.clone());
     }
-    let mut run = Run { program, names: &names, switch, tree, sent, expected, adds: 0, now_us: 1_000_000, network };
+    let mut run = Run {
+        program,
+        names: &names,
+        switch,
+        tree,
+        sent,
+        expected,
+        adds: 0,
+        now_us: 1_000_000,
+        network,
+    };
     let mut packets = 0;
     for (line, command) in &case.commands {
         packets += usize::from(matches!(command, Command::Packet { .. }));
@@ -291,12 +346,18 @@ fn packet_tests() {
     for path in &found {
         match run(path) {
             Some((count, tree)) => {
-                (interpreted, packets, trees) = (interpreted + 1, packets + count, trees + usize::from(tree));
+                (interpreted, packets, trees) =
+                    (interpreted + 1, packets + count, trees + usize::from(tree));
             }
             None => skipped.push(path.file_name().unwrap()),
         }
     }
-    println!("{interpreted} cases with {packets} packets, {trees} also as written; not interpreted: {skipped:?}");
-    assert!(skipped.is_empty() && trees == interpreted, "{trees} of {interpreted} as written, skipped {skipped:?}");
+    println!(
+        "{interpreted} cases with {packets} packets, {trees} also as written; not interpreted: {skipped:?}"
+    );
+    assert!(
+        skipped.is_empty() && trees == interpreted,
+        "{trees} of {interpreted} as written, skipped {skipped:?}"
+    );
     assert!(interpreted >= 97 && packets >= 1870, "{interpreted} cases, {packets} packets");
 }

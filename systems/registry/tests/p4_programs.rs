@@ -47,7 +47,8 @@ fn programs(folder: &Path, found: &mut Vec<PathBuf>) {
 
 fn parse(stf: &Path) -> Result<Case, String> {
     let text = std::fs::read_to_string(stf).expect("stf");
-    Case::parse(&stf.display().to_string(), &text).map_err(|errors| format!("{}:\n{errors:?}", stf.display()))
+    Case::parse(&stf.display().to_string(), &text)
+        .map_err(|errors| format!("{}:\n{errors:?}", stf.display()))
 }
 
 /// The cases of a program: those in its folder, or in `tests/` the one of the same name.
@@ -72,7 +73,8 @@ fn jobs_of(program: &Path, jobs: &mut Vec<Job>, failures: &mut Vec<String>) {
     for stf in cases_of(program) {
         match parse(&stf) {
             Ok(case) => {
-                let defines: Vec<String> = case.setup.defines.iter().map(|(_, define)| define.clone()).collect();
+                let defines: Vec<String> =
+                    case.setup.defines.iter().map(|(_, define)| define.clone()).collect();
                 first.get_or_insert_with(|| defines.clone());
                 by_defines.entry(defines).or_default().push(case);
             }
@@ -96,16 +98,20 @@ fn compile<'a>(
 ) -> Result<(Placement, Built<'a>), String> {
     let object = folder.join(format!("{placement:?}.o"));
     let name = job.program.file_name().expect("name").to_string_lossy().into_owned();
-    let options = Options { program_name: name.clone(), placement, ..Options::new(systems::compiler()) };
-    let compiled = xdp_backend::compile(program, &options, &object).map_err(|error| match error {
-        CompileError::Unsupported(errors) => errors
-            .iter()
-            .map(|error| format!("{}: {}\n", program.place(error.location), error.message))
-            .collect::<String>(),
-        other => other.to_string(),
-    })?;
+    let options =
+        Options { program_name: name.clone(), placement, ..Options::new(systems::compiler()) };
+    let compiled =
+        xdp_backend::compile(program, &options, &object).map_err(|error| match error {
+            CompileError::Unsupported(errors) => errors
+                .iter()
+                .map(|error| format!("{}: {}\n", program.place(error.location), error.message))
+                .collect::<String>(),
+            other => other.to_string(),
+        })?;
     if let Ok(keep) = std::env::var("KEEP") {
-        let name = [vec![name], job.defines.clone(), vec![format!("{:?}", compiled.placement)]].concat().join(".");
+        let name = [vec![name], job.defines.clone(), vec![format!("{:?}", compiled.placement)]]
+            .concat()
+            .join(".");
         std::fs::write(format!("{keep}/{name}.c"), &compiled.generated.c_source).expect("write");
         std::fs::copy(&object, format!("{keep}/{name}.o")).expect("copy");
     }
@@ -121,8 +127,10 @@ impl Built<'_> {
         opened.set(settings).map_err(|error| error.to_string())?;
         opened.load().map_err(|error| match &error {
             dataplane::Error::Verifier { log, .. } => {
-                let report = xdp_backend::explain(log, &self.generated.c_source, &self.generated.line_map);
-                let place = report.location.map_or("?".into(), |location| self.program.place(location));
+                let report =
+                    xdp_backend::explain(log, &self.generated.c_source, &self.generated.line_map);
+                let place =
+                    report.location.map_or("?".into(), |location| self.program.place(location));
                 format!("{place}: {} ({})\n{error}", report.message, report.hint)
             }
             _ => error.to_string(),
@@ -132,13 +140,19 @@ impl Built<'_> {
     /// Runs the cases, or loads only if there are none. What went wrong.
     fn run(&self, cases: &[Case]) -> Vec<String> {
         if cases.is_empty() {
-            return self.load().err().map(|reason| format!("(load only):\n{reason}")).into_iter().collect();
+            return self
+                .load()
+                .err()
+                .map(|reason| format!("(load only):\n{reason}"))
+                .into_iter()
+                .collect();
         }
         let reports = cases.iter().map(|case| packet_test::run_case(case, || self.load()));
         let failed = reports.filter(|report| !report.passed());
         failed
             .map(|report| {
-                let lines: String = report.failures.iter().map(|failure| format!("{failure}\n")).collect();
+                let lines: String =
+                    report.failures.iter().map(|failure| format!("{failure}\n")).collect();
                 format!("{}:\n{lines}", report.case)
             })
             .collect()
@@ -150,7 +164,9 @@ fn run(job: &Job) -> Vec<String> {
     let what = format!("{} {:?}", job.program.display(), job.defines);
     let options = p4_syntax::Options { defines: job.defines.clone(), ..Default::default() };
     let outcome = p4_check::check_file(&job.program, &options);
-    let Some(program) = outcome.program.as_ref() else { return vec![format!("{what}:\n{}", outcome.render(false))] };
+    let Some(program) = outcome.program.as_ref() else {
+        return vec![format!("{what}:\n{}", outcome.render(false))];
+    };
     let folder = tempfile::tempdir().expect("folder");
     let mut failures = vec![];
     let forgotten = job.forgotten.then_some(Placement::Forgotten);
@@ -163,7 +179,11 @@ fn run(job: &Job) -> Vec<String> {
             Ok((actual, built)) => {
                 became.push(actual);
                 let only_first = placement == Placement::Forgotten;
-                built.run(if only_first { &job.cases[..job.cases.len().min(1)] } else { &job.cases })
+                built.run(if only_first {
+                    &job.cases[..job.cases.len().min(1)]
+                } else {
+                    &job.cases
+                })
             }
             Err(reason) => vec![reason],
         };

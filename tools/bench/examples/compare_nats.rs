@@ -21,10 +21,14 @@ fn main() -> Result<()> {
         bail!("usage: compare_nats FLOWS ROUNDS FIRST.o SECOND.o…");
     };
     let flows = flows.parse().context("FLOWS is no number")?;
-    let effort = Effort { rounds: rounds.parse().context("ROUNDS is no number")?, packets: PACKETS };
+    let effort =
+        Effort { rounds: rounds.parse().context("ROUNDS is no number")?, packets: PACKETS };
     let folder = std::env::temp_dir();
-    let places =
-        Places { root: PathBuf::from("."), stateplane: PathBuf::from("target/release/stateplane"), output: folder };
+    let places = Places {
+        root: PathBuf::from("."),
+        stateplane: PathBuf::from("target/release/stateplane"),
+        output: folder,
+    };
     let traffic = places.compile_c("traffic")?;
     let network = Network::create()?;
     let measured = network.translator.enter(|| {
@@ -40,7 +44,12 @@ fn main() -> Result<()> {
         let ratio = per_packet::ratio(measured_one, &measured[0]);
         println!(
             "{object}: {:.1} ns a packet ({:.1} to {:.1}), ratio {:.3} ({:.3} to {:.3})",
-            measured_one.ns.median, measured_one.ns.low, measured_one.ns.high, ratio.median, ratio.low, ratio.high
+            measured_one.ns.median,
+            measured_one.ns.low,
+            measured_one.ns.high,
+            ratio.median,
+            ratio.low,
+            ratio.high
         );
     }
     Ok(())

@@ -132,7 +132,10 @@ pub const ALL: &[App] = &[
         counted_port: BACKEND_PORT,
         any_udp: false,
         updates: |_| false,
-        traffic: |flows, _| Traffic { setup: Vec::new(), frames: (0..flows).map(client_of_backend).collect() },
+        traffic: |flows, _| Traffic {
+            setup: Vec::new(),
+            frames: (0..flows).map(client_of_backend).collect(),
+        },
         paper: ["8 µs, as without", "about 0", "1"],
     },
     App {
@@ -143,7 +146,11 @@ pub const ALL: &[App] = &[
         local: "SERVING_GATEWAY_LOCAL",
         size: Some(("SERVING_GATEWAY_USERS", 1)),
         read_centric: false,
-        shape: Some(Shape { sent: UPLINK_PAYLOAD, reflected: UDP_PAYLOAD, collected: UPLINK_PAYLOAD }),
+        shape: Some(Shape {
+            sent: UPLINK_PAYLOAD,
+            reflected: UDP_PAYLOAD,
+            collected: UPLINK_PAYLOAD,
+        }),
         path: OUTWARD,
         counted_port: PORT,
         any_udp: false,
@@ -282,7 +289,8 @@ fn udp(flows: u32, _seed: u64) -> Traffic {
     let frame = |flow: u32| {
         let host = Ipv4Addr::from(INSIDE + flow / FLOWS_A_HOST % 200);
         // Past 3,200 flows, hosts have more ports.
-        let port = 20_000 + (flow % FLOWS_A_HOST + flow / (200 * FLOWS_A_HOST) * FLOWS_A_HOST) as u16;
+        let port =
+            20_000 + (flow % FLOWS_A_HOST + flow / (200 * FLOWS_A_HOST) * FLOWS_A_HOST) as u16;
         packets::udp((host, port), (OUTSIDE, PORT), 64)
     };
     Traffic { setup: Vec::new(), frames: (0..flows).map(frame).collect() }
@@ -297,8 +305,9 @@ fn client_of_backend(flow: u32) -> Vec<u8> {
 
 fn gateway(users: u32, _seed: u64) -> Traffic {
     let user = |n: u32| Ipv4Addr::from(USERS + n);
-    let signal =
-        |n: u32, signal, sequence| packets::signalling(MANAGER, GATEWAY, signal, sequence, user(n), n + 1, STATION);
+    let signal = |n: u32, signal, sequence| {
+        packets::signalling(MANAGER, GATEWAY, signal, sequence, user(n), n + 1, STATION)
+    };
     // A request with the number of the last is a repeated one, and one a little older is late:
     // neither changes anything. So the numbers jump to and fro by half their range, and each
     // signalling packet does its work however often the list is played.
@@ -306,7 +315,14 @@ fn gateway(users: u32, _seed: u64) -> Traffic {
     let mut frames = Vec::new();
     for sequence in [2, 2 + HALF] {
         for n in 0..users {
-            frames.push(packets::uplink(STATION, GATEWAY, n + 1, (user(n), 1_000), (OUTSIDE, PORT), 64));
+            frames.push(packets::uplink(
+                STATION,
+                GATEWAY,
+                n + 1,
+                (user(n), 1_000),
+                (OUTSIDE, PORT),
+                64,
+            ));
             if n % DATA_A_SIGNALLING == 0 {
                 frames.push(signal(n, Signal::Modify, sequence));
             }
@@ -319,10 +335,18 @@ fn gateway(users: u32, _seed: u64) -> Traffic {
 pub fn key_value(keys: u32, seed: u64, updates: f64) -> Traffic {
     let mut random = StdRng::seed_from_u64(seed);
     let client = |n: u32| (Ipv4Addr::from(INSIDE + n % 200), 1_024 + (n / 200) as u16);
-    let setup = (0..keys).map(|key| packets::key_value(client(key), GATEWAY, true, u64::from(key), 0)).collect();
+    let setup = (0..keys)
+        .map(|key| packets::key_value(client(key), GATEWAY, true, u64::from(key), 0))
+        .collect();
     let requests = (0..4 * keys.max(256)).map(|n| {
         let key = random.random_range(0..keys.max(1));
-        packets::key_value(client(n), GATEWAY, random.random_bool(updates), u64::from(key), u64::from(n))
+        packets::key_value(
+            client(n),
+            GATEWAY,
+            random.random_bool(updates),
+            u64::from(key),
+            u64::from(n),
+        )
     });
     Traffic { setup, frames: requests.collect() }
 }
@@ -337,7 +361,8 @@ mod tests {
         let frames: HashSet<Vec<u8>> = udp(10_000, 1).frames.into_iter().collect();
         assert_eq!(frames.len(), 10_000);
         let traffic = key_value(1_000, 1, 0.25);
-        let updates = traffic.frames.iter().filter(|frame| packets::is_key_value_update(frame)).count();
+        let updates =
+            traffic.frames.iter().filter(|frame| packets::is_key_value_update(frame)).count();
         assert!((850..1_150).contains(&updates), "{updates} of 4000");
     }
 }

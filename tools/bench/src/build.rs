@@ -21,7 +21,8 @@ pub struct Places {
 }
 
 fn finish(mut command: Command, what: &str) -> Result<()> {
-    let output = command.output().with_context(|| format!("cannot run {:?}", command.get_program()))?;
+    let output =
+        command.output().with_context(|| format!("cannot run {:?}", command.get_program()))?;
     if !output.status.success() {
         bail!(
             "{what}: {command:?} failed\n{}{}",
@@ -56,14 +57,19 @@ impl Places {
     /// life of this process.
     pub fn compile_c_as(&self, name: &str, object: &str, defines: &[String]) -> Result<PathBuf> {
         let source = self.root.join("tools/bench/setups").join(format!("{name}.c"));
-        let words: Vec<String> = std::iter::once(object.to_owned()).chain(defines.iter().cloned()).collect();
+        let words: Vec<String> =
+            std::iter::once(object.to_owned()).chain(defines.iter().cloned()).collect();
         let object = self.output.join(format!("{}.o", words.join("-").replace(['=', '/'], "_")));
-        let mut compiled = COMPILED.lock().map_err(|_| anyhow!("compiling {} panicked before", source.display()))?;
+        let mut compiled = COMPILED
+            .lock()
+            .map_err(|_| anyhow!("compiling {} panicked before", source.display()))?;
         if !compiled.contains(&object) {
             let mut command = Command::new("clang");
-            command.args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Werror"]);
+            command
+                .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Werror"]);
             // Debian keeps <asm/types.h> below the host's own architecture.
-            let include = Path::new("/usr/include").join(format!("{}-linux-gnu", std::env::consts::ARCH));
+            let include =
+                Path::new("/usr/include").join(format!("{}-linux-gnu", std::env::consts::ARCH));
             command.args(defines.iter().map(|define| format!("-D{define}")));
             command.arg("-I").arg(include).arg("-c").arg(&source).arg("-o").arg(&object);
             finish(command, &source.display().to_string())?;

@@ -9,7 +9,8 @@ use anyhow::{Context, Result};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::socket::{
-    AddressFamily, SockFlag, SockType, SockaddrIn, bind, connect, getsockopt, setsockopt, socket, sockopt,
+    AddressFamily, SockFlag, SockType, SockaddrIn, bind, connect, getsockopt, setsockopt, socket,
+    sockopt,
 };
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use serde::Serialize;
@@ -117,7 +118,10 @@ impl Lives {
                 *bin += 1;
             }
         }
-        bins.iter().enumerate().map(|(i, n)| ((i as f64 + 0.5) * bin_s, f64::from(*n) / bin_s)).collect()
+        bins.iter()
+            .enumerate()
+            .map(|(i, n)| ((i as f64 + 0.5) * bin_s, f64::from(*n) / bin_s))
+            .collect()
     }
 }
 
@@ -127,7 +131,8 @@ impl Lives {
 /// # Errors
 /// The port is taken, or epoll fails.
 pub fn serve(port: u16, ready: &AtomicBool, stop: &AtomicBool) -> Result<()> {
-    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).with_context(|| format!("TCP port {port}"))?;
+    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))
+        .with_context(|| format!("TCP port {port}"))?;
     // A burst of connections after an outage must not be refused for want of a queue.
     nix::sys::socket::listen(&listener, nix::sys::socket::Backlog::new(4096)?)?;
     listener.set_nonblocking(true)?;
@@ -310,7 +315,8 @@ impl Client<'_> {
         let source = self.load.sources[number % self.load.sources.len()];
         for _ in 0..64 {
             let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
-            let fd = socket(AddressFamily::Inet, SockType::Stream, flags, None).context("socket")?;
+            let fd =
+                socket(AddressFamily::Inet, SockType::Stream, flags, None).context("socket")?;
             setsockopt(&fd, sockopt::TcpNoDelay, &true)?;
             let own = SockaddrIn::from(SocketAddrV4::new(source, self.rng.random_range(PORTS)));
             match bind(std::os::fd::AsRawFd::as_raw_fd(&fd), &own) {
@@ -319,7 +325,10 @@ impl Client<'_> {
                 Err(Errno::EADDRINUSE) => continue,
                 Err(error) => return Err(error).with_context(|| format!("bind to {own}")),
             }
-            return match connect(std::os::fd::AsRawFd::as_raw_fd(&fd), &SockaddrIn::from(self.load.server)) {
+            return match connect(
+                std::os::fd::AsRawFd::as_raw_fd(&fd),
+                &SockaddrIn::from(self.load.server),
+            ) {
                 Ok(()) | Err(Errno::EINPROGRESS) => Ok(Some(fd)),
                 Err(_) => Ok(None),
             };
@@ -356,7 +365,9 @@ impl Client<'_> {
     fn end(&mut self, index: usize, end: End) {
         let ended = self.now();
         let connection = &mut self.connections[index];
-        if matches!(connection.state, State::Connecting | State::Waiting { .. }) && end != End::Finished {
+        if matches!(connection.state, State::Connecting | State::Waiting { .. })
+            && end != End::Finished
+        {
             self.exchanges.push((connection.asked, f64::INFINITY));
         }
         connection.state = State::Over(end);
@@ -366,7 +377,10 @@ impl Client<'_> {
     }
 
     fn send(&mut self, index: usize) {
-        let sent = self.connections[index].stream.as_mut().is_some_and(|s| s.write_all(&[b'.'; MESSAGE_BYTES]).is_ok());
+        let sent = self.connections[index]
+            .stream
+            .as_mut()
+            .is_some_and(|s| s.write_all(&[b'.'; MESSAGE_BYTES]).is_ok());
         if !sent {
             self.end(index, End::Reset);
             return;
@@ -463,9 +477,16 @@ mod tests {
         let silent = TcpListener::bind("127.0.0.1:47312").expect("bind");
         let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 47_312);
         let lives = run(&load(address), Instant::now(), &AtomicBool::new(false)).expect("run");
-        assert!(lives.lives.iter().all(|l| l.end == End::Silent && l.established.is_some()), "{:?}", lives.lives);
+        assert!(
+            lives.lives.iter().all(|l| l.end == End::Silent && l.established.is_some()),
+            "{:?}",
+            lives.lives
+        );
         // Each handshake was answered, and no message was.
-        let answered = lives.exchanges.iter().filter(|(asked, answered)| answered.is_finite() && answered >= asked);
+        let answered = lives
+            .exchanges
+            .iter()
+            .filter(|(asked, answered)| answered.is_finite() && answered >= asked);
         assert_eq!((answered.count(), lives.exchanges.len()), (50, 100), "{:?}", lives.exchanges);
         assert_eq!(lives.lost_of(lives.lives[49].established.expect("established")), 50);
         drop(silent);
@@ -473,7 +494,12 @@ mod tests {
 
     #[test]
     fn a_lost_connection_counts_on_the_side_of_the_moment_on_which_it_was_established() {
-        let life = |opened: f64, established: Option<f64>, ended: f64, end| Life { opened, established, ended, end };
+        let life = |opened: f64, established: Option<f64>, ended: f64, end| Life {
+            opened,
+            established,
+            ended,
+            end,
+        };
         let lives = Lives {
             lives: vec![
                 // Over before 3.0: on neither side.

@@ -37,7 +37,9 @@ impl Drop for First {
 /// are compared.
 pub fn go_first() -> First {
     if let Err(error) = set(NICE) {
-        eprintln!("bench: priority {NICE}: {error}: what else runs on this machine will be in the figures");
+        eprintln!(
+            "bench: priority {NICE}: {error}: what else runs on this machine will be in the figures"
+        );
     }
     set_session("self", NICE);
     First(())

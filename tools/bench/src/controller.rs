@@ -60,11 +60,17 @@ pub struct Place<'a> {
 }
 
 /// Runs `work` in a thread in a node's namespace; reports what it fails with.
-fn spawn(lab: &Running, node: &str, work: impl FnOnce() -> Result<()> + Send + 'static) -> Result<JoinHandle<()>> {
+fn spawn(
+    lab: &Running,
+    node: &str,
+    work: impl FnOnce() -> Result<()> + Send + 'static,
+) -> Result<JoinHandle<()>> {
     let netns = lab.netns(node)?;
     let node = node.to_owned();
     Ok(std::thread::spawn(move || {
-        if let Err(error) = netns.run(|| work().map_err(|e| std::io::Error::other(format!("{e:#}")))) {
+        if let Err(error) =
+            netns.run(|| work().map_err(|e| std::io::Error::other(format!("{e:#}"))))
+        {
             eprintln!("bench: controller at {node}: {error}");
         }
     }))
@@ -77,7 +83,8 @@ impl ControlledNat {
     /// A node is missing, or the program cannot be loaded.
     pub fn start(lab: &Running, object: &Path, place: &Place) -> Result<ControlledNat> {
         let stop = Arc::new(AtomicBool::new(false));
-        let addresses = place.controllers.map(|node| lab.host_port(node).map(|(_, address)| address));
+        let addresses =
+            place.controllers.map(|node| lab.host_port(node).map(|(_, address)| address));
         let [head, middle, tail] = addresses;
         let (head, next) = (head?, [Some(middle?), Some(tail?), None]);
         let mut nat = ControlledNat { stop: Arc::clone(&stop), threads: Vec::new() };
@@ -86,7 +93,8 @@ impl ControlledNat {
             nat.threads.push(spawn(lab, node, move || control(index == 0, next, &stop))?);
         }
         let own = own_addresses(lab, place.switch)?;
-        let (object, inside, outside) = (object.to_owned(), place.inside.to_owned(), place.outside.to_owned());
+        let (object, inside, outside) =
+            (object.to_owned(), place.inside.to_owned(), place.outside.to_owned());
         let (sender, ready) = std::sync::mpsc::channel();
         let agent = move || {
             let switch = Switch::load(&object, &inside, &outside, &own)?;
@@ -101,7 +109,8 @@ impl ControlledNat {
 }
 
 fn own_addresses(lab: &Running, node: &str) -> Result<Vec<Ipv4Addr>> {
-    let loopback = lab.node(node)?.loopback.as_ref().and_then(|l| l.split('/').next()?.parse().ok());
+    let loopback =
+        lab.node(node)?.loopback.as_ref().and_then(|l| l.split('/').next()?.parse().ok());
     let links = lab.topology().ports(node).filter_map(|(_, own, ..)| own.ip().parse().ok());
     Ok(links.chain(loopback).collect())
 }
@@ -184,7 +193,9 @@ impl Switch {
         // The tail answers, not the head that it is connected to.
         let answers = UdpSocket::bind((*own.ip(), 0))?;
         answers.set_read_timeout(Some(PATIENCE))?;
-        let std::net::SocketAddr::V4(own) = answers.local_addr()? else { anyhow::bail!("not IPv4") };
+        let std::net::SocketAddr::V4(own) = answers.local_addr()? else {
+            anyhow::bail!("not IPv4")
+        };
         let misses = self.object.map("misses")?;
         let mut builder = RingBufferBuilder::new();
         builder.add(&misses, |miss| {
@@ -201,8 +212,15 @@ impl Switch {
     }
 
     /// One packet without a binding.
-    fn miss(&self, miss: &[u8], to: &UdpSocket, answers: &UdpSocket, own: SocketAddrV4) -> Result<()> {
-        let bytes = miss.get(..4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_ne_bytes) as usize;
+    fn miss(
+        &self,
+        miss: &[u8],
+        to: &UdpSocket,
+        answers: &UdpSocket,
+        own: SocketAddrV4,
+    ) -> Result<()> {
+        let bytes =
+            miss.get(..4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_ne_bytes) as usize;
         let Some(frame) = miss.get(4..4 + bytes) else { return Ok(()) };
         let Some(key) = key_of(frame) else { return Ok(()) };
         let mut message = [0; MESSAGE_BYTES];

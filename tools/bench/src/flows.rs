@@ -55,7 +55,8 @@ pub fn flow(number: u32, protocol: u8) -> Flow {
     let host = number / FLOWS_OF_A_HOST;
     let port = (number % FLOWS_OF_A_HOST) as u16;
     let external = u32::from(EXTERNAL.0) + host % EXTERNAL_ADDRESSES;
-    let external_port = u32::from(PORT_LOW) + host / EXTERNAL_ADDRESSES * FLOWS_OF_A_HOST + u32::from(port);
+    let external_port =
+        u32::from(PORT_LOW) + host / EXTERNAL_ADDRESSES * FLOWS_OF_A_HOST + u32::from(port);
     Flow {
         inside: (Ipv4Addr::from(u32::from(FIRST_INSIDE) + host), FIRST_PORT + port),
         // 65,536 flows need 4,096 ports of each address.
@@ -142,7 +143,8 @@ mod tests {
 
     #[test]
     fn no_two_flows_share_a_key() {
-        let keys: HashSet<_> = (0..65_536).flat_map(|number| flow(number, crate::frame::UDP).keys()).collect();
+        let keys: HashSet<_> =
+            (0..65_536).flat_map(|number| flow(number, crate::frame::UDP).keys()).collect();
         assert_eq!(keys.len(), 2 * 65_536);
     }
 }

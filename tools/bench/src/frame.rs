@@ -35,9 +35,9 @@ pub struct Packet {
 }
 
 fn checksum(bytes: &[u8], start: u32) -> u16 {
-    let mut sum = bytes
-        .chunks(2)
-        .fold(start, |sum, pair| sum + u32::from(u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)])));
+    let mut sum = bytes.chunks(2).fold(start, |sum, pair| {
+        sum + u32::from(u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]))
+    });
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }
@@ -77,7 +77,8 @@ impl Packet {
             bytes[4..6].copy_from_slice(&length.to_be_bytes());
             6
         };
-        let pseudo_header = u32::from(!checksum(addresses, 0)) + u32::from(self.protocol) + u32::from(length);
+        let pseudo_header =
+            u32::from(!checksum(addresses, 0)) + u32::from(self.protocol) + u32::from(length);
         let value = checksum(bytes, pseudo_header);
         bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
     }

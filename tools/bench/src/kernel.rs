@@ -23,10 +23,13 @@ impl CObject {
     /// Loads an object file; `sizes` are maps that get another number of entries.
     pub fn load(path: &Path, sizes: &[(&str, u32)]) -> Result<CObject> {
         let shown = path.display().to_string();
-        let mut open = ObjectBuilder::default().open_file(path).with_context(|| format!("open {shown}"))?;
+        let mut open =
+            ObjectBuilder::default().open_file(path).with_context(|| format!("open {shown}"))?;
         for (name, entries) in sizes {
-            let mut map =
-                open.maps_mut().find(|map| map.name() == *name).with_context(|| format!("{shown}: {name}"))?;
+            let mut map = open
+                .maps_mut()
+                .find(|map| map.name() == *name)
+                .with_context(|| format!("{shown}: {name}"))?;
             map.set_max_entries(*entries).with_context(|| format!("{shown}: size of {name}"))?;
         }
         let object = open.load().with_context(|| format!("load {shown}"))?;
@@ -41,7 +44,11 @@ impl CObject {
     }
 
     /// Calls a function with a program's descriptor.
-    pub fn with_program<T>(&self, name: &str, work: impl FnOnce(BorrowedFd<'_>) -> Result<T>) -> Result<T> {
+    pub fn with_program<T>(
+        &self,
+        name: &str,
+        work: impl FnOnce(BorrowedFd<'_>) -> Result<T>,
+    ) -> Result<T> {
         let program = self.object.progs().find(|program| program.name() == name);
         work(program.with_context(|| format!("{}: no program {name}", self.path))?.as_fd())
     }
@@ -61,14 +68,17 @@ impl CObject {
 
 /// Writes an element of a map.
 pub fn write(map: &MapHandle, key: &[u8], value: &[u8]) -> Result<()> {
-    map.update(key, value, MapFlags::ANY)
-        .with_context(|| format!("write map {} (of {} entries)", map.name().to_string_lossy(), map.max_entries()))
+    map.update(key, value, MapFlags::ANY).with_context(|| {
+        format!("write map {} (of {} entries)", map.name().to_string_lossy(), map.max_entries())
+    })
 }
 
 /// Sums the 8-byte word at `offset` of a per-CPU array's first element.
 pub fn sum_percpu(map: &MapHandle, offset: usize) -> Result<u64> {
-    let values = map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)?.context("empty per-CPU array")?;
-    let word = |value: &Vec<u8>| value.get(offset..offset + 8).and_then(|bytes| bytes.try_into().ok());
+    let values =
+        map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)?.context("empty per-CPU array")?;
+    let word =
+        |value: &Vec<u8>| value.get(offset..offset + 8).and_then(|bytes| bytes.try_into().ok());
     Ok(values.iter().filter_map(word).map(u64::from_ne_bytes).sum())
 }
 
@@ -122,9 +132,15 @@ fn cpu_clock_ns() -> Result<u64> {
 
 /// BPF_PROG_RUN, `repeat` times on one frame that came in on an interface of the calling thread's
 /// namespace.
-pub fn run(program: BorrowedFd<'_>, frame: &[u8], ingress_ifindex: u32, repeat: u32) -> Result<Run> {
+pub fn run(
+    program: BorrowedFd<'_>,
+    frame: &[u8],
+    ingress_ifindex: u32,
+    repeat: u32,
+) -> Result<Run> {
     let mut output = vec![0u8; frame.len() + 256];
-    let context = sys::xdp_md { data_end: frame.len() as u32, ingress_ifindex, ..Default::default() };
+    let context =
+        sys::xdp_md { data_end: frame.len() as u32, ingress_ifindex, ..Default::default() };
     let mut options = sys::bpf_test_run_opts {
         sz: size_of::<sys::bpf_test_run_opts>() as _,
         data_in: frame.as_ptr().cast(),
@@ -150,8 +166,14 @@ pub fn run(program: BorrowedFd<'_>, frame: &[u8], ingress_ifindex: u32, repeat: 
 /// BPF_PROG_RUN with live frames: the kernel makes `repeat` frames and carries out the program's
 /// verdicts. They come in on an interface of the calling thread's namespace that runs an XDP
 /// program; 0: on none.
-pub fn run_live(program: BorrowedFd<'_>, frame: &[u8], ingress_ifindex: u32, repeat: u32) -> Result<()> {
-    let context = sys::xdp_md { data_end: frame.len() as u32, ingress_ifindex, ..Default::default() };
+pub fn run_live(
+    program: BorrowedFd<'_>,
+    frame: &[u8],
+    ingress_ifindex: u32,
+    repeat: u32,
+) -> Result<()> {
+    let context =
+        sys::xdp_md { data_end: frame.len() as u32, ingress_ifindex, ..Default::default() };
     let mut options = sys::bpf_test_run_opts {
         sz: size_of::<sys::bpf_test_run_opts>() as _,
         data_in: frame.as_ptr().cast(),
@@ -166,7 +188,9 @@ pub fn run_live(program: BorrowedFd<'_>, frame: &[u8], ingress_ifindex: u32, rep
     // SAFETY: every pointer in `options` points to a live buffer of the length said beside it.
     let result = unsafe { sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) };
     if result < 0 {
-        return Err(anyhow!(io::Error::from_raw_os_error(-result)).context("BPF_PROG_RUN with live frames"));
+        return Err(
+            anyhow!(io::Error::from_raw_os_error(-result)).context("BPF_PROG_RUN with live frames")
+        );
     }
     Ok(())
 }
@@ -175,5 +199,6 @@ pub fn run_live(program: BorrowedFd<'_>, frame: &[u8], ingress_ifindex: u32, rep
 pub fn pin_to_cpu(cpu: usize) -> Result<()> {
     let mut set = nix::sched::CpuSet::new();
     set.set(cpu)?;
-    nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set).with_context(|| format!("CPU {cpu}"))
+    nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set)
+        .with_context(|| format!("CPU {cpu}"))
 }

@@ -51,7 +51,11 @@ fn cache_of(output: &Path) -> PathBuf {
 
 /// Labs of one program come up again and again: it is compiled once.
 fn compile_once(topology: &mut Topology, output: &Path) {
-    for build in topology.build.iter_mut().filter(|build| build.command.get(1).is_some_and(|word| word == "compile")) {
+    for build in topology
+        .build
+        .iter_mut()
+        .filter(|build| build.command.get(1).is_some_and(|word| word == "compile"))
+    {
         let cache = cache_of(output).display().to_string();
         let script = include_str!("../compile-once.sh").to_owned();
         build.command.splice(0..0, ["sh".to_owned(), "-c".to_owned(), script, cache]);
@@ -66,11 +70,18 @@ pub fn remove_compiled(output: &Path) {
 /// Takes a node out of a topology, with its links and the probes that ping it.
 pub fn remove_node(topology: &mut Topology, node: &str) {
     let own = |e: &lab::topology::End| e.node == node;
-    let addresses: Vec<String> =
-        topology.link.iter().flat_map(|l| [&l.a, &l.b]).filter(|e| own(e)).map(|e| e.ip().to_owned()).collect();
+    let addresses: Vec<String> = topology
+        .link
+        .iter()
+        .flat_map(|l| [&l.a, &l.b])
+        .filter(|e| own(e))
+        .map(|e| e.ip().to_owned())
+        .collect();
     topology.node.remove(node);
     topology.link.retain(|l| !own(&l.a) && !own(&l.b));
-    topology.ready.retain(|p| p.node != node && !p.command.iter().any(|word| addresses.contains(word)));
+    topology
+        .ready
+        .retain(|p| p.node != node && !p.command.iter().any(|word| addresses.contains(word)));
 }
 
 impl Running {
@@ -86,16 +97,27 @@ impl Running {
     ///
     /// # Errors
     /// As [`Running::up`].
-    pub fn up_changed(context: &Context, wanted: Wanted, change: impl FnOnce(&mut Topology)) -> Result<Running> {
+    pub fn up_changed(
+        context: &Context,
+        wanted: Wanted,
+        change: impl FnOnce(&mut Topology),
+    ) -> Result<Running> {
         let path = context.places.root.join(wanted.file);
         let mut topology = Topology::read(&path)?;
         change(&mut topology);
         compile_once(&mut topology, &context.places.output);
-        let mut vars: BTreeMap<String, String> =
-            wanted.vars.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let mut vars: BTreeMap<String, String> = wanted
+            .vars
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
         vars.insert("stateplane".to_owned(), context.places.stateplane.display().to_string());
         let options = Options {
-            name: Some(format!("bench-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed))),
+            name: Some(format!(
+                "bench-{}-{}",
+                std::process::id(),
+                NUMBER.fetch_add(1, Ordering::Relaxed)
+            )),
             mode: Some(wanted.mode.to_owned()).filter(|mode| !mode.is_empty()),
             vars,
             prefer: wanted.prefer.map(str::to_owned),
@@ -121,7 +143,10 @@ impl Running {
     /// # Errors
     /// The node has none, or several.
     pub fn host_port(&self, node: &str) -> Result<(String, Ipv4Addr)> {
-        let mut ports = self.topology().ports(node).map(|(name, own, ..)| (name.to_owned(), own.ip().to_owned()));
+        let mut ports = self
+            .topology()
+            .ports(node)
+            .map(|(name, own, ..)| (name.to_owned(), own.ip().to_owned()));
         match (ports.next(), ports.next()) {
             (Some((name, address)), None) => Ok((name, address.parse()?)),
             _ => anyhow::bail!("node {node} must have one port"),
@@ -147,8 +172,10 @@ impl Running {
     /// The host has not one port, or an address is refused.
     pub fn add_addresses(&self, node: &str, count: u32) -> Result<Vec<Ipv4Addr>> {
         let (port, own) = self.host_port(node)?;
-        let addresses: Vec<Ipv4Addr> = (0..=count).map(|i| Ipv4Addr::from(u32::from(own) + i)).collect();
-        let lines: Vec<String> = addresses[1..].iter().map(|a| format!("addr add {a}/24 dev {port}")).collect();
+        let addresses: Vec<Ipv4Addr> =
+            (0..=count).map(|i| Ipv4Addr::from(u32::from(own) + i)).collect();
+        let lines: Vec<String> =
+            addresses[1..].iter().map(|a| format!("addr add {a}/24 dev {port}")).collect();
         self.netns(node)?.ip_batch(&lines)?;
         Ok(addresses)
     }

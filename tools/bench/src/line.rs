@@ -71,17 +71,25 @@ impl Line {
     ///
     /// # Errors
     /// A node is missing, or a frame is too long.
-    pub fn new(places: &Places, lab: &Running, path: Path, frames: &[Vec<u8>], counted_port: u16) -> Result<Line> {
+    pub fn new(
+        places: &Places,
+        lab: &Running,
+        path: Path,
+        frames: &[Vec<u8>],
+        counted_port: u16,
+    ) -> Result<Line> {
         if let Some(frame) = frames.iter().find(|frame| frame.len() > LONGEST_BYTES) {
             bail!("a frame of {} bytes is longer than {LONGEST_BYTES}", frame.len());
         }
-        let object = places.compile_c_as("probe", "line", &[format!("COUNT_PORT={counted_port}")])?;
+        let object =
+            places.compile_c_as("probe", "line", &[format!("COUNT_PORT={counted_port}")])?;
         let counters = vec![
             probe::attach(&object, lab, path.far, path.switch, "count")?,
             probe::attach(&object, lab, path.near, path.switch, "count")?,
         ];
         let player = CObject::load(&object, &[("list", u32::try_from(frames.len())?)])?;
-        let (near_mac, switch_mac) = (mac_of(lab, path.near, path.switch)?, mac_of(lab, path.switch, path.near)?);
+        let (near_mac, switch_mac) =
+            (mac_of(lab, path.near, path.switch)?, mac_of(lab, path.switch, path.near)?);
         let mut frames = frames.to_vec();
         for frame in &mut frames {
             frame[..6].copy_from_slice(&switch_mac);
@@ -93,12 +101,23 @@ impl Line {
         let near = lab.netns(path.near)?;
         let play_to = player.map("play_to")?;
         let (line, zero) = (ifindex.to_ne_bytes(), 0u32.to_ne_bytes());
-        near.run(|| kernel::write(&play_to, &zero, &line).map_err(|e| std::io::Error::other(format!("{e:#}"))))
-            .context("the line that packets are played to")?;
+        near.run(|| {
+            kernel::write(&play_to, &zero, &line)
+                .map_err(|e| std::io::Error::other(format!("{e:#}")))
+        })
+        .context("the line that packets are played to")?;
         let bytes: usize = frames.iter().map(Vec::len).sum();
         let frame_bytes = bytes as f64 / frames.len().max(1) as f64;
         let ready = player.with_program("play", |program| Ok(LiveReady::new(program)?))?;
-        Ok(Line { player, _ready: ready, counters, near, clocked: false, frames: frames.len() as u32, frame_bytes })
+        Ok(Line {
+            player,
+            _ready: ready,
+            counters,
+            near,
+            clocked: false,
+            frames: frames.len() as u32,
+            frame_bytes,
+        })
     }
 
     /// Without a limit, makes the next packets when the last have come out, as far as they do. For
@@ -129,11 +148,16 @@ impl Line {
     }
 
     fn play(&self, frames: u32) -> Result<()> {
-        self.player.with_program("play", |program| kernel::run_live(program, &[0u8; FRAME_BYTES], 0, frames))
+        self.player.with_program("play", |program| {
+            kernel::run_live(program, &[0u8; FRAME_BYTES], 0, frames)
+        })
     }
 
     fn packets_counted(&self) -> Result<u64> {
-        self.counters.iter().map(|(object, ..)| kernel::sum_percpu(&object.map("counted")?, 0)).sum()
+        self.counters
+            .iter()
+            .map(|(object, ..)| kernel::sum_percpu(&object.map("counted")?, 0))
+            .sum()
     }
 
     /// Makes packets for a while, the next when the last have come out; how many.
@@ -221,7 +245,9 @@ impl Line {
             }
             Ok(())
         };
-        self.near.run(|| play().map_err(|e| std::io::Error::other(format!("{e:#}")))).context("sending")
+        self.near
+            .run(|| play().map_err(|e| std::io::Error::other(format!("{e:#}"))))
+            .context("sending")
     }
 
     /// Offers packets at a rate (none: as many as can be made) and counts for a while what comes
@@ -230,7 +256,8 @@ impl Line {
     /// # Errors
     /// The kernel makes no frames.
     pub fn offer(&self, rate: Option<f64>, window: Duration) -> Result<Delivered> {
-        let work = || self.measure(rate, window).map_err(|e| std::io::Error::other(format!("{e:#}")));
+        let work =
+            || self.measure(rate, window).map_err(|e| std::io::Error::other(format!("{e:#}")));
         std::thread::scope(|scope| match scope.spawn(|| self.near.run(work)).join() {
             Ok(result) => result.context("generator"),
             Err(_) => bail!("the generator panicked"),
@@ -251,14 +278,22 @@ impl Line {
     ///
     /// # Errors
     /// As [`Line::offer`].
-    pub fn most(&self, rates: &[Option<f64>], window: Duration) -> Result<(Delivered, Vec<Delivered>)> {
+    pub fn most(
+        &self,
+        rates: &[Option<f64>],
+        window: Duration,
+    ) -> Result<(Delivered, Vec<Delivered>)> {
         let mut all = Vec::new();
         for rate in rates {
             // What the rate before did to the flows' leases is not this one's matter.
             self.refresh()?;
             all.push(self.offer(*rate, window)?);
         }
-        let best = all.iter().copied().max_by(|a, b| a.delivered.total_cmp(&b.delivered)).unwrap_or_default();
+        let best = all
+            .iter()
+            .copied()
+            .max_by(|a, b| a.delivered.total_cmp(&b.delivered))
+            .unwrap_or_default();
         Ok((best, all))
     }
 }

@@ -70,14 +70,17 @@ fn places(how: &How) -> Result<Places> {
     if !root.join("systems/redplane/p4").is_dir() {
         bail!("{}: no systems/redplane/p4 here; give the repository with --root", root.display());
     }
-    let beside = std::env::current_exe().ok().and_then(|path| Some(path.parent()?.join("stateplane")));
+    let beside =
+        std::env::current_exe().ok().and_then(|path| Some(path.parent()?.join("stateplane")));
     let stateplane = match &how.stateplane {
         Some(path) => path.clone(),
-        None => beside.filter(|path| path.exists()).unwrap_or_else(|| root.join("target/release/stateplane")),
+        None => beside
+            .filter(|path| path.exists())
+            .unwrap_or_else(|| root.join("target/release/stateplane")),
     };
-    let stateplane = stateplane
-        .canonicalize()
-        .with_context(|| format!("{}: build it with `cargo build --release`", stateplane.display()))?;
+    let stateplane = stateplane.canonicalize().with_context(|| {
+        format!("{}: build it with `cargo build --release`", stateplane.display())
+    })?;
     let output = how.output.clone().unwrap_or_else(|| root.join("out/bench"));
     std::fs::create_dir_all(&output).with_context(|| output.display().to_string())?;
     let output = output.canonicalize().with_context(|| output.display().to_string())?;
@@ -134,7 +137,9 @@ fn check(arguments: &Arguments) -> std::result::Result<(), String> {
         Command::List => return Ok(()),
         Command::Run { names, how } => (how, experiments::refuse_capture(chosen(names))),
         Command::All { how } => (how, experiments::refuse_capture(experiments::ALL.iter())),
-        Command::Page { how } => (how, Err("--pcap means nothing to `page`, which measures nothing".to_owned())),
+        Command::Page { how } => {
+            (how, Err("--pcap means nothing to `page`, which measures nothing".to_owned()))
+        }
     };
     if how.pcap.is_some() { refusal } else { Ok(()) }
 }

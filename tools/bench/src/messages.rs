@@ -48,14 +48,16 @@ impl Messages {
 
     fn rules(lab: &Running, ports: &str, verdict: &str) -> Result<Messages> {
         let messages = Messages { router: lab.netns(STORES_ROUTER)? };
-        let address = lab.node(SWITCH)?.loopback.as_deref().context("the switch has no loopback address")?;
+        let address =
+            lab.node(SWITCH)?.loopback.as_deref().context("the switch has no loopback address")?;
         let rules = rules(address.trim_end_matches("/32"), ports, verdict);
         messages.nft(&[&rules])?;
         Ok(messages)
     }
 
     fn nft(&self, arguments: &[&str]) -> Result<String> {
-        let command: Vec<String> = ["nft"].iter().chain(arguments).map(|word| (*word).to_owned()).collect();
+        let command: Vec<String> =
+            ["nft"].iter().chain(arguments).map(|word| (*word).to_owned()).collect();
         let (good, said) = lab::process::run(Some(&self.router), &command)?;
         if !good {
             bail!("{}: {}", command.join(" "), said.trim());
@@ -113,7 +115,10 @@ mod tests {
 
     #[test]
     fn controllers_messages_count_and_are_not_lost() {
-        assert_eq!(rules("10.255.0.1", PORTS, "counter").matches("port { 5407, 5408 } counter").count(), 2);
+        assert_eq!(
+            rules("10.255.0.1", PORTS, "counter").matches("port { 5407, 5408 } counter").count(),
+            2
+        );
         assert!(!rules("10.255.0.1", STORE_PORT, "drop").contains("5408"));
     }
 

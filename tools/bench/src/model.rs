@@ -95,7 +95,8 @@ fn generated_a_second(own: &[usize], all: usize, updates_per_s: f64) -> f64 {
 }
 
 fn number(lab: &Lab, name: &str) -> Result<f64> {
-    let text = lab.topology().vars.get(name).with_context(|| format!("the lab has no variable {name}"))?;
+    let text =
+        lab.topology().vars.get(name).with_context(|| format!("the lab has no variable {name}"))?;
     text.parse().with_context(|| format!("the lab's {name}: {text:?}"))
 }
 
@@ -105,20 +106,30 @@ impl Model {
     ///
     /// # Errors
     /// The lab has no such program, or lacks a variable.
-    pub fn of(lab: &Lab, folder: &str, frames: &[Vec<u8>], updates: fn(&[u8]) -> bool) -> Result<Model> {
+    pub fn of(
+        lab: &Lab,
+        folder: &str,
+        frames: &[Vec<u8>],
+        updates: fn(&[u8]) -> bool,
+    ) -> Result<Model> {
         let manifest = Manifest::read(&lab.dir().join(format!("{folder}.json")))?;
         let updating: Vec<&Vec<u8>> = frames.iter().filter(|frame| updates(frame)).collect();
         let bytes: usize = updating.iter().map(|frame| frame.len()).sum();
         let flows = flow_states(&manifest)?;
         let flow = flows.first();
-        let asynchronous = flow.is_some_and(|flow| flow.settings.consistency == Consistency::Asynchronous);
+        let asynchronous =
+            flow.is_some_and(|flow| flow.settings.consistency == Consistency::Asynchronous);
         let shards = number(lab, "shards")?;
         let snapshots = snapshot_states(&manifest)?;
         let snapshot = snapshots.iter().find(|state| state.settings.period_us != 0).map(|state| {
             let slots = f64::from(state.slots * state.slot_bytes);
             let parts = (slots / PART_BYTES).ceil();
-            let (key, period) = (f64::from(state.object.key_bytes), f64::from(state.settings.period_us) / 1e6);
-            (parts * (2.0 * (MESSAGE_BYTES + key) + PART_HEAD_BYTES + PART_SET_BYTES) + slots, period)
+            let (key, period) =
+                (f64::from(state.object.key_bytes), f64::from(state.settings.period_us) / 1e6);
+            (
+                parts * (2.0 * (MESSAGE_BYTES + key) + PART_HEAD_BYTES + PART_SET_BYTES) + slots,
+                period,
+            )
         });
         Ok(Model {
             key_bytes: flow.map_or(0.0, |it| f64::from(it.object.key_bytes)),
@@ -126,7 +137,12 @@ impl Model {
             updates: updating.len() as f64 / frames.len().max(1) as f64,
             update_packet_bytes: bytes as f64 / updating.len().max(1) as f64,
             asynchronous_flows: asynchronous.then(|| numbers_by_flow(updating.iter().copied())),
-            controllers: lab.topology().node.keys().filter(|node| node.starts_with("controller")).count() as f64,
+            controllers: lab
+                .topology()
+                .node
+                .keys()
+                .filter(|node| node.starts_with("controller"))
+                .count() as f64,
             report_bytes: report_bytes(lab.name(), folder, shards as u16)?,
             shards,
             lease_s: number(lab, "lease_ms")? / 1e3,
@@ -157,8 +173,11 @@ impl Model {
     /// snapshots.
     pub fn bytes_a_second(&self) -> f64 {
         let heartbeats = self.heartbeats_a_second() * 2.0 * MESSAGE_BYTES;
-        let reports = self.controllers * REPORTS_A_SECOND * (2.0 * MESSAGE_BYTES + self.report_bytes);
-        heartbeats + reports + self.snapshot.map_or(0.0, |(bytes, period_s)| self.sketches * bytes / period_s)
+        let reports =
+            self.controllers * REPORTS_A_SECOND * (2.0 * MESSAGE_BYTES + self.report_bytes);
+        heartbeats
+            + reports
+            + self.snapshot.map_or(0.0, |(bytes, period_s)| self.sketches * bytes / period_s)
     }
 
     /// Reports that each controller hears from so many switches, in each second.
@@ -211,17 +230,28 @@ mod tests {
         assert_eq!(controlled.bytes_a_second(), 96.0 * 212.0 + 3.0 * 20.0 * 312.0);
         // An UPDATE 106 + 13 + 8 and its UPDATE_ACK 106 + 13, without the packet, no more than 200
         // a second and flow.
-        let asynchronous =
-            Model { asynchronous_flows: Some((0..1_024).map(|flow| vec![flow]).collect()), ..counter.clone() };
+        let asynchronous = Model {
+            asynchronous_flows: Some((0..1_024).map(|flow| vec![flow]).collect()),
+            ..counter.clone()
+        };
         assert_eq!(asynchronous.bytes_per_s(10_000.0), 10_000.0 * 246.0 + 96.0 * 212.0);
         assert_eq!(asynchronous.bytes_per_s(1e9), 204_800.0 * 246.0 + 96.0 * 212.0);
         // Ten updates of a flow within 5 ms: the first leaves, and the last of them; then come 90
         // flows with one each.
-        let flows = std::iter::once((0..10).collect()).chain((10..100).map(|flow| vec![flow])).collect();
+        let flows =
+            std::iter::once((0..10).collect()).chain((10..100).map(|flow| vec![flow])).collect();
         let uneven = Model { asynchronous_flows: Some(flows), ..counter.clone() };
         assert!((uneven.bytes_per_s(2_000.0) - (20.0 * 92.0 * 246.0 + 96.0 * 212.0)).abs() < 1e-3);
-        let sketch = Model { updates: 0.0, snapshot: Some((1_012.0, 0.001)), sketches: 3.0, ..counter.clone() };
+        let sketch = Model {
+            updates: 0.0,
+            snapshot: Some((1_012.0, 0.001)),
+            sketches: 3.0,
+            ..counter.clone()
+        };
         assert!((sketch.bytes_a_second() - (96.0 * 212.0 + 3_036_000.0)).abs() < 1e-3);
-        assert_eq!(counter.share_percent(1.0, 1e6, 64.0), counter.share_percent(10_000.0, 1e6, 64.0));
+        assert_eq!(
+            counter.share_percent(1.0, 1e6, 64.0),
+            counter.share_percent(10_000.0, 1e6, 64.0)
+        );
     }
 }

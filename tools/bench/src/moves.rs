@@ -66,8 +66,10 @@ pub fn silence(lab: &Running, port: u16, event: impl FnOnce() -> Result<()>) -> 
     let (_, server) = lab.host_port("outside")?;
     let open = |node: &str, port: u16| -> Result<UdpSocket> {
         let (_, address) = lab.host_port(node)?;
-        let socket =
-            lab.netns(node)?.run(|| UdpSocket::bind((address, port))).with_context(|| format!("{node}: UDP"))?;
+        let socket = lab
+            .netns(node)?
+            .run(|| UdpSocket::bind((address, port)))
+            .with_context(|| format!("{node}: UDP"))?;
         socket.set_read_timeout(Some(LOOK_EVERY))?;
         Ok(socket)
     };

@@ -13,10 +13,9 @@ pub struct Namespace {
 /// Runs a command to its end; its output only if it fails.
 pub fn run(command: &[&str]) -> Result<()> {
     let (program, arguments) = command.split_first().context("no command")?;
-    let output = Command::new(program)
-        .args(arguments)
-        .output()
-        .with_context(|| format!("cannot run {program}; `scripts/setup.sh` installs what is needed"))?;
+    let output = Command::new(program).args(arguments).output().with_context(|| {
+        format!("cannot run {program}; `scripts/setup.sh` installs what is needed")
+    })?;
     if !output.status.success() {
         bail!("{}: {}", command.join(" "), String::from_utf8_lossy(&output.stderr).trim());
     }
@@ -63,7 +62,8 @@ impl Namespace {
     pub fn join_thread(&self) -> Result<()> {
         let path = format!("/run/netns/{}", self.name);
         let file = File::open(&path).with_context(|| path.clone())?;
-        setns(file, CloneFlags::CLONE_NEWNET).with_context(|| format!("cannot enter {path}; run as root"))
+        setns(file, CloneFlags::CLONE_NEWNET)
+            .with_context(|| format!("cannot enter {path}; run as root"))
     }
 }
 

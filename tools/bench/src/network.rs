@@ -42,7 +42,14 @@ fn index(namespace: &Namespace, link: &'static str) -> Result<u32> {
     namespace.enter(move || if_nametoindex(link).with_context(|| format!("interface {link}")))
 }
 
-fn link(from: &Namespace, name: &str, mac: Mac, to: &Namespace, peer: &str, peer_mac: Mac) -> Result<()> {
+fn link(
+    from: &Namespace,
+    name: &str,
+    mac: Mac,
+    to: &Namespace,
+    peer: &str,
+    peer_mac: Mac,
+) -> Result<()> {
     from.run(&[
         "ip",
         "link",
@@ -73,7 +80,11 @@ impl Network {
         let generator = Namespace::create("generator")?;
         let translator = Namespace::create("translator")?;
         let sink = Namespace::create("sink")?;
-        for setting in ["net.ipv4.ip_forward=1", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.default.rp_filter=0"] {
+        for setting in [
+            "net.ipv4.ip_forward=1",
+            "net.ipv4.conf.all.rp_filter=0",
+            "net.ipv4.conf.default.rp_filter=0",
+        ] {
             translator.run(&["sysctl", "-qw", setting])?;
         }
         link(&translator, "inside", MACS.inside_port, &generator, "line", MACS.inside_hop)?;
@@ -83,8 +94,30 @@ impl Network {
         let commands: [&[&str]; 6] = [
             &["ip", "address", "add", "10.0.0.1/24", "dev", "inside"],
             &["ip", "address", "add", "192.0.2.2/24", "dev", "outside"],
-            &["ip", "neighbour", "replace", "10.0.0.2", "lladdr", &inside_hop, "dev", "inside", "nud", "permanent"],
-            &["ip", "neighbour", "replace", "192.0.2.1", "lladdr", &outside_hop, "dev", "outside", "nud", "permanent"],
+            &[
+                "ip",
+                "neighbour",
+                "replace",
+                "10.0.0.2",
+                "lladdr",
+                &inside_hop,
+                "dev",
+                "inside",
+                "nud",
+                "permanent",
+            ],
+            &[
+                "ip",
+                "neighbour",
+                "replace",
+                "192.0.2.1",
+                "lladdr",
+                &outside_hop,
+                "dev",
+                "outside",
+                "nud",
+                "permanent",
+            ],
             &["ip", "route", "add", "10.0.0.0/8", "via", "10.0.0.2"],
             &["ip", "route", "add", "198.51.100.0/24", "via", "192.0.2.1"],
         ];

@@ -16,8 +16,10 @@ const SIGNALLING_PORT: u16 = 2_123;
 pub type End = (Ipv4Addr, u16);
 
 fn checksum(bytes: &[u8]) -> u16 {
-    let mut sum: u32 =
-        bytes.chunks(2).map(|p| u32::from(u16::from_be_bytes([p[0], p.get(1).copied().unwrap_or(0)]))).sum();
+    let mut sum: u32 = bytes
+        .chunks(2)
+        .map(|p| u32::from(u16::from_be_bytes([p[0], p.get(1).copied().unwrap_or(0)])))
+        .sum();
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }
@@ -58,7 +60,14 @@ pub fn udp(from: End, to: End, bytes: usize) -> Vec<u8> {
 }
 
 /// A user's UDP packet in its tunnel to the gateway.
-pub fn uplink(station: Ipv4Addr, gateway: Ipv4Addr, teid: u32, from: End, to: End, bytes: usize) -> Vec<u8> {
+pub fn uplink(
+    station: Ipv4Addr,
+    gateway: Ipv4Addr,
+    teid: u32,
+    from: End,
+    to: End,
+    bytes: usize,
+) -> Vec<u8> {
     let inner = datagram(from, to, &vec![0; bytes.max(64) - UDP_PAYLOAD]);
     // Version 1, GTP, no options; a G-PDU.
     let mut gtp = vec![0x30, 255];
@@ -149,9 +158,20 @@ mod tests {
         }
         assert_eq!(udp(A, B, 64).len(), 64);
         assert_eq!(tunnelled.len(), UPLINK_PAYLOAD + 22);
-        assert_eq!(key_value(A, B.0, true, 1, 2).len(), UDP_PAYLOAD + 64, "key_value.p4's KV_BYTES");
-        assert!(is_signalling(&signalling(A.0, B.0, Signal::Create, 1, A.0, 3, A.0)) && !is_signalling(&udp(A, B, 64)));
+        assert_eq!(
+            key_value(A, B.0, true, 1, 2).len(),
+            UDP_PAYLOAD + 64,
+            "key_value.p4's KV_BYTES"
+        );
+        assert!(
+            is_signalling(&signalling(A.0, B.0, Signal::Create, 1, A.0, 3, A.0))
+                && !is_signalling(&udp(A, B, 64))
+        );
         assert_eq!(tagged(&udp(A, B, 64), 5)[12..18], [0x81, 0, 0, 5, 8, 0]);
-        assert_eq!(signalling(A.0, B.0, Signal::Create, 1, A.0, 3, A.0).len(), UDP_PAYLOAD + 32, "SIGNALLING_BYTES");
+        assert_eq!(
+            signalling(A.0, B.0, Signal::Create, 1, A.0, 3, A.0).len(),
+            UDP_PAYLOAD + 32,
+            "SIGNALLING_BYTES"
+        );
     }
 }

@@ -19,11 +19,15 @@ fn escape(text: &str) -> String {
 
 /// Paragraphs: blank lines part them.
 fn paragraphs(text: &str) -> String {
-    text.split("\n\n").filter(|p| !p.trim().is_empty()).map(|p| format!("<p>{}</p>\n", escape(p.trim()))).collect()
+    text.split("\n\n")
+        .filter(|p| !p.trim().is_empty())
+        .map(|p| format!("<p>{}</p>\n", escape(p.trim())))
+        .collect()
 }
 
 fn table(record: &Record) -> Result<String> {
-    let mut html = String::from("<table><tr><th></th><th>paper</th><th>here</th><th>goal</th></tr>\n");
+    let mut html =
+        String::from("<table><tr><th></th><th>paper</th><th>here</th><th>goal</th></tr>\n");
     for row in &record.rows {
         let class = if row.reached == Some(false) { " class=\"missed\"" } else { "" };
         writeln!(
@@ -62,8 +66,14 @@ fn results(record: &Record, directory: &Path) -> Result<String> {
     Ok(html)
 }
 
-fn section(name: &str, page: &Descriptor, record: Option<&Record>, directory: &Path) -> Result<String> {
-    let mut html = format!("<h2 id=\"{name}\">{}: {}</h2>\n", escape(&page.figure), escape(&page.title));
+fn section(
+    name: &str,
+    page: &Descriptor,
+    record: Option<&Record>,
+    directory: &Path,
+) -> Result<String> {
+    let mut html =
+        format!("<h2 id=\"{name}\">{}: {}</h2>\n", escape(&page.figure), escape(&page.title));
     html.push_str(&paragraphs(&page.paper));
     html.push_str(&paragraphs(&page.method));
     match record {
@@ -79,12 +89,17 @@ fn section(name: &str, page: &Descriptor, record: Option<&Record>, directory: &P
 
 /// How many of an experiment's goals are reached.
 fn verdict(record: Option<&Record>) -> String {
-    let Some(record) = record else { return " <span class=\"missed\">not measured yet</span>".to_owned() };
+    let Some(record) = record else {
+        return " <span class=\"missed\">not measured yet</span>".to_owned();
+    };
     let judged: Vec<bool> = record.rows.iter().filter_map(|row| row.reached).collect();
     let reached = judged.iter().filter(|reached| **reached).count();
     let class = if reached < judged.len() { "missed" } else { "small" };
-    let of =
-        if judged.is_empty() { "no goals".to_owned() } else { format!("{reached} of {} goals reached", judged.len()) };
+    let of = if judged.is_empty() {
+        "no goals".to_owned()
+    } else {
+        format!("{reached} of {} goals reached", judged.len())
+    };
     let quick = if record.quick { ", quick run" } else { "" };
     format!(" <span class=\"{class}\">{of}{quick}</span>")
 }

@@ -55,13 +55,18 @@ impl Replay {
     fn load(object: &Path, translations: &[Translation], network: &Network) -> Result<Replay> {
         let frames = u32::try_from(translations.len())?;
         let object = CObject::load(object, &[("list", frames)])?;
-        let came: Vec<Vec<u8>> = translations.iter().map(|(came, _)| came.frame().to_vec()).collect();
+        let came: Vec<Vec<u8>> =
+            translations.iter().map(|(came, _)| came.frame().to_vec()).collect();
         kernel::write_frames(&object, &came, FRAME_BYTES)?;
         Ok(Replay { object, ingress_ifindex: network.inside, frames })
     }
 
     fn aim(&self, program: BorrowedFd<'_>) -> Result<()> {
-        kernel::write(&self.object.map("target")?, &0u32.to_ne_bytes(), &program.as_raw_fd().to_ne_bytes())
+        kernel::write(
+            &self.object.map("target")?,
+            &0u32.to_ne_bytes(),
+            &program.as_raw_fd().to_ne_bytes(),
+        )
     }
 
     fn start_at(&self, frame: u32) -> Result<()> {
@@ -69,8 +74,9 @@ impl Replay {
     }
 
     fn run(&self, repeat: u32) -> Result<kernel::Run> {
-        self.object
-            .with_program("replay", |program| kernel::run(program, &[0u8; FRAME_BYTES], self.ingress_ifindex, repeat))
+        self.object.with_program("replay", |program| {
+            kernel::run(program, &[0u8; FRAME_BYTES], self.ingress_ifindex, repeat)
+        })
     }
 }
 
@@ -153,7 +159,9 @@ pub fn measure(
     }
     let mut samples = vec![Vec::new(); systems.len()];
     for round in 0..effort.rounds {
-        for (samples, sample) in samples.iter_mut().zip(run_round(&replay, systems, round, effort.packets)?) {
+        for (samples, sample) in
+            samples.iter_mut().zip(run_round(&replay, systems, round, effort.packets)?)
+        {
             samples.push(sample);
         }
         progress(round + 1);
@@ -163,7 +171,9 @@ pub fn measure(
         .zip(samples)
         .map(|(system, samples)| {
             let ns = summary(&samples);
-            (ns.low > 0.0).then_some(()).with_context(|| format!("{}: too noisy to measure", system.name))?;
+            (ns.low > 0.0)
+                .then_some(())
+                .with_context(|| format!("{}: too noisy to measure", system.name))?;
             Ok(Measured { system: system.name.to_owned(), ns, samples })
         })
         .collect()
@@ -171,6 +181,7 @@ pub fn measure(
 
 /// `above` over `below`, round by round.
 pub fn ratio(above: &Measured, below: &Measured) -> Summary {
-    let ratios: Vec<f64> = above.samples.iter().zip(&below.samples).map(|(above, below)| above / below).collect();
+    let ratios: Vec<f64> =
+        above.samples.iter().zip(&below.samples).map(|(above, below)| above / below).collect();
     summary(&ratios)
 }

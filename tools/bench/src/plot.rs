@@ -89,7 +89,8 @@ fn tick(position: f64, log: bool, step: f64) -> String {
 }
 
 fn range(values: impl Iterator<Item = f64>, log: bool) -> (f64, f64) {
-    let placed: Vec<f64> = values.filter(|v| v.is_finite() && (!log || *v > 0.0)).map(|v| place(v, log)).collect();
+    let placed: Vec<f64> =
+        values.filter(|v| v.is_finite() && (!log || *v > 0.0)).map(|v| place(v, log)).collect();
     let low = placed.iter().copied().fold(f64::INFINITY, f64::min);
     let high = placed.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     match (log, low.is_finite() && high > low) {
@@ -116,7 +117,12 @@ fn draw(work: impl FnOnce(&Area) -> Result<()>) -> Result<String> {
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
 /// An empty chart with its caption.
-fn chart<'a, 'b>(area: &'a Area<'b>, axes: &Axes, x: Range<f64>, y: Range<f64>) -> Result<Chart<'a, 'b>> {
+fn chart<'a, 'b>(
+    area: &'a Area<'b>,
+    axes: &Axes,
+    x: Range<f64>,
+    y: Range<f64>,
+) -> Result<Chart<'a, 'b>> {
     ChartBuilder::on(area)
         .caption(&axes.title, (FONT, 19, &INK))
         .margin(14)
@@ -167,11 +173,17 @@ pub fn lines(axes: &Axes, lines: &[Line]) -> Result<String> {
             .map_err(error)?;
         for (index, line) in lines.iter().enumerate() {
             let style = COLORS[index % COLORS.len()].stroke_width(2);
-            let points = line.points.iter().filter(|p| (!axes.x_log || p.0 > 0.0) && (!axes.y_log || p.1 > 0.0));
-            let points: Vec<(f64, f64)> = points.map(|(x, y)| (place(*x, axes.x_log), place(*y, axes.y_log))).collect();
+            let points = line
+                .points
+                .iter()
+                .filter(|p| (!axes.x_log || p.0 > 0.0) && (!axes.y_log || p.1 > 0.0));
+            let points: Vec<(f64, f64)> =
+                points.map(|(x, y)| (place(*x, axes.x_log), place(*y, axes.y_log))).collect();
             let few = points.len() <= 24;
             if few {
-                let dots = points.iter().map(|p| Circle::new(*p, 3, COLORS[index % COLORS.len()].filled()));
+                let dots = points
+                    .iter()
+                    .map(|p| Circle::new(*p, 3, COLORS[index % COLORS.len()].filled()));
                 chart.draw_series(dots).map_err(error)?;
             }
             chart
@@ -182,7 +194,9 @@ pub fn lines(axes: &Axes, lines: &[Line]) -> Result<String> {
         }
         for (at, what) in &axes.marks {
             let x = place(*at, axes.x_log);
-            chart.draw_series(DashedLineSeries::new([(x, y0), (x, y1)], 6, 4, EVENT.stroke_width(1))).map_err(error)?;
+            chart
+                .draw_series(DashedLineSeries::new([(x, y0), (x, y1)], 6, 4, EVENT.stroke_width(1)))
+                .map_err(error)?;
             let style = font(13).pos(Pos::new(HPos::Left, VPos::Top));
             let text = Text::new(what.clone(), (6, 4), style);
             chart.draw_series([EmptyElement::at((x, y1)) + text]).map_err(error)?;
@@ -226,14 +240,15 @@ pub fn bars(axes: &Axes, series: &[&str], groups: &[Group]) -> Result<String> {
                 let corners = [(*left, y0), (left + width * 0.92, place(*middle, axes.y_log))];
                 Rectangle::new(corners, color.mix(0.8).filled())
             });
-            chart
-                .draw_series(rectangles)
-                .map_err(error)?
-                .label(*name)
-                .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + LEGEND_LINE, y + 5)], color.mix(0.8).filled()));
+            chart.draw_series(rectangles).map_err(error)?.label(*name).legend(move |(x, y)| {
+                Rectangle::new([(x, y - 5), (x + LEGEND_LINE, y + 5)], color.mix(0.8).filled())
+            });
             let spreads = placed.iter().map(|(left, (_, low, high))| {
                 let x = left + width * 0.46;
-                PathElement::new([(x, place(*low, axes.y_log)), (x, place(*high, axes.y_log))], INK.stroke_width(1))
+                PathElement::new(
+                    [(x, place(*low, axes.y_log)), (x, place(*high, axes.y_log))],
+                    INK.stroke_width(1),
+                )
             });
             chart.draw_series(spreads).map_err(error)?;
         }
@@ -271,9 +286,13 @@ mod tests {
         let svg = lines(&Axes { title: "T".into(), ..Axes::default() }, &[line]).expect("lines");
         assert!(svg.starts_with("<svg") && svg.contains("one &amp; two"), "{svg}");
         let group = Group { name: "g".into(), bars: vec![Some((1.0, 0.5, 1.5)), None] };
-        let svg = bars(&Axes { y_log: true, ..Axes::default() }, &["a", "b"], &[group]).expect("bars");
+        let svg =
+            bars(&Axes { y_log: true, ..Axes::default() }, &["a", "b"], &[group]).expect("bars");
         assert!(svg.contains("<rect"));
-        assert!(bars(&Axes::default(), &[], &[]).is_ok() && lines(&Axes::default(), &[]).is_ok(), "nothing measured");
+        assert!(
+            bars(&Axes::default(), &[], &[]).is_ok() && lines(&Axes::default(), &[]).is_ok(),
+            "nothing measured"
+        );
     }
 
     #[test]

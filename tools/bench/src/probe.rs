@@ -144,8 +144,11 @@ pub fn mac_of(lab: &Running, node: &str, interface: &str) -> Result<[u8; 6]> {
     let text = lab.run(node, &["ip", "-json", "link", "show", "dev", interface])?;
     let links: serde_json::Value = serde_json::from_str(&text)?;
     let address = links[0]["address"].as_str().unwrap_or_default();
-    let bytes: Vec<u8> = address.split(':').filter_map(|byte| u8::from_str_radix(byte, 16).ok()).collect();
-    bytes.try_into().ok().with_context(|| format!("{node}: interface {interface} has no Ethernet address: {address:?}"))
+    let bytes: Vec<u8> =
+        address.split(':').filter_map(|byte| u8::from_str_radix(byte, 16).ok()).collect();
+    bytes.try_into().ok().with_context(|| {
+        format!("{node}: interface {interface} has no Ethernet address: {address:?}")
+    })
 }
 
 fn monotonic_ns() -> Result<u64> {
@@ -183,7 +186,9 @@ pub fn attach(
         .netns(node)?
         .run(move || {
             let ifindex = if_nametoindex(switch)?;
-            let link = object_ref.attach(&program, ifindex).map_err(|e| std::io::Error::other(format!("{e:#}")))?;
+            let link = object_ref
+                .attach(&program, ifindex)
+                .map_err(|e| std::io::Error::other(format!("{e:#}")))?;
             Ok((link, ifindex))
         })
         .with_context(|| format!("probe on {node}"))?;
@@ -196,17 +201,22 @@ impl Probe {
     /// # Errors
     /// A node or interface is missing, or a program cannot be attached.
     pub fn new(places: &Places, lab: &Running, path: Path, shape: Shape) -> Result<Probe> {
-        let offsets = [format!("REFLECT_OFFSET={}", shape.reflected), format!("COLLECT_OFFSET={}", shape.collected)];
+        let offsets = [
+            format!("REFLECT_OFFSET={}", shape.reflected),
+            format!("COLLECT_OFFSET={}", shape.collected),
+        ];
         let object = places.compile_c_as("probe", "probe", &offsets)?;
         // A veth that has no program leaves what an XDP program sends back in its queue until
         // something else comes.
-        let far_of_switch = lab.run(path.switch, &["ip", "-json", "link", "show", "dev", path.far])?;
+        let far_of_switch =
+            lab.run(path.switch, &["ip", "-json", "link", "show", "dev", path.far])?;
         let pass = match far_of_switch.contains("\"xdp\"") {
             true => None,
             false => Some(attach(&object, lab, path.switch, path.far, "pass")?),
         };
         let (far_object, far_link, _) = attach(&object, lab, path.far, path.switch, "reflect")?;
-        let (near_object, near_link, ifindex) = attach(&object, lab, path.near, path.switch, "collect")?;
+        let (near_object, near_link, ifindex) =
+            attach(&object, lab, path.near, path.switch, "collect")?;
         let slots = Slots::map(near_object.map("times")?)?;
         let socket = lab.netns(path.near)?.run(packet_socket).context("packet socket")?;
         Ok(Probe {
@@ -370,7 +380,11 @@ pub fn replayed(
     let frame = |packet: &traffic::Replayed| {
         let host = inside.host(packet.conversation);
         let port = FIRST_PORT + (packet.conversation / inside.hosts()) as u16;
-        packets::udp((host, port), (server, PORT), packet.frame_bytes.clamp(*BYTES.start(), *BYTES.end()))
+        packets::udp(
+            (host, port),
+            (server, PORT),
+            packet.frame_bytes.clamp(*BYTES.start(), *BYTES.end()),
+        )
     };
     Ok((replay.packets.iter().map(frame).collect(), replay))
 }
@@ -383,26 +397,35 @@ mod tests {
     #[test]
     fn a_capture_is_played_between_the_labs_hosts() {
         let inside = traffic::Subnet { network: [10, 1, 0, 0].into(), length: 24 };
-        let profile = traffic::Profile { flows: 300, packets: 2_000, ..traffic::Profile::default() };
+        let profile =
+            traffic::Profile { flows: 300, packets: 2_000, ..traffic::Profile::default() };
         let file = tempfile::NamedTempFile::new().expect("file");
         let mut writer = capture::Writer::new(file.reopen().expect("file")).expect("pcap");
         let captured: Vec<traffic::Packet> = traffic::Trace::new(profile).expect("trace").collect();
-        captured.iter().try_for_each(|packet| writer.write(packet.time_ns, &packet.frame)).expect("pcap");
+        captured
+            .iter()
+            .try_for_each(|packet| writer.write(packet.time_ns, &packet.frame))
+            .expect("pcap");
         writer.finish().expect("pcap");
-        let (frames, replay) = replayed(file.path(), 100_000, inside, [198, 51, 100, 10].into()).expect("frames");
+        let (frames, replay) =
+            replayed(file.path(), 100_000, inside, [198, 51, 100, 10].into()).expect("frames");
         assert!(frames.iter().map(Vec::len).eq(captured.iter().map(|packet| packet.frame.len())));
         let flows: HashSet<&[u8]> = frames.iter().map(|frame| &frame[26..38]).collect();
         assert_eq!((flows.len(), replay.conversations), (300, 300));
-        assert!(flows.iter().all(|flow| flow[..3] == [10, 1, 0] && flow[4..8] == [198, 51, 100, 10]));
-        // Two packets are of one flow exactly if they were of one conversation.
         assert!(
-            (1..frames.len()).all(|n| {
-                (frames[n][26..38] == frames[n - 1][26..38]) == (captured[n].flow == captured[n - 1].flow)
-            })
+            flows.iter().all(|flow| flow[..3] == [10, 1, 0] && flow[4..8] == [198, 51, 100, 10])
         );
+        // Two packets are of one flow exactly if they were of one conversation.
+        assert!((1..frames.len()).all(|n| {
+            (frames[n][26..38] == frames[n - 1][26..38])
+                == (captured[n].flow == captured[n - 1].flow)
+        }));
         let empty = tempfile::NamedTempFile::new().expect("file");
-        capture::Writer::new(empty.reopen().expect("file")).and_then(capture::Writer::finish).expect("pcap");
-        let refused = replayed(empty.path(), 1, inside, [198, 51, 100, 10].into()).expect_err("nothing to play");
+        capture::Writer::new(empty.reopen().expect("file"))
+            .and_then(capture::Writer::finish)
+            .expect("pcap");
+        let refused = replayed(empty.path(), 1, inside, [198, 51, 100, 10].into())
+            .expect_err("nothing to play");
         assert!(refused.to_string().contains("none of its 0 frames"), "{refused}");
     }
 }

@@ -24,7 +24,11 @@ pub struct Row {
 
 impl Row {
     /// A row of text alone.
-    pub fn text(what: impl Into<String>, paper: impl Into<String>, measured: impl Into<String>) -> Row {
+    pub fn text(
+        what: impl Into<String>,
+        paper: impl Into<String>,
+        measured: impl Into<String>,
+    ) -> Row {
         Row {
             what: what.into(),
             paper: paper.into(),
@@ -45,7 +49,8 @@ impl Row {
     ) -> Row {
         let Summary { low, median, high } = value;
         let space = if unit.is_empty() { "" } else { " " };
-        let measured = format!("{median:.decimals$}{space}{unit} ({low:.decimals$} to {high:.decimals$})");
+        let measured =
+            format!("{median:.decimals$}{space}{unit} ({low:.decimals$} to {high:.decimals$})");
         Row { value: Some(value), ..Row::text(what, paper, measured) }
     }
 
@@ -60,7 +65,8 @@ impl Row {
     /// The same row with a goal that each sample must reach: for what may never happen.
     pub fn with_goal_of_each(mut self, goal: Goal, samples: &[f64]) -> Row {
         self.goal = Some(goal);
-        self.reached = Some(!samples.is_empty() && samples.iter().all(|sample| goal.reached_by(*sample)));
+        self.reached =
+            Some(!samples.is_empty() && samples.iter().all(|sample| goal.reached_by(*sample)));
         self
     }
 
@@ -149,8 +155,14 @@ mod tests {
     #[test]
     fn one_bad_round_misses_a_goal_of_each() {
         let row = Row::value("lost", "", Summary { low: 0.0, median: 0.0, high: 0.0 }, 0, "");
-        assert_eq!(row.clone().with_goal_of_each(Goal::AtMost(0.0), &[0.0, 0.0, 500.0]).reached, Some(false));
-        assert_eq!(row.clone().with_goal_of_each(Goal::AtMost(0.0), &[0.0, 0.0]).reached, Some(true));
+        assert_eq!(
+            row.clone().with_goal_of_each(Goal::AtMost(0.0), &[0.0, 0.0, 500.0]).reached,
+            Some(false)
+        );
+        assert_eq!(
+            row.clone().with_goal_of_each(Goal::AtMost(0.0), &[0.0, 0.0]).reached,
+            Some(true)
+        );
         assert_eq!(row.with_goal_of_each(Goal::AtMost(0.0), &[]).reached, Some(false));
     }
 

@@ -31,7 +31,9 @@ pub fn both<T>(
 ) -> Result<[Side<T>; 2]> {
     let up = |fault_tolerant| app.bring_up(context, app.lab(fault_tolerant), flows, captured);
     let (with, without) = at_once(|| up(true), || up(false));
-    let side = |(lab, traffic): (Running, Traffic)| -> Result<Side<T>> { Ok(Side { tool: make(&lab, traffic)?, lab }) };
+    let side = |(lab, traffic): (Running, Traffic)| -> Result<Side<T>> {
+        Ok(Side { tool: make(&lab, traffic)?, lab })
+    };
     Ok([side(with?)?, side(without?)?])
 }
 
@@ -83,7 +85,9 @@ pub struct Missing {
 impl Missing {
     fn add(&mut self, app: &App, why: &str, aims: Vec<Aim>) {
         self.notes.push(format!("{}: not measured: {why}", app.name));
-        self.rows.extend(aims.into_iter().map(|(what, paper, goal)| Row::not_measured(what, paper, goal)));
+        self.rows.extend(
+            aims.into_iter().map(|(what, paper, goal)| Row::not_measured(what, paper, goal)),
+        );
     }
 }
 
@@ -95,7 +99,9 @@ pub fn each_app(
     aims: impl Fn(&App) -> Vec<Aim>,
     mut work: impl FnMut(&'static App) -> Result<()>,
 ) -> Missing {
-    let asked = |app: &App| context.apps.is_empty() || context.apps.iter().any(|folder| folder == app.folder);
+    let asked = |app: &App| {
+        context.apps.is_empty() || context.apps.iter().any(|folder| folder == app.folder)
+    };
     let apps: Vec<&App> = ALL.iter().filter(|app| chosen(app) && asked(app)).collect();
     let mut missing = Missing::default();
     for (done, app) in apps.iter().enumerate() {
@@ -127,7 +133,10 @@ pub fn group(app: &App, with: Summary, without: Summary) -> Group {
 /// The drawing library refuses.
 pub fn figure(name: &str, title: &str, y: &str, groups: &[Group]) -> Result<Figure> {
     let axes = Axes { title: title.into(), y: y.into(), ..Axes::default() };
-    Ok(Figure { name: name.into(), svg: plot::bars(&axes, &["with fault tolerance", "without"], groups)? })
+    Ok(Figure {
+        name: name.into(),
+        svg: plot::bars(&axes, &["with fault tolerance", "without"], groups)?,
+    })
 }
 
 #[cfg(test)]

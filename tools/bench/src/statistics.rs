@@ -17,7 +17,11 @@ pub struct Summary {
 pub fn summary(samples: &[f64]) -> Summary {
     let mut sorted: Vec<f64> = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
-    Summary { low: quantile(&sorted, 0.25), median: quantile(&sorted, 0.5), high: quantile(&sorted, 0.75) }
+    Summary {
+        low: quantile(&sorted, 0.25),
+        median: quantile(&sorted, 0.5),
+        high: quantile(&sorted, 0.75),
+    }
 }
 
 /// The samples divided pair by pair, summed up.
@@ -41,7 +45,10 @@ mod tests {
 
     #[test]
     fn quartiles_of_five() {
-        assert_eq!(summary(&[5.0, 1.0, 4.0, 2.0, 3.0]), Summary { low: 2.0, median: 3.0, high: 4.0 });
+        assert_eq!(
+            summary(&[5.0, 1.0, 4.0, 2.0, 3.0]),
+            Summary { low: 2.0, median: 3.0, high: 4.0 }
+        );
     }
 
     #[test]

@@ -5,7 +5,8 @@ use crate::kernel::{self, CObject};
 use crate::network::Network;
 use anyhow::{Context, Result, bail};
 use dataplane::{
-    ActionSpec, AttachMode, Dataplane, EntrySpec, GatewayPort, KeySpec, Object, ReversePath, Settings, Write,
+    ActionSpec, AttachMode, Dataplane, EntrySpec, GatewayPort, KeySpec, Object, ReversePath,
+    Settings, Write,
 };
 use libbpf_rs::MapCore;
 use manifest::Manifest;
@@ -69,10 +70,12 @@ impl System {
         let dataplane = opened.load()?;
         dataplane.set_port(0, network.inside)?;
         dataplane.set_port(1, network.outside)?;
-        dataplane.set_local_addresses(&[Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(192, 0, 2, 2)], &[])?;
-        for (port, mac, ifindex) in
-            [(0, network.macs.inside_port, network.inside), (1, network.macs.outside_port, network.outside)]
-        {
+        dataplane
+            .set_local_addresses(&[Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(192, 0, 2, 2)], &[])?;
+        for (port, mac, ifindex) in [
+            (0, network.macs.inside_port, network.inside),
+            (1, network.macs.outside_port, network.outside),
+        ] {
             // Frames of both directions are said to come in on one port: each may be the other.
             let value = GatewayPort {
                 mac,
@@ -109,8 +112,10 @@ impl System {
             kernel::write(&ports, &ifindex.to_ne_bytes(), &ifindex.to_ne_bytes())?;
         }
         let gateway_ports = object.map("gateway_ports")?;
-        for (ifindex, mac) in [(network.inside, network.macs.inside_port), (network.outside, network.macs.outside_port)]
-        {
+        for (ifindex, mac) in [
+            (network.inside, network.macs.inside_port),
+            (network.outside, network.macs.outside_port),
+        ] {
             let mac = mac.iter().fold(0u64, |mac, byte| mac << 8 | u64::from(*byte)) << 16;
             kernel::write(&gateway_ports, &ifindex.to_ne_bytes(), &mac.to_ne_bytes())?;
         }
@@ -169,7 +174,9 @@ impl System {
         let empty = vec![0u8; pool().len()];
         match &self.kind {
             Kind::P4(dataplane) => Ok(dataplane.write_array("sp_nat_pool", 0, &empty)?),
-            Kind::HandWritten(object) => kernel::write(&object.map("pool")?, &0u32.to_ne_bytes(), &empty),
+            Kind::HandWritten(object) => {
+                kernel::write(&object.map("pool")?, &0u32.to_ne_bytes(), &empty)
+            }
             Kind::Nftables(_) => bail!("nftables has no pool of ours"),
         }
     }
@@ -177,7 +184,9 @@ impl System {
     /// Calls a function with the translating program's descriptor.
     pub fn with_program<T>(&self, work: impl FnOnce(BorrowedFd<'_>) -> Result<T>) -> Result<T> {
         match &self.kind {
-            Kind::P4(dataplane) => work(dataplane.program("sp_main").context("no program sp_main")?.as_fd()),
+            Kind::P4(dataplane) => {
+                work(dataplane.program("sp_main").context("no program sp_main")?.as_fd())
+            }
             Kind::HandWritten(object) => object.with_program("nat", work),
             Kind::Nftables(_) => bail!("nftables is not a program"),
         }
@@ -189,7 +198,9 @@ impl System {
         let mut attached = Attached { _p4: Vec::new(), _c: Vec::new() };
         for port in ports {
             match &mut self.kind {
-                Kind::P4(dataplane) => attached._p4.push(dataplane.attach("sp_main", port, AttachMode::Native)?),
+                Kind::P4(dataplane) => {
+                    attached._p4.push(dataplane.attach("sp_main", port, AttachMode::Native)?)
+                }
                 Kind::HandWritten(object) => attached._c.push(object.attach("nat", port)?),
                 Kind::Nftables(object) => attached._c.push(object.attach("pass", port)?),
             }
@@ -199,8 +210,12 @@ impl System {
 }
 
 fn establish_p4(dataplane: &Dataplane, flows: &[Flow]) -> Result<()> {
-    let state = flow_states(dataplane.manifest())?.into_iter().next().context("the program has no FlowState")?;
-    let map = dataplane.map(&state.object.map).with_context(|| format!("no map {}", state.object.map))?;
+    let state = flow_states(dataplane.manifest())?
+        .into_iter()
+        .next()
+        .context("the program has no FlowState")?;
+    let map =
+        dataplane.map(&state.object.map).with_context(|| format!("no map {}", state.object.map))?;
     let (key_bytes, value_bytes) = (map.key_size() as usize, map.value_size() as usize);
     let at = state.value_offset as usize;
     if key_bytes != 16 || value_bytes != at + 8 || at != ENTRY_HEAD_BYTES + key_bytes {

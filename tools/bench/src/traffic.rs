@@ -57,7 +57,9 @@ fn generate(object: &CObject, network: &Network, stop: &AtomicBool) -> Result<()
     kernel::write(&object.map("generate_to")?, &0u32.to_ne_bytes(), &line)?;
     let _ready = object.with_program("generate", |program| Ok(LiveReady::new(program)?))?;
     while !stop.load(Ordering::Relaxed) {
-        object.with_program("generate", |program| kernel::run_live(program, &[0u8; FRAME_BYTES], 0, BURST))?;
+        object.with_program("generate", |program| {
+            kernel::run_live(program, &[0u8; FRAME_BYTES], 0, BURST)
+        })?;
     }
     Ok(())
 }
@@ -74,7 +76,13 @@ fn count(sink: &CObject, window: Duration) -> Result<f64> {
 }
 
 /// One system, once: packets a second.
-fn carry(system: &mut System, generator: &CObject, sink: &CObject, network: &Network, window: Duration) -> Result<f64> {
+fn carry(
+    system: &mut System,
+    generator: &CObject,
+    sink: &CObject,
+    network: &Network,
+    window: Duration,
+) -> Result<f64> {
     let _attached = system.attach(network)?;
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -130,6 +138,7 @@ pub fn measure(
 
 /// `above` over `below`, round by round.
 pub fn ratio(above: &Carried, below: &Carried) -> Summary {
-    let ratios: Vec<f64> = above.samples.iter().zip(&below.samples).map(|(above, below)| above / below).collect();
+    let ratios: Vec<f64> =
+        above.samples.iter().zip(&below.samples).map(|(above, below)| above / below).collect();
     summary(&ratios)
 }

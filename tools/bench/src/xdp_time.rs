@@ -8,7 +8,9 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// The kernel counts as long as this lives. (It costs each run two looks at the clock, alike for
 /// all programs.)
-pub struct Counting(#[expect(dead_code, reason = "counting ends when the descriptor is closed")] OwnedFd);
+pub struct Counting(
+    #[expect(dead_code, reason = "counting ends when the descriptor is closed")] OwnedFd,
+);
 
 fn owned(descriptor: i32, what: &str) -> Result<OwnedFd> {
     if descriptor < 0 {
@@ -25,8 +27,11 @@ impl Counting {
     /// Not allowed.
     pub fn begin() -> Result<Counting> {
         // SAFETY: takes an integer, returns a descriptor or a negative errno.
-        owned(unsafe { sys::bpf_enable_stats(sys::BPF_STATS_RUN_TIME) }, "counting the time of BPF programs")
-            .map(Counting)
+        owned(
+            unsafe { sys::bpf_enable_stats(sys::BPF_STATS_RUN_TIME) },
+            "counting the time of BPF programs",
+        )
+        .map(Counting)
     }
 }
 
@@ -41,9 +46,12 @@ impl Program {
     pub fn of(lab: &Running, switch: &str, interface: &str) -> Result<Program> {
         let text = lab.run(switch, &["ip", "-json", "link", "show", "dev", interface])?;
         let links: serde_json::Value = serde_json::from_str(&text).context("ip -json link")?;
-        let id = links[0]["xdp"]["prog"]["id"].as_u64().with_context(|| format!("{switch}: no XDP on {interface}"))?;
+        let id = links[0]["xdp"]["prog"]["id"]
+            .as_u64()
+            .with_context(|| format!("{switch}: no XDP on {interface}"))?;
         // SAFETY: takes an integer, returns a descriptor or a negative errno.
-        owned(unsafe { sys::bpf_prog_get_fd_by_id(u32::try_from(id)?) }, "the switch's program").map(Program)
+        owned(unsafe { sys::bpf_prog_get_fd_by_id(u32::try_from(id)?) }, "the switch's program")
+            .map(Program)
     }
 
     /// Time of all its runs so far, in ns.
@@ -55,8 +63,13 @@ impl Program {
         let mut bytes = size_of::<sys::bpf_prog_info>() as u32;
         // SAFETY: the structure and its length are live for the call, which writes no more than
         // that many bytes.
-        let result =
-            unsafe { sys::bpf_obj_get_info_by_fd(self.0.as_raw_fd(), (&raw mut information).cast(), &raw mut bytes) };
+        let result = unsafe {
+            sys::bpf_obj_get_info_by_fd(
+                self.0.as_raw_fd(),
+                (&raw mut information).cast(),
+                &raw mut bytes,
+            )
+        };
         if result != 0 {
             return Err(std::io::Error::last_os_error()).context("program information");
         }

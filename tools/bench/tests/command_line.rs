@@ -3,8 +3,10 @@
 use std::process::Command;
 
 fn refused(arguments: &[&str]) -> (Option<i32>, String) {
-    let output =
-        Command::new(env!("CARGO_BIN_EXE_stateplane-bench")).args(arguments).output().expect("stateplane-bench");
+    let output = Command::new(env!("CARGO_BIN_EXE_stateplane-bench"))
+        .args(arguments)
+        .output()
+        .expect("stateplane-bench");
     (output.status.code(), String::from_utf8(output.stderr).expect("UTF-8"))
 }
 

@@ -25,14 +25,21 @@ fn root() -> PathBuf {
 
 fn compile(folder: &Path) -> Result<(PathBuf, PathBuf)> {
     let local = folder.join("nat.o");
-    let options = p4_syntax::Options { defines: vec!["NAT_LOCAL".to_owned()], ..Default::default() };
+    let options =
+        p4_syntax::Options { defines: vec!["NAT_LOCAL".to_owned()], ..Default::default() };
     let outcome = p4_check::check_file(&root().join("systems/redplane/p4/nat/nat.p4"), &options);
     let program = outcome.program.as_ref().with_context(|| outcome.render(false))?;
-    let options =
-        xdp_backend::Options { program_name: "nat.p4".to_owned(), ..xdp_backend::Options::new(systems::compiler()) };
+    let options = xdp_backend::Options {
+        program_name: "nat.p4".to_owned(),
+        ..xdp_backend::Options::new(systems::compiler())
+    };
     let compiled = xdp_backend::compile(program, &options, &local)?;
     std::fs::write(manifest::Manifest::path_for(&local), compiled.generated.manifest.to_json())?;
-    let places = bench::build::Places { root: root(), stateplane: PathBuf::new(), output: folder.to_owned() };
+    let places = bench::build::Places {
+        root: root(),
+        stateplane: PathBuf::new(),
+        output: folder.to_owned(),
+    };
     Ok((local, places.compile_c("nat_handwritten")?))
 }
 
@@ -52,13 +59,20 @@ fn flows() -> Vec<Flow> {
 /// IPv4 header and the first bytes of what it carries. Transport checksums as they come: nobody
 /// verifies them, both update them.
 fn packet(random: &mut StdRng, flow: &Flow, outbound: bool) -> Vec<u8> {
-    let (source, destination) = if outbound { (flow.inside, flow.remote) } else { (flow.remote, flow.external) };
-    let mut bytes = vec![0x45, 0, 0, 0, random.random(), random.random(), 0x40, 0, 64, flow.protocol, 0, 0];
+    let (source, destination) =
+        if outbound { (flow.inside, flow.remote) } else { (flow.remote, flow.external) };
+    let mut bytes =
+        vec![0x45, 0, 0, 0, random.random(), random.random(), 0x40, 0, 64, flow.protocol, 0, 0];
     bytes.extend_from_slice(&source.0.octets());
     bytes.extend_from_slice(&destination.0.octets());
     if flow.protocol == ICMP {
         let id = if outbound { source.1 } else { destination.1 };
-        bytes.extend_from_slice(&[if outbound { 8 } else { 0 }, 0, random.random(), random.random()]);
+        bytes.extend_from_slice(&[
+            if outbound { 8 } else { 0 },
+            0,
+            random.random(),
+            random.random(),
+        ]);
         bytes.extend_from_slice(&id.to_be_bytes());
     } else {
         bytes.extend_from_slice(&source.1.to_be_bytes());
@@ -94,7 +108,9 @@ fn mend_checksum(packet: &mut [u8]) {
         return;
     }
     packet[10..12].fill(0);
-    let words = packet[..header].chunks_exact(2).map(|word| u64::from(u16::from_be_bytes([word[0], word[1]])));
+    let words = packet[..header]
+        .chunks_exact(2)
+        .map(|word| u64::from(u16::from_be_bytes([word[0], word[1]])));
     let checksum = !((words.sum::<u64>() % 0xffff) as u16);
     packet[10..12].copy_from_slice(&checksum.to_be_bytes());
 }
@@ -133,7 +149,11 @@ fn frame(random: &mut StdRng, flows: &[Flow], macs: [Mac; 2]) -> Vec<u8> {
     for _ in 0..[0, 0, 1, 1, 2, 4][random.random_range(0..6)] {
         // Mostly in the headers, where it matters.
         let at = random.random_range(12..frame.len());
-        frame[at] = if random.random() { random.random() } else { frame[at] ^ (1 << random.random_range(0..8)) };
+        frame[at] = if random.random() {
+            random.random()
+        } else {
+            frame[at] ^ (1 << random.random_range(0..8))
+        };
     }
     // Else nothing that is changed in the header would get further than to the check of its
     // checksum.
@@ -149,7 +169,9 @@ fn frame(random: &mut StdRng, flows: &[Flow], macs: [Mac; 2]) -> Vec<u8> {
 
 /// nat.p4 remembers the ports of first fragments for them, the NAT in C drops them all.
 fn is_later_fragment(frame: &[u8]) -> bool {
-    let (Some([8, 0]), Some([high, low])) = (frame.get(12..14), frame.get(20..22)) else { return false };
+    let (Some([8, 0]), Some([high, low])) = (frame.get(12..14), frame.get(20..22)) else {
+        return false;
+    };
     (high & 0x1f, *low) != (0, 0)
 }
 
@@ -176,12 +198,14 @@ fn p4_and_c_agree_on_mutated_frames() -> Result<()> {
         let mut random = StdRng::seed_from_u64(seed);
         let mut translated = 0u32;
         for number in 0..count {
-            let input = frame(&mut random, &flows, [network.macs.inside_port, network.macs.inside_hop]);
+            let input =
+                frame(&mut random, &flows, [network.macs.inside_port, network.macs.inside_hop]);
             if is_later_fragment(&input) {
                 continue;
             }
             let one = p4.with_program(|program| kernel::run(program, &input, network.inside, 1))?;
-            let other = c.with_program(|program| kernel::run(program, &input, network.inside, 1))?;
+            let other =
+                c.with_program(|program| kernel::run(program, &input, network.inside, 1))?;
             let told = || {
                 format!(
                     "seed {seed}, frame {number}: {input:02x?}\nP4: {} {:02x?}\nC:  {} {:02x?}",

@@ -92,7 +92,10 @@ fn ipv4(bytes: &[u8]) -> Option<Datagram<'_>> {
     }
     let total_bytes = usize::from(u16_at(bytes, 2)?);
     let fragment = u16_at(bytes, 6)?;
-    if bytes[9] != PROTOCOL_UDP || fragment & 0x1fff != 0 || total_bytes < header_bytes + UDP_HEADER_BYTES {
+    if bytes[9] != PROTOCOL_UDP
+        || fragment & 0x1fff != 0
+        || total_bytes < header_bytes + UDP_HEADER_BYTES
+    {
         return None;
     }
     // Ethernet pads short frames: what lies after the packet is not of it.
@@ -119,8 +122,8 @@ mod tests {
 
     /// IPv4 with one option word, UDP 7 → 5407, payload "abc", and two bytes of Ethernet padding.
     const PACKET: &[u8] = &[
-        0x46, 0, 0, 35, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, 1, 1, 1, 1, 0, 7, 0x15, 0x1f, 0, 11, 0,
-        0, b'a', b'b', b'c', 0, 0,
+        0x46, 0, 0, 35, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, 1, 1, 1, 1, 0, 7,
+        0x15, 0x1f, 0, 11, 0, 0, b'a', b'b', b'c', 0, 0,
     ];
 
     fn with(link: Link, before: &[u8]) -> Option<(u16, Vec<u8>)> {
@@ -140,7 +143,11 @@ mod tests {
         assert_eq!(with(Link::LinuxCooked2, &[[8u8, 0].as_slice(), &[0; 18]].concat()), expected);
         assert_eq!(with(Link::RawIp, &[]), expected);
         assert_eq!(with(Link::Other(9), &[]), None);
-        assert_eq!(with(Link::Ethernet, &[[0u8; 12].as_slice(), &[0x86, 0xdd]].concat()), None, "IPv6");
+        assert_eq!(
+            with(Link::Ethernet, &[[0u8; 12].as_slice(), &[0x86, 0xdd]].concat()),
+            None,
+            "IPv6"
+        );
     }
 
     #[test]
@@ -148,9 +155,11 @@ mod tests {
         let mut out = vec![9];
         let mut made = |link, before: &[u8]| {
             let bytes = [before, PACKET].concat();
-            ethernet_into(&Frame { time_ns: 0, link, bytes: &bytes, original_bytes: 0 }, &mut out).then(|| out.clone())
+            ethernet_into(&Frame { time_ns: 0, link, bytes: &bytes, original_bytes: 0 }, &mut out)
+                .then(|| out.clone())
         };
-        let expected = |source: [u8; 6]| Some([[0u8; 6].as_slice(), &source, &[8, 0], PACKET].concat());
+        let expected =
+            |source: [u8; 6]| Some([[0u8; 6].as_slice(), &source, &[8, 0], PACKET].concat());
         let cooked = [0, 0, 0, 1, 0, 6, 2, 3, 4, 5, 6, 7, 0, 0, 8, 0];
         assert_eq!(made(Link::LinuxCooked, &cooked), expected([2, 3, 4, 5, 6, 7]));
         let cooked = [8, 0, 0, 0, 0, 0, 0, 2, 0, 1, 0, 6, 2, 3, 4, 5, 6, 7, 0, 0];
@@ -164,7 +173,10 @@ mod tests {
     fn cut_and_fragmented_ones_say_so() {
         let cut = Frame { time_ns: 0, link: Link::RawIp, bytes: &PACKET[..33], original_bytes: 37 };
         let found = datagram(&cut).unwrap();
-        assert_eq!((found.payload, found.payload_bytes, found.fragmented), (b"a".as_slice(), 3, false));
+        assert_eq!(
+            (found.payload, found.payload_bytes, found.fragmented),
+            (b"a".as_slice(), 3, false)
+        );
         let mut first = PACKET.to_vec();
         first[6] = 0x20;
         assert!(datagram(&Frame { bytes: &first, ..cut }).unwrap().fragmented);

@@ -51,7 +51,9 @@ pub enum Error {
         problem: String,
     },
     /// Bytes that follow no format.
-    #[error("{file}: frame {frame}: {problem}; the file is damaged: capture again, or repair it with `tshark -r`")]
+    #[error(
+        "{file}: frame {frame}: {problem}; the file is damaged: capture again, or repair it with `tshark -r`"
+    )]
     Damaged {
         /// The file.
         file: PathBuf,
@@ -103,7 +105,8 @@ impl Reader {
         if path == Path::new("-") {
             return Reader::new(path, std::io::stdin());
         }
-        let file = File::open(path).map_err(|source| Error::Read { file: path.to_owned(), source })?;
+        let file =
+            File::open(path).map_err(|source| Error::Read { file: path.to_owned(), source })?;
         Reader::new(path, file)
     }
 
@@ -111,10 +114,13 @@ impl Reader {
     pub fn new(name: &Path, stream: impl Read + Send + 'static) -> Result<Reader, Error> {
         let file = name.to_owned();
         match create_reader(BUFFER_BYTES, stream) {
-            Ok(blocks) => Ok(Reader { file, blocks, sources: vec![], frames: 0, bytes: vec![], ended: false }),
-            Err(PcapError::ReadError) => {
-                Err(Error::Read { file, source: std::io::Error::other("cannot be read (a directory?)") })
+            Ok(blocks) => {
+                Ok(Reader { file, blocks, sources: vec![], frames: 0, bytes: vec![], ended: false })
             }
+            Err(PcapError::ReadError) => Err(Error::Read {
+                file,
+                source: std::io::Error::other("cannot be read (a directory?)"),
+            }),
             Err(_) => Err(Error::NotACapture { file }),
         }
     }
@@ -172,7 +178,10 @@ impl Reader {
             }
             Err(PcapError::BufferTooSmall) => "longer than any frame",
             Err(PcapError::ReadError) => {
-                return Err(Error::Read { file: self.file.clone(), source: std::io::Error::other("reading failed") });
+                return Err(Error::Read {
+                    file: self.file.clone(),
+                    source: std::io::Error::other("reading failed"),
+                });
             }
             Err(_) => "not in the format",
         };
@@ -182,7 +191,10 @@ impl Reader {
     fn refill(&mut self) -> Result<Option<Captured>, Error> {
         let before = self.blocks.data().len();
         if self.blocks.refill().is_err() {
-            return Err(Error::Read { file: self.file.clone(), source: std::io::Error::other("reading failed") });
+            return Err(Error::Read {
+                file: self.file.clone(),
+                source: std::io::Error::other("reading failed"),
+            });
         }
         // The parser asks for more although the buffer is full: it would ask for ever.
         if self.blocks.data().len() == before && !self.blocks.reader_exhausted() {
@@ -199,17 +211,22 @@ fn take(
     sources: &mut Vec<Source>,
     bytes: &mut Vec<u8>,
 ) -> Result<Option<Captured>, &'static str> {
-    let mut frame = |source: &Source, time_ns: u64, data: &[u8], captured: u32, original_bytes: u32| {
-        let data = data.get(..captured as usize).ok_or("its length is more than it has")?;
-        bytes.clear();
-        bytes.extend_from_slice(data);
-        Ok(Some(Captured { time_ns, link: source.link, original_bytes }))
-    };
+    let mut frame =
+        |source: &Source, time_ns: u64, data: &[u8], captured: u32, original_bytes: u32| {
+            let data = data.get(..captured as usize).ok_or("its length is more than it has")?;
+            bytes.clear();
+            bytes.extend_from_slice(data);
+            Ok(Some(Captured { time_ns, link: source.link, original_bytes }))
+        };
     match block {
         PcapBlockOwned::LegacyHeader(header) => {
             sources.push(Source {
                 link: Link::from_number(header.network.0),
-                ticks_per_s: if header.is_nanosecond_precision() { 1_000_000_000 } else { 1_000_000 },
+                ticks_per_s: if header.is_nanosecond_precision() {
+                    1_000_000_000
+                } else {
+                    1_000_000
+                },
                 offset_s: 0,
                 most_bytes: u32::MAX,
             });
@@ -230,14 +247,18 @@ fn take(
             }
             sources.push(Source {
                 link: Link::from_number(interface.linktype.0),
-                ticks_per_s: interface.ts_resolution().ok_or("a resolution of time that cannot be")?,
+                ticks_per_s: interface
+                    .ts_resolution()
+                    .ok_or("a resolution of time that cannot be")?,
                 offset_s: interface.ts_offset(),
                 most_bytes: if interface.snaplen == 0 { u32::MAX } else { interface.snaplen },
             });
             Ok(None)
         }
         PcapBlockOwned::NG(Block::EnhancedPacket(block)) => {
-            let source = sources.get(block.if_id as usize).ok_or("an interface that the file does not describe")?;
+            let source = sources
+                .get(block.if_id as usize)
+                .ok_or("an interface that the file does not describe")?;
             let ticks = u64::from(block.ts_high) << 32 | u64::from(block.ts_low);
             frame(source, source.time_ns(ticks), block.data, block.caplen, block.origlen)
         }

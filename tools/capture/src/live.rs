@@ -7,8 +7,8 @@
 use crate::{Frame, Link};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
-    AddressFamily, ControlMessageOwned, LinkAddr, MsgFlags, SockFlag, SockType, SockaddrIn, recvmsg, setsockopt,
-    socket, sockopt,
+    AddressFamily, ControlMessageOwned, LinkAddr, MsgFlags, SockFlag, SockType, SockaddrIn,
+    recvmsg, setsockopt, socket, sockopt,
 };
 use nix::sys::time::{TimeSpec, TimeVal, TimeValLike};
 use std::io::{Error, ErrorKind, IoSliceMut, Result};
@@ -97,18 +97,30 @@ impl Interface {
 
     fn open_with(name: &str, filter: Option<&[libc::sock_filter]>) -> Result<Interface> {
         let index = nix::net::if_::if_nametoindex(name).map_err(|_| {
-            Error::new(ErrorKind::NotFound, format!("{name}: there is no such interface; see `ip link`"))
+            Error::new(
+                ErrorKind::NotFound,
+                format!("{name}: there is no such interface; see `ip link`"),
+            )
         })?;
         Interface::open_index(name, index, filter)
     }
 
     /// Index 0 stands for all interfaces.
-    fn open_index(name: &str, index: u32, filter: Option<&[libc::sock_filter]>) -> Result<Interface> {
+    fn open_index(
+        name: &str,
+        index: u32,
+        filter: Option<&[libc::sock_filter]>,
+    ) -> Result<Interface> {
         // Protocol 0: nothing arrives before the filter is there and `bind` names a protocol.
-        let socket = socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, None).map_err(|errno| {
-            let remedy = if errno == nix::errno::Errno::EPERM { "; run as root (it needs CAP_NET_RAW)" } else { "" };
-            Error::new(ErrorKind::PermissionDenied, format!("{name}: {errno}{remedy}"))
-        })?;
+        let socket = socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, None)
+            .map_err(|errno| {
+                let remedy = if errno == nix::errno::Errno::EPERM {
+                    "; run as root (it needs CAP_NET_RAW)"
+                } else {
+                    ""
+                };
+                Error::new(ErrorKind::PermissionDenied, format!("{name}: {errno}{remedy}"))
+            })?;
         if let Some(filter) = filter {
             attach(&socket, filter)?;
         }
@@ -131,7 +143,8 @@ impl Interface {
     /// The next frame, with the time at which the kernel saw it, and where it did; none if there is
     /// none within `patience`.
     pub fn next_seen(&mut self, patience: Duration) -> Result<Option<(Frame<'_>, Seen)>> {
-        let patience = TimeVal::microseconds(i64::try_from(patience.as_micros()).unwrap_or(i64::MAX).max(1));
+        let patience =
+            TimeVal::microseconds(i64::try_from(patience.as_micros()).unwrap_or(i64::MAX).max(1));
         if self.patience != Some(patience) {
             setsockopt(&self.socket, sockopt::ReceiveTimeout, &patience)?;
             self.patience = Some(patience);
@@ -140,7 +153,12 @@ impl Interface {
         let mut parts = [IoSliceMut::new(&mut self.buffer)];
         // MSG_TRUNC: the frame's own length, even if the buffer is shorter.
         let flags = MsgFlags::MSG_TRUNC;
-        let message = match recvmsg::<LinkAddr>(self.socket.as_raw_fd(), &mut parts, Some(&mut told), flags) {
+        let message = match recvmsg::<LinkAddr>(
+            self.socket.as_raw_fd(),
+            &mut parts,
+            Some(&mut told),
+            flags,
+        ) {
             Ok(message) => message,
             Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EINTR) => return Ok(None),
             Err(errno) => return Err(errno.into()),
@@ -149,7 +167,8 @@ impl Interface {
             ControlMessageOwned::ScmTimestampns(time) => Some(Duration::from(time)),
             _ => None,
         });
-        let time = stamped.unwrap_or_else(|| SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
+        let time = stamped
+            .unwrap_or_else(|| SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
         let seen = message.address.map_or(Seen { interface: 0, outgoing: false }, |address| Seen {
             interface: u32::try_from(address.ifindex()).unwrap_or(0),
             outgoing: address.pkttype() == libc::PACKET_OUTGOING,
@@ -178,7 +197,11 @@ impl Interface {
                 &mut length,
             )
         };
-        if result != 0 { Statistics::default() } else { Statistics { seen: found.tp_packets, lost: found.tp_drops } }
+        if result != 0 {
+            Statistics::default()
+        } else {
+            Statistics { seen: found.tp_packets, lost: found.tp_drops }
+        }
     }
 }
 
@@ -202,7 +225,12 @@ pub fn stamps_frames(limit: Duration) -> Result<bool> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let (mut byte, mut told) = ([0], nix::cmsg_space!(TimeSpec));
         let mut parts = [IoSliceMut::new(&mut byte)];
-        let message = recvmsg::<SockaddrIn>(receiver.as_raw_fd(), &mut parts, Some(&mut told), MsgFlags::MSG_DONTWAIT)?;
+        let message = recvmsg::<SockaddrIn>(
+            receiver.as_raw_fd(),
+            &mut parts,
+            Some(&mut told),
+            MsgFlags::MSG_DONTWAIT,
+        )?;
         let stamped = message.cmsgs()?.find_map(|told| match told {
             ControlMessageOwned::ScmTimestampns(time) => Some(Duration::from(time)),
             _ => None,
@@ -225,7 +253,9 @@ fn set_option<T>(socket: &OwnedFd, level: i32, option: i32, value: &T) -> Result
     let length = size_of::<T>() as libc::socklen_t;
     // SAFETY: `value` has `length` bytes, of which the kernel reads no more; what it points to
     // lives until this returns.
-    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const *value).cast(), length) };
+    let result = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const *value).cast(), length)
+    };
     if result != 0 { Err(Error::last_os_error()) } else { Ok(()) }
 }
 
@@ -237,7 +267,11 @@ fn bind(socket: &OwnedFd, index: u32) -> Result<()> {
     address.sll_ifindex = index as i32;
     // SAFETY: `address` is a `sockaddr_ll` of the length that is given.
     let result = unsafe {
-        libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size_of::<libc::sockaddr_ll>() as libc::socklen_t)
+        libc::bind(
+            socket.as_raw_fd(),
+            (&raw const address).cast(),
+            size_of::<libc::sockaddr_ll>() as libc::socklen_t,
+        )
     };
     if result != 0 { Err(Error::last_os_error()) } else { Ok(()) }
 }

@@ -16,7 +16,9 @@ fn frames(bytes: Vec<u8>) -> (Vec<Seen>, Option<Error>) {
     };
     loop {
         match reader.next_frame() {
-            Ok(Some(frame)) => found.push((frame.time_ns, frame.link, frame.bytes.to_vec(), frame.original_bytes)),
+            Ok(Some(frame)) => {
+                found.push((frame.time_ns, frame.link, frame.bytes.to_vec(), frame.original_bytes))
+            }
             Ok(None) => return (found, None),
             Err(error) => {
                 assert!(matches!(reader.next_frame(), Ok(None)), "after an error there is an end");
@@ -61,10 +63,12 @@ fn pcapng(nanoseconds: bool) -> Vec<u8> {
 
 #[test]
 fn what_is_written_is_read() {
-    let all: Vec<(u64, Vec<u8>)> = (0..1_000u64).map(|n| (n * 1_000_000_007, vec![n as u8; n as usize * 3])).collect();
+    let all: Vec<(u64, Vec<u8>)> =
+        (0..1_000u64).map(|n| (n * 1_000_000_007, vec![n as u8; n as usize * 3])).collect();
     let (found, error) = frames(pcap(&all));
     assert!(error.is_none(), "{error:?}");
-    let expected: Vec<_> = all.into_iter().map(|(t, f)| (t, Link::Ethernet, f.clone(), f.len() as u32)).collect();
+    let expected: Vec<_> =
+        all.into_iter().map(|(t, f)| (t, Link::Ethernet, f.clone(), f.len() as u32)).collect();
     assert!(found == expected);
 }
 
@@ -80,7 +84,10 @@ fn faults_are_named() {
     let whole = pcap(&[(1, vec![1; 60]), (2, vec![2; 60])]);
     let (found, error) = frames(whole[..whole.len() - 1].to_vec());
     assert_eq!(found.len(), 1);
-    assert_eq!(error.unwrap().to_string(), "x.pcap: ends in the middle of frame 2: the frames before it are whole");
+    assert_eq!(
+        error.unwrap().to_string(),
+        "x.pcap: ends in the middle of frame 2: the frames before it are whole"
+    );
     let (found, error) = frames(b"#!/bin/sh\necho this is no capture at all".to_vec());
     assert!(found.is_empty() && error.unwrap().to_string().contains("neither pcap nor pcapng"));
     assert!(matches!(frames(vec![]).1, Some(Error::NotACapture { .. })));

@@ -12,7 +12,8 @@ fn say(arguments: &[&str], program: &Path) -> (Option<i32>, Vec<Value>) {
         .args(["--json", program.to_str().expect("UTF-8 path")])
         .output()
         .expect("runs");
-    let mut said: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"));
+    let mut said: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"));
     if said.is_array() {
         said = said[0].take();
     }
@@ -29,7 +30,10 @@ fn compile(program: &Path) -> (Option<i32>, Vec<Value>) {
 /// Line and part of the message of each error that the program's comments promise.
 fn promised(text: &str) -> Vec<(u64, String)> {
     let of_line = |(number, line): (usize, &str)| -> Vec<(u64, String)> {
-        line.split("// refused: ").skip(1).map(|part| (number as u64 + 1, part.trim().to_owned())).collect()
+        line.split("// refused: ")
+            .skip(1)
+            .map(|part| (number as u64 + 1, part.trim().to_owned()))
+            .collect()
     };
     text.lines().enumerate().flat_map(of_line).collect()
 }
@@ -51,15 +55,22 @@ fn a_packet_test_of_replicated_state_says_that_there_is_no_store() {
         let case = folder.path().join("case.stf");
         std::fs::write(&case, text).expect("write");
         let mut command = Command::new(env!("CARGO_BIN_EXE_stateplane"));
-        let output = command.arg("test").arg(program.join("small_nat.p4")).arg(case).output().expect("runs");
+        let output =
+            command.arg("test").arg(program.join("small_nat.p4")).arg(case).output().expect("runs");
         (output.status.code(), String::from_utf8(output.stdout).expect("UTF-8"))
     };
     let hint = "FlowState NatIngress.bindings is LINEARIZABLE";
     let (code, said) = run(&replicated);
-    assert!(code == Some(1) && said.matches(hint).count() == 1 && said.contains("no store"), "{said}");
+    assert!(
+        code == Some(1) && said.matches(hint).count() == 1 && said.contains("no store"),
+        "{said}"
+    );
     // A missing packet of a local program has another reason.
     let (code, said) = run(&format!("{local}\nexpect 1 00\n"));
-    assert!(code == Some(1) && said.contains("none came out") && !said.contains("no store"), "{said}");
+    assert!(
+        code == Some(1) && said.contains("none came out") && !said.contains("no store"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -75,13 +86,19 @@ fn what_compile_refuses_check_refuses_with_the_same_words() {
 
         let mut missing = promised(&std::fs::read_to_string(&path).expect("reads"));
         for error in &refused {
-            let (message, line) = (error["message"].as_str().expect("message"), error["location"]["line"].as_u64());
-            let is_this = |(at, part): &(u64, String)| Some(*at) == line && message.contains(part.as_str());
+            let (message, line) =
+                (error["message"].as_str().expect("message"), error["location"]["line"].as_u64());
+            let is_this =
+                |(at, part): &(u64, String)| Some(*at) == line && message.contains(part.as_str());
             let found = missing.iter().position(is_this);
-            missing.remove(found.unwrap_or_else(|| panic!("{}: nobody expects {error}", path.display())));
+            missing.remove(
+                found.unwrap_or_else(|| panic!("{}: nobody expects {error}", path.display())),
+            );
             assert_eq!(error["location"]["file"].as_str(), path.to_str());
             // Whoever declares or uses a state object wrongly is told what to do.
-            let of_state = message.contains("State") || message.contains("add_each") || message.contains("Overdue");
+            let of_state = message.contains("State")
+                || message.contains("add_each")
+                || message.contains("Overdue");
             assert!(!of_state || error["notes"][0]["message"].is_string(), "no remedy: {error}");
         }
         assert!(missing.is_empty(), "{}: not refused: {missing:?}", path.display());
@@ -100,7 +117,12 @@ fn for_people_too_and_the_ir_is_shown_nevertheless() {
     };
     let (code, out, errors) = run(&["check"]);
     assert!(code == Some(1) && out.is_empty(), "{code:?}: {out}");
-    let parts = ["never asks is_overdue", "snapshot_states.p4:", "never_asked;", "mark the packet if is_overdue(key)"];
+    let parts = [
+        "never asks is_overdue",
+        "snapshot_states.p4:",
+        "never_asked;",
+        "mark the packet if is_overdue(key)",
+    ];
     assert!(parts.iter().all(|part| errors.contains(part)), "{errors}");
     let (code, out, _) = run(&["check", "--emit-ir"]);
     assert!(code == Some(1) && out.contains("never_asked"), "{code:?}: {out}");
@@ -110,7 +132,8 @@ fn for_people_too_and_the_ir_is_shown_nevertheless() {
 fn the_call_that_another_collides_with_is_shown() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/refused/contracts.p4");
     let text = std::fs::read_to_string(path).expect("reads");
-    let line = |part: &str| text.lines().position(|line| line.contains(part)).expect("a line") as u64 + 1;
+    let line =
+        |part: &str| text.lines().position(|line| line.contains(part)).expect("a line") as u64 + 1;
     let (set, read) = (line("flows.set({ 2 }"), line("flows.get({ 1 }, value); // refused"));
     let (_, errors) = say(&["check"], Path::new(path));
     let is_it = |error: &&Value| {
@@ -121,7 +144,10 @@ fn the_call_that_another_collides_with_is_shown() {
     assert!(notes[0]["location"]["line"] == set && notes[0]["location"]["column"] == 9, "{notes}");
     assert!(notes[1]["location"].is_null() && notes[1]["message"].is_string(), "{notes}");
 
-    let output = Command::new(env!("CARGO_BIN_EXE_stateplane")).args(["check", path]).output().expect("runs");
+    let output = Command::new(env!("CARGO_BIN_EXE_stateplane"))
+        .args(["check", path])
+        .output()
+        .expect("runs");
     let shown = String::from_utf8_lossy(&output.stderr).into_owned();
     let parts = [
         format!("{path}:{read}:9: error: "),

@@ -13,7 +13,9 @@ const STATEPLANE: &str = env!("CARGO_BIN_EXE_stateplane");
 
 /// Standard output and error, for messages.
 fn said(output: &Output) -> String {
-    [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned()).concat()
+    [&output.stdout, &output.stderr]
+        .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+        .concat()
 }
 
 fn is_there(program: &str) -> bool {
@@ -25,8 +27,12 @@ fn is_there(program: &str) -> bool {
 fn every_configuration_on_the_page_is_good() {
     let folder = tempfile::tempdir().unwrap();
     let program = repository().join("systems/redplane/p4/nat/nat.p4");
-    let compiled =
-        Command::new(STATEPLANE).arg("compile").arg(program).arg("-o").arg(folder.path().join("nat.o")).output();
+    let compiled = Command::new(STATEPLANE)
+        .arg("compile")
+        .arg(program)
+        .arg("-o")
+        .arg(folder.path().join("nat.o"))
+        .output();
     let compiled = compiled.unwrap();
     assert!(compiled.status.success(), "{}", said(&compiled));
     let found = blocks(&read("docs/deploy.md"), "toml");
@@ -40,7 +46,8 @@ fn every_configuration_on_the_page_is_good() {
     let mut kinds = vec![];
     for (path, _) in &found {
         let name = path.file_name().unwrap().to_str().unwrap();
-        let command = ["store", "switch", "controller"].into_iter().find(|kind| name.starts_with(kind));
+        let command =
+            ["store", "switch", "controller"].into_iter().find(|kind| name.starts_with(kind));
         let Some(command) = command else { continue };
         let output = Command::new(STATEPLANE)
             .args([command, "--check", "--config"])
@@ -50,7 +57,10 @@ fn every_configuration_on_the_page_is_good() {
         assert!(output.status.success(), "{}: {}", path.display(), said(&output));
         kinds.push(command);
     }
-    assert!(kinds.contains(&"store") && kinds.contains(&"switch"), "the page has configurations of both: {kinds:?}");
+    assert!(
+        kinds.contains(&"store") && kinds.contains(&"switch"),
+        "the page has configurations of both: {kinds:?}"
+    );
 }
 
 /// All TOML in all pages can be read, and what the applications' pages add to a configuration is
@@ -69,7 +79,9 @@ fn every_configuration_on_the_other_pages_is_good() {
             let kind = if block.starts_with("[[table") { "switch" } else { "store" };
             *parts.entry(kind).or_default() += &format!("{block}\n");
         }
-        let Some(app) = page.strip_prefix("systems/redplane/docs/apps/").and_then(|name| name.strip_suffix(".md"))
+        let Some(app) = page
+            .strip_prefix("systems/redplane/docs/apps/")
+            .and_then(|name| name.strip_suffix(".md"))
         else {
             continue;
         };
@@ -80,19 +92,40 @@ fn every_configuration_on_the_other_pages_is_good() {
             };
             let program = repository().join(format!("systems/redplane/p4/{app}/{app}.p4"));
             let out = folder.path().join(format!("{app}.o"));
-            let compiled = Command::new(STATEPLANE).arg("compile").arg(program).arg("-o").arg(out).output().unwrap();
+            let compiled = Command::new(STATEPLANE)
+                .arg("compile")
+                .arg(program)
+                .arg("-o")
+                .arg(out)
+                .output()
+                .unwrap();
             assert!(compiled.status.success(), "{}", said(&compiled));
-            let (_, text) = blocks(&deploy, "toml").into_iter().find(|(path, _)| path.ends_with(whole)).unwrap();
+            let (_, text) = blocks(&deploy, "toml")
+                .into_iter()
+                .find(|(path, _)| path.ends_with(whole))
+                .unwrap();
             let (head, _) = text.split_once(object).unwrap();
             assert!(head.contains(start), "{head}");
             let config = folder.path().join(whole);
-            std::fs::write(&config, head.replace(start, &start.replace("nat.", &format!("{app}."))) + &part).unwrap();
-            let output = Command::new(STATEPLANE).args([kind, "--check", "--config"]).arg(config).output().unwrap();
+            std::fs::write(
+                &config,
+                head.replace(start, &start.replace("nat.", &format!("{app}."))) + &part,
+            )
+            .unwrap();
+            let output = Command::new(STATEPLANE)
+                .args([kind, "--check", "--config"])
+                .arg(config)
+                .output()
+                .unwrap();
             assert!(output.status.success(), "{page}: {}", said(&output));
             checked.push(format!("{app} {kind}"));
         }
     }
-    assert_eq!(checked, ["heavy_hitter switch", "load_balancer store"], "a new one belongs in this list");
+    assert_eq!(
+        checked,
+        ["heavy_hitter switch", "load_balancer store"],
+        "a new one belongs in this list"
+    );
 }
 
 /// Makes the fabric's shared secrets.
@@ -138,10 +171,17 @@ fn units_load() {
         let unit = folder.path().join(name);
         // BIRD and the network's targets are the machine's own.
         std::fs::write(&unit, text.replace("/usr/bin/stateplane", STATEPLANE)).unwrap();
-        let output = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&unit).output().unwrap();
+        let output = Command::new("systemd-analyze")
+            .args(["verify", "--man=no"])
+            .arg(&unit)
+            .output()
+            .unwrap();
         // systemd-analyze only warns of keys that it does not know; a good unit leaves it silent.
-        let ours: Vec<String> =
-            said(&output).lines().filter(|line| line.contains("stateplane")).map(str::to_owned).collect();
+        let ours: Vec<String> = said(&output)
+            .lines()
+            .filter(|line| line.contains("stateplane"))
+            .map(str::to_owned)
+            .collect();
         assert!(output.status.success() && ours.is_empty(), "{}: {ours:#?}", path.display());
         seen += 1;
     }
@@ -157,22 +197,31 @@ fn help(words: &[&str]) -> String {
 
 /// The subcommand of a line of a page, and its options, are there.
 fn is_known(page: &str, line: &str) {
-    let words: Vec<&str> = line.split_whitespace().take_while(|word| *word != "#" && *word != "--").collect();
+    let words: Vec<&str> =
+        line.split_whitespace().take_while(|word| *word != "#" && *word != "--").collect();
     let Some(command) = words.get(1).filter(|word| !word.starts_with('-')) else { return };
     let general = help(&[command]);
     let own = match (general.split_once("\nCommands:\n"), words.get(2)) {
-        (Some((_, list)), Some(second)) if second.starts_with(|letter: char| letter.is_ascii_lowercase()) => {
-            let mut known =
-                list.lines().take_while(|line| !line.is_empty()).filter_map(|line| line.split_whitespace().next());
-            assert!(known.any(|name| name == *second), "{page}: {line}: stateplane {command} has no {second}");
+        (Some((_, list)), Some(second))
+            if second.starts_with(|letter: char| letter.is_ascii_lowercase()) =>
+        {
+            let mut known = list
+                .lines()
+                .take_while(|line| !line.is_empty())
+                .filter_map(|line| line.split_whitespace().next());
+            assert!(
+                known.any(|name| name == *second),
+                "{page}: {line}: stateplane {command} has no {second}"
+            );
             help(&[command, second])
         }
         _ => general,
     };
     for option in words.iter().filter(|word| word.starts_with("--")) {
         let option = option.split(['=', ')', ',']).next().unwrap();
-        let is_there =
-            own.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '-').any(|word| word == option);
+        let is_there = own
+            .split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '-')
+            .any(|word| word == option);
         assert!(is_there, "{page}: {line}: no option {option}");
     }
 }
@@ -186,7 +235,10 @@ fn every_command_on_the_pages_is_one() {
         let lines = [page::texts(&text, "sh"), page::texts(&text, "")].concat();
         for line in inline.chain(lines.into_iter().flat_map(str::lines)) {
             let line = line.strip_prefix("target/release/").unwrap_or(line);
-            if line.starts_with("stateplane ") && !line.contains('\n') && seen.insert(line.to_owned()) {
+            if line.starts_with("stateplane ")
+                && !line.contains('\n')
+                && seen.insert(line.to_owned())
+            {
                 is_known(&page, line);
             }
         }
@@ -218,7 +270,8 @@ impl Daemon {
     fn tells(&self, wanted: &str) {
         let mut buffer = [0; 4_096];
         let count = self.told.recv(&mut buffer);
-        let count = count.unwrap_or_else(|error| panic!("{} did not tell {wanted}: {error}", self.command));
+        let count =
+            count.unwrap_or_else(|error| panic!("{} did not tell {wanted}: {error}", self.command));
         let said = String::from_utf8_lossy(&buffer[..count]);
         assert!(said.lines().any(|line| line == wanted), "{}: {said}, not {wanted}", self.command);
     }
@@ -250,7 +303,8 @@ impl Drop for Daemon {
 /// The metrics of a daemon: whoever says that it is ready answers.
 fn scrape(address: &str) -> String {
     use std::io::{Read, Write};
-    let mut stream = std::net::TcpStream::connect(address).unwrap_or_else(|error| panic!("{address}: {error}"));
+    let mut stream =
+        std::net::TcpStream::connect(address).unwrap_or_else(|error| panic!("{address}: {error}"));
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
@@ -274,8 +328,15 @@ fn families(text: &str) -> BTreeSet<String> {
             assert_eq!(name.ends_with("_total"), kind == "counter", "{line}");
         } else {
             let name = line.split(['{', ' ']).next().unwrap();
-            assert!(family_of(name, |name| types.contains_key(name)).is_some(), "no TYPE before {line}");
-            line.rsplit(' ').next().unwrap().parse::<f64>().unwrap_or_else(|_| panic!("no number: {line}"));
+            assert!(
+                family_of(name, |name| types.contains_key(name)).is_some(),
+                "no TYPE before {line}"
+            );
+            line.rsplit(' ')
+                .next()
+                .unwrap()
+                .parse::<f64>()
+                .unwrap_or_else(|_| panic!("no number: {line}"));
         }
     }
     assert_eq!(helped, types.keys().copied().collect(), "HELP and TYPE come together");
@@ -291,13 +352,21 @@ fn family_of(name: &str, known: impl Fn(&str) -> bool) -> Option<&str> {
 /// What a switch, a store and a controller print, in a network of their own.
 fn running() -> String {
     nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).expect("needs root");
-    for line in ["link set lo up", "link add p1 type veth peer name p2", "link set p1 up", "link set p2 up"] {
+    for line in
+        ["link set lo up", "link add p1 type veth peer name p2", "link set p1 up", "link set p2 up"]
+    {
         assert!(Command::new("ip").args(line.split(' ')).status().unwrap().success(), "ip {line}");
     }
     let folder = tempfile::tempdir().unwrap();
     let program = repository().join("systems/redplane/p4/nat/nat.p4");
     let object = folder.path().join("nat.o");
-    let compiled = Command::new(STATEPLANE).arg("compile").arg(program).arg("-o").arg(object).output().unwrap();
+    let compiled = Command::new(STATEPLANE)
+        .arg("compile")
+        .arg(program)
+        .arg("-o")
+        .arg(object)
+        .output()
+        .unwrap();
     assert!(compiled.status.success(), "{}", said(&compiled));
     let secrets = keys(folder.path());
     let mut found = String::new();
@@ -309,8 +378,10 @@ fn running() -> String {
         ("controller", "controller.toml", "127.0.0.1:9103"),
     ] {
         let page = read("docs/deploy.md");
-        let (_, text) =
-            blocks(&page, "toml").into_iter().find(|(known, _)| known.file_name().unwrap() == path).unwrap();
+        let (_, text) = blocks(&page, "toml")
+            .into_iter()
+            .find(|(known, _)| known.file_name().unwrap() == path)
+            .unwrap();
         // The page's configuration, on this machine's addresses.
         let text = text
             .replace("\"s1\"", &format!("\"{name}\""))
@@ -345,29 +416,55 @@ fn running() -> String {
 fn the_status_page_has_them(switch: &str, secrets: &Path) {
     let ask = |more: &[&str]| {
         let mut command = Command::new(STATEPLANE);
-        command.args(["status", "--store", "127.0.0.1:5407", "--timeout-ms", "300", "--secrets"]).arg(secrets);
+        command
+            .args(["status", "--store", "127.0.0.1:5407", "--timeout-ms", "300", "--secrets"])
+            .arg(secrets);
         command.args(more).output().unwrap()
     };
     let output = ask(&["--json", "--store", "127.0.0.1:5999"]);
     assert_eq!(output.status.code(), Some(1), "a store does not answer: {}", said(&output));
     let page: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     // Other tests of this machine may have switches of their own.
-    let ours = page["switches"].as_array().unwrap().iter().find(|found| found["name"] == switch).unwrap();
+    let ours =
+        page["switches"].as_array().unwrap().iter().find(|found| found["name"] == switch).unwrap();
     assert_eq!(ours["load"]["ports_attached"], 2, "{ours}");
     assert_eq!(ours["load"]["objects"][0]["name"], "NatIngress.bindings", "{ours}");
-    assert_eq!((&ours["load"]["pending"], &ours["load"]["objects"][0]["flows"]), (&0.into(), &0.into()), "{ours}");
+    assert_eq!(
+        (&ours["load"]["pending"], &ours["load"]["objects"][0]["flows"]),
+        (&0.into(), &0.into()),
+        "{ours}"
+    );
     assert!(page["stores"][0]["error"].is_null() && page["stores"][0]["records"] == 0, "{page}");
-    assert!(page["stores"][1]["error"].as_str().unwrap().contains("127.0.0.1:5999: nothing listens there"), "{page}");
+    assert!(
+        page["stores"][1]["error"]
+            .as_str()
+            .unwrap()
+            .contains("127.0.0.1:5999: nothing listens there"),
+        "{page}"
+    );
     // The controller decides, but one server of three is too few to begin a cluster: not all is
     // well, and the page says so.
     let output = ask(&["--json", "--controller", "127.0.0.1:5408"]);
     assert_eq!(output.status.code(), Some(1), "no cluster yet: {}", said(&output));
     let page: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let controller = &page["controllers"][0];
-    assert!(controller["error"].is_null() && controller["leading"] == true && controller["settled"] == false, "{page}");
-    assert!(!controller["peers"].as_array().unwrap().is_empty(), "the server reports to it: {page}");
+    assert!(
+        controller["error"].is_null()
+            && controller["leading"] == true
+            && controller["settled"] == false,
+        "{page}"
+    );
+    assert!(
+        !controller["peers"].as_array().unwrap().is_empty(),
+        "the server reports to it: {page}"
+    );
     let text = said(&ask(&["--controller", "127.0.0.1:5408"]));
-    assert!(text.contains("decides") && text.contains("127.0.0.1:5407") && text.contains("generator lag"), "{text}");
+    assert!(
+        text.contains("decides")
+            && text.contains("127.0.0.1:5407")
+            && text.contains("generator lag"),
+        "{text}"
+    );
     println!("{text}");
 }
 
@@ -377,12 +474,20 @@ fn promtool(arguments: &[&str], input: &str) {
     if !is_there("promtool") {
         return;
     }
-    let command = Command::new("promtool").args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let command = Command::new("promtool")
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn();
     let mut child = command.unwrap();
     child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
     // 3: well-formed, but it would name something otherwise.
-    assert!(matches!(output.status.code(), Some(0 | 3)), "promtool {arguments:?}: {}", said(&output));
+    assert!(
+        matches!(output.status.code(), Some(0 | 3)),
+        "promtool {arguments:?}: {}",
+        said(&output)
+    );
 }
 
 /// The metrics of ours that a query names.
@@ -422,7 +527,8 @@ const NO_ALERT: [&str; 4] = ["late", "other_incarnation", "window_lost", "snapsh
 /// The events that the alerts' queries name.
 fn events_with_an_alert(queries: &[&str]) -> BTreeSet<String> {
     let named = queries.iter().flat_map(|query| query.split("event=").skip(1));
-    let lists = named.filter_map(|rest| rest.trim_start_matches('~').strip_prefix('"')?.split('"').next());
+    let lists =
+        named.filter_map(|rest| rest.trim_start_matches('~').strip_prefix('"')?.split('"').next());
     lists.flat_map(|list| list.split('|')).map(str::to_owned).collect()
 }
 
@@ -430,15 +536,20 @@ fn events_with_an_alert(queries: &[&str]) -> BTreeSet<String> {
 fn every_loss_is_on_the_dashboard(running: &str, shown: &[&str], alerts: &[&str]) {
     let events = |operator: &str| {
         let mark = format!("event{operator}\"malformed");
-        let query = shown.iter().find(|query| query.contains(&mark)).unwrap_or_else(|| panic!("no panel has {mark}"));
+        let query = shown
+            .iter()
+            .find(|query| query.contains(&mark))
+            .unwrap_or_else(|| panic!("no panel has {mark}"));
         let (_, list) = query.split_once(&format!("event{operator}\"")).unwrap();
         list.split_once('"').unwrap().0.split('|').collect::<BTreeSet<_>>()
     };
     let lost = events("=~");
     assert_eq!(lost, events("!~"), "what is not a loss is in the other panel");
     let head = "stateplane_flow_events_total{event=\"";
-    let known: BTreeSet<&str> = running.lines().filter_map(|line| line.strip_prefix(head)?.split('"').next()).collect();
-    let expected: BTreeSet<&str> = known.iter().copied().filter(|event| !NO_LOSS.contains(event)).collect();
+    let known: BTreeSet<&str> =
+        running.lines().filter_map(|line| line.strip_prefix(head)?.split('"').next()).collect();
+    let expected: BTreeSet<&str> =
+        known.iter().copied().filter(|event| !NO_LOSS.contains(event)).collect();
     assert!(expected.len() > 10);
     assert_eq!(lost, expected, "the panel of what is refused and dropped");
     let told = events_with_an_alert(alerts);
@@ -449,8 +560,13 @@ fn every_loss_is_on_the_dashboard(running: &str, shown: &[&str], alerts: &[&str]
     let named: BTreeSet<String> = shown.iter().flat_map(|query| named_in(query)).collect();
     let mut hidden = vec![];
     for line in running.lines() {
-        let Some((name, help)) = line.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' ')) else { continue };
-        let loss = ["drop", "refuse", "old", "not genuine", "would not"].iter().any(|word| help.contains(word));
+        let Some((name, help)) = line.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' '))
+        else {
+            continue;
+        };
+        let loss = ["drop", "refuse", "old", "not genuine", "would not"]
+            .iter()
+            .any(|word| help.contains(word));
         if name.ends_with("_total") && loss && !named.contains(name) {
             hidden.push(format!("{name}: {help}"));
         }
@@ -462,7 +578,8 @@ fn every_loss_is_on_the_dashboard(running: &str, shown: &[&str], alerts: &[&str]
 fn dashboard_and_alerts_ask_for_metrics_that_exist() {
     let running = running();
     let known = families(&running);
-    let dashboard: serde_json::Value = serde_json::from_str(&read("deploy/grafana/stateplane.json")).unwrap();
+    let dashboard: serde_json::Value =
+        serde_json::from_str(&read("deploy/grafana/stateplane.json")).unwrap();
     let mut queries = vec![];
     for panel in dashboard["panels"].as_array().unwrap() {
         for target in panel["targets"].as_array().into_iter().flatten() {
@@ -490,14 +607,20 @@ fn dashboard_and_alerts_ask_for_metrics_that_exist() {
     assert!(missing.is_empty(), "no daemon has these: {missing:#?}\nthey have {known:#?}");
     let shown: Vec<&str> = queries[..panels].iter().map(|(_, query)| query.as_str()).collect();
     let alerts = queries[panels..].iter().filter(|(place, _)| place == "alerts.yml");
-    every_loss_is_on_the_dashboard(&running, &shown, &alerts.map(|(_, query)| query.as_str()).collect::<Vec<_>>());
+    every_loss_is_on_the_dashboard(
+        &running,
+        &shown,
+        &alerts.map(|(_, query)| query.as_str()).collect::<Vec<_>>(),
+    );
     for metric in ["stateplane_switch_lease_too_short", "stateplane_store_old_incarnation_total"] {
         assert!(read("deploy/prometheus/alerts.yml").contains(metric), "{metric} has no alert");
     }
     // Prometheus asks where the page has them.
     let scraped = read("deploy/prometheus/prometheus.yml");
     for (path, text) in blocks(&read("docs/deploy.md"), "toml") {
-        let Some(at) = text.lines().find_map(|line| line.strip_prefix("metrics = \"")?.split('"').next()) else {
+        let Some(at) =
+            text.lines().find_map(|line| line.strip_prefix("metrics = \"")?.split('"').next())
+        else {
             continue;
         };
         let at = at.replace("0.0.0.0", "sw1");

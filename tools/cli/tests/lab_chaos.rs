@@ -13,7 +13,8 @@ use std::path::Path;
 /// `stateplane lab chaos` in both labs, with seed 1 and these rounds; its results go to `folder`.
 fn chaos<T>(folder: &Path, rounds: &str, more: &[&str], run: impl FnOnce(&[&str]) -> T) -> T {
     let (nat, counter) = (topology("nat.toml"), topology("flow_counter.toml"));
-    let [nat, counter, folder] = [&nat, &counter, folder].map(|path| path.to_str().expect("UTF-8 path"));
+    let [nat, counter, folder] =
+        [&nat, &counter, folder].map(|path| path.to_str().expect("UTF-8 path"));
     let labs = ["--topology", nat, "--topology", counter, "--out", folder];
     run(&[&["lab", "chaos", "--seed", "1", "--rounds", rounds], &labs[..], more].concat())
 }
@@ -21,7 +22,8 @@ fn chaos<T>(folder: &Path, rounds: &str, more: &[&str], run: impl FnOnce(&[&str]
 /// What a run has left on the host: labs of chaos are called after their process.
 fn nothing_left() {
     let labs = std::fs::read_dir(lab::instance::LABS_DIR).into_iter().flatten().flatten();
-    let names: Vec<String> = labs.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    let names: Vec<String> =
+        labs.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     for name in names.iter().filter(|name| name.starts_with("chaos-")) {
         let pid = name.rsplit('-').next().expect("a process");
         assert!(Path::new("/proc").join(pid).exists(), "lab {name} is left over");
@@ -32,7 +34,8 @@ fn nothing_left() {
 /// number or none, a place and a cause.
 fn every_loss_is_named(folder: &Path, counts: &Value, events: &[Timed]) {
     let text = std::fs::read_to_string(folder.join("losses-counter.jsonl")).expect("the losses");
-    let losses: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("a loss")).collect();
+    let losses: Vec<Value> =
+        text.lines().map(|line| serde_json::from_str(line).expect("a loss")).collect();
     assert!(losses.iter().all(|it| it["place"].is_string() && it["cause"].is_string()), "{text}");
     let counted = losses.iter().filter(|it| it["number"].is_u64()).count() as u64;
     assert_eq!(Some(counted), counts["counted_and_lost"].as_u64(), "{counts}");
@@ -44,7 +47,8 @@ fn every_loss_is_named(folder: &Path, counts: &Value, events: &[Timed]) {
 /// does each number.
 fn every_packet_is_out_or_lost(losses: &[Value], events: &[Timed]) {
     let word = |it: &Value, name: &str| it[name].as_u64().expect("a number") as u32;
-    let mut packets: BTreeSet<(u32, u32)> = losses.iter().map(|it| (word(it, "flow"), word(it, "packet"))).collect();
+    let mut packets: BTreeSet<(u32, u32)> =
+        losses.iter().map(|it| (word(it, "flow"), word(it, "packet"))).collect();
     let mut numbers: BTreeSet<(u32, u64)> =
         losses.iter().filter_map(|it| Some((word(it, "flow"), it["number"].as_u64()?))).collect();
     let mut last: BTreeMap<u32, u64> = BTreeMap::new();
@@ -58,7 +62,10 @@ fn every_packet_is_out_or_lost(losses: &[Value], events: &[Timed]) {
     }
     for timed in events {
         if let Event::Input { flow, packet } = timed.event {
-            assert!(packets.contains(&(flow, packet)), "packet {packet} of flow {flow} is neither out nor named");
+            assert!(
+                packets.contains(&(flow, packet)),
+                "packet {packet} of flow {flow} is neither out nor named"
+            );
         }
     }
     for (flow, last) in last {
@@ -83,7 +90,10 @@ fn seeded_mistakes_are_found(events: &[Timed]) {
     let earlier = flow[answered[0]].returned.expect("an answer").1;
     assert!(with(middle, &|_| earlier).is_err(), "a number that another packet has");
     assert!(with(last, &|count| count - 1).is_err(), "an update that was lost");
-    assert!(with(last, &|_| flow.len() as u64 + 1).is_err(), "a count of more packets than there were");
+    assert!(
+        with(last, &|_| flow.len() as u64 + 1).is_err(),
+        "a count of more packets than there were"
+    );
     // Of the last packet the counter tells, and nothing else does.
     let (when, count) = flow[last].returned.expect("an answer");
     let read = |count| {
@@ -112,9 +122,13 @@ fn random_failures_break_no_connection_and_lose_no_count() {
     assert_eq!(report["labs"][0]["rounds"].as_array().map(Vec::len), Some(3), "{report}");
     assert!(report["labs"][0]["connections"]["exchanges"].as_u64() > Some(1_000), "{report}");
     let counts = &report["labs"][1]["counts"];
-    assert!(counts["out"].as_u64() > Some(1_000) && counts["counters"].as_u64() >= Some(60), "{report}");
+    assert!(
+        counts["out"].as_u64() > Some(1_000) && counts["counters"].as_u64() >= Some(60),
+        "{report}"
+    );
     assert_eq!(report["open_files"][0], report["open_files"][1], "files are left open");
-    let lines = std::fs::File::open(folder.path().join("history-counter.jsonl")).expect("the history");
+    let lines =
+        std::fs::File::open(folder.path().join("history-counter.jsonl")).expect("the history");
     let events = history::read_lines(std::io::BufReader::new(lines)).expect("events");
     let history = history::History::of(events.clone());
     assert_eq!(Some(history.outputs() as u64), counts["out"].as_u64());
@@ -122,7 +136,10 @@ fn random_failures_break_no_connection_and_lose_no_count() {
     every_loss_is_named(folder.path(), counts, &events);
     assert!(counts["histories"].as_u64() >= counts["counters"].as_u64(), "{report}");
     let bindings = &report["labs"][0]["bindings"];
-    assert!(bindings["flows"].as_u64() >= Some(56) && bindings["operations"].as_u64() > Some(2_000), "{report}");
+    assert!(
+        bindings["flows"].as_u64() >= Some(56) && bindings["operations"].as_u64() > Some(2_000),
+        "{report}"
+    );
     seeded_mistakes_are_found(&events);
     nothing_left();
 }
@@ -143,11 +160,18 @@ fn broken_connections_and_counts_that_come_twice_are_found() {
         assert!(report["labs"][lab]["violations"].as_u64() > Some(0), "{report}");
     }
     let found = report["labs"][1]["violation"].to_string();
-    assert!(found.contains("got out as") || found.contains("both counted as"), "a count that comes twice: {found}");
+    assert!(
+        found.contains("got out as") || found.contains("both counted as"),
+        "a count that comes twice: {found}"
+    );
     assert!(found.contains("not linearizable"), "{found}");
-    assert!(report["labs"][0]["violation"].to_string().contains("not linearizable"), "bindings that change: {report}");
+    assert!(
+        report["labs"][0]["violation"].to_string().contains("not linearizable"),
+        "bindings that change: {report}"
+    );
     let folders = std::fs::read_dir(folder.path()).expect("the results").flatten();
-    let names: Vec<String> = folders.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    let names: Vec<String> =
+        folders.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     assert!(names.contains(&"nat-round-1".to_string()), "{names:?}");
     nothing_left();
 }
@@ -170,12 +194,16 @@ fn controllers_that_elect_one_of_them_survive_random_failures() {
         steps.into_iter().filter_map(of_process).collect()
     };
     let both = |file: &str, from: u64| {
-        let all = killed(file, from).union(&killed(file, from + 1)).cloned().collect::<BTreeSet<_>>();
+        let all =
+            killed(file, from).union(&killed(file, from + 1)).cloned().collect::<BTreeSet<_>>();
         all.contains("etcd") && all.contains("controller")
     };
-    let from = (1..10_000).find(|from| both("nat.toml", *from) && both("flow_counter.toml", *from)).expect("a round");
+    let from = (1..10_000)
+        .find(|from| both("nat.toml", *from) && both("flow_counter.toml", *from))
+        .expect("a round");
     let folder = tempfile::tempdir().expect("a folder");
-    let report = chaos(folder.path(), "2", &["--mode", "etcd", "--from", &from.to_string(), "--json"], must);
+    let report =
+        chaos(folder.path(), "2", &["--mode", "etcd", "--from", &from.to_string(), "--json"], must);
     let report: Value = serde_json::from_str(&report).expect("JSON");
     assert_eq!(report["labs"][0]["rounds"].as_array().map(Vec::len), Some(2), "{report}");
     assert!(report["labs"][0]["connections"]["exchanges"].as_u64() > Some(500), "{report}");

@@ -14,7 +14,9 @@ fn numbered(lab: &TestLab, switch: &str) -> u64 {
 
 fn moves(lab: &TestLab, switch: &str, packets: u64) {
     let before = numbered(lab, switch);
-    wait_for(&format!("{switch} counts {packets} packets"), || numbered(lab, switch) >= before + packets);
+    wait_for(&format!("{switch} counts {packets} packets"), || {
+        numbered(lab, switch) >= before + packets
+    });
 }
 
 /// `stateplane state`: each flow has the count that a switch holds, on any server, and who owns it.
@@ -22,12 +24,19 @@ fn the_store_has_what_the_switches_hold(lab: &TestLab) {
     let held = held(lab);
     for (n, (port, packets)) in held.iter().enumerate() {
         let found = lab.state(n % 3, "flow_counter.json", &format!("get source_port={port}"));
-        let one = found.as_array().filter(|all| all.len() == 1).unwrap_or_else(|| panic!("{found}"));
+        let one =
+            found.as_array().filter(|all| all.len() == 1).unwrap_or_else(|| panic!("{found}"));
         assert_eq!(number(one[0]["value"]["packets"].as_str().expect("text")), *packets, "{found}");
     }
-    let list = |arguments: &str| lab.state(0, "flow_counter.json", arguments).as_array().expect("a list").len();
-    let (all, by_owner) = (list("list --limit 1000"), ["1", "2"].map(|id| list(&format!("list --owner {id}"))));
-    assert!(all >= held.len() && by_owner.iter().sum::<usize>() <= all && by_owner[0] > 0, "{all}: {by_owner:?}");
+    let list = |arguments: &str| {
+        lab.state(0, "flow_counter.json", arguments).as_array().expect("a list").len()
+    };
+    let (all, by_owner) =
+        (list("list --limit 1000"), ["1", "2"].map(|id| list(&format!("list --owner {id}"))));
+    assert!(
+        all >= held.len() && by_owner.iter().sum::<usize>() <= all && by_owner[0] > 0,
+        "{all}: {by_owner:?}"
+    );
 }
 
 fn count_over_a_failover(lab: &TestLab) {
@@ -73,7 +82,10 @@ fn lost_messages_cost_packets_but_no_count() {
     // Two of a hundred messages of the state protocol, in each direction and between the stores.
     lab.must_run("tor", "nft add table ip lossy");
     lab.must_run("tor", "nft add chain ip lossy forward { type filter hook forward priority 0; }");
-    lab.must_run("tor", "nft add rule ip lossy forward udp dport 5407 numgen random mod 100 < 2 counter drop");
+    lab.must_run(
+        "tor",
+        "nft add rule ip lossy forward udp dport 5407 numgen random mod 100 < 2 counter drop",
+    );
     count_over_a_failover(&lab);
     let lost = lab.must_run("tor", "nft list table ip lossy");
     assert!(!lost.contains("packets 0 "), "{lost}");
@@ -89,22 +101,34 @@ fn flows_that_found_no_room_are_nobodys_in_the_end() {
         return;
     }
     let _turn = one_at_a_time();
-    let lab = TestLab::up("full", "flow_counter.toml", &["--set", "flows=16", "--set", "release_after_s=1"]);
+    let lab = TestLab::up(
+        "full",
+        "flow_counter.toml",
+        &["--set", "flows=16", "--set", "release_after_s=1"],
+    );
     wait_for("both switches are used", || lab.both_used("10.1.0.0/24"));
-    let socket = lab.netns("inside").run(|| std::net::UdpSocket::bind((common::INSIDE, 0))).expect("bind");
+    let socket =
+        lab.netns("inside").run(|| std::net::UdpSocket::bind((common::INSIDE, 0))).expect("bind");
     for port in 20_000..20_200u16 {
         socket.send_to(&[0; 16], (common::OUTSIDE, port)).expect("send");
     }
-    wait_for("the tables are full", || ["s1", "s2"].iter().all(|switch| lab.event(switch, "flows_full") > 0));
+    wait_for("the tables are full", || {
+        ["s1", "s2"].iter().all(|switch| lab.event(switch, "flows_full") > 0)
+    });
     let owned = || {
-        let list = |id| lab.state(0, "flow_counter.json", &format!("list --limit 1000 --owner {id}"));
+        let list =
+            |id| lab.state(0, "flow_counter.json", &format!("list --limit 1000 --owner {id}"));
         ["1", "2"].iter().map(|id| list(id).as_array().expect("a list").len()).sum::<usize>()
     };
     let at_first = owned();
     assert!(at_first > 32, "{at_first} records for 32 places");
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(40);
     while owned() > 0 {
-        assert!(std::time::Instant::now() < deadline, "{} of {at_first} are somebody's still", owned());
+        assert!(
+            std::time::Instant::now() < deadline,
+            "{} of {at_first} are somebody's still",
+            owned()
+        );
         std::thread::sleep(std::time::Duration::from_millis(500));
     }
     lab.down();
@@ -122,7 +146,8 @@ fn nothing_pending(lab: &TestLab, switches: &[&str]) {
     wait_for("no update waits", || {
         switches.iter().all(|switch| {
             let text = lab.metrics(switch);
-            let pending = text.lines().find_map(|line| line.strip_prefix("stateplane_updates_pending "));
+            let pending =
+                text.lines().find_map(|line| line.strip_prefix("stateplane_updates_pending "));
             pending.unwrap_or_else(|| panic!("no stateplane_updates_pending in {text}")) == "0"
         })
     });
@@ -162,13 +187,17 @@ fn asynchronous_counts_move_exactly_and_survive_as_far_as_they_were_stored() {
     the_store_has_what_the_switches_hold(&lab);
     for switch in ["s1", "s2"] {
         let [updates, acks] = ["updates", "acks"].map(|event| lab.event(switch, event));
-        assert!(updates == 0 && acks > 0, "{switch}: {updates} packets waited inside updates; {acks} acknowledged");
+        assert!(
+            updates == 0 && acks > 0,
+            "{switch}: {updates} packets waited inside updates; {acks} acknowledged"
+        );
     }
 
     let (receiver, sender) = (Receiver::start(&lab), Sender::start(&lab));
     moves(&lab, "s1", 500);
     moves(&lab, "s2", 500);
-    let stored: Vec<(u16, u64)> = held(&lab).into_keys().map(|port| (port, stored(&lab, port))).collect();
+    let stored: Vec<(u16, u64)> =
+        held(&lab).into_keys().map(|port| (port, stored(&lab, port))).collect();
     let failed_at = std::time::Instant::now();
     lab.fail("s1");
     moves(&lab, "s2", 1500);
@@ -176,13 +205,23 @@ fn asynchronous_counts_move_exactly_and_survive_as_far_as_they_were_stored() {
     nothing_pending(&lab, &["s2"]);
     lab.equal_stores();
     let seen = receiver.finish();
-    let of_these: Vec<&(u16, u64)> = stored.iter().filter(|(port, _)| sent.of_flow.contains_key(port)).collect();
-    assert!(of_these.len() == FLOWS && of_these.iter().all(|(_, count)| *count > 0), "{of_these:?}");
+    let of_these: Vec<&(u16, u64)> =
+        stored.iter().filter(|(port, _)| sent.of_flow.contains_key(port)).collect();
+    assert!(
+        of_these.len() == FLOWS && of_these.iter().all(|(_, count)| *count > 0),
+        "{of_these:?}"
+    );
     for (port, stored) in of_these {
-        let after: Vec<u64> =
-            seen[port].iter().filter(|a| sent.at[a.number] > failed_at).map(|a| u64::from(a.count)).collect();
+        let after: Vec<u64> = seen[port]
+            .iter()
+            .filter(|a| sent.at[a.number] > failed_at)
+            .map(|a| u64::from(a.count))
+            .collect();
         assert!(!after.is_empty(), "flow {port} did not go on");
-        assert!(after.iter().all(|count| count > stored), "flow {port}: {stored} were stored, then {after:?}");
+        assert!(
+            after.iter().all(|count| count > stored),
+            "flow {port}: {stored} were stored, then {after:?}"
+        );
     }
     lab.down();
 }

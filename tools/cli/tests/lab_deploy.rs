@@ -40,7 +40,8 @@ const LINKS: [(End, End); 8] = [
     (("st3", "eth1", "10.2.3.10/24"), ("leaf", "st3", "10.2.3.1/24")),
     (("host", "eth1", "10.1.0.10/16"), ("leaf", "host", "10.1.0.1/16")),
 ];
-const INTERNET: (End, End) = (("server", "eth1", "198.51.100.10/24"), ("core", "server", "198.51.100.1/24"));
+const INTERNET: (End, End) =
+    (("server", "eth1", "198.51.100.10/24"), ("core", "server", "198.51.100.1/24"));
 const SERVER: &str = "198.51.100.10:80";
 
 /// The routers that the page leaves to others.
@@ -90,7 +91,8 @@ impl Site {
             std::fs::create_dir_all(root.join("etc/stateplane")).expect("a folder");
             std::fs::create_dir_all(root.join("etc/bird")).expect("a folder");
             std::fs::create_dir_all(root.join("var/lib/stateplane")).expect("a folder");
-            let netns = Netns::create(&format!("{}-{name}", site.unique)).unwrap_or_else(|e| panic!("{e}"));
+            let netns =
+                Netns::create(&format!("{}-{name}", site.unique)).unwrap_or_else(|e| panic!("{e}"));
             site.machines.push(Machine { name, netns, root });
         }
         for (a, b) in LINKS.into_iter().chain([INTERNET]) {
@@ -114,7 +116,10 @@ impl Site {
         self.must("core", &make.replace("ip link", &format!("ip -n {} link", netns(a.0))));
         for (machine, interface, address) in [a, b] {
             self.must(machine, "ip link set lo up");
-            self.must(machine, &format!("ip address add {address} dev {interface} && ip link set {interface} up"));
+            self.must(
+                machine,
+                &format!("ip address add {address} dev {interface} && ip link set {interface} up"),
+            );
             self.must(machine, &format!("ethtool -K {interface} tx off tso off gso off"));
         }
         // The page, §1, of veth: the peers of a switch's ports must take redirected frames. GRO
@@ -123,7 +128,10 @@ impl Site {
     }
 
     fn machine(&self, name: &str) -> &Machine {
-        self.machines.iter().find(|machine| machine.name == name).unwrap_or_else(|| panic!("no machine {name}"))
+        self.machines
+            .iter()
+            .find(|machine| machine.name == name)
+            .unwrap_or_else(|| panic!("no machine {name}"))
     }
 
     /// What the page says, with this machine's paths and names.
@@ -146,9 +154,14 @@ impl Site {
         let mut command = netns.command("sh").unwrap_or_else(|e| panic!("{e}"));
         let path = std::env::var("PATH").unwrap_or_default();
         let bin = Path::new(STATEPLANE).parent().expect("a folder").display();
-        command.args(["-c", line]).current_dir(root).env("PATH", format!("{bin}:{path}:/usr/sbin:/sbin"));
+        command
+            .args(["-c", line])
+            .current_dir(root)
+            .env("PATH", format!("{bin}:{path}:/usr/sbin:/sbin"));
         let output = command.output().expect("sh");
-        let said = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned()).concat();
+        let said = [&output.stdout, &output.stderr]
+            .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+            .concat();
         (output.status.success(), said)
     }
 
@@ -170,14 +183,19 @@ impl Site {
             if said != last {
                 last = said;
             }
-            assert!(std::time::Instant::now() < deadline, "{machine}: {line}: {last}\n{}", self.logs(machine));
+            assert!(
+                std::time::Instant::now() < deadline,
+                "{machine}: {line}: {last}\n{}",
+                self.logs(machine)
+            );
             std::thread::sleep(Duration::from_millis(50));
         }
     }
 
     fn logs(&self, machine: &str) -> String {
         let files = std::fs::read_dir(&self.machine(machine).root).into_iter().flatten().flatten();
-        let logs = files.filter(|file| file.path().extension().is_some_and(|extension| extension == "log"));
+        let logs = files
+            .filter(|file| file.path().extension().is_some_and(|extension| extension == "log"));
         logs.map(|file| std::fs::read_to_string(file.path()).unwrap_or_default()).collect()
     }
 
@@ -186,7 +204,8 @@ impl Site {
         let Machine { netns, root, .. } = self.machine(machine);
         let log = std::fs::File::create(root.join(format!("{name}.log"))).expect("a log");
         let mut words = line.split_whitespace();
-        let mut command = netns.command(words.next().expect("a program")).unwrap_or_else(|e| panic!("{e}"));
+        let mut command =
+            netns.command(words.next().expect("a program")).unwrap_or_else(|e| panic!("{e}"));
         command.args(words).current_dir(root).stdin(Stdio::null());
         command.envs(notify.map(|path| ("NOTIFY_SOCKET", path)));
         command.stdout(log.try_clone().expect("a log")).stderr(log);
@@ -197,13 +216,18 @@ impl Site {
     /// `systemctl enable --now UNIT`, by the unit's own lines.
     fn enable(&self, machine: &'static str, unit: &str) {
         let (name, instance) = unit.split_once('@').unwrap_or((unit, ""));
-        let file = if instance.is_empty() { format!("{name}.service") } else { format!("{name}@.service") };
+        let file = if instance.is_empty() {
+            format!("{name}.service")
+        } else {
+            format!("{name}@.service")
+        };
         let text = read(&format!("deploy/systemd/{file}")).replace("%i", instance);
         // What begins with a sign is done by the system's manager, as root.
         for line in text.lines().filter_map(|line| line.strip_prefix("ExecStartPre=/")) {
             self.must(machine, &self.own(machine, &format!("/{line}")));
         }
-        let start = text.lines().find_map(|line| line.strip_prefix("ExecStart=")).expect("ExecStart");
+        let start =
+            text.lines().find_map(|line| line.strip_prefix("ExecStart=")).expect("ExecStart");
         let start = self.own(machine, start);
         if text.lines().any(|line| line == "Type=notify") {
             self.start_and_wait(machine, unit, &start);
@@ -220,9 +244,9 @@ impl Site {
         self.start(machine, unit, line, Some(&path));
         let mut buffer = [0; 4_096];
         loop {
-            let count = socket
-                .recv(&mut buffer)
-                .unwrap_or_else(|error| panic!("{machine}: {unit} is not ready: {error}: {}", self.logs(machine)));
+            let count = socket.recv(&mut buffer).unwrap_or_else(|error| {
+                panic!("{machine}: {unit} is not ready: {error}: {}", self.logs(machine))
+            });
             let said = String::from_utf8_lossy(&buffer[..count]);
             println!("{machine}: {unit}: {}", said.trim_end().replace('\n', ", "));
             if said.lines().any(|line| line == "READY=1") {
@@ -235,7 +259,8 @@ impl Site {
     fn reload_named(&self, section: &str) {
         let words = section.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '-');
         let units: HashSet<&str> = words.filter(|word| word.starts_with("stateplane-")).collect();
-        let is_named = |unit: &str| unit.split(['@', '.']).next().is_some_and(|unit| units.contains(unit));
+        let is_named =
+            |unit: &str| unit.split(['@', '.']).next().is_some_and(|unit| units.contains(unit));
         for (_, _, child) in self.daemons.borrow().iter().filter(|(_, unit, _)| is_named(unit)) {
             let pid = nix::unistd::Pid::from_raw(child.id() as i32);
             nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGHUP).expect("SIGHUP");
@@ -250,7 +275,11 @@ impl Site {
     /// The same file on all five machines.
     fn copy_to_all(&self, file: &Path) {
         for machine in FIVE {
-            let to = self.machine(machine).root.join("etc/stateplane").join(file.file_name().expect("a name"));
+            let to = self
+                .machine(machine)
+                .root
+                .join("etc/stateplane")
+                .join(file.file_name().expect("a name"));
             if to != file {
                 std::fs::copy(file, to).expect("a copy"); // with its permissions
             }
@@ -265,14 +294,20 @@ impl Site {
     /// The page's configurations on the machines that they are for.
     fn configure(&self, page: &str) {
         let all = || blocks(page, "toml").into_iter().chain(blocks(page, "bird"));
-        let find = |name: &str| all().find(|(path, _)| path.ends_with(name)).unwrap_or_else(|| panic!("no {name}"));
+        let find = |name: &str| {
+            all().find(|(path, _)| path.ends_with(name)).unwrap_or_else(|| panic!("no {name}"))
+        };
         for (number, machine) in (1..).zip(STORES) {
             for name in ["store.toml", "controller.toml"] {
                 let (path, text) = find(name);
                 // "On st2 and st3 only `name`, `listen` and `metrics` differ."
                 let own = |line: &str| match line.split(' ').next() {
-                    Some("listen" | "metrics") => line.replace("10.2.1.10", &format!("10.2.{number}.10")),
-                    Some("name") => line.replace("st1", machine).replace("controller1", &format!("controller{number}")),
+                    Some("listen" | "metrics") => {
+                        line.replace("10.2.1.10", &format!("10.2.{number}.10"))
+                    }
+                    Some("name") => line
+                        .replace("st1", machine)
+                        .replace("controller1", &format!("controller{number}")),
                     _ => line.to_owned(),
                 };
                 let text: Vec<_> = text.lines().map(own).collect();
@@ -282,7 +317,9 @@ impl Site {
         }
         for machine in SWITCHES {
             let (path, text) = find("switch-s1.toml");
-            let text = self.own(machine, &text).replace("switch_id = 1", &format!("switch_id = {}", &machine[2..]));
+            let text = self
+                .own(machine, &text)
+                .replace("switch_id = 1", &format!("switch_id = {}", &machine[2..]));
             let name = |line: &str| {
                 if line.starts_with("name = \"s") {
                     format!("name = \"{}\"", self.switch_name(machine))
@@ -296,7 +333,10 @@ impl Site {
             let mut text = self.own(machine, &text);
             if machine == "sw2" {
                 // "Its own router id, AS, addresses and neighbours."
-                text = text.replace("65011", "65012").replace("10.0.1.1", "10.0.2.1").replace("10.0.3.2", "10.0.4.2");
+                text = text
+                    .replace("65011", "65012")
+                    .replace("10.0.1.1", "10.0.2.1")
+                    .replace("10.0.3.2", "10.0.4.2");
             }
             self.write(machine, &path.display().to_string(), &text);
         }
@@ -305,8 +345,9 @@ impl Site {
     /// The page's commands of a section, in its order.
     fn walk(&self, number: u32, section: &str) {
         let mut later = vec![];
-        for (block, line) in
-            texts(section, "sh").into_iter().flat_map(|block| block.lines().map(move |line| (block, line)))
+        for (block, line) in texts(section, "sh")
+            .into_iter()
+            .flat_map(|block| block.lines().map(move |line| (block, line)))
         {
             let bare = line.split(" # ").next().unwrap_or_default().trim();
             let words: Vec<&str> = bare.split_whitespace().collect();
@@ -314,14 +355,19 @@ impl Site {
             match (number, words.as_slice()) {
                 (_, []) => {}
                 // Of the whole machine's, which namespaces cannot change.
-                (1, ["sysctl", "-w", "net.core.rmem_max=16777216", "net.core.wmem_max=16777216"]) => {}
-                (1, ["ip", ..]) if block.contains("via 10.2.1.1") => {
-                    STORES.iter().for_each(|machine| drop(self.must(machine, &self.own(machine, bare))))
-                }
+                (
+                    1,
+                    ["sysctl", "-w", "net.core.rmem_max=16777216", "net.core.wmem_max=16777216"],
+                ) => {}
+                (1, ["ip", ..]) if block.contains("via 10.2.1.1") => STORES
+                    .iter()
+                    .for_each(|machine| drop(self.must(machine, &self.own(machine, bare)))),
                 (1, ["ip", ..]) => self.on_switches(&["eth1", "eth2"], bare),
                 // Network cards' settings, which veth has not.
                 (1, ["ethtool", ..]) => {}
-                (2, ["stateplane", "compile" | "keys", ..]) if !bare.contains("/etc/") => drop(self.must("st1", bare)),
+                (2, ["stateplane", "compile" | "keys", ..]) if !bare.contains("/etc/") => {
+                    drop(self.must("st1", bare))
+                }
                 (2, ["scp", files @ .., _]) => {
                     let files = files.iter().filter(|word| !word.starts_with('-'));
                     files.for_each(|file| self.copy_to_all(&self.machine("st1").root.join(file)));
@@ -330,7 +376,10 @@ impl Site {
                 (2, ["stateplane", "keys", "show", ..]) => {
                     let shown = FIVE.map(|machine| self.must(machine, &self.own(machine, bare)));
                     let prints = shown.map(|text| {
-                        text.split_whitespace().map(str::to_owned).filter(|word| word.len() == 16).collect::<Vec<_>>()
+                        text.split_whitespace()
+                            .map(str::to_owned)
+                            .filter(|word| word.len() == 16)
+                            .collect::<Vec<_>>()
                     });
                     assert!(
                         prints.iter().all(|print| !print.is_empty() && *print == prints[0]),
@@ -341,17 +390,22 @@ impl Site {
                     STORES.iter().for_each(|machine| self.enable(machine, unit))
                 }
                 (3, ["stateplane", "store" | "controller", "status", ..]) => later.push(bare),
-                (3, ["stateplane", ..]) => {
-                    STORES.iter().for_each(|machine| drop(self.must(machine, &self.own(machine, bare))))
-                }
+                (3, ["stateplane", ..]) => STORES
+                    .iter()
+                    .for_each(|machine| drop(self.must(machine, &self.own(machine, bare)))),
                 (4 | 5, ["sysctl" | "ip", ..]) => self.on_switches(&["eth1"], bare),
                 (4, ["systemctl", "enable", "--now", _]) => SWITCHES.iter().for_each(|machine| {
                     let unit = self.own(machine, words[3]);
                     self.enable(machine, &unit);
                     // "Returns when the program is on all ports."
-                    let ports =
-                        self.must(machine, &format!("{STATEPLANE} ports --switch {}", self.switch_name(machine)));
-                    assert!(ports.contains("eth1") && ports.contains("eth2") && !ports.contains("away"), "{ports}");
+                    let ports = self.must(
+                        machine,
+                        &format!("{STATEPLANE} ports --switch {}", self.switch_name(machine)),
+                    );
+                    assert!(
+                        ports.contains("eth1") && ports.contains("eth2") && !ports.contains("away"),
+                        "{ports}"
+                    );
                 }),
                 (4, ["stateplane", ..]) => SWITCHES.iter().for_each(|machine| {
                     let said = self.must(machine, &self.own_switch(machine, bare));
@@ -365,23 +419,29 @@ impl Site {
                     }
                     self.bird(machine);
                 }),
-                (5, ["birdc", ..]) => {
-                    SWITCHES.iter().for_each(|machine| drop(self.comes_true(machine, &self.own(machine, bare))))
-                }
+                (5, ["birdc", ..]) => SWITCHES
+                    .iter()
+                    .for_each(|machine| drop(self.comes_true(machine, &self.own(machine, bare)))),
                 (8, ["stateplane", "keys", ..]) => {
                     let said = self.must("st1", &self.own("st1", bare));
                     println!("{said}");
-                    self.copy_to_all(&self.machine("st1").root.join("etc/stateplane/fabric.secrets"));
+                    self.copy_to_all(
+                        &self.machine("st1").root.join("etc/stateplane/fabric.secrets"),
+                    );
                     self.reload_named(section);
                 }
-                _ => panic!("docs/deploy.md, section {number}, has a command that this test does not know: {bare}"),
+                _ => panic!(
+                    "docs/deploy.md, section {number}, has a command that this test does not know: {bare}"
+                ),
             }
         }
         if number == 3 {
             self.etcd();
         }
         for line in later {
-            STORES.iter().for_each(|machine| drop(self.comes_true(machine, &self.own(machine, line))));
+            STORES
+                .iter()
+                .for_each(|machine| drop(self.comes_true(machine, &self.own(machine, line))));
         }
     }
 
@@ -401,7 +461,10 @@ impl Site {
             let said = self.must(machine, &self.own(machine, &line));
             println!("{machine}: {line}: {said}");
             let verb = line.split(' ').nth(1).expect("a verb");
-            assert!(verb == "show" || said.contains(&format!("{verb}d")), "{machine}: {line}: {said}");
+            assert!(
+                verb == "show" || said.contains(&format!("{verb}d")),
+                "{machine}: {line}: {said}"
+            );
         }
     }
 
@@ -415,14 +478,21 @@ impl Site {
 
     fn bird(&self, machine: &'static str) {
         let root = self.machine(machine).root.display();
-        self.start(machine, "bird", &format!("bird -f -c {root}/etc/bird/bird.conf -s {root}/bird.ctl"), None);
+        self.start(
+            machine,
+            "bird",
+            &format!("bird -f -c {root}/etc/bird/bird.conf -s {root}/bird.ctl"),
+            None,
+        );
     }
 
     /// Three members, "by its own manual".
     fn etcd(&self) {
-        let peers: Vec<_> = (1..).zip(STORES).map(|(n, name)| format!("{name}=http://10.2.{n}.10:2380")).collect();
+        let peers: Vec<_> =
+            (1..).zip(STORES).map(|(n, name)| format!("{name}=http://10.2.{n}.10:2380")).collect();
         for (n, name) in (1..).zip(STORES) {
-            let (client, peer) = (format!("http://10.2.{n}.10:2379"), format!("http://10.2.{n}.10:2380"));
+            let (client, peer) =
+                (format!("http://10.2.{n}.10:2379"), format!("http://10.2.{n}.10:2380"));
             let line = format!(
                 "etcd --name {name} --data-dir etcd --listen-client-urls {client} --advertise-client-urls {client} --listen-peer-urls {peer} \
                  --initial-advertise-peer-urls {peer} --initial-cluster {} --initial-cluster-state new",
@@ -439,8 +509,9 @@ impl Site {
         let port = port.to_string();
         SWITCHES.into_iter().find(|machine| {
             let said = self.must("st1", &format!("{command} {}", &machine[2..]));
-            let is_ours =
-                |line: &str| line.contains("10.1.0.10") && line.split([' ', '=', ',']).any(|word| word == port);
+            let is_ours = |line: &str| {
+                line.contains("10.1.0.10") && line.split([' ', '=', ',']).any(|word| word == port)
+            };
             said.lines().any(is_ours)
         })
     }
@@ -448,7 +519,10 @@ impl Site {
     /// The switch that has flows now, by `stateplane switch flows`.
     fn with_flows(&self) -> Vec<&'static str> {
         let has = |machine: &&str| {
-            let said = self.must(machine, &format!("{STATEPLANE} switch flows --switch {}", self.switch_name(machine)));
+            let said = self.must(
+                machine,
+                &format!("{STATEPLANE} switch flows --switch {}", self.switch_name(machine)),
+            );
             !said.contains(": 0 flows")
         };
         SWITCHES.into_iter().filter(has).collect()
@@ -465,7 +539,8 @@ impl Drop for Site {
             let _ = child.wait();
         }
         for machine in SWITCHES {
-            let _ = self.run(machine, &format!("{STATEPLANE} switch detach {}", self.switch_name(machine)));
+            let _ = self
+                .run(machine, &format!("{STATEPLANE} switch detach {}", self.switch_name(machine)));
         }
         for machine in &self.machines {
             let _ = netns::remove(machine.netns.name());
@@ -477,7 +552,10 @@ impl Drop for Site {
 fn birdc_commands(text: &str) -> Vec<String> {
     let mut found: Vec<String> = vec![];
     for rest in text.split("birdc ").skip(1) {
-        let command = format!("birdc {}", rest.split(['`', ';', '"', '&', '\n']).next().unwrap_or_default().trim());
+        let command = format!(
+            "birdc {}",
+            rest.split(['`', ';', '"', '&', '\n']).next().unwrap_or_default().trim()
+        );
         if !found.contains(&command) {
             found.push(command);
         }
@@ -487,7 +565,8 @@ fn birdc_commands(text: &str) -> Vec<String> {
 
 /// Answers every line with itself.
 fn serve(site: &Site) {
-    let listener = site.machine("server").netns.run(|| TcpListener::bind(SERVER)).expect("the server");
+    let listener =
+        site.machine("server").netns.run(|| TcpListener::bind(SERVER)).expect("the server");
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
             std::thread::spawn(move || {
@@ -524,8 +603,11 @@ fn the_page_works() {
         site.write(name, "/etc/bird/bird.conf", &router(name));
         site.bird(name);
     }
-    std::os::unix::fs::symlink(repository().join("systems"), site.machine("st1").root.join("systems"))
-        .expect("the programs");
+    std::os::unix::fs::symlink(
+        repository().join("systems"),
+        site.machine("st1").root.join("systems"),
+    )
+    .expect("the programs");
     site.configure(&page);
     let sections: Vec<&str> = page.split("\n## ").collect();
     for (number, section) in (1..=5).zip(&sections[1..]) {
@@ -547,10 +629,16 @@ fn the_page_works() {
     let with = site.with_flows();
     assert!(!with.is_empty(), "a switch has the flow");
     site.must("sw1", "ping -c 1 -W 2 -M do -s 2972 -I 10.255.0.1 10.2.1.10"); // §1, MTU
-    let secrets = site.own("st1", "--secrets /etc/stateplane/fabric.secrets --store 10.2.1.10:5407");
+    let secrets =
+        site.own("st1", "--secrets /etc/stateplane/fabric.secrets --store 10.2.1.10:5407");
     let said = site.run("st1", &format!("{STATEPLANE} status --json {secrets}")).1;
-    let status: serde_json::Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"));
-    assert!(status["stores"][0]["state"] == "ready" && status["stores"][0]["records"].as_u64() >= Some(2), "{said}");
+    let status: serde_json::Value =
+        serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"));
+    assert!(
+        status["stores"][0]["state"] == "ready"
+            && status["stores"][0]["records"].as_u64() >= Some(2),
+        "{said}"
+    );
 
     // The plug is pulled, and put in again.
     let victim = with[0];
@@ -558,7 +646,10 @@ fn the_page_works() {
     answers(&mut stream, "the switch is gone");
     site.must(victim, "ip link set eth1 up && ip link set eth2 up");
     for (_, (machine, interface, _)) in LINKS.iter().filter(|(end, _)| end.0 == victim) {
-        site.must(machine, &format!("ethtool -K {interface} gro off && ethtool -K {interface} gro on"));
+        site.must(
+            machine,
+            &format!("ethtool -K {interface} gro off && ethtool -K {interface} gro on"),
+        );
     }
     answers(&mut stream, "the switch is back");
 
@@ -567,7 +658,11 @@ fn the_page_works() {
     let port = stream.local_addr().expect("an address").port();
     let mover = site.owner(port).expect("somebody owns the flow");
     let text = format!("{}{}", sections[6], read("deploy/prometheus/alerts.yml"));
-    assert!(birdc_commands(&text).iter().any(|command| command == "birdc enable leaf"), "{:?}", birdc_commands(&text));
+    assert!(
+        birdc_commands(&text).iter().any(|command| command == "birdc enable leaf"),
+        "{:?}",
+        birdc_commands(&text)
+    );
     for command in birdc_commands(&text) {
         if command == "birdc enable core" {
             wait_for("the flow moves", || {
@@ -577,7 +672,9 @@ fn the_page_works() {
         }
         site.birdc(mover, &command);
     }
-    wait_for("BIRD is back", || site.run(mover, &site.own(mover, "birdc show route for 10.2.1.10")).1.contains("via"));
+    wait_for("BIRD is back", || {
+        site.run(mover, &site.own(mover, "birdc show route for 10.2.1.10")).1.contains("via")
+    });
     let other = SWITCHES.into_iter().find(|machine| *machine != mover).expect("two switches");
     site.birdc(other, &page);
     answers(&mut stream, "moved again");
@@ -588,9 +685,14 @@ fn the_page_works() {
     assert!(listed.contains("10.1.0.10"), "{listed}");
     site.walk(8, sections[8]);
     answers(&mut stream, "new secrets");
-    let shown = site.must("st1", &site.own("st1", "stateplane keys show /etc/stateplane/fabric.secrets"));
+    let shown =
+        site.must("st1", &site.own("st1", "stateplane keys show /etc/stateplane/fabric.secrets"));
     println!("{shown}");
-    for line in texts(sections[3], "sh").into_iter().flat_map(str::lines).filter(|line| line.contains(" status ")) {
+    for line in texts(sections[3], "sh")
+        .into_iter()
+        .flat_map(str::lines)
+        .filter(|line| line.contains(" status "))
+    {
         let bare = line.split(" # ").next().unwrap_or_default();
         STORES.iter().for_each(|machine| drop(site.comes_true(machine, &site.own(machine, bare))));
     }

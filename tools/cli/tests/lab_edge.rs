@@ -29,9 +29,13 @@ fn transfer(lab: &TestLab, node: &str, to: SocketAddr) {
     let data: Vec<u8> = (0..BYTES).map(|at| (at * 7 + at / 251) as u8).collect();
     let mut sender = stream.try_clone().expect("clone");
     let sent = data.clone();
-    let thread = std::thread::spawn(move || sender.write_all(&sent).and_then(|()| sender.shutdown(Shutdown::Write)));
+    let thread = std::thread::spawn(move || {
+        sender.write_all(&sent).and_then(|()| sender.shutdown(Shutdown::Write))
+    });
     let mut back = vec![];
-    stream.read_to_end(&mut back).unwrap_or_else(|e| panic!("{node}: {} of {BYTES} bytes, then {e}", back.len()));
+    stream
+        .read_to_end(&mut back)
+        .unwrap_or_else(|e| panic!("{node}: {} of {BYTES} bytes, then {e}", back.len()));
     thread.join().expect("the sender ends").expect("all is sent");
     assert!(back == data, "{node}: {} bytes came back, not those that were sent", back.len());
 }
@@ -44,7 +48,8 @@ fn lost(lab: &TestLab, node: &str, to: SocketAddr, bytes: usize, wanted: u32) ->
 /// Both MTUs of the way are smaller than what hosts begin with: out of in1 towards the router, and
 /// back towards in2.
 fn unequal_mtus(mode: &str) {
-    let lab = TestLab::up(&format!("edge-{}", mode.replace('_', "")), "edge.toml", &["--mode", mode]);
+    let lab =
+        TestLab::up(&format!("edge-{}", mode.replace('_', "")), "edge.toml", &["--mode", mode]);
     let datagrams = udp_echo(&lab, 9000);
     // Fragments of a datagram without "don't fragment" come back in fragments of the same.
     assert!(lost(&lab, "in1", datagrams, 100, 5) <= 1, "{mode}: from the start");
@@ -122,7 +127,9 @@ fn the_router_is_replaced() {
         for prefix in ["203.0.113.0/28", "10.1.0.0/16"] {
             lab.must_run("router", &format!("ip route replace {prefix} via 192.0.2.2"));
         }
-        let up = |node: &str, port: &str| lab.must_run(node, &format!("ip -br link show dev {port}")).contains(" UP ");
+        let up = |node: &str, port: &str| {
+            lab.must_run(node, &format!("ip -br link show dev {port}")).contains(" UP ")
+        };
         wait_for("both ends have their carrier", || up("gw", "router") && up("router", "gw"));
         let lost = lost(&lab, "in1", datagrams, 100, 5);
         assert!(lost <= 1, "{lost} datagrams lost after the router was replaced");
@@ -140,14 +147,22 @@ fn a_connection_that_nobody_answers_is_forgotten() {
     let _turn = one_at_a_time();
     // The switch gives the store back what has been idle for two seconds, and that counts from
     // then.
-    let set = ["--mode", "nat", "--set", "timers=half_open_s = 3", "--set", "more=[idle]\nrelease_after_s = 2"];
+    let set = [
+        "--mode",
+        "nat",
+        "--set",
+        "timers=half_open_s = 3",
+        "--set",
+        "more=[idle]\nrelease_after_s = 2",
+    ];
     let lab = TestLab::up("half-open", "edge.toml", &set);
     let mut answered = connect(&lab, "in1", tcp_echo(&lab, 8000));
     lab.must_run("outside", "nft add table ip silent");
     lab.must_run("outside", "nft add chain ip silent input { type filter hook input priority 0; }");
     lab.must_run("outside", "nft add rule ip silent input tcp dport 8001 drop");
     let silent: SocketAddr = (OUTSIDE.parse::<IpAddr>().expect("address"), 8001).into();
-    let tried = lab.netns("in1").run(|| TcpStream::connect_timeout(&silent, Duration::from_millis(500)));
+    let tried =
+        lab.netns("in1").run(|| TcpStream::connect_timeout(&silent, Duration::from_millis(500)));
     assert!(tried.is_err(), "nobody answers there");
 
     let bindings = |port: u16| {

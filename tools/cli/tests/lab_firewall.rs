@@ -32,7 +32,12 @@ fn echo(lab: &TestLab, node: &str, address: &str, port: u16) -> SocketAddr {
     address
 }
 
-fn connect(lab: &TestLab, node: &str, to: SocketAddr, timeout: Duration) -> std::io::Result<TcpStream> {
+fn connect(
+    lab: &TestLab,
+    node: &str,
+    to: SocketAddr,
+    timeout: Duration,
+) -> std::io::Result<TcpStream> {
     let stream = lab.netns(node).run(|| TcpStream::connect_timeout(&to, timeout))?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(Duration::from_secs(15)))?;
@@ -40,18 +45,25 @@ fn connect(lab: &TestLab, node: &str, to: SocketAddr, timeout: Duration) -> std:
 }
 
 fn open(lab: &TestLab, node: &str, to: SocketAddr, count: usize) -> Vec<TcpStream> {
-    let one = |_| connect(lab, node, to, Duration::from_secs(10)).unwrap_or_else(|e| panic!("{node} to {to}: {e}"));
+    let one = |_| {
+        connect(lab, node, to, Duration::from_secs(10))
+            .unwrap_or_else(|e| panic!("{node} to {to}: {e}"))
+    };
     (0..count).map(one).collect()
 }
 
 /// One exchange on each connection; all must answer.
 fn all_answer(streams: &mut [TcpStream], when: &str) {
     for stream in streams.iter_mut() {
-        stream.write_all(when.as_bytes()).unwrap_or_else(|e| panic!("{when}: {:?}: {e}", stream.peer_addr()));
+        stream
+            .write_all(when.as_bytes())
+            .unwrap_or_else(|e| panic!("{when}: {:?}: {e}", stream.peer_addr()));
     }
     for stream in streams {
         let mut answer = vec![0; when.len()];
-        stream.read_exact(&mut answer).unwrap_or_else(|e| panic!("{when}: {:?}: {e}", stream.peer_addr()));
+        stream
+            .read_exact(&mut answer)
+            .unwrap_or_else(|e| panic!("{when}: {:?}: {e}", stream.peer_addr()));
         assert_eq!(answer, when.as_bytes());
     }
 }
@@ -64,7 +76,8 @@ fn both(lab: &TestLab, counter: &str) -> u64 {
 /// A connection that the firewall does not let through: dropped without an answer.
 fn is_refused(lab: &TestLab, node: &str, to: SocketAddr) {
     let before = both(lab, "no_connection");
-    let error = connect(lab, node, to, Duration::from_millis(300)).expect_err("must not get through");
+    let error =
+        connect(lab, node, to, Duration::from_millis(300)).expect_err("must not get through");
     assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
     wait_for("the firewall counts it", || both(lab, "no_connection") > before);
 }
@@ -95,8 +108,13 @@ fn connections_outlive_a_switch_in_both_families_and_outside_opens_only_services
     // to and fro.
     let connections = 4 * EACH as u64;
     let parked = lab.event("s1", "parked") + lab.event("s2", "parked");
-    println!("{connections} connections and 2 refused: {parked} packets waited at the store for a record");
-    assert!(parked < 3 * connections, "{parked} packets waited for records of {connections} connections");
+    println!(
+        "{connections} connections and 2 refused: {parked} packets waited at the store for a record"
+    );
+    assert!(
+        parked < 3 * connections,
+        "{parked} packets waited for records of {connections} connections"
+    );
 
     // The data phase changes nothing in any record: read-centric.
     let steps = both(&lab, "steps");
@@ -104,7 +122,11 @@ fn connections_outlive_a_switch_in_both_families_and_outside_opens_only_services
     for round in 0..50 {
         all_answer(&mut streams, &format!("round {round}"));
     }
-    assert_eq!(both(&lab, "steps"), steps, "steps of {connections} connections while they carried data");
+    assert_eq!(
+        both(&lab, "steps"),
+        steps,
+        "steps of {connections} connections while they carried data"
+    );
 
     udp_and_icmp(&lab);
 
@@ -124,7 +146,9 @@ fn connections_outlive_a_switch_in_both_families_and_outside_opens_only_services
     let before = both(&lab, "steps");
     let ended = streams.len() as u64;
     drop(streams);
-    wait_for("each connection makes its last two steps", || both(&lab, "steps") >= before + 2 * ended);
+    wait_for("each connection makes its last two steps", || {
+        both(&lab, "steps") >= before + 2 * ended
+    });
     let records = lab.equal_stores();
     assert!(records >= ended, "{records} records of {ended} connections");
     lab.down();
@@ -165,7 +189,8 @@ fn udp_and_icmp(lab: &TestLab) {
         // when this one has had it for `tenure_ms`.
         wait_for("the ICMP error comes in", || {
             let refused = |error: std::io::Error| error.kind() == ErrorKind::ConnectionRefused;
-            client.send(b"anybody?").is_err_and(refused) || client.recv(&mut buffer).is_err_and(refused)
+            client.send(b"anybody?").is_err_and(refused)
+                || client.recv(&mut buffer).is_err_and(refused)
         });
 
         lab.must_run("inside", &format!("ping -c1 -W5 {outside}"));

@@ -3,7 +3,9 @@
 
 mod common;
 
-use common::{Connections, INSIDE, OUTSIDE, STORES, TestLab, one_at_a_time, skip, tcp_echo, wait_for};
+use common::{
+    Connections, INSIDE, OUTSIDE, STORES, TestLab, one_at_a_time, skip, tcp_echo, wait_for,
+};
 use secrets::SecretsFile;
 use serde_json::Value;
 use state_protocol::{Kind, Message, MessageType, kind};
@@ -17,14 +19,24 @@ use std::time::{Duration, Instant};
 use wire::{KeyRing, Secret};
 
 const PORT: u16 = 5407;
-const SWITCHES: [(&str, Ipv4Addr); 2] = [("s1", Ipv4Addr::new(10, 255, 0, 1)), ("s2", Ipv4Addr::new(10, 255, 0, 2))];
+const SWITCHES: [(&str, Ipv4Addr); 2] =
+    [("s1", Ipv4Addr::new(10, 255, 0, 1)), ("s2", Ipv4Addr::new(10, 255, 0, 2))];
 /// A switch removes what it released two seconds later, and looks every two seconds: what is the
 /// same for so long stays.
 const SETTLED: Duration = Duration::from_secs(6);
 /// What counts something that changed state at a shard's head. (Not the sessions that ended: those
 /// in which no flow is left do, by themselves, after ten seconds.)
-const CHANGES: [&str; 9] =
-    ["grants", "regrants", "sessions_begun", "recalls", "releases", "updates", "read_commits", "allocated", "freed"];
+const CHANGES: [&str; 9] = [
+    "grants",
+    "regrants",
+    "sessions_begun",
+    "recalls",
+    "releases",
+    "updates",
+    "read_commits",
+    "allocated",
+    "freed",
+];
 
 /// A message as the fabric carried it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -135,12 +147,18 @@ impl Wire {
     fn start_from(lab: &TestLab, host: &str) -> Wire {
         let (stop, seen) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(HashSet::new())));
         let listen = |(store, _): (&str, &str)| {
-            let mut interface =
-                lab.netns("tor").run(|| capture::Interface::open(store, [PORT, PORT + 1])).expect("packet socket");
+            let mut interface = lab
+                .netns("tor")
+                .run(|| capture::Interface::open(store, [PORT, PORT + 1]))
+                .expect("packet socket");
             let (stop, seen, raw) = (Arc::clone(&stop), Arc::clone(&seen), Raw::open(lab, host));
             std::thread::spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
-                    let Some(frame) = interface.next_frame(Duration::from_millis(20)).expect("frame") else { continue };
+                    let Some(frame) =
+                        interface.next_frame(Duration::from_millis(20)).expect("frame")
+                    else {
+                        continue;
+                    };
                     let Some(datagram) = capture::datagram(&frame) else { continue };
                     let message = Message5407 {
                         source: datagram.source,
@@ -182,7 +200,8 @@ impl Numbered {
         std::thread::spawn(move || {
             let mut buffer = [0; 64];
             while let Ok(length) = receiver.recv(&mut buffer) {
-                let number = buffer[..length].try_into().map(u32::from_be_bytes).expect("a number of ours");
+                let number =
+                    buffer[..length].try_into().map(u32::from_be_bytes).expect("a number of ours");
                 *noted.lock().expect("arrived").entry(number).or_insert(0) += 1;
             }
         });
@@ -233,19 +252,26 @@ impl State {
     fn now(lab: &TestLab) -> State {
         let flows = |(switch, _): &(&str, Ipv4Addr)| {
             let name = format!("{}-{switch}", lab.name);
-            let text = common::must(&["switch", "flows", "--switch", &name, "--json", "--limit", "10000"]);
+            let text =
+                common::must(&["switch", "flows", "--switch", &name, "--json", "--limit", "10000"]);
             let reply: Value = serde_json::from_str(&text).expect("JSON");
-            let mut flows: Vec<_> = reply["flows"].as_array().expect("flows").iter().map(Value::to_string).collect();
+            let mut flows: Vec<_> =
+                reply["flows"].as_array().expect("flows").iter().map(Value::to_string).collect();
             flows.sort_unstable();
             flows
         };
         let stores = lab.stores();
         State {
             flows: SWITCHES.iter().map(flows).collect(),
-            records: stores.iter().flat_map(|store| [store["records"].clone(), store["objects"].clone()]).collect(),
+            records: stores
+                .iter()
+                .flat_map(|store| [store["records"].clone(), store["objects"].clone()])
+                .collect(),
             changes: CHANGES
                 .into_iter()
-                .map(|name| (name, STORES.iter().map(|(store, _)| lab.store_counter(store, name)).sum()))
+                .map(|name| {
+                    (name, STORES.iter().map(|(store, _)| lab.store_counter(store, name)).sum())
+                })
                 .collect(),
         }
     }
@@ -281,11 +307,23 @@ fn refusals(lab: &TestLab, reasons: &[&str]) -> BTreeMap<String, u64> {
 
 /// Sends the messages; every node must then have refused just as many more, for the given reasons,
 /// as were sent to it.
-fn all_are_counted(lab: &TestLab, what: &str, from: &Raw, messages: &[Message5407], reasons: &[&str]) {
+fn all_are_counted(
+    lab: &TestLab,
+    what: &str,
+    from: &Raw,
+    messages: &[Message5407],
+    reasons: &[&str],
+) {
     all_sent_are_counted(lab, what, messages, reasons, || from.send_all(messages));
 }
 
-fn all_sent_are_counted(lab: &TestLab, what: &str, messages: &[Message5407], reasons: &[&str], send: impl FnOnce()) {
+fn all_sent_are_counted(
+    lab: &TestLab,
+    what: &str,
+    messages: &[Message5407],
+    reasons: &[&str],
+    send: impl FnOnce(),
+) {
     let before = refusals(lab, reasons);
     let mut expected = before.clone();
     for message in messages {
@@ -299,15 +337,21 @@ fn all_sent_are_counted(lab: &TestLab, what: &str, messages: &[Message5407], rea
         std::thread::sleep(Duration::from_millis(20));
         now = refusals(lab, reasons);
     }
-    let sent: BTreeMap<_, _> = expected.iter().map(|(node, count)| (node, count - before[node])).collect();
+    let sent: BTreeMap<_, _> =
+        expected.iter().map(|(node, count)| (node, count - before[node])).collect();
     assert_eq!(now, expected, "{what}: {reasons:?}: sent {sent:?}, before {before:?}");
     println!("{what}: {} messages, counted as {}: {sent:?}", messages.len(), reasons.join(" or "));
 }
 
 fn node_of(address: Ipv4Addr) -> String {
-    let store = |(node, at): (&str, &str)| at.starts_with(&format!("{address}:")).then(|| node.to_string());
+    let store =
+        |(node, at): (&str, &str)| at.starts_with(&format!("{address}:")).then(|| node.to_string());
     let switch = |(node, at): (&str, Ipv4Addr)| (at == address).then(|| node.to_string());
-    STORES.into_iter().find_map(store).or_else(|| SWITCHES.into_iter().find_map(switch)).unwrap_or_default()
+    STORES
+        .into_iter()
+        .find_map(store)
+        .or_else(|| SWITCHES.into_iter().find_map(switch))
+        .unwrap_or_default()
 }
 
 /// SplitMix64 (Steele, Lea, Flood 2014).
@@ -337,7 +381,12 @@ fn some_of_each(messages: &[Message5407], most: usize) -> Vec<Message5407> {
     messages.iter().filter(take).cloned().collect()
 }
 
-fn random_messages(random: &mut Random, own: Ipv4Addr, targets: &[Ipv4Addr], count: usize) -> Vec<Message5407> {
+fn random_messages(
+    random: &mut Random,
+    own: Ipv4Addr,
+    targets: &[Ipv4Addr],
+    count: usize,
+) -> Vec<Message5407> {
     let one = |n: usize| Message5407 {
         source: SocketAddrV4::new(own, PORT),
         destination: SocketAddrV4::new(targets[n % targets.len()], PORT),
@@ -365,8 +414,13 @@ fn flipped(random: &mut Random, genuine: &[Message5407]) -> Vec<Message5407> {
 }
 
 /// Fresh, well-formed messages of every type, by someone who knows everything but the secret.
-fn of_another_secret(random: &mut Random, genuine: &[Message5407], known: &KeyRing) -> Vec<Message5407> {
-    let mut messages: Vec<_> = genuine.iter().filter(|message| message.message_type().is_some()).cloned().collect();
+fn of_another_secret(
+    random: &mut Random,
+    genuine: &[Message5407],
+    known: &KeyRing,
+) -> Vec<Message5407> {
+    let mut messages: Vec<_> =
+        genuine.iter().filter(|message| message.message_type().is_some()).cloned().collect();
     for (n, message) in messages.iter_mut().enumerate() {
         let id = (n % 4) as u8;
         let secret = Secret(std::array::from_fn(|_| random.next() as u8));
@@ -384,28 +438,58 @@ fn of_another_secret(random: &mut Random, genuine: &[Message5407], known: &KeyRi
 }
 
 fn from_address(messages: &[Message5407], own: Ipv4Addr) -> Vec<Message5407> {
-    let from = |message: &Message5407| Message5407 { source: SocketAddrV4::new(own, PORT), ..message.clone() };
+    let from = |message: &Message5407| Message5407 {
+        source: SocketAddrV4::new(own, PORT),
+        ..message.clone()
+    };
     messages.iter().map(from).collect()
 }
 
 /// Everything that a host can make up or has seen, but not the secret, from `host` to all
 /// `targets`.
-fn forge(lab: &TestLab, random: &mut Random, host: &str, genuine: &[Message5407], targets: &[Ipv4Addr]) {
+fn forge(
+    lab: &TestLab,
+    random: &mut Random,
+    host: &str,
+    genuine: &[Message5407],
+    targets: &[Ipv4Addr],
+) {
     let own: Ipv4Addr = if host == "inside" { INSIDE } else { OUTSIDE }.parse().expect("address");
     let raw = Raw::open(lab, host);
     let known =
-        SecretsFile::load(&lab::Lab::open(&lab.name).expect("lab").dir().join("fabric.secrets")).expect("secrets");
-    let genuine: Vec<_> = genuine.iter().filter(|it| targets.contains(it.destination.ip())).cloned().collect();
+        SecretsFile::load(&lab::Lab::open(&lab.name).expect("lab").dir().join("fabric.secrets"))
+            .expect("secrets");
+    let genuine: Vec<_> =
+        genuine.iter().filter(|it| targets.contains(it.destination.ip())).cloned().collect();
     let of_all = some_of_each(&genuine, 40);
     // From outside a packet comes by a switch, which drops what says that it is from itself
     // (`martian_source`). Which switch that is, ECMP says.
     let is_switch = |at: &SocketAddrV4| SWITCHES.iter().any(|(_, switch)| switch == at.ip());
-    let genuine: Vec<_> = genuine.into_iter().filter(|it| host == "inside" || !is_switch(&it.source)).collect();
+    let genuine: Vec<_> =
+        genuine.into_iter().filter(|it| host == "inside" || !is_switch(&it.source)).collect();
     let some = some_of_each(&genuine, 40);
     let not_genuine = ["malformed", "bad_tag"];
-    all_are_counted(lab, &format!("{host}: random"), &raw, &random_messages(random, own, targets, 300), &not_genuine);
-    all_are_counted(lab, &format!("{host}: truncated"), &raw, &truncated(random, &some), &not_genuine);
-    all_are_counted(lab, &format!("{host}: a bit flipped"), &raw, &flipped(random, &some), &not_genuine);
+    all_are_counted(
+        lab,
+        &format!("{host}: random"),
+        &raw,
+        &random_messages(random, own, targets, 300),
+        &not_genuine,
+    );
+    all_are_counted(
+        lab,
+        &format!("{host}: truncated"),
+        &raw,
+        &truncated(random, &some),
+        &not_genuine,
+    );
+    all_are_counted(
+        lab,
+        &format!("{host}: a bit flipped"),
+        &raw,
+        &flipped(random, &some),
+        &not_genuine,
+    );
     let other = of_another_secret(random, &some, known.ring());
     all_are_counted(lab, &format!("{host}: another secret"), &raw, &other, &["bad_tag"]);
     all_are_counted(
@@ -416,28 +500,48 @@ fn forge(lab: &TestLab, random: &mut Random, host: &str, genuine: &[Message5407]
         &["bad_tag"],
     );
     let replies: Vec<_> = genuine.iter().filter(|it| it.is_reply()).cloned().collect();
-    all_are_counted(lab, &format!("{host}: late replies"), &raw, &some_of_each(&replies, 100), &["late"]);
+    all_are_counted(
+        lab,
+        &format!("{host}: late replies"),
+        &raw,
+        &some_of_each(&replies, 100),
+        &["late"],
+    );
     // Genuine as they are, but no message has options: fresh ones would be refused, too. (A store's
     // kernel takes options off before the store sees the message.)
     let (what, with_options) = (format!("{host}: with IPv4 options"), some_of_each(&replies, 10));
     let send = || with_options.iter().for_each(|message| raw.send_with(message, &[1, 1, 1, 0]));
     all_sent_are_counted(lab, &what, &with_options, &["malformed"], send);
     let requests: Vec<_> = genuine.iter().filter(|it| it.is_request()).cloned().collect();
-    all_are_counted(lab, &format!("{host}: late requests"), &raw, &some_of_each(&requests, 100), &["replayed"]);
+    all_are_counted(
+        lab,
+        &format!("{host}: late requests"),
+        &raw,
+        &some_of_each(&requests, 100),
+        &["replayed"],
+    );
     // What the stores say to each other repeats itself anyway: each says again and again what it
     // has. It is counted (`chain_duplicates` and others), but not one by one.
-    let chain: Vec<_> = genuine.iter().filter(|it| it.message_type().is_none() && !it.is_control()).cloned().collect();
+    let chain: Vec<_> = genuine
+        .iter()
+        .filter(|it| it.message_type().is_none() && !it.is_control())
+        .cloned()
+        .collect();
     raw.send_all(&some_of_each(&chain, 100));
 }
 
-const CONTROLLER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 2, 9, 10), wire::CONTROLLER_PORT);
+const CONTROLLER: SocketAddrV4 =
+    SocketAddrV4::new(Ipv4Addr::new(10, 2, 9, 10), wire::CONTROLLER_PORT);
 
 /// What the controller counted under some names, all together.
 fn controller_counts(lab: &TestLab, names: &[&str]) -> u64 {
     let text = lab.metrics("controller");
     let count = |name: &&str| {
         let head = format!("stateplane_controller_{name}_total ");
-        let value = text.lines().find_map(|line| line.strip_prefix(&head)).unwrap_or_else(|| panic!("{name}: {text}"));
+        let value = text
+            .lines()
+            .find_map(|line| line.strip_prefix(&head))
+            .unwrap_or_else(|| panic!("{name}: {text}"));
         value.parse::<u64>().expect("a number")
     };
     names.iter().map(count).sum()
@@ -447,22 +551,33 @@ fn controller_counts(lab: &TestLab, names: &[&str]) -> u64 {
 fn forge_reports(lab: &TestLab, random: &mut Random, genuine: &[Message5407]) {
     let own: Ipv4Addr = INSIDE.parse().expect("address");
     let raw = Raw::open(lab, "inside");
-    let reports: Vec<_> = genuine.iter().filter(|it| it.destination == CONTROLLER).take(60).cloned().collect();
+    let reports: Vec<_> =
+        genuine.iter().filter(|it| it.destination == CONTROLLER).take(60).cloned().collect();
     assert!(reports.len() == 60, "{} reports", reports.len());
     let chains = || {
-        let (binary, dir) =
-            (env!("CARGO_BIN_EXE_stateplane"), lab::Lab::open(&lab.name).expect("lab").dir().to_owned());
+        let (binary, dir) = (
+            env!("CARGO_BIN_EXE_stateplane"),
+            lab::Lab::open(&lab.name).expect("lab").dir().to_owned(),
+        );
         let secrets = dir.join("fabric.secrets");
-        let command =
-            format!("{binary} controller status --address {CONTROLLER} --secrets {} --json", secrets.display());
-        let status: Value = serde_json::from_str(&lab.must_run("controller", &command)).expect("JSON");
-        let chain = |shard: &Value| (shard["shard"].clone(), shard["view"].clone(), shard["chain"].clone());
-        let chains: Vec<_> = status["shards"].as_array().expect("shards").iter().map(chain).collect();
+        let command = format!(
+            "{binary} controller status --address {CONTROLLER} --secrets {} --json",
+            secrets.display()
+        );
+        let status: Value =
+            serde_json::from_str(&lab.must_run("controller", &command)).expect("JSON");
+        let chain =
+            |shard: &Value| (shard["shard"].clone(), shard["view"].clone(), shard["chain"].clone());
+        let chains: Vec<_> =
+            status["shards"].as_array().expect("shards").iter().map(chain).collect();
         (status["version"].clone(), chains)
     };
     let before = chains();
     let to_controller = |message: Message5407| Message5407 { destination: CONTROLLER, ..message };
-    let random_ones = random_messages(random, own, &[*CONTROLLER.ip()], 300).into_iter().map(to_controller).collect();
+    let random_ones = random_messages(random, own, &[*CONTROLLER.ip()], 300)
+        .into_iter()
+        .map(to_controller)
+        .collect();
     let mut strange = reports.clone();
     for (n, report) in strange.iter_mut().enumerate() {
         let secret = Secret(std::array::from_fn(|_| random.next() as u8));
@@ -481,9 +596,15 @@ fn forge_reports(lab: &TestLab, random: &mut Random, genuine: &[Message5407]) {
     for (what, messages, names) in attempts {
         let expected = controller_counts(lab, names) + messages.len() as u64;
         raw.send_all(&messages);
-        wait_for(&format!("the controller counts {what}"), || controller_counts(lab, names) >= expected);
+        wait_for(&format!("the controller counts {what}"), || {
+            controller_counts(lab, names) >= expected
+        });
         assert_eq!(controller_counts(lab, names), expected, "{what}: {names:?}");
-        println!("controller: {what}: {} messages, counted as {}", messages.len(), names.join(" or "));
+        println!(
+            "controller: {what}: {} messages, counted as {}",
+            messages.len(),
+            names.join(" or ")
+        );
     }
     assert_eq!(chains(), before, "the chains changed");
 }
@@ -493,7 +614,10 @@ fn attack(test: &str, file: &str, outside_to_stores: bool) {
         return;
     }
     let _turn = one_at_a_time();
-    let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(u64::from(std::process::id()));
+    let seed = std::env::var("SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok())
+        .unwrap_or(u64::from(std::process::id()));
     println!("SEED={seed}");
     let mut random = Random(seed);
     let lab = TestLab::up(test, file, &[]);
@@ -508,7 +632,9 @@ fn attack(test: &str, file: &str, outside_to_stores: bool) {
     let came = numbered.send(50);
     assert_eq!(came, 50 * FLOWS, "lost although nothing failed");
     for state in ["down", "up"] {
-        let recalled = |lab: &TestLab| SWITCHES.iter().map(|(switch, _)| lab.event(switch, "recalled")).sum::<u64>();
+        let recalled = |lab: &TestLab| {
+            SWITCHES.iter().map(|(switch, _)| lab.event(switch, "recalled")).sum::<u64>()
+        };
         let recalled_before = recalled(&lab);
         lab.link(state, "core", "s1");
         wait_for("flows are recalled", || {
@@ -526,7 +652,8 @@ fn attack(test: &str, file: &str, outside_to_stores: bool) {
     let types: HashSet<_> = genuine.iter().filter_map(Message5407::message_type).collect();
     println!("{} messages of the types {types:?}", genuine.len());
     use MessageType::{
-        Heartbeat, HeartbeatAck, LeaseGrant, LeaseRequest, Recall, Release, ReleaseAck, Update, UpdateAck,
+        Heartbeat, HeartbeatAck, LeaseGrant, LeaseRequest, Recall, Release, ReleaseAck, Update,
+        UpdateAck,
     };
     for needed in [LeaseRequest, Heartbeat, Release, LeaseGrant, HeartbeatAck, Recall, ReleaseAck] {
         assert!(types.contains(&needed), "no {needed:?} was seen");
@@ -537,7 +664,10 @@ fn attack(test: &str, file: &str, outside_to_stores: bool) {
     let after = refusals(&lab, &["replayed", "late"]);
     let replayed = |node: &str| after[node] - before[node];
     let to = |node: &str| {
-        genuine.iter().filter(|it| it.message_type().is_some() && node_of(*it.destination.ip()) == node).count()
+        genuine
+            .iter()
+            .filter(|it| it.message_type().is_some() && node_of(*it.destination.ip()) == node)
+            .count()
     };
     for node in SWITCHES.iter().map(|(node, _)| *node).chain(STORES.iter().map(|(node, _)| *node)) {
         println!("replayed at once: {} to {node}, {} refused there", to(node), replayed(node));
@@ -549,9 +679,13 @@ fn attack(test: &str, file: &str, outside_to_stores: bool) {
 
     // Nobody sends: from here on nothing may change.
     let quiet = Instant::now();
-    wait_for("what was captured is older than a second", || quiet.elapsed() > Duration::from_millis(1_100));
+    wait_for("what was captured is older than a second", || {
+        quiet.elapsed() > Duration::from_millis(1_100)
+    });
     let mut targets: Vec<Ipv4Addr> = SWITCHES.iter().map(|(_, address)| *address).collect();
-    targets.extend(STORES.iter().map(|(_, at)| at.parse::<SocketAddrV4>().expect("address").ip().to_owned()));
+    targets.extend(
+        STORES.iter().map(|(_, at)| at.parse::<SocketAddrV4>().expect("address").ip().to_owned()),
+    );
     forge(&lab, &mut random, "inside", &genuine, &targets);
     forge_reports(&lab, &mut random, &genuine);
     if outside_to_stores {
@@ -588,11 +722,25 @@ fn earlier_life(lab: &TestLab, genuine: &[Message5407], numbered: &mut Numbered)
     let state = State::settled(lab);
     let raw = Raw::open(lab, "inside");
     let s1 = SWITCHES[0].1;
-    let replies: Vec<_> = genuine.iter().filter(|it| it.is_reply() && *it.destination.ip() == s1).cloned().collect();
-    all_are_counted(lab, "replies to an earlier life", &raw, &some_of_each(&replies, 100), &["other_incarnation"]);
-    let requests: Vec<_> = genuine.iter().filter(|it| it.is_request() && *it.source.ip() == s1).cloned().collect();
+    let replies: Vec<_> =
+        genuine.iter().filter(|it| it.is_reply() && *it.destination.ip() == s1).cloned().collect();
+    all_are_counted(
+        lab,
+        "replies to an earlier life",
+        &raw,
+        &some_of_each(&replies, 100),
+        &["other_incarnation"],
+    );
+    let requests: Vec<_> =
+        genuine.iter().filter(|it| it.is_request() && *it.source.ip() == s1).cloned().collect();
     let reasons = ["replayed", "old_incarnation"];
-    all_are_counted(lab, "requests of an earlier life", &raw, &some_of_each(&requests, 100), &reasons);
+    all_are_counted(
+        lab,
+        "requests of an earlier life",
+        &raw,
+        &some_of_each(&requests, 100),
+        &reasons,
+    );
     assert_eq!(State::settled(lab), state);
 }
 
@@ -613,7 +761,8 @@ fn a_port_that_is_not_fabric_takes_no_message() {
     let mut connections = Connections::open(&lab, tcp_echo(&lab, 8000), 20);
     let mut numbered = Numbered::open(&lab);
     assert_eq!(numbered.send(50), 50 * FLOWS, "lost although nothing failed");
-    let counted = |name: &str| SWITCHES.iter().map(|(switch, _)| lab.event(switch, name)).sum::<u64>();
+    let counted =
+        |name: &str| SWITCHES.iter().map(|(switch, _)| lab.event(switch, name)).sum::<u64>();
     let state = State::settled(&lab);
     let replies = wire.finish().into_iter().filter(Message5407::is_reply).count() as u64;
     assert!(replies > 0, "no answer passed");

@@ -66,8 +66,10 @@ fn snapshots(log: &[Logged]) -> BTreeMap<u64, Sketch> {
 /// packets it has.
 fn all_are_of_one_instant(log: &[Logged]) -> BTreeMap<u64, u32> {
     let snapshots = snapshots(log);
-    let flows: Vec<&Flow> =
-        log.iter().filter_map(|it| if let Logged::Packet { flow, .. } = it { Some(flow) } else { None }).collect();
+    let flows: Vec<&Flow> = log
+        .iter()
+        .filter_map(|it| if let Logged::Packet { flow, .. } = it { Some(flow) } else { None })
+        .collect();
     let (mut at, mut expected) = (0, [0; SLOTS]);
     let mut counts = BTreeMap::new();
     for (seq, sketch) in &snapshots {
@@ -79,8 +81,12 @@ fn all_are_of_one_instant(log: &[Logged]) -> BTreeMap<u64, u32> {
         );
         flows[at..n as usize].iter().for_each(|flow| count(&mut expected, flow));
         at = n as usize;
-        let wrong: Vec<usize> = (0..SLOTS).filter(|slot| expected[*slot] != sketch[*slot]).collect();
-        assert!(wrong.is_empty(), "snapshot {seq} of {n} packets: slots {wrong:?} are of another instant");
+        let wrong: Vec<usize> =
+            (0..SLOTS).filter(|slot| expected[*slot] != sketch[*slot]).collect();
+        assert!(
+            wrong.is_empty(),
+            "snapshot {seq} of {n} packets: slots {wrong:?} are of another instant"
+        );
         counts.insert(*seq, n);
     }
     let (mut left, mut earlier) = (0, None);
@@ -91,7 +97,10 @@ fn all_are_of_one_instant(log: &[Logged]) -> BTreeMap<u64, u32> {
                 // It was taken after the one before was acknowledged, so after that one's message,
                 // so after all that had left by then.
                 if let Some((_, left_before)) = earlier {
-                    assert!(counts[seq] >= left_before, "snapshot {seq} lacks packets that had left before the last");
+                    assert!(
+                        counts[seq] >= left_before,
+                        "snapshot {seq} lacks packets that had left before the last"
+                    );
                 }
                 earlier = Some((*seq, left));
             }
@@ -108,7 +117,12 @@ fn marks_are_right(log: &[Logged]) {
         if let Logged::Packet { flow, dscp, .. } = it {
             count(&mut sketch, flow);
             let over = estimate(&sketch, flow) > THRESHOLD;
-            assert_eq!(*dscp, if over { MARK_DSCP } else { 0 }, "estimate {}", estimate(&sketch, flow));
+            assert_eq!(
+                *dscp,
+                if over { MARK_DSCP } else { 0 },
+                "estimate {}",
+                estimate(&sketch, flow)
+            );
             marked += usize::from(over);
         }
     }
@@ -137,7 +151,10 @@ fn elephants(counts: &BTreeMap<Flow, u32>) -> Vec<(Flow, u32)> {
 fn goes_on_from_a_whole_snapshot(tenant: u8, first: &[Logged], second: &[Logged]) {
     let sent = snapshots(first);
     let (seq, state) = taken_over(second);
-    assert!(sent.get(&seq) == Some(&state), "tenant {tenant}: state {seq} is no snapshot of the first switch");
+    assert!(
+        sent.get(&seq) == Some(&state),
+        "tenant {tenant}: state {seq} is no snapshot of the first switch"
+    );
     let acknowledged = first.iter().filter_map(|it| match it {
         Logged::Acknowledged { seq, .. } => Some(*seq),
         _ => None,
@@ -155,7 +172,10 @@ fn goes_on_from_a_whole_snapshot(tenant: u8, first: &[Logged], second: &[Logged]
     if tenant == DROPPED {
         for it in second {
             if let Logged::Packet { flow, .. } = it {
-                assert!(estimate(&state, flow) < THRESHOLD, "a flow that was over the threshold came through");
+                assert!(
+                    estimate(&state, flow) < THRESHOLD,
+                    "a flow that was over the threshold came through"
+                );
             }
         }
         return;
@@ -234,7 +254,10 @@ fn sketches_survive_the_switch_and_every_snapshot_is_of_one_instant() {
         all_are_of_one_instant(&first[&tenant]);
     }
     marks_are_right(&first[&MARKED]);
-    assert!(counts(&first[&DROPPED]).values().all(|count| *count <= THRESHOLD), "more than the threshold came through");
+    assert!(
+        counts(&first[&DROPPED]).values().all(|count| *count <= THRESHOLD),
+        "more than the threshold came through"
+    );
     for tenant in TENANTS {
         goes_on_from_a_whole_snapshot(tenant, &first[&tenant], &second[&tenant]);
     }
@@ -283,7 +306,8 @@ fn sketches_begin_anew_with_each_window() {
     let _turn = one_at_a_time();
     let seed = tenants::seed();
     let set = format!("window_s={WINDOW_S}");
-    let lab = TestLab::up("windows", "heavy_hitter.toml", &["--set", &set, "--set", "lease_ms=250"]);
+    let lab =
+        TestLab::up("windows", "heavy_hitter.toml", &["--set", &set, "--set", "lease_ms=250"]);
     let (s1, s2) = (PacketLog::start(&lab, "s1"), PacketLog::start(&lab, "s2"));
     warm_up(&lab, &s1, seed);
     let warm = TENANTS.map(|tenant| s1.packets_of(tenant));
@@ -296,32 +320,39 @@ fn sketches_begin_anew_with_each_window() {
     };
     // 1,000 packets alone need not have a flow over the threshold.
     let goes_over = |log: &PacketLog, tenant: u8, window: u32| {
-        let newest = log.newest_in_window(tenant).filter(|(of, sketch)| *of == window && packets(sketch) > 1_000);
+        let newest = log
+            .newest_in_window(tenant)
+            .filter(|(of, sketch)| *of == window && packets(sketch) > 1_000);
         let over = |(_, sketch): (u32, Sketch)| {
             log.with(|log| {
                 log.iter().any(|it| match it {
-                    Logged::Packet { tenant: t, flow, .. } => *t == tenant && estimate(&sketch, flow) > THRESHOLD,
+                    Logged::Packet { tenant: t, flow, .. } => {
+                        *t == tenant && estimate(&sketch, flow) > THRESHOLD
+                    }
                     _ => false,
                 })
             })
         };
         newest.is_some_and(over)
     };
-    wait_for("flows go over their threshold", || TENANTS.iter().all(|tenant| goes_over(&s1, *tenant, first_window)));
+    wait_for("flows go over their threshold", || {
+        TENANTS.iter().all(|tenant| goes_over(&s1, *tenant, first_window))
+    });
     load_1.finish();
     // What is dropped is in no log, and what tenant 20 has not let out is still counted.
     wait_for("the last packets are in a snapshot", || {
-        [MARKED, COUNTED]
-            .iter()
-            .zip([warm[0], warm[2]])
-            .all(|(tenant, warm)| in_window(&s1, *tenant, first_window) == (s1.packets_of(*tenant) - warm) as u32)
+        [MARKED, COUNTED].iter().zip([warm[0], warm[2]]).all(|(tenant, warm)| {
+            in_window(&s1, *tenant, first_window) == (s1.packets_of(*tenant) - warm) as u32
+        })
     });
     let before = TENANTS.map(|tenant| s1.packets_of(tenant));
 
     // The same flows again, in a new window, and in the middle of it the switch dies.
     let window = next_window();
     let load_2 = load(&lab, seed);
-    wait_for("flows go over it in the new window", || TENANTS.iter().all(|tenant| goes_over(&s1, *tenant, window)));
+    wait_for("flows go over it in the new window", || {
+        TENANTS.iter().all(|tenant| goes_over(&s1, *tenant, window))
+    });
     lab.fail("s1");
     wait_for("s2 counts under load", || TENANTS.iter().all(|tenant| s2.packets_of(*tenant) > 300));
     load_2.finish();
@@ -350,10 +381,16 @@ fn sketches_begin_anew_with_each_window() {
         let in_first = since(log, warm[at], first_window);
         let same_window = |log: &[Logged], window: u32| {
             let other = |it: &&Logged| match it {
-                Logged::Snapshot { window: of, .. } | Logged::State { window: of, .. } => *of != window,
+                Logged::Snapshot { window: of, .. } | Logged::State { window: of, .. } => {
+                    *of != window
+                }
                 _ => false,
             };
-            assert_eq!(log.iter().filter(other).count(), 0, "tenant {tenant}: not all is of window {window}");
+            assert_eq!(
+                log.iter().filter(other).count(),
+                0,
+                "tenant {tenant}: not all is of window {window}"
+            );
         };
         same_window(&in_first, first_window);
         same_window(&in_second, window);
@@ -364,7 +401,10 @@ fn sketches_begin_anew_with_each_window() {
                 for log in [in_first, in_second] {
                     // Fewer, if others count in all of the flow's slots.
                     let most = counts(&log).into_values().max().unwrap_or(0);
-                    assert!((THRESHOLD / 2..=THRESHOLD).contains(&most), "{most} packets of a flow came through");
+                    assert!(
+                        (THRESHOLD / 2..=THRESHOLD).contains(&most),
+                        "{most} packets of a flow came through"
+                    );
                 }
             }
             _ => {
@@ -385,7 +425,8 @@ fn sketches_begin_anew_with_each_window() {
 fn read_all(lab: &TestLab, store: usize, arguments: &str) -> Vec<Vec<u32>> {
     let found = lab.state(store, "heavy_hitter.json", arguments);
     let slots = |one: &serde_json::Value| {
-        let slots = one["slots"].as_array().unwrap_or_else(|| panic!("{arguments}: {found}")).iter();
+        let slots =
+            one["slots"].as_array().unwrap_or_else(|| panic!("{arguments}: {found}")).iter();
         slots.map(|it| it.as_u64().expect("number") as u32).collect()
     };
     found.as_array().unwrap_or_else(|| panic!("{arguments}: {found}")).iter().map(slots).collect()
@@ -423,12 +464,15 @@ fn the_merged_sketch_of_two_switches_is_the_sum_of_their_logs() {
     }
     let traces = logs.iter().map(|(tenant, _)| injector.trace(seed + 1, *tenant, 20_000)).collect();
     let load = Load::start(injector, traces, PACKETS_PER_S);
-    wait_for("both count under load", || logs.iter().all(|(tenant, log)| counted(log, *tenant) > 2_000));
+    wait_for("both count under load", || {
+        logs.iter().all(|(tenant, log)| counted(log, *tenant) > 2_000)
+    });
     load.finish();
     wait_for("the last packets are in a snapshot", || {
         logs.iter().all(|(tenant, log)| counted(log, *tenant) == log.packets_of(*tenant) as u32)
     });
-    let newest: Vec<Sketch> = logs.iter().map(|(tenant, log)| log.newest(*tenant).expect("a snapshot")).collect();
+    let newest: Vec<Sketch> =
+        logs.iter().map(|(tenant, log)| log.newest(*tenant).expect("a snapshot")).collect();
     wait_for("the store has both", || {
         let stored = |tenant: u8| read_one(&lab, 0, &format!("snapshot vlan={tenant}"));
         logs.iter().zip(&newest).all(|((tenant, _), sketch)| stored(*tenant) == sketch)
@@ -444,18 +488,24 @@ fn the_merged_sketch_of_two_switches_is_the_sum_of_their_logs() {
 
     let sketches = logs.each_ref().map(|(tenant, log)| log.sketch_of(*tenant));
     for slot in 0..SLOTS {
-        assert_eq!(merged[slot], sketches[0][slot] + sketches[1][slot] + untagged[slot], "slot {slot}");
+        assert_eq!(
+            merged[slot],
+            sketches[0][slot] + sketches[1][slot] + untagged[slot],
+            "slot {slot}"
+        );
     }
     for (tenant, log) in logs {
         let of_switch = log.finish();
         assert!(
-            of_switch
-                .iter()
-                .all(|(of, log)| *of == tenant || !log.iter().any(|it| matches!(it, Logged::Packet { .. }))),
+            of_switch.iter().all(|(of, log)| *of == tenant
+                || !log.iter().any(|it| matches!(it, Logged::Packet { .. }))),
             "another switch's packets"
         );
     }
-    println!("{} packets through both switches, merged slot by slot", packets(&sketches[0]) + packets(&sketches[1]));
+    println!(
+        "{} packets through both switches, merged slot by slot",
+        packets(&sketches[0]) + packets(&sketches[1])
+    );
     lab.down();
 }
 
@@ -469,7 +519,8 @@ fn a_tenant_at_two_switches_has_one_merged_sketch() {
     }
     let _turn = one_at_a_time();
     let seed = tenants::seed();
-    let more = ["--prefer", "", "--set", "macro=-DHEAVY_HITTER_PER_SWITCH", "--set", "lease_ms=250"];
+    let more =
+        ["--prefer", "", "--set", "macro=-DHEAVY_HITTER_PER_SWITCH", "--set", "lease_ms=250"];
     let lab = TestLab::up("ecmp", "heavy_hitter.toml", &[&FOREVER[..], &more].concat());
     wait_for("both switches are used", || lab.both_used("10.1.0.0/24"));
     let logs = [PacketLog::start(&lab, "s1"), PacketLog::start(&lab, "s2")];
@@ -483,16 +534,21 @@ fn a_tenant_at_two_switches_has_one_merged_sketch() {
         let counts = || tenants.map(|tenant| logs.each_ref().map(|log| log.packets_of(tenant)));
         let before = counts();
         let injector = Injector::open(&lab);
-        let traces = tenants.iter().map(|tenant| injector.trace(seed + round, *tenant, 20_000)).collect();
+        let traces =
+            tenants.iter().map(|tenant| injector.trace(seed + round, *tenant, 20_000)).collect();
         let load = Load::start(injector, traces, PACKETS_PER_S);
         wait_for("switches count under load", || {
-            let more = |now: &[usize; 2], before: &[usize; 2]| alive.iter().all(|at| now[*at] > before[*at] + 300);
+            let more = |now: &[usize; 2], before: &[usize; 2]| {
+                alive.iter().all(|at| now[*at] > before[*at] + 300)
+            };
             counts().iter().zip(&before).all(|(now, before)| more(now, before))
         });
         load.finish();
         for tenant in tenants {
             for (at, log) in logs.iter().enumerate() {
-                wait_for("the store has each switch's sketch", || stored(at, tenant, at + 1) == log.sketch_of(tenant));
+                wait_for("the store has each switch's sketch", || {
+                    stored(at, tenant, at + 1) == log.sketch_of(tenant)
+                });
             }
             let merged = read_one(&lab, 2, &format!("snapshot vlan={tenant} --merge sum"));
             let [s1, s2] = logs.each_ref().map(|log| log.sketch_of(tenant));
@@ -511,7 +567,8 @@ fn a_tenant_at_two_switches_has_one_merged_sketch() {
     wait_for("both switches are used again", || lab.both_used("10.1.0.0/24"));
     run(3, &[0, 1]);
     let owners = lab.state(0, "heavy_hitter.json", &format!("get vlan={COUNTED}"));
-    let owners: Vec<_> = owners.as_array().expect("records").iter().map(|it| it["owner"].as_u64()).collect();
+    let owners: Vec<_> =
+        owners.as_array().expect("records").iter().map(|it| it["owner"].as_u64()).collect();
     assert_eq!(owners, [Some(1), Some(2)], "each has its own");
     lab.equal_stores();
     lab.down();
@@ -531,7 +588,8 @@ fn what_operators_read(lab: &TestLab, switch: &PacketLog) {
     // Beside them there is the tenant of what is not tagged.
     let all = read_all(0, "snapshot");
     assert_eq!(all.len(), TENANTS.len() + 1);
-    let sum: Vec<u32> = (0..SLOTS).map(|slot| all.iter().map(|sketch| sketch[slot]).sum()).collect();
+    let sum: Vec<u32> =
+        (0..SLOTS).map(|slot| all.iter().map(|sketch| sketch[slot]).sum()).collect();
     assert_eq!(read(0, "snapshot --merge sum"), sum);
 }
 
@@ -548,7 +606,8 @@ fn store_is_away(overdue: &str, more: &[&str], goes_as_declared: impl Fn(&[Logge
     let seed = tenants::seed();
     let set = format!("overdue={overdue}");
     let arguments = [&["--set", &set, "--set", "lease_ms=250"], &FOREVER[..], more].concat();
-    let lab = TestLab::up(&format!("late-{}", overdue.to_lowercase()), "heavy_hitter.toml", &arguments);
+    let lab =
+        TestLab::up(&format!("late-{}", overdue.to_lowercase()), "heavy_hitter.toml", &arguments);
     let log = PacketLog::start(&lab, "s1");
     warm_up(&lab, &log, seed);
     let load = load(&lab, seed);
@@ -567,7 +626,9 @@ fn store_is_away(overdue: &str, more: &[&str], goes_as_declared: impl Fn(&[Logge
     assert!(log.with(|log| goes_as_declared(&log[from..])), "{overdue} is not obeyed");
     if overdue != "DROP" {
         assert_eq!(lab.event("s1", "parked"), waited, "packets waited for the store");
-        let out = log.with(|log| log[from..].iter().filter(|it| matches!(it, Logged::Packet { .. })).count());
+        let out = log.with(|log| {
+            log[from..].iter().filter(|it| matches!(it, Logged::Packet { .. })).count()
+        });
         println!("{overdue}: {out} packets of all tenants went on in the cut, after the lease");
         // The log may be behind by what is on its way to it.
         assert!(out as u64 > LEASES_OF_PACKETS / 3, "{out} packets came out");
@@ -575,10 +636,13 @@ fn store_is_away(overdue: &str, more: &[&str], goes_as_declared: impl Fn(&[Logge
     lab.must_run("tor", "nft delete table ip cut");
 
     wait_for("the store has everything again", || {
-        let late = || lab.event("s1", "snapshot_overdue") + lab.event("s1", "snapshot_without_lease");
+        let late =
+            || lab.event("s1", "snapshot_overdue") + lab.event("s1", "snapshot_without_lease");
         let (from, events) = (log.with(<[Logged]>::len), late());
         let unmarked = |it: &&Logged| matches!(it, Logged::Packet { tenant: COUNTED, dscp: 0, .. });
-        wait_for("packets come through, unmarked", || log.with(|log| log[from..].iter().filter(unmarked).count() > 50));
+        wait_for("packets come through, unmarked", || {
+            log.with(|log| log[from..].iter().filter(unmarked).count() > 50)
+        });
         events == late()
     });
     assert_eq!(lab.event("s1", "snapshot_updates_lost"), 0, "nobody else had the tenants");
@@ -586,7 +650,9 @@ fn store_is_away(overdue: &str, more: &[&str], goes_as_declared: impl Fn(&[Logge
     // What was dropped was not counted; what came through was, also in the cut: the sketch is whole
     // again.
     wait_for("the last packets are in a snapshot", || {
-        [MARKED, COUNTED].iter().all(|tenant| counted(&log, *tenant) == log.packets_of(*tenant) as u32)
+        [MARKED, COUNTED]
+            .iter()
+            .all(|tenant| counted(&log, *tenant) == log.packets_of(*tenant) as u32)
     });
     let all = log.finish();
     for tenant in [MARKED, COUNTED] {

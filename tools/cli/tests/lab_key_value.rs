@@ -50,7 +50,8 @@ impl Message {
 
     fn decode(bytes: &[u8]) -> Message {
         assert!(bytes.len() == 64 && bytes.starts_with(b"KV"), "{bytes:?}");
-        let word = |at: usize| bytes[at..at + 8].iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
+        let word =
+            |at: usize| bytes[at..at + 8].iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
         Message {
             operation: bytes[2],
             status: bytes[3],
@@ -151,18 +152,30 @@ fn check(operations: &[Operation]) {
         for operation in operations.iter().filter(|operation| operation.asked.operation == UPDATE) {
             let reply = operation.reply;
             assert_eq!((reply.status, reply.value), (DONE, operation.asked.value), "{reply:?}");
-            assert_eq!(values.insert(reply.version, reply.value), None, "key {key}: version {} twice", reply.version);
+            assert_eq!(
+                values.insert(reply.version, reply.value),
+                None,
+                "key {key}: version {} twice",
+                reply.version
+            );
             writes += 1;
             tries += u64::from(operation.tries);
         }
         let last = operations.iter().map(|operation| operation.reply.version).max().unwrap_or(0);
-        assert!((writes..=tries).contains(&last), "key {key}: version {last} of {writes} writes, {tries} requests");
+        assert!(
+            (writes..=tries).contains(&last),
+            "key {key}: version {last} of {writes} writes, {tries} requests"
+        );
         for operation in operations.iter().filter(|operation| operation.asked.operation == READ) {
             let reply = operation.reply;
             match reply.version {
                 0 => assert_eq!((reply.status, reply.value), (ABSENT, 0), "{reply:?}"),
                 // A version that no reply named was written by a request whose reply got lost.
-                version => assert_eq!(values.get(&version).copied().unwrap_or(reply.value), reply.value, "{reply:?}"),
+                version => assert_eq!(
+                    values.get(&version).copied().unwrap_or(reply.value),
+                    reply.value,
+                    "{reply:?}"
+                ),
             }
         }
         // In the order of asking: the highest version replied before each.
@@ -176,7 +189,10 @@ fn check(operations: &[Operation]) {
             }
             let least = if operation.asked.operation == READ { known } else { known + 1 };
             let reply = operation.reply;
-            assert!(reply.version >= least, "key {key}: {reply:?} after version {known} had been replied");
+            assert!(
+                reply.version >= least,
+                "key {key}: {reply:?} after version {known} had been replied"
+            );
         }
         println!("key {key}: {writes} writes in {tries} requests, version {last}");
     }
@@ -193,7 +209,9 @@ fn every_reply_is_linearizable_while_a_switch_dies_and_returns() {
     let mut client = Client::new(&lab, "inside");
 
     // The operations one by one.
-    let one = |operation: Operation| (operation.reply.status, operation.reply.version, operation.reply.value);
+    let one = |operation: Operation| {
+        (operation.reply.status, operation.reply.version, operation.reply.value)
+    };
     assert_eq!(one(client.ask(READ, 1 << 40, 0, 0)), (ABSENT, 0, 0));
     let (_, version, _) = one(client.ask(UPDATE, 1 << 40, 0, 7));
     assert!(version >= 1);
@@ -218,7 +236,8 @@ fn every_reply_is_linearizable_while_a_switch_dies_and_returns() {
     wait_for("both switches are used", || lab.both_used("10.1.0.0/24"));
     serves("s1");
     stop.store(true, Ordering::Relaxed);
-    let operations: Vec<Operation> = workers.into_iter().flat_map(|worker| worker.join().expect("a client")).collect();
+    let operations: Vec<Operation> =
+        workers.into_iter().flat_map(|worker| worker.join().expect("a client")).collect();
     println!("{} operations", operations.len());
     check(&operations);
     assert_eq!(lab.equal_stores(), CLIENTS + 2, "each client's key, the shared one, and the first");

@@ -34,7 +34,9 @@ fn requests(lab: &TestLab, count: usize) -> BTreeMap<String, usize> {
 /// Downloads that take some ten seconds each.
 fn downloads(lab: &TestLab, count: usize) -> Vec<Child> {
     let url = format!("{URL}/large");
-    (0..count).map(|_| curl(lab, &["--limit-rate", "300k", &url]).spawn().expect("curl starts")).collect()
+    (0..count)
+        .map(|_| curl(lab, &["--limit-rate", "300k", &url]).spawn().expect("curl starts"))
+        .collect()
 }
 
 fn all_complete(downloads: Vec<Child>) {
@@ -50,7 +52,8 @@ fn all_complete(downloads: Vec<Child>) {
 fn backends(lab: &TestLab) -> BTreeMap<String, (String, u64)> {
     let mut all: BTreeMap<String, (String, u64)> = BTreeMap::new();
     for status in lab.stores() {
-        let list = status["objects"][0]["backends"].as_array().unwrap_or_else(|| panic!("{status}"));
+        let list =
+            status["objects"][0]["backends"].as_array().unwrap_or_else(|| panic!("{status}"));
         for backend in list {
             let text = |field: &str| backend[field].as_str().expect("text").to_owned();
             let count = backend["conversations"].as_u64().expect("number");
@@ -104,14 +107,18 @@ fn no_connection_breaks_when_a_switch_dies_and_backends_come_and_go() {
 
     // A switch dies under downloads, and new requests are answered meanwhile.
     let first = downloads(&lab, 8);
-    wait_for("the downloads run", || backends(&lab).values().map(|(_, count)| count).sum::<u64>() >= 8);
+    wait_for("the downloads run", || {
+        backends(&lab).values().map(|(_, count)| count).sum::<u64>() >= 8
+    });
     lab.fail("s1");
     let answers = requests(&lab, 10);
     assert!(!answers.contains_key("b3"), "{answers:?}");
 
     // Another backend: in each shard it gets the next one, until it has as many as the others.
     reconfigure(&lab, |text| {
-        format!("{text}\n[[object.backend]]\naddress = \"10.3.3.10\"\nport = 8080\nstate = \"active\"\n")
+        format!(
+            "{text}\n[[object.backend]]\naddress = \"10.3.3.10\"\nport = 8080\nstate = \"active\"\n"
+        )
     });
     wait_for_state(&lab, "10.3.3.10", "active");
     let answers = requests(&lab, 6);
@@ -119,7 +126,9 @@ fn no_connection_breaks_when_a_switch_dies_and_backends_come_and_go() {
 
     // One is drained while it has downloads: they go on, and no request gets there.
     let address = "address = \"10.3.1.10\"\nport = 8080\nstate = ";
-    reconfigure(&lab, |text| text.replace(&format!("{address}\"active\""), &format!("{address}\"drained\"")));
+    reconfigure(&lab, |text| {
+        text.replace(&format!("{address}\"active\""), &format!("{address}\"drained\""))
+    });
     wait_for_state(&lab, "10.3.1.10", "drained");
     let second = downloads(&lab, 3);
     let answers = requests(&lab, 20);
@@ -136,7 +145,10 @@ fn no_connection_breaks_when_a_switch_dies_and_backends_come_and_go() {
     println!("{:?}", backends(&lab));
     wait_for_long("the drained backend is free", || backends(&lab)["10.3.1.10:8080"].1 == 0);
     for switch in ["s1", "s2"] {
-        assert!(lab.counter(switch, "to_backend") > 0 && lab.counter(switch, "to_client") > 0, "{switch} is used");
+        assert!(
+            lab.counter(switch, "to_backend") > 0 && lab.counter(switch, "to_client") > 0,
+            "{switch} is used"
+        );
     }
     lab.equal_stores();
     lab.down();
@@ -154,11 +166,18 @@ fn a_backend_dies(test: &str, on_failure: &str, shards: u32) {
     wait_for("both switches are used", || lab.both_used("203.0.113.10"));
     if shards == 1 {
         let answers = requests(&lab, 20);
-        assert!(answers.len() == 2 && answers.values().all(|count| (9..=11).contains(count)), "{answers:?}");
-        wait_for_long("these are forgotten", || backends(&lab).values().all(|(_, count)| *count == 0));
+        assert!(
+            answers.len() == 2 && answers.values().all(|count| (9..=11).contains(count)),
+            "{answers:?}"
+        );
+        wait_for_long("these are forgotten", || {
+            backends(&lab).values().all(|(_, count)| *count == 0)
+        });
     }
     let running = downloads(&lab, 8);
-    wait_for("the downloads run, at both", || backends(&lab).values().all(|(_, count)| *count >= 2));
+    wait_for("the downloads run, at both", || {
+        backends(&lab).values().all(|(_, count)| *count >= 2)
+    });
     // Some of what is counted may be conversations that ended just now.
     let at_b1 = backends(&lab)["10.3.1.10:8080"].1 as usize;
     assert!(at_b1 < running.len(), "{at_b1}");
@@ -173,7 +192,8 @@ fn a_backend_dies(test: &str, on_failure: &str, shards: u32) {
     assert!(metrics.contains(state), "{metrics}");
     if on_failure == "drop" {
         wait_for("its conversations are taken away", || backends(&lab)["10.3.1.10:8080"].1 == 0);
-        let dropped: u64 = STORES.iter().map(|(store, _)| lab.store_counter(store, "conversations_dropped")).sum();
+        let dropped: u64 =
+            STORES.iter().map(|(store, _)| lab.store_counter(store, "conversations_dropped")).sum();
         assert!(dropped > 0);
     } else {
         assert!(backends(&lab)["10.3.1.10:8080"].1 > 0);
@@ -183,7 +203,8 @@ fn a_backend_dies(test: &str, on_failure: &str, shards: u32) {
     wait_for_state(&lab, "10.3.1.10", "active");
     wait_for("new requests go there again", || requests(&lab, 2).contains_key("b1"));
     // Those of the other backend were not touched.
-    let ended: Vec<_> = running.into_iter().map(|download| std::thread::spawn(|| ends_well(download))).collect();
+    let ended: Vec<_> =
+        running.into_iter().map(|download| std::thread::spawn(|| ends_well(download))).collect();
     let ended: Vec<bool> = ended.into_iter().map(|it| it.join().expect("it ends")).collect();
     let well = ended.iter().filter(|well| **well).count();
     assert!(well + at_b1 >= ended.len(), "{ended:?}, of which {at_b1} at the dead backend");

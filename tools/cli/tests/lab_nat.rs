@@ -3,7 +3,9 @@
 
 mod common;
 
-use common::{Connections, INSIDE, OUTSIDE, TestLab, one_at_a_time, skip, tcp_echo, udp_echo, wait_for};
+use common::{
+    Connections, INSIDE, OUTSIDE, TestLab, one_at_a_time, skip, tcp_echo, udp_echo, wait_for,
+};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::BTreeSet;
@@ -100,10 +102,14 @@ fn transfer(lab: &TestLab, count: u32, bytes: u32) {
     });
     let senders: Vec<_> = (0..count)
         .map(|n| {
-            let mut stream = lab.netns("inside").run(|| TcpStream::connect((OUTSIDE, 8001))).expect("connect");
+            let mut stream =
+                lab.netns("inside").run(|| TcpStream::connect((OUTSIDE, 8001))).expect("connect");
             std::thread::spawn(move || {
                 let data: Vec<u8> = (0..bytes).map(|at| pattern(n, at)).collect();
-                stream.write_all(&n.to_be_bytes()).and_then(|()| stream.write_all(&data)).expect("send");
+                stream
+                    .write_all(&n.to_be_bytes())
+                    .and_then(|()| stream.write_all(&data))
+                    .expect("send");
                 stream.shutdown(Shutdown::Write).expect("shutdown");
             })
         })
@@ -132,7 +138,13 @@ fn icmp_error(socket: &UdpSocket, data: &[u8]) -> ErrorKind {
 fn option(socket: &UdpSocket, level: i32, name: i32, value: i32) {
     // SAFETY: the descriptor is open, and the value is an int that lives through the call.
     let result = unsafe {
-        libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const value).cast(), size_of::<i32>() as u32)
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            (&raw const value).cast(),
+            size_of::<i32>() as u32,
+        )
     };
     assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
 }
@@ -329,23 +341,35 @@ fn a_flow_moves_between_living_switches() {
     }
     let _turn = one_at_a_time();
     let lab = TestLab::up("recall", "nat.toml", &["--prefer", "s1"]);
-    wait_for("s1 is preferred", || !lab.must_run("core", &format!("ip route show {POOL}")).contains("nexthop"));
+    wait_for("s1 is preferred", || {
+        !lab.must_run("core", &format!("ip route show {POOL}")).contains("nexthop")
+    });
     let mut connections = Connections::open(&lab, tcp_echo(&lab, 8000), 20);
     for (state, taker) in [("down", "s2"), ("up", "s1")] {
         let stream = Stream::start(&lab, if state == "down" { 9000 } else { 9001 });
         let recalled = |lab: &TestLab| lab.event("s1", "recalled") + lab.event("s2", "recalled");
         let (recalled_before, carried) = (recalled(&lab), lab.counter(taker, "translated_out"));
         lab.link(state, "core", "s1");
-        wait_for("the other switch carries the stream", || lab.counter(taker, "translated_out") > carried + 500);
+        wait_for("the other switch carries the stream", || {
+            lab.counter(taker, "translated_out") > carried + 500
+        });
         connections.all_answer("the link moved");
         let delays = stream.finish();
         let silence = delays.split(Option::is_some).map(<[_]>::len).max().unwrap_or(0);
         report(&format!("core-s1 {state}: longest silence {silence} ms"), &delays);
         let handed_over = recalled(&lab) - recalled_before;
         println!("{handed_over} recalled");
-        let met: Vec<_> = ["recalled", "recalled_unknown", "late", "malformed", "bad_tag", "no_route", "heartbeats"]
-            .map(|event| (event, lab.event("s1", event), lab.event("s2", event)))
-            .to_vec();
+        let met: Vec<_> = [
+            "recalled",
+            "recalled_unknown",
+            "late",
+            "malformed",
+            "bad_tag",
+            "no_route",
+            "heartbeats",
+        ]
+        .map(|event| (event, lab.event("s1", event), lab.event("s2", event)))
+        .to_vec();
         assert!(handed_over > 0, "the flows were handed over: {met:?}");
     }
     lab.equal_stores();
@@ -359,11 +383,15 @@ fn forwarding_goes_on_without_the_agent() {
     }
     let _turn = one_at_a_time();
     let lab = TestLab::up("agent", "nat.toml", &["--prefer", "s1"]);
-    wait_for("s1 is preferred", || !lab.must_run("core", &format!("ip route show {POOL}")).contains("nexthop"));
+    wait_for("s1 is preferred", || {
+        !lab.must_run("core", &format!("ip route show {POOL}")).contains("nexthop")
+    });
     let mut connections = Connections::open(&lab, tcp_echo(&lab, 8000), 20);
     let before = lab.switch("s1").expect("s1's agent");
     let pid = before["pid"].as_i64().expect("pid") as i32;
-    let table = |lab: &TestLab| common::must(&["table", "list", "inside", "--switch", &format!("{}-s1", lab.name)]);
+    let table = |lab: &TestLab| {
+        common::must(&["table", "list", "inside", "--switch", &format!("{}-s1", lab.name)])
+    };
     let entries = table(&lab);
     assert!(entries.contains("10.0.0.0/8"), "{entries}");
 
@@ -388,16 +416,24 @@ fn forwarding_goes_on_without_the_agent() {
     // The next agent takes the running program over, and nothing is lost by that either.
     let stream = Stream::start(&lab, 9001);
     let config = lab::Lab::open(&lab.name).expect("lab").node_dir("s1").join("switch.toml");
-    let words = [env!("CARGO_BIN_EXE_stateplane"), "switch", "--config", config.to_str().expect("UTF-8 path")];
+    let words = [
+        env!("CARGO_BIN_EXE_stateplane"),
+        "switch",
+        "--config",
+        config.to_str().expect("UTF-8 path"),
+    ];
     let log = config.with_file_name("switch.log");
-    lab::process::spawn(&lab.netns("s1"), &words.map(str::to_string), &log).expect("the agent starts");
+    lab::process::spawn(&lab.netns("s1"), &words.map(str::to_string), &log)
+        .expect("the agent starts");
     wait_for("the agent answers", || lab.switch("s1").is_some());
     let after = lab.switch("s1").expect("s1's agent");
     assert_eq!(after["how"], "took over");
     assert_eq!(after["incarnation"], before["incarnation"]);
     assert_eq!(table(&lab), entries);
     let heartbeats = lab.event("s1", "heartbeats");
-    wait_for("the new agent prolongs the session", || lab.event("s1", "heartbeats") > heartbeats + 3);
+    wait_for("the new agent prolongs the session", || {
+        lab.event("s1", "heartbeats") > heartbeats + 3
+    });
     let delays = stream.finish();
     report("agent restarted", &delays);
     assert_eq!(delays.iter().filter(|d| d.is_none()).count(), 0, "of {}", delays.len());
@@ -409,7 +445,8 @@ fn forwarding_goes_on_without_the_agent() {
 
 fn report(when: &str, delays: &[Option<Duration>]) {
     let lost = delays.iter().filter(|d| d.is_none()).count();
-    let over = |ms: u64| delays.iter().flatten().filter(|d| **d > Duration::from_millis(ms)).count();
+    let over =
+        |ms: u64| delays.iter().flatten().filter(|d| **d > Duration::from_millis(ms)).count();
     let slowest = delays.iter().flatten().max().copied().unwrap_or_default();
     println!(
         "{when}: {} datagrams, {lost} lost, {} over 1 ms, {} over 10 ms, slowest {slowest:?}",

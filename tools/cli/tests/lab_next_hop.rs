@@ -77,7 +77,9 @@ fn routers_are_known_from_start_after_a_flush_and_with_another_mac() {
     lab.must_run("core", "ip link set dev s1 up");
     lab.must_run("core", "ip route replace 203.0.113.0/28 via 10.0.1.1");
     lab.must_run("s1", "ip route replace default via 10.0.1.2");
-    wait_for("the router is known again", || mac_of(&lab, "core", "10.0.1.2").contains("02:00:00:00:00:02"));
+    wait_for("the router is known again", || {
+        mac_of(&lab, "core", "10.0.1.2").contains("02:00:00:00:00:02")
+    });
     assert!(lost(&lab, 9000) <= 1, "the link was down");
 
     // What no route names is left to the kernel.
@@ -93,7 +95,8 @@ fn ipv6_routers_are_known_too() {
     }
     let _turn = one_at_a_time();
     let lab = TestLab::up("next-hop6", "next_hop.toml", &[]);
-    let known = |mac: &str| mac_of(&lab, "core", "2001:db8:1::2").contains(&format!("lladdr {mac}"));
+    let known =
+        |mac: &str| mac_of(&lab, "core", "2001:db8:1::2").contains(&format!("lladdr {mac}"));
     wait_for("it is known from the start", || known(""));
     lab.must_run("s1", "ip neigh flush all");
     wait_for("it is known after a flush", || known(""));
@@ -101,7 +104,9 @@ fn ipv6_routers_are_known_too() {
     wait_for("it is known where it has moved to", || known("02:00:00:00:00:07"));
 
     // A router that is gone is said to be.
-    wait_for("all are known", || lab.metrics("s1").contains("stateplane_next_hops{state=\"unresolved\"} 0\n"));
+    wait_for("all are known", || {
+        lab.metrics("s1").contains("stateplane_next_hops{state=\"unresolved\"} 0\n")
+    });
     lab.must_run("s1", "ip route add 192.0.2.0/24 via 10.0.1.77");
     let unresolved = "stateplane_next_hops{state=\"unresolved\"} 1\n";
     wait_for("the metrics say so", || lab.metrics("s1").contains(unresolved));

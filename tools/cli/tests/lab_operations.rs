@@ -35,7 +35,9 @@ fn start_fresh(lab: &TestLab) {
     let mut words = words.map(str::to_owned);
     words[3] = folder.join("switch.toml").display().to_string();
     lab::process::spawn(&lab.netns("s1"), &words, &folder.join("switch.log")).expect("starts");
-    wait_for("the agent answers", || lab.switch("s1").is_some_and(|status| status["how"] == "started"));
+    wait_for("the agent answers", || {
+        lab.switch("s1").is_some_and(|status| status["how"] == "started")
+    });
 }
 
 /// What `stateplane status` says of s1, its exit code, and its page.
@@ -44,7 +46,11 @@ fn status(lab: &TestLab) -> (Value, Option<i32>, String) {
     let page: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let name = format!("{}-s1", lab.name);
     // Other tests of this machine may have switches of their own.
-    let ours = page["switches"].as_array().expect("switches").iter().find(|found| found["name"] == name.as_str());
+    let ours = page["switches"]
+        .as_array()
+        .expect("switches")
+        .iter()
+        .find(|found| found["name"] == name.as_str());
     let text = stateplane(&["status", "--timeout-ms", "500"]).stdout;
     let ours = ours.unwrap_or_else(|| panic!("no {name}: {page}")).clone();
     (ours, output.status.code(), String::from_utf8_lossy(&text).into_owned())
@@ -53,7 +59,9 @@ fn status(lab: &TestLab) -> (Value, Option<i32>, String) {
 /// The line of the page that begins with s1.
 fn row<'a>(lab: &TestLab, page: &'a str) -> &'a str {
     let name = format!("{}-s1 ", lab.name);
-    page.lines().find(|line| line.starts_with(&name)).unwrap_or_else(|| panic!("no {name}in {page}"))
+    page.lines()
+        .find(|line| line.starts_with(&name))
+        .unwrap_or_else(|| panic!("no {name}in {page}"))
 }
 
 /// `counter`, `register` and `table` without a name list what there is.
@@ -62,10 +70,17 @@ fn what_there_is_is_listed(lab: &TestLab) {
     let list = |words: &[&str]| common::must(&[words, &["--switch", &switch]].concat());
     for words in [&["counter"][..], &["counter", "read"]] {
         let listed = list(words);
-        assert!(listed.starts_with("counter ") && listed.contains("NatIngress.translated_out "), "{listed}");
+        assert!(
+            listed.starts_with("counter ") && listed.contains("NatIngress.translated_out "),
+            "{listed}"
+        );
     }
     let counters: Value = serde_json::from_str(&list(&["counter", "--json"])).expect("JSON");
-    let found = counters.as_array().expect("a list").iter().find(|it| it["name"] == "NatIngress.translated_out");
+    let found = counters
+        .as_array()
+        .expect("a list")
+        .iter()
+        .find(|it| it["name"] == "NatIngress.translated_out");
     assert!(found.is_some_and(|it| it["size"].as_u64() >= Some(1)), "{counters}");
     assert!(list(&["register"]).starts_with("register "));
     assert_eq!(list(&["table"]), list(&["table", "list"]));
@@ -106,7 +121,10 @@ fn a_switch_starts_without_a_controller_and_traffic_goes_on() {
     start_fresh(&lab);
     let (s1, _, page) = status(&lab);
     assert_eq!((&s1["how"], &s1["load"]["views"]), (&"started".into(), &"kept".into()), "{s1}");
-    assert!(row(&lab, &page).contains(" up ") && page.contains("no controller has answered since"), "{page}");
+    assert!(
+        row(&lab, &page).contains(" up ") && page.contains("no controller has answered since"),
+        "{page}"
+    );
     connections.all_answer("fresh");
     connections.add(Connections::open(&lab, echo, 5));
     // Both directions of 20 connections; counted every 5 s.
@@ -134,7 +152,10 @@ fn a_switch_starts_without_a_controller_and_traffic_goes_on() {
     signal(&lab, Signal::SIGSTOP);
     wait_for("it has stopped", || status(&lab).0["error"].is_string());
     let (s1, code, page) = status(&lab);
-    assert!(s1["error"].as_str().is_some_and(|error| error.contains("no answer within 500 ms")), "{s1}");
+    assert!(
+        s1["error"].as_str().is_some_and(|error| error.contains("no answer within 500 ms")),
+        "{s1}"
+    );
     assert!(code == Some(1) && row(&lab, &page).contains("no answer"), "{page}");
     connections.all_answer("its agent hangs");
     an_agent_that_is_dead_is_told(&lab, pid);
@@ -154,28 +175,41 @@ fn an_agent_that_is_dead_is_told(lab: &TestLab, pid: i32) {
     assert!(code == Some(1) && row(lab, &page).contains("no answer"), "{page}");
     let name = format!("{}-s1", lab.name);
     assert!(stateplane(&["switch", "detach", &name]).status.success());
-    let page = String::from_utf8_lossy(&stateplane(&["status", "--timeout-ms", "500"]).stdout).into_owned();
+    let page = String::from_utf8_lossy(&stateplane(&["status", "--timeout-ms", "500"]).stdout)
+        .into_owned();
     assert!(!page.contains(&name), "taken off, and forgotten: {page}");
     let binary = env!("CARGO_BIN_EXE_stateplane");
     let secrets = format!("/run/stateplane/labs/{}/fabric.secrets", lab.name);
     let ask = format!("{binary} status --controller {} --secrets {secrets}", common::CONTROLLER);
     let (good, page) = lab.run("controller", &ask);
-    assert!(!good && page.contains("switch 1 (") && page.contains("the controller has not heard it"), "{page}");
+    assert!(
+        !good && page.contains("switch 1 (") && page.contains("the controller has not heard it"),
+        "{page}"
+    );
 }
 
 /// What the controller has heard of s1, as somebody on another machine would see it.
 fn the_controller_tells_of_it(lab: &TestLab) {
-    let (binary, secrets) =
-        (env!("CARGO_BIN_EXE_stateplane"), format!("/run/stateplane/labs/{}/fabric.secrets", lab.name));
-    let ask = format!("{binary} status --json --controller {} --secrets {secrets}", common::CONTROLLER);
+    let (binary, secrets) = (
+        env!("CARGO_BIN_EXE_stateplane"),
+        format!("/run/stateplane/labs/{}/fabric.secrets", lab.name),
+    );
+    let ask =
+        format!("{binary} status --json --controller {} --secrets {secrets}", common::CONTROLLER);
     wait_for("the controller tells of its flows", || {
         let (_, page) = lab.run("controller", &ask);
         let page: serde_json::Value = serde_json::from_str(&page).unwrap_or_default();
         let peers = page["controllers"][0]["peers"].as_array().cloned().unwrap_or_default();
-        let is_s1 = |peer: &&serde_json::Value| peer["reporter"]["switch"]["switch_id"] == 1 && peer["alive"] == true;
-        let load = peers.iter().find(is_s1).map_or(serde_json::Value::Null, |peer| peer["load"].clone());
+        let is_s1 = |peer: &&serde_json::Value| {
+            peer["reporter"]["switch"]["switch_id"] == 1 && peer["alive"] == true
+        };
+        let load =
+            peers.iter().find(is_s1).map_or(serde_json::Value::Null, |peer| peer["load"].clone());
         let some = |field: &str| load[field].as_u64().is_some_and(|count| count > 0);
-        load["name"] == format!("{}-s1", lab.name) && some("owned") && some("sessions") && load["ports_attached"] == 2
+        load["name"] == format!("{}-s1", lab.name)
+            && some("owned")
+            && some("sessions")
+            && load["ports_attached"] == 2
     });
 }
 
@@ -187,7 +221,15 @@ fn a_lab_whose_store_does_not_start_says_so_at_once() {
     let name = format!("t-broken-{}", std::process::id());
     let file = topology("nat.toml");
     let began = Instant::now();
-    let output = stateplane(&["lab", "up", file.to_str().expect("UTF-8"), "--name", &name, "--set", "lease_ms=10"]);
+    let output = stateplane(&[
+        "lab",
+        "up",
+        file.to_str().expect("UTF-8"),
+        "--name",
+        &name,
+        "--set",
+        "lease_ms=10",
+    ]);
     let (said, took) = (String::from_utf8_lossy(&output.stderr).into_owned(), began.elapsed());
     println!("after {took:?}: {said}");
     assert_eq!(output.status.code(), Some(1));

@@ -15,7 +15,11 @@ use std::time::Instant;
 
 /// Runs all cases through one system.
 fn through(system: System) -> BTreeMap<String, String> {
-    let lab = TestLab::up(&format!("pk-{}", system.mode.replace('_', "")), "edge.toml", &["--mode", system.mode]);
+    let lab = TestLab::up(
+        &format!("pk-{}", system.mode.replace('_', "")),
+        "edge.toml",
+        &["--mode", system.mode],
+    );
     // The neighbours that a gateway has anyway.
     for address in ["10.1.0.9", "10.1.0.10", "10.1.0.21", "10.1.1.10", "10.1.1.22", "192.0.2.1"] {
         lab.must_run("gw", &format!("ping -c1 -W2 {address}"));
@@ -40,7 +44,9 @@ fn every_packet_fares_as_the_table_says() {
         return;
     }
     let only = std::env::var("SYSTEMS").ok();
-    let chosen = |system: &System| only.as_ref().is_none_or(|only| only.split(',').any(|mode| mode == system.mode));
+    let chosen = |system: &System| {
+        only.as_ref().is_none_or(|only| only.split(',').any(|mode| mode == system.mode))
+    };
     let waiting = Mutex::new(SYSTEMS.into_iter().filter(chosen));
     let results = Mutex::new(Results::new());
     // Most of the time a system waits: two share a processor well.
@@ -51,7 +57,10 @@ fn every_packet_fares_as_the_table_says() {
                     let begin = Instant::now();
                     let said = through(system);
                     println!("{}: {:.1} s", system.mode, begin.elapsed().as_secs_f64());
-                    results.lock().unwrap_or_else(PoisonError::into_inner).insert(system.mode, said);
+                    results
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .insert(system.mode, said);
                 }
             });
         }

@@ -85,7 +85,8 @@ impl Radio {
         self.sequence = (self.sequence + 1) & 0xff_ffff;
         let sequence = self.sequence.to_be_bytes();
         let station: Ipv4Addr = STATIONS[user.station].parse().expect("address");
-        let mut request = vec![0x48, kind, 0, 28, 0, 0, 0, 0, sequence[1], sequence[2], sequence[3], 0];
+        let mut request =
+            vec![0x48, kind, 0, 28, 0, 0, 0, 0, sequence[1], sequence[2], sequence[3], 0];
         request.extend(user.address.octets());
         request.extend(user.uplink_teid.to_be_bytes());
         request.extend(user.downlink_teid.to_be_bytes());
@@ -134,7 +135,11 @@ impl Radio {
             let to = Ipv4Addr::from(<[u8; 4]>::try_from(&packet[24..28]).expect("four bytes"));
             let known = self.users.iter().find(|user| user.address == to).expect("a user");
             // Never in a tunnel that a response said to be no more.
-            assert_eq!((teid, STATIONS[known.station]), (known.downlink_teid, local(station).as_str()), "of {to}");
+            assert_eq!(
+                (teid, STATIONS[known.station]),
+                (known.downlink_teid, local(station).as_str()),
+                "of {to}"
+            );
             assert_eq!(checksum(&packet[8..28]), 0, "the user's IPv4 header");
             if to == user.address && &packet[36..] == payload {
                 return true;
@@ -162,7 +167,10 @@ fn sessions_outlive_their_switch_with_five_percent_signalling() {
         let user = radio.users[number];
         assert_eq!(radio.signal(CREATE, user), ACCEPTED);
     }
-    assert!((0..USERS).all(|number| radio.echo(number, server, b"first")), "every user's packets pass");
+    assert!(
+        (0..USERS).all(|number| radio.echo(number, server, b"first")),
+        "every user's packets pass"
+    );
 
     // One packet of twenty is signalling; s1 dies on the way and comes back.
     let (mut sent, mut lost, mut handovers, mut longest) = (0, 0, 0, Duration::ZERO);
@@ -184,18 +192,27 @@ fn sessions_outlive_their_switch_with_five_percent_signalling() {
     };
     mix(&mut radio, 2000);
     let through = |switch: &str| (lab.counter(switch, "uplink"), lab.counter(switch, "downlink"));
-    assert!(through("s1").0 > 1000 && through("s1").1 > 1000, "s1 is preferred: {:?}", through("s1"));
+    assert!(
+        through("s1").0 > 1000 && through("s1").1 > 1000,
+        "s1 is preferred: {:?}",
+        through("s1")
+    );
     lab.fail("s1");
     mix(&mut radio, 2000);
     assert!(through("s2").0 > 1000 && through("s2").1 > 1000, "s2 stands in: {:?}", through("s2"));
-    assert!((0..USERS).all(|number| radio.echo(number, server, b"s1 is dead")), "every user goes on");
+    assert!(
+        (0..USERS).all(|number| radio.echo(number, server, b"s1 is dead")),
+        "every user goes on"
+    );
     lab.restore("s1");
     let before = through("s1").0;
     wait_for("s1 is preferred again", || {
         mix(&mut radio, 20);
         lab.counter("s1", "uplink") > before + 100
     });
-    println!("{sent} packets, {handovers} of them handovers, {lost} lost, longest silence {longest:?}");
+    println!(
+        "{sent} packets, {handovers} of them handovers, {lost} lost, longest silence {longest:?}"
+    );
     assert!(handovers * 20 >= sent - 20 && lost * 10 < sent, "{lost} of {sent} lost");
     assert_eq!(lab.equal_stores(), USERS as u64);
 
@@ -204,7 +221,8 @@ fn sessions_outlive_their_switch_with_five_percent_signalling() {
         let user = radio.users[number];
         assert_eq!(radio.signal(DELETE, user), ACCEPTED);
     }
-    let unknown = |lab: &TestLab| lab.counter("s1", "unknown_user") + lab.counter("s2", "unknown_user");
+    let unknown =
+        |lab: &TestLab| lab.counter("s1", "unknown_user") + lab.counter("s2", "unknown_user");
     let before = unknown(&lab);
     assert!(!radio.echo(0, server, b"late"));
     wait_for("the gateway counts it", || unknown(&lab) > before);

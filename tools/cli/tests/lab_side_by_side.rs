@@ -32,7 +32,8 @@ impl Stream {
             while !stopped.load(Ordering::Relaxed) {
                 sent += 1;
                 let mut answer = [0; 8];
-                let good = socket.send(&sent.to_be_bytes()).is_ok() && socket.recv(&mut answer).is_ok();
+                let good =
+                    socket.send(&sent.to_be_bytes()).is_ok() && socket.recv(&mut answer).is_ok();
                 lost += u64::from(!good || answer != sent.to_be_bytes());
                 std::thread::sleep(Duration::from_millis(5));
             }
@@ -58,9 +59,22 @@ impl Demo {
     fn start() -> Self {
         let out = std::env::temp_dir().join(format!("stateplane-demo-{}", std::process::id()));
         let mut command = Command::new(env!("CARGO_BIN_EXE_stateplane"));
-        command.args(["demo", "--seconds", "10", "--runs", "with,without", "--connections", "50", "--rate", "100"]);
+        command.args([
+            "demo",
+            "--seconds",
+            "10",
+            "--runs",
+            "with,without",
+            "--connections",
+            "50",
+            "--rate",
+            "100",
+        ]);
         command.arg("--topology").arg(common::topology("nat.toml")).arg("--out").arg(&out);
-        Self { child: command.stdout(Stdio::null()).spawn().expect("the demonstration starts"), out }
+        Self {
+            child: command.stdout(Stdio::null()).spawn().expect("the demonstration starts"),
+            out,
+        }
     }
 
     /// Its `failover.json`.
@@ -121,7 +135,13 @@ fn labs_and_the_demonstration_run_side_by_side() {
     steady.down();
 
     assert_eq!(keys(&result), ["kernel", "lease_ms", "with", "without"]);
-    let fields = ["connections", "connections_broken", "goodput_mbps", "recovery_fail_s", "recovery_return_s"];
+    let fields = [
+        "connections",
+        "connections_broken",
+        "goodput_mbps",
+        "recovery_fail_s",
+        "recovery_return_s",
+    ];
     for run in ["with", "without"] {
         assert_eq!(keys(&result[run]), fields);
         assert_eq!(result[run]["connections"], 54);

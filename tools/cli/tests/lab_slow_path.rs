@@ -4,7 +4,9 @@
 mod common;
 
 use common::{INSIDE, OUTSIDE, TestLab, one_at_a_time, skip, wait_for};
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, sendto, socket};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, sendto, socket,
+};
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
@@ -50,7 +52,8 @@ fn arrives(from: &UdpSocket, to: &UdpSocket, bytes: usize) {
 /// A count of the gateway, from the metrics.
 fn count(lab: &TestLab, metric: &str, name: &str) -> u64 {
     let text = lab.metrics("s1");
-    let line = text.lines().find(|line| line.starts_with(metric) && line.contains(&format!("\"{name}\"")));
+    let line =
+        text.lines().find(|line| line.starts_with(metric) && line.contains(&format!("\"{name}\"")));
     let line = line.unwrap_or_else(|| panic!("no {metric} {name} in {text}"));
     line.rsplit(' ').next().and_then(|value| value.parse().ok()).expect("number")
 }
@@ -60,7 +63,13 @@ fn agent(lab: &TestLab, name: &str) -> u64 {
 }
 
 /// An IPv4 packet of `inside` with a UDP payload's part; offset in bytes. The kernel seals it.
-fn fragment(source: &str, identification: u16, offset: usize, more: bool, payload: &[u8]) -> Vec<u8> {
+fn fragment(
+    source: &str,
+    identification: u16,
+    offset: usize,
+    more: bool,
+    payload: &[u8],
+) -> Vec<u8> {
     let address = |text: &str| text.parse::<Ipv4Addr>().expect("address").octets();
     let mut packet = vec![0x45, 0];
     packet.extend((20 + payload.len() as u16).to_be_bytes());
@@ -105,8 +114,10 @@ fn the_kernel_sends_what_xdp_cannot() {
     }
     let _turn = one_at_a_time();
     let lab = TestLab::up("slow-path", "slow_path.toml", &[]);
-    let (inside, outside) = (bound(&lab, "inside", INSIDE, 0), bound(&lab, "outside", OUTSIDE, 9000));
-    let (inside6, outside6) = (bound(&lab, "inside", INSIDE6, 0), bound(&lab, "outside", OUTSIDE6, 9000));
+    let (inside, outside) =
+        (bound(&lab, "inside", INSIDE, 0), bound(&lab, "outside", OUTSIDE, 9000));
+    let (inside6, outside6) =
+        (bound(&lab, "inside", INSIDE6, 0), bound(&lab, "outside", OUTSIDE6, 9000));
     may_fragment(&inside);
 
     // 1. Nobody knows the hosts' MACs: the kernel holds the first packet until it does.
@@ -153,7 +164,9 @@ fn the_kernel_sends_what_xdp_cannot() {
     // 5. A source that the route to it does not allow.
     let raw = Raw::new(&lab);
     raw.send(&fragment("192.0.2.77", 1, 0, false, &udp(9000, b"spoofed")));
-    wait_for("it is refused", || count(&lab, "stateplane_gateway_drops_total", "reverse_path") == 1);
+    wait_for("it is refused", || {
+        count(&lab, "stateplane_gateway_drops_total", "reverse_path") == 1
+    });
     // What the program remembers of sources goes with each change of routes.
     lab.must_run("s1", "ip route add 192.0.2.77/32 via 10.1.0.10");
     wait_for("it is taken", || {
@@ -196,7 +209,8 @@ fn fragments_before_their_first_are_held() {
             raw.send(&part(identification, *number));
         }
         let mut buffer = [0; 2_048];
-        let (length, _) = outside.recv_from(&mut buffer).unwrap_or_else(|e| panic!("{order:?}: {e}"));
+        let (length, _) =
+            outside.recv_from(&mut buffer).unwrap_or_else(|e| panic!("{order:?}: {e}"));
         assert_eq!(buffer[..length], payload, "{order:?}");
     };
     whole(1, &[0, 1, 2, 3]);

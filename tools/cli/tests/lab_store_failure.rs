@@ -58,13 +58,17 @@ fn new_connections_work(lab: &TestLab, to: SocketAddr, since: Instant) -> Durati
         let connected = lab.netns("inside").run(|| std::net::TcpStream::connect_timeout(&to, soon));
         match connected {
             Ok(_) => return begun - since,
-            Err(error) => assert!(since.elapsed() < patience, "no new connection for {patience:?}: {error}"),
+            Err(error) => {
+                assert!(since.elapsed() < patience, "no new connection for {patience:?}: {error}")
+            }
         }
     }
 }
 
 fn settled(lab: &TestLab) {
-    wait_for("the chain is complete", || lab.controller().is_some_and(|status| status["settled"] == true));
+    wait_for("the chain is complete", || {
+        lab.controller().is_some_and(|status| status["settled"] == true)
+    });
 }
 
 #[test]
@@ -105,7 +109,10 @@ fn no_connection_breaks_when_servers_and_the_controller_die() {
     let killed = Instant::now();
     lab.kill_now(victim);
     let gap = new_connections_work(&lab, echo, killed);
-    println!("head ({victim}) killed after the controller's return: new connections work after {} ms", gap.as_millis());
+    println!(
+        "head ({victim}) killed after the controller's return: new connections work after {} ms",
+        gap.as_millis()
+    );
     lab.restart_daemon(victim, "store");
     settled(&lab);
     // Both at once: repaired when the controller is back.
@@ -128,28 +135,35 @@ fn no_connection_breaks_when_servers_and_the_controller_die() {
 /// The controller's database is deleted with the controller dead: rebuilt from what the servers
 /// have, it goes on above all that there was, and repairs chains.
 fn a_lost_database_is_made_anew(lab: &TestLab, talk: &Talk) {
-    let before = lab.controller().expect("the controller answers")["version"].as_u64().expect("a number");
+    let before =
+        lab.controller().expect("the controller answers")["version"].as_u64().expect("a number");
     let dir = lab::Lab::open(&lab.name).expect("lab").dir().display().to_string();
     let rebuild = format!(
         "{} controller rebuild --config {dir}/nodes/controller/controller.toml",
         env!("CARGO_BIN_EXE_stateplane")
     );
     let (good, said) = lab.run("controller", &rebuild);
-    assert!(!good && said.contains("is another controller running"), "beside a running one: {said}");
+    assert!(
+        !good && said.contains("is another controller running"),
+        "beside a running one: {said}"
+    );
     lab.kill_daemon("controller", "controller");
     std::fs::remove_file(format!("{dir}/controller.redb")).expect("the database");
     let said = lab.must_run("controller", &rebuild);
     assert!(said.contains("start the controller"), "{said}");
     lab.restart_daemon("controller", "controller");
     settled(lab);
-    let after = lab.controller().expect("the controller answers")["version"].as_u64().expect("a number");
+    let after =
+        lab.controller().expect("the controller answers")["version"].as_u64().expect("a number");
     assert!(after > before, "{before}, then {after}");
     let victim = lab.chain(0)[0];
     lab.kill_now(victim);
     talk.goes_on(20);
     lab.restart_daemon(victim, "store");
     settled(lab);
-    println!("database lost: views {before}, then {after}; head ({victim}) killed, and all goes on");
+    println!(
+        "database lost: views {before}, then {after}; head ({victim}) killed, and all goes on"
+    );
 }
 
 #[test]

@@ -28,8 +28,15 @@ const MAY_NAME: [&str; 8] = [
 ];
 
 /// Names of RedPlane's, as code has them. (`RedPlane §5.2` cites the paper, and is none.)
-const NAMES: [&str; 7] =
-    ["redplane", "FlowState", "SnapshotState", "flow_state", "snapshot_state", "state_store", "state_protocol"];
+const NAMES: [&str; 7] = [
+    "redplane",
+    "FlowState",
+    "SnapshotState",
+    "flow_state",
+    "snapshot_state",
+    "state_store",
+    "state_protocol",
+];
 
 /// Which layers the crates of a layer may depend on.
 const MAY_USE: [(&str, &[&str]); 5] = [
@@ -43,7 +50,8 @@ const MAY_USE: [(&str, &[&str]); 5] = [
 /// The lines of a list; what follows `#` is a comment.
 fn list(path: &str) -> BTreeSet<String> {
     let text = read(path);
-    let lines: Vec<_> = text.lines().map(|line| line.split('#').next().unwrap_or("").trim()).collect();
+    let lines: Vec<_> =
+        text.lines().map(|line| line.split('#').next().unwrap_or("").trim()).collect();
     lines.into_iter().filter(|line| !line.is_empty()).map(str::to_owned).collect()
 }
 
@@ -52,7 +60,10 @@ fn ratchet(path: &str, found: &BTreeMap<String, String>) {
     let listed = list(path);
     let more: Vec<_> = found.iter().filter(|(name, _)| !listed.contains(*name)).collect();
     let more: String = more.into_iter().map(|(name, what)| format!("{name} # {what}\n")).collect();
-    assert!(more.is_empty(), "a system is named or used, and {path} does not list it; use a seam:\n{more}");
+    assert!(
+        more.is_empty(),
+        "a system is named or used, and {path} does not list it; use a seam:\n{more}"
+    );
     let gone: Vec<_> = listed.iter().filter(|name| !found.contains_key(*name)).collect();
     assert!(gone.is_empty(), "no longer true; remove from {path}: {gone:#?}");
 }
@@ -67,7 +78,8 @@ fn nothing_below_a_system_names_it() {
             continue;
         }
         let Ok(text) = std::fs::read_to_string(repository().join(&path)) else { continue };
-        let count = text.lines().filter(|line| NAMES.iter().any(|name| line.contains(name))).count();
+        let count =
+            text.lines().filter(|line| NAMES.iter().any(|name| line.contains(name))).count();
         if count > 0 {
             found.insert(path, format!("lines: {count}"));
         }
@@ -86,15 +98,23 @@ struct Crate {
 fn crates() -> Vec<Crate> {
     let mut found = vec![];
     for path in tree() {
-        let Some(folder) = path.strip_suffix("/Cargo.toml").filter(|folder| !folder.ends_with("/fuzz")) else {
+        let Some(folder) =
+            path.strip_suffix("/Cargo.toml").filter(|folder| !folder.ends_with("/fuzz"))
+        else {
             continue;
         };
-        let table: toml::Table = toml::from_str(&read(&path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+        let table: toml::Table =
+            toml::from_str(&read(&path)).unwrap_or_else(|error| panic!("{path}: {error}"));
         let name = table["package"]["name"].as_str().unwrap().to_owned();
         let mut uses = vec![];
-        for (section, for_tests) in [("dependencies", false), ("build-dependencies", false), ("dev-dependencies", true)]
+        for (section, for_tests) in
+            [("dependencies", false), ("build-dependencies", false), ("dev-dependencies", true)]
         {
-            let names = table.get(section).and_then(toml::Value::as_table).into_iter().flat_map(toml::Table::keys);
+            let names = table
+                .get(section)
+                .and_then(toml::Value::as_table)
+                .into_iter()
+                .flat_map(toml::Table::keys);
             uses.extend(names.map(|name| (name.clone(), for_tests)));
         }
         found.push(Crate { folder: folder.to_owned(), name, uses });
@@ -107,7 +127,8 @@ fn crates() -> Vec<Crate> {
 #[test]
 fn dependencies_point_down() {
     let crates = crates();
-    let folders: BTreeMap<&str, &str> = crates.iter().map(|one| (one.name.as_str(), one.folder.as_str())).collect();
+    let folders: BTreeMap<&str, &str> =
+        crates.iter().map(|one| (one.name.as_str(), one.folder.as_str())).collect();
     let mut found = BTreeMap::new();
     for one in &crates {
         let layer = one.folder.split('/').next().unwrap();
@@ -155,7 +176,8 @@ impl Tree {
     /// Whether a file that `page` names is there: from the repository's root, from the page's
     /// folder, or somewhere in the page's own crate.
     fn resolves(&self, page: &Path, named: &str) -> bool {
-        let own: PathBuf = page.components().take(if page.starts_with("systems") { 3 } else { 2 }).collect();
+        let own: PathBuf =
+            page.components().take(if page.starts_with("systems") { 3 } else { 2 }).collect();
         self.has(Path::new(named))
             || self.has(&page.parent().unwrap().join(named))
             || self.0.iter().any(|path| path.starts_with(&own) && path.ends_with(named))
@@ -190,8 +212,8 @@ const ENDINGS: [&str; 12] =
 /// Folders at the root, today's and former ones, and those of a crate: what begins with one is a
 /// path.
 const ROOTS: [&str; 19] = [
-    "compiler", "bpf", "core", "switch", "systems", "tools", "p4", "docs", "deploy", "spec", "scripts", "crates",
-    "apps", "bench", "fuzz", "lab", "src", "tests", "examples",
+    "compiler", "bpf", "core", "switch", "systems", "tools", "p4", "docs", "deploy", "spec",
+    "scripts", "crates", "apps", "bench", "fuzz", "lab", "src", "tests", "examples",
 ];
 
 /// Files of other projects that are cited: the page, and the file.
@@ -200,7 +222,9 @@ const ELSEWHERE: [(&str, &str); 1] = [("p4/include/v1model.p4", "docs/simple_swi
 /// Whether a path has a part to be filled in, such as `NAME.toml`, `lab_APP.rs` or `systems/X`.
 fn to_fill_in(path: &str) -> bool {
     path.split(['/', '.', '_']).any(|part| {
-        part != "README" && part.starts_with(|first: char| first.is_ascii_uppercase()) && part == part.to_uppercase()
+        part != "README"
+            && part.starts_with(|first: char| first.is_ascii_uppercase())
+            && part == part.to_uppercase()
     })
 }
 
@@ -208,21 +232,26 @@ fn to_fill_in(path: &str) -> bool {
 /// part to be filled in (`NAME`, `*`, `<app>`).
 fn named_files(text: &str) -> impl Iterator<Item = &str> {
     let in_path = |letter: char| letter.is_ascii_alphanumeric() || "_-./*<>{}$~:".contains(letter);
-    text.split(move |letter: char| !in_path(letter)).map(|word| word.trim_end_matches(['.', ':'])).filter(|word| {
-        let plain = word.bytes().all(|letter| letter.is_ascii_alphanumeric() || b"_-./".contains(&letter));
-        let (root, rest) = word.split_once('/').unwrap_or_default();
-        plain
-            && !to_fill_in(word)
-            && !rest.is_empty()
-            && ROOTS.contains(&root)
-            && ENDINGS.iter().any(|end| word.ends_with(end))
-    })
+    text.split(move |letter: char| !in_path(letter))
+        .map(|word| word.trim_end_matches(['.', ':']))
+        .filter(|word| {
+            let plain = word
+                .bytes()
+                .all(|letter| letter.is_ascii_alphanumeric() || b"_-./".contains(&letter));
+            let (root, rest) = word.split_once('/').unwrap_or_default();
+            plain
+                && !to_fill_in(word)
+                && !rest.is_empty()
+                && ROOTS.contains(&root)
+                && ENDINGS.iter().any(|end| word.ends_with(end))
+        })
 }
 
 /// The paths that stand alone between backticks on a page, with or without an ending.
 fn quoted_paths(page: &str) -> impl Iterator<Item = &str> {
     page.split('`').skip(1).step_by(2).map(|text| text.trim_end_matches('/')).filter(|text| {
-        let plain = text.bytes().all(|letter| letter.is_ascii_alphanumeric() || b"_-./".contains(&letter));
+        let plain =
+            text.bytes().all(|letter| letter.is_ascii_alphanumeric() || b"_-./".contains(&letter));
         let made = ["out/", "target/"].iter().any(|folder| text.starts_with(folder));
         plain
             && !to_fill_in(text)
@@ -266,7 +295,9 @@ fn every_file_that_is_named_is_there() {
             }
             for named in named_files(line) {
                 seen += 1;
-                if !tree.resolves(Path::new(&path), named) && !ELSEWHERE.contains(&(path.as_str(), named)) {
+                if !tree.resolves(Path::new(&path), named)
+                    && !ELSEWHERE.contains(&(path.as_str(), named))
+                {
                     missing.insert(format!("{path}:{}: {named}", number + 1));
                 }
             }
@@ -278,8 +309,7 @@ fn every_file_that_is_named_is_there() {
 
 #[test]
 fn a_file_that_is_not_there_is_found() {
-    let text =
-        "see `crates/gone/src/lib.rs`, docs/lab.md. docs/NAME.md, docs/lab_APP.md and core/*/spec, no/path/of.ours";
+    let text = "see `crates/gone/src/lib.rs`, docs/lab.md. docs/NAME.md, docs/lab_APP.md and core/*/spec, no/path/of.ours";
     let found: Vec<&str> = named_files(text).collect();
     assert_eq!(found, ["crates/gone/src/lib.rs", "docs/lab.md"]);
     let tree = Tree::new();

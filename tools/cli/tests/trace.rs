@@ -75,7 +75,8 @@ fn capture(folder: &Path, ring: &KeyRing) -> PathBuf {
     for (at, payload) in [first, again, forged, short].iter().enumerate() {
         writer.write(at as u64 * 1_000_000, &framed(payload, SWITCH, STORE)).unwrap();
     }
-    let (client, server) = (SocketAddrV4::new(*SWITCH.ip(), 40_000), SocketAddrV4::new(*STORE.ip(), 53));
+    let (client, server) =
+        (SocketAddrV4::new(*SWITCH.ip(), 40_000), SocketAddrV4::new(*STORE.ip(), 53));
     writer.write(9_000_000, &framed(b"another port", client, server)).unwrap();
     writer.finish().unwrap();
     path
@@ -88,7 +89,8 @@ fn files_are_told_line_by_line() {
     let path = capture(folder.path(), &ring);
     let nat = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../systems/redplane/p4/nat/nat.p4");
     let object = folder.path().join("nat.o");
-    let compiled = Command::new(STATEPLANE).arg("compile").arg(nat).arg("-o").arg(&object).output().unwrap();
+    let compiled =
+        Command::new(STATEPLANE).arg("compile").arg(nat).arg("-o").arg(&object).output().unwrap();
     assert!(compiled.status.success(), "{}", text(&compiled.stderr));
     let manifest = object.with_extension("json");
     let common = [
@@ -104,27 +106,45 @@ fn files_are_told_line_by_line() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let lines = text(&output.stdout);
     let lines: Vec<&str> = lines.lines().collect();
-    assert!(lines[0].starts_with("00:00:00.000000  10.255.0.1:5407 > 10.2.1.10:5407"), "{lines:#?}");
+    assert!(
+        lines[0].starts_with("00:00:00.000000  10.255.0.1:5407 > 10.2.1.10:5407"),
+        "{lines:#?}"
+    );
     assert!(lines[0].contains("UPDATE") && lines[0].contains("NatIngress.bindings"), "{lines:#?}");
     assert!(!lines[0].contains("TAG") && lines[1].ends_with("(sent again)"), "{lines:#?}");
     assert!(lines[2].contains("WRONG TAG"), "{lines:#?}");
-    assert!(lines[3].contains("MALFORMED") && lines[3].contains("lengths do not add up"), "{lines:#?}");
+    assert!(
+        lines[3].contains("MALFORMED") && lines[3].contains("lengths do not add up"),
+        "{lines:#?}"
+    );
     let summary = lines[4..].join("\n");
     for part in ["4 messages", "1 sent again", "length_mismatch", "2 wrong tags"] {
         assert!(summary.contains(part), "{part}: {summary}");
     }
 
-    let output = stateplane(&[&common[..], &["--json", "--type", "update", "--key", "10.1.0.10"]].concat());
+    let output =
+        stateplane(&[&common[..], &["--json", "--type", "update", "--key", "10.1.0.10"]].concat());
     let lines: Vec<serde_json::Value> =
         text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines.len(), 4, "{lines:#?}");
-    assert_eq!((&lines[0]["tag"], &lines[1]["repeat"]), (&"good".into(), &"retransmission".into()), "{lines:#?}");
+    assert_eq!(
+        (&lines[0]["tag"], &lines[1]["repeat"]),
+        (&"good".into(), &"retransmission".into()),
+        "{lines:#?}"
+    );
     assert_eq!(lines[0]["value_fields"][1]["value"], "40000", "{lines:#?}");
-    assert_eq!((&lines[2]["tag"], &lines[3]["summary"]["types"]["UPDATE"]), (&"wrong".into(), &3.into()), "{lines:#?}");
+    assert_eq!(
+        (&lines[2]["tag"], &lines[3]["summary"]["types"]["UPDATE"]),
+        (&"wrong".into(), &3.into()),
+        "{lines:#?}"
+    );
     let output = stateplane(&[&common[..], &["--quiet", "--key", "sauce=1"]].concat());
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stderr);
-    assert!(said.contains("\"sauce\"") && said.contains("source") && said.contains("destination"), "{said}");
+    assert!(
+        said.contains("\"sauce\"") && said.contains("source") && said.contains("destination"),
+        "{said}"
+    );
     let output = stateplane(&[&common[..], &["--json", "--switch-id", "8"]].concat());
     assert_eq!(text(&output.stdout).lines().count(), 1, "only the summary");
 }
@@ -139,8 +159,16 @@ fn faults_are_told() {
     std::fs::write(&cut, &bytes[..bytes.len() - 5]).unwrap();
     let output = stateplane(&["trace", cut.to_str().unwrap(), "--quiet"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stdout).contains("4 messages"), "what is whole is counted: {}", text(&output.stdout));
-    assert!(text(&output.stderr).contains("ends in the middle of frame 5"), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stdout).contains("4 messages"),
+        "what is whole is counted: {}",
+        text(&output.stdout)
+    );
+    assert!(
+        text(&output.stderr).contains("ends in the middle of frame 5"),
+        "{}",
+        text(&output.stderr)
+    );
     for (arguments, part) in [
         (&["trace", "/etc/passwd"][..], "neither pcap nor pcapng"),
         (&["trace", path.to_str().unwrap(), "--key", "source=10.1.0.10"], "--manifest"),
@@ -156,7 +184,10 @@ fn faults_are_told() {
     assert_eq!(output.status.code(), Some(2), "wrong usage");
     assert!(text(&output.stderr).contains("\"renewal\" is no type"), "{}", text(&output.stderr));
     // Digits that a key begins with need no manifest.
-    assert_eq!(stateplane(&["trace", path.to_str().unwrap(), "--key", "0a01"]).status.code(), Some(0));
+    assert_eq!(
+        stateplane(&["trace", path.to_str().unwrap(), "--key", "0a01"]).status.code(),
+        Some(0)
+    );
 }
 
 struct Daemon(Child);
@@ -183,17 +214,26 @@ fn a_living_store_is_listened_to() {
         .filter(|line| !line.starts_with("metrics"))
         .map(|line| match line {
             line if line.starts_with("listen") => "listen = \"127.0.0.1:5407\"\n".to_owned(),
-            line if line.starts_with("controllers") => "controllers = [\"127.0.0.1:5408\"]\n".to_owned(),
+            line if line.starts_with("controllers") => {
+                "controllers = [\"127.0.0.1:5408\"]\n".to_owned()
+            }
             line if line.starts_with("secrets") => format!("secrets = {secrets_path:?}\n"),
             line => format!("{line}\n"),
         })
         .collect();
     std::fs::write(&config, config_text).unwrap();
-    let mut store = Daemon(Command::new(STATEPLANE).args(["store", "--config"]).arg(&config).spawn().unwrap());
-    let arguments = ["trace", "--interface", "lo", "--secrets", secrets_path, "--json", "--count", "6"];
+    let mut store =
+        Daemon(Command::new(STATEPLANE).args(["store", "--config"]).arg(&config).spawn().unwrap());
+    let arguments =
+        ["trace", "--interface", "lo", "--secrets", secrets_path, "--json", "--count", "6"];
     // It also reports to a controller, which is not there.
     let types = ["--type", "status-request", "--type", "status-reply"];
-    let tracer = Command::new(STATEPLANE).args(arguments).args(types).stdout(Stdio::piped()).spawn().unwrap();
+    let tracer = Command::new(STATEPLANE)
+        .args(arguments)
+        .args(types)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut tracer = Daemon(tracer);
     // Ask until the tracer has seen enough.
     while tracer.0.try_wait().unwrap().is_none() {
@@ -202,7 +242,8 @@ fn a_living_store_is_listened_to() {
     }
     let mut said = String::new();
     std::io::Read::read_to_string(tracer.0.stdout.as_mut().unwrap(), &mut said).unwrap();
-    let events: Vec<serde_json::Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let events: Vec<serde_json::Value> =
+        said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(events.len(), 7, "{said}");
     for event in &events[..6] {
         assert!(event["type"] == "STATUS_REQUEST" || event["type"] == "STATUS_REPLY", "{event}");

@@ -215,12 +215,19 @@ fn logs() -> Outcome {
     items.extend(item(9, 1, &[], &[]));
     items.extend(item(6, 0, &[], &[]));
     put("journal", "items", &items)?;
-    for (name, kind, numbers) in [("entry", 5, &[1u64, 0][..]), ("copied", 3, &[]), ("kept", 8, &[1])] {
+    for (name, kind, numbers) in
+        [("entry", 5, &[1u64, 0][..]), ("copied", 3, &[]), ("kept", 8, &[1])]
+    {
         let mut begun = item(2, 0, &[1, 0], &[]);
         begun.extend(item(kind, 0, numbers, &[0; 24]));
         put("journal", name, &begun)?;
     }
-    let header = FileHeader { incarnation: 7, config_digest: 8, shards: fuzz_targets::SHARDS, first_batch: 1 };
+    let header = FileHeader {
+        incarnation: 7,
+        config_digest: 8,
+        shards: fuzz_targets::SHARDS,
+        first_batch: 1,
+    };
     let mut file = header.encode().to_vec();
     for number in 1..3 {
         file.extend(batch_header(number, &items));

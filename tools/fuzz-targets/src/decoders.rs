@@ -60,7 +60,8 @@ fn entry_again(entry: Entry<'_>) {
 /// A captured frame, as `stateplane trace` shows it; the first byte says of which link.
 pub(crate) fn trace(data: &[u8]) {
     let Some((first, bytes)) = data.split_first() else { return };
-    let link = [Link::Ethernet, Link::LinuxCooked, Link::LinuxCooked2, Link::RawIp][usize::from(first % 4)];
+    let link = [Link::Ethernet, Link::LinuxCooked, Link::LinuxCooked2, Link::RawIp]
+        [usize::from(first % 4)];
     let frame = Frame { time_ns: 1, link, bytes, original_bytes: bytes.len() as u32 };
     let _ = capture::datagram(&frame);
     if let Some(event) = trace::decode(&frame, &Objects::default(), None) {
@@ -71,7 +72,8 @@ pub(crate) fn trace(data: &[u8]) {
 
 /// A pcap or pcapng file.
 pub(crate) fn capture(data: &[u8]) {
-    let mut reader = match capture::Reader::new(Path::new("fuzz.pcap"), Cursor::new(data.to_vec())) {
+    let mut reader = match capture::Reader::new(Path::new("fuzz.pcap"), Cursor::new(data.to_vec()))
+    {
         Ok(reader) => reader,
         Err(error) => return assert!(!error.to_string().is_empty()),
     };

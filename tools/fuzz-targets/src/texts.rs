@@ -27,7 +27,8 @@ fn prelude() -> &'static str {
     static TEXT: OnceLock<String> = OnceLock::new();
     TEXT.get_or_init(|| {
         let includes = "#include <core.p4>\n#include <v1model.p4>\n#include <stateplane.p4>\n";
-        let outcome = p4_check::check_source("prelude.p4", includes, &p4_syntax::Options::default());
+        let outcome =
+            p4_check::check_source("prelude.p4", includes, &p4_syntax::Options::default());
         let lines = outcome.source_map.text().lines().filter(|line| !line.starts_with('#'));
         lines.fold(String::new(), |text, line| text + line + "\n")
     })
@@ -36,8 +37,10 @@ fn prelude() -> &'static str {
 /// The front end: lexer, parser, checker, lowering, and how the messages look. Lines with a `#` in
 /// front are left out: the preprocessor is clang's.
 pub(crate) fn p4(data: &[u8]) {
-    let own: String =
-        text(data).lines().filter(|line| !line.starts_with('#')).fold(String::new(), |all, line| all + line + "\n");
+    let own: String = text(data)
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .fold(String::new(), |all, line| all + line + "\n");
     // Short inputs go alone: what they declare cannot clash with the include files.
     let whole = if own.contains("V1Switch") { prelude().to_owned() + &own } else { own };
     let outcome = p4_check::check_preprocessed("fuzz.p4", &whole);
@@ -76,7 +79,8 @@ pub(crate) fn controller_config(data: &[u8]) {
 
 /// `switch.toml`
 pub(crate) fn switch_config(data: &[u8]) {
-    let config = switch_agent::config::Config::parse(Path::new(NOWHERE), &text(data), systems::switch());
+    let config =
+        switch_agent::config::Config::parse(Path::new(NOWHERE), &text(data), systems::switch());
     if let Err(error) = config.and_then(|config| redplane_switch::SwitchConfig::of(&config)) {
         told(&error);
     }
@@ -100,7 +104,8 @@ pub(crate) fn secrets_file(data: &[u8]) {
 /// The JSON beside an object: read and written again it is the same.
 pub(crate) fn manifest(data: &[u8]) {
     if let Ok(manifest) = serde_json::from_slice::<manifest::Manifest>(data) {
-        let again: manifest::Manifest = serde_json::from_str(&manifest.to_json()).expect("what was written");
+        let again: manifest::Manifest =
+            serde_json::from_str(&manifest.to_json()).expect("what was written");
         assert_eq!(again, manifest);
     }
 }

@@ -16,9 +16,12 @@ const MOST_BYTES: usize = 16 << 10;
 
 fn corpus(target: &Target) -> Vec<(PathBuf, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target.name);
-    let entries = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    let mut found: Vec<(PathBuf, Vec<u8>)> =
-        entries.map(|entry| entry.unwrap().path()).map(|path| (path.clone(), std::fs::read(path).unwrap())).collect();
+    let entries =
+        std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut found: Vec<(PathBuf, Vec<u8>)> = entries
+        .map(|entry| entry.unwrap().path())
+        .map(|path| (path.clone(), std::fs::read(path).unwrap()))
+        .collect();
     found.sort();
     found
 }
@@ -32,9 +35,15 @@ fn feed(target: &Target, input: &[u8], what: &str) {
     let started = Instant::now();
     let outcome = catch_unwind(AssertUnwindSafe(|| (target.run)(input)));
     if outcome.is_err() || started.elapsed() > LIMIT {
-        let kept = std::env::temp_dir().join(format!("stateplane-{}-{}", target.name, std::process::id()));
+        let kept =
+            std::env::temp_dir().join(format!("stateplane-{}-{}", target.name, std::process::id()));
         std::fs::write(&kept, input).unwrap();
-        panic!("{}: {what}: a panic, or {:?}; the input is {}", target.name, started.elapsed(), kept.display());
+        panic!(
+            "{}: {what}: a panic, or {:?}; the input is {}",
+            target.name,
+            started.elapsed(),
+            kept.display()
+        );
     }
 }
 
@@ -108,7 +117,9 @@ fn mutate(target: &Target, seeds: &[(PathBuf, Vec<u8>)], random: &mut StdRng) ->
                 drop(input.splice(at..end, word.bytes()));
             }
             4 => input.truncate(at),
-            5 if at < input.len() => input[at] = [0, 1, 0x7f, 0x80, 0xff][random.random_range(0..5)],
+            5 if at < input.len() => {
+                input[at] = [0, 1, 0x7f, 0x80, 0xff][random.random_range(0..5)]
+            }
             6 if at < input.len() => input[at] = random.random(),
             _ if at < input.len() => input[at] ^= 1 << random.random_range(0..8),
             _ => {}
@@ -122,7 +133,11 @@ fn run(target: &Target, seed: u64) {
     let seeds = corpus(target);
     let mut random = StdRng::seed_from_u64(seed);
     for count in 0..u64::from(target.smoke) * number("FUZZ_FACTOR").unwrap_or(1) {
-        feed(target, &mutate(target, &seeds, &mut random), &format!("FUZZ_SEED={seed}, input {count}"));
+        feed(
+            target,
+            &mutate(target, &seeds, &mut random),
+            &format!("FUZZ_SEED={seed}, input {count}"),
+        );
     }
 }
 
@@ -139,7 +154,12 @@ fn corpora_and_mutations() {
             Some(seed) => run(target, seed),
             None => [0x5eed, fresh].into_iter().for_each(|seed| run(target, seed)),
         }
-        println!("{}: {} files, seed {fresh}, {} ms", target.name, seeds.len(), started.elapsed().as_millis());
+        println!(
+            "{}: {} files, seed {fresh}, {} ms",
+            target.name,
+            seeds.len(),
+            started.elapsed().as_millis()
+        );
     }
 }
 
@@ -149,7 +169,9 @@ fn every_target_has_its_binary() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz");
     let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap();
     for target in TARGETS {
-        let source = std::fs::read_to_string(folder.join(format!("fuzz_targets/{}.rs", target.name))).unwrap();
+        let source =
+            std::fs::read_to_string(folder.join(format!("fuzz_targets/{}.rs", target.name)))
+                .unwrap();
         assert!(source.contains(&format!("\"{}\"", target.name)), "{}", target.name);
         assert!(manifest.contains(&format!("name = \"{}\"", target.name)), "{}", target.name);
     }

@@ -61,7 +61,9 @@ pub fn frames(seed: u64, count: u64, mode: Mode) -> Result<Counts> {
                 now_ns += random.random_range(0..1_000_000);
                 // Hardly ever as long as a lease.
                 now_ns += if random.random_bool(0.001) { 200_000_000 } else { 0 };
-                let action = if mode == Mode::Linearizable && number % GENERATE_EVERY == GENERATE_EVERY - 1 {
+                let action = if mode == Mode::Linearizable
+                    && number % GENERATE_EVERY == GENERATE_EVERY - 1
+                {
                     Action::Generate(now_ns)
                 } else {
                     let frame = generate::frame(&rig.conversations, &mut random);
@@ -120,7 +122,10 @@ pub fn messages(seed: u64, count: u64) -> Result<Counts> {
         let (mut history, mut flows, mut now_ns) = (Vec::new(), Vec::new(), START_NS);
         rig.reset(pool)?;
         for number in 0..count {
-            if flows.is_empty() || history.len() as u64 >= EPOCH || rig.entries.flows.len() > HOSTILE_ENTRIES {
+            if flows.is_empty()
+                || history.len() as u64 >= EPOCH
+                || rig.entries.flows.len() > HOSTILE_ENTRIES
+            {
                 rig.reset(pool)?;
                 history.clear();
                 flows = (0..24).map(|_| flow(&mut random)).collect();
@@ -147,7 +152,8 @@ pub fn messages(seed: u64, count: u64) -> Result<Counts> {
         }
         let Counts { taken, refused, translated, .. } = rig.counts;
         ensure!(
-            count < JUDGED_FROM || taken * 20 > count && refused * 20 > count && translated * 50 > count,
+            count < JUDGED_FROM
+                || taken * 20 > count && refused * 20 > count && translated * 50 > count,
             "a lopsided run: {:?}",
             rig.counts
         );
@@ -200,7 +206,8 @@ fn message(ring: &KeyRing, flows: &[Conversation], now_ns: u64, random: &mut Std
     let mut payload = Vec::new();
     let (key, binding) = flows[random.random_range(0..flows.len())];
     let inside = Binding { address: key.source, port: key.source_port };
-    let (key, value) = if random.random() { (key, binding) } else { (key.reverse(binding), inside) };
+    let (key, value) =
+        if random.random() { (key, binding) } else { (key.reverse(binding), inside) };
     let (key, value) = (key.to_bytes(), value.to_bytes());
     let packet = if random.random_bool(0.5) { generate::frame(flows, random) } else { Vec::new() };
     let message = well_formed(&key, &value, &packet, now_ns, random);
@@ -211,7 +218,11 @@ fn message(ring: &KeyRing, flows: &[Conversation], now_ns: u64, random: &mut Std
         // In the header and the key, where it matters; or anywhere.
         if random.random() {
             let at = random.random_range(0..payload.len().min(70));
-            payload[at] = if random.random() { random.random() } else { payload[at] ^ 1 << random.random_range(0..8) };
+            payload[at] = if random.random() {
+                random.random()
+            } else {
+                payload[at] ^ 1 << random.random_range(0..8)
+            };
         } else {
             payload = mutate::bytes(&payload, 0, random);
         }
@@ -238,7 +249,11 @@ fn message(ring: &KeyRing, flows: &[Conversation], now_ns: u64, random: &mut Std
         1 if spoilt => frame = mutate::bytes(&frame, 14, random),
         2 if spoilt => {
             let at = random.random_range(14..42);
-            frame[at] = if random.random() { random.random() } else { frame[at] ^ 1 << random.random_range(0..8) };
+            frame[at] = if random.random() {
+                random.random()
+            } else {
+                frame[at] ^ 1 << random.random_range(0..8)
+            };
         }
         // As Ethernet pads.
         3 => frame.extend((0..random.random_range(1..30)).map(|_| 0)),
@@ -253,7 +268,13 @@ fn message(ring: &KeyRing, flows: &[Conversation], now_ns: u64, random: &mut Std
     Step { frame, port, now_ns }
 }
 
-fn well_formed<'a>(key: &'a [u8], value: &'a [u8], packet: &'a [u8], now_ns: u64, random: &mut StdRng) -> Message<'a> {
+fn well_formed<'a>(
+    key: &'a [u8],
+    value: &'a [u8],
+    packet: &'a [u8],
+    now_ns: u64,
+    random: &mut StdRng,
+) -> Message<'a> {
     use crate::entries::SELF;
     let types = [
         MessageType::LeaseGrant,
@@ -274,11 +295,16 @@ fn well_formed<'a>(key: &'a [u8], value: &'a [u8], packet: &'a [u8], now_ns: u64
     };
     let ago_ns = if random.random_bool(0.9) { 400_000_000 } else { 1_500_000_000 };
     let beat = message_type == MessageType::HeartbeatAck;
-    let carries = [MessageType::LeaseGrant, MessageType::Absent, MessageType::UpdateAck].contains(&message_type);
+    let carries = [MessageType::LeaseGrant, MessageType::Absent, MessageType::UpdateAck]
+        .contains(&message_type);
     Message {
         message_type,
         session: random.random_range(0..5),
-        shard: if random.random_bool(0.95) { random.random_range(0..SHARDS) } else { random.random() },
+        shard: if random.random_bool(0.95) {
+            random.random_range(0..SHARDS)
+        } else {
+            random.random()
+        },
         object_id: if beat {
             0
         } else if random.random_bool(0.95) {

@@ -4,7 +4,10 @@
 /// The one's complement sum of big-endian words; an odd last byte counts as the upper half of a
 /// word.
 pub(crate) fn sum(bytes: &[u8]) -> u64 {
-    bytes.chunks(2).map(|word| u64::from(word[0]) << 8 | u64::from(word.get(1).copied().unwrap_or(0))).sum()
+    bytes
+        .chunks(2)
+        .map(|word| u64::from(word[0]) << 8 | u64::from(word.get(1).copied().unwrap_or(0)))
+        .sum()
 }
 
 /// What a checksum over `bytes` (its own field zero) must be.

@@ -89,7 +89,8 @@ impl Entries {
     pub fn owned(&self, key: &Key, now_ns: u64) -> Option<Entry> {
         let entry = self.flows.get(key)?;
         let session = self.sessions.get(usize::from(entry.shard))?;
-        let lives = session.number != 0 && session.number == entry.session && now_ns < session.lease_end_ns;
+        let lives =
+            session.number != 0 && session.number == entry.session && now_ns < session.lease_end_ns;
         (lives && !entry.released).then_some(*entry)
     }
 
@@ -97,7 +98,10 @@ impl Entries {
     pub fn due(&self, now_ns: u64) -> Vec<Key> {
         let due = |(key, entry): (&Key, &Entry)| {
             let sent_ns = self.sent_ns.get(key).copied().unwrap_or(0);
-            let due = entry.released && !entry.release_acked && now_ns > sent_ns && now_ns - sent_ns >= RESEND_NS;
+            let due = entry.released
+                && !entry.release_acked
+                && now_ns > sent_ns
+                && now_ns - sent_ns >= RESEND_NS;
             due.then_some(*key)
         };
         self.flows.iter().filter_map(due).collect()
@@ -176,22 +180,42 @@ fn datagram(frame: &[u8]) -> Option<&[u8]> {
 }
 
 /// Lets a frame from a port take its effect.
-pub fn receive(entries: &mut Entries, ring: &KeyRing, frame: &[u8], port: u32, now_ns: u64) -> Received {
+pub fn receive(
+    entries: &mut Entries,
+    ring: &KeyRing,
+    frame: &[u8],
+    port: u32,
+    now_ns: u64,
+) -> Received {
     if !is_message(frame) {
         return Received::Ordinary;
     }
     if port != FABRIC_PORT {
         return Received::Refused(&[NOT_FABRIC]);
     }
-    let Some((datagram, Ok(message))) = datagram(frame).map(|datagram| (datagram, Message::decode(datagram))) else {
+    let Some((datagram, Ok(message))) =
+        datagram(frame).map(|datagram| (datagram, Message::decode(datagram)))
+    else {
         return Received::Refused(&[MALFORMED]);
     };
     use MessageType::{
-        Absent, HeartbeatAck, LeaseGrant, Recall, Refused, ReleaseAck, SnapshotAck, SnapshotState, UpdateAck,
+        Absent, HeartbeatAck, LeaseGrant, Recall, Refused, ReleaseAck, SnapshotAck, SnapshotState,
+        UpdateAck,
     };
-    let replies =
-        [LeaseGrant, Absent, UpdateAck, Refused, HeartbeatAck, Recall, ReleaseAck, SnapshotAck, SnapshotState];
-    if message.sender.switch_id != SELF.switch_id || !replies.contains(&message.message_type) || message.shard >= SHARDS
+    let replies = [
+        LeaseGrant,
+        Absent,
+        UpdateAck,
+        Refused,
+        HeartbeatAck,
+        Recall,
+        ReleaseAck,
+        SnapshotAck,
+        SnapshotState,
+    ];
+    if message.sender.switch_id != SELF.switch_id
+        || !replies.contains(&message.message_type)
+        || message.shard >= SHARDS
     {
         return Received::Refused(&[MALFORMED]);
     }
@@ -209,7 +233,8 @@ pub fn receive(entries: &mut Entries, ring: &KeyRing, frame: &[u8], port: u32, n
     if now_ns - message.request_ns > LATE_NS {
         return Received::Refused(&[LATE]);
     }
-    let tag = datagram.get(56..64).and_then(|tag| tag.try_into().ok()).map_or(0, u64::from_be_bytes);
+    let tag =
+        datagram.get(56..64).and_then(|tag| tag.try_into().ok()).map_or(0, u64::from_be_bytes);
     let seen = entries.seen_replies.entry(tag % SEEN_SETS).or_default();
     if seen.contains(&tag) {
         return Received::Refused(&[REPLAYED]);
@@ -236,13 +261,22 @@ pub fn receive(entries: &mut Entries, ring: &KeyRing, frame: &[u8], port: u32, n
     }
     prolong(entries, &message);
     apply(entries, key, &message, now_ns);
-    Received::Taken { kind: message.message_type, key, port: message.port, packet: message.packet.to_vec() }
+    Received::Taken {
+        kind: message.message_type,
+        key,
+        port: message.port,
+        packet: message.packet.to_vec(),
+    }
 }
 
 /// "Sessions" 1: never back, and nothing of an older session.
 fn prolong(entries: &mut Entries, message: &Message<'_>) {
     let lease_ns = u64::from(message.lease_us) * 1000;
-    let lease_end_ns = if lease_ns > LEASE_MARGIN_NS { message.request_ns + lease_ns - LEASE_MARGIN_NS } else { 0 };
+    let lease_end_ns = if lease_ns > LEASE_MARGIN_NS {
+        message.request_ns + lease_ns - LEASE_MARGIN_NS
+    } else {
+        0
+    };
     let session = &mut entries.sessions[usize::from(message.shard)];
     if message.session > session.number {
         *session = Session { number: message.session, lease_end_ns };
@@ -258,7 +292,14 @@ fn recalled(entries: &mut Entries, key: Key, epoch: u32, shard: u16, now_ns: u64
         return Received::Refused(&[]);
     }
     if epoch > entry.epoch {
-        *entry = Entry { epoch, shard, acked_seq: entry.seq, unknown: true, release_acked: false, ..*entry };
+        *entry = Entry {
+            epoch,
+            shard,
+            acked_seq: entry.seq,
+            unknown: true,
+            release_acked: false,
+            ..*entry
+        };
     }
     entry.released = true;
     entries.sent_ns.insert(key, now_ns);
@@ -274,7 +315,8 @@ fn apply(entries: &mut Entries, key: Key, message: &Message<'_>, now_ns: u64) {
             return;
         }
         if message.epoch > entry.epoch {
-            let (seq, epoch, session, shard) = (message.seq, message.epoch, message.session, message.shard);
+            let (seq, epoch, session, shard) =
+                (message.seq, message.epoch, message.session, message.shard);
             *entry = Entry { seq, acked_seq: seq, epoch, session, shard, ..never };
             return;
         }
@@ -286,7 +328,10 @@ fn apply(entries: &mut Entries, key: Key, message: &Message<'_>, now_ns: u64) {
         }
         return;
     }
-    let Some(entry) = entries.flows.get_mut(&key).filter(|entry| entry.epoch == message.epoch) else { return };
+    let Some(entry) = entries.flows.get_mut(&key).filter(|entry| entry.epoch == message.epoch)
+    else {
+        return;
+    };
     match message.message_type {
         MessageType::UpdateAck => {
             if message.seq <= entry.seq {
@@ -298,7 +343,13 @@ fn apply(entries: &mut Entries, key: Key, message: &Message<'_>, now_ns: u64) {
         }
         // Never this switch's again under this epoch.
         MessageType::Refused => {
-            *entry = Entry { released: true, release_acked: true, unknown: true, acked_seq: entry.seq, ..*entry };
+            *entry = Entry {
+                released: true,
+                release_acked: true,
+                unknown: true,
+                acked_seq: entry.seq,
+                ..*entry
+            };
         }
         MessageType::ReleaseAck if entry.released => {
             *entry = Entry { release_acked: true, acked_seq: entry.seq, ..*entry };

@@ -15,7 +15,8 @@ const ETHERNET: usize = 14;
 /// The kernel hands XDP programs nothing shorter.
 const LEAST: usize = ETHERNET;
 
-const INSIDE_HOSTS: [[u8; 4]; 5] = [[10, 0, 0, 5], [10, 0, 0, 6], [10, 1, 0, 7], [10, 1, 200, 1], [10, 0, 0, 77]];
+const INSIDE_HOSTS: [[u8; 4]; 5] =
+    [[10, 0, 0, 5], [10, 0, 0, 6], [10, 1, 0, 7], [10, 1, 200, 1], [10, 0, 0, 77]];
 const REMOTES: [[u8; 4]; 9] = [
     [198, 51, 100, 1],
     [198, 51, 100, 2],
@@ -49,7 +50,11 @@ fn fresh_key(random: &mut StdRng) -> Key {
     Key {
         source: address(&INSIDE_HOSTS, random),
         // Mostly the first few, which have a way.
-        destination: if random.random_bool(0.8) { address(&REMOTES[..4], random) } else { address(&REMOTES, random) },
+        destination: if random.random_bool(0.8) {
+            address(&REMOTES[..4], random)
+        } else {
+            address(&REMOTES, random)
+        },
         source_port: port(random),
         destination_port: if protocol == ICMP { 0 } else { port(random) },
         protocol,
@@ -89,7 +94,13 @@ fn transport(key: Key, asks: bool, random: &mut StdRng) -> Vec<u8> {
 
 /// An IPv4 packet, with the header's and the transport's checksums (or, rarely, without one, or
 /// with wrong ones).
-fn ip(source: u32, destination: u32, protocol: u8, mut body: Vec<u8>, random: &mut StdRng) -> Vec<u8> {
+fn ip(
+    source: u32,
+    destination: u32,
+    protocol: u8,
+    mut body: Vec<u8>,
+    random: &mut StdRng,
+) -> Vec<u8> {
     let options = if random.random_bool(0.06) { random.random_range(1..=10) } else { 0usize };
     let header = 20 + 4 * options;
     let mut bytes = vec![0x40 + (header / 4) as u8, random.random()];
@@ -97,7 +108,11 @@ fn ip(source: u32, destination: u32, protocol: u8, mut body: Vec<u8>, random: &m
     bytes.extend(random.random::<[u8; 2]>());
     bytes.extend([if random.random_bool(0.03) { 0x20 } else { 0x40 }, 0]);
     bytes.extend([
-        if random.random_bool(0.02) { random.random_range(0..3) } else { random.random_range(2..=255) },
+        if random.random_bool(0.02) {
+            random.random_range(0..3)
+        } else {
+            random.random_range(2..=255)
+        },
         protocol,
         0,
         0,
@@ -140,7 +155,8 @@ fn error(about: Key, asks: bool, source: u32, random: &mut StdRng) -> Vec<u8> {
         1 => embedded.truncate(random.random_range(0..=embedded.len())),
         _ => {}
     }
-    let mut body = vec![*[3, 11, 12, 3, 5].choose(random).unwrap_or(&3), random.random_range(0..5), 0, 0];
+    let mut body =
+        vec![*[3, 11, 12, 3, 5].choose(random).unwrap_or(&3), random.random_range(0..5), 0, 0];
     body.extend(random.random::<[u8; 4]>());
     body.extend(embedded);
     ip(source, about.source, ICMP, body, random)
@@ -181,12 +197,17 @@ fn body(conversations: &[Conversation], random: &mut StdRng) -> Vec<u8> {
         return match random.random_range(0..8) {
             // Unknown inbound, or hairpin.
             0 => {
-                let external = Binding { address: 0xcb00_7100 + random.random_range(0..9), port: port(random) };
+                let external = Binding {
+                    address: 0xcb00_7100 + random.random_range(0..9),
+                    port: port(random),
+                };
                 packet(key.reverse(external), random.random(), random)
             }
             1 => packet(turned(key), random.random(), random),
             2 => error(key, true, address(&REMOTES, random), random),
-            3 => ip(key.source, key.destination, random.random(), vec![random.random(); 20], random),
+            3 => {
+                ip(key.source, key.destination, random.random(), vec![random.random(); 20], random)
+            }
             _ => packet(key, random.random_bool(0.9), random),
         };
     };
@@ -243,8 +264,11 @@ fn mutate_frame(frame: &mut Vec<u8>, random: &mut StdRng) {
                 let end = frame.len().min(if random.random() { 60 } else { 110 });
                 if end > 12 {
                     let at = random.random_range(12..end);
-                    frame[at] =
-                        if random.random() { random.random() } else { frame[at] ^ 1 << random.random_range(0..8) };
+                    frame[at] = if random.random() {
+                        random.random()
+                    } else {
+                        frame[at] ^ 1 << random.random_range(0..8)
+                    };
                 }
             }
         }
@@ -257,7 +281,10 @@ fn field(frame: &mut [u8], random: &mut StdRng) {
     let (at, value) = match random.random_range(0..7) {
         0 => (2, total.wrapping_add_signed(random.random_range(-40..40))),
         1 => (2, *[0, 1, 19, 20, 21, 1500, 1501, 65535].choose(random).unwrap_or(&0)),
-        2 => (6, *[0, 0x2000, 1, 0x2001, 0x1fff, 0x4000, 0x8000, 0xffff].choose(random).unwrap_or(&0)),
+        2 => (
+            6,
+            *[0, 0x2000, 1, 0x2001, 0x1fff, 0x4000, 0x8000, 0xffff].choose(random).unwrap_or(&0),
+        ),
         3 => (10, *[0, 0xffff, 1, 0xfffe].choose(random).unwrap_or(&0)),
         4 => (4, *[0, 0xffff].choose(random).unwrap_or(&0)),
         // The transport's checksum, without options: TCP's, UDP's.

@@ -124,12 +124,24 @@ fn run(line: CommandLine) -> Result<()> {
     match line.command {
         Command::Check { count, preprocess_every, binary, processes } => {
             let binary = binary.map(|binary| (binary, processes));
-            println!("check: {}", programs::run(&Plan { seed, count: count as usize, preprocess_every, binary })?);
+            println!(
+                "check: {}",
+                programs::run(&Plan { seed, count: count as usize, preprocess_every, binary })?
+            );
         }
         Command::Programs { replay: Some(path), packets, .. } => {
             println!("programs: {}", differential::replay(&path, seed, packets as usize)?);
         }
-        Command::Programs { runs, first, packets, batch, two_cpus_every, keep_going, save, replay: None } => {
+        Command::Programs {
+            runs,
+            first,
+            packets,
+            batch,
+            two_cpus_every,
+            keep_going,
+            save,
+            replay: None,
+        } => {
             let (packets, batch) = (packets as usize, batch as usize);
             let summary = differential::campaign(&differential::Plan {
                 seed,
@@ -147,13 +159,16 @@ fn run(line: CommandLine) -> Result<()> {
         }
         Command::Lowering { runs, first, packets, keep_going } => {
             let packets = packets as usize;
-            let plan = differential::Plan { seed, first, runs, packets, keep_going, ..Default::default() };
+            let plan =
+                differential::Plan { seed, first, runs, packets, keep_going, ..Default::default() };
             let compared = differential::lowering(&plan)?;
             println!("lowering: {compared}");
             anyhow::ensure!(compared.mismatches == 0, "{} mismatches", compared.mismatches);
         }
         Command::Frames { count } => {
-            for (name, mode) in [("frames, local", Mode::Local), ("frames, linearizable", Mode::Linearizable)] {
+            for (name, mode) in
+                [("frames, local", Mode::Local), ("frames, linearizable", Mode::Linearizable)]
+            {
                 tell(name, campaign::frames(seed, count, mode)?);
             }
         }

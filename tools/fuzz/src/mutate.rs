@@ -113,7 +113,8 @@ pub fn words(text: &str) -> Vec<&str> {
     let mut rest = text;
     while let Some(c) = rest.chars().next() {
         let word = |c: char| c.is_alphanumeric() || c == '_';
-        let end = if word(c) { rest.find(|c| !word(c)).unwrap_or(rest.len()) } else { c.len_utf8() };
+        let end =
+            if word(c) { rest.find(|c| !word(c)).unwrap_or(rest.len()) } else { c.len_utf8() };
         out.push(&rest[..end]);
         rest = &rest[end..];
     }
@@ -147,8 +148,10 @@ pub fn tokens(words: &[&str], keep: usize, others: &[&str], random: &mut StdRng)
             5 => list[at] = pick(others, random),
             // A name for a name, a number for a number: these often still type-check.
             6 => {
-                let same: Vec<&&str> =
-                    words[keep..].iter().filter(|word| is_word(word) && is_word(&list[at])).collect();
+                let same: Vec<&&str> = words[keep..]
+                    .iter()
+                    .filter(|word| is_word(word) && is_word(&list[at]))
+                    .collect();
                 if let Some(word) = same.choose(random) {
                     list[at] = (**word).to_owned();
                 }

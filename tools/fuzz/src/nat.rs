@@ -182,7 +182,8 @@ impl<'a> Ip<'a> {
         let first = *frame.get(at)?;
         let words = usize::from(first & 15);
         let payload = at + 4 * words;
-        let is_whole = first >> 4 == 4 && words >= 5 && frame.len() >= at + 20 && frame.len() >= payload;
+        let is_whole =
+            first >> 4 == 4 && words >= 5 && frame.len() >= at + 20 && frame.len() >= payload;
         let end = is_whole.then(|| ETHERNET + usize::from(word16(frame, ETHERNET + 2)))?;
         (payload <= end).then_some(Ip { frame, at, payload, end })
     }
@@ -217,7 +218,9 @@ impl<'a> Ip<'a> {
 
     /// The transport header, if so many bytes of it are there.
     fn transport(&self, bytes: usize) -> Option<&'a [u8]> {
-        self.frame.get(self.payload..self.payload + bytes).filter(|_| self.payload + bytes <= self.end)
+        self.frame
+            .get(self.payload..self.payload + bytes)
+            .filter(|_| self.payload + bytes <= self.end)
     }
 
     fn key(&self, source_port: u16, destination_port: u16) -> Key {
@@ -241,7 +244,8 @@ enum Kind {
 }
 
 fn kind(ip: Ip<'_>) -> Kind {
-    let ports = |bytes: &[u8], asks| Kind::Conversation(ip.key(word16(bytes, 0), word16(bytes, 2)), asks);
+    let ports =
+        |bytes: &[u8], asks| Kind::Conversation(ip.key(word16(bytes, 0), word16(bytes, 2)), asks);
     let known = match ip.protocol() {
         TCP => ip.transport(20).map(|bytes| ports(bytes, bytes[13] & TCP_OPENING == TCP_SYN)),
         UDP => ip.transport(8).map(|bytes| ports(bytes, true)),
@@ -313,9 +317,19 @@ fn is_refused_ipv4(frame: &[u8]) -> bool {
         || matches!(destination, 0 | 127)
         || ip.destination() == u32::MAX
         || !are_options_right(&frame[ETHERNET + 20..ip.payload])
-        || is_wrong_fragment(word16(frame, ETHERNET + 6), ip.end - ip.payload, ip.payload - ETHERNET)
+        || is_wrong_fragment(
+            word16(frame, ETHERNET + 6),
+            ip.end - ip.payload,
+            ip.payload - ETHERNET,
+        )
         || (!ip.later_fragment()
-            && is_short(frame, ip.payload, ip.protocol(), ip.end - ip.payload, ip.has_more_fragments()))
+            && is_short(
+                frame,
+                ip.payload,
+                ip.protocol(),
+                ip.end - ip.payload,
+                ip.has_more_fragments(),
+            ))
 }
 
 /// Does each option have a length that fits (RFC 791, 3.1)?
@@ -348,7 +362,12 @@ fn is_refused_ipv6(frame: &[u8]) -> bool {
     }
     let payload = usize::from(word16(frame, ETHERNET + 4));
     let is_martian = |at: usize| {
-        let words = [word32(frame, at), word32(frame, at + 4), word32(frame, at + 8), word32(frame, at + 12)];
+        let words = [
+            word32(frame, at),
+            word32(frame, at + 4),
+            word32(frame, at + 8),
+            word32(frame, at + 12),
+        ];
         matches!(words, [0, 0, 0, 0 | 1] | [0, 0, 0xffff, _])
     };
     payload + HEADER > frame.len()
@@ -365,7 +384,8 @@ fn is_refused_ipv6_payload(frame: &[u8], at: usize, next: u8, bytes: usize) -> b
     let Some(bytes) = bytes.checked_sub(8) else { return true };
     let field = word16(frame, at + 2);
     let (offset, has_more) = (usize::from(field & 0xfff8), field & 1 != 0);
-    let is_wrong = (has_more && (bytes == 0 || !bytes.is_multiple_of(8))) || offset + bytes > usize::from(u16::MAX);
+    let is_wrong = (has_more && (bytes == 0 || !bytes.is_multiple_of(8)))
+        || offset + bytes > usize::from(u16::MAX);
     is_wrong || (offset == 0 && is_short(frame, at + 8, frame[at], bytes, has_more))
 }
 
@@ -373,8 +393,9 @@ fn is_refused_ipv6_payload(frame: &[u8], at: usize, next: u8, bytes: usize) -> b
 /// known to be at?
 pub fn was_hairpin(frame: &[u8], inner: Option<Binding>) -> bool {
     let Some(ip) = Ip::parse(frame, ETHERNET) else { return false };
-    let leads_nowhere =
-        inner.is_none_or(|to| matches!(way(to.address, ip.total_length()), Way::Local | Way::Unreachable));
+    let leads_nowhere = inner.is_none_or(|to| {
+        matches!(way(to.address, ip.total_length()), Way::Local | Way::Unreachable)
+    });
     within(INSIDE, ip.source()) && leads_nowhere
 }
 
@@ -444,7 +465,8 @@ fn kind_of_fragment(ip: Ip<'_>, fragments: &mut Fragments, now_ns: u64) -> Kind 
     if ip.later_fragment() {
         return match fragments.get(&of) {
             Some((source_port, destination_port, seen_ns))
-                if matches!(ip.protocol(), TCP | UDP | ICMP) && now_ns.wrapping_sub(*seen_ns) < FRAGMENT_LIFE_NS =>
+                if matches!(ip.protocol(), TCP | UDP | ICMP)
+                    && now_ns.wrapping_sub(*seen_ns) < FRAGMENT_LIFE_NS =>
             {
                 Kind::Conversation(ip.key(*source_port, *destination_port), false)
             }
@@ -479,7 +501,8 @@ fn leave(before: &[u8], out: &mut [u8], destination_mac: [u8; 6], source_mac: [u
 }
 
 fn keep_ip_checksum(before: &[u8], out: &mut [u8], at: usize) {
-    let header = |frame: &[u8]| checksum::sum(&frame[at..at + 20]) - u64::from(word16(frame, at + 10));
+    let header =
+        |frame: &[u8]| checksum::sum(&frame[at..at + 20]) - u64::from(word16(frame, at + 10));
     let checksum = checksum::kept(word16(before, at + 10), header(before), header(out));
     out[at + 10..at + 12].copy_from_slice(&checksum.to_be_bytes());
 }
@@ -509,7 +532,8 @@ fn put_port(out: &mut [u8], at: usize, port: u16) {
 /// identifier), its own checksums with it. Only what is in the frame: an ICMP error may carry no
 /// more than eight bytes of transport header.
 fn replace(before: &[u8], out: &mut [u8], ip: Ip<'_>, source: bool, binding: Binding, end: usize) {
-    let (transport, udp_no_checksum) = (ip.payload, ip.protocol() == UDP && word16(before, ip.payload + 6) == 0);
+    let (transport, udp_no_checksum) =
+        (ip.payload, ip.protocol() == UDP && word16(before, ip.payload + 6) == 0);
     put_address(out, ip.at + if source { 12 } else { 16 }, binding.address);
     match ip.protocol() {
         ICMP => {
@@ -558,7 +582,8 @@ pub fn translated(frame: &[u8], outer: Option<Binding>, inner: Option<Binding>) 
 /// is about as well.
 fn rewrite(frame: &[u8], out: &mut [u8], source: bool, binding: Binding) {
     let Some(ip) = Ip::parse(frame, ETHERNET) else { return };
-    let is_error = !ip.later_fragment() && ip.protocol() == ICMP && matches!(frame[ip.payload], 3 | 11 | 12);
+    let is_error =
+        !ip.later_fragment() && ip.protocol() == ICMP && matches!(frame[ip.payload], 3 | 11 | 12);
     if let (true, Some(about)) = (is_error, Ip::parse(frame, ip.payload + 8)) {
         // RFC 5508, section 4: the embedded packet becomes the one that the receiver knows. It went
         // the other way.

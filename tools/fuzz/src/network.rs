@@ -18,7 +18,8 @@ const PORTS: usize = 3;
 const MTU: u16 = 1500;
 
 /// Address and prefix length of each port.
-const OWN: [([u8; 4], u32); PORTS] = [([10, 0, 0, 1], 24), ([192, 0, 2, 2], 24), ([10, 2, 1, 1], 24)];
+const OWN: [([u8; 4], u32); PORTS] =
+    [([10, 0, 0, 1], 24), ([192, 0, 2, 2], 24), ([10, 2, 1, 1], 24)];
 /// Next hops whose link address is known.
 const NEIGHBORS: [([u8; 4], u8, u32); 5] = [
     ([10, 0, 0, 5], 0x05, INSIDE_PORT),
@@ -75,20 +76,27 @@ pub fn way(destination: u32, total_length: u16) -> Way {
         let host = u32::MAX >> length;
         covers(*address, *length, destination) && destination & host == host
     };
-    if destination >> 24 == 127 || own(PROTOCOL_ADDRESS) || OWN.iter().any(|link| own(link.0) || is_broadcast(link)) {
+    if destination >> 24 == 127
+        || own(PROTOCOL_ADDRESS)
+        || OWN.iter().any(|link| own(link.0) || is_broadcast(link))
+    {
         return Way::Local;
     }
-    let connected = OWN.iter().map(|(address, length)| (*address, *length, Some(destination.to_be_bytes())));
-    let routes = connected.chain(ROUTES).filter(|(prefix, length, _)| covers(*prefix, *length, destination));
+    let connected =
+        OWN.iter().map(|(address, length)| (*address, *length, Some(destination.to_be_bytes())));
+    let routes =
+        connected.chain(ROUTES).filter(|(prefix, length, _)| covers(*prefix, *length, destination));
     let Some((_, _, hop)) = routes.max_by_key(|(_, length, _)| *length) else { return Way::Local };
     let Some(hop) = hop else { return Way::Unreachable };
     if total_length > MTU {
         return Way::TooBig;
     }
     match NEIGHBORS.iter().find(|(address, ..)| *address == hop) {
-        Some((_, last, port)) => {
-            Way::Forward { port: *port, destination_mac: [2, 0, 0, 0, 0, *last], source_mac: port_mac(*port) }
-        }
+        Some((_, last, port)) => Way::Forward {
+            port: *port,
+            destination_mac: [2, 0, 0, 0, 0, *last],
+            source_mac: port_mac(*port),
+        },
         None => Way::Kernel,
     }
 }
@@ -114,8 +122,10 @@ pub(crate) fn inside<T: Send>(body: impl FnOnce([u32; PORTS]) -> Result<T> + Sen
 
 fn batch() -> Result<()> {
     let mac = |mac: [u8; 6]| mac.map(|byte| format!("{byte:02x}")).join(":");
-    let mut lines =
-        vec!["link set lo up".to_owned(), format!("address add {}/32 dev lo", Ipv4Addr::from(PROTOCOL_ADDRESS))];
+    let mut lines = vec![
+        "link set lo up".to_owned(),
+        format!("address add {}/32 dev lo", Ipv4Addr::from(PROTOCOL_ADDRESS)),
+    ];
     for (port, (address, length)) in OWN.into_iter().enumerate() {
         lines.push(format!(
             "link add port{port} address {} mtu {MTU} type veth peer name peer{port}",
@@ -139,7 +149,11 @@ fn batch() -> Result<()> {
             None => format!("route add blackhole {prefix}"),
         });
     }
-    let mut ip = Command::new("ip").args(["-batch", "-"]).stdin(Stdio::piped()).spawn().context("ip (iproute2)")?;
+    let mut ip = Command::new("ip")
+        .args(["-batch", "-"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .context("ip (iproute2)")?;
     if let Some(mut input) = ip.stdin.take() {
         input.write_all((lines.join("\n") + "\n").as_bytes())?;
     }

@@ -118,7 +118,11 @@ fn seed(path: &Path) -> Result<Seed> {
             own = preprocessed.len();
         }
     }
-    ensure!(own > 1000, "{}: it includes nothing, or line markers look different now", path.display());
+    ensure!(
+        own > 1000,
+        "{}: it includes nothing, or line markers look different now",
+        path.display()
+    );
     Ok(Seed { raw, preprocessed, own })
 }
 
@@ -149,7 +153,11 @@ impl Watchdog {
                     Ok(()) => {}
                     Err(RecvTimeoutError::Disconnected) => return,
                     Err(RecvTimeoutError::Timeout) => {
-                        eprintln!("{told}: no end after {} s; the input is {}", 2 * LIMIT.as_secs(), kept.display());
+                        eprintln!(
+                            "{told}: no end after {} s; the input is {}",
+                            2 * LIMIT.as_secs(),
+                            kept.display()
+                        );
                         std::process::exit(1);
                     }
                 }
@@ -219,7 +227,8 @@ pub fn run(plan: &Plan) -> Result<Summary> {
             mutated(&seeds, preprocess, &mut random)
         };
         let [registers, partial] = [Placement::Registers, Placement::Partial(0)];
-        let placements = [registers, partial, Placement::Scratch, Placement::AllScratch, Placement::Forgotten];
+        let placements =
+            [registers, partial, Placement::Scratch, Placement::AllScratch, Placement::Forgotten];
         let placement = placements[random.random_range(0..placements.len())];
         std::fs::write(&kept, &text)?;
         watchdog.begins();
@@ -227,9 +236,18 @@ pub fn run(plan: &Plan) -> Result<Summary> {
         let shown = catch_unwind(AssertUnwindSafe(|| check(&text, preprocess, placement)));
         let took = started.elapsed();
         let Ok(shown) = shown else {
-            bail!("seed {}, input {number}: a panic ({placement:?}); the input is {}", plan.seed, kept.display());
+            bail!(
+                "seed {}, input {number}: a panic ({placement:?}); the input is {}",
+                plan.seed,
+                kept.display()
+            );
         };
-        ensure!(took < LIMIT, "seed {}, input {number}: {took:?}; the input is {}", plan.seed, kept.display());
+        ensure!(
+            took < LIMIT,
+            "seed {}, input {number}: {took:?}; the input is {}",
+            plan.seed,
+            kept.display()
+        );
         summary.checked += 1;
         summary.preprocessed += usize::from(preprocess);
         summary.good += usize::from(shown.good);
@@ -265,14 +283,17 @@ fn processes(
         let text = match number % 4 {
             0 => mutate::noise(random),
             // Bytes that are no text.
-            1 => mutate::bytes(seeds[random.random_range(0..seeds.len())].raw.as_bytes(), 0, random),
+            1 => {
+                mutate::bytes(seeds[random.random_range(0..seeds.len())].raw.as_bytes(), 0, random)
+            }
             _ => mutated(seeds, true, random).into_bytes(),
         };
         std::fs::write(file, &text)?;
         watchdog.begins();
         let outcome = p4_check::check_file(file, &p4_syntax::Options::default());
         let wrong = outcome.program.is_none_or(|program| {
-            xdp_backend::generate(&program, &xdp_backend::Options::new(systems::compiler())).is_err()
+            xdp_backend::generate(&program, &xdp_backend::Options::new(systems::compiler()))
+                .is_err()
         });
         watchdog.begins();
         let started = Instant::now();

@@ -5,8 +5,8 @@ use crate::entries::{self, Entries, Entry, Received, SELF, Session};
 use crate::generate::{Conversation, carrier};
 use crate::hex;
 use crate::nat::{
-    Binding, Direction, EXTERNAL, Fate, INSIDE, KERNEL_PORT, Key, Memory, Verdict, judge, translated, was_hairpin,
-    within,
+    Binding, Direction, EXTERNAL, Fate, INSIDE, KERNEL_PORT, Key, Memory, Verdict, judge,
+    translated, was_hairpin, within,
 };
 use crate::network::{FABRIC_PORT, OUTSIDE_PORT, PROTOCOL_ADDRESS};
 use crate::programs::root;
@@ -154,8 +154,10 @@ pub fn compile(folder: &Path, mode: Mode) -> Result<PathBuf> {
     let options = p4_syntax::Options { defines, ..Default::default() };
     let outcome = p4_check::check_file(&root().join("systems/redplane/p4/nat/nat.p4"), &options);
     let program = outcome.program.as_ref().with_context(|| outcome.render(false))?;
-    let options =
-        xdp_backend::Options { program_name: "nat.p4".to_owned(), ..xdp_backend::Options::new(systems::compiler()) };
+    let options = xdp_backend::Options {
+        program_name: "nat.p4".to_owned(),
+        ..xdp_backend::Options::new(systems::compiler())
+    };
     let compiled = xdp_backend::compile(program, &options, &object)?;
     std::fs::write(Manifest::path_for(&object), compiled.generated.manifest.to_json())?;
     Ok(object)
@@ -171,7 +173,8 @@ impl Rig {
         for (port, interface) in interfaces.into_iter().enumerate() {
             dataplane.set_port(port as u32, interface)?;
         }
-        let prefix = |(address, length): ([u8; 4], u32)| format!("{}/{length}", Ipv4Addr::from(address));
+        let prefix =
+            |(address, length): ([u8; 4], u32)| format!("{}/{length}", Ipv4Addr::from(address));
         for (table, key, action) in [
             ("NatIngress.external", EXTERNAL, "mark_external"),
             ("NatIngress.external", INSIDE, "route_untranslated"),
@@ -206,7 +209,10 @@ impl Rig {
             dataplane.set_secrets(&secrets)?;
             dataplane.write_array("sp_fabric_port", FABRIC_PORT, &[1])?;
         }
-        let state = flow_states(dataplane.manifest())?.into_iter().next().context("the NAT has no FlowState")?;
+        let state = flow_states(dataplane.manifest())?
+            .into_iter()
+            .next()
+            .context("the NAT has no FlowState")?;
         ensure!(state.value_offset as usize == VALUE_AT, "struct sp_flow_entry_head has changed");
         let map = state.object.map;
         let ring = KeyRing::new(0, Secret(SECRET)).context("a secret's number")?;
@@ -242,7 +248,8 @@ impl Rig {
                 self.dataplane.write_array("sp_seen_replies", *set as u32, &[0; SEEN_SET_BYTES])?;
             }
         }
-        let addresses: Vec<Ipv4Addr> = (0..pool.addresses).map(external).map(Ipv4Addr::from).collect();
+        let addresses: Vec<Ipv4Addr> =
+            (0..pool.addresses).map(external).map(Ipv4Addr::from).collect();
         self.dataplane.set_nat_pool(&addresses, pool.low, pool.high)?;
         self.pool = pool;
         self.bindings.clear();
@@ -265,13 +272,18 @@ impl Rig {
         let before = if messages && self.hostile { self.statistics()? } else { Vec::new() };
         let got = self.run(&step.frame, step.port, step.now_ns)?;
         let received = match messages {
-            true => entries::receive(&mut self.entries, &self.ring, &step.frame, step.port, step.now_ns),
+            true => {
+                entries::receive(&mut self.entries, &self.ring, &step.frame, step.port, step.now_ns)
+            }
             false => Received::Ordinary,
         };
         match received {
-            Received::Ordinary => {
-                self.packet(&step.frame, Origin { port: step.port as u16, ..Origin::default() }, step.now_ns, got)
-            }
+            Received::Ordinary => self.packet(
+                &step.frame,
+                Origin { port: step.port as u16, ..Origin::default() },
+                step.now_ns,
+                got,
+            ),
             Received::Refused(statistics) => {
                 self.counts.refused += 1;
                 expect(&Fate::Drop, &got)?;
@@ -298,7 +310,14 @@ impl Rig {
     }
 
     /// The release of a flow that the switch sent, against the entry that it is about.
-    fn released(&self, frame: &[u8], key: Key, epoch: u32, entry: Entry, now_ns: u64) -> Result<()> {
+    fn released(
+        &self,
+        frame: &[u8],
+        key: Key,
+        epoch: u32,
+        entry: Entry,
+        now_ns: u64,
+    ) -> Result<()> {
         let message = self.decode(frame)?;
         let known = Some(entry).filter(|entry| !entry.unknown);
         let (wire, value) = (key.to_bytes(), known.map(|entry| entry.value.to_bytes()));
@@ -327,7 +346,14 @@ impl Rig {
     }
 
     /// What must become of the packet in a message.
-    fn let_go(&mut self, kind: MessageType, origin: Origin, packet: &[u8], now_ns: u64, got: Fate) -> Result<()> {
+    fn let_go(
+        &mut self,
+        kind: MessageType,
+        origin: Origin,
+        packet: &[u8],
+        now_ns: u64,
+        got: Fate,
+    ) -> Result<()> {
         // Less than an Ethernet header is no packet.
         if packet.len() < 14 {
             return expect(&Fate::Drop, &got);
@@ -358,7 +384,8 @@ impl Rig {
             entries::REPLAYED,
             entries::OTHER_INCARNATION,
         ];
-        let more: Vec<usize> = refusals.into_iter().filter(|index| now[*index] != before[*index]).collect();
+        let more: Vec<usize> =
+            refusals.into_iter().filter(|index| now[*index] != before[*index]).collect();
         match (&more[..], one_of) {
             ([], []) => Ok(()),
             ([index], _) if one_of.contains(index) && now[*index] == before[*index] + 1 => Ok(()),
@@ -369,8 +396,12 @@ impl Rig {
     fn statistics(&self) -> Result<Vec<u64>> {
         let map = self.dataplane.map("sp_flow_stats").context("no map sp_flow_stats")?;
         let sum = |index: u32| -> Result<u64> {
-            let values = map.lookup_percpu(&index.to_ne_bytes(), MapFlags::ANY)?.context("sp_flow_stats")?;
-            Ok(values.iter().filter_map(|bytes| bytes.get(..8)?.try_into().ok().map(u64::from_ne_bytes)).sum())
+            let values =
+                map.lookup_percpu(&index.to_ne_bytes(), MapFlags::ANY)?.context("sp_flow_stats")?;
+            Ok(values
+                .iter()
+                .filter_map(|bytes| bytes.get(..8)?.try_into().ok().map(u64::from_ne_bytes))
+                .sum())
         };
         (0..=entries::OTHER_INCARNATION as u32).map(sum).collect()
     }
@@ -414,7 +445,13 @@ impl Rig {
     }
 
     /// What a look-up of a key finds; nothing at all: the packet must wait for the store's answer.
-    fn binding(&mut self, origin: &Origin, key: Key, allocate: bool, now_ns: u64) -> Result<Option<Option<Binding>>> {
+    fn binding(
+        &mut self,
+        origin: &Origin,
+        key: Key,
+        allocate: bool,
+        now_ns: u64,
+    ) -> Result<Option<Option<Binding>>> {
         Ok(match self.mode {
             Mode::Local => Some(match self.bindings.get(&key) {
                 None if allocate => self.learn(key)?,
@@ -441,9 +478,15 @@ impl Rig {
 
     /// No inside address ever leaves by the outside port as a source.
     fn leaks(&self, direction: Direction, got: &Fate) -> Result<()> {
-        if let (Fate::Forward(OUTSIDE_PORT, frame), Direction::Outbound, false) = (got, direction, self.hostile) {
+        if let (Fate::Forward(OUTSIDE_PORT, frame), Direction::Outbound, false) =
+            (got, direction, self.hostile)
+        {
             let source = crate::nat::word32(frame, 26);
-            ensure!(within(EXTERNAL, source), "leaves by the outside port with source {}", Ipv4Addr::from(source));
+            ensure!(
+                within(EXTERNAL, source),
+                "leaves by the outside port with source {}",
+                Ipv4Addr::from(source)
+            );
         }
         Ok(())
     }
@@ -453,12 +496,21 @@ impl Rig {
         let map = self.dataplane.map(&self.map).context("no FlowState map")?;
         let range = u32::from(self.pool.high - self.pool.low) + 1;
         let used = |rig: &Rig, address| {
-            rig.used.get(&(key.destination, key.destination_port, key.protocol, address)).copied().unwrap_or(0)
+            rig.used
+                .get(&(key.destination, key.destination_port, key.protocol, address))
+                .copied()
+                .unwrap_or(0)
         };
         let Some(entry) = map.lookup(&padded(key), MapFlags::ANY)? else {
             // 32 draws: at half a pool, one in 2^32 finds nothing.
-            let fullest = (0..self.pool.addresses).map(|number| used(self, external(number))).max().unwrap_or(0);
-            ensure!(2 * fullest >= range, "no binding for {key:?}, though only {fullest} of {range} ports are taken");
+            let fullest = (0..self.pool.addresses)
+                .map(|number| used(self, external(number)))
+                .max()
+                .unwrap_or(0);
+            ensure!(
+                2 * fullest >= range,
+                "no binding for {key:?}, though only {fullest} of {range} ports are taken"
+            );
             return Ok(None);
         };
         let binding = Binding::from_bytes(&entry[VALUE_AT..]);
@@ -482,10 +534,18 @@ impl Rig {
         let kept = Binding { port: key.source_port, ..binding };
         let could_keep = (self.pool.low..=self.pool.high).contains(&key.source_port)
             && !self.bindings.contains_key(&key.reverse(kept));
-        ensure!(!could_keep || port == key.source_port, "port {port}, though the packet's own was free");
-        let back = map.lookup(&padded(reverse), MapFlags::ANY)?.context("the reverse binding is not there")?;
+        ensure!(
+            !could_keep || port == key.source_port,
+            "port {port}, though the packet's own was free"
+        );
+        let back = map
+            .lookup(&padded(reverse), MapFlags::ANY)?
+            .context("the reverse binding is not there")?;
         let inside = Binding { address: key.source, port: key.source_port };
-        ensure!(Binding::from_bytes(&back[VALUE_AT..]) == inside, "the reverse binding leads to another host");
+        ensure!(
+            Binding::from_bytes(&back[VALUE_AT..]) == inside,
+            "the reverse binding leads to another host"
+        );
         self.bind(key, binding);
         Ok(Some(binding))
     }
@@ -493,13 +553,25 @@ impl Rig {
     fn bind(&mut self, key: Key, binding: Binding) {
         self.counts.bindings += 1;
         self.bindings.insert(key, binding);
-        self.bindings.insert(key.reverse(binding), Binding { address: key.source, port: key.source_port });
+        self.bindings
+            .insert(key.reverse(binding), Binding { address: key.source, port: key.source_port });
         self.conversations.push((key, binding));
-        *self.used.entry((key.destination, key.destination_port, key.protocol, binding.address)).or_insert(0) += 1;
+        *self
+            .used
+            .entry((key.destination, key.destination_port, key.protocol, binding.address))
+            .or_insert(0) += 1;
     }
 
     /// The packet must have left for the store, whole and unchanged; the model's store answers.
-    fn asked(&mut self, frame: &[u8], origin: Origin, key: Key, allocate: bool, now_ns: u64, got: Fate) -> Result<()> {
+    fn asked(
+        &mut self,
+        frame: &[u8],
+        origin: Origin,
+        key: Key,
+        allocate: bool,
+        now_ns: u64,
+        got: Fate,
+    ) -> Result<()> {
         if origin.attempts >= 64 {
             return expect(&Fate::Drop, &got);
         }
@@ -525,7 +597,10 @@ impl Rig {
             value: &[],
             packet: frame,
         };
-        ensure!(request == expected, "the request to the store:\ngot  {request:x?}\nwant {expected:x?}");
+        ensure!(
+            request == expected,
+            "the request to the store:\ngot  {request:x?}\nwant {expected:x?}"
+        );
         self.counts.parked += 1;
         if self.hostile {
             return Ok(()); // answered by whatever comes next
@@ -533,7 +608,11 @@ impl Rig {
         let binding = self.store_binding(key, allocate);
         let value = binding.map(Binding::to_bytes);
         let answer = Message {
-            message_type: if binding.is_some() { MessageType::LeaseGrant } else { MessageType::Absent },
+            message_type: if binding.is_some() {
+                MessageType::LeaseGrant
+            } else {
+                MessageType::Absent
+            },
             epoch: 1,
             session: 1,
             lease_us: LEASE_US,
@@ -551,9 +630,9 @@ impl Rig {
             return Some(*binding);
         }
         let wire = key.to_bytes();
-        let seed = wire
-            .iter()
-            .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));
+        let seed = wire.iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
+        });
         let mut random = StdRng::seed_from_u64(seed);
         // Now and then the store's allocator has nothing.
         if !allocate || random.random_bool(0.03) {
@@ -561,7 +640,8 @@ impl Rig {
         }
         for _ in 0..64 {
             let address = external(random.random_range(0..self.pool.addresses));
-            let binding = Binding { address, port: random.random_range(self.pool.low..=self.pool.high) };
+            let binding =
+                Binding { address, port: random.random_range(self.pool.low..=self.pool.high) };
             if !self.bindings.contains_key(&key.reverse(binding)) {
                 self.bind(key, binding);
                 return Some(binding);
@@ -576,7 +656,10 @@ impl Rig {
         for shard in 0..u32::from(entries::SHARDS) {
             self.dataplane.push_heartbeat(shard)?;
             let Some(frame) = self.dataplane.run_generator(now_ns)? else {
-                ensure!(self.entries.sessions[shard as usize].number == 0, "no heartbeat to shard {shard}");
+                ensure!(
+                    self.entries.sessions[shard as usize].number == 0,
+                    "no heartbeat to shard {shard}"
+                );
                 continue;
             };
             let beat = self.decode(&frame)?;
@@ -587,7 +670,8 @@ impl Rig {
                 && (beat.request_ns, beat.sender, beat.object_id) == (now_ns, SELF, 0);
             ensure!(right, "a heartbeat to shard {shard}: {beat:x?}");
             self.counts.renewed += 1;
-            let answer = Message { message_type: MessageType::HeartbeatAck, lease_us: LEASE_US, ..beat };
+            let answer =
+                Message { message_type: MessageType::HeartbeatAck, lease_us: LEASE_US, ..beat };
             if !self.hostile {
                 let answer = self.encode(&answer)?;
                 self.step(&Step { frame: answer, port: FABRIC_PORT, now_ns: now_ns + 20_000 })?;
@@ -599,7 +683,8 @@ impl Rig {
             let key = Key::from_bytes(key.try_into().context("a generated message's key")?);
             let at = due.iter().position(|due| *due == key).context("a release that is not due")?;
             due.swap_remove(at);
-            let entry = self.entries.flows.get(&key).copied().context("a release of an unknown flow")?;
+            let entry =
+                self.entries.flows.get(&key).copied().context("a release of an unknown flow")?;
             self.released(&frame, key, entry.epoch, entry, now_ns)?;
             self.entries.sent_ns.insert(key, now_ns);
         }
@@ -622,9 +707,11 @@ impl Rig {
         let map = self.dataplane.map(&self.map).context("no FlowState map")?;
         let mut seen = 0;
         for bytes in map.keys() {
-            let key: &[u8; 13] = bytes.get(..13).and_then(|key| key.try_into().ok()).context("a short key")?;
+            let key: &[u8; 13] =
+                bytes.get(..13).and_then(|key| key.try_into().ok()).context("a short key")?;
             let Some(value) = map.lookup(&bytes, MapFlags::ANY)? else { continue };
-            let word = |at: usize| u64::from_ne_bytes(value[at..at + 8].try_into().unwrap_or_default());
+            let word =
+                |at: usize| u64::from_ne_bytes(value[at..at + 8].try_into().unwrap_or_default());
             let (head, flags) = (word(entry_at::SHARD), (word(entry_at::SHARD) >> 16) as u16);
             let entry = Entry {
                 seq: word(entry_at::SEQ),
@@ -640,12 +727,17 @@ impl Rig {
             let key = Key::from_bytes(key);
             let wanted = self.entries.flows.get(&key);
             ensure!(wanted == Some(&entry), "{key:x?} holds {entry:x?}, must hold {wanted:x?}");
-            ensure!(value[56..69] == bytes[..13] && bytes[13..] == [0; 3], "an entry with another key than its own");
+            ensure!(
+                value[56..69] == bytes[..13] && bytes[13..] == [0; 3],
+                "an entry with another key than its own"
+            );
             seen += 1;
         }
         let wanted = self.entries.flows.len();
         ensure!(seen == wanted, "{seen} entries in the map, must be {wanted}");
-        for (shard, wanted) in (0u32..).zip(self.entries.sessions).filter(|_| self.mode == Mode::Linearizable) {
+        for (shard, wanted) in
+            (0u32..).zip(self.entries.sessions).filter(|_| self.mode == Mode::Linearizable)
+        {
             let session = self.dataplane.session(shard)?;
             let got = Session { number: session.number, lease_end_ns: session.lease_end_ns };
             ensure!(got == wanted, "the session with shard {shard} is {got:?}, must be {wanted:?}");
@@ -656,7 +748,8 @@ impl Rig {
     /// A message that the switch sent, found genuine.
     fn decode<'a>(&self, frame: &'a [u8]) -> Result<Message<'a>> {
         let payload = frame.get(42..).context("a message without headers")?;
-        let address = |at: usize| Ipv4Addr::new(frame[at], frame[at + 1], frame[at + 2], frame[at + 3]);
+        let address =
+            |at: usize| Ipv4Addr::new(frame[at], frame[at + 1], frame[at + 2], frame[at + 3]);
         let sent = || format!("the switch sent {}", hex(frame));
         self.ring.verify(payload, address(26), address(30)).with_context(sent)?;
         Message::decode(payload).with_context(sent)

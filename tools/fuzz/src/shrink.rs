@@ -68,7 +68,14 @@ fn simplify(rig: &mut Rig, pool: Pool, history: &mut [Action], until: Instant) {
 }
 
 /// The error for people: seed, shortest history, expected and got.
-pub(crate) fn report(rig: &mut Rig, pool: Pool, history: Vec<Action>, error: Error, seed: u64, number: u64) -> Error {
+pub(crate) fn report(
+    rig: &mut Rig,
+    pool: Pool,
+    history: Vec<Action>,
+    error: Error,
+    seed: u64,
+    number: u64,
+) -> Error {
     let until = Instant::now() + PATIENCE;
     let mut history = shorten(rig, pool, history, until);
     simplify(rig, pool, &mut history, until);
@@ -76,7 +83,9 @@ pub(crate) fn report(rig: &mut Rig, pool: Pool, history: Vec<Action>, error: Err
     for action in &history {
         // Writing to a string cannot fail.
         let _ = match action {
-            Action::Frame(step) => writeln!(text, "{} ns, port {}: {}", step.now_ns, step.port, hex(&step.frame)),
+            Action::Frame(step) => {
+                writeln!(text, "{} ns, port {}: {}", step.now_ns, step.port, hex(&step.frame))
+            }
             Action::Generate(now_ns) => writeln!(text, "{now_ns} ns: packet generator"),
         };
     }

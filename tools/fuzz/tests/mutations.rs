@@ -13,8 +13,14 @@ const MOST_SHARED: u64 = 100;
 
 /// Tells which program found a bug, or notes that none did. The same program must be right
 /// without the bug.
-fn judge(bug: &str, found: Option<String>, missed: &mut Vec<String>, clean: impl Fn(u64) -> Option<String>) {
-    let number = |story: &str| story.split(", program ").nth(1)?.split(&[':', ' '][..]).next()?.parse().ok();
+fn judge(
+    bug: &str,
+    found: Option<String>,
+    missed: &mut Vec<String>,
+    clean: impl Fn(u64) -> Option<String>,
+) {
+    let number =
+        |story: &str| story.split(", program ").nth(1)?.split(&[':', ' '][..]).next()?.parse().ok();
     match found.as_deref().and_then(number) {
         Some(number) => {
             println!("{bug}: found by program {number}");
@@ -29,7 +35,8 @@ fn judge(bug: &str, found: Option<String>, missed: &mut Vec<String>, clean: impl
 fn each_bug_of_the_elaboration_is_found() {
     use p4_check::mutations::{Mutation, plant};
     let seed = fuzz::fresh_seed();
-    let plan = |first, runs| Plan { seed, first, runs, packets: 20, shrink: false, ..Default::default() };
+    let plan =
+        |first, runs| Plan { seed, first, runs, packets: 20, shrink: false, ..Default::default() };
     let run = |plan: &Plan| lowering(plan).err().map(|story| story.to_string());
     let mut missed = Vec::new();
     for bug in Mutation::ALL {
@@ -48,7 +55,14 @@ fn back_end(bugs: &[BackEnd], most: u64, two_cpus_every: u64) {
         return;
     }
     let seed = fuzz::fresh_seed();
-    let plan = |first, runs| Plan { seed, first, runs, shrink: false, two_cpus_every, ..Default::default() };
+    let plan = |first, runs| Plan {
+        seed,
+        first,
+        runs,
+        shrink: false,
+        two_cpus_every,
+        ..Default::default()
+    };
     let run = |plan: &Plan| campaign(plan).err().map(|story| story.to_string());
     let mut missed = Vec::new();
     for bug in bugs {
@@ -74,12 +88,19 @@ fn each_lost_short_packet_is_found() {
 #[test]
 #[ignore = "takes minutes"]
 fn each_bug_of_the_back_end_is_found() {
-    let races = [BackEnd::SplitUpdates, BackEnd::UnlockedBlocks, BackEnd::ShortPacketLost, BackEnd::ShortCutLost];
+    let races = [
+        BackEnd::SplitUpdates,
+        BackEnd::UnlockedBlocks,
+        BackEnd::ShortPacketLost,
+        BackEnd::ShortCutLost,
+    ];
     // BUGS=one,another looks for these only.
     let chosen = std::env::var("BUGS").ok();
-    let named =
-        |bug: &BackEnd| chosen.as_ref().is_none_or(|list| list.split(',').any(|name| name == format!("{bug:?}")));
-    let others: Vec<BackEnd> = BackEnd::ALL.into_iter().filter(|bug| !races.contains(bug) && named(bug)).collect();
+    let named = |bug: &BackEnd| {
+        chosen.as_ref().is_none_or(|list| list.split(',').any(|name| name == format!("{bug:?}")))
+    };
+    let others: Vec<BackEnd> =
+        BackEnd::ALL.into_iter().filter(|bug| !races.contains(bug) && named(bug)).collect();
     assert!(!others.is_empty(), "BUGS names none of the back end's bugs");
     back_end(&others, MOST_COMPILED, 0);
 }

@@ -48,7 +48,13 @@ fn elaborated_programs() {
 #[test]
 fn generated_programs() {
     both(|seed| {
-        let plan = fuzz::differential::Plan { seed, runs: 38, packets: 40, batch: 6, ..Default::default() };
+        let plan = fuzz::differential::Plan {
+            seed,
+            runs: 38,
+            packets: 40,
+            batch: 6,
+            ..Default::default()
+        };
         println!("{}", fuzz::differential::campaign(&plan).unwrap());
     });
 }

@@ -30,7 +30,9 @@ pub fn config(topology: &Topology, name: &str, node: &Node, mode: &str) -> Optio
     );
     announced(&mut text, node, mode);
     for (interface, _, far, _) in topology.ports(name) {
-        let Some(neighbour_asn) = topology.node.get(interface).and_then(|n| n.asn) else { continue };
+        let Some(neighbour_asn) = topology.node.get(interface).and_then(|n| n.asn) else {
+            continue;
+        };
         neighbour(&mut text, topology, node, asn, interface, far.ip(), neighbour_asn);
     }
     Some(text)
@@ -38,8 +40,10 @@ pub fn config(topology: &Topology, name: &str, node: &Node, mode: &str) -> Optio
 
 /// The loopback, else the first address: unique in a topology.
 fn router_id<'a>(topology: &'a Topology, name: &'a str, node: &'a Node) -> &'a str {
-    let own =
-        node.loopback.as_deref().or_else(|| topology.ports(name).next().map(|(_, own, _, _)| own.address.as_str()));
+    let own = node
+        .loopback
+        .as_deref()
+        .or_else(|| topology.ports(name).next().map(|(_, own, _, _)| own.address.as_str()));
     own.and_then(|a| a.split('/').next()).unwrap_or("127.0.0.1")
 }
 
@@ -130,7 +134,8 @@ pub struct Session {
 
 /// Asks the BIRD behind a control socket; `None` if it does not answer.
 fn ask(socket: &Path, question: &str) -> Option<String> {
-    let output = Command::new("birdc").arg("-s").arg(socket).args(question.split(' ')).output().ok()?;
+    let output =
+        Command::new("birdc").arg("-s").arg(socket).args(question.split(' ')).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
@@ -138,9 +143,14 @@ fn ask(socket: &Path, question: &str) -> Option<String> {
 /// changed since. `None` if its BIRD does not answer.
 pub fn changes(socket: &Path) -> Option<String> {
     let (protocols, bfd) = (ask(socket, "show protocols")?, ask(socket, "show bfd sessions")?);
-    let columns = |line: &str, count: usize| line.split_whitespace().take(count).collect::<Vec<_>>().join(" ");
+    let columns = |line: &str, count: usize| {
+        line.split_whitespace().take(count).collect::<Vec<_>>().join(" ")
+    };
     // Name, Proto, Table, State, Since; and IP address, Interface, State, Since.
-    let lines = protocols.lines().map(|line| columns(line, 5)).chain(bfd.lines().map(|line| columns(line, 4)));
+    let lines = protocols
+        .lines()
+        .map(|line| columns(line, 5))
+        .chain(bfd.lines().map(|line| columns(line, 4)));
     Some(lines.collect::<Vec<_>>().join("\n"))
 }
 
@@ -191,9 +201,14 @@ pub fn bfd_sessions(socket: &Path) -> Option<Vec<Session>> {
             .filter_map(|line| {
                 // IP address, Interface, State, Since, Interval, Timeout
                 let columns: Vec<&str> = line.split_whitespace().collect();
-                let address = columns.first().filter(|a| a.parse::<std::net::Ipv4Addr>().is_ok())?;
+                let address =
+                    columns.first().filter(|a| a.parse::<std::net::Ipv4Addr>().is_ok())?;
                 let state = columns.get(2)?;
-                Some(Session { neighbour: (*address).to_string(), up: *state == "Up", state: (*state).to_string() })
+                Some(Session {
+                    neighbour: (*address).to_string(),
+                    up: *state == "Up",
+                    state: (*state).to_string(),
+                })
             })
             .collect(),
     )

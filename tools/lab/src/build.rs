@@ -84,7 +84,9 @@ fn make_links(topology: &Topology, names: &BTreeMap<String, String>) -> Result<(
 fn address_lines(topology: &Topology, name: &str, node: &Node) -> Vec<String> {
     let mut lines = vec!["link set lo up".to_string()];
     lines.extend(node.loopback.iter().map(|a| format!("addr add {a} dev lo")));
-    lines.extend(topology.ports(name).map(|(dev, own, _, _)| format!("addr add {} dev {dev}", own.address)));
+    lines.extend(
+        topology.ports(name).map(|(dev, own, _, _)| format!("addr add {} dev {dev}", own.address)),
+    );
     lines.extend(node.rules.iter().map(|r| format!("rule add {r}")));
     lines
 }
@@ -92,7 +94,8 @@ fn address_lines(topology: &Topology, name: &str, node: &Node) -> Vec<String> {
 /// The `ip` commands that bring a node's ports up and give it its static routes (they go when a
 /// port goes down).
 pub fn up_lines(topology: &Topology, name: &str, node: &Node) -> Vec<String> {
-    let mut lines: Vec<String> = topology.ports(name).map(|(dev, _, _, _)| format!("link set dev {dev} up")).collect();
+    let mut lines: Vec<String> =
+        topology.ports(name).map(|(dev, _, _, _)| format!("link set dev {dev} up")).collect();
     lines.extend(node.routes.iter().map(|r| format!("route replace {r}")));
     lines
 }
@@ -112,12 +115,10 @@ pub fn set_offloads(topology: &Topology, name: &str, netns: &Netns) -> Result<()
     for (dev, _, far, _) in topology.ports(name) {
         let faces_switch = topology.node.get(&far.node).is_some_and(|n| n.role == Role::Switch);
         let ethtool = |options: &[&str]| -> Result<()> {
-            let output = netns
-                .command("ethtool")?
-                .args(["-K", dev])
-                .args(options)
-                .output()
-                .map_err(|e| Error::Command { command: "ethtool".to_string(), reason: e.to_string() })?;
+            let output =
+                netns.command("ethtool")?.args(["-K", dev]).args(options).output().map_err(
+                    |e| Error::Command { command: "ethtool".to_string(), reason: e.to_string() },
+                )?;
             if output.status.success() {
                 return Ok(());
             }

@@ -42,7 +42,10 @@ impl Lab {
                 return Err(Error::Interrupted);
             }
             if !good {
-                return Err(Error::Command { command: format!("{at}[{i}] ({})", command.join(" ")), reason: said });
+                return Err(Error::Command {
+                    command: format!("{at}[{i}] ({})", command.join(" ")),
+                    reason: said,
+                });
             }
         }
         Ok(())
@@ -51,7 +54,12 @@ impl Lab {
     /// Runs a node's `setup`.
     pub(crate) fn set_up(&self, name: &str) -> Result<()> {
         let setup = &self.node(name)?.setup;
-        self.run_commands(&format!("node.{name}.setup"), setup, &self.variables(name), Some(&self.netns(name)?))
+        self.run_commands(
+            &format!("node.{name}.setup"),
+            setup,
+            &self.variables(name),
+            Some(&self.netns(name)?),
+        )
     }
 
     pub(crate) fn start_daemons(&self, name: &str) -> Result<()> {
@@ -72,15 +80,25 @@ impl Lab {
     /// The node has no such daemon, or it does not run.
     pub fn kill_daemon(&self, node: &str, daemon: &str) -> Result<()> {
         self.node(node)?;
-        let Some((_, identity)) = self.daemons(node).into_iter().find(|(name, _)| name == daemon) else {
+        let Some((_, identity)) = self.daemons(node).into_iter().find(|(name, _)| name == daemon)
+        else {
             return Err(self.no_daemon(node, daemon));
         };
         if !identity.alive() {
             let reason = "does not run, so it cannot be killed".to_string();
-            return Err(self.with_log(Error::Command { command: format!("{node}: {daemon}"), reason }, node, daemon));
+            return Err(self.with_log(
+                Error::Command { command: format!("{node}: {daemon}"), reason },
+                node,
+                daemon,
+            ));
         }
-        nix::sys::signal::kill(nix::unistd::Pid::from_raw(identity.pid), nix::sys::signal::Signal::SIGKILL)
-            .map_err(|e| Error::system(format!("killing {node}'s {daemon}, process {}", identity.pid))(e.into()))?;
+        nix::sys::signal::kill(
+            nix::unistd::Pid::from_raw(identity.pid),
+            nix::sys::signal::Signal::SIGKILL,
+        )
+        .map_err(|e| {
+            Error::system(format!("killing {node}'s {daemon}, process {}", identity.pid))(e.into())
+        })?;
         // Its first thread may be gone (a zombie) while another, in a system call, still holds its
         // files and locks: not so once it is collected.
         let process = PathBuf::from(format!("/proc/{}", identity.pid));
@@ -96,14 +114,22 @@ impl Lab {
     /// The node has no such daemon, it still runs, or it is not ready in time.
     pub fn restart_daemon(&self, node: &str, daemon: &str) -> Result<()> {
         if self.daemons(node).iter().any(|(name, identity)| name == daemon && identity.alive()) {
-            return Err(Error::Command { command: format!("{node}: {daemon}"), reason: "runs already".to_string() });
+            return Err(Error::Command {
+                command: format!("{node}: {daemon}"),
+                reason: "runs already".to_string(),
+            });
         }
         if daemon == "bird" && self.node(node)?.asn.is_some() {
             self.start_bird(node)?;
             return self.wait_converged(&[node]);
         }
         let of_mode = |d: &&Daemon| d.name == daemon && in_mode(&d.modes, self.mode());
-        let spec = self.node(node)?.daemon.iter().find(of_mode).ok_or_else(|| self.no_daemon(node, daemon))?;
+        let spec = self
+            .node(node)?
+            .daemon
+            .iter()
+            .find(of_mode)
+            .ok_or_else(|| self.no_daemon(node, daemon))?;
         self.start_daemon(node, &self.netns(node)?, spec, &self.variables(node))?;
         self.wait_daemons_ready(node)
     }
@@ -122,12 +148,19 @@ impl Lab {
         }
     }
 
-    fn start_daemon(&self, node: &str, netns: &Netns, daemon: &Daemon, vars: &BTreeMap<String, String>) -> Result<()> {
+    fn start_daemon(
+        &self,
+        node: &str,
+        netns: &Netns,
+        daemon: &Daemon,
+        vars: &BTreeMap<String, String>,
+    ) -> Result<()> {
         let at = format!("node.{node}.daemon.{}", daemon.name);
         let mut vars = vars.clone();
         let config = self.node_dir(node).join(format!("{}.toml", daemon.name));
         if let Some(text) = &daemon.config {
-            let text = expand(text, &vars).map_err(|r| self.bad_field(&format!("{at}.config"), r))?;
+            let text =
+                expand(text, &vars).map_err(|r| self.bad_field(&format!("{at}.config"), r))?;
             std::fs::write(&config, text).map_err(Error::io(&config))?;
         }
         vars.insert("config".to_string(), config.display().to_string());
@@ -138,7 +171,8 @@ impl Lab {
     fn spawn(&self, node: &str, netns: &Netns, name: &str, command: &[String]) -> Result<()> {
         let identity = process::spawn(netns, command, &self.log(node, name))?;
         let path = self.node_dir(node).join(format!("{name}.pid"));
-        let text = serde_json::to_vec(&identity).map_err(|e| Error::io(&path)(std::io::Error::other(e)))?;
+        let text = serde_json::to_vec(&identity)
+            .map_err(|e| Error::io(&path)(std::io::Error::other(e)))?;
         std::fs::write(&path, text).map_err(Error::io(&path))
     }
 
@@ -148,7 +182,8 @@ impl Lab {
     }
 
     pub(crate) fn start_bird(&self, name: &str) -> Result<()> {
-        let Some(config) = bird::config(self.topology(), name, self.node(name)?, self.mode()) else {
+        let Some(config) = bird::config(self.topology(), name, self.node(name)?, self.mode())
+        else {
             return Ok(());
         };
         let dir = self.node_dir(name);
@@ -229,7 +264,11 @@ impl Lab {
         let tail = lines[lines.len().saturating_sub(12)..].join("\n  ");
         match error {
             Error::Interrupted | Error::Daemon { .. } => error,
-            other => Error::Daemon { what: other.to_string(), at: format!("{node}: {daemon}"), log: tail },
+            other => Error::Daemon {
+                what: other.to_string(),
+                at: format!("{node}: {daemon}"),
+                log: tail,
+            },
         }
     }
 
@@ -244,7 +283,8 @@ impl Lab {
             if asn(node).is_none() {
                 continue;
             }
-            let neighbours = self.topology().ports(node).filter(|(dev, ..)| asn(dev).is_some()).count();
+            let neighbours =
+                self.topology().ports(node).filter(|(dev, ..)| asn(dev).is_some()).count();
             let socket = self.bird_socket(node);
             let up = |sessions: Option<Vec<bird::Session>>| {
                 sessions.is_some_and(|s| s.iter().filter(|s| s.up).count() == neighbours)
@@ -293,27 +333,43 @@ impl Lab {
             let text = command.join(" ");
             progress(&format!("waiting for {}: {text}", probe.node));
             let mut said = String::new();
-            self.wait(READY_TIMEOUT_S, &format!("{}: \"{text}\" does not succeed", probe.node), || {
-                let (good, output) = process::run(Some(&netns), &command)?;
-                said = output;
-                Ok(good)
-            })
+            self.wait(
+                READY_TIMEOUT_S,
+                &format!("{}: \"{text}\" does not succeed", probe.node),
+                || {
+                    let (good, output) = process::run(Some(&netns), &command)?;
+                    said = output;
+                    Ok(good)
+                },
+            )
             .map_err(|error| match error {
                 Error::Interrupted => error,
-                other => Error::Command { command: text.clone(), reason: format!("{other}; it says: {said}") },
+                other => Error::Command {
+                    command: text.clone(),
+                    reason: format!("{other}; it says: {said}"),
+                },
             })?;
         }
         Ok(())
     }
 
-    pub(crate) fn wait(&self, seconds: u64, what: &str, mut done: impl FnMut() -> Result<bool>) -> Result<()> {
+    pub(crate) fn wait(
+        &self,
+        seconds: u64,
+        what: &str,
+        mut done: impl FnMut() -> Result<bool>,
+    ) -> Result<()> {
         let deadline = Instant::now() + Duration::from_secs(seconds);
         while !done()? {
             if interrupt::requested() {
                 return Err(Error::Interrupted);
             }
             if Instant::now() > deadline {
-                return Err(Error::Timeout { what: what.to_string(), seconds, hint: self.logs_hint() });
+                return Err(Error::Timeout {
+                    what: what.to_string(),
+                    seconds,
+                    hint: self.logs_hint(),
+                });
             }
             std::thread::sleep(POLL);
         }

@@ -27,7 +27,9 @@ pub enum Error {
         message: String,
     },
     /// The process may not make network namespaces.
-    #[error("making network namespaces needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN): run it again with sudo")]
+    #[error(
+        "making network namespaces needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN): run it again with sudo"
+    )]
     NotRoot,
     /// A program that the lab calls is not installed.
     #[error("{program} is not installed: apt-get install {package}")]

@@ -75,7 +75,12 @@ impl Lab {
     /// # Errors
     /// Not root, a program is missing, the mode, a variable or the preferred node is unknown, or a
     /// step fails.
-    pub fn up(topology: Topology, topology_dir: &Path, options: Options, progress: &dyn Fn(&str)) -> Result<Self> {
+    pub fn up(
+        topology: Topology,
+        topology_dir: &Path,
+        options: Options,
+        progress: &dyn Fn(&str),
+    ) -> Result<Self> {
         check_options(&topology, &options)?;
         require_root()?;
         require_programs(&topology)?;
@@ -95,7 +100,9 @@ impl Lab {
     /// Takes down a lab that did not come up, but for its logs; the error says where they are.
     fn give_up(&self, error: Error) -> Error {
         let logs = Path::new(FAILED_LABS_DIR).join(self.name());
-        let kept = !matches!(error, Error::Interrupted) && self.has_logs() && self.move_nodes(&logs).is_ok();
+        let kept = !matches!(error, Error::Interrupted)
+            && self.has_logs()
+            && self.move_nodes(&logs).is_ok();
         // The first error is the one to report.
         let _ = self.down();
         if kept { Error::Up { error: Box::new(error), logs } } else { error }
@@ -103,7 +110,8 @@ impl Lab {
 
     fn has_logs(&self) -> bool {
         let nodes = std::fs::read_dir(self.dir.join("nodes")).into_iter().flatten().flatten();
-        let mut files = nodes.flat_map(|node| std::fs::read_dir(node.path()).into_iter().flatten().flatten());
+        let mut files =
+            nodes.flat_map(|node| std::fs::read_dir(node.path()).into_iter().flatten().flatten());
         files.any(|file| file.path().extension().is_some_and(|ending| ending == "log"))
     }
 
@@ -118,11 +126,20 @@ impl Lab {
     /// Where to look when something does not come about. Nothing while the lab comes up:
     /// [`Error::Up`] says it then.
     pub(crate) fn logs_hint(&self) -> String {
-        if self.coming_up { String::new() } else { format!("logs are in {}", self.dir.join("nodes").display()) }
+        if self.coming_up {
+            String::new()
+        } else {
+            format!("logs are in {}", self.dir.join("nodes").display())
+        }
     }
 
     /// Writes the run directory.
-    fn prepare(mut topology: Topology, topology_dir: &Path, options: Options, progress: &dyn Fn(&str)) -> Result<Self> {
+    fn prepare(
+        mut topology: Topology,
+        topology_dir: &Path,
+        options: Options,
+        progress: &dyn Fn(&str),
+    ) -> Result<Self> {
         if let Some(prefer) = options.prefer {
             topology.prefer = Some(prefer).filter(|p| !p.is_empty());
         }
@@ -139,7 +156,12 @@ impl Lab {
             None => registry::free_name(&topology.name),
         };
         if !mode.is_empty() && !topology.modes.contains(&mode) {
-            return Err(Error::Unknown { lab: name, kind: "mode", name: mode, known: topology.modes.join(", ") });
+            return Err(Error::Unknown {
+                lab: name,
+                kind: "mode",
+                name: mode,
+                known: topology.modes.join(", "),
+            });
         }
         let dir = Path::new(LABS_DIR).join(&name);
         std::fs::create_dir_all(LABS_DIR).map_err(Error::io(LABS_DIR))?;
@@ -153,7 +175,8 @@ impl Lab {
         fixed.insert("topology_dir".to_string(), topology_dir.display().to_string());
         let mut vars = topology.vars_in(&mode);
         vars.extend(fixed.clone());
-        let netns = topology.node.keys().map(|node| (node.clone(), format!("sp-{name}-{node}"))).collect();
+        let netns =
+            topology.node.keys().map(|node| (node.clone(), format!("sp-{name}-{node}"))).collect();
         let owner = if options.owned { Identity::of(std::process::id() as i32) } else { None };
         let state = BTreeMap::new();
         let record = Record { name, mode, vars, fixed, topology, netns, state, owner };
@@ -183,7 +206,8 @@ impl Lab {
                     || name.contains('/')
                     || name.starts_with('.')
                 {
-                    let reason = format!("\"{path}\" is not a directory directly below /run/stateplane");
+                    let reason =
+                        format!("\"{path}\" is not a directory directly below /run/stateplane");
                     return Err(self.bad_field(&field, reason));
                 }
             }
@@ -195,14 +219,20 @@ impl Lab {
     fn write_record(&self) -> Result<()> {
         let path = self.dir.join("lab.json");
         let partial = self.dir.join("lab.json.part");
-        let text = serde_json::to_vec_pretty(&self.record).map_err(|e| Error::io(&path)(std::io::Error::other(e)))?;
+        let text = serde_json::to_vec_pretty(&self.record)
+            .map_err(|e| Error::io(&path)(std::io::Error::other(e)))?;
         std::fs::write(&partial, text).map_err(Error::io(&partial))?;
         std::fs::rename(&partial, &path).map_err(Error::io(&path))
     }
 
     fn build(&self, progress: &dyn Fn(&str)) -> Result<()> {
         let nodes: Vec<&String> = self.topology().node.keys().collect();
-        progress(&format!("lab {}: {} namespaces and {} links", self.name(), nodes.len(), self.topology().link.len()));
+        progress(&format!(
+            "lab {}: {} namespaces and {} links",
+            self.name(),
+            nodes.len(),
+            self.topology().link.len()
+        ));
         for node in &nodes {
             let folder = self.node_dir(node);
             std::fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
@@ -240,7 +270,10 @@ impl Lab {
         let path = dir.join("lab.json");
         let text = std::fs::read(&path).map_err(Error::io(&path))?;
         let record = serde_json::from_slice(&text).map_err(|e| {
-            Error::NoLab(format!("{}: {e}; stateplane lab down --name {name} removes it", path.display()))
+            Error::NoLab(format!(
+                "{}: {e}; stateplane lab down --name {name} removes it",
+                path.display()
+            ))
         })?;
         Ok(Self { record, dir, coming_up: false })
     }
@@ -355,7 +388,10 @@ impl Lab {
         texts: &[String],
         vars: &BTreeMap<String, String>,
     ) -> Result<Vec<String>> {
-        texts.iter().map(|text| expand(text, vars).map_err(|reason| self.bad_field(field, reason))).collect()
+        texts
+            .iter()
+            .map(|text| expand(text, vars).map_err(|reason| self.bad_field(field, reason)))
+            .collect()
     }
 
     pub(crate) fn bad_field(&self, field: &str, reason: String) -> Error {
@@ -390,7 +426,10 @@ impl Lab {
         // Programs attached without a link outlive their loader; a dead switch has none.
         for (dev, ..) in self.topology().ports(name) {
             if self.node(name)?.role == Role::Switch {
-                let off = format!("ip link set dev {dev} xdp off").split(' ').map(str::to_string).collect::<Vec<_>>();
+                let off = format!("ip link set dev {dev} xdp off")
+                    .split(' ')
+                    .map(str::to_string)
+                    .collect::<Vec<_>>();
                 process::run(Some(&netns), &off)?;
             }
         }

@@ -38,7 +38,11 @@ impl Netns {
     pub fn create(name: &str) -> Result<Self> {
         let mount_point = path(name);
         std::fs::create_dir_all(NETNS_DIR).map_err(Error::io(NETNS_DIR))?;
-        File::options().write(true).create_new(true).open(&mount_point).map_err(Error::io(&mount_point))?;
+        File::options()
+            .write(true)
+            .create_new(true)
+            .open(&mount_point)
+            .map_err(Error::io(&mount_point))?;
         let target = mount_point.clone();
         let made = std::thread::spawn(move || -> std::io::Result<()> {
             unshare(CloneFlags::CLONE_NEWNET)?;
@@ -79,7 +83,10 @@ impl Netns {
 
     /// Makes `command` run inside the namespace.
     pub fn enter(&self, command: &mut Command) -> Result<()> {
-        let file = self.file.try_clone().map_err(Error::system(format!("entering network namespace {}", self.name)))?;
+        let file = self
+            .file
+            .try_clone()
+            .map_err(Error::system(format!("entering network namespace {}", self.name)))?;
         // SAFETY: between fork and exec the closure makes one setns system call on a descriptor
         // that it owns, and allocates nothing.
         unsafe {
@@ -99,7 +106,10 @@ impl Netns {
     ///
     /// # Errors
     /// The namespace cannot be entered, or `work` fails.
-    pub fn run<T: Send>(&self, work: impl FnOnce() -> std::io::Result<T> + Send) -> std::io::Result<T> {
+    pub fn run<T: Send>(
+        &self,
+        work: impl FnOnce() -> std::io::Result<T> + Send,
+    ) -> std::io::Result<T> {
         std::thread::scope(|scope| {
             scope
                 .spawn(|| {
@@ -133,7 +143,10 @@ impl Netns {
     ///
     /// # Errors
     /// The first that fails, by name.
-    pub fn set_sysctl<'a>(&self, values: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<()> {
+    pub fn set_sysctl<'a>(
+        &self,
+        values: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<()> {
         for (key, value) in values {
             // `default` and `all` are never part of a value's dots, and interface names have none.
             let file = PathBuf::from(format!("/proc/sys/net/{}", key.replace('.', "/")));
@@ -149,7 +162,10 @@ impl Netns {
         entries
             .flatten()
             .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
-            .filter(|pid| std::fs::metadata(format!("/proc/{pid}/ns/net")).is_ok_and(|m| m.ino() == self.inode))
+            .filter(|pid| {
+                std::fs::metadata(format!("/proc/{pid}/ns/net"))
+                    .is_ok_and(|m| m.ino() == self.inode)
+            })
             .collect()
     }
 }

@@ -47,7 +47,8 @@ impl Exchange {
 /// # Errors
 /// The address cannot be bound.
 pub fn serve(address: SocketAddr) -> Result<()> {
-    let listener = TcpListener::bind(address).map_err(Error::system(format!("listening on {address}")))?;
+    let listener =
+        TcpListener::bind(address).map_err(Error::system(format!("listening on {address}")))?;
     for stream in listener.incoming() {
         let Ok(stream) = stream else { continue };
         // Should no thread start, the connection closes and its client reports that.
@@ -111,7 +112,9 @@ pub fn connect(address: SocketAddr, count: usize) -> Result<()> {
 fn print(exchange: &Exchange) -> Result<()> {
     let text = serde_json::to_string(exchange).map_err(|e| Error::Demo(e.to_string()))?;
     let mut out = std::io::stdout().lock();
-    writeln!(out, "{text}").and_then(|()| out.flush()).map_err(Error::system("writing to standard output"))
+    writeln!(out, "{text}")
+        .and_then(|()| out.flush())
+        .map_err(Error::system("writing to standard output"))
 }
 
 /// One request on every open connection, and the wait for the answers.
@@ -119,14 +122,19 @@ fn exchange(connections: &mut [Connection], label: &str, timeout: Duration) -> E
     let start = Instant::now();
     for connection in connections.iter_mut() {
         connection.received = 0;
-        if matches!(connection.state, State::Open) && connection.stream.write_all(&[b'.'; MESSAGE_BYTES]).is_err() {
+        if matches!(connection.state, State::Open)
+            && connection.stream.write_all(&[b'.'; MESSAGE_BYTES]).is_err()
+        {
             connection.state = State::Reset;
         }
     }
     let mut slowest = Duration::ZERO;
     loop {
         let waiting: Vec<usize> = (0..connections.len())
-            .filter(|&i| matches!(connections[i].state, State::Open) && connections[i].received < MESSAGE_BYTES)
+            .filter(|&i| {
+                matches!(connections[i].state, State::Open)
+                    && connections[i].received < MESSAGE_BYTES
+            })
             .collect();
         let left = timeout.saturating_sub(start.elapsed());
         if waiting.is_empty() {
@@ -143,7 +151,8 @@ fn exchange(connections: &mut [Connection], label: &str, timeout: Duration) -> E
             slowest = start.elapsed();
         }
     }
-    let count = |wanted: fn(&State) -> bool| connections.iter().filter(|c| wanted(&c.state)).count();
+    let count =
+        |wanted: fn(&State) -> bool| connections.iter().filter(|c| wanted(&c.state)).count();
     Exchange {
         label: label.to_string(),
         connections: connections.len(),
@@ -156,13 +165,21 @@ fn exchange(connections: &mut [Connection], label: &str, timeout: Duration) -> E
 
 /// Which of the waiting connections have something to read.
 fn readable(connections: &[Connection], waiting: &[usize], left: Duration) -> Vec<usize> {
-    let mut polled: Vec<PollFd> =
-        waiting.iter().map(|&i| PollFd::new(connections[i].stream.as_fd(), PollFlags::POLLIN)).collect();
-    let timeout = PollTimeout::try_from(left.min(Duration::from_millis(100))).unwrap_or(PollTimeout::ZERO);
+    let mut polled: Vec<PollFd> = waiting
+        .iter()
+        .map(|&i| PollFd::new(connections[i].stream.as_fd(), PollFlags::POLLIN))
+        .collect();
+    let timeout =
+        PollTimeout::try_from(left.min(Duration::from_millis(100))).unwrap_or(PollTimeout::ZERO);
     if poll(&mut polled, timeout).is_err() {
         return Vec::new();
     }
-    waiting.iter().zip(&polled).filter(|(_, p)| p.revents().is_some_and(|r| !r.is_empty())).map(|(&i, _)| i).collect()
+    waiting
+        .iter()
+        .zip(&polled)
+        .filter(|(_, p)| p.revents().is_some_and(|r| !r.is_empty()))
+        .map(|(&i, _)| i)
+        .collect()
 }
 
 fn receive(connection: &mut Connection) {

@@ -54,9 +54,10 @@ impl Identity {
 /// # Errors
 /// The program is missing or cannot be started.
 pub fn spawn(netns: &Netns, command_line: &[String], log: &Path) -> Result<Identity> {
-    let (program, arguments) = command_line
-        .split_first()
-        .ok_or_else(|| Error::Command { command: String::new(), reason: "empty command line".to_string() })?;
+    let (program, arguments) = command_line.split_first().ok_or_else(|| Error::Command {
+        command: String::new(),
+        reason: "empty command line".to_string(),
+    })?;
     let out = File::options().create(true).append(true).open(log).map_err(Error::io(log))?;
     let errors = out.try_clone().map_err(Error::io(log))?;
     let mut command = Command::new(program);
@@ -69,8 +70,9 @@ pub fn spawn(netns: &Netns, command_line: &[String], log: &Path) -> Result<Ident
         });
     }
     netns.enter(&mut command)?;
-    let child =
-        command.spawn().map_err(|e| Error::Command { command: command_line.join(" "), reason: e.to_string() })?;
+    let child = command
+        .spawn()
+        .map_err(|e| Error::Command { command: command_line.join(" "), reason: e.to_string() })?;
     let pid = child.id() as i32;
     started().push(Pid::from_raw(pid));
     // A process that is gone already is reported by whoever waits for it to be ready.
@@ -83,9 +85,10 @@ pub fn spawn(netns: &Netns, command_line: &[String], log: &Path) -> Result<Ident
 /// # Errors
 /// The program cannot be started.
 pub fn run(netns: Option<&Netns>, command_line: &[String]) -> Result<(bool, String)> {
-    let (program, arguments) = command_line
-        .split_first()
-        .ok_or_else(|| Error::Command { command: String::new(), reason: "empty command line".to_string() })?;
+    let (program, arguments) = command_line.split_first().ok_or_else(|| Error::Command {
+        command: String::new(),
+        reason: "empty command line".to_string(),
+    })?;
     let mut command = Command::new(program);
     if let Some(netns) = netns {
         netns.enter(&mut command)?;

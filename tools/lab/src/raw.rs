@@ -1,7 +1,9 @@
 //! Raw sockets: what ordinary ones do not show. They are opened in the namespace of the calling
 //! thread.
 
-use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, setsockopt, socket, sockopt};
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockProtocol, SockType, setsockopt, socket, sockopt,
+};
 use std::net::UdpSocket;
 use std::time::Duration;
 
@@ -29,7 +31,11 @@ pub fn all_packets() -> std::io::Result<UdpSocket> {
     open(AddressFamily::Packet, SockType::Datagram, SockProtocol::EthAll)
 }
 
-fn open(family: AddressFamily, kind: SockType, protocol: SockProtocol) -> std::io::Result<UdpSocket> {
+fn open(
+    family: AddressFamily,
+    kind: SockType,
+    protocol: SockProtocol,
+) -> std::io::Result<UdpSocket> {
     // A plain read with a time-out works on any socket.
     let socket = UdpSocket::from(socket(family, kind, SockFlag::SOCK_CLOEXEC, protocol)?);
     socket.set_read_timeout(Some(READ_TIMEOUT))?;

@@ -43,7 +43,8 @@ pub fn down(name: &str) -> Result<()> {
 /// Names of the labs that have a run directory.
 pub fn names() -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(LABS_DIR) else { return Vec::new() };
-    let mut names: Vec<String> = entries.flatten().filter_map(|e| e.file_name().into_string().ok()).collect();
+    let mut names: Vec<String> =
+        entries.flatten().filter_map(|e| e.file_name().into_string().ok()).collect();
     names.sort();
     names
 }
@@ -57,9 +58,10 @@ pub fn find(name: Option<&str>) -> Result<Lab> {
         (Some(name), _) => Lab::open(name),
         (None, [only]) => Lab::open(only),
         (None, []) => Err(Error::NoLab("no lab is up: stateplane lab up starts one".to_string())),
-        (None, several) => {
-            Err(Error::NoLab(format!("several labs are up ({}): choose one with --name", several.join(", "))))
-        }
+        (None, several) => Err(Error::NoLab(format!(
+            "several labs are up ({}): choose one with --name",
+            several.join(", ")
+        ))),
     }
 }
 
@@ -87,7 +89,9 @@ pub fn remove_left_over(progress: &dyn Fn(&str)) -> Result<()> {
     for name in names() {
         let Ok(lab) = Lab::open(&name) else { continue };
         if lab.owner().is_some_and(|owner| !owner.alive()) {
-            progress(&format!("lab {name} was left over by a process that is gone: taking it down"));
+            progress(&format!(
+                "lab {name} was left over by a process that is gone: taking it down"
+            ));
             lab.down()?;
         }
     }
@@ -101,12 +105,19 @@ pub(crate) fn remove_state(state: &Path) -> Result<()> {
         return Ok(());
     }
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let inside = mounts.lines().filter_map(|l| l.split(' ').nth(1)).filter(|m| Path::new(m).starts_with(state));
+    let inside = mounts
+        .lines()
+        .filter_map(|l| l.split(' ').nth(1))
+        .filter(|m| Path::new(m).starts_with(state));
     // The innermost was mounted last.
     for mount in inside.collect::<Vec<_>>().into_iter().rev() {
         for entry in std::fs::read_dir(mount).into_iter().flatten().flatten() {
             let path = entry.path();
-            let _ = if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+            let _ = if path.is_dir() {
+                std::fs::remove_dir_all(&path)
+            } else {
+                std::fs::remove_file(&path)
+            };
         }
         nix::mount::umount2(mount, nix::mount::MntFlags::MNT_DETACH)
             .map_err(|e| Error::system(format!("unmounting {mount}"))(e.into()))?;

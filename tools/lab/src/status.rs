@@ -66,14 +66,23 @@ pub fn status(lab: &Lab) -> Result<Status> {
         let daemons = lab
             .daemons(name)
             .into_iter()
-            .map(|(daemon, identity)| DaemonStatus { name: daemon, pid: identity.pid, alive: identity.alive() })
+            .map(|(daemon, identity)| DaemonStatus {
+                name: daemon,
+                pid: identity.pid,
+                alive: identity.alive(),
+            })
             .collect();
         let socket = lab.bird_socket(name);
         let has_bird = node.asn.is_some() && socket.exists();
-        let routes = crate::process::run(Some(&netns), &words("ip route show")).map(|(_, text)| text)?;
-        let links = crate::process::run(Some(&netns), &words("ip -o link show")).map(|(_, text)| text)?;
-        let (ports_up, ports_down) =
-            lab.topology().ports(name).map(|(dev, _, _, _)| dev.to_string()).partition(|dev| has_carrier(&links, dev));
+        let routes =
+            crate::process::run(Some(&netns), &words("ip route show")).map(|(_, text)| text)?;
+        let links =
+            crate::process::run(Some(&netns), &words("ip -o link show")).map(|(_, text)| text)?;
+        let (ports_up, ports_down) = lab
+            .topology()
+            .ports(name)
+            .map(|(dev, _, _, _)| dev.to_string())
+            .partition(|dev| has_carrier(&links, dev));
         nodes.push(NodeStatus {
             node: name.clone(),
             role: format!("{:?}", node.role).to_lowercase(),
@@ -108,7 +117,8 @@ fn has_carrier(links: &str, dev: &str) -> bool {
 impl Status {
     /// The status as text for people.
     pub fn render(&self) -> String {
-        let mode = if self.mode.is_empty() { String::new() } else { format!(" mode {}", self.mode) };
+        let mode =
+            if self.mode.is_empty() { String::new() } else { format!(" mode {}", self.mode) };
         let mut out = format!("lab {}{mode} ({})\n", self.lab, self.dir);
         for node in &self.nodes {
             let failed = if node.failed { "  FAILED" } else { "" };
@@ -121,7 +131,8 @@ impl Status {
                 let _ = writeln!(out, "  ports down: {}", node.ports_down.join(", "));
             }
             for (kind, sessions) in [("bgp", &node.bgp), ("bfd", &node.bfd)] {
-                let list: Vec<String> = sessions.iter().map(|s| format!("{} {}", s.neighbour, s.state)).collect();
+                let list: Vec<String> =
+                    sessions.iter().map(|s| format!("{} {}", s.neighbour, s.state)).collect();
                 if !list.is_empty() {
                     let _ = writeln!(out, "  {kind}: {}", list.join(", "));
                 }

@@ -38,7 +38,10 @@ mod tests {
     #[test]
     fn replaces_known_and_refuses_unknown() {
         let variables = BTreeMap::from([("node".to_string(), "s1".to_string())]);
-        assert_eq!(expand("a ${node} $x {y} ${ node }", &variables).as_deref(), Ok("a s1 $x {y} s1"));
+        assert_eq!(
+            expand("a ${node} $x {y} ${ node }", &variables).as_deref(),
+            Ok("a s1 $x {y} s1")
+        );
         let error = expand("${nodes}", &variables).expect_err("unknown variable");
         assert!(error.contains("nodes") && error.contains("known: node"), "{error}");
         assert!(expand("é${node", &variables).is_err());

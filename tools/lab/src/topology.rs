@@ -327,7 +327,8 @@ pub fn in_mode(modes: &[String], mode: &str) -> bool {
 }
 
 /// Variables that the lab gives their values.
-const FILLED_IN: [&str; 8] = ["lab", "lab_dir", "mode", "topology_dir", "node", "node_dir", "config", "loopback"];
+const FILLED_IN: [&str; 8] =
+    ["lab", "lab_dir", "mode", "topology_dir", "node", "node_dir", "config", "loopback"];
 
 impl Topology {
     /// Reads and checks a topology file.
@@ -344,12 +345,12 @@ impl Topology {
     /// # Errors
     /// As [`Topology::read`].
     pub fn parse(text: &str, file: &Path) -> Result<Self> {
-        let mut topology: Self = toml::from_str(text)
-            .map_err(|e| Error::Syntax { file: file.to_path_buf(), message: e.to_string().trim_end().to_string() })?;
-        topology.apply_templates().and_then(|()| topology.check()).map_err(|(field, reason)| Error::Topology {
+        let mut topology: Self = toml::from_str(text).map_err(|e| Error::Syntax {
             file: file.to_path_buf(),
-            field,
-            reason,
+            message: e.to_string().trim_end().to_string(),
+        })?;
+        topology.apply_templates().and_then(|()| topology.check()).map_err(|(field, reason)| {
+            Error::Topology { file: file.to_path_buf(), field, reason }
         })?;
         Ok(topology)
     }
@@ -369,20 +370,32 @@ impl Topology {
     /// `stateplane`, the program; not what the lab itself fills in.
     pub fn variables(&self) -> BTreeSet<String> {
         let of_modes = self.mode_vars.values().flat_map(BTreeMap::keys);
-        let defaults = self.node.values().flat_map(|node| node.vars.keys()).chain(self.vars.keys()).chain(of_modes);
+        let defaults = self
+            .node
+            .values()
+            .flat_map(|node| node.vars.keys())
+            .chain(self.vars.keys())
+            .chain(of_modes);
         // Wherever a text may be: in the whole topology.
         let text = serde_json::to_string(self).unwrap_or_default();
-        let used = text.split("${").skip(1).filter_map(|rest| Some(rest.split_once('}')?.0.trim().to_owned()));
-        let mut names: BTreeSet<String> = defaults.cloned().chain(used).chain(["stateplane".to_owned()]).collect();
+        let used = text
+            .split("${")
+            .skip(1)
+            .filter_map(|rest| Some(rest.split_once('}')?.0.trim().to_owned()));
+        let mut names: BTreeSet<String> =
+            defaults.cloned().chain(used).chain(["stateplane".to_owned()]).collect();
         names.retain(|name| !FILLED_IN.contains(&name.as_str()));
         names
     }
 
     /// The links of a node: (interface name, own end, far end, link).
-    pub fn ports<'a>(&'a self, node: &'a str) -> impl Iterator<Item = (&'a str, &'a End, &'a End, &'a Link)> {
-        self.link
-            .iter()
-            .filter_map(move |link| link.ends_from(node).map(|(own, far)| (far.node.as_str(), own, far, link)))
+    pub fn ports<'a>(
+        &'a self,
+        node: &'a str,
+    ) -> impl Iterator<Item = (&'a str, &'a End, &'a End, &'a Link)> {
+        self.link.iter().filter_map(move |link| {
+            link.ends_from(node).map(|(own, far)| (far.node.as_str(), own, far, link))
+        })
     }
 
     fn apply_templates(&mut self) -> Fallible {
@@ -447,11 +460,14 @@ impl Topology {
         for (i, daemon) in node.daemon.iter().enumerate() {
             let at = format!("{at}.daemon[{i}]");
             check_name(&format!("{at}.name"), &daemon.name)?;
-            let taken = node.daemon[..i]
-                .iter()
-                .any(|earlier| earlier.name == daemon.name && modes_overlap(&earlier.modes, &daemon.modes));
+            let taken = node.daemon[..i].iter().any(|earlier| {
+                earlier.name == daemon.name && modes_overlap(&earlier.modes, &daemon.modes)
+            });
             if taken || daemon.name == "bird" {
-                return fail(format!("{at}.name"), format!("\"{}\" is taken in this node", daemon.name));
+                return fail(
+                    format!("{at}.name"),
+                    format!("\"{}\" is taken in this node", daemon.name),
+                );
             }
             check_command(&format!("{at}.command"), &daemon.command)?;
             self.check_modes(&format!("{at}.modes"), &daemon.modes)?;
@@ -468,7 +484,12 @@ impl Topology {
         Ok(())
     }
 
-    fn check_link<'a>(&self, i: usize, link: &'a Link, seen: &mut BTreeSet<(&'a str, &'a str)>) -> Fallible {
+    fn check_link<'a>(
+        &self,
+        i: usize,
+        link: &'a Link,
+        seen: &mut BTreeSet<(&'a str, &'a str)>,
+    ) -> Fallible {
         if link.a.node == link.b.node {
             return fail(
                 format!("link[{i}].b.node"),
@@ -481,10 +502,16 @@ impl Topology {
             (link.b.node.as_str(), link.a.node.as_str())
         };
         if !seen.insert(pair) {
-            return fail(format!("link[{i}]"), format!("{}–{} are joined already; one link a pair", pair.0, pair.1));
+            return fail(
+                format!("link[{i}]"),
+                format!("{}–{} are joined already; one link a pair", pair.0, pair.1),
+            );
         }
         if !(576..=9000).contains(&link.mtu) {
-            return fail(format!("link[{i}].mtu"), format!("{} is not between 576 and 9000", link.mtu));
+            return fail(
+                format!("link[{i}].mtu"),
+                format!("{} is not between 576 and 9000", link.mtu),
+            );
         }
         Ok(())
     }
@@ -503,9 +530,10 @@ impl Topology {
 
     fn check_modes(&self, field: &str, modes: &[String]) -> Fallible {
         match modes.iter().find(|m| !self.modes.contains(m)) {
-            Some(unknown) => {
-                fail(field, format!("no mode \"{unknown}\"; the topology's modes are {}", list(&self.modes)))
-            }
+            Some(unknown) => fail(
+                field,
+                format!("no mode \"{unknown}\"; the topology's modes are {}", list(&self.modes)),
+            ),
             None => Ok(()),
         }
     }
@@ -531,7 +559,9 @@ fn check_name(field: &str, name: &str) -> Fallible {
     }
     fail(
         field,
-        format!("\"{name}\" must be 1 to {NAME_MAX} letters, digits, '-' or '_' (it names interfaces and files)"),
+        format!(
+            "\"{name}\" must be 1 to {NAME_MAX} letters, digits, '-' or '_' (it names interfaces and files)"
+        ),
     )
 }
 
@@ -542,13 +572,19 @@ fn check_prefix(field: &str, text: &str) -> Fallible {
     if good {
         return Ok(());
     }
-    fail(field, format!("\"{text}\" is not an IPv4 address with a prefix length, such as 10.0.1.1/30"))
+    fail(
+        field,
+        format!("\"{text}\" is not an IPv4 address with a prefix length, such as 10.0.1.1/30"),
+    )
 }
 
 fn check_command(field: &str, command: &[String]) -> Fallible {
     match command.first() {
         Some(program) if !program.is_empty() => Ok(()),
-        _ => fail(field, "empty; it must be a program and its arguments, such as [\"ping\", \"-c1\", \"10.0.0.1\"]"),
+        _ => fail(
+            field,
+            "empty; it must be a program and its arguments, such as [\"ping\", \"-c1\", \"10.0.0.1\"]",
+        ),
     }
 }
 
@@ -557,7 +593,10 @@ fn merge(base: &Node, node: &Node) -> Node {
     fn chain<T: Clone>(a: &[T], b: &[T]) -> Vec<T> {
         a.iter().chain(b).cloned().collect()
     }
-    fn over(a: &BTreeMap<String, String>, b: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    fn over(
+        a: &BTreeMap<String, String>,
+        b: &BTreeMap<String, String>,
+    ) -> BTreeMap<String, String> {
         a.iter().chain(b).map(|(k, v)| (k.clone(), v.clone())).collect()
     }
     Node {

@@ -70,7 +70,11 @@ struct Stream {
 }
 
 fn echo_server(lab: &Lab) -> std::net::SocketAddr {
-    let socket = lab.netns("outside").expect("namespace").run(|| UdpSocket::bind("198.51.100.10:9000")).expect("bind");
+    let socket = lab
+        .netns("outside")
+        .expect("namespace")
+        .run(|| UdpSocket::bind("198.51.100.10:9000"))
+        .expect("bind");
     let address = socket.local_addr().expect("address");
     std::thread::spawn(move || {
         let mut buffer = [0; 64];
@@ -86,7 +90,11 @@ fn echo_server(lab: &Lab) -> std::net::SocketAddr {
 impl Stream {
     fn start(lab: &Lab) -> Self {
         let address = echo_server(lab);
-        let socket = lab.netns("inside").expect("namespace").run(|| UdpSocket::bind("10.1.0.10:0")).expect("bind");
+        let socket = lab
+            .netns("inside")
+            .expect("namespace")
+            .run(|| UdpSocket::bind("10.1.0.10:0"))
+            .expect("bind");
         socket.set_read_timeout(Some(Duration::from_millis(5))).expect("timeout");
         let stop = Arc::new(AtomicBool::new(false));
         let answered = Arc::new(AtomicUsize::new(0));
@@ -156,7 +164,8 @@ fn a_switch_dies_and_returns() {
     let state = Path::new("/run/stateplane").join(format!("{}-s1", lab.name()));
     let bpffs = state.join("bpf");
     std::fs::create_dir_all(&bpffs).expect("mkdir");
-    nix::mount::mount(Some("bpf"), &bpffs, Some("bpf"), nix::mount::MsFlags::empty(), None::<&str>).expect("mount");
+    nix::mount::mount(Some("bpf"), &bpffs, Some("bpf"), nix::mount::MsFlags::empty(), None::<&str>)
+        .expect("mount");
     std::fs::create_dir(bpffs.join("links")).expect("mkdir");
 
     lab.fail("s1").expect("fail");
@@ -191,7 +200,8 @@ fn one_daemon_is_killed_and_started_and_no_second_lab_comes_unasked() {
     }
     let lab = up("daemon", ROUTED, "s1").unwrap_or_else(|e| panic!("{e}"));
     let lab = &lab.0;
-    let lives = |daemon: &str| lab.daemons("s1").iter().any(|(name, id)| name == daemon && id.alive());
+    let lives =
+        |daemon: &str| lab.daemons("s1").iter().any(|(name, id)| name == daemon && id.alive());
     for (daemon, other) in [("sleeper", "bird"), ("bird", "sleeper")] {
         lab.kill_daemon("s1", daemon).expect("kill");
         assert!(!lives(daemon) && lives(other), "{daemon}");
@@ -219,7 +229,9 @@ fn equal_paths_share_the_flows_and_a_link_fails_alone() {
     let address = echo_server(lab);
     let frames = |dev: &str| -> u64 {
         let (_, text) = run(lab, "tor", "cat /proc/thread-self/net/dev");
-        let line = text.lines().find_map(|l| l.trim().strip_prefix(&format!("{dev}:")).map(str::to_string));
+        let line = text
+            .lines()
+            .find_map(|l| l.trim().strip_prefix(&format!("{dev}:")).map(str::to_string));
         let line = line.unwrap_or_else(|| panic!("no {dev} in {text}"));
         line.split_whitespace().nth(9).and_then(|n| n.parse().ok()).expect("sent frames")
     };
@@ -235,7 +247,9 @@ fn equal_paths_share_the_flows_and_a_link_fails_alone() {
         })
         .expect("send");
     // BGP and BFD send some frames too: fewer than a quarter of the flows in this time.
-    wait_for("both switches are used", || frames("s1") - before[0] > FLOWS / 4 && frames("s2") - before[1] > FLOWS / 4);
+    wait_for("both switches are used", || {
+        frames("s1") - before[0] > FLOWS / 4 && frames("s2") - before[1] > FLOWS / 4
+    });
 
     lab.set_link("s1", "core", false).expect("link down");
     wait_for("core uses s2 only", || {
@@ -243,11 +257,17 @@ fn equal_paths_share_the_flows_and_a_link_fails_alone() {
         route.contains("dev s2 ") && !route.contains("nexthop")
     });
     // s1 still stands: it reaches the outside the long way.
-    wait_for("s1 reaches core by way of tor and s2", || run(lab, "s1", "ping -c1 -W1 -I 10.255.0.1 198.51.100.1").0);
+    wait_for("s1 reaches core by way of tor and s2", || {
+        run(lab, "s1", "ping -c1 -W1 -I 10.255.0.1 198.51.100.1").0
+    });
     lab.set_link("core", "s1", true).expect("link up");
-    wait_for("core uses both", || run(lab, "core", "ip route show 203.0.113.0/28").1.matches("nexthop").count() == 2);
+    wait_for("core uses both", || {
+        run(lab, "core", "ip route show 203.0.113.0/28").1.matches("nexthop").count() == 2
+    });
     match lab.set_link("s1", "s2", false) {
-        Err(Error::Unknown { kind, known, .. }) => assert!(kind == "link" && known.contains("core s1")),
+        Err(Error::Unknown { kind, known, .. }) => {
+            assert!(kind == "link" && known.contains("core s1"))
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -278,7 +298,10 @@ fn down_works_from_the_directory_after_a_crash() {
     let neighbour = up("beside", ROUTED, "s1").unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(leftovers(&name), Vec::<String>::new());
     assert!(!stranger.alive() && !state.exists());
-    assert!(run(&neighbour.0, "inside", "ping -c1 -W2 198.51.100.10").0, "the other lab is untouched");
+    assert!(
+        run(&neighbour.0, "inside", "ping -c1 -W2 198.51.100.10").0,
+        "the other lab is untouched"
+    );
     // A directory without a record, from a crash at the very start.
     let empty = format!("test-empty-{}", std::process::id());
     std::fs::create_dir(Path::new(LABS_DIR).join(&empty)).expect("mkdir");
@@ -294,12 +317,16 @@ fn a_lab_that_does_not_come_up_says_why_and_leaves_nothing() {
     // One of the two switches' daemons fails; that the other is waited for, in vain too, must not
     // hide it, whichever is waited for first.
     for broken in ["s1", "s2"] {
-        let script = "[ ${node} = BROKEN ] || exec sleep 1000; echo no such port >&2; exit 3".replace("BROKEN", broken);
+        let script = "[ ${node} = BROKEN ] || exec sleep 1000; echo no such port >&2; exit 3"
+            .replace("BROKEN", broken);
         let command = format!("command = [\"sh\", \"-c\", \"{script}\"]");
         let text = ROUTED.replace("command = [\"sleep\", \"${seconds}\"]", &command);
         let text = text.replace("ready = [\"test\", \"-s\", \"${config}\"]", "ready = [\"false\"]");
         let error = up("broken", &text, "s1").err().expect("it does not come up").to_string();
-        assert!(error.contains(&format!("{broken}: sleeper")) && error.contains("no such port"), "{error}");
+        assert!(
+            error.contains(&format!("{broken}: sleeper")) && error.contains("no such port"),
+            "{error}"
+        );
         let (_, logs) = error.rsplit_once(" are in ").unwrap_or_else(|| panic!("{error}"));
         let log = std::fs::read_to_string(Path::new(logs).join(broken).join("sleeper.log"));
         assert!(log.is_ok_and(|log| log.contains("no such port")), "{error}");
@@ -310,7 +337,10 @@ fn a_lab_that_does_not_come_up_says_why_and_leaves_nothing() {
 
     let text = ROUTED.replace("${seconds}", "${secnods}");
     let error = up("unknown", &text, "s1").err().expect("it does not come up").to_string();
-    assert!(error.contains("node.s1.daemon.sleeper.command") && error.contains("${secnods}"), "{error}");
+    assert!(
+        error.contains("node.s1.daemon.sleeper.command") && error.contains("${secnods}"),
+        "{error}"
+    );
     assert_eq!(leftovers(&format!("test-unknown-{}", std::process::id())), Vec::<String>::new());
 
     let topology = Topology::parse(ROUTED, Path::new("routed.toml")).expect("good");

@@ -27,7 +27,9 @@ fn the_shipped_topologies_are_good() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut count = 0;
     let folders = ["tools/lab/topologies", "systems/redplane/lab"];
-    for entry in folders.iter().flat_map(|folder| std::fs::read_dir(root.join(folder)).expect(folder)) {
+    for entry in
+        folders.iter().flat_map(|folder| std::fs::read_dir(root.join(folder)).expect(folder))
+    {
         let path = entry.expect("entry").path();
         if path.extension().is_some_and(|e| e == "toml") {
             let topology = Topology::read(&path).unwrap_or_else(|e| panic!("{e}"));
@@ -51,11 +53,23 @@ fn a_fault_is_reported_by_its_field() {
         ("asn = 65001", "loopback = \"x\"", "node.b.loopback"),
         ("asn = 65001", "announce = [{ prefix = \"10.0.0.0\" }]", "node.b.announce[0].prefix"),
         ("asn = 65001", "setup = [{ command = [] }]", "node.b.setup[0].command"),
-        ("asn = 65001", "daemon = [{ name = \"bird\", command = [\"x\"] }]", "node.b.daemon[0].name"),
-        ("asn = 65001", "daemon = [{ name = \"d\", command = [\"x\"], modes = [\"two\"] }]", "node.b.daemon[0].modes"),
+        (
+            "asn = 65001",
+            "daemon = [{ name = \"bird\", command = [\"x\"] }]",
+            "node.b.daemon[0].name",
+        ),
+        (
+            "asn = 65001",
+            "daemon = [{ name = \"d\", command = [\"x\"], modes = [\"two\"] }]",
+            "node.b.daemon[0].modes",
+        ),
         ("[[link]]", "[[ready]]\nnode = \"z\"\ncommand = [\"x\"]\n[[link]]", "ready[0].node"),
         ("modes = [\"one\"]", "prefer = \"z\"", "prefer"),
-        ("modes = [\"one\"]", "modes = [\"one\"]\nmode_vars = { two = { a = \"1\" } }", "mode_vars.two"),
+        (
+            "modes = [\"one\"]",
+            "modes = [\"one\"]\nmode_vars = { two = { a = \"1\" } }",
+            "mode_vars.two",
+        ),
     ];
     for (old, new, field) in cases {
         assert!(PAIR.contains(old), "{old}");
@@ -106,7 +120,8 @@ fn the_example_in_the_manual_is_good() {
     let page = include_str!("../../../docs/lab.md");
     let (_, rest) = page.split_once("```toml\n").expect("an example");
     let (example, _) = rest.split_once("```").expect("its end");
-    let topology = Topology::parse(example, Path::new("docs/lab.md")).unwrap_or_else(|e| panic!("{e}"));
+    let topology =
+        Topology::parse(example, Path::new("docs/lab.md")).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!((topology.node.len(), topology.link.len(), topology.ready.len()), (4, 3, 1));
 }
 
@@ -124,7 +139,8 @@ fn a_misspelt_variable_or_node_is_refused_before_anything_is_made() {
     assert_eq!(variables, ["own", "stateplane", "used"]);
     let refused = |vars: &[&str], prefer: Option<&str>| {
         let vars = vars.iter().map(|name| ((*name).to_owned(), "1".to_owned())).collect();
-        let options = lab::Options { vars, prefer: prefer.map(str::to_owned), ..Default::default() };
+        let options =
+            lab::Options { vars, prefer: prefer.map(str::to_owned), ..Default::default() };
         match lab::Lab::up(topology.clone(), Path::new("."), options, &|_| {}) {
             Err(error @ Error::Unknown { .. }) => error.to_string(),
             other => panic!("expected an unknown name, got {other:?}"),

@@ -30,7 +30,10 @@ impl Comparison {
 
     /// What an operator means.
     pub(crate) fn of(operator: &str) -> Option<Comparison> {
-        Comparison::ALL.iter().find(|(text, _)| *text == operator).map(|(_, comparison)| *comparison)
+        Comparison::ALL
+            .iter()
+            .find(|(text, _)| *text == operator)
+            .map(|(_, comparison)| *comparison)
     }
 
     /// Is `found` as wanted?
@@ -50,7 +53,9 @@ impl Comparison {
 impl std::fmt::Display for Comparison {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match Comparison::ALL.iter().find(|(_, comparison)| comparison == self) {
-            Some((operator, comparison)) if *comparison != Comparison::Equal => write!(formatter, "{operator} "),
+            Some((operator, comparison)) if *comparison != Comparison::Equal => {
+                write!(formatter, "{operator} ")
+            }
             _ => Ok(()),
         }
     }

@@ -29,11 +29,15 @@ pub(crate) fn link_name(port: u32) -> String {
 /// thread of its own; the kernel removes the namespace when the thread has ended. BPF_PROG_RUN and
 /// writes to device maps take their network from the calling thread, so all of that belongs into
 /// `body`.
-pub(crate) fn inside<T: Send>(setup: &Setup, body: impl FnOnce() -> T + Send) -> Result<T, NetworkError> {
+pub(crate) fn inside<T: Send>(
+    setup: &Setup,
+    body: impl FnOnce() -> T + Send,
+) -> Result<T, NetworkError> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
-            unshare(CloneFlags::CLONE_NEWNET)
-                .map_err(|error| failed(0, format!("making a network namespace: {error}; that needs root")))?;
+            unshare(CloneFlags::CLONE_NEWNET).map_err(|error| {
+                failed(0, format!("making a network namespace: {error}; that needs root"))
+            })?;
             build(setup)?;
             Ok(body())
         });
@@ -45,7 +49,9 @@ pub(crate) fn inside<T: Send>(setup: &Setup, body: impl FnOnce() -> T + Send) ->
 fn build(setup: &Setup) -> Result<(), NetworkError> {
     // Before there are links: they inherit it. `lo` too must forward, for it is where test packets
     // come from.
-    for (path, needed) in [("/proc/sys/net/ipv4/ip_forward", true), ("/proc/sys/net/ipv6/conf/all/forwarding", false)] {
+    for (path, needed) in
+        [("/proc/sys/net/ipv4/ip_forward", true), ("/proc/sys/net/ipv6/conf/all/forwarding", false)]
+    {
         if needed || Path::new(path).exists() {
             std::fs::write(path, "1").map_err(|error| failed(0, format!("{path}: {error}")))?;
         }
@@ -55,14 +61,19 @@ fn build(setup: &Setup) -> Result<(), NetworkError> {
     links(setup, &mut batch);
     for (number, neighbor) in &setup.neighbors {
         let (address, mac, link) = (neighbor.address, neighbor.mac, link_name(neighbor.port));
-        batch.line(*number, format!("neighbor replace {address} lladdr {mac} dev {link} nud permanent"));
+        batch.line(
+            *number,
+            format!("neighbor replace {address} lladdr {mac} dev {link} nud permanent"),
+        );
     }
     for (number, route) in &setup.routes {
         let prefix = route.prefix;
         batch.line(
             *number,
             match &route.way {
-                Way::Via { gateway, port } => format!("route add {prefix} via {gateway} dev {}", link_name(*port)),
+                Way::Via { gateway, port } => {
+                    format!("route add {prefix} via {gateway} dev {}", link_name(*port))
+                }
                 Way::Nowhere(kind) => format!("route add {kind} {prefix}"),
             },
         );
@@ -74,8 +85,12 @@ fn build(setup: &Setup) -> Result<(), NetworkError> {
 /// dummy. Nothing is ever sent over them.
 fn links(setup: &Setup, batch: &mut Batch) {
     for (number, link) in &setup.ports {
-        let (name, mac, mtu, peer) = (link_name(link.port), link.mac, link.mtu, format!("peer{}", link.port));
-        batch.line(*number, format!("link add {name} address {mac} mtu {mtu} type veth peer name {peer}"));
+        let (name, mac, mtu, peer) =
+            (link_name(link.port), link.mac, link.mtu, format!("peer{}", link.port));
+        batch.line(
+            *number,
+            format!("link add {name} address {mac} mtu {mtu} type veth peer name {peer}"),
+        );
         batch.line(*number, format!("link set {peer} up"));
         batch.line(*number, format!("link set {name} up"));
         for address in &link.addresses {
@@ -101,7 +116,9 @@ impl Batch {
     }
 
     fn run(&self) -> Result<(), NetworkError> {
-        let failed_to = |what: &str, error: std::io::Error| failed(0, format!("{what} `ip` (iproute2): {error}"));
+        let failed_to = |what: &str, error: std::io::Error| {
+            failed(0, format!("{what} `ip` (iproute2): {error}"))
+        };
         let mut child = Command::new("ip")
             .args(["-batch", "-"])
             .stdin(Stdio::piped())
@@ -125,11 +142,19 @@ impl Batch {
     fn blame(&self, messages: &str) -> NetworkError {
         let index = messages
             .lines()
-            .find_map(|line| line.strip_prefix("Command failed ")?.rsplit(':').next()?.trim().parse::<usize>().ok())
+            .find_map(|line| {
+                line.strip_prefix("Command failed ")?
+                    .rsplit(':')
+                    .next()?
+                    .trim()
+                    .parse::<usize>()
+                    .ok()
+            })
             .and_then(|number| number.checked_sub(1));
         let command = index.and_then(|index| self.text.lines().nth(index)).unwrap_or_default();
         let line = index.and_then(|index| self.lines.get(index)).copied().unwrap_or(0);
-        let said: Vec<&str> = messages.lines().filter(|line| !line.starts_with("Command failed ")).collect();
+        let said: Vec<&str> =
+            messages.lines().filter(|line| !line.starts_with("Command failed ")).collect();
         failed(line, format!("`ip {command}`: {}", said.join(" ")))
     }
 }
@@ -143,7 +168,8 @@ mod tests {
         let mut batch = Batch::default();
         batch.line(0, "link set lo up".to_owned());
         batch.line(7, "route add 10.0.0.1/8 via 10.0.0.1 dev port0".to_owned());
-        let error = batch.blame("Error: Invalid prefix for given prefix length.\nCommand failed -:2\n");
+        let error =
+            batch.blame("Error: Invalid prefix for given prefix length.\nCommand failed -:2\n");
         let reason = "`ip route add 10.0.0.1/8 via 10.0.0.1 dev port0`: Error: Invalid prefix for given prefix length.";
         assert_eq!(error, failed(7, reason.to_owned()));
     }

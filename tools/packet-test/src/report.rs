@@ -69,7 +69,9 @@ impl fmt::Display for Failure {
         match (self.line, self.column) {
             (0, _) => write!(formatter, "{}: {}", self.file, self.reason)?,
             (line, None) => write!(formatter, "{}:{line}: {}", self.file, self.reason)?,
-            (line, Some(column)) => write!(formatter, "{}:{line}:{column}: {}", self.file, self.reason)?,
+            (line, Some(column)) => {
+                write!(formatter, "{}:{line}:{column}: {}", self.file, self.reason)?
+            }
         }
         match &self.diff {
             Some(diff) => write!(formatter, "\n{diff}"),
@@ -106,7 +108,10 @@ pub fn diff(pattern: &Pattern, packet: &[u8]) -> String {
     let mut text: Vec<String> = vec![];
     let mut skipped = false;
     for line in 0..lines {
-        if !(differs(line) || (line > 0 && differs(line - 1)) || (line + 1 < lines && differs(line + 1))) {
+        if !(differs(line)
+            || (line > 0 && differs(line - 1))
+            || (line + 1 < lines && differs(line + 1)))
+        {
             skipped = true;
             continue;
         }
@@ -137,8 +142,9 @@ fn diff_line(pattern: &Pattern, packet: &[u8], from: usize, bytes: usize) -> [St
                 Some(None) => '*',
                 None => ' ',
             };
-            let got =
-                packet.get(byte).map_or(' ', |value| nibble(if index % 2 == 0 { value >> 4 } else { value & 15 }));
+            let got = packet
+                .get(byte)
+                .map_or(' ', |value| nibble(if index % 2 == 0 { value >> 4 } else { value & 15 }));
             let bad = in_play(pattern, packet, index) && !pattern.nibble_fits(index, packet);
             rows[0].push(expected);
             rows[1].push(got);
@@ -159,7 +165,9 @@ pub fn difference(pattern: &Pattern, packet: &[u8], port: Port, from_line: u32) 
     bad.dedup();
     let expected = pattern.nibbles.len() / 2;
     let lengths = match packet.len().cmp(&expected) {
-        std::cmp::Ordering::Less => format!("; it has {} bytes, {expected} or more expected", packet.len()),
+        std::cmp::Ordering::Less => {
+            format!("; it has {} bytes, {expected} or more expected", packet.len())
+        }
         std::cmp::Ordering::Greater if pattern.exact_length => {
             format!("; it has {} bytes, {expected} expected", packet.len())
         }
@@ -167,7 +175,9 @@ pub fn difference(pattern: &Pattern, packet: &[u8], port: Port, from_line: u32) 
     };
     let first = bad.first().copied().unwrap_or(0);
     let count = bad.len();
-    format!("port {port}: the packet (from line {from_line}) differs in {count} bytes, first at byte {first}{lengths}")
+    format!(
+        "port {port}: the packet (from line {from_line}) differs in {count} bytes, first at byte {first}{lengths}"
+    )
 }
 
 #[cfg(test)]
@@ -176,9 +186,13 @@ mod tests {
 
     #[test]
     fn marks_what_differs() {
-        let pattern = Pattern { nibbles: vec![Some(1), Some(2), None, Some(4)], exact_length: true };
+        let pattern =
+            Pattern { nibbles: vec![Some(1), Some(2), None, Some(4)], exact_length: true };
         let text = diff(&pattern, &[0x12, 0x35, 0x66]);
-        assert_eq!(text, "  0x0000  expected  12 *4\n          got       12 35 66\n                        ^ ^^");
+        assert_eq!(
+            text,
+            "  0x0000  expected  12 *4\n          got       12 35 66\n                        ^ ^^"
+        );
         let sentence = difference(&pattern, &[0x12, 0x35, 0x66], Port::Number(4), 9);
         assert_eq!(
             sentence,

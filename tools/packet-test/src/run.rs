@@ -13,7 +13,10 @@ use std::net::IpAddr;
 /// Runs a case, in a network of its own if it has `# port:` lines: `load` gives a freshly loaded
 /// object (in test mode, with the virtual clock), or says why there is none. It is called where the
 /// case runs, on another thread perhaps.
-pub fn run_case(case: &Case, load: impl FnOnce() -> Result<Dataplane, String> + Send) -> CaseReport {
+pub fn run_case(
+    case: &Case,
+    load: impl FnOnce() -> Result<Dataplane, String> + Send,
+) -> CaseReport {
     let run = || match load() {
         Ok(dataplane) => Runner::new(&dataplane, case).run(),
         Err(reason) => CaseReport::failed(&case.path, 0, reason),
@@ -54,17 +57,20 @@ const ORDERS: u32 = 4096;
 
 /// A priority with room for the order of the entries that have it.
 fn scaled(priority: u32, order: u32) -> dataplane::Result<u32> {
-    priority.checked_mul(ORDERS).and_then(|scaled| scaled.checked_add(order)).ok_or_else(|| dataplane::Error::Value {
-        what: "priority".to_owned(),
-        text: priority.to_string(),
-        reason: format!("must be below {}", u32::MAX / ORDERS),
+    priority.checked_mul(ORDERS).and_then(|scaled| scaled.checked_add(order)).ok_or_else(|| {
+        dataplane::Error::Value {
+            what: "priority".to_owned(),
+            text: priority.to_string(),
+            reason: format!("must be below {}", u32::MAX / ORDERS),
+        }
     })
 }
 
 impl<'a> Runner<'a> {
     /// Prepares a case on a freshly loaded object (loaded in test mode, with the virtual clock).
     pub fn new(dataplane: &'a Dataplane, case: &'a Case) -> Runner<'a> {
-        let report = CaseReport { case: case.path.clone(), packets: 0, matched: 0, failures: vec![] };
+        let report =
+            CaseReport { case: case.path.clone(), packets: 0, matched: 0, failures: vec![] };
         let (sent, expected) = (BTreeMap::new(), BTreeMap::new());
         Runner { dataplane, case, clock_ns: CLOCK_START_NS, adds: 0, sent, expected, report }
     }
@@ -84,7 +90,13 @@ impl<'a> Runner<'a> {
     }
 
     fn fail(&mut self, line: u32, reason: String, diff: Option<String>) {
-        self.report.failures.push(Failure { file: self.case.path.clone(), line, column: None, reason, diff });
+        self.report.failures.push(Failure {
+            file: self.case.path.clone(),
+            line,
+            column: None,
+            reason,
+            diff,
+        });
     }
 
     /// Tells the program of the network around it.
@@ -94,7 +106,9 @@ impl<'a> Runner<'a> {
             let name = network::link_name(link.port);
             let made = nix::net::if_::if_nametoindex(name.as_str())
                 .map_err(|error| format!("interface {name}: {error}"))
-                .and_then(|ifindex| self.set_port(link, ifindex).map_err(|error| error.to_string()));
+                .and_then(|ifindex| {
+                    self.set_port(link, ifindex).map_err(|error| error.to_string())
+                });
             if let Err(reason) = made {
                 self.fail(*line, reason, None);
             }
@@ -143,8 +157,10 @@ impl<'a> Runner<'a> {
         let port = GatewayPort {
             mac: link.mac.0,
             siblings: link.siblings.iter().fold(0, |bits, sibling| bits | 1 << sibling),
-            ipv4: addresses().find_map(|address| if let IpAddr::V4(it) = address { Some(it) } else { None }),
-            ipv6: addresses().find_map(|address| if let IpAddr::V6(it) = address { Some(it) } else { None }),
+            ipv4: addresses()
+                .find_map(|address| if let IpAddr::V4(it) = address { Some(it) } else { None }),
+            ipv6: addresses()
+                .find_map(|address| if let IpAddr::V6(it) = address { Some(it) } else { None }),
             ifindex,
             mtu: link.mtu,
             any_mac: !link.own_mac,
@@ -159,7 +175,10 @@ impl<'a> Runner<'a> {
         let setup = &self.case.setup;
         let settings = match &setup.gateway {
             Some((_, settings)) => *settings,
-            None => GatewaySettings { icmp_rate_per_s: DEFAULT_ICMP_RATE_PER_S, ..GatewaySettings::default() },
+            None => GatewaySettings {
+                icmp_rate_per_s: DEFAULT_ICMP_RATE_PER_S,
+                ..GatewaySettings::default()
+            },
         };
         self.dataplane.set_gateway_settings(&settings)?;
         let (mut ipv4, mut ipv6) = (vec![], vec![]);
@@ -176,15 +195,23 @@ impl<'a> Runner<'a> {
     }
 
     /// There must be a FlowState of that name with that allocator.
-    fn must_allocate(&self, flow_state: &str, allocator: Allocator, what: &str) -> Result<(), String> {
+    fn must_allocate(
+        &self,
+        flow_state: &str,
+        allocator: Allocator,
+        what: &str,
+    ) -> Result<(), String> {
         let states = flow_states(self.dataplane.manifest()).map_err(|error| error.to_string())?;
-        let allocates = |it: &FlowState| it.object.is_named(flow_state) && it.settings.allocator == allocator;
+        let allocates =
+            |it: &FlowState| it.object.is_named(flow_state) && it.settings.allocator == allocator;
         if states.iter().any(allocates) {
             return Ok(());
         }
         let names: Vec<&str> = states.iter().map(|state| state.object.name.as_str()).collect();
         let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-        Err(format!("no FlowState {flow_state} that allocates {what} (the program's FlowStates: {known})"))
+        Err(format!(
+            "no FlowState {flow_state} that allocates {what} (the program's FlowStates: {known})"
+        ))
     }
 
     fn set_backends(&self, backends: &Backends) -> Result<(), String> {
@@ -194,7 +221,9 @@ impl<'a> Runner<'a> {
 
     fn set_nat_pool(&self, pool: &NatPool) -> Result<(), String> {
         self.must_allocate(&pool.flow_state, Allocator::NatPorts, "NAT ports")?;
-        self.dataplane.set_nat_pool(&pool.addresses, pool.port_low, pool.port_high).map_err(|error| error.to_string())
+        self.dataplane
+            .set_nat_pool(&pool.addresses, pool.port_low, pool.port_high)
+            .map_err(|error| error.to_string())
     }
 
     fn step(&mut self, line: u32, command: &'a Command) -> dataplane::Result<()> {
@@ -213,10 +242,13 @@ impl<'a> Runner<'a> {
             Command::CheckCounter { counter, index, bytes, comparison, value } => {
                 let counter = self.dataplane.counter(counter)?;
                 let found = self.dataplane.read_counter(counter, *index)?;
-                let (found, unit) = if *bytes { (found.bytes, "bytes") } else { (found.packets, "packets") };
+                let (found, unit) =
+                    if *bytes { (found.bytes, "bytes") } else { (found.packets, "packets") };
                 if !comparison.holds(found, *value) {
                     let name = &counter.name;
-                    let reason = format!("counter {name}({index}) has {found} {unit}, {comparison}{value} expected");
+                    let reason = format!(
+                        "counter {name}({index}) has {found} {unit}, {comparison}{value} expected"
+                    );
                     self.fail(line, reason, None);
                 }
             }
@@ -225,16 +257,30 @@ impl<'a> Runner<'a> {
                 let found = self.dataplane.read_register(register, *index)?;
                 if !comparison.holds(found, *value) {
                     let name = &register.name;
-                    let reason = format!("register {name}({index}) is {found:#x}, {comparison}{value:#x} expected");
+                    let reason = format!(
+                        "register {name}({index}) is {found:#x}, {comparison}{value:#x} expected"
+                    );
                     self.fail(line, reason, None);
                 }
             }
-            Command::CheckGateway { name, comparison, value } => match self.dataplane.gateway_count(name)? {
-                Some(found) if comparison.holds(found, *value) => {}
-                Some(found) => self.fail(line, format!("{name} is {found}, {comparison}{value} expected"), None),
-                None => self.fail(line, format!("the program does not count {name}: it does not need to"), None),
-            },
-            Command::Clock { nanoseconds } => self.clock_ns = self.clock_ns.saturating_add(*nanoseconds),
+            Command::CheckGateway { name, comparison, value } => {
+                match self.dataplane.gateway_count(name)? {
+                    Some(found) if comparison.holds(found, *value) => {}
+                    Some(found) => self.fail(
+                        line,
+                        format!("{name} is {found}, {comparison}{value} expected"),
+                        None,
+                    ),
+                    None => self.fail(
+                        line,
+                        format!("the program does not count {name}: it does not need to"),
+                        None,
+                    ),
+                }
+            }
+            Command::Clock { nanoseconds } => {
+                self.clock_ns = self.clock_ns.saturating_add(*nanoseconds)
+            }
         }
         Ok(())
     }
@@ -263,7 +309,10 @@ impl<'a> Runner<'a> {
         let order = table.description().rank((ORDERS - 2).saturating_sub(self.adds)) % ORDERS;
         self.adds += 1;
         let priority = scaled(spec.priority.unwrap_or(1), order)?;
-        table.write(&table.resolve(&EntrySpec { priority: Some(priority), ..spec.clone() })?, Write::Add)
+        table.write(
+            &table.resolve(&EntrySpec { priority: Some(priority), ..spec.clone() })?,
+            Write::Add,
+        )
     }
 
     /// More packets have come out than were expected so far.
@@ -272,7 +321,10 @@ impl<'a> Runner<'a> {
         for (port, sent) in &self.sent {
             let expected = self.expected.get(port).map_or(0, Vec::len);
             if let Some(first) = sent.get(expected) {
-                surplus.push(format!("port {port}: no packet expected, but one came out (from line {})", first.line));
+                surplus.push(format!(
+                    "port {port}: no packet expected, but one came out (from line {})",
+                    first.line
+                ));
             }
         }
         for reason in surplus {
@@ -306,7 +358,11 @@ impl<'a> Runner<'a> {
                 match (came.get(index), pattern) {
                     (None, _) => {
                         let hint = hint.take().unwrap_or_default();
-                        self.fail(*line, format!("port {port}: a packet was expected, and none came out{hint}"), None);
+                        self.fail(
+                            *line,
+                            format!("port {port}: a packet was expected, and none came out{hint}"),
+                            None,
+                        );
                     }
                     (Some(packet), Some(pattern)) if !pattern.fits(&packet.frame) => self.fail(
                         *line,

@@ -135,7 +135,8 @@ pub struct Backends {
 }
 
 /// The words that, behind `#` and before `:`, make a comment a setup line.
-pub const KEYWORDS: [&str; 7] = ["define", "port", "gateway", "neighbor", "route", "nat_pool", "backends"];
+pub const KEYWORDS: [&str; 7] =
+    ["define", "port", "gateway", "neighbor", "route", "nat_pool", "backends"];
 
 /// If the line is a setup line: its keyword, and where what follows the colon begins (in bytes).
 pub(crate) fn keyword(line: &str) -> Option<(&'static str, usize)> {
@@ -148,9 +149,16 @@ pub(crate) fn keyword(line: &str) -> Option<(&'static str, usize)> {
 
 impl Setup {
     /// Takes in a setup line: `keyword` and `from` are what [`keyword`] found.
-    pub(crate) fn read(&mut self, number: u32, line: &str, keyword: &str, from: usize) -> Result<(), Wrong> {
+    pub(crate) fn read(
+        &mut self,
+        number: u32,
+        line: &str,
+        keyword: &str,
+        from: usize,
+    ) -> Result<(), Wrong> {
         let rest = line.get(from..).unwrap_or_default();
-        let words: Vec<Word<'_>> = words(rest).into_iter().map(|(at, word)| (at + from, word)).collect();
+        let words: Vec<Word<'_>> =
+            words(rest).into_iter().map(|(at, word)| (at + from, word)).collect();
         let mut parts = Parts { words: &words, end: line.trim_end().len() };
         match keyword {
             "define" => self.defines.push((number, define(&mut parts)?)),
@@ -164,7 +172,10 @@ impl Setup {
             "gateway" => {
                 let settings = gateway(&mut parts)?;
                 if let Some((first, _)) = self.gateway.replace((number, settings)) {
-                    return wrong(from, format!("a switch has its settings once, and line {first} gives them"));
+                    return wrong(
+                        from,
+                        format!("a switch has its settings once, and line {first} gives them"),
+                    );
                 }
             }
             "neighbor" => {
@@ -178,13 +189,19 @@ impl Setup {
             "backends" => {
                 let backends = backends(&mut parts)?;
                 if let Some((first, _)) = self.backends.replace((number, backends)) {
-                    return wrong(from, format!("an object has one list of backends, and line {first} gives it"));
+                    return wrong(
+                        from,
+                        format!("an object has one list of backends, and line {first} gives it"),
+                    );
                 }
             }
             _ => {
                 let pool = nat_pool(&mut parts)?;
                 if let Some((first, _)) = self.nat_pool.replace((number, pool)) {
-                    return wrong(from, format!("an object has one NAT pool, and line {first} gives it"));
+                    return wrong(
+                        from,
+                        format!("an object has one NAT pool, and line {first} gives it"),
+                    );
                 }
             }
         }
@@ -197,9 +214,12 @@ impl Setup {
         let (at, text) = parts.next("a port number")?;
         match text.parse() {
             Ok(port) if self.ports.iter().any(|(_, known)| known.port == port) => Ok(port),
-            Ok(port) => {
-                wrong(at, format!("port {port} is not there: a line `# port: {port} …` belongs before this one"))
-            }
+            Ok(port) => wrong(
+                at,
+                format!(
+                    "port {port} is not there: a line `# port: {port} …` belongs before this one"
+                ),
+            ),
             Err(_) => wrong(at, format!("{text:?} is not a port number")),
         }
     }
@@ -223,7 +243,12 @@ impl Setup {
             "unreachable" => Way::Nowhere("unreachable"),
             "blackhole" => Way::Nowhere("blackhole"),
             "prohibit" => Way::Nowhere("prohibit"),
-            _ => return wrong(at, format!("{word:?}: via, unreachable, blackhole or prohibit belongs here")),
+            _ => {
+                return wrong(
+                    at,
+                    format!("{word:?}: via, unreachable, blackhole or prohibit belongs here"),
+                );
+            }
         };
         Ok(Route { prefix, way })
     }
@@ -318,7 +343,8 @@ fn port_link(parts: &mut Parts<'_, '_>) -> Result<(usize, PortLink), Wrong> {
 }
 
 fn gateway(parts: &mut Parts<'_, '_>) -> Result<GatewaySettings, Wrong> {
-    let mut settings = GatewaySettings { icmp_rate_per_s: DEFAULT_ICMP_RATE_PER_S, ..GatewaySettings::default() };
+    let mut settings =
+        GatewaySettings { icmp_rate_per_s: DEFAULT_ICMP_RATE_PER_S, ..GatewaySettings::default() };
     while !parts.words.is_empty() {
         match parts.next("a setting")? {
             (_, "icmp_rate_per_s") => (_, settings.icmp_rate_per_s) = parts.parsed("a number")?,
@@ -340,9 +366,16 @@ fn mac(parts: &mut Parts<'_, '_>) -> Result<Mac, Wrong> {
     let mut mac = Mac([0; 6]);
     let mut groups = text.split(':');
     for byte in &mut mac.0 {
-        match groups.next().filter(|group| group.len() == 2 && group.bytes().all(|digit| digit.is_ascii_hexdigit())) {
+        match groups.next().filter(|group| {
+            group.len() == 2 && group.bytes().all(|digit| digit.is_ascii_hexdigit())
+        }) {
             Some(group) => *byte = u8::from_str_radix(group, 16).unwrap_or_default(),
-            None => return wrong(at, format!("{text:?} is not an Ethernet address such as 02:00:00:00:00:01")),
+            None => {
+                return wrong(
+                    at,
+                    format!("{text:?} is not an Ethernet address such as 02:00:00:00:00:01"),
+                );
+            }
         }
     }
     match groups.next() {
@@ -354,11 +387,12 @@ fn mac(parts: &mut Parts<'_, '_>) -> Result<Mac, Wrong> {
 /// `ADDRESS/LENGTH`
 fn prefix(parts: &mut Parts<'_, '_>) -> Result<Prefix, Wrong> {
     let (at, text) = parts.next("ADDRESS/LENGTH")?;
-    let split = text.split_once('/').and_then(|(address, length)| Some((address.parse().ok()?, length.parse().ok()?)));
+    let split = text
+        .split_once('/')
+        .and_then(|(address, length)| Some((address.parse().ok()?, length.parse().ok()?)));
     match split {
-        Some((address @ IpAddr::V4(_), length @ 0..=32)) | Some((address @ IpAddr::V6(_), length @ 0..=128)) => {
-            Ok(Prefix { address, length })
-        }
+        Some((address @ IpAddr::V4(_), length @ 0..=32))
+        | Some((address @ IpAddr::V6(_), length @ 0..=128)) => Ok(Prefix { address, length }),
         _ => wrong(at, format!("{text:?} is not ADDRESS/LENGTH such as 10.0.0.1/24")),
     }
 }
@@ -371,7 +405,9 @@ fn nat_pool(parts: &mut Parts<'_, '_>) -> Result<NatPool, Wrong> {
         let (at, text) = parts.next(what)?;
         match text.parse() {
             Ok(address) if addresses.len() < MAX_POOL_ADDRESSES => addresses.push(address),
-            Ok(_) => return wrong(at, format!("a pool has at most {} addresses", MAX_POOL_ADDRESSES)),
+            Ok(_) => {
+                return wrong(at, format!("a pool has at most {} addresses", MAX_POOL_ADDRESSES));
+            }
             Err(_) => return wrong(at, format!("{text:?}: {what} belongs here")),
         }
     }
@@ -380,7 +416,8 @@ fn nat_pool(parts: &mut Parts<'_, '_>) -> Result<NatPool, Wrong> {
     }
     parts.literal("ports")?;
     let (at, text) = parts.next("LOW-HIGH")?;
-    let range = text.split_once('-').and_then(|(low, high)| Some((low.parse().ok()?, high.parse().ok()?)));
+    let range =
+        text.split_once('-').and_then(|(low, high)| Some((low.parse().ok()?, high.parse().ok()?)));
     match range {
         Some((port_low, port_high)) if port_low <= port_high => {
             Ok(NatPool { flow_state: flow_state.to_owned(), addresses, port_low, port_high })
@@ -439,12 +476,21 @@ mod tests {
         };
         assert_eq!(read.ports, [(3, link)]);
         let address = "10.0.0.5".parse().unwrap();
-        assert_eq!(read.neighbors, [(4, Neighbor { address, mac: Mac([2, 0, 0, 0, 0, 5]), port: 3 })]);
+        assert_eq!(
+            read.neighbors,
+            [(4, Neighbor { address, mac: Mac([2, 0, 0, 0, 0, 5]), port: 3 })]
+        );
         let way = Way::Via { gateway: address, port: 3 };
         assert_eq!(read.routes[0], (5, Route { prefix: prefix("0.0.0.0", 0), way }));
-        assert_eq!(read.routes[1], (6, Route { prefix: prefix("198.18.0.0", 15), way: Way::Nowhere("prohibit") }));
+        assert_eq!(
+            read.routes[1],
+            (6, Route { prefix: prefix("198.18.0.0", 15), way: Way::Nowhere("prohibit") })
+        );
         let (line, pool) = read.nat_pool.unwrap();
-        assert_eq!((line, pool.flow_state.as_str(), pool.port_low, pool.port_high), (7, "ingress.b", 1024, 2047));
+        assert_eq!(
+            (line, pool.flow_state.as_str(), pool.port_low, pool.port_high),
+            (7, "ingress.b", 1024, 2047)
+        );
         assert_eq!(pool.addresses, [[203, 0, 113, 1], [203, 0, 113, 2]].map(Ipv4Addr::from));
     }
 
@@ -456,17 +502,23 @@ mod tests {
              # gateway: icmp_rate_per_s 2 clamp_mss hold_fragments\n",
         );
         let [(_, first), (_, second)] = &read.ports[..] else { panic!("{:?}", read.ports) };
-        assert_eq!((first.mtu, first.own_mac, first.reverse_path), (1400, true, ReversePath::Loose));
-        assert_eq!((second.mtu, second.own_mac, second.reverse_path), (1500, false, ReversePath::Strict));
+        assert_eq!(
+            (first.mtu, first.own_mac, first.reverse_path),
+            (1400, true, ReversePath::Loose)
+        );
+        assert_eq!(
+            (second.mtu, second.own_mac, second.reverse_path),
+            (1500, false, ReversePath::Strict)
+        );
         assert_eq!(second.siblings, [0]);
-        let settings = GatewaySettings { icmp_rate_per_s: 2, clamp_mss: true, hold_fragments: true };
+        let settings =
+            GatewaySettings { icmp_rate_per_s: 2, clamp_mss: true, hold_fragments: true };
         assert_eq!(read.gateway, Some((3, settings)));
     }
 
     #[test]
     fn comments_stay_comments() {
-        let text =
-            "# port 1 is outside\n# ports: two\n# the route: none\n#\n# define :X\nwait # define: lower\n# Route: x\n";
+        let text = "# port 1 is outside\n# ports: two\n# the route: none\n#\n# define :X\nwait # define: lower\n# Route: x\n";
         assert_eq!(setup(text), Setup::default());
     }
 
@@ -505,12 +557,20 @@ mod tests {
             ("# backends: b 10.0.0.1:80*x", 15, "is not ADDRESS:PORT"),
         ] {
             let errors = Case::parse("x.stf", &format!("{PORT}{line}\n")).expect_err(line);
-            assert_eq!((errors.len(), errors[0].line, errors[0].column), (1, 2, column), "{line}: {}", errors[0]);
+            assert_eq!(
+                (errors.len(), errors[0].line, errors[0].column),
+                (1, 2, column),
+                "{line}: {}",
+                errors[0]
+            );
             assert!(errors[0].reason.contains(part), "{line}: {}", errors[0]);
         }
         let (_, backends) = setup("# backends: b 10.0.0.1:80 10.0.0.2:81*3\n").backends.unwrap();
         assert_eq!(backends.flow_state, "b");
-        assert_eq!(backends.backends, [("10.0.0.1:80", 1), ("10.0.0.2:81", 3)].map(|(a, w)| (a.parse().unwrap(), w)));
+        assert_eq!(
+            backends.backends,
+            [("10.0.0.1:80", 1), ("10.0.0.2:81", 3)].map(|(a, w)| (a.parse().unwrap(), w))
+        );
         let list = "# backends: b 10.0.0.1:80\n";
         let errors = Case::parse("x.stf", &format!("{list}{list}")).unwrap_err();
         assert!(errors[0].to_string().contains("line 1"), "{}", errors[0]);

@@ -238,7 +238,9 @@ fn command(line: &str) -> Result<Command, Wrong> {
     match *name {
         "packet" => {
             let (port, data) = port(rest, end)?;
-            let Port::Number(port) = port else { return wrong(rest[0].0, "packets do not come in from the kernel") };
+            let Port::Number(port) = port else {
+                return wrong(rest[0].0, "packets do not come in from the kernel");
+            };
             Ok(Command::Packet { port, bytes: hex(data)? })
         }
         "expect" => {
@@ -266,7 +268,9 @@ fn only(rest: &[Word<'_>], command: Command) -> Result<Command, Wrong> {
 }
 
 fn port<'a, 'b>(rest: &'b [Word<'a>], end: usize) -> Result<(Port, &'b [Word<'a>]), Wrong> {
-    let Some(((at, text), data)) = rest.split_first() else { return wrong(end, "a port number belongs here") };
+    let Some(((at, text), data)) = rest.split_first() else {
+        return wrong(end, "a port number belongs here");
+    };
     match (*text, text.parse::<u32>()) {
         ("host", _) => Ok((Port::Host, data)),
         (_, Ok(number)) if number >= DROP_PORT => {
@@ -283,7 +287,9 @@ fn hex(data: &[Word<'_>]) -> Result<Vec<u8>, Wrong> {
         for (offset, character) in word.char_indices() {
             match character.to_digit(16) {
                 Some(digit) => nibbles.push(digit as u8),
-                None => return wrong(at + offset, format!("{character:?} is not a hexadecimal digit")),
+                None => {
+                    return wrong(at + offset, format!("{character:?} is not a hexadecimal digit"));
+                }
             }
         }
     }
@@ -305,7 +311,12 @@ fn pattern(data: &[Word<'_>]) -> Result<Option<Pattern>, Wrong> {
                 ('$', _) => pattern.exact_length = true,
                 ('*', _) => pattern.nibbles.push(None),
                 (_, Some(digit)) => pattern.nibbles.push(Some(digit as u8)),
-                _ => return wrong(at + offset, format!("{character:?} is not a hexadecimal digit, * or $")),
+                _ => {
+                    return wrong(
+                        at + offset,
+                        format!("{character:?} is not a hexadecimal digit, * or $"),
+                    );
+                }
             }
         }
     }
@@ -313,10 +324,14 @@ fn pattern(data: &[Word<'_>]) -> Result<Option<Pattern>, Wrong> {
 }
 
 fn add(line: &str, rest: &[Word<'_>], end: usize) -> Result<Command, Wrong> {
-    let Some(((_, table), rest)) = rest.split_first() else { return wrong(end, "a table belongs here") };
+    let Some(((_, table), rest)) = rest.split_first() else {
+        return wrong(end, "a table belongs here");
+    };
     let (priority, rest) = match rest.split_first() {
         // `10` is a priority; `key:10` and `act()` are not.
-        Some(((at, text), after)) if text.starts_with(|first: char| first.is_ascii_digit()) && !text.contains(':') => {
+        Some(((at, text), after))
+            if text.starts_with(|first: char| first.is_ascii_digit()) && !text.contains(':') =>
+        {
             match text.parse() {
                 Ok(priority) => (Some(priority), after),
                 Err(_) => return wrong(*at, format!("{text:?} is not a priority")),
@@ -341,7 +356,9 @@ fn add(line: &str, rest: &[Word<'_>], end: usize) -> Result<Command, Wrong> {
         if name.trim().is_empty() || text.trim().is_empty() {
             return wrong(*at, format!("{word:?} is not KEY:VALUE"));
         }
-        entry.keys.push(KeySpec { name: Some(name.trim().to_owned()), text: text.trim().to_owned() });
+        entry
+            .keys
+            .push(KeySpec { name: Some(name.trim().to_owned()), text: text.trim().to_owned() });
     }
     Ok(Command::Add { table: (*table).to_owned(), entry })
 }
@@ -351,7 +368,9 @@ fn glue<'a>(line: &'a str, words: &[Word<'a>]) -> Vec<Word<'a>> {
     let mut glued: Vec<Word<'a>> = vec![];
     for (at, word) in words {
         let joins = |last: &Word<'_>| {
-            last.1.ends_with(':') || word.starts_with(':') || (word.starts_with('(') && !last.1.contains(['(', ':']))
+            last.1.ends_with(':')
+                || word.starts_with(':')
+                || (word.starts_with('(') && !last.1.contains(['(', ':']))
         };
         match glued.last_mut().filter(|last| joins(last)) {
             Some(last) => last.1 = &line[last.0..at + word.len()],
@@ -368,7 +387,9 @@ fn action(at: usize, text: &str) -> Result<ActionSpec, Wrong> {
         }
         return Ok(ActionSpec { name: text.to_owned(), arguments: vec![] });
     };
-    let Some(inside) = rest.trim_end().strip_suffix(')') else { return wrong(at + text.len(), "`)` is missing") };
+    let Some(inside) = rest.trim_end().strip_suffix(')') else {
+        return wrong(at + text.len(), "`)` is missing");
+    };
     let mut spec = ActionSpec { name: name.trim().to_owned(), arguments: vec![] };
     if spec.name.is_empty() {
         return wrong(at, "an action's name belongs before `(`");
@@ -381,7 +402,9 @@ fn action(at: usize, text: &str) -> Result<ActionSpec, Wrong> {
             Some((name, value)) if !name.trim().is_empty() && !value.contains(':') => {
                 (Some(name.trim().to_owned()), value)
             }
-            Some((name, value)) if name.contains(|letter: char| !letter.is_ascii_hexdigit() && letter != ' ') => {
+            Some((name, value))
+                if name.contains(|letter: char| !letter.is_ascii_hexdigit() && letter != ' ') =>
+            {
                 (Some(name.trim().to_owned()), value)
             }
             _ => (None, argument),
@@ -395,9 +418,13 @@ fn action(at: usize, text: &str) -> Result<ActionSpec, Wrong> {
 }
 
 fn set_default(line: &str, rest: &[Word<'_>], end: usize) -> Result<Command, Wrong> {
-    let Some(((_, table), rest)) = rest.split_first() else { return wrong(end, "a table belongs here") };
+    let Some(((_, table), rest)) = rest.split_first() else {
+        return wrong(end, "a table belongs here");
+    };
     match &glue(line, rest)[..] {
-        [(at, text)] => Ok(Command::SetDefault { table: (*table).to_owned(), action: action(*at, text)? }),
+        [(at, text)] => {
+            Ok(Command::SetDefault { table: (*table).to_owned(), action: action(*at, text)? })
+        }
         [] => wrong(end, "an action belongs here"),
         [_, (at, _), ..] => wrong(*at, "nothing may follow the action"),
     }
@@ -406,7 +433,8 @@ fn set_default(line: &str, rest: &[Word<'_>], end: usize) -> Result<Command, Wro
 /// `NAME(INDEX)`
 fn element(rest: &[Word<'_>], end: usize) -> Result<(String, u32), Wrong> {
     let Some((at, text)) = rest.first() else { return wrong(end, "NAME(INDEX) belongs here") };
-    let parts = text.split_once('(').and_then(|(name, index)| Some((name, index.strip_suffix(')')?)));
+    let parts =
+        text.split_once('(').and_then(|(name, index)| Some((name, index.strip_suffix(')')?)));
     match parts.map(|(name, index)| (name, index.trim().parse())) {
         Some((name, Ok(index))) if !name.is_empty() => Ok((name.to_owned(), index)),
         _ => wrong(*at, format!("{text:?} is not NAME(INDEX)")),
@@ -415,7 +443,9 @@ fn element(rest: &[Word<'_>], end: usize) -> Result<(String, u32), Wrong> {
 
 /// `== N`, or another comparison.
 fn comparison(rest: &[Word<'_>], end: usize) -> Result<(Comparison, u128), Wrong> {
-    let Some(((at, operator), rest)) = rest.split_first() else { return wrong(end, "`== NUMBER` belongs here") };
+    let Some(((at, operator), rest)) = rest.split_first() else {
+        return wrong(end, "`== NUMBER` belongs here");
+    };
     let Some(comparison) = Comparison::of(operator) else {
         return wrong(*at, format!("{operator:?}: ==, !=, <, <=, > or >= belongs here"));
     };
@@ -437,7 +467,9 @@ fn check_counter(rest: &[Word<'_>], end: usize) -> Result<Command, Wrong> {
         _ => (false, &rest[1..]),
     };
     let (comparison, value) = comparison(rest, end)?;
-    let Ok(value) = u64::try_from(value) else { return wrong(end, "the number does not fit 64 bits") };
+    let Ok(value) = u64::try_from(value) else {
+        return wrong(end, "the number does not fit 64 bits");
+    };
     Ok(Command::CheckCounter { counter, index, bytes, comparison, value })
 }
 
@@ -448,13 +480,17 @@ fn check_register(rest: &[Word<'_>], end: usize) -> Result<Command, Wrong> {
 }
 
 fn check_gateway(rest: &[Word<'_>], end: usize) -> Result<Command, Wrong> {
-    let Some(((at, name), rest)) = rest.split_first() else { return wrong(end, "a count's name belongs here") };
+    let Some(((at, name), rest)) = rest.split_first() else {
+        return wrong(end, "a count's name belongs here");
+    };
     if !GATEWAY_DROPS.iter().chain(&GATEWAY_EVENTS).any(|known| known == name) {
         let known = [&GATEWAY_DROPS[..], &GATEWAY_EVENTS[..]].concat().join(", ");
         return wrong(*at, format!("{name:?} is none of the gateway's counts: {known}"));
     }
     let (comparison, value) = comparison(rest, end)?;
-    let Ok(value) = u64::try_from(value) else { return wrong(end, "the number does not fit 64 bits") };
+    let Ok(value) = u64::try_from(value) else {
+        return wrong(end, "the number does not fit 64 bits");
+    };
     Ok(Command::CheckGateway { name: (*name).to_owned(), comparison, value })
 }
 
@@ -492,7 +528,10 @@ mod tests {
 
     #[test]
     fn reads_packets_and_patterns() {
-        assert_eq!(one("packet 3 00 1122 a B"), Command::Packet { port: 3, bytes: vec![0, 0x11, 0x22, 0xab] });
+        assert_eq!(
+            one("packet 3 00 1122 a B"),
+            Command::Packet { port: 3, bytes: vec![0, 0x11, 0x22, 0xab] }
+        );
         assert_eq!(one("packet 3"), Command::Packet { port: 3, bytes: vec![] });
         let open = pattern_of("expect 1 0* 22");
         assert!(open.fits(&[0x0f, 0x22]) && open.fits(&[0x01, 0x22, 0x33]));
@@ -507,20 +546,28 @@ mod tests {
 
     #[test]
     fn reads_entries() {
-        let Command::Add { table, entry } =
-            one("add ingress.t 10 hdr.a[0].b:0x1*  c : 10.0.0.0/8 h.isValid():1 act(x:1, 00:11:22:33:44:55) = $e1")
-        else {
+        let Command::Add { table, entry } = one(
+            "add ingress.t 10 hdr.a[0].b:0x1*  c : 10.0.0.0/8 h.isValid():1 act(x:1, 00:11:22:33:44:55) = $e1",
+        ) else {
             panic!()
         };
         assert_eq!((table.as_str(), entry.priority), ("ingress.t", Some(10)));
-        let keys: Vec<_> = entry.keys.iter().map(|key| (key.name.as_deref().unwrap(), key.text.as_str())).collect();
+        let keys: Vec<_> = entry
+            .keys
+            .iter()
+            .map(|key| (key.name.as_deref().unwrap(), key.text.as_str()))
+            .collect();
         assert_eq!(keys, [("hdr.a[0].b", "0x1*"), ("c", "10.0.0.0/8"), ("h.isValid()", "1")]);
         assert_eq!(entry.action.name, "act");
-        let arguments = [(Some("x".to_owned()), "1".to_owned()), (None, "00:11:22:33:44:55".to_owned())];
+        let arguments =
+            [(Some("x".to_owned()), "1".to_owned()), (None, "00:11:22:33:44:55".to_owned())];
         assert_eq!(entry.action.arguments, arguments);
         let Command::Add { entry, .. } = one("add t k:1 act (5)") else { panic!() };
         assert_eq!((entry.priority, entry.action.arguments.len()), (None, 1));
-        let Command::SetDefault { table, action } = one("setdefault t act(mac:00:11:22:33:44:55)") else { panic!() };
+        let Command::SetDefault { table, action } = one("setdefault t act(mac:00:11:22:33:44:55)")
+        else {
+            panic!()
+        };
         assert_eq!((table.as_str(), action.arguments[0].0.as_deref()), ("t", Some("mac")));
         assert_eq!(action.arguments[0].1, "00:11:22:33:44:55");
     }
@@ -528,9 +575,16 @@ mod tests {
     #[test]
     fn reads_checks_and_time() {
         let comparison = Comparison::Equal;
-        let check = Command::CheckCounter { counter: "c".into(), index: 2, bytes: true, comparison, value: 64 };
+        let check = Command::CheckCounter {
+            counter: "c".into(),
+            index: 2,
+            bytes: true,
+            comparison,
+            value: 64,
+        };
         assert_eq!(one("check_counter c(2) bytes == 64"), check);
-        let check = Command::CheckRegister { register: "r".into(), index: 0, comparison, value: 255 };
+        let check =
+            Command::CheckRegister { register: "r".into(), index: 0, comparison, value: 255 };
         assert_eq!(one("check_register r(0) == 0xff"), check);
         for (operator, smaller, equal, greater) in [
             ("==", false, true, false),
@@ -541,11 +595,25 @@ mod tests {
             (">=", false, true, true),
         ] {
             let line = format!("check_counter c(0) {operator} 5");
-            let Command::CheckCounter { comparison, bytes: false, value: 5, .. } = one(&line) else { panic!("{line}") };
-            assert_eq!([4, 5, 6].map(|found| comparison.holds(found, 5)), [smaller, equal, greater], "{operator}");
+            let Command::CheckCounter { comparison, bytes: false, value: 5, .. } = one(&line)
+            else {
+                panic!("{line}")
+            };
+            assert_eq!(
+                [4, 5, 6].map(|found| comparison.holds(found, 5)),
+                [smaller, equal, greater],
+                "{operator}"
+            );
         }
-        assert!(command("check_counter c(0) <> 5").is_err() && command("check_counter c(0) == 5 6").is_err());
-        let check = Command::CheckGateway { name: "other_mac".into(), comparison: Comparison::Equal, value: 1 };
+        assert!(
+            command("check_counter c(0) <> 5").is_err()
+                && command("check_counter c(0) == 5 6").is_err()
+        );
+        let check = Command::CheckGateway {
+            name: "other_mac".into(),
+            comparison: Comparison::Equal,
+            value: 1,
+        };
         assert_eq!(one("check_gateway other_mac == 1"), check);
         assert!(command("check_gateway nothing == 1").is_err());
         assert_eq!(one("clock 5ms"), Command::Clock { nanoseconds: 5_000_000 });
@@ -556,7 +624,10 @@ mod tests {
         let text = "# fine\npacket x 00\n  packet 1 0g\npacket 1 000\nexpect 1 00$1\nadd t k:1\nadd t k act()\nsend 1\nclock 5\nadd t k:1 é(\npacket 511 00";
         let errors = Case::parse("x.stf", text).unwrap_err();
         let places: Vec<_> = errors.iter().map(|error| (error.line, error.column)).collect();
-        assert_eq!(places, [(2, 8), (3, 13), (4, 13), (5, 13), (6, 7), (7, 7), (8, 1), (9, 7), (10, 13), (11, 8)]);
+        assert_eq!(
+            places,
+            [(2, 8), (3, 13), (4, 13), (5, 13), (6, 7), (7, 7), (8, 1), (9, 7), (10, 13), (11, 8)]
+        );
         assert!(errors[0].to_string().starts_with("x.stf:2:8: "));
     }
 
@@ -564,15 +635,26 @@ mod tests {
     fn never_panics() {
         // A small generator with a fixed seed: every run tries the same lines.
         let mut state = 0x5eed_u64;
-        let alphabet: Vec<char> = "add t(k:1) =$*é#0x,packet expect\t/&setdefault".chars().collect();
+        let alphabet: Vec<char> =
+            "add t(k:1) =$*é#0x,packet expect\t/&setdefault".chars().collect();
         for _ in 0..20_000 {
             let mut line = String::new();
             for _ in 0..(state % 24) {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
                 line.push(alphabet[(state >> 33) as usize % alphabet.len()]);
             }
             state = state.wrapping_add(1);
-            for command in ["", "add ", "setdefault ", "check_counter ", "expect 1 ", "# port: 1 ", "#nat_pool:"] {
+            for command in [
+                "",
+                "add ",
+                "setdefault ",
+                "check_counter ",
+                "expect 1 ",
+                "# port: 1 ",
+                "#nat_pool:",
+            ] {
                 let _ = Case::parse("x", &format!("{command}{line}"));
             }
         }

@@ -8,7 +8,8 @@ use packet_test::{Case, CaseReport, Runner};
 
 fn load() -> Dataplane {
     let directory = tempfile::tempdir().unwrap();
-    let mut object = Object::open(&fixture::build(directory.path(), &[]), fixture::manifest()).unwrap();
+    let mut object =
+        Object::open(&fixture::build(directory.path(), &[]), fixture::manifest()).unwrap();
     object.set(Settings { test_mode: true, host_traffic: false, virtual_clock: true }).unwrap();
     object.load().unwrap()
 }
@@ -61,7 +62,11 @@ fn every_kind_of_failure_is_told_with_its_line() {
     for (text, line, part) in [
         (format!("{send}\nexpect 8 000102030405060708090a0b 0800 aabc"), 2, "first at byte 15"),
         (format!("{send}\nexpect 8 0001$"), 2, "it has 16 bytes, 2 expected"),
-        (format!("{send}\nexpect 8 000102030405060708090a0b 0800 aabb cc"), 2, "16 bytes, 17 or more expected"),
+        (
+            format!("{send}\nexpect 8 000102030405060708090a0b 0800 aabb cc"),
+            2,
+            "16 bytes, 17 or more expected",
+        ),
         (format!("{send}\nexpect 9 00"), 2, "none came out"),
         (send.to_owned(), 1, "not expected"),
         (format!("{send}\nno_packet\nexpect 8"), 2, "no packet expected"),
@@ -82,8 +87,13 @@ fn every_kind_of_failure_is_told_with_its_line() {
 
 #[test]
 fn a_difference_is_shown_byte_by_byte() {
-    let report = run("packet 7 000102030405060708090a0b 0800 aabb\nexpect 8 000102030405060708090a0b 0800 aabc");
+    let report = run(
+        "packet 7 000102030405060708090a0b 0800 aabb\nexpect 8 000102030405060708090a0b 0800 aabc",
+    );
     let text = report.failures[0].to_string();
     assert!(text.starts_with("case.stf:2: port 8: "), "{text}");
-    assert!(text.contains("expected  00 01 02") && text.lines().last().unwrap().trim() == "^", "{text}");
+    assert!(
+        text.contains("expected  00 01 02") && text.lines().last().unwrap().trim() == "^",
+        "{text}"
+    );
 }

@@ -8,8 +8,8 @@ use packet_test::{Case, run_case};
 
 fn load() -> Result<Dataplane, String> {
     let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
-    let mut object =
-        Object::open(&fixture::build(directory.path(), &[]), fixture::manifest()).map_err(|error| error.to_string())?;
+    let mut object = Object::open(&fixture::build(directory.path(), &[]), fixture::manifest())
+        .map_err(|error| error.to_string())?;
     object
         .set(Settings { test_mode: true, host_traffic: false, virtual_clock: true })
         .map_err(|error| error.to_string())?;
@@ -44,13 +44,21 @@ fn the_network_is_as_the_case_says_and_only_there() {
     let report = run_case(&case, || {
         let mut seen = seen.lock().unwrap();
         seen.push(this_network().display().to_string());
-        for question in
-            ["link show", "neighbor show", "route show", "-6 route show", "-6 neighbor show", "-6 address show"]
-        {
+        for question in [
+            "link show",
+            "neighbor show",
+            "route show",
+            "-6 route show",
+            "-6 neighbor show",
+            "-6 address show",
+        ] {
             seen.push(ip(question));
         }
         for name in ["all", "lo", "port3"] {
-            seen.push(std::fs::read_to_string(format!("/proc/sys/net/ipv4/conf/{name}/forwarding")).unwrap());
+            seen.push(
+                std::fs::read_to_string(format!("/proc/sys/net/ipv4/conf/{name}/forwarding"))
+                    .unwrap(),
+            );
         }
         load()
     });

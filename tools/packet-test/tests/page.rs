@@ -12,7 +12,8 @@ fn words(before: &str, after: &[char]) -> Vec<&'static str> {
 
 #[test]
 fn the_page_has_the_words_of_the_parser() {
-    let commands: Vec<_> = words("| `", &[' ', '`']).into_iter().filter(|word| *word != "#").collect();
+    let commands: Vec<_> =
+        words("| `", &[' ', '`']).into_iter().filter(|word| *word != "#").collect();
     assert_eq!(commands, stf::COMMANDS);
     assert_eq!(words("| `# ", &[':']), setup::KEYWORDS);
 }
@@ -21,11 +22,13 @@ fn the_page_has_the_words_of_the_parser() {
 fn the_example_is_stf_and_every_word_is_carried_out() {
     let (_, rest) = PAGE.split_once("```stf\n").expect("an example");
     let (example, _) = rest.split_once("```").expect("its end");
-    let case = Case::parse("packet-tests.md", example).unwrap_or_else(|errors| panic!("{errors:?}"));
+    let case =
+        Case::parse("packet-tests.md", example).unwrap_or_else(|errors| panic!("{errors:?}"));
     assert_eq!((case.setup.ports.len(), case.commands.len()), (2, 6));
     // A word without arguments is incomplete, not unknown.
     for word in stf::COMMANDS {
-        let said = Case::parse("x.stf", word).map_or_else(|errors| errors[0].reason.clone(), |_| String::new());
+        let said = Case::parse("x.stf", word)
+            .map_or_else(|errors| errors[0].reason.clone(), |_| String::new());
         assert!(!said.contains("unknown") && !said.contains("not supported"), "{word}: {said}");
     }
     let unknown = Case::parse("x.stf", "send 1").expect_err("no such command");

@@ -9,8 +9,8 @@ use state_protocol::{Effect, Entries, Flags, Kind, Message, MessageType, kind};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddrV4;
 use wire::{
-    ChainFlags, ChainHeader, ChainType, Control, ControlType, HEADER_BYTES, KeyRing, Malformed, NotGenuine, Report,
-    Reporter, Views,
+    ChainFlags, ChainHeader, ChainType, Control, ControlType, HEADER_BYTES, KeyRing, Malformed,
+    NotGenuine, Report, Reporter, Views,
 };
 
 /// Numbers that belong to chains (from 32) and controllers (to 63), also such as this version does
@@ -220,7 +220,8 @@ fn control_name(control_type: ControlType) -> &'static str {
 
 /// Every name of a message that filters can ask for.
 pub(crate) fn known_names() -> Vec<String> {
-    let mut names: Vec<String> = MessageType::ALL.iter().map(|known| type_name(*known).to_owned()).collect();
+    let mut names: Vec<String> =
+        MessageType::ALL.iter().map(|known| type_name(*known).to_owned()).collect();
     use ChainType::{Ack, Copy, CopyAck, Data, Hello};
     names.extend([Hello, Data, Ack, Copy, CopyAck].map(chain_name));
     names.extend(
@@ -290,18 +291,24 @@ fn cut(payload: &[u8]) -> Body {
 
 fn body(payload: &[u8], objects: &Objects) -> Body {
     let found = match kind(payload) {
-        Ok(Kind::Message(_)) => {
-            Message::decode(payload).map(|message| Body::Message(MessageBody::new(&message, objects)))
-        }
+        Ok(Kind::Message(_)) => Message::decode(payload)
+            .map(|message| Body::Message(MessageBody::new(&message, objects))),
         Ok(Kind::Chain(_)) => chain(payload).map(Body::Chain),
-        Ok(Kind::Control(control_type)) => Control::decode(payload)
-            .map(|control| Body::Control { name: control_name(control_type), summary: control_summary(&control) }),
-        Err(Malformed::Type) if payload.get(3).is_some_and(|number| SERVER_TYPES.contains(number)) => {
+        Ok(Kind::Control(control_type)) => Control::decode(payload).map(|control| Body::Control {
+            name: control_name(control_type),
+            summary: control_summary(&control),
+        }),
+        Err(Malformed::Type)
+            if payload.get(3).is_some_and(|number| SERVER_TYPES.contains(number)) =>
+        {
             Ok(Body::Other { name: format!("TYPE_{}", payload[3]) })
         }
         Err(reason) => Err(reason),
     };
-    found.unwrap_or_else(|reason| Body::Malformed { reason: reason.label(), detail: reason.to_string() })
+    found.unwrap_or_else(|reason| Body::Malformed {
+        reason: reason.label(),
+        detail: reason.to_string(),
+    })
 }
 
 /// What a controller is told, or tells: without the shards where all is as it should be.
@@ -313,12 +320,18 @@ fn control_summary(control: &Control) -> String {
                 Reporter::Switch { switch_id } => format!("sw {switch_id}"),
             };
             let ready = replicas.iter().filter(|replica| replica.ready).count();
-            format!("{who}  views {version}  {shards} shards  {} replicas, {ready} ready", replicas.len())
+            format!(
+                "{who}  views {version}  {shards} shards  {} replicas, {ready} ready",
+                replicas.len()
+            )
         }
         Control::Views(Views { version, shards }) => {
             let chained = shards.iter().filter(|shard| !shard.members.is_empty()).count();
             let joining = shards.iter().filter(|shard| shard.joining.is_some()).count();
-            format!("views {version}  {} shards, {chained} with a chain, {joining} joining", shards.len())
+            format!(
+                "views {version}  {} shards, {chained} with a chain, {joining} joining",
+                shards.len()
+            )
         }
         Control::Heard | Control::ViewsWanted => String::new(),
     }
@@ -330,7 +343,9 @@ fn chain(payload: &[u8]) -> Result<ChainBody, Malformed> {
     // A copy that is done carries no entries.
     let carries = matches!(header.chain_type, ChainType::Data | ChainType::Copy);
     if carries && !header.flags.contains(ChainFlags::DONE) {
-        entries = Entries::decode(&header, payload)?.map(|(entry, _)| effect_name(&entry.effect)).collect();
+        entries = Entries::decode(&header, payload)?
+            .map(|(entry, _)| effect_name(&entry.effect))
+            .collect();
     }
     let known = [
         (ChainFlags::READY, "READY"),
@@ -341,7 +356,11 @@ fn chain(payload: &[u8]) -> Result<ChainBody, Malformed> {
     ];
     Ok(ChainBody {
         name: chain_name(header.chain_type),
-        flags: known.iter().filter(|(flag, _)| header.flags.contains(*flag)).map(|(_, name)| *name).collect(),
+        flags: known
+            .iter()
+            .filter(|(flag, _)| header.flags.contains(*flag))
+            .map(|(_, name)| *name)
+            .collect(),
         sender: header.sender,
         receiver: header.receiver,
         index: header.index,
@@ -377,13 +396,19 @@ impl MessageBody {
             (Flags::PROBE, "PROBE"),
         ];
         use MessageType::{Snapshot, SnapshotState, StateReply, StateRequest, StatusReply};
-        let is_frame =
-            !matches!(message.message_type, Snapshot | SnapshotState | StatusReply | StateRequest | StateReply);
+        let is_frame = !matches!(
+            message.message_type,
+            Snapshot | SnapshotState | StatusReply | StateRequest | StateReply
+        );
         MessageBody {
             name: type_name(message.message_type),
             object_id: message.object_id,
             object: objects.name(message.object_id).map(str::to_owned),
-            flags: known.iter().filter(|(flag, _)| message.flags.contains(*flag)).map(|(_, name)| *name).collect(),
+            flags: known
+                .iter()
+                .filter(|(flag, _)| message.flags.contains(*flag))
+                .map(|(_, name)| *name)
+                .collect(),
             switch_id: message.sender.switch_id,
             incarnation: message.sender.incarnation,
             request_ns: message.request_ns,
@@ -399,7 +424,8 @@ impl MessageBody {
             value: hex(message.value),
             value_fields: objects.value(message.object_id, message.value),
             packet_bytes: message.packet.len(),
-            packet: (is_frame && !message.packet.is_empty()).then(|| packet::describe(message.packet)),
+            packet: (is_frame && !message.packet.is_empty())
+                .then(|| packet::describe(message.packet)),
         }
     }
 }

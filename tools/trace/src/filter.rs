@@ -32,7 +32,9 @@ pub fn type_named(given: &str) -> Result<String, Fault> {
     match name.parse::<u8>() {
         Ok(number) => Ok(format!("TYPE_{number}")),
         Err(_) if names.contains(&name) => Ok(name),
-        Err(_) => Err(Fault(format!("{given:?} is no type of message; known: {}", names.join(", ")))),
+        Err(_) => {
+            Err(Fault(format!("{given:?} is no type of message; known: {}", names.join(", "))))
+        }
     }
 }
 
@@ -46,9 +48,19 @@ impl Filter {
     /// `types` are names (`update`, `LEASE_GRANT`, `chain-data`, `malformed`, `cut`) or numbers of
     /// types that have none; `keys` are parts of keys: a field's value (`10.1.0.10`),
     /// `field=value`, or hexadecimal digits that the key begins with.
-    pub fn new(types: &[String], keys: &[String], switch_ids: &[u32], shards: &[u16]) -> Result<Filter, Fault> {
+    pub fn new(
+        types: &[String],
+        keys: &[String],
+        switch_ids: &[u32],
+        shards: &[u16],
+    ) -> Result<Filter, Fault> {
         let chosen = types.iter().map(|given| type_named(given)).collect::<Result<_, _>>()?;
-        Ok(Filter { types: chosen, keys: keys.to_vec(), switch_ids: switch_ids.to_vec(), shards: shards.to_vec() })
+        Ok(Filter {
+            types: chosen,
+            keys: keys.to_vec(),
+            switch_ids: switch_ids.to_vec(),
+            shards: shards.to_vec(),
+        })
     }
 
     /// That each wanted key can be one of these objects'; `Err` says of one that cannot why nothing
@@ -60,12 +72,16 @@ impl Filter {
             match wanted.split_once('=') {
                 Some((field, _)) if known.contains(field) => {}
                 Some((field, _)) if !known.is_empty() => {
-                    return Err(Fault(format!("--key {wanted}: no key has a field {field:?}; there are {names}")));
+                    return Err(Fault(format!(
+                        "--key {wanted}: no key has a field {field:?}; there are {names}"
+                    )));
                 }
                 None if !known.is_empty() || hexadecimal(wanted).is_some() => {}
                 _ => {
                     let remedy = "name the program's manifest (--manifest nat.json), or write the hexadecimal digits that the key begins with";
-                    return Err(Fault(format!("--key {wanted}: without a manifest keys have no fields; {remedy}")));
+                    return Err(Fault(format!(
+                        "--key {wanted}: without a manifest keys have no fields; {remedy}"
+                    )));
                 }
             }
         }
@@ -84,13 +100,15 @@ impl Filter {
                 let named = message.key_fields.iter().flatten();
                 named.into_iter().any(|field| {
                     field.value == *wanted
-                        || wanted.split_once('=') == Some((field.name.as_str(), field.value.as_str()))
+                        || wanted.split_once('=')
+                            == Some((field.name.as_str(), field.value.as_str()))
                 }) || hexadecimal(wanted).is_some_and(|digits| message.key.starts_with(&digits))
             })
         };
         (self.types.is_empty() || self.types.iter().any(|name| name == event.type_name()))
             && (self.keys.is_empty() || self.keys.iter().any(is_key))
-            && (self.switch_ids.is_empty() || switch_id.is_some_and(|id| self.switch_ids.contains(&id)))
+            && (self.switch_ids.is_empty()
+                || switch_id.is_some_and(|id| self.switch_ids.contains(&id)))
             && (self.shards.is_empty() || shard.is_some_and(|shard| self.shards.contains(&shard)))
     }
 }

@@ -37,14 +37,17 @@ impl Objects {
 
     /// A value's fields, likewise.
     pub fn value(&self, id: u16, bytes: &[u8]) -> Option<Vec<Field>> {
-        let Layout::Fields { fields: known, bytes: size, .. } = &self.0.get(&id)?.value else { return None };
+        let Layout::Fields { fields: known, bytes: size, .. } = &self.0.get(&id)?.value else {
+            return None;
+        };
         (bytes.len() == *size as usize).then(|| fields(known, bytes))
     }
 }
 
 fn fields(fields: &[WireField], bytes: &[u8]) -> Vec<Field> {
     let value = |field: &WireField| {
-        let range = field.offset as usize..(field.offset as usize).saturating_add(field.bytes as usize);
+        let range =
+            field.offset as usize..(field.offset as usize).saturating_add(field.bytes as usize);
         let bytes = bytes.get(range).unwrap_or_default();
         if bytes.len() > 16 {
             return hex(bytes);

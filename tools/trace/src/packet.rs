@@ -12,7 +12,8 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
 /// number.
 pub(crate) fn describe(frame: &[u8]) -> String {
     let length = frame.len();
-    network(frame).map_or_else(|| format!("{length} bytes"), |text| format!("{text}, {length} bytes"))
+    network(frame)
+        .map_or_else(|| format!("{length} bytes"), |text| format!("{text}, {length} bytes"))
 }
 
 fn network(frame: &[u8]) -> Option<String> {
@@ -35,7 +36,9 @@ fn network(frame: &[u8]) -> Option<String> {
 
 fn ipv4(packet: &[u8]) -> Option<String> {
     let header_bytes = usize::from(packet.first()? & 0x0f) * 4;
-    let address = |at: usize| -> Option<Ipv4Addr> { Some(<[u8; 4]>::try_from(packet.get(at..at + 4)?).ok()?.into()) };
+    let address = |at: usize| -> Option<Ipv4Addr> {
+        Some(<[u8; 4]>::try_from(packet.get(at..at + 4)?).ok()?.into())
+    };
     let (source, destination) = (address(12)?.to_string(), address(16)?.to_string());
     let later_fragment = u16_at(packet, 6)? & 0x1fff != 0;
     let rest = if later_fragment { None } else { packet.get(header_bytes..) };
@@ -43,7 +46,9 @@ fn ipv4(packet: &[u8]) -> Option<String> {
 }
 
 fn ipv6(packet: &[u8]) -> Option<String> {
-    let address = |at: usize| -> Option<Ipv6Addr> { Some(<[u8; 16]>::try_from(packet.get(at..at + 16)?).ok()?.into()) };
+    let address = |at: usize| -> Option<Ipv6Addr> {
+        Some(<[u8; 16]>::try_from(packet.get(at..at + 16)?).ok()?.into())
+    };
     let (source, destination) = (format!("[{}]", address(8)?), format!("[{}]", address(24)?));
     Some(transport(*packet.get(6)?, &source, &destination, packet.get(40..)))
 }
@@ -59,7 +64,8 @@ fn transport(protocol: u8, source: &str, destination: &str, rest: Option<&[u8]>)
     let rest = rest.unwrap_or_default();
     match (protocol, u16_at(rest, 0), u16_at(rest, 2)) {
         (6 | 17, Some(from), Some(to)) => {
-            let flags = if protocol == 6 { rest.get(13).map(|flags| tcp_flags(*flags)) } else { None };
+            let flags =
+                if protocol == 6 { rest.get(13).map(|flags| tcp_flags(*flags)) } else { None };
             format!("{name} {source}:{from} > {destination}:{to}{}", flags.unwrap_or_default())
         }
         (1 | 58, Some(kind), _) => format!("{name} {source} > {destination} type {}", kind >> 8),
@@ -69,6 +75,7 @@ fn transport(protocol: u8, source: &str, destination: &str, rest: Option<&[u8]>)
 
 fn tcp_flags(flags: u8) -> String {
     let names = [(2, "SYN"), (16, "ACK"), (8, "PSH"), (1, "FIN"), (4, "RST")];
-    let set: Vec<&str> = names.iter().filter(|(bit, _)| flags & bit != 0).map(|(_, name)| *name).collect();
+    let set: Vec<&str> =
+        names.iter().filter(|(bit, _)| flags & bit != 0).map(|(_, name)| *name).collect();
     if set.is_empty() { String::new() } else { format!(" {}", set.join("+")) }
 }

@@ -119,14 +119,17 @@ impl Summary {
             return None;
         }
         self.followed.insert(hasher.finish(), Last { number: before.number, ..now });
-        let same = now.number == before.number && now.request_ns == before.request_ns && now.request_ns != 0;
+        let same = now.number == before.number
+            && now.request_ns == before.request_ns
+            && now.request_ns != 0;
         if same { Some(Repeat::Duplicate) } else { now.resent.then_some(Repeat::Retransmission) }
     }
 }
 
 /// What a message is about goes to the hasher; its number grows from one to the next.
 fn message_number(message: &MessageBody, hasher: &mut DefaultHasher) -> Option<Last> {
-    let flow = (message.switch_id, message.incarnation, message.object_id, &message.key, message.epoch);
+    let flow =
+        (message.switch_id, message.incarnation, message.object_id, &message.key, message.epoch);
     let request_ns = message.request_ns;
     match message.name {
         // Recorded or released once.
@@ -150,7 +153,8 @@ fn message_number(message: &MessageBody, hasher: &mut DefaultHasher) -> Option<L
 
 impl std::fmt::Display for Summary {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let seconds = self.last_ns.saturating_sub(self.first_ns.unwrap_or(self.last_ns)) as f64 / 1e9;
+        let seconds =
+            self.last_ns.saturating_sub(self.first_ns.unwrap_or(self.last_ns)) as f64 / 1e9;
         writeln!(f, "{} messages, {} bytes in {seconds:.3} s", self.messages(), self.bytes)?;
         for (name, count) in &self.types {
             let note = |counts: &BTreeMap<String, u64>, what: &str| {
@@ -163,7 +167,11 @@ impl std::fmt::Display for Summary {
             writeln!(f, "  malformed: {reason:<16}{count:>9}")?;
         }
         if self.wrong_tags + self.unknown_secrets > 0 {
-            writeln!(f, "not genuine: {} wrong tags, {} unknown secrets", self.wrong_tags, self.unknown_secrets)?;
+            writeln!(
+                f,
+                "not genuine: {} wrong tags, {} unknown secrets",
+                self.wrong_tags, self.unknown_secrets
+            )?;
         }
         Ok(())
     }

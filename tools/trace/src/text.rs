@@ -27,7 +27,9 @@ impl Columns {
     pub fn line(&mut self, event: &Event, repeat: Option<Repeat>) -> String {
         let (object, key, rest) = match &event.body {
             Body::Message(message) => message_parts(message),
-            Body::Chain(chain) => (format!("shard {}", chain.shard), String::new(), chain_rest(chain)),
+            Body::Chain(chain) => {
+                (format!("shard {}", chain.shard), String::new(), chain_rest(chain))
+            }
             Body::Control { summary, .. } => (String::new(), String::new(), summary.clone()),
             Body::Other { .. } => (String::new(), String::new(), format!("{} bytes", event.bytes)),
             Body::Malformed { detail, .. } => {
@@ -38,7 +40,13 @@ impl Columns {
                 (String::new(), String::new(), rest)
             }
         };
-        let cells = [event.from.to_string(), event.to.to_string(), event.type_name().to_owned(), object, key];
+        let cells = [
+            event.from.to_string(),
+            event.to.to_string(),
+            event.type_name().to_owned(),
+            object,
+            key,
+        ];
         for (width, cell) in self.widths.iter_mut().zip(&cells) {
             *width = (*width).max(cell.chars().count().min(WIDEST));
         }
@@ -46,7 +54,8 @@ impl Columns {
         let [a, b, c, d, e] = self.widths;
         let mut line = time(event.time_ns);
         // Writing to a string cannot fail.
-        let _ = write!(line, "  {from:<a$} > {to:<b$}  {name:<c$}  {object:<d$}  {key:<e$}  {rest}");
+        let _ =
+            write!(line, "  {from:<a$} > {to:<b$}  {name:<c$}  {object:<d$}  {key:<e$}  {rest}");
         let note = match event.tag {
             Tag::Unchecked | Tag::Good => "",
             Tag::Wrong => "  WRONG TAG",
@@ -73,7 +82,11 @@ fn time(ns: u64) -> String {
 }
 
 fn fields(fields: &[Field]) -> String {
-    fields.iter().map(|field| format!("{}={}", field.name, field.value)).collect::<Vec<_>>().join(" ")
+    fields
+        .iter()
+        .map(|field| format!("{}={}", field.name, field.value))
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 fn message_parts(message: &MessageBody) -> (String, String, String) {
@@ -91,7 +104,8 @@ fn message_parts(message: &MessageBody) -> (String, String, String) {
         ("shard", u64::from(message.shard)),
     ] {
         let shown = value != 0 || name == "shard";
-        let _ = if shown { write!(rest, " {name} {value:<4}") } else { write!(rest, " {name} -   ") };
+        let _ =
+            if shown { write!(rest, " {name} {value:<4}") } else { write!(rest, " {name} -   ") };
     }
     if message.lease_us > 0 {
         // Only a RELEASE says there how long the flow was idle.
@@ -123,7 +137,8 @@ fn message_parts(message: &MessageBody) -> (String, String, String) {
 }
 
 fn chain_rest(chain: &ChainBody) -> String {
-    let mut rest = format!("view {}  index {}  committed {}", chain.view, chain.index, chain.committed);
+    let mut rest =
+        format!("view {}  index {}  committed {}", chain.view, chain.index, chain.committed);
     if !chain.flags.is_empty() {
         let _ = write!(rest, "  {}", chain.flags.join("+"));
     }

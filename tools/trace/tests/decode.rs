@@ -19,8 +19,12 @@ fn ring(byte: u8) -> KeyRing {
 }
 
 fn objects() -> Objects {
-    let field =
-        |name: &str, offset: u32, bytes: u32| WireField { name: name.to_owned(), width: bytes * 8, offset, bytes };
+    let field = |name: &str, offset: u32, bytes: u32| WireField {
+        name: name.to_owned(),
+        width: bytes * 8,
+        offset,
+        bytes,
+    };
     let value = vec![field("address", 0, 4), field("port", 4, 2)];
     let state = StateObject {
         id: 1,
@@ -66,8 +70,8 @@ fn update() -> Message<'static> {
 
 /// TCP SYN+ACK, 10.1.0.10:40000 → 198.51.100.10:80.
 const PACKET: &[u8] = &[
-    2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 6, 0, 0, 10, 1, 0, 10, 198, 51, 100,
-    10, 0x9c, 0x40, 0, 80, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x12, 0, 0, 0, 0, 0, 0,
+    2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 6, 0, 0, 10, 1, 0,
+    10, 198, 51, 100, 10, 0x9c, 0x40, 0, 80, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x12, 0, 0, 0, 0, 0, 0,
 ];
 
 fn signed(message: &Message<'_>, ring: &KeyRing) -> Vec<u8> {
@@ -94,8 +98,12 @@ fn framed(payload: &[u8], from: SocketAddrV4, to: SocketAddrV4) -> Vec<u8> {
 
 fn event_of(payload: &[u8], ring: Option<&KeyRing>) -> Event {
     let bytes = framed(payload, SWITCH, STORE);
-    let frame =
-        Frame { time_ns: 3_661_000_002_000, link: Link::Ethernet, bytes: &bytes, original_bytes: bytes.len() as u32 };
+    let frame = Frame {
+        time_ns: 3_661_000_002_000,
+        link: Link::Ethernet,
+        bytes: &bytes,
+        original_bytes: bytes.len() as u32,
+    };
     decode(&frame, &objects(), ring).unwrap()
 }
 
@@ -157,13 +165,22 @@ fn malformed_ones_have_their_reason() {
         }
     }
     bad_type[3] = 60;
-    assert_eq!(event_of(&bad_type, None).type_name(), "TYPE_60", "a server's message of a newer version");
+    assert_eq!(
+        event_of(&bad_type, None).type_name(),
+        "TYPE_60",
+        "a server's message of a newer version"
+    );
 }
 
 #[test]
 fn what_the_capture_cut_is_no_malformed_message() {
     let bytes = framed(&signed(&update(), &ring(1)), SWITCH, STORE);
-    let frame = Frame { time_ns: 0, link: Link::Ethernet, bytes: &bytes[..96], original_bytes: bytes.len() as u32 };
+    let frame = Frame {
+        time_ns: 0,
+        link: Link::Ethernet,
+        bytes: &bytes[..96],
+        original_bytes: bytes.len() as u32,
+    };
     let event = decode(&frame, &objects(), Some(&ring(1))).unwrap();
     assert_eq!((event.type_name(), event.tag), ("UPDATE", Tag::Unchecked));
     assert!(matches!(event.body, Body::Cut { captured: 54, .. }), "{event:?}");
@@ -185,13 +202,19 @@ fn chains_say_what_they_carry() {
     };
     let mut bytes = header.encode().to_vec();
     let owner = Owner { switch_id: 1, incarnation: 2 };
-    for effect in [Effect::SessionBegin { session: 14, owner, client: SWITCH }, Effect::SessionEnd { session: 13 }] {
+    for effect in [
+        Effect::SessionBegin { session: 14, owner, client: SWITCH },
+        Effect::SessionEnd { session: 13 },
+    ] {
         Entry { effect, client: SWITCH, reply: b"" }.append_to(&mut bytes).unwrap();
     }
     let event = event_of(&bytes, None);
     let line = Columns::default().line(&event, None);
     assert!(line.contains("CHAIN_DATA") && line.contains("shard 8"), "{line}");
-    assert!(line.ends_with("view 6  index 100  committed 99  READY  1 session_begin  1 session_end"), "{line}");
+    assert!(
+        line.ends_with("view 6  index 100  committed 99  READY  1 session_begin  1 session_end"),
+        "{line}"
+    );
     let mut summary = Summary::default();
     let later = Event { time_ns: event.time_ns + 10_000_000, ..event.clone() };
     let repeats = [&event, &event, &later].map(|event| summary.add(event));
@@ -211,8 +234,12 @@ fn controllers_say_what_they_know() {
     };
     let report = Control::Report { sent_ns: 1, incarnation: 2, report }.encode().unwrap();
     let line = Columns::default().line(&event_of(&report, None), None);
-    assert!(line.contains("REPORT") && line.ends_with("sw 7  views 4  8 shards  0 replicas, 0 ready"), "{line}");
-    let views = Control::Views(Views { version: 5, shards: vec![Default::default(); 3] }).encode().unwrap();
+    assert!(
+        line.contains("REPORT") && line.ends_with("sw 7  views 4  8 shards  0 replicas, 0 ready"),
+        "{line}"
+    );
+    let views =
+        Control::Views(Views { version: 5, shards: vec![Default::default(); 3] }).encode().unwrap();
     let line = Columns::default().line(&event_of(&views, None), None);
     assert!(line.ends_with("views 5  3 shards, 0 with a chain, 0 joining"), "{line}");
     assert_eq!(event_of(&views[..views.len() - 1], None).type_name(), "MALFORMED");
@@ -224,18 +251,33 @@ fn what_was_sent_before_is_found() {
     let mut add = |message: Message<'_>| summary.add(&event_of(&signed(&message, &ring(1)), None));
     assert_eq!(add(update()), None);
     assert_eq!(add(update()), Some(Repeat::Duplicate));
-    assert_eq!(add(Message { request_ns: 6_000, packet: b"", ..update() }), Some(Repeat::Retransmission));
+    assert_eq!(
+        add(Message { request_ns: 6_000, packet: b"", ..update() }),
+        Some(Repeat::Retransmission)
+    );
     assert_eq!(add(Message { request_ns: 7_000, seq: 43, ..update() }), None);
-    assert_eq!(add(Message { request_ns: 5_500, ..update() }), Some(Repeat::Retransmission), "an older one, late");
+    assert_eq!(
+        add(Message { request_ns: 5_500, ..update() }),
+        Some(Repeat::Retransmission),
+        "an older one, late"
+    );
     assert_eq!(add(Message { epoch: 8, seq: 1, ..update() }), None, "another grant counts anew");
-    let heartbeat =
-        Message { message_type: MessageType::Heartbeat, object_id: 0, key: b"", value: b"", packet: b"", ..update() };
+    let heartbeat = Message {
+        message_type: MessageType::Heartbeat,
+        object_id: 0,
+        key: b"",
+        value: b"",
+        packet: b"",
+        ..update()
+    };
     assert_eq!(add(heartbeat), None);
     assert_eq!(add(Message { request_ns: 9_000, ..heartbeat }), None);
     assert_eq!(add(Message { request_ns: 9_000, ..heartbeat }), Some(Repeat::Duplicate));
     let text = summary.to_string();
     assert!(
-        text.contains("9 messages") && text.contains("UPDATE") && text.contains("2 sent again   1 duplicates"),
+        text.contains("9 messages")
+            && text.contains("UPDATE")
+            && text.contains("2 sent again   1 duplicates"),
         "{text}"
     );
 }
@@ -255,7 +297,10 @@ fn filters_choose() {
     assert!(!filter(&[], &["destination_port=40000"], &[], &[]) && !filter(&[], &["0b"], &[], &[]));
     assert!(!filter(&[], &[], &[2], &[]) && !filter(&[], &[], &[], &[4]));
     let fault = Filter::new(&strings(&["updates"]), &[], &[], &[]).unwrap_err().to_string();
-    assert!(fault.contains("\"updates\"") && fault.contains("CHAIN_DATA") && fault.contains("RECALL"), "{fault}");
+    assert!(
+        fault.contains("\"updates\"") && fault.contains("CHAIN_DATA") && fault.contains("RECALL"),
+        "{fault}"
+    );
 }
 
 proptest! {

@@ -73,7 +73,10 @@ pub fn describe<E: From<capture::Error>>(
         (first_ns, last_ns) = (first_ns.min(time_ns), last_ns.max(time_ns));
         found.packets += 1;
         found.bytes += frame.len() as u64;
-        found.sizes[SIZE_CLASSES.iter().position(|most| frame.len() <= *most).unwrap_or(SIZE_CLASSES.len())] += 1;
+        found.sizes[SIZE_CLASSES
+            .iter()
+            .position(|most| frame.len() <= *most)
+            .unwrap_or(SIZE_CLASSES.len())] += 1;
         let Some(key) = key(&frame) else {
             found.other_packets += 1;
             continue;

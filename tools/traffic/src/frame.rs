@@ -42,9 +42,9 @@ pub(crate) fn payload_bytes(protocol: u8, frame_bytes: usize) -> usize {
 
 /// One's complement sum of big-endian words (RFC 1071).
 fn sum(bytes: &[u8], start: u32) -> u32 {
-    bytes
-        .chunks(2)
-        .fold(start, |sum, pair| sum + u32::from(u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)])))
+    bytes.chunks(2).fold(start, |sum, pair| {
+        sum + u32::from(u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]))
+    })
 }
 
 fn checksum(mut sum: u32) -> [u8; 2] {
@@ -117,7 +117,10 @@ mod tests {
             assert_eq!(frame.len(), frame_bytes);
             assert_eq!(checksum(sum(&frame[14..34], 0)), [0, 0], "IPv4 header");
             let length = u32::from(u16::from_be_bytes([frame[16], frame[17]])) - 20;
-            assert_eq!(length, if frame_bytes == 64 && protocol == TCP { 20 } else { frame_bytes as u32 - 34 });
+            assert_eq!(
+                length,
+                if frame_bytes == 64 && protocol == TCP { 20 } else { frame_bytes as u32 - 34 }
+            );
             let pseudo_header = sum(&frame[26..34], u32::from(protocol) + length);
             assert_eq!(checksum(sum(&frame[34..], pseudo_header)), [0, 0], "protocol {protocol}");
         }

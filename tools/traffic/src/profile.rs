@@ -117,10 +117,16 @@ impl Profile {
         };
         let most = (u64::from(self.inside.hosts()) * PORTS).min(u64::from(MOST_FLOWS)) as u32;
         require((1..=most).contains(&self.flows), "flows", &|| {
-            format!("{} is out of range; write 1 to {most} (what `inside` has addresses and ports for)", self.flows)
+            format!(
+                "{} is out of range; write 1 to {most} (what `inside` has addresses and ports for)",
+                self.flows
+            )
         })?;
         require(self.packets >= u64::from(self.flows), "packets", &|| {
-            format!("{} is less than one for each of {} flows; write more", self.packets, self.flows)
+            format!(
+                "{} is less than one for each of {} flows; write more",
+                self.packets, self.flows
+            )
         })?;
         require((0.0..=4.0).contains(&self.zipf_exponent), "zipf_exponent", &|| {
             format!("{} is out of range; write 0 to 4", self.zipf_exponent)

@@ -45,8 +45,11 @@ fn ipv4(packet: &[u8]) -> Option<Key> {
         return None;
     }
     let ports = packet.get(header_bytes..header_bytes + 4)?;
-    let end = |address: &[u8], port: &[u8]| -> Option<[u8; 6]> { [address, port].concat().try_into().ok() };
-    let (one, other) = (end(packet.get(12..16)?, &ports[..2])?, end(packet.get(16..20)?, &ports[2..])?);
+    let end = |address: &[u8], port: &[u8]| -> Option<[u8; 6]> {
+        [address, port].concat().try_into().ok()
+    };
+    let (one, other) =
+        (end(packet.get(12..16)?, &ports[..2])?, end(packet.get(16..20)?, &ports[2..])?);
     Some((one.min(other), one.max(other), protocol))
 }
 

@@ -26,7 +26,8 @@ impl Captured {
     fn next_into(&mut self, frame: &mut Vec<u8>) -> Result<Option<u64>, Error> {
         while let Some(read) = self.reader.next_frame()? {
             if read.bytes.len() != read.original_bytes as usize {
-                self.left_out = Some("the capture cut them; capture them whole (`tcpdump -s 0`)".to_owned());
+                self.left_out =
+                    Some("the capture cut them; capture them whole (`tcpdump -s 0`)".to_owned());
             } else if ethernet_into(&read, frame) {
                 self.found = true;
                 return Ok(Some(read.time_ns));

@@ -64,7 +64,15 @@ impl Trace {
         counts.shuffle(&mut random);
         let lasts_ns = (f64::from(profile.flows) / profile.new_flows_per_s * NS_PER_S) as u64;
         let (next_begin_ns, end_ns) = (profile.start_ns, profile.start_ns.saturating_add(lasts_ns));
-        Ok(Trace { profile, random, counts, begun: 0, next_begin_ns, end_ns, open: BinaryHeap::new() })
+        Ok(Trace {
+            profile,
+            random,
+            counts,
+            begun: 0,
+            next_begin_ns,
+            end_ns,
+            open: BinaryHeap::new(),
+        })
     }
 
     /// What it was made from.
@@ -125,7 +133,10 @@ impl Trace {
             destination_mac: self.profile.destination_mac,
             source_mac: self.profile.source_mac,
             // Each (address, port) once: `check` saw to it that there are enough.
-            source: (self.profile.inside.host(flow.number), FIRST_PORT + (flow.number / hosts) as u16),
+            source: (
+                self.profile.inside.host(flow.number),
+                FIRST_PORT + (flow.number / hosts) as u16,
+            ),
             destination: (self.profile.outside.host(flow.remote), flow.service),
             protocol: flow.protocol,
             identification: flow.left as u16,

@@ -5,18 +5,21 @@ use std::collections::{HashMap, HashSet};
 use traffic::{Profile, Source, Trace, describe};
 
 fn small() -> impl Strategy<Value = Profile> {
-    (any::<u64>(), 1u32..300, 0u64..3_000, 0.0f64..2.0, 0.0f64..=1.0, 1.0f64..1e6, 0u64..10_000).prop_map(
-        |(seed, flows, more, zipf_exponent, tcp_share, new_flows_per_s, packet_gap_us)| Profile {
-            seed,
-            flows,
-            packets: u64::from(flows) + more,
-            zipf_exponent,
-            tcp_share,
-            new_flows_per_s,
-            packet_gap_us,
-            ..Profile::default()
-        },
-    )
+    (any::<u64>(), 1u32..300, 0u64..3_000, 0.0f64..2.0, 0.0f64..=1.0, 1.0f64..1e6, 0u64..10_000)
+        .prop_map(
+            |(seed, flows, more, zipf_exponent, tcp_share, new_flows_per_s, packet_gap_us)| {
+                Profile {
+                    seed,
+                    flows,
+                    packets: u64::from(flows) + more,
+                    zipf_exponent,
+                    tcp_share,
+                    new_flows_per_s,
+                    packet_gap_us,
+                    ..Profile::default()
+                }
+            },
+        )
 }
 
 proptest! {
@@ -63,19 +66,33 @@ fn described(profile: &Profile) -> traffic::Description {
 #[test]
 fn flow_sizes_are_zipf() {
     for exponent in [0.8, 1.0, 1.2] {
-        let profile = Profile { zipf_exponent: exponent, flows: 5_000, packets: 400_000, ..Profile::default() };
+        let profile = Profile {
+            zipf_exponent: exponent,
+            flows: 5_000,
+            packets: 400_000,
+            ..Profile::default()
+        };
         let found = described(&profile);
         assert_eq!((found.packets, found.flows), (400_000, 5_000));
         let fitted = found.zipf_exponent.unwrap();
         assert!((fitted - exponent).abs() < 0.05, "{exponent}: fitted {fitted}");
     }
-    let flat = described(&Profile { zipf_exponent: 0.0, flows: 1_000, packets: 100_000, ..Profile::default() });
-    assert!(flat.zipf_exponent.unwrap().abs() < 0.01 && flat.largest_flow_share < 0.0011, "{flat:?}");
+    let flat = described(&Profile {
+        zipf_exponent: 0.0,
+        flows: 1_000,
+        packets: 100_000,
+        ..Profile::default()
+    });
+    assert!(
+        flat.zipf_exponent.unwrap().abs() < 0.01 && flat.largest_flow_share < 0.0011,
+        "{flat:?}"
+    );
 }
 
 #[test]
 fn rates_shares_and_sizes_are_the_profiles() {
-    let profile = Profile { flows: 20_000, packets: 300_000, new_flows_per_s: 5_000.0, ..Profile::default() };
+    let profile =
+        Profile { flows: 20_000, packets: 300_000, new_flows_per_s: 5_000.0, ..Profile::default() };
     let found = described(&profile);
     assert!((found.new_flows_per_s / 5_000.0 - 1.0).abs() < 0.1, "{found:?}");
     assert!((found.tcp_share - 0.8).abs() < 0.02, "{found:?}");
@@ -118,15 +135,18 @@ fn a_capture_is_a_source_too() {
 /// A pcap file of one frame, whatever its link layer is.
 fn pcap(link: u32, frame: &[u8], original_bytes: u32) -> tempfile::NamedTempFile {
     let file = tempfile::NamedTempFile::new().unwrap();
-    let header = [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, link, 1, 0, frame.len() as u32, original_bytes];
-    let bytes: Vec<u8> = header.iter().flat_map(|word| word.to_le_bytes()).chain(frame.iter().copied()).collect();
+    let header =
+        [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, link, 1, 0, frame.len() as u32, original_bytes];
+    let bytes: Vec<u8> =
+        header.iter().flat_map(|word| word.to_le_bytes()).chain(frame.iter().copied()).collect();
     std::fs::write(file.path(), bytes).unwrap();
     file
 }
 
 #[test]
 fn captures_of_any_interface_are_read_and_of_none_are_refused() {
-    let mut source = Source::synthetic(Profile { flows: 1, packets: 10, ..Profile::default() }).unwrap();
+    let mut source =
+        Source::synthetic(Profile { flows: 1, packets: 10, ..Profile::default() }).unwrap();
     let mut frame = vec![];
     source.next_into(&mut frame).unwrap().unwrap();
     let packet = &frame[14..];
@@ -138,7 +158,10 @@ fn captures_of_any_interface_are_read_and_of_none_are_refused() {
     let cooked2 = [[8, 0].as_slice(), &[0; 18], packet].concat();
     for (link, bytes) in [(1, &frame[..]), (113, &cooked), (276, &cooked2), (101, packet)] {
         let found = describe(&pcap(link, bytes, bytes.len() as u32)).unwrap();
-        assert_eq!((found.packets, found.flows, found.other_packets, found.bytes), (1, 1, 0, frame.len() as u64));
+        assert_eq!(
+            (found.packets, found.flows, found.other_packets, found.bytes),
+            (1, 1, 0, frame.len() as u64)
+        );
     }
     let error = describe(&pcap(105, packet, packet.len() as u32)).unwrap_err().to_string();
     assert!(error.contains("link type 105"), "{error}");
@@ -151,7 +174,10 @@ fn faults_name_their_field() {
     let base = Profile::default;
     for (profile, part) in [
         (Profile { flows: 0, ..base() }, "flows: 0"),
-        (Profile { flows: 64_513, inside: "10.0.0.1/32".parse().unwrap(), ..base() }, "flows: 64513"),
+        (
+            Profile { flows: 64_513, inside: "10.0.0.1/32".parse().unwrap(), ..base() },
+            "flows: 64513",
+        ),
         (Profile { packets: 9_999, ..base() }, "packets: 9999"),
         (Profile { zipf_exponent: f64::NAN, ..base() }, "zipf_exponent"),
         (Profile { new_flows_per_s: 0.0, ..base() }, "new_flows_per_s"),
@@ -160,7 +186,10 @@ fn faults_name_their_field() {
         let message = Trace::new(profile).err().unwrap().to_string();
         assert!(message.starts_with(part), "{message}");
     }
-    assert!("10.0.0.0".parse::<traffic::Subnet>().is_err() && "10.0.0.0/33".parse::<traffic::Subnet>().is_err());
+    assert!(
+        "10.0.0.0".parse::<traffic::Subnet>().is_err()
+            && "10.0.0.0/33".parse::<traffic::Subnet>().is_err()
+    );
 }
 
 /// A capture's conversations and lengths, whatever else is in it: tags, ARP, fragments, frames of
@@ -168,16 +197,17 @@ fn faults_name_their_field() {
 #[test]
 fn a_captures_shape_is_replayed() {
     use traffic::{Replay, Replayed};
-    let packet = |from: [u8; 4], from_port: u16, to: [u8; 4], to_port: u16, protocol: u8, bytes: usize| {
-        let mut frame = vec![0; bytes];
-        frame[12..15].copy_from_slice(&[0x08, 0x00, 0x45]);
-        frame[23] = protocol;
-        frame[26..30].copy_from_slice(&from);
-        frame[30..34].copy_from_slice(&to);
-        frame[34..36].copy_from_slice(&from_port.to_be_bytes());
-        frame[36..38].copy_from_slice(&to_port.to_be_bytes());
-        frame
-    };
+    let packet =
+        |from: [u8; 4], from_port: u16, to: [u8; 4], to_port: u16, protocol: u8, bytes: usize| {
+            let mut frame = vec![0; bytes];
+            frame[12..15].copy_from_slice(&[0x08, 0x00, 0x45]);
+            frame[23] = protocol;
+            frame[26..30].copy_from_slice(&from);
+            frame[30..34].copy_from_slice(&to);
+            frame[34..36].copy_from_slice(&from_port.to_be_bytes());
+            frame[36..38].copy_from_slice(&to_port.to_be_bytes());
+            frame
+        };
     let (a, b) = ([192, 0, 2, 1], [192, 0, 2, 2]);
     let request = packet(a, 1_000, b, 443, 6, 64);
     let answer = packet(b, 443, a, 1_000, 6, 1_500);
@@ -189,13 +219,18 @@ fn a_captures_shape_is_replayed() {
     let arp = [&[0; 12][..], &[0x08, 0x06], &[0; 46]].concat();
     let file = tempfile::NamedTempFile::new().unwrap();
     let mut writer = capture::Writer::new(file.reopen().unwrap()).unwrap();
-    for (n, frame) in [&request, &arp, &answer, &datagram, &fragment, &tagged, &request].into_iter().enumerate() {
+    for (n, frame) in
+        [&request, &arp, &answer, &datagram, &fragment, &tagged, &request].into_iter().enumerate()
+    {
         writer.write(n as u64, frame).unwrap();
     }
     writer.finish().unwrap();
     let replay = Replay::read(file.path(), 100).unwrap();
     let expected = [(0, 64), (0, 1_500), (1, 100), (0, 64), (0, 64)];
-    assert_eq!(replay.packets, expected.map(|(conversation, frame_bytes)| Replayed { conversation, frame_bytes }));
+    assert_eq!(
+        replay.packets,
+        expected.map(|(conversation, frame_bytes)| Replayed { conversation, frame_bytes })
+    );
     assert_eq!((replay.conversations, replay.left_out, replay.more), (2, 2, false));
     let first = Replay::read(file.path(), 2).unwrap();
     assert_eq!((first.packets.len(), first.conversations, first.more), (2, 1, true));

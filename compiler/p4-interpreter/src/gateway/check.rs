@@ -18,7 +18,9 @@ pub(super) fn refused(frame: &[u8], place: Place<'_>) -> Option<&'static str> {
         0x0800 => refused_ipv4(frame, packet, place),
         0x86dd => refused_ipv6(frame, packet, place),
         // VLAN 0: the kernel would take it for a frame without a tag. ARP is the kernel's anyway.
-        0x8100 | 0x88a8 if number(packet, 0, 2)? & 0xfff == 0 && number(packet, 2, 2)? != 0x0806 => {
+        0x8100 | 0x88a8
+            if number(packet, 0, 2)? & 0xfff == 0 && number(packet, 2, 2)? != 0x0806 =>
+        {
             Some("priority_tag")
         }
         _ => None,
@@ -29,7 +31,8 @@ pub(super) fn refused(frame: &[u8], place: Place<'_>) -> Option<&'static str> {
 fn refused_frame(frame: &[u8], place: Place<'_>, is_for_many: bool) -> Option<&'static str> {
     let (network, number) = place?;
     let port = network.ports.get(&number)?;
-    let is_fit = if port.own_mac { frame[..6] == port.mac.to_be_bytes()[2..] } else { frame[0] & 1 == 0 };
+    let is_fit =
+        if port.own_mac { frame[..6] == port.mac.to_be_bytes()[2..] } else { frame[0] & 1 == 0 };
     match (is_fit, frame[0] & 1 == 1) {
         (true, _) => None,
         (false, true) => (!is_for_many).then_some("broadcast_frame"),
@@ -62,7 +65,8 @@ fn ipv4(packet: &[u8], at: usize) -> IpAddr {
 }
 
 fn ipv6(packet: &[u8], at: usize) -> IpAddr {
-    <[u8; 16]>::try_from(&packet[at..at + 16]).map_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED), IpAddr::from)
+    <[u8; 16]>::try_from(&packet[at..at + 16])
+        .map_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED), IpAddr::from)
 }
 
 fn refused_ipv4(frame: &[u8], packet: &[u8], place: Place<'_>) -> Option<&'static str> {
@@ -133,7 +137,9 @@ fn is_fragment_right(offset: usize, has_more: bool, payload: usize, before: usiz
 /// IPv6 addresses that no packet on a wire has (RFC 4291, 2.5.2 and 2.5.3), and IPv4's (2.5.5.2).
 fn is_martian_ipv6(address: &[u8]) -> bool {
     let zeros = address.iter().take_while(|byte| **byte == 0).count();
-    zeros == 16 || (zeros == 15 && address[15] == 1) || (zeros == 10 && address[10..12] == [0xff, 0xff])
+    zeros == 16
+        || (zeros == 15 && address[15] == 1)
+        || (zeros == 10 && address[10..12] == [0xff, 0xff])
 }
 
 fn refused_ipv6(frame: &[u8], packet: &[u8], place: Place<'_>) -> Option<&'static str> {
@@ -181,7 +187,9 @@ fn refused_payload_ipv6(payload: &[u8], next_header: u8) -> Option<&'static str>
 
 fn refused_transport(payload: &[u8], protocol: u8, has_more: bool) -> Option<&'static str> {
     let is_right = match protocol {
-        6 if payload.len() >= 20 => (20..=payload.len()).contains(&(usize::from(payload[12] >> 4) * 4)),
+        6 if payload.len() >= 20 => {
+            (20..=payload.len()).contains(&(usize::from(payload[12] >> 4) * 4))
+        }
         17 if payload.len() >= 8 => {
             let length = number(payload, 4, 2)?;
             length >= 8 && (has_more || length <= payload.len())

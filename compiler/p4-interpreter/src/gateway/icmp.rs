@@ -32,7 +32,11 @@ fn checksum(bytes: &[u8]) -> u16 {
 fn is_due_ipv4(frame: &[u8], packet: &[u8]) -> Option<bool> {
     let fragment = number(packet, 6, 2)?;
     let (source, destination) = (packet.get(12)?, packet.get(16)?);
-    if frame[0] & 1 != 0 || fragment & 0x1fff != 0 || *destination >= 224 || matches!(source, 0 | 127 | 224..) {
+    if frame[0] & 1 != 0
+        || fragment & 0x1fff != 0
+        || *destination >= 224
+        || matches!(source, 0 | 127 | 224..)
+    {
         return Some(false);
     }
     if packet[9] != 1 {
@@ -105,7 +109,8 @@ pub(super) fn answer(frame: &[u8], port: &Port, error: Error) -> Option<Vec<u8>>
     icmp.extend(error.rest.to_be_bytes());
     let addresses = || port.addresses.iter().map(|(address, _)| *address);
     if number(frame, 12, 2)? == 0x0800 {
-        let own = addresses().find_map(|own| if let IpAddr::V4(own) = own { Some(own) } else { None })?;
+        let own =
+            addresses().find_map(|own| if let IpAddr::V4(own) = own { Some(own) } else { None })?;
         let quote = number(packet, 2, 2)?.min(packet.len()).min(MOST_IPV4 - 28);
         icmp.extend(&packet[..quote]);
         // Internetwork control (RFC 1812, 4.3.2.5); never fragmented.
@@ -120,7 +125,8 @@ pub(super) fn answer(frame: &[u8], port: &Port, error: Error) -> Option<Vec<u8>>
         icmp[2..4].copy_from_slice(&sum.to_be_bytes());
         answer.extend(header);
     } else {
-        let own = addresses().find_map(|own| if let IpAddr::V6(own) = own { Some(own) } else { None })?;
+        let own =
+            addresses().find_map(|own| if let IpAddr::V6(own) = own { Some(own) } else { None })?;
         let quote = (number(packet, 4, 2)? + 40).min(packet.len()).min(MOST_IPV6 - 48);
         icmp.extend(&packet[..quote]);
         let header = header_ipv6(own, &packet[8..24], icmp.len());

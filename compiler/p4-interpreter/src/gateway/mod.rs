@@ -69,7 +69,8 @@ fn number(arguments: &[Datum], at: usize) -> Result<BigInt, Stop> {
 }
 
 fn small<T: TryFrom<BigInt>>(arguments: &[Datum], at: usize) -> Result<T, Stop> {
-    T::try_from(number(arguments, at)?).map_err(|_| Stop::Broken("an argument that is too large".into()))
+    T::try_from(number(arguments, at)?)
+        .map_err(|_| Stop::Broken("an argument that is too large".into()))
 }
 
 fn put<T: Into<BigInt>>(arguments: &mut [Datum], at: usize, value: T) {
@@ -92,7 +93,8 @@ impl Gateway {
     /// A packet leaves.
     pub fn finish_packet(&self, frame: &mut [u8]) {
         let asked = self.network.as_ref().filter(|_| self.clamp_to_route).map_or(0, |network| {
-            let route = icmp::addresses(frame).map(|(source, destination)| network.route(source, destination));
+            let route = icmp::addresses(frame)
+                .map(|(source, destination)| network.route(source, destination));
             if let Some(Route::Out { port, .. }) = route { network.port(port).mtu } else { 0 }
         });
         let mtu = [self.clamp_mtu, asked].into_iter().filter(|mtu| *mtu > 0).min();
@@ -109,27 +111,48 @@ impl Gateway {
 
     /// A call of a function. `frame`: the packet as it came in. What is `out` is written to the
     /// arguments.
-    pub fn call(&mut self, name: &str, frame: &[u8], arguments: &mut [Datum]) -> Result<Answer, Stop> {
+    pub fn call(
+        &mut self,
+        name: &str,
+        frame: &[u8],
+        arguments: &mut [Datum],
+    ) -> Result<Answer, Stop> {
         match name {
             "gateway_check" => {
-                let reason = check::refused(frame, self.network.as_ref().map(|network| (network, self.ingress_port)));
+                let reason = check::refused(
+                    frame,
+                    self.network.as_ref().map(|network| (network, self.ingress_port)),
+                );
                 reason.into_iter().for_each(|reason| self.count(reason));
                 value(u8::from(reason.is_none()))
             }
             "fib_lookup_ipv4" => {
-                let [source, destination] = [small::<u32>(arguments, 0)?, small::<u32>(arguments, 1)?];
+                let [source, destination] =
+                    [small::<u32>(arguments, 0)?, small::<u32>(arguments, 1)?];
                 let length = u32::from(small::<u16>(arguments, 5)?);
-                self.fib_lookup(source.to_be_bytes().into(), destination.to_be_bytes().into(), length, arguments)
+                self.fib_lookup(
+                    source.to_be_bytes().into(),
+                    destination.to_be_bytes().into(),
+                    length,
+                    arguments,
+                )
             }
             "fib_lookup_ipv6" => {
-                let [source, destination] = [small::<u128>(arguments, 0)?, small::<u128>(arguments, 1)?];
+                let [source, destination] =
+                    [small::<u128>(arguments, 0)?, small::<u128>(arguments, 1)?];
                 let length = u32::from(small::<u16>(arguments, 5)?.wrapping_add(40));
-                self.fib_lookup(source.to_be_bytes().into(), destination.to_be_bytes().into(), length, arguments)
+                self.fib_lookup(
+                    source.to_be_bytes().into(),
+                    destination.to_be_bytes().into(),
+                    length,
+                    arguments,
+                )
             }
             "fib_mtu" => value(self.mtu & 0xffff),
             "clamp_tcp_mss" => {
                 self.clamp_mtu = self.smaller_mtu();
-                self.clamp_to_route = self.mtu == 0 && self.network.as_ref().is_some_and(|it| it.clamp_mss);
+                self.clamp_to_route =
+                    self.mtu == 0 && self.network.as_ref().is_some_and(|it| it.clamp_mss);
                 Ok(Answer::Value(Datum::Undefined))
             }
             "reply_icmp_error" => {
@@ -176,13 +199,19 @@ impl Gateway {
 
     /// That of the ingress port or of the route; 0: neither is known, or the switch clamps nothing.
     fn smaller_mtu(&self) -> u32 {
-        let Some(network) = self.network.as_ref().filter(|network| network.clamp_mss) else { return 0 };
+        let Some(network) = self.network.as_ref().filter(|network| network.clamp_mss) else {
+            return 0;
+        };
         let both = [network.port(self.ingress_port).mtu, self.mtu];
         both.into_iter().filter(|mtu| *mtu > 0).min().unwrap_or(0)
     }
 
     fn reply(&mut self, frame: &[u8], error: icmp::Error) -> Answer {
-        let port = self.network.as_ref().map(|network| network.port(self.ingress_port)).unwrap_or_default();
+        let port = self
+            .network
+            .as_ref()
+            .map(|network| network.port(self.ingress_port))
+            .unwrap_or_default();
         if !icmp::is_due(frame, error) {
             self.count("icmp_suppressed");
             return Answer::Drop;
@@ -246,7 +275,9 @@ impl Gateway {
     /// # Errors
     /// No seed was given.
     pub fn draw(&mut self) -> Result<BigInt, Stop> {
-        let Some(state) = &mut self.random else { return Err(Stop::Unsupported("random numbers".into())) };
+        let Some(state) = &mut self.random else {
+            return Err(Stop::Unsupported("random numbers".into()));
+        };
         *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (*state ^ *state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -105,7 +105,8 @@ fn is_of_subnet(prefix: IpAddr, length: u8, address: IpAddr) -> bool {
         (IpAddr::V4(_), IpAddr::V4(to)) => {
             length < 31
                 && contains(prefix, length, address)
-                && to.to_bits() | u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0) == u32::MAX
+                && to.to_bits() | u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0)
+                    == u32::MAX
         }
         (IpAddr::V6(_), IpAddr::V6(to)) => {
             length < 127 && contains(prefix, length, address) && to.to_bits() << length == 0
@@ -122,7 +123,10 @@ impl Network {
     fn addresses(&self) -> impl Iterator<Item = (u32, IpAddr, u8)> {
         let of = |(number, port): (&u32, &Port)| {
             let number = *number;
-            port.addresses.clone().into_iter().map(move |(address, length)| (number, address, length))
+            port.addresses
+                .clone()
+                .into_iter()
+                .map(move |(address, length)| (number, address, length))
         };
         self.ports.iter().flat_map(of)
     }
@@ -133,21 +137,31 @@ impl Network {
 
     /// An address of this host, or the broadcast of one of its networks.
     pub(super) fn is_own(&self, address: IpAddr) -> bool {
-        let broadcast = |(_, own, length): (u32, IpAddr, u8)| own.is_ipv4() && is_of_subnet(own, length, address);
+        let broadcast = |(_, own, length): (u32, IpAddr, u8)| {
+            own.is_ipv4() && is_of_subnet(own, length, address)
+        };
         self.is_local(address) || self.addresses().any(broadcast)
     }
 
     /// May nobody have it as a source?
     pub(super) fn is_nobodys(&self, source: IpAddr) -> bool {
-        let fitting = self.own_destinations.iter().filter(|(prefix, length, _)| contains(*prefix, *length, source));
-        self.is_own(source) || fitting.max_by_key(|(_, length, _)| *length).is_some_and(|(.., is_own)| *is_own)
+        let fitting = self
+            .own_destinations
+            .iter()
+            .filter(|(prefix, length, _)| contains(*prefix, *length, source));
+        self.is_own(source)
+            || fitting.max_by_key(|(_, length, _)| *length).is_some_and(|(.., is_own)| *is_own)
     }
 
     /// The longest prefix's way.
     pub(super) fn route(&self, source: IpAddr, destination: IpAddr) -> Route {
         let strict_source = source.is_ipv6() && stays_on_link(source);
-        let of_subnet = |(_, own, length): (u32, IpAddr, u8)| is_of_subnet(own, length, destination);
-        if strict_source || stays_on_link(destination) || self.is_local(destination) || self.addresses().any(of_subnet)
+        let of_subnet =
+            |(_, own, length): (u32, IpAddr, u8)| is_of_subnet(own, length, destination);
+        if strict_source
+            || stays_on_link(destination)
+            || self.is_local(destination)
+            || self.addresses().any(of_subnet)
         {
             return Route::Local;
         }
@@ -162,7 +176,9 @@ impl Network {
             };
             (*prefix, *length, route)
         });
-        let fitting = connected.chain(given).filter(|(prefix, length, _)| contains(*prefix, *length, destination));
+        let fitting = connected
+            .chain(given)
+            .filter(|(prefix, length, _)| contains(*prefix, *length, destination));
         fitting.max_by_key(|(_, length, _)| *length).map_or(Route::Local, |(_, _, route)| route)
     }
 }
@@ -182,7 +198,10 @@ mod tests {
         };
         let via = |gateway: &str, port: u32| Way::Via { gateway: ip(gateway), port };
         Network {
-            ports: BTreeMap::from([(0, of(&[("10.0.0.1", 24), ("2001:db8::1", 64)])), (1, of(&[("192.0.2.2", 31)]))]),
+            ports: BTreeMap::from([
+                (0, of(&[("10.0.0.1", 24), ("2001:db8::1", 64)])),
+                (1, of(&[("192.0.2.2", 31)])),
+            ]),
             routes: vec![
                 (ip("0.0.0.0"), 0, via("192.0.2.3", 1)),
                 (ip("10.0.0.64"), 26, via("10.0.0.9", 0)),

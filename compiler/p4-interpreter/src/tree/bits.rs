@@ -76,7 +76,10 @@ pub(crate) fn of_value(hir: &Hir, data: &Data, ty: &Ty, out: &mut Bits) -> Run<(
             None => unsupported("the bits of an enum or error"),
         },
         (Data::Header(false, _), _) => Ok(()),
-        (Data::Header(_, parts) | Data::Struct(parts) | Data::Union(parts), Ty::Record(id, args)) => {
+        (
+            Data::Header(_, parts) | Data::Struct(parts) | Data::Union(parts),
+            Ty::Record(id, args),
+        ) => {
             let fields = hir.fields_of(*id, args);
             parts.iter().zip(&fields).try_for_each(|(part, (_, ty))| of_value(hir, part, ty, out))
         }

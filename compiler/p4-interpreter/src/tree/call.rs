@@ -2,7 +2,9 @@
 //! headers and stacks.
 
 use num_traits::ToPrimitive;
-use p4_check::hir::{BlockKind, Call, Callee, Direction, Expr, FunctionId, LocalId, Order, ParamDef, Stmt};
+use p4_check::hir::{
+    BlockKind, Call, Callee, Direction, Expr, FunctionId, LocalId, Order, ParamDef, Stmt,
+};
 use p4_check::ty::{Substitution, Ty};
 use std::rc::Rc;
 
@@ -31,7 +33,8 @@ impl<'h> Tree<'h> {
         order: &Order,
         types: &Substitution,
     ) -> Run<Arguments> {
-        let mut made = Arguments { values: vec![Data::Undefined; params.len()], places: Vec::new() };
+        let mut made =
+            Arguments { values: vec![Data::Undefined; params.len()], places: Vec::new() };
         for index in order.places(params.len()) {
             let param = &params[index];
             made.values[index] = match (&args[index], param.direction) {
@@ -90,7 +93,11 @@ impl<'h> Tree<'h> {
     }
 
     /// Copies back after a body: at `return` and `exit` too (spec §12.4, §12.5).
-    fn finish(&mut self, arguments: &Arguments, (values, result): (Vec<Data>, Run<Next>)) -> Run<Data> {
+    fn finish(
+        &mut self,
+        arguments: &Arguments,
+        (values, result): (Vec<Data>, Run<Next>),
+    ) -> Run<Data> {
         if !matches!(result, Ok(_) | Err(Halt::Exit)) {
             return result.map(|_| Data::Undefined);
         }
@@ -116,17 +123,20 @@ impl<'h> Tree<'h> {
             },
             Callee::Action(id) => {
                 let action = &hir.actions[id.index()];
-                let arguments = self.arguments(&action.params, &call.args, &call.order, &Substitution::new())?;
+                let arguments =
+                    self.arguments(&action.params, &call.args, &call.order, &Substitution::new())?;
                 self.run_action(&action.params, arguments, &action.body)
             }
             Callee::Block(object) => match self.eval(object)? {
                 Data::Object(Object::Block(instance)) => self.call_block(&instance, call),
                 _ => broken("apply of what is no parser or control"),
             },
-            Callee::Direct(made, _) => match self.enclosing().and_then(|one| one.direct.get(&address(made)).cloned()) {
-                Some(instance) => self.call_block(&instance, call),
-                None => broken("apply of a parser or control that was not made"),
-            },
+            Callee::Direct(made, _) => {
+                match self.enclosing().and_then(|one| one.direct.get(&address(made)).cloned()) {
+                    Some(instance) => self.call_block(&instance, call),
+                    None => broken("apply of a parser or control that was not made"),
+                }
+            }
             Callee::IsValid(header) => Ok(Data::bool(self.eval(header)?.is_valid())),
             Callee::SetValid(header, valid) => {
                 let place = self.place(header)?;
@@ -170,12 +180,18 @@ impl<'h> Tree<'h> {
         let types: Substitution = def.type_params.iter().copied().zip(given).collect();
         let arguments = self.arguments(&def.params, &call.args, &call.order, &types)?;
         let frame = Frame { types, ..Frame::default() };
-        let ended = self.run_body(&def.params, arguments.values.clone(), frame, |tree| tree.block(body));
+        let ended =
+            self.run_body(&def.params, arguments.values.clone(), frame, |tree| tree.block(body));
         self.finish(&arguments, ended)
     }
 
     /// An action with all of its parameters bound (spec §14.1).
-    pub(crate) fn run_action(&mut self, params: &[ParamDef], arguments: Arguments, body: &'h [Stmt]) -> Run<Data> {
+    pub(crate) fn run_action(
+        &mut self,
+        params: &[ParamDef],
+        arguments: Arguments,
+        body: &'h [Stmt],
+    ) -> Run<Data> {
         let frame = Frame { outer: self.enclosing_frame(), ..Frame::default() };
         let ended = self.run_body(params, arguments.values.clone(), frame, |tree| tree.block(body));
         self.finish(&arguments, ended)
@@ -193,7 +209,11 @@ impl<'h> Tree<'h> {
     }
 
     /// One application of a parser or control: its locals are new (spec §13.3, §14).
-    pub(crate) fn apply_block(&mut self, instance: &Rc<Instance>, values: Vec<Data>) -> (Vec<Data>, Run<Next>) {
+    pub(crate) fn apply_block(
+        &mut self,
+        instance: &Rc<Instance>,
+        values: Vec<Data>,
+    ) -> (Vec<Data>, Run<Next>) {
         let def = &self.hir.blocks[instance.block.index()];
         let frame = Frame { instance: Some(instance.clone()), ..Frame::default() };
         self.run_body(&def.params, values, frame, |tree| {
@@ -207,7 +227,11 @@ impl<'h> Tree<'h> {
 
     /// The type that a call's only type argument is, or its first argument has.
     pub(crate) fn subject_type(&self, call: &Call) -> Run<Ty> {
-        let ty = call.type_args.first().or(call.args.first().and_then(|arg| arg.as_ref()).map(|arg| &arg.ty));
+        let ty = call.type_args.first().or(call
+            .args
+            .first()
+            .and_then(|arg| arg.as_ref())
+            .map(|arg| &arg.ty));
         match ty {
             Some(ty) => Ok(self.ty(ty)),
             None => broken("a call without a type"),

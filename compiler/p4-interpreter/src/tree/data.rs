@@ -88,7 +88,9 @@ pub(crate) fn initial(hir: &Hir, ty: &Ty, zero: bool) -> Data {
             }
         }
         Ty::Tuple(parts) => Data::Struct(parts.iter().map(|ty| initial(hir, ty, zero)).collect()),
-        Ty::Stack(element, size) => Data::Stack(0, vec![initial(hir, element, true); *size as usize]),
+        Ty::Stack(element, size) => {
+            Data::Stack(0, vec![initial(hir, element, true); *size as usize])
+        }
         _ => scalar(),
     }
 }
@@ -187,7 +189,9 @@ impl Data {
         fn copy(data: &mut Data) {
             match data {
                 Data::Header(false, fields) => fields.iter_mut().for_each(Data::forget),
-                Data::Struct(parts) | Data::Union(parts) | Data::Stack(_, parts) => parts.iter_mut().for_each(copy),
+                Data::Struct(parts) | Data::Union(parts) | Data::Stack(_, parts) => {
+                    parts.iter_mut().for_each(copy)
+                }
                 _ => {}
             }
         }
@@ -253,9 +257,10 @@ impl Data {
     pub fn at(&self, path: &[Step]) -> Option<&Data> {
         let Some((first, rest)) = path.split_first() else { return Some(self) };
         let part = match (self, first) {
-            (Data::Struct(parts) | Data::Header(_, parts) | Data::Union(parts), Step::Field(index)) => {
-                parts.get(*index)
-            }
+            (
+                Data::Struct(parts) | Data::Header(_, parts) | Data::Union(parts),
+                Step::Field(index),
+            ) => parts.get(*index),
             (Data::Stack(_, parts), Step::Element(index)) => parts.get(*index),
             _ => None,
         };
@@ -266,9 +271,10 @@ impl Data {
     pub fn at_mut(&mut self, path: &[Step]) -> Option<&mut Data> {
         let Some((first, rest)) = path.split_first() else { return Some(self) };
         let part = match (self, first) {
-            (Data::Struct(parts) | Data::Header(_, parts) | Data::Union(parts), Step::Field(index)) => {
-                parts.get_mut(*index)
-            }
+            (
+                Data::Struct(parts) | Data::Header(_, parts) | Data::Union(parts),
+                Step::Field(index),
+            ) => parts.get_mut(*index),
             (Data::Stack(_, parts), Step::Element(index)) => parts.get_mut(*index),
             _ => None,
         };

@@ -56,7 +56,9 @@ impl<'h> Tree<'h> {
                 part(&base, Step::Field(*field as usize))
             }
             ExprKind::Index(base, index) => self.element(expr, base, index),
-            ExprKind::StackNext(_) | ExprKind::StackLast(_) => broken("next or last of what is no variable"),
+            ExprKind::StackNext(_) | ExprKind::StackLast(_) => {
+                broken("next or last of what is no variable")
+            }
             ExprKind::StackLastIndex(base) => match self.eval(base)? {
                 // Spec §8.18: of an empty stack, undefined.
                 Data::Stack(0, _) => Ok(Data::Undefined),
@@ -150,7 +152,9 @@ impl<'h> Tree<'h> {
     /// as they are.
     fn cast(&mut self, expr: &'h Expr, inner: &'h Expr) -> Run<Data> {
         Ok(match (self.eval(inner)?, scalar_bits(self.hir, &self.ty(&expr.ty))) {
-            (Data::Number(value), Some((width, signed))) => Data::Number(wrap(&value, width, signed)),
+            (Data::Number(value), Some((width, signed))) => {
+                Data::Number(wrap(&value, width, signed))
+            }
             // Of a tuple to a struct, header or stack.
             (Data::Struct(values), None) => self.compound(&expr.ty, values),
             (other, _) => other,
@@ -161,7 +165,9 @@ impl<'h> Tree<'h> {
         match self.ty(ty) {
             Ty::Stack(..) => Data::Stack(0, values),
             // Spec §8.17: an initialised header is valid.
-            Ty::Record(id, _) if self.hir.records[id.index()].kind == RecordKind::Header => Data::Header(true, values),
+            Ty::Record(id, _) if self.hir.records[id.index()].kind == RecordKind::Header => {
+                Data::Header(true, values)
+            }
             _ => Data::Struct(values),
         }
     }
@@ -172,7 +178,9 @@ impl<'h> Tree<'h> {
             ApplyPart::All => Data::Undefined,
             ApplyPart::Hit => Data::bool(ran.hit),
             ApplyPart::Miss => Data::bool(!ran.hit),
-            ApplyPart::ActionRun => ran.action.map_or(Data::Undefined, |index| Data::Number(BigInt::from(index))),
+            ApplyPart::ActionRun => {
+                ran.action.map_or(Data::Undefined, |index| Data::Number(BigInt::from(index)))
+            }
         })
     }
 }

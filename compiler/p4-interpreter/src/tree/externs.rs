@@ -35,7 +35,13 @@ pub(crate) enum External {
 
 impl External {
     /// The error says what of it is not interpreted.
-    pub fn new(tree: &Tree<'_>, id: ExternDefId, types: &[Ty], name: &str, arguments: &[Data]) -> Run<External> {
+    pub fn new(
+        tree: &Tree<'_>,
+        id: ExternDefId,
+        types: &[Ty],
+        name: &str,
+        arguments: &[Data],
+    ) -> Run<External> {
         let hir = tree.hir;
         let kind = &*hir.externs[id.index()].name;
         let size = || match arguments.first() {
@@ -51,9 +57,14 @@ impl External {
                     let values = vec![BigInt::zero(); size()?];
                     External::Register { name: name.to_string(), width, signed, values }
                 }
-                None => return unsupported(format!("the register {name}, whose elements are not bits")),
+                None => {
+                    return unsupported(format!("the register {name}, whose elements are not bits"));
+                }
             },
-            "counter" => External::Counter { name: name.to_string(), counts: vec![Count::default(); size()?] },
+            "counter" => External::Counter {
+                name: name.to_string(),
+                counts: vec![Count::default(); size()?],
+            },
             "direct_counter" => External::DirectCounter,
             _ => {
                 let object = tree.declare_object(kind, name, types, arguments)?;
@@ -77,7 +88,13 @@ impl<'h> Tree<'h> {
     }
 
     /// A method of an extern object.
-    pub(crate) fn call_method(&mut self, index: usize, id: FunctionId, object: &Expr, call: &'h Call) -> Run<Data> {
+    pub(crate) fn call_method(
+        &mut self,
+        index: usize,
+        id: FunctionId,
+        object: &Expr,
+        call: &'h Call,
+    ) -> Run<Data> {
         let def = &self.hir.functions[id.index()];
         let types = self.type_arguments(&object.ty);
         let arguments = self.arguments(&def.params, &call.args, &call.order, &types)?;
@@ -102,7 +119,9 @@ impl<'h> Tree<'h> {
                 self.count_direct(index)?;
                 Data::Undefined
             }
-            (name, External::State { object, .. }) => state_object::call(object.as_mut(), name, &mut values)?,
+            (name, External::State { object, .. }) => {
+                state_object::call(object.as_mut(), name, &mut values)?
+            }
             (name, _) => return unsupported(format!("the method {name}")),
         };
         self.copy_out(&arguments.places, &values)?;
@@ -111,16 +130,21 @@ impl<'h> Tree<'h> {
 
     fn type_arguments(&self, ty: &Ty) -> Substitution {
         match self.ty(ty) {
-            Ty::Extern(id, types) => {
-                self.hir.externs[id.index()].type_params.iter().copied().zip(types.iter().cloned()).collect()
-            }
+            Ty::Extern(id, types) => self.hir.externs[id.index()]
+                .type_params
+                .iter()
+                .copied()
+                .zip(types.iter().cloned())
+                .collect(),
             _ => Substitution::new(),
         }
     }
 
     fn write_register(&mut self, index: usize, arguments: &[Data]) -> Run<()> {
         let at = element(&arguments[0])?;
-        let Data::Number(value) = &arguments[1] else { return undefined("a register's value that was never written") };
+        let Data::Number(value) = &arguments[1] else {
+            return undefined("a register's value that was never written");
+        };
         if let External::Register { width, signed, values, .. } = &mut self.externals[index]
             && let Some(element) = at.and_then(|at| values.get_mut(at))
         {
@@ -140,7 +164,12 @@ impl<'h> Tree<'h> {
     }
 
     /// An extern function.
-    pub(crate) fn call_extern(&mut self, id: FunctionId, expr: &'h Expr, call: &'h Call) -> Run<Data> {
+    pub(crate) fn call_extern(
+        &mut self,
+        id: FunctionId,
+        expr: &'h Expr,
+        call: &'h Call,
+    ) -> Run<Data> {
         let def = &self.hir.functions[id.index()];
         match &*def.name {
             "verify" => self.verify(call),
@@ -171,17 +200,21 @@ impl<'h> Tree<'h> {
     /// A function of gateways and the like.
     fn call_gateway(&mut self, id: FunctionId, name: &str, call: &'h Call) -> Run<Data> {
         let def = &self.hir.functions[id.index()];
-        let arguments = self.arguments(&def.params, &call.args, &call.order, &Substitution::new())?;
+        let arguments =
+            self.arguments(&def.params, &call.args, &call.order, &Substitution::new())?;
         let mut values = arguments.values;
         let frame = &self.packet.bytes;
-        let result = state_object::call_with(&mut values, |data| self.gateway.call(name, frame, data))?;
+        let result =
+            state_object::call_with(&mut values, |data| self.gateway.call(name, frame, data))?;
         self.copy_out(&arguments.places, &values)?;
         Ok(result)
     }
 
     /// simple_switch.md: `egress_spec` becomes 511, `mcast_grp` 0.
     fn mark_to_drop(&mut self, call: &'h Call) -> Run<Data> {
-        let Some(Some(argument)) = call.args.first() else { return unsupported("mark_to_drop without an argument") };
+        let Some(Some(argument)) = call.args.first() else {
+            return unsupported("mark_to_drop without an argument");
+        };
         let place = self.place(argument)?;
         let ty = self.ty(&argument.ty);
         let mut data = self.read(&place, &ty)?;
@@ -193,7 +226,8 @@ impl<'h> Tree<'h> {
 
     pub(crate) fn set_field(&self, data: &mut Data, ty: &Ty, name: &str, value: BigInt) -> Run<()> {
         let Ty::Record(id, _) = ty else { return broken("standard metadata is no struct") };
-        let field = self.hir.records[id.index()].fields.iter().position(|field| &*field.name == name);
+        let field =
+            self.hir.records[id.index()].fields.iter().position(|field| &*field.name == name);
         match (data, field) {
             (Data::Struct(fields), Some(index)) => {
                 fields[index] = Data::Number(value);
@@ -205,8 +239,11 @@ impl<'h> Tree<'h> {
 
     /// v1model.p4: base + (hash of data mod max); base if max is 0.
     fn hash(&mut self, call: &'h Call) -> Run<Data> {
-        let [result, algorithm, base, data, max] = call.args.as_slice() else { return broken("hash's arguments") };
-        let (Some(algorithm), Some(base), Some(data), Some(max)) = (algorithm, base, data, max) else {
+        let [result, algorithm, base, data, max] = call.args.as_slice() else {
+            return broken("hash's arguments");
+        };
+        let (Some(algorithm), Some(base), Some(data), Some(max)) = (algorithm, base, data, max)
+        else {
             return broken("hash's arguments");
         };
         let mut values = [const { Data::Undefined }; 5];
@@ -243,7 +280,8 @@ impl<'h> Tree<'h> {
         let (Data::Number(index), Ty::Enum(id)) = (value, self.ty(&algorithm.ty)) else {
             return undefined("an algorithm that was never written");
         };
-        let member = index.to_usize().and_then(|index| self.hir.enums[id.index()].members.get(index));
+        let member =
+            index.to_usize().and_then(|index| self.hir.enums[id.index()].members.get(index));
         Ok(match member.map(|(name, _)| &**name) {
             Some("random") => self.gateway.draw()?,
             // The custom ones begin with the same parameters (bmv2), and nothing changes them here.
@@ -252,7 +290,9 @@ impl<'h> Tree<'h> {
             Some("csum16") => BigInt::from(hash::csum16(bytes)),
             Some("xor16") => BigInt::from(hash::xor16(bytes)),
             // bmv2: the first eight bytes.
-            Some("identity") => bytes.iter().take(8).fold(BigInt::zero(), |sum, byte| (sum << 8) + *byte),
+            Some("identity") => {
+                bytes.iter().take(8).fold(BigInt::zero(), |sum, byte| (sum << 8) + *byte)
+            }
             other => return unsupported(format!("the algorithm {other:?}")),
         })
     }
@@ -272,7 +312,13 @@ impl<'h> Tree<'h> {
         }
         let ty = self.ty(&expr.ty);
         let data = match (&expr.kind, Self::is_lvalue(expr)) {
-            (ExprKind::Field(..) | ExprKind::Index(..) | ExprKind::StackNext(_) | ExprKind::StackLast(_), true) => {
+            (
+                ExprKind::Field(..)
+                | ExprKind::Index(..)
+                | ExprKind::StackNext(_)
+                | ExprKind::StackLast(_),
+                true,
+            ) => {
                 let place = self.place(expr)?;
                 if self.in_invalid_header(&place) {
                     return Ok(Some(Bits::default()));
@@ -291,7 +337,11 @@ impl<'h> Tree<'h> {
 
     /// The condition, the checksum of the data, and the algorithm's result; None: the condition
     /// does not hold.
-    fn checksum(&mut self, call: &'h Call, payload: bool) -> Run<(Option<BigInt>, Option<super::place::Place>, Data)> {
+    fn checksum(
+        &mut self,
+        call: &'h Call,
+        payload: bool,
+    ) -> Run<(Option<BigInt>, Option<super::place::Place>, Data)> {
         let [Some(condition), Some(data), Some(sum), Some(algorithm)] = call.args.as_slice() else {
             return broken("a checksum's arguments");
         };
@@ -312,7 +362,9 @@ impl<'h> Tree<'h> {
                 _ => member = self.eval(algorithm)?,
             }
         }
-        let Data::Number(holds) = holds else { return undefined("a checksum's condition that was never written") };
+        let Data::Number(holds) = holds else {
+            return undefined("a checksum's condition that was never written");
+        };
         if holds.is_zero() {
             return Ok((None, place, given));
         }
@@ -320,7 +372,9 @@ impl<'h> Tree<'h> {
         // (bmv2: the payload begins with a byte, whatever is before it.)
         let mut bytes = bits.into_bytes();
         if payload {
-            bytes.extend_from_slice(self.packet.bytes.get(self.packet.cursor / 8..).unwrap_or_default());
+            bytes.extend_from_slice(
+                self.packet.bytes.get(self.packet.cursor / 8..).unwrap_or_default(),
+            );
         }
         let value = self.digest(algorithm, &member, &bytes)?;
         match scalar_bits(self.hir, &self.ty(&sum.ty)) {

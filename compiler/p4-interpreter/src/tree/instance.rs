@@ -1,7 +1,8 @@
 //! Instances: what `V1Switch(...) main` makes (spec §18, the static evaluation of programs).
 
 use p4_check::hir::{
-    BlockId, BlockKind, Callee, Construct, Constructed, Expr, ExprKind, LocalId, Stmt, StmtKind, TableDefId,
+    BlockId, BlockKind, Callee, Construct, Constructed, Expr, ExprKind, LocalId, Stmt, StmtKind,
+    TableDefId,
 };
 use p4_check::names::control_plane;
 use p4_check::walk;
@@ -48,7 +49,9 @@ impl<'h> Tree<'h> {
         let hir = self.hir;
         let mut pipeline = None;
         for (local, expr) in &hir.instances {
-            let ExprKind::Construct(made) = &expr.kind else { return broken("an instance that is not constructed") };
+            let ExprKind::Construct(made) = &expr.kind else {
+                return broken("an instance that is not constructed");
+            };
             let def = &hir.locals[local.index()];
             if let Constructed::Package(package) = &made.what {
                 let name = &hir.packages[package.index()].name;
@@ -97,7 +100,9 @@ impl<'h> Tree<'h> {
         for (argument, param) in made.args.iter().zip(made.params.iter()) {
             values.push(match argument {
                 Some(argument) => self.constant(argument, &format!("{name}.{}", param.name))?,
-                None => return unsupported("an optional argument of a constructor that is left out"),
+                None => {
+                    return unsupported("an optional argument of a constructor that is left out");
+                }
             });
         }
         match &made.what {
@@ -125,7 +130,12 @@ impl<'h> Tree<'h> {
         let def = &self.hir.blocks[id.index()];
         let number = self.instances;
         self.instances += 1;
-        let values = def.constructor_params.iter().zip(arguments).map(|(param, value)| (param.local, value)).collect();
+        let values = def
+            .constructor_params
+            .iter()
+            .zip(arguments)
+            .map(|(param, value)| (param.local, value))
+            .collect();
         // While it is made, its constants are looked up as those of what runs.
         self.frames.push(Frame { values, ..Frame::default() });
         let prefix = format!("{name}.");
@@ -135,7 +145,8 @@ impl<'h> Tree<'h> {
                     return broken("an instance that is no construction");
                 };
                 let object = &self.hir.locals[local.index()];
-                let data = self.construct(made, &control_plane(&prefix, &object.name, &object.annotations))?;
+                let data = self
+                    .construct(made, &control_plane(&prefix, &object.name, &object.annotations))?;
                 if let Some(frame) = self.frames.last_mut() {
                     frame.values.insert(*local, data);
                 }
@@ -148,12 +159,22 @@ impl<'h> Tree<'h> {
             }
         }
         let values = self.frames.pop().map(|frame| frame.values).unwrap_or_default();
-        Ok(Rc::new(Instance { number, block: id, values, direct, paths: parser::paths(&def.states) }))
+        Ok(Rc::new(Instance {
+            number,
+            block: id,
+            values,
+            direct,
+            paths: parser::paths(&def.states),
+        }))
     }
 
     /// Those that `C.apply(...)` makes, one for each place where it stands (spec §15.1, direct type
     /// invocation).
-    fn unnamed_instances(&mut self, id: BlockId, prefix: &str) -> Run<HashMap<usize, Rc<Instance>>> {
+    fn unnamed_instances(
+        &mut self,
+        id: BlockId,
+        prefix: &str,
+    ) -> Run<HashMap<usize, Rc<Instance>>> {
         let def = &self.hir.blocks[id.index()];
         let mut found: Vec<(&'h Construct, BlockId)> = Vec::new();
         let mut instantiates = false;
@@ -175,7 +196,9 @@ impl<'h> Tree<'h> {
         for (construct, block) in found {
             let type_name = &self.hir.blocks[block.index()].name;
             match self.construct(construct, &format!("{prefix}{type_name}"))? {
-                Data::Object(Object::Block(instance)) => drop(made.insert(address(construct), instance)),
+                Data::Object(Object::Block(instance)) => {
+                    drop(made.insert(address(construct), instance))
+                }
                 _ => return broken("apply of what is no parser or control"),
             }
         }
@@ -186,12 +209,14 @@ impl<'h> Tree<'h> {
     /// control's.
     fn tables_of(&self, id: BlockId) -> Vec<TableDefId> {
         let owner = |start: u32| {
-            let blocks = self.hir.blocks.iter().enumerate().filter(|(_, block)| block.span.start < start);
+            let blocks =
+                self.hir.blocks.iter().enumerate().filter(|(_, block)| block.span.start < start);
             blocks.max_by_key(|(_, block)| block.span.start).map(|(index, _)| index)
         };
         let tables = self.hir.tables.iter().enumerate();
-        let own =
-            tables.filter(|(_, table)| table.as_ref().is_some_and(|table| owner(table.span.start) == Some(id.index())));
+        let own = tables.filter(|(_, table)| {
+            table.as_ref().is_some_and(|table| owner(table.span.start) == Some(id.index()))
+        });
         own.map(|(index, _)| TableDefId(index as u32)).collect()
     }
 }

@@ -172,7 +172,8 @@ impl<'h> Tree<'h> {
     pub fn register(&self, name: &str) -> Option<Vec<u128>> {
         self.externals.iter().find_map(|one| match one {
             External::Register { name: known, width, values, .. } if known == name => {
-                let bits = |value: &BigInt| number::pattern(value, *width).to_u128().unwrap_or(u128::MAX);
+                let bits =
+                    |value: &BigInt| number::pattern(value, *width).to_u128().unwrap_or(u128::MAX);
                 Some(values.iter().map(bits).collect())
             }
             _ => None,
@@ -226,7 +227,9 @@ impl<'h> Tree<'h> {
     /// There is no such object, or it takes no such thing.
     pub fn supply(&mut self, object: &str, what: &str, numbers: &[u64]) -> Result<(), Stop> {
         let found = self.externals.iter_mut().find_map(|one| match one {
-            External::State { name, object: found } if crate::object::is_named(name, object) => Some(found),
+            External::State { name, object: found } if crate::object::is_named(name, object) => {
+                Some(found)
+            }
             _ => None,
         });
         match found {

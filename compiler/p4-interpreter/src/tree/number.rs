@@ -53,7 +53,13 @@ pub(crate) fn unary(op: UnaryOp, value: &BigInt, shape: Shape) -> BigInt {
 }
 
 /// `left` and `right` are the shapes of the operands.
-pub(crate) fn binary(op: BinaryOp, a: &BigInt, b: &BigInt, left: Shape, right: Shape) -> Run<BigInt> {
+pub(crate) fn binary(
+    op: BinaryOp,
+    a: &BigInt,
+    b: &BigInt,
+    left: Shape,
+    right: Shape,
+) -> Run<BigInt> {
     Ok(match op {
         BinaryOp::Eq => truth(a == b),
         BinaryOp::Ne => truth(a != b),
@@ -79,7 +85,9 @@ pub(crate) fn binary(op: BinaryOp, a: &BigInt, b: &BigInt, left: Shape, right: S
         BinaryOp::Mod => reduce(a % b, left),
         BinaryOp::Shl | BinaryOp::Shr => shift(op, a, b, left)?,
         BinaryOp::Concat => match (left, right) {
-            (Some((wa, signed)), Some((wb, _))) => wrap(&((pattern(a, wa) << wb) + pattern(b, wb)), wa + wb, signed),
+            (Some((wa, signed)), Some((wb, _))) => {
+                wrap(&((pattern(a, wa) << wb) + pattern(b, wb)), wa + wb, signed)
+            }
             _ => return broken("`++` of something without a width"),
         },
     })
@@ -87,7 +95,9 @@ pub(crate) fn binary(op: BinaryOp, a: &BigInt, b: &BigInt, left: Shape, right: S
 
 /// Spec §8.6: to the nearest value of the type.
 fn saturate(value: BigInt, shape: Shape) -> Run<BigInt> {
-    let Some((width, signed)) = shape else { return broken("saturating arithmetic without a width") };
+    let Some((width, signed)) = shape else {
+        return broken("saturating arithmetic without a width");
+    };
     let (low, high) = match signed {
         true => (-(BigInt::one() << (width - 1)), (BigInt::one() << (width - 1)) - 1),
         false => (BigInt::zero(), (BigInt::one() << width) - 1),

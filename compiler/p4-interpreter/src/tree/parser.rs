@@ -30,7 +30,9 @@ pub(crate) fn paths(states: &[StateDef]) -> Vec<Paths> {
     let targets = |state: &StateDef| -> Vec<StateTarget> {
         match &state.transition {
             Transition::To(target) => vec![*target],
-            Transition::Select { cases, .. } => cases.iter().map(|(_, target, _)| *target).collect(),
+            Transition::Select { cases, .. } => {
+                cases.iter().map(|(_, target, _)| *target).collect()
+            }
         }
     };
     let from = |start: usize| {
@@ -96,7 +98,9 @@ impl<'h> Tree<'h> {
     /// Spec §13.6: the first case that matches; without one, NoMatch.
     fn select(&mut self, keys: &'h [Expr], cases: &'h [Case]) -> Run<StateTarget> {
         let values = keys.iter().map(|key| self.eval(key)).collect::<Run<Vec<Data>>>()?;
-        let width = |tree: &Self, key: &Expr| scalar_bits(tree.hir, &tree.ty(&key.ty)).map(|(width, _)| width);
+        let width = |tree: &Self, key: &Expr| {
+            scalar_bits(tree.hir, &tree.ty(&key.ty)).map(|(width, _)| width)
+        };
         let widths: Vec<Option<u32>> = keys.iter().map(|key| width(self, key)).collect();
         for (matches, target, _) in cases {
             let mut fits = true;
@@ -111,7 +115,12 @@ impl<'h> Tree<'h> {
     }
 
     /// Methods of packet_in (spec §13.8).
-    pub(crate) fn packet_in(&mut self, id: FunctionId, expr: &'h Expr, call: &'h Call) -> Run<Data> {
+    pub(crate) fn packet_in(
+        &mut self,
+        id: FunctionId,
+        expr: &'h Expr,
+        call: &'h Call,
+    ) -> Run<Data> {
         match &*self.hir.functions[id.index()].name {
             "extract" => self.extract(call),
             "lookahead" => {
@@ -123,7 +132,9 @@ impl<'h> Tree<'h> {
                 }
             }
             "advance" => {
-                let Some(Some(size)) = call.args.first() else { return broken("advance without a size") };
+                let Some(Some(size)) = call.args.first() else {
+                    return broken("advance without a size");
+                };
                 let size = self.number(size, "a number of bits")?;
                 self.advance(&size)?;
                 Ok(Data::Undefined)
@@ -168,13 +179,17 @@ impl<'h> Tree<'h> {
                 let left = self.packet.bytes.len() * 8 - self.packet.cursor;
                 match size.to_usize().filter(|size| size.saturating_add(fixed) <= left) {
                     None => return Err(self.reject("PacketTooShort")),
-                    Some(size) if size > self.varbit_bits(&ty)? => return Err(self.reject("HeaderTooShort")),
+                    Some(size) if size > self.varbit_bits(&ty)? => {
+                        return Err(self.reject("HeaderTooShort"));
+                    }
                     Some(size) => size,
                 }
             }
         };
         let mut at = self.packet.cursor;
-        let Some(header) = self.taken(&ty, &mut at, size)? else { return Err(self.reject("PacketTooShort")) };
+        let Some(header) = self.taken(&ty, &mut at, size)? else {
+            return Err(self.reject("PacketTooShort"));
+        };
         self.packet.cursor = at;
         if let Some(place) = target {
             self.write(&place, header)?;
@@ -187,7 +202,9 @@ impl<'h> Tree<'h> {
     fn fixed_bits(&self, ty: &Ty) -> Run<usize> {
         match ty {
             Ty::Varbit(_) => Ok(0),
-            Ty::Record(id, args) => self.hir.fields_of(*id, args).iter().map(|(_, ty)| self.fixed_bits(ty)).sum(),
+            Ty::Record(id, args) => {
+                self.hir.fields_of(*id, args).iter().map(|(_, ty)| self.fixed_bits(ty)).sum()
+            }
             Ty::Tuple(parts) => parts.iter().map(|ty| self.fixed_bits(ty)).sum(),
             other => match scalar_bits(self.hir, other) {
                 Some((width, _)) => Ok(width as usize),
@@ -220,7 +237,9 @@ impl<'h> Tree<'h> {
         }
         let mut parts = Vec::new();
         let types: Vec<Ty> = match ty {
-            Ty::Record(id, args) => self.hir.fields_of(*id, args).into_iter().map(|(_, ty)| ty).collect(),
+            Ty::Record(id, args) => {
+                self.hir.fields_of(*id, args).into_iter().map(|(_, ty)| ty).collect()
+            }
             Ty::Tuple(types) => types.to_vec(),
             _ => return unsupported("extraction of something without a size"),
         };
@@ -245,14 +264,18 @@ impl<'h> Tree<'h> {
         let arguments = self.arguments_of(call, 2)?;
         match arguments.as_slice() {
             [Data::Number(check), _] if *check != BigInt::ZERO => Ok(Data::Undefined),
-            [Data::Number(_), Data::Number(error)] => Err(super::Halt::Reject(error.to_usize().unwrap_or(0))),
+            [Data::Number(_), Data::Number(error)] => {
+                Err(super::Halt::Reject(error.to_usize().unwrap_or(0)))
+            }
             _ => undefined("verify of what was never written"),
         }
     }
 
     /// Emits what is valid (spec §16.1).
     pub(crate) fn packet_out(&mut self, call: &'h Call) -> Run<Data> {
-        let Some(Some(argument)) = call.args.first() else { return broken("emit without an argument") };
+        let Some(Some(argument)) = call.args.first() else {
+            return broken("emit without an argument");
+        };
         let data = self.eval(argument)?;
         let ty = self.ty(&argument.ty);
         let mut out = std::mem::take(&mut self.packet.emitted);

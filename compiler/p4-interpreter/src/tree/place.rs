@@ -55,7 +55,9 @@ impl<'h> Tree<'h> {
         while let Some(index) = at {
             let frame = &self.frames[index];
             let known = frame.values.get(&local);
-            if let Some(data) = known.or_else(|| frame.instance.as_ref().and_then(|one| one.values.get(&local))) {
+            if let Some(data) =
+                known.or_else(|| frame.instance.as_ref().and_then(|one| one.values.get(&local)))
+            {
                 return Ok(data.clone());
             }
             at = frame.outer;
@@ -74,9 +76,14 @@ impl<'h> Tree<'h> {
     fn place_now(&mut self, expr: &'h Expr) -> Run<Place> {
         match &expr.kind {
             ExprKind::Local(local) => match self.frame_of(*local) {
-                Some(frame) => {
-                    Ok(Place { frame, local: *local, path: Vec::new(), bits: None, lost: false, next_of: None })
-                }
+                Some(frame) => Ok(Place {
+                    frame,
+                    local: *local,
+                    path: Vec::new(),
+                    bits: None,
+                    lost: false,
+                    next_of: None,
+                }),
                 None => broken(format!("`{}` is not there", self.hir.locals[local.index()].name)),
             },
             ExprKind::Field(base, field) => {
@@ -161,7 +168,9 @@ impl<'h> Tree<'h> {
             return Ok(initial(self.hir, ty, true));
         }
         match (self.look(place), place.bits) {
-            (Some(Data::Number(value)), Some(((high, low), _))) => Ok(Data::Number(slice(value, high, low))),
+            (Some(Data::Number(value)), Some(((high, low), _))) => {
+                Ok(Data::Number(slice(value, high, low)))
+            }
             (Some(data), _) => Ok(data.clone()),
             (None, _) => broken("an l-value that is not there"),
         }
@@ -170,7 +179,8 @@ impl<'h> Tree<'h> {
     /// Whether the l-value is in a header that is invalid.
     pub(crate) fn in_invalid_header(&self, place: &Place) -> bool {
         let root = self.frames.get(place.frame).and_then(|frame| frame.values.get(&place.local));
-        let outer = (0..place.path.len()).filter_map(|length| root.and_then(|root| root.at(&place.path[..length])));
+        let outer = (0..place.path.len())
+            .filter_map(|length| root.and_then(|root| root.at(&place.path[..length])));
         place.lost || outer.into_iter().any(|data| matches!(data, Data::Header(false, _)))
     }
 
@@ -189,7 +199,13 @@ impl<'h> Tree<'h> {
         }
     }
 
-    fn spliced(&self, place: &Place, (high, low): (u32, u32), shape: (u32, bool), value: &Data) -> Data {
+    fn spliced(
+        &self,
+        place: &Place,
+        (high, low): (u32, u32),
+        shape: (u32, bool),
+        value: &Data,
+    ) -> Data {
         let part = match value {
             Data::Number(part) => part,
             _ => return Data::Undefined,
@@ -232,7 +248,9 @@ impl<'h> Tree<'h> {
         if place.lost {
             return Ok(());
         }
-        let Some(Data::Stack(next, elements)) = self.root_mut(place).and_then(|root| root.at_mut(&place.path)) else {
+        let Some(Data::Stack(next, elements)) =
+            self.root_mut(place).and_then(|root| root.at_mut(&place.path))
+        else {
             return broken("a stack that is not there");
         };
         let size = elements.len();
@@ -267,8 +285,11 @@ fn invalidate(element: &mut Data, elements: &[Data]) {
     match element {
         Data::Union(members) => {
             for (index, member) in members.iter_mut().enumerate() {
-                let others: Vec<Data> =
-                    elements.iter().filter_map(|one| one.at(&[Step::Field(index)])).cloned().collect();
+                let others: Vec<Data> = elements
+                    .iter()
+                    .filter_map(|one| one.at(&[Step::Field(index)]))
+                    .cloned()
+                    .collect();
                 invalidate(member, &others);
             }
         }
@@ -276,7 +297,10 @@ fn invalidate(element: &mut Data, elements: &[Data]) {
             *valid = false;
             for other in elements {
                 if let Data::Header(_, others) = other {
-                    fields.iter_mut().zip(others).for_each(|(field, other)| field.forget_unlike(other));
+                    fields
+                        .iter_mut()
+                        .zip(others)
+                        .for_each(|(field, other)| field.forget_unlike(other));
                 }
             }
         }

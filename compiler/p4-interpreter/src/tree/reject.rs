@@ -37,7 +37,9 @@ impl Location {
         match &expr.kind {
             ExprKind::Local(root) => Some(Location { root: *root, path: Vec::new(), open: false }),
             ExprKind::Field(base, field) => step(base, Some(u64::from(*field))),
-            ExprKind::Index(base, index) => step(base, index.as_int().and_then(|index| u64::try_from(index).ok())),
+            ExprKind::Index(base, index) => {
+                step(base, index.as_int().and_then(|index| u64::try_from(index).ok()))
+            }
             ExprKind::Slice(base, ..) => Location::of(base),
             ExprKind::StackNext(base) | ExprKind::StackLast(base) => step(base, None),
             _ => None,
@@ -52,13 +54,20 @@ impl Location {
 /// Whether a variable stands in an expression, in indices too.
 fn mentions(expr: &Expr, root: LocalId) -> bool {
     let mut found = false;
-    walk::expr(expr, &mut |part| found |= matches!(part.kind, ExprKind::Local(local) if local == root));
+    walk::expr(expr, &mut |part| {
+        found |= matches!(part.kind, ExprKind::Local(local) if local == root)
+    });
     found
 }
 
 impl<'h> Tree<'h> {
     /// Copies back those parameters of a parser that rejected in whose place it worked.
-    pub(crate) fn copy_out_rejected(&mut self, call: &Call, places: &[(usize, Place)], values: &[Data]) -> Run<()> {
+    pub(crate) fn copy_out_rejected(
+        &mut self,
+        call: &Call,
+        places: &[(usize, Place)],
+        values: &[Data],
+    ) -> Run<()> {
         for (index, place) in places {
             let Some(Some(argument)) = call.args.get(*index) else { continue };
             let others = call.args.iter().enumerate().filter(|(other, _)| other != index);
@@ -69,7 +78,11 @@ impl<'h> Tree<'h> {
         Ok(())
     }
 
-    fn works_in_place<'e>(&self, argument: &Expr, others: impl Iterator<Item = &'e Expr>) -> Run<bool> {
+    fn works_in_place<'e>(
+        &self,
+        argument: &Expr,
+        others: impl Iterator<Item = &'e Expr>,
+    ) -> Run<bool> {
         let open = "what a sub-parser that rejects leaves behind";
         let Some(location) = Location::of(argument) else { return undefined(open) };
         if self.is_member_of_union(argument) {

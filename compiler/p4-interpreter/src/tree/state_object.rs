@@ -40,7 +40,10 @@ pub(crate) fn call(object: &mut dyn Object, method: &str, arguments: &mut [Data]
 }
 
 /// The same of what is no object.
-pub(crate) fn call_with(arguments: &mut [Data], call: impl FnOnce(&mut [Datum]) -> Result<Answer, Stop>) -> Run<Data> {
+pub(crate) fn call_with(
+    arguments: &mut [Data],
+    call: impl FnOnce(&mut [Datum]) -> Result<Answer, Stop>,
+) -> Run<Data> {
     let mut data = arguments.iter().map(datum).collect::<Run<Vec<Datum>>>()?;
     let returned = match call(&mut data)? {
         Answer::Value(value) => value,
@@ -54,13 +57,20 @@ pub(crate) fn call_with(arguments: &mut [Data], call: impl FnOnce(&mut [Datum]) 
 }
 
 fn shape(hir: &Hir, ty: &Ty) -> Run<Shape> {
-    let all = |types: &mut dyn Iterator<Item = Ty>| types.map(|ty| shape(hir, &ty)).collect::<Run<Vec<Shape>>>();
+    let all = |types: &mut dyn Iterator<Item = Ty>| {
+        types.map(|ty| shape(hir, &ty)).collect::<Run<Vec<Shape>>>()
+    };
     match ty {
         Ty::Record(id, arguments) if hir.records[id.index()].kind == RecordKind::Struct => {
-            Ok(Shape::Struct(all(&mut hir.fields_of(*id, arguments).into_iter().map(|(_, ty)| ty))?))
+            Ok(Shape::Struct(all(&mut hir
+                .fields_of(*id, arguments)
+                .into_iter()
+                .map(|(_, ty)| ty))?))
         }
         Ty::Tuple(parts) => Ok(Shape::Struct(all(&mut parts.iter().cloned())?)),
-        Ty::Record(..) | Ty::Varbit(_) | Ty::Stack(..) => unsupported("a state object of something else than scalars"),
+        Ty::Record(..) | Ty::Varbit(_) | Ty::Stack(..) => {
+            unsupported("a state object of something else than scalars")
+        }
         _ => Ok(Shape::Scalar(scalar_bits(hir, ty).map_or(NUMBER_BITS, |(width, _)| width))),
     }
 }

@@ -31,7 +31,8 @@ impl<'h> Tree<'h> {
                 let data = match init {
                     Some(init) => self.eval(init)?.copied(),
                     None => {
-                        let data = initial(self.hir, &self.ty(&self.hir.locals[local.index()].ty), false);
+                        let data =
+                            initial(self.hir, &self.ty(&self.hir.locals[local.index()].ty), false);
                         self.declared(*local, data)
                     }
                 };
@@ -56,10 +57,14 @@ impl<'h> Tree<'h> {
             // Spec §18.4.1: one packet is under way at a time, so that `@atomic` is no question
             // here.
             StmtKind::Block(body, _) => return self.block(body),
-            StmtKind::Switch { subject, cases, default } => return self.switch(subject, cases, default),
+            StmtKind::Switch { subject, cases, default } => {
+                return self.switch(subject, cases, default);
+            }
             StmtKind::ActionSwitch { table, cases, default } => {
                 let ran = self.apply_table(*table)?;
-                let chosen = cases.iter().find(|(labels, _)| ran.action.is_some_and(|ran| labels.contains(&ran)));
+                let chosen = cases
+                    .iter()
+                    .find(|(labels, _)| ran.action.is_some_and(|ran| labels.contains(&ran)));
                 return self.block(chosen.map_or(default, |(_, body)| body));
             }
             StmtKind::Return(None) => return Ok(Next::Return(None)),
@@ -69,7 +74,12 @@ impl<'h> Tree<'h> {
         Ok(Next::Go)
     }
 
-    fn switch(&mut self, subject: &'h Expr, cases: &'h [(Vec<Expr>, Vec<Stmt>)], default: &'h [Stmt]) -> Run<Next> {
+    fn switch(
+        &mut self,
+        subject: &'h Expr,
+        cases: &'h [(Vec<Expr>, Vec<Stmt>)],
+        default: &'h [Stmt],
+    ) -> Run<Next> {
         let subject: BigInt = match self.eval(subject)? {
             Data::Number(subject) => subject,
             Data::Undefined => return undefined("a switch on what was never written"),

@@ -45,7 +45,9 @@ impl<'h> Tree<'h> {
     }
 
     fn way(&mut self, ingress_port: u32, now_us: u64) -> Run<Verdict> {
-        let Some(pipeline) = self.pipeline.clone() else { return broken("a switch without a program") };
+        let Some(pipeline) = self.pipeline.clone() else {
+            return broken("a switch without a program");
+        };
         let mut shared = self.shared(&pipeline.parser)?;
         let now = BigInt::from(now_us & 0xffff_ffff_ffff);
         self.set(&mut shared, "ingress_port", BigInt::from(ingress_port))?;
@@ -83,7 +85,9 @@ impl<'h> Tree<'h> {
     /// Headers invalid, their fields and all metadata 0.
     fn shared(&self, parser: &Instance) -> Run<Shared> {
         let params = &self.hir.blocks[parser.block.index()].params;
-        let [_, headers, metadata, standard] = &**params else { return broken("a parser without four parameters") };
+        let [_, headers, metadata, standard] = &**params else {
+            return broken("a parser without four parameters");
+        };
         let zero = |ty: &Ty| initial(self.hir, ty, true);
         Ok(Shared {
             headers: zero(&headers.ty),
@@ -99,8 +103,11 @@ impl<'h> Tree<'h> {
     }
 
     fn get(&self, shared: &Shared, name: &str) -> Run<u32> {
-        let Ty::Record(id, _) = &shared.standard_type else { return broken("standard metadata is no struct") };
-        let field = self.hir.records[id.index()].fields.iter().position(|field| &*field.name == name);
+        let Ty::Record(id, _) = &shared.standard_type else {
+            return broken("standard metadata is no struct");
+        };
+        let field =
+            self.hir.records[id.index()].fields.iter().position(|field| &*field.name == name);
         match (&shared.standard, field) {
             (Data::Struct(fields), Some(index)) => match &fields[index] {
                 Data::Number(value) => Ok(value.to_u32().unwrap_or(u32::MAX)),
@@ -113,7 +120,8 @@ impl<'h> Tree<'h> {
     /// The error that the parser ends with, as an index.
     fn parse(&mut self, parser: &Rc<Instance>, shared: &mut Shared) -> Run<usize> {
         let packet = Data::Object(Object::PacketIn);
-        let arguments = vec![packet, shared.headers.clone(), shared.metadata.clone(), shared.standard.clone()];
+        let arguments =
+            vec![packet, shared.headers.clone(), shared.metadata.clone(), shared.standard.clone()];
         let (values, result) = self.apply_block(parser, arguments);
         if let Ok([_, headers, metadata, standard]) = <[Data; 4]>::try_from(values) {
             (shared.headers, shared.metadata, shared.standard) = (headers, metadata, standard);
@@ -129,7 +137,8 @@ impl<'h> Tree<'h> {
     fn control(&mut self, control: &Rc<Instance>, shared: &mut Shared) -> Run<()> {
         let params = &self.hir.blocks[control.block.index()].params;
         let deparser = matches!(params.first().map(|param| &param.ty), Some(Ty::Extern(..)));
-        let (headers, metadata, standard) = (shared.headers.clone(), shared.metadata.clone(), shared.standard.clone());
+        let (headers, metadata, standard) =
+            (shared.headers.clone(), shared.metadata.clone(), shared.standard.clone());
         let mut arguments = match deparser {
             true => vec![Data::Object(Object::PacketOut), headers],
             false => vec![headers, metadata, standard],
@@ -153,7 +162,8 @@ impl<'h> Tree<'h> {
     /// What was emitted, and what the parser has left.
     fn leaving(&mut self) -> Vec<u8> {
         let mut frame = std::mem::take(&mut self.packet.emitted).into_bytes();
-        frame.extend_from_slice(self.packet.bytes.get(self.packet.cursor / 8..).unwrap_or_default());
+        frame
+            .extend_from_slice(self.packet.bytes.get(self.packet.cursor / 8..).unwrap_or_default());
         if let Some(length) = &self.packet.truncate {
             frame.truncate(length.to_usize().unwrap_or(usize::MAX));
         }

@@ -2,7 +2,10 @@
 
 use num_bigint::BigInt;
 use num_traits::Zero;
-use p4_check::hir::{ActionCallDef, Callee, Direction, ExprKind, LocalId, Match, ParamDef, Stmt, TableDef, TableDefId};
+use p4_check::hir::{
+    ActionCallDef, Callee, Direction, ExprKind, LocalId, Match, ParamDef, Stmt, TableDef,
+    TableDefId,
+};
 use p4_check::names::control_plane;
 use p4_check::ty::{Substitution, Ty};
 use p4_check::walk;
@@ -66,8 +69,9 @@ impl Rule {
 
     /// How many leading bits it compares, as an `lpm` key.
     fn prefix(&self, width: u32) -> u64 {
-        let ones =
-            |mask: &BigInt| pattern(mask, width).iter_u64_digits().map(|digit| u64::from(digit.count_ones())).sum();
+        let ones = |mask: &BigInt| {
+            pattern(mask, width).iter_u64_digits().map(|digit| u64::from(digit.count_ones())).sum()
+        };
         match self {
             Rule::Any => 0,
             Rule::Mask(_, mask) => ones(mask),
@@ -128,16 +132,22 @@ pub(crate) struct Applied {
 impl<'h> Tree<'h> {
     /// The table of an instance that is being made.
     pub(crate) fn make_table(&mut self, instance: usize, id: TableDefId, prefix: &str) -> Run<()> {
-        let Some(def) = &self.hir.tables[id.index()] else { return broken("a table that was not checked") };
+        let Some(def) = &self.hir.tables[id.index()] else {
+            return broken("a table that was not checked");
+        };
         let mut counter = None;
         for (property, expr) in &def.attached {
             match self.eval(expr)? {
-                Data::Object(Object::Extern(index)) if &**property == "counters" => counter = Some((index, expr)),
+                Data::Object(Object::Extern(index)) if &**property == "counters" => {
+                    counter = Some((index, expr))
+                }
                 _ => return unsupported(format!("the table property {property}")),
             }
         }
         let counts_hits = match counter.map(|(_, expr)| &expr.kind) {
-            Some(ExprKind::Local(local)) => !def.actions.iter().any(|one| self.counts(one.action.index(), *local, 64)),
+            Some(ExprKind::Local(local)) => {
+                !def.actions.iter().any(|one| self.counts(one.action.index(), *local, 64))
+            }
             _ => false,
         };
         let default = match &def.default_action {
@@ -160,7 +170,8 @@ impl<'h> Tree<'h> {
     }
 
     fn chosen(&mut self, call: &'h ActionCallDef) -> Run<Chosen> {
-        let data = call.args.iter().map(|argument| self.eval(argument)).collect::<Run<Vec<Data>>>()?;
+        let data =
+            call.args.iter().map(|argument| self.eval(argument)).collect::<Run<Vec<Data>>>()?;
         Ok(Chosen { index: Some(call.index), data })
     }
 
@@ -168,8 +179,17 @@ impl<'h> Tree<'h> {
         let ranks = self.priorities(def)?;
         let mut entries = Vec::new();
         for (entry, rank) in def.entries.iter().zip(ranks) {
-            let rules = entry.matches.iter().map(|matched| self.rule(matched)).collect::<Run<Vec<Rule>>>()?;
-            entries.push(Entry { rules, rank, action: self.chosen(&entry.action)?, count: Count::default() });
+            let rules = entry
+                .matches
+                .iter()
+                .map(|matched| self.rule(matched))
+                .collect::<Run<Vec<Rule>>>()?;
+            entries.push(Entry {
+                rules,
+                rank,
+                action: self.chosen(&entry.action)?,
+                count: Count::default(),
+            });
         }
         Ok(entries)
     }
@@ -200,8 +220,12 @@ impl<'h> Tree<'h> {
         Ok(match matched {
             Match::Any => Rule::Any,
             Match::Value(value) => Rule::Value(self.number(value, "what is matched")?),
-            Match::Mask(value, mask) => Rule::Mask(self.number(value, "a value")?, self.number(mask, "a mask")?),
-            Match::Range(low, high) => Rule::Range(self.number(low, "a bound")?, self.number(high, "a bound")?),
+            Match::Mask(value, mask) => {
+                Rule::Mask(self.number(value, "a value")?, self.number(mask, "a mask")?)
+            }
+            Match::Range(low, high) => {
+                Rule::Range(self.number(low, "a bound")?, self.number(high, "a bound")?)
+            }
             Match::ValueSet(_) => return unsupported("a value set"),
         })
     }
@@ -212,8 +236,12 @@ impl<'h> Tree<'h> {
         walk::block(&self.hir.actions[action].body, &mut |expr| {
             let ExprKind::Call(call) = &expr.kind else { return };
             found |= match &call.callee {
-                Callee::Method(object, _) => matches!(object.kind, ExprKind::Local(local) if local == counter),
-                Callee::Action(called) => depth > 0 && self.counts(called.index(), counter, depth - 1),
+                Callee::Method(object, _) => {
+                    matches!(object.kind, ExprKind::Local(local) if local == counter)
+                }
+                Callee::Action(called) => {
+                    depth > 0 && self.counts(called.index(), counter, depth - 1)
+                }
                 _ => false,
             };
         });
@@ -228,7 +256,11 @@ impl<'h> Tree<'h> {
         };
         let params = data_params(&self.hir.actions[listed.action.index()].params);
         if params.len() != call.arguments.len() {
-            return Err(Stop::Broken(format!("{} arguments for {}", call.arguments.len(), params.len())));
+            return Err(Stop::Broken(format!(
+                "{} arguments for {}",
+                call.arguments.len(),
+                params.len()
+            )));
         }
         let value = |(param, value): (&&ParamDef, &BigInt)| match scalar_bits(self.hir, &param.ty) {
             Some((width, signed)) => Data::Number(wrap(value, width, signed)),
@@ -247,7 +279,8 @@ impl<'h> Tree<'h> {
         let state = &self.tables[table];
         let rank = rank(state.def, BigInt::from(priority));
         let ranked = has_priorities(state.def);
-        let widths: Vec<u32> = state.def.keys.iter().map(|key| self.key_width(&key.expr.ty).unwrap_or(0)).collect();
+        let widths: Vec<u32> =
+            state.def.keys.iter().map(|key| self.key_width(&key.expr.ty).unwrap_or(0)).collect();
         let same = |known: &Entry| {
             let mut keys = known.rules.iter().zip(&rules).zip(&widths);
             keys.all(|((known, new), width)| known.compared(*width) == new.compared(*width))
@@ -267,7 +300,8 @@ impl<'h> Tree<'h> {
         };
         let def = self.tables[index].def;
         let keys = def.keys.iter().map(|key| self.eval(&key.expr)).collect::<Run<Vec<Data>>>()?;
-        let widths: Vec<Option<u32>> = def.keys.iter().map(|key| self.key_width(&key.expr.ty)).collect();
+        let widths: Vec<Option<u32>> =
+            def.keys.iter().map(|key| self.key_width(&key.expr.ty)).collect();
         self.see(index, &keys, &widths);
         let found = self.lookup(index, &keys, &widths)?;
         let table = &self.tables[index];
@@ -303,7 +337,9 @@ impl<'h> Tree<'h> {
             Data::Number(value) => Some(width.map_or(value.clone(), |width| pattern(value, width))),
             _ => None,
         };
-        let Some(key) = keys.iter().zip(widths).map(bits).collect::<Option<Vec<BigInt>>>() else { return };
+        let Some(key) = keys.iter().zip(widths).map(bits).collect::<Option<Vec<BigInt>>>() else {
+            return;
+        };
         let seen = &mut self.tables[table].seen;
         if seen.len() < MAX_SEEN && !seen.contains(&key) {
             seen.push(key);
@@ -333,7 +369,9 @@ impl<'h> Tree<'h> {
             };
             match &best {
                 Some((known, _)) if *known > rank => {}
-                Some((known, other)) if *known == rank => tied |= !entry.action.same(&table.entries[*other].action),
+                Some((known, other)) if *known == rank => {
+                    tied |= !entry.action.same(&table.entries[*other].action)
+                }
                 _ => (best, tied) = (Some((rank, number)), false),
             }
         }
@@ -347,11 +385,14 @@ impl<'h> Tree<'h> {
     /// Runs an action of the list: the arguments bound there are evaluated now (spec §14.2.1.2).
     fn run_listed(&mut self, def: &'h TableDef, listed: usize, data: Vec<Data>) -> Run<()> {
         let hir = self.hir;
-        let Some(listed) = def.actions.get(listed) else { return broken("an action that the table does not list") };
+        let Some(listed) = def.actions.get(listed) else {
+            return broken("an action that the table does not list");
+        };
         let action = &hir.actions[listed.action.index()];
         let directed: Vec<ParamDef> =
             action.params.iter().filter(|one| one.direction != Direction::None).cloned().collect();
-        let mut arguments = self.arguments(&directed, &listed.bound, &listed.order, &Substitution::new())?;
+        let mut arguments =
+            self.arguments(&directed, &listed.bound, &listed.order, &Substitution::new())?;
         // (Parameters with a direction come first: spec §14.1.)
         arguments.values.extend(data);
         let params: Rc<[ParamDef]> = action.params.clone();

@@ -35,7 +35,10 @@ pub fn parse_int(text: &str) -> Result<IntLiteral, LiteralError> {
     let (width_text, rest) = text.split_at(split);
     let signed = rest.starts_with('s');
     if !width_text.bytes().all(|b| b.is_ascii_digit() || b == b'_') {
-        return invalid(format!("`{}` is not a width: it must be a decimal number", shorten(width_text)));
+        return invalid(format!(
+            "`{}` is not a width: it must be a decimal number",
+            shorten(width_text)
+        ));
     }
     let width = match width_text.replace('_', "").parse::<u32>() {
         Ok(0) => return invalid("the width of a literal must be at least 1".into()),
@@ -59,7 +62,10 @@ fn fit(value: BigInt, width: u32, signed: bool) -> Result<IntLiteral, LiteralErr
     }
     let ty = if signed { "int" } else { "bit" };
     let message = format!("the value does not fit {ty}<{width}> and becomes {reduced}");
-    Err(LiteralError::Overflow { literal: IntLiteral { value: reduced, width: Some(width), signed }, message })
+    Err(LiteralError::Overflow {
+        literal: IntLiteral { value: reduced, width: Some(width), signed },
+        message,
+    })
 }
 
 fn parse_digits(text: &str) -> Result<BigInt, LiteralError> {

@@ -15,8 +15,14 @@ use crate::span::Span;
 
 /// The tokens of `text`, ending with one [`Tok::Eof`], and what was wrong.
 pub fn lex(text: &str) -> (Vec<Token>, Vec<Diagnostic>) {
-    let mut lexer =
-        Lexer { text, pos: 0, tokens: Vec::new(), diagnostics: Vec::new(), in_pragma: false, multi_line: None };
+    let mut lexer = Lexer {
+        text,
+        pos: 0,
+        tokens: Vec::new(),
+        diagnostics: Vec::new(),
+        in_pragma: false,
+        multi_line: None,
+    };
     lexer.run();
     (lexer.tokens, lexer.diagnostics)
 }
@@ -97,8 +103,8 @@ impl Lexer<'_> {
             let line = &self.rest()[..len];
             if line.starts_with("#pragma") {
                 let span = Span::new(self.pos as u32, (self.pos + len) as u32);
-                let warning =
-                    Diagnostic::warning(span, "`#pragma` has no effect in P4").help("annotations begin with `@`");
+                let warning = Diagnostic::warning(span, "`#pragma` has no effect in P4")
+                    .help("annotations begin with `@`");
                 self.diagnostics.push(warning);
             } else if parse_marker(line).is_none() {
                 return;
@@ -112,7 +118,9 @@ impl Lexer<'_> {
             Some(n) => self.pos += n + 4,
             None => {
                 let at = Span::new(self.pos as u32, self.pos as u32 + 2);
-                self.diagnostics.push(Diagnostic::error(at, "this comment is never closed").label("no `*/` follows"));
+                self.diagnostics.push(
+                    Diagnostic::error(at, "this comment is never closed").label("no `*/` follows"),
+                );
                 self.pos = self.text.len();
             }
         }
@@ -160,8 +168,11 @@ impl Lexer<'_> {
     fn unclosed_string(&mut self, start: usize, line_end: usize) {
         let here = Span::new(start as u32, line_end as u32);
         let first = self.multi_line.unwrap_or(here);
-        let mut d = Diagnostic::error(Span::new(first.start, first.start + 1), "this string is never closed")
-            .label("no closing `\"` follows");
+        let mut d = Diagnostic::error(
+            Span::new(first.start, first.start + 1),
+            "this string is never closed",
+        )
+        .label("no closing `\"` follows");
         if first.start != here.start {
             d.message = "this string has no closing `\"` on its line".into();
             d.label = Some("it swallows the lines that follow".into());

@@ -1,7 +1,10 @@
 //! Annotations (spec §20).
 
 use super::{Parser, Res};
-use crate::ast::{Annotation, AnnotationBody, AnnotationToken, AnnotationTokenKind, Annotations, Ident, NamedValue};
+use crate::ast::{
+    Annotation, AnnotationBody, AnnotationToken, AnnotationTokenKind, Annotations, Ident,
+    NamedValue,
+};
 use crate::diagnostic::Diagnostic;
 use crate::lexer::{Tok, string_value};
 
@@ -47,7 +50,11 @@ impl Parser<'_> {
         if self.at(Tok::EndPragma) {
             self.bump_raw();
         }
-        let body = if tokens.is_empty() { AnnotationBody::Empty } else { AnnotationBody::Unstructured(tokens) };
+        let body = if tokens.is_empty() {
+            AnnotationBody::Empty
+        } else {
+            AnnotationBody::Unstructured(tokens)
+        };
         Ok(Annotation { name, body, span })
     }
 
@@ -81,7 +88,11 @@ impl Parser<'_> {
             t if t == Tok::Ident || t.is_keyword() => AnnotationTokenKind::Word,
             _ => AnnotationTokenKind::Punct,
         };
-        let text = if tok == Tok::Str { string_value(self.token_text(span)).into() } else { self.intern(span) };
+        let text = if tok == Tok::Str {
+            string_value(self.token_text(span)).into()
+        } else {
+            self.intern(span)
+        };
         self.bump_raw();
         AnnotationToken { text, kind, span }
     }

@@ -2,9 +2,10 @@
 
 use super::{Parser, Res};
 use crate::ast::{
-    ActionDecl, Annotations, ApplyTypeDecl, Block, ConstantDecl, ConstructorDecl, ControlDecl, Declaration, Direction,
-    EnumDecl, EnumMember, ExternObjectDecl, FunctionDecl, FunctionPrototype, Ident, MemberListDecl, PackageDecl,
-    Parameter, StructDecl, StructField, StructKind, TypeRef, TypedefDecl, TypedefTarget,
+    ActionDecl, Annotations, ApplyTypeDecl, Block, ConstantDecl, ConstructorDecl, ControlDecl,
+    Declaration, Direction, EnumDecl, EnumMember, ExternObjectDecl, FunctionDecl,
+    FunctionPrototype, Ident, MemberListDecl, PackageDecl, Parameter, StructDecl, StructField,
+    StructKind, TypeRef, TypedefDecl, TypedefTarget,
 };
 use crate::diagnostic::Diagnostic;
 use crate::lexer::Tok;
@@ -37,13 +38,19 @@ impl Parser<'_> {
                 Ok(Declaration::Struct(self.struct_decl(annotations, start)?))
             }
             Tok::Enum => Ok(Declaration::Enum(self.enum_decl(annotations, start)?)),
-            Tok::Error if self.nth(1) == Tok::LBrace => Ok(Declaration::Error(self.member_list(annotations, start)?)),
+            Tok::Error if self.nth(1) == Tok::LBrace => {
+                Ok(Declaration::Error(self.member_list(annotations, start)?))
+            }
             Tok::MatchKind if self.nth(1) == Tok::LBrace => {
                 Ok(Declaration::MatchKind(self.member_list(annotations, start)?))
             }
             Tok::Typedef => Ok(Declaration::Typedef(self.typedef(annotations, start)?)),
-            Tok::Type if self.nth(1) != Tok::LParen => Ok(Declaration::Typedef(self.typedef(annotations, start)?)),
-            t if t == Tok::Dot || t.is_name() || Self::is_type_keyword(t) => self.typed_declaration(annotations, start),
+            Tok::Type if self.nth(1) != Tok::LParen => {
+                Ok(Declaration::Typedef(self.typedef(annotations, start)?))
+            }
+            t if t == Tok::Dot || t.is_name() || Self::is_type_keyword(t) => {
+                self.typed_declaration(annotations, start)
+            }
             Tok::RBrace => {
                 let d = Diagnostic::error(self.span(), "this `}` closes nothing");
                 Err(self.fail(d))
@@ -57,18 +64,31 @@ impl Parser<'_> {
         let ty = self.type_ref()?;
         if self.at(Tok::LParen) {
             let args = self.arguments()?;
-            return Ok(Declaration::Instantiation(self.instance_rest(annotations, ty, args, start)?));
+            return Ok(Declaration::Instantiation(self.instance_rest(
+                annotations,
+                ty,
+                args,
+                start,
+            )?));
         }
         if self.peek().is_name() && matches!(self.nth(1), Tok::Assign | Tok::Semi) {
-            let d = Diagnostic::error(start.to(self.span()), "variables cannot be declared at the top level")
-                .help("use `const`, or declare it in a control or parser");
+            let d = Diagnostic::error(
+                start.to(self.span()),
+                "variables cannot be declared at the top level",
+            )
+            .help("use `const`, or declare it in a control or parser");
             return Err(self.fail(d));
         }
         Ok(Declaration::Function(self.function_rest(annotations, ty, start)?))
     }
 
     /// The rest of a function, from the name on.
-    fn function_rest(&mut self, annotations: Annotations, return_type: TypeRef, start: Span) -> Res<FunctionDecl> {
+    fn function_rest(
+        &mut self,
+        annotations: Annotations,
+        return_type: TypeRef,
+        start: Span,
+    ) -> Res<FunctionDecl> {
         let name = self.name("a function's or an instance's name")?;
         self.declare_value(&name);
         self.scoped(|p| {
@@ -101,7 +121,15 @@ impl Parser<'_> {
         self.declare_types(&type_params);
         let params = self.parameters()?;
         let span = start.to(self.prev_span());
-        Ok(FunctionPrototype { annotations, is_abstract, return_type, name, type_params, params, span })
+        Ok(FunctionPrototype {
+            annotations,
+            is_abstract,
+            return_type,
+            name,
+            type_params,
+            params,
+            span,
+        })
     }
 
     /// An instance or a variable in a parser or control; `what` is expected if it is neither.
@@ -118,7 +146,12 @@ impl Parser<'_> {
         let ty = self.type_ref()?;
         if self.at(Tok::LParen) {
             let args = self.arguments()?;
-            return Ok(Declaration::Instantiation(self.instance_rest(annotations, ty, args, start)?));
+            return Ok(Declaration::Instantiation(self.instance_rest(
+                annotations,
+                ty,
+                args,
+                start,
+            )?));
         }
         Ok(Declaration::Variable(self.variable_rest(annotations, ty, start)?))
     }
@@ -128,7 +161,8 @@ impl Parser<'_> {
         let ty = self.type_ref()?;
         let name = self.name("the constant's name")?;
         if self.at(Tok::Semi) {
-            let d = Diagnostic::error(self.span(), "a constant needs a value").label("expected `=`");
+            let d =
+                Diagnostic::error(self.span(), "a constant needs a value").label("expected `=`");
             return Err(self.fail(d));
         }
         self.expect(Tok::Assign)?;
@@ -173,7 +207,14 @@ impl Parser<'_> {
         let ty = self.type_ref()?;
         let name = self.name("the parameter's name")?;
         let default = if self.eat(Tok::Assign) { Some(self.expression()?) } else { None };
-        Ok(Parameter { annotations, direction, ty, name, default, span: start.to(self.prev_span()) })
+        Ok(Parameter {
+            annotations,
+            direction,
+            ty,
+            name,
+            default,
+            span: start.to(self.prev_span()),
+        })
     }
 
     pub(super) fn constructor_params(&mut self) -> Res<Option<Vec<Parameter>>> {
@@ -186,11 +227,22 @@ impl Parser<'_> {
     }
 
     /// Type parameters and parameters of a parser or control, declared in the current scope.
-    pub(super) fn apply_type(&mut self, annotations: Annotations, name: Ident, start: Span) -> Res<ApplyTypeDecl> {
+    pub(super) fn apply_type(
+        &mut self,
+        annotations: Annotations,
+        name: Ident,
+        start: Span,
+    ) -> Res<ApplyTypeDecl> {
         let type_params = self.opt_type_params()?;
         self.declare_types(&type_params);
         let params = self.parameters()?;
-        Ok(ApplyTypeDecl { annotations, name, type_params, params, span: start.to(self.prev_span()) })
+        Ok(ApplyTypeDecl {
+            annotations,
+            name,
+            type_params,
+            params,
+            span: start.to(self.prev_span()),
+        })
     }
 
     fn control_declaration(&mut self, annotations: Annotations, start: Span) -> Res<Declaration> {
@@ -211,7 +263,8 @@ impl Parser<'_> {
         let constructor_params = self.constructor_params()?;
         let open = self.expect_body()?;
         let errors = self.errors;
-        let (items, close) = self.list(open, Self::starts_top_level, Self::starts_local, Self::control_item);
+        let (items, close) =
+            self.list(open, Self::starts_top_level, Self::starts_local, Self::control_item);
         let mut locals = Vec::new();
         let mut body: Option<Block> = None;
         for item in items {
@@ -219,24 +272,39 @@ impl Parser<'_> {
                 (ControlItem::Local(d), None) => locals.push(d),
                 (ControlItem::Apply(b), None) => body = Some(b),
                 (ControlItem::Local(d), Some(_)) => {
-                    let d = Diagnostic::error(d.span(), "declarations must stand before the control's `apply` block");
+                    let d = Diagnostic::error(
+                        d.span(),
+                        "declarations must stand before the control's `apply` block",
+                    );
                     self.report_always(d);
                 }
                 (ControlItem::Apply(b), Some(first)) => {
-                    let d = Diagnostic::error(b.span.at_start(), "a control has one `apply` block only")
-                        .note_at(first.span.at_start(), "the first one");
+                    let d = Diagnostic::error(
+                        b.span.at_start(),
+                        "a control has one `apply` block only",
+                    )
+                    .note_at(first.span.at_start(), "the first one");
                     self.report_always(d);
                 }
             }
         }
         let Some(body) = body else {
             if self.errors == errors {
-                let d = Diagnostic::error(ty.name.span, format!("control `{}` has no `apply` block", ty.name));
+                let d = Diagnostic::error(
+                    ty.name.span,
+                    format!("control `{}` has no `apply` block", ty.name),
+                );
                 self.report_always(d);
             }
             return Err(super::Failed);
         };
-        Ok(Declaration::Control(ControlDecl { ty, constructor_params, locals, body, span: start.to(close) }))
+        Ok(Declaration::Control(ControlDecl {
+            ty,
+            constructor_params,
+            locals,
+            body,
+            span: start.to(close),
+        }))
     }
 
     fn starts_local(&self) -> bool {
@@ -267,7 +335,13 @@ impl Parser<'_> {
             p.declare_types(&type_params);
             let params = p.parameters()?;
             p.expect_semi("the package")?;
-            Ok(PackageDecl { annotations, name, type_params, params, span: start.to(p.prev_span()) })
+            Ok(PackageDecl {
+                annotations,
+                name,
+                type_params,
+                params,
+                span: start.to(p.prev_span()),
+            })
         })
     }
 
@@ -300,9 +374,12 @@ impl Parser<'_> {
             let type_params = p.opt_type_params()?;
             p.declare_types(&type_params);
             let open = p.expect(Tok::LBrace)?;
-            let starts = |p: &Self| matches!(p.peek(), Tok::Abstract | Tok::At) || Self::is_type_keyword(p.peek());
+            let starts = |p: &Self| {
+                matches!(p.peek(), Tok::Abstract | Tok::At) || Self::is_type_keyword(p.peek())
+            };
             let own = name.name.clone();
-            let (items, close) = p.list(open, Self::starts_top_level, starts, |p| p.extern_item(&own));
+            let (items, close) =
+                p.list(open, Self::starts_top_level, starts, |p| p.extern_item(&own));
             let (mut constructors, mut methods) = (Vec::new(), Vec::new());
             for item in items {
                 match item {
@@ -323,7 +400,12 @@ impl Parser<'_> {
             let params = self.scoped(Self::parameters)?;
             self.expect_semi("the constructor")?;
             let span = start.to(self.prev_span());
-            return Ok(ExternItem::Constructor(ConstructorDecl { annotations, name, params, span }));
+            return Ok(ExternItem::Constructor(ConstructorDecl {
+                annotations,
+                name,
+                params,
+                span,
+            }));
         }
         let is_abstract = self.eat(Tok::Abstract);
         let return_type = self.type_ref()?;
@@ -336,7 +418,8 @@ impl Parser<'_> {
         }
         let name = self.name("the method's name")?;
         self.scoped(|p| {
-            let mut prototype = p.prototype_rest(annotations, is_abstract, return_type, name, start)?;
+            let mut prototype =
+                p.prototype_rest(annotations, is_abstract, return_type, name, start)?;
             p.expect_semi("the method")?;
             prototype.span = start.to(p.prev_span());
             Ok(ExternItem::Method(prototype))
@@ -372,8 +455,11 @@ impl Parser<'_> {
             let type_params = p.opt_type_params()?;
             p.declare_types(&type_params);
             let open = p.expect(Tok::LBrace)?;
-            let ends = |p: &Self| p.starts_top_level() || matches!(p.peek(), Tok::Const | Tok::Action | Tok::Table);
-            let (fields, close) = p.list(open, ends, |p| Self::is_type_keyword(p.peek()), Self::struct_field);
+            let ends = |p: &Self| {
+                p.starts_top_level() || matches!(p.peek(), Tok::Const | Tok::Action | Tok::Table)
+            };
+            let (fields, close) =
+                p.list(open, ends, |p| Self::is_type_keyword(p.peek()), Self::struct_field);
             Ok(StructDecl { annotations, kind, name, type_params, fields, span: start.to(close) })
         })
     }
@@ -398,12 +484,16 @@ impl Parser<'_> {
         let close = self.expect(Tok::RBrace)?;
         for m in &members {
             let message = match (&underlying, &m.value) {
-                (Some(_), None) => format!("member `{}` of an enum with an underlying type needs a value", m.name),
-                (None, Some(_)) => format!("member `{}` has a value, but the enum has no underlying type", m.name),
+                (Some(_), None) => {
+                    format!("member `{}` of an enum with an underlying type needs a value", m.name)
+                }
+                (None, Some(_)) => {
+                    format!("member `{}` has a value, but the enum has no underlying type", m.name)
+                }
                 _ => continue,
             };
-            let d =
-                Diagnostic::error(m.span, message).help("write `enum bit<8> E { A = 1, B = 2 }` or `enum E { A, B }`");
+            let d = Diagnostic::error(m.span, message)
+                .help("write `enum bit<8> E { A = 1, B = 2 }` or `enum E { A, B }`");
             self.report_always(d);
         }
         Ok(EnumDecl { annotations, underlying, name, members, span: start.to(close) })

@@ -3,7 +3,8 @@
 use super::operator::precedence;
 use super::{Parser, Res};
 use crate::ast::{
-    Argument, Expr, ExprKind, IntLiteral, Keyset, KeysetKind, NamedValue, Path, TypeKind, TypeRef, UnaryOp,
+    Argument, Expr, ExprKind, IntLiteral, Keyset, KeysetKind, NamedValue, Path, TypeKind, TypeRef,
+    UnaryOp,
 };
 use crate::diagnostic::Diagnostic;
 use crate::lexer::{LiteralError, Tok, parse_int, string_value};
@@ -56,7 +57,8 @@ impl Parser<'_> {
             let right = self.nested(|p| p.binary(operand, strength))?;
             let below = self.deepest([&left, &right]);
             let span = left.span.to(right.span);
-            let kind = ExprKind::Binary { op, op_span, left: Box::new(left), right: Box::new(right) };
+            let kind =
+                ExprKind::Binary { op, op_span, left: Box::new(left), right: Box::new(right) };
             left = self.expr(kind, span, below)?;
         }
         Ok(left)
@@ -145,7 +147,11 @@ impl Parser<'_> {
         if !self.eat(Tok::Colon) {
             let end = self.expect(Tok::RBracket)?;
             let (below, span) = (self.deepest([&base, &first]), base.span.to(end));
-            return self.expr(ExprKind::Index { base: Box::new(base), index: Box::new(first) }, span, below);
+            return self.expr(
+                ExprKind::Index { base: Box::new(base), index: Box::new(first) },
+                span,
+                below,
+            );
         }
         let second = self.expression()?;
         let end = self.expect(Tok::RBracket)?;
@@ -295,7 +301,11 @@ impl Parser<'_> {
             }
         }
         if !self.at(Tok::RBrace) {
-            return Err(self.unexpected(if dots.is_some() { "`}` after `...`" } else { "`,` or `}`" }));
+            return Err(self.unexpected(if dots.is_some() {
+                "`}` after `...`"
+            } else {
+                "`,` or `}`"
+            }));
         }
         let span = open.to(self.bump());
         let below = self.deepest(fields.iter().map(|f| &f.value));

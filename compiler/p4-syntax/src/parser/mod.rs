@@ -52,7 +52,8 @@ pub fn parse(text: &str, tokens: Vec<Token>) -> (Program, Vec<Diagnostic>) {
         names: HashSet::new(),
     };
     let declarations = parser.program();
-    let program = Program { declarations, expr_count: parser.expr_depths.len() as u32, warnings: Vec::new() };
+    let program =
+        Program { declarations, expr_count: parser.expr_depths.len() as u32, warnings: Vec::new() };
     (program, parser.diagnostics)
 }
 
@@ -178,7 +179,11 @@ impl Parser<'_> {
         let message = format!("expected `;` after {what}, found {}", self.found());
         self.report(Diagnostic::error(prev.at_end(), message).label("`;` is missing here"));
         let between = Span::new(prev.end, self.span().start);
-        if self.token_text(between).contains('\n') || self.at(Tok::RBrace) { Ok(prev.at_end()) } else { Err(Failed) }
+        if self.token_text(between).contains('\n') || self.at(Tok::RBrace) {
+            Ok(prev.at_end())
+        } else {
+            Err(Failed)
+        }
     }
 
     /// A name; `what` says of what, with its article.
@@ -244,7 +249,8 @@ impl Parser<'_> {
         self.diagnostics.push(diagnostic);
         if self.errors >= MAX_ERRORS {
             let message = format!("stopped after {MAX_ERRORS} syntax errors: there may be more");
-            self.diagnostics.push(Diagnostic { severity: Severity::Warning, ..Diagnostic::global(message) });
+            self.diagnostics
+                .push(Diagnostic { severity: Severity::Warning, ..Diagnostic::global(message) });
             self.give_up();
         }
     }
@@ -268,7 +274,8 @@ impl Parser<'_> {
 
     fn too_deep(&mut self, span: Span, most: u32) -> Failed {
         let message = format!("nested too deeply: at most {most} levels are supported");
-        let d = Diagnostic::error(span, message).help("name parts of it with constants, variables or functions");
+        let d = Diagnostic::error(span, message)
+            .help("name parts of it with constants, variables or functions");
         let failed = self.fail(d);
         // What closes the levels that were left would be errors, too.
         self.give_up();

@@ -32,7 +32,9 @@ impl Parser<'_> {
                         return;
                     }
                 }
-                _ if self.braces <= depth && (!first || self.pos > start) && starts_item(self) => return,
+                _ if self.braces <= depth && (!first || self.pos > start) && starts_item(self) => {
+                    return;
+                }
                 _ => {
                     self.bump();
                 }
@@ -66,7 +68,8 @@ impl Parser<'_> {
             }
             if self.at(Tok::Eof) || ends_early(self) {
                 let message = format!("expected `}}`, found {}", self.found());
-                let d = Diagnostic::error(self.span(), message).note_at(open, "this `{` is not closed");
+                let d =
+                    Diagnostic::error(self.span(), message).note_at(open, "this `{` is not closed");
                 self.report(d);
                 self.braces = depth - 1;
                 return (items, self.prev_span().at_end());
@@ -115,8 +118,10 @@ impl Parser<'_> {
     /// A keyword that begins a declaration at the top level and nothing inside braces.
     pub(super) fn starts_top_level(&self) -> bool {
         use Tok::*;
-        matches!(self.peek(), Header | HeaderUnion | Struct | Enum | Typedef | Parser | Control | Package | Extern)
-            || (matches!(self.peek(), MatchKind | Error) && self.nth(1) == LBrace)
+        matches!(
+            self.peek(),
+            Header | HeaderUnion | Struct | Enum | Typedef | Parser | Control | Package | Extern
+        ) || (matches!(self.peek(), MatchKind | Error) && self.nth(1) == LBrace)
     }
 
     pub(super) fn starts_declaration(&self) -> bool {
@@ -138,12 +143,17 @@ impl Parser<'_> {
     pub(super) fn starts_statement(&self) -> bool {
         use Tok::*;
         self.ends_block()
-            || matches!(self.peek(), If | Switch | For | Return | Exit | Break | Continue | Const | Transition)
+            || matches!(
+                self.peek(),
+                If | Switch | For | Return | Exit | Break | Continue | Const | Transition
+            )
     }
 
     /// Where a table ends if its `}` is missing.
     pub(super) fn ends_table(&self) -> bool {
-        self.starts_top_level() || matches!(self.peek(), Tok::Action | Tok::Table) || self.at_apply_block()
+        self.starts_top_level()
+            || matches!(self.peek(), Tok::Action | Tok::Table)
+            || self.at_apply_block()
     }
 
     pub(super) fn at_apply_block(&self) -> bool {

@@ -2,8 +2,8 @@
 
 use super::{Parser, Res};
 use crate::ast::{
-    Annotations, ApplyTypeDecl, Declaration, Ident, ParserDecl, ParserState, SelectCase, Statement, Transition,
-    TransitionKind, ValueSetDecl,
+    Annotations, ApplyTypeDecl, Declaration, Ident, ParserDecl, ParserState, SelectCase, Statement,
+    Transition, TransitionKind, ValueSetDecl,
 };
 use crate::diagnostic::Diagnostic;
 use crate::lexer::Tok;
@@ -21,7 +21,11 @@ enum InState {
 
 impl Parser<'_> {
     /// `parser P(...);` or `parser P(...)(...) { ... }`
-    pub(super) fn parser_declaration(&mut self, annotations: Annotations, start: Span) -> Res<Declaration> {
+    pub(super) fn parser_declaration(
+        &mut self,
+        annotations: Annotations,
+        start: Span,
+    ) -> Res<Declaration> {
         self.bump();
         let name = self.name("the parser's name")?;
         self.declare_type(&name);
@@ -45,7 +49,10 @@ impl Parser<'_> {
             match &item {
                 Item::State(_) => states_seen = true,
                 Item::Local(d) if states_seen => {
-                    let d = Diagnostic::error(d.span(), "declarations must stand before the parser's first state");
+                    let d = Diagnostic::error(
+                        d.span(),
+                        "declarations must stand before the parser's first state",
+                    );
                     p.report_always(d);
                 }
                 Item::Local(_) => {}
@@ -59,7 +66,13 @@ impl Parser<'_> {
                 Item::State(s) => states.push(s),
             }
         }
-        Ok(Declaration::Parser(ParserDecl { ty, constructor_params, locals, states, span: start.to(close) }))
+        Ok(Declaration::Parser(ParserDecl {
+            ty,
+            constructor_params,
+            locals,
+            states,
+            span: start.to(close),
+        }))
     }
 
     fn starts_state_item(&self) -> bool {
@@ -98,7 +111,9 @@ impl Parser<'_> {
         let name = self.name("the state's name")?;
         let open = self.expect(Tok::LBrace)?;
         let outer = std::mem::replace(&mut self.in_state, true);
-        let result = self.scoped(|p| Ok(p.list(open, Self::ends_block, Self::starts_statement, Self::state_item)));
+        let result = self.scoped(|p| {
+            Ok(p.list(open, Self::ends_block, Self::starts_statement, Self::state_item))
+        });
         self.in_state = outer;
         let (items, close) = result?;
         let (statements, transition) = self.split_state(items);
@@ -119,7 +134,8 @@ impl Parser<'_> {
                 (InState::Statement(s), None) => statements.push(s),
                 (InState::Transition(t), None) => transition = Some(t),
                 (
-                    InState::Statement(Statement { span, .. }) | InState::Transition(Transition { span, .. }),
+                    InState::Statement(Statement { span, .. })
+                    | InState::Transition(Transition { span, .. }),
                     Some(t),
                 ) => {
                     let d = Diagnostic::error(span, "nothing can follow a state's `transition`")
@@ -133,7 +149,11 @@ impl Parser<'_> {
 
     fn transition(&mut self) -> Res<Transition> {
         let start = self.bump();
-        let kind = if self.at(Tok::Select) { self.select()? } else { TransitionKind::Direct(self.next_state()?) };
+        let kind = if self.at(Tok::Select) {
+            self.select()?
+        } else {
+            TransitionKind::Direct(self.next_state()?)
+        };
         Ok(Transition { kind, span: start.to(self.prev_span()) })
     }
 

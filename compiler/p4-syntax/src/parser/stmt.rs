@@ -2,8 +2,8 @@
 
 use super::{Parser, Res};
 use crate::ast::{
-    Annotations, Block, Declaration, Expr, ExprKind, ForCollection, Instantiation, Statement, StatementKind,
-    SwitchCase, SwitchLabel, TypeKind, TypeRef, VariableDecl,
+    Annotations, Block, Declaration, Expr, ExprKind, ForCollection, Instantiation, Statement,
+    StatementKind, SwitchCase, SwitchLabel, TypeKind, TypeRef, VariableDecl,
 };
 use crate::diagnostic::Diagnostic;
 use crate::lexer::Tok;
@@ -12,8 +12,9 @@ use crate::span::Span;
 impl Parser<'_> {
     pub(super) fn block(&mut self, annotations: Annotations) -> Res<Block> {
         let open = self.expect(Tok::LBrace)?;
-        let (statements, close) =
-            self.scoped(|p| Ok(p.list(open, Self::ends_block, Self::starts_statement, Self::statement)))?;
+        let (statements, close) = self.scoped(|p| {
+            Ok(p.list(open, Self::ends_block, Self::starts_statement, Self::statement))
+        })?;
         Ok(Block { annotations, statements, span: open.to(close) })
     }
 
@@ -75,7 +76,10 @@ impl Parser<'_> {
     /// Spec §13.4: a parser state holds assignments, calls, declarations, blocks and `if` only.
     fn not_in_state(&mut self, what: &str) {
         if self.in_state {
-            let d = Diagnostic::error(self.span(), format!("`{what}` is not allowed in a parser state"));
+            let d = Diagnostic::error(
+                self.span(),
+                format!("`{what}` is not allowed in a parser state"),
+            );
             self.report_always(d);
         }
     }
@@ -101,8 +105,9 @@ impl Parser<'_> {
     fn branch(&mut self) -> Res<Box<Statement>> {
         let statement = self.scoped(Self::statement)?;
         if matches!(statement.kind, StatementKind::Declaration(_)) {
-            let d = Diagnostic::error(statement.span, "a declaration is not allowed here by itself")
-                .help("put it into a block: `{ ... }`");
+            let d =
+                Diagnostic::error(statement.span, "a declaration is not allowed here by itself")
+                    .help("put it into a block: `{ ... }`");
             self.report_always(d);
         }
         Ok(Box::new(statement))
@@ -116,7 +121,8 @@ impl Parser<'_> {
         }
         let condition = self.expression()?;
         if self.at(Tok::Assign) {
-            let d = Diagnostic::error(self.span(), "expected `)`, found `=`").label("`==` compares");
+            let d =
+                Diagnostic::error(self.span(), "expected `)`, found `=`").label("`==` compares");
             return Err(self.fail(d));
         }
         if !self.eat(Tok::RParen) && open {
@@ -148,7 +154,8 @@ impl Parser<'_> {
             SwitchLabel::Expr(self.expression()?)
         };
         self.expect(Tok::Colon)?;
-        let block = if self.at(Tok::LBrace) || self.at(Tok::At) { Some(self.body()?) } else { None };
+        let block =
+            if self.at(Tok::LBrace) || self.at(Tok::At) { Some(self.body()?) } else { None };
         Ok(SwitchCase { label, block, span: start.to(self.prev_span()) })
     }
 
@@ -203,8 +210,13 @@ impl Parser<'_> {
 
     /// The rest of `for (init; condition; update) body`; `init` may already hold the first
     /// declaration.
-    fn for_counting(&mut self, annotations: Annotations, mut init: Vec<Statement>) -> Res<StatementKind> {
-        let mut more = init.is_empty() && !self.at(Tok::Semi) || !init.is_empty() && self.eat(Tok::Comma);
+    fn for_counting(
+        &mut self,
+        annotations: Annotations,
+        mut init: Vec<Statement>,
+    ) -> Res<StatementKind> {
+        let mut more =
+            init.is_empty() && !self.at(Tok::Semi) || !init.is_empty() && self.eat(Tok::Comma);
         while more {
             init.push(self.for_init()?);
             more = self.eat(Tok::Comma);
@@ -253,8 +265,8 @@ impl Parser<'_> {
         if !matches!(self.peek(), Tok::Semi | Tok::RBrace | Tok::RParen | Tok::Comma) {
             return Err(self.unexpected("`=` or `(`"));
         }
-        let mut d =
-            Diagnostic::error(target.span, "a value alone is no statement").label("neither assigned nor called");
+        let mut d = Diagnostic::error(target.span, "a value alone is no statement")
+            .label("neither assigned nor called");
         if matches!(target.kind, ExprKind::Binary { op: crate::ast::BinaryOp::Eq, .. }) {
             d = d.help("`==` compares; `=` assigns");
         }
@@ -262,7 +274,11 @@ impl Parser<'_> {
         Ok(StatementKind::Empty)
     }
 
-    fn expression_statement(&mut self, annotations: Annotations, start: Span) -> Res<StatementKind> {
+    fn expression_statement(
+        &mut self,
+        annotations: Annotations,
+        start: Span,
+    ) -> Res<StatementKind> {
         if !self.starts_expression() {
             return Err(self.unexpected("a statement"));
         }
@@ -286,7 +302,18 @@ impl Parser<'_> {
         self.peek().is_name()
             || matches!(
                 self.peek(),
-                Int | Str | True | False | This | LParen | Dot | Minus | Plus | Bang | Tilde | Error | InvalidHeader
+                Int | Str
+                    | True
+                    | False
+                    | This
+                    | LParen
+                    | Dot
+                    | Minus
+                    | Plus
+                    | Bang
+                    | Tilde
+                    | Error
+                    | InvalidHeader
             )
     }
 
@@ -298,8 +325,15 @@ impl Parser<'_> {
     }
 
     /// `T(args) name;` in a block, read as a call so far.
-    fn local_instance(&mut self, annotations: Annotations, call: Expr, start: Span) -> Res<StatementKind> {
-        let ExprKind::Call { callee, type_args, args } = call.kind else { return Err(self.unexpected("`;`")) };
+    fn local_instance(
+        &mut self,
+        annotations: Annotations,
+        call: Expr,
+        start: Span,
+    ) -> Res<StatementKind> {
+        let ExprKind::Call { callee, type_args, args } = call.kind else {
+            return Err(self.unexpected("`;`"));
+        };
         let ExprKind::Path(path) = callee.kind else { return Err(self.unexpected("`;`")) };
         let kind = if type_args.is_empty() {
             TypeKind::Named(path)
@@ -321,9 +355,17 @@ impl Parser<'_> {
     ) -> Res<Instantiation> {
         let name = self.name("the instance's name")?;
         self.declare_value(&name);
-        let initializer = if self.eat(Tok::Assign) { Some(self.object_initializer()?) } else { None };
+        let initializer =
+            if self.eat(Tok::Assign) { Some(self.object_initializer()?) } else { None };
         self.expect_semi("the instance")?;
-        Ok(Instantiation { annotations, ty, args, name, initializer, span: start.to(self.prev_span()) })
+        Ok(Instantiation {
+            annotations,
+            ty,
+            args,
+            name,
+            initializer,
+            span: start.to(self.prev_span()),
+        })
     }
 
     /// Whether a type and then a name follow: a variable's declaration.
@@ -361,7 +403,12 @@ impl Parser<'_> {
     }
 
     /// The rest of a variable's declaration, from the name on.
-    pub(super) fn variable_rest(&mut self, annotations: Annotations, ty: TypeRef, start: Span) -> Res<VariableDecl> {
+    pub(super) fn variable_rest(
+        &mut self,
+        annotations: Annotations,
+        ty: TypeRef,
+        start: Span,
+    ) -> Res<VariableDecl> {
         let name = self.name("a variable's name")?;
         if self.at(Tok::LParen) {
             let d = Diagnostic::error(name.span, "a function cannot be declared here")

@@ -1,7 +1,9 @@
 //! Tables.
 
 use super::{Parser, Res};
-use crate::ast::{ActionRef, Annotations, KeyElement, TableDecl, TableEntry, TableProperty, TablePropertyValue};
+use crate::ast::{
+    ActionRef, Annotations, KeyElement, TableDecl, TableEntry, TableProperty, TablePropertyValue,
+};
 use crate::lexer::Tok;
 use crate::span::Span;
 
@@ -11,7 +13,8 @@ impl Parser<'_> {
         let name = self.name("the table's name")?;
         self.declare_value(&name);
         let open = self.expect(Tok::LBrace)?;
-        let (properties, close) = self.list(open, Self::ends_table, Self::starts_property, Self::table_property);
+        let (properties, close) =
+            self.list(open, Self::ends_table, Self::starts_property, Self::table_property);
         Ok(TableDecl { annotations, name, properties, span: start.to(close) })
     }
 
@@ -92,6 +95,13 @@ impl Parser<'_> {
         let action = self.action_ref(Vec::new(), at)?;
         let annotations = self.annotations()?;
         self.expect_semi("the entry")?;
-        Ok(TableEntry { is_const, priority, keyset, action, annotations, span: start.to(self.prev_span()) })
+        Ok(TableEntry {
+            is_const,
+            priority,
+            keyset,
+            action,
+            annotations,
+            span: start.to(self.prev_span()),
+        })
     }
 }

@@ -47,7 +47,9 @@ impl Parser<'_> {
             _ => self.named_type()?,
         };
         let ty = TypeRef { kind, span: start.to(self.prev_span()) };
-        if self.at(Tok::LBracket) && matches!(ty.kind, TypeKind::Named(_) | TypeKind::Specialized { .. }) {
+        if self.at(Tok::LBracket)
+            && matches!(ty.kind, TypeKind::Named(_) | TypeKind::Specialized { .. })
+        {
             return self.stack_of(ty);
         }
         Ok(ty)
@@ -92,8 +94,11 @@ impl Parser<'_> {
             }
             t if t.is_name() => {
                 let text = self.token_text(self.span()).to_string();
-                let d = Diagnostic::error(self.span(), "a width that is not a plain number must stand in parentheses")
-                    .label(format!("write `({text})`"));
+                let d = Diagnostic::error(
+                    self.span(),
+                    "a width that is not a plain number must stand in parentheses",
+                )
+                .label(format!("write `({text})`"));
                 self.report(d);
                 self.primary()?
             }
@@ -159,7 +164,8 @@ impl Parser<'_> {
         let absolute = self.nth(at) == Tok::Dot;
         let index = self.pos + at + usize::from(absolute);
         let token = self.tokens.get(index)?;
-        if token.kind == Tok::List && self.tokens.get(index + 1).is_some_and(|t| t.kind == Tok::Lt) {
+        if token.kind == Tok::List && self.tokens.get(index + 1).is_some_and(|t| t.kind == Tok::Lt)
+        {
             return Some(true);
         }
         if !token.kind.is_name() {
@@ -249,13 +255,17 @@ impl Parser<'_> {
         }
         // An undeclared name in front of an operand can only be meant as a type.
         known == Some(true)
-            || matches!(self.nth(end + 1), Tok::Int | Tok::LBrace | Tok::Bang | Tok::Tilde | Tok::True | Tok::False)
+            || matches!(
+                self.nth(end + 1),
+                Tok::Int | Tok::LBrace | Tok::Bang | Tok::Tilde | Tok::True | Tok::False
+            )
             || self.nth(end + 1).is_name()
     }
 
     /// Height of the expressions inside a type, with the type's own levels.
     pub(super) fn type_depth(&self, ty: &TypeRef) -> u32 {
-        let many = |p: &Self, types: &[TypeRef]| types.iter().map(|t| p.type_depth(t)).max().unwrap_or(0);
+        let many =
+            |p: &Self, types: &[TypeRef]| types.iter().map(|t| p.type_depth(t)).max().unwrap_or(0);
         1 + match &ty.kind {
             TypeKind::Bit(Some(w)) | TypeKind::Int(w) | TypeKind::Varbit(w) => self.depth(w),
             TypeKind::Specialized { args, .. } | TypeKind::Tuple(args) => many(self, args),

@@ -31,7 +31,9 @@ fn positive(condition: &Value) -> (Value, bool) {
             let (inner, negated) = positive(inner);
             (inner, !negated)
         }
-        Some(("Ne", [one, other])) => (Value::Operator("Eq".into(), vec![one.clone(), other.clone()]), true),
+        Some(("Ne", [one, other])) => {
+            (Value::Operator("Eq".into(), vec![one.clone(), other.clone()]), true)
+        }
         _ => (condition.clone(), false),
     }
 }
@@ -39,7 +41,9 @@ fn positive(condition: &Value) -> (Value, bool) {
 /// Of `x == number`, in either order.
 fn comparison(condition: &Value) -> Option<(&Value, &BigInt)> {
     match parts(condition)? {
-        ("Eq", [value, Value::Const(number)] | [Value::Const(number), value]) => Some((value, number)),
+        ("Eq", [value, Value::Const(number)] | [Value::Const(number), value]) => {
+            Some((value, number))
+        }
         _ => None,
     }
 }
@@ -48,8 +52,12 @@ impl Assumed {
     /// The way goes on where the condition is this.
     pub(super) fn add(&mut self, condition: &Value, is: bool) {
         match (parts(condition), is) {
-            (Some(("And", both)), true) => return both.iter().for_each(|each| self.add(each, true)),
-            (Some(("Or", both)), false) => return both.iter().for_each(|each| self.add(each, false)),
+            (Some(("And", both)), true) => {
+                return both.iter().for_each(|each| self.add(each, true));
+            }
+            (Some(("Or", both)), false) => {
+                return both.iter().for_each(|each| self.add(each, false));
+            }
             _ => {}
         }
         let (condition, negated) = positive(condition);

@@ -14,8 +14,8 @@ use num_bigint::BigInt;
 use num_traits::ToPrimitive;
 use p4_ir::effects;
 use p4_ir::{
-    Argument, Block, Control, Expr, ExprKind, ExternId, LabelId, Location, Program, Statement, StatementKind, Table,
-    TableId, VariableId,
+    Argument, Block, Control, Expr, ExprKind, ExternId, LabelId, Location, Program, Statement,
+    StatementKind, Table, TableId, VariableId,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -57,7 +57,8 @@ pub struct Seen {
 /// What a question has to say of a call behind those that it has seen.
 pub trait Question {
     /// The rules that the call can break, and if it does so: with the call that it collides with.
-    fn judge(&self, storage: &Storage, seen: &[Seen], call: &Call) -> Vec<(&'static Rule, Verdict)>;
+    fn judge(&self, storage: &Storage, seen: &[Seen], call: &Call)
+    -> Vec<(&'static Rule, Verdict)>;
     /// Is the call to be remembered?
     fn remembers(&self, seen: &[Seen], call: &Call) -> bool;
 }
@@ -134,7 +135,11 @@ pub struct Walk<'a, 'q> {
 
 impl<'a, 'q> Walk<'a, 'q> {
     /// What the program does wrong, as the question sees it.
-    pub fn run(program: &'a Program, storage: &'q mut Storage<'a>, question: &'q dyn Question) -> Vec<Witness> {
+    pub fn run(
+        program: &'a Program,
+        storage: &'q mut Storage<'a>,
+        question: &'q dyn Question,
+    ) -> Vec<Witness> {
         let mut walk = Walk {
             program,
             question,
@@ -157,18 +162,22 @@ impl<'a, 'q> Walk<'a, 'q> {
         let after = walk.control(&program.ingress, vec![start]);
         let several = after.len() > 1;
         // Which packets get to egress may depend on what they did in ingress.
-        let mut sent: Vec<Path> = after.into_iter().filter(|path| path.dropped != Dropped::Yes).collect();
+        let mut sent: Vec<Path> =
+            after.into_iter().filter(|path| path.dropped != Dropped::Yes).collect();
         for path in &mut sent {
             path.certain &= !several || path.dropped == Dropped::No;
         }
         walk.control(&program.egress, sent);
         let complete = !walk.too_many;
-        let broken = walk
-            .observed
-            .into_values()
-            .filter(|it| it.certain || (it.always && complete) || (it.sometimes && it.rule.on_any_path));
-        let witness =
-            |it: Observed| Witness { rule: it.rule, object: it.object, location: it.location, earlier: it.earlier };
+        let broken = walk.observed.into_values().filter(|it| {
+            it.certain || (it.always && complete) || (it.sometimes && it.rule.on_any_path)
+        });
+        let witness = |it: Observed| Witness {
+            rule: it.rule,
+            object: it.object,
+            location: it.location,
+            earlier: it.earlier,
+        };
         broken.map(witness).collect()
     }
 
@@ -203,10 +212,11 @@ impl<'a, 'q> Walk<'a, 'q> {
                 });
             }
             StatementKind::Switch { on, cases, default } => {
-                let (decided, open): (Vec<Path>, Vec<Path>) = paths
-                    .into_iter()
-                    .partition(|path| matches!(&path.ran, Some((id, _)) if on.kind == ExprKind::Var(*id)));
-                let mut after = self.split(open, |walk, path| walk.switch(on, cases, default, path));
+                let (decided, open): (Vec<Path>, Vec<Path>) = paths.into_iter().partition(
+                    |path| matches!(&path.ran, Some((id, _)) if on.kind == ExprKind::Var(*id)),
+                );
+                let mut after =
+                    self.split(open, |walk, path| walk.switch(on, cases, default, path));
                 for path in decided {
                     after.extend(self.switch_on_action(cases, default, path));
                 }
@@ -228,8 +238,12 @@ impl<'a, 'q> Walk<'a, 'q> {
             StatementKind::Extern { instance: None, name, .. } if effects::is_to_host(name) => {
                 return self.leave(None, paths);
             }
-            StatementKind::Extern { instance, name, arguments, result, .. } if self.is_call(statement, arguments) => {
-                let (Some(object), Some(Argument::In(expr))) = (instance, arguments.first()) else { return paths };
+            StatementKind::Extern { instance, name, arguments, result, .. }
+                if self.is_call(statement, arguments) =>
+            {
+                let (Some(object), Some(Argument::In(expr))) = (instance, arguments.first()) else {
+                    return paths;
+                };
                 for path in &mut paths {
                     let key = self.storage.key(&path.values, expr);
                     let (values, location) = (path.values.clone(), statement.location);
@@ -246,14 +260,21 @@ impl<'a, 'q> Walk<'a, 'q> {
     }
 
     /// A switch on a value: the cases that it may have.
-    fn switch(&mut self, on: &Expr, cases: &'a [(Vec<BigInt>, Block)], default: &'a Block, path: Path) -> Vec<Path> {
+    fn switch(
+        &mut self,
+        on: &Expr,
+        cases: &'a [(Vec<BigInt>, Block)],
+        default: &'a Block,
+        path: Path,
+    ) -> Vec<Path> {
         let value = self.storage.value(&path.values, on);
         let mut after = Vec::new();
         let mut rest = Some(path);
         for (labels, body) in cases {
             let Some(path) = rest.take() else { break };
             let tests: Vec<Value> = labels.iter().map(|label| equals(&value, label)).collect();
-            let known: Vec<Option<bool>> = tests.iter().map(|test| path.assumed.decide(test)).collect();
+            let known: Vec<Option<bool>> =
+                tests.iter().map(|test| path.assumed.decide(test)).collect();
             if known.contains(&None) || known.contains(&Some(true)) {
                 let inside = match &tests[..] {
                     [only] => path.assuming(only, true),
@@ -272,7 +293,12 @@ impl<'a, 'q> Walk<'a, 'q> {
     }
 
     /// A switch on the action that a table ran: only the cases of those that this way may have run.
-    fn switch_on_action(&mut self, cases: &'a [(Vec<BigInt>, Block)], default: &'a Block, path: Path) -> Vec<Path> {
+    fn switch_on_action(
+        &mut self,
+        cases: &'a [(Vec<BigInt>, Block)],
+        default: &'a Block,
+        path: Path,
+    ) -> Vec<Path> {
         let Some((variable, mut rest)) = path.ran.clone() else { return vec![path] };
         let mut after = Vec::new();
         for (labels, body) in cases {
@@ -280,7 +306,9 @@ impl<'a, 'q> Walk<'a, 'q> {
                 rest.into_iter().partition(|action| labels.contains(&BigInt::from(*action)));
             rest = others;
             if !taken.is_empty() {
-                after.extend(self.block(body, vec![Path { ran: Some((variable, taken)), ..path.clone() }]));
+                after.extend(
+                    self.block(body, vec![Path { ran: Some((variable, taken)), ..path.clone() }]),
+                );
             }
         }
         if !rest.is_empty() {
@@ -334,7 +362,9 @@ impl<'a, 'q> Walk<'a, 'q> {
 
     fn is_egress_spec(&self, target: &Expr) -> bool {
         let ExprKind::Field(base, index) = &target.kind else { return false };
-        let (ExprKind::Var(id), p4_ir::Type::Struct(ty)) = (&base.kind, &base.ty) else { return false };
+        let (ExprKind::Var(id), p4_ir::Type::Struct(ty)) = (&base.kind, &base.ty) else {
+            return false;
+        };
         *id == self.program.standard_metadata
             && self.program.struct_types[ty.index()]
                 .fields
@@ -346,15 +376,18 @@ impl<'a, 'q> Walk<'a, 'q> {
         let site = std::ptr::from_ref(statement) as usize;
         let at = call.location;
         for (rule, verdict) in self.question.judge(self.storage, &path.seen, &call) {
-            let observed = self.observed.entry((at.file, at.line, at.column, site, rule.id)).or_insert(Observed {
-                rule,
-                object: call.object,
-                location: at,
-                certain: false,
-                always: true,
-                sometimes: false,
-                earlier: None,
-            });
+            let observed = self
+                .observed
+                .entry((at.file, at.line, at.column, site, rule.id))
+                .or_insert(Observed {
+                    rule,
+                    object: call.object,
+                    location: at,
+                    certain: false,
+                    always: true,
+                    sometimes: false,
+                    earlier: None,
+                });
             match verdict {
                 Verdict::Good => observed.always = false,
                 Verdict::Broken(earlier) => {
@@ -396,7 +429,9 @@ impl<'a, 'q> Walk<'a, 'q> {
             for path in &mut ran {
                 action_run.into_iter().for_each(|variable| self.forget_variable(path, variable));
                 match hit {
-                    Some(hit) if is_default != of_entry => Storage::know(&mut path.values, hit, of_entry),
+                    Some(hit) if is_default != of_entry => {
+                        Storage::know(&mut path.values, hit, of_entry)
+                    }
                     Some(hit) => self.forget_variable(path, hit),
                     None => {}
                 }
@@ -414,8 +449,10 @@ impl<'a, 'q> Walk<'a, 'q> {
 
     /// Walks a block to its end, or to one of these exits of it.
     fn until(&mut self, exits: &[Exit], body: &'a Block, paths: Vec<Path>) -> Vec<Path> {
-        let outer: Vec<_> =
-            exits.iter().map(|exit| (self.left.remove(exit), self.escapes.remove(&Some(*exit)))).collect();
+        let outer: Vec<_> = exits
+            .iter()
+            .map(|exit| (self.left.remove(exit), self.escapes.remove(&Some(*exit))))
+            .collect();
         let mut after = self.block(body, paths);
         for (exit, (left, escapes)) in exits.iter().zip(outer) {
             after.extend(self.left.remove(exit).unwrap_or_default());
@@ -440,7 +477,11 @@ impl<'a, 'q> Walk<'a, 'q> {
     }
 
     /// Each way through alternatives, which a condition decides between.
-    fn split(&mut self, paths: Vec<Path>, mut through: impl FnMut(&mut Self, Path) -> Vec<Path>) -> Vec<Path> {
+    fn split(
+        &mut self,
+        paths: Vec<Path>,
+        mut through: impl FnMut(&mut Self, Path) -> Vec<Path>,
+    ) -> Vec<Path> {
         let several = paths.len() > 1;
         let mut all = Vec::new();
         for mut path in paths {
@@ -465,7 +506,8 @@ impl<'a, 'q> Walk<'a, 'q> {
         let mut merged: Vec<Path> = Vec::new();
         for path in paths {
             let alike = |other: &Path| {
-                path.seen.len() == other.seen.len() && path.seen.iter().zip(&other.seen).all(|(a, b)| a.key == b.key)
+                path.seen.len() == other.seen.len()
+                    && path.seen.iter().zip(&other.seen).all(|(a, b)| a.key == b.key)
             };
             let Some(same) = merged.iter().position(alike) else {
                 merged.push(path);

@@ -7,7 +7,10 @@ use super::{Call, Seen};
 use crate::walk::{self, Visitor};
 use num_bigint::BigInt;
 use num_traits::ToPrimitive;
-use p4_ir::{Argument, Block, Expr, ExprKind, Program, Statement, StatementKind, Transition, Type, VariableId};
+use p4_ir::{
+    Argument, Block, Expr, ExprKind, Program, Statement, StatementKind, Transition, Type,
+    VariableId,
+};
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
@@ -60,7 +63,13 @@ fn is_call(program: &Program, types: &[&str], statement: &Statement) -> bool {
 impl<'a> Storage<'a> {
     /// Of a program, and of the keys of objects of these extern types.
     pub fn new(program: &'a Program, types: &'static [&'static str]) -> Storage<'a> {
-        let mut uses = Uses { program, types, sources: HashMap::new(), keys: Vec::new(), decisive: Vec::new() };
+        let mut uses = Uses {
+            program,
+            types,
+            sources: HashMap::new(),
+            keys: Vec::new(),
+            decisive: Vec::new(),
+        };
         walk::program(program, &mut uses);
         for table in &program.tables {
             table.keys.iter().for_each(|key| uses.decide(&key.expr));
@@ -94,7 +103,9 @@ impl<'a> Storage<'a> {
     /// What the fields of a key are worth.
     pub(crate) fn key(&mut self, values: &Values, expr: &Expr) -> Key {
         match &expr.kind {
-            ExprKind::StructValue(fields) => fields.iter().flat_map(|field| self.key(values, field)).collect(),
+            ExprKind::StructValue(fields) => {
+                fields.iter().flat_map(|field| self.key(values, field)).collect()
+            }
             _ if matches!(expr.ty, Type::Struct(_)) => match places(self.program, expr) {
                 Some(list) => list.into_iter().map(|place| current(values, place)).collect(),
                 None => vec![self.unknown()],
@@ -117,11 +128,16 @@ impl<'a> Storage<'a> {
             ExprKind::Cast(inner) => (format!("cast to {:?}", expr.ty), vec![&**inner]),
             ExprKind::Slice { base, high, low } => (format!("[{high}:{low}]"), vec![&**base]),
             ExprKind::Unary(operator, inner) => (format!("{operator:?}"), vec![&**inner]),
-            ExprKind::Binary(operator, left, right) => (format!("{operator:?}"), vec![&**left, &**right]),
-            ExprKind::Ternary(condition, then, otherwise) => ("?:".into(), vec![&**condition, &**then, &**otherwise]),
+            ExprKind::Binary(operator, left, right) => {
+                (format!("{operator:?}"), vec![&**left, &**right])
+            }
+            ExprKind::Ternary(condition, then, otherwise) => {
+                ("?:".into(), vec![&**condition, &**then, &**otherwise])
+            }
             _ => return self.unknown(),
         };
-        let operands: Vec<Value> = operator.1.into_iter().map(|operand| self.value(values, operand)).collect();
+        let operands: Vec<Value> =
+            operator.1.into_iter().map(|operand| self.value(values, operand)).collect();
         if operands.iter().map(size).sum::<usize>() > MAX_OPERANDS {
             return self.unknown();
         }
@@ -172,8 +188,10 @@ impl<'a> Storage<'a> {
             return;
         }
         let places: HashSet<&Place> = one.keys().chain(other.keys()).collect();
-        let differ = |place: &&&Place| current(one, (**place).clone()) != current(other, (**place).clone());
-        let mut differing: Vec<Place> = places.iter().filter(differ).map(|place| (*place).clone()).collect();
+        let differ =
+            |place: &&&Place| current(one, (**place).clone()) != current(other, (**place).clone());
+        let mut differing: Vec<Place> =
+            places.iter().filter(differ).map(|place| (*place).clone()).collect();
         differing.sort_unstable();
         for place in differing {
             let value = self.unknown();
@@ -189,12 +207,15 @@ impl<'a> Storage<'a> {
             return true;
         }
         let pairs = seen.key.iter().zip(&call.key).zip(written);
-        pairs.into_iter().any(|((one, other), written)| one != other && (written || self.values_differ(one, other)))
+        pairs.into_iter().any(|((one, other), written)| {
+            one != other && (written || self.values_differ(one, other))
+        })
     }
 
     /// Of each field of a key, in the order of [`Storage::key`].
     fn written_between(&self, before: &Values, now: &Values, expr: &Expr) -> Vec<bool> {
-        let is_written = |place: &Place| current(before, place.clone()) != current(now, place.clone());
+        let is_written =
+            |place: &Place| current(before, place.clone()) != current(now, place.clone());
         match &expr.kind {
             ExprKind::StructValue(fields) => {
                 fields.iter().flat_map(|field| self.written_between(before, now, field)).collect()
@@ -298,7 +319,12 @@ fn scalars(program: &Program, ty: &Type, place: Place, found: &mut Vec<Place>) {
         Type::Union(id) => &program.union_types[id.index()].fields,
         Type::Stack { header, size } => {
             for index in 0..*size {
-                scalars(program, &Type::Header(*header), [place.clone(), vec![index]].concat(), found);
+                scalars(
+                    program,
+                    &Type::Header(*header),
+                    [place.clone(), vec![index]].concat(),
+                    found,
+                );
             }
             return;
         }
@@ -380,17 +406,24 @@ impl Visitor for Uses<'_> {
     fn statement(&mut self, statement: &Statement) {
         match &statement.kind {
             StatementKind::Assign(target, value) => self.assigned(target, value),
-            StatementKind::If { condition, .. } | StatementKind::Verify(condition, _) => self.decide(condition),
+            StatementKind::If { condition, .. } | StatementKind::Verify(condition, _) => {
+                self.decide(condition)
+            }
             StatementKind::Switch { on, .. } => self.decide(on),
-            StatementKind::Extract { varbit_bits: Some(bits), .. } | StatementKind::Advance(bits) => self.decide(bits),
-            StatementKind::Extern { arguments, .. } if is_call(self.program, self.types, statement) => {
+            StatementKind::Extract { varbit_bits: Some(bits), .. }
+            | StatementKind::Advance(bits) => self.decide(bits),
+            StatementKind::Extern { arguments, .. }
+                if is_call(self.program, self.types, statement) =>
+            {
                 if let Some(Argument::In(key)) = arguments.first() {
                     self.keys.extend(reads(self.program, key));
                 }
             }
             StatementKind::Extern { arguments, result, .. } => {
                 let inputs = arguments.iter().filter_map(|argument| match argument {
-                    Argument::In(value) | Argument::InOut(value) => Some(reads(self.program, value)),
+                    Argument::In(value) | Argument::InOut(value) => {
+                        Some(reads(self.program, value))
+                    }
                     _ => None,
                 });
                 let inputs: Vec<Place> = inputs.flatten().collect();

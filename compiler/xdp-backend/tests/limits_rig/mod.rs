@@ -43,11 +43,18 @@ pub fn checked(text: &str) -> Program {
 
 /// Errors of such a program.
 pub fn errors(systems: Systems, objects: &str, apply: &str) -> Vec<BackendError> {
-    xdp_backend::generate(&program(objects, apply), &Options::new(systems)).err().unwrap_or_default()
+    xdp_backend::generate(&program(objects, apply), &Options::new(systems))
+        .err()
+        .unwrap_or_default()
 }
 
 /// Compiles such a program to an object in a folder.
-pub fn compile(folder: &Path, systems: Systems, objects: &str, apply: &str) -> Result<Compiled, CompileError> {
+pub fn compile(
+    folder: &Path,
+    systems: Systems,
+    objects: &str,
+    apply: &str,
+) -> Result<Compiled, CompileError> {
     xdp_backend::compile(&program(objects, apply), &Options::new(systems), &folder.join("x.o"))
 }
 

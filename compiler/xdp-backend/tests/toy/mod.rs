@@ -4,7 +4,8 @@
 use manifest::{Home, Layout, Settings, StateObject};
 use p4_ir::{Argument, ExternInstance, Program};
 use xdp_backend::system::{
-    Context, Generator, Header, Leaving, ObjectCall, Pipeline, Rule, StateSystem, System, Systems, Writer,
+    Context, Generator, Header, Leaving, ObjectCall, Pipeline, Rule, StateSystem, System, Systems,
+    Writer,
 };
 use xdp_backend::{Generated, Options, Placement, compile};
 
@@ -27,7 +28,8 @@ SP_INLINE int toy_receive(struct xdp_md *xdp) { return xdp->rx_queue_index == 0x
 SP_INLINE int toy_send(struct toy_context *toy) { return toy->raised > 1000 ? XDP_ABORTED : -1; }
 ";
 
-const CONTEXT: Context = Context { ty: "struct toy_context", name: "toy", initial: "{ .port = ingress_port }" };
+const CONTEXT: Context =
+    Context { ty: "struct toy_context", name: "toy", initial: "{ .port = ingress_port }" };
 
 impl System for Gossip {
     fn extern_types(&self) -> &'static [&'static str] {
@@ -35,8 +37,13 @@ impl System for Gossip {
     }
 
     fn rules(&self) -> &'static [Rule] {
-        const RULES: &[Rule] =
-            &[Rule { id: "toy-add", broken: "never added to", remedy: "add to it", note: None, on_any_path: false }];
+        const RULES: &[Rule] = &[Rule {
+            id: "toy-add",
+            broken: "never added to",
+            remedy: "add to it",
+            note: None,
+            on_any_path: false,
+        }];
         RULES
     }
 
@@ -83,7 +90,10 @@ impl StateSystem for Counters {
         let Some(Argument::In(index)) = call.arguments.first() else { return };
         let index = generator.map_index(index);
         generator.open("");
-        generator.out.line(format!("__u64 *toy_count = bpf_map_lookup_elem(&{}, &{index});", call.instance.c_name));
+        generator.out.line(format!(
+            "__u64 *toy_count = bpf_map_lookup_elem(&{}, &{index});",
+            call.instance.c_name
+        ));
         generator.out.line("if (toy_count) *toy_count += 1;");
         generator.out.line("toy.raised += 1;");
         generator.out.line("}");
@@ -93,7 +103,8 @@ impl StateSystem for Counters {
     fn check(&self, generator: &mut Generator<'_>) {
         if !self.names.is_empty() && !self.adds {
             let program = generator.program;
-            let object = program.externs.iter().find(|it| it.extern_type == "ToyCounter").expect("declared");
+            let object =
+                program.externs.iter().find(|it| it.extern_type == "ToyCounter").expect("declared");
             generator.error(object.location, "ToyCounter: never added to", None);
         }
     }
@@ -187,7 +198,8 @@ pub fn options(systems: Systems) -> Options {
 pub fn compiled(systems: Systems, objects: &str, apply: &str) -> Generated {
     let folder = tempfile::tempdir().expect("folder");
     let object = folder.path().join("toy.o");
-    let made = compile(&program(objects, apply), &options(systems), &object).unwrap_or_else(|error| panic!("{error}"));
+    let made = compile(&program(objects, apply), &options(systems), &object)
+        .unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(made.placement, Placement::Registers);
     made.generated
 }

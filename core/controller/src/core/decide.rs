@@ -118,14 +118,17 @@ impl Controller {
             if let Some(joined) = self.joined(shard, view) {
                 return Some((joined, Why::Joined));
             }
-            let superseded =
-                |member: &Member| self.is_superseded(now_ns, member) || mutation::is(Mutation::EmptyIsLost);
+            let superseded = |member: &Member| {
+                self.is_superseded(now_ns, member) || mutation::is(Mutation::EmptyIsLost)
+            };
             let lost = view.members.iter().all(superseded);
             return if lost { self.found(shard, view, cluster, Why::StateLost) } else { None };
         }
         if survivors.len() < view.members.len() {
             let same_tail = survivors.last() == view.members.last();
-            let joining = view.joining.filter(|joining| same_tail && self.is_member_alive(now_ns, &joining.member));
+            let joining = view
+                .joining
+                .filter(|joining| same_tail && self.is_member_alive(now_ns, &joining.member));
             let next = ShardView { members: survivors, joining, draining: false, ..view.clone() };
             return Some((next, Why::MembersLost));
         }
@@ -138,13 +141,31 @@ impl Controller {
         self.decide_moving(now_ns, shard, view, cluster)
     }
 
-    fn found(&self, shard: u16, view: &ShardView, cluster: &Cluster, why: Why) -> Option<(ShardView, Why)> {
+    fn found(
+        &self,
+        shard: u16,
+        view: &ShardView,
+        cluster: &Cluster,
+        why: Why,
+    ) -> Option<(ShardView, Why)> {
         if cluster.ring.machines() < self.settings.founding_servers {
             return None;
         }
         let members = cluster.ring.servers_of(shard, self.settings.chain_length, &[]);
-        let members = members.iter().filter_map(|address| Some(self.peers.get(address)?.member(*address))).collect();
-        Some((ShardView { number: 0, founded: view.number + 1, members, joining: None, draining: false }, why))
+        let members = members
+            .iter()
+            .filter_map(|address| Some(self.peers.get(address)?.member(*address)))
+            .collect();
+        Some((
+            ShardView {
+                number: 0,
+                founded: view.number + 1,
+                members,
+                joining: None,
+                draining: false,
+            },
+            why,
+        ))
     }
 
     /// The members that are alive and can be reached.
@@ -154,9 +175,11 @@ impl Controller {
             self.is_member_alive(now_ns, member) && !broken
         };
         // What a dead server said of its successor does not count.
-        let complaint = |before: &Member| self.complaint(shard, view, before).filter(|_| alive(before));
+        let complaint =
+            |before: &Member| self.complaint(shard, view, before).filter(|_| alive(before));
         let links = view.members.iter().zip(view.members.iter().skip(1));
-        let complaints: Vec<_> = links.filter_map(|(before, after)| Some((*after, complaint(before)?))).collect();
+        let complaints: Vec<_> =
+            links.filter_map(|(before, after)| Some((*after, complaint(before)?))).collect();
         let unreachable = |member: &Member| complaints.contains(&(*member, Complaint::Unreachable));
         let survivors = view.members.iter().filter(|member| alive(member) && !unreachable(member));
         let mut survivors: Vec<Member> = survivors.copied().collect();
@@ -178,8 +201,11 @@ impl Controller {
     fn joining_holds_up(&self, now_ns: u64, shard: u16, view: &ShardView) -> bool {
         let (Some(joining), Some(tail)) = (view.joining, view.members.last()) else { return false };
         let dead_ms = self.settings.dead_ns / 1_000_000;
-        let waits = |report: &ShardReport| u64::from(report.stalled_ms.max(report.unreachable_ms)) >= dead_ms;
-        !self.is_member_alive(now_ns, &joining.member) || self.replica(shard, view, tail).is_some_and(waits)
+        let waits = |report: &ShardReport| {
+            u64::from(report.stalled_ms.max(report.unreachable_ms)) >= dead_ms
+        };
+        !self.is_member_alive(now_ns, &joining.member)
+            || self.replica(shard, view, tail).is_some_and(waits)
     }
 
     /// What a server says of its successor, as far as it is to be believed: while it hears nobody,
@@ -197,13 +223,19 @@ impl Controller {
 
     /// What that member last said of its replica, if it was in this view.
     fn replica(&self, shard: u16, view: &ShardView, member: &Member) -> Option<&ShardReport> {
-        let seen = self.peers.get(&member.address).filter(|seen| seen.incarnation == member.incarnation)?;
-        seen.replicas.get(&shard).filter(|report| report.view == view.number || mutation::is(Mutation::OldViewsCount))
+        let seen = self
+            .peers
+            .get(&member.address)
+            .filter(|seen| seen.incarnation == member.incarnation)?;
+        seen.replicas
+            .get(&shard)
+            .filter(|report| report.view == view.number || mutation::is(Mutation::OldViewsCount))
     }
 
     fn is_member_alive(&self, now_ns: u64, member: &Member) -> bool {
         let seen = self.peers.get(&member.address);
-        let same = |seen: &Seen| seen.incarnation == member.incarnation || mutation::is(Mutation::AnyLife);
+        let same =
+            |seen: &Seen| seen.incarnation == member.incarnation || mutation::is(Mutation::AnyLife);
         seen.is_some_and(|seen| same(seen) && self.is_alive(now_ns, seen))
     }
 
@@ -211,8 +243,12 @@ impl Controller {
     /// that name this one. (It is sent them when it first reports.) What an even earlier life once
     /// reported, and anybody may send again, is older than they are.
     fn is_superseded(&self, now_ns: u64, member: &Member) -> bool {
-        let later = |seen: &Seen| seen.incarnation != member.incarnation && seen.version >= self.views.version;
-        self.peers.get(&member.address).is_some_and(|seen| later(seen) && self.is_alive(now_ns, seen))
+        let later = |seen: &Seen| {
+            seen.incarnation != member.incarnation && seen.version >= self.views.version
+        };
+        self.peers
+            .get(&member.address)
+            .is_some_and(|seen| later(seen) && self.is_alive(now_ns, seen))
     }
 
     /// The chain with the server that catches up as a member, if it is whole.
@@ -221,7 +257,11 @@ impl Controller {
         let own = self.replica(shard, view, &joining.member)?;
         let members = || view.members.iter().copied().chain([joining.member]).collect();
         let whole = own.whole || mutation::is(Mutation::MemberBeforeWhole);
-        (whole && !own.broken).then(|| ShardView { members: members(), joining: None, ..view.clone() })
+        (whole && !own.broken).then(|| ShardView {
+            members: members(),
+            joining: None,
+            ..view.clone()
+        })
     }
 
     fn decide_joining(
@@ -237,7 +277,11 @@ impl Controller {
         let own = self.replica(shard, view, &joining.member).copied();
         let tail = *view.members.last()?;
         let report = self.replica(shard, view, &tail).copied().unwrap_or_default();
-        let watch = self.joins.entry(shard).or_insert(JoinWatch { since: 0, copied: 0, changed_ns: now_ns });
+        let watch = self.joins.entry(shard).or_insert(JoinWatch {
+            since: 0,
+            copied: 0,
+            changed_ns: now_ns,
+        });
         if watch.since != joining.since || watch.copied != report.copied {
             *watch = JoinWatch { since: joining.since, copied: report.copied, changed_ns: now_ns };
         }
@@ -245,7 +289,8 @@ impl Controller {
         // After the handover the tail answers through the joining server only: if that is cut off,
         // nobody answers.
         let cut_off = self.complaint(shard, view, &tail).is_some();
-        let gone = !self.is_member_alive(now_ns, &joining.member) || own.is_some_and(|report| report.broken);
+        let gone = !self.is_member_alive(now_ns, &joining.member)
+            || own.is_some_and(|report| report.broken);
         if stuck || cut_off {
             self.failed_joins.insert((tail.address, joining.member.address), now_ns + TRY_AGAIN_NS);
         }
@@ -254,10 +299,17 @@ impl Controller {
         over.then_some((given_up, Why::JoinGivenUp))
     }
 
-    fn decide_moving(&self, now_ns: u64, shard: u16, view: &ShardView, cluster: &Cluster) -> Option<(ShardView, Why)> {
+    fn decide_moving(
+        &self,
+        now_ns: u64,
+        shard: u16,
+        view: &ShardView,
+        cluster: &Cluster,
+    ) -> Option<(ShardView, Why)> {
         let Cluster { ring, joins, heads, .. } = cluster;
         // One thing after the other: everybody is in this view, and the chain runs.
-        let settled = |member: &Member| self.replica(shard, view, member).is_some_and(|report| report.ready);
+        let settled =
+            |member: &Member| self.replica(shard, view, member).is_some_and(|report| report.ready);
         if !view.members.iter().all(settled) {
             return None;
         }
@@ -282,11 +334,14 @@ impl Controller {
             !in_chain && !self.failed_joins.contains_key(&(tail, **address))
         };
         let Some(address) = wanted.iter().find(free).copied() else {
-            let calm = *joins == 0 && heads.draining == 0 && now_ns >= self.changed_ns + self.settings.reorder_after_ns;
+            let calm = *joins == 0
+                && heads.draining == 0
+                && now_ns >= self.changed_ns + self.settings.reorder_after_ns;
             let gain = calm && heads.better(view).is_some() && self.switches_listen(now_ns);
             return gain.then(|| (ShardView { draining: true, ..view.clone() }, Why::Drains));
         };
-        let member = self.peers.get(&address).filter(|seen| self.is_alive(now_ns, seen))?.member(address);
+        let member =
+            self.peers.get(&address).filter(|seen| self.is_alive(now_ns, seen))?.member(address);
         let joining = Some(Joining { member, since: view.number + 1 });
         Some((ShardView { joining, ..view.clone() }, Why::Joins))
     }
@@ -297,12 +352,20 @@ impl Controller {
     /// another port.)
     fn switches_listen(&self, now_ns: u64) -> bool {
         let switches = || self.peers.values().filter(|seen| seen.reporter != Reporter::Server);
-        let listens = |it: &Seen| switches().any(|seen| seen.reporter == it.reporter && self.is_alive(now_ns, seen));
+        let listens = |it: &Seen| {
+            switches().any(|seen| seen.reporter == it.reporter && self.is_alive(now_ns, seen))
+        };
         switches().all(listens)
     }
 
     /// A chain that has drained can go on in any order: all members have the same.
-    fn decide_order(&self, now_ns: u64, shard: u16, view: &ShardView, heads: &Heads) -> Option<(ShardView, Why)> {
+    fn decide_order(
+        &self,
+        now_ns: u64,
+        shard: u16,
+        view: &ShardView,
+        heads: &Heads,
+    ) -> Option<(ShardView, Why)> {
         let kept = ShardView { draining: false, ..view.clone() };
         let Some(better) = heads.better(view) else { return Some((kept, Why::OrderKept)) };
         let head = view.members.first()?;

@@ -196,7 +196,9 @@ impl Controller {
                 Ok(Control::Report { sent_ns, incarnation, report }) => {
                     self.report(now_ns, from, sent_ns, incarnation, report, out);
                 }
-                Ok(Control::Views(_) | Control::Heard | Control::ViewsWanted) => self.counters.malformed += 1,
+                Ok(Control::Views(_) | Control::Heard | Control::ViewsWanted) => {
+                    self.counters.malformed += 1
+                }
                 Err(reason) => self.malformed(reason),
             },
             Input::Timer => self.look(now_ns, out),
@@ -251,7 +253,8 @@ impl Controller {
     /// that can send but hears nothing is no use to anybody, and what it complains of is its own
     /// fault.)
     pub fn is_alive(&self, now_ns: u64, seen: &Seen) -> bool {
-        now_ns < seen.heard_ns + self.settings.dead_ns && seen.heard_ns < seen.hearing_ns + self.settings.dead_ns
+        now_ns < seen.heard_ns + self.settings.dead_ns
+            && seen.heard_ns < seen.hearing_ns + self.settings.dead_ns
     }
 
     fn malformed(&mut self, _reason: Malformed) {
@@ -262,8 +265,9 @@ impl Controller {
         self.views = views;
         // Fits: the number of shards is bounded, and servers are named once.
         self.encoded = Control::Views(self.views.clone()).encode().unwrap_or_default();
-        self.joins
-            .retain(|shard, _| self.views.shards.get(usize::from(*shard)).is_some_and(|view| view.joining.is_some()));
+        self.joins.retain(|shard, _| {
+            self.views.shards.get(usize::from(*shard)).is_some_and(|view| view.joining.is_some())
+        });
     }
 
     fn report(
@@ -303,7 +307,9 @@ impl Controller {
         if mismatch && !std::mem::replace(&mut seen.mismatch, mismatch) {
             out.events.push(Event::ShardsMismatch(from, self.settings.shards));
         }
-        if version > self.views.version && self.deciding.as_ref().is_none_or(|views| version > views.version) {
+        if version > self.views.version
+            && self.deciding.as_ref().is_none_or(|views| version > views.version)
+        {
             if !std::mem::replace(&mut seen.ahead, true) {
                 out.events.push(Event::Behind(from, version));
             }
@@ -336,10 +342,17 @@ impl Controller {
         // (Newer than what we have now: who has died since, and had views that are read by now,
         // reports them for ever.)
         let behind = self.peers.values().any(|seen| seen.version > self.views.version);
-        if self.leading && settled && !behind && self.deciding.is_none() && !self.is_of_other_shards() {
+        if self.leading
+            && settled
+            && !behind
+            && self.deciding.is_none()
+            && !self.is_of_other_shards()
+        {
             let decided = self.decide(now_ns, out);
             self.deciding.clone_from(&decided);
-            if let Some(views) = decided.clone().filter(|_| mutation::is(Mutation::SentBeforePersisted)) {
+            if let Some(views) =
+                decided.clone().filter(|_| mutation::is(Mutation::SentBeforePersisted))
+            {
                 self.set_views(views);
                 self.push_to_all(now_ns, out);
             }
@@ -359,7 +372,8 @@ impl Controller {
     /// there are chains nobody can be taken out.
     fn hears(&self, now_ns: u64) -> bool {
         let dead_ns = self.settings.dead_ns;
-        let hears = now_ns < self.heard_server_ns + dead_ns / 2 && now_ns >= self.hearing_since_ns + dead_ns;
+        let hears = now_ns < self.heard_server_ns + dead_ns / 2
+            && now_ns >= self.hearing_since_ns + dead_ns;
         hears || self.views.version == 0
     }
 

@@ -33,7 +33,9 @@ pub enum RebuildProblem {
     )]
     NoViews,
     /// Nobody gives the newest views.
-    #[error("{server} has views {version} and does not give them: another controller answers it; stop that one first")]
+    #[error(
+        "{server} has views {version} and does not give them: another controller answers it; stop that one first"
+    )]
     Kept {
         /// Who has them.
         server: SocketAddrV4,
@@ -76,15 +78,22 @@ impl Rebuild {
     /// Takes a genuine datagram; what to answer its sender, with no tag yet.
     pub fn datagram(&mut self, from: SocketAddrV4, bytes: &[u8]) -> Option<Vec<u8>> {
         match Control::decode(bytes).ok()? {
-            Control::Report { sent_ns, incarnation, report } if report.reporter == Reporter::Server => {
+            Control::Report { sent_ns, incarnation, report }
+                if report.reporter == Reporter::Server =>
+            {
                 let known = self.servers.get(&from);
                 let news = known.is_none_or(|known| sent_ns > known.sent_ns);
                 if news && (known.is_some() || self.servers.len() < MOST_SERVERS) {
-                    self.servers.insert(from, Reported { sent_ns, incarnation, version: report.version });
+                    self.servers
+                        .insert(from, Reported { sent_ns, incarnation, version: report.version });
                 }
-                (report.version > self.views.version).then(|| Control::ViewsWanted.encode().ok()).flatten()
+                (report.version > self.views.version)
+                    .then(|| Control::ViewsWanted.encode().ok())
+                    .flatten()
             }
-            Control::Views(views) if views.version > self.views.version && self.servers.contains_key(&from) => {
+            Control::Views(views)
+                if views.version > self.views.version && self.servers.contains_key(&from) =>
+            {
                 self.views = views;
                 None
             }
@@ -110,11 +119,17 @@ impl Rebuild {
             return Err(RebuildProblem::Kept { server: *server, version });
         }
         let answers = |member: &Member| {
-            self.servers.get(&member.address).is_some_and(|reported| reported.incarnation == member.incarnation)
+            self.servers
+                .get(&member.address)
+                .is_some_and(|reported| reported.incarnation == member.incarnation)
         };
-        let missing: BTreeSet<_> = self.views.shards.iter().flat_map(named).filter(|member| !answers(member)).collect();
-        let unexcused: BTreeSet<_> =
-            missing.iter().map(|member| member.address).filter(|address| !without.contains(address)).collect();
+        let missing: BTreeSet<_> =
+            self.views.shards.iter().flat_map(named).filter(|member| !answers(member)).collect();
+        let unexcused: BTreeSet<_> = missing
+            .iter()
+            .map(|member| member.address)
+            .filter(|address| !without.contains(address))
+            .collect();
         if !unexcused.is_empty() {
             let missing = unexcused.into_iter().collect();
             return Err(RebuildProblem::Missing { version: self.views.version, missing });
@@ -143,14 +158,23 @@ mod tests {
     use wire::{Joining, Report};
 
     fn member(at: u8) -> Member {
-        Member { address: SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, at), 5407), incarnation: u64::from(at) }
+        Member {
+            address: SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, at), 5407),
+            incarnation: u64::from(at),
+        }
     }
 
     fn views(version: u64) -> Views {
         let members = vec![member(1), member(2), member(3)];
         let one = ShardView { number: 4, founded: 1, members, joining: None, draining: false };
         let joining = Some(Joining { member: member(4), since: 6 });
-        let two = ShardView { number: 6, founded: 1, members: vec![member(2), member(3)], joining, draining: false };
+        let two = ShardView {
+            number: 6,
+            founded: 1,
+            members: vec![member(2), member(3)],
+            joining,
+            draining: false,
+        };
         Views { version, shards: vec![one, two] }
     }
 
@@ -183,7 +207,10 @@ mod tests {
         assert!(report(&mut rebuild, member(2), 11));
         give(&mut rebuild, member(2), views(11));
         assert!(report(&mut rebuild, member(3), 12), "it is asked for its own");
-        assert_eq!(rebuild.verdict(&[]), Err(RebuildProblem::Kept { server: member(3).address, version: 12 }));
+        assert_eq!(
+            rebuild.verdict(&[]),
+            Err(RebuildProblem::Kept { server: member(3).address, version: 12 })
+        );
         give(&mut rebuild, member(3), views(12));
         let missing = vec![member(4).address];
         assert_eq!(rebuild.verdict(&[]), Err(RebuildProblem::Missing { version: 12, missing }));

@@ -48,7 +48,9 @@ impl Ring {
                 ring.machines[machine].push(server.address);
             }
         }
-        for (name, machine) in numbers.into_iter().filter(|(_, machine)| !ring.machines[*machine].is_empty()) {
+        for (name, machine) in
+            numbers.into_iter().filter(|(_, machine)| !ring.machines[*machine].is_empty())
+        {
             let seed = mix(number_of_machine(name));
             let place = |at: u64| (mix(seed ^ at.wrapping_mul(0xd6e8_feb8_6659_fd93)), machine);
             ring.places.extend((0..PLACES).map(place));
@@ -74,7 +76,12 @@ impl Ring {
     /// One server of each of the first `count` machines at or after the shard's place: the one that
     /// is among `members` already, so that a shard does not move from one server of a machine to
     /// another.
-    pub fn servers_of(&self, shard: u16, count: usize, members: &[SocketAddrV4]) -> Vec<SocketAddrV4> {
+    pub fn servers_of(
+        &self,
+        shard: u16,
+        count: usize,
+        members: &[SocketAddrV4],
+    ) -> Vec<SocketAddrV4> {
         let at = mix(u64::from(shard).wrapping_add(0x5350) << 20);
         let start = self.places.partition_point(|(place, _)| *place < at);
         let (before, from) = self.places.split_at(start);
@@ -89,8 +96,16 @@ impl Ring {
             }
         }
         let server = |machine: usize| {
-            let member = members.iter().find(|member| self.machine_of.get(member) == Some(&machine)).copied();
-            member.or_else(|| self.machines[machine].iter().copied().min_by_key(|server| mix(mix(number(server)) ^ at)))
+            let member = members
+                .iter()
+                .find(|member| self.machine_of.get(member) == Some(&machine))
+                .copied();
+            member.or_else(|| {
+                self.machines[machine]
+                    .iter()
+                    .copied()
+                    .min_by_key(|server| mix(mix(number(server)) ^ at))
+            })
         };
         found.into_iter().filter_map(server).collect()
     }
@@ -104,8 +119,9 @@ fn number(server: &SocketAddrV4) -> u64 {
 /// (FNV-1a).
 fn number_of_machine(name: &str) -> u64 {
     let hashed = || {
-        name.bytes()
-            .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+        name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        })
     };
     name.parse().map_or_else(|_| hashed(), |address| number(&address))
 }
@@ -130,7 +146,11 @@ mod tests {
     /// A ring of servers that are alone.
     fn alone(servers: impl Iterator<Item = u8>) -> Ring {
         let servers: Vec<_> = servers.map(|at| (server(at), server(at).to_string())).collect();
-        Ring::new(servers.iter().map(|(address, machine)| Server { address: *address, machine, live: true }))
+        Ring::new(servers.iter().map(|(address, machine)| Server {
+            address: *address,
+            machine,
+            live: true,
+        }))
     }
 
     #[test]
@@ -141,8 +161,9 @@ mod tests {
             let (old, new) = (before.servers_of(shard, 3, &[]), after.servers_of(shard, 3, &[]));
             assert_eq!(old.len(), 3);
             *heads.entry(old[0]).or_default() += 1;
-            let others =
-                |servers: &[SocketAddrV4]| servers.iter().copied().filter(|s| *s != server(8)).collect::<Vec<_>>();
+            let others = |servers: &[SocketAddrV4]| {
+                servers.iter().copied().filter(|s| *s != server(8)).collect::<Vec<_>>()
+            };
             assert!(old.starts_with(&others(&new)), "{old:?} {new:?}");
         }
         assert_eq!(heads.len(), 8);
@@ -157,8 +178,10 @@ mod tests {
 
     #[test]
     fn no_chain_has_two_servers_of_a_machine() {
-        let worker = |machine: u8, at: u16| SocketAddrV4::new(Ipv4Addr::new(10, 2, machine, 10), 5407 + at);
-        let named: Vec<_> = (0..4).flat_map(|machine| (0..3).map(move |at| (machine, at))).collect();
+        let worker =
+            |machine: u8, at: u16| SocketAddrV4::new(Ipv4Addr::new(10, 2, machine, 10), 5407 + at);
+        let named: Vec<_> =
+            (0..4).flat_map(|machine| (0..3).map(move |at| (machine, at))).collect();
         let names: Vec<_> = named.iter().map(|(machine, _)| format!("rack {machine}")).collect();
         let ring = |without: Option<SocketAddrV4>| {
             Ring::new(named.iter().zip(&names).map(|((machine, at), name)| {

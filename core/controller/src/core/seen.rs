@@ -66,7 +66,13 @@ impl Seen {
     }
 
     /// Takes a report; `false` if it is older than what is known.
-    pub(super) fn take(&mut self, now_ns: u64, sent_ns: u64, incarnation: u64, report: Report) -> bool {
+    pub(super) fn take(
+        &mut self,
+        now_ns: u64,
+        sent_ns: u64,
+        incarnation: u64,
+        report: Report,
+    ) -> bool {
         if incarnation == 0 {
             return false;
         }
@@ -99,9 +105,11 @@ impl Seen {
         if std::mem::replace(&mut self.silent, false) {
             self.since_ns = now_ns;
         }
-        (self.reporter, self.version, self.sent_ns, self.heard_ns) = (report.reporter, report.version, sent_ns, now_ns);
+        (self.reporter, self.version, self.sent_ns, self.heard_ns) =
+            (report.reporter, report.version, sent_ns, now_ns);
         (self.machine, self.load) = (report.machine, report.load);
-        self.replicas = report.replicas.into_iter().map(|replica| (replica.shard, replica)).collect();
+        self.replicas =
+            report.replicas.into_iter().map(|replica| (replica.shard, replica)).collect();
         true
     }
 
@@ -137,7 +145,10 @@ mod tests {
         assert!(seen.take(0, 100 * SECOND, 2, report()));
         // Another controller may have known the life before, this one does not.
         for n in 1..100u64 {
-            assert!(!seen.take(n * 50 * MS, 10 * SECOND + n * 50 * MS, 1, report()), "sent again, with a good tag");
+            assert!(
+                !seen.take(n * 50 * MS, 10 * SECOND + n * 50 * MS, 1, report()),
+                "sent again, with a good tag"
+            );
             assert!(seen.take(n * 50 * MS, 100 * SECOND + n * 50 * MS, 2, report()));
         }
         assert!(seen.take(5 * SECOND, 106 * SECOND, 3, report()), "the next life");

@@ -31,9 +31,8 @@ impl ViewsFile {
         let database = Database::create(path).map_err(|error| failed(error.to_string()))?;
         let json = read(&database).map_err(|error| failed(error.to_string()))?;
         let views = match json {
-            Some(json) => {
-                Views::from_json(&json).map_err(|_| failed("what it has is not this program's".to_owned()))?
-            }
+            Some(json) => Views::from_json(&json)
+                .map_err(|_| failed("what it has is not this program's".to_owned()))?,
             None => Views::default(),
         };
         Ok((ViewsFile { database: Some(database), path: path.to_owned() }, views))
@@ -53,7 +52,10 @@ impl ViewsFile {
             Ok(())
         };
         let written = write();
-        written.map_err(|error| DatabaseError { path: self.path.display().to_string(), problem: error.to_string() })
+        written.map_err(|error| DatabaseError {
+            path: self.path.display().to_string(),
+            problem: error.to_string(),
+        })
     }
 }
 
@@ -77,7 +79,8 @@ mod tests {
         let path = directory.path().join("c.redb");
         let (mut file, views) = ViewsFile::open(&path).unwrap();
         assert_eq!(views, Views::default());
-        let views = Views { version: 3, shards: vec![ShardView { number: 2, ..ShardView::default() }] };
+        let views =
+            Views { version: 3, shards: vec![ShardView { number: 2, ..ShardView::default() }] };
         file.write(&views).unwrap();
         assert!(ViewsFile::open(&path).is_err(), "one at a time");
         // After a write that failed, the next one opens the file again.

@@ -36,7 +36,9 @@ const TELL_BAD_TAG_EVERY: Duration = Duration::from_secs(10);
 #[derive(Debug, Error)]
 pub enum RunError {
     /// An address cannot be used.
-    #[error("{address}: cannot listen: {source}; is another controller running there, and is the address this host's?")]
+    #[error(
+        "{address}: cannot listen: {source}; is another controller running there, and is the address this host's?"
+    )]
     Bind {
         /// The address.
         address: SocketAddr,
@@ -74,7 +76,8 @@ fn system(what: &'static str) -> impl Fn(nix::Error) -> RunError {
 }
 
 fn now_ns() -> u64 {
-    let time = clock_gettime(ClockId::CLOCK_BOOTTIME).or_else(|_| clock_gettime(ClockId::CLOCK_MONOTONIC));
+    let time =
+        clock_gettime(ClockId::CLOCK_BOOTTIME).or_else(|_| clock_gettime(ClockId::CLOCK_MONOTONIC));
     let time = time.map(Duration::from).unwrap_or_default();
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -92,16 +95,22 @@ enum Keeper {
 /// those signals.
 pub fn run(config: &Config) -> Result<(), RunError> {
     let mut signals = SigSet::empty();
-    [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].into_iter().for_each(|signal| signals.add(signal));
+    [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]
+        .into_iter()
+        .for_each(|signal| signals.add(signal));
     signals.thread_block().map_err(system("blocking signals"))?;
     let signal_fd = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
         .map_err(system("opening a signal descriptor"))?;
     let keys = config.keys()?;
     let bind = |source| RunError::Bind { address: SocketAddr::V4(config.listen), source };
     let socket = UdpSocket::bind(config.listen).map_err(bind)?;
-    socket.set_nonblocking(true).map_err(|source| RunError::System { what: "the socket", source })?;
+    socket
+        .set_nonblocking(true)
+        .map_err(|source| RunError::System { what: "the socket", source })?;
     let metrics = match config.metrics {
-        Some(address) => Some(metrics::Server::bind(address).map_err(|source| RunError::Bind { address, source })?),
+        Some(address) => Some(
+            metrics::Server::bind(address).map_err(|source| RunError::Bind { address, source })?,
+        ),
         None => None,
     };
     let (keeper, views) = keeper(config)?;
@@ -138,16 +147,21 @@ fn keeper(config: &Config) -> Result<(Keeper, Views), RunError> {
             Ok((Keeper::File(file), views))
         }
         Keep::Etcd(kept) => {
-            let etcd = etcd_client(kept, format!("{} {} {}", config.name, config.listen, std::process::id()))?;
+            let etcd = etcd_client(
+                kept,
+                format!("{} {} {}", config.name, config.listen, std::process::id()),
+            )?;
             let thread = EtcdThread::start(etcd);
-            let thread = thread.map_err(|source| RunError::System { what: "starting the etcd thread", source })?;
+            let thread = thread
+                .map_err(|source| RunError::System { what: "starting the etcd thread", source })?;
             Ok((Keeper::Etcd(thread), Views::default()))
         }
     }
 }
 
 fn etcd_client(config: &EtcdConfig, me: String) -> Result<Etcd, RunError> {
-    Etcd::new(config, me).map_err(|source| RunError::System { what: "starting the etcd client", source })
+    Etcd::new(config, me)
+        .map_err(|source| RunError::System { what: "starting the etcd client", source })
 }
 
 struct Loop {
@@ -178,7 +192,9 @@ impl Loop {
             self.wait()?;
             for _ in 0..MOST_DATAGRAMS {
                 match self.socket.recv_from(&mut buffer) {
-                    Ok((count, SocketAddr::V4(from))) => self.datagram(config, from, &buffer[..count]),
+                    Ok((count, SocketAddr::V4(from))) => {
+                        self.datagram(config, from, &buffer[..count])
+                    }
                     Ok(_) => {}
                     Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                     // Such as "connection refused": an earlier datagram's answer from a peer that
@@ -206,7 +222,11 @@ impl Loop {
                 if signal.ssi_signo == Signal::SIGHUP as u32 {
                     self.read_secrets(config);
                 } else {
-                    tracing::info!(name = config.name, version = self.core.views().version, "controller stopped");
+                    tracing::info!(
+                        name = config.name,
+                        version = self.core.views().version,
+                        "controller stopped"
+                    );
                     return Ok(());
                 }
             }
@@ -218,7 +238,8 @@ impl Loop {
         let own = [self.socket.as_fd(), self.signal_fd.as_fd()].into_iter().map(|fd| (fd, false));
         let descriptors = own.chain(self.metrics.iter().flat_map(metrics::Server::descriptors));
         let flags = |writes| if writes { PollFlags::POLLOUT } else { PollFlags::POLLIN };
-        let mut polled: Vec<_> = descriptors.map(|(fd, writes)| PollFd::new(fd, flags(writes))).collect();
+        let mut polled: Vec<_> =
+            descriptors.map(|(fd, writes)| PollFd::new(fd, flags(writes))).collect();
         match poll(&mut polled, PollTimeout::from(ms as u8)) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
             Err(error) => Err(system("waiting for datagrams")(error)),
@@ -342,7 +363,9 @@ impl Loop {
                 tracing::info!(name = config.name, sending = keys.sending(), "secrets read again");
                 self.keys = keys;
             }
-            Err(error) => tracing::error!(name = config.name, %error, "the secrets before stay in use"),
+            Err(error) => {
+                tracing::error!(name = config.name, %error, "the secrets before stay in use")
+            }
         }
     }
 }
@@ -350,8 +373,10 @@ impl Loop {
 fn log_event(event: &Event, name: &str) {
     match event {
         Event::Decided { shard, view, why } => {
-            let chain: Vec<_> = view.members.iter().map(|member| member.address.to_string()).collect();
-            let joining = view.joining.map(|joining| joining.member.address.to_string()).unwrap_or_default();
+            let chain: Vec<_> =
+                view.members.iter().map(|member| member.address.to_string()).collect();
+            let joining =
+                view.joining.map(|joining| joining.member.address.to_string()).unwrap_or_default();
             let (chain, view) = (chain.join(" "), view.number);
             if *why == Why::StateLost {
                 tracing::error!(
@@ -371,7 +396,9 @@ fn log_event(event: &Event, name: &str) {
         Event::Deaf(address) => {
             tracing::warn!(name, %address, "it reports, but hears nothing from anybody: taken for dead; look for a link that is broken one way");
         }
-        Event::Silent(address, reporter) => tracing::warn!(name, %address, ?reporter, "reports are missing"),
+        Event::Silent(address, reporter) => {
+            tracing::warn!(name, %address, ?reporter, "reports are missing")
+        }
         Event::ShardsMismatch(address, shards) => {
             tracing::error!(name, %address, "configured for another number of shards; write shards = {shards} there");
         }

@@ -42,15 +42,23 @@ pub enum RebuildError {
 /// Rebuilds the database of a configuration from what the servers have, and gives back the views
 /// that are in it now. Must not run beside a controller: the address and the database are the
 /// controller's, and servers that hear another one tell nothing. Waits for `patience` at the most.
-pub fn rebuild(config: &Config, without: &[SocketAddrV4], patience: Duration) -> Result<Views, RebuildError> {
+pub fn rebuild(
+    config: &Config,
+    without: &[SocketAddrV4],
+    patience: Duration,
+) -> Result<Views, RebuildError> {
     let (mut database, own) = Database::open(config)?;
     let keys = config.keys().map_err(RunError::Secrets)?;
     let bind = |source| RunError::Bind { address: SocketAddr::V4(config.listen), source };
     let socket = UdpSocket::bind(config.listen).map_err(bind)?;
-    socket.set_read_timeout(Some(LOOK)).map_err(|source| RunError::System { what: "the socket", source })?;
+    socket
+        .set_read_timeout(Some(LOOK))
+        .map_err(|source| RunError::System { what: "the socket", source })?;
     let mut heard = Rebuild::default();
     let start = Instant::now();
-    while start.elapsed() < patience && (start.elapsed() < LISTEN || heard.verdict(without).is_err()) {
+    while start.elapsed() < patience
+        && (start.elapsed() < LISTEN || heard.verdict(without).is_err())
+    {
         take(&socket, &keys, *config.listen.ip(), &mut heard);
     }
     let found = heard.verdict(without)?;
@@ -105,8 +113,12 @@ impl Database {
             Database::File(file) => Ok(file.write(views).map_err(RunError::Database)?),
             Database::Etcd(etcd) => match etcd.write(views) {
                 Told::Input(Input::Persisted) => Ok(()),
-                Told::Refused { why, .. } => Err(RebuildError::Etcd(format!("{why}; is a controller running?"))),
-                _ => Err(RebuildError::Etcd("it changed meanwhile; is a controller running?".to_owned())),
+                Told::Refused { why, .. } => {
+                    Err(RebuildError::Etcd(format!("{why}; is a controller running?")))
+                }
+                _ => Err(RebuildError::Etcd(
+                    "it changed meanwhile; is a controller running?".to_owned(),
+                )),
             },
         }
     }

@@ -23,7 +23,12 @@ pub fn render(core: &Controller, watch: &Watch, now_ns: u64, bad_tag: u64) -> St
     let shards = &core.views().shards;
     let joining = shards.iter().filter(|view| view.joining.is_some()).count() as u64;
     let shortest = shards.iter().map(|view| view.members.len()).min().unwrap_or(0) as u64;
-    metric("leading", Kind::Gauge, "Whether this controller decides.", u64::from(core.is_leading()));
+    metric(
+        "leading",
+        Kind::Gauge,
+        "Whether this controller decides.",
+        u64::from(core.is_leading()),
+    );
     metric(
         "cannot_decide",
         Kind::Gauge,
@@ -36,10 +41,20 @@ pub fn render(core: &Controller, watch: &Watch, now_ns: u64, bad_tag: u64) -> St
         "Values of switch_id that two switches have at the same time.",
         watch.twins(now_ns),
     );
-    metric("views_version", Kind::Gauge, "Version of the views; 0: the cluster has not begun.", core.views().version);
+    metric(
+        "views_version",
+        Kind::Gauge,
+        "Version of the views; 0: the cluster has not begun.",
+        core.views().version,
+    );
     metric("servers", Kind::Gauge, "Servers that report.", servers);
     metric("switches", Kind::Gauge, "Switches that report.", switches);
-    metric("behind", Kind::Gauge, "Servers and switches that do not have the newest views yet.", behind);
+    metric(
+        "behind",
+        Kind::Gauge,
+        "Servers and switches that do not have the newest views yet.",
+        behind,
+    );
     metric("shards", Kind::Gauge, "Shards.", shards.len() as u64);
     metric("shards_joining", Kind::Gauge, "Shards with a server that catches up.", joining);
     metric("shortest_chain", Kind::Gauge, "Servers in the shortest chain.", shortest);
@@ -51,7 +66,12 @@ pub fn render(core: &Controller, watch: &Watch, now_ns: u64, bad_tag: u64) -> St
         chain_length,
     );
     metric("reports_total", Kind::Counter, "Reports taken.", counters.reports);
-    metric("reports_old_total", Kind::Counter, "Reports older than one that was taken.", counters.reports_old);
+    metric(
+        "reports_old_total",
+        Kind::Counter,
+        "Reports older than one that was taken.",
+        counters.reports_old,
+    );
     metric("malformed_total", Kind::Counter, "Datagrams that are no reports.", counters.malformed);
     metric("bad_tag_total", Kind::Counter, "Datagrams that are not genuine.", bad_tag);
     metric("decisions_total", Kind::Counter, "Decisions made persistent.", counters.decisions);

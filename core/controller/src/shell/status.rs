@@ -91,7 +91,9 @@ pub fn status(core: &Controller, watch: &Watch, now_ns: u64) -> Status {
     };
     let peers: Vec<_> = core.peers().map(peer).collect();
     let index = |shard: u16, member: Option<&Member>| {
-        let seen = core.peers().find(|(address, _)| member.is_some_and(|member| member.address == **address));
+        let seen = core
+            .peers()
+            .find(|(address, _)| member.is_some_and(|member| member.address == **address));
         seen.and_then(|(_, seen)| seen.replicas.get(&shard)).map_or(0, |report| report.index)
     };
     let views = core.views();
@@ -103,10 +105,13 @@ pub fn status(core: &Controller, watch: &Watch, now_ns: u64) -> Status {
             chain: view.members.iter().map(|member| member.address).collect(),
             joining: view.joining.map(|joining| joining.member.address),
             draining: view.draining,
-            lag: index(shard, view.members.first()).saturating_sub(index(shard, view.members.last())),
+            lag: index(shard, view.members.first())
+                .saturating_sub(index(shard, view.members.last())),
         })
         .collect();
-    let full = |shard: &ShardStatus| shard.chain.len() == chain_length && shard.joining.is_none() && !shard.draining;
+    let full = |shard: &ShardStatus| {
+        shard.chain.len() == chain_length && shard.joining.is_none() && !shard.draining
+    };
     let cannot_decide = watch.cannot_decide(now_ns).map(str::to_owned);
     // The cluster's beginning founds every shard in view 1.
     let lost = |(shard, view): (u16, &wire::ShardView)| (view.founded > 1).then_some(shard);
@@ -139,7 +144,9 @@ impl Status {
                 return false;
             }
             match step {
-                0 => status.shards.retain(|it| it.chain.len() < longest || it.joining.is_some() || it.draining),
+                0 => status
+                    .shards
+                    .retain(|it| it.chain.len() < longest || it.joining.is_some() || it.draining),
                 1 => status.peers.retain(|peer| !peer.alive),
                 _ => {
                     status.shards.truncate(status.shards.len() / 2);
@@ -161,8 +168,10 @@ mod tests {
     /// A cluster of 256 shards, one of which has lost a member.
     #[test]
     fn what_does_not_fit_is_counted_and_what_is_not_well_stays() {
-        let chain: Vec<SocketAddrV4> =
-            ["10.2.1.10:5407", "10.2.2.10:5407", "10.2.3.10:5407"].iter().filter_map(|it| it.parse().ok()).collect();
+        let chain: Vec<SocketAddrV4> = ["10.2.1.10:5407", "10.2.2.10:5407", "10.2.3.10:5407"]
+            .iter()
+            .filter_map(|it| it.parse().ok())
+            .collect();
         let shard = |shard: u16| ShardStatus {
             shard,
             view: 1,
@@ -186,6 +195,9 @@ mod tests {
         let json = status.into_json();
         assert!(json.len() <= MAX_PACKET_BYTES);
         let found: Status = serde_json::from_slice(&json).expect("an answer");
-        assert_eq!((found.shards.len(), found.shards_left_out, found.shards[0].shard), (1, 255, 200));
+        assert_eq!(
+            (found.shards.len(), found.shards_left_out, found.shards[0].shard),
+            (1, 255, 200)
+        );
     }
 }

@@ -72,7 +72,12 @@ impl Watch {
         let pause_ns = (FIRST_PAUSE_NS << (*times).min(8)).min(LONGEST_PAUSE_NS);
         *times = times.saturating_add(1);
         if trouble.is_to_be_told(now_ns) {
-            tracing::error!(name, times, why = trouble.what, "a decision cannot be kept, and is not made");
+            tracing::error!(
+                name,
+                times,
+                why = trouble.what,
+                "a decision cannot be kept, and is not made"
+            );
         }
         now_ns + pause_ns
     }
@@ -121,7 +126,10 @@ impl Watch {
     /// a second later.
     fn look_at_versions(&mut self, now_ns: u64, name: &str, core: &Controller) {
         let own = core.views().version;
-        let ahead = core.peers().filter(|(_, seen)| seen.version > own).max_by_key(|(_, seen)| seen.version);
+        let ahead = core
+            .peers()
+            .filter(|(_, seen)| seen.version > own)
+            .max_by_key(|(_, seen)| seen.version);
         let Some((address, seen)) = ahead else {
             self.behind = None;
             return;
@@ -168,12 +176,20 @@ impl Watch {
     pub fn cannot_decide(&self, now_ns: u64) -> Option<&str> {
         let refused = self.refused.as_ref().map(|(trouble, _)| trouble);
         let troubles = [self.missing.as_ref(), refused, self.behind.as_ref()];
-        troubles.into_iter().flatten().find(|trouble| trouble.lasts(now_ns)).map(|trouble| trouble.what.as_str())
+        troubles
+            .into_iter()
+            .flatten()
+            .find(|trouble| trouble.lasts(now_ns))
+            .map(|trouble| trouble.what.as_str())
     }
 
     /// What else is wrong: a sentence each.
     pub fn warnings(&self, now_ns: u64) -> Vec<String> {
-        self.twins.values().filter(|trouble| trouble.lasts(now_ns)).map(|trouble| trouble.what.clone()).collect()
+        self.twins
+            .values()
+            .filter(|trouble| trouble.lasts(now_ns))
+            .map(|trouble| trouble.what.clone())
+            .collect()
     }
 
     /// Values of `switch_id` that two switches have at the same time.
@@ -205,8 +221,15 @@ mod tests {
     }
 
     fn report(core: &mut Controller, now_ns: u64, port: u16, reporter: Reporter, version: u64) {
-        let report =
-            Report { reporter, version, shards: 1, heard_ms: 0, machine: String::new(), replicas: vec![], load: None };
+        let report = Report {
+            reporter,
+            version,
+            shards: 1,
+            heard_ms: 0,
+            machine: String::new(),
+            replicas: vec![],
+            load: None,
+        };
         let incarnation = u64::from(port);
         let bytes = Control::Report { sent_ns: now_ns, incarnation, report }.encode().unwrap();
         let from = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
@@ -232,7 +255,10 @@ mod tests {
         let now_ns = 120 * 50 * MS;
         assert_eq!(watch.twins(now_ns), 1);
         let warnings = watch.warnings(now_ns);
-        assert!(warnings[0].contains("127.0.0.1:3 and 127.0.0.1:4 both have switch_id = 8"), "{warnings:?}");
+        assert!(
+            warnings[0].contains("127.0.0.1:3 and 127.0.0.1:4 both have switch_id = 8"),
+            "{warnings:?}"
+        );
         // The other one is gone.
         for now_ns in (120..140).map(|step| step * 50 * MS) {
             report(&mut core, now_ns, 3, switch(8), 0);
@@ -244,7 +270,9 @@ mod tests {
     /// What another controller decided the servers have before this one reads it.
     #[test]
     fn a_stand_by_is_behind_only_with_what_it_did_not_find_in_the_database() {
-        for (leading, reads_at, behind) in [(true, 0, true), (false, 0, false), (false, 1_400 * MS, true)] {
+        for (leading, reads_at, behind) in
+            [(true, 0, true), (false, 0, false), (false, 1_400 * MS, true)]
+        {
             let (mut core, mut watch) = (controller(leading), Watch::default());
             for now_ns in (1..30).map(|step| step * 50 * MS) {
                 report(&mut core, now_ns, 1, Reporter::Server, 5);

@@ -51,28 +51,41 @@ impl Chain {
     /// Starts a controller and `servers` servers of one shard with a chain of three, and waits
     /// until all is settled and the head serves.
     pub fn start(servers: usize) -> Chain {
-        Chain::start_as(&Plan { servers, running: servers, shards: 1, etcd: Etcd::None, logs: false, workers: 1 })
+        Chain::start_as(&Plan {
+            servers,
+            running: servers,
+            shards: 1,
+            etcd: Etcd::None,
+            logs: false,
+            workers: 1,
+        })
     }
 
     pub fn start_as(plan: &Plan) -> Chain {
         let Plan { servers, running, shards, etcd, logs, workers } = *plan;
         // Held together, so that all differ; released just before the servers bind them.
-        let sockets: Vec<_> = (0..servers + 2).map(|_| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()).collect();
-        let listeners: Vec<_> =
-            (0..servers + 2).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()).collect();
+        let sockets: Vec<_> =
+            (0..servers + 2).map(|_| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()).collect();
+        let listeners: Vec<_> = (0..servers + 2)
+            .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap())
+            .collect();
         let v4 = |address: SocketAddr| SocketAddrV4::new(Ipv4Addr::LOCALHOST, address.port());
-        let mut addresses: Vec<_> = sockets.iter().map(|socket| v4(socket.local_addr().unwrap())).collect();
-        let mut metrics: Vec<_> = listeners.iter().map(|listener| listener.local_addr().unwrap()).collect();
+        let mut addresses: Vec<_> =
+            sockets.iter().map(|socket| v4(socket.local_addr().unwrap())).collect();
+        let mut metrics: Vec<_> =
+            listeners.iter().map(|listener| listener.local_addr().unwrap()).collect();
         drop((sockets, listeners));
         if workers > 1 {
             // Each process on an address of its own, where the ports from the first on are free.
             for at in 0..servers {
                 let host = Ipv4Addr::new(127, 0, 7, at as u8 + 1);
-                (addresses[at], metrics[at]) = (SocketAddrV4::new(host, 5407), SocketAddr::from((host, 9101)));
+                (addresses[at], metrics[at]) =
+                    (SocketAddrV4::new(host, 5407), SocketAddr::from((host, 9101)));
             }
         }
         let directory = tempfile::tempdir().unwrap();
-        let keys = SecretsFile::generate(&directory.path().join("secrets.toml")).unwrap().ring().clone();
+        let keys =
+            SecretsFile::generate(&directory.path().join("secrets.toml")).unwrap().ring().clone();
         let (controller_address, second) = (addresses.pop().unwrap(), addresses.pop().unwrap());
         let (client, peer) = (metrics.pop().unwrap(), metrics.pop().unwrap());
         let mut chain = Chain {
@@ -142,13 +155,18 @@ impl Chain {
 
     pub fn config(&self, at: usize) -> PathBuf {
         let second = self.etcd.map(|(_, second)| format!(", \"{second}\"")).unwrap_or_default();
-        let log = if self.logs { format!("[wal]\ndirectory = \"wal{at}\"\n") } else { String::new() };
+        let log =
+            if self.logs { format!("[wal]\ndirectory = \"wal{at}\"\n") } else { String::new() };
         let text = format!(
             "name = \"s{at}\"\nlisten = \"{}\"\ncontrollers = [\"{}\"{second}]\nshards = {}\nworkers = {}\nlease_ms = 100\nsecrets = \"secrets.toml\"\n\
              metrics = \"{}\"\n{log}\
              [[object]]\nname = \"counter\"\nid = 1\nkey_bytes = 4\nvalue_bytes = 8\nallocator = \"zero\"\n\
              [[object]]\nname = \"nat\"\nid = 2\nkey_bytes = 13\nvalue_bytes = 6\nallocator = \"nat_ports\"\nexternal = [\"203.0.113.1\"]\n",
-            self.addresses[at], self.controller_address, self.shards, self.workers, self.metrics[at]
+            self.addresses[at],
+            self.controller_address,
+            self.shards,
+            self.workers,
+            self.metrics[at]
         );
         let path = self.directory.path().join(format!("store{at}.toml"));
         std::fs::write(&path, text).unwrap();
@@ -200,7 +218,8 @@ impl Chain {
             if wanted(&status) {
                 return status;
             }
-            let log = std::fs::read_to_string(self.directory.path().join("log-controller")).unwrap();
+            let log =
+                std::fs::read_to_string(self.directory.path().join("log-controller")).unwrap();
             assert!(start.elapsed() < PATIENCE, "{status:?}\n{log}");
         }
     }

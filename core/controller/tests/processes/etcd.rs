@@ -8,7 +8,9 @@ use controller::shell::Status;
 use etcd_client::{Client, DeleteOptions, Permission};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+};
 use std::future::Future;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
@@ -35,7 +37,8 @@ pub enum Etcd {
     Proxied,
 }
 
-const TLS_FILES: &str = "etcd_ca_file = \"ca.pem\"\netcd_cert_file = \"client.pem\"\netcd_key_file = \"client.key\"\n";
+const TLS_FILES: &str =
+    "etcd_ca_file = \"ca.pem\"\netcd_cert_file = \"client.pem\"\netcd_key_file = \"client.key\"\n";
 
 impl Etcd {
     /// The lines of a controller's configuration.
@@ -43,7 +46,9 @@ impl Etcd {
         match self {
             Etcd::Tls => format!("etcd = [\"https://localhost:{}\"]\n{TLS_FILES}", client.port()),
             Etcd::User => {
-                format!("etcd = [\"http://{client}\"]\netcd_user = \"sp\"\netcd_password_file = \"password\"\n")
+                format!(
+                    "etcd = [\"http://{client}\"]\netcd_user = \"sp\"\netcd_password_file = \"password\"\n"
+                )
             }
             // Nobody listens at the first: the next is asked.
             Etcd::Proxied => format!("etcd = [\"http://127.0.0.1:1\", \"http://{client}\"]\n"),
@@ -60,7 +65,12 @@ pub fn start(etcd: Etcd, directory: &Path, client: SocketAddr, peer: SocketAddr)
     let mut command = Command::new("etcd");
     command.current_dir(directory).args(["--data-dir", "etcd", "--listen-client-urls", &url]);
     command.args(["--advertise-client-urls", &url, "--listen-peer-urls", &peer]);
-    command.args(["--initial-advertise-peer-urls", &peer, "--initial-cluster", &format!("default={peer}")]);
+    command.args([
+        "--initial-advertise-peer-urls",
+        &peer,
+        "--initial-cluster",
+        &format!("default={peer}"),
+    ]);
     if etcd == Etcd::Tls {
         write_certificates(directory);
         command.args(["--cert-file", "server.pem", "--key-file", "server.key"]);
@@ -90,7 +100,8 @@ fn write_certificates(directory: &Path) {
     write(directory, "ca.pem", &ca.pem());
     for (name, names) in [("server", vec!["localhost".to_owned()]), ("client", Vec::new())] {
         let mut params = CertificateParams::new(names).unwrap();
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &ca).unwrap();
         write(directory, &format!("{name}.pem"), &certificate.pem());
@@ -130,7 +141,12 @@ async fn add_users(url: &str) {
 pub fn delete_all(etcd: SocketAddr) {
     let deleted = block_on(async {
         let options = DeleteOptions::new().with_all_keys();
-        connected(&format!("http://{etcd}")).await.delete("", Some(options)).await.unwrap().deleted()
+        connected(&format!("http://{etcd}"))
+            .await
+            .delete("", Some(options))
+            .await
+            .unwrap()
+            .deleted()
     });
     assert!(deleted > 0);
 }
@@ -152,7 +168,8 @@ impl Proxy {
             for stream in listener.incoming().map_while(Result::ok) {
                 // While etcd is not up yet its clients are turned away.
                 let Ok(server) = TcpStream::connect(to) else { continue };
-                let (to_server, to_client) = (server.try_clone().unwrap(), stream.try_clone().unwrap());
+                let (to_server, to_client) =
+                    (server.try_clone().unwrap(), stream.try_clone().unwrap());
                 for (from, to) in [(stream, to_server), (server, to_client)] {
                     let cut = cut.clone();
                     std::thread::spawn(move || carry(from, to, &cut));
@@ -185,7 +202,9 @@ fn start_chain(etcd: Etcd) -> Chain {
 /// log has a line with all these words.
 fn another_says(chain: &mut Chain, name: &str, etcd: &str, words: &[&str]) {
     let listen = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
-    let text = format!("name = \"{name}\"\nlisten = \"{listen}\"\nsecrets = \"secrets.toml\"\nshards = 1\n{etcd}");
+    let text = format!(
+        "name = \"{name}\"\nlisten = \"{listen}\"\nsecrets = \"secrets.toml\"\nshards = 1\n{etcd}"
+    );
     let config = chain.directory.path().join(format!("{name}.toml"));
     std::fs::write(&config, text).unwrap();
     let log = format!("log-{name}");
@@ -197,7 +216,11 @@ fn another_says(chain: &mut Chain, name: &str, etcd: &str, words: &[&str]) {
 fn await_log(chain: &Chain, log: &str, words: &[&str]) {
     let start = Instant::now();
     while lines_with(&chain.controller_log(log), words).is_empty() {
-        assert!(start.elapsed() < PATIENCE, "{words:?} is not in {log}:\n{}", chain.controller_log(log));
+        assert!(
+            start.elapsed() < PATIENCE,
+            "{words:?} is not in {log}:\n{}",
+            chain.controller_log(log)
+        );
         std::thread::sleep(LOOK);
     }
 }
@@ -214,12 +237,27 @@ pub fn with_tls_and_client_certificates() {
     let without = format!("etcd = [\"{endpoint}\"]\netcd_ca_file = \"ca.pem\"\n");
     another_says(&mut chain, "without-certificate", &without, &["ERROR", &endpoint, "ertificate"]);
     let stranger = format!("etcd = [\"{endpoint}\"]\netcd_ca_file = \"client.pem\"\n");
-    another_says(&mut chain, "of-another-ca", &stranger, &["ERROR", &endpoint, "invalid peer certificate"]);
+    another_says(
+        &mut chain,
+        "of-another-ca",
+        &stranger,
+        &["ERROR", &endpoint, "invalid peer certificate"],
+    );
     // The certificate is for the name.
     let by_address = format!("etcd = [\"https://{client}\"]\n{TLS_FILES}");
-    another_says(&mut chain, "by-address", &by_address, &["ERROR", "https://127.0.0.1", "invalid peer certificate"]);
+    another_says(
+        &mut chain,
+        "by-address",
+        &by_address,
+        &["ERROR", "https://127.0.0.1", "invalid peer certificate"],
+    );
     let plain = format!("etcd = [\"http://{client}\", \"http://localhost:{}\"]\n", client.port());
-    another_says(&mut chain, "without-tls", &plain, &["ERROR", "http://127.0.0.1", "; http://localhost"]);
+    another_says(
+        &mut chain,
+        "without-tls",
+        &plain,
+        &["ERROR", "http://127.0.0.1", "; http://localhost"],
+    );
     assert!(chain.control().settled);
     chain.stop();
 }
@@ -235,7 +273,8 @@ pub fn with_user_and_password() {
         &["ERROR", &endpoint, "user name is empty"],
     );
     write(chain.directory.path(), "wrong", "open\n");
-    let config = format!("etcd = [\"{endpoint}\"]\netcd_user = \"sp\"\netcd_password_file = \"wrong\"\n");
+    let config =
+        format!("etcd = [\"{endpoint}\"]\netcd_user = \"sp\"\netcd_password_file = \"wrong\"\n");
     let failed = ["ERROR", &endpoint, "authentication failed"];
     another_says(&mut chain, "liar", &config, &failed);
     // The file is read again; what went on was logged once.
@@ -297,7 +336,9 @@ pub fn a_leader_without_etcd_stops_before_another_leads() {
     kill(pid, Signal::SIGSTOP).unwrap();
     let (asked, keys) = (addresses[new], chain.keys.clone());
     // It finds the question when it goes on, and must know by then.
-    let question = std::thread::spawn(move || state_store::shell::query::<Status>(asked, &keys, 3 * PATIENCE).unwrap());
+    let question = std::thread::spawn(move || {
+        state_store::shell::query::<Status>(asked, &keys, 3 * PATIENCE).unwrap()
+    });
     await_leading(&chain, addresses[old]);
     kill(pid, Signal::SIGCONT).unwrap();
     assert!(!question.join().unwrap().leading, "another leads");
@@ -308,12 +349,15 @@ pub fn a_leader_without_etcd_stops_before_another_leads() {
 /// The lease of the controller that leads, as etcd has it.
 fn leader_lease(etcd: SocketAddr) -> i64 {
     let key = "/stateplane/leader";
-    let found = block_on(async { connected(&format!("http://{etcd}")).await.get(key, None).await.unwrap() });
+    let found = block_on(async {
+        connected(&format!("http://{etcd}")).await.get(key, None).await.unwrap()
+    });
     found.kvs().first().expect("one leads").lease()
 }
 
 fn leases(etcd: SocketAddr) -> Vec<i64> {
-    let found = block_on(async { connected(&format!("http://{etcd}")).await.leases().await.unwrap() });
+    let found =
+        block_on(async { connected(&format!("http://{etcd}")).await.leases().await.unwrap() });
     found.leases().iter().map(|lease| lease.id()).collect()
 }
 
@@ -343,7 +387,8 @@ pub fn a_leader_that_stops_gives_its_lease_back() {
 
     // Now one whose members of etcd all take what it says, and answer nothing.
     let proxies = [Proxy::start(etcd), Proxy::start(etcd)];
-    let endpoints = format!("etcd = [\"http://{}\", \"http://{}\"]\n", proxies[0].address, proxies[1].address);
+    let endpoints =
+        format!("etcd = [\"http://{}\", \"http://{}\"]\n", proxies[0].address, proxies[1].address);
     another_says(&mut chain, "third", &endpoints, &["controller started"]);
     // One that does not lead has nothing to give back when it stops.
     terminate(&mut chain.others[2]);
@@ -357,7 +402,8 @@ pub fn a_leader_that_stops_gives_its_lease_back() {
     terminate(&mut chain.others[2]);
     let third = chain.controller_log("log-third");
     assert_eq!(
-        lines_with(&third, &["WARN", "could not give its lease back", "no answer within 800 ms"]).len(),
+        lines_with(&third, &["WARN", "could not give its lease back", "no answer within 800 ms"])
+            .len(),
         1,
         "{third}"
     );

@@ -18,7 +18,10 @@ pub fn a_lost_database_is_made_anew() {
     let before = chain.control();
     let config = Config::load(&chain.controller_config("first", chain.controller_address)).unwrap();
     let again = |without: &[_]| rebuild(&config, without, PATIENCE);
-    assert!(matches!(again(&[]), Err(RebuildError::Run(_))), "the controller runs, and has the database");
+    assert!(
+        matches!(again(&[]), Err(RebuildError::Run(_))),
+        "the controller runs, and has the database"
+    );
 
     let database = chain.directory.path().join("controller.redb");
     chain.kill_controller();

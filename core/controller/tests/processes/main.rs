@@ -35,8 +35,12 @@ fn main() -> ExitCode {
         tracing_subscriber::fmt().with_ansi(false).with_writer(std::io::stderr).init();
         let file = Path::new(file);
         match word.as_str() {
-            "serve" => state_store::shell::run(state_store::config::Config::load(file).unwrap()).unwrap(),
-            "control" => controller::shell::run(&controller::config::Config::load(file).unwrap()).unwrap(),
+            "serve" => {
+                state_store::shell::run(state_store::config::Config::load(file).unwrap()).unwrap()
+            }
+            "control" => {
+                controller::shell::run(&controller::config::Config::load(file).unwrap()).unwrap()
+            }
             _ => return ExitCode::from(2),
         }
         return ExitCode::SUCCESS;
@@ -45,23 +49,41 @@ fn main() -> ExitCode {
         ("chain_answers_from_the_tail", chain_answers_from_the_tail as fn()),
         ("secrets_change_while_running", secrets_change_while_running),
         ("leases_move_between_switches", leases_move_between_switches),
-        ("servers_die_and_come_back_and_nothing_is_lost", servers_die_and_come_back_and_nothing_is_lost),
+        (
+            "servers_die_and_come_back_and_nothing_is_lost",
+            servers_die_and_come_back_and_nothing_is_lost,
+        ),
         ("the_chain_goes_on_without_a_controller", the_chain_goes_on_without_a_controller),
         ("when_all_are_gone_the_shard_begins_anew", when_all_are_gone_the_shard_begins_anew),
-        ("all_lose_power_and_nothing_acknowledged_is_lost", all_lose_power_and_nothing_acknowledged_is_lost),
+        (
+            "all_lose_power_and_nothing_acknowledged_is_lost",
+            all_lose_power_and_nothing_acknowledged_is_lost,
+        ),
         ("servers_are_added_and_shards_move_while_they_are_updated", moves::servers_are_added),
         ("a_lost_database_is_made_anew", lost_database::a_lost_database_is_made_anew),
-        ("workers_die_together_and_nothing_is_lost", workers::workers_die_together_and_nothing_is_lost),
+        (
+            "workers_die_together_and_nothing_is_lost",
+            workers::workers_die_together_and_nothing_is_lost,
+        ),
         ("two_controllers_elect_through_etcd", two_controllers_elect_through_etcd),
         ("a_controller_tells_its_service_manager", service::a_controller_tells_its_service_manager),
         ("etcd_with_tls_and_client_certificates", etcd::with_tls_and_client_certificates),
         ("etcd_with_user_and_password", etcd::with_user_and_password),
-        ("a_leader_without_etcd_stops_before_another_leads", etcd::a_leader_without_etcd_stops_before_another_leads),
-        ("a_leader_that_stops_gives_its_lease_back_to_etcd", etcd::a_leader_that_stops_gives_its_lease_back),
+        (
+            "a_leader_without_etcd_stops_before_another_leads",
+            etcd::a_leader_without_etcd_stops_before_another_leads,
+        ),
+        (
+            "a_leader_that_stops_gives_its_lease_back_to_etcd",
+            etcd::a_leader_that_stops_gives_its_lease_back,
+        ),
     ] {
         // As with other tests: `cargo test --test processes -- etcd` runs those with that in their
         // names.
-        if arguments.first().is_some_and(|wanted| !wanted.starts_with('-') && !name.contains(wanted.as_str())) {
+        if arguments
+            .first()
+            .is_some_and(|wanted| !wanted.starts_with('-') && !name.contains(wanted.as_str()))
+        {
             continue;
         }
         test();
@@ -74,36 +96,58 @@ fn chain_answers_from_the_tail() {
     let chain = Chain::start(3);
     let switch = Switch::new(&chain, 1);
     let packet = vec![0xab; 1_514];
-    let lease = Message { packet: &packet, ..switch.request(MessageType::LeaseRequest, 1, b"flow") };
+    let lease =
+        Message { packet: &packet, ..switch.request(MessageType::LeaseRequest, 1, b"flow") };
     let answer = switch.ask(&lease);
     let grant = answer.message();
-    assert_eq!((grant.message_type, grant.seq, grant.lease_us), (MessageType::LeaseGrant, 0, 100_000));
+    assert_eq!(
+        (grant.message_type, grant.seq, grant.lease_us),
+        (MessageType::LeaseGrant, 0, 100_000)
+    );
     assert_eq!((grant.value, grant.packet), (&[0; 8][..], &packet[..]));
 
     for seq in 1..=200u64 {
         let value = seq.to_be_bytes();
         let update = switch.request(MessageType::Update, 1, b"flow");
-        let answer = switch.ask(&Message { epoch: grant.epoch, seq, value: &value, packet: b"out", ..update });
+        let answer = switch.ask(&Message {
+            epoch: grant.epoch,
+            seq,
+            value: &value,
+            packet: b"out",
+            ..update
+        });
         let ack = answer.message();
-        assert_eq!((ack.message_type, ack.seq, ack.packet), (MessageType::UpdateAck, seq, &b"out"[..]));
+        assert_eq!(
+            (ack.message_type, ack.seq, ack.packet),
+            (MessageType::UpdateAck, seq, &b"out"[..])
+        );
     }
     let read = switch.request(MessageType::ReadCommit, 1, b"flow");
     let answer = switch.ask(&Message { epoch: grant.epoch, seq: 200, packet: b"read", ..read });
-    assert_eq!((answer.message().message_type, answer.message().seq), (MessageType::UpdateAck, 200));
+    assert_eq!(
+        (answer.message().message_type, answer.message().seq),
+        (MessageType::UpdateAck, 200)
+    );
 
     let key = [10, 0, 0, 1, 8, 8, 8, 8, 0x30, 0x39, 0, 53, 17];
     let answer = switch.ask(&switch.request(MessageType::LeaseRequest, 2, &key));
     assert_eq!(answer.message().value, [203, 0, 113, 1, 0x30, 0x39], "port preserved");
     let reverse = [8, 8, 8, 8, 203, 0, 113, 1, 0, 53, 0x30, 0x39, 17];
-    let back = Message { flags: Flags::NONE, ..switch.request(MessageType::LeaseRequest, 2, &reverse) };
+    let back =
+        Message { flags: Flags::NONE, ..switch.request(MessageType::LeaseRequest, 2, &reverse) };
     assert_eq!(switch.ask(&back).message().value, [10, 0, 0, 1, 0x30, 0x39]);
-    let unknown = Message { flags: Flags::NONE, ..switch.request(MessageType::LeaseRequest, 1, b"none") };
+    let unknown =
+        Message { flags: Flags::NONE, ..switch.request(MessageType::LeaseRequest, 1, b"none") };
     assert_eq!(switch.ask(&unknown).message().message_type, MessageType::Absent);
 
     for (place, role) in ["head", "middle", "tail"].into_iter().enumerate() {
         let at = chain.place_of(place);
-        let status = chain.await_status(at, |status| status.replicas[0].committed == status.replicas[0].index);
-        assert_eq!((status.replicas[0].role.as_str(), status.records, status.replicas[0].index), (role, 3, 207));
+        let status = chain
+            .await_status(at, |status| status.replicas[0].committed == status.replicas[0].index);
+        assert_eq!(
+            (status.replicas[0].role.as_str(), status.records, status.replicas[0].index),
+            (role, 3, 207)
+        );
         let text = scrape(chain.metrics[at], "/metrics");
         assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
         assert!(text.contains("stateplane_store_records{object=\"nat\"} 2\n"), "{text}");
@@ -128,7 +172,11 @@ fn scrape(address: SocketAddr, path: &str) -> String {
 fn a_stranger_is_told_of(chain: &Chain) {
     let strangers = wire::KeyRing::new(1, wire::Secret([9; wire::SECRET_BYTES])).unwrap();
     let wait = Duration::from_millis(300);
-    let asked = state_store::shell::query::<controller::shell::Status>(chain.controller_address, &strangers, wait);
+    let asked = state_store::shell::query::<controller::shell::Status>(
+        chain.controller_address,
+        &strangers,
+        wait,
+    );
     let message = asked.unwrap_err().to_string();
     assert!(message.contains("it has other secrets"), "{message}");
     let log = chain.controller_log("log-controller");
@@ -152,8 +200,9 @@ fn secrets_change_while_running() {
         }
     };
     a_stranger_is_told_of(&chain);
-    let heard =
-        |switch: &Switch| switch.ask(&switch.request(MessageType::LeaseRequest, 1, b"flow")).message().message_type;
+    let heard = |switch: &Switch| {
+        switch.ask(&switch.request(MessageType::LeaseRequest, 1, b"flow")).message().message_type
+    };
     assert_eq!(heard(&switch), MessageType::LeaseGrant);
     let new = file.add().unwrap();
     file.save().unwrap();
@@ -175,26 +224,44 @@ fn leases_move_between_switches() {
     let granted = Instant::now();
     let first = answer.message();
     let value = 5u64.to_be_bytes();
-    let update = Message { epoch: first.epoch, seq: 1, value: &value, ..one.request(MessageType::Update, 1, b"flow") };
+    let update = Message {
+        epoch: first.epoch,
+        seq: 1,
+        value: &value,
+        ..one.request(MessageType::Update, 1, b"flow")
+    };
     assert_eq!(one.ask(&update).message().message_type, MessageType::UpdateAck);
 
-    let answer = two.ask(&Message { packet: b"parked", ..two.request(MessageType::LeaseRequest, 1, b"flow") });
+    let answer = two
+        .ask(&Message { packet: b"parked", ..two.request(MessageType::LeaseRequest, 1, b"flow") });
     assert!(granted.elapsed() >= Duration::from_millis(100), "the lease is waited for");
     let second = answer.message();
     // The first switch neither sent heartbeats nor heard the recall (in its tenure there is none).
-    assert_eq!((second.message_type, second.epoch, second.seq), (MessageType::LeaseGrant, first.epoch + 1, 1));
+    assert_eq!(
+        (second.message_type, second.epoch, second.seq),
+        (MessageType::LeaseGrant, first.epoch + 1, 1)
+    );
     assert_eq!((second.value, second.packet), (&value[..], &b"parked"[..]));
 
     let late = Message { seq: 2, ..update };
     let answer = one.ask(&late);
-    assert_eq!((answer.message().message_type, answer.message().epoch), (MessageType::Refused, first.epoch));
+    assert_eq!(
+        (answer.message().message_type, answer.message().epoch),
+        (MessageType::Refused, first.epoch)
+    );
     chain.stop();
 }
 
 /// Updates one flow until every update up to `until` is acknowledged, as the packet generator does:
 /// again and again, to whoever the controller says is the head. Returns when an acknowledgement
 /// that was new came.
-fn update_until(chain: &Chain, switch: &mut Switch, epoch: u32, from: u64, until: u64) -> Vec<Instant> {
+fn update_until(
+    chain: &Chain,
+    switch: &mut Switch,
+    epoch: u32,
+    from: u64,
+    until: u64,
+) -> Vec<Instant> {
     let mut acked = Vec::new();
     let start = Instant::now();
     let mut seq = from;
@@ -206,7 +273,12 @@ fn update_until(chain: &Chain, switch: &mut Switch, epoch: u32, from: u64, until
             switch.head = chain.addresses[chain.place_of(0)];
         }
         let value = seq.to_be_bytes();
-        switch.send(&Message { epoch, seq, value: &value, ..switch.request(MessageType::Update, 1, b"flow") });
+        switch.send(&Message {
+            epoch,
+            seq,
+            value: &value,
+            ..switch.request(MessageType::Update, 1, b"flow")
+        });
         while let Ok((count, _)) = switch.socket.recv_from(&mut buffer) {
             let reply = Message::decode(&buffer[..count]).unwrap();
             assert_ne!(reply.message_type, MessageType::Refused, "the owner is refused");
@@ -246,13 +318,19 @@ fn servers_die_and_come_back_and_nothing_is_lost() {
         chain.kill(victim);
         let killed = Instant::now();
         let acked = update_until(&chain, &mut switch, epoch, updates + 101, updates + 200);
-        println!("{name} killed: served again after {} ms", acked[0].duration_since(killed).as_millis());
+        println!(
+            "{name} killed: served again after {} ms",
+            acked[0].duration_since(killed).as_millis()
+        );
         chain.servers[victim] = chain.spawn(victim);
         // It catches up while updates go on.
         update_until(&chain, &mut switch, epoch, updates + 201, updates + 300);
         updates += 300;
         chain.settle();
-        println!("returned, caught up and joined {} ms after the kill", killed.elapsed().as_millis());
+        println!(
+            "returned, caught up and joined {} ms after the kill",
+            killed.elapsed().as_millis()
+        );
         assert_nothing_lost(&chain, &mut switch, epoch, updates);
     }
     // Two of three at once.
@@ -309,8 +387,14 @@ fn when_all_are_gone_the_shard_begins_anew() {
 /// way; they start again with what is on their disks. (What the kernel would lose with the power is
 /// what the log has not synchronised; the simulation in state-store loses that too.)
 fn all_lose_power_and_nothing_acknowledged_is_lost() {
-    let mut chain =
-        Chain::start_as(&Plan { servers: 3, running: 3, shards: 1, etcd: Etcd::None, logs: true, workers: 1 });
+    let mut chain = Chain::start_as(&Plan {
+        servers: 3,
+        running: 3,
+        shards: 1,
+        etcd: Etcd::None,
+        logs: true,
+        workers: 1,
+    });
     let mut switch = Switch::new(&chain, 1);
     let epoch = switch.ask(&switch.request(MessageType::LeaseRequest, 1, b"flow")).message().epoch;
     let mut acked = 0;
@@ -319,7 +403,12 @@ fn all_lose_power_and_nothing_acknowledged_is_lost() {
         acked += 100;
         for seq in acked + 1..=acked + 20 {
             let value = seq.to_be_bytes();
-            switch.send(&Message { epoch, seq, value: &value, ..switch.request(MessageType::Update, 1, b"flow") });
+            switch.send(&Message {
+                epoch,
+                seq,
+                value: &value,
+                ..switch.request(MessageType::Update, 1, b"flow")
+            });
         }
         // In the last round one server's disk is gone too.
         let lost = (round == 3).then(|| chain.place_of(0));
@@ -335,14 +424,19 @@ fn all_lose_power_and_nothing_acknowledged_is_lost() {
             chain.servers[at] = chain.spawn(at);
         }
         // The server without a disk is another one: it loses its place, and joins.
-        chain.await_control(|status| status.settled && (lost.is_none() || status.shards[0].view > before));
+        chain.await_control(|status| {
+            status.settled && (lost.is_none() || status.shards[0].view > before)
+        });
         let head = chain.place_of(0);
-        chain.await_status(head, |status| status.replicas.first().is_some_and(|shard| shard.state == "serving"));
+        chain.await_status(head, |status| {
+            status.replicas.first().is_some_and(|shard| shard.state == "serving")
+        });
         println!("all killed: serving again after {} ms", killed.elapsed().as_millis());
         let mut buffer = vec![0; 65_536];
         switch.socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         while switch.socket.recv_from(&mut buffer).is_ok() {} // answers from before
-        (switch.head, switch.tail) = (chain.addresses[head], chain.addresses[chain.place_of(usize::MAX)]);
+        (switch.head, switch.tail) =
+            (chain.addresses[head], chain.addresses[chain.place_of(usize::MAX)]);
         let answer = switch.ask(&switch.request(MessageType::LeaseRequest, 1, b"flow"));
         let grant = answer.message();
         assert_eq!(grant.epoch, epoch, "the flow is still the switch's");
@@ -357,13 +451,20 @@ fn all_lose_power_and_nothing_acknowledged_is_lost() {
 }
 
 fn two_controllers_elect_through_etcd() {
-    let mut chain =
-        Chain::start_as(&Plan { servers: 3, running: 3, shards: 1, etcd: Etcd::Plain, logs: false, workers: 1 });
+    let mut chain = Chain::start_as(&Plan {
+        servers: 3,
+        running: 3,
+        shards: 1,
+        etcd: Etcd::Plain,
+        logs: false,
+        workers: 1,
+    });
     let mut switch = Switch::new(&chain, 1);
     let epoch = switch.ask(&switch.request(MessageType::LeaseRequest, 1, b"flow")).message().epoch;
     update_until(&chain, &mut switch, epoch, 1, 100);
     let (_, second) = chain.etcd.unwrap();
-    let ask = |address| state_store::shell::query::<Status>(address, &chain.keys, PATIENCE).unwrap();
+    let ask =
+        |address| state_store::shell::query::<Status>(address, &chain.keys, PATIENCE).unwrap();
     assert!(ask(second).leading != ask(chain.controller_address).leading, "one decides");
     // The first dies, whichever it is; then a server. The second, now alone, repairs the chain from
     // what etcd has.
@@ -372,7 +473,9 @@ fn two_controllers_elect_through_etcd() {
     chain.controller_address = second;
     chain.kill(victim);
     let died = Instant::now();
-    chain.await_control(|status| status.leading && status.shards.first().is_some_and(|shard| shard.chain.len() == 2));
+    chain.await_control(|status| {
+        status.leading && status.shards.first().is_some_and(|shard| shard.chain.len() == 2)
+    });
     println!(
         "controller and server killed: chain repaired by the other controller after {} ms",
         died.elapsed().as_millis()
@@ -398,6 +501,8 @@ fn etcd_loses_its_data(chain: &mut Chain) {
     let victim = chain.place_of(0);
     chain.kill(victim);
     // It wants to take the dead one out, and cannot.
-    chain.await_control(|_| chain.controller_log("log-second").contains("a decision cannot be kept"));
+    chain.await_control(|_| {
+        chain.controller_log("log-second").contains("a decision cannot be kept")
+    });
     assert_eq!(decided(chain), before, "nothing was decided");
 }

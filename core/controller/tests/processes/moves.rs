@@ -37,7 +37,8 @@ impl Flows {
         switch.socket.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
         switch.clock.set(1);
         let keys = (0..FLOWS).map(|flow| (flow.to_be_bytes(), Flow::default()));
-        let mut flows = Flows { switch, flows: keys.collect(), chains: Vec::new(), asked: Instant::now() };
+        let mut flows =
+            Flows { switch, flows: keys.collect(), chains: Vec::new(), asked: Instant::now() };
         flows.look(chain);
         flows
     }
@@ -58,7 +59,8 @@ impl Flows {
                 flow.sent += 1;
             }
             let value = flow.sent.to_be_bytes();
-            let kind = if flow.epoch == 0 { MessageType::LeaseRequest } else { MessageType::Update };
+            let kind =
+                if flow.epoch == 0 { MessageType::LeaseRequest } else { MessageType::Update };
             let mut message = Message { shard, ..self.switch.request(kind, 1, key) };
             if flow.epoch != 0 {
                 message = Message { epoch: flow.epoch, seq: flow.sent, value: &value, ..message };
@@ -72,7 +74,9 @@ impl Flows {
             assert_ne!(reply.message_type, MessageType::Refused, "the owner is refused");
             let Some(flow) = self.flows.get_mut(reply.key) else { continue };
             match reply.message_type {
-                MessageType::LeaseGrant if flow.epoch == 0 => (flow.epoch, flow.sent) = (reply.epoch, 0),
+                MessageType::LeaseGrant if flow.epoch == 0 => {
+                    (flow.epoch, flow.sent) = (reply.epoch, 0)
+                }
                 MessageType::UpdateAck => flow.acked = flow.acked.max(reply.seq),
                 _ => {}
             }
@@ -95,13 +99,19 @@ impl Flows {
     /// Whether each shard is where it belongs among so many servers.
     fn placed(&self, servers: &[SocketAddrV4]) -> bool {
         let named: Vec<_> = servers.iter().map(|server| (*server, server.to_string())).collect();
-        let servers = named.iter().map(|(address, machine)| Server { address: *address, machine, live: true });
+        let servers = named.iter().map(|(address, machine)| Server {
+            address: *address,
+            machine,
+            live: true,
+        });
         let ring = Ring::new(servers);
         let sorted = |mut servers: Vec<SocketAddrV4>| {
             servers.sort_unstable();
             servers
         };
-        let place = |(shard, chain): (u16, &Vec<_>)| sorted(chain.clone()) == sorted(ring.servers_of(shard, 3, chain));
+        let place = |(shard, chain): (u16, &Vec<_>)| {
+            sorted(chain.clone()) == sorted(ring.servers_of(shard, 3, chain))
+        };
         (0..SHARDS).zip(&self.chains).all(place)
     }
 
@@ -116,17 +126,28 @@ impl Flows {
 
     /// No head heads two shards more than another member of its chain.
     fn heads_are_spread(&self) -> bool {
-        let heads = |server: &SocketAddrV4| self.chains.iter().filter(|chain| chain.first() == Some(server)).count();
-        let spread = |chain: &Vec<_>| chain.iter().all(|member| heads(&chain[0]) <= heads(member) + 1);
+        let heads = |server: &SocketAddrV4| {
+            self.chains.iter().filter(|chain| chain.first() == Some(server)).count()
+        };
+        let spread =
+            |chain: &Vec<_>| chain.iter().all(|member| heads(&chain[0]) <= heads(member) + 1);
         self.chains.iter().all(spread)
     }
 }
 
 pub fn servers_are_added() {
-    let mut chain =
-        Chain::start_as(&Plan { servers: 5, running: 3, shards: SHARDS, etcd: Etcd::None, logs: false, workers: 1 });
+    let mut chain = Chain::start_as(&Plan {
+        servers: 5,
+        running: 3,
+        shards: SHARDS,
+        etcd: Etcd::None,
+        logs: false,
+        workers: 1,
+    });
     let mut flows = Flows::new(&chain);
-    flows.until(&chain, "all flows have been updated", |flows| flows.flows.values().all(|flow| flow.acked >= 10));
+    flows.until(&chain, "all flows have been updated", |flows| {
+        flows.flows.values().all(|flow| flow.acked >= 10)
+    });
     for count in [4, 5] {
         let server = chain.spawn(count - 1);
         chain.servers.push(server);
@@ -144,16 +165,28 @@ pub fn servers_are_added() {
         assert!(shares.iter().all(|(member, head)| *member > 0 && *head > 0), "{shares:?}");
     }
     // All that was acknowledged is there, in its shard's new place.
-    flows.until(&chain, "all is acknowledged", |flows| flows.flows.values().all(|flow| flow.sent == flow.acked));
+    flows.until(&chain, "all is acknowledged", |flows| {
+        flows.flows.values().all(|flow| flow.sent == flow.acked)
+    });
     for (key, flow) in flows.flows.clone() {
         let shard = shard_of(&key, SHARDS);
         let lease = Message { shard, ..flows.switch.request(MessageType::LeaseRequest, 1, &key) };
-        (flows.switch.head, flows.switch.tail) =
-            (flows.chains[usize::from(shard)][0], *flows.chains[usize::from(shard)].last().unwrap());
+        (flows.switch.head, flows.switch.tail) = (
+            flows.chains[usize::from(shard)][0],
+            *flows.chains[usize::from(shard)].last().unwrap(),
+        );
         let answer = flows.switch.ask(&lease);
         let grant = answer.message();
-        assert_eq!((grant.message_type, grant.epoch), (MessageType::LeaseGrant, flow.epoch), "{key:?}");
-        assert_eq!((grant.seq, grant.value), (flow.acked, &flow.acked.to_be_bytes()[..]), "{key:?}");
+        assert_eq!(
+            (grant.message_type, grant.epoch),
+            (MessageType::LeaseGrant, flow.epoch),
+            "{key:?}"
+        );
+        assert_eq!(
+            (grant.seq, grant.value),
+            (flow.acked, &flow.acked.to_be_bytes()[..]),
+            "{key:?}"
+        );
     }
     chain.stop();
 }

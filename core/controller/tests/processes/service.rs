@@ -31,7 +31,13 @@ impl Managed {
         Managed::start_on(directory, name, keep, listen, metrics)
     }
 
-    fn start_on(directory: &Path, name: &str, keep: &str, listen: SocketAddrV4, metrics: SocketAddr) -> Managed {
+    fn start_on(
+        directory: &Path,
+        name: &str,
+        keep: &str,
+        listen: SocketAddrV4,
+        metrics: SocketAddr,
+    ) -> Managed {
         let config = directory.join(format!("{name}.toml"));
         let text = format!(
             "name = \"{name}\"\nlisten = \"{listen}\"\nmetrics = \"{metrics}\"\nsecrets = \"secrets.toml\"\nshards = 1\n{keep}\n"
@@ -86,7 +92,8 @@ pub fn a_controller_tells_its_service_manager() {
         ("no-metrics", "127.0.0.1:1".parse().unwrap(), alone.metrics, "Bind"),
         ("no-database", "127.0.0.1:1".parse().unwrap(), "127.0.0.1:0".parse().unwrap(), "Database"),
     ] {
-        let mut other = Managed::start_on(directory, name, "database = \"controller.redb\"", listen, metrics);
+        let mut other =
+            Managed::start_on(directory, name, "database = \"controller.redb\"", listen, metrics);
         assert!(!other.process.wait().unwrap().success(), "{name}");
         let log = std::fs::read_to_string(directory.join(format!("log-{name}"))).unwrap();
         assert!(log.contains(why), "{name}: {log}");
@@ -101,8 +108,14 @@ pub fn a_controller_tells_its_service_manager() {
     early.stop();
 
     // Another one decides: it waits for its turn.
-    let chain =
-        Chain::start_as(&Plan { servers: 3, running: 3, shards: 1, etcd: Etcd::Plain, logs: false, workers: 1 });
+    let chain = Chain::start_as(&Plan {
+        servers: 3,
+        running: 3,
+        shards: 1,
+        etcd: Etcd::Plain,
+        logs: false,
+        workers: 1,
+    });
     let (etcd, _) = chain.etcd.unwrap();
     let standby = Managed::start(chain.directory.path(), "standby", &Etcd::Plain.config(etcd));
     assert!(!standby.status(chain.directory.path()).leading);

@@ -28,12 +28,18 @@ impl Answer {
 impl Switch {
     pub fn new(chain: &Chain, switch_id: u32) -> Switch {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let (head, tail) = (chain.addresses[chain.place_of(0)], chain.addresses[chain.place_of(usize::MAX)]);
+        let (head, tail) =
+            (chain.addresses[chain.place_of(0)], chain.addresses[chain.place_of(usize::MAX)]);
         let (keys, clock) = (chain.keys.clone(), std::cell::Cell::new(1));
         Switch { socket, keys, clock, owner: Owner { switch_id, incarnation: 1 }, head, tail }
     }
 
-    pub fn request<'a>(&self, message_type: MessageType, object_id: u16, key: &'a [u8]) -> Message<'a> {
+    pub fn request<'a>(
+        &self,
+        message_type: MessageType,
+        object_id: u16,
+        key: &'a [u8],
+    ) -> Message<'a> {
         Message {
             message_type,
             object_id,

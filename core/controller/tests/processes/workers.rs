@@ -10,7 +10,8 @@ const SHARDS: u16 = 16;
 /// Each chain is on three processes, whatever their workers are; SIGKILL to a process takes one
 /// server from a chain, and its workers come back into their chains.
 pub fn workers_die_together_and_nothing_is_lost() {
-    let plan = Plan { servers: 4, running: 4, shards: SHARDS, etcd: Etcd::None, logs: false, workers: 2 };
+    let plan =
+        Plan { servers: 4, running: 4, shards: SHARDS, etcd: Etcd::None, logs: false, workers: 2 };
     let mut chain = Chain::start_as(&plan);
     let status = chain.settle();
     assert_eq!(status.peers.len(), 8, "two workers in each of four processes: {status:?}");
@@ -19,22 +20,28 @@ pub fn workers_die_together_and_nothing_is_lost() {
     on_three_machines(&status);
     for at in 0..4 {
         for address in chain.workers_of(at) {
-            let own = state_store::shell::query_status(address, &chain.keys, crate::PATIENCE).unwrap();
-            let heads: Vec<_> = status.shards.iter().filter(|shard| shard.chain[0] == address).collect();
+            let own =
+                state_store::shell::query_status(address, &chain.keys, crate::PATIENCE).unwrap();
+            let heads: Vec<_> =
+                status.shards.iter().filter(|shard| shard.chain[0] == address).collect();
             let roles = own.replicas.iter().filter(|replica| replica.role == "head").count();
             assert_eq!(roles, heads.len(), "{address}: {own:?}");
         }
     }
 
     let victims: Vec<_> = chain.workers_of(1).collect();
-    let hit: Vec<_> =
-        status.shards.iter().filter(|shard| shard.chain.iter().any(|server| victims.contains(server))).collect();
+    let hit: Vec<_> = status
+        .shards
+        .iter()
+        .filter(|shard| shard.chain.iter().any(|server| victims.contains(server)))
+        .collect();
     assert!(!hit.is_empty());
     let before = status.version;
     chain.kill(1);
     let repaired = chain.await_control(|status| {
         on_three_machines(status);
-        status.version > before && status.shards.iter().all(|shard| shard.chain.iter().all(|on| !victims.contains(on)))
+        status.version > before
+            && status.shards.iter().all(|shard| shard.chain.iter().all(|on| !victims.contains(on)))
     });
     for (shard, before) in repaired.shards.iter().zip(&status.shards) {
         // f = 1 of each chain: the others have gone on, none was founded anew.
@@ -47,7 +54,11 @@ pub fn workers_die_together_and_nothing_is_lost() {
     chain.servers[1] = chain.spawn(1);
     chain.await_control(|status| {
         on_three_machines(status);
-        let back = status.shards.iter().flat_map(|shard| &shard.chain).any(|server| victims.contains(server));
+        let back = status
+            .shards
+            .iter()
+            .flat_map(|shard| &shard.chain)
+            .any(|server| victims.contains(server));
         status.settled && back
     });
     chain.stop();

@@ -29,8 +29,11 @@ impl World {
     /// No chain has two servers of one machine, and none gets one.
     pub(super) fn check_machines(&self, views: &Views) {
         for shard in &views.shards {
-            let named = shard.members.iter().copied().chain(shard.joining.map(|joining| joining.member));
-            let on = |member: Member| (0..SERVERS).find(|at| server_address(*at) == member.address).unwrap();
+            let named =
+                shard.members.iter().copied().chain(shard.joining.map(|joining| joining.member));
+            let on = |member: Member| {
+                (0..SERVERS).find(|at| server_address(*at) == member.address).unwrap()
+            };
             let mut machines: Vec<_> = named.map(|member| self.machine_of(on(member))).collect();
             machines.sort_unstable();
             assert!(machines.windows(2).all(|pair| pair[0] != pair[1]), "{shard:?}");
@@ -51,7 +54,17 @@ impl World {
         }
         let flow = std::env::var("SIMULATION_TRACE").ok().and_then(|flow| flow.parse().ok());
         if flow.is_some_and(|flow: u8| message.key.last() == Some(&flow)) {
-            let Message { message_type, sender, request_ns, epoch, seq, lease_us, session, flags, .. } = message;
+            let Message {
+                message_type,
+                sender,
+                request_ns,
+                epoch,
+                seq,
+                lease_us,
+                session,
+                flags,
+                ..
+            } = message;
             eprintln!(
                 "{:>9} {what}: {message_type:?} {sender:?} sent {request_ns} epoch {epoch} seq {seq} lease {lease_us} session {session} {flags:?}",
                 self.time / 1000
@@ -64,10 +77,12 @@ impl World {
         let key = reply.key.to_vec();
         match reply.message_type {
             MessageType::LeaseGrant => {
-                let owner = *self.checks.granted.entry((key.clone(), reply.epoch)).or_insert(reply.sender);
+                let owner =
+                    *self.checks.granted.entry((key.clone(), reply.epoch)).or_insert(reply.sender);
                 assert_eq!(owner, reply.sender, "epoch {} of {key:?} granted twice", reply.epoch);
                 let before = self.checks.last_owner.insert(key, reply.sender);
-                self.checks.handovers += u64::from(before.is_some_and(|before| before != reply.sender));
+                self.checks.handovers +=
+                    u64::from(before.is_some_and(|before| before != reply.sender));
                 self.check_everywhere(reply);
             }
             MessageType::UpdateAck => {
@@ -75,7 +90,8 @@ impl World {
                 let shard = usize::from(reply.shard);
                 let gap = self.time - self.checks.last_ack_of_shard[shard];
                 self.checks.last_ack_of_shard[shard] = self.time;
-                self.checks.longest_gap_of_shard[shard] = self.checks.longest_gap_of_shard[shard].max(gap);
+                self.checks.longest_gap_of_shard[shard] =
+                    self.checks.longest_gap_of_shard[shard].max(gap);
                 let newest = self.checks.acknowledged.entry(key).or_default();
                 *newest = (*newest).max((reply.epoch, reply.seq));
                 self.check_everywhere(reply);
@@ -87,13 +103,19 @@ impl World {
     /// What is answered is on every server that the controller's database counts on.
     fn check_everywhere(&self, reply: &Message<'_>) {
         for member in &self.database.shards[usize::from(reply.shard)].members {
-            let Some(node) = self.nodes.iter().flatten().find(|node| node.me() == *member) else { continue };
+            let Some(node) = self.nodes.iter().flatten().find(|node| node.me() == *member) else {
+                continue;
+            };
             let recorded = node.replica(reply.shard).and_then(|replica| {
                 let record = replica.records().get(replica.records().find(0, reply.key)?);
                 Some((record.epoch, record.seq))
             });
             let answered = Some((reply.epoch, reply.seq));
-            assert!(recorded >= answered, "{:?}: {answered:?} answered, {recorded:?} at {member:?}", reply.key);
+            assert!(
+                recorded >= answered,
+                "{:?}: {answered:?} answered, {recorded:?} at {member:?}",
+                reply.key
+            );
         }
     }
 
@@ -108,10 +130,17 @@ impl World {
         self.run(until);
         for (shard, view) in self.database.shards.iter().enumerate() {
             assert_eq!((view.members.len(), view.joining), (3, None), "shard {shard}: {view:?}");
-            let node = |member: &Member| self.nodes.iter().flatten().find(|node| node.me() == *member).unwrap();
-            let replicas: Vec<_> = view.members.iter().map(|m| node(m).replica(shard as u16).unwrap()).collect();
-            let digests: Vec<_> = replicas.iter().map(|replica| replica.records().shared_digest()).collect();
-            assert!(digests.iter().all(|digest| *digest == digests[0]), "shard {shard} differs: {digests:?}");
+            let node = |member: &Member| {
+                self.nodes.iter().flatten().find(|node| node.me() == *member).unwrap()
+            };
+            let replicas: Vec<_> =
+                view.members.iter().map(|m| node(m).replica(shard as u16).unwrap()).collect();
+            let digests: Vec<_> =
+                replicas.iter().map(|replica| replica.records().shared_digest()).collect();
+            assert!(
+                digests.iter().all(|digest| *digest == digests[0]),
+                "shard {shard} differs: {digests:?}"
+            );
             for replica in &replicas {
                 let report = replica.report(0);
                 assert!(report.ready && report.view == view.number, "shard {shard}: {report:?}");

@@ -6,13 +6,17 @@ mod switch;
 
 pub use checks::Checks;
 
-use controller::core::{Controller, Event as Decision, Input as ControllerInput, Outputs as ControllerOutputs, Why};
+use controller::core::{
+    Controller, Event as Decision, Input as ControllerInput, Outputs as ControllerOutputs, Why,
+};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 pub use simnet::{Clock, Cut, Direction};
 use simnet::{Conditions, Disk, Events, Fault, Network, Treatment};
 use state_protocol::Message;
-use state_store::core::{AllocatorSettings, Input, Limits, Node, ObjectSettings, Outputs, Restored, Settings, Start};
+use state_store::core::{
+    AllocatorSettings, Input, Limits, Node, ObjectSettings, Outputs, Restored, Settings, Start,
+};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use switch::Switch;
 use wire::{Control, KeyRing, Member, SECRET_BYTES, Secret, Views};
@@ -25,7 +29,8 @@ pub const SWITCHES: u32 = 3;
 pub const COUNTER: u16 = 1;
 const LEASE_US: u32 = 100_000;
 const CALM: Conditions = Conditions { delay_min_ns: 20_000, delay_max_ns: MS, ..Conditions::GOOD };
-const FAULTY: Conditions = Conditions { loss: 0.03, duplication: 0.03, stragglers: 0.02, straggle_ns: 80 * MS, ..CALM };
+const FAULTY: Conditions =
+    Conditions { loss: 0.03, duplication: 0.03, stragglers: 0.02, straggle_ns: 80 * MS, ..CALM };
 
 /// A clock that starts anywhere; any two differ by less than the store's 1000 ppm.
 fn draw_clock(rng: &mut StdRng) -> Clock {
@@ -256,7 +261,8 @@ impl World {
         self.incarnations[at] = if empty { fresh } else { self.incarnations[at] };
         let incarnation = self.incarnations[at];
         let start = Start { incarnation, epoch_base, seed, now_ns };
-        let mut node = Node::new(settings(), start, keys(), server_address(at), vec![controller_address()]);
+        let mut node =
+            Node::new(settings(), start, keys(), server_address(at), vec![controller_address()]);
         if self.workers > 1 {
             node.set_machine(format!("machine {}", self.machine_of(at)));
         }
@@ -274,7 +280,8 @@ impl World {
 
     fn restart_controller(&mut self) {
         if self.controller.is_none() {
-            let core = Controller::new(controller_settings(), self.database.clone(), true, self.time);
+            let core =
+                Controller::new(controller_settings(), self.database.clone(), true, self.time);
             self.controller = Some(core);
             self.controller(ControllerInput::Timer);
         }
@@ -345,7 +352,9 @@ impl World {
 
     /// The members of a shard's chain, by the controller's database.
     pub fn members(&self, shard: usize) -> Vec<usize> {
-        (0..self.database.shards[shard].members.len()).map(|place| self.member(shard, place)).collect()
+        (0..self.database.shards[shard].members.len())
+            .map(|place| self.member(shard, place))
+            .collect()
     }
 
     fn runs(&self, member: &Member) -> bool {
@@ -377,10 +386,16 @@ impl World {
         let me = node.me();
         let views = [Some(&self.database), self.deciding.as_ref().map(|(_, views)| views)];
         views.into_iter().flatten().all(|views| {
-            let healed = self.healed.filter(|(_, at_ns)| self.time < at_ns + SECOND).map(|(cut, _)| cut);
-            let cut = |member: &Member| self.cut.iter().chain(&healed).any(|cut| cut.names(&member.address));
+            let healed =
+                self.healed.filter(|(_, at_ns)| self.time < at_ns + SECOND).map(|(cut, _)| cut);
+            let cut = |member: &Member| {
+                self.cut.iter().chain(&healed).any(|cut| cut.names(&member.address))
+            };
             let survives = |member: &Member| *member != me && self.runs(member) && !cut(member);
-            views.shards.iter().all(|shard| shard.members.is_empty() || shard.members.iter().any(survives))
+            views
+                .shards
+                .iter()
+                .all(|shard| shard.members.is_empty() || shard.members.iter().any(survives))
         })
     }
 
@@ -402,7 +417,9 @@ impl World {
             4..=7 => {
                 let peer = match self.draw(10) {
                     0..=1 => Some(controller_address()),
-                    2..=8 => Some(server_address((at + 1 + self.draw(SERVERS as u64 - 1) as usize) % SERVERS)),
+                    2..=8 => Some(server_address(
+                        (at + 1 + self.draw(SERVERS as u64 - 1) as usize) % SERVERS,
+                    )),
                     _ => None,
                 };
                 let direction = match self.draw(4) {
@@ -519,12 +536,19 @@ impl World {
         let deadline = node.next_deadline();
         let from = server_address(at);
         if self.traced {
-            out.events.iter().for_each(|event| eprintln!("{:>9} server {at}: {event:?}", self.time / 1000));
+            out.events
+                .iter()
+                .for_each(|event| eprintln!("{:>9} server {at}: {event:?}", self.time / 1000));
         }
         for event in &out.events {
-            assert!(!matches!(event, state_store::core::Event::Broken(_)), "server {at}: {event:?} at {}", self.time);
+            assert!(
+                !matches!(event, state_store::core::Event::Broken(_)),
+                "server {at}: {event:?} at {}",
+                self.time
+            );
         }
-        let sent: Vec<_> = out.datagrams().map(|(to, b)| Datagram { from, to, bytes: b.to_vec() }).collect();
+        let sent: Vec<_> =
+            out.datagrams().map(|(to, b)| Datagram { from, to, bytes: b.to_vec() }).collect();
         for datagram in sent {
             if let Ok(reply) = Message::decode(&datagram.bytes) {
                 self.trace(&format!("server {at} says"), &reply);

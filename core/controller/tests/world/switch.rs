@@ -1,7 +1,9 @@
 //! Model switches: systems/redplane/docs/state-protocol.md, "Rules of the switch", cut down to what
 //! the store can see of them.
 
-use super::{COUNTER, Clock, Datagram, MS, SHARDS, SWITCHES, World, keys, server_address, switch_address};
+use super::{
+    COUNTER, Clock, Datagram, MS, SHARDS, SWITCHES, World, keys, server_address, switch_address,
+};
 use state_protocol::{Flags, Message, MessageType, Owner};
 use std::collections::HashMap;
 use wire::shard_of;
@@ -58,7 +60,9 @@ impl World {
 
     /// At most one switch holds a live lease on a flow.
     fn check_leases(&self, key: &[u8]) {
-        let holds = |at: &usize| self.switches[*at].entries.get(key).is_some_and(|entry| self.live(*at, entry));
+        let holds = |at: &usize| {
+            self.switches[*at].entries.get(key).is_some_and(|entry| self.live(*at, entry))
+        };
         let holders: Vec<_> = (0..self.switches.len()).filter(holds).collect();
         assert!(holders.len() <= 1, "{holders:?} all hold {key:?} at {}", self.time);
     }
@@ -100,7 +104,10 @@ impl World {
         let favourite = |flow: u64| (phase + flow) % u64::from(SWITCHES) == at as u64;
         let mut flow = self.draw(FLOWS);
         if !favourite(flow) && !self.chance(10) {
-            flow = (0..FLOWS).map(|step| (flow + step) % FLOWS).find(|flow| favourite(*flow)).unwrap_or(flow);
+            flow = (0..FLOWS)
+                .map(|step| (flow + step) % FLOWS)
+                .find(|flow| favourite(*flow))
+                .unwrap_or(flow);
         }
         vec![0, 0, 0, flow as u8]
     }
@@ -110,10 +117,16 @@ impl World {
         let request_ns = self.switches[at].clock.local(self.time);
         let mut bytes = Vec::new();
         Message { request_ns, ..*request }.append_to(&mut bytes).unwrap();
-        let Some(head) = self.database.heads().nth(usize::from(request.shard)).flatten() else { return };
+        let Some(head) = self.database.heads().nth(usize::from(request.shard)).flatten() else {
+            return;
+        };
         // Now and then one that heard of no view for long asks somebody else.
         self.trace(&format!("from switch {}", at + 1), &Message { request_ns, ..*request });
-        let head = if self.faults && self.chance(3) { server_address(self.draw(5) as usize) } else { head };
+        let head = if self.faults && self.chance(3) {
+            server_address(self.draw(5) as usize)
+        } else {
+            head
+        };
         let from = switch_address(request.sender.switch_id);
         keys().sign(&mut bytes, *from.ip(), *head.ip());
         self.transmit(Datagram { from, to: head, bytes });
@@ -155,7 +168,10 @@ impl World {
 
     pub(super) fn switch_receives(&mut self, at: usize, bytes: &[u8]) {
         let reply = &Message::decode(bytes).unwrap();
-        self.trace(&format!("to switch {}, local {}", at + 1, self.switches[at].clock.local(self.time)), reply);
+        self.trace(
+            &format!("to switch {}, local {}", at + 1, self.switches[at].clock.local(self.time)),
+            reply,
+        );
         if reply.sender != self.switches[at].owner {
             return;
         }
@@ -167,15 +183,25 @@ impl World {
                     return;
                 }
                 if reply.epoch > entry.epoch {
-                    let (value, released) = (u64::from_be_bytes(reply.value.try_into().unwrap()), entry.released);
-                    *entry = Entry { epoch: reply.epoch, seq: reply.seq, acked: reply.seq, value, lease_end, released };
+                    let (value, released) =
+                        (u64::from_be_bytes(reply.value.try_into().unwrap()), entry.released);
+                    *entry = Entry {
+                        epoch: reply.epoch,
+                        seq: reply.seq,
+                        acked: reply.seq,
+                        value,
+                        lease_end,
+                        released,
+                    };
                 } else if reply.epoch == entry.epoch {
                     entry.lease_end = entry.lease_end.max(lease_end);
                 }
                 self.check_leases(reply.key);
             }
             MessageType::UpdateAck => {
-                if let Some(entry) = self.switches[at].entries.get_mut(reply.key).filter(|e| e.epoch == reply.epoch) {
+                if let Some(entry) =
+                    self.switches[at].entries.get_mut(reply.key).filter(|e| e.epoch == reply.epoch)
+                {
                     entry.acked = entry.acked.max(reply.seq);
                     if entry.epoch > entry.released {
                         entry.lease_end = entry.lease_end.max(lease_end);
@@ -187,7 +213,9 @@ impl World {
                 }
             }
             MessageType::Refused => {
-                if let Some(entry) = self.switches[at].entries.get_mut(reply.key).filter(|e| e.epoch == reply.epoch) {
+                if let Some(entry) =
+                    self.switches[at].entries.get_mut(reply.key).filter(|e| e.epoch == reply.epoch)
+                {
                     (entry.lease_end, entry.released) = (0, entry.released.max(entry.epoch));
                 }
             }

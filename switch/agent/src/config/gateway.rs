@@ -57,7 +57,10 @@ impl Config {
         // Each takes up to 3,400 bytes of the agent's memory, and is looked at every millisecond.
         if self.fragments.held > MOST_HELD {
             let held = self.fragments.held;
-            return self.fault("fragments.held", format!("{held} is above {MOST_HELD}; write 0 to {MOST_HELD}"));
+            return self.fault(
+                "fragments.held",
+                format!("{held} is above {MOST_HELD}; write 0 to {MOST_HELD}"),
+            );
         }
         if !(1..=60_000).contains(&self.fragments.held_ms) {
             let reason = "is out of range; write 1 to 60000 (1 ms to 60 s)";

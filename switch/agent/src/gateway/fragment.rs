@@ -73,7 +73,9 @@ impl<'a> Packet<'a> {
         let (source, destination) = self.addresses();
         let of_addresses = || {
             let bytes = source.iter().chain(&destination);
-            bytes.fold(u16::from(header[9]), |sum, byte| sum.wrapping_mul(31).wrapping_add(u16::from(*byte)))
+            bytes.fold(u16::from(header[9]), |sum, byte| {
+                sum.wrapping_mul(31).wrapping_add(u16::from(*byte))
+            })
         };
         let identification = if self.is_fragment() { of_addresses() | 1 } else { fresh };
         header[4..6].copy_from_slice(&identification.to_be_bytes());
@@ -98,7 +100,8 @@ impl<'a> Packet<'a> {
             let more = if taken < left { MORE_FRAGMENTS } else { last_has_more };
             // An offset that does not fit is of a packet longer than IPv4 has: nobody can use it.
             let units = u16::try_from(done / UNIT_BYTES).ok()?;
-            let offset = (flags_and_offset & OFFSET).checked_add(units).filter(|it| *it <= OFFSET)?;
+            let offset =
+                (flags_and_offset & OFFSET).checked_add(units).filter(|it| *it <= OFFSET)?;
             header[6..8].copy_from_slice(&(more | offset).to_be_bytes());
             seal(&mut header, taken);
             fragments.push([&header, &self.payload[done..done + taken]].concat());
@@ -138,7 +141,8 @@ fn seal(header: &mut [u8], payload_bytes: usize) {
     let total = (header.len() + payload_bytes) as u16;
     header[2..4].copy_from_slice(&total.to_be_bytes());
     header[10..12].fill(0);
-    let words = header.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
+    let words =
+        header.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
     let sum: u32 = words.sum();
     let folded = (sum & 0xffff) + (sum >> 16);
     let checksum = !((folded & 0xffff) + (folded >> 16)) as u16;
@@ -240,7 +244,11 @@ mod tests {
             fragments.iter().map(|fragment| number(fragment, 4)).collect::<Vec<_>>()
         };
         assert_eq!((cut(0, 8), cut(0, 9)), (vec![8; 2], vec![9; 2]));
-        assert_eq!(cut(MORE_FRAGMENTS, 8), cut(MORE_FRAGMENTS, 9), "they stay with the rest of their packet");
+        assert_eq!(
+            cut(MORE_FRAGMENTS, 8),
+            cut(MORE_FRAGMENTS, 9),
+            "they stay with the rest of their packet"
+        );
     }
 
     #[test]

@@ -43,7 +43,13 @@ impl Holder {
     }
 
     /// Takes a fragment that came in by a port.
-    pub fn take(&mut self, now_ms: u64, port: u32, key: FragmentKey, frame: Vec<u8>) -> Result<(), Refused> {
+    pub fn take(
+        &mut self,
+        now_ms: u64,
+        port: u32,
+        key: FragmentKey,
+        frame: Vec<u8>,
+    ) -> Result<(), Refused> {
         if frame.len() > MOST_BYTES {
             return Err(Refused::TooLong);
         }
@@ -56,7 +62,11 @@ impl Holder {
 
     /// Those whose first fragment has come by now, port and frame of each, and how many others have
     /// waited long enough and are dropped.
-    pub fn look(&mut self, now_ms: u64, mut known: impl FnMut(&FragmentKey) -> bool) -> (Vec<(u32, Vec<u8>)>, u64) {
+    pub fn look(
+        &mut self,
+        now_ms: u64,
+        mut known: impl FnMut(&FragmentKey) -> bool,
+    ) -> (Vec<(u32, Vec<u8>)>, u64) {
         let mut answers: BTreeMap<FragmentKey, bool> = BTreeMap::new();
         let (mut released, mut expired) = (vec![], 0);
         let mut waiting = VecDeque::with_capacity(self.held.len());

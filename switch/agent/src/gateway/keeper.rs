@@ -39,8 +39,12 @@ const STALE_AT_ONCE: usize = 16;
 const STALE_MS: u64 = 100;
 
 /// States in which an entry's MAC is used.
-const VALID: u16 =
-    libc::NUD_PERMANENT | libc::NUD_NOARP | libc::NUD_REACHABLE | libc::NUD_PROBE | libc::NUD_STALE | libc::NUD_DELAY;
+const VALID: u16 = libc::NUD_PERMANENT
+    | libc::NUD_NOARP
+    | libc::NUD_REACHABLE
+    | libc::NUD_PROBE
+    | libc::NUD_STALE
+    | libc::NUD_DELAY;
 /// States that somebody has set, and the kernel never changes.
 const FIXED: u16 = libc::NUD_PERMANENT | libc::NUD_NOARP;
 
@@ -83,7 +87,8 @@ pub(crate) struct Keeper {
 impl Keeper {
     /// The next hops that routes name now.
     pub fn want(&mut self, now_ms: u64, wanted: &BTreeSet<Hop>) {
-        let gone: Vec<Hop> = self.hops.keys().filter(|hop| !wanted.contains(hop)).copied().collect();
+        let gone: Vec<Hop> =
+            self.hops.keys().filter(|hop| !wanted.contains(hop)).copied().collect();
         for hop in gone {
             self.hops.remove(&hop);
             self.actions.push(Action::Change(hop, Change::Release));
@@ -137,7 +142,8 @@ impl Keeper {
         if entry.ours && entry.managed {
             // An earlier agent's, for a route that went while no agent ran.
             self.actions.push(Action::Change(entry.hop, Change::Release));
-        } else if entry.state == libc::NUD_STALE && !entry.managed && self.stale.len() < MOST_STALE {
+        } else if entry.state == libc::NUD_STALE && !entry.managed && self.stale.len() < MOST_STALE
+        {
             self.stale.insert(entry.hop);
         }
     }

@@ -160,7 +160,8 @@ fn link(body: &[u8]) -> Option<News> {
     }
     let flags = u32_at(body, 8)?;
     let rest = body.get(16..)?;
-    let mac: Option<[u8; 6]> = attribute(rest, libc::IFLA_ADDRESS).and_then(|it| it.try_into().ok());
+    let mac: Option<[u8; 6]> =
+        attribute(rest, libc::IFLA_ADDRESS).and_then(|it| it.try_into().ok());
     // Loopback has one, of zeros.
     let mac = mac.filter(|mac| *mac != [0; 6]);
     let mtu = attribute(rest, libc::IFLA_MTU).and_then(|mtu| u32_at(mtu, 0)).unwrap_or(0);

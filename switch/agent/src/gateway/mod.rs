@@ -28,6 +28,8 @@ fn raw_option<T: Copy>(socket: &OwnedFd, level: i32, name: i32, value: &T) -> io
     let length = size_of::<T>() as libc::socklen_t;
     // SAFETY: the descriptor is open, and the kernel reads `length` bytes of a value that outlives
     // the call.
-    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, std::ptr::from_ref(value).cast(), length) };
+    let result = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), level, name, std::ptr::from_ref(value).cast(), length)
+    };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

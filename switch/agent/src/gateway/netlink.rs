@@ -3,7 +3,8 @@
 use super::message::{self, Hop, Neighbour, News};
 use nix::sys::socket::sockopt::{RcvBuf, ReceiveTimeout};
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send, setsockopt, socket,
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send,
+    setsockopt, socket,
 };
 use nix::sys::time::{TimeVal, TimeValLike};
 use std::io;
@@ -50,7 +51,8 @@ impl Events {
         let set = groups.into_iter().fold(0, |set, group| set | 1 << (group - 1));
         bind(descriptor.as_raw_fd(), &NetlinkAddr::new(0, set))?;
         // More than the system's limit takes CAP_NET_ADMIN in its first namespace.
-        if setsockopt(&descriptor, nix::sys::socket::sockopt::RcvBufForce, &RECEIVE_BYTES).is_err() {
+        if setsockopt(&descriptor, nix::sys::socket::sockopt::RcvBufForce, &RECEIVE_BYTES).is_err()
+        {
             setsockopt(&descriptor, RcvBuf, &RECEIVE_BYTES)?;
         }
         Ok(Events { socket: descriptor, buffer: vec![0; MESSAGE_BYTES] })

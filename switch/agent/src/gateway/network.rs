@@ -76,7 +76,9 @@ impl Network {
                 let own = Own { address, length, secondary: *secondary, scope: *scope };
                 self.address(*ifindex, own, *gone)
             }
-            News::Route { gone: true, .. } | News::NextHop { gone: true, .. } => return Effect::Gone,
+            News::Route { gone: true, .. } | News::NextHop { gone: true, .. } => {
+                return Effect::Gone;
+            }
             News::Route { paths, .. } => {
                 let known = self.hops.len();
                 paths.iter().for_each(|path| self.hop(*path));
@@ -127,14 +129,17 @@ impl Network {
 
     /// The routers behind these interfaces, as far as they are up.
     pub fn wanted(&self, ports: &BTreeMap<u32, u32>) -> BTreeSet<Hop> {
-        let up = |hop: &&Hop| ports.contains_key(&hop.ifindex) && self.link(hop.ifindex).is_some_and(|link| link.up);
+        let up = |hop: &&Hop| {
+            ports.contains_key(&hop.ifindex) && self.link(hop.ifindex).is_some_and(|link| link.up)
+        };
         self.hops.iter().filter(up).copied().collect()
     }
 
     /// The ports, of the first 64, that share a route with this interface; `ports`: by interface.
     pub fn siblings(&self, ifindex: u32, ports: &BTreeMap<u32, u32>) -> u64 {
-        let of_group =
-            |members: &Vec<u32>| members.iter().filter_map(|id| self.paths.get(id).copied()).collect::<BTreeSet<u32>>();
+        let of_group = |members: &Vec<u32>| {
+            members.iter().filter_map(|id| self.paths.get(id).copied()).collect::<BTreeSet<u32>>()
+        };
         let sets = self.shared.iter().cloned().chain(self.groups.values().map(of_group));
         let others = sets.filter(|set| set.contains(&ifindex)).flatten();
         let ports = others.filter_map(|other| ports.get(&other).copied());
@@ -160,7 +165,8 @@ impl Network {
         let near = self.usable(ifindex).find(is_near);
         let first = || self.usable(ifindex).find(|(_, own)| !own.secondary);
         let has_no_mac = |ifindex: &u32| self.link(*ifindex).is_some_and(|link| link.mac.is_none());
-        let on_lo = || self.own.keys().filter(|it| has_no_mac(it)).find_map(|it| self.usable(*it).next());
+        let on_lo =
+            || self.own.keys().filter(|it| has_no_mac(it)).find_map(|it| self.usable(*it).next());
         let any = || self.own.keys().find_map(|it| self.usable(*it).next());
         near.or_else(first).or_else(on_lo).or_else(any).map(|(address, _)| address)
     }
@@ -168,10 +174,11 @@ impl Network {
     /// The IPv6 address that this host answers from on an interface: a global one before the
     /// link's own.
     pub fn ipv6_of(&self, ifindex: u32) -> Option<Ipv6Addr> {
-        let all = self.own.get(&ifindex).into_iter().flatten().filter_map(|own| match own.address {
-            IpAddr::V6(address) if !address.is_loopback() => Some(address),
-            _ => None,
-        });
+        let all =
+            self.own.get(&ifindex).into_iter().flatten().filter_map(|own| match own.address {
+                IpAddr::V6(address) if !address.is_loopback() => Some(address),
+                _ => None,
+            });
         all.min_by_key(Ipv6Addr::is_unicast_link_local)
     }
 }

@@ -8,8 +8,8 @@
 use super::fragment::Packet;
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn,
-    SockaddrIn6, SockaddrStorage, recvmsg, sendmsg, setsockopt, socket, sockopt,
+    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockProtocol, SockType,
+    SockaddrIn, SockaddrIn6, SockaddrStorage, recvmsg, sendmsg, setsockopt, socket, sockopt,
 };
 use std::cell::Cell;
 use std::io::{self, IoSlice};
@@ -81,7 +81,9 @@ impl Sender {
             return Sent::Malformed;
         };
         match [ethernet[12], ethernet[13]] {
-            ETHERTYPE_IPV4 => Packet::new(packet).map_or(Sent::Malformed, |packet| self.ipv4(&packet)),
+            ETHERTYPE_IPV4 => {
+                Packet::new(packet).map_or(Sent::Malformed, |packet| self.ipv4(&packet))
+            }
             ETHERTYPE_IPV6 => self.ipv6(packet),
             _ => Sent::Malformed,
         }
@@ -93,8 +95,9 @@ impl Sender {
             Ok(()) => Sent::Whole,
             Err(Errno::EMSGSIZE) => {
                 let mtu = self.told_mtu();
-                let fragments =
-                    mtu.filter(|_| !packet.is_whole()).and_then(|it| packet.fragments(it, self.fresh_identification()));
+                let fragments = mtu
+                    .filter(|_| !packet.is_whole())
+                    .and_then(|it| packet.fragments(it, self.fresh_identification()));
                 let Some(fragments) = fragments else { return Sent::TooBig };
                 let mut all = fragments.iter().map(|it| self.ipv4_bytes(it, source, destination));
                 all.find_map(Result::err).map_or(Sent::Fragmented, refusal)
@@ -124,14 +127,18 @@ impl Sender {
 
     fn ipv6(&self, packet: &[u8]) -> Sent {
         let Some(socket) = &self.ipv6 else { return Sent::Unreachable };
-        let Some(header) = packet.get(..IPV6_HEADER_BYTES).filter(|header| header[0] >> 4 == 6) else {
+        let Some(header) = packet.get(..IPV6_HEADER_BYTES).filter(|header| header[0] >> 4 == 6)
+        else {
             return Sent::Malformed;
         };
         let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
         let Some(bytes) = packet.get(..IPV6_HEADER_BYTES + length) else { return Sent::Malformed };
         let address = |at: usize| -> [u8; 16] { std::array::from_fn(|byte| header[at + byte]) };
         let to = SocketAddrV6::new(Ipv6Addr::from(address(24)), 0, 0, 0);
-        let info = libc::in6_pktinfo { ipi6_addr: libc::in6_addr { s6_addr: address(8) }, ipi6_ifindex: 0 };
+        let info = libc::in6_pktinfo {
+            ipi6_addr: libc::in6_addr { s6_addr: address(8) },
+            ipi6_ifindex: 0,
+        };
         let control = [ControlMessage::Ipv6PacketInfo(&info)];
         let (data, to) = ([IoSlice::new(bytes)], SockaddrIn6::from(to));
         match sendmsg(socket.as_raw_fd(), &data, &control, MsgFlags::empty(), Some(&to)) {
@@ -148,7 +155,9 @@ impl Sender {
             let mut room = nix::cmsg_space!([u8; 64]);
             let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
             let descriptor = self.ipv4.as_raw_fd();
-            let Ok(message) = recvmsg::<SockaddrStorage>(descriptor, &mut [], Some(&mut room), flags) else {
+            let Ok(message) =
+                recvmsg::<SockaddrStorage>(descriptor, &mut [], Some(&mut room), flags)
+            else {
                 break;
             };
             for control in message.cmsgs().into_iter().flatten() {
@@ -166,7 +175,9 @@ impl Sender {
 fn refusal(error: Errno) -> Sent {
     match error {
         Errno::EMSGSIZE => Sent::TooBig,
-        Errno::ENETUNREACH | Errno::EHOSTUNREACH | Errno::ENETDOWN | Errno::EACCES => Sent::Unreachable,
+        Errno::ENETUNREACH | Errno::EHOSTUNREACH | Errno::ENETDOWN | Errno::EACCES => {
+            Sent::Unreachable
+        }
         _ => Sent::Refused,
     }
 }

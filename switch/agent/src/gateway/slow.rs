@@ -28,7 +28,11 @@ pub(crate) struct SlowPath {
 impl SlowPath {
     /// None: the program has no slow path. What lies in the ring is dropped: nobody knows how old
     /// it is.
-    pub fn open(dataplane: &Dataplane, gateway: &Gateway, fragments: Fragments) -> Result<Option<SlowPath>> {
+    pub fn open(
+        dataplane: &Dataplane,
+        gateway: &Gateway,
+        fragments: Fragments,
+    ) -> Result<Option<SlowPath>> {
         let taken: Rc<RefCell<Vec<_>>> = Rc::default();
         let into = taken.clone();
         let Some(ring) = dataplane.slow_path(move |record| into.borrow_mut().push(record))? else {
@@ -85,10 +89,12 @@ impl SlowPath {
         for record in self.taken.take() {
             let count = match record {
                 Some(SlowRecord::Send(frame)) => self.send(&frame),
-                Some(SlowRecord::Hold { port, key, frame }) => match self.holder.take(now_ms, port, key, frame) {
-                    Ok(()) => continue,
-                    Err(_) => Count::FragmentsNotHeld,
-                },
+                Some(SlowRecord::Hold { port, key, frame }) => {
+                    match self.holder.take(now_ms, port, key, frame) {
+                        Ok(()) => continue,
+                        Err(_) => Count::FragmentsNotHeld,
+                    }
+                }
                 None => Count::Malformed,
             };
             gateway.count(count, 1);

@@ -4,8 +4,8 @@
 
 use super::message::Hop;
 use nix::sys::socket::{
-    AddressFamily, ControlMessage, LinkAddr, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn6, SockaddrLike,
-    SockaddrStorage, sendmsg, setsockopt, socket, sockopt,
+    AddressFamily, ControlMessage, LinkAddr, MsgFlags, SockFlag, SockProtocol, SockType,
+    SockaddrIn6, SockaddrLike, SockaddrStorage, sendmsg, setsockopt, socket, sockopt,
 };
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV6};
@@ -74,7 +74,12 @@ impl Solicitor {
             .map_err(io::Error::from)
             .and_then(|socket| {
                 setsockopt(&socket, sockopt::Ipv6Ttl, &HOP_LIMIT)?;
-                super::raw_option(&socket, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS, &HOP_LIMIT)?;
+                super::raw_option(
+                    &socket,
+                    libc::IPPROTO_IPV6,
+                    libc::IPV6_MULTICAST_HOPS,
+                    &HOP_LIMIT,
+                )?;
                 super::raw_option(&socket, libc::IPPROTO_ICMPV6, ICMP6_FILTER, &NOTHING)?;
                 Ok(socket)
             });
@@ -94,10 +99,13 @@ impl Solicitor {
             IpAddr::V6(target) => {
                 let Some(socket) = &self.icmpv6 else { return Ok(()) };
                 let to = if to.is_some() { target } else { solicited_node(target) };
-                let scope = if to.is_multicast() || to.is_unicast_link_local() { hop.ifindex } else { 0 };
+                let scope =
+                    if to.is_multicast() || to.is_unicast_link_local() { hop.ifindex } else { 0 };
                 let address = SockaddrIn6::from(SocketAddrV6::new(to, 0, 0, scope));
-                let info =
-                    libc::in6_pktinfo { ipi6_addr: libc::in6_addr { s6_addr: [0; 16] }, ipi6_ifindex: hop.ifindex };
+                let info = libc::in6_pktinfo {
+                    ipi6_addr: libc::in6_addr { s6_addr: [0; 16] },
+                    ipi6_ifindex: hop.ifindex,
+                };
                 let control = [ControlMessage::Ipv6PacketInfo(&info)];
                 let message = solicitation(from.mac, target);
                 let data = [IoSlice::new(&message)];
@@ -130,7 +138,9 @@ mod tests {
     fn an_arp_request_is_as_rfc_826_has_it() {
         let mac = [2, 0, 0, 0, 0, 9];
         let request = arp_request(mac, Ipv4Addr::new(192, 0, 2, 7), Ipv4Addr::new(192, 0, 2, 1));
-        let wanted = [0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 9, 192, 0, 2, 7, 0, 0, 0, 0, 0, 0, 192, 0, 2, 1];
+        let wanted = [
+            0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 9, 192, 0, 2, 7, 0, 0, 0, 0, 0, 0, 192, 0, 2, 1,
+        ];
         assert_eq!(request, wanted);
     }
 

@@ -136,7 +136,9 @@ impl Worker {
             self.look();
             self.act();
             if let Some(path) = &mut path {
-                let interface = |port| self.ports.iter().find(|(_, it)| **it == port).map(|(ifindex, _)| *ifindex);
+                let interface = |port| {
+                    self.ports.iter().find(|(_, it)| **it == port).map(|(ifindex, _)| *ifindex)
+                };
                 path.work(self.now_ms(), &self.dataplane, &self.gateway, interface);
             }
         }
@@ -155,7 +157,8 @@ impl Worker {
         ];
         let wait_ms = due.into_iter().flatten().min().unwrap_or(now_ms).saturating_sub(now_ms);
         let readable = |descriptor| PollFd::new(descriptor, PollFlags::POLLIN);
-        let mut polled = vec![readable(self.events.as_fd()), readable(self.gateway.calls().as_fd())];
+        let mut polled =
+            vec![readable(self.events.as_fd()), readable(self.gateway.calls().as_fd())];
         polled.extend(path.map(|path| readable(path.descriptor())));
         let timeout = PollTimeout::try_from(wait_ms).unwrap_or(PollTimeout::ZERO);
         if poll(&mut polled, timeout).is_err_and(|error| error != nix::errno::Errno::EINTR) {
@@ -253,7 +256,8 @@ impl Worker {
         let numbers: Vec<u32> = self.config.port.iter().map(|port| port.port).collect();
         for (position, number) in numbers.into_iter().enumerate() {
             let found = self.ports.iter().find(|(_, port)| **port == number);
-            let unknown = || GatewayPort { route_generation: self.generation, ..GatewayPort::default() };
+            let unknown =
+                || GatewayPort { route_generation: self.generation, ..GatewayPort::default() };
             let value = found.map_or_else(unknown, |(ifindex, _)| self.port(position, *ifindex));
             mtus.insert(number, value.mtu);
             if self.told.get(&number) == Some(&value) {
@@ -347,14 +351,17 @@ impl Worker {
             },
             Action::Change(hop, change) => {
                 let result = self.requests.change(hop, change);
-                let count = if result.is_ok() { Count::EntriesChanged } else { Count::EntriesRefused };
+                let count =
+                    if result.is_ok() { Count::EntriesChanged } else { Count::EntriesRefused };
                 // One that is gone needs no release, and one that is there already no creation.
                 if result.is_ok() || change == Change::Manage {
                     self.gateway.count(count, 1);
                 }
             }
             Action::Solicit(hop, to) => {
-                let Some(mac) = self.network.link(hop.ifindex).and_then(|link| link.mac) else { return };
+                let Some(mac) = self.network.link(hop.ifindex).and_then(|link| link.mac) else {
+                    return;
+                };
                 let target = match hop.address {
                     IpAddr::V4(address) => Some(address),
                     IpAddr::V6(_) => None,

@@ -51,7 +51,11 @@ impl Bench {
     pub fn new(definitions: &[&str]) -> Bench {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("spt{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let bench = Bench { name: name.clone(), folder: tempfile::tempdir().unwrap(), agent: RefCell::new(None) };
+        let bench = Bench {
+            name: name.clone(),
+            folder: tempfile::tempdir().unwrap(),
+            agent: RefCell::new(None),
+        };
         fixture::build(bench.folder.path(), definitions);
         for side in ["l", "s", "r"] {
             run(&format!("ip netns add {name}{side}"));
@@ -75,8 +79,9 @@ impl Bench {
     }
 
     fn mac(&self, side: &str) -> String {
-        let output =
-            Command::new("ip").args(["-n", &format!("{}{side}", self.name), "-o", "link", "show", "eth0"]).output();
+        let output = Command::new("ip")
+            .args(["-n", &format!("{}{side}", self.name), "-o", "link", "show", "eth0"])
+            .output();
         let text = String::from_utf8(output.unwrap().stdout).unwrap();
         text.split_whitespace().skip_while(|word| *word != "link/ether").nth(1).unwrap().to_owned()
     }
@@ -121,7 +126,9 @@ impl Bench {
     pub fn spawn(&self, fresh: bool) -> Child {
         let namespace = self.namespace("s");
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["agent_process", "--exact", "--nocapture"]).env(CONFIG_VARIABLE, self.config());
+        command
+            .args(["agent_process", "--exact", "--nocapture"])
+            .env(CONFIG_VARIABLE, self.config());
         if fresh {
             command.env("SP_AGENT_TEST_FRESH", "1");
         }
@@ -227,7 +234,9 @@ impl Drop for Bench {
             let _ = switch_agent::detach(&run);
         }
         for side in ["l", "s", "r"] {
-            let _ = Command::new("ip").args(["netns", "delete", &format!("{}{side}", self.name)]).status();
+            let _ = Command::new("ip")
+                .args(["netns", "delete", &format!("{}{side}", self.name)])
+                .status();
         }
     }
 }

@@ -48,7 +48,9 @@ fn exact(port: &str, key: &str) -> EntrySpec {
 
 fn entries(reply: &Reply) -> Vec<String> {
     match reply {
-        Reply::Table(listing) => listing.entries.iter().map(|entry| entry.keys[0].1.clone()).collect(),
+        Reply::Table(listing) => {
+            listing.entries.iter().map(|entry| entry.keys[0].1.clone()).collect()
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -61,7 +63,11 @@ fn forwards_and_survives_its_agent() {
     assert_eq!(first.how, "started");
     assert!(bench.passes());
     run(&format!("ip netns exec {}l ping -c 3 -i 0.05 -W 2 10.77.0.2", bench.name));
-    bench.ask(Request::TableAdd { table: "exact".into(), entry: exact("2", "02:00:00:00:00:07"), replace: false });
+    bench.ask(Request::TableAdd {
+        table: "exact".into(),
+        entry: exact("2", "02:00:00:00:00:07"),
+        replace: false,
+    });
 
     // SIGKILL: forwarding goes on; the next agent takes over; nothing is lost meanwhile.
     let (sent, lost) = bench.lost_during(|| {
@@ -73,7 +79,11 @@ fn forwards_and_survives_its_agent() {
     });
     assert_eq!(lost, 0, "of {sent}");
     let listed = bench.ask(Request::TableList { table: "exact".into() });
-    assert_eq!(entries(&listed), ["02:00:00:00:00:07"], "what was added at run time is still there");
+    assert_eq!(
+        entries(&listed),
+        ["02:00:00:00:00:07"],
+        "what was added at run time is still there"
+    );
     let Reply::Ports { ports } = bench.ask(Request::Ports) else { panic!() };
     assert!(ports[0].stats.rx_packets >= u64::from(sent), "{ports:?}");
 
@@ -81,8 +91,12 @@ fn forwards_and_survives_its_agent() {
     bench.signal(Signal::SIGTERM);
     assert!(!bench.passes());
     assert!(!bench.run_directory().path().exists());
-    let links = Command::new("ip").args(["-n", &format!("{}s", bench.name), "link"]).output().unwrap();
-    assert!(!String::from_utf8_lossy(&links.stdout).contains("xdp"), "no program is left on a port");
+    let links =
+        Command::new("ip").args(["-n", &format!("{}s", bench.name), "link"]).output().unwrap();
+    assert!(
+        !String::from_utf8_lossy(&links.stdout).contains("xdp"),
+        "no program is left on a port"
+    );
 }
 
 #[test]
@@ -149,7 +163,8 @@ fn fill_queue(path: &Path) -> Vec<std::os::fd::OwnedFd> {
     let address = UnixAddr::new(path).unwrap();
     let mut connected = vec![];
     loop {
-        let socket = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_NONBLOCK, None).unwrap();
+        let socket =
+            socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_NONBLOCK, None).unwrap();
         match connect(socket.as_raw_fd(), &address) {
             Ok(()) => connected.push(socket),
             Err(nix::errno::Errno::EAGAIN) => return connected,
@@ -176,7 +191,8 @@ fn an_agent_that_hangs_is_not_waited_for() {
     kill(agent, Signal::SIGSTOP).unwrap();
     // The signal is only sent by now.
     wait_for("it has stopped", || has_stopped(status.pid).then_some(()));
-    let ask = || client::ask_within(&bench.run_directory(), &Request::Status, Duration::from_millis(50));
+    let ask =
+        || client::ask_within(&bench.run_directory(), &Request::Status, Duration::from_millis(50));
     let error = ask().unwrap_err().to_string();
     assert!(error.contains("no answer within 50 ms") && error.contains(&bench.name), "{error}");
     // Also when its queue has room for no more connections: then connecting itself would wait.
@@ -192,7 +208,11 @@ fn an_agent_that_hangs_is_not_waited_for() {
 fn a_new_object_replaces_the_old_one_without_loss() {
     let bench = Bench::new(&[]);
     bench.start(false);
-    bench.ask(Request::TableAdd { table: "exact".into(), entry: exact("2", "02:00:00:00:00:07"), replace: false });
+    bench.ask(Request::TableAdd {
+        table: "exact".into(),
+        entry: exact("2", "02:00:00:00:00:07"),
+        replace: false,
+    });
     bench.signal(Signal::SIGKILL);
     fixture::build(bench.folder.path(), &["-DANOTHER_OBJECT"]);
     std::fs::write(bench.folder.path().join("fixture.json"), {
@@ -242,7 +262,8 @@ fn ports_with_different_programs_are_not_taken_over() {
     bench.signal(Signal::SIGKILL);
     assert_eq!(bench.start(false).how, "took over");
     let generations = std::fs::read_dir(bench.run_directory().path().join("bpf")).unwrap();
-    let generations = generations.filter(|it| it.as_ref().unwrap().file_name().to_string_lossy().starts_with('g'));
+    let generations = generations
+        .filter(|it| it.as_ref().unwrap().file_name().to_string_lossy().starts_with('g'));
     assert_eq!(generations.count(), 1);
 }
 
@@ -261,7 +282,13 @@ fn changed_configuration_and_addresses_arrive() {
     run(&format!("ip -n {}s address add 10.77.0.9/24 dev pl", bench.name));
     let ping = format!("netns exec {}l ping -c 1 -W 1 10.77.0.9", bench.name);
     wait_for("an answer of the host", || {
-        Command::new("ip").args(ping.split(' ')).stdout(Stdio::null()).status().unwrap().success().then_some(())
+        Command::new("ip")
+            .args(ping.split(' '))
+            .stdout(Stdio::null())
+            .status()
+            .unwrap()
+            .success()
+            .then_some(())
     });
 
     // An entry leaves the configuration: it leaves the table at the next start, and what was added
@@ -278,10 +305,17 @@ fn changed_configuration_and_addresses_arrive() {
     std::fs::write(bench.config(), &text[..cut]).unwrap();
     assert_eq!(bench.start(false).how, "took over");
     assert_eq!(entries(&bench.ask(Request::TableList { table: "wire".into() })), ["1", "5", "7"]);
-    assert!(client::ask(&bench.run_directory(), &Request::TableList { table: "nope".into() }).is_err());
-    let reply = bench.ask(Request::RegisterWrite { register: "seen".into(), index: 3, value: "0x10".into() });
+    assert!(
+        client::ask(&bench.run_directory(), &Request::TableList { table: "nope".into() }).is_err()
+    );
+    let reply = bench.ask(Request::RegisterWrite {
+        register: "seen".into(),
+        index: 3,
+        value: "0x10".into(),
+    });
     assert!(matches!(reply, Reply::Done));
-    let Reply::Register { elements, .. } = bench.ask(Request::RegisterRead { register: "seen".into(), index: Some(3) })
+    let Reply::Register { elements, .. } =
+        bench.ask(Request::RegisterRead { register: "seen".into(), index: Some(3) })
     else {
         panic!()
     };
@@ -296,7 +330,8 @@ fn bad_configurations_name_file_and_field() {
     let folder = tempfile::tempdir().unwrap();
     fixture::build(folder.path(), &[]);
     let path = folder.path().join("switch.toml");
-    let base = "name = \"spt-bad\"\nobject = \"fixture.o\"\n[[port]]\ninterface = \"nope0\"\nport = 1\n";
+    let base =
+        "name = \"spt-bad\"\nobject = \"fixture.o\"\n[[port]]\ninterface = \"nope0\"\nport = 1\n";
     let table = "[[table]]\nname = \"wire\"\n";
     let entry = "[[table.entry]]\nkey = { ingress_port = 1 }\n";
     for (text, part) in [
@@ -320,7 +355,10 @@ fn bad_configurations_name_file_and_field() {
             }
         });
         let message = result.join().unwrap().unwrap_err().to_string();
-        assert!(message.contains("switch.toml: ") && message.contains(part), "{text}\ngave {message}");
+        assert!(
+            message.contains("switch.toml: ") && message.contains(part),
+            "{text}\ngave {message}"
+        );
     }
     // No program ever ran: nothing is left that forwards, or that a status should tell of.
     assert!(!switch_agent::known().contains(&"spt-bad".to_owned()));
@@ -336,7 +374,8 @@ fn an_object_that_is_none_is_told_by_the_check() {
     let check = || Config::read(&path, &[]).and_then(|config| switch_agent::check(&config, &[]));
     check().unwrap();
     let whole = std::fs::read(&object).unwrap();
-    let cut = [0, 1, 63, 64, 5_000, whole.len() / 2, whole.len() - 1].map(|length| whole[..length].to_vec());
+    let cut = [0, 1, 63, 64, 5_000, whole.len() / 2, whole.len() - 1]
+        .map(|length| whole[..length].to_vec());
     for bad in cut.into_iter().chain([b"x\n".to_vec(), vec![0; whole.len()]]) {
         std::fs::write(&object, &bad).unwrap();
         let message = check().unwrap_err().to_string();

@@ -99,7 +99,11 @@ impl Running for Counting {
 
     fn configure(&self, interval: Duration) -> Result<()> {
         let read: DataplaneResult<Vec<u8>> = self.context.dataplane.read_array("r_seen", 0);
-        self.note(&format!("configure {} us, {} bytes of a map", interval.as_micros(), read?.len()));
+        self.note(&format!(
+            "configure {} us, {} bytes of a map",
+            interval.as_micros(),
+            read?.len()
+        ));
         Ok(())
     }
 
@@ -181,11 +185,18 @@ fn first_of_each(calls: &[String], end: &str) -> Vec<String> {
 }
 
 /// A controller that answers with views, once it has some; what switches report to it is kept.
-fn control(socket: &UdpSocket, keys: &KeyRing, views: &Mutex<Option<Views>>, heard: &Mutex<Option<SwitchLoad>>) {
+fn control(
+    socket: &UdpSocket,
+    keys: &KeyRing,
+    views: &Mutex<Option<Views>>,
+    heard: &Mutex<Option<SwitchLoad>>,
+) {
     let mut buffer = [0; 65_536];
     let Ok((count, SocketAddr::V4(from))) = socket.recv_from(&mut buffer) else { return };
     keys.verify(&buffer[..count], *from.ip(), OWN).unwrap();
-    let Ok(Control::Report { report, .. }) = Control::decode(&buffer[..count]) else { panic!("no report") };
+    let Ok(Control::Report { report, .. }) = Control::decode(&buffer[..count]) else {
+        panic!("no report")
+    };
     *heard.lock().unwrap() = report.load;
     if let Some(views) = views.lock().unwrap().clone() {
         let mut bytes = Control::Views(views).encode().unwrap();
@@ -208,8 +219,14 @@ fn bench() -> (Bench, KeyRing) {
     (bench, secrets.ring().clone())
 }
 
-const BEFORE_PACKETS: [&str; 6] =
-    ["check", "begin", "interval", "configure 1000 us, 8 bytes of a map", "secrets true", "has_views"];
+const BEFORE_PACKETS: [&str; 6] = [
+    "check",
+    "begin",
+    "interval",
+    "configure 1000 us, 8 bytes of a map",
+    "secrets true",
+    "has_views",
+];
 
 #[test]
 fn a_system_is_called_at_each_place_in_order() {
@@ -223,7 +240,9 @@ fn a_system_is_called_at_each_place_in_order() {
                 control(&socket, &keys, &views, &heard);
             }
         });
-        let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| follow(&bench, &views, &heard)));
+        let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            follow(&bench, &views, &heard)
+        }));
         stop.store(true, Ordering::Relaxed);
         checked.unwrap();
     });
@@ -244,7 +263,8 @@ fn follow(bench: &Bench, views: &Mutex<Option<Views>>, heard: &Mutex<Option<Swit
     wait_for("a sweep", || (count("sweep") > 0).then_some(()));
     let load = wait_for("a report after it", || heard.lock().unwrap().clone());
     assert_eq!((load.owned, load.name.as_str()), (7, bench.name.as_str()));
-    let swept: Vec<String> = calls(bench, 0).into_iter().filter(|it| it == "sweep" || it == "report").collect();
+    let swept: Vec<String> =
+        calls(bench, 0).into_iter().filter(|it| it == "sweep" || it == "report").collect();
     assert_eq!(swept[..2], ["sweep", "report"]);
 
     let looks = count("look");
@@ -262,7 +282,9 @@ fn follow(bench: &Bench, views: &Mutex<Option<Views>>, heard: &Mutex<Option<Swit
     bench.signal(Signal::SIGKILL);
     let before = calls(bench, 0).len();
     assert_eq!(bench.start(false).how, "took over");
-    wait_for("the generator's look", || calls(bench, before).contains(&"due".to_owned()).then_some(()));
+    wait_for("the generator's look", || {
+        calls(bench, before).contains(&"due".to_owned()).then_some(())
+    });
     let again = first_of_each(&calls(bench, before), "due");
     assert_eq!((&again[..6], again[6].as_str()), (&first[..6], "views 3"));
 }
@@ -270,7 +292,10 @@ fn follow(bench: &Bench, views: &Mutex<Option<Views>>, heard: &Mutex<Option<Swit
 /// What is told of the toy to whoever asks.
 fn answers(bench: &Bench) {
     let Reply::Status(status) = bench.ask(Request::Status) else { panic!() };
-    assert!(status.generated_frames > 0 && status.generated_frames.is_multiple_of(DUE), "{status:?}");
+    assert!(
+        status.generated_frames > 0 && status.generated_frames.is_multiple_of(DUE),
+        "{status:?}"
+    );
     let Reply::Load(load) = bench.ask(Request::Load) else { panic!() };
     assert_eq!((load.objects[0].name.as_str(), load.objects.len()), ("ingress.toy", 1));
     assert_eq!(load.systems["toy_incarnation"], status.incarnation);
@@ -280,7 +305,8 @@ fn answers(bench: &Bench) {
     let run = bench.run_directory();
     let answer: Value = client::ask_system(&run, &json!({ "op": "toy", "word": "hello" })).unwrap();
     assert_eq!(answer, json!({ "reply": "toy", "word": "hello" }));
-    let none = client::ask_system::<Value>(&run, &json!({ "op": "nobodys" })).unwrap_err().to_string();
+    let none =
+        client::ask_system::<Value>(&run, &json!({ "op": "nobodys" })).unwrap_err().to_string();
     assert!(none.starts_with("not a request: unknown variant `nobodys`"), "{none}");
 
     let text = bench.within("s", || {
@@ -322,7 +348,8 @@ fn a_program_needs_its_system_and_a_system_may_refuse_a_configuration() {
         Config::parse(&folder.path().join("switch.toml"), &text, systems)
     };
     let check = |number: &str, systems: &[&dyn System]| {
-        let checked = parse(number, systems).and_then(|config| switch_agent::check(&config, systems));
+        let checked =
+            parse(number, systems).and_then(|config| switch_agent::check(&config, systems));
         checked.map_err(|error| error.to_string())
     };
     assert_eq!(check("toy_number = 1", &[&Toy]), Ok(()));
@@ -331,7 +358,14 @@ fn a_program_needs_its_system_and_a_system_may_refuse_a_configuration() {
     let negative = check("\ntoy_number = -1", &[&Toy]).unwrap_err();
     assert!(negative.contains("line 4, column 14"), "{negative}");
     let nobodys = check("toy_number = 1", &[]).unwrap_err();
-    assert!(nobodys.contains("line 3") && nobodys.contains("unknown field `toy_number`"), "{nobodys}");
+    assert!(
+        nobodys.contains("line 3") && nobodys.contains("unknown field `toy_number`"),
+        "{nobodys}"
+    );
     let unknown = check("", &[]).unwrap_err();
-    assert!(unknown.contains("object: the program's GossipCounter ingress.toy needs the system \"toy\""), "{unknown}");
+    assert!(
+        unknown
+            .contains("object: the program's GossipCounter ingress.toy needs the system \"toy\""),
+        "{unknown}"
+    );
 }

@@ -3,7 +3,9 @@
 use super::flow::LOCAL;
 use num_traits::ToPrimitive;
 use p4_ir::{ConstArgument, ExternId, ExternInstance, Program, StatementKind, Type};
-use xdp_backend::system::{Call, Question, Rule, Seen, Storage, Verdict, Walk, Witness, calls_outside, verdict};
+use xdp_backend::system::{
+    Call, Question, Rule, Seen, Storage, Verdict, Walk, Witness, calls_outside, verdict,
+};
 use xdp_backend::walk;
 
 const SECOND_SET: usize = 0;
@@ -107,7 +109,12 @@ pub fn check(program: &Program) -> Vec<Witness> {
     found.extend(Walk::run(program, &mut storage, &Snapshots { program }));
     let outside = calls_outside(program, super::EXTERN_TYPES).into_iter();
     let rule = &RULES[OUTSIDE];
-    found.extend(outside.map(|(object, location)| Witness { rule, object, location, earlier: None }));
+    found.extend(outside.map(|(object, location)| Witness {
+        rule,
+        object,
+        location,
+        earlier: None,
+    }));
     found
 }
 
@@ -180,22 +187,34 @@ struct Lookups {
 }
 
 impl Question for Lookups {
-    fn judge(&self, storage: &Storage, seen: &[Seen], call: &Call) -> Vec<(&'static Rule, Verdict)> {
+    fn judge(
+        &self,
+        storage: &Storage,
+        seen: &[Seen],
+        call: &Call,
+    ) -> Vec<(&'static Rule, Verdict)> {
         if call.object != self.object {
             return Vec::new();
         }
         let differs = |seen: &Seen| storage.strays(seen, call);
         match call.method {
             "set" if self.is_looked_up => {
-                vec![(&RULES[SET_WITHOUT_LOOKUP], verdict(seen.last().is_none_or(differs), seen.last()))]
+                vec![(
+                    &RULES[SET_WITHOUT_LOOKUP],
+                    verdict(seen.last().is_none_or(differs), seen.last()),
+                )]
             }
-            "phase" => vec![(&RULES[PHASE_WITHOUT_LOOKUP], verdict(seen.iter().all(differs), seen.last()))],
+            "phase" => {
+                vec![(&RULES[PHASE_WITHOUT_LOOKUP], verdict(seen.iter().all(differs), seen.last()))]
+            }
             _ => Vec::new(),
         }
     }
 
     fn remembers(&self, seen: &[Seen], call: &Call) -> bool {
-        call.object == self.object && is_lookup(call.method) && seen.last().is_none_or(|last| last.key != call.key)
+        call.object == self.object
+            && is_lookup(call.method)
+            && seen.last().is_none_or(|last| last.key != call.key)
     }
 }
 
@@ -205,7 +224,12 @@ struct Sets<'a> {
 }
 
 impl Question for Sets<'_> {
-    fn judge(&self, _storage: &Storage, seen: &[Seen], call: &Call) -> Vec<(&'static Rule, Verdict)> {
+    fn judge(
+        &self,
+        _storage: &Storage,
+        seen: &[Seen],
+        call: &Call,
+    ) -> Vec<(&'static Rule, Verdict)> {
         let object = &self.program.externs[call.object.index()];
         let rule = match call.method {
             "set" => &RULES[SECOND_SET],
@@ -227,11 +251,18 @@ struct Snapshots<'a> {
 }
 
 impl Question for Snapshots<'_> {
-    fn judge(&self, storage: &Storage, seen: &[Seen], call: &Call) -> Vec<(&'static Rule, Verdict)> {
+    fn judge(
+        &self,
+        storage: &Storage,
+        seen: &[Seen],
+        call: &Call,
+    ) -> Vec<(&'static Rule, Verdict)> {
         let object = &self.program.externs[call.object.index()];
         let (rule, broken) = match (is_flow(object), call.method) {
             (false, "is_overdue") => return Vec::new(),
-            (false, _) => (&RULES[SECOND_KEY], seen.first().is_some_and(|seen| storage.strays(seen, call))),
+            (false, _) => {
+                (&RULES[SECOND_KEY], seen.first().is_some_and(|seen| storage.strays(seen, call)))
+            }
             (true, "set") => (&RULES[FLOW_AFTER_SNAPSHOT], !seen.is_empty()),
             (true, method) if is_lookup(method) && is_in_store(object) => {
                 (&RULES[FLOW_AFTER_SNAPSHOT], !seen.is_empty())

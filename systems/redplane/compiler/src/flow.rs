@@ -21,7 +21,8 @@ pub struct FlowObject {
 }
 
 /// `Consistency` in stateplane.p4, by position.
-const CONSISTENCIES: [Consistency; 3] = [Consistency::Local, Consistency::Linearizable, Consistency::Asynchronous];
+const CONSISTENCIES: [Consistency; 3] =
+    [Consistency::Local, Consistency::Linearizable, Consistency::Asynchronous];
 /// `Allocator` in stateplane.p4, by position.
 const ALLOCATORS: [Allocator; 3] = [Allocator::Zero, Allocator::NatPorts, Allocator::Backends];
 /// A position in [`CONSISTENCIES`].
@@ -41,16 +42,26 @@ impl State {
     }
 
     /// Reads a FlowState's declaration.
-    pub fn declare_flow_state(&mut self, generator: &mut Generator<'_>, instance: &ExternInstance, object_id: u16) {
+    pub fn declare_flow_state(
+        &mut self,
+        generator: &mut Generator<'_>,
+        instance: &ExternInstance,
+        object_id: u16,
+    ) {
         let size = generator.size_of(instance);
         let key = generator.wire_fields(instance.type_arguments.first(), instance, NEEDS);
         let value = generator.wire_fields(instance.type_arguments.get(1), instance, NEEDS);
-        let bytes = |fields: &[manifest::WireField]| fields.iter().map(|field| field.bytes).sum::<u32>();
+        let bytes =
+            |fields: &[manifest::WireField]| fields.iter().map(|field| field.bytes).sum::<u32>();
         let (key_bytes, value_bytes) = (bytes(&key), bytes(&value));
         for (what, bytes) in [("key", key_bytes), ("value", value_bytes)] {
             if bytes == 0 || bytes > MAX_BYTES {
-                let message = format!("FlowState {}: the {what} has {bytes} bytes, not 1 to 64", instance.name);
-                let help = format!("drop or narrow fields of the {what}'s struct; each takes whole bytes");
+                let message = format!(
+                    "FlowState {}: the {what} has {bytes} bytes, not 1 to 64",
+                    instance.name
+                );
+                let help =
+                    format!("drop or narrow fields of the {what}'s struct; each takes whole bytes");
                 generator.error(instance.location, &message, Some(&help));
             }
         }
@@ -60,7 +71,10 @@ impl State {
         };
         let (consistency, allocator) = (member(1), member(2));
         let settings = FlowSettings {
-            consistency: CONSISTENCIES.get(consistency as usize).copied().unwrap_or(Consistency::Asynchronous),
+            consistency: CONSISTENCIES
+                .get(consistency as usize)
+                .copied()
+                .unwrap_or(Consistency::Asynchronous),
             allocator: ALLOCATORS.get(allocator as usize).copied().unwrap_or(Allocator::Zero),
         };
         generator.manifest.state_objects.push(StateObject {
@@ -74,7 +88,11 @@ impl State {
             home: if consistency == LOCAL { Home::ThisSwitch } else { Home::Store },
             key,
             key_bytes,
-            value: Layout::Fields { fields: value, bytes: value_bytes, offset: KEY_OFFSET + round_up(key_bytes, 8) },
+            value: Layout::Fields {
+                fields: value,
+                bytes: value_bytes,
+                offset: KEY_OFFSET + round_up(key_bytes, 8),
+            },
             settings: written(&settings),
         });
         self.flows.push(FlowObject {
@@ -91,7 +109,10 @@ impl State {
     /// `get`, `get_or_allocate`, `set`, `phase`
     pub fn flow_call(&mut self, generator: &mut Generator<'_>, call: &ObjectCall<'_>) {
         let ObjectCall { instance, method, arguments, result, location } = *call;
-        let Some(flow) = self.flows.iter().find(|flow| flow.c_name == instance.c_name).cloned() else { return };
+        let Some(flow) = self.flows.iter().find(|flow| flow.c_name == instance.c_name).cloned()
+        else {
+            return;
+        };
         let Some(Argument::In(key)) = arguments.first() else {
             generator.internal(location, "FlowState method without a key");
             return;
@@ -120,7 +141,10 @@ impl State {
         }
         generator.wire_buffer("sp_value", flow.value_bytes, None);
         let allocate = u8::from(method == "get_or_allocate");
-        generator.out.line(format!("__u32 sp_result = {}_get(&flow, sp_key, sp_value, {allocate});", flow.c_name));
+        generator.out.line(format!(
+            "__u32 sp_result = {}_get(&flow, sp_key, sp_value, {allocate});",
+            flow.c_name
+        ));
         if flow.consistency != LOCAL {
             // PENDING: the packet, as it came in, waits in the network for the lease.
             generator.out.line("if (flow.kind == 1) return sp_flow_park(xdp, &flow);");

@@ -15,27 +15,46 @@ use p4_ir::ExternInstance;
 use snapshot::SnapshotObject;
 use state_protocol::objects::{FLOW_STATE, SNAPSHOT_STATE};
 use xdp_backend::system::{
-    Context, Generator, Header, Leaving, ObjectCall, Pipeline, Rule, StateSystem, System, Systems, Writer,
+    Context, Generator, Header, Leaving, ObjectCall, Pipeline, Rule, StateSystem, System, Systems,
+    Writer,
 };
 
 const EXTERN_TYPES: &[&str] = &[FLOW_STATE, SNAPSHOT_STATE];
 /// What goes with a packet: its flow, and what has become of it.
-const CONTEXT: Context =
-    Context { ty: "struct sp_flow_context", name: "flow", initial: "{ .ingress_port = ingress_port }" };
+const CONTEXT: Context = Context {
+    ty: "struct sp_flow_context",
+    name: "flow",
+    initial: "{ .ingress_port = ingress_port }",
+};
 
 const HEADERS: &[Header] = &[
     ("stateplane_flow.h", include_str!("../../../../bpf/redplane/stateplane_flow.h")),
-    ("stateplane_flow_numbers.h", include_str!("../../../../bpf/redplane/stateplane_flow_numbers.h")),
+    (
+        "stateplane_flow_numbers.h",
+        include_str!("../../../../bpf/redplane/stateplane_flow_numbers.h"),
+    ),
     ("stateplane_flow_maps.h", include_str!("../../../../bpf/redplane/stateplane_flow_maps.h")),
     ("stateplane_flow_access.h", include_str!("../../../../bpf/redplane/stateplane_flow_access.h")),
-    ("stateplane_flow_session.h", include_str!("../../../../bpf/redplane/stateplane_flow_session.h")),
+    (
+        "stateplane_flow_session.h",
+        include_str!("../../../../bpf/redplane/stateplane_flow_session.h"),
+    ),
     ("stateplane_flow_unheld.h", include_str!("../../../../bpf/redplane/stateplane_flow_unheld.h")),
     ("stateplane_flow_tag.h", include_str!("../../../../bpf/redplane/stateplane_flow_tag.h")),
     ("stateplane_flow_send.h", include_str!("../../../../bpf/redplane/stateplane_flow_send.h")),
-    ("stateplane_flow_receive.h", include_str!("../../../../bpf/redplane/stateplane_flow_receive.h")),
-    ("stateplane_flow_generator.h", include_str!("../../../../bpf/redplane/stateplane_flow_generator.h")),
+    (
+        "stateplane_flow_receive.h",
+        include_str!("../../../../bpf/redplane/stateplane_flow_receive.h"),
+    ),
+    (
+        "stateplane_flow_generator.h",
+        include_str!("../../../../bpf/redplane/stateplane_flow_generator.h"),
+    ),
     ("stateplane_snapshot.h", include_str!("../../../../bpf/redplane/stateplane_snapshot.h")),
-    ("stateplane_snapshot_message.h", include_str!("../../../../bpf/redplane/stateplane_snapshot_message.h")),
+    (
+        "stateplane_snapshot_message.h",
+        include_str!("../../../../bpf/redplane/stateplane_snapshot_message.h"),
+    ),
     ("stateplane_flow_sweep.h", include_str!("../../../../bpf/redplane/stateplane_flow_sweep.h")),
 ];
 
@@ -115,14 +134,20 @@ impl StateSystem for State {
         self.check_snapshot_calls(generator);
         for broken in contracts::check(generator.program) {
             let message = broken.message(generator.program);
-            generator.error_beside(broken.location, &message, Some(broken.rule.remedy), broken.note());
+            generator.error_beside(
+                broken.location,
+                &message,
+                Some(broken.rule.remedy),
+                broken.note(),
+            );
         }
     }
 
     fn map_count(&self, instance: &ExternInstance) -> usize {
         // Objects in the store need more maps for the runtime; what that comes to is the verifier's
         // word.
-        let in_map = |flow: &FlowObject| flow.c_name != instance.c_name || flow.consistency == LOCAL;
+        let in_map =
+            |flow: &FlowObject| flow.c_name != instance.c_name || flow.consistency == LOCAL;
         usize::from(self.flows.iter().all(in_map))
     }
 
@@ -141,7 +166,13 @@ impl StateSystem for State {
             .map(|f| {
                 format!(
                     "X({}, {}, {}, {}, {}, {}, {})",
-                    f.c_name, f.object_id, f.size, f.key_bytes, f.value_bytes, f.consistency, f.allocator
+                    f.c_name,
+                    f.object_id,
+                    f.size,
+                    f.key_bytes,
+                    f.value_bytes,
+                    f.consistency,
+                    f.allocator
                 )
             })
             .collect();

@@ -19,8 +19,11 @@ impl State {
         walk::program(generator.program, &mut calls);
         let mut sends_updates: Option<String> = None;
         for (index, instance) in generator.program.externs.iter().enumerate() {
-            let Some(flow) = self.flows.iter().find(|flow| flow.c_name == instance.c_name) else { continue };
-            let (in_store, linearizable) = (flow.consistency != LOCAL, flow.consistency == LINEARIZABLE);
+            let Some(flow) = self.flows.iter().find(|flow| flow.c_name == instance.c_name) else {
+                continue;
+            };
+            let (in_store, linearizable) =
+                (flow.consistency != LOCAL, flow.consistency == LINEARIZABLE);
             let bytes = flow.key_bytes + flow.value_bytes;
             let most = HEADROOM_BYTES - UPDATE_BYTES;
             if in_store && bytes > most {
@@ -33,7 +36,8 @@ impl State {
             }
             let Some(set) = calls.set.get(&(index as u32)).copied() else { continue };
             if !calls.got.contains(&(index as u32)) {
-                let message = format!("FlowState {} is set, but the program never gets it", instance.name);
+                let message =
+                    format!("FlowState {} is set, but the program never gets it", instance.name);
                 let help = "`get` or `get_or_allocate` the flow before: this brings its lease and value to the switch";
                 generator.error(set, &message, Some(help));
             }
@@ -41,7 +45,10 @@ impl State {
                 continue;
             }
             if let Some(first) = &sends_updates {
-                let message = format!("a second LINEARIZABLE FlowState is set: {} beside {first}", instance.name);
+                let message = format!(
+                    "a second LINEARIZABLE FlowState is set: {} beside {first}",
+                    instance.name
+                );
                 let help = "a packet waits in one message, which carries one object's update: put the fields of both into one value";
                 generator.error(set, &message, Some(help));
             }
@@ -59,7 +66,10 @@ struct FlowCalls {
 
 impl walk::Visitor for FlowCalls {
     fn statement(&mut self, statement: &Statement) {
-        let StatementKind::Extern { instance: Some(ExternId(id)), name, .. } = &statement.kind else { return };
+        let StatementKind::Extern { instance: Some(ExternId(id)), name, .. } = &statement.kind
+        else {
+            return;
+        };
         if name == "set" {
             self.set.entry(*id).or_insert(statement.location);
         } else {

@@ -72,8 +72,14 @@ impl State {
     }
 
     /// Reads a SnapshotState's declaration.
-    pub fn declare_snapshot_state(&mut self, generator: &mut Generator<'_>, instance: &ExternInstance, object_id: u16) {
-        let key = generator.wire_fields(instance.type_arguments.first(), instance, "a struct as key");
+    pub fn declare_snapshot_state(
+        &mut self,
+        generator: &mut Generator<'_>,
+        instance: &ExternInstance,
+        object_id: u16,
+    ) {
+        let key =
+            generator.wire_fields(instance.type_arguments.first(), instance, "a struct as key");
         let key_bytes = key.iter().map(|field| field.bytes).sum::<u32>();
         let number = |index: usize| match instance.arguments.get(index) {
             Some(ConstArgument::Value(value, _)) => value.to_u32().unwrap_or(0),
@@ -94,8 +100,16 @@ impl State {
                 format!("the key has {key_bytes} bytes, not 1 to 64"),
                 "drop or narrow fields of the key's struct; each takes whole bytes",
             ),
-            (width == 0, "slots must be bit<W>, W at most 64".into(), "name bit<32> or bit<64> as the second type"),
-            (instances == 0, "needs room for at least one key".into(), "the first argument says how many keys fit"),
+            (
+                width == 0,
+                "slots must be bit<W>, W at most 64".into(),
+                "name bit<32> or bit<64> as the second type",
+            ),
+            (
+                instances == 0,
+                "needs room for at least one key".into(),
+                "the first argument says how many keys fit",
+            ),
             (
                 !(1..=most).contains(&slots),
                 format!("{slots} slots of {slot_bytes} bytes; possible are 1 to {most}"),
@@ -103,7 +117,9 @@ impl State {
             ),
             (
                 period_us != 0 && period_us < MIN_PERIOD_US,
-                format!("a period of {period_us} µs; the packet generator runs every {MIN_PERIOD_US} µs at most"),
+                format!(
+                    "a period of {period_us} µs; the packet generator runs every {MIN_PERIOD_US} µs at most"
+                ),
                 "a longer period, or 0: no snapshots, the state lives in the switch only",
             ),
             (
@@ -116,7 +132,11 @@ impl State {
         ];
         for (is_fault, message, help) in faults {
             if is_fault {
-                generator.error(instance.location, &format!("SnapshotState {name}: {message}"), Some(help));
+                generator.error(
+                    instance.location,
+                    &format!("SnapshotState {name}: {message}"),
+                    Some(help),
+                );
             }
         }
         let parts = slots.div_ceil(PART_BYTES / slot_bytes);
@@ -178,7 +198,9 @@ impl State {
     /// `read`, `write`, `add`, `add_each`, `begin`, `is_overdue`
     pub fn snapshot_call(&mut self, generator: &mut Generator<'_>, call: &ObjectCall<'_>) {
         let ObjectCall { instance, method, arguments, result, location } = *call;
-        let Some(at) = self.snapshots.iter().position(|it| it.c_name == instance.c_name) else { return };
+        let Some(at) = self.snapshots.iter().position(|it| it.c_name == instance.c_name) else {
+            return;
+        };
         let object = self.snapshots[at].clone();
         let Some(Argument::In(key)) = arguments.first() else {
             generator.internal(location, "SnapshotState method without a key");
@@ -255,7 +277,8 @@ fn note_windows(generator: &mut Generator<'_>, object: &SnapshotObject, location
         );
         generator.error(location, &message, None);
     }
-    let described = generator.manifest.state_objects.iter_mut().find(|it| it.id == object.object_id);
+    let described =
+        generator.manifest.state_objects.iter_mut().find(|it| it.id == object.object_id);
     if let Some(it) = described
         && let Ok(settings) = SnapshotSettings::of(it)
     {
@@ -263,18 +286,34 @@ fn note_windows(generator: &mut Generator<'_>, object: &SnapshotObject, location
     }
 }
 
-fn slot_indices(generator: &mut Generator<'_>, list: &Expr, location: Location) -> Vec<(String, u32)> {
-    let is_list = matches!(&list.kind, ExprKind::StructValue(_)) || matches!(list.ty, Type::Struct(_));
+fn slot_indices(
+    generator: &mut Generator<'_>,
+    list: &Expr,
+    location: Location,
+) -> Vec<(String, u32)> {
+    let is_list =
+        matches!(&list.kind, ExprKind::StructValue(_)) || matches!(list.ty, Type::Struct(_));
     let found = if is_list { generator.list_values(list) } else { Vec::new() };
     if found.is_empty() || found.len() > MAX_EACH || found.iter().any(|(_, width)| *width > 32) {
-        let message = format!("the indices of add_each must be a struct or list of 1 to {MAX_EACH} bit<32>");
-        generator.error(location, &message, Some("write { first, second, … }; more sums take another add_each"));
+        let message =
+            format!("the indices of add_each must be a struct or list of 1 to {MAX_EACH} bit<32>");
+        generator.error(
+            location,
+            &message,
+            Some("write { first, second, … }; more sums take another add_each"),
+        );
         return vec![("0".into(), 32)];
     }
     found
 }
 
-fn store_sums(generator: &mut Generator<'_>, target: &Expr, count: usize, width: u32, location: Location) {
+fn store_sums(
+    generator: &mut Generator<'_>,
+    target: &Expr,
+    count: usize,
+    width: u32,
+    location: Location,
+) {
     let fields = match (&target.ty, generator.struct_variables(target)) {
         (Type::Struct(id), Some(fields)) => {
             let types = &generator.program.struct_types[id.index()].fields;
@@ -284,8 +323,13 @@ fn store_sums(generator: &mut Generator<'_>, target: &Expr, count: usize, width:
         _ => Vec::new(),
     };
     if fields.is_empty() {
-        let message = format!("the results of this add_each must be a struct of {count} bit<{width}>");
-        generator.error(location, &message, Some("declare a struct with a field of the slots' type for each index"));
+        let message =
+            format!("the results of this add_each must be a struct of {count} bit<{width}>");
+        generator.error(
+            location,
+            &message,
+            Some("declare a struct with a field of the slots' type for each index"),
+        );
     }
     for (index, field) in fields.into_iter().enumerate() {
         generator.out.line(format!("{field} = sp_slot[{index}];"));

@@ -93,7 +93,11 @@ fn accepted(apply: &str) {
 fn a_second_set() {
     let error = refused("second-set", "f.get(a, v); f.set(a, v); f.set(a, v);");
     let (place, note) = error.note.expect("a note");
-    assert!(place.line == APPLY && place.column < error.location.column && note == "the first `set` is here");
+    assert!(
+        place.line == APPLY
+            && place.column < error.location.column
+            && note == "the first `set` is here"
+    );
     // Of another object: the packet carries one update.
     refused("second-set", "f.get(a, v); l.get(b, v); f.set(a, v); l.set(b, v);");
     // On one branch only.
@@ -109,7 +113,10 @@ fn a_second_set() {
     // Conditions of which one packet meets both.
     refused("second-set", &format!("{sometimes} if (hdr.h.d == 1) {{ f.set(a, v); }}"));
     refused("second-set", &format!("{sometimes} if (hdr.h.c < 9) {{ f.set(a, v); }}"));
-    refused("second-set", &format!("{sometimes} hdr.h.c = hdr.h.d; if (hdr.h.c != 1) {{ f.set(a, v); }}"));
+    refused(
+        "second-set",
+        &format!("{sometimes} hdr.h.c = hdr.h.d; if (hdr.h.c != 1) {{ f.set(a, v); }}"),
+    );
 }
 
 /// Ways that exclude each other by what their conditions say.
@@ -117,16 +124,28 @@ fn a_second_set() {
 fn second_sets_that_no_packet_gets_to() {
     let set = "f.set(a, v);";
     let sometimes = format!("f.get(a, v); if (hdr.h.c == 1) {{ {set} }}");
-    for condition in ["hdr.h.c != 1", "!(hdr.h.c == 1)", "hdr.h.c == 2", "hdr.h.d == 1 && hdr.h.c != 1", "2 == hdr.h.c"]
-    {
+    for condition in [
+        "hdr.h.c != 1",
+        "!(hdr.h.c == 1)",
+        "hdr.h.c == 2",
+        "hdr.h.d == 1 && hdr.h.c != 1",
+        "2 == hdr.h.c",
+    ] {
         accepted(&format!("{sometimes} if ({condition}) {{ {set} }}"));
     }
-    accepted(&format!("{sometimes} if (hdr.h.c == 1 || hdr.h.d == 1) {{ m.z = 1; }} else {{ {set} }}"));
+    accepted(&format!(
+        "{sometimes} if (hdr.h.c == 1 || hdr.h.d == 1) {{ m.z = 1; }} else {{ {set} }}"
+    ));
     accepted(&format!("{sometimes} switch (hdr.h.c) {{ 1: {{ }} default: {{ {set} }} }}"));
-    accepted(&format!("f.get(a, v); switch (hdr.h.c) {{ 1: {{ {set} }} }} if (hdr.h.c != 1) {{ {set} }}"));
-    accepted(&format!("f.get(a, v); if (hdr.h.isValid()) {{ {set} }} if (!hdr.h.isValid()) {{ {set} }}"));
+    accepted(&format!(
+        "f.get(a, v); switch (hdr.h.c) {{ 1: {{ {set} }} }} if (hdr.h.c != 1) {{ {set} }}"
+    ));
+    accepted(&format!(
+        "f.get(a, v); if (hdr.h.isValid()) {{ {set} }} if (!hdr.h.isValid()) {{ {set} }}"
+    ));
     // A flag says whether it is done.
-    let flag = format!("f.get(a, v); bool done = false; if (hdr.h.c == 1) {{ {set} done = true; }}");
+    let flag =
+        format!("f.get(a, v); bool done = false; if (hdr.h.c == 1) {{ {set} done = true; }}");
     accepted(&format!("{flag} if (!done) {{ {set} }}"));
     refused("second-set", &format!("{flag} if (done) {{ {set} }}"));
     accepted(&format!(
@@ -153,9 +172,17 @@ fn a_set_in_an_action_that_a_table_runs() {
     assert_eq!(errors_of(&fixed, miss, ""), []);
     broken("second-set", APPLY, &fixed, &miss.replace('!', ""), "");
     let second = "table t2 { key = { hdr.h.d: exact; } actions = { act; NoAction; } default_action = NoAction(); }";
-    broken("second-set", OBJECTS, &format!("{free} {second}"), "f.get(a, v); t.apply(); t2.apply();", "");
+    broken(
+        "second-set",
+        OBJECTS,
+        &format!("{free} {second}"),
+        "f.get(a, v); t.apply(); t2.apply();",
+        "",
+    );
     // What ran is known behind a switch on it.
-    let after = |ran: &str| format!("f.get(a, v); switch (t.apply().action_run) {{ {ran}: {{ f.set(a, v); }} }}");
+    let after = |ran: &str| {
+        format!("f.get(a, v); switch (t.apply().action_run) {{ {ran}: {{ f.set(a, v); }} }}")
+    };
     broken("second-set", APPLY, &free, &after("act"), "");
     assert_eq!(errors_of(&free, &after("NoAction"), ""), []);
     let others = "f.get(a, v); switch (t.apply().action_run) { act: { m.z = 1; } default: { f.set(a, v); } }";
@@ -171,7 +198,10 @@ fn a_look_up_after_a_set() {
     let error = refused("lookup-after-set", "f.get(a, v); f.set(a, v); g.get(b, v);");
     assert_eq!(error.note.expect("a note").1, "the `set` is here");
     refused("lookup-after-set", "f.get(a, v); f.set(a, v); f.get_or_allocate(b, v);");
-    refused("lookup-after-set", "f.get(a, v); l.get(b, v); if (hdr.h.c == 1) { l.set(b, v); } f.get(a, v);");
+    refused(
+        "lookup-after-set",
+        "f.get(a, v); l.get(b, v); if (hdr.h.c == 1) { l.set(b, v); } f.get(a, v);",
+    );
     // The second `set` excludes the first, but each comes before the look-up.
     let twice = "if (hdr.h.c == 1) { f.set(a, v); } if (hdr.h.c == 2) { f.set(a, v); }";
     refused("lookup-after-set", &format!("f.get(a, v); {twice} f.get(a, v);"));
@@ -189,7 +219,10 @@ fn egress_comes_after_ingress() {
     let sometimes = "f.get(a, v); if (hdr.h.c == 1) { f.set(a, v);";
     broken("lookup-after-set", EGRESS, "", &format!("{sometimes} }}"), "g.get({ hdr.h.b }, v);");
     // What is dropped does not get there.
-    assert_eq!(errors_of("", &format!("{sometimes} mark_to_drop(s); }}"), "g.get({ hdr.h.b }, v);"), []);
+    assert_eq!(
+        errors_of("", &format!("{sometimes} mark_to_drop(s); }}"), "g.get({ hdr.h.b }, v);"),
+        []
+    );
     assert_eq!(errors_of("", &format!("{set} mark_to_drop(s);"), "g.get({ hdr.h.b }, v);"), []);
     assert_eq!(errors_of("", &format!("{set} s.egress_spec = 511;"), "g.get({ hdr.h.b }, v);"), []);
     assert_eq!(errors_of("", "f.get(a, v);", "f.set({ hdr.h.a }, v);"), []);
@@ -199,14 +232,18 @@ fn egress_comes_after_ingress() {
 fn a_set_without_its_look_up() {
     let error = refused("set-without-lookup", "f.get(a, v); f.set(b, v);");
     assert_eq!(error.note.expect("a note").1, "the last look-up in this object is here");
-    let early = refused("set-without-lookup", "if (hdr.h.c == 1) { f.set(a, v); } else { f.get(a, v); }");
+    let early =
+        refused("set-without-lookup", "if (hdr.h.c == 1) { f.set(a, v); } else { f.get(a, v); }");
     assert_eq!(early.note, None);
     refused("set-without-lookup", "if (hdr.h.c == 1) { f.get(a, v); } f.set(a, v);");
     refused("set-without-lookup", "f.get({ 1 }, v); f.set({ 2 }, v);");
     refused("set-without-lookup", "f.get(a, v); f.get(b, v); f.set(a, v);");
     refused("set-without-lookup", "f.get(a, v); a.k = hdr.h.b; f.set(a, v);");
     // Another object's look-up is none.
-    refused("set-without-lookup", "l.get(a, v); if (hdr.h.c == 1) { f.set(a, v); } else { f.get(a, v); }");
+    refused(
+        "set-without-lookup",
+        "l.get(a, v); if (hdr.h.c == 1) { f.set(a, v); } else { f.get(a, v); }",
+    );
 }
 
 /// What is written between the look-up and the `set` must be known to be the same.
@@ -220,13 +257,20 @@ fn a_set_of_a_key_that_was_written() {
         "a.k[3:0] = 1;",
     ] {
         refused("set-without-lookup", &format!("f.get(a, v); {written} f.set(a, v);"));
-        refused("set-without-lookup", &format!("if (f.get(a, v) == StateResult.HIT) {{ {written} f.set(a, v); }}"));
+        refused(
+            "set-without-lookup",
+            &format!("if (f.get(a, v) == StateResult.HIT) {{ {written} f.set(a, v); }}"),
+        );
         accepted(&format!("f.get(a, v); copy = a; {written} f.set(copy, v);"));
         accepted(&format!("copy = a; f.get(a, v); {written} a = copy; f.set(a, v);"));
     }
     let header = "f.get({ hdr.h.a }, v); hdr.h.a = hdr.h.a - 1;";
     refused("set-without-lookup", &format!("{header} f.set({{ hdr.h.a }}, v);"));
-    accepted(&format!("{header} f.set({{ hdr.h.a + 1 }}, v);").replace("hdr.h.a - 1", "hdr.h.a").replace("a + 1", "a"));
+    accepted(
+        &format!("{header} f.set({{ hdr.h.a + 1 }}, v);")
+            .replace("hdr.h.a - 1", "hdr.h.a")
+            .replace("a + 1", "a"),
+    );
     refused("phase-without-lookup", &format!("{header} f.phase({{ hdr.h.a }}, FlowPhase.CLOSED);"));
     refused("second-snapshot-key", "n.add(a, 0, 1, sum); a.k = a.k + 1; n.add(a, 0, 1, sum);");
     // By an action that a table may run.
@@ -259,7 +303,9 @@ fn a_set_of_a_key_that_may_be_the_same() {
     accepted(
         "StateResult r = StateResult.MISS; if (hdr.h.c == 1) { r = f.get(a, v); } if (r == StateResult.HIT) { f.set(a, v); }",
     );
-    accepted("if (hdr.h.c == 1) { f.get(a, v); copy = a; } else { f.get(b, v); copy = b; } f.set(copy, v);");
+    accepted(
+        "if (hdr.h.c == 1) { f.get(a, v); copy = a; } else { f.get(b, v); copy = b; } f.set(copy, v);",
+    );
 }
 
 #[test]
@@ -277,7 +323,9 @@ fn a_phase_without_its_look_up() {
 fn allocators_of_other_types() {
     for (id, allocator) in [("nat-ports-types", "NAT_PORTS"), ("backends-types", "BACKENDS")] {
         let object = |key: &str, value: &str| {
-            format!("FlowState<{key}, {value}>(16, Consistency.LINEARIZABLE, Allocator.{allocator}) o;")
+            format!(
+                "FlowState<{key}, {value}>(16, Consistency.LINEARIZABLE, Allocator.{allocator}) o;"
+            )
         };
         broken(id, OBJECTS, &object("short_t", "bound_t"), "", "");
         broken(id, OBJECTS, &object("tuple_t", "swapped_t"), "", "");
@@ -290,7 +338,10 @@ fn allocators_of_other_types() {
 fn a_second_key_of_snapshots() {
     let error = refused("second-snapshot-key", "n.add(a, 0, 1, sum); n.add(b, 0, 1, sum);");
     assert_eq!(error.note.expect("a note").1, "the first key is used here");
-    refused("second-snapshot-key", "if (hdr.h.c == 1) { n.write({ 1 }, 0, 1); } n.write({ 2 }, 0, 1);");
+    refused(
+        "second-snapshot-key",
+        "if (hdr.h.c == 1) { n.write({ 1 }, 0, 1); } n.write({ 2 }, 0, 1);",
+    );
     accepted("n.add(a, 0, 1, sum); n.add(a, 1, 1, sum);");
     accepted("if (hdr.h.c == 1) { n.write({ 1 }, 0, 1); } else { n.write({ 2 }, 0, 1); }");
     // Asking about another key waits for nothing.

@@ -17,7 +17,8 @@ fn tags_of_packets_of_every_size() {
     let rig = rig(&[]);
     let mut now_ns = START;
     // Around words, chunks of 256 bytes, a page, and the longest.
-    let sizes = (0..300).chain((300..2000).step_by(13)).chain([3000, 4000, 4096, 8950, 9001, 16_330]);
+    let sizes =
+        (0..300).chain((300..2000).step_by(13)).chain([3000, 4000, 4096, 8950, 9001, 16_330]);
     for (flow, extra) in sizes.enumerate() {
         now_ns += 1_000_000;
         let request = rig.asks(flow as u32, extra, now_ns);
@@ -27,7 +28,10 @@ fn tags_of_packets_of_every_size() {
         assert_eq!(verdict, Verdict::Forward { port: TO_STORE }, "{extra} bytes more");
         let update = rig.datagram(&sent);
         let message = Message::decode(&update).unwrap();
-        assert_eq!((message.message_type, message.seq, message.session), (MessageType::Update, 1, 1));
+        assert_eq!(
+            (message.message_type, message.seq, message.session),
+            (MessageType::Update, 1, 1)
+        );
         let (verdict, out) = rig.reply(&acknowledged(&message), now_ns);
         assert_eq!(verdict, Verdict::Forward { port: 3 });
         assert_eq!(out, message.packet, "{extra} bytes more");
@@ -106,10 +110,16 @@ fn a_reply_is_known_again_until_seven_others_came_into_its_set() {
     let out = Verdict::Forward { port: 3 };
     assert_eq!(rig.raw(&reply, START + 2).0, out);
     // SP_SEEN_SETS.
-    let set = |datagram: &[u8]| u64::from_be_bytes(datagram[56..64].try_into().unwrap()) % (1 << 17);
+    let set =
+        |datagram: &[u8]| u64::from_be_bytes(datagram[56..64].try_into().unwrap()) % (1 << 17);
     let (nothing, now_ns): (&[u8], u64) = (&[], START + SECOND / 2);
-    let beat =
-        Message { message_type: MessageType::HeartbeatAck, key: nothing, value: nothing, packet: nothing, ..update };
+    let beat = Message {
+        message_type: MessageType::HeartbeatAck,
+        key: nothing,
+        value: nothing,
+        packet: nothing,
+        ..update
+    };
     let mut others = (START..now_ns)
         .map(|request_ns| rig.signed(&Message { request_ns, ..beat }))
         .filter(|other| set(other) == set(&reply));
@@ -138,7 +148,10 @@ fn secrets_change_without_a_gap() {
     rig.secrets(&[(2, 2)], 2);
     let request = rig.asks(3, 0, START);
     rig.ring = KeyRing::new(1, Secret(secret(1))).unwrap();
-    assert_eq!(rig.reply(&granted(&Message::decode(&request).unwrap(), 5, 1, &[0; 8]), START + 1).0, Verdict::Drop);
+    assert_eq!(
+        rig.reply(&granted(&Message::decode(&request).unwrap(), 5, 1, &[0; 8]), START + 1).0,
+        Verdict::Drop
+    );
     assert_eq!(rig.count("bad_tag"), 1);
 }
 
@@ -156,7 +169,10 @@ fn a_heartbeat_prolongs_all_flows_of_the_shard() {
     let sent = rig.generate(later);
     let [beat] = &sent[..] else { panic!("{} messages", sent.len()) };
     let beat = Message::decode(beat).unwrap();
-    assert_eq!((beat.message_type, beat.session, u32::from(beat.shard)), (MessageType::Heartbeat, 44, shard));
+    assert_eq!(
+        (beat.message_type, beat.session, u32::from(beat.shard)),
+        (MessageType::Heartbeat, 44, shard)
+    );
     let answer = Message { message_type: MessageType::HeartbeatAck, lease_us: LEASE_US, ..beat };
     rig.reply(&answer, later + 5);
     assert_eq!(rig.dataplane.session(shard).unwrap().lease_end_ns, later + 240_000_000);
@@ -170,7 +186,10 @@ fn a_heartbeat_prolongs_all_flows_of_the_shard() {
     assert_eq!((rig.dataplane.session(shard).unwrap(), rig.count("late")), (end, 1));
     // A newer one is another session: the flow is not of it.
     rig.reply(&Message { session: 45, ..answer }, later + 100_000_000);
-    assert_eq!(Message::decode(&rig.asks(1, 0, later + 200_000_001)).unwrap().message_type, MessageType::LeaseRequest);
+    assert_eq!(
+        Message::decode(&rig.asks(1, 0, later + 200_000_001)).unwrap().message_type,
+        MessageType::LeaseRequest
+    );
 }
 
 #[test]
@@ -183,14 +202,20 @@ fn a_recalled_flow_is_released_with_its_newest_state_and_stays_so() {
     let release = rig.datagram(&frame);
     let release = Message::decode(&release).unwrap();
     let expected = (MessageType::Release, 5, 1, &1u64.to_be_bytes()[..], Flags::NONE);
-    assert_eq!((release.message_type, release.epoch, release.seq, release.value, release.flags), expected);
+    assert_eq!(
+        (release.message_type, release.epoch, release.seq, release.value, release.flags),
+        expected
+    );
     // Not the switch's any more: a packet asks, and neither an old acknowledgement nor a repeated
     // grant brings the flow back.
     rig.reply(&acknowledged(&update), START + 3_000_001);
     let request = rig.asks(1, 0, START + 3_000_002);
     assert_eq!(Message::decode(&request).unwrap().message_type, MessageType::LeaseRequest);
     let (_, again) = rig.grant(&request, 5, 44, 0, START + 3_000_003);
-    assert_eq!(Message::decode(&rig.datagram(&again)).unwrap().message_type, MessageType::LeaseRequest);
+    assert_eq!(
+        Message::decode(&rig.datagram(&again)).unwrap().message_type,
+        MessageType::LeaseRequest
+    );
     // Released again and again until the store says that it knows; the update is not sent any more.
     let sent = rig.generate(START + 10_000_000);
     assert_eq!(sent.len(), 1);
@@ -198,7 +223,10 @@ fn a_recalled_flow_is_released_with_its_newest_state_and_stays_so() {
         Message { request_ns: 0, lease_us: 0, ..Message::decode(&sent[0]).unwrap() },
         Message { request_ns: 0, lease_us: 0, ..release }
     );
-    assert_eq!(rig.sweep(SweepBefore { released_ns: u64::MAX, ..Default::default() }), [Swept::Kept]);
+    assert_eq!(
+        rig.sweep(SweepBefore { released_ns: u64::MAX, ..Default::default() }),
+        [Swept::Kept]
+    );
     rig.reply(
         &Message { message_type: MessageType::ReleaseAck, value: &[], lease_us: 0, ..release },
         START + 11_000_000,
@@ -219,8 +247,12 @@ fn a_recall_that_overtakes_its_grant_keeps_the_grant_out() {
     let rig = rig(&[]);
     // Of a flow that the switch knows nothing of, and of one that it has had under an older epoch.
     let old = rig.own(2, 5, 44, START);
-    let refused =
-        Message { message_type: MessageType::Refused, value: &[], packet: &[], ..Message::decode(&old).unwrap() };
+    let refused = Message {
+        message_type: MessageType::Refused,
+        value: &[],
+        packet: &[],
+        ..Message::decode(&old).unwrap()
+    };
     rig.reply(&refused, START + 1_000_000);
     for flow in [1, 2] {
         let request = rig.asks(flow, 0, START + 2_000_000);
@@ -229,13 +261,24 @@ fn a_recall_that_overtakes_its_grant_keeps_the_grant_out() {
         assert_eq!(verdict, Verdict::Forward { port: TO_STORE });
         let release = rig.datagram(&frame);
         let release = Message::decode(&release).unwrap();
-        assert_eq!((release.epoch, release.flags, release.value), (9, Flags::UNKNOWN, &[][..]), "flow {flow}");
+        assert_eq!(
+            (release.epoch, release.flags, release.value),
+            (9, Flags::UNKNOWN, &[][..]),
+            "flow {flow}"
+        );
         let (_, again) = rig.grant(&request, 9, 45, 0, START + 4_000_000);
-        assert_eq!(Message::decode(&rig.datagram(&again)).unwrap().message_type, MessageType::LeaseRequest);
+        assert_eq!(
+            Message::decode(&rig.datagram(&again)).unwrap().message_type,
+            MessageType::LeaseRequest
+        );
         // One asked for later, and granted anew, is taken.
         let later = rig.asks(flow, 0, START + 5_000_000);
         let (_, taken) = rig.grant(&later, 10, 45, 0, START + 6_000_000);
-        assert_eq!(Message::decode(&rig.datagram(&taken)).unwrap().message_type, MessageType::Update, "flow {flow}");
+        assert_eq!(
+            Message::decode(&rig.datagram(&taken)).unwrap().message_type,
+            MessageType::Update,
+            "flow {flow}"
+        );
     }
 }
 
@@ -250,7 +293,10 @@ fn a_probe_takes_nothing_that_the_switch_has() {
     assert_eq!(verdict, Verdict::Forward { port: TO_STORE });
     let held = rig.datagram(&frame);
     let held = Message::decode(&held).unwrap();
-    assert_eq!((held.message_type, held.epoch, held.seq, held.flags), (MessageType::ReadCommit, 5, 1, Flags::NONE));
+    assert_eq!(
+        (held.message_type, held.epoch, held.seq, held.flags),
+        (MessageType::ReadCommit, 5, 1, Flags::NONE)
+    );
     assert_eq!((held.value, held.packet), (&[][..], &[][..]));
     // The answer lets no packet go, and the flow is the switch's as before.
     let ack = Message { message_type: MessageType::UpdateAck, lease_us: LEASE_US, ..held };
@@ -263,7 +309,10 @@ fn a_probe_takes_nothing_that_the_switch_has() {
         let (_, frame) = rig.reply(&probe(epoch, at), START + at);
         let release = rig.datagram(&frame);
         let release = Message::decode(&release).unwrap();
-        assert_eq!((release.message_type, release.epoch, release.flags), (MessageType::Release, epoch, flags));
+        assert_eq!(
+            (release.message_type, release.epoch, release.flags),
+            (MessageType::Release, epoch, flags)
+        );
     }
 }
 
@@ -291,14 +340,23 @@ fn what_a_full_table_has_no_room_for_is_told_and_never_taken_later() {
     let about = Message::decode(&owned[0]).unwrap();
     rig.reply(&acknowledged(&about), START + 7_000_000);
     rig.reply(&recall(&about, 5), START + 8_000_000);
-    let done = Message { message_type: MessageType::ReleaseAck, value: &[], lease_us: 0, packet: &[], ..about };
+    let done = Message {
+        message_type: MessageType::ReleaseAck,
+        value: &[],
+        lease_us: 0,
+        packet: &[],
+        ..about
+    };
     rig.reply(&done, START + 9_000_000);
     rig.generate(START + 10_000_000);
     let swept = rig.sweep(SweepBefore { released_ns: START + SECOND, ..Default::default() });
     assert!(swept.contains(&Swept::Removed), "{swept:?}");
     let again = rig.asks(3, 0, START + 11_000_000);
     unheld(rig.grant(&again, 7, 44, 0, START + 12_000_000), 7);
-    assert_eq!(Message::decode(&rig.asks(3, 0, START + 13_000_000)).unwrap().message_type, MessageType::LeaseRequest);
+    assert_eq!(
+        Message::decode(&rig.asks(3, 0, START + 13_000_000)).unwrap().message_type,
+        MessageType::LeaseRequest
+    );
     // A later epoch is another grant.
     let later = rig.asks(3, 0, START + 14_000_000);
     let (_, taken) = rig.grant(&later, 8, 44, 0, START + 15_000_000);
@@ -314,16 +372,26 @@ fn idle_flows_are_released_and_then_removed() {
     assert_eq!(rig.sweep(idle), [Swept::Kept], "its update is not acknowledged");
     rig.reply(&acknowledged(&update), START + 2);
     assert_eq!(rig.generate(START + 1_000_000).len(), 0);
-    assert_eq!(rig.sweep(SweepBefore { idle_ns: START, ..Default::default() }), [Swept::Kept], "used since then");
+    assert_eq!(
+        rig.sweep(SweepBefore { idle_ns: START, ..Default::default() }),
+        [Swept::Kept],
+        "used since then"
+    );
     assert_eq!(rig.sweep(idle), [Swept::Released]);
     assert_eq!(rig.sweep(idle), [Swept::Kept]);
     let sent = rig.generate(START + 60 * SECOND + 1);
     let release = Message::decode(&sent[0]).unwrap();
-    assert_eq!((sent.len(), release.message_type, release.epoch, release.seq), (1, MessageType::Release, 5, 1));
+    assert_eq!(
+        (sent.len(), release.message_type, release.epoch, release.seq),
+        (1, MessageType::Release, 5, 1)
+    );
     // Idle milliseconds.
     assert_eq!(release.lease_us, 60_000);
     let acknowledged_ns = START + 61 * SECOND;
-    rig.reply(&Message { message_type: MessageType::ReleaseAck, value: &[], lease_us: 0, ..release }, acknowledged_ns);
+    rig.reply(
+        &Message { message_type: MessageType::ReleaseAck, value: &[], lease_us: 0, ..release },
+        acknowledged_ns,
+    );
     assert_eq!(rig.generate(acknowledged_ns + 1).len(), 0);
     let released = |ns| SweepBefore { released_ns: ns, ..Default::default() };
     assert_eq!(rig.sweep(released(acknowledged_ns)), [Swept::Kept]);
@@ -336,9 +404,12 @@ fn idle_flows_are_released_and_then_removed() {
 #[test]
 fn closed_flows_are_released_soon_and_say_so() {
     let rig = rig(&[]);
-    for (flow, port, flags) in
-        [(1, 81, Flags::HALF_CLOSED), (2, 82, Flags::CLOSED), (3, 80, Flags::NONE), (4, 85, Flags::HALF_OPEN)]
-    {
+    for (flow, port, flags) in [
+        (1, 81, Flags::HALF_CLOSED),
+        (2, 82, Flags::CLOSED),
+        (3, 80, Flags::NONE),
+        (4, 85, Flags::HALF_OPEN),
+    ] {
         let now_ns = START + u64::from(flow) * SECOND;
         let update = rig.own(flow, 5, 44, now_ns);
         rig.reply(&acknowledged(&Message::decode(&update).unwrap()), now_ns + 2);
@@ -351,7 +422,11 @@ fn closed_flows_are_released_soon_and_say_so() {
         let said = |datagram: &[u8]| Message::decode(datagram).unwrap().flags;
         assert_eq!((said(&update), said(&later)), (flags, flags), "port {port}");
         let sent = rig.generate(now_ns + 100_000_000);
-        assert_eq!(sent.iter().map(|it| said(it)).collect::<Vec<_>>(), [flags], "sent again, port {port}");
+        assert_eq!(
+            sent.iter().map(|it| said(it)).collect::<Vec<_>>(),
+            [flags],
+            "sent again, port {port}"
+        );
         rig.reply(&acknowledged(&Message::decode(&update).unwrap()), now_ns + 100_000_005);
         rig.reply(&acknowledged(&Message::decode(&later).unwrap()), now_ns + 100_000_006);
         assert_eq!(rig.generate(now_ns + 100_000_007).len(), 0);
@@ -361,10 +436,18 @@ fn closed_flows_are_released_soon_and_say_so() {
             idle_ns: if port == 80 || port == 85 { u64::MAX } else { 0 },
             released_ns: 0,
         };
-        assert_eq!(rig.sweep(before).iter().filter(|swept| **swept == Swept::Released).count(), 1, "port {port}");
+        assert_eq!(
+            rig.sweep(before).iter().filter(|swept| **swept == Swept::Released).count(),
+            1,
+            "port {port}"
+        );
         let sent = rig.generate(now_ns + 500_000_000);
         let release = Message::decode(&sent[0]).unwrap();
-        assert_eq!((sent.len(), release.message_type, release.flags), (1, MessageType::Release, flags), "port {port}");
+        assert_eq!(
+            (sent.len(), release.message_type, release.flags),
+            (1, MessageType::Release, flags),
+            "port {port}"
+        );
         rig.reply(
             &Message { message_type: MessageType::ReleaseAck, value: &[], lease_us: 0, ..release },
             now_ns + 600_000_000,
@@ -407,7 +490,8 @@ fn an_asynchronous_object_s_packets_leave_at_once() {
 
 /// So p4/include/stateplane.p4 says of `size` and of MISS.
 #[test]
-fn a_switch_without_room_drops_what_the_store_grants_and_the_program_sees_only_what_the_store_has_no_room_for() {
+fn a_switch_without_room_drops_what_the_store_grants_and_the_program_sees_only_what_the_store_has_no_room_for()
+ {
     let rig = rig(&["FLOWS=2"]);
     let missed = || {
         let counter = rig.dataplane.counter("CounterIngress.missed").unwrap();

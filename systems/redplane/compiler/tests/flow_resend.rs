@@ -21,7 +21,8 @@ fn flows_of_a_shard(rig: &Rig, count: usize) -> (u16, Vec<u32>) {
 fn acknowledge(rig: &Rig, update: &[u8], now_ns: u64) {
     let update = Message::decode(update).unwrap();
     let verdict = rig.reply(&acknowledged(&update), now_ns).0;
-    let expected = if update.packet.is_empty() { Verdict::Drop } else { Verdict::Forward { port: 3 } };
+    let expected =
+        if update.packet.is_empty() { Verdict::Drop } else { Verdict::Forward { port: 3 } };
     assert_eq!(verdict, expected);
 }
 
@@ -46,7 +47,10 @@ fn the_time_out_follows_the_round_trips() {
     }
     let trips = rig.dataplane.round_trips(u32::from(shard)).unwrap();
     assert!(trips.smoothed_ns.abs_diff(20 * MILLISECOND) < MILLISECOND / 10, "{trips:?}");
-    assert!((22..24).contains(&timeout_ms(&rig, shard)), "SRTT and the clock's granularity: {trips:?}");
+    assert!(
+        (22..24).contains(&timeout_ms(&rig, shard)),
+        "SRTT and the clock's granularity: {trips:?}"
+    );
     assert_eq!(rig.generate(now_ns + 20 * MILLISECOND).len(), 0, "its answer may still come");
     // Doubled with each re-sending, to the most that is allowed; a newer update of the flow changes
     // nothing about that.
@@ -94,7 +98,9 @@ fn what_went_to_another_head_is_sent_again_at_once() {
     let update = rig.own(1, 5, 1, START);
     let shard = Message::decode(&update).unwrap().shard;
     assert_eq!(rig.generate(START + 2 * MILLISECOND).len(), 0, "not yet");
-    rig.dataplane.change_shard_head(u32::from(shard), Some(head(shard)), START + 2 * MILLISECOND).unwrap();
+    rig.dataplane
+        .change_shard_head(u32::from(shard), Some(head(shard)), START + 2 * MILLISECOND)
+        .unwrap();
     assert_eq!(rig.generate(START + 2 * MILLISECOND).len(), 1);
     assert_eq!(rig.generate(START + 2 * MILLISECOND).len(), 0, "once");
 }
@@ -114,7 +120,11 @@ fn more_than_the_window_is_dropped_before_it_counts() {
     let sent: Vec<_> = (0..WINDOW as u64).map(|at| rig.asks(one, 0, now_ns + at)).collect();
     assert_eq!(rig.dataplane.round_trips(shard).unwrap().outstanding, 4);
     assert_eq!(rig.packet(other, 0, now_ns + 10).0, Verdict::Drop);
-    assert_eq!(rig.packet_to(84, one, 0, now_ns + 10).0, Verdict::Drop, "a read that depends on an update waits, too");
+    assert_eq!(
+        rig.packet_to(84, one, 0, now_ns + 10).0,
+        Verdict::Drop,
+        "a read that depends on an update waits, too"
+    );
     assert!(rig.count("window_full") >= 2);
     assert_eq!(
         rig.packet_to(84, other, 0, now_ns + 10).0,

@@ -19,7 +19,11 @@ fn an_acknowledged_packet_leaves_by_the_kernel() {
         let (_, sent) = rig.grant(&request, 5, 1, 0, START);
         let update = rig.datagram(&sent);
         let update = Message::decode(&update).unwrap();
-        let reply = Message { port: dataplane::KERNEL_PORT as u16, lease_us: LEASE_US, ..acknowledged(&update) };
+        let reply = Message {
+            port: dataplane::KERNEL_PORT as u16,
+            lease_us: LEASE_US,
+            ..acknowledged(&update)
+        };
         let arriving = rig.arriving(&reply);
 
         let counter = include_str!("../../sim/tests/counter.p4");

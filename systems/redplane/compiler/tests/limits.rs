@@ -44,33 +44,49 @@ fn flow_states_that_no_message_can_carry() {
         format!("FlowState<{key}, wide_t>(16, Consistency.{consistency}, Allocator.ZERO) f;")
     };
     assert_eq!(errors(&wide("wide_t", "LINEARIZABLE"), "f.get(w, w);"), []);
-    one_error(&wide("wider_t", "LINEARIZABLE"), "f.get(ww, w);", OBJECTS_LINE, "110 bytes together, not 111");
+    one_error(
+        &wide("wider_t", "LINEARIZABLE"),
+        "f.get(ww, w);",
+        OBJECTS_LINE,
+        "110 bytes together, not 111",
+    );
     assert_eq!(errors(&wide("wider_t", "LOCAL"), "f.get(ww, w);"), []);
 }
 
 /// In keys and in values.
 #[test]
 fn fields_of_more_than_128_bits() {
-    let types = "struct huge_t { bit<129> x; bit<8> y; } enum e_t { A, B } struct named_t { e_t e; }";
+    let types =
+        "struct huge_t { bit<129> x; bit<8> y; } enum e_t { A, B } struct named_t { e_t e; }";
     let flows = |key: &str, value: &str, apply: &str| {
         let object = format!("FlowState<{key}, {value}>(16, Consistency.LOCAL, Allocator.ZERO) f;");
         let text = source(&object, apply).replacen("struct m_t", &format!("{types} struct m_t"), 1);
         xdp_backend::generate(&checked(&text), &Options::new(ALONE)).err().unwrap_or_default()
     };
-    let said =
-        |errors: &[BackendError]| errors.iter().filter(|error| error.message.contains("field x has 129 bits")).count();
-    let value = flows("k_t", "huge_t", "huge_t h; if (f.get({ 1 }, h) == StateResult.HIT) { f.set({ 1 }, h); }");
+    let said = |errors: &[BackendError]| {
+        errors.iter().filter(|error| error.message.contains("field x has 129 bits")).count()
+    };
+    let value = flows(
+        "k_t",
+        "huge_t",
+        "huge_t h; if (f.get({ 1 }, h) == StateResult.HIT) { f.set({ 1 }, h); }",
+    );
     assert_eq!((value.len(), said(&value)), (1, 1), "{value:?}");
     let key = flows("huge_t", "v_t", "f.get({ 1, 2 }, x);");
     assert_eq!((key.len(), said(&key)), (1, 1), "{key:?}");
-    let named = flows("k_t", "named_t", "named_t h; f.get({ 1 }, h); if (h.e == e_t.B) { f.set({ 1 }, h); }");
+    let named = flows(
+        "k_t",
+        "named_t",
+        "named_t h; f.get({ 1 }, h); if (h.e == e_t.B) { f.set({ 1 }, h); }",
+    );
     assert_eq!(named, []);
 }
 
 #[test]
 fn windows_of_more_slots_than_one_packet_sets_to_zero() {
-    let object =
-        |slots: u32| format!("SnapshotState<k_t, bit<32>>(16, {slots}, 1000, 100000, Overdue.CONTINUE) sketch;");
+    let object = |slots: u32| {
+        format!("SnapshotState<k_t, bit<32>>(16, {slots}, 1000, 100000, Overdue.CONTINUE) sketch;")
+    };
     let (begin, apply) = ("sketch.begin({ 1 }, 7);", OBJECTS_LINE + 1);
     assert_eq!(errors(&object(4096), begin), []);
     assert_eq!(errors(&object(4097), "bit<32> v; sketch.read({ 1 }, 0, v);"), []);

@@ -115,14 +115,16 @@ fn slots_of_one_switch() {
     for (width, seed) in [(32, 1), (64, 2), (7, 3)] {
         let source = snapshots(width);
         let outcome = p4_check::check_source("meaning.p4", &source, &p4_syntax::Options::default());
-        let program = outcome.program.as_ref().unwrap_or_else(|| panic!("{}", outcome.render(false)));
+        let program =
+            outcome.program.as_ref().unwrap_or_else(|| panic!("{}", outcome.render(false)));
         let dataplane = load(&source, program);
         let mut lowered = Interpreter::new(program, OBJECTS).unwrap();
         let mut written = Tree::new(outcome.checked.as_ref().unwrap(), OBJECTS).unwrap();
         // Of snapshots the program sees nothing, but for packets without room.
         let taken = source.replace(", 0, 0, Overdue", ", 1000, 100000, Overdue");
         let taken = p4_check::check_source("meaning.p4", &taken, &p4_syntax::Options::default());
-        let taken_program = taken.program.as_ref().unwrap_or_else(|| panic!("{}", taken.render(false)));
+        let taken_program =
+            taken.program.as_ref().unwrap_or_else(|| panic!("{}", taken.render(false)));
         let mut taken_lowered = Interpreter::new(taken_program, OBJECTS).unwrap();
         let mut taken_written = Tree::new(taken.checked.as_ref().unwrap(), OBJECTS).unwrap();
         let (mut random, mut window) = (Random(seed), 1);
@@ -131,11 +133,27 @@ fn slots_of_one_switch() {
             let frame = frame(&mut random, &mut window, u64::MAX >> (64 - width));
             let came = dataplane.run(&frame, 0, 0).unwrap();
             let expected = Ok(Verdict::Forward { port: 1, frame: came.frame.clone() });
-            assert_eq!(lowered.run(&frame, 0, 0), expected, "seed {seed}, packet {number}: {frame:02x?}");
-            assert_eq!(written.run(&frame, 0, 0), expected, "seed {seed}, packet {number}: {frame:02x?}");
+            assert_eq!(
+                lowered.run(&frame, 0, 0),
+                expected,
+                "seed {seed}, packet {number}: {frame:02x?}"
+            );
+            assert_eq!(
+                written.run(&frame, 0, 0),
+                expected,
+                "seed {seed}, packet {number}: {frame:02x?}"
+            );
             let expected = if came.frame[30] == 0 { Ok(Verdict::Drop) } else { expected };
-            assert_eq!(taken_lowered.run(&frame, 0, 0), expected, "seed {seed}, packet {number}: {frame:02x?}");
-            assert_eq!(taken_written.run(&frame, 0, 0), expected, "seed {seed}, packet {number}: {frame:02x?}");
+            assert_eq!(
+                taken_lowered.run(&frame, 0, 0),
+                expected,
+                "seed {seed}, packet {number}: {frame:02x?}"
+            );
+            assert_eq!(
+                taken_written.run(&frame, 0, 0),
+                expected,
+                "seed {seed}, packet {number}: {frame:02x?}"
+            );
             sums += u32::from(came.frame[14..30].iter().any(|byte| *byte != 0));
             begun += u32::from(frame[0] == 4);
             without_room += u32::from(came.frame[30] == 0);
@@ -206,7 +224,8 @@ fn flows_of_one_switch() {
     for (consistency, seed) in [("LOCAL", 1), ("LINEARIZABLE", 2), ("ASYNCHRONOUS", 3)] {
         let dataplane = load(&flows("LOCAL"), program);
         let outcome = p4_check::check_source("meaning.p4", &flows(consistency), &options);
-        let program = outcome.program.as_ref().unwrap_or_else(|| panic!("{}", outcome.render(false)));
+        let program =
+            outcome.program.as_ref().unwrap_or_else(|| panic!("{}", outcome.render(false)));
         let mut lowered = Interpreter::new(program, OBJECTS).unwrap();
         let mut written = Tree::new(outcome.checked.as_ref().unwrap(), OBJECTS).unwrap();
         let (mut random, mut without_room, mut sums) = (Random(seed), 0, 0);
@@ -282,8 +301,10 @@ fn conversation(random: &mut Random, earlier: &[Vec<u8>], allocator: &str) -> Ve
     frame.extend([6, random.below(4).min(1) as u8]);
     if random.below(3) == 0 && !earlier.is_empty() {
         let came = &earlier[random.below(earlier.len() as u64) as usize];
-        let returning = [&came[4..8], &came[14..18], &came[10..12], &came[18..20], &came[12..13], &[0]];
-        let backend = [&came[0..4], &came[14..18], &came[8..10], &came[18..20], &came[12..13], &[0]];
+        let returning =
+            [&came[4..8], &came[14..18], &came[10..12], &came[18..20], &came[12..13], &[0]];
+        let backend =
+            [&came[0..4], &came[14..18], &came[8..10], &came[18..20], &came[12..13], &[0]];
         frame = if allocator == "NAT_PORTS" { returning.concat() } else { backend.concat() };
     }
     frame.resize(60, 0);
@@ -298,13 +319,17 @@ fn allocators_of_one_switch() {
         eprintln!("skipped: BPF needs root");
         return;
     }
-    let pool = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 7), Ipv4Addr::new(192, 0, 2, 9)];
-    let backends = [(10, 8080, 1), (11, 8081, 3), (12, 8080, 0), (1, 80, 2)]
-        .map(|(last, port, weight)| (SocketAddrV4::new(Ipv4Addr::new(203, 0, 113, last), port), weight));
+    let pool =
+        [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 7), Ipv4Addr::new(192, 0, 2, 9)];
+    let backends =
+        [(10, 8080, 1), (11, 8081, 3), (12, 8080, 0), (1, 80, 2)].map(|(last, port, weight)| {
+            (SocketAddrV4::new(Ipv4Addr::new(203, 0, 113, last), port), weight)
+        });
     for (allocator, seed) in [("NAT_PORTS", 1), ("BACKENDS", 2)] {
         let source = conversations(allocator);
         let outcome = p4_check::check_source("meaning.p4", &source, &p4_syntax::Options::default());
-        let program = outcome.program.as_ref().unwrap_or_else(|| panic!("{}", outcome.render(false)));
+        let program =
+            outcome.program.as_ref().unwrap_or_else(|| panic!("{}", outcome.render(false)));
         let dataplane = load(&source, program);
         let mut lowered = Interpreter::new(program, OBJECTS).unwrap();
         let mut written = Tree::new(outcome.checked.as_ref().unwrap(), OBJECTS).unwrap();
@@ -321,13 +346,25 @@ fn allocators_of_one_switch() {
             let frame = conversation(&mut random, &earlier, allocator);
             let came = dataplane.run(&frame, 0, 0).unwrap().frame;
             let expected = Ok(Verdict::Forward { port: 1, frame: came.clone() });
-            assert_eq!(lowered.run(&frame, 0, 0), expected, "{allocator}, packet {number}: {frame:02x?}");
-            assert_eq!(written.run(&frame, 0, 0), expected, "{allocator}, packet {number}: {frame:02x?}");
+            assert_eq!(
+                lowered.run(&frame, 0, 0),
+                expected,
+                "{allocator}, packet {number}: {frame:02x?}"
+            );
+            assert_eq!(
+                written.run(&frame, 0, 0),
+                expected,
+                "{allocator}, packet {number}: {frame:02x?}"
+            );
             misses += u32::from(frame[13] == 1 && came[20] == 0);
             if came[20] == 1 {
                 earlier.push(came);
             }
         }
-        assert!(earlier.len() > 1000 && misses > 100, "{allocator}: {} hits, {misses} misses", earlier.len());
+        assert!(
+            earlier.len() > 1000 && misses > 100,
+            "{allocator}: {} hits, {misses} misses",
+            earlier.len()
+        );
     }
 }

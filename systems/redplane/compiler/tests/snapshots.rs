@@ -37,7 +37,8 @@ fn one_cpu(defines: &[&str], slots: u64, seed: u64) {
         rig.own(tenant, [0; 4], EPOCH, 40, &model[usize::from(tenant)], now_ns);
         model[usize::from(tenant)][0] = model[usize::from(tenant)][0].wrapping_add(4) & mask;
     }
-    let mut taken: [Option<(u64, Vec<u64>, u64)>; 2] = [Some((40, vec![], 0)), Some((40, vec![], 0))];
+    let mut taken: [Option<(u64, Vec<u64>, u64)>; 2] =
+        [Some((40, vec![], 0)), Some((40, vec![], 0))];
     let (mut snapshots, mut resent) = (0, 0);
     for step in 0..2500 {
         now_ns += random.below(200_000);
@@ -68,7 +69,10 @@ fn one_cpu(defines: &[&str], slots: u64, seed: u64) {
             (state, acked)
         } else {
             assert_eq!(part.seq, seq + 1, "seed {seed}, step {step}: a snapshot was left out");
-            assert!(seq == 40 || acked == all, "seed {seed}, step {step}: snapshot {seq} was not complete");
+            assert!(
+                seq == 40 || acked == all,
+                "seed {seed}, step {step}: snapshot {seq} was not complete"
+            );
             snapshots += 1;
             (model[usize::from(part.tenant)].clone(), 0)
         };
@@ -91,7 +95,10 @@ fn one_cpu(defines: &[&str], slots: u64, seed: u64) {
         taken[usize::from(part.tenant)] = Some((part.seq, state, acked));
     }
     println!("seed {seed}: {snapshots} snapshots, {resent} parts behind the first or sent again");
-    assert!(snapshots > 4 && resent > 4, "seed {seed}: {snapshots} snapshots, {resent} further parts");
+    assert!(
+        snapshots > 4 && resent > 4,
+        "seed {seed}: {snapshots} snapshots, {resent} further parts"
+    );
 }
 
 #[test]
@@ -173,7 +180,8 @@ fn one_cpu_with_windows(defines: &[&str], slots: u64, seed: u64) {
             let indices = std::array::from_fn(|_| random.below(slots) as u32);
             // Two CPUs can read the clock in one order and get the lock in the other; and it may be
             // set back.
-            let at_ns = if random.below(5) == 0 { now_ns - random.below(10_000_000) } else { now_ns };
+            let at_ns =
+                if random.below(5) == 0 { now_ns - random.below(10_000_000) } else { now_ns };
             let before = model[last];
             let expected = count(&mut model, indices, at_ns);
             windows += u64::from(model[last] > before);
@@ -225,11 +233,17 @@ fn a_take_over_goes_on_in_the_same_window() {
     let rig = rig(&["WINDOW_US=5000"], true);
     let window = START / 5_000_000;
     let mut state = vec![7; 193];
-    for (tenant, of_state, expected) in [(1, window, 8), (2, window + 1, 8), (3, window - 1, 1), (4, 0, 1)] {
+    for (tenant, of_state, expected) in
+        [(1, window, 8), (2, window + 1, 8), (3, window - 1, 1), (4, 0, 1)]
+    {
         state[192] = of_state;
         rig.own_for(100_000, tenant, [190; 4], (EPOCH, 40), &state, START);
         let (verdict, out) = rig.packet(tenant, [0, 1, 2, 3], START + 1);
-        assert_eq!((verdict, carried(&out).0), (OUT, [expected; 4]), "a state of window {of_state} at {window}");
+        assert_eq!(
+            (verdict, carried(&out).0),
+            (OUT, [expected; 4]),
+            "a state of window {of_state} at {window}"
+        );
     }
     let later = START + 2_000 * MILLISECOND;
     let (verdict, out) = rig.packet(1, [0, 1, 2, 3], later);
@@ -272,7 +286,9 @@ fn epsilon_is_enforced() {
         let (verdict, frame) = rig.packet(1, [0; 4], now_ns);
         (verdict, verdict == OUT && carried(&frame).1)
     };
-    for (overdue, expected) in [("MARK", (OUT, true)), ("CONTINUE", (OUT, true)), ("DROP", (Verdict::Drop, false))] {
+    for (overdue, expected) in
+        [("MARK", (OUT, true)), ("CONTINUE", (OUT, true)), ("DROP", (Verdict::Drop, false))]
+    {
         let rig = rig(&[&format!("OVERDUE={overdue}"), "ASK_OVERDUE"], true);
         let state = vec![0; 192];
         rig.own(1, [0; 4], EPOCH, 0, &state, START);
@@ -319,25 +335,41 @@ fn a_recall_takes_the_unsaved_along() {
     let about = Message::decode(&request).unwrap();
     let recall = |epoch: u32, now_ns: u64| {
         // `seq` is the head's clock: no recall is like another.
-        let message =
-            Message { message_type: MessageType::Recall, key: &[0, 1], epoch, seq: now_ns, packet: &[], ..about };
+        let message = Message {
+            message_type: MessageType::Recall,
+            key: &[0, 1],
+            epoch,
+            seq: now_ns,
+            packet: &[],
+            ..about
+        };
         rig.reply(&message, now_ns)
     };
     assert_eq!(recall(EPOCH, START + 1).0, Verdict::Drop, "there is something unsaved");
     let (verdict, frame) = rig.packet(1, [0; 4], START + 2);
     assert_eq!(verdict, Verdict::Forward { port: TO_STORE });
-    assert_eq!(Message::decode(&rig.datagram(&frame)).unwrap().message_type, MessageType::LeaseRequest);
+    assert_eq!(
+        Message::decode(&rig.datagram(&frame)).unwrap().message_type,
+        MessageType::LeaseRequest
+    );
     let part = rig.part(rig.generate(START + 3).unwrap());
     assert_eq!(part.slots[..5], [1, 1, 1, 1, 0]);
     rig.acknowledge(&part, 1, 1, START + 4);
     let release = rig.generate(START + 4 * MILLISECOND).unwrap();
     let release = Message::decode(&release).unwrap();
-    assert_eq!((release.message_type, release.epoch, release.seq), (MessageType::Release, EPOCH, 1));
+    assert_eq!(
+        (release.message_type, release.epoch, release.seq),
+        (MessageType::Release, EPOCH, 1)
+    );
     let (verdict, frame) = recall(EPOCH, START + 5 * MILLISECOND);
     assert_eq!(verdict, Verdict::Forward { port: TO_STORE }, "now it answers at once");
     let answer = rig.datagram(&frame);
     assert_eq!(Message::decode(&answer).unwrap().message_type, MessageType::Release);
-    let acknowledged = Message { message_type: MessageType::ReleaseAck, flags: state_protocol::Flags::NONE, ..release };
+    let acknowledged = Message {
+        message_type: MessageType::ReleaseAck,
+        flags: state_protocol::Flags::NONE,
+        ..release
+    };
     assert_eq!(rig.reply(&acknowledged, START + 6 * MILLISECOND).0, Verdict::Drop);
     assert!(rig.generate(START + 60 * MILLISECOND).is_none());
     assert_eq!(rig.queued(), 0);
@@ -376,8 +408,8 @@ fn two_cpus_and_the_generator() {
                 // The list runs in rounds, each frame REPEAT times.
                 let before = at as u64 * u64::from(REPEAT);
                 let round = FRAMES as u64 * u64::from(REPEAT);
-                let times =
-                    count / round * u64::from(REPEAT) + (count % round).saturating_sub(before).min(u64::from(REPEAT));
+                let times = count / round * u64::from(REPEAT)
+                    + (count % round).saturating_sub(before).min(u64::from(REPEAT));
                 indices.iter().for_each(|index| state[*index as usize] += times);
             }
         }
@@ -410,7 +442,12 @@ fn two_cpus_and_the_generator() {
             }
             let state: Vec<u64> = whole.iter_mut().flat_map(|part| part.take().unwrap()).collect();
             let counts = [state[0] - 4, state[1]];
-            assert_eq!(state, expected(counts), "seed {seed}: snapshot {} with {counts:?} packets", part.seq);
+            assert_eq!(
+                state,
+                expected(counts),
+                "seed {seed}: snapshot {} with {counts:?} packets",
+                part.seq
+            );
             assert!(counts[0] >= last[0] && counts[1] >= last[1]);
             between += u64::from(counts.iter().all(|count| count % u64::from(REPEAT) != 0));
             (last, snapshots) = (counts, snapshots + 1);
@@ -423,7 +460,9 @@ fn two_cpus_and_the_generator() {
         }
         stop.store(true, Ordering::Relaxed);
     });
-    println!("{snapshots} snapshots of {packets:?} packets, {between} in the middle of both threads' runs");
+    println!(
+        "{snapshots} snapshots of {packets:?} packets, {between} in the middle of both threads' runs"
+    );
     assert!(snapshots >= 150 && between > 0, "{snapshots} snapshots, {between} in between");
     // And what counts in the end: nothing was lost between two CPUs.
     let (_, out) = rig.packet(3, [0, 1, 0, 1], now_ns);
@@ -446,7 +485,8 @@ fn windows_of_two_cpus() {
     rig.own(3, [2, 368, 734, 0], EPOCH, 0, &[0; SLOTS + 1], now_ns);
     let lists: Vec<Vec<[u32; 4]>> = (0..2u32)
         .map(|thread| {
-            let mut index = |row: u64| 2 + row as u32 * 366 + thread * 183 + random.below(183) as u32;
+            let mut index =
+                |row: u64| 2 + row as u32 * 366 + thread * 183 + random.below(183) as u32;
             (0..FRAMES).map(|_| [thread, index(0), index(1), index(2)]).collect()
         })
         .collect();
@@ -474,14 +514,22 @@ fn windows_of_two_cpus() {
                 continue;
             }
             let state: Vec<u64> = whole.iter_mut().flat_map(|part| part.take().unwrap()).collect();
-            assert!(windows.last().is_none_or(|window| state[SLOTS] >= *window), "window {} again", state[SLOTS]);
+            assert!(
+                windows.last().is_none_or(|window| state[SLOTS] >= *window),
+                "window {} again",
+                state[SLOTS]
+            );
             windows.push(state[SLOTS]);
             windows.dedup();
             for thread in 0..2 {
                 for row in 0..3 {
                     let first = 2 + row * 366 + thread * 183;
                     let sum = state[first..first + 183].iter().sum::<u64>();
-                    assert_eq!(sum, state[thread], "snapshot {}, window {}, row {row}", part.seq, state[SLOTS]);
+                    assert_eq!(
+                        sum, state[thread],
+                        "snapshot {}, window {}, row {row}",
+                        part.seq, state[SLOTS]
+                    );
                 }
             }
             both += u64::from(state[0] > 0 && state[1] > 0);
@@ -493,8 +541,15 @@ fn windows_of_two_cpus() {
         }
         stop.store(true, Ordering::Relaxed);
     });
-    println!("{snapshots} snapshots of {} windows, {both} with counts of both threads", windows.len());
-    assert!(snapshots >= 150 && both > 20 && windows.len() > 20, "{snapshots} snapshots, {both}, {}", windows.len());
+    println!(
+        "{snapshots} snapshots of {} windows, {both} with counts of both threads",
+        windows.len()
+    );
+    assert!(
+        snapshots >= 150 && both > 20 && windows.len() > 20,
+        "{snapshots} snapshots, {both}, {}",
+        windows.len()
+    );
 }
 
 /// What a packet costs, in ns: cargo test --release -p redplane-compiler --test snapshots cost --
@@ -509,7 +564,8 @@ fn cost() {
         ("snapshots, is_overdue asked", &["ASK_OVERDUE"]),
         ("snapshots, in windows", &["WINDOW_US=60000000"]),
     ];
-    let rigs: Vec<(&str, Rig)> = variants.iter().map(|(name, defines)| (*name, rig(defines, false))).collect();
+    let rigs: Vec<(&str, Rig)> =
+        variants.iter().map(|(name, defines)| (*name, rig(defines, false))).collect();
     for (name, rig) in &rigs {
         if name.starts_with("snapshots") {
             rig.own(3, [0; 4], EPOCH, 0, &vec![0; rig.object().slots as usize], 0);
@@ -518,7 +574,9 @@ fn cost() {
     let mut times = vec![Vec::new(); rigs.len()];
     for _ in 0..21 {
         for ((_, rig), times) in rigs.iter().zip(&mut times) {
-            times.push(rig.dataplane.time(&frame(3, [1, 70, 130, 191]), HOST_PORT, 200_000).unwrap());
+            times.push(
+                rig.dataplane.time(&frame(3, [1, 70, 130, 191]), HOST_PORT, 200_000).unwrap(),
+            );
         }
     }
     for ((name, _), mut times) in rigs.iter().zip(times) {

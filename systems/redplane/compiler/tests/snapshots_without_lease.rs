@@ -46,8 +46,16 @@ fn passes(rig: &Rig, indices: [u32; 4], now_ns: u64) -> ([u64; 4], bool) {
 fn says(rig: &Rig, message_type: MessageType, epoch: u32, about: &[u8], now_ns: u64) -> Verdict {
     let about = Message::decode(about).unwrap();
     // `seq` makes each another message.
-    let message =
-        Message { message_type, epoch, seq: now_ns, session: 1, value: &[], packet: &[], flags: Flags::NONE, ..about };
+    let message = Message {
+        message_type,
+        epoch,
+        seq: now_ns,
+        session: 1,
+        value: &[],
+        packet: &[],
+        flags: Flags::NONE,
+        ..about
+    };
     rig.reply(&message, now_ns).0
 }
 
@@ -62,7 +70,10 @@ fn packets_go_on_and_are_marked_and_counted() {
         for number in 0..50 {
             // Nothing is unsaved at first: the mark says that there is no lease.
             let (sums, marked) = passes(&rig, [2, 3, 2, 3], OVER + number);
-            assert_eq!((sums, marked), ([2 * number + 1, 2 * number + 1, 2 * number + 2, 2 * number + 2], true));
+            assert_eq!(
+                (sums, marked),
+                ([2 * number + 1, 2 * number + 1, 2 * number + 2, 2 * number + 2], true)
+            );
         }
         assert_eq!(rig.event(WITHOUT_LEASE), 50, "{overdue}");
         assert_eq!(rig.event(UPDATES_LOST), 0, "{overdue}");
@@ -91,7 +102,11 @@ fn what_is_not_there_must_come_first() {
     let mut recalled = Vec::new();
     about.append_to(&mut recalled).unwrap();
     says(&rig, MessageType::Recall, EPOCH, &recalled, OVER + 1);
-    assert_eq!(rig.packet(1, [0; 4], OVER + 2).0, Verdict::Forward { port: TO_STORE }, "given back");
+    assert_eq!(
+        rig.packet(1, [0; 4], OVER + 2).0,
+        Verdict::Forward { port: TO_STORE },
+        "given back"
+    );
 }
 
 /// The snapshot of what was counted without a lease asks for it: acknowledged, the copy goes on and
@@ -113,8 +128,14 @@ fn acknowledged_the_copy_goes_on() {
     let sent = rig.part(rig.generate(now_ns).unwrap());
     let about = Message::decode(&sent.datagram).unwrap();
     let (value, lease_us) = (1u64.to_be_bytes(), LEASE_US);
-    let acknowledged =
-        Message { message_type: MessageType::SnapshotAck, value: &value, packet: &[], session: 2, lease_us, ..about };
+    let acknowledged = Message {
+        message_type: MessageType::SnapshotAck,
+        value: &value,
+        packet: &[],
+        session: 2,
+        lease_us,
+        ..about
+    };
     assert_eq!(rig.reply(&acknowledged, now_ns + 1).0, Verdict::Drop);
     let (sums, marked) = passes(&rig, [7; 4], now_ns + 2);
     assert_eq!(sums, [5, 6, 7, 8]);
@@ -131,7 +152,8 @@ fn acknowledged_the_copy_goes_on() {
 #[test]
 fn granted_again_the_copy_goes_on() {
     // A period so long that no snapshot is due.
-    let rig = rig(&["OVERDUE=MARK", "ASK_OVERDUE", "PERIOD_US=10000000", "EPSILON_US=20000000"], true);
+    let rig =
+        rig(&["OVERDUE=MARK", "ASK_OVERDUE", "PERIOD_US=10000000", "EPSILON_US=20000000"], true);
     rig.own_for(LEASE_US, 1, [0; 4], (EPOCH, 0), &ZEROS, START);
     let taken = rig.part(rig.generate(START + MILLISECOND).unwrap());
     rig.acknowledge(&taken, 1, 1, START + 2 * MILLISECOND);
@@ -141,7 +163,10 @@ fn granted_again_the_copy_goes_on() {
         assert_eq!(passes(&rig, [1, 2, 3, 4], now_ns), ([number; 4], true));
         if let Some(datagram) = rig.generate(now_ns) {
             let message = Message::decode(&datagram).unwrap();
-            assert_eq!((message.message_type, message.packet.len()), (MessageType::LeaseRequest, 0));
+            assert_eq!(
+                (message.message_type, message.packet.len()),
+                (MessageType::LeaseRequest, 0)
+            );
             assert!(message.flags.contains(Flags::ALLOCATE));
             asked.push((now_ns, datagram));
         }
@@ -151,7 +176,11 @@ fn granted_again_the_copy_goes_on() {
     // The store's parts come first, of the snapshot that it has: nothing of them is taken.
     let (now_ns, request) = asked.pop().unwrap();
     rig.state_part(&request, EPOCH, 1, &[99; 192], 0, now_ns + 1);
-    assert_eq!(rig.grant_for(LEASE_US, &request, EPOCH, 1, now_ns + 2).0, Verdict::Drop, "there is no packet in it");
+    assert_eq!(
+        rig.grant_for(LEASE_US, &request, EPOCH, 1, now_ns + 2).0,
+        Verdict::Drop,
+        "there is no packet in it"
+    );
     assert_eq!(passes(&rig, [1, 2, 3, 4], now_ns + 3).0, [201; 4]);
     assert!(!passes(&rig, [5, 6, 7, 8], now_ns + 4).1);
     assert_eq!((rig.event(WITHOUT_LEASE), rig.event(UPDATES_LOST)), (200, 0));
@@ -188,7 +217,8 @@ fn refused_the_copy_is_dropped() {
 #[test]
 fn a_newer_grant_is_never_mixed_with_the_copy() {
     // Two parts; a period so long that the generator asks by LEASE_REQUEST.
-    let rig = rig(&["OVERDUE=CONTINUE", "SLOTS=640", "PERIOD_US=10000000", "EPSILON_US=20000000"], true);
+    let rig =
+        rig(&["OVERDUE=CONTINUE", "SLOTS=640", "PERIOD_US=10000000", "EPSILON_US=20000000"], true);
     rig.own_for(LEASE_US, 1, [0; 4], (EPOCH, 0), &[0; 640], START);
     let part = rig.part(rig.generate(START + MILLISECOND).unwrap());
     rig.acknowledge(&part, 1, 3, START + 2 * MILLISECOND);
@@ -202,7 +232,10 @@ fn a_newer_grant_is_never_mixed_with_the_copy() {
     assert_eq!(rig.event(UPDATES_LOST), 1);
     // The grant without the other part: nothing either.
     rig.grant_for(LEASE_US, &request, EPOCH + 1, 4, OVER + 32 * MILLISECOND);
-    assert_eq!(rig.packet(1, [0; 4], OVER + 33 * MILLISECOND).0, Verdict::Forward { port: TO_STORE });
+    assert_eq!(
+        rig.packet(1, [0; 4], OVER + 33 * MILLISECOND).0,
+        Verdict::Forward { port: TO_STORE }
+    );
     let again = rig.datagram(&frame);
     rig.state_part(&again, EPOCH + 1, 4, &state, 0, OVER + 34 * MILLISECOND);
     let (verdict, frame) = rig.grant_for(LEASE_US, &again, EPOCH + 1, 4, OVER + 34 * MILLISECOND);
@@ -238,7 +271,10 @@ fn recalled_what_is_unsaved_goes_along() {
     about.append_to(&mut recalled).unwrap();
     says(&rig, MessageType::Recall, EPOCH + 2, &recalled, OVER + 2 * MILLISECOND);
     assert_eq!(rig.event(UPDATES_LOST), 1);
-    assert_eq!(rig.packet(1, [3; 4], OVER + 3 * MILLISECOND).0, Verdict::Forward { port: TO_STORE });
+    assert_eq!(
+        rig.packet(1, [3; 4], OVER + 3 * MILLISECOND).0,
+        Verdict::Forward { port: TO_STORE }
+    );
 }
 
 /// With its agent dead no generator asks: then one packet a second does, and waits.
@@ -257,7 +293,10 @@ fn without_a_generator_packets_ask() {
         }
     }
     assert_eq!(asked.len(), 3);
-    assert!(asked[0].0 > OVER + PATIENCE_NS && asked.windows(2).all(|pair| pair[1].0 - pair[0].0 > PATIENCE_NS));
+    assert!(
+        asked[0].0 > OVER + PATIENCE_NS
+            && asked.windows(2).all(|pair| pair[1].0 - pair[0].0 > PATIENCE_NS)
+    );
     let (now_ns, request) = asked.pop().unwrap();
     let (verdict, frame) = rig.grant_for(LEASE_US, &request, EPOCH, 2, now_ns + 1);
     assert_eq!((verdict, carried(&frame).0[3]), (OUT, 4 * (out + 1)));

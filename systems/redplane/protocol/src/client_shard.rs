@@ -29,7 +29,11 @@ mod tests {
             let mut other = key;
             other[at] = !byte;
             let of_server = (4..8).contains(&at) || (10..12).contains(&at);
-            assert_eq!(client_shard_of(&other, 256) == client_shard_of(&key, 256), of_server, "byte {at}");
+            assert_eq!(
+                client_shard_of(&other, 256) == client_shard_of(&key, 256),
+                of_server,
+                "byte {at}"
+            );
         }
         assert_eq!(client_shard_of(&key[..2], 256), shard_of(&key[..2], 256));
     }

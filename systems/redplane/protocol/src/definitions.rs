@@ -113,16 +113,24 @@ mod tests {
 
     #[test]
     fn the_c_header_has_these_numbers() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../bpf/redplane/stateplane_flow_numbers.h");
+        let path =
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../../../bpf/redplane/stateplane_flow_numbers.h");
         if std::env::var_os("UPDATE").is_some() {
             std::fs::write(path, c_header()).unwrap();
         }
         let header = std::fs::read_to_string(path).unwrap();
-        assert_eq!(header, c_header(), "UPDATE=1 cargo test -p state-protocol numbers writes {path}");
+        assert_eq!(
+            header,
+            c_header(),
+            "UPDATE=1 cargo test -p state-protocol numbers writes {path}"
+        );
     }
 
     #[test]
     fn names_become_cs_names() {
-        assert_eq!((upper("Update"), upper("UpdateAck")), ("UPDATE".to_owned(), "UPDATE_ACK".to_owned()));
+        assert_eq!(
+            (upper("Update"), upper("UpdateAck")),
+            ("UPDATE".to_owned(), "UPDATE_ACK".to_owned())
+        );
     }
 }

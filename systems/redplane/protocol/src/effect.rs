@@ -103,7 +103,8 @@ impl<'a> wire::Effect<'a> for Effect<'a> {
     }
 
     fn encoded_bytes(&self) -> usize {
-        let record = |record: &RecordWrite<'_>| RECORD_HEADER_BYTES + record.key.len() + record.value.len();
+        let record =
+            |record: &RecordWrite<'_>| RECORD_HEADER_BYTES + record.key.len() + record.value.len();
         match self {
             Effect::None => 0,
             Effect::Write(write) => record(write),
@@ -229,7 +230,16 @@ fn decode_record<'a>(r: &mut Reader<'a>) -> Option<RecordWrite<'a>> {
         return None;
     }
     let (key, value) = (r.take(key_bytes)?, r.take(value_bytes)?);
-    Some(RecordWrite { object_id, epoch, seq, owner: owned.then_some(owner), session, phase, key, value })
+    Some(RecordWrite {
+        object_id,
+        epoch,
+        seq,
+        owner: owned.then_some(owner),
+        session,
+        phase,
+        key,
+        value,
+    })
 }
 
 #[cfg(test)]
@@ -249,15 +259,29 @@ mod tests {
             key: b"forward",
             value: b"abc",
         };
-        let second =
-            RecordWrite { owner: None, session: 0, phase: Flags::CLOSED, key: b"reverse", value: b"xyz", ..first };
+        let second = RecordWrite {
+            owner: None,
+            session: 0,
+            phase: Flags::CLOSED,
+            key: b"reverse",
+            value: b"xyz",
+            ..first
+        };
         let owner = Owner { switch_id: 1, incarnation: 2 };
         [
             Entry { effect: Effect::None, client, reply: b"reply" },
             Entry { effect: Effect::Write(second), client, reply: b"" },
             Entry { effect: Effect::Pair { first, second }, client, reply: b"r" },
-            Entry { effect: Effect::Free { object_id: 7, key: b"forward", floor: 9 }, client, reply: b"" },
-            Entry { effect: Effect::SessionBegin { session: 14, owner, client }, client, reply: b"x" },
+            Entry {
+                effect: Effect::Free { object_id: 7, key: b"forward", floor: 9 },
+                client,
+                reply: b"",
+            },
+            Entry {
+                effect: Effect::SessionBegin { session: 14, owner, client },
+                client,
+                reply: b"x",
+            },
             Entry { effect: Effect::SessionEnd { session: 14 }, client, reply: b"" },
         ]
     }

@@ -17,7 +17,9 @@ pub use client_shard::client_shard_of;
 pub use definitions::{COUNTERS, c_header};
 pub use effect::{Effect, Entries, Entry, RecordWrite};
 pub use message::{Flags, Message, MessageType, Owner};
-pub use snapshot::{MOST_SNAPSHOT_PARTS, SNAPSHOT_PART_BYTES, SNAPSHOT_VALUE_BYTES, SnapshotPart, snapshot_parts};
+pub use snapshot::{
+    MOST_SNAPSHOT_PARTS, SNAPSHOT_PART_BYTES, SNAPSHOT_VALUE_BYTES, SnapshotPart, snapshot_parts,
+};
 
 use wire::{ChainType, ControlType, HEADER_BYTES, MAX_PACKET_BYTES, Malformed};
 
@@ -26,7 +28,8 @@ pub const MAX_KEY_BYTES: usize = 64;
 /// Longest value in bytes.
 pub const MAX_VALUE_BYTES: usize = 64;
 /// Longest message in bytes.
-pub const MAX_MESSAGE_BYTES: usize = HEADER_BYTES + MAX_KEY_BYTES + MAX_VALUE_BYTES + MAX_PACKET_BYTES;
+pub const MAX_MESSAGE_BYTES: usize =
+    HEADER_BYTES + MAX_KEY_BYTES + MAX_VALUE_BYTES + MAX_PACKET_BYTES;
 
 /// What a datagram is, by its first four bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,7 +2,10 @@
 //! "Messages".
 
 use crate::{Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, kind};
-use wire::{EncodeError, HEADER_BYTES, MAGIC, MAX_PACKET_BYTES, Malformed, Reader, ToolType, VERSION, Writer};
+use wire::{
+    EncodeError, HEADER_BYTES, MAGIC, MAX_PACKET_BYTES, Malformed, Reader, ToolType, VERSION,
+    Writer,
+};
 
 macro_rules! message_types {
     ($($(#[doc = $help:literal])+ $name:ident = $number:expr, [$($part:ident)*];)*) => {
@@ -102,7 +105,8 @@ impl MessageType {
 
     fn carries_value(self, flags: Flags) -> bool {
         // A switch that does not have the flow releases it without a value.
-        self.carries(Part::Value) && !(self == MessageType::Release && flags.contains(Flags::UNKNOWN))
+        self.carries(Part::Value)
+            && !(self == MessageType::Release && flags.contains(Flags::UNKNOWN))
     }
 
     fn carries_packet(self) -> bool {
@@ -224,7 +228,10 @@ impl<'a> Message<'a> {
     }
 
     /// `None`: too short for the header.
-    fn read(reader: &mut Reader<'a>, message_type: MessageType) -> Option<Result<Message<'a>, Malformed>> {
+    fn read(
+        reader: &mut Reader<'a>,
+        message_type: MessageType,
+    ) -> Option<Result<Message<'a>, Malformed>> {
         reader.u32()?; // magic, version and type were read by `kind`
         let object_id = reader.u16()?;
         let flags = Flags(reader.u16()?);
@@ -253,7 +260,8 @@ impl<'a> Message<'a> {
         if reader.remaining() != key_bytes + value_bytes + packet_bytes {
             return Some(Err(Malformed::LengthMismatch));
         }
-        let (key, value, packet) = (reader.take(key_bytes)?, reader.take(value_bytes)?, reader.take(packet_bytes)?);
+        let (key, value, packet) =
+            (reader.take(key_bytes)?, reader.take(value_bytes)?, reader.take(packet_bytes)?);
         Some(Ok(Message {
             message_type,
             object_id,
@@ -294,7 +302,9 @@ impl<'a> Message<'a> {
     /// Writes the message to the front of `buffer`, with no tag yet (`KeyRing::sign` writes it);
     /// returns how many bytes it takes.
     pub fn encode_into(&self, buffer: &mut [u8]) -> Result<usize, EncodeError> {
-        if self.key.len() > MAX_KEY_BYTES || self.value.len() > MAX_VALUE_BYTES || self.packet.len() > MAX_PACKET_BYTES
+        if self.key.len() > MAX_KEY_BYTES
+            || self.value.len() > MAX_VALUE_BYTES
+            || self.packet.len() > MAX_PACKET_BYTES
         {
             return Err(EncodeError::FieldTooLong);
         }
@@ -364,10 +374,11 @@ mod tests {
 
     /// The layout of the document, written out by hand.
     const UPDATE: &[u8] = &[
-        0x53, 0x50, 2, 3, 0x01, 0x02, 0, 1, 0x0a, 0x0b, 0x0c, 0x0d, 0x11, 0x12, 0x13, 0x14, 0x21, 0x22, 0x23, 0x24,
-        0x25, 0x26, 0x27, 0x28, 0x31, 0x32, 0x33, 0x34, 0, 3, 0, 2, 0x41, 0x42, 0x43, 0x44, 0x45, 0x46, 0x47, 0x48,
-        0x51, 0x52, 0x53, 0x54, 0x61, 0x62, 0, 5, 0x71, 0x72, 0x73, 0x74, 0x81, 0x82, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-        b'k', b'e', b'y', b'v', b'a', b'f', b'r', b'a', b'm', b'e',
+        0x53, 0x50, 2, 3, 0x01, 0x02, 0, 1, 0x0a, 0x0b, 0x0c, 0x0d, 0x11, 0x12, 0x13, 0x14, 0x21,
+        0x22, 0x23, 0x24, 0x25, 0x26, 0x27, 0x28, 0x31, 0x32, 0x33, 0x34, 0, 3, 0, 2, 0x41, 0x42,
+        0x43, 0x44, 0x45, 0x46, 0x47, 0x48, 0x51, 0x52, 0x53, 0x54, 0x61, 0x62, 0, 5, 0x71, 0x72,
+        0x73, 0x74, 0x81, 0x82, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, b'k', b'e', b'y', b'v', b'a', b'f',
+        b'r', b'a', b'm', b'e',
     ];
 
     #[test]
@@ -391,12 +402,22 @@ mod tests {
     /// Controllers, which know no system's messages, answer with the same header.
     #[test]
     fn a_status_reply_is_a_message() {
-        let request =
-            Message { message_type: MessageType::StatusRequest, key: b"", value: b"", packet: b"", ..update() };
+        let request = Message {
+            message_type: MessageType::StatusRequest,
+            key: b"",
+            value: b"",
+            packet: b"",
+            ..update()
+        };
         let mut bytes = Vec::new();
         request.append_to(&mut bytes).unwrap();
         let json: &[u8] = br#"{"leading":true}"#;
-        let reply = Message { message_type: MessageType::StatusReply, flags: Flags::NONE, packet: json, ..request };
+        let reply = Message {
+            message_type: MessageType::StatusReply,
+            flags: Flags::NONE,
+            packet: json,
+            ..request
+        };
         let mut expected = Vec::new();
         reply.append_to(&mut expected).unwrap();
         let mut signed = bytes.clone();
@@ -409,7 +430,10 @@ mod tests {
         for at in [29, 31, 47] {
             let mut longer = bytes.clone();
             longer[at] = 1;
-            assert!(Message::decode(&longer).is_err() && status_reply(&longer, json).is_none(), "byte {at}");
+            assert!(
+                Message::decode(&longer).is_err() && status_reply(&longer, json).is_none(),
+                "byte {at}"
+            );
         }
     }
 
@@ -444,10 +468,18 @@ mod tests {
         }
         let release = Message { message_type: MessageType::Release, packet: b"", ..update() };
         for (message, reason) in [
-            (Message { message_type: MessageType::ReleaseAck, value: b"", ..update() }, Malformed::UnexpectedPacket),
+            (
+                Message { message_type: MessageType::ReleaseAck, value: b"", ..update() },
+                Malformed::UnexpectedPacket,
+            ),
             (Message { value: b"", ..update() }, Malformed::MissingValue),
             (
-                Message { message_type: MessageType::Heartbeat, value: b"", packet: b"", ..update() },
+                Message {
+                    message_type: MessageType::Heartbeat,
+                    value: b"",
+                    packet: b"",
+                    ..update()
+                },
                 Malformed::KeyLength,
             ),
             (Message { value: b"", ..release }, Malformed::MissingValue),

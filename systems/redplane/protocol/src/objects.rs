@@ -152,7 +152,13 @@ impl SnapshotState {
             return Err(fault(object, "its value has no slots"));
         };
         let settings = SnapshotSettings::of(object)?;
-        Ok(Some(SnapshotState { object: object.clone(), slots: count, width, slot_bytes, settings }))
+        Ok(Some(SnapshotState {
+            object: object.clone(),
+            slots: count,
+            width,
+            slot_bytes,
+            settings,
+        }))
     }
 }
 
@@ -169,7 +175,11 @@ pub fn flow_states(manifest: &Manifest) -> Result<Vec<FlowState>, ObjectError> {
 /// # Errors
 /// One is not as this version writes it.
 pub fn snapshot_states(manifest: &Manifest) -> Result<Vec<SnapshotState>, ObjectError> {
-    manifest.state_objects.iter().filter_map(|object| SnapshotState::of(object).transpose()).collect()
+    manifest
+        .state_objects
+        .iter()
+        .filter_map(|object| SnapshotState::of(object).transpose())
+        .collect()
 }
 
 /// RedPlane's objects of a program.
@@ -222,18 +232,27 @@ mod tests {
     }
 
     const FIELDS: Layout = Layout::Fields { fields: vec![], bytes: 6, offset: 64 };
-    const SLOTS: Layout = Layout::Slots { count: 9, width: 32, slot_bytes: 4, map_slot_bytes: 12, offset: 64 };
+    const SLOTS: Layout =
+        Layout::Slots { count: 9, width: 32, slot_bytes: 4, map_slot_bytes: 12, offset: 64 };
     const FLOW: &str = r#"{"consistency": "asynchronous", "allocator": "nat_ports"}"#;
-    const SNAPSHOT: &str = r#"{"period_us": 1000, "epsilon_us": 5000, "overdue": "mark", "windows": true}"#;
+    const SNAPSHOT: &str =
+        r#"{"period_us": 1000, "epsilon_us": 5000, "overdue": "mark", "windows": true}"#;
 
     #[test]
     fn settings_have_types() {
         let flow = FlowState::of(&object(FLOW_STATE, FIELDS, FLOW)).unwrap().unwrap();
-        let expected = FlowSettings { consistency: Consistency::Asynchronous, allocator: Allocator::NatPorts };
+        let expected =
+            FlowSettings { consistency: Consistency::Asynchronous, allocator: Allocator::NatPorts };
         assert_eq!(written(&flow.settings), flow.object.settings);
         assert_eq!((flow.settings, flow.value_bytes, flow.value_offset), (expected, 6, 64));
-        let snapshot = SnapshotState::of(&object(SNAPSHOT_STATE, SLOTS, SNAPSHOT)).unwrap().unwrap();
-        let expected = SnapshotSettings { period_us: 1000, epsilon_us: 5000, overdue: Overdue::Mark, windows: true };
+        let snapshot =
+            SnapshotState::of(&object(SNAPSHOT_STATE, SLOTS, SNAPSHOT)).unwrap().unwrap();
+        let expected = SnapshotSettings {
+            period_us: 1000,
+            epsilon_us: 5000,
+            overdue: Overdue::Mark,
+            windows: true,
+        };
         assert_eq!((snapshot.settings, snapshot.slots, snapshot.slot_bytes), (expected, 9, 4));
     }
 
@@ -253,7 +272,10 @@ mod tests {
         let told = |error: ObjectError| error.to_string();
         let unknown = object(FLOW_STATE, FIELDS, r#"{"consistency": "none", "allocator": "zero"}"#);
         let error = told(FlowState::of(&unknown).unwrap_err());
-        assert!(error.starts_with("state object ingress.o: its settings: unknown variant `none`"), "{error}");
+        assert!(
+            error.starts_with("state object ingress.o: its settings: unknown variant `none`"),
+            "{error}"
+        );
         let error = told(FlowState::of(&object(FLOW_STATE, SLOTS, FLOW)).unwrap_err());
         assert!(error.contains("no struct; compile the program again"), "{error}");
         let error = told(SnapshotState::of(&object(SNAPSHOT_STATE, FIELDS, SNAPSHOT)).unwrap_err());

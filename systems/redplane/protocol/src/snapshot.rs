@@ -39,7 +39,11 @@ pub struct SnapshotPart<'a> {
 
 impl<'a> SnapshotPart<'a> {
     /// Reads the part that a message carries; `None`: it is none of an object with such slots.
-    pub fn decode_message(message: &Message<'a>, slots: usize, slot_bytes: usize) -> Option<SnapshotPart<'a>> {
+    pub fn decode_message(
+        message: &Message<'a>,
+        slots: usize,
+        slot_bytes: usize,
+    ) -> Option<SnapshotPart<'a>> {
         let mut r = Reader::new(message.packet);
         let (part, parts) = (r.u16()?, r.u16()?);
         let (all_slots, flip_ns) = (r.u32()?, r.u64()?);
@@ -62,7 +66,13 @@ impl<'a> SnapshotPart<'a> {
     }
 
     /// What a message carries in the place of the packet.
-    pub fn packet(part: u16, slots: usize, slot_bytes: usize, flip_ns: u64, bytes: &[u8]) -> Vec<u8> {
+    pub fn packet(
+        part: u16,
+        slots: usize,
+        slot_bytes: usize,
+        flip_ns: u64,
+        bytes: &[u8],
+    ) -> Vec<u8> {
         let mut packet = Vec::with_capacity(HEAD_BYTES + bytes.len());
         packet.extend(part.to_be_bytes());
         packet.extend((snapshot_parts(slots, slot_bytes) as u16).to_be_bytes()); // at most 64
@@ -97,6 +107,14 @@ impl<'a> SnapshotPart<'a> {
         if !in_range {
             return None;
         }
-        Some(SnapshotPart { object_id, epoch, seq, part, flip_ns, key: r.take(key_bytes)?, slots: r.take(bytes)? })
+        Some(SnapshotPart {
+            object_id,
+            epoch,
+            seq,
+            part,
+            flip_ns,
+            key: r.take(key_bytes)?,
+            slots: r.take(bytes)?,
+        })
     }
 }

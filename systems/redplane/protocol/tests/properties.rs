@@ -3,7 +3,9 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use state_protocol::{Effect, Entries, Entry, Flags, Message, MessageType, Owner, RecordWrite, kind};
+use state_protocol::{
+    Effect, Entries, Entry, Flags, Message, MessageType, Owner, RecordWrite, kind,
+};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use wire::{ChainFlags, ChainHeader, ChainType};
 
@@ -25,13 +27,22 @@ fn message<'a>(
     let (object_id, flags, request_ns, epoch, seq, lease_us, port, session, shard) = numbers;
     let flags = Flags(flags);
     use MessageType::*;
-    let keyless =
-        matches!(message_type, Heartbeat | HeartbeatAck | StatusRequest | StatusReply | StateRequest | StateReply);
+    let keyless = matches!(
+        message_type,
+        Heartbeat | HeartbeatAck | StatusRequest | StatusReply | StateRequest | StateReply
+    );
     let valued = matches!(message_type, Update | LeaseGrant | SnapshotAck)
         || message_type == Release && !flags.contains(Flags::UNKNOWN);
     let bare = matches!(
         message_type,
-        Heartbeat | HeartbeatAck | Release | ReleaseAck | Recall | Refused | SnapshotAck | StatusRequest
+        Heartbeat
+            | HeartbeatAck
+            | Release
+            | ReleaseAck
+            | Recall
+            | Refused
+            | SnapshotAck
+            | StatusRequest
     );
     Message {
         message_type,

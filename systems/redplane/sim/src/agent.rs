@@ -56,7 +56,8 @@ impl World {
         self.incarnation += 1;
         let Faults { drift_ppm: most_ppm, margin_ns: lease_margin_ns, .. } = self.faults;
         let (switch_id, drift_ppm) = (at as u32 + 1, self.rng.random_range(-most_ppm..=most_ppm));
-        let identity = Identity { switch_id, incarnation: self.incarnation, drift_ppm, lease_margin_ns };
+        let identity =
+            Identity { switch_id, incarnation: self.incarnation, drift_ppm, lease_margin_ns };
         self.switches[at].reset(identity, &[None; SHARDS as usize])?;
         self.switches[at].set_keys(&self.around[at].ring)?;
         let ring = self.around[at].ring.clone();
@@ -66,7 +67,12 @@ impl World {
 
     /// A switch dies. Its next life, if it is one, has its number from now on, and hears and says
     /// nothing before it is back.
-    pub(crate) fn crash(&mut self, switch: usize, down_ns: u64, keeps_state: bool) -> dataplane::Result<()> {
+    pub(crate) fn crash(
+        &mut self,
+        switch: usize,
+        down_ns: u64,
+        keeps_state: bool,
+    ) -> dataplane::Result<()> {
         let back = if keeps_state { "with its state" } else { "empty" };
         let until_ns = self.around[switch].down_until_ns.max(self.now_ns + down_ns);
         self.note(
@@ -117,8 +123,13 @@ impl World {
             load: None,
         };
         let incarnation = u64::from(around.incarnation);
-        let Ok(mut bytes) = (Control::Report { sent_ns: self.now_ns, incarnation, report }).encode() else { return };
-        let (from, to) = (SocketAddrV4::new(self.switches[switch].address(), AGENT_PORT), controller_address());
+        let Ok(mut bytes) =
+            (Control::Report { sent_ns: self.now_ns, incarnation, report }).encode()
+        else {
+            return;
+        };
+        let (from, to) =
+            (SocketAddrV4::new(self.switches[switch].address(), AGENT_PORT), controller_address());
         around.ring.sign(&mut bytes, *from.ip(), *to.ip());
         self.send(Machine::Switch(switch), Datagram { from, to, bytes });
     }
@@ -126,7 +137,8 @@ impl World {
     /// An agent takes the controller's views.
     pub(crate) fn take_views(&mut self, at: usize, datagram: &Datagram) -> dataplane::Result<()> {
         let around = &mut self.around[at];
-        let genuine = around.ring.verify(&datagram.bytes, *datagram.from.ip(), *datagram.to.ip()).is_ok();
+        let genuine =
+            around.ring.verify(&datagram.bytes, *datagram.from.ip(), *datagram.to.ip()).is_ok();
         let Ok(Control::Views(views)) = Control::decode(&datagram.bytes) else { return Ok(()) };
         if genuine && around.agent && views.version > around.views_version {
             around.views_version = views.version;

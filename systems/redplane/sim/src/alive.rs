@@ -49,7 +49,9 @@ impl World {
             self.insist(switch, flow, true, FIRST_NS)?;
         }
         let mut moves_ns = Vec::new();
-        for (switch, read, moves) in [(0, false, false), (1, true, true), (1, false, false), (0, true, true)] {
+        for (switch, read, moves) in
+            [(0, false, false), (1, true, true), (1, false, false), (0, true, true)]
+        {
             for flow in 0..flows {
                 let took_ns = self.hand_over(switch, flow, read)?;
                 moves_ns.extend(took_ns.filter(|_| moves));
@@ -62,7 +64,12 @@ impl World {
 
     /// A flow's packets now come to this switch: how long until one gets out, if no chain changed
     /// or was incomplete meanwhile.
-    fn hand_over(&mut self, switch: usize, flow: u32, read: bool) -> dataplane::Result<Option<u64>> {
+    fn hand_over(
+        &mut self,
+        switch: usize,
+        flow: u32,
+        read: bool,
+    ) -> dataplane::Result<Option<u64>> {
         let (whole, version, from_ns) = (self.is_whole(), self.store.database.version, self.now_ns);
         self.insist(switch, flow, read, LATER_NS)?;
         let undisturbed = whole && self.is_whole() && self.store.database.version == version;
@@ -76,12 +83,21 @@ impl World {
         let shortest = took_ns.iter().min().copied().unwrap_or(0);
         if self.sketch.is_none() && took_ns.len() >= RECALLS && shortest > RECALL_MOST_NS {
             let (moves, ms) = (took_ns.len(), shortest / MS);
-            self.violated("recall", format!("the quickest of {moves} flows that moved took {ms} ms"));
+            self.violated(
+                "recall",
+                format!("the quickest of {moves} flows that moved took {ms} ms"),
+            );
         }
     }
 
     /// A host sends a flow's packets until one of them gets out.
-    fn insist(&mut self, switch: usize, flow: u32, read: bool, most_ns: u64) -> dataplane::Result<()> {
+    fn insist(
+        &mut self,
+        switch: usize,
+        flow: u32,
+        read: bool,
+        most_ns: u64,
+    ) -> dataplane::Result<()> {
         let until_ns = self.now_ns + most_ns;
         let mut sent = Vec::new();
         let updates = self.sketch.as_ref().map(|sketch| sketch.updates_of(flow as u16));
@@ -89,8 +105,9 @@ impl World {
             if self.now_ns >= until_ns {
                 let known = self.switches[switch].describe(&self.key(flow));
                 let (packets, ms) = (sent.len(), most_ns / MS);
-                let detail =
-                    format!("flow {flow} at switch {switch}: none of {packets} packets within {ms} ms ({known})");
+                let detail = format!(
+                    "flow {flow} at switch {switch}: none of {packets} packets within {ms} ms ({known})"
+                );
                 self.violated("liveness", detail);
                 break;
             }
@@ -132,17 +149,23 @@ impl World {
                     sent.push(self.input(switch, flow, false)?);
                     self.advance(3 * MS)?;
                 }
-                let went_out = |packets: &Vec<u32>| packets.iter().any(|packet| self.operations.went_out(*packet));
+                let went_out = |packets: &Vec<u32>| {
+                    packets.iter().any(|packet| self.operations.went_out(*packet))
+                };
                 if sent.iter().all(went_out) || self.violation.is_some() {
                     break;
                 }
                 if self.now_ns >= until_ns {
-                    let out =
-                        sent.iter().map(|sent| sent.iter().filter(|packet| self.operations.went_out(**packet)).count());
+                    let out = sent.iter().map(|sent| {
+                        sent.iter().filter(|packet| self.operations.went_out(**packet)).count()
+                    });
                     let out: Vec<usize> = out.collect();
                     self.violated(
                         "liveness",
-                        format!("flow {flow} at both switches: {out:?} packets of {} get out", sent[0].len()),
+                        format!(
+                            "flow {flow} at both switches: {out:?} packets of {} get out",
+                            sent[0].len()
+                        ),
                     );
                     break;
                 }
@@ -169,7 +192,10 @@ impl World {
     fn wait_stored(&mut self) -> dataplane::Result<()> {
         let until_ns = self.now_ns + LATER_NS;
         while self.violation.is_none() {
-            let stored = self.sketch.as_ref().map_or(Ok(()), |sketch: &SketchChecker| sketch.all_stored(&self.store));
+            let stored = self
+                .sketch
+                .as_ref()
+                .map_or(Ok(()), |sketch: &SketchChecker| sketch.all_stored(&self.store));
             match stored {
                 Ok(()) => break,
                 Err(detail) if self.now_ns >= until_ns => self.violated("snapshots", detail),
@@ -190,11 +216,14 @@ impl World {
             while self.violation.is_none() && self.switches[switch].queued()? > 0 {
                 if self.now_ns >= until_ns {
                     let queued = self.switches[switch].queued()?;
-                    let known: Vec<String> =
-                        (0..flows).map(|flow| self.switches[switch].describe(&self.key(flow))).collect();
+                    let known: Vec<String> = (0..flows)
+                        .map(|flow| self.switches[switch].describe(&self.key(flow)))
+                        .collect();
                     self.violated(
                         "liveness",
-                        format!("switch {switch}: {queued} flows are never acknowledged: {known:?}"),
+                        format!(
+                            "switch {switch}: {queued} flows are never acknowledged: {known:?}"
+                        ),
                     );
                 }
                 self.advance(5 * MS)?;
@@ -219,7 +248,10 @@ impl World {
             match self.bindings.as_ref().map(|bindings| bindings.taken(&self.store)) {
                 None | Some(Ok(0)) => break,
                 Some(Ok(taken)) if self.now_ns >= until_ns => {
-                    self.violated("port pool", format!("{taken} are still taken, and nobody uses them"));
+                    self.violated(
+                        "port pool",
+                        format!("{taken} are still taken, and nobody uses them"),
+                    );
                 }
                 Some(Ok(_)) => self.advance(50 * MS)?,
                 Some(Err(detail)) => self.violated("port pool", detail),
@@ -231,8 +263,9 @@ impl World {
     /// Every shard has all members that it should have, in the newest view, with all links up.
     fn is_whole(&self) -> bool {
         self.store.database.shards.iter().zip(0..).all(|(view, shard)| {
-            let ready =
-                |replica: &state_store::core::Replica| replica.is_ready() && replica.view().number == view.number;
+            let ready = |replica: &state_store::core::Replica| {
+                replica.is_ready() && replica.view().number == view.number
+            };
             view.members.len() == 3
                 && view.joining.is_none()
                 && self.store.members(shard).filter(|it| ready(it)).count() == 3

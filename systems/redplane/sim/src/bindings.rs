@@ -174,8 +174,12 @@ impl BindingChecker {
 
     /// A packet left a switch.
     pub(crate) fn output(&mut self, frame: &[u8], now_ns: u64) -> Result<Option<Shown>, String> {
-        let word = |at: usize| frame.get(at..at + 4).and_then(|it| it.try_into().ok()).map_or(0, u32::from_be_bytes);
-        let half = |at: usize| frame.get(at..at + 2).and_then(|it| it.try_into().ok()).map_or(0, u16::from_be_bytes);
+        let word = |at: usize| {
+            frame.get(at..at + 4).and_then(|it| it.try_into().ok()).map_or(0, u32::from_be_bytes)
+        };
+        let half = |at: usize| {
+            frame.get(at..at + 2).and_then(|it| it.try_into().ok()).map_or(0, u16::from_be_bytes)
+        };
         let (source, destination) = ((word(26), half(34)), (word(30), half(36)));
         let packet = word(42);
         let Some(Sent { flow, to, term }) = self.sent.get(&packet).copied() else {
@@ -193,7 +197,8 @@ impl BindingChecker {
             // It was sent to a port, or from a backend, that was the flow's until then. One that
             // straggled into a later term may have been looked up between the two.
             let end = |(address, port): End| SocketAddrV4::new(address.into(), port);
-            let had_all_along = |it: &Use| it.end == shown && it.term == term && now_ns < it.last_ns + self.kept_ns;
+            let had_all_along =
+                |it: &Use| it.end == shown && it.term == term && now_ns < it.last_ns + self.kept_ns;
             let recent = self.uses.get(&flow).is_some_and(had_all_along);
             let untranslated = !self.nat && to == Some(kept);
             if recent || !(untranslated || self.nat && to.is_some()) {
@@ -222,7 +227,10 @@ impl BindingChecker {
             let (had, has, ms) = (show(before.end), show(end), age_ms(before));
             return Err(format!("flow {flow} had {had} {ms} ms ago, and now has {has}"));
         }
-        let other = self.uses.iter().find(|(other, it)| self.nat && **other != flow && it.end == end && fresh(it));
+        let other = self
+            .uses
+            .iter()
+            .find(|(other, it)| self.nat && **other != flow && it.end == end && fresh(it));
         if let Some((other, it)) = other {
             let (end, ms) = (show(end), age_ms(it));
             return Err(format!("{end} is flow {flow}'s, and was flow {other}'s {ms} ms ago"));
@@ -245,10 +253,13 @@ impl BindingChecker {
         for server in (0..SHARDS).flat_map(|shard| store.members(shard)) {
             let records = server.records();
             let pairs = records.iter().filter(|record| record.pair.is_some()).count();
-            let taken: usize = records.objects().filter_map(|(_, _, pool)| Some(pool?.in_use())).sum();
+            let taken: usize =
+                records.objects().filter_map(|(_, _, pool)| Some(pool?.in_use())).sum();
             if pairs != 2 * taken || records.len() != pairs {
                 let len = records.len();
-                return Err(format!("{taken} are taken, for {len} records, {pairs} of them in pairs"));
+                return Err(format!(
+                    "{taken} are taken, for {len} records, {pairs} of them in pairs"
+                ));
             }
             // There are more ports than flows in every shard, and a backend takes any number of
             // conversations.
@@ -264,7 +275,8 @@ impl BindingChecker {
 
 /// Sets the checksum of an IPv4 header: gateways drop packets with a wrong one.
 fn seal(header: &mut [u8]) {
-    let words = header.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
+    let words =
+        header.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
     let sum: u32 = words.sum();
     let folded = (sum & 0xffff) + (sum >> 16);
     header[10..12].copy_from_slice(&(!(folded as u16)).to_be_bytes());
@@ -279,8 +291,11 @@ mod tests {
         let checker = BindingChecker::new(Kind::Nat, 0, 1).expect("NAT");
         for flow in 0..4 {
             let shard = wire::shard_of(&checker.key(flow), SHARDS);
-            let key = state_store::core::nat::NatKey::from_bytes(&checker.key(flow)).expect("a key");
-            let fits = |port: &u16| wire::shard_of(&key.reverse(EXTERNAL.to_bits(), *port).to_bytes(), SHARDS) == shard;
+            let key =
+                state_store::core::nat::NatKey::from_bytes(&checker.key(flow)).expect("a key");
+            let fits = |port: &u16| {
+                wire::shard_of(&key.reverse(EXTERNAL.to_bits(), *port).to_bytes(), SHARDS) == shard
+            };
             assert!(NAT_PORTS.filter(fits).count() > 8);
         }
     }
@@ -304,7 +319,9 @@ mod tests {
         let mut balancer = BindingChecker::new(Kind::Balancer, 0, 1).expect("a balancer");
         assert_eq!(balancer.used(1, backend, MS), Ok(0));
         let answer = balancer.frame(1, 2, true, 2 * MS);
-        assert!(balancer.output(&answer, 3 * MS).is_err_and(|it| it.contains("packet 2 of flow 1")));
+        assert!(
+            balancer.output(&answer, 3 * MS).is_err_and(|it| it.contains("packet 2 of flow 1"))
+        );
         assert_eq!(balancer.output(&answer, 500 * MS).map(|it| it.is_none()), Ok(true));
         // The flow begins anew before the straggler is out: a store may have looked before that.
         assert_eq!(balancer.used(1, backend, 501 * MS), Ok(1));

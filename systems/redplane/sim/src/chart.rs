@@ -55,7 +55,11 @@ impl Chart {
             return None;
         }
         let flow = self.flow(message.key);
-        let lease = if message.lease_us > 0 { format!(" lease {} ms", message.lease_us / 1000) } else { String::new() };
+        let lease = if message.lease_us > 0 {
+            format!(" lease {} ms", message.lease_us / 1000)
+        } else {
+            String::new()
+        };
         let packet = if message.packet.is_empty() { "" } else { " +packet" };
         let (epoch, seq, session) = (message.epoch, message.seq, message.session);
         Some(format!("{:?}{flow} e{epoch} q{seq} s{session}{lease}{packet}", message.message_type))
@@ -67,7 +71,8 @@ impl Chart {
         match header.chain_type {
             ChainType::Data => {
                 let entries = Entries::decode(header, bytes).ok()?;
-                let effects: Vec<String> = entries.map(|(entry, _)| self.describe_effect(&entry.effect)).collect();
+                let effects: Vec<String> =
+                    entries.map(|(entry, _)| self.describe_effect(&entry.effect)).collect();
                 Some(format!("DATA {place}: {}", effects.join(", ")))
             }
             ChainType::Ack => Some(format!("ACK {place}, the tail has {}", header.committed)),
@@ -79,7 +84,9 @@ impl Chart {
     fn describe_effect(&mut self, effect: &Effect<'_>) -> String {
         match effect {
             Effect::None => "reply".to_owned(),
-            Effect::Write(record) => format!("write{} e{} q{}", self.flow(record.key), record.epoch, record.seq),
+            Effect::Write(record) => {
+                format!("write{} e{} q{}", self.flow(record.key), record.epoch, record.seq)
+            }
             Effect::Pair { first, second } => {
                 let name = self.flow(first.key);
                 if self.names.iter().all(|(key, _)| key != second.key) {
@@ -88,7 +95,9 @@ impl Chart {
                 format!("pair{name} e{} q{}", first.epoch, first.seq)
             }
             Effect::Free { key, .. } => format!("free{}", self.flow(key)),
-            Effect::SessionBegin { session, owner, .. } => format!("session {session} of s{} begins", owner.switch_id),
+            Effect::SessionBegin { session, owner, .. } => {
+                format!("session {session} of s{} begins", owner.switch_id)
+            }
             Effect::SessionEnd { session } => format!("session {session} ends"),
             Effect::Floor { floor } => format!("floor {floor}"),
             Effect::Snapshot(part) => format!("snapshot{}", self.flow(part.key)),
@@ -112,7 +121,14 @@ impl Chart {
     }
 
     /// A message arrives, or (`lost`) never will.
-    pub(crate) fn message(&mut self, ns: u64, from: Machine, to: Machine, bytes: &[u8], lost: bool) {
+    pub(crate) fn message(
+        &mut self,
+        ns: u64,
+        from: Machine,
+        to: Machine,
+        bytes: &[u8],
+        lost: bool,
+    ) {
         if let Some(text) = self.describe(bytes) {
             self.lines.push(Line { ns, from, to: Some(to), lost, text });
         }
@@ -141,7 +157,13 @@ impl Chart {
         }
         out.push('\n');
         for line in &self.lines[self.lines.len().saturating_sub(most)..] {
-            let _ = writeln!(out, "{:>12.3} {} {}", line.ns as f64 / 1e6, line.picture(columns), line.text);
+            let _ = writeln!(
+                out,
+                "{:>12.3} {} {}",
+                line.ns as f64 / 1e6,
+                line.picture(columns),
+                line.text
+            );
         }
         out
     }
@@ -149,7 +171,8 @@ impl Chart {
 
 impl Line {
     fn picture(&self, columns: usize) -> String {
-        let mut cells: Vec<char> = (0..columns * COLUMN).map(|at| if at % COLUMN == 0 { '|' } else { ' ' }).collect();
+        let mut cells: Vec<char> =
+            (0..columns * COLUMN).map(|at| if at % COLUMN == 0 { '|' } else { ' ' }).collect();
         let start = column(self.from) * COLUMN;
         let Some(to) = self.to else {
             cells[start] = '*';

@@ -50,7 +50,8 @@ impl World {
     /// Remembers the first violation.
     pub(crate) fn violated(&mut self, check: &'static str, detail: String) {
         let at_ms = self.now_ns as f64 / 1e6;
-        self.violation.get_or_insert(Violation { check, detail: format!("{detail} (at {at_ms:.3} ms)") });
+        self.violation
+            .get_or_insert(Violation { check, detail: format!("{detail} (at {at_ms:.3} ms)") });
     }
 
     /// What a server says, when it says it.
@@ -62,7 +63,10 @@ impl World {
                 let before = self.checks.granted.insert((key, reply.epoch), reply.sender);
                 if let Some(owner) = before.filter(|owner| *owner != reply.sender) {
                     let (epoch, sender) = (reply.epoch, reply.sender);
-                    self.violated("one owner", format!("epoch {epoch} is granted to {owner:?} and to {sender:?}"));
+                    self.violated(
+                        "one owner",
+                        format!("epoch {epoch} is granted to {owner:?} and to {sender:?}"),
+                    );
                 }
                 self.check_members(at, &reply);
                 // Later ones may be a new tail's, which answers again what the old one had
@@ -82,8 +86,10 @@ impl World {
                 self.keep(&reply);
             }
             MessageType::SnapshotAck => {
-                let acknowledged =
-                    self.sketch.as_mut().map_or(Ok(()), |sketch| sketch.acknowledged(&reply, &self.store));
+                let acknowledged = self
+                    .sketch
+                    .as_mut()
+                    .map_or(Ok(()), |sketch| sketch.acknowledged(&reply, &self.store));
                 if let Err(detail) = acknowledged {
                     self.violated("output commit", detail);
                 }
@@ -101,7 +107,8 @@ impl World {
         let answered = (reply.epoch, reply.seq);
         let lacks = self.store.members(reply.shard).find_map(|replica| {
             let found = recorded(replica, reply.key).map(|(epoch, seq, _)| (epoch, seq));
-            let lacks = found < Some(answered) && !(found.is_none() && self.is_gone_again(at, replica, reply));
+            let lacks = found < Some(answered)
+                && !(found.is_none() && self.is_gone_again(at, replica, reply));
             lacks.then(|| format!("{:?} of view {}", found, replica.view().number))
         });
         if let Some(found) = lacks {
@@ -119,10 +126,13 @@ impl World {
     /// has not come as far as the one that answers, `at`, has just not heard of it.
     fn is_gone_again(&self, at: usize, without: &Replica, reply: &Message<'_>) -> bool {
         let index = |replica: &Replica| replica.status(self.now_ns).index;
-        let is_had = |replica: &&Replica| recorded(replica, reply.key).is_some_and(|(epoch, ..)| epoch == reply.epoch);
+        let is_had = |replica: &&Replica| {
+            recorded(replica, reply.key).is_some_and(|(epoch, ..)| epoch == reply.epoch)
+        };
         let having = self.store.members(reply.shard).filter(is_had);
         let answering = self.store.nodes[at].iter().filter_map(|node| node.replica(reply.shard));
-        self.bindings.is_some() && having.chain(answering).all(|replica| index(replica) <= index(without))
+        self.bindings.is_some()
+            && having.chain(answering).all(|replica| index(replica) <= index(without))
     }
 
     /// An update was acknowledged: its value outlives up to f servers of the chain. (Where every
@@ -145,7 +155,9 @@ impl World {
             (Some(sketch), _) => sketch.lost_by(grant),
             (None, Some(kept)) => {
                 let value = number(grant.value);
-                (value < *kept).then(|| format!("{value} is granted of {:?}; {kept} was acknowledged", grant.key))
+                (value < *kept).then(|| {
+                    format!("{value} is granted of {:?}; {kept} was acknowledged", grant.key)
+                })
             }
             (None, None) => None,
         };
@@ -156,7 +168,9 @@ impl World {
 
     /// Where the store keeps a key.
     fn shard_of(&self, key: &[u8]) -> u16 {
-        self.bindings.as_ref().map_or_else(|| shard_of(key, SHARDS), |bindings| bindings.shard_of(key))
+        self.bindings
+            .as_ref()
+            .map_or_else(|| shard_of(key, SHARDS), |bindings| bindings.shard_of(key))
     }
 
     /// Every member that the controller counts on has all that was acknowledged.
@@ -167,8 +181,11 @@ impl World {
                 self.checks.kept.keys().filter(of_shard).find_map(|key| {
                     let found = recorded(replica, key).map_or(0, |(_, _, value)| value);
                     let kept = self.checks.kept[key];
-                    (found < kept)
-                        .then(|| format!("{key:?}: {kept} was acknowledged, a member of the new view has {found}"))
+                    (found < kept).then(|| {
+                        format!(
+                            "{key:?}: {kept} was acknowledged, a member of the new view has {found}"
+                        )
+                    })
                 })
             });
             if let Some(detail) = lost {
@@ -222,8 +239,9 @@ impl World {
         if !self.clocks_are_sound {
             return;
         }
-        let holders: Vec<(usize, u32)> =
-            (0..self.switches.len()).filter_map(|at| Some((at, self.switches[at].holds(key, self.now_ns)?))).collect();
+        let holders: Vec<(usize, u32)> = (0..self.switches.len())
+            .filter_map(|at| Some((at, self.switches[at].holds(key, self.now_ns)?)))
+            .collect();
         if holders.len() > 1 {
             self.violated("one owner", format!("switches and epochs {holders:?} hold {key:?}"));
         }
@@ -231,13 +249,15 @@ impl World {
 
     /// The same for every flow that was granted so far.
     pub(crate) fn check_one_owner_each(&mut self) {
-        let keys: BTreeSet<Vec<u8>> = self.checks.granted.keys().map(|(key, _)| key.clone()).collect();
+        let keys: BTreeSet<Vec<u8>> =
+            self.checks.granted.keys().map(|(key, _)| key.clone()).collect();
         keys.iter().for_each(|key| self.check_one_owner(key));
     }
 
     /// Have all members of each chain the same records?
     pub(crate) fn members_are_alike(&self) -> bool {
-        let digests = |shard| self.store.members(shard).map(|replica| replica.records().shared_digest());
+        let digests =
+            |shard| self.store.members(shard).map(|replica| replica.records().shared_digest());
         (0..SHARDS).all(|shard| digests(shard).collect::<BTreeSet<u64>>().len() <= 1)
     }
 
@@ -251,16 +271,23 @@ impl World {
             let replicas: Vec<&Replica> = self.store.members(shard).collect();
             let mut wrong = None;
             for replica in &replicas {
-                for (key, answered) in self.checks.acknowledged.iter().filter(|(key, _)| self.shard_of(key) == shard) {
+                for (key, answered) in
+                    self.checks.acknowledged.iter().filter(|(key, _)| self.shard_of(key) == shard)
+                {
                     let found = recorded(replica, key).map(|(epoch, seq, _)| (epoch, seq));
                     if found < Some(*answered) && self.sketch.is_none() {
-                        wrong = Some(format!("{key:?}: {answered:?} was acknowledged, {found:?} is there"));
+                        wrong = Some(format!(
+                            "{key:?}: {answered:?} was acknowledged, {found:?} is there"
+                        ));
                     }
                 }
-                for (key, count) in self.checks.let_out.iter().filter(|(key, _)| self.shard_of(key) == shard) {
+                for (key, count) in
+                    self.checks.let_out.iter().filter(|(key, _)| self.shard_of(key) == shard)
+                {
                     let found = recorded(replica, key).map_or(0, |(_, _, value)| value);
                     if found < *count {
-                        wrong = Some(format!("{key:?}: a packet left with {count}, {found} is there"));
+                        wrong =
+                            Some(format!("{key:?}: a packet left with {count}, {found} is there"));
                     }
                 }
             }

@@ -106,7 +106,8 @@ impl Faults {
             controller_crashes: some(0.3, 0.05),
             ..Faults::NONE
         };
-        faults.delay_max_ns = [100_000, 300_000, 2_000_000, 10_000_000, 30_000_000][rng.random_range(0..5)];
+        faults.delay_max_ns =
+            [100_000, 300_000, 2_000_000, 10_000_000, 30_000_000][rng.random_range(0..5)];
         if rng.random_bool(0.25) {
             faults.hand_over_delay_ns = rng.random_range(1_000_000..60_000_000);
         }

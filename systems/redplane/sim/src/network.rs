@@ -49,7 +49,13 @@ impl Network {
     /// From now on it is as bad as that.
     pub fn begin(&mut self, faults: Faults) {
         let Faults { loss, duplication, delay_max_ns, stragglers, .. } = faults;
-        self.links.set_conditions(Conditions { loss, duplication, delay_max_ns, stragglers, ..Conditions::GOOD });
+        self.links.set_conditions(Conditions {
+            loss,
+            duplication,
+            delay_max_ns,
+            stragglers,
+            ..Conditions::GOOD
+        });
         self.faults = faults;
     }
 
@@ -75,14 +81,25 @@ impl Network {
     /// May a message to or from this machine be stopped or late at that time?
     pub fn touches(&self, machine: Machine, now_ns: u64) -> bool {
         // A controller whose every link is cut hears no reports: every machine looks silent to it.
-        let isolated = |cut: &simnet::Cut<Machine>| cut.peer.is_none() && cut.machine == Machine::Controller;
-        self.links.cuts(now_ns).any(|cut| cut.names(&machine) || isolated(cut)) || self.links.is_slow(machine, now_ns)
+        let isolated =
+            |cut: &simnet::Cut<Machine>| cut.peer.is_none() && cut.machine == Machine::Controller;
+        self.links.cuts(now_ns).any(|cut| cut.names(&machine) || isolated(cut))
+            || self.links.is_slow(machine, now_ns)
     }
 
     /// Takes a datagram; whether it will arrive at least once. `spared`: it is not lost by chance,
     /// nor late.
-    pub fn send(&mut self, now_ns: u64, from: Machine, to: Machine, datagram: Datagram, spared: bool) -> bool {
-        let is = |types: &[MessageType]| types.iter().any(|known| datagram.bytes.get(3) == Some(&(*known as u8)));
+    pub fn send(
+        &mut self,
+        now_ns: u64,
+        from: Machine,
+        to: Machine,
+        datagram: Datagram,
+        spared: bool,
+    ) -> bool {
+        let is = |types: &[MessageType]| {
+            types.iter().any(|known| datagram.bytes.get(3) == Some(&(*known as u8)))
+        };
         let hand_over = is(&[MessageType::Recall, MessageType::Release, MessageType::ReleaseAck]);
         let treatment = Treatment {
             spared,

@@ -29,8 +29,17 @@ impl Operations {
     /// A packet comes in.
     pub(crate) fn input(&mut self, flow: u32, packet: u32, read: bool) {
         self.events += 1;
-        self.packets
-            .insert(packet, Packet { flow, read, invoked: self.events, returned: None, copies: Vec::new(), again: 0 });
+        self.packets.insert(
+            packet,
+            Packet {
+                flow,
+                read,
+                invoked: self.events,
+                returned: None,
+                copies: Vec::new(),
+                again: 0,
+            },
+        );
     }
 
     /// A parked packet came back a second time: a new tail answers what the old one may have
@@ -53,12 +62,15 @@ impl Operations {
     pub(crate) fn output(&mut self, packet: u32, count: u64) -> bool {
         self.events += 1;
         let Some(known) = self.packets.get_mut(&packet) else { return false };
-        let left_so = |returned: &Option<(u64, u64)>| returned.is_some_and(|(_, with)| with == count);
+        let left_so =
+            |returned: &Option<(u64, u64)>| returned.is_some_and(|(_, with)| with == count);
         if known.again > 0 && (left_so(&known.returned) || known.copies.iter().any(left_so)) {
             known.again -= 1;
             return true;
         }
-        let free = std::iter::once(&mut known.returned).chain(&mut known.copies).find(|returned| returned.is_none());
+        let free = std::iter::once(&mut known.returned)
+            .chain(&mut known.copies)
+            .find(|returned| returned.is_none());
         let leaves = free.is_some();
         if let Some(returned) = free {
             *returned = Some((self.events, count));
@@ -87,7 +99,9 @@ impl Operations {
         for packet in self.packets.values().filter(|packet| reads || !packet.read) {
             let input = if packet.read { Counter::Read } else { Counter::Increment };
             let operation = |returned| Operation { input, invoked: packet.invoked, returned };
-            let all = std::iter::once(packet.returned).chain(packet.copies.iter().copied()).map(operation);
+            let all = std::iter::once(packet.returned)
+                .chain(packet.copies.iter().copied())
+                .map(operation);
             flows.entry(packet.flow).or_default().extend(all);
         }
         for (flow, operations) in flows {
@@ -107,15 +121,18 @@ impl Operations {
     pub(crate) fn check_bindings(&self, bindings: &BindingChecker) -> Result<(), String> {
         let mut registers: BTreeMap<(u32, u32), Vec<Operation<Binding>>> = BTreeMap::new();
         for (number, packet) in &self.packets {
-            for returned in std::iter::once(packet.returned).chain(packet.copies.iter().copied()).flatten() {
+            for returned in
+                std::iter::once(packet.returned).chain(packet.copies.iter().copied()).flatten()
+            {
                 let Some(term) = bindings.term(*number, returned.1) else { continue };
                 let input = Binding { allocated: returned.1 };
-                let operation = Operation { input, invoked: packet.invoked, returned: Some(returned) };
+                let operation =
+                    Operation { input, invoked: packet.invoked, returned: Some(returned) };
                 registers.entry((packet.flow, term)).or_default().push(operation);
             }
         }
-        registers
-            .into_iter()
-            .try_for_each(|((flow, _), operations)| check(&operations).map_err(|stuck| format!("flow {flow}: {stuck}")))
+        registers.into_iter().try_for_each(|((flow, _), operations)| {
+            check(&operations).map_err(|stuck| format!("flow {flow}: {stuck}"))
+        })
     }
 }

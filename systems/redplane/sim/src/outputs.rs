@@ -18,9 +18,17 @@ impl World {
             return self.let_out_binding(switch, frame);
         }
         let Some((flow, packet, count)) = flow_of(frame) else { return };
-        self.note(Machine::Switch(switch), &format!("-> packet {packet} of flow {flow} leaves with {count}"));
+        self.note(
+            Machine::Switch(switch),
+            &format!("-> packet {packet} of flow {flow} leaves with {count}"),
+        );
         if !self.operations.output(packet, count) {
-            self.violated("once", format!("packet {packet} of flow {flow} leaves twice, the second time with {count}"));
+            self.violated(
+                "once",
+                format!(
+                    "packet {packet} of flow {flow} leaves twice, the second time with {count}"
+                ),
+            );
         }
         self.check_output(&key_of(flow), count);
         self.check_one_owner(&key_of(flow));
@@ -31,7 +39,10 @@ impl World {
         match bindings.output(frame, self.now_ns) {
             Ok(Some(Shown { flow, packet, end, key, value })) => {
                 let shown = SocketAddrV4::new(end.0.into(), end.1);
-                self.note(Machine::Switch(switch), &format!("-> packet {packet} of flow {flow} leaves by {shown}"));
+                self.note(
+                    Machine::Switch(switch),
+                    &format!("-> packet {packet} of flow {flow} leaves by {shown}"),
+                );
                 if !self.operations.output(packet, as_number(end)) {
                     self.violated("once", format!("packet {packet} of flow {flow} leaves twice"));
                 }
@@ -46,7 +57,10 @@ impl World {
     fn let_out_sketch(&mut self, switch: usize, frame: &[u8]) {
         let Some(tenant) = tenant_of(frame) else { return };
         let epoch = self.switches[switch].epoch_of(&tenant.to_be_bytes());
-        self.note(Machine::Switch(switch), &format!("-> packet of tenant {tenant} leaves, epoch {epoch}"));
+        self.note(
+            Machine::Switch(switch),
+            &format!("-> packet of tenant {tenant} leaves, epoch {epoch}"),
+        );
         let owns = self.switches[switch].holds(&tenant.to_be_bytes(), self.now_ns).is_some();
         // ε is a time by the clock of the switch that enforces it
         // (systems/redplane/docs/snapshots.md, "ε").
@@ -54,7 +68,11 @@ impl World {
         let Some(sketch) = &mut self.sketch else { return };
         let found = sketch.leaves(switch, frame, epoch, owns).and_then(|strict| {
             sketch.output(switch, frame, epoch, now_ns)?;
-            if strict { sketch.within_epsilon(switch, tenant, epoch, &self.store, now_ns) } else { Ok(()) }
+            if strict {
+                sketch.within_epsilon(switch, tenant, epoch, &self.store, now_ns)
+            } else {
+                Ok(())
+            }
         });
         if let Err(detail) = found {
             self.violated("snapshots", detail);

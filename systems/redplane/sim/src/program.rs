@@ -22,7 +22,8 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 5] = [Kind::Linearizable, Kind::Asynchronous, Kind::Snapshots, Kind::Nat, Kind::Balancer];
+    pub const ALL: [Kind; 5] =
+        [Kind::Linearizable, Kind::Asynchronous, Kind::Snapshots, Kind::Nat, Kind::Balancer];
 
     /// As the command line calls it.
     pub fn name(self) -> &'static str {
@@ -57,12 +58,18 @@ impl Program {
     ///
     /// # Errors
     /// What the compiler says, for people.
-    pub fn compile(kind: Kind, p4_defines: &[&str], bug: Option<&SeededBug>) -> Result<Program, String> {
+    pub fn compile(
+        kind: Kind,
+        p4_defines: &[&str],
+        bug: Option<&SeededBug>,
+    ) -> Result<Program, String> {
         let folder = tempfile::tempdir().map_err(|error| format!("a temporary folder: {error}"))?;
         let (name, text) = match kind {
             Kind::Snapshots => ("sketch.p4", include_str!("../tests/sketch.p4")),
             Kind::Nat => ("nat.p4", include_str!("../../p4/nat/nat.p4")),
-            Kind::Balancer => ("load_balancer.p4", include_str!("../../p4/load_balancer/load_balancer.p4")),
+            Kind::Balancer => {
+                ("load_balancer.p4", include_str!("../../p4/load_balancer/load_balancer.p4"))
+            }
             _ => ("counter.p4", include_str!("../tests/counter.p4")),
         };
         let source = folder.path().join(name);
@@ -75,12 +82,17 @@ impl Program {
             Kind::Balancer => defines.push("LOAD_BALANCER_ENTRIES=1024".to_owned()),
             Kind::Linearizable | Kind::Snapshots => {}
         }
-        let outcome = p4_check::check_file(&source, &p4_syntax::Options { defines, ..Default::default() });
+        let outcome =
+            p4_check::check_file(&source, &p4_syntax::Options { defines, ..Default::default() });
         let program = outcome.program.as_ref().ok_or_else(|| outcome.render(false))?;
         let object = folder.path().join("program.o");
         let systems = bug.map_or(Ok(redplane_compiler::ALONE), systems_with)?;
-        let options = xdp_backend::Options { program_name: name.to_owned(), ..xdp_backend::Options::new(systems) };
-        let compiled = xdp_backend::compile(program, &options, &object).map_err(|error| error.to_string())?;
+        let options = xdp_backend::Options {
+            program_name: name.to_owned(),
+            ..xdp_backend::Options::new(systems)
+        };
+        let compiled =
+            xdp_backend::compile(program, &options, &object).map_err(|error| error.to_string())?;
         let manifest = compiled.generated.manifest;
         let flows = flow_states(&manifest).map_err(|error| error.to_string())?;
         let snapshots = snapshot_states(&manifest).map_err(|error| error.to_string())?;

@@ -50,7 +50,8 @@ impl Resumed {
     /// The running program cannot be read.
     pub fn begin(seed: u64, kind: Option<Kind>) -> Result<Resumed, String> {
         let object = kind.map(|kind| kind.name().to_owned());
-        let mut resumed = Resumed { build: build()?, seed, object, ..Resumed::of(&Summary::default()) };
+        let mut resumed =
+            Resumed { build: build()?, seed, object, ..Resumed::of(&Summary::default()) };
         resumed.least_events = None;
         Ok(resumed)
     }
@@ -77,15 +78,20 @@ impl Resumed {
     /// # Errors
     /// It cannot be read, was changed, or is of another build, or of other runs than asked for
     /// (`seed`, `kind`).
-    pub fn read(path: &Path, seed: Option<u64>, kind: Option<Kind>) -> Result<Option<Resumed>, String> {
+    pub fn read(
+        path: &Path,
+        seed: Option<u64>,
+        kind: Option<Kind>,
+    ) -> Result<Option<Resumed>, String> {
         let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
         let text = match std::fs::read(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             other => other.map_err(|error| failed(&error))?,
         };
         let remedy = "; to begin anew, remove the file";
-        let found: Resumed = serde_json::from_slice(&text)
-            .map_err(|error| failed(&format!("not what `stateplane sim --resume` writes: {error}{remedy}")))?;
+        let found: Resumed = serde_json::from_slice(&text).map_err(|error| {
+            failed(&format!("not what `stateplane sim --resume` writes: {error}{remedy}"))
+        })?;
         if found.build != build()? {
             return Err(failed(&format!(
                 "these runs were made by another build of stateplane, and say nothing of this one{remedy}"
@@ -123,10 +129,12 @@ impl Resumed {
     pub fn write(&self, path: &Path, summary: &Summary, seconds: u64) -> Result<(), String> {
         let failed = |error: std::io::Error| format!("{}: {error}", path.display());
         let (build, object) = (self.build.clone(), self.object.clone());
-        let mut resumed = Resumed { build, seed: self.seed, object, seconds, ..Resumed::of(summary) };
+        let mut resumed =
+            Resumed { build, seed: self.seed, object, seconds, ..Resumed::of(summary) };
         resumed.digest = resumed.digest();
         let text = serde_json::to_string(&resumed).map_err(|error| failed(error.into()))?;
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder =
+            path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let mut file = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
         std::io::Write::write_all(&mut file, format!("{text}\n").as_bytes()).map_err(failed)?;
         file.persist(path).map_err(|error| failed(error.error))?;
@@ -145,10 +153,19 @@ mod tests {
         assert_eq!(Resumed::read(&path, None, None), Ok(None));
         let begun = Resumed::begin(7, Some(Kind::Snapshots)).expect("the program can be read");
         let mut summary = Summary::default();
-        summary.add(7, Kind::Snapshots, Outcome { events: 300, inputs: 5, outputs: 4, ..Outcome::default() });
-        summary.add(8, Kind::Snapshots, Outcome { events: 200, snapshots: [1, 2, 3], ..Outcome::default() });
+        summary.add(
+            7,
+            Kind::Snapshots,
+            Outcome { events: 300, inputs: 5, outputs: 4, ..Outcome::default() },
+        );
+        summary.add(
+            8,
+            Kind::Snapshots,
+            Outcome { events: 200, snapshots: [1, 2, 3], ..Outcome::default() },
+        );
         begun.write(&path, &summary, 12).expect("written");
-        let found = Resumed::read(&path, Some(7), Some(Kind::Snapshots)).expect("read").expect("there");
+        let found =
+            Resumed::read(&path, Some(7), Some(Kind::Snapshots)).expect("read").expect("there");
         let again = found.summary();
         assert_eq!(
             (found.seconds, again.runs, again.least_events, again.total.clone()),
@@ -160,13 +177,19 @@ mod tests {
         let edited = written.replace("\"runs\":2", "\"runs\":18446744073709551615");
         assert_ne!(edited, written);
         std::fs::write(&path, edited).expect("written");
-        assert!(Resumed::read(&path, Some(7), Some(Kind::Snapshots)).unwrap_err().contains("not those"));
+        assert!(
+            Resumed::read(&path, Some(7), Some(Kind::Snapshots)).unwrap_err().contains("not those")
+        );
         for damaged in [&b""[..], b"\xff", &written.as_bytes()[..40]] {
             std::fs::write(&path, damaged).expect("written");
             assert!(Resumed::read(&path, None, None).unwrap_err().contains("remove the file"));
         }
         let text = written.replace(&found.build, "0");
         std::fs::write(&path, text).expect("written");
-        assert!(Resumed::read(&path, Some(7), Some(Kind::Snapshots)).unwrap_err().contains("another build"));
+        assert!(
+            Resumed::read(&path, Some(7), Some(Kind::Snapshots))
+                .unwrap_err()
+                .contains("another build")
+        );
     }
 }

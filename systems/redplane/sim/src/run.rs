@@ -55,7 +55,11 @@ impl Bench {
 
     /// Macros of the P4 source that the swarm's programs are compiled with.
     pub fn p4_defines(kind: Kind) -> &'static [&'static str] {
-        if kind == Kind::Snapshots { &["OVERDUE=DROP", "EPSILON_US=150000", "SLOTS=800"] } else { &[] }
+        if kind == Kind::Snapshots {
+            &["OVERDUE=DROP", "EPSILON_US=150000", "SLOTS=800"]
+        } else {
+            &[]
+        }
     }
 
     /// With this program.
@@ -73,16 +77,35 @@ impl Bench {
     ///
     /// # Errors
     /// The kernel refuses something: nothing can be said of the run then.
-    pub fn run(&mut self, scenario: &Scenario, chart: bool) -> dataplane::Result<(Outcome, Option<Chart>)> {
+    pub fn run(
+        &mut self,
+        scenario: &Scenario,
+        chart: bool,
+    ) -> dataplane::Result<(Outcome, Option<Chart>)> {
         // What it leaves behind is dropped: the next run loads switches of its own.
-        catch_unwind(AssertUnwindSafe(|| self.run_through(scenario, chart))).unwrap_or_else(|panic| {
-            let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
-            let detail = text.unwrap_or("without words").to_owned();
-            Ok((Outcome { violation: Some(Violation { check: "panic", detail }), ..Outcome::default() }, None))
-        })
+        catch_unwind(AssertUnwindSafe(|| self.run_through(scenario, chart))).unwrap_or_else(
+            |panic| {
+                let text = panic
+                    .downcast_ref::<String>()
+                    .map(String::as_str)
+                    .or(panic.downcast_ref::<&str>().copied());
+                let detail = text.unwrap_or("without words").to_owned();
+                Ok((
+                    Outcome {
+                        violation: Some(Violation { check: "panic", detail }),
+                        ..Outcome::default()
+                    },
+                    None,
+                ))
+            },
+        )
     }
 
-    fn run_through(&mut self, scenario: &Scenario, chart: bool) -> dataplane::Result<(Outcome, Option<Chart>)> {
+    fn run_through(
+        &mut self,
+        scenario: &Scenario,
+        chart: bool,
+    ) -> dataplane::Result<(Outcome, Option<Chart>)> {
         let switches = std::mem::take(&mut self.switches);
         let mut world = World::start(&self.program, switches, scenario, chart)?;
         world.run(&scenario.steps)?;
@@ -92,7 +115,10 @@ impl Bench {
             Kind::Asynchronous if scenario.faults.keeps_state() && world.clocks_are_sound => {
                 world.operations.check(true)
             }
-            _ => world.bindings.as_ref().map_or(Ok(()), |bindings| world.operations.check_bindings(bindings)),
+            _ => world
+                .bindings
+                .as_ref()
+                .map_or(Ok(()), |bindings| world.operations.check_bindings(bindings)),
         };
         if let Err(detail) = judged {
             world.violated("linearizable", detail);
@@ -105,7 +131,8 @@ impl Bench {
             inputs,
             outputs: sketch.map_or(outputs, |sketch| sketch.updates),
             digest: world.digest(),
-            snapshots: sketch.map_or([0; 3], |sketch| [sketch.snapshots, sketch.handed_over, sketch.lost]),
+            snapshots: sketch
+                .map_or([0; 3], |sketch| [sketch.snapshots, sketch.handed_over, sketch.lost]),
             without_lease: sketch.map_or(0, |sketch| sketch.without_lease),
             windows: sketch.map_or(0, |sketch| sketch.windows),
         };
@@ -149,7 +176,8 @@ impl Bench {
                         let rotates = matches!(step.action, Action::Rotate(..));
                         (rotates || !range.contains(&at)).then_some(*step)
                     };
-                    let steps: Vec<Step> = best.steps.iter().enumerate().filter_map(stays).collect();
+                    let steps: Vec<Step> =
+                        best.steps.iter().enumerate().filter_map(stays).collect();
                     if steps.len() == best.steps.len() {
                         at += chunk;
                         continue;
@@ -256,7 +284,11 @@ impl Done {
 ///
 /// # Errors
 /// The compiler or the kernel refuses something, and nothing was violated until then.
-pub fn run_many(plan: Plan, before: Summary, progress: impl Fn(&Summary) + Sync) -> Result<Summary, String> {
+pub fn run_many(
+    plan: Plan,
+    before: Summary,
+    progress: impl Fn(&Summary) + Sync,
+) -> Result<Summary, String> {
     let started = Instant::now();
     let next = AtomicU64::new(before.runs);
     let failed = AtomicBool::new(false);
@@ -307,9 +339,12 @@ pub fn run_many(plan: Plan, before: Summary, progress: impl Fn(&Summary) + Sync)
         };
         threads.into_iter().map(ended).collect()
     });
-    let Done { mut summary, ahead } = done.into_inner().map_err(|_| "a run's thread panicked".to_owned())?;
+    let Done { mut summary, ahead } =
+        done.into_inner().map_err(|_| "a run's thread panicked".to_owned())?;
     // What was found beyond a run that did not come to its end counts as found.
-    let beyond = ahead.into_values().filter_map(|(seed, kind, outcome)| Some((seed, kind, outcome.violation?)));
+    let beyond = ahead
+        .into_values()
+        .filter_map(|(seed, kind, outcome)| Some((seed, kind, outcome.violation?)));
     summary.failures.extend(beyond);
     match results.into_iter().collect::<Result<(), String>>() {
         Err(error) if summary.failures.is_empty() => Err(error),
@@ -321,7 +356,8 @@ impl Summary {
     /// Counts a run.
     pub fn add(&mut self, seed: u64, kind: Kind, outcome: Outcome) {
         self.runs += 1;
-        self.least_events = Some(self.least_events.map_or(outcome.events, |least| least.min(outcome.events)));
+        self.least_events =
+            Some(self.least_events.map_or(outcome.events, |least| least.min(outcome.events)));
         self.total.events += outcome.events;
         self.total.inputs += outcome.inputs;
         self.total.outputs += outcome.outputs;

@@ -104,7 +104,8 @@ impl Scenario {
             packets: packets(&mut rng),
             // Ports and backends are idle after a while, and snapshots overdue: there runs are
             // longer.
-            pause_max_ns: [300_000, 2 * MS, 8 * MS, 60 * MS][rng.random_range(0..if longer { 4 } else { 3 })],
+            pause_max_ns: [300_000, 2 * MS, 8 * MS, 60 * MS]
+                [rng.random_range(0..if longer { 4 } else { 3 })],
             reads_percent: if reads { [0, 30, 60, 90][rng.random_range(0..4)] } else { 0 },
         };
         Scenario::draw(seed, faults, workload)
@@ -153,7 +154,8 @@ fn packets(rng: &mut StdRng) -> u32 {
 fn fail(rng: &mut StdRng, faults: &Faults, packet: u32, packets: u32, steps: &mut Vec<Step>) {
     let switch = rng.random_range(0..SWITCHES);
     let server = rng.random_range(0..SERVERS);
-    let mut fails = |fault, for_ns| steps.push(Step { pause_ns: 0, action: Action::Fault(fault, for_ns) });
+    let mut fails =
+        |fault, for_ns| steps.push(Step { pause_ns: 0, action: Action::Fault(fault, for_ns) });
     let (a_switch, a_server) = (Machine::Switch(switch), Machine::Server(server));
     let crash = |machine, keeps_state| Fault::Crash { machine, keeps_state };
     if rng.random_bool(faults.crashes) {
@@ -189,7 +191,9 @@ fn fail(rng: &mut StdRng, faults: &Faults, packet: u32, packets: u32, steps: &mu
         let (machines, at) = (SERVERS + SWITCHES + 1, packet as usize * 40 / packets as usize);
         let before = (packet as usize - 1) * 40 / packets as usize;
         for at in before + 1..=at {
-            if let Some(step) = [5, 15, 25].iter().position(|from| (*from..from + machines).contains(&at)) {
+            if let Some(step) =
+                [5, 15, 25].iter().position(|from| (*from..from + machines).contains(&at))
+            {
                 let action = Action::Rotate(at - [5, 15, 25][step], step + 1);
                 steps.push(Step { pause_ns: 0, action });
             }

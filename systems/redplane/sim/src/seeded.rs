@@ -39,7 +39,10 @@ impl SeededBug {
         let seeded = seeded.collect();
         match places {
             1 => Ok(seeded),
-            _ => Err(format!("{}: {} has {places} places for it; it needs one", self.name, self.header)),
+            _ => Err(format!(
+                "{}: {} has {places} places for it; it needs one",
+                self.name, self.header
+            )),
         }
     }
 }
@@ -198,12 +201,20 @@ pub const ALL: &[SeededBug] = &[
 /// The registered systems, with the headers of the one that has the bug's changed. It stays in
 /// memory: a test seeds each bug once.
 pub(crate) fn systems_with(bug: &SeededBug) -> Result<Systems, String> {
-    let has_it = |system: &&dyn System| system.headers().iter().any(|(name, _)| *name == bug.header);
+    let has_it =
+        |system: &&dyn System| system.headers().iter().any(|(name, _)| *name == bug.header);
     let all = redplane_compiler::ALONE.0;
-    let system =
-        all.iter().copied().find(has_it).ok_or_else(|| format!("{}: no system has {}", bug.name, bug.header))?;
+    let system = all
+        .iter()
+        .copied()
+        .find(has_it)
+        .ok_or_else(|| format!("{}: no system has {}", bug.name, bug.header))?;
     let headers = bug.seed(system.headers())?;
-    let headers = headers.into_iter().map(|(name, text)| (name, &*text.leak())).collect::<Vec<Header>>().leak();
+    let headers = headers
+        .into_iter()
+        .map(|(name, text)| (name, &*text.leak()))
+        .collect::<Vec<Header>>()
+        .leak();
     let seeded: &'static dyn System = Box::leak(Box::new(Seeded { system, headers }));
     let others = all.iter().copied().filter(|other| !has_it(other));
     Ok(Systems(others.chain([seeded]).collect::<Vec<_>>().leak()))

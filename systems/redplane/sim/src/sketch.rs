@@ -142,8 +142,11 @@ impl SketchChecker {
         }
         // Of servers that were cut off too: theirs may be older, or one that was never
         // acknowledged.
-        let all = store.replicas().filter_map(|replica| whole_at(replica, message.object_id, message.key));
-        let whole = all.filter(|(_, seq, _)| *seq == message.seq).max_by_key(|(epoch, _, _)| *epoch);
+        let all = store
+            .replicas()
+            .filter_map(|replica| whole_at(replica, message.object_id, message.key));
+        let whole =
+            all.filter(|(_, seq, _)| *seq == message.seq).max_by_key(|(epoch, _, _)| *epoch);
         let slots = match whole {
             Some((_, _, slots)) => decode(&slots, self.object.slot_bytes as usize),
             None if message.seq == 0 => vec![0; self.object.slots as usize],
@@ -168,7 +171,10 @@ impl SketchChecker {
             Some((_, seq, _)) if seq >= ack.seq => Ok(()),
             found => {
                 let found = found.map(|(epoch, seq, _)| (epoch, seq));
-                Err(format!("tenant {tenant}: snapshot {} is acknowledged; a member has {found:?}", ack.seq))
+                Err(format!(
+                    "tenant {tenant}: snapshot {} is acknowledged; a member has {found:?}",
+                    ack.seq
+                ))
             }
         }
     }
@@ -177,17 +183,29 @@ impl SketchChecker {
     pub(crate) fn lost_by(&self, grant: &Message<'_>) -> Option<String> {
         let tenant = tenant(grant.key);
         let newest = self.acknowledged.get(&tenant).filter(|newest| grant.seq < **newest)?;
-        Some(format!("tenant {tenant} is granted with snapshot {}; {newest} was acknowledged", grant.seq))
+        Some(format!(
+            "tenant {tenant} is granted with snapshot {}; {newest} was acknowledged",
+            grant.seq
+        ))
     }
 
     /// A packet left a switch, which has a lease on its tenant (`owns`) or not. Without one only
     /// what the program declared may leave (systems/redplane/docs/snapshots.md, "Without a lease").
     /// Returns whether ε is to be held against it.
-    pub(crate) fn leaves(&mut self, switch: usize, frame: &[u8], epoch: u32, owns: bool) -> Result<bool, String> {
+    pub(crate) fn leaves(
+        &mut self,
+        switch: usize,
+        frame: &[u8],
+        epoch: u32,
+        owns: bool,
+    ) -> Result<bool, String> {
         let Some(tenant) = tenant_of(frame) else { return Ok(false) };
         let strict = self.drops || (self.marks && !is_marked(frame));
         if let Some(held) = self.held.get(&(switch, tenant)).filter(|held| held.epoch > epoch) {
-            return Err(format!("tenant {tenant} at switch {switch}: epoch {epoch} after {}", held.epoch));
+            return Err(format!(
+                "tenant {tenant} at switch {switch}: epoch {epoch} after {}",
+                held.epoch
+            ));
         }
         if !owns && strict {
             return Err(format!(
@@ -200,7 +218,13 @@ impl SketchChecker {
 
     /// A packet left a switch, which holds its tenant under `epoch`, when its clock showed
     /// `now_ns`.
-    pub fn output(&mut self, switch: usize, frame: &[u8], epoch: u32, now_ns: u64) -> Result<(), String> {
+    pub fn output(
+        &mut self,
+        switch: usize,
+        frame: &[u8],
+        epoch: u32,
+        now_ns: u64,
+    ) -> Result<(), String> {
         let Some(tenant) = tenant_of(frame) else { return Ok(()) };
         let word = |at: usize| u32::from_be_bytes(frame[at..at + 4].try_into().unwrap_or_default());
         let sum = |at: usize| u64::from_be_bytes(frame[at..at + 8].try_into().unwrap_or_default());
@@ -210,7 +234,11 @@ impl SketchChecker {
             let (seq, slots) = self.granted.get(&(tenant, epoch)).ok_or_else(|| {
                 format!("tenant {tenant} runs at switch {switch} under epoch {epoch}, which was not granted")
             })?;
-            let before = self.held.iter().filter(|((_, of), _)| *of == tenant).max_by_key(|(_, held)| held.epoch);
+            let before = self
+                .held
+                .iter()
+                .filter(|((_, of), _)| *of == tenant)
+                .max_by_key(|(_, held)| held.epoch);
             if let Some((_, before)) = before {
                 self.handed_over += 1;
                 let counts = |slots: &Slots| slots.iter().take(counting).sum::<u64>();
@@ -259,8 +287,11 @@ impl SketchChecker {
         let tenant = tenant(message.key);
         let name = (tenant, message.epoch, message.seq);
         if !self.taken.contains_key(&name) {
-            let held = self.held.get_mut(&(switch, tenant)).filter(|held| held.epoch == message.epoch);
-            let Some(held) = held else { return Err(format!("snapshot {name:?} of what switch {switch} has not")) };
+            let held =
+                self.held.get_mut(&(switch, tenant)).filter(|held| held.epoch == message.epoch);
+            let Some(held) = held else {
+                return Err(format!("snapshot {name:?} of what switch {switch} has not"));
+            };
             if message.seq != held.seq + 1 {
                 return Err(format!("snapshot {name:?} behind number {}", held.seq));
             }
@@ -272,9 +303,12 @@ impl SketchChecker {
         let slot_bytes = self.object.slot_bytes as usize;
         let slots = decode(&message.packet[16..], slot_bytes);
         let first = part * SNAPSHOT_PART_BYTES / slot_bytes;
-        let expected = self.taken.get(&name).and_then(|taken| taken.slots.get(first..first + slots.len()));
+        let expected =
+            self.taken.get(&name).and_then(|taken| taken.slots.get(first..first + slots.len()));
         if expected != Some(&slots) {
-            return Err(format!("part {part} of snapshot {name:?} is not of the instant of its flip"));
+            return Err(format!(
+                "part {part} of snapshot {name:?} is not of the instant of its flip"
+            ));
         }
         Ok(())
     }
@@ -284,9 +318,14 @@ impl SketchChecker {
         let slot_bytes = self.object.slot_bytes as usize;
         for server in store.replicas() {
             for record in server.records().iter() {
-                let Some(whole) = record.snapshots.as_ref().and_then(|it| it.whole.as_ref()) else { continue };
+                let Some(whole) = record.snapshots.as_ref().and_then(|it| it.whole.as_ref()) else {
+                    continue;
+                };
                 let name = (tenant(record.key.as_slice()), whole.epoch, whole.seq);
-                let taken = self.taken.get(&name).ok_or_else(|| format!("{name:?} is stored, but was never taken"))?;
+                let taken = self
+                    .taken
+                    .get(&name)
+                    .ok_or_else(|| format!("{name:?} is stored, but was never taken"))?;
                 if decode(&whole.slots, slot_bytes) != taken.slots {
                     return Err(format!("{name:?} is stored as it never was"));
                 }
@@ -331,7 +370,9 @@ impl SketchChecker {
     ) -> Result<(), String> {
         let whole = whole_of(store, self.object.object.id, &tenant.to_be_bytes());
         let since_ns = match whole {
-            Some((of, seq, _)) if of == epoch => self.taken.get(&(tenant, of, seq)).and_then(|it| it.next_update_ns),
+            Some((of, seq, _)) if of == epoch => {
+                self.taken.get(&(tenant, of, seq)).and_then(|it| it.next_update_ns)
+            }
             _ => {
                 let held = self.held.get(&(switch, tenant)).filter(|held| held.epoch == epoch);
                 held.and_then(|held| held.since_grant_ns)
@@ -340,7 +381,9 @@ impl SketchChecker {
         match since_ns {
             Some(since_ns) if now_ns > since_ns + self.epsilon_ns => {
                 let age_ms = (now_ns - since_ns) / 1_000_000;
-                Err(format!("tenant {tenant}: an update of {age_ms} ms ago, by the switch's clock, is not stored"))
+                Err(format!(
+                    "tenant {tenant}: an update of {age_ms} ms ago, by the switch's clock, is not stored"
+                ))
             }
             _ => Ok(()),
         }

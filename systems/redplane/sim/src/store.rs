@@ -7,13 +7,17 @@ use crate::network::{Datagram, Event};
 use crate::program::Program;
 use crate::scenario::{Machine, SERVERS};
 use crate::world::{MS, SHARDS, World, ring};
-use controller::core::{Controller, Event as Decision, Input as ControllerInput, Outputs as ControllerOutputs, Why};
+use controller::core::{
+    Controller, Event as Decision, Input as ControllerInput, Outputs as ControllerOutputs, Why,
+};
 use rand::Rng;
 use rand::rngs::StdRng;
 use simnet::Clock;
 use state_protocol::SNAPSHOT_VALUE_BYTES;
 use state_protocol::objects::{Allocator, FlowState, SnapshotState};
-use state_store::core::{AllocatorSettings, BackendPolicy, BackendSettings, IdleNs, Input, Limits, NatSettings};
+use state_store::core::{
+    AllocatorSettings, BackendPolicy, BackendSettings, IdleNs, Input, Limits, NatSettings,
+};
 use state_store::core::{Node, ObjectSettings, Outputs, Replica, Settings, Start};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use wire::{Control, KeyRing, Member, Report, ShardReport, Views};
@@ -85,7 +89,11 @@ impl Store {
         let view = self.database.shards.get(usize::from(shard));
         let members = view.map_or(&[][..], |view| &view.members).iter();
         members.filter_map(move |member| {
-            self.nodes.iter().flatten().find(|node| node.me() == *member).and_then(|node| node.replica(shard))
+            self.nodes
+                .iter()
+                .flatten()
+                .find(|node| node.me() == *member)
+                .and_then(|node| node.replica(shard))
         })
     }
 
@@ -96,7 +104,8 @@ impl Store {
 
     /// When a server's or the controller's timer is due.
     pub(crate) fn next_timer_ns(&self, now_ns: u64) -> u64 {
-        let nodes = self.due_ns.iter().zip(&self.frozen_until_ns).map(|(due, frozen)| *due.max(frozen));
+        let nodes =
+            self.due_ns.iter().zip(&self.frozen_until_ns).map(|(due, frozen)| *due.max(frozen));
         let controller = self.controller.as_ref().map(Controller::next_deadline);
         nodes.chain(controller).min().unwrap_or(u64::MAX).max(now_ns + 1)
     }
@@ -111,7 +120,12 @@ impl World {
                 self.serve(at, None);
             }
         }
-        if self.store.controller.as_ref().is_some_and(|controller| controller.next_deadline() <= self.now_ns) {
+        if self
+            .store
+            .controller
+            .as_ref()
+            .is_some_and(|controller| controller.next_deadline() <= self.now_ns)
+        {
             self.decide(ControllerInput::Timer);
         }
     }
@@ -124,10 +138,16 @@ impl World {
         let now_ns = self.store.clocks[at].local(self.now_ns);
         // Ticks of the wall clock, which goes on while a server is down.
         let epoch_base = 1_000 + (self.now_ns / (250 * MS)) as u32;
-        let start = Start { incarnation: self.rng.random::<u64>() | 1, epoch_base, seed: self.rng.random(), now_ns };
+        let start = Start {
+            incarnation: self.rng.random::<u64>() | 1,
+            epoch_base,
+            seed: self.rng.random(),
+            now_ns,
+        };
         let controllers = vec![controller_address()];
         let keys = self.store.rings[at].clone();
-        let mut node = Node::new(self.store.settings.clone(), start, keys, server_address(at), controllers);
+        let mut node =
+            Node::new(self.store.settings.clone(), start, keys, server_address(at), controllers);
         for object in &self.store.settings.objects {
             if matches!(object.allocator, AllocatorSettings::Backends(_)) {
                 node.set_backends(object.id, backends());
@@ -159,7 +179,10 @@ impl World {
         let is_lost = |member: &Member| lost.iter().any(|at| server_address(*at) == member.address);
         let survives = |member: &Member| !is_lost(member) && self.is_well(member);
         self.store.views().all(|views| {
-            views.shards.iter().all(|shard| shard.members.is_empty() || shard.members.iter().any(survives))
+            views
+                .shards
+                .iter()
+                .all(|shard| shard.members.is_empty() || shard.members.iter().any(survives))
         })
     }
 
@@ -172,7 +195,8 @@ impl World {
     /// One that cannot be heard, or whose last reports got lost, may be about to lose its places,
     /// and its state with them ("The controller", 10: it counts as failed).
     fn is_well(&self, member: &Member) -> bool {
-        let lives = |at: &usize| self.store.nodes[*at].as_ref().is_some_and(|node| node.me() == *member);
+        let lives =
+            |at: &usize| self.store.nodes[*at].as_ref().is_some_and(|node| node.me() == *member);
         (0..SERVERS).find(lives).is_some_and(|at| {
             let machine = Machine::Server(at);
             let touched = self.network.touches(machine, self.now_ns);
@@ -189,7 +213,8 @@ impl World {
     fn is_heard(&self, member: &Member) -> bool {
         let Some(controller) = &self.store.controller else { return true };
         controller.peers().any(|(address, seen)| {
-            let heard = self.now_ns <= seen.heard_ns + HEARD_NS && seen.heard_ns <= seen.hearing_ns + HEARD_NS;
+            let heard = self.now_ns <= seen.heard_ns + HEARD_NS
+                && seen.heard_ns <= seen.hearing_ns + HEARD_NS;
             *address == member.address && seen.incarnation == member.incarnation && heard
         })
     }
@@ -199,16 +224,23 @@ impl World {
     /// the end of the failure that it was.
     fn is_missed(&self, member: &Member) -> bool {
         let missed = (0..SERVERS).any(|at| self.missed_by(at).contains(member));
-        missed || self.under_way().any(|(from, report)| self.says_missed(&from, &report.replicas, member)) || {
-            let peers = self.store.controller.iter().flat_map(Controller::peers);
-            let mut alive = peers.filter(|(_, seen)| self.now_ns <= seen.heard_ns + DEAD_NS);
-            alive.any(|(address, seen)| self.says_missed(&seen.member(*address), seen.replicas.values(), member))
-        }
+        missed
+            || self
+                .under_way()
+                .any(|(from, report)| self.says_missed(&from, &report.replicas, member))
+            || {
+                let peers = self.store.controller.iter().flat_map(Controller::peers);
+                let mut alive = peers.filter(|(_, seen)| self.now_ns <= seen.heard_ns + DEAD_NS);
+                alive.any(|(address, seen)| {
+                    self.says_missed(&seen.member(*address), seen.replicas.values(), member)
+                })
+            }
     }
 
     /// Servers' reports that the controller has not got yet.
     fn under_way(&self) -> impl Iterator<Item = (Member, Report)> {
-        let reports = self.network.under_way().filter(|datagram| datagram.to == controller_address());
+        let reports =
+            self.network.under_way().filter(|datagram| datagram.to == controller_address());
         reports.filter_map(|datagram| match Control::decode(&datagram.bytes) {
             Ok(Control::Report { incarnation, report, .. }) => {
                 Some((Member { address: datagram.from, incarnation }, report))
@@ -225,7 +257,8 @@ impl World {
         missed: &Member,
     ) -> bool {
         let follows = |shard: u16| {
-            let mut views = self.store.views().filter_map(|views| views.shards.get(usize::from(shard)));
+            let mut views =
+                self.store.views().filter_map(|views| views.shards.get(usize::from(shard)));
             views.any(|view| view.members.windows(2).any(|pair| pair == [*from, *missed]))
         };
         replicas.into_iter().any(|report| misses(report) && follows(report.shard))
@@ -256,7 +289,8 @@ impl World {
             most_joins: 2,
             reorder_after_ns: 300 * MS,
         };
-        self.store.controller = Some(Controller::new(settings, self.store.database.clone(), true, self.now_ns));
+        self.store.controller =
+            Some(Controller::new(settings, self.store.database.clone(), true, self.now_ns));
         self.decide(ControllerInput::Timer);
     }
 
@@ -291,13 +325,22 @@ impl World {
         controller.handle(self.now_ns, input, &mut out);
         for event in out.events {
             if let Decision::Decided { shard, view, why } = event {
-                let places: Vec<String> = view.members.iter().map(|member| server_name(member.address)).collect();
-                let joining = view.joining.map(|joining| format!(" + {}", server_name(joining.member.address)));
+                let places: Vec<String> =
+                    view.members.iter().map(|member| server_name(member.address)).collect();
+                let joining = view
+                    .joining
+                    .map(|joining| format!(" + {}", server_name(joining.member.address)));
                 let joining = joining.unwrap_or_default();
                 let (number, places) = (view.number, places.join(" "));
-                self.note(Machine::Controller, &format!("{why:?}: shard {shard} view {number}: {places}{joining}"));
+                self.note(
+                    Machine::Controller,
+                    &format!("{why:?}: shard {shard} view {number}: {places}{joining}"),
+                );
                 if why == Why::StateLost {
-                    self.violated("durability", format!("shard {shard} is founded anew, with members alive"));
+                    self.violated(
+                        "durability",
+                        format!("shard {shard} is founded anew, with members alive"),
+                    );
                 }
             }
         }
@@ -320,7 +363,9 @@ impl World {
         let Some(node) = &mut self.store.nodes[at] else { return };
         let mut out = Outputs::new();
         match &datagram {
-            Some((from, bytes)) => node.handle(local, Input::Datagram { from: *from, bytes }, &mut out),
+            Some((from, bytes)) => {
+                node.handle(local, Input::Datagram { from: *from, bytes }, &mut out)
+            }
             None => node.handle(local, Input::Timer, &mut out),
         }
         node.flush(local, &mut out);
@@ -332,8 +377,10 @@ impl World {
             }
         }
         let from = server_address(at);
-        let sent: Vec<Datagram> =
-            out.datagrams().map(|(to, bytes)| Datagram { from, to, bytes: bytes.to_vec() }).collect();
+        let sent: Vec<Datagram> = out
+            .datagrams()
+            .map(|(to, bytes)| Datagram { from, to, bytes: bytes.to_vec() })
+            .collect();
         for datagram in sent {
             self.check_reply(at, &datagram.bytes);
             self.send(Machine::Server(at), datagram);
@@ -381,12 +428,15 @@ fn objects(program: &Program) -> Vec<ObjectSettings> {
 fn allocator(allocator: Allocator) -> AllocatorSettings {
     let idle_ns = IdleNs { tcp: IDLE_NS, udp: IDLE_NS, icmp: IDLE_NS, other: IDLE_NS };
     match allocator {
-        Allocator::NatPorts => {
-            AllocatorSettings::NatPorts(NatSettings { external: vec![EXTERNAL], ports: NAT_PORTS, idle_ns })
-        }
-        Allocator::Backends => {
-            AllocatorSettings::Backends(BackendSettings { policy: BackendPolicy::LeastConnections, idle_ns })
-        }
+        Allocator::NatPorts => AllocatorSettings::NatPorts(NatSettings {
+            external: vec![EXTERNAL],
+            ports: NAT_PORTS,
+            idle_ns,
+        }),
+        Allocator::Backends => AllocatorSettings::Backends(BackendSettings {
+            policy: BackendPolicy::LeastConnections,
+            idle_ns,
+        }),
         Allocator::Zero => AllocatorSettings::Zero { idle_ns: None },
     }
 }

@@ -1,11 +1,15 @@
 //! A simulated switch: a loaded object in test mode, with its own settings and clock.
 
 use crate::world::TICK_NS;
-use dataplane::{ActionSpec, Dataplane, EntrySpec, Error, KeySpec, Object, Result, Settings, Verdict, Write};
+use dataplane::{
+    ActionSpec, Dataplane, EntrySpec, Error, KeySpec, Object, Result, Settings, Verdict, Write,
+};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use manifest::Manifest;
 use redplane_switch::FlowRuntime;
-use redplane_switch::runtime::{FlowSettings, SecretSet, SweepBefore, Swept, entry_at, entry_flags};
+use redplane_switch::runtime::{
+    FlowSettings, SecretSet, SweepBefore, Swept, entry_at, entry_flags,
+};
 use std::cell::Cell;
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -55,7 +59,8 @@ pub struct Identity {
 const SEEN_REPLIES: &str = "sp_seen_replies";
 /// What a new life does not begin without: the replies (emptied by themselves), the ports, and what
 /// no agent of the simulation writes.
-const KEPT: [&str; 5] = [SEEN_REPLIES, "sp_ports", "sp_port_by_ifindex", "sp_fabric_port", "sp_backends"];
+const KEPT: [&str; 5] =
+    [SEEN_REPLIES, "sp_ports", "sp_port_by_ifindex", "sp_fabric_port", "sp_backends"];
 /// Arrays with a place for each shard that a cluster may have; only those of this cluster's are
 /// ever written.
 const BY_SHARD: [&str; 2] = ["sp_shards", "sp_sessions"];
@@ -95,7 +100,16 @@ impl Switch {
         let address = Ipv4Addr::UNSPECIFIED;
         let seen = HashSet::new();
         let queued = Cell::new(None);
-        Ok(Switch { dataplane, manifest, address, drift_ppm: 0, next_heartbeat_ns: 0, next_sweep_ns: 0, seen, queued })
+        Ok(Switch {
+            dataplane,
+            manifest,
+            address,
+            drift_ppm: 0,
+            next_heartbeat_ns: 0,
+            next_sweep_ns: 0,
+            seen,
+            queued,
+        })
     }
 
     /// Starts another life with empty state: every map is as when the object was loaded. (Loading
@@ -157,7 +171,9 @@ impl Switch {
 
     /// Its own clock, at a time of the world's.
     pub(crate) fn clock(&self, now_ns: u64) -> u64 {
-        now_ns.saturating_add_signed((i128::from(now_ns) * i128::from(self.drift_ppm) / 1_000_000) as i64)
+        now_ns.saturating_add_signed(
+            (i128::from(now_ns) * i128::from(self.drift_ppm) / 1_000_000) as i64,
+        )
     }
 
     /// A packet comes in on a port.
@@ -230,7 +246,8 @@ impl Switch {
         let (object_id, map) = self.object();
         let (mut released, mut removed) = (0, 0);
         // In one order: the kernel's hash tables have another each time.
-        let mut keys: Vec<Vec<u8>> = self.dataplane.map(map).into_iter().flat_map(|map| map.keys()).collect();
+        let mut keys: Vec<Vec<u8>> =
+            self.dataplane.map(map).into_iter().flat_map(|map| map.keys()).collect();
         keys.sort_unstable();
         if !keys.is_empty() {
             self.queued.set(None);
@@ -285,7 +302,8 @@ impl Switch {
         let (shard, flags) = (half(&entry, entry_at::SHARD), half(&entry, entry_at::FLAGS));
         let lease = self.dataplane.session(u32::from(shard)).ok()?;
         let gone = flags & (entry_flags::RELEASED | entry_flags::DYING) != 0;
-        let lives = session != 0 && session == lease.number && self.clock(now_ns) < lease.lease_end_ns;
+        let lives =
+            session != 0 && session == lease.number && self.clock(now_ns) < lease.lease_end_ns;
         (!gone && lives).then_some(epoch)
     }
 
@@ -323,7 +341,8 @@ fn set_of(payload: &[u8]) -> Option<u32> {
 fn equip(dataplane: &Dataplane) -> Result<()> {
     let add = |table: &str, keys: &[&str], action: &str| {
         let table = dataplane.table(table)?;
-        let keys = keys.iter().map(|text| KeySpec { name: None, text: (*text).to_owned() }).collect();
+        let keys =
+            keys.iter().map(|text| KeySpec { name: None, text: (*text).to_owned() }).collect();
         let action = ActionSpec { name: action.to_owned(), arguments: Vec::new() };
         table.write(&table.resolve(&EntrySpec { keys, priority: None, action })?, Write::Add)
     };
@@ -332,12 +351,23 @@ fn equip(dataplane: &Dataplane) -> Result<()> {
         add("NatIngress.inside", &["0x0a000000/8"], "NatIngress.mark_inside")?;
         add("NatIngress.external", &["0xcb007101/32"], "NatIngress.mark_external")?;
     } else if has("BalancerIngress.services") {
-        add("BalancerIngress.services", &["0xcb00710a", "53", "17"], "BalancerIngress.mark_virtual")?;
-        add("BalancerIngress.servers", &["0x0a000000/24", "8080", "17"], "BalancerIngress.mark_backend")?;
+        add(
+            "BalancerIngress.services",
+            &["0xcb00710a", "53", "17"],
+            "BalancerIngress.mark_virtual",
+        )?;
+        add(
+            "BalancerIngress.servers",
+            &["0x0a000000/24", "8080", "17"],
+            "BalancerIngress.mark_backend",
+        )?;
     } else {
         return Ok(());
     }
-    let failed = |reason: String| Error::Kernel { action: "routes".to_owned(), source: std::io::Error::other(reason) };
+    let failed = |reason: String| Error::Kernel {
+        action: "routes".to_owned(),
+        source: std::io::Error::other(reason),
+    };
     let index = crate::namespace::enter().map_err(failed)?;
     dataplane.set_port(3, index)
 }
@@ -368,5 +398,8 @@ fn empty(name: &str, map: &MapHandle, used: u32) -> Result<()> {
 /// The message in a frame that the switch sent.
 fn message_in(frame: &[u8]) -> Became {
     let to = Ipv4Addr::new(frame[30], frame[31], frame[32], frame[33]);
-    Became::Message(SocketAddrV4::new(to, u16::from_be_bytes([frame[36], frame[37]])), frame[OUTER_BYTES..].to_vec())
+    Became::Message(
+        SocketAddrV4::new(to, u16::from_be_bytes([frame[36], frame[37]])),
+        frame[OUTER_BYTES..].to_vec(),
+    )
 }

@@ -144,7 +144,8 @@ impl World {
             };
             self.store.nodes.iter().zip(&self.store.clocks).any(serves)
         };
-        (0..SHARDS).all(serving) && self.around.iter().all(|around| around.views_version == self.store.database.version)
+        (0..SHARDS).all(serving)
+            && self.around.iter().all(|around| around.views_version == self.store.database.version)
     }
 
     /// The loaded objects, for the next world.
@@ -192,7 +193,9 @@ impl World {
 
     fn act(&mut self, action: Action) -> dataplane::Result<()> {
         match action {
-            Action::Packet { switch, flow, read } => return self.input(switch, flow, read).map(drop),
+            Action::Packet { switch, flow, read } => {
+                return self.input(switch, flow, read).map(drop);
+            }
             Action::Fault(fault, for_ns) => self.fail(&fault, for_ns)?,
             Action::Rotate(machine, step) => self.rotate(machine, step)?,
         }
@@ -206,7 +209,9 @@ impl World {
             Fault::Crash { machine: Machine::Switch(switch), keeps_state } => {
                 self.crash(switch, for_ns, keeps_state)?;
             }
-            Fault::Crash { machine: Machine::Server(server), .. } => self.kill_server(server, for_ns),
+            Fault::Crash { machine: Machine::Server(server), .. } => {
+                self.kill_server(server, for_ns)
+            }
             Fault::Crash { machine: Machine::Controller, .. } => self.kill_controller(for_ns),
             Fault::Freeze { machine } if self.may_fail(machine) => {
                 self.note(machine, &format!("stands still for {for_ms} ms"));
@@ -257,11 +262,16 @@ impl World {
     /// A server at the end of a cut counts as one of the f that may fail at once. A controller that
     /// is cut from everybody hears no server: then no other may fail.
     fn may_cut(&self, cut: &simnet::Cut<Machine>) -> bool {
-        let server = |machine: Machine| if let Machine::Server(at) = machine { Some(at) } else { None };
+        let server =
+            |machine: Machine| if let Machine::Server(at) = machine { Some(at) } else { None };
         match (cut.machine, cut.peer) {
             (Machine::Controller, None) => self.all_well(),
             _ => {
-                let lost: Vec<usize> = [Some(cut.machine), cut.peer].into_iter().flatten().filter_map(server).collect();
+                let lost: Vec<usize> = [Some(cut.machine), cut.peer]
+                    .into_iter()
+                    .flatten()
+                    .filter_map(server)
+                    .collect();
                 lost.is_empty() || self.survives_without(&lost)
             }
         }
@@ -288,14 +298,19 @@ impl World {
         self.packets += 1;
         let packet = self.packets;
         let frame = match (self.sketch.as_ref().map(SketchChecker::slots), &mut self.bindings) {
-            (Some(slots), _) => sketch_frame(flow as u16, std::array::from_fn(|_| self.rng.random_range(0..slots))),
+            (Some(slots), _) => {
+                sketch_frame(flow as u16, std::array::from_fn(|_| self.rng.random_range(0..slots)))
+            }
             (None, Some(bindings)) => bindings.frame(flow, packet, read, self.now_ns),
             (None, None) => counter_frame(flow, packet, read),
         };
         self.operations.input(flow, packet, read);
         self.note(
             Machine::Switch(switch),
-            &format!("<- {} of flow {flow}: packet {packet}", ["update", "read"][usize::from(read)]),
+            &format!(
+                "<- {} of flow {flow}: packet {packet}",
+                ["update", "read"][usize::from(read)]
+            ),
         );
         self.process(switch, frame)?;
         Ok(packet)
@@ -410,7 +425,9 @@ impl World {
         self.draw(to, &datagram, false);
         match to {
             Machine::Server(at) => self.serve(at, Some((datagram.from, datagram.bytes))),
-            Machine::Switch(at) if datagram.to.port() == AGENT_PORT => self.take_views(at, &datagram)?,
+            Machine::Switch(at) if datagram.to.port() == AGENT_PORT => {
+                self.take_views(at, &datagram)?
+            }
             Machine::Switch(at) => self.switch_takes(at, &datagram)?,
             Machine::Controller => {
                 let (from, bytes) = (datagram.from, datagram.bytes.as_slice());
@@ -424,7 +441,10 @@ impl World {
 
     fn switch_takes(&mut self, at: usize, datagram: &Datagram) -> dataplane::Result<()> {
         let bytes = &datagram.bytes;
-        let tag = bytes.get(TAG_AT..TAG_AT + 8).and_then(|tag| tag.try_into().ok()).map_or(0, u64::from_be_bytes);
+        let tag = bytes
+            .get(TAG_AT..TAG_AT + 8)
+            .and_then(|tag| tag.try_into().ok())
+            .map_or(0, u64::from_be_bytes);
         if self.around[at].arrived.insert(tag) {
             self.note_answer(at, *datagram.from.ip(), bytes);
         }
@@ -453,7 +473,9 @@ impl World {
     /// A reply with a packet comes: is it another tail's answer to the same request?
     fn note_answer(&mut self, at: usize, from: Ipv4Addr, bytes: &[u8]) {
         let Ok(reply) = state_protocol::Message::decode(bytes) else { return };
-        let Some((_, packet, _)) = flow_of(reply.packet).filter(|_| self.sketch.is_none()) else { return };
+        let Some((_, packet, _)) = flow_of(reply.packet).filter(|_| self.sketch.is_none()) else {
+            return;
+        };
         let before = self.around[at].answered.insert((bytes[3], reply.request_ns, packet), from);
         if before.is_some_and(|before| before != from) {
             match reply.message_type {
@@ -476,7 +498,9 @@ impl World {
     /// While a member of a chain is dead or cut off, the others' reports get through: each loss of
     /// one would be another failure, and only f at a time are survived.
     fn is_spared(&self, from: Machine, to: Machine) -> bool {
-        let between = |one: Machine, other: Machine| one == Machine::Controller && matches!(other, Machine::Server(_));
+        let between = |one: Machine, other: Machine| {
+            one == Machine::Controller && matches!(other, Machine::Server(_))
+        };
         (between(from, to) || between(to, from)) && !self.all_well()
     }
 

@@ -74,18 +74,22 @@ struct Bug {
 }
 
 fn bugs() -> Vec<Bug> {
-    let store = Mutation::ALL.iter().filter(|mutation| !COVERED.contains(mutation)).map(|mutation| {
-        let snapshots = matches!(mutation, Mutation::SnapshotsMixed | Mutation::SnapshotOfOnePart);
-        let kind = match mutation {
-            _ if snapshots => Kind::Snapshots,
-            // What is not acknowledged no packet of a linearizable object has shown.
-            Mutation::ReleaseWithoutValue => Kind::Asynchronous,
-            Mutation::FreedTwice | Mutation::OwnedFreed | Mutation::TakenPortsGiven => Kind::Nat,
-            Mutation::NeverFreed | Mutation::NoProbe => Kind::Balancer,
-            _ => Kind::Linearizable,
-        };
-        Bug { name: format!("{mutation:?}"), seeded: Seeded::Store(*mutation), kind }
-    });
+    let store =
+        Mutation::ALL.iter().filter(|mutation| !COVERED.contains(mutation)).map(|mutation| {
+            let snapshots =
+                matches!(mutation, Mutation::SnapshotsMixed | Mutation::SnapshotOfOnePart);
+            let kind = match mutation {
+                _ if snapshots => Kind::Snapshots,
+                // What is not acknowledged no packet of a linearizable object has shown.
+                Mutation::ReleaseWithoutValue => Kind::Asynchronous,
+                Mutation::FreedTwice | Mutation::OwnedFreed | Mutation::TakenPortsGiven => {
+                    Kind::Nat
+                }
+                Mutation::NeverFreed | Mutation::NoProbe => Kind::Balancer,
+                _ => Kind::Linearizable,
+            };
+            Bug { name: format!("{mutation:?}"), seeded: Seeded::Store(*mutation), kind }
+        });
     let data_plane = DATA_PLANE.iter().map(|(name, kind)| {
         let bug = SeededBug::named(name).expect("sim::seeded has it");
         Bug { name: (*name).to_owned(), seeded: Seeded::DataPlane(bug), kind: *kind }
@@ -105,7 +109,9 @@ impl Bug {
     /// The program with the bug, if it is one of the data plane; else one for all.
     fn bench<'a>(&self, own: &'a mut Option<Bench>, plain: &'a mut Plain) -> &'a mut Bench {
         let Seeded::DataPlane(bug) = self.seeded else { return plain.bench(self.kind) };
-        own.insert(Bench::with(Program::compile(self.kind, Bench::p4_defines(self.kind), Some(bug)).unwrap()))
+        own.insert(Bench::with(
+            Program::compile(self.kind, Bench::p4_defines(self.kind), Some(bug)).unwrap(),
+        ))
     }
 
     /// From now on this thread's servers have the bug, if it is one of theirs.
@@ -119,7 +125,8 @@ impl Bug {
         let first = first_seed();
         let seeds = (first..first + most).filter(|seed| kind_of_seed(*seed) == self.kind);
         let found = (1..).zip(seeds).find_map(|(runs, seed)| {
-            let violation = bench.run(&Scenario::of_seed(seed, self.kind), false).unwrap().0.violation?;
+            let violation =
+                bench.run(&Scenario::of_seed(seed, self.kind), false).unwrap().0.violation?;
             Some((seed, runs, violation))
         });
         set_mutation(None);
@@ -186,7 +193,8 @@ fn every_seeded_bug_is_caught() {
 
 #[test]
 fn the_plain_ones_are_caught_quickly() {
-    let bugs: Vec<Bug> = bugs().into_iter().filter(|bug| QUICK.contains(&bug.name.as_str())).collect();
+    let bugs: Vec<Bug> =
+        bugs().into_iter().filter(|bug| QUICK.contains(&bug.name.as_str())).collect();
     assert_eq!(bugs.len(), QUICK.len());
     all_are_caught(&bugs, MOST_QUICK);
 }

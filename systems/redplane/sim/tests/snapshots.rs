@@ -5,11 +5,13 @@ use sim::{Bench, Faults, Kind, Outcome, Program, Scenario, SeededBug, Workload};
 
 fn runs(defines: &[&str], seeds: std::ops::Range<u64>, faults: Faults) -> Outcome {
     let times = std::env::var("SIM_RUNS").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
-    let seeds = seeds.start * 1_000_000..seeds.start * 1_000_000 + (seeds.end - seeds.start) * times;
+    let seeds =
+        seeds.start * 1_000_000..seeds.start * 1_000_000 + (seeds.end - seeds.start) * times;
     let mut bench = Bench::with(Program::compile(Kind::Snapshots, defines, None).unwrap());
     let mut total = Outcome::default();
     for seed in seeds {
-        let workload = Workload { flows: 3, packets: 300, pause_max_ns: 1_000_000, reads_percent: 0 };
+        let workload =
+            Workload { flows: 3, packets: 300, pause_max_ns: 1_000_000, reads_percent: 0 };
         let (outcome, _) = bench.run(&Scenario::draw(seed, faults, workload), false).unwrap();
         assert_eq!(outcome.violation, None, "seed {seed}");
         total.outputs += outcome.outputs;
@@ -22,7 +24,10 @@ fn runs(defines: &[&str], seeds: std::ops::Range<u64>, faults: Faults) -> Outcom
     println!(
         "{updates} updates, {snapshots} snapshots, {handed_over} take-overs from living switches, {lost} slots' counts taken back"
     );
-    assert!(updates > 100 && snapshots > 20, "{updates} updates, {snapshots} snapshots: too few to say anything");
+    assert!(
+        updates > 100 && snapshots > 20,
+        "{updates} updates, {snapshots} snapshots: too few to say anything"
+    );
     if faults.moves == 0.0 {
         return total;
     }
@@ -47,7 +52,13 @@ fn tenants_that_move_between_living_switches() {
 
 #[test]
 fn loss_duplication_and_reordering() {
-    let faults = Faults { loss: 0.1, duplication: 0.1, delay_max_ns: 5_000_000, moves: 0.02, ..Faults::NONE };
+    let faults = Faults {
+        loss: 0.1,
+        duplication: 0.1,
+        delay_max_ns: 5_000_000,
+        moves: 0.02,
+        ..Faults::NONE
+    };
     runs(&["OVERDUE=DROP", "SLOTS=700"], 200..204, faults);
 }
 
@@ -133,10 +144,13 @@ fn what_is_wrong_with_windows_is_found() {
         let defines = ["OVERDUE=CONTINUE", "EPSILON_US=150000", "WINDOW_US=20000"];
         let program = Program::compile(Kind::Snapshots, &defines, SeededBug::named(bug)).unwrap();
         let mut bench = Bench::with(program);
-        let faults = Faults { moves: 0.2, loss: 0.05, drift_ppm: WINDOWS_DRIFT_PPM, ..Faults::NONE };
+        let faults =
+            Faults { moves: 0.2, loss: 0.05, drift_ppm: WINDOWS_DRIFT_PPM, ..Faults::NONE };
         let found = (600_000_000..600_001_000).find_map(|seed| {
-            let workload = Workload { flows: 3, packets: 300, pause_max_ns: 1_000_000, reads_percent: 0 };
-            let violation = bench.run(&Scenario::draw(seed, faults, workload), false).unwrap().0.violation?;
+            let workload =
+                Workload { flows: 3, packets: 300, pause_max_ns: 1_000_000, reads_percent: 0 };
+            let violation =
+                bench.run(&Scenario::draw(seed, faults, workload), false).unwrap().0.violation?;
             println!("{bug}: seed {seed}: {violation}");
             Some(violation.check)
         });
@@ -153,8 +167,13 @@ fn what_is_wrong_without_a_lease_is_found() {
         let program = Program::compile(Kind::Snapshots, &defines, SeededBug::named(bug)).unwrap();
         let mut bench = Bench::with(program);
         let found = (500_000_000..500_001_000).find_map(|seed| {
-            let workload = Workload { flows: 3, packets: 300, pause_max_ns: 1_000_000, reads_percent: 0 };
-            let violation = bench.run(&Scenario::draw(seed, LEASES_END, workload), false).unwrap().0.violation?;
+            let workload =
+                Workload { flows: 3, packets: 300, pause_max_ns: 1_000_000, reads_percent: 0 };
+            let violation = bench
+                .run(&Scenario::draw(seed, LEASES_END, workload), false)
+                .unwrap()
+                .0
+                .violation?;
             println!("{bug}: seed {seed}: {violation}");
             Some(violation.check)
         });

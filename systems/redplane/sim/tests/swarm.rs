@@ -7,7 +7,8 @@ fn a_seed_replays_exactly() {
     for kind in Kind::ALL {
         let mut bench = Bench::new(kind).unwrap();
         let scenario = |seed| Scenario::of_seed(seed, kind);
-        let first: Vec<_> = (1..=6).map(|seed| bench.run(&scenario(seed), false).unwrap().0).collect();
+        let first: Vec<_> =
+            (1..=6).map(|seed| bench.run(&scenario(seed), false).unwrap().0).collect();
         // With loaded objects that were used for others before, in another order, and with a chart.
         for seed in (1..=6).rev() {
             let (again, _) = bench.run(&scenario(seed), true).unwrap();
@@ -29,7 +30,9 @@ fn swarm() {
         time: None,
         threads: 2,
         stop: || false,
-        kind: std::env::var("SIM_OBJECT").ok().and_then(|name| Kind::ALL.into_iter().find(|kind| kind.name() == name)),
+        kind: std::env::var("SIM_OBJECT")
+            .ok()
+            .and_then(|name| Kind::ALL.into_iter().find(|kind| kind.name() == name)),
     };
     let summary = run_many(plan, Summary::default(), |so_far| {
         if so_far.runs.is_multiple_of(100) {

@@ -35,7 +35,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     for (length, packet) in [(1, 0), (3, 0), (1, 1_000), (3, 1_000)] {
         let rate = in_process(length, packet)?;
-        println!("in process, chain of {length}, {packet:4} B packet: {rate:9.0} updates/s on one core");
+        println!(
+            "in process, chain of {length}, {packet:4} B packet: {rate:9.0} updates/s on one core"
+        );
     }
     for (length, packet) in [(1, 0), (3, 0), (3, 1_000)] {
         let (rate, mean_us) = loopback(length, packet)?;
@@ -59,8 +61,11 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn addresses(length: usize) -> Result<Vec<SocketAddrV4>, Box<dyn Error>> {
-    let sockets: Vec<_> = (0..length).map(|_| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))).collect::<Result<_, _>>()?;
-    let address = |socket: &UdpSocket| Ok(SocketAddrV4::new(Ipv4Addr::LOCALHOST, socket.local_addr()?.port()));
+    let sockets: Vec<_> =
+        (0..length).map(|_| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))).collect::<Result<_, _>>()?;
+    let address = |socket: &UdpSocket| {
+        Ok(SocketAddrV4::new(Ipv4Addr::LOCALHOST, socket.local_addr()?.port()))
+    };
     sockets.iter().map(address).collect()
 }
 
@@ -76,7 +81,10 @@ fn config_text(chain: &[SocketAddrV4], at: usize) -> String {
 
 /// One shard with this chain.
 fn views(members: Vec<Member>) -> Views {
-    Views { version: 1, shards: vec![ShardView { number: 1, founded: 1, members, joining: None, draining: false }] }
+    Views {
+        version: 1,
+        shards: vec![ShardView { number: 1, founded: 1, members, joining: None, draining: false }],
+    }
 }
 
 fn key(flow: u32) -> [u8; 13] {
@@ -86,7 +94,15 @@ fn key(flow: u32) -> [u8; 13] {
 }
 
 /// A request for `flow`; an UPDATE when `epoch` is known.
-fn request(keys: &KeyRing, bytes: &mut Vec<u8>, flow: u32, epoch: u32, seq: u64, packet: &[u8], now_ns: u64) {
+fn request(
+    keys: &KeyRing,
+    bytes: &mut Vec<u8>,
+    flow: u32,
+    epoch: u32,
+    seq: u64,
+    packet: &[u8],
+    now_ns: u64,
+) {
     let update = epoch > 0;
     let (key, value) = (key(flow), seq.to_be_bytes());
     let message = Message {
@@ -141,10 +157,16 @@ impl InProcess {
         for at in 0..self.servers.len() {
             let now = self.now_ns();
             for _ in 0..256 {
-                let (Some(bytes), Some(from)) = (self.inbox[at].pop_front(), self.senders[at].pop_front()) else {
+                let (Some(bytes), Some(from)) =
+                    (self.inbox[at].pop_front(), self.senders[at].pop_front())
+                else {
                     break;
                 };
-                self.servers[at].handle(now, Input::Datagram { from, bytes: &bytes }, &mut self.out);
+                self.servers[at].handle(
+                    now,
+                    Input::Datagram { from, bytes: &bytes },
+                    &mut self.out,
+                );
                 self.spare.push(bytes);
             }
             if self.servers[at].next_deadline().is_some_and(|deadline| deadline <= now) {
@@ -157,7 +179,8 @@ impl InProcess {
                     Some(place) => self.post(place, self.chain[at], bytes),
                     None => {
                         self.replies += 1;
-                        self.last_epoch = u32::from_be_bytes([bytes[24], bytes[25], bytes[26], bytes[27]]);
+                        self.last_epoch =
+                            u32::from_be_bytes([bytes[24], bytes[25], bytes[26], bytes[27]]);
                     }
                 }
             }
@@ -193,7 +216,10 @@ fn in_process(length: usize, packet_bytes: usize) -> Result<f64, Box<dyn Error>>
         server.adopt(0, &views, &mut out);
         server.flush(0, &mut out); // HELLOs that are lost: they are sent again
     }
-    while !bench.servers[0].replicas().any(|replica| replica.is_serving(bench.now_ns()) && replica.is_ready()) {
+    while !bench.servers[0]
+        .replicas()
+        .any(|replica| replica.is_serving(bench.now_ns()) && replica.is_ready())
+    {
         bench.turn();
     }
     let client = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1);
@@ -210,7 +236,15 @@ fn in_process(length: usize, packet_bytes: usize) -> Result<f64, Box<dyn Error>>
     let start = cpu_time()?;
     bench.replies = 0;
     for sent in 0..IN_PROCESS_REQUESTS {
-        request(&keys, &mut bytes, sent % FLOWS, epoch, u64::from(sent / FLOWS) + 1, &packet, bench.now_ns());
+        request(
+            &keys,
+            &mut bytes,
+            sent % FLOWS,
+            epoch,
+            u64::from(sent / FLOWS) + 1,
+            &packet,
+            bench.now_ns(),
+        );
         bench.post(0, client, &bytes);
         // A window, as a switch's network has one: without it the head would be offered more than
         // it can take, and drop.
@@ -256,7 +290,11 @@ fn loopback_with(
     let mut servers = Servers(Vec::new());
     for at in 0..length {
         let path = directory.path().join(format!("{at}.toml"));
-        let wal = if logs { format!("[wal]\ndirectory = \"wal{at}\"\ncheckpoint_mib = 4\n") } else { String::new() };
+        let wal = if logs {
+            format!("[wal]\ndirectory = \"wal{at}\"\ncheckpoint_mib = 4\n")
+        } else {
+            String::new()
+        };
         std::fs::write(&path, config_text(&chain, at) + &wal)?;
         servers.0.push(Command::new(std::env::current_exe()?).arg("serve").arg(&path).spawn()?);
     }
@@ -296,7 +334,9 @@ fn loopback_with(
         // What is on the disk can be read, and has what was acknowledged.
         drop(servers);
         let config = Config::load(&directory.path().join("0.toml"))?;
-        let log = Directory::open(&directory.path().join("wal0"))?.read(&config.settings)?.ok_or("no log")?;
+        let log = Directory::open(&directory.path().join("wal0"))?
+            .read(&config.settings)?
+            .ok_or("no log")?;
         let (_, replica) = log.restored.replicas().next().ok_or("no replica")?;
         let newest = replica.records().iter().map(|record| record.seq).max().unwrap_or(0);
         println!(

@@ -87,7 +87,9 @@ impl HealthTable {
     pub(crate) fn check(&self, place: &str) -> Result<HealthCheck, config_file::Problem> {
         let wrong = |field: &str, remedy: String| Err((format!("{place}.{field}"), remedy));
         let path = match (self.check, &self.path) {
-            (Kind::Tcp, Some(_)) => return wrong("path", "belongs to check = \"http\"; remove it".to_owned()),
+            (Kind::Tcp, Some(_)) => {
+                return wrong("path", "belongs to check = \"http\"; remove it".to_owned());
+            }
             (Kind::Tcp, None) => None,
             (Kind::Http, path) => Some(path.clone().unwrap_or_else(|| "/".to_owned())),
         };
@@ -155,14 +157,17 @@ impl Judge {
 /// Looks once: whether the backend is as it should be.
 fn look(address: SocketAddrV4, check: &HealthCheck) -> bool {
     let until = Instant::now() + check.timeout;
-    let Ok(mut stream) = TcpStream::connect_timeout(&SocketAddr::V4(address), check.timeout) else { return false };
+    let Ok(mut stream) = TcpStream::connect_timeout(&SocketAddr::V4(address), check.timeout) else {
+        return false;
+    };
     let Some(path) = &check.path else { return true };
     let left = |stream: &TcpStream| {
         let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         stream.set_read_timeout(Some(left)).and(stream.set_write_timeout(Some(left)))
     };
-    let request =
-        format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nUser-Agent: stateplane\r\nConnection: close\r\n\r\n");
+    let request = format!(
+        "GET {path} HTTP/1.1\r\nHost: {address}\r\nUser-Agent: stateplane\r\nConnection: close\r\n\r\n"
+    );
     if left(&stream).and_then(|()| stream.write_all(request.as_bytes())).is_err() {
         return false;
     }
@@ -185,7 +190,11 @@ fn status(answer: &[u8]) -> Option<bool> {
     // HTTP/1.1 200 (RFC 9112 §4)
     let line = answer.get(..12)?;
     let code = std::str::from_utf8(&line[9..]).ok().and_then(|code| code.parse::<u16>().ok());
-    Some(line.starts_with(b"HTTP/1.") && line[8] == b' ' && code.is_some_and(|code| (200..400).contains(&code)))
+    Some(
+        line.starts_with(b"HTTP/1.")
+            && line[8] == b' '
+            && code.is_some_and(|code| (200..400).contains(&code)),
+    )
 }
 
 /// Something that changed.
@@ -227,12 +236,19 @@ impl Default for Checks {
 impl Checks {
     /// Checks these backends from now on, and no others. Those whose check was ended are taken for
     /// up, which is among the changes.
-    pub fn set(&mut self, backends: &[(u16, Vec<Backend>)], checks: &[(u16, HealthCheck)]) -> std::io::Result<()> {
-        let check_of = |object_id: u16| checks.iter().find(|(id, _)| *id == object_id).map(|(_, check)| check);
+    pub fn set(
+        &mut self,
+        backends: &[(u16, Vec<Backend>)],
+        checks: &[(u16, HealthCheck)],
+    ) -> std::io::Result<()> {
+        let check_of =
+            |object_id: u16| checks.iter().find(|(id, _)| *id == object_id).map(|(_, check)| check);
         let wanted: BTreeMap<(u16, SocketAddrV4), &HealthCheck> = backends
             .iter()
             .filter_map(|(object_id, list)| Some((*object_id, list, check_of(*object_id)?)))
-            .flat_map(|(object_id, list, check)| list.iter().map(move |it| ((object_id, it.address), check)))
+            .flat_map(|(object_id, list, check)| {
+                list.iter().map(move |it| ((object_id, it.address), check))
+            })
             .collect();
         let ended = &mut self.ended;
         self.running.retain(|(object_id, address), running| {
@@ -249,9 +265,12 @@ impl Checks {
                 self.begun += 1;
                 let number = self.begun;
                 let tell = self.tell.clone();
-                let tell = move |health| tell.send((number, Change { object_id, address, health })).is_ok();
+                let tell = move |health| {
+                    tell.send((number, Change { object_id, address, health })).is_ok()
+                };
                 start(address, check.clone(), Arc::clone(&stop), tell)?;
-                self.running.insert((object_id, address), Running { check: check.clone(), number, stop });
+                self.running
+                    .insert((object_id, address), Running { check: check.clone(), number, stop });
             }
         }
         Ok(())
@@ -306,7 +325,11 @@ fn start(
             }
         }
     };
-    std::thread::Builder::new().name(format!("check {address}")).stack_size(STACK_BYTES).spawn(run).map(drop)
+    std::thread::Builder::new()
+        .name(format!("check {address}"))
+        .stack_size(STACK_BYTES)
+        .spawn(run)
+        .map(drop)
 }
 
 #[cfg(test)]
@@ -389,7 +412,8 @@ mod tests {
         assert_eq!(change, Some(Change { object_id: 3, address: bad, health: Health::Down }));
         // No longer checked: up.
         checks.set(&list, &[]).expect("threads");
-        let mut up: Vec<_> = checks.changes().map(|change| (change.address, change.health)).collect();
+        let mut up: Vec<_> =
+            checks.changes().map(|change| (change.address, change.health)).collect();
         up.sort_by_key(|(address, _)| *address != good);
         assert_eq!(up, [(good, Health::Up), (bad, Health::Up)]);
     }

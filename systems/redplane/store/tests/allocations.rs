@@ -92,7 +92,9 @@ impl Chain {
                 node.flush(self.now, &mut self.out);
                 for (to, bytes) in self.out.datagrams() {
                     match (0..3).find(|place| server_address(*place) == to) {
-                        Some(place) => Self::post(&mut self.inboxes, place, server_address(at), bytes),
+                        Some(place) => {
+                            Self::post(&mut self.inboxes, place, server_address(at), bytes)
+                        }
                         None => self.replies += 1,
                     }
                 }
@@ -148,7 +150,10 @@ fn the_steady_state_allocates_nothing() {
         node.flush(0, &mut chain.out); // lost: HELLOs are sent again
         chain.out.clear();
     }
-    while !chain.nodes[0].replicas().any(|replica| replica.is_serving(chain.now) && replica.is_ready()) {
+    while !chain.nodes[0]
+        .replicas()
+        .any(|replica| replica.is_serving(chain.now) && replica.is_ready())
+    {
         chain.now += STEP_NS;
         chain.settle(&mut spare);
     }
@@ -174,7 +179,9 @@ fn the_steady_state_allocates_nothing() {
     updates(&mut chain, WARM_UP);
     let (before, replies) = (ALLOCATIONS.get(), chain.replies);
     // The flows that are not updated: their owner is asked whether it has them.
-    let probes = |chain: &Chain| chain.nodes[0].replicas().map(|replica| replica.counters().probes).sum::<u64>();
+    let probes = |chain: &Chain| {
+        chain.nodes[0].replicas().map(|replica| replica.counters().probes).sum::<u64>()
+    };
     let probed = probes(&chain);
     updates(&mut chain, 1_000);
     assert_eq!(ALLOCATIONS.get() - before, 0, "allocations of {} updates", 1_000 * BATCH);

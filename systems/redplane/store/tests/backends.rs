@@ -31,7 +31,12 @@ fn reverse_of(key: &[u8; 13], value: &[u8]) -> [u8; 13] {
 fn chain() -> Chain {
     let mut chain = Chain::new(3);
     for server in &mut chain.servers {
-        let active = |last| Backend { address: backend(last), weight: 1, drained: false, health: Health::Up };
+        let active = |last| Backend {
+            address: backend(last),
+            weight: 1,
+            drained: false,
+            health: Health::Up,
+        };
         assert!(server.node.set_backends(BALANCER, vec![active(1), active(2)]));
     }
     chain
@@ -53,7 +58,12 @@ fn conversation(chain: &mut Chain, port: u16) -> (SocketAddrV4, [u8; 13], u32, u
     let back = chain.ask(&message(LeaseRequest, BALANCER, owner(2, 1), &reverse));
     assert_eq!((there.kind(), back.kind()), (LeaseGrant, LeaseGrant));
     let address = Ipv4Addr::new(value[0], value[1], value[2], value[3]);
-    (SocketAddrV4::new(address, u16::from_be_bytes([value[4], value[5]])), reverse, there.epoch(), back.epoch())
+    (
+        SocketAddrV4::new(address, u16::from_be_bytes([value[4], value[5]])),
+        reverse,
+        there.epoch(),
+        back.epoch(),
+    )
 }
 
 fn both_live(chain: &mut Chain, for_ns: u64) -> Vec<(u32, MessageType)> {
@@ -72,14 +82,25 @@ fn both_live(chain: &mut Chain, for_ns: u64) -> Vec<(u32, MessageType)> {
 fn any_shard_can_give_any_backend_and_keeps_both_directions() {
     let mut chain = Chain::with(3, |settings| settings.shards = 64);
     for server in &mut chain.servers {
-        let active = |last| Backend { address: backend(last), weight: 1, drained: false, health: Health::Up };
+        let active = |last| Backend {
+            address: backend(last),
+            weight: 1,
+            drained: false,
+            health: Health::Up,
+        };
         assert!(server.node.set_backends(BALANCER, vec![active(1), active(2)]));
     }
-    let ports: Vec<u16> = (1_024..4_000).filter(|port| client_shard_of(&key(*port), 64) == 0).collect();
+    let ports: Vec<u16> =
+        (1_024..4_000).filter(|port| client_shard_of(&key(*port), 64) == 0).collect();
     assert!(ports.len() > 20, "{}", ports.len());
-    let given: Vec<SocketAddrV4> = ports.iter().map(|port| conversation(&mut chain, *port).0).collect();
+    let given: Vec<SocketAddrV4> =
+        ports.iter().map(|port| conversation(&mut chain, *port).0).collect();
     let first = given.iter().filter(|address| **address == backend(1)).count();
-    assert!(first.abs_diff(given.len() - first) <= 1, "the fewest connections: {first} of {}", given.len());
+    assert!(
+        first.abs_diff(given.len() - first) <= 1,
+        "the fewest connections: {first} of {}",
+        given.len()
+    );
     // A key of another shard is not this one's.
     let elsewhere = (1_024..).find(|port| client_shard_of(&key(*port), 64) != 0).expect("most are");
     chain.send(&lease(BALANCER, owner(1, 1), &key(elsewhere)));
@@ -114,7 +135,10 @@ fn conversations_of_a_backend_that_is_gone_are_taken_away() {
 
     // One half is released; a packet of it comes again: it is given to nobody.
     let first = key(2_000);
-    let done = |sender, key, epoch| Message { object_id: BALANCER, ..release(sender, key, epoch, 0, &[0; 6]) };
+    let done = |sender, key, epoch| Message {
+        object_id: BALANCER,
+        ..release(sender, key, epoch, 0, &[0; 6])
+    };
     chain.send(&done(owner(1, 1), &first[..], there));
     chain.send(&lease(BALANCER, owner(1, 1), &key(2_000)));
     assert!(chain.sent().iter().all(|(_, kind)| *kind != LeaseGrant));
@@ -174,11 +198,13 @@ fn what_was_gone_before_another_is_up_is_taken_away_then() {
         assert_eq!(chain.head().records().len(), 4);
         if listed {
             for server in &mut chain.servers {
-                let of = |address| Backend { address, weight: 1, drained: false, health: Health::Up };
+                let of =
+                    |address| Backend { address, weight: 1, drained: false, health: Health::Up };
                 let list = [backends[0], backends[1], backend(3)].map(of);
                 assert!(server.node.set_backends(BALANCER, list.to_vec()));
             }
-            (0..chain.servers.len()).for_each(|at| chain.handle(at, state_store::core::Input::Timer));
+            (0..chain.servers.len())
+                .for_each(|at| chain.handle(at, state_store::core::Input::Timer));
         } else {
             set_health(&mut chain, backends[0], Health::Up);
         }

@@ -43,7 +43,8 @@ fn back_pressure_drops_and_counts_requests_and_recovers() {
 fn entries_that_overtake_each_other_are_kept_for_their_turn() {
     let mut chain = Chain::new(3);
     let epoch = chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch();
-    let applied = |chain: &Chain| [1, 2].map(|at: usize| chain.servers[at].counters().chain_applied);
+    let applied =
+        |chain: &Chain| [1, 2].map(|at: usize| chain.servers[at].counters().chain_applied);
     let before = applied(&chain);
     chain.newest_first = true;
     let from = switch_address(1);
@@ -53,9 +54,15 @@ fn entries_that_overtake_each_other_are_kept_for_their_turn() {
         chain.handle(0, Input::Datagram { from, bytes: &signed(&update, from, server_address(0)) });
     }
     chain.run_until(chain.now);
-    assert_eq!(chain.sent(), [(1, MessageType::UpdateAck); 40], "at once, with no time to send anything again");
+    assert_eq!(
+        chain.sent(),
+        [(1, MessageType::UpdateAck); 40],
+        "at once, with no time to send anything again"
+    );
     assert_eq!(applied(&chain), before.map(|applied| applied + 40));
-    assert!(chain.servers[1].counters().chain_gaps > 0 && chain.head().counters().chain_resends <= 1);
+    assert!(
+        chain.servers[1].counters().chain_gaps > 0 && chain.head().counters().chain_resends <= 1
+    );
     chain.assert_alike();
 }
 
@@ -74,10 +81,12 @@ fn whoever_dies_the_others_go_on_with_everything() {
         chain.adopt(2, &members, &left);
         chain.advance(20 * MS);
         chain.send_to(left[0], &update(owner(1, 1), KEY, epoch, 2, b"23456789"));
-        let seqs: Vec<_> = chain.replies.drain(..).map(|reply| Reply(reply).message().seq).collect();
+        let seqs: Vec<_> =
+            chain.replies.drain(..).map(|reply| Reply(reply).message().seq).collect();
         // What only the dead head had, nobody was told of; the switch sends it again.
         assert_eq!(seqs, if victim == 0 { vec![2] } else { vec![1, 2] }, "victim {victim}");
-        let digests: Vec<_> = left.iter().map(|at| chain.servers[*at].records().shared_digest()).collect();
+        let digests: Vec<_> =
+            left.iter().map(|at| chain.servers[*at].records().shared_digest()).collect();
         assert_eq!(digests[0], digests[1], "victim {victim}");
         assert!(chain.servers[left[0]].is_serving(chain.now));
     }
@@ -107,14 +116,19 @@ fn messages_of_another_life_change_nothing() {
         let mut chain = Chain::new(3);
         chain.ask(&lease(COUNTER, owner(1, 1), KEY));
         chain.advance(SECOND);
-        let digests: Vec<_> = chain.servers.iter().map(|server| server.records().shared_digest()).collect();
+        let digests: Vec<_> =
+            chain.servers.iter().map(|server| server.records().shared_digest()).collect();
         // Back empty, and told of the chain in which its earlier life was.
         chain.servers[victim] = Server::new(settings(), start(77, chain.now), victim);
         chain.adopt(2, &[(0, 1), (1, 2), (2, 3)], &[0, 1, 2]);
         chain.advance(SECOND);
         assert!(chain.servers[victim].node.replica(0).is_none());
         for at in (0..3).filter(|at| *at != victim) {
-            assert_eq!(chain.servers[at].records().shared_digest(), digests[at], "server {at}, victim {victim}");
+            assert_eq!(
+                chain.servers[at].records().shared_digest(),
+                digests[at],
+                "server {at}, victim {victim}"
+            );
         }
     }
 }

@@ -21,8 +21,9 @@ fn number(variable: &str) -> Option<u64> {
 fn well_formed(bytes: &[u8]) -> bool {
     match kind(bytes) {
         Ok(Kind::Message(_)) => Message::decode(bytes).is_ok(),
-        Ok(Kind::Chain(_)) => ChainHeader::decode(bytes)
-            .is_ok_and(|header| header.chain_type != ChainType::Data || Entries::decode(&header, bytes).is_ok()),
+        Ok(Kind::Chain(_)) => ChainHeader::decode(bytes).is_ok_and(|header| {
+            header.chain_type != ChainType::Data || Entries::decode(&header, bytes).is_ok()
+        }),
         Ok(Kind::Control(_)) => Control::decode(bytes).is_ok(),
         Err(_) => false,
     }
@@ -32,7 +33,8 @@ fn well_formed(bytes: &[u8]) -> bool {
 fn dropped(server: &Server) -> u64 {
     let counters = server.counters();
     // What is malformed may name a shard that is not here, or another view: it is dropped for that.
-    let elsewhere = counters.chain_not_neighbour + counters.chain_other_view + counters.dropped_not_head;
+    let elsewhere =
+        counters.chain_not_neighbour + counters.chain_other_view + counters.dropped_not_head;
     counters.malformed_total() + counters.bad_tag + elsewhere
 }
 
@@ -47,7 +49,11 @@ fn corpus(chain: &mut Chain) -> Vec<Datagram> {
         update(one, b"flow", 1_002, 1, b"12345678"),
         read_commit(one, b"flow", 1_002, 1),
         heartbeat(one),
-        Message { flags: Flags::CLOSED, lease_us: 1_000, ..release(one, b"flow", 1_002, 9, b"released") },
+        Message {
+            flags: Flags::CLOSED,
+            lease_us: 1_000,
+            ..release(one, b"flow", 1_002, 9, b"released")
+        },
         Message { flags: Flags::UNKNOWN, ..release(one, b"flow", 1_002, 9, b"") },
         message(MessageType::StatusRequest, 0, one, b""),
         Message { packet: br#"{"object":1}"#, ..message(MessageType::StateRequest, 0, one, b"") },
@@ -61,7 +67,11 @@ fn corpus(chain: &mut Chain) -> Vec<Datagram> {
         let mut out = Outputs::new();
         chain.servers[0].handle(chain.now, Input::Datagram { from, bytes: &bytes }, &mut out);
         chain.servers[0].flush(chain.now, &mut out);
-        let sent = out.datagrams().map(|(to, bytes)| Datagram { from: server_address(0), to, bytes: bytes.to_vec() });
+        let sent = out.datagrams().map(|(to, bytes)| Datagram {
+            from: server_address(0),
+            to,
+            bytes: bytes.to_vec(),
+        });
         for datagram in sent.collect::<Vec<_>>() {
             corpus.push(datagram.clone());
             if datagram.to != server_address(1) {
@@ -72,7 +82,11 @@ fn corpus(chain: &mut Chain) -> Vec<Datagram> {
             chain.servers[1].handle(chain.now, Input::Datagram { from, bytes }, &mut out);
             chain.servers[1].flush(chain.now, &mut out);
             let from = server_address(1);
-            corpus.extend(out.datagrams().map(|(to, bytes)| Datagram { from, to, bytes: bytes.to_vec() }));
+            corpus.extend(out.datagrams().map(|(to, bytes)| Datagram {
+                from,
+                to,
+                bytes: bytes.to_vec(),
+            }));
         }
     }
     corpus
@@ -131,8 +145,13 @@ fn what_is_not_good_is_counted_once_and_changes_nothing() {
         let mut datagram = corpus[rng.draw() as usize % corpus.len()].clone();
         let at = rng.draw() as usize % 3;
         let to = server_address(at);
-        let neighbours: Vec<SocketAddrV4> = (0..3).filter(|other| *other != at).map(server_address).collect();
-        let from = if rng.draw().is_multiple_of(2) { neighbours[rng.draw() as usize % 2] } else { switch_address(1) };
+        let neighbours: Vec<SocketAddrV4> =
+            (0..3).filter(|other| *other != at).map(server_address).collect();
+        let from = if rng.draw().is_multiple_of(2) {
+            neighbours[rng.draw() as usize % 2]
+        } else {
+            switch_address(1)
+        };
         if !rng.draw().is_multiple_of(8) {
             mutate(&mut rng, &mut datagram.bytes);
         }
@@ -146,13 +165,18 @@ fn what_is_not_good_is_counted_once_and_changes_nothing() {
     }
     println!("{seen:?}");
     assert!(
-        seen.not_genuine > datagrams / 4 && seen.malformed > datagrams / 16 && seen.good > datagrams / 50,
+        seen.not_genuine > datagrams / 4
+            && seen.malformed > datagrams / 16
+            && seen.good > datagrams / 50,
         "{seen:?}"
     );
     // After all that, and once the sessions that were invented are forgotten, the chain does what
     // it is there for.
     chain.advance(12 * SECOND);
-    assert_eq!(chain.ask_last(&lease(COUNTER, owner(5, 1), b"last")).kind(), MessageType::LeaseGrant);
+    assert_eq!(
+        chain.ask_last(&lease(COUNTER, owner(5, 1), b"last")).kind(),
+        MessageType::LeaseGrant
+    );
 }
 
 fn check(chain: &mut Chain, at: usize, from: SocketAddrV4, bytes: &[u8], seen: &mut Seen) {
@@ -167,7 +191,10 @@ fn check(chain: &mut Chain, at: usize, from: SocketAddrV4, bytes: &[u8], seen: &
         let is_request = matches!(kind(bytes), Ok(Kind::Message(_)));
         if is_request || from == switch_address(1) {
             server.handle(chain.now, Input::Datagram { from, bytes }, &mut out);
-            assert!(is_request || server.digest() == digest, "a chain message from elsewhere: {bytes:02x?}");
+            assert!(
+                is_request || server.digest() == digest,
+                "a chain message from elsewhere: {bytes:02x?}"
+            );
         }
         return;
     }

@@ -24,7 +24,11 @@ fn with_sketches(settings: &mut Settings) {
         id: SKETCH,
         key_bytes: 4,
         value_bytes: 4,
-        allocator: AllocatorSettings::Snapshot { slots: SLOTS, slot_bytes: SLOT_BYTES, idle_ns: None },
+        allocator: AllocatorSettings::Snapshot {
+            slots: SLOTS,
+            slot_bytes: SLOT_BYTES,
+            idle_ns: None,
+        },
         closed_ns: SECOND,
         half_open_ns: SECOND,
     });
@@ -79,7 +83,8 @@ impl Switch {
         }
         let missing: Vec<_> = (0..parts()).filter(|part| sent.acked >> part & 1 == 0).collect();
         let part = missing[random.draw() as usize % missing.len()];
-        let packet = SnapshotPart::packet(part as u16, SLOTS, SLOT_BYTES, sent.seq, &slots(part, sent.seq));
+        let packet =
+            SnapshotPart::packet(part as u16, SLOTS, SLOT_BYTES, sent.seq, &slots(part, sent.seq));
         let (epoch, seq) = (sent.epoch, sent.seq);
         let snapshot = message(MessageType::Snapshot, SKETCH, owner(SWITCH, 1), key);
         chain.send_to(head, &Message { epoch, seq, packet: &packet, ..snapshot });
@@ -91,7 +96,10 @@ impl Switch {
         while let Some(reply) = chain.reply() {
             let reply = reply.message();
             assert_ne!(reply.message_type, MessageType::Refused);
-            let Some(sent) = self.keys.get_mut(reply.key).filter(|_| reply.message_type == MessageType::SnapshotAck)
+            let Some(sent) = self
+                .keys
+                .get_mut(reply.key)
+                .filter(|_| reply.message_type == MessageType::SnapshotAck)
             else {
                 continue;
             };
@@ -141,7 +149,9 @@ fn join_and_lose_the_others(seed: u64) {
     adopt(&mut chain, 2, &[0, 1, 2], Some((3, 2)));
     chain.down.clear();
     adopt(&mut chain, 2, &[0, 1, 2], Some((3, 2)));
-    let whole = |chain: &Chain| chain.servers[3].node.replica(0).is_some_and(|replica| replica.report(chain.now).whole);
+    let whole = |chain: &Chain| {
+        chain.servers[3].node.replica(0).is_some_and(|replica| replica.report(chain.now).whole)
+    };
     let mut while_joining = 0;
     while !whole(&chain) || while_joining < 200 {
         chain.down = if random.draw().is_multiple_of(4) { vec![3] } else { vec![] };
@@ -198,7 +208,11 @@ fn join_and_lose_the_others(seed: u64) {
         }
         assert_eq!(found.len(), parts(), "{key:?}");
         let seq = u32::from_be_bytes(found[&0][..4].try_into().unwrap()).into();
-        assert!(seq >= sent.whole && seq <= sent.seq, "{key:?}: {seq}, of {} acknowledged whole", sent.whole);
+        assert!(
+            seq >= sent.whole && seq <= sent.seq,
+            "{key:?}: {seq}, of {} acknowledged whole",
+            sent.whole
+        );
         for (part, bytes) in &found {
             assert_eq!(*bytes, slots(usize::from(*part), seq), "{key:?}: part {part} of {seq}");
         }

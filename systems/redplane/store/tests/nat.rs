@@ -7,7 +7,13 @@ use common::*;
 use state_protocol::{Flags, Message, MessageType};
 use wire::shard_of;
 
-fn nat_key(host: u8, remote: u8, source_port: u16, destination_port: u16, protocol: u8) -> [u8; 13] {
+fn nat_key(
+    host: u8,
+    remote: u8,
+    source_port: u16,
+    destination_port: u16,
+    protocol: u8,
+) -> [u8; 13] {
     let [s0, s1] = source_port.to_be_bytes();
     let [d0, d1] = destination_port.to_be_bytes();
     [10, 0, 0, host, 8, 8, 8, remote, s0, s1, d0, d1, protocol]
@@ -21,7 +27,8 @@ fn reverse_of(key: &[u8], value: &[u8]) -> Vec<u8> {
 #[test]
 fn nat_bindings_are_made_in_pairs_and_found_from_both_sides() {
     let mut chain = Chain::new(3);
-    for (protocol, source_port, destination_port) in [(6, 2_000, 80), (17, 999, 53), (1, 2_001, 0)] {
+    for (protocol, source_port, destination_port) in [(6, 2_000, 80), (17, 999, 53), (1, 2_001, 0)]
+    {
         let key = nat_key(1, 1, source_port, destination_port, protocol);
         let grant = chain.ask(&Message { packet: b"parked", ..lease(NAT, owner(1, 1), &key) });
         let value = grant.message().value.to_vec();
@@ -52,11 +59,19 @@ fn nat_ports_run_out_exactly_and_come_back_when_idle() {
     assert_eq!((full.kind(), full.message().flags), (MessageType::Absent, Flags::EXHAUSTED));
     let elsewhere = nat_key(100, 2, 5_000, 53, 17);
     assert_eq!(chain.ask(&lease(NAT, owner(1, 1), &elsewhere)).kind(), MessageType::LeaseGrant);
-    let mut flows: Vec<_> =
-        chain.head().records().iter().filter(|r| r.primary).map(|r| (r.key.clone(), r.epoch)).collect();
+    let mut flows: Vec<_> = chain
+        .head()
+        .records()
+        .iter()
+        .filter(|r| r.primary)
+        .map(|r| (r.key.clone(), r.epoch))
+        .collect();
     flows.sort_by(|one, other| one.0.as_slice().cmp(other.0.as_slice()));
     for (key, epoch) in flows {
-        chain.ask(&Message { object_id: NAT, ..release(owner(1, 1), key.as_slice(), epoch, 0, &[0; 6]) });
+        chain.ask(&Message {
+            object_id: NAT,
+            ..release(owner(1, 1), key.as_slice(), epoch, 0, &[0; 6])
+        });
     }
     chain.advance(2 * SECOND + MS);
     chain.assert_alike();
@@ -74,7 +89,8 @@ fn a_binding_in_use_from_one_side_keeps_both() {
     let grant = chain.ask(&lease(NAT, owner(1, 1), &key));
     let reverse = reverse_of(&key, grant.message().value);
     let back = chain.ask(&message(MessageType::LeaseRequest, NAT, owner(2, 1), &reverse));
-    let nat = |sender, key, epoch| Message { object_id: NAT, ..release(sender, key, epoch, 0, &[0; 6]) };
+    let nat =
+        |sender, key, epoch| Message { object_id: NAT, ..release(sender, key, epoch, 0, &[0; 6]) };
     chain.ask(&nat(owner(1, 1), &key[..], grant.epoch()));
     chain.keep_alive(owner(2, 1), chain.now + 7 * SECOND);
     chain.sent(); // is asked whether it has the flow
@@ -107,19 +123,31 @@ fn an_owner_that_shows_nothing_is_asked_whether_it_has_the_flow() {
         }
         let probe = Reply(asked.remove(0));
         let (kind, flags) = (probe.kind(), probe.message().flags);
-        assert_eq!((kind, flags, probe.epoch(), asked.len()), (MessageType::Recall, Flags::PROBE, grant.epoch(), 0));
+        assert_eq!(
+            (kind, flags, probe.epoch(), asked.len()),
+            (MessageType::Recall, Flags::PROBE, grant.epoch(), 0)
+        );
         // Unanswered it is sent again when the record is looked at again, and costs the session
         // nothing.
         chain.keep_alive(owner(1, 1), chain.now + 3 * SECOND);
         let again = chain.sent();
-        assert!((2..=3).contains(&again.len()) && again.iter().all(|it| *it == (1, MessageType::Recall)), "{again:?}");
+        assert!(
+            (2..=3).contains(&again.len())
+                && again.iter().all(|it| *it == (1, MessageType::Recall)),
+            "{again:?}"
+        );
         assert_eq!(chain.head().counters().leases_withheld, 0);
         assert_eq!(chain.head().records().len(), 2);
         if has_it {
-            let held = Message { object_id: NAT, ..read_commit(owner(1, 1), &key, grant.epoch(), 0) };
+            let held =
+                Message { object_id: NAT, ..read_commit(owner(1, 1), &key, grant.epoch(), 0) };
             assert_eq!(chain.ask(&held).kind(), MessageType::UpdateAck);
         } else {
-            let lost = Message { object_id: NAT, value: &[], ..release(owner(1, 1), &key, grant.epoch(), 0, &[]) };
+            let lost = Message {
+                object_id: NAT,
+                value: &[],
+                ..release(owner(1, 1), &key, grant.epoch(), 0, &[])
+            };
             chain.send(&Message { flags: Flags::UNKNOWN, ..lost });
         }
         chain.sent();
@@ -140,7 +168,8 @@ fn a_new_head_takes_no_word_of_what_a_switch_lacks_for_a_lease() {
     chain.down.push(0);
     chain.adopt(2, &[(1, 2), (2, 3)], &[1, 2]);
     chain.advance(STORE_LEASE / 2);
-    let lost = Message { object_id: NAT, value: &[], ..release(owner(1, 1), &key, grant.epoch(), 0, &[]) };
+    let lost =
+        Message { object_id: NAT, value: &[], ..release(owner(1, 1), &key, grant.epoch(), 0, &[]) };
     let lost = Message { flags: Flags::UNKNOWN, ..lost };
     chain.send_to(1, &lost);
     assert_eq!(chain.sent(), []);
@@ -165,8 +194,11 @@ fn a_binding_is_closed_if_one_side_is_or_both_are_by_half() {
         let grant = chain.ask(&lease(NAT, owner(1, 1), &key));
         let reverse = reverse_of(&key, grant.message().value);
         let back = chain.ask(&message(MessageType::LeaseRequest, NAT, owner(2, 1), &reverse));
-        let nat =
-            |sender, key, epoch, flags| Message { object_id: NAT, flags, ..release(sender, key, epoch, 0, &[0; 6]) };
+        let nat = |sender, key, epoch, flags| Message {
+            object_id: NAT,
+            flags,
+            ..release(sender, key, epoch, 0, &[0; 6])
+        };
         chain.ask(&nat(owner(1, 1), &key[..], grant.epoch(), forward));
         chain.ask(&nat(owner(2, 1), &reverse[..], back.epoch(), backward));
         chain.advance(3 * SECOND);
@@ -183,7 +215,11 @@ fn kept_s(forward: Option<Flags>, backward: Option<Flags>) -> u64 {
     let key = nat_key(1, 1, 2_000, 80, 6);
     let grant = chain.ask(&lease(NAT, owner(1, 1), &key));
     let reverse = reverse_of(&key, grant.message().value);
-    let nat = |sender, key, epoch, flags| Message { object_id: NAT, flags, ..release(sender, key, epoch, 0, &[0; 6]) };
+    let nat = |sender, key, epoch, flags| Message {
+        object_id: NAT,
+        flags,
+        ..release(sender, key, epoch, 0, &[0; 6])
+    };
     let phases = [(&key[..], owner(1, 1), forward), (&reverse[..], owner(2, 1), backward)];
     for (at, (key, switch, phase)) in phases.into_iter().enumerate() {
         let granted = match (at, phase) {
@@ -213,12 +249,23 @@ fn a_binding_that_was_not_answered_is_kept_for_half_open_s() {
     use Flags as F;
     assert_eq!(kept_s(Some(F::HALF_OPEN), None), 5, "SYN, no answer");
     // (Counted from the look that finds the session over, a second later at the most.)
-    assert!((5..=6).contains(&kept_s(None, None)), "the same, and the switch died before it could say so");
+    assert!(
+        (5..=6).contains(&kept_s(None, None)),
+        "the same, and the switch died before it could say so"
+    );
     assert_eq!(kept_s(Some(F::HALF_OPEN), Some(F::NONE)), 7_440, "an answer came");
-    assert_eq!(kept_s(Some(F::HALF_OPEN), Some(F::HALF_OPEN)), 5, "both sent a SYN, and none was answered");
+    assert_eq!(
+        kept_s(Some(F::HALF_OPEN), Some(F::HALF_OPEN)),
+        5,
+        "both sent a SYN, and none was answered"
+    );
     assert_eq!(kept_s(Some(F::NONE), None), 7_440, "the switch says that it is no new connection");
     assert_eq!(kept_s(Some(F::HALF_OPEN), Some(F::CLOSED)), 1, "a reset was the answer");
-    assert_eq!(kept_s(Some(F::HALF_OPEN), Some(F::HALF_CLOSED)), 7_440, "it is open in one direction");
+    assert_eq!(
+        kept_s(Some(F::HALF_OPEN), Some(F::HALF_CLOSED)),
+        7_440,
+        "it is open in one direction"
+    );
 }
 
 #[test]
@@ -227,7 +274,8 @@ fn only_tcp_is_half_open() {
     for (protocol, phase) in [(6, Flags::HALF_OPEN), (17, Flags::NONE), (1, Flags::NONE)] {
         let key = nat_key(1, 1, 2_000, 80, protocol);
         chain.ask(&lease(NAT, owner(1, 1), &key));
-        let phases: Vec<_> = chain.head().records().iter().filter(|it| it.key.as_slice()[12] == protocol).collect();
+        let phases: Vec<_> =
+            chain.head().records().iter().filter(|it| it.key.as_slice()[12] == protocol).collect();
         assert!(phases.len() == 2 && phases.iter().all(|it| it.phase == phase), "{protocol}");
     }
 }
@@ -237,7 +285,11 @@ fn a_reverse_key_is_of_the_same_shard() {
     let with = |settings: &mut state_store::core::Settings| {
         settings.shards = 64;
         settings.limits.records = 10_000;
-        let state_store::core::AllocatorSettings::NatPorts(nat) = &mut settings.objects[1].allocator else { panic!() };
+        let state_store::core::AllocatorSettings::NatPorts(nat) =
+            &mut settings.objects[1].allocator
+        else {
+            panic!()
+        };
         nat.ports = 1_024..=65_535;
     };
     let mut made = 0;
@@ -256,15 +308,21 @@ fn a_reverse_key_is_of_the_same_shard() {
     // Few ports: those of the shard, and then none.
     let few = |settings: &mut state_store::core::Settings| {
         with(settings);
-        let state_store::core::AllocatorSettings::NatPorts(nat) = &mut settings.objects[1].allocator else { panic!() };
+        let state_store::core::AllocatorSettings::NatPorts(nat) =
+            &mut settings.objects[1].allocator
+        else {
+            panic!()
+        };
         (nat.ports, nat.external) = (2_000..=2_999, vec![std::net::Ipv4Addr::new(203, 0, 113, 1)]);
     };
     let mut chain = Chain::with(1, few);
     let any = nat_key(1, 1, 1, 80, 6);
-    let good =
-        |port: &u16| shard_of(&reverse_of(&any, &[&[203, 0, 113, 1], &port.to_be_bytes()[..]].concat()), 64) == 0;
+    let good = |port: &u16| {
+        shard_of(&reverse_of(&any, &[&[203, 0, 113, 1], &port.to_be_bytes()[..]].concat()), 64) == 0
+    };
     let expected = (2_000..=2_999).filter(good).count();
-    let keys = (0..60_000).map(|port| nat_key(2, 1, port, 80, 6)).filter(|key| shard_of(key, 64) == 0);
+    let keys =
+        (0..60_000).map(|port| nat_key(2, 1, port, 80, 6)).filter(|key| shard_of(key, 64) == 0);
     let granted = keys
         .take(expected + 5)
         .filter(|key| chain.ask(&lease(NAT, owner(1, 1), key)).kind() == MessageType::LeaseGrant);

@@ -48,7 +48,8 @@ fn rule_1_no_answer_while_a_server_is_cut_off_and_all_answers_after() {
         assert!(chain.reply().is_none());
         chain.down.clear();
         chain.advance(SECOND);
-        let seqs: Vec<_> = chain.replies.iter().map(|reply| Message::decode(&reply.bytes).unwrap().seq).collect();
+        let seqs: Vec<_> =
+            chain.replies.iter().map(|reply| Message::decode(&reply.bytes).unwrap().seq).collect();
         assert_eq!(seqs, [1, 2, 3, 4, 5], "in order, each once");
         chain.assert_alike();
     }
@@ -77,9 +78,17 @@ fn rule_2_a_flow_is_granted_without_an_owner_or_to_its_owner_and_else_waits() {
 fn rule_3_epochs_rise_with_every_other_owner_and_only_then() {
     let mut chain = Chain::new(3);
     let first = chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch();
-    assert_eq!(chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch(), first, "same switch, same life");
+    assert_eq!(
+        chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch(),
+        first,
+        "same switch, same life"
+    );
     chain.advance(SECOND);
-    assert_eq!(chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch(), first, "also after its lease was over");
+    assert_eq!(
+        chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch(),
+        first,
+        "also after its lease was over"
+    );
     chain.advance(SECOND);
     let second = chain.ask(&lease(COUNTER, owner(1, 2), KEY)).epoch();
     assert_eq!(second, first + 1, "a new life is another owner");
@@ -112,21 +121,31 @@ fn rule_4_fencing_refuses_all_but_the_owner_under_the_current_epoch() {
     chain.advance(STORE_LEASE);
     let new = chain.ask(&lease(COUNTER, owner(2, 1), KEY)).epoch();
     let digest = chain.head().records().shared_digest();
-    let others = [(owner(1, 1), old), (owner(1, 1), new), (owner(2, 1), old), (owner(2, 1), new + 1)];
+    let others =
+        [(owner(1, 1), old), (owner(1, 1), new), (owner(2, 1), old), (owner(2, 1), new + 1)];
     let records = |chain: &Chain| chain.record(KEY).value.as_slice().to_vec();
     let before = records(&chain);
     for (sender, epoch) in others {
         for message_type in [Update, ReadCommit] {
             let value: &[u8] = if message_type == Update { b"stale!!!" } else { b"" };
-            let request =
-                Message { epoch, seq: 9, value, packet: b"out", ..message(message_type, COUNTER, sender, KEY) };
+            let request = Message {
+                epoch,
+                seq: 9,
+                value,
+                packet: b"out",
+                ..message(message_type, COUNTER, sender, KEY)
+            };
             let refusal = chain.ask(&request);
             assert_eq!((refusal.kind(), refusal.epoch()), (Refused, epoch));
             assert!(refusal.message().packet.is_empty());
         }
     }
     assert_eq!(records(&chain), before);
-    assert_ne!(chain.head().records().shared_digest(), digest, "the first switch has a session again");
+    assert_ne!(
+        chain.head().records().shared_digest(),
+        digest,
+        "the first switch has a session again"
+    );
     let unknown = chain.ask(&update(owner(1, 1), b"none", old, 1, VALUE));
     assert_eq!((unknown.kind(), unknown.epoch()), (Refused, old));
 }
@@ -168,7 +187,8 @@ fn rule_5_read_commits_wait_for_their_update() {
     assert_eq!(chain.sent(), []);
     chain.send(&update(owner(1, 1), KEY, epoch, 1, VALUE));
     let replies: Vec<_> = chain.replies.drain(..).map(Reply).collect();
-    let lengths: Vec<_> = replies.iter().map(|r| (r.message().seq, r.message().packet.len())).collect();
+    let lengths: Vec<_> =
+        replies.iter().map(|r| (r.message().seq, r.message().packet.len())).collect();
     assert_eq!(lengths, [(1, 0), (1, 4)]);
     chain.send(&update(owner(1, 1), KEY, epoch, 2, VALUE));
     assert_eq!(chain.replies.drain(..).count(), 2);
@@ -203,8 +223,15 @@ fn rule_6_a_wanted_flow_is_recalled_after_its_tenure_and_again_until_released() 
     chain.advance(1);
     let recall = chain.reply().unwrap();
     let read = recall.message();
-    assert_eq!((read.message_type, read.sender, read.epoch, read.key), (Recall, owner(1, 1), epoch, KEY));
-    assert_eq!((read.request_ns, read.lease_us, recall.0.from), (heard, 0, server_address(2)), "fresh; from the tail");
+    assert_eq!(
+        (read.message_type, read.sender, read.epoch, read.key),
+        (Recall, owner(1, 1), epoch, KEY)
+    );
+    assert_eq!(
+        (read.request_ns, read.lease_us, recall.0.from),
+        (heard, 0, server_address(2)),
+        "fresh; from the tail"
+    );
     let mut times = Vec::new();
     for _ in 0..90 {
         chain.keep_alive(owner(1, 1), chain.now + MS);
@@ -231,7 +258,11 @@ fn rule_6_two_switches_that_both_have_packets_take_turns() {
         let (has, wants) = (owner(1 + turn % 2, 1), owner(2 - turn % 2, 1));
         chain.send(&lease(COUNTER, wants, KEY));
         assert_eq!(chain.sent(), [], "turn {turn}: tenure");
-        assert_eq!(chain.ask(&update(has, KEY, epoch, u64::from(turn) + 1, VALUE)).kind(), UpdateAck, "it goes on");
+        assert_eq!(
+            chain.ask(&update(has, KEY, epoch, u64::from(turn) + 1, VALUE)).kind(),
+            UpdateAck,
+            "it goes on"
+        );
         chain.advance(TENURE);
         assert_eq!(chain.sent(), [(has.switch_id, Recall)]);
         chain.send(&release(has, KEY, epoch, u64::from(turn) + 1, VALUE));
@@ -288,7 +319,9 @@ fn rule_6_a_recall_goes_on_when_nobody_waits_any_more() {
     }
     // Otherwise a hold time below half a lease would let a switch that cannot be reached keep the
     // flow for ever.
-    assert!(chain.head().status(chain.now).recalls == 0 || chain.head().counters().leases_withheld > 0);
+    assert!(
+        chain.head().status(chain.now).recalls == 0 || chain.head().counters().leases_withheld > 0
+    );
     let granted = chain.ask_last(&lease(COUNTER, owner(2, 1), KEY));
     assert_eq!((granted.kind(), granted.epoch()), (LeaseGrant, epoch + 1));
 }
@@ -331,7 +364,9 @@ fn rule_6_a_held_request_is_dropped_when_its_time_is_over() {
 
 #[test]
 fn rule_7_a_release_records_what_is_newer_and_makes_the_flow_nobodys() {
-    for (seq, expected) in [(4, (5, &b"recorded"[..])), (5, (5, b"recorded")), (6, (6, b"released"))] {
+    for (seq, expected) in
+        [(4, (5, &b"recorded"[..])), (5, (5, b"recorded")), (6, (6, b"released"))]
+    {
         let mut chain = Chain::new(3);
         let epoch = chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch();
         chain.ask(&update(owner(1, 1), KEY, epoch, 5, b"recorded"));
@@ -342,7 +377,11 @@ fn rule_7_a_release_records_what_is_newer_and_makes_the_flow_nobodys() {
             assert_eq!((record.owner, record.session), (None, 0));
             assert_eq!((record.seq, record.value.as_slice()), expected);
         }
-        assert_eq!(chain.ask(&update(owner(1, 1), KEY, epoch, 9, VALUE)).kind(), Refused, "also to who released it");
+        assert_eq!(
+            chain.ask(&update(owner(1, 1), KEY, epoch, 9, VALUE)).kind(),
+            Refused,
+            "also to who released it"
+        );
     }
 }
 
@@ -362,9 +401,17 @@ fn rule_7_a_release_that_is_over_changes_nothing_and_is_acknowledged() {
         // The same once more when another has the flow.
         chain.ask(&lease(COUNTER, owner(2, 1), KEY));
     }
-    assert_eq!(chain.ask(&release(owner(1, 1), b"none", epoch, 9, VALUE)).kind(), ReleaseAck, "no such record");
+    assert_eq!(
+        chain.ask(&release(owner(1, 1), b"none", epoch, 9, VALUE)).kind(),
+        ReleaseAck,
+        "no such record"
+    );
     chain.send(&release(owner(1, 1), KEY, epoch + 9, 9, b"stale!!!"));
-    assert_eq!((chain.sent(), chain.head().counters().releases_unknown), (vec![], 1), "of a grant that never was");
+    assert_eq!(
+        (chain.sent(), chain.head().counters().releases_unknown),
+        (vec![], 1),
+        "of a grant that never was"
+    );
 }
 
 #[test]
@@ -375,7 +422,10 @@ fn rule_7_an_unknown_release_leaves_the_value() {
     let unknown = Message { flags: Flags::UNKNOWN, ..release(owner(1, 1), KEY, epoch, 9, b"") };
     assert_eq!(chain.ask(&unknown).kind(), ReleaseAck);
     let grant = chain.ask(&lease(COUNTER, owner(2, 1), KEY));
-    assert_eq!((grant.message().value, grant.message().seq, grant.epoch()), (&b"recorded"[..], 5, epoch + 1));
+    assert_eq!(
+        (grant.message().value, grant.message().seq, grant.epoch()),
+        (&b"recorded"[..], 5, epoch + 1)
+    );
 }
 
 #[test]
@@ -389,7 +439,11 @@ fn rule_8_a_record_is_removed_when_it_is_nobodys_and_was_unused_for_its_time() {
     let released = chain.now;
     chain.ask(&idle);
     chain.run_until(released + 3 * SECOND - MS);
-    assert_eq!(chain.head().records().len(), 1, "its idle time is 4 s, of which 1 s was over when it was released");
+    assert_eq!(
+        chain.head().records().len(),
+        1,
+        "its idle time is 4 s, of which 1 s was over when it was released"
+    );
     chain.run_until(released + 4 * SECOND);
     assert!(chain.servers.iter().all(|server| server.records().is_empty()));
     chain.assert_alike();
@@ -399,7 +453,8 @@ fn rule_8_a_record_is_removed_when_it_is_nobodys_and_was_unused_for_its_time() {
 fn rule_8_a_closed_record_is_removed_sooner_and_a_grant_opens_it_again() {
     let mut chain = Chain::new(3);
     let epoch = chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch();
-    let closed = |epoch| Message { flags: Flags::CLOSED, ..release(owner(1, 1), KEY, epoch, 0, VALUE) };
+    let closed =
+        |epoch| Message { flags: Flags::CLOSED, ..release(owner(1, 1), KEY, epoch, 0, VALUE) };
     chain.ask(&closed(epoch));
     assert_eq!(chain.record(KEY).phase, Flags::CLOSED);
     assert_eq!(chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch(), epoch + 1);
@@ -436,7 +491,11 @@ fn rule_8_a_dead_switchs_flows_go_in_the_end() {
     let mut chain = Chain::new(3);
     chain.ask(&lease(COUNTER, owner(1, 1), KEY));
     chain.advance(14 * SECOND);
-    assert_eq!(chain.head().records().len(), 1, "its session ended 10 s after its lease; the idle time is 4 s");
+    assert_eq!(
+        chain.head().records().len(),
+        1,
+        "its session ended 10 s after its lease; the idle time is 4 s"
+    );
     chain.advance(2 * SECOND);
     assert_eq!(chain.head().records().len(), 0);
 }
@@ -457,8 +516,13 @@ fn rule_8_what_is_of_a_session_that_was_not_ended_stays_its_owners() {
     // made.
     chain.advance(9 * SECOND);
     let other = chain.ask(&lease(COUNTER, owner(2, 1), KEY));
-    assert_eq!((other.kind(), other.epoch(), other.message().value), (LeaseGrant, first.epoch() + 1, VALUE));
-    assert!(chain.servers.iter().all(|server| server.records().sessions.of(&owner(1, 1)).is_none()));
+    assert_eq!(
+        (other.kind(), other.epoch(), other.message().value),
+        (LeaseGrant, first.epoch() + 1, VALUE)
+    );
+    assert!(
+        chain.servers.iter().all(|server| server.records().sessions.of(&owner(1, 1)).is_none())
+    );
     chain.assert_alike();
 }
 
@@ -475,7 +539,8 @@ fn rule_9_what_does_not_belong_is_counted_and_changes_nothing() {
         chain.send(&message(answer, COUNTER, owner(1, 1), KEY));
     }
     let (from, to) = (switch_address(1), server_address(0));
-    let mut bytes = signed(&Message { request_ns: chain.now, ..lease(COUNTER, owner(1, 1), KEY) }, from, to);
+    let mut bytes =
+        signed(&Message { request_ns: chain.now, ..lease(COUNTER, owner(1, 1), KEY) }, from, to);
     bytes[2] = 1;
     assert!(keys().sign(&mut bytes, *from.ip(), *to.ip()));
     chain.send_bytes(from, &bytes);
@@ -485,7 +550,11 @@ fn rule_9_what_does_not_belong_is_counted_and_changes_nothing() {
     assert!(chain.replies.is_empty());
     assert_eq!(chain.head().digest(), digest);
     let mut out = Outputs::new();
-    let bytes = signed(&Message { request_ns: chain.now, ..lease(COUNTER, owner(1, 1), KEY) }, from, server_address(1));
+    let bytes = signed(
+        &Message { request_ns: chain.now, ..lease(COUNTER, owner(1, 1), KEY) },
+        from,
+        server_address(1),
+    );
     let now = chain.now;
     chain.servers[1].handle(now, Input::Datagram { from, bytes: &bytes }, &mut out);
     assert_eq!(chain.servers[1].counters().dropped_not_head, 1);

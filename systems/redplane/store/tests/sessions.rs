@@ -5,8 +5,8 @@ mod common;
 
 use common::*;
 use state_protocol::MessageType::{
-    Heartbeat, HeartbeatAck, LeaseGrant, LeaseRequest, ReadCommit, Recall, Refused, Release, ReleaseAck, Update,
-    UpdateAck,
+    Heartbeat, HeartbeatAck, LeaseGrant, LeaseRequest, ReadCommit, Recall, Refused, Release,
+    ReleaseAck, Update, UpdateAck,
 };
 use state_protocol::{Flags, Message};
 use state_store::core::{Input, Outputs, REPLAY_WINDOW_NS, SESSION_FORGOTTEN_NS};
@@ -153,7 +153,9 @@ fn sessions_4_an_acknowledgement_takes_the_flow_into_the_session_that_it_names()
     let epoch = chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch();
     chain.ask(&lease(COUNTER, owner(1, 1), b"else"));
     chain.ask(&update(owner(1, 1), KEY, epoch, 1, b"12345678"));
-    for request in [update(owner(1, 1), KEY, epoch, 1, b"12345678"), read_commit(owner(1, 1), KEY, epoch, 1)] {
+    for request in
+        [update(owner(1, 1), KEY, epoch, 1, b"12345678"), read_commit(owner(1, 1), KEY, epoch, 1)]
+    {
         chain.advance(STORE_LEASE);
         let taken = chain.ask(&lease(COUNTER, owner(2, 1), b"else"));
         assert_eq!(taken.kind(), LeaseGrant);
@@ -174,7 +176,10 @@ fn sessions_5_heartbeats_are_answered_by_the_tail_and_only_newer_ones() {
     let at = chain.now;
     let beat = |request_ns| Message { request_ns, ..heartbeat(owner(1, 1)) };
     let ack = chain.ask(&beat(at));
-    assert_eq!((ack.kind(), ack.0.from, ack.message().lease_us), (HeartbeatAck, server_address(2), LEASE_US));
+    assert_eq!(
+        (ack.kind(), ack.0.from, ack.message().lease_us),
+        (HeartbeatAck, server_address(2), LEASE_US)
+    );
     let digest = chain.head().digest();
     for old in [at, at - 1, at - 20 * MS] {
         chain.send(&beat(old));
@@ -204,7 +209,9 @@ fn sessions_6_a_switch_that_heartbeats_but_does_not_release_loses_its_session() 
     }
     let waited = granted.expect("never granted") - asked;
     assert!(waited <= u64::from(LEASE_US) * 500 + 45 * MS + STORE_LEASE, "{waited} ns");
-    assert!(chain.head().counters().leases_withheld > 0 && chain.head().counters().recalls_resent > 3);
+    assert!(
+        chain.head().counters().leases_withheld > 0 && chain.head().counters().recalls_resent > 3
+    );
     // It goes on, in another session.
     assert_eq!(chain.ask(&lease(COUNTER, owner(1, 1), b"else")).message().lease_us, LEASE_US);
 }
@@ -256,7 +263,11 @@ fn sessions_6_a_head_that_drained_and_goes_on_withholds_nothing() {
         views.shards[0].draining = draining;
         chain.tell(&views, &[0, 1, 2]);
     }
-    assert_eq!(chain.ask_last(&heartbeat(owner(1, 1))).message().lease_us, LEASE_US, "it forgot what it recalled");
+    assert_eq!(
+        chain.ask_last(&heartbeat(owner(1, 1))).message().lease_us,
+        LEASE_US,
+        "it forgot what it recalled"
+    );
 }
 
 #[test]
@@ -270,9 +281,17 @@ fn tags_what_is_not_genuine_changes_nothing_and_is_counted() {
     let mut unsigned = Vec::new();
     request.append_to(&mut unsigned).unwrap();
     let mut unknown_key = unsigned.clone();
-    assert!(KeyRing::new(3, Secret([1; SECRET_BYTES])).unwrap().sign(&mut unknown_key, *from.ip(), *to.ip()));
+    assert!(KeyRing::new(3, Secret([1; SECRET_BYTES])).unwrap().sign(
+        &mut unknown_key,
+        *from.ip(),
+        *to.ip()
+    ));
     let mut wrong_secret = unsigned.clone();
-    assert!(KeyRing::new(1, Secret([9; SECRET_BYTES])).unwrap().sign(&mut wrong_secret, *from.ip(), *to.ip()));
+    assert!(KeyRing::new(1, Secret([9; SECRET_BYTES])).unwrap().sign(
+        &mut wrong_secret,
+        *from.ip(),
+        *to.ip()
+    ));
     let mut changed = genuine.clone();
     changed[66] ^= 1;
     let elsewhere = signed(&request, from, server_address(1));
@@ -324,12 +343,19 @@ fn tags_old_requests_are_replays() {
 fn tags_no_request_is_taken_twice() {
     let mut chain = Chain::new(3);
     let from = switch_address(1);
-    let bytes = signed(&Message { request_ns: chain.now, ..lease(COUNTER, owner(1, 1), KEY) }, from, server_address(0));
+    let bytes = signed(
+        &Message { request_ns: chain.now, ..lease(COUNTER, owner(1, 1), KEY) },
+        from,
+        server_address(0),
+    );
     chain.send_bytes(from, &bytes);
     let grant = chain.reply().unwrap();
     let epoch = grant.message().epoch;
     chain.advance(MS);
-    let gone = Message { request_ns: chain.now, ..release(owner(1, 1), KEY, epoch, 0, grant.message().value) };
+    let gone = Message {
+        request_ns: chain.now,
+        ..release(owner(1, 1), KEY, epoch, 0, grant.message().value)
+    };
     assert_eq!(chain.ask(&gone).kind(), ReleaseAck);
     // A copy of what asked for the flow does not ask for it again.
     let digest = chain.head().digest();
@@ -344,7 +370,10 @@ fn tags_no_request_is_taken_twice() {
 fn tags_no_replay_brings_a_session_back() {
     let mut chain = Chain::new(3);
     let at = chain.now;
-    let request = |incarnation, request_ns| Message { request_ns, ..lease(COUNTER, owner(1, incarnation), KEY) };
+    let request = |incarnation, request_ns| Message {
+        request_ns,
+        ..lease(COUNTER, owner(1, incarnation), KEY)
+    };
     chain.ask(&request(7, at));
     chain.advance(STORE_LEASE);
     chain.ask(&lease(COUNTER, owner(2, 1), KEY));
@@ -366,7 +395,9 @@ fn tags_no_replay_brings_a_session_back() {
 #[test]
 fn every_request_of_an_unknown_shard_changes_nothing() {
     let mut chain = Chain::with(1, |settings| (settings.shard, settings.shards) = (3, 8));
-    let of = |shard| (0..100u32).map(|n| n.to_be_bytes()).find(|key| wire::shard_of(key, 8) == shard).unwrap();
+    let of = |shard| {
+        (0..100u32).map(|n| n.to_be_bytes()).find(|key| wire::shard_of(key, 8) == shard).unwrap()
+    };
     let (mine, others) = (of(3), of(4));
     let digest = chain.head().digest();
     for message_type in [LeaseRequest, Update, ReadCommit, Release] {
@@ -397,7 +428,11 @@ fn a_status_is_for_those_with_a_secret() {
     request.append_to(&mut bytes).unwrap();
     let mut out = Outputs::new();
     let now = chain.now;
-    chain.servers[0].handle(now, Input::Datagram { from: switch_address(1), bytes: &bytes }, &mut out);
+    chain.servers[0].handle(
+        now,
+        Input::Datagram { from: switch_address(1), bytes: &bytes },
+        &mut out,
+    );
     chain.servers[0].flush(now, &mut out);
     assert!(out.is_empty() && chain.head().counters().bad_tag == 1);
     chain.send_bytes(switch_address(1), &signed(&request, switch_address(1), server_address(0)));
@@ -426,7 +461,10 @@ fn what_a_server_has_is_told_page_by_page() {
     let mut chain = Chain::new(1);
     for n in 0..100u32 {
         let switch = 1 + n % 2;
-        assert_eq!(chain.ask(&lease(COUNTER, owner(switch, 1), format!("{n:04}").as_bytes())).kind(), LeaseGrant);
+        assert_eq!(
+            chain.ask(&lease(COUNTER, owner(switch, 1), format!("{n:04}").as_bytes())).kind(),
+            LeaseGrant
+        );
     }
     let mut ask = |query: &StateQuery| -> StateAnswer {
         let json = serde_json::to_vec(query).unwrap();
@@ -455,9 +493,16 @@ fn what_a_server_has_is_told_page_by_page() {
     assert_eq!(all(StateQuery { owner: Some(3), ..StateQuery::default() }).0, 0);
     assert_eq!(all(StateQuery { object: Some(NAT), ..StateQuery::default() }).0, 0);
     let key = Some(to_hex(b"0042"));
-    let answer = ask(&StateQuery { object: Some(COUNTER), key: key.clone(), ..StateQuery::default() });
-    assert!(matches!(&answer.records[..], [one] if one.owner == Some(1) && Some(&one.key) == key.as_ref()));
-    let none = ask(&StateQuery { object: Some(COUNTER), key: Some(to_hex(b"4242")), ..StateQuery::default() });
+    let answer =
+        ask(&StateQuery { object: Some(COUNTER), key: key.clone(), ..StateQuery::default() });
+    assert!(
+        matches!(&answer.records[..], [one] if one.owner == Some(1) && Some(&one.key) == key.as_ref())
+    );
+    let none = ask(&StateQuery {
+        object: Some(COUNTER),
+        key: Some(to_hex(b"4242")),
+        ..StateQuery::default()
+    });
     assert_eq!(none.records, []);
 }
 

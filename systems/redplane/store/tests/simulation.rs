@@ -102,7 +102,8 @@ impl World {
         for (at, clock) in clocks.iter().enumerate() {
             let start = start(at as u64 + 1, clock.local(0));
             if power_cuts {
-                let (server, durable) = Server::founding_with_journal(world_settings(), start, at, 3);
+                let (server, durable) =
+                    Server::founding_with_journal(world_settings(), start, at, 3);
                 servers.push(server);
                 disks.push(Disk { durable, ..Disk::default() });
             } else {
@@ -223,7 +224,11 @@ impl World {
         let (from, to) = (datagram.from, datagram.to);
         assert!(keys().verify(&datagram.bytes, *from.ip(), *to.ip()).is_err());
         server.handle(now, Input::Datagram { from, bytes: &datagram.bytes }, &mut out);
-        assert!(server.digest() == before && out.is_empty(), "{:02x?} had an effect", datagram.bytes);
+        assert!(
+            server.digest() == before && out.is_empty(),
+            "{:02x?} had an effect",
+            datagram.bytes
+        );
     }
 
     fn deliver(&mut self, datagram: &Datagram) {
@@ -231,7 +236,9 @@ impl World {
         if let Some(at) = (0..3).find(|at| server_address(*at) == datagram.to) {
             return self.server(at, input);
         }
-        let at = (0..SWITCHES as usize).find(|at| switch_address(*at as u32 + 1) == datagram.to).unwrap();
+        let at = (0..SWITCHES as usize)
+            .find(|at| switch_address(*at as u32 + 1) == datagram.to)
+            .unwrap();
         if self.phase == Phase::Silent {
             return;
         }
@@ -301,7 +308,8 @@ impl World {
             }
         }
         let from = server_address(at);
-        let sent: Vec<_> = out.datagrams().map(|(to, b)| Datagram { from, to, bytes: b.to_vec() }).collect();
+        let sent: Vec<_> =
+            out.datagrams().map(|(to, b)| Datagram { from, to, bytes: b.to_vec() }).collect();
         for datagram in sent {
             if let Ok(reply) = Message::decode(&datagram.bytes) {
                 self.check_reply(&reply);
@@ -343,8 +351,13 @@ impl World {
                 // A checkpoint in the place of all that was written before.
                 let start = start(at as u64 + 1, now);
                 let mut out = Outputs::new();
-                let mut server =
-                    Server::restored(world_settings(), start, at, &self.disks[at].durable, &mut Outputs::new());
+                let mut server = Server::restored(
+                    world_settings(),
+                    start,
+                    at,
+                    &self.disks[at].durable,
+                    &mut Outputs::new(),
+                );
                 server.node.checkpoint_views(&mut out);
                 server.node.checkpoint(0);
                 server.flush(now, &mut out);
@@ -352,7 +365,8 @@ impl World {
             }
             let mut out = Outputs::new();
             let start = start(at as u64 + 1, now);
-            self.servers[at] = Server::restored(world_settings(), start, at, &self.disks[at].durable, &mut out);
+            self.servers[at] =
+                Server::restored(world_settings(), start, at, &self.disks[at].durable, &mut out);
             self.scheduled[at] = u64::MAX;
             self.after_server(at, out);
         }
@@ -368,7 +382,9 @@ impl World {
         match reply.message_type {
             MessageType::LeaseGrant => {
                 self.checks.grants += 1;
-                if let Some((epoch, owner)) = self.checks.granted.insert(key, (reply.epoch, reply.sender)) {
+                if let Some((epoch, owner)) =
+                    self.checks.granted.insert(key, (reply.epoch, reply.sender))
+                {
                     let same = reply.epoch == epoch && reply.sender == owner;
                     assert!(same || reply.epoch > epoch, "epoch {} after {epoch}", reply.epoch);
                     self.checks.handovers += u64::from(!same);
@@ -381,16 +397,27 @@ impl World {
                     let Some(slot) = server.records().find(object, reply.key) else { continue };
                     let record = server.records().get(slot);
                     let over = record.epoch > reply.epoch || record.owner.is_none();
-                    assert!(over, "released {} acknowledged, yet owned under {}", reply.epoch, record.epoch);
+                    assert!(
+                        over,
+                        "released {} acknowledged, yet owned under {}",
+                        reply.epoch, record.epoch
+                    );
                 }
             }
             MessageType::UpdateAck => {
                 self.checks.acks += 1;
                 for server in &self.servers {
-                    let slot = server.records().find(0, reply.key).expect("acknowledged, yet not recorded");
+                    let slot = server
+                        .records()
+                        .find(0, reply.key)
+                        .expect("acknowledged, yet not recorded");
                     let record = server.records().get(slot);
                     let recorded = (record.epoch, record.seq) >= (reply.epoch, reply.seq);
-                    assert!(recorded, "acknowledged {} is not on every server: {}", reply.seq, record.seq);
+                    assert!(
+                        recorded,
+                        "acknowledged {} is not on every server: {}",
+                        reply.seq, record.seq
+                    );
                 }
             }
             _ => {}
@@ -411,7 +438,10 @@ impl World {
                 if key.0 == NAT && key.1[0] == 10 {
                     let end = (entry.value.clone(), key.1[4..8].to_vec(), key.1[10..].to_vec());
                     let before = external.insert(end, key);
-                    assert!(before.is_none_or(|before| before == key), "one port for {before:?} and {key:?}");
+                    assert!(
+                        before.is_none_or(|before| before == key),
+                        "one port for {before:?} and {key:?}"
+                    );
                 }
             }
         }
@@ -452,13 +482,32 @@ impl World {
             return (COUNTER, vec![0, 0, 0, flow as u8]);
         }
         let host = (self.draw(u64::from(NAT_HOSTS))) as u8;
-        let key = vec![10, 0, 0, host, 8, 8, 8, (flow / 2) as u8, 0x13, 0x88, 0, 53, if flow == 3 { 1 } else { 17 }];
-        let bound = self.switches[at].entries.get(&(NAT, key.clone())).filter(|e| flow == 1 && e.value.len() == 6);
+        let key = vec![
+            10,
+            0,
+            0,
+            host,
+            8,
+            8,
+            8,
+            (flow / 2) as u8,
+            0x13,
+            0x88,
+            0,
+            53,
+            if flow == 3 { 1 } else { 17 },
+        ];
+        let bound = self.switches[at]
+            .entries
+            .get(&(NAT, key.clone()))
+            .filter(|e| flow == 1 && e.value.len() == 6);
         match bound {
             // The reverse direction, as packets from outside look.
-            Some(bound) => {
-                (NAT, [&key[4..8], &bound.value[..4], &key[10..12], &bound.value[4..6], &key[12..]].concat())
-            }
+            Some(bound) => (
+                NAT,
+                [&key[4..8], &bound.value[..4], &key[10..12], &bound.value[4..6], &key[12..]]
+                    .concat(),
+            ),
             None => (NAT, key),
         }
     }
@@ -508,12 +557,18 @@ impl World {
         self.phase = Phase::Silent;
         self.run(self.time + 30 * SECOND);
         let counters = self.servers[0].counters();
-        (self.checks.recalls, self.checks.sessions_ended) = (counters.recalls, counters.sessions_ended);
-        let digests: Vec<_> = self.servers.iter().map(|server| server.records().shared_digest()).collect();
+        (self.checks.recalls, self.checks.sessions_ended) =
+            (counters.recalls, counters.sessions_ended);
+        let digests: Vec<_> =
+            self.servers.iter().map(|server| server.records().shared_digest()).collect();
         assert!(digests.iter().all(|digest| *digest == digests[0]), "servers differ: {digests:?}");
         for (server, clock) in self.servers.iter().zip(&self.clocks) {
             let status = server.status(clock.local(self.time));
-            assert_eq!((status.unacked, status.held, status.reason.clone()), (0, 0, None), "{status:?}");
+            assert_eq!(
+                (status.unacked, status.held, status.reason.clone()),
+                (0, 0, None),
+                "{status:?}"
+            );
             assert_eq!((status.recalls, status.sessions), (0, 0), "{status:?}");
             let objects = server.node_status(clock.local(self.time)).objects;
             assert_eq!((objects[1].records, objects[1].ports_in_use), (0, Some(0)), "leaked ports");

@@ -16,7 +16,8 @@ const DAMAGES: usize = 400;
 
 fn seed() -> SplitMix64 {
     let given = std::env::var("WAL_SEED").ok().and_then(|text| text.parse().ok());
-    let seed = given.unwrap_or_else(|| std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64);
+    let seed = given
+        .unwrap_or_else(|| std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64);
     println!("WAL_SEED={seed}");
     SplitMix64::new(seed)
 }
@@ -33,7 +34,10 @@ struct Logged {
 }
 
 fn digest(log: &Log) -> (u64, u64) {
-    log.restored.replicas().next().map_or((0, 0), |(_, replica)| (replica.index, replica.records().shared_digest()))
+    log.restored
+        .replicas()
+        .next()
+        .map_or((0, 0), |(_, replica)| (replica.index, replica.records().shared_digest()))
 }
 
 #[test]
@@ -53,7 +57,8 @@ impl Logged {
         let directory = Directory::open(path).unwrap();
         let log = directory.read(&settings).unwrap();
         let (mut out, mut files, mut first_batch) = (Outputs::new(), Vec::new(), 1);
-        let mut node = Node::new(settings.clone(), start(7, 0), keys(), server_address(0), Vec::new());
+        let mut node =
+            Node::new(settings.clone(), start(7, 0), keys(), server_address(0), Vec::new());
         let restored = log.map(|log| {
             directory.settle_end(&log).unwrap();
             assert_eq!(log.incarnation, 7);
@@ -62,15 +67,26 @@ impl Logged {
         });
         let is_new = restored.is_none();
         node.keep_journal(0, restored, &mut out);
-        let header =
-            FileHeader { incarnation: 7, config_digest: settings.digest(), shards: settings.shards, first_batch };
+        let header = FileHeader {
+            incarnation: 7,
+            config_digest: settings.digest(),
+            shards: settings.shards,
+            first_batch,
+        };
         let writer = Writer::start(directory, header, files).unwrap();
-        let mut logged = Logged { node, writer, settings, now: 0, states: vec![(0, 0)], replies: 0 };
+        let mut logged =
+            Logged { node, writer, settings, now: 0, states: vec![(0, 0)], replies: 0 };
         if is_new {
             let members = vec![Member { address: server_address(0), incarnation: 7 }];
             let views = Views {
                 version: 1,
-                shards: vec![ShardView { number: 1, founded: 1, members, joining: None, draining: false }],
+                shards: vec![ShardView {
+                    number: 1,
+                    founded: 1,
+                    members,
+                    joining: None,
+                    draining: false,
+                }],
             };
             logged.node.adopt(0, &views, &mut out);
         }
@@ -100,7 +116,8 @@ impl Logged {
         self.now += 40 * MS;
         let one = owner(1, 1);
         let key = (n as u32 % 8).to_be_bytes();
-        let (nat, value) = ([10, 0, 0, n as u8 % 3, 8, 8, 8, 8, 7, 0xd0, 0, 53, 17], n.to_be_bytes());
+        let (nat, value) =
+            ([10, 0, 0, n as u8 % 3, 8, 8, 8, 8, 7, 0xd0, 0, 53, 17], n.to_be_bytes());
         let record = self.node.replica(0).unwrap().records();
         let epoch = record.find(0, &key).map_or(0, |slot| record.get(slot).epoch);
         let message = match n % 4 {
@@ -112,7 +129,11 @@ impl Logged {
         let message = state_protocol::Message { request_ns: self.now, ..message };
         let bytes = signed(&message, switch_address(1), server_address(0));
         let mut out = Outputs::new();
-        self.node.handle(self.now, Input::Datagram { from: switch_address(1), bytes: &bytes }, &mut out);
+        self.node.handle(
+            self.now,
+            Input::Datagram { from: switch_address(1), bytes: &bytes },
+            &mut out,
+        );
         self.node.handle(self.now, Input::Timer, &mut out);
         self.finish(out, false);
     }
@@ -127,7 +148,8 @@ impl Logged {
 }
 
 fn files(path: &Path) -> Vec<PathBuf> {
-    let mut files: Vec<_> = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut files: Vec<_> =
+        std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.retain(|file| file.extension().is_some_and(|extension| extension == "wal"));
     files.sort();
     files
@@ -176,7 +198,8 @@ fn a_server_goes_on_where_its_log_ends() {
 fn a_checkpoint_takes_the_place_of_what_was_before() {
     let directory = tempfile::tempdir().unwrap();
     let mut logged = some_history(directory.path());
-    let before: u64 = files(directory.path()).iter().map(|file| file.metadata().unwrap().len()).sum();
+    let before: u64 =
+        files(directory.path()).iter().map(|file| file.metadata().unwrap().len()).sum();
     for n in 0..20 {
         logged.checkpoint();
         logged.request(REQUESTS + n);
@@ -217,7 +240,11 @@ fn a_torn_end_is_cut_off_and_damage_is_named() {
                 let log = log.filter(|log| log.torn.is_some());
                 // A flipped bit in the last batch looks like a torn end; one before that does not.
                 let last_batch = || states[states.len() - 2..].contains(&state);
-                assert!(cut || last_batch(), "byte {at} of {}: damage was taken for a torn end", whole.len());
+                assert!(
+                    cut || last_batch(),
+                    "byte {at} of {}: damage was taken for a torn end",
+                    whole.len()
+                );
                 torn += usize::from(log.is_some());
             }
             Err(WalError::Corrupt { path, offset, .. }) => {
@@ -269,9 +296,14 @@ impl Drop for SmallDisk {
 fn a_full_disk_is_told_with_its_remedy() {
     let Some(disk) = SmallDisk::mount() else { return println!("SKIPPED: mounting takes root") };
     let settings = settings();
-    let header =
-        FileHeader { incarnation: 7, config_digest: settings.digest(), shards: settings.shards, first_batch: 1 };
-    let writer = Writer::start(Directory::open(disk.0.path()).unwrap(), header, Vec::new()).unwrap();
+    let header = FileHeader {
+        incarnation: 7,
+        config_digest: settings.digest(),
+        shards: settings.shards,
+        first_batch: 1,
+    };
+    let writer =
+        Writer::start(Directory::open(disk.0.path()).unwrap(), header, Vec::new()).unwrap();
     // Some of these fit, not all.
     for ticket in 1..=40 {
         writer.append(ticket, &[0; 4096], false);

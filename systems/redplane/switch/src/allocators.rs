@@ -10,7 +10,12 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 pub const BACKEND_PLACES: usize = 1024;
 
 /// [`crate::runtime::FlowRuntime::set_nat_pool`]
-pub(crate) fn set_nat_pool(dataplane: &Dataplane, addresses: &[Ipv4Addr], low: u16, high: u16) -> Result<()> {
+pub(crate) fn set_nat_pool(
+    dataplane: &Dataplane,
+    addresses: &[Ipv4Addr],
+    low: u16,
+    high: u16,
+) -> Result<()> {
     if !dataplane.has_map("sp_nat_pool") {
         return Ok(());
     }
@@ -68,9 +73,12 @@ mod tests {
         };
         let places = backend_places(&[backend(1, 1), backend(2, 0), backend(3, 3)]);
         assert_eq!([1, 2, 3].map(|last| count(&places, last)), [256, 0, 768]);
-        let places = backend_places(&[backend(1, u32::MAX), backend(2, u32::MAX), backend(3, u32::MAX)]);
+        let places =
+            backend_places(&[backend(1, u32::MAX), backend(2, u32::MAX), backend(3, u32::MAX)]);
         assert_eq!(places.iter().flatten().count(), BACKEND_PLACES);
-        assert!([1, 2, 3].iter().all(|last| count(&places, *last).abs_diff(BACKEND_PLACES / 3) <= 1));
+        assert!(
+            [1, 2, 3].iter().all(|last| count(&places, *last).abs_diff(BACKEND_PLACES / 3) <= 1)
+        );
         assert_eq!(backend_places(&[backend(1, 0)]), [None; BACKEND_PLACES]);
         assert_eq!(backend_places(&[]), [None; BACKEND_PLACES]);
     }

@@ -9,8 +9,15 @@ use switch_agent::config::Config;
 pub const MAX_POOL_ADDRESSES: usize = 16;
 
 /// Their names.
-pub(crate) const FIELDS: [&str; 7] =
-    ["lease_margin_us", "resend_timeout_us", "resend_timeout_most_us", "window_packets", "idle", "nat_pool", "backend"];
+pub(crate) const FIELDS: [&str; 7] = [
+    "lease_margin_us",
+    "resend_timeout_us",
+    "resend_timeout_most_us",
+    "window_packets",
+    "idle",
+    "nat_pool",
+    "backend",
+];
 
 /// RedPlane's part of a switch's configuration.
 #[derive(Clone, Debug, Deserialize)]
@@ -166,7 +173,10 @@ impl SwitchConfig {
         ] {
             // Less is shorter than the kernel's timers are exact, or than a store's answer takes.
             if !(1_000..=60_000_000).contains(&value) {
-                return config.fault(field, format!("{value} is out of range; write 1000 to 60000000 (1 ms to 60 s)"));
+                return config.fault(
+                    field,
+                    format!("{value} is out of range; write 1000 to 60000000 (1 ms to 60 s)"),
+                );
             }
         }
         if self.resend_timeout_most_us < self.resend_timeout_us {
@@ -183,11 +193,16 @@ impl SwitchConfig {
         for (index, backend) in self.backend.iter().enumerate() {
             let address = backend.address;
             if address.ip().is_unspecified() || address.port() == 0 {
-                return config
-                    .fault(format!("backend[{index}].address"), format!("{address} is no address of a server"));
+                return config.fault(
+                    format!("backend[{index}].address"),
+                    format!("{address} is no address of a server"),
+                );
             }
             if self.backend.iter().take(index).any(|earlier| earlier.address == address) {
-                return config.fault(format!("backend[{index}].address"), format!("{address} is listed twice"));
+                return config.fault(
+                    format!("backend[{index}].address"),
+                    format!("{address} is listed twice"),
+                );
             }
         }
         Ok(())
@@ -196,7 +211,8 @@ impl SwitchConfig {
     fn validate_pool(&self, config: &Config) -> Result<()> {
         let Some(pool) = &self.nat_pool else { return Ok(()) };
         if pool.external.is_empty() || pool.external.len() > MAX_POOL_ADDRESSES {
-            return config.fault("nat_pool.external", format!("needs 1 to {MAX_POOL_ADDRESSES} addresses"));
+            return config
+                .fault("nat_pool.external", format!("needs 1 to {MAX_POOL_ADDRESSES} addresses"));
         }
         if pool.port_range().is_none() {
             return config.fault(
@@ -225,9 +241,13 @@ mod tests {
 
     #[test]
     fn the_documented_example_is_good_and_has_the_defaults() {
-        let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/switch.example.toml"));
+        let path =
+            Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/switch.example.toml"));
         let config = Config::read(path, &[&RedPlane]).unwrap();
-        assert_eq!((config.port.len(), config.table.len(), config.switch_id, config.detach), (2, 2, 1, false));
+        assert_eq!(
+            (config.port.len(), config.table.len(), config.switch_id, config.detach),
+            (2, 2, 1, false)
+        );
         let (own, default) = (SwitchConfig::of(&config).unwrap(), SwitchConfig::default());
         assert_eq!((own.idle, own.lease_margin_us), (default.idle, default.lease_margin_us));
     }
@@ -245,9 +265,12 @@ mod tests {
 
     #[test]
     fn each_fault_names_file_and_field() {
-        let pool = |ports: &str| format!("nat_pool = {{ external = [\"203.0.113.1\"], ports = \"{ports}\" }}");
-        let backends =
-            |addresses: [&str; 2]| addresses.map(|address| format!("[[backend]]\naddress = \"{address}\"\n")).concat();
+        let pool = |ports: &str| {
+            format!("nat_pool = {{ external = [\"203.0.113.1\"], ports = \"{ports}\" }}")
+        };
+        let backends = |addresses: [&str; 2]| {
+            addresses.map(|address| format!("[[backend]]\naddress = \"{address}\"\n")).concat()
+        };
         for (own, parts) in [
             ("lease_margin_us = 999".to_owned(), "lease_margin_us: 999"),
             ("idle = { release_after_s = 0 }".to_owned(), "idle.release_after_s"),
@@ -258,14 +281,20 @@ mod tests {
             ("nat_pool = { external = [] }".to_owned(), "nat_pool.external: needs 1 to 16"),
             (pool("5-4"), "nat_pool.ports"),
             (pool("0-9"), "nat_pool.ports"),
-            (backends(["10.0.0.1:80", "10.0.0.1:80"]), "backend[1].address: 10.0.0.1:80 is listed twice"),
+            (
+                backends(["10.0.0.1:80", "10.0.0.1:80"]),
+                "backend[1].address: 10.0.0.1:80 is listed twice",
+            ),
             (backends(["10.0.0.1:80", "10.0.0.2:0"]), "backend[1].address: 10.0.0.2:0"),
             ("idle = { local_h = 1 }".to_owned(), "line 3"),
             ("\nwindow_packets = -1".to_owned(), "line 4"),
             ("windows_packets = 1".to_owned(), "unknown field `windows_packets`"),
         ] {
             let message = of(&own).unwrap_err().to_string();
-            assert!(message.starts_with("/etc/sp/switch.toml: ") && message.contains(parts), "{own}: {message}");
+            assert!(
+                message.starts_with("/etc/sp/switch.toml: ") && message.contains(parts),
+                "{own}: {message}"
+            );
         }
     }
 }

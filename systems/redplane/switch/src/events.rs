@@ -12,7 +12,9 @@ pub fn events(dataplane: &Dataplane) -> Result<Vec<(&'static str, u64)>> {
         let per_cpu = map
             .lookup_percpu(&(index as u32).to_ne_bytes(), MapFlags::ANY)
             .map_err(|error| dataplane::Error::libbpf("read sp_flow_stats", error))?;
-        let value = |bytes: &Vec<u8>| bytes.get(..8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_ne_bytes);
+        let value = |bytes: &Vec<u8>| {
+            bytes.get(..8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_ne_bytes)
+        };
         Ok(per_cpu.iter().flatten().map(value).sum())
     };
     COUNTERS.iter().enumerate().map(|(index, name)| Ok((*name, count(index)?))).collect()

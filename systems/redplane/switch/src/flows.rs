@@ -46,7 +46,10 @@ fn list(dataplane: &Dataplane, object: &StateObject, limit: usize) -> Result<(Ve
         count += 1;
         if flows.len() < limit {
             let wire_value = value.get(object.value.offset() as usize..).unwrap_or_default();
-            flows.push(Flow { key: fields(&object.key, key), value: fields(object.value.fields(), wire_value) });
+            flows.push(Flow {
+                key: fields(&object.key, key),
+                value: fields(object.value.fields(), wire_value),
+            });
         }
         true
     })?;
@@ -57,7 +60,11 @@ fn list(dataplane: &Dataplane, object: &StateObject, limit: usize) -> Result<(Ve
 fn fields(fields: &[WireField], bytes: &[u8]) -> Vec<(String, String)> {
     let text = |field: &WireField| {
         let range = field.offset as usize..(field.offset + field.bytes) as usize;
-        let value = bytes.get(range).unwrap_or_default().iter().fold(0u128, |sum, byte| sum << 8 | u128::from(*byte));
+        let value = bytes
+            .get(range)
+            .unwrap_or_default()
+            .iter()
+            .fold(0u128, |sum, byte| sum << 8 | u128::from(*byte));
         dataplane::value::format_value(value, field.width, &field.name)
     };
     fields.iter().map(|field| (field.name.clone(), text(field))).collect()
@@ -82,7 +89,10 @@ fn flows(dataplane: &Dataplane, object: Option<&str>, limit: usize) -> Result<Fl
     };
     let Some(found) = found else {
         let names: Vec<&str> = known.iter().map(|state| state.name.as_str()).collect();
-        return Err(Error::Other(format!("name one of the program's FlowState objects: {}", names.join(", "))));
+        return Err(Error::Other(format!(
+            "name one of the program's FlowState objects: {}",
+            names.join(", ")
+        )));
     };
     let (flows, count) = list(dataplane, found, limit)?;
     Ok(Flows { object: found.name.clone(), count, flows })
@@ -98,7 +108,10 @@ mod tests {
     #[test]
     fn the_form_of_request_and_answer_stays() {
         let asked = FlowsRequest { object: None, limit: 5 };
-        assert_eq!(serde_json::to_value(asked).unwrap(), json!({ "op": "flows", "object": null, "limit": 5 }));
+        assert_eq!(
+            serde_json::to_value(asked).unwrap(),
+            json!({ "op": "flows", "object": null, "limit": 5 })
+        );
         let pair = |name: &str, value: &str| vec![(name.to_owned(), value.to_owned())];
         let flow = Flow { key: pair("source", "10.0.0.5"), value: pair("count", "7") };
         let flows = Flows { object: "ingress.counts".into(), count: 9, flows: vec![flow] };

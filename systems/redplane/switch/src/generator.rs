@@ -54,7 +54,10 @@ impl Work {
         match self.looks {
             Some((looks, since_ns)) if now_ns.saturating_sub(since_ns) < MEASURED_FOR_NS => looks,
             _ => {
-                let looks = looks(Duration::from_nanos(settings.look_ns), resend_timeout(dataplane, settings));
+                let looks = looks(
+                    Duration::from_nanos(settings.look_ns),
+                    resend_timeout(dataplane, settings),
+                );
                 self.looks = Some((looks, now_ns));
                 looks
             }

@@ -53,7 +53,13 @@ impl Held {
 
 /// Each shard's session, or 0 where there is none whose lease lives.
 pub(crate) fn live_sessions(dataplane: &Dataplane, now_ns: u64) -> Vec<u32> {
-    let number = |shard| dataplane.session(shard).ok().filter(|it| it.lease_end_ns > now_ns).map_or(0, |it| it.number);
+    let number = |shard| {
+        dataplane
+            .session(shard)
+            .ok()
+            .filter(|it| it.lease_end_ns > now_ns)
+            .map_or(0, |it| it.number)
+    };
     (0..dataplane.shards().unwrap_or(0)).map(number).collect()
 }
 
@@ -93,8 +99,11 @@ impl Counted {
 
 /// Is the entry this switch's to use? `live`: each shard's session, or 0 without a lease.
 fn is_owned(entry: &[u8], live: &[u32]) -> bool {
-    let half = |at: usize| entry.get(at..at + 2).and_then(|it| it.try_into().ok()).map_or(0, u16::from_ne_bytes);
-    let session = entry.get(entry_at::SESSION..entry_at::SESSION + 4).and_then(|it| it.try_into().ok());
+    let half = |at: usize| {
+        entry.get(at..at + 2).and_then(|it| it.try_into().ok()).map_or(0, u16::from_ne_bytes)
+    };
+    let session =
+        entry.get(entry_at::SESSION..entry_at::SESSION + 4).and_then(|it| it.try_into().ok());
     let session = session.map_or(0, u32::from_ne_bytes);
     let gone = half(entry_at::FLAGS) & (entry_flags::RELEASED | entry_flags::DYING) != 0;
     session != 0 && !gone && live.get(usize::from(half(entry_at::SHARD))) == Some(&session)
@@ -103,7 +112,8 @@ fn is_owned(entry: &[u8], live: &[u32]) -> bool {
 /// Entries that wait in the pending ring.
 pub(crate) fn pending(dataplane: &Dataplane) -> u64 {
     let bytes = dataplane.read_array(WORK, 0).unwrap_or_default();
-    let count = bytes.get(..8).and_then(|bytes| bytes.try_into().ok()).map_or(0, i64::from_ne_bytes);
+    let count =
+        bytes.get(..8).and_then(|bytes| bytes.try_into().ok()).map_or(0, i64::from_ne_bytes);
     // Packets pop and push while this reads: a moment below zero is possible.
     u64::try_from(count).unwrap_or(0)
 }

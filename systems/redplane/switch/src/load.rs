@@ -51,7 +51,11 @@ pub struct SessionLoad {
 }
 
 fn shorter_than(margin_us: u64, sessions: &[SessionLoad]) -> Option<u64> {
-    sessions.iter().map(|session| session.lease_us).filter(|lease_us| (1..=margin_us).contains(lease_us)).min()
+    sessions
+        .iter()
+        .map(|session| session.lease_us)
+        .filter(|lease_us| (1..=margin_us).contains(lease_us))
+        .min()
 }
 
 impl Switch {
@@ -73,7 +77,8 @@ impl Switch {
         let (shards, now_ns) = (self.dataplane.shards().unwrap_or(0), now_ns());
         let settings = self.settings();
         let session = |shard| {
-            let session = self.dataplane.session(shard).ok().filter(|session| session.number != 0)?;
+            let session =
+                self.dataplane.session(shard).ok().filter(|session| session.number != 0)?;
             let left_ms = session.lease_end_ns.saturating_sub(now_ns) / 1_000_000;
             let round_trips = self.dataplane.round_trips(shard).unwrap_or_default();
             Some(SessionLoad {
@@ -124,8 +129,17 @@ mod tests {
             outstanding: 0,
             lease_us,
         };
-        let short = |leases: &[u64]| shorter_than(300, &leases.iter().copied().map(session).collect::<Vec<_>>());
-        assert_eq!((short(&[301]), short(&[300]), short(&[]), short(&[0])), (None, Some(300), None, None));
-        assert_eq!(short(&[0, 400, 250, 299]), Some(250), "the shortest; a shard that has not answered says nothing");
+        let short = |leases: &[u64]| {
+            shorter_than(300, &leases.iter().copied().map(session).collect::<Vec<_>>())
+        };
+        assert_eq!(
+            (short(&[301]), short(&[300]), short(&[]), short(&[0])),
+            (None, Some(300), None, None)
+        );
+        assert_eq!(
+            short(&[0, 400, 250, 299]),
+            Some(250),
+            "the shortest; a shard that has not answered says nothing"
+        );
     }
 }

@@ -12,7 +12,12 @@ pub(crate) fn write(switch: &Switch, text: &mut Text) {
     let (shards, sessions) = switch.sessions();
     text.single("stateplane_shards", Gauge, "Shards of the store that the switch knows of", shards);
     let live = sessions.iter().filter(|session| session.left_ms > 0).count();
-    text.single("stateplane_sessions", Gauge, "Shards with which the switch has a session whose lease lives", live);
+    text.single(
+        "stateplane_sessions",
+        Gauge,
+        "Shards with which the switch has a session whose lease lives",
+        live,
+    );
     let help = "1: lease_margin_us is no less than the store's lease, so that no lease ever begins, and packets that need one are dropped";
     let short = switch.short_lease_us(&sessions).is_some();
     text.single("stateplane_switch_lease_too_short", Gauge, help, u8::from(short));
@@ -23,12 +28,16 @@ pub(crate) fn write(switch: &Switch, text: &mut Text) {
             "Smoothed time from a request to its answer; 0: nothing measured",
             |it| it.round_trip_us as f64 / 1e6,
         ),
-        ("stateplane_shard_resend_timeout_seconds", "After so long without an answer something is sent again", |it| {
-            it.resend_timeout_us as f64 / 1e6
-        }),
-        ("stateplane_shard_outstanding", "Requests that are not answered; window_packets at the most", |it| {
-            it.outstanding as f64
-        }),
+        (
+            "stateplane_shard_resend_timeout_seconds",
+            "After so long without an answer something is sent again",
+            |it| it.resend_timeout_us as f64 / 1e6,
+        ),
+        (
+            "stateplane_shard_outstanding",
+            "Requests that are not answered; window_packets at the most",
+            |it| it.outstanding as f64,
+        ),
     ];
     for (name, help, get) in families {
         let mut family = text.family(name, Gauge, help);
@@ -37,9 +46,19 @@ pub(crate) fn write(switch: &Switch, text: &mut Text) {
         }
     }
     let pending = pending(&switch.dataplane);
-    text.single("stateplane_updates_pending", Gauge, "Updates and releases that are not acknowledged yet", pending);
+    text.single(
+        "stateplane_updates_pending",
+        Gauge,
+        "Updates and releases that are not acknowledged yet",
+        pending,
+    );
     let swept = switch.swept.load(Ordering::Relaxed);
-    text.single("stateplane_flows_swept_total", Counter, "Idle flows removed from this switch's tables", swept);
+    text.single(
+        "stateplane_flows_swept_total",
+        Counter,
+        "Idle flows removed from this switch's tables",
+        swept,
+    );
     let help = "What the FlowState runtime did and met, by event: messages sent and taken, packets dropped and why";
     let mut family = text.family("stateplane_flow_events_total", Counter, help);
     for (event, count) in events(&switch.dataplane).unwrap_or_default() {

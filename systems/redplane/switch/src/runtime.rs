@@ -228,7 +228,12 @@ pub trait FlowRuntime {
 
     /// The same at a time of the switch's clock: what was sent before went to another head, and is
     /// sent again at once.
-    fn change_shard_head(&self, shard: u32, head: Option<SocketAddrV4>, since_ns: u64) -> Result<()> {
+    fn change_shard_head(
+        &self,
+        shard: u32,
+        head: Option<SocketAddrV4>,
+        since_ns: u64,
+    ) -> Result<()> {
         let mut bytes = head.map_or([0; 4], |head| head.ip().octets()).to_vec();
         bytes.extend(head.map_or(0, |head| head.port()).to_be_bytes());
         bytes.extend([0; 2]);
@@ -241,7 +246,8 @@ pub trait FlowRuntime {
         let bytes = self.dataplane().read_array(SHARDS, shard)?;
         let [a, b, c, d, high, low, ..] = bytes[..] else { return Ok(None) };
         let address = Ipv4Addr::new(a, b, c, d);
-        Ok((!address.is_unspecified()).then(|| SocketAddrV4::new(address, u16::from_be_bytes([high, low]))))
+        Ok((!address.is_unspecified())
+            .then(|| SocketAddrV4::new(address, u16::from_be_bytes([high, low]))))
     }
 
     /// How a shard answers.
@@ -249,13 +255,21 @@ pub trait FlowRuntime {
         let bytes = self.dataplane().read_array(SESSIONS, shard)?;
         let (sent, done) = (u64_at(&bytes, 40), u64_at(&bytes, 48));
         let outstanding = sent.saturating_sub(done);
-        Ok(RoundTrips { smoothed_ns: u64_at(&bytes, 24), variation_ns: u64_at(&bytes, 32), outstanding })
+        Ok(RoundTrips {
+            smoothed_ns: u64_at(&bytes, 24),
+            variation_ns: u64_at(&bytes, 32),
+            outstanding,
+        })
     }
 
     /// The session with a shard.
     fn session(&self, shard: u32) -> Result<Session> {
         let bytes = self.dataplane().read_array(SESSIONS, shard)?;
-        Ok(Session { number: u32_at(&bytes, 4), lease_end_ns: u64_at(&bytes, 8), lease_ns: u64_at(&bytes, 16) })
+        Ok(Session {
+            number: u32_at(&bytes, 4),
+            lease_end_ns: u64_at(&bytes, 8),
+            lease_ns: u64_at(&bytes, 16),
+        })
     }
 
     /// Forgets the session with a shard: its flows are nobody's on this switch until the store says
@@ -277,7 +291,10 @@ pub trait FlowRuntime {
     /// Has the packet generator's next frame become a heartbeat to the shard.
     fn push_heartbeat(&self, shard: u32) -> Result<()> {
         let owner = "the FlowState runtime".to_owned();
-        let map = self.dataplane().map(HEARTBEATS).ok_or_else(|| Error::NoMap { map: HEARTBEATS.to_owned(), owner })?;
+        let map = self
+            .dataplane()
+            .map(HEARTBEATS)
+            .ok_or_else(|| Error::NoMap { map: HEARTBEATS.to_owned(), owner })?;
         map.update(&[], &shard.to_ne_bytes(), MapFlags::ANY)
             .map_err(|error| Error::libbpf(format!("queue a heartbeat of shard {shard}"), error))
     }

@@ -29,7 +29,9 @@ pub(crate) fn allocator(object: &StateObject) -> &str {
 /// Time between two snapshots of a key, of the objects of which snapshots are taken.
 pub(crate) fn snapshot_periods_us(manifest: &Manifest) -> impl Iterator<Item = u32> {
     let periods = objects(manifest).filter_map(|it| it.settings.get("period_us")?.as_u64());
-    periods.filter_map(|period_us| u32::try_from(period_us).ok()).filter(|period_us| *period_us != 0)
+    periods
+        .filter_map(|period_us| u32::try_from(period_us).ok())
+        .filter(|period_us| *period_us != 0)
 }
 
 /// A setting that is a word.
@@ -56,7 +58,8 @@ pub(crate) fn configure(
         dataplane.set_nat_pool(&pool.external, low, high)?;
     }
     if !own.backend.is_empty() {
-        let backends: Vec<_> = own.backend.iter().map(|backend| (backend.address, backend.share())).collect();
+        let backends: Vec<_> =
+            own.backend.iter().map(|backend| (backend.address, backend.share())).collect();
         dataplane.set_backends(&backends)?;
     }
     Ok(())
@@ -64,7 +67,10 @@ pub(crate) fn configure(
 
 /// Secrets as the data plane has them.
 pub(crate) fn secret_set(ring: &KeyRing) -> SecretSet {
-    SecretSet { secrets: std::array::from_fn(|id| ring.secret(id as u8).map(|secret| secret.0)), sends: ring.sending() }
+    SecretSet {
+        secrets: std::array::from_fn(|id| ring.secret(id as u8).map(|secret| secret.0)),
+        sends: ring.sending(),
+    }
 }
 
 /// `interval`: the packet generator's.
@@ -100,7 +106,10 @@ pub(crate) fn set_shards(
     heads: &[SocketAddrV4],
 ) -> Result<()> {
     if heads.is_empty() || heads.len() > MOST_SHARDS {
-        return Err(Error::Other(format!("{} shards; a cluster has 1 to {MOST_SHARDS}", heads.len())));
+        return Err(Error::Other(format!(
+            "{} shards; a cluster has 1 to {MOST_SHARDS}",
+            heads.len()
+        )));
     }
     let shards = heads.len() as u32;
     let same = dataplane.shards()? == shards;

@@ -135,7 +135,8 @@ impl Sweep<'_> {
     fn snapshots(&self, object: &StateObject, map: &MapHandle) -> Result<SweptObject> {
         let idle_ns = self.idle_ns(object);
         let released_ns = self.now_ns.saturating_sub(REMOVED_AFTER_NS);
-        let before = SweepBefore { idle_ns, half_closed_ns: idle_ns, closed_ns: idle_ns, released_ns };
+        let before =
+            SweepBefore { idle_ns, half_closed_ns: idle_ns, closed_ns: idle_ns, released_ns };
         let mut swept = SweptObject { all: true, ..SweptObject::default() };
         for key in map.keys() {
             let Ok(Some(value)) = map.lookup(&key, MapFlags::ANY) else { continue };
@@ -187,12 +188,17 @@ fn look(
         found.held.count(value, live, local);
         let flags = entry_flags_of(value);
         found.waiting += u64::from(
-            flags & (entry_flags::RELEASED | entry_flags::QUEUED) == entry_flags::RELEASED | entry_flags::QUEUED,
+            flags & (entry_flags::RELEASED | entry_flags::QUEUED)
+                == entry_flags::RELEASED | entry_flags::QUEUED,
         );
         match due {
             Due::Nothing => return true,
-            Due::Removal if found.removals.len() < MOST_AT_ONCE => found.removals.push((key.to_vec(), idle_ns)),
-            Due::Release if found.releases.len() < MOST_AT_ONCE => found.releases.push(key.to_vec()),
+            Due::Removal if found.removals.len() < MOST_AT_ONCE => {
+                found.removals.push((key.to_vec(), idle_ns))
+            }
+            Due::Release if found.releases.len() < MOST_AT_ONCE => {
+                found.releases.push(key.to_vec())
+            }
             Due::Removal | Due::Release => {}
         }
         // The rest comes next time, and until then nobody waits.
@@ -219,7 +225,9 @@ fn due(value: &[u8], before: SweepBefore) -> Due {
             _ => Due::Nothing,
         };
     }
-    if word(value, entry_at::SEQ) > word(value, entry_at::ACKED_SEQ) && flags & entry_flags::QUEUED == 0 {
+    if word(value, entry_at::SEQ) > word(value, entry_at::ACKED_SEQ)
+        && flags & entry_flags::QUEUED == 0
+    {
         return Due::Release;
     }
     if value.get(entry_at::EPOCH..entry_at::EPOCH + 4) == Some(&[0; 4]) {
@@ -232,12 +240,16 @@ fn due(value: &[u8], before: SweepBefore) -> Due {
 }
 
 fn entry_flags_of(value: &[u8]) -> u16 {
-    let flags = value.get(entry_at::FLAGS..entry_at::FLAGS + 2).and_then(|bytes| bytes.try_into().ok());
+    let flags =
+        value.get(entry_at::FLAGS..entry_at::FLAGS + 2).and_then(|bytes| bytes.try_into().ok());
     flags.map_or(0, u16::from_ne_bytes)
 }
 
 fn word(bytes: &[u8], at: usize) -> u64 {
-    bytes.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(u64::MAX, u64::from_ne_bytes)
+    bytes
+        .get(at..at + 8)
+        .and_then(|bytes| bytes.try_into().ok())
+        .map_or(u64::MAX, u64::from_ne_bytes)
 }
 
 /// Since when a local flow must be without packets to be removed (CLOCK_MONOTONIC), by how far its
@@ -308,7 +320,8 @@ fn other_direction(map: &MapHandle, object: &StateObject, key: &[u8], value: &[u
     let Some(partners) = binding.and_then(|binding| partners(allocator, key, binding)) else {
         return Other::None;
     };
-    let entries = partners.iter().filter_map(|partner| map.lookup(partner, MapFlags::ANY).ok().flatten());
+    let entries =
+        partners.iter().filter_map(|partner| map.lookup(partner, MapFlags::ANY).ok().flatten());
     let newest = entries.max_by_key(|entry| word(entry, entry_at::USED_NS));
     newest.map_or(Other::Gone, |entry| Other::Entry {
         flags: entry_flags_of(&entry),
@@ -341,10 +354,12 @@ mod tests {
 
     #[test]
     fn what_is_due_is_told_apart() {
-        let before = SweepBefore { idle_ns: 100, half_closed_ns: 200, closed_ns: 300, released_ns: 400 };
+        let before =
+            SweepBefore { idle_ns: 100, half_closed_ns: 200, closed_ns: 300, released_ns: 400 };
         let told = |flags: u16, used_ns: u64, sent_ns: u64, epoch: u32, unacked: u64| {
             let mut entry = vec![0; entry_at::KEY];
-            let mut put = |at: usize, bytes: &[u8]| entry[at..at + bytes.len()].copy_from_slice(bytes);
+            let mut put =
+                |at: usize, bytes: &[u8]| entry[at..at + bytes.len()].copy_from_slice(bytes);
             put(entry_at::SEQ, &(7 + unacked).to_ne_bytes());
             put(entry_at::ACKED_SEQ, &7u64.to_ne_bytes());
             put(entry_at::USED_NS, &used_ns.to_ne_bytes());
@@ -356,12 +371,28 @@ mod tests {
         use entry_flags::{CLOSED, HALF_CLOSED, QUEUED, RELEASE_ACKED, RELEASED};
         assert_eq!(told(0, 99, 0, 1, 0), Due::Release);
         assert_eq!(told(0, 100, 0, 1, 0), Due::Nothing);
-        assert_eq!((told(HALF_CLOSED, 199, 0, 1, 0), told(HALF_CLOSED, 200, 0, 1, 0)), (Due::Release, Due::Nothing));
-        assert_eq!((told(CLOSED, 299, 0, 1, 0), told(CLOSED, 300, 0, 1, 0)), (Due::Release, Due::Nothing));
-        assert_eq!((told(0, 399, 0, 0, 0), told(0, 400, 0, 0, 0)), (Due::Removal, Due::Nothing), "never granted");
+        assert_eq!(
+            (told(HALF_CLOSED, 199, 0, 1, 0), told(HALF_CLOSED, 200, 0, 1, 0)),
+            (Due::Release, Due::Nothing)
+        );
+        assert_eq!(
+            (told(CLOSED, 299, 0, 1, 0), told(CLOSED, 300, 0, 1, 0)),
+            (Due::Release, Due::Nothing)
+        );
+        assert_eq!(
+            (told(0, 399, 0, 0, 0), told(0, 400, 0, 0, 0)),
+            (Due::Removal, Due::Nothing),
+            "never granted"
+        );
         let released = RELEASED | RELEASE_ACKED;
-        assert_eq!((told(released, 0, 399, 1, 0), told(released, 0, 400, 1, 0)), (Due::Removal, Due::Nothing));
-        assert_eq!((told(RELEASED | QUEUED, 0, 0, 1, 0), told(RELEASED, 0, 0, 1, 0)), (Due::Nothing, Due::Release));
+        assert_eq!(
+            (told(released, 0, 399, 1, 0), told(released, 0, 400, 1, 0)),
+            (Due::Removal, Due::Nothing)
+        );
+        assert_eq!(
+            (told(RELEASED | QUEUED, 0, 0, 1, 0), told(RELEASED, 0, 0, 1, 0)),
+            (Due::Nothing, Due::Release)
+        );
         assert_eq!(
             (told(0, 999, 0, 1, 1), told(QUEUED, 999, 0, 1, 1)),
             (Due::Release, Due::Nothing),
@@ -378,13 +409,17 @@ mod tests {
             entry[entry_at::FLAGS..entry_at::FLAGS + 2].copy_from_slice(&flags.to_ne_bytes());
             entry
         };
-        let pair = |own: u16, flags: u16| before.of(&entry(own), &Other::Entry { flags, used_ns: 0 });
+        let pair =
+            |own: u16, flags: u16| before.of(&entry(own), &Other::Entry { flags, used_ns: 0 });
         assert_eq!((pair(0, 0), pair(0, HALF_OPEN), pair(HALF_OPEN, 0)), (100, 100, 100));
         assert_eq!(pair(HALF_OPEN, HALF_OPEN), 200, "no packet of the other direction was seen");
         assert_eq!((pair(CLOSED, 0), pair(HALF_OPEN, CLOSED)), (300, 300));
         assert_eq!((pair(HALF_CLOSED, HALF_CLOSED), pair(HALF_CLOSED, 0)), (300, 100));
         let single = |flags| before.of(&entry(flags), &Other::None);
-        assert_eq!((single(0), single(HALF_OPEN), single(CLOSED), single(HALF_CLOSED)), (100, 200, 300, 100));
+        assert_eq!(
+            (single(0), single(HALF_OPEN), single(CLOSED), single(HALF_CLOSED)),
+            (100, 200, 300, 100)
+        );
         assert_eq!(before.of(&entry(0), &Other::Gone), 300);
         assert_eq!(before.latest_ns(), 300);
     }

@@ -70,19 +70,29 @@ impl System for RedPlane {
 fn check_store(config: &Config, object: &StateObject) -> Result<()> {
     let is = match object.value {
         Layout::Fields { .. } => {
-            format!("is needed: the program's {} {} is {}", object.kind, object.name, consistency(object))
+            format!(
+                "is needed: the program's {} {} is {}",
+                object.kind,
+                object.name,
+                consistency(object)
+            )
         }
-        Layout::Slots { .. } => format!("is needed: snapshots of the program's {} go there", object.name),
+        Layout::Slots { .. } => {
+            format!("is needed: snapshots of the program's {} go there", object.name)
+        }
     };
     if config.store.is_none() && config.controllers.is_empty() {
         return config.fault("controllers", is);
     }
     match &config.secrets {
         None => {
-            let remedy = "name the fabric's file of secrets (`stateplane keys generate FILE` makes one)";
+            let remedy =
+                "name the fabric's file of secrets (`stateplane keys generate FILE` makes one)";
             config.fault("secrets", format!("{is}; {remedy}"))
         }
-        Some(path) => SecretsFile::load(path).map(drop).or_else(|error| config.fault("secrets", error.to_string())),
+        Some(path) => SecretsFile::load(path)
+            .map(drop)
+            .or_else(|error| config.fault("secrets", error.to_string())),
     }
 }
 
@@ -90,8 +100,12 @@ fn check_store(config: &Config, object: &StateObject) -> Result<()> {
 fn check_allocator(config: &Config, own: &SwitchConfig, object: &StateObject) -> Result<()> {
     let is = format!("is needed: the program's {} {}", object.kind, object.name);
     match allocator(object) {
-        "nat_ports" if own.nat_pool.is_none() => config.fault("nat_pool", format!("{is} allocates from it")),
-        "backends" if own.backend.is_empty() => config.fault("backend", format!("{is} picks one of them")),
+        "nat_ports" if own.nat_pool.is_none() => {
+            config.fault("nat_pool", format!("{is} allocates from it"))
+        }
+        "backends" if own.backend.is_empty() => {
+            config.fault("backend", format!("{is} picks one of them"))
+        }
         _ => Ok(()),
     }
 }
@@ -148,12 +162,23 @@ impl Running for Switch {
             return Ok(());
         }
         let heads: Option<Vec<SocketAddrV4>> = views.heads().collect();
-        let heads = heads.ok_or_else(|| Error::Other(format!("views {}: a shard without a head", views.version)))?;
-        set_shards(&self.dataplane, &self.config, &self.own, self.incarnation, self.interval(), &heads)
+        let heads = heads.ok_or_else(|| {
+            Error::Other(format!("views {}: a shard without a head", views.version))
+        })?;
+        set_shards(
+            &self.dataplane,
+            &self.config,
+            &self.own,
+            self.incarnation,
+            self.interval(),
+            &heads,
+        )
     }
 
     fn has_views(&self) -> Option<bool> {
-        self.dataplane.has_flow_runtime().then(|| self.dataplane.shards().is_ok_and(|shards| shards > 0))
+        self.dataplane
+            .has_flow_runtime()
+            .then(|| self.dataplane.shards().is_ok_and(|shards| shards > 0))
     }
 
     fn message_bytes(&self) -> u32 {

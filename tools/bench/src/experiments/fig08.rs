@@ -41,7 +41,10 @@ struct System {
 
 const SYSTEMS: [System; 5] = [
     System {
-        name: "stateplane", mode: "replicated", addition: Addition::Nothing, paper: ["7 µs", "8 µs", "142 µs"]
+        name: "stateplane",
+        mode: "replicated",
+        addition: Addition::Nothing,
+        paper: ["7 µs", "8 µs", "142 µs"],
     },
     System {
         name: "P4, no fault tolerance",
@@ -50,9 +53,17 @@ const SYSTEMS: [System; 5] = [
         paper: ["7 µs", "8 µs", "110 µs"],
     },
     System {
-        name: "external controller", mode: "nftables", addition: Addition::Controller, paper: ["", "", "185 µs"]
+        name: "external controller",
+        mode: "nftables",
+        addition: Addition::Controller,
+        paper: ["", "", "185 µs"],
     },
-    System { name: "nftables", mode: "nftables", addition: Addition::Nothing, paper: ["7–14 times", "", ""] },
+    System {
+        name: "nftables",
+        mode: "nftables",
+        addition: Addition::Nothing,
+        paper: ["7–14 times", "", ""],
+    },
     System {
         name: "nftables + conntrackd",
         mode: "nftables",
@@ -74,9 +85,14 @@ fn start_conntrackd(context: &Context, lab: &Running) -> Result<()> {
     let topology = Topology::read(&context.places.root.join("tools/bench/setups/conntrackd.toml"))?;
     for (node, other) in [("s1", "s2"), ("s2", "s1")] {
         let daemons = topology.node.get(node).map_or(&[][..], |n| &n.daemon);
-        let config = daemons.iter().find(|d| d.name == "conntrackd").and_then(|d| d.config.as_ref());
+        let config =
+            daemons.iter().find(|d| d.name == "conntrackd").and_then(|d| d.config.as_ref());
         let address = |node: &str| -> Result<String> {
-            let loopback = lab.node(node)?.loopback.as_deref().context("a switch without a loopback address")?;
+            let loopback = lab
+                .node(node)?
+                .loopback
+                .as_deref()
+                .context("a switch without a loopback address")?;
             Ok(loopback.trim_end_matches("/32").to_owned())
         };
         let directory = lab.node_dir(node);
@@ -87,9 +103,11 @@ fn start_conntrackd(context: &Context, lab: &Running) -> Result<()> {
             ("node_dir", directory.display().to_string()),
         ];
         let vars = vars.map(|(name, value)| (name.to_owned(), value)).into();
-        let text =
-            lab::template::expand(config.context("tools/bench/setups/conntrackd.toml has no conntrackd")?, &vars)
-                .map_err(anyhow::Error::msg)?;
+        let text = lab::template::expand(
+            config.context("tools/bench/setups/conntrackd.toml has no conntrackd")?,
+            &vars,
+        )
+        .map_err(anyhow::Error::msg)?;
         let path = directory.join("conntrackd.toml");
         std::fs::write(&path, text).with_context(|| path.display().to_string())?;
         let command = ["conntrackd".to_owned(), "-C".to_owned(), path.display().to_string()];
@@ -101,17 +119,29 @@ fn start_conntrackd(context: &Context, lab: &Running) -> Result<()> {
 fn bring_up(context: &Context, system: &System) -> Result<Up> {
     let lab = Running::up(
         context,
-        Wanted { file: "systems/redplane/lab/nat.toml", mode: system.mode, prefer: Some("s1"), vars: &[] },
+        Wanted {
+            file: "systems/redplane/lab/nat.toml",
+            mode: system.mode,
+            prefer: Some("s1"),
+            vars: &[],
+        },
     )?;
     let mut controller = None;
     match system.addition {
         Addition::Nothing => {}
         Addition::Conntrackd => start_conntrackd(context, &lab)?,
         Addition::Controller => {
-            let object =
-                context.places.compile_c_as("nat_handwritten", "nat_controller", &["WITH_CONTROLLER=1".to_owned()])?;
-            let place =
-                Place { switch: "s1", inside: "tor", outside: "core", controllers: ["store1", "store2", "store3"] };
+            let object = context.places.compile_c_as(
+                "nat_handwritten",
+                "nat_controller",
+                &["WITH_CONTROLLER=1".to_owned()],
+            )?;
+            let place = Place {
+                switch: "s1",
+                inside: "tor",
+                outside: "core",
+                controllers: ["store1", "store2", "store3"],
+            };
             controller = Some(ControlledNat::start(&lab, &object, &place)?);
         }
     }
@@ -138,7 +168,11 @@ fn rows(times: &[Vec<Times>], settled: &[bool], slice_packets: usize) -> Vec<Row
         let slices = times[system].iter().zip(settled.chunks(slice_packets));
         slices
             .filter_map(|(slice, settled)| {
-                let us = slice.us.iter().zip(settled).filter_map(|(us, settled)| us.filter(|_| *settled));
+                let us = slice
+                    .us
+                    .iter()
+                    .zip(settled)
+                    .filter_map(|(us, settled)| us.filter(|_| *settled));
                 let us: Vec<f64> = us.collect();
                 (!us.is_empty()).then(|| summary(&us).median)
             })
@@ -147,12 +181,16 @@ fn rows(times: &[Vec<Times>], settled: &[bool], slice_packets: usize) -> Vec<Row
     let mut rows = Vec::new();
     for (fraction, paper) in [(0.5, "1"), (0.9, "1"), (0.99, "1.29")] {
         let ratio = ratio_summary(&percentiles(0, fraction), &percentiles(1, fraction));
-        let what = format!("stateplane / P4 without fault tolerance, {:.0}th percentile", fraction * 100.0);
+        let what = format!(
+            "stateplane / P4 without fault tolerance, {:.0}th percentile",
+            fraction * 100.0
+        );
         let row = Row::value(what, paper, ratio, 3, "");
         rows.push(if fraction == 0.5 { row.with_goal(Goal::AtMost(1.03)) } else { row });
         if fraction == 0.5 {
             let ratio = ratio_summary(&settled_medians(0), &settled_medians(1));
-            let what = format!("the same, packets more than {SETTLED_AFTER} after one that began a flow");
+            let what =
+                format!("the same, packets more than {SETTLED_AFTER} after one that began a flow");
             rows.push(Row::value(what, "", ratio, 3, ""));
         }
     }
@@ -166,7 +204,8 @@ fn rows(times: &[Vec<Times>], settled: &[bool], slice_packets: usize) -> Vec<Row
 }
 
 fn pooled(slices: &[Times]) -> Vec<f64> {
-    let mut all: Vec<f64> = slices.iter().flat_map(|slice| slice.us.iter().flatten().copied()).collect();
+    let mut all: Vec<f64> =
+        slices.iter().flat_map(|slice| slice.us.iter().flatten().copied()).collect();
     all.sort_by(f64::total_cmp);
     all
 }
@@ -175,7 +214,10 @@ fn figure(times: &[Vec<Times>]) -> Result<Figure> {
     let lines: Vec<Line> = SYSTEMS
         .iter()
         .zip(times)
-        .map(|(system, slices)| Line { name: system.name.to_owned(), points: plot::distribution(&pooled(slices)) })
+        .map(|(system, slices)| Line {
+            name: system.name.to_owned(),
+            points: plot::distribution(&pooled(slices)),
+        })
         .collect();
     let axes = Axes {
         title: "Round trip through the NAT, twice through the switch".into(),
@@ -201,9 +243,11 @@ pub fn run(context: &Context) -> Result<Outcome> {
     let slice_packets = packets.div_ceil(slices as usize);
     // All at once: labs mostly wait while they come up.
     let mut ups = std::thread::scope(|scope| {
-        let starting =
-            SYSTEMS.each_ref().map(|system| scope.spawn(|| bring_up(context, system).with_context(|| system.name)));
-        let up = starting.map(|up| up.join().unwrap_or_else(|_| Err(anyhow!("bringing up a lab panicked"))));
+        let starting = SYSTEMS
+            .each_ref()
+            .map(|system| scope.spawn(|| bring_up(context, system).with_context(|| system.name)));
+        let up = starting
+            .map(|up| up.join().unwrap_or_else(|_| Err(anyhow!("bringing up a lab panicked"))));
         up.into_iter().collect::<Result<Vec<Up>>>()
     })?;
     let mut times: Vec<Vec<Times>> = SYSTEMS.iter().map(|_| Vec::new()).collect();
@@ -229,11 +273,17 @@ pub fn run(context: &Context) -> Result<Outcome> {
     for (system, slices) in SYSTEMS.iter().zip(&times) {
         let (all, lost) = (pooled(slices), slices.iter().map(Times::lost).sum::<usize>());
         if lost > 0 {
-            notes.push(format!("{}: {lost} of {packets} packets did not come back within 200 ms.", system.name));
+            notes.push(format!(
+                "{}: {lost} of {packets} packets did not come back within 200 ms.",
+                system.name
+            ));
         }
         let points = [0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.999, 1.0];
         let described: Vec<Value> = points.iter().map(|p| json!([p, quantile(&all, *p)])).collect();
-        data.insert(system.name.to_owned(), json!({ "packets": packets, "lost": lost, "percentiles_us": described }));
+        data.insert(
+            system.name.to_owned(),
+            json!({ "packets": packets, "lost": lost, "percentiles_us": described }),
+        );
     }
     let rows = rows(&times, &settled(&frames), slice_packets);
     Ok(Outcome { rows, notes, figures: vec![figure(&times)?], data: Value::Object(data) })

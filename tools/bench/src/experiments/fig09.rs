@@ -23,20 +23,31 @@ const TRACE: u32 = 4_096;
 
 /// Round trips by turn, with fault tolerance first. `trace`: what is played where any UDP packets
 /// will do.
-fn measure(context: &Context, app: &App, trace: &[Vec<u8>], turns: usize, packets: usize) -> Result<[Vec<Times>; 2]> {
+fn measure(
+    context: &Context,
+    app: &App,
+    trace: &[Vec<u8>],
+    turns: usize,
+    packets: usize,
+) -> Result<[Vec<Times>; 2]> {
     let shape = app.shape.context("an application whose packets do not come back")?;
-    let mut sides = sides::both(context, app, FLOWS, None, |lab, _| Probe::new(&context.places, lab, app.path, shape))?;
+    let mut sides = sides::both(context, app, FLOWS, None, |lab, _| {
+        Probe::new(&context.places, lab, app.path, shape)
+    })?;
     let frames = if app.any_udp { trace.to_vec() } else { (app.traffic)(FLOWS, 1).frames };
     // Signalling packets among the data have no room for a stamp, and are answered to somebody
     // else.
-    let frames: Vec<Vec<u8>> = frames.into_iter().filter(|f| f.len() >= shape.sent + STAMP_BYTES).collect();
+    let frames: Vec<Vec<u8>> =
+        frames.into_iter().filter(|f| f.len() >= shape.sent + STAMP_BYTES).collect();
     for side in &mut sides {
         // Leases first: what is compared is established flows.
         side.tool.send_all(&mut frames.clone())?;
     }
     sides::by_turns(&mut sides, turns, |probe, turn| {
         let start = turn * packets % frames.len();
-        probe.send_all(&mut frames.iter().cycle().skip(start).take(packets).cloned().collect::<Vec<_>>())
+        probe.send_all(
+            &mut frames.iter().cycle().skip(start).take(packets).cloned().collect::<Vec<_>>(),
+        )
     })
 }
 
@@ -60,18 +71,32 @@ fn aims(app: &App) -> Vec<Aim> {
     if app.read_centric { vec![(ratio_name(app), app.paper[0], GOAL)] } else { Vec::new() }
 }
 
-fn rows(app: &App, [with, without]: &[Vec<Times>; 2], rows: &mut Vec<Row>, notes: &mut Vec<String>) -> Group {
+fn rows(
+    app: &App,
+    [with, without]: &[Vec<Times>; 2],
+    rows: &mut Vec<Row>,
+    notes: &mut Vec<String>,
+) -> Group {
     let medians = [by_turn(with, 0.5), by_turn(without, 0.5)];
     let ratio = ratio_summary(&medians[0], &medians[1]);
     let row = Row::value(ratio_name(app), app.paper[0], ratio, 3, "");
     rows.push(if app.read_centric { row.with_goal(GOAL) } else { row });
     let added: Vec<f64> = medians[0].iter().zip(&medians[1]).map(|(a, b)| a - b).collect();
-    rows.push(Row::value(format!("{}: added to the median", app.name), "", summary(&added), 2, "µs"));
+    rows.push(Row::value(
+        format!("{}: added to the median", app.name),
+        "",
+        summary(&added),
+        2,
+        "µs",
+    ));
     rows.push(Row::value(format!("{}: with, median", app.name), "", summary(&medians[0]), 2, "µs"));
     let lost: usize = with.iter().map(Times::lost).sum();
     if lost > 0 {
         let packets: usize = with.iter().map(|turn| turn.us.len()).sum();
-        notes.push(format!("{}: {lost} of {packets} packets did not come back, with fault tolerance.", app.name));
+        notes.push(format!(
+            "{}: {lost} of {packets} packets did not come back, with fault tolerance.",
+            app.name
+        ));
     }
     sides::group(app, summary(&medians[0]), summary(&medians[1]))
 }
@@ -84,7 +109,8 @@ fn rows(app: &App, [with, without]: &[Vec<Times>; 2], rows: &mut Vec<Row>, notes
 pub fn run(context: &Context) -> Result<Outcome> {
     // Short turns: what else the machine does hits both sides alike.
     let (turns, packets) = context.pick((40, 128), (200, 256));
-    let (mut all, mut groups, mut data, mut lost) = (Vec::new(), Vec::new(), serde_json::Map::new(), Vec::new());
+    let (mut all, mut groups, mut data, mut lost) =
+        (Vec::new(), Vec::new(), serde_json::Map::new(), Vec::new());
     // What is wrong with a capture is said before anything is brought up.
     let Played { frames: trace, capture } = trace::play(context, TRACE, FLOWS)?;
     let Missing { mut notes, rows: missed } = sides::each_app(
@@ -95,7 +121,10 @@ pub fn run(context: &Context) -> Result<Outcome> {
             let measured = measure(context, app, &trace, turns, packets)?;
             groups.push(rows(app, &measured, &mut all, &mut lost));
             let [with, without] = &measured;
-            data.insert(app.name.to_owned(), json!({ "with": describe(with), "without": describe(without) }));
+            data.insert(
+                app.name.to_owned(),
+                json!({ "with": describe(with), "without": describe(without) }),
+            );
             Ok(())
         },
     );
@@ -105,7 +134,11 @@ pub fn run(context: &Context) -> Result<Outcome> {
         notes.push(note);
         data.insert("pcap".to_owned(), described);
     }
-    let figure =
-        sides::figure("fig09", "Round trip through each application, established flows", "µs, median", &groups)?;
+    let figure = sides::figure(
+        "fig09",
+        "Round trip through each application, established flows",
+        "µs, median",
+        &groups,
+    )?;
     Ok(Outcome { rows: all, notes, figures: vec![figure], data: Value::Object(data) })
 }

@@ -110,10 +110,17 @@ fn connected(mut load: impl FnMut() -> Result<Load>) -> Result<Load> {
         }
         std::thread::sleep(PAUSE);
     }
-    bail!("no message of the switch in {TRIES} loads: it has no way to the stores (is the machine too busy for BFD?)")
+    bail!(
+        "no message of the switch in {TRIES} loads: it has no way to the stores (is the machine too busy for BFD?)"
+    )
 }
 
-fn measure(context: &Context, app: &App, captured: Option<&Played>, (rounds, seconds): (u32, f64)) -> Result<Measured> {
+fn measure(
+    context: &Context,
+    app: &App,
+    captured: Option<&Played>,
+    (rounds, seconds): (u32, f64),
+) -> Result<Measured> {
     let (lab, traffic) = app.bring_up(context, app.lab(true), FLOWS, captured)?;
     let flows = match captured.filter(|_| app.any_udp) {
         Some(played) => trace::numbers_by_flow(&played.frames).len(),
@@ -157,13 +164,18 @@ fn rows(app: &App, measured: &Measured, rows: &mut Vec<Row>) -> Summary {
     let share = summary(&shares);
     let what = format!("{}: messages' share of all bytes, known flows, 20k packets/s", app.name);
     rows.push(Row::value(what, app.paper[1], share, 2, "%"));
-    let over: Vec<f64> = measured.loads.iter().flatten().map(|load| load.over(&measured.model)).collect();
+    let over: Vec<f64> =
+        measured.loads.iter().flatten().map(|load| load.over(&measured.model)).collect();
     let row = Row::value(over_name(app), "", summary(&over), 3, "");
     rows.push(if measured.bound { row } else { row.with_goal(MODEL_GOAL) });
     let at_scale = measured.model.share_percent(10_000.0, MODEL_SWITCH_PPS, measured.frame_bytes);
     let one = Summary { low: at_scale, median: at_scale, high: at_scale };
     let row = Row::value(scale_name(app), app.paper[1], one, 4, "%");
-    rows.push(if app.read_centric { row.with_goal(Goal::AtMost(READ_CENTRIC_PERCENT)) } else { row });
+    rows.push(if app.read_centric {
+        row.with_goal(Goal::AtMost(READ_CENTRIC_PERCENT))
+    } else {
+        row
+    });
     let cold = &measured.from_nothing;
     rows.push(Row::text(
         format!("{}: from nothing, {} flows", app.name, measured.flows),
@@ -180,7 +192,10 @@ fn rows(app: &App, measured: &Measured, rows: &mut Vec<Row>) -> Summary {
 /// Messages of all switches in Gbit/s, by number of switches.
 fn curve(app: &App, model: &Model) -> Curve {
     let gbit = |switches: f64| switches * model.bytes_per_s(MODEL_SWITCH_PPS) * 8.0 / 1e9;
-    Curve { name: app.name.to_owned(), points: SWITCHES.iter().map(|n| (*n, gbit(*n).max(1e-6))).collect() }
+    Curve {
+        name: app.name.to_owned(),
+        points: SWITCHES.iter().map(|n| (*n, gbit(*n).max(1e-6))).collect(),
+    }
 }
 
 /// Runs it.
@@ -192,7 +207,8 @@ pub fn run(context: &Context) -> Result<Outcome> {
     let amount = context.pick((2, 0.4), (7, 2.0));
     // What is wrong with a capture is said before anything is brought up.
     let captured = trace::captured(context, CAPTURED)?;
-    let (mut all, mut groups, mut curves, mut data) = (Vec::new(), Vec::new(), Vec::new(), serde_json::Map::new());
+    let (mut all, mut groups, mut curves, mut data) =
+        (Vec::new(), Vec::new(), Vec::new(), serde_json::Map::new());
     let mut heartbeats = None;
     let Missing { mut notes, rows: missed } = sides::each_app(
         context,
@@ -202,7 +218,8 @@ pub fn run(context: &Context) -> Result<Outcome> {
             let measured = measure(context, app, captured.as_ref(), amount)?;
             let share = rows(app, &measured, &mut all);
             let model = measured.model.share_percent(1.0, RATES[2], measured.frame_bytes);
-            let bars = vec![Some((share.median, share.low, share.high)), Some((model, model, model))];
+            let bars =
+                vec![Some((share.median, share.low, share.high)), Some((model, model, model))];
             groups.push(Group { name: app.name.to_owned(), bars });
             curves.push(curve(app, &measured.model));
             heartbeats.get_or_insert(measured.model.heartbeats_a_second() / measured.model.shards);
@@ -255,7 +272,13 @@ mod tests {
 
     #[test]
     fn a_load_without_messages_is_made_again() {
-        let load = |messages| Load { packets: 1.0, seconds: 1.0, original_bytes: 1.0, messages, message_bytes: 0.0 };
+        let load = |messages| Load {
+            packets: 1.0,
+            seconds: 1.0,
+            original_bytes: 1.0,
+            messages,
+            message_bytes: 0.0,
+        };
         let mut answers = [0.0, 7.0].into_iter();
         let found = connected(|| Ok(load(answers.next().unwrap_or_default()))).expect("the second");
         assert_eq!(found.messages, 7.0);

@@ -40,8 +40,10 @@ fn measure(
     lab.fail("s2")?;
     let mut points = Vec::new();
     for &count in sketches {
-        let frames: Vec<Vec<u8>> =
-            untagged.iter().flat_map(|frame| (1..=count).map(|vlan| packets::tagged(frame, vlan as u16))).collect();
+        let frames: Vec<Vec<u8>> = untagged
+            .iter()
+            .flat_map(|frame| (1..=count).map(|vlan| packets::tagged(frame, vlan as u16)))
+            .collect();
         let mut model = Model::of(&lab, app.folder, &frames, app.updates)?;
         model.sketches = f64::from(count);
         // A VLAN is one key, and a session is with its shard only.
@@ -71,7 +73,13 @@ fn rows(measured: &[Measured]) -> Vec<Row> {
             let what = format!("every {period_ms} ms, {count} sketch{plural}");
             rows.push(Row::value(what.clone(), paper, summary(samples), 2, "Mbit/s"));
             let over: Vec<f64> = samples.iter().map(|sample| sample / model).collect();
-            let over = Row::value(format!("{what}: measured / model ({model:.2} Mbit/s)"), "", summary(&over), 3, "");
+            let over = Row::value(
+                format!("{what}: measured / model ({model:.2} Mbit/s)"),
+                "",
+                summary(&over),
+                3,
+                "",
+            );
             rows.push(over.with_goal(MODEL_GOAL));
         }
     }
@@ -95,7 +103,8 @@ pub fn run(context: &Context) -> Result<Outcome> {
     let mut curves = Vec::new();
     for Measured { period_ms, points } in &measured {
         let name = format!("every {period_ms} ms");
-        let of_measured = points.iter().map(|(count, samples, _)| (f64::from(*count), summary(samples).median));
+        let of_measured =
+            points.iter().map(|(count, samples, _)| (f64::from(*count), summary(samples).median));
         curves.push(Curve { name: format!("{name}, measured"), points: of_measured.collect() });
         let of_model = points.iter().map(|(count, _, model)| (f64::from(*count), *model));
         curves.push(Curve { name: format!("{name}, model"), points: of_model.collect() });

@@ -62,7 +62,14 @@ impl Meter {
         }
         let (_, address) = lab.host_port(CONTROLLER)?;
         let secrets = lab.dir().join("fabric.secrets");
-        let words = ["controller", "status", "--json", "--address", &format!("{address}:5408"), "--secrets"];
+        let words = [
+            "controller",
+            "status",
+            "--json",
+            "--address",
+            &format!("{address}:5408"),
+            "--secrets",
+        ];
         let mut command = vec![context.places.stateplane.display().to_string()];
         command.extend(words.map(str::to_owned));
         command.push(secrets.display().to_string());
@@ -74,14 +81,16 @@ impl Meter {
         let Some((netns, command)) = &self.controller else { return Ok(None) };
         // It fails when a chain is not complete, and says so in the same form.
         let (_, said) = lab::process::run(Some(netns), command)?;
-        let status: Value = serde_json::from_str(&said).with_context(|| format!("the controller's status: {said}"))?;
+        let status: Value = serde_json::from_str(&said)
+            .with_context(|| format!("the controller's status: {said}"))?;
         Ok(status["version"].as_u64())
     }
 
     fn turn(&self, rates: &[Option<f64>], window: Duration) -> Result<Turn> {
         let before = self.version()?;
         let delivered = self.line.most(rates, window)?.0;
-        let view_changes = before.zip(self.version()?).map(|(before, after)| after.saturating_sub(before));
+        let view_changes =
+            before.zip(self.version()?).map(|(before, after)| after.saturating_sub(before));
         Ok(Turn { delivered, view_changes })
     }
 }
@@ -131,14 +140,16 @@ fn costs(sides: &mut [sides::Side<Meter>; 2], rate: f64, window: Duration) -> Re
     for (index, side) in sides.iter_mut().enumerate() {
         let program = Program::of(&side.lab, SWITCH, STORES_ROUTER)?;
         side.tool.line.refresh()?;
-        let stores =
-            || -> Result<Vec<u64>> { side.lab.daemons_named("store").into_iter().map(process_cpu_ns).collect() };
+        let stores = || -> Result<Vec<u64>> {
+            side.lab.daemons_named("store").into_iter().map(process_cpu_ns).collect()
+        };
         let before = (program.run_ns()?, stores()?, side.tool.line.counted()?.0);
         side.tool.line.offer(Some(rate), window)?;
         let packets = (side.tool.line.counted()?.0 - before.2).max(1) as f64;
         costs.switch[index] = (program.run_ns()? - before.0) as f64 / packets;
         if index == 0 {
-            let busiest = stores()?.iter().zip(&before.1).map(|(after, before)| after - before).max();
+            let busiest =
+                stores()?.iter().zip(&before.1).map(|(after, before)| after - before).max();
             costs.store = busiest.unwrap_or(0) as f64 / packets;
         }
     }
@@ -151,7 +162,12 @@ fn rate_of(app: &App, delivered: &Delivered) -> f64 {
     if !app.waits() { delivered.per_cpu_s.unwrap_or_default() } else { delivered.delivered }
 }
 
-fn measure(context: &Context, app: &App, captured: Option<&Played>, amount: Amount) -> Result<Measured> {
+fn measure(
+    context: &Context,
+    app: &App,
+    captured: Option<&Played>,
+    amount: Amount,
+) -> Result<Measured> {
     let mut sides = sides::both(context, app, FLOWS, captured, |lab, traffic| {
         // Every flow has its lease before anything is counted.
         app.prepare(context, lab, &traffic.frames)?;
@@ -165,7 +181,9 @@ fn measure(context: &Context, app: &App, captured: Option<&Played>, amount: Amou
     let packets = sides[0].tool.line.counted()?.0 - before;
     let messages_a_packet = messages.seen()?.packets as f64 / packets.max(1) as f64;
     let rate = if app.waits() {
-        COST_SHARE * summary(&samples[0].iter().map(|turn| turn.delivered.delivered).collect::<Vec<f64>>()).median
+        COST_SHARE
+            * summary(&samples[0].iter().map(|turn| turn.delivered.delivered).collect::<Vec<f64>>())
+                .median
     } else {
         COST_RATE
     };
@@ -204,11 +222,20 @@ fn rows(app: &App, measured: &Measured, rows: &mut Vec<Row>) {
     let turns = || measured.samples.iter().flatten();
     let nothing = turns().filter(|turn| turn.delivered.delivered == 0.0).count();
     if nothing > 0 {
-        rows.push(Row::text(format!("{}: turns in which nothing came through", app.name), "", nothing.to_string()));
+        rows.push(Row::text(
+            format!("{}: turns in which nothing came through", app.name),
+            "",
+            nothing.to_string(),
+        ));
     }
-    let changed = turns().filter(|turn| turn.view_changes.is_some_and(|changes| changes > 0)).count();
+    let changed =
+        turns().filter(|turn| turn.view_changes.is_some_and(|changes| changes > 0)).count();
     if changed > 0 {
-        rows.push(Row::text(format!("{}: turns in which a chain changed", app.name), "", changed.to_string()));
+        rows.push(Row::text(
+            format!("{}: turns in which a chain changed", app.name),
+            "",
+            changed.to_string(),
+        ));
     }
     let taken: Vec<f64> = turns().filter_map(|turn| turn.delivered.taken_percent).collect();
     let mut said = format!("{:.4} messages", measured.messages_a_packet);
@@ -218,11 +245,17 @@ fn rows(app: &App, measured: &Measured, rows: &mut Vec<Row>) {
     rows.push(Row::text(format!("{}: for each packet", app.name), "", said));
     let Costs { switch: [with, without], store, rate } = measured.costs;
     let what = format!("{}: CPU time for each packet at {:.0}k packets/s", app.name, rate / 1e3);
-    rows.push(Row::text(what, "", format!("switch {with:.0} ns (without: {without:.0}), busiest store {store:.0} ns")));
+    rows.push(Row::text(
+        what,
+        "",
+        format!("switch {with:.0} ns (without: {without:.0}), busiest store {store:.0} ns"),
+    ));
     if app.folder == "flow_counter" && app.waits() {
         let ratio = measured.costs.ratio_alone();
-        let (bound, servers) = (measured.costs.ratio_of_switch(), measured.costs.servers_for_switch());
-        let what = format!("{}: with / without, a core each for switch and stores (model)", app.name);
+        let (bound, servers) =
+            (measured.costs.ratio_of_switch(), measured.costs.servers_for_switch());
+        let what =
+            format!("{}: with / without, a core each for switch and stores (model)", app.name);
         rows.push(Row::text(
             what,
             "about a half",
@@ -277,7 +310,9 @@ pub fn run(context: &Context) -> Result<Outcome> {
     all.extend(missed);
     let packets = if captured.is_some() { "a capture's packets" } else { "64-byte packets" };
     if let Some((note, described)) = captured.and_then(|played| played.capture) {
-        notes.push(format!("{note} Applications that take only packets of their own have these, of 64 bytes."));
+        notes.push(format!(
+            "{note} Applications that take only packets of their own have these, of 64 bytes."
+        ));
         data.insert("pcap".to_owned(), described);
     }
     let title = format!("Throughput of each application, {packets}");

@@ -38,7 +38,8 @@ impl Stores {
 
     fn bring_up(self, context: &Context, app: &App) -> Result<Running> {
         let (servers, chain) = (self.servers.to_string(), self.chain.to_string());
-        let wanted = Wanted { vars: &[("servers", &servers), ("chain_length", &chain)], ..app.lab(true) };
+        let wanted =
+            Wanted { vars: &[("servers", &servers), ("chain_length", &chain)], ..app.lab(true) };
         Running::up_changed(context, wanted, |topology| {
             for node in &STORES[self.servers..] {
                 remove_node(topology, node);
@@ -73,8 +74,12 @@ fn measure(
 ) -> Result<Measured> {
     let lab = stores.bring_up(context, app)?;
     app.prepare(context, &lab, &apps::key_value(KEYS, 1, 0.0).setup)?;
-    let mut measured =
-        Measured { stores, shares: SHARES, delivered: vec![Vec::new(); SHARES.len()], busiest_ns: Vec::new() };
+    let mut measured = Measured {
+        stores,
+        shares: SHARES,
+        delivered: vec![Vec::new(); SHARES.len()],
+        busiest_ns: Vec::new(),
+    };
     for round in 0..rounds {
         for (index, share) in SHARES.iter().enumerate() {
             let frames = apps::key_value(KEYS, u64::from(round) + 2, *share).frames;
@@ -83,7 +88,8 @@ fn measure(
             measured.delivered[index].push(line.most(rates, window)?.0.delivered);
             if *share == 1.0 {
                 let after = store_cpu_ns(&lab)?;
-                let busiest = after.iter().zip(&cpu).map(|(after, before)| after - before).max().unwrap_or(0);
+                let busiest =
+                    after.iter().zip(&cpu).map(|(after, before)| after - before).max().unwrap_or(0);
                 let replies = line.counted()?.0 - replies;
                 measured.busiest_ns.push(busiest as f64 / replies.max(1) as f64);
             }
@@ -113,7 +119,13 @@ fn rows(all: &[Measured]) -> Vec<Row> {
     for measured in all {
         let name = measured.stores.name();
         let ratio = ratio_summary(&measured.delivered[last], &measured.delivered[0]);
-        rows.push(Row::value(format!("{name}: 100 % updates / none"), "falls with updates", ratio, 3, ""));
+        rows.push(Row::value(
+            format!("{name}: 100 % updates / none"),
+            "falls with updates",
+            ratio,
+            3,
+            "",
+        ));
         for (share, rates) in SHARES.iter().zip(&measured.delivered) {
             let what = format!("{name}: {:.0} % updates", share * 100.0);
             rows.push(Row::value(what, "", mega(summary(rates)), 3, "M packets/s"));
@@ -131,7 +143,8 @@ fn curves(all: &[Measured]) -> Vec<Curve> {
     for measured in all {
         let name = measured.stores.name();
         let points = SHARES.iter().zip(&measured.delivered);
-        let points = points.map(|(share, rates)| (share * 100.0, summary(rates).median / 1e6)).collect();
+        let points =
+            points.map(|(share, rates)| (share * 100.0, summary(rates).median / 1e6)).collect();
         curves.push(Curve { name: format!("{name}, measured"), points });
         let cores = capacity(measured).median;
         let model = |i: u32| {
@@ -150,9 +163,12 @@ fn curves(all: &[Measured]) -> Vec<Curve> {
 /// A lab does not come up, or nothing comes through.
 pub fn run(context: &Context) -> Result<Outcome> {
     let app = apps::named("key_value")?;
-    let (rounds, window) = context.pick((1, Duration::from_millis(150)), (5, Duration::from_millis(300)));
-    let rates: &[Option<f64>] =
-        context.pick(&[Some(60e3), Some(150e3), None], &[Some(30e3), Some(60e3), Some(120e3), Some(240e3), None]);
+    let (rounds, window) =
+        context.pick((1, Duration::from_millis(150)), (5, Duration::from_millis(300)));
+    let rates: &[Option<f64>] = context.pick(
+        &[Some(60e3), Some(150e3), None],
+        &[Some(30e3), Some(60e3), Some(120e3), Some(240e3), None],
+    );
     let mut all = Vec::new();
     for (done, stores) in CLUSTERS.into_iter().enumerate() {
         all.push(measure(context, app, stores, rounds, rates, window)?);

@@ -48,19 +48,39 @@ struct System {
 const SYSTEMS: [System; 4] = [
     System {
         name: "stateplane",
-        lab: Wanted { file: "systems/redplane/lab/nat.toml", mode: "replicated", prefer: Some("s1"), vars: &[] },
+        lab: Wanted {
+            file: "systems/redplane/lab/nat.toml",
+            mode: "replicated",
+            prefer: Some("s1"),
+            vars: &[],
+        },
     },
     System {
         name: "keepalived + conntrackd",
-        lab: Wanted { file: "tools/bench/setups/conntrackd.toml", mode: "conntrackd", prefer: None, vars: &[] },
+        lab: Wanted {
+            file: "tools/bench/setups/conntrackd.toml",
+            mode: "conntrackd",
+            prefer: None,
+            vars: &[],
+        },
     },
     System {
         name: "keepalived + conntrackd, strict",
-        lab: Wanted { file: "tools/bench/setups/conntrackd.toml", mode: "strict", prefer: None, vars: &[] },
+        lab: Wanted {
+            file: "tools/bench/setups/conntrackd.toml",
+            mode: "strict",
+            prefer: None,
+            vars: &[],
+        },
     },
     System {
         name: "keepalived alone",
-        lab: Wanted { file: "tools/bench/setups/conntrackd.toml", mode: "alone", prefer: None, vars: &[] },
+        lab: Wanted {
+            file: "tools/bench/setups/conntrackd.toml",
+            mode: "alone",
+            prefer: None,
+            vars: &[],
+        },
     },
 ];
 
@@ -95,21 +115,26 @@ fn run_once(context: &Context, system: &System, plan: Plan, seed: u64) -> Result
     let (ready, stop) = (AtomicBool::new(false), AtomicBool::new(false));
     let io = std::io::Error::other::<String>;
     std::thread::scope(|scope| {
-        let server = scope
-            .spawn(|| server_space.run(|| churn::serve(SERVER_PORT, &ready, &stop).map_err(|e| io(format!("{e:#}")))));
+        let server = scope.spawn(|| {
+            server_space
+                .run(|| churn::serve(SERVER_PORT, &ready, &stop).map_err(|e| io(format!("{e:#}"))))
+        });
         while !ready.load(Ordering::Acquire) && !server.is_finished() {
             std::thread::sleep(Duration::from_millis(1));
         }
         let start = Instant::now();
         let (load, stop_client) = (&load, &stop);
-        let client = scope
-            .spawn(move || client_space.run(|| churn::run(load, start, stop_client).map_err(|e| io(format!("{e:#}")))));
+        let client = scope.spawn(move || {
+            client_space
+                .run(|| churn::run(load, start, stop_client).map_err(|e| io(format!("{e:#}"))))
+        });
         let killed = kill_at(&lab, start, plan.fail);
         while !client.is_finished() && !lab::interrupt::requested() {
             std::thread::sleep(Duration::from_millis(10));
         }
         stop.store(true, Ordering::Relaxed);
-        let lives = client.join().map_err(|_| anyhow::anyhow!("the client panicked"))?.context("client")?;
+        let lives =
+            client.join().map_err(|_| anyhow::anyhow!("the client panicked"))?.context("client")?;
         server.join().map_err(|_| anyhow::anyhow!("the server panicked"))?.context("server")?;
         if lab::interrupt::requested() {
             bail!("interrupted");
@@ -130,10 +155,14 @@ fn kill_at(lab: &Running, start: Instant, at: f64) -> Result<f64> {
 
 /// Time from the failure until rates are back for good; none if they never are.
 fn recovery(rates: &[(f64, f64)], failed_at: f64, end: f64) -> Option<f64> {
-    let before: Vec<f64> = rates.iter().filter(|(t, _)| *t > 1.5 && t + BIN_S < failed_at).map(|r| r.1).collect();
+    let before: Vec<f64> =
+        rates.iter().filter(|(t, _)| *t > 1.5 && t + BIN_S < failed_at).map(|r| r.1).collect();
     let enough = RECOVERED * summary(&before).median;
-    let after: Vec<&(f64, f64)> = rates.iter().filter(|(t, _)| t - BIN_S / 2.0 >= failed_at && *t < end).collect();
-    let good = |w: &[&(f64, f64)]| w.iter().map(|(_, rate)| rate).sum::<f64>() / MEAN_BINS as f64 >= enough;
+    let after: Vec<&(f64, f64)> =
+        rates.iter().filter(|(t, _)| t - BIN_S / 2.0 >= failed_at && *t < end).collect();
+    let good = |w: &[&(f64, f64)]| {
+        w.iter().map(|(_, rate)| rate).sum::<f64>() / MEAN_BINS as f64 >= enough
+    };
     let at = after.windows(SUSTAINED_BINS).position(|w| w.windows(MEAN_BINS).all(good))?;
     Some(after[at].0 - BIN_S / 2.0 - failed_at)
 }
@@ -215,7 +244,8 @@ fn demo(context: &Context, seconds: u32) -> Result<Value> {
 
 fn demo_rows(demo: &Value) -> Vec<Row> {
     let number = |run: &str, field: &str| demo[run][field].as_f64();
-    let text = |value: Option<f64>, unit: &str| value.map_or("never".to_owned(), |v| format!("{v}{unit}"));
+    let text =
+        |value: Option<f64>, unit: &str| value.map_or("never".to_owned(), |v| format!("{v}{unit}"));
     let one = |v: f64| Summary { low: v, median: v, high: v };
     let mut rows = Vec::new();
     let what = "long flows: TCP back after the failure";
@@ -230,7 +260,11 @@ fn demo_rows(demo: &Value) -> Vec<Row> {
         text(number("with", "recovery_return_s"), " s"),
     ));
     let of = |run: &str| {
-        format!("{} of {}", text(number(run, "connections_broken"), ""), text(number(run, "connections"), ""))
+        format!(
+            "{} of {}",
+            text(number(run, "connections_broken"), ""),
+            text(number(run, "connections"), "")
+        )
     };
     rows.push(Row::text("connections broken, replicated", "0", of("with")));
     rows.push(Row::text("connections broken, no fault tolerance", "all", of("without")));
@@ -280,7 +314,11 @@ fn recall_rows(silences: &Result<Vec<f64>>) -> Vec<Row> {
             let longest = silences.iter().copied().fold(0.0, f64::max);
             vec![
                 Row::value(what, "", summary(silences), 3, "s").with_goal_of_each(goal, silences),
-                Row::text(format!("the same, longest of {} moves", silences.len()), "", format!("{longest:.3} s")),
+                Row::text(
+                    format!("the same, longest of {} moves", silences.len()),
+                    "",
+                    format!("{longest:.3} s"),
+                ),
             ]
         }
         Err(_) => vec![Row::not_measured(what, "", goal)],
@@ -307,10 +345,22 @@ fn rows_of(name: &str, figures: &[Figures]) -> Vec<Row> {
     vec![
         lost("before the failure", |f| f.established, |f| f.lost),
         lost("after it", |f| f.established_later, |f| f.lost_later),
-        Row::value(format!("{name}: not opened within 10 s, after the failure"), "", over(|f| f.not_opened), 0, ""),
+        Row::value(
+            format!("{name}: not opened within 10 s, after the failure"),
+            "",
+            over(|f| f.not_opened),
+            0,
+            "",
+        ),
         time_of("95 % of what is sent answered within 0.1 s again, after", |f| f.served_s),
         time_of("rate of exchanges back to 80 %", |f| f.recovery_s),
-        Row::value(format!("{name}: longest time without any answer"), "", over(|f| f.silence_s), 2, "s"),
+        Row::value(
+            format!("{name}: longest time without any answer"),
+            "",
+            over(|f| f.silence_s),
+            2,
+            "s",
+        ),
     ]
 }
 
@@ -320,7 +370,9 @@ fn figure(runs: &[Vec<Run>], plan: Plan) -> Result<Vec<Figure>> {
         points: runs[index].first().map_or(Vec::new(), |run| of(&run.lives)),
     };
     let answers = |lives: &Lives| Lives::rate(lives.answers.iter().copied(), BIN_S, plan.end);
-    let opened = |lives: &Lives| Lives::rate(lives.lives.iter().filter_map(|l| l.established), BIN_S, plan.end);
+    let opened = |lives: &Lives| {
+        Lives::rate(lives.lives.iter().filter_map(|l| l.established), BIN_S, plan.end)
+    };
     let mut figures = Vec::new();
     for (name, title, y, of) in [
         (
@@ -349,7 +401,9 @@ fn figure(runs: &[Vec<Run>], plan: Plan) -> Result<Vec<Figure>> {
 /// # Errors
 /// A lab does not come up, or traffic does not start.
 pub fn run(context: &Context) -> Result<Outcome> {
-    for (program, package) in [("conntrackd", "conntrackd"), ("keepalived", "keepalived"), ("iperf3", "iperf3")] {
+    for (program, package) in
+        [("conntrackd", "conntrackd"), ("keepalived", "keepalived"), ("iperf3", "iperf3")]
+    {
         lab::instance::require_program(program, package)?;
     }
     let rounds = context.pick(1, 3);
@@ -365,7 +419,11 @@ pub fn run(context: &Context) -> Result<Outcome> {
             let index = (position + round as usize) % SYSTEMS.len();
             runs[index].push(run_once(context, &SYSTEMS[index], plan, u64::from(round) + 1)?);
             let done = round * SYSTEMS.len() as u32 + position as u32 + 1;
-            context.progress("new connections and a failure, run", done, rounds * SYSTEMS.len() as u32);
+            context.progress(
+                "new connections and a failure, run",
+                done,
+                rounds * SYSTEMS.len() as u32,
+            );
         }
     }
     let silences = recalls(context, context.pick(4, 20));
@@ -450,7 +508,8 @@ mod tests {
         // A message each ms; those of 300 ms from the failure on wait for a time-out, and one is
         // never answered.
         let wait = |t: f64| if (1.0..1.3).contains(&t) { 1.0 } else { 0.001 };
-        let mut exchanges: Vec<(f64, f64)> = (0..3_000).map(|i| f64::from(i) / 1e3).map(|t| (t, t + wait(t))).collect();
+        let mut exchanges: Vec<(f64, f64)> =
+            (0..3_000).map(|i| f64::from(i) / 1e3).map(|t| (t, t + wait(t))).collect();
         exchanges[2_500].1 = f64::INFINITY;
         let found = served_again(&exchanges, 1.0, 3.0).expect("is served again");
         assert!((found - 0.3).abs() < 0.06, "{found}");

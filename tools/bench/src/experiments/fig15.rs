@@ -50,7 +50,8 @@ fn metric(text: &str, name: &str) -> Option<f64> {
 pub fn flow_events(lab: &Running, switch: &str, event: &str) -> Result<f64> {
     let text = lab.netns(switch)?.run(scrape).with_context(|| format!("metrics of {switch}"))?;
     let name = format!("stateplane_flow_events_total{{event=\"{event}\"}} ");
-    let value = text.lines().find_map(|line| line.strip_prefix(&name)).and_then(|value| value.parse().ok());
+    let value =
+        text.lines().find_map(|line| line.strip_prefix(&name)).and_then(|value| value.parse().ok());
     value.with_context(|| format!("metrics of {switch} have no event {event}"))
 }
 
@@ -64,7 +65,10 @@ fn occupancy(lab: &Running, line: &Line, rate: f64, seconds: f64) -> Result<Vec<
                 let mut seen = Vec::new();
                 while !done.load(Ordering::Relaxed) {
                     let pending = metric(&scrape()?, METRIC);
-                    seen.push(pending.ok_or_else(|| std::io::Error::other(format!("no metric {METRIC}")))?);
+                    seen.push(
+                        pending
+                            .ok_or_else(|| std::io::Error::other(format!("no metric {METRIC}")))?,
+                    );
                     std::thread::sleep(LOOK_EVERY);
                 }
                 Ok(seen)
@@ -72,8 +76,10 @@ fn occupancy(lab: &Running, line: &Line, rate: f64, seconds: f64) -> Result<Vec<
         });
         let sent = line.send((rate * seconds) as u64, rate);
         done.store(true, Ordering::Relaxed);
-        let seen =
-            watcher.join().map_err(|_| anyhow::anyhow!("the watcher panicked"))?.context("metrics of the switch")?;
+        let seen = watcher
+            .join()
+            .map_err(|_| anyhow::anyhow!("the watcher panicked"))?
+            .context("metrics of the switch")?;
         sent?;
         Ok(seen)
     })
@@ -94,8 +100,8 @@ fn bytes_of_one(app: &App) -> f64 {
 /// The lab does not come up, or its metrics cannot be read.
 pub fn run(context: &Context) -> Result<Outcome> {
     let app = apps::named("flow_counter")?;
-    let (rates, seconds) =
-        context.pick((&[5_000.0, 20_000.0][..], 0.6), (&[5_000.0, 10_000.0, 20_000.0, 40_000.0][..], 2.0));
+    let (rates, seconds) = context
+        .pick((&[5_000.0, 20_000.0][..], 0.6), (&[5_000.0, 10_000.0, 20_000.0, 40_000.0][..], 2.0));
     let (lab, traffic) = app.bring_up(context, app.lab(true), FLOWS, None)?;
     app.prepare(context, &lab, &traffic.frames)?;
     let line = app.line(context, &lab, &traffic.frames)?;
@@ -110,7 +116,11 @@ pub fn run(context: &Context) -> Result<Outcome> {
             let most = quantile(&seen, 1.0);
             let of_all: Summary = summary(&seen);
             points.push((f64::from(loss) / 10_000.0, most * one / 1e3));
-            let what = format!("{:.0}k packets/s, {} % lost: updates waiting", rate / 1e3, f64::from(loss) / 10_000.0);
+            let what = format!(
+                "{:.0}k packets/s, {} % lost: updates waiting",
+                rate / 1e3,
+                f64::from(loss) / 10_000.0
+            );
             let paper = match loss {
                 0 => "< 1.5 KB at 100 Gbit/s",
                 20_000 => "≤ 18 KB at 100 Gbit/s",
@@ -146,6 +156,9 @@ mod tests {
     #[test]
     fn metrics_are_read_with_and_without_labels() {
         let text = "# HELP a x\na 3\na_b 9\nc{d=\"1\"} 2\nc{d=\"2\"} 5\n";
-        assert_eq!((metric(text, "a"), metric(text, "c"), metric(text, "z")), (Some(3.0), Some(7.0), None));
+        assert_eq!(
+            (metric(text, "a"), metric(text, "c"), metric(text, "z")),
+            (Some(3.0), Some(7.0), None)
+        );
     }
 }

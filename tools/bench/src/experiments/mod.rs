@@ -51,11 +51,23 @@ pub struct Descriptor {
 /// All experiments, in the order of the page.
 pub const ALL: &[Experiment] = &[
     experiment("nat", include_str!("../../setups/nat.toml"), nat::run),
-    Experiment { plays_a_trace: true, ..experiment("fig08", include_str!("../../setups/fig08.toml"), fig08::run) },
-    Experiment { plays_a_trace: true, ..experiment("fig09", include_str!("../../setups/fig09.toml"), fig09::run) },
-    Experiment { plays_a_trace: true, ..experiment("fig10", include_str!("../../setups/fig10.toml"), fig10::run) },
+    Experiment {
+        plays_a_trace: true,
+        ..experiment("fig08", include_str!("../../setups/fig08.toml"), fig08::run)
+    },
+    Experiment {
+        plays_a_trace: true,
+        ..experiment("fig09", include_str!("../../setups/fig09.toml"), fig09::run)
+    },
+    Experiment {
+        plays_a_trace: true,
+        ..experiment("fig10", include_str!("../../setups/fig10.toml"), fig10::run)
+    },
     experiment("fig11", include_str!("../../setups/fig11.toml"), fig11::run),
-    Experiment { plays_a_trace: true, ..experiment("fig12", include_str!("../../setups/fig12.toml"), fig12::run) },
+    Experiment {
+        plays_a_trace: true,
+        ..experiment("fig12", include_str!("../../setups/fig12.toml"), fig12::run)
+    },
     experiment("fig13", include_str!("../../setups/fig13.toml"), fig13::run),
     experiment("sessions", include_str!("../../setups/sessions.toml"), sessions::run),
     experiment("fig14", include_str!("../../setups/fig14.toml"), fig14::run),
@@ -63,7 +75,11 @@ pub const ALL: &[Experiment] = &[
     experiment("table2", include_str!("../../setups/table2.toml"), table2::run),
 ];
 
-const fn experiment(name: &'static str, page: &'static str, run: fn(&Context) -> Result<Outcome>) -> Experiment {
+const fn experiment(
+    name: &'static str,
+    page: &'static str,
+    run: fn(&Context) -> Result<Outcome>,
+) -> Experiment {
     Experiment { name, page, plays_a_trace: false, run }
 }
 
@@ -71,8 +87,12 @@ const fn experiment(name: &'static str, page: &'static str, run: fn(&Context) ->
 ///
 /// # Errors
 /// One of them plays no trace.
-pub fn refuse_capture<'a>(chosen: impl Iterator<Item = &'a Experiment>) -> std::result::Result<(), String> {
-    let names = |of: &mut dyn Iterator<Item = &Experiment>| of.map(|e| e.name).collect::<Vec<_>>().join(", ");
+pub fn refuse_capture<'a>(
+    chosen: impl Iterator<Item = &'a Experiment>,
+) -> std::result::Result<(), String> {
+    let names = |of: &mut dyn Iterator<Item = &Experiment>| {
+        of.map(|e| e.name).collect::<Vec<_>>().join(", ")
+    };
     let without = names(&mut chosen.filter(|e| !e.plays_a_trace));
     if without.is_empty() {
         return Ok(());
@@ -116,7 +136,11 @@ impl Context {
     pub fn progress(&self, what: &str, done: u32, of: u32) {
         let end = done == of;
         if std::io::stderr().is_terminal() {
-            eprint!("\r\x1b[Kbench: {}: {what}: {done} of {of}{}", self.name, if end { "\n" } else { "" });
+            eprint!(
+                "\r\x1b[Kbench: {}: {what}: {done} of {of}{}",
+                self.name,
+                if end { "\n" } else { "" }
+            );
         } else if end || done.is_multiple_of(of.div_ceil(4).max(1)) {
             eprintln!("bench: {}: {what}: {done} of {of}", self.name);
         }
@@ -130,8 +154,10 @@ impl Context {
 
 /// What reproduces an experiment.
 pub fn command(name: &str, asked: &Asked) -> String {
-    let mut command =
-        format!("target/release/stateplane-bench run {name}{}", if asked.quick { " --quick" } else { "" });
+    let mut command = format!(
+        "target/release/stateplane-bench run {name}{}",
+        if asked.quick { " --quick" } else { "" }
+    );
     command.extend(asked.apps.iter().map(|app| format!(" --app {app}")));
     command.extend(asked.pcap.iter().map(|path| format!(" --pcap {}", path.display())));
     command
@@ -157,7 +183,8 @@ impl Experiment {
         let start = Instant::now();
         remove(&places.output.join(format!("{}.json", self.name)))?;
         let Asked { quick, apps, pcap } = asked.clone();
-        let context = Context { places: places.clone(), quick, apps, pcap: pcap.clone(), name: self.name };
+        let context =
+            Context { places: places.clone(), quick, apps, pcap: pcap.clone(), name: self.name };
         let outcome = (self.run)(&context)?;
         if lab::interrupt::requested() {
             bail!("interrupted: nothing is written");
@@ -182,7 +209,11 @@ impl Experiment {
             figures,
             data: outcome.data,
         };
-        write(places, &format!("{}.json", self.name), &(serde_json::to_string_pretty(&record)? + "\n"))?;
+        write(
+            places,
+            &format!("{}.json", self.name),
+            &(serde_json::to_string_pretty(&record)? + "\n"),
+        )?;
         print(&page, &record);
         Ok(())
     }
@@ -208,11 +239,20 @@ fn write(places: &Places, file: &str, text: &str) -> Result<()> {
 
 fn print(page: &Descriptor, record: &Record) {
     println!("\n{}: {} ({:.0} s)", page.figure, page.title, record.seconds);
-    let width = |of: fn(&Row) -> &str| record.rows.iter().map(|row| of(row).chars().count()).max().unwrap_or(0);
-    let (what, paper, measured) = (width(|r| &r.what), width(|r| &r.paper).max(5), width(|r| &r.measured).max(4));
+    let width = |of: fn(&Row) -> &str| {
+        record.rows.iter().map(|row| of(row).chars().count()).max().unwrap_or(0)
+    };
+    let (what, paper, measured) =
+        (width(|r| &r.what), width(|r| &r.paper).max(5), width(|r| &r.measured).max(4));
     println!("  {:what$}  {:paper$}  {:measured$}  goal", "", "paper", "here");
     for row in &record.rows {
-        println!("  {:what$}  {:paper$}  {:measured$}  {}", row.what, row.paper, row.measured, row.verdict());
+        println!(
+            "  {:what$}  {:paper$}  {:measured$}  {}",
+            row.what,
+            row.paper,
+            row.measured,
+            row.verdict()
+        );
     }
     for note in &record.notes {
         println!("  {note}");
@@ -221,10 +261,16 @@ fn print(page: &Descriptor, record: &Record) {
 
 /// The kernel's release and the processor's name.
 pub fn machine() -> (String, String) {
-    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
+    let kernel =
+        std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
     let information = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = information.lines().find_map(|line| line.strip_prefix("model name"));
-    (kernel, model.map_or("unknown processor", |text| text.trim_start_matches([' ', '\t', ':'])).to_owned())
+    (
+        kernel,
+        model
+            .map_or("unknown processor", |text| text.trim_start_matches([' ', '\t', ':']))
+            .to_owned(),
+    )
 }
 
 #[cfg(test)]
@@ -237,7 +283,11 @@ mod tests {
         let mut names = HashSet::new();
         for experiment in ALL {
             let page = experiment.descriptor().expect(experiment.name);
-            assert!(!page.title.is_empty() && !page.paper.is_empty() && !page.method.is_empty(), "{}", experiment.name);
+            assert!(
+                !page.title.is_empty() && !page.paper.is_empty() && !page.method.is_empty(),
+                "{}",
+                experiment.name
+            );
             assert!(names.insert(experiment.name), "{} twice", experiment.name);
         }
     }

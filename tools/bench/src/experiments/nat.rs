@@ -57,7 +57,12 @@ fn systems(objects: &Objects, network: &Network) -> Result<Vec<System>> {
     ])
 }
 
-fn measure_per_packet(context: &Context, amount: &Amount, objects: &Objects, report: &mut Report) -> Result<()> {
+fn measure_per_packet(
+    context: &Context,
+    amount: &Amount,
+    objects: &Objects,
+    report: &mut Report,
+) -> Result<()> {
     for &flows in amount.flows {
         let network = Network::create()?;
         let measured = network.translator.enter(|| {
@@ -66,11 +71,24 @@ fn measure_per_packet(context: &Context, amount: &Amount, objects: &Objects, rep
             // A veth has receive queues that frames can be said to come from only while it runs a
             // program.
             let _attached = systems[0].attach(&network)?;
-            per_packet::measure(&systems, &objects.traffic, &network, flows, amount.effort, |round| {
-                context.progress(&format!("ns a packet, {flows} flows, round"), round, amount.effort.rounds);
-            })
+            per_packet::measure(
+                &systems,
+                &objects.traffic,
+                &network,
+                flows,
+                amount.effort,
+                |round| {
+                    context.progress(
+                        &format!("ns a packet, {flows} flows, round"),
+                        round,
+                        amount.effort.rounds,
+                    );
+                },
+            )
         })?;
-        let [linearizable, local, hand_written] = &measured[..] else { unreachable!("systems() makes three") };
+        let [linearizable, local, hand_written] = &measured[..] else {
+            unreachable!("systems() makes three")
+        };
         report.ratios.push(Ratio::new(
             "(a) P4 linearizable / P4 local, throughput",
             flows,
@@ -88,7 +106,12 @@ fn measure_per_packet(context: &Context, amount: &Amount, objects: &Objects, rep
     Ok(())
 }
 
-fn measure_traffic(context: &Context, amount: &Amount, objects: &Objects, report: &mut Report) -> Result<()> {
+fn measure_traffic(
+    context: &Context,
+    amount: &Amount,
+    objects: &Objects,
+    report: &mut Report,
+) -> Result<()> {
     for &flows in amount.traffic_flows {
         let network = Network::create()?;
         let carried = network.translator.enter(|| {
@@ -96,11 +119,25 @@ fn measure_traffic(context: &Context, amount: &Amount, objects: &Objects, report
             systems.push(System::nftables(&objects.traffic, &network)?);
             let window = Duration::from_millis(TRAFFIC_MS);
             let rounds = amount.traffic_rounds;
-            traffic::measure(&mut systems, &objects.traffic, &network, flows, rounds, window, |round| {
-                context.progress(&format!("packets a second, {flows} flows, round"), round, rounds);
-            })
+            traffic::measure(
+                &mut systems,
+                &objects.traffic,
+                &network,
+                flows,
+                rounds,
+                window,
+                |round| {
+                    context.progress(
+                        &format!("packets a second, {flows} flows, round"),
+                        round,
+                        rounds,
+                    );
+                },
+            )
         })?;
-        let [linearizable, local, hand_written, nftables] = &carried[..] else { unreachable!("four systems") };
+        let [linearizable, local, hand_written, nftables] = &carried[..] else {
+            unreachable!("four systems")
+        };
         for (what, above, below) in [
             ("(c) P4 linearizable / nftables, traffic", linearizable, nftables),
             ("(c) P4 local / nftables, traffic", local, nftables),
@@ -139,23 +176,39 @@ fn rows(report: &Report) -> Vec<Row> {
     for Traffic { flows, systems } in &report.traffic {
         for system in systems {
             let rate = system.packets_per_second;
-            let mega = Summary { low: rate.low / 1e6, median: rate.median / 1e6, high: rate.high / 1e6 };
-            rows.push(Row::value(format!("{}, {flows} flows, traffic", system.system), "", mega, 3, "M packets/s"));
+            let mega =
+                Summary { low: rate.low / 1e6, median: rate.median / 1e6, high: rate.high / 1e6 };
+            rows.push(Row::value(
+                format!("{}, {flows} flows, traffic", system.system),
+                "",
+                mega,
+                3,
+                "M packets/s",
+            ));
         }
     }
     rows
 }
 
 fn figure(report: &Report) -> Result<Figure> {
-    let names: Vec<&str> =
-        report.per_packet.first().map_or(Vec::new(), |p| p.systems.iter().map(|s| s.system.as_str()).collect());
+    let names: Vec<&str> = report
+        .per_packet
+        .first()
+        .map_or(Vec::new(), |p| p.systems.iter().map(|s| s.system.as_str()).collect());
     let bar = |s: Summary| Some((s.median, s.low, s.high));
     let groups: Vec<Group> = report
         .per_packet
         .iter()
-        .map(|p| Group { name: format!("{} flows", p.flows), bars: p.systems.iter().map(|s| bar(s.ns)).collect() })
+        .map(|p| Group {
+            name: format!("{} flows", p.flows),
+            bars: p.systems.iter().map(|s| bar(s.ns)).collect(),
+        })
         .collect();
-    let axes = Axes { title: "CPU time of a packet in the NAT".into(), y: "ns a packet".into(), ..Axes::default() };
+    let axes = Axes {
+        title: "CPU time of a packet in the NAT".into(),
+        y: "ns a packet".into(),
+        ..Axes::default()
+    };
     Ok(Figure { name: "nat".into(), svg: plot::bars(&axes, &names, &groups)? })
 }
 
@@ -172,9 +225,15 @@ pub fn run(context: &Context) -> Result<Outcome> {
     };
     let objects = build(&context.places)?;
     let Effort { rounds, packets } = amount.effort;
-    let mut report = Report { rounds, packets, per_packet: Vec::new(), traffic: Vec::new(), ratios: Vec::new() };
+    let mut report =
+        Report { rounds, packets, per_packet: Vec::new(), traffic: Vec::new(), ratios: Vec::new() };
     measure_per_packet(context, &amount, &objects, &mut report)?;
     measure_traffic(context, &amount, &objects, &mut report)?;
     let figures = vec![figure(&report)?];
-    Ok(Outcome { rows: rows(&report), notes: Vec::new(), figures, data: serde_json::to_value(&report)? })
+    Ok(Outcome {
+        rows: rows(&report),
+        notes: Vec::new(),
+        figures,
+        data: serde_json::to_value(&report)?,
+    })
 }

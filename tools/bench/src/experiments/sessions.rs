@@ -68,7 +68,9 @@ impl Arrivals {
 
     /// A flow's packet came with this number.
     fn note(&self, flow: usize, number: u16) {
-        let (Some(word), Some(last)) = (self.seen.get(flow / 64), self.numbers.get(flow)) else { return };
+        let (Some(word), Some(last)) = (self.seen.get(flow / 64), self.numbers.get(flow)) else {
+            return;
+        };
         self.packets.fetch_add(1, Ordering::Relaxed);
         if last.swap(number, Ordering::Relaxed) >= number {
             self.backwards.fetch_add(1, Ordering::Relaxed);
@@ -91,7 +93,10 @@ impl Arrivals {
         while !self.stop.load(Ordering::Relaxed) {
             let Ok(length) = socket.recv(&mut frame) else { continue };
             // IPv4 without options, UDP to one of ours, a payload of 4 bytes.
-            if length < 32 || frame[9] != 17 || u16::from_be_bytes([frame[22], frame[23]]) < FIRST_RECEIVER {
+            if length < 32
+                || frame[9] != 17
+                || u16::from_be_bytes([frame[22], frame[23]]) < FIRST_RECEIVER
+            {
                 continue;
             }
             let flow = u32::from_be_bytes([frame[28], frame[29], frame[30], frame[31]]) as usize;
@@ -124,7 +129,8 @@ fn packet_socket(interface: &str) -> std::io::Result<UdpSocket> {
     if unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) } != 0 {
         return Err(std::io::Error::last_os_error());
     }
-    let _ = nix::sys::socket::setsockopt(&socket, nix::sys::socket::sockopt::RcvBufForce, &(64 << 20));
+    let _ =
+        nix::sys::socket::setsockopt(&socket, nix::sys::socket::sockopt::RcvBufForce, &(64 << 20));
     Ok(socket)
 }
 
@@ -141,7 +147,9 @@ impl Sender {
 
     fn send(&self, flow: usize) -> std::io::Result<()> {
         let (sender, port) = ports(flow);
-        self.sockets[sender].send_to(&(flow as u32).to_be_bytes(), SocketAddrV4::new(self.to, port)).map(drop)
+        self.sockets[sender]
+            .send_to(&(flow as u32).to_be_bytes(), SocketAddrV4::new(self.to, port))
+            .map(drop)
     }
 
     /// Sends for flows in turn, evenly, for so long; how many packets.
@@ -187,7 +195,11 @@ fn open(sender: &Sender, arrivals: &Arrivals, from: usize, to: usize) -> Result<
             bail!("interrupted");
         }
     }
-    bail!("after {MOST_ROUNDS} rounds {} of {} flows are not open", to - arrivals.count.load(Ordering::Relaxed), to)
+    bail!(
+        "after {MOST_ROUNDS} rounds {} of {} flows are not open",
+        to - arrivals.count.load(Ordering::Relaxed),
+        to
+    )
 }
 
 /// The switch's counters of events.
@@ -200,11 +212,14 @@ fn events(lab: &Running) -> Result<BTreeMap<String, u64>> {
         Ok(text)
     })?;
     let event = |line: &str| {
-        let (name, value) = line.strip_prefix("stateplane_flow_events_total{event=\"")?.split_once("\"} ")?;
+        let (name, value) =
+            line.strip_prefix("stateplane_flow_events_total{event=\"")?.split_once("\"} ")?;
         Some((name.to_owned(), value.parse().ok()?))
     };
     let mut found: BTreeMap<String, u64> = text.lines().filter_map(event).collect();
-    let flows = text.lines().find_map(|line| line.strip_prefix("stateplane_flows{")?.rsplit(' ').next()?.parse().ok());
+    let flows = text
+        .lines()
+        .find_map(|line| line.strip_prefix("stateplane_flows{")?.rsplit(' ').next()?.parse().ok());
     found.insert("flows".to_owned(), flows.context("no stateplane_flows in the switch's metrics")?);
     Ok(found)
 }
@@ -212,15 +227,20 @@ fn events(lab: &Running) -> Result<BTreeMap<String, u64>> {
 /// Resident memory of the head, in bytes.
 fn store_bytes(lab: &Running) -> Result<u64> {
     let daemons = lab.daemons("store1");
-    let (_, identity) = daemons.iter().find(|(name, _)| name == "store").context("store1 has no store")?;
+    let (_, identity) =
+        daemons.iter().find(|(name, _)| name == "store").context("store1 has no store")?;
     let status = std::fs::read_to_string(format!("/proc/{}/status", identity.pid))?;
-    let kib =
-        status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    let kib = status.lines().find_map(|line| {
+        line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok()
+    });
     Ok(kib.context("no VmRSS")? << 10)
 }
 
 /// Messages a second, by kind, over a while.
-fn rates(lab: &Running, work: impl FnOnce() -> Result<u64>) -> Result<(BTreeMap<&'static str, f64>, f64)> {
+fn rates(
+    lab: &Running,
+    work: impl FnOnce() -> Result<u64>,
+) -> Result<(BTreeMap<&'static str, f64>, f64)> {
     let before = events(lab)?;
     let start = Instant::now();
     let packets = work()?;
@@ -242,7 +262,11 @@ struct Measured {
 }
 
 /// Has `work` done while arrivals are noted, of so many flows at the most.
-fn with_arrivals<T>(lab: &Running, most: usize, work: impl FnOnce(&Sender, &Arrivals) -> Result<T>) -> Result<T> {
+fn with_arrivals<T>(
+    lab: &Running,
+    most: usize,
+    work: impl FnOnce(&Sender, &Arrivals) -> Result<T>,
+) -> Result<T> {
     let ((_, inside), (interface, outside)) = (lab.host_port("inside")?, lab.host_port("outside")?);
     // What arrives is read from the interface; nobody listens, and nothing is answered.
     lab.run("outside", &["nft", "add table ip sink; add chain ip sink in { type filter hook prerouting priority -300; }; add rule ip sink in udp dport >= 30000 drop"])?;
@@ -253,7 +277,10 @@ fn with_arrivals<T>(lab: &Running, most: usize, work: impl FnOnce(&Sender, &Arri
         let receiver = scope.spawn(|| space.run(|| arrivals.receive(&interface)));
         let result = work(&sender, &arrivals);
         arrivals.stop.store(true, Ordering::Relaxed);
-        receiver.join().map_err(|_| anyhow::anyhow!("the receiver panicked"))?.context("receiver")?;
+        receiver
+            .join()
+            .map_err(|_| anyhow::anyhow!("the receiver panicked"))?
+            .context("receiver")?;
         result
     })
 }
@@ -264,22 +291,40 @@ fn silence(time: Duration) -> Result<u64> {
     Ok(0)
 }
 
-fn measure(context: &Context, lab: &Running, counts: &[usize], time: Duration) -> Result<Vec<Measured>> {
+fn measure(
+    context: &Context,
+    lab: &Running,
+    counts: &[usize],
+    time: Duration,
+) -> Result<Vec<Measured>> {
     with_arrivals(lab, counts.last().copied().unwrap_or(0), |sender, arrivals| {
         let (mut measured, mut opened) = (Vec::new(), 0);
         for &flows in counts {
             let start = Instant::now();
             let packets = open(sender, arrivals, opened, flows)?;
             let open_s = start.elapsed().as_secs_f64();
-            context.say(&format!("{flows} flows: {} opened in {open_s:.1} s by {packets} packets", flows - opened));
+            context.say(&format!(
+                "{flows} flows: {} opened in {open_s:.1} s by {packets} packets",
+                flows - opened
+            ));
             let (idle, _) = rates(lab, || silence(time))?;
-            let (busy, busy_packets) = rates(lab, || Ok(sender.send_evenly(flows, flows as f64 * UPDATED, time)?))?;
+            let (busy, busy_packets) =
+                rates(lab, || Ok(sender.send_evenly(flows, flows as f64 * UPDATED, time)?))?;
             let held = events(lab)?["flows"];
             ensure!(held >= flows as u64, "the switch holds {held} of {flows} flows");
             context.say(&format!("{flows} flows: idle {idle:.1?}, 1 % a second {busy:.1?}"));
             opened = flows;
             let store_bytes = store_bytes(lab)?;
-            measured.push(Measured { flows, open_s, packets, idle, busy, busy_packets, held, store_bytes });
+            measured.push(Measured {
+                flows,
+                open_s,
+                packets,
+                idle,
+                busy,
+                busy_packets,
+                held,
+                store_bytes,
+            });
         }
         Ok(measured)
     })
@@ -306,8 +351,12 @@ struct GivenBack {
 fn give_back(context: &Context, flows: usize, time: Duration) -> Result<GivenBack> {
     // (`release_after_s` of this lab is the product's default.)
     let vars = &[("flows", "1048576")];
-    let wanted =
-        Wanted { file: "systems/redplane/lab/flow_counter.toml", mode: "replicated", prefer: Some(SWITCH), vars };
+    let wanted = Wanted {
+        file: "systems/redplane/lab/flow_counter.toml",
+        mode: "replicated",
+        prefer: Some(SWITCH),
+        vars,
+    };
     let lab = Running::up(context, wanted)?;
     lab.fail("s2")?;
     with_arrivals(&lab, flows, |sender, arrivals| {
@@ -315,7 +364,11 @@ fn give_back(context: &Context, flows: usize, time: Duration) -> Result<GivenBac
         let (start, before) = (Instant::now(), events(&lab)?["released"]);
         context.say(&format!("{flows} flows opened; silent until the switch has given all back"));
         while events(&lab)?["flows"] > 0 {
-            ensure!(start.elapsed() < GIVEN_BACK_WITHIN, "the switch still has {} flows", events(&lab)?["flows"]);
+            ensure!(
+                start.elapsed() < GIVEN_BACK_WITHIN,
+                "the switch still has {} flows",
+                events(&lab)?["flows"]
+            );
             if lab::interrupt::requested() {
                 bail!("interrupted");
             }
@@ -332,7 +385,8 @@ fn give_back(context: &Context, flows: usize, time: Duration) -> Result<GivenBac
             std::thread::sleep(PATIENCE);
             Ok(sent)
         })?;
-        let (came, anew) = (count(&arrivals.packets) - came, count(&arrivals.backwards) - backwards);
+        let (came, anew) =
+            (count(&arrivals.packets) - came, count(&arrivals.backwards) - backwards);
         context.say(&format!("{flows} flows given back within {gone_s:.0} s: silent {silent:.1?}, 1 % a second {busy:.1?}; {came} of {sent} came"));
         Ok(GivenBack { flows, gone_s, released, silent, busy, busy_packets, sent, came, anew })
     })
@@ -343,7 +397,10 @@ fn table_bytes(lab: &Running, flows: u64) -> Result<u64> {
     let maps: Value = serde_json::from_str(&lab.run(SWITCH, &["bpftool", "-j", "map", "list"])?)?;
     let maps = maps.as_array().context("bpftool lists no maps")?;
     let sizes = maps.iter().filter(|map| map["type"] == "hash" && map["max_entries"] == flows);
-    sizes.filter_map(|map| map["bytes_memlock"].as_u64()).max().context("no map has as many entries as the flow table")
+    sizes
+        .filter_map(|map| map["bytes_memlock"].as_u64())
+        .max()
+        .context("no map has as many entries as the flow table")
 }
 
 /// Runs it.
@@ -380,7 +437,11 @@ fn given_back_rows(given: &GivenBack, few: f64) -> Vec<Row> {
     };
     let one = |value: f64| Summary { low: value, median: value, high: value };
     let text = format!("{} released, within {:.0} s", given.released, given.gone_s);
-    let silent = format!("{:.1} heartbeats/s, {:.1} others/s", given.silent["heartbeats"], others(&given.silent));
+    let silent = format!(
+        "{:.1} heartbeats/s, {:.1} others/s",
+        given.silent["heartbeats"],
+        others(&given.silent)
+    );
     let busy = format!(
         "{:.1} heartbeats/s, {:.0} fetched/s, {:.0} updates/s, {:.1} others/s for {:.0} packets/s",
         given.busy["heartbeats"],
@@ -395,11 +456,24 @@ fn given_back_rows(given: &GivenBack, few: f64) -> Vec<Row> {
         Row::text(format!("{flows} flows, default release_after_s, idle: given back"), "", text),
         Row::text(format!("{flows} flows, given back"), "", silent),
         Row::text(format!("{flows} flows, given back, then 1 % used a second"), "", busy),
-        Row::value(format!("all messages of {flows} flows given back / heartbeats of few"), "", one(messages), 2, "")
-            .with_goal(Goal::AtMost(1.1)),
-        Row::value(format!("of {} packets of flows given back: came out", given.sent), "", one(came), 3, "")
-            .with_goal(Goal::AtLeast(0.99)),
-        Row::value("of these: count did not go on", "", one(given.anew as f64), 0, "").with_goal(Goal::AtMost(0.0)),
+        Row::value(
+            format!("all messages of {flows} flows given back / heartbeats of few"),
+            "",
+            one(messages),
+            2,
+            "",
+        )
+        .with_goal(Goal::AtMost(1.1)),
+        Row::value(
+            format!("of {} packets of flows given back: came out", given.sent),
+            "",
+            one(came),
+            3,
+            "",
+        )
+        .with_goal(Goal::AtLeast(0.99)),
+        Row::value("of these: count did not go on", "", one(given.anew as f64), 0, "")
+            .with_goal(Goal::AtMost(0.0)),
     ]
 }
 
@@ -411,7 +485,8 @@ fn outcome(
 ) -> Result<Outcome> {
     let mut rows = Vec::new();
     for m in measured {
-        let others: f64 = m.idle.iter().filter(|(name, _)| **name != "heartbeats").map(|(_, rate)| rate).sum();
+        let others: f64 =
+            m.idle.iter().filter(|(name, _)| **name != "heartbeats").map(|(_, rate)| rate).sum();
         let renewals = 2.0 * m.flows as f64;
         let text = format!("{:.1} heartbeats/s, {others:.1} others/s", m.idle["heartbeats"]);
         rows.push(Row::text(
@@ -429,14 +504,22 @@ fn outcome(
         );
         rows.push(Row::text(format!("{} flows, kept, 1 % updated a second", m.flows), "", text));
     }
-    let (Some(few), Some(many)) = (measured.first(), measured.last()) else { bail!("nothing was measured") };
+    let (Some(few), Some(many)) = (measured.first(), measured.last()) else {
+        bail!("nothing was measured")
+    };
     let beats = |of: &BTreeMap<&str, f64>| of["heartbeats"];
-    let ratio = summary(&[beats(&many.idle) / beats(&few.idle), beats(&many.busy) / beats(&few.idle)]);
-    let what = format!("heartbeats of {} flows that the switch keeps / of {}", many.flows, few.flows);
+    let ratio =
+        summary(&[beats(&many.idle) / beats(&few.idle), beats(&many.busy) / beats(&few.idle)]);
+    let what =
+        format!("heartbeats of {} flows that the switch keeps / of {}", many.flows, few.flows);
     rows.push(Row::value(what, "grows with the flows", ratio, 2, "").with_goal(Goal::AtMost(1.1)));
     rows.extend(given_back_rows(given_back, beats(&few.idle)));
     let per_flow = (many.store_bytes.saturating_sub(empty_store)) as f64 / many.flows as f64;
-    rows.push(Row::text("memory of a flow at the switch", "", format!("{table_bytes_per_flow:.0} bytes")));
+    rows.push(Row::text(
+        "memory of a flow at the switch",
+        "",
+        format!("{table_bytes_per_flow:.0} bytes"),
+    ));
     rows.push(Row::text("memory of a flow at each store", "", format!("{per_flow:.0} bytes")));
     let line = |name: &str, of: fn(&Measured) -> f64| Line {
         name: name.to_owned(),
@@ -472,9 +555,14 @@ fn outcome(
         },
         "switch_bytes_per_flow": table_bytes_per_flow, "store_bytes_per_flow": per_flow,
     });
-    let opened: Vec<String> =
-        measured.iter().map(|m| format!("{} flows after another {:.1} s", m.flows, m.open_s)).collect();
-    let notes = vec![format!("Opened: {}; at most {WINDOW} packets on their way at once.", opened.join(", "))];
+    let opened: Vec<String> = measured
+        .iter()
+        .map(|m| format!("{} flows after another {:.1} s", m.flows, m.open_s))
+        .collect();
+    let notes = vec![format!(
+        "Opened: {}; at most {WINDOW} packets on their way at once.",
+        opened.join(", ")
+    )];
     Ok(Outcome { rows, notes, figures: vec![Figure { name: "sessions".into(), svg }], data })
 }
 
@@ -490,7 +578,10 @@ mod tests {
         }
         assert!(arrivals.has(7) && arrivals.has(8) && !arrivals.has(9));
         assert_eq!(arrivals.count.load(Ordering::Relaxed), 2);
-        assert_eq!((arrivals.packets.load(Ordering::Relaxed), arrivals.backwards.load(Ordering::Relaxed)), (5, 2));
+        assert_eq!(
+            (arrivals.packets.load(Ordering::Relaxed), arrivals.backwards.load(Ordering::Relaxed)),
+            (5, 2)
+        );
     }
 
     #[test]

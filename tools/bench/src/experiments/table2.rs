@@ -39,7 +39,8 @@ fn memory(map: &MapHandle) -> Result<u64> {
     let path = format!("/proc/self/fdinfo/{}", map.as_fd().as_raw_fd());
     let text = std::fs::read_to_string(&path).with_context(|| path.clone())?;
     let line = text.lines().find_map(|line| line.strip_prefix("memlock:"));
-    line.and_then(|bytes| bytes.trim().parse().ok()).with_context(|| format!("{path} has no memlock"))
+    line.and_then(|bytes| bytes.trim().parse().ok())
+        .with_context(|| format!("{path} has no memlock"))
 }
 
 fn program_sizes(program: BorrowedFd<'_>) -> Result<(u64, u64)> {
@@ -47,8 +48,13 @@ fn program_sizes(program: BorrowedFd<'_>) -> Result<(u64, u64)> {
     let mut bytes = size_of::<sys::bpf_prog_info>() as u32;
     // SAFETY: the structure and its length are live for the call, which writes no more than that
     // many bytes.
-    let result =
-        unsafe { sys::bpf_obj_get_info_by_fd(program.as_raw_fd(), (&raw mut information).cast(), &raw mut bytes) };
+    let result = unsafe {
+        sys::bpf_obj_get_info_by_fd(
+            program.as_raw_fd(),
+            (&raw mut information).cast(),
+            &raw mut bytes,
+        )
+    };
     if result != 0 {
         return Err(std::io::Error::last_os_error()).context("program information");
     }
@@ -69,7 +75,8 @@ fn usage(object: &CObject) -> Result<Usage> {
         let bytes = memory(&handle)?;
         usage.maps += 1;
         usage.map_bytes += bytes;
-        let (name, kind) = (map.name().to_string_lossy().into_owned(), format!("{:?}", map.map_type()));
+        let (name, kind) =
+            (map.name().to_string_lossy().into_owned(), format!("{:?}", map.map_type()));
         usage.each_map.push((name, kind, map.max_entries(), bytes));
     }
     usage.each_map.sort_by_key(|map| std::cmp::Reverse(map.3));
@@ -80,13 +87,19 @@ fn measure(context: &Context, app: &App) -> Result<[Usage; 2]> {
     let size = app.size.map(|(name, entries)| format!("{name}={}", entries * FLOWS));
     let compile = |name: &str, local: Option<&str>| -> Result<Usage> {
         let defines: Vec<&str> = size.as_deref().into_iter().chain(local).collect();
-        let object = context.places.compile_p4(app.folder, &format!("table2_{}_{name}", app.folder), &defines)?;
+        let object = context.places.compile_p4(
+            app.folder,
+            &format!("table2_{}_{name}", app.folder),
+            &defines,
+        )?;
         let mut usage = usage(&CObject::load(&object, &[])?)?;
         let manifest = Manifest::read(&Manifest::path_for(&object))?;
-        usage.entry_head_bytes = flow_states(&manifest)?.iter().map(|state| u64::from(state.value_offset)).sum();
+        usage.entry_head_bytes =
+            flow_states(&manifest)?.iter().map(|state| u64::from(state.value_offset)).sum();
         Ok(usage)
     };
-    let (with, without) = sides::at_once(|| compile("with", None), || compile("without", Some(app.local)));
+    let (with, without) =
+        sides::at_once(|| compile("with", None), || compile("without", Some(app.local)));
     Ok([with?, without?])
 }
 
@@ -107,7 +120,11 @@ fn rows(app: &App, with: &Usage, without: &Usage) -> Vec<Row> {
                 100.0 * (with.map_bytes as f64 / without.map_bytes.max(1) as f64 - 1.0)
             ),
         ),
-        Row::text(format!("{}: instructions", app.name), "VLIW +5.5 %", added(with.instructions, without.instructions)),
+        Row::text(
+            format!("{}: instructions", app.name),
+            "VLIW +5.5 %",
+            added(with.instructions, without.instructions),
+        ),
         Row::text(
             format!("{}: machine code, bytes", app.name),
             "",
@@ -116,14 +133,24 @@ fn rows(app: &App, with: &Usage, without: &Usage) -> Vec<Row> {
         Row::text(
             format!("{}: maps; programs", app.name),
             "",
-            format!("{} beside {}; {} beside {}", with.maps, without.maps, with.programs, without.programs),
+            format!(
+                "{} beside {}; {} beside {}",
+                with.maps, without.maps, with.programs, without.programs
+            ),
         ),
     ];
     if let Some((_, entries)) = app.size {
         let bytes = u64::from(entries) * with.entry_head_bytes;
         let share = 100.0 * (bytes * u64::from(FLOWS)) as f64 / with.map_bytes.max(1) as f64;
         let text = format!("{bytes}, of 100,000 flows {share:.0} % of all map memory");
-        rows.insert(1, Row::text(format!("{}: bytes a flow for lease, numbers, key", app.name), "SRAM +13.2 %", text));
+        rows.insert(
+            1,
+            Row::text(
+                format!("{}: bytes a flow for lease, numbers, key", app.name),
+                "SRAM +13.2 %",
+                text,
+            ),
+        );
     }
     rows
 }
@@ -135,7 +162,9 @@ fn rows(app: &App, with: &Usage, without: &Usage) -> Vec<Row> {
 pub fn run(context: &Context) -> Result<Outcome> {
     let root = &context.places.root;
     // A program once: its other modes take the same maps.
-    let once = |app: &&App| app.mode == REPLICATED && root.join("systems/redplane/p4").join(app.folder).is_dir();
+    let once = |app: &&App| {
+        app.mode == REPLICATED && root.join("systems/redplane/p4").join(app.folder).is_dir()
+    };
     let apps: Vec<&App> = ALL.iter().filter(once).collect();
     let (mut rows_, mut notes, mut groups) = (Vec::new(), Vec::new(), Vec::new());
     let mut data = serde_json::Map::new();
@@ -147,14 +176,21 @@ pub fn run(context: &Context) -> Result<Outcome> {
                     let mega = usage.map_bytes as f64 / 1e6;
                     Some((mega, mega, mega))
                 };
-                groups.push(Group { name: app.folder.to_owned(), bars: vec![bar(&with), bar(&without)] });
+                groups.push(Group {
+                    name: app.folder.to_owned(),
+                    bars: vec![bar(&with), bar(&without)],
+                });
                 data.insert(app.folder.to_owned(), json!({ "with": with, "without": without }));
             }
             Err(error) => notes.push(format!("{}: not measured: {error:#}", app.name)),
         }
         context.progress("applications", number as u32 + 1, apps.len() as u32);
     }
-    let axes = Axes { title: "Memory of all maps, room for 100,000 flows".into(), y: "MB".into(), ..Axes::default() };
+    let axes = Axes {
+        title: "Memory of all maps, room for 100,000 flows".into(),
+        y: "MB".into(),
+        ..Axes::default()
+    };
     let svg = plot::bars(&axes, &["with fault tolerance", "without"], &groups)?;
     let figures = vec![Figure { name: "table2".into(), svg }];
     Ok(Outcome { rows: rows_, notes, figures, data: Value::Object(data) })

@@ -62,7 +62,11 @@ pub fn run(args: Args) -> u8 {
 /// Is the program good? What `stateplane compile` would refuse for what is written in it is told
 /// here, too: the C is made, and thrown away.
 fn check(path: &Path, args: &Args, report: &mut Report) -> bool {
-    let options = Options { include_dirs: args.include.clone(), defines: args.define.clone(), ..Options::default() };
+    let options = Options {
+        include_dirs: args.include.clone(),
+        defines: args.define.clone(),
+        ..Options::default()
+    };
     let outcome = p4_check::check_file(path, &options);
     report.front_end(&outcome);
     let Some(program) = outcome.program else { return false };

@@ -56,7 +56,8 @@ pub fn run(args: Args) -> u8 {
     let code = compile(&args, &mut report);
     if args.json && code != 2 {
         let program = args.program.to_string_lossy();
-        let value = json!({ "program": program, "ok": code == 0, "diagnostics": report.diagnostics });
+        let value =
+            json!({ "program": program, "ok": code == 0, "diagnostics": report.diagnostics });
         outln!("{value:#}");
     }
     code
@@ -65,11 +66,16 @@ pub fn run(args: Args) -> u8 {
 fn compile(args: &Args, report: &mut Report) -> u8 {
     let to_stdout = args.emit_c.as_deref() == Some(Path::new("-"));
     if to_stdout && args.json {
-        eprintln!("stateplane compile: --json and --emit-c - both write to standard output: name a file for the C");
+        eprintln!(
+            "stateplane compile: --json and --emit-c - both write to standard output: name a file for the C"
+        );
         return 2;
     }
-    let options =
-        PreprocessOptions { include_dirs: args.include.clone(), defines: args.define.clone(), ..Default::default() };
+    let options = PreprocessOptions {
+        include_dirs: args.include.clone(),
+        defines: args.define.clone(),
+        ..Default::default()
+    };
     let outcome = p4_check::check_file(&args.program, &options);
     report.front_end(&outcome);
     let Some(program) = outcome.program else { return 1 };
@@ -83,10 +89,9 @@ fn compile(args: &Args, report: &mut Report) -> u8 {
             Err(errors) => report.unsupported(&program, &errors),
         };
     }
-    let object = args
-        .output
-        .clone()
-        .unwrap_or_else(|| PathBuf::from(args.program.file_stem().unwrap_or_default()).with_extension("o"));
+    let object = args.output.clone().unwrap_or_else(|| {
+        PathBuf::from(args.program.file_stem().unwrap_or_default()).with_extension("o")
+    });
     if let Some(reason) = overwrites(args, &object) {
         eprintln!("stateplane compile: {reason}");
         return 2;
@@ -108,23 +113,28 @@ fn compile(args: &Args, report: &mut Report) -> u8 {
             }
         }
     };
-    let compiled = match xdp_backend::compile_for_kernel(&program, &options, &object, &mut try_on_kernel) {
-        Ok(compiled) => compiled,
-        Err(CompileError::Unsupported(errors)) => return report.unsupported(&program, &errors),
-        Err(CompileError::Clang { error, log }) => return refused(args, &program, &object, *error, &log, report),
-        Err(CompileError::Kernel { error, log, compiled, .. }) => {
-            if let Err(error) = write_beside(args, &object, &compiled) {
-                return report.failure(&error);
+    let compiled =
+        match xdp_backend::compile_for_kernel(&program, &options, &object, &mut try_on_kernel) {
+            Ok(compiled) => compiled,
+            Err(CompileError::Unsupported(errors)) => return report.unsupported(&program, &errors),
+            Err(CompileError::Clang { error, log }) => {
+                return refused(args, &program, &object, *error, &log, report);
             }
-            return refused(args, &program, &object, *error, &log, report);
-        }
-        Err(error) => return report.failure(&error.to_string()),
-    };
+            Err(CompileError::Kernel { error, log, compiled, .. }) => {
+                if let Err(error) = write_beside(args, &object, &compiled) {
+                    return report.failure(&error);
+                }
+                return refused(args, &program, &object, *error, &log, report);
+            }
+            Err(error) => return report.failure(&error.to_string()),
+        };
     if let Err(error) = write_beside(args, &object, &compiled) {
         return report.failure(&error);
     }
     if !args.no_verify && !permitted {
-        eprintln!("note: the kernel's verifier was not tried: it needs root (--no-verify leaves it out)");
+        eprintln!(
+            "note: the kernel's verifier was not tried: it needs root (--no-verify leaves it out)"
+        );
     }
     failure.map_or(0, |error| report.failure(&error))
 }
@@ -133,15 +143,24 @@ fn compile(args: &Args, report: &mut Report) -> u8 {
 fn overwrites(args: &Args, object: &Path) -> Option<String> {
     // Links and `..` do not hide that two names mean one file; what does not exist yet has only its
     // name.
-    let identity = |path: &Path| std::fs::canonicalize(path).or_else(|_| std::path::absolute(path)).unwrap_or_default();
+    let identity = |path: &Path| {
+        std::fs::canonicalize(path).or_else(|_| std::path::absolute(path)).unwrap_or_default()
+    };
     let manifest = Manifest::path_for(object);
     let mut seen = vec![("the program", args.program.as_path())];
-    let emit_c = args.emit_c.as_deref().filter(|path| *path != Path::new("-")).map(|path| ("the emitted C", path));
+    let emit_c = args
+        .emit_c
+        .as_deref()
+        .filter(|path| *path != Path::new("-"))
+        .map(|path| ("the emitted C", path));
     let log = args.log.as_deref().map(|path| ("the log", path));
     let always = [("the object", object), ("the manifest", &manifest)];
     for (what, path) in always.into_iter().chain(emit_c).chain(log) {
         if let Some((other, _)) = seen.iter().find(|(_, other)| identity(other) == identity(path)) {
-            return Some(format!("{what} would overwrite {other} {}: name another file", path.display()));
+            return Some(format!(
+                "{what} would overwrite {other} {}: name another file",
+                path.display()
+            ));
         }
         seen.push((what, path));
     }
@@ -150,13 +169,20 @@ fn overwrites(args: &Args, object: &Path) -> Option<String> {
 
 /// Manifest and C.
 fn write_beside(args: &Args, object: &Path, compiled: &Compiled) -> Result<(), String> {
-    let write = |path: &Path, text: &str| std::fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()));
+    let write = |path: &Path, text: &str| {
+        std::fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
+    };
     write(&Manifest::path_for(object), &compiled.generated.manifest.to_json())?;
     match args.emit_c.as_deref() {
-        Some(path) if path == Path::new("-") => super::say(format_args!("{}", compiled.generated.c_source)),
+        Some(path) if path == Path::new("-") => {
+            super::say(format_args!("{}", compiled.generated.c_source))
+        }
         Some(path) => {
             write(path, &compiled.generated.c_source)?;
-            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            let folder = path
+                .parent()
+                .filter(|folder| !folder.as_os_str().is_empty())
+                .unwrap_or(Path::new("."));
             xdp_backend::write_headers(folder, systems::compiler())
                 .map_err(|e| format!("{}: {e}", folder.display()))?;
         }
@@ -177,7 +203,9 @@ fn refused(
     let path = args.log.clone().unwrap_or_else(|| object.with_extension("log"));
     let kept = match std::fs::write(&path, log) {
         Ok(()) => format!("the tool's output is in {}", path.display()),
-        Err(reason) => format!("the tool's output cannot be written to {}: {reason}", path.display()),
+        Err(reason) => {
+            format!("the tool's output cannot be written to {}: {reason}", path.display())
+        }
     };
     error.help = Some(error.help.map_or_else(|| kept.clone(), |help| format!("{help}; {kept}")));
     report.unsupported(program, &[error])
@@ -205,16 +233,27 @@ mod tests {
                 .replace("NAT_ENTRIES 131072", "NAT_ENTRIES 4000000000"),
         )
         .expect("write");
-        let args =
-            Line::parse_from(["compile", &path.display().to_string(), "-o", &folder.join("x.o").display().to_string()])
-                .args;
+        let args = Line::parse_from([
+            "compile",
+            &path.display().to_string(),
+            "-o",
+            &folder.join("x.o").display().to_string(),
+        ])
+        .args;
         let mut report = Report::new(true);
         assert_eq!(compile(&args, &mut report), 1);
         let [error] = &report.diagnostics[..] else { panic!("{:?}", report.diagnostics) };
-        assert!(error["message"].as_str().is_some_and(|text| text.contains("4000000000 elements")), "{error}");
-        assert_eq!((&error["severity"], &error["location"]["file"]), (&json!("error"), &json!(path)));
         assert!(
-            error["location"]["line"].as_u64().is_some_and(|line| line > 1) && error["notes"][0]["message"].is_string()
+            error["message"].as_str().is_some_and(|text| text.contains("4000000000 elements")),
+            "{error}"
+        );
+        assert_eq!(
+            (&error["severity"], &error["location"]["file"]),
+            (&json!("error"), &json!(path))
+        );
+        assert!(
+            error["location"]["line"].as_u64().is_some_and(|line| line > 1)
+                && error["notes"][0]["message"].is_string()
         );
         std::fs::remove_dir_all(&folder).expect("remove");
     }
@@ -225,9 +264,11 @@ mod tests {
         let path = folder.path().join("x.p4");
         std::fs::write(&path, include_str!("../../../../p4/tests/loops.p4")).expect("write");
         let outcome = p4_check::check_file(&path, &PreprocessOptions::default());
-        let program = outcome.program.as_ref().unwrap_or_else(|| panic!("{}", outcome.render(false)));
+        let program =
+            outcome.program.as_ref().unwrap_or_else(|| panic!("{}", outcome.render(false)));
         let args = Line::parse_from(["compile".to_string(), path.display().to_string()]).args;
-        let (log, object) = ("BPF program is too large. Processed 1000001 insn\n", folder.path().join("x.o"));
+        let (log, object) =
+            ("BPF program is too large. Processed 1000001 insn\n", folder.path().join("x.o"));
         let found = xdp_backend::explain(log, "", &xdp_backend::LineMap::default());
         let mut report = Report::new(true);
         assert_eq!(refused(&args, program, &object, found.error(program), log, &mut report), 1);
@@ -235,7 +276,10 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&kept).expect("log"), log);
         let [error] = &report.diagnostics[..] else { panic!("{:?}", report.diagnostics) };
         let message = error["message"].as_str().expect("message");
-        assert!(message.contains("1,000,000 instructions") && !message.contains("1000001"), "{message}");
+        assert!(
+            message.contains("1,000,000 instructions") && !message.contains("1000001"),
+            "{message}"
+        );
         assert!(error["location"]["line"].as_u64().is_some_and(|line| line > 1), "{error}");
         let help = error["notes"][0]["message"].as_str().expect("help");
         assert!(help.contains(&kept.display().to_string()), "{help}");
@@ -243,7 +287,8 @@ mod tests {
 
     #[test]
     fn no_file_is_overwritten_by_another() {
-        let folder = std::env::temp_dir().join(format!("stateplane-overwrites-{}", std::process::id()));
+        let folder =
+            std::env::temp_dir().join(format!("stateplane-overwrites-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("folder");
         let program = folder.join("x.p4");
         std::fs::write(&program, "not P4").expect("write");
@@ -267,7 +312,10 @@ mod tests {
             let args = Line::parse_from(start.into_iter().chain(words)).args;
             let found = overwrites(&args, args.output.as_deref().expect("-o"));
             match expected {
-                Some(part) => assert!(found.as_deref().is_some_and(|text| text.contains(part)), "{line:?}: {found:?}"),
+                Some(part) => assert!(
+                    found.as_deref().is_some_and(|text| text.contains(part)),
+                    "{line:?}: {found:?}"
+                ),
                 None => assert_eq!(found, None, "{line:?}"),
             }
         }

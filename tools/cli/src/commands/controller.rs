@@ -73,7 +73,8 @@ fn serve(path: &Path, check: bool) -> u8 {
     };
     if check {
         if let Keep::Database(file) = &config.keep
-            && let Err(reason) = super::daemon::can_write(file.parent().unwrap_or(Path::new("/")), false)
+            && let Err(reason) =
+                super::daemon::can_write(file.parent().unwrap_or(Path::new("/")), false)
         {
             eprintln!("stateplane controller: {}: database: {reason}", path.display());
             return 1;
@@ -99,7 +100,11 @@ fn rebuild(path: &Path, without: &[SocketAddrV4], patience: Duration) -> u8 {
     super::daemon::log();
     match shell::rebuild(&config, without, patience) {
         Ok(views) => {
-            outln!("views {} of {} shards: start the controller", views.version, views.shards.len());
+            outln!(
+                "views {} of {} shards: start the controller",
+                views.version,
+                views.shards.len()
+            );
             0
         }
         Err(error) => fault(&error),
@@ -124,10 +129,19 @@ fn print(status: &Status) {
         outln!("  {note}");
     }
     let peer = |peer: &controller::shell::PeerStatus| {
-        let state = if peer.alive { "up".to_owned() } else { format!("silent for {} ms", peer.silent_ms) };
-        vec![peer.address.to_string(), super::status::reporter(peer.reporter), state, peer.version.to_string()]
+        let state =
+            if peer.alive { "up".to_owned() } else { format!("silent for {} ms", peer.silent_ms) };
+        vec![
+            peer.address.to_string(),
+            super::status::reporter(peer.reporter),
+            state,
+            peer.version.to_string(),
+        ]
     };
-    super::table::print(&["address", "what", "state", "views"], super::status::daemons(status).map(peer).collect());
+    super::table::print(
+        &["address", "what", "state", "views"],
+        super::status::daemons(status).map(peer).collect(),
+    );
     outln!("");
     super::status::chains(status).print();
 }

@@ -14,7 +14,10 @@ pub fn log() {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
     let color = std::io::stderr().is_terminal();
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(color);
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(color);
     // Someone else's logger, if there is one, will do.
     let _ = log.with_target(false).try_init();
 }
@@ -23,17 +26,26 @@ pub fn log() {
 /// `--check` asks. As the user that runs this.
 pub fn can_write(directory: &Path, made: bool) -> Result<(), String> {
     let here = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
-    let there = here.ancestors().find(|path| path.as_os_str().is_empty() || path.exists()).unwrap_or(here);
+    let there =
+        here.ancestors().find(|path| path.as_os_str().is_empty() || path.exists()).unwrap_or(here);
     let there = if there.as_os_str().is_empty() { Path::new(".") } else { there };
     if there != here && !made {
-        return Err(format!("there is no directory {}; make it for the daemon's user", here.display()));
+        return Err(format!(
+            "there is no directory {}; make it for the daemon's user",
+            here.display()
+        ));
     }
     if !there.is_dir() {
         return Err(format!("{} is not a directory; name another path", there.display()));
     }
-    nix::unistd::access(there, nix::unistd::AccessFlags::W_OK | nix::unistd::AccessFlags::X_OK).map_err(|error| {
-        format!("cannot write in {} ({}); it must belong to the daemon's user", there.display(), error.desc())
-    })
+    nix::unistd::access(there, nix::unistd::AccessFlags::W_OK | nix::unistd::AccessFlags::X_OK)
+        .map_err(|error| {
+            format!(
+                "cannot write in {} ({}); it must belong to the daemon's user",
+                there.display(),
+                error.desc()
+            )
+        })
 }
 
 /// Whom `status` asks, and how.
@@ -55,10 +67,16 @@ pub struct StatusArgs {
 
 impl StatusArgs {
     /// Asks, and prints the answer: as JSON, or by `print`.
-    pub fn ask<S: DeserializeOwned + Serialize>(&self, print: impl Fn(&S)) -> Result<S, Box<dyn Error>> {
+    pub fn ask<S: DeserializeOwned + Serialize>(
+        &self,
+        print: impl Fn(&S),
+    ) -> Result<S, Box<dyn Error>> {
         let secrets = SecretsFile::load(&self.secrets)?;
-        let status: S =
-            state_store::shell::query(self.address, secrets.ring(), Duration::from_millis(self.timeout_ms))?;
+        let status: S = state_store::shell::query(
+            self.address,
+            secrets.ring(),
+            Duration::from_millis(self.timeout_ms),
+        )?;
         if self.json {
             outln!("{}", super::table::json(&status));
         } else {
@@ -80,7 +98,9 @@ mod tests {
         std::fs::write(&file, "").expect("file");
         let deep = folder.path().join("a/b/c");
         assert_eq!((can_write(folder.path(), false), can_write(&deep, true)), (Ok(()), Ok(())));
-        assert!(can_write(&deep, false).is_err_and(|error| error.contains("there is no directory")));
+        assert!(
+            can_write(&deep, false).is_err_and(|error| error.contains("there is no directory"))
+        );
         for path in [&file, &file.join("wal")] {
             assert!(
                 can_write(path, true).is_err_and(|error| error.contains("is not a directory")),

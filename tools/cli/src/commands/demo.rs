@@ -114,7 +114,9 @@ fn act(args: Args) -> Result<u8> {
 
 /// What the run with replicated state came to.
 fn last_line(outcome: &Outcome) -> String {
-    let back = |seconds: Option<f64>| seconds.map_or("never".to_owned(), |seconds| format!("after {seconds:.2} s"));
+    let back = |seconds: Option<f64>| {
+        seconds.map_or("never".to_owned(), |seconds| format!("after {seconds:.2} s"))
+    };
     format!(
         "traffic back {} (failure), {} (return); {} connections broken",
         back(outcome.recovery_fail_s),
@@ -134,12 +136,20 @@ fn faults(outcomes: &[Outcome]) -> Vec<String> {
             }
         };
         match outcome.kind {
-            Kind::Without => fault(broken == 0, "no connection broke, so there is nothing to compare with"),
+            Kind::Without => {
+                fault(broken == 0, "no connection broke, so there is nothing to compare with")
+            }
             Kind::Baseline => fault(broken > 0, &format!("{broken} connections broke")),
             Kind::With => {
                 fault(broken > 0, &format!("{broken} connections broke"));
-                fault(outcome.recovery_fail_s.is_none(), "goodput did not come back after the failure");
-                fault(outcome.recovery_return_s.is_none(), "goodput did not come back after the return");
+                fault(
+                    outcome.recovery_fail_s.is_none(),
+                    "goodput did not come back after the failure",
+                );
+                fault(
+                    outcome.recovery_return_s.is_none(),
+                    "goodput did not come back after the return",
+                );
             }
         }
     }
@@ -167,12 +177,17 @@ mod tests {
             recovery_return_s: back,
         };
         assert!(faults(&[outcome(0, Some(0.3), Some(0.1))]).is_empty());
-        for (case, expected) in
-            [(outcome(0, None, Some(0.1)), 1), (outcome(0, Some(0.3), None), 1), (outcome(2, None, None), 3)]
-        {
+        for (case, expected) in [
+            (outcome(0, None, Some(0.1)), 1),
+            (outcome(0, Some(0.3), None), 1),
+            (outcome(2, None, None), 3),
+        ] {
             assert_eq!(faults(&[case]).len(), expected);
         }
         let line = last_line(&outcome(2, None, Some(0.1)));
-        assert_eq!(line, "traffic back never (failure), after 0.10 s (return); 2 connections broken");
+        assert_eq!(
+            line,
+            "traffic back never (failure), after 0.10 s (return); 2 connections broken"
+        );
     }
 }

@@ -221,7 +221,10 @@ fn builtin_topology(root: &Path) -> Result<PathBuf> {
     let topology = root.join(NAT_TOPOLOGY);
     let files = [
         (&topology, include_str!("../../../../systems/redplane/lab/nat.toml")),
-        (&root.join("systems/redplane/p4/nat/nat.p4"), include_str!("../../../../systems/redplane/p4/nat/nat.p4")),
+        (
+            &root.join("systems/redplane/p4/nat/nat.p4"),
+            include_str!("../../../../systems/redplane/p4/nat/nat.p4"),
+        ),
     ];
     for (path, text) in files {
         if let Some(folder) = path.parent() {
@@ -263,7 +266,8 @@ fn act(action: Action) -> Result<u8> {
         Action::Status { name, json } => {
             let status = lab::status::status(&registry::find(name.as_deref())?)?;
             if json {
-                let text = serde_json::to_string_pretty(&status).map_err(|e| Error::NoLab(e.to_string()))?;
+                let text = serde_json::to_string_pretty(&status)
+                    .map_err(|e| Error::NoLab(e.to_string()))?;
                 outln!("{text}");
             } else {
                 out!("{}", status.render());
@@ -276,8 +280,12 @@ fn act(action: Action) -> Result<u8> {
             lab.restore(&node)?;
             lab.wait_converged(&[node])?;
         }
-        Action::Kill { name, node, daemon } => registry::find(name.as_deref())?.kill_daemon(&node, &daemon)?,
-        Action::Start { name, node, daemon } => registry::find(name.as_deref())?.restart_daemon(&node, &daemon)?,
+        Action::Kill { name, node, daemon } => {
+            registry::find(name.as_deref())?.kill_daemon(&node, &daemon)?
+        }
+        Action::Start { name, node, daemon } => {
+            registry::find(name.as_deref())?.restart_daemon(&node, &daemon)?
+        }
         Action::Chaos(arguments) => return chaos(arguments),
         Action::Peer(Peer::Serve { address }) => lab::peer::serve(address)?,
         Action::Peer(Peer::Connect { address, count }) => lab::peer::connect(address, count)?,
@@ -311,12 +319,16 @@ fn start(up: Up) -> Result<()> {
 fn chaos(arguments: Chaos) -> Result<u8> {
     let files = match arguments.topologies.as_slice() {
         // Outside of a source tree there is the NAT lab.
-        [] if Path::new(COUNTER_TOPOLOGY).exists() => vec![None, Some(PathBuf::from(COUNTER_TOPOLOGY))],
+        [] if Path::new(COUNTER_TOPOLOGY).exists() => {
+            vec![None, Some(PathBuf::from(COUNTER_TOPOLOGY))]
+        }
         [] => vec![None],
         files => files.iter().cloned().map(Some).collect(),
     };
-    let topologies = files.iter().map(|file| read_topology(file.as_deref())).collect::<Result<Vec<_>>>()?;
-    let clock = || std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(1, |t| t.as_secs() % 1_000_000);
+    let topologies =
+        files.iter().map(|file| read_topology(file.as_deref())).collect::<Result<Vec<_>>>()?;
+    let clock =
+        || std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(1, |t| t.as_secs() % 1_000_000);
     let config = lab::chaos::Config {
         topologies,
         from: arguments.from,
@@ -333,7 +345,8 @@ fn chaos(arguments: Chaos) -> Result<u8> {
     eprintln!("seed {}", config.seed);
     let report = lab::chaos::run(&config, &|line| eprintln!("{line}"))?;
     if arguments.json {
-        let text = serde_json::to_string_pretty(&report).map_err(|e| Error::Chaos(e.to_string()))?;
+        let text =
+            serde_json::to_string_pretty(&report).map_err(|e| Error::Chaos(e.to_string()))?;
         outln!("{text}");
     } else {
         outln!("{}", report.line());
@@ -373,8 +386,9 @@ fn stop(name: Option<&str>, all: bool) -> Result<()> {
 fn execute(name: Option<&str>, node: &str, command: &[String]) -> Result<u8> {
     use std::os::unix::process::ExitStatusExt;
     let netns = registry::find(name)?.netns(node)?;
-    let (program, arguments) =
-        command.split_first().ok_or_else(|| Error::NoLab("exec needs a command after --".to_string()))?;
+    let (program, arguments) = command
+        .split_first()
+        .ok_or_else(|| Error::NoLab("exec needs a command after --".to_string()))?;
     let status = netns
         .command(program)?
         .args(arguments)

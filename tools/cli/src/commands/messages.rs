@@ -10,7 +10,8 @@ use xdp_backend::{BackendError, Options};
 
 /// How a program is compiled, and so how it is checked.
 pub fn backend_options(program: &Path) -> Options {
-    let name = program.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let name =
+        program.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     Options { program_name: name, ..Options::new(systems::compiler()) }
 }
 
@@ -30,7 +31,9 @@ impl Report {
     pub fn front_end(&mut self, outcome: &p4_check::Outcome) {
         if !self.json {
             eprint!("{}", outcome.render(std::io::stderr().is_terminal()));
-        } else if let Value::Array(list) = p4_syntax::all_to_json(&outcome.diagnostics, &outcome.source_map) {
+        } else if let Value::Array(list) =
+            p4_syntax::all_to_json(&outcome.diagnostics, &outcome.source_map)
+        {
             self.diagnostics.extend(list);
         }
     }

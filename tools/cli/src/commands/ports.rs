@@ -31,13 +31,29 @@ fn act(args: &Args) -> switch_agent::Result<()> {
                     (true, false) => "edge",
                 };
                 let stats = &port.stats;
-                let counts =
-                    [stats.rx_packets, stats.rx_bytes, stats.tx_packets, stats.tx_bytes, stats.dropped, stats.to_host];
+                let counts = [
+                    stats.rx_packets,
+                    stats.rx_bytes,
+                    stats.tx_packets,
+                    stats.tx_bytes,
+                    stats.dropped,
+                    stats.to_host,
+                ];
                 let mut row = vec![port.port.to_string(), port.interface.clone(), role.to_owned()];
                 row.extend(counts.iter().map(u64::to_string));
                 row
             });
-            let head = ["port", "interface", "role", "rx", "rx bytes", "tx", "tx bytes", "dropped", "to host"];
+            let head = [
+                "port",
+                "interface",
+                "role",
+                "rx",
+                "rx bytes",
+                "tx",
+                "tx bytes",
+                "dropped",
+                "to host",
+            ];
             print(&head, rows.collect());
         }
         _ => {}

@@ -54,9 +54,11 @@ fn act(args: &Args) -> switch_agent::Result<()> {
         Some(Action::Read { register: Some(register), index }) => {
             Request::RegisterRead { register: register.clone(), index: *index }
         }
-        Some(Action::Write { register, index, value }) => {
-            Request::RegisterWrite { register: register.clone(), index: *index, value: value.clone() }
-        }
+        Some(Action::Write { register, index, value }) => Request::RegisterWrite {
+            register: register.clone(),
+            index: *index,
+            value: value.clone(),
+        },
     };
     let reply = client::ask(&run, &request)?;
     match &reply {

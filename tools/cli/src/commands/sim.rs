@@ -63,9 +63,15 @@ pub fn run(args: Args) -> u8 {
         eprintln!("error: {error}");
         return COULD_NOT_RUN;
     }
-    let kind = match args.object.as_deref().map(|name| (name, Kind::ALL.iter().find(|kind| kind.name() == name))) {
+    let kind = match args
+        .object
+        .as_deref()
+        .map(|name| (name, Kind::ALL.iter().find(|kind| kind.name() == name)))
+    {
         Some((name, None)) => {
-            eprintln!("error: --object {name}: not linearizable, asynchronous, snapshots, nat or load_balancer");
+            eprintln!(
+                "error: --object {name}: not linearizable, asynchronous, snapshots, nat or load_balancer"
+            );
             return COULD_NOT_RUN;
         }
         Some((_, kind)) => kind.copied(),
@@ -94,11 +100,17 @@ fn simulate(args: &Args, kind: Option<Kind>) -> Result<u8, String> {
     if let Some(seed) = args.seed.filter(|_| args.chart) {
         return draw(seed, kind.unwrap_or_else(|| kind_of_seed(seed)));
     }
-    let saved = args.resume.as_deref().map(|path| Resumed::read(path, args.seed, kind)).transpose()?.flatten();
+    let saved = args
+        .resume
+        .as_deref()
+        .map(|path| Resumed::read(path, args.seed, kind))
+        .transpose()?
+        .flatten();
     let seed = saved.as_ref().map(|saved| saved.seed).or(args.seed).unwrap_or_else(clock);
     let saved = saved.map_or_else(|| Resumed::begin(seed, kind), Ok)?;
     let before = saved.summary();
-    let threads = args.jobs.or_else(|| std::thread::available_parallelism().ok()).map_or(1, usize::from);
+    let threads =
+        args.jobs.or_else(|| std::thread::available_parallelism().ok()).map_or(1, usize::from);
     let plan = Plan {
         seed,
         runs,
@@ -108,7 +120,10 @@ fn simulate(args: &Args, kind: Option<Kind>) -> Result<u8, String> {
         stop: lab::interrupt::requested,
     };
     if before.runs >= runs {
-        outln!("nothing left to do: {} runs from seed {seed} are done, without a violation", before.runs);
+        outln!(
+            "nothing left to do: {} runs from seed {seed} are done, without a violation",
+            before.runs
+        );
         return Ok(0);
     }
     lab::interrupt::install();
@@ -185,8 +200,12 @@ impl<'a> Progress<'a> {
                 None => left,
             };
             let seconds = self.started.elapsed().as_secs_f64();
-            let _ =
-                writeln!(out, "{seconds:>6.0} s: {} runs, {rate:.0} a second, {} left", so_far.runs, duration(left));
+            let _ = writeln!(
+                out,
+                "{seconds:>6.0} s: {} runs, {rate:.0} a second, {} left",
+                so_far.runs,
+                duration(left)
+            );
         }
         if last.1.elapsed() >= SAVED_EVERY {
             last.1 = Instant::now();
@@ -241,8 +260,9 @@ fn duration(seconds: f64) -> String {
 fn shorten(seed: u64, kind: Kind, violation: &sim::Violation) -> Result<(), String> {
     let mut bench = Bench::new(kind)?;
     let whole = Scenario::of_seed(seed, kind);
-    let (shortest, replays) =
-        bench.shrink(&whole, violation, lab::interrupt::requested).map_err(|error| error.to_string())?;
+    let (shortest, replays) = bench
+        .shrink(&whole, violation, lab::interrupt::requested)
+        .map_err(|error| error.to_string())?;
     let (outcome, chart) = bench.run(&shortest, true).map_err(|error| error.to_string())?;
     outln!(
         "{} steps of {} are enough ({replays} replays); {:?}",
@@ -264,7 +284,8 @@ fn shorten(seed: u64, kind: Kind, violation: &sim::Violation) -> Result<(), Stri
 
 fn draw(seed: u64, kind: Kind) -> Result<u8, String> {
     let mut bench = Bench::new(kind)?;
-    let (outcome, chart) = bench.run(&Scenario::of_seed(seed, kind), true).map_err(|error| error.to_string())?;
+    let (outcome, chart) =
+        bench.run(&Scenario::of_seed(seed, kind), true).map_err(|error| error.to_string())?;
     outln!("{}", chart.map_or_else(String::new, |chart| chart.render(usize::MAX)));
     match &outcome.violation {
         Some(violation) => outln!("{violation}"),
@@ -297,7 +318,11 @@ mod tests {
         assert_eq!(ending(&summary, plan), (None, 0));
         assert_eq!(ending(&summary, Plan { stop: || true, ..plan }), (None, INTERRUPTED));
         let violation = sim::Violation { check: "once", detail: "twice".to_owned() };
-        summary.add(6, Kind::Nat, sim::Outcome { violation: Some(violation), ..Default::default() });
+        summary.add(
+            6,
+            Kind::Nat,
+            sim::Outcome { violation: Some(violation), ..Default::default() },
+        );
         let (again, code) = ending(&summary, Plan { stop: || true, ..plan });
         assert_eq!(code, 1);
         // What it says is a command that means this seed's run.

@@ -178,7 +178,8 @@ impl Names {
         let manifest = Manifest::read(path).map_err(|error| error.to_string())?;
         let mut names = Names::default();
         for object in objects(&manifest) {
-            let snapshot = SnapshotState::of(object).map_err(|error| format!("{}: {error}", path.display()))?;
+            let snapshot = SnapshotState::of(object)
+                .map_err(|error| format!("{}: {error}", path.display()))?;
             names.objects.push((object.clone(), snapshot.is_some_and(|it| it.settings.windows)));
         }
         Ok(names)
@@ -200,13 +201,18 @@ impl Names {
 
     /// The number of the object that is meant.
     fn number(&self, text: &str) -> Result<u16, String> {
-        let meant = |object: &Object<'_>| object.name == text || object.name.rsplit('.').next() == Some(text);
+        let meant = |object: &Object<'_>| {
+            object.name == text || object.name.rsplit('.').next() == Some(text)
+        };
         let named = self.objects().find(meant).map(|object| object.id);
         named.or_else(|| text.parse().ok()).ok_or_else(|| {
             let known: Vec<_> = self.objects().map(|object| object.name.to_owned()).collect();
             match known.is_empty() {
                 true => format!("--object {text}: without --manifest, write the object's number"),
-                false => format!("--object {text}: no object has this name; the objects are: {}", known.join(", ")),
+                false => format!(
+                    "--object {text}: no object has this name; the objects are: {}",
+                    known.join(", ")
+                ),
             }
         })
     }
@@ -216,7 +222,11 @@ impl Names {
             let (from, length) = (field.offset as usize, field.bytes as usize);
             let part = bytes.get(from..from.saturating_add(length)).unwrap_or_default();
             let number = part.iter().fold(0u128, |sum, byte| sum << 8 | u128::from(*byte));
-            let text = if part.len() > 16 { to_hex(part) } else { format_value(number, field.width, &field.name) };
+            let text = if part.len() > 16 {
+                to_hex(part)
+            } else {
+                format_value(number, field.width, &field.name)
+            };
             (field.name.clone(), text)
         };
         fields.iter().map(show).collect()
@@ -231,7 +241,9 @@ impl Names {
             _ => whole(text),
         };
         Shown {
-            object: object.as_ref().map_or_else(|| record.object.to_string(), |object| object.name.to_owned()),
+            object: object
+                .as_ref()
+                .map_or_else(|| record.object.to_string(), |object| object.name.to_owned()),
             key: part(object.as_ref().map(|object| object.key), &record.key),
             value: if record.snapshot.is_some() {
                 BTreeMap::new()
@@ -255,13 +267,20 @@ impl Names {
             KeyPart::Fields(fields) => fields,
         };
         let Some(object) = self.of(record.object) else {
-            return Err("names of fields need --manifest; or write the whole key in hexadecimal digits".into());
+            return Err(
+                "names of fields need --manifest; or write the whole key in hexadecimal digits"
+                    .into(),
+            );
         };
         let bytes = from_hex(&record.key).unwrap_or_default();
         for (name, text) in fields {
-            let Some(field) = object.key.iter().find(|field| field.name == *name) else { return Ok(false) };
+            let Some(field) = object.key.iter().find(|field| field.name == *name) else {
+                return Ok(false);
+            };
             let value = parse_value(name, text, field.width).map_err(|error| error.to_string())?;
-            let part = bytes.get(field.offset as usize..(field.offset + field.bytes) as usize).unwrap_or_default();
+            let part = bytes
+                .get(field.offset as usize..(field.offset + field.bytes) as usize)
+                .unwrap_or_default();
             if value != part.iter().fold(0u128, |sum, byte| sum << 8 | u128::from(*byte)) {
                 return Ok(false);
             }
@@ -271,24 +290,37 @@ impl Names {
 
     /// The objects and keys that are meant, if no field is left open: then nothing needs to be
     /// searched.
-    fn whole_keys(&self, wanted: &KeyPart, object: Option<u16>) -> Option<Result<Vec<(u16, String)>, String>> {
+    fn whole_keys(
+        &self,
+        wanted: &KeyPart,
+        object: Option<u16>,
+    ) -> Option<Result<Vec<(u16, String)>, String>> {
         let fields = match (wanted, object) {
-            (KeyPart::Hex(digits), Some(object)) => return Some(Ok(vec![(object, digits.clone())])),
+            (KeyPart::Hex(digits), Some(object)) => {
+                return Some(Ok(vec![(object, digits.clone())]));
+            }
             (KeyPart::Hex(_), None) => return None,
             (KeyPart::Fields(fields), _) => fields,
         };
-        let given = |name: &str| fields.iter().find(|(given, _)| given == name).map(|(_, text)| text);
-        let meant: Vec<_> = self.objects().filter(|it| object.is_none_or(|id| id == it.id)).collect();
-        let has_all = |it: &Object<'_>| fields.iter().all(|(name, _)| it.key.iter().any(|field| field.name == *name));
+        let given =
+            |name: &str| fields.iter().find(|(given, _)| given == name).map(|(_, text)| text);
+        let meant: Vec<_> =
+            self.objects().filter(|it| object.is_none_or(|id| id == it.id)).collect();
+        let has_all = |it: &Object<'_>| {
+            fields.iter().all(|(name, _)| it.key.iter().any(|field| field.name == *name))
+        };
         let meant: Vec<_> = meant.into_iter().filter(has_all).collect();
-        if meant.is_empty() || !meant.iter().all(|it| it.key.iter().all(|field| given(&field.name).is_some())) {
+        if meant.is_empty()
+            || !meant.iter().all(|it| it.key.iter().all(|field| given(&field.name).is_some()))
+        {
             return None;
         }
         let key = |it: &Object<'_>| {
             let mut digits = String::new();
             for field in it.key {
                 let text = given(&field.name).map_or("", String::as_str);
-                let value = parse_value(&field.name, text, field.width).map_err(|error| error.to_string())?;
+                let value = parse_value(&field.name, text, field.width)
+                    .map_err(|error| error.to_string())?;
                 digits.push_str(&format!("{value:0digits$x}", digits = 2 * field.bytes as usize));
             }
             Ok((it.id, digits))
@@ -305,9 +337,9 @@ impl Names {
             .flat_map(|object| object.key.iter().map(|field| field.name.as_str()))
             .collect();
         match fields.iter().find(|(name, _)| !known.contains(name.as_str())) {
-            Some((name, _)) if known.is_empty() => {
-                Err(format!("{name}: names of fields need --manifest; or write the key in hexadecimal digits"))
-            }
+            Some((name, _)) if known.is_empty() => Err(format!(
+                "{name}: names of fields need --manifest; or write the key in hexadecimal digits"
+            )),
             Some((name, _)) => {
                 let known: Vec<_> = known.into_iter().collect();
                 Err(format!("{name}: no key has this field; the fields are: {}", known.join(", ")))
@@ -333,9 +365,9 @@ impl KeyPart {
             Some((name.trim().to_owned(), value.trim().to_owned()))
         };
         let fields: Option<Vec<_>> = text.split(',').map(field).collect();
-        fields
-            .map(KeyPart::Fields)
-            .ok_or_else(|| format!("{text:?} is not a key: write FIELD=VALUE,… or hexadecimal digits"))
+        fields.map(KeyPart::Fields).ok_or_else(|| {
+            format!("{text:?} is not a key: write FIELD=VALUE,… or hexadecimal digits")
+        })
     }
 }
 
@@ -353,7 +385,8 @@ impl<'a> Stores<'a> {
 
     fn ask(&self, store: SocketAddrV4, query: &StateQuery) -> Result<StateAnswer, String> {
         let timeout = Duration::from_millis(self.from.timeout_ms);
-        shell::query_state(query, store, self.secrets.ring(), timeout).map_err(|error| error.to_string())
+        shell::query_state(query, store, self.secrets.ring(), timeout)
+            .map_err(|error| error.to_string())
     }
 
     /// All records that the question is about, up to `most`, each once; and whether there are more.
@@ -368,7 +401,8 @@ impl<'a> Stores<'a> {
                 all = answer.all_shards;
                 for record in answer.records {
                     let name = (record.object, record.key.clone());
-                    let newer = |known: &RecordState| (record.epoch, record.seq) > (known.epoch, known.seq);
+                    let newer =
+                        |known: &RecordState| (record.epoch, record.seq) > (known.epoch, known.seq);
                     if found.get(&name).is_none_or(newer) {
                         found.insert(name, record);
                     }
@@ -381,7 +415,8 @@ impl<'a> Stores<'a> {
             }
         }
         if seen.len() < usize::from(all) {
-            let missing: Vec<String> = (0..all).filter(|it| !seen.contains(it)).map(|it| it.to_string()).collect();
+            let missing: Vec<String> =
+                (0..all).filter(|it| !seen.contains(it)).map(|it| it.to_string()).collect();
             eprintln!(
                 "stateplane state: none of the given stores has all of shard {}: add others with --store",
                 missing.join(", ")
@@ -392,13 +427,18 @@ impl<'a> Stores<'a> {
 
     /// The newest whole snapshot of a record, from the first server that has it.
     fn slots(&self, record: &RecordState) -> Result<Option<(SnapshotInfo, Vec<u64>)>, String> {
-        let query = StateQuery { object: Some(record.object), key: Some(record.key.clone()), ..StateQuery::default() };
+        let query = StateQuery {
+            object: Some(record.object),
+            key: Some(record.key.clone()),
+            ..StateQuery::default()
+        };
         for store in &self.from.store {
             for _ in 0..MOST_TRIES {
                 if let Some(found) = self.slots_in_one_piece(*store, &query)? {
                     return Ok(Some(found));
                 }
-                if self.ask(*store, &query)?.records.iter().all(|record| record.snapshot.is_none()) {
+                if self.ask(*store, &query)?.records.iter().all(|record| record.snapshot.is_none())
+                {
                     break;
                 }
             }
@@ -423,7 +463,8 @@ impl<'a> Stores<'a> {
             bytes.extend(&more);
             if bytes.len() >= part.snapshot.bytes || more.is_empty() {
                 let slots = bytes.chunks(part.snapshot.slot_bytes.max(1));
-                let number = |slot: &[u8]| slot.iter().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte));
+                let number =
+                    |slot: &[u8]| slot.iter().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte));
                 return Ok(Some((part.snapshot, slots.map(number).collect())));
             }
         }
@@ -454,7 +495,12 @@ fn get(from: &From, key: &str) -> Result<u8, String> {
 }
 
 /// The records with such a key.
-fn matching(from: &From, names: &Names, stores: &Stores<'_>, key: Option<&str>) -> Result<Vec<RecordState>, String> {
+fn matching(
+    from: &From,
+    names: &Names,
+    stores: &Stores<'_>,
+    key: Option<&str>,
+) -> Result<Vec<RecordState>, String> {
     let object = from.object.as_deref().map(|text| names.number(text)).transpose()?;
     let wanted = key.map(KeyPart::parse).transpose()?;
     if let Some(wanted) = &wanted {
@@ -463,12 +509,14 @@ fn matching(from: &From, names: &Names, stores: &Stores<'_>, key: Option<&str>) 
     if let Some(keys) = wanted.as_ref().and_then(|wanted| names.whole_keys(wanted, object)) {
         let mut found = vec![];
         for (object, key) in keys? {
-            let query = StateQuery { object: Some(object), key: Some(key), ..StateQuery::default() };
+            let query =
+                StateQuery { object: Some(object), key: Some(key), ..StateQuery::default() };
             found.extend(stores.records(&query, usize::MAX)?.0);
         }
         return Ok(found);
     }
-    let (records, _) = stores.records(&StateQuery { object, ..StateQuery::default() }, usize::MAX)?;
+    let (records, _) =
+        stores.records(&StateQuery { object, ..StateQuery::default() }, usize::MAX)?;
     let mut found = vec![];
     for record in records {
         if wanted.as_ref().map_or(Ok(true), |wanted| names.matches(&record, wanted))? {
@@ -500,7 +548,12 @@ fn print_records(from: &From, names: &Names, records: Vec<RecordState>) {
     super::table::print(&["object", "key", "value", "owner", "epoch", "seq", "phase"], rows);
 }
 
-fn snapshot(from: &From, key: Option<&str>, merge: Option<Merge>, top: Option<usize>) -> Result<u8, String> {
+fn snapshot(
+    from: &From,
+    key: Option<&str>,
+    merge: Option<Merge>,
+    top: Option<usize>,
+) -> Result<u8, String> {
     let names = Names::read(from.manifest.as_deref())?;
     let stores = Stores::open(from)?;
     let mut all: Vec<Slots> = vec![];
@@ -509,9 +562,17 @@ fn snapshot(from: &From, key: Option<&str>, merge: Option<Merge>, top: Option<us
             continue;
         }
         let Some((info, mut slots)) = stores.slots(&record)? else { continue };
-        let window = if names.of(record.object).is_some_and(|it| it.windows) { slots.pop() } else { None };
+        let window =
+            if names.of(record.object).is_some_and(|it| it.windows) { slots.pop() } else { None };
         let Shown { object, key, .. } = names.show(record);
-        let one = Slots { object, keys: vec![key], snapshots: vec![info], window, of_older_windows: vec![], slots };
+        let one = Slots {
+            object,
+            keys: vec![key],
+            snapshots: vec![info],
+            window,
+            of_older_windows: vec![],
+            slots,
+        };
         match (merge, all.iter_mut().find(|sum| sum.object == one.object)) {
             (Some(how), Some(sum)) => merge_windows(sum, one, how),
             _ => all.push(one),
@@ -555,19 +616,22 @@ fn merge_into(sum: &mut Vec<u64>, slots: &[u64], how: Merge) {
 
 fn print_slots(it: &Slots, top: Option<usize>) {
     let keys: Vec<String> = it.keys.iter().map(words).collect();
-    let which: Vec<String> = it.snapshots.iter().map(|it| format!("{} of epoch {}", it.seq, it.epoch)).collect();
+    let which: Vec<String> =
+        it.snapshots.iter().map(|it| format!("{} of epoch {}", it.seq, it.epoch)).collect();
     let window = it.window.map_or(String::new(), |window| format!(", window {window}"));
     outln!("{}  {}: snapshot {}{window}", it.object, keys.join(" + "), which.join(" + "));
     if !it.of_older_windows.is_empty() {
         let keys: Vec<String> = it.of_older_windows.iter().map(words).collect();
         outln!("without counts in this window: {}", keys.join(", "));
     }
-    let mut slots: Vec<(usize, u64)> = it.slots.iter().copied().enumerate().filter(|(_, value)| *value > 0).collect();
+    let mut slots: Vec<(usize, u64)> =
+        it.slots.iter().copied().enumerate().filter(|(_, value)| *value > 0).collect();
     if let Some(top) = top {
         slots.sort_by_key(|(slot, value)| (std::cmp::Reverse(*value), *slot));
         slots.truncate(top);
     }
-    let rows = slots.into_iter().map(|(slot, value)| vec![slot.to_string(), value.to_string()]).collect();
+    let rows =
+        slots.into_iter().map(|(slot, value)| vec![slot.to_string(), value.to_string()]).collect();
     super::table::print(&["slot", "value"], rows);
 }
 
@@ -604,8 +668,13 @@ mod tests {
         for one in [of("b", 8, &[2, 0]), of("c", 7, &[5, 5]), of("d", 8, &[0, 3])] {
             merge_windows(&mut sum, one, Merge::Sum);
         }
-        let keys = |keys: &[BTreeMap<String, String>]| keys.iter().map(words).collect::<Vec<_>>().join(" ");
+        let keys = |keys: &[BTreeMap<String, String>]| {
+            keys.iter().map(words).collect::<Vec<_>>().join(" ")
+        };
         assert_eq!((sum.window, sum.slots.as_slice()), (Some(8), [2, 3].as_slice()));
-        assert_eq!((keys(&sum.keys), keys(&sum.of_older_windows)), ("vlan=b vlan=d".into(), "vlan=a vlan=c".into()));
+        assert_eq!(
+            (keys(&sum.keys), keys(&sum.of_older_windows)),
+            ("vlan=b vlan=d".into(), "vlan=a vlan=c".into())
+        );
     }
 }

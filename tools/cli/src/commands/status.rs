@@ -92,14 +92,16 @@ pub fn run(args: Args) -> u8 {
     };
     let stores = together(config.stores, &args.store);
     let controllers = together(config.controllers, &args.controller);
-    let secrets =
-        match read_secrets(args.secrets.or(config.secrets).as_deref(), stores.is_empty() && controllers.is_empty()) {
-            Ok(secrets) => secrets,
-            Err(reason) => {
-                eprintln!("stateplane status: {reason}");
-                return 1;
-            }
-        };
+    let secrets = match read_secrets(
+        args.secrets.or(config.secrets).as_deref(),
+        stores.is_empty() && controllers.is_empty(),
+    ) {
+        Ok(secrets) => secrets,
+        Err(reason) => {
+            eprintln!("stateplane status: {reason}");
+            return 1;
+        }
+    };
     let asked = Asked { stores, controllers, secrets };
     let timeout = Duration::from_millis(args.timeout_ms);
     if !args.watch {
@@ -129,9 +131,10 @@ pub fn run(args: Args) -> u8 {
 }
 
 fn read(path: &Path) -> Result<Config, String> {
-    let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let mut config: Config =
-        toml::from_str(&text).map_err(|error| format!("{}: {}", path.display(), error.to_string().trim_end()))?;
+    let text =
+        std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let mut config: Config = toml::from_str(&text)
+        .map_err(|error| format!("{}: {}", path.display(), error.to_string().trim_end()))?;
     let folder = path.parent().unwrap_or(Path::new(""));
     config.secrets = config.secrets.map(|secrets| folder.join(secrets));
     Ok(config)
@@ -175,7 +178,10 @@ fn gather(asked: &Asked, timeout: Duration) -> Overview {
     };
     Overview {
         switches: switches_of_this_machine(timeout),
-        stores: stores.into_iter().map(|(address, status, error)| Store { address, error, status }).collect(),
+        stores: stores
+            .into_iter()
+            .map(|(address, status, error)| Store { address, error, status })
+            .collect(),
         controllers: controllers
             .into_iter()
             .map(|(address, status, error)| Controller { address, error, status })
@@ -191,7 +197,10 @@ fn ask_all<S: DeserializeOwned + Send>(
 ) -> Vec<(SocketAddrV4, Option<S>, Option<String>)> {
     std::thread::scope(|scope| {
         let ask = |address: SocketAddrV4| shell::query::<S>(address, secrets.ring(), timeout);
-        let asked: Vec<_> = addresses.iter().map(|address| (*address, scope.spawn(move || ask(*address)))).collect();
+        let asked: Vec<_> = addresses
+            .iter()
+            .map(|address| (*address, scope.spawn(move || ask(*address))))
+            .collect();
         let answered = asked.into_iter().map(|(address, thread)| match thread.join() {
             Ok(Ok(status)) => (address, Some(status), None),
             Ok(Err(error)) => (address, None, Some(error.to_string())),
@@ -210,7 +219,10 @@ fn switches_of_this_machine(timeout: Duration) -> Vec<Switch> {
             let error = Some(format!("{name}: asking it failed"));
             Switch { name, error, status: None, load: None }
         };
-        asked.into_iter().map(|(name, thread)| thread.join().unwrap_or_else(|_| failed(name))).collect()
+        asked
+            .into_iter()
+            .map(|(name, thread)| thread.join().unwrap_or_else(|_| failed(name)))
+            .collect()
     })
 }
 
@@ -227,7 +239,10 @@ fn switch(name: String, timeout: Duration) -> Switch {
     let (load, error) = match ask(Request::Load) {
         Ok(Reply::Load(load)) => match Load::of(load) {
             Ok(load) => (Some(load), None),
-            Err(error) => (None, Some(format!("{name}: {error}: the agent is of another version: restart it"))),
+            Err(error) => (
+                None,
+                Some(format!("{name}: {error}: the agent is of another version: restart it")),
+            ),
         },
         Ok(_) => (None, Some(format!("{name}: the agent is of another version: restart it"))),
         Err(error) => (None, Some(error.to_string())),

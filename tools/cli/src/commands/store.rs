@@ -144,7 +144,8 @@ fn free_ports(config: &Config) -> Result<(), String> {
 /// Values that the store could run with, and switches not.
 fn sensible(config: &Config) -> Result<(), String> {
     free_ports(config)?;
-    let (lease_ms, hold_ms) = (u64::from(config.settings.lease_us) / 1_000, config.settings.hold_ns / 1_000_000);
+    let (lease_ms, hold_ms) =
+        (u64::from(config.settings.lease_us) / 1_000, config.settings.hold_ns / 1_000_000);
     if lease_ms < LEAST_LEASE_MS {
         return Err(format!(
             "lease_ms: {lease_ms} is too short: switches end leases some 12 ms early, and renew them before that; write {LEAST_LEASE_MS} or more (default 250)"
@@ -170,11 +171,15 @@ fn status(args: &StatusArgs) -> u8 {
 fn print_status(address: SocketAddrV4, status: &NodeStatus) {
     outln!("{address}  {}  views {}  up {} ms", status.state, status.version, status.uptime_ms);
     if status.version == 0 {
-        outln!("  no controller has sent it a view yet: check that one runs, and check `controllers` and the secrets");
+        outln!(
+            "  no controller has sent it a view yet: check that one runs, and check `controllers` and the secrets"
+        );
     }
     for replica in &status.replicas {
-        let (shard, role, state, view) = (replica.shard, &replica.role, &replica.state, replica.view);
-        let reason = replica.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+        let (shard, role, state, view) =
+            (replica.shard, &replica.role, &replica.state, replica.view);
+        let reason =
+            replica.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
         let (index, committed) = (replica.index, replica.committed);
         outln!(
             "  shard {shard}: {role}, {state}{reason}; view {view}; entries: {index} applied, {committed} at the tail"
@@ -192,11 +197,18 @@ fn print_status(address: SocketAddrV4, status: &NodeStatus) {
     outln!("  sessions: {}   recalls out: {}", status.sessions, status.recalls);
     outln!("  requests held: {}   malformed datagrams: {}", status.held, status.malformed);
     for object in &status.objects {
-        let ports = object.ports_in_use.map(|count| format!(", {count} external ports")).unwrap_or_default();
+        let ports = object
+            .ports_in_use
+            .map(|count| format!(", {count} external ports"))
+            .unwrap_or_default();
         outln!("  object {} \"{}\": {} records{ports}", object.id, object.name, object.records);
         for backend in &object.backends {
-            let (address, weight, conversations) = (backend.address, backend.weight, backend.conversations);
-            outln!("    backend {address}  {}  weight {weight}  {conversations} conversations", backend.state);
+            let (address, weight, conversations) =
+                (backend.address, backend.weight, backend.conversations);
+            outln!(
+                "    backend {address}  {}  weight {weight}  {conversations} conversations",
+                backend.state
+            );
         }
     }
 }
@@ -221,7 +233,8 @@ mod tests {
             sensible(&Config::parse(Path::new("s.toml"), &text).expect("parses"))
         };
         assert_eq!(check("", "\"10.2.1.10:5407\""), Ok(()));
-        let error = check("workers = 4\n", "\"10.2.1.10:5407\"").expect_err("5408 is the controller's");
+        let error =
+            check("workers = 4\n", "\"10.2.1.10:5407\"").expect_err("5408 is the controller's");
         assert!(error.starts_with("listen: worker 2 of 4 would be on 10.2.1.10:5408"), "{error}");
         // As the page says.
         assert!(page.contains("`listen = \"10.2.1.10:5411\"`"));
@@ -230,8 +243,8 @@ mod tests {
 
     #[test]
     fn leases_that_switches_cannot_use_are_refused() {
-        let example =
-            include_str!("../../../../systems/redplane/docs/store.example.toml").replace("\nhold_ms", "\n# hold_ms");
+        let example = include_str!("../../../../systems/redplane/docs/store.example.toml")
+            .replace("\nhold_ms", "\n# hold_ms");
         assert!(example.contains("lease_ms = 250\n"));
         for (text, part) in [
             ("lease_ms = 250\n", None),
@@ -241,7 +254,8 @@ mod tests {
             ("lease_ms = 1000\n", None),
         ] {
             let config =
-                Config::parse(Path::new("s.toml"), &example.replace("lease_ms = 250\n", text)).expect("parses");
+                Config::parse(Path::new("s.toml"), &example.replace("lease_ms = 250\n", text))
+                    .expect("parses");
             match (sensible(&config), part) {
                 (Ok(()), None) => {}
                 (Err(reason), Some(part)) => assert!(reason.contains(part), "{reason}"),

@@ -115,7 +115,9 @@ fn act(action: &Action) -> switch_agent::Result<()> {
             }
             switch_agent::detach(&run)
         }
-        Action::Flows { object, switch, limit, json } => flows(object.clone(), switch.as_deref(), *limit, *json),
+        Action::Flows { object, switch, limit, json } => {
+            flows(object.clone(), switch.as_deref(), *limit, *json)
+        }
     }
 }
 
@@ -142,7 +144,11 @@ fn status(name: Option<&str>, json: bool) -> switch_agent::Result<()> {
         return Ok(());
     }
     let rows = found.iter().map(|status| {
-        let numbers = [status.pid.to_string(), status.switch_id.to_string(), format!("{:#010x}", status.incarnation)];
+        let numbers = [
+            status.pid.to_string(),
+            status.switch_id.to_string(),
+            format!("{:#010x}", status.incarnation),
+        ];
         let [pid, id, incarnation] = numbers;
         vec![status.name.clone(), status.program.clone(), status.how.clone(), pid, id, incarnation]
     });
@@ -150,7 +156,12 @@ fn status(name: Option<&str>, json: bool) -> switch_agent::Result<()> {
     Ok(())
 }
 
-fn flows(object: Option<String>, switch: Option<&str>, limit: usize, json: bool) -> switch_agent::Result<()> {
+fn flows(
+    object: Option<String>,
+    switch: Option<&str>,
+    limit: usize,
+    json: bool,
+) -> switch_agent::Result<()> {
     let reply: Flows = client::ask_system(&client::find(switch)?, &FlowsRequest { object, limit })?;
     let Flows { object, count, flows } = &reply;
     if json {

@@ -104,7 +104,11 @@ pub fn print(head: &[&str], rows: Vec<Vec<String>>) {
     use std::io::Write;
     let head: Vec<String> = head.iter().map(|name| (*name).to_owned()).collect();
     let width = |column: usize| {
-        std::iter::once(&head).chain(&rows).filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()
+        std::iter::once(&head)
+            .chain(&rows)
+            .filter_map(|row| row.get(column))
+            .map(|cell| cell.chars().count())
+            .max()
     };
     let widths: Vec<usize> = (0..head.len()).map(|column| width(column).unwrap_or(0)).collect();
     let mut out = std::io::stdout().lock();
@@ -135,7 +139,10 @@ fn keys(texts: &[String]) -> Vec<KeySpec> {
 }
 
 fn action(name: &str, arguments: &[String]) -> ActionSpec {
-    ActionSpec { name: name.to_owned(), arguments: arguments.iter().map(|text| pair(text)).collect() }
+    ActionSpec {
+        name: name.to_owned(),
+        arguments: arguments.iter().map(|text| pair(text)).collect(),
+    }
 }
 
 /// Runs the command; returns the process exit code.
@@ -148,13 +155,23 @@ fn act(args: &Args) -> switch_agent::Result<()> {
         Action::List { table: None } => Request::Tables,
         Action::List { table: Some(table) } => Request::TableList { table: table.clone() },
         Action::Add { table, keys: texts, action: words, priority, replace } => {
-            let (name, arguments) = words.split_first().map_or(("", &[][..]), |(name, rest)| (name, rest));
-            let entry = EntrySpec { keys: keys(texts), priority: *priority, action: action(name, arguments) };
+            let (name, arguments) =
+                words.split_first().map_or(("", &[][..]), |(name, rest)| (name, rest));
+            let entry = EntrySpec {
+                keys: keys(texts),
+                priority: *priority,
+                action: action(name, arguments),
+            };
             Request::TableAdd { table: table.clone(), entry, replace: *replace }
         }
-        Action::Delete { table, keys: texts } => Request::TableDelete { table: table.clone(), keys: keys(texts) },
+        Action::Delete { table, keys: texts } => {
+            Request::TableDelete { table: table.clone(), keys: keys(texts) }
+        }
         Action::SetDefault { table, action: name, arguments, reset: _ } => {
-            Request::TableSetDefault { table: table.clone(), action: name.as_ref().map(|name| action(name, arguments)) }
+            Request::TableSetDefault {
+                table: table.clone(),
+                action: name.as_ref().map(|name| action(name, arguments)),
+            }
         }
     };
     let reply = client::ask(&client::find(args.target.switch.as_deref())?, &request)?;
@@ -162,7 +179,11 @@ fn act(args: &Args) -> switch_agent::Result<()> {
         _ if args.target.json => outln!("{}", json(&reply)),
         Reply::Tables { tables } => {
             let rows = tables.iter().map(|table| {
-                let keys = table.keys.iter().map(|(name, kind)| format!("{name}: {kind}")).collect::<Vec<_>>();
+                let keys = table
+                    .keys
+                    .iter()
+                    .map(|(name, kind)| format!("{name}: {kind}"))
+                    .collect::<Vec<_>>();
                 vec![
                     table.name.clone(),
                     table.kind.clone(),
@@ -199,7 +220,8 @@ fn how_long(action: &Action) -> &'static str {
 }
 
 fn call(name: &str, arguments: &[(String, String)]) -> String {
-    let arguments: Vec<String> = arguments.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let arguments: Vec<String> =
+        arguments.iter().map(|(name, value)| format!("{name}={value}")).collect();
     format!("{name}({})", arguments.join(", "))
 }
 
@@ -208,7 +230,8 @@ fn list(listing: &TableListing) {
         Some((packets, bytes)) => vec![packets.to_string(), bytes.to_string()],
         None => vec![],
     };
-    let counting = listing.default_counter.is_some() || listing.entries.iter().any(|entry| entry.counter.is_some());
+    let counting = listing.default_counter.is_some()
+        || listing.entries.iter().any(|entry| entry.counter.is_some());
     let mut head: Vec<&str> = listing.keys.iter().map(String::as_str).collect();
     head.extend(listing.ternary.then_some("priority"));
     head.push("action");
@@ -217,12 +240,18 @@ fn list(listing: &TableListing) {
     for entry in &listing.entries {
         let mut row: Vec<String> = entry.keys.iter().map(|(_, text)| text.clone()).collect();
         row.extend(listing.ternary.then(|| entry.priority.unwrap_or(0).to_string()));
-        row.push(call(&entry.action, &entry.arguments) + if entry.constant { " (const)" } else { "" });
+        row.push(
+            call(&entry.action, &entry.arguments) + if entry.constant { " (const)" } else { "" },
+        );
         row.extend(counts(&entry.counter));
         rows.push(row);
     }
-    let mut row: Vec<String> =
-        listing.keys.iter().enumerate().map(|(index, _)| if index == 0 { "default" } else { "" }.to_owned()).collect();
+    let mut row: Vec<String> = listing
+        .keys
+        .iter()
+        .enumerate()
+        .map(|(index, _)| if index == 0 { "default" } else { "" }.to_owned())
+        .collect();
     row.extend(listing.ternary.then(String::new));
     row.push(call(&listing.default_action, &listing.default_arguments));
     row.extend(counts(&listing.default_counter));

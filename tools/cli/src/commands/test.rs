@@ -61,14 +61,23 @@ struct Compile {
 /// Runs the command; returns the process exit code.
 pub fn run(args: Args) -> u8 {
     let (program, cases) = match (&args.object, args.files.split_first()) {
-        (None, Some((program, cases))) if program.extension().is_some_and(|ending| ending == "p4") => {
+        (None, Some((program, cases)))
+            if program.extension().is_some_and(|ending| ending == "p4") =>
+        {
             (Some(program), cases)
         }
-        (Some(_), _) if !args.files.iter().any(|file| file.extension().is_some_and(|ending| ending == "p4")) => {
+        (Some(_), _)
+            if !args
+                .files
+                .iter()
+                .any(|file| file.extension().is_some_and(|ending| ending == "p4")) =>
+        {
             (None, &args.files[..])
         }
         _ => {
-            eprintln!("stateplane test: give a .p4 program and then .stf files, or --object OBJECT and .stf files");
+            eprintln!(
+                "stateplane test: give a .p4 program and then .stf files, or --object OBJECT and .stf files"
+            );
             return 2;
         }
     };
@@ -80,7 +89,8 @@ pub fn run(args: Args) -> u8 {
         eprintln!("stateplane test: {error}");
         return 1;
     }
-    let scratch = Scratch(std::env::temp_dir().join(format!("stateplane-test-{}", std::process::id())));
+    let scratch =
+        Scratch(std::env::temp_dir().join(format!("stateplane-test-{}", std::process::id())));
     let mut objects = Objects { args: &args, folder: &scratch.0, compiled: BTreeMap::new() };
     let reports: Vec<CaseReport> = cases
         .iter()
@@ -105,7 +115,9 @@ struct Objects<'a> {
 
 impl Objects<'_> {
     fn for_case(&mut self, program: Option<&PathBuf>, case: &Case) -> Result<PathBuf, String> {
-        let Some(program) = program else { return Ok(self.args.object.clone().unwrap_or_default()) };
+        let Some(program) = program else {
+            return Ok(self.args.object.clone().unwrap_or_default());
+        };
         let mut defines: Vec<String> = vec![];
         for define in case.setup.defines.iter().map(|(_, define)| define).chain(&self.args.define) {
             if !defines.contains(define) {
@@ -125,7 +137,12 @@ impl Objects<'_> {
 }
 
 /// Compiles as `stateplane compile` does, with its messages on standard error.
-fn compile(program: &Path, include: &[PathBuf], defines: &[String], object: &Path) -> Result<(), String> {
+fn compile(
+    program: &Path,
+    include: &[PathBuf],
+    defines: &[String],
+    object: &Path,
+) -> Result<(), String> {
     let mut line: Vec<OsString> = vec!["compile".into(), "-o".into(), object.into()];
     for folder in include {
         line.extend(["-I".into(), folder.into()]);
@@ -141,22 +158,29 @@ fn compile(program: &Path, include: &[PathBuf], defines: &[String], object: &Pat
     match super::compile::run(compile.args) {
         0 => Ok(()),
         _ => {
-            let with: Vec<String> = defines.iter().map(|define| format!(" with -D {define}")).collect();
-            Err(format!("{} does not compile{}: see the messages above", program.display(), with.concat()))
+            let with: Vec<String> =
+                defines.iter().map(|define| format!(" with -D {define}")).collect();
+            Err(format!(
+                "{} does not compile{}: see the messages above",
+                program.display(),
+                with.concat()
+            ))
         }
     }
 }
 
 fn read_case(path: &Path) -> Result<Case, CaseReport> {
     let shown = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|error| CaseReport::failed(&shown, 0, error.to_string()))?;
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| CaseReport::failed(&shown, 0, error.to_string()))?;
     Case::parse(&shown, &text).map_err(|errors| CaseReport::malformed(&shown, errors))
 }
 
 /// A fresh copy of the object in the kernel: cases share no state.
 fn load(object: &Path) -> Result<Dataplane, String> {
     let settings = Settings { test_mode: true, host_traffic: false, virtual_clock: true };
-    let manifest = Manifest::read(&Manifest::path_for(object)).map_err(|error| error.to_string())?;
+    let manifest =
+        Manifest::read(&Manifest::path_for(object)).map_err(|error| error.to_string())?;
     let mut object = Object::open(object, manifest).map_err(|error| error.to_string())?;
     object.set(settings).map_err(|error| error.to_string())?;
     object.load().map_err(|error| error.to_string())

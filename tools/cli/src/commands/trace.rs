@@ -28,7 +28,11 @@ const LOOK: Duration = Duration::from_millis(100);
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// A pcap or pcapng file; - is standard input.
-    #[arg(value_name = "FILE", required_unless_present = "interface", conflicts_with = "interface")]
+    #[arg(
+        value_name = "FILE",
+        required_unless_present = "interface",
+        conflicts_with = "interface"
+    )]
     file: Option<PathBuf>,
     /// Listen to an interface, until Ctrl-C.
     #[arg(long, value_name = "INTERFACE")]
@@ -127,7 +131,9 @@ impl Tracer {
 
     /// Whether there is to be more.
     fn frame(&mut self, frame: &Frame<'_>) -> anyhow::Result<bool> {
-        let Some(event) = trace::decode(frame, &self.objects, self.secrets.as_ref()) else { return Ok(true) };
+        let Some(event) = trace::decode(frame, &self.objects, self.secrets.as_ref()) else {
+            return Ok(true);
+        };
         if !self.filter.passes(&event) {
             return Ok(true);
         }
@@ -148,7 +154,9 @@ impl Tracer {
         } else {
             out!("{}{}", if self.args.quiet { "" } else { "\n" }, self.summary);
             if let Some(count) = not_captured.filter(|count| *count > 0) {
-                outln!("{count} more came too fast to be captured: filter less, or `tcpdump -w` first");
+                outln!(
+                    "{count} more came too fast to be captured: filter less, or `tcpdump -w` first"
+                );
             }
         }
         Ok(())
@@ -183,8 +191,11 @@ fn file(mut tracer: Tracer, path: &Path) -> anyhow::Result<()> {
 
 /// Whether `ip` says so; without `ip`, no.
 fn has_xdp(interface: &str) -> bool {
-    let output = std::process::Command::new("ip").args(["-j", "link", "show", "dev", interface]).output();
-    let found = output.ok().and_then(|output| serde_json::from_slice::<serde_json::Value>(&output.stdout).ok());
+    let output =
+        std::process::Command::new("ip").args(["-j", "link", "show", "dev", interface]).output();
+    let found = output
+        .ok()
+        .and_then(|output| serde_json::from_slice::<serde_json::Value>(&output.stdout).ok());
     found.is_some_and(|found| found.pointer("/0/xdp").is_some())
 }
 
@@ -197,9 +208,12 @@ fn live(mut tracer: Tracer, name: &str) -> anyhow::Result<()> {
     }
     lab::interrupt::install();
     let start = Instant::now();
-    let over = |seconds: Option<u64>| seconds.is_some_and(|seconds| start.elapsed() >= Duration::from_secs(seconds));
+    let over = |seconds: Option<u64>| {
+        seconds.is_some_and(|seconds| start.elapsed() >= Duration::from_secs(seconds))
+    };
     while !lab::interrupt::requested() && !over(tracer.args.seconds) {
-        if let Some(frame) = interface.next_frame(LOOK).with_context(|| format!("{name}: capture"))?
+        if let Some(frame) =
+            interface.next_frame(LOOK).with_context(|| format!("{name}: capture"))?
             && !tracer.frame(&frame)?
         {
             break;

@@ -67,7 +67,8 @@ struct ProfileArgs {
 }
 
 fn mac(text: &str) -> Result<[u8; 6], String> {
-    let bytes: Result<Vec<u8>, _> = text.split(':').map(|part| u8::from_str_radix(part, 16)).collect();
+    let bytes: Result<Vec<u8>, _> =
+        text.split(':').map(|part| u8::from_str_radix(part, 16)).collect();
     let fault = || format!("{text:?} is not an Ethernet address; write it as 02:00:00:00:00:01");
     bytes.map_err(|_| fault())?.try_into().map_err(|_| fault())
 }
@@ -110,7 +111,8 @@ fn carry_out(args: &Args) -> anyhow::Result<()> {
     };
     let mut writer = match &args.out {
         Some(path) => {
-            let file = File::create(path).with_context(|| format!("{}: cannot be written", path.display()))?;
+            let file = File::create(path)
+                .with_context(|| format!("{}: cannot be written", path.display()))?;
             Some(capture::Writer::new(BufWriter::new(file))?)
         }
         None => None,
@@ -132,8 +134,14 @@ fn carry_out(args: &Args) -> anyhow::Result<()> {
 
 fn print(found: &Description) {
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
-    let rate = |count: u64| if found.duration_s > 0.0 { count as f64 / found.duration_s } else { 0.0 };
-    outln!("packets   {} in {:.3} s ({:.0} a second)", found.packets, found.duration_s, rate(found.packets));
+    let rate =
+        |count: u64| if found.duration_s > 0.0 { count as f64 / found.duration_s } else { 0.0 };
+    outln!(
+        "packets   {} in {:.3} s ({:.0} a second)",
+        found.packets,
+        found.duration_s,
+        rate(found.packets)
+    );
     outln!("bytes     {} ({:.1} Mbit/s)", found.bytes, rate(found.bytes) * 8.0 / 1e6);
     outln!(
         "flows     {} ({:.0} new ones a second), {} TCP",
@@ -141,7 +149,8 @@ fn print(found: &Description) {
         found.new_flows_per_s,
         percent(found.tcp_share)
     );
-    let exponent = found.zipf_exponent.map_or("too few flows".to_owned(), |exponent| format!("{exponent:.2}"));
+    let exponent =
+        found.zipf_exponent.map_or("too few flows".to_owned(), |exponent| format!("{exponent:.2}"));
     outln!(
         "shape     Zipf exponent {exponent}; the largest flow has {} of the packets, the largest hundredth {}",
         percent(found.largest_flow_share),
@@ -159,6 +168,9 @@ fn print(found: &Description) {
         outln!("others    {} packets that are not TCP or UDP over IPv4", found.other_packets);
     }
     if found.packets_beyond > 0 {
-        outln!("beyond    {} packets of flows that were too many to tell apart", found.packets_beyond);
+        outln!(
+            "beyond    {} packets of flows that were too many to tell apart",
+            found.packets_beyond
+        );
     }
 }

@@ -43,7 +43,8 @@ impl Receiver {
                     Ok(36) if packet[22..24] == PORT.to_be_bytes() => {
                         let at = Instant::now();
                         let word = |at: usize| u16::from_be_bytes([packet[at], packet[at + 1]]);
-                        let number = (28..36).fold(0, |number, at| number << 8 | usize::from(packet[at]));
+                        let number =
+                            (28..36).fold(0, |number, at| number << 8 | usize::from(packet[at]));
                         let arrival = Arrival { number, count: word(4), at };
                         arrivals.entry(word(20)).or_default().push(arrival);
                     }
@@ -78,7 +79,11 @@ pub struct Sender {
 
 impl Sender {
     pub fn start(lab: &TestLab) -> Self {
-        let bind = || (0..FLOWS).map(|_| UdpSocket::bind((INSIDE, 0))).collect::<std::io::Result<Vec<UdpSocket>>>();
+        let bind = || {
+            (0..FLOWS)
+                .map(|_| UdpSocket::bind((INSIDE, 0)))
+                .collect::<std::io::Result<Vec<UdpSocket>>>()
+        };
         let sockets = lab.netns("inside").run(bind).expect("bind");
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -91,7 +96,10 @@ impl Sender {
                 sent.at.push(Instant::now());
                 // While a route is away, sending fails.
                 if socket.send_to(&(n as u64).to_be_bytes(), (OUTSIDE, PORT)).is_ok() {
-                    *sent.of_flow.entry(socket.local_addr().expect("address").port()).or_default() += 1;
+                    *sent
+                        .of_flow
+                        .entry(socket.local_addr().expect("address").port())
+                        .or_default() += 1;
                 }
                 let due = PERIOD.mul_f64((n + 1) as f64 / FLOWS as f64);
                 std::thread::sleep(due.saturating_sub(start.elapsed()));
@@ -113,12 +121,16 @@ pub fn held(lab: &TestLab) -> BTreeMap<u16, u64> {
     let mut counts = BTreeMap::new();
     for switch in ["s1", "s2"] {
         let name = format!("{}-{switch}", lab.name);
-        let text = super::must(&["switch", "flows", "--switch", &name, "--json", "--limit", "1000"]);
+        let text =
+            super::must(&["switch", "flows", "--switch", &name, "--json", "--limit", "1000"]);
         let reply: serde_json::Value = serde_json::from_str(&text).expect("JSON");
         for flow in reply["flows"].as_array().expect("flows") {
             let field = |part: &str, name: &str| {
                 let pairs = flow[part].as_array().expect("fields");
-                let pair = pairs.iter().find(|p| p[0] == name).unwrap_or_else(|| panic!("no {name} in {flow}"));
+                let pair = pairs
+                    .iter()
+                    .find(|p| p[0] == name)
+                    .unwrap_or_else(|| panic!("no {name} in {flow}"));
                 number(pair[1].as_str().expect("text"))
             };
             if field("key", "destination_port") == u64::from(PORT) {
@@ -131,7 +143,8 @@ pub fn held(lab: &TestLab) -> BTreeMap<u16, u64> {
 }
 
 pub fn number(text: &str) -> u64 {
-    let parsed = text.strip_prefix("0x").map_or_else(|| text.parse(), |hex| u64::from_str_radix(hex, 16));
+    let parsed =
+        text.strip_prefix("0x").map_or_else(|| text.parse(), |hex| u64::from_str_radix(hex, 16));
     parsed.unwrap_or_else(|e| panic!("{text}: {e}"))
 }
 
@@ -151,12 +164,23 @@ pub fn check(lab: &TestLab, sent: &Sent, seen: &BTreeMap<u16, Vec<Arrival>>) {
         assert!(twice.is_empty(), "flow {port}: counts {twice:?} were given twice");
         let (last, packets) = (u64::from(*counts.last().unwrap_or(&0)), sent.of_flow[port]);
         assert!(counts[0] > 0 && last <= packets, "flow {port}: count {last} of {packets} packets");
-        assert!(held[port] >= last && held[port] <= packets, "flow {port}: {} held, {last} seen", held[port]);
+        assert!(
+            held[port] >= last && held[port] <= packets,
+            "flow {port}: {} held, {last} seen",
+            held[port]
+        );
         in_real_time_order(*port, arrivals, sent);
     }
-    println!("{} packets sent, {through} came through, {overtaken} overtaken on the way", sent.at.len());
+    println!(
+        "{} packets sent, {through} came through, {overtaken} overtaken on the way",
+        sent.at.len()
+    );
     // A failure and lost messages cost packets, not the flow.
-    assert!(through * 10 >= sent.at.len() * 7, "{through} of {} packets came through", sent.at.len());
+    assert!(
+        through * 10 >= sent.at.len() * 7,
+        "{through} of {} packets came through",
+        sent.at.len()
+    );
 }
 
 fn in_real_time_order(port: u16, arrivals: &[Arrival], sent: &Sent) {
@@ -167,6 +191,10 @@ fn in_real_time_order(port: u16, arrivals: &[Arrival], sent: &Sent) {
         while let Some(earlier) = before.next_if(|a| a.at < sent.at[later.number]) {
             highest = highest.max(earlier.count);
         }
-        assert!(later.count > highest, "flow {port}: count {} was given after {highest} had arrived", later.count);
+        assert!(
+            later.count > highest,
+            "flow {port}: count {} was given after {highest} had arrived",
+            later.count
+        );
     }
 }

@@ -27,7 +27,8 @@ impl Datagrams<'_> {
         let (mut unanswered, mut answered): (Vec<UdpSocket>, u32) = (vec![], 0);
         while answered < wanted {
             let from = self.from;
-            let socket = self.lab.netns(self.node).run(|| UdpSocket::bind((from, 0))).expect("bind");
+            let socket =
+                self.lab.netns(self.node).run(|| UdpSocket::bind((from, 0))).expect("bind");
             may_be_fragmented(&socket);
             socket.set_read_timeout(Some(ANSWER)).expect("timeout");
             socket.send_to(&vec![7; self.bytes], self.to).expect("send");
@@ -40,7 +41,12 @@ impl Datagrams<'_> {
                 !self.is_answered(socket)
             });
             let lost = unanswered.len();
-            assert!(lost < MOST_UNANSWERED, "{}: {lost} of {} lost", self.node, lost + answered as usize);
+            assert!(
+                lost < MOST_UNANSWERED,
+                "{}: {lost} of {} lost",
+                self.node,
+                lost + answered as usize
+            );
         }
         unanswered.len()
     }

@@ -46,7 +46,10 @@ pub fn topology(file: &str) -> PathBuf {
 
 /// Runs the binary.
 pub fn stateplane(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_stateplane")).args(arguments).output().expect("the binary starts")
+    Command::new(env!("CARGO_BIN_EXE_stateplane"))
+        .args(arguments)
+        .output()
+        .expect("the binary starts")
 }
 
 /// Runs the binary, which must succeed, and returns its standard output.
@@ -66,7 +69,8 @@ pub struct TestLab {
 impl TestLab {
     /// `stateplane lab up` under a name of this test's own.
     pub fn up(test: &str, file: &str, more: &[&str]) -> Self {
-        let lab = Self { name: format!("t-{test}-{}", std::process::id()), killed: Default::default() };
+        let lab =
+            Self { name: format!("t-{test}-{}", std::process::id()), killed: Default::default() };
         let file = topology(file);
         let file = file.to_str().expect("UTF-8 path");
         must(&[&["lab", "up", file, "--name", &lab.name], more].concat());
@@ -107,13 +111,17 @@ impl TestLab {
         let name = format!("{}-{switch}", self.name);
         let reply = json(&must(&["counter", "read", counter, "--switch", &name, "--json"]));
         let elements = reply["elements"].as_array().unwrap_or_else(|| panic!("{reply}"));
-        elements.first().map_or(0, |e| e[1]["packets"].as_u64().unwrap_or_else(|| panic!("{reply}")))
+        elements
+            .first()
+            .map_or(0, |e| e[1]["packets"].as_u64().unwrap_or_else(|| panic!("{reply}")))
     }
 
     /// The metrics of a switch or store.
     pub fn metrics(&self, node: &str) -> String {
-        let mut stream =
-            self.netns(node).run(|| TcpStream::connect("127.0.0.1:9100")).expect("the metrics port answers");
+        let mut stream = self
+            .netns(node)
+            .run(|| TcpStream::connect("127.0.0.1:9100"))
+            .expect("the metrics port answers");
         stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("request");
         let mut text = String::new();
         stream.read_to_string(&mut text).expect("answer");
@@ -126,7 +134,9 @@ impl TestLab {
         let name = format!("stateplane_store_{counter}_total");
         let value = |line: &str| {
             let rest = line.strip_prefix(&name)?;
-            rest.starts_with(['{', ' ']).then(|| rest.rsplit(' ').next()?.parse::<u64>().ok()).flatten()
+            rest.starts_with(['{', ' '])
+                .then(|| rest.rsplit(' ').next()?.parse::<u64>().ok())
+                .flatten()
         };
         let values: Vec<u64> = text.lines().filter_map(value).collect();
         assert!(!values.is_empty(), "no {name} in {text}");
@@ -137,7 +147,10 @@ impl TestLab {
     pub fn event(&self, switch: &str, event: &str) -> u64 {
         let text = self.metrics(switch);
         let head = format!("stateplane_flow_events_total{{event=\"{event}\"}} ");
-        let value = text.lines().find_map(|l| l.strip_prefix(&head)).unwrap_or_else(|| panic!("no {event} in {text}"));
+        let value = text
+            .lines()
+            .find_map(|l| l.strip_prefix(&head))
+            .unwrap_or_else(|| panic!("no {event} in {text}"));
         value.parse().expect("number")
     }
 
@@ -147,7 +160,8 @@ impl TestLab {
         let secrets = lab.dir().join("fabric.secrets").display().to_string();
         let binary = env!("CARGO_BIN_EXE_stateplane");
         let ask = |(node, address)| {
-            let ask = format!("{binary} store status --secrets {secrets} --address {address} --json");
+            let ask =
+                format!("{binary} store status --secrets {secrets} --address {address} --json");
             // Its exit code says whether it serves: one that was late for the controller joins
             // again.
             json(&self.run(node, &ask).1)
@@ -177,14 +191,20 @@ impl TestLab {
             // Heartbeats go down the chains all the time: everyone has by now what anyone had when
             // they were asked before.
             let mut now: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
-            for replica in all.iter().flat_map(|store| store["replicas"].as_array().expect("replicas")) {
+            for replica in
+                all.iter().flat_map(|store| store["replicas"].as_array().expect("replicas"))
+            {
                 let number = |field: &str| replica[field].as_u64().expect("number");
                 now.entry(number("shard")).or_default().push(number("index"));
             }
             let arrived = now.iter().all(|(shard, indexes)| {
-                indexes.len() == all.len() && indexes.iter().min() >= before.get(shard).or(Some(&u64::MAX))
+                indexes.len() == all.len()
+                    && indexes.iter().min() >= before.get(shard).or(Some(&u64::MAX))
             });
-            before = now.into_iter().map(|(shard, indexes)| (shard, indexes.into_iter().max().unwrap_or(0))).collect();
+            before = now
+                .into_iter()
+                .map(|(shard, indexes)| (shard, indexes.into_iter().max().unwrap_or(0)))
+                .collect();
             same("records") && same("sessions") && same("objects") && arrived
         });
         records
@@ -192,14 +212,19 @@ impl TestLab {
 
     /// SIGKILL to a daemon of a node.
     pub fn kill_daemon(&self, node: &str, daemon: &str) {
-        lab::Lab::open(&self.name).and_then(|lab| lab.kill_daemon(node, daemon)).unwrap_or_else(|e| panic!("{e}"));
+        lab::Lab::open(&self.name)
+            .and_then(|lab| lab.kill_daemon(node, daemon))
+            .unwrap_or_else(|e| panic!("{e}"));
     }
 
     /// SIGKILL to all processes of a node, and no wait until they are collected.
     pub fn kill_now(&self, node: &str) {
         for pid in self.netns(node).processes() {
-            nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL)
-                .expect("SIGKILL");
+            nix::sys::signal::kill(
+                nix::unistd::Pid::from_raw(pid),
+                nix::sys::signal::Signal::SIGKILL,
+            )
+            .expect("SIGKILL");
             self.killed.borrow_mut().push(pid);
         }
     }
@@ -214,7 +239,9 @@ impl TestLab {
             !Path::new("/proc").join(pid.to_string()).exists()
         };
         wait_for("what was killed is gone", || self.killed.borrow().iter().all(gone));
-        lab::Lab::open(&self.name).and_then(|lab| lab.restart_daemon(node, daemon)).unwrap_or_else(|e| panic!("{e}"));
+        lab::Lab::open(&self.name)
+            .and_then(|lab| lab.restart_daemon(node, daemon))
+            .unwrap_or_else(|e| panic!("{e}"));
     }
 
     /// What the controller says of the cluster; `None`: it does not answer.
@@ -223,21 +250,28 @@ impl TestLab {
         let secrets = lab.dir().join("fabric.secrets").display().to_string();
         let binary = env!("CARGO_BIN_EXE_stateplane");
         // Its exit code says whether it is settled.
-        let ask = format!("{binary} controller status --secrets {secrets} --address {CONTROLLER} --json");
+        let ask =
+            format!("{binary} controller status --secrets {secrets} --address {CONTROLLER} --json");
         serde_json::from_str(&self.run("controller", &ask).1).ok()
     }
 
     /// The nodes of a shard's chain, head first.
     pub fn chain(&self, shard: usize) -> Vec<&'static str> {
         let status = self.controller().expect("the controller answers");
-        let chain = status["shards"][shard]["chain"].as_array().unwrap_or_else(|| panic!("{status}")).clone();
-        let node = |address: &Value| STORES.into_iter().find(|(_, at)| address == at).map(|(node, _)| node);
+        let chain = status["shards"][shard]["chain"]
+            .as_array()
+            .unwrap_or_else(|| panic!("{status}"))
+            .clone();
+        let node = |address: &Value| {
+            STORES.into_iter().find(|(_, at)| address == at).map(|(node, _)| node)
+        };
         chain.iter().map(|address| node(address).unwrap_or_else(|| panic!("{status}"))).collect()
     }
 
     /// The status of a switch, by `stateplane switch status`; `None` if its agent does not answer.
     pub fn switch(&self, switch: &str) -> Option<Value> {
-        let output = stateplane(&["switch", "status", &format!("{}-{switch}", self.name), "--json"]);
+        let output =
+            stateplane(&["switch", "status", &format!("{}-{switch}", self.name), "--json"]);
         output.status.success().then(|| json(&String::from_utf8_lossy(&output.stdout))[0].clone())
     }
 
@@ -282,7 +316,9 @@ pub fn leftovers(name: &str) -> Vec<String> {
     let mounts = std::fs::read_to_string("/proc/mounts").expect("mounts");
     left.extend(mounts.lines().filter(|l| l.contains(name)).map(str::to_string));
     for entry in std::fs::read_dir("/proc").expect("/proc").flatten() {
-        let command = std::fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default().replace('\0', " ");
+        let command = std::fs::read_to_string(entry.path().join("cmdline"))
+            .unwrap_or_default()
+            .replace('\0', " ");
         if command.contains(name) {
             left.push(format!("process {}: {command}", entry.file_name().to_string_lossy()));
         }
@@ -338,7 +374,8 @@ pub fn udp_echo(lab: &TestLab, port: u16) -> SocketAddr {
 /// Room for what arrives while no CPU is free for the socket's thread: some seconds of a test's
 /// traffic.
 pub fn roomy(socket: &UdpSocket) {
-    nix::sys::socket::setsockopt(socket, nix::sys::socket::sockopt::RcvBufForce, &(8 << 20)).expect("SO_RCVBUFFORCE");
+    nix::sys::socket::setsockopt(socket, nix::sys::socket::sockopt::RcvBufForce, &(8 << 20))
+        .expect("SO_RCVBUFFORCE");
 }
 
 /// TCP connections from `inside`, opened before something happens and used after it.
@@ -346,7 +383,9 @@ pub struct Connections(Vec<TcpStream>);
 
 impl Connections {
     pub fn open(lab: &TestLab, to: SocketAddr, count: usize) -> Self {
-        let open = || (0..count).map(|_| TcpStream::connect_timeout(&to, Duration::from_secs(5))).collect();
+        let open = || {
+            (0..count).map(|_| TcpStream::connect_timeout(&to, Duration::from_secs(5))).collect()
+        };
         let streams: std::io::Result<Vec<TcpStream>> = lab.netns("inside").run(open);
         let mut connections = Self(streams.unwrap_or_else(|e| panic!("connections to {to}: {e}")));
         for stream in &connections.0 {
@@ -365,11 +404,15 @@ impl Connections {
     /// One exchange on each; all must answer.
     pub fn all_answer(&mut self, when: &str) {
         for (n, stream) in self.0.iter_mut().enumerate() {
-            stream.write_all(when.as_bytes()).unwrap_or_else(|e| panic!("{when}: connection {n}: {e}"));
+            stream
+                .write_all(when.as_bytes())
+                .unwrap_or_else(|e| panic!("{when}: connection {n}: {e}"));
         }
         for (n, stream) in self.0.iter_mut().enumerate() {
             let mut answer = vec![0; when.len()];
-            stream.read_exact(&mut answer).unwrap_or_else(|e| panic!("{when}: connection {n}: {e}"));
+            stream
+                .read_exact(&mut answer)
+                .unwrap_or_else(|e| panic!("{when}: connection {n}: {e}"));
             assert_eq!(answer, when.as_bytes());
         }
     }

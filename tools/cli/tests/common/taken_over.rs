@@ -17,7 +17,10 @@ pub fn taken_over(log: &[Logged]) -> (u64, Sketch) {
                 assert_eq!(of, epoch, "a second grant to the switch, with another epoch");
                 let is_first = (*from, *state) == (*seq, **sketch);
                 let is_own = own.get(&(*epoch, *seq)).is_some_and(|sent| *sent == &**sketch);
-                assert!(is_first || is_own, "states {from} and {seq} under one grant, and {seq} is not its own");
+                assert!(
+                    is_first || is_own,
+                    "states {from} and {seq} under one grant, and {seq} is not its own"
+                );
             }
             _ => {}
         }

@@ -43,7 +43,10 @@ pub fn estimate(sketch: &Sketch, flow: &Flow) -> u32 {
 /// How many packets a sketch has counted: the sum of each row, which must be the same.
 pub fn packets(sketch: &Sketch) -> u32 {
     let sums: Vec<u32> = sketch.chunks(COLUMNS).map(|row| row.iter().sum()).collect();
-    assert!(sums.iter().all(|sum| *sum == sums[0]), "a packet is in one row and not in another: {sums:?}");
+    assert!(
+        sums.iter().all(|sum| *sum == sums[0]),
+        "a packet is in one row and not in another: {sums:?}"
+    );
     sums[0]
 }
 
@@ -104,17 +107,25 @@ fn logged(frame: &capture::Frame<'_>) -> Option<Logged> {
     let (epoch, seq) = (message.epoch, message.seq);
     // With windows there is one slot more, the window's number; without, the window is 0.
     let decoded = || {
-        let part = [SLOTS, SLOTS + 1].iter().find_map(|slots| SnapshotPart::decode_message(&message, *slots, 4))?;
-        let mut slots =
-            part.slots.chunks_exact(4).map(|slot| slot.iter().fold(0, |sum, byte| sum << 8 | u32::from(*byte)));
+        let part = [SLOTS, SLOTS + 1]
+            .iter()
+            .find_map(|slots| SnapshotPart::decode_message(&message, *slots, 4))?;
+        let mut slots = part
+            .slots
+            .chunks_exact(4)
+            .map(|slot| slot.iter().fold(0, |sum, byte| sum << 8 | u32::from(*byte)));
         let mut sketch = [0; SLOTS];
         sketch.iter_mut().zip(&mut slots).for_each(|(to, slot)| *to = slot);
         Some((slots.next().unwrap_or(0), Box::new(sketch)))
     };
     match message.message_type {
-        MessageType::Snapshot => {
-            decoded().map(|(window, sketch)| Logged::Snapshot { tenant, epoch, seq, window, sketch })
-        }
+        MessageType::Snapshot => decoded().map(|(window, sketch)| Logged::Snapshot {
+            tenant,
+            epoch,
+            seq,
+            window,
+            sketch,
+        }),
         MessageType::SnapshotState => {
             decoded().map(|(window, sketch)| Logged::State { tenant, epoch, seq, window, sketch })
         }
@@ -159,7 +170,11 @@ impl PacketLog {
     }
 
     pub fn packets_of(&self, tenant: u8) -> usize {
-        self.with(|log| log.iter().filter(|it| matches!(it, Logged::Packet { tenant: t, .. } if *t == tenant)).count())
+        self.with(|log| {
+            log.iter()
+                .filter(|it| matches!(it, Logged::Packet { tenant: t, .. } if *t == tenant))
+                .count()
+        })
     }
 
     /// The sketch of all of a tenant's packets.
@@ -179,7 +194,9 @@ impl PacketLog {
 
     pub fn snapshots_of(&self, tenant: u8) -> usize {
         self.with(|log| {
-            log.iter().filter(|it| matches!(it, Logged::Snapshot { tenant: t, .. } if *t == tenant)).count()
+            log.iter()
+                .filter(|it| matches!(it, Logged::Snapshot { tenant: t, .. } if *t == tenant))
+                .count()
         })
     }
 
@@ -192,7 +209,9 @@ impl PacketLog {
     pub fn newest_in_window(&self, tenant: u8) -> Option<(u32, Sketch)> {
         self.with(|log| {
             log.iter().rev().find_map(|it| match it {
-                Logged::Snapshot { tenant: t, window, sketch, .. } if *t == tenant => Some((*window, **sketch)),
+                Logged::Snapshot { tenant: t, window, sketch, .. } if *t == tenant => {
+                    Some((*window, **sketch))
+                }
                 _ => None,
             })
         })
@@ -221,8 +240,10 @@ impl Injector {
         let mac = |node: &str, interface: &str| -> [u8; 6] {
             let text = lab.must_run(node, &format!("ip -br link show dev {interface}"));
             let address = text.split_whitespace().nth(2).unwrap_or_else(|| panic!("{text}"));
-            let bytes: Vec<u8> =
-                address.split(':').map(|byte| u8::from_str_radix(byte, 16).expect("MAC address")).collect();
+            let bytes: Vec<u8> = address
+                .split(':')
+                .map(|byte| u8::from_str_radix(byte, 16).expect("MAC address"))
+                .collect();
             bytes.try_into().expect("six bytes")
         };
         let macs = (mac("core", "outside"), mac("outside", "core"));
@@ -269,7 +290,8 @@ impl Injector {
 
     pub fn send(&self, frame: &[u8]) {
         // SAFETY: `frame` has as many bytes as is said.
-        let sent = unsafe { libc::send(self.socket.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
+        let sent =
+            unsafe { libc::send(self.socket.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
         assert_eq!(sent, frame.len() as isize, "{}", std::io::Error::last_os_error());
     }
 }

@@ -1,7 +1,10 @@
 //! Packets as the suite sends them: good ones built from a description, and the bytes of bad ones
 //! changed afterwards.
 
-use etherparse::{IpFragOffset, IpNumber, Ipv4Header, Ipv4Options, Ipv6FlowLabel, Ipv6Header, TcpHeader, UdpHeader};
+use etherparse::{
+    IpFragOffset, IpNumber, Ipv4Header, Ipv4Options, Ipv6FlowLabel, Ipv6Header, TcpHeader,
+    UdpHeader,
+};
 use std::net::{IpAddr, Ipv4Addr};
 
 pub const TCP_FIN: u8 = 1;
@@ -98,7 +101,8 @@ impl Packet {
 
     /// The transport's header and payload, without checksum.
     fn transport(&self) -> Vec<u8> {
-        let payload: Vec<u8> = (0..self.payload).map(|at| (at as u8).wrapping_mul(7) ^ self.id as u8).collect();
+        let payload: Vec<u8> =
+            (0..self.payload).map(|at| (at as u8).wrapping_mul(7) ^ self.id as u8).collect();
         let mut bytes = match &self.body {
             Body::Udp => UdpHeader {
                 source_port: self.source_port,
@@ -109,7 +113,8 @@ impl Packet {
             .to_bytes()
             .to_vec(),
             Body::Tcp { flags, options } => {
-                let mut header = TcpHeader::new(self.source_port, self.destination_port, 1000, 8192);
+                let mut header =
+                    TcpHeader::new(self.source_port, self.destination_port, 1000, 8192);
                 header.acknowledgment_number = if flags & TCP_ACK != 0 { 1 } else { 0 };
                 header.set_options_raw(options).expect("options of whole words");
                 let mut bytes = header.to_bytes().to_vec();
@@ -153,7 +158,8 @@ impl Packet {
                     protocol: IpNumber(self.protocol()),
                     source: source.octets(),
                     destination: destination.octets(),
-                    options: Ipv4Options::try_from(self.ip_options.as_slice()).expect("options of whole words"),
+                    options: Ipv4Options::try_from(self.ip_options.as_slice())
+                        .expect("options of whole words"),
                     ..Ipv4Header::default()
                 };
                 header.fragment_offset = IpFragOffset::ZERO;
@@ -213,7 +219,10 @@ pub fn transport_sum(ip_header: &[u8], protocol: u8, transport: &[u8]) -> u16 {
         return checksum(transport, 0);
     }
     let addresses = if ip_header[0] >> 4 == 4 { &ip_header[12..20] } else { &ip_header[8..40] };
-    checksum(transport, u32::from(!checksum(addresses, u32::from(protocol) + transport.len() as u32)))
+    checksum(
+        transport,
+        u32::from(!checksum(addresses, u32::from(protocol) + transport.len() as u32)),
+    )
 }
 
 /// Makes an IPv4 header's checksum good again after a change; leaves IPv6 alone.
@@ -283,8 +292,13 @@ pub fn in_tunnel(inner: &[u8], from: Ipv4Addr, to: Ipv4Addr, teid: u32) -> Vec<u
     .to_bytes()
     .to_vec();
     bytes.extend(
-        UdpHeader { source_port: 2152, destination_port: 2152, length: (8 + payload.len()) as u16, checksum: 0 }
-            .to_bytes(),
+        UdpHeader {
+            source_port: 2152,
+            destination_port: 2152,
+            length: (8 + payload.len()) as u16,
+            checksum: 0,
+        }
+        .to_bytes(),
     );
     bytes.extend(payload);
     set_header_checksum(&mut bytes);

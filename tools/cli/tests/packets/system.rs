@@ -112,16 +112,23 @@ impl System {
     /// The tunnel that a packet from `place` has to be sent in: from, to, TEID.
     pub fn tunnel(&self, place: Place, source: IpAddr) -> Option<(Ipv4Addr, Ipv4Addr, u32)> {
         let IpAddr::V4(source) = source else { return None };
-        let of_user = self.app == App::Gateway && !self.is_nftables() && source.octets()[..2] == [100, 64];
+        let of_user =
+            self.app == App::Gateway && !self.is_nftables() && source.octets()[..2] == [100, 64];
         (of_user && place != Place::Router).then(|| (station(place), GATEWAY, uplink(place)))
     }
 
     /// Those that have the same names in all conversations.
     pub fn names(&self) -> Vec<Name> {
-        let ipv4 = |address: Ipv4Addr, port: Option<u16>, name| Name { address: IpAddr::V4(address), port, name };
+        let ipv4 = |address: Ipv4Addr, port: Option<u16>, name| Name {
+            address: IpAddr::V4(address),
+            port,
+            name,
+        };
         let mut names = vec![];
         if self.app == App::Balancer {
-            names.extend([Place::In1, Place::In2].map(|place| ipv4(host(place), Some(8080), "server")));
+            names.extend(
+                [Place::In1, Place::In2].map(|place| ipv4(host(place), Some(8080), "server")),
+            );
             names.push(ipv4(VIRTUAL, Some(80), "service"));
         }
         if self.app == App::Nat {
@@ -153,7 +160,8 @@ impl System {
                 "add rule inet deaf pre icmpv6 type { 133, 134, 135, 136 } accept",
             ] {
                 let words = ["nft".to_string(), rule.to_string()];
-                let (good, said) = lab::process::run(Some(&lab.netns(node)), &words).expect("nft starts");
+                let (good, said) =
+                    lab::process::run(Some(&lab.netns(node)), &words).expect("nft starts");
                 assert!(good, "{node}: {rule}: {said}");
             }
         }
@@ -190,7 +198,8 @@ impl System {
             App::Firewall => Some("inside_port"),
             _ => Some("client_port"),
         };
-        let number = |value: &serde_json::Value| value.as_str().and_then(|text| text.parse::<u64>().ok());
+        let number =
+            |value: &serde_json::Value| value.as_str().and_then(|text| text.parse::<u64>().ok());
         let records = listed.as_array().unwrap_or_else(|| panic!("{listed}")).iter();
         let ports = records.filter_map(|record| {
             let key = &record["key"];
@@ -215,10 +224,14 @@ fn local_state(lab: &TestLab) -> Vec<(u8, u16)> {
     let mut maps = generation.filter(|path| path.join("maps").exists());
     let maps = maps.next().expect("a generation").join("maps");
     let pinned = std::fs::read_dir(&maps).expect("maps").flatten().map(|entry| entry.path());
-    let bindings = pinned.into_iter().find(|path| path.display().to_string().contains("bindings")).expect("bindings");
+    let bindings = pinned
+        .into_iter()
+        .find(|path| path.display().to_string().contains("bindings"))
+        .expect("bindings");
     let text = lab.must_run("gw", &format!("bpftool -j map dump pinned {}", bindings.display()));
-    let key =
-        |entry: &serde_json::Value| -> Vec<u8> { entry["key"].as_array().expect("key").iter().map(byte).collect() };
+    let key = |entry: &serde_json::Value| -> Vec<u8> {
+        entry["key"].as_array().expect("key").iter().map(byte).collect()
+    };
     let keys = json(&text).as_array().expect("entries").iter().map(key).collect::<Vec<_>>();
     // Source, destination, source port, destination port, protocol. Not those for the way back.
     let there = keys.iter().filter(|key| key[4..8] != EXTERNAL.octets());

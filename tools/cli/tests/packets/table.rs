@@ -59,7 +59,9 @@ pub fn text(names: &[String], results: &Results) -> String {
 fn differing(results: &Results) -> BTreeSet<(String, String)> {
     let mut found = BTreeSet::new();
     for System { mode, reference, .. } in SYSTEMS {
-        let Some(reference) = reference.and_then(|reference| results.get(reference)) else { continue };
+        let Some(reference) = reference.and_then(|reference| results.get(reference)) else {
+            continue;
+        };
         for (case, cell) in results.get(mode).into_iter().flatten() {
             if reference.get(case) != Some(cell) {
                 found.insert((mode.to_string(), case.clone()));
@@ -81,7 +83,8 @@ pub fn complaints(names: &[String], results: &Results) -> Vec<String> {
     complaints.extend(changed_lines(&before, &now));
 
     let accepted = std::fs::read_to_string(beside("differences.toml")).expect("differences.toml");
-    let accepted: Differences = toml::from_str(&accepted).unwrap_or_else(|e| panic!("differences.toml: {e}"));
+    let accepted: Differences =
+        toml::from_str(&accepted).unwrap_or_else(|e| panic!("differences.toml: {e}"));
     let mut listed: BTreeSet<(String, String)> = BTreeSet::new();
     for difference in &accepted.difference {
         if difference.reason.trim().is_empty() {
@@ -95,15 +98,22 @@ pub fn complaints(names: &[String], results: &Results) -> Vec<String> {
         }
     }
     let found = differing(results);
-    let cell = |mode: &str, case: &str| results.get(mode).and_then(|of| of.get(case)).cloned().unwrap_or_default();
+    let cell = |mode: &str, case: &str| {
+        results.get(mode).and_then(|of| of.get(case)).cloned().unwrap_or_default()
+    };
     for (mode, case) in found.difference(&listed) {
-        let reference = SYSTEMS.iter().find(|system| system.mode == mode).and_then(|system| system.reference);
+        let reference =
+            SYSTEMS.iter().find(|system| system.mode == mode).and_then(|system| system.reference);
         let (is, wanted) = (cell(mode, case), cell(reference.unwrap_or_default(), case));
-        complaints.push(format!("not accepted: {mode}, \"{case}\"\n    {is}\n  where nftables has\n    {wanted}"));
+        complaints.push(format!(
+            "not accepted: {mode}, \"{case}\"\n    {is}\n  where nftables has\n    {wanted}"
+        ));
     }
     let ran = |mode: &String| results.contains_key(mode.as_str());
     for (mode, case) in listed.difference(&found).filter(|(mode, _)| ran(mode)) {
-        complaints.push(format!("differences.toml: {mode}, \"{case}\" does not differ any more: take it out"));
+        complaints.push(format!(
+            "differences.toml: {mode}, \"{case}\" does not differ any more: take it out"
+        ));
     }
     complaints
 }

@@ -91,7 +91,15 @@ impl Stage {
     pub fn new(system: System, lab: TestLab) -> Stage {
         let wires = Wires::open(&lab);
         let (ids, ports) = (AtomicU16::new(1000), AtomicU16::new(20_000));
-        Stage { system, lab: Mutex::new(lab), wires, ids, ports, turn: Mutex::default(), changed: Condvar::new() }
+        Stage {
+            system,
+            lab: Mutex::new(lab),
+            wires,
+            ids,
+            ports,
+            turn: Mutex::default(),
+            changed: Condvar::new(),
+        }
     }
 
     /// The lab, for what only its nodes can do.
@@ -133,7 +141,9 @@ impl Stage {
         let text = |said: Vec<Said>| {
             let part = |said| match said {
                 Said::Text(text) => text,
-                Said::State(protocol, port) if state.contains(&(protocol, port)) => "state".to_string(),
+                Said::State(protocol, port) if state.contains(&(protocol, port)) => {
+                    "state".to_string()
+                }
                 Said::State(..) => "no state".to_string(),
             };
             said.into_iter().map(part).collect::<Vec<_>>().join("; ")
@@ -254,7 +264,11 @@ impl Talk<'_> {
     /// Sends a packet of a conversation that has begun.
     pub fn send_in(&mut self, flow: &Flow, from: Place, packet: &Packet, how: &How) -> Sent {
         let name = |(address, port): (IpAddr, u16), name| Name { address, port: Some(port), name };
-        let names = vec![name(flow.client, "client"), name(flow.server, "server"), name(flow.service, "service")];
+        let names = vec![
+            name(flow.client, "client"),
+            name(flow.server, "server"),
+            name(flow.service, "service"),
+        ];
         self.send_named(from, packet, how, names)
     }
 
@@ -262,7 +276,8 @@ impl Talk<'_> {
         let mut packet = packet.clone();
         packet.id = self.id();
         let mut ip = packet.bytes();
-        let pieces = if how.pieces.is_empty() { vec![] } else { fragments(&ip, &how.pieces, packet.id) };
+        let pieces =
+            if how.pieces.is_empty() { vec![] } else { fragments(&ip, &how.pieces, packet.id) };
         if let Some(change) = how.change {
             change(&mut ip);
         }
@@ -295,7 +310,11 @@ impl Talk<'_> {
             frame.extend([0x81, 0x00]);
             frame.extend(vlan.to_be_bytes());
         }
-        frame.extend(if ip.first().is_some_and(|byte| byte >> 4 == 6) { [0x86, 0xdd] } else { [0x08, 0x00] });
+        frame.extend(if ip.first().is_some_and(|byte| byte >> 4 == 6) {
+            [0x86, 0xdd]
+        } else {
+            [0x08, 0x00]
+        });
         frame.extend(ip);
         frame.extend(std::iter::repeat_n(0x55, how.padding));
         frame
@@ -343,8 +362,11 @@ impl Talk<'_> {
         let forwarded = |seen: &Seen| {
             let packet = seen.frame.get(14..)?;
             let view = View::of(super::packet::out_of_tunnel(packet).unwrap_or(packet))?;
-            let itself = view.id == sent.id && view.error().is_none() && number(&seen.frame) == Some(sent.id);
-            (itself && seen.place != Place::Kernel && seen.place != sent.from).then_some((seen.place, view))
+            let itself = view.id == sent.id
+                && view.error().is_none()
+                && number(&seen.frame) == Some(sent.id);
+            (itself && seen.place != Place::Kernel && seen.place != sent.from)
+                .then_some((seen.place, view))
         };
         seen.iter().find_map(forwarded)
     }

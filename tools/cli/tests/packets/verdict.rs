@@ -82,8 +82,11 @@ fn arrivals(seen: &[Seen], place: Place) -> Vec<Came<'_>> {
         }
     }
     for of_one in wholes.into_values() {
-        let said =
-            if of_one.len() == 1 { "its tunnel in fragments" } else { "fragments of several tunnels with one id" };
+        let said = if of_one.len() == 1 {
+            "its tunnel in fragments"
+        } else {
+            "fragments of several tunnels with one id"
+        };
         came.extend(of_one.into_iter().map(|(view, seen)| Came { view, seen, tunnel: Some(said) }));
     }
     came
@@ -92,7 +95,8 @@ fn arrivals(seen: &[Seen], place: Place) -> Vec<Came<'_>> {
 /// Whether a frame is about `sent`: the packet itself, or an error that quotes it.
 fn is_about(sent: &Sent, view: &View) -> Option<About> {
     if let Some((kind, code, _, quoted)) = view.error() {
-        let own = View::of(&sent.ip).and_then(|own| own.error().map(|(kind, code, _, _)| (kind, code)));
+        let own =
+            View::of(&sent.ip).and_then(|own| own.error().map(|(kind, code, _, _)| (kind, code)));
         if view.id == sent.id && own == Some((kind, code)) {
             return Some(About::Itself);
         }
@@ -114,7 +118,9 @@ pub fn number(frame: &[u8]) -> Option<u16> {
 }
 
 fn name(sent: &Sent, address: IpAddr, port: Option<u16>) -> String {
-    let fits = |name: &&Name| name.address == address && (name.port.is_none() || port.is_none() || name.port == port);
+    let fits = |name: &&Name| {
+        name.address == address && (name.port.is_none() || port.is_none() || name.port == port)
+    };
     match sent.names.iter().find(fits) {
         Some(name) => name.name.to_string(),
         None => match port {
@@ -153,7 +159,8 @@ pub fn verdict(sent: &Sent, seen: &[Seen], grounds: &[Ground]) -> String {
             said.push(forwarded(sent, &own, ground));
         }
     }
-    let at_kernel = |seen: &&Seen| seen.place == Place::Kernel && number(&seen.frame) == Some(sent.id);
+    let at_kernel =
+        |seen: &&Seen| seen.place == Place::Kernel && number(&seen.frame) == Some(sent.id);
     if sent.tagged && seen.iter().any(|seen| at_kernel(&seen)) {
         said.push("the kernel has it".to_string());
     }
@@ -163,8 +170,12 @@ pub fn verdict(sent: &Sent, seen: &[Seen], grounds: &[Ground]) -> String {
 /// An ICMP error about it: whoever made it.
 fn error(sent: &Sent, view: &View, ground: &Ground) -> String {
     let Some((kind, code, rest, quoted)) = view.error() else { return "?".to_string() };
-    let mut text =
-        format!("{}: {} {} about ", place_name(sent, ground.place), kind_of(view, kind, code, rest), way(sent, view));
+    let mut text = format!(
+        "{}: {} {} about ",
+        place_name(sent, ground.place),
+        kind_of(view, kind, code, rest),
+        way(sent, view)
+    );
     let Some(inner) = View::of(quoted) else { return text + "nothing" };
     text += &way(sent, &inner);
     let mut odd = vec![];
@@ -175,10 +186,13 @@ fn error(sent: &Sent, view: &View, ground: &Ground) -> String {
             *byte = *quoted;
         }
     }
-    if way(sent, &inner) == sent_way(sent) && !as_sent.starts_with(&quoted[..quoted.len().min(as_sent.len())]) {
+    if way(sent, &inner) == sent_way(sent)
+        && !as_sent.starts_with(&quoted[..quoted.len().min(as_sent.len())])
+    {
         odd.push("quotes other bytes");
     }
-    if !inner.header_sum_is_good() && View::of(&sent.ip).is_some_and(|own| own.header_sum_is_good()) {
+    if !inner.header_sum_is_good() && View::of(&sent.ip).is_some_and(|own| own.header_sum_is_good())
+    {
         odd.push("quotes a wrong header checksum");
     }
     odd.extend(wrong_sums(view));
@@ -221,7 +235,8 @@ fn with(text: String, odd: &[impl AsRef<str>]) -> String {
 fn forwarded(sent: &Sent, frames: &[Came], ground: &Ground) -> String {
     let mut odd: Vec<String> = vec![];
     let views: Vec<View> = frames.iter().map(|came| came.view.clone()).collect();
-    let good_macs = |came: &Came| came.seen.frame[..6] == ground.mac && came.seen.frame[6..12] == ground.far;
+    let good_macs =
+        |came: &Came| came.seen.frame[..6] == ground.mac && came.seen.frame[6..12] == ground.far;
     if !frames.iter().all(good_macs) {
         odd.push("wrong MAC address".to_string());
     }
@@ -232,11 +247,17 @@ fn forwarded(sent: &Sent, frames: &[Came], ground: &Ground) -> String {
     let pieces = if views[0].is_fragment() { " in fragments" } else { "" };
     let head = |view: &View| {
         let kind = view.error().map(|(kind, code, rest, _)| kind_of(view, kind, code, rest) + " ");
-        format!("{}: {}{}{pieces}", place_name(sent, ground.place), kind.unwrap_or_default(), way(sent, view))
+        format!(
+            "{}: {}{}{pieces}",
+            place_name(sent, ground.place),
+            kind.unwrap_or_default(),
+            way(sent, view)
+        )
     };
     let whole = if pieces.is_empty() { Some(views[0].clone()) } else { View::whole(&views) };
     let Some(whole) = whole else {
-        let mut parts: Vec<(usize, usize)> = views.iter().map(|v| (v.offset, v.offset + v.payload.len())).collect();
+        let mut parts: Vec<(usize, usize)> =
+            views.iter().map(|v| (v.offset, v.offset + v.payload.len())).collect();
         parts.sort_unstable();
         let parts: Vec<String> = parts.iter().map(|(from, to)| format!("{from}-{to}")).collect();
         let first = views.iter().find(|view| view.offset == 0).unwrap_or(&views[0]);

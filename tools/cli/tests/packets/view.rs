@@ -44,7 +44,9 @@ impl View {
             return None;
         }
         let total = usize::from(word(bytes, 2));
-        let address = |at: usize| IpAddr::V4(Ipv4Addr::new(bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]));
+        let address = |at: usize| {
+            IpAddr::V4(Ipv4Addr::new(bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]))
+        };
         Some(View {
             source: address(12),
             destination: address(16),
@@ -100,7 +102,9 @@ impl View {
 
     /// Source and destination port; an echo's identifier is the port of the side that asked.
     pub fn ports(&self) -> (Option<u16>, Option<u16>) {
-        let at = |at: usize| (self.offset == 0 && self.payload.len() >= at + 2).then(|| word(&self.payload, at));
+        let at = |at: usize| {
+            (self.offset == 0 && self.payload.len() >= at + 2).then(|| word(&self.payload, at))
+        };
         match (self.protocol, self.payload.first()) {
             (TCP | UDP, _) => (at(0), at(2)),
             (ICMP, Some(8)) | (ICMP6, Some(128)) => (at(4), None),

@@ -64,7 +64,8 @@ pub struct Wires {
 fn mac(lab: &TestLab, node: &str, interface: &str) -> Mac {
     let text = lab.must_run(node, &format!("ip -br link show dev {interface}"));
     let address = text.split_whitespace().nth(2).unwrap_or_else(|| panic!("{text}"));
-    let bytes: Vec<u8> = address.split(':').map(|byte| u8::from_str_radix(byte, 16).expect("MAC address")).collect();
+    let bytes: Vec<u8> =
+        address.split(':').map(|byte| u8::from_str_radix(byte, 16).expect("MAC address")).collect();
     bytes.try_into().expect("six bytes")
 }
 
@@ -139,7 +140,9 @@ impl Wires {
 
     pub fn send(&self, from: Place, frame: &[u8]) {
         // SAFETY: `frame` has as many bytes as is said.
-        let sent = unsafe { libc::send(self.end(from).socket.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
+        let sent = unsafe {
+            libc::send(self.end(from).socket.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0)
+        };
         assert_eq!(sent, frame.len() as isize, "{from:?}: {}", std::io::Error::last_os_error());
     }
 

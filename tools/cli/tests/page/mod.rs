@@ -8,7 +8,8 @@ pub fn repository() -> PathBuf {
 }
 
 pub fn read(path: &str) -> String {
-    std::fs::read_to_string(repository().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+    std::fs::read_to_string(repository().join(path))
+        .unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
 /// All files of the repository, from its root, sorted; without hidden ones and what builds leave.
@@ -50,9 +51,10 @@ pub fn texts<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
 /// The page's configurations in a language, each with the path in its first line (`# PATH`).
 pub fn blocks(page: &str, language: &str) -> Vec<(PathBuf, String)> {
     let path = |text: &str| {
-        let path = text.lines().next().and_then(|line| line.strip_prefix("# /")).unwrap_or_else(|| {
-            panic!("a {language} block does not begin with `# /path/of/the/file`:\n{text}");
-        });
+        let path =
+            text.lines().next().and_then(|line| line.strip_prefix("# /")).unwrap_or_else(|| {
+                panic!("a {language} block does not begin with `# /path/of/the/file`:\n{text}");
+            });
         PathBuf::from("/").join(path)
     };
     texts(page, language).into_iter().map(|text| (path(text), text.to_owned())).collect()

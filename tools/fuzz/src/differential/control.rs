@@ -38,7 +38,11 @@ pub(super) struct Instance {
 }
 
 /// Code that sees a control's parameters.
-pub(super) fn inside<'a>(shape: &'a Shape, random: &'a mut StdRng, parameters: &[Parameter]) -> Body<'a> {
+pub(super) fn inside<'a>(
+    shape: &'a Shape,
+    random: &'a mut StdRng,
+    parameters: &[Parameter],
+) -> Body<'a> {
     let whole = parameters.iter().any(|parameter| matches!(parameter, Parameter::Whole));
     let mut body = if whole { shape.body(random, true) } else { shape.bare(random, true) };
     body.in_control = whole;
@@ -67,26 +71,42 @@ pub(super) fn inside<'a>(shape: &'a Shape, random: &'a mut StdRng, parameters: &
 }
 
 /// A control that verifies or updates checksums.
-pub(super) fn checksums(shape: &Shape, random: &mut StdRng, head: &str, block: &str, lines: &mut Vec<String>) {
+pub(super) fn checksums(
+    shape: &Shape,
+    random: &mut StdRng,
+    head: &str,
+    block: &str,
+    lines: &mut Vec<String>,
+) {
     lines.push(format!("control {}{block}({head}) {{", shape.prefix));
     lines.push("    apply {".into());
     for (path, kind) in shape.all_headers() {
         let fields = shape.named(&path, kind);
-        let Some(target) = fields.iter().find(|field| field.ty == Ty::bits(16) || field.ty == Ty::bits(32)) else {
+        let Some(target) =
+            fields.iter().find(|field| field.ty == Ty::bits(16) || field.ty == Ty::bits(32))
+        else {
             continue;
         };
         if !random.random_bool(if shape.keeps_layout { 0.6 } else { 0.3 }) {
             continue;
         }
-        let mut list: Vec<String> =
-            fields.iter().filter(|field| field.path != target.path).map(|field| field.path.clone()).collect();
-        let mut bits: u32 = fields.iter().filter(|field| field.path != target.path).map(|field| field.ty.width()).sum();
+        let mut list: Vec<String> = fields
+            .iter()
+            .filter(|field| field.path != target.path)
+            .map(|field| field.path.clone())
+            .collect();
+        let mut bits: u32 = fields
+            .iter()
+            .filter(|field| field.path != target.path)
+            .map(|field| field.ty.width())
+            .sum();
         let room = MAX_LISTED.saturating_sub(bits + 16);
         let others: Vec<(String, usize)> =
             shape.all_headers().into_iter().filter(|(other, _)| *other != path).collect();
         let varbit = random.random_bool(if shape.keeps_layout { 0.9 } else { 0.5 });
         let wholes = if varbit { shape.varbits() } else { others };
-        let whole = drawn(&wholes, &shape.header_types, room, random).filter(|_| varbit || random.random_bool(0.3));
+        let whole = drawn(&wholes, &shape.header_types, room, random)
+            .filter(|_| varbit || random.random_bool(0.3));
         if list.is_empty() && whole.is_none() {
             continue;
         }
@@ -104,7 +124,8 @@ pub(super) fn checksums(shape: &Shape, random: &mut StdRng, head: &str, block: &
         } else {
             ["csum16", "csum16", "crc16", "crc32", "xor16"][random.random_range(0..5)]
         };
-        let payload = if algorithm == "csum16" && random.random_bool(0.15) { "_with_payload" } else { "" };
+        let payload =
+            if algorithm == "csum16" && random.random_bool(0.15) { "_with_payload" } else { "" };
         let word = if block == "Verify" { "verify" } else { "update" };
         lines.push(format!(
             "        {word}_checksum{payload}({path}.isValid(), {{ {} }}, {}, HashAlgorithm.{algorithm});",
@@ -127,13 +148,21 @@ pub(super) struct Control<'a> {
 }
 
 /// A control that others can apply; it may apply those that are there before it.
-pub(super) fn sub_control(shape: &mut Shape, index: u32, random: &mut StdRng, whole: &str, lines: &mut Vec<String>) {
+pub(super) fn sub_control(
+    shape: &mut Shape,
+    index: u32,
+    random: &mut StdRng,
+    whole: &str,
+    lines: &mut Vec<String>,
+) {
     let mut parameters = if random.random_bool(0.6) { vec![Parameter::Whole] } else { Vec::new() };
     for _ in 0..random.random_range(1..4) {
         let direction = ["in", "inout", "inout", "out"][random.random_range(0..4)];
         parameters.push(match random.random_range(0..5) {
             0 => Parameter::Header(random.random_range(0..2)),
-            1 if !shape.records.is_empty() => Parameter::Record(random.random_range(0..shape.records.len())),
+            1 if !shape.records.is_empty() => {
+                Parameter::Record(random.random_range(0..shape.records.len()))
+            }
             _ => Parameter::Scalar(direction, scalar(random)),
         });
     }
@@ -146,7 +175,12 @@ pub(super) fn sub_control(shape: &mut Shape, index: u32, random: &mut StdRng, wh
     let head = parameters.iter().enumerate().map(declare).collect::<Vec<String>>().join(", ");
     let block = format!("Sub{index}");
     let budget = random.random_range(1..4);
-    control(shape, random, &Control { block: &block, head, parameters: parameters.clone(), budget }, lines);
+    control(
+        shape,
+        random,
+        &Control { block: &block, head, parameters: parameters.clone(), budget },
+        lines,
+    );
     shape.controls.push(SubControl { name: format!("{}{block}", shape.prefix), parameters });
 }
 
@@ -166,7 +200,12 @@ fn arrays(most: u32, random: &mut StdRng, lines: &mut Vec<String>) -> Vec<Array>
 }
 
 /// Of those that a control with these parameters has the arguments for.
-fn instances(shape: &Shape, parameters: &[Parameter], random: &mut StdRng, lines: &mut Vec<String>) -> Vec<Instance> {
+fn instances(
+    shape: &Shape,
+    parameters: &[Parameter],
+    random: &mut StdRng,
+    lines: &mut Vec<String>,
+) -> Vec<Instance> {
     let is_whole = |parameter: &Parameter| matches!(parameter, Parameter::Whole);
     let whole = parameters.iter().any(is_whole);
     let mut found = Vec::new();
@@ -181,11 +220,17 @@ fn instances(shape: &Shape, parameters: &[Parameter], random: &mut StdRng, lines
 }
 
 /// A whole control.
-pub(super) fn control(shape: &Shape, random: &mut StdRng, of: &Control<'_>, lines: &mut Vec<String>) {
+pub(super) fn control(
+    shape: &Shape,
+    random: &mut StdRng,
+    of: &Control<'_>,
+    lines: &mut Vec<String>,
+) {
     let Control { block, head, parameters, budget } = of;
     lines.push(format!("control {}{block}({head}) {{", shape.prefix));
     let arrays = arrays(if *budget > 0 { 3 } else { 1 }, random, lines);
-    let instances = if *budget > 0 { instances(shape, parameters, random, lines) } else { Vec::new() };
+    let instances =
+        if *budget > 0 { instances(shape, parameters, random, lines) } else { Vec::new() };
     let flow = shape.flow.as_ref().filter(|_| *block == "Ingress");
     lines.extend(flow.map(|flow| flow.declaration()));
     let mut actions = Vec::new();
@@ -252,8 +297,10 @@ fn ending(body: &mut Body<'_>) {
 }
 
 fn action(mut body: Body<'_>, index: u32, arrays: &[Array], lines: &mut Vec<String>) -> Action {
-    let parameters: Vec<Ty> = (0..body.random.random_range(0..3)).map(|_| scalar(body.random)).collect();
-    let listed: Vec<String> = parameters.iter().enumerate().map(|(i, ty)| format!("{} p{i}", ty.name())).collect();
+    let parameters: Vec<Ty> =
+        (0..body.random.random_range(0..3)).map(|_| scalar(body.random)).collect();
+    let listed: Vec<String> =
+        parameters.iter().enumerate().map(|(i, ty)| format!("{} p{i}", ty.name())).collect();
     lines.push(format!("    action a{index}({}) {{", listed.join(", ")));
     body.may_exit = false;
     body.arrays = arrays.to_vec();
@@ -276,20 +323,35 @@ fn action(mut body: Body<'_>, index: u32, arrays: &[Array], lines: &mut Vec<Stri
 }
 
 /// A function.
-pub(super) fn function(shape: &mut Shape, index: u32, random: &mut StdRng, lines: &mut Vec<String>) {
+pub(super) fn function(
+    shape: &mut Shape,
+    index: u32,
+    random: &mut StdRng,
+    lines: &mut Vec<String>,
+) {
     let name = format!("{}fun{index}", shape.prefix);
     let result = scalar(random);
     let parameters: Vec<(&'static str, Ty)> = (0..random.random_range(1..4))
         .map(|_| (["in", "in", "inout", "out"][random.random_range(0..4)], scalar(random)))
         .collect();
-    let listed: Vec<String> =
-        parameters.iter().enumerate().map(|(i, (direction, ty))| format!("{direction} {} p{i}", ty.name())).collect();
+    let listed: Vec<String> = parameters
+        .iter()
+        .enumerate()
+        .map(|(i, (direction, ty))| format!("{direction} {} p{i}", ty.name()))
+        .collect();
     lines.push(format!("{} {name}({}) {{", result.name(), listed.join(", ")));
-    let named: Vec<(usize, Named)> =
-        parameters.iter().enumerate().map(|(i, (_, ty))| (i, Named { path: format!("p{i}"), ty: *ty })).collect();
+    let named: Vec<(usize, Named)> = parameters
+        .iter()
+        .enumerate()
+        .map(|(i, (_, ty))| (i, Named { path: format!("p{i}"), ty: *ty }))
+        .collect();
     let mut body = shape.bare(random, false);
     body.functions.clear();
-    body.writable = named.iter().filter(|(i, _)| parameters[*i].0 != "in").map(|(_, named)| named.clone()).collect();
+    body.writable = named
+        .iter()
+        .filter(|(i, _)| parameters[*i].0 != "in")
+        .map(|(_, named)| named.clone())
+        .collect();
     body.indent = 1;
     // What nobody wrote has no value.
     for (i, (direction, ty)) in parameters.iter().enumerate() {

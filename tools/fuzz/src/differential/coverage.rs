@@ -6,8 +6,8 @@
 
 use super::constructs::expected;
 use p4_check::hir::{
-    ApplyPart, Block, BlockKind, Call, Callee, Expr, ExprKind, Hir, LocalKind, Match, ParamDef, RecordKind, Stmt,
-    StmtKind, TableDef, Transition,
+    ApplyPart, Block, BlockKind, Call, Callee, Expr, ExprKind, Hir, LocalKind, Match, ParamDef,
+    RecordKind, Stmt, StmtKind, TableDef, Transition,
 };
 use p4_check::ty::Ty;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,16 +17,27 @@ const RARE: usize = 8;
 
 /// Prints what no program of a campaign had, and what few had.
 pub(super) fn tell(name: &str, counts: &BTreeMap<String, u64>) {
-    let mut expected: Vec<(u64, String)> =
-        expected().into_iter().map(|kind| (counts.get(&kind).copied().unwrap_or(0), kind)).collect();
+    let mut expected: Vec<(u64, String)> = expected()
+        .into_iter()
+        .map(|kind| (counts.get(&kind).copied().unwrap_or(0), kind))
+        .collect();
     expected.sort();
-    let missing: Vec<&str> = expected.iter().filter(|one| one.0 == 0).map(|one| one.1.as_str()).collect();
-    println!("{name}: {} of {} constructs generated", expected.len() - missing.len(), expected.len());
+    let missing: Vec<&str> =
+        expected.iter().filter(|one| one.0 == 0).map(|one| one.1.as_str()).collect();
+    println!(
+        "{name}: {} of {} constructs generated",
+        expected.len() - missing.len(),
+        expected.len()
+    );
     if !missing.is_empty() {
         println!("{name}: never generated: {}", missing.join(", "));
     }
-    let rare: Vec<String> =
-        expected.iter().skip(missing.len()).take(RARE).map(|(count, kind)| format!("{kind} ({count})")).collect();
+    let rare: Vec<String> = expected
+        .iter()
+        .skip(missing.len())
+        .take(RARE)
+        .map(|(count, kind)| format!("{kind} ({count})"))
+        .collect();
     println!("{name}: in the fewest programs: {}", rare.join(", "));
 }
 
@@ -101,7 +112,10 @@ impl Walk<'_> {
 
     fn parameters(&mut self, list: &[ParamDef], of: &str) {
         for parameter in list {
-            let LocalKind::Parameter(direction) = self.hir.locals[parameter.local.index()].kind else { continue };
+            let LocalKind::Parameter(direction) = self.hir.locals[parameter.local.index()].kind
+            else {
+                continue;
+            };
             let direction = format!("{direction:?}").to_lowercase();
             self.note(format!("{direction} {} of {of}", self.type_name(&parameter.ty)));
         }
@@ -111,7 +125,8 @@ impl Walk<'_> {
     fn has_varbit(&self, ty: &Ty) -> bool {
         let Ty::Record(id, _) = ty else { return false };
         let record = &self.hir.records[id.index()];
-        record.kind == RecordKind::Header && record.fields.iter().any(|field| matches!(field.ty, Ty::Varbit(_)))
+        record.kind == RecordKind::Header
+            && record.fields.iter().any(|field| matches!(field.ty, Ty::Varbit(_)))
     }
 
     fn copied(&mut self, value: &Expr) {
@@ -129,10 +144,11 @@ impl Walk<'_> {
 
     /// Notes what of standard_metadata is assigned, if anything.
     fn standard_target(&mut self, target: &Expr) -> bool {
-        let whole =
-            matches!(&target.ty, Ty::Record(id, _) if &*self.hir.records[id.index()].name == "standard_metadata_t");
+        let whole = matches!(&target.ty, Ty::Record(id, _) if &*self.hir.records[id.index()].name == "standard_metadata_t");
         let name = if whole { Some("standard_metadata") } else { self.standard_field(target) };
-        let Some(name) = name.map(|name| format!("{name} written in {}", self.inside)) else { return false };
+        let Some(name) = name.map(|name| format!("{name} written in {}", self.inside)) else {
+            return false;
+        };
         self.note(name);
         true
     }
@@ -172,7 +188,11 @@ impl Walk<'_> {
                 self.block(otherwise);
             }
             StmtKind::Block(body, atomic) => {
-                self.note(if *atomic { "@atomic block".into() } else { format!("block in {inside}") });
+                self.note(if *atomic {
+                    "@atomic block".into()
+                } else {
+                    format!("block in {inside}")
+                });
                 self.block(body);
             }
             StmtKind::Switch { subject, cases, default } => {
@@ -200,7 +220,9 @@ impl Walk<'_> {
 
     fn target(&mut self, target: &Expr) {
         let kind = match &target.kind {
-            ExprKind::Slice(base, ..) if matches!(base.kind, ExprKind::Slice(..)) => "slice of slice",
+            ExprKind::Slice(base, ..) if matches!(base.kind, ExprKind::Slice(..)) => {
+                "slice of slice"
+            }
             ExprKind::Slice(..) => "slice",
             _ => self.type_name(&target.ty),
         };
@@ -383,7 +405,10 @@ impl Walk<'_> {
     fn listed(&mut self, parts: &[Expr], of: &str) {
         for part in parts {
             let varbit = if self.has_varbit(&part.ty) { "varbit " } else { "" };
-            self.note_if(self.type_name(&part.ty) == "header", &format!("{varbit}header in list of {of}"));
+            self.note_if(
+                self.type_name(&part.ty) == "header",
+                &format!("{varbit}header in list of {of}"),
+            );
         }
     }
 
@@ -404,7 +429,8 @@ impl Walk<'_> {
                 }
             }
         }
-        let back = targets.iter().any(|target| matches!(target, StateTarget::State(to) if *to <= number));
+        let back =
+            targets.iter().any(|target| matches!(target, StateTarget::State(to) if *to <= number));
         self.note_if(back, "loop");
     }
 
@@ -436,7 +462,10 @@ impl Walk<'_> {
         self.note_if(!table.attached.is_empty(), "direct counter");
         if !table.entries.is_empty() {
             self.note(if table.const_entries { "const entries" } else { "entries" });
-            self.note_if(table.entries.iter().any(|entry| entry.priority.is_some()), "written priority");
+            self.note_if(
+                table.entries.iter().any(|entry| entry.priority.is_some()),
+                "written priority",
+            );
             self.note_if(!table.largest_priority_wins, "smallest priority wins");
             self.note_if(table.priority_delta.is_some(), "priority_delta");
         }
@@ -457,7 +486,8 @@ mod tests {
         let seed = crate::fresh_seed();
         println!("seed {seed}");
         let prelude = prelude().expect("prelude");
-        let mut counts: BTreeMap<String, u64> = expected().into_iter().map(|kind| (kind, 0)).collect();
+        let mut counts: BTreeMap<String, u64> =
+            expected().into_iter().map(|kind| (kind, 0)).collect();
         for number in 0..PROGRAMS {
             let text = generate(&[seed.wrapping_add(number)]).text;
             let outcome = p4_check::check_preprocessed("generated.p4", &format!("{prelude}{text}"));
@@ -466,8 +496,10 @@ mod tests {
                 *counts.entry(kind).or_default() += 1;
             }
         }
-        let missing: Vec<&String> = counts.iter().filter(|(_, count)| **count == 0).map(|(kind, _)| kind).collect();
-        let mut rare: Vec<(u64, &String)> = counts.iter().map(|(kind, count)| (*count, kind)).collect();
+        let missing: Vec<&String> =
+            counts.iter().filter(|(_, count)| **count == 0).map(|(kind, _)| kind).collect();
+        let mut rare: Vec<(u64, &String)> =
+            counts.iter().map(|(kind, count)| (*count, kind)).collect();
         rare.sort();
         println!("{} constructs; the rarest: {:?}", counts.len(), &rare[..12]);
         assert!(missing.is_empty(), "never in {PROGRAMS} programs of seed {seed}: {missing:?}");

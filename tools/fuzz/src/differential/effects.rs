@@ -25,10 +25,14 @@ pub(super) fn declare(prefix: &str, random: &mut StdRng, lines: &mut Vec<String>
     lines.push(format!("header {prefix}eh_t {{ bit<8> v; }}"));
     lines.push(format!("struct {prefix}ep_t {{ bit<8> a; bit<8> b; bit<8> c; }}"));
     lines.push(format!("bit<8> {prefix}ef0(inout bit<8> x) {{ x = x + {step}; return x; }}"));
-    lines.push(format!("bit<8> {prefix}ef1(inout bit<8> x, in bit<8> y) {{ x = x ^ y; return x + 3 * y; }}"));
+    lines.push(format!(
+        "bit<8> {prefix}ef1(inout bit<8> x, in bit<8> y) {{ x = x ^ y; return x + 3 * y; }}"
+    ));
     lines.push(format!("bit<8> {prefix}ef2(in bit<8> a, in bit<8> b) {{ return 3 * a - b; }}"));
     lines.push(format!("bit<8> {prefix}ef3(out bit<8> x, inout bit<8> y, in bit<8> z) {{"));
-    lines.push("    x = y + z; y = y ^ 0x55; if (z[0:0] == 1) { return x; } y = z; return y;".into());
+    lines.push(
+        "    x = y + z; y = y ^ 0x55; if (z[0:0] == 1) { return x; } y = z; return y;".into(),
+    );
     lines.push("}".into());
     lines.push(format!("control {prefix}EffectsInner(inout bit<8> x, in bit<8> y) {{"));
     lines.push(format!("    {prefix}eh_t left;"));
@@ -65,7 +69,9 @@ pub(super) fn declare(prefix: &str, random: &mut StdRng, lines: &mut Vec<String>
     }
     for index in 0..ELEMENTS {
         let at = VARIABLES + index;
-        lines.push(format!("        if (st[{index}].isValid()) {{ left.write({at}, st[{index}].v); }}"));
+        lines.push(format!(
+            "        if (st[{index}].isValid()) {{ left.write({at}, st[{index}].v); }}"
+        ));
     }
     lines.extend(["    }".into(), "}".into()]);
 }
@@ -76,8 +82,11 @@ impl Effects<'_> {
     fn parser(&mut self, lines: &mut Vec<String>) {
         let prefix = self.prefix.to_string();
         let (bound, step) = (self.pick(256), self.pick(200));
-        let arguments = self.arguments(&[("a", format!("{prefix}ef0(x)")), ("b", format!("{prefix}ef0(n)"))]);
-        lines.push(format!("parser {prefix}EffectsParser(packet_in pkt, inout bit<8> x, in bit<8> y) {{"));
+        let arguments =
+            self.arguments(&[("a", format!("{prefix}ef0(x)")), ("b", format!("{prefix}ef0(n)"))]);
+        lines.push(format!(
+            "parser {prefix}EffectsParser(packet_in pkt, inout bit<8> x, in bit<8> y) {{"
+        ));
         lines.push(format!("    {prefix}eh_t left;"));
         lines.push(format!("    {prefix}eh_t[2] two;"));
         lines.push(format!("    bit<8> n = {step};"));
@@ -96,7 +105,10 @@ impl Effects<'_> {
         lines.push("        transition other;".into());
         lines.push("    }".into());
         lines.push("    state other {".into());
-        lines.push("        x = x + n + (two[0].isValid() ? 8w1 : 8w2) + (two[1].isValid() ? 8w4 : 8w8);".into());
+        lines.push(
+            "        x = x + n + (two[0].isValid() ? 8w1 : 8w2) + (two[1].isValid() ? 8w4 : 8w8);"
+                .into(),
+        );
         lines.extend(["        transition accept;".into(), "    }".into(), "}".into()]);
     }
 
@@ -113,7 +125,11 @@ impl Effects<'_> {
         match self.pick(4) {
             0 => self.pick(ELEMENTS).to_string(),
             // (A variable in it: a constant beyond the stack is refused.)
-            _ => format!("({} + e0) & {}", self.expression(depth), [1, 1, 1, 3][self.pick(4) as usize]),
+            _ => format!(
+                "({} + e0) & {}",
+                self.expression(depth),
+                [1, 1, 1, 3][self.pick(4) as usize]
+            ),
         }
     }
 
@@ -130,7 +146,8 @@ impl Effects<'_> {
     }
 
     fn named(&mut self, given: &[(&str, String)]) -> String {
-        let mut list: Vec<String> = given.iter().map(|(name, value)| format!("{name} = {value}")).collect();
+        let mut list: Vec<String> =
+            given.iter().map(|(name, value)| format!("{name} = {value}")).collect();
         let first = self.pick(list.len() as u32) as usize;
         list.rotate_left(first);
         list.join(", ")
@@ -157,11 +174,19 @@ impl Effects<'_> {
                 format!("{prefix}ef2({})", self.arguments(&given))
             }
             8 => {
-                let given = [("x", self.place(below)), ("y", self.place(below)), ("z", self.expression(below))];
+                let given = [
+                    ("x", self.place(below)),
+                    ("y", self.place(below)),
+                    ("z", self.expression(below)),
+                ];
                 format!("{prefix}ef3({})", self.arguments(&given))
             }
             9 => {
-                let fields = [("a", self.expression(below)), ("b", self.expression(below)), ("c", self.expression(0))];
+                let fields = [
+                    ("a", self.expression(below)),
+                    ("b", self.expression(below)),
+                    ("c", self.expression(0)),
+                ];
                 let field = ["a", "b", "c"][self.pick(3) as usize];
                 format!("(({prefix}ep_t){{ {} }}).{field}", self.named(&fields))
             }
@@ -210,15 +235,30 @@ impl Effects<'_> {
 pub(super) fn apply(prefix: &str, lines: &mut Vec<String>) {
     insert(lines, &format!("struct {prefix}meta_t {{"), "", "    bit<8> effects;", &[]);
     let declared = format!("    {prefix}EffectsParser() effects;");
-    let run = ["effects.apply(pkt, meta.effects, 3);", "effects.apply(pkt, meta.effects, meta.effects + 1);"];
+    let run = [
+        "effects.apply(pkt, meta.effects, 3);",
+        "effects.apply(pkt, meta.effects, meta.effects + 1);",
+    ];
     insert(lines, &format!("parser {prefix}Parser("), "state start {", &declared, &run);
     let declared = format!("    {prefix}Effects() effects;");
-    insert(lines, &format!("control {prefix}Ingress("), "apply {", &declared, &["effects.apply(sm, meta.effects);"]);
+    insert(
+        lines,
+        &format!("control {prefix}Ingress("),
+        "apply {",
+        &declared,
+        &["effects.apply(sm, meta.effects);"],
+    );
 }
 
 /// Puts a line behind the one that begins with `head`, and others behind the next line that is
 /// `start`.
-pub(super) fn insert(lines: &mut Vec<String>, head: &str, start: &str, declared: &str, run: &[&str]) {
+pub(super) fn insert(
+    lines: &mut Vec<String>,
+    head: &str,
+    start: &str,
+    declared: &str,
+    run: &[&str],
+) {
     let Some(at) = lines.iter().position(|line| line.starts_with(head)) else { return };
     if !declared.is_empty() {
         lines.insert(at + 1, declared.to_owned());

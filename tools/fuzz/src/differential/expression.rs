@@ -24,7 +24,8 @@ impl Body<'_> {
         if self.readable.is_empty() || self.random.random_bool(0.25) {
             return literal(ty, self.random);
         }
-        let same: Vec<usize> = (0..self.readable.len()).filter(|index| self.readable[*index].ty == ty).collect();
+        let same: Vec<usize> =
+            (0..self.readable.len()).filter(|index| self.readable[*index].ty == ty).collect();
         let index = if !same.is_empty() && self.random.random_bool(0.4) {
             same[self.random.random_range(0..same.len())]
         } else {
@@ -78,7 +79,11 @@ impl Body<'_> {
             }
             17 | 18 => {
                 let condition = self.expression(Ty::Bool, next);
-                format!("({condition} ? {} : {})", self.expression(ty, next), self.expression(ty, next))
+                format!(
+                    "({condition} ? {} : {})",
+                    self.expression(ty, next),
+                    self.expression(ty, next)
+                )
             }
             19 | 20 => {
                 let from = super::types::scalar(self.random);
@@ -140,25 +145,41 @@ impl Body<'_> {
             0 => format!("(!{})", self.expression(Ty::Bool, next)),
             1 | 2 => {
                 let operator = if self.random.random() { "&&" } else { "||" };
-                format!("({} {operator} {})", self.expression(Ty::Bool, next), self.expression(Ty::Bool, next))
+                format!(
+                    "({} {operator} {})",
+                    self.expression(Ty::Bool, next),
+                    self.expression(Ty::Bool, next)
+                )
             }
             3 | 4 if !self.headers.is_empty() => {
                 let header = &self.headers[self.random.random_range(0..self.headers.len())];
                 format!("{}.isValid()", header.0)
             }
             5 if self.headers.len() > 1 => {
-                let (a, kind) = self.headers[self.random.random_range(0..self.headers.len())].clone();
-                let same: Vec<String> =
-                    self.headers.iter().filter(|header| header.1 == kind).map(|header| header.0.clone()).collect();
+                let (a, kind) =
+                    self.headers[self.random.random_range(0..self.headers.len())].clone();
+                let same: Vec<String> = self
+                    .headers
+                    .iter()
+                    .filter(|header| header.1 == kind)
+                    .map(|header| header.0.clone())
+                    .collect();
                 let b = &same[self.random.random_range(0..same.len())];
                 format!("({a} == {b})")
             }
             6 if self.in_control => {
                 let error = ERRORS[self.random.random_range(0..ERRORS.len())];
-                format!("(sm.parser_error {} error.{error})", if self.random.random() { "==" } else { "!=" })
+                format!(
+                    "(sm.parser_error {} error.{error})",
+                    if self.random.random() { "==" } else { "!=" }
+                )
             }
             7 if self.random.random() => self.same(next),
-            7 => format!("({} == {})", self.expression(Ty::Bool, next), self.expression(Ty::Bool, next)),
+            7 => format!(
+                "({} == {})",
+                self.expression(Ty::Bool, next),
+                self.expression(Ty::Bool, next)
+            ),
             _ => {
                 let ty = match super::types::scalar(self.random) {
                     Ty::Bool => Ty::bits(5),
@@ -177,16 +198,24 @@ impl Body<'_> {
         if self.random.random()
             && let Some((a, kind)) = self.pick_record()
         {
-            let same: Vec<String> =
-                self.records.iter().filter(|other| other.1 == kind).map(|other| other.0.clone()).collect();
+            let same: Vec<String> = self
+                .records
+                .iter()
+                .filter(|other| other.1 == kind)
+                .map(|other| other.0.clone())
+                .collect();
             return format!("({a} {operator} {})", same[self.random.random_range(0..same.len())]);
         }
         if self.wides.is_empty() {
             return self.expression(Ty::Bool, next);
         }
         let (a, width) = self.wides[self.random.random_range(0..self.wides.len())].clone();
-        let same: Vec<String> =
-            self.wides.iter().filter(|other| other.1 == width).map(|other| other.0.clone()).collect();
+        let same: Vec<String> = self
+            .wides
+            .iter()
+            .filter(|other| other.1 == width)
+            .map(|other| other.0.clone())
+            .collect();
         format!("({a} {operator} {})", same[self.random.random_range(0..same.len())])
     }
 }

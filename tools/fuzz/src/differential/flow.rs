@@ -16,10 +16,15 @@ pub(super) struct Flow {
 pub(super) fn draw(prefix: &str, random: &mut StdRng) -> Flow {
     let mut key = vec![("k0".to_owned(), Ty::bits(random.random_range(1..4)))];
     if random.random() {
-        key.push(("k1".to_owned(), if random.random() { Ty::Bool } else { Ty::Bits { width: 2, signed: true } }));
+        key.push((
+            "k1".to_owned(),
+            if random.random() { Ty::Bool } else { Ty::Bits { width: 2, signed: true } },
+        ));
     }
-    let value = (0..random.random_range(1..4)).map(|index| (format!("w{index}"), scalar(random))).collect();
-    let record = |name: &str, fields| Record { name: format!("{prefix}{name}"), fields, inner: Vec::new() };
+    let value =
+        (0..random.random_range(1..4)).map(|index| (format!("w{index}"), scalar(random))).collect();
+    let record =
+        |name: &str, fields| Record { name: format!("{prefix}{name}"), fields, inner: Vec::new() };
     Flow { key: record("key_t", key), value: record("value_t", value) }
 }
 
@@ -32,7 +37,8 @@ impl Flow {
     /// A flow's state is looked up, and changed if it is there: at most one `set` on a packet's
     /// way.
     pub fn use_in(&self, body: &mut Body<'_>) {
-        let expressions: Vec<String> = self.key.fields.iter().map(|(_, ty)| body.expression(*ty, 1)).collect();
+        let expressions: Vec<String> =
+            self.key.fields.iter().map(|(_, ty)| body.expression(*ty, 1)).collect();
         body.line(format!("{} fk = {{ {} }};", self.key.name, expressions.join(", ")));
         body.line(format!("{} fv;", self.value.name));
         let name = if body.random.random_bool(0.3) {

@@ -48,7 +48,8 @@ impl Compared {
     /// Notes a reason, without the places in it.
     fn note(&mut self, reason: &str) {
         let line = reason.lines().next().unwrap_or_default();
-        let words: Vec<&str> = line.split(' ').filter(|word| !word.contains("generated.p4:")).collect();
+        let words: Vec<&str> =
+            line.split(' ').filter(|word| !word.contains("generated.p4:")).collect();
         *self.reasons.entry(words.join(" ")).or_default() += 1;
     }
 }
@@ -77,17 +78,20 @@ pub fn lowering(plan: &Plan) -> Result<Compared> {
     for number in plan.first..plan.first + plan.runs {
         let seed = seed_of(plan, number);
         let text = generate(&[seed]).text;
-        if let Err(story) = program(&format!("{prelude}{text}"), seed, plan.packets, &mut compared) {
+        if let Err(story) = program(&format!("{prelude}{text}"), seed, plan.packets, &mut compared)
+        {
             compared.mismatches += 1;
             let told = format!("seed {}, program {number}: {story}", plan.seed);
             if !plan.keep_going {
                 let same = kind_of(&story);
                 let again = |text: String| {
                     let text = format!("{prelude}{text}");
-                    let story = program(&text, seed, plan.packets, &mut Compared::default()).err()?;
+                    let story =
+                        program(&text, seed, plan.packets, &mut Compared::default()).err()?;
                     (kind_of(&story) == same).then_some(story)
                 };
-                let shortest = if plan.shrink { super::shrink::shorten(&text, &again) } else { text };
+                let shortest =
+                    if plan.shrink { super::shrink::shorten(&text, &again) } else { text };
                 bail!("{told}\n{shortest}");
             }
             println!("lowering: MISMATCH {told}");
@@ -105,12 +109,18 @@ pub fn lowering(plan: &Plan) -> Result<Compared> {
 
 /// What a story says is wrong, without what depends on the program.
 fn kind_of(story: &str) -> &'static str {
-    let known = ["front end", "Undefined", "Broken", "Err(", "as elaborated", "differs", "as written"];
+    let known =
+        ["front end", "Undefined", "Broken", "Err(", "as elaborated", "differs", "as written"];
     known.into_iter().find(|kind| story.contains(kind)).unwrap_or("other")
 }
 
 /// Compares one text; the error tells what differs.
-pub fn program(text: &str, seed: u64, packets: usize, compared: &mut Compared) -> Result<(), String> {
+pub fn program(
+    text: &str,
+    seed: u64,
+    packets: usize,
+    compared: &mut Compared,
+) -> Result<(), String> {
     let outcome = p4_check::check_preprocessed("generated.p4", text);
     let (Some(program), Some(hir)) = (&outcome.program, &outcome.checked) else {
         let reason = outcome.render(false);
@@ -125,16 +135,18 @@ pub fn program(text: &str, seed: u64, packets: usize, compared: &mut Compared) -
     for kind in coverage::kinds(hir) {
         *compared.kinds.entry(kind).or_default() += 1;
     }
-    let (mut lowered, mut tree) =
-        match (Interpreter::new(program, systems::interpreter()), Tree::new(hir, systems::interpreter())) {
-            (Ok(lowered), Ok(tree)) => (lowered, tree),
-            (Err(Stop::Unsupported(what)), _) | (_, Err(Stop::Unsupported(what))) => {
-                compared.skipped += 1;
-                compared.note(&what);
-                return Ok(());
-            }
-            (lowered, tree) => return Err(format!("{:?} {:?}", lowered.err(), tree.err())),
-        };
+    let (mut lowered, mut tree) = match (
+        Interpreter::new(program, systems::interpreter()),
+        Tree::new(hir, systems::interpreter()),
+    ) {
+        (Ok(lowered), Ok(tree)) => (lowered, tree),
+        (Err(Stop::Unsupported(what)), _) | (_, Err(Stop::Unsupported(what))) => {
+            compared.skipped += 1;
+            compared.note(&what);
+            return Ok(());
+        }
+        (lowered, tree) => return Err(format!("{:?} {:?}", lowered.err(), tree.err())),
+    };
     let mut random = StdRng::seed_from_u64(seed ^ 0x7ac_e75);
     let frames = traffic(0, packets, &mut random);
     let mut history = Vec::new();
@@ -152,7 +164,11 @@ pub fn program(text: &str, seed: u64, packets: usize, compared: &mut Compared) -
                 continue;
             }
             Err(stop) => {
-                return Err(format!("as written: {stop}\n{}\npacket {port} {}", history.join("\n"), hex(frame)));
+                return Err(format!(
+                    "as written: {stop}\n{}\npacket {port} {}",
+                    history.join("\n"),
+                    hex(frame)
+                ));
             }
         };
         history.push(format!("packet {port} {}", hex(frame)));
@@ -175,7 +191,10 @@ pub fn program(text: &str, seed: u64, packets: usize, compared: &mut Compared) -
 
 /// The line of the text that a message begins with, as `generated.p4:LINE:COLUMN`.
 fn source_line(text: &str, message: &str) -> String {
-    let number = message.split("generated.p4:").nth(1).and_then(|rest| rest.split(':').next()?.parse::<usize>().ok());
+    let number = message
+        .split("generated.p4:")
+        .nth(1)
+        .and_then(|rest| rest.split(':').next()?.parse::<usize>().ok());
     let line = number.and_then(|number| text.lines().nth(number.saturating_sub(1)));
     line.map_or_else(String::new, |line| format!(" in `{}`", line.trim()))
 }
@@ -189,7 +208,8 @@ fn fill(
     random: &mut StdRng,
     history: &mut Vec<String>,
 ) -> Result<u64, String> {
-    let mut scout = Interpreter::new(program, systems::interpreter()).map_err(|stop| stop.to_string())?;
+    let mut scout =
+        Interpreter::new(program, systems::interpreter()).map_err(|stop| stop.to_string())?;
     for (port, frame) in frames.iter().step_by(2) {
         // What is undefined there is seen again when it is compared.
         let _ = scout.run(frame, *port, NOW_US);
@@ -198,7 +218,8 @@ fn fill(
     for (index, table) in program.tables.iter().enumerate() {
         let id = TableId(index as u32);
         let seen = scout.keys_seen(id);
-        let actions: Vec<usize> = (0..table.actions.len()).filter(|at| !table.actions[*at].default_only).collect();
+        let actions: Vec<usize> =
+            (0..table.actions.len()).filter(|at| !table.actions[*at].default_only).collect();
         if table.const_entries || seen.is_empty() || table.keys.is_empty() || actions.is_empty() {
             continue;
         }
@@ -210,13 +231,19 @@ fn fill(
             let arguments = parameters
                 .iter()
                 .map(|p| {
-                    BigInt::from(super::types::number(scalar_width(program, &program.variables[p.index()].ty), random))
+                    BigInt::from(super::types::number(
+                        scalar_width(program, &program.variables[p.index()].ty),
+                        random,
+                    ))
                 })
                 .collect();
             let matches = keys.iter().zip(&table.keys).map(|(value, key)| {
                 let width = scalar_width(program, &key.expr.ty);
                 let mask = entry_mask(&key.match_kind, width, random);
-                KeyMatch { value: BigInt::from(value.to_u128().unwrap_or(0) & mask), mask: BigInt::from(mask) }
+                KeyMatch {
+                    value: BigInt::from(value.to_u128().unwrap_or(0) & mask),
+                    mask: BigInt::from(mask),
+                }
             });
             let matches: Vec<KeyMatch> = matches.collect();
             let call = ActionCall { action: action as u32, arguments };
@@ -236,7 +263,11 @@ fn fill(
 }
 
 /// Registers, counters and direct counters after the last packet.
-pub(super) fn state(program: &Program, lowered: &Interpreter<'_>, tree: &Tree<'_>) -> Result<(), String> {
+pub(super) fn state(
+    program: &Program,
+    lowered: &Interpreter<'_>,
+    tree: &Tree<'_>,
+) -> Result<(), String> {
     for (index, object) in program.externs.iter().enumerate() {
         let id = ExternId(index as u32);
         let same = match object.extern_type.as_str() {
@@ -249,9 +280,13 @@ pub(super) fn state(program: &Program, lowered: &Interpreter<'_>, tree: &Tree<'_
         }
     }
     for (index, table) in program.tables.iter().enumerate() {
-        let (found, expected) = (lowered.direct_counters(TableId(index as u32)), tree.direct_counters(&table.name));
+        let (found, expected) =
+            (lowered.direct_counters(TableId(index as u32)), tree.direct_counters(&table.name));
         if found != expected {
-            return Err(format!("direct counters of {}: as written {expected:?}, as elaborated {found:?}", table.name));
+            return Err(format!(
+                "direct counters of {}: as written {expected:?}, as elaborated {found:?}",
+                table.name
+            ));
         }
     }
     Ok(())

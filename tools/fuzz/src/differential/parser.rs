@@ -12,8 +12,11 @@ pub(super) fn parser(shape: &Shape, random: &mut StdRng, lines: &mut Vec<String>
         "parser {prefix}Parser(packet_in pkt, out {prefix}headers_t hdr, inout {prefix}meta_t meta, inout standard_metadata_t sm) {{"
     ));
     // What each state extracts; the first is `start`.
-    let mut steps: Vec<(String, String)> =
-        shape.headers.iter().map(|(name, _)| (name.clone(), format!("pkt.extract(hdr.{name});"))).collect();
+    let mut steps: Vec<(String, String)> = shape
+        .headers
+        .iter()
+        .map(|(name, _)| (name.clone(), format!("pkt.extract(hdr.{name});")))
+        .collect();
     if let Some((name, _, _)) = &shape.stack {
         steps.push((name.clone(), format!("pkt.extract(hdr.{name}.next);")));
     }
@@ -25,8 +28,9 @@ pub(super) fn parser(shape: &Shape, random: &mut StdRng, lines: &mut Vec<String>
         let extract = format!("pkt.extract({path}, (bit<32>)(pkt.lookahead<bit<3>>() ++ {unit}));");
         steps.push((path.trim_start_matches("hdr.").to_owned(), extract));
     }
-    let states: Vec<String> =
-        (0..steps.len()).map(|i| if i == 0 { "start".into() } else { format!("{prefix}x{i}") }).collect();
+    let states: Vec<String> = (0..steps.len())
+        .map(|i| if i == 0 { "start".into() } else { format!("{prefix}x{i}") })
+        .collect();
     for (index, (name, extract)) in steps.iter().enumerate() {
         lines.push(format!("    state {} {{", states[index]));
         if !shape.keeps_layout && random.random_bool(0.06) {
@@ -35,7 +39,11 @@ pub(super) fn parser(shape: &Shape, random: &mut StdRng, lines: &mut Vec<String>
         if random.random_bool(0.1) && !shape.meta.is_empty() {
             let target = &shape.meta[random.random_range(0..shape.meta.len())];
             let bits = random.random_range(1..=40);
-            let value = super::types::convert(&format!("pkt.lookahead<bit<{bits}>>()"), Ty::bits(bits), target.ty);
+            let value = super::types::convert(
+                &format!("pkt.lookahead<bit<{bits}>>()"),
+                Ty::bits(bits),
+                target.ty,
+            );
             lines.push(format!("        {} = {value};", target.path));
         }
         if let (true, Some((stack, _, _))) = (shape.loops, &shape.stack) {
@@ -43,7 +51,8 @@ pub(super) fn parser(shape: &Shape, random: &mut StdRng, lines: &mut Vec<String>
                 0 => lines.push(format!("        hdr.{stack}.pop_front(1);")),
                 1 => {
                     let extract = format!("pkt.extract(hdr.{stack}.next);");
-                    lines.push(format!("        if (pkt.lookahead<bit<2>>() == 1) {{ {extract} }}"));
+                    lines
+                        .push(format!("        if (pkt.lookahead<bit<2>>() == 1) {{ {extract} }}"));
                 }
                 _ => {}
             }
@@ -54,7 +63,9 @@ pub(super) fn parser(shape: &Shape, random: &mut StdRng, lines: &mut Vec<String>
         body.stacks.clear();
         body.functions.clear();
         for _ in 0..[0, 0, 1, 2][body.random.random_range(0..4)] {
-            if let Some(target) = body.writable.get(body.random.random_range(0..body.writable.len())).cloned() {
+            if let Some(target) =
+                body.writable.get(body.random.random_range(0..body.writable.len())).cloned()
+            {
                 let value = body.expression(target.ty, 2);
                 body.line(format!("{} = {value};", target.path));
             }
@@ -92,7 +103,8 @@ fn transition(
         targets.extend_from_slice(&states[1..=index]);
     }
     if targets.is_empty() || random.random_bool(0.15) {
-        let target = targets.first().filter(|_| random.random_bool(0.7)).map_or("accept", String::as_str);
+        let target =
+            targets.first().filter(|_| random.random_bool(0.7)).map_or("accept", String::as_str);
         // A loop without a way out ends with an error: fine, but not always.
         return lines.push(format!("        transition {target};"));
     }
@@ -131,11 +143,17 @@ fn transition(
         if used.contains(&one) {
             continue;
         }
-        lines.push(format!("            {one}: {};", targets[random.random_range(0..targets.len())]));
+        lines.push(format!(
+            "            {one}: {};",
+            targets[random.random_range(0..targets.len())]
+        ));
         used.push(one);
     }
     if random.random_bool(0.85) {
-        lines.push(format!("            default: {};", targets[random.random_range(0..targets.len())]));
+        lines.push(format!(
+            "            default: {};",
+            targets[random.random_range(0..targets.len())]
+        ));
     }
     lines.push("        }".into());
 }
@@ -152,7 +170,10 @@ fn case(ty: Ty, random: &mut StdRng) -> String {
         }
         2 | 3 => {
             let half = if signed { 1i64 << (width - 1) } else { 0 };
-            let (a, b) = (random.random_range(0..1i64 << width) - half, random.random_range(0..1i64 << width) - half);
+            let (a, b) = (
+                random.random_range(0..1i64 << width) - half,
+                random.random_range(0..1i64 << width) - half,
+            );
             let text = |value: i64| match (signed, value < 0) {
                 (false, _) => format!("{width}w{value}"),
                 (true, false) => format!("{width}s{value}"),

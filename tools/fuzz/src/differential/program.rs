@@ -69,7 +69,9 @@ fn top(parts: &[Part], lines: &mut Vec<String>) {
         "parser TopParser(packet_in pkt, out headers_t hdr, inout meta_t meta, inout standard_metadata_t sm) {".into(),
     );
     lines.extend((0..parts.len()).map(|number| format!("    s{number}_Parser() p{number};")));
-    lines.extend(["    state start {", "        transition select(sm.ingress_port) {"].map(String::from));
+    lines.extend(
+        ["    state start {", "        transition select(sm.ingress_port) {"].map(String::from),
+    );
     lines.extend((0..parts.len()).map(|number| format!("            {number}: go{number};")));
     lines.extend(["            default: accept;", "        }", "    }"].map(String::from));
     for number in 0..parts.len() {
@@ -85,18 +87,26 @@ fn top(parts: &[Part], lines: &mut Vec<String>) {
         lines.push(format!("control Top{block}({head}{extra}) {{"));
         let last = if standard { ", sm" } else { "" };
         if standard {
-            lines.extend((0..parts.len()).map(|number| format!("    s{number}_{block}() c{number};")));
+            lines.extend(
+                (0..parts.len()).map(|number| format!("    s{number}_{block}() c{number};")),
+            );
             lines.push("    apply {".into());
             for number in 0..parts.len() {
                 lines.push(format!("        if (sm.ingress_port == {number}) {{"));
-                lines.push(format!("            c{number}.apply(hdr.s{number}, meta.s{number}{last});"));
+                lines.push(format!(
+                    "            c{number}.apply(hdr.s{number}, meta.s{number}{last});"
+                ));
                 lines.push("        }".into());
             }
         } else {
-            lines.extend((0..parts.len()).map(|number| format!("    s{number}_{block}() c{number};")));
+            lines.extend(
+                (0..parts.len()).map(|number| format!("    s{number}_{block}() c{number};")),
+            );
             lines.push("    apply {".into());
             lines.extend(
-                (0..parts.len()).map(|number| format!("        c{number}.apply(hdr.s{number}, meta.s{number});")),
+                (0..parts.len()).map(|number| {
+                    format!("        c{number}.apply(hdr.s{number}, meta.s{number});")
+                }),
             );
         }
         lines.extend(["    }".into(), "}".into()]);
@@ -187,7 +197,8 @@ fn emits(shape: &Shape, random: &mut StdRng) -> Vec<String> {
     let mut emits: Vec<String> = shape.headers.iter().map(|(name, _)| name.clone()).collect();
     emits.extend(shape.stack.iter().map(|(name, _, _)| name.clone()));
     emits.extend(shape.union.iter().map(|_| "un".to_owned()));
-    emits.extend(shape.varbits().iter().map(|(path, _)| path.trim_start_matches("hdr.").to_owned()));
+    emits
+        .extend(shape.varbits().iter().map(|(path, _)| path.trim_start_matches("hdr.").to_owned()));
     if shape.keeps_layout {
         return emits;
     }
@@ -254,7 +265,10 @@ mod tests {
             "change(",
         ];
         for construct in wanted {
-            assert!(texts.iter().any(|text| text.contains(construct)), "no generated program has `{construct}`");
+            assert!(
+                texts.iter().any(|text| text.contains(construct)),
+                "no generated program has `{construct}`"
+            );
         }
     }
 }

@@ -70,7 +70,10 @@ pub fn campaign(plan: &Plan) -> Result<Summary> {
     let mut summary = Summary::default();
     let (mut number, end, mut object) = (plan.first, plan.first + plan.runs, 0u64);
     while number < end {
-        if plan.two_cpus_every > 0 && (object + 1).is_multiple_of(plan.two_cpus_every) && two_cpus::available() {
+        if plan.two_cpus_every > 0
+            && (object + 1).is_multiple_of(plan.two_cpus_every)
+            && two_cpus::available()
+        {
             let seed = seed_of(plan, number);
             told(plan, &prelude, &[seed], number, two_cpus::generated(seed), &mut summary)?;
             (number, object) = (number + 1, object + 1);
@@ -79,7 +82,8 @@ pub fn campaign(plan: &Plan) -> Result<Summary> {
         let most = if object % 4 == 3 { 1 } else { plan.batch.max(1) as u64 }.min(end - number);
         let seeds: Vec<u64> = (number..number + most).map(|number| seed_of(plan, number)).collect();
         // What keeps its packets' layout is alone.
-        let until = seeds.iter().position(|seed| keeps_layout(*seed)).map_or(seeds.len(), |at| at.max(1));
+        let until =
+            seeds.iter().position(|seed| keeps_layout(*seed)).map_or(seeds.len(), |at| at.max(1));
         let (seeds, count) = (&seeds[..until], until as u64);
         several(plan, &prelude, seeds, number, &mut summary)?;
         number += count;
@@ -93,7 +97,10 @@ pub fn campaign(plan: &Plan) -> Result<Summary> {
     }
     println!("differential: {} packets held against the programs as written", summary.written);
     // Refusals are no evidence: a generator that is refused all the time tests nothing.
-    ensure!((summary.refused + summary.limits) * 5 <= plan.runs.max(20), "too many programs refused: {summary}");
+    ensure!(
+        (summary.refused + summary.limits) * 5 <= plan.runs.max(20),
+        "too many programs refused: {summary}"
+    );
     Ok(summary)
 }
 
@@ -110,7 +117,13 @@ pub(super) fn placement(seed: u64, programs: u32) -> Placement {
 }
 
 /// Programs that share an object; one by one if that does not compile.
-fn several(plan: &Plan, prelude: &str, seeds: &[u64], number: u64, summary: &mut Summary) -> Result<()> {
+fn several(
+    plan: &Plan,
+    prelude: &str,
+    seeds: &[u64],
+    number: u64,
+    summary: &mut Summary,
+) -> Result<()> {
     told(plan, prelude, seeds, number, generate(seeds), summary)
 }
 
@@ -123,7 +136,9 @@ fn told(
     generated: Generated,
     summary: &mut Summary,
 ) -> Result<()> {
-    let Err(finding) = test(prelude, &generated, seeds[0], plan.packets, summary) else { return Ok(()) };
+    let Err(finding) = test(prelude, &generated, seeds[0], plan.packets, summary) else {
+        return Ok(());
+    };
     match finding {
         Finding::Refused { .. } if seeds.len() > 1 => {
             for (index, seed) in (0..).zip(seeds) {
@@ -145,8 +160,15 @@ fn told(
             let shown: String = told.unwrap_or_default().chars().take(200).collect();
             // What the front end says it does not have is a refusal like any; else the generator
             // wrote what is no P4.
-            if by == "front end" && !reason.contains("not supported") && !reason.contains("has the same key") {
-                bail!("seed {}, program {number}: the front end refused it: {reason}\n{}", plan.seed, generated.text);
+            if by == "front end"
+                && !reason.contains("not supported")
+                && !reason.contains("has the same key")
+            {
+                bail!(
+                    "seed {}, program {number}: the front end refused it: {reason}\n{}",
+                    plan.seed,
+                    generated.text
+                );
             }
             *summary.reasons.entry(format!("{by}: {shown}")).or_default() += 1;
             Ok(())
@@ -165,7 +187,11 @@ fn told(
                 bail!("seed {}, program {number}: {kind}: {story}", plan.seed);
             }
             let report = shrink::report(prelude, seeds, plan.packets, kind, &generated);
-            bail!("seed {}, program {number} (and {} more): {story}\n{report}", plan.seed, seeds.len() - 1);
+            bail!(
+                "seed {}, program {number} (and {} more): {story}\n{report}",
+                plan.seed,
+                seeds.len() - 1
+            );
         }
     }
 }
@@ -201,9 +227,14 @@ pub(super) fn test(
     packets: usize,
     summary: &mut Summary,
 ) -> Result<(), Finding> {
-    let outcome = p4_check::check_preprocessed("generated.p4", &format!("{prelude}{}", generated.text));
+    let outcome =
+        p4_check::check_preprocessed("generated.p4", &format!("{prelude}{}", generated.text));
     let (Some(program), Some(hir)) = (&outcome.program, &outcome.checked) else {
-        return Err(Finding::Refused { by: "front end", reason: outcome.render(false), details: String::new() });
+        return Err(Finding::Refused {
+            by: "front end",
+            reason: outcome.render(false),
+            details: String::new(),
+        });
     };
     let folder = tempfile::tempdir().map_err(|error| internal(&error))?;
     let dataplane = load(program, placement(seed, generated.programs), folder.path())?;
@@ -218,15 +249,28 @@ pub(super) fn internal(error: &dyn fmt::Display) -> Finding {
     Finding::Wrong { kind: "environment", story: error.to_string() }
 }
 
-pub(super) fn load(program: &Program, placement: Placement, folder: &Path) -> Result<Dataplane, Finding> {
+pub(super) fn load(
+    program: &Program,
+    placement: Placement,
+    folder: &Path,
+) -> Result<Dataplane, Finding> {
     let object = folder.join("generated.o");
-    let options = Options { program_name: "generated.p4".into(), placement, ..Options::new(systems::compiler()) };
+    let options = Options {
+        program_name: "generated.p4".into(),
+        placement,
+        ..Options::new(systems::compiler())
+    };
     let mut loaded = None;
     let mut try_on_kernel = |compiled: &xdp_backend::Compiled| {
-        let opened = Object::open(&object, compiled.generated.manifest.clone()).and_then(|mut opened| {
-            opened.set(Settings { test_mode: true, virtual_clock: true, ..Settings::default() })?;
-            Ok(opened)
-        });
+        let opened =
+            Object::open(&object, compiled.generated.manifest.clone()).and_then(|mut opened| {
+                opened.set(Settings {
+                    test_mode: true,
+                    virtual_clock: true,
+                    ..Settings::default()
+                })?;
+                Ok(opened)
+            });
         match opened.and_then(Object::load) {
             Err(dataplane::Error::Verifier { log, .. }) => Some(log),
             other => {
@@ -249,9 +293,15 @@ pub(super) fn load(program: &Program, placement: Placement, folder: &Path) -> Re
         }
         Err(CompileError::Clang { log, .. }) => return wrong("clang", log),
         // What the verifier could not follow, told in words of the program, is a limit.
-        Err(CompileError::Kernel { error, report, .. }) if !report.is_fault() && error.location.line > 0 => {
+        Err(CompileError::Kernel { error, report, .. })
+            if !report.is_fault() && error.location.line > 0 =>
+        {
             let details = format!("{report:?}");
-            return Err(Finding::Refused { by: "kernel's limits", reason: error.message.clone(), details });
+            return Err(Finding::Refused {
+                by: "kernel's limits",
+                reason: error.message.clone(),
+                details,
+            });
         }
         Err(CompileError::Kernel { report, log, compiled, .. }) => {
             // The verifier's last words, and the C behind them.
@@ -291,7 +341,8 @@ fn compare(
     summary: &mut Summary,
 ) -> Result<(), Finding> {
     let mut random = StdRng::seed_from_u64(seed ^ 0x7ac_e75);
-    let frames: Vec<(u32, Vec<u8>)> = (0..programs).flat_map(|port| traffic(port, packets, &mut random)).collect();
+    let frames: Vec<(u32, Vec<u8>)> =
+        (0..programs).flat_map(|port| traffic(port, packets, &mut random)).collect();
     let reference = match Interpreter::new(loaded.program, systems::interpreter()) {
         Ok(reference) => reference,
         Err(stop) => return wrong("interpreter", stop.to_string()),
@@ -317,20 +368,31 @@ fn compare(
 }
 
 /// The keys that some of the packets look the tables up with: entries made of them are hit.
-fn keys_seen(program: &Program, frames: &[(u32, Vec<u8>)]) -> Result<Vec<Vec<Vec<BigInt>>>, Finding> {
-    let mut scout = Interpreter::new(program, systems::interpreter()).map_err(|stop| internal(&stop))?;
+fn keys_seen(
+    program: &Program,
+    frames: &[(u32, Vec<u8>)],
+) -> Result<Vec<Vec<Vec<BigInt>>>, Finding> {
+    let mut scout =
+        Interpreter::new(program, systems::interpreter()).map_err(|stop| internal(&stop))?;
     for (port, frame) in frames.iter().step_by(2) {
         match scout.run(frame, *port, NOW_US) {
             Ok(_) | Err(Stop::Undefined(_)) => {}
             Err(stop) => return wrong("interpreter", stop.to_string()),
         }
     }
-    Ok((0..program.tables.len()).map(|index| scout.keys_seen(TableId(index as u32)).to_vec()).collect())
+    Ok((0..program.tables.len())
+        .map(|index| scout.keys_seen(TableId(index as u32)).to_vec())
+        .collect())
 }
 
 impl Pair<'_> {
     /// Gives a table that can be changed some entries; how many.
-    fn fill(&mut self, id: TableId, seen: &[Vec<BigInt>], random: &mut StdRng) -> Result<u64, Finding> {
+    fn fill(
+        &mut self,
+        id: TableId,
+        seen: &[Vec<BigInt>],
+        random: &mut StdRng,
+    ) -> Result<u64, Finding> {
         let program = self.loaded.program;
         let table = &program.tables[id.index()];
         let actions: Vec<usize> =
@@ -354,7 +416,8 @@ impl Pair<'_> {
             let mut ours = Vec::new();
             for (value, key) in keys.iter().zip(&table.keys) {
                 let width = scalar_width(program, &key.expr.ty);
-                let (value, mask) = (value.to_u128().unwrap_or(0), entry_mask(&key.match_kind, width, random));
+                let (value, mask) =
+                    (value.to_u128().unwrap_or(0), entry_mask(&key.match_kind, width, random));
                 theirs.push(dataplane::Match::from_mask(value & mask, mask, width));
                 ours.push(KeyMatch { value: BigInt::from(value & mask), mask: BigInt::from(mask) });
             }
@@ -371,7 +434,9 @@ impl Pair<'_> {
                 arguments: arguments.into_iter().map(BigInt::from).collect(),
             };
             let entry = RuntimeEntry::new(ours, priority, call);
-            if let Some(Err(stop)) = self.written.as_mut().map(|tree| tree.add_entry(&table.name, &entry)) {
+            if let Some(Err(stop)) =
+                self.written.as_mut().map(|tree| tree.add_entry(&table.name, &entry))
+            {
                 return wrong("as written", format!("{stop}\n{}", self.told()));
             }
             self.reference.add_entry(id, entry);
@@ -392,7 +457,8 @@ impl Pair<'_> {
             && *written != expected
         {
             let (written, expected) = (shown(written), shown(&expected));
-            let told = format!("as written    {written}\nas elaborated {expected}\n{}", self.told());
+            let told =
+                format!("as written    {written}\nas elaborated {expected}\n{}", self.told());
             return wrong("front end", told);
         }
         summary.written += u64::from(written.is_some());
@@ -413,12 +479,19 @@ impl Pair<'_> {
         if found == expected {
             return Ok(());
         }
-        wrong("packet", format!("expected {}\nfound    {}\n{}", shown(&expected), shown(&found), self.told()))
+        wrong(
+            "packet",
+            format!("expected {}\nfound    {}\n{}", shown(&expected), shown(&found), self.told()),
+        )
     }
 
     /// What the program does, as it is written (None: that is not interpreted) and as it was
     /// elaborated. None if the specification leaves it open: then the packet is taken back.
-    fn expected(&mut self, port: u32, frame: &[u8]) -> Result<Option<(Option<Verdict>, Verdict)>, Finding> {
+    fn expected(
+        &mut self,
+        port: u32,
+        frame: &[u8],
+    ) -> Result<Option<(Option<Verdict>, Verdict)>, Finding> {
         let before = (self.written.clone(), self.reference.clone());
         let written = self.written.as_mut().map(|tree| tree.run(frame, port, NOW_US));
         let written = match written.transpose() {
@@ -432,7 +505,11 @@ impl Pair<'_> {
         match (self.reference.run(frame, port, NOW_US), written) {
             (Ok(found), written) => Ok(Some((written, found))),
             (Err(stop), Some(written)) => {
-                let told = format!("as written    {}\nas elaborated {stop}\n{}", shown(&written), self.told());
+                let told = format!(
+                    "as written    {}\nas elaborated {stop}\n{}",
+                    shown(&written),
+                    self.told()
+                );
                 wrong("front end", told)
             }
             (Err(Stop::Undefined(_)), None) => {
@@ -460,13 +537,17 @@ fn shown(verdict: &Verdict) -> String {
 /// One P4 text, and the seed that its packets come from: for repeating what a report says.
 pub fn replay(path: &Path, seed: u64, packets: usize) -> Result<Summary> {
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    let programs = (0..).take_while(|number| text.contains(&format!("parser s{number}_Parser"))).count() as u32;
+    let programs = (0..)
+        .take_while(|number| text.contains(&format!("parser s{number}_Parser")))
+        .count() as u32;
     let mut summary = Summary::default();
     let on_two_cpus = two_cpus::is_one(&text);
     let generated = Generated { text, programs: programs.max(1), on_two_cpus };
     match test(&prelude()?, &generated, seed, packets, &mut summary) {
         Ok(()) => Ok(summary),
-        Err(Finding::Refused { by, reason, details }) => bail!("refused by the {by}: {reason}\n{details}"),
+        Err(Finding::Refused { by, reason, details }) => {
+            bail!("refused by the {by}: {reason}\n{details}")
+        }
         Err(Finding::Wrong { kind, story }) => bail!("{kind}: {story}"),
     }
 }
@@ -481,14 +562,16 @@ mod tests {
         let start = text.find("control s0_Ingress").expect("ingress");
         let end = start + text[start..].find("\ncontrol ").expect("egress");
         let head = &text[start..start + text[start..].find('{').expect("head") + 1];
-        let ingress =
-            format!("{head}\n    register<bit<32>>(1) r;\n    apply {{ sm.egress_spec = 1; {statement} }}\n}}");
+        let ingress = format!(
+            "{head}\n    register<bit<32>>(1) r;\n    apply {{ sm.egress_spec = 1; {statement} }}\n}}"
+        );
         text.replace_range(start..end, &ingress);
         text
     }
 
     fn checked(prelude: &str, statement: &str) -> p4_check::Outcome {
-        let outcome = p4_check::check_preprocessed("t.p4", &format!("{prelude}{}", text(statement)));
+        let outcome =
+            p4_check::check_preprocessed("t.p4", &format!("{prelude}{}", text(statement)));
         assert!(outcome.program.is_some(), "{}", outcome.render(false));
         outcome
     }
@@ -496,8 +579,10 @@ mod tests {
     /// Compiles one, elaborates another, and holds both against a third as it is written.
     fn differ(compiled: &str, elaborated: &str, written: &str) -> Result<(), Finding> {
         let prelude = prelude().expect("prelude");
-        let [compiled, elaborated, written] = [compiled, elaborated, written].map(|text| checked(&prelude, text));
-        let (Some(compiled), Some(program), Some(hir)) = (&compiled.program, &elaborated.program, &written.checked)
+        let [compiled, elaborated, written] =
+            [compiled, elaborated, written].map(|text| checked(&prelude, text));
+        let (Some(compiled), Some(program), Some(hir)) =
+            (&compiled.program, &elaborated.program, &written.checked)
         else {
             panic!("not checked");
         };

@@ -4,7 +4,9 @@ use super::control::SubControl;
 use super::flow::Flow;
 use super::standard::{self, Written};
 use super::statement::{Array, Body, Function};
-use super::types::{HeaderType, Named, Record, Ty, header_fields, record_leaves, record_paths, scalar};
+use super::types::{
+    HeaderType, Named, Record, Ty, header_fields, record_leaves, record_paths, scalar,
+};
 use rand::Rng;
 use rand::rngs::StdRng;
 
@@ -64,7 +66,10 @@ impl Shape {
     /// All headers with a varbit field, by path.
     pub fn varbits(&self) -> Vec<(String, usize)> {
         let paths = if self.varbit_twin { &["hdr.vb", "hdr.vc"][..] } else { &["hdr.vb"] };
-        let all = self.varbit.iter().flat_map(|kind| paths.iter().map(|path| ((*path).to_owned(), *kind)));
+        let all = self
+            .varbit
+            .iter()
+            .flat_map(|kind| paths.iter().map(|path| ((*path).to_owned(), *kind)));
         all.collect()
     }
 
@@ -112,7 +117,9 @@ impl Shape {
         body.wides.extend(self.meta_wide.map(|width| ("meta.w0".to_owned(), width)));
         body.writable = body.readable.clone();
         if standard {
-            for (name, width) in [("ingress_port", 9), ("packet_length", 32), ("egress_spec", 9), ("egress_port", 9)] {
+            for (name, width) in
+                [("ingress_port", 9), ("packet_length", 32), ("egress_spec", 9), ("egress_port", 9)]
+            {
                 body.readable.push(Named { path: format!("sm.{name}"), ty: Ty::bits(width) });
             }
             // Several times, so that they are used.
@@ -120,7 +127,8 @@ impl Shape {
                 body.readable.extend(standard::named(&self.standard));
             }
         }
-        body.stacks = self.stack.iter().map(|(name, kind, _)| (format!("hdr.{name}"), *kind)).collect();
+        body.stacks =
+            self.stack.iter().map(|(name, kind, _)| (format!("hdr.{name}"), *kind)).collect();
         body
     }
 }
@@ -136,21 +144,26 @@ pub(super) fn shape(prefix: &str, random: &mut StdRng) -> Shape {
         })
         .collect();
     let plain = header_types.len();
-    let mut headers: Vec<(String, usize)> =
-        (0..random.random_range(1..4)).map(|i| (format!("h{i}"), random.random_range(0..plain))).collect();
+    let mut headers: Vec<(String, usize)> = (0..random.random_range(1..4))
+        .map(|i| (format!("h{i}"), random.random_range(0..plain)))
+        .collect();
     if random.random_bool(0.25) {
-        let paths: &[&str] = if random.random() { &["grp.x", "grp.inner.z"] } else { &["grp.x", "grp.y"] };
-        headers.extend(paths.iter().map(|path| ((*path).to_owned(), random.random_range(0..plain))));
+        let paths: &[&str] =
+            if random.random() { &["grp.x", "grp.inner.z"] } else { &["grp.x", "grp.y"] };
+        headers
+            .extend(paths.iter().map(|path| ((*path).to_owned(), random.random_range(0..plain))));
     }
-    let stack =
-        random.random_bool(0.35).then(|| ("st".to_owned(), random.random_range(0..plain), random.random_range(2..4)));
+    let stack = random
+        .random_bool(0.35)
+        .then(|| ("st".to_owned(), random.random_range(0..plain), random.random_range(2..4)));
     let union = random.random_bool(0.2).then(|| vec![("a".to_owned(), 0), ("b".to_owned(), 1)]);
     let varbit = random.random_bool(0.12).then(|| varbit_type(prefix, &mut header_types, random));
     let meta = (0..random.random_range(1..5))
         .map(|index| Named { path: format!("meta.m{index}"), ty: scalar(random) })
         .collect();
     let (records, nested) = records(prefix, random);
-    let meta_wide = header_types.iter().find_map(|header| header.wide).filter(|_| random.random_bool(0.5));
+    let meta_wide =
+        header_types.iter().find_map(|header| header.wide).filter(|_| random.random_bool(0.5));
     Shape {
         prefix: prefix.to_owned(),
         header_types,
@@ -197,14 +210,21 @@ fn records(prefix: &str, random: &mut StdRng) -> (Vec<Record>, Vec<(String, usiz
         return (Vec::new(), Vec::new());
     }
     let mut fields = |most: u32| {
-        (0..random.random_range(1..most)).map(|index| (format!("f{index}"), scalar(random))).collect::<Vec<_>>()
+        (0..random.random_range(1..most))
+            .map(|index| (format!("f{index}"), scalar(random)))
+            .collect::<Vec<_>>()
     };
     let inner = Record { name: format!("{prefix}n0"), fields: fields(4), inner: Vec::new() };
-    let mut outer = Record { name: format!("{prefix}n1"), fields: fields(3), inner: vec![("deep".to_owned(), 0)] };
+    let mut outer = Record {
+        name: format!("{prefix}n1"),
+        fields: fields(3),
+        inner: vec![("deep".to_owned(), 0)],
+    };
     if random.random_bool(0.3) {
         outer.inner.push(("more".to_owned(), 0));
     }
-    let nested = (0..random.random_range(1..4)).map(|index| (format!("meta.g{index}"), random.random_range(0..2)));
+    let nested = (0..random.random_range(1..4))
+        .map(|index| (format!("meta.g{index}"), random.random_range(0..2)));
     (vec![inner, outer], nested.collect())
 }
 
@@ -217,31 +237,47 @@ pub(super) fn declare_types(shape: &Shape, lines: &mut Vec<String>) {
         lines.extend(header.varbit.map(|most| format!("    varbit<{most}> v;")));
         lines.push("}".into());
     }
-    for record in shape.records.iter().chain(shape.flow.iter().flat_map(|flow| [&flow.key, &flow.value])) {
+    for record in
+        shape.records.iter().chain(shape.flow.iter().flat_map(|flow| [&flow.key, &flow.value]))
+    {
         lines.push(format!("struct {} {{", record.name));
         lines.extend(record.fields.iter().map(|(name, ty)| format!("    {} {name};", ty.name())));
-        lines.extend(record.inner.iter().map(|(name, kind)| format!("    {} {name};", shape.records[*kind].name)));
+        lines.extend(
+            record
+                .inner
+                .iter()
+                .map(|(name, kind)| format!("    {} {name};", shape.records[*kind].name)),
+        );
         lines.push("}".into());
     }
     let prefix = &shape.prefix;
     if let Some(members) = &shape.union {
         lines.push(format!("header_union {prefix}un_t {{"));
-        lines.extend(members.iter().map(|(name, kind)| format!("    {} {name};", shape.header_types[*kind].name)));
+        lines.extend(
+            members
+                .iter()
+                .map(|(name, kind)| format!("    {} {name};", shape.header_types[*kind].name)),
+        );
         lines.push("}".into());
     }
     let members = |below: &str| {
         let prefix_length = if below.is_empty() { 0 } else { below.len() + 1 };
         let own = move |name: &str| {
-            let rest = name.get(prefix_length..).filter(|_| below.is_empty() || name.starts_with(&format!("{below}.")));
+            let rest = name
+                .get(prefix_length..)
+                .filter(|_| below.is_empty() || name.starts_with(&format!("{below}.")));
             rest.filter(|rest| !rest.contains('.')).map(str::to_owned)
         };
         shape
             .headers
             .iter()
-            .filter_map(|(name, kind)| Some(format!("    {} {};", shape.header_types[*kind].name, own(name)?)))
+            .filter_map(|(name, kind)| {
+                Some(format!("    {} {};", shape.header_types[*kind].name, own(name)?))
+            })
             .collect::<Vec<String>>()
     };
-    let has = |path: &str| shape.headers.iter().any(|(name, _)| name.starts_with(&format!("{path}.")));
+    let has =
+        |path: &str| shape.headers.iter().any(|(name, _)| name.starts_with(&format!("{path}.")));
     for (path, ty) in GROUPS.into_iter().filter(|(path, _)| has(path)) {
         lines.push(format!("struct {prefix}{ty} {{"));
         lines.extend(members(path));
@@ -260,13 +296,26 @@ pub(super) fn declare_types(shape: &Shape, lines: &mut Vec<String>) {
     }
     lines.extend(shape.union.as_ref().map(|_| format!("    {prefix}un_t un;")));
     for (path, kind) in shape.varbits() {
-        lines.push(format!("    {} {};", shape.header_types[kind].name, path.trim_start_matches("hdr.")));
+        lines.push(format!(
+            "    {} {};",
+            shape.header_types[kind].name,
+            path.trim_start_matches("hdr.")
+        ));
     }
     lines.push("}".into());
     lines.push(format!("struct {prefix}meta_t {{"));
-    lines.extend(shape.meta.iter().map(|m| format!("    {} {};", m.ty.name(), m.path.trim_start_matches("meta."))));
+    lines.extend(
+        shape
+            .meta
+            .iter()
+            .map(|m| format!("    {} {};", m.ty.name(), m.path.trim_start_matches("meta."))),
+    );
     for (path, kind) in &shape.nested {
-        lines.push(format!("    {} {};", shape.records[*kind].name, path.trim_start_matches("meta.")));
+        lines.push(format!(
+            "    {} {};",
+            shape.records[*kind].name,
+            path.trim_start_matches("meta.")
+        ));
     }
     lines.extend(shape.meta_wide.map(|width| format!("    bit<{width}> w0;")));
     lines.push("}".into());

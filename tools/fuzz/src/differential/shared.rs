@@ -100,9 +100,14 @@ fn parser(random: &mut StdRng, lines: &mut Vec<String>) {
         shared.declare(1, lines);
     }
     lines.extend(
-        ["    state start {", "        pkt.extract(hdr.h);", "        transition count;", "    }"].map(String::from),
+        ["    state start {", "        pkt.extract(hdr.h);", "        transition count;", "    }"]
+            .map(String::from),
     );
-    let atomic = if has && shared.registers.iter().any(|register| !register.kind.is_plain()) { "@atomic " } else { "" };
+    let atomic = if has && shared.registers.iter().any(|register| !register.kind.is_plain()) {
+        "@atomic "
+    } else {
+        ""
+    };
     lines.push(format!("    {atomic}state count {{"));
     if has {
         shared.update_all(lines, 2, !atomic.is_empty());
@@ -114,7 +119,8 @@ fn parser(random: &mut StdRng, lines: &mut Vec<String>) {
 fn control(random: &mut StdRng, lines: &mut Vec<String>, statements: usize, atomic: bool) {
     let mut shared = Shared { random, registers: Vec::new(), counters: Vec::new(), locals: 0 };
     let ingress = statements > 1;
-    let count = if ingress { shared.random.random_range(2..5) } else { shared.random.random_range(1..3) };
+    let count =
+        if ingress { shared.random.random_range(2..5) } else { shared.random.random_range(1..3) };
     shared.declare(count, lines);
     if !atomic {
         let size = shared.random.random_range(1..4);
@@ -238,7 +244,13 @@ impl Shared<'_> {
     }
 
     /// A change of a register. `atomic`: it stands in what is.
-    fn update_one(&mut self, register: usize, lines: &mut Vec<String>, indent: usize, atomic: bool) {
+    fn update_one(
+        &mut self,
+        register: usize,
+        lines: &mut Vec<String>,
+        indent: usize,
+        atomic: bool,
+    ) {
         let pad = "    ".repeat(indent);
         let plain = self.registers[register].kind.is_plain();
         let index = self.index(self.registers[register].size);
@@ -277,7 +289,9 @@ impl Shared<'_> {
         }
         match self.random.random_range(0..4) {
             0 => lines.push(format!("{name}.write({index}, {v} {operator} {step});")),
-            1 if operator != "-" => lines.push(format!("{name}.write({index}, {step} {operator} {v});")),
+            1 if operator != "-" => {
+                lines.push(format!("{name}.write({index}, {step} {operator} {v});"))
+            }
             2 => {
                 let again = self.step(ty);
                 lines.push(format!("{v} = {v} {operator} {step};"));

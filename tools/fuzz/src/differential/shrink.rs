@@ -62,7 +62,9 @@ impl Shrinker<'_> {
             if lines[index].trim_end().ends_with('{') {
                 let Some(end) = block_end(lines, index) else { continue };
                 let whole: Vec<usize> = (index..=end).collect();
-                if !self.try_without(lines, &whole) && !lines[end].trim_start().starts_with("} else") {
+                if !self.try_without(lines, &whole)
+                    && !lines[end].trim_start().starts_with("} else")
+                {
                     self.try_without(lines, &[index, end]);
                 }
             } else if !lines[index].trim_start().starts_with('}') {
@@ -79,7 +81,8 @@ impl Shrinker<'_> {
                 from = open + 1;
                 let Some(close) = matching(&lines[index], open) else { continue };
                 for operand in operands(&lines[index][open + 1..close]) {
-                    let line = format!("{}{operand}{}", &lines[index][..open], &lines[index][close + 1..]);
+                    let line =
+                        format!("{}{operand}{}", &lines[index][..open], &lines[index][close + 1..]);
                     let mut shorter = lines.to_vec();
                     shorter[index] = line;
                     if self.fails(&shorter).is_some() {
@@ -140,7 +143,11 @@ fn operands(text: &str) -> Vec<String> {
         }
     }
     found.push(&text[start..]);
-    found.iter().filter(|part| part.chars().any(char::is_alphanumeric)).map(|part| (*part).to_owned()).collect()
+    found
+        .iter()
+        .filter(|part| part.chars().any(char::is_alphanumeric))
+        .map(|part| (*part).to_owned())
+        .collect()
 }
 
 fn split(text: &str) -> Vec<String> {
@@ -177,6 +184,10 @@ pub(super) fn report(
         let text = generate(&[*seed]).text;
         fails(text.clone(), *seed, 1).map(|_| (*seed, 1, text))
     });
-    let (seed, programs, text) = alone.unwrap_or_else(|| (seeds[0], generated.programs, generated.text.clone()));
-    format!("shortened, packets of seed {seed}:\n{}", shorten(&text, &|text| fails(text, seed, programs)))
+    let (seed, programs, text) =
+        alone.unwrap_or_else(|| (seeds[0], generated.programs, generated.text.clone()));
+    format!(
+        "shortened, packets of seed {seed}:\n{}",
+        shorten(&text, &|text| fails(text, seed, programs))
+    )
 }

@@ -23,7 +23,8 @@ const FIELDS: [(&str, u32, bool); 11] = [
 ];
 
 /// Errors that programs compare with, and now and then write.
-pub(super) const ERRORS: [&str; 5] = ["NoError", "PacketTooShort", "NoMatch", "StackOutOfBounds", "ParserTimeout"];
+pub(super) const ERRORS: [&str; 5] =
+    ["NoError", "PacketTooShort", "NoMatch", "StackOutOfBounds", "ParserTimeout"];
 
 /// A field that a program writes: its place in [`FIELDS`].
 pub(super) type Written = usize;
@@ -36,7 +37,9 @@ pub(super) fn draw(random: &mut StdRng) -> Vec<Written> {
 
 /// These fields, to be read.
 pub(super) fn named(written: &[Written]) -> impl Iterator<Item = Named> + '_ {
-    written.iter().map(|at| Named { path: format!("sm.{}", FIELDS[*at].0), ty: Ty::bits(FIELDS[*at].1) })
+    written
+        .iter()
+        .map(|at| Named { path: format!("sm.{}", FIELDS[*at].0), ty: Ty::bits(FIELDS[*at].1) })
 }
 
 impl Body<'_> {
@@ -45,7 +48,8 @@ impl Body<'_> {
         if self.standard.is_empty() || (!in_parser && !self.in_control) {
             return self.assignment();
         }
-        let (name, width, by_parser) = FIELDS[self.standard[self.random.random_range(0..self.standard.len())]];
+        let (name, width, by_parser) =
+            FIELDS[self.standard[self.random.random_range(0..self.standard.len())]];
         match self.random.random_range(0..8) {
             0 | 1 => {
                 let error = ERRORS[self.random.random_range(0..ERRORS.len())];

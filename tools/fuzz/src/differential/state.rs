@@ -26,9 +26,14 @@ impl Pair<'_> {
         let Some(values) = self.reference.register(id) else { return Ok(0) };
         let register = self.loaded.dataplane.register(name).map_err(|error| internal(&error))?;
         for (index, expected) in (0..).zip(&values) {
-            let found = self.loaded.dataplane.read_register(register, index).map_err(|error| internal(&error))?;
+            let found = self
+                .loaded
+                .dataplane
+                .read_register(register, index)
+                .map_err(|error| internal(&error))?;
             if found != *expected {
-                let what = format!("register {name}[{index}]: expected {expected:#x}, found {found:#x}");
+                let what =
+                    format!("register {name}[{index}]: expected {expected:#x}, found {found:#x}");
                 return wrong("register", format!("{what}\n{}", self.told()));
             }
         }
@@ -39,9 +44,14 @@ impl Pair<'_> {
         let Some(counts) = self.reference.counter(id) else { return Ok(0) };
         let counter = self.loaded.dataplane.counter(name).map_err(|error| internal(&error))?;
         for (index, expected) in (0..).zip(counts) {
-            let found = self.loaded.dataplane.read_counter(counter, index).map_err(|error| internal(&error))?;
+            let found = self
+                .loaded
+                .dataplane
+                .read_counter(counter, index)
+                .map_err(|error| internal(&error))?;
             if (found.packets, found.bytes) != (expected.packets, expected.bytes) {
-                let what = format!("counter {name}[{index}]: expected {expected:?}, found {found:?}");
+                let what =
+                    format!("counter {name}[{index}]: expected {expected:?}, found {found:?}");
                 return wrong("counter", format!("{what}\n{}", self.told()));
             }
         }
@@ -51,8 +61,9 @@ impl Pair<'_> {
     /// Counts of a table's entries, as a heap: which entry of the kernel is which of the
     /// interpreter's is not known.
     fn direct_counter(&self, id: TableId, table: &p4_ir::Table) -> Result<u64, Finding> {
-        let is_counter =
-            |one: &(String, ExternId)| self.loaded.program.externs[one.1.index()].extern_type == "direct_counter";
+        let is_counter = |one: &(String, ExternId)| {
+            self.loaded.program.externs[one.1.index()].extern_type == "direct_counter"
+        };
         if !table.attached.iter().any(is_counter) {
             return Ok(0);
         }
@@ -67,9 +78,11 @@ impl Pair<'_> {
             counts
         };
         let expected = (sorted(&mut entries.iter().map(pair)), pair(&missed));
-        let found = (sorted(&mut listed.iter().filter_map(|one| one.counter)), default.unwrap_or_default());
+        let found =
+            (sorted(&mut listed.iter().filter_map(|one| one.counter)), default.unwrap_or_default());
         if found != expected {
-            let what = format!("direct counter of {}: expected {expected:?}, found {found:?}", table.name);
+            let what =
+                format!("direct counter of {}: expected {expected:?}, found {found:?}", table.name);
             return wrong("counter", format!("{what}\n{}", self.told()));
         }
         Ok(entries.len() as u64 + 1)

@@ -96,7 +96,8 @@ impl Body<'_> {
     /// So many statements, nested so deep.
     pub fn statements(&mut self, count: usize, depth: u32) {
         // What is declared in a block is gone behind it.
-        let (readable, writable, records) = (self.readable.len(), self.writable.len(), self.records.len());
+        let (readable, writable, records) =
+            (self.readable.len(), self.writable.len(), self.records.len());
         let varbits = self.varbits.len();
         for _ in 0..count {
             self.statement(depth);
@@ -111,7 +112,10 @@ impl Body<'_> {
     pub fn see_headers(&mut self, headers: Vec<(String, usize)>) {
         for (path, kind) in &headers {
             let header = &self.header_types[*kind];
-            let fields = header.fields.iter().map(|(name, ty)| Named { path: format!("{path}.{name}"), ty: *ty });
+            let fields = header
+                .fields
+                .iter()
+                .map(|(name, ty)| Named { path: format!("{path}.{name}"), ty: *ty });
             self.readable.extend(fields.clone());
             self.writable.extend(fields);
             self.wides.extend(header.wide.map(|width| (format!("{path}.w"), width)));
@@ -261,7 +265,8 @@ impl Body<'_> {
             0 if self.random.random_bool(0.3) => self.line(format!("{header} = {{#}};")),
             0 | 1 => {
                 let fields = self.header_types[kind].fields.clone();
-                let mut values: Vec<String> = fields.iter().map(|(_, ty)| self.expression(*ty, 1)).collect();
+                let mut values: Vec<String> =
+                    fields.iter().map(|(_, ty)| self.expression(*ty, 1)).collect();
                 values.extend(self.header_types[kind].wide.map(|width| self.wide_value(width)));
                 self.line(format!("{header} = {{ {} }};", values.join(", ")));
             }
@@ -284,10 +289,16 @@ impl Body<'_> {
                 arguments.push(self.expression(*ty, 2));
                 continue;
             }
-            let fitting: Vec<String> =
-                self.writable.iter().filter(|named| named.ty == *ty).map(|named| named.path.clone()).collect();
+            let fitting: Vec<String> = self
+                .writable
+                .iter()
+                .filter(|named| named.ty == *ty)
+                .map(|named| named.path.clone())
+                .collect();
             match fitting.is_empty() {
-                false => arguments.push(fitting[self.random.random_range(0..fitting.len())].clone()),
+                false => {
+                    arguments.push(fitting[self.random.random_range(0..fitting.len())].clone())
+                }
                 true => {
                     let name = self.declare(*ty);
                     arguments.push(name);
@@ -299,7 +310,9 @@ impl Body<'_> {
         let value = super::types::convert(&call, function.result, target.ty);
         if self.random.random_bool(0.3) {
             // Its order among other operands shows.
-            let Ty::Bits { .. } = target.ty else { return self.line(format!("{} = {value};", target.path)) };
+            let Ty::Bits { .. } = target.ty else {
+                return self.line(format!("{} = {value};", target.path));
+            };
             let other = self.expression(target.ty, 1);
             return self.line(format!("{} = ({other} ^ {value});", target.path));
         }
@@ -311,7 +324,8 @@ impl Body<'_> {
             return self.assignment();
         }
         let action = self.actions[self.random.random_range(0..self.actions.len())].clone();
-        let arguments: Vec<String> = action.parameters.iter().map(|ty| self.expression(*ty, 2)).collect();
+        let arguments: Vec<String> =
+            action.parameters.iter().map(|ty| self.expression(*ty, 2)).collect();
         self.line(format!("{}({});", action.name, arguments.join(", ")));
     }
 
@@ -327,7 +341,9 @@ impl Body<'_> {
             let bits = self.random.random_range(1..5);
             format!("((bit<32>){})", self.expression(Ty::bits(bits), 2))
         };
-        let Some(ty) = array.ty else { return self.line(format!("{}.count({index});", array.name)) };
+        let Some(ty) = array.ty else {
+            return self.line(format!("{}.count({index});", array.name));
+        };
         if self.random.random() {
             let value = self.expression(ty, 2);
             return self.line(format!("{}.write({index}, {value});", array.name));
@@ -360,7 +376,10 @@ impl Body<'_> {
         let name = self.declare(Ty::bits(width));
         let max = self.random.random_range(1..1u32 << width.min(31));
         let list = format!("{{ {} }}", data.join(", "));
-        self.line(format!("hash({name}, HashAlgorithm.{algorithm}, {width}w{}, {list}, {width}w{max});", max / 3));
+        self.line(format!(
+            "hash({name}, HashAlgorithm.{algorithm}, {width}w{}, {list}, {width}w{max});",
+            max / 3
+        ));
     }
 
     fn stack_operation(&mut self) {
@@ -380,10 +399,16 @@ impl Body<'_> {
     /// Makes the elements valid that a push or a pop vacated. A full stack has then as many bytes
     /// as before, and each element stands where another stood in the packet.
     fn refill(&mut self, stack: &str, kind: usize, count: usize, front: bool) {
-        let element = |(path, _): &&(String, usize)| path.strip_prefix(stack).is_some_and(|rest| rest.starts_with('['));
-        let elements: Vec<String> = self.headers.iter().filter(element).map(|(path, _)| path.clone()).collect();
-        let vacated =
-            if front { 0..count.min(elements.len()) } else { elements.len().saturating_sub(count)..elements.len() };
+        let element = |(path, _): &&(String, usize)| {
+            path.strip_prefix(stack).is_some_and(|rest| rest.starts_with('['))
+        };
+        let elements: Vec<String> =
+            self.headers.iter().filter(element).map(|(path, _)| path.clone()).collect();
+        let vacated = if front {
+            0..count.min(elements.len())
+        } else {
+            elements.len().saturating_sub(count)..elements.len()
+        };
         for path in &elements[vacated] {
             self.line(format!("{path}.setValid();"));
             let fields = self.header_types[kind].fields.clone();
@@ -455,8 +480,12 @@ impl Body<'_> {
     /// A struct as a whole: copied, made of a list, or a new local.
     fn record(&mut self) {
         let Some((target, kind)) = self.pick_record() else { return self.assignment() };
-        let same: Vec<String> =
-            self.records.iter().filter(|other| other.1 == kind).map(|other| other.0.clone()).collect();
+        let same: Vec<String> = self
+            .records
+            .iter()
+            .filter(|other| other.1 == kind)
+            .map(|other| other.0.clone())
+            .collect();
         let value = if self.random.random_bool(0.6) {
             same[self.random.random_range(0..same.len())].clone()
         } else {
@@ -476,15 +505,20 @@ impl Body<'_> {
 
     fn record_value(&mut self, kind: usize) -> String {
         let record = self.record_types[kind].clone();
-        let mut values: Vec<String> = record.fields.iter().map(|(_, ty)| self.expression(*ty, 1)).collect();
+        let mut values: Vec<String> =
+            record.fields.iter().map(|(_, ty)| self.expression(*ty, 1)).collect();
         values.extend(record.inner.iter().map(|(_, inner)| self.record_value(*inner)));
         format!("{{ {} }}", values.join(", "))
     }
 
     /// A value of more bits than the target computes with: another one, or a constant.
     fn wide_value(&mut self, width: u32) -> String {
-        let same: Vec<String> =
-            self.wides.iter().filter(|other| other.1 == width).map(|other| other.0.clone()).collect();
+        let same: Vec<String> = self
+            .wides
+            .iter()
+            .filter(|other| other.1 == width)
+            .map(|other| other.0.clone())
+            .collect();
         if same.is_empty() || self.random.random_bool(0.2) {
             return format!("{width}w{}", super::types::number(128, self.random));
         }
@@ -510,15 +544,20 @@ impl Body<'_> {
         let at = self.random.random_range(0..self.instances.len());
         // Now and then more than once: its registers and tables are the same then.
         let again = self.random.random_bool(0.2);
-        let instance = if again { self.instances[at].clone() } else { self.instances.swap_remove(at) };
+        let instance =
+            if again { self.instances[at].clone() } else { self.instances.swap_remove(at) };
         let mut arguments = Vec::new();
         for parameter in &instance.parameters {
             arguments.push(match parameter {
                 Parameter::Whole => "hdr, meta, sm".to_owned(),
                 Parameter::Scalar("in", ty) => self.expression(*ty, 2),
                 Parameter::Scalar(_, ty) => {
-                    let fitting: Vec<String> =
-                        self.writable.iter().filter(|named| named.ty == *ty).map(|named| named.path.clone()).collect();
+                    let fitting: Vec<String> = self
+                        .writable
+                        .iter()
+                        .filter(|named| named.ty == *ty)
+                        .map(|named| named.path.clone())
+                        .collect();
                     if fitting.is_empty() {
                         self.declare(*ty)
                     } else {
@@ -526,7 +565,11 @@ impl Body<'_> {
                     }
                 }
                 Parameter::Header(kind) | Parameter::Record(kind) => {
-                    let all = if matches!(parameter, Parameter::Header(..)) { &self.headers } else { &self.records };
+                    let all = if matches!(parameter, Parameter::Header(..)) {
+                        &self.headers
+                    } else {
+                        &self.records
+                    };
                     let fitting: Vec<&String> =
                         all.iter().filter(|other| other.1 == *kind).map(|other| &other.0).collect();
                     // Nothing to give it: it is not applied here.

@@ -6,7 +6,12 @@ use rand::Rng;
 use rand::rngs::StdRng;
 
 /// A table, and its direct counter if it has one.
-pub(super) fn table(mut body: Body<'_>, index: u32, actions: &[Action], lines: &mut Vec<String>) -> Table {
+pub(super) fn table(
+    mut body: Body<'_>,
+    index: u32,
+    actions: &[Action],
+    lines: &mut Vec<String>,
+) -> Table {
     let name = format!("t{index}");
     let random = &mut *body.random;
     let listed: Vec<&Action> = actions.iter().filter(|_| random.random_bool(0.7)).collect();
@@ -14,12 +19,16 @@ pub(super) fn table(mut body: Body<'_>, index: u32, actions: &[Action], lines: &
     let in_code = random.random_bool(0.4);
     // Many entries with few different keys: several match, and which of them comes first shows.
     let crowded = in_code && random.random_bool(0.4);
-    let keys: Vec<(Ty, &str)> =
-        (0..[0, 1, 1, 1, 2, 2, 3][random.random_range(0..7)]).map(|_| key(in_code, crowded, random)).collect();
+    let keys: Vec<(Ty, &str)> = (0..[0, 1, 1, 1, 2, 2, 3][random.random_range(0..7)])
+        .map(|_| key(in_code, crowded, random))
+        .collect();
     let several = keys.iter().filter(|(_, kind)| *kind == "lpm").count() > 1;
-    let keys: Vec<(Ty, &str)> =
-        keys.into_iter().map(|(ty, kind)| (ty, if several && kind == "lpm" { "exact" } else { kind })).collect();
-    let counted = (!in_code && !keys.is_empty() && random.random_bool(0.3)).then(|| random.random_bool(0.5));
+    let keys: Vec<(Ty, &str)> = keys
+        .into_iter()
+        .map(|(ty, kind)| (ty, if several && kind == "lpm" { "exact" } else { kind }))
+        .collect();
+    let counted =
+        (!in_code && !keys.is_empty() && random.random_bool(0.3)).then(|| random.random_bool(0.5));
     if let Some(by_action) = counted {
         lines.push(format!("    direct_counter(CounterType.packets_and_bytes) d{index};"));
         if by_action {
@@ -40,12 +49,14 @@ pub(super) fn table(mut body: Body<'_>, index: u32, actions: &[Action], lines: &
     }
     let random = &mut *body.random;
     let mut names: Vec<String> = listed.iter().map(|action| action.name.clone()).collect();
-    let counting =
-        counted.filter(|by_action| *by_action).map(|_| Action { name: format!("n{index}"), parameters: Vec::new() });
+    let counting = counted
+        .filter(|by_action| *by_action)
+        .map(|_| Action { name: format!("n{index}"), parameters: Vec::new() });
     let listed: Vec<&Action> = listed.into_iter().chain(&counting).collect();
     names.extend(counting.iter().map(|action| action.name.clone()));
     let call = |action: &Action, random: &mut StdRng| {
-        let arguments: Vec<String> = action.parameters.iter().map(|ty| literal(*ty, random)).collect();
+        let arguments: Vec<String> =
+            action.parameters.iter().map(|ty| literal(*ty, random)).collect();
         format!("{}({})", action.name, arguments.join(", "))
     };
     lines.push(format!("        actions = {{ {}; NoAction; }}", names.join("; ")));
@@ -69,12 +80,23 @@ fn key(in_code: bool, crowded: bool, random: &mut StdRng) -> (Ty, &'static str) 
         let kind = ["ternary", "ternary", "range", "optional"][random.random_range(0..4)];
         return (Ty::bits(random.random_range(1..4)), kind);
     }
-    let width = if random.random_bool(0.6) { random.random_range(1..6) } else { super::types::width(random) };
+    let width = if random.random_bool(0.6) {
+        random.random_range(1..6)
+    } else {
+        super::types::width(random)
+    };
     let signed = width > 1 && random.random_bool(0.15);
-    let kinds: &[&str] =
-        if in_code { &["exact", "lpm", "ternary", "range", "optional"] } else { &["exact", "exact", "lpm", "ternary"] };
+    let kinds: &[&str] = if in_code {
+        &["exact", "lpm", "ternary", "range", "optional"]
+    } else {
+        &["exact", "exact", "lpm", "ternary"]
+    };
     let kind = kinds[random.random_range(0..kinds.len())];
-    let ty = if kind == "exact" && random.random_bool(0.1) { Ty::Bool } else { Ty::Bits { width, signed } };
+    let ty = if kind == "exact" && random.random_bool(0.1) {
+        Ty::Bool
+    } else {
+        Ty::Bits { width, signed }
+    };
     (ty, kind)
 }
 
@@ -99,8 +121,13 @@ fn entries(
     let up = random.random_bool(0.5);
     lines.push(format!("        {word} = {{"));
     for rank in 0..random.random_range(1..most) {
-        let matches: Vec<String> = keys.iter().map(|(ty, kind)| entry_match(*ty, kind, random)).collect();
-        let text = if let [one] = &matches[..] { one.clone() } else { format!("({})", matches.join(", ")) };
+        let matches: Vec<String> =
+            keys.iter().map(|(ty, kind)| entry_match(*ty, kind, random)).collect();
+        let text = if let [one] = &matches[..] {
+            one.clone()
+        } else {
+            format!("({})", matches.join(", "))
+        };
         // (Each match has one writing, so equal entries have equal texts.)
         if used.contains(&text) {
             continue;
@@ -142,7 +169,10 @@ fn entry_match(ty: Ty, kind: &str, random: &mut StdRng) -> String {
 
 fn case_range(width: u32, signed: bool, random: &mut StdRng) -> String {
     let width_of_number = if signed { width - 1 } else { width };
-    let (a, b) = (super::types::number(width_of_number, random), super::types::number(width_of_number, random));
+    let (a, b) = (
+        super::types::number(width_of_number, random),
+        super::types::number(width_of_number, random),
+    );
     let prefix = if signed { "s" } else { "w" };
     if signed && random.random() {
         return format!("(-{width}s{a}) .. {width}s{b}");

@@ -12,7 +12,9 @@ pub(super) fn traffic(port: u32, count: usize, random: &mut StdRng) -> Vec<(u32,
     for _ in 0..count {
         let again = random.random_range(0..frames.len().max(1));
         let frame = match (random.random_range(0..8), frames.get(again)) {
-            (0, Some((_, old))) if !old.is_empty() => old[..random.random_range(0..old.len())].to_vec(),
+            (0, Some((_, old))) if !old.is_empty() => {
+                old[..random.random_range(0..old.len())].to_vec()
+            }
             (1 | 2, Some((_, old))) if !old.is_empty() => {
                 let mut frame = old.clone();
                 let bit = random.random_range(0..frame.len() * 8);
@@ -20,7 +22,11 @@ pub(super) fn traffic(port: u32, count: usize, random: &mut StdRng) -> Vec<(u32,
                 frame
             }
             (kind, _) => {
-                let length = if kind == 7 { random.random_range(0..24) } else { random.random_range(30..160) };
+                let length = if kind == 7 {
+                    random.random_range(0..24)
+                } else {
+                    random.random_range(30..160)
+                };
                 let dull = random.random_bool(0.2);
                 (0..length)
                     .map(|_| {
@@ -48,7 +54,11 @@ pub(super) fn scalar_width(_program: &Program, ty: &p4_ir::Type) -> u32 {
 
 /// The keys to make a table's next entry of: often those of the entry before it, so that a packet
 /// matches both, and which of them wins shows.
-pub(super) fn next_keys<'s>(before: &'s Vec<BigInt>, seen: &'s [Vec<BigInt>], random: &mut StdRng) -> &'s Vec<BigInt> {
+pub(super) fn next_keys<'s>(
+    before: &'s Vec<BigInt>,
+    seen: &'s [Vec<BigInt>],
+    random: &mut StdRng,
+) -> &'s Vec<BigInt> {
     if random.random_bool(0.5) { before } else { &seen[random.random_range(0..seen.len())] }
 }
 
@@ -56,8 +66,11 @@ pub(super) fn next_keys<'s>(before: &'s Vec<BigInt>, seen: &'s [Vec<BigInt>], ra
 /// those that are written and those that are not (table.rs), and no other's. Entries do not come in
 /// the order of their priorities, nor do their masks.
 pub(super) fn entry_priority(rank: u32, random: &mut StdRng) -> u32 {
-    let base =
-        if random.random() { 1000 + 8 * random.random_range(0..100) } else { 100 + 8 * random.random_range(0..15) };
+    let base = if random.random() {
+        1000 + 8 * random.random_range(0..100)
+    } else {
+        100 + 8 * random.random_range(0..15)
+    };
     base + rank
 }
 

@@ -36,10 +36,16 @@ pub(super) fn is_one(text: &str) -> bool {
 
 /// Runs two packets on a CPU each, again and again at once, and compares what they leave with the
 /// interpreter, for which they come one after the other.
-pub(super) fn compare(loaded: &Loaded<'_>, seed: u64, summary: &mut Summary) -> Result<(), Finding> {
+pub(super) fn compare(
+    loaded: &Loaded<'_>,
+    seed: u64,
+    summary: &mut Summary,
+) -> Result<(), Finding> {
     let mut random = StdRng::seed_from_u64(seed ^ 0x7ac_e75);
-    let frames: [Vec<u8>; 2] = std::array::from_fn(|_| (0..BYTES).map(|_| random.random()).collect());
-    let mut reference = Interpreter::new(loaded.program, systems::interpreter()).map_err(|stop| internal(&stop))?;
+    let frames: [Vec<u8>; 2] =
+        std::array::from_fn(|_| (0..BYTES).map(|_| random.random()).collect());
+    let mut reference =
+        Interpreter::new(loaded.program, systems::interpreter()).map_err(|stop| internal(&stop))?;
     let mut history = Vec::new();
     for frame in &frames {
         history.push(format!("{} times: packet 0 {}", BURSTS * PACKETS, hex(frame)));
@@ -64,7 +70,9 @@ fn burst(dataplane: &Dataplane, frames: &[Vec<u8>; 2]) -> Result<(), Finding> {
     let start = Barrier::new(frames.len());
     let run = |cpu: usize, frame: &[u8]| {
         let mut set = nix::sched::CpuSet::new();
-        let pinned = set.set(cpu).and_then(|()| nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set));
+        let pinned = set
+            .set(cpu)
+            .and_then(|()| nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set));
         // The other CPU waits: an error is told behind it.
         start.wait();
         pinned.map_err(|error| internal(&error))?;
@@ -73,7 +81,8 @@ fn burst(dataplane: &Dataplane, frames: &[Vec<u8>; 2]) -> Result<(), Finding> {
     std::thread::scope(|scope| {
         let run = &run;
         let frames = frames.iter().enumerate();
-        let running: Vec<_> = frames.map(|(cpu, frame)| scope.spawn(move || run(cpu, frame))).collect();
+        let running: Vec<_> =
+            frames.map(|(cpu, frame)| scope.spawn(move || run(cpu, frame))).collect();
         for thread in running {
             thread.join().map_err(|_| internal(&"a thread panicked"))??;
         }

@@ -64,15 +64,22 @@ pub(super) struct Record {
 
 /// The scalars of a struct at this path.
 pub(super) fn record_leaves(records: &[Record], path: &str, kind: usize) -> Vec<Named> {
-    let own = records[kind].fields.iter().map(|(name, ty)| Named { path: format!("{path}.{name}"), ty: *ty });
+    let own = records[kind]
+        .fields
+        .iter()
+        .map(|(name, ty)| Named { path: format!("{path}.{name}"), ty: *ty });
     let inner = records[kind].inner.iter();
-    own.chain(inner.flat_map(|(name, kind)| record_leaves(records, &format!("{path}.{name}"), *kind))).collect()
+    own.chain(
+        inner.flat_map(|(name, kind)| record_leaves(records, &format!("{path}.{name}"), *kind)),
+    )
+    .collect()
 }
 
 /// The structs at this path and below: (path, index of the type).
 pub(super) fn record_paths(records: &[Record], path: &str, kind: usize) -> Vec<(String, usize)> {
     let inner = records[kind].inner.iter();
-    let below = inner.flat_map(|(name, kind)| record_paths(records, &format!("{path}.{name}"), *kind));
+    let below =
+        inner.flat_map(|(name, kind)| record_paths(records, &format!("{path}.{name}"), *kind));
     std::iter::once((path.to_owned(), kind)).chain(below).collect()
 }
 
@@ -138,10 +145,15 @@ pub(super) fn convert(text: &str, from: Ty, to: Ty) -> String {
             }
         }
         (Ty::Bits { width: 1, signed: false }, Ty::Bool) => format!("((bool){text})"),
-        (Ty::Bits { width, signed }, Ty::Bool) => format!("({text} != {width}{}0)", if signed { "s" } else { "w" }),
+        (Ty::Bits { width, signed }, Ty::Bool) => {
+            format!("({text} != {width}{}0)", if signed { "s" } else { "w" })
+        }
         (Ty::Bits { width: a, signed: s }, Ty::Bits { width: b, signed: t }) => {
-            let sized =
-                if a == b { text.to_owned() } else { format!("(({}){text})", Ty::Bits { width: b, signed: s }.name()) };
+            let sized = if a == b {
+                text.to_owned()
+            } else {
+                format!("(({}){text})", Ty::Bits { width: b, signed: s }.name())
+            };
             if s == t { sized } else { format!("(({}){sized})", to.name()) }
         }
     }

@@ -25,7 +25,8 @@ pub(super) fn drawn(
     room: u32,
     random: &mut StdRng,
 ) -> Option<(String, u32)> {
-    let fitting: Vec<&(String, usize)> = headers.iter().filter(|(_, kind)| types[*kind].most_bits() <= room).collect();
+    let fitting: Vec<&(String, usize)> =
+        headers.iter().filter(|(_, kind)| types[*kind].most_bits() <= room).collect();
     let at = random.random_range(0..fitting.len().max(1));
     fitting.get(at).map(|(path, kind)| (path.clone(), types[*kind].most_bits()))
 }

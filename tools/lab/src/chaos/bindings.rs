@@ -119,7 +119,8 @@ impl Bindings {
         };
         let servers = ends.servers.iter().map(|(node, _)| (node.as_str(), false));
         for (host, inside) in std::iter::once((ends.client.as_str(), true)).chain(servers) {
-            let devices: Vec<String> = lab.topology().ports(host).map(|(device, ..)| device.to_string()).collect();
+            let devices: Vec<String> =
+                lab.topology().ports(host).map(|(device, ..)| device.to_string()).collect();
             for device in devices {
                 let interface = lab
                     .netns(host)?
@@ -153,7 +154,10 @@ impl Bindings {
         (passings, self.later) = passings.into_iter().partition(|passing| passing.ns <= until_ns);
         let lost = self.recorder.lost();
         if lost > self.lost {
-            self.judge.violation(format!("{} frames were captured too slowly: nothing can be said", lost - self.lost));
+            self.judge.violation(format!(
+                "{} frames were captured too slowly: nothing can be said",
+                lost - self.lost
+            ));
             self.lost = lost;
         }
         let (uses, problems) = self.register.judge(passings);
@@ -173,7 +177,8 @@ impl Bindings {
 
 /// The beginning of a connection, or a message, in an Ethernet frame.
 fn parse(frame: &[u8]) -> Option<Passing> {
-    let word = |bytes: &[u8], at: usize| Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
+    let word =
+        |bytes: &[u8], at: usize| Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
     let ip = (word(frame, 12)? == 0x0800).then(|| frame.get(14..)).flatten()?;
     let header_bytes = usize::from(ip.first()? & 15) * 4;
     // Ethernet pads short frames.
@@ -245,7 +250,9 @@ impl Register {
         self.sent[0].clear();
         for passing in &passings {
             match self.pass(passing) {
-                Ok(operation) => operation.into_iter().for_each(|(flow, it)| flows.entry(flow).or_default().push(it)),
+                Ok(operation) => operation
+                    .into_iter()
+                    .for_each(|(flow, it)| flows.entry(flow).or_default().push(it)),
                 Err(problem) => problems.push(problem),
             }
         }
@@ -254,7 +261,12 @@ impl Register {
             for operation in operations {
                 let Some((returned_ns, binding)) = operation.returned else { continue };
                 let binding = address(binding);
-                lines.push(Line { flow: *flow, binding, invoked_ns: operation.invoked, returned_ns });
+                lines.push(Line {
+                    flow: *flow,
+                    binding,
+                    invoked_ns: operation.invoked,
+                    returned_ns,
+                });
             }
         }
         problems.extend(self.one_value_each(&flows));
@@ -264,7 +276,10 @@ impl Register {
     }
 
     /// A packet that arrives is an operation.
-    fn pass(&mut self, passing: &Passing) -> std::result::Result<Option<(Flow, Operation<Binding>)>, String> {
+    fn pass(
+        &mut self,
+        passing: &Passing,
+    ) -> std::result::Result<Option<(Flow, Operation<Binding>)>, String> {
         let outward = passing.inside == passing.outgoing;
         let (protocol, name) = match passing.what {
             What::Begins(first) if passing.inside && passing.outgoing => {
@@ -278,13 +293,18 @@ impl Register {
             What::Message(name) => (passing.protocol, name),
         };
         if passing.outgoing {
-            let said = if outward || self.server_is_bound { passing.source } else { passing.destination };
+            let said =
+                if outward || self.server_is_bound { passing.source } else { passing.destination };
             let sent = Sent { ns: passing.ns, said };
             // Sent again, it was on its way before.
             self.sent[0].entry((protocol, outward, name)).or_insert(sent);
             return Ok(None);
         }
-        let known = self.sent.iter().filter_map(|sent| sent.get(&(protocol, outward, name))).min_by_key(|sent| sent.ns);
+        let known = self
+            .sent
+            .iter()
+            .filter_map(|sent| sent.get(&(protocol, outward, name)))
+            .min_by_key(|sent| sent.ns);
         let Some(sent) = known else {
             return Err(format!(
                 "a message from {} arrived at {} after {:.3} ms that was never sent before",
@@ -301,7 +321,8 @@ impl Register {
         let life = self.lives.get(&(protocol, inside)).map_or(0, |(_, life)| *life);
         let binding = number(binding);
         let returned = Some((passing.ns, binding));
-        let operation = Operation { input: Binding { allocated: binding }, invoked: sent.ns, returned };
+        let operation =
+            Operation { input: Binding { allocated: binding }, invoked: sent.ns, returned };
         Ok(Some((Flow { protocol, inside, life }, operation)))
     }
 
@@ -323,7 +344,9 @@ impl Register {
                 let mut seen: Vec<SocketAddrV4> =
                     history.iter().filter_map(|it| Some(address(it.returned?.1))).collect();
                 seen.dedup();
-                problems.push(format!("{flow:?} had the bindings {seen:?}: not linearizable: {violation}"));
+                problems.push(format!(
+                    "{flow:?} had the bindings {seen:?}: not linearizable: {violation}"
+                ));
             }
             if let Some((_, binding)) = operations.last().and_then(|operation| operation.returned) {
                 self.known.insert(*flow, binding);
@@ -344,7 +367,11 @@ impl Register {
         }
         for (flow, operations) in flows {
             let from = operations.iter().map(|operation| operation.invoked).min().unwrap_or(0);
-            let until = operations.iter().filter_map(|operation| Some(operation.returned?.0)).max().unwrap_or(0);
+            let until = operations
+                .iter()
+                .filter_map(|operation| Some(operation.returned?.0))
+                .max()
+                .unwrap_or(0);
             for binding in operations.iter().filter_map(|operation| Some(operation.returned?.1)) {
                 let users = users.entry((flow.protocol, binding)).or_default();
                 if users.last() != Some(&(from, until, *flow)) {
@@ -358,7 +385,10 @@ impl Register {
             for pair in users.windows(2) {
                 if pair[1].0 < pair[0].1 && pair[0].2 != pair[1].2 {
                     let binding = address(binding);
-                    problems.push(format!("{binding} is {:?}'s and {:?}'s at the same time", pair[0].2, pair[1].2));
+                    problems.push(format!(
+                        "{binding} is {:?}'s and {:?}'s at the same time",
+                        pair[0].2, pair[1].2
+                    ));
                 }
             }
         }
@@ -403,7 +433,13 @@ mod tests {
     fn a_flow_has_one_binding_also_over_rounds() {
         let mut register = Register::default();
         let (inside, binding) = (at(1, 5_000), at(9, 1_025));
-        assert_eq!(problems(&mut register, &[exchange(10, inside, binding, 1), exchange(20, inside, binding, 2)]), "");
+        assert_eq!(
+            problems(
+                &mut register,
+                &[exchange(10, inside, binding, 1), exchange(20, inside, binding, 2)]
+            ),
+            ""
+        );
         assert_eq!(problems(&mut register, &[exchange(30, inside, binding, 3)]), "");
         let other = problems(&mut register, &[exchange(40, inside, at(9, 1_026), 4)]);
         assert!(other.contains("not linearizable"), "{other}");
@@ -432,7 +468,11 @@ mod tests {
         };
         let (one, other, server) = (at(1, 5_000), at(1, 5_001), at(21, 8_080));
         let mut register = Register { server_is_bound: true, ..Register::default() };
-        let shared = [exchange(10, one, server, 1), exchange(11, other, server, 2), exchange(12, one, server, 3)];
+        let shared = [
+            exchange(10, one, server, 1),
+            exchange(11, other, server, 2),
+            exchange(12, one, server, 3),
+        ];
         assert_eq!(problems(&mut register, &shared), "");
         let moved = problems(&mut register, &[exchange(20, one, at(22, 8_080), 4)]);
         assert!(moved.contains("not linearizable"), "{moved}");
@@ -442,7 +482,10 @@ mod tests {
     fn an_answer_that_arrives_at_another_flow_is_found() {
         let mut astray = exchange(10, at(1, 5_000), at(9, 1_025), 1);
         astray[3].destination = at(1, 5_001);
-        let found = problems(&mut Register::default(), &[astray, exchange(9, at(1, 5_001), at(9, 1_030), 2)]);
+        let found = problems(
+            &mut Register::default(),
+            &[astray, exchange(9, at(1, 5_001), at(9, 1_030), 2)],
+        );
         assert!(found.contains("not linearizable") && found.contains("5001"), "{found}");
     }
 
@@ -477,7 +520,8 @@ mod tests {
             all.insert(0, Passing { ns, what: What::Begins(first), ..all[0] });
             all
         };
-        let found = problems(&mut register, &[tcp(10, 1, at(9, 1_025), 1), tcp(20, 2, at(9, 1_026), 2)]);
+        let found =
+            problems(&mut register, &[tcp(10, 1, at(9, 1_025), 1), tcp(20, 2, at(9, 1_026), 2)]);
         assert_eq!((found.as_str(), register.figures.flows), ("", 2));
         let found = problems(&mut register, &[tcp(30, 2, at(9, 1_027), 3)]);
         assert!(found.contains("not linearizable"), "{found}");
@@ -486,7 +530,9 @@ mod tests {
     #[test]
     fn frames_are_parsed() {
         let mut frame = vec![0; 12];
-        frame.extend([8, 0, 0x45, 0, 0, 36, 1, 2, 0x40, 0, 62, UDP, 0, 0, 203, 0, 113, 9, 198, 51, 100, 10]);
+        frame.extend([
+            8, 0, 0x45, 0, 0, 36, 1, 2, 0x40, 0, 62, UDP, 0, 0, 203, 0, 113, 9, 198, 51, 100, 10,
+        ]);
         frame.extend([1_025_u16, 7_000, 16, 0].iter().flat_map(|word| word.to_be_bytes()));
         frame.extend([0, 0, 0, 3, 0, 0, 0, 9]);
         let parsed = parse(&frame).expect("a message");
@@ -496,7 +542,9 @@ mod tests {
             assert_eq!(parse(&frame[..cut]), None);
         }
         let mut syn = vec![0; 12];
-        syn.extend([8, 0, 0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, TCP, 0, 0, 203, 0, 113, 9, 198, 51, 100, 10]);
+        syn.extend([
+            8, 0, 0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, TCP, 0, 0, 203, 0, 113, 9, 198, 51, 100, 10,
+        ]);
         syn.extend([4, 1, 27, 88, 0, 0, 0, 7, 0, 0, 0, 0, 0x50, 2, 0, 0, 0, 0, 0, 0]);
         assert_eq!(parse(&syn).map(|passing| passing.what), Some(What::Begins(7)));
     }

@@ -80,7 +80,13 @@ enum Fate {
 }
 
 impl Client {
-    pub(super) fn new(to: SocketAddrV4, load: Load, random: Random, judge: Arc<Judge>, control: Arc<Control>) -> Self {
+    pub(super) fn new(
+        to: SocketAddrV4,
+        load: Load,
+        random: Random,
+        judge: Arc<Judge>,
+        control: Arc<Control>,
+    ) -> Self {
         let now = Instant::now();
         Self {
             to,
@@ -128,7 +134,8 @@ impl Client {
             self.connect(Kind::Brief(messages));
             // Between half and one and a half of the mean.
             let mean_us = 1_000_000 / self.load.brief_per_s;
-            self.next_brief = Instant::now() + Duration::from_micros(self.random.between(mean_us / 2, mean_us * 3 / 2));
+            self.next_brief = Instant::now()
+                + Duration::from_micros(self.random.between(mean_us / 2, mean_us * 3 / 2));
         }
         while self.flows.len() < self.load.udp {
             let Ok(socket) = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)) else { return };
@@ -183,8 +190,11 @@ impl Client {
         let lags = |answered: Option<Instant>| answered.is_none_or(|sent| sent < poked_at);
         let mut broken = Vec::new();
         for (at, connection) in self.connections.iter_mut().enumerate() {
-            let due =
-                if paused { lags(connection.answered) } else { now >= connection.due || lags(connection.answered) };
+            let due = if paused {
+                lags(connection.answered)
+            } else {
+                now >= connection.due || lags(connection.answered)
+            };
             if connection.established && connection.outstanding.is_none() && due {
                 connection.outstanding = Some((now, 0));
                 let message = message(connection.number, connection.exchanges);
@@ -203,7 +213,9 @@ impl Client {
                 flow.sent_at[(flow.sent % 64) as usize] = Some(now);
                 // An error is the ICMP answer to an earlier datagram, or a route that is away: a
                 // lost datagram.
-                let _ = flow.socket.send(&[flow.number.to_be_bytes(), flow.sent.to_be_bytes()].concat());
+                let _ = flow
+                    .socket
+                    .send(&[flow.number.to_be_bytes(), flow.sent.to_be_bytes()].concat());
                 flow.sent = flow.sent.wrapping_add(1);
             }
         }
@@ -213,14 +225,18 @@ impl Client {
     fn receive(&mut self) {
         let mut polled: Vec<PollFd> = Vec::with_capacity(self.connections.len() + self.flows.len());
         for connection in &self.connections {
-            let wanted = if connection.established { PollFlags::POLLIN } else { PollFlags::POLLOUT };
+            let wanted =
+                if connection.established { PollFlags::POLLIN } else { PollFlags::POLLOUT };
             polled.push(PollFd::new(connection.stream.as_fd(), wanted));
         }
-        polled.extend(self.flows.iter().map(|flow| PollFd::new(flow.socket.as_fd(), PollFlags::POLLIN)));
+        polled.extend(
+            self.flows.iter().map(|flow| PollFd::new(flow.socket.as_fd(), PollFlags::POLLIN)),
+        );
         if poll(&mut polled, PollTimeout::from(TICK_MS)).is_err() {
             return;
         }
-        let ready: Vec<bool> = polled.iter().map(|p| p.revents().is_some_and(|r| !r.is_empty())).collect();
+        let ready: Vec<bool> =
+            polled.iter().map(|p| p.revents().is_some_and(|r| !r.is_empty())).collect();
         drop(polled);
         let split = self.connections.len();
         // From the end on, so that removal moves none that is still to be looked at.
@@ -271,7 +287,9 @@ impl Client {
         let length = match connection.stream.read(&mut buffer[..wanted]) {
             Ok(0) => return Fate::Broken("closed by the other end".to_string()),
             Ok(length) => length,
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
+            {
                 return Fate::GoesOn;
             }
             Err(error) => return Fate::Broken(error.to_string()),
@@ -304,7 +322,10 @@ impl Client {
 
     fn broken(&mut self, connection: &Connection, reason: &str) {
         self.figures.broken += 1;
-        let from = connection.stream.local_addr().map_or_else(|_| "?".to_string(), |address| address.to_string());
+        let from = connection
+            .stream
+            .local_addr()
+            .map_or_else(|_| "?".to_string(), |address| address.to_string());
         let age = connection.opened.elapsed().as_millis();
         self.judge.violation(format!(
             "connection {} ({:?}, from {from}, {age} ms old, {} exchanges) is broken: {reason}",
@@ -324,17 +345,23 @@ impl Client {
             };
             let Some((number, sent, from)) = parse(&buffer[..length]) else { continue };
             if number != flow.number {
-                let reason = format!("UDP flow {} got the answer to a datagram of flow {number}", flow.number);
+                let reason = format!(
+                    "UDP flow {} got the answer to a datagram of flow {number}",
+                    flow.number
+                );
                 self.judge.violation(reason);
                 continue;
             }
             if let Some(mapping) = flow.mapping.filter(|mapping| *mapping != from) {
                 self.figures.broken += 1;
-                self.judge.violation(format!("UDP flow {number} was {mapping} at the far end and is {from} now"));
+                self.judge.violation(format!(
+                    "UDP flow {number} was {mapping} at the far end and is {from} now"
+                ));
             }
             flow.mapping = Some(from);
             let recent = flow.sent.wrapping_sub(sent) <= 64;
-            flow.answered = flow.answered.max(flow.sent_at[(sent % 64) as usize].filter(|_| recent));
+            flow.answered =
+                flow.answered.max(flow.sent_at[(sent % 64) as usize].filter(|_| recent));
             self.figures.datagrams += 1;
         }
     }
@@ -350,7 +377,10 @@ impl Client {
             self.connections.drain(..).partition(|c| c.established && lags(c.answered));
         self.connections = good;
         for connection in &silent {
-            self.broken(connection, &format!("silent for {} ms of a whole network", since.elapsed().as_millis()));
+            self.broken(
+                connection,
+                &format!("silent for {} ms of a whole network", since.elapsed().as_millis()),
+            );
         }
         for at in (0..self.flows.len()).rev() {
             if lags(self.flows[at].answered) {
@@ -369,11 +399,14 @@ impl Client {
 
     fn tell(&self, paused: bool) {
         let lags = |answered: Option<Instant>| answered.is_none_or(|sent| sent < self.poked_at);
-        let lasting = |kind: Kind| self.connections.iter().filter(|c| c.kind == kind && c.established).count();
+        let lasting = |kind: Kind| {
+            self.connections.iter().filter(|c| c.kind == kind && c.established).count()
+        };
         // Before their first answers, those that are still being opened count too: the run begins
         // when all work.
         let missing = if self.poke == 1 {
-            (self.load.busy + self.load.sleepy).saturating_sub(lasting(Kind::Busy) + lasting(Kind::Sleepy))
+            (self.load.busy + self.load.sleepy)
+                .saturating_sub(lasting(Kind::Busy) + lasting(Kind::Sleepy))
         } else {
             0
         };
@@ -392,7 +425,8 @@ impl Client {
 /// What a connection sends: every byte depends on the connection and on the exchange.
 fn message(number: u32, exchange: u32) -> [u8; MESSAGE_BYTES] {
     let mut bytes = [0; MESSAGE_BYTES];
-    let mut x = (u64::from(number) << 32 | u64::from(exchange)).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut x =
+        (u64::from(number) << 32 | u64::from(exchange)).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     for byte in &mut bytes {
         x ^= x << 13;
         x ^= x >> 7;
@@ -427,7 +461,10 @@ mod tests {
     #[test]
     fn a_datagram_that_came_back_tells_its_source() {
         let bytes = [0, 0, 0, 3, 0, 0, 1, 0, 203, 0, 113, 9, 4, 1];
-        assert_eq!(parse(&bytes), Some((3, 256, SocketAddrV4::new(Ipv4Addr::new(203, 0, 113, 9), 1025))));
+        assert_eq!(
+            parse(&bytes),
+            Some((3, 256, SocketAddrV4::new(Ipv4Addr::new(203, 0, 113, 9), 1025)))
+        );
         assert_eq!(parse(&bytes[1..]), None);
     }
 }

@@ -104,11 +104,18 @@ impl Connections {
     ///
     /// # Errors
     /// They do not all work, even before anything fails.
-    pub fn start(lab: &Lab, ends: &Ends, load: Load, seed: u64, judge: &Arc<Judge>) -> Result<Self> {
+    pub fn start(
+        lab: &Lab,
+        ends: &Ends,
+        load: Load,
+        seed: u64,
+        judge: &Arc<Judge>,
+    ) -> Result<Self> {
         let control = Arc::new(Control::default());
         let (netns, to) = (lab.netns(&ends.client)?, ends.to);
         let random = Random::new(seed, "connections");
-        let mut client = client::Client::new(to, load, random, Arc::clone(judge), Arc::clone(&control));
+        let mut client =
+            client::Client::new(to, load, random, Arc::clone(judge), Arc::clone(&control));
         let thread = std::thread::spawn(move || {
             // Threads do not share their namespaces. Without this one nothing would connect, which
             // `settle` reports.
@@ -120,7 +127,9 @@ impl Connections {
         let broken = connections.settle(Duration::from_secs(10))?;
         if broken > 0 || connections.figures().established < (load.busy + load.sleepy) as u64 {
             let figures = connections.figures();
-            return Err(Error::Chaos(format!("connections do not work even before anything fails: {figures:?}")));
+            return Err(Error::Chaos(format!(
+                "connections do not work even before anything fails: {figures:?}"
+            )));
         }
         Ok(connections)
     }

@@ -174,7 +174,13 @@ impl Counts {
     ///
     /// # Errors
     /// A socket or the file cannot be opened.
-    pub fn start(lab: &Lab, to: SocketAddrV4, load: Load, path: &Path, judge: &Arc<Judge>) -> Result<Self> {
+    pub fn start(
+        lab: &Lab,
+        to: SocketAddrV4,
+        load: Load,
+        path: &Path,
+        judge: &Arc<Judge>,
+    ) -> Result<Self> {
         let file = BufWriter::new(File::create(path).map_err(Error::io(path))?);
         let losses = path.with_file_name(format!("losses-{}.jsonl", lab.topology().name));
         let losses = BufWriter::new(File::create(&losses).map_err(Error::io(&losses))?);
@@ -196,7 +202,10 @@ impl Counts {
             .run(crate::raw::udp_with_headers)
             .map_err(Error::system("a raw socket in outside"))?;
         // Without one at the port, the host answers each datagram with an ICMP error.
-        let sink = lab.netns("outside")?.run(|| UdpSocket::bind(to)).map_err(Error::system(format!("binding {to}")))?;
+        let sink = lab
+            .netns("outside")?
+            .run(|| UdpSocket::bind(to))
+            .map_err(Error::system(format!("binding {to}")))?;
         let (receiving, sending) = (Arc::clone(&shared), Arc::clone(&shared));
         let threads = vec![
             std::thread::spawn(move || {
@@ -242,7 +251,9 @@ impl Counts {
             // No port serves twice: the flow of its addresses and ports would go on where it was.
             let port = FIRST_PORT.saturating_add(u16::try_from(self.next_flow).unwrap_or(u16::MAX));
             let bind = || UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port));
-            let socket = netns.run(bind).map_err(Error::system(format!("binding UDP port {port} in inside")))?;
+            let socket = netns
+                .run(bind)
+                .map_err(Error::system(format!("binding UDP port {port} in inside")))?;
             lock(&self.shared.flows).push(Flow { number: self.next_flow, socket, port });
             self.next_flow += 1;
             self.figures.flows += 1;
@@ -309,8 +320,11 @@ impl Counts {
     fn write_sightings(&self, accounts: &BTreeMap<u32, Account>) -> Result<()> {
         let round = self.judge.round.load(Ordering::Relaxed);
         let path = self.path.with_extension(format!("round-{round}.sightings"));
-        let wrong = |sighting: &&Sighting| accounts.get(&sighting.flow).is_some_and(|it| !it.problems.is_empty());
-        let lines: Vec<String> = self.seen.iter().filter(wrong).map(|it| self.ledger.describe(it)).collect();
+        let wrong = |sighting: &&Sighting| {
+            accounts.get(&sighting.flow).is_some_and(|it| !it.problems.is_empty())
+        };
+        let lines: Vec<String> =
+            self.seen.iter().filter(wrong).map(|it| self.ledger.describe(it)).collect();
         std::fs::write(&path, lines.join("\n") + "\n").map_err(Error::io(&path))
     }
 
@@ -335,11 +349,16 @@ impl Counts {
         let mut new = std::mem::take(&mut *lock(&self.shared.events));
         new.sort_by_key(|timed| timed.ns);
         // Those of the file: what comes after its end is nobody's.
-        self.figures.out += new.iter().filter(|timed| matches!(timed.event, Event::Output { .. })).count() as u64;
-        write_lines(&mut self.file, &new).and_then(|()| self.file.flush()).map_err(Error::io(&self.path))?;
+        self.figures.out +=
+            new.iter().filter(|timed| matches!(timed.event, Event::Output { .. })).count() as u64;
+        write_lines(&mut self.file, &new)
+            .and_then(|()| self.file.flush())
+            .map_err(Error::io(&self.path))?;
         // A packet of a flow that has ended may still come out: the file has it.
-        let present: BTreeSet<u32> = lock(&self.shared.flows).iter().map(|flow| flow.number).collect();
-        self.events.extend(new.into_iter().filter(|timed| present.contains(&flow_of(&timed.event))));
+        let present: BTreeSet<u32> =
+            lock(&self.shared.flows).iter().map(|flow| flow.number).collect();
+        self.events
+            .extend(new.into_iter().filter(|timed| present.contains(&flow_of(&timed.event))));
         Ok(())
     }
 
@@ -352,8 +371,11 @@ impl Counts {
                 self.take_events()?;
                 let through = self.through_since(began);
                 let flows = lock(&self.shared.flows);
-                let missing: Vec<u32> =
-                    flows.iter().map(|flow| flow.number).filter(|flow| !through.contains_key(flow)).collect();
+                let missing: Vec<u32> = flows
+                    .iter()
+                    .map(|flow| flow.number)
+                    .filter(|flow| !through.contains_key(flow))
+                    .collect();
                 for flow in flows.iter().filter(|flow| missing.contains(&flow.number)) {
                     self.shared.send(flow, self.to);
                 }
@@ -413,13 +435,14 @@ impl Counts {
             self.tap.catch_up()?;
             self.take_events()?;
             self.enter_events();
-            let counter = |flow: &Flow| held.recorded.get(&flow.port).map_or(0, |(count, _)| *count);
+            let counter =
+                |flow: &Flow| held.recorded.get(&flow.port).map_or(0, |(count, _)| *count);
             let accounts: BTreeMap<u32, Account> = lock(&self.shared.flows)
                 .iter()
                 .map(|flow| (flow.number, self.ledger.account(flow.number, counter(flow))))
                 .collect();
-            let even =
-                accounts.values().all(|account| account.problems.is_empty()) && self.owners_agree(&held).is_none();
+            let even = accounts.values().all(|account| account.problems.is_empty())
+                && self.owners_agree(&held).is_none();
             if even || Instant::now() > deadline {
                 return Ok((accounts, held, (before, after)));
             }
@@ -454,17 +477,27 @@ impl Counts {
             let owner = owner?;
             let own = held.switches.get(&owner)?.get(&flow.port).copied();
             (own != Some(recorded)).then(|| {
-                format!("flow {}: its owner, switch {owner}, has {own:?}, and the store {recorded}", flow.number)
+                format!(
+                    "flow {}: its owner, switch {owner}, has {own:?}, and the store {recorded}",
+                    flow.number
+                )
             })
         })
     }
 
     /// Every number is a packet's that got out, or that was lost where something was broken.
-    fn judge_accounts(&mut self, accounts: &BTreeMap<u32, Account>, held: &Held, closing: &BTreeMap<u32, u64>) {
+    fn judge_accounts(
+        &mut self,
+        accounts: &BTreeMap<u32, Account>,
+        held: &Held,
+        closing: &BTreeMap<u32, u64>,
+    ) {
         let lost = self.tap.lost();
         if lost > self.tap_lost {
-            self.judge
-                .violation(format!("{} frames were captured too slowly: nothing can be said", lost - self.tap_lost));
+            self.judge.violation(format!(
+                "{} frames were captured too slowly: nothing can be said",
+                lost - self.tap_lost
+            ));
             self.tap_lost = lost;
         }
         self.owners_agree(held).into_iter().for_each(|what| self.judge.violation(what));
@@ -482,12 +515,20 @@ impl Counts {
     /// Each flow's history, with the counter as it was read, must be linearizable.
     fn judge_histories(&mut self, held: &Held, read: (u64, u64)) {
         let began = Instant::now();
-        let ports: BTreeMap<u32, u16> = lock(&self.shared.flows).iter().map(|flow| (flow.number, flow.port)).collect();
+        let ports: BTreeMap<u32, u16> =
+            lock(&self.shared.flows).iter().map(|flow| (flow.number, flow.port)).collect();
         let mut problems = Vec::new();
         for (flow, mut history) in operations(&self.events) {
-            let counter = ports.get(&flow).and_then(|port| held.recorded.get(port)).map_or(0, |(count, _)| *count);
+            let counter = ports
+                .get(&flow)
+                .and_then(|port| held.recorded.get(port))
+                .map_or(0, |(count, _)| *count);
             let returned = Some((read.1, counter));
-            history.push(linearizable::Operation { input: Counter::Read, invoked: read.0, returned });
+            history.push(linearizable::Operation {
+                input: Counter::Read,
+                invoked: read.0,
+                returned,
+            });
             self.figures.histories += 1;
             self.figures.operations += history.len() as u64;
             if let Err(violation) = linearizable::check(&history) {
@@ -512,7 +553,8 @@ impl Counts {
                 Event::Output { .. } => out.push(timed.ns),
             }
         }
-        let mut went_in: Vec<u64> = self.seen.iter().filter(|it| self.ledger.goes_in(it)).map(|it| it.ns).collect();
+        let mut went_in: Vec<u64> =
+            self.seen.iter().filter(|it| self.ledger.goes_in(it)).map(|it| it.ns).collect();
         [&mut sent, &mut out, &mut went_in].into_iter().for_each(|times| times.sort_unstable());
         let silent = |from_ns, sent: &[u64]| {
             let (from, until) = outage::longest(from_ns, sent, &out);
@@ -526,7 +568,8 @@ impl Counts {
         }
         let figures = &mut self.figures;
         figures.unserved_after_repairs_ms = unserved_ms.max(figures.unserved_after_repairs_ms);
-        figures.silent_after_repairs_ms = silent(repaired_ns, &sent).1.max(figures.silent_after_repairs_ms);
+        figures.silent_after_repairs_ms =
+            silent(repaired_ns, &sent).1.max(figures.silent_after_repairs_ms);
         figures.silent_ms = silent(self.round_ns, &sent).1.max(figures.silent_ms);
         self.round_ns = self.shared.ns();
     }
@@ -543,7 +586,8 @@ impl Counts {
             flows.split_off(stay)
         };
         self.end(&ended)?;
-        let stays: BTreeSet<u32> = lock(&self.shared.flows).iter().map(|flow| flow.number).collect();
+        let stays: BTreeSet<u32> =
+            lock(&self.shared.flows).iter().map(|flow| flow.number).collect();
         self.events.retain(|timed| stays.contains(&flow_of(&timed.event)));
         self.entered = self.events.len();
         Ok(())
@@ -582,8 +626,10 @@ impl Counts {
 /// An empty ledger for a lab.
 fn ledger(lab: &Lab, nodes: Vec<String>) -> Ledger {
     let role = |name: &String| lab.topology().node.get(name).map_or(Role::Host, |node| node.role);
-    let id = |name: &String| lab.variables(name).get("switch_id").and_then(|id| id.parse::<u32>().ok());
-    let switches = nodes.iter().enumerate().filter_map(|(at, name)| Some((id(name)?, at))).collect();
+    let id =
+        |name: &String| lab.variables(name).get("switch_id").and_then(|id| id.parse::<u32>().ok());
+    let switches =
+        nodes.iter().enumerate().filter_map(|(at, name)| Some((id(name)?, at))).collect();
     let nodes = nodes.into_iter().map(|name| (name.clone(), role(&name))).collect();
     Ledger::new(nodes, switches)
 }

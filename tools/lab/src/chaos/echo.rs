@@ -26,7 +26,13 @@ pub fn limit_backoff(stream: &TcpStream) {
     // SAFETY: the descriptor is open, and the value is an int that lives through the call.
     unsafe {
         let value = (&raw const milliseconds).cast();
-        libc::setsockopt(stream.as_raw_fd(), libc::IPPROTO_TCP, TCP_RTO_MAX_MS, value, size_of::<libc::c_int>() as u32);
+        libc::setsockopt(
+            stream.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            TCP_RTO_MAX_MS,
+            value,
+            size_of::<libc::c_int>() as u32,
+        );
     }
 }
 
@@ -49,8 +55,9 @@ impl Echo {
             socket.set_nonblocking(true)?;
             Ok((listener, socket))
         };
-        let (listener, socket) =
-            netns.run(bind).map_err(Error::system(format!("listening on {address} in {}", netns.name())))?;
+        let (listener, socket) = netns
+            .run(bind)
+            .map_err(Error::system(format!("listening on {address} in {}", netns.name())))?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let thread = std::thread::spawn(move || serve(&listener, &socket, &stopped));
@@ -71,16 +78,21 @@ impl Drop for Echo {
 fn serve(listener: &TcpListener, socket: &UdpSocket, stopped: &AtomicBool) {
     let mut streams: Vec<TcpStream> = Vec::new();
     while !stopped.load(Ordering::Relaxed) {
-        let mut polled =
-            vec![PollFd::new(listener.as_fd(), PollFlags::POLLIN), PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
+        let mut polled = vec![
+            PollFd::new(listener.as_fd(), PollFlags::POLLIN),
+            PollFd::new(socket.as_fd(), PollFlags::POLLIN),
+        ];
         polled.extend(streams.iter().map(|stream| PollFd::new(stream.as_fd(), PollFlags::POLLIN)));
         if poll(&mut polled, PollTimeout::from(LOOK_MS)).is_err() {
             continue;
         }
-        let ready: Vec<bool> = polled.iter().map(|p| p.revents().is_some_and(|r| !r.is_empty())).collect();
+        let ready: Vec<bool> =
+            polled.iter().map(|p| p.revents().is_some_and(|r| !r.is_empty())).collect();
         drop(polled);
         let mut ready_streams = ready.iter().skip(2);
-        streams.retain_mut(|stream| !ready_streams.next().is_some_and(|ready| *ready) || answer(stream));
+        streams.retain_mut(|stream| {
+            !ready_streams.next().is_some_and(|ready| *ready) || answer(stream)
+        });
         if ready.get(1) == Some(&true) {
             answer_datagrams(socket);
         }

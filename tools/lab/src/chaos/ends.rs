@@ -35,11 +35,19 @@ impl Ends {
         let server = |node: &String| {
             let address = topology.ports(node).find_map(|(_, own, _, _)| own.ip().parse().ok());
             let address: Ipv4Addr = address.ok_or_else(|| {
-                Error::Chaos(format!("topology {}: chaos_service: no node {node} with a link", topology.name))
+                Error::Chaos(format!(
+                    "topology {}: chaos_service: no node {node} with a link",
+                    topology.name
+                ))
             })?;
             Ok((node.clone(), SocketAddrV4::new(address, service.port)))
         };
         let servers = service.servers.iter().map(server).collect::<Result<Vec<_>>>()?;
-        Ok(Ends { client: service.client.clone(), to: service.address, servers, server_is_bound: true })
+        Ok(Ends {
+            client: service.client.clone(),
+            to: service.address,
+            servers,
+            server_is_bound: true,
+        })
     }
 }

@@ -48,7 +48,9 @@ fn recorded(lab: &Lab, port: u16) -> Result<Option<Recorded>> {
     let mut addresses = Vec::new();
     let mut asking = None;
     for (node, spec) in &lab.topology().node {
-        if spec.role == Role::Store && spec.daemon.iter().any(|daemon| in_mode(&daemon.modes, lab.mode())) {
+        if spec.role == Role::Store
+            && spec.daemon.iter().any(|daemon| in_mode(&daemon.modes, lab.mode()))
+        {
             let variables = lab.variables(node);
             addresses.extend(variables.get("address").map(|address| format!("{address}:5407")));
             asking = Some((node, variables));
@@ -58,10 +60,14 @@ fn recorded(lab: &Lab, port: u16) -> Result<Option<Recorded>> {
     let word = |name: &str| variables.get(name).cloned().unwrap_or_default();
     let secrets = format!("{}/fabric.secrets", word("lab_dir"));
     let mut command = vec![word("stateplane")];
-    command.extend(["state", "list", "--json", "--limit", "1000000", "--secrets", &secrets].map(str::to_string));
+    command.extend(
+        ["state", "list", "--json", "--limit", "1000000", "--secrets", &secrets]
+            .map(str::to_string),
+    );
     command.extend(addresses.into_iter().flat_map(|address| ["--store".to_string(), address]));
     let (good, said) = process::run(Some(&lab.netns(node)?), &command)?;
-    let reply: Value = if good { serde_json::from_str(&said).unwrap_or_default() } else { Value::Null };
+    let reply: Value =
+        if good { serde_json::from_str(&said).unwrap_or_default() } else { Value::Null };
     let Some(records) = reply.as_array().or_else(|| reply["records"].as_array()) else {
         return Err(Error::Command { command: command.join(" "), reason: said });
     };
@@ -71,7 +77,8 @@ fn recorded(lab: &Lab, port: u16) -> Result<Option<Recorded>> {
             u64::from_str_radix(record[part]["hex"].as_str()?.get(range)?, 16).ok()
         };
         if digits("key", DESTINATION_PORT) == Some(port.into())
-            && let (Some(source), Some(count)) = (digits("key", SOURCE_PORT), digits("value", 0..16))
+            && let (Some(source), Some(count)) =
+                (digits("key", SOURCE_PORT), digits("value", 0..16))
         {
             let owner = record["owner"].as_u64().and_then(|owner| u32::try_from(owner).ok());
             found.insert(source as u16, (count, owner));
@@ -91,9 +98,11 @@ fn of_switches(lab: &Lab, port: u16) -> Result<BTreeMap<u32, BTreeMap<u16, u64>>
         let switch_id = variables.get("switch_id").and_then(|id| id.parse().ok()).unwrap_or(0);
         let name = format!("{}-{node}", lab.name());
         let command =
-            [&binary, "switch", "flows", "--switch", &name, "--json", "--limit", "100000"].map(str::to_string);
+            [&binary, "switch", "flows", "--switch", &name, "--json", "--limit", "100000"]
+                .map(str::to_string);
         let (good, said) = process::run(None, &command)?;
-        let reply: Value = if good { serde_json::from_str(&said).unwrap_or_default() } else { Value::Null };
+        let reply: Value =
+            if good { serde_json::from_str(&said).unwrap_or_default() } else { Value::Null };
         let Some(flows) = reply["flows"].as_array() else {
             return Err(Error::Command { command: command.join(" "), reason: said });
         };
@@ -104,7 +113,8 @@ fn of_switches(lab: &Lab, port: u16) -> Result<BTreeMap<u32, BTreeMap<u16, u64>>
                 number(pair[1].as_str()?)
             };
             let key = (field("key", "source_port"), field("key", "destination_port"));
-            if let ((Some(source), Some(destination)), Some(count)) = (key, field("value", "packets"))
+            if let ((Some(source), Some(destination)), Some(count)) =
+                (key, field("value", "packets"))
                 && destination == u64::from(port)
                 && let Ok(source) = u16::try_from(source)
             {
@@ -116,7 +126,8 @@ fn of_switches(lab: &Lab, port: u16) -> Result<BTreeMap<u32, BTreeMap<u16, u64>>
 }
 
 fn number(text: &str) -> Option<u64> {
-    text.strip_prefix("0x").map_or_else(|| text.parse().ok(), |hex| u64::from_str_radix(hex, 16).ok())
+    text.strip_prefix("0x")
+        .map_or_else(|| text.parse().ok(), |hex| u64::from_str_radix(hex, 16).ok())
 }
 
 #[cfg(test)]

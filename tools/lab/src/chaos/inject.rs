@@ -21,7 +21,9 @@ pub fn begin(lab: &Lab, fault: &Fault) -> Result<()> {
         Fault::Cut(Cut { machine, peer: Some(router), direction }) => {
             let table = table(machine);
             let hook = |hook: &str| {
-                let filter = format!("type filter hook {hook} device \"{machine}\" priority 0; policy drop;");
+                let filter = format!(
+                    "type filter hook {hook} device \"{machine}\" priority 0; policy drop;"
+                );
                 format!("add chain netdev {table} {hook} {{ {filter} }}")
             };
             // At the router, whose interface is called after the node.
@@ -41,7 +43,9 @@ pub fn begin(lab: &Lab, fault: &Fault) -> Result<()> {
             }
             Ok(())
         }
-        Fault::Crash { .. } | Fault::Cut(_) | Fault::Freeze { .. } | Fault::Slow { .. } => Err(not_in_a_lab(fault)),
+        Fault::Crash { .. } | Fault::Cut(_) | Fault::Freeze { .. } | Fault::Slow { .. } => {
+            Err(not_in_a_lab(fault))
+        }
     }
 }
 
@@ -65,13 +69,18 @@ pub fn end(lab: &Lab, fault: &Fault) -> Result<()> {
             }
             Ok(())
         }
-        Fault::Crash { .. } | Fault::Cut(_) | Fault::Freeze { .. } | Fault::Slow { .. } => Err(not_in_a_lab(fault)),
+        Fault::Crash { .. } | Fault::Cut(_) | Fault::Freeze { .. } | Fault::Slow { .. } => {
+            Err(not_in_a_lab(fault))
+        }
     }
 }
 
 /// A lab's nodes share one kernel, which does not stand still for one of them.
 fn not_in_a_lab(fault: &Fault) -> Error {
-    Error::Command { command: fault.to_string(), reason: "only a simulation has this fault".to_string() }
+    Error::Command {
+        command: fault.to_string(),
+        reason: "only a simulation has this fault".to_string(),
+    }
 }
 
 fn table(node: &str) -> String {

@@ -226,7 +226,14 @@ impl Ledger {
 
     /// A packet got out. (A second time it is a doubled one.)
     pub fn got_out(&mut self, flow: u32, packet: u32, number: u64) {
-        self.flows.entry(flow).or_default().packets.entry(packet).or_default().out.get_or_insert(number);
+        self.flows
+            .entry(flow)
+            .or_default()
+            .packets
+            .entry(packet)
+            .or_default()
+            .out
+            .get_or_insert(number);
     }
 
     /// Something was broken. (Routing may be reported again, with a later end.)
@@ -259,7 +266,11 @@ impl Ledger {
         let Some(flow) = self.flows.get_mut(&sighting.flow) else { return };
         let (packet, form) = match sighting.what {
             What::Granted { epoch, number, switch_id } => {
-                let grant = flow.grants.entry(epoch).or_insert(Grant { number, switch_id, ns: sighting.ns });
+                let grant = flow.grants.entry(epoch).or_insert(Grant {
+                    number,
+                    switch_id,
+                    ns: sighting.ns,
+                });
                 // Repeated to the same owner, it tells what was recorded meanwhile.
                 grant.number = grant.number.min(number);
                 grant.ns = grant.ns.min(sighting.ns);
@@ -321,7 +332,9 @@ impl Ledger {
         let mut numbers: BTreeMap<u32, u64> = BTreeMap::new();
         for (given, packet) in &owners {
             if let Some(other) = numbers.insert(*packet, *given) {
-                account.problems.push(format!("packet {packet} was counted twice, as {other} and as {given}"));
+                account
+                    .problems
+                    .push(format!("packet {packet} was counted twice, as {other} and as {given}"));
             }
         }
         for (packet, seen) in &flow.packets {
@@ -335,9 +348,17 @@ impl Ledger {
                 None => match self.explain(flow, seen) {
                     Ok((place, cause)) => {
                         let given = numbers.get(packet).copied();
-                        account.lost.push(Lost { flow: number, packet: *packet, number: given, place, cause });
+                        account.lost.push(Lost {
+                            flow: number,
+                            packet: *packet,
+                            number: given,
+                            place,
+                            cause,
+                        });
                     }
-                    Err(place) => account.problems.push(format!("packet {packet} got lost {place}")),
+                    Err(place) => {
+                        account.problems.push(format!("packet {packet} got lost {place}"))
+                    }
                 },
             }
         }
@@ -348,7 +369,10 @@ impl Ledger {
                 .problems
                 .push(format!("its counter is {counter}, {out} packets got out and {counted} were counted and lost"));
         }
-        account.problems.iter_mut().for_each(|problem| *problem = format!("flow {number}: {problem}"));
+        account
+            .problems
+            .iter_mut()
+            .for_each(|problem| *problem = format!("flow {number}: {problem}"));
         account
     }
 
@@ -360,10 +384,11 @@ impl Ledger {
                 if *number > counter || !counts(flow, *epoch, *number) {
                     continue;
                 }
-                if let Some(other) = owners.insert(*number, *packet).filter(|other| other != packet) {
-                    account
-                        .problems
-                        .push(format!("packets {other} and {packet} were both counted as {number} under one grant"));
+                if let Some(other) = owners.insert(*number, *packet).filter(|other| other != packet)
+                {
+                    account.problems.push(format!(
+                        "packets {other} and {packet} were both counted as {number} under one grant"
+                    ));
                 }
             }
         }
@@ -392,13 +417,20 @@ impl Ledger {
         let switch = self.switches.get(&grant.switch_id)?;
         let next = flow.grants.range(epoch + 1..).next().map_or(u64::MAX, |(_, next)| next.ns);
         let fits = |(node, ns): &(Node, u64)| {
-            node == switch && *ns >= grant.ns.saturating_sub(SLACK_NS) && *ns <= next.saturating_add(SLACK_NS)
+            node == switch
+                && *ns >= grant.ns.saturating_sub(SLACK_NS)
+                && *ns <= next.saturating_add(SLACK_NS)
         };
         let candidates = flow.packets.iter().filter(|(packet, seen)| {
-            seen.numbered.is_empty() && seen.out.is_none() && !taken.contains(packet) && seen.entered.iter().any(fits)
+            seen.numbered.is_empty()
+                && seen.out.is_none()
+                && !taken.contains(packet)
+                && seen.entered.iter().any(fits)
         });
         candidates
-            .min_by_key(|(_, seen)| seen.entered.iter().find(|entry| fits(entry)).map(|(_, ns)| *ns))
+            .min_by_key(|(_, seen)| {
+                seen.entered.iter().find(|entry| fits(entry)).map(|(_, ns)| *ns)
+            })
             .map(|(packet, _)| *packet)
     }
 
@@ -416,7 +448,11 @@ impl Ledger {
             return Ok((
                 format!(
                     "UPDATE, {}",
-                    if last.outgoing { format!("from {router} at {peer}") } else { format!("in {router}") }
+                    if last.outgoing {
+                        format!("from {router} at {peer}")
+                    } else {
+                        format!("in {router}")
+                    }
                 ),
                 "refused: the grant was over".to_string(),
             ));
@@ -430,14 +466,17 @@ impl Ledger {
         };
         let place = match last.outgoing {
             true => format!("{what} from {router} at {peer}"),
-            false => format!("{what} from {peer} to {} in {router}", last.to.map_or("?", |to| self.name(to))),
+            false => format!(
+                "{what} from {peer} to {} in {router}",
+                last.to.map_or("?", |to| self.name(to))
+            ),
         };
         let late = seen.asked_ns.is_some_and(|asked| last.ns.saturating_sub(asked) >= HELD_NS);
         let cause = match self.role(last.peer) {
             // What a cut link still brings, a router does not take.
-            _ if !last.outgoing => {
-                self.broken(last.ns, SLACK_NS, |it| it.touches(peer) || self.breaks_way(it, form, last.to))
-            }
+            _ if !last.outgoing => self.broken(last.ns, SLACK_NS, |it| {
+                it.touches(peer) || self.breaks_way(it, form, last.to)
+            }),
             Some(Role::Switch) if late && matches!(form, Form::Acknowledged | Form::Returned) => {
                 Some("too late".to_string())
             }
@@ -449,7 +488,10 @@ impl Ledger {
         };
         match cause {
             Some(cause) => Ok((place, cause)),
-            None => Err(format!("as {place} at {} ms while nothing was broken there", last.ns / 1_000_000)),
+            None => Err(format!(
+                "as {place} at {} ms while nothing was broken there",
+                last.ns / 1_000_000
+            )),
         }
     }
 
@@ -485,8 +527,11 @@ impl Ledger {
         let shard = flow.shard.filter(|_| matches!(form, Form::Plain(_) | Form::Returned))?;
         let cause = self.lost_in_store(Form::Asked { shard }, ns)?;
         let unanswered = |packet: &&Packet| {
-            let lost = packet.last.filter(|last| last.ns < ns && last.outgoing && packet.out.is_none());
-            let asks = |what| matches!(what, What::Packet { form: Form::Asked { .. } | Form::Update { .. }, .. });
+            let lost =
+                packet.last.filter(|last| last.ns < ns && last.outgoing && packet.out.is_none());
+            let asks = |what| {
+                matches!(what, What::Packet { form: Form::Asked { .. } | Form::Update { .. }, .. })
+            };
             let came_from = |node: &(Node, u64)| node.0 == switch;
             lost.is_some_and(|last| asks(last.what)) && packet.entered.last().is_some_and(came_from)
         };
@@ -510,7 +555,8 @@ impl Ledger {
     /// Without a store's link there is no route to it, and switches drop what is for it.
     fn takes_route(&self, broken: &Broken) -> bool {
         let Broken::Fault(Fault::Cut(cut)) = broken else { return false };
-        cut.direction == simnet::Direction::Carrier && self.role_of(&cut.machine) == Some(Role::Store)
+        cut.direction == simnet::Direction::Carrier
+            && self.role_of(&cut.machine) == Some(Role::Store)
     }
 
     fn role_of(&self, name: &str) -> Option<Role> {
@@ -518,21 +564,31 @@ impl Ledger {
     }
 
     /// What was broken in the time from then on.
-    fn broken(&self, ns: u64, during_ns: u64, concerns: impl Fn(&Broken) -> bool) -> Option<String> {
+    fn broken(
+        &self,
+        ns: u64,
+        during_ns: u64,
+        concerns: impl Fn(&Broken) -> bool,
+    ) -> Option<String> {
         let then = |outage: &&Outage| {
             outage.from_ns <= ns.saturating_add(during_ns)
                 && ns <= outage.until_ns.saturating_add(SLACK_NS)
                 && concerns(&outage.broken)
         };
         let outages = self.outages.iter().chain(self.routing.values());
-        let all: Vec<String> = outages.filter(then).map(|outage| outage.broken.to_string()).collect();
+        let all: Vec<String> =
+            outages.filter(then).map(|outage| outage.broken.to_string()).collect();
         (!all.is_empty()).then(|| all.join(", "))
     }
 }
 
 /// The grant under which a number was given.
 fn grant_of(flow: &Flow, number: u64) -> Option<(u32, Grant)> {
-    flow.grants.iter().rev().find(|(_, grant)| grant.number < number).map(|(epoch, grant)| (*epoch, *grant))
+    flow.grants
+        .iter()
+        .rev()
+        .find(|(_, grant)| grant.number < number)
+        .map(|(epoch, grant)| (*epoch, *grant))
 }
 
 /// Was the number given under the grant that counts? Without a store there are no grants.
@@ -543,7 +599,13 @@ fn counts(flow: &Flow, epoch: u32, number: u64) -> bool {
     }
 }
 
-fn wrong_output(packet: u32, out: u64, counter: u64, owners: &BTreeMap<u64, u32>, flow: &Flow) -> Option<String> {
+fn wrong_output(
+    packet: u32,
+    out: u64,
+    counter: u64,
+    owners: &BTreeMap<u64, u32>,
+    flow: &Flow,
+) -> Option<String> {
     if out == 0 {
         return Some(format!("packet {packet} got out uncounted"));
     }
@@ -556,9 +618,15 @@ fn wrong_output(packet: u32, out: u64, counter: u64, owners: &BTreeMap<u64, u32>
             "packet {packet} got out as {out}, which is packet {owner}'s number: an acknowledged update was lost"
         )),
         None => {
-            let grants: Vec<String> =
-                flow.grants.iter().map(|(epoch, grant)| format!("{epoch} from {}", grant.number)).collect();
-            Some(format!("packet {packet} got out as {out}, which no grant ({}) gave", grants.join(", ")))
+            let grants: Vec<String> = flow
+                .grants
+                .iter()
+                .map(|(epoch, grant)| format!("{epoch} from {}", grant.number))
+                .collect();
+            Some(format!(
+                "packet {packet} got out as {out}, which no grant ({}) gave",
+                grants.join(", ")
+            ))
         }
     }
 }

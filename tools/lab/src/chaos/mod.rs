@@ -146,7 +146,8 @@ impl Judge {
 
     /// Judges the suspicions; how many were excused.
     fn judge_suspicions(&self, routing_went_down: bool) -> u64 {
-        let suspicions = std::mem::take(&mut *self.suspicions.lock().unwrap_or_else(PoisonError::into_inner));
+        let suspicions =
+            std::mem::take(&mut *self.suspicions.lock().unwrap_or_else(PoisonError::into_inner));
         if routing_went_down {
             return suspicions.len() as u64;
         }
@@ -202,9 +203,13 @@ pub fn run(config: &Config, progress: &(dyn Fn(&str) + Sync)) -> Result<Report> 
             )));
         }
     }
-    let known = |name: &String| config.topologies.iter().any(|(topology, _)| topology.variables().contains(name));
+    let known = |name: &String| {
+        config.topologies.iter().any(|(topology, _)| topology.variables().contains(name))
+    };
     if let Some(name) = config.vars.keys().find(|name| !known(name)) {
-        return Err(Error::Chaos(format!("--set {name}: none of the topologies has a variable of this name")));
+        return Err(Error::Chaos(format!(
+            "--set {name}: none of the topologies has a variable of this name"
+        )));
     }
     std::fs::create_dir_all(&config.out).map_err(Error::io(&config.out))?;
     let began = Instant::now();
@@ -215,7 +220,10 @@ pub fn run(config: &Config, progress: &(dyn Fn(&str) + Sync)) -> Result<Report> 
         labs.push(up(config, topology, folder, progress)?);
     }
     let results: Vec<Result<LabReport>> = std::thread::scope(|scope| {
-        let threads: Vec<_> = labs.iter().map(|lab| scope.spawn(|| round::rounds(config, &lab.0, progress))).collect();
+        let threads: Vec<_> = labs
+            .iter()
+            .map(|lab| scope.spawn(|| round::rounds(config, &lab.0, progress)))
+            .collect();
         let gone = || Err(Error::Chaos("the rounds' thread panicked".to_string()));
         threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| gone())).collect()
     });
@@ -246,9 +254,17 @@ fn up(
 ) -> Result<Running> {
     let options = Options {
         name: Some(format!("chaos-{}-{}", topology.name, std::process::id())),
-        mode: config.mode.clone().or_else(|| topology.chaos_service.as_ref().map(|service| service.mode.clone())),
+        mode: config
+            .mode
+            .clone()
+            .or_else(|| topology.chaos_service.as_ref().map(|service| service.mode.clone())),
         // Of several topologies' variables its own ([`run`] has checked that each is somebody's).
-        vars: config.vars.clone().into_iter().filter(|(name, _)| topology.variables().contains(name)).collect(),
+        vars: config
+            .vars
+            .clone()
+            .into_iter()
+            .filter(|(name, _)| topology.variables().contains(name))
+            .collect(),
         prefer: None,
         owned: true,
     };
@@ -268,16 +284,26 @@ impl Traffic {
         let topology = lab.topology();
         let far = topology.ports("outside").find_map(|(_, own, _, _)| own.ip().parse().ok());
         let far: std::net::Ipv4Addr = far.ok_or_else(|| {
-            Error::Chaos(format!("topology {}: chaos needs a node \"outside\" with a link", topology.name))
+            Error::Chaos(format!(
+                "topology {}: chaos needs a node \"outside\" with a link",
+                topology.name
+            ))
         })?;
         let mut traffic = Self { connections: None, bindings: None, counts: None };
         if topology.chaos.contains(&Workload::Connections) {
             let ends = ends::Ends::of(topology, far)?;
             let path = config.out.join(format!("history-{}.jsonl", topology.name));
             traffic.bindings = Some(bindings::Bindings::start(lab, &ends, &path, judge)?);
-            let listen = |(node, address): &(String, _)| echo::Echo::start(&lab.netns(node)?, *address);
+            let listen =
+                |(node, address): &(String, _)| echo::Echo::start(&lab.netns(node)?, *address);
             let servers = ends.servers.iter().map(listen).collect::<Result<Vec<_>>>()?;
-            let connections = connections::Connections::start(lab, &ends, config.connections, config.seed, judge)?;
+            let connections = connections::Connections::start(
+                lab,
+                &ends,
+                config.connections,
+                config.seed,
+                judge,
+            )?;
             traffic.connections = Some((connections, servers));
         }
         if topology.chaos.contains(&Workload::Counts) {

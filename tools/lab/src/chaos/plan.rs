@@ -80,10 +80,12 @@ impl Site {
         for (name, node) in &topology.node {
             let daemons = node.daemon.iter().filter(|d| in_mode(&d.modes, mode));
             let processes = daemons.map(|d| (name.clone(), d.name.clone()));
-            let (controllers, others): (Vec<_>, Vec<_>) = processes.partition(|(_, d)| d.starts_with("controller"));
+            let (controllers, others): (Vec<_>, Vec<_>) =
+                processes.partition(|(_, d)| d.starts_with("controller"));
             site.controllers.extend(controllers);
             let routers = topology.ports(name).map(|(far, ..)| far.to_string());
-            let is_router = |far: &String| topology.node.get(far).is_some_and(|n| n.role == Role::Router);
+            let is_router =
+                |far: &String| topology.node.get(far).is_some_and(|n| n.role == Role::Router);
             let links = routers.filter(is_router).map(|far| (name.clone(), far));
             match node.role {
                 Role::Switch => {
@@ -115,14 +117,16 @@ impl Site {
 pub fn draw(seed: u64, lab: &str, round: u64, site: &Site) -> Vec<Step> {
     let mut random = Random::new(seed, &format!("{lab} {round}"));
     let wanted = [1, 1, 1, 2, 2, 3].get(random.between(0, 5) as usize).copied().unwrap_or(1);
-    let mut drawing = Drawing { site, spared: random.pick(&site.switches).cloned(), steps: Vec::new() };
+    let mut drawing =
+        Drawing { site, spared: random.pick(&site.switches).cloned(), steps: Vec::new() };
     // A fault that the drawing refuses is drawn again; a small lab may not have enough of them.
     for _ in 0..64 {
         if drawing.steps.len() == wanted {
             break;
         }
         let fault = any_fault(&mut random, site);
-        let (at_ms, lasts_ms) = (random.between(0, BEGIN_WITHIN_MS), random.between(LASTS_MS.0, LASTS_MS.1));
+        let (at_ms, lasts_ms) =
+            (random.between(0, BEGIN_WITHIN_MS), random.between(LASTS_MS.0, LASTS_MS.1));
         if let Some(fault) = fault.filter(|fault| drawing.allows(fault)) {
             drawing.steps.push(Step { at_ms, lasts_ms, fault });
         }
@@ -164,13 +168,16 @@ struct Drawing<'a> {
 impl Drawing<'_> {
     fn allows(&self, fault: &Fault) -> bool {
         let Some(node) = node_of(fault) else { return true };
-        let earlier = || self.steps.iter().map(|step| &step.fault).filter(|f| node_of(f) == Some(node));
-        let is_agent = matches!(fault, Fault::Process { .. }) && self.site.switches.iter().any(|s| s == node);
+        let earlier =
+            || self.steps.iter().map(|step| &step.fault).filter(|f| node_of(f) == Some(node));
+        let is_agent =
+            matches!(fault, Fault::Process { .. }) && self.site.switches.iter().any(|s| s == node);
         if self.site.switches.iter().any(|s| s == node) {
             // Without its agent a switch forwards.
             let spared = self.spared.as_deref() == Some(node);
             // One fault a switch; but it may lose several links.
-            let both_links = earlier().all(|f| matches!((f, fault), (Fault::Cut(_), Fault::Cut(_)) if f != fault));
+            let both_links = earlier()
+                .all(|f| matches!((f, fault), (Fault::Cut(_), Fault::Cut(_)) if f != fault));
             let same_link = earlier().any(|f| same_link(f, fault));
             return (is_agent || !spared) && both_links && !same_link;
         }
@@ -210,8 +217,10 @@ mod tests {
     use std::path::Path;
 
     fn nat() -> Topology {
-        Topology::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../systems/redplane/lab/nat.toml"))
-            .expect("the NAT lab")
+        Topology::read(
+            &Path::new(env!("CARGO_MANIFEST_DIR")).join("../../systems/redplane/lab/nat.toml"),
+        )
+        .expect("the NAT lab")
     }
 
     fn with_controller() -> Site {
@@ -227,7 +236,11 @@ mod tests {
     fn a_site_is_what_the_topology_has() {
         let site = Site::of(&nat(), "replicated");
         assert_eq!(site.switches, ["s1", "s2"]);
-        assert_eq!((site.fabric.len(), site.stores.len(), site.agents.len()), (4, 3, 2), "{site:?}");
+        assert_eq!(
+            (site.fabric.len(), site.stores.len(), site.agents.len()),
+            (4, 3, 2),
+            "{site:?}"
+        );
         assert_eq!(Site::of(&nat(), "nftables").agents.len(), 0);
     }
 
@@ -238,10 +251,10 @@ mod tests {
         let mut killed = BTreeSet::new();
         for round in 0..2_000 {
             let steps = draw(3, "nat", round, &site);
-            let deciders =
-                |fault: &&Fault| matches!(fault, Fault::Process { process: daemon, .. } if daemon == "controller");
+            let deciders = |fault: &&Fault| matches!(fault, Fault::Process { process: daemon, .. } if daemon == "controller");
             let others = steps.iter().map(|step| &step.fault).filter(|fault| !deciders(fault));
-            let stores: BTreeSet<&str> = others.filter_map(node_of).filter(|node| node.starts_with("store")).collect();
+            let stores: BTreeSet<&str> =
+                others.filter_map(node_of).filter(|node| node.starts_with("store")).collect();
             assert!(stores.len() <= 2, "{steps:?}");
             killed.extend(steps.iter().filter_map(|step| match &step.fault {
                 Fault::Process { machine: node, process: daemon } if node.starts_with("store") => {
@@ -271,7 +284,8 @@ mod tests {
             let steps = draw(round * 17, "nat", round, &site);
             assert!(!steps.is_empty() && steps.len() <= 4, "{steps:?}");
             let nodes = |wanted: fn(&Fault) -> bool, of: &str| -> BTreeSet<String> {
-                let of_kind = steps.iter().map(|s| &s.fault).filter(|f| wanted(f)).filter_map(node_of);
+                let of_kind =
+                    steps.iter().map(|s| &s.fault).filter(|f| wanted(f)).filter_map(node_of);
                 of_kind.filter(|n| n.starts_with(of)).map(str::to_string).collect()
             };
             let lost = nodes(|f| !matches!(f, Fault::Process { .. }), "s").into_iter();
@@ -294,7 +308,10 @@ mod tests {
         let site = Site { controllers: Vec::new(), f: 0, ..with_controller() };
         for round in 0..1_000 {
             let steps = draw(1, "nat", round, &site);
-            assert!(steps.iter().all(|s| !node_of(&s.fault).is_some_and(|n| n.starts_with("store"))), "{steps:?}");
+            assert!(
+                steps.iter().all(|s| !node_of(&s.fault).is_some_and(|n| n.starts_with("store"))),
+                "{steps:?}"
+            );
         }
     }
 }

@@ -9,9 +9,9 @@ impl Random {
     /// The generator of a seed and of what it is for: each pair has numbers of its own.
     pub fn new(seed: u64, purpose: &str) -> Self {
         // FNV-1a spreads the purpose over 64 bits.
-        let hash = purpose
-            .bytes()
-            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
+        let hash = purpose.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
         let mut random = Self(seed ^ hash);
         random.next();
         random

@@ -61,7 +61,11 @@ impl<T: Send + 'static> Recorder<T> {
     }
 
     /// A thread more.
-    pub fn listen(&mut self, interface: Interface, find: impl Fn(&Frame, Seen, &mut Vec<T>) + Send + 'static) {
+    pub fn listen(
+        &mut self,
+        interface: Interface,
+        find: impl Fn(&Frame, Seen, &mut Vec<T>) + Send + 'static,
+    ) {
         let number = self.threads.len();
         lock(&self.shared.reached_ns).push(0);
         let shared = Arc::clone(&self.shared);
@@ -81,7 +85,9 @@ impl<T: Send + 'static> Recorder<T> {
             }
             if Instant::now() > deadline {
                 let seconds = BEHIND_MOST.as_secs();
-                return Err(Error::Chaos(format!("the recording of frames is behind by more than {seconds} s")));
+                return Err(Error::Chaos(format!(
+                    "the recording of frames is behind by more than {seconds} s"
+                )));
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -109,7 +115,12 @@ impl<T> Drop for Recorder<T> {
     }
 }
 
-fn listen<T>(mut interface: Interface, number: usize, find: &impl Fn(&Frame, Seen, &mut Vec<T>), shared: &Shared<T>) {
+fn listen<T>(
+    mut interface: Interface,
+    number: usize,
+    find: &impl Fn(&Frame, Seen, &mut Vec<T>),
+    shared: &Shared<T>,
+) {
     let mut looks = 0_u32;
     while !shared.stop.load(Ordering::Relaxed) {
         let asked_ns = wall_ns();
@@ -186,7 +197,10 @@ mod tests {
             receiver.recv(&mut [0; 8]).expect("received");
         }
         let arrived_ns = wall_ns();
-        assert_eq!(recorder.shared.reached_ns.lock().map(|all| all[0] < arrived_ns).ok(), Some(true));
+        assert_eq!(
+            recorder.shared.reached_ns.lock().map(|all| all[0] < arrived_ns).ok(),
+            Some(true)
+        );
         drop(closed);
         assert!(recorder.catch_up().expect("in time") >= arrived_ns);
         let times = recorder.take();

@@ -75,9 +75,13 @@ impl LabReport {
     pub(super) fn memory(&mut self, lab: &Lab) {
         for node in lab.topology().node.keys() {
             for (daemon, identity) in lab.daemons(node) {
-                let status = std::fs::read_to_string(format!("/proc/{}/status", identity.pid)).unwrap_or_default();
+                let status = std::fs::read_to_string(format!("/proc/{}/status", identity.pid))
+                    .unwrap_or_default();
                 let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-                let Some(kib) = line.and_then(|line| line.split_whitespace().next()?.parse().ok()) else { continue };
+                let Some(kib) = line.and_then(|line| line.split_whitespace().next()?.parse().ok())
+                else {
+                    continue;
+                };
                 self.memory_kib.entry(format!("{node} {daemon}")).or_insert([kib, kib])[1] = kib;
             }
         }
@@ -120,7 +124,10 @@ impl Report {
             count(|fault| matches!(fault, Fault::Loss { .. })),
         );
         for figures in self.labs.iter().filter_map(|lab| lab.connections) {
-            line.push_str(&format!("; {} connections established, {} broken", figures.established, figures.broken));
+            line.push_str(&format!(
+                "; {} connections established, {} broken",
+                figures.established, figures.broken
+            ));
         }
         for figures in self.labs.iter().filter_map(|lab| lab.bindings) {
             line.push_str(&format!(
@@ -148,7 +155,8 @@ impl Report {
     /// Writes `chaos.json`.
     pub(super) fn write(&self, folder: &Path) -> Result<()> {
         let path = folder.join("chaos.json");
-        let mut text = serde_json::to_string_pretty(self).map_err(|e| Error::io(&path)(std::io::Error::other(e)))?;
+        let mut text = serde_json::to_string_pretty(self)
+            .map_err(|e| Error::io(&path)(std::io::Error::other(e)))?;
         text.push('\n');
         std::fs::write(&path, text).map_err(Error::io(&path))
     }
@@ -176,7 +184,9 @@ pub(super) fn evidence(lab: &Lab, folder: &Path) -> Result<()> {
 /// dead shows none, and what is left of the lab is worth no less.
 fn write_metrics(lab: &Lab, node: &str, configuration: &Path, copy: &Path) {
     let Ok(text) = std::fs::read_to_string(configuration) else { return };
-    let address = text.lines().find_map(|line| line.strip_prefix("metrics = \"")?.strip_suffix('"')?.parse().ok());
+    let address = text
+        .lines()
+        .find_map(|line| line.strip_prefix("metrics = \"")?.strip_suffix('"')?.parse().ok());
     let (Some(address), Ok(netns)) = (address, lab.netns(node)) else { return };
     let page = netns.run(|| {
         let patience = Duration::from_secs(2);

@@ -31,7 +31,11 @@ struct Rounds<'a> {
 ///
 /// # Errors
 /// Its traffic does not start, a result cannot be written, or the process is to stop.
-pub(super) fn rounds(config: &Config, lab: &Lab, progress: &(dyn Fn(&str) + Sync)) -> Result<LabReport> {
+pub(super) fn rounds(
+    config: &Config,
+    lab: &Lab,
+    progress: &(dyn Fn(&str) + Sync),
+) -> Result<LabReport> {
     let name = lab.topology().name.clone();
     let judge = Arc::new(Judge::new(&name));
     let mut rounds = Rounds {
@@ -94,7 +98,9 @@ impl Rounds<'_> {
         *self.judge.window() = Some((began, Some(whole)));
         let before = std::mem::replace(&mut self.routing, routing(lab));
         let from_ns = std::mem::replace(&mut self.whole_ns, whole_ns);
-        self.judge_round((outages, repaired_ns), &|until_ns| own_changes(lab, &before, &steps, (from_ns, until_ns)))?;
+        self.judge_round((outages, repaired_ns), &|until_ns| {
+            own_changes(lab, &before, &steps, (from_ns, until_ns))
+        })?;
         let round = RoundReport {
             round: number,
             began_s: (began - self.judge.zero).as_secs_f64(),
@@ -117,7 +123,11 @@ impl Rounds<'_> {
     }
 
     /// The lab is whole: everything must work, and what happened must have been right.
-    fn judge_round(&mut self, outages: (Vec<Outage>, u64), routing: &dyn Fn(u64) -> Vec<Outage>) -> Result<()> {
+    fn judge_round(
+        &mut self,
+        outages: (Vec<Outage>, u64),
+        routing: &dyn Fn(u64) -> Vec<Outage>,
+    ) -> Result<()> {
         if let Some((connections, _)) = &self.traffic.connections {
             connections.settle(SETTLE_LIMIT)?;
             connections.pause()?;
@@ -154,7 +164,10 @@ impl Rounds<'_> {
         );
         if let Some((connections, _)) = &self.traffic.connections {
             let figures = connections.figures();
-            line.push_str(&format!("; {} connections, {} broken", figures.established, figures.broken));
+            line.push_str(&format!(
+                "; {} connections, {} broken",
+                figures.established, figures.broken
+            ));
         }
         if let Some(counts) = &self.traffic.counts {
             let figures = counts.figures();
@@ -171,7 +184,8 @@ impl Rounds<'_> {
         if let Some(counts) = &mut self.traffic.counts {
             counts.finish()?;
         }
-        self.report.connections = self.traffic.connections.as_ref().map(|(connections, _)| connections.figures());
+        self.report.connections =
+            self.traffic.connections.as_ref().map(|(connections, _)| connections.figures());
         self.report.bindings = self.traffic.bindings.as_ref().map(bindings::Bindings::figures);
         self.report.counts = self.traffic.counts.as_ref().map(|counts| counts.figures());
         drop(self.traffic);
@@ -187,7 +201,12 @@ fn routing(lab: &Lab) -> Vec<Option<String>> {
 }
 
 /// Sessions that changed since they were as they were `before`, and that no fault has a part in.
-fn own_changes(lab: &Lab, before: &[Option<String>], steps: &[Step], (from_ns, until_ns): (u64, u64)) -> Vec<Outage> {
+fn own_changes(
+    lab: &Lab,
+    before: &[Option<String>],
+    steps: &[Step],
+    (from_ns, until_ns): (u64, u64),
+) -> Vec<Outage> {
     let cut = |name: &str| {
         steps.iter().any(|step| match &step.fault {
             Fault::Process { .. } => false,
@@ -201,7 +220,11 @@ fn own_changes(lab: &Lab, before: &[Option<String>], steps: &[Step], (from_ns, u
             _ => continue,
         };
         for neighbour in changed.into_iter().filter(|neighbour| !cut(node) && !cut(neighbour)) {
-            outages.push(Outage { broken: Broken::Routing(node.clone(), neighbour), from_ns, until_ns });
+            outages.push(Outage {
+                broken: Broken::Routing(node.clone(), neighbour),
+                from_ns,
+                until_ns,
+            });
         }
     }
     outages
@@ -216,12 +239,18 @@ fn play(lab: &Lab, steps: &[Step], record_ns: &(dyn Fn() -> u64 + Sync)) -> Resu
             .iter()
             .map(|step| {
                 scope.spawn(move || {
-                    std::thread::sleep(Duration::from_millis(step.at_ms).saturating_sub(began.elapsed()));
+                    std::thread::sleep(
+                        Duration::from_millis(step.at_ms).saturating_sub(began.elapsed()),
+                    );
                     let from_ns = record_ns();
                     inject::begin(lab, &step.fault)?;
                     std::thread::sleep(Duration::from_millis(step.lasts_ms));
                     inject::end(lab, &step.fault)?;
-                    Ok(Outage { broken: Broken::Fault(step.fault.clone()), from_ns, until_ns: u64::MAX })
+                    Ok(Outage {
+                        broken: Broken::Fault(step.fault.clone()),
+                        from_ns,
+                        until_ns: u64::MAX,
+                    })
                 })
             })
             .collect();

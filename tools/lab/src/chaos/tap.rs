@@ -60,7 +60,9 @@ pub fn start(lab: &Lab, nodes: &[String], port: u16, first_port: u16, zero_ns: u
         // Interfaces are called after the node at the other end.
         let neighbours: Vec<(String, Node)> = topology
             .ports(name)
-            .filter_map(|(device, ..)| Some((device.to_string(), nodes.iter().position(|node| node == device)?)))
+            .filter_map(|(device, ..)| {
+                Some((device.to_string(), nodes.iter().position(|node| node == device)?))
+            })
             .collect();
         let open = || {
             let mut peers = BTreeMap::new();
@@ -69,7 +71,8 @@ pub fn start(lab: &Lab, nodes: &[String], port: u16, first_port: u16, zero_ns: u
             }
             Ok((Interface::open_namespace([PROTOCOL_PORT, port])?, peers))
         };
-        let (interface, peers) = lab.netns(name)?.run(open).map_err(Error::system(format!("listening in {name}")))?;
+        let (interface, peers) =
+            lab.netns(name)?.run(open).map_err(Error::system(format!("listening in {name}")))?;
         let listener = Listener {
             router,
             peers,
@@ -104,10 +107,20 @@ impl Listener {
         let Some(datagram) = capture::datagram(frame) else { return [None; 2] };
         let ns = frame.time_ns.saturating_sub(self.zero_ns);
         let to = self.addresses.get(datagram.destination.ip()).copied();
-        let found = |(flow, what)| Sighting { ns, router: self.router, peer, outgoing: seen.outgoing, to, flow, what };
+        let found = |(flow, what)| Sighting {
+            ns,
+            router: self.router,
+            peer,
+            outgoing: seen.outgoing,
+            to,
+            flow,
+            what,
+        };
         if datagram.destination.port() == self.port {
             let packet = counted(frame.bytes, self.port);
-            let plain = packet.map(|(flow, packet, number)| (flow, What::Packet { packet, form: Form::Plain(number) }));
+            let plain = packet.map(|(flow, packet, number)| {
+                (flow, What::Packet { packet, form: Form::Plain(number) })
+            });
             return [plain.map(found), None];
         }
         let Ok(message) = Message::decode(datagram.payload) else {
@@ -145,7 +158,9 @@ impl Listener {
         let form = match message.message_type {
             MessageType::LeaseRequest => Form::Asked { shard: message.shard },
             MessageType::LeaseGrant | MessageType::Absent => Form::Returned,
-            MessageType::Update => Form::Update { epoch: message.epoch, number, shard: message.shard },
+            MessageType::Update => {
+                Form::Update { epoch: message.epoch, number, shard: message.shard }
+            }
             MessageType::UpdateAck => Form::Acknowledged,
             _ => return None,
         };
@@ -156,9 +171,11 @@ impl Listener {
 /// Flow, packet and number (if a switch has written it) of a counted packet's frame.
 pub fn counted(bytes: &[u8], port: u16) -> Option<(u32, u32, u64)> {
     let frame = Frame { time_ns: 0, link: Link::Ethernet, bytes, original_bytes: 0 };
-    let datagram = capture::datagram(&frame).filter(|datagram| datagram.destination.port() == port)?;
+    let datagram =
+        capture::datagram(&frame).filter(|datagram| datagram.destination.port() == port)?;
     let [a, b, c, d, e, f, g, h] = *<&[u8; 8]>::try_from(datagram.payload).ok()?;
-    let number = u16::from_be_bytes([*bytes.get(IDENTIFICATION_AT)?, *bytes.get(IDENTIFICATION_AT + 1)?]);
+    let number =
+        u16::from_be_bytes([*bytes.get(IDENTIFICATION_AT)?, *bytes.get(IDENTIFICATION_AT + 1)?]);
     Some((u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]), number.into()))
 }
 
@@ -172,7 +189,9 @@ mod tests {
     /// Packet 9 of flow 3, numbered 258.
     fn packet() -> Vec<u8> {
         let mut frame = vec![0; 12];
-        frame.extend([8, 0, 0x45, 0, 0, 36, 1, 2, 0x40, 0, 62, 17, 0, 0, 10, 1, 0, 10, 198, 51, 100, 10]);
+        frame.extend([
+            8, 0, 0x45, 0, 0, 36, 1, 2, 0x40, 0, 62, 17, 0, 0, 10, 1, 0, 10, 198, 51, 100, 10,
+        ]);
         frame.extend([2_003_u16, PORT, 16, 0].iter().flat_map(|word| word.to_be_bytes()));
         frame.extend([0, 0, 0, 3, 0, 0, 0, 9]);
         frame
@@ -192,14 +211,24 @@ mod tests {
     }
 
     fn see(bytes: &[u8], interface: u32) -> Vec<Sighting> {
-        let frame = Frame { time_ns: 150, link: Link::Ethernet, bytes, original_bytes: bytes.len() as u32 };
-        listener().sightings(&frame, Seen { interface, outgoing: true }).into_iter().flatten().collect()
+        let frame =
+            Frame { time_ns: 150, link: Link::Ethernet, bytes, original_bytes: bytes.len() as u32 };
+        listener()
+            .sightings(&frame, Seen { interface, outgoing: true })
+            .into_iter()
+            .flatten()
+            .collect()
     }
 
     fn message(message_type: MessageType) -> Vec<u8> {
         let frame = packet();
-        let key: Vec<u8> =
-            [&[10, 1, 0, 10, 198, 51, 100, 10][..], &2_003_u16.to_be_bytes(), &PORT.to_be_bytes(), &[17]].concat();
+        let key: Vec<u8> = [
+            &[10, 1, 0, 10, 198, 51, 100, 10][..],
+            &2_003_u16.to_be_bytes(),
+            &PORT.to_be_bytes(),
+            &[17],
+        ]
+        .concat();
         let carries_value = matches!(message_type, MessageType::Update | MessageType::LeaseGrant);
         let message = Message {
             message_type,
@@ -220,7 +249,8 @@ mod tests {
         let mut payload = Vec::new();
         message.append_to(&mut payload).expect("a message");
         let mut bytes = vec![0; 12];
-        let length = |more: usize| u16::try_from(payload.len() + more).expect("short").to_be_bytes();
+        let length =
+            |more: usize| u16::try_from(payload.len() + more).expect("short").to_be_bytes();
         bytes.extend([8, 0, 0x45, 0]);
         bytes.extend(length(28));
         bytes.extend([0, 0, 0, 0, 62, 17, 0, 0, 10, 255, 0, 1, 10, 2, 1, 10]);
@@ -233,13 +263,29 @@ mod tests {
 
     #[test]
     fn packets_and_messages_around_them_are_seen() {
-        let whats = |bytes: &[u8]| see(bytes, 7).into_iter().map(|sighting| sighting.what).collect::<Vec<_>>();
+        let whats = |bytes: &[u8]| {
+            see(bytes, 7).into_iter().map(|sighting| sighting.what).collect::<Vec<_>>()
+        };
         let about = |form| What::Packet { packet: 9, form };
         let all = see(&packet(), 7);
         let plain = about(Form::Plain(258));
-        assert_eq!(all, [Sighting { ns: 50, router: 0, peer: 4, outgoing: true, to: Some(5), flow: 3, what: plain }]);
+        assert_eq!(
+            all,
+            [Sighting {
+                ns: 50,
+                router: 0,
+                peer: 4,
+                outgoing: true,
+                to: Some(5),
+                flow: 3,
+                what: plain
+            }]
+        );
         assert_eq!(whats(&message(MessageType::LeaseRequest)), [about(Form::Asked { shard: 0 })]);
-        assert_eq!(whats(&message(MessageType::Update)), [about(Form::Update { epoch: 6, number: 258, shard: 0 })]);
+        assert_eq!(
+            whats(&message(MessageType::Update)),
+            [about(Form::Update { epoch: 6, number: 258, shard: 0 })]
+        );
         assert_eq!(whats(&message(MessageType::UpdateAck)), [about(Form::Acknowledged)]);
         let granted = What::Granted { epoch: 6, number: 258, switch_id: 2 };
         assert_eq!(whats(&message(MessageType::LeaseGrant)), [granted, about(Form::Returned)]);

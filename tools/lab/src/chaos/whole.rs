@@ -34,7 +34,8 @@ impl Whole {
     /// A namespace is gone.
     pub fn of(lab: &Lab) -> Result<Self> {
         let names = lab.topology().node.keys();
-        let nodes = names.map(|name| Ok((name.clone(), look(lab, name)?))).collect::<Result<_>>()?;
+        let nodes =
+            names.map(|name| Ok((name.clone(), look(lab, name)?))).collect::<Result<_>>()?;
         Ok(Self { nodes })
     }
 
@@ -60,7 +61,8 @@ impl Whole {
         }
         wait_status(lab, "controller", "the chains are not whole", |all| {
             // Where no controller decides, chains never change. Of several, one decides.
-            all.is_empty() || all.iter().any(|status| status["leading"] == true && status["settled"] == true)
+            all.is_empty()
+                || all.iter().any(|status| status["leading"] == true && status["settled"] == true)
         })?;
         lab.wait_probes(&|_| {})
     }
@@ -76,12 +78,21 @@ impl Whole {
 }
 
 /// Waits until all daemons whose name begins so answer, and their answers will do.
-fn wait_status(lab: &Lab, daemon: &str, what: &str, mut good: impl FnMut(&[Value]) -> bool) -> Result<()> {
+fn wait_status(
+    lab: &Lab,
+    daemon: &str,
+    what: &str,
+    mut good: impl FnMut(&[Value]) -> bool,
+) -> Result<()> {
     let mut all: Vec<Value> = Vec::new();
     let result = lab.wait(WHOLE_TIMEOUT_S, what, || {
         all.clear();
         for (node, spec) in &lab.topology().node {
-            for daemon in spec.daemon.iter().filter(|d| d.name.starts_with(daemon) && in_mode(&d.modes, lab.mode())) {
+            for daemon in spec
+                .daemon
+                .iter()
+                .filter(|d| d.name.starts_with(daemon) && in_mode(&d.modes, lab.mode()))
+            {
                 let Some(status) = status_of(lab, node, daemon)? else { return Ok(false) };
                 all.push(status);
             }
@@ -104,16 +115,26 @@ fn agree(before: &mut BTreeMap<u64, u64>, servers: &[Value]) -> bool {
         let replicas = server["replicas"].as_array().map_or(&whole[..], Vec::as_slice);
         let places: Vec<(u64, u64)> = replicas
             .iter()
-            .map(|replica| (replica["shard"].as_u64().unwrap_or(0), replica["index"].as_u64().unwrap_or(0)))
+            .map(|replica| {
+                (replica["shard"].as_u64().unwrap_or(0), replica["index"].as_u64().unwrap_or(0))
+            })
             .collect();
         for (shard, index) in &places {
             shards.entry(*shard).or_default().push(*index);
         }
-        records.entry(places).or_default().insert(format!("{} {}", server["records"], server["objects"]));
+        records
+            .entry(places)
+            .or_default()
+            .insert(format!("{} {}", server["records"], server["objects"]));
     }
-    let arrived = |(shard, indices): (&u64, &Vec<u64>)| indices.iter().min() >= before.get(shard).or(Some(&u64::MAX));
+    let arrived = |(shard, indices): (&u64, &Vec<u64>)| {
+        indices.iter().min() >= before.get(shard).or(Some(&u64::MAX))
+    };
     let all_arrived = shards.iter().all(arrived);
-    *before = shards.into_iter().map(|(shard, indices)| (shard, indices.into_iter().max().unwrap_or(0))).collect();
+    *before = shards
+        .into_iter()
+        .map(|(shard, indices)| (shard, indices.into_iter().max().unwrap_or(0)))
+        .collect();
     all_arrived && records.values().all(|different| different.len() == 1)
 }
 
@@ -127,8 +148,11 @@ fn in_detail(error: Error, detail: &str) -> Error {
 
 /// What a daemon says of itself: its `ready` command knows whom and how to ask.
 fn status_of(lab: &Lab, node: &str, daemon: &Daemon) -> Result<Option<Value>> {
-    let mut command =
-        lab.expand_all(&format!("node.{node}.daemon.{}.ready", daemon.name), &daemon.ready, &lab.variables(node))?;
+    let mut command = lab.expand_all(
+        &format!("node.{node}.daemon.{}.ready", daemon.name),
+        &daemon.ready,
+        &lab.variables(node),
+    )?;
     command.push("--json".to_string());
     let (good, said) = process::run(Some(&lab.netns(node)?), &command)?;
     Ok(if good { serde_json::from_str(&said).ok() } else { None })
@@ -137,8 +161,11 @@ fn status_of(lab: &Lab, node: &str, daemon: &Daemon) -> Result<Option<Value>> {
 fn look(lab: &Lab, name: &str) -> Result<Node> {
     let netns = lab.netns(name)?;
     let command = ["ip", "route", "show"].map(str::to_string);
-    let mut routes: Vec<String> =
-        process::run(Some(&netns), &command)?.1.lines().map(|line| line.trim().to_string()).collect();
+    let mut routes: Vec<String> = process::run(Some(&netns), &command)?
+        .1
+        .lines()
+        .map(|line| line.trim().to_string())
+        .collect();
     // The kernel lists next hops in the order in which they came.
     routes.sort();
     Ok(Node {
@@ -168,7 +195,8 @@ mod tests {
         let first = [server(vec![replica(0, 3), replica(1, 4)], 2), server(vec![replica(1, 5)], 1)];
         assert!(!agree(&mut before, &first), "asked once");
         assert!(!agree(&mut before, &first), "shard 1 has not arrived");
-        let arrived = [server(vec![replica(0, 3), replica(1, 5)], 2), server(vec![replica(1, 6)], 1)];
+        let arrived =
+            [server(vec![replica(0, 3), replica(1, 5)], 2), server(vec![replica(1, 6)], 1)];
         assert!(agree(&mut before, &arrived));
         let mut before = BTreeMap::new();
         let single = |index: u64, records: u64| json!({"index": index, "records": records});

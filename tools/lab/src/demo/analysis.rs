@@ -150,7 +150,8 @@ impl<'a> Series<'a> {
 
     /// Frames per second sent to all switches over [from, to].
     fn offered(&self, from: f64, to: f64) -> f64 {
-        (self.at(to, |s| s.offered.iter().sum()) - self.at(from, |s| s.offered.iter().sum())) / (to - from)
+        (self.at(to, |s| s.offered.iter().sum()) - self.at(from, |s| s.offered.iter().sum()))
+            / (to - from)
     }
 
     /// When frames begin to be sent to `switch` again after `restore`, where `before` is a stretch
@@ -230,7 +231,10 @@ mod tests {
         let fail = series.recovery(2.0, 5.0, 100.0).expect("recovers");
         assert!((fail - 0.3).abs() < 0.03, "{fail}");
         let (begun, length) = series.longest_disruption(5.0, 9.9, 100.0).expect("recovers");
-        assert!((begun - 6.0).abs() < 0.03 && (length - 0.06).abs() < 0.03, "{length} from {begun}");
+        assert!(
+            (begun - 6.0).abs() < 0.03 && (length - 0.06).abs() < 0.03,
+            "{length} from {begun}"
+        );
     }
 
     #[test]

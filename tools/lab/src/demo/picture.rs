@@ -86,7 +86,11 @@ impl Picture {
     fn above(&mut self, text: &str) {
         let mut out = std::io::stderr().lock();
         if self.drawn > 0 {
-            let _ = queue!(out, cursor::MoveToPreviousLine(self.drawn), Clear(ClearType::FromCursorDown));
+            let _ = queue!(
+                out,
+                cursor::MoveToPreviousLine(self.drawn),
+                Clear(ClearType::FromCursorDown)
+            );
             self.drawn = 0;
         }
         // A closed standard error is no reason to stop measuring.
@@ -102,7 +106,11 @@ impl Picture {
         } else if view.t >= self.next_second {
             let from = self.next_second - 1.0;
             self.next_second += 1.0;
-            let mut line = format!("  {:6.2} s  goodput {:5.0} Mbit/s", view.t, view.series.goodput(from, from + 1.0));
+            let mut line = format!(
+                "  {:6.2} s  goodput {:5.0} Mbit/s",
+                view.t,
+                view.series.goodput(from, from + 1.0)
+            );
             for (i, name) in view.switches.iter().enumerate() {
                 line.push_str(&format!("  {name} {:5.0}", view.series.via(i, from, from + 1.0)));
             }
@@ -114,7 +122,11 @@ impl Picture {
         let columns = crossterm::terminal::size().map_or(80, |(columns, _)| usize::from(columns));
         let width = columns.saturating_sub(MARGIN).clamp(10, 200);
         let all = view.series.bins(view.t);
-        let scale = if view.scale_mbps > 0.0 { view.scale_mbps } else { all.iter().copied().fold(1.0, f64::max) };
+        let scale = if view.scale_mbps > 0.0 {
+            view.scale_mbps
+        } else {
+            all.iter().copied().fold(1.0, f64::max)
+        };
         let mut out = std::io::stderr().lock();
         if self.drawn > 0 {
             queue!(out, cursor::MoveToPreviousLine(self.drawn))?;
@@ -135,9 +147,9 @@ impl Picture {
             writeln!(out, "{last:6.0} Mbit/s")?;
         }
         queue!(out, Clear(ClearType::CurrentLine))?;
-        let connections = view
-            .exchange
-            .map_or(String::new(), |e| format!("; idle connections: {} answer, {} broken", e.answered, e.broken()));
+        let connections = view.exchange.map_or(String::new(), |e| {
+            format!("; idle connections: {} answer, {} broken", e.answered, e.broken())
+        });
         writeln!(out, "  {:4.1} s of {:.1}{connections}", view.t, view.end)?;
         self.drawn = u16::try_from(rows.len() + 1).unwrap_or(0);
         out.flush()

@@ -36,13 +36,24 @@ struct Look {
 
 fn look(kind: Kind) -> Look {
     match kind {
-        Kind::Baseline => {
-            Look { color: RGBColor(130, 136, 145), width: 1, dash: (1, 0), name: "no failure (baseline)" }
-        }
-        Kind::Without => {
-            Look { color: RGBColor(213, 94, 0), width: 2, dash: (7, 4), name: "failure, no fault tolerance" }
-        }
-        Kind::With => Look { color: RGBColor(0, 114, 178), width: 3, dash: (1, 0), name: "failure, replicated state" },
+        Kind::Baseline => Look {
+            color: RGBColor(130, 136, 145),
+            width: 1,
+            dash: (1, 0),
+            name: "no failure (baseline)",
+        },
+        Kind::Without => Look {
+            color: RGBColor(213, 94, 0),
+            width: 2,
+            dash: (7, 4),
+            name: "failure, no fault tolerance",
+        },
+        Kind::With => Look {
+            color: RGBColor(0, 114, 178),
+            width: 3,
+            dash: (1, 0),
+            name: "failure, replicated state",
+        },
     }
 }
 
@@ -51,7 +62,11 @@ impl Look {
         self.color.stroke_width(self.width)
     }
 
-    fn draw<'b>(self, chart: &mut Chart<'_, 'b>, points: Vec<(f64, f64)>) -> std::result::Result<(), String> {
+    fn draw<'b>(
+        self,
+        chart: &mut Chart<'_, 'b>,
+        points: Vec<(f64, f64)>,
+    ) -> std::result::Result<(), String> {
         let annotation = if self.dash.1 == 0 {
             chart.draw_series(LineSeries::new(points, self.style())).map_err(text)?
         } else {
@@ -104,7 +119,12 @@ fn label(size: u32) -> TextStyle<'static> {
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
-fn goodput_panel(area: &Area, config: &Config, outcomes: &[Outcome], top: f64) -> std::result::Result<(), String> {
+fn goodput_panel(
+    area: &Area,
+    config: &Config,
+    outcomes: &[Outcome],
+    top: f64,
+) -> std::result::Result<(), String> {
     let mut chart = ChartBuilder::on(area)
         .caption("TCP goodput through a NAT whose switch dies and returns", (FONT, 21, &INK))
         .margin(14)
@@ -167,9 +187,16 @@ fn middles(bins: &[f64]) -> Vec<(f64, f64)> {
 }
 
 /// Marks when the switch died and when traffic moved back to it, with how long the disruption was.
-fn events(chart: &mut Chart, config: &Config, outcomes: &[Outcome], top: f64) -> std::result::Result<(), String> {
-    let Some(outcome) =
-        outcomes.iter().find(|o| o.kind == Kind::With).or_else(|| outcomes.iter().find(|o| o.kind.fails()))
+fn events(
+    chart: &mut Chart,
+    config: &Config,
+    outcomes: &[Outcome],
+    top: f64,
+) -> std::result::Result<(), String> {
+    let Some(outcome) = outcomes
+        .iter()
+        .find(|o| o.kind == Kind::With)
+        .or_else(|| outcomes.iter().find(|o| o.kind.fails()))
     else {
         return Ok(());
     };
@@ -181,14 +208,23 @@ fn events(chart: &mut Chart, config: &Config, outcomes: &[Outcome], top: f64) ->
     ];
     for (at, what) in marks {
         let Some(at) = at else { continue };
-        chart.draw_series(DashedLineSeries::new([(at, 0.0), (at, top)], 6, 4, EVENT.stroke_width(1))).map_err(text)?;
+        chart
+            .draw_series(DashedLineSeries::new([(at, 0.0), (at, top)], 6, 4, EVENT.stroke_width(1)))
+            .map_err(text)?;
         let style = label(14).pos(Pos::new(HPos::Left, VPos::Top));
-        chart.draw_series([EmptyElement::at((at, top)) + Text::new(what, (6, 4), style)]).map_err(text)?;
+        chart
+            .draw_series([EmptyElement::at((at, top)) + Text::new(what, (6, 4), style)])
+            .map_err(text)?;
     }
     Ok(())
 }
 
-fn switch_panel(area: &Area, config: &Config, outcome: &Outcome, top: f64) -> std::result::Result<(), String> {
+fn switch_panel(
+    area: &Area,
+    config: &Config,
+    outcome: &Outcome,
+    top: f64,
+) -> std::result::Result<(), String> {
     let mut chart = ChartBuilder::on(area)
         .margin(14)
         .margin_top(4)
@@ -204,12 +240,18 @@ fn switch_panel(area: &Area, config: &Config, outcome: &Outcome, top: f64) -> st
         let points = middles(&series.bins_via(i, config.seconds));
         let stretches = uses(&points, top);
         chart
-            .draw_series(AreaSeries::new(points, 0.0, color.mix(0.35)).border_style(color.stroke_width(2)))
+            .draw_series(
+                AreaSeries::new(points, 0.0, color.mix(0.35)).border_style(color.stroke_width(2)),
+            )
             .map_err(text)?;
-        for (from, to) in stretches.into_iter().filter(|(from, to)| to - from > config.seconds / 10.0) {
+        for (from, to) in
+            stretches.into_iter().filter(|(from, to)| to - from > config.seconds / 10.0)
+        {
             let style = label(15).pos(Pos::new(HPos::Center, VPos::Center));
             let name = Text::new(format!("through {name}"), (0, 0), style);
-            chart.draw_series([EmptyElement::at(((from + to) / 2.0, top * 0.4)) + name]).map_err(text)?;
+            chart
+                .draw_series([EmptyElement::at(((from + to) / 2.0, top * 0.4)) + name])
+                .map_err(text)?;
         }
     }
     Ok(())
@@ -229,7 +271,8 @@ mod tests {
     #[test]
     fn finds_where_a_switch_is_used() {
         let rates = [0.0, 90.0, 90.0, 0.0, 80.0, 90.0, 90.0, 5.0];
-        let points: Vec<(f64, f64)> = rates.iter().enumerate().map(|(i, r)| (i as f64, *r)).collect();
+        let points: Vec<(f64, f64)> =
+            rates.iter().enumerate().map(|(i, r)| (i as f64, *r)).collect();
         assert_eq!(uses(&points, 100.0), [(1.0, 2.0), (4.0, 6.0)]);
         assert!(uses(&points[..1], 100.0).is_empty());
     }

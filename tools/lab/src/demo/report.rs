@@ -84,7 +84,8 @@ fn rounded(values: &[f64]) -> Vec<f64> {
 }
 
 fn save(path: &Path, value: &Value) -> Result<()> {
-    let mut text = serde_json::to_string(value).map_err(|e| Error::io(path)(std::io::Error::other(e)))?;
+    let mut text =
+        serde_json::to_string(value).map_err(|e| Error::io(path)(std::io::Error::other(e)))?;
     text.push('\n');
     std::fs::write(path, text).map_err(Error::io(path))
 }

@@ -96,7 +96,12 @@ pub fn run(config: &Config, lab: &Lab, kind: Kind, picture: &mut Picture) -> Res
         )));
     }
     let mut flows = LongFlows::start(lab, ends, config.flows, config.seconds, config.rate_mbps)?;
-    let points = Points { receiver: &cast.server, router: &cast.core, far_router: &cast.tor, switches: &cast.switches };
+    let points = Points {
+        receiver: &cast.server,
+        router: &cast.core,
+        far_router: &cast.tor,
+        switches: &cast.switches,
+    };
     wait_flowing(lab, &points, &mut flows)?;
     let zero = Instant::now();
     let sampler = Sampler::start(lab, &points, zero)?;
@@ -152,7 +157,9 @@ fn wait_flowing(lab: &Lab, points: &Points, flows: &mut LongFlows) -> Result<()>
             return Err(Error::Interrupted);
         }
         if start.elapsed() > FLOWING_TIMEOUT || !flows.running() {
-            return Err(Error::Demo(format!("iperf3 carried no data within {now:.1} s, before any failure")));
+            return Err(Error::Demo(format!(
+                "iperf3 carried no data within {now:.1} s, before any failure"
+            )));
         }
         std::thread::sleep(TICK);
     }
@@ -189,8 +196,11 @@ impl Run<'_> {
             let act = |restore: bool| {
                 let (sender, victim): (Sender<Deed>, String) = (sender.clone(), victim.clone());
                 scope.spawn(move || {
-                    let deed =
-                        if restore { Deed::Restored(lab.restore(&victim)) } else { Deed::Failed(lab.fail(&victim)) };
+                    let deed = if restore {
+                        Deed::Restored(lab.restore(&victim))
+                    } else {
+                        Deed::Failed(lab.fail(&victim))
+                    };
                     // The receiver is gone only if the run was given up.
                     let _ = sender.send(deed);
                 });
@@ -298,10 +308,12 @@ impl Run<'_> {
         let plan = self.timeline;
         let before = (plan.warm_up, self.failed_at.unwrap_or(plan.end));
         let normal_mbps = series.median(before.0, before.1);
-        let recovery_fail_s = self.failed_at.and_then(|t| series.recovery(t, plan.end, normal_mbps));
+        let recovery_fail_s =
+            self.failed_at.and_then(|t| series.recovery(t, plan.end, normal_mbps));
         // When the routes move, the parked packets' senders fall silent: the disruption can begin
         // well before the frames come back.
-        let disruption = self.restored_at.and_then(|t| series.longest_disruption(t, plan.end, normal_mbps));
+        let disruption =
+            self.restored_at.and_then(|t| series.longest_disruption(t, plan.end, normal_mbps));
         let recovery_return_s = disruption.map(|(_, length)| length);
         let returned_at = match disruption {
             Some((begun, length)) if length > 0.0 => Some(begun),

@@ -56,12 +56,16 @@ struct Counters {
 impl Counters {
     /// Counters of an interface, from the text of `/proc/net/dev`.
     fn parse(text: &str, interface: &str) -> Option<Self> {
-        let line = text.lines().find_map(|l| l.trim_start().strip_prefix(interface)?.strip_prefix(':'))?;
+        let line =
+            text.lines().find_map(|l| l.trim_start().strip_prefix(interface)?.strip_prefix(':'))?;
         let columns: Vec<u64> = line.split_whitespace().map_while(|c| c.parse().ok()).collect();
         // Receive: bytes packets errs drop fifo frame compressed multicast; transmit: bytes packets
         // ...
         let (bytes, frames) = (*columns.first()?, *columns.get(1)?);
-        Some(Self { received_payload: bytes.saturating_sub(frames * HEADER_BYTES), sent_frames: *columns.get(9)? })
+        Some(Self {
+            received_payload: bytes.saturating_sub(frames * HEADER_BYTES),
+            sent_frames: *columns.get(9)?,
+        })
     }
 }
 
@@ -106,7 +110,11 @@ impl Reader {
             t,
             payload: of(&at_receiver, &self.interface).received_payload,
             via: self.switches.iter().map(|s| of(&near, s).received_payload).collect(),
-            offered: self.switches.iter().map(|s| of(&near, s).sent_frames + of(&far, s).sent_frames).collect(),
+            offered: self
+                .switches
+                .iter()
+                .map(|s| of(&near, s).sent_frames + of(&far, s).sent_frames)
+                .collect(),
         }
     }
 }

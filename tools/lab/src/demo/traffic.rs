@@ -29,7 +29,10 @@ impl Drop for Guard {
 }
 
 fn spawn(command: &mut Command, what: &str) -> Result<Guard> {
-    command.spawn().map(Guard).map_err(|e| Error::Command { command: what.to_string(), reason: e.to_string() })
+    command
+        .spawn()
+        .map(Guard)
+        .map_err(|e| Error::Command { command: what.to_string(), reason: e.to_string() })
 }
 
 /// Waits until something listens on a TCP port of a node.
@@ -86,7 +89,13 @@ impl LongFlows {
     ///
     /// # Errors
     /// iperf3 cannot be started.
-    pub fn start(lab: &Lab, ends: (&str, &str, &str), count: usize, seconds: f64, rate_mbps: u32) -> Result<Self> {
+    pub fn start(
+        lab: &Lab,
+        ends: (&str, &str, &str),
+        count: usize,
+        seconds: f64,
+        rate_mbps: u32,
+    ) -> Result<Self> {
         let (from, to, address) = ends;
         let mut server = lab.netns(to)?.command("iperf3")?;
         server.args(["-s", "-1", "-p", IPERF_PORT]).stdin(Stdio::null());
@@ -215,7 +224,8 @@ impl IdleConnections {
                 Ok(exchange) => return Ok(exchange),
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err(Error::Demo(
-                        "the client of the idle connections has died; its reason is above".to_string(),
+                        "the client of the idle connections has died; its reason is above"
+                            .to_string(),
                     ));
                 }
                 Err(RecvTimeoutError::Timeout) if interrupt::requested() => {

@@ -28,7 +28,10 @@ impl Cluster {
 
     /// Asks the members in turn; the one that answered is asked first the next time. If none did,
     /// the error names them all.
-    pub(super) async fn ask<T>(&mut self, question: impl AsyncFn(Client) -> Result<T, Error>) -> Result<T, String> {
+    pub(super) async fn ask<T>(
+        &mut self,
+        question: impl AsyncFn(Client) -> Result<T, Error>,
+    ) -> Result<T, String> {
         let mut problems = Vec::new();
         for at in 0..self.members.len() {
             match self.members[at].ask(&self.access, &question).await {
@@ -53,7 +56,8 @@ impl Member {
         let client = match self.client.take() {
             Some(client) => client,
             None => {
-                let options = options(access, &self.url).map_err(|(field, problem)| format!("{field}: {problem}"))?;
+                let options = options(access, &self.url)
+                    .map_err(|(field, problem)| format!("{field}: {problem}"))?;
                 in_time(Client::connect([&self.url], Some(options))).await?
             }
         };

@@ -23,7 +23,9 @@ impl Leadership {
             return false;
         }
         // The other thread may have ended it just now.
-        self.0.compare_exchange(before, until_ns.max(before), Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        self.0
+            .compare_exchange(before, until_ns.max(before), Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok()
     }
 
     /// It does not lead.
@@ -49,9 +51,15 @@ mod tests {
         assert!(!leadership.holds(0) && !leadership.renew(0, 10));
         leadership.begin(10);
         assert!(leadership.holds(9) && leadership.renew(9, 20) && leadership.holds(19));
-        assert!(leadership.renew(12, 15) && leadership.holds(19), "an older word does not shorten it");
+        assert!(
+            leadership.renew(12, 15) && leadership.holds(19),
+            "an older word does not shorten it"
+        );
         assert!(!leadership.holds(20), "over");
-        assert!(!leadership.renew(19, 40) && !leadership.holds(19), "the other thread has gone by its end");
+        assert!(
+            !leadership.renew(19, 40) && !leadership.holds(19),
+            "the other thread has gone by its end"
+        );
         leadership.begin(30);
         assert!(!leadership.renew(30, 50) && !leadership.holds(29), "too late");
         leadership.begin(40);

@@ -69,7 +69,8 @@ impl Etcd {
     pub fn new(config: &EtcdConfig, me: String) -> std::io::Result<Etcd> {
         // The pool is for looking up names only.
         let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(4).build()?;
-        let (views_key, leader_key) = (format!("{}views", config.prefix), format!("{}leader", config.prefix));
+        let (views_key, leader_key) =
+            (format!("{}views", config.prefix), format!("{}leader", config.prefix));
         let keeper = Keeper {
             cluster: Cluster::new(config.endpoints.clone(), config.access.clone()),
             views_key,
@@ -94,17 +95,25 @@ impl Etcd {
     /// Runs until the controller is gone, or has hung up on `stop`: writes what comes in, keeps up
     /// the election, reads what another controller wrote. What it is doing then it leaves half
     /// done, as if the process had died: the lead is given back, and no more.
-    pub fn run(mut self, decisions: &Receiver<Views>, told: &Sender<Told>, mut stop: oneshot::Receiver<()>) {
+    pub fn run(
+        mut self,
+        decisions: &Receiver<Views>,
+        told: &Sender<Told>,
+        mut stop: oneshot::Receiver<()>,
+    ) {
         let mut look_at = Instant::now();
         loop {
-            let news = match decisions.recv_timeout(look_at.saturating_duration_since(Instant::now())) {
-                Ok(views) => self.work_until(&mut stop, async |keeper| vec![keeper.write(&views).await]),
-                Err(RecvTimeoutError::Timeout) => {
-                    look_at = Instant::now() + EVERY;
-                    self.work_until(&mut stop, async |keeper| keeper.look().await)
-                }
-                Err(RecvTimeoutError::Disconnected) => None,
-            };
+            let news =
+                match decisions.recv_timeout(look_at.saturating_duration_since(Instant::now())) {
+                    Ok(views) => {
+                        self.work_until(&mut stop, async |keeper| vec![keeper.write(&views).await])
+                    }
+                    Err(RecvTimeoutError::Timeout) => {
+                        look_at = Instant::now() + EVERY;
+                        self.work_until(&mut stop, async |keeper| keeper.look().await)
+                    }
+                    Err(RecvTimeoutError::Disconnected) => None,
+                };
             let Some(news) = news else { break };
             if news.into_iter().any(|input| told.send(input).is_err()) {
                 break;
@@ -226,8 +235,12 @@ impl Keeper {
     /// Whether etcd could be read.
     async fn load(&mut self, news: &mut Vec<Told>) -> bool {
         match self.read().await {
-            Ok(Some(views)) => news.extend([Told::Input(Input::Loaded(views)), Told::Read { found: true }]),
-            Ok(None) => news.extend([Told::Read { found: false }].into_iter().chain(self.missing())),
+            Ok(Some(views)) => {
+                news.extend([Told::Input(Input::Loaded(views)), Told::Read { found: true }])
+            }
+            Ok(None) => {
+                news.extend([Told::Read { found: false }].into_iter().chain(self.missing()))
+            }
             Err(problem) => {
                 self.log(problem);
                 return false;
@@ -270,7 +283,10 @@ impl Keeper {
     }
 
     async fn write(&mut self, views: &Views) -> Told {
-        let other = format!("etcd has other {} than those that this decision goes by, or none", self.views_key);
+        let other = format!(
+            "etcd has other {} than those that this decision goes by, or none",
+            self.views_key
+        );
         // It goes by views that are not the ones whose revision is known here: another controller's
         // were read meanwhile.
         let why = if views.version <= self.version {
@@ -300,7 +316,8 @@ impl Keeper {
         let write = async |client: Client| {
             let unchanged = Compare::mod_revision(key, CompareOp::Equal, revision);
             let put = TxnOp::put(key, json.clone(), None);
-            let answer = client.kv_client().txn(Txn::new().when([unchanged]).and_then([put])).await?;
+            let answer =
+                client.kv_client().txn(Txn::new().when([unchanged]).and_then([put])).await?;
             let written = answer.header().map_or(0, |header| header.revision());
             Ok(answer.succeeded().then_some(written))
         };
@@ -309,9 +326,13 @@ impl Keeper {
 
     async fn read(&mut self) -> Result<Option<Views>, String> {
         let key = self.views_key.as_str();
-        let answer = self.cluster.ask(async |client: Client| client.kv_client().get(key, None).await).await?;
+        let answer = self
+            .cluster
+            .ask(async |client: Client| client.kv_client().get(key, None).await)
+            .await?;
         let Some(found) = answer.kvs().first() else { return Ok(None) };
-        let views = Views::from_json(found.value()).map_err(|_| format!("{key}: not this program's"))?;
+        let views =
+            Views::from_json(found.value()).map_err(|_| format!("{key}: not this program's"))?;
         (self.revision, self.version) = (found.mod_revision(), views.version);
         Ok(Some(views))
     }
@@ -325,14 +346,19 @@ impl Keeper {
             return Ok(None);
         }
         let key = self.leader_key.as_str();
-        let answer = self.cluster.ask(async |client: Client| client.kv_client().get(key, None).await).await?;
-        let own = |lease: &Lease| answer.kvs().first().is_some_and(|leader| leader.lease() == lease.id);
+        let answer = self
+            .cluster
+            .ask(async |client: Client| client.kv_client().get(key, None).await)
+            .await?;
+        let own =
+            |lease: &Lease| answer.kvs().first().is_some_and(|leader| leader.lease() == lease.id);
         let leads = match (self.lease, answer.kvs().first()) {
             (_, None) => !self.leading && self.claim().await?,
             (Some(lease), Some(_)) if own(&lease) => self.leading || self.keep_lease().await?,
             _ => false,
         };
-        let until = |lease: Lease| (lease.asked_ns + lease.ttl_ns).saturating_sub(MARGIN.as_nanos() as u64);
+        let until =
+            |lease: Lease| (lease.asked_ns + lease.ttl_ns).saturating_sub(MARGIN.as_nanos() as u64);
         Ok(self.lease.filter(|_| leads).map(until))
     }
 
@@ -340,7 +366,8 @@ impl Keeper {
     async fn claim(&mut self) -> Result<bool, String> {
         if !self.keep_lease().await? {
             let asked_ns = now_ns();
-            let grant = async |client: Client| client.lease_client().grant(LEADER_TTL_S, None).await;
+            let grant =
+                async |client: Client| client.lease_client().grant(LEADER_TTL_S, None).await;
             let granted = self.cluster.ask(grant).await?;
             let ttl_ns = u64::try_from(granted.ttl()).unwrap_or(0).saturating_mul(1_000_000_000);
             self.lease = Some(Lease { id: granted.id(), ttl_ns, asked_ns });
@@ -359,12 +386,18 @@ impl Keeper {
     async fn resign(&mut self) {
         self.leadership.end();
         let Some(lease) = self.lease.take() else { return };
-        let revoke = self.cluster.ask(async |client: Client| client.lease_client().revoke(lease.id).await);
+        let revoke =
+            self.cluster.ask(async |client: Client| client.lease_client().revoke(lease.id).await);
         let revoked = tokio::time::timeout(RESIGN, revoke).await;
-        match revoked.unwrap_or_else(|_| Err(format!("no answer within {} ms", RESIGN.as_millis()))) {
+        match revoked.unwrap_or_else(|_| Err(format!("no answer within {} ms", RESIGN.as_millis())))
+        {
             Ok(_) => tracing::info!(name = self.me, "gave its lease back: another may lead"),
             Err(problem) => {
-                tracing::warn!(name = self.me, problem, "could not give its lease back: until it is over nobody leads");
+                tracing::warn!(
+                    name = self.me,
+                    problem,
+                    "could not give its lease back: until it is over nobody leads"
+                );
             }
         }
     }

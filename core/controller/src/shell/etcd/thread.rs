@@ -28,7 +28,9 @@ impl EtcdThread {
         let (stop, stopped) = oneshot::channel();
         let (decisions, to_write) = channel();
         let (tell, told) = channel();
-        std::thread::Builder::new().name("etcd".to_owned()).spawn(move || etcd.run(&to_write, &tell, stopped))?;
+        std::thread::Builder::new()
+            .name("etcd".to_owned())
+            .spawn(move || etcd.run(&to_write, &tell, stopped))?;
         Ok(EtcdThread { stop, decisions, told, leadership })
     }
 

@@ -44,7 +44,9 @@ struct Conversation {
 
 impl Conversation {
     fn of(key: &Key) -> Option<Conversation> {
-        let [source, destination, source_port, destination_port, protocol] = key.as_slice() else { return None };
+        let [source, destination, source_port, destination_port, protocol] = key.as_slice() else {
+            return None;
+        };
         Some(Conversation {
             source: source.to_u32()?,
             destination: destination.to_u32()?,
@@ -84,7 +86,9 @@ fn next(hash: u32) -> u32 {
 impl Allocator {
     /// By its place in `Allocator` of stateplane.p4, for keys and values that it can work with.
     pub fn new(number: Option<usize>, key: &Shape, value: &Shape) -> Option<Allocator> {
-        let shape = |widths: &[u32]| Shape::Struct(widths.iter().map(|width| Shape::Scalar(*width)).collect());
+        let shape = |widths: &[u32]| {
+            Shape::Struct(widths.iter().map(|width| Shape::Scalar(*width)).collect())
+        };
         let fits = *key == shape(&[32, 32, 16, 16, 8]) && *value == shape(&[32, 16]);
         match number? {
             0 => Some(Allocator::Zero),
@@ -120,7 +124,9 @@ impl Allocator {
                 *places = shared_out(&weighed);
                 Ok(())
             }
-            _ => Err(Stop::Unsupported(format!("{what} for a FlowState that does not draw from it"))),
+            _ => {
+                Err(Stop::Unsupported(format!("{what} for a FlowState that does not draw from it")))
+            }
         }
     }
 
@@ -130,14 +136,22 @@ impl Allocator {
             (Allocator::Zero, _) => return Ok(room.add(key, zero.clone()).then_some(zero)),
             (Allocator::NatPorts { addresses, low, high }, Some(inner)) => {
                 let choices = external(inner, addresses, *low, *high);
-                choices.into_iter().map(|chosen| (reverse_nat(inner, chosen), chosen, inner_end(inner))).collect()
+                choices
+                    .into_iter()
+                    .map(|chosen| (reverse_nat(inner, chosen), chosen, inner_end(inner)))
+                    .collect()
             }
             (Allocator::Backends(places), Some(client)) => {
                 let virtual_end = (client.destination, client.destination_port);
-                let choices = backends(client, places).into_iter().filter(|chosen| *chosen != virtual_end);
-                choices.map(|chosen| (reverse_backend(client, chosen), chosen, virtual_end)).collect()
+                let choices =
+                    backends(client, places).into_iter().filter(|chosen| *chosen != virtual_end);
+                choices
+                    .map(|chosen| (reverse_backend(client, chosen), chosen, virtual_end))
+                    .collect()
             }
-            (_, None) => return Err(Stop::Broken("a key of an allocator with other fields".into())),
+            (_, None) => {
+                return Err(Stop::Broken("a key of an allocator with other fields".into()));
+            }
         };
         for (reverse, chosen, back) in chosen {
             let reverse = reverse.key();

@@ -48,10 +48,14 @@ impl Flows {
     pub(super) fn new(declaration: &Declaration<'_>) -> Result<Flows, Stop> {
         let name = declaration.name;
         let [key, value @ Shape::Struct(_)] = declaration.types.as_slice() else {
-            return Err(Stop::Broken(format!("FlowState {name} without a key and a struct as its value")));
+            return Err(Stop::Broken(format!(
+                "FlowState {name} without a key and a struct as its value"
+            )));
         };
         let Some(allocator) = Allocator::new(number(declaration, 2), key, value) else {
-            return Err(Stop::Broken(format!("FlowState {name}, whose allocator cannot make its values")));
+            return Err(Stop::Broken(format!(
+                "FlowState {name}, whose allocator cannot make its values"
+            )));
         };
         Ok(Flows {
             allocator,
@@ -72,11 +76,18 @@ impl Flows {
             // It is dropped (`commit_conflicts`), unless this switch has the lease all the same.
             return Err(Stop::Undefined("a lookup of a flow without a lease, after a set".into()));
         }
-        if known.is_none() && !self.is_local && self.missed.as_ref().is_some_and(|missed| *missed != key) {
-            return Err(Stop::Undefined("a second flow that there is none of, on one packet".into()));
+        if known.is_none()
+            && !self.is_local
+            && self.missed.as_ref().is_some_and(|missed| *missed != key)
+        {
+            return Err(Stop::Undefined(
+                "a second flow that there is none of, on one packet".into(),
+            ));
         }
         let found = match known {
-            None if allocates => self.allocator.allocate(&mut self.room, &key, self.value.zero())?,
+            None if allocates => {
+                self.allocator.allocate(&mut self.room, &key, self.value.zero())?
+            }
             known => known,
         };
         if found.is_none() {
@@ -117,7 +128,9 @@ impl Object for Flows {
             }
             // No program sees it before a sweep, and there is none here.
             "phase" => Ok(Answer::Value(Datum::Undefined)),
-            other => Err(Stop::Unsupported(format!("FlowState.{other} (of a flow that is there: {known})"))),
+            other => Err(Stop::Unsupported(format!(
+                "FlowState.{other} (of a flow that is there: {known})"
+            ))),
         }
     }
 

@@ -45,8 +45,9 @@ pub fn nat_pool(addresses: &[Ipv4Addr], low: u16, high: u16) -> Vec<u64> {
 
 /// What `Object::supply` takes as `backends`: each with its weight.
 pub fn backends(backends: &[(SocketAddrV4, u32)]) -> Vec<u64> {
-    let numbers =
-        |(to, weight): &(SocketAddrV4, u32)| [u64::from(to.ip().to_bits()), u64::from(to.port()), u64::from(*weight)];
+    let numbers = |(to, weight): &(SocketAddrV4, u32)| {
+        [u64::from(to.ip().to_bits()), u64::from(to.port()), u64::from(*weight)]
+    };
     backends.iter().flat_map(numbers).collect()
 }
 

@@ -31,7 +31,9 @@ impl Snapshots {
                 let (key, width) = (key.clone(), *width);
                 Ok(Snapshots { is_local, instances, slots, key, width, values: BTreeMap::new() })
             }
-            _ => Err(Stop::Broken(format!("SnapshotState {name} without a key, slots and their type"))),
+            _ => Err(Stop::Broken(format!(
+                "SnapshotState {name} without a key, slots and their type"
+            ))),
         }
     }
 
@@ -56,7 +58,12 @@ impl Snapshots {
     }
 
     /// What becomes of one slot; out of range, 0 is read and nothing written.
-    fn access(&mut self, key: &[BigInt], index: &Datum, change: impl Fn(&BigInt) -> BigInt) -> Result<Datum, Stop> {
+    fn access(
+        &mut self,
+        key: &[BigInt],
+        index: &Datum,
+        change: impl Fn(&BigInt) -> BigInt,
+    ) -> Result<Datum, Stop> {
         let at = scalar(index)?.to_usize();
         let width = self.width;
         let slot = self.values.get_mut(key).zip(at).and_then(|(slots, at)| slots.get_mut(at));
@@ -69,7 +76,8 @@ impl Snapshots {
     fn begin(&mut self, key: &[BigInt], window: &BigInt) {
         let half = BigInt::one() << (self.width - 1);
         let last = self.slots - 1;
-        let was = self.values.get(key).and_then(|slots| slots.get(last)).cloned().unwrap_or_default();
+        let was =
+            self.values.get(key).and_then(|slots| slots.get(last)).cloned().unwrap_or_default();
         let ahead = self.wrapped(&(window - &was));
         if ahead.is_zero() || (!was.is_zero() && ahead >= half) {
             return;
@@ -84,7 +92,9 @@ impl Snapshots {
 fn scalar(datum: &Datum) -> Result<&BigInt, Stop> {
     match datum {
         Datum::Number(number) => Ok(number),
-        Datum::Undefined => Err(Stop::Undefined("an index, delta or window that was never written".into())),
+        Datum::Undefined => {
+            Err(Stop::Undefined("an index, delta or window that was never written".into()))
+        }
         Datum::Struct(_) => Err(Stop::Broken("a struct in place of a number".into())),
     }
 }
@@ -116,8 +126,10 @@ impl Object for Snapshots {
             }
             ("add_each", [Datum::Struct(indices), delta, sums]) => {
                 let delta = scalar(delta)?.clone();
-                let added: Result<Vec<Datum>, Stop> =
-                    indices.iter().map(|index| self.access(&key, index, |was| was + &delta)).collect();
+                let added: Result<Vec<Datum>, Stop> = indices
+                    .iter()
+                    .map(|index| self.access(&key, index, |was| was + &delta))
+                    .collect();
                 *sums = Datum::Struct(added?);
             }
             ("begin", [window]) => {

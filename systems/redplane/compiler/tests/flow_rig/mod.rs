@@ -50,7 +50,8 @@ pub fn rig(defines: &[&str]) -> Rig {
 pub fn rig_with(defines: &[&str], resend_most_ns: u64, window: u64) -> Rig {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sim/tests/counter.p4");
     let defines = defines.iter().map(ToString::to_string).collect();
-    let outcome = p4_check::check_file(&source, &p4_syntax::Options { defines, ..Default::default() });
+    let outcome =
+        p4_check::check_file(&source, &p4_syntax::Options { defines, ..Default::default() });
     let program = outcome.program.as_ref().unwrap_or_else(|| panic!("{}", outcome.render(false)));
     let folder = tempfile::tempdir().unwrap();
     let object = folder.path().join("counter.o");
@@ -85,7 +86,8 @@ impl Rig {
         }
         dataplane.write_array("sp_fabric_port", FABRIC_PORT, &[1]).unwrap();
         let map = dataplane.manifest().state_objects[0].map.clone();
-        let rig = Rig { dataplane, ring: KeyRing::new(1, Secret(secret(1))).unwrap(), map, settings };
+        let rig =
+            Rig { dataplane, ring: KeyRing::new(1, Secret(secret(1))).unwrap(), map, settings };
         rig.secrets(&[(1, 1)], 1);
         rig
     }
@@ -162,7 +164,14 @@ impl Rig {
     }
 
     /// The store's answer to a LEASE_REQUEST.
-    pub fn grant(&self, request: &[u8], epoch: u32, session: u32, count: u64, now_ns: u64) -> (Verdict, Vec<u8>) {
+    pub fn grant(
+        &self,
+        request: &[u8],
+        epoch: u32,
+        session: u32,
+        count: u64,
+        now_ns: u64,
+    ) -> (Verdict, Vec<u8>) {
         let value = count.to_be_bytes();
         let request = Message::decode(request).unwrap();
         assert_eq!(request.message_type, MessageType::LeaseRequest);
@@ -189,8 +198,18 @@ impl Rig {
 
     pub fn count(&self, event: &str) -> u64 {
         use libbpf_rs::{MapCore, MapFlags};
-        let names = ["absent", "malformed", "flows_full", "bad_tag", "late", "replayed", "window_full", "window_lost"];
-        let index = [2u32, 11, 14, 20, 21, 35, 39, 40][names.iter().position(|name| *name == event).unwrap()];
+        let names = [
+            "absent",
+            "malformed",
+            "flows_full",
+            "bad_tag",
+            "late",
+            "replayed",
+            "window_full",
+            "window_lost",
+        ];
+        let index = [2u32, 11, 14, 20, 21, 35, 39, 40]
+            [names.iter().position(|name| *name == event).unwrap()];
         let map = self.dataplane.map("sp_flow_stats").unwrap();
         let values = map.lookup_percpu(&index.to_ne_bytes(), MapFlags::ANY).unwrap().unwrap();
         values.iter().map(|bytes| u64::from_ne_bytes(bytes[..8].try_into().unwrap())).sum()
@@ -203,8 +222,21 @@ impl Rig {
     }
 }
 
-pub fn granted<'a>(request: &Message<'a>, epoch: u32, session: u32, value: &'a [u8]) -> Message<'a> {
-    Message { message_type: MessageType::LeaseGrant, epoch, session, value, lease_us: LEASE_US, seq: 0, ..*request }
+pub fn granted<'a>(
+    request: &Message<'a>,
+    epoch: u32,
+    session: u32,
+    value: &'a [u8],
+) -> Message<'a> {
+    Message {
+        message_type: MessageType::LeaseGrant,
+        epoch,
+        session,
+        value,
+        lease_us: LEASE_US,
+        seq: 0,
+        ..*request
+    }
 }
 
 pub fn acknowledged<'a>(update: &Message<'a>) -> Message<'a> {
@@ -213,7 +245,15 @@ pub fn acknowledged<'a>(update: &Message<'a>) -> Message<'a> {
 
 pub fn recall<'a>(about: &Message<'a>, epoch: u32) -> Message<'a> {
     let empty: &[u8] = &[];
-    Message { message_type: MessageType::Recall, epoch, value: empty, packet: empty, seq: 0, lease_us: 0, ..*about }
+    Message {
+        message_type: MessageType::Recall,
+        epoch,
+        value: empty,
+        packet: empty,
+        seq: 0,
+        lease_us: 0,
+        ..*about
+    }
 }
 
 pub fn frame(flow: u32, extra: usize) -> Vec<u8> {

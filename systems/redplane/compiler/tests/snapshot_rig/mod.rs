@@ -49,7 +49,8 @@ pub struct Part {
 pub fn rig(defines: &[&str], virtual_clock: bool) -> Rig {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sim/tests/sketch.p4");
     let defines = defines.iter().map(ToString::to_string).collect();
-    let outcome = p4_check::check_file(&source, &p4_syntax::Options { defines, ..Default::default() });
+    let outcome =
+        p4_check::check_file(&source, &p4_syntax::Options { defines, ..Default::default() });
     let program = outcome.program.as_ref().unwrap_or_else(|| panic!("{}", outcome.render(false)));
     let folder = tempfile::tempdir().unwrap();
     let object = folder.path().join("sketch.o");
@@ -128,7 +129,9 @@ impl Rig {
     }
 
     pub fn object(&self) -> SnapshotState {
-        SnapshotState::of(&self.dataplane.manifest().state_objects[0]).unwrap().expect("a SnapshotState")
+        SnapshotState::of(&self.dataplane.manifest().state_objects[0])
+            .unwrap()
+            .expect("a SnapshotState")
     }
 
     pub fn per_part(&self) -> usize {
@@ -156,7 +159,15 @@ impl Rig {
         self.datagram(&frame)
     }
 
-    pub fn state_part(&self, request: &[u8], epoch: u32, seq: u64, state: &[u64], part: usize, now_ns: u64) {
+    pub fn state_part(
+        &self,
+        request: &[u8],
+        epoch: u32,
+        seq: u64,
+        state: &[u64],
+        part: usize,
+        now_ns: u64,
+    ) {
         let request = Message::decode(request).unwrap();
         let bytes = self.part_bytes(state, part);
         let message = Message {
@@ -177,7 +188,14 @@ impl Rig {
     }
 
     /// The same, with a lease of this length.
-    pub fn grant_for(&self, lease_us: u32, request: &[u8], epoch: u32, seq: u64, now_ns: u64) -> (Verdict, Vec<u8>) {
+    pub fn grant_for(
+        &self,
+        lease_us: u32,
+        request: &[u8],
+        epoch: u32,
+        seq: u64,
+        now_ns: u64,
+    ) -> (Verdict, Vec<u8>) {
         let request = Message::decode(request).unwrap();
         let message = Message {
             message_type: MessageType::LeaseGrant,
@@ -192,7 +210,15 @@ impl Rig {
     }
 
     /// Makes the tenant this switch's, with a state.
-    pub fn own(&self, tenant: u16, indices: [u32; 4], epoch: u32, seq: u64, state: &[u64], now_ns: u64) {
+    pub fn own(
+        &self,
+        tenant: u16,
+        indices: [u32; 4],
+        epoch: u32,
+        seq: u64,
+        state: &[u64],
+        now_ns: u64,
+    ) {
         self.own_for(LEASE_US, tenant, indices, (epoch, seq), state, now_ns);
     }
 
@@ -232,7 +258,9 @@ impl Rig {
         };
         assert_eq!(number(4..8), u64::from(self.object().slots));
         let slot_bytes = self.object().slot_bytes as usize;
-        let slots = (PART_HEAD..message.packet.len()).step_by(slot_bytes).map(|at| number(at..at + slot_bytes));
+        let slots = (PART_HEAD..message.packet.len())
+            .step_by(slot_bytes)
+            .map(|at| number(at..at + slot_bytes));
         Part {
             tenant: u16::from_be_bytes([message.key[0], message.key[1]]),
             seq: message.seq,
@@ -247,8 +275,14 @@ impl Rig {
     pub fn acknowledge(&self, part: &Part, seq: u64, parts: u64, now_ns: u64) {
         let about = Message::decode(&part.datagram).unwrap();
         let value = parts.to_be_bytes();
-        let message =
-            Message { message_type: MessageType::SnapshotAck, seq, value: &value, packet: &[], session: 1, ..about };
+        let message = Message {
+            message_type: MessageType::SnapshotAck,
+            seq,
+            value: &value,
+            packet: &[],
+            session: 1,
+            ..about
+        };
         assert_eq!(self.reply(&message, now_ns).0, Verdict::Drop);
     }
 

@@ -187,8 +187,8 @@ impl Config {
         if let Some(manifest) = &file.manifest {
             // Relative to the configuration, as people expect of a path in a file.
             let manifest = path.parent().unwrap_or(Path::new("")).join(manifest);
-            let manifest =
-                Manifest::read(&manifest).map_err(|error| problem(("manifest".to_owned(), error.to_string())))?;
+            let manifest = Manifest::read(&manifest)
+                .map_err(|error| problem(("manifest".to_owned(), error.to_string())))?;
             fill_from_manifest(&mut file.object, &manifest).map_err(problem)?;
         }
         if let Some(wal) = &mut file.wal {
@@ -238,13 +238,20 @@ fn check(file: File) -> Result<Config, Problem> {
         "is empty; write the address of each controller, such as [\"10.2.1.10:5408\"]".to_owned()
     })?;
     require_distinct(&file.controllers, "controllers", "controller")?;
-    for (address, field) in file.controllers.iter().map(|a| (a, "controllers")).chain([(&file.listen, "listen")]) {
+    for (address, field) in
+        file.controllers.iter().map(|a| (a, "controllers")).chain([(&file.listen, "listen")])
+    {
         require(!address.ip().is_unspecified() && address.port() != 0, field, || {
-            format!("other machines cannot send to {address}; write the machine's own address and port")
+            format!(
+                "other machines cannot send to {address}; write the machine's own address and port"
+            )
         })?;
     }
     require((1..=MOST_SHARDS).contains(&file.shards), "shards", || {
-        format!("{} is out of range; write 1 to {MOST_SHARDS}, the same as the controller (default 8)", file.shards)
+        format!(
+            "{} is out of range; write 1 to {MOST_SHARDS}, the same as the controller (default 8)",
+            file.shards
+        )
     })?;
     require((1..=60_000).contains(&file.lease_ms), "lease_ms", || {
         format!(
@@ -260,7 +267,9 @@ fn check(file: File) -> Result<Config, Problem> {
     })?;
     let hold_ms = file.hold_ms.unwrap_or(1);
     require((1..=MOST_HOLD_MS).contains(&hold_ms), "hold_ms", || {
-        format!("{hold_ms} is out of range; write 1 to {MOST_HOLD_MS}: switches ignore later replies")
+        format!(
+            "{hold_ms} is out of range; write 1 to {MOST_HOLD_MS}: switches ignore later replies"
+        )
     })?;
     require(file.tenure_ms <= 60_000, "tenure_ms", || {
         format!("{} is out of range; write 0 to 60000 (default 2)", file.tenure_ms)
@@ -279,8 +288,9 @@ fn check(file: File) -> Result<Config, Problem> {
     })?;
     let limits = check_limits(&file.limits)?;
     // Workers die together; a single one is known by its address, too, but needs not to be told.
-    let machine =
-        file.machine.unwrap_or_else(|| if file.workers > 1 { file.listen.to_string() } else { String::new() });
+    let machine = file
+        .machine
+        .unwrap_or_else(|| if file.workers > 1 { file.listen.to_string() } else { String::new() });
     let backends = check_backends(&file.object)?;
     let health = check_health(&file.object)?;
     let objects = check_objects(file.object)?;
@@ -317,13 +327,21 @@ fn check(file: File) -> Result<Config, Problem> {
 
 fn check_workers(file: &File) -> Result<(), Problem> {
     require((1..=MOST_WORKERS).contains(&file.workers), "workers", || {
-        format!("{} is out of range; write 1 to {MOST_WORKERS}: one for each core (default 1)", file.workers)
+        format!(
+            "{} is out of range; write 1 to {MOST_WORKERS}: one for each core (default 1)",
+            file.workers
+        )
     })?;
     let last = file.workers - 1;
-    for (port, field) in [(Some(file.listen.port()), "listen"), (file.metrics.map(|metrics| metrics.port()), "metrics")]
-    {
+    for (port, field) in [
+        (Some(file.listen.port()), "listen"),
+        (file.metrics.map(|metrics| metrics.port()), "metrics"),
+    ] {
         require(port.is_none_or(|port| port.checked_add(last).is_some()), field, || {
-            format!("{} workers take that many ports, counted up from this one; write a lower port", file.workers)
+            format!(
+                "{} workers take that many ports, counted up from this one; write a lower port",
+                file.workers
+            )
         })?;
     }
     let length = file.machine.as_ref().map_or(1, String::len);
@@ -334,7 +352,9 @@ fn check_workers(file: &File) -> Result<(), Problem> {
 
 fn check_limits(limits: &LimitsTable) -> Result<Limits, Problem> {
     let positive = |value: usize, most: usize, field: &str| {
-        require((1..=most).contains(&value), field, || format!("{value} is out of range; write 1 to {most}"))
+        require((1..=most).contains(&value), field, || {
+            format!("{value} is out of range; write 1 to {most}")
+        })
     };
     positive(limits.records, 1 << 31, "limits.records")?;
     positive(limits.sessions, 1 << 16, "limits.sessions")?;

@@ -3,13 +3,17 @@
 
 use crate::core::backends::{Backend, Health, MOST_BACKENDS, MOST_WEIGHT};
 use crate::core::nat::{KEY_BYTES, VALUE_BYTES};
-use crate::core::{AllocatorSettings, BackendPolicy, BackendSettings, IdleNs, NatSettings, ObjectSettings};
+use crate::core::{
+    AllocatorSettings, BackendPolicy, BackendSettings, IdleNs, NatSettings, ObjectSettings,
+};
 use crate::health::{HealthCheck, HealthTable};
 use config_file::{Problem, require, require_distinct};
 use manifest::{Manifest, StateObject};
 use serde::Deserialize;
 use state_protocol::objects::{Allocator, Consistency, ObjectError, flow_states, snapshot_states};
-use state_protocol::{MAX_KEY_BYTES, MAX_VALUE_BYTES, MOST_SNAPSHOT_PARTS, SNAPSHOT_PART_BYTES, SNAPSHOT_VALUE_BYTES};
+use state_protocol::{
+    MAX_KEY_BYTES, MAX_VALUE_BYTES, MOST_SNAPSHOT_PARTS, SNAPSHOT_PART_BYTES, SNAPSHOT_VALUE_BYTES,
+};
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -93,7 +97,10 @@ const DEFAULT_CLOSED_S: u32 = 240;
 const DEFAULT_HALF_OPEN_S: u32 = 240;
 
 /// The table of the manifest's object, made if there is none, and how messages call it.
-fn table_of<'a>(tables: &'a mut Vec<ObjectTable>, object: &StateObject) -> (String, &'a mut ObjectTable) {
+fn table_of<'a>(
+    tables: &'a mut Vec<ObjectTable>,
+    object: &StateObject,
+) -> (String, &'a mut ObjectTable) {
     let at = tables.iter().position(|table| table.name == object.name).unwrap_or_else(|| {
         tables.push(ObjectTable { name: object.name.clone(), ..ObjectTable::default() });
         tables.len() - 1
@@ -103,7 +110,10 @@ fn table_of<'a>(tables: &'a mut Vec<ObjectTable>, object: &StateObject) -> (Stri
 
 /// Takes ids, sizes and allocators from the program's manifest, and objects that have no table of
 /// their own.
-pub(super) fn fill_from_manifest(tables: &mut Vec<ObjectTable>, manifest: &Manifest) -> Result<(), Problem> {
+pub(super) fn fill_from_manifest(
+    tables: &mut Vec<ObjectTable>,
+    manifest: &Manifest,
+) -> Result<(), Problem> {
     let fault = |error: ObjectError| ("manifest".to_owned(), error.to_string());
     let flows = flow_states(manifest).map_err(fault)?;
     for flow in flows.iter().filter(|flow| flow.settings.consistency != Consistency::Local) {
@@ -122,7 +132,11 @@ pub(super) fn fill_from_manifest(tables: &mut Vec<ObjectTable>, manifest: &Manif
     for snapshot in snapshots.iter().filter(|snapshot| snapshot.settings.period_us != 0) {
         let (place, table) = table_of(tables, &snapshot.object);
         fill(&mut table.id, snapshot.object.id, &format!("{place}.id"))?;
-        fill(&mut table.key_bytes, snapshot.object.key_bytes as usize, &format!("{place}.key_bytes"))?;
+        fill(
+            &mut table.key_bytes,
+            snapshot.object.key_bytes as usize,
+            &format!("{place}.key_bytes"),
+        )?;
         fill(&mut table.value_bytes, SNAPSHOT_VALUE_BYTES, &format!("{place}.value_bytes"))?;
         fill(&mut table.allocator, AllocatorName::Snapshot, &format!("{place}.allocator"))?;
         fill(&mut table.slots, snapshot.slots as usize, &format!("{place}.slots"))?;
@@ -131,7 +145,10 @@ pub(super) fn fill_from_manifest(tables: &mut Vec<ObjectTable>, manifest: &Manif
     // One that is described in full may be another program's.
     match tables.iter().enumerate().find(|(_, table)| table.id.is_none()) {
         Some((at, table)) => {
-            let known = tables.iter().filter(|table| table.id.is_some()).map(|table| format!("\"{}\"", table.name));
+            let known = tables
+                .iter()
+                .filter(|table| table.id.is_some())
+                .map(|table| format!("\"{}\"", table.name));
             let known = known.collect::<Vec<_>>().join(", ");
             let has = if known.is_empty() { "none".to_owned() } else { known };
             Err((
@@ -143,9 +160,15 @@ pub(super) fn fill_from_manifest(tables: &mut Vec<ObjectTable>, manifest: &Manif
     }
 }
 
-fn fill<T: PartialEq + Copy + std::fmt::Debug>(own: &mut Option<T>, manifests: T, field: &str) -> Result<(), Problem> {
+fn fill<T: PartialEq + Copy + std::fmt::Debug>(
+    own: &mut Option<T>,
+    manifests: T,
+    field: &str,
+) -> Result<(), Problem> {
     let before = *own.get_or_insert(manifests);
-    require(before == manifests, field, || format!("{before:?}, but the manifest says {manifests:?}; leave it out"))
+    require(before == manifests, field, || {
+        format!("{before:?}, but the manifest says {manifests:?}; leave it out")
+    })
 }
 
 fn given<T: Copy>(value: Option<T>, place: &str, field: &str) -> Result<T, Problem> {
@@ -160,9 +183,12 @@ pub(super) fn check_objects(tables: Vec<ObjectTable>) -> Result<Vec<ObjectSettin
         let place = format!("object[{at}] \"{}\"", table.name);
         let id = given(table.id, &place, "id")?;
         require(id != 0, &format!("{place}.id"), || {
-            "0 is not an object's number; write the number in the program's manifest, 1 or more".to_owned()
+            "0 is not an object's number; write the number in the program's manifest, 1 or more"
+                .to_owned()
         })?;
-        require(ids.insert(id), &format!("{place}.id"), || format!("{id} is used twice; give each object its own"))?;
+        require(ids.insert(id), &format!("{place}.id"), || {
+            format!("{id} is used twice; give each object its own")
+        })?;
         objects.push(check_object(table, &place)?);
     }
     Ok(objects)
@@ -181,11 +207,17 @@ fn check_object(table: ObjectTable, place: &str) -> Result<ObjectSettings, Probl
     let allocator = match given(table.allocator, place, "allocator")? {
         AllocatorName::Zero => check_zero(&table, place)?,
         AllocatorName::Snapshot => check_snapshot(&table, value_bytes, place)?,
-        AllocatorName::NatPorts => AllocatorSettings::NatPorts(check_nat(&table, key_bytes, value_bytes, place)?),
-        AllocatorName::Backends => AllocatorSettings::Backends(check_balancer(&table, key_bytes, value_bytes, place)?),
+        AllocatorName::NatPorts => {
+            AllocatorSettings::NatPorts(check_nat(&table, key_bytes, value_bytes, place)?)
+        }
+        AllocatorName::Backends => {
+            AllocatorSettings::Backends(check_balancer(&table, key_bytes, value_bytes, place)?)
+        }
     };
     let snapshot = matches!(allocator, AllocatorSettings::Snapshot { .. });
-    for (given, field) in [(table.slots.is_some(), "slots"), (table.slot_bytes.is_some(), "slot_bytes")] {
+    for (given, field) in
+        [(table.slots.is_some(), "slots"), (table.slot_bytes.is_some(), "slot_bytes")]
+    {
         require(snapshot || !given, &format!("{place}.{field}"), || {
             "belongs to allocator = \"snapshot\"; remove it".to_owned()
         })?;
@@ -202,25 +234,43 @@ fn check_object(table: ObjectTable, place: &str) -> Result<ObjectSettings, Probl
             "0 would remove a connection's state before its answer can arrive; write 1 or more (default {DEFAULT_HALF_OPEN_S})"
         )
     })?;
-    let (closed_ns, half_open_ns) = (u64::from(closed_s) * NS_PER_S, u64::from(half_open_s) * NS_PER_S);
-    Ok(ObjectSettings { name: table.name, id, key_bytes, value_bytes, allocator, closed_ns, half_open_ns })
+    let (closed_ns, half_open_ns) =
+        (u64::from(closed_s) * NS_PER_S, u64::from(half_open_s) * NS_PER_S);
+    Ok(ObjectSettings {
+        name: table.name,
+        id,
+        key_bytes,
+        value_bytes,
+        allocator,
+        closed_ns,
+        half_open_ns,
+    })
 }
 
 fn check_zero(table: &ObjectTable, place: &str) -> Result<AllocatorSettings, Problem> {
-    for (present, field) in
-        [(table.external.is_some(), "external"), (table.ports.is_some(), "ports"), (table.idle.is_some(), "idle")]
-    {
+    for (present, field) in [
+        (table.external.is_some(), "external"),
+        (table.ports.is_some(), "ports"),
+        (table.idle.is_some(), "idle"),
+    ] {
         require(!present, &format!("{place}.{field}"), || {
-            "belongs to allocator = \"nat_ports\"; remove it (idle_s is the idle time of \"zero\")".to_owned()
+            "belongs to allocator = \"nat_ports\"; remove it (idle_s is the idle time of \"zero\")"
+                .to_owned()
         })?;
     }
     require(table.idle_s != Some(0), &format!("{place}.idle_s"), || {
         "0 would remove records at once; leave it out to keep them for ever".to_owned()
     })?;
-    Ok(AllocatorSettings::Zero { idle_ns: table.idle_s.map(|seconds| u64::from(seconds) * NS_PER_S) })
+    Ok(AllocatorSettings::Zero {
+        idle_ns: table.idle_s.map(|seconds| u64::from(seconds) * NS_PER_S),
+    })
 }
 
-fn check_snapshot(table: &ObjectTable, value_bytes: usize, place: &str) -> Result<AllocatorSettings, Problem> {
+fn check_snapshot(
+    table: &ObjectTable,
+    value_bytes: usize,
+    place: &str,
+) -> Result<AllocatorSettings, Problem> {
     let AllocatorSettings::Zero { idle_ns } = check_zero(table, place)? else {
         return Err((place.to_owned(), "has no idle time".to_owned()));
     };
@@ -234,7 +284,9 @@ fn check_snapshot(table: &ObjectTable, value_bytes: usize, place: &str) -> Resul
         format!("{slots} is out of range; write 1 to {most}")
     })?;
     require(value_bytes == SNAPSHOT_VALUE_BYTES, &format!("{place}.value_bytes"), || {
-        format!("allocator \"snapshot\" needs {SNAPSHOT_VALUE_BYTES} (of no meaning), not {value_bytes}")
+        format!(
+            "allocator \"snapshot\" needs {SNAPSHOT_VALUE_BYTES} (of no meaning), not {value_bytes}"
+        )
     })?;
     Ok(AllocatorSettings::Snapshot { slots, slot_bytes, idle_ns })
 }
@@ -248,25 +300,40 @@ fn check_bindings(
     place: &str,
 ) -> Result<IdleNs, Problem> {
     require(key_bytes == KEY_BYTES, &format!("{place}.key_bytes"), || {
-        format!("allocator \"{allocator}\" needs {KEY_BYTES} (addresses, ports, protocol), not {}", key_bytes)
+        format!(
+            "allocator \"{allocator}\" needs {KEY_BYTES} (addresses, ports, protocol), not {}",
+            key_bytes
+        )
     })?;
     require(value_bytes == VALUE_BYTES, &format!("{place}.value_bytes"), || {
-        format!("allocator \"{allocator}\" needs {VALUE_BYTES} (address, port), not {}", value_bytes)
+        format!(
+            "allocator \"{allocator}\" needs {VALUE_BYTES} (address, port), not {}",
+            value_bytes
+        )
     })?;
     require(table.idle_s.is_none(), &format!("{place}.idle_s"), || {
-        "belongs to allocator = \"zero\"; write idle = { tcp_s = …, udp_s = …, icmp_s = … }".to_owned()
+        "belongs to allocator = \"zero\"; write idle = { tcp_s = …, udp_s = …, icmp_s = … }"
+            .to_owned()
     })?;
     let default_idle = IdleTable::default();
     let idle = table.idle.as_ref().unwrap_or(&default_idle);
-    for (seconds, field) in
-        [(idle.tcp_s, "tcp_s"), (idle.udp_s, "udp_s"), (idle.icmp_s, "icmp_s"), (idle.other_s, "other_s")]
-    {
+    for (seconds, field) in [
+        (idle.tcp_s, "tcp_s"),
+        (idle.udp_s, "udp_s"),
+        (idle.icmp_s, "icmp_s"),
+        (idle.other_s, "other_s"),
+    ] {
         require(seconds > 0, &format!("{place}.idle.{field}"), || {
             "0 would free bindings in use; write 1 or more".to_owned()
         })?;
     }
     let ns = |seconds: u32| u64::from(seconds) * NS_PER_S;
-    Ok(IdleNs { tcp: ns(idle.tcp_s), udp: ns(idle.udp_s), icmp: ns(idle.icmp_s), other: ns(idle.other_s) })
+    Ok(IdleNs {
+        tcp: ns(idle.tcp_s),
+        udp: ns(idle.udp_s),
+        icmp: ns(idle.icmp_s),
+        other: ns(idle.other_s),
+    })
 }
 
 fn check_balancer(
@@ -276,7 +343,9 @@ fn check_balancer(
     place: &str,
 ) -> Result<BackendSettings, Problem> {
     let idle_ns = check_bindings(table, "backends", key_bytes, value_bytes, place)?;
-    for (present, field) in [(table.external.is_some(), "external"), (table.ports.is_some(), "ports")] {
+    for (present, field) in
+        [(table.external.is_some(), "external"), (table.ports.is_some(), "ports")]
+    {
         require(!present, &format!("{place}.{field}"), || {
             "belongs to allocator = \"nat_ports\"; remove it".to_owned()
         })?;
@@ -308,15 +377,21 @@ pub(super) fn check_backends(tables: &[ObjectTable]) -> Result<Vec<(u16, Vec<Bac
         for (number, backend) in table.backend.iter().enumerate() {
             let field = |name: &str| format!("{place}.backend[{number}].{name}");
             let address = SocketAddrV4::new(backend.address, backend.port);
-            require(!address.ip().is_unspecified() && address.port() != 0, &field("address"), || {
-                format!("{address} is not a backend's address; write its address and port")
-            })?;
-            require(backends.iter().all(|other| other.address != address), &field("address"), || {
-                format!("{address} is listed twice; list each backend once")
-            })?;
+            require(
+                !address.ip().is_unspecified() && address.port() != 0,
+                &field("address"),
+                || format!("{address} is not a backend's address; write its address and port"),
+            )?;
+            require(
+                backends.iter().all(|other| other.address != address),
+                &field("address"),
+                || format!("{address} is listed twice; list each backend once"),
+            )?;
             let weight = backend.weight.unwrap_or(1);
             require((1..=MOST_WEIGHT).contains(&weight), &field("weight"), || {
-                format!("{weight} is out of range; write 1 to {MOST_WEIGHT}, or state = \"drained\" for none")
+                format!(
+                    "{weight} is out of range; write 1 to {MOST_WEIGHT}, or state = \"drained\" for none"
+                )
             })?;
             backends.push(Backend {
                 address,
@@ -343,7 +418,12 @@ pub(super) fn check_health(tables: &[ObjectTable]) -> Result<Vec<(u16, HealthChe
     Ok(checks)
 }
 
-fn check_nat(table: &ObjectTable, key_bytes: usize, value_bytes: usize, place: &str) -> Result<NatSettings, Problem> {
+fn check_nat(
+    table: &ObjectTable,
+    key_bytes: usize,
+    value_bytes: usize,
+    place: &str,
+) -> Result<NatSettings, Problem> {
     let idle_ns = check_bindings(table, "nat_ports", key_bytes, value_bytes, place)?;
     let external = table.external.clone().unwrap_or_default();
     let field = format!("{place}.external");
@@ -351,7 +431,11 @@ fn check_nat(table: &ObjectTable, key_bytes: usize, value_bytes: usize, place: &
         "must list at least one address, such as external = [\"203.0.113.1\"]".to_owned()
     })?;
     require_distinct(&external, &field, "address")?;
-    Ok(NatSettings { external, ports: check_ports(table.ports.as_deref().unwrap_or("1024-65535"), place)?, idle_ns })
+    Ok(NatSettings {
+        external,
+        ports: check_ports(table.ports.as_deref().unwrap_or("1024-65535"), place)?,
+        idle_ns,
+    })
 }
 
 fn check_ports(text: &str, place: &str) -> Result<std::ops::RangeInclusive<u16>, Problem> {
@@ -363,7 +447,9 @@ fn check_ports(text: &str, place: &str) -> Result<std::ops::RangeInclusive<u16>,
         Some((low, high)) if low > 0 && low <= high => Ok(low..=high),
         _ => Err((
             format!("{place}.ports"),
-            format!("\"{text}\" is not a range of ports; write lowest-highest, such as \"1024-65535\""),
+            format!(
+                "\"{text}\" is not a range of ports; write lowest-highest, such as \"1024-65535\""
+            ),
         )),
     }
 }

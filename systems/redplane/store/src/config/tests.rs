@@ -16,21 +16,30 @@ fn the_example_is_good() {
     assert_eq!((config.settings.shards, config.controllers.len()), (8, 1));
     assert_eq!(config.settings.hold_ns, 500_000_000);
     assert_eq!(config.secrets, Path::new("secrets.toml"));
-    assert!(config.keys().unwrap_err().to_string().contains("keys generate"), "relative to the file, and not there");
+    assert!(
+        config.keys().unwrap_err().to_string().contains("keys generate"),
+        "relative to the file, and not there"
+    );
 }
 
 #[test]
 fn backends_are_read_and_checked() {
     let config = Config::parse(Path::new("store.toml"), GOOD).unwrap();
     let [(3, backends)] = &config.backends[..] else { panic!("{:?}", config.backends) };
-    let seen: Vec<_> = backends.iter().map(|b| (b.address.to_string(), b.weight, b.drained)).collect();
-    assert_eq!(seen, [("10.0.4.1:8080".to_owned(), 2, false), ("10.0.4.2:8080".to_owned(), 1, true)]);
+    let seen: Vec<_> =
+        backends.iter().map(|b| (b.address.to_string(), b.weight, b.drained)).collect();
+    assert_eq!(
+        seen,
+        [("10.0.4.1:8080".to_owned(), 2, false), ("10.0.4.2:8080".to_owned(), 1, true)]
+    );
     assert_eq!(config.file, Path::new("store.toml"));
     // Which backends there are is not part of what a chain must agree on: it changes while they
     // run.
-    let other = Config::parse(Path::new("store.toml"), &GOOD.replace("10.0.4.2", "10.0.4.3")).unwrap();
+    let other =
+        Config::parse(Path::new("store.toml"), &GOOD.replace("10.0.4.2", "10.0.4.3")).unwrap();
     assert_eq!(other.settings.digest(), config.settings.digest());
-    let other = Config::parse(Path::new("store.toml"), &GOOD.replace("\"weighted\"", "\"maglev\"")).unwrap();
+    let other = Config::parse(Path::new("store.toml"), &GOOD.replace("\"weighted\"", "\"maglev\""))
+        .unwrap();
     assert_ne!(other.settings.digest(), config.settings.digest());
     for (from, to, part) in [
         ("10.0.4.2", "10.0.4.1", "listed twice"),
@@ -71,15 +80,22 @@ fn objects_come_from_the_manifest() {
     std::fs::write(directory.path().join("p.json"), json.to_string()).unwrap();
     let path = directory.path().join("store.toml");
     let top = "name = \"s\"\nlisten = \"10.0.0.1:1\"\ncontrollers = [\"10.0.0.1:2\"]\nsecrets = \"s\"\nmanifest = \"p.json\"\n";
-    let config = Config::parse(&path, &format!("{top}[[object]]\nname = \"c\"\nidle_s = 5\n")).unwrap();
-    let found: Vec<_> = config.settings.objects.iter().map(|o| (o.name.as_str(), o.id, o.key_bytes)).collect();
+    let config =
+        Config::parse(&path, &format!("{top}[[object]]\nname = \"c\"\nidle_s = 5\n")).unwrap();
+    let found: Vec<_> =
+        config.settings.objects.iter().map(|o| (o.name.as_str(), o.id, o.key_bytes)).collect();
     assert_eq!(found, [("c", 3, 4), ("a", 1, 4)]);
     assert_eq!(config.settings.objects[0].idle_ns(&[0; 4]), Some(5 * NS_PER_S));
-    let error = Config::parse(&path, &format!("{top}[[object]]\nname = \"c\"\nid = 8\n")).unwrap_err().to_string();
+    let error = Config::parse(&path, &format!("{top}[[object]]\nname = \"c\"\nid = 8\n"))
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("\"c\".id: 8, but the manifest says 3"), "{error}");
-    let error = Config::parse(&path, &format!("{top}[[object]]\nname = \"d\"\nidle_s = 5\n")).unwrap_err().to_string();
+    let error = Config::parse(&path, &format!("{top}[[object]]\nname = \"d\"\nidle_s = 5\n"))
+        .unwrap_err()
+        .to_string();
     assert!(
-        error.contains("object[0].name: the manifest has no object \"d\"") && error.contains("it has \"a\", \"c\""),
+        error.contains("object[0].name: the manifest has no object \"d\"")
+            && error.contains("it has \"a\", \"c\""),
         "{error}"
     );
 }
@@ -94,7 +110,10 @@ fn workers_have_their_own_ports_and_logs_and_die_together() {
     assert_eq!((last.name.as_str(), last.metrics.unwrap().port()), ("store-1-2", 9103));
     assert_eq!(config.worker(0).wal.unwrap().directory, Path::new("/etc/log"));
     assert_eq!(last.wal.unwrap().directory, Path::new("/etc/log/worker-2"));
-    assert_eq!((config.worker(0).machine.as_str(), last.machine.as_str()), ("10.0.3.1:5407", "10.0.3.1:5407"));
+    assert_eq!(
+        (config.worker(0).machine.as_str(), last.machine.as_str()),
+        ("10.0.3.1:5407", "10.0.3.1:5407")
+    );
     assert_eq!(last.settings.digest(), config.settings.digest());
     let alone = Config::parse(Path::new("store.toml"), GOOD).unwrap();
     assert_eq!((alone.workers, alone.machine.as_str()), (1, ""));
@@ -107,16 +126,31 @@ fn every_fault_names_its_field_and_remedy() {
     for (from, to, field, remedy) in [
         ("listen = \"10.0.3.1:5407\"", "listen = \"0.0.0.0:5407\"", "listen", "own address"),
         ("controllers = [\"10.0.3.1:5408\"]", "controllers = []", "controllers", "10.2.1.10:5408"),
-        ("[\"10.0.3.1:5408\"]", "[\"10.0.3.1:5408\", \"10.0.3.1:5408\"]", "controllers", "is given twice"),
+        (
+            "[\"10.0.3.1:5408\"]",
+            "[\"10.0.3.1:5408\", \"10.0.3.1:5408\"]",
+            "controllers",
+            "is given twice",
+        ),
         ("shards = 8", "shards = 0", "shards", "1 to 256"),
         ("shards = 8", "shards = 8\nworkers = 0", "workers", "1 to 64"),
         ("shards = 8", "shards = 8\nworkers = 64\nmachine = \"\"", "machine", "leave it out"),
-        ("listen = \"10.0.3.1:5407\"", "workers = 2\nlisten = \"10.0.3.1:65535\"", "listen", "a lower port"),
+        (
+            "listen = \"10.0.3.1:5407\"",
+            "workers = 2\nlisten = \"10.0.3.1:65535\"",
+            "listen",
+            "a lower port",
+        ),
         ("lease_ms = 250", "lease_ms = 0", "lease_ms", "50 to 60000"),
         ("key_bytes = 13", "key_bytes = 12", "key_bytes", "needs 13"),
         ("value_bytes = 6", "value_bytes = 65", "value_bytes", "1 to 64"),
         ("ports = \"1024-65535\"", "ports = \"9-8\"", "ports", "lowest-highest"),
-        ("external = [\"203.0.113.1\", \"203.0.113.2\"]", "external = []", "external", "at least one"),
+        (
+            "external = [\"203.0.113.1\", \"203.0.113.2\"]",
+            "external = []",
+            "external",
+            "at least one",
+        ),
         ("\"203.0.113.2\"]", "\"203.0.113.1\"]", "external", "203.0.113.1 is given twice"),
         ("id = 1", "id = 2", "object[1]", "its own"),
         ("lease_ms", "lease_mss", "lease_mss", "7:1"),
@@ -128,6 +162,9 @@ fn every_fault_names_its_field_and_remedy() {
     ] {
         let text = problem(from, to);
         assert!(text.starts_with("store.toml: ") && text.contains(field), "{from}: {text}");
-        assert!(text.contains(remedy) || field == "lease_mss" || remedy.is_empty(), "{from}: {text}");
+        assert!(
+            text.contains(remedy) || field == "lease_mss" || remedy.is_empty(),
+            "{from}: {text}"
+        );
     }
 }

@@ -102,7 +102,8 @@ impl Backends {
         // The same goes for what would be taken away.
         let any_up = list.iter().any(|backend| backend.health == Health::Up);
         let gone = list.iter().filter(|backend| any_up && backend.health == Health::Gone);
-        let mut gone: Vec<_> = gone.map(|backend| (backend.address.ip().to_bits(), backend.address.port())).collect();
+        let mut gone: Vec<_> =
+            gone.map(|backend| (backend.address.ip().to_bits(), backend.address.port())).collect();
         gone.sort_unstable();
         let maglev = match policy {
             BackendPolicy::Maglev => maglev_table(&list, &active),
@@ -140,7 +141,10 @@ fn end_of(reverse: &NatKey) -> (u32, u16) {
 impl BackendPool {
     /// No backends, no conversations.
     pub fn new(policy: BackendPolicy) -> BackendPool {
-        BackendPool { backends: Arc::new(Backends::new(policy, Vec::new())), conversations: HashMap::new() }
+        BackendPool {
+            backends: Arc::new(Backends::new(policy, Vec::new())),
+            conversations: HashMap::new(),
+        }
     }
 
     /// Makes these the backends. Conversations are not touched; whether some are to be taken away
@@ -191,7 +195,12 @@ impl BackendPool {
     ///
     /// `unusable` says whether a reverse key cannot be had: another record has it (a client that
     /// uses one port towards two virtual addresses).
-    pub fn choose(&self, key: &NatKey, rng: &mut SplitMix64, unusable: impl Fn(&NatKey) -> bool) -> Option<(u32, u16)> {
+    pub fn choose(
+        &self,
+        key: &NatKey,
+        rng: &mut SplitMix64,
+        unusable: impl Fn(&NatKey) -> bool,
+    ) -> Option<(u32, u16)> {
         let usable = |at: &usize| {
             let (address, port) = self.end(*at);
             !unusable(&reverse(key, address, port))
@@ -199,13 +208,23 @@ impl BackendPool {
         let chosen = match self.backends.policy {
             BackendPolicy::LeastConnections => self.least_connections(rng, &usable),
             BackendPolicy::Weighted => self.weighted(rng).filter(usable),
-            BackendPolicy::Maglev => {
-                self.backends.maglev.get(self.maglev_entry(key)).map(|at| usize::from(*at)).filter(usable)
-            }
+            BackendPolicy::Maglev => self
+                .backends
+                .maglev
+                .get(self.maglev_entry(key))
+                .map(|at| usize::from(*at))
+                .filter(usable),
         };
         // The policy's choice cannot be had: any other will do, beginning anywhere.
         let from = rng.draw() as usize % self.backends.active.len().max(1);
-        let mut others = self.backends.active.iter().cycle().skip(from).take(self.backends.active.len()).copied();
+        let mut others = self
+            .backends
+            .active
+            .iter()
+            .cycle()
+            .skip(from)
+            .take(self.backends.active.len())
+            .copied();
         let chosen = chosen.or_else(|| others.find(usable))?;
         Some(self.end(chosen))
     }
@@ -231,7 +250,11 @@ impl BackendPool {
     }
 
     /// The fewest conversations for its weight; of equals one at random.
-    fn least_connections(&self, rng: &mut SplitMix64, usable: &impl Fn(&usize) -> bool) -> Option<usize> {
+    fn least_connections(
+        &self,
+        rng: &mut SplitMix64,
+        usable: &impl Fn(&usize) -> bool,
+    ) -> Option<usize> {
         // (conversations + 1) / weight, compared without division; the new conversation counts, so
         // that weights matter from the first one on.
         let load = |at: usize| (self.count(at) + 1, u64::from(self.backends.list[at].weight));
@@ -239,7 +262,8 @@ impl BackendPool {
         let mut equals = 0;
         for at in self.backends.active.iter().copied().filter(usable) {
             let (count, weight) = load(at);
-            let order = best.map(|(_, least, its_weight)| (count * its_weight).cmp(&(least * weight)));
+            let order =
+                best.map(|(_, least, its_weight)| (count * its_weight).cmp(&(least * weight)));
             match order {
                 Some(std::cmp::Ordering::Greater) => {}
                 Some(std::cmp::Ordering::Equal) => {
@@ -259,7 +283,9 @@ impl BackendPool {
 
     fn maglev_entry(&self, key: &NatKey) -> usize {
         let ends = u64::from(key.source) << 32 | u64::from(key.destination);
-        let ports = u64::from(key.source_port) << 32 | u64::from(key.destination_port) << 8 | u64::from(key.protocol);
+        let ports = u64::from(key.source_port) << 32
+            | u64::from(key.destination_port) << 8
+            | u64::from(key.protocol);
         (SplitMix64::mix(SplitMix64::mix(ends) ^ ports) % MAGLEV_ENTRIES as u64) as usize
     }
 
@@ -271,7 +297,9 @@ impl BackendPool {
             .conversations
             .iter()
             .map(|((address, port), count)| (SocketAddrV4::new((*address).into(), *port), *count))
-            .filter(|(address, _)| self.backends.list.iter().all(|backend| backend.address != *address))
+            .filter(|(address, _)| {
+                self.backends.list.iter().all(|backend| backend.address != *address)
+            })
             .map(|(address, conversations)| BackendStatus {
                 address,
                 state: "removed".to_owned(),
@@ -304,8 +332,10 @@ fn maglev_table(backends: &[Backend], active: &[usize]) -> Vec<u16> {
         .iter()
         .map(|at| {
             let backend = backends[*at];
-            let name = u64::from(backend.address.ip().to_bits()) << 16 | u64::from(backend.address.port());
-            let (offset, skip) = (SplitMix64::mix(name) % SIZE, SplitMix64::mix(!name) % (SIZE - 1) + 1);
+            let name =
+                u64::from(backend.address.ip().to_bits()) << 16 | u64::from(backend.address.port());
+            let (offset, skip) =
+                (SplitMix64::mix(name) % SIZE, SplitMix64::mix(!name) % (SIZE - 1) + 1);
             (*at as u16, backend.weight, offset, skip)
         })
         .collect();
@@ -397,7 +427,8 @@ mod tests {
             set(&mut pool, vec![backend(1, 1), down(2, Health::Down), down(3, Health::Gone)]);
             assert_eq!(open(&mut pool, 1000..1100), HashMap::from([(1, 100)]), "{policy:?}");
             let of = |address| reverse(&key(1), address, 80);
-            let gone = [0x0a000001, 0x0a000002, 0x0a000003].map(|address| pool.is_gone(&of(address)));
+            let gone =
+                [0x0a000001, 0x0a000002, 0x0a000003].map(|address| pool.is_gone(&of(address)));
             assert_eq!((pool.has_gone(), gone), (true, [false, false, true]));
             // Then it is rather the one who checks.
             set(&mut pool, vec![down(1, Health::Gone), down(2, Health::Down)]);
@@ -425,7 +456,11 @@ mod tests {
             let mut rng = SplitMix64::new(5);
             for port in 1000..1100 {
                 let only = |reverse: &NatKey| reverse.destination as u8 != 6;
-                assert_eq!(pool.choose(&key(port), &mut rng, only), Some((0x0a000006, 80)), "{policy:?}");
+                assert_eq!(
+                    pool.choose(&key(port), &mut rng, only),
+                    Some((0x0a000006, 80)),
+                    "{policy:?}"
+                );
                 assert_eq!(pool.choose(&key(port), &mut rng, |_| true), None);
             }
         }
@@ -451,8 +486,10 @@ mod tests {
         open(&mut pool, 0..10);
         set(&mut pool, vec![backend(2, 1)]);
         let status = pool.status();
-        let seen: Vec<_> =
-            status.iter().map(|b| (b.address.ip().octets()[3], b.state.as_str(), b.conversations)).collect();
+        let seen: Vec<_> = status
+            .iter()
+            .map(|b| (b.address.ip().octets()[3], b.state.as_str(), b.conversations))
+            .collect();
         assert_eq!(seen, [(2, "active", 5), (1, "removed", 5)]);
         pool.remove(&reverse(&key(0), 0x0a000009, 80));
         assert_eq!(pool.in_use(), 10, "a conversation that was never counted");
@@ -468,11 +505,15 @@ mod tests {
         assert_eq!(before.len(), MAGLEV_ENTRIES);
         for at in &all {
             let entries = before.iter().filter(|entry| usize::from(**entry) == *at).count();
-            assert!((MAGLEV_ENTRIES / 50..=MAGLEV_ENTRIES / 50 + 1).contains(&entries), "{at}: {entries}");
+            assert!(
+                (MAGLEV_ENTRIES / 50..=MAGLEV_ENTRIES / 50 + 1).contains(&entries),
+                "{at}: {entries}"
+            );
         }
         let without: Vec<usize> = all.iter().copied().filter(|at| *at != 17).collect();
         let after = maglev_table(&backends, &without);
-        let moved = before.iter().zip(&after).filter(|(old, new)| old != new && **old != 17).count();
+        let moved =
+            before.iter().zip(&after).filter(|(old, new)| old != new && **old != 17).count();
         // The paper sees some percent of entries move beyond those that must.
         assert!(moved < MAGLEV_ENTRIES / 20, "{moved} entries of others moved");
         // Whoever computes it gets the same table, whatever the order of the list.

@@ -21,7 +21,10 @@ impl Replica {
         }
         let before = self.role();
         let place = view.members.iter().position(|member| *member == self.me);
-        let restored = self.durability.as_mut().is_some_and(|durability| std::mem::take(&mut durability.restored));
+        let restored = self
+            .durability
+            .as_mut()
+            .is_some_and(|durability| std::mem::take(&mut durability.restored));
         if self.view.number == 0 && !restored {
             // A member that has no replica saw no view of this founding, and nothing was
             // acknowledged without it: to be empty is to be whole.
@@ -38,7 +41,11 @@ impl Replica {
             Some(place) => self.adopt_as_member(now_ns, place, restored),
             None => self.adopt_as_joining(),
         }
-        out.events.push(Event::View { shard: self.settings.shard, number: view.number, role: self.role() });
+        out.events.push(Event::View {
+            shard: self.settings.shard,
+            number: view.number,
+            role: self.role(),
+        });
         if place.is_some() && !self.whole {
             return self.break_chain(BrokenReason::MemberWithoutState, out);
         }
@@ -59,7 +66,9 @@ impl Replica {
         self.down = members.get(place + 1).map(|peer| Downstream::new(*peer, now_ns));
         let joining = self.view.joining.filter(|_| place + 1 == members.len());
         // A copy goes on through changes farther up the chain.
-        let same = |copy: &CopyOut| joining.is_some_and(|j| j.member == copy.peer && j.since == copy.since);
+        let same = |copy: &CopyOut| {
+            joining.is_some_and(|j| j.member == copy.peer && j.since == copy.since)
+        };
         self.copy_out = self.copy_out.take().filter(same);
         if let Some(joining) = joining.filter(|_| restored) {
             // It may have handed over before it lost power. If it had not, the joining server never
@@ -67,14 +76,20 @@ impl Replica {
             self.copy_out = Some(CopyOut::handed_over_to(joining.member, joining.since));
         }
         match (&self.copy_out, joining) {
-            (Some(copy), _) if copy.handed_over => self.down = Some(Downstream::new(copy.peer, now_ns)),
-            (None, Some(joining)) => self.copy_out = Some(CopyOut::new(joining.member, joining.since)),
+            (Some(copy), _) if copy.handed_over => {
+                self.down = Some(Downstream::new(copy.peer, now_ns))
+            }
+            (None, Some(joining)) => {
+                self.copy_out = Some(CopyOut::new(joining.member, joining.since))
+            }
             _ => {}
         }
     }
 
     fn adopt_as_joining(&mut self) {
-        let (Some(joining), Some(tail)) = (self.view.joining, self.view.members.last()) else { return };
+        let (Some(joining), Some(tail)) = (self.view.joining, self.view.members.last()) else {
+            return;
+        };
         (self.up, self.down, self.copy_out) = (Some(Upstream::new(*tail)), None, None);
         if self.copy_in.as_ref().is_none_or(|copy| copy.since != joining.since) {
             self.copy_in = Some(CopyIn::new(joining.since));
@@ -100,7 +115,9 @@ impl Replica {
         }
         let last = self.durable();
         for index in self.log.first()..=last.min(self.log.last()) {
-            let Some(entry) = self.log.at(index).and_then(|bytes| Entries::one(bytes).ok()) else { continue };
+            let Some(entry) = self.log.at(index).and_then(|bytes| Entries::one(bytes).ok()) else {
+                continue;
+            };
             if !entry.reply.is_empty() {
                 self.counters.replies += 1;
                 out.push(entry.client, entry.reply);
@@ -113,7 +130,13 @@ impl Replica {
         }
     }
 
-    pub(super) fn chain_message(&mut self, now_ns: u64, from: SocketAddrV4, bytes: &[u8], out: &mut Outputs) {
+    pub(super) fn chain_message(
+        &mut self,
+        now_ns: u64,
+        from: SocketAddrV4,
+        bytes: &[u8],
+        out: &mut Outputs,
+    ) {
         let header = match ChainHeader::decode(bytes) {
             Ok(header) => header,
             Err(reason) => return self.counters.count_malformed(reason),
@@ -125,7 +148,8 @@ impl Replica {
         } else {
             self.up.as_ref().map(|up| up.peer)
         };
-        let neighbour = peer.is_some_and(|peer| peer.address == from && peer.incarnation == header.sender);
+        let neighbour =
+            peer.is_some_and(|peer| peer.address == from && peer.incarnation == header.sender);
         if !neighbour || header.receiver != self.me.incarnation {
             self.counters.chain_not_neighbour += 1;
             return;
@@ -165,7 +189,8 @@ impl Replica {
         up.bound = !mismatch;
         // What was not durable when power was lost was applied here, and the predecessor may know
         // it.
-        up.gap |= header.index > self.index && self.durability.as_ref().is_some_and(|durability| durability.resumed);
+        up.gap |= header.index > self.index
+            && self.durability.as_ref().is_some_and(|durability| durability.resumed);
     }
 
     fn data(&mut self, header: &ChainHeader, bytes: &[u8], out: &mut Outputs) {
@@ -192,7 +217,9 @@ impl Replica {
     fn take_what_came_before(&mut self, out: &mut Outputs) {
         let Some(up) = self.up.as_ref().filter(|up| !up.out_of_order.is_empty()) else { return };
         debug_assert!(up.ack_due);
-        while let Some(datagram) = self.up.as_mut().and_then(|up| up.out_of_order.take(self.index + 1)) {
+        while let Some(datagram) =
+            self.up.as_mut().and_then(|up| up.out_of_order.take(self.index + 1))
+        {
             // It was read when it came.
             if let Ok(header) = ChainHeader::decode(&datagram)
                 && let Ok(entries) = Entries::decode(&header, &datagram)
@@ -259,7 +286,8 @@ impl Replica {
         let resend_ns = self.settings.resend_ns;
         let joining_copies = self.copy_out.as_ref().is_some_and(|copy| !copy.is_complete());
         let Some(down) = self.down.as_mut().filter(|_| !joining_copies) else { return };
-        if header.flags.contains(ChainFlags::MISMATCH) || header.config_digest != self.config_digest {
+        if header.flags.contains(ChainFlags::MISMATCH) || header.config_digest != self.config_digest
+        {
             out.events.push(Event::ConfigMismatch(down.peer.address));
             return;
         }
@@ -281,7 +309,9 @@ impl Replica {
             out.events.push(Event::SuccessorBound(down.peer.address));
         }
         down.ready = header.flags.contains(ChainFlags::READY);
-        if let Some(committed) = down.acknowledge(now_ns, header.index, header.committed, &self.log, resend_ns) {
+        if let Some(committed) =
+            down.acknowledge(now_ns, header.index, header.committed, &self.log, resend_ns)
+        {
             self.log.forget(committed);
             self.committed = self.committed.max(committed);
             if let Some(up) = &mut self.up {
@@ -290,7 +320,8 @@ impl Replica {
         }
         let gap = header.flags.contains(ChainFlags::GAP);
         let durable = self.durability.is_some();
-        let stepped_back = gap && durable && down.step_back(now_ns, header.index, self.log.first(), resend_ns);
+        let stepped_back =
+            gap && durable && down.step_back(now_ns, header.index, self.log.first(), resend_ns);
         if gap && (stepped_back || down.rewind_on_gap(now_ns, header.index, resend_ns)) {
             self.counters.chain_resends += 1;
         }
@@ -319,7 +350,9 @@ impl Replica {
     }
 
     pub(super) fn chain_timer(&mut self, now_ns: u64) {
-        if self.broken.is_none() && self.down.as_mut().is_some_and(|down| down.resend_if_due(now_ns)) {
+        if self.broken.is_none()
+            && self.down.as_mut().is_some_and(|down| down.resend_if_due(now_ns))
+        {
             self.counters.chain_resends += 1;
         }
         self.copy_timer(now_ns);

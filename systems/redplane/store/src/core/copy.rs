@@ -110,7 +110,10 @@ impl CopyOut {
             Effect::Free { object_id, key, .. } => (*object_id, *key),
             Effect::Snapshot(part) => return self.note_part(records, part),
             // All sessions and floors go with the handover.
-            Effect::None | Effect::SessionBegin { .. } | Effect::SessionEnd { .. } | Effect::Floor { .. } => return,
+            Effect::None
+            | Effect::SessionBegin { .. }
+            | Effect::SessionEnd { .. }
+            | Effect::Floor { .. } => return,
         };
         self.note_key(records, object_id, key);
     }
@@ -156,7 +159,9 @@ impl CopyOut {
             let (mut count, mut bytes) = (0, Vec::new());
             while !self.ready.is_empty() || self.describe_next(records) {
                 let fits = |effect: &Vec<u8>| {
-                    count == 0 || CHAIN_HEADER_BYTES + bytes.len() + effect.len() <= most_bytes && count < u16::MAX
+                    count == 0
+                        || CHAIN_HEADER_BYTES + bytes.len() + effect.len() <= most_bytes
+                            && count < u16::MAX
                 };
                 if !self.ready.front().is_some_and(fits) {
                     break;
@@ -217,13 +222,22 @@ impl CopyOut {
 
     /// The part itself, if it is still there. If not, all parts of a newer snapshot follow, or the
     /// record is gone.
-    fn describe_part(&mut self, records: &Records, object: usize, key: &[u8], (epoch, seq, number): (u32, u64, u16)) {
+    fn describe_part(
+        &mut self,
+        records: &Records,
+        object: usize,
+        key: &[u8],
+        (epoch, seq, number): (u32, u64, u16),
+    ) {
         let Some(slot) = records.find(object, key) else { return };
         let same = |effect: &Effect<'_>| match effect {
             Effect::Snapshot(part) => (part.epoch, part.seq, part.part) == (epoch, seq, number),
             _ => false,
         };
-        let effects = records.record_effect(slot).into_iter().chain(records.snapshot_effects(slot).find(same));
+        let effects = records
+            .record_effect(slot)
+            .into_iter()
+            .chain(records.snapshot_effects(slot).find(same));
         effects.for_each(|effect| self.make_ready(effect));
     }
 
@@ -236,7 +250,8 @@ impl CopyOut {
 
     fn hand_over(&mut self, records: &Records, index: u64, most_bytes: usize) {
         let (mut count, mut bytes) = (0, Vec::new());
-        let sessions = records.session_effects().filter(|_| !mutation::is(Mutation::CopyWithoutSessions));
+        let sessions =
+            records.session_effects().filter(|_| !mutation::is(Mutation::CopyWithoutSessions));
         for effect in std::iter::once(Effect::Floor { floor: records.floor() }).chain(sessions) {
             if CHAIN_HEADER_BYTES + bytes.len() + MOST_ENTRY_BYTES > most_bytes {
                 self.stream.push_back((ChainFlags::NONE, count, std::mem::take(&mut bytes)));
@@ -269,13 +284,23 @@ impl CopyOut {
         }
     }
 
-    fn send(&mut self, now_ns: u64, header: ChainHeader, durable: u64, settings: &Settings, out: &mut Outputs) {
+    fn send(
+        &mut self,
+        now_ns: u64,
+        header: ChainHeader,
+        durable: u64,
+        settings: &Settings,
+        out: &mut Outputs,
+    ) {
         let before = self.next_send;
-        while let Some((flags, count, bytes)) = self.stream.get((self.next_send - self.first) as usize) {
+        while let Some((flags, count, bytes)) =
+            self.stream.get((self.next_send - self.first) as usize)
+        {
             if flags.contains(ChainFlags::DONE) && durable < self.handover_index {
                 break;
             }
-            let header = ChainHeader { index: self.next_send, flags: *flags, count: *count, ..header };
+            let header =
+                ChainHeader { index: self.next_send, flags: *flags, count: *count, ..header };
             out.push_with(self.peer.address, |arena| {
                 arena.extend_from_slice(&header.encode());
                 arena.extend_from_slice(bytes);
@@ -314,7 +339,9 @@ impl Replica {
     /// Takes part of a copy, in order only.
     pub(super) fn copy_message(&mut self, header: &ChainHeader, bytes: &[u8]) {
         let mismatch = header.config_digest != self.config_digest;
-        let Some(copy) = self.copy_in.as_mut().filter(|copy| copy.since == header.committed && !mismatch) else {
+        let Some(copy) =
+            self.copy_in.as_mut().filter(|copy| copy.since == header.committed && !mismatch)
+        else {
             self.counters.chain_other_view += 1;
             return;
         };
@@ -324,7 +351,8 @@ impl Replica {
             return;
         }
         let done = header.flags.contains(ChainFlags::DONE);
-        let taken = if done { self.take_handover(header, bytes) } else { self.take_copied(header, bytes) };
+        let taken =
+            if done { self.take_handover(header, bytes) } else { self.take_copied(header, bytes) };
         match taken {
             Ok(()) => {
                 if let Some(copy) = &mut self.copy_in {
@@ -338,7 +366,9 @@ impl Replica {
     fn take_copied(&mut self, header: &ChainHeader, bytes: &[u8]) -> Result<(), Malformed> {
         for (entry, own_bytes) in Entries::decode(header, bytes)? {
             // Objects of other sizes would be another configuration, which the digest shows.
-            self.records.apply(&entry.effect).map_err(|records::DoesNotApply| Malformed::ChainEntry)?;
+            self.records
+                .apply(&entry.effect)
+                .map_err(|records::DoesNotApply| Malformed::ChainEntry)?;
             self.counters.copied += 1;
             self.journal_copied(own_bytes);
         }
@@ -356,7 +386,12 @@ impl Replica {
     pub(super) fn copy_ack(&mut self, now_ns: u64, header: &ChainHeader) {
         let resend_ns = self.settings.resend_ns;
         if let Some(copy) = self.copy_out.as_mut().filter(|copy| copy.since == header.committed) {
-            copy.acknowledge(now_ns, header.index, header.flags.contains(ChainFlags::GAP), resend_ns);
+            copy.acknowledge(
+                now_ns,
+                header.index,
+                header.flags.contains(ChainFlags::GAP),
+                resend_ns,
+            );
         }
     }
 

@@ -23,16 +23,19 @@ impl Replica {
             return;
         };
         let settings = self.records.settings(request.object);
-        let full = self.records.len() + 2 > self.settings.limits.records || !self.snapshots_fit(request.object);
+        let full = self.records.len() + 2 > self.settings.limits.records
+            || !self.snapshots_fit(request.object);
         let zeros = [0; MAX_VALUE_BYTES];
         let (value_bytes, phase) = (settings.value_bytes, settings.first_phase(message.key));
         let binding = match &settings.allocator {
             _ if full => return self.answer_exhausted(request, out),
             AllocatorSettings::Zero { .. } | AllocatorSettings::Snapshot { .. } => None,
-            AllocatorSettings::NatPorts(_) | AllocatorSettings::Backends(_) => match self.choose_binding(request) {
-                Some(binding) => Some(binding),
-                None => return self.answer_exhausted(request, out),
-            },
+            AllocatorSettings::NatPorts(_) | AllocatorSettings::Backends(_) => {
+                match self.choose_binding(request) {
+                    Some(binding) => Some(binding),
+                    None => return self.answer_exhausted(request, out),
+                }
+            }
         };
         let value = binding.as_ref().map_or(&zeros[..value_bytes], |binding| &binding.value);
         let first = RecordWrite {
@@ -84,7 +87,8 @@ impl Replica {
             let bytes = reverse.to_bytes();
             (shards > 1 && allocator.shard_of(&bytes, shards) != shard)
                 || *reverse == key
-                || (records.find(object, &bytes).is_some() && !mutation::is(Mutation::TakenPortsGiven))
+                || (records.find(object, &bytes).is_some()
+                    && !mutation::is(Mutation::TakenPortsGiven))
         };
         records.pool(object)?.choose(&key, &mut self.rng, unusable)
     }

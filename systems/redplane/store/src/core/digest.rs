@@ -4,7 +4,9 @@
 //! stay when a field of the settings is renamed. A new setting appears in the text only if it is
 //! not at its default.
 
-use super::settings::{AllocatorSettings, BackendSettings, IdleNs, NatSettings, ObjectSettings, Settings};
+use super::settings::{
+    AllocatorSettings, BackendSettings, IdleNs, NatSettings, ObjectSettings, Settings,
+};
 
 impl Settings {
     /// FNV-1a over the text of what all replicas must share; the upper half.
@@ -21,7 +23,8 @@ impl Settings {
 }
 
 fn object_text(object: &ObjectSettings) -> String {
-    let ObjectSettings { name, id, key_bytes, value_bytes, allocator, closed_ns, half_open_ns } = object;
+    let ObjectSettings { name, id, key_bytes, value_bytes, allocator, closed_ns, half_open_ns } =
+        object;
     let allocator = allocator_text(allocator);
     format!(
         "ObjectSettings {{ name: {name:?}, id: {id}, key_bytes: {key_bytes}, value_bytes: {value_bytes}, \
@@ -34,7 +37,9 @@ fn allocator_text(allocator: &AllocatorSettings) -> String {
         AllocatorSettings::Zero { idle_ns } => format!("Zero {{ idle_ns: {idle_ns:?} }}"),
         AllocatorSettings::NatPorts(NatSettings { external, ports, idle_ns }) => {
             let (low, high, idle) = (ports.start(), ports.end(), idle_text(idle_ns));
-            format!("NatPorts(NatSettings {{ external: {external:?}, ports: {low}..={high}, idle_ns: {idle} }})")
+            format!(
+                "NatPorts(NatSettings {{ external: {external:?}, ports: {low}..={high}, idle_ns: {idle} }})"
+            )
         }
         AllocatorSettings::Snapshot { slots, slot_bytes, idle_ns } => {
             format!("Snapshot {{ slots: {slots}, slot_bytes: {slot_bytes}, idle_ns: {idle_ns:?} }}")
@@ -66,7 +71,8 @@ mod tests {
             closed_ns: 240,
             half_open_ns: 241,
         };
-        let nat = NatSettings { external: vec![[203, 0, 113, 1].into()], ports: 1024..=65535, idle_ns };
+        let nat =
+            NatSettings { external: vec![[203, 0, 113, 1].into()], ports: 1024..=65535, idle_ns };
         Settings {
             shard: 0,
             shards: 8,
@@ -92,7 +98,13 @@ mod tests {
                 object(2, AllocatorSettings::Zero { idle_ns: None }),
                 object(3, AllocatorSettings::NatPorts(nat)),
                 object(4, AllocatorSettings::Snapshot { slots: 192, slot_bytes: 4, idle_ns: None }),
-                object(5, AllocatorSettings::Backends(BackendSettings { policy: BackendPolicy::Maglev, idle_ns })),
+                object(
+                    5,
+                    AllocatorSettings::Backends(BackendSettings {
+                        policy: BackendPolicy::Maglev,
+                        idle_ns,
+                    }),
+                ),
             ],
         }
     }

@@ -48,8 +48,13 @@ impl Replica {
         (self.index, self.committed, self.whole) = (index, committed, whole);
         // Its copy, if it joined, is done.
         self.copy_in = (since > 0).then(|| CopyIn { next: u64::MAX, ..CopyIn::new(since) });
-        self.durability =
-            Some(Durability { durable: index, resumed: true, restored: true, since, ..Durability::default() });
+        self.durability = Some(Durability {
+            durable: index,
+            resumed: true,
+            restored: true,
+            since,
+            ..Durability::default()
+        });
     }
 
     /// The last entry that may leave this server, or be answered.
@@ -71,7 +76,8 @@ impl Replica {
         let (shard, index, committed) = (self.settings.shard, self.index, self.committed);
         let Some(durability) = &mut self.durability else { return };
         effect_bytes(*effect, &mut durability.scratch);
-        Item::Entry { shard, index, committed, entry: &durability.scratch }.append_to(&mut durability.bytes);
+        Item::Entry { shard, index, committed, entry: &durability.scratch }
+            .append_to(&mut durability.bytes);
     }
 
     /// Part of a copy.
@@ -93,7 +99,8 @@ impl Replica {
 
     /// Describes the replica anew, so that what was written of it before can go.
     pub(super) fn journal_checkpoint(&mut self) {
-        let (shard, founded, whole, index) = (self.settings.shard, self.view.founded, self.whole, self.index);
+        let (shard, founded, whole, index) =
+            (self.settings.shard, self.view.founded, self.whole, self.index);
         let Some(durability) = &mut self.durability else { return };
         let Durability { bytes, scratch, since, .. } = durability;
         Item::Checkpoint { shard, founded, since: *since, whole, index }.append_to(bytes);
@@ -102,7 +109,9 @@ impl Replica {
             Item::Copied { shard, entry: scratch }.append_to(bytes);
         }
         for index in self.log.first()..=self.log.last() {
-            let Some(entry) = self.log.at(index).and_then(|bytes| Entries::one(bytes).ok()) else { continue };
+            let Some(entry) = self.log.at(index).and_then(|bytes| Entries::one(bytes).ok()) else {
+                continue;
+            };
             effect_bytes(entry.effect, scratch);
             Item::Kept { shard, index, entry: scratch }.append_to(bytes);
         }
@@ -112,7 +121,9 @@ impl Replica {
     /// Moves what is to be written to `out`; it becomes durable with `ticket`. Whether there was
     /// anything.
     pub(super) fn drain_journal(&mut self, ticket: u64, out: &mut Outputs) -> bool {
-        let Some(durability) = self.durability.as_mut().filter(|durability| !durability.bytes.is_empty()) else {
+        let Some(durability) =
+            self.durability.as_mut().filter(|durability| !durability.bytes.is_empty())
+        else {
             return false;
         };
         out.journal.append(&mut durability.bytes);

@@ -3,8 +3,8 @@
 use super::backends::{Backend, Health};
 use super::pool::Pool;
 use super::{
-    AllocatorSettings, BackendPolicy, BackendSettings, IdleNs, Limits, Node, ObjectSettings, Outputs, Replica,
-    Settings, Start,
+    AllocatorSettings, BackendPolicy, BackendSettings, IdleNs, Limits, Node, ObjectSettings,
+    Outputs, Replica, Settings, Start,
 };
 use state_protocol::{Effect, Flags, RecordWrite};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -19,7 +19,8 @@ fn address(last: u8) -> SocketAddrV4 {
 
 fn settings() -> Settings {
     let idle_ns = IdleNs { tcp: 1 << 40, udp: 1 << 40, icmp: 1 << 40, other: 1 << 40 };
-    let allocator = AllocatorSettings::Backends(BackendSettings { policy: BackendPolicy::Maglev, idle_ns });
+    let allocator =
+        AllocatorSettings::Backends(BackendSettings { policy: BackendPolicy::Maglev, idle_ns });
     let name = "balancer".to_owned();
     Settings {
         shard: 0,
@@ -63,9 +64,15 @@ fn node() -> Node {
     let start = Start { incarnation: me.incarnation, epoch_base: 1, seed: 1, now_ns: 0 };
     let keys = KeyRing::new(1, Secret([1; SECRET_BYTES])).unwrap();
     let mut node = Node::new(settings(), start, keys, me.address, Vec::new());
-    let list = (1..=4).map(|last| Backend { address: address(last), weight: 1, drained: false, health: Health::Up });
+    let list = (1..=4).map(|last| Backend {
+        address: address(last),
+        weight: 1,
+        drained: false,
+        health: Health::Up,
+    });
     assert!(node.set_backends(OBJECT, list.collect()));
-    let view = |members| ShardView { number: 1, founded: 1, members, joining: None, draining: false };
+    let view =
+        |members| ShardView { number: 1, founded: 1, members, joining: None, draining: false };
     let shards = [vec![me, one, two], vec![one, me, two], vec![one, two, me]].map(view).to_vec();
     node.adopt(0, &Views { version: 1, shards }, &mut Outputs::new());
     for replica in node.replicas.iter_mut().flatten() {
@@ -76,7 +83,8 @@ fn node() -> Node {
 
 fn converse(replica: &mut Replica, client_port: u16) {
     let [a, b] = client_port.to_be_bytes();
-    let (key, reverse) = ([9, 9, 9, 9, 8, 8, 8, 8, a, b, 0, 80, 6], [9, 9, 9, 9, 10, 3, 0, 1, a, b, 0, 80, 6]);
+    let (key, reverse) =
+        ([9, 9, 9, 9, 8, 8, 8, 8, a, b, 0, 80, 6], [9, 9, 9, 9, 10, 3, 0, 1, a, b, 0, 80, 6]);
     let write = |key| RecordWrite {
         object_id: OBJECT,
         epoch: 1,
@@ -87,7 +95,10 @@ fn converse(replica: &mut Replica, client_port: u16) {
         key,
         value: &[0; 6],
     };
-    let slot = replica.records.apply(&Effect::Pair { first: write(&key), second: write(&reverse) }).unwrap();
+    let slot = replica
+        .records
+        .apply(&Effect::Pair { first: write(&key), second: write(&reverse) })
+        .unwrap();
     if replica.settings.shard == 0 {
         replica.watch_idle(0, slot.unwrap());
     }
@@ -115,14 +126,20 @@ fn changes_that_come_together_make_one_table_for_all_shards() {
     assert_eq!(health, [Health::Down, Health::Down, Health::Up, Health::Up]);
     // What changes nothing in the end, and what is of no object or backend.
     let nothing = [(OBJECT, address(3), Health::Gone), (OBJECT, address(3), Health::Up)];
-    node.set_health(nothing.into_iter().chain([(OBJECT, address(9), Health::Down), (9, address(1), Health::Down)]));
+    node.set_health(
+        nothing
+            .into_iter()
+            .chain([(OBJECT, address(9), Health::Down), (9, address(1), Health::Down)]),
+    );
     assert_eq!(shared(&node), after);
 }
 
 #[test]
 fn a_backend_that_flaps_leaves_nothing_behind() {
     let mut node = node();
-    let watched = |node: &Node| -> Vec<usize> { node.replicas().map(|replica| replica.idle.records.len()).collect() };
+    let watched = |node: &Node| -> Vec<usize> {
+        node.replicas().map(|replica| replica.idle.records.len()).collect()
+    };
     assert_eq!(watched(&node), [usize::from(CONVERSATIONS), 0, 0]);
     let due = |node: &Node| node.replicas().any(|replica| replica.idle.next_deadline() == Some(0));
     for _ in 0..5 {
@@ -140,5 +157,8 @@ fn a_backend_that_flaps_leaves_nothing_behind() {
     node.set_health([(OBJECT, address(1), Health::Gone)]);
     let head = node.replicas[1].as_mut().unwrap();
     head.watch_everything(5);
-    assert_eq!((head.idle.records.len(), head.idle.next_deadline()), (usize::from(CONVERSATIONS), Some(0)));
+    assert_eq!(
+        (head.idle.records.len(), head.idle.next_deadline()),
+        (usize::from(CONVERSATIONS), Some(0))
+    );
 }

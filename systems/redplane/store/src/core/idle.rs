@@ -77,7 +77,8 @@ impl Replica {
     /// Watches a new record (of a pair, the primary one) from now on.
     pub(super) fn watch_idle(&mut self, now_ns: u64, slot: u32) {
         let record = self.records.get(slot);
-        let (at, generation) = (now_ns + self.look_every_ns(record).min(FIRST_LOOK_NS), record.generation);
+        let (at, generation) =
+            (now_ns + self.look_every_ns(record).min(FIRST_LOOK_NS), record.generation);
         self.idle.records.push(Reverse((at, slot, generation)));
     }
 
@@ -121,7 +122,8 @@ impl Replica {
     /// Looks at the sessions when the first of them can be forgotten.
     pub(super) fn watch_sessions(&mut self, now_ns: u64) {
         let ends = self.records.sessions.iter().map(|(_, session)| session.lease_until_ns);
-        self.idle.sessions_ns = ends.min().map(|end| (end + SESSION_FORGOTTEN_NS).max(now_ns + RETRY_NS));
+        self.idle.sessions_ns =
+            ends.min().map(|end| (end + SESSION_FORGOTTEN_NS).max(now_ns + RETRY_NS));
     }
 
     /// Removes what is due.
@@ -138,7 +140,13 @@ impl Replica {
     }
 
     /// Removes a record if it is idle; otherwise says when to look again, in ns.
-    fn look_whether_idle(&mut self, now_ns: u64, slot: u32, generation: u32, out: &mut Outputs) -> Option<u64> {
+    fn look_whether_idle(
+        &mut self,
+        now_ns: u64,
+        slot: u32,
+        generation: u32,
+        out: &mut Outputs,
+    ) -> Option<u64> {
         let record = self.records.current(slot, generation)?;
         let (every_ns, pair) = (self.look_every_ns(record), record.pair);
         let later_ns = now_ns.saturating_add(every_ns);
@@ -147,7 +155,8 @@ impl Replica {
         let mut unused_since_ns = 0;
         let mut recalled = false;
         for part in [Some(slot), pair].into_iter().flatten() {
-            if self.records.is_owned(self.records.get(part)) && !mutation::is(Mutation::OwnedFreed) {
+            if self.records.is_owned(self.records.get(part)) && !mutation::is(Mutation::OwnedFreed)
+            {
                 if !gone {
                     return Some(self.look_whether_held(now_ns, slot, later_ns, out));
                 }
@@ -172,7 +181,8 @@ impl Replica {
         if due_ns > now_ns {
             return Some(due_ns.min(later_ns));
         }
-        let concerned = [Some(slot), pair].into_iter().flatten().any(|part| self.waiting.concerns(part));
+        let concerned =
+            [Some(slot), pair].into_iter().flatten().any(|part| self.waiting.concerns(part));
         if concerned || self.is_backed_up() || !self.is_serving(now_ns) {
             return Some(now_ns + RETRY_NS);
         }
@@ -185,7 +195,13 @@ impl Replica {
 
     /// Of a record that is somebody's, or its pair is: asks whether they have it, where that is in
     /// doubt. Says when to look again, in ns.
-    fn look_whether_held(&mut self, now_ns: u64, slot: u32, later_ns: u64, out: &mut Outputs) -> u64 {
+    fn look_whether_held(
+        &mut self,
+        now_ns: u64,
+        slot: u32,
+        later_ns: u64,
+        out: &mut Outputs,
+    ) -> u64 {
         let pair = self.records.get(slot).pair;
         let mut again_ns = later_ns;
         for part in [Some(slot), pair].into_iter().flatten() {
@@ -211,7 +227,8 @@ impl Replica {
     fn forget_sessions(&mut self, now_ns: u64, out: &mut Outputs) {
         if !self.is_backed_up() && self.is_serving(now_ns) {
             let over = |lease_until_ns: u64| lease_until_ns + SESSION_FORGOTTEN_NS <= now_ns;
-            let sessions = self.records.sessions.iter().filter(|(_, session)| over(session.lease_until_ns));
+            let sessions =
+                self.records.sessions.iter().filter(|(_, session)| over(session.lease_until_ns));
             let mut gone: Vec<u32> = sessions.map(|(_, session)| session.number).collect();
             gone.sort_unstable(); // a map's order is not the seed's
             for number in gone.into_iter().take(BATCH) {

@@ -136,7 +136,12 @@ impl Replica {
     fn snapshot_info(&self, record: &Record) -> Option<SnapshotInfo> {
         let (_, slot_bytes) = self.snapshot_shape(record.object)?;
         let whole = record.snapshots.as_ref()?.whole.as_ref()?;
-        Some(SnapshotInfo { epoch: whole.epoch, seq: whole.seq, slot_bytes, bytes: whole.slots.len() })
+        Some(SnapshotInfo {
+            epoch: whole.epoch,
+            seq: whole.seq,
+            slot_bytes,
+            bytes: whole.slots.len(),
+        })
     }
 
     /// A snapshot's slots from byte `from` on, as many as fit an answer.
@@ -153,7 +158,8 @@ impl Node {
     pub fn inspect(&self, query: &StateQuery) -> StateAnswer {
         let whole = self.replicas().filter(|replica| replica.whole);
         let shards = whole.map(|replica| replica.settings.shard).collect();
-        let mut answer = StateAnswer { shards, all_shards: self.settings().shards, ..StateAnswer::default() };
+        let mut answer =
+            StateAnswer { shards, all_shards: self.settings().shards, ..StateAnswer::default() };
         match (&query.key, query.object) {
             (Some(key), Some(object)) => self.look_up(key, object, query.slots_from, &mut answer),
             (Some(_), None) => {}
@@ -168,7 +174,8 @@ impl Node {
         let Some(of_object) = settings.objects.iter().find(|it| it.id == object) else { return };
         let shard = of_object.allocator.shard_of(&key, settings.shards);
         let Some(replica) = self.replica(shard).filter(|replica| replica.whole) else { return };
-        let found = replica.records.object(object).and_then(|object| replica.records.find(object, &key));
+        let found =
+            replica.records.object(object).and_then(|object| replica.records.find(object, &key));
         let Some(record) = found.map(|slot| replica.records.get(slot)) else { return };
         answer.records.push(replica.record_state(record));
         answer.slots = slots_from.and_then(|from| replica.slots_of(record, from));

@@ -48,7 +48,9 @@ impl<'a> Item<'a> {
             Item::Begin { shard, founded, since } => (2, *shard, &[*founded, *since], none),
             Item::Copied { shard, entry } => (3, *shard, &[], entry),
             Item::Whole { shard, index } => (4, *shard, &[*index], none),
-            Item::Entry { shard, index, committed, entry } => (5, *shard, &[*index, *committed], entry),
+            Item::Entry { shard, index, committed, entry } => {
+                (5, *shard, &[*index, *committed], entry)
+            }
             Item::Left { shard } => (6, *shard, &[], none),
             Item::Checkpoint { shard, founded, since, whole, index } => {
                 (7, *shard, &[*founded, *since, u64::from(*whole), *index], none)
@@ -202,7 +204,15 @@ impl Restored {
 
     fn empty(&self, founded: u64, since: u64, whole: bool, index: u64) -> RestoredReplica {
         let records = Records::new(self.objects.clone(), 0);
-        RestoredReplica { founded, since, whole, index, committed: 0, records, kept: VecDeque::new() }
+        RestoredReplica {
+            founded,
+            since,
+            whole,
+            index,
+            committed: 0,
+            records,
+            kept: VecDeque::new(),
+        }
     }
 
     fn take(&mut self, item: Item<'_>) -> Result<(), BadJournal> {
@@ -216,7 +226,9 @@ impl Restored {
         | Item::Checkpointed { shard }) = item
         else {
             let Item::Views(views) = item else { return Err(BadJournal::Item) };
-            let Ok(Control::Views(views)) = Control::decode(views) else { return Err(BadJournal::Views) };
+            let Ok(Control::Views(views)) = Control::decode(views) else {
+                return Err(BadJournal::Views);
+            };
             self.views = views;
             return Ok(());
         };
@@ -226,7 +238,8 @@ impl Restored {
         }
         match item {
             Item::Begin { founded, since, .. } => {
-                (self.replicas[at], self.describing[at]) = (Some(self.empty(founded, since, since == 0, 0)), None);
+                (self.replicas[at], self.describing[at]) =
+                    (Some(self.empty(founded, since, since == 0, 0)), None);
             }
             Item::Left { .. } => (self.replicas[at], self.describing[at]) = (None, None),
             Item::Checkpoint { founded, since, whole, index, .. } => {
@@ -238,7 +251,10 @@ impl Restored {
             _ => {
                 // What a segment that is no longer there began is described again further on: until
                 // then it does not matter.
-                let Some(replica) = self.describing[at].as_mut().or(self.replicas[at].as_mut()) else { return Ok(()) };
+                let Some(replica) = self.describing[at].as_mut().or(self.replicas[at].as_mut())
+                else {
+                    return Ok(());
+                };
                 replica.take(shard, item)?;
             }
         }
@@ -250,7 +266,9 @@ impl RestoredReplica {
     fn take(&mut self, shard: u16, item: Item<'_>) -> Result<(), BadJournal> {
         match item {
             Item::Copied { entry, .. } => self.apply(shard, entry)?,
-            Item::Whole { index, .. } => (self.whole, self.index, self.committed) = (true, index, index),
+            Item::Whole { index, .. } => {
+                (self.whole, self.index, self.committed) = (true, index, index)
+            }
             Item::Kept { index, entry, .. } => self.kept.push_back((index, entry.to_vec())),
             Item::Entry { index, committed, entry, .. } => {
                 if index != self.index + 1 {

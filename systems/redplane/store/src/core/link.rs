@@ -33,7 +33,14 @@ pub(crate) struct Upstream {
 impl Upstream {
     pub fn new(peer: Member) -> Upstream {
         // The acknowledgement tells the predecessor at once which entries are here.
-        Upstream { peer, bound: false, ack_due: true, gap: false, out_of_order: OutOfOrder::default(), mismatch: false }
+        Upstream {
+            peer,
+            bound: false,
+            ack_due: true,
+            gap: false,
+            out_of_order: OutOfOrder::default(),
+            mismatch: false,
+        }
     }
 }
 
@@ -87,7 +94,8 @@ impl Downstream {
     pub fn bind(&mut self, now_ns: u64, received: u64) {
         self.bound = true;
         (self.received, self.next_send, self.bytes_under_way) = (received, received + 1, 0);
-        (self.resend_at_ns, self.back_off, self.progress_ns, self.owed_since_ns) = (None, 1, now_ns, None);
+        (self.resend_at_ns, self.back_off, self.progress_ns, self.owed_since_ns) =
+            (None, 1, now_ns, None);
     }
 
     /// For how long the successor has owed a confirmation and given none.
@@ -124,7 +132,8 @@ impl Downstream {
         let received = received.min(log.last());
         if received > self.received {
             let newly = self.received + 1..=received.min(self.next_send - 1);
-            self.bytes_under_way -= newly.filter_map(|index| log.at(index)).map(Vec::len).sum::<usize>();
+            self.bytes_under_way -=
+                newly.filter_map(|index| log.at(index)).map(Vec::len).sum::<usize>();
             self.received = received;
             self.next_send = self.next_send.max(received + 1);
             (self.back_off, self.progress_ns) = (1, now_ns);
@@ -200,7 +209,10 @@ impl Downstream {
             let mut count: u16 = 0;
             while let Some(entry) = log.at(self.next_send + u64::from(count)) {
                 let beyond = self.next_send + u64::from(count) > last;
-                if beyond || count == u16::MAX || (count > 0 && bytes + entry.len() > settings.chain_datagram_bytes) {
+                if beyond
+                    || count == u16::MAX
+                    || (count > 0 && bytes + entry.len() > settings.chain_datagram_bytes)
+                {
                     break;
                 }
                 bytes += entry.len();
@@ -280,7 +292,11 @@ mod tests {
         assert!(heard(&mut down, 1, 10), "a gap behind 10");
         assert_eq!((down.next_send, down.bytes_under_way), (11, 0));
         sends(&mut down, 150);
-        assert_eq!((11..100).filter(|at| heard(&mut down, 2, *at)).count(), 0, "all of that is under way again");
+        assert_eq!(
+            (11..100).filter(|at| heard(&mut down, 2, *at)).count(),
+            0,
+            "all of that is under way again"
+        );
         assert!(heard(&mut down, 3, 100), "the first that went out once only: this one is lost");
         assert!(!heard(&mut down, 4, 101));
         assert!(heard(&mut down, 3 + RESEND_NS, 102), "what is sent again can be lost too");

@@ -43,7 +43,9 @@ mod health_tests;
 
 pub use counters::Counters;
 pub use idle::SESSION_FORGOTTEN_NS;
-pub use inspect::{RecordState, SlotBytes, SnapshotInfo, StateAnswer, StateQuery, from_hex, to_hex};
+pub use inspect::{
+    RecordState, SlotBytes, SnapshotInfo, StateAnswer, StateQuery, from_hex, to_hex,
+};
 pub use journal::{BadJournal, Restored, RestoredReplica};
 pub use mutation::Mutation;
 #[cfg(feature = "mutations")]
@@ -54,8 +56,8 @@ pub use records::{Record, Records};
 pub use rng::SplitMix64;
 pub use sessions::{REPLAY_WINDOW_NS, Session, Sessions};
 pub use settings::{
-    AllocatorSettings, BackendPolicy, BackendSettings, EPOCH_TICK_NS, IdleNs, Limits, NatSettings, ObjectSettings,
-    Settings, Start,
+    AllocatorSettings, BackendPolicy, BackendSettings, EPOCH_TICK_NS, IdleNs, Limits, NatSettings,
+    ObjectSettings, Settings, Start,
 };
 pub use status::{NodeStatus, ObjectStatus, ReplicaStatus};
 
@@ -135,7 +137,9 @@ impl Replica {
         Replica {
             config_digest: settings.digest(),
             store_lease_ns: settings.store_lease_ns(),
-            epoch_base: start.epoch_base.saturating_add(u32::try_from(ticks).unwrap_or(u32::MAX / 4)),
+            epoch_base: start
+                .epoch_base
+                .saturating_add(u32::try_from(ticks).unwrap_or(u32::MAX / 4)),
             me,
             view: ShardView::default(),
             whole: false,
@@ -184,7 +188,9 @@ impl Replica {
     /// and each may become it.
     pub(crate) fn set_backends(&mut self, object_id: u16, backends: &Arc<Backends>) -> bool {
         let object = self.records.object(object_id);
-        let Some(pool::Pool::Backends(pool)) = object.and_then(|object| self.records.pool_mut(object)) else {
+        let Some(pool::Pool::Backends(pool)) =
+            object.and_then(|object| self.records.pool_mut(object))
+        else {
             return false;
         };
         let more_gone = pool.set_backends(Arc::clone(backends));
@@ -258,7 +264,9 @@ impl Replica {
             Some(0) => Role::Head,
             Some(at) if at + 1 == members.len() => Role::Tail,
             Some(_) => Role::Middle,
-            None if self.view.joining.is_some_and(|joining| joining.member == self.me) => Role::Joining,
+            None if self.view.joining.is_some_and(|joining| joining.member == self.me) => {
+                Role::Joining
+            }
             None => Role::Outside,
         }
     }
@@ -270,7 +278,9 @@ impl Replica {
 
     /// Whether all links from here to the tail are up.
     pub fn is_ready(&self) -> bool {
-        self.broken.is_none() && self.whole && self.down.as_ref().is_none_or(|down| down.bound && down.ready)
+        self.broken.is_none()
+            && self.whole
+            && self.down.as_ref().is_none_or(|down| down.bound && down.ready)
     }
 
     /// Whether this server is the head and takes requests: it does so while a link is down, within
@@ -338,7 +348,12 @@ impl Replica {
     /// Orders an entry: applies it here, and sends it down the chain or, at the tail, its reply
     /// out. `self.reply` holds the reply's bytes. Returns the slot of the record that the effect
     /// wrote.
-    fn commit(&mut self, effect: &Effect<'_>, client: SocketAddrV4, out: &mut Outputs) -> Option<u32> {
+    fn commit(
+        &mut self,
+        effect: &Effect<'_>,
+        client: SocketAddrV4,
+        out: &mut Outputs,
+    ) -> Option<u32> {
         if let Some(copy) = &mut self.copy_out {
             copy.note(&self.records, effect);
         }

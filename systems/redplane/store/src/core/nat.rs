@@ -226,7 +226,12 @@ impl PortPool {
     ///
     /// `unusable` says whether a reverse key cannot be had: another record has it (a flow from a
     /// host towards an external address may), or it is of another shard.
-    pub fn choose(&self, key: &NatKey, rng: &mut SplitMix64, unusable: impl Fn(&NatKey) -> bool) -> Option<(u32, u16)> {
+    pub fn choose(
+        &self,
+        key: &NatKey,
+        rng: &mut SplitMix64,
+        unusable: impl Fn(&NatKey) -> bool,
+    ) -> Option<(u32, u16)> {
         // RFC 4787 REQ-2, "paired" pooling: an inside address keeps its external one as long as
         // that has a port towards this remote end.
         let preferred = SplitMix64::mix(u64::from(key.source)) as usize % self.external.len();
@@ -276,7 +281,8 @@ impl PortPool {
             }
             None
         };
-        let found = search(start, high).or_else(|| if start > low { search(low, start - 1) } else { None });
+        let found =
+            search(start, high).or_else(|| if start > low { search(low, start - 1) } else { None });
         known.exhausted.set(found.is_none());
         found
     }
@@ -287,7 +293,13 @@ mod tests {
     use super::*;
 
     fn key(source_port: u16) -> NatKey {
-        NatKey { source: 0x0a000001, destination: 0x08080808, source_port, destination_port: 53, protocol: 17 }
+        NatKey {
+            source: 0x0a000001,
+            destination: 0x08080808,
+            source_port,
+            destination_port: 53,
+            protocol: 17,
+        }
     }
 
     fn pool(ports: RangeInclusive<u16>) -> PortPool {
@@ -308,11 +320,16 @@ mod tests {
         let (address, port) = pool.choose(&key(4000), &mut rng, |_| false).unwrap();
         assert_eq!(port, 4000);
         pool.insert(&key(4000).reverse(address, port));
-        let (again, other) = pool.choose(&NatKey { source: 0x0a000001, ..key(4000) }, &mut rng, |_| false).unwrap();
+        let (again, other) =
+            pool.choose(&NatKey { source: 0x0a000001, ..key(4000) }, &mut rng, |_| false).unwrap();
         assert_eq!(again, address, "paired pooling");
         assert_ne!(other, 4000);
         let elsewhere = NatKey { destination: 0x09090909, ..key(4000) };
-        assert_eq!(pool.choose(&elsewhere, &mut rng, |_| false).unwrap().1, 4000, "other remote, same port");
+        assert_eq!(
+            pool.choose(&elsewhere, &mut rng, |_| false).unwrap().1,
+            4000,
+            "other remote, same port"
+        );
     }
 
     #[test]
@@ -364,7 +381,9 @@ mod tests {
     fn skips_reverse_keys_that_other_records_hold() {
         let pool = pool(1024..=1027);
         let mut rng = SplitMix64::new(3);
-        let exists = |reverse: &NatKey| reverse.destination != 0xcb007102 || reverse.destination_port != 1026;
+        let exists = |reverse: &NatKey| {
+            reverse.destination != 0xcb007102 || reverse.destination_port != 1026
+        };
         assert_eq!(pool.choose(&key(80), &mut rng, exists), Some((0xcb007102, 1026)));
         assert_eq!(pool.choose(&key(80), &mut rng, |_| true), None);
     }

@@ -150,11 +150,14 @@ impl Node {
             }
         }
         match state_protocol::kind(bytes) {
-            Ok(Kind::Message(MessageType::StatusRequest)) => self.answer_status(now_ns, from, bytes, out),
+            Ok(Kind::Message(MessageType::StatusRequest)) => {
+                self.answer_status(now_ns, from, bytes, out)
+            }
             Ok(Kind::Message(MessageType::StateRequest)) => self.answer_state(from, bytes, out),
             Ok(Kind::Control(_)) => self.control(now_ns, from, bytes, out),
             Ok(Kind::Message(_) | Kind::Chain(_)) => {
-                let shard = bytes.get(SHARD_AT..SHARD_AT + 2).and_then(|bytes| bytes.try_into().ok());
+                let shard =
+                    bytes.get(SHARD_AT..SHARD_AT + 2).and_then(|bytes| bytes.try_into().ok());
                 let shard = u16::from_be_bytes(shard.unwrap_or([0xff; 2]));
                 match self.replicas.get_mut(usize::from(shard)).and_then(Option::as_mut) {
                     Some(replica) => {
@@ -175,7 +178,9 @@ impl Node {
             self.controllers_heard_ns[at] = now_ns;
         }
         match control {
-            Ok(Control::Views(views)) if views.version <= self.views.version => self.counters.views_old += 1,
+            Ok(Control::Views(views)) if views.version <= self.views.version => {
+                self.counters.views_old += 1
+            }
             Ok(Control::Views(views)) => self.adopt(now_ns, &views, out),
             Ok(Control::Heard) => {}
             Ok(Control::ViewsWanted) => match controller {
@@ -190,7 +195,9 @@ impl Node {
     /// Gives the newest views to a controller that lost its own. Not while another one runs: with
     /// its views a second one would decide beside it.
     fn give_views(&mut self, now_ns: u64, to: usize, out: &mut Outputs) {
-        let runs = |(at, heard_ns): (usize, &u64)| at != to && *heard_ns != 0 && now_ns < heard_ns + CONTROLLER_RUNS_NS;
+        let runs = |(at, heard_ns): (usize, &u64)| {
+            at != to && *heard_ns != 0 && now_ns < heard_ns + CONTROLLER_RUNS_NS
+        };
         if self.controllers_heard_ns.iter().enumerate().any(runs) {
             self.counters.views_kept += 1;
             return;
@@ -260,12 +267,15 @@ impl Node {
     /// What is known of their health stays.
     pub fn set_backends(&mut self, object_id: u16, mut backends: Vec<Backend>) -> bool {
         let policy = self.settings.objects.iter().find_map(|object| match &object.allocator {
-            AllocatorSettings::Backends(settings) if object.id == object_id => Some(settings.policy),
+            AllocatorSettings::Backends(settings) if object.id == object_id => {
+                Some(settings.policy)
+            }
             _ => None,
         });
         let Some(policy) = policy else { return false };
         for backend in &mut backends {
-            let known = self.backends(object_id).iter().find(|known| known.address == backend.address);
+            let known =
+                self.backends(object_id).iter().find(|known| known.address == backend.address);
             backend.health = known.map_or(backend.health, |known| known.health);
         }
         self.share_backends(object_id, Backends::new(policy, backends));
@@ -278,13 +288,17 @@ impl Node {
     pub fn set_health(&mut self, changes: impl IntoIterator<Item = (u16, SocketAddrV4, Health)>) {
         let mut changed: BTreeMap<u16, Vec<Backend>> = BTreeMap::new();
         for (object_id, address, health) in changes {
-            let list = changed.entry(object_id).or_insert_with(|| self.backends(object_id).to_vec());
+            let list =
+                changed.entry(object_id).or_insert_with(|| self.backends(object_id).to_vec());
             if let Some(backend) = list.iter_mut().find(|backend| backend.address == address) {
                 backend.health = health;
             }
         }
         for (object_id, list) in changed {
-            let Some(known) = self.backends.get(&object_id).filter(|known| known.list() != list) else { continue };
+            let Some(known) = self.backends.get(&object_id).filter(|known| known.list() != list)
+            else {
+                continue;
+            };
             let backends = Backends::new(known.policy(), list);
             self.share_backends(object_id, backends);
         }
@@ -319,7 +333,10 @@ impl Node {
             return;
         }
         if views.shards.len() != self.replicas.len() {
-            out.events.push(Event::ShardsMismatch { views: views.shards.len(), own: self.settings.shards });
+            out.events.push(Event::ShardsMismatch {
+                views: views.shards.len(),
+                own: self.settings.shards,
+            });
             return;
         }
         self.views = views.clone();
@@ -359,7 +376,9 @@ impl Node {
         let restored = self.restored.get_mut(usize::from(shard)).and_then(Option::take);
         let restored = restored.filter(|restored| restored.founded == view.founded);
         let since = view.joining.map(|joining| joining.since).filter(|_| joining == Some(self.me));
-        let cut_short = restored.as_ref().is_some_and(|restored| !restored.whole && since == Some(restored.since));
+        let cut_short = restored
+            .as_ref()
+            .is_some_and(|restored| !restored.whole && since == Some(restored.since));
         let replica = place.get_or_insert_with(|| {
             let settings = Settings { shard, ..self.settings.clone() };
             let mut replica = Box::new(Replica::new(settings, self.start, self.me, now_ns));
@@ -387,11 +406,21 @@ impl Node {
         if self.controllers.is_empty() {
             return;
         }
-        let replicas = self.replicas.iter().flatten().map(|replica| replica.report(now_ns)).collect();
+        let replicas =
+            self.replicas.iter().flatten().map(|replica| replica.report(now_ns)).collect();
         let (version, shards) = (self.views.version, self.settings.shards);
-        let heard_ms = u32::try_from(now_ns.saturating_sub(self.heard_ns) / 1_000_000).unwrap_or(u32::MAX);
+        let heard_ms =
+            u32::try_from(now_ns.saturating_sub(self.heard_ns) / 1_000_000).unwrap_or(u32::MAX);
         let machine = self.machine.clone();
-        let report = Report { reporter: Reporter::Server, version, shards, heard_ms, machine, replicas, load: None };
+        let report = Report {
+            reporter: Reporter::Server,
+            version,
+            shards,
+            heard_ms,
+            machine,
+            replicas,
+            load: None,
+        };
         let control = Control::Report { sent_ns: now_ns, incarnation: self.me.incarnation, report };
         // Always fits: a row has less than 100 characters, and there are 256 at most.
         if let Ok(bytes) = control.encode() {

@@ -21,7 +21,9 @@ impl OutOfOrder {
     /// has under way; what is beyond is sent again). Of two with the same first entry the longer
     /// one.
     pub fn keep(&mut self, index: u64, datagram: &[u8]) {
-        if self.datagrams.len() as u64 >= WINDOW_ENTRIES || self.bytes + datagram.len() > WINDOW_BYTES {
+        if self.datagrams.len() as u64 >= WINDOW_ENTRIES
+            || self.bytes + datagram.len() > WINDOW_BYTES
+        {
             return;
         }
         match self.datagrams.entry(index) {
@@ -61,7 +63,11 @@ mod tests {
         assert_eq!(early.take(2), None);
         assert_eq!(early.take(3).as_deref(), Some(&b"three, four"[..]));
         assert_eq!((early.take(4), early.bytes), (None, 9));
-        assert_eq!(early.take(7).as_deref(), Some(&b"five, six"[..]), "whatever of it is here already");
+        assert_eq!(
+            early.take(7).as_deref(),
+            Some(&b"five, six"[..]),
+            "whatever of it is here already"
+        );
         assert_eq!((early.is_empty(), early.bytes), (true, 0));
         (0..5_000).for_each(|at| early.keep(at, b"many"));
         assert_eq!(early.datagrams.len() as u64, WINDOW_ENTRIES);

@@ -71,7 +71,11 @@ impl Outputs {
                 // A datagram begins in the arena where the one before it ends.
                 let Some(&(other, _, other_end)) = self.datagrams.get(next) else { break };
                 let bytes = other_end - end;
-                if other != to || bytes == 0 || bytes > segment_bytes || other_end - start > most_bytes {
+                if other != to
+                    || bytes == 0
+                    || bytes > segment_bytes
+                    || other_end - start > most_bytes
+                {
                     break;
                 }
                 (end, next, segments) = (other_end, next + 1, segments + 1);
@@ -89,7 +93,11 @@ impl Outputs {
     }
 
     /// Adds a datagram whose bytes `fill` appends.
-    pub(crate) fn push_with<R>(&mut self, to: SocketAddrV4, fill: impl FnOnce(&mut Vec<u8>) -> R) -> R {
+    pub(crate) fn push_with<R>(
+        &mut self,
+        to: SocketAddrV4,
+        fill: impl FnOnce(&mut Vec<u8>) -> R,
+    ) -> R {
         let start = self.arena.len();
         let result = fill(&mut self.arena);
         self.datagrams.push((to, start, self.arena.len()));
@@ -115,8 +123,11 @@ pub struct Run<'a> {
 
 impl Run<'_> {
     /// Nothing for nobody.
-    pub const EMPTY: Run<'static> =
-        Run { to: SocketAddrV4::new(std::net::Ipv4Addr::UNSPECIFIED, 0), bytes: &[], segment_bytes: 0 };
+    pub const EMPTY: Run<'static> = Run {
+        to: SocketAddrV4::new(std::net::Ipv4Addr::UNSPECIFIED, 0),
+        bytes: &[],
+        segment_bytes: 0,
+    };
 }
 
 /// What an operator should know of.
@@ -189,10 +200,18 @@ impl BrokenReason {
     /// A sentence for logs and status.
     pub fn describe(&self) -> String {
         match self {
-            BrokenReason::MemberWithoutState => "the view counts on state that this server does not have".to_owned(),
-            BrokenReason::SuccessorAhead(address) => format!("successor {address} has entries that this server lacks"),
-            BrokenReason::CopyCutShort => "power was lost before its copy was whole; it will join again".to_owned(),
-            BrokenReason::EntryDoesNotApply => "an entry of the chain does not apply to the records here".to_owned(),
+            BrokenReason::MemberWithoutState => {
+                "the view counts on state that this server does not have".to_owned()
+            }
+            BrokenReason::SuccessorAhead(address) => {
+                format!("successor {address} has entries that this server lacks")
+            }
+            BrokenReason::CopyCutShort => {
+                "power was lost before its copy was whole; it will join again".to_owned()
+            }
+            BrokenReason::EntryDoesNotApply => {
+                "an entry of the chain does not apply to the records here".to_owned()
+            }
         }
     }
 }
@@ -206,15 +225,36 @@ mod tests {
     fn runs_are_what_the_kernel_can_cut() {
         let to = |port| SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
         let mut out = Outputs::new();
-        for (port, length) in
-            [(1, 10), (1, 10), (1, 4), (1, 10), (2, 10), (2, 11), (2, 0), (2, 11), (2, 11), (2, 11), (2, 50), (2, 50)]
-        {
+        for (port, length) in [
+            (1, 10),
+            (1, 10),
+            (1, 4),
+            (1, 10),
+            (2, 10),
+            (2, 11),
+            (2, 0),
+            (2, 11),
+            (2, 11),
+            (2, 11),
+            (2, 50),
+            (2, 50),
+        ] {
             out.push(to(port), &vec![length as u8; length]);
         }
-        let runs: Vec<_> =
-            out.runs(2, 1_000, 49).map(|run| (run.to.port(), run.bytes.len(), run.segment_bytes)).collect();
-        let expected =
-            [(1, 20, 10), (1, 4, 4), (1, 10, 10), (2, 10, 10), (2, 11, 11), (2, 0, 0), (2, 22, 11), (2, 11, 11)];
+        let runs: Vec<_> = out
+            .runs(2, 1_000, 49)
+            .map(|run| (run.to.port(), run.bytes.len(), run.segment_bytes))
+            .collect();
+        let expected = [
+            (1, 20, 10),
+            (1, 4, 4),
+            (1, 10, 10),
+            (2, 10, 10),
+            (2, 11, 11),
+            (2, 0, 0),
+            (2, 22, 11),
+            (2, 11, 11),
+        ];
         assert_eq!(runs[..8], expected);
         assert_eq!(runs[8..], [(2, 50, 50), (2, 50, 50)]);
         let joined: Vec<_> = out.runs(64, 40, 100).map(|run| run.bytes.len()).collect();

@@ -33,7 +33,9 @@ impl Pool {
                 let external = nat.external.iter().map(|address| address.to_bits()).collect();
                 Some(Pool::Ports(PortPool::new(external, nat.ports.clone())))
             }
-            AllocatorSettings::Backends(settings) => Some(Pool::Backends(BackendPool::new(settings.policy))),
+            AllocatorSettings::Backends(settings) => {
+                Some(Pool::Backends(BackendPool::new(settings.policy)))
+            }
         }
     }
 
@@ -63,7 +65,12 @@ impl Pool {
 
     /// A binding for a key that has none; `None`: there is nothing left. `unusable` says whether a
     /// reverse key cannot be had.
-    pub fn choose(&self, key: &NatKey, rng: &mut SplitMix64, unusable: impl Fn(&NatKey) -> bool) -> Option<Binding> {
+    pub fn choose(
+        &self,
+        key: &NatKey,
+        rng: &mut SplitMix64,
+        unusable: impl Fn(&NatKey) -> bool,
+    ) -> Option<Binding> {
         match self {
             Pool::Ports(ports) => {
                 let (address, port) = ports.choose(key, rng, unusable)?;

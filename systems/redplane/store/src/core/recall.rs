@@ -50,8 +50,9 @@ impl Replica {
         if self.records.is_owned(record) {
             let session = record.owner.and_then(|owner| self.records.sessions.of(&owner));
             let early_ns = self.early_ns();
-            let over =
-                session.filter(|session| session.lease_until_ns <= now_ns + early_ns).map(|session| session.number);
+            let over = session
+                .filter(|session| session.lease_until_ns <= now_ns + early_ns)
+                .map(|session| session.number);
             let Some(number) = over else { return self.attend(now_ns, slot, out) };
             self.end_recall(slot);
             if self.waiting.wanted(slot) == 0 {
@@ -103,7 +104,15 @@ impl Replica {
                 } else {
                     let resend_ns = self.settings.recall_resend_ns;
                     let (since_ns, next_ns) = (now_ns, now_ns);
-                    let recall = Recall { owner, session: number, epoch, since_ns, next_ns, resend_ns, overdue: false };
+                    let recall = Recall {
+                        owner,
+                        session: number,
+                        epoch,
+                        since_ns,
+                        next_ns,
+                        resend_ns,
+                        overdue: false,
+                    };
                     self.waiting.set_recall(slot, recall);
                 }
             }
@@ -124,13 +133,17 @@ impl Replica {
         let Some(owner) = record.owner.filter(|_| self.records.is_owned(record)) else { return };
         let Some(session) = self.records.sessions.of(&owner) else { return };
         // Of a switch that is dead the session ends, and with it that it is the owner.
-        let alive = session.lease_until_ns > now_ns && now_ns >= granted_ns + self.settings.tenure_ns;
+        let alive =
+            session.lease_until_ns > now_ns && now_ns >= granted_ns + self.settings.tenure_ns;
         if !alive || self.waiting.is_recalled(slot) {
             return;
         }
         let resend_ns = self.settings.recall_resend_ns;
         let (session, since_ns, next_ns) = (session.number, now_ns, now_ns);
-        self.waiting.set_recall(slot, Recall { owner, session, epoch, since_ns, next_ns, resend_ns, overdue: false });
+        self.waiting.set_recall(
+            slot,
+            Recall { owner, session, epoch, since_ns, next_ns, resend_ns, overdue: false },
+        );
         self.attend(now_ns, slot, out);
     }
 
@@ -142,7 +155,11 @@ impl Replica {
         let old = now_ns >= record.granted_ns.saturating_add(PROBED_AFTER_NS);
         let flow = self.snapshot_shape(record.object).is_none();
         let none_out = !self.waiting.is_recalled(slot);
-        self.records.is_owned(record) && record.held_epoch != record.epoch && old && flow && none_out
+        self.records.is_owned(record)
+            && record.held_epoch != record.epoch
+            && old
+            && flow
+            && none_out
     }
 
     /// Asks the owner whether it has a flow. It does not say so of itself, as flows that are only
@@ -151,7 +168,8 @@ impl Replica {
     /// lives. Not held against the session, and not sent again but at the next look: nobody waits.
     pub(super) fn probe(&mut self, now_ns: u64, slot: u32, out: &mut Outputs) {
         let record = self.records.get(slot);
-        let session = record.owner.and_then(|owner| Some((owner, self.records.sessions.of(&owner)?)));
+        let session =
+            record.owner.and_then(|owner| Some((owner, self.records.sessions.of(&owner)?)));
         let Some((owner, session)) = session else { return };
         let (epoch, number, client, request_ns) =
             (record.epoch, session.number, session.client, session.newest_request_ns);
@@ -208,7 +226,10 @@ impl Replica {
         let half_lease_ns = u64::from(self.settings.lease_us) * 500;
         let most_resend_ns = self.settings.recall_resend_ns * MOST_BACK_OFF;
         let backed_up = self.is_backed_up();
-        let Some(recall) = self.waiting.recall(slot).filter(|recall| recall.next_ns <= now_ns) else { return };
+        let Some(recall) = self.waiting.recall(slot).filter(|recall| recall.next_ns <= now_ns)
+        else {
+            return;
+        };
         let again = recall.since_ns < now_ns;
         recall.next_ns = now_ns + recall.resend_ns;
         recall.resend_ns = (recall.resend_ns * 2).min(most_resend_ns);
@@ -229,14 +250,27 @@ impl Replica {
         }
         self.counters.recalls += u64::from(!again);
         self.counters.recalls_resent += u64::from(again);
-        self.encode_recall(now_ns, slot, Flags::NONE, (recall.owner, recall.session), recall.epoch, request_ns);
+        self.encode_recall(
+            now_ns,
+            slot,
+            Flags::NONE,
+            (recall.owner, recall.session),
+            recall.epoch,
+            request_ns,
+        );
         self.commit(&Effect::None, client, out);
     }
 
     /// No recall is out for this record any more: it was answered, or has nobody to ask.
     pub(super) fn end_recall(&mut self, slot: u32) {
-        let Some(recall) = self.waiting.end_recall(slot).filter(|recall| recall.overdue) else { return };
-        let session = self.records.sessions.of_mut(&recall.owner).filter(|session| session.number == recall.session);
+        let Some(recall) = self.waiting.end_recall(slot).filter(|recall| recall.overdue) else {
+            return;
+        };
+        let session = self
+            .records
+            .sessions
+            .of_mut(&recall.owner)
+            .filter(|session| session.number == recall.session);
         if let Some(session) = session {
             session.overdue = session.overdue.saturating_sub(1);
         }

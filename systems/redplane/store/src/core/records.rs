@@ -84,7 +84,10 @@ pub struct Records {
 impl Records {
     /// No records.
     pub fn new(objects: Vec<ObjectSettings>, epoch_base: u32) -> Records {
-        let table = |object: &ObjectSettings| Table { index: HashMap::default(), pool: Pool::new(&object.allocator) };
+        let table = |object: &ObjectSettings| Table {
+            index: HashMap::default(),
+            pool: Pool::new(&object.allocator),
+        };
         let tables = objects.iter().map(table).collect();
         Records {
             objects,
@@ -123,23 +126,32 @@ impl Records {
 
     /// The slots that idle removal watches: of a pair only the primary one.
     pub fn watched(&self) -> impl Iterator<Item = (u32, &Record)> {
-        (0..).zip(&self.slots).filter(|(_, record)| record.live && (record.primary || record.pair.is_none()))
+        (0..)
+            .zip(&self.slots)
+            .filter(|(_, record)| record.live && (record.primary || record.pair.is_none()))
     }
 
     /// Effects that describe the whole shard, to be applied to empty records.
     pub fn effects(&self) -> impl Iterator<Item = Effect<'_>> {
         let floor = std::iter::once(Effect::Floor { floor: self.floor });
-        let records =
-            (0..self.slots()).flat_map(|slot| self.record_effect(slot).into_iter().chain(self.snapshot_effects(slot)));
+        let records = (0..self.slots()).flat_map(|slot| {
+            self.record_effect(slot).into_iter().chain(self.snapshot_effects(slot))
+        });
         floor.chain(self.session_effects()).chain(records)
     }
 
     /// Effects that describe the sessions and the newest lives of switches.
     pub fn session_effects(&self) -> impl Iterator<Item = Effect<'_>> {
         let nowhere = std::net::SocketAddrV4::new(std::net::Ipv4Addr::UNSPECIFIED, 0);
-        let past = self.sessions.lives().filter(|(owner, session)| !self.sessions.is_current(owner, *session));
+        let past = self
+            .sessions
+            .lives()
+            .filter(|(owner, session)| !self.sessions.is_current(owner, *session));
         let past = past.flat_map(move |(owner, session)| {
-            [Effect::SessionBegin { session, owner, client: nowhere }, Effect::SessionEnd { session }]
+            [
+                Effect::SessionBegin { session, owner, client: nowhere },
+                Effect::SessionEnd { session },
+            ]
         });
         let current = self.sessions.iter().map(|(owner, session)| Effect::SessionBegin {
             session: session.number,
@@ -155,9 +167,10 @@ impl Records {
         let record = self.slots.get(slot as usize).filter(|record| record.live)?;
         match record.pair {
             None => Some(Effect::Write(self.describe(record))),
-            Some(pair) if record.primary => {
-                Some(Effect::Pair { first: self.describe(record), second: self.describe(self.get(pair)) })
-            }
+            Some(pair) if record.primary => Some(Effect::Pair {
+                first: self.describe(record),
+                second: self.describe(self.get(pair)),
+            }),
             Some(_) => None,
         }
     }
@@ -222,7 +235,9 @@ impl Records {
 
     /// The record in a slot, if it still is the one of that generation.
     pub fn current(&self, slot: u32, generation: u32) -> Option<&Record> {
-        self.slots.get(slot as usize).filter(|record| record.live && record.generation == generation)
+        self.slots
+            .get(slot as usize)
+            .filter(|record| record.live && record.generation == generation)
     }
 
     /// The pool of an object, if it has one.
@@ -255,7 +270,9 @@ impl Records {
             Effect::None => Ok(None),
             Effect::Write(write) => self.write(write).map(Some),
             Effect::Pair { first, second } => self.pair(first, second).map(Some),
-            Effect::Free { object_id, key, floor } => self.remove_with_pair(*object_id, key, *floor).map(|()| None),
+            Effect::Free { object_id, key, floor } => {
+                self.remove_with_pair(*object_id, key, *floor).map(|()| None)
+            }
             Effect::SessionBegin { session, owner, client } => {
                 self.floor = self.floor.max(*session);
                 self.sessions.begin(*session, *owner, *client);
@@ -275,7 +292,8 @@ impl Records {
 
     fn snapshot_part(&mut self, part: &SnapshotPart<'_>) -> Result<u32, DoesNotApply> {
         let object = self.checked_object(part.object_id, part.key, None)?;
-        let AllocatorSettings::Snapshot { slots, slot_bytes, .. } = self.objects[object].allocator else {
+        let AllocatorSettings::Snapshot { slots, slot_bytes, .. } = self.objects[object].allocator
+        else {
             return Err(DoesNotApply);
         };
         let slot = self.find(object, part.key).ok_or(DoesNotApply)?;
@@ -292,14 +310,23 @@ impl Records {
         let record = self.slots.get(slot as usize).filter(|record| record.live);
         record.into_iter().flat_map(|record| {
             let id = self.objects[record.object].id;
-            record.snapshots.iter().flat_map(move |snapshots| snapshots.effects(id, record.key.as_slice()))
+            record
+                .snapshots
+                .iter()
+                .flat_map(move |snapshots| snapshots.effects(id, record.key.as_slice()))
         })
     }
 
-    fn checked_object(&self, id: u16, key: &[u8], value: Option<&[u8]>) -> Result<usize, DoesNotApply> {
+    fn checked_object(
+        &self,
+        id: u16,
+        key: &[u8],
+        value: Option<&[u8]>,
+    ) -> Result<usize, DoesNotApply> {
         let object = self.object(id).ok_or(DoesNotApply)?;
         let settings = &self.objects[object];
-        let fits = key.len() == settings.key_bytes && value.is_none_or(|value| value.len() == settings.value_bytes);
+        let fits = key.len() == settings.key_bytes
+            && value.is_none_or(|value| value.len() == settings.value_bytes);
         if fits { Ok(object) } else { Err(DoesNotApply) }
     }
 
@@ -319,7 +346,11 @@ impl Records {
         slot
     }
 
-    fn pair(&mut self, first: &RecordWrite<'_>, second: &RecordWrite<'_>) -> Result<u32, DoesNotApply> {
+    fn pair(
+        &mut self,
+        first: &RecordWrite<'_>,
+        second: &RecordWrite<'_>,
+    ) -> Result<u32, DoesNotApply> {
         let object = self.checked_object(first.object_id, first.key, Some(first.value))?;
         if self.checked_object(second.object_id, second.key, Some(second.value))? != object {
             return Err(DoesNotApply);
@@ -330,7 +361,10 @@ impl Records {
         // Each is linked with the other, or with none.
         let linked = pair_of(slots[0]).is_some() || pair_of(slots[1]).is_some();
         let with_each_other = pair_of(slots[0]) == slots[1] && pair_of(slots[1]) == slots[0];
-        if first.key == second.key || self.tables[object].pool.is_none() || (linked && !with_each_other) {
+        if first.key == second.key
+            || self.tables[object].pool.is_none()
+            || (linked && !with_each_other)
+        {
             return Err(DoesNotApply);
         }
         let (one, two) = (self.put(object, first), self.put(object, second));
@@ -349,7 +383,8 @@ impl Records {
 
     fn insert(&mut self, object: usize, write: &RecordWrite<'_>) -> u32 {
         let slot = self.free.pop().unwrap_or(self.slots.len() as u32);
-        let generation = self.slots.get(slot as usize).map_or(0, |old| old.generation.wrapping_add(1));
+        let generation =
+            self.slots.get(slot as usize).map_or(0, |old| old.generation.wrapping_add(1));
         let record = Record {
             object,
             key: Blob::new(write.key),
@@ -377,7 +412,12 @@ impl Records {
         slot
     }
 
-    fn remove_with_pair(&mut self, object_id: u16, key: &[u8], floor: u32) -> Result<(), DoesNotApply> {
+    fn remove_with_pair(
+        &mut self,
+        object_id: u16,
+        key: &[u8],
+        floor: u32,
+    ) -> Result<(), DoesNotApply> {
         let object = self.checked_object(object_id, key, None)?;
         self.floor = self.floor.max(floor);
         let Some(slot) = self.find(object, key) else { return Ok(()) };
@@ -416,7 +456,8 @@ impl Records {
     fn digest(&self, full: bool) -> u64 {
         let one = |record: &Record| {
             let mut hasher = DefaultHasher::new();
-            (record.object, &record.key, &record.value, record.epoch, record.seq, record.owner).hash(&mut hasher);
+            (record.object, &record.key, &record.value, record.epoch, record.seq, record.owner)
+                .hash(&mut hasher);
             (record.session, record.phase, record.primary).hash(&mut hasher);
             record.pair.map(|pair| &self.get(pair).key).hash(&mut hasher);
             record.snapshots.hash(&mut hasher);
@@ -426,8 +467,13 @@ impl Records {
             hasher.finish()
         };
         // A sum does not depend on the order of the slots.
-        let pools = self.tables.iter().filter_map(|table| table.pool.as_ref()).map(|pool| pool.in_use() as u64);
-        let others = [u64::from(self.floor).wrapping_mul(0x9e37_79b9_7f4a_7c15), self.sessions.digest(full)];
+        let pools = self
+            .tables
+            .iter()
+            .filter_map(|table| table.pool.as_ref())
+            .map(|pool| pool.in_use() as u64);
+        let others =
+            [u64::from(self.floor).wrapping_mul(0x9e37_79b9_7f4a_7c15), self.sessions.digest(full)];
         self.iter().map(one).chain(pools).chain(others).fold(0, u64::wrapping_add)
     }
 }
@@ -438,20 +484,49 @@ mod tests {
     use crate::core::settings::{AllocatorSettings, IdleNs, NatSettings};
     use std::net::Ipv4Addr;
 
-    fn object(id: u16, key_bytes: usize, value_bytes: usize, allocator: AllocatorSettings) -> ObjectSettings {
+    fn object(
+        id: u16,
+        key_bytes: usize,
+        value_bytes: usize,
+        allocator: AllocatorSettings,
+    ) -> ObjectSettings {
         let name = "o".to_owned();
-        ObjectSettings { name, id, key_bytes, value_bytes, allocator, closed_ns: 1, half_open_ns: 1 }
+        ObjectSettings {
+            name,
+            id,
+            key_bytes,
+            value_bytes,
+            allocator,
+            closed_ns: 1,
+            half_open_ns: 1,
+        }
     }
 
     fn records() -> Records {
         let idle_ns = IdleNs { tcp: 1, udp: 1, icmp: 1, other: 1 };
-        let nat = NatSettings { external: vec![Ipv4Addr::new(203, 0, 113, 1)], ports: 1024..=65535, idle_ns };
+        let nat = NatSettings {
+            external: vec![Ipv4Addr::new(203, 0, 113, 1)],
+            ports: 1024..=65535,
+            idle_ns,
+        };
         let zero = AllocatorSettings::Zero { idle_ns: None };
-        Records::new(vec![object(1, 2, 4, zero), object(2, 13, 6, AllocatorSettings::NatPorts(nat))], 100)
+        Records::new(
+            vec![object(1, 2, 4, zero), object(2, 13, 6, AllocatorSettings::NatPorts(nat))],
+            100,
+        )
     }
 
     fn write<'a>(object_id: u16, key: &'a [u8], value: &'a [u8], epoch: u32) -> RecordWrite<'a> {
-        RecordWrite { object_id, epoch, seq: 0, owner: None, session: 0, phase: Flags::NONE, key, value }
+        RecordWrite {
+            object_id,
+            epoch,
+            seq: 0,
+            owner: None,
+            session: 0,
+            phase: Flags::NONE,
+            key,
+            value,
+        }
     }
 
     #[test]
@@ -459,7 +534,10 @@ mod tests {
         let mut records = records();
         let slot = records.apply(&Effect::Write(write(1, b"ab", b"1234", 101))).unwrap().unwrap();
         assert_eq!(records.apply(&Effect::Write(write(1, b"ab", b"5678", 102))), Ok(Some(slot)));
-        assert_eq!((records.get(slot).value.as_slice(), records.get(slot).epoch), (&b"5678"[..], 102));
+        assert_eq!(
+            (records.get(slot).value.as_slice(), records.get(slot).epoch),
+            (&b"5678"[..], 102)
+        );
         assert_eq!(records.len(), 1);
     }
 
@@ -473,7 +551,10 @@ mod tests {
             Effect::Write(write(1, b"abc", b"1234", 1)),
             Effect::Write(write(1, b"ab", b"123", 1)),
             Effect::Free { object_id: 1, key: b"xxx", floor: 900 },
-            Effect::Pair { first: write(1, b"cd", b"1234", 1), second: write(1, b"ef", b"1234", 1) },
+            Effect::Pair {
+                first: write(1, b"cd", b"1234", 1),
+                second: write(1, b"ef", b"1234", 1),
+            },
         ] {
             assert_eq!(records.apply(&bad), Err(DoesNotApply));
             assert_eq!(records.full_digest(), before);
@@ -483,24 +564,36 @@ mod tests {
     #[test]
     fn a_pair_is_made_and_freed_together_and_epochs_never_repeat() {
         let mut records = records();
-        let forward = NatKey { source: 1, destination: 2, source_port: 3, destination_port: 4, protocol: 6 };
+        let forward =
+            NatKey { source: 1, destination: 2, source_port: 3, destination_port: 4, protocol: 6 };
         let reverse = forward.reverse(0xcb007101, 5000);
         let (forward, reverse) = (forward.to_bytes(), reverse.to_bytes());
-        let (first, second) = (write(2, &forward, b"aaaabb", 101), write(2, &reverse, b"ccccdd", 100));
+        let (first, second) =
+            (write(2, &forward, b"aaaabb", 101), write(2, &reverse, b"ccccdd", 100));
         let effect = Effect::Pair { first, second };
         let slot = records.apply(&effect).unwrap().unwrap();
         let other = records.get(slot).pair.unwrap();
         assert_eq!((records.get(slot).epoch, records.get(other).epoch), (101, 100));
         let once = records.shared_digest();
         assert_eq!(records.apply(&effect), Ok(Some(slot)), "once more is the same");
-        assert_eq!((records.shared_digest(), records.pool(1).unwrap().in_use(), records.len()), (once, 1, 2));
+        assert_eq!(
+            (records.shared_digest(), records.pool(1).unwrap().in_use(), records.len()),
+            (once, 1, 2)
+        );
         let third = write(2, &[7; 13], b"ccccdd", 1);
-        assert_eq!(records.apply(&Effect::Pair { first, second: third }), Err(DoesNotApply), "linked with another");
+        assert_eq!(
+            records.apply(&Effect::Pair { first, second: third }),
+            Err(DoesNotApply),
+            "linked with another"
+        );
         records.apply(&Effect::Write(RecordWrite { epoch: 107, ..second })).unwrap();
         assert_eq!(records.get(slot).pair, Some(other), "a write keeps the link");
         for _ in 0..2 {
             records.apply(&Effect::Free { object_id: 2, key: &reverse, floor: 107 }).unwrap();
-            assert_eq!((records.len(), records.pool(1).unwrap().in_use(), records.floor()), (0, 0, 107));
+            assert_eq!(
+                (records.len(), records.pool(1).unwrap().in_use(), records.floor()),
+                (0, 0, 107)
+            );
         }
         assert!(records.current(slot, 0).is_none());
     }
@@ -520,20 +613,36 @@ mod tests {
         let mut original = records();
         let owner = |incarnation| Owner { switch_id: 1, incarnation };
         let client = std::net::SocketAddrV4::new(Ipv4Addr::LOCALHOST, 5407);
-        let forward = NatKey { source: 1, destination: 2, source_port: 3, destination_port: 4, protocol: 6 };
+        let forward =
+            NatKey { source: 1, destination: 2, source_port: 3, destination_port: 4, protocol: 6 };
         let reverse = forward.reverse(0xcb007101, 5000);
         let (forward, reverse) = (forward.to_bytes(), reverse.to_bytes());
         for effect in [
             Effect::SessionBegin { session: 103, owner: owner(4), client },
             Effect::SessionBegin { session: 105, owner: owner(5), client },
             Effect::SessionEnd { session: 103 },
-            Effect::SessionBegin { session: 106, owner: Owner { switch_id: 2, incarnation: 9 }, client },
+            Effect::SessionBegin {
+                session: 106,
+                owner: Owner { switch_id: 2, incarnation: 9 },
+                client,
+            },
             Effect::SessionEnd { session: 106 },
-            Effect::Write(RecordWrite { owner: Some(owner(5)), session: 105, ..write(1, b"ab", b"1234", 101) }),
-            Effect::Write(RecordWrite { phase: Flags::CLOSED, seq: 9, ..write(1, b"ef", b"5678", 101) }),
+            Effect::Write(RecordWrite {
+                owner: Some(owner(5)),
+                session: 105,
+                ..write(1, b"ab", b"1234", 101)
+            }),
+            Effect::Write(RecordWrite {
+                phase: Flags::CLOSED,
+                seq: 9,
+                ..write(1, b"ef", b"5678", 101)
+            }),
             Effect::Write(write(1, b"cd", b"1234", 101)),
             Effect::Free { object_id: 1, key: b"cd", floor: 101 },
-            Effect::Pair { first: write(2, &forward, b"aaaabb", 107), second: write(2, &reverse, b"ccccdd", 107) },
+            Effect::Pair {
+                first: write(2, &forward, b"aaaabb", 107),
+                second: write(2, &reverse, b"ccccdd", 107),
+            },
         ] {
             original.apply(&effect).unwrap();
         }
@@ -553,8 +662,10 @@ mod tests {
         use crate::core::pool::Pool;
         use crate::core::{BackendPolicy, BackendSettings};
         let idle_ns = IdleNs { tcp: 1, udp: 1, icmp: 1, other: 1 };
-        let allocator =
-            AllocatorSettings::Backends(BackendSettings { policy: BackendPolicy::LeastConnections, idle_ns });
+        let allocator = AllocatorSettings::Backends(BackendSettings {
+            policy: BackendPolicy::LeastConnections,
+            idle_ns,
+        });
         let object = object(1, 13, 6, allocator);
         let fresh = || {
             let mut records = Records::new(vec![object.clone()], 100);
@@ -577,7 +688,13 @@ mod tests {
         let mut rng = crate::core::SplitMix64::new(1);
         let mut keys = Vec::new();
         for source_port in 0..10 {
-            let key = NatKey { source: 1, destination: 2, source_port, destination_port: 80, protocol: 6 };
+            let key = NatKey {
+                source: 1,
+                destination: 2,
+                source_port,
+                destination_port: 80,
+                protocol: 6,
+            };
             let binding = records.pool(0).unwrap().choose(&key, &mut rng, |_| false).unwrap();
             let key = key.to_bytes();
             let first = write(1, &key, &binding.value, 101);

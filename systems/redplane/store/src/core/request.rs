@@ -38,7 +38,16 @@ impl Request<'_> {
     /// The answer, but for its type and what is special to that.
     pub fn reply(&self, message_type: MessageType) -> Message<'_> {
         let (session, lease_us) = (self.session, self.lease_us);
-        Message { message_type, flags: Flags::NONE, epoch: 0, seq: 0, lease_us, session, value: &[], ..self.message }
+        Message {
+            message_type,
+            flags: Flags::NONE,
+            epoch: 0,
+            seq: 0,
+            lease_us,
+            session,
+            value: &[],
+            ..self.message
+        }
     }
 }
 
@@ -60,8 +69,12 @@ impl Replica {
         self.counters.requests += u64::from(held.is_none());
         let received_ns = held.map_or(now_ns, |held| held.received_ns);
         let fresh_tag = held.is_none().then(|| wire::tag_of(datagram));
-        let Some((session, lease_us)) = self.hear(received_ns, client, &message, fresh_tag, out) else { return };
-        let request = Request { message, object, client, datagram, held, now_ns, session, lease_us };
+        let Some((session, lease_us)) = self.hear(received_ns, client, &message, fresh_tag, out)
+        else {
+            return;
+        };
+        let request =
+            Request { message, object, client, datagram, held, now_ns, session, lease_us };
         match message.message_type {
             MessageType::LeaseRequest => self.lease_request(&request, out),
             MessageType::Update => self.update(&request, out),
@@ -77,7 +90,10 @@ impl Replica {
     /// the reason if not.
     fn acceptable(&mut self, now_ns: u64, message: &Message<'_>) -> Option<usize> {
         use MessageType::{Heartbeat, LeaseRequest, ReadCommit, Release, Snapshot, Update};
-        if !matches!(message.message_type, LeaseRequest | Update | ReadCommit | Heartbeat | Release | Snapshot) {
+        if !matches!(
+            message.message_type,
+            LeaseRequest | Update | ReadCommit | Heartbeat | Release | Snapshot
+        ) {
             self.counters.dropped_wrong_direction += 1;
             return None;
         }
@@ -99,8 +115,10 @@ impl Replica {
                 return None;
             }
             let updates = matches!(message.message_type, Update | ReadCommit);
-            let takes_updates = !updates || !matches!(settings.allocator, AllocatorSettings::Snapshot { .. });
-            let value_fits = takes_updates && (message.value.is_empty() || message.value.len() == settings.value_bytes);
+            let takes_updates =
+                !updates || !matches!(settings.allocator, AllocatorSettings::Snapshot { .. });
+            let value_fits = takes_updates
+                && (message.value.is_empty() || message.value.len() == settings.value_bytes);
             if message.key.len() != settings.key_bytes || !value_fits {
                 self.counters.dropped_wrong_size += 1;
                 return None;
@@ -133,7 +151,8 @@ impl Replica {
         fresh_tag: Option<u64>,
         out: &mut Outputs,
     ) -> Option<(u32, u32)> {
-        if self.records.sessions.of(&message.sender).is_none() && !self.begin_session(received_ns, client, message, out)
+        if self.records.sessions.of(&message.sender).is_none()
+            && !self.begin_session(received_ns, client, message, out)
         {
             return None;
         }
@@ -198,7 +217,8 @@ impl Replica {
         let until_ns = received_ns + self.store_lease_ns;
         if let Some(session) = self.records.sessions.of_mut(&owner) {
             session.lease_until_ns = until_ns;
-            (session.newest_request_ns, session.prolonged_request_ns) = (message.request_ns, message.request_ns);
+            (session.newest_request_ns, session.prolonged_request_ns) =
+                (message.request_ns, message.request_ns);
         }
         self.watch_sessions(received_ns);
         true
@@ -238,7 +258,8 @@ impl Replica {
         }
         let record = self.records.get(slot);
         let owned = self.records.is_owned(record);
-        if self.records.is_gone(record) && !(owned && record.owner == Some(request.message.sender)) {
+        if self.records.is_gone(record) && !(owned && record.owner == Some(request.message.sender))
+        {
             // It is on its way out: whoever asks again finds it gone.
             self.counters.held_expired += 1;
             return;
@@ -254,8 +275,11 @@ impl Replica {
             Some(owner) if owned && !mutation::is(Mutation::GrantOverOwner) => {
                 let session = self.records.sessions.of(&owner);
                 let early_ns = self.early_ns();
-                let over = session.filter(|session| session.lease_until_ns <= request.now_ns + early_ns);
-                let Some(number) = over.map(|session| session.number) else { return self.hold(request, slot, out) };
+                let over =
+                    session.filter(|session| session.lease_until_ns <= request.now_ns + early_ns);
+                let Some(number) = over.map(|session| session.number) else {
+                    return self.hold(request, slot, out);
+                };
                 self.end_session(number, out);
                 self.grant(request, slot, out);
             }
@@ -267,13 +291,19 @@ impl Replica {
     /// it.
     fn is_free_and_gone(&self, slot: u32) -> bool {
         let record = self.records.get(slot);
-        let free = |slot: u32| !self.records.is_owned(self.records.get(slot)) && !self.waiting.concerns(slot);
+        let free = |slot: u32| {
+            !self.records.is_owned(self.records.get(slot)) && !self.waiting.concerns(slot)
+        };
         self.records.is_gone(record) && free(slot) && record.pair.is_none_or(free)
     }
 
     /// How much too early a seeded bug ends sessions.
     pub(super) fn early_ns(&self) -> u64 {
-        if mutation::is(Mutation::SessionEndsEarly) { u64::from(self.settings.lease_us) * 500 } else { 0 }
+        if mutation::is(Mutation::SessionEndsEarly) {
+            u64::from(self.settings.lease_us) * 500
+        } else {
+            0
+        }
     }
 
     /// A grant to another owner than the last, or after a release: a new epoch.
@@ -322,7 +352,12 @@ impl Replica {
             key: request.message.key,
             value: value.as_slice(),
         };
-        let grant = Message { epoch, seq, value: value.as_slice(), ..request.reply(MessageType::LeaseGrant) };
+        let grant = Message {
+            epoch,
+            seq,
+            value: value.as_slice(),
+            ..request.reply(MessageType::LeaseGrant)
+        };
         if self.snapshot_shape(request.object).is_some() {
             self.reply.clear();
             self.commit(&Effect::Write(write), request.client, out);
@@ -339,7 +374,8 @@ impl Replica {
     fn update(&mut self, request: &Request<'_>, out: &mut Outputs) {
         let Some(slot) = self.owned(request, out) else { return };
         let message = &request.message;
-        if message.seq <= self.records.get(slot).seq && !mutation::is(Mutation::OldUpdateOverwrites) {
+        if message.seq <= self.records.get(slot).seq && !mutation::is(Mutation::OldUpdateOverwrites)
+        {
             // Rule 4: what the packet depends on is recorded, here; the entry orders the answer
             // behind it everywhere.
             self.counters.updates_stale += 1;
@@ -368,7 +404,9 @@ impl Replica {
 
     fn read_commit(&mut self, request: &Request<'_>, out: &mut Outputs) {
         let Some(slot) = self.owned(request, out) else { return };
-        if self.records.get(slot).seq < request.message.seq && !mutation::is(Mutation::ReadCommitNotHeld) {
+        if self.records.get(slot).seq < request.message.seq
+            && !mutation::is(Mutation::ReadCommitNotHeld)
+        {
             return self.hold(request, slot, out);
         }
         // Without a packet it is the answer to a probe.

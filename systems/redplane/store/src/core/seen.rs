@@ -44,7 +44,9 @@ impl Seen {
     ///
     /// What is forgotten is two generations old, so older than the window, and is refused for that.
     pub fn insert(&mut self, tag: u64, newest_request_ns: u64) -> bool {
-        if newest_request_ns > self.since_ns.saturating_add(REPLAY_WINDOW_NS) || self.current.len() >= MOST_TAGS {
+        if newest_request_ns > self.since_ns.saturating_add(REPLAY_WINDOW_NS)
+            || self.current.len() >= MOST_TAGS
+        {
             std::mem::swap(&mut self.current, &mut self.previous);
             self.current.clear(); // keeps its memory for the next generation
             self.since_ns = newest_request_ns;

@@ -118,7 +118,10 @@ impl Sessions {
     pub fn may_begin(&self, owner: &Owner, request_ns: u64) -> Result<(), NoSession> {
         match self.lives.get(&owner.switch_id) {
             Some(life) if life.incarnation > owner.incarnation => Err(NoSession::OldIncarnation),
-            Some(life) if life.incarnation == owner.incarnation && request_ns <= life.newest_request_ns => {
+            Some(life)
+                if life.incarnation == owner.incarnation
+                    && request_ns <= life.newest_request_ns =>
+            {
                 Err(NoSession::Replayed)
             }
             _ => Ok(()),
@@ -128,16 +131,18 @@ impl Sessions {
     /// The newest lives of switches, with their newest sessions, which may be over: what a copy of
     /// the shard needs beside the sessions.
     pub fn lives(&self) -> impl Iterator<Item = (Owner, u32)> {
-        self.lives
-            .iter()
-            .map(|(switch_id, life)| (Owner { switch_id: *switch_id, incarnation: life.incarnation }, life.session))
+        self.lives.iter().map(|(switch_id, life)| {
+            (Owner { switch_id: *switch_id, incarnation: life.incarnation }, life.session)
+        })
     }
 
     fn remember(&mut self, owner: Owner, session: u32) {
         let life = Life { incarnation: owner.incarnation, session, newest_request_ns: 0 };
         match self.lives.get_mut(&owner.switch_id) {
             Some(known) if known.incarnation < owner.incarnation => *known = life,
-            Some(known) if known.incarnation == owner.incarnation => known.session = known.session.max(session),
+            Some(known) if known.incarnation == owner.incarnation => {
+                known.session = known.session.max(session)
+            }
             Some(_) => {}
             None => {
                 self.lives.insert(owner.switch_id, life);
@@ -155,7 +160,9 @@ impl Sessions {
     /// Effect: a session begins, in the place of another. Once more the same: nothing but the
     /// address changes.
     pub(super) fn begin(&mut self, number: u32, owner: Owner, client: SocketAddrV4) {
-        if let Some(session) = self.by_owner.get_mut(&owner).filter(|session| session.number == number) {
+        if let Some(session) =
+            self.by_owner.get_mut(&owner).filter(|session| session.number == number)
+        {
             session.client = client;
             return;
         }
@@ -170,18 +177,30 @@ impl Sessions {
             overdue: 0,
             seen: Seen::default(),
         };
-        let before = self.lives.get(&owner.switch_id).filter(|life| life.incarnation == owner.incarnation);
-        let session = Session { floor_request_ns: before.map_or(0, |life| life.newest_request_ns), ..session };
+        let before =
+            self.lives.get(&owner.switch_id).filter(|life| life.incarnation == owner.incarnation);
+        let session = Session {
+            floor_request_ns: before.map_or(0, |life| life.newest_request_ns),
+            ..session
+        };
         self.by_owner.insert(owner, session);
         self.remember(owner, number);
     }
 
     /// Effect: a session ends, if it is still there.
     pub(super) fn end(&mut self, number: u32) {
-        let owner = self.by_owner.iter().find(|(_, session)| session.number == number).map(|(owner, _)| *owner);
+        let owner = self
+            .by_owner
+            .iter()
+            .find(|(_, session)| session.number == number)
+            .map(|(owner, _)| *owner);
         let Some(owner) = owner else { return };
         let Some(session) = self.by_owner.remove(&owner) else { return };
-        if let Some(life) = self.lives.get_mut(&owner.switch_id).filter(|life| life.incarnation == owner.incarnation) {
+        if let Some(life) = self
+            .lives
+            .get_mut(&owner.switch_id)
+            .filter(|life| life.incarnation == owner.incarnation)
+        {
             life.newest_request_ns = life.newest_request_ns.max(session.newest_request_ns);
         }
     }
@@ -189,9 +208,17 @@ impl Sessions {
     /// Digest of the sessions; `full`: with the head's own fields.
     pub(super) fn digest(&self, full: bool) -> u64 {
         let one = |(owner, session): (&Owner, &Session)| {
-            let shared = [u64::from(owner.switch_id), u64::from(owner.incarnation), u64::from(session.number)];
-            let own =
-                [session.lease_until_ns, session.newest_request_ns, session.heartbeat_ns, u64::from(session.overdue)];
+            let shared = [
+                u64::from(owner.switch_id),
+                u64::from(owner.incarnation),
+                u64::from(session.number),
+            ];
+            let own = [
+                session.lease_until_ns,
+                session.newest_request_ns,
+                session.heartbeat_ns,
+                u64::from(session.overdue),
+            ];
             let own = own.iter().filter(|_| full);
             shared.iter().chain(own).fold(1, |digest, part| SplitMix64::mix(digest ^ part))
         };
@@ -232,7 +259,10 @@ mod tests {
         assert!(sessions.is_empty());
         assert_eq!(sessions.may_begin(&owner(1), 8), Err(NoSession::Replayed));
         assert_eq!(sessions.may_begin(&owner(0), 9), Err(NoSession::OldIncarnation));
-        assert_eq!((sessions.may_begin(&owner(1), 9), sessions.may_begin(&owner(2), 1)), (Ok(()), Ok(())));
+        assert_eq!(
+            (sessions.may_begin(&owner(1), 9), sessions.may_begin(&owner(2), 1)),
+            (Ok(()), Ok(()))
+        );
     }
 
     #[test]

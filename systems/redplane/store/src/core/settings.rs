@@ -197,21 +197,28 @@ impl ObjectSettings {
     /// because nothing of the other direction was seen. (RFC 5382, REQ-5; for others there is one
     /// idle time.)
     pub fn first_phase(&self, key: &[u8]) -> Flags {
-        let pairs = matches!(self.allocator, AllocatorSettings::NatPorts(_) | AllocatorSettings::Backends(_));
+        let pairs = matches!(
+            self.allocator,
+            AllocatorSettings::NatPorts(_) | AllocatorSettings::Backends(_)
+        );
         if pairs && key.last() == Some(&PROTOCOL_TCP) { Flags::HALF_OPEN } else { Flags::NONE }
     }
 
     /// Idle time of a key of this object, in ns; `None`: never removed.
     pub fn idle_ns(&self, key: &[u8]) -> Option<u64> {
         match &self.allocator {
-            AllocatorSettings::Zero { idle_ns } | AllocatorSettings::Snapshot { idle_ns, .. } => *idle_ns,
+            AllocatorSettings::Zero { idle_ns } | AllocatorSettings::Snapshot { idle_ns, .. } => {
+                *idle_ns
+            }
             AllocatorSettings::NatPorts(NatSettings { idle_ns, .. })
-            | AllocatorSettings::Backends(BackendSettings { idle_ns, .. }) => Some(match key.last() {
-                Some(&PROTOCOL_TCP) => idle_ns.tcp,
-                Some(17) => idle_ns.udp,
-                Some(1) => idle_ns.icmp,
-                _ => idle_ns.other,
-            }),
+            | AllocatorSettings::Backends(BackendSettings { idle_ns, .. }) => {
+                Some(match key.last() {
+                    Some(&PROTOCOL_TCP) => idle_ns.tcp,
+                    Some(17) => idle_ns.udp,
+                    Some(1) => idle_ns.icmp,
+                    _ => idle_ns.other,
+                })
+            }
         }
     }
 }

@@ -8,7 +8,8 @@ use super::request::Request;
 use super::settings::AllocatorSettings;
 use super::{Mutation, Outputs, Replica, mutation};
 use state_protocol::{
-    Effect, Flags, Message, MessageType, RecordWrite, SNAPSHOT_PART_BYTES, SnapshotPart, snapshot_parts,
+    Effect, Flags, Message, MessageType, RecordWrite, SNAPSHOT_PART_BYTES, SnapshotPart,
+    snapshot_parts,
 };
 
 /// Of all snapshots in a shard.
@@ -62,7 +63,13 @@ impl Snapshots {
         }
         if self.next.as_ref().is_none_or(|next| age != (next.epoch, next.seq)) {
             let slots = vec![0; slots * slot_bytes];
-            self.next = Some(Snapshot { epoch: part.epoch, seq: part.seq, flip_ns: part.flip_ns, parts: 0, slots });
+            self.next = Some(Snapshot {
+                epoch: part.epoch,
+                seq: part.seq,
+                flip_ns: part.flip_ns,
+                parts: 0,
+                slots,
+            });
         }
         let Some(next) = &mut self.next else { return false };
         let start = usize::from(part.part) * SNAPSHOT_PART_BYTES;
@@ -70,7 +77,9 @@ impl Snapshots {
             place.copy_from_slice(part.slots);
             next.parts |= 1 << part.part;
         }
-        if next.parts != all(snapshot_parts(slots, slot_bytes)) && !mutation::is(Mutation::SnapshotOfOnePart) {
+        if next.parts != all(snapshot_parts(slots, slot_bytes))
+            && !mutation::is(Mutation::SnapshotOfOnePart)
+        {
             return false;
         }
         self.whole = self.next.take();
@@ -91,7 +100,11 @@ impl Snapshots {
     }
 
     /// Effects that bring another server's empty record to this state.
-    pub fn effects<'a>(&'a self, object_id: u16, key: &'a [u8]) -> impl Iterator<Item = Effect<'a>> {
+    pub fn effects<'a>(
+        &'a self,
+        object_id: u16,
+        key: &'a [u8],
+    ) -> impl Iterator<Item = Effect<'a>> {
         self.whole.iter().chain(&self.next).flat_map(move |snapshot| {
             let count = snapshot.slots.len().div_ceil(SNAPSHOT_PART_BYTES);
             (0..count).filter(|part| snapshot.parts >> part & 1 == 1).map(move |part| {
@@ -125,7 +138,9 @@ impl Replica {
 
     /// Whether there is room for another key's snapshots.
     pub(super) fn snapshots_fit(&self, object: usize) -> bool {
-        let a_key = |object| self.snapshot_shape(object).map_or(0, |(slots, slot_bytes)| 2 * slots * slot_bytes);
+        let a_key = |object| {
+            self.snapshot_shape(object).map_or(0, |(slots, slot_bytes)| 2 * slots * slot_bytes)
+        };
         let objects = self.records.objects().enumerate();
         let kept: usize = objects.map(|(object, (_, keys, _))| keys * a_key(object)).sum();
         a_key(object) == 0 || kept + a_key(object) <= MOST_BYTES
@@ -145,7 +160,12 @@ impl Replica {
         };
         let Some(slot) = self.owned(request, out) else { return };
         let parts = snapshot_parts(slots, slot_bytes);
-        let held = self.records.get(slot).snapshots.as_ref().map_or(Some(0), |it| it.held(part.epoch, part.seq, parts));
+        let held = self
+            .records
+            .get(slot)
+            .snapshots
+            .as_ref()
+            .map_or(Some(0), |it| it.held(part.epoch, part.seq, parts));
         let Some(held) = held else {
             self.counters.snapshot_parts_stale += 1;
             return;
@@ -155,7 +175,13 @@ impl Replica {
         }
         let bits = (held | 1 << part.part).to_be_bytes();
         let ack = request.reply(MessageType::SnapshotAck);
-        self.encode_reply(&Message { epoch: part.epoch, seq: part.seq, value: &bits, packet: &[], ..ack });
+        self.encode_reply(&Message {
+            epoch: part.epoch,
+            seq: part.seq,
+            value: &bits,
+            packet: &[],
+            ..ack
+        });
         if held >> part.part & 1 == 1 {
             self.counters.snapshot_parts_stale += 1;
             self.commit(&Effect::None, request.client, out);
@@ -189,14 +215,17 @@ impl Replica {
         let Some((slots, slot_bytes)) = self.snapshot_shape(request.object) else { return };
         let record = self.records.get_mut(slot);
         let (epoch, seq) = (record.epoch, record.seq);
-        if record.snapshot_sent.0 == epoch && request.now_ns < record.snapshot_sent.1 + SEND_AGAIN_NS {
+        if record.snapshot_sent.0 == epoch
+            && request.now_ns < record.snapshot_sent.1 + SEND_AGAIN_NS
+        {
             return;
         }
         record.snapshot_sent = (epoch, request.now_ns);
         let whole = record.snapshots.as_ref().and_then(|it| it.whole.clone());
         let bytes = whole.map_or_else(|| vec![0; slots * slot_bytes], |whole| whole.slots);
         for part in 0..snapshot_parts(slots, slot_bytes) {
-            let packet = SnapshotPart::packet(part as u16, slots, slot_bytes, 0, part_of(&bytes, part));
+            let packet =
+                SnapshotPart::packet(part as u16, slots, slot_bytes, 0, part_of(&bytes, part));
             let state = request.reply(MessageType::SnapshotState);
             self.encode_reply(&Message { epoch, seq, lease_us: 0, packet: &packet, ..state });
             self.commit(&Effect::None, request.client, out);

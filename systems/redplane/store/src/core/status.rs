@@ -124,7 +124,9 @@ impl Node {
         let replicas: Vec<_> = self.replicas().map(|replica| replica.status(now_ns)).collect();
         let state = match () {
             () if replicas.iter().any(|status| status.state == "broken") => "broken",
-            () if self.views().version > 0 && replicas.iter().all(ReplicaStatus::is_well) => "ready",
+            () if self.views().version > 0 && replicas.iter().all(ReplicaStatus::is_well) => {
+                "ready"
+            }
             () => "waiting",
         };
         let objects = self.objects_status();
@@ -141,7 +143,10 @@ impl Node {
             objects,
             malformed: self.counters().malformed_total(),
             shards: replicas.len(),
-            heads: replicas.iter().filter(|status| matches!(status.role.as_str(), "head" | "single")).count(),
+            heads: replicas
+                .iter()
+                .filter(|status| matches!(status.role.as_str(), "head" | "single"))
+                .count(),
             stalled_ms: replicas.iter().map(|status| status.stalled_ms).max().unwrap_or(0),
             replicas,
             replicas_left_out: 0,
@@ -163,8 +168,12 @@ impl Node {
                 sum.records += records;
                 match pool {
                     None => {}
-                    Some(Pool::Ports(ports)) => *sum.ports_in_use.get_or_insert(0) += ports.in_use(),
-                    Some(Pool::Backends(backends)) => add_backends(&mut sum.backends, backends.status()),
+                    Some(Pool::Ports(ports)) => {
+                        *sum.ports_in_use.get_or_insert(0) += ports.in_use()
+                    }
+                    Some(Pool::Backends(backends)) => {
+                        add_backends(&mut sum.backends, backends.status())
+                    }
                 }
             }
         }

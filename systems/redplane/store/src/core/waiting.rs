@@ -99,7 +99,8 @@ impl Waiting {
     }
 
     fn flow(&mut self, slot: u32) -> &mut Flow {
-        let empty = || Flow { queue: VecDeque::new(), for_lease: 0, recall: None, wake_ns: u64::MAX };
+        let empty =
+            || Flow { queue: VecDeque::new(), for_lease: 0, recall: None, wake_ns: u64::MAX };
         self.flows.entry(slot).or_insert_with(empty)
     }
 

@@ -18,7 +18,11 @@ pub struct OpenLog {
 
 impl OpenLog {
     /// Opens the log of the server at this address, and reads it. A torn end is cut off.
-    pub fn open(wal: &WalSettings, settings: &Settings, listen: SocketAddrV4) -> Result<OpenLog, RunError> {
+    pub fn open(
+        wal: &WalSettings,
+        settings: &Settings,
+        listen: SocketAddrV4,
+    ) -> Result<OpenLog, RunError> {
         let directory = Directory::open(&wal.directory)?;
         let start_ns = now_ns();
         let log = directory.read(settings)?;
@@ -83,7 +87,8 @@ impl Durability {
             shards: settings.shards,
             first_batch: next_batch,
         };
-        let checkpoint = if restored.is_some() { Checkpoint::Describing(0) } else { Checkpoint::None };
+        let checkpoint =
+            if restored.is_some() { Checkpoint::Describing(0) } else { Checkpoint::None };
         server.keep_journal(now_ns, restored, out);
         let writer = Writer::start(directory, header, files)?;
         Ok(Durability {
@@ -98,7 +103,12 @@ impl Durability {
     }
 
     /// Ends a batch of inputs. What `out` has afterwards may be sent.
-    pub fn turn(&mut self, now_ns: u64, server: &mut Node, out: &mut Outputs) -> Result<(), RunError> {
+    pub fn turn(
+        &mut self,
+        now_ns: u64,
+        server: &mut Node,
+        out: &mut Outputs,
+    ) -> Result<(), RunError> {
         self.writer.quiet();
         if let Some(error) = self.writer.error() {
             return Err(error.into());

@@ -38,7 +38,9 @@ const UNIX_2025_S: u64 = 1_735_689_600;
 #[derive(Debug, Error)]
 pub enum RunError {
     /// An address cannot be used.
-    #[error("{address}: cannot listen: {source}; is another server running there, and is the address this host's?")]
+    #[error(
+        "{address}: cannot listen: {source}; is another server running there, and is the address this host's?"
+    )]
     Bind {
         /// The address.
         address: SocketAddr,
@@ -72,14 +74,16 @@ fn system(what: &'static str) -> impl Fn(nix::Error) -> RunError {
 fn now_ns() -> u64 {
     static OFFSET_NS: OnceLock<u64> = OnceLock::new();
     let offset_ns = OFFSET_NS.get_or_init(|| {
-        let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let since_1970 =
+            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX).saturating_sub(since_boot_ns())
     });
     since_boot_ns().saturating_add(*offset_ns)
 }
 
 fn since_boot_ns() -> u64 {
-    let time = clock_gettime(ClockId::CLOCK_BOOTTIME).or_else(|_| clock_gettime(ClockId::CLOCK_MONOTONIC));
+    let time =
+        clock_gettime(ClockId::CLOCK_BOOTTIME).or_else(|_| clock_gettime(ClockId::CLOCK_MONOTONIC));
     let time = Duration::from(time.unwrap_or(TimeSpec::new(0, 0)));
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -97,7 +101,8 @@ fn random_u64() -> Result<u64, RunError> {
 /// lease, so epochs grow no faster than this (with leases of 250 ms or more; with shorter ones, as
 /// long as no flow changes hands more than four times a second on average).
 fn epoch_base() -> u32 {
-    let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let since_1970 =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let since_2025 = since_1970.saturating_sub(Duration::from_secs(UNIX_2025_S));
     u32::try_from(since_2025.as_nanos() / u128::from(EPOCH_TICK_NS)).unwrap_or(u32::MAX / 2)
 }
@@ -107,8 +112,8 @@ fn epoch_base() -> u32 {
 fn work(config: &Config, orders: UnixStream, started: impl FnOnce()) -> Result<(), RunError> {
     let keys = config.keys()?;
     let listen = config.listen;
-    let socket =
-        BatchSocket::bind(listen).map_err(|source| RunError::Bind { address: SocketAddr::V4(listen), source })?;
+    let socket = BatchSocket::bind(listen)
+        .map_err(|source| RunError::Bind { address: SocketAddr::V4(listen), source })?;
     for (what, bytes, limit) in socket.small_buffers() {
         tracing::warn!(
             name = config.name,
@@ -119,7 +124,9 @@ fn work(config: &Config, orders: UnixStream, started: impl FnOnce()) -> Result<(
         );
     }
     let metrics = match config.metrics {
-        Some(address) => Some(metrics::Server::bind(address).map_err(|source| RunError::Bind { address, source })?),
+        Some(address) => Some(
+            metrics::Server::bind(address).map_err(|source| RunError::Bind { address, source })?,
+        ),
         None => None,
     };
     let log = match &config.wal {
@@ -133,22 +140,35 @@ fn work(config: &Config, orders: UnixStream, started: impl FnOnce()) -> Result<(
         seed: config.seed.map_or_else(random_u64, Ok)?,
         now_ns: now_ns(),
     };
-    let mut server = Node::new(config.settings.clone(), start, keys, listen, config.controllers.clone());
+    let mut server =
+        Node::new(config.settings.clone(), start, keys, listen, config.controllers.clone());
     server.set_machine(config.machine.clone());
     for (object_id, backends) in &config.backends {
         server.set_backends(*object_id, backends.clone());
     }
     let mut out = Outputs::new();
-    let durability =
-        log.map(|log| Durability::start(log, &config.settings, &mut server, now_ns(), &mut out)).transpose()?;
+    let durability = log
+        .map(|log| Durability::start(log, &config.settings, &mut server, now_ns(), &mut out))
+        .transpose()?;
     let mut checks = Checks::default();
-    checks
-        .set(&config.backends, &config.health)
-        .map_err(|source| RunError::System { what: "starting a check of a backend's health", source })?;
+    checks.set(&config.backends, &config.health).map_err(|source| RunError::System {
+        what: "starting a check of a backend's health",
+        source,
+    })?;
     tracing::info!(name = config.name, %listen, incarnation = start.incarnation, seed = start.seed, "state store started");
     started();
-    Loop { server, socket, orders, metrics, durability, checks, out, last_events: Vec::new(), polled: Vec::new() }
-        .run(config)
+    Loop {
+        server,
+        socket,
+        orders,
+        metrics,
+        durability,
+        checks,
+        out,
+        last_events: Vec::new(),
+        polled: Vec::new(),
+    }
+    .run(config)
 }
 
 struct Loop {
@@ -174,7 +194,10 @@ impl Loop {
     fn run(mut self, config: &Config) -> Result<(), RunError> {
         let mut batches = 0;
         loop {
-            let count = self.socket.receive().map_err(|source| RunError::System { what: "receiving", source })?;
+            let count = self
+                .socket
+                .receive()
+                .map_err(|source| RunError::System { what: "receiving", source })?;
             // Read after receiving: a lease must not count from before its request was sent.
             let now = now_ns();
             for (from, bytes) in self.socket.received(count) {
@@ -249,7 +272,9 @@ impl Loop {
                 self.server.set_keys(keys);
                 tracing::info!(name = config.name, sending, "secrets read again");
             }
-            Err(error) => tracing::error!(name = config.name, %error, "the secrets before stay in use"),
+            Err(error) => {
+                tracing::error!(name = config.name, %error, "the secrets before stay in use")
+            }
         }
     }
 
@@ -262,18 +287,28 @@ impl Loop {
                     tracing::error!(name = config.name, %error, "a check of a backend's health does not start");
                 }
                 for (object_id, backends) in fresh.backends {
-                    let (count, drained) = (backends.len(), backends.iter().filter(|backend| backend.drained).count());
+                    let (count, drained) =
+                        (backends.len(), backends.iter().filter(|backend| backend.drained).count());
                     if self.server.set_backends(object_id, backends) {
-                        tracing::info!(name = config.name, object_id, count, drained, "backends read again");
+                        tracing::info!(
+                            name = config.name,
+                            object_id,
+                            count,
+                            drained,
+                            "backends read again"
+                        );
                     }
                 }
             }
-            Err(error) => tracing::error!(name = config.name, %error, "the backends before stay in use"),
+            Err(error) => {
+                tracing::error!(name = config.name, %error, "the backends before stay in use")
+            }
         }
     }
 
     fn time_to_deadline(&self) -> Duration {
-        let until = self.server.next_deadline().map(|at| Duration::from_nanos(at.saturating_sub(now_ns())));
+        let until =
+            self.server.next_deadline().map(|at| Duration::from_nanos(at.saturating_sub(now_ns())));
         until.unwrap_or(MOST_SLEEP).min(MOST_SLEEP)
     }
 
@@ -282,16 +317,29 @@ impl Loop {
     fn wait(&mut self, sleep: Duration) -> Result<Ready, RunError> {
         // A pollfd with a negative descriptor is passed over: poll(2).
         let log = self.durability.as_ref().map_or(-1, Durability::descriptor);
-        let own = [self.socket.as_raw_fd(), self.orders.as_raw_fd(), log].into_iter().map(|fd| (fd, libc::POLLIN));
+        let own = [self.socket.as_raw_fd(), self.orders.as_raw_fd(), log]
+            .into_iter()
+            .map(|fd| (fd, libc::POLLIN));
         let metrics = self.metrics.iter().flat_map(metrics::Server::descriptors);
-        let metrics = metrics.map(|(fd, writes)| (fd.as_raw_fd(), if writes { libc::POLLOUT } else { libc::POLLIN }));
+        let metrics = metrics.map(|(fd, writes)| {
+            (fd.as_raw_fd(), if writes { libc::POLLOUT } else { libc::POLLIN })
+        });
         self.polled.clear();
-        self.polled.extend(own.chain(metrics).map(|(fd, events)| libc::pollfd { fd, events, revents: 0 }));
+        self.polled.extend(own.chain(metrics).map(|(fd, events)| libc::pollfd {
+            fd,
+            events,
+            revents: 0,
+        }));
         let time = TimeSpec::from_duration(sleep);
         // SAFETY: the array and the time live until the call returns; the array's length is given,
         // and no signal mask.
         let result = unsafe {
-            libc::ppoll(self.polled.as_mut_ptr(), self.polled.len() as libc::nfds_t, time.as_ref(), std::ptr::null())
+            libc::ppoll(
+                self.polled.as_mut_ptr(),
+                self.polled.len() as libc::nfds_t,
+                time.as_ref(),
+                std::ptr::null(),
+            )
         };
         if result < 0 && nix::errno::Errno::last() != nix::errno::Errno::EINTR {
             return Err(system("waiting for datagrams")(nix::errno::Errno::last()));
@@ -345,7 +393,9 @@ fn log_event(event: Event, name: &str) {
     match event {
         Event::View { shard, number, role } => tracing::info!(name, shard, number, ?role, "view"),
         Event::Left { shard } => tracing::info!(name, shard, "in the shard's chain no more"),
-        Event::SuccessorBound(address) => tracing::debug!(name, %address, "link to the successor is up"),
+        Event::SuccessorBound(address) => {
+            tracing::debug!(name, %address, "link to the successor is up")
+        }
         Event::Ready { shard } => tracing::debug!(name, shard, "all links to the tail are up"),
         Event::Broken(reason) => tracing::error!(
             name,

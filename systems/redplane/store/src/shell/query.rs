@@ -30,7 +30,9 @@ pub enum QueryError {
         address: SocketAddrV4,
     },
     /// An answer that is no status.
-    #[error("{address}: the answer is no status: {problem}; is a state store of this version running there?")]
+    #[error(
+        "{address}: the answer is no status: {problem}; is a state store of this version running there?"
+    )]
     BadAnswer {
         /// Who was asked.
         address: SocketAddrV4,
@@ -59,12 +61,20 @@ const ASK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Asks the server at `address`, again every 100 ms, until it answers or `timeout` is over. Signed
 /// with `keys`: servers answer nobody else.
-pub fn query_status(address: SocketAddrV4, keys: &KeyRing, timeout: Duration) -> Result<NodeStatus, QueryError> {
+pub fn query_status(
+    address: SocketAddrV4,
+    keys: &KeyRing,
+    timeout: Duration,
+) -> Result<NodeStatus, QueryError> {
     query(address, keys, timeout)
 }
 
 /// The same of anything that answers status requests, whatever it says.
-pub fn query<T: DeserializeOwned>(address: SocketAddrV4, keys: &KeyRing, timeout: Duration) -> Result<T, QueryError> {
+pub fn query<T: DeserializeOwned>(
+    address: SocketAddrV4,
+    keys: &KeyRing,
+    timeout: Duration,
+) -> Result<T, QueryError> {
     ask(MessageType::StatusRequest, &[], address, keys, timeout)
 }
 
@@ -75,8 +85,10 @@ pub fn query_state(
     keys: &KeyRing,
     timeout: Duration,
 ) -> Result<StateAnswer, QueryError> {
-    let json = serde_json::to_vec(question)
-        .map_err(|error| QueryError::BadAnswer { address, problem: format!("the question: {error}") })?;
+    let json = serde_json::to_vec(question).map_err(|error| QueryError::BadAnswer {
+        address,
+        problem: format!("the question: {error}"),
+    })?;
     ask(MessageType::StateRequest, &json, address, keys, timeout)
 }
 
@@ -155,11 +167,19 @@ mod tests {
         let keys = KeyRing::new(1, Secret([1; SECRET_BYTES])).expect("a ring");
         let silent = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
         let Ok(SocketAddr::V4(address)) = silent.local_addr() else { panic!("an IPv4 socket") };
-        let ask = || query_status(address, &keys, Duration::from_millis(250)).expect_err("nobody answers");
+        let ask = || {
+            query_status(address, &keys, Duration::from_millis(250)).expect_err("nobody answers")
+        };
         let message = ask().to_string();
-        assert!(message.contains("no answer within 250 ms") && message.contains("other secrets"), "{message}");
+        assert!(
+            message.contains("no answer within 250 ms") && message.contains("other secrets"),
+            "{message}"
+        );
         drop(silent);
         let message = ask().to_string();
-        assert!(message.contains("nothing listens there") && !message.contains("secrets"), "{message}");
+        assert!(
+            message.contains("nothing listens there") && !message.contains("secrets"),
+            "{message}"
+        );
     }
 }

@@ -13,8 +13,11 @@ pub fn render(server: &Node, now_ns: u64, send_errors: u64, log: Option<&Stats>)
     for (name, help, value) in counters.named() {
         text.single(&format!("stateplane_store_{name}_total"), Kind::Counter, help.trim(), value);
     }
-    let mut malformed =
-        text.family("stateplane_store_malformed_total", Kind::Counter, "Datagrams dropped as malformed, by reason.");
+    let mut malformed = text.family(
+        "stateplane_store_malformed_total",
+        Kind::Counter,
+        "Datagrams dropped as malformed, by reason.",
+    );
     for (reason, count) in Malformed::ALL.iter().zip(&counters.malformed) {
         malformed.sample(&[("reason", &reason.label())], count);
     }
@@ -35,7 +38,11 @@ pub fn render(server: &Node, now_ns: u64, send_errors: u64, log: Option<&Stats>)
             "In all its chains the links are up, and where it is head it serves.",
             u64::from(status.state == "ready"),
         ),
-        ("views_version", "The version of the controller's views that it has; 0: none.", status.version),
+        (
+            "views_version",
+            "The version of the controller's views that it has; 0: none.",
+            status.version,
+        ),
         ("shards", "Shards in whose chain it is.", server.replicas().count() as u64),
         ("shards_head", "Shards that it is the head of.", of_role(Role::Head)),
         ("shards_serving", "Shards that it is the head of and takes requests for.", serving as u64),
@@ -43,7 +50,11 @@ pub fn render(server: &Node, now_ns: u64, send_errors: u64, log: Option<&Stats>)
         ("shards_broken", "Shards whose replica here cannot go on.", broken as u64),
         ("unacked", "Entries that tails have not confirmed.", status.unacked as u64),
         ("sessions", "Sessions of switches, over all shards.", status.sessions as u64),
-        ("recalls_out", "Flows that their owners are asked to release, now.", status.recalls as u64),
+        (
+            "recalls_out",
+            "Flows that their owners are asked to release, now.",
+            status.recalls as u64,
+        ),
         ("held_requests", "Requests held at heads now.", status.held as u64),
     ];
     for (name, help, value) in gauges {
@@ -64,15 +75,33 @@ pub fn render(server: &Node, now_ns: u64, send_errors: u64, log: Option<&Stats>)
 
 fn render_log(text: &mut Text, server: &Node, log: &Stats) {
     let counters = [
-        ("batches", "Batches of the write-ahead log that were written and synchronised.", &log.batches),
+        (
+            "batches",
+            "Batches of the write-ahead log that were written and synchronised.",
+            &log.batches,
+        ),
         ("bytes", "Bytes written to the write-ahead log.", &log.bytes),
-        ("checkpoints", "Times the write-ahead log was begun anew with a description of the state.", &log.checkpoints),
+        (
+            "checkpoints",
+            "Times the write-ahead log was begun anew with a description of the state.",
+            &log.checkpoints,
+        ),
     ];
     for (name, help, value) in counters {
-        text.single(&format!("stateplane_store_wal_{name}_total"), Kind::Counter, help, value.load(Ordering::Relaxed));
+        text.single(
+            &format!("stateplane_store_wal_{name}_total"),
+            Kind::Counter,
+            help,
+            value.load(Ordering::Relaxed),
+        );
     }
     let disk_bytes = log.disk_bytes.load(Ordering::Relaxed);
-    text.single("stateplane_store_wal_disk_bytes", Kind::Gauge, "Bytes of the write-ahead log's files.", disk_bytes);
+    text.single(
+        "stateplane_store_wal_disk_bytes",
+        Kind::Gauge,
+        "Bytes of the write-ahead log's files.",
+        disk_bytes,
+    );
     let help = "Entries that are applied and not yet durable here.";
     text.single("stateplane_store_wal_waiting_entries", Kind::Gauge, help, server.not_durable());
     let help = "How long it took to write and synchronise a batch of the write-ahead log.";
@@ -95,11 +124,19 @@ fn render_objects(text: &mut Text, status: &NodeStatus) {
 
 /// Of each backend: its conversations, its part of new ones, and how it is.
 fn render_backends(text: &mut Text, status: &NodeStatus) {
-    let all = || status.objects.iter().flat_map(|object| object.backends.iter().map(move |it| (&object.name, it)));
+    let all = || {
+        status
+            .objects
+            .iter()
+            .flat_map(|object| object.backends.iter().map(move |it| (&object.name, it)))
+    };
     let help = "Conversations of a backend that this server's shards have.";
     let mut family = text.family("stateplane_store_backend_conversations", Kind::Gauge, help);
     for (object, backend) in all() {
-        family.sample(&[("object", object), ("backend", &backend.address.to_string())], backend.conversations);
+        family.sample(
+            &[("object", object), ("backend", &backend.address.to_string())],
+            backend.conversations,
+        );
     }
     let help = "1 for what a backend is: active, drained, down or removed.";
     let mut family = text.family("stateplane_store_backend_state", Kind::Gauge, help);

@@ -71,7 +71,9 @@ impl BatchSocket {
     /// datagrams.
     pub fn bind(address: SocketAddrV4) -> io::Result<BatchSocket> {
         let socket = UdpSocket::bind(address)?;
-        for (forced, plain) in [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)] {
+        for (forced, plain) in
+            [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)]
+        {
             if !set_option(&socket, libc::SOL_SOCKET, forced, SOCKET_BUFFER_BYTES) {
                 set_option(&socket, libc::SOL_SOCKET, plain, SOCKET_BUFFER_BYTES);
             }
@@ -96,19 +98,24 @@ impl BatchSocket {
             ("receive", getsockopt(&self.socket, sockopt::RcvBuf), "net.core.rmem_max"),
             ("send", getsockopt(&self.socket, sockopt::SndBuf), "net.core.wmem_max"),
         ];
-        let bytes = buffers.into_iter().filter_map(|(what, doubled, limit)| Some((what, doubled.ok()? / 2, limit)));
+        let bytes = buffers
+            .into_iter()
+            .filter_map(|(what, doubled, limit)| Some((what, doubled.ok()? / 2, limit)));
         bytes.filter(|(_, bytes, _)| *bytes < SOCKET_BUFFER_BYTES as usize).collect()
     }
 
     /// Receives what is there, up to a batch of messages, without waiting; returns how many. More
     /// may be there if it is `FULL`.
     pub fn receive(&mut self) -> io::Result<usize> {
-        let mut parts: [libc::iovec; BATCH] = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; BATCH];
+        let mut parts: [libc::iovec; BATCH] =
+            [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; BATCH];
         let mut controls: [Control; BATCH] = [[0; CONTROL_WORDS]; BATCH];
         let mut messages: [libc::mmsghdr; BATCH] = [zeroed_message(); BATCH];
         let buffers = self.buffers.chunks_exact_mut(BUFFER_STRIDE);
         let places = buffers.zip(&mut self.addresses).zip(&mut controls);
-        for ((message, part), ((buffer, address), control)) in messages.iter_mut().zip(&mut parts).zip(places) {
+        for ((message, part), ((buffer, address), control)) in
+            messages.iter_mut().zip(&mut parts).zip(places)
+        {
             *part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: MESSAGE_BYTES };
             message.msg_hdr.msg_iov = part;
             message.msg_hdr.msg_iovlen = 1;
@@ -149,11 +156,15 @@ impl BatchSocket {
 
     /// The datagrams of the last `receive`, with their senders.
     pub fn received(&self, count: usize) -> impl Iterator<Item = (SocketAddrV4, &[u8])> {
-        let messages = self.addresses.iter().zip(self.buffers.chunks_exact(BUFFER_STRIDE)).zip(&self.lengths);
+        let messages =
+            self.addresses.iter().zip(self.buffers.chunks_exact(BUFFER_STRIDE)).zip(&self.lengths);
         messages.take(count).flat_map(|((address, buffer), (length, segment))| {
             let from = from_raw(address);
             let empty = (*length == 0).then_some(&buffer[..0]); // of which `chunks` makes none
-            empty.into_iter().chain(buffer[..*length].chunks(*segment)).map(move |datagram| (from, datagram))
+            empty
+                .into_iter()
+                .chain(buffer[..*length].chunks(*segment))
+                .map(move |datagram| (from, datagram))
         })
     }
 
@@ -175,14 +186,20 @@ impl BatchSocket {
 
     fn send_batch(&mut self, runs: &[Run<'_>]) {
         let mut addresses: [libc::sockaddr_in; BATCH] = [zeroed_address(); BATCH];
-        let mut parts: [libc::iovec; BATCH] = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; BATCH];
+        let mut parts: [libc::iovec; BATCH] =
+            [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; BATCH];
         let mut controls: [Control; BATCH] = [[0; CONTROL_WORDS]; BATCH];
         let mut messages: [libc::mmsghdr; BATCH] = [zeroed_message(); BATCH];
         let places = addresses.iter_mut().zip(&mut parts).zip(&mut controls);
-        for ((message, run), ((address, part), control)) in messages.iter_mut().zip(runs).zip(places) {
+        for ((message, run), ((address, part), control)) in
+            messages.iter_mut().zip(runs).zip(places)
+        {
             *address = to_raw(run.to);
             // The kernel only reads through this pointer.
-            *part = libc::iovec { iov_base: run.bytes.as_ptr().cast_mut().cast(), iov_len: run.bytes.len() };
+            *part = libc::iovec {
+                iov_base: run.bytes.as_ptr().cast_mut().cast(),
+                iov_len: run.bytes.len(),
+            };
             message.msg_hdr.msg_iov = part;
             message.msg_hdr.msg_iovlen = 1;
             message.msg_hdr.msg_name = std::ptr::from_mut(address).cast();
@@ -208,7 +225,8 @@ impl BatchSocket {
             if error.kind() == io::ErrorKind::WouldBlock {
                 // A line that takes nothing must not stop everything else that this thread does.
                 // What is lost is sent again, as if the network had lost it.
-                let datagrams = |run: &Run<'_>| run.bytes.len().div_ceil(run.segment_bytes.max(1)) as u64;
+                let datagrams =
+                    |run: &Run<'_>| run.bytes.len().div_ceil(run.segment_bytes.max(1)) as u64;
                 self.send_errors += runs[first..].iter().map(datagrams).sum::<u64>();
                 return;
             }
@@ -228,7 +246,9 @@ impl BatchSocket {
         }
         self.most_segment_bytes = match error.raw_os_error() {
             // Longer than the MTU: by itself it goes as IP fragments.
-            Some(libc::EMSGSIZE | libc::EINVAL) => self.most_segment_bytes.min(run.segment_bytes - 1),
+            Some(libc::EMSGSIZE | libc::EINVAL) => {
+                self.most_segment_bytes.min(run.segment_bytes - 1)
+            }
             Some(libc::EIO | libc::EOPNOTSUPP | libc::ENOPROTOOPT) => 0,
             _ => self.most_segment_bytes,
         };
@@ -267,7 +287,8 @@ fn segment_bytes(header: &libc::msghdr) -> Option<usize> {
         return None;
     }
     // SAFETY: not null, so a whole header within the control buffer.
-    let (level, kind, length) = unsafe { ((*message).cmsg_level, (*message).cmsg_type, (*message).cmsg_len as usize) };
+    let (level, kind, length) =
+        unsafe { ((*message).cmsg_level, (*message).cmsg_type, (*message).cmsg_len as usize) };
     // SAFETY: this only computes a length.
     let needed = unsafe { libc::CMSG_LEN(mem::size_of::<libc::c_int>() as libc::c_uint) } as usize;
     if (level, kind) != (libc::SOL_UDP, libc::UDP_GRO) || length < needed {
@@ -284,7 +305,12 @@ impl AsRawFd for BatchSocket {
     }
 }
 
-fn set_option(socket: &UdpSocket, level: libc::c_int, option: libc::c_int, value: libc::c_int) -> bool {
+fn set_option(
+    socket: &UdpSocket,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: libc::c_int,
+) -> bool {
     // SAFETY: the pointer and length are those of one c_int that lives until the call returns.
     let result = unsafe {
         libc::setsockopt(
@@ -304,7 +330,9 @@ mod tests {
     use std::os::fd::AsFd;
 
     fn address(socket: &UdpSocket) -> SocketAddrV4 {
-        let Ok(std::net::SocketAddr::V4(address)) = socket.local_addr() else { panic!("no address") };
+        let Ok(std::net::SocketAddr::V4(address)) = socket.local_addr() else {
+            panic!("no address")
+        };
         address
     }
 
@@ -312,8 +340,14 @@ mod tests {
     fn take(socket: &mut BatchSocket, count: usize) -> Vec<Vec<u8>> {
         let mut taken = Vec::new();
         while taken.len() < count {
-            let mut polled = [nix::poll::PollFd::new(socket.socket.as_fd(), nix::poll::PollFlags::POLLIN)];
-            assert_eq!(nix::poll::poll(&mut polled, 5_000u16), Ok(1), "{} of {count} came", taken.len());
+            let mut polled =
+                [nix::poll::PollFd::new(socket.socket.as_fd(), nix::poll::PollFlags::POLLIN)];
+            assert_eq!(
+                nix::poll::poll(&mut polled, 5_000u16),
+                Ok(1),
+                "{} of {count} came",
+                taken.len()
+            );
             let received = socket.receive().unwrap();
             taken.extend(socket.received(received).map(|(_, datagram)| datagram.to_vec()));
         }
@@ -334,14 +368,25 @@ mod tests {
     #[test]
     fn datagrams_come_out_as_they_went_in() {
         let localhost = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);
-        let (mut one, mut two) = (BatchSocket::bind(localhost).unwrap(), BatchSocket::bind(localhost).unwrap());
+        let (mut one, mut two) =
+            (BatchSocket::bind(localhost).unwrap(), BatchSocket::bind(localhost).unwrap());
         let to = address(&two.socket);
         let mut outputs = Outputs::new();
         // Runs of one length, one that ends in a shorter one, one longer than the kernel gathers,
         // and datagrams above any MTU.
-        let lengths = [[100; 150].as_slice(), &[60, 100, 61], &[1_400; 60], &[1, 0, 0, 2], &[65_507, 20_000, 20_000]];
-        let sent: Vec<Vec<u8>> =
-            lengths.concat().iter().enumerate().map(|(at, length)| vec![at as u8; *length]).collect();
+        let lengths = [
+            [100; 150].as_slice(),
+            &[60, 100, 61],
+            &[1_400; 60],
+            &[1, 0, 0, 2],
+            &[65_507, 20_000, 20_000],
+        ];
+        let sent: Vec<Vec<u8>> = lengths
+            .concat()
+            .iter()
+            .enumerate()
+            .map(|(at, length)| vec![at as u8; *length])
+            .collect();
         sent.iter().for_each(|bytes| outputs.push(to, bytes));
         one.send(&outputs);
         assert_eq!(one.send_errors, 0);
@@ -351,14 +396,24 @@ mod tests {
     #[test]
     fn a_kernel_that_does_not_cut_gets_datagrams_one_by_one() {
         let localhost = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);
-        let (mut one, mut two) = (BatchSocket::bind(localhost).unwrap(), BatchSocket::bind(localhost).unwrap());
+        let (mut one, mut two) =
+            (BatchSocket::bind(localhost).unwrap(), BatchSocket::bind(localhost).unwrap());
         let to = address(&two.socket);
         let bytes = [7; 250];
-        one.refused(&Run { to, bytes: &bytes, segment_bytes: 100 }, &io::Error::from_raw_os_error(libc::EMSGSIZE));
+        one.refused(
+            &Run { to, bytes: &bytes, segment_bytes: 100 },
+            &io::Error::from_raw_os_error(libc::EMSGSIZE),
+        );
         assert_eq!((one.most_segment_bytes, one.send_errors), (99, 0));
-        one.refused(&Run { to, bytes: &bytes, segment_bytes: 50 }, &io::Error::from_raw_os_error(libc::EIO));
+        one.refused(
+            &Run { to, bytes: &bytes, segment_bytes: 50 },
+            &io::Error::from_raw_os_error(libc::EIO),
+        );
         assert_eq!(one.most_segment_bytes, 0);
-        one.refused(&Run { to, bytes: &bytes, segment_bytes: 250 }, &io::Error::from_raw_os_error(libc::EIO));
+        one.refused(
+            &Run { to, bytes: &bytes, segment_bytes: 250 },
+            &io::Error::from_raw_os_error(libc::EIO),
+        );
         assert_eq!(one.send_errors, 1, "a single one is lost");
         let lengths: Vec<_> = take(&mut two, 8).iter().map(Vec::len).collect();
         assert_eq!(lengths, [100, 100, 50, 50, 50, 50, 50, 50]);

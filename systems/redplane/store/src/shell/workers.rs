@@ -26,7 +26,9 @@ struct Worker {
 /// cannot go on, all end.
 pub fn run(config: Config) -> Result<(), RunError> {
     let mut signals = SigSet::empty();
-    [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].into_iter().for_each(|signal| signals.add(signal));
+    [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]
+        .into_iter()
+        .for_each(|signal| signals.add(signal));
     signals.thread_block().map_err(system("blocking signals"))?;
     let signal_fd = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
         .map_err(system("opening a signal descriptor"))?;
@@ -70,12 +72,17 @@ fn pass_on(signal_fd: &SignalFd, workers: &mut [Worker]) -> Result<bool, RunErro
     let ended = PollFlags::POLLHUP | PollFlags::POLLERR;
     let mut polled = vec![PollFd::new(signal_fd.as_fd(), PollFlags::POLLIN)];
     // Nobody sends anything here: only hanging up is waited for.
-    polled.extend(workers.iter().map(|worker| PollFd::new(worker.orders.as_fd(), PollFlags::empty())));
+    polled.extend(
+        workers.iter().map(|worker| PollFd::new(worker.orders.as_fd(), PollFlags::empty())),
+    );
     match poll(&mut polled, PollTimeout::NONE) {
         Ok(_) | Err(nix::errno::Errno::EINTR) => {}
         Err(error) => return Err(system("waiting for signals")(error)),
     }
-    if polled[1..].iter().any(|worker| worker.revents().is_some_and(|events| events.intersects(ended))) {
+    if polled[1..]
+        .iter()
+        .any(|worker| worker.revents().is_some_and(|events| events.intersects(ended)))
+    {
         return Ok(false);
     }
     let Ok(Some(signal)) = signal_fd.read_signal() else { return Ok(true) };

@@ -116,7 +116,13 @@ pub fn read_batches<E>(
                 at += BATCH_HEADER_BYTES + items.len();
                 *next += 1;
             }
-            _ => return Ok(if later_batch(&file[at..], *next) { End::Corrupt(at) } else { End::Torn(at) }),
+            _ => {
+                return Ok(if later_batch(&file[at..], *next) {
+                    End::Corrupt(at)
+                } else {
+                    End::Torn(at)
+                });
+            }
         }
     }
     Ok(End::Clean)

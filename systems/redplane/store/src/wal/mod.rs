@@ -56,7 +56,9 @@ pub enum WalError {
     #[error("{0}: another server uses this log; give each server a directory of its own")]
     InUse(PathBuf),
     /// Something in the middle is not what was written.
-    #[error("{path}: byte {offset}: {problem}: the log is damaged, and what follows cannot be trusted; {REMEDY}")]
+    #[error(
+        "{path}: byte {offset}: {problem}: the log is damaged, and what follows cannot be trusted; {REMEDY}"
+    )]
     Corrupt {
         /// The file.
         path: PathBuf,
@@ -124,7 +126,8 @@ pub struct Log {
 impl Directory {
     /// Opens, or makes, a log's directory, and sees that nobody else uses it.
     pub fn open(path: &Path) -> Result<Directory, WalError> {
-        std::fs::create_dir_all(path).map_err(WalError::system(path, "making the log's directory"))?;
+        std::fs::create_dir_all(path)
+            .map_err(WalError::system(path, "making the log's directory"))?;
         let lock = path.join(LOCK);
         let file = File::options().create(true).truncate(false).write(true).open(&lock);
         let file = file.map_err(WalError::system(&lock, "opening"))?;
@@ -138,7 +141,8 @@ impl Directory {
     /// Reads the whole log; `None`: there is none yet. Changes nothing.
     pub fn read(&self, settings: &Settings) -> Result<Option<Log>, WalError> {
         let mut files = Vec::new();
-        let listing = std::fs::read_dir(&self.path).map_err(WalError::system(&self.path, "listing"))?;
+        let listing =
+            std::fs::read_dir(&self.path).map_err(WalError::system(&self.path, "listing"))?;
         for entry in listing {
             let path = entry.map_err(WalError::system(&self.path, "listing"))?.path();
             if path.extension().is_some_and(|extension| extension == &SUFFIX[1..]) {
@@ -158,9 +162,16 @@ impl Directory {
     /// another address it would be no member, and drop all that it has.
     pub fn is_of(&self, log: &Log, listen: SocketAddrV4) -> Result<(), WalError> {
         let shards = log.restored.views().shards.iter();
-        let mut members = shards.flat_map(|view| view.members.iter().chain(view.joining.iter().map(|it| &it.member)));
-        match members.find(|member| member.incarnation == log.incarnation && member.address != listen) {
-            Some(member) => Err(WalError::OtherAddress { path: self.path.clone(), address: member.address, listen }),
+        let mut members = shards
+            .flat_map(|view| view.members.iter().chain(view.joining.iter().map(|it| &it.member)));
+        match members
+            .find(|member| member.incarnation == log.incarnation && member.address != listen)
+        {
+            Some(member) => Err(WalError::OtherAddress {
+                path: self.path.clone(),
+                address: member.address,
+                listen,
+            }),
             None => Ok(()),
         }
     }
@@ -170,17 +181,27 @@ impl Directory {
     /// and whoever goes on from it takes it for durable ("Durability" 2).
     pub fn settle_end(&self, log: &Log) -> Result<(), WalError> {
         let Some(path) = log.files.last() else { return Ok(()) };
-        let file = File::options().write(true).open(path).map_err(WalError::system(path, "opening"))?;
+        let file =
+            File::options().write(true).open(path).map_err(WalError::system(path, "opening"))?;
         if let Some((offset, _)) = log.torn {
-            file.set_len(offset as u64).map_err(WalError::system(path, "cutting off its torn end"))?;
+            file.set_len(offset as u64)
+                .map_err(WalError::system(path, "cutting off its torn end"))?;
         }
         file.sync_all().map_err(WalError::system(path, "synchronising"))
     }
 }
 
-fn read_file(log: &mut Option<Log>, path: &Path, is_last: bool, settings: &Settings) -> Result<(), WalError> {
-    let corrupt =
-        |offset, problem: &str| WalError::Corrupt { path: path.to_owned(), offset, problem: problem.to_owned() };
+fn read_file(
+    log: &mut Option<Log>,
+    path: &Path,
+    is_last: bool,
+    settings: &Settings,
+) -> Result<(), WalError> {
+    let corrupt = |offset, problem: &str| WalError::Corrupt {
+        path: path.to_owned(),
+        offset,
+        problem: problem.to_owned(),
+    };
     let bytes = std::fs::read(path).map_err(WalError::system(path, "reading"))?;
     let Some(header) = FileHeader::decode(&bytes) else {
         // The last file may have been made just before power was lost: then it has no batch.
@@ -219,6 +240,8 @@ fn read_file(log: &mut Option<Log>, path: &Path, is_last: bool, settings: &Setti
             log.torn = Some((offset, bytes.len() - offset));
             Ok(())
         }
-        End::Torn(offset) | End::Corrupt(offset) => Err(corrupt(offset, "a batch is not what was written")),
+        End::Torn(offset) | End::Corrupt(offset) => {
+            Err(corrupt(offset, "a batch is not what was written"))
+        }
     }
 }

@@ -15,7 +15,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-const SYNC_BOUNDS_S: [f64; 10] = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 1.0];
+const SYNC_BOUNDS_S: [f64; 10] =
+    [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 1.0];
 
 /// What the log has done; any thread may read it.
 #[derive(Debug)]
@@ -75,7 +76,11 @@ pub struct Writer {
 impl Writer {
     /// Begins to write in `directory`: a new file, whose header is `header`, behind the files that
     /// there are.
-    pub fn start(directory: Directory, header: FileHeader, old_files: Vec<PathBuf>) -> Result<Writer, WalError> {
+    pub fn start(
+        directory: Directory,
+        header: FileHeader,
+        old_files: Vec<PathBuf>,
+    ) -> Result<Writer, WalError> {
         let path = directory.path.clone();
         let wake = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)
             .map_err(|error| WalError::system(&path, "making an event descriptor")(error.into()))?;
@@ -97,7 +102,9 @@ impl Writer {
         let mut files = Files::begin(directory, header, old_files)?;
         shared.stats.disk_bytes.store(files.bytes(), Ordering::Relaxed);
         let of_thread = shared.clone();
-        let thread = std::thread::Builder::new().name("wal".to_owned()).spawn(move || write(&of_thread, &mut files));
+        let thread = std::thread::Builder::new()
+            .name("wal".to_owned())
+            .spawn(move || write(&of_thread, &mut files));
         let thread = Some(thread.map_err(WalError::system(&path, "starting the log's thread"))?);
         Ok(Writer { shared, thread })
     }
@@ -121,7 +128,10 @@ impl Writer {
     /// Waits until `ticket` is durable, or the log has failed.
     pub fn wait(&self, ticket: u64) {
         let mut queue = self.shared.lock();
-        while queue.done < ticket && queue.error.is_none() && self.shared.failed.load(Ordering::Acquire) == 0 {
+        while queue.done < ticket
+            && queue.error.is_none()
+            && self.shared.failed.load(Ordering::Acquire) == 0
+        {
             queue = self.shared.wait(queue);
         }
     }
@@ -244,8 +254,13 @@ struct Files {
 }
 
 impl Files {
-    fn begin(directory: Directory, header: FileHeader, old: Vec<PathBuf>) -> Result<Files, WalError> {
-        let size = |path: PathBuf| (path.clone(), path.metadata().map_or(0, |metadata| metadata.len()));
+    fn begin(
+        directory: Directory,
+        header: FileHeader,
+        old: Vec<PathBuf>,
+    ) -> Result<Files, WalError> {
+        let size =
+            |path: PathBuf| (path.clone(), path.metadata().map_or(0, |metadata| metadata.len()));
         let (path, file) = create(&directory, &header)?;
         // A file that was made just before power was lost, and in which nothing is, has this name
         // too.
@@ -300,5 +315,7 @@ fn create(directory: &Directory, header: &FileHeader) -> Result<(PathBuf, File),
 }
 
 fn sync_directory(path: &Path) -> Result<(), WalError> {
-    File::open(path).and_then(|directory| directory.sync_all()).map_err(WalError::system(path, "synchronising"))
+    File::open(path)
+        .and_then(|directory| directory.sync_all())
+        .map_err(WalError::system(path, "synchronising"))
 }

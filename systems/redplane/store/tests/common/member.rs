@@ -15,7 +15,8 @@ pub struct Server {
 /// A shard's chain (the others have none), of servers at these places with these incarnations, head
 /// first.
 pub fn views(version: u64, shard: u16, shards: u16, members: &[(usize, u64)]) -> Views {
-    let member = |&(at, incarnation): &(usize, u64)| Member { address: server_address(at), incarnation };
+    let member =
+        |&(at, incarnation): &(usize, u64)| Member { address: server_address(at), incarnation };
     let members = members.iter().map(member).collect();
     let view = ShardView { number: version, founded: 1, members, joining: None, draining: false };
     let view = |at| if at == shard { view.clone() } else { ShardView::default() };
@@ -26,7 +27,11 @@ impl Server {
     /// Not in any chain yet.
     pub fn new(settings: Settings, start: Start, at: usize) -> Server {
         let (shard, shards) = (settings.shard, settings.shards);
-        Server { shard, shards, node: Node::new(settings, start, keys(), server_address(at), Vec::new()) }
+        Server {
+            shard,
+            shards,
+            node: Node::new(settings, start, keys(), server_address(at), Vec::new()),
+        }
     }
 
     /// One of the first servers of a chain of `length`, all with their place + 1 as incarnation.
@@ -40,7 +45,12 @@ impl Server {
     }
 
     /// The same, keeping a journal; what it wrote so far, which is to be durable.
-    pub fn founding_with_journal(settings: Settings, start: Start, at: usize, length: usize) -> (Server, Vec<u8>) {
+    pub fn founding_with_journal(
+        settings: Settings,
+        start: Start,
+        at: usize,
+        length: usize,
+    ) -> (Server, Vec<u8>) {
         let mut server = Server::new(settings, start, at);
         let chain: Vec<_> = (0..length).map(|at| (at, at as u64 + 1)).collect();
         let mut out = Outputs::new();
@@ -52,7 +62,13 @@ impl Server {
     }
 
     /// What such a server is after a power cut that left `journal`.
-    pub fn restored(settings: Settings, start: Start, at: usize, journal: &[u8], out: &mut Outputs) -> Server {
+    pub fn restored(
+        settings: Settings,
+        start: Start,
+        at: usize,
+        journal: &[u8],
+        out: &mut Outputs,
+    ) -> Server {
         let mut restored = Restored::new(settings.objects.clone(), settings.shards);
         restored.read(journal).unwrap();
         let mut server = Server::new(settings, start, at);

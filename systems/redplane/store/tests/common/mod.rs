@@ -7,8 +7,8 @@ pub mod switch;
 pub use member::Server;
 use state_protocol::{Flags, Message, MessageType, Owner};
 use state_store::core::{
-    AllocatorSettings, BackendPolicy, BackendSettings, IdleNs, Input, Limits, NatSettings, ObjectSettings, Outputs,
-    Record, Settings, Start,
+    AllocatorSettings, BackendPolicy, BackendSettings, IdleNs, Input, Limits, NatSettings,
+    ObjectSettings, Outputs, Record, Settings, Start,
 };
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -176,11 +176,17 @@ impl Chain {
         self.servers[at].handle(self.now, input, &mut out);
         self.servers[at].flush(self.now, &mut out);
         let from = server_address(at);
-        self.queue.extend(out.datagrams().map(|(to, bytes)| Datagram { from, to, bytes: bytes.to_vec() }));
+        self.queue.extend(out.datagrams().map(|(to, bytes)| Datagram {
+            from,
+            to,
+            bytes: bytes.to_vec(),
+        }));
     }
 
     fn settle(&mut self) {
-        while let Some(datagram) = if self.newest_first { self.queue.pop_back() } else { self.queue.pop_front() } {
+        while let Some(datagram) =
+            if self.newest_first { self.queue.pop_back() } else { self.queue.pop_front() }
+        {
             let place = |address| (0..self.servers.len()).find(|at| server_address(*at) == address);
             let lost = |at: Option<usize>| at.is_some_and(|at| self.down.contains(&at));
             let to = place(datagram.to);
@@ -188,7 +194,9 @@ impl Chain {
                 continue;
             }
             match to {
-                Some(at) => self.handle(at, Input::Datagram { from: datagram.from, bytes: &datagram.bytes }),
+                Some(at) => {
+                    self.handle(at, Input::Datagram { from: datagram.from, bytes: &datagram.bytes })
+                }
                 None => self.replies.push_back(datagram),
             }
         }
@@ -226,7 +234,8 @@ impl Chain {
     pub fn send_to(&mut self, at: usize, message: &Message<'_>) {
         self.stamp = self.now.max(self.stamp + 1);
         let from = switch_address(message.sender.switch_id);
-        let bytes = signed(&Message { request_ns: self.stamp, ..*message }, from, server_address(at));
+        let bytes =
+            signed(&Message { request_ns: self.stamp, ..*message }, from, server_address(at));
         self.handle(at, Input::Datagram { from, bytes: &bytes });
         self.settle();
     }
@@ -249,7 +258,10 @@ impl Chain {
         assert_eq!(reply.0.to, switch_address(message.sender.switch_id));
         let read = reply.message();
         assert!(message.request_ns == 0 || read.request_ns == message.request_ns);
-        assert_eq!((read.sender, read.port, read.shard), (message.sender, message.port, message.shard));
+        assert_eq!(
+            (read.sender, read.port, read.shard),
+            (message.sender, message.port, message.shard)
+        );
         assert_eq!((read.object_id, read.key), (message.object_id, message.key));
         reply
     }
@@ -289,7 +301,8 @@ impl Chain {
 
     /// All servers have the same records.
     pub fn assert_alike(&self) {
-        let digests: Vec<_> = self.servers.iter().map(|server| server.records().shared_digest()).collect();
+        let digests: Vec<_> =
+            self.servers.iter().map(|server| server.records().shared_digest()).collect();
         assert!(digests.windows(2).all(|pair| pair[0] == pair[1]), "{digests:?}");
     }
 }
@@ -320,7 +333,12 @@ pub fn owner(switch_id: u32, incarnation: u32) -> Owner {
     Owner { switch_id, incarnation }
 }
 
-pub fn message<'a>(message_type: MessageType, object_id: u16, sender: Owner, key: &'a [u8]) -> Message<'a> {
+pub fn message<'a>(
+    message_type: MessageType,
+    object_id: u16,
+    sender: Owner,
+    key: &'a [u8],
+) -> Message<'a> {
     Message {
         message_type,
         object_id,
@@ -343,7 +361,13 @@ pub fn lease(object_id: u16, sender: Owner, key: &[u8]) -> Message<'_> {
     Message { flags: Flags::ALLOCATE, ..message(MessageType::LeaseRequest, object_id, sender, key) }
 }
 
-pub fn update<'a>(sender: Owner, key: &'a [u8], epoch: u32, seq: u64, value: &'a [u8]) -> Message<'a> {
+pub fn update<'a>(
+    sender: Owner,
+    key: &'a [u8],
+    epoch: u32,
+    seq: u64,
+    value: &'a [u8],
+) -> Message<'a> {
     Message { epoch, seq, value, ..message(MessageType::Update, COUNTER, sender, key) }
 }
 
@@ -351,12 +375,23 @@ pub fn heartbeat(sender: Owner) -> Message<'static> {
     message(MessageType::Heartbeat, 0, sender, &[])
 }
 
-pub fn release<'a>(sender: Owner, key: &'a [u8], epoch: u32, seq: u64, value: &'a [u8]) -> Message<'a> {
+pub fn release<'a>(
+    sender: Owner,
+    key: &'a [u8],
+    epoch: u32,
+    seq: u64,
+    value: &'a [u8],
+) -> Message<'a> {
     Message { epoch, seq, value, ..message(MessageType::Release, COUNTER, sender, key) }
 }
 
 pub fn read_commit(sender: Owner, key: &[u8], epoch: u32, seq: u64) -> Message<'_> {
-    Message { epoch, seq, packet: b"read", ..message(MessageType::ReadCommit, COUNTER, sender, key) }
+    Message {
+        epoch,
+        seq,
+        packet: b"read",
+        ..message(MessageType::ReadCommit, COUNTER, sender, key)
+    }
 }
 
 /// A counter's value.

@@ -81,7 +81,8 @@ impl Switch {
     /// Rule 1, and Sessions: a flow is the switch's while its session is the current one and that
     /// one's lease lives.
     pub fn owns(&self, now: u64, key: &Key) -> bool {
-        let current = |entry: &Entry| entry.released == Released::No && entry.session == self.session;
+        let current =
+            |entry: &Entry| entry.released == Released::No && entry.session == self.session;
         now < self.session_end && self.entries.get(key).is_some_and(current)
     }
 
@@ -90,8 +91,13 @@ impl Switch {
         let mut bytes = Vec::new();
         // Only forward NAT keys may allocate.
         let inside = request.object_id == COUNTER || request.key.first() == Some(&10);
-        let flags = if inside { request.flags } else { request.flags.and(Flags::PHASES.with(Flags::UNKNOWN)) };
-        let stamped = Message { request_ns: self.last_request, session: self.session, flags, ..*request };
+        let flags = if inside {
+            request.flags
+        } else {
+            request.flags.and(Flags::PHASES.with(Flags::UNKNOWN))
+        };
+        let stamped =
+            Message { request_ns: self.last_request, session: self.session, flags, ..*request };
         stamped.append_to(&mut bytes).unwrap();
         self.out.push(bytes);
     }
@@ -121,7 +127,10 @@ impl Switch {
         } else if entry.seq > entry.acked {
             let read = message(MessageType::ReadCommit, COUNTER, self.owner, &key.1);
             let packet = [&[0][..], &entry.value].concat();
-            self.send(now, &Message { epoch: entry.epoch, seq: entry.seq, packet: &packet, ..read });
+            self.send(
+                now,
+                &Message { epoch: entry.epoch, seq: entry.seq, packet: &packet, ..read },
+            );
         } else {
             return Some(entry.value);
         }
@@ -145,10 +154,14 @@ impl Switch {
                 Released::Sent { .. } => self.send_release(now, &key),
                 Released::No if entry.seq > entry.acked => {
                     let entry = entry.clone();
-                    self.send(now, &update(self.owner, &key.1, entry.epoch, entry.seq, &entry.value));
+                    self.send(
+                        now,
+                        &update(self.owner, &key.1, entry.epoch, entry.seq, &entry.value),
+                    );
                 }
                 Released::No if now > entry.last_packet + RELEASE_AFTER_NS => {
-                    entry.released = Released::Sent { unknown: false, closed: close && key.0 == NAT };
+                    entry.released =
+                        Released::Sent { unknown: false, closed: close && key.0 == NAT };
                     self.send_release(now, &key);
                 }
                 Released::No => {}
@@ -184,7 +197,9 @@ impl Switch {
         match reply.message_type {
             MessageType::LeaseGrant => self.grant(now, &key, reply),
             MessageType::UpdateAck => {
-                if let Some(entry) = self.entries.get_mut(&key).filter(|entry| entry.epoch == reply.epoch) {
+                if let Some(entry) =
+                    self.entries.get_mut(&key).filter(|entry| entry.epoch == reply.epoch)
+                {
                     entry.acked = entry.acked.max(reply.seq);
                     if entry.released == Released::No {
                         entry.session = entry.session.max(reply.session);
@@ -196,7 +211,8 @@ impl Switch {
             }
             MessageType::Refused | MessageType::ReleaseAck => {
                 let refused = reply.message_type == MessageType::Refused;
-                if let Some(entry) = self.entries.get_mut(&key).filter(|entry| entry.epoch == reply.epoch)
+                if let Some(entry) =
+                    self.entries.get_mut(&key).filter(|entry| entry.epoch == reply.epoch)
                     && (refused || entry.released != Released::No)
                     && !matches!(entry.released, Released::Over(_))
                 {
@@ -267,7 +283,15 @@ impl Switch {
             }
             _ => {
                 let released = Released::Sent { unknown: true, closed: false };
-                let none = Entry { epoch, seq: 0, acked: 0, value: Vec::new(), session: 0, released, last_packet: now };
+                let none = Entry {
+                    epoch,
+                    seq: 0,
+                    acked: 0,
+                    value: Vec::new(),
+                    session: 0,
+                    released,
+                    last_packet: now,
+                };
                 self.entries.insert(key.clone(), none);
             }
         }

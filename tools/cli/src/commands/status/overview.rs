@@ -78,7 +78,9 @@ impl Switch {
             _ if self.status.is_none() => "no answer",
             Some(load) if load.agent.views == Some(ViewsKnown::None) => "no views",
             Some(load) if load.state.short_lease_us.is_some() => "no leases",
-            Some(load) if self.error.is_none() && load.agent.ports_attached == load.agent.ports => "up",
+            Some(load) if self.error.is_none() && load.agent.ports_attached == load.agent.ports => {
+                "up"
+            }
             _ => "not well",
         }
     }
@@ -86,9 +88,12 @@ impl Switch {
 
 impl Overview {
     pub fn is_good(&self) -> bool {
-        let ready = |store: &Store| store.status.as_ref().is_some_and(|status| status.state == "ready");
+        let ready =
+            |store: &Store| store.status.as_ref().is_some_and(|status| status.state == "ready");
         let well = |controller: &Controller| {
-            let well = |status: &ControllerStatus| (status.settled || !status.leading) && status.warnings.is_empty();
+            let well = |status: &ControllerStatus| {
+                (status.settled || !status.leading) && status.warnings.is_empty()
+            };
             controller.status.as_ref().is_some_and(well)
         };
         let forwards = |(_, load): &(&PeerStatus, &SwitchLoad)| load.ports_attached == load.ports;
@@ -102,13 +107,16 @@ impl Overview {
 
     /// Switches of other machines, as the controller that decides has heard of them.
     pub fn reported_switches(&self) -> Vec<(&PeerStatus, &SwitchLoad)> {
-        let here = |id: u32| self.switches.iter().any(|it| it.status.as_ref().is_some_and(|it| it.switch_id == id));
+        let here = |id: u32| {
+            self.switches.iter().any(|it| it.status.as_ref().is_some_and(|it| it.switch_id == id))
+        };
         let elsewhere = |peer: &&PeerStatus| match peer.reporter {
             Reporter::Switch { switch_id } => !here(switch_id),
             Reporter::Server => false,
         };
         let peers = self.leading().into_iter().flat_map(daemons).filter(elsewhere);
-        let mut found: Vec<_> = peers.filter_map(|peer| Some((peer, peer.load.as_ref()?))).collect();
+        let mut found: Vec<_> =
+            peers.filter_map(|peer| Some((peer, peer.load.as_ref()?))).collect();
         found.sort_by(|one, other| one.1.name.cmp(&other.1.name));
         found
     }
@@ -120,7 +128,9 @@ impl Overview {
 
     /// Controllers that decide, or believe so.
     pub fn leaders(&self) -> usize {
-        let leads = |controller: &&Controller| controller.status.as_ref().is_some_and(|status| status.leading);
+        let leads = |controller: &&Controller| {
+            controller.status.as_ref().is_some_and(|status| status.leading)
+        };
         self.controllers.iter().filter(leads).count()
     }
 
@@ -161,15 +171,23 @@ mod tests {
         });
         let shown = |own: Value| {
             let mut told = common.clone();
-            told.as_object_mut().expect("an object").extend(own.as_object().expect("an object").clone());
-            let load = Load::of(serde_json::from_value(told).expect("as agents tell")).expect("RedPlane's");
+            told.as_object_mut()
+                .expect("an object")
+                .extend(own.as_object().expect("an object").clone());
+            let load = Load::of(serde_json::from_value(told).expect("as agents tell"))
+                .expect("RedPlane's");
             serde_json::to_value(load).expect("plain data")
         };
         let own = json!({ "shards": 8, "pending": 5, "short_lease_us": 300, "sessions": [], "events": [["acks", 1]] });
         let (with, without) = (shown(own), shown(json!({})));
-        let fields = |value: &Value| value.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
+        let fields = |value: &Value| {
+            value.as_object().expect("an object").keys().cloned().collect::<Vec<_>>()
+        };
         assert_eq!(fields(&with), fields(&without));
         assert_eq!((&with["shards"], &with["events"]), (&json!(8), &json!([["acks", 1]])));
-        assert_eq!((&without["shards"], &without["pending"], &without["sessions"]), (&json!(0), &json!(0), &json!([])));
+        assert_eq!(
+            (&without["shards"], &without["pending"], &without["sessions"]),
+            (&json!(0), &json!(0), &json!([]))
+        );
     }
 }

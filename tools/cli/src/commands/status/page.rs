@@ -31,7 +31,9 @@ fn sections(overview: &Overview) -> Vec<Section> {
 pub fn print(overview: &Overview) {
     let sections = sections(overview);
     if sections.iter().all(|section| section.rows.is_empty()) {
-        outln!("no switch runs on this machine; --store and --controller ask the state store's daemons");
+        outln!(
+            "no switch runs on this machine; --store and --controller ask the state store's daemons"
+        );
     }
     for section in sections.into_iter().filter(|section| !section.rows.is_empty()) {
         section.print();
@@ -51,7 +53,8 @@ impl Section {
 
 /// How long the store takes for this switch's requests: of the slowest shard.
 fn round_trips(name: &str, sessions: &[SessionLoad]) -> Option<String> {
-    let slowest = sessions.iter().filter(|it| it.round_trip_us > 0).max_by_key(|it| it.round_trip_us)?;
+    let slowest =
+        sessions.iter().filter(|it| it.round_trip_us > 0).max_by_key(|it| it.round_trip_us)?;
     let outstanding: u64 = sessions.iter().map(|session| session.outstanding).sum();
     Some(format!(
         "{name}: round trip to the store {:.2} ms, sent again after {:.1} ms (shard {}, the slowest); {outstanding} requests not answered",
@@ -89,7 +92,9 @@ fn gateway_notes(name: &str, load: &GatewayLoad) -> Vec<String> {
         .take(MOST_HOPS)
         .map(|hop| {
             let (address, port) = (&hop.address, hop.port);
-            format!("{name}: next hop {address} (port {port}) does not answer: what goes there is lost")
+            format!(
+                "{name}: next hop {address} (port {port}) does not answer: what goes there is lost"
+            )
         })
         .collect();
     let more = load.unresolved.len().saturating_sub(MOST_HOPS);
@@ -151,8 +156,10 @@ fn reported(peer: &PeerStatus, load: &SwitchLoad, shards: usize) -> Vec<String> 
 fn switches(found: &[Switch], elsewhere: &[(&PeerStatus, &SwitchLoad)], shards: usize) -> Section {
     let mut notes = vec![];
     let row = |switch: &Switch| {
-        let id = switch.status.as_ref().map_or("-".to_owned(), |status| status.switch_id.to_string());
-        let program = switch.status.as_ref().map_or("-".to_owned(), |status| status.program.clone());
+        let id =
+            switch.status.as_ref().map_or("-".to_owned(), |status| status.switch_id.to_string());
+        let program =
+            switch.status.as_ref().map_or("-".to_owned(), |status| status.program.clone());
         let mut row = vec![switch.name.clone(), id, program, switch.state().to_owned()];
         let Some(Load { agent: load, state }) = &switch.load else {
             row.extend(["-", "-", "-", "-", "-"].map(str::to_owned));
@@ -161,7 +168,11 @@ fn switches(found: &[Switch], elsewhere: &[(&PeerStatus, &SwitchLoad)], shards: 
         let owned: u64 = load.objects.iter().map(|object| object.owned).sum();
         row.extend([
             format!("{} of {}", load.ports_attached, load.ports),
-            format!("{} of {}", state.sessions.iter().filter(|session| session.left_ms > 0).count(), state.shards),
+            format!(
+                "{} of {}",
+                state.sessions.iter().filter(|session| session.left_ms > 0).count(),
+                state.shards
+            ),
             owned.to_string(),
             state.pending.to_string(),
             lag(load.generator_lag_us),
@@ -200,7 +211,12 @@ fn switches(found: &[Switch], elsewhere: &[(&PeerStatus, &SwitchLoad)], shards: 
         for object in &load.objects {
             notes.push(format!(
                 "{}: {} ({}): {} flows owned; {} of {} entries used",
-                switch.name, object.name, object.consistency, object.owned, object.flows, object.limit
+                switch.name,
+                object.name,
+                object.consistency,
+                object.owned,
+                object.flows,
+                object.limit
             ));
         }
         notes.extend(round_trips(&switch.name, &state.sessions));
@@ -214,7 +230,17 @@ fn switches(found: &[Switch], elsewhere: &[(&PeerStatus, &SwitchLoad)], shards: 
         }
     }
     Section {
-        head: &["switch", "id", "program", "state", "ports", "sessions", "flows owned", "pending", "generator lag"],
+        head: &[
+            "switch",
+            "id",
+            "program",
+            "state",
+            "ports",
+            "sessions",
+            "flows owned",
+            "pending",
+            "generator lag",
+        ],
         rows,
         notes,
     }
@@ -246,7 +272,8 @@ fn stores(found: &[Store]) -> Section {
         let Some(status) = &store.status else { continue };
         for replica in &status.replicas {
             let shard = replica.shard;
-            let broken = |reason: &String| format!("{}: shard {shard} is broken: {reason}", store.address);
+            let broken =
+                |reason: &String| format!("{}: shard {shard} is broken: {reason}", store.address);
             notes.extend(replica.reason.as_ref().map(broken));
         }
         if status.malformed > 0 {
@@ -254,7 +281,17 @@ fn stores(found: &[Store]) -> Section {
         }
     }
     Section {
-        head: &["store", "head of shards", "state", "records", "sessions", "recalls", "held", "unacked", "lag"],
+        head: &[
+            "store",
+            "head of shards",
+            "state",
+            "records",
+            "sessions",
+            "recalls",
+            "held",
+            "unacked",
+            "lag",
+        ],
         rows,
         notes,
     }
@@ -271,7 +308,8 @@ fn controllers(overview: &Overview) -> Section {
                 "-".to_owned(),
             ];
         };
-        let (alive, known) = (daemons(status).filter(|peer| peer.alive).count(), daemons(status).count());
+        let (alive, known) =
+            (daemons(status).filter(|peer| peer.alive).count(), daemons(status).count());
         vec![
             controller.address.to_string(),
             controller_state(status).to_owned(),
@@ -280,9 +318,12 @@ fn controllers(overview: &Overview) -> Section {
             if status.settled { "yes" } else { "no" }.to_owned(),
         ]
     };
-    let mut notes: Vec<_> = overview.controllers.iter().filter_map(|controller| controller.error.clone()).collect();
+    let mut notes: Vec<_> =
+        overview.controllers.iter().filter_map(|controller| controller.error.clone()).collect();
     if !overview.controllers.is_empty() && overview.leading().is_none() {
-        notes.push("no controller decides: chains go on as they are, but are not repaired".to_owned());
+        notes.push(
+            "no controller decides: chains go on as they are, but are not repaired".to_owned(),
+        );
     }
     if overview.leaders() > 1 {
         notes.push(
@@ -292,11 +333,21 @@ fn controllers(overview: &Overview) -> Section {
     }
     for controller in &overview.controllers {
         let of = |note: String| format!("{}: {note}", controller.address);
-        notes.extend(controller.status.as_ref().map(controller_notes).unwrap_or_default().into_iter().map(of));
+        notes.extend(
+            controller
+                .status
+                .as_ref()
+                .map(controller_notes)
+                .unwrap_or_default()
+                .into_iter()
+                .map(of),
+        );
     }
     for peer in overview.leading().into_iter().flat_map(silent) {
         let (what, address, silent_ms) = (reporter(peer.reporter), peer.address, peer.silent_ms);
-        notes.push(format!("{what} ({address}): the controller has not heard it for {silent_ms} ms"));
+        notes.push(format!(
+            "{what} ({address}): the controller has not heard it for {silent_ms} ms"
+        ));
     }
     Section {
         head: &["controller", "state", "views", "daemons heard", "settled"],
@@ -316,10 +367,14 @@ pub fn controller_state(status: &ControllerStatus) -> &'static str {
 
 /// What is wrong, and what was lost.
 pub fn controller_notes(status: &ControllerStatus) -> Vec<String> {
-    let mut notes: Vec<String> = status.cannot_decide.iter().map(|why| format!("cannot decide: {why}")).collect();
+    let mut notes: Vec<String> =
+        status.cannot_decide.iter().map(|why| format!("cannot decide: {why}")).collect();
     notes.extend(status.warnings.iter().cloned());
     if status.peers_left_out > 0 {
-        notes.push(format!("{} daemons are not listed: the answer would not fit a message", status.peers_left_out));
+        notes.push(format!(
+            "{} daemons are not listed: the answer would not fit a message",
+            status.peers_left_out
+        ));
     }
     if !status.state_lost.is_empty() {
         let shards: Vec<_> = status.state_lost.iter().map(ToString::to_string).collect();
@@ -399,7 +454,8 @@ mod tests {
     #[test]
     fn switches_of_other_machines_are_told_as_the_controller_heard_of_them() {
         let reporter = Reporter::Switch { switch_id: 7 };
-        let mut overview = overview(&[("10.0.0.2:1000", reporter, true), ("10.0.0.2:900", reporter, false)]);
+        let mut overview =
+            overview(&[("10.0.0.2:1000", reporter, true), ("10.0.0.2:900", reporter, false)]);
         let load = SwitchLoad {
             name: "leaf-7".to_owned(),
             program: "nat.p4".to_owned(),
@@ -410,14 +466,17 @@ mod tests {
             pending: 5,
             generator_lag_us: Some(1_500),
         };
-        let row = |overview: &Overview| switches(&overview.switches, &overview.reported_switches(), 8).rows;
+        let row = |overview: &Overview| {
+            switches(&overview.switches, &overview.reported_switches(), 8).rows
+        };
         assert!(row(&overview).is_empty() && overview.is_good(), "it has told nothing yet");
         let peers = |overview: &mut Overview, load: &SwitchLoad| {
             let status = overview.controllers[0].status.as_mut().expect("a status");
             status.peers.iter_mut().for_each(|peer| peer.load = Some(load.clone()));
         };
         peers(&mut overview, &load);
-        let expected = ["leaf-7", "7", "nat.p4", "up", "2 of 2", "8 of 8", "1234", "5", "1.5 ms"].map(str::to_owned);
+        let expected = ["leaf-7", "7", "nat.p4", "up", "2 of 2", "8 of 8", "1234", "5", "1.5 ms"]
+            .map(str::to_owned);
         assert_eq!((row(&overview), overview.is_good()), (vec![expected.to_vec()], true));
         peers(&mut overview, &SwitchLoad { ports_attached: 1, ..load });
         assert_eq!((row(&overview)[0][3].as_str(), overview.is_good()), ("not well", false));
@@ -427,7 +486,10 @@ mod tests {
     fn a_gateway_says_what_it_refused_and_which_next_hops_do_not_answer() {
         let count = |name: &str, count| (name.to_owned(), count);
         let hop = |last| HopLoad { address: format!("192.0.2.{last}"), port: 2 };
-        let quiet = GatewayLoad { agent: vec![count("sent", 9), count("too_big", 0)], ..Default::default() };
+        let quiet = GatewayLoad {
+            agent: vec![count("sent", 9), count("too_big", 0)],
+            ..Default::default()
+        };
         assert_eq!(gateway_notes("s1", &quiet), Vec::<String>::new());
         let load = GatewayLoad {
             next_hops: 20,
@@ -455,7 +517,10 @@ mod tests {
         let interface = "core".to_owned();
         let port = NarrowPort { port: 1, interface, mtu: 1_500, leaves: 1_280, hosts_mtu: 1_500 };
         let told = narrow("s1", &port);
-        assert!(told.contains("port 1 (core)") && told.contains("ip link set core mtu 1720"), "{told}");
+        assert!(
+            told.contains("port 1 (core)") && told.contains("ip link set core mtu 1720"),
+            "{told}"
+        );
     }
 
     #[test]
@@ -464,16 +529,34 @@ mod tests {
         let (store, first, again) = ("10.0.0.1:5407", "10.0.0.2:1000", "10.0.0.2:2000");
         for (peers, heard, note) in [
             (&[(store, Reporter::Server, true), (first, switch(1), true)][..], "2 of 2", None),
-            (&[(store, Reporter::Server, true), (first, switch(1), false)], "1 of 2", Some("switch 1 (10.0.0.2:1000)")),
-            (&[(store, Reporter::Server, false), (first, switch(1), true)], "1 of 2", Some("server (10.0.0.1:5407)")),
+            (
+                &[(store, Reporter::Server, true), (first, switch(1), false)],
+                "1 of 2",
+                Some("switch 1 (10.0.0.2:1000)"),
+            ),
+            (
+                &[(store, Reporter::Server, false), (first, switch(1), true)],
+                "1 of 2",
+                Some("server (10.0.0.1:5407)"),
+            ),
             (&[(first, switch(1), false), (again, switch(1), true)], "1 of 1", None),
             (&[(first, switch(1), false), (again, switch(2), true)], "1 of 2", Some("switch 1 (")),
         ] {
             let overview = overview(peers);
             let section = controllers(&overview);
-            assert_eq!((overview.is_good(), section.rows[0][3].as_str()), (note.is_none(), heard), "{peers:?}");
-            let told = section.notes.iter().any(|told| note.is_some_and(|note| told.starts_with(note)));
-            assert_eq!((told, section.notes.is_empty()), (note.is_some(), note.is_none()), "{:?}", section.notes);
+            assert_eq!(
+                (overview.is_good(), section.rows[0][3].as_str()),
+                (note.is_none(), heard),
+                "{peers:?}"
+            );
+            let told =
+                section.notes.iter().any(|told| note.is_some_and(|note| told.starts_with(note)));
+            assert_eq!(
+                (told, section.notes.is_empty()),
+                (note.is_some(), note.is_none()),
+                "{:?}",
+                section.notes
+            );
         }
     }
 }

@@ -20,14 +20,28 @@ pub fn add(cases: &mut Cases) {
             exchange(t, Body::Echo { request: true }, Body::Echo { request: false }, |_| {}, as_is);
         }
     });
-    cases.add("udp without checksum", |t| exchange(t, Body::Udp, Body::Udp, |p| p.no_checksum = true, as_is));
-    cases.add("udp without payload", |t| exchange(t, Body::Udp, Body::Udp, |p| p.payload = 0, as_is));
-    cases.add("padding behind the packet", |t| {
-        exchange(t, Body::Udp, Body::Udp, |p| p.payload = 1, || How { padding: 17, ..How::default() });
+    cases.add("udp without checksum", |t| {
+        exchange(t, Body::Udp, Body::Udp, |p| p.no_checksum = true, as_is)
     });
-    cases.add("ip options", |t| exchange(t, Body::Udp, Body::Udp, |p| p.ip_options = vec![1, 1, 1, 0], as_is));
+    cases.add("udp without payload", |t| {
+        exchange(t, Body::Udp, Body::Udp, |p| p.payload = 0, as_is)
+    });
+    cases.add("padding behind the packet", |t| {
+        exchange(
+            t,
+            Body::Udp,
+            Body::Udp,
+            |p| p.payload = 1,
+            || How { padding: 17, ..How::default() },
+        );
+    });
+    cases.add("ip options", |t| {
+        exchange(t, Body::Udp, Body::Udp, |p| p.ip_options = vec![1, 1, 1, 0], as_is)
+    });
     cases.add("tos", |t| exchange(t, Body::Udp, Body::Udp, |p| p.tos = 0xb8, as_is));
-    cases.add("don't fragment", |t| exchange(t, Body::Udp, Body::Udp, |p| p.dont_fragment = true, as_is));
+    cases.add("don't fragment", |t| {
+        exchange(t, Body::Udp, Body::Udp, |p| p.dont_fragment = true, as_is)
+    });
     cases.add("ttl 1", |t| exchange_end(t, 1));
     cases.add("ttl 0", |t| exchange_end(t, 0));
     cases.add("ttl 2", |t| exchange(t, Body::Udp, Body::Udp, |p| p.ttl = 2, as_is));
@@ -40,7 +54,9 @@ pub fn add(cases: &mut Cases) {
     });
     cases.add("nobody asked for it", |t| {
         let target = t.system().inside_target();
-        for (label, body) in [("udp", Body::Udp), ("syn", syn()), ("echo", Body::Echo { request: true })] {
+        for (label, body) in
+            [("udp", Body::Udp), ("syn", syn()), ("echo", Body::Echo { request: true })]
+        {
             if t.system().app == App::Balancer {
                 continue;
             }
@@ -99,7 +115,14 @@ fn exchange(t: &mut Talk, body: Body, answer: Body, change: fn(&mut Packet), how
     t.tell_state(protocol, flow.client.1);
 }
 
-fn both(t: &mut Talk, flow: &Flow, body: Body, answer: Body, change: fn(&mut Packet), how: fn() -> How) {
+fn both(
+    t: &mut Talk,
+    flow: &Flow,
+    body: Body,
+    answer: Body,
+    change: fn(&mut Packet),
+    how: fn() -> How,
+) {
     let (mut there, mut back) = (t.onward(flow, body), t.reply(flow, answer));
     change(&mut there);
     change(&mut back);

@@ -103,7 +103,9 @@ pub fn add(cases: &mut Cases) {
             for piece in fragments(&packet.bytes(), &[(400, 1000)], packet.id) {
                 let (own, far) = t.stage.wires.macs(place);
                 let piece = match t.system().tunnel(place, packet.source) {
-                    Some((station, gateway, teid)) => super::super::packet::in_tunnel(&piece, station, gateway, teid),
+                    Some((station, gateway, teid)) => {
+                        super::super::packet::in_tunnel(&piece, station, gateway, teid)
+                    }
                     None => piece,
                 };
                 let frame = [&far[..], &own[..], &[0x08, 0x00], &piece[..]].concat();

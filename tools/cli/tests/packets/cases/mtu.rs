@@ -133,13 +133,15 @@ pub fn add(cases: &mut Cases) {
     for (name, over) in [("as large as the mtu", 0), ("over the mtu", 1)] {
         cases.add(format!("ipv6 udp {name}, there"), move |t| {
             let to = (IpAddr::V6(REMOTE_IPV6), 7000);
-            let packet = Packet::new((IpAddr::V6(host_ipv6(Place::In1)), t.port()), to, Body::Udp).sized(1400 + over);
+            let packet = Packet::new((IpAddr::V6(host_ipv6(Place::In1)), t.port()), to, Body::Udp)
+                .sized(1400 + over);
             let sent = t.send(Place::In1, &packet);
             t.wait();
             t.tell("", &sent);
         });
         cases.add(format!("ipv6 udp {name}, back"), move |t| {
-            let (from, to) = ((IpAddr::V6(host_ipv6(Place::In2)), t.port()), (IpAddr::V6(REMOTE_IPV6), 7000));
+            let (from, to) =
+                ((IpAddr::V6(host_ipv6(Place::In2)), t.port()), (IpAddr::V6(REMOTE_IPV6), 7000));
             t.send(Place::In2, &Packet::new(from, to, Body::Udp));
             t.wait();
             let sent = t.send(Place::Router, &Packet::new(to, from, Body::Udp).sized(1300 + over));

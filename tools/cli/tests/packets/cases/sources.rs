@@ -29,7 +29,8 @@ pub fn add(cases: &mut Cases) {
     ] {
         cases.add(format!("from inside, source {name}"), move |t| {
             let port = t.port();
-            let packet = Packet::new((ip(source), port), (IpAddr::V4(REMOTE), SERVER_PORT), Body::Udp);
+            let packet =
+                Packet::new((ip(source), port), (IpAddr::V4(REMOTE), SERVER_PORT), Body::Udp);
             let sent = t.send(Place::In1, &packet);
             t.wait();
             t.tell("", &sent);
@@ -49,7 +50,8 @@ pub fn add(cases: &mut Cases) {
             let there = Packet::new((ip(source), port), t.system().inside_target(), Body::Udp);
             let there = t.send(Place::Router, &there);
             // To somebody else outside: an inside source would be translated.
-            let around = Packet::new((ip(source), port), (ip("198.51.100.99"), SERVER_PORT), Body::Udp);
+            let around =
+                Packet::new((ip(source), port), (ip("198.51.100.99"), SERVER_PORT), Body::Udp);
             let around = t.send(Place::Router, &around);
             t.wait();
             t.tell("to inside", &there);
@@ -75,7 +77,11 @@ pub fn add(cases: &mut Cases) {
     ] {
         cases.add(format!("from inside, destination {name}"), move |t| {
             let port = t.port();
-            let packet = Packet::new((IpAddr::V4(host(Place::In1)), port), (ip(destination), SERVER_PORT), Body::Udp);
+            let packet = Packet::new(
+                (IpAddr::V4(host(Place::In1)), port),
+                (ip(destination), SERVER_PORT),
+                Body::Udp,
+            );
             let sent = t.send(Place::In1, &packet);
             t.wait();
             t.tell("", &sent);
@@ -121,7 +127,11 @@ pub fn add(cases: &mut Cases) {
         ("an outside address", "2001:db8:2::77"),
     ] {
         cases.add(format!("from inside, ipv6 source {name}"), move |t| {
-            let packet = Packet::new((ip(source), t.port()), (IpAddr::V6(REMOTE_IPV6), SERVER_PORT), Body::Udp);
+            let packet = Packet::new(
+                (ip(source), t.port()),
+                (IpAddr::V6(REMOTE_IPV6), SERVER_PORT),
+                Body::Udp,
+            );
             let sent = t.send(Place::In1, &packet);
             t.wait();
             t.tell("", &sent);
@@ -130,20 +140,25 @@ pub fn add(cases: &mut Cases) {
     for (name, destination) in [("::1", "::1"), ("ff0e::1", "ff0e::1"), ("::", "::")] {
         cases.add(format!("from inside, ipv6 destination {name}"), move |t| {
             let from = (IpAddr::V6(host_ipv6(Place::In1)), t.port());
-            let sent = t.send(Place::In1, &Packet::new(from, (ip(destination), SERVER_PORT), Body::Udp));
+            let sent =
+                t.send(Place::In1, &Packet::new(from, (ip(destination), SERVER_PORT), Body::Udp));
             t.wait();
             t.tell("", &sent);
         });
     }
     cases.add("from outside, ipv6 source inside", |t| {
         let from = (IpAddr::V6(host_ipv6(Place::In1)), t.port());
-        let sent = t.send(Place::Router, &Packet::new(from, (ip("2001:db8:2::77"), SERVER_PORT), Body::Udp));
+        let sent = t.send(
+            Place::Router,
+            &Packet::new(from, (ip("2001:db8:2::77"), SERVER_PORT), Body::Udp),
+        );
         t.wait();
         t.tell("", &sent);
     });
     cases.add("inside to inside", |t| {
         let from = (IpAddr::V4(host(Place::In1)), t.port());
-        let sent = t.send(Place::In1, &Packet::new(from, (IpAddr::V4(host(Place::In2)), 7000), Body::Udp));
+        let sent =
+            t.send(Place::In1, &Packet::new(from, (IpAddr::V4(host(Place::In2)), 7000), Body::Udp));
         t.wait();
         t.tell("", &sent);
     });
@@ -160,7 +175,10 @@ pub fn add(cases: &mut Cases) {
         let two_sends = Packet::new(two.client, one.peer, Body::Udp);
         let mut sent = vec![];
         for label in ["first", "then"] {
-            sent.push((format!("{label} there"), t.send_in(&way, Place::In1, &one_sends, &as_is())));
+            sent.push((
+                format!("{label} there"),
+                t.send_in(&way, Place::In1, &one_sends, &as_is()),
+            ));
             t.wait();
             sent.push((format!("{label} back"), t.send_in(&way, Place::In2, &two_sends, &as_is())));
             t.wait();

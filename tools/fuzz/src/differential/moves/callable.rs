@@ -13,12 +13,16 @@ pub(super) fn fixed(prefix: &str, lines: &mut Vec<String>) -> Vec<Callable> {
     lines.extend(["    T c = a;", "    a = b;", "    b = c;", "}"].map(String::from));
     // What the fields of an invalid header are is left open.
     lines.push(format!("bit<8> {prefix}mread(in {head} h) {{"));
-    lines.extend(["    if (h.isValid()) { return h.v ^ h.w; }", "    return 8w77;", "}"].map(String::from));
+    lines.extend(
+        ["    if (h.isValid()) { return h.v ^ h.w; }", "    return 8w77;", "}"].map(String::from),
+    );
     lines.push(format!("bit<8> {prefix}mstep(inout bit<8> x) {{"));
     lines.extend(["    x = x + 37;", "    return x;", "}"].map(String::from));
     lines.push(format!("{head} {prefix}mcopy(in {head} h) {{"));
     lines.push(format!("    {head} copy = h;"));
-    lines.extend(["    if (h.isValid()) { copy.w = h.v + 1; }", "    return copy;", "}"].map(String::from));
+    lines.extend(
+        ["    if (h.isValid()) { copy.w = h.v + 1; }", "    return copy;", "}"].map(String::from),
+    );
     let parameter = |name: &str, direction, kind| Parameter { name: name.into(), direction, kind };
     let callable = |name: &str, parameters| {
         let name = format!("{prefix}{name}");
@@ -47,7 +51,8 @@ pub(super) fn parameters(random: &mut StdRng, most: usize) -> Vec<Parameter> {
 
 pub(super) fn declared(prefix: &str, parameters: &[Parameter]) -> String {
     let one = |parameter: &Parameter| {
-        let text = format!("{} {} {}", parameter.direction, parameter.kind.name(prefix), parameter.name);
+        let text =
+            format!("{} {} {}", parameter.direction, parameter.kind.name(prefix), parameter.name);
         text.trim_start().to_owned()
     };
     parameters.iter().map(one).collect::<Vec<_>>().join(", ")
@@ -112,7 +117,8 @@ pub(super) fn control(
         // Twice, so that each has registers of its own.
         for copy in 0..scope.random.random_range(0..3) {
             let instance = format!("i{index}_{copy}");
-            let argument = if inner.constructed { scope.pick(256).to_string() } else { String::new() };
+            let argument =
+                if inner.constructed { scope.pick(256).to_string() } else { String::new() };
             lines.push(format!("    {}({argument}) {instance};", inner.name));
             scope.instances.push(Callable { name: instance, ..inner.clone() });
         }
@@ -196,7 +202,8 @@ fn table(control: &mut Scope<'_>, index: u32, places: &[super::Place], lines: &m
     scope.places = places.to_vec();
     let (mut listed, mut calls) = (Vec::new(), Vec::new());
     for action in &control.actions {
-        let directed: Vec<Parameter> = action.parameters.iter().filter(|p| !p.direction.is_empty()).cloned().collect();
+        let directed: Vec<Parameter> =
+            action.parameters.iter().filter(|p| !p.direction.is_empty()).cloned().collect();
         let has_data = directed.len() < action.parameters.len();
         let bound = Callable { parameters: directed, ..action.clone() };
         let Some(arguments) = scope.arguments(&bound, 1, "") else { continue };
@@ -209,9 +216,11 @@ fn table(control: &mut Scope<'_>, index: u32, places: &[super::Place], lines: &m
     if listed.is_empty() {
         return;
     }
-    let kinds: Vec<&str> = (0..1 + scope.pick(3)).map(|_| ["exact", "ternary"][scope.pick(2) as usize]).collect();
+    let kinds: Vec<&str> =
+        (0..1 + scope.pick(3)).map(|_| ["exact", "ternary"][scope.pick(2) as usize]).collect();
     // Now and then the second key changes what the first one is.
-    let stepped = if scope.pick(3) == 0 { scope.place(super::Kind::Byte, super::Use::Change) } else { None };
+    let stepped =
+        if scope.pick(3) == 0 { scope.place(super::Kind::Byte, super::Use::Change) } else { None };
     lines.push(format!("    table {name} {{"));
     lines.push("        key = {".into());
     for (at, kind) in kinds.iter().enumerate() {
@@ -231,7 +240,12 @@ fn table(control: &mut Scope<'_>, index: u32, places: &[super::Place], lines: &m
     control.tables.push((name, listed.into_iter().map(|(_, name)| name).collect()));
 }
 
-fn entries(scope: &mut Scope<'_>, kinds: &[&str], calls: &[(String, String, bool)], lines: &mut Vec<String>) {
+fn entries(
+    scope: &mut Scope<'_>,
+    kinds: &[&str],
+    calls: &[(String, String, bool)],
+    lines: &mut Vec<String>,
+) {
     let ranked = kinds.contains(&"ternary");
     let constant = scope.pick(2) == 0;
     let written = ranked && !constant && scope.pick(2) == 0;
@@ -247,11 +261,17 @@ fn entries(scope: &mut Scope<'_>, kinds: &[&str], calls: &[(String, String, bool
     for rank in 0..1 + scope.pick(5) {
         let one = |scope: &mut Scope<'_>, kind: &&str| match *kind {
             "ternary" if scope.pick(3) == 0 => "_".to_owned(),
-            "ternary" if scope.pick(2) == 0 => ["0 &&& 1", "1 &&& 1", "2 &&& 2"][scope.pick(3) as usize].into(),
+            "ternary" if scope.pick(2) == 0 => {
+                ["0 &&& 1", "1 &&& 1", "2 &&& 2"][scope.pick(3) as usize].into()
+            }
             _ => scope.pick(4).to_string(),
         };
         let matches: Vec<String> = kinds.iter().map(|kind| one(scope, kind)).collect();
-        let text = if let [only] = &matches[..] { only.clone() } else { format!("({})", matches.join(", ")) };
+        let text = if let [only] = &matches[..] {
+            only.clone()
+        } else {
+            format!("({})", matches.join(", "))
+        };
         if used.contains(&text) {
             continue;
         }

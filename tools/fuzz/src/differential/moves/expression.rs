@@ -13,7 +13,9 @@ impl Scope<'_> {
             Kind::Head => self.head(depth),
             Kind::Pair => self.pair(depth),
             Kind::Nest => self.nest(depth),
-            Kind::Stack | Kind::Union => self.place(kind, Use::Read).unwrap_or_else(|| "{#}".into()),
+            Kind::Stack | Kind::Union => {
+                self.place(kind, Use::Read).unwrap_or_else(|| "{#}".into())
+            }
         }
     }
 
@@ -63,7 +65,10 @@ impl Scope<'_> {
                 let mask = [1, 1, 1, 3][self.pick(4) as usize];
                 match self.place(Kind::Byte, Use::Read) {
                     Some(path) if self.pick(2) == 0 => format!("{path} & {mask}"),
-                    _ => format!("{} & {mask}", self.called(Kind::Byte, 1).unwrap_or_else(|| "1".into())),
+                    _ => format!(
+                        "{} & {mask}",
+                        self.called(Kind::Byte, 1).unwrap_or_else(|| "1".into())
+                    ),
                 }
             }
         }
@@ -74,7 +79,9 @@ impl Scope<'_> {
         let list: Vec<Callable> = self
             .functions
             .iter()
-            .filter(|function| function.result == Some(kind) && self.cost + function.cost <= super::MOST_COST)
+            .filter(|function| {
+                function.result == Some(kind) && self.cost + function.cost <= super::MOST_COST
+            })
             .cloned()
             .collect();
         if list.is_empty() || depth > MOST_DEPTH {
@@ -143,15 +150,23 @@ impl Scope<'_> {
                 let left = self.byte(below);
                 // By a constant only (P4-16 §8.6).
                 let by_constant = matches!(operator, "/" | "%");
-                let right = if by_constant { (1 + self.pick(9)).to_string() } else { self.byte(below) };
+                let right =
+                    if by_constant { (1 + self.pick(9)).to_string() } else { self.byte(below) };
                 format!("({left} {operator} {right})")
             }
             9 => {
                 let low = self.pick(5);
-                format!("(({})[{}:{low}] ++ ({})[3:0])", self.byte(below), low + 3, self.byte(below))
+                format!(
+                    "(({})[{}:{low}] ++ ({})[3:0])",
+                    self.byte(below),
+                    low + 3,
+                    self.byte(below)
+                )
             }
             10 => format!("((bit<8>)((bit<16>){} * 3)[11:4])", self.byte(below)),
-            11 | 12 => format!("({} ? {} : {})", self.condition(below), self.byte(below), self.byte(below)),
+            11 | 12 => {
+                format!("({} ? {} : {})", self.condition(below), self.byte(below), self.byte(below))
+            }
             13 | 14 => {
                 let field = ["a", "b", "c"][self.pick(3) as usize];
                 let value = self.pair(below);
@@ -162,7 +177,11 @@ impl Scope<'_> {
             17 => format!("{prefix}mid({})", self.byte(below)),
             18 => {
                 let operator = if self.pick(2) == 0 { "|+|" } else { ">>" };
-                let right = if operator == ">>" { "1".to_owned() } else { format!("(int<8>){}", self.byte(below)) };
+                let right = if operator == ">>" {
+                    "1".to_owned()
+                } else {
+                    format!("(int<8>){}", self.byte(below))
+                };
                 format!("((bit<8>)((int<8>){} {operator} {right}))", self.byte(below))
             }
             19 => format!("({} << ({})[2:0])", self.byte(below), self.byte(below)),
@@ -256,7 +275,10 @@ impl Scope<'_> {
             8 => {
                 let list = [self.byte(below), self.byte(below), self.byte(below), self.byte(0)];
                 let ty = "(tuple<bit<8>, bit<8>>)";
-                format!("({ty}{{ {}, {} }} == {ty}{{ {}, {} }})", list[0], list[1], list[2], list[3])
+                format!(
+                    "({ty}{{ {}, {} }} == {ty}{{ {}, {} }})",
+                    list[0], list[1], list[2], list[3]
+                )
             }
             9 => format!("((bool)({})[2:2])", self.byte(below)),
             10 if !self.tables.is_empty() => {

@@ -36,7 +36,8 @@ enum Kind {
 }
 
 impl Kind {
-    const ALL: [Kind; 6] = [Kind::Byte, Kind::Head, Kind::Stack, Kind::Union, Kind::Pair, Kind::Nest];
+    const ALL: [Kind; 6] =
+        [Kind::Byte, Kind::Head, Kind::Stack, Kind::Union, Kind::Pair, Kind::Nest];
 
     fn name(self, prefix: &str) -> String {
         match self {
@@ -161,7 +162,11 @@ impl<'a> Scope<'a> {
     fn enter(&mut self, parameters: &[Parameter]) {
         for parameter in parameters {
             let writable = matches!(parameter.direction, "out" | "inout");
-            self.places.push(Place { path: parameter.name.clone(), kind: parameter.kind, writable });
+            self.places.push(Place {
+                path: parameter.name.clone(),
+                kind: parameter.kind,
+                writable,
+            });
         }
         for parameter in parameters.iter().filter(|parameter| parameter.direction == "out") {
             // Headers come in invalid, and show it.
@@ -321,7 +326,14 @@ fn root(
         scope.apply(&apply, "");
     }
     scope.varbit_moves();
-    let shown = ["meta.mx.b", "meta.mx.p.a", "meta.mx.p.b", "meta.mx.p.c", "meta.mx.n.p.a", "meta.mx.n.p.b"];
+    let shown = [
+        "meta.mx.b",
+        "meta.mx.p.a",
+        "meta.mx.p.b",
+        "meta.mx.p.c",
+        "meta.mx.n.p.a",
+        "meta.mx.n.p.b",
+    ];
     for (index, path) in shown.iter().enumerate() {
         scope.line(format!("ends.write({index}, {path});"));
     }
@@ -345,7 +357,13 @@ fn checksums(prefix: &str, random: &mut StdRng, lines: &mut Vec<String>) {
         let line = format!(
             "{word}_checksum({condition}, {{ {list}, {prefix}mstep(meta.mx.b) }}, hdr.mx.u.b.v, HashAlgorithm.{algorithm});"
         );
-        super::effects::insert(lines, &format!("control {prefix}{block}("), "apply {", "", &[&line]);
+        super::effects::insert(
+            lines,
+            &format!("control {prefix}{block}("),
+            "apply {",
+            "",
+            &[&line],
+        );
     }
 }
 
@@ -353,11 +371,29 @@ fn checksums(prefix: &str, random: &mut StdRng, lines: &mut Vec<String>) {
 /// lines are among these.
 pub(super) fn apply(prefix: &str, random: &mut StdRng, lines: &mut Vec<String>) {
     checksums(prefix, random, lines);
-    super::effects::insert(lines, &format!("struct {prefix}headers_t {{"), "", &format!("    {prefix}mx_t mx;"), &[]);
-    super::effects::insert(lines, &format!("struct {prefix}meta_t {{"), "", &format!("    {prefix}mm_t mx;"), &[]);
+    super::effects::insert(
+        lines,
+        &format!("struct {prefix}headers_t {{"),
+        "",
+        &format!("    {prefix}mx_t mx;"),
+        &[],
+    );
+    super::effects::insert(
+        lines,
+        &format!("struct {prefix}meta_t {{"),
+        "",
+        &format!("    {prefix}mm_t mx;"),
+        &[],
+    );
     let declared = format!("    {prefix}MovesStart() moves;");
     let run = ["moves.apply(pkt, hdr, meta);"];
-    super::effects::insert(lines, &format!("parser {prefix}Parser("), "state start {", &declared, &run);
+    super::effects::insert(
+        lines,
+        &format!("parser {prefix}Parser("),
+        "state start {",
+        &declared,
+        &run,
+    );
     let declared = format!("    {prefix}MovesEnd() moves;");
     let run = ["moves.apply(hdr, meta, sm);"];
     super::effects::insert(lines, &format!("control {prefix}Ingress("), "apply {", &declared, &run);

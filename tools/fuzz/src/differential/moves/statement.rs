@@ -29,8 +29,9 @@ impl Scope<'_> {
                 self.registers = registers && atomic.is_empty();
                 let tables = std::mem::take(&mut self.tables);
                 // An instance may apply a table.
-                let instances = (!atomic.is_empty())
-                    .then(|| (std::mem::take(&mut self.instances), std::mem::take(&mut self.direct)));
+                let instances = (!atomic.is_empty()).then(|| {
+                    (std::mem::take(&mut self.instances), std::mem::take(&mut self.direct))
+                });
                 let places = self.places.len();
                 self.open(format!("{atomic}{{"));
                 self.shadow();
@@ -60,10 +61,22 @@ impl Scope<'_> {
     }
 
     fn assign(&mut self) {
-        let kind = [Kind::Byte, Kind::Byte, Kind::Byte, Kind::Head, Kind::Pair, Kind::Nest, Kind::Stack, Kind::Union]
-            [self.pick(8) as usize];
+        let kind = [
+            Kind::Byte,
+            Kind::Byte,
+            Kind::Byte,
+            Kind::Head,
+            Kind::Pair,
+            Kind::Nest,
+            Kind::Stack,
+            Kind::Union,
+        ][self.pick(8) as usize];
         let Some(target) = self.place(kind, Use::Write) else { return };
-        let value = if kind == Kind::Head && self.pick(8) == 0 { "{#}".into() } else { self.value(kind, 2) };
+        let value = if kind == Kind::Head && self.pick(8) == 0 {
+            "{#}".into()
+        } else {
+            self.value(kind, 2)
+        };
         self.line(format!("{target} = {value};"));
     }
 
@@ -76,8 +89,12 @@ impl Scope<'_> {
     }
 
     fn call(&mut self) {
-        let list: Vec<Callable> =
-            self.functions.iter().filter(|function| self.cost + function.cost <= MOST_COST).cloned().collect();
+        let list: Vec<Callable> = self
+            .functions
+            .iter()
+            .filter(|function| self.cost + function.cost <= MOST_COST)
+            .cloned()
+            .collect();
         if list.is_empty() {
             return self.assign();
         }
@@ -117,15 +134,20 @@ impl Scope<'_> {
 
     /// A local with the name of one outside.
     fn shadow(&mut self) {
-        let known: Vec<String> =
-            self.places.iter().filter(|place| place.path.starts_with('x')).map(|place| place.path.clone()).collect();
+        let known: Vec<String> = self
+            .places
+            .iter()
+            .filter(|place| place.path.starts_with('x'))
+            .map(|place| place.path.clone())
+            .collect();
         if known.is_empty() {
             self.declare(Kind::Byte);
             return;
         }
         let name = known[self.pick(known.len() as u32) as usize].clone();
         // What the outer one was is out of sight.
-        let hidden: Vec<super::Place> = self.places.iter().filter(|place| place.path != name).cloned().collect();
+        let hidden: Vec<super::Place> =
+            self.places.iter().filter(|place| place.path != name).cloned().collect();
         let outer = std::mem::replace(&mut self.places, hidden);
         let value = self.byte(1);
         self.line(format!("bit<8> {name} = {value};"));
@@ -178,8 +200,12 @@ impl Scope<'_> {
     }
 
     fn action(&mut self) {
-        let list: Vec<Callable> =
-            self.actions.iter().filter(|action| self.cost + action.cost <= MOST_COST).cloned().collect();
+        let list: Vec<Callable> = self
+            .actions
+            .iter()
+            .filter(|action| self.cost + action.cost <= MOST_COST)
+            .cloned()
+            .collect();
         if list.is_empty() {
             return self.assign();
         }
@@ -212,7 +238,8 @@ impl Scope<'_> {
     pub fn apply(&mut self, instance: &Callable, first: &str) {
         for parameter in &instance.parameters {
             // Something of every kind is there to be given.
-            let is_place = matches!(parameter.kind, Kind::Stack | Kind::Union) || parameter.direction != "in";
+            let is_place =
+                matches!(parameter.kind, Kind::Stack | Kind::Union) || parameter.direction != "in";
             if is_place && self.place(parameter.kind, use_of(parameter.direction)).is_none() {
                 self.declare(parameter.kind);
             }
@@ -324,11 +351,16 @@ impl Scope<'_> {
         let (condition, value) = (self.condition(1), self.byte(1));
         self.line(format!("{ty} copy = hdr.mx.vb;"));
         match self.pick(4) {
-            0 => self.line(format!("if ({condition}) {{ hdr.mx.vb.setInvalid(); hdr.mx.vb = copy; }}")),
+            0 => self
+                .line(format!("if ({condition}) {{ hdr.mx.vb.setInvalid(); hdr.mx.vb = copy; }}")),
             1 => {
-                self.line(format!("if (copy.isValid()) {{ copy.k = ({value})[4:0]; hdr.mx.vb = copy; }}"));
+                self.line(format!(
+                    "if (copy.isValid()) {{ copy.k = ({value})[4:0]; hdr.mx.vb = copy; }}"
+                ));
             }
-            2 => self.line(format!("if ({condition} && copy.isValid()) {{ hdr.mx.vb.d = copy.d; }}")),
+            2 => {
+                self.line(format!("if ({condition} && copy.isValid()) {{ hdr.mx.vb.d = copy.d; }}"))
+            }
             _ => {}
         }
         let algorithm = ["crc16", "crc32", "csum16", "xor16"][self.pick(4) as usize];
