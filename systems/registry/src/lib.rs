@@ -9,12 +9,12 @@ use xdp_backend::Systems;
 
 /// Those whose state objects the compiler knows.
 pub fn compiler() -> Systems {
-    Systems(&[&redplane_compiler::RedPlane])
+    Systems(&[&redplane_compiler::RedPlane, &netchain_compiler::NetChain])
 }
 
 /// Those whose state objects the interpreters run.
 pub fn interpreter() -> Objects {
-    Objects(&[&redplane_compiler::Meaning])
+    Objects(&[&redplane_compiler::Meaning, &netchain_compiler::Meaning])
 }
 
 /// Those of which a switch may run state.
