@@ -19,5 +19,5 @@ pub fn interpreter() -> Objects {
 
 /// Those of which a switch may run state.
 pub fn switch() -> &'static [&'static dyn switch_agent::System] {
-    &[&redplane_switch::RedPlane]
+    &[&redplane_switch::RedPlane, &netchain_switch::NetChain]
 }

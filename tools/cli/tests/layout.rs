@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
 /// Folders and files in which a system may be named.
-const MAY_NAME: [&str; 9] = [
+const MAY_NAME: [&str; 10] = [
     "systems/registry/",
     "systems/README.md",
     "bpf/README.md",
@@ -23,6 +23,8 @@ const MAY_NAME: [&str; 9] = [
     "tools/lab/",
     "tools/fuzz-targets/fuzz/corpus/",
     "tools/cli/tests/layout",
+    // Tests of the whole product.
+    "tools/cli/tests/lab_",
     // The lists of the workspace's crates.
     "Cargo.toml",
     "Cargo.lock",
