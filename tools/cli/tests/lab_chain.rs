@@ -27,15 +27,15 @@ fn found(lab: &TestLab) {
             let position = u8::from(at == 0) | u8::from(at + 1 == chain.len()) << 1;
             let next = chain.get(at + 1).map_or("0.0.0.0", String::as_str);
             let values = [
-                format!("view=1"),
-                format!("session=1"),
+                "view=1".to_owned(),
+                "session=1".to_owned(),
                 format!("position={position}"),
                 format!("next={next}"),
                 format!("members={}", chain.len()),
                 format!("member0={}", chain[0]),
                 format!("member1={}", chain[1]),
                 format!("member2={}", chain[2]),
-                format!("member3=0.0.0.0"),
+                "member3=0.0.0.0".to_owned(),
             ];
             let key = format!("hdr.netchain.group={group}");
             let name = format!("{}-{node}", lab.name);
