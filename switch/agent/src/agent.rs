@@ -3,6 +3,7 @@
 use crate::addresses::{self, Watch};
 use crate::config::Config;
 use crate::control::{PortStatus, Reply, Request, Status};
+use crate::drops::Rates;
 use crate::error::{Error, Result};
 use crate::gateway::{self, Gateway};
 use crate::generator::{self, Generator};
@@ -48,6 +49,8 @@ pub(crate) struct Agent {
     /// Of the last views that a controller sent to this agent; 0: none yet.
     pub views_version: AtomicU64,
     pub started: Instant,
+    /// For the rates of what is dropped.
+    pub drop_rates: Rates,
     how: &'static str,
 }
 
@@ -103,6 +106,7 @@ async fn serve(config: Arc<Config>, fresh: bool, systems: &[&dyn System]) -> Res
         refused_views: crate::views::Refused::default(),
         views_version: AtomicU64::new(0),
         started: Instant::now(),
+        drop_rates: Rates::default(),
         how,
         config,
     });
@@ -305,6 +309,8 @@ impl Agent {
         }
         self.follow_ports();
         self.systems.look();
+        // A sample, so that there is a rate when somebody asks.
+        self.drops();
     }
 
     /// Whether the program is on every port of the configuration.

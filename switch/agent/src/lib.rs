@@ -13,6 +13,7 @@ mod agent;
 pub mod client;
 pub mod config;
 pub mod control;
+pub mod drops;
 mod durable;
 mod error;
 mod gateway;

@@ -3,9 +3,10 @@
 
 use crate::agent::Agent;
 use crate::config::{Config, Port};
+use crate::drops::DropLoad;
 use crate::generator;
 use crate::system::ObjectLoad;
-use dataplane::{GATEWAY_DROPS, GATEWAY_EVENTS};
+use dataplane::GATEWAY_EVENTS;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -43,9 +44,12 @@ pub struct Load {
     pub ports_attached: usize,
     /// Ports of the configuration.
     pub ports: usize,
-    /// Next hops, and what a gateway's program dropped and handed over.
+    /// Next hops, and what a gateway's program handed over.
     #[serde(default)]
     pub gateway: GatewayLoad,
+    /// What was dropped, by reason.
+    #[serde(default)]
+    pub drops: Vec<DropLoad>,
     /// Fabric ports without room for the hosts' longest packets in messages.
     #[serde(default)]
     pub narrow_ports: Vec<NarrowPort>,
@@ -54,16 +58,14 @@ pub struct Load {
     pub systems: Map<String, Value>,
 }
 
-/// Next hops, and what a gateway's program dropped and handed over.
+/// Next hops, and what a gateway's program handed over.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GatewayLoad {
     /// Routers behind ports that routes name.
     pub next_hops: usize,
     /// Those of them that are not resolved: what goes there waits, or is lost.
     pub unresolved: Vec<HopLoad>,
-    /// What gateway_check() refused, by reason.
-    pub drops: Vec<(String, u64)>,
-    /// What else the program did, by event.
+    /// What the program did, by event.
     pub events: Vec<(String, u64)>,
     /// What the agent did for it, by result.
     pub agent: Vec<(String, u64)>,
@@ -159,6 +161,7 @@ impl Agent {
             ports_attached: ports.iter().filter(|port| port.attached).count(),
             ports: ports.len(),
             gateway: self.gateway_load(),
+            drops: self.drops(),
             narrow_ports: self.narrow_ports(),
             systems: self.systems.status(),
         }
@@ -169,16 +172,15 @@ impl Agent {
         generator::exists(&self.dataplane).then(|| self.generator.lag_us.load(Ordering::Relaxed))
     }
 
-    /// Next hops, and what a gateway's program dropped and handed over.
+    /// Next hops, and what a gateway's program handed over.
     pub(crate) fn gateway_load(&self) -> GatewayLoad {
         let named = |(name, count): (&str, u64)| (name.to_owned(), count);
         let hops = self.gateway.hops();
-        let drops = self.dataplane.gateway_counts(&GATEWAY_DROPS).unwrap_or_default();
-        let events = self.dataplane.gateway_counts(&GATEWAY_EVENTS).unwrap_or_default();
+        let names = GATEWAY_EVENTS.iter().map(|(name, _)| *name);
+        let events = self.dataplane.gateway_counts(names).unwrap_or_default();
         GatewayLoad {
             next_hops: hops.count,
             unresolved: hops.unresolved,
-            drops: drops.into_iter().map(named).collect(),
             events: events.into_iter().map(named).collect(),
             agent: self.gateway.counts().map(named).collect(),
             held: self.gateway.held.load(Ordering::Relaxed),

@@ -12,12 +12,13 @@
 //! | SIGHUP | `secrets` |
 //! | each [`SWEEP_EVERY`] | `sweep`, then `report` |
 //! | after news of the host, and every few seconds | `look` |
-//! | somebody asks | `objects`, `status`, `metrics`, `request`, `has_views`, `message_bytes` |
+//! | somebody asks | `objects`, `status`, `metrics`, `drops`, `request`, `has_views`, `message_bytes` |
 //!
 //! Who is in which chain, the switch's incarnations, its secrets, and the generator's thread serve
 //! every system and are the agent's.
 
 use crate::config::Config;
+use crate::drops::Drops;
 use crate::error::Result;
 use dataplane::Dataplane;
 use manifest::Manifest;
@@ -137,6 +138,11 @@ pub trait Running: Send + Sync {
     /// Its metrics.
     fn metrics(&self, _text: &mut Text) {}
 
+    /// What it dropped, by reason: always the same reasons in the same order.
+    fn drops(&self) -> Vec<Drops> {
+        vec![]
+    }
+
     /// Answers a request of the control socket that the agent does not know: an object with `op`.
     /// `None`: it is no request of this system.
     fn request(&self, _op: &str, _request: &Value) -> Option<Result<Value>> {
@@ -190,16 +196,18 @@ pub(crate) fn check(systems: &[&dyn System], config: &Config, manifest: &Manifes
 }
 
 /// The systems that have state in a switch's object.
-pub(crate) struct Systems(Vec<Box<dyn Running>>);
+pub(crate) struct Systems(Vec<(&'static str, Box<dyn Running>)>);
 
 impl Systems {
     pub fn begin(systems: &[&dyn System], context: &Context) -> Result<Systems> {
-        let running = systems.iter().filter_map(|system| system.begin(context).transpose());
+        let begun =
+            |system: &&dyn System| Some((system.name(), system.begin(context).transpose()?));
+        let running = systems.iter().filter_map(begun).map(|(name, running)| Ok((name, running?)));
         running.collect::<Result<_>>().map(Systems)
     }
 
     fn each(&self) -> impl Iterator<Item = &dyn Running> {
-        self.0.iter().map(|running| &**running)
+        self.0.iter().map(|(_, running)| &**running)
     }
 
     /// Whether no system has state here.
@@ -260,6 +268,10 @@ impl Systems {
 
     pub fn metrics(&self, text: &mut Text) {
         self.each().for_each(|it| it.metrics(text));
+    }
+
+    pub fn drops(&self) -> impl Iterator<Item = (&'static str, Drops)> {
+        self.0.iter().flat_map(|(name, it)| it.drops().into_iter().map(move |drops| (*name, drops)))
     }
 
     pub fn request(&self, request: &Value) -> Option<Result<Value>> {

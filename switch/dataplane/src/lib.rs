@@ -33,6 +33,7 @@ pub use entries::for_each_entry;
 pub use error::{Error, Result, verifier_source_lines};
 pub use gateway::{
     GATEWAY_DROPS, GATEWAY_EVENTS, GatewayPort, GatewaySettings, KERNEL_PORT, ReversePath,
+    gateway_counters,
 };
 pub use link::{AttachMode, Link};
 pub use live::LiveReady;

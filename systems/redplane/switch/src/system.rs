@@ -5,7 +5,7 @@ use crate::generator::{self, Work};
 use crate::held::{Counted, live_sessions, pending};
 use crate::runtime::{FlowRuntime, FlowSettings};
 use crate::settings::{self, allocator, consistency, secret_set, set_shards};
-use crate::{flows, metrics, sweep};
+use crate::{events, flows, metrics, sweep};
 use ::metrics::Text;
 use dataplane::Dataplane;
 use manifest::{Home, Layout, Manifest, StateObject};
@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use switch_agent::config::Config;
+use switch_agent::drops::Drops;
 use switch_agent::system::{ObjectLoad, now_ns};
 use switch_agent::{Context, Error, Result, Running, System};
 use wire::{KeyRing, SwitchLoad, Views};
@@ -229,6 +230,10 @@ impl Running for Switch {
 
     fn metrics(&self, text: &mut Text) {
         metrics::write(self, text);
+    }
+
+    fn drops(&self) -> Vec<Drops> {
+        events::drops(&self.dataplane).unwrap_or_default()
     }
 
     fn request(&self, op: &str, request: &Value) -> Option<Result<Value>> {
