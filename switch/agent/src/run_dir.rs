@@ -30,6 +30,9 @@ pub struct State {
     /// Drawn when the maps were made; in the state protocol it tells this state from an earlier,
     /// lost one.
     pub incarnation: u32,
+    /// Controllers have answered this life for a while: no other switch takes its number.
+    #[serde(default)]
+    pub accepted: bool,
     /// `(P4 port, interface index)` that the maps have.
     pub ports: Vec<(u32, u32)>,
     /// Entries that came from the configuration.

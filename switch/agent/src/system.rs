@@ -12,7 +12,7 @@
 //! | SIGHUP | `secrets` |
 //! | each [`SWEEP_EVERY`] | `sweep`, then `report` |
 //! | after news of the host, and every few seconds | `look` |
-//! | somebody asks | `objects`, `status`, `metrics`, `drops`, `request`, `has_views`, `message_bytes` |
+//! | somebody asks | `objects`, `status`, `metrics`, `drops`, `request`, `has_views` |
 //!
 //! Who is in which chain, the switch's incarnations, its secrets, and the generator's thread serve
 //! every system and are the agent's.
@@ -49,6 +49,12 @@ pub trait System: Sync {
     /// # Errors
     /// [`Config::fault`]: the field, why, and the remedy.
     fn check(&self, config: &Config, manifest: &Manifest) -> Result<()>;
+
+    /// What a message of the program has beside the packet that waits in it, in bytes at the most.
+    /// 0: none waits.
+    fn message_bytes(&self, _manifest: &Manifest) -> u32 {
+        0
+    }
 
     /// Begins with a loaded object. `None`: the object has no state of this system.
     ///
@@ -100,11 +106,6 @@ pub trait Running: Send + Sync {
     /// Whether the maps have views, of this agent or of one before. `None`: the system needs none.
     fn has_views(&self) -> Option<bool> {
         None
-    }
-
-    /// What a message has beside the packet that waits in it, in bytes at the most. 0: none waits.
-    fn message_bytes(&self) -> u32 {
-        0
     }
 
     /// Queues what generated frames are to do at `now_ns` (CLOCK_MONOTONIC); how many are needed.
@@ -195,6 +196,11 @@ pub(crate) fn check(systems: &[&dyn System], config: &Config, manifest: &Manifes
     systems.iter().try_for_each(|system| system.check(config, manifest))
 }
 
+/// What messages of the program have beside the packet in them, in bytes at the most.
+pub(crate) fn message_bytes(systems: &[&dyn System], manifest: &Manifest) -> u32 {
+    systems.iter().map(|system| system.message_bytes(manifest)).max().unwrap_or(0)
+}
+
 /// The systems that have state in a switch's object.
 pub(crate) struct Systems(Vec<(&'static str, Box<dyn Running>)>);
 
@@ -236,10 +242,6 @@ impl Systems {
     /// Whether all have views that need some; `None`: none needs any.
     pub fn have_views(&self) -> Option<bool> {
         self.each().filter_map(Running::has_views).reduce(|all, one| all && one)
-    }
-
-    pub fn message_bytes(&self) -> u32 {
-        self.each().map(Running::message_bytes).max().unwrap_or(0)
     }
 
     pub fn due(&self, now_ns: u64) -> u64 {

@@ -47,6 +47,11 @@ impl System for RedPlane {
         })
     }
 
+    fn message_bytes(&self, manifest: &Manifest) -> u32 {
+        let waits = objects(manifest).any(|object| object.home == Home::Store);
+        if waits { MESSAGE_BYTES } else { 0 }
+    }
+
     fn begin(&self, context: &Context) -> Result<Option<Box<dyn Running>>> {
         let Context { config, dataplane, incarnation } = context.clone();
         if objects(dataplane.manifest()).next().is_none() {
@@ -180,10 +185,6 @@ impl Running for Switch {
         self.dataplane
             .has_flow_runtime()
             .then(|| self.dataplane.shards().is_ok_and(|shards| shards > 0))
-    }
-
-    fn message_bytes(&self) -> u32 {
-        if self.dataplane.has_flow_runtime() { MESSAGE_BYTES } else { 0 }
     }
 
     fn due(&self, now_ns: u64) -> u64 {

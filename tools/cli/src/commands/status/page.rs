@@ -3,7 +3,7 @@
 use super::super::table;
 use super::overview::{Controller, Load, Overview, SessionLoad, Store, Switch, daemons, silent};
 use controller::shell::{PeerStatus, Status as ControllerStatus};
-use switch_agent::load::{GatewayLoad, HopLoad, NarrowPort, ViewsKnown};
+use switch_agent::load::{GatewayLoad, HopLoad, ViewsKnown};
 use wire::{Reporter, SwitchLoad};
 
 /// Next hops that are named, of those that do not answer.
@@ -79,18 +79,6 @@ fn gateway_notes(name: &str, load: &GatewayLoad) -> Vec<String> {
     notes
 }
 
-/// That a fabric port is too narrow, and what to do.
-fn narrow(name: &str, port: &NarrowPort) -> String {
-    let (number, interface, mtu) = (port.port, &port.interface, port.mtu);
-    let (leaves, hosts) = (port.leaves, port.hosts_mtu);
-    let wanted = hosts.saturating_add(mtu.saturating_sub(leaves));
-    format!(
-        "{name}: port {number} ({interface}): an MTU of {mtu} leaves {leaves} bytes for a packet that \
-         waits in a message, and hosts send up to {hosts}: longer ones are dropped (too_big); \
-         ip link set {interface} mtu {wanted}, at both ends, or an MTU of {leaves} at the hosts"
-    )
-}
-
 /// How late the generator is, in words.
 fn lag(generator_lag_us: Option<u64>) -> String {
     generator_lag_us.map_or("-".to_owned(), |us| format!("{:.1} ms", us as f64 / 1_000.0))
@@ -159,6 +147,8 @@ fn switches(found: &[Switch], elsewhere: &[(&PeerStatus, &SwitchLoad)], shards: 
         notes.extend(switch.error.clone());
         let Some(Load { agent: load, state }) = &switch.load else { continue };
         match load.views {
+            // Said below: the controllers run.
+            _ if !load.other_secrets.is_empty() => {}
             Some(ViewsKnown::None) => notes.push(format!(
                 "{}: no views: no controller has said where the store is, and packets that need its state are dropped; do the controllers run, and is there a route to them?",
                 switch.name
@@ -169,6 +159,12 @@ fn switches(found: &[Switch], elsewhere: &[(&PeerStatus, &SwitchLoad)], shards: 
             )),
             Some(ViewsKnown::Told) | None => {}
         }
+        notes.extend(load.other_secrets.iter().map(|controller| {
+            format!(
+                "{}: controller {controller} runs and has other secrets: it takes no message of this switch; copy the fabric's file, and compare `stateplane keys show`",
+                switch.name
+            )
+        }));
         if let Some(lease_us) = state.short_lease_us {
             notes.push(format!(
                 "{}: lease_margin_us is no less than the store's lease of {lease_us} us: no lease ever begins, and packets that need one are dropped; write less, or a longer lease_ms at the store",
@@ -188,7 +184,7 @@ fn switches(found: &[Switch], elsewhere: &[(&PeerStatus, &SwitchLoad)], shards: 
         }
         notes.extend(round_trips(&switch.name, &state.sessions));
         notes.extend(gateway_notes(&switch.name, &load.gateway));
-        notes.extend(load.narrow_ports.iter().map(|port| narrow(&switch.name, port)));
+        notes.extend(load.narrow_ports.iter().map(|port| format!("{}: {port}", switch.name)));
         if load.ports_attached < load.ports {
             notes.push(format!(
                 "{}: a port is not attached: see `stateplane ports --switch {}`",
@@ -387,6 +383,7 @@ pub fn reporter(reporter: Reporter) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use switch_agent::load::NarrowPort;
 
     /// A controller's page with these `(address, reporter, heard)`.
     fn overview(peers: &[(&str, Reporter, bool)]) -> Overview {
@@ -463,7 +460,7 @@ mod tests {
     fn a_narrow_fabric_port_is_told_with_the_mtu_that_it_needs() {
         let interface = "core".to_owned();
         let port = NarrowPort { port: 1, interface, mtu: 1_500, leaves: 1_280, hosts_mtu: 1_500 };
-        let told = narrow("s1", &port);
+        let told = port.to_string();
         assert!(
             told.contains("port 1 (core)") && told.contains("ip link set core mtu 1720"),
             "{told}"
