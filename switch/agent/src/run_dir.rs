@@ -155,6 +155,12 @@ impl RunDirectory {
         }
     }
 
+    /// Whether an agent has it, also one that no longer answers because it is ending.
+    pub fn is_held(&self) -> bool {
+        let Ok(file) = File::open(self.path.join("lock")) else { return false };
+        Flock::lock(file, FlockArg::LockExclusiveNonblock).is_err()
+    }
+
     /// A bpffs of its own: `/sys/fs/bpf` is another one after `ip netns exec`, which mounts a new
     /// `/sys`.
     fn mount(&self) -> Result<()> {

@@ -111,7 +111,8 @@ fn what_was_dropped_is_told(lab: &TestLab) {
     let (_, _, page) = status(lab);
     let remedy = found["remedy"].as_str().expect("text");
     let line = page.lines().find(|line| line.contains(remedy)).unwrap_or_else(|| panic!("{page}"));
-    assert!(line.contains(&format!("redplane {}", found["reason"].as_str().expect("text"))));
+    let word = |name: &str| found[name].as_str().expect("text").to_owned();
+    assert!(line.contains(&format!("{} {}", word("part"), word("reason"))));
 }
 
 /// Takes s2's switch down, and has its configuration changed.

@@ -301,6 +301,14 @@ impl End {
     pub fn ip(&self) -> &str {
         self.address.split('/').next().unwrap_or(&self.address)
     }
+
+    /// The network of the address, and its prefix length.
+    fn subnet(&self) -> Option<(u32, u32)> {
+        let (address, length) = self.address.split_once('/')?;
+        let (address, length): (Ipv4Addr, u32) = (address.parse().ok()?, length.parse().ok()?);
+        let mask = u32::MAX.checked_shl(32 - length).unwrap_or(0);
+        Some((u32::from(address) & mask, length))
+    }
 }
 
 /// A command that must succeed before the lab counts as up.
@@ -505,6 +513,23 @@ impl Topology {
             return fail(
                 format!("link[{i}]"),
                 format!("{}–{} are joined already; one link a pair", pair.0, pair.1),
+            );
+        }
+        if link.a.subnet() != link.b.subnet() {
+            return fail(
+                format!("link[{i}].b.address"),
+                format!(
+                    "{} and {} ({} and {}) are not in one subnet, so neither end reaches the \
+                     other; give both ends addresses of one subnet, such as 10.0.1.1/30 and \
+                     10.0.1.2/30",
+                    link.a.address, link.b.address, link.a.node, link.b.node
+                ),
+            );
+        }
+        if link.a.ip() == link.b.ip() {
+            return fail(
+                format!("link[{i}].b.address"),
+                format!("{} is at both ends; each end has an address of its own", link.b.ip()),
             );
         }
         if !(576..=9000).contains(&link.mtu) {

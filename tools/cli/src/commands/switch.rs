@@ -120,10 +120,10 @@ fn act(action: &Action) -> switch_agent::Result<()> {
     }
 }
 
-/// Until the agent no longer answers, at most ten seconds.
+/// Until the agent is gone and another one may start, at most ten seconds.
 fn wait_for_end(run: &RunDirectory) {
     for _ in 0..1_000 {
-        if !run.socket().exists() {
+        if !run.is_held() {
             break;
         }
         std::thread::sleep(std::time::Duration::from_millis(10));

@@ -39,7 +39,7 @@ mod tests {
     fn what_was_dropped_is_told_with_rate_and_remedy_what_goes_on_first() {
         let drops = |reason: &str, count: u64, rate_per_s: f64| {
             json!({
-                "part": "redplane", "reason": reason, "count": count, "rate_per_s": rate_per_s,
+                "part": "toy", "reason": reason, "count": count, "rate_per_s": rate_per_s,
                 "remedy": "raise the MTU"
             })
         };
@@ -55,8 +55,8 @@ mod tests {
         assert_eq!(
             rows,
             [
-                row(["s1", "redplane too_big", "3", "1.2", "raise the MTU"]),
-                row(["s1", "redplane late", "9", "0.0", "raise the MTU"]),
+                row(["s1", "toy too_big", "3", "1.2", "raise the MTU"]),
+                row(["s1", "toy late", "9", "0.0", "raise the MTU"]),
             ]
         );
     }
