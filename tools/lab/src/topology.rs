@@ -13,7 +13,10 @@
 //! b = { node = "b", address = "10.0.0.2/24" }
 //! ```
 
+mod check;
+
 use crate::error::{Error, Result};
+use check::{Fallible, check_command, check_name, check_prefix, fail, list};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -561,55 +564,6 @@ impl Topology {
             ),
             None => Ok(()),
         }
-    }
-}
-
-type Fallible = std::result::Result<(), (String, String)>;
-
-fn fail(field: impl Into<String>, reason: impl Into<String>) -> Fallible {
-    Err((field.into(), reason.into()))
-}
-
-fn list<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> String {
-    let names: Vec<String> = names.into_iter().map(|n| n.as_ref().to_string()).collect();
-    if names.is_empty() { "none".to_string() } else { names.join(", ") }
-}
-
-fn check_name(field: &str, name: &str) -> Fallible {
-    let good = !name.is_empty()
-        && name.len() <= NAME_MAX
-        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
-    if good {
-        return Ok(());
-    }
-    fail(
-        field,
-        format!(
-            "\"{name}\" must be 1 to {NAME_MAX} letters, digits, '-' or '_' (it names interfaces and files)"
-        ),
-    )
-}
-
-fn check_prefix(field: &str, text: &str) -> Fallible {
-    let good = text.split_once('/').is_some_and(|(address, length)| {
-        address.parse::<Ipv4Addr>().is_ok() && length.parse::<u8>().is_ok_and(|l| l <= 32)
-    });
-    if good {
-        return Ok(());
-    }
-    fail(
-        field,
-        format!("\"{text}\" is not an IPv4 address with a prefix length, such as 10.0.1.1/30"),
-    )
-}
-
-fn check_command(field: &str, command: &[String]) -> Fallible {
-    match command.first() {
-        Some(program) if !program.is_empty() => Ok(()),
-        _ => fail(
-            field,
-            "empty; it must be a program and its arguments, such as [\"ping\", \"-c1\", \"10.0.0.1\"]",
-        ),
     }
 }
 
