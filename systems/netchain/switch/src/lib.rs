@@ -12,19 +12,27 @@ use metrics::{Kind, Text};
 use std::sync::Arc;
 use std::time::Duration;
 use switch_agent::config::Config;
+use switch_agent::drops::Drops;
 use switch_agent::system::ObjectLoad;
 use switch_agent::{Context, Result, Running, System};
 
 /// As a manifest's state objects name it.
 const SYSTEM: &str = "netchain";
 
-/// What the runtime counts (`sp_slots_stats` in bpf/netchain/stateplane_slots.h), by position: each
-/// with its name and help.
-const COUNTERS: [(&str, &str); 4] = [
-    ("slots_again", "Packets that ran again because another packet changed their slot."),
-    ("slots_too_often", "Packets dropped because their slot changed at each of many attempts."),
-    ("slots_no_read", "Writes refused because they follow from no read of the same key."),
-    ("slots_full", "Writes refused because no slot was free."),
+/// The runtime's counter of packets that ran again (`sp_slots_stats` in
+/// bpf/netchain/stateplane_slots.h); the others count what was dropped or refused.
+const AGAIN: u32 = 0;
+/// The counters behind it, in the order of the map: reason, remedy.
+const DROPS: [(&str, &str); 3] = [
+    (
+        "slots_too_often",
+        "too many packets write one key at once: their clients ask again; spread the key's writes",
+    ),
+    (
+        "slots_no_read",
+        "the program writes a key that it has not read; no packet of such a program can write",
+    ),
+    ("slots_full", "all slots hold keys: compile the program with more of them"),
 ];
 
 /// See the crate.
@@ -98,10 +106,19 @@ impl Running for Slots {
         self.objects.iter().filter_map(load).collect()
     }
 
+    fn drops(&self) -> Vec<Drops> {
+        let drops = (AGAIN + 1..).zip(DROPS);
+        let drops =
+            drops.map(|(at, (reason, remedy))| Drops { reason, remedy, count: self.count(at) });
+        drops.collect()
+    }
+
     fn metrics(&self, text: &mut Text) {
-        for (index, (name, help)) in (0..).zip(COUNTERS) {
-            let name = format!("stateplane_switch_{name}_total");
-            text.single(&name, Kind::Counter, help, self.count(index));
-        }
+        text.single(
+            "stateplane_switch_slots_again_total",
+            Kind::Counter,
+            "Packets that ran again because another packet changed their slot.",
+            self.count(AGAIN),
+        );
     }
 }
