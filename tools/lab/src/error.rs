@@ -112,12 +112,10 @@ pub enum Error {
     /// A signal asked the process to stop.
     #[error("interrupted")]
     Interrupted,
-    /// A measurement that the demonstration needs did not come about.
+    /// A run in the lab cannot go on: a measurement did not come about, or a condition does not
+    /// hold.
     #[error("{0}")]
-    Demo(String),
-    /// A run of chaos cannot go on, or what must hold in it does not.
-    #[error("{0}")]
-    Chaos(String),
+    Run(String),
 }
 
 impl Error {

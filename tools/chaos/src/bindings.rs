@@ -12,13 +12,13 @@
 //! Of a load balancer's flow the value is its server: on the way out the packet's destination when
 //! it arrives, on the way back the source that it left a server with; and many flows have one.
 
-use crate::chaos::Judge;
-use crate::chaos::ends::Ends;
-use crate::chaos::record::{Recorder, wait_for_times, wall_ns};
-use crate::error::{Error, Result};
-use crate::instance::Lab;
+use crate::Judge;
+use crate::ends::Ends;
+use crate::record::{Recorder, wait_for_times, wall_ns};
 use capture::Interface;
 use history::linearizable::{self, Binding, Operation};
+use lab::error::{Error, Result};
+use lab::instance::Lab;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;

@@ -2,7 +2,7 @@
 //! it.
 
 use super::*;
-use crate::chaos::plan;
+use crate::plan;
 
 const TOR: Node = 0;
 const S1: Node = 1;

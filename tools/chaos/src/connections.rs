@@ -6,13 +6,13 @@
 //! from which address and port their datagrams arrive. The rules of judgement are in
 //! [`crate::chaos`].
 
-use crate::chaos::echo::limit_backoff;
-use crate::chaos::ends::Ends;
-use crate::chaos::random::Random;
-use crate::chaos::{Judge, client};
-use crate::error::{Error, Result};
-use crate::instance::Lab;
-use crate::interrupt;
+use crate::echo::limit_backoff;
+use crate::ends::Ends;
+use crate::random::Random;
+use crate::{Judge, client};
+use lab::error::{Error, Result};
+use lab::instance::Lab;
+use lab::interrupt;
 use serde::Serialize;
 use std::net::{SocketAddrV4, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -127,7 +127,7 @@ impl Connections {
         let broken = connections.settle(Duration::from_secs(10))?;
         if broken > 0 || connections.figures().established < (load.busy + load.sleepy) as u64 {
             let figures = connections.figures();
-            return Err(Error::Chaos(format!(
+            return Err(Error::Run(format!(
                 "connections do not work even before anything fails: {figures:?}"
             )));
         }

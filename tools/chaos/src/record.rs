@@ -4,10 +4,10 @@
 //! that *all* of them have gone past ([`Recorder::catch_up`]). And frames need the times at which
 //! the kernel saw them: it is waited until it takes these.
 
-use crate::error::{Error, Result};
-use crate::interrupt;
-use crate::netns::Netns;
 use capture::{Frame, Interface, Seen};
+use lab::error::{Error, Result};
+use lab::interrupt;
+use lab::netns::Netns;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -85,7 +85,7 @@ impl<T: Send + 'static> Recorder<T> {
             }
             if Instant::now() > deadline {
                 let seconds = BEHIND_MOST.as_secs();
-                return Err(Error::Chaos(format!(
+                return Err(Error::Run(format!(
                     "the recording of frames is behind by more than {seconds} s"
                 )));
             }
@@ -156,7 +156,7 @@ pub fn wait_for_times(netns: &Netns) -> Result<()> {
         .map_err(Error::system(format!("the loopback interface in {}", netns.name())))?;
     match stamps {
         true => Ok(()),
-        false => Err(Error::Chaos(format!(
+        false => Err(Error::Run(format!(
             "the kernel does not take the times of frames, {} s after it was asked to",
             limit.as_secs()
         ))),

@@ -1,9 +1,9 @@
 //! When a lab is whole again: everything is as it was before the first fault.
 
-use crate::error::{Error, Result};
-use crate::instance::Lab;
-use crate::process;
-use crate::topology::{Daemon, in_mode};
+use lab::error::{Error, Result};
+use lab::instance::Lab;
+use lab::process;
+use lab::topology::{Daemon, in_mode};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -142,7 +142,7 @@ fn agree(before: &mut BTreeMap<u64, u64>, servers: &[Value]) -> bool {
 fn in_detail(error: Error, detail: &str) -> Error {
     match error {
         Error::Interrupted => error,
-        other => Error::Chaos(format!("{other}; {detail}")),
+        other => Error::Run(format!("{other}; {detail}")),
     }
 }
 

@@ -2,8 +2,8 @@
 //! and the address that it came from. A store that checks a backend's health by HTTP is told that
 //! it is well.
 
-use crate::error::{Error, Result};
-use crate::netns::Netns;
+use lab::error::{Error, Result};
+use lab::netns::Netns;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};

@@ -58,10 +58,10 @@ mod round;
 mod tap;
 pub mod whole;
 
-use crate::error::{Error, Result};
-use crate::instance::{Lab, Options, Running, require_program};
-use crate::interrupt;
-use crate::topology::{Topology, Workload};
+use lab::error::{Error, Result};
+use lab::instance::{Lab, Options, Running, require_program};
+use lab::interrupt;
+use lab::topology::{Topology, Workload};
 use report::{LabReport, Report};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -197,7 +197,7 @@ pub fn run(config: &Config, progress: &(dyn Fn(&str) + Sync)) -> Result<Report> 
     require_program("nft", "nftables")?;
     for (topology, _) in &config.topologies {
         if topology.chaos.is_empty() {
-            return Err(Error::Chaos(format!(
+            return Err(Error::Run(format!(
                 "topology {} does not say what to send through it: write chaos = [\"connections\"] or [\"counts\"]",
                 topology.name
             )));
@@ -207,7 +207,7 @@ pub fn run(config: &Config, progress: &(dyn Fn(&str) + Sync)) -> Result<Report> 
         config.topologies.iter().any(|(topology, _)| topology.variables().contains(name))
     };
     if let Some(name) = config.vars.keys().find(|name| !known(name)) {
-        return Err(Error::Chaos(format!(
+        return Err(Error::Run(format!(
             "--set {name}: none of the topologies has a variable of this name"
         )));
     }
@@ -224,14 +224,14 @@ pub fn run(config: &Config, progress: &(dyn Fn(&str) + Sync)) -> Result<Report> 
             .iter()
             .map(|lab| scope.spawn(|| round::rounds(config, &lab.0, progress)))
             .collect();
-        let gone = || Err(Error::Chaos("the rounds' thread panicked".to_string()));
+        let gone = || Err(Error::Run("the rounds' thread panicked".to_string()));
         threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| gone())).collect()
     });
     for lab in labs {
         let name = lab.0.name().to_string();
         drop(lab);
         if Lab::open(&name).is_ok() {
-            return Err(Error::Chaos(format!("lab {name} cannot be taken down")));
+            return Err(Error::Run(format!("lab {name} cannot be taken down")));
         }
     }
     let labs = results.into_iter().collect::<Result<Vec<LabReport>>>()?;
@@ -284,7 +284,7 @@ impl Traffic {
         let topology = lab.topology();
         let far = topology.ports("outside").find_map(|(_, own, _, _)| own.ip().parse().ok());
         let far: std::net::Ipv4Addr = far.ok_or_else(|| {
-            Error::Chaos(format!(
+            Error::Run(format!(
                 "topology {}: chaos needs a node \"outside\" with a link",
                 topology.name
             ))

@@ -5,20 +5,20 @@
 //! lines and, for the flows of the present *generation*, in memory. Each round's end judges the
 //! whole history of the generation, with the counter that is read then, by Wing and Gong's search
 //! ([`history::linearizable`]) and by [`history::History::check`], and each packet's account
-//! ([`crate::chaos::ledger`]).
+//! ([`crate::ledger`]).
 
-use crate::chaos::Judge;
-use crate::chaos::held::{Held, held};
-use crate::chaos::ledger::{Account, Ledger, Lost, Outage, Sighting};
-use crate::chaos::outage::{self, OUTAGE_LIMIT_MS};
-use crate::chaos::record::{lock, wall_ns};
-use crate::chaos::tap::{self, Tap};
-use crate::error::{Error, Result};
-use crate::instance::Lab;
-use crate::interrupt;
-use crate::topology::Role;
+use crate::Judge;
+use crate::held::{Held, held};
+use crate::ledger::{Account, Ledger, Lost, Outage, Sighting};
+use crate::outage::{self, OUTAGE_LIMIT_MS};
+use crate::record::{lock, wall_ns};
+use crate::tap::{self, Tap};
 use history::linearizable::{self, Counter};
 use history::{Event, History, Timed, operations, write_lines};
+use lab::error::{Error, Result};
+use lab::instance::Lab;
+use lab::interrupt;
+use lab::topology::Role;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -199,7 +199,7 @@ impl Counts {
         });
         let socket = lab
             .netns("outside")?
-            .run(crate::raw::udp_with_headers)
+            .run(lab::raw::udp_with_headers)
             .map_err(Error::system("a raw socket in outside"))?;
         // Without one at the port, the host answers each datagram with an ICMP error.
         let sink = lab

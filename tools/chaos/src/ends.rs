@@ -1,7 +1,7 @@
 //! Between whom the connections are.
 
-use crate::error::{Error, Result};
-use crate::topology::Topology;
+use lab::error::{Error, Result};
+use lab::topology::Topology;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 /// Port of the server at `outside`.
@@ -35,7 +35,7 @@ impl Ends {
         let server = |node: &String| {
             let address = topology.ports(node).find_map(|(_, own, _, _)| own.ip().parse().ok());
             let address: Ipv4Addr = address.ok_or_else(|| {
-                Error::Chaos(format!(
+                Error::Run(format!(
                     "topology {}: chaos_service: no node {node} with a link",
                     topology.name
                 ))

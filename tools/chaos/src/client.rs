@@ -1,8 +1,8 @@
 //! The thread that uses the connections: one loop over all of them.
 
-use crate::chaos::Judge;
-use crate::chaos::connections::{Control, Figures, Load, Report, connecting};
-use crate::chaos::random::Random;
+use crate::Judge;
+use crate::connections::{Control, Figures, Load, Report, connecting};
+use crate::random::Random;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream, UdpSocket};

@@ -1,14 +1,14 @@
 //! The rounds of one lab.
 
-use crate::bird;
-use crate::chaos::ledger::{Broken, Outage};
-use crate::chaos::plan::{self, Fault, Site, Step};
-use crate::chaos::report::{LabReport, RoundReport, evidence};
-use crate::chaos::whole::Whole;
-use crate::chaos::{Config, Judge, SETTLE_LIMIT, Traffic, VIOLATIONS_ENOUGH, bindings, inject};
-use crate::error::{Error, Result};
-use crate::instance::Lab;
-use crate::interrupt;
+use crate::ledger::{Broken, Outage};
+use crate::plan::{self, Fault, Site, Step};
+use crate::report::{LabReport, RoundReport, evidence};
+use crate::whole::Whole;
+use crate::{Config, Judge, SETTLE_LIMIT, Traffic, VIOLATIONS_ENOUGH, bindings, inject};
+use lab::bird;
+use lab::error::{Error, Result};
+use lab::instance::Lab;
+use lab::interrupt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -254,7 +254,7 @@ fn play(lab: &Lab, steps: &[Step], record_ns: &(dyn Fn() -> u64 + Sync)) -> Resu
                 })
             })
             .collect();
-        let gone = || Err(Error::Chaos("a fault's thread panicked".to_string()));
+        let gone = || Err(Error::Run("a fault's thread panicked".to_string()));
         threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| gone())).collect()
     })
 }

@@ -1,8 +1,8 @@
 //! What goes wrong in a round: drawn from the seed, the round's number and what the lab has, and
 //! from nothing else, so that it can be drawn again.
 
-use crate::chaos::random::Random;
-use crate::topology::{Role, Topology, in_mode};
+use crate::random::Random;
+use lab::topology::{Role, Topology, in_mode};
 use serde::Serialize;
 use simnet::{Cut, Direction};
 use std::collections::BTreeSet;

@@ -5,7 +5,7 @@
 //! not allow is a counter that differs from the packets that got out for any other reason. So each
 //! number up to the counter's value must have been given to exactly one packet that got out or was
 //! lost *where something was broken at that time*, and each packet has at most one number. The
-//! evidence is what the routers' interfaces carried ([`crate::chaos::tap`]): a message of the state
+//! evidence is what the routers' interfaces carried ([`crate::tap`]): a message of the state
 //! protocol shows the packet, its number, and the grant (epoch) under which it was given.
 //!
 //! **Which numbers count.** A switch that has lost a flow without knowing it goes on giving
@@ -13,8 +13,8 @@
 //! given under the last grant that goes on from less than *n*. What other grants say of *n* was
 //! refused.
 
-use crate::chaos::plan::Fault;
-use crate::topology::Role;
+use crate::plan::Fault;
+use lab::topology::Role;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 

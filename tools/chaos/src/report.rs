@@ -1,11 +1,11 @@
 //! What a run of chaos leaves: `chaos.json`, the histories of counted packets, and, for each round
 //! with a violation, the logs and the state of the lab then.
 
-use crate::chaos::plan::{Fault, Step};
-use crate::chaos::{Violation, bindings, connections, counts};
-use crate::error::{Error, Result};
-use crate::instance::Lab;
-use crate::status;
+use crate::plan::{Fault, Step};
+use crate::{Violation, bindings, connections, counts};
+use lab::error::{Error, Result};
+use lab::instance::Lab;
+use lab::status;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};

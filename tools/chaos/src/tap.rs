@@ -5,12 +5,12 @@
 //! out after all of them. So what a router received and did not send was lost in the router, and
 //! what it sent and nobody answered was lost beyond it.
 
-use crate::chaos::ledger::{Form, Node, Sighting, What};
-use crate::chaos::record::{Recorder, wait_for_times};
-use crate::error::{Error, Result};
-use crate::instance::Lab;
-use crate::topology::Role;
+use crate::ledger::{Form, Node, Sighting, What};
+use crate::record::{Recorder, wait_for_times};
 use capture::{Frame, Interface, Link, Seen};
+use lab::error::{Error, Result};
+use lab::instance::Lab;
+use lab::topology::Role;
 use state_protocol::{Message, MessageType};
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;

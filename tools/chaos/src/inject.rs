@@ -1,11 +1,11 @@
 //! Faults done and undone.
 
-use crate::chaos::plan::Fault;
-use crate::error::{Error, Result};
-use crate::instance::Lab;
-use crate::netns::Netns;
-use crate::process;
-use crate::topology::Role;
+use crate::plan::Fault;
+use lab::error::{Error, Result};
+use lab::instance::Lab;
+use lab::netns::Netns;
+use lab::process;
+use lab::topology::Role;
 use simnet::{Cut, Direction};
 
 /// Makes it go wrong.
@@ -49,7 +49,7 @@ pub fn begin(lab: &Lab, fault: &Fault) -> Result<()> {
     }
 }
 
-/// Repairs it, as far as a repair goes at once: see [`crate::chaos::whole`].
+/// Repairs it, as far as a repair goes at once: see [`crate::whole`].
 ///
 /// # Errors
 /// Something does not come back.

@@ -1,9 +1,9 @@
 //! The counters of counted packets, as the store and the switches have them.
 
-use crate::error::{Error, Result};
-use crate::instance::Lab;
-use crate::process;
-use crate::topology::{Role, in_mode};
+use lab::error::{Error, Result};
+use lab::instance::Lab;
+use lab::process;
+use lab::topology::{Role, in_mode};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
