@@ -30,7 +30,6 @@ pub mod line;
 pub mod messages;
 pub mod model;
 pub mod moves;
-pub mod namespace;
 pub mod network;
 pub mod packets;
 pub mod page;

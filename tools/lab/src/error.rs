@@ -60,6 +60,9 @@ pub enum Error {
         /// The last lines that it printed.
         log: String,
     },
+    /// A network namespace could not be made, entered or set up.
+    #[error(transparent)]
+    Netns(#[from] netns::Error),
     /// A file or directory could not be read or written.
     #[error("{}: {source}", path.display())]
     Io {

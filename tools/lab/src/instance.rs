@@ -10,11 +10,11 @@
 
 use crate::build;
 use crate::error::{Error, Result};
-use crate::netns::Netns;
 use crate::process::{self, Identity};
 use crate::registry::{self, remove_state};
 use crate::template::expand;
 use crate::topology::{Node, Role, Topology, in_mode};
+use netns::Netns;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -322,7 +322,7 @@ impl Lab {
     pub fn netns(&self, node: &str) -> Result<Netns> {
         self.node(node)?;
         let name = self.record.netns.get(node).cloned().unwrap_or_default();
-        Netns::open(&name)
+        Ok(Netns::open(&name)?)
     }
 
     /// A node's part of the topology.

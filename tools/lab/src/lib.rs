@@ -1,7 +1,7 @@
 //! The lab: a small network in Linux network namespaces, and the failover demonstration that runs
 //! in it.
 //!
-//! Owns: topologies in TOML ([`topology`]), namespaces, links and addresses ([`netns`], [`build`]),
+//! Owns: topologies in TOML ([`topology`]), namespaces, links and addresses ([`build`]),
 //! BIRD's configuration ([`bird`]), the processes of each node ([`process`]), failures and their
 //! repair ([`instance`]), what is up and what is not ([`status`]), and the demonstration
 //! ([`demo`]).
@@ -18,7 +18,7 @@ pub mod demo;
 pub mod error;
 pub mod instance;
 pub mod interrupt;
-pub mod netns;
+pub use netns;
 
 pub mod peer;
 pub mod process;

@@ -1,19 +1,17 @@
-//! Network namespaces: making them, entering them, finding the processes in them.
-//!
-//! A namespace is entered by `setns(CLONE_NEWNET)` in a child before `exec`, or in a short-lived
-//! thread. `ip netns exec` also remounts `/sys` in a private mount namespace, which hides bpffs;
-//! this does not.
+//! Named network namespaces, below `/run/netns`.
 
-use crate::error::{Error, Result};
-use nix::sched::{CloneFlags, setns, unshare};
+use crate::{BatchError, Error, batch, on_thread, unshare_thread};
+use nix::sched::{CloneFlags, setns};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-/// Where `ip netns` keeps its namespaces; the lab's are there too, so that `ip netns` lists them.
+type Result<T> = std::result::Result<T, Error>;
+
+/// Where `ip netns` keeps its namespaces; ours are there too, so that `ip netns` lists them.
 const NETNS_DIR: &str = "/run/netns";
 
 /// A named network namespace.
@@ -37,30 +35,27 @@ impl Netns {
     /// The namespace exists, or the process may not make one.
     pub fn create(name: &str) -> Result<Self> {
         let mount_point = path(name);
-        std::fs::create_dir_all(NETNS_DIR).map_err(Error::io(NETNS_DIR))?;
+        std::fs::create_dir_all(NETNS_DIR).map_err(Error::file(NETNS_DIR))?;
         File::options()
             .write(true)
             .create_new(true)
             .open(&mount_point)
-            .map_err(Error::io(&mount_point))?;
-        let target = mount_point.clone();
-        let made = std::thread::spawn(move || -> std::io::Result<()> {
-            unshare(CloneFlags::CLONE_NEWNET)?;
+            .map_err(Error::file(&mount_point))?;
+        let made = on_thread(|| {
+            unshare_thread()?;
             nix::mount::mount(
                 Some("/proc/thread-self/ns/net"),
-                &target,
+                &mount_point,
                 None::<&str>,
                 nix::mount::MsFlags::MS_BIND,
                 None::<&str>,
-            )?;
-            Ok(())
-        })
-        .join()
-        .unwrap_or_else(|_| Err(std::io::Error::other("the thread panicked")));
-        if let Err(e) = made {
+            )
+            .map_err(|e| Error::system(format!("keeping network namespace {name}"))(e.into()))
+        });
+        if let Err(error) = made {
             // Nothing is mounted there: only the empty file is in the way of the next attempt.
             let _ = std::fs::remove_file(&mount_point);
-            return Err(Error::system(format!("making network namespace {name}"))(e));
+            return Err(error);
         }
         Self::open(name)
     }
@@ -71,8 +66,8 @@ impl Netns {
     /// There is none of that name.
     pub fn open(name: &str) -> Result<Self> {
         let path = path(name);
-        let file = File::open(&path).map_err(Error::io(&path))?;
-        let inode = file.metadata().map_err(Error::io(&path))?.ino();
+        let file = File::open(&path).map_err(Error::file(&path))?;
+        let inode = file.metadata().map_err(Error::file(&path))?.ino();
         Ok(Self { name: name.to_string(), file, inode })
     }
 
@@ -96,7 +91,7 @@ impl Netns {
     }
 
     /// A command that will run inside the namespace.
-    pub fn command(&self, program: &str) -> Result<Command> {
+    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Result<Command> {
         let mut command = Command::new(program);
         self.enter(&mut command)?;
         Ok(command)
@@ -110,14 +105,17 @@ impl Netns {
         &self,
         work: impl FnOnce() -> std::io::Result<T> + Send,
     ) -> std::io::Result<T> {
-        std::thread::scope(|scope| {
-            scope
-                .spawn(|| {
-                    setns(self.file.as_fd(), CloneFlags::CLONE_NEWNET)?;
-                    work()
-                })
-                .join()
-                .unwrap_or_else(|_| Err(std::io::Error::other("the thread panicked")))
+        self.inside(work)?
+    }
+
+    /// Calls `work` in a thread inside the namespace.
+    ///
+    /// # Errors
+    /// The namespace cannot be entered.
+    pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> std::io::Result<T> {
+        on_thread(|| {
+            self.enter_thread()?;
+            Ok(work())
         })
     }
 
@@ -134,9 +132,12 @@ impl Netns {
     ///
     /// # Errors
     /// The first that fails, with what `ip` said about it.
-    pub fn ip_batch(&self, lines: &[String]) -> Result<()> {
+    pub fn ip_batch<T: AsRef<str>>(&self, lines: &[T]) -> Result<()> {
         let mut command = self.command("ip")?;
-        run_ip_batch(&mut command, lines, &format!("ip (in {})", self.name))
+        batch::run(&mut command, lines).map_err(|error: BatchError| Error::Command {
+            command: format!("ip (in {})", self.name),
+            reason: error.to_string(),
+        })
     }
 
     /// Sets kernel parameters below `net.`, such as `ipv4.ip_forward`.
@@ -170,40 +171,6 @@ impl Netns {
     }
 }
 
-/// Runs `ip -batch` in this namespace or in the one that `command` enters.
-pub(crate) fn run_ip_batch(command: &mut Command, lines: &[String], label: &str) -> Result<()> {
-    use std::io::Write;
-    if lines.is_empty() {
-        return Ok(());
-    }
-    let failed = |reason: String| Error::Command { command: label.to_string(), reason };
-    let mut child = command
-        .args(["-batch", "-"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|e| failed(e.to_string()))?;
-    if let Some(mut stdin) = child.stdin.take() {
-        stdin.write_all(lines.join("\n").as_bytes()).map_err(|e| failed(e.to_string()))?;
-    }
-    let output = child.wait_with_output().map_err(|e| failed(e.to_string()))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_string();
-    // `ip` reports "Command failed -:LINE".
-    let culprit = said
-        .rsplit("-:")
-        .next()
-        .and_then(|n| n.trim().parse::<usize>().ok())
-        .and_then(|n| lines.get(n.wrapping_sub(1)));
-    Err(failed(match culprit {
-        Some(line) => format!("\"{line}\": {said}"),
-        None => said,
-    }))
-}
-
 /// Removes a named namespace; its interfaces go with it once no process is left in it.
 ///
 /// # Errors
@@ -215,5 +182,84 @@ pub fn remove(name: &str) -> Result<()> {
     }
     // Not mounted if the maker died between making the file and mounting on it.
     let _ = nix::mount::umount2(&path, nix::mount::MntFlags::MNT_DETACH);
-    std::fs::remove_file(&path).map_err(Error::io(&path))
+    std::fs::remove_file(&path).map_err(Error::file(&path))
+}
+
+/// A named namespace that is removed, with its links, when it goes out of scope.
+#[derive(Debug)]
+pub struct Owned(Netns);
+
+impl Owned {
+    /// Makes a namespace.
+    ///
+    /// # Errors
+    /// As [`Netns::create`].
+    pub fn create(name: &str) -> Result<Owned> {
+        Netns::create(name).map(Owned)
+    }
+}
+
+impl std::ops::Deref for Owned {
+    type Target = Netns;
+
+    fn deref(&self) -> &Netns {
+        &self.0
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        if let Err(error) = remove(&self.0.name) {
+            eprintln!("removing network namespace {}: {error}", self.0.name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Skipped without root, as all tests that make namespaces.
+    fn owned(role: &str) -> Option<Owned> {
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("skipped: making network namespaces needs root");
+            return None;
+        }
+        Some(Owned::create(&format!("sp-netns-{}-{role}", std::process::id())).unwrap())
+    }
+
+    #[test]
+    fn what_runs_inside_is_inside_and_ends_with_its_owner() {
+        let Some(space) = owned("a") else { return };
+        space.ip_batch(&["link set lo up", "link add here type veth peer name there"]).unwrap();
+        let index = || Ok(nix::net::if_::if_nametoindex("here")?);
+        assert!(space.run(index).is_ok() && index().is_err(), "only inside");
+        space.set_sysctl([("ipv4.ip_forward", "1")]).unwrap();
+        let read = || std::fs::read_to_string("/proc/sys/net/ipv4/ip_forward");
+        assert_eq!(space.run(read).unwrap(), "1\n");
+        let mut sleep = space.command("sleep").unwrap().arg("60").spawn().unwrap();
+        assert_eq!(space.processes(), [sleep.id() as i32]);
+        sleep.kill().unwrap();
+        sleep.wait().unwrap();
+        let error = space.ip_batch(&["link set lo up", "link set gone up"]).unwrap_err();
+        assert!(error.to_string().contains("`ip link set gone up`"), "{error}");
+        let name = space.name().to_owned();
+        assert!(Netns::create(&name).is_err(), "it exists");
+        drop(space);
+        assert!(Netns::open(&name).is_err() && !path(&name).exists());
+    }
+
+    #[test]
+    fn a_thread_has_its_own_and_a_panic_comes_through() {
+        let Some(_space) = owned("b") else { return };
+        let index = || nix::net::if_::if_nametoindex("mine");
+        let made = crate::inside_new(|| {
+            crate::forward().unwrap();
+            crate::ip_batch(&["link add mine type veth peer name other"]).unwrap();
+            index()
+        });
+        assert!(made.unwrap().is_ok() && index().is_err());
+        let panic = std::panic::catch_unwind(|| crate::inside_new(|| panic!("on purpose")));
+        assert!(panic.is_err());
+    }
 }
