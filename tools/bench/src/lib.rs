@@ -34,7 +34,6 @@ pub mod network;
 pub mod packets;
 pub mod page;
 pub mod per_packet;
-pub mod plot;
 pub mod probe;
 pub mod report;
 pub mod results;

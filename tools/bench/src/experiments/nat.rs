@@ -5,13 +5,13 @@ use super::Context;
 use crate::build::Places;
 use crate::network::Network;
 use crate::per_packet::{self, Effort};
-use crate::plot::{self, Axes, Group};
 use crate::report::{Goal, PerPacket, Ratio, Report, Traffic};
 use crate::results::{Figure, Outcome, Row};
 use crate::statistics::Summary;
 use crate::systems::System;
 use crate::{kernel, traffic};
 use anyhow::Result;
+use plot::{Axes, Group};
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -3,11 +3,11 @@
 
 use super::Context;
 use crate::labs::{Running, Wanted};
-use crate::plot::{self, Axes, Line};
 use crate::report::Goal;
 use crate::results::{Figure, Outcome, Row};
 use crate::statistics::{Summary, summary};
 use anyhow::{Context as _, Result, bail, ensure};
+use plot::{Axes, Line};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -521,9 +521,8 @@ fn outcome(
         format!("{table_bytes_per_flow:.0} bytes"),
     ));
     rows.push(Row::text("memory of a flow at each store", "", format!("{per_flow:.0} bytes")));
-    let line = |name: &str, of: fn(&Measured) -> f64| Line {
-        name: name.to_owned(),
-        points: measured.iter().map(|m| (m.flows as f64, of(m))).collect(),
+    let line = |name: &str, of: fn(&Measured) -> f64| {
+        Line::new(name, measured.iter().map(|m| (m.flows as f64, of(m))).collect())
     };
     let axes = Axes {
         title: "Messages a second that keep leases".into(),
@@ -531,7 +530,7 @@ fn outcome(
         y: "messages a second".into(),
         x_log: true,
         y_log: true,
-        marks: vec![],
+        ..Axes::default()
     };
     let lines = [
         line("heartbeats, idle", |m| m.idle["heartbeats"].max(0.1)),
