@@ -237,7 +237,7 @@ impl Rig {
 
     /// Empty state, and another pool.
     pub fn reset(&mut self, pool: Pool) -> Result<()> {
-        let map = self.dataplane.map(&self.map).context("no FlowState map")?;
+        let map = self.dataplane.map(&self.map).context("no map of flows")?;
         for key in map.keys() {
             map.delete(&key)?;
         }
@@ -493,9 +493,9 @@ impl Rig {
         Ok(())
     }
 
-    /// The whole FlowState map against the model.
+    /// The whole map of flows against the model.
     pub fn compare_entries(&self) -> Result<()> {
-        let map = self.dataplane.map(&self.map).context("no FlowState map")?;
+        let map = self.dataplane.map(&self.map).context("no map of flows")?;
         let mut seen = 0;
         for bytes in map.keys() {
             let key: &[u8; 13] =

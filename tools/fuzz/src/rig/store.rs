@@ -5,7 +5,7 @@ use super::*;
 impl Rig {
     /// The local allocator's choice: read from the map, then held against what it promises.
     pub(super) fn learn(&mut self, key: Key) -> Result<Option<Binding>> {
-        let map = self.dataplane.map(&self.map).context("no FlowState map")?;
+        let map = self.dataplane.map(&self.map).context("no map of flows")?;
         let range = u32::from(self.pool.high - self.pool.low) + 1;
         let used = |rig: &Rig, address| {
             rig.used
