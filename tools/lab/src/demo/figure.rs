@@ -11,8 +11,7 @@ use std::path::Path;
 const WIDTH: u32 = 960;
 /// Heights of the panels, in pixels.
 const HEIGHTS: [u32; 2] = [430, 250];
-/// Width of a bin of the figure, in seconds: five samples. (In two, what TCP makes up for at once
-/// after a gap is four times the rate.)
+/// Width of a bin of the figure, in seconds: half of the report's.
 const FINE_S: f64 = 0.05;
 
 /// How a run's line looks: apart by colour, and by width and dashes where there is no colour.
