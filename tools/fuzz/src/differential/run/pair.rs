@@ -75,7 +75,12 @@ impl Pair<'_> {
         Ok(added)
     }
 
-    pub(super) fn step(&mut self, port: u32, frame: &[u8], summary: &mut Summary) -> Result<(), Finding> {
+    pub(super) fn step(
+        &mut self,
+        port: u32,
+        frame: &[u8],
+        summary: &mut Summary,
+    ) -> Result<(), Finding> {
         self.history.push(format!("packet {port} {}", hex(frame)));
         let Some((written, expected)) = self.expected(port, frame)? else {
             self.history.pop();
