@@ -5,10 +5,10 @@
 
 #![forbid(unsafe_code)]
 
+use daemon::metrics::{Kind, Text};
 use dataplane::Dataplane;
 use libbpf_rs::{MapCore, MapFlags};
 use manifest::{Manifest, StateObject};
-use metrics::{Kind, Text};
 use std::sync::Arc;
 use std::time::Duration;
 use switch_agent::config::Config;

@@ -2,7 +2,7 @@
 
 use crate::core::{Node, NodeStatus, Role};
 use crate::wal::Stats;
-use metrics::{Kind, Text};
+use daemon::metrics::{Kind, Text};
 use std::sync::atomic::Ordering;
 use wire::Malformed;
 
