@@ -64,7 +64,7 @@ pub(crate) fn trace(data: &[u8]) {
         [usize::from(first % 4)];
     let frame = Frame { time_ns: 1, link, bytes, original_bytes: bytes.len() as u32 };
     let _ = capture::datagram(&frame);
-    if let Some(event) = trace::decode(&frame, &Objects::default(), None) {
+    if let Some(event) = trace::decode(&frame, systems::messages(), &Objects::default(), None) {
         let json = serde_json::to_string(&event).expect("an event is plain data");
         assert!(!json.is_empty() && !event.type_name().is_empty());
     }
@@ -81,7 +81,7 @@ pub(crate) fn capture(data: &[u8]) {
         match reader.next_frame() {
             Ok(Some(frame)) => {
                 assert!(frame.bytes.len() <= data.len());
-                let _ = trace::decode(&frame, &Objects::default(), None);
+                let _ = trace::decode(&frame, systems::messages(), &Objects::default(), None);
             }
             Ok(None) => break,
             Err(error) => {

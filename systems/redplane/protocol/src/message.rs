@@ -21,7 +21,7 @@ macro_rules! message_types {
             pub const ALL: &[MessageType] = &[$(MessageType::$name),*];
 
             /// Its name in the code.
-            pub(crate) fn name(self) -> &'static str {
+            pub fn name(self) -> &'static str {
                 match self {
                     $(MessageType::$name => stringify!($name),)*
                 }
@@ -124,7 +124,7 @@ macro_rules! flags {
             $($(#[doc = $help])+ pub const $name: Flags = Flags($bit);)*
 
             /// Each flag and its name.
-            pub(crate) const ALL: &[(&str, Flags)] = &[$((stringify!($name), Flags::$name)),*];
+            pub const ALL: &[(&str, Flags)] = &[$((stringify!($name), Flags::$name)),*];
         }
     };
 }
