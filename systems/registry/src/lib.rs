@@ -29,6 +29,11 @@ macro_rules! systems {
         pub fn messages() -> trace::Systems {
             trace::Systems(&[$(&$tools),*])
         }
+
+        /// Those with lines of their own in packet tests.
+        pub fn packet_tests() -> packet_test::Systems {
+            packet_test::Systems(&[$(&$tools),*])
+        }
     };
 }
 

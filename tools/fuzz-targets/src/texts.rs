@@ -54,7 +54,7 @@ pub(crate) fn p4(data: &[u8]) {
 
 /// Packet tests.
 pub(crate) fn stf(data: &[u8]) {
-    match packet_test::Case::parse("fuzz.stf", &text(data)) {
+    match packet_test::Case::parse("fuzz.stf", &text(data), systems::packet_tests()) {
         Ok(case) => assert!(case.commands.len() <= data.len()),
         Err(errors) => {
             assert!(!errors.is_empty(), "refused without a message");

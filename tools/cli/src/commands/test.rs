@@ -15,8 +15,8 @@ Examples:
   stateplane test --object nat.o nat.stf         a compiled object, with nat.json beside it
 
 Comments of a case set it up: `# define: NAME` a preprocessor macro, `# port:`, `# neighbor:` and
-`# route:` a network around it, `# nat_pool:` external addresses, `# backends:` servers.
-docs/packet-tests.md has the whole format. A test has no store: replicated state is tested as LOCAL.
+`# route:` a network around it, `# store:` a store for replicated state; `# takes_over: another switch`
+has the switch die. docs/packet-tests.md has the whole format.
 
 Exit codes: 0 all cases passed, 1 a case failed or a file is at fault, 2 wrong usage.";
 
@@ -96,7 +96,9 @@ pub fn run(args: Args) -> u8 {
         .iter()
         .map(|path| match read_case(path) {
             Ok(case) => match objects.for_case(program, &case) {
-                Ok(object) => packet_test::run_case(&case, || load(&object)),
+                Ok(object) => {
+                    packet_test::run_case(&case, systems::packet_tests(), || load(&object))
+                }
                 Err(reason) => CaseReport::failed(&case.path, 0, reason),
             },
             Err(report) => report,
@@ -173,7 +175,8 @@ fn read_case(path: &Path) -> Result<Case, CaseReport> {
     let shown = path.display().to_string();
     let text = std::fs::read_to_string(path)
         .map_err(|error| CaseReport::failed(&shown, 0, error.to_string()))?;
-    Case::parse(&shown, &text).map_err(|errors| CaseReport::malformed(&shown, errors))
+    Case::parse(&shown, &text, systems::packet_tests())
+        .map_err(|errors| CaseReport::malformed(&shown, errors))
 }
 
 /// A fresh copy of the object in the kernel: cases share no state.
