@@ -1,7 +1,12 @@
-//! What a daemon tells the service manager that started it (systemd's `Type=notify`; sd_notify(3)).
-//! A daemon that nobody manages has no `NOTIFY_SOCKET`, and tells nobody.
+//! What a daemon tells the service manager that started it (systemd's `Type=notify`; sd_notify(3)),
+//! and how tools ask a running one ([`ask()`]). A daemon that nobody manages has no `NOTIFY_SOCKET`,
+//! and tells nobody.
 //!
-//! Owns how it is told; when a daemon is ready is its own to know.
+//! Owns how it is told and asked; when a daemon is ready, and what it answers, is its own to know.
+
+mod ask;
+
+pub use ask::{QueryError, ask, query};
 
 use sd_notify::NotifyState;
 

@@ -34,6 +34,16 @@ macro_rules! systems {
         pub fn packet_tests() -> packet_test::Systems {
             packet_test::Systems(&[$(&$tools),*])
         }
+
+        /// Those with doors that fuzzers feed.
+        pub fn doors() -> &'static [&'static dyn fuzz_door::Doors] {
+            &[$(&$tools),*]
+        }
+
+        /// Those that the command line knows.
+        pub fn command_line() -> &'static [&'static dyn command_line::System] {
+            &[$(&$tools),*]
+        }
     };
 }
 

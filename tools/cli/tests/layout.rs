@@ -49,7 +49,8 @@ const MAY_USE: [(&str, &[&str]); 5] = [
 
 /// What a system's part for the tools, and the registry, may use beside that: the tools' libraries
 /// with a seam. They know no system.
-const TOOLS_WITH_A_SEAM: [&str; 2] = ["tools/packet-test", "tools/trace"];
+const TOOLS_WITH_A_SEAM: [&str; 4] =
+    ["tools/command-line", "tools/fuzz-door", "tools/packet-test", "tools/trace"];
 
 /// The lines of a list; what follows `#` is a comment.
 fn list(path: &str) -> BTreeSet<String> {

@@ -15,12 +15,9 @@ pub mod build;
 pub mod chaos;
 pub mod daemons;
 pub mod demo;
-
 pub mod error;
 pub mod instance;
-pub mod interrupt;
 pub mod netns;
-
 pub mod peer;
 pub mod process;
 pub mod raw;
@@ -29,6 +26,7 @@ pub mod status;
 pub mod template;
 pub mod topology;
 
+pub use command_line::interrupt;
 pub use error::{Error, Result};
 pub use instance::{Lab, Options};
 pub use topology::Topology;

@@ -1,7 +1,7 @@
 //! `stateplane switch`: run the agent, check its configuration, stop or detach a switch.
 
 use clap::Subcommand;
-use redplane_switch::{Flows, FlowsRequest};
+use command_line::outln;
 use std::path::PathBuf;
 use switch_agent::config::Config;
 use switch_agent::control::{Reply, Request};
@@ -54,20 +54,6 @@ enum Action {
         /// The switch.
         name: String,
     },
-    /// Show the flows of a FlowState object.
-    Flows {
-        /// The object; may be left out if there is only one.
-        object: Option<String>,
-        /// The switch; may be left out if only one runs.
-        #[arg(long)]
-        switch: Option<String>,
-        /// Show at most this many.
-        #[arg(long, default_value_t = 100)]
-        limit: usize,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
-    },
 }
 
 /// Runs the command; returns the process exit code.
@@ -88,7 +74,7 @@ pub fn run(args: Args) -> u8 {
                 outln!("{}: good", path.display());
                 return Ok(());
             }
-            super::daemon::log();
+            command_line::daemon::log();
             switch_agent::run(config, args.fresh, systems::switch())
         }),
         (None, None) => {
@@ -115,9 +101,6 @@ fn act(action: &Action) -> switch_agent::Result<()> {
             }
             switch_agent::detach(&run)
         }
-        Action::Flows { object, switch, limit, json } => {
-            flows(object.clone(), switch.as_deref(), *limit, *json)
-        }
     }
 }
 
@@ -140,7 +123,7 @@ fn status(name: Option<&str>, json: bool) -> switch_agent::Result<()> {
         }
     }
     if json {
-        outln!("{}", super::table::json(&found));
+        outln!("{}", command_line::json(&found));
         return Ok(());
     }
     let rows = found.iter().map(|status| {
@@ -152,30 +135,9 @@ fn status(name: Option<&str>, json: bool) -> switch_agent::Result<()> {
         let [pid, id, incarnation] = numbers;
         vec![status.name.clone(), status.program.clone(), status.how.clone(), pid, id, incarnation]
     });
-    super::table::print(&["switch", "program", "how", "pid", "id", "incarnation"], rows.collect());
-    Ok(())
-}
-
-fn flows(
-    object: Option<String>,
-    switch: Option<&str>,
-    limit: usize,
-    json: bool,
-) -> switch_agent::Result<()> {
-    let reply: Flows = client::ask_system(&client::find(switch)?, &FlowsRequest { object, limit })?;
-    let Flows { object, count, flows } = &reply;
-    if json {
-        outln!("{}", super::table::json(&reply));
-        return Ok(());
-    }
-    outln!("{object}: {count} flows");
-    let fields = |pairs: &[(String, String)]| {
-        pairs.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
-    };
-    let rows = flows.iter().map(|flow| vec![fields(&flow.key), fields(&flow.value)]);
-    super::table::print(&["key", "value"], rows.collect());
-    if flows.len() < *count {
-        outln!("… and {} more (--limit)", count - flows.len());
-    }
+    command_line::print_table(
+        &["switch", "program", "how", "pid", "id", "incarnation"],
+        rows.collect(),
+    );
     Ok(())
 }

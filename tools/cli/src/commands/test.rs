@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 const EXAMPLES: &str = "\
 Examples:
   stateplane test nat.p4 nat.stf                 compiles nat.p4, runs the case
-  stateplane test systems/redplane/p4/nat/nat.p4 systems/redplane/p4/nat/*.stf
+  stateplane test nat.p4 *.stf                   all cases here; one program a set of macros
   stateplane test --object nat.o nat.stf         a compiled object, with nat.json beside it
 
 Comments of a case set it up: `# define: NAME` a preprocessor macro, `# port:`, `# neighbor:` and
@@ -192,22 +192,22 @@ fn load(object: &Path) -> Result<Dataplane, String> {
 fn show(reports: &[CaseReport], json: bool) -> u8 {
     let failed = reports.iter().filter(|report| !report.passed()).count();
     if json {
-        super::say(format_args!("{}\n", super::table::json(&reports)));
+        command_line::say(format_args!("{}\n", command_line::json(&reports)));
         return u8::from(failed > 0);
     }
     for report in reports {
         if report.passed() {
-            super::say(format_args!(
+            command_line::say(format_args!(
                 "ok      {}  ({} packets in, {} as expected)\n",
                 report.case, report.packets, report.matched
             ));
             continue;
         }
-        super::say(format_args!("FAILED  {}\n", report.case));
+        command_line::say(format_args!("FAILED  {}\n", report.case));
         for failure in &report.failures {
-            super::say(format_args!("{failure}\n"));
+            command_line::say(format_args!("{failure}\n"));
         }
     }
-    super::say(format_args!("{} passed, {failed} failed\n", reports.len() - failed));
+    command_line::say(format_args!("{} passed, {failed} failed\n", reports.len() - failed));
     u8::from(failed > 0)
 }

@@ -3,6 +3,7 @@
 
 use anyhow::Context;
 use capture::{Frame, Interface, Reader};
+use command_line::{out, outln};
 use manifest::Manifest;
 use secrets::SecretsFile;
 use serde::Serialize;
@@ -211,12 +212,12 @@ fn live(mut tracer: Tracer, name: &str) -> anyhow::Result<()> {
             "stateplane trace: {name} has an XDP program: messages that it takes or sends are not seen here; trace at the other end of the link"
         );
     }
-    lab::interrupt::install();
+    command_line::interrupt::install();
     let start = Instant::now();
     let over = |seconds: Option<u64>| {
         seconds.is_some_and(|seconds| start.elapsed() >= Duration::from_secs(seconds))
     };
-    while !lab::interrupt::requested() && !over(tracer.args.seconds) {
+    while !command_line::interrupt::requested() && !over(tracer.args.seconds) {
         if let Some(frame) =
             interface.next_frame(LOOK).with_context(|| format!("{name}: capture"))?
             && !tracer.frame(&frame)?

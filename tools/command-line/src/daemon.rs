@@ -1,5 +1,6 @@
 //! What the commands that run daemons have in common: logs, and the question how one is.
 
+use crate::outln;
 use secrets::SecretsFile;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -24,6 +25,9 @@ pub fn log() {
 
 /// Whether a daemon could write into a directory, or (`made`: it makes it itself) make it: what
 /// `--check` asks. As the user that runs this.
+///
+/// # Errors
+/// Why not, and what to do.
 pub fn can_write(directory: &Path, made: bool) -> Result<(), String> {
     let here = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
     let there =
@@ -67,18 +71,18 @@ pub struct StatusArgs {
 
 impl StatusArgs {
     /// Asks, and prints the answer: as JSON, or by `print`.
+    ///
+    /// # Errors
+    /// There is no answer, or there are no secrets.
     pub fn ask<S: DeserializeOwned + Serialize>(
         &self,
         print: impl Fn(&S),
     ) -> Result<S, Box<dyn Error>> {
         let secrets = SecretsFile::load(&self.secrets)?;
-        let status: S = state_store::shell::query(
-            self.address,
-            secrets.ring(),
-            Duration::from_millis(self.timeout_ms),
-        )?;
+        let status: S =
+            service::query(self.address, secrets.ring(), Duration::from_millis(self.timeout_ms))?;
         if self.json {
-            outln!("{}", super::table::json(&status));
+            outln!("{}", crate::json(&status));
         } else {
             print(&status);
         }
