@@ -333,10 +333,10 @@ impl<'a> Runner<'a> {
         let end_ns = self.clock_ns.saturating_add(nanoseconds);
         loop {
             let (switch, now_ns) = (&self.dataplane, self.clock_ns);
-            let due = |(index, backing): (usize, &Box<dyn Backing>)| {
+            let due = self.backings.iter().enumerate().filter_map(|(index, backing)| {
                 Some((backing.next_ns(switch, now_ns)?.max(now_ns + 1), index))
-            };
-            let next = self.backings.iter().enumerate().filter_map(due).min();
+            });
+            let next = due.min();
             let Some((at_ns, index)) = next.filter(|(at_ns, _)| *at_ns <= end_ns) else { break };
             self.clock_ns = at_ns;
             if let Err(fault) = self.tick(index, line) {

@@ -230,8 +230,8 @@ mod tests {
         let path = folder.join("x.p4");
         std::fs::write(
             &path,
-            include_str!("../../../../systems/redplane/p4/nat/nat.p4")
-                .replace("NAT_ENTRIES 131072", "NAT_ENTRIES 4000000000"),
+            include_str!("../../../../p4/tests/link_monitor.p4")
+                .replace("MAX_PORTS 8", "MAX_PORTS 4000000000"),
         )
         .expect("write");
         let args = Line::parse_from([

@@ -281,11 +281,7 @@ impl Names {
 
     /// The objects and keys that are meant, if no field is left open: then nothing needs to be
     /// searched.
-    fn whole_keys(
-        &self,
-        wanted: &KeyPart,
-        object: Option<u16>,
-    ) -> Option<Result<Vec<(u16, Vec<u8>)>, String>> {
+    fn whole_keys(&self, wanted: &KeyPart, object: Option<u16>) -> Option<Result<Keys, String>> {
         let fields = match (wanted, object) {
             (KeyPart::Hex(digits), Some(object)) => {
                 return Some(Ok(vec![(object, digits.clone())]));
@@ -374,6 +370,9 @@ struct Stores {
     sources: Vec<&'static dyn Source>,
     asked: Asked,
 }
+
+/// Objects' numbers, and keys.
+type Keys = Vec<(u16, Vec<u8>)>;
 
 /// A record, and which of the sources it is from.
 type Placed = (usize, Record);

@@ -15,8 +15,8 @@ Examples:
   stateplane test --object nat.o nat.stf         a compiled object, with nat.json beside it
 
 Comments of a case set it up: `# define: NAME` a preprocessor macro, `# port:`, `# neighbor:` and
-`# route:` a network around it, `# store:` a store for replicated state; `# takes_over: another switch`
-has the switch die. docs/packet-tests.md has the whole format.
+`# route:` a network around it, `# store:` a store for replicated state. With `# takes_over: another
+switch` the switch dies. docs/packet-tests.md has the whole format.
 
 Exit codes: 0 all cases passed, 1 a case failed or a file is at fault, 2 wrong usage.";
 

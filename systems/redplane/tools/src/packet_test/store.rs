@@ -108,12 +108,6 @@ impl Backing for Store {
         identity: Identity,
         _now_ns: u64,
     ) -> Outcome<()> {
-        if !switch.has_flow_runtime() {
-            return Err(Fault {
-                line: self.line,
-                reason: "the program has no state in a store; remove the line".to_owned(),
-            });
-        }
         let [_, b, c, d] = identity.switch_id.to_be_bytes();
         self.address = Ipv4Addr::new(10, b, c, d);
         let agent = SwitchConfig::default();
@@ -238,6 +232,9 @@ fn configuration(
             snapshot.slots,
             snapshot.slot_bytes
         );
+    }
+    if !text.contains("[[object]]") {
+        return Err(line.fault("the program has no state in a store: remove the line"));
     }
     Ok(text)
 }
