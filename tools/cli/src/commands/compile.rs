@@ -231,7 +231,7 @@ mod tests {
         std::fs::write(
             &path,
             include_str!("../../../../p4/tests/link_monitor.p4")
-                .replace("MAX_PORTS 8", "MAX_PORTS 4000000000"),
+                .replace("(MAX_PORTS) byte_cnt_reg", "(4000000000) byte_cnt_reg"),
         )
         .expect("write");
         let args = Line::parse_from([
