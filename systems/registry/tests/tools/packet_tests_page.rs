@@ -18,6 +18,9 @@ fn the_page_has_the_words_of_the_parser() {
     let keywords: Vec<_> =
         setup::KEYWORDS.into_iter().chain(systems::packet_tests().keywords()).collect();
     assert_eq!(words("| `# ", &[':']), keywords);
+    // A line belongs to one system, or to none.
+    let distinct: std::collections::BTreeSet<_> = keywords.iter().collect();
+    assert_eq!(distinct.len(), keywords.len(), "{keywords:?}");
 }
 
 #[test]
