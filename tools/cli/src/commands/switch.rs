@@ -2,7 +2,10 @@
 
 use clap::Subcommand;
 use command_line::outln;
+use secrets::SecretsFile;
+use std::net::{SocketAddrV4, UdpSocket};
 use std::path::PathBuf;
+use std::time::Duration;
 use switch_agent::config::Config;
 use switch_agent::control::{Reply, Request};
 use switch_agent::{RunDirectory, client};
@@ -62,14 +65,13 @@ pub fn run(args: Args) -> u8 {
         (Some(action), _) => act(action),
         (None, Some(path)) => Config::read(path, systems::switch()).and_then(|config| {
             if args.check {
-                switch_agent::check(&config, systems::switch())?;
-                for interface in switch_agent::missing_interfaces(&config) {
-                    // Not at fault: it may be another machine's configuration, or the interface
-                    // comes up later.
-                    eprintln!(
-                        "stateplane switch: {}: warning: {interface}; an agent does not begin without it",
-                        path.display()
-                    );
+                // No faults: it may be another machine's configuration, or what is missing comes
+                // later.
+                for problem in switch_agent::check(&config, systems::switch())? {
+                    eprintln!("stateplane switch: warning: {problem}");
+                }
+                for problem in controllers_that_do_not_answer(&config) {
+                    eprintln!("stateplane switch: warning: {problem}");
                 }
                 outln!("{}: good", path.display());
                 return Ok(());
@@ -104,10 +106,34 @@ fn act(action: &Action) -> switch_agent::Result<()> {
     }
 }
 
-/// Until the agent no longer answers, at most ten seconds.
+/// What keeps a switch's controllers from answering it: field and reason of each. Only asked from
+/// the switch's own machine; from another one it says nothing.
+fn controllers_that_do_not_answer(config: &Config) -> Vec<String> {
+    let own = |address| UdpSocket::bind((address, 0)).is_ok();
+    let here = config.protocol_address.is_some_and(own);
+    let secrets = config.secrets.as_ref().and_then(|path| SecretsFile::load(path).ok());
+    let Some(secrets) = secrets.filter(|_| here) else { return vec![] };
+    let ask = &|(at, address): (usize, &SocketAddrV4)| {
+        let answer: Result<serde_json::Value, _> =
+            service::query(*address, secrets.ring(), CONTROLLERS_ANSWER);
+        let error = answer.err()?;
+        Some(format!("{}: controllers[{at}]: {error}", config.file.display()))
+    };
+    // All at once: systemd checks before each start.
+    std::thread::scope(|scope| {
+        let asked = config.controllers.iter().enumerate();
+        let asked: Vec<_> = asked.map(|it| scope.spawn(move || ask(it))).collect();
+        asked.into_iter().filter_map(|thread| thread.join().ok().flatten()).collect()
+    })
+}
+
+/// Controllers that run answer within this time.
+const CONTROLLERS_ANSWER: Duration = Duration::from_millis(150);
+
+/// Until the agent is gone and another one may start, at most ten seconds.
 fn wait_for_end(run: &RunDirectory) {
     for _ in 0..1_000 {
-        if !run.socket().exists() {
+        if !run.is_held() {
             break;
         }
         std::thread::sleep(std::time::Duration::from_millis(10));

@@ -187,7 +187,9 @@ impl Node {
                 Some(at) => self.give_views(now_ns, at, out),
                 None => self.counters.dropped_wrong_direction += 1,
             },
-            Ok(Control::Report { .. }) => self.counters.dropped_wrong_direction += 1,
+            Ok(Control::Report { .. } | Control::Refused { .. } | Control::OtherSecrets) => {
+                self.counters.dropped_wrong_direction += 1
+            }
             Err(reason) => self.counters.count_malformed(reason),
         }
     }
@@ -417,6 +419,7 @@ impl Node {
             version,
             shards,
             heard_ms,
+            accepted: false,
             machine,
             replicas,
             load: None,
