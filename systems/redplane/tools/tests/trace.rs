@@ -4,11 +4,13 @@ use capture::{Frame, Link};
 use etherparse::PacketBuilder;
 use manifest::{Home, Layout, Settings, StateObject, WireField};
 use proptest::prelude::*;
+use redplane_tools::RedPlane;
 use state_protocol::{Effect, Entry, Flags, Message, MessageType, Owner};
 use std::net::{Ipv4Addr, SocketAddrV4};
-use trace::{Body, Columns, Event, Filter, Objects, Repeat, Summary, Tag, decode};
+use trace::{Body, Columns, Event, Filter, Objects, Repeat, Summary, Systems, Tag, decode};
 use wire::{ChainFlags, ChainHeader, ChainType, Control, KeyRing, Report, Reporter, Secret, Views};
 
+const SYSTEMS: Systems = Systems(&[&RedPlane]);
 const SWITCH: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 255, 0, 1), 5407);
 const STORE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 2, 1, 10), 5407);
 /// 10.1.0.10:40000 → 198.51.100.10:80, TCP.
@@ -100,7 +102,7 @@ fn event_of(payload: &[u8], ring: Option<&KeyRing>) -> Event {
         bytes: &bytes,
         original_bytes: bytes.len() as u32,
     };
-    decode(&frame, &objects(), ring).unwrap()
+    decode(&frame, SYSTEMS, &objects(), ring).unwrap()
 }
 
 #[test]
@@ -141,7 +143,7 @@ fn what_is_not_genuine_is_said_so() {
     // Replayed from another address.
     let moved = framed(&bytes, SocketAddrV4::new(Ipv4Addr::new(10, 1, 0, 66), 5407), STORE);
     let frame = Frame { time_ns: 0, link: Link::Ethernet, bytes: &moved, original_bytes: 0 };
-    assert_eq!(decode(&frame, &objects(), Some(&ring(1))).unwrap().tag, Tag::Wrong);
+    assert_eq!(decode(&frame, SYSTEMS, &objects(), Some(&ring(1))).unwrap().tag, Tag::Wrong);
 }
 
 #[test]
@@ -177,7 +179,7 @@ fn what_the_capture_cut_is_no_malformed_message() {
         bytes: &bytes[..96],
         original_bytes: bytes.len() as u32,
     };
-    let event = decode(&frame, &objects(), Some(&ring(1))).unwrap();
+    let event = decode(&frame, SYSTEMS, &objects(), Some(&ring(1))).unwrap();
     assert_eq!((event.type_name(), event.tag), ("UPDATE", Tag::Unchecked));
     assert!(matches!(event.body, Body::Cut { captured: 54, .. }), "{event:?}");
 }
@@ -284,7 +286,9 @@ fn filters_choose() {
     let strings = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let event = event_of(&signed(&update(), &ring(1)), None);
     let filter = |types: &[&str], keys: &[&str], switches: &[u32], shards: &[u16]| {
-        Filter::new(&strings(types), &strings(keys), switches, shards).unwrap().passes(&event)
+        Filter::new(SYSTEMS, &strings(types), &strings(keys), switches, shards)
+            .unwrap()
+            .passes(&event)
     };
     assert!(filter(&[], &[], &[], &[]));
     assert!(filter(&["update"], &["10.1.0.10"], &[2, 1], &[3]));
@@ -293,7 +297,8 @@ fn filters_choose() {
     assert!(!filter(&["lease-grant"], &[], &[], &[]));
     assert!(!filter(&[], &["destination_port=40000"], &[], &[]) && !filter(&[], &["0b"], &[], &[]));
     assert!(!filter(&[], &[], &[2], &[]) && !filter(&[], &[], &[], &[4]));
-    let fault = Filter::new(&strings(&["updates"]), &[], &[], &[]).unwrap_err().to_string();
+    let fault =
+        Filter::new(SYSTEMS, &strings(&["updates"]), &[], &[], &[]).unwrap_err().to_string();
     assert!(
         fault.contains("\"updates\"") && fault.contains("CHAIN_DATA") && fault.contains("RECALL"),
         "{fault}"

@@ -1,5 +1,6 @@
 //! `stateplane sim`: runs seeds through the simulator; a failing one becomes short, and is drawn.
 
+use command_line::{interrupt, outln};
 use sim::{Bench, Kind, Plan, Resumed, Scenario, Summary, kind_of_seed, run_many};
 use std::io::{IsTerminal, Write};
 use std::num::NonZeroUsize;
@@ -21,14 +22,17 @@ const EXAMPLES: &str = "Examples:
   stateplane sim --seconds 60                 random runs for a minute, on all cores
   stateplane sim --seed 7 --chart             one run, drawn
   stateplane sim --seed 1 --runs 200 --object snapshots
-  stateplane sim --runs 1000000 --resume runs.json    until stopped; the same command goes on from there";
+  stateplane sim --runs 1000000 --resume runs.json    until stopped; the same command goes on from there
 
-/// Run the compiled programs, the store and the controller on a simulated network with faults.
-/// Needs root (it loads the programs into the kernel). Exit code 1: an invariant does not hold; it
-/// is printed, with the shortest run that shows it. 2: the simulation could not run. 130: it was
-/// interrupted, and nothing had failed. systems/redplane/docs/correctness.md lists the checks.
-#[derive(clap::Args, Debug)]
-#[command(after_help = EXAMPLES)]
+Needs root: it loads the compiled programs into the kernel. systems/redplane/docs/correctness.md lists
+the checks.
+
+Exit codes: 0 all runs are good, 1 an invariant does not hold (it is printed, with the shortest run that
+shows it), 2 the simulation could not run, 130 it was interrupted, and nothing had failed.";
+
+/// Simulate switches, store and controller on a faulty network, and check the invariants
+#[derive(clap::Parser, Debug)]
+#[command(name = "sim", after_help = EXAMPLES)]
 pub struct Args {
     /// The first seed; without it, one from the clock.
     #[arg(long)]
@@ -117,7 +121,7 @@ fn simulate(args: &Args, kind: Option<Kind>) -> Result<u8, String> {
         time: args.seconds.map(Duration::from_secs),
         threads,
         kind,
-        stop: lab::interrupt::requested,
+        stop: interrupt::requested,
     };
     if before.runs >= runs {
         outln!(
@@ -126,7 +130,7 @@ fn simulate(args: &Args, kind: Option<Kind>) -> Result<u8, String> {
         );
         return Ok(0);
     }
-    lab::interrupt::install();
+    interrupt::install();
     let progress = Progress::new(args.resume.as_deref(), &saved, plan);
     progress.begin();
     // Before hours of work: can it be kept?
@@ -260,9 +264,8 @@ fn duration(seconds: f64) -> String {
 fn shorten(seed: u64, kind: Kind, violation: &sim::Violation) -> Result<(), String> {
     let mut bench = Bench::new(kind)?;
     let whole = Scenario::of_seed(seed, kind);
-    let (shortest, replays) = bench
-        .shrink(&whole, violation, lab::interrupt::requested)
-        .map_err(|error| error.to_string())?;
+    let (shortest, replays) =
+        bench.shrink(&whole, violation, interrupt::requested).map_err(|error| error.to_string())?;
     let (outcome, chart) = bench.run(&shortest, true).map_err(|error| error.to_string())?;
     outln!(
         "{} steps of {} are enough ({replays} replays); {:?}",

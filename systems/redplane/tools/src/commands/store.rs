@@ -1,7 +1,8 @@
 //! `stateplane store`: runs a state store server, checks its configuration, asks a running one how
 //! it is.
 
-use super::daemon::StatusArgs;
+use command_line::daemon::{self, StatusArgs};
+use command_line::outln;
 use state_store::config::{Config, MOST_HOLD_MS, WalSettings};
 use state_store::core::{NodeStatus, Settings};
 use state_store::shell;
@@ -20,9 +21,10 @@ const EXAMPLES: &str = "Examples:
 
 systems/redplane/docs/store.example.toml is a commented configuration.";
 
-/// Command line of `stateplane store`.
-#[derive(clap::Args, Debug)]
+/// Run a store: one machine's replicas in the shards' chains.
+#[derive(clap::Parser, Debug)]
 #[command(
+    name = "store",
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
     after_help = EXAMPLES
@@ -69,7 +71,7 @@ fn serve(path: &Path, check: bool) -> u8 {
     }
     if check {
         for wal in (0..config.workers).filter_map(|number| config.worker(number).wal) {
-            if let Err(reason) = super::daemon::can_write(&wal.directory, true) {
+            if let Err(reason) = daemon::can_write(&wal.directory, true) {
                 eprintln!("stateplane store: {}: wal.directory: {reason}", path.display());
                 return 1;
             }
@@ -80,7 +82,7 @@ fn serve(path: &Path, check: bool) -> u8 {
         outln!("{}: good", path.display());
         return 0;
     }
-    super::daemon::log();
+    daemon::log();
     match shell::run(config) {
         Ok(()) => 0,
         Err(error) => fault(&error),
@@ -224,8 +226,8 @@ mod tests {
 
     #[test]
     fn workers_on_the_port_of_a_controller_are_refused() {
-        let page = include_str!("../../../../docs/deploy.md");
-        let example = include_str!("../../../../systems/redplane/docs/store.example.toml")
+        let page = include_str!("../../../../../docs/deploy.md");
+        let example = include_str!("../../../docs/store.example.toml")
             .replace("listen = \"10.0.3.1:5407\"\n", "")
             .replace("controllers = [\"10.0.3.1:5408\"]", "controllers = [\"10.2.1.10:5408\"]");
         let check = |more: &str, listen: &str| {
@@ -243,8 +245,8 @@ mod tests {
 
     #[test]
     fn leases_that_switches_cannot_use_are_refused() {
-        let example = include_str!("../../../../systems/redplane/docs/store.example.toml")
-            .replace("\nhold_ms", "\n# hold_ms");
+        let example =
+            include_str!("../../../docs/store.example.toml").replace("\nhold_ms", "\n# hold_ms");
         assert!(example.contains("lease_ms = 250\n"));
         for (text, part) in [
             ("lease_ms = 250\n", None),
