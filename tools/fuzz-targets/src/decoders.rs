@@ -2,11 +2,11 @@
 
 use capture::{Frame, Link};
 use state_protocol::{Entries, Entry, Kind, Message, SnapshotPart, kind};
-use state_store::core::{AllocatorSettings, ObjectSettings, Restored};
-use state_store::wal::frame::{FileHeader, read_batches};
+use state_store::core::{AllocatorSettings, ObjectSettings, Records, Restored};
 use std::io::Cursor;
 use std::path::Path;
 use trace::Objects;
+use wal::frame::{FileHeader, read_batches};
 use wire::{ChainHeader, ChainType, Control, Handover};
 
 /// Shards of the store whose log is read.
@@ -110,7 +110,7 @@ fn objects() -> Vec<ObjectSettings> {
 pub(crate) fn wal(data: &[u8]) {
     let Some(header) = FileHeader::decode(data) else { return };
     assert_eq!(FileHeader::decode(&header.encode()), Some(header));
-    let mut restored = Restored::new(objects(), SHARDS);
+    let mut restored = Restored::new(Records::new(objects(), 0), SHARDS);
     let mut next = header.first_batch;
     if let Err(error) = read_batches(data, &mut next, |_, items| restored.read(items)) {
         assert!(!error.to_string().is_empty());
@@ -120,9 +120,9 @@ pub(crate) fn wal(data: &[u8]) {
 /// What is in the batches of the log: its items, without the checks that accidents do not get
 /// through.
 pub(crate) fn journal(data: &[u8]) {
-    let mut restored = Restored::new(objects(), SHARDS);
+    let mut restored = Restored::new(Records::new(objects(), 0), SHARDS);
     if let Err(error) = restored.read(data) {
         assert!(!error.to_string().is_empty());
     }
-    let _ = restored.replicas().map(|(_, replica)| replica.records().len()).sum::<usize>();
+    let _ = restored.replicas().map(|(_, replica)| replica.state().len()).sum::<usize>();
 }

@@ -147,6 +147,35 @@ impl Counters {
         }
     }
 
+    /// Adds what a replica's chain counted.
+    pub(crate) fn add_chain(&mut self, chain: &chain::Counters) {
+        let chain::Counters {
+            replies,
+            dropped_back_pressure,
+            chain_not_neighbour,
+            chain_other_view,
+            chain_applied,
+            chain_duplicates,
+            chain_gaps,
+            copied,
+            chain_resends,
+            malformed,
+        } = *chain;
+        self.add(&Counters {
+            replies,
+            dropped_back_pressure,
+            chain_not_neighbour,
+            chain_other_view,
+            chain_applied,
+            chain_duplicates,
+            chain_gaps,
+            copied,
+            chain_resends,
+            malformed,
+            ..Counters::default()
+        });
+    }
+
     /// All datagrams dropped as malformed.
     pub fn malformed_total(&self) -> u64 {
         self.malformed.iter().sum()

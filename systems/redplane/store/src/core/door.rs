@@ -1,7 +1,7 @@
 //! The door: what comes in is genuine, what goes out is signed.
 //! `systems/redplane/docs/state-protocol.md`, "Tags".
 
-use super::output::Outputs;
+use chain::Outputs;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use wire::{KeyRing, NotGenuine};
 

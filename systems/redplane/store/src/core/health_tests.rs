@@ -6,6 +6,7 @@ use super::{
     AllocatorSettings, BackendPolicy, BackendSettings, IdleNs, Limits, Node, ObjectSettings,
     Outputs, Replica, Settings, Start,
 };
+use chain::StateMachine;
 use state_protocol::{Effect, Flags, RecordWrite};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use wire::{KeyRing, Member, SECRET_BYTES, Secret, ShardView, Views};
@@ -96,7 +97,8 @@ fn converse(replica: &mut Replica, client_port: u16) {
         value: &[0; 6],
     };
     let slot = replica
-        .records
+        .chain
+        .state_mut()
         .apply(&Effect::Pair { first: write(&key), second: write(&reverse) })
         .unwrap();
     if replica.settings.shard == 0 {
@@ -106,7 +108,7 @@ fn converse(replica: &mut Replica, client_port: u16) {
 
 /// What each replica has as its backends: where it is in memory.
 fn shared(node: &Node) -> Vec<usize> {
-    let place = |replica: &Replica| match replica.records.pool(0) {
+    let place = |replica: &Replica| match replica.records().pool(0) {
         Some(Pool::Backends(pool)) => pool.backends_at(),
         _ => panic!("no backends"),
     };

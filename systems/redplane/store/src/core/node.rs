@@ -3,8 +3,10 @@
 
 use super::backends::{Backend, Backends, Health};
 use super::door::Door;
-use super::journal::{Item, Restored, RestoredReplica};
-use super::{AllocatorSettings, Event, Input, Outputs, Replica, Settings, Start};
+use super::{
+    AllocatorSettings, Event, Input, Outputs, Records, Replica, Restored, Settings, Start,
+};
+use chain::{Item, RestoredReplica};
 use state_protocol::{Kind, Message, MessageType};
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
@@ -42,7 +44,7 @@ pub struct Node {
     /// How often something was given to be made durable.
     ticket: u64,
     /// What was read from the journal and is in no view yet.
-    restored: Vec<Option<RestoredReplica>>,
+    restored: Vec<Option<RestoredReplica<Records>>>,
     /// When anybody was last heard of.
     heard_ns: u64,
     pub(super) counters: super::Counters,
@@ -97,7 +99,7 @@ impl Node {
     pub fn durable(&mut self, ticket: u64, out: &mut Outputs) {
         for shard in 0..self.settings.shards {
             let replica = &mut self.replicas[usize::from(shard)];
-            if replica.as_mut().is_some_and(|replica| replica.became_durable(ticket, out)) {
+            if replica.as_mut().is_some_and(|replica| replica.chain.became_durable(ticket, out)) {
                 self.touch(shard);
             }
         }
@@ -105,7 +107,7 @@ impl Node {
 
     /// Entries that are applied here and not yet durable.
     pub fn not_durable(&self) -> u64 {
-        self.replicas().map(|replica| replica.index - replica.durable()).sum()
+        self.replicas().map(|replica| replica.chain.not_durable()).sum()
     }
 
     /// Writes down the views anew: what was written of them before can go.
@@ -116,7 +118,7 @@ impl Node {
     /// Writes down a shard's replica anew: what was written of it before can go.
     pub fn checkpoint(&mut self, shard: u16) {
         if let Some(Some(replica)) = self.replicas.get_mut(usize::from(shard)) {
-            replica.journal_checkpoint();
+            replica.chain.checkpoint();
             self.touch(shard);
         }
     }
@@ -239,7 +241,7 @@ impl Node {
             self.deadlines[usize::from(shard)] = match replica {
                 Some(replica) => {
                     replica.flush(now_ns, out);
-                    replica.drain_journal(ticket, out);
+                    replica.chain.drain_journal(ticket, out);
                     replica.next_deadline().unwrap_or(u64::MAX)
                 }
                 None => u64::MAX,
@@ -358,7 +360,7 @@ impl Node {
         let joining = view.joining.map(|joining| joining.member);
         if !view.members.contains(&self.me) && joining != Some(self.me) {
             if let Some(left) = place.take() {
-                self.counters.add(left.counters());
+                self.counters.add(&left.counters());
                 if self.journaling {
                     Item::Left { shard }.append_to(&mut out.journal);
                 }
@@ -370,7 +372,7 @@ impl Node {
         if place.as_ref().is_some_and(|replica| replica.view().founded != view.founded) {
             // Its state is of a chain that is lost.
             if let Some(lost) = place.take() {
-                self.counters.add(lost.counters());
+                self.counters.add(&lost.counters());
             }
         }
         let restored = self.restored.get_mut(usize::from(shard)).and_then(Option::take);
@@ -383,10 +385,10 @@ impl Node {
             let settings = Settings { shard, ..self.settings.clone() };
             let mut replica = Box::new(Replica::new(settings, self.start, self.me, now_ns));
             if self.journaling {
-                replica.keep_journal();
+                replica.chain.keep_journal();
             }
             if let Some(restored) = restored.filter(|restored| restored.whole) {
-                replica.restore(restored);
+                replica.chain.restore(restored);
             }
             for (object_id, backends) in &self.backends {
                 replica.set_backends(*object_id, backends);
@@ -395,7 +397,7 @@ impl Node {
         });
         replica.adopt(now_ns, view, out);
         if cut_short {
-            replica.give_up_joining();
+            replica.chain.give_up_joining();
         }
         self.touch(shard);
     }
@@ -453,7 +455,7 @@ impl Node {
     /// What this server counted, all shards together.
     pub fn counters(&self) -> super::Counters {
         let mut sum = self.counters.clone();
-        self.replicas().for_each(|replica| sum.add(replica.counters()));
+        self.replicas().for_each(|replica| sum.add(&replica.counters()));
         sum
     }
 
