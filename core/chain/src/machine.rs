@@ -45,8 +45,9 @@ pub trait StateMachine {
     /// one that another slot's effects describe.
     fn slot_effects(&self, slot: u32) -> impl Iterator<Item = Self::Effect<'_>>;
 
-    /// Notes which pieces `effect` is about to touch; `self` is the state before it. The rest is
-    /// not noted.
+    /// Notes which pieces `effect` is about to touch; `self` is the state before it. What changes
+    /// in a slot that the sweep has not passed may be left out; what is removed may not, as the
+    /// copy can have it. The rest is not noted.
     fn note_touched(&self, effect: &Self::Effect<'_>, touched: &mut Touched<Self::Piece>);
 
     /// Effects that bring whatever a copy has of this piece to what it is now, or is no more.

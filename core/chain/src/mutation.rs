@@ -1,5 +1,5 @@
-//! Seeded bugs, for tests that must find them (those of the systems whose state a chain
-//! replicates). Without the feature `mutations` there are none, and nothing is asked.
+//! Seeded bugs, for tests that must find them (`tests/mutations.rs`, and those of the systems whose
+//! state a chain replicates). Without the feature `mutations` there are none, and nothing is asked.
 
 /// A bug of the chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

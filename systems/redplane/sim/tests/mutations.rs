@@ -44,7 +44,7 @@ const DATA_PLANE: [(&str, Kind); 16] = [
 /// (systems/redplane/docs/correctness.md, "Can the checks fail?").
 const COVERED: [Mutation; 1] = [Mutation::NoEpochCheck];
 
-/// Bugs of the chain that the store's flows show.
+/// Bugs of the chain that the store's flows show. (All of them: `core/chain/tests/mutations.rs`.)
 const CHAIN: [chain::Mutation; 4] = [
     chain::Mutation::ReplyBeforeTail,
     chain::Mutation::GapInChain,
