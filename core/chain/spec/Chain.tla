@@ -1,6 +1,6 @@
 -------------------------------- MODULE Chain --------------------------------
 (* One shard's chain of servers: views that the controller decides and servers learn of at different times, members that die or are
-   cut off, servers that join behind the tail, and messages that come late. Rules are those of systems/redplane/docs/state-protocol.md, "The chain"
+   cut off, servers that join behind the tail, and messages that come late. Rules are those of state-protocol.md, "The chain"
    and "The controller". What an entry says is of no matter here, so entries are numbers that are never used twice.
 
    The answer to "why may Flow.tla take the store as one atomic thing": Answered and Agree below. *)
@@ -48,7 +48,7 @@ Init ==
     /\ ordered = 0
 
 -----------------------------------------------------------------------------
-(* Servers (core/chain/src/{replica,view,receive,link,copy}.rs) *)
+(* Servers (core/chain/src/{node,replica,view,receive,link,copy}.rs) *)
 
 (* Rule 2: only the tail answers, rule 5: and not once the joining server has its whole state. *)
 Answers(s, log) == IF Ends(s) /\ (Behind(s) = {} \/ "tail_answers_on" \in Bugs) THEN In(log) ELSE {}
@@ -112,7 +112,7 @@ Whole(s, tail) ==
     /\ UNCHANGED <<views, net, ordered>>
 
 (* A newer view; a new tail answers what the old one may not have (rule 3). Who has no place in it drops what it has (rule 7). *)
-\* Code: systems/redplane/store/src/core/node.rs adopt adopt_shard
+\* Code: core/chain/src/node.rs adopt adopt_shard
 \* Code: core/chain/src/view.rs adopt adopt_as_member adopt_as_joining answer_what_nobody_follows
 Learn(s, v) ==
     LET view == views[v]

@@ -2,18 +2,21 @@
 //!
 //! A [`Replica`] keeps one [`StateMachine`] in one place of one chain. It owns order, views, links,
 //! copies to joining replicas, and what must be durable before anything leaves. The system around
-//! it owns the state machine, and decides, at the head, which effects are ordered. The crate knows
-//! no system's state, no sockets, clocks or files. Time is the caller's, in ns of any clock that
-//! does not go back. The README names the page with the rules.
+//! it ([`Shard`]) owns the state machine, and decides, at the head, which effects are ordered. A
+//! [`Node`] is a server process with shards of many chains. The crate knows no system's state, no
+//! sockets, clocks or files. Time is the caller's, in ns of any clock that does not go back. The
+//! README names the page with the rules.
 
 mod copy;
 mod counters;
+mod door;
 mod durable;
 mod journal;
 mod link;
 mod log;
 mod machine;
 mod mutation;
+mod node;
 mod out_of_order;
 mod output;
 mod receive;
@@ -27,6 +30,7 @@ pub use machine::{DoesNotApply, StateMachine};
 pub use mutation::Mutation;
 #[cfg(feature = "mutations")]
 pub use mutation::set_mutation;
+pub use node::{Node, NodeCounters, NodeSettings, Shard};
 pub use output::{BrokenReason, Event, Outputs, Role, Run};
 pub use replica::{Replica, Settings};
 pub use touched::Touched;

@@ -15,7 +15,7 @@ fn run(seed: u64, journals: bool) -> (Checks, u64) {
     let mut world = World::new(seed, journals);
     world.run(RUN);
     world.finish();
-    let replicas = world.servers.iter().filter_map(|server| server.replica.as_ref());
+    let replicas = world.servers.iter().filter_map(|server| server.replica());
     let overtaken = replicas.map(|replica| replica.counters().chain_gaps).sum();
     (world.checks, overtaken)
 }

@@ -52,9 +52,9 @@ impl Checks {
     /// Output commit: a server that answers is the last to have the entry, of all that are in its
     /// view.
     pub fn answered(&self, servers: &[Server], at: usize, answer: &Answer) {
-        let Some(replica) = &servers[at].replica else { return };
-        for server in servers.iter().filter(|server| server.alive) {
-            let Some(other) = &server.replica else { continue };
+        let Some(replica) = servers[at].replica() else { return };
+        for server in servers {
+            let Some(other) = server.replica() else { continue };
             if other.view().number == replica.view().number
                 && matches!(server.role(), Role::Head | Role::Middle | Role::Tail)
             {
@@ -87,9 +87,8 @@ impl Checks {
     /// A replica that did something has the state of every other in its view with the same last
     /// entry.
     pub fn alike(&self, servers: &[Server], at: usize) {
-        let replicas = servers.iter().filter(|server| server.alive);
-        let replicas = replicas.filter_map(|server| server.replica.as_ref());
-        let Some(one) = servers[at].replica.as_ref().filter(|one| one.is_whole()) else { return };
+        let replicas = servers.iter().filter_map(Server::replica);
+        let Some(one) = servers[at].replica().filter(|one| one.is_whole()) else { return };
         let (number, index) = (one.view().number, one.index());
         let mut same = replicas
             .filter(|it| it.is_whole() && (it.view().number, it.index()) == (number, index))
@@ -100,13 +99,13 @@ impl Checks {
 
     /// The newest view's members all have everything.
     pub fn all_have_all(&self, members: &[&Server]) {
-        let replicas = members.iter().map(|server| server.replica.as_ref().expect("a replica"));
+        let replicas = members.iter().map(|server| server.replica().expect("a replica"));
         let ends: Vec<_> = replicas
             .map(|it| (it.index(), it.committed(), it.unacked(), it.state().digest()))
             .collect();
         let (index, _, _, digest) = ends[0];
         assert!(ends.iter().all(|end| *end == (index, index, 0, digest)), "the end: {ends:?}");
-        let state = members[0].replica.as_ref().expect("a replica").state();
+        let state = members[0].replica().expect("a replica").state();
         for (name, told) in &self.told {
             assert!(state.reached(name) >= *told, "lost: {name:?}, of which {told} was told");
         }

@@ -1,34 +1,70 @@
-//! A server process with one shard: what a system builds around a `Replica`.
+//! A server process that keeps counters: what a system builds on the crate.
 
 use super::{Counters, MS};
-use chain::{Event, Item, Outputs, Replica, Restored, Role, Settings};
+use chain::{Event, Node, NodeSettings, Outputs, Replica, Restored, Role, Settings, Shard};
 use simnet::{Clock, Disk};
 use std::net::{Ipv4Addr, SocketAddrV4};
-use wire::{Control, Member, ShardView, Views};
+use wire::{KeyRing, Member, SECRET_BYTES, Secret, ShardView, Views};
 
 const SHARD: u16 = 0;
+
+/// One shard's counters. Its head has no rules: the world orders what clients ask.
+pub struct Counting(Replica<Counters>);
+
+impl Shard for Counting {
+    type State = Counters;
+
+    fn chain(&self) -> &Replica<Counters> {
+        &self.0
+    }
+
+    fn chain_mut(&mut self) -> &mut Replica<Counters> {
+        &mut self.0
+    }
+
+    fn adopt(&mut self, now_ns: u64, view: &ShardView, out: &mut Outputs) {
+        self.0.adopt(now_ns, view, out);
+    }
+
+    fn request(&mut self, _: u64, _: SocketAddrV4, _: &[u8], _: &mut Outputs) {
+        unreachable!("clients ask without messages");
+    }
+
+    fn timer(&mut self, now_ns: u64, out: &mut Outputs) {
+        self.0.timer(now_ns, out);
+    }
+
+    fn next_deadline(&self) -> Option<u64> {
+        self.0.next_deadline()
+    }
+}
 
 pub struct Server {
     pub me: Member,
     pub alive: bool,
     pub clock: Clock,
-    pub replica: Option<Replica<Counters>>,
-    /// The newest view that it has heard of.
-    pub view: u64,
+    node: Node<Counting>,
     /// Of a server that keeps a journal.
     pub disk: Option<Disk>,
-    ticket: u64,
 }
 
-fn settings() -> Settings {
-    Settings {
-        shard: SHARD,
-        config_digest: 7,
-        resend_ns: 10 * MS,
-        datagram_bytes: Server::DATAGRAM_BYTES,
-        unacked: 256,
-        unacked_bytes: 1 << 16,
+fn begin(me: Member) -> impl Fn(u16) -> Counting {
+    move |shard| {
+        let settings = Settings {
+            shard,
+            config_digest: 7,
+            resend_ns: 10 * MS,
+            datagram_bytes: Server::DATAGRAM_BYTES,
+            unacked: 256,
+            unacked_bytes: 1 << 16,
+        };
+        Counting(Replica::new(settings, me, Counters::default()))
     }
+}
+
+fn node(me: Member, now_ns: u64) -> Node<Counting> {
+    let keys = KeyRing::new(1, Secret([1; SECRET_BYTES])).unwrap();
+    Node::new(NodeSettings { shards: 1, me, now_ns }, keys, Vec::new())
 }
 
 impl Server {
@@ -41,65 +77,57 @@ impl Server {
 
     pub fn new(at: usize, incarnation: u64, clock: Clock, disk: Option<Disk>) -> Server {
         let me = Member { address: Server::address(at), incarnation };
-        Server { me, alive: true, clock, replica: None, view: 0, disk, ticket: 0 }
+        let now_ns = clock.local(0);
+        let mut server = Server { me, alive: true, clock, node: node(me, now_ns), disk };
+        if server.disk.is_some() {
+            server.node.keep_journal(now_ns, None, begin(me), &mut Outputs::new());
+        }
+        server
+    }
+
+    /// Its replica, if it lives and is in the chain.
+    pub fn replica(&self) -> Option<&Replica<Counters>> {
+        self.node.replica(SHARD).filter(|_| self.alive).map(|shard| &shard.0)
     }
 
     pub fn role(&self) -> Role {
-        self.replica.as_ref().map_or(Role::Outside, Replica::role)
+        self.replica().map_or(Role::Outside, Replica::role)
     }
 
-    /// Takes a newer view: begins a replica, changes its place, or drops it.
+    /// Takes a view, if it is newer.
     pub fn adopt(&mut self, now_ns: u64, view: &ShardView, out: &mut Outputs) {
-        if view.number <= self.view {
-            return;
-        }
-        self.view = view.number;
-        if self.disk.is_some() {
-            let views = Views { version: view.number, shards: vec![view.clone()] };
-            let bytes = Control::Views(views).encode().unwrap();
-            Item::Views(&bytes).append_to(&mut out.journal);
-            out.barrier = true;
-        }
-        let joins = view.joining.is_some_and(|joining| joining.member == self.me);
-        if !view.members.contains(&self.me) && !joins {
-            if self.replica.take().is_some() && self.disk.is_some() {
-                Item::Left { shard: SHARD }.append_to(&mut out.journal);
-            }
-            return;
-        }
-        let (me, journals) = (self.me, self.disk.is_some());
-        let replica = self.replica.get_or_insert_with(|| {
-            let mut replica = Replica::new(settings(), me, Counters::default());
-            if journals {
-                replica.keep_journal();
-            }
-            replica
-        });
-        replica.adopt(now_ns, view, out);
+        let views = Views { version: view.number, shards: vec![view.clone()] };
+        self.node.adopt(now_ns, &views, begin(self.me), out);
     }
 
-    /// Begins again after a power cut, with what its disk has.
+    pub fn datagram(&mut self, now_ns: u64, from: SocketAddrV4, bytes: &[u8], out: &mut Outputs) {
+        self.node.admit(now_ns, from, bytes).expect("genuine");
+        self.node.datagram(now_ns, from, bytes, begin(self.me), out);
+    }
+
+    pub fn timer(&mut self, now_ns: u64, out: &mut Outputs) {
+        self.node.timer(now_ns, out);
+    }
+
+    pub fn next_deadline(&self) -> Option<u64> {
+        self.node.next_deadline().filter(|_| self.alive)
+    }
+
+    /// What the system does with its replica.
+    pub fn act(&mut self, act: impl FnOnce(&mut Replica<Counters>)) {
+        if let Some(shard) = self.node.replica_mut(SHARD) {
+            act(&mut shard.0);
+            self.node.touch(SHARD);
+        }
+    }
+
+    /// Begins again: with what its disk has, or empty.
     pub fn restart(&mut self, now_ns: u64, out: &mut Outputs) {
-        (self.alive, self.view, self.replica) = (true, 0, None);
+        (self.alive, self.node) = (true, node(self.me, now_ns));
         let Some(disk) = &self.disk else { return };
         let mut restored = Restored::new(Counters::default(), 1);
         restored.read(&disk.durable).expect("what was written");
-        let (views, mut replicas) = restored.into_parts();
-        let Some(view) = views.shards.first() else { return };
-        let restored = replicas.pop().flatten().filter(|it| it.founded == view.founded);
-        let joins = view.joining.filter(|joining| joining.member == self.me);
-        let cut_short = restored
-            .as_ref()
-            .is_some_and(|it| !it.whole && joins.is_some_and(|joining| joining.since == it.since));
-        if let Some(restored) = restored.filter(|restored| restored.whole) {
-            let mut replica = Replica::new(settings(), self.me, Counters::default());
-            replica.restore(restored);
-            self.replica = Some(replica);
-        }
-        self.adopt(now_ns, view, out);
-        if let Some(replica) = self.replica.as_mut().filter(|_| cut_short) {
-            replica.give_up_joining();
-        }
+        self.node.keep_journal(now_ns, Some(restored), begin(self.me), out);
     }
 
     /// Ends a batch of inputs. What `out` has then may be sent. The ticket of what was written and
@@ -112,19 +140,16 @@ impl Server {
         }
         let mut not_durable = None;
         loop {
-            if let Some(replica) = &mut self.replica {
-                replica.flush(now_ns, out);
-                replica.drain_journal(self.ticket + 1, out);
-            }
-            let Some(disk) = self.disk.as_mut().filter(|_| !out.journal.is_empty()) else {
+            self.node.flush(now_ns, out);
+            if out.journal.is_empty() {
                 return not_durable;
-            };
-            self.ticket += 1;
-            disk.write(self.ticket, std::mem::take(&mut out.journal));
-            not_durable = Some(self.ticket);
+            }
+            let disk = self.disk.as_mut().expect("who keeps no journal writes nothing");
+            disk.write(out.ticket, std::mem::take(&mut out.journal));
+            not_durable = Some(out.ticket);
             if std::mem::take(&mut out.barrier) {
                 // A server waits for its disk; here that is an instant.
-                self.durable(self.ticket, out);
+                self.durable(out.ticket, out);
                 not_durable = None;
             }
         }
@@ -135,8 +160,11 @@ impl Server {
         if let Some(disk) = &mut self.disk {
             disk.sync(ticket);
         }
-        if let Some(replica) = &mut self.replica {
-            replica.became_durable(ticket, out);
-        }
+        self.node.durable(ticket, out);
+    }
+
+    /// Describes its replica anew in its journal.
+    pub fn checkpoint(&mut self) {
+        self.node.checkpoint(SHARD);
     }
 }

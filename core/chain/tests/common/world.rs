@@ -118,13 +118,15 @@ impl World {
             }
             Event::Deliver { from, to, bytes } => {
                 let at = (0..MACHINES).find(|at| Server::address(*at) == to).unwrap();
-                self.server(at, |replica, now, out| replica.message(now, from, &bytes, out));
+                self.server(at, |server, now, out| server.datagram(now, from, &bytes, out));
             }
             Event::Timer(at) => {
                 self.scheduled[at] = u64::MAX;
-                self.server(at, |replica, now, out| replica.timer(now, out));
+                self.server(at, |server, now, out| server.timer(now, out));
             }
-            Event::View(at, view) => self.adopt(at, &view),
+            Event::View(at, view) => {
+                self.server(at, |server, now, out| server.adopt(now, &view, out))
+            }
             Event::Ask => self.ask(),
             Event::Control => self.control(),
             Event::Cut => self.cut(),
@@ -133,20 +135,12 @@ impl World {
         }
     }
 
-    fn server(&mut self, at: usize, act: impl FnOnce(&mut Replica<Counters>, u64, &mut Outputs)) {
-        let now = self.servers[at].clock.local(self.time);
-        let mut out = Outputs::new();
-        let server = &mut self.servers[at];
-        let Some(replica) = server.replica.as_mut().filter(|_| server.alive) else { return };
-        act(replica, now, &mut out);
-        self.flush(at, out);
-    }
-
-    fn adopt(&mut self, at: usize, view: &ShardView) {
+    /// Something happens to a server, if it lives.
+    fn server(&mut self, at: usize, act: impl FnOnce(&mut Server, u64, &mut Outputs)) {
         let now = self.servers[at].clock.local(self.time);
         let mut out = Outputs::new();
         if self.servers[at].alive {
-            self.servers[at].adopt(now, view, &mut out);
+            act(&mut self.servers[at], now, &mut out);
             self.flush(at, out);
         }
     }
@@ -171,8 +165,7 @@ impl World {
             }
         }
         self.checks.alike(&self.servers, at);
-        let next = self.servers[at].replica.as_ref().and_then(Replica::next_deadline);
-        if let Some(next) = next {
+        if let Some(next) = self.servers[at].next_deadline() {
             let next = self.servers[at].clock.time(next).max(self.time + 1);
             if next < self.scheduled[at] {
                 self.scheduled[at] = next;
@@ -200,8 +193,7 @@ impl World {
         let name = self.draw(NAMES).to_be_bytes()[5..].to_vec();
         let kind = self.draw(20);
         let orders = |server: &Server| {
-            let replica = server.replica.as_ref().filter(|_| server.alive);
-            replica.is_some_and(|replica| replica.may_order() && !replica.is_backed_up())
+            server.replica().is_some_and(|replica| replica.may_order() && !replica.is_backed_up())
         };
         if !orders(&self.servers[at]) {
             return;
@@ -209,17 +201,19 @@ impl World {
         self.operation += 1;
         let operation = self.operation;
         self.checks.begins(operation, &name);
-        self.server(at, |replica, _, out| {
-            let reached = replica.state().reached(&name);
-            let count = reached + u64::from(kind >= 4);
-            let change = match kind {
-                0 | 1 => Change::Nothing,
-                2 | 3 => Change::Remove { name: &name, floor: reached },
-                _ => Change::Set { name: &name, count },
-            };
-            let counted = kind >= 4;
-            let answer = Answer { operation, counted, count, name: name.clone() };
-            replica.order(change, CLIENT, &answer.encode(), out).expect("it fits");
+        self.server(at, |server, _, out| {
+            server.act(|replica| {
+                let reached = replica.state().reached(&name);
+                let count = reached + u64::from(kind >= 4);
+                let change = match kind {
+                    0 | 1 => Change::Nothing,
+                    2 | 3 => Change::Remove { name: &name, floor: reached },
+                    _ => Change::Set { name: &name, count },
+                };
+                let counted = kind >= 4;
+                let answer = Answer { operation, counted, count, name: name.clone() };
+                replica.order(change, CLIENT, &answer.encode(), out).expect("it fits");
+            })
         });
     }
 
@@ -243,7 +237,7 @@ impl World {
     fn die(&mut self, at: usize) {
         let survive = self.draw(4) as usize;
         let server = &mut self.servers[at];
-        (server.alive, server.replica) = (false, None);
+        server.alive = false;
         self.scheduled[at] = u64::MAX;
         if let Some(disk) = &mut server.disk {
             disk.lose_power(survive);
@@ -251,7 +245,6 @@ impl World {
         } else {
             self.incarnation += 1;
             server.me.incarnation = self.incarnation;
-            server.view = 0;
             self.checks.deaths += 1;
         }
         let pause = self.draw(200 * MS);
@@ -259,20 +252,14 @@ impl World {
     }
 
     fn restart(&mut self, at: usize) {
-        let now = self.servers[at].clock.local(self.time);
-        let mut out = Outputs::new();
-        self.servers[at].restart(now, &mut out);
-        self.flush(at, out);
+        self.servers[at].alive = true;
+        self.server(at, |server, now, out| server.restart(now, out));
     }
 
     fn durable(&mut self, at: usize, life: u64, ticket: u64) {
-        let server = &mut self.servers[at];
-        if !server.alive || server.disk.as_ref().is_none_or(|disk| disk.lives != life) {
-            return;
+        if self.servers[at].disk.as_ref().is_some_and(|disk| disk.lives == life) {
+            self.server(at, |server, _, out| server.durable(ticket, out));
         }
-        let mut out = Outputs::new();
-        server.durable(ticket, &mut out);
-        self.flush(at, out);
     }
 
     fn tell_all(&mut self) {
@@ -289,11 +276,12 @@ impl World {
 
     /// The replica of a member that is in the newest view.
     fn current(&self, member: Member) -> Option<&Replica<Counters>> {
-        let replica = self.of(member)?.replica.as_ref()?;
+        let replica = self.of(member)?.replica()?;
         (replica.view().number == self.view.number).then_some(replica)
     }
 
-    /// Now and then something dies; the controller looks at reports, and decides.
+    /// Now and then something dies, or begins its journal anew; the controller looks at reports, and
+    /// decides.
     fn control(&mut self) {
         let pause = 5 * MS + self.draw(20 * MS);
         self.after(pause, Event::Control);
@@ -306,6 +294,10 @@ impl World {
             if self.servers[at].alive && (stays || self.servers[at].disk.is_some()) {
                 self.die(at);
             }
+        }
+        if self.chance(20) {
+            let at = self.draw(MACHINES as u64) as usize;
+            self.server(at, |server, _, _| server.checkpoint());
         }
         if let Some(view) = self.decide() {
             (self.view, self.view_since) =
@@ -377,7 +369,7 @@ impl World {
             self.view,
             self.servers
                 .iter()
-                .filter_map(|it| it.replica.as_ref())
+                .filter_map(Server::replica)
                 .map(|it| it.report(0))
                 .collect::<Vec<_>>()
         );

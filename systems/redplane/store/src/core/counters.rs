@@ -176,6 +176,20 @@ impl Counters {
         });
     }
 
+    /// Adds what the server counted beside its replicas.
+    pub(crate) fn add_node(&mut self, node: &chain::NodeCounters) {
+        let chain::NodeCounters { no_replica, wrong_direction, views_old, views_kept, malformed } =
+            *node;
+        self.add(&Counters {
+            dropped_not_head: no_replica,
+            dropped_wrong_direction: wrong_direction,
+            views_old,
+            views_kept,
+            malformed,
+            ..Counters::default()
+        });
+    }
+
     /// All datagrams dropped as malformed.
     pub fn malformed_total(&self) -> u64 {
         self.malformed.iter().sum()

@@ -76,7 +76,8 @@ fn node() -> Node {
         |members| ShardView { number: 1, founded: 1, members, joining: None, draining: false };
     let shards = [vec![me, one, two], vec![one, me, two], vec![one, two, me]].map(view).to_vec();
     node.adopt(0, &Views { version: 1, shards }, &mut Outputs::new());
-    for replica in node.replicas.iter_mut().flatten() {
+    for shard in 0..3 {
+        let Some(replica) = node.process.replica_mut(shard) else { continue };
         (0..CONVERSATIONS).for_each(|client_port| converse(replica, client_port));
     }
     node
@@ -157,7 +158,7 @@ fn a_backend_that_flaps_leaves_nothing_behind() {
     }
     // As when it becomes the head while a backend is gone.
     node.set_health([(OBJECT, address(1), Health::Gone)]);
-    let head = node.replicas[1].as_mut().unwrap();
+    let head = node.process.replica_mut(1).unwrap();
     head.watch_everything(5);
     assert_eq!(
         (head.idle.records.len(), head.idle.next_deadline()),

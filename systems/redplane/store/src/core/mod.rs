@@ -3,16 +3,15 @@
 //!
 //! Owns the records, sessions, held requests and allocators; must not know sockets, clocks or
 //! files. Time is the caller's, in ns of any clock that does not go back. The rules are those of
-//! `systems/redplane/docs/state-protocol.md`: `door` has what is genuine, `request`, `create`,
-//! `recall` and `idle` what the head decides, `machine`, `records` and `sessions` what its effects
-//! do. The chain's order, and what is copied and written down, is the crate `chain`'s.
+//! `systems/redplane/docs/state-protocol.md`: `request`, `create`, `recall` and `idle` have what the
+//! head decides, `machine`, `records` and `sessions` what its effects do. The crate `chain` has
+//! order, copies, journal, views, and what is genuine.
 
 pub mod backends;
 mod blob;
 mod counters;
 mod create;
 mod digest;
-mod door;
 mod idle;
 mod inspect;
 mod machine;
@@ -54,9 +53,9 @@ pub use settings::{
 pub use status::{NodeStatus, ObjectStatus, ReplicaStatus};
 
 use backends::Backends;
-use chain::NOBODY;
+use chain::{NOBODY, Shard};
 use idle::Idle;
-use state_protocol::{Effect, Kind};
+use state_protocol::Effect;
 use std::net::SocketAddrV4;
 use std::sync::Arc;
 use waiting::Waiting;
@@ -123,21 +122,6 @@ impl Replica {
         }
     }
 
-    /// Takes one input at `now_ns`, which must be read after the datagram was received: leases
-    /// count from it. What it causes is in `out`, complete after the next `flush`.
-    pub fn handle(&mut self, now_ns: u64, input: Input<'_>, out: &mut Outputs) {
-        match input {
-            Input::Datagram { from, bytes } => self.datagram(now_ns, from, bytes, out),
-            Input::Timer => self.timer(now_ns, out),
-        }
-    }
-
-    /// Ends a batch of inputs: entries for the successor and the acknowledgement for the
-    /// predecessor are gathered until here.
-    pub fn flush(&mut self, now_ns: u64, out: &mut Outputs) {
-        self.chain.flush(now_ns, out);
-    }
-
     /// The backends of the object with that number from now on; whether this server has something
     /// to look at for that, as the head. Every server of a chain is to be told: the head chooses,
     /// and each may become it.
@@ -155,23 +139,6 @@ impl Replica {
             self.watch_gone();
         }
         concerned
-    }
-
-    /// Takes a newer view of the shard. The caller has seen that this server is in it.
-    pub fn adopt(&mut self, now_ns: u64, view: &ShardView, out: &mut Outputs) {
-        let Some(adopted) = self.chain.adopt(now_ns, view, out) else { return };
-        if adopted.began {
-            // Switches may hold leases that an earlier chain granted: wait until the last of them
-            // is over.
-            self.serve_from_ns = now_ns + self.store_lease_ns.max(EPOCH_TICK_NS);
-        }
-        if self.role() != Role::Head || view.draining {
-            // Who waits here asks again, the new head or this one.
-            self.forget_waiting();
-        }
-        if adopted.became_head {
-            self.take_over(now_ns, out);
-        }
     }
 
     /// Becomes the head, with everything that an earlier one put down the chain. Until when its
@@ -197,16 +164,6 @@ impl Replica {
             self.reply.clear();
             self.commit(&Effect::Floor { floor: self.epoch_base }, NOBODY, out);
         }
-    }
-
-    /// When `Input::Timer` is due, in ns; `None`: not before another input.
-    pub fn next_deadline(&self) -> Option<u64> {
-        if self.chain.broken().is_some() {
-            return None;
-        }
-        let idle = self.idle.next_deadline().filter(|_| self.role() == Role::Head);
-        let chain = self.chain.next_deadline();
-        [self.waiting.next_deadline(), idle, chain].into_iter().flatten().min()
     }
 
     /// What the server counted.
@@ -255,13 +212,47 @@ impl Replica {
             .fold(chain.state().full_digest(), |digest, part| SplitMix64::mix(digest ^ part))
     }
 
-    fn datagram(&mut self, now_ns: u64, from: SocketAddrV4, bytes: &[u8], out: &mut Outputs) {
-        match state_protocol::kind(bytes) {
-            Ok(Kind::Chain(_)) => self.chain.message(now_ns, from, bytes, out),
-            Ok(Kind::Message(_)) => self.request(now_ns, from, bytes, None, out),
-            Ok(Kind::Control(_)) => self.counters.dropped_wrong_direction += 1,
-            Err(reason) => self.counters.count_malformed(reason),
+    /// Orders an entry, whose reply's bytes are in `self.reply`. Returns the slot of the record that
+    /// the effect wrote.
+    fn commit(
+        &mut self,
+        effect: &Effect<'_>,
+        client: SocketAddrV4,
+        out: &mut Outputs,
+    ) -> Option<u32> {
+        self.chain.order(*effect, client, &self.reply, out).flatten()
+    }
+}
+
+impl Shard for Replica {
+    type State = Records;
+
+    fn chain(&self) -> &chain::Replica<Records> {
+        &self.chain
+    }
+
+    fn chain_mut(&mut self) -> &mut chain::Replica<Records> {
+        &mut self.chain
+    }
+
+    fn adopt(&mut self, now_ns: u64, view: &ShardView, out: &mut Outputs) {
+        let Some(adopted) = self.chain.adopt(now_ns, view, out) else { return };
+        if adopted.began {
+            // Switches may hold leases that an earlier chain granted: wait until the last of them
+            // is over.
+            self.serve_from_ns = now_ns + self.store_lease_ns.max(EPOCH_TICK_NS);
         }
+        if self.role() != Role::Head || view.draining {
+            // Who waits here asks again, the new head or this one.
+            self.forget_waiting();
+        }
+        if adopted.became_head {
+            self.take_over(now_ns, out);
+        }
+    }
+
+    fn request(&mut self, now_ns: u64, from: SocketAddrV4, bytes: &[u8], out: &mut Outputs) {
+        self.request(now_ns, from, bytes, None, out);
     }
 
     fn timer(&mut self, now_ns: u64, out: &mut Outputs) {
@@ -274,14 +265,12 @@ impl Replica {
         self.chain.timer(now_ns, out);
     }
 
-    /// Orders an entry, whose reply's bytes are in `self.reply`. Returns the slot of the record that
-    /// the effect wrote.
-    fn commit(
-        &mut self,
-        effect: &Effect<'_>,
-        client: SocketAddrV4,
-        out: &mut Outputs,
-    ) -> Option<u32> {
-        self.chain.order(*effect, client, &self.reply, out).flatten()
+    fn next_deadline(&self) -> Option<u64> {
+        if self.chain.broken().is_some() {
+            return None;
+        }
+        let idle = self.idle.next_deadline().filter(|_| self.role() == Role::Head);
+        let chain = self.chain.next_deadline();
+        [self.waiting.next_deadline(), idle, chain].into_iter().flatten().min()
     }
 }
