@@ -139,7 +139,8 @@ FlowPhase tcp_phase(in bit<16> offset_and_flags, in FlowPhase after_syn) {
 // Parser -------------------------------------------------------------------------------------------------------------------------------
 
 parser NatParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
-    // What the IPv4 header says that it carries. Behind its end Ethernet pads: no header may begin there (RFC 1812, 5.2.2).
+    // Bytes of ICMP by the IPv4 header. Behind its end Ethernet pads: no header may begin there
+    // (RFC 1812, 5.2.2). gateway_check() sees to TCP's and UDP's.
     bit<16> payload_bytes;
     // The same of the packet that an ICMP error is about, as far as it is there.
     bit<16> embedded_bytes;
@@ -156,7 +157,6 @@ parser NatParser(packet_in packet, out headers_t hdr, inout metadata_t meta, ino
 
     state ipv4 {
         packet.extract(hdr.ipv4);
-        payload_bytes = hdr.ipv4.total_length |-| ((bit<16>)hdr.ipv4.ihl << 2);
         meta.key.source = hdr.ipv4.source;
         meta.key.destination = hdr.ipv4.destination;
         meta.key.source_port = 0;
@@ -195,8 +195,7 @@ parser NatParser(packet_in packet, out headers_t hdr, inout metadata_t meta, ino
 
     state tcp {
         packet.extract(hdr.tcp);
-        meta.kind = payload_bytes < 20 ? Kind.UNSUPPORTED
-            : opens(hdr.tcp.offset_and_flags) ? Kind.OPENER : Kind.FOLLOWER;
+        meta.kind = opens(hdr.tcp.offset_and_flags) ? Kind.OPENER : Kind.FOLLOWER;
         meta.key.source_port = hdr.tcp.source_port;
         meta.key.destination_port = hdr.tcp.destination_port;
         transition accept;
@@ -204,7 +203,7 @@ parser NatParser(packet_in packet, out headers_t hdr, inout metadata_t meta, ino
 
     state udp {
         packet.extract(hdr.udp);
-        meta.kind = payload_bytes >= 8 ? Kind.OPENER : Kind.UNSUPPORTED;
+        meta.kind = Kind.OPENER;
         meta.key.source_port = hdr.udp.source_port;
         meta.key.destination_port = hdr.udp.destination_port;
         transition accept;
@@ -212,6 +211,7 @@ parser NatParser(packet_in packet, out headers_t hdr, inout metadata_t meta, ino
 
     state icmp {
         packet.extract(hdr.icmp);
+        payload_bytes = hdr.ipv4.total_length |-| ((bit<16>)hdr.ipv4.ihl << 2);
         transition select(hdr.icmp.type) {
             ICMP_ECHO_REQUEST: echo_request;
             ICMP_ECHO_REPLY: echo_reply;
