@@ -30,7 +30,7 @@ pub use machine::{DoesNotApply, StateMachine};
 pub use mutation::Mutation;
 #[cfg(feature = "mutations")]
 pub use mutation::set_mutation;
-pub use node::{Node, NodeCounters, NodeSettings, Shard};
+pub use node::{Node, NodeCounters, NodeSettings, Shard, System};
 pub use output::{BrokenReason, Event, Outputs, Role, Run};
 pub use replica::{Replica, Settings};
 pub use touched::Touched;

@@ -40,6 +40,18 @@ pub trait Shard {
     fn next_deadline(&self) -> Option<u64>;
 }
 
+/// What makes a server's shards, and what stays of them.
+pub trait System {
+    /// A shard of the system.
+    type Shard: Shard;
+
+    /// A shard whose replica has no state and is in no view.
+    fn begin(&mut self, now_ns: u64, shard: u16) -> Self::Shard;
+
+    /// The server left the shard's chain, or that is lost: its state is of no use any more.
+    fn end(&mut self, shard: Self::Shard);
+}
+
 /// What a server counts beside its replicas.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NodeCounters {
@@ -67,7 +79,8 @@ pub struct NodeSettings {
 }
 
 /// A server process.
-pub struct Node<R: Shard> {
+pub struct Node<Y: System> {
+    system: Y,
     me: Member,
     door: Door,
     controllers: Vec<SocketAddrV4>,
@@ -76,9 +89,7 @@ pub struct Node<R: Shard> {
     /// What it tells controllers that it dies with.
     machine: String,
     views: Views,
-    replicas: Vec<Option<Box<R>>>,
-    /// Those of chains that this server left since `take_left`.
-    left: Vec<Box<R>>,
+    replicas: Vec<Option<Box<Y::Shard>>>,
     /// By shard: when its timer is due; `u64::MAX`: not at all.
     deadlines: Vec<u64>,
     /// Shards that had input since the last `flush`.
@@ -89,18 +100,24 @@ pub struct Node<R: Shard> {
     /// How often something was given to be made durable.
     ticket: u64,
     /// What was read from the journal and is in no view yet.
-    restored: Vec<Option<RestoredReplica<R::State>>>,
+    restored: Vec<Option<RestoredReplica<<Y::Shard as Shard>::State>>>,
     /// When anybody was last heard of.
     heard_ns: u64,
     counters: NodeCounters,
 }
 
-impl<R: Shard> Node<R> {
+impl<Y: System> Node<Y> {
     /// A server without state and without views.
-    pub fn new(settings: NodeSettings, keys: KeyRing, controllers: Vec<SocketAddrV4>) -> Node<R> {
+    pub fn new(
+        system: Y,
+        settings: NodeSettings,
+        keys: KeyRing,
+        controllers: Vec<SocketAddrV4>,
+    ) -> Node<Y> {
         let NodeSettings { shards, me, now_ns } = settings;
         let shards = usize::from(shards);
         Node {
+            system,
             me,
             door: Door::new(keys, *me.address.ip()),
             controllers_heard_ns: vec![0; controllers.len()],
@@ -108,7 +125,6 @@ impl<R: Shard> Node<R> {
             machine: String::new(),
             views: Views::default(),
             replicas: (0..shards).map(|_| None).collect(),
-            left: Vec::new(),
             deadlines: vec![u64::MAX; shards],
             touched: Vec::new(),
             report_at_ns: now_ns,
@@ -121,20 +137,18 @@ impl<R: Shard> Node<R> {
     }
 
     /// Writes down everything that matters from here on, and goes on with what was written down
-    /// before; the incarnation must be the one that wrote it. To be called before any input. For
-    /// `begin` see `adopt`.
+    /// before; the incarnation must be the one that wrote it. To be called before any input.
     pub fn keep_journal(
         &mut self,
         now_ns: u64,
-        restored: Option<Restored<R::State>>,
-        begin: impl FnMut(u16) -> R,
+        restored: Option<Restored<<Y::Shard as Shard>::State>>,
         out: &mut Outputs,
     ) {
         self.journaling = true;
         if let Some(restored) = restored {
             let (views, replicas) = restored.into_parts();
             self.restored = replicas;
-            self.adopt(now_ns, &views, begin, out);
+            self.adopt(now_ns, &views, out);
             // Those of shards that it had left.
             self.restored = Vec::new();
         }
@@ -191,18 +205,10 @@ impl<R: Shard> Node<R> {
     }
 
     /// Takes a datagram that was admitted at `now_ns`, which must be read after it was received:
-    /// leases count from it. What it causes is in `out`, complete after the next `flush`. For
-    /// `begin` see `adopt`.
-    pub fn datagram(
-        &mut self,
-        now_ns: u64,
-        from: SocketAddrV4,
-        bytes: &[u8],
-        begin: impl FnMut(u16) -> R,
-        out: &mut Outputs,
-    ) {
+    /// leases count from it. What it causes is in `out`, complete after the next `flush`.
+    pub fn datagram(&mut self, now_ns: u64, from: SocketAddrV4, bytes: &[u8], out: &mut Outputs) {
         let kind = match wire::kind(bytes) {
-            Ok(Kind::Control(_)) => return self.control(now_ns, from, bytes, begin, out),
+            Ok(Kind::Control(_)) => return self.control(now_ns, from, bytes, out),
             Ok(kind) => kind,
             Err(reason) => return self.count_malformed(reason),
         };
@@ -226,14 +232,7 @@ impl<R: Shard> Node<R> {
         }
     }
 
-    fn control(
-        &mut self,
-        now_ns: u64,
-        from: SocketAddrV4,
-        bytes: &[u8],
-        begin: impl FnMut(u16) -> R,
-        out: &mut Outputs,
-    ) {
+    fn control(&mut self, now_ns: u64, from: SocketAddrV4, bytes: &[u8], out: &mut Outputs) {
         let controller = self.controllers.iter().position(|known| *known == from);
         let control = Control::decode(bytes);
         if let (Some(at), Ok(Control::Heard | Control::Views(_))) = (controller, &control) {
@@ -243,7 +242,7 @@ impl<R: Shard> Node<R> {
             Ok(Control::Views(views)) if views.version <= self.views.version => {
                 self.counters.views_old += 1
             }
-            Ok(Control::Views(views)) => self.adopt(now_ns, &views, begin, out),
+            Ok(Control::Views(views)) => self.adopt(now_ns, &views, out),
             Ok(Control::Heard) => {}
             Ok(Control::ViewsWanted) => match controller {
                 Some(at) => self.give_views(now_ns, at, out),
@@ -333,15 +332,8 @@ impl<R: Shard> Node<R> {
     }
 
     /// Takes the controller's views, if they are newer: creates replicas, changes their places,
-    /// drops those of chains that this server left. `begin` makes the system's part of a shard,
-    /// with a replica without state.
-    pub fn adopt(
-        &mut self,
-        now_ns: u64,
-        views: &Views,
-        mut begin: impl FnMut(u16) -> R,
-        out: &mut Outputs,
-    ) {
+    /// drops those of chains that this server left.
+    pub fn adopt(&mut self, now_ns: u64, views: &Views, out: &mut Outputs) {
         if views.version <= self.views.version {
             return;
         }
@@ -358,25 +350,18 @@ impl<R: Shard> Node<R> {
             out.barrier = true;
         }
         for (shard, view) in (0u16..).zip(&views.shards) {
-            self.adopt_shard(now_ns, shard, view, &mut begin, out);
+            self.adopt_shard(now_ns, shard, view, out);
         }
         // The controller waits for it.
         self.report_at_ns = now_ns;
     }
 
-    fn adopt_shard(
-        &mut self,
-        now_ns: u64,
-        shard: u16,
-        view: &ShardView,
-        begin: &mut impl FnMut(u16) -> R,
-        out: &mut Outputs,
-    ) {
+    fn adopt_shard(&mut self, now_ns: u64, shard: u16, view: &ShardView, out: &mut Outputs) {
         let place = &mut self.replicas[usize::from(shard)];
         let joining = view.joining.map(|joining| joining.member);
         if !view.members.contains(&self.me) && joining != Some(self.me) {
             if let Some(left) = place.take() {
-                self.left.push(left);
+                self.system.end(*left);
                 if self.journaling {
                     Item::Left { shard }.append_to(&mut out.journal);
                 }
@@ -387,7 +372,9 @@ impl<R: Shard> Node<R> {
         }
         // Its state is of a chain that is lost.
         let lost = place.take_if(|replica| replica.chain().view().founded != view.founded);
-        self.left.extend(lost);
+        if let Some(lost) = lost {
+            self.system.end(*lost);
+        }
         let restored = self.restored.get_mut(usize::from(shard)).and_then(Option::take);
         let restored = restored.filter(|restored| restored.founded == view.founded);
         let since = view.joining.map(|joining| joining.since).filter(|_| joining == Some(self.me));
@@ -395,7 +382,7 @@ impl<R: Shard> Node<R> {
             .as_ref()
             .is_some_and(|restored| !restored.whole && since == Some(restored.since));
         let replica = place.get_or_insert_with(|| {
-            let mut replica = Box::new(begin(shard));
+            let mut replica = Box::new(self.system.begin(now_ns, shard));
             if self.journaling {
                 replica.chain_mut().keep_journal();
             }
@@ -452,23 +439,28 @@ impl<R: Shard> Node<R> {
     }
 
     /// The replica of a shard, if this server is in its chain.
-    pub fn replica(&self, shard: u16) -> Option<&R> {
+    pub fn replica(&self, shard: u16) -> Option<&Y::Shard> {
         self.replicas.get(usize::from(shard))?.as_deref()
     }
 
     /// All replicas.
-    pub fn replicas(&self) -> impl Iterator<Item = &R> {
+    pub fn replicas(&self) -> impl Iterator<Item = &Y::Shard> {
         self.replicas.iter().filter_map(Option::as_deref)
     }
 
     /// The same, to change what the operator decides.
-    pub fn replica_mut(&mut self, shard: u16) -> Option<&mut R> {
+    pub fn replica_mut(&mut self, shard: u16) -> Option<&mut Y::Shard> {
         self.replicas.get_mut(usize::from(shard))?.as_deref_mut()
     }
 
-    /// Replicas of chains that this server left, each once: what they counted is the server's.
-    pub fn take_left(&mut self) -> impl Iterator<Item = Box<R>> {
-        self.left.drain(..)
+    /// The system.
+    pub fn system(&self) -> &Y {
+        &self.system
+    }
+
+    /// The same, to change what the operator decides.
+    pub fn system_mut(&mut self) -> &mut Y {
+        &mut self.system
     }
 
     /// What this server counted beside its replicas.

@@ -1,7 +1,7 @@
 //! A server process that keeps counters: what a system builds on the crate.
 
 use super::{Counters, MS};
-use chain::{Event, Node, NodeSettings, Outputs, Replica, Restored, Role, Settings, Shard};
+use chain::{Event, Node, NodeSettings, Outputs, Replica, Restored, Role, Settings, Shard, System};
 use simnet::{Clock, Disk};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use wire::{KeyRing, Member, SECRET_BYTES, Secret, ShardView, Views};
@@ -43,13 +43,18 @@ pub struct Server {
     pub me: Member,
     pub alive: bool,
     pub clock: Clock,
-    node: Node<Counting>,
+    node: Node<Maker>,
     /// Of a server that keeps a journal.
     pub disk: Option<Disk>,
 }
 
-fn begin(me: Member) -> impl Fn(u16) -> Counting {
-    move |shard| {
+/// What makes them.
+struct Maker(Member);
+
+impl System for Maker {
+    type Shard = Counting;
+
+    fn begin(&mut self, _: u64, shard: u16) -> Counting {
         let settings = Settings {
             shard,
             config_digest: 7,
@@ -58,13 +63,15 @@ fn begin(me: Member) -> impl Fn(u16) -> Counting {
             unacked: 256,
             unacked_bytes: 1 << 16,
         };
-        Counting(Replica::new(settings, me, Counters::default()))
+        Counting(Replica::new(settings, self.0, Counters::default()))
     }
+
+    fn end(&mut self, _: Counting) {}
 }
 
-fn node(me: Member, now_ns: u64) -> Node<Counting> {
+fn node(me: Member, now_ns: u64) -> Node<Maker> {
     let keys = KeyRing::new(1, Secret([1; SECRET_BYTES])).unwrap();
-    Node::new(NodeSettings { shards: 1, me, now_ns }, keys, Vec::new())
+    Node::new(Maker(me), NodeSettings { shards: 1, me, now_ns }, keys, Vec::new())
 }
 
 impl Server {
@@ -80,7 +87,7 @@ impl Server {
         let now_ns = clock.local(0);
         let mut server = Server { me, alive: true, clock, node: node(me, now_ns), disk };
         if server.disk.is_some() {
-            server.node.keep_journal(now_ns, None, begin(me), &mut Outputs::new());
+            server.node.keep_journal(now_ns, None, &mut Outputs::new());
         }
         server
     }
@@ -97,12 +104,12 @@ impl Server {
     /// Takes a view, if it is newer.
     pub fn adopt(&mut self, now_ns: u64, view: &ShardView, out: &mut Outputs) {
         let views = Views { version: view.number, shards: vec![view.clone()] };
-        self.node.adopt(now_ns, &views, begin(self.me), out);
+        self.node.adopt(now_ns, &views, out);
     }
 
     pub fn datagram(&mut self, now_ns: u64, from: SocketAddrV4, bytes: &[u8], out: &mut Outputs) {
         self.node.admit(now_ns, from, bytes).expect("genuine");
-        self.node.datagram(now_ns, from, bytes, begin(self.me), out);
+        self.node.datagram(now_ns, from, bytes, out);
     }
 
     pub fn timer(&mut self, now_ns: u64, out: &mut Outputs) {
@@ -127,7 +134,7 @@ impl Server {
         let Some(disk) = &self.disk else { return };
         let mut restored = Restored::new(Counters::default(), 1);
         restored.read(&disk.durable).expect("what was written");
-        self.node.keep_journal(now_ns, Some(restored), begin(self.me), out);
+        self.node.keep_journal(now_ns, Some(restored), out);
     }
 
     /// Ends a batch of inputs. What `out` has then may be sent. The ticket of what was written and

@@ -55,13 +55,14 @@ fn settings() -> Settings {
     }
 }
 
-/// A server that is the head of shard 0's chain, a middle of shard 1's and the tail of shard 2's,
-/// all with conversations of the first backend.
-fn node() -> Node {
-    let [me, one, two] = [1, 2, 3].map(|last| Member {
-        address: SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, last), 5407),
-        incarnation: last.into(),
-    });
+fn member(last: u8) -> Member {
+    let address = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, last), 5407);
+    Member { address, incarnation: last.into() }
+}
+
+/// A server that knows the backends, and is in no chain yet.
+fn outside() -> Node {
+    let me = member(1);
     let start = Start { incarnation: me.incarnation, epoch_base: 1, seed: 1, now_ns: 0 };
     let keys = KeyRing::new(1, Secret([1; SECRET_BYTES])).unwrap();
     let mut node = Node::new(settings(), start, keys, me.address, Vec::new());
@@ -72,10 +73,25 @@ fn node() -> Node {
         health: Health::Up,
     });
     assert!(node.set_backends(OBJECT, list.collect()));
-    let view =
-        |members| ShardView { number: 1, founded: 1, members, joining: None, draining: false };
-    let shards = [vec![me, one, two], vec![one, me, two], vec![one, two, me]].map(view).to_vec();
-    node.adopt(0, &Views { version: 1, shards }, &mut Outputs::new());
+    node
+}
+
+fn views() -> Views {
+    let view = |members: [u8; 3]| ShardView {
+        number: 1,
+        founded: 1,
+        members: members.map(member).to_vec(),
+        joining: None,
+        draining: false,
+    };
+    Views { version: 1, shards: [[1, 2, 3], [2, 1, 3], [2, 3, 1]].map(view).to_vec() }
+}
+
+/// A server that is the head of shard 0's chain, a middle of shard 1's and the tail of shard 2's,
+/// all with conversations of the first backend.
+fn node() -> Node {
+    let mut node = outside();
+    node.adopt(0, &views(), &mut Outputs::new());
     for shard in 0..3 {
         let Some(replica) = node.process.replica_mut(shard) else { continue };
         (0..CONVERSATIONS).for_each(|client_port| converse(replica, client_port));
@@ -114,6 +130,23 @@ fn shared(node: &Node) -> Vec<usize> {
         _ => panic!("no backends"),
     };
     node.replicas().map(place).collect()
+}
+
+#[test]
+fn replicas_from_a_journal_have_the_backends_that_were_set_before() {
+    let (mut node, mut out) = (outside(), Outputs::new());
+    node.keep_journal(0, None, &mut out);
+    node.adopt(0, &views(), &mut out);
+    node.flush(0, &mut out);
+    let mut restored = settings().nothing_restored();
+    restored.read(&out.journal).unwrap();
+    let mut again = outside();
+    again.keep_journal(0, Some(restored), &mut Outputs::new());
+    let known = |replica: &Replica| match replica.records().pool(0) {
+        Some(Pool::Backends(pool)) => pool.status().len(),
+        _ => panic!("no backends"),
+    };
+    assert_eq!(again.replicas().map(known).collect::<Vec<_>>(), [4; 3]);
 }
 
 #[test]

@@ -225,12 +225,12 @@ impl Node {
     pub(super) fn answer_state(&mut self, from: SocketAddrV4, bytes: &[u8], out: &mut Outputs) {
         let request = match Message::decode(bytes) {
             Ok(request) => request,
-            Err(reason) => return self.counters.count_malformed(reason),
+            Err(reason) => return self.count().count_malformed(reason),
         };
         let Ok(query) = serde_json::from_slice(request.packet) else {
-            return self.counters.count_malformed(Malformed::UnexpectedPacket);
+            return self.count().count_malformed(Malformed::UnexpectedPacket);
         };
-        self.counters.state_requests += 1;
+        self.count().state_requests += 1;
         let json = serde_json::to_vec(&self.inspect(&query)).unwrap_or_default();
         let reply = Message { message_type: MessageType::StateReply, packet: &json, ..request };
         let mut encoded = Vec::new();

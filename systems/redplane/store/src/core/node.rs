@@ -2,24 +2,28 @@
 
 use super::backends::{Backend, Backends, Health};
 use super::{AllocatorSettings, Counters, Input, Outputs, Replica, Restored, Settings, Start};
-use chain::NodeSettings;
+use chain::{NodeSettings, System};
 use state_protocol::{Kind, Message, MessageType};
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
 use std::sync::Arc;
 use wire::{KeyRing, Malformed, Member, NotGenuine, Views};
 
-/// What a replica is made from.
-struct Makes {
+/// What replicas are made from.
+pub(super) struct Store {
     settings: Settings,
     start: Start,
     me: Member,
     /// By object: which backends the operator wants.
     backends: BTreeMap<u16, Arc<Backends>>,
+    /// What was counted beside the replicas that there are.
+    pub(super) counters: Counters,
 }
 
-impl Makes {
-    fn replica(&self, shard: u16, now_ns: u64) -> Replica {
+impl System for Store {
+    type Shard = Replica;
+
+    fn begin(&mut self, now_ns: u64, shard: u16) -> Replica {
         let settings = Settings { shard, ..self.settings.clone() };
         let mut replica = Replica::new(settings, self.start, self.me, now_ns);
         for (object_id, backends) in &self.backends {
@@ -27,13 +31,15 @@ impl Makes {
         }
         replica
     }
+
+    fn end(&mut self, replica: Replica) {
+        self.counters.add(&replica.counters());
+    }
 }
 
 /// A server process.
 pub struct Node {
-    makes: Makes,
-    pub(super) process: chain::Node<Replica>,
-    pub(super) counters: Counters,
+    pub(super) process: chain::Node<Store>,
 }
 
 impl Node {
@@ -47,20 +53,17 @@ impl Node {
     ) -> Node {
         let me = Member { address: listen, incarnation: start.incarnation };
         let process = NodeSettings { shards: settings.shards, me, now_ns: start.now_ns };
-        Node {
-            process: chain::Node::new(process, keys, controllers),
-            makes: Makes { settings, start, me, backends: BTreeMap::new() },
-            counters: Counters::default(),
-        }
+        let (backends, counters) = (BTreeMap::new(), Counters::default());
+        let store = Store { settings, start, me, backends, counters };
+        Node { process: chain::Node::new(store, process, keys, controllers) }
     }
 
     /// Writes down everything that matters from here on, and goes on with what was written down
     /// before; the incarnation must be the one that wrote it. To be called before any input.
     pub fn keep_journal(&mut self, now_ns: u64, restored: Option<Restored>, out: &mut Outputs) {
-        let Node { makes, process, .. } = self;
-        process.keep_journal(now_ns, restored, |shard| makes.replica(shard, now_ns), out);
+        self.process.keep_journal(now_ns, restored, out);
         // What was restored knows of none.
-        for (object_id, backends) in makes.backends.clone() {
+        for (object_id, backends) in self.store().backends.clone() {
             self.share_backends(object_id, backends);
         }
     }
@@ -99,10 +102,10 @@ impl Node {
             Ok(()) => {}
             Err(NotGenuine::NoTag) => {
                 let reason = state_protocol::kind(bytes).err().unwrap_or(Malformed::TooShort);
-                return self.counters.count_malformed(reason);
+                return self.count().count_malformed(reason);
             }
             Err(_) => {
-                self.counters.bad_tag += 1;
+                self.count().bad_tag += 1;
                 return;
             }
         }
@@ -111,18 +114,8 @@ impl Node {
                 self.answer_status(now_ns, from, bytes, out)
             }
             Ok(Kind::Message(MessageType::StateRequest)) => self.answer_state(from, bytes, out),
-            Ok(_) => {
-                let Node { makes, process, .. } = self;
-                process.datagram(now_ns, from, bytes, |shard| makes.replica(shard, now_ns), out);
-                self.count_left();
-            }
-            Err(reason) => self.counters.count_malformed(reason),
-        }
-    }
-
-    fn count_left(&mut self) {
-        for left in self.process.take_left() {
-            self.counters.add(&left.counters());
+            Ok(_) => self.process.datagram(now_ns, from, bytes, out),
+            Err(reason) => self.count().count_malformed(reason),
         }
     }
 
@@ -151,9 +144,7 @@ impl Node {
     /// Takes the controller's views, if they are newer: creates replicas, changes their places,
     /// drops those of chains that this server left.
     pub fn adopt(&mut self, now_ns: u64, views: &Views, out: &mut Outputs) {
-        let Node { makes, process, .. } = self;
-        process.adopt(now_ns, views, |shard| makes.replica(shard, now_ns), out);
-        self.count_left();
+        self.process.adopt(now_ns, views, out);
     }
 
     /// The backends of the object with that number from now on, in all shards; `false`: it is no
@@ -161,7 +152,7 @@ impl Node {
     /// What is known of their health stays.
     pub fn set_backends(&mut self, object_id: u16, mut backends: Vec<Backend>) -> bool {
         let policy =
-            self.makes.settings.objects.iter().find_map(|object| match &object.allocator {
+            self.store().settings.objects.iter().find_map(|object| match &object.allocator {
                 AllocatorSettings::Backends(settings) if object.id == object_id => {
                     Some(settings.policy)
                 }
@@ -191,7 +182,7 @@ impl Node {
         }
         for (object_id, list) in changed {
             let Some(known) =
-                self.makes.backends.get(&object_id).filter(|known| known.list() != list)
+                self.store().backends.get(&object_id).filter(|known| known.list() != list)
             else {
                 continue;
             };
@@ -201,18 +192,18 @@ impl Node {
     }
 
     fn share_backends(&mut self, object_id: u16, backends: Arc<Backends>) {
-        for shard in 0..self.makes.settings.shards {
+        for shard in 0..self.store().settings.shards {
             let replica = self.process.replica_mut(shard);
             if replica.is_some_and(|replica| replica.set_backends(object_id, &backends)) {
                 self.process.touch(shard);
             }
         }
-        self.makes.backends.insert(object_id, backends);
+        self.process.system_mut().backends.insert(object_id, backends);
     }
 
     /// The backends of an object, as they were last set.
     pub(super) fn backends(&self, object_id: u16) -> &[Backend] {
-        self.makes.backends.get(&object_id).map_or(&[], |backends| backends.list())
+        self.store().backends.get(&object_id).map_or(&[], |backends| backends.list())
     }
 
     /// This life of this server.
@@ -237,26 +228,35 @@ impl Node {
 
     /// What this server counted, all shards together.
     pub fn counters(&self) -> Counters {
-        let mut sum = self.counters.clone();
+        let mut sum = self.store().counters.clone();
         sum.add_node(self.process.counters());
         self.replicas().for_each(|replica| sum.add(&replica.counters()));
         sum
     }
 
+    fn store(&self) -> &Store {
+        self.process.system()
+    }
+
+    /// What is counted beside the replicas.
+    pub(super) fn count(&mut self) -> &mut Counters {
+        &mut self.process.system_mut().counters
+    }
+
     pub(super) fn settings(&self) -> &Settings {
-        &self.makes.settings
+        &self.store().settings
     }
 
     pub(super) fn started_ns(&self) -> u64 {
-        self.makes.start.now_ns
+        self.store().start.now_ns
     }
 
     fn answer_status(&mut self, now_ns: u64, from: SocketAddrV4, bytes: &[u8], out: &mut Outputs) {
         let request = match Message::decode(bytes) {
             Ok(request) => request,
-            Err(reason) => return self.counters.count_malformed(reason),
+            Err(reason) => return self.count().count_malformed(reason),
         };
-        self.counters.status_requests += 1;
+        self.count().status_requests += 1;
         let json = self.status(now_ns).into_json();
         let reply = Message { message_type: MessageType::StatusReply, packet: &json, ..request };
         let mut encoded = Vec::new();
