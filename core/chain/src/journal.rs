@@ -2,8 +2,8 @@
 //! again. The README names the page with the rules.
 //!
 //! Items are appended to `Outputs::journal`; the caller makes them durable, in order, and says so
-//! with `Replica::became_durable`. Reading them back, up to any item that was durable, gives the state
-//! that this server may go on with.
+//! with `Replica::became_durable`. Reading them back, up to any item that was durable, gives the
+//! state that this server may go on with.
 
 use crate::{DoesNotApply, Entries, Entry, NOBODY, StateMachine};
 use std::collections::VecDeque;

@@ -1,5 +1,5 @@
-//! What is to be sent, written down and told: reused from batch to batch, so that steady state allocates
-//! nothing.
+//! What is to be sent, written down and told: reused from batch to batch, so that steady state
+//! allocates nothing.
 
 use std::net::SocketAddrV4;
 

@@ -71,7 +71,8 @@ impl FileHeader {
 pub fn batch_header(batch: u64, items: &[u8]) -> [u8; BATCH_HEADER_BYTES] {
     let mut bytes = [0; BATCH_HEADER_BYTES];
     bytes[..4].copy_from_slice(BATCH_MAGIC);
-    bytes[4..8].copy_from_slice(&(items.len() as u32).to_be_bytes()); // the writer keeps batches below 1 GiB
+    // The writer keeps batches below 1 GiB.
+    bytes[4..8].copy_from_slice(&(items.len() as u32).to_be_bytes());
     bytes[8..16].copy_from_slice(&batch.to_be_bytes());
     let check = check([&bytes[..16], items]);
     bytes[16..].copy_from_slice(&check.to_be_bytes());

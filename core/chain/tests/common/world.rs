@@ -280,8 +280,8 @@ impl World {
         (replica.view().number == self.view.number).then_some(replica)
     }
 
-    /// Now and then something dies, or begins its journal anew; the controller looks at reports, and
-    /// decides.
+    /// Now and then something dies, or begins its journal anew. The controller looks at reports,
+    /// and decides.
     fn control(&mut self) {
         let pause = 5 * MS + self.draw(20 * MS);
         self.after(pause, Event::Control);
