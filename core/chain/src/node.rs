@@ -248,7 +248,9 @@ impl<Y: System> Node<Y> {
                 Some(at) => self.give_views(now_ns, at, out),
                 None => self.counters.wrong_direction += 1,
             },
-            Ok(Control::Report { .. }) => self.counters.wrong_direction += 1,
+            Ok(Control::Report { .. } | Control::Refused { .. } | Control::OtherSecrets) => {
+                self.counters.wrong_direction += 1
+            }
             Err(reason) => self.count_malformed(reason),
         }
     }
@@ -415,6 +417,7 @@ impl<Y: System> Node<Y> {
             version,
             shards,
             heard_ms,
+            accepted: false,
             machine,
             replicas,
             load: None,

@@ -180,6 +180,7 @@ fn run_with_reports(world: &mut World, duration: u64) {
             version: 0,
             shards,
             heard_ms: 0,
+            accepted: false,
             machine: String::new(),
             replicas: Vec::new(),
             load: None,

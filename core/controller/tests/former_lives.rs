@@ -57,6 +57,7 @@ fn decided_from(
                     version,
                     shards: 1,
                     heard_ms: 0,
+                    accepted: false,
                     machine,
                     replicas,
                     load: None,

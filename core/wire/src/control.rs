@@ -22,6 +22,10 @@ pub enum ControlType {
     Heard = 50,
     /// Controller that lost its views to server: what are yours?
     ViewsWanted = 51,
+    /// Controller to switch: another switch has your number.
+    Refused = 52,
+    /// Controller to whoever sent something that is not genuine: our secrets differ.
+    OtherSecrets = 53,
 }
 
 impl ControlType {
@@ -32,6 +36,8 @@ impl ControlType {
             49 => ControlType::Views,
             50 => ControlType::Heard,
             51 => ControlType::ViewsWanted,
+            52 => ControlType::Refused,
+            53 => ControlType::OtherSecrets,
             _ => return None,
         })
     }
@@ -249,6 +255,10 @@ pub struct Report {
     /// Server: for how long it has heard nothing from anybody, in ms.
     #[serde(default)]
     pub heard_ms: u32,
+    /// Switch: a controller answered reports of this life for a while, so the switch is no
+    /// newcomer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub accepted: bool,
     /// Server: the machine, or whatever else it dies with others of: no chain has two servers of
     /// one. Empty: it is alone.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -283,6 +293,18 @@ pub struct SwitchLoad {
     pub generator_lag_us: Option<u64>,
 }
 
+/// Why a switch is refused: another one has its number.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// The number of both.
+    pub switch_id: u32,
+    /// Where the other one reports from.
+    pub address: SocketAddrV4,
+    /// The other one's name; empty: not known.
+    #[serde(default)]
+    pub name: String,
+}
+
 /// A control message, decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Control {
@@ -302,6 +324,19 @@ pub enum Control {
     Heard,
     /// Controller to server: answered by `Views`, unless another controller is heard.
     ViewsWanted,
+    /// Controller to switch, instead of `Heard`: the report is not taken, because another switch
+    /// has the number.
+    Refused {
+        /// The report's `sent_ns`.
+        sent_ns: u64,
+        /// The report's incarnation.
+        incarnation: u64,
+        /// Which switch that is.
+        refusal: Refusal,
+    },
+    /// Controller to the sender of a message that is not genuine. The receiver cannot verify it,
+    /// either: it is a hint for people, and changes nothing.
+    OtherSecrets,
 }
 
 impl Control {
@@ -319,9 +354,16 @@ impl Control {
                 Ok(Control::Report { sent_ns: word(8)?, incarnation: word(16)?, report })
             }
             ControlType::Views => Views::from_json(json).map(Control::Views),
-            ControlType::Heard | ControlType::ViewsWanted if !json.is_empty() => {
+            ControlType::Heard | ControlType::ViewsWanted | ControlType::OtherSecrets
+                if !json.is_empty() =>
+            {
                 Err(Malformed::Json)
             }
+            ControlType::Refused => {
+                let refusal = serde_json::from_slice(json).map_err(|_| Malformed::Json)?;
+                Ok(Control::Refused { sent_ns: word(8)?, incarnation: word(16)?, refusal })
+            }
+            ControlType::OtherSecrets => Ok(Control::OtherSecrets),
             ControlType::Heard => Ok(Control::Heard),
             ControlType::ViewsWanted => Ok(Control::ViewsWanted),
         }
@@ -337,6 +379,11 @@ impl Control {
             Control::Views(views) => (ControlType::Views, views.version, 0, views.to_json()),
             Control::Heard => (ControlType::Heard, 0, 0, Vec::new()),
             Control::ViewsWanted => (ControlType::ViewsWanted, 0, 0, Vec::new()),
+            Control::OtherSecrets => (ControlType::OtherSecrets, 0, 0, Vec::new()),
+            Control::Refused { sent_ns, incarnation, refusal } => {
+                let json = serde_json::to_vec(refusal).map_err(|_| EncodeError::FieldTooLong)?;
+                (ControlType::Refused, *sent_ns, *incarnation, json)
+            }
         };
         if json.len() > MAX_CONTROL_BYTES - HEADER_BYTES {
             return Err(EncodeError::FieldTooLong);
@@ -400,6 +447,7 @@ mod tests {
             version: 2,
             shards: 8,
             heard_ms: 3,
+            accepted: false,
             machine: "rack 1".to_owned(),
             replicas,
             load: Some(SwitchLoad {
@@ -418,6 +466,16 @@ mod tests {
             Control::Views(Views::default()),
             Control::Heard,
             Control::ViewsWanted,
+            Control::OtherSecrets,
+            Control::Refused {
+                sent_ns: 1,
+                incarnation: 2,
+                refusal: Refusal {
+                    switch_id: 7,
+                    address: member(2).address,
+                    name: "leaf".to_owned(),
+                },
+            },
             Control::Report { sent_ns: 1, incarnation: 2, report },
         ] {
             let bytes = control.encode().unwrap();

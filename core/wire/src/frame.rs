@@ -58,7 +58,7 @@ mod tests {
             let kind = kind(&[0x53, 0x50, 2, number]).unwrap();
             let (is, of) = match kind {
                 Kind::Chain(chain_type) => (32..=36, chain_type as u8),
-                Kind::Control(control_type) => (48..=51, control_type as u8),
+                Kind::Control(control_type) => (48..=53, control_type as u8),
                 Kind::Tool(tool_type) => (100..=103, tool_type as u8),
                 Kind::System(number) => (0..=u8::MAX, number),
             };
@@ -66,7 +66,7 @@ mod tests {
         }
         let system = (0..=u8::MAX)
             .filter(|number| matches!(kind(&[0x53, 0x50, 2, *number]), Ok(Kind::System(_))));
-        assert_eq!(system.count(), 256 - 5 - 4 - 4);
+        assert_eq!(system.count(), 256 - 5 - 6 - 4);
     }
 
     #[test]

@@ -22,8 +22,8 @@ pub use chain::{
     Entry, Handover,
 };
 pub use control::{
-    Control, ControlType, Joining, MAX_CONTROL_BYTES, MOST_MACHINE_BYTES, Member, Report, Reporter,
-    ShardReport, ShardView, SwitchLoad, Views,
+    Control, ControlType, Joining, MAX_CONTROL_BYTES, MOST_MACHINE_BYTES, Member, Refusal, Report,
+    Reporter, ShardReport, ShardView, SwitchLoad, Views,
 };
 pub use frame::{
     CONTROLLER_PORT, HEADER_BYTES, Kind, MAGIC, MAX_PACKET_BYTES, PORT, VERSION, kind,

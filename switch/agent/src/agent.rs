@@ -3,10 +3,12 @@
 use crate::addresses::{self, Watch};
 use crate::config::Config;
 use crate::control::{PortStatus, Reply, Request, Status};
+use crate::drops::Rates;
 use crate::error::{Error, Result};
 use crate::gateway::{self, Gateway};
 use crate::generator::{self, Generator};
 use crate::load::ViewsKnown;
+use crate::preflight;
 use crate::run_dir::{RunDirectory, State};
 use crate::start::{self, Started};
 use crate::system::{SWEEP_EVERY, System, Systems};
@@ -48,12 +50,19 @@ pub(crate) struct Agent {
     /// Of the last views that a controller sent to this agent; 0: none yet.
     pub views_version: AtomicU64,
     pub started: Instant,
+    /// What messages have beside the packet in them, at the most.
+    pub message_bytes: u32,
+    /// For the rates of what is dropped.
+    pub drop_rates: Rates,
     how: &'static str,
 }
 
-/// Checks a configuration against its object, and changes nothing.
-pub fn check(config: &Config, systems: &[&dyn System]) -> Result<()> {
-    start::check(config, systems).map(drop)
+/// Checks a configuration against its object, and changes nothing. What of this host does not fit
+/// the configuration, or may not: one problem each. They are no errors: the configuration may be
+/// another machine's.
+pub fn check(config: &Config, systems: &[&dyn System]) -> Result<Vec<String>> {
+    let manifest = start::check(config, systems)?;
+    Ok(preflight::problems(config, crate::system::message_bytes(systems, &manifest)))
 }
 
 /// Runs a switch until it is told to end. `fresh` discards what a dead agent of this name left.
@@ -67,7 +76,7 @@ pub fn run(config: Config, fresh: bool, systems: &[&dyn System]) -> Result<()> {
     runtime.block_on(serve(Arc::new(config), fresh, systems))
 }
 
-async fn serve(config: Arc<Config>, fresh: bool, systems: &[&dyn System]) -> Result<()> {
+async fn serve(config: Arc<Config>, fresh: bool, known: &[&dyn System]) -> Result<()> {
     // Before anything is attached: a signal from here on is not lost.
     let system = |action: &str| {
         let action = action.to_owned();
@@ -89,8 +98,9 @@ async fn serve(config: Arc<Config>, fresh: bool, systems: &[&dyn System]) -> Res
         None => None,
     };
     let watch = Watch::new()?;
-    let Started { dataplane, systems, interval, run, hold, state, gateway, worker, how } =
-        start::start(&config, fresh, systems)?;
+    let (started, hold) = start::start(&config, fresh, known)?;
+    let Started { dataplane, systems, interval, run, state, gateway, worker, how } = started;
+    let message_bytes = crate::system::message_bytes(known, dataplane.manifest());
     let agent = Arc::new(Agent {
         dataplane,
         run,
@@ -103,6 +113,8 @@ async fn serve(config: Arc<Config>, fresh: bool, systems: &[&dyn System]) -> Res
         refused_views: crate::views::Refused::default(),
         views_version: AtomicU64::new(0),
         started: Instant::now(),
+        message_bytes,
+        drop_rates: Rates::default(),
         how,
         config,
     });
@@ -116,7 +128,8 @@ async fn serve(config: Arc<Config>, fresh: bool, systems: &[&dyn System]) -> Res
     let next_hops = worker.start()?;
     let (stop, mut stopped) = mpsc::channel(1);
     sweep(agent.clone());
-    crate::views::start(agent.clone());
+    let (refuse, mut refused) = mpsc::channel(1);
+    crate::views::start(agent.clone(), refuse);
     tokio::spawn(control(agent.clone(), listen(&agent.run)?, stop));
     if let Some(server) = metrics {
         crate::metrics::serve(agent.clone(), server)
@@ -130,6 +143,7 @@ async fn serve(config: Arc<Config>, fresh: bool, systems: &[&dyn System]) -> Res
     }
     tracing::info!("switch {}: {how} {}", agent.config.name, agent.dataplane.manifest().program);
     let mut told_ready = false;
+    let mut failed = None;
     let detach = loop {
         // With Type=notify routing may begin now. Views are not waited for: without them the
         // program drops what needs them, and a switch that boots while no controller answers must
@@ -143,6 +157,10 @@ async fn serve(config: Arc<Config>, fresh: bool, systems: &[&dyn System]) -> Res
             _ = interrupt.recv() => break agent.config.detach,
             _ = hangup.recv() => agent.read_secrets(),
             Some(detach) = stopped.recv() => break detach,
+            Some(error) = refused.recv() => {
+                failed = Some(error);
+                break true;
+            }
             () = watch.changed() => tokio::time::sleep(SETTLE).await,
             () = tokio::time::sleep(LOOK_INTERVAL) => {}
         }
@@ -169,7 +187,7 @@ async fn serve(config: Arc<Config>, fresh: bool, systems: &[&dyn System]) -> Res
         if detach { ", detached" } else { "; it goes on forwarding" }
     );
     drop(hold);
-    Ok(())
+    failed.map_or(Ok(()), Err)
 }
 
 /// Has the systems go through their entries now and then, until the runtime ends.
@@ -305,6 +323,23 @@ impl Agent {
         }
         self.follow_ports();
         self.systems.look();
+        // A sample, so that there is a rate when somebody asks.
+        self.drops();
+    }
+
+    /// Whether a controller has answered this life of the switch for a while.
+    pub(crate) fn is_accepted(&self) -> bool {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).accepted
+    }
+
+    /// From now on, and after the agent's next start, no other switch takes this one's number.
+    pub(crate) fn accept(&self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if !std::mem::replace(&mut state.accepted, true)
+            && let Err(error) = self.run.write_state(&state)
+        {
+            tracing::warn!("{error}");
+        }
     }
 
     /// Whether the program is on every port of the configuration.

@@ -4,6 +4,7 @@
 use crate::agent::Agent;
 use crate::error::Result;
 use crate::load::Load;
+use crate::origin::{Origin, Origins};
 use dataplane::{ActionSpec, CounterValue, EntrySpec, KeySpec, ListedEntry, PortStats, Write};
 use serde::{Deserialize, Serialize};
 
@@ -152,6 +153,9 @@ pub struct TableSummary {
     pub keys: Vec<(String, String)>,
     /// Entries it holds.
     pub entries: usize,
+    /// Those of them that were added at run time.
+    #[serde(default)]
+    pub at_run_time: usize,
     /// Entries that fit.
     pub size: u64,
 }
@@ -167,6 +171,12 @@ pub struct TableListing {
     pub ternary: bool,
     /// Entries.
     pub entries: Vec<ListedEntry>,
+    /// Where each entry comes from, in the same order.
+    #[serde(default)]
+    pub origins: Vec<Origin>,
+    /// Where the default action comes from.
+    #[serde(default)]
+    pub default_origin: Option<Origin>,
     /// Default action's name.
     pub default_action: String,
     /// `(parameter, value)`.
@@ -260,6 +270,13 @@ impl Agent {
                 manifest::TableKind::Lpm { .. } => "lpm",
                 manifest::TableKind::Ternary { .. } => "ternary",
             };
+            let listed = table.list()?;
+            let known = {
+                let state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                Origins::of(&self.dataplane, &description.name, &state)?
+            };
+            let at_run_time =
+                |it: &&dataplane::Listed| !it.constant && known.entry(&it.entry) == Origin::RunTime;
             tables.push(TableSummary {
                 name: description.name.clone(),
                 kind: kind.to_owned(),
@@ -268,7 +285,8 @@ impl Agent {
                     .iter()
                     .map(|key| (key.name.clone(), key.match_kind.clone()))
                     .collect(),
-                entries: table.list()?.len(),
+                entries: listed.len(),
+                at_run_time: listed.iter().filter(at_run_time).count(),
                 size: description.size,
             });
         }
@@ -280,11 +298,22 @@ impl Agent {
         let description = table.description();
         let (call, default_counter) = table.default_action()?;
         let (default_action, default_arguments) = table.describe_action(&call);
+        let listed = table.list()?;
+        let known = {
+            let state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            Origins::of(&self.dataplane, &description.name, &state)?
+        };
+        let origin = |listed: &dataplane::Listed| match listed.constant {
+            true => Origin::Program,
+            false => known.entry(&listed.entry),
+        };
         Ok(Reply::Table(TableListing {
             name: description.name.clone(),
             keys: description.keys.iter().map(|key| key.name.clone()).collect(),
             ternary: matches!(description.kind, manifest::TableKind::Ternary { .. }),
-            entries: table.list()?.iter().map(|entry| table.describe(entry)).collect(),
+            entries: listed.iter().map(|entry| table.describe(entry)).collect(),
+            origins: listed.iter().map(origin).collect(),
+            default_origin: Some(known.default_action(&call)),
             default_action,
             default_arguments,
             default_counter,

@@ -9,10 +9,12 @@
 //! next agent of the same name takes them over.
 
 mod addresses;
+mod admission;
 mod agent;
 pub mod client;
 pub mod config;
 pub mod control;
+pub mod drops;
 mod durable;
 mod error;
 mod gateway;
@@ -21,6 +23,8 @@ mod incarnation;
 mod kept_views;
 pub mod load;
 mod metrics;
+pub mod origin;
+mod preflight;
 mod run_dir;
 mod start;
 pub mod system;
@@ -29,5 +33,4 @@ mod views;
 pub use agent::{check, detach, run};
 pub use error::{Error, Result};
 pub use run_dir::{RunDirectory, known, running};
-pub use start::missing_interfaces;
 pub use system::{Context, Running, System};

@@ -2,13 +2,14 @@
 //! hops. For metrics and `stateplane status`.
 
 use crate::agent::Agent;
-use crate::config::{Config, Port};
+use crate::drops::DropLoad;
 use crate::generator;
+use crate::preflight::narrow_ports;
 use crate::system::ObjectLoad;
-use dataplane::{GATEWAY_DROPS, GATEWAY_EVENTS};
+use dataplane::GATEWAY_EVENTS;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::net::SocketAddrV4;
 use std::sync::atomic::Ordering;
 use wire::SwitchLoad;
 
@@ -43,27 +44,31 @@ pub struct Load {
     pub ports_attached: usize,
     /// Ports of the configuration.
     pub ports: usize,
-    /// Next hops, and what a gateway's program dropped and handed over.
+    /// Next hops, and what a gateway's program handed over.
     #[serde(default)]
     pub gateway: GatewayLoad,
+    /// What was dropped, by reason.
+    #[serde(default)]
+    pub drops: Vec<DropLoad>,
     /// Fabric ports without room for the hosts' longest packets in messages.
     #[serde(default)]
     pub narrow_ports: Vec<NarrowPort>,
+    /// Controllers that run, and do not take this switch's messages: they have other secrets.
+    #[serde(default)]
+    pub other_secrets: Vec<SocketAddrV4>,
     /// What the systems tell of themselves.
     #[serde(flatten)]
     pub systems: Map<String, Value>,
 }
 
-/// Next hops, and what a gateway's program dropped and handed over.
+/// Next hops, and what a gateway's program handed over.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GatewayLoad {
     /// Routers behind ports that routes name.
     pub next_hops: usize,
     /// Those of them that are not resolved: what goes there waits, or is lost.
     pub unresolved: Vec<HopLoad>,
-    /// What gateway_check() refused, by reason.
-    pub drops: Vec<(String, u64)>,
-    /// What else the program did, by event.
+    /// What the program did, by event.
     pub events: Vec<(String, u64)>,
     /// What the agent did for it, by result.
     pub agent: Vec<(String, u64)>,
@@ -94,25 +99,6 @@ pub struct NarrowPort {
     pub leaves: u32,
     /// The longest that hosts send.
     pub hosts_mtu: u32,
-}
-
-/// Ethernet's.
-const USUAL_MTU: u32 = 1_500;
-
-/// Fabric ports without room for what hosts send in messages with `beside` bytes of their own;
-/// `mtus`: by port, where the interface is there.
-fn narrow_ports(config: &Config, mtus: &BTreeMap<u32, u32>, beside: u32) -> Vec<NarrowPort> {
-    let mtu = |port: &Port| mtus.get(&port.port).copied().filter(|mtu| *mtu != 0);
-    let (fabric, hosts): (Vec<_>, Vec<_>) = config.port.iter().partition(|port| port.fabric);
-    let largest = || hosts.into_iter().filter_map(mtu).max();
-    let hosts_mtu = config.hosts_mtu.or_else(largest).unwrap_or(USUAL_MTU);
-    let narrow = fabric.into_iter().filter_map(|port| {
-        let (mtu, interface) = (mtu(port)?, port.interface.clone());
-        let leaves = mtu.saturating_sub(beside);
-        let port = port.port;
-        (leaves < hosts_mtu).then_some(NarrowPort { port, interface, mtu, leaves, hosts_mtu })
-    });
-    narrow.collect()
 }
 
 impl Agent {
@@ -159,7 +145,9 @@ impl Agent {
             ports_attached: ports.iter().filter(|port| port.attached).count(),
             ports: ports.len(),
             gateway: self.gateway_load(),
+            drops: self.drops(),
             narrow_ports: self.narrow_ports(),
+            other_secrets: self.refused_views.with_other_secrets(),
             systems: self.systems.status(),
         }
     }
@@ -169,16 +157,15 @@ impl Agent {
         generator::exists(&self.dataplane).then(|| self.generator.lag_us.load(Ordering::Relaxed))
     }
 
-    /// Next hops, and what a gateway's program dropped and handed over.
+    /// Next hops, and what a gateway's program handed over.
     pub(crate) fn gateway_load(&self) -> GatewayLoad {
         let named = |(name, count): (&str, u64)| (name.to_owned(), count);
         let hops = self.gateway.hops();
-        let drops = self.dataplane.gateway_counts(&GATEWAY_DROPS).unwrap_or_default();
-        let events = self.dataplane.gateway_counts(&GATEWAY_EVENTS).unwrap_or_default();
+        let names = GATEWAY_EVENTS.iter().map(|(name, _)| *name);
+        let events = self.dataplane.gateway_counts(names).unwrap_or_default();
         GatewayLoad {
             next_hops: hops.count,
             unresolved: hops.unresolved,
-            drops: drops.into_iter().map(named).collect(),
             events: events.into_iter().map(named).collect(),
             agent: self.gateway.counts().map(named).collect(),
             held: self.gateway.held.load(Ordering::Relaxed),
@@ -187,35 +174,6 @@ impl Agent {
 
     /// Fabric ports that are too narrow; none for a program of which no packet waits in a message.
     pub(crate) fn narrow_ports(&self) -> Vec<NarrowPort> {
-        match self.systems.message_bytes() {
-            0 => vec![],
-            beside => narrow_ports(&self.config, &self.gateway.mtus(), beside),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_fabric_port_needs_room_for_the_hosts_packets_in_messages() {
-        let config = |hosts_mtu: &str| {
-            let text = format!(
-                "name = \"s1\"\nobject = \"nat.o\"\n{hosts_mtu}\n\
-                 [[port]]\ninterface = \"core\"\nport = 1\nfabric = true\n\
-                 [[port]]\ninterface = \"tor\"\nport = 2\n"
-            );
-            Config::parse(std::path::Path::new("s1.toml"), &text, &[]).unwrap()
-        };
-        let narrow = |hosts_mtu: &str, core, tor| {
-            let ports =
-                narrow_ports(&config(hosts_mtu), &BTreeMap::from([(1, core), (2, tor)]), 220);
-            ports.first().map(|port| (port.leaves, port.hosts_mtu))
-        };
-        assert_eq!((narrow("", 1720, 1500), narrow("", 1719, 1500)), (None, Some((1499, 1500))));
-        assert_eq!((narrow("", 1500, 1280), narrow("", 0, 1500)), (None, None), "0: not there");
-        assert_eq!(narrow("", 1500, 0), Some((1280, 1500)), "Ethernet's, if nobody knows");
-        assert_eq!(narrow("hosts_mtu = 9000", 1720, 1500), Some((1500, 9000)));
+        narrow_ports(&self.config, &self.gateway.mtus(), self.message_bytes)
     }
 }

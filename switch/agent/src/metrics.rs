@@ -41,6 +41,7 @@ fn text(agent: &Agent) -> String {
     agent.systems.metrics(&mut text);
     generator(agent, &mut text);
     gateway(agent, &mut text);
+    drops(agent, &mut text);
     tables(agent, &mut text);
     counters(agent, &mut text);
     text.finish()
@@ -187,11 +188,6 @@ fn gateway(agent: &Agent, text: &mut Text) {
     let mut hops = text.family("stateplane_next_hops", Gauge, help);
     hops.sample(&[("state", &"resolved")], load.next_hops.saturating_sub(load.unresolved.len()));
     hops.sample(&[("state", &"unresolved")], load.unresolved.len());
-    let help = "Packets that gateway_check() refused, by reason";
-    let mut drops = text.family("stateplane_gateway_drops_total", Counter, help);
-    for (reason, count) in &load.drops {
-        drops.sample(&[("reason", reason)], count);
-    }
     let help = "What else a gateway's program did, by event: ICMP errors, the slow path, fragments";
     let mut events = text.family("stateplane_gateway_events_total", Counter, help);
     for (event, count) in &load.events {
@@ -214,6 +210,15 @@ fn gateway(agent: &Agent, text: &mut Text) {
         let labels: &[(&str, &dyn std::fmt::Display)] =
             &[("port", &port.port), ("interface", &port.interface)];
         ports.sample(labels, u8::from(is_narrow));
+    }
+}
+
+/// `stateplane status` shows the same, with rates and remedies.
+fn drops(agent: &Agent, text: &mut Text) {
+    let help = "Packets, messages and updates that the switch dropped, by reason";
+    let mut family = text.family("stateplane_drops_total", Counter, help);
+    for (part, drops) in agent.drop_counts() {
+        family.sample(&[("part", &part), ("reason", &drops.reason)], drops.count);
     }
 }
 

@@ -30,6 +30,9 @@ pub struct State {
     /// Drawn when the maps were made; in the state protocol it tells this state from an earlier,
     /// lost one.
     pub incarnation: u32,
+    /// Controllers have answered this life for a while: no other switch takes its number.
+    #[serde(default)]
+    pub accepted: bool,
     /// `(P4 port, interface index)` that the maps have.
     pub ports: Vec<(u32, u32)>,
     /// Entries that came from the configuration.
@@ -150,6 +153,12 @@ impl RunDirectory {
                 self.name
             ))),
         }
+    }
+
+    /// Whether an agent has it, also one that no longer answers because it is ending.
+    pub fn is_held(&self) -> bool {
+        let Ok(file) = File::open(self.path.join("lock")) else { return false };
+        Flock::lock(file, FlockArg::LockExclusiveNonblock).is_err()
     }
 
     /// A bpffs of its own: `/sys/fs/bpf` is another one after `ip netns exec`, which mounts a new

@@ -1,24 +1,30 @@
 //! How a switch starts: anew, by taking over what runs, or by replacing it.
 
+use crate::admission;
 use crate::agent::read_secrets;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::gateway::{Gateway, Worker};
 use crate::incarnation;
 use crate::kept_views;
+use crate::origin::{Origin, Origins};
+use crate::preflight;
 use crate::run_dir::{Hold, RunDirectory, State};
 use crate::system::{self, Context, System, Systems};
 use dataplane::{AttachMode, Dataplane, EntrySpec, Link, Object, Settings, Write};
 use manifest::Manifest;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use wire::{Member, ShardView, Views};
 
 /// Interfaces' indexes are below this (stateplane_xdp.h: SP_MAX_IFINDEX).
 const MAX_IFINDEX: u32 = 65_536;
 /// Array of one byte a port: 1 if messages of systems may come in there.
 const FABRIC_PORTS: &str = "sp_fabric_port";
+
+/// Controllers that can be reached answer within this time.
+const ASK_AT_LEAST: Duration = Duration::from_millis(100);
 
 /// A started switch.
 pub(crate) struct Started {
@@ -27,7 +33,6 @@ pub(crate) struct Started {
     /// The packet generator's.
     pub interval: Duration,
     pub run: RunDirectory,
-    pub hold: Hold,
     pub state: State,
     /// Next hops and the slow path; its thread does not run yet.
     pub gateway: Arc<Gateway>,
@@ -101,12 +106,43 @@ fn fingerprint(config: &Config, manifest: &Manifest) -> Result<String> {
     ))
 }
 
-/// Starts the switch. With `fresh`, whatever an earlier agent left is discarded first.
-pub(crate) fn start(config: &Arc<Config>, fresh: bool, systems: &[&dyn System]) -> Result<Started> {
+/// Starts the switch. With `fresh`, whatever an earlier agent left is discarded first. A first start
+/// that fails leaves nothing: no program on a port, no run directory.
+pub(crate) fn start(
+    config: &Arc<Config>,
+    fresh: bool,
+    systems: &[&dyn System],
+) -> Result<(Started, Hold)> {
     let manifest = check(config, systems)?;
     let hash = fingerprint(config, &manifest)?;
     let run = RunDirectory::of(&config.name)?;
     let hold = run.open()?;
+    for problem in preflight::problems(config, system::message_bytes(systems, &manifest)) {
+        tracing::warn!("{problem}");
+    }
+    match begin(config, manifest, hash, fresh, systems, &run) {
+        Ok(started) => Ok((started, hold)),
+        Err(error) => {
+            let taken = matches!(error, Error::SwitchIdTaken { .. });
+            if taken || run.state().is_none() {
+                let ports = config.port.iter().filter_map(|port| ifindex(&port.interface));
+                crate::gateway::release(&ports.collect::<Vec<_>>());
+                // The first error is the one to report.
+                let _ = run.discard().and_then(|()| run.remove());
+            }
+            Err(error)
+        }
+    }
+}
+
+fn begin(
+    config: &Arc<Config>,
+    manifest: Manifest,
+    hash: String,
+    fresh: bool,
+    systems: &[&dyn System],
+    run: &RunDirectory,
+) -> Result<Started> {
     let previous = run.state();
     let last_incarnation = previous.as_ref().map_or(0, |state| state.incarnation);
     let previous = previous.filter(|_| !fresh);
@@ -115,30 +151,31 @@ pub(crate) fn start(config: &Arc<Config>, fresh: bool, systems: &[&dyn System]) 
         None => {
             // Pins of a start that never got as far as a state, or of a state that cannot be read.
             run.discard()?;
-            let (dataplane, state) = load(config, &run, manifest, hash, 1, last_incarnation)?;
+            let (dataplane, state) = load(config, run, manifest, hash, 1, last_incarnation)?;
             apply_tables(&dataplane, config, None)?;
             (dataplane, state, "started")
         }
         Some(state) if state.hash == hash => {
-            match take_over(config, &run, manifest.clone(), &state) {
+            match take_over(config, run, manifest.clone(), &state) {
                 Ok(dataplane) => (dataplane, state, "took over"),
                 Err(error) => {
                     tracing::warn!(
                         "the running program cannot be taken over ({error}); replacing it"
                     );
-                    replace(config, &run, manifest, hash, &state)?
+                    replace(config, run, manifest, hash, &state)?
                 }
             }
         }
-        Some(state) => replace(config, &run, manifest, hash, &state)?,
+        Some(state) => replace(config, run, manifest, hash, &state)?,
     };
     let mut state =
         State { entries: config_entries(config), defaults: config_defaults(config), ..state };
     if how != "took over" {
-        std::thread::sleep(incarnation::rest_of_first_tick(
-            state.incarnation,
-            incarnation::ms_since_1970(),
-        ));
+        let now_ms = incarnation::ms_since_1970();
+        let rest = incarnation::rest_of_first_tick(state.incarnation, now_ms);
+        let asked = Instant::now();
+        admission::ask(config, rest.max(ASK_AT_LEAST))?;
+        std::thread::sleep(rest.saturating_sub(asked.elapsed()));
     }
     let dataplane = Arc::new(dataplane);
     let context = Context {
@@ -149,7 +186,7 @@ pub(crate) fn start(config: &Arc<Config>, fresh: bool, systems: &[&dyn System]) 
     let systems = Arc::new(Systems::begin(systems, &context)?);
     let interval = systems.interval(Duration::from_micros(config.generator_interval_us));
     configure(&dataplane, &systems, config, interval)?;
-    last_views(&systems, config, &run)?;
+    last_views(&systems, config, run)?;
     let (four, six) = crate::addresses::local()?;
     dataplane.set_local_addresses(&four, &six)?;
     // The program knows its ports, and next hops are being resolved, before the first packet comes.
@@ -162,12 +199,13 @@ pub(crate) fn start(config: &Arc<Config>, fresh: bool, systems: &[&dyn System]) 
     // From here on a dead agent's successor finds what it needs.
     let other_generations: Vec<u32> =
         run.generations().into_iter().filter(|it| *it != state.generation).collect();
-    sync_ports(&dataplane, &run, config, &mut state, how == "replaced")?;
+    sync_ports(&dataplane, run, config, &mut state, how == "replaced")?;
     run.write_state(&state)?;
     for generation in other_generations {
         run.remove_generation(generation)?;
     }
-    Ok(Started { dataplane, systems, interval, run, hold, state, gateway, worker, how })
+    let run = run.clone();
+    Ok(Started { dataplane, systems, interval, run, state, gateway, worker, how })
 }
 
 /// Tells the systems all but the controllers' views, and the program its fabric ports.
@@ -218,20 +256,6 @@ fn last_views(systems: &Systems, config: &Config, run: &RunDirectory) -> Result<
     Ok(())
 }
 
-/// Of each interface of the configuration that this network namespace does not have now: the field,
-/// and that it is not there.
-pub fn missing_interfaces(config: &Config) -> Vec<String> {
-    let missing =
-        config.port.iter().enumerate().filter(|(_, port)| ifindex(&port.interface).is_none());
-    let say = |(position, port): (usize, &crate::config::Port)| {
-        format!(
-            "port[{position}].interface: there is no interface {:?} in this network namespace",
-            port.interface
-        )
-    };
-    missing.map(say).collect()
-}
-
 /// Are all interfaces there? At a first start one that is not is taken for a mistake. When the
 /// program runs already, the others' traffic must not go without its agent, and so without
 /// heartbeats, for one that is away: it is served when it comes back.
@@ -264,7 +288,7 @@ fn port_index(config: &Config, position: usize) -> Result<Option<u32>> {
     Ok(index)
 }
 
-fn ifindex(interface: &str) -> Option<u32> {
+pub(crate) fn ifindex(interface: &str) -> Option<u32> {
     nix::net::if_::if_nametoindex(interface).ok()
 }
 
@@ -285,8 +309,15 @@ fn load(
     std::fs::write(&path, dataplane.manifest().to_json())
         .map_err(|error| Error::path("write", &path, error))?;
     let incarnation = incarnation::next(config, last_incarnation)?;
-    let state =
-        State { generation, hash, incarnation, ports: vec![], entries: vec![], defaults: vec![] };
+    let state = State {
+        generation,
+        hash,
+        incarnation,
+        accepted: false,
+        ports: vec![],
+        entries: vec![],
+        defaults: vec![],
+    };
     Ok((dataplane, state))
 }
 
@@ -335,26 +366,34 @@ fn replace(
     }
     apply_tables(&dataplane, config, None)?;
     state.ports.clone_from(&old.ports);
+    // It was no newcomer before, and goes on.
+    state.accepted = old.accepted;
     Ok((dataplane, state, "replaced"))
 }
 
-/// Copies entries that neither the program nor the configuration brought, but someone at run time.
+/// Copies entries and default actions that neither the program nor the configuration brought, but
+/// someone at run time.
 fn migrate(from: &Dataplane, state: &State, to: &Dataplane) -> Result<()> {
     for table in &from.manifest().tables {
         let old = from.table(&table.name)?;
         let Ok(new) = to.table(&table.name) else {
             continue;
         };
-        let mut known = old.initial_entries()?;
-        let configured = state.entries.iter().filter(|(name, _)| *name == table.name);
-        known.extend(configured.filter_map(|(_, spec)| old.resolve(spec).ok()));
+        let origins = Origins::of(from, &table.name, state)?;
         for listed in old.list()?.iter().filter(|listed| !listed.constant) {
-            if known.iter().any(|entry| old.same_entry(entry, &listed.entry)) {
+            if origins.entry(&listed.entry) != Origin::RunTime {
                 continue;
             }
             let spec = old.describe(listed).to_spec();
             if let Err(error) = new.resolve(&spec).and_then(|entry| new.write(&entry, Write::Set)) {
                 tracing::warn!("an entry of the old program does not fit the new one: {error}");
+            }
+        }
+        if let Some(action) = origins.default_of_run_time()? {
+            let moved = new.resolve_action(&action).and_then(|call| new.set_default(&call));
+            if let Err(error) = moved {
+                let table = &table.name;
+                tracing::warn!("{table}: the default action does not fit the new program: {error}");
             }
         }
     }

@@ -12,12 +12,13 @@
 //! | SIGHUP | `secrets` |
 //! | each [`SWEEP_EVERY`] | `sweep`, then `report` |
 //! | after news of the host, and every few seconds | `look` |
-//! | somebody asks | `objects`, `status`, `metrics`, `request`, `has_views`, `message_bytes` |
+//! | somebody asks | `objects`, `status`, `metrics`, `drops`, `request`, `has_views` |
 //!
 //! Who is in which chain, the switch's incarnations, its secrets, and the generator's thread serve
 //! every system and are the agent's.
 
 use crate::config::Config;
+use crate::drops::Drops;
 use crate::error::Result;
 use dataplane::Dataplane;
 use manifest::Manifest;
@@ -48,6 +49,12 @@ pub trait System: Sync {
     /// # Errors
     /// [`Config::fault`]: the field, why, and the remedy.
     fn check(&self, config: &Config, manifest: &Manifest) -> Result<()>;
+
+    /// What a message of the program has beside the packet that waits in it, in bytes at the most.
+    /// 0: none waits.
+    fn message_bytes(&self, _manifest: &Manifest) -> u32 {
+        0
+    }
 
     /// Begins with a loaded object. `None`: the object has no state of this system.
     ///
@@ -101,11 +108,6 @@ pub trait Running: Send + Sync {
         None
     }
 
-    /// What a message has beside the packet that waits in it, in bytes at the most. 0: none waits.
-    fn message_bytes(&self) -> u32 {
-        0
-    }
-
     /// Queues what generated frames are to do at `now_ns` (CLOCK_MONOTONIC); how many are needed.
     /// The generator's thread calls it at each look.
     fn due(&self, _now_ns: u64) -> u64 {
@@ -136,6 +138,11 @@ pub trait Running: Send + Sync {
 
     /// Its metrics.
     fn metrics(&self, _text: &mut Text) {}
+
+    /// What it dropped, by reason: always the same reasons in the same order.
+    fn drops(&self) -> Vec<Drops> {
+        vec![]
+    }
 
     /// Answers a request of the control socket that the agent does not know: an object with `op`.
     /// `None`: it is no request of this system.
@@ -189,17 +196,24 @@ pub(crate) fn check(systems: &[&dyn System], config: &Config, manifest: &Manifes
     systems.iter().try_for_each(|system| system.check(config, manifest))
 }
 
+/// What messages of the program have beside the packet in them, in bytes at the most.
+pub(crate) fn message_bytes(systems: &[&dyn System], manifest: &Manifest) -> u32 {
+    systems.iter().map(|system| system.message_bytes(manifest)).max().unwrap_or(0)
+}
+
 /// The systems that have state in a switch's object.
-pub(crate) struct Systems(Vec<Box<dyn Running>>);
+pub(crate) struct Systems(Vec<(&'static str, Box<dyn Running>)>);
 
 impl Systems {
     pub fn begin(systems: &[&dyn System], context: &Context) -> Result<Systems> {
-        let running = systems.iter().filter_map(|system| system.begin(context).transpose());
+        let begun =
+            |system: &&dyn System| Some((system.name(), system.begin(context).transpose()?));
+        let running = systems.iter().filter_map(begun).map(|(name, running)| Ok((name, running?)));
         running.collect::<Result<_>>().map(Systems)
     }
 
     fn each(&self) -> impl Iterator<Item = &dyn Running> {
-        self.0.iter().map(|running| &**running)
+        self.0.iter().map(|(_, running)| &**running)
     }
 
     /// Whether no system has state here.
@@ -230,10 +244,6 @@ impl Systems {
         self.each().filter_map(Running::has_views).reduce(|all, one| all && one)
     }
 
-    pub fn message_bytes(&self) -> u32 {
-        self.each().map(Running::message_bytes).max().unwrap_or(0)
-    }
-
     pub fn due(&self, now_ns: u64) -> u64 {
         self.each().map(|it| it.due(now_ns)).fold(0, u64::saturating_add)
     }
@@ -260,6 +270,10 @@ impl Systems {
 
     pub fn metrics(&self, text: &mut Text) {
         self.each().for_each(|it| it.metrics(text));
+    }
+
+    pub fn drops(&self) -> impl Iterator<Item = (&'static str, Drops)> {
+        self.0.iter().flat_map(|(name, it)| it.drops().into_iter().map(move |drops| (*name, drops)))
     }
 
     pub fn request(&self, request: &Value) -> Option<Result<Value>> {

@@ -4,15 +4,19 @@
 //! (`kept_views.rs`).
 
 use crate::agent::Agent;
+use crate::config::Config;
+use crate::error::Error;
 use crate::kept_views;
 use nix::time::{ClockId, clock_gettime};
 use secrets::SecretsFile;
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use wire::{Control, KeyRing, Report, Reporter, Views};
+use tokio::sync::mpsc;
+use wire::{Control, ControlType, KeyRing, Kind, Report, Reporter, Views, kind};
 
 const REPORT_EVERY: Duration = Duration::from_millis(50);
 /// Until views are here: what comes on the routes that bring a controller's answer may be lost
@@ -23,10 +27,13 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// For so long after a controller's first answer: it sends views at most every 20 ms, and the first
 /// may have been lost where there was no route yet.
 const FIRST_VIEWS: Duration = Duration::from_secs(1);
+/// Whom controllers have answered for so long is no newcomer: another switch with its number is.
+const ACCEPTED_AFTER: Duration = Duration::from_secs(1);
 const MOST_BYTES: usize = 65_536;
 
 /// Starts the thread, if the configuration names controllers. It ends with the process.
-pub(crate) fn start(agent: Arc<Agent>) {
+/// `refused` is told when a controller says that another switch has this one's number.
+pub(crate) fn start(agent: Arc<Agent>, refused: mpsc::Sender<Error>) {
     let Some(own) = agent.config.protocol_address.filter(|_| !agent.config.controllers.is_empty())
     else {
         return;
@@ -34,7 +41,7 @@ pub(crate) fn start(agent: Arc<Agent>) {
     std::thread::spawn(move || {
         let mut told = String::new();
         while !agent.generator.stop.load(Ordering::Relaxed) {
-            if let Err(problem) = follow(&agent, own)
+            if let Err(problem) = follow(&agent, own, &refused)
                 && problem != told
             {
                 tracing::error!("controllers: {problem}");
@@ -54,15 +61,46 @@ pub(crate) struct Refused {
     pub malformed: AtomicU64,
     /// No newer views than those that are here.
     pub old: AtomicU64,
+    /// Controllers that say that they have other secrets, until they answer.
+    pub other_secrets: Mutex<BTreeSet<SocketAddrV4>>,
 }
 
-fn now_ns() -> u64 {
+impl Refused {
+    /// Controllers that run and have other secrets.
+    pub fn with_other_secrets(&self) -> Vec<SocketAddrV4> {
+        self.secrets().iter().copied().collect()
+    }
+
+    fn not_genuine(&self, agent: &Agent, from: SocketAddrV4, bytes: &[u8]) {
+        self.bad_tag.fetch_add(1, Ordering::Relaxed);
+        let hint = matches!(kind(bytes), Ok(Kind::Control(ControlType::OtherSecrets)));
+        if hint && agent.config.controllers.contains(&from) && self.secrets().insert(from) {
+            let file = agent.config.secrets.as_deref().unwrap_or(std::path::Path::new(""));
+            tracing::error!("{}", other_secrets(from, file));
+        }
+    }
+
+    fn secrets(&self) -> MutexGuard<'_, BTreeSet<SocketAddrV4>> {
+        self.other_secrets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a controller means that takes no message for genuine.
+pub(crate) fn other_secrets(controller: SocketAddrV4, file: &std::path::Path) -> String {
+    format!(
+        "controllers: {controller} runs and has other secrets than {}: copy the fabric's file; \
+         `stateplane keys show` prints the same fingerprint on both machines then",
+        file.display()
+    )
+}
+
+pub(crate) fn now_ns() -> u64 {
     let time = clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default();
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Reports and listens until something fails.
-fn follow(agent: &Agent, own: Ipv4Addr) -> Result<(), String> {
+fn follow(agent: &Agent, own: Ipv4Addr, refused: &mpsc::Sender<Error>) -> Result<(), String> {
     let path = agent.config.secrets.as_ref().ok_or("no `secrets`")?;
     let Some(socket) = bind(agent, own)? else { return Ok(()) };
     let mut buffer = vec![0; MOST_BYTES];
@@ -73,6 +111,7 @@ fn follow(agent: &Agent, own: Ipv4Addr) -> Result<(), String> {
     let mut keys = ring(path)?;
     let mut read_at = Instant::now();
     let mut report_at = Instant::now();
+    let began_ns = now_ns();
     while !agent.generator.stop.load(Ordering::Relaxed) {
         if report_at <= Instant::now() {
             if read_at.elapsed() >= PAUSE {
@@ -91,10 +130,10 @@ fn follow(agent: &Agent, own: Ipv4Addr) -> Result<(), String> {
         let Ok((count, SocketAddr::V4(from))) = socket.recv_from(&mut buffer) else { continue };
         let bytes = &buffer[..count];
         if keys.verify(bytes, *from.ip(), own).is_err() {
-            agent.refused_views.bad_tag.fetch_add(1, Ordering::Relaxed);
+            agent.refused_views.not_genuine(agent, from, bytes);
             continue;
         }
-        answered_at.get_or_insert_with(Instant::now);
+        agent.refused_views.secrets().remove(&from);
         match Control::decode(bytes) {
             Ok(Control::Views(newer)) if newer.version > views.version => {
                 take(agent, &newer)?;
@@ -102,9 +141,29 @@ fn follow(agent: &Agent, own: Ipv4Addr) -> Result<(), String> {
             }
             Ok(Control::Views(_)) => drop(agent.refused_views.old.fetch_add(1, Ordering::Relaxed)),
             Ok(Control::Heard) => {}
-            Ok(Control::Report { .. } | Control::ViewsWanted) | Err(_) => {
-                agent.refused_views.malformed.fetch_add(1, Ordering::Relaxed);
+            Ok(Control::Refused { sent_ns, incarnation, refusal })
+                if incarnation == process() && sent_ns >= began_ns =>
+            {
+                if !agent.is_accepted() {
+                    let file = agent.config.file.display().to_string();
+                    // The agent ends; it is full if that is so already.
+                    let _ = refused.try_send(Error::SwitchIdTaken { file, refusal });
+                }
+                continue;
             }
+            Ok(
+                Control::Report { .. }
+                | Control::ViewsWanted
+                | Control::Refused { .. }
+                | Control::OtherSecrets,
+            )
+            | Err(_) => {
+                agent.refused_views.malformed.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
+        }
+        if answered_at.get_or_insert_with(Instant::now).elapsed() >= ACCEPTED_AFTER {
+            agent.accept();
         }
     }
     Ok(())
@@ -144,24 +203,49 @@ fn ring(path: &std::path::Path) -> Result<KeyRing, String> {
 }
 
 fn report(agent: &Agent, socket: &UdpSocket, own: Ipv4Addr, keys: &KeyRing, views: &Views) {
-    let reporter = Reporter::Switch { switch_id: agent.config.switch_id };
-    let shards = views.shards.len() as u16;
     let load = agent.reported.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let version = views.version;
+    let shards = views.shards.len() as u16;
     let report = Report {
-        reporter,
-        version,
+        version: views.version,
         shards,
+        accepted: agent.is_accepted(),
+        load,
+        ..newcomer(&agent.config)
+    };
+    send(&agent.config, socket, own, keys, report);
+}
+
+/// The report of a switch that no controller has answered yet.
+pub(crate) fn newcomer(config: &Config) -> Report {
+    Report {
+        reporter: Reporter::Switch { switch_id: config.switch_id },
+        version: 0,
+        shards: 0,
         heard_ms: 0,
+        accepted: false,
         machine: String::new(),
         replicas: Vec::new(),
-        load,
-    };
-    // A process of its own: what another one reported before is older, whatever its clock was.
-    let incarnation = u64::from(std::process::id()) << 32 | 1;
-    let control = Control::Report { sent_ns: now_ns(), incarnation, report };
+        load: None,
+    }
+}
+
+/// The incarnation of reports is the process: what another one reported before is older, whatever
+/// its clock was.
+pub(crate) fn process() -> u64 {
+    u64::from(std::process::id()) << 32 | 1
+}
+
+/// Sends a report to all controllers.
+pub(crate) fn send(
+    config: &Config,
+    socket: &UdpSocket,
+    own: Ipv4Addr,
+    keys: &KeyRing,
+    report: Report,
+) {
+    let control = Control::Report { sent_ns: now_ns(), incarnation: process(), report };
     let Ok(mut bytes) = control.encode() else { return };
-    for controller in &agent.config.controllers {
+    for controller in &config.controllers {
         keys.sign(&mut bytes, own, *controller.ip());
         // What cannot be sent now is sent again soon.
         let _ = socket.send_to(&bytes, controller);

@@ -12,33 +12,71 @@ use std::sync::PoisonError;
 /// The P4 port by which this host's kernel sends a packet on (`KERNEL_PORT` in stateplane.p4).
 pub const KERNEL_PORT: u32 = 510;
 
-/// Why `gateway_check` said no, in the order of `enum sp_gateway_drop`.
-pub const GATEWAY_DROPS: [&str; 11] = [
-    "other_mac",
-    "broadcast_frame",
-    "short_header",
-    "length",
-    "header_checksum",
-    "martian_source",
-    "martian_destination",
-    "reverse_path",
-    "priority_tag",
-    "options",
-    "fragment",
+/// Why `gateway_check` said no, in the order of `enum sp_gateway_drop`, each with its remedy.
+pub const GATEWAY_DROPS: [(&str, &str); 11] = [
+    (
+        "other_mac",
+        "frames for another machine: a switch of the link floods; or destination_mac = \"any\"",
+    ),
+    (
+        "broadcast_frame",
+        "an IP packet to one host in a broadcast frame: a faulty host; its MAC is in a capture on the port",
+    ),
+    ("short_header", "cut off, or not what its type says: look for a faulty host or card"),
+    (
+        "length",
+        "the IP length is longer than the frame, or shorter than its header: look for a faulty host or card",
+    ),
+    ("header_checksum", "a wrong IPv4 checksum: look for a faulty host or card"),
+    ("martian_source", "a source that no host has (RFC 1812, 5.3.7): look for spoofed packets"),
+    (
+        "martian_destination",
+        "a destination that is never forwarded (RFC 1812, 5.3.7): look for a wrong route at the sender",
+    ),
+    (
+        "reverse_path",
+        "no route back out of that port: spoofed, or asymmetric routing: reverse_path = \"loose\" in [ingress] or [[port]]",
+    ),
+    ("priority_tag", "a VLAN tag of number 0: turn priority tags off at the sender"),
+    ("options", "an IPv4 option that does not fit its header: look for a faulty host"),
+    (
+        "fragment",
+        "a fragment of which, by its length or place, no packet can be made: look for a faulty host",
+    ),
 ];
 
-/// What else the gateway's runtime counts, in the order of `enum sp_gateway_event`.
-pub const GATEWAY_EVENTS: [&str; 9] = [
-    "icmp_sent",
-    "icmp_suppressed",
-    "icmp_rate_limited",
-    "icmp_no_address",
-    "sent_by_kernel",
-    "slow_path_full",
-    "fragments_remembered",
-    "fragments_held",
-    "fragments_refused",
+/// What else the gateway's runtime counts, in the order of `enum sp_gateway_event`. For a reason to
+/// drop a packet: the remedy.
+pub const GATEWAY_EVENTS: [(&str, Option<&str>); 9] = [
+    ("icmp_sent", None),
+    ("icmp_suppressed", None),
+    (
+        "icmp_rate_limited",
+        Some("too many packets that need an ICMP error: raise icmp_rate_per_s, or find the sender"),
+    ),
+    ("icmp_no_address", Some("the port has no address to answer from: `ip address add` on it")),
+    ("sent_by_kernel", None),
+    (
+        "slow_path_full",
+        Some(
+            "too many packets that only the kernel can send: is the agent up, and are next hops resolved?",
+        ),
+    ),
+    ("fragments_remembered", None),
+    ("fragments_held", None),
+    (
+        "fragments_refused",
+        Some(
+            "fragments whose first was dropped or did not come: raise `held` in [fragments]; see the other reasons",
+        ),
+    ),
 ];
+
+/// All of [`GATEWAY_DROPS`] and [`GATEWAY_EVENTS`]: the name, and for a drop the remedy.
+pub fn gateway_counters() -> impl Iterator<Item = (&'static str, Option<&'static str>)> {
+    let drops = GATEWAY_DROPS.iter().map(|(name, remedy)| (*name, Some(*remedy)));
+    drops.chain(GATEWAY_EVENTS)
+}
 
 /// What is asked of a packet's source (RFC 3704; Linux's `rp_filter`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -187,10 +225,13 @@ impl Dataplane {
     }
 
     /// Those of these counts ([`GATEWAY_DROPS`], [`GATEWAY_EVENTS`]) that the program has.
-    pub fn gateway_counts(&self, names: &[&'static str]) -> Result<Vec<(&'static str, u64)>> {
+    pub fn gateway_counts(
+        &self,
+        names: impl Iterator<Item = &'static str>,
+    ) -> Result<Vec<(&'static str, u64)>> {
         let count =
-            |name: &&'static str| Some(self.gateway_count(name).transpose()?.map(|it| (*name, it)));
-        names.iter().filter_map(count).collect()
+            |name: &'static str| Some(self.gateway_count(name).transpose()?.map(|it| (name, it)));
+        names.filter_map(count).collect()
     }
 
     /// One of [`GATEWAY_DROPS`] or [`GATEWAY_EVENTS`], summed over CPUs; None: there is no count of
@@ -198,11 +239,11 @@ impl Dataplane {
     pub fn gateway_count(&self, name: &str) -> Result<Option<u64>> {
         let in_drops = GATEWAY_DROPS
             .iter()
-            .position(|known| *known == name)
+            .position(|known| known.0 == name)
             .map(|at| ("sp_gateway_drops", at));
         let in_events = GATEWAY_EVENTS
             .iter()
-            .position(|known| *known == name)
+            .position(|known| known.0 == name)
             .map(|at| ("sp_gateway_events", at));
         let Some((map, index)) = in_drops.or(in_events) else { return Ok(None) };
         let Some(handle) = self.map(map) else { return Ok(None) };

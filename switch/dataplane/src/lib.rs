@@ -12,6 +12,7 @@ mod arrays;
 mod dataplane;
 mod entries;
 mod error;
+mod features;
 mod gateway;
 mod layout;
 mod link;
@@ -31,8 +32,10 @@ pub use arrays::CounterValue;
 pub use dataplane::{Dataplane, PortStats, broadcast_of};
 pub use entries::for_each_entry;
 pub use error::{Error, Result, verifier_source_lines};
+pub use features::{XdpFeatures, xdp_features};
 pub use gateway::{
     GATEWAY_DROPS, GATEWAY_EVENTS, GatewayPort, GatewaySettings, KERNEL_PORT, ReversePath,
+    gateway_counters,
 };
 pub use link::{AttachMode, Link};
 pub use live::LiveReady;

@@ -19,6 +19,20 @@ fn c_path(path: &Path) -> io::Result<CString> {
         .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))
 }
 
+/// What the driver of an interface says that it can do with XDP (NETDEV_XDP_ACT_*); 0: nothing, or
+/// it says nothing.
+pub(crate) fn xdp_feature_flags(ifindex: u32) -> io::Result<u64> {
+    let index = i32::try_from(ifindex).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    let mut options = sys::bpf_xdp_query_opts {
+        sz: size_of::<sys::bpf_xdp_query_opts>() as _,
+        ..Default::default()
+    };
+    // SAFETY: libbpf writes no more than `sz` bytes to a struct of that size, which outlives the
+    // call.
+    check(unsafe { sys::bpf_xdp_query(index, 0, &mut options) })?;
+    Ok(options.feature_flags)
+}
+
 /// Pins a map, program or link on a bpffs.
 pub(crate) fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     let path = c_path(path)?;

@@ -497,7 +497,7 @@ impl<'a> TableRef<'a> {
 
     /// The default as compiled, again.
     pub fn reset_default(&self) -> Result<()> {
-        self.set_default(&self.read_manifest_call(&self.table.default_action)?)
+        self.set_default(&self.initial_default()?)
     }
 
     fn write_default(&self, call: &ActionCall) -> Result<()> {

@@ -301,7 +301,14 @@ pub fn format_match(what: &Match, width: u32, name: &str) -> String {
         Match::Any => "*".to_owned(),
         Match::Exact(value) => format_value(value, width, name),
         Match::Prefix { value, length } => format!("{}/{length}", format_value(value, width, name)),
-        Match::Mask { value, mask } => format!("{value:#x}&&&{mask:#x}"),
+        Match::Mask { value, mask } => {
+            let text = format_value(value, width, name);
+            // An address with an address, a number with a number.
+            if text.contains(['.', ':']) {
+                return format!("{text}&&&{}", format_value(mask, width, name));
+            }
+            format!("{value:#x}&&&{mask:#x}")
+        }
         Match::Range { low, high } => {
             format!("{}..{}", format_value(low, width, name), format_value(high, width, name))
         }
@@ -314,6 +321,21 @@ mod tests {
 
     fn value(text: &str, width: u32) -> Option<u128> {
         parse_value("key", text, width).ok()
+    }
+
+    #[test]
+    fn masks_are_written_as_their_values_and_read_again() {
+        let mask = |value, mask, width, name| {
+            let what = Match::Mask { value, mask };
+            let text = format_match(&what, width, name);
+            assert_eq!(parse_match(name, &text, width).ok(), Some(what), "{text}");
+            text
+        };
+        assert_eq!(
+            mask(0x0a00_0000, 0xff00_ff00, 32, "hdr.ipv4.dstAddr"),
+            "10.0.0.0&&&255.0.255.0"
+        );
+        assert_eq!(mask(6, 7, 8, "hdr.ipv4.protocol"), "0x6&&&0x7");
     }
 
     #[test]

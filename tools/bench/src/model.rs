@@ -75,7 +75,16 @@ fn report_bytes(lab: &str, program: &str, shards: u16) -> Result<f64> {
     };
     let reporter = Reporter::Switch { switch_id: 1 };
     let (machine, replicas, load) = (String::new(), Vec::new(), Some(load));
-    let report = Report { reporter, version: 10, shards, heard_ms: 0, machine, replicas, load };
+    let report = Report {
+        reporter,
+        version: 10,
+        shards,
+        heard_ms: 0,
+        accepted: false,
+        machine,
+        replicas,
+        load,
+    };
     Ok(serde_json::to_string(&report)?.len() as f64)
 }
 

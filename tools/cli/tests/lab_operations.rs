@@ -92,6 +92,90 @@ fn what_there_is_is_listed(lab: &TestLab) {
     assert!(said.contains("the next start of the agent adds it again"), "{said}");
 }
 
+/// A state message on the inside is dropped, and `status` says why and what to do.
+fn what_was_dropped_is_told(lab: &TestLab) {
+    let sent = lab.netns("core").run(|| {
+        let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
+        socket.send_to(&[0x53, 0x50, 2, 1], "10.255.0.1:5407")
+    });
+    sent.expect("sent");
+    let drops = || status(lab).0["load"]["drops"].as_array().expect("drops").clone();
+    let dropped = |drops: &[Value]| {
+        let some = drops.iter().filter(|it| it["count"].as_u64() > Some(0)).cloned();
+        some.collect::<Vec<_>>()
+    };
+    wait_for("it is counted", || !dropped(&drops()).is_empty());
+    let drops = drops();
+    assert!(drops.len() > 20, "all reasons: {drops:?}");
+    let found = &dropped(&drops)[0];
+    let (_, _, page) = status(lab);
+    let remedy = found["remedy"].as_str().expect("text");
+    let line = page.lines().find(|line| line.contains(remedy)).unwrap_or_else(|| panic!("{page}"));
+    let word = |name: &str| found[name].as_str().expect("text").to_owned();
+    assert!(line.contains(&format!("{} {}", word("part"), word("reason"))));
+}
+
+/// Takes s2's switch down, and has its configuration changed.
+fn another_s2(lab: &TestLab, from: &str, to: &str) -> (std::path::PathBuf, String) {
+    let name = format!("{}-s2", lab.name);
+    // Not there the second time.
+    let _ = stateplane(&["switch", "detach", &name]);
+    let opened = lab::Lab::open(&lab.name).expect("lab");
+    let folder = opened.node_dir("s2");
+    let text = std::fs::read_to_string(folder.join("switch.toml")).expect("configuration");
+    assert!(text.contains(from), "{text}");
+    let path = folder.join("another.toml");
+    std::fs::write(&path, text.replace(from, to)).expect("written");
+    (path, name)
+}
+
+/// Wrong secrets do not look like a controller that does not run.
+fn a_switch_with_other_secrets_is_told(lab: &TestLab) {
+    let folder = lab::Lab::open(&lab.name).expect("lab").dir().to_path_buf();
+    let other = folder.join("other.secrets");
+    common::must(&["keys", "generate", other.to_str().expect("UTF-8")]);
+    let (path, name) = another_s2(lab, "fabric.secrets", "other.secrets");
+    let path = path.display().to_string();
+    let binary = env!("CARGO_BIN_EXE_stateplane");
+    let mut check = lab.netns("s2").command(binary).expect("command");
+    let output = check.args(["switch", "--config", &path, "--check"]).output().expect("checked");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("controllers[0]: ") && said.contains("it has other secrets"), "{said}");
+
+    let words = [binary, "switch", "--config", &path].map(str::to_owned);
+    lab::process::spawn(&lab.netns("s2"), &words, &folder.join("other.log")).expect("starts");
+    let told = || {
+        let page =
+            common::json(&String::from_utf8_lossy(&stateplane(&["status", "--json"]).stdout));
+        let found = page["switches"].as_array()?.iter().find(|it| it["name"] == name.as_str())?;
+        found["load"]["other_secrets"][0].as_str().map(str::to_owned)
+    };
+    wait_for("it is told", || told().is_some());
+    assert_eq!(told().as_deref(), Some(common::CONTROLLER));
+    let page = String::from_utf8_lossy(&stateplane(&["status"]).stdout).into_owned();
+    assert!(page.contains("runs and has other secrets"), "{page}");
+    common::must(&["switch", "detach", &name]);
+}
+
+/// s2 is started with s1's number: it ends with an error, and leaves nothing.
+fn a_second_switch_with_the_number_is_refused(lab: &TestLab) {
+    let (path, name) = another_s2(lab, "switch_id = 2", "switch_id = 1");
+    let mut command = lab.netns("s2").command(env!("CARGO_BIN_EXE_stateplane")).expect("command");
+    let output = command.args(["switch", "--config"]).arg(&path).output().expect("ends");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    let expected = format!(
+        "another.toml: switch_id: 1 is the number of switch \"{}-s1\", which runs at 10.255.0.1",
+        lab.name
+    );
+    assert!(said.contains(&expected) && said.contains("write another switch_id here"), "{said}");
+    assert!(!lab.must_run("s2", "ip link").contains("prog/xdp"), "the program is on no port");
+    assert!(!switch_agent::known().contains(&name));
+    let s1 = lab.switch("s1").expect("s1 runs");
+    assert_eq!(s1["switch_id"], 1);
+}
+
 #[test]
 fn a_switch_starts_without_a_controller_and_traffic_goes_on() {
     if skip() {
@@ -104,6 +188,11 @@ fn a_switch_starts_without_a_controller_and_traffic_goes_on() {
     assert_eq!(status(&lab).0["load"]["views"], "told");
     the_controller_tells_of_it(&lab);
     what_there_is_is_listed(&lab);
+    what_was_dropped_is_told(&lab);
+    a_switch_with_other_secrets_is_told(&lab);
+    a_second_switch_with_the_number_is_refused(&lab);
+    connections.all_answer("a second s1 was refused");
+    lab.restart_daemon("s2", "switch");
     lab.kill_daemon("controller", "controller");
 
     // An orderly end: the program goes on forwarding, and the next agent takes it over.

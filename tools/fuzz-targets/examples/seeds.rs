@@ -9,7 +9,7 @@ use state_protocol::{Flags, Kind, Message, Owner, kind};
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use wire::{ChainFlags, ChainHeader, Control, Member, ShardView, Views};
+use wire::{ChainFlags, ChainHeader, Control, Member, Refusal, ShardView, Views};
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
@@ -170,6 +170,9 @@ fn datagrams() -> Result<Vec<Vec<u8>>, Box<dyn std::error::Error>> {
     }
     found.push(Control::Views(some_views()).encode()?);
     found.push(Control::Heard.encode()?);
+    let address = "10.0.0.2:40000".parse()?;
+    let refusal = Refusal { switch_id: 1, address, name: "s1".to_owned() };
+    found.push(Control::Refused { sent_ns: 1, incarnation: 2, refusal }.encode()?);
     Ok(found)
 }
 

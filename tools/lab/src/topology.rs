@@ -13,7 +13,10 @@
 //! b = { node = "b", address = "10.0.0.2/24" }
 //! ```
 
+mod check;
+
 use crate::error::{Error, Result};
+use check::{Fallible, check_command, check_name, check_prefix, fail, list};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -301,6 +304,14 @@ impl End {
     pub fn ip(&self) -> &str {
         self.address.split('/').next().unwrap_or(&self.address)
     }
+
+    /// The network of the address, and its prefix length.
+    fn subnet(&self) -> Option<(u32, u32)> {
+        let (address, length) = self.address.split_once('/')?;
+        let (address, length): (Ipv4Addr, u32) = (address.parse().ok()?, length.parse().ok()?);
+        let mask = u32::MAX.checked_shl(32 - length).unwrap_or(0);
+        Some((u32::from(address) & mask, length))
+    }
 }
 
 /// A command that must succeed before the lab counts as up.
@@ -507,6 +518,23 @@ impl Topology {
                 format!("{}–{} are joined already; one link a pair", pair.0, pair.1),
             );
         }
+        if link.a.subnet() != link.b.subnet() {
+            return fail(
+                format!("link[{i}].b.address"),
+                format!(
+                    "{} and {} ({} and {}) are not in one subnet, so neither end reaches the \
+                     other; give both ends addresses of one subnet, such as 10.0.1.1/30 and \
+                     10.0.1.2/30",
+                    link.a.address, link.b.address, link.a.node, link.b.node
+                ),
+            );
+        }
+        if link.a.ip() == link.b.ip() {
+            return fail(
+                format!("link[{i}].b.address"),
+                format!("{} is at both ends; each end has an address of its own", link.b.ip()),
+            );
+        }
         if !(576..=9000).contains(&link.mtu) {
             return fail(
                 format!("link[{i}].mtu"),
@@ -536,55 +564,6 @@ impl Topology {
             ),
             None => Ok(()),
         }
-    }
-}
-
-type Fallible = std::result::Result<(), (String, String)>;
-
-fn fail(field: impl Into<String>, reason: impl Into<String>) -> Fallible {
-    Err((field.into(), reason.into()))
-}
-
-fn list<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> String {
-    let names: Vec<String> = names.into_iter().map(|n| n.as_ref().to_string()).collect();
-    if names.is_empty() { "none".to_string() } else { names.join(", ") }
-}
-
-fn check_name(field: &str, name: &str) -> Fallible {
-    let good = !name.is_empty()
-        && name.len() <= NAME_MAX
-        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
-    if good {
-        return Ok(());
-    }
-    fail(
-        field,
-        format!(
-            "\"{name}\" must be 1 to {NAME_MAX} letters, digits, '-' or '_' (it names interfaces and files)"
-        ),
-    )
-}
-
-fn check_prefix(field: &str, text: &str) -> Fallible {
-    let good = text.split_once('/').is_some_and(|(address, length)| {
-        address.parse::<Ipv4Addr>().is_ok() && length.parse::<u8>().is_ok_and(|l| l <= 32)
-    });
-    if good {
-        return Ok(());
-    }
-    fail(
-        field,
-        format!("\"{text}\" is not an IPv4 address with a prefix length, such as 10.0.1.1/30"),
-    )
-}
-
-fn check_command(field: &str, command: &[String]) -> Fallible {
-    match command.first() {
-        Some(program) if !program.is_empty() => Ok(()),
-        _ => fail(
-            field,
-            "empty; it must be a program and its arguments, such as [\"ping\", \"-c1\", \"10.0.0.1\"]",
-        ),
     }
 }
 

@@ -45,6 +45,9 @@ fn a_fault_is_reported_by_its_field() {
     let cases = [
         ("10.0.0.1/24", "10.0.0.1", "link[0].a.address"),
         ("10.0.0.2/24", "10.0.0.2/33", "link[0].b.address"),
+        ("10.0.0.2/24", "10.0.1.2/24", "link[0].b.address"),
+        ("10.0.0.2/24", "10.0.0.2/25", "link[0].b.address"),
+        ("10.0.0.2/24", "10.0.0.1/24", "link[0].b.address"),
         ("node = \"b\"", "node = \"c\"", "link[0].b.node"),
         ("node = \"b\"", "node = \"a\"", "link[0].b.node"),
         ("name = \"pair\"", "name = \"a b\"", "name"),

@@ -5,7 +5,7 @@
 
 pub use crate::comparison::Comparison;
 use crate::setup::{self, Setup};
-use dataplane::{ActionSpec, EntrySpec, GATEWAY_DROPS, GATEWAY_EVENTS, KeySpec};
+use dataplane::{ActionSpec, EntrySpec, KeySpec, gateway_counters};
 
 /// A parsed file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -483,8 +483,8 @@ fn check_gateway(rest: &[Word<'_>], end: usize) -> Result<Command, Wrong> {
     let Some(((at, name), rest)) = rest.split_first() else {
         return wrong(end, "a count's name belongs here");
     };
-    if !GATEWAY_DROPS.iter().chain(&GATEWAY_EVENTS).any(|known| known == name) {
-        let known = [&GATEWAY_DROPS[..], &GATEWAY_EVENTS[..]].concat().join(", ");
+    if !gateway_counters().any(|(known, _)| known == *name) {
+        let known = gateway_counters().map(|(known, _)| known).collect::<Vec<_>>().join(", ");
         return wrong(*at, format!("{name:?} is none of the gateway's counts: {known}"));
     }
     let (comparison, value) = comparison(rest, end)?;

@@ -10,7 +10,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddrV4;
 use wire::{
     ChainFlags, ChainHeader, ChainType, Control, ControlType, HEADER_BYTES, KeyRing, Malformed,
-    NotGenuine, Report, Reporter, Views,
+    NotGenuine, Refusal, Report, Reporter, Views,
 };
 
 /// Numbers that belong to chains (from 32) and controllers (to 63), also such as this version does
@@ -215,6 +215,8 @@ fn control_name(control_type: ControlType) -> &'static str {
         ControlType::Views => "VIEWS",
         ControlType::Heard => "HEARD",
         ControlType::ViewsWanted => "VIEWS_WANTED",
+        ControlType::Refused => "SWITCH_REFUSED",
+        ControlType::OtherSecrets => "OTHER_SECRETS",
     }
 }
 
@@ -225,8 +227,15 @@ pub(crate) fn known_names() -> Vec<String> {
     use ChainType::{Ack, Copy, CopyAck, Data, Hello};
     names.extend([Hello, Data, Ack, Copy, CopyAck].map(chain_name));
     names.extend(
-        [ControlType::Report, ControlType::Views, ControlType::Heard, ControlType::ViewsWanted]
-            .map(|known| control_name(known).to_owned()),
+        [
+            ControlType::Report,
+            ControlType::Views,
+            ControlType::Heard,
+            ControlType::ViewsWanted,
+            ControlType::Refused,
+            ControlType::OtherSecrets,
+        ]
+        .map(|known| control_name(known).to_owned()),
     );
     names
 }
@@ -333,7 +342,10 @@ fn control_summary(control: &Control) -> String {
                 shards.len()
             )
         }
-        Control::Heard | Control::ViewsWanted => String::new(),
+        Control::Refused { refusal: Refusal { switch_id, address, .. }, .. } => {
+            format!("switch_id {switch_id} is that of the switch at {address}")
+        }
+        Control::Heard | Control::ViewsWanted | Control::OtherSecrets => String::new(),
     }
 }
 

@@ -228,6 +228,7 @@ fn controllers_say_what_they_know() {
         version: 4,
         shards: 8,
         heard_ms: 0,
+        accepted: false,
         machine: String::new(),
         replicas: vec![],
         load: None,

@@ -58,7 +58,9 @@ impl External {
                     External::Register { name: name.to_string(), width, signed, values }
                 }
                 None => {
-                    return unsupported(format!("the register {name}, whose elements are not bits"));
+                    return unsupported(format!(
+                        "the register {name}, whose elements are not bits"
+                    ));
                 }
             },
             "counter" => External::Counter {

@@ -22,7 +22,7 @@ pub use seen::Seen;
 use decide::JoinWatch;
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddrV4;
-use wire::{Control, MOST_MACHINE_BYTES, Malformed, Report, Reporter, ShardView, Views};
+use wire::{Control, MOST_MACHINE_BYTES, Malformed, Refusal, Report, Reporter, ShardView, Views};
 
 /// How often everything is looked at.
 const LOOK_NS: u64 = 10_000_000;
@@ -97,6 +97,8 @@ pub enum Event {
     Deaf(SocketAddrV4),
     /// A server is configured for another number of shards.
     ShardsMismatch(SocketAddrV4, u16),
+    /// A switch reports with the number of another one that lives, and is refused.
+    Refused(SocketAddrV4, Refusal),
     /// A server has views that are newer than this controller's database: it is not the cluster's
     /// newest.
     Behind(SocketAddrV4, u64),
@@ -122,6 +124,8 @@ pub struct Counters {
     pub reports_old: u64,
     /// Datagrams that are no reports.
     pub malformed: u64,
+    /// Reports of switches that were refused: another switch has the number.
+    pub switches_refused: u64,
     /// Decisions made persistent.
     pub decisions: u64,
     /// Views sent.
@@ -142,6 +146,10 @@ pub struct Controller {
     heard_server_ns: u64,
     hearing_since_ns: u64,
     peers: BTreeMap<SocketAddrV4, Seen>,
+    /// Where each switch reported from last, by its number.
+    switches: HashMap<u32, SocketAddrV4>,
+    /// The switch that was refused last: told once.
+    refused: Option<SocketAddrV4>,
     /// As it was when last looked at.
     ring: Ring,
     joins: HashMap<u16, JoinWatch>,
@@ -174,6 +182,8 @@ impl Controller {
             heard_server_ns: now_ns,
             hearing_since_ns: now_ns,
             peers: BTreeMap::new(),
+            switches: HashMap::new(),
+            refused: None,
             ring: Ring::default(),
             joins: HashMap::new(),
             failed_joins: HashMap::new(),
@@ -196,9 +206,13 @@ impl Controller {
                 Ok(Control::Report { sent_ns, incarnation, report }) => {
                     self.report(now_ns, from, sent_ns, incarnation, report, out);
                 }
-                Ok(Control::Views(_) | Control::Heard | Control::ViewsWanted) => {
-                    self.counters.malformed += 1
-                }
+                Ok(
+                    Control::Views(_)
+                    | Control::Heard
+                    | Control::ViewsWanted
+                    | Control::Refused { .. }
+                    | Control::OtherSecrets,
+                ) => self.counters.malformed += 1,
                 Err(reason) => self.malformed(reason),
             },
             Input::Timer => self.look(now_ns, out),
@@ -287,6 +301,15 @@ impl Controller {
             1..=MOST_MACHINE_BYTES => report,
             _ => return self.malformed(Malformed::Json),
         };
+        if let Some(refusal) = self.refusal(now_ns, from, &report) {
+            self.counters.switches_refused += 1;
+            if self.refused.replace(from) != Some(from) {
+                out.events.push(Event::Refused(from, refusal.clone()));
+            }
+            let refused = Control::Refused { sent_ns, incarnation, refusal };
+            out.datagrams.extend(refused.encode().ok().map(|bytes| (from, bytes)));
+            return;
+        }
         let (reporter, version) = (report.reporter, report.version);
         let mismatch = reporter == Reporter::Server && report.shards != self.settings.shards;
         let seen = self.peers.entry(from).or_insert_with(|| {
@@ -298,6 +321,9 @@ impl Controller {
             return;
         }
         self.counters.reports += 1;
+        if let Reporter::Switch { switch_id } = reporter {
+            self.switches.insert(switch_id, from);
+        }
         if reporter == Reporter::Server {
             let deaf = now_ns >= self.heard_server_ns + self.settings.dead_ns / 2;
             self.hearing_since_ns = if deaf { now_ns } else { self.hearing_since_ns };
@@ -321,6 +347,21 @@ impl Controller {
         }
     }
 
+    /// Why a switch is refused: another one that lives has its number
+    /// (`systems/redplane/docs/state-protocol.md`, "Rules of the controller", 12). A restarted
+    /// switch reports from the same address.
+    fn refusal(&self, now_ns: u64, from: SocketAddrV4, report: &Report) -> Option<Refusal> {
+        let Reporter::Switch { switch_id } = report.reporter else { return None };
+        let address = *self.switches.get(&switch_id)?;
+        let other = self.peers.get(&address)?;
+        let refused = !report.accepted
+            && address.ip() != from.ip()
+            && other.reporter == report.reporter
+            && self.is_alive(now_ns, other);
+        let name = other.load.as_ref().map(|load| load.name.clone()).unwrap_or_default();
+        refused.then_some(Refusal { switch_id, address, name })
+    }
+
     fn look(&mut self, now_ns: u64, out: &mut Outputs) {
         self.look_at_ns = now_ns + LOOK_NS;
         let dead_ns = self.settings.dead_ns;
@@ -336,6 +377,8 @@ impl Controller {
             }
         }
         self.peers.retain(|_, seen| now_ns < seen.heard_ns + FORGET_NS);
+        let peers = &self.peers;
+        self.switches.retain(|_, address| peers.contains_key(address));
         self.failed_joins.retain(|_, until| now_ns < *until);
         let settled = now_ns >= self.listening_since_ns + 2 * dead_ns && self.hears(now_ns);
         // With newer views about than ours, whatever we decided would be on old grounds.

@@ -185,6 +185,7 @@ mod tests {
             version,
             shards: 2,
             heard_ms: 0,
+            accepted: false,
             machine,
             replicas: vec![],
             load: None,

@@ -132,6 +132,7 @@ mod tests {
             version: 1,
             shards: 1,
             heard_ms: 0,
+            accepted: false,
             machine: String::new(),
             replicas: vec![],
             load: None,

@@ -26,11 +26,14 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use watch::Watch;
-use wire::{KeyRing, Kind, ToolType, Views, kind, status_reply};
+use wire::{Control, ControlType, KeyRing, Kind, Refusal, ToolType, Views, kind, status_reply};
 
 const MOST_DATAGRAMS: usize = 256;
 /// A sender with other secrets asks 200 times a second.
 const TELL_BAD_TAG_EVERY: Duration = Duration::from_secs(10);
+/// Not more often are senders told that they have other secrets: whoever sends in another's name
+/// makes nobody busy.
+const ANSWER_BAD_TAG_EVERY: Duration = Duration::from_millis(20);
 
 /// Why a controller cannot run.
 #[derive(Debug, Error)]
@@ -128,6 +131,7 @@ pub fn run(config: &Config) -> Result<(), RunError> {
         metrics,
         bad_tag: 0,
         told_bad_tag: None,
+        answered_bad_tag: None,
         watch,
         undecided,
         again,
@@ -173,6 +177,7 @@ struct Loop {
     metrics: Option<metrics::Server>,
     bad_tag: u64,
     told_bad_tag: Option<Instant>,
+    answered_bad_tag: Option<Instant>,
     watch: Watch,
     /// What the decision that is being written is about: told when it is written.
     undecided: Vec<Event>,
@@ -248,7 +253,7 @@ impl Loop {
 
     fn datagram(&mut self, config: &Config, from: SocketAddrV4, bytes: &[u8]) {
         if let Err(problem) = self.keys.verify(bytes, *from.ip(), *config.listen.ip()) {
-            self.refuse(from, problem);
+            self.refuse(config, from, bytes, problem);
             return;
         }
         self.lead_no_longer_than_etcd_lets(config);
@@ -258,10 +263,25 @@ impl Loop {
         }
     }
 
-    /// Counts a message that is not genuine, and tells of one now and then: to its sender this
-    /// controller looks absent.
-    fn refuse(&mut self, from: SocketAddrV4, problem: wire::NotGenuine) {
+    /// Counts a message that is not genuine, and tells of one now and then, its sender too: to whom
+    /// this controller would look absent.
+    fn refuse(
+        &mut self,
+        config: &Config,
+        from: SocketAddrV4,
+        bytes: &[u8],
+        problem: wire::NotGenuine,
+    ) {
         self.bad_tag += 1;
+        // Only to who waits for an answer, which is no longer than what came.
+        let waits = matches!(
+            kind(bytes),
+            Ok(Kind::Control(ControlType::Report) | Kind::Tool(ToolType::StatusRequest))
+        );
+        if waits && self.answered_bad_tag.is_none_or(|at| at.elapsed() >= ANSWER_BAD_TAG_EVERY) {
+            self.answered_bad_tag = Some(Instant::now());
+            Control::OtherSecrets.encode().into_iter().for_each(|it| self.send(config, from, it));
+        }
         if self.told_bad_tag.is_none_or(|at| at.elapsed() >= TELL_BAD_TAG_EVERY) {
             self.told_bad_tag = Some(Instant::now());
             let so_far = self.bad_tag;
@@ -401,6 +421,13 @@ fn log_event(event: &Event, name: &str) {
         }
         Event::ShardsMismatch(address, shards) => {
             tracing::error!(name, %address, "configured for another number of shards; write shards = {shards} there");
+        }
+        Event::Refused(address, Refusal { switch_id, address: other, name: called }) => {
+            tracing::error!(
+                name,
+                %address,
+                "switch_id = {switch_id} is that of switch {called:?} at {other}: refused; write another switch_id there"
+            );
         }
         // Told by `Watch`, if it lasts.
         Event::Behind(..) => {}

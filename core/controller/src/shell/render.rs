@@ -74,6 +74,12 @@ pub fn render(core: &Controller, watch: &Watch, now_ns: u64, bad_tag: u64) -> St
     );
     metric("malformed_total", Kind::Counter, "Datagrams that are no reports.", counters.malformed);
     metric("bad_tag_total", Kind::Counter, "Datagrams that are not genuine.", bad_tag);
+    metric(
+        "switches_refused_total",
+        Kind::Counter,
+        "Reports of switches that were refused: another switch has the switch_id.",
+        counters.switches_refused,
+    );
     metric("decisions_total", Kind::Counter, "Decisions made persistent.", counters.decisions);
     metric(
         "decisions_refused_total",

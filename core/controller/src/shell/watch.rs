@@ -226,6 +226,7 @@ mod tests {
             version,
             shards: 1,
             heard_ms: 0,
+            accepted: false,
             machine: String::new(),
             replicas: vec![],
             load: None,

@@ -17,6 +17,8 @@ mod slow;
 mod solicit;
 mod worker;
 
+#[cfg(test)]
+pub(crate) use shared::COUNTS;
 pub(crate) use shared::Gateway;
 pub(crate) use worker::{Worker, release};
 

@@ -1,5 +1,6 @@
 //! What the gateway's thread and the rest of the agent share.
 
+use crate::drops::Drops;
 use crate::load::HopLoad;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::collections::BTreeMap;
@@ -43,24 +44,60 @@ pub(crate) enum Count {
     Rereads,
 }
 
-/// All of them, with their names.
-pub(crate) const COUNTS: [(Count, &str); 16] = [
-    (Count::Sent, "sent"),
-    (Count::Fragmented, "fragmented"),
-    (Count::TooBig, "too_big"),
-    (Count::Unreachable, "unreachable"),
-    (Count::Refused, "refused"),
-    (Count::Malformed, "malformed"),
-    (Count::Stale, "stale"),
-    (Count::FragmentsReleased, "fragments_released"),
-    (Count::FragmentsExpired, "fragments_expired"),
-    (Count::FragmentsNotHeld, "fragments_not_held"),
-    (Count::FragmentsFailed, "fragments_failed"),
-    (Count::UnicastRequests, "unicast_requests"),
-    (Count::BroadcastRequests, "broadcast_requests"),
-    (Count::EntriesChanged, "entries_changed"),
-    (Count::EntriesRefused, "entries_refused"),
-    (Count::Rereads, "rereads"),
+/// All of them, with their names. For a reason to drop a packet: the remedy.
+pub(crate) const COUNTS: [(Count, &str, Option<&str>); 16] = [
+    (Count::Sent, "sent", None),
+    (Count::Fragmented, "fragmented", None),
+    (
+        Count::TooBig,
+        "too_big",
+        Some(
+            "longer than the MTU of the way, and must not be fragmented: raise that MTU, or clamp_mss = true",
+        ),
+    ),
+    (
+        Count::Unreachable,
+        "unreachable",
+        Some(
+            "the kernel has no route or no neighbour: `ip route get ADDRESS`, and `stateplane status` names silent next hops",
+        ),
+    ),
+    (
+        Count::Refused,
+        "refused",
+        Some("the kernel did not take it: nftables' output or postrouting hook, or no buffers"),
+    ),
+    (
+        Count::Malformed,
+        "malformed",
+        Some(
+            "the program handed over a packet that is none: look for a faulty host; else report it as a bug",
+        ),
+    ),
+    (Count::Stale, "stale", Some("waited while no agent ran: keep the agent up")),
+    (Count::FragmentsReleased, "fragments_released", None),
+    (
+        Count::FragmentsExpired,
+        "fragments_expired",
+        Some(
+            "the first fragment did not come in time: lost on the way; or raise `held_ms` in [fragments]",
+        ),
+    ),
+    (
+        Count::FragmentsNotHeld,
+        "fragments_not_held",
+        Some("too many fragments wait: raise `held` in [fragments]"),
+    ),
+    (
+        Count::FragmentsFailed,
+        "fragments_failed",
+        Some("the kernel did not run the program on a held fragment: see the agent's log"),
+    ),
+    (Count::UnicastRequests, "unicast_requests", None),
+    (Count::BroadcastRequests, "broadcast_requests", None),
+    (Count::EntriesChanged, "entries_changed", None),
+    (Count::EntriesRefused, "entries_refused", None),
+    (Count::Rereads, "rereads", None),
 ];
 
 /// The next hops.
@@ -109,7 +146,17 @@ impl Gateway {
 
     /// What has been counted, by name.
     pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        COUNTS.iter().map(|(it, name)| (*name, self.counts[*it as usize].load(Ordering::Relaxed)))
+        COUNTS
+            .iter()
+            .map(|(it, name, _)| (*name, self.counts[*it as usize].load(Ordering::Relaxed)))
+    }
+
+    /// What of that was dropped, and the remedy.
+    pub fn drops(&self) -> impl Iterator<Item = Drops> {
+        let count = |count: Count| self.counts[count as usize].load(Ordering::Relaxed);
+        COUNTS.iter().filter_map(move |(it, reason, remedy)| {
+            Some(Drops { reason, count: count(*it), remedy: (*remedy)? })
+        })
     }
 
     pub fn hops(&self) -> Hops {
@@ -169,7 +216,7 @@ mod tests {
 
     #[test]
     fn each_count_has_its_name() {
-        for (index, (count, _)) in COUNTS.iter().enumerate() {
+        for (index, (count, ..)) in COUNTS.iter().enumerate() {
             assert_eq!(*count as usize, index);
         }
         let gateway = Gateway::new().unwrap();

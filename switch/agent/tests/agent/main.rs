@@ -19,6 +19,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use switch_agent::config::Config;
 use switch_agent::control::{Reply, Request};
+use switch_agent::origin::Origin;
 use switch_agent::{RunDirectory, client};
 
 /// Not a test by itself: the process that the tests below start and kill.
@@ -213,6 +214,8 @@ fn a_new_object_replaces_the_old_one_without_loss() {
         entry: exact("2", "02:00:00:00:00:07"),
         replace: false,
     });
+    let forward = ActionSpec { name: "forward".into(), arguments: vec![(None, "2".into())] };
+    bench.ask(Request::TableSetDefault { table: "exact".into(), action: Some(forward) });
     bench.signal(Signal::SIGKILL);
     fixture::build(bench.folder.path(), &["-DANOTHER_OBJECT"]);
     std::fs::write(bench.folder.path().join("fixture.json"), {
@@ -228,11 +231,29 @@ fn a_new_object_replaces_the_old_one_without_loss() {
     assert_eq!(lost, 0, "of {sent}");
     let listed = bench.ask(Request::TableList { table: "exact".into() });
     assert_eq!(entries(&listed), ["02:00:00:00:00:07"], "migrated");
+    let Reply::Table(listed) = listed else { panic!() };
+    assert_eq!(listed.default_action, "ingress.forward", "migrated, too");
+    assert_eq!(
+        (&listed.origins[..], listed.default_origin),
+        (&[Origin::RunTime][..], Some(Origin::RunTime))
+    );
+    let Reply::Table(wire) = bench.ask(Request::TableList { table: "wire".into() }) else {
+        panic!()
+    };
+    assert_eq!(entries(&Reply::Table(wire.clone())), ["1", "2", "7"]);
+    let brought = [Origin::Configuration, Origin::Configuration, Origin::Program];
+    assert_eq!((wire.origins, wire.default_origin), (brought.to_vec(), Some(Origin::Program)));
+    let Reply::Tables { tables } = bench.ask(Request::Tables) else { panic!() };
+    let at_run_time: usize = tables.iter().map(|table| table.at_run_time).sum();
+    assert_eq!(at_run_time, 1);
 
     // A fresh start forgets.
     bench.signal(Signal::SIGKILL);
     assert_eq!(bench.start(true).how, "started");
-    assert!(entries(&bench.ask(Request::TableList { table: "exact".into() })).is_empty());
+    let Reply::Table(listed) = bench.ask(Request::TableList { table: "exact".into() }) else {
+        panic!()
+    };
+    assert_eq!((listed.entries.len(), listed.default_origin), (0, Some(Origin::Program)));
     assert!(bench.passes());
 
     // And the agent's end may leave the program.
@@ -362,6 +383,30 @@ fn bad_configurations_name_file_and_field() {
     }
     // No program ever ran: nothing is left that forwards, or that a status should tell of.
     assert!(!switch_agent::known().contains(&"spt-bad".to_owned()));
+    assert!(!RunDirectory::of("spt-bad").unwrap().path().exists());
+}
+
+/// The second port has another XDP program on it.
+#[test]
+fn a_first_start_that_fails_on_a_port_leaves_nothing_on_the_others() {
+    let bench = Bench::new(&[]);
+    let object = bench.folder.path().join("fixture.o");
+    let other = dataplane::Object::open(&object, fixture::manifest()).unwrap().load().unwrap();
+    let link = bench.within("s", || {
+        let index = nix::net::if_::if_nametoindex("pr").unwrap();
+        other.attach("sp_main", index, dataplane::AttachMode::Native).unwrap()
+    });
+    let output = bench.spawn(false).wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("port[1].interface: no XDP on \"pr\""), "{said}");
+    assert!(!switch_agent::known().contains(&bench.name));
+    assert!(!bench.run_directory().path().exists());
+    let ports = Command::new("ip").args(["-n", &format!("{}s", bench.name), "link"]).output();
+    let ports = String::from_utf8(ports.unwrap().stdout).unwrap();
+    assert_eq!(ports.matches("prog/xdp").count(), 1, "only the other program's: {ports}");
+    // Once that is gone the same command works.
+    drop(link);
+    assert_eq!(bench.start(false).how, "started");
 }
 
 #[test]

@@ -4,50 +4,145 @@
 use crate::{Flags, MAX_KEY_BYTES, MAX_VALUE_BYTES, MessageType};
 use std::fmt::Write;
 
-/// What the data plane counts, in the order of its map `sp_flow_stats`.
-pub const COUNTERS: [&str; 41] = [
-    "parked",
-    "grants",
-    "absent",
-    "updates",
-    "read_commits",
-    "acks",
-    "refused",
-    "resent",
-    "conflicts",
-    "commit_conflicts",
-    "ignored_grants",
-    "malformed",
-    "not_fabric",
-    "unknown_object",
-    "flows_full",
-    "too_many_attempts",
-    "no_route",
-    "too_big",
-    "ring_full",
-    "ports_exhausted",
-    "bad_tag",
-    "late",
-    "recalled",
-    "recalled_unknown",
-    "released",
-    "release_acks",
-    "heartbeats",
-    "no_head",
-    "no_secret",
-    "backends_exhausted",
-    "snapshots",
-    "snapshot_parts",
-    "snapshot_parts_resent",
-    "snapshot_parts_missing",
-    "snapshot_overdue",
-    "replayed",
-    "other_incarnation",
-    "snapshot_without_lease",
-    "snapshot_updates_lost",
-    "window_full",
-    "window_lost",
+/// What the data plane counts, in the order of its map `sp_flow_stats`. For a reason to drop a
+/// packet, a message or an update: the remedy. The others count what is done.
+pub const COUNTED: [(&str, Option<&str>); 41] = [
+    ("parked", None),
+    ("grants", None),
+    ("absent", None),
+    ("updates", None),
+    ("read_commits", None),
+    ("acks", None),
+    (
+        "refused",
+        Some(
+            "another switch owns the flow: nothing to do after a move; if it goes on, look for routes that change",
+        ),
+    ),
+    ("resent", None),
+    ("conflicts", None),
+    (
+        "commit_conflicts",
+        Some(
+            "the program touches two flows whose updates are under way, or sets after a get: see docs/p4-support.md",
+        ),
+    ),
+    ("ignored_grants", None),
+    (
+        "malformed",
+        Some(
+            "a machine of another version, or not a state message: `stateplane trace` on the fabric shows the sender",
+        ),
+    ),
+    (
+        "not_fabric",
+        Some(
+            "a state message on a port without `fabric = true`: set it if the port leads to stores, else filter UDP 5407 there",
+        ),
+    ),
+    (
+        "unknown_object",
+        Some(
+            "the store's manifest is of another program: give store and switch the same NAME.json",
+        ),
+    ),
+    (
+        "flows_full",
+        Some("the flow table is full: compile the program with a larger size, or lower `idle`"),
+    ),
+    (
+        "too_many_attempts",
+        Some(
+            "the store keeps answering without a lease: see `stateplane status` of stores; a lease_ms too short, or overload",
+        ),
+    ),
+    (
+        "no_route",
+        Some("no route or neighbour to the store: `ip route get STORE from PROTOCOL_ADDRESS`"),
+    ),
+    (
+        "too_big",
+        Some(
+            "the fabric's MTU is too small for a packet inside a message: raise it to the hosts' MTU plus 220",
+        ),
+    ),
+    (
+        "ring_full",
+        Some(
+            "too many updates wait for the store: see the stores' lag, or compile with fewer flows in flight",
+        ),
+    ),
+    (
+        "ports_exhausted",
+        Some("no free address and port: give nat_pool more `external` addresses or `ports`"),
+    ),
+    (
+        "bad_tag",
+        Some("a message under other secrets: compare `stateplane keys show` on switch and stores"),
+    ),
+    ("late", Some("answers older than a second: the store is overloaded, or the network delays")),
+    ("recalled", None),
+    ("recalled_unknown", None),
+    ("released", None),
+    ("release_acks", None),
+    ("heartbeats", None),
+    ("no_head", Some("no views: do the controllers run, and is there a route to them?")),
+    (
+        "no_secret",
+        Some(
+            "the secret that the file sends with is not loaded: check `secrets`, then SIGHUP to the agent",
+        ),
+    ),
+    (
+        "backends_exhausted",
+        Some("no backend for a new conversation: add a [[backend]], or make one active again"),
+    ),
+    ("snapshots", None),
+    ("snapshot_parts", None),
+    ("snapshot_parts_resent", None),
+    ("snapshot_parts_missing", None),
+    (
+        "snapshot_overdue",
+        Some(
+            "the SnapshotState has no lease for longer than it may go on: see `stateplane status` of stores",
+        ),
+    ),
+    (
+        "replayed",
+        Some("a copy of a message: a device that duplicates packets, or somebody who replays them"),
+    ),
+    (
+        "other_incarnation",
+        Some(
+            "answers to an earlier life of this switch: pass after a restart; if not, is `switch_id` used twice?",
+        ),
+    ),
+    ("snapshot_without_lease", None),
+    (
+        "snapshot_updates_lost",
+        Some(
+            "updates since the last snapshot were lost with a lease: see the stores' lag; a shorter period loses less",
+        ),
+    ),
+    (
+        "window_full",
+        Some(
+            "the store answers slower than packets come: see the stores' lag, or raise `window_packets`",
+        ),
+    ),
+    ("window_lost", None),
 ];
+
+/// The names of [`COUNTED`].
+pub const COUNTERS: [&str; COUNTED.len()] = {
+    let mut names = [""; COUNTED.len()];
+    let mut at = 0;
+    while at < names.len() {
+        names[at] = COUNTED[at].0;
+        at += 1;
+    }
+    names
+};
 
 /// Numbers with names: C's, the number, what it is.
 const CONSTANTS: [(&str, u64, &str); 7] = [
@@ -124,6 +219,35 @@ mod tests {
             c_header(),
             "UPDATE=1 cargo test -p state-protocol numbers writes {path}"
         );
+    }
+
+    /// What C counts right before it drops, and what is wrong with a message that it does not take.
+    #[test]
+    fn each_counter_of_what_is_dropped_has_a_remedy() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../bpf/redplane");
+        let mut dropped = std::collections::BTreeSet::new();
+        for file in std::fs::read_dir(folder).unwrap() {
+            let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+            let lines: Vec<&str> = text.lines().map(str::trim).collect();
+            for pair in lines.windows(2) {
+                let counted = pair[0]
+                    .strip_prefix("sp_flow_count(SP_STAT_")
+                    .and_then(|rest| rest.split_once(");"))
+                    .filter(|_| pair[1].starts_with("return XDP_DROP"));
+                let fault = pair[0].strip_prefix("scratch->fault = SP_STAT_");
+                let fault = fault.and_then(|rest| rest.split_once(';'));
+                dropped.extend(counted.or(fault).map(|(name, _)| name.to_lowercase()));
+            }
+        }
+        assert!(dropped.len() > 10 && dropped.contains("too_big"), "{dropped:?}");
+        for name in dropped {
+            let known = COUNTED.iter().find(|(known, _)| *known == name);
+            assert!(known.is_some_and(|(_, remedy)| remedy.is_some()), "{name} has no remedy");
+        }
+        for (name, remedy) in COUNTED {
+            let length = remedy.map_or(50, str::len);
+            assert!((20..140).contains(&length), "{name}: {remedy:?}");
+        }
     }
 
     #[test]

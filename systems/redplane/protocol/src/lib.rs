@@ -14,7 +14,7 @@ pub mod objects;
 mod snapshot;
 
 pub use client_shard::client_shard_of;
-pub use definitions::{COUNTERS, c_header};
+pub use definitions::{COUNTED, COUNTERS, c_header};
 pub use effect::{Effect, Entries, Entry, RecordWrite};
 pub use message::{Flags, Message, MessageType, Owner};
 pub use snapshot::{

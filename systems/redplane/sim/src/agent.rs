@@ -118,6 +118,7 @@ impl World {
             version: around.views_version,
             shards: SHARDS,
             heard_ms: 0,
+            accepted: false,
             machine: String::new(),
             replicas: Vec::new(),
             load: None,

@@ -2,8 +2,9 @@
 
 use dataplane::Dataplane;
 use libbpf_rs::{MapCore, MapFlags};
-use state_protocol::COUNTERS;
+use state_protocol::{COUNTED, COUNTERS};
 use switch_agent::Result;
+use switch_agent::drops::Drops;
 
 /// What the data plane did since the maps were made; empty for an object without RedPlane's state.
 pub fn events(dataplane: &Dataplane) -> Result<Vec<(&'static str, u64)>> {
@@ -18,4 +19,13 @@ pub fn events(dataplane: &Dataplane) -> Result<Vec<(&'static str, u64)>> {
         Ok(per_cpu.iter().flatten().map(value).sum())
     };
     COUNTERS.iter().enumerate().map(|(index, name)| Ok((*name, count(index)?))).collect()
+}
+
+/// What of that was dropped, and the remedy.
+pub fn drops(dataplane: &Dataplane) -> Result<Vec<Drops>> {
+    let counts = events(dataplane)?.into_iter().zip(COUNTED);
+    let drops = counts.filter_map(|((reason, count), (_, remedy))| {
+        Some(Drops { reason, count, remedy: remedy? })
+    });
+    Ok(drops.collect())
 }

@@ -5,7 +5,7 @@ use crate::generator::{self, Work};
 use crate::held::{Counted, live_sessions, pending};
 use crate::runtime::{FlowRuntime, FlowSettings};
 use crate::settings::{self, allocator, consistency, secret_set, set_shards};
-use crate::{flows, metrics, sweep};
+use crate::{events, flows, metrics, sweep};
 use ::metrics::Text;
 use dataplane::Dataplane;
 use manifest::{Home, Layout, Manifest, StateObject};
@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use switch_agent::config::Config;
+use switch_agent::drops::Drops;
 use switch_agent::system::{ObjectLoad, now_ns};
 use switch_agent::{Context, Error, Result, Running, System};
 use wire::{KeyRing, SwitchLoad, Views};
@@ -44,6 +45,11 @@ impl System for RedPlane {
             Home::Store => check_store(config, object),
             Home::Peers => Ok(()),
         })
+    }
+
+    fn message_bytes(&self, manifest: &Manifest) -> u32 {
+        let waits = objects(manifest).any(|object| object.home == Home::Store);
+        if waits { MESSAGE_BYTES } else { 0 }
     }
 
     fn begin(&self, context: &Context) -> Result<Option<Box<dyn Running>>> {
@@ -181,10 +187,6 @@ impl Running for Switch {
             .then(|| self.dataplane.shards().is_ok_and(|shards| shards > 0))
     }
 
-    fn message_bytes(&self) -> u32 {
-        if self.dataplane.has_flow_runtime() { MESSAGE_BYTES } else { 0 }
-    }
-
     fn due(&self, now_ns: u64) -> u64 {
         let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
         work.due(&self.dataplane, &self.settings(), now_ns)
@@ -229,6 +231,10 @@ impl Running for Switch {
 
     fn metrics(&self, text: &mut Text) {
         metrics::write(self, text);
+    }
+
+    fn drops(&self) -> Vec<Drops> {
+        events::drops(&self.dataplane).unwrap_or_default()
     }
 
     fn request(&self, op: &str, request: &Value) -> Option<Result<Value>> {

@@ -48,6 +48,30 @@ pub fn can_write(directory: &Path, made: bool) -> Result<(), String> {
         })
 }
 
+/// What keeps a switch's controllers from answering it: field and reason of each. Only asked from
+/// the switch's own machine; from another one it says nothing.
+pub fn controllers_that_do_not_answer(config: &switch_agent::config::Config) -> Vec<String> {
+    let own = |address| std::net::UdpSocket::bind((address, 0)).is_ok();
+    let here = config.protocol_address.is_some_and(own);
+    let secrets = config.secrets.as_ref().and_then(|path| SecretsFile::load(path).ok());
+    let Some(secrets) = secrets.filter(|_| here) else { return vec![] };
+    let ask = &|(at, address): (usize, &SocketAddrV4)| {
+        let answer: Result<serde_json::Value, _> =
+            state_store::shell::query(*address, secrets.ring(), CONTROLLERS_ANSWER);
+        let error = answer.err()?;
+        Some(format!("{}: controllers[{at}]: {error}", config.file.display()))
+    };
+    // All at once: systemd checks before each start.
+    std::thread::scope(|scope| {
+        let asked = config.controllers.iter().enumerate();
+        let asked: Vec<_> = asked.map(|it| scope.spawn(move || ask(it))).collect();
+        asked.into_iter().filter_map(|thread| thread.join().ok().flatten()).collect()
+    })
+}
+
+/// Controllers that run answer within this time.
+const CONTROLLERS_ANSWER: Duration = Duration::from_millis(150);
+
 /// Whom `status` asks, and how.
 #[derive(clap::Args, Debug)]
 pub struct StatusArgs {

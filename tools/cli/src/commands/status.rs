@@ -1,6 +1,7 @@
 //! `stateplane status`: asks switches, stores and controllers ([`overview`]), and shows them on one
 //! page ([`page`]).
 
+mod drops;
 mod overview;
 mod page;
 

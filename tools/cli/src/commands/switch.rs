@@ -76,14 +76,13 @@ pub fn run(args: Args) -> u8 {
         (Some(action), _) => act(action),
         (None, Some(path)) => Config::read(path, systems::switch()).and_then(|config| {
             if args.check {
-                switch_agent::check(&config, systems::switch())?;
-                for interface in switch_agent::missing_interfaces(&config) {
-                    // Not at fault: it may be another machine's configuration, or the interface
-                    // comes up later.
-                    eprintln!(
-                        "stateplane switch: {}: warning: {interface}; an agent does not begin without it",
-                        path.display()
-                    );
+                // No faults: it may be another machine's configuration, or what is missing comes
+                // later.
+                for problem in switch_agent::check(&config, systems::switch())? {
+                    eprintln!("stateplane switch: warning: {problem}");
+                }
+                for problem in super::daemon::controllers_that_do_not_answer(&config) {
+                    eprintln!("stateplane switch: warning: {problem}");
                 }
                 outln!("{}: good", path.display());
                 return Ok(());
@@ -121,10 +120,10 @@ fn act(action: &Action) -> switch_agent::Result<()> {
     }
 }
 
-/// Until the agent no longer answers, at most ten seconds.
+/// Until the agent is gone and another one may start, at most ten seconds.
 fn wait_for_end(run: &RunDirectory) {
     for _ in 0..1_000 {
-        if !run.socket().exists() {
+        if !run.is_held() {
             break;
         }
         std::thread::sleep(std::time::Duration::from_millis(10));

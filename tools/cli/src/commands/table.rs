@@ -6,6 +6,7 @@ use dataplane::{ActionSpec, EntrySpec, KeySpec};
 use serde::Serialize;
 use switch_agent::client;
 use switch_agent::control::{Reply, Request, TableListing};
+use switch_agent::origin::Origin;
 
 /// Command line of `stateplane table`.
 #[derive(clap::Args, Debug)]
@@ -89,7 +90,7 @@ pub fn exit_code(command: &str, result: switch_agent::Result<()>) -> u8 {
         Ok(()) => 0,
         Err(error) => {
             eprintln!("stateplane {command}: {error}");
-            1
+            error.exit_code()
         }
     }
 }
@@ -188,10 +189,11 @@ fn act(args: &Args) -> switch_agent::Result<()> {
                     table.name.clone(),
                     table.kind.clone(),
                     format!("{}/{}", table.entries, table.size),
+                    table.at_run_time.to_string(),
                     keys.join(", "),
                 ]
             });
-            print(&["table", "kind", "entries", "keys"], rows.collect());
+            print(&["table", "kind", "entries", "at run time", "keys"], rows.collect());
         }
         Reply::Table(listing) => list(listing),
         Reply::Done => outln!("{}", args.action.as_ref().map_or("", how_long)),
@@ -214,7 +216,7 @@ fn how_long(action: &Action) -> &'static str {
         }
         Action::SetDefault { .. } => {
             "set: it stays until the agent starts with a default in the configuration \
-             (table.default) or with a new program, until `switch detach`, `switch --fresh` or a reboot"
+             (table.default), until `switch detach`, `switch --fresh` or a reboot"
         }
     }
 }
@@ -234,15 +236,17 @@ fn list(listing: &TableListing) {
         || listing.entries.iter().any(|entry| entry.counter.is_some());
     let mut head: Vec<&str> = listing.keys.iter().map(String::as_str).collect();
     head.extend(listing.ternary.then_some("priority"));
-    head.push("action");
+    head.extend(["action", "from"]);
     head.extend(counting.then_some(["packets", "bytes"]).into_iter().flatten());
     let mut rows: Vec<Vec<String>> = vec![];
-    for entry in &listing.entries {
+    let from = |origin: Option<&Origin>| origin.map_or("", |origin| origin.name()).to_owned();
+    for (at, entry) in listing.entries.iter().enumerate() {
         let mut row: Vec<String> = entry.keys.iter().map(|(_, text)| text.clone()).collect();
         row.extend(listing.ternary.then(|| entry.priority.unwrap_or(0).to_string()));
         row.push(
             call(&entry.action, &entry.arguments) + if entry.constant { " (const)" } else { "" },
         );
+        row.push(from(listing.origins.get(at)));
         row.extend(counts(&entry.counter));
         rows.push(row);
     }
@@ -254,6 +258,7 @@ fn list(listing: &TableListing) {
         .collect();
     row.extend(listing.ternary.then(String::new));
     row.push(call(&listing.default_action, &listing.default_arguments));
+    row.push(from(listing.default_origin.as_ref()));
     row.extend(counts(&listing.default_counter));
     rows.push(row);
     print(&head, rows);

@@ -7,7 +7,7 @@ use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::time::{Duration, Instant};
 use thiserror::Error;
-use wire::{KeyRing, NotGenuine};
+use wire::{ControlType, KeyRing, Kind, NotGenuine, kind};
 
 /// Why there is no status.
 #[derive(Debug, Error)]
@@ -38,6 +38,15 @@ pub enum QueryError {
         address: SocketAddrV4,
         /// What is wrong.
         problem: String,
+    },
+    /// A controller says so.
+    #[error(
+        "{address}: it runs, and it has other secrets: copy the fabric's file; \
+         `stateplane keys show` prints the same fingerprint on both machines then"
+    )]
+    OtherSecrets {
+        /// Who was asked.
+        address: SocketAddrV4,
     },
     /// The answer's tag is not made with our secrets.
     #[error("{address}: the answer is not genuine: {problem}; are the secrets the same there?")]
@@ -149,8 +158,14 @@ fn ask<T: DeserializeOwned>(
                 continue;
             }
         };
-        keys.verify(&buffer[..count], *address.ip(), own)
-            .map_err(|problem| QueryError::NotGenuine { address, problem })?;
+        keys.verify(&buffer[..count], *address.ip(), own).map_err(|problem| {
+            match kind(&buffer[..count]) {
+                Ok(Kind::Control(ControlType::OtherSecrets)) => {
+                    QueryError::OtherSecrets { address }
+                }
+                _ => QueryError::NotGenuine { address, problem },
+            }
+        })?;
         let reply = Message::decode(&buffer[..count]).map_err(|reason| bad(reason.to_string()))?;
         return serde_json::from_slice(reply.packet).map_err(|error| bad(error.to_string()));
     }

@@ -3,7 +3,7 @@
 use super::super::table;
 use super::overview::{Controller, Load, Overview, SessionLoad, Store, Switch, daemons, silent};
 use controller::shell::{PeerStatus, Status as ControllerStatus};
-use switch_agent::load::{GatewayLoad, NarrowPort, ViewsKnown};
+use switch_agent::load::{GatewayLoad, HopLoad, ViewsKnown};
 use wire::{Reporter, SwitchLoad};
 
 /// Next hops that are named, of those that do not answer.
@@ -11,16 +11,17 @@ const MOST_HOPS: usize = 8;
 
 /// A table of the page.
 pub struct Section {
-    head: &'static [&'static str],
-    rows: Vec<Vec<String>>,
+    pub head: &'static [&'static str],
+    pub rows: Vec<Vec<String>>,
     /// Below the table: what is wrong, and what to do.
-    notes: Vec<String>,
+    pub notes: Vec<String>,
 }
 
 /// The page, from top to bottom: a further kind of daemon adds its section here.
 fn sections(overview: &Overview) -> Vec<Section> {
     vec![
         switches(&overview.switches, &overview.reported_switches(), overview.shards()),
+        super::drops::drops(&overview.switches),
         stores(&overview.stores),
         controllers(overview),
         overview.leading().map_or(Section { head: &[], rows: vec![], notes: vec![] }, chains),
@@ -64,64 +65,18 @@ fn round_trips(name: &str, sessions: &[SessionLoad]) -> Option<String> {
     ))
 }
 
-/// Those of these counts that are not zero, in words.
-fn counted(counts: &[(String, u64)], wanted: impl Fn(&str) -> bool) -> Option<String> {
-    let some = counts.iter().filter(|(name, count)| *count > 0 && wanted(name));
-    let words: Vec<String> = some.map(|(name, count)| format!("{name} {count}")).collect();
-    (!words.is_empty()).then(|| words.join(", "))
-}
-
-/// What a gateway refused, what it could not do, and which next hops are not resolved.
+/// Which next hops are not resolved.
 fn gateway_notes(name: &str, load: &GatewayLoad) -> Vec<String> {
-    // What is told of the others is how things should be.
-    const TROUBLE: [&str; 10] = [
-        "icmp_rate_limited",
-        "icmp_no_address",
-        "slow_path_full",
-        "fragments_refused",
-        "fragments_expired",
-        "fragments_not_held",
-        "fragments_failed",
-        "too_big",
-        "unreachable",
-        "refused",
-    ];
-    let mut notes: Vec<String> = load
-        .unresolved
-        .iter()
-        .take(MOST_HOPS)
-        .map(|hop| {
-            let (address, port) = (&hop.address, hop.port);
-            format!(
-                "{name}: next hop {address} (port {port}) does not answer: what goes there is lost"
-            )
-        })
-        .collect();
+    let note = |hop: &HopLoad| {
+        let (address, port) = (&hop.address, hop.port);
+        format!("{name}: next hop {address} (port {port}) does not answer: what goes there is lost")
+    };
+    let mut notes: Vec<String> = load.unresolved.iter().take(MOST_HOPS).map(note).collect();
     let more = load.unresolved.len().saturating_sub(MOST_HOPS);
     if more > 0 {
         notes.push(format!("{name}: {more} more next hops do not answer"));
     }
-    let dropped = counted(&load.drops, |_| true);
-    notes.extend(dropped.map(|counts| format!("{name}: refused by gateway_check(): {counts}")));
-    let trouble = |name: &str| TROUBLE.contains(&name);
-    let events = [counted(&load.events, trouble), counted(&load.agent, trouble)];
-    let events: Vec<String> = events.into_iter().flatten().collect();
-    if !events.is_empty() {
-        notes.push(format!("{name}: not sent on: {}", events.join(", ")));
-    }
     notes
-}
-
-/// That a fabric port is too narrow, and what to do.
-fn narrow(name: &str, port: &NarrowPort) -> String {
-    let (number, interface, mtu) = (port.port, &port.interface, port.mtu);
-    let (leaves, hosts) = (port.leaves, port.hosts_mtu);
-    let wanted = hosts.saturating_add(mtu.saturating_sub(leaves));
-    format!(
-        "{name}: port {number} ({interface}): an MTU of {mtu} leaves {leaves} bytes for a packet that \
-         waits in a message, and hosts send up to {hosts}: longer ones are dropped (too_big); \
-         ip link set {interface} mtu {wanted}, at both ends, or an MTU of {leaves} at the hosts"
-    )
 }
 
 /// How late the generator is, in words.
@@ -192,6 +147,8 @@ fn switches(found: &[Switch], elsewhere: &[(&PeerStatus, &SwitchLoad)], shards: 
         notes.extend(switch.error.clone());
         let Some(Load { agent: load, state }) = &switch.load else { continue };
         match load.views {
+            // Said below: the controllers run.
+            _ if !load.other_secrets.is_empty() => {}
             Some(ViewsKnown::None) => notes.push(format!(
                 "{}: no views: no controller has said where the store is, and packets that need its state are dropped; do the controllers run, and is there a route to them?",
                 switch.name
@@ -202,6 +159,12 @@ fn switches(found: &[Switch], elsewhere: &[(&PeerStatus, &SwitchLoad)], shards: 
             )),
             Some(ViewsKnown::Told) | None => {}
         }
+        notes.extend(load.other_secrets.iter().map(|controller| {
+            format!(
+                "{}: controller {controller} runs and has other secrets: it takes no message of this switch; copy the fabric's file, and compare `stateplane keys show`",
+                switch.name
+            )
+        }));
         if let Some(lease_us) = state.short_lease_us {
             notes.push(format!(
                 "{}: lease_margin_us is no less than the store's lease of {lease_us} us: no lease ever begins, and packets that need one are dropped; write less, or a longer lease_ms at the store",
@@ -221,7 +184,7 @@ fn switches(found: &[Switch], elsewhere: &[(&PeerStatus, &SwitchLoad)], shards: 
         }
         notes.extend(round_trips(&switch.name, &state.sessions));
         notes.extend(gateway_notes(&switch.name, &load.gateway));
-        notes.extend(load.narrow_ports.iter().map(|port| narrow(&switch.name, port)));
+        notes.extend(load.narrow_ports.iter().map(|port| format!("{}: {port}", switch.name)));
         if load.ports_attached < load.ports {
             notes.push(format!(
                 "{}: a port is not attached: see `stateplane ports --switch {}`",
@@ -420,7 +383,7 @@ pub fn reporter(reporter: Reporter) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use switch_agent::load::HopLoad;
+    use switch_agent::load::NarrowPort;
 
     /// A controller's page with these `(address, reporter, heard)`.
     fn overview(peers: &[(&str, Reporter, bool)]) -> Overview {
@@ -483,40 +446,21 @@ mod tests {
     }
 
     #[test]
-    fn a_gateway_says_what_it_refused_and_which_next_hops_do_not_answer() {
-        let count = |name: &str, count| (name.to_owned(), count);
+    fn a_gateway_says_which_next_hops_do_not_answer() {
         let hop = |last| HopLoad { address: format!("192.0.2.{last}"), port: 2 };
-        let quiet = GatewayLoad {
-            agent: vec![count("sent", 9), count("too_big", 0)],
-            ..Default::default()
-        };
-        assert_eq!(gateway_notes("s1", &quiet), Vec::<String>::new());
-        let load = GatewayLoad {
-            next_hops: 20,
-            unresolved: (0..10).map(hop).collect(),
-            drops: vec![count("length", 3), count("other_mac", 0), count("reverse_path", 1)],
-            events: vec![count("icmp_sent", 5), count("slow_path_full", 2)],
-            agent: vec![count("fragments_expired", 4)],
-            held: 0,
-        };
+        assert_eq!(gateway_notes("s1", &GatewayLoad::default()), Vec::<String>::new());
+        let unresolved = (0..10).map(hop).collect();
+        let load = GatewayLoad { next_hops: 20, unresolved, ..Default::default() };
         let notes = gateway_notes("s1", &load);
-        assert_eq!(notes.len(), MOST_HOPS + 3);
         assert!(notes[0].starts_with("s1: next hop 192.0.2.0 (port 2) does not answer"));
-        assert_eq!(
-            notes[MOST_HOPS..],
-            [
-                "s1: 2 more next hops do not answer",
-                "s1: refused by gateway_check(): length 3, reverse_path 1",
-                "s1: not sent on: slow_path_full 2, fragments_expired 4",
-            ]
-        );
+        assert_eq!(notes[MOST_HOPS..], ["s1: 2 more next hops do not answer"]);
     }
 
     #[test]
     fn a_narrow_fabric_port_is_told_with_the_mtu_that_it_needs() {
         let interface = "core".to_owned();
         let port = NarrowPort { port: 1, interface, mtu: 1_500, leaves: 1_280, hosts_mtu: 1_500 };
-        let told = narrow("s1", &port);
+        let told = port.to_string();
         assert!(
             told.contains("port 1 (core)") && told.contains("ip link set core mtu 1720"),
             "{told}"
