@@ -1,4 +1,5 @@
-// core.p4: what every P4-16 architecture has (P4-16 specification 1.2.5, appendix "P4 core library").
+// core.p4: what every P4-16 architecture has (P4-16 specification 1.2.5, appendix "P4 core
+// library").
 #ifndef _CORE_P4_
 #define _CORE_P4_
 
@@ -31,7 +32,8 @@ extern packet_in {
 
 /// The packet as the deparser writes it.
 extern packet_out {
-    /// Appends a header if it is valid; of a stack, struct or union all that is valid in it, in order.
+    /// Appends a header if it is valid; of a stack, struct or union all that is valid in it, in
+    /// order.
     void emit<T>(in T hdr);
 }
 

@@ -8,16 +8,19 @@
 enum Consistency {
     /// The state lives in this switch only and dies with it: the baseline.
     LOCAL,
-    /// Per-flow linearizable (RedPlane Definition 4): the state lives in the replicated store, one switch at a time holds a lease on a flow, and no
-    /// output leaves before the update that it depends on is on every server of the chain.
+    /// Per-flow linearizable (RedPlane Definition 4): the state lives in the replicated store, one
+    /// switch at a time holds a lease on a flow, and no output leaves before the update that it
+    /// depends on is on every server of the chain.
     LINEARIZABLE,
-    /// The same store, owners and hand-over (a flow that moves between living switches goes on where it was), but packets do not wait for the store: they
-    /// leave at once, and updates follow in the background, many in one. A switch that dies takes the updates of its last few milliseconds with it. For
-    /// counters and the like. (RedPlane's "weak consistency mode")
+    /// The same store, owners and hand-over (a flow that moves between living switches goes on
+    /// where it was), but packets do not wait for the store: they leave at once, and updates follow
+    /// in the background, many in one. A switch that dies takes the updates of its last few
+    /// milliseconds with it. For counters and the like. (RedPlane's "weak consistency mode")
     ASYNCHRONOUS
 }
 
-/// How far a flow's life has come, as the program sees it: when its state, and what was allocated with it, may go.
+/// How far a flow's life has come, as the program sees it: when its state, and what was allocated
+/// with it, may go.
 enum FlowPhase {
     /// In use; lives until it is idle for long.
     OPEN,
@@ -34,14 +37,19 @@ enum FlowPhase {
 enum Allocator {
     /// Every field zero.
     ZERO,
-    /// NAT (RFC 4787, endpoint-dependent): the key must be { bit<32> source address, bit<32> destination address, bit<16> source port,
-    /// bit<16> destination port, bit<8> protocol } and the value { bit<32> address, bit<16> port }, under any names. The value is an external address and port
-    /// for the key's source; the binding of the reverse direction, keyed as returning packets look, is made together with it.
+    /// NAT (RFC 4787, endpoint-dependent): the key must be { bit<32> source address, bit<32>
+    /// destination address, bit<16> source port, bit<16> destination port, bit<8> protocol } and
+    /// the value { bit<32> address, bit<16> port }, under any names. The value is an external
+    /// address and port for the key's source; the binding of the reverse direction, keyed as
+    /// returning packets look, is made together with it.
     NAT_PORTS,
-    /// Load balancing: keys are { client address, server address, client port, server port, protocol } in either direction, values { address, port } of the
-    /// same widths as those of NAT_PORTS. Towards the service the server is the virtual address and port, and the value is the backend that the conversation
-    /// goes to. The binding of the other direction is made together with it: its server is the backend, its value the virtual address and port. (Of the
-    /// backend's answers the client is thus the destination. That both keys begin with the client has them in one shard, whichever the backend.)
+    /// Load balancing: keys are { client address, server address, client port, server port,
+    /// protocol } in either direction, values { address, port } of the same widths as those of
+    /// NAT_PORTS. Towards the service the server is the virtual address and port, and the value is
+    /// the backend that the conversation goes to. The binding of the other direction is made
+    /// together with it: its server is the backend, its value the virtual address and port. (Of the
+    /// backend's answers the client is thus the destination. That both keys begin with the client
+    /// has them in one shard, whichever the backend.)
     BACKENDS
 }
 
@@ -49,28 +57,36 @@ enum Allocator {
 enum StateResult {
     /// The value is there and this switch may use it.
     HIT,
-    /// No such state; of `get_or_allocate` and of SnapshotState: there is none, and none could be made, because the store (an object that lives in this switch only: this
-    /// switch's table) has no room, or the allocator nothing left. The packet may be processed further (most programs drop it). Linearizable: a packet can learn this of one
-    /// key only. What a program does not see: where the store has room but this switch's table has none, the packet is dropped, and counted as `flows_full`.
+    /// No such state; of `get_or_allocate` and of SnapshotState: there is none, and none could be
+    /// made, because the store (an object that lives in this switch only: this switch's table) has
+    /// no room, or the allocator nothing left. The packet may be processed further (most programs
+    /// drop it). Linearizable: a packet can learn this of one key only. What a program does not
+    /// see: where the store has room but this switch's table has none, the packet is dropped, and
+    /// counted as `flows_full`.
     MISS,
     /// No program sees this one: without a lease the packet, as it came in, goes to the store, and
     /// enters the program again with the lease. (RedPlane §5.1: state initialisation)
     PENDING
 }
 
-/// State kept per flow. K and V are structs of bit<W>, int<W> (W at most 128), bool and enum fields, 64 bytes each at the most.
-/// The compiler refuses what breaks the rules below wherever it can see it (docs/p4-support.md has them all).
-/// At most one `set` on any path of a packet through the program, and all lookups before it: a packet that has set something and then looks up a flow whose
-/// lease this switch does not hold is dropped, and counted as `commit_conflicts` (it cannot wait for the lease: entering the program again, it would set twice).
+/// State kept per flow. K and V are structs of bit<W>, int<W> (W at most 128), bool and enum
+/// fields, 64 bytes each at the most. The compiler refuses what breaks the rules below wherever it
+/// can see it (docs/p4-support.md has them all). At most one `set` on any path of a packet through
+/// the program, and all lookups before it: a packet that has set something and then looks up a flow
+/// whose lease this switch does not hold is dropped, and counted as `commit_conflicts` (it cannot
+/// wait for the lease: entering the program again, it would set twice).
 extern FlowState<K, V> {
-    /// `size`: flows that this switch can hold at a time. Packets of further flows are dropped, and counted as `flows_full`; only with Consistency.LOCAL the program sees them (MISS).
+    /// `size`: flows that this switch can hold at a time. Packets of further flows are dropped, and
+    /// counted as `flows_full`; only with Consistency.LOCAL the program sees them (MISS).
     FlowState(bit<32> size, Consistency consistency, Allocator allocator);
     /// The flow's state, if there is any.
     StateResult get(in K key, out V value);
     /// The same; a flow without state gets one from the allocator.
     StateResult get_or_allocate(in K key, out V value);
-    /// Replaces the flow's state. The last lookup in this object on this packet must have been of the same key (else the packet is dropped, and counted
-    /// as `commit_conflicts`: there is no value that this one could follow from). Only after `get` or `get_or_allocate` said HIT for the same key on this packet.
+    /// Replaces the flow's state. The last lookup in this object on this packet must have been of
+    /// the same key (else the packet is dropped, and counted as `commit_conflicts`: there is no
+    /// value that this one could follow from). Only after `get` or `get_or_allocate` said HIT for
+    /// the same key on this packet.
     void set(in K key, in V value);
     /// Says how far the flow's life has come (closed flows leave the switch and, a while later, the
     /// store: its `closed_s`, and what is never answered its `half_open_s`). Only after `get` or
@@ -83,25 +99,34 @@ extern FlowState<K, V> {
 
 /// What a SnapshotState does with a packet while the store lacks updates older than ε.
 enum Overdue {
-    /// Drops the packet (counted): nothing is counted that a failure could take back by more than ε.
+    /// Drops the packet (counted): nothing is counted that a failure could take back by more than
+    /// ε.
     DROP,
-    /// Goes on, also without a lease, with the switch's own copy; the program asks `is_overdue` and marks the packet in its own way. (The program must ask.)
+    /// Goes on, also without a lease, with the switch's own copy; the program asks `is_overdue` and
+    /// marks the packet in its own way. (The program must ask.)
     MARK,
     /// Goes on, also without a lease, with the switch's own copy; the runtime counts such packets.
     CONTINUE
 }
 
-/// Arrays of `slots` unsigned numbers, one array a key, in bounded-inconsistency mode (RedPlane §4.4, §5.4): packets update the switch's own copy and leave
-/// at once; every `period_us` microseconds the state of an array that changed goes to the replicated store, as it was at one instant. When the switch fails, another goes
-/// on from the newest whole snapshot. K is a struct like FlowState's, 64 bytes at the most; T is bit<W>, W at most 64.
+/// Arrays of `slots` unsigned numbers, one array a key, in bounded-inconsistency mode (RedPlane
+/// §4.4, §5.4): packets update the switch's own copy and leave at once; every `period_us`
+/// microseconds the state of an array that changed goes to the replicated store, as it was at one
+/// instant. When the switch fails, another goes on from the newest whole snapshot. K is a struct
+/// like FlowState's, 64 bytes at the most; T is bit<W>, W at most 64.
 ///
-/// All accesses of one packet must be to the same key, and come after the lookups and updates of FlowState objects: a packet that waits for a lease runs
-/// through the program again, and would count twice (such a packet is dropped, and counted as `commit_conflicts`).
+/// All accesses of one packet must be to the same key, and come after the lookups and updates of
+/// FlowState objects: a packet that waits for a lease runs through the program again, and would
+/// count twice (such a packet is dropped, and counted as `commit_conflicts`).
 extern SnapshotState<K, T> {
-    /// `instances`: keys that this switch can hold at a time; packets of further keys are dropped, and counted as `flows_full`. `slots`: of each, 1 to 16384 (8192 if T is wider than 32 bits). `period_us`: the time between two
-    /// snapshots of a key, at least 100; 0: none at all, the state lives in this switch only and dies with it (the baseline). `epsilon_us` (ε): a failure takes back
-    /// no update that is older than this, or else `overdue` applies; more than `period_us`.
-    SnapshotState(bit<32> instances, bit<32> slots, bit<32> period_us, bit<32> epsilon_us, Overdue overdue);
+    /// `instances`: keys that this switch can hold at a time; packets of further keys are dropped,
+    /// and counted as `flows_full`. `slots`: of each, 1 to 16384 (8192 if T is wider than 32 bits).
+    /// `period_us`: the time between two snapshots of a key, at least 100; 0: none at all, the
+    /// state lives in this switch only and dies with it (the baseline). `epsilon_us` (ε): a failure
+    /// takes back no update that is older than this, or else `overdue` applies; more than
+    /// `period_us`.
+    SnapshotState(bit<32> instances, bit<32> slots, bit<32> period_us, bit<32> epsilon_us,
+                  Overdue overdue);
     /// One slot. HIT: `value` is set. MISS: the store has no room for another key
     /// (or, if there are no snapshots, this switch). Without the key's state the packet waits for
     /// it, or is dropped.
@@ -111,15 +136,20 @@ extern SnapshotState<K, T> {
     StateResult write(in K key, in bit<32> index, in T value);
     /// Adds to one slot, modulo 2^W; `result` is the sum. Atomic: no other packet comes in between.
     StateResult add(in K key, in bit<32> index, in T delta, out T result);
-    /// Adds to several slots at once, all or none in any snapshot: the rows of a sketch. I is a struct or list of bit<32>, R a struct of as many T.
+    /// Adds to several slots at once, all or none in any snapshot: the rows of a sketch. I is a
+    /// struct or list of bit<32>, R a struct of as many T.
     StateResult add_each<I, R>(in K key, in I indices, in T delta, out R results);
-    /// Windows: from the first packet of a newer window on, all slots count from zero, at one instant. The object's last slot is the number of the window that the others
-    /// are of: declare one slot more, at most 4096 in all, and leave it alone (reading it is fine). Call it before the packet's other accesses; `window` must grow, by
-    /// less than half of T's range at a time, and not be 0. A window that is not newer than the key's changes nothing: a packet then counts in the key's.
-    /// So snapshots, and a switch that takes over, have the counts of one window, never a mix, however clocks differ.
+    /// Windows: from the first packet of a newer window on, all slots count from zero, at one
+    /// instant. The object's last slot is the number of the window that the others are of: declare
+    /// one slot more, at most 4096 in all, and leave it alone (reading it is fine). Call it before
+    /// the packet's other accesses; `window` must grow, by less than half of T's range at a time,
+    /// and not be 0. A window that is not newer than the key's changes nothing: a packet then
+    /// counts in the key's. So snapshots, and a switch that takes over, have the counts of one
+    /// window, never a mix, however clocks differ.
     StateResult begin(in K key, in T window);
-    /// Does the store lack an update of this key that is older than ε? Then a failure now would take back more than ε.
-    /// Or (MARK, CONTINUE) is the lease over, so that another switch may have the key?
+    /// Does the store lack an update of this key that is older than ε? Then a failure now would
+    /// take back more than ε. Or (MARK, CONTINUE) is the lease over, so that another switch may
+    /// have the key?
     bool is_overdue(in K key);
 }
 
@@ -140,16 +170,20 @@ enum FibResult {
     TOO_BIG
 }
 
-/// Looks up the kernel's routes (those that BIRD or FRR install) and neighbours for an IPv4 packet: bpf_fib_lookup.
-/// ECMP picks the path by the addresses, protocol and ports given here.
+/// Looks up the kernel's routes (those that BIRD or FRR install) and neighbours for an IPv4 packet:
+/// bpf_fib_lookup. ECMP picks the path by the addresses, protocol and ports given here.
 extern FibResult fib_lookup_ipv4(in bit<32> source, in bit<32> destination, in bit<8> protocol,
-                                 in bit<16> source_port, in bit<16> destination_port, in bit<16> total_length, in bit<8> tos,
-                                 out bit<9> port, out bit<48> source_mac, out bit<48> destination_mac);
+                                 in bit<16> source_port, in bit<16> destination_port,
+                                 in bit<16> total_length, in bit<8> tos,
+                                 out bit<9> port, out bit<48> source_mac,
+                                 out bit<48> destination_mac);
 
 /// The same for IPv6.
 extern FibResult fib_lookup_ipv6(in bit<128> source, in bit<128> destination, in bit<8> next_header,
-                                 in bit<16> source_port, in bit<16> destination_port, in bit<16> payload_length, in bit<20> flow_label,
-                                 out bit<9> port, out bit<48> source_mac, out bit<48> destination_mac);
+                                 in bit<16> source_port, in bit<16> destination_port,
+                                 in bit<16> payload_length, in bit<20> flow_label,
+                                 out bit<9> port, out bit<48> source_mac,
+                                 out bit<48> destination_mac);
 
 /// The MTU in bytes of the route that this packet's last fib_lookup found; 0 if it found none, or
 /// one whose next hop is not resolved.
@@ -208,11 +242,14 @@ extern FragmentResult fragment_ports(in bit<128> source, in bit<128> destination
 /// follows. The packet must leave as TCP in IPv4 or IPv6 behind an Ethernet header without a tag.
 extern void clamp_tcp_mss();
 
-/// Nanoseconds since 1970 by this host's clock (CLOCK_TAI; UTC where nothing tells the kernel of leap seconds). What other switches read at the same moment differs
-/// from it by as much as their clocks do, and it may step, as it is set. (standard_metadata's time stamps begin at the host's boot, and never step.)
+/// Nanoseconds since 1970 by this host's clock (CLOCK_TAI; UTC where nothing tells the kernel of
+/// leap seconds). What other switches read at the same moment differs from it by as much as their
+/// clocks do, and it may step, as it is set. (standard_metadata's time stamps begin at the host's
+/// boot, and never step.)
 extern bit<64> wall_clock_ns();
 
-/// This switch's number in the state protocol (`switch_id` of its configuration: no other switch has it); 0 without one. In a key it makes the state this switch's own.
+/// This switch's number in the state protocol (`switch_id` of its configuration: no other switch
+/// has it); 0 without one. In a key it makes the state this switch's own.
 extern bit<32> switch_id();
 
 /// Ends processing: the packet, as it came in, goes up to the kernel of this host.

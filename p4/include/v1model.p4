@@ -1,13 +1,14 @@
 // v1model.p4: the declarations of the v1model architecture, version 20200408 and later.
 //
-// What the declarations mean is described by behavioral-model's docs/simple_switch.md. What a target of
-// stateplane does not support is an error when a program uses it, never ignored.
+// What the declarations mean is described by behavioral-model's docs/simple_switch.md. What a
+// target of stateplane does not support is an error when a program uses it, never ignored.
 #ifndef _V1_MODEL_P4_
 #define _V1_MODEL_P4_
 
 #include <core.p4>
 
-// The architecture's version. Before 20200408, standard_metadata_t's and the checksum controls' forms were others.
+// The architecture's version. Before 20200408, standard_metadata_t's and the checksum controls'
+// forms were others.
 #ifndef V1MODEL_VERSION
 #define V1MODEL_VERSION 20180101
 #endif
@@ -113,8 +114,8 @@ extern counter
 /// A counter in each entry of the one table that it is attached to by the property `counters`.
 extern direct_counter {
     direct_counter(CounterType type);
-    /// Counts the packet on the entry that matched: only in the table's actions. A table whose actions do not
-    /// call it counts every match.
+    /// Counts the packet on the entry that matched: only in the table's actions. A table whose
+    /// actions do not call it counts every match.
     void count();
 }
 
@@ -130,7 +131,8 @@ extern meter
 #endif
 {
     meter(bit<32> size, MeterType type);
-    /// The packet's colour: 0 green, 1 yellow, 2 red. An index out of range leaves the result undefined.
+    /// The packet's colour: 0 green, 1 yellow, 2 red. An index out of range leaves the result
+    /// undefined.
 #if V1MODEL_VERSION >= 20200408
     void execute_meter<T>(in I index, out T result);
 #else
@@ -193,7 +195,8 @@ enum HashAlgorithm {
 @deprecated("Please use mark_to_drop(standard_metadata) instead.")
 extern void mark_to_drop();
 
-/// The packet will be dropped at the end of ingress or egress unless egress_spec is set again or mcast_grp is set.
+/// The packet will be dropped at the end of ingress or egress unless egress_spec is set again or
+/// mcast_grp is set.
 @pure
 extern void mark_to_drop(inout standard_metadata_t standard_metadata);
 
@@ -201,7 +204,8 @@ extern void mark_to_drop(inout standard_metadata_t standard_metadata);
 @pure
 extern void hash<O, T, D, M>(out O result, in HashAlgorithm algo, in T base, in D data, in M max);
 
-/// A table's property `implementation`: an entry's group of action instances, one of them picked by a hash of the `selector` keys.
+/// A table's property `implementation`: an entry's group of action instances, one of them picked by
+/// a hash of the `selector` keys.
 extern action_selector {
     action_selector(HashAlgorithm algorithm, bit<32> size, bit<32> outputWidth);
 }
@@ -224,19 +228,24 @@ extern void verify_checksum<T, O>(in bool condition, in T data, in O checksum, H
 
 /// If condition: writes the checksum of data.
 @pure
-extern void update_checksum<T, O>(in bool condition, in T data, inout O checksum, HashAlgorithm algo);
+extern void update_checksum<T, O>(in bool condition, in T data, inout O checksum,
+                                  HashAlgorithm algo);
 
 /// As verify_checksum, with the payload behind the headers.
-extern void verify_checksum_with_payload<T, O>(in bool condition, in T data, in O checksum, HashAlgorithm algo);
+extern void verify_checksum_with_payload<T, O>(in bool condition, in T data, in O checksum,
+                                               HashAlgorithm algo);
 
 /// As update_checksum, with the payload behind the headers.
 @noSideEffects
-extern void update_checksum_with_payload<T, O>(in bool condition, in T data, inout O checksum, HashAlgorithm algo);
+extern void update_checksum_with_payload<T, O>(in bool condition, in T data, inout O checksum,
+                                               HashAlgorithm algo);
 
-/// At the end of ingress, the packet as it came in starts over, with the fields of the given list preserved.
+/// At the end of ingress, the packet as it came in starts over, with the fields of the given list
+/// preserved.
 extern void resubmit_preserving_field_list(bit<8> index);
 
-/// At the end of the deparser, the packet starts over as if it came in, with the fields of the given list preserved.
+/// At the end of the deparser, the packet starts over as if it came in, with the fields of the
+/// given list preserved.
 extern void recirculate_preserving_field_list(bit<8> index);
 
 /// Copies the packet to the given mirror session.
@@ -261,7 +270,8 @@ extern void log_msg<T>(string msg, in T data);
 
 // The programmable blocks.
 
-parser Parser<H, M>(packet_in b, out H parsedHdr, inout M meta, inout standard_metadata_t standard_metadata);
+parser Parser<H, M>(packet_in b, out H parsedHdr, inout M meta,
+                    inout standard_metadata_t standard_metadata);
 
 /// May only call verify_checksum and verify_checksum_with_payload.
 control VerifyChecksum<H, M>(inout H hdr, inout M meta);
@@ -279,7 +289,8 @@ control ComputeChecksum<H, M>(inout H hdr, inout M meta);
 @deparser
 control Deparser<H>(packet_out b, in H hdr);
 
-package V1Switch<H, M>(Parser<H, M> p, VerifyChecksum<H, M> vr, Ingress<H, M> ig, Egress<H, M> eg, ComputeChecksum<H, M> ck,
+package V1Switch<H, M>(Parser<H, M> p, VerifyChecksum<H, M> vr, Ingress<H, M> ig, Egress<H, M> eg,
+                       ComputeChecksum<H, M> ck,
                        Deparser<H> dep);
 
 #endif

@@ -33,7 +33,8 @@ struct headers_t {
 
 struct metadata_t { }
 
-parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
+         inout standard_metadata_t standard_metadata) {
     state start {
         packet.extract(hdr.odd);
         packet.extract(hdr.wide);
@@ -65,7 +66,8 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
     }
 }
 
-control E(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) { apply { } }
+control E(inout headers_t hdr, inout metadata_t meta,
+          inout standard_metadata_t standard_metadata) { apply { } }
 control C(inout headers_t hdr, inout metadata_t meta) { apply { } }
 control D(packet_out packet, in headers_t hdr) { apply { packet.emit(hdr); } }
 

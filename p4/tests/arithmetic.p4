@@ -49,7 +49,8 @@ struct headers_t {
 
 struct metadata_t { }
 
-parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
+         inout standard_metadata_t standard_metadata) {
     state start {
         packet.extract(hdr.input);
         transition accept;
@@ -81,7 +82,8 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
         hdr.result.s_sat_add = sa |+| sb;
         hdr.result.s_sat_sub = sa |-| sb;
         hdr.result.s_neg = -sa;
-        hdr.result.compare = (bit<1>)(a < b) ++ (bit<1>)(a <= b) ++ (bit<1>)(a > b) ++ (bit<1>)(a >= b)
+        hdr.result.compare = (bit<1>)(a < b) ++ (bit<1>)(a <= b) ++ (bit<1>)(a > b)
+            ++ (bit<1>)(a >= b)
             ++ (bit<1>)(sa < sb) ++ (bit<1>)(sa >= sb) ++ (bit<1>)(a == b) ++ (bit<1>)(a != b);
         hdr.result.cat = a ++ b;
         hdr.result.slice = a[11:4];
@@ -99,7 +101,8 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
     }
 }
 
-control E(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) { apply { } }
+control E(inout headers_t hdr, inout metadata_t meta,
+          inout standard_metadata_t standard_metadata) { apply { } }
 control C(inout headers_t hdr, inout metadata_t meta) { apply { } }
 control D(packet_out packet, in headers_t hdr) { apply { packet.emit(hdr); } }
 

@@ -1,4 +1,5 @@
-// What goes into an element beyond a header stack is lost; the packet's bytes are taken all the same.
+// What goes into an element beyond a header stack is lost; the packet's bytes are taken all the
+// same.
 #include <core.p4>
 #include <v1model.p4>
 

@@ -1,5 +1,5 @@
-// Headers made of what the packet has next, for an element beyond a header stack: they are lost, and
-// nothing beside the stack changes; the packet is looked at all the same.
+// Headers made of what the packet has next, for an element beyond a header stack: they are lost,
+// and nothing beside the stack changes; the packet is looked at all the same.
 #include <core.p4>
 #include <v1model.p4>
 

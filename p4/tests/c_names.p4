@@ -1,4 +1,5 @@
-// Names that mean something in C, in kernel headers or in the emitted program must not get in its way.
+// Names that mean something in C, in kernel headers or in the emitted program must not get in its
+// way.
 #include <core.p4>
 #include <v1model.p4>
 

@@ -13,13 +13,15 @@ const bit<8>  P4CALC_CARET = 0x5e;
 header p4calc_t { bit<8> p; bit<8> four; bit<8> ver; bit<8> op; bit<32> operand_a; bit<32> operand_b; bit<32> res; }
 struct headers { ethernet_t ethernet; p4calc_t p4calc; }
 struct metadata { }
-parser MyParser(packet_in packet, out headers hdr, inout metadata meta, inout standard_metadata_t standard_metadata) {
+parser MyParser(packet_in packet, out headers hdr, inout metadata meta,
+                inout standard_metadata_t standard_metadata) {
     state start {
         packet.extract(hdr.ethernet);
         transition select(hdr.ethernet.etherType) { P4CALC_ETYPE : check_p4calc; default : accept; }
     }
     state check_p4calc {
-        transition select(packet.lookahead<p4calc_t>().p, packet.lookahead<p4calc_t>().four, packet.lookahead<p4calc_t>().ver) {
+        transition select(packet.lookahead<p4calc_t>().p, packet.lookahead<p4calc_t>().four,
+                          packet.lookahead<p4calc_t>().ver) {
             (P4CALC_P, P4CALC_4, P4CALC_VER) : parse_p4calc;
             default : accept;
         }
@@ -27,7 +29,8 @@ parser MyParser(packet_in packet, out headers hdr, inout metadata meta, inout st
     state parse_p4calc { packet.extract(hdr.p4calc); transition accept; }
 }
 control MyVerifyChecksum(inout headers hdr, inout metadata meta) { apply { } }
-control MyIngress(inout headers hdr, inout metadata meta, inout standard_metadata_t standard_metadata) {
+control MyIngress(inout headers hdr, inout metadata meta,
+                  inout standard_metadata_t standard_metadata) {
     action send_back(bit<32> result) {
         bit<48> tmp;
         hdr.p4calc.res = result;
@@ -56,7 +59,9 @@ control MyIngress(inout headers hdr, inout metadata meta, inout standard_metadat
     }
     apply { if (hdr.p4calc.isValid()) { calculate.apply(); } else { operation_drop(); } }
 }
-control MyEgress(inout headers hdr, inout metadata meta, inout standard_metadata_t standard_metadata) { apply { } }
+control MyEgress(inout headers hdr, inout metadata meta,
+                 inout standard_metadata_t standard_metadata) { apply { } }
 control MyComputeChecksum(inout headers hdr, inout metadata meta) { apply { } }
 control MyDeparser(packet_out packet, in headers hdr) { apply { packet.emit(hdr.ethernet); packet.emit(hdr.p4calc); } }
-V1Switch(MyParser(), MyVerifyChecksum(), MyIngress(), MyEgress(), MyComputeChecksum(), MyDeparser()) main;
+V1Switch(MyParser(), MyVerifyChecksum(), MyIngress(), MyEgress(), MyComputeChecksum(),
+         MyDeparser()) main;

@@ -40,7 +40,8 @@ struct headers_t {
 
 struct metadata_t { }
 
-parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
+         inout standard_metadata_t standard_metadata) {
     state start {
         packet.extract(hdr.ethernet);
         transition select(packet.lookahead<bit<4>>()) {
@@ -65,8 +66,10 @@ parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout stand
 control V(inout headers_t hdr, inout metadata_t meta) {
     apply {
         verify_checksum(hdr.ipv4.isValid(),
-            { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length, hdr.ipv4.identification, hdr.ipv4.flags,
-              hdr.ipv4.fragment_offset, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.source, hdr.ipv4.destination, hdr.ipv4.options },
+            { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length,
+              hdr.ipv4.identification, hdr.ipv4.flags,
+              hdr.ipv4.fragment_offset, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.source,
+              hdr.ipv4.destination, hdr.ipv4.options },
             hdr.ipv4.checksum, HashAlgorithm.csum16);
     }
 }
@@ -85,13 +88,16 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
     }
 }
 
-control E(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) { apply { } }
+control E(inout headers_t hdr, inout metadata_t meta,
+          inout standard_metadata_t standard_metadata) { apply { } }
 
 control C(inout headers_t hdr, inout metadata_t meta) {
     apply {
         update_checksum(hdr.ipv4.isValid(),
-            { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length, hdr.ipv4.identification, hdr.ipv4.flags,
-              hdr.ipv4.fragment_offset, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.source, hdr.ipv4.destination, hdr.ipv4.options },
+            { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length,
+              hdr.ipv4.identification, hdr.ipv4.flags,
+              hdr.ipv4.fragment_offset, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.source,
+              hdr.ipv4.destination, hdr.ipv4.options },
             hdr.ipv4.checksum, HashAlgorithm.csum16);
         update_checksum_with_payload(hdr.udp.isValid(),
             { hdr.ipv4.source, hdr.ipv4.destination, 8w0, hdr.ipv4.protocol, hdr.udp.length,

@@ -1,4 +1,5 @@
-// A list with `last` of an empty stack raises its error, also if the lists differ in what stands before.
+// A list with `last` of an empty stack raises its error, also if the lists differ in what stands
+// before.
 #include <core.p4>
 #include <v1model.p4>
 
@@ -8,7 +9,8 @@ struct headers_t { first_t first; element_t[2] stack; }
 struct metadata_t { }
 struct two_t { bit<8> x; bit<8> y; }
 
-parser Parse(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
+parser Parse(packet_in packet, out headers_t hdr, inout metadata_t meta,
+             inout standard_metadata_t sm) {
     state start {
         packet.extract(hdr.first);
         if ((two_t){ x = 206, y = hdr.stack.last.isValid() ? 8w1 : 0 } == (two_t){ x = (bit<8>)hdr.first.a[0:0], y = 0 }) {
@@ -25,7 +27,8 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
         }
     }
 }
-control MyEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) { apply { } }
+control MyEgress(inout headers_t hdr, inout metadata_t meta,
+                 inout standard_metadata_t sm) { apply { } }
 control Compute(inout headers_t hdr, inout metadata_t meta) { apply { } }
 control Deparse(packet_out packet, in headers_t hdr) { apply { packet.emit(hdr); } }
 V1Switch(Parse(), Verify(), MyIngress(), MyEgress(), Compute(), Deparse()) main;

@@ -20,7 +20,8 @@ struct metadata_t {
 
 error { BadOp }
 
-parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
+         inout standard_metadata_t standard_metadata) {
     state start {
         packet.extract(hdr.data);
         verify(hdr.data.op != 0xff, error.BadOp);

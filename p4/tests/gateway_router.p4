@@ -123,7 +123,8 @@ control RouterIngress(inout headers_t hdr, inout metadata_t meta,
                 }
             }
             way = fib_lookup_ipv4(hdr.ipv4.source, hdr.ipv4.destination, hdr.ipv4.protocol,
-                                  source_port, destination_port, hdr.ipv4.total_length, hdr.ipv4.tos,
+                                  source_port, destination_port, hdr.ipv4.total_length,
+                                  hdr.ipv4.tos,
                                   standard_metadata.egress_spec, hdr.ethernet.source,
                                   hdr.ethernet.destination);
         } else if (hdr.ipv6.isValid()) {

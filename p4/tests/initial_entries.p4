@@ -1,4 +1,5 @@
-// Entries that the program starts with, beside those of the control plane: the larger priority wins.
+// Entries that the program starts with, beside those of the control plane: the larger priority
+// wins.
 #include <core.p4>
 #include <v1model.p4>
 

@@ -1,5 +1,6 @@
-// Values of which clang knows more bits than the verifier, as bytes that a CRC reads its table at and as indices; indices of any width; and shifts of more
-// than 64 bits, of two of which clang would make one by a variable.
+// Values of which clang knows more bits than the verifier, as bytes that a CRC reads its table at
+// and as indices; indices of any width; and shifts of more than 64 bits, of two of which clang
+// would make one by a variable.
 #include <core.p4>
 #include <v1model.p4>
 header h_t { bit<7> pad; bit<1> n; bit<8> m; bit<64> far; bit<16> shifted; bit<16> rest; bit<8> at; bit<8> found; bit<72> cat; }
@@ -13,7 +14,8 @@ control V(inout headers_t h, inout meta_t m) { apply { } }
 control I(inout headers_t h, inout meta_t m, inout standard_metadata_t s) {
     apply {
         s.egress_spec = 1;
-        hash(h.h.shifted, HashAlgorithm.crc16, 16w0, { 8w15 >> h.h.n, (22w901285 << h.h.m[4:0]), 2w0 }, 32w65536);
+        hash(h.h.shifted, HashAlgorithm.crc16, 16w0, { 8w15 >> h.h.n, (22w901285 << h.h.m[4:0]),
+                                                       2w0 }, 32w65536);
         hash(h.h.rest, HashAlgorithm.crc16, 16w0, { h.h.m, h.h.m % 8w107 }, 32w65536);
         h.h.at = h.h.m + (bit<8>)h.h.n;
         h.h.found = (bit<8>)h.st[h.h.at].low;

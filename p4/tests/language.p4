@@ -7,7 +7,9 @@ struct nest_t { pair_t p; bool ok; bit<8> z; }
 struct headers_t { in_h i; out_h o; in_h j; }
 struct meta_t { nest_t n; nest_t k; }
 typedef tuple<bit<16>, bit<8>> tup_t;
-enum bit<8> Op { ADD = 0, SUB = 1, MUL = 2, SLICE = 3, CMP = 4, FUNC = 5, SIGNED = 6, CAT = 7, SHIFT = 8, STRUCT = 9, EXIT = 10, SAT = 11, COPY = 12, TERN = 13, NESTED = 14, WIDE = 15, LOG = 16, INVALID = 17 }
+enum bit<8> Op { ADD = 0, SUB = 1, MUL = 2, SLICE = 3, CMP = 4, FUNC = 5, SIGNED = 6, CAT = 7,
+                 SHIFT = 8, STRUCT = 9, EXIT = 10, SAT = 11, COPY = 12, TERN = 13, NESTED = 14,
+                 WIDE = 15, LOG = 16, INVALID = 17 }
 const bit<16> MAGIC = 16w0xbeef ^ (1 << 3);
 const pair_t INIT = { x = 7, y = 0x1_00 };
 const int BIG = 1 << 100;

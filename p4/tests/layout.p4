@@ -1,5 +1,6 @@
-// Packets that leave with another layout than they came with: encapsulation, a header removed before options of variable length, header unions,
-// truncate; and random, and frames shorter than an Ethernet header.
+// Packets that leave with another layout than they came with: encapsulation, a header removed
+// before options of variable length, header unions, truncate; and random, and frames shorter than
+// an Ethernet header.
 #include <core.p4>
 #include <v1model.p4>
 
@@ -64,7 +65,8 @@ const bit<8> RANDOM = 4;
 const bit<8> WIDEN = 5;
 const bit<8> NARROW = 6;
 
-parser LayoutParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+parser LayoutParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
+                    inout standard_metadata_t standard_metadata) {
     state start {
         packet.extract(hdr.op);
         transition select(hdr.op.op) {
@@ -108,7 +110,8 @@ control LayoutVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply { }
 }
 
-control LayoutIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+control LayoutIngress(inout headers_t hdr, inout metadata_t meta,
+                      inout standard_metadata_t standard_metadata) {
     apply {
         standard_metadata.egress_spec = 1;
         if (standard_metadata.parser_error != error.NoError) {
@@ -140,7 +143,8 @@ control LayoutIngress(inout headers_t hdr, inout metadata_t meta, inout standard
     }
 }
 
-control LayoutEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+control LayoutEgress(inout headers_t hdr, inout metadata_t meta,
+                     inout standard_metadata_t standard_metadata) {
     apply { }
 }
 
@@ -154,4 +158,5 @@ control LayoutDeparser(packet_out packet, in headers_t hdr) {
     }
 }
 
-V1Switch(LayoutParser(), LayoutVerifyChecksum(), LayoutIngress(), LayoutEgress(), LayoutComputeChecksum(), LayoutDeparser()) main;
+V1Switch(LayoutParser(), LayoutVerifyChecksum(), LayoutIngress(), LayoutEgress(),
+         LayoutComputeChecksum(), LayoutDeparser()) main;

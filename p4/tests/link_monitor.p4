@@ -11,7 +11,8 @@ header probe_fwd_t { bit<8> egress_spec; }
 struct parser_metadata_t { bit<8> remaining; }
 struct metadata { bit<8> egress_spec; parser_metadata_t parser_metadata; }
 struct headers { ethernet_t ethernet; probe_t probe; probe_data_t[MAX_HOPS] probe_data; probe_fwd_t[MAX_HOPS] probe_fwd; }
-parser MyParser(packet_in packet, out headers hdr, inout metadata meta, inout standard_metadata_t standard_metadata) {
+parser MyParser(packet_in packet, out headers hdr, inout metadata meta,
+                inout standard_metadata_t standard_metadata) {
     state start { transition parse_ethernet; }
     state parse_ethernet { packet.extract(hdr.ethernet); transition select(hdr.ethernet.etherType) { TYPE_PROBE: parse_probe; default: accept; } }
     state parse_probe {
@@ -32,7 +33,8 @@ parser MyParser(packet_in packet, out headers hdr, inout metadata meta, inout st
     }
 }
 control MyVerifyChecksum(inout headers hdr, inout metadata meta) { apply { } }
-control MyIngress(inout headers hdr, inout metadata meta, inout standard_metadata_t standard_metadata) {
+control MyIngress(inout headers hdr, inout metadata meta,
+                  inout standard_metadata_t standard_metadata) {
     apply {
         if (hdr.probe.isValid()) {
             standard_metadata.egress_spec = (bit<9>)meta.egress_spec;
@@ -40,7 +42,8 @@ control MyIngress(inout headers hdr, inout metadata meta, inout standard_metadat
         } else { standard_metadata.egress_spec = 3; }
     }
 }
-control MyEgress(inout headers hdr, inout metadata meta, inout standard_metadata_t standard_metadata) {
+control MyEgress(inout headers hdr, inout metadata meta,
+                 inout standard_metadata_t standard_metadata) {
     register<bit<32>>(MAX_PORTS) byte_cnt_reg;
     register<time_t>(MAX_PORTS) last_time_reg;
     action set_swid(bit<7> swid) { hdr.probe_data[0].swid = swid; }
@@ -70,4 +73,5 @@ control MyEgress(inout headers hdr, inout metadata meta, inout standard_metadata
 }
 control MyComputeChecksum(inout headers hdr, inout metadata meta) { apply { } }
 control MyDeparser(packet_out packet, in headers hdr) { apply { packet.emit(hdr.ethernet); packet.emit(hdr.probe); packet.emit(hdr.probe_data); packet.emit(hdr.probe_fwd); } }
-V1Switch(MyParser(), MyVerifyChecksum(), MyIngress(), MyEgress(), MyComputeChecksum(), MyDeparser()) main;
+V1Switch(MyParser(), MyVerifyChecksum(), MyIngress(), MyEgress(), MyComputeChecksum(),
+         MyDeparser()) main;

@@ -7,7 +7,8 @@ header extra_t { bit<16> v; }
 struct headers_t { data_t data; extra_t extra; }
 struct metadata_t { }
 
-parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
+         inout standard_metadata_t standard_metadata) {
     state start { packet.extract(hdr.data); transition accept; }
 }
 control V(inout headers_t hdr, inout metadata_t meta) { apply { } }
@@ -133,7 +134,8 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
         hdr.data.got = x;
     }
 }
-control E(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) { apply { } }
+control E(inout headers_t hdr, inout metadata_t meta,
+          inout standard_metadata_t standard_metadata) { apply { } }
 control C(inout headers_t hdr, inout metadata_t meta) { apply { } }
 control D(packet_out packet, in headers_t hdr) { apply { packet.emit(hdr); } }
 

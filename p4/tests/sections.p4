@@ -1,4 +1,5 @@
-// The specification's sections, a byte of the result each (P4-16 1.2.5; expectations worked out by hand).
+// The specification's sections, a byte of the result each (P4-16 1.2.5; expectations worked out by
+// hand).
 #include <core.p4>
 #include <v1model.p4>
 

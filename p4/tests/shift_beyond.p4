@@ -1,4 +1,5 @@
-// Shifts by constants that leave nothing, and bits of what is left; signs that a shift makes, compared and added.
+// Shifts by constants that leave nothing, and bits of what is left; signs that a shift makes,
+// compared and added.
 #include <core.p4>
 #include <v1model.p4>
 header h_t { bit<50> a; bit<14> b; bit<72> c; bit<8> d; int<128> e; bit<8> f; }

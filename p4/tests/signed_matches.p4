@@ -1,4 +1,5 @@
-// Negative numbers wherever a match or an argument can have one; entries that match the same; sums of shifted 128-bit values.
+// Negative numbers wherever a match or an argument can have one; entries that match the same; sums
+// of shifted 128-bit values.
 #include <core.p4>
 #include <v1model.p4>
 header h_t { int<8> a; bit<8> b; bit<128> w; bit<8> r0; bit<8> r1; bit<8> r2; bit<8> r3; }

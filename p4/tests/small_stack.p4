@@ -1,4 +1,5 @@
-// Stacks so small that clang would join an element's offset to the stack's address by `|`, which the verifier does not let a pointer have.
+// Stacks so small that clang would join an element's offset to the stack's address by `|`, which
+// the verifier does not let a pointer have.
 #include <core.p4>
 #include <v1model.p4>
 
@@ -11,7 +12,8 @@ struct headers_t {
 }
 struct metadata_t { }
 
-parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
+         inout standard_metadata_t standard_metadata) {
     state start {
         packet.extract(hdr.first);
         transition select(hdr.first.a) {
@@ -42,7 +44,8 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
         hdr.labels[hdr.first.b[8:8]].a = 0xabcd;
     }
 }
-control E(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) { apply { } }
+control E(inout headers_t hdr, inout metadata_t meta,
+          inout standard_metadata_t standard_metadata) { apply { } }
 control C(inout headers_t hdr, inout metadata_t meta) { apply { } }
 control D(packet_out packet, in headers_t hdr) { apply { packet.emit(hdr); } }
 

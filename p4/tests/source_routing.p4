@@ -10,7 +10,8 @@ header srcRoute_t { bit<1> bos; bit<15> port; }
 header ipv4_t { bit<4> version; bit<4> ihl; bit<6> dscp; bit<2> ecn; bit<16> totalLen; bit<16> identification; bit<3> flags; bit<13> fragOffset; bit<8> ttl; bit<8> protocol; bit<16> hdrChecksum; bit<32> srcAddr; bit<32> dstAddr; }
 struct metadata { }
 struct headers { ethernet_t ethernet; srcRoute_t[MAX_HOPS] srcRoutes; ipv4_t ipv4; }
-parser MyParser(packet_in packet, out headers hdr, inout metadata meta, inout standard_metadata_t standard_metadata) {
+parser MyParser(packet_in packet, out headers hdr, inout metadata meta,
+                inout standard_metadata_t standard_metadata) {
     state start {
         packet.extract(hdr.ethernet);
         transition select(hdr.ethernet.etherType) { TYPE_SRCROUTING: parse_srcRouting; default: accept; }
@@ -22,7 +23,8 @@ parser MyParser(packet_in packet, out headers hdr, inout metadata meta, inout st
     state parse_ipv4 { packet.extract(hdr.ipv4); transition accept; }
 }
 control MyVerifyChecksum(inout headers hdr, inout metadata meta) { apply { } }
-control MyIngress(inout headers hdr, inout metadata meta, inout standard_metadata_t standard_metadata) {
+control MyIngress(inout headers hdr, inout metadata meta,
+                  inout standard_metadata_t standard_metadata) {
     action drop() { mark_to_drop(standard_metadata); }
     action srcRoute_nhop() {
         standard_metadata.egress_spec = (bit<9>)hdr.srcRoutes[0].port;
@@ -40,7 +42,8 @@ control MyIngress(inout headers hdr, inout metadata meta, inout standard_metadat
         }
     }
 }
-control MyEgress(inout headers hdr, inout metadata meta, inout standard_metadata_t standard_metadata) {
+control MyEgress(inout headers hdr, inout metadata meta,
+                 inout standard_metadata_t standard_metadata) {
     action mark_ecn() { hdr.ipv4.ecn = 3; }
     apply {
         if (hdr.ipv4.ecn == 1 || hdr.ipv4.ecn == 2) {
@@ -52,4 +55,5 @@ control MyComputeChecksum(inout headers hdr, inout metadata meta) { apply { } }
 control MyDeparser(packet_out packet, in headers hdr) {
     apply { packet.emit(hdr.ethernet); packet.emit(hdr.srcRoutes); packet.emit(hdr.ipv4); }
 }
-V1Switch(MyParser(), MyVerifyChecksum(), MyIngress(), MyEgress(), MyComputeChecksum(), MyDeparser()) main;
+V1Switch(MyParser(), MyVerifyChecksum(), MyIngress(), MyEgress(), MyComputeChecksum(),
+         MyDeparser()) main;

@@ -1,5 +1,5 @@
-// `last` of a stack right behind two extracts: its index must be checked in the form that the address
-// is made of, or the kernel's verifier refuses the program.
+// `last` of a stack right behind two extracts: its index must be checked in the form that the
+// address is made of, or the kernel's verifier refuses the program.
 #include <core.p4>
 #include <v1model.p4>
 

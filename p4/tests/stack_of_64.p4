@@ -1,5 +1,5 @@
-// A stack of 64 headers, swapped by indices of the packet, or pushed and popped: more values at once
-// than BPF's stack holds.
+// A stack of 64 headers, swapped by indices of the packet, or pushed and popped: more values at
+// once than BPF's stack holds.
 #include <core.p4>
 #include <v1model.p4>
 

@@ -1,4 +1,5 @@
-// Header stacks: a parser loop, next and last, push and pop, a label added and removed, and what is too long.
+// Header stacks: a parser loop, next and last, push and pop, a label added and removed, and what is
+// too long.
 #define V1MODEL_VERSION 20200408
 #include <core.p4>
 #include <v1model.p4>
@@ -23,7 +24,8 @@ struct headers_t {
 
 struct metadata_t { }
 
-parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
+         inout standard_metadata_t standard_metadata) {
     state start {
         packet.extract(hdr.ethernet);
         transition select(hdr.ethernet.ether_type) {
@@ -66,7 +68,8 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
     }
 }
 
-control E(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) { apply { } }
+control E(inout headers_t hdr, inout metadata_t meta,
+          inout standard_metadata_t standard_metadata) { apply { } }
 control C(inout headers_t hdr, inout metadata_t meta) { apply { } }
 control D(packet_out packet, in headers_t hdr) {
     apply {

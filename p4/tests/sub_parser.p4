@@ -37,7 +37,8 @@ parser Tag(packet_in packet, out tag_t tag, inout bit<8> sum)(bit<8> step) {
     }
 }
 
-parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
+         inout standard_metadata_t standard_metadata) {
     Tag(1) one;
     Tag(16) sixteen;
     state start {
@@ -68,7 +69,8 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
         hdr.first.value = meta.sum;
     }
 }
-control E(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) { apply { } }
+control E(inout headers_t hdr, inout metadata_t meta,
+          inout standard_metadata_t standard_metadata) { apply { } }
 control C(inout headers_t hdr, inout metadata_t meta) { apply { } }
 control D(packet_out packet, in headers_t hdr) {
     apply {

@@ -1,4 +1,5 @@
-// Walks TCP options by lookahead and advance; what it saw leaves in the sequence number. The options themselves are skipped, so they are gone.
+// Walks TCP options by lookahead and advance; what it saw leaves in the sequence number. The
+// options themselves are skipped, so they are gone.
 #include <core.p4>
 #include <v1model.p4>
 
@@ -17,7 +18,8 @@ header option_t { bit<8> kind; bit<8> length; }
 struct headers_t { ethernet_t ethernet; ipv4_t ipv4; tcp_t tcp; }
 struct metadata_t { bit<8> left; bit<16> mss; bit<8> nops; bit<8> options; }
 
-parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+parser P(packet_in packet, out headers_t hdr, inout metadata_t meta,
+         inout standard_metadata_t standard_metadata) {
     state start {
         packet.extract(hdr.ethernet);
         transition select(hdr.ethernet.type) { 0x0800: ipv4; default: accept; }
@@ -78,7 +80,8 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
         }
     }
 }
-control E(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) { apply { } }
+control E(inout headers_t hdr, inout metadata_t meta,
+          inout standard_metadata_t standard_metadata) { apply { } }
 control C(inout headers_t hdr, inout metadata_t meta) { apply { } }
 control D(packet_out packet, in headers_t hdr) {
     apply {

@@ -18,7 +18,8 @@ struct parser_metadata_t { bit<16> remaining; }
 struct metadata { ingress_metadata_t ingress_metadata; parser_metadata_t parser_metadata; }
 struct headers { ethernet_t ethernet; ipv4_t ipv4; ipv4_option_t ipv4_option; mri_t mri; switch_t[MAX_HOPS] swtraces; }
 error { IPHeaderTooShort }
-parser MyParser(packet_in packet, out headers hdr, inout metadata meta, inout standard_metadata_t standard_metadata) {
+parser MyParser(packet_in packet, out headers hdr, inout metadata meta,
+                inout standard_metadata_t standard_metadata) {
     state start { transition parse_ethernet; }
     state parse_ethernet { packet.extract(hdr.ethernet); transition select(hdr.ethernet.etherType) { TYPE_IPV4: parse_ipv4; default: accept; } }
     state parse_ipv4 {
@@ -42,7 +43,8 @@ parser MyParser(packet_in packet, out headers hdr, inout metadata meta, inout st
     }
 }
 control MyVerifyChecksum(inout headers hdr, inout metadata meta) { apply { } }
-control MyIngress(inout headers hdr, inout metadata meta, inout standard_metadata_t standard_metadata) {
+control MyIngress(inout headers hdr, inout metadata meta,
+                  inout standard_metadata_t standard_metadata) {
     action drop() { mark_to_drop(standard_metadata); }
     action ipv4_forward(macAddr_t dstAddr, egressSpec_t port) {
         standard_metadata.egress_spec = port;
@@ -53,7 +55,8 @@ control MyIngress(inout headers hdr, inout metadata meta, inout standard_metadat
     table ipv4_lpm { key = { hdr.ipv4.dstAddr: lpm; } actions = { ipv4_forward; drop; NoAction; } size = 1024; default_action = NoAction(); }
     apply { if (standard_metadata.parser_error != error.NoError) { drop(); exit; } if (hdr.ipv4.isValid()) { ipv4_lpm.apply(); } }
 }
-control MyEgress(inout headers hdr, inout metadata meta, inout standard_metadata_t standard_metadata) {
+control MyEgress(inout headers hdr, inout metadata meta,
+                 inout standard_metadata_t standard_metadata) {
     action add_swtrace(switchID_t swid) {
         hdr.mri.count = hdr.mri.count + 1;
         hdr.swtraces.push_front(1);
@@ -70,10 +73,16 @@ control MyEgress(inout headers hdr, inout metadata meta, inout standard_metadata
 }
 control MyComputeChecksum(inout headers hdr, inout metadata meta) {
     apply {
-        update_checksum(hdr.ipv4.isValid(), { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.diffserv, hdr.ipv4.totalLen, hdr.ipv4.identification, hdr.ipv4.flags, hdr.ipv4.fragOffset, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.srcAddr, hdr.ipv4.dstAddr }, hdr.ipv4.hdrChecksum, HashAlgorithm.csum16);
+        update_checksum(hdr.ipv4.isValid(), { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.diffserv,
+                                              hdr.ipv4.totalLen, hdr.ipv4.identification,
+                                              hdr.ipv4.flags, hdr.ipv4.fragOffset, hdr.ipv4.ttl,
+                                              hdr.ipv4.protocol, hdr.ipv4.srcAddr,
+                                              hdr.ipv4.dstAddr }, hdr.ipv4.hdrChecksum,
+                                              HashAlgorithm.csum16);
     }
 }
 control MyDeparser(packet_out packet, in headers hdr) {
     apply { packet.emit(hdr.ethernet); packet.emit(hdr.ipv4); packet.emit(hdr.ipv4_option); packet.emit(hdr.mri); packet.emit(hdr.swtraces); }
 }
-V1Switch(MyParser(), MyVerifyChecksum(), MyIngress(), MyEgress(), MyComputeChecksum(), MyDeparser()) main;
+V1Switch(MyParser(), MyVerifyChecksum(), MyIngress(), MyEgress(), MyComputeChecksum(),
+         MyDeparser()) main;

@@ -1,4 +1,5 @@
-// A parser that extracts both members of a header union: the second ousts the first, so the packet that leaves is shorter.
+// A parser that extracts both members of a header union: the second ousts the first, so the packet
+// that leaves is shorter.
 #include <core.p4>
 #include <v1model.p4>
 header a_t { bit<8> kind; bit<8> x; }

@@ -1,7 +1,8 @@
 #include <core.p4>
 #define V1MODEL_VERSION 20200408
 #include <v1model.p4>
-// Unions, wide fields, fixed-offset varbits, deparser order, double emit, checksum with payload, egress changes.
+// Unions, wide fields, fixed-offset varbits, deparser order, double emit, checksum with payload,
+// egress changes.
 header k_t { bit<8> kind; bit<8> n; }
 header a_t { bit<16> x; }
 header b_t { bit<256> wide; bit<8> y; }

@@ -31,7 +31,8 @@ control I(inout headers_t hdr, inout meta_t meta, inout standard_metadata_t sm) 
 control E(inout headers_t hdr, inout meta_t meta, inout standard_metadata_t sm) { apply { } }
 control C(inout headers_t hdr, inout meta_t meta) {
     apply {
-        update_checksum_with_payload(hdr.h.op == 1, { hdr.h.op, hdr.h.a, hdr.v }, hdr.h.sum, HashAlgorithm.csum16);
+        update_checksum_with_payload(hdr.h.op == 1, { hdr.h.op, hdr.h.a, hdr.v }, hdr.h.sum,
+                                     HashAlgorithm.csum16);
         update_checksum(hdr.h.op == 2, { hdr.v, hdr.h.a }, hdr.h.sum, HashAlgorithm.csum16);
     }
 }

@@ -4,7 +4,8 @@
 // VLAN push/pop, QinQ, MPLS, IPv6, header copy, verify, all in one.
 typedef bit<48> mac_t;
 type bit<12> vid_t;
-enum bit<16> EtherType { VLAN = 0x8100, QINQ = 0x88a8, MPLS = 0x8847, IPV4 = 0x0800, IPV6 = 0x86dd, ARP = 0x0806 }
+enum bit<16> EtherType { VLAN = 0x8100, QINQ = 0x88a8, MPLS = 0x8847, IPV4 = 0x0800, IPV6 = 0x86dd,
+                         ARP = 0x0806 }
 enum Mode { ACCESS, TRUNK, ROUTED }
 error { BadTtl, BadVersion }
 header eth_h { mac_t dst; mac_t src; EtherType type; }
@@ -63,7 +64,8 @@ parser P(packet_in p, out headers_t h, inout meta_t m, inout standard_metadata_t
     state l3v { ip.apply(p, h, h.vlan.last.type); transition accept; }
 }
 control V(inout headers_t h, inout meta_t m) { apply {
-   verify_checksum(h.ip4.isValid() && !h.opt.isValid(), {h.ip4.version,h.ip4.ihl,h.ip4.tos,h.ip4.len,h.ip4.id,h.ip4.flags,h.ip4.frag,h.ip4.ttl,h.ip4.proto,h.ip4.src,h.ip4.dst}, h.ip4.csum, HashAlgorithm.csum16);
+   verify_checksum(h.ip4.isValid() && !h.opt.isValid(),
+                   {h.ip4.version,h.ip4.ihl,h.ip4.tos,h.ip4.len,h.ip4.id,h.ip4.flags,h.ip4.frag,h.ip4.ttl,h.ip4.proto,h.ip4.src,h.ip4.dst}, h.ip4.csum, HashAlgorithm.csum16);
 } }
 control Push(inout headers_t h, in bit<12> vid) {
     apply {
@@ -131,7 +133,8 @@ control E(inout headers_t h, inout meta_t m, inout standard_metadata_t s) {
     }
 }
 control C(inout headers_t h, inout meta_t m) { apply {
-   update_checksum(h.ip4.isValid(), {h.ip4.version,h.ip4.ihl,h.ip4.tos,h.ip4.len,h.ip4.id,h.ip4.flags,h.ip4.frag,h.ip4.ttl,h.ip4.proto,h.ip4.src,h.ip4.dst,h.opt.options}, h.ip4.csum, HashAlgorithm.csum16);
+   update_checksum(h.ip4.isValid(),
+                   {h.ip4.version,h.ip4.ihl,h.ip4.tos,h.ip4.len,h.ip4.id,h.ip4.flags,h.ip4.frag,h.ip4.ttl,h.ip4.proto,h.ip4.src,h.ip4.dst,h.opt.options}, h.ip4.csum, HashAlgorithm.csum16);
 } }
 control D(packet_out p, in headers_t h) { apply { p.emit(h); } }
 V1Switch(P(), V(), I(), E(), C(), D()) main;

@@ -22,7 +22,8 @@ struct headers_t {
 struct l4_t { bit<16> src_port; bit<16> dst_port; }
 struct five_t { bit<32> src; bit<32> dst; bit<8> proto; l4_t l4; }
 struct local_metadata_t { @field_list(1) bit<16> x; l4_t l4; bit<24> vni; bool is_tunnel; five_t five; bit<16> nexthop_group; bit<16> member; bit<2> color; }
-parser parser_impl(packet_in packet, out headers_t hdr, inout local_metadata_t local_metadata, inout standard_metadata_t standard_metadata) {
+parser parser_impl(packet_in packet, out headers_t hdr, inout local_metadata_t local_metadata,
+                   inout standard_metadata_t standard_metadata) {
     state start { packet.extract(hdr.ethernet); transition select(hdr.ethernet.ether_type) { ETHERTYPE_IPV4: parse_ipv4; default: accept; } }
     state parse_ipv4 {
         packet.extract(hdr.ipv4);
@@ -91,7 +92,8 @@ control ingress(inout headers_t hdr, inout local_metadata_t m, inout standard_me
         hdr.ipv4.total_len = hdr.inner_ipv4.total_len + 50;
         hdr.ipv4.identification = 0;
         hdr.udp.setValid();
-        hdr.udp = { src_port = 0xc000 | (m.five.l4.src_port >> 2), dst_port = UDP_PORT_VXLAN, length = hdr.inner_ipv4.total_len + 30, checksum = 0 };
+        hdr.udp = { src_port = 0xc000 | (m.five.l4.src_port >> 2), dst_port = UDP_PORT_VXLAN,
+                    length = hdr.inner_ipv4.total_len + 30, checksum = 0 };
         hdr.vxlan = { 8, 0, vni, 0 };
     }
     table tunnel { key = { m.vni: exact; hdr.ipv4.dst_addr: exact; } actions = { decap_inner; encap; NoAction; } default_action = NoAction(); size = 1024; }
@@ -104,7 +106,9 @@ control ingress(inout headers_t hdr, inout local_metadata_t m, inout standard_me
         if (hdr.ipv4.isValid()) {
             tunnel.apply();
             if (lpm.apply().hit) {
-                hash(m.member, HashAlgorithm.crc32, 16w0, { m.five.src, m.five.dst, m.five.proto, m.five.l4.src_port, m.five.l4.dst_port }, 16w4);
+                hash(m.member, HashAlgorithm.crc32, 16w0,
+                     { m.five.src, m.five.dst, m.five.proto, m.five.l4.src_port,
+                       m.five.l4.dst_port }, 16w4);
                 member.apply();
             } else { sm.egress_spec = 7; }
             acl.apply(hdr, m, sm);
@@ -123,4 +127,5 @@ control deparser(packet_out packet, in headers_t hdr) {
         packet.emit(hdr.inner_ethernet); packet.emit(hdr.inner_ipv4); packet.emit(hdr.inner_tcp); packet.emit(hdr.inner_udp); packet.emit(hdr.inner_icmp);
     }
 }
-V1Switch(parser_impl(), verify_ipv4_checksum(), ingress(), egress(), compute_ipv4_checksum(), deparser()) main;
+V1Switch(parser_impl(), verify_ipv4_checksum(), ingress(), egress(), compute_ipv4_checksum(),
+         deparser()) main;

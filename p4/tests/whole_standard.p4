@@ -1,4 +1,5 @@
-// standard_metadata as a whole: copied, and given to a control that is applied twice. Its length and time are in the copies.
+// standard_metadata as a whole: copied, and given to a control that is applied twice. Its length
+// and time are in the copies.
 #include <core.p4>
 #include <v1model.p4>
 header h_t { bit<32> copied; bit<32> given; bit<48> time; bit<8> sum; }

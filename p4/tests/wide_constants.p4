@@ -1,4 +1,5 @@
-// Constants of more than 128 bits, in variables that live in a map: what was stored beside them before stays.
+// Constants of more than 128 bits, in variables that live in a map: what was stored beside them
+// before stays.
 #include <core.p4>
 #include <v1model.p4>
 header h_t { bit<56> f0; bit<2> f1; bit<30> f2; bit<144> w; }

@@ -1,4 +1,5 @@
-// What clang would make 128-bit products of, which BPF has not: the same value at two places of one that is wider than 64 bits.
+// What clang would make 128-bit products of, which BPF has not: the same value at two places of one
+// that is wider than 64 bits.
 #include <core.p4>
 #include <v1model.p4>
 header h_t { bit<7> pad; bit<1> x; bit<128> cat; bit<128> sum; bit<128> either; bit<128> slices; }

@@ -1,4 +1,5 @@
-// Values of more than 128 bits: as constants in a header's list and in comparisons, and from a stack's element that is not known before.
+// Values of more than 128 bits: as constants in a header's list and in comparisons, and from a
+// stack's element that is not known before.
 #include <core.p4>
 #include <v1model.p4>
 header h_t { bit<8> index; bit<8> equal; bit<144> w; }

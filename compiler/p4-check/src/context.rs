@@ -187,30 +187,8 @@ impl<'a> Checker<'a> {
                 .help("P4 needs declarations before uses; recursion is not allowed");
         } else if let Some(near) = self.similar(name) {
             d = d.help(format!("did you mean `{near}`?"));
-        } else if matches!(
-            name,
-            "packet_in" | "packet_out" | "NoAction" | "exact" | "lpm" | "ternary"
-        ) {
-            d = d.help("add `#include <core.p4>`");
-        } else if matches!(
-            name,
-            "V1Switch" | "standard_metadata_t" | "mark_to_drop" | "HashAlgorithm"
-        ) {
-            d = d.help("add `#include <v1model.p4>`");
-        } else if matches!(
-            name,
-            "FlowState"
-                | "SnapshotState"
-                | "Overdue"
-                | "Consistency"
-                | "Allocator"
-                | "StateResult"
-                | "FlowPhase"
-                | "to_host"
-                | "wall_clock_ns"
-                | "switch_id"
-        ) {
-            d = d.help("add `#include <stateplane.p4>`");
+        } else if let Some(file) = p4_syntax::include_that_declares(name) {
+            d = d.help(format!("add `#include <{file}>`"));
         }
         self.report(d);
         None

@@ -151,7 +151,7 @@ mod tests {
                 "p4_u_2"
             ]
         );
-        // The map of a SnapshotState's new entries.
+        // A name that a suffix made.
         assert_eq!([names.unique("s"), names.unique("s_blank")], ["p4_s", "p4_s_blank_2"]);
         let mut states = CNames::default();
         assert_eq!([states.unique("start"), states.unique("start")], ["start", "start_2"]);

@@ -21,9 +21,13 @@
 
 mod display;
 pub mod effects;
+mod parser;
+mod table;
 
 pub use num_bigint::BigInt;
+pub use parser::{MAX_PARSER_ROUNDS, Parser, State, Target, Transition, on_cycles};
 use serde::{Deserialize, Serialize};
+pub use table::{Action, ActionCall, Entry, Key, Match, Table, TableAction};
 
 /// Where something stands in the P4 source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -411,134 +415,6 @@ pub enum StatementKind {
     Emit(Expr),
 }
 
-/// How a select case or const entry matches one key.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Match {
-    /// `_` or `default`
-    Any,
-    /// Equal.
-    Value(BigInt),
-    /// `value &&& mask`
-    Mask {
-        /// Compared where the mask has ones.
-        value: BigInt,
-        /// Ones where compared.
-        mask: BigInt,
-    },
-    /// `low .. high`, both included.
-    Range {
-        /// Lowest that matches.
-        low: BigInt,
-        /// Highest that matches.
-        high: BigInt,
-    },
-    /// Matches what the control plane puts in this value set (index into [`Program::externs`];
-    /// later issues).
-    ValueSet(ExternId),
-}
-
-/// Where a parser state goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Target {
-    /// Parsing is done.
-    Accept,
-    /// Parsing failed (v1model: ingress runs all the same, with parser_error set).
-    Reject,
-    /// Index into [`Parser::states`].
-    State(u32),
-}
-
-/// A parser state's transition.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Transition {
-    /// Unconditional.
-    To(Target),
-    /// First matching case; none: error.NoMatch and reject.
-    Select {
-        /// Scalars.
-        keys: Vec<Expr>,
-        /// One match a key.
-        cases: Vec<(Vec<Match>, Target, Location)>,
-    },
-}
-
-/// A parser state.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct State {
-    /// Unique and C-safe; states of sub-parsers are prefixed by the instance's name.
-    pub name: String,
-    /// What it does.
-    pub body: Block,
-    /// Where it goes.
-    pub transition: Transition,
-    /// The state is the rest of a state of the source, behind a sub-parser or in a branch. Entering
-    /// it does not count as a round.
-    pub continues: bool,
-    /// Where declared.
-    pub location: Location,
-}
-
-/// A packet may enter states on cycles so many times in all; the next time is error.ParserTimeout.
-/// The kernel's verifier wants a bound.
-pub const MAX_PARSER_ROUNDS: u32 = 128;
-
-/// Whether each node of a graph lies on a cycle; `successors` has the nodes behind each.
-pub fn on_cycles(successors: &[Vec<u32>]) -> Vec<bool> {
-    let reaches_itself = |start: usize| {
-        let mut seen = vec![false; successors.len()];
-        let mut open = vec![start];
-        while let Some(node) = open.pop() {
-            for next in successors[node].iter().map(|next| *next as usize) {
-                if next == start {
-                    return true;
-                }
-                if seen.get(next).is_some_and(|seen| !seen) {
-                    seen[next] = true;
-                    open.push(next);
-                }
-            }
-        }
-        false
-    };
-    (0..successors.len()).map(reaches_itself).collect()
-}
-
-impl Transition {
-    /// The states that may be next.
-    pub fn states(&self) -> Vec<u32> {
-        let state = |target: &Target| match target {
-            Target::State(index) => Some(*index),
-            Target::Accept | Target::Reject => None,
-        };
-        match self {
-            Transition::To(target) => state(target).into_iter().collect(),
-            Transition::Select { cases, .. } => {
-                cases.iter().filter_map(|(_, target, _)| state(target)).collect()
-            }
-        }
-    }
-}
-
-/// The parser, sub-parsers inlined. May have cycles.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Parser {
-    /// As declared.
-    pub name: String,
-    /// Runs before the start state (declarations with initialisers).
-    pub prologue: Block,
-    /// The states that can be reached; state 0 is `start`.
-    pub states: Vec<State>,
-}
-
-impl Parser {
-    /// Whether each state lies on a cycle.
-    pub fn states_on_cycles(&self) -> Vec<bool> {
-        let successors: Vec<Vec<u32>> =
-            self.states.iter().map(|state| state.transition.states()).collect();
-        on_cycles(&successors)
-    }
-}
-
 /// A control, sub-controls inlined.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Control {
@@ -546,107 +422,6 @@ pub struct Control {
     pub name: String,
     /// What it does.
     pub body: Block,
-}
-
-/// An action as a table runs it: direction-less parameters only, others bound by the table's action
-/// list.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Action {
-    /// The control plane's name, such as `ingress.forward` (`@name` respected).
-    pub name: String,
-    /// Unique and C-safe.
-    pub c_name: String,
-    /// Parameters from the table entry, in order.
-    pub parameters: Vec<VariableId>,
-    /// Their names as the control plane sees them.
-    pub parameter_names: Vec<String>,
-    /// What it does.
-    pub body: Block,
-    /// Annotations of the declaration.
-    pub annotations: Vec<Annotation>,
-    /// Where declared.
-    pub location: Location,
-}
-
-/// A key of a table.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Key {
-    /// The control plane's name: `@name`, or the expression as written (`hdr.ipv4.dst_addr`;
-    /// `isValid()` as `hdr.x.$valid$`).
-    pub name: String,
-    /// A scalar, evaluated when the table is applied.
-    pub expr: Expr,
-    /// `exact`, `lpm`, `ternary`, `range`, `optional`, `selector`.
-    pub match_kind: String,
-    /// Where it stands.
-    pub location: Location,
-}
-
-/// An action of a table's list.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TableAction {
-    /// Which.
-    pub action: ActionId,
-    /// `@defaultonly`
-    pub default_only: bool,
-    /// `@tableonly`
-    pub table_only: bool,
-}
-
-/// An action with its arguments, as an entry or a default has it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ActionCall {
-    /// Index into [`Table::actions`].
-    pub action: u32,
-    /// One constant a parameter.
-    pub arguments: Vec<BigInt>,
-}
-
-/// An entry in the source.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
-    /// One a key.
-    pub matches: Vec<Match>,
-    /// What it runs.
-    pub action: ActionCall,
-    /// Larger wins, as of entries that the control plane adds. None, of all entries of a table: the
-    /// first that matches.
-    pub priority: Option<BigInt>,
-    /// Cannot be changed.
-    pub is_const: bool,
-    /// Where it stands.
-    pub location: Location,
-}
-
-/// A table.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Table {
-    /// The control plane's name, such as `ingress.routes` (`@name` respected).
-    pub name: String,
-    /// Unique and C-safe.
-    pub c_name: String,
-    /// Maybe none.
-    pub keys: Vec<Key>,
-    /// In order; contains NoAction if it is the default.
-    pub actions: Vec<TableAction>,
-    /// Runs on a miss. NoAction when the source names none.
-    pub default_action: ActionCall,
-    /// The default cannot be changed.
-    pub const_default: bool,
-    /// Entries in the source; if `const_entries`, all there ever are.
-    pub entries: Vec<Entry>,
-    /// The entries cannot be changed, nor others added.
-    pub const_entries: bool,
-    /// Of entries that match, the one with the smallest priority wins; else the largest.
-    pub smallest_priority_wins: bool,
-    /// How many entries it must hold; None: not said (v1model: 1024).
-    pub size: Option<u64>,
-    /// Attached direct counters, meters and other properties by name: (property, extern instance).
-    pub attached: Vec<(String, ExternId)>,
-    /// Annotations of the declaration.
-    pub annotations: Vec<Annotation>,
-    /// Where declared.
-    pub location: Location,
 }
 
 /// An argument of an extern's constructor.
@@ -661,7 +436,7 @@ pub enum ConstArgument {
 /// An instance of an extern object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExternInstance {
-    /// The extern's type: `register`, `counter`, `direct_counter`, `FlowState`, …
+    /// The extern's type: `register`, `counter`, `direct_counter`, …
     pub extern_type: String,
     /// The control plane's name, such as `ingress.seen` (`@name` respected).
     pub name: String,

@@ -17,3 +17,74 @@ pub const FILES: &[(&str, &str)] = &[
 pub(crate) fn write_into(dir: &Path) -> io::Result<()> {
     FILES.iter().try_for_each(|(name, text)| fs::write(dir.join(name), text))
 }
+
+/// The file whose declarations have this name: what a program lacks that uses the name.
+pub fn include_that_declares(name: &str) -> Option<&'static str> {
+    let (file, _) = FILES.iter().find(|(_, text)| declares(text, name))?;
+    Some(file)
+}
+
+/// Whether a file declares a name at its top level, or as a match kind. The files are our own: a
+/// declaration begins at the left margin, and its name is on that line.
+fn declares(text: &str, name: &str) -> bool {
+    let mut among_match_kinds = false;
+    text.lines().any(|line| {
+        if line.starts_with("match_kind") {
+            among_match_kinds = true;
+        } else if line.starts_with('}') {
+            among_match_kinds = false;
+        }
+        let is_match_kind = among_match_kinds && line.trim().trim_end_matches(',') == name;
+        is_match_kind || declared(line) == Some(name)
+    })
+}
+
+/// The name that a line declares: the last word before the parameters, the body or the value,
+/// type arguments and parameters aside.
+fn declared(line: &str) -> Option<&str> {
+    const KINDS: [&str; 11] = [
+        "action", "const", "control", "enum", "extern", "header", "package", "parser", "struct",
+        "type", "typedef",
+    ];
+    let (kind, rest) = line.split_once(' ')?;
+    if !KINDS.contains(&kind) {
+        return None;
+    }
+    let head = rest.split(['(', '{', '=', ';']).next()?;
+    // `bit<9> NAME`, `NAME<K, V>` and `NAME<T` at the line's end.
+    let head = match head.trim_end().rsplit_once('>') {
+        Some((before, "")) => before.rsplit_once('<')?.0,
+        Some((_, after)) => after,
+        None => head.split('<').next()?,
+    };
+    head.split_whitespace().last()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::include_that_declares;
+
+    #[test]
+    fn names_are_found_where_they_are_declared() {
+        for (name, file) in [
+            ("packet_in", "core.p4"),
+            ("NoAction", "core.p4"),
+            ("lpm", "core.p4"),
+            ("static_assert", "core.p4"),
+            ("range", "v1model.p4"),
+            ("V1Switch", "v1model.p4"),
+            ("register", "v1model.p4"),
+            ("PortId_t", "v1model.p4"),
+            ("mark_to_drop", "v1model.p4"),
+            ("HashAlgorithm", "v1model.p4"),
+            ("KERNEL_PORT", "stateplane.p4"),
+            ("Consistency", "stateplane.p4"),
+            ("switch_id", "stateplane.p4"),
+        ] {
+            assert_eq!(include_that_declares(name), Some(file), "{name}");
+        }
+        for name in ["no_such_name", "void", "bit", "extern", "T", "index", "crc16"] {
+            assert_eq!(include_that_declares(name), None, "{name}");
+        }
+    }
+}

@@ -24,6 +24,7 @@ use std::fs;
 use std::path::Path;
 
 pub use ast::Program;
+pub use builtin::include_that_declares;
 pub use diagnostic::{Diagnostic, Note, Severity, all_to_json, render_all, render_error};
 pub use preprocess::{MAX_TEXT, Options};
 pub use source::{SourceMap, SourceSpan};

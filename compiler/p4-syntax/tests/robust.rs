@@ -28,7 +28,7 @@ fn seeds() -> Vec<String> {
         "p4/include/core.p4",
         "p4/include/v1model.p4",
         "p4/include/stateplane.p4",
-        "systems/redplane/p4/nat/nat.p4",
+        "p4/tests/gateway_router.p4",
     ]
     .iter()
     .filter_map(|f| fs::read_to_string(root.join(f)).ok())

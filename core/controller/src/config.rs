@@ -1,9 +1,9 @@
 //! `controller.toml`: reading and checking. Every error names the file, the field and the remedy.
 
 use crate::core::Settings;
-pub use config_file::ConfigError;
-pub use config_file::Problem;
-use config_file::{require, require_distinct};
+pub use daemon::config::ConfigError;
+pub use daemon::config::Problem;
+use daemon::config::{require, require_distinct};
 use secrets::{SecretsError, SecretsFile};
 use serde::Deserialize;
 use std::io::Read;
@@ -197,7 +197,7 @@ fn default_reorder_after_ms() -> u32 {
 impl Config {
     /// Reads and checks a file, and looks at those that it names for etcd.
     pub fn load(path: &Path) -> Result<Config, ConfigError> {
-        let config = Config::parse(path, &config_file::read(path)?)?;
+        let config = Config::parse(path, &daemon::config::read(path)?)?;
         if let Keep::Etcd(etcd) = &config.keep {
             etcd.access.read().map_err(|problem| ConfigError::field(path, problem))?;
         }
@@ -206,7 +206,7 @@ impl Config {
 
     /// Checks a file's text, and reads no other; `path` is for messages.
     pub fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
-        let file: File = config_file::parse(path, text)?;
+        let file: File = daemon::config::parse(path, text)?;
         let directory = path.parent().unwrap_or(Path::new(""));
         check(file, directory).map_err(|problem| ConfigError::field(path, problem))
     }

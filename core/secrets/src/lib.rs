@@ -11,7 +11,7 @@
 //! hex = "…32 hexadecimal digits…"
 //! ```
 
-use config_file::ConfigError;
+use daemon::config::ConfigError;
 use serde::Deserialize;
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Read, Write};
@@ -109,7 +109,7 @@ impl SecretsFile {
 
     /// Checks a file's text; `path` is for messages.
     pub fn parse(path: &Path, text: &str) -> Result<SecretsFile, SecretsError> {
-        let file: File = config_file::parse(path, text)?;
+        let file: File = daemon::config::parse(path, text)?;
         let field = |field: String, problem: String| {
             SecretsError::from(ConfigError::field(path, (field, problem)))
         };

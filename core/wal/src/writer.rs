@@ -4,7 +4,7 @@
 
 use super::frame::{BATCH_HEADER_BYTES, FILE_HEADER_BYTES, FileHeader, batch_header};
 use super::{Directory, SUFFIX, WalError};
-use metrics::Histogram;
+use daemon::metrics::Histogram;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::fs::File;
 use std::io::Write;

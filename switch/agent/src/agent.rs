@@ -91,7 +91,7 @@ async fn serve(config: Arc<Config>, fresh: bool, known: &[&dyn System]) -> Resul
         earlier.lock().map(drop)?;
     }
     let metrics = match config.metrics {
-        Some(address) => match metrics::Server::bind(address) {
+        Some(address) => match daemon::metrics::Server::bind(address) {
             Ok(server) => Some(server),
             Err(error) => return config.fault("metrics", format!("{address}: {error}")),
         },
@@ -150,7 +150,7 @@ async fn serve(config: Arc<Config>, fresh: bool, known: &[&dyn System]) -> Resul
         // not be taken for one that failed.
         if !told_ready && agent.is_on_all_ports() {
             told_ready = true;
-            service::tell_ready(Some(&agent.summary()));
+            daemon::service::tell_ready(Some(&agent.summary()));
         }
         tokio::select! {
             _ = terminate.recv() => break agent.config.detach,
@@ -166,7 +166,7 @@ async fn serve(config: Arc<Config>, fresh: bool, known: &[&dyn System]) -> Resul
         }
         agent.look();
     };
-    service::tell_stopping();
+    daemon::service::tell_stopping();
     agent.generator.stop.store(true, Ordering::Relaxed);
     if let Some(thread) = thread {
         // It ends within an interval; if it panicked, there is nothing left to wait for.

@@ -2,8 +2,8 @@
 //! It makes as many as the systems have work for (`Running::due`).
 
 use crate::system::{Systems, now_ns};
+use daemon::metrics::Histogram;
 use dataplane::Dataplane;
-use metrics::Histogram;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -2,8 +2,8 @@
 
 use crate::agent::Agent;
 use crate::load::ViewsKnown;
-use metrics::Kind::{Counter, Gauge};
-use metrics::Text;
+use daemon::metrics::Kind::{Counter, Gauge};
+use daemon::metrics::Text;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ const MOST_ELEMENTS: u32 = 4_096;
 const LOOK_MS: u16 = 1_000;
 
 /// Serves as long as the process lives, on a thread of its own: reading maps takes its time.
-pub(crate) fn serve(agent: Arc<Agent>, mut server: metrics::Server) -> std::io::Result<()> {
+pub(crate) fn serve(agent: Arc<Agent>, mut server: daemon::metrics::Server) -> std::io::Result<()> {
     let serve = move || loop {
         let flags = |writes| if writes { PollFlags::POLLOUT } else { PollFlags::POLLIN };
         let mut polled: Vec<_> =

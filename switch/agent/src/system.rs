@@ -20,9 +20,9 @@
 use crate::config::Config;
 use crate::drops::Drops;
 use crate::error::Result;
+use daemon::metrics::Text;
 use dataplane::Dataplane;
 use manifest::Manifest;
-use metrics::Text;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::sync::Arc;

@@ -31,16 +31,10 @@ impl LiveReady {
     /// work all the same, slowly.
     pub fn new(program: BorrowedFd<'_>) -> io::Result<LiveReady> {
         let attach = || -> io::Result<LiveReady> {
-            // SAFETY: a plain system call; it changes the namespace of this thread only, which ends
-            // below.
-            if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
-                return Err(io::Error::last_os_error());
-            }
             let namespace = File::open("/proc/thread-self/ns/net")?;
             let link = sys::link_xdp(program, LOOPBACK, XDP_FLAGS_SKB_MODE)?;
             Ok(LiveReady { _link: link, _namespace: namespace })
         };
-        std::thread::scope(|scope| scope.spawn(attach).join())
-            .unwrap_or_else(|_| Err(io::Error::other("the thread that attaches it panicked")))
+        netns::inside_new(attach).map_err(io::Error::other)?
     }
 }

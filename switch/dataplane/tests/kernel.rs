@@ -434,18 +434,14 @@ fn generated_frames_run_live_and_pins_bring_everything_back() {
     // A namespace and a bpffs that end with this thread.
     std::thread::spawn(move || {
         use nix::mount::{MsFlags, mount};
-        use nix::sched::{CloneFlags, unshare};
-        unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS).unwrap();
+        netns::unshare_thread().unwrap();
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
         mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
             .unwrap();
         mount(Some("bpf"), &scratch.0, Some("bpf"), MsFlags::empty(), None::<&str>).unwrap();
-        let ip = |line: &str| {
-            let status = std::process::Command::new("ip").args(line.split(' ')).status().unwrap();
-            assert!(status.success(), "ip {line}");
-        };
-        ip("link add name near type veth peer name far");
-        ip("link set near up");
-        ip("link set far up");
+        let links =
+            ["link add name near type veth peer name far", "link set near up", "link set far up"];
+        netns::ip_batch(&links).unwrap();
         let ifindex = nix::net::if_::if_nametoindex("near").unwrap();
         let mut object = Object::open(&path, fixture::manifest()).unwrap();
         object.set(Settings::default()).unwrap();

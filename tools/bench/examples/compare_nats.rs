@@ -31,7 +31,7 @@ fn main() -> Result<()> {
     };
     let traffic = places.compile_c("traffic")?;
     let network = Network::create()?;
-    let measured = network.translator.enter(|| {
+    let measured = network.translator.inside(|| {
         kernel::pin_to_cpu(0)?;
         let loaded: Result<Vec<System>> =
             objects.iter().map(|object| System::p4("P4", Path::new(object), &network)).collect();
@@ -39,7 +39,7 @@ fn main() -> Result<()> {
         let Some(first) = systems.first_mut() else { bail!("no objects: nothing to compare") };
         let _attached = first.attach(&network)?;
         per_packet::measure(&systems, &traffic, &network, flows, effort, |_| {})
-    })?;
+    })??;
     for (object, measured_one) in objects.iter().zip(&measured) {
         let ratio = per_packet::ratio(measured_one, &measured[0]);
         println!(

@@ -1,14 +1,15 @@
-//! Frames of 64 bytes, built from scratch with checksums summed over the whole packet: what goes
+//! Frames of 64 bytes, with checksums over the whole packet: what goes
 //! in, and what must come out.
 
+use etherparse::{IpHeaders, Ipv4Header, PacketBuilder, TcpHeader};
 use std::net::Ipv4Addr;
 
 /// Bytes of a measured frame.
 pub const FRAME_BYTES: usize = 64;
-const ETHERNET_BYTES: usize = 14;
-const IPV4_BYTES: usize = 20;
-const ETHERTYPE_IPV4: u16 = 0x0800;
-const DONT_FRAGMENT: u16 = 0x4000;
+/// Of Ethernet and IPv4.
+const HEADER_BYTES: usize = 34;
+const TCP_BYTES: usize = 20;
+const UDP_BYTES: usize = 8;
 /// TCP's protocol number.
 pub const TCP: u8 = 6;
 /// UDP's protocol number.
@@ -34,59 +35,37 @@ pub struct Packet {
     pub ttl: u8,
 }
 
-fn checksum(bytes: &[u8], start: u32) -> u16 {
-    let mut sum = bytes.chunks(2).fold(start, |sum, pair| {
-        sum + u32::from(u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]))
-    });
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    !(sum as u16)
-}
-
 impl Packet {
     /// The frame; the payload is zero.
     pub fn frame(&self) -> [u8; FRAME_BYTES] {
-        let mut frame = [0u8; FRAME_BYTES];
-        frame[0..6].copy_from_slice(&self.destination_mac);
-        frame[6..12].copy_from_slice(&self.source_mac);
-        frame[12..14].copy_from_slice(&ETHERTYPE_IPV4.to_be_bytes());
-        let (ip, transport) = frame[ETHERNET_BYTES..].split_at_mut(IPV4_BYTES);
-        ip[0] = 0x45;
-        ip[2..4].copy_from_slice(&((FRAME_BYTES - ETHERNET_BYTES) as u16).to_be_bytes());
-        ip[6..8].copy_from_slice(&DONT_FRAGMENT.to_be_bytes());
-        ip[8] = self.ttl;
-        ip[9] = self.protocol;
-        ip[12..16].copy_from_slice(&self.source.0.octets());
-        ip[16..20].copy_from_slice(&self.destination.0.octets());
-        let value = checksum(ip, 0);
-        ip[10..12].copy_from_slice(&value.to_be_bytes());
-        self.transport(transport, &ip[12..20]);
-        frame
-    }
-
-    fn transport(&self, bytes: &mut [u8], addresses: &[u8]) {
-        let length = bytes.len() as u16;
-        bytes[0..2].copy_from_slice(&self.source.1.to_be_bytes());
-        bytes[2..4].copy_from_slice(&self.destination.1.to_be_bytes());
-        let at = if self.protocol == TCP {
-            bytes[12..14].copy_from_slice(&0x5010u16.to_be_bytes()); // 20 bytes of header, ACK
-            bytes[14..16].copy_from_slice(&0xffffu16.to_be_bytes());
-            16
-        } else {
-            bytes[4..6].copy_from_slice(&length.to_be_bytes());
-            6
+        let ip = Ipv4Header {
+            dont_fragment: true,
+            time_to_live: self.ttl,
+            source: self.source.0.octets(),
+            destination: self.destination.0.octets(),
+            ..Ipv4Header::default()
         };
-        let pseudo_header =
-            u32::from(!checksum(addresses, 0)) + u32::from(self.protocol) + u32::from(length);
-        let value = checksum(bytes, pseudo_header);
-        bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
+        let builder = PacketBuilder::ethernet2(self.source_mac, self.destination_mac)
+            .ip(IpHeaders::Ipv4(ip, Default::default()));
+        let (from, to) = (self.source.1, self.destination.1);
+        let mut frame = [0u8; FRAME_BYTES];
+        let room = &mut frame.as_mut_slice();
+        let written = if self.protocol == TCP {
+            let mut tcp = TcpHeader::new(from, to, 0, u16::MAX);
+            tcp.ack = true;
+            builder.tcp_header(tcp).write(room, &[0; FRAME_BYTES - HEADER_BYTES - TCP_BYTES])
+        } else {
+            builder.udp(from, to).write(room, &[0; FRAME_BYTES - HEADER_BYTES - UDP_BYTES])
+        };
+        written.expect("the frame has room for exactly this");
+        frame
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use etherparse::{NetHeaders, PacketHeaders, TransportHeader};
 
     #[test]
     fn checksums_verify() {
@@ -100,9 +79,21 @@ mod tests {
                 ttl: 64,
             };
             let frame = packet.frame();
-            assert_eq!(checksum(&frame[14..34], 0), 0, "IPv4 header");
-            let pseudo_header = u32::from(!checksum(&frame[26..34], 0)) + u32::from(protocol) + 30;
-            assert_eq!(checksum(&frame[34..], pseudo_header), 0, "protocol {protocol}");
+            let packet = PacketHeaders::from_ethernet_slice(&frame).unwrap();
+            let Some(NetHeaders::Ipv4(ip, _)) = packet.net else { panic!("{packet:?}") };
+            assert_eq!(ip.header_checksum, ip.calc_header_checksum());
+            assert_eq!(usize::from(ip.total_len), FRAME_BYTES - 14);
+            let payload = packet.payload.slice();
+            let (said, right) = match packet.transport {
+                Some(TransportHeader::Tcp(tcp)) => {
+                    (tcp.checksum, tcp.calc_checksum_ipv4(&ip, payload).unwrap())
+                }
+                Some(TransportHeader::Udp(udp)) => {
+                    (udp.checksum, udp.calc_checksum_ipv4(&ip, payload).unwrap())
+                }
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(said, right, "protocol {protocol}");
         }
     }
 }

@@ -3,8 +3,8 @@
 
 use crate::flows::Macs;
 use crate::frame::Mac;
-use crate::namespace::Namespace;
 use anyhow::{Context, Result};
+use lab::netns::Owned;
 use nix::net::if_::if_nametoindex;
 
 const MACS: Macs = Macs {
@@ -17,11 +17,11 @@ const MACS: Macs = Macs {
 /// Three namespaces and two veth pairs.
 pub struct Network {
     /// Sends; its link is `line`.
-    pub generator: Namespace,
+    pub generator: Owned,
     /// Translates; its links are `inside` and `outside`.
-    pub translator: Namespace,
+    pub translator: Owned,
     /// Counts what arrives; its link is `line`.
-    pub sink: Namespace,
+    pub sink: Owned,
     /// Who is who on the links.
     pub macs: Macs,
     /// Interface index of the generator's link.
@@ -38,38 +38,27 @@ fn text(mac: Mac) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
-fn index(namespace: &Namespace, link: &'static str) -> Result<u32> {
-    namespace.enter(move || if_nametoindex(link).with_context(|| format!("interface {link}")))
+/// A namespace; the name tells which process it belongs to.
+fn namespace(role: &str) -> Result<Owned> {
+    let space = Owned::create(&format!("sp-bench-{}-{role}", std::process::id()))?;
+    space.ip_batch(&["link set lo up"])?;
+    Ok(space)
 }
 
-fn link(
-    from: &Namespace,
-    name: &str,
-    mac: Mac,
-    to: &Namespace,
-    peer: &str,
-    peer_mac: Mac,
-) -> Result<()> {
-    from.run(&[
-        "ip",
-        "link",
-        "add",
-        name,
-        "address",
-        &text(mac),
-        "type",
-        "veth",
-        "peer",
-        "name",
-        peer,
-        "address",
-        &text(peer_mac),
-        "netns",
-        to.name(),
-    ])?;
+fn index(namespace: &Owned, link: &'static str) -> Result<u32> {
+    namespace.run(|| Ok(if_nametoindex(link)?)).with_context(|| format!("interface {link}"))
+}
+
+fn link(from: &Owned, name: &str, mac: Mac, to: &Owned, peer: &str, peer_mac: Mac) -> Result<()> {
+    from.ip_batch(&[format!(
+        "link add {name} address {} type veth peer name {peer} address {} netns {}",
+        text(mac),
+        text(peer_mac),
+        to.name()
+    )])?;
     for (namespace, link) in [(from, name), (to, peer)] {
-        namespace.run(&["sysctl", "-qw", &format!("net.ipv6.conf.{link}.disable_ipv6=1")])?;
-        namespace.run(&["ip", "link", "set", link, "up"])?;
+        namespace.set_sysctl([(format!("ipv6.conf.{link}.disable_ipv6").as_str(), "1")])?;
+        namespace.ip_batch(&[format!("link set {link} up")])?;
     }
     Ok(())
 }
@@ -77,53 +66,25 @@ fn link(
 impl Network {
     /// Sets everything up.
     pub fn create() -> Result<Network> {
-        let generator = Namespace::create("generator")?;
-        let translator = Namespace::create("translator")?;
-        let sink = Namespace::create("sink")?;
-        for setting in [
-            "net.ipv4.ip_forward=1",
-            "net.ipv4.conf.all.rp_filter=0",
-            "net.ipv4.conf.default.rp_filter=0",
-        ] {
-            translator.run(&["sysctl", "-qw", setting])?;
-        }
+        let generator = namespace("generator")?;
+        let translator = namespace("translator")?;
+        let sink = namespace("sink")?;
+        translator.set_sysctl([
+            ("ipv4.ip_forward", "1"),
+            ("ipv4.conf.all.rp_filter", "0"),
+            ("ipv4.conf.default.rp_filter", "0"),
+        ])?;
         link(&translator, "inside", MACS.inside_port, &generator, "line", MACS.inside_hop)?;
         link(&translator, "outside", MACS.outside_port, &sink, "line", MACS.outside_hop)?;
-        let inside_hop = text(MACS.inside_hop);
-        let outside_hop = text(MACS.outside_hop);
-        let commands: [&[&str]; 6] = [
-            &["ip", "address", "add", "10.0.0.1/24", "dev", "inside"],
-            &["ip", "address", "add", "192.0.2.2/24", "dev", "outside"],
-            &[
-                "ip",
-                "neighbour",
-                "replace",
-                "10.0.0.2",
-                "lladdr",
-                &inside_hop,
-                "dev",
-                "inside",
-                "nud",
-                "permanent",
-            ],
-            &[
-                "ip",
-                "neighbour",
-                "replace",
-                "192.0.2.1",
-                "lladdr",
-                &outside_hop,
-                "dev",
-                "outside",
-                "nud",
-                "permanent",
-            ],
-            &["ip", "route", "add", "10.0.0.0/8", "via", "10.0.0.2"],
-            &["ip", "route", "add", "198.51.100.0/24", "via", "192.0.2.1"],
-        ];
-        for command in commands {
-            translator.run(command)?;
-        }
+        let (inside_hop, outside_hop) = (text(MACS.inside_hop), text(MACS.outside_hop));
+        translator.ip_batch(&[
+            "address add 10.0.0.1/24 dev inside",
+            "address add 192.0.2.2/24 dev outside",
+            &format!("neighbour replace 10.0.0.2 lladdr {inside_hop} dev inside nud permanent"),
+            &format!("neighbour replace 192.0.2.1 lladdr {outside_hop} dev outside nud permanent"),
+            "route add 10.0.0.0/8 via 10.0.0.2",
+            "route add 198.51.100.0/24 via 192.0.2.1",
+        ])?;
         Ok(Network {
             macs: MACS,
             generator_line: index(&generator, "line")?,

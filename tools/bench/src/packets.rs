@@ -1,10 +1,13 @@
 //! Packets for the applications: Ethernet (addresses are filled in when they are sent), IPv4, UDP,
 //! and what each application carries.
 
+use etherparse::{EtherType, Ethernet2Header, IpNumber, Ipv4Header, UdpHeader};
 use std::net::Ipv4Addr;
 
 /// Bytes before a UDP payload.
 pub const UDP_PAYLOAD: usize = 42;
+const IPV4_BYTES: u16 = 20;
+const UDP_BYTES: usize = 8;
 /// Port of requests to the key-value store.
 pub const KV_PORT: u16 = 5_409;
 /// GTP-U (TS 29.281).
@@ -15,43 +18,26 @@ const SIGNALLING_PORT: u16 = 2_123;
 /// An end of a conversation.
 pub type End = (Ipv4Addr, u16);
 
-fn checksum(bytes: &[u8]) -> u16 {
-    let mut sum: u32 = bytes
-        .chunks(2)
-        .map(|p| u32::from(u16::from_be_bytes([p[0], p.get(1).copied().unwrap_or(0)])))
-        .sum();
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    !(sum as u16)
-}
-
 /// IPv4 with UDP, without Ethernet; UDP's checksum is left out (RFC 768).
 fn datagram(from: End, to: End, payload: &[u8]) -> Vec<u8> {
-    let udp_bytes = 8 + payload.len();
-    let mut bytes = vec![0u8; 20];
-    bytes[0] = 0x45;
-    bytes[2..4].copy_from_slice(&((20 + udp_bytes) as u16).to_be_bytes());
-    bytes[6] = 0x40; // don't fragment
-    bytes[8] = 64;
-    bytes[9] = 17;
-    bytes[12..16].copy_from_slice(&from.0.octets());
-    bytes[16..20].copy_from_slice(&to.0.octets());
-    let sum = checksum(&bytes);
-    bytes[10..12].copy_from_slice(&sum.to_be_bytes());
-    bytes.extend_from_slice(&from.1.to_be_bytes());
-    bytes.extend_from_slice(&to.1.to_be_bytes());
-    bytes.extend_from_slice(&(udp_bytes as u16).to_be_bytes());
-    bytes.extend_from_slice(&[0, 0]);
-    bytes.extend_from_slice(payload);
-    bytes
+    let length = (UDP_BYTES + payload.len()) as u16;
+    let mut ip = Ipv4Header {
+        total_len: IPV4_BYTES + length,
+        dont_fragment: true,
+        time_to_live: 64,
+        protocol: IpNumber::UDP,
+        source: from.0.octets(),
+        destination: to.0.octets(),
+        ..Ipv4Header::default()
+    };
+    ip.header_checksum = ip.calc_header_checksum();
+    let udp = UdpHeader { source_port: from.1, destination_port: to.1, length, checksum: 0 };
+    [&ip.to_bytes()[..], &udp.to_bytes(), payload].concat()
 }
 
 fn framed(packet: &[u8]) -> Vec<u8> {
-    let mut frame = vec![0u8; 12];
-    frame.extend_from_slice(&[0x08, 0x00]);
-    frame.extend_from_slice(packet);
-    frame
+    let ethernet = Ethernet2Header { ether_type: EtherType::IPV4, ..Default::default() };
+    [&ethernet.to_bytes(), packet].concat()
 }
 
 /// A UDP packet of this many bytes in all, at least 64.
@@ -153,7 +139,8 @@ mod tests {
     fn lengths_and_sums_are_right() {
         let tunnelled = uplink(A.0, B.0, 9, A, B, 64);
         for frame in [udp(A, B, 64), tunnelled.clone(), key_value(A, B.0, true, 1, 2)] {
-            assert_eq!(checksum(&frame[14..34]), 0);
+            let (ip, _) = Ipv4Header::from_slice(&frame[14..]).unwrap();
+            assert_eq!(ip.header_checksum, ip.calc_header_checksum());
             assert_eq!(usize::from(u16::from_be_bytes([frame[16], frame[17]])), frame.len() - 14);
         }
         assert_eq!(udp(A, B, 64).len(), 64);

@@ -121,6 +121,44 @@ fn record(name: &str, directory: &Path) -> Result<Option<Record>> {
     }
 }
 
+/// The summary: how many goals are reached, and each goal with the paper's figure and ours.
+fn summary(experiments: &[(&str, Descriptor, Option<Record>)]) -> Result<String> {
+    let mut html = String::new();
+    let (mut reached, mut goals, mut missing) = (0, 0, Vec::new());
+    for (name, page, record) in experiments {
+        let link = format!("<a href=\"#{name}\">{}</a>", escape(&page.figure));
+        let Some(record) = record else {
+            missing.push(link);
+            continue;
+        };
+        for row in &record.rows {
+            let Some(good) = row.reached else { continue };
+            goals += 1;
+            reached += usize::from(good);
+            let class = if good { "" } else { " class=\"missed\"" };
+            writeln!(
+                html,
+                "<tr><td>{link}</td><td>{}</td><td>{}</td><td>{}</td><td{class}>{}</td></tr>",
+                escape(&row.what),
+                escape(&row.paper),
+                escape(&row.measured),
+                escape(&row.verdict())
+            )?;
+        }
+    }
+    let unmeasured = match missing.as_slice() {
+        [] => String::new(),
+        some => format!(" Not measured yet: {}.", some.join(", ")),
+    };
+    let head = "<tr><th></th><th></th><th>paper</th><th>here</th><th>goal</th></tr>";
+    let table = if goals > 0 { format!("<table>{head}\n{html}</table>\n") } else { String::new() };
+    Ok(format!(
+        "<p><strong>{reached} of {goals} goals reached</strong> in {} of {} experiments.{unmeasured}</p>\n{table}",
+        experiments.len() - missing.len(),
+        experiments.len(),
+    ))
+}
+
 /// Writes the page from the results that are in the directory.
 ///
 /// # Errors
@@ -130,25 +168,69 @@ pub fn write(directory: &Path) -> Result<()> {
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>stateplane: the paper's evaluation, repeated</title>\
          <style>{STYLE}</style></head><body>\n<h1>RedPlane's evaluation, repeated</h1>\n\
          <p>Each experiment of RedPlane (SIGCOMM ’21) §7, on Linux hosts with XDP in the place of Tofino switches. The paper's absolute figures come from other machines: what \
-         compares is the ratio between systems measured in one run. Numbers are medians over rounds; in parentheses is the middle half.</p>\n<ul>\n"
+         compares is the ratio between systems measured in one run. Numbers are medians over rounds; in parentheses is the middle half.</p>\n"
     );
-    let mut sections = String::new();
+    let mut all = Vec::new();
     for experiment in experiments::ALL {
-        let page = experiment.descriptor()?;
         let record = record(experiment.name, directory)?;
+        all.push((experiment.name, experiment.descriptor()?, record));
+    }
+    html.push_str(&summary(&all)?);
+    html.push_str("<ul>\n");
+    let mut sections = String::new();
+    for (name, page, record) in &all {
         let state = verdict(record.as_ref());
         writeln!(
             html,
-            "<li><a href=\"#{}\">{}: {}</a>{state}</li>",
-            experiment.name,
+            "<li><a href=\"#{name}\">{}: {}</a>{state}</li>",
             escape(&page.figure),
             escape(&page.title)
         )?;
-        sections.push_str(&section(experiment.name, &page, record.as_ref(), directory)?);
+        sections.push_str(&section(name, page, record.as_ref(), directory)?);
     }
     html.push_str("</ul>\n");
     html.push_str(&sections);
     html.push_str("</body></html>\n");
     let path = directory.join("index.html");
     std::fs::write(&path, html).with_context(|| path.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Goal;
+    use crate::results::Row;
+    use crate::statistics::summary as spread;
+
+    #[test]
+    fn the_summary_counts_goals_and_names_what_is_missing() {
+        let page = |figure: &str| Descriptor {
+            figure: figure.into(),
+            title: String::new(),
+            paper: String::new(),
+            method: String::new(),
+        };
+        let goal = |value: f64| {
+            Row::value("a < b", "1", spread(&[value]), 1, "").with_goal(Goal::AtLeast(0.9))
+        };
+        let record = Record {
+            name: "fig08".into(),
+            quick: true,
+            command: String::new(),
+            pcap: None,
+            kernel: String::new(),
+            cpu: String::new(),
+            seconds: 1.0,
+            rows: vec![goal(1.0), goal(0.5), Row::text("no goal", "", "")],
+            notes: vec![],
+            figures: vec![],
+            data: serde_json::Value::Null,
+        };
+        let all = [("fig08", page("Figure 8"), Some(record)), ("fig09", page("Figure 9"), None)];
+        let html = summary(&all).unwrap();
+        assert!(html.contains("1 of 2 goals reached</strong> in 1 of 2 experiments"), "{html}");
+        assert!(html.contains("Not measured yet: <a href=\"#fig09\">Figure 9</a>"), "{html}");
+        assert_eq!(html.matches("a &lt; b").count(), 2, "{html}");
+        assert_eq!(html.matches("class=\"missed\"").count(), 1, "{html}");
+    }
 }

@@ -3,12 +3,12 @@
 use crate::apps::{ALL, App, Traffic};
 use crate::experiments::Context;
 use crate::labs::Running;
-use crate::plot::{self, Axes, Group};
 use crate::report::Goal;
 use crate::results::{Figure, Row};
 use crate::statistics::Summary;
 use crate::trace::Played;
 use anyhow::{Result, anyhow};
+use plot::{Axes, Group};
 
 /// One of the two, ready for `T` to measure it. Fields end in the order in which they stand.
 pub struct Side<T> {
@@ -131,11 +131,10 @@ pub fn group(app: &App, with: Summary, without: Summary) -> Group {
 ///
 /// # Errors
 /// The drawing library refuses.
-pub fn figure(name: &str, title: &str, y: &str, groups: &[Group]) -> Result<Figure> {
-    let axes = Axes { title: title.into(), y: y.into(), ..Axes::default() };
+pub fn figure(name: &str, axes: &Axes, groups: &[Group]) -> Result<Figure> {
     Ok(Figure {
         name: name.into(),
-        svg: plot::bars(&axes, &["with fault tolerance", "without"], groups)?,
+        svg: plot::bars(axes, &["with fault tolerance", "without"], groups)?,
     })
 }
 

@@ -3,7 +3,7 @@
 use crate::flows::{EXTERNAL, EXTERNAL_ADDRESSES, Flow, INSIDE, PORT_LOW};
 use crate::kernel::{self, CObject};
 use crate::network::Network;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use dataplane::{
     ActionSpec, AttachMode, Dataplane, EntrySpec, GatewayPort, KeySpec, Object, ReversePath,
     Settings, Write,
@@ -142,7 +142,9 @@ impl System {
             prefix(INSIDE),
             EXTERNAL.0
         );
-        network.translator.run(&["nft", &rules])?;
+        let (good, said) =
+            lab::process::run(Some(&network.translator), &["nft".to_owned(), rules])?;
+        ensure!(good, "nft: {said}");
         Ok(System { name: "nftables", kind: Kind::Nftables(CObject::load(traffic, &[])?) })
     }
 

@@ -52,7 +52,7 @@ fn settings(network: &Network, flows: u32) -> Vec<u8> {
 /// Sends until told to stop.
 fn generate(object: &CObject, network: &Network, stop: &AtomicBool) -> Result<()> {
     kernel::pin_to_cpu(0)?;
-    network.generator.join_thread()?;
+    network.generator.enter_thread()?;
     let line = network.generator_line.to_ne_bytes();
     kernel::write(&object.map("generate_to")?, &0u32.to_ne_bytes(), &line)?;
     let _ready = object.with_program("generate", |program| Ok(LiveReady::new(program)?))?;
@@ -119,7 +119,7 @@ pub fn measure(
     let generator = CObject::load(traffic_object, &[])?;
     kernel::write(&generator.map("settings")?, &0u32.to_ne_bytes(), &settings(network, count))?;
     let mut sink = CObject::load(traffic_object, &[])?;
-    let _sink_attached = network.sink.enter(|| sink.attach("sink", network.sink_line))?;
+    let _sink_attached = network.sink.inside(|| sink.attach("sink", network.sink_line))??;
     let mut samples = vec![Vec::new(); systems.len()];
     for round in 0..rounds {
         for position in 0..systems.len() {

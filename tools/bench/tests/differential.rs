@@ -6,9 +6,9 @@
 use anyhow::{Context, Result, ensure};
 use bench::flows::{Flow, flow};
 use bench::frame::{Mac, TCP, UDP};
+use bench::kernel;
 use bench::network::Network;
 use bench::systems::System;
-use bench::{kernel, namespace};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::path::{Path, PathBuf};
@@ -186,7 +186,7 @@ fn p4_and_c_agree_on_mutated_frames() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let (local, hand_written) = compile(folder.path())?;
     let network = Network::create()?;
-    let translated = network.translator.enter(|| {
+    let translated = network.translator.inside(|| {
         let p4 = System::p4("P4", &local, &network)?;
         let c = System::hand_written(&hand_written, 4096, &network)?;
         let flows = flows();
@@ -221,8 +221,8 @@ fn p4_and_c_agree_on_mutated_frames() -> Result<()> {
             }
         }
         Ok(translated)
-    })?;
+    })??;
     // Else the frames are not what they should be, and nothing was compared.
     ensure!(translated > count / 4, "only {translated} of {count} frames went through");
-    namespace::run(&["true"])
+    Ok(())
 }

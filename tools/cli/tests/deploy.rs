@@ -351,12 +351,14 @@ fn family_of(name: &str, known: impl Fn(&str) -> bool) -> Option<&str> {
 
 /// What a switch, a store and a controller print, in a network of their own.
 fn running() -> String {
-    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).expect("needs root");
-    for line in
-        ["link set lo up", "link add p1 type veth peer name p2", "link set p1 up", "link set p2 up"]
-    {
-        assert!(Command::new("ip").args(line.split(' ')).status().unwrap().success(), "ip {line}");
-    }
+    netns::unshare_thread().unwrap_or_else(|error| panic!("{error}"));
+    let links = [
+        "link set lo up",
+        "link add p1 type veth peer name p2",
+        "link set p1 up",
+        "link set p2 up",
+    ];
+    netns::ip_batch(&links).unwrap_or_else(|error| panic!("{error}"));
     let folder = tempfile::tempdir().unwrap();
     let program = repository().join("systems/redplane/p4/nat/nat.p4");
     let object = folder.path().join("nat.o");

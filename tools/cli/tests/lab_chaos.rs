@@ -3,9 +3,9 @@
 
 mod common;
 
+use chaos::plan;
 use common::{must, one_at_a_time, skip, stateplane, topology};
 use history::{Event, Timed, linearizable};
-use lab::chaos::plan;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

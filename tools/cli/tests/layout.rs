@@ -5,8 +5,8 @@
 //! names stand in every layer, so two lists say where they still do: `layout/names.txt` (files) and
 //! `layout/dependencies.txt` (arrows that point the wrong way). The lists are the debt that the
 //! platform's seams remove. They only get shorter: what is not listed fails, and so does a line
-//! that is no longer true. `tools/bench` and `tools/lab` put systems together to compare them, and
-//! pages link to them; both may name them.
+//! that is no longer true. `tools/bench`, `tools/lab` and `tools/chaos` put systems together to
+//! compare and to break them, and pages link to them; all may name them.
 
 mod page;
 
@@ -15,11 +15,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
 /// Folders and files in which a system may be named.
-const MAY_NAME: [&str; 8] = [
+const MAY_NAME: [&str; 9] = [
     "systems/",
     "bpf/redplane/",
     "tools/bench/",
     "tools/lab/",
+    "tools/chaos/",
     "tools/fuzz-targets/fuzz/corpus/",
     "tools/cli/tests/layout",
     // The lists of the workspace's crates.

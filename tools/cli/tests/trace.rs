@@ -202,8 +202,8 @@ impl Drop for Daemon {
 /// A real store in a network of its own, asked for its status while the tracer listens.
 #[test]
 fn a_living_store_is_listened_to() {
-    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).expect("needs root");
-    assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
+    netns::unshare_thread().unwrap_or_else(|error| panic!("{error}"));
+    netns::ip_batch(&["link set lo up"]).unwrap_or_else(|error| panic!("{error}"));
     let folder = tempfile::tempdir().unwrap();
     let (secrets_path, _) = secrets(folder.path());
     let secrets_path = secrets_path.to_str().unwrap();

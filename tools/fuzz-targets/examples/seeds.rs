@@ -4,6 +4,7 @@
 //! They come from what is there already (programs, packet tests, examples of configurations) and
 //! from messages of every kind.
 
+use etherparse::PacketBuilder;
 use fuzz_targets::OBJECTS;
 use state_protocol::{Flags, Kind, Message, Owner, kind};
 use std::fs;
@@ -107,14 +108,11 @@ fn some_views() -> Views {
 
 /// Ethernet, IPv4 and UDP around a datagram of the state protocol.
 fn frame(payload: &[u8]) -> Vec<u8> {
-    let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
-    frame.extend((28 + payload.len() as u16).to_be_bytes());
-    frame.extend([0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
-    frame.extend(5407u16.to_be_bytes());
-    frame.extend(5407u16.to_be_bytes());
-    frame.extend((8 + payload.len() as u16).to_be_bytes());
-    frame.extend([0, 0]);
-    frame.extend(payload);
+    let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1])
+        .ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
+        .udp(5407, 5407);
+    let mut frame = Vec::new();
+    builder.write(&mut frame, payload).expect("a datagram that fits, into memory");
     frame
 }
 

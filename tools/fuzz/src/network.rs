@@ -1,12 +1,9 @@
 //! The network that the frames meet: ports, neighbours and routes in a network namespace of a
 //! thread's own, and what they mean.
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use nix::net::if_::if_nametoindex;
-use nix::sched::{CloneFlags, unshare};
-use std::io::Write as _;
 use std::net::Ipv4Addr;
-use std::process::{Command, Stdio};
 
 /// P4 port towards the inside hosts.
 pub const INSIDE_PORT: u32 = 0;
@@ -104,23 +101,19 @@ pub fn way(destination: u32, total_length: u16) -> Way {
 /// Calls `body` in a fresh network namespace, on a thread of its own; it is given the ports'
 /// interface indices. The kernel removes the namespace when the thread has ended.
 pub(crate) fn inside<T: Send>(body: impl FnOnce([u32; PORTS]) -> Result<T> + Send) -> Result<T> {
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            unshare(CloneFlags::CLONE_NEWNET).context("making a network namespace (needs root)")?;
-            // Before there are links: they inherit it.
-            std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").context("net.ipv4.ip_forward")?;
-            batch()?;
-            let mut indices = [0; PORTS];
-            for (port, index) in indices.iter_mut().enumerate() {
-                *index = if_nametoindex(format!("port{port}").as_str())?;
-            }
-            body(indices)
-        });
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
+    netns::inside_new(|| {
+        netns::forward()?;
+        netns::ip_batch(&commands())?;
+        let mut indices = [0; PORTS];
+        for (port, index) in indices.iter_mut().enumerate() {
+            *index = if_nametoindex(format!("port{port}").as_str())?;
+        }
+        body(indices)
+    })?
 }
 
-fn batch() -> Result<()> {
+/// The `ip` commands that make the network.
+fn commands() -> Vec<String> {
     let mac = |mac: [u8; 6]| mac.map(|byte| format!("{byte:02x}")).join(":");
     let mut lines = vec![
         "link set lo up".to_owned(),
@@ -149,18 +142,7 @@ fn batch() -> Result<()> {
             None => format!("route add blackhole {prefix}"),
         });
     }
-    let mut ip = Command::new("ip")
-        .args(["-batch", "-"])
-        .stdin(Stdio::piped())
-        .spawn()
-        .context("ip (iproute2)")?;
-    if let Some(mut input) = ip.stdin.take() {
-        input.write_all((lines.join("\n") + "\n").as_bytes())?;
-    }
-    if !ip.wait()?.success() {
-        bail!("`ip -batch` failed");
-    }
-    Ok(())
+    lines
 }
 
 #[cfg(test)]

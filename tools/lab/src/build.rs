@@ -1,10 +1,9 @@
 //! Makes the network of a lab: namespaces, kernel parameters, links, addresses, routes.
 
 use crate::error::{Error, Result};
-use crate::netns::{Netns, run_ip_batch};
 use crate::topology::{Node, Role, Topology};
+use netns::Netns;
 use std::collections::BTreeMap;
-use std::process::Command;
 
 /// Kernel parameters of every node.
 const SYSCTL_ALL: &[(&str, &str)] = &[
@@ -78,7 +77,8 @@ fn make_links(topology: &Topology, names: &BTreeMap<String, String>) -> Result<(
             )
         })
         .collect();
-    run_ip_batch(&mut Command::new("ip"), &lines, "ip")
+    netns::ip_batch(&lines)
+        .map_err(|error| Error::Command { command: "ip".to_owned(), reason: error.to_string() })
 }
 
 fn address_lines(topology: &Topology, name: &str, node: &Node) -> Vec<String> {

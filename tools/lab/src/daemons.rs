@@ -5,10 +5,10 @@ use crate::bird;
 use crate::error::{Error, Result};
 use crate::instance::Lab;
 use crate::interrupt;
-use crate::netns::Netns;
 use crate::process;
 use crate::template::expand;
 use crate::topology::{Daemon, Setup, in_mode};
+use netns::Netns;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -205,7 +205,8 @@ impl Lab {
         self.spawn(name, &self.netns(name)?, "bird", &command)
     }
 
-    pub(crate) fn wait_daemons_ready(&self, node: &str) -> Result<()> {
+    /// Waits until a node's daemons are ready.
+    pub fn wait_daemons_ready(&self, node: &str) -> Result<()> {
         self.wait_ready(node, || Ok(()))
     }
 
@@ -322,7 +323,7 @@ impl Lab {
     }
 
     /// Waits until the topology's probes succeed.
-    pub(crate) fn wait_probes(&self, progress: &dyn Fn(&str)) -> Result<()> {
+    pub fn wait_probes(&self, progress: &dyn Fn(&str)) -> Result<()> {
         for (i, probe) in self.topology().ready.iter().enumerate() {
             if !in_mode(&probe.modes, self.mode()) {
                 continue;
@@ -353,7 +354,9 @@ impl Lab {
         Ok(())
     }
 
-    pub(crate) fn wait(
+    /// Asks `done` again and again until it says yes, at most for so many seconds; `what` is the
+    /// error then.
+    pub fn wait(
         &self,
         seconds: u64,
         what: &str,

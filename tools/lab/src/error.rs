@@ -60,6 +60,9 @@ pub enum Error {
         /// The last lines that it printed.
         log: String,
     },
+    /// A network namespace could not be made, entered or set up.
+    #[error(transparent)]
+    Netns(#[from] netns::Error),
     /// A file or directory could not be read or written.
     #[error("{}: {source}", path.display())]
     Io {
@@ -112,12 +115,10 @@ pub enum Error {
     /// A signal asked the process to stop.
     #[error("interrupted")]
     Interrupted,
-    /// A measurement that the demonstration needs did not come about.
+    /// A run in the lab cannot go on: a measurement did not come about, or a condition does not
+    /// hold.
     #[error("{0}")]
-    Demo(String),
-    /// A run of chaos cannot go on, or what must hold in it does not.
-    #[error("{0}")]
-    Chaos(String),
+    Run(String),
 }
 
 impl Error {

@@ -10,11 +10,11 @@
 
 use crate::build;
 use crate::error::{Error, Result};
-use crate::netns::Netns;
 use crate::process::{self, Identity};
 use crate::registry::{self, remove_state};
 use crate::template::expand;
 use crate::topology::{Node, Role, Topology, in_mode};
+use netns::Netns;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -125,7 +125,7 @@ impl Lab {
 
     /// Where to look when something does not come about. Nothing while the lab comes up:
     /// [`Error::Up`] says it then.
-    pub(crate) fn logs_hint(&self) -> String {
+    pub fn logs_hint(&self) -> String {
         if self.coming_up {
             String::new()
         } else {
@@ -300,13 +300,13 @@ impl Lab {
 
     /// What taking it down must remove: the names of its namespaces, and the directories of its
     /// daemons' state.
-    pub(crate) fn into_namespaces_and_state(self) -> (Vec<String>, Vec<PathBuf>) {
+    pub fn into_namespaces_and_state(self) -> (Vec<String>, Vec<PathBuf>) {
         let Record { netns, state, .. } = self.record;
         (netns.into_values().collect(), state.into_values().flatten().collect())
     }
 
     /// The directories of the state of a node's daemons.
-    pub(crate) fn state_of(&self, node: &str) -> &[PathBuf] {
+    pub fn state_of(&self, node: &str) -> &[PathBuf] {
         self.record.state.get(node).map_or(&[], Vec::as_slice)
     }
 
@@ -322,7 +322,7 @@ impl Lab {
     pub fn netns(&self, node: &str) -> Result<Netns> {
         self.node(node)?;
         let name = self.record.netns.get(node).cloned().unwrap_or_default();
-        Netns::open(&name)
+        Ok(Netns::open(&name)?)
     }
 
     /// A node's part of the topology.
@@ -367,7 +367,7 @@ impl Lab {
     }
 
     /// The values of `${name}` in a node's texts.
-    pub(crate) fn variables(&self, node: &str) -> BTreeMap<String, String> {
+    pub fn variables(&self, node: &str) -> BTreeMap<String, String> {
         let mut vars = self.record.vars.clone();
         if let Some(spec) = self.topology().node.get(node) {
             vars.extend(spec.vars.clone());
@@ -382,7 +382,8 @@ impl Lab {
         vars
     }
 
-    pub(crate) fn expand_all(
+    /// The texts of a `field` with the values of `${name}` in their places.
+    pub fn expand_all(
         &self,
         field: &str,
         texts: &[String],
@@ -494,7 +495,7 @@ impl Lab {
 }
 
 /// Takes a lab down when it goes out of scope, whatever happened.
-pub(crate) struct Running(pub Lab);
+pub struct Running(pub Lab);
 
 impl Drop for Running {
     fn drop(&mut self) {

@@ -1,10 +1,10 @@
 //! The lab: a small network in Linux network namespaces, and the failover demonstration that runs
 //! in it.
 //!
-//! Owns: topologies in TOML ([`topology`]), namespaces, links and addresses ([`netns`], [`build`]),
+//! Owns: topologies in TOML ([`topology`]), namespaces, links and addresses ([`build`]),
 //! BIRD's configuration ([`bird`]), the processes of each node ([`process`]), failures and their
-//! repair ([`instance`]), what is up and what is not ([`status`]), the demonstration ([`demo`]),
-//! and rounds of random failures ([`chaos`]).
+//! repair ([`instance`]), what is up and what is not ([`status`]), and the demonstration
+//! ([`demo`]).
 //!
 //! Must not know: what a daemon does. A node's daemons, their configuration files and the commands
 //! that tell when they are ready are text in the topology, so that a lab of another application is
@@ -12,14 +12,13 @@
 
 pub mod bird;
 pub mod build;
-pub mod chaos;
 pub mod daemons;
 pub mod demo;
 
 pub mod error;
 pub mod instance;
 pub mod interrupt;
-pub mod netns;
+pub use netns;
 
 pub mod peer;
 pub mod process;

@@ -103,14 +103,14 @@ pub fn connect(address: SocketAddr, count: usize) -> Result<()> {
         {
             print(&exchange(&mut connections, label, Duration::from_millis(timeout)))?;
         } else {
-            return Err(Error::Demo(format!("\"{line}\": must be: check LABEL TIMEOUT_MS")));
+            return Err(Error::Run(format!("\"{line}\": must be: check LABEL TIMEOUT_MS")));
         }
     }
     Ok(())
 }
 
 fn print(exchange: &Exchange) -> Result<()> {
-    let text = serde_json::to_string(exchange).map_err(|e| Error::Demo(e.to_string()))?;
+    let text = serde_json::to_string(exchange).map_err(|e| Error::Run(e.to_string()))?;
     let mut out = std::io::stdout().lock();
     writeln!(out, "{text}")
         .and_then(|()| out.flush())

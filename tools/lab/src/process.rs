@@ -1,7 +1,7 @@
 //! Processes of a lab: started inside a namespace, found again by a PID file, killed for certain.
 
 use crate::error::{Error, Result};
-use crate::netns::Netns;
+use netns::Netns;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;

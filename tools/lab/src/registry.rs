@@ -3,8 +3,8 @@
 
 use crate::error::{Error, Result};
 use crate::instance::{LABS_DIR, Lab, require_root};
-use crate::netns::{self, Netns};
 use crate::process;
+use netns::Netns;
 use std::path::{Path, PathBuf};
 
 /// Takes a lab down from its run directory alone: every process in its namespaces, the namespaces,

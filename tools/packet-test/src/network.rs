@@ -1,11 +1,7 @@
 //! The network around a case: a network namespace that lives as long as a thread.
 
 use crate::setup::{Setup, Way};
-use nix::sched::{CloneFlags, unshare};
-use std::fmt::Write as _;
-use std::io::Write as _;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use netns::BatchError;
 
 /// Why the network is not as the case wants it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,29 +29,16 @@ pub(crate) fn inside<T: Send>(
     setup: &Setup,
     body: impl FnOnce() -> T + Send,
 ) -> Result<T, NetworkError> {
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            unshare(CloneFlags::CLONE_NEWNET).map_err(|error| {
-                failed(0, format!("making a network namespace: {error}; that needs root"))
-            })?;
-            build(setup)?;
-            Ok(body())
-        });
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    netns::inside_new(|| {
+        build(setup)?;
+        Ok(body())
     })
+    .map_err(|error| failed(0, error.to_string()))?
 }
 
 /// Makes the calling thread's network.
 fn build(setup: &Setup) -> Result<(), NetworkError> {
-    // Before there are links: they inherit it. `lo` too must forward, for it is where test packets
-    // come from.
-    for (path, needed) in
-        [("/proc/sys/net/ipv4/ip_forward", true), ("/proc/sys/net/ipv6/conf/all/forwarding", false)]
-    {
-        if needed || Path::new(path).exists() {
-            std::fs::write(path, "1").map_err(|error| failed(0, format!("{path}: {error}")))?;
-        }
-    }
+    netns::forward().map_err(|error| failed(0, error.to_string()))?;
     let mut batch = Batch::default();
     batch.line(0, "link set lo up".to_owned());
     links(setup, &mut batch);
@@ -104,58 +87,23 @@ fn links(setup: &Setup, batch: &mut Batch) {
 /// Commands for `ip -batch`, with the STF lines that they come from.
 #[derive(Default)]
 struct Batch {
-    text: String,
+    commands: Vec<String>,
     lines: Vec<u32>,
 }
 
 impl Batch {
     fn line(&mut self, number: u32, command: String) {
-        // Writing to a string cannot fail.
-        let _ = writeln!(self.text, "{command}");
+        self.commands.push(command);
         self.lines.push(number);
     }
 
     fn run(&self) -> Result<(), NetworkError> {
-        let failed_to = |what: &str, error: std::io::Error| {
-            failed(0, format!("{what} `ip` (iproute2): {error}"))
-        };
-        let mut child = Command::new("ip")
-            .args(["-batch", "-"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|error| failed_to("starting", error))?;
-        if let Some(mut input) = child.stdin.take() {
-            // An `ip` that has stopped at an error reads no further: its messages say why.
-            let _ = input.write_all(self.text.as_bytes());
-        }
-        let output = child.wait_with_output().map_err(|error| failed_to("waiting for", error))?;
-        if output.status.success() {
-            return Ok(());
-        }
-        let messages = String::from_utf8_lossy(&output.stderr);
-        Err(self.blame(&messages))
+        netns::ip_batch(&self.commands).map_err(|error| self.blame(&error))
     }
 
-    /// `ip -batch` ends with `Command failed -:N`, N from 1.
-    fn blame(&self, messages: &str) -> NetworkError {
-        let index = messages
-            .lines()
-            .find_map(|line| {
-                line.strip_prefix("Command failed ")?
-                    .rsplit(':')
-                    .next()?
-                    .trim()
-                    .parse::<usize>()
-                    .ok()
-            })
-            .and_then(|number| number.checked_sub(1));
-        let command = index.and_then(|index| self.text.lines().nth(index)).unwrap_or_default();
-        let line = index.and_then(|index| self.lines.get(index)).copied().unwrap_or(0);
-        let said: Vec<&str> =
-            messages.lines().filter(|line| !line.starts_with("Command failed ")).collect();
-        failed(line, format!("`ip {command}`: {}", said.join(" ")))
+    fn blame(&self, error: &BatchError) -> NetworkError {
+        let line = error.index.and_then(|index| self.lines.get(index)).copied().unwrap_or(0);
+        failed(line, error.to_string())
     }
 }
 
@@ -167,10 +115,13 @@ mod tests {
     fn an_error_of_ip_is_told_with_the_stf_line() {
         let mut batch = Batch::default();
         batch.line(0, "link set lo up".to_owned());
-        batch.line(7, "route add 10.0.0.1/8 via 10.0.0.1 dev port0".to_owned());
-        let error =
-            batch.blame("Error: Invalid prefix for given prefix length.\nCommand failed -:2\n");
-        let reason = "`ip route add 10.0.0.1/8 via 10.0.0.1 dev port0`: Error: Invalid prefix for given prefix length.";
-        assert_eq!(error, failed(7, reason.to_owned()));
+        batch.line(7, "route add 10.0.0.1/8".to_owned());
+        let error = BatchError {
+            index: Some(1),
+            command: Some("route add 10.0.0.1/8".to_owned()),
+            said: "Error: Invalid prefix.".to_owned(),
+        };
+        let reason = "`ip route add 10.0.0.1/8`: Error: Invalid prefix.";
+        assert_eq!(batch.blame(&error), failed(7, reason.to_owned()));
     }
 }

@@ -1,6 +1,7 @@
 //! Captures made with the codec: what the decoder says of them, word by word where it matters.
 
 use capture::{Frame, Link};
+use etherparse::PacketBuilder;
 use manifest::{Home, Layout, Settings, StateObject, WireField};
 use proptest::prelude::*;
 use state_protocol::{Effect, Entry, Flags, Message, MessageType, Owner};
@@ -83,16 +84,11 @@ fn signed(message: &Message<'_>, ring: &KeyRing) -> Vec<u8> {
 
 /// In UDP, IPv4 and Ethernet.
 fn framed(payload: &[u8], from: SocketAddrV4, to: SocketAddrV4) -> Vec<u8> {
-    let mut frame = vec![0; 12];
-    frame.extend([8, 0, 0x45, 0]);
-    frame.extend((28 + payload.len() as u16).to_be_bytes());
-    frame.extend([0, 0, 0x40, 0, 64, 17, 0, 0]);
-    frame.extend(from.ip().octets());
-    frame.extend(to.ip().octets());
-    for half in [from.port(), to.port(), 8 + payload.len() as u16, 0] {
-        frame.extend(half.to_be_bytes());
-    }
-    frame.extend(payload);
+    let builder = PacketBuilder::ethernet2([0; 6], [0; 6])
+        .ipv4(from.ip().octets(), to.ip().octets(), 64)
+        .udp(from.port(), to.port());
+    let mut frame = Vec::new();
+    builder.write(&mut frame, payload).unwrap();
     frame
 }
 

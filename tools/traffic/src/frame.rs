@@ -1,5 +1,6 @@
 //! A packet's bytes: Ethernet, IPv4, TCP or UDP, a payload of zeros, right checksums.
 
+use etherparse::{IpHeaders, Ipv4Header, PacketBuilder, TcpHeader};
 use std::net::Ipv4Addr;
 
 const ETHERNET_BYTES: usize = 14;
@@ -40,64 +41,39 @@ pub(crate) fn payload_bytes(protocol: u8, frame_bytes: usize) -> usize {
     }
 }
 
-/// One's complement sum of big-endian words (RFC 1071).
-fn sum(bytes: &[u8], start: u32) -> u32 {
-    bytes.chunks(2).fold(start, |sum, pair| {
-        sum + u32::from(u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]))
-    })
-}
-
-fn checksum(mut sum: u32) -> [u8; 2] {
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    (!(sum as u16)).to_be_bytes()
-}
-
 /// Writes the frame of `frame_bytes` (at least [`SMALLEST_FRAME_BYTES`]) to `frame`.
 pub(crate) fn write(headers: &Headers, frame_bytes: usize, frame: &mut Vec<u8>) {
+    let ip = Ipv4Header {
+        identification: headers.identification,
+        dont_fragment: true,
+        time_to_live: 64,
+        source: headers.source.0.octets(),
+        destination: headers.destination.0.octets(),
+        ..Ipv4Header::default()
+    };
+    let builder = PacketBuilder::ethernet2(headers.source_mac, headers.destination_mac)
+        .ip(IpHeaders::Ipv4(ip, Default::default()));
+    let payload = vec![0; payload_bytes(headers.protocol, frame_bytes)];
+    let (from, to) = (headers.source.1, headers.destination.1);
     frame.clear();
-    frame.resize(frame_bytes, 0);
-    frame[0..6].copy_from_slice(&headers.destination_mac);
-    frame[6..12].copy_from_slice(&headers.source_mac);
-    frame[12..14].copy_from_slice(&[0x08, 0x00]);
-    let ip = &mut frame[ETHERNET_BYTES..];
-    ip[0] = 0x45;
-    let transport_bytes = if headers.protocol == TCP { TCP_BYTES } else { UDP_BYTES };
-    let length = (transport_bytes + payload_bytes(headers.protocol, frame_bytes)) as u16;
-    ip[2..4].copy_from_slice(&(IPV4_BYTES as u16 + length).to_be_bytes());
-    ip[4..6].copy_from_slice(&headers.identification.to_be_bytes());
-    ip[6] = 0x40; // don't fragment
-    ip[8] = 64;
-    ip[9] = headers.protocol;
-    ip[12..16].copy_from_slice(&headers.source.0.octets());
-    ip[16..20].copy_from_slice(&headers.destination.0.octets());
-    let value = checksum(sum(&ip[..IPV4_BYTES], 0));
-    ip[10..12].copy_from_slice(&value);
-    let pseudo_header = sum(&ip[12..20], u32::from(headers.protocol) + u32::from(length));
-    let transport = &mut ip[IPV4_BYTES..];
-    transport[0..2].copy_from_slice(&headers.source.1.to_be_bytes());
-    transport[2..4].copy_from_slice(&headers.destination.1.to_be_bytes());
-    // The payload is zero and adds nothing to the sum.
-    if headers.protocol == TCP {
-        transport[4..8].copy_from_slice(&headers.sequence.to_be_bytes());
-        transport[8..12].copy_from_slice(&u32::from(headers.flags & ACK != 0).to_be_bytes());
-        transport[12] = 0x50;
-        transport[13] = headers.flags;
-        transport[14..16].copy_from_slice(&[0xff, 0xff]);
-        let value = checksum(sum(&transport[..TCP_BYTES], pseudo_header));
-        transport[16..18].copy_from_slice(&value);
+    let written = if headers.protocol == TCP {
+        let mut tcp = TcpHeader::new(from, to, headers.sequence, u16::MAX);
+        tcp.fin = headers.flags & FIN != 0;
+        tcp.syn = headers.flags & SYN != 0;
+        tcp.ack = headers.flags & ACK != 0;
+        tcp.acknowledgment_number = u32::from(tcp.ack);
+        builder.tcp_header(tcp).write(frame, &payload)
     } else {
-        transport[4..6].copy_from_slice(&length.to_be_bytes());
-        let value = checksum(sum(&transport[..UDP_BYTES], pseudo_header));
-        // RFC 768: zero would mean that there is none.
-        transport[6..8].copy_from_slice(if value == [0, 0] { &[0xff, 0xff] } else { &value });
-    }
+        builder.udp(from, to).write(frame, &payload)
+    };
+    written.expect("a payload that a frame has room for, into memory");
+    frame.resize(frame_bytes, 0);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use etherparse::{NetHeaders, PacketHeaders, TransportHeader};
 
     #[test]
     fn checksums_verify_over_the_whole_packet() {
@@ -115,14 +91,22 @@ mod tests {
             let mut frame = vec![7; 3];
             write(&headers, frame_bytes, &mut frame);
             assert_eq!(frame.len(), frame_bytes);
-            assert_eq!(checksum(sum(&frame[14..34], 0)), [0, 0], "IPv4 header");
-            let length = u32::from(u16::from_be_bytes([frame[16], frame[17]])) - 20;
-            assert_eq!(
-                length,
-                if frame_bytes == 64 && protocol == TCP { 20 } else { frame_bytes as u32 - 34 }
-            );
-            let pseudo_header = sum(&frame[26..34], u32::from(protocol) + length);
-            assert_eq!(checksum(sum(&frame[34..], pseudo_header)), [0, 0], "protocol {protocol}");
+            let packet = PacketHeaders::from_ethernet_slice(&frame).unwrap();
+            let Some(NetHeaders::Ipv4(ip, _)) = packet.net else { panic!("{packet:?}") };
+            assert_eq!(ip.header_checksum, ip.calc_header_checksum());
+            let transport = if protocol == TCP { 20 } else { 8 };
+            let payload = &packet.payload.slice()[..usize::from(ip.total_len) - 20 - transport];
+            assert_eq!(payload.len(), payload_bytes(protocol, frame_bytes));
+            match packet.transport {
+                Some(TransportHeader::Tcp(tcp)) => {
+                    assert_eq!(tcp.checksum, tcp.calc_checksum_ipv4(&ip, payload).unwrap());
+                    assert_eq!((tcp.ack, tcp.sequence_number), (true, 0xdead_beef));
+                }
+                Some(TransportHeader::Udp(udp)) => {
+                    assert_eq!(udp.checksum, udp.calc_checksum_ipv4(&ip, payload).unwrap());
+                }
+                other => panic!("{other:?}"),
+            }
         }
     }
 }

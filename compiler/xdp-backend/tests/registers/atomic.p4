@@ -50,7 +50,8 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
     // Up to a bound; how many packets found it reached.
     register<bit<32>>(1) bounded;
     register<bit<32>>(1) above;
-    // Used with `seen` in an action; changed by itself elsewhere, which must wait for the block, too.
+    // Used with `seen` in an action; changed by itself elsewhere, which must wait for the block,
+    // too.
     register<bit<100>>(4) wide;
     register<bit<32>>(1) seen;
     counter(1, CounterType.packets) packets;

@@ -3,9 +3,7 @@
 
 use dataplane::{Dataplane, Object, Settings};
 use libbpf_rs::RingBufferBuilder;
-use nix::sched::{CloneFlags, unshare};
 use std::cell::RefCell;
-use std::process::Command;
 use std::time::Duration;
 use xdp_backend::{Options, Systems};
 
@@ -25,21 +23,16 @@ pub fn beside_the_kernel(body: impl FnOnce() + Send) {
         eprintln!("skipped: BPF needs root");
         return;
     }
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace");
-            std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").expect("ip_forward");
-            ip("link set lo up");
-            ip("route add default dev lo");
-            body();
-        });
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    });
+    netns::inside_new(|| {
+        netns::forward().expect("forwarding");
+        netns::ip_batch(&["link set lo up", "route add default dev lo"]).expect("the network");
+        body();
+    })
+    .expect("a network namespace");
 }
 
 pub fn ip(arguments: &str) {
-    let status = Command::new("ip").args(arguments.split_whitespace()).status().expect("ip");
-    assert!(status.success(), "ip {arguments}");
+    netns::ip_batch(&[arguments]).unwrap_or_else(|error| panic!("{error}"));
 }
 
 /// A program, loaded as on a switch, with `lo` as its port.

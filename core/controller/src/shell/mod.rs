@@ -112,7 +112,8 @@ pub fn run(config: &Config) -> Result<(), RunError> {
         .map_err(|source| RunError::System { what: "the socket", source })?;
     let metrics = match config.metrics {
         Some(address) => Some(
-            metrics::Server::bind(address).map_err(|source| RunError::Bind { address, source })?,
+            daemon::metrics::Server::bind(address)
+                .map_err(|source| RunError::Bind { address, source })?,
         ),
         None => None,
     };
@@ -121,7 +122,7 @@ pub fn run(config: &Config) -> Result<(), RunError> {
     tracing::info!(name = config.name, listen = %config.listen, version = views.version, "controller started");
     let core = Controller::new(config.settings.clone(), views, leading, now_ns());
     let (watch, undecided, again) = (Watch::default(), Vec::new(), None);
-    service::tell_ready(None);
+    daemon::service::tell_ready(None);
     let mut controller = Loop {
         core,
         socket,
@@ -137,7 +138,7 @@ pub fn run(config: &Config) -> Result<(), RunError> {
         again,
     };
     let ended = controller.run(config);
-    service::tell_stopping();
+    daemon::service::tell_stopping();
     if let Keeper::Etcd(thread) = controller.keeper {
         thread.stop();
     }
@@ -174,7 +175,7 @@ struct Loop {
     signal_fd: SignalFd,
     keys: KeyRing,
     keeper: Keeper,
-    metrics: Option<metrics::Server>,
+    metrics: Option<daemon::metrics::Server>,
     bad_tag: u64,
     told_bad_tag: Option<Instant>,
     answered_bad_tag: Option<Instant>,
@@ -241,7 +242,8 @@ impl Loop {
     fn wait(&self) -> Result<(), RunError> {
         let ms = self.core.next_deadline().saturating_sub(now_ns()).div_ceil(1_000_000).min(10);
         let own = [self.socket.as_fd(), self.signal_fd.as_fd()].into_iter().map(|fd| (fd, false));
-        let descriptors = own.chain(self.metrics.iter().flat_map(metrics::Server::descriptors));
+        let descriptors =
+            own.chain(self.metrics.iter().flat_map(daemon::metrics::Server::descriptors));
         let flags = |writes| if writes { PollFlags::POLLOUT } else { PollFlags::POLLIN };
         let mut polled: Vec<_> =
             descriptors.map(|(fd, writes)| PollFd::new(fd, flags(writes))).collect();

@@ -2,7 +2,7 @@
 
 use super::watch::Watch;
 use crate::core::Controller;
-use metrics::{Kind, Text};
+use daemon::metrics::{Kind, Text};
 use wire::Reporter;
 
 /// The controller's metrics in Prometheus' text format.

@@ -1,13 +1,12 @@
 //! A switch between two hosts, each in a network namespace of its own.
 
 use crate::fixture;
-use nix::sched::{CloneFlags, setns};
+use netns::Netns;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::cell::RefCell;
 use std::io::Read;
 use std::net::UdpSocket;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -58,7 +57,7 @@ impl Bench {
         };
         fixture::build(bench.folder.path(), definitions);
         for side in ["l", "s", "r"] {
-            run(&format!("ip netns add {name}{side}"));
+            Netns::create(&format!("{name}{side}")).unwrap();
         }
         for (side, address) in [("l", 1), ("r", 2)] {
             let (near, far) = (format!("{name}{side}"), format!("{name}s"));
@@ -103,20 +102,13 @@ impl Bench {
         std::fs::write(self.config(), text).unwrap();
     }
 
-    pub fn namespace(&self, side: &str) -> std::fs::File {
-        std::fs::File::open(format!("/var/run/netns/{}{side}", self.name)).unwrap()
+    pub fn namespace(&self, side: &str) -> Netns {
+        Netns::open(&format!("{}{side}", self.name)).unwrap()
     }
 
     /// Runs `body` on a thread inside a namespace.
     pub fn within<T: Send>(&self, side: &str, body: impl FnOnce() -> T + Send) -> T {
-        let namespace = self.namespace(side);
-        std::thread::scope(|scope| {
-            let thread = scope.spawn(|| {
-                setns(&namespace, CloneFlags::CLONE_NEWNET).unwrap();
-                body()
-            });
-            thread.join().unwrap()
-        })
+        self.namespace(side).inside(body).unwrap()
     }
 
     pub fn run_directory(&self) -> RunDirectory {
@@ -124,8 +116,7 @@ impl Bench {
     }
 
     pub fn spawn(&self, fresh: bool) -> Child {
-        let namespace = self.namespace("s");
-        let mut command = Command::new(std::env::current_exe().unwrap());
+        let mut command = self.namespace("s").command(std::env::current_exe().unwrap()).unwrap();
         command
             .args(["agent_process", "--exact", "--nocapture"])
             .env(CONFIG_VARIABLE, self.config());
@@ -133,11 +124,6 @@ impl Bench {
             command.env("SP_AGENT_TEST_FRESH", "1");
         }
         command.stdout(Stdio::null()).stderr(Stdio::piped());
-        // SAFETY: setns is a system call; it allocates nothing and takes no lock between fork and
-        // exec.
-        unsafe {
-            command.pre_exec(move || Ok(setns(&namespace, CloneFlags::CLONE_NEWNET)?));
-        }
         command.spawn().unwrap()
     }
 
@@ -234,9 +220,7 @@ impl Drop for Bench {
             let _ = switch_agent::detach(&run);
         }
         for side in ["l", "s", "r"] {
-            let _ = Command::new("ip")
-                .args(["netns", "delete", &format!("{}{side}", self.name)])
-                .status();
+            let _ = netns::remove(&format!("{}{side}", self.name));
         }
     }
 }

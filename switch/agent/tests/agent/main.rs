@@ -10,7 +10,6 @@ mod toy;
 
 use bench::{Bench, CONFIG_VARIABLE, run, wait_for};
 use dataplane::{ActionSpec, EntrySpec, KeySpec};
-use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::Read;
@@ -371,7 +370,7 @@ fn bad_configurations_name_file_and_field() {
         let result = std::thread::spawn({
             let path = path.clone();
             move || {
-                unshare(CloneFlags::CLONE_NEWNET).unwrap();
+                netns::unshare_thread().unwrap();
                 Config::read(&path, &[]).and_then(|config| switch_agent::run(config, true, &[]))
             }
         });

@@ -2,9 +2,9 @@
 
 use crate::bench::{Bench, run, wait_for};
 use crate::fixture;
+use daemon::metrics::Text;
 use dataplane::Result as DataplaneResult;
 use manifest::{Home, Layout, Manifest, StateObject};
-use metrics::Text;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use secrets::SecretsFile;
@@ -151,7 +151,7 @@ impl Running for Counting {
     }
 
     fn metrics(&self, text: &mut Text) {
-        text.single("stateplane_toy", metrics::Kind::Gauge, "A toy", 5);
+        text.single("stateplane_toy", daemon::metrics::Kind::Gauge, "A toy", 5);
     }
 
     fn request(&self, op: &str, request: &Value) -> Option<Result<Value>> {

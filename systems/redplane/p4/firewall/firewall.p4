@@ -1,12 +1,16 @@
-// firewall.p4: a stateful firewall for TCP, UDP and ICMP echo over IPv4 and IPv6, that outlives its switch.
+// firewall.p4: a stateful firewall for TCP, UDP and ICMP echo over IPv4 and IPv6, that outlives its
+// switch.
 //
-// Hosts with addresses in `inside_*` may open connections: TCP by SYN, UDP and echo by any packet. From outside comes in what belongs to a connection, and
-// what opens one to a service that `services` allows. ICMP errors pass if they are about a connection's packet.
+// Hosts with addresses in `inside_*` may open connections: TCP by SYN, UDP and echo by any packet.
+// From outside comes in what belongs to a connection, and what opens one to a service that
+// `services` allows. ICMP errors pass if they are about a connection's packet.
 //
-// One record per connection, of both families (IPv4 addresses as ::ffff:a.b.c.d, RFC 4291 2.5.5.2) and for both directions: the inside end comes first in the
-// key. It changes at a connection's steps only (opened, answered, each FIN, reset): packets in between read it.
-// Which state a switch has a lease on decides what it can do without the store, so both directions of a connection should go through one switch;
-// systems/redplane/docs/apps/firewall.md says how routers see to that. Where they do not, the lease goes to and fro.
+// One record per connection, of both families (IPv4 addresses as ::ffff:a.b.c.d, RFC 4291 2.5.5.2)
+// and for both directions: the inside end comes first in the key. It changes at a connection's
+// steps only (opened, answered, each FIN, reset): packets in between read it. Which state a switch
+// has a lease on decides what it can do without the store, so both directions of a connection
+// should go through one switch; systems/redplane/docs/apps/firewall.md says how routers see to
+// that. Where they do not, the lease goes to and fro.
 //
 // A packet is checked and routed as by a gateway (RFC 1812, RFC 8200): gateway_check() drops what
 // is malformed, not for this switch or from where its source cannot be. What is too big for its
@@ -15,7 +19,8 @@
 // record. Fragments have the ports of their first one, whichever comes first.
 //
 // What it does not do, on purpose, and what then happens:
-// - Sequence numbers are not tracked. A forged RST of the right addresses and ports thus closes the record, but the inside end's next packet opens it
+// - Sequence numbers are not tracked. A forged RST of the right addresses and ports thus closes the
+//   record, but the inside end's next packet opens it
 //   again: only that end knows whether the reset counted (RFC 5961).
 // - Other protocols, other ICMP types, IPv6 extension headers but a fragment's: dropped between
 //   inside and outside (`unsupported`).
@@ -46,7 +51,7 @@
 
 
 
-// Headers ------------------------------------------------------------------------------------------------------------------------------
+// Headers -----------------------------------------------------------------------------------------
 
 struct headers_t {
     ethernet_t     ethernet;
@@ -69,9 +74,10 @@ struct headers_t {
     icmp_echo_t    embedded_echo;
 }
 
-// State --------------------------------------------------------------------------------------------------------------------------------
+// State -------------------------------------------------------------------------------------------
 
-// For ICMP echo the identifier stands in for the port of the side that asked, and the other side's port is 0.
+// For ICMP echo the identifier stands in for the port of the side that asked, and the other side's
+// port is 0.
 struct connection_t {
     bit<128> inside;
     bit<128> outside;
@@ -117,7 +123,8 @@ struct metadata_t {
     // The packet's own ends.
     bit<128> source;
     bit<128> destination;
-    // Whose connection it belongs to, as this packet goes; of an ICMP error, as an answer to the packet that it is about would go.
+    // Whose connection it belongs to, as this packet goes; of an ICMP error, as an answer to the
+    // packet that it is about would go.
     bit<128> key_source;
     bit<128> key_destination;
     bit<16>  source_port;
@@ -129,10 +136,12 @@ bit<128> mapped(in bit<32> address) {
     return 0xffff00000000 | (bit<128>)address;
 }
 
-// Parser -------------------------------------------------------------------------------------------------------------------------------
+// Parser ------------------------------------------------------------------------------------------
 
-parser FirewallParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
-    // What the IP header says that it carries. Behind its end Ethernet pads: no header may begin there (RFC 1812, 5.2.2).
+parser FirewallParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
+                      inout standard_metadata_t standard_metadata) {
+    // What the IP header says that it carries. Behind its end Ethernet pads: no header may begin
+    // there (RFC 1812, 5.2.2).
     bit<16> payload_bytes;
     // The same of the packet that an ICMP error is about, as far as it is there.
     bit<16> embedded_bytes;
@@ -329,7 +338,8 @@ parser FirewallParser(packet_in packet, out headers_t hdr, inout metadata_t meta
         packet.extract(hdr.embedded_fragment);
         embedded_bytes = embedded_bytes |-| 8;
         meta.protocol = hdr.embedded_fragment.next_header;
-        transition select(hdr.embedded_fragment.fragment_offset, hdr.embedded_fragment.next_header) {
+        transition select(hdr.embedded_fragment.fragment_offset,
+                          hdr.embedded_fragment.next_header) {
             (0, PROTOCOL_TCP): embedded_ports;
             (0, PROTOCOL_UDP): embedded_ports;
             (0, PROTOCOL_ICMP6): embedded_icmp;
@@ -376,10 +386,12 @@ control FirewallVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply { }
 }
 
-// Ingress ------------------------------------------------------------------------------------------------------------------------------
+// Ingress -----------------------------------------------------------------------------------------
 
-control FirewallIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
-    FlowState<connection_t, status_t>(FIREWALL_CONNECTIONS, FIREWALL_CONSISTENCY, Allocator.ZERO) connections;
+control FirewallIngress(inout headers_t hdr, inout metadata_t meta,
+                        inout standard_metadata_t standard_metadata) {
+    FlowState<connection_t, status_t>(FIREWALL_CONNECTIONS, FIREWALL_CONSISTENCY,
+                                      Allocator.ZERO) connections;
 
     // Passed between inside and outside.
     counter(1, CounterType.packets_and_bytes) passed_out;
@@ -390,7 +402,8 @@ control FirewallIngress(inout headers_t hdr, inout metadata_t meta, inout standa
     counter(1, CounterType.packets) steps;
     // Dropped: part of no connection, and may not open one.
     counter(1, CounterType.packets) no_connection;
-    // Dropped: the store (-DFIREWALL_LOCAL: this switch) has no room for another connection. (If only this switch has none, the runtime drops the packet: `flows_full`.)
+    // Dropped: the store (-DFIREWALL_LOCAL: this switch) has no room for another connection. (If
+    // only this switch has none, the runtime drops the packet: `flows_full`.)
     counter(1, CounterType.packets) no_room;
     // Dropped: an inside address on an outside port (RFC 2827).
     counter(1, CounterType.packets) spoofed;
@@ -454,7 +467,8 @@ control FirewallIngress(inout headers_t hdr, inout metadata_t meta, inout standa
             to_host();
             return;
         }
-        if ((hdr.ipv4.isValid() && hdr.ipv4.ttl <= 1) || (hdr.ipv6.isValid() && hdr.ipv6.hop_limit <= 1)) {
+        if ((hdr.ipv4.isValid() && hdr.ipv4.ttl <= 1) || (hdr.ipv6.isValid()
+                                                          && hdr.ipv6.hop_limit <= 1)) {
             ttl_expired.count(0);
             to_host();
             return;
@@ -472,7 +486,8 @@ control FirewallIngress(inout headers_t hdr, inout metadata_t meta, inout standa
 
         // 2. A fragment has its packet's ports.
         bool first = hdr.ipv4.isValid() ? hdr.ipv4.fragment_offset == 0 : hdr.ipv6_fragment.fragment_offset == 0;
-        bool fragmented = hdr.ipv4.isValid() ? hdr.ipv4.more_fragments == 1 || !first : hdr.ipv6_fragment.isValid();
+        bool fragmented = hdr.ipv4.isValid() ? hdr.ipv4.more_fragments == 1
+            || !first : hdr.ipv6_fragment.isValid();
         if (tracked) {
             if (meta.kind == Kind.UNSUPPORTED) {
                 unsupported.count(0);
@@ -486,7 +501,8 @@ control FirewallIngress(inout headers_t hdr, inout metadata_t meta, inout standa
             }
             if (fragmented && meta.kind != Kind.ICMP_ERROR) {
                 bit<32> identification = hdr.ipv4.isValid() ? (bit<32>)hdr.ipv4.identification : hdr.ipv6_fragment.identification;
-                FragmentResult ports = fragment_ports(meta.source, meta.destination, identification, meta.protocol, first,
+                FragmentResult ports = fragment_ports(meta.source, meta.destination, identification,
+                                                      meta.protocol, first,
                                                       meta.source_port, meta.destination_port);
                 if (ports == FragmentResult.HELD) {
                     return; // it comes back when its first one has come
@@ -502,7 +518,8 @@ control FirewallIngress(inout headers_t hdr, inout metadata_t meta, inout standa
         // 3. Where to? (Before the connection's step: a packet that cannot be sent on is none.)
         bit<16> source_port = 0;
         bit<16> destination_port = 0;
-        if ((meta.protocol == PROTOCOL_TCP || meta.protocol == PROTOCOL_UDP) && meta.kind != Kind.ICMP_ERROR) {
+        if ((meta.protocol == PROTOCOL_TCP || meta.protocol == PROTOCOL_UDP)
+            && meta.kind != Kind.ICMP_ERROR) {
             source_port = meta.source_port;
             destination_port = meta.destination_port;
         }
@@ -510,11 +527,15 @@ control FirewallIngress(inout headers_t hdr, inout metadata_t meta, inout standa
         bool stays_whole = true;
         if (hdr.ipv4.isValid()) {
             stays_whole = hdr.ipv4.dont_fragment == 1;
-            way = fib_lookup_ipv4(hdr.ipv4.source, hdr.ipv4.destination, hdr.ipv4.protocol, source_port, destination_port, hdr.ipv4.total_length,
-                                  hdr.ipv4.tos, standard_metadata.egress_spec, hdr.ethernet.source, hdr.ethernet.destination);
+            way = fib_lookup_ipv4(hdr.ipv4.source, hdr.ipv4.destination, hdr.ipv4.protocol,
+                                  source_port, destination_port, hdr.ipv4.total_length,
+                                  hdr.ipv4.tos, standard_metadata.egress_spec, hdr.ethernet.source,
+                                  hdr.ethernet.destination);
         } else {
-            way = fib_lookup_ipv6(hdr.ipv6.source, hdr.ipv6.destination, meta.protocol, source_port, destination_port,
-                                  hdr.ipv6.payload_length, hdr.ipv6.flow_label, standard_metadata.egress_spec, hdr.ethernet.source,
+            way = fib_lookup_ipv6(hdr.ipv6.source, hdr.ipv6.destination, meta.protocol, source_port,
+                                  destination_port,
+                                  hdr.ipv6.payload_length, hdr.ipv6.flow_label,
+                                  standard_metadata.egress_spec, hdr.ethernet.source,
                                   hdr.ethernet.destination);
         }
         // As Linux, before it asks whether the packet may pass.
@@ -584,17 +605,20 @@ control FirewallIngress(inout headers_t hdr, inout metadata_t meta, inout standa
                     } else if (opens && before == Phase.NEW) {
                         status.phase = Phase.ESTABLISHED;
 #endif
-                    } else if (before == Phase.RESET && from_inside && flags & TCP_RST == 0 && flags & TCP_ACK != 0) {
+                    } else if (before == Phase.RESET && from_inside && flags & TCP_RST == 0
+                               && flags & TCP_ACK != 0) {
                         // The inside end did not believe the reset (RFC 5961, 3.2).
                         status.phase = Phase.ESTABLISHED;
                     } else {
                         // What is still on its way after the last FIN, or a reset said again.
-                        passes = before == Phase.CLOSED || (before == Phase.RESET && flags & TCP_RST != 0);
+                        passes = before == Phase.CLOSED || (before == Phase.RESET
+                                                            && flags & TCP_RST != 0);
                     }
                 } else if (flags & TCP_RST != 0) {
                     status.phase = Phase.RESET;
                 } else if (before == Phase.OPENED_INSIDE || before == Phase.OPENED_OUTSIDE) {
-                    if (flags & TCP_SYN != 0 && flags & TCP_ACK != 0 && (before == Phase.OPENED_INSIDE) == to_inside) {
+                    if (flags & TCP_SYN != 0 && flags & TCP_ACK != 0
+                        && (before == Phase.OPENED_INSIDE) == to_inside) {
                         status.phase = Phase.ESTABLISHED;
                     }
                 } else if (flags & TCP_FIN != 0) {
@@ -610,7 +634,8 @@ control FirewallIngress(inout headers_t hdr, inout metadata_t meta, inout standa
                     // its `closed_s` or `half_open_s`).
                     if (status.phase == Phase.CLOSED || status.phase == Phase.RESET) {
                         connections.phase(connection, FlowPhase.CLOSED);
-                    } else if (status.phase == Phase.OPENED_INSIDE || status.phase == Phase.OPENED_OUTSIDE) {
+                    } else if (status.phase == Phase.OPENED_INSIDE
+                               || status.phase == Phase.OPENED_OUTSIDE) {
                         connections.phase(connection, FlowPhase.HALF_OPEN);
                     } else if (status.phase == Phase.ESTABLISHED) {
                         connections.phase(connection, FlowPhase.OPEN);
@@ -649,7 +674,8 @@ control FirewallIngress(inout headers_t hdr, inout metadata_t meta, inout standa
     }
 }
 
-control FirewallEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+control FirewallEgress(inout headers_t hdr, inout metadata_t meta,
+                       inout standard_metadata_t standard_metadata) {
     apply { }
 }
 
@@ -663,4 +689,5 @@ control FirewallDeparser(packet_out packet, in headers_t hdr) {
     }
 }
 
-V1Switch(FirewallParser(), FirewallVerifyChecksum(), FirewallIngress(), FirewallEgress(), FirewallComputeChecksum(), FirewallDeparser()) main;
+V1Switch(FirewallParser(), FirewallVerifyChecksum(), FirewallIngress(), FirewallEgress(),
+         FirewallComputeChecksum(), FirewallDeparser()) main;

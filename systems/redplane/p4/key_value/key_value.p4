@@ -1,12 +1,15 @@
 // key_value.p4: a key-value store that the switch itself answers for.
 //
-// A client sends a UDP datagram to a service address; the switch looks the key up in its own table, and turns the datagram round with the answer in it
-// (RedPlane §7.2; operations after NetChain's §3). Every switch answers for the same address: the key's lease decides which switch does it from its own
-// memory, and which asks the store first. A reply to an update leaves only when the update is on every server of the chain, so the store is
-// linearizable per key: who reads after a reply sees what it said, whichever switch either went through.
+// A client sends a UDP datagram to a service address; the switch looks the key up in its own table,
+// and turns the datagram round with the answer in it (RedPlane §7.2; operations after NetChain's
+// §3). Every switch answers for the same address: the key's lease decides which switch does it from
+// its own memory, and which asks the store first. A reply to an update leaves only when the update
+// is on every server of the chain, so the store is linearizable per key: who reads after a reply
+// sees what it said, whichever switch either went through.
 //
-// A request and its reply have the same form (kv_t below, systems/redplane/docs/apps/key_value.md). A request that comes twice is carried out twice: a client that
-// sends again writes the same value once more (the version tells), or uses COMPARE_AND_SET, which can succeed only once a version.
+// A request and its reply have the same form (kv_t below, systems/redplane/docs/apps/key_value.md).
+// A request that comes twice is carried out twice: a client that sends again writes the same value
+// once more (the version tells), or uses COMPARE_AND_SET, which can succeed only once a version.
 //
 // -DKEY_VALUE_LOCAL: the same without fault tolerance; each switch then has a store of its own.
 #include <core.p4>
@@ -34,7 +37,8 @@ enum bit<8> Operation {
     READ = 1,
     // Writes the value; the version counts up.
     UPDATE = 2,
-    // The same, if the key's version still is the request's (a key that was never written has version 0).
+    // The same, if the key's version still is the request's (a key that was never written has
+    // version 0).
     COMPARE_AND_SET = 3
 }
 
@@ -47,7 +51,8 @@ enum bit<8> Status {
     ABSENT = 2,
     // COMPARE_AND_SET: the key has another version; the reply has that and its value.
     CONFLICT = 3,
-    // The store (-DKEY_VALUE_LOCAL: the switch) has no room for another key. (If only the switch has none, there is no answer: `flows_full`.)
+    // The store (-DKEY_VALUE_LOCAL: the switch) has no room for another key. (If only the switch
+    // has none, there is no answer: `flows_full`.)
     FULL = 4,
     // The operation is unknown.
     UNKNOWN = 5
@@ -88,7 +93,8 @@ struct metadata_t {
     bool answered;
 }
 
-parser KeyValueParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+parser KeyValueParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
+                      inout standard_metadata_t standard_metadata) {
     state start {
         meta.answered = false;
         packet.extract(hdr.ethernet);
@@ -100,7 +106,8 @@ parser KeyValueParser(packet_in packet, out headers_t hdr, inout metadata_t meta
 
     state ipv4 {
         packet.extract(hdr.ipv4);
-        transition select(hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.more_fragments, hdr.ipv4.fragment_offset, hdr.ipv4.protocol) {
+        transition select(hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.more_fragments,
+                          hdr.ipv4.fragment_offset, hdr.ipv4.protocol) {
             (4, 5, 0, 0, PROTOCOL_UDP): udp;
             default: accept;
         }
@@ -108,7 +115,8 @@ parser KeyValueParser(packet_in packet, out headers_t hdr, inout metadata_t meta
 
     state udp {
         packet.extract(hdr.udp);
-        // Only a datagram of just this size can be a request: its checksum covers these fields and nothing else.
+        // Only a datagram of just this size can be a request: its checksum covers these fields and
+        // nothing else.
         transition select(hdr.udp.length, hdr.ipv4.total_length) {
             (UDP_BYTES + KV_BYTES, 20 + UDP_BYTES + KV_BYTES): kv;
             default: accept;
@@ -130,25 +138,33 @@ parser KeyValueParser(packet_in packet, out headers_t hdr, inout metadata_t meta
 
 control KeyValueVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply {
-        // The answer gets fresh checksums: a request with a wrong one must not be made to look right.
+        // The answer gets fresh checksums: a request with a wrong one must not be made to look
+        // right.
         verify_checksum(hdr.kv.isValid(),
-                        { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length, hdr.ipv4.identification,
-                          hdr.ipv4.reserved, hdr.ipv4.dont_fragment, hdr.ipv4.more_fragments, hdr.ipv4.fragment_offset, hdr.ipv4.ttl,
+                        { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length,
+                          hdr.ipv4.identification,
+                          hdr.ipv4.reserved, hdr.ipv4.dont_fragment, hdr.ipv4.more_fragments,
+                          hdr.ipv4.fragment_offset, hdr.ipv4.ttl,
                           hdr.ipv4.protocol, hdr.ipv4.source, hdr.ipv4.destination },
                         hdr.ipv4.checksum, HashAlgorithm.csum16);
-        // With the checksum itself among the data the sum is 0 if it is right, also where it is 0xffff, which UDP sends for 0 (RFC 768).
+        // With the checksum itself among the data the sum is 0 if it is right, also where it is
+        // 0xffff, which UDP sends for 0 (RFC 768).
         verify_checksum(hdr.kv.isValid() && hdr.udp.checksum != 0,
-                        { hdr.ipv4.source, hdr.ipv4.destination, 8w0, hdr.ipv4.protocol, hdr.udp.length, hdr.udp.source_port, hdr.udp.destination_port,
-                          hdr.udp.length, hdr.kv.magic, hdr.kv.operation, hdr.kv.status, hdr.kv.request, hdr.kv.key, hdr.kv.version,
+                        { hdr.ipv4.source, hdr.ipv4.destination, 8w0, hdr.ipv4.protocol,
+                          hdr.udp.length, hdr.udp.source_port, hdr.udp.destination_port,
+                          hdr.udp.length, hdr.kv.magic, hdr.kv.operation, hdr.kv.status,
+                          hdr.kv.request, hdr.kv.key, hdr.kv.version,
                           hdr.kv.value_high, hdr.kv.value_low, hdr.udp.checksum },
                         16w0, HashAlgorithm.csum16);
     }
 }
 
-control KeyValueIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+control KeyValueIngress(inout headers_t hdr, inout metadata_t meta,
+                        inout standard_metadata_t standard_metadata) {
     FlowState<key_t, entry_t>(KEY_VALUE_KEYS, KEY_VALUE_CONSISTENCY, Allocator.ZERO) entries;
 
-    // Requests answered: reads, writes, COMPARE_AND_SETs that found another version, and those without room or of an unknown operation.
+    // Requests answered: reads, writes, COMPARE_AND_SETs that found another version, and those
+    // without room or of an unknown operation.
     counter(1, CounterType.packets) reads;
     counter(1, CounterType.packets) writes;
     counter(1, CounterType.packets) conflicts;
@@ -190,7 +206,8 @@ control KeyValueIngress(inout headers_t hdr, inout metadata_t meta, inout standa
     }
 
     apply {
-        if (standard_metadata.parser_error != error.NoError || !hdr.ipv4.isValid() || hdr.ipv4.version != 4 || hdr.ipv4.ihl < 5
+        if (standard_metadata.parser_error != error.NoError || !hdr.ipv4.isValid()
+            || hdr.ipv4.version != 4 || hdr.ipv4.ihl < 5
             || hdr.ipv4.ttl == 0) {
             to_kernel.count(0);
             to_host();
@@ -198,12 +215,14 @@ control KeyValueIngress(inout headers_t hdr, inout metadata_t meta, inout standa
         }
 
         if (hdr.udp.isValid() && services.apply().hit) {
-            if (!hdr.kv.isValid() || hdr.kv.status != Status.REQUEST || standard_metadata.checksum_error != 0) {
+            if (!hdr.kv.isValid() || hdr.kv.status != Status.REQUEST
+                || standard_metadata.checksum_error != 0) {
                 malformed.count(0);
                 mark_to_drop(standard_metadata);
                 return;
             }
-            bool writing = hdr.kv.operation == Operation.UPDATE || hdr.kv.operation == Operation.COMPARE_AND_SET;
+            bool writing = hdr.kv.operation == Operation.UPDATE
+                || hdr.kv.operation == Operation.COMPARE_AND_SET;
             key_t key = { hdr.kv.key };
             entry_t entry;
             StateResult found = StateResult.MISS;
@@ -216,7 +235,8 @@ control KeyValueIngress(inout headers_t hdr, inout metadata_t meta, inout standa
                 entry = { 0, 0, 0 };
             }
 
-            if (writing && found == StateResult.HIT && (hdr.kv.operation == Operation.UPDATE || hdr.kv.version == entry.version)) {
+            if (writing && found == StateResult.HIT && (hdr.kv.operation == Operation.UPDATE
+                                                        || hdr.kv.version == entry.version)) {
                 entry = { entry.version + 1, hdr.kv.value_high, hdr.kv.value_low };
                 entries.set(key, entry);
                 hdr.kv.status = Status.DONE;
@@ -225,7 +245,8 @@ control KeyValueIngress(inout headers_t hdr, inout metadata_t meta, inout standa
                 hdr.kv.status = Status.CONFLICT;
                 conflicts.count(0);
             } else if (hdr.kv.operation == Operation.READ) {
-                // An entry that was made but never written: its first update is still on its way, or was a COMPARE_AND_SET of another version.
+                // An entry that was made but never written: its first update is still on its way,
+                // or was a COMPARE_AND_SET of another version.
                 hdr.kv.status = entry.version == 0 ? Status.ABSENT : Status.DONE;
                 reads.count(0);
             } else {
@@ -248,7 +269,8 @@ control KeyValueIngress(inout headers_t hdr, inout metadata_t meta, inout standa
             source_port = hdr.udp.source_port;
             destination_port = hdr.udp.destination_port;
         }
-        if (fib_lookup_ipv4(hdr.ipv4.source, hdr.ipv4.destination, hdr.ipv4.protocol, source_port, destination_port, hdr.ipv4.total_length,
+        if (fib_lookup_ipv4(hdr.ipv4.source, hdr.ipv4.destination, hdr.ipv4.protocol, source_port,
+                            destination_port, hdr.ipv4.total_length,
                             hdr.ipv4.tos, standard_metadata.egress_spec, hdr.ethernet.source,
                             hdr.ethernet.destination) != FibResult.FORWARD) {
             if (meta.answered) {
@@ -269,20 +291,25 @@ control KeyValueIngress(inout headers_t hdr, inout metadata_t meta, inout standa
     }
 }
 
-control KeyValueEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+control KeyValueEgress(inout headers_t hdr, inout metadata_t meta,
+                       inout standard_metadata_t standard_metadata) {
     apply { }
 }
 
 control KeyValueComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply {
         update_checksum(meta.answered,
-                        { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length, hdr.ipv4.identification,
-                          hdr.ipv4.reserved, hdr.ipv4.dont_fragment, hdr.ipv4.more_fragments, hdr.ipv4.fragment_offset, hdr.ipv4.ttl,
+                        { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length,
+                          hdr.ipv4.identification,
+                          hdr.ipv4.reserved, hdr.ipv4.dont_fragment, hdr.ipv4.more_fragments,
+                          hdr.ipv4.fragment_offset, hdr.ipv4.ttl,
                           hdr.ipv4.protocol, hdr.ipv4.source, hdr.ipv4.destination },
                         hdr.ipv4.checksum, HashAlgorithm.csum16);
         update_checksum(meta.answered,
-                        { hdr.ipv4.source, hdr.ipv4.destination, 8w0, hdr.ipv4.protocol, hdr.udp.length, hdr.udp.source_port, hdr.udp.destination_port,
-                          hdr.udp.length, hdr.kv.magic, hdr.kv.operation, hdr.kv.status, hdr.kv.request, hdr.kv.key, hdr.kv.version,
+                        { hdr.ipv4.source, hdr.ipv4.destination, 8w0, hdr.ipv4.protocol,
+                          hdr.udp.length, hdr.udp.source_port, hdr.udp.destination_port,
+                          hdr.udp.length, hdr.kv.magic, hdr.kv.operation, hdr.kv.status,
+                          hdr.kv.request, hdr.kv.key, hdr.kv.version,
                           hdr.kv.value_high, hdr.kv.value_low },
                         hdr.udp.checksum, HashAlgorithm.csum16);
     }
@@ -294,4 +321,5 @@ control KeyValueDeparser(packet_out packet, in headers_t hdr) {
     }
 }
 
-V1Switch(KeyValueParser(), KeyValueVerifyChecksum(), KeyValueIngress(), KeyValueEgress(), KeyValueComputeChecksum(), KeyValueDeparser()) main;
+V1Switch(KeyValueParser(), KeyValueVerifyChecksum(), KeyValueIngress(), KeyValueEgress(),
+         KeyValueComputeChecksum(), KeyValueDeparser()) main;

@@ -1,26 +1,31 @@
 // load_balancer.p4: a layer-4 load balancer for TCP and UDP, that outlives its switch.
 //
-// Clients send to a virtual address and port; each conversation gets a backend of its own, by weight, by load or by Maglev's hashing (the store's allocator
-// BACKENDS decides: systems/redplane/docs/apps/load_balancer.md), and keeps it, whatever becomes of the list of backends meanwhile. The destination is rewritten towards
-// the backend, and the source of its answers back. A conversation is two bindings, one for each direction, made together as a NAT's are: each has a lease
-// of its own, so the two directions may go through different switches.
+// Clients send to a virtual address and port; each conversation gets a backend of its own, by
+// weight, by load or by Maglev's hashing (the store's allocator BACKENDS decides:
+// systems/redplane/docs/apps/load_balancer.md), and keeps it, whatever becomes of the list of
+// backends meanwhile. The destination is rewritten towards the backend, and the source of its
+// answers back. A conversation is two bindings, one for each direction, made together as a NAT's
+// are: each has a lease of its own, so the two directions may go through different switches.
 //
-// The bindings are the only state. By default they are linearizable: they live in the replicated store, and another switch carries on with them when
-// this one dies. With -DLOAD_BALANCER_LOCAL they live in this switch only.
+// The bindings are the only state. By default they are linearizable: they live in the replicated
+// store, and another switch carries on with them when this one dies. With -DLOAD_BALANCER_LOCAL
+// they live in this switch only.
 //
 // What it does not do, on purpose, and what then happens:
 // - TCP without a binding that does not begin with a SYN is dropped and counted (`no_binding`): no
 //   backend would know it. With -DLOAD_BALANCER_PICK_UP a segment that only acknowledges gets a
 //   backend, too: for connections whose bindings are lost, with `policy = "maglev"` mostly the one
 //   that they had.
-// - A backend's packets that belong to no conversation, such as answers to health checks of its own address, are routed as they are.
+// - A backend's packets that belong to no conversation, such as answers to health checks of its own
+//   address, are routed as they are.
 // - Health checks: whoever makes them drains the backend.
 //
 // A packet is checked and routed as by a gateway (RFC 1812): gateway_check() drops what is
 // malformed, not for this switch or from where its source cannot be. What is too big for its route
 // is answered with ICMP if it must not be fragmented. Otherwise this host's kernel sends it
 // (KERNEL_PORT), as it does what has an unresolved next hop. Fragments have the ports of their
-// first one, whichever comes first. systems/redplane/docs/apps/packets.md has each kind of packet, beside nftables.
+// first one, whichever comes first. systems/redplane/docs/apps/packets.md has each kind of packet,
+// beside nftables.
 #include <core.p4>
 #include <v1model.p4>
 #include <stateplane.p4>
@@ -42,7 +47,7 @@
 
 
 
-// Headers ------------------------------------------------------------------------------------------------------------------------------
+// Headers -----------------------------------------------------------------------------------------
 
 struct headers_t {
     ethernet_t     ethernet;
@@ -60,7 +65,7 @@ struct headers_t {
     tcp_rest_t     embedded_tcp;
 }
 
-// State --------------------------------------------------------------------------------------------------------------------------------
+// State -------------------------------------------------------------------------------------------
 
 // A packet's.
 struct five_tuple_t {
@@ -71,8 +76,9 @@ struct five_tuple_t {
     bit<8>  protocol;
 }
 
-// Who talks to whom. The client stands first in both directions: a conversation's two keys differ in the server alone (the virtual address, or the
-// backend), which has no say in where they are kept, so the store can pick any backend (systems/redplane/docs/state-protocol.md, "BACKENDS").
+// Who talks to whom. The client stands first in both directions: a conversation's two keys differ
+// in the server alone (the virtual address, or the backend), which has no say in where they are
+// kept, so the store can pick any backend (systems/redplane/docs/state-protocol.md, "BACKENDS").
 struct conversation_t {
     bit<32> client;
     bit<32> server;
@@ -81,7 +87,8 @@ struct conversation_t {
     bit<8>  protocol;
 }
 
-// What the destination of a client's packet (the backend) or the source of a backend's packet (the virtual address) becomes.
+// What the destination of a client's packet (the backend) or the source of a backend's packet (the
+// virtual address) becomes.
 struct binding_t {
     bit<32> address;
     bit<16> port;
@@ -109,7 +116,8 @@ enum bit<8> Direction {
 struct metadata_t {
     Kind         kind;
     Direction    direction;
-    // The packet's own five-tuple; of an ICMP error, the five-tuple of an answer to the packet that it is about.
+    // The packet's own five-tuple; of an ICMP error, the five-tuple of an answer to the packet that
+    // it is about.
     five_tuple_t   key;
     // Once the direction is known.
     conversation_t conversation;
@@ -124,10 +132,12 @@ bool opens(in bit<16> offset_and_flags) {
 #endif
 }
 
-// Parser -------------------------------------------------------------------------------------------------------------------------------
+// Parser ------------------------------------------------------------------------------------------
 
-parser BalancerParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
-    // What the IPv4 header says that it carries. Behind its end Ethernet pads: no header may begin there (RFC 1812, 5.2.2).
+parser BalancerParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
+                      inout standard_metadata_t standard_metadata) {
+    // What the IPv4 header says that it carries. Behind its end Ethernet pads: no header may begin
+    // there (RFC 1812, 5.2.2).
     bit<16> payload_bytes;
     // The same of the packet that an ICMP error is about, as far as it is there.
     bit<16> embedded_bytes;
@@ -208,8 +218,9 @@ parser BalancerParser(packet_in packet, out headers_t hdr, inout metadata_t meta
         }
     }
 
-    // The key of an error is turned round: an error about a packet to a client finds the binding that the client's packets use, and one about a packet to
-    // a backend the binding that the backend's answers use.
+    // The key of an error is turned round: an error about a packet to a client finds the binding
+    // that the client's packets use, and one about a packet to a backend the binding that the
+    // backend's answers use.
     state icmp_error {
         packet.extract(hdr.icmp_error);
         packet.extract(hdr.embedded_ipv4);
@@ -261,20 +272,24 @@ control BalancerVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply { }
 }
 
-// Ingress ------------------------------------------------------------------------------------------------------------------------------
+// Ingress -----------------------------------------------------------------------------------------
 
-control BalancerIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
-    FlowState<conversation_t, binding_t>(LOAD_BALANCER_ENTRIES, LOAD_BALANCER_CONSISTENCY, Allocator.BACKENDS) bindings;
+control BalancerIngress(inout headers_t hdr, inout metadata_t meta,
+                        inout standard_metadata_t standard_metadata) {
+    FlowState<conversation_t, binding_t>(LOAD_BALANCER_ENTRIES, LOAD_BALANCER_CONSISTENCY,
+                                         Allocator.BACKENDS) bindings;
 
     // Packets that left with another address.
     counter(1, CounterType.packets_and_bytes) to_backend;
     counter(1, CounterType.packets_and_bytes) to_client;
     // Packets routed as they are.
     counter(1, CounterType.packets) untranslated;
-    // Dropped: for a virtual address and port, but part of no conversation, and not the beginning of one.
+    // Dropped: for a virtual address and port, but part of no conversation, and not the beginning
+    // of one.
     counter(1, CounterType.packets) no_binding;
-    // Dropped: no backend takes new conversations, or the store (-DLOAD_BALANCER_LOCAL: this switch) has no room. (If only this switch has none, the runtime drops the
-    // packet: `flows_full`.)
+    // Dropped: no backend takes new conversations, or the store (-DLOAD_BALANCER_LOCAL: this
+    // switch) has no room. (If only this switch has none, the runtime drops the packet:
+    // `flows_full`.)
     counter(1, CounterType.packets) no_backend;
     // Dropped: an ICMP error that is not addressed to the sender of the packet that it is about.
     counter(1, CounterType.packets) forged_error;
@@ -282,8 +297,8 @@ control BalancerIngress(inout headers_t hdr, inout metadata_t meta, inout standa
     counter(1, CounterType.packets) refused;
     // Dropped: translated, but there is no route.
     counter(1, CounterType.packets) no_route;
-    // Answered with time exceeded: hop limit reached. (The kernel might have no route to the virtual
-    // addresses, and then would not answer.)
+    // Answered with time exceeded: hop limit reached. (The kernel might have no route to the
+    // virtual addresses, and then would not answer.)
     counter(1, CounterType.packets) ttl_expired;
     // To the kernel: not IPv4.
     counter(1, CounterType.packets) not_ipv4;
@@ -291,12 +306,14 @@ control BalancerIngress(inout headers_t hdr, inout metadata_t meta, inout standa
     @own_destination
     action mark_virtual() {
         meta.direction = Direction.TO_BACKEND;
-        meta.conversation = { meta.key.source, meta.key.destination, meta.key.source_port, meta.key.destination_port, meta.key.protocol };
+        meta.conversation = { meta.key.source, meta.key.destination, meta.key.source_port,
+                              meta.key.destination_port, meta.key.protocol };
     }
 
     action mark_backend() {
         meta.direction = Direction.TO_CLIENT;
-        meta.conversation = { meta.key.destination, meta.key.source, meta.key.destination_port, meta.key.source_port, meta.key.protocol };
+        meta.conversation = { meta.key.destination, meta.key.source, meta.key.destination_port,
+                              meta.key.source_port, meta.key.protocol };
     }
 
     // Virtual addresses and ports.
@@ -323,9 +340,11 @@ control BalancerIngress(inout headers_t hdr, inout metadata_t meta, inout standa
         size = 1024;
     }
 
-    // The packet that an ICMP error is about becomes the one that the receiver of the error knows, its checksums and the error's own with it (as RFC 5508,
-    // section 4, has it for NAT). `address_change` and `port_change` are what the replacement adds to a checksum.
-    action translate_embedded(in binding_t binding, in bit<64> address_change, in bit<64> port_change) {
+    // The packet that an ICMP error is about becomes the one that the receiver of the error knows,
+    // its checksums and the error's own with it (as RFC 5508, section 4, has it for NAT).
+    // `address_change` and `port_change` are what the replacement adds to a checksum.
+    action translate_embedded(in binding_t binding, in bit<64> address_change,
+                              in bit<64> port_change) {
         bit<64> icmp_change = address_change;
         bit<16> before = hdr.embedded_ipv4.checksum;
         hdr.embedded_ipv4.checksum = adjusted(before, address_change);
@@ -376,9 +395,12 @@ control BalancerIngress(inout headers_t hdr, inout metadata_t meta, inout standa
         // it is.)
         if (hdr.ipv4.more_fragments ++ hdr.ipv4.fragment_offset != 0 && meta.kind != Kind.OTHER
             && meta.kind != Kind.ICMP_ERROR) {
-            FragmentResult ports = fragment_ports((bit<128>)hdr.ipv4.source, (bit<128>)hdr.ipv4.destination,
-                                                  (bit<32>)hdr.ipv4.identification, hdr.ipv4.protocol,
-                                                  hdr.ipv4.fragment_offset == 0, meta.key.source_port,
+            FragmentResult ports = fragment_ports((bit<128>)hdr.ipv4.source,
+                                                  (bit<128>)hdr.ipv4.destination,
+                                                  (bit<32>)hdr.ipv4.identification,
+                                                  hdr.ipv4.protocol,
+                                                  hdr.ipv4.fragment_offset == 0,
+                                                  meta.key.source_port,
                                                   meta.key.destination_port);
             if (ports == FragmentResult.HELD) {
                 return; // it comes back when its first one has come
@@ -427,7 +449,8 @@ control BalancerIngress(inout headers_t hdr, inout metadata_t meta, inout standa
                         bindings.phase(meta.conversation, FlowPhase.CLOSED);
                     } else if ((hdr.tcp.offset_and_flags & TCP_FIN) != 0) {
                         bindings.phase(meta.conversation, FlowPhase.HALF_CLOSED);
-                    } else if (meta.direction == Direction.TO_BACKEND && (hdr.tcp.offset_and_flags & TCP_ACK) == 0) {
+                    } else if (meta.direction == Direction.TO_BACKEND
+                               && (hdr.tcp.offset_and_flags & TCP_ACK) == 0) {
                         bindings.phase(meta.conversation, FlowPhase.HALF_OPEN);
                     } else {
                         bindings.phase(meta.conversation, FlowPhase.OPEN);
@@ -438,7 +461,8 @@ control BalancerIngress(inout headers_t hdr, inout metadata_t meta, inout standa
                 if (meta.direction == Direction.TO_CLIENT) {
                     address_change = replaced_address(meta.key.source, binding.address);
                     port_change = replaced_word(meta.key.source_port, binding.port);
-                    // Not always address_change: an error may come from a router on the way, which the client must not see either.
+                    // Not always address_change: an error may come from a router on the way, which
+                    // the client must not see either.
                     change = change + replaced_address(hdr.ipv4.source, binding.address);
                     hdr.ipv4.source = binding.address;
                     source_port = binding.port;
@@ -464,8 +488,10 @@ control BalancerIngress(inout headers_t hdr, inout metadata_t meta, inout standa
         }
 
         // 3. Route what it is now.
-        FibResult way = fib_lookup_ipv4(hdr.ipv4.source, hdr.ipv4.destination, hdr.ipv4.protocol, source_port, destination_port,
-                                        hdr.ipv4.total_length, hdr.ipv4.tos, standard_metadata.egress_spec,
+        FibResult way = fib_lookup_ipv4(hdr.ipv4.source, hdr.ipv4.destination, hdr.ipv4.protocol,
+                                        source_port, destination_port,
+                                        hdr.ipv4.total_length, hdr.ipv4.tos,
+                                        standard_metadata.egress_spec,
                                         hdr.ethernet.source, hdr.ethernet.destination);
         if (way != FibResult.FORWARD) {
             // Untranslated, the kernel does all that is not plain forwarding, with the packet as it
@@ -500,7 +526,8 @@ control BalancerIngress(inout headers_t hdr, inout metadata_t meta, inout standa
     }
 }
 
-control BalancerEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+control BalancerEgress(inout headers_t hdr, inout metadata_t meta,
+                       inout standard_metadata_t standard_metadata) {
     apply { }
 }
 
@@ -514,4 +541,5 @@ control BalancerDeparser(packet_out packet, in headers_t hdr) {
     }
 }
 
-V1Switch(BalancerParser(), BalancerVerifyChecksum(), BalancerIngress(), BalancerEgress(), BalancerComputeChecksum(), BalancerDeparser()) main;
+V1Switch(BalancerParser(), BalancerVerifyChecksum(), BalancerIngress(), BalancerEgress(),
+         BalancerComputeChecksum(), BalancerDeparser()) main;

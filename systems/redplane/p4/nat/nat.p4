@@ -1,10 +1,13 @@
-// nat.p4: a network address and port translator (RFC 3022) for TCP, UDP and ICMP, that outlives its switch.
+// nat.p4: a network address and port translator (RFC 3022) for TCP, UDP and ICMP, that outlives its
+// switch.
 //
-// Hosts with addresses in `inside` share the external addresses of the pool. Mapping and filtering are address and port dependent (RFC 4787,
-// RFC 5382, RFC 5508): a binding belongs to one 5-tuple, and only packets of that very conversation come back in.
+// Hosts with addresses in `inside` share the external addresses of the pool. Mapping and filtering
+// are address and port dependent (RFC 4787, RFC 5382, RFC 5508): a binding belongs to one 5-tuple,
+// and only packets of that very conversation come back in.
 //
-// The bindings are the only state. By default they are linearizable: they live in the replicated store, and another switch carries on with
-// them when this one dies. With -DNAT_LOCAL they live in this switch only: the same NAT without fault tolerance.
+// The bindings are the only state. By default they are linearizable: they live in the replicated
+// store, and another switch carries on with them when this one dies. With -DNAT_LOCAL they live in
+// this switch only: the same NAT without fault tolerance.
 //
 // A TCP connection begins with its SYN (RFC 5382): any other segment uses a binding and makes none.
 // With -DNAT_PICK_UP one that only acknowledges makes a binding, too, so that connections whose
@@ -48,7 +51,7 @@
 
 
 
-// Headers ------------------------------------------------------------------------------------------------------------------------------
+// Headers -----------------------------------------------------------------------------------------
 
 struct headers_t {
     ethernet_t     ethernet;
@@ -69,9 +72,10 @@ struct headers_t {
     icmp_echo_t    embedded_echo;
 }
 
-// State --------------------------------------------------------------------------------------------------------------------------------
+// State -------------------------------------------------------------------------------------------
 
-// Who talks to whom. For ICMP echo the identifier stands in for the port of the side that asked, and the other side's port is 0.
+// Who talks to whom. For ICMP echo the identifier stands in for the port of the side that asked,
+// and the other side's port is 0.
 struct five_tuple_t {
     bit<32> source;
     bit<32> destination;
@@ -111,8 +115,8 @@ enum bit<8> Direction {
 struct metadata_t {
     Kind         kind;
     Direction    direction;
-    // The packet's own five-tuple; of an ICMP error, the five-tuple of an answer to the packet that it is about.
-    // Once translated, what it is then.
+    // The packet's own five-tuple; of an ICMP error, the five-tuple of an answer to the packet that
+    // it is about. Once translated, what it is then.
     five_tuple_t key;
 }
 
@@ -136,9 +140,10 @@ FlowPhase tcp_phase(in bit<16> offset_and_flags, in FlowPhase after_syn) {
     return offset_and_flags & TCP_FIN != 0 ? FlowPhase.HALF_CLOSED : after_syn;
 }
 
-// Parser -------------------------------------------------------------------------------------------------------------------------------
+// Parser ------------------------------------------------------------------------------------------
 
-parser NatParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+parser NatParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
+                 inout standard_metadata_t standard_metadata) {
     // Bytes of ICMP by the IPv4 header. Behind its end Ethernet pads: no header may begin there
     // (RFC 1812, 5.2.2). gateway_check() sees to TCP's and UDP's.
     bit<16> payload_bytes;
@@ -236,8 +241,9 @@ parser NatParser(packet_in packet, out headers_t hdr, inout metadata_t meta, ino
         transition accept;
     }
 
-    // The key of an error is turned round: an error about a packet that went out finds the binding that its answers use, and one about a packet that
-    // came in the binding that the inside host's answers use.
+    // The key of an error is turned round: an error about a packet that went out finds the binding
+    // that its answers use, and one about a packet that came in the binding that the inside host's
+    // answers use.
     state icmp_error {
         packet.extract(hdr.icmp_error);
         packet.extract(hdr.embedded_ipv4);
@@ -313,9 +319,10 @@ control NatVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply { }
 }
 
-// Ingress ------------------------------------------------------------------------------------------------------------------------------
+// Ingress -----------------------------------------------------------------------------------------
 
-control NatIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+control NatIngress(inout headers_t hdr, inout metadata_t meta,
+                   inout standard_metadata_t standard_metadata) {
     FlowState<five_tuple_t, binding_t>(NAT_ENTRIES, NAT_CONSISTENCY, Allocator.NAT_PORTS) bindings;
 
     // Packets that left with another address.
@@ -325,8 +332,9 @@ control NatIngress(inout headers_t hdr, inout metadata_t meta, inout standard_me
     counter(1, CounterType.packets) untranslated;
     // Dropped: sent to an external address, but part of no conversation.
     counter(1, CounterType.packets) unknown_inbound;
-    // Dropped: the pool of external ports is used up, or the store (-DNAT_LOCAL: this switch) has no room, or an outbound packet that may not make a binding has none.
-    // (If only this switch has no room, the runtime drops the packet: `flows_full`.)
+    // Dropped: the pool of external ports is used up, or the store (-DNAT_LOCAL: this switch) has
+    // no room, or an outbound packet that may not make a binding has none. (If only this switch has
+    // no room, the runtime drops the packet: `flows_full`.)
     counter(1, CounterType.packets) no_binding;
     // Dropped: a fragment whose first one did not come, when no more could be held until it does.
     counter(1, CounterType.packets) fragments;
@@ -336,8 +344,8 @@ control NatIngress(inout headers_t hdr, inout metadata_t meta, inout standard_me
     counter(1, CounterType.packets) refused;
     // Dropped: for an inside host to which there is no route.
     counter(1, CounterType.packets) no_route;
-    // Answered with time exceeded: hop limit reached. (The kernel might have no route to the external
-    // addresses, and then would not answer.)
+    // Answered with time exceeded: hop limit reached. (The kernel might have no route to the
+    // external addresses, and then would not answer.)
     counter(1, CounterType.packets) ttl_expired;
     // To the kernel: not IPv4.
     counter(1, CounterType.packets) not_ipv4;
@@ -360,7 +368,8 @@ control NatIngress(inout headers_t hdr, inout metadata_t meta, inout standard_me
         meta.direction = Direction.INBOUND;
     }
 
-    // A destination that inside hosts reach under their own addresses, such as another inside prefix.
+    // A destination that inside hosts reach under their own addresses, such as another inside
+    // prefix.
     action route_untranslated() { }
 
     action mark_inside() {
@@ -414,7 +423,8 @@ control NatIngress(inout headers_t hdr, inout metadata_t meta, inout standard_me
             hdr.embedded_icmp.checksum = adjusted(before, port_change);
             // One of the two is the identifier, and the other 0.
             hdr.embedded_echo.identifier = meta.key.source_port | meta.key.destination_port;
-            icmp_change = icmp_change + port_change + replaced_word(before, hdr.embedded_icmp.checksum);
+            icmp_change = icmp_change + port_change + replaced_word(before,
+                                                                    hdr.embedded_icmp.checksum);
         }
         hdr.icmp.checksum = adjusted(hdr.icmp.checksum, icmp_change);
     }
@@ -457,10 +467,14 @@ control NatIngress(inout headers_t hdr, inout metadata_t meta, inout standard_me
                 mark_to_drop(standard_metadata);
                 return;
             }
-            if (hdr.ipv4.more_fragments ++ hdr.ipv4.fragment_offset != 0 && meta.kind != Kind.ICMP_ERROR) {
-                FragmentResult ports = fragment_ports((bit<128>)hdr.ipv4.source, (bit<128>)hdr.ipv4.destination,
-                                                      (bit<32>)hdr.ipv4.identification, hdr.ipv4.protocol,
-                                                      hdr.ipv4.fragment_offset == 0, meta.key.source_port,
+            if (hdr.ipv4.more_fragments ++ hdr.ipv4.fragment_offset != 0
+                && meta.kind != Kind.ICMP_ERROR) {
+                FragmentResult ports = fragment_ports((bit<128>)hdr.ipv4.source,
+                                                      (bit<128>)hdr.ipv4.destination,
+                                                      (bit<32>)hdr.ipv4.identification,
+                                                      hdr.ipv4.protocol,
+                                                      hdr.ipv4.fragment_offset == 0,
+                                                      meta.key.source_port,
                                                       meta.key.destination_port);
                 if (ports == FragmentResult.HELD) {
                     return; // it comes back when its first one has come
@@ -487,9 +501,11 @@ control NatIngress(inout headers_t hdr, inout metadata_t meta, inout standard_me
 
         // 3. Where does it go, if its destination stays? A packet without a way makes no binding.
         if (meta.direction == Direction.NONE || meta.direction == Direction.OUTBOUND) {
-            FibResult way = fib_lookup_ipv4(hdr.ipv4.source, hdr.ipv4.destination, hdr.ipv4.protocol, meta.key.source_port,
+            FibResult way = fib_lookup_ipv4(hdr.ipv4.source, hdr.ipv4.destination,
+                                            hdr.ipv4.protocol, meta.key.source_port,
                                   meta.key.destination_port, hdr.ipv4.total_length, hdr.ipv4.tos,
-                                  standard_metadata.egress_spec, hdr.ethernet.source, hdr.ethernet.destination);
+                                  standard_metadata.egress_spec, hdr.ethernet.source,
+                                  hdr.ethernet.destination);
             // Untranslated, the kernel does all that is not plain forwarding, with the packet as it
             // came in. Outbound, it delivers to this host itself, or (it does not tell these two
             // apart) answers that there is no route: it cannot send the packet on, with its inside
@@ -561,9 +577,11 @@ control NatIngress(inout headers_t hdr, inout metadata_t meta, inout standard_me
             hdr.ipv4.destination = inner.address;
             meta.key.destination = inner.address;
             meta.key.destination_port = inner.port;
-            FibResult way = fib_lookup_ipv4(hdr.ipv4.source, hdr.ipv4.destination, hdr.ipv4.protocol, meta.key.source_port,
+            FibResult way = fib_lookup_ipv4(hdr.ipv4.source, hdr.ipv4.destination,
+                                            hdr.ipv4.protocol, meta.key.source_port,
                                   meta.key.destination_port, hdr.ipv4.total_length, hdr.ipv4.tos,
-                                  standard_metadata.egress_spec, hdr.ethernet.source, hdr.ethernet.destination);
+                                  standard_metadata.egress_spec, hdr.ethernet.source,
+                                  hdr.ethernet.destination);
             if (way == FibResult.TOO_BIG && hdr.ipv4.dont_fragment == 1) {
                 reply_icmp_error(ICMP_UNREACHABLE, ICMP_FRAGMENTATION_NEEDED, (bit<32>)fib_mtu());
                 return;
@@ -614,7 +632,8 @@ control NatIngress(inout headers_t hdr, inout metadata_t meta, inout standard_me
     }
 }
 
-control NatEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+control NatEgress(inout headers_t hdr, inout metadata_t meta,
+                  inout standard_metadata_t standard_metadata) {
     apply { }
 }
 
@@ -628,4 +647,5 @@ control NatDeparser(packet_out packet, in headers_t hdr) {
     }
 }
 
-V1Switch(NatParser(), NatVerifyChecksum(), NatIngress(), NatEgress(), NatComputeChecksum(), NatDeparser()) main;
+V1Switch(NatParser(), NatVerifyChecksum(), NatIngress(), NatEgress(), NatComputeChecksum(),
+         NatDeparser()) main;

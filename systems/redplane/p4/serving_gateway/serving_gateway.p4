@@ -1,17 +1,24 @@
-// serving_gateway.p4: the user plane of a serving gateway of a mobile core (EPC), with the state of its users (RedPlane §6, EPC-SGW).
+// serving_gateway.p4: the user plane of a serving gateway of a mobile core (EPC), with the state of
+// its users (RedPlane §6, EPC-SGW).
 //
-// Between base stations (eNodeB) and the gateway, users' packets travel in GTP-U tunnels (TS 29.281); beyond it, as they are:
+// Between base stations (eNodeB) and the gateway, users' packets travel in GTP-U tunnels (TS
+// 29.281); beyond it, as they are:
 //
 //   user ── eNodeB ══ GTP-U ══ gateway ── packet network
 //
-// A user is known by the IPv4 address that it was given. Its record says which tunnels are its: the TEID and address of the base station, for packets to
-// the user, and the TEID that the base station must use, for packets from it. Signalling packets (UDP 2123) from a mobility manager create, modify (handover to
-// another base station) and delete it; their form is our own, modelled on GTPv2-C (TS 29.274): systems/redplane/docs/apps/serving_gateway.md. The switch itself carries them out
-// and turns the packet round as the answer, which leaves only when the update is on every server of the chain. Users' packets read the record.
+// A user is known by the IPv4 address that it was given. Its record says which tunnels are its: the
+// TEID and address of the base station, for packets to the user, and the TEID that the base station
+// must use, for packets from it. Signalling packets (UDP 2123) from a mobility manager create,
+// modify (handover to another base station) and delete it; their form is our own, modelled on
+// GTPv2-C (TS 29.274): systems/redplane/docs/apps/serving_gateway.md. The switch itself carries
+// them out and turns the packet round as the answer, which leaves only when the update is on every
+// server of the chain. Users' packets read the record.
 //
 // What it does not do, on purpose, and what then happens:
-// - Users' IPv6: not known to any record; dropped in tunnels (`unknown_user`), routed outside of them to the kernel.
-// - Error Indication and End Marker (TS 29.281, 7.3): none are sent; received ones are dropped and counted (`unsupported`).
+// - Users' IPv6: not known to any record; dropped in tunnels (`unknown_user`), routed outside of
+//   them to the kernel.
+// - Error Indication and End Marker (TS 29.281, 7.3): none are sent; received ones are dropped and
+//   counted (`unsupported`).
 // - Fragmented tunnel packets, and those with IPv4 options: dropped (`unsupported`), as is all UDP
 //   to the gateway that is so: only whole ones can be taken out of their tunnels, and nothing
 //   reassembles here. (The other way round, fragments are users' packets like others, and tunnel
@@ -54,7 +61,8 @@ const bit<8> GTP_G_PDU = 255;
 // TS 29.281, 8.2
 const bit<8> GTP_RECOVERY = 14;
 
-// TS 29.274, table 6.1-1: what the signalling packets are modelled on. A response is its request plus 1.
+// TS 29.274, table 6.1-1: what the signalling packets are modelled on. A response is its request
+// plus 1.
 enum bit<8> Request {
     CREATE_SESSION = 32,
     MODIFY_BEARER = 34,
@@ -69,7 +77,7 @@ enum bit<8> Cause {
     NO_RESOURCES = 73
 }
 
-// Headers ------------------------------------------------------------------------------------------------------------------------------
+// Headers -----------------------------------------------------------------------------------------
 
 // The same with what comes before it, to look ahead.
 header ipv4_and_ports_t {
@@ -142,7 +150,7 @@ struct headers_t {
     ipv4_options_t options;
 }
 
-// State --------------------------------------------------------------------------------------------------------------------------------
+// State -------------------------------------------------------------------------------------------
 
 struct user_t {
     bit<32> address;
@@ -188,9 +196,10 @@ struct metadata_t {
     bool    ports_unknown;
 }
 
-// Parser -------------------------------------------------------------------------------------------------------------------------------
+// Parser ------------------------------------------------------------------------------------------
 
-parser GatewayParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+parser GatewayParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
+                     inout standard_metadata_t standard_metadata) {
     state start {
         meta.kind = Kind.OTHER;
         meta.extension_bytes = 0;
@@ -207,7 +216,8 @@ parser GatewayParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
     // Whether the first IPv4 header is a tunnel's shows only further on.
     state ipv4 {
         ipv4_t first = packet.lookahead<ipv4_t>();
-        transition select(first.version, first.ihl, first.more_fragments, first.fragment_offset, first.protocol) {
+        transition select(first.version, first.ihl, first.more_fragments, first.fragment_offset,
+                          first.protocol) {
             (4, 5, 0, 0, PROTOCOL_UDP): ports;
             (4, _, _, _, PROTOCOL_UDP): ports_unknown;
             default: plain;
@@ -254,7 +264,8 @@ parser GatewayParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         packet.extract(hdr.udp);
         meta.kind = Kind.UNSUPPORTED;
         packet.extract(hdr.gtp);
-        transition select(hdr.gtp.version, hdr.gtp.protocol_type, hdr.gtp.type, hdr.gtp.has_extension, hdr.gtp.has_sequence, hdr.gtp.has_n_pdu) {
+        transition select(hdr.gtp.version, hdr.gtp.protocol_type, hdr.gtp.type,
+                          hdr.gtp.has_extension, hdr.gtp.has_sequence, hdr.gtp.has_n_pdu) {
             (1, 1, GTP_G_PDU, 0, 0, 0): user_packet;
             (1, 1, GTP_G_PDU, _, _, _): optional;
             (1, 1, GTP_ECHO_REQUEST, 0, 1, _): echo;
@@ -278,7 +289,8 @@ parser GatewayParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         }
     }
 
-    // TS 29.281, 5.2.1: length in words, content, type of the next. Those with the type's high bit must be understood: none of them is here.
+    // TS 29.281, 5.2.1: length in words, content, type of the next. Those with the type's high bit
+    // must be understood: none of them is here.
     state extension {
         bit<8> words = packet.lookahead<bit<8>>();
         verify(words != 0, error.HeaderTooShort);
@@ -317,41 +329,57 @@ control GatewayVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply {
         // A user's header with a wrong checksum would be found wrong by a receiver, but only there.
         verify_checksum(meta.kind == Kind.UPLINK && hdr.ipv4.ihl == 5,
-                        { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length, hdr.ipv4.identification,
-                          hdr.ipv4.reserved, hdr.ipv4.dont_fragment, hdr.ipv4.more_fragments, hdr.ipv4.fragment_offset,
+                        { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length,
+                          hdr.ipv4.identification,
+                          hdr.ipv4.reserved, hdr.ipv4.dont_fragment, hdr.ipv4.more_fragments,
+                          hdr.ipv4.fragment_offset,
                           hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.source, hdr.ipv4.destination },
                         hdr.ipv4.checksum, HashAlgorithm.csum16);
         verify_checksum(meta.kind == Kind.UPLINK && hdr.options.isValid(),
-                        { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length, hdr.ipv4.identification,
-                          hdr.ipv4.reserved, hdr.ipv4.dont_fragment, hdr.ipv4.more_fragments, hdr.ipv4.fragment_offset,
-                          hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.source, hdr.ipv4.destination, hdr.options.options },
+                        { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length,
+                          hdr.ipv4.identification,
+                          hdr.ipv4.reserved, hdr.ipv4.dont_fragment, hdr.ipv4.more_fragments,
+                          hdr.ipv4.fragment_offset,
+                          hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.source, hdr.ipv4.destination,
+                          hdr.options.options },
                         hdr.ipv4.checksum, HashAlgorithm.csum16);
-        // The answer gets fresh checksums: a request with a wrong one must not be made to look right.
+        // The answer gets fresh checksums: a request with a wrong one must not be made to look
+        // right.
         verify_checksum(hdr.signalling.isValid(),
-                        { hdr.outer_ipv4.version, hdr.outer_ipv4.ihl, hdr.outer_ipv4.tos, hdr.outer_ipv4.total_length,
-                          hdr.outer_ipv4.identification, hdr.outer_ipv4.reserved, hdr.outer_ipv4.dont_fragment, hdr.outer_ipv4.more_fragments,
-                          hdr.outer_ipv4.fragment_offset, hdr.outer_ipv4.ttl, hdr.outer_ipv4.protocol, hdr.outer_ipv4.source,
+                        { hdr.outer_ipv4.version, hdr.outer_ipv4.ihl, hdr.outer_ipv4.tos,
+                          hdr.outer_ipv4.total_length,
+                          hdr.outer_ipv4.identification, hdr.outer_ipv4.reserved,
+                          hdr.outer_ipv4.dont_fragment, hdr.outer_ipv4.more_fragments,
+                          hdr.outer_ipv4.fragment_offset, hdr.outer_ipv4.ttl,
+                          hdr.outer_ipv4.protocol, hdr.outer_ipv4.source,
                           hdr.outer_ipv4.destination },
                         hdr.outer_ipv4.checksum, HashAlgorithm.csum16);
-        // With the checksum itself among the data the sum is 0 if it is right, also where it is 0xffff, which UDP sends for 0 (RFC 768).
+        // With the checksum itself among the data the sum is 0 if it is right, also where it is
+        // 0xffff, which UDP sends for 0 (RFC 768).
         verify_checksum(hdr.signalling.isValid() && hdr.udp.checksum != 0,
-                        { hdr.outer_ipv4.source, hdr.outer_ipv4.destination, 8w0, hdr.outer_ipv4.protocol, hdr.udp.length, hdr.udp.source_port,
-                          hdr.udp.destination_port, hdr.udp.length, hdr.signalling.flags, hdr.signalling.type, hdr.signalling.length, hdr.signalling.teid,
-                          hdr.signalling.sequence, hdr.signalling.spare, hdr.signalling.user, hdr.signalling.uplink_teid, hdr.signalling.downlink_teid,
-                          hdr.signalling.station, hdr.signalling.cause, hdr.signalling.spare2, hdr.udp.checksum },
+                        { hdr.outer_ipv4.source, hdr.outer_ipv4.destination, 8w0,
+                          hdr.outer_ipv4.protocol, hdr.udp.length, hdr.udp.source_port,
+                          hdr.udp.destination_port, hdr.udp.length, hdr.signalling.flags,
+                          hdr.signalling.type, hdr.signalling.length, hdr.signalling.teid,
+                          hdr.signalling.sequence, hdr.signalling.spare, hdr.signalling.user,
+                          hdr.signalling.uplink_teid, hdr.signalling.downlink_teid,
+                          hdr.signalling.station, hdr.signalling.cause, hdr.signalling.spare2,
+                          hdr.udp.checksum },
                         16w0, HashAlgorithm.csum16);
     }
 }
 
-// Ingress ------------------------------------------------------------------------------------------------------------------------------
+// Ingress -----------------------------------------------------------------------------------------
 
-control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+control GatewayIngress(inout headers_t hdr, inout metadata_t meta,
+                       inout standard_metadata_t standard_metadata) {
     FlowState<user_t, session_t>(SERVING_GATEWAY_USERS, USERS_CONSISTENCY, Allocator.ZERO) users;
 
     // Users' packets taken out of tunnels, and put into them.
     counter(1, CounterType.packets_and_bytes) uplink;
     counter(1, CounterType.packets_and_bytes) downlink;
-    // Signalling packets that changed a record, that came once more, and that were answered with another cause than "accepted".
+    // Signalling packets that changed a record, that came once more, and that were answered with
+    // another cause than "accepted".
     counter(1, CounterType.packets) sessions_changed;
     counter(1, CounterType.packets) repeated;
     counter(1, CounterType.packets) rejected;
@@ -361,14 +389,16 @@ control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standar
     counter(1, CounterType.packets) unknown_user;
     // Dropped: the user's session has another tunnel or base station.
     counter(1, CounterType.packets) wrong_tunnel;
-    // Dropped: tunnel packets and echo requests to the gateway from a port behind which no base stations are.
+    // Dropped: tunnel packets and echo requests to the gateway from a port behind which no base
+    // stations are.
     counter(1, CounterType.packets) wrong_port;
-    // Dropped: signalling packets from who may not send them (an address, or a port behind which it is not), with wrong checksums, or of the wrong form.
+    // Dropped: signalling packets from who may not send them (an address, or a port behind which it
+    // is not), with wrong checksums, or of the wrong form.
     counter(1, CounterType.packets) bad_signalling;
     // Dropped: older than the signalling packet that was carried out last.
     counter(1, CounterType.packets) late_signalling;
-    // Dropped: fragments to the gateway and tunnel packets with IPv4 options, other GTP-U messages, users' packets that are not IPv4; GTP-U with extension
-    // headers to a user.
+    // Dropped: fragments to the gateway and tunnel packets with IPv4 options, other GTP-U messages,
+    // users' packets that are not IPv4; GTP-U with extension headers to a user.
     counter(1, CounterType.packets) unsupported;
     // Dropped: a user's packet in a tunnel with a wrong header checksum.
     counter(1, CounterType.packets) bad_checksum;
@@ -383,8 +413,8 @@ control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standar
     counter(1, CounterType.packets) routed;
     // Answered with time exceeded: hop limit reached, outside of tunnels.
     counter(1, CounterType.packets) ttl_expired;
-    // To the kernel: not IPv4, a tunnel's hop limit reached; what is routed as it is, and is not plainly
-    // forwarded.
+    // To the kernel: not IPv4, a tunnel's hop limit reached; what is routed as it is, and is not
+    // plainly forwarded.
     counter(1, CounterType.packets) to_kernel;
 
     bit<32> gateway = 0;
@@ -405,7 +435,8 @@ control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standar
 
     action allow() { }
 
-    // Who may send signalling packets, and behind which port each is: an address alone could be written by any host.
+    // Who may send signalling packets, and behind which port each is: an address alone could be
+    // written by any host.
     table managers {
         key = {
             standard_metadata.ingress_port: exact;
@@ -416,7 +447,8 @@ control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standar
         size = 64;
     }
 
-    // Behind which ports base stations are. (Which of them a tunnel is from, its address says: the record has it.)
+    // Behind which ports base stations are. (Which of them a tunnel is from, its address says: the
+    // record has it.)
     table radio_ports {
         key = { standard_metadata.ingress_port: exact; }
         actions = { allow; NoAction; }
@@ -468,7 +500,8 @@ control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standar
             mark_to_drop(standard_metadata);
             return;
         }
-        if (standard_metadata.parser_error != error.NoError && meta.kind != Kind.UNSUPPORTED && meta.kind != Kind.SIGNALLING) {
+        if (standard_metadata.parser_error != error.NoError && meta.kind != Kind.UNSUPPORTED
+            && meta.kind != Kind.SIGNALLING) {
             to_kernel.count(0);
             to_host();
             return;
@@ -483,7 +516,8 @@ control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standar
             mark_to_drop(standard_metadata);
             return;
         }
-        if (!hdr.outer_ipv4.isValid() && (!hdr.ipv4.isValid() || hdr.ipv4.version != 4 || hdr.ipv4.ihl < 5)) {
+        if (!hdr.outer_ipv4.isValid() && (!hdr.ipv4.isValid() || hdr.ipv4.version != 4
+                                          || hdr.ipv4.ihl < 5)) {
             to_kernel.count(0);
             to_host();
             return;
@@ -509,12 +543,15 @@ control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standar
             }
             meta.kind = Kind.PLAIN;
         } else if (hdr.outer_ipv4.isValid() && !ours) {
-            // What goes by in tunnels of others is routed like anything else. (Extension headers are
-            // not kept.)
+            // What goes by in tunnels of others is routed like anything else. (Extension headers
+            // are not kept.)
             if (hdr.outer_ipv4.ttl <= 1 || meta.extension_bytes != 0
-                || fib_lookup_ipv4(hdr.outer_ipv4.source, hdr.outer_ipv4.destination, hdr.outer_ipv4.protocol, hdr.udp.source_port,
-                                   hdr.udp.destination_port, hdr.outer_ipv4.total_length, hdr.outer_ipv4.tos,
-                                   standard_metadata.egress_spec, hdr.ethernet.source, hdr.ethernet.destination) != FibResult.FORWARD) {
+                || fib_lookup_ipv4(hdr.outer_ipv4.source, hdr.outer_ipv4.destination,
+                                   hdr.outer_ipv4.protocol, hdr.udp.source_port,
+                                   hdr.udp.destination_port, hdr.outer_ipv4.total_length,
+                                   hdr.outer_ipv4.tos,
+                                   standard_metadata.egress_spec, hdr.ethernet.source,
+                                   hdr.ethernet.destination) != FibResult.FORWARD) {
                 to_kernel.count(0);
                 to_host();
                 return;
@@ -530,9 +567,12 @@ control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standar
         bool needs_session = true;
         if (ours) {
             if (meta.kind == Kind.SIGNALLING) {
-                if (!hdr.signalling.isValid() || standard_metadata.checksum_error != 0 || hdr.signalling.flags != 0x48
-                    || hdr.signalling.length != SIGNALLING_BYTES - 4 || hdr.signalling.cause != Cause.NONE
-                    || (hdr.signalling.type != Request.CREATE_SESSION && hdr.signalling.type != Request.MODIFY_BEARER
+                if (!hdr.signalling.isValid() || standard_metadata.checksum_error != 0
+                    || hdr.signalling.flags != 0x48
+                    || hdr.signalling.length != SIGNALLING_BYTES - 4
+                    || hdr.signalling.cause != Cause.NONE
+                    || (hdr.signalling.type != Request.CREATE_SESSION
+                        && hdr.signalling.type != Request.MODIFY_BEARER
                         && hdr.signalling.type != Request.DELETE_SESSION)
                     || !managers.apply().hit) {
                     bad_signalling.count(0);
@@ -541,14 +581,17 @@ control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standar
                 }
                 user.address = hdr.signalling.user;
                 creates = hdr.signalling.type == Request.CREATE_SESSION;
-            } else if ((meta.kind == Kind.UPLINK || meta.kind == Kind.ECHO) && !radio_ports.apply().hit) {
+            } else if ((meta.kind == Kind.UPLINK || meta.kind == Kind.ECHO)
+                       && !radio_ports.apply().hit) {
                 wrong_port.count(0);
                 mark_to_drop(standard_metadata);
                 return;
             } else if (meta.kind == Kind.UPLINK) {
-                // (The user's packet must be all there, and nothing else: what follows it would leave with it.)
+                // (The user's packet must be all there, and nothing else: what follows it would
+                // leave with it.)
                 if (hdr.ipv4.version != 4 || hdr.ipv4.ihl < 5
-                    || hdr.ipv4.total_length + (hdr.gtp_optional.isValid() ? 16w4 : 0) + meta.extension_bytes != hdr.gtp.length
+                    || hdr.ipv4.total_length + (hdr.gtp_optional.isValid() ? 16w4 : 0)
+                    + meta.extension_bytes != hdr.gtp.length
                     || hdr.gtp.length + 36 != hdr.outer_ipv4.total_length) {
                     unsupported.count(0);
                     mark_to_drop(standard_metadata);
@@ -559,8 +602,8 @@ control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standar
                     mark_to_drop(standard_metadata);
                     return;
                 }
-                // (gateway_check() saw the tunnel's own addresses. Routes would send these on like any
-                // other, and routing protocols of the next router listen to some.)
+                // (gateway_check() saw the tunnel's own addresses. Routes would send these on like
+                // any other, and routing protocols of the next router listen to some.)
                 if (hdr.ipv4.destination[31:28] == 0xe || hdr.ipv4.destination == 0xffffffff
                     || hdr.ipv4.destination[31:24] == 127 || hdr.ipv4.destination[31:24] == 0) {
                     bad_destination.count(0);
@@ -596,10 +639,13 @@ control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standar
         if (meta.kind == Kind.SIGNALLING) {
             bit<24> behind = session.sequence - hdr.signalling.sequence;
             Cause cause = Cause.ACCEPTED;
-            if (found == StateResult.HIT && session.sequence == hdr.signalling.sequence && (session.active == ACTIVE || (session.active == DELETED && hdr.signalling.type == Request.DELETE_SESSION))) {
+            if (found == StateResult.HIT && session.sequence == hdr.signalling.sequence
+                && (session.active == ACTIVE || (session.active == DELETED
+                                                 && hdr.signalling.type == Request.DELETE_SESSION))) {
                 repeated.count(0);
             } else if (found == StateResult.HIT && session.active != 0 && behind < 256) {
-                // A late copy of a request that others have overtaken: of a Create behind a Delete, too. (A manager that starts again begins somewhere else, most probably.)
+                // A late copy of a request that others have overtaken: of a Create behind a Delete,
+                // too. (A manager that starts again begins somewhere else, most probably.)
                 late_signalling.count(0);
                 mark_to_drop(standard_metadata);
                 return;
@@ -611,7 +657,8 @@ control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standar
                 if (hdr.signalling.type == Request.DELETE_SESSION) {
                     session = { DELETED, hdr.signalling.sequence, 0, 0, 0 };
                 } else if (creates) {
-                    session = { ACTIVE, hdr.signalling.sequence, hdr.signalling.uplink_teid, hdr.signalling.downlink_teid, hdr.signalling.station };
+                    session = { ACTIVE, hdr.signalling.sequence, hdr.signalling.uplink_teid,
+                                hdr.signalling.downlink_teid, hdr.signalling.station };
                 } else {
                     session.sequence = hdr.signalling.sequence;
                     session.downlink_teid = hdr.signalling.downlink_teid;
@@ -619,7 +666,8 @@ control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standar
                 }
                 users.set(user, session);
                 if (session.active != ACTIVE) {
-                    users.phase(user, FlowPhase.CLOSED); // (the sequence number is kept for a while, against late copies)
+                    // (the sequence number is kept for a while, against late copies)
+                    users.phase(user, FlowPhase.CLOSED);
                 } else if (creates) {
                     users.phase(user, FlowPhase.OPEN);
                 }
@@ -636,7 +684,8 @@ control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standar
             turn_round();
             meta.signalling_changed = true;
         } else if (meta.kind == Kind.ECHO) {
-            // TS 29.281, 7.2.2: the sequence number comes back, and a restart counter that means nothing (8.2).
+            // TS 29.281, 7.2.2: the sequence number comes back, and a restart counter that means
+            // nothing (8.2).
             turn_round();
             hdr.gtp.type = GTP_ECHO_RESPONSE;
             hdr.gtp.has_n_pdu = 0;
@@ -656,7 +705,8 @@ control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standar
                 return;
             }
             if (meta.kind == Kind.UPLINK) {
-                if (session.uplink_teid != hdr.gtp.teid || session.station != hdr.outer_ipv4.source) {
+                if (session.uplink_teid != hdr.gtp.teid
+                    || session.station != hdr.outer_ipv4.source) {
                     wrong_tunnel.count(0);
                     mark_to_drop(standard_metadata);
                     return;
@@ -685,12 +735,16 @@ control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standar
                     hop(hdr.ipv4);
                 }
                 hdr.tunnel_ipv4.setValid();
-                hdr.tunnel_ipv4 = { 4, 5, user_tos, user_length + 36, 0, 0, 1, 0, 0, 64, PROTOCOL_UDP, 0, gateway, session.station };
+                hdr.tunnel_ipv4 = { 4, 5, user_tos, user_length + 36, 0, 0, 1, 0, 0, 64,
+                                    PROTOCOL_UDP, 0, gateway, session.station };
                 hdr.tunnel_udp.setValid();
-                // (TS 29.281, 4.4.2.0: the source port may be any. One for each user, so that routers' ECMP can tell them apart. RFC 768: 0, no checksum.)
-                hdr.tunnel_udp = { 0xc000 | (sent_to[15:0] & 0x3fff), PORT_GTP_U, user_length + 16, 0 };
+                // (TS 29.281, 4.4.2.0: the source port may be any. One for each user, so that
+                // routers' ECMP can tell them apart. RFC 768: 0, no checksum.)
+                hdr.tunnel_udp = { 0xc000 | (sent_to[15:0] & 0x3fff), PORT_GTP_U, user_length + 16,
+                                   0 };
                 hdr.tunnel_gtp.setValid();
-                hdr.tunnel_gtp = { 1, 1, 0, 0, 0, 0, GTP_G_PDU, user_length, session.downlink_teid };
+                hdr.tunnel_gtp = { 1, 1, 0, 0, 0, 0, GTP_G_PDU, user_length,
+                                   session.downlink_teid };
             }
         } else {
             hop(hdr.ipv4);
@@ -721,8 +775,10 @@ control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standar
             length = hdr.outer_ipv4.total_length;
             tos = hdr.outer_ipv4.tos;
         }
-        FibResult way = fib_lookup_ipv4(source, destination, protocol, source_port, destination_port, length, tos,
-                                        standard_metadata.egress_spec, hdr.ethernet.source, hdr.ethernet.destination);
+        FibResult way = fib_lookup_ipv4(source, destination, protocol, source_port,
+                                        destination_port, length, tos,
+                                        standard_metadata.egress_spec, hdr.ethernet.source,
+                                        hdr.ethernet.destination);
         if (way != FibResult.FORWARD) {
             if (!ours && !needs_session) {
                 to_kernel.count(0);
@@ -761,28 +817,38 @@ control GatewayIngress(inout headers_t hdr, inout metadata_t meta, inout standar
     }
 }
 
-control GatewayEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+control GatewayEgress(inout headers_t hdr, inout metadata_t meta,
+                      inout standard_metadata_t standard_metadata) {
     apply { }
 }
 
 control GatewayComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply {
         update_checksum(hdr.tunnel_ipv4.isValid(),
-                        { hdr.tunnel_ipv4.version, hdr.tunnel_ipv4.ihl, hdr.tunnel_ipv4.tos, hdr.tunnel_ipv4.total_length,
-                          hdr.tunnel_ipv4.identification, hdr.tunnel_ipv4.reserved, hdr.tunnel_ipv4.dont_fragment, hdr.tunnel_ipv4.more_fragments,
-                          hdr.tunnel_ipv4.fragment_offset, hdr.tunnel_ipv4.ttl, hdr.tunnel_ipv4.protocol, hdr.tunnel_ipv4.source,
+                        { hdr.tunnel_ipv4.version, hdr.tunnel_ipv4.ihl, hdr.tunnel_ipv4.tos,
+                          hdr.tunnel_ipv4.total_length,
+                          hdr.tunnel_ipv4.identification, hdr.tunnel_ipv4.reserved,
+                          hdr.tunnel_ipv4.dont_fragment, hdr.tunnel_ipv4.more_fragments,
+                          hdr.tunnel_ipv4.fragment_offset, hdr.tunnel_ipv4.ttl,
+                          hdr.tunnel_ipv4.protocol, hdr.tunnel_ipv4.source,
                           hdr.tunnel_ipv4.destination },
                         hdr.tunnel_ipv4.checksum, HashAlgorithm.csum16);
         update_checksum(meta.outer_changed,
-                        { hdr.outer_ipv4.version, hdr.outer_ipv4.ihl, hdr.outer_ipv4.tos, hdr.outer_ipv4.total_length,
-                          hdr.outer_ipv4.identification, hdr.outer_ipv4.reserved, hdr.outer_ipv4.dont_fragment, hdr.outer_ipv4.more_fragments,
-                          hdr.outer_ipv4.fragment_offset, hdr.outer_ipv4.ttl, hdr.outer_ipv4.protocol, hdr.outer_ipv4.source,
+                        { hdr.outer_ipv4.version, hdr.outer_ipv4.ihl, hdr.outer_ipv4.tos,
+                          hdr.outer_ipv4.total_length,
+                          hdr.outer_ipv4.identification, hdr.outer_ipv4.reserved,
+                          hdr.outer_ipv4.dont_fragment, hdr.outer_ipv4.more_fragments,
+                          hdr.outer_ipv4.fragment_offset, hdr.outer_ipv4.ttl,
+                          hdr.outer_ipv4.protocol, hdr.outer_ipv4.source,
                           hdr.outer_ipv4.destination },
                         hdr.outer_ipv4.checksum, HashAlgorithm.csum16);
         update_checksum(meta.signalling_changed,
-                        { hdr.outer_ipv4.source, hdr.outer_ipv4.destination, 8w0, hdr.outer_ipv4.protocol, hdr.udp.length, hdr.udp.source_port,
-                          hdr.udp.destination_port, hdr.udp.length, hdr.signalling.flags, hdr.signalling.type, hdr.signalling.length, hdr.signalling.teid,
-                          hdr.signalling.sequence, hdr.signalling.spare, hdr.signalling.user, hdr.signalling.uplink_teid, hdr.signalling.downlink_teid,
+                        { hdr.outer_ipv4.source, hdr.outer_ipv4.destination, 8w0,
+                          hdr.outer_ipv4.protocol, hdr.udp.length, hdr.udp.source_port,
+                          hdr.udp.destination_port, hdr.udp.length, hdr.signalling.flags,
+                          hdr.signalling.type, hdr.signalling.length, hdr.signalling.teid,
+                          hdr.signalling.sequence, hdr.signalling.spare, hdr.signalling.user,
+                          hdr.signalling.uplink_teid, hdr.signalling.downlink_teid,
                           hdr.signalling.station, hdr.signalling.cause, hdr.signalling.spare2 },
                         hdr.udp.checksum, HashAlgorithm.csum16);
     }
@@ -794,4 +860,5 @@ control GatewayDeparser(packet_out packet, in headers_t hdr) {
     }
 }
 
-V1Switch(GatewayParser(), GatewayVerifyChecksum(), GatewayIngress(), GatewayEgress(), GatewayComputeChecksum(), GatewayDeparser()) main;
+V1Switch(GatewayParser(), GatewayVerifyChecksum(), GatewayIngress(), GatewayEgress(),
+         GatewayComputeChecksum(), GatewayDeparser()) main;

@@ -16,7 +16,8 @@ struct flow_key_t {
 }
 struct binding_t { bit<32> address; bit<16> port; }
 
-parser NatParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
+parser NatParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
+                 inout standard_metadata_t std) {
     state start {
         packet.extract(hdr.ethernet);
         transition select(hdr.ethernet.ether_type) { ETHERTYPE_IPV4: ipv4; default: accept; }
@@ -37,7 +38,8 @@ control NatIngress(inout headers_t hdr, inout metadata_t meta, inout standard_me
     table inside { key = { hdr.ipv4.source: lpm; } actions = { mark_inside; NoAction; } size = 64; }
 
     apply {
-        if (!gateway_check()) { mark_to_drop(std); return; } // malformed, or a source that cannot be
+        // malformed, or a source that cannot be
+        if (!gateway_check()) { mark_to_drop(std); return; }
         if (!hdr.udp.isValid() || hdr.ipv4.ttl <= 1) { to_host(); return; }
         inside.apply();
         flow_key_t key = { hdr.ipv4.source, hdr.ipv4.destination, hdr.udp.source_port,
@@ -65,12 +67,14 @@ control NatIngress(inout headers_t hdr, inout metadata_t meta, inout standard_me
         FibResult way = fib_lookup_ipv4(hdr.ipv4.source, hdr.ipv4.destination, PROTOCOL_UDP,
             hdr.udp.source_port, hdr.udp.destination_port, hdr.ipv4.total_length, hdr.ipv4.tos,
             std.egress_spec, hdr.ethernet.source, hdr.ethernet.destination);
-        if (way != FibResult.FORWARD) { std.egress_spec = KERNEL_PORT; } // the kernel resolves, or fragments
+        // the kernel resolves, or fragments
+        if (way != FibResult.FORWARD) { std.egress_spec = KERNEL_PORT; }
     }
 }
 
 control NatVerify(inout headers_t hdr, inout metadata_t meta) { apply { } }
-control NatEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) { apply { } }
+control NatEgress(inout headers_t hdr, inout metadata_t meta,
+                  inout standard_metadata_t std) { apply { } }
 control NatCompute(inout headers_t hdr, inout metadata_t meta) { apply { } }
 control NatDeparser(packet_out packet, in headers_t hdr) { apply { packet.emit(hdr); } }
 V1Switch(NatParser(), NatVerify(), NatIngress(), NatEgress(), NatCompute(), NatDeparser()) main;

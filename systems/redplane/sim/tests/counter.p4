@@ -1,5 +1,6 @@
-// counter.p4: every packet of a flow takes the flow's next number, and carries it out. The program that the simulator's histories are made with: a number given
-// twice, or one that goes back, shows at once.
+// counter.p4: every packet of a flow takes the flow's next number, and carries it out. The program
+// that the simulator's histories are made with: a number given twice, or one that goes back, shows
+// at once.
 #include <core.p4>
 #include <v1model.p4>
 #include <stateplane.p4>
@@ -105,7 +106,8 @@ control CounterIngress(inout headers_t hdr, inout metadata_t meta, inout standar
         }
         count.packets = count.packets + 1;
         counts.set(key, count);
-        // The destination port says how far the flow has come, for who tests that. (83, above: that the packet is the host's.)
+        // The destination port says how far the flow has come, for who tests that. (83, above: that
+        // the packet is the host's.)
         if (hdr.udp.destination_port == 81) {
             counts.phase(key, FlowPhase.HALF_CLOSED);
         } else if (hdr.udp.destination_port == 82) {

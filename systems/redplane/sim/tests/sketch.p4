@@ -1,8 +1,11 @@
-// sketch.p4: every packet adds one to four slots of its tenant's array, which it names itself, and carries out their sums. The program that snapshots are tested
-// with: what the state was at any instant can be computed from the packets.
+// sketch.p4: every packet adds one to four slots of its tenant's array, which it names itself, and
+// carries out their sums. The program that snapshots are tested with: what the state was at any
+// instant can be computed from the packets.
 //
-// -DASK_OVERDUE: marks what is overdue. -DREGISTERS: the same on plain registers. -DSLOTS=N, -DWIDTH=W, -DPERIOD_US=N (0: local), -DEPSILON_US=N, -DOVERDUE=DROP|MARK|CONTINUE
-// -DWINDOW_US=N: all begins anew every N µs, and the packet carries out the number of its window. SLOTS are then those that count, and one more is the window's number.
+// -DASK_OVERDUE: marks what is overdue. -DREGISTERS: the same on plain registers. -DSLOTS=N,
+// -DWIDTH=W, -DPERIOD_US=N (0: local), -DEPSILON_US=N, -DOVERDUE=DROP|MARK|CONTINUE -DWINDOW_US=N:
+// all begins anew every N µs, and the packet carries out the number of its window. SLOTS are then
+// those that count, and one more is the window's number.
 #include <core.p4>
 #include <v1model.p4>
 #include <stateplane.p4>

@@ -84,7 +84,7 @@ fn fall() -> u32 {
 
 impl HealthTable {
     /// The check, or the field that is wrong and the remedy.
-    pub(crate) fn check(&self, place: &str) -> Result<HealthCheck, config_file::Problem> {
+    pub(crate) fn check(&self, place: &str) -> Result<HealthCheck, daemon::config::Problem> {
         let wrong = |field: &str, remedy: String| Err((format!("{place}.{field}"), remedy));
         let path = match (self.check, &self.path) {
             (Kind::Tcp, Some(_)) => {

@@ -4,8 +4,8 @@ use crate::events::events;
 use crate::held::pending;
 use crate::load::SessionLoad;
 use crate::system::Switch;
-use metrics::Kind::{Counter, Gauge};
-use metrics::Text;
+use daemon::metrics::Kind::{Counter, Gauge};
+use daemon::metrics::Text;
 use std::sync::atomic::Ordering;
 
 pub(crate) fn write(switch: &Switch, text: &mut Text) {

@@ -6,7 +6,7 @@ use crate::held::{Counted, live_sessions, pending};
 use crate::runtime::{FlowRuntime, FlowSettings};
 use crate::settings::{self, allocator, consistency, secret_set, set_shards};
 use crate::{events, flows, metrics, sweep};
-use ::metrics::Text;
+use daemon::metrics::Text;
 use dataplane::Dataplane;
 use manifest::{Home, Layout, Manifest, StateObject};
 use secrets::SecretsFile;

@@ -3,7 +3,6 @@
 use super::Context;
 use crate::controller::{ControlledNat, Place};
 use crate::labs::{Running, Wanted};
-use crate::plot::{self, Axes, Line};
 use crate::probe::{Path, Probe, Shape, Times};
 use crate::report::Goal;
 use crate::results::{Figure, Outcome, Row};
@@ -11,6 +10,7 @@ use crate::statistics::{quantile, ratio_summary, summary};
 use crate::trace::{self, Played};
 use anyhow::{Context as _, Result, anyhow, bail};
 use lab::Topology;
+use plot::{Axes, Line};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 
@@ -214,10 +214,7 @@ fn figure(times: &[Vec<Times>]) -> Result<Figure> {
     let lines: Vec<Line> = SYSTEMS
         .iter()
         .zip(times)
-        .map(|(system, slices)| Line {
-            name: system.name.to_owned(),
-            points: plot::distribution(&pooled(slices)),
-        })
+        .map(|(system, slices)| Line::new(system.name, plot::distribution(&pooled(slices))))
         .collect();
     let axes = Axes {
         title: "Round trip through the NAT, twice through the switch".into(),

@@ -2,7 +2,6 @@
 
 use super::Context;
 use crate::apps::App;
-use crate::plot::Group;
 use crate::probe::{Probe, STAMP_BYTES, Times};
 use crate::report::Goal;
 use crate::results::{Outcome, Row};
@@ -10,6 +9,7 @@ use crate::sides::{self, Aim, Missing};
 use crate::statistics::{quantile, ratio_summary, summary};
 use crate::trace::{self, Played};
 use anyhow::{Context as _, Result};
+use plot::{Axes, Group};
 use serde_json::{Value, json};
 
 /// Flows, or users: few, so that the next packet of each comes long before its lease is over, even
@@ -134,11 +134,12 @@ pub fn run(context: &Context) -> Result<Outcome> {
         notes.push(note);
         data.insert("pcap".to_owned(), described);
     }
-    let figure = sides::figure(
-        "fig09",
-        "Round trip through each application, established flows",
-        "µs, median",
-        &groups,
-    )?;
+    let axes = Axes {
+        title: "Round trip through each application, established flows".into(),
+        y: "µs, median".into(),
+        y_log: true,
+        ..Axes::default()
+    };
+    let figure = sides::figure("fig09", &axes, &groups)?;
     Ok(Outcome { rows: all, notes, figures: vec![figure], data: Value::Object(data) })
 }

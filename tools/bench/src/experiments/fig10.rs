@@ -7,13 +7,13 @@ use crate::labs::Running;
 use crate::line::Line;
 use crate::messages::Messages;
 use crate::model::Model;
-use crate::plot::{self, Axes, Group, Line as Curve};
 use crate::report::Goal;
 use crate::results::{Figure, Outcome, Row};
 use crate::sides::{self, Aim, Missing};
 use crate::statistics::{Summary, summary};
 use crate::trace::{self, Played};
 use anyhow::{Context as _, Result, bail};
+use plot::{Axes, Group, Line as Curve};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -192,10 +192,7 @@ fn rows(app: &App, measured: &Measured, rows: &mut Vec<Row>) -> Summary {
 /// Messages of all switches in Gbit/s, by number of switches.
 fn curve(app: &App, model: &Model) -> Curve {
     let gbit = |switches: f64| switches * model.bytes_per_s(MODEL_SWITCH_PPS) * 8.0 / 1e9;
-    Curve {
-        name: app.name.to_owned(),
-        points: SWITCHES.iter().map(|n| (*n, gbit(*n).max(1e-6))).collect(),
-    }
+    Curve::new(app.name, SWITCHES.iter().map(|n| (*n, gbit(*n).max(1e-6))).collect())
 }
 
 /// Runs it.

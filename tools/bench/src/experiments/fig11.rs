@@ -6,10 +6,10 @@ use crate::apps::{self, App};
 use crate::labs::{Running, Wanted};
 use crate::model::Model;
 use crate::packets;
-use crate::plot::{self, Axes, Line as Curve};
 use crate::results::{Figure, Outcome, Row};
 use crate::statistics::summary;
 use anyhow::Result;
+use plot::{Axes, Line as Curve, Look};
 use serde_json::{Value, json};
 
 /// Flows of each sketch, that is, of each VLAN.
@@ -101,13 +101,19 @@ pub fn run(context: &Context) -> Result<Outcome> {
         context.progress("periods", done as u32 + 1, periods.len() as u32);
     }
     let mut curves = Vec::new();
-    for Measured { period_ms, points } in &measured {
+    for (color, Measured { period_ms, points }) in measured.iter().enumerate() {
         let name = format!("every {period_ms} ms");
         let of_measured =
             points.iter().map(|(count, samples, _)| (f64::from(*count), summary(samples).median));
-        curves.push(Curve { name: format!("{name}, measured"), points: of_measured.collect() });
+        curves.push(
+            Curve::new(format!("{name}, measured"), of_measured.collect())
+                .with_look(Look::color(color)),
+        );
         let of_model = points.iter().map(|(count, _, model)| (f64::from(*count), *model));
-        curves.push(Curve { name: format!("{name}, model"), points: of_model.collect() });
+        curves.push(
+            Curve::new(format!("{name}, model"), of_model.collect())
+                .with_look(Look::color(color).dashed()),
+        );
     }
     let axes = Axes {
         title: "Bandwidth of snapshots, both ways".into(),

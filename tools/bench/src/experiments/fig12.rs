@@ -13,6 +13,7 @@ use crate::statistics::{ratio_summary, summary};
 use crate::trace::{self, Played};
 use crate::xdp_time::{Counting, Program};
 use anyhow::{Context as _, Result};
+use plot::Axes;
 use serde::Serialize;
 use serde_json::Value;
 use std::time::Duration;
@@ -315,7 +316,11 @@ pub fn run(context: &Context) -> Result<Outcome> {
         ));
         data.insert("pcap".to_owned(), described);
     }
-    let title = format!("Throughput of each application, {packets}");
-    let figure = sides::figure("fig12", &title, "M packets/s", &groups)?;
+    let axes = Axes {
+        title: format!("Throughput of each application, {packets}"),
+        y: "M packets/s".into(),
+        ..Axes::default()
+    };
+    let figure = sides::figure("fig12", &axes, &groups)?;
     Ok(Outcome { rows: all, notes, figures: vec![figure], data: Value::Object(data) })
 }

@@ -4,10 +4,10 @@ use super::Context;
 use crate::apps::{self, App};
 use crate::contention::process_cpu_ns;
 use crate::labs::{Running, Wanted, remove_node};
-use crate::plot::{self, Axes, Line as Curve};
 use crate::results::{Figure, Outcome, Row};
 use crate::statistics::{Summary, ratio_summary, summary};
 use anyhow::Result;
+use plot::{Axes, Line as Curve, Look};
 use serde::Serialize;
 use serde_json::Value;
 use std::time::Duration;
@@ -140,19 +140,22 @@ fn rows(all: &[Measured]) -> Vec<Row> {
 fn curves(all: &[Measured]) -> Vec<Curve> {
     let switch = all.iter().map(|m| summary(&m.delivered[0]).median).fold(0.0, f64::max);
     let mut curves = Vec::new();
-    for measured in all {
+    for (color, measured) in all.iter().enumerate() {
         let name = measured.stores.name();
         let points = SHARES.iter().zip(&measured.delivered);
         let points =
             points.map(|(share, rates)| (share * 100.0, summary(rates).median / 1e6)).collect();
-        curves.push(Curve { name: format!("{name}, measured"), points });
+        curves.push(Curve::new(format!("{name}, measured"), points).with_look(Look::color(color)));
         let cores = capacity(measured).median;
         let model = |i: u32| {
             let share = f64::from(i) * 0.05;
             (share * 100.0, model(switch, cores, share) / 1e6)
         };
         let points = (0..=20).map(model).collect();
-        curves.push(Curve { name: format!("{name}, a core each (model)"), points });
+        curves.push(
+            Curve::new(format!("{name}, a core each (model)"), points)
+                .with_look(Look::color(color).dashed()),
+        );
     }
     curves
 }

@@ -5,11 +5,11 @@ use super::Context;
 use crate::churn::{self, End, Lives, Load};
 use crate::labs::{Running, Wanted};
 use crate::moves;
-use crate::plot::{self, Axes, Line};
 use crate::report::Goal;
 use crate::results::{Figure, Outcome, Row};
 use crate::statistics::{Summary, summary};
 use anyhow::{Context as _, Result, bail};
+use plot::{Axes, Line};
 use serde_json::{Value, json};
 use std::net::SocketAddrV4;
 use std::process::Command;
@@ -26,6 +26,8 @@ const MOVED_WITHIN: Duration = Duration::from_secs(30);
 const MORE_HOSTS: u32 = 139;
 /// Width of the bins of rates, in seconds.
 const BIN_S: f64 = 0.1;
+/// The same of the figures.
+const DRAWN_BIN_S: f64 = 0.05;
 /// Recovered: this share of the rate before, as the mean of each [`MEAN_BINS`] bins in
 /// [`SUSTAINED_BINS`]. (The connections of an outage send again together: for seconds after, rates
 /// swing from bin to bin.)
@@ -365,13 +367,14 @@ fn rows_of(name: &str, figures: &[Figures]) -> Vec<Row> {
 }
 
 fn figure(runs: &[Vec<Run>], plan: Plan) -> Result<Vec<Figure>> {
-    let line = |index: usize, of: &dyn Fn(&Lives) -> Vec<(f64, f64)>| Line {
-        name: SYSTEMS[index].name.to_owned(),
-        points: runs[index].first().map_or(Vec::new(), |run| of(&run.lives)),
+    let line = |index: usize, of: &dyn Fn(&Lives) -> Vec<(f64, f64)>| {
+        let rates = runs[index].first().map_or(Vec::new(), |run| of(&run.lives));
+        let rates: Vec<f64> = rates.into_iter().map(|(_, rate)| rate).collect();
+        Line::new(SYSTEMS[index].name, plot::steps(&rates, DRAWN_BIN_S))
     };
-    let answers = |lives: &Lives| Lives::rate(lives.answers.iter().copied(), BIN_S, plan.end);
+    let answers = |lives: &Lives| Lives::rate(lives.answers.iter().copied(), DRAWN_BIN_S, plan.end);
     let opened = |lives: &Lives| {
-        Lives::rate(lives.lives.iter().filter_map(|l| l.established), BIN_S, plan.end)
+        Lives::rate(lives.lives.iter().filter_map(|l| l.established), DRAWN_BIN_S, plan.end)
     };
     let mut figures = Vec::new();
     for (name, title, y, of) in [
@@ -385,7 +388,8 @@ fn figure(runs: &[Vec<Run>], plan: Plan) -> Result<Vec<Figure>> {
     ] {
         let axes = Axes {
             title: title.into(),
-            x: "time (s)".into(),
+            x: format!("time (s), bins of {:.0} ms", DRAWN_BIN_S * 1e3),
+            x_end: Some(plan.end),
             y: y.into(),
             marks: vec![(plan.fail, "the machine dies".into())],
             ..Axes::default()

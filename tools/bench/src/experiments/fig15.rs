@@ -5,10 +5,10 @@ use crate::apps::{self, App, SWITCH};
 use crate::labs::Running;
 use crate::line::Line;
 use crate::messages::Messages;
-use crate::plot::{self, Axes, Line as Curve};
 use crate::results::{Figure, Outcome, Row};
 use crate::statistics::{Summary, quantile, summary};
 use anyhow::{Context as _, Result};
+use plot::{Axes, Line as Curve};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -136,7 +136,7 @@ pub fn run(context: &Context) -> Result<Outcome> {
             rows.push(Row { value: Some(of_all), ..Row::text(what, paper, measured) });
             data.push(json!({ "packets_per_s": rate, "loss": f64::from(loss) / 1e6, "waiting": of_all, "most": most, "looks": seen.len() }));
         }
-        curves.push(Curve { name: format!("{:.0}k packets/s", rate / 1e3), points });
+        curves.push(Curve::new(format!("{:.0}k packets/s", rate / 1e3), points));
         context.progress("rates", done as u32 + 1, rates.len() as u32);
     }
     let axes = Axes {

@@ -5,13 +5,13 @@ use super::Context;
 use crate::build::Places;
 use crate::network::Network;
 use crate::per_packet::{self, Effort};
-use crate::plot::{self, Axes, Group};
 use crate::report::{Goal, PerPacket, Ratio, Report, Traffic};
 use crate::results::{Figure, Outcome, Row};
 use crate::statistics::Summary;
 use crate::systems::System;
 use crate::{kernel, traffic};
 use anyhow::Result;
+use plot::{Axes, Group};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ fn measure_per_packet(
 ) -> Result<()> {
     for &flows in amount.flows {
         let network = Network::create()?;
-        let measured = network.translator.enter(|| {
+        let measured = network.translator.inside(|| {
             kernel::pin_to_cpu(0)?;
             let mut systems = systems(objects, &network)?;
             // A veth has receive queues that frames can be said to come from only while it runs a
@@ -85,7 +85,7 @@ fn measure_per_packet(
                     );
                 },
             )
-        })?;
+        })??;
         let [linearizable, local, hand_written] = &measured[..] else {
             unreachable!("systems() makes three")
         };
@@ -114,7 +114,7 @@ fn measure_traffic(
 ) -> Result<()> {
     for &flows in amount.traffic_flows {
         let network = Network::create()?;
-        let carried = network.translator.enter(|| {
+        let carried = network.translator.inside(|| {
             let mut systems = systems(objects, &network)?;
             systems.push(System::nftables(&objects.traffic, &network)?);
             let window = Duration::from_millis(TRAFFIC_MS);
@@ -134,7 +134,7 @@ fn measure_traffic(
                     );
                 },
             )
-        })?;
+        })??;
         let [linearizable, local, hand_written, nftables] = &carried[..] else {
             unreachable!("four systems")
         };

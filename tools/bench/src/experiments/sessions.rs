@@ -1,13 +1,16 @@
 //! A million flows of one switch: what keeps their leases (systems/redplane/docs/state-protocol.md,
 //! "Sessions"), and what becomes of them when they are idle.
 
+mod packets;
+use packets::{Arrivals, Sender};
+
 use super::Context;
 use crate::labs::{Running, Wanted};
-use crate::plot::{self, Axes, Line};
 use crate::report::Goal;
 use crate::results::{Figure, Outcome, Row};
 use crate::statistics::{Summary, summary};
 use anyhow::{Context as _, Result, bail, ensure};
+use plot::{Axes, Line};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -34,139 +37,6 @@ const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(180);
 const UPDATED: f64 = 0.01;
 /// Messages that the switch sends, by its counters.
 const SENT: [&str; 6] = ["heartbeats", "parked", "updates", "read_commits", "resent", "released"];
-
-/// A packet's flow, by its number.
-fn ports(flow: usize) -> (usize, u16) {
-    (flow % SENDERS, FIRST_RECEIVER + (flow / SENDERS) as u16)
-}
-
-/// Which flows' packets came out.
-struct Arrivals {
-    seen: Vec<AtomicU64>,
-    count: AtomicUsize,
-    /// By flow, the number that the program gave the last packet.
-    numbers: Vec<AtomicU16>,
-    /// Packets in all, and those whose number was no higher than that of the flow's last: its count
-    /// began anew (or a packet was overtaken, while flows are opened).
-    packets: AtomicU64,
-    backwards: AtomicU64,
-    stop: AtomicBool,
-}
-
-impl Arrivals {
-    fn new(flows: usize) -> Arrivals {
-        let seen = (0..flows.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-        Arrivals {
-            seen,
-            count: AtomicUsize::new(0),
-            numbers: (0..flows).map(|_| AtomicU16::new(0)).collect(),
-            packets: AtomicU64::new(0),
-            backwards: AtomicU64::new(0),
-            stop: AtomicBool::new(false),
-        }
-    }
-
-    /// A flow's packet came with this number.
-    fn note(&self, flow: usize, number: u16) {
-        let (Some(word), Some(last)) = (self.seen.get(flow / 64), self.numbers.get(flow)) else {
-            return;
-        };
-        self.packets.fetch_add(1, Ordering::Relaxed);
-        if last.swap(number, Ordering::Relaxed) >= number {
-            self.backwards.fetch_add(1, Ordering::Relaxed);
-        }
-        if word.fetch_or(1 << (flow % 64), Ordering::Relaxed) >> (flow % 64) & 1 == 0 {
-            self.count.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    fn has(&self, flow: usize) -> bool {
-        self.seen[flow / 64].load(Ordering::Relaxed) >> (flow % 64) & 1 == 1
-    }
-
-    /// Notes what comes to a packet socket, until it is told to stop: which flow it is stands in
-    /// the UDP payload, its count in the IPv4 identification.
-    fn receive(&self, interface: &str) -> std::io::Result<()> {
-        let socket = packet_socket(interface)?;
-        socket.set_read_timeout(Some(Duration::from_millis(50)))?;
-        let mut frame = [0; 128];
-        while !self.stop.load(Ordering::Relaxed) {
-            let Ok(length) = socket.recv(&mut frame) else { continue };
-            // IPv4 without options, UDP to one of ours, a payload of 4 bytes.
-            if length < 32
-                || frame[9] != 17
-                || u16::from_be_bytes([frame[22], frame[23]]) < FIRST_RECEIVER
-            {
-                continue;
-            }
-            let flow = u32::from_be_bytes([frame[28], frame[29], frame[30], frame[31]]) as usize;
-            self.note(flow, u16::from_be_bytes([frame[4], frame[5]]));
-        }
-        Ok(())
-    }
-}
-
-/// A packet socket for IPv4 on one interface. A plain `recv` works on any socket.
-fn packet_socket(interface: &str) -> std::io::Result<UdpSocket> {
-    use std::os::fd::{FromRawFd, OwnedFd};
-    let protocol = (libc::ETH_P_IP as u16).to_be();
-    let index = nix::net::if_::if_nametoindex(interface)?;
-    // SAFETY: socket() takes no pointers; a descriptor that it returns belongs to nobody else.
-    let socket = unsafe {
-        let fd = libc::socket(libc::AF_PACKET, libc::SOCK_DGRAM, i32::from(protocol));
-        if fd < 0 {
-            return Err(std::io::Error::last_os_error());
-        }
-        UdpSocket::from(OwnedFd::from_raw_fd(fd))
-    };
-    // SAFETY: all zeros is a valid `sockaddr_ll`.
-    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-    address.sll_family = libc::AF_PACKET as u16;
-    address.sll_protocol = protocol;
-    address.sll_ifindex = index as i32;
-    let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-    // SAFETY: `address` is a `sockaddr_ll` of the length that is given.
-    if unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) } != 0 {
-        return Err(std::io::Error::last_os_error());
-    }
-    let _ =
-        nix::sys::socket::setsockopt(&socket, nix::sys::socket::sockopt::RcvBufForce, &(64 << 20));
-    Ok(socket)
-}
-
-struct Sender {
-    sockets: Vec<UdpSocket>,
-    to: Ipv4Addr,
-}
-
-impl Sender {
-    fn open(from: Ipv4Addr, to: Ipv4Addr) -> std::io::Result<Sender> {
-        let bind = |n| UdpSocket::bind(SocketAddrV4::new(from, FIRST_SENDER + n as u16));
-        Ok(Sender { sockets: (0..SENDERS).map(bind).collect::<std::io::Result<_>>()?, to })
-    }
-
-    fn send(&self, flow: usize) -> std::io::Result<()> {
-        let (sender, port) = ports(flow);
-        self.sockets[sender]
-            .send_to(&(flow as u32).to_be_bytes(), SocketAddrV4::new(self.to, port))
-            .map(drop)
-    }
-
-    /// Sends for flows in turn, evenly, for so long; how many packets.
-    fn send_evenly(&self, flows: usize, per_second: f64, time: Duration) -> std::io::Result<u64> {
-        let (start, mut sent) = (Instant::now(), 0u64);
-        while start.elapsed() < time {
-            let due = (start.elapsed().as_secs_f64() * per_second) as u64;
-            while sent < due {
-                // A prime's multiples come by all flows, far from each other.
-                self.send((sent as usize).wrapping_mul(7_919) % flows)?;
-                sent += 1;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        Ok(sent)
-    }
-}
 
 /// Opens the flows from `from` up to `to`: each packet again until it has come through. How many
 /// packets that took.
@@ -521,9 +391,8 @@ fn outcome(
         format!("{table_bytes_per_flow:.0} bytes"),
     ));
     rows.push(Row::text("memory of a flow at each store", "", format!("{per_flow:.0} bytes")));
-    let line = |name: &str, of: fn(&Measured) -> f64| Line {
-        name: name.to_owned(),
-        points: measured.iter().map(|m| (m.flows as f64, of(m))).collect(),
+    let line = |name: &str, of: fn(&Measured) -> f64| {
+        Line::new(name, measured.iter().map(|m| (m.flows as f64, of(m))).collect())
     };
     let axes = Axes {
         title: "Messages a second that keep leases".into(),
@@ -531,7 +400,7 @@ fn outcome(
         y: "messages a second".into(),
         x_log: true,
         y_log: true,
-        marks: vec![],
+        ..Axes::default()
     };
     let lines = [
         line("heartbeats, idle", |m| m.idle["heartbeats"].max(0.1)),

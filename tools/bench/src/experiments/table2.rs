@@ -3,13 +3,13 @@
 use super::Context;
 use crate::apps::{ALL, App, REPLICATED};
 use crate::kernel::CObject;
-use crate::plot::{self, Axes, Group};
 use crate::results::{Figure, Outcome, Row};
 use crate::sides;
 use anyhow::{Context as _, Result};
 use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::{MapCore, MapHandle};
 use manifest::Manifest;
+use plot::{Axes, Group};
 use serde::Serialize;
 use serde_json::{Value, json};
 use state_protocol::objects::flow_states;

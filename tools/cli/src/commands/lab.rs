@@ -175,7 +175,7 @@ struct Up {
 single round:
   stateplane lab chaos --seed 7 --from 31 --rounds 1
 
-tools/lab/src/chaos/mod.rs defines the violations. OUT/chaos.json has every round and violation,
+tools/chaos/src/lib.rs defines the violations. OUT/chaos.json has every round and violation,
 OUT/history-LAB.jsonl every counted packet, OUT/LAB-round-N the logs after a round with a violation."
 )]
 struct Chaos {
@@ -329,7 +329,7 @@ fn chaos(arguments: Chaos) -> Result<u8> {
         files.iter().map(|file| read_topology(file.as_deref())).collect::<Result<Vec<_>>>()?;
     let clock =
         || std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(1, |t| t.as_secs() % 1_000_000);
-    let config = lab::chaos::Config {
+    let config = chaos::Config {
         topologies,
         from: arguments.from,
         rounds: arguments.rounds,
@@ -343,10 +343,9 @@ fn chaos(arguments: Chaos) -> Result<u8> {
     };
     lab::interrupt::install();
     eprintln!("seed {}", config.seed);
-    let report = lab::chaos::run(&config, &|line| eprintln!("{line}"))?;
+    let report = chaos::run(&config, &|line| eprintln!("{line}"))?;
     if arguments.json {
-        let text =
-            serde_json::to_string_pretty(&report).map_err(|e| Error::Chaos(e.to_string()))?;
+        let text = serde_json::to_string_pretty(&report).map_err(|e| Error::Run(e.to_string()))?;
         outln!("{text}");
     } else {
         outln!("{}", report.line());

@@ -16,7 +16,7 @@
 
 use crate::demo::sampler::Sample;
 
-/// Width of a bin of the figures, in seconds.
+/// Width of a bin of the report, in seconds.
 pub const BIN_S: f64 = 0.1;
 /// Share of the goodput before the failure that counts as recovered.
 pub const RECOVERED: f64 = 0.8;
@@ -83,14 +83,24 @@ impl<'a> Series<'a> {
 
     /// Goodput of each 100 ms bin from 0 to `end`, in Mbit/s.
     pub fn bins(&self, end: f64) -> Vec<f64> {
-        let count = (end / BIN_S + 1e-9) as usize;
-        (0..count).map(|i| self.goodput(i as f64 * BIN_S, (i + 1) as f64 * BIN_S)).collect()
+        self.bins_of(BIN_S, end)
     }
 
     /// The same for one switch.
     pub fn bins_via(&self, switch: usize, end: f64) -> Vec<f64> {
-        let count = (end / BIN_S + 1e-9) as usize;
-        (0..count).map(|i| self.via(switch, i as f64 * BIN_S, (i + 1) as f64 * BIN_S)).collect()
+        self.bins_via_of(switch, BIN_S, end)
+    }
+
+    /// Goodput of each bin of a width, in seconds, from 0 to `end`, in Mbit/s.
+    pub fn bins_of(&self, width: f64, end: f64) -> Vec<f64> {
+        let count = (end / width + 1e-9) as usize;
+        (0..count).map(|i| self.goodput(i as f64 * width, (i + 1) as f64 * width)).collect()
+    }
+
+    /// The same for one switch.
+    pub fn bins_via_of(&self, switch: usize, width: f64, end: f64) -> Vec<f64> {
+        let count = (end / width + 1e-9) as usize;
+        (0..count).map(|i| self.via(switch, i as f64 * width, (i + 1) as f64 * width)).collect()
     }
 
     /// Median goodput of the 100 ms bins inside [from, to], in Mbit/s.

@@ -6,8 +6,8 @@
 //! are defined.
 
 pub mod analysis;
+pub mod figure;
 pub mod picture;
-pub mod plot;
 pub mod report;
 pub mod run;
 pub mod sampler;
@@ -172,7 +172,7 @@ pub fn demonstrate(config: &Config, picture: &mut Picture) -> Result<Vec<Outcome
         }
     }
     report::write(config, &outcomes)?;
-    plot::write(&config.out.join("failover.svg"), config, &outcomes)?;
+    figure::write(&config.out.join("failover.svg"), config, &outcomes)?;
     Ok(outcomes)
 }
 

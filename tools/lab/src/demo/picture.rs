@@ -10,8 +10,6 @@ use crossterm::terminal::{Clear, ClearType};
 use crossterm::{cursor, queue};
 use std::io::{IsTerminal, Write};
 
-/// Heights of a bar, lowest first.
-const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 /// Columns beside the bars: names and numbers.
 const MARGIN: usize = 26;
 
@@ -142,7 +140,7 @@ impl Picture {
             queue!(out, Clear(ClearType::CurrentLine))?;
             write!(out, "  {name:<8}")?;
             queue!(out, SetForegroundColor(*color))?;
-            write!(out, "{:<width$}", bars(bins, width, scale))?;
+            write!(out, "{:<width$}", plot::terminal::bars(bins, width, scale))?;
             queue!(out, ResetColor)?;
             writeln!(out, "{last:6.0} Mbit/s")?;
         }
@@ -153,27 +151,5 @@ impl Picture {
         writeln!(out, "  {:4.1} s of {:.1}{connections}", view.t, view.end)?;
         self.drawn = u16::try_from(rows.len() + 1).unwrap_or(0);
         out.flush()
-    }
-}
-
-/// The last `width` bins as bars, one a bin of 100 ms.
-fn bars(bins: &[f64], width: usize, scale: f64) -> String {
-    bins[bins.len().saturating_sub(width)..]
-        .iter()
-        .map(|rate| {
-            let level = (rate / scale * 8.0).round().clamp(0.0, 8.0) as usize;
-            BARS[level]
-        })
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::bars;
-
-    #[test]
-    fn bars_scale_and_keep_the_newest() {
-        assert_eq!(bars(&[0.0, 50.0, 100.0, 300.0], 10, 100.0), " ▄██");
-        assert_eq!(bars(&[0.0, 50.0, 100.0], 2, 100.0), "▄█");
     }
 }

@@ -89,7 +89,7 @@ pub fn run(config: &Config, lab: &Lab, kind: Kind, picture: &mut Picture) -> Res
     let ends = (cast.client.as_str(), cast.server.as_str(), cast.server_address.as_str());
     let (mut idle, opened) = IdleConnections::open(lab, ends, config.connections)?;
     if opened.broken() > 0 {
-        return Err(Error::Demo(format!(
+        return Err(Error::Run(format!(
             "{} of {} connections do not work even before the failure",
             opened.broken(),
             opened.connections
@@ -136,7 +136,7 @@ pub fn run(config: &Config, lab: &Lab, kind: Kind, picture: &mut Picture) -> Res
     let outcome = run.outcome(samples, long.flows, long.broken);
     picture.end(&outcome);
     if outcome.normal_mbps < FLOWING_MBPS {
-        return Err(Error::Demo(format!(
+        return Err(Error::Run(format!(
             "run \"{}\": hardly any goodput before the failure, so there is nothing to measure",
             kind.name()
         )));
@@ -157,7 +157,7 @@ fn wait_flowing(lab: &Lab, points: &Points, flows: &mut LongFlows) -> Result<()>
             return Err(Error::Interrupted);
         }
         if start.elapsed() > FLOWING_TIMEOUT || !flows.running() {
-            return Err(Error::Demo(format!(
+            return Err(Error::Run(format!(
                 "iperf3 carried no data within {now:.1} s, before any failure"
             )));
         }

@@ -182,7 +182,7 @@ impl IdleConnections {
         client.args(["--count", &count.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut client = spawn(&mut client, "echo client")?;
         let (Some(stdin), Some(stdout)) = (client.0.stdin.take(), client.0.stdout.take()) else {
-            return Err(Error::Demo("the echo client has no pipes".to_string()));
+            return Err(Error::Run("the echo client has no pipes".to_string()));
         };
         let (sender, answers) = channel();
         std::thread::spawn(move || {
@@ -223,7 +223,7 @@ impl IdleConnections {
             match self.answers.recv_timeout(Duration::from_millis(50)) {
                 Ok(exchange) => return Ok(exchange),
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(Error::Demo(
+                    return Err(Error::Run(
                         "the client of the idle connections has died; its reason is above"
                             .to_string(),
                     ));
@@ -232,7 +232,7 @@ impl IdleConnections {
                     return Err(Error::Interrupted);
                 }
                 Err(RecvTimeoutError::Timeout) if Instant::now() > deadline => {
-                    return Err(Error::Demo(format!(
+                    return Err(Error::Run(format!(
                         "the idle connections gave no outcome within {} s",
                         limit.as_secs()
                     )));

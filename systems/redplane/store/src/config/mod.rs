@@ -7,8 +7,8 @@ mod tests;
 use crate::core::backends::Backend;
 use crate::core::{Limits, Settings};
 use crate::health::HealthCheck;
-pub use config_file::ConfigError;
-use config_file::{Problem, require, require_distinct};
+pub use daemon::config::ConfigError;
+use daemon::config::{Problem, require, require_distinct};
 use manifest::Manifest;
 use objects::{ObjectTable, check_backends, check_health, check_objects, fill_from_manifest};
 use secrets::{SecretsError, SecretsFile};
@@ -177,12 +177,12 @@ const MOST_WORKERS: u16 = 64;
 impl Config {
     /// Reads and checks a file.
     pub fn load(path: &Path) -> Result<Config, ConfigError> {
-        Config::parse(path, &config_file::read(path)?)
+        Config::parse(path, &daemon::config::read(path)?)
     }
 
     /// Checks a file's text; `path` is for messages.
     pub fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
-        let mut file: File = config_file::parse(path, text)?;
+        let mut file: File = daemon::config::parse(path, text)?;
         let problem = |problem| ConfigError::field(path, problem);
         if let Some(manifest) = &file.manifest {
             // Relative to the configuration, as people expect of a path in a file.

@@ -7,7 +7,7 @@ use crate::core::{
     AllocatorSettings, BackendPolicy, BackendSettings, IdleNs, NatSettings, ObjectSettings,
 };
 use crate::health::{HealthCheck, HealthTable};
-use config_file::{Problem, require, require_distinct};
+use daemon::config::{Problem, require, require_distinct};
 use manifest::{Manifest, StateObject};
 use serde::Deserialize;
 use state_protocol::objects::{Allocator, Consistency, ObjectError, flow_states, snapshot_states};

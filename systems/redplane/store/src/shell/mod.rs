@@ -125,7 +125,8 @@ fn work(config: &Config, orders: UnixStream, started: impl FnOnce()) -> Result<(
     }
     let metrics = match config.metrics {
         Some(address) => Some(
-            metrics::Server::bind(address).map_err(|source| RunError::Bind { address, source })?,
+            daemon::metrics::Server::bind(address)
+                .map_err(|source| RunError::Bind { address, source })?,
         ),
         None => None,
     };
@@ -176,7 +177,7 @@ struct Loop {
     socket: BatchSocket,
     /// Signals, one byte each.
     orders: UnixStream,
-    metrics: Option<metrics::Server>,
+    metrics: Option<daemon::metrics::Server>,
     durability: Option<Durability>,
     checks: Checks,
     out: Outputs,
@@ -320,7 +321,7 @@ impl Loop {
         let own = [self.socket.as_raw_fd(), self.orders.as_raw_fd(), log]
             .into_iter()
             .map(|fd| (fd, libc::POLLIN));
-        let metrics = self.metrics.iter().flat_map(metrics::Server::descriptors);
+        let metrics = self.metrics.iter().flat_map(daemon::metrics::Server::descriptors);
         let metrics = metrics.map(|(fd, writes)| {
             (fd.as_raw_fd(), if writes { libc::POLLOUT } else { libc::POLLIN })
         });
@@ -345,7 +346,7 @@ impl Loop {
             return Err(system("waiting for datagrams")(nix::errno::Errno::last()));
         }
         let ready = |polled: &libc::pollfd| result > 0 && polled.revents != 0;
-        let metrics = self.metrics.as_ref().is_some_and(metrics::Server::has_connections);
+        let metrics = self.metrics.as_ref().is_some_and(daemon::metrics::Server::has_connections);
         Ok(Ready {
             order: self.polled.get(1).is_some_and(ready),
             metrics: metrics || self.polled.iter().skip(3).any(ready),

@@ -1,7 +1,7 @@
 //! The server's metrics.
 
 use crate::core::{Node, NodeStatus, Role};
-use metrics::{Kind, Text};
+use daemon::metrics::{Kind, Text};
 use std::sync::atomic::Ordering;
 use wal::Stats;
 use wire::Malformed;

@@ -41,7 +41,7 @@ pub fn run(config: Config) -> Result<(), RunError> {
     while running {
         running = pass_on(&signal_fd, &mut workers)?;
     }
-    service::tell_stopping();
+    daemon::service::tell_stopping();
     let stop = |worker: Worker| {
         // One that has ended takes no orders.
         let _ = (&worker.orders).write_all(&[Signal::SIGTERM as u8]);
@@ -60,7 +60,7 @@ fn start(config: Config, number: u16, starting: Arc<AtomicU16>) -> Result<Worker
     let builder = std::thread::Builder::new().name(format!("worker-{number}"));
     let started = move || {
         if starting.fetch_sub(1, Ordering::Relaxed) == 1 {
-            service::tell_ready(None);
+            daemon::service::tell_ready(None);
         }
     };
     let thread = builder.spawn(move || work(&config, taken, started)).map_err(failed)?;

@@ -1,0 +1,110 @@
+//! Faults done and undone.
+
+use crate::plan::Fault;
+use lab::error::{Error, Result};
+use lab::instance::Lab;
+use lab::netns::Netns;
+use lab::process;
+use lab::topology::Role;
+use simnet::{Cut, Direction};
+
+/// Makes it go wrong.
+///
+/// # Errors
+/// The lab refuses: then the run is worth nothing.
+pub fn begin(lab: &Lab, fault: &Fault) -> Result<()> {
+    match fault {
+        Fault::Crash { machine, keeps_state: false } => lab.fail(machine),
+        Fault::Cut(Cut { machine, peer: Some(router), direction: Direction::Carrier }) => {
+            lab.set_link(machine, router, false)
+        }
+        Fault::Cut(Cut { machine, peer: Some(router), direction }) => {
+            let table = table(machine);
+            let hook = |hook: &str| {
+                let filter = format!(
+                    "type filter hook {hook} device \"{machine}\" priority 0; policy drop;"
+                );
+                format!("add chain netdev {table} {hook} {{ {filter} }}")
+            };
+            // At the router, whose interface is called after the node.
+            let mut rules = vec![format!("add table netdev {table}")];
+            if *direction != Direction::OutOf {
+                rules.push(hook("egress"));
+            }
+            if *direction != Direction::Into {
+                rules.push(hook("ingress"));
+            }
+            nft(&lab.netns(router)?, &rules.join("; "))
+        }
+        Fault::Process { machine, process } => lab.kill_daemon(machine, process),
+        Fault::Loss { percent } => {
+            for netns in routers(lab)? {
+                nft(&netns, &lossy(*percent))?;
+            }
+            Ok(())
+        }
+        Fault::Crash { .. } | Fault::Cut(_) | Fault::Freeze { .. } | Fault::Slow { .. } => {
+            Err(not_in_a_lab(fault))
+        }
+    }
+}
+
+/// Repairs it, as far as a repair goes at once: see [`crate::whole`].
+///
+/// # Errors
+/// Something does not come back.
+pub fn end(lab: &Lab, fault: &Fault) -> Result<()> {
+    match fault {
+        Fault::Crash { machine, keeps_state: false } => lab.restore(machine),
+        Fault::Cut(Cut { machine, peer: Some(router), direction: Direction::Carrier }) => {
+            lab.set_link(machine, router, true)
+        }
+        Fault::Cut(Cut { machine, peer: Some(router), .. }) => {
+            nft(&lab.netns(router)?, &format!("delete table netdev {}", table(machine)))
+        }
+        Fault::Process { machine, process } => lab.restart_daemon(machine, process),
+        Fault::Loss { .. } => {
+            for netns in routers(lab)? {
+                nft(&netns, "delete table ip chaos_loss")?;
+            }
+            Ok(())
+        }
+        Fault::Crash { .. } | Fault::Cut(_) | Fault::Freeze { .. } | Fault::Slow { .. } => {
+            Err(not_in_a_lab(fault))
+        }
+    }
+}
+
+/// A lab's nodes share one kernel, which does not stand still for one of them.
+fn not_in_a_lab(fault: &Fault) -> Error {
+    Error::Command {
+        command: fault.to_string(),
+        reason: "only a simulation has this fault".to_string(),
+    }
+}
+
+fn table(node: &str) -> String {
+    format!("chaos_{}", node.replace('-', "_"))
+}
+
+/// Requests, replies and the chain's own messages all have a 5407 in them.
+fn lossy(percent: u8) -> String {
+    let lose = format!("numgen random mod 100 < {percent} counter drop");
+    format!(
+        "add table ip chaos_loss; add chain ip chaos_loss forward {{ type filter hook forward priority 0; }}; \
+         add rule ip chaos_loss forward udp dport 5407 {lose}; add rule ip chaos_loss forward udp sport 5407 udp dport != 5407 {lose}"
+    )
+}
+
+fn routers(lab: &Lab) -> Result<Vec<Netns>> {
+    let routers = lab.topology().node.iter().filter(|(_, node)| node.role == Role::Router);
+    routers.map(|(name, _)| lab.netns(name)).collect()
+}
+
+fn nft(netns: &Netns, rules: &str) -> Result<()> {
+    let (good, said) = process::run(Some(netns), &["nft".to_string(), rules.to_string()])?;
+    if good {
+        return Ok(());
+    }
+    Err(Error::Command { command: format!("nft '{rules}' (in {})", netns.name()), reason: said })
+}
