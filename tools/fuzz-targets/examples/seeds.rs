@@ -208,7 +208,7 @@ fn item(kind: u8, shard: u16, numbers: &[u64], rest: &[u8]) -> Vec<u8> {
 }
 
 fn logs() -> Outcome {
-    use state_store::wal::frame::{FileHeader, batch_header};
+    use wal::frame::{FileHeader, batch_header};
     let views = Control::Views(some_views()).encode()?;
     let mut items = item(1, 0, &[], &views);
     items.extend(item(2, 1, &[1, 0], &[]));

@@ -5,10 +5,10 @@ use crate::RedPlane;
 use fuzz_door::{Door, Doors, told};
 use serde::{Serialize, de::DeserializeOwned};
 use state_protocol::{Entries, Entry, Kind, Message, SnapshotPart, kind};
-use state_store::core::{AllocatorSettings, NodeStatus, ObjectSettings, Restored};
+use state_store::core::{AllocatorSettings, NodeStatus, ObjectSettings, Records, Restored};
 use state_store::core::{StateAnswer, StateQuery};
-use state_store::wal::frame::{FileHeader, read_batches};
 use std::path::Path;
+use wal::frame::{FileHeader, read_batches};
 use wire::{ChainHeader, ChainType};
 
 /// Shards of the store whose log is read.
@@ -108,7 +108,7 @@ fn objects() -> Vec<ObjectSettings> {
 fn wal(data: &[u8]) {
     let Some(header) = FileHeader::decode(data) else { return };
     assert_eq!(FileHeader::decode(&header.encode()), Some(header));
-    let mut restored = Restored::new(objects(), SHARDS);
+    let mut restored = Restored::new(Records::new(objects(), 0), SHARDS);
     let mut next = header.first_batch;
     if let Err(error) = read_batches(data, &mut next, |_, items| restored.read(items)) {
         told(&error);
@@ -118,11 +118,11 @@ fn wal(data: &[u8]) {
 /// What is in the batches of the log: its items, without the checks that accidents do not get
 /// through.
 fn journal(data: &[u8]) {
-    let mut restored = Restored::new(objects(), SHARDS);
+    let mut restored = Restored::new(Records::new(objects(), 0), SHARDS);
     if let Err(error) = restored.read(data) {
         told(&error);
     }
-    let _ = restored.replicas().map(|(_, replica)| replica.records().len()).sum::<usize>();
+    let _ = restored.replicas().map(|(_, replica)| replica.state().len()).sum::<usize>();
 }
 
 #[cfg(test)]

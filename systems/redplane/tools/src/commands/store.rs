@@ -6,9 +6,9 @@ use command_line::outln;
 use state_store::config::{Config, MOST_HOLD_MS, WalSettings};
 use state_store::core::{NodeStatus, Settings};
 use state_store::shell;
-use state_store::wal::{Directory, WalError};
 use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
+use wal::{Directory, WalError};
 
 /// With less, most of a lease would be margin.
 const LEAST_LEASE_MS: u64 = 50;
@@ -97,7 +97,7 @@ fn check_log(wal: &WalSettings, settings: &Settings) -> Result<(), WalError> {
         return Ok(());
     }
     let log = match Directory::open(&wal.directory) {
-        Ok(opened) => opened.read(settings)?,
+        Ok(opened) => opened.read(settings.digest(), settings.nothing_restored())?,
         Err(WalError::InUse(_)) => {
             outln!("{directory}: in use by a running store: not read");
             return Ok(());
@@ -119,7 +119,7 @@ fn check_log(wal: &WalSettings, settings: &Settings) -> Result<(), WalError> {
         );
     }
     for (shard, replica) in log.restored.replicas() {
-        let (index, records) = (replica.index, replica.records().len());
+        let (index, records) = (replica.index, replica.state().len());
         let whole = if replica.whole { "" } else { "; it was being copied here" };
         outln!("  shard {shard}: entry {index}, {records} records{whole}");
     }

@@ -1,14 +1,14 @@
 //! The two ends of a chain link: what is sent, what is acknowledged, what is sent again. Decisions
-//! about the chain as a whole are in `chain`.
+//! about the chain as a whole are in `replica`, `view` and `receive`.
 
-use super::log::Log;
-use super::out_of_order::OutOfOrder;
-use super::output::Outputs;
+use crate::log::Log;
+use crate::out_of_order::OutOfOrder;
+use crate::{Outputs, Settings};
 use wire::{CHAIN_HEADER_BYTES, ChainHeader, Member};
 
 /// Entries under way without a receipt, at most: what a socket buffer of a few MiB holds.
-pub(super) const WINDOW_ENTRIES: u64 = 2048;
-pub(super) const WINDOW_BYTES: usize = 1 << 20;
+pub(crate) const WINDOW_ENTRIES: u64 = 2048;
+pub(crate) const WINDOW_BYTES: usize = 1 << 20;
 const MOST_BACK_OFF: u64 = 16;
 const HELLO_FIRST_NS: u64 = 5_000_000;
 const HELLO_UNBOUND_NS: u64 = 80_000_000;
@@ -199,7 +199,7 @@ impl Downstream {
         header: ChainHeader,
         log: &Log,
         last: u64,
-        settings: &super::Settings,
+        settings: &Settings,
         out: &mut Outputs,
     ) {
         let before = self.next_send;
@@ -211,7 +211,7 @@ impl Downstream {
                 let beyond = self.next_send + u64::from(count) > last;
                 if beyond
                     || count == u16::MAX
-                    || (count > 0 && bytes + entry.len() > settings.chain_datagram_bytes)
+                    || (count > 0 && bytes + entry.len() > settings.datagram_bytes)
                 {
                     break;
                 }

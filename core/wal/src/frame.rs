@@ -71,7 +71,8 @@ impl FileHeader {
 pub fn batch_header(batch: u64, items: &[u8]) -> [u8; BATCH_HEADER_BYTES] {
     let mut bytes = [0; BATCH_HEADER_BYTES];
     bytes[..4].copy_from_slice(BATCH_MAGIC);
-    bytes[4..8].copy_from_slice(&(items.len() as u32).to_be_bytes()); // the writer keeps batches below 1 GiB
+    // The writer keeps batches below 1 GiB.
+    bytes[4..8].copy_from_slice(&(items.len() as u32).to_be_bytes());
     bytes[8..16].copy_from_slice(&batch.to_be_bytes());
     let check = check([&bytes[..16], items]);
     bytes[16..].copy_from_slice(&check.to_be_bytes());
@@ -133,4 +134,72 @@ pub fn read_batches<E>(
 fn later_batch(bytes: &[u8], next: u64) -> bool {
     let candidates = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(BATCH_MAGIC));
     candidates.filter_map(|at| batch_at(&bytes[at..])).any(|(batch, _)| batch > next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ITEMS: [&[u8]; 3] = [b"one", b"", b"three"];
+
+    fn file() -> Vec<u8> {
+        let header = FileHeader { incarnation: 7, config_digest: 8, shards: 9, first_batch: 10 };
+        let mut bytes = header.encode().to_vec();
+        assert_eq!(FileHeader::decode(&bytes), Some(header));
+        for (batch, items) in (10..).zip(ITEMS) {
+            bytes.extend_from_slice(&batch_header(batch, items));
+            bytes.extend_from_slice(items);
+        }
+        bytes
+    }
+
+    /// How many batches are read, and what is behind them.
+    fn read(file: &[u8]) -> (usize, End) {
+        let (mut found, mut next) = (vec![], 10);
+        let end = read_batches(file, &mut next, |_, items| {
+            found.push(items.to_vec());
+            Ok::<(), ()>(())
+        });
+        assert_eq!(found, ITEMS[..found.len()]);
+        assert_eq!(next, 10 + found.len() as u64);
+        (found.len(), end.unwrap())
+    }
+
+    /// Where batches begin, and where the last ends.
+    fn bounds() -> Vec<usize> {
+        let mut at = FILE_HEADER_BYTES;
+        let ends = ITEMS.map(|items| {
+            at += BATCH_HEADER_BYTES + items.len();
+            at
+        });
+        [FILE_HEADER_BYTES].into_iter().chain(ends).collect()
+    }
+
+    #[test]
+    fn a_file_that_ends_anywhere_is_read_up_to_its_last_whole_batch() {
+        let (file, bounds) = (file(), bounds());
+        for length in FILE_HEADER_BYTES..=file.len() {
+            let whole = bounds.iter().rposition(|bound| *bound <= length).unwrap();
+            let end = if bounds[whole] == length { End::Clean } else { End::Torn(bounds[whole]) };
+            assert_eq!(read(&file[..length]), (whole, end), "{length} bytes");
+        }
+    }
+
+    #[test]
+    fn damage_before_a_good_batch_is_no_torn_end() {
+        let (file, bounds) = (file(), bounds());
+        for at in FILE_HEADER_BYTES..file.len() {
+            let mut damaged = file.clone();
+            damaged[at] ^= 1;
+            let batch = bounds.iter().rposition(|bound| *bound <= at).unwrap();
+            let last = batch + 1 == ITEMS.len();
+            let end = if last { End::Torn(bounds[batch]) } else { End::Corrupt(bounds[batch]) };
+            assert_eq!(read(&damaged), (batch, end), "byte {at}");
+        }
+        for at in 0..FILE_HEADER_BYTES {
+            let mut damaged = file.clone();
+            damaged[at] ^= 1;
+            assert_eq!(FileHeader::decode(&damaged), None, "byte {at}");
+        }
+    }
 }

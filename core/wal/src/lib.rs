@@ -1,5 +1,5 @@
-//! The write-ahead log: what the core writes down, in files.
-//! `systems/redplane/docs/state-protocol.md`, "Durability", has the rules.
+//! The write-ahead log: what the replicas of a server write down, in files. The README names the
+//! page with the rules.
 //!
 //! `frame` is the bytes, `writer` the thread that writes and synchronises, and this module the
 //! directory: which files there are, what they say, what is wrong with them. A checkpoint begins a
@@ -11,7 +11,7 @@ mod writer;
 
 pub use writer::{Stats, Writer};
 
-use crate::core::{BadJournal, Restored, Settings};
+use chain::{BadJournal, Restored, StateMachine};
 use frame::{End, FileHeader};
 use nix::fcntl::{Flock, FlockArg};
 use std::fs::File;
@@ -79,9 +79,9 @@ pub enum WalError {
         /// The configured one.
         listen: SocketAddrV4,
     },
-    /// It was written with other objects, shards or lease.
+    /// It was written with other shards, or other settings that the digest covers.
     #[error(
-        "{0}: the log was written with other shards, lease or objects in the configuration; write them as they were, or {REMEDY}"
+        "{0}: the log was written with other shards, or with other settings that all servers of a chain share (lease, objects); write them as they were, or {REMEDY}"
     )]
     OtherConfiguration(PathBuf),
 }
@@ -105,11 +105,11 @@ pub struct Directory {
 }
 
 /// What a log says.
-pub struct Log {
+pub struct Log<S> {
     /// Who wrote it, and so who goes on with it.
     pub incarnation: u64,
     /// Its state.
-    pub restored: Restored,
+    pub restored: Restored<S>,
     /// The next batch's number.
     pub next_batch: u64,
     /// Batches read.
@@ -138,8 +138,13 @@ impl Directory {
         }
     }
 
-    /// Reads the whole log; `None`: there is none yet. Changes nothing.
-    pub fn read(&self, settings: &Settings) -> Result<Option<Log>, WalError> {
+    /// Reads the whole log into `nothing`, in which nothing was read so far; `None`: there is no log
+    /// yet. It must be of a server with this digest of its configuration. Changes nothing.
+    pub fn read<S: StateMachine>(
+        &self,
+        config_digest: u32,
+        nothing: Restored<S>,
+    ) -> Result<Option<Log<S>>, WalError> {
         let mut files = Vec::new();
         let listing =
             std::fs::read_dir(&self.path).map_err(WalError::system(&self.path, "listing"))?;
@@ -150,17 +155,30 @@ impl Directory {
             }
         }
         files.sort(); // by the number of the first batch, in 16 hexadecimal digits
-        let mut log: Option<Log> = None;
+        let mut log = Log {
+            incarnation: 0,
+            restored: nothing,
+            next_batch: 0,
+            batches: 0,
+            bytes: 0,
+            files: Vec::new(),
+            torn: None,
+        };
         let last = files.len().saturating_sub(1);
+        let mut begun = false;
         for (at, path) in files.iter().enumerate() {
-            read_file(&mut log, path, at == last, settings)?;
+            begun |= read_file(&mut log, begun, path, at == last, config_digest)?;
         }
-        Ok(log.map(|log| Log { files, ..log }))
+        Ok(begun.then_some(Log { files, ..log }))
     }
 
     /// Whether a log is of the server with this address. The views name it by address and life: at
     /// another address it would be no member, and drop all that it has.
-    pub fn is_of(&self, log: &Log, listen: SocketAddrV4) -> Result<(), WalError> {
+    pub fn is_of<S: StateMachine>(
+        &self,
+        log: &Log<S>,
+        listen: SocketAddrV4,
+    ) -> Result<(), WalError> {
         let shards = log.restored.views().shards.iter();
         let mut members = shards
             .flat_map(|view| view.members.iter().chain(view.joining.iter().map(|it| &it.member)));
@@ -179,7 +197,7 @@ impl Directory {
     /// Cuts off what was being written when power was lost, and sees that the rest is on the disk:
     /// after a crash of the process alone, what it wrote last may be in the kernel's memory only,
     /// and whoever goes on from it takes it for durable ("Durability" 2).
-    pub fn settle_end(&self, log: &Log) -> Result<(), WalError> {
+    pub fn settle_end<S>(&self, log: &Log<S>) -> Result<(), WalError> {
         let Some(path) = log.files.last() else { return Ok(()) };
         let file =
             File::options().write(true).open(path).map_err(WalError::system(path, "opening"))?;
@@ -191,12 +209,14 @@ impl Directory {
     }
 }
 
-fn read_file(
-    log: &mut Option<Log>,
+/// Reads a file behind those that were read, if any `begun` the log; whether it has a header.
+fn read_file<S: StateMachine>(
+    log: &mut Log<S>,
+    begun: bool,
     path: &Path,
     is_last: bool,
-    settings: &Settings,
-) -> Result<(), WalError> {
+    config_digest: u32,
+) -> Result<bool, WalError> {
     let corrupt = |offset, problem: &str| WalError::Corrupt {
         path: path.to_owned(),
         offset,
@@ -206,24 +226,17 @@ fn read_file(
     let Some(header) = FileHeader::decode(&bytes) else {
         // The last file may have been made just before power was lost: then it has no batch.
         if is_last && bytes.len() <= frame::FILE_HEADER_BYTES {
-            let torn = Some((0, bytes.len()));
-            *log = log.take().map(|log| Log { torn, ..log });
-            return Ok(());
+            log.torn = Some((0, bytes.len()));
+            return Ok(false);
         }
         return Err(corrupt(0, "the file's header is not what was written"));
     };
-    if (header.config_digest, header.shards) != (settings.digest(), settings.shards) {
+    if (header.config_digest, header.shards) != (config_digest, log.restored.shards()) {
         return Err(WalError::OtherConfiguration(path.to_owned()));
     }
-    let log = log.get_or_insert_with(|| Log {
-        incarnation: header.incarnation,
-        restored: Restored::new(settings.objects.clone(), settings.shards),
-        next_batch: header.first_batch,
-        batches: 0,
-        bytes: 0,
-        files: Vec::new(),
-        torn: None,
-    });
+    if !begun {
+        (log.incarnation, log.next_batch) = (header.incarnation, header.first_batch);
+    }
     if (header.incarnation, header.first_batch) != (log.incarnation, log.next_batch) {
         return Err(corrupt(0, "the file does not continue the one before it"));
     }
@@ -235,10 +248,10 @@ fn read_file(
     log.batches += log.next_batch - first;
     log.bytes += bytes.len() as u64;
     match end {
-        End::Clean => Ok(()),
+        End::Clean => Ok(true),
         End::Torn(offset) if is_last => {
             log.torn = Some((offset, bytes.len() - offset));
-            Ok(())
+            Ok(true)
         }
         End::Torn(offset) | End::Corrupt(offset) => {
             Err(corrupt(offset, "a batch is not what was written"))

@@ -1,7 +1,6 @@
-//! The door: what comes in is genuine, what goes out is signed.
-//! `systems/redplane/docs/state-protocol.md`, "Tags".
+//! The door: what comes in is genuine, what goes out is signed. `state-protocol.md`, "Tags".
 
-use super::output::Outputs;
+use crate::Outputs;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use wire::{KeyRing, NotGenuine};
 
@@ -30,7 +29,7 @@ impl Door {
     /// Signs every datagram that is not signed yet.
     pub fn seal(&self, out: &mut Outputs) {
         out.seal(|to, datagram| {
-            // As long as a header: it was encoded by the protocol crate.
+            // As long as a header: it was encoded as a message.
             self.keys.sign(datagram, self.address, *to.ip());
         });
     }

@@ -1,7 +1,7 @@
 //! Datagrams of a chain link that overtook others: they wait for their turn, as in TCP's
 //! out-of-order queue. To the chain it is as if the network had brought them later.
 
-use super::link::{WINDOW_BYTES, WINDOW_ENTRIES};
+use crate::link::{WINDOW_BYTES, WINDOW_ENTRIES};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 

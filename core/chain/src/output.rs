@@ -1,5 +1,5 @@
-//! What the core wants sent and told: reused from batch to batch, so that steady state allocates
-//! nothing.
+//! What is to be sent, written down and told: reused from batch to batch, so that steady state
+//! allocates nothing.
 
 use std::net::SocketAddrV4;
 
@@ -10,8 +10,8 @@ pub struct Outputs {
     datagrams: Vec<(SocketAddrV4, usize, usize)>,
     /// So many of them are signed.
     sealed: usize,
-    /// To be made durable, behind everything before it; then `Node::durable` is to be told
-    /// `ticket`.
+    /// To be made durable, behind everything before it; then `Replica::became_durable` is to
+    /// be told `ticket`.
     pub journal: Vec<u8>,
     /// The number of what is in `journal`.
     pub ticket: u64,
@@ -85,7 +85,7 @@ impl Outputs {
     }
 
     /// Gives `sign` every datagram that it was not given yet.
-    pub(crate) fn seal(&mut self, sign: impl Fn(SocketAddrV4, &mut [u8])) {
+    pub fn seal(&mut self, sign: impl Fn(SocketAddrV4, &mut [u8])) {
         for &(to, start, end) in &self.datagrams[self.sealed..] {
             sign(to, &mut self.arena[start..end]);
         }
@@ -93,11 +93,7 @@ impl Outputs {
     }
 
     /// Adds a datagram whose bytes `fill` appends.
-    pub(crate) fn push_with<R>(
-        &mut self,
-        to: SocketAddrV4,
-        fill: impl FnOnce(&mut Vec<u8>) -> R,
-    ) -> R {
+    pub fn push_with<R>(&mut self, to: SocketAddrV4, fill: impl FnOnce(&mut Vec<u8>) -> R) -> R {
         let start = self.arena.len();
         let result = fill(&mut self.arena);
         self.datagrams.push((to, start, self.arena.len()));
@@ -105,7 +101,7 @@ impl Outputs {
     }
 
     /// Adds a datagram.
-    pub(crate) fn push(&mut self, to: SocketAddrV4, bytes: &[u8]) {
+    pub fn push(&mut self, to: SocketAddrV4, bytes: &[u8]) {
         self.push_with(to, |arena| arena.extend_from_slice(bytes));
     }
 }
@@ -192,7 +188,7 @@ pub enum BrokenReason {
     /// The server lost power before its copy was whole: the controller ends this attempt to join,
     /// and makes another.
     CopyCutShort,
-    /// An entry from the predecessor does not fit the records here.
+    /// An entry does not fit the state here.
     EntryDoesNotApply,
 }
 
@@ -210,7 +206,7 @@ impl BrokenReason {
                 "power was lost before its copy was whole; it will join again".to_owned()
             }
             BrokenReason::EntryDoesNotApply => {
-                "an entry of the chain does not apply to the records here".to_owned()
+                "an entry of the chain does not apply to the state here".to_owned()
             }
         }
     }

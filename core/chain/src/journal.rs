@@ -1,13 +1,11 @@
 //! What a server writes down so that it is the same server after a power cut, and how that is read
-//! again. `systems/redplane/docs/state-protocol.md`, "Durability".
+//! again. The README names the page with the rules.
 //!
-//! The core appends items to `Outputs::journal`; the caller makes them durable, in order, and says
-//! so with `Node::durable`. Reading them back, up to any item that was durable, gives the state
-//! that this server may go on with.
+//! Items are appended to `Outputs::journal`; the caller makes them durable, in order, and says so
+//! with `Replica::became_durable`. Reading them back, up to any item that was durable, gives the
+//! state that this server may go on with.
 
-use super::records::{DoesNotApply, Records};
-use super::settings::ObjectSettings;
-use state_protocol::{Effect, Entries, Entry};
+use crate::{DoesNotApply, Entries, Entry, NOBODY, StateMachine};
 use std::collections::VecDeque;
 use thiserror::Error;
 use wire::{Control, Views};
@@ -17,30 +15,81 @@ const ITEM_HEADER_BYTES: usize = 8;
 /// One item. Numbers are big-endian; an item is kind (1 byte), 0, shard (2), length of the rest
 /// (4), the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Item<'a> {
+pub enum Item<'a> {
     /// The newest views: a control message.
     Views(&'a [u8]),
     /// A replica begins: without state as a founding member (`since` 0), or as one that joins since
     /// view `since`.
-    Begin { shard: u16, founded: u64, since: u64 },
+    Begin {
+        /// The shard.
+        shard: u16,
+        /// The founding that its state is of.
+        founded: u64,
+        /// The view in which the joining began, or 0.
+        since: u64,
+    },
     /// A joining replica took an effect of the copy; the bytes are an entry's, without reply.
-    Copied { shard: u16, entry: &'a [u8] },
+    Copied {
+        /// The shard.
+        shard: u16,
+        /// The effect.
+        entry: &'a [u8],
+    },
     /// A joining replica has the whole copy, and so everything up to `index`.
-    Whole { shard: u16, index: u64 },
+    Whole {
+        /// The shard.
+        shard: u16,
+        /// The last entry that the copy has the effect of.
+        index: u64,
+    },
     /// An entry was applied; `committed` was at the tail.
-    Entry { shard: u16, index: u64, committed: u64, entry: &'a [u8] },
+    Entry {
+        /// The shard.
+        shard: u16,
+        /// Its number.
+        index: u64,
+        /// The last entry known to be at the tail.
+        committed: u64,
+        /// Its effect.
+        entry: &'a [u8],
+    },
     /// This server is in the shard's chain no more.
-    Left { shard: u16 },
+    Left {
+        /// The shard.
+        shard: u16,
+    },
     /// From here to `Checkpointed`, `Copied` and `Kept` describe the replica anew: what is before
     /// does not matter any more.
-    Checkpoint { shard: u16, founded: u64, since: u64, whole: bool, index: u64 },
+    Checkpoint {
+        /// The shard.
+        shard: u16,
+        /// The founding that its state is of.
+        founded: u64,
+        /// The view in which the joining began, or 0.
+        since: u64,
+        /// It has everything that was ever acknowledged.
+        whole: bool,
+        /// The last entry applied.
+        index: u64,
+    },
     /// An entry that the tail has not confirmed; its effect is in the description.
-    Kept { shard: u16, index: u64, entry: &'a [u8] },
+    Kept {
+        /// The shard.
+        shard: u16,
+        /// Its number.
+        index: u64,
+        /// Its effect.
+        entry: &'a [u8],
+    },
     /// The description is complete.
-    Checkpointed { shard: u16 },
+    Checkpointed {
+        /// The shard.
+        shard: u16,
+    },
 }
 
 impl<'a> Item<'a> {
+    /// Appends it to a journal.
     pub fn append_to(&self, bytes: &mut Vec<u8>) {
         let none = [].as_slice();
         let (kind, shard, numbers, rest): (u8, u16, &[u64], &[u8]) = match self {
@@ -107,10 +156,11 @@ impl<'a> Item<'a> {
 }
 
 /// Appends an effect as the bytes of an entry without client or reply.
-pub(crate) fn effect_bytes(effect: Effect<'_>, bytes: &mut Vec<u8>) {
+pub(crate) fn effect_bytes<S: StateMachine>(effect: S::Effect<'_>, bytes: &mut Vec<u8>) {
     bytes.clear();
-    // Fails only for keys and values that were too long to be taken.
-    let _ = Entry { effect, client: super::idle::NOBODY, reply: &[] }.append_to(bytes);
+    let entry: Entry<'_, S> = wire::Entry { effect, client: NOBODY, reply: &[] };
+    // Fails only for what was too long to be taken.
+    let _ = entry.append_to(bytes);
 }
 
 /// Why items cannot be what this server wrote.
@@ -141,7 +191,7 @@ pub enum BadJournal {
 }
 
 /// A replica as it was.
-pub struct RestoredReplica {
+pub struct RestoredReplica<S> {
     /// The founding that its state is of.
     pub founded: u64,
     /// The view since which it was joining; 0: it was there from the founding on.
@@ -151,32 +201,37 @@ pub struct RestoredReplica {
     /// The last entry applied.
     pub index: u64,
     pub(crate) committed: u64,
-    pub(crate) records: Records,
+    pub(crate) state: S,
     /// Entries that the tail may not have, up to `index`.
     pub(crate) kept: VecDeque<(u64, Vec<u8>)>,
 }
 
-impl RestoredReplica {
-    /// Its records and sessions.
-    pub fn records(&self) -> &Records {
-        &self.records
+impl<S> RestoredReplica<S> {
+    /// Its state.
+    pub fn state(&self) -> &S {
+        &self.state
     }
 }
 
 /// A server's state, read from its journal item by item.
-pub struct Restored {
-    objects: Vec<ObjectSettings>,
+pub struct Restored<S> {
+    empty: S,
     views: Views,
-    replicas: Vec<Option<RestoredReplica>>,
+    replicas: Vec<Option<RestoredReplica<S>>>,
     /// Replicas of which a description has begun and not ended.
-    describing: Vec<Option<RestoredReplica>>,
+    describing: Vec<Option<RestoredReplica<S>>>,
 }
 
-impl Restored {
-    /// Nothing yet.
-    pub fn new(objects: Vec<ObjectSettings>, shards: u16) -> Restored {
+impl<S: StateMachine> Restored<S> {
+    /// Nothing yet; `empty` is the state that a replica begins with.
+    pub fn new(empty: S, shards: u16) -> Restored<S> {
         let none = || (0..shards).map(|_| None).collect();
-        Restored { objects, views: Views::default(), replicas: none(), describing: none() }
+        Restored { empty, views: Views::default(), replicas: none(), describing: none() }
+    }
+
+    /// How many shards there are.
+    pub fn shards(&self) -> u16 {
+        self.replicas.len() as u16 // as `new` was told
     }
 
     /// The newest views.
@@ -185,11 +240,12 @@ impl Restored {
     }
 
     /// The replicas by shard.
-    pub fn replicas(&self) -> impl Iterator<Item = (u16, &RestoredReplica)> {
+    pub fn replicas(&self) -> impl Iterator<Item = (u16, &RestoredReplica<S>)> {
         (0..).zip(&self.replicas).filter_map(|(shard, replica)| Some((shard, replica.as_ref()?)))
     }
 
-    pub(crate) fn into_parts(self) -> (Views, Vec<Option<RestoredReplica>>) {
+    /// The newest views, and the replicas by shard.
+    pub fn into_parts(self) -> (Views, Vec<Option<RestoredReplica<S>>>) {
         (self.views, self.replicas)
     }
 
@@ -202,17 +258,9 @@ impl Restored {
         Ok(())
     }
 
-    fn empty(&self, founded: u64, since: u64, whole: bool, index: u64) -> RestoredReplica {
-        let records = Records::new(self.objects.clone(), 0);
-        RestoredReplica {
-            founded,
-            since,
-            whole,
-            index,
-            committed: 0,
-            records,
-            kept: VecDeque::new(),
-        }
+    fn empty(&self, founded: u64, since: u64, whole: bool, index: u64) -> RestoredReplica<S> {
+        let state = self.empty.empty();
+        RestoredReplica { founded, since, whole, index, committed: 0, state, kept: VecDeque::new() }
     }
 
     fn take(&mut self, item: Item<'_>) -> Result<(), BadJournal> {
@@ -262,7 +310,7 @@ impl Restored {
     }
 }
 
-impl RestoredReplica {
+impl<S: StateMachine> RestoredReplica<S> {
     fn take(&mut self, shard: u16, item: Item<'_>) -> Result<(), BadJournal> {
         match item {
             Item::Copied { entry, .. } => self.apply(shard, entry)?,
@@ -287,8 +335,8 @@ impl RestoredReplica {
     }
 
     fn apply(&mut self, shard: u16, entry: &[u8]) -> Result<(), BadJournal> {
-        let entry = Entries::one(entry).map_err(|_| BadJournal::Item)?;
-        self.records.apply(&entry.effect).map_err(|DoesNotApply| BadJournal::Effect(shard))?;
+        let entry = Entries::<S>::one(entry).map_err(|_| BadJournal::Item)?;
+        self.state.apply(&entry.effect).map_err(|DoesNotApply| BadJournal::Effect(shard))?;
         Ok(())
     }
 }
