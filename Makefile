@@ -4,8 +4,8 @@
 SHELL := /bin/bash
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 RELEASE := target/release/stateplane
-# Bugs are planted in these. One build for all three tests, with the outside crates that the workspace has.
-MUTATIONS := sim/mutations,fuzz/mutations,controller/mutations
+# Bugs are planted in these. One build for all these tests, with the outside crates that the workspace has.
+MUTATIONS := chain/mutations,sim/mutations,fuzz/mutations,controller/mutations
 
 .PHONY: help root setup build demo check test lint bench soak clean
 

@@ -1,6 +1,6 @@
 -------------------------------- MODULE Chain --------------------------------
 (* One shard's chain of servers: views that the controller decides and servers learn of at different times, members that die or are
-   cut off, servers that join behind the tail, and messages that come late. Rules are those of systems/redplane/docs/state-protocol.md, "The chain"
+   cut off, servers that join behind the tail, and messages that come late. Rules are those of state-protocol.md, "The chain"
    and "The controller". What an entry says is of no matter here, so entries are numbers that are never used twice.
 
    The answer to "why may Flow.tla take the store as one atomic thing": Answered and Agree below. *)
@@ -48,12 +48,12 @@ Init ==
     /\ ordered = 0
 
 -----------------------------------------------------------------------------
-(* Servers (systems/redplane/store/src/core/{chain,link,copy,node}.rs) *)
+(* Servers (core/chain/src/{node,replica,view,receive,link,copy}.rs) *)
 
 (* Rule 2: only the tail answers, rule 5: and not once the joining server has its whole state. *)
 Answers(s, log) == IF Ends(s) /\ (Behind(s) = {} \/ "tail_answers_on" \in Bugs) THEN In(log) ELSE {}
 
-\* Code: systems/redplane/store/src/core/mod.rs commit
+\* Code: core/chain/src/replica.rs order
 Order(s) ==
     LET log == Append(server[s].log, ordered + 1) IN
     /\ Leads(s) /\ ordered < Entries
@@ -64,8 +64,8 @@ Order(s) ==
     /\ UNCHANGED <<views, net>>
 
 (* Rule 1: entries go on to whoever is behind, with the view and the place in the log. *)
-\* Code: systems/redplane/store/src/core/chain.rs send_chain
-\* Code: systems/redplane/store/src/core/link.rs send
+\* Code: core/chain/src/replica.rs flush
+\* Code: core/chain/src/link.rs send
 Send(s) ==
     /\ Member(s)
     /\ \E to \in Behind(s), i \in 1..Len(server[s].log) :
@@ -74,7 +74,8 @@ Send(s) ==
     /\ UNCHANGED <<views, server, answered, ordered>>
 
 (* Taken only in the same view, from the neighbour that it names, and in order. Who joins answers like a tail once it is whole. *)
-\* Code: systems/redplane/store/src/core/chain.rs chain_message data take_entries take_entry answers
+\* Code: core/chain/src/receive.rs take_message data take_entries take_entry
+\* Code: core/chain/src/view.rs answers
 Take(m) ==
     LET s == m.to
         log == Append(server[s].log, m.entry)
@@ -91,15 +92,15 @@ Take(m) ==
        /\ UNCHANGED <<views, net, ordered>>
 
 (* Rule 5: the stream that describes the tail's state ends; from then on the tail answers nothing by itself. *)
-\* Code: systems/redplane/store/src/core/copy.rs is_complete hand_over
+\* Code: core/chain/src/copy.rs is_complete hand_over
 Copied(s) ==
     /\ Ends(s) /\ View(s).joining # {} /\ server[s].copied # server[s].view
     /\ server' = [server EXCEPT ![s].copied = server[s].view]
     /\ UNCHANGED <<views, net, answered, ordered>>
 
 (* Rule 6: it has taken the whole stream, and, one with it here, what has come behind it until now; that it answers like a tail. *)
-\* Code: systems/redplane/store/src/core/copy.rs copy_message take_copied take_handover
-\* Code: systems/redplane/store/src/core/chain.rs notice_ready
+\* Code: core/chain/src/copy.rs copy_message take_copied take_handover
+\* Code: core/chain/src/replica.rs notice_ready
 Whole(s, tail) ==
     /\ server[s].alive /\ server[s].view > 0 /\ s \in View(s).joining /\ server[s].whole # server[s].view
     /\ tail = Final(View(s).members)
@@ -111,8 +112,8 @@ Whole(s, tail) ==
     /\ UNCHANGED <<views, net, ordered>>
 
 (* A newer view; a new tail answers what the old one may not have (rule 3). Who has no place in it drops what it has (rule 7). *)
-\* Code: systems/redplane/store/src/core/node.rs adopt adopt_shard
-\* Code: systems/redplane/store/src/core/chain.rs adopt adopt_as_member adopt_as_joining answer_what_nobody_follows
+\* Code: core/chain/src/node.rs adopt adopt_shard
+\* Code: core/chain/src/view.rs adopt adopt_as_member adopt_as_joining answer_what_nobody_follows
 Learn(s, v) ==
     LET view == views[v]
         stays == s \in In(view.members)

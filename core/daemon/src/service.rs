@@ -1,5 +1,6 @@
 //! What a daemon tells the service manager that started it (systemd's `Type=notify`; sd_notify(3)).
-//! A daemon that nobody manages has no `NOTIFY_SOCKET`, and tells nobody.
+//! A daemon that nobody manages has no `NOTIFY_SOCKET`,
+//! and tells nobody.
 //!
 //! Owns how it is told; when a daemon is ready is its own to know.
 

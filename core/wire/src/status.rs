@@ -1,6 +1,6 @@
 //! Questions of tools, and their answers: JSON in the place of the packet.
 
-use crate::{HEADER_BYTES, Kind, MAX_PACKET_BYTES, kind};
+use crate::{HEADER_BYTES, Kind, MAGIC, MAX_PACKET_BYTES, Malformed, VERSION, kind};
 use serde::Serialize;
 
 /// Type of a message between a tool and a server or controller; the number is the wire's.
@@ -36,6 +36,38 @@ const FLAGS_AT: usize = 6;
 const KEY_AND_VALUE_BYTES_AT: usize = 28;
 const PACKET_BYTES_AT: usize = 46;
 const KEY_ID_AT: usize = 54;
+
+/// A tool's question: `json` behind a header that says nothing but the type. `KeyRing::sign` writes
+/// the tag. `None`: the JSON is longer than a packet.
+pub fn question(tool_type: ToolType, json: &[u8]) -> Option<Vec<u8>> {
+    let bytes = u16::try_from(json.len()).ok().filter(|_| json.len() <= MAX_PACKET_BYTES)?;
+    let mut question = vec![0; HEADER_BYTES];
+    question[..2].copy_from_slice(&MAGIC.to_be_bytes());
+    question[2] = VERSION;
+    question[TYPE_AT] = tool_type as u8;
+    question[PACKET_BYTES_AT..][..2].copy_from_slice(&bytes.to_be_bytes());
+    question.extend_from_slice(json);
+    Some(question)
+}
+
+/// The JSON in an answer to a tool.
+///
+/// # Errors
+/// The datagram is no answer, or not all of it.
+pub fn answer(datagram: &[u8]) -> Result<&[u8], Malformed> {
+    match kind(datagram)? {
+        Kind::Tool(ToolType::StatusReply | ToolType::StateReply) => {}
+        _ => return Err(Malformed::Type),
+    }
+    let json = datagram.get(HEADER_BYTES..).ok_or(Malformed::TooShort)?;
+    let nothing_else = datagram[KEY_AND_VALUE_BYTES_AT..][..4] == [0; 4];
+    let told = datagram[PACKET_BYTES_AT..][..2] == (json.len() as u16).to_be_bytes();
+    if nothing_else && told && json.len() <= MAX_PACKET_BYTES {
+        Ok(json)
+    } else {
+        Err(Malformed::LengthMismatch)
+    }
+}
 
 /// The answer to a status request: the request's header, then `json`. `KeyRing::sign` writes the
 /// tag. `None`: `request` is no status request, or the JSON is longer than a packet.

@@ -311,8 +311,8 @@ StoreTakes(m) ==
     /\ UNCHANGED <<switch, begun, left, floor, budget>>
 
 (* A new head has every answered entry; what leases the old one prolonged it does not know ("Sessions" 2). *)
-\* Code: systems/redplane/store/src/core/mod.rs take_over
-\* Code: systems/redplane/store/src/core/chain.rs adopt_as_member
+\* Code: systems/redplane/store/src/core/mod.rs adopt take_over
+\* Code: core/chain/src/view.rs adopt_as_member
 Takeover ==
     /\ budget.takeovers > 0
     /\ budget' = [budget EXCEPT !.takeovers = @ - 1]

@@ -7,17 +7,48 @@
 use p4_interpreter::object::Objects;
 use xdp_backend::Systems;
 
-/// Those whose state objects the compiler knows.
-pub fn compiler() -> Systems {
-    Systems(&[&redplane_compiler::RedPlane, &netchain_compiler::NetChain])
+/// Makes a function of each seam, which gives the systems that plug into it.
+macro_rules! systems {
+    ($([$compiler:path, $meaning:path, $switch:path, $tools:path];)*) => {
+        /// Those whose state objects the compiler knows.
+        pub fn compiler() -> Systems {
+            Systems(&[$(&$compiler),*])
+        }
+
+        /// Those whose state objects the interpreters run.
+        pub fn interpreter() -> Objects {
+            Objects(&[$(&$meaning),*])
+        }
+
+        /// Those of which a switch may run state.
+        pub fn switch() -> &'static [&'static dyn switch_agent::System] {
+            &[$(&$switch),*]
+        }
+
+        /// Those whose messages traces show.
+        pub fn messages() -> trace::Systems {
+            trace::Systems(&[$(&$tools),*])
+        }
+
+        /// Those with lines of their own in packet tests.
+        pub fn packet_tests() -> packet_test::Systems {
+            packet_test::Systems(&[$(&$tools),*])
+        }
+
+        /// Those with doors that fuzzers feed.
+        pub fn doors() -> &'static [&'static dyn fuzz_door::Doors] {
+            &[$(&$tools),*]
+        }
+
+        /// Those that the command line knows.
+        pub fn command_line() -> &'static [&'static dyn command_line::System] {
+            &[$(&$tools),*]
+        }
+    };
 }
 
-/// Those whose state objects the interpreters run.
-pub fn interpreter() -> Objects {
-    Objects(&[&redplane_compiler::Meaning, &netchain_compiler::Meaning])
-}
-
-/// Those of which a switch may run state.
-pub fn switch() -> &'static [&'static dyn switch_agent::System] {
-    &[&redplane_switch::RedPlane, &netchain_switch::NetChain]
+// One line each: in the compiler, its meaning on one node, in the switch, in the tools.
+systems! {
+    [redplane_compiler::RedPlane, redplane_compiler::Meaning, redplane_switch::RedPlane, redplane_tools::RedPlane];
+    [netchain_compiler::NetChain, netchain_compiler::Meaning, netchain_switch::NetChain, netchain_tools::NetChain];
 }

@@ -86,18 +86,6 @@ fn network(setup: &Setup) -> Option<Network> {
     Some(network)
 }
 
-/// What a case's objects draw from: the object's name, what, and the numbers.
-fn supplies(setup: &Setup) -> Vec<(&str, &'static str, Vec<u64>)> {
-    let pool = setup.nat_pool.iter().map(|(_, pool)| {
-        let numbers = redplane_compiler::nat_pool(&pool.addresses, pool.port_low, pool.port_high);
-        (pool.flow_state.as_str(), "nat_pool", numbers)
-    });
-    let backends = setup.backends.iter().map(|(_, given)| {
-        (given.flow_state.as_str(), "backends", redplane_compiler::backends(&given.backends))
-    });
-    pool.chain(backends).collect()
-}
-
 fn table_id(program: &Program, table: &TableRef<'_>) -> TableId {
     let index =
         program.tables.iter().position(|known| known.name == table.description().name).unwrap();
@@ -219,6 +207,8 @@ impl<'a> Run<'a> {
                 );
             }
             Command::Clock { nanoseconds } => self.now_us += nanoseconds / 1000,
+            // What a program means does not depend on which switch runs it.
+            Command::TakesOver { .. } => {}
             Command::NoPacket | Command::Wait => {}
         }
         Ok(())
@@ -284,7 +274,7 @@ impl<'a> Run<'a> {
 /// interpreted.
 fn run(path: &Path) -> Option<(usize, bool)> {
     let text = std::fs::read_to_string(path).unwrap();
-    let case = Case::parse(&path.display().to_string(), &text).unwrap();
+    let case = Case::parse(&path.display().to_string(), &text, systems::packet_tests()).unwrap();
     let defines = case.setup.defines.iter().map(|(_, define)| define.clone()).collect();
     let options = p4_syntax::Options { defines, ..Default::default() };
     let outcome = p4_check::check_file(&program_of(path), &options);
@@ -302,9 +292,10 @@ fn run(path: &Path) -> Option<(usize, bool)> {
     // What random numbers are is not expected by any case.
     switch.set_seed(1);
     tree.iter_mut().for_each(|tree| tree.set_seed(1));
-    for (object, what, numbers) in supplies(&case.setup) {
-        switch.supply(object, what, &numbers).unwrap();
-        tree.iter_mut().for_each(|tree| tree.supply(object, what, &numbers).unwrap());
+    for given in systems::packet_tests().supplies(&case.setup.systems) {
+        switch.supply(&given.object, given.what, &given.numbers).unwrap();
+        tree.iter_mut()
+            .for_each(|tree| tree.supply(&given.object, given.what, &given.numbers).unwrap());
     }
     let network = network(&case.setup);
     if let Some(network) = &network {

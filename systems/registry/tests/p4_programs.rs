@@ -47,7 +47,7 @@ fn programs(folder: &Path, found: &mut Vec<PathBuf>) {
 
 fn parse(stf: &Path) -> Result<Case, String> {
     let text = std::fs::read_to_string(stf).expect("stf");
-    Case::parse(&stf.display().to_string(), &text)
+    Case::parse(&stf.display().to_string(), &text, systems::packet_tests())
         .map_err(|errors| format!("{}:\n{errors:?}", stf.display()))
 }
 
@@ -147,7 +147,9 @@ impl Built<'_> {
                 .into_iter()
                 .collect();
         }
-        let reports = cases.iter().map(|case| packet_test::run_case(case, || self.load()));
+        let reports = cases
+            .iter()
+            .map(|case| packet_test::run_case(case, systems::packet_tests(), || self.load()));
         let failed = reports.filter(|report| !report.passed());
         failed
             .map(|report| {

@@ -5,7 +5,8 @@
 
 mod commands;
 
-use clap::{Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use command_line::Plug;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -39,8 +40,6 @@ enum Command {
     Counter(commands::counter::Args),
     /// Show a running switch's ports and their packet counts.
     Ports(commands::ports::Args),
-    /// Run a store: one machine's replicas in the shards' chains.
-    Store(commands::store::Args),
     /// Run a controller of the state store: it decides which stores form each shard's chain.
     Controller(commands::controller::Args),
     /// Make, rotate and show the shared secrets that sign the state protocol.
@@ -53,8 +52,6 @@ enum Command {
     Traffic(commands::traffic::Args),
     /// Run the failover demonstration and write its figures.
     Demo(commands::demo::Args),
-    /// Simulate switches, store and controller on a faulty network, and check the invariants.
-    Sim(commands::sim::Args),
 }
 
 /// The command line. `help --help` is a plea for help, too: clap would take the flag for the name
@@ -67,8 +64,33 @@ fn words(given: impl Iterator<Item = OsString>) -> Vec<OsString> {
     words
 }
 
-fn main() -> ExitCode {
-    let code = match CommandLine::parse_from(words(std::env::args_os())).command {
+/// The commands, those of systems included.
+fn with_plugs(plugs: &[Plug]) -> clap::Command {
+    plugs.iter().fold(CommandLine::command(), |all, plug| match plug.under {
+        Some(parent) => all.mut_subcommand(parent, |it| it.subcommand(plug.command.clone())),
+        None => all.subcommand(plug.command.clone()),
+    })
+}
+
+/// The command of a system that is meant, and its arguments.
+fn plugged<'a>(plugs: &'a [Plug], given: &'a ArgMatches) -> Option<(&'a Plug, &'a ArgMatches)> {
+    plugs.iter().find_map(|plug| {
+        let (name, arguments) = match (plug.under, given.subcommand()?) {
+            (Some(parent), (name, inner)) if name == parent => inner.subcommand()?,
+            (Some(_), _) => return None,
+            (None, given) => given,
+        };
+        (name == plug.command.get_name()).then_some((plug, arguments))
+    })
+}
+
+fn run(plugs: &[Plug]) -> u8 {
+    let given = with_plugs(plugs).get_matches_from(words(std::env::args_os()));
+    if let Some((plug, arguments)) = plugged(plugs, &given) {
+        return (plug.run)(arguments);
+    }
+    let line = CommandLine::from_arg_matches(&given).unwrap_or_else(|error| error.exit());
+    match line.command {
         Command::Check(args) => commands::check::run(args),
         Command::Compile(args) => commands::compile::run(args),
         Command::Test(args) => commands::test::run(args),
@@ -79,20 +101,59 @@ fn main() -> ExitCode {
         Command::Register(args) => commands::register::run(args),
         Command::Counter(args) => commands::counter::run(args),
         Command::Ports(args) => commands::ports::run(args),
-        Command::Store(args) => commands::store::run(args),
         Command::Controller(args) => commands::controller::run(args),
         Command::Keys(args) => commands::keys::run(args),
         Command::Lab(args) => commands::lab::run(args),
         Command::Trace(args) => commands::trace::run(args),
         Command::Traffic(args) => commands::traffic::run(args),
         Command::Demo(args) => commands::demo::run(args),
-        Command::Sim(args) => commands::sim::run(args),
-    };
-    match commands::written() {
+    }
+}
+
+fn main() -> ExitCode {
+    let plugs: Vec<Plug> =
+        systems::command_line().iter().flat_map(|system| system.commands()).collect();
+    let code = run(&plugs);
+    match command_line::written() {
         Ok(()) => ExitCode::from(code),
         Err(error) => {
             eprintln!("error: standard output: {error}");
             ExitCode::from(if code == 0 { 2 } else { code })
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_system_adds_commands_and_words_of_commands() {
+        let plug = |under, name: &'static str| Plug {
+            under,
+            command: clap::Command::new(name).arg(clap::arg!(<COUNT>)),
+            run: |arguments| arguments.get_one::<String>("COUNT").map_or(0, |it| it.len() as u8),
+        };
+        let plugs = [plug(None, "toy"), plug(Some("switch"), "toy-flows")];
+        with_plugs(&plugs).debug_assert();
+        let meant = |line: &[&str]| {
+            let given = with_plugs(&plugs).try_get_matches_from(line).expect("a command");
+            plugged(&plugs, &given).map(|(plug, arguments)| {
+                (plug.command.get_name().to_owned(), (plug.run)(arguments))
+            })
+        };
+        assert_eq!(meant(&["stateplane", "toy", "abc"]), Some(("toy".into(), 3)));
+        let flows = meant(&["stateplane", "switch", "toy-flows", "ab"]);
+        assert_eq!(flows, Some(("toy-flows".into(), 2)));
+        assert_eq!(meant(&["stateplane", "switch", "status"]), None);
+        assert_eq!(meant(&["stateplane", "table", "list", "toy"]), None);
+    }
+
+    /// No two commands have one name: clap would panic.
+    #[test]
+    fn the_systems_commands_fit_beside_the_others() {
+        let plugs: Vec<Plug> =
+            systems::command_line().iter().flat_map(|system| system.commands()).collect();
+        with_plugs(&plugs).debug_assert();
     }
 }

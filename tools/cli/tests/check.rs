@@ -38,9 +38,10 @@ fn promised(text: &str) -> Vec<(u64, String)> {
     text.lines().enumerate().flat_map(of_line).collect()
 }
 
-/// A FlowState that waits for a store keeps its packets in a test: the failure says why, once.
+/// A FlowState that waits for a store keeps its packets where there is none: the failure says what
+/// to write, once.
 #[test]
-fn a_packet_test_of_replicated_state_says_that_there_is_no_store() {
+fn a_packet_test_of_replicated_state_without_a_store_names_the_remedy() {
     if !nix::unistd::geteuid().is_root() {
         eprintln!("SKIPPED: XDP needs root");
         return;
@@ -48,8 +49,7 @@ fn a_packet_test_of_replicated_state_says_that_there_is_no_store() {
     let folder = tempfile::tempdir().expect("a folder");
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../systems/redplane/p4/small_nat");
     let local = std::fs::read_to_string(program.join("translate.stf")).expect("the case");
-    // (Only a local program has a pool of its own.)
-    let of_both = |line: &&str| !line.contains("define:") && !line.contains("nat_pool");
+    let of_both = |line: &&str| !line.contains("define:");
     let replicated = local.lines().filter(of_both).collect::<Vec<_>>().join("\n");
     let run = |text: &str| {
         let case = folder.path().join("case.stf");
@@ -62,15 +62,22 @@ fn a_packet_test_of_replicated_state_says_that_there_is_no_store() {
     let hint = "FlowState NatIngress.bindings is LINEARIZABLE";
     let (code, said) = run(&replicated);
     assert!(
-        code == Some(1) && said.matches(hint).count() == 1 && said.contains("no store"),
+        code == Some(1) && said.matches(hint).count() == 1 && said.contains("`# store:`"),
         "{said}"
     );
-    // A missing packet of a local program has another reason.
-    let (code, said) = run(&format!("{local}\nexpect 1 00\n"));
-    assert!(
-        code == Some(1) && said.contains("none came out") && !said.contains("no store"),
-        "{said}"
-    );
+    // As it says.
+    let (code, said) = run(&format!("# store:\n{replicated}"));
+    assert_eq!(code, Some(0), "{said}");
+    // A missing packet has another reason then, and in a local program.
+    for whole in [&format!("# store:\n{replicated}"), &local] {
+        let (code, said) = run(&format!("{whole}\nexpect 1 00\n"));
+        let only = said.contains("none came out") && !said.contains("store:`");
+        assert!(code == Some(1) && only, "{said}");
+    }
+    let without_pool = replicated.lines().filter(|line| !line.contains("nat_pool"));
+    let without_pool = without_pool.collect::<Vec<_>>().join("\n");
+    let (code, said) = run(&format!("# store:\n{without_pool}"));
+    assert!(code == Some(1) && said.contains("write a line `# nat_pool: NatIngress"), "{said}");
 }
 
 #[test]

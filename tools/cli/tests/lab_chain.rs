@@ -92,7 +92,33 @@ fn three_switches_serve_keys() {
     assert_eq!(added, 1000);
     let total = client.get(&counter).unwrap().done().unwrap();
     assert_eq!(value(&total), 1000u64.to_be_bytes());
+    by_command(&lab);
     lab.down();
+}
+
+/// The same by `stateplane kv`.
+fn by_command(lab: &TestLab) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let switches: String =
+        (1..=3).map(|i| format!("[[switch]]\naddress = \"10.9.0.{i}\"\n")).collect();
+    std::fs::write(&file, format!("groups = {GROUPS}\n{switches}")).unwrap();
+    let kv = |words: &str| {
+        let program = env!("CARGO_BIN_EXE_stateplane");
+        let (good, said) =
+            lab.run("client", &format!("{program} kv --config {} {words}", file.path().display()));
+        (good, said.trim().to_owned())
+    };
+    let first = (1u64 << 48) + 1;
+    assert_eq!(kv("get greeting"), (false, "the key has no value (version 0)".into()));
+    assert_eq!(kv("put greeting hello"), (true, format!("version {first}")));
+    assert_eq!(kv("get greeting"), (true, "hello".into()));
+    let refused = format!("refused: version {first} has hello");
+    assert_eq!(kv("cas greeting 7 other"), (false, refused));
+    assert_eq!(kv("add visits 41").1, "41");
+    assert_eq!(kv("add visits 1").1, "42");
+    let told = serde_json::from_str::<serde_json::Value>(&kv("--json get greeting").1).unwrap();
+    assert_eq!(told["version"], first);
+    assert!(kv("get seventeen-letters").1.contains("a name of 17 bytes; a key has 16"));
 }
 
 fn operations(client: &mut Client, key: &Key) {

@@ -5,7 +5,7 @@
 //! from messages of every kind.
 
 use etherparse::PacketBuilder;
-use fuzz_targets::OBJECTS;
+use redplane_tools::{OBJECTS, SHARDS};
 use state_protocol::{Flags, Kind, Message, Owner, kind};
 use std::fs;
 use std::io::Write as _;
@@ -179,7 +179,8 @@ fn main() -> Outcome {
     let json = some_views().to_json();
     put("views", "two_shards", &json)?;
     for (name, json) in MESSAGE_JSON {
-        put("message_json", name, json.as_bytes())?;
+        let door = if name == "controller" { "message_json" } else { "store_json" };
+        put(door, name, json.as_bytes())?;
     }
     let all = datagrams()?;
     let mut capture = capture::Writer::new(Vec::new())?;
@@ -207,7 +208,7 @@ fn item(kind: u8, shard: u16, numbers: &[u64], rest: &[u8]) -> Vec<u8> {
 }
 
 fn logs() -> Outcome {
-    use state_store::wal::frame::{FileHeader, batch_header};
+    use wal::frame::{FileHeader, batch_header};
     let views = Control::Views(some_views()).encode()?;
     let mut items = item(1, 0, &[], &views);
     items.extend(item(2, 1, &[1, 0], &[]));
@@ -223,12 +224,7 @@ fn logs() -> Outcome {
         begun.extend(item(kind, 0, numbers, &[0; 24]));
         put("journal", name, &begun)?;
     }
-    let header = FileHeader {
-        incarnation: 7,
-        config_digest: 8,
-        shards: fuzz_targets::SHARDS,
-        first_batch: 1,
-    };
+    let header = FileHeader { incarnation: 7, config_digest: 8, shards: SHARDS, first_batch: 1 };
     let mut file = header.encode().to_vec();
     for number in 1..3 {
         file.extend(batch_header(number, &items));

@@ -2,7 +2,8 @@
 //! seed and a fresh one. `FUZZ_SEED=n` replays one; `FUZZ_FACTOR=n` does n times as many. `make
 //! soak` searches with cargo-fuzz.
 
-use fuzz_targets::{TARGETS, Target};
+use fuzz_door::Door;
+use fuzz_targets::doors;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,7 +15,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// Inputs are not made longer than this.
 const MOST_BYTES: usize = 16 << 10;
 
-fn corpus(target: &Target) -> Vec<(PathBuf, Vec<u8>)> {
+fn corpus(target: &Door) -> Vec<(PathBuf, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target.name);
     let entries =
         std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
@@ -31,7 +32,7 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 /// Feeds one input; says how to repeat what goes wrong.
-fn feed(target: &Target, input: &[u8], what: &str) {
+fn feed(target: &Door, input: &[u8], what: &str) {
     let started = Instant::now();
     let outcome = catch_unwind(AssertUnwindSafe(|| (target.run)(input)));
     if outcome.is_err() || started.elapsed() > LIMIT {
@@ -96,7 +97,7 @@ const WORDS: &[&str] = &[
     "10.0.0.0/33",
 ];
 
-fn mutate(target: &Target, seeds: &[(PathBuf, Vec<u8>)], random: &mut StdRng) -> Vec<u8> {
+fn mutate(target: &Door, seeds: &[(PathBuf, Vec<u8>)], random: &mut StdRng) -> Vec<u8> {
     let mut input = seeds[random.random_range(0..seeds.len())].1.clone();
     for _ in 0..random.random_range(1..6) {
         let at = random.random_range(0..=input.len());
@@ -129,7 +130,7 @@ fn mutate(target: &Target, seeds: &[(PathBuf, Vec<u8>)], random: &mut StdRng) ->
     input
 }
 
-fn run(target: &Target, seed: u64) {
+fn run(target: &Door, seed: u64) {
     let seeds = corpus(target);
     let mut random = StdRng::seed_from_u64(seed);
     for count in 0..u64::from(target.smoke) * number("FUZZ_FACTOR").unwrap_or(1) {
@@ -144,7 +145,7 @@ fn run(target: &Target, seed: u64) {
 #[test]
 fn corpora_and_mutations() {
     let fresh = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
-    for target in TARGETS {
+    for target in doors() {
         let started = Instant::now();
         let seeds = corpus(target);
         assert!(!seeds.is_empty(), "{}: no corpus", target.name);
@@ -168,7 +169,7 @@ fn corpora_and_mutations() {
 fn every_target_has_its_binary() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz");
     let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap();
-    for target in TARGETS {
+    for target in doors() {
         let source =
             std::fs::read_to_string(folder.join(format!("fuzz_targets/{}.rs", target.name)))
                 .unwrap();
@@ -176,5 +177,5 @@ fn every_target_has_its_binary() {
         assert!(manifest.contains(&format!("name = \"{}\"", target.name)), "{}", target.name);
     }
     let binaries = std::fs::read_dir(folder.join("fuzz_targets")).unwrap().count();
-    assert_eq!(binaries, TARGETS.len());
+    assert_eq!(binaries, doors().count());
 }

@@ -14,10 +14,8 @@ pub mod bird;
 pub mod build;
 pub mod daemons;
 pub mod demo;
-
 pub mod error;
 pub mod instance;
-pub mod interrupt;
 pub use netns;
 
 pub mod peer;
@@ -28,6 +26,7 @@ pub mod status;
 pub mod template;
 pub mod topology;
 
+pub use command_line::interrupt;
 pub use error::{Error, Result};
 pub use instance::{Lab, Options};
 pub use topology::Topology;

@@ -2,23 +2,23 @@
 
 use crate::network::{self, NetworkError};
 use crate::report::{CaseReport, Failure, diff, difference, dump};
-use crate::setup::{Backends, DEFAULT_ICMP_RATE_PER_S, NatPool, PortLink};
+use crate::setup::{DEFAULT_ICMP_RATE_PER_S, PortLink};
 use crate::stf::{Case, Command, Pattern, Port};
+use crate::system::{Arrival, Backing, Fault, Identity, Outcome, Systems};
 use dataplane::{Dataplane, EntrySpec, GatewayPort, GatewaySettings, Verdict, Write};
-use redplane_switch::FlowRuntime;
-use state_protocol::objects::{Allocator, Consistency, FlowState, flow_states};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 
 /// Runs a case, in a network of its own if it has `# port:` lines: `load` gives a freshly loaded
 /// object (in test mode, with the virtual clock), or says why there is none. It is called where the
-/// case runs, on another thread perhaps.
+/// case runs, on another thread perhaps, and again for each switch that takes over.
 pub fn run_case(
     case: &Case,
-    load: impl FnOnce() -> Result<Dataplane, String> + Send,
+    systems: Systems,
+    load: impl Fn() -> Result<Dataplane, String> + Sync,
 ) -> CaseReport {
     let run = || match load() {
-        Ok(dataplane) => Runner::new(&dataplane, case).run(),
+        Ok(dataplane) => Runner::new(dataplane, &load, case, systems).run(),
         Err(reason) => CaseReport::failed(&case.path, 0, reason),
     };
     if case.setup.ports.is_empty() {
@@ -30,11 +30,15 @@ pub fn run_case(
     }
 }
 
-/// Runs one case, in the network where it is. Every case needs a freshly loaded object: tables and
-/// state are not reset.
-pub struct Runner<'a> {
-    dataplane: &'a Dataplane,
+/// Runs one case, in the network where it is.
+struct Runner<'a> {
+    dataplane: Dataplane,
+    load: &'a dyn Fn() -> Result<Dataplane, String>,
     case: &'a Case,
+    systems: Systems,
+    /// What stands behind the switch.
+    backings: Vec<Box<dyn Backing>>,
+    identity: Identity,
     clock_ns: u64,
     adds: u32,
     sent: BTreeMap<Port, Vec<Sent>>,
@@ -54,6 +58,8 @@ const CLOCK_START_NS: u64 = 1_000_000_000;
 /// Entries of equal priority: the first one wins, as it does in the reference switch. Priorities
 /// are scaled to leave room for that.
 const ORDERS: u32 = 4096;
+/// Frames that one packet, or one step of the clock, may bring in: packets do not go round for ever.
+const MOST_ARRIVALS: usize = 10_000;
 
 /// A priority with room for the order of the entries that have it.
 fn scaled(priority: u32, order: u32) -> dataplane::Result<u32> {
@@ -67,18 +73,40 @@ fn scaled(priority: u32, order: u32) -> dataplane::Result<u32> {
 }
 
 impl<'a> Runner<'a> {
-    /// Prepares a case on a freshly loaded object (loaded in test mode, with the virtual clock).
-    pub fn new(dataplane: &'a Dataplane, case: &'a Case) -> Runner<'a> {
+    fn new(
+        dataplane: Dataplane,
+        load: &'a dyn Fn() -> Result<Dataplane, String>,
+        case: &'a Case,
+        systems: Systems,
+    ) -> Runner<'a> {
         let report =
             CaseReport { case: case.path.clone(), packets: 0, matched: 0, failures: vec![] };
-        let (sent, expected) = (BTreeMap::new(), BTreeMap::new());
-        Runner { dataplane, case, clock_ns: CLOCK_START_NS, adds: 0, sent, expected, report }
+        Runner {
+            dataplane,
+            load,
+            case,
+            systems,
+            backings: vec![],
+            identity: Identity { switch_id: 1, incarnation: 1 },
+            clock_ns: CLOCK_START_NS,
+            adds: 0,
+            sent: BTreeMap::new(),
+            expected: BTreeMap::new(),
+            report,
+        }
     }
 
     /// Runs all commands and compares. A command that cannot be carried out (an unknown table, say)
     /// is a failure too, and the rest still runs.
-    pub fn run(mut self) -> CaseReport {
+    fn run(mut self) -> CaseReport {
         let case = self.case;
+        let lines = &case.setup.systems;
+        for system in self.systems.0 {
+            match system.begin(lines, self.dataplane.manifest()) {
+                Ok(backing) => self.backings.extend(backing),
+                Err(fault) => self.blame(fault),
+            }
+        }
         self.prepare();
         for (line, command) in &case.commands {
             if let Err(error) = self.step(*line, command) {
@@ -87,6 +115,10 @@ impl<'a> Runner<'a> {
         }
         self.compare();
         self.report
+    }
+
+    fn blame(&mut self, fault: Fault) {
+        self.fail(fault.line, fault.reason, None);
     }
 
     fn fail(&mut self, line: u32, reason: String, diff: Option<String>) {
@@ -118,18 +150,20 @@ impl<'a> Runner<'a> {
         {
             self.fail(case.setup.gateway.map_or(0, |(line, _)| line), error.to_string(), None);
         }
-        if let Some((line, pool)) = &case.setup.nat_pool
-            && let Err(reason) = self.set_nat_pool(pool)
-        {
-            self.fail(*line, reason, None);
-        }
-        if let Some((line, backends)) = &case.setup.backends
-            && let Err(reason) = self.set_backends(backends)
-        {
-            self.fail(*line, reason, None);
-        }
+        self.begin_switch();
         if let Err(error) = self.scale_initial_entries() {
             self.fail(1, error.to_string(), None);
+        }
+    }
+
+    /// The machines behind the switch hear of it.
+    fn begin_switch(&mut self) {
+        for index in 0..self.backings.len() {
+            let backing = &mut self.backings[index];
+            let begun = backing.begin_switch(&self.dataplane, self.identity, self.clock_ns);
+            if let Err(fault) = begun.and_then(|()| self.tick(index, 0)) {
+                self.blame(fault);
+            }
         }
     }
 
@@ -194,38 +228,6 @@ impl<'a> Runner<'a> {
         self.dataplane.set_local_addresses(&ipv4, &ipv6).map(drop)
     }
 
-    /// There must be a FlowState of that name with that allocator.
-    fn must_allocate(
-        &self,
-        flow_state: &str,
-        allocator: Allocator,
-        what: &str,
-    ) -> Result<(), String> {
-        let states = flow_states(self.dataplane.manifest()).map_err(|error| error.to_string())?;
-        let allocates =
-            |it: &FlowState| it.object.is_named(flow_state) && it.settings.allocator == allocator;
-        if states.iter().any(allocates) {
-            return Ok(());
-        }
-        let names: Vec<&str> = states.iter().map(|state| state.object.name.as_str()).collect();
-        let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-        Err(format!(
-            "no FlowState {flow_state} that allocates {what} (the program's FlowStates: {known})"
-        ))
-    }
-
-    fn set_backends(&self, backends: &Backends) -> Result<(), String> {
-        self.must_allocate(&backends.flow_state, Allocator::Backends, "backends")?;
-        self.dataplane.set_backends(&backends.backends).map_err(|error| error.to_string())
-    }
-
-    fn set_nat_pool(&self, pool: &NatPool) -> Result<(), String> {
-        self.must_allocate(&pool.flow_state, Allocator::NatPorts, "NAT ports")?;
-        self.dataplane
-            .set_nat_pool(&pool.addresses, pool.port_low, pool.port_high)
-            .map_err(|error| error.to_string())
-    }
-
     fn step(&mut self, line: u32, command: &'a Command) -> dataplane::Result<()> {
         match command {
             Command::Packet { port, bytes } => self.packet(line, *port, bytes)?,
@@ -278,22 +280,97 @@ impl<'a> Runner<'a> {
                     ),
                 }
             }
-            Command::Clock { nanoseconds } => {
-                self.clock_ns = self.clock_ns.saturating_add(*nanoseconds)
-            }
+            Command::Clock { nanoseconds } => self.pass(line, *nanoseconds),
+            Command::TakesOver { same } => self.take_over(line, *same)?,
         }
         Ok(())
     }
 
     fn packet(&mut self, line: u32, port: u32, bytes: &[u8]) -> dataplane::Result<()> {
         self.report.packets += 1;
-        let outcome = self.dataplane.run(bytes, port, self.clock_ns)?;
-        let to = match outcome.verdict {
-            Verdict::Drop => return Ok(()),
-            Verdict::Forward { port } => port.into(),
-            Verdict::ToHost => Port::Host,
-        };
-        self.sent.entry(to).or_default().push(Sent { line, frame: outcome.frame });
+        self.arrive(line, vec![(port, bytes.to_vec())])
+    }
+
+    /// Frames come in, and what comes back of what they cause.
+    fn arrive(&mut self, line: u32, frames: Vec<Arrival>) -> dataplane::Result<()> {
+        let mut waiting = VecDeque::from(frames);
+        for _ in 0..MOST_ARRIVALS {
+            let Some((port, frame)) = waiting.pop_front() else { return Ok(()) };
+            let outcome = self.dataplane.run(&frame, port, self.clock_ns)?;
+            let to = match outcome.verdict {
+                Verdict::Drop => continue,
+                Verdict::Forward { port } => port,
+                Verdict::ToHost => {
+                    let sent = Sent { line, frame: outcome.frame };
+                    self.sent.entry(Port::Host).or_default().push(sent);
+                    continue;
+                }
+            };
+            let now_ns = self.clock_ns;
+            let taken =
+                self.backings.iter_mut().find_map(|it| it.departs(to, &outcome.frame, now_ns));
+            match taken {
+                Some(back) => waiting.extend(back),
+                None => {
+                    let sent = Sent { line, frame: outcome.frame };
+                    self.sent.entry(to.into()).or_default().push(sent);
+                }
+            }
+        }
+        let reason = format!("over {MOST_ARRIVALS} frames came in because of this line");
+        self.fail(line, reason, None);
+        Ok(())
+    }
+
+    /// What one of the machines does now.
+    fn tick(&mut self, backing: usize, line: u32) -> Outcome<()> {
+        let frames = self.backings[backing].tick(&self.dataplane, self.clock_ns)?;
+        self.arrive(line, frames).map_err(|error| Fault { line, reason: error.to_string() })
+    }
+
+    /// Time passes, for the machines too.
+    fn pass(&mut self, line: u32, nanoseconds: u64) {
+        let end_ns = self.clock_ns.saturating_add(nanoseconds);
+        loop {
+            let (switch, now_ns) = (&self.dataplane, self.clock_ns);
+            let due = self.backings.iter().enumerate().filter_map(|(index, backing)| {
+                Some((backing.next_ns(switch, now_ns)?.max(now_ns + 1), index))
+            });
+            let next = due.min();
+            let Some((at_ns, index)) = next.filter(|(at_ns, _)| *at_ns <= end_ns) else { break };
+            self.clock_ns = at_ns;
+            if let Err(fault) = self.tick(index, line) {
+                self.clock_ns = end_ns;
+                return self.blame(Fault { line, ..fault });
+            }
+        }
+        self.clock_ns = end_ns;
+    }
+
+    /// The switch dies; one with empty state and the entries of the lines so far takes its place.
+    fn take_over(&mut self, line: u32, same: bool) -> dataplane::Result<()> {
+        match (self.load)() {
+            Ok(dataplane) => self.dataplane = dataplane,
+            Err(reason) => {
+                self.fail(line, reason, None);
+                return Ok(());
+            }
+        }
+        self.identity.incarnation += 1;
+        self.identity.switch_id += u32::from(!same);
+        self.adds = 0;
+        self.prepare();
+        let case = self.case;
+        for (_, command) in case.commands.iter().take_while(|(number, _)| *number < line) {
+            match command {
+                Command::Add { table, entry } => self.add(table, entry)?,
+                Command::SetDefault { table, action } => {
+                    let table = self.dataplane.table(table)?;
+                    table.set_default(&table.resolve_action(action)?)?;
+                }
+                _ => {}
+            }
+        }
         Ok(())
     }
 
@@ -332,35 +409,20 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Why packets may be missing: the program has state that waits for a store.
-    fn store_hint(&self) -> Option<String> {
-        let states = flow_states(self.dataplane.manifest()).ok()?;
-        let replicated = states.iter().find(|it| it.settings.consistency != Consistency::Local)?;
-        let consistency = match replicated.settings.consistency {
-            Consistency::Asynchronous => "ASYNCHRONOUS",
-            _ => "LINEARIZABLE",
-        };
-        Some(format!(
-            " (FlowState {} is {consistency}, so its packets need a lease from a store, \
-             and a packet test has no store: test the program with Consistency.LOCAL, \
-             set by a `# define:` line; docs/packet-tests.md shows how)",
-            replicated.object.name
-        ))
-    }
-
     fn compare(&mut self) {
         let (sent, expected) = (std::mem::take(&mut self.sent), std::mem::take(&mut self.expected));
         // Said once: it explains all packets that are missing.
-        let mut hint = self.store_hint();
+        let (lines, manifest) = (&self.case.setup.systems, self.dataplane.manifest());
+        let mut why = self.systems.0.iter().find_map(|it| it.why_missing(lines, manifest));
         for (port, wanted) in &expected {
             let came = sent.get(port).map_or(&[][..], |came| came);
             for (index, (line, pattern)) in wanted.iter().enumerate() {
                 match (came.get(index), pattern) {
                     (None, _) => {
-                        let hint = hint.take().unwrap_or_default();
+                        let why = why.take().map(|why| format!(" ({why})")).unwrap_or_default();
                         self.fail(
                             *line,
-                            format!("port {port}: a packet was expected, and none came out{hint}"),
+                            format!("port {port}: a packet was expected, and none came out{why}"),
                             None,
                         );
                     }

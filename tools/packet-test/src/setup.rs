@@ -3,11 +3,11 @@
 //!
 //! Only these words with a colon right behind them count; every other comment is a comment.
 
-use crate::stf::{Word, Wrong, words, wrong};
+use crate::stf::{Command, Wrong, wrong};
+use crate::system::{Line, Systems, Words};
 use dataplane::{GatewaySettings, ReversePath};
-use redplane_switch::MAX_POOL_ADDRESSES;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
+use std::net::IpAddr;
 
 /// What a file's setup lines say; each with its line number, from 1.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,10 +22,8 @@ pub struct Setup {
     pub neighbors: Vec<(u32, Neighbor)>,
     /// Routes.
     pub routes: Vec<(u32, Route)>,
-    /// Where external addresses and ports come from.
-    pub nat_pool: Option<(u32, NatPool)>,
-    /// Where conversations are sent.
-    pub backends: Option<(u32, Backends)>,
+    /// Lines of systems, which [`crate::System`]s read.
+    pub systems: Vec<Line>,
 }
 
 /// An Ethernet address.
@@ -112,104 +110,71 @@ pub enum Way {
     Nowhere(&'static str),
 }
 
-/// External addresses and ports.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NatPool {
-    /// The FlowState that allocates from it: its name, or a last part that is unique.
-    pub flow_state: String,
-    /// 1 to [`MAX_POOL_ADDRESSES`].
-    pub addresses: Vec<Ipv4Addr>,
-    /// The lowest port.
-    pub port_low: u16,
-    /// The highest port, included.
-    pub port_high: u16,
-}
+/// The words that, behind `#` and before `:`, make a comment a setup line, or a step
+/// (`takes_over`). Systems have more ([`crate::System::keywords`]).
+pub const KEYWORDS: [&str; 6] = ["define", "port", "gateway", "neighbor", "route", "takes_over"];
 
-/// Backends.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Backends {
-    /// The FlowState that picks from them: its name, or a last part that is unique.
-    pub flow_state: String,
-    /// Each with its weight.
-    pub backends: Vec<(SocketAddrV4, u32)>,
-}
-
-/// The words that, behind `#` and before `:`, make a comment a setup line.
-pub const KEYWORDS: [&str; 7] =
-    ["define", "port", "gateway", "neighbor", "route", "nat_pool", "backends"];
-
-/// If the line is a setup line: its keyword, and where what follows the colon begins (in bytes).
-pub(crate) fn keyword(line: &str) -> Option<(&'static str, usize)> {
+/// If the line is a setup line or a step: its keyword, and where what follows the colon begins (in
+/// bytes).
+pub(crate) fn keyword(line: &str, systems: Systems) -> Option<(&'static str, usize)> {
     let rest = line.trim_start().strip_prefix('#')?.trim_start();
-    KEYWORDS.into_iter().find_map(|keyword| {
+    KEYWORDS.into_iter().chain(systems.keywords()).find_map(|keyword| {
         let rest = rest.strip_prefix(keyword)?.strip_prefix(':')?;
         Some((keyword, line.len() - rest.len()))
     })
 }
 
 impl Setup {
-    /// Takes in a setup line: `keyword` and `from` are what [`keyword`] found.
-    pub(crate) fn read(
-        &mut self,
-        number: u32,
-        line: &str,
-        keyword: &str,
-        from: usize,
-    ) -> Result<(), Wrong> {
-        let rest = line.get(from..).unwrap_or_default();
-        let words: Vec<Word<'_>> =
-            words(rest).into_iter().map(|(at, word)| (at + from, word)).collect();
-        let mut parts = Parts { words: &words, end: line.trim_end().len() };
+    /// Takes in a setup line; a step gives a command.
+    pub(crate) fn read(&mut self, line: Line, systems: Systems) -> Result<Option<Command>, Wrong> {
+        match line.keyword {
+            "takes_over" => return line.read(takes_over).map(Some),
+            keyword if KEYWORDS.contains(&keyword) => {
+                line.read(|words| self.own(line.number, keyword, words))?;
+            }
+            _ => {
+                systems.check(&line, &self.systems)?;
+                self.systems.push(line);
+            }
+        }
+        Ok(None)
+    }
+
+    /// A line that is no system's.
+    fn own(&mut self, number: u32, keyword: &str, parts: &mut Words<'_, '_>) -> Result<(), Wrong> {
         match keyword {
-            "define" => self.defines.push((number, define(&mut parts)?)),
+            "define" => self.defines.push((number, define(parts)?)),
             "port" => {
-                let (at, link) = port_link(&mut parts)?;
+                let (at, link) = port_link(parts)?;
                 if self.ports.iter().any(|(_, known)| known.port == link.port) {
                     return wrong(at, format!("port {} is there already", link.port));
                 }
                 self.ports.push((number, link));
             }
             "gateway" => {
-                let settings = gateway(&mut parts)?;
+                let at = parts.peek().map_or(parts.end, |(at, _)| at);
+                let settings = gateway(parts)?;
                 if let Some((first, _)) = self.gateway.replace((number, settings)) {
                     return wrong(
-                        from,
+                        at,
                         format!("a switch has its settings once, and line {first} gives them"),
                     );
                 }
             }
             "neighbor" => {
-                let neighbor = self.neighbor(&mut parts)?;
+                let neighbor = self.neighbor(parts)?;
                 self.neighbors.push((number, neighbor));
             }
-            "route" => {
-                let route = self.route(&mut parts)?;
+            _ => {
+                let route = self.route(parts)?;
                 self.routes.push((number, route));
             }
-            "backends" => {
-                let backends = backends(&mut parts)?;
-                if let Some((first, _)) = self.backends.replace((number, backends)) {
-                    return wrong(
-                        from,
-                        format!("an object has one list of backends, and line {first} gives it"),
-                    );
-                }
-            }
-            _ => {
-                let pool = nat_pool(&mut parts)?;
-                if let Some((first, _)) = self.nat_pool.replace((number, pool)) {
-                    return wrong(
-                        from,
-                        format!("an object has one NAT pool, and line {first} gives it"),
-                    );
-                }
-            }
         }
-        parts.finish()
+        Ok(())
     }
 
     /// `port N`, of a port that a line before this one declares.
-    fn known_port(&self, parts: &mut Parts<'_, '_>) -> Result<u32, Wrong> {
+    fn known_port(&self, parts: &mut Words<'_, '_>) -> Result<u32, Wrong> {
         parts.literal("port")?;
         let (at, text) = parts.next("a port number")?;
         match text.parse() {
@@ -224,12 +189,12 @@ impl Setup {
         }
     }
 
-    fn neighbor(&self, parts: &mut Parts<'_, '_>) -> Result<Neighbor, Wrong> {
+    fn neighbor(&self, parts: &mut Words<'_, '_>) -> Result<Neighbor, Wrong> {
         let (_, address) = parts.parsed::<IpAddr>("an address")?;
         Ok(Neighbor { address, mac: mac(parts)?, port: self.known_port(parts)? })
     }
 
-    fn route(&self, parts: &mut Parts<'_, '_>) -> Result<Route, Wrong> {
+    fn route(&self, parts: &mut Words<'_, '_>) -> Result<Route, Wrong> {
         let prefix = prefix(parts)?;
         let (at, word) = parts.next("`via ADDRESS port N`, unreachable, blackhole or prohibit")?;
         let way = match word {
@@ -254,47 +219,23 @@ impl Setup {
     }
 }
 
-/// A line's words, one after another.
-struct Parts<'a, 'b> {
-    words: &'b [Word<'a>],
-    end: usize,
+/// `another switch` or `the same switch`
+fn takes_over(parts: &mut Words<'_, '_>) -> Result<Command, Wrong> {
+    let same = match parts.next("`another switch` or `the same switch`")? {
+        (_, "another") => false,
+        (_, "the") => parts.literal("same").map(|()| true)?,
+        (at, word) => {
+            return wrong(
+                at,
+                format!("`another switch` or `the same switch` belongs here, not {word:?}"),
+            );
+        }
+    };
+    parts.literal("switch")?;
+    Ok(Command::TakesOver { same })
 }
 
-impl<'a> Parts<'a, '_> {
-    fn next(&mut self, what: &str) -> Result<Word<'a>, Wrong> {
-        match self.words.split_first() {
-            Some((word, rest)) => {
-                self.words = rest;
-                Ok(*word)
-            }
-            None => wrong(self.end, format!("{what} belongs here")),
-        }
-    }
-
-    fn parsed<T: std::str::FromStr>(&mut self, what: &str) -> Result<(usize, T), Wrong> {
-        let (at, text) = self.next(what)?;
-        match text.parse() {
-            Ok(value) => Ok((at, value)),
-            Err(_) => wrong(at, format!("{text:?} is not {what}")),
-        }
-    }
-
-    fn literal(&mut self, word: &str) -> Result<(), Wrong> {
-        match self.next(&format!("`{word}`"))? {
-            (_, found) if found == word => Ok(()),
-            (at, found) => wrong(at, format!("`{word}` belongs here, not {found:?}")),
-        }
-    }
-
-    fn finish(&self) -> Result<(), Wrong> {
-        match self.words.first() {
-            Some((at, _)) => wrong(*at, "nothing may follow here"),
-            None => Ok(()),
-        }
-    }
-}
-
-fn define(parts: &mut Parts<'_, '_>) -> Result<String, Wrong> {
+fn define(parts: &mut Words<'_, '_>) -> Result<String, Wrong> {
     let (at, text) = parts.next("NAME or NAME=VALUE")?;
     let name = text.split('=').next().unwrap_or_default();
     let letters = name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_');
@@ -304,7 +245,7 @@ fn define(parts: &mut Parts<'_, '_>) -> Result<String, Wrong> {
     Ok(text.to_owned())
 }
 
-fn port_link(parts: &mut Parts<'_, '_>) -> Result<(usize, PortLink), Wrong> {
+fn port_link(parts: &mut Words<'_, '_>) -> Result<(usize, PortLink), Wrong> {
     let (at, port) = parts.parsed::<u32>("a port number")?;
     let mut link = PortLink {
         port,
@@ -342,7 +283,7 @@ fn port_link(parts: &mut Parts<'_, '_>) -> Result<(usize, PortLink), Wrong> {
     Ok((at, link))
 }
 
-fn gateway(parts: &mut Parts<'_, '_>) -> Result<GatewaySettings, Wrong> {
+fn gateway(parts: &mut Words<'_, '_>) -> Result<GatewaySettings, Wrong> {
     let mut settings =
         GatewaySettings { icmp_rate_per_s: DEFAULT_ICMP_RATE_PER_S, ..GatewaySettings::default() };
     while !parts.words.is_empty() {
@@ -360,7 +301,7 @@ fn gateway(parts: &mut Parts<'_, '_>) -> Result<GatewaySettings, Wrong> {
 }
 
 /// `mac MAC`
-fn mac(parts: &mut Parts<'_, '_>) -> Result<Mac, Wrong> {
+fn mac(parts: &mut Words<'_, '_>) -> Result<Mac, Wrong> {
     parts.literal("mac")?;
     let (at, text) = parts.next("an Ethernet address")?;
     let mut mac = Mac([0; 6]);
@@ -385,7 +326,7 @@ fn mac(parts: &mut Parts<'_, '_>) -> Result<Mac, Wrong> {
 }
 
 /// `ADDRESS/LENGTH`
-fn prefix(parts: &mut Parts<'_, '_>) -> Result<Prefix, Wrong> {
+fn prefix(parts: &mut Words<'_, '_>) -> Result<Prefix, Wrong> {
     let (at, text) = parts.next("ADDRESS/LENGTH")?;
     let split = text
         .split_once('/')
@@ -397,59 +338,17 @@ fn prefix(parts: &mut Parts<'_, '_>) -> Result<Prefix, Wrong> {
     }
 }
 
-fn nat_pool(parts: &mut Parts<'_, '_>) -> Result<NatPool, Wrong> {
-    let (_, flow_state) = parts.next("a FlowState's name")?;
-    let mut addresses = vec![];
-    let what = "an IPv4 address, or `ports LOW-HIGH`,";
-    while parts.words.first().is_none_or(|(_, word)| *word != "ports") {
-        let (at, text) = parts.next(what)?;
-        match text.parse() {
-            Ok(address) if addresses.len() < MAX_POOL_ADDRESSES => addresses.push(address),
-            Ok(_) => {
-                return wrong(at, format!("a pool has at most {} addresses", MAX_POOL_ADDRESSES));
-            }
-            Err(_) => return wrong(at, format!("{text:?}: {what} belongs here")),
-        }
-    }
-    if let ([], Some((at, _))) = (&addresses[..], parts.words.first()) {
-        return wrong(*at, "an IPv4 address belongs before the ports");
-    }
-    parts.literal("ports")?;
-    let (at, text) = parts.next("LOW-HIGH")?;
-    let range =
-        text.split_once('-').and_then(|(low, high)| Some((low.parse().ok()?, high.parse().ok()?)));
-    match range {
-        Some((port_low, port_high)) if port_low <= port_high => {
-            Ok(NatPool { flow_state: flow_state.to_owned(), addresses, port_low, port_high })
-        }
-        _ => wrong(at, format!("{text:?} is not LOW-HIGH such as 1024-65535")),
-    }
-}
-
-fn backends(parts: &mut Parts<'_, '_>) -> Result<Backends, Wrong> {
-    let (_, flow_state) = parts.next("a FlowState's name")?;
-    let what = "ADDRESS:PORT or ADDRESS:PORT*WEIGHT";
-    let mut backends = vec![];
-    while backends.is_empty() || !parts.words.is_empty() {
-        let (at, text) = parts.next(what)?;
-        let (address, weight) = text.split_once('*').unwrap_or((text, "1"));
-        match (address.parse(), weight.parse()) {
-            (Ok(address), Ok(weight)) => backends.push((address, weight)),
-            _ => return wrong(at, format!("{text:?} is not {what}")),
-        }
-    }
-    Ok(Backends { flow_state: flow_state.to_owned(), backends })
-}
-
 #[cfg(test)]
 mod tests {
     use crate::Case;
     use crate::setup::{Mac, Neighbor, PortLink, Prefix, Route, Setup, Way};
+    use crate::{Command, Systems};
     use dataplane::{GatewaySettings, ReversePath};
-    use std::net::Ipv4Addr;
 
     fn setup(text: &str) -> Setup {
-        Case::parse("x.stf", text).unwrap_or_else(|errors| panic!("{errors:?}")).setup
+        Case::parse("x.stf", text, Systems::NONE)
+            .unwrap_or_else(|errors| panic!("{errors:?}"))
+            .setup
     }
 
     fn prefix(address: &str, length: u8) -> Prefix {
@@ -461,7 +360,7 @@ mod tests {
         let read = setup(
             "# define: A\n#define: B=2\n # port: 3 mac 02:00:00:00:00:a0 address 10.0.0.1/24 address 2001:db8::1/64\n\
              # neighbor: 10.0.0.5 mac 02:00:00:00:00:05 port 3\n# route: 0.0.0.0/0 via 10.0.0.5 port 3\n\
-             # route: 198.18.0.0/15 prohibit\n# nat_pool: ingress.b 203.0.113.1 203.0.113.2 ports 1024-2047\n",
+             # route: 198.18.0.0/15 prohibit\n",
         );
         assert_eq!(read.defines, [(1, "A".to_owned()), (2, "B=2".to_owned())]);
         let addresses = vec![prefix("10.0.0.1", 24), prefix("2001:db8::1", 64)];
@@ -486,12 +385,6 @@ mod tests {
             read.routes[1],
             (6, Route { prefix: prefix("198.18.0.0", 15), way: Way::Nowhere("prohibit") })
         );
-        let (line, pool) = read.nat_pool.unwrap();
-        assert_eq!(
-            (line, pool.flow_state.as_str(), pool.port_low, pool.port_high),
-            (7, "ingress.b", 1024, 2047)
-        );
-        assert_eq!(pool.addresses, [[203, 0, 113, 1], [203, 0, 113, 2]].map(Ipv4Addr::from));
     }
 
     #[test]
@@ -548,15 +441,12 @@ mod tests {
             ("# route: 10.0.0.0/8 via ::1 port 0", 25, "same family"),
             ("# route: 10.0.0.0/8 via 10.0.0.1", 33, "`port` belongs here"),
             ("# route: 10.0.0.0/8 unreachable port 0", 33, "nothing may follow"),
-            ("# nat_pool: b ports 1-2", 15, "before the ports"),
-            ("# nat_pool: b 10.0.0.1", 23, "belongs here"),
-            ("# nat_pool: b 10.0.0.1 ports 2-1", 30, "not LOW-HIGH"),
-            ("# nat_pool: b é ports 2-1", 15, "belongs here"),
-            ("# backends: b", 14, "belongs here"),
-            ("# backends: b 10.0.0.1:80 10.0.0.2", 27, "is not ADDRESS:PORT"),
-            ("# backends: b 10.0.0.1:80*x", 15, "is not ADDRESS:PORT"),
+            ("# takes_over: it", 15, "`another switch` or"),
+            ("# takes_over: another", 22, "`switch` belongs here"),
+            ("# takes_over: the other switch", 19, "`same` belongs here"),
         ] {
-            let errors = Case::parse("x.stf", &format!("{PORT}{line}\n")).expect_err(line);
+            let errors =
+                Case::parse("x.stf", &format!("{PORT}{line}\n"), Systems::NONE).expect_err(line);
             assert_eq!(
                 (errors.len(), errors[0].line, errors[0].column),
                 (1, 2, column),
@@ -565,19 +455,8 @@ mod tests {
             );
             assert!(errors[0].reason.contains(part), "{line}: {}", errors[0]);
         }
-        let (_, backends) = setup("# backends: b 10.0.0.1:80 10.0.0.2:81*3\n").backends.unwrap();
-        assert_eq!(backends.flow_state, "b");
-        assert_eq!(
-            backends.backends,
-            [("10.0.0.1:80", 1), ("10.0.0.2:81", 3)].map(|(a, w)| (a.parse().unwrap(), w))
-        );
-        let list = "# backends: b 10.0.0.1:80\n";
-        let errors = Case::parse("x.stf", &format!("{list}{list}")).unwrap_err();
-        assert!(errors[0].to_string().contains("line 1"), "{}", errors[0]);
-        let pool = "# nat_pool: b 10.0.0.1 ports 1-2\n";
-        let errors = Case::parse("x.stf", &format!("{pool}{pool}")).unwrap_err();
-        assert!(errors[0].to_string().contains("line 1"), "{}", errors[0]);
-        let many = "10.0.0.1 ".repeat(17);
-        assert!(Case::parse("x.stf", &format!("# nat_pool: b {many} ports 1-2")).is_err());
+        let case = Case::parse("x.stf", "wait\n# takes_over: the same switch\n", Systems::NONE);
+        let steps = case.unwrap_or_else(|errors| panic!("{errors:?}")).commands;
+        assert_eq!(steps, [(1, Command::Wait), (2, Command::TakesOver { same: true })]);
     }
 }

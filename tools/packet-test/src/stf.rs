@@ -5,6 +5,7 @@
 
 pub use crate::comparison::Comparison;
 use crate::setup::{self, Setup};
+use crate::system::{Line, Systems};
 use dataplane::{ActionSpec, EntrySpec, KeySpec, gateway_counters};
 
 /// A parsed file.
@@ -141,6 +142,11 @@ pub enum Command {
         /// Expected.
         value: u64,
     },
+    /// The switch dies, and one with empty state takes its place.
+    TakesOver {
+        /// The same one, in its next life.
+        same: bool,
+    },
     /// Time passes.
     Clock {
         /// By so much.
@@ -163,32 +169,42 @@ pub struct StfError {
 }
 
 /// A word and its column (from 0, in bytes).
-pub(crate) type Word<'a> = (usize, &'a str);
+pub type Word<'a> = (usize, &'a str);
 /// Column (in bytes) and reason.
-pub(crate) type Wrong = (usize, String);
+pub type Wrong = (usize, String);
 
-pub(crate) fn wrong<T>(column: usize, reason: impl Into<String>) -> Result<T, Wrong> {
+/// What is wrong, and where.
+///
+/// # Errors
+/// Always.
+pub fn wrong<T>(column: usize, reason: impl Into<String>) -> Result<T, Wrong> {
     Err((column, reason.into()))
 }
 
 impl Case {
     /// Parses a file's text; all the lines that are wrong are reported at once.
-    pub fn parse(path: &str, text: &str) -> Result<Case, Vec<StfError>> {
+    ///
+    /// # Errors
+    /// Each of these lines.
+    pub fn parse(path: &str, text: &str, systems: Systems) -> Result<Case, Vec<StfError>> {
         let mut case = Case { path: path.to_owned(), setup: Setup::default(), commands: vec![] };
         let mut errors = vec![];
         for (number, line) in (1..).zip(text.lines()) {
             let code = line.split('#').next().unwrap_or_default();
-            let read = if let Some((keyword, from)) = setup::keyword(line) {
-                case.setup.read(number, line, keyword, from)
+            let read = if let Some((keyword, from)) = setup::keyword(line, systems) {
+                case.setup.read(Line::new(number, keyword, line, from), systems)
             } else if code.trim().is_empty() {
-                Ok(())
+                Ok(None)
             } else {
-                command(code).map(|command| case.commands.push((number, command)))
+                command(code).map(Some)
             };
-            if let Err((column, reason)) = read {
-                let before = line.get(..column.min(line.len())).unwrap_or(line);
-                let column = before.chars().count() as u32 + 1;
-                errors.push(StfError { path: path.to_owned(), line: number, column, reason });
+            match read {
+                Ok(command) => case.commands.extend(command.map(|command| (number, command))),
+                Err((column, reason)) => {
+                    let before = line.get(..column.min(line.len())).unwrap_or(line);
+                    let column = before.chars().count() as u32 + 1;
+                    errors.push(StfError { path: path.to_owned(), line: number, column, reason });
+                }
             }
         }
         if errors.is_empty() { Ok(case) } else { Err(errors) }
@@ -622,7 +638,7 @@ mod tests {
     #[test]
     fn says_where_a_line_is_wrong() {
         let text = "# fine\npacket x 00\n  packet 1 0g\npacket 1 000\nexpect 1 00$1\nadd t k:1\nadd t k act()\nsend 1\nclock 5\nadd t k:1 é(\npacket 511 00";
-        let errors = Case::parse("x.stf", text).unwrap_err();
+        let errors = Case::parse("x.stf", text, Systems::NONE).unwrap_err();
         let places: Vec<_> = errors.iter().map(|error| (error.line, error.column)).collect();
         assert_eq!(
             places,
@@ -653,9 +669,9 @@ mod tests {
                 "check_counter ",
                 "expect 1 ",
                 "# port: 1 ",
-                "#nat_pool:",
+                "#takes_over:",
             ] {
-                let _ = Case::parse("x", &format!("{command}{line}"));
+                let _ = Case::parse("x", &format!("{command}{line}"), Systems::NONE);
             }
         }
     }

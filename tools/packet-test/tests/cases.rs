@@ -4,7 +4,10 @@
 mod fixture;
 
 use dataplane::{Dataplane, Object, Settings};
-use packet_test::{Case, CaseReport, Runner};
+use packet_test::stf::Wrong;
+use packet_test::{Arrival, Backing, Case, CaseReport, Identity, Line, Outcome, System, Systems};
+use packet_test::{Fault, run_case};
+use std::sync::Mutex;
 
 fn load() -> Dataplane {
     let directory = tempfile::tempdir().unwrap();
@@ -15,8 +18,8 @@ fn load() -> Dataplane {
 }
 
 fn run(text: &str) -> CaseReport {
-    let case = Case::parse("case.stf", text).unwrap();
-    Runner::new(&load(), &case).run()
+    let case = Case::parse("case.stf", text, Systems::NONE).unwrap();
+    run_case(&case, Systems::NONE, || Ok(load()))
 }
 
 const GOOD: &str = "
@@ -96,4 +99,116 @@ fn a_difference_is_shown_byte_by_byte() {
         text.contains("expected  00 01 02") && text.lines().last().unwrap().trim() == "^",
         "{text}"
     );
+}
+
+/// A toy: frames that leave by the port of its line come back at port 3, 5 ms later.
+struct Toy;
+
+/// Which switches began, and when.
+static BEGUN: Mutex<Vec<(Identity, u64)>> = Mutex::new(vec![]);
+
+impl System for Toy {
+    fn keywords(&self) -> &'static [&'static str] {
+        &["toy"]
+    }
+
+    fn check(&self, line: &Line, before: &[Line]) -> Result<(), Wrong> {
+        line.read(|words| words.parsed::<u32>("a port"))?;
+        line.once(before, "a case has one toy")
+    }
+
+    fn begin(
+        &self,
+        lines: &[Line],
+        _manifest: &manifest::Manifest,
+    ) -> Outcome<Option<Box<dyn Backing>>> {
+        let Some(line) = lines.iter().find(|line| line.keyword == "toy") else { return Ok(None) };
+        let port = line.read(|words| words.parsed("a port").map(|(_, port)| port));
+        let port = port.map_err(|(_, reason)| line.fault(reason))?;
+        if port == 13 {
+            return Err(line.fault("13 is no port for a toy"));
+        }
+        Ok(Some(Box::new(Mirror { port, waiting: vec![] })))
+    }
+
+    fn why_missing(&self, lines: &[Line], _manifest: &manifest::Manifest) -> Option<String> {
+        lines.is_empty().then(|| "the toy says: write `# toy:`".to_owned())
+    }
+}
+
+struct Mirror {
+    port: u32,
+    waiting: Vec<(u64, Vec<u8>)>,
+}
+
+impl Backing for Mirror {
+    fn begin_switch(
+        &mut self,
+        _switch: &Dataplane,
+        identity: Identity,
+        now_ns: u64,
+    ) -> Outcome<()> {
+        BEGUN.lock().unwrap().push((identity, now_ns));
+        Ok(())
+    }
+
+    fn departs(&mut self, port: u32, frame: &[u8], now_ns: u64) -> Option<Vec<Arrival>> {
+        (port == self.port).then(|| {
+            self.waiting.push((now_ns + 5_000_000, frame.to_vec()));
+            vec![]
+        })
+    }
+
+    fn next_ns(&self, _switch: &Dataplane, _now_ns: u64) -> Option<u64> {
+        self.waiting.iter().map(|(at_ns, _)| *at_ns).min()
+    }
+
+    fn tick(&mut self, _switch: &Dataplane, now_ns: u64) -> Result<Vec<Arrival>, Fault> {
+        let due = self.waiting.extract_if(.., |(at_ns, _)| *at_ns <= now_ns);
+        Ok(due.map(|(_, frame)| (3, frame)).collect())
+    }
+}
+
+fn run_toy(text: &str) -> Result<CaseReport, String> {
+    let systems = Systems(&[&Toy]);
+    let case = Case::parse("case.stf", text, systems).map_err(|errors| errors[0].to_string())?;
+    Ok(run_case(&case, systems, || Ok(load())))
+}
+
+#[test]
+fn a_system_stands_behind_the_switch_and_time_passes_for_both() {
+    let report = run_toy(
+        "# toy: 8\nadd wire ingress_port:3 forward(port:4)\npacket 7 0001\nclock 4ms\nno_packet\nclock 1ms\nexpect 4 0001$\n\
+         # takes_over: another switch\npacket 7 0002\n# takes_over: the same switch\n\
+         clock 1s\nexpect 4 0002$\n",
+    );
+    let report = report.unwrap();
+    assert!(report.passed() && report.matched == 2, "{:?}", report.failures);
+    let begun: Vec<_> = BEGUN.lock().unwrap().drain(..).collect();
+    let lives = begun.iter().map(|(it, _)| (it.switch_id, it.incarnation)).collect::<Vec<_>>();
+    assert_eq!(lives, [(1, 1), (2, 2), (2, 3)]);
+    assert_eq!(begun[1].1 - begun[0].1, 5_000_000);
+
+    let (missing, found) = ("packet 7 0001\nexpect 4\n", "(the toy says: write `# toy:`)");
+    let told = run_toy(missing).unwrap().failures;
+    assert!(told.iter().any(|told| told.reason.ends_with(found)), "{told:?}");
+    let refused = run_toy("# toy: 13\n").unwrap().failures[0].to_string();
+    assert_eq!(refused, "case.stf:1: 13 is no port for a toy");
+    assert_eq!(
+        run_toy("# toy: 8\n# toy: 9").unwrap_err(),
+        "case.stf:2:7: a case has one toy, and line 1 gives it"
+    );
+    assert!(run_toy("# toy: x").unwrap_err().starts_with("case.stf:1:8: \"x\" is not a port"));
+}
+
+/// A switch that takes over has the entries so far, and nothing else.
+#[test]
+fn entries_stay_and_state_goes_when_a_switch_takes_over() {
+    let report = run("add ternary 5 hdr.ip.src_addr:0x0a****** forward(1)\n\
+         packet 0 000000000000 000000000000 1003 0a000001 0035\nexpect 1\n\
+         check_counter ingress.ports(0) packets == 1\n\
+         # takes_over: another switch\n\
+         check_counter ingress.ports(0) packets == 0\n\
+         packet 0 000000000000 000000000000 1003 0a000001 0035\nexpect 1\n");
+    assert!(report.passed() && report.matched == 2, "{:?}", report.failures);
 }

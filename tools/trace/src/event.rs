@@ -1,16 +1,15 @@
 //! One datagram of the protocol, decoded.
 
 use crate::PORTS;
-use crate::objects::{Objects, hex};
-use crate::packet;
+use crate::objects::Objects;
+use crate::system::{MessageBody, Systems};
 use capture::{Datagram, Frame};
 use serde::Serialize;
-use state_protocol::{Effect, Entries, Flags, Kind, Message, MessageType, kind};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddrV4;
 use wire::{
-    ChainFlags, ChainHeader, ChainType, Control, ControlType, HEADER_BYTES, KeyRing, Malformed,
-    NotGenuine, Refusal, Report, Reporter, Views,
+    ChainFlags, ChainHeader, ChainType, Control, ControlType, HEADER_BYTES, KeyRing, Kind,
+    Malformed, NotGenuine, Refusal, Report, Reporter, Views, kind,
 };
 
 /// Numbers that belong to chains (from 32) and controllers (to 63), also such as this version does
@@ -67,13 +66,13 @@ pub struct Event {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Body {
-    /// Between a switch (or a status tool) and the store.
+    /// A system's.
     Message(MessageBody),
     /// Between the servers of a chain.
     Chain(ChainBody),
     /// Between servers or switches and a controller.
     Control {
-        /// As `systems/redplane/docs/state-protocol.md` calls it.
+        /// Its type.
         #[serde(rename = "type")]
         name: &'static str,
         /// What it says, in short.
@@ -102,56 +101,10 @@ pub enum Body {
     },
 }
 
-/// A message between switch and store.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct MessageBody {
-    /// As `systems/redplane/docs/state-protocol.md` calls it.
-    #[serde(rename = "type")]
-    pub name: &'static str,
-    /// The state object's number; 0: none.
-    pub object_id: u16,
-    /// Its name, if the manifest has it.
-    pub object: Option<String>,
-    /// Flags that are set.
-    pub flags: Vec<&'static str>,
-    /// Which switch.
-    pub switch_id: u32,
-    /// Which life of it.
-    pub incarnation: u32,
-    /// The switch's clock when it sent the request, in ns.
-    pub request_ns: u64,
-    /// Grant.
-    pub epoch: u32,
-    /// Sequence number.
-    pub seq: u64,
-    /// Length of the lease in microseconds; `RELEASE`: idle time in ms.
-    pub lease_us: u32,
-    /// P4 port of the packet (the lower 9 bits of the field).
-    pub port: u16,
-    /// How often the packet was parked (the upper 7 bits).
-    pub parked: u16,
-    /// Session.
-    pub session: u32,
-    /// Shard.
-    pub shard: u16,
-    /// The key, in hexadecimal.
-    pub key: String,
-    /// Its fields, if the manifest has the object.
-    pub key_fields: Option<Vec<Field>>,
-    /// The value, in hexadecimal.
-    pub value: String,
-    /// Its fields, if the manifest has the object.
-    pub value_fields: Option<Vec<Field>>,
-    /// Bytes of what stands in the packet's place.
-    pub packet_bytes: usize,
-    /// The packet in a few words.
-    pub packet: Option<String>,
-}
-
 /// A message of a chain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ChainBody {
-    /// As `systems/redplane/docs/state-protocol.md` calls it.
+    /// Its type.
     #[serde(rename = "type")]
     pub name: String,
     /// Flags that are set.
@@ -160,7 +113,7 @@ pub struct ChainBody {
     pub sender: u64,
     /// The receiver's, as the sender knows it.
     pub receiver: u64,
-    /// See `systems/redplane/docs/state-protocol.md`.
+    /// `CHAIN_DATA`: of the first entry. Others: the last one that the sender has.
     pub index: u64,
     /// The last entry known to be at the tail.
     pub committed: u64,
@@ -170,31 +123,6 @@ pub struct ChainBody {
     pub view: u64,
     /// Entries, by what they do: `write`, `pair`, and so on.
     pub entries: Vec<&'static str>,
-}
-
-/// `LeaseRequest` is `LEASE_REQUEST` in the document.
-fn type_name(message_type: MessageType) -> &'static str {
-    match message_type {
-        MessageType::LeaseRequest => "LEASE_REQUEST",
-        MessageType::Update => "UPDATE",
-        MessageType::ReadCommit => "READ_COMMIT",
-        MessageType::Heartbeat => "HEARTBEAT",
-        MessageType::Release => "RELEASE",
-        MessageType::Snapshot => "SNAPSHOT",
-        MessageType::LeaseGrant => "LEASE_GRANT",
-        MessageType::Absent => "ABSENT",
-        MessageType::UpdateAck => "UPDATE_ACK",
-        MessageType::Refused => "REFUSED",
-        MessageType::HeartbeatAck => "HEARTBEAT_ACK",
-        MessageType::Recall => "RECALL",
-        MessageType::ReleaseAck => "RELEASE_ACK",
-        MessageType::SnapshotAck => "SNAPSHOT_ACK",
-        MessageType::SnapshotState => "SNAPSHOT_STATE",
-        MessageType::StatusRequest => "STATUS_REQUEST",
-        MessageType::StatusReply => "STATUS_REPLY",
-        MessageType::StateRequest => "STATE_REQUEST",
-        MessageType::StateReply => "STATE_REPLY",
-    }
 }
 
 /// `Hello` is `CHAIN_HELLO`.
@@ -221,9 +149,9 @@ fn control_name(control_type: ControlType) -> &'static str {
 }
 
 /// Every name of a message that filters can ask for.
-pub(crate) fn known_names() -> Vec<String> {
-    let mut names: Vec<String> =
-        MessageType::ALL.iter().map(|known| type_name(*known).to_owned()).collect();
+pub(crate) fn known_names(systems: Systems) -> Vec<String> {
+    let own = systems.0.iter().flat_map(|system| system.names());
+    let mut names: Vec<String> = own.map(str::to_owned).collect();
     use ChainType::{Ack, Copy, CopyAck, Data, Hello};
     names.extend([Hello, Data, Ack, Copy, CopyAck].map(chain_name));
     names.extend(
@@ -254,7 +182,12 @@ impl Event {
 }
 
 /// What a captured frame says; none if it is not a datagram from or to one of the protocol's ports.
-pub fn decode(frame: &Frame<'_>, objects: &Objects, secrets: Option<&KeyRing>) -> Option<Event> {
+pub fn decode(
+    frame: &Frame<'_>,
+    systems: Systems,
+    objects: &Objects,
+    secrets: Option<&KeyRing>,
+) -> Option<Event> {
     let datagram = capture::datagram(frame)?;
     let ports = [datagram.source.port(), datagram.destination.port()];
     if !ports.iter().any(|port| PORTS.contains(port)) {
@@ -275,7 +208,11 @@ pub fn decode(frame: &Frame<'_>, objects: &Objects, secrets: Option<&KeyRing>) -
         bytes: datagram.payload_bytes,
         key_id: (datagram.payload.len() >= HEADER_BYTES).then(|| datagram.payload[54]),
         tag,
-        body: if whole { body(datagram.payload, objects) } else { cut(datagram.payload) },
+        body: if whole {
+            body(datagram.payload, systems, objects)
+        } else {
+            cut(datagram.payload, systems)
+        },
     })
 }
 
@@ -288,30 +225,42 @@ fn genuine(ring: &KeyRing, datagram: &Datagram<'_>) -> Tag {
     }
 }
 
-fn cut(payload: &[u8]) -> Body {
+/// The number of a system's type.
+fn own_number(kind: Kind) -> Option<u8> {
+    match kind {
+        Kind::Tool(tool_type) => Some(tool_type as u8),
+        Kind::System(number) => Some(number),
+        Kind::Chain(_) | Kind::Control(_) => None,
+    }
+}
+
+fn cut(payload: &[u8], systems: Systems) -> Body {
     let name = match kind(payload) {
-        Ok(Kind::Message(message_type)) => Some(type_name(message_type).to_owned()),
         Ok(Kind::Chain(chain_type)) => Some(chain_name(chain_type)),
         Ok(Kind::Control(control_type)) => Some(control_name(control_type).to_owned()),
+        Ok(own) => {
+            let known = own_number(own).and_then(|number| systems.of(number));
+            known.map(|(_, name)| name.to_owned())
+        }
         Err(_) => None,
     };
     Body::Cut { name, captured: payload.len() }
 }
 
-fn body(payload: &[u8], objects: &Objects) -> Body {
+fn body(payload: &[u8], systems: Systems, objects: &Objects) -> Body {
     let found = match kind(payload) {
-        Ok(Kind::Message(_)) => Message::decode(payload)
-            .map(|message| Body::Message(MessageBody::new(&message, objects))),
-        Ok(Kind::Chain(_)) => chain(payload).map(Body::Chain),
+        Ok(Kind::Chain(_)) => chain(payload, systems).map(Body::Chain),
         Ok(Kind::Control(control_type)) => Control::decode(payload).map(|control| Body::Control {
             name: control_name(control_type),
             summary: control_summary(&control),
         }),
-        Err(Malformed::Type)
-            if payload.get(3).is_some_and(|number| SERVER_TYPES.contains(number)) =>
-        {
-            Ok(Body::Other { name: format!("TYPE_{}", payload[3]) })
+        Ok(Kind::System(number)) if SERVER_TYPES.contains(&number) => {
+            Ok(Body::Other { name: format!("TYPE_{number}") })
         }
+        Ok(own) => match own_number(own).and_then(|number| systems.of(number)) {
+            Some((system, _)) => system.decode(payload, objects).map(Body::Message),
+            None => Err(Malformed::Type),
+        },
         Err(reason) => Err(reason),
     };
     found.unwrap_or_else(|reason| Body::Malformed {
@@ -349,15 +298,13 @@ fn control_summary(control: &Control) -> String {
     }
 }
 
-fn chain(payload: &[u8]) -> Result<ChainBody, Malformed> {
+fn chain(payload: &[u8], systems: Systems) -> Result<ChainBody, Malformed> {
     let header = ChainHeader::decode(payload)?;
     let mut entries = vec![];
     // A copy that is done carries no entries.
     let carries = matches!(header.chain_type, ChainType::Data | ChainType::Copy);
     if carries && !header.flags.contains(ChainFlags::DONE) {
-        entries = Entries::decode(&header, payload)?
-            .map(|(entry, _)| effect_name(&entry.effect))
-            .collect();
+        entries = systems.entries(&header, payload)?;
     }
     let known = [
         (ChainFlags::READY, "READY"),
@@ -381,63 +328,4 @@ fn chain(payload: &[u8]) -> Result<ChainBody, Malformed> {
         view: header.view,
         entries,
     })
-}
-
-fn effect_name(effect: &Effect<'_>) -> &'static str {
-    match effect {
-        Effect::None => "none",
-        Effect::Write(_) => "write",
-        Effect::Pair { .. } => "pair",
-        Effect::Free { .. } => "free",
-        Effect::SessionBegin { .. } => "session_begin",
-        Effect::SessionEnd { .. } => "session_end",
-        Effect::Floor { .. } => "floor",
-        Effect::Snapshot(_) => "snapshot",
-    }
-}
-
-impl MessageBody {
-    fn new(message: &Message<'_>, objects: &Objects) -> MessageBody {
-        let known = [
-            (Flags::ALLOCATE, "ALLOCATE"),
-            (Flags::EXHAUSTED, "EXHAUSTED"),
-            (Flags::HALF_CLOSED, "HALF_CLOSED"),
-            (Flags::CLOSED, "CLOSED"),
-            (Flags::HALF_OPEN, "HALF_OPEN"),
-            (Flags::UNKNOWN, "UNKNOWN"),
-            (Flags::PROBE, "PROBE"),
-        ];
-        use MessageType::{Snapshot, SnapshotState, StateReply, StateRequest, StatusReply};
-        let is_frame = !matches!(
-            message.message_type,
-            Snapshot | SnapshotState | StatusReply | StateRequest | StateReply
-        );
-        MessageBody {
-            name: type_name(message.message_type),
-            object_id: message.object_id,
-            object: objects.name(message.object_id).map(str::to_owned),
-            flags: known
-                .iter()
-                .filter(|(flag, _)| message.flags.contains(*flag))
-                .map(|(_, name)| *name)
-                .collect(),
-            switch_id: message.sender.switch_id,
-            incarnation: message.sender.incarnation,
-            request_ns: message.request_ns,
-            epoch: message.epoch,
-            seq: message.seq,
-            lease_us: message.lease_us,
-            port: message.port & 0x1ff,
-            parked: message.port >> 9,
-            session: message.session,
-            shard: message.shard,
-            key: hex(message.key),
-            key_fields: objects.key(message.object_id, message.key),
-            value: hex(message.value),
-            value_fields: objects.value(message.object_id, message.value),
-            packet_bytes: message.packet.len(),
-            packet: (is_frame && !message.packet.is_empty())
-                .then(|| packet::describe(message.packet)),
-        }
-    }
 }

@@ -2,6 +2,7 @@
 
 use crate::event::{Body, Event, known_names};
 use crate::objects::Objects;
+use crate::system::Systems;
 
 /// An event passes if each part that is given has an alternative that it meets.
 #[derive(Clone, Debug, Default)]
@@ -25,8 +26,8 @@ impl std::fmt::Display for Fault {
 impl std::error::Error for Fault {}
 
 /// The name of a type as events have it; `Err`: there is no such type.
-pub fn type_named(given: &str) -> Result<String, Fault> {
-    let mut names = known_names();
+pub fn type_named(given: &str, systems: Systems) -> Result<String, Fault> {
+    let mut names = known_names(systems);
     names.extend(["MALFORMED", "CUT"].map(str::to_owned));
     let name = given.to_ascii_uppercase().replace('-', "_");
     match name.parse::<u8>() {
@@ -49,12 +50,14 @@ impl Filter {
     /// types that have none; `keys` are parts of keys: a field's value (`10.1.0.10`),
     /// `field=value`, or hexadecimal digits that the key begins with.
     pub fn new(
+        systems: Systems,
         types: &[String],
         keys: &[String],
         switch_ids: &[u32],
         shards: &[u16],
     ) -> Result<Filter, Fault> {
-        let chosen = types.iter().map(|given| type_named(given)).collect::<Result<_, _>>()?;
+        let chosen =
+            types.iter().map(|given| type_named(given, systems)).collect::<Result<_, _>>()?;
         Ok(Filter {
             types: chosen,
             keys: keys.to_vec(),
@@ -91,7 +94,7 @@ impl Filter {
     /// Is the event to be shown?
     pub fn passes(&self, event: &Event) -> bool {
         let (key, switch_id, shard) = match &event.body {
-            Body::Message(message) => (Some(message), Some(message.switch_id), Some(message.shard)),
+            Body::Message(message) => (Some(message), message.switch_id, message.shard),
             Body::Chain(chain) => (None, None, Some(chain.shard)),
             _ => (None, None, None),
         };

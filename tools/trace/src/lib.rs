@@ -1,23 +1,27 @@
-//! What the state protocol's messages in a capture say: `systems/redplane/docs/state-protocol.md`
-//! made readable.
+//! What the messages in a capture say.
 //!
-//! [`decode`] makes an [`Event`] of a datagram, [`Objects`] name keys and values by the program's
-//! manifest, [`Filter`] chooses, [`Columns`] writes lines, [`Summary`] counts and finds what was
-//! sent again. Datagrams are hostile input: whatever is not a message becomes an event that says
-//! why. This crate reads no sockets and changes nothing.
+//! [`decode`] makes an [`Event`] of a datagram: what every system's messages have in common is read
+//! here, the rest by the system that the type belongs to ([`Messages`]). [`Objects`] name keys and
+//! values by the program's manifest, [`Filter`] chooses, [`Columns`] writes lines, [`Summary`]
+//! counts and finds what was sent again. Datagrams are hostile input: whatever is not a message
+//! becomes an event that says why. This crate reads no sockets and changes nothing, and knows no
+//! system.
 
 mod event;
 mod filter;
 mod objects;
 mod packet;
 mod summary;
+mod system;
 mod text;
 
-pub use event::{Body, ChainBody, Event, Field, MessageBody, Tag, decode};
+pub use event::{Body, ChainBody, Event, Field, Tag, decode};
 pub use filter::{Fault, Filter, type_named};
-pub use objects::Objects;
+pub use objects::{Objects, hex};
+pub use packet::describe;
 pub use summary::{Repeat, Summary};
-pub use text::Columns;
+pub use system::{Fields, Follows, MessageBody, Messages, Systems};
+pub use text::{Columns, fields};
 
 /// The UDP ports whose datagrams are looked at.
 pub const PORTS: [u16; 2] = [wire::PORT, wire::CONTROLLER_PORT];

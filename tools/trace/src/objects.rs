@@ -59,6 +59,6 @@ fn fields(fields: &[WireField], bytes: &[u8]) -> Vec<Field> {
 }
 
 /// Bytes as hexadecimal digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -10,7 +10,7 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
 
 /// Protocol, addresses, ports and TCP's flags of an Ethernet frame; what is not known by its
 /// number.
-pub(crate) fn describe(frame: &[u8]) -> String {
+pub fn describe(frame: &[u8]) -> String {
     let length = frame.len();
     network(frame)
         .map_or_else(|| format!("{length} bytes"), |text| format!("{text}, {length} bytes"))

@@ -1,6 +1,7 @@
 //! Counts over a whole capture, and what was sent more than once.
 
-use crate::event::{Body, Event, MessageBody, Tag};
+use crate::event::{Body, Event, Tag};
+use crate::system::Follows;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -26,16 +27,6 @@ pub enum Repeat {
     Duplicate,
 }
 
-/// The newest message of its kind about one thing.
-#[derive(Clone, Copy, Debug)]
-struct Last {
-    /// Grows from one to the next.
-    number: u64,
-    request_ns: u64,
-    /// A number that does not grow means: sent again.
-    resent: bool,
-}
-
 /// What a capture had.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Summary {
@@ -58,7 +49,7 @@ pub struct Summary {
     /// Time of the last.
     pub last_ns: u64,
     #[serde(skip)]
-    followed: HashMap<u64, Last>,
+    followed: HashMap<u64, Follows>,
     /// When a datagram was last seen, by its digest.
     #[serde(skip)]
     recent: HashMap<u64, u64>,
@@ -104,10 +95,14 @@ impl Summary {
         let mut hasher = DefaultHasher::new();
         (event.type_name(), event.from, event.to).hash(&mut hasher);
         let now = match &event.body {
-            Body::Message(message) => message_number(message, &mut hasher)?,
+            Body::Message(message) => {
+                let now = message.follows?;
+                now.about.hash(&mut hasher);
+                now
+            }
             Body::Chain(chain) if !chain.entries.is_empty() => {
                 (chain.shard, chain.sender, chain.receiver).hash(&mut hasher);
-                Last { number: chain.index, request_ns: 0, resent: true }
+                Follows { about: 0, number: chain.index, sent_ns: 0, resent: true }
             }
             _ => return None,
         };
@@ -118,36 +113,9 @@ impl Summary {
         if now.number > before.number {
             return None;
         }
-        self.followed.insert(hasher.finish(), Last { number: before.number, ..now });
-        let same = now.number == before.number
-            && now.request_ns == before.request_ns
-            && now.request_ns != 0;
+        self.followed.insert(hasher.finish(), Follows { number: before.number, ..now });
+        let same = now.number == before.number && now.sent_ns == before.sent_ns && now.sent_ns != 0;
         if same { Some(Repeat::Duplicate) } else { now.resent.then_some(Repeat::Retransmission) }
-    }
-}
-
-/// What a message is about goes to the hasher; its number grows from one to the next.
-fn message_number(message: &MessageBody, hasher: &mut DefaultHasher) -> Option<Last> {
-    let flow =
-        (message.switch_id, message.incarnation, message.object_id, &message.key, message.epoch);
-    let request_ns = message.request_ns;
-    match message.name {
-        // Recorded or released once.
-        "UPDATE" | "RELEASE" | "SNAPSHOT" => {
-            flow.hash(hasher);
-            Some(Last { number: message.seq, request_ns, resent: true })
-        }
-        // One for each grant. Its clock is the head's.
-        "RECALL" => {
-            flow.hash(hasher);
-            Some(Last { number: 0, request_ns: 0, resent: true })
-        }
-        // Any two of them are requests of their own, unless they were sent at the same time.
-        "LEASE_REQUEST" | "READ_COMMIT" | "HEARTBEAT" => {
-            (flow, message.shard, message.seq, &message.packet).hash(hasher);
-            Some(Last { number: request_ns, request_ns, resent: false })
-        }
-        _ => None,
     }
 }
 

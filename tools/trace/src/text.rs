@@ -1,6 +1,6 @@
 //! One line an event, in columns that grow with what is in them.
 
-use crate::event::{Body, ChainBody, Event, Field, MessageBody, Tag};
+use crate::event::{Body, ChainBody, Event, Field, Tag};
 use crate::summary::Repeat;
 use std::fmt::Write as _;
 
@@ -26,7 +26,11 @@ impl Columns {
     /// The event's line, without a line end.
     pub fn line(&mut self, event: &Event, repeat: Option<Repeat>) -> String {
         let (object, key, rest) = match &event.body {
-            Body::Message(message) => message_parts(message),
+            Body::Message(message) => {
+                let key = message.key_fields.as_deref();
+                let key = key.map_or_else(|| message.key.clone(), fields);
+                (message.object.clone(), key, message.rest.clone())
+            }
             Body::Chain(chain) => {
                 (format!("shard {}", chain.shard), String::new(), chain_rest(chain))
             }
@@ -81,59 +85,13 @@ fn time(ns: u64) -> String {
     format!("{:02}:{:02}:{:02}.{:06}", s / 3_600, s / 60 % 60, s % 60, ns % NS_PER_S / 1_000)
 }
 
-fn fields(fields: &[Field]) -> String {
+/// Fields as `name=value`.
+pub fn fields(fields: &[Field]) -> String {
     fields
         .iter()
         .map(|field| format!("{}={}", field.name, field.value))
         .collect::<Vec<_>>()
         .join(" ")
-}
-
-fn message_parts(message: &MessageBody) -> (String, String, String) {
-    let object = match (&message.object, message.object_id) {
-        (Some(name), _) => name.clone(),
-        (None, 0) => String::new(),
-        (None, id) => format!("object {id}"),
-    };
-    let key = message.key_fields.as_deref().map_or_else(|| message.key.clone(), fields);
-    let mut rest = format!("sw {} ", message.switch_id);
-    for (name, value) in [
-        ("epoch", u64::from(message.epoch)),
-        ("seq", message.seq),
-        ("session", u64::from(message.session)),
-        ("shard", u64::from(message.shard)),
-    ] {
-        let shown = value != 0 || name == "shard";
-        let _ =
-            if shown { write!(rest, " {name} {value:<4}") } else { write!(rest, " {name} -   ") };
-    }
-    if message.lease_us > 0 {
-        // Only a RELEASE says there how long the flow was idle.
-        let _ = match message.name {
-            "RELEASE" => write!(rest, " idle {} ms", message.lease_us),
-            _ => write!(rest, " lease {} ms", f64::from(message.lease_us) / 1_000.0),
-        };
-    }
-    if !message.flags.is_empty() {
-        let _ = write!(rest, "  {}", message.flags.join("+"));
-    }
-    if !message.value.is_empty() {
-        let value = message.value_fields.as_deref().map_or_else(|| message.value.clone(), fields);
-        let _ = write!(rest, "  = {value}");
-    }
-    match &message.packet {
-        Some(packet) => {
-            let _ = write!(rest, "  [port {}: {packet}]", message.port);
-            if message.parked > 0 {
-                let _ = write!(rest, " parked {} times", message.parked);
-            }
-        }
-        None if message.packet_bytes > 0 => {
-            let _ = write!(rest, "  [{} bytes]", message.packet_bytes);
-        }
-        None => {}
-    }
-    (object, key, rest)
 }
 
 fn chain_rest(chain: &ChainBody) -> String {

@@ -15,7 +15,7 @@ pub use simnet::{Clock, Cut, Direction};
 use simnet::{Conditions, Disk, Events, Fault, Network, Treatment};
 use state_protocol::Message;
 use state_store::core::{
-    AllocatorSettings, Input, Limits, Node, ObjectSettings, Outputs, Restored, Settings, Start,
+    AllocatorSettings, Input, Limits, Node, ObjectSettings, Outputs, Settings, Start,
 };
 use std::net::{Ipv4Addr, SocketAddrV4};
 use switch::Switch;
@@ -268,7 +268,7 @@ impl World {
         }
         let mut out = Outputs::new();
         if let Some(disk) = self.disks.get(at) {
-            let mut restored = Restored::new(settings().objects, SHARDS);
+            let mut restored = settings().nothing_restored();
             restored.read(&disk.durable).unwrap();
             let restored = (!disk.durable.is_empty()).then_some(restored);
             node.keep_journal(now_ns, restored, &mut out);

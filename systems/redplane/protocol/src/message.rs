@@ -21,7 +21,7 @@ macro_rules! message_types {
             pub const ALL: &[MessageType] = &[$(MessageType::$name),*];
 
             /// Its name in the code.
-            pub(crate) fn name(self) -> &'static str {
+            pub fn name(self) -> &'static str {
                 match self {
                     $(MessageType::$name => stringify!($name),)*
                 }
@@ -124,7 +124,7 @@ macro_rules! flags {
             $($(#[doc = $help])+ pub const $name: Flags = Flags($bit);)*
 
             /// Each flag and its name.
-            pub(crate) const ALL: &[(&str, Flags)] = &[$((stringify!($name), Flags::$name)),*];
+            pub const ALL: &[(&str, Flags)] = &[$((stringify!($name), Flags::$name)),*];
         }
     };
 }
@@ -427,6 +427,32 @@ mod tests {
         assert_eq!(status_reply(&bytes[..63], json), None);
         assert_eq!(status_reply(&[bytes.as_slice(), b"x"].concat(), json), None);
         assert_eq!(status_reply(UPDATE, json), None);
+        // Tools, too, ask and read without knowing a system's messages.
+        let asked = Message {
+            object_id: 0,
+            flags: Flags::NONE,
+            sender: Owner { switch_id: 0, incarnation: 0 },
+            request_ns: 0,
+            epoch: 0,
+            seq: 0,
+            lease_us: 0,
+            port: 0,
+            session: 0,
+            shard: 0,
+            packet: json,
+            message_type: MessageType::StateRequest,
+            ..request
+        };
+        let mut as_message = Vec::new();
+        asked.append_to(&mut as_message).unwrap();
+        assert_eq!(wire::question(ToolType::StateRequest, json), Some(as_message));
+        assert_eq!(wire::question(ToolType::StateRequest, &[0; MAX_PACKET_BYTES + 1]), None);
+        let mut answer = status_reply(&bytes, json).unwrap_or_default();
+        assert_eq!(wire::answer(&answer), Ok(json));
+        assert_eq!(wire::answer(&bytes), Err(Malformed::Type));
+        assert_eq!(wire::answer(&answer[..70]), Err(Malformed::LengthMismatch));
+        answer[29] = 1;
+        assert_eq!(wire::answer(&answer), Err(Malformed::LengthMismatch));
         for at in [29, 31, 47] {
             let mut longer = bytes.clone();
             longer[at] = 1;

@@ -13,6 +13,7 @@ mod alive;
 mod bindings;
 mod chart;
 mod checks;
+pub mod envelope;
 mod faults;
 mod frames;
 mod namespace;

@@ -1,5 +1,6 @@
 //! A simulated switch: a loaded object in test mode, with its own settings and clock.
 
+use crate::envelope::{STORE_PORT, frame_of, message_of};
 use crate::world::TICK_NS;
 use dataplane::{
     ActionSpec, Dataplane, EntrySpec, Error, KeySpec, Object, Result, Settings, Verdict, Write,
@@ -18,10 +19,6 @@ use wire::{KeyRing, MOST_SECRETS};
 
 /// The port that protocol messages come in on.
 const FABRIC_PORT: u32 = 1;
-/// What the runtime calls "to the store" in test mode.
-const STORE_PORT: u32 = 0xffff;
-/// Ethernet, IPv4 without options, UDP.
-const OUTER_BYTES: usize = 42;
 const RESEND_LEAST_NS: u64 = 3_000_000;
 const RESEND_MOST_NS: u64 = 60_000_000;
 /// So few that it is full now and then.
@@ -40,6 +37,13 @@ pub enum Became {
     Output(u32, Vec<u8>),
     /// A message (UDP payload) to the store's server with this address.
     Message(SocketAddrV4, Vec<u8>),
+}
+
+impl Became {
+    /// A frame to the store.
+    fn of(frame: &[u8]) -> Became {
+        message_of(frame).map_or(Became::Nothing, |(to, payload)| Became::Message(to, payload))
+    }
 }
 
 /// Which switch of the world a loaded object is to be.
@@ -181,7 +185,7 @@ impl Switch {
         self.queued.set(None);
         let outcome = self.dataplane.run(frame, port, self.clock(now_ns))?;
         Ok(match outcome.verdict {
-            Verdict::Forward { port: STORE_PORT } => message_in(&outcome.frame),
+            Verdict::Forward { port: STORE_PORT } => Became::of(&outcome.frame),
             Verdict::Forward { port } => Became::Output(port, outcome.frame),
             Verdict::Drop | Verdict::ToHost => Became::Nothing,
         })
@@ -190,18 +194,7 @@ impl Switch {
     /// A message from a server of the store comes in.
     pub fn message(&mut self, from: Ipv4Addr, payload: &[u8], now_ns: u64) -> Result<Became> {
         self.seen.extend(set_of(payload));
-        let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
-        let total = (payload.len() + 28) as u16;
-        frame.extend_from_slice(&[0x45, 0]);
-        frame.extend_from_slice(&total.to_be_bytes());
-        frame.extend_from_slice(&[0, 0, 0x40, 0, 64, 17, 0, 0]);
-        frame.extend_from_slice(&from.octets());
-        frame.extend_from_slice(&self.address.octets());
-        frame.extend_from_slice(&wire::PORT.to_be_bytes());
-        frame.extend_from_slice(&wire::PORT.to_be_bytes());
-        frame.extend_from_slice(&(total - 20).to_be_bytes());
-        frame.extend_from_slice(&[0, 0]);
-        frame.extend_from_slice(payload);
+        let frame = frame_of(from, self.address, payload);
         self.packet(&frame, FABRIC_PORT, now_ns)
     }
 
@@ -226,7 +219,7 @@ impl Switch {
         }
         for _ in 0..frames {
             if let Some(frame) = self.dataplane.run_generator(self.clock(now_ns))? {
-                messages.push(message_in(&frame));
+                messages.push(Became::of(&frame));
             }
         }
         Ok(messages)
@@ -393,13 +386,4 @@ fn empty(name: &str, map: &MapHandle, used: u32) -> Result<()> {
         _ => {}
     }
     Ok(())
-}
-
-/// The message in a frame that the switch sent.
-fn message_in(frame: &[u8]) -> Became {
-    let to = Ipv4Addr::new(frame[30], frame[31], frame[32], frame[33]);
-    Became::Message(
-        SocketAddrV4::new(to, u16::from_be_bytes([frame[36], frame[37]])),
-        frame[OUTER_BYTES..].to_vec(),
-    )
 }

@@ -44,6 +44,14 @@ const DATA_PLANE: [(&str, Kind); 16] = [
 /// (systems/redplane/docs/correctness.md, "Can the checks fail?").
 const COVERED: [Mutation; 1] = [Mutation::NoEpochCheck];
 
+/// Bugs of the chain that the store's flows show. (All of them: `core/chain/tests/mutations.rs`.)
+const CHAIN: [chain::Mutation; 4] = [
+    chain::Mutation::ReplyBeforeTail,
+    chain::Mutation::GapInChain,
+    chain::Mutation::EntriesAgain,
+    chain::Mutation::AnyView,
+];
+
 /// Caught within some twenty runs.
 const QUICK: [&str; 12] = [
     "NoFence",
@@ -63,6 +71,7 @@ const QUICK: [&str; 12] = [
 #[derive(Clone, Copy)]
 enum Seeded {
     Store(Mutation),
+    Chain(chain::Mutation),
     DataPlane(&'static SeededBug),
 }
 
@@ -90,11 +99,16 @@ fn bugs() -> Vec<Bug> {
             };
             Bug { name: format!("{mutation:?}"), seeded: Seeded::Store(*mutation), kind }
         });
+    let chain = CHAIN.iter().map(|mutation| Bug {
+        name: format!("{mutation:?}"),
+        seeded: Seeded::Chain(*mutation),
+        kind: Kind::Linearizable,
+    });
     let data_plane = DATA_PLANE.iter().map(|(name, kind)| {
         let bug = SeededBug::named(name).expect("sim::seeded has it");
         Bug { name: (*name).to_owned(), seeded: Seeded::DataPlane(bug), kind: *kind }
     });
-    store.chain(data_plane).collect()
+    store.chain(chain).chain(data_plane).collect()
 }
 
 fn number(name: &str) -> Option<u64> {
@@ -117,6 +131,10 @@ impl Bug {
     /// From now on this thread's servers have the bug, if it is one of theirs.
     fn seed(&self) {
         set_mutation(if let Seeded::Store(mutation) = self.seeded { Some(mutation) } else { None });
+        chain::set_mutation(match self.seeded {
+            Seeded::Chain(mutation) => Some(mutation),
+            _ => None,
+        });
     }
 
     /// The first of the swarm's seeds that shows it, after how many runs of its program.
@@ -129,9 +147,15 @@ impl Bug {
                 bench.run(&Scenario::of_seed(seed, self.kind), false).unwrap().0.violation?;
             Some((seed, runs, violation))
         });
-        set_mutation(None);
+        sound();
         found
     }
+}
+
+/// From now on this thread's servers have no bug.
+fn sound() {
+    set_mutation(None);
+    chain::set_mutation(None);
 }
 
 /// The programs as they are: compiling one takes longer than many runs.
@@ -215,7 +239,7 @@ fn a_failing_run_becomes_short_is_drawn_and_fails_again() {
     let mut other = Plain::default();
     let (again, _) = other.bench(bug.kind).run(&shortest, false).unwrap();
     let (whole_again, _) = other.bench(bug.kind).run(&whole, true).unwrap();
-    set_mutation(None);
+    sound();
     let (steps, of) = (shortest.steps.len(), whole.steps.len());
     println!("seed {seed}: {steps} steps of {of}, {replays} replays: {:?}", shortest.steps);
     assert_eq!(first.violation, Some(violation.clone()));

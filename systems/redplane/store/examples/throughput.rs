@@ -10,13 +10,13 @@ use state_protocol::{Flags, Message, MessageType, Owner};
 use state_store::config::Config;
 use state_store::core::{Input, Node, Outputs, Start};
 use state_store::shell;
-use state_store::wal::Directory;
 use std::collections::VecDeque;
 use std::error::Error;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
+use wal::Directory;
 use wire::{Control, KeyRing, Member, SECRET_BYTES, Secret, ShardView, Views};
 
 const FLOWS: u32 = 10_000;
@@ -335,10 +335,10 @@ fn loopback_with(
         drop(servers);
         let config = Config::load(&directory.path().join("0.toml"))?;
         let log = Directory::open(&directory.path().join("wal0"))?
-            .read(&config.settings)?
+            .read(config.settings.digest(), config.settings.nothing_restored())?
             .ok_or("no log")?;
         let (_, replica) = log.restored.replicas().next().ok_or("no replica")?;
-        let newest = replica.records().iter().map(|record| record.seq).max().unwrap_or(0);
+        let newest = replica.state().iter().map(|record| record.seq).max().unwrap_or(0);
         println!(
             "            the log has {} bytes in {} files; update {newest}, {received} acknowledged",
             log.bytes,

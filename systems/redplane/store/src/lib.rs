@@ -7,4 +7,3 @@ pub mod config;
 pub mod core;
 pub mod health;
 pub mod shell;
-pub mod wal;

@@ -5,11 +5,13 @@
 mod common;
 
 use common::*;
-use state_store::core::{Input, Node, Outputs, Settings, SplitMix64};
-use state_store::wal::frame::FileHeader;
-use state_store::wal::{Directory, Log, WalError, Writer};
+use state_store::core::{Input, Node, Outputs, Records, Settings, SplitMix64};
 use std::path::{Path, PathBuf};
+use wal::frame::FileHeader;
+use wal::{Directory, WalError, Writer};
 use wire::{Member, ShardView, Views};
+
+type Log = wal::Log<Records>;
 
 const REQUESTS: u64 = 60;
 const DAMAGES: usize = 400;
@@ -33,11 +35,15 @@ struct Logged {
     replies: usize,
 }
 
+fn read_of(directory: &Directory, settings: &Settings) -> Result<Option<Log>, WalError> {
+    directory.read(settings.digest(), settings.nothing_restored())
+}
+
 fn digest(log: &Log) -> (u64, u64) {
     log.restored
         .replicas()
         .next()
-        .map_or((0, 0), |(_, replica)| (replica.index, replica.records().shared_digest()))
+        .map_or((0, 0), |(_, replica)| (replica.index, replica.state().shared_digest()))
 }
 
 #[test]
@@ -45,7 +51,7 @@ fn a_log_is_not_read_by_a_server_with_another_address() {
     let folder = tempfile::tempdir().unwrap();
     drop(Logged::start(folder.path()));
     let directory = Directory::open(folder.path()).unwrap();
-    let log = directory.read(&settings()).unwrap().unwrap();
+    let log = read_of(&directory, &settings()).unwrap().unwrap();
     directory.is_of(&log, server_address(0)).unwrap();
     let error = directory.is_of(&log, server_address(1)).unwrap_err().to_string();
     assert!(error.contains(&format!("write `listen = \"{}\"`", server_address(0))), "{error}");
@@ -55,7 +61,7 @@ impl Logged {
     fn start(path: &Path) -> Logged {
         let settings = settings();
         let directory = Directory::open(path).unwrap();
-        let log = directory.read(&settings).unwrap();
+        let log = read_of(&directory, &settings).unwrap();
         let (mut out, mut files, mut first_batch) = (Outputs::new(), Vec::new(), 1);
         let mut node =
             Node::new(settings.clone(), start(7, 0), keys(), server_address(0), Vec::new());
@@ -156,7 +162,7 @@ fn files(path: &Path) -> Vec<PathBuf> {
 }
 
 fn read(path: &Path) -> Result<Option<Log>, WalError> {
-    Directory::open(path).unwrap().read(&settings())
+    read_of(&Directory::open(path).unwrap(), &settings())
 }
 
 /// Serves until there is something to remember.
@@ -233,7 +239,7 @@ fn a_torn_end_is_cut_off_and_damage_is_named() {
             bytes[at] ^= 1 << (rng.draw() % 8);
         }
         std::fs::write(&file, &bytes).unwrap();
-        match Directory::open(directory.path()).unwrap().read(&settings) {
+        match read_of(&Directory::open(directory.path()).unwrap(), &settings) {
             Ok(log) => {
                 let state = log.as_ref().map_or((0, 0), digest);
                 assert!(states.contains(&state), "byte {at}: a state that never was");
@@ -269,7 +275,7 @@ fn a_log_is_one_servers_and_one_configurations() {
     assert!(matches!(Directory::open(directory.path()), Err(WalError::InUse(_))));
     drop(logged);
     let other = Settings { lease_us: LEASE_US * 2, ..settings() };
-    let read = Directory::open(directory.path()).unwrap().read(&other);
+    let read = read_of(&Directory::open(directory.path()).unwrap(), &other);
     assert!(matches!(read, Err(WalError::OtherConfiguration(_))));
 }
 

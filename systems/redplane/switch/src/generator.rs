@@ -24,7 +24,7 @@ pub(crate) fn interval(manifest: &Manifest) -> Option<Duration> {
 }
 
 /// What is queued, and when.
-pub(crate) struct Work {
+pub struct Work {
     heartbeats: Heartbeats,
     /// The program has objects of which snapshots are taken.
     snapshots: bool,

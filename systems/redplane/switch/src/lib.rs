@@ -22,6 +22,8 @@ pub use allocators::BACKEND_PLACES;
 pub use config::{MAX_POOL_ADDRESSES, SwitchConfig};
 pub use events::events;
 pub use flows::{Flow, Flows, FlowsRequest};
+pub use generator::Work;
 pub use load::{Load, SessionLoad};
 pub use runtime::FlowRuntime;
+pub use settings::secret_set;
 pub use system::RedPlane;

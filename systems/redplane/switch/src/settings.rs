@@ -66,7 +66,7 @@ pub(crate) fn configure(
 }
 
 /// Secrets as the data plane has them.
-pub(crate) fn secret_set(ring: &KeyRing) -> SecretSet {
+pub fn secret_set(ring: &KeyRing) -> SecretSet {
     SecretSet {
         secrets: std::array::from_fn(|id| ring.secret(id as u8).map(|secret| secret.0)),
         sends: ring.sending(),

@@ -54,7 +54,7 @@ pub fn run(args: Args) -> u8 {
         }
     }
     if args.json {
-        super::say(format_args!("{:#}\n", serde_json::Value::from(results)));
+        command_line::say(format_args!("{:#}\n", serde_json::Value::from(results)));
     }
     code
 }
@@ -71,7 +71,7 @@ fn check(path: &Path, args: &Args, report: &mut Report) -> bool {
     report.front_end(&outcome);
     let Some(program) = outcome.program else { return false };
     if args.emit_ir {
-        super::say(format_args!("{program}"));
+        command_line::say(format_args!("{program}"));
     }
     if let Err(errors) = xdp_backend::generate(&program, &backend_options(path)) {
         report.unsupported(&program, &errors);
@@ -85,7 +85,7 @@ fn check(path: &Path, args: &Args, report: &mut Report) -> bool {
 
 fn show(path: &Path, program: &Program) {
     let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
-    super::say(format_args!(
+    command_line::say(format_args!(
         "{}: ok ({}, {}, {}, {})\n",
         path.display(),
         count(program.parser.states.len(), "parser state"),

@@ -1,6 +1,7 @@
 //! `stateplane compile`
 
 use super::messages::{Report, backend_options};
+use command_line::outln;
 use manifest::Manifest;
 use p4_ir::Program;
 use p4_syntax::Options as PreprocessOptions;
@@ -83,7 +84,7 @@ fn compile(args: &Args, report: &mut Report) -> u8 {
     if to_stdout && args.output.is_none() {
         return match xdp_backend::generate(&program, &options) {
             Ok(generated) => {
-                super::say(format_args!("{}", generated.c_source));
+                command_line::say(format_args!("{}", generated.c_source));
                 0
             }
             Err(errors) => report.unsupported(&program, &errors),
@@ -175,7 +176,7 @@ fn write_beside(args: &Args, object: &Path, compiled: &Compiled) -> Result<(), S
     write(&Manifest::path_for(object), &compiled.generated.manifest.to_json())?;
     match args.emit_c.as_deref() {
         Some(path) if path == Path::new("-") => {
-            super::say(format_args!("{}", compiled.generated.c_source))
+            command_line::say(format_args!("{}", compiled.generated.c_source))
         }
         Some(path) => {
             write(path, &compiled.generated.c_source)?;
@@ -229,8 +230,8 @@ mod tests {
         let path = folder.join("x.p4");
         std::fs::write(
             &path,
-            include_str!("../../../../systems/redplane/p4/nat/nat.p4")
-                .replace("NAT_ENTRIES 131072", "NAT_ENTRIES 4000000000"),
+            include_str!("../../../../p4/tests/link_monitor.p4")
+                .replace("(MAX_PORTS) byte_cnt_reg", "(4000000000) byte_cnt_reg"),
         )
         .expect("write");
         let args = Line::parse_from([

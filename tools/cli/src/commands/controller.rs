@@ -1,7 +1,8 @@
 //! `stateplane controller`: runs a controller of the state store, checks its configuration, asks a
 //! running one how it is.
 
-use super::daemon::StatusArgs;
+use command_line::daemon::StatusArgs;
+use command_line::outln;
 use controller::config::{Config, Keep};
 use controller::shell::{self, Status};
 use std::net::SocketAddrV4;
@@ -74,7 +75,7 @@ fn serve(path: &Path, check: bool) -> u8 {
     if check {
         if let Keep::Database(file) = &config.keep
             && let Err(reason) =
-                super::daemon::can_write(file.parent().unwrap_or(Path::new("/")), false)
+                command_line::daemon::can_write(file.parent().unwrap_or(Path::new("/")), false)
         {
             eprintln!("stateplane controller: {}: database: {reason}", path.display());
             return 1;
@@ -85,7 +86,7 @@ fn serve(path: &Path, check: bool) -> u8 {
         outln!("{}: good", path.display());
         return 0;
     }
-    super::daemon::log();
+    command_line::daemon::log();
     match shell::run(&config) {
         Ok(()) => 0,
         Err(error) => fault(&error),
@@ -97,7 +98,7 @@ fn rebuild(path: &Path, without: &[SocketAddrV4], patience: Duration) -> u8 {
         Ok(config) => config,
         Err(error) => return fault(&error),
     };
-    super::daemon::log();
+    command_line::daemon::log();
     match shell::rebuild(&config, without, patience) {
         Ok(views) => {
             outln!(
@@ -138,7 +139,7 @@ fn print(status: &Status) {
             peer.version.to_string(),
         ]
     };
-    super::table::print(
+    command_line::print_table(
         &["address", "what", "state", "views"],
         super::status::daemons(status).map(peer).collect(),
     );

@@ -1,7 +1,8 @@
 //! `stateplane counter`
 
-use super::table::{Target, exit_code, json, print};
+use super::table::{Target, exit_code};
 use clap::Subcommand;
+use command_line::{json, outln, print_table as print};
 use manifest::Counter;
 use switch_agent::client;
 use switch_agent::control::{Reply, Request};

@@ -1,6 +1,7 @@
 //! `stateplane demo`: the failover demonstration.
 
 use crate::commands::lab::read_topology;
+use command_line::outln;
 use lab::Result;
 use lab::demo::picture::Picture;
 use lab::demo::run::Outcome;
@@ -76,7 +77,7 @@ pub fn run(args: Args) -> u8 {
 
 fn act(args: Args) -> Result<u8> {
     let (topology, topology_dir) = read_topology(args.topology.as_deref())?;
-    lab::interrupt::install();
+    command_line::interrupt::install();
     let config = Config {
         topology,
         topology_dir,

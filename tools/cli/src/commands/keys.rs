@@ -1,5 +1,6 @@
 //! `stateplane keys`: makes and rotates the shared secrets.
 
+use command_line::outln;
 use secrets::{SecretsError, SecretsFile};
 use std::path::PathBuf;
 

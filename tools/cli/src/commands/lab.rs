@@ -1,6 +1,7 @@
 //! `stateplane lab`: a network in namespaces, with real routing and real failures.
 
 use clap::{Parser, Subcommand};
+use command_line::{out, outln};
 use lab::registry;
 use lab::{Error, Lab, Options, Result, Topology};
 use std::collections::BTreeMap;
@@ -301,7 +302,7 @@ fn start(up: Up) -> Result<()> {
         registry::check_none_up()?;
     }
     let (topology, folder) = read_topology(up.topology.as_deref())?;
-    lab::interrupt::install();
+    command_line::interrupt::install();
     let options = Options {
         name: up.name,
         mode: up.mode,
@@ -341,7 +342,7 @@ fn chaos(arguments: Chaos) -> Result<u8> {
         counts: Default::default(),
         out: arguments.out,
     };
-    lab::interrupt::install();
+    command_line::interrupt::install();
     eprintln!("seed {}", config.seed);
     let report = chaos::run(&config, &|line| eprintln!("{line}"))?;
     if arguments.json {

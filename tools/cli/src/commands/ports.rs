@@ -1,6 +1,7 @@
 //! `stateplane ports`
 
-use super::table::{Target, exit_code, json, print};
+use super::table::{Target, exit_code};
+use command_line::{json, outln, print_table as print};
 use switch_agent::client;
 use switch_agent::control::{Reply, Request};
 

@@ -1,13 +1,14 @@
-//! `stateplane state`: what the state store has. Flows by key and by owner, and snapshots, also
-//! summed up over many keys.
+//! `stateplane state`: what is in the systems' objects, by key and by owner, and snapshots, also
+//! summed up over many keys. Each system says where its objects are found
+//! (`command_line::state::Source`).
 
+use command_line::outln;
+use command_line::state::{Asked, Question, Record, Source};
 use dataplane::value::{format_value, parse_value};
 use manifest::{Manifest, StateObject, WireField};
 use secrets::SecretsFile;
 use serde::Serialize;
-use state_protocol::objects::{SnapshotState, objects};
-use state_store::core::{RecordState, SnapshotInfo, StateAnswer, StateQuery, from_hex, to_hex};
-use state_store::shell;
+use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
@@ -25,9 +26,6 @@ record, the newest is shown. A key is written as FIELD=VALUE,… (a field that i
 value), or completely in hexadecimal digits.
 
 Exit code 0: found; 1: not found, or a server did not answer.";
-
-/// So often at most a snapshot is read anew because a newer one took its place meanwhile.
-const MOST_TRIES: usize = 20;
 
 /// Command line of `stateplane state`.
 #[derive(clap::Args, Debug)]
@@ -112,13 +110,8 @@ struct Shown {
     object: String,
     key: BTreeMap<String, String>,
     value: BTreeMap<String, String>,
-    shard: u16,
-    /// The switch; none: nobody.
-    owner: Option<u32>,
-    epoch: u32,
-    seq: u64,
-    phase: String,
-    snapshot: Option<SnapshotInfo>,
+    #[serde(flatten)]
+    fields: Map<String, Value>,
 }
 
 /// A snapshot's slots.
@@ -128,7 +121,10 @@ struct Slots {
     /// Whose; more than one if they are merged.
     keys: Vec<BTreeMap<String, String>>,
     /// Which, in the order of the keys.
-    snapshots: Vec<SnapshotInfo>,
+    snapshots: Vec<Value>,
+    /// In words.
+    #[serde(skip)]
+    names: Vec<String>,
     /// The window that the slots are of, where the program's begin anew with each.
     #[serde(skip_serializing_if = "Option::is_none")]
     window: Option<u64>,
@@ -156,57 +152,58 @@ pub fn run(args: Args) -> u8 {
     }
 }
 
-/// The object's names and fields, as far as a manifest tells.
-struct Object<'a> {
-    name: &'a str,
-    id: u16,
-    key: &'a [WireField],
-    value: &'a [WireField],
-    /// Of a SnapshotState: its last slot is the window's number.
-    windows: bool,
-}
-
+/// The objects' names and fields, as far as a manifest tells.
 #[derive(Default)]
 struct Names {
-    /// Each with whether its last slot is the window's number.
-    objects: Vec<(StateObject, bool)>,
+    manifest: Option<Manifest>,
+    /// Those that are found somewhere.
+    objects: Vec<StateObject>,
+}
+
+/// Where the systems' objects are found.
+fn sources() -> impl Iterator<Item = &'static dyn Source> {
+    systems::command_line().iter().filter_map(|system| system.state())
 }
 
 impl Names {
     fn read(path: Option<&Path>) -> Result<Names, String> {
         let Some(path) = path else { return Ok(Names::default()) };
         let manifest = Manifest::read(path).map_err(|error| error.to_string())?;
-        let mut names = Names::default();
-        for object in objects(&manifest) {
-            let snapshot = SnapshotState::of(object)
-                .map_err(|error| format!("{}: {error}", path.display()))?;
-            names.objects.push((object.clone(), snapshot.is_some_and(|it| it.settings.windows)));
+        let mut objects = vec![];
+        for object in &manifest.state_objects {
+            for source in sources() {
+                let has =
+                    source.has(object).map_err(|error| format!("{}: {error}", path.display()))?;
+                objects.extend(has.then(|| object.clone()));
+            }
         }
-        Ok(names)
+        Ok(Names { manifest: Some(manifest), objects })
     }
 
-    fn objects(&self) -> impl Iterator<Item = Object<'_>> {
-        self.objects.iter().map(|(object, windows)| Object {
-            name: &object.name,
-            id: object.id,
-            key: &object.key,
-            value: object.value.fields(),
-            windows: *windows,
-        })
+    fn objects(&self) -> impl Iterator<Item = &StateObject> {
+        self.objects.iter()
     }
 
-    fn of(&self, id: u16) -> Option<Object<'_>> {
+    fn of(&self, id: u16) -> Option<&StateObject> {
         self.objects().find(|object| object.id == id)
+    }
+
+    /// Where to look: with a manifest, only where its objects are.
+    fn sources(&self) -> impl Iterator<Item = &'static dyn Source> {
+        sources().filter(|source| {
+            let has = |object: &StateObject| source.has(object).unwrap_or(false);
+            self.manifest.is_none() || self.objects().any(has)
+        })
     }
 
     /// The number of the object that is meant.
     fn number(&self, text: &str) -> Result<u16, String> {
-        let meant = |object: &Object<'_>| {
+        let meant = |object: &&StateObject| {
             object.name == text || object.name.rsplit('.').next() == Some(text)
         };
         let named = self.objects().find(meant).map(|object| object.id);
         named.or_else(|| text.parse().ok()).ok_or_else(|| {
-            let known: Vec<_> = self.objects().map(|object| object.name.to_owned()).collect();
+            let known: Vec<_> = self.objects().map(|object| object.name.clone()).collect();
             match known.is_empty() {
                 true => format!("--object {text}: without --manifest, write the object's number"),
                 false => format!(
@@ -223,7 +220,7 @@ impl Names {
             let part = bytes.get(from..from.saturating_add(length)).unwrap_or_default();
             let number = part.iter().fold(0u128, |sum, byte| sum << 8 | u128::from(*byte));
             let text = if part.len() > 16 {
-                to_hex(part)
+                trace::hex(part)
             } else {
                 format_value(number, field.width, &field.name)
             };
@@ -232,36 +229,30 @@ impl Names {
         fields.iter().map(show).collect()
     }
 
-    fn show(&self, record: RecordState) -> Shown {
-        let bytes = |text: &str| from_hex(text).unwrap_or_default();
+    fn show(&self, record: &Record) -> Shown {
         let object = self.of(record.object);
-        let whole = |text: &str| BTreeMap::from([("hex".to_owned(), text.to_owned())]);
-        let part = |fields: Option<&[WireField]>, text: &str| match fields {
-            Some(fields) if !fields.is_empty() => Self::fields(fields, &bytes(text)),
-            _ => whole(text),
+        let part = |fields: Option<&[WireField]>, bytes: &[u8]| match fields {
+            Some(fields) if !fields.is_empty() => Self::fields(fields, bytes),
+            _ => BTreeMap::from([("hex".to_owned(), trace::hex(bytes))]),
         };
+        let value = record.value.as_ref();
         Shown {
-            object: object
-                .as_ref()
-                .map_or_else(|| record.object.to_string(), |object| object.name.to_owned()),
-            key: part(object.as_ref().map(|object| object.key), &record.key),
-            value: if record.snapshot.is_some() {
-                BTreeMap::new()
-            } else {
-                part(object.as_ref().map(|object| object.value), &record.value)
-            },
-            shard: record.shard,
-            owner: record.owner,
-            epoch: record.epoch,
-            seq: record.seq,
-            phase: record.phase,
-            snapshot: record.snapshot,
+            object: object.map_or_else(|| record.object.to_string(), |object| object.name.clone()),
+            key: part(object.map(|object| &object.key[..]), &record.key),
+            value: value
+                .map(|value| part(object.map(|object| object.value.fields()), value))
+                .unwrap_or_default(),
+            fields: record
+                .fields
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), value.clone()))
+                .collect(),
         }
     }
 
     /// Whether the key has these fields: compared as numbers, as values can be written in many
     /// ways.
-    fn matches(&self, record: &RecordState, wanted: &KeyPart) -> Result<bool, String> {
+    fn matches(&self, record: &Record, wanted: &KeyPart) -> Result<bool, String> {
         let fields = match wanted {
             KeyPart::Hex(digits) => return Ok(record.key == *digits),
             KeyPart::Fields(fields) => fields,
@@ -272,7 +263,7 @@ impl Names {
                     .into(),
             );
         };
-        let bytes = from_hex(&record.key).unwrap_or_default();
+        let bytes = &record.key;
         for (name, text) in fields {
             let Some(field) = object.key.iter().find(|field| field.name == *name) else {
                 return Ok(false);
@@ -290,11 +281,7 @@ impl Names {
 
     /// The objects and keys that are meant, if no field is left open: then nothing needs to be
     /// searched.
-    fn whole_keys(
-        &self,
-        wanted: &KeyPart,
-        object: Option<u16>,
-    ) -> Option<Result<Vec<(u16, String)>, String>> {
+    fn whole_keys(&self, wanted: &KeyPart, object: Option<u16>) -> Option<Result<Keys, String>> {
         let fields = match (wanted, object) {
             (KeyPart::Hex(digits), Some(object)) => {
                 return Some(Ok(vec![(object, digits.clone())]));
@@ -306,7 +293,7 @@ impl Names {
             |name: &str| fields.iter().find(|(given, _)| given == name).map(|(_, text)| text);
         let meant: Vec<_> =
             self.objects().filter(|it| object.is_none_or(|id| id == it.id)).collect();
-        let has_all = |it: &Object<'_>| {
+        let has_all = |it: &&StateObject| {
             fields.iter().all(|(name, _)| it.key.iter().any(|field| field.name == *name))
         };
         let meant: Vec<_> = meant.into_iter().filter(has_all).collect();
@@ -315,15 +302,15 @@ impl Names {
         {
             return None;
         }
-        let key = |it: &Object<'_>| {
+        let key = |it: &&StateObject| {
             let mut digits = String::new();
-            for field in it.key {
+            for field in &it.key {
                 let text = given(&field.name).map_or("", String::as_str);
                 let value = parse_value(&field.name, text, field.width)
                     .map_err(|error| error.to_string())?;
                 digits.push_str(&format!("{value:0digits$x}", digits = 2 * field.bytes as usize));
             }
-            Ok((it.id, digits))
+            Ok((it.id, from_hex(&digits).unwrap_or_default()))
         };
         Some(meant.iter().map(key).collect())
     }
@@ -349,16 +336,23 @@ impl Names {
     }
 }
 
+/// Digits, two a byte.
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: &u8| (*byte as char).to_digit(16).map(|digit| digit as u8);
+    let pairs = text.as_bytes().chunks(2);
+    pairs.map(|pair| Some(digit(pair.first()?)? << 4 | digit(pair.get(1)?)?)).collect()
+}
+
 /// A key, or some of its fields.
 enum KeyPart {
-    Hex(String),
+    Hex(Vec<u8>),
     Fields(Vec<(String, String)>),
 }
 
 impl KeyPart {
     fn parse(text: &str) -> Result<KeyPart, String> {
-        if from_hex(text).is_some_and(|bytes| !bytes.is_empty()) {
-            return Ok(KeyPart::Hex(text.to_ascii_lowercase()));
+        if let Some(bytes) = from_hex(text).filter(|bytes| !bytes.is_empty()) {
+            return Ok(KeyPart::Hex(bytes));
         }
         let field = |part: &str| {
             let (name, value) = part.split_once('=')?;
@@ -371,112 +365,48 @@ impl KeyPart {
     }
 }
 
-/// The servers, and who may ask them.
-struct Stores<'a> {
-    from: &'a From,
-    secrets: SecretsFile,
+/// Where to look, and whom to ask there.
+struct Stores {
+    sources: Vec<&'static dyn Source>,
+    asked: Asked,
 }
 
-impl<'a> Stores<'a> {
-    fn open(from: &'a From) -> Result<Stores<'a>, String> {
+/// Objects' numbers, and keys.
+type Keys = Vec<(u16, Vec<u8>)>;
+
+/// A record, and which of the sources it is from.
+type Placed = (usize, Record);
+
+impl Stores {
+    fn open(from: &From, names: &Names) -> Result<Stores, String> {
         let secrets = SecretsFile::load(&from.secrets).map_err(|error| error.to_string())?;
-        Ok(Stores { from, secrets })
+        let timeout = Duration::from_millis(from.timeout_ms);
+        let asked = Asked { stores: from.store.clone(), secrets, timeout };
+        Ok(Stores { sources: names.sources().collect(), asked })
     }
 
-    fn ask(&self, store: SocketAddrV4, query: &StateQuery) -> Result<StateAnswer, String> {
-        let timeout = Duration::from_millis(self.from.timeout_ms);
-        shell::query_state(query, store, self.secrets.ring(), timeout)
-            .map_err(|error| error.to_string())
-    }
-
-    /// All records that the question is about, up to `most`, each once; and whether there are more.
-    fn records(&self, query: &StateQuery, most: usize) -> Result<(Vec<RecordState>, bool), String> {
-        let mut found: BTreeMap<(u16, String), RecordState> = BTreeMap::new();
-        let (mut seen, mut all, mut more) = (BTreeSet::new(), 0, false);
-        for store in &self.from.store {
-            let mut query = query.clone();
-            loop {
-                let answer = self.ask(*store, &query)?;
-                seen.extend(answer.shards);
-                all = answer.all_shards;
-                for record in answer.records {
-                    let name = (record.object, record.key.clone());
-                    let newer =
-                        |known: &RecordState| (record.epoch, record.seq) > (known.epoch, known.seq);
-                    if found.get(&name).is_none_or(newer) {
-                        found.insert(name, record);
-                    }
-                }
-                more |= found.len() > most;
-                match answer.next {
-                    Some(next) if !more => query.from = next,
-                    _ => break,
-                }
+    /// All records that the question is about, up to `most`; and whether there are more.
+    fn records(&self, question: &Question, most: usize) -> Result<(Vec<Placed>, bool), String> {
+        let (mut all, mut more) = (vec![], false);
+        for (at, source) in self.sources.iter().enumerate() {
+            let found = source.records(&self.asked, question, most.saturating_sub(all.len()))?;
+            if let Some(warning) = found.warning {
+                eprintln!("stateplane state: {warning}");
             }
+            more |= found.more;
+            all.extend(found.records.into_iter().map(|record| (at, record)));
         }
-        if seen.len() < usize::from(all) {
-            let missing: Vec<String> =
-                (0..all).filter(|it| !seen.contains(it)).map(|it| it.to_string()).collect();
-            eprintln!(
-                "stateplane state: none of the given stores has all of shard {}: add others with --store",
-                missing.join(", ")
-            );
-        }
-        Ok((found.into_values().take(most).collect(), more))
-    }
-
-    /// The newest whole snapshot of a record, from the first server that has it.
-    fn slots(&self, record: &RecordState) -> Result<Option<(SnapshotInfo, Vec<u64>)>, String> {
-        let query = StateQuery {
-            object: Some(record.object),
-            key: Some(record.key.clone()),
-            ..StateQuery::default()
-        };
-        for store in &self.from.store {
-            for _ in 0..MOST_TRIES {
-                if let Some(found) = self.slots_in_one_piece(*store, &query)? {
-                    return Ok(Some(found));
-                }
-                if self.ask(*store, &query)?.records.iter().all(|record| record.snapshot.is_none())
-                {
-                    break;
-                }
-            }
-        }
-        Ok(None)
-    }
-
-    /// None: there is no snapshot, or a newer one came in between.
-    fn slots_in_one_piece(
-        &self,
-        store: SocketAddrV4,
-        query: &StateQuery,
-    ) -> Result<Option<(SnapshotInfo, Vec<u64>)>, String> {
-        let (mut bytes, mut first) = (vec![], None);
-        loop {
-            let query = StateQuery { slots_from: Some(bytes.len()), ..query.clone() };
-            let Some(part) = self.ask(store, &query)?.slots else { return Ok(None) };
-            if *first.get_or_insert(part.snapshot) != part.snapshot {
-                return Ok(None);
-            }
-            let more = from_hex(&part.bytes).unwrap_or_default();
-            bytes.extend(&more);
-            if bytes.len() >= part.snapshot.bytes || more.is_empty() {
-                let slots = bytes.chunks(part.snapshot.slot_bytes.max(1));
-                let number =
-                    |slot: &[u8]| slot.iter().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte));
-                return Ok(Some((part.snapshot, slots.map(number).collect())));
-            }
-        }
+        Ok((all, more))
     }
 }
 
 fn list(from: &From, owner: Option<u32>, limit: usize) -> Result<u8, String> {
     let names = Names::read(from.manifest.as_deref())?;
     let object = from.object.as_deref().map(|text| names.number(text)).transpose()?;
-    let query = StateQuery { object, owner, ..StateQuery::default() };
-    let (records, more) = Stores::open(from)?.records(&query, limit)?;
-    print_records(from, &names, records);
+    let question = Question { object, owner, key: None };
+    let stores = Stores::open(from, &names)?;
+    let (records, more) = stores.records(&question, limit)?;
+    print_records(from, &names, &stores, &records);
     if more && !from.json {
         outln!("… and more (--limit)");
     }
@@ -485,9 +415,10 @@ fn list(from: &From, owner: Option<u32>, limit: usize) -> Result<u8, String> {
 
 fn get(from: &From, key: &str) -> Result<u8, String> {
     let names = Names::read(from.manifest.as_deref())?;
-    let records = matching(from, &names, &Stores::open(from)?, Some(key))?;
+    let stores = Stores::open(from, &names)?;
+    let records = matching(from, &names, &stores, Some(key))?;
     let found = !records.is_empty();
-    print_records(from, &names, records);
+    print_records(from, &names, &stores, &records);
     if !found {
         eprintln!("stateplane state: {key}: there is no record with this key");
     }
@@ -498,9 +429,9 @@ fn get(from: &From, key: &str) -> Result<u8, String> {
 fn matching(
     from: &From,
     names: &Names,
-    stores: &Stores<'_>,
+    stores: &Stores,
     key: Option<&str>,
-) -> Result<Vec<RecordState>, String> {
+) -> Result<Vec<Placed>, String> {
     let object = from.object.as_deref().map(|text| names.number(text)).transpose()?;
     let wanted = key.map(KeyPart::parse).transpose()?;
     if let Some(wanted) = &wanted {
@@ -509,18 +440,16 @@ fn matching(
     if let Some(keys) = wanted.as_ref().and_then(|wanted| names.whole_keys(wanted, object)) {
         let mut found = vec![];
         for (object, key) in keys? {
-            let query =
-                StateQuery { object: Some(object), key: Some(key), ..StateQuery::default() };
-            found.extend(stores.records(&query, usize::MAX)?.0);
+            let question = Question { object: Some(object), owner: None, key: Some(key) };
+            found.extend(stores.records(&question, usize::MAX)?.0);
         }
         return Ok(found);
     }
-    let (records, _) =
-        stores.records(&StateQuery { object, ..StateQuery::default() }, usize::MAX)?;
+    let (records, _) = stores.records(&Question { object, ..Question::default() }, usize::MAX)?;
     let mut found = vec![];
-    for record in records {
+    for (source, record) in records {
         if wanted.as_ref().map_or(Ok(true), |wanted| names.matches(&record, wanted))? {
-            found.push(record);
+            found.push((source, record));
         }
     }
     Ok(found)
@@ -530,22 +459,32 @@ fn words(fields: &BTreeMap<String, String>) -> String {
     fields.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
 }
 
-fn print_records(from: &From, names: &Names, records: Vec<RecordState>) {
-    let shown: Vec<Shown> = records.into_iter().map(|record| names.show(record)).collect();
+fn print_records(from: &From, names: &Names, stores: &Stores, records: &[Placed]) {
     if from.json {
-        return outln!("{}", super::table::json(&shown));
+        let shown: Vec<Shown> = records.iter().map(|(_, record)| names.show(record)).collect();
+        return outln!("{}", command_line::json(&shown));
     }
-    let row = |it: &Shown| {
-        let owner = it.owner.map_or("nobody".to_owned(), |switch| format!("switch {switch}"));
-        let value = match it.snapshot {
-            Some(snapshot) => format!("snapshot {} of epoch {}", snapshot.seq, snapshot.epoch),
-            None => words(&it.value),
+    // A table for each system's records; without any, the first one's head.
+    let mut first = true;
+    for (at, source) in stores.sources.iter().enumerate() {
+        let of_it = records.iter().filter(|(of, _)| *of == at);
+        let row = |(_, record): &Placed| {
+            let it = names.show(record);
+            let value = match &record.value {
+                Ok(_) => words(&it.value),
+                Err(instead) => instead.clone(),
+            };
+            let mut row = vec![it.object, words(&it.key), value];
+            row.extend_from_slice(&record.cells);
+            row
         };
-        let (epoch, seq) = (it.epoch.to_string(), it.seq.to_string());
-        vec![it.object.clone(), words(&it.key), value, owner, epoch, seq, it.phase.clone()]
-    };
-    let rows = shown.iter().map(row).collect();
-    super::table::print(&["object", "key", "value", "owner", "epoch", "seq", "phase"], rows);
+        let rows: Vec<_> = of_it.map(row).collect();
+        if first || !rows.is_empty() {
+            let head = [&["object", "key", "value"], source.columns()].concat();
+            command_line::print_table(&head, rows);
+            first = false;
+        }
+    }
 }
 
 fn snapshot(
@@ -555,23 +494,20 @@ fn snapshot(
     top: Option<usize>,
 ) -> Result<u8, String> {
     let names = Names::read(from.manifest.as_deref())?;
-    let stores = Stores::open(from)?;
+    let stores = Stores::open(from, &names)?;
     let mut all: Vec<Slots> = vec![];
-    for record in matching(from, &names, &stores, key)? {
-        if record.snapshot.is_none() {
-            continue;
-        }
-        let Some((info, mut slots)) = stores.slots(&record)? else { continue };
-        let window =
-            if names.of(record.object).is_some_and(|it| it.windows) { slots.pop() } else { None };
-        let Shown { object, key, .. } = names.show(record);
+    for (at, record) in matching(from, &names, &stores, key)? {
+        let found = stores.sources[at].snapshot(&stores.asked, names.manifest.as_ref(), &record)?;
+        let Some(snapshot) = found else { continue };
+        let Shown { object, key, .. } = names.show(&record);
         let one = Slots {
             object,
             keys: vec![key],
-            snapshots: vec![info],
-            window,
+            snapshots: vec![snapshot.info],
+            names: vec![snapshot.name],
+            window: snapshot.window,
             of_older_windows: vec![],
-            slots,
+            slots: snapshot.slots,
         };
         match (merge, all.iter_mut().find(|sum| sum.object == one.object)) {
             (Some(how), Some(sum)) => merge_windows(sum, one, how),
@@ -579,7 +515,7 @@ fn snapshot(
         }
     }
     if from.json {
-        outln!("{}", super::table::json(&all));
+        outln!("{}", command_line::json(&all));
     } else {
         all.iter().for_each(|it| print_slots(it, top));
     }
@@ -599,6 +535,7 @@ fn merge_windows(sum: &mut Slots, mut one: Slots, how: Merge) {
         merge_into(&mut sum.slots, &one.slots, how);
         sum.keys.append(&mut one.keys);
         sum.snapshots.append(&mut one.snapshots);
+        sum.names.append(&mut one.names);
     }
     sum.of_older_windows.append(&mut one.keys);
     sum.of_older_windows.append(&mut one.of_older_windows);
@@ -616,10 +553,8 @@ fn merge_into(sum: &mut Vec<u64>, slots: &[u64], how: Merge) {
 
 fn print_slots(it: &Slots, top: Option<usize>) {
     let keys: Vec<String> = it.keys.iter().map(words).collect();
-    let which: Vec<String> =
-        it.snapshots.iter().map(|it| format!("{} of epoch {}", it.seq, it.epoch)).collect();
     let window = it.window.map_or(String::new(), |window| format!(", window {window}"));
-    outln!("{}  {}: snapshot {}{window}", it.object, keys.join(" + "), which.join(" + "));
+    outln!("{}  {}: snapshot {}{window}", it.object, keys.join(" + "), it.names.join(" + "));
     if !it.of_older_windows.is_empty() {
         let keys: Vec<String> = it.of_older_windows.iter().map(words).collect();
         outln!("without counts in this window: {}", keys.join(", "));
@@ -632,7 +567,7 @@ fn print_slots(it: &Slots, top: Option<usize>) {
     }
     let rows =
         slots.into_iter().map(|(slot, value)| vec![slot.to_string(), value.to_string()]).collect();
-    super::table::print(&["slot", "value"], rows);
+    command_line::print_table(&["slot", "value"], rows);
 }
 
 #[cfg(test)]
@@ -641,10 +576,53 @@ mod tests {
 
     #[test]
     fn keys_are_fields_or_digits() {
-        assert!(matches!(KeyPart::parse("0A00"), Ok(KeyPart::Hex(digits)) if digits == "0a00"));
+        assert!(matches!(KeyPart::parse("0A00"), Ok(KeyPart::Hex(key)) if key == [10, 0]));
         let Ok(KeyPart::Fields(fields)) = KeyPart::parse("a=1, b=::1") else { panic!() };
         assert_eq!(fields, [("a".to_owned(), "1".to_owned()), ("b".to_owned(), "::1".to_owned())]);
         assert!(KeyPart::parse("").is_err() && KeyPart::parse("abc").is_err());
+    }
+
+    /// A system says what its records have beside key and value; names come from the manifest.
+    #[test]
+    fn a_toy_systems_record_is_shown() {
+        let vlan = WireField { name: "vlan".to_owned(), width: 12, offset: 0, bytes: 2 };
+        let object = StateObject {
+            id: 3,
+            name: "ingress.toy".to_owned(),
+            system: "toy".to_owned(),
+            kind: "GossipCounter".to_owned(),
+            map: "i_toy".to_owned(),
+            slots_map: None,
+            capacity: 8,
+            home: manifest::Home::Peers,
+            key: vec![vlan],
+            key_bytes: 2,
+            value: manifest::Layout::Slots {
+                count: 1,
+                width: 64,
+                slot_bytes: 8,
+                map_slot_bytes: 8,
+                offset: 0,
+            },
+            settings: Default::default(),
+        };
+        let names = Names { manifest: None, objects: vec![object] };
+        let record = Record {
+            object: 3,
+            key: vec![0, 42],
+            value: Ok(vec![0, 7]),
+            cells: vec!["2 peers".to_owned()],
+            fields: vec![("peers", 2.into())],
+        };
+        let shown = serde_json::to_value(names.show(&record)).expect("plain data");
+        let expected = serde_json::json!({
+            "object": "ingress.toy", "key": { "vlan": "42" }, "value": { "hex": "0007" }, "peers": 2,
+        });
+        assert_eq!(shown, expected);
+        let wanted = KeyPart::parse("vlan=0x2a").expect("a key");
+        assert_eq!(names.matches(&record, &wanted), Ok(true));
+        assert_eq!(names.whole_keys(&wanted, None), Some(Ok(vec![(3, vec![0, 42])])));
+        assert_eq!(names.number("toy"), Ok(3));
     }
 
     #[test]

@@ -8,11 +8,12 @@ mod page;
 pub use overview::daemons;
 pub use page::{chains, controller_notes, controller_state, reporter};
 
+use command_line::{out, outln};
 use overview::{Controller, Load, Overview, Store, Switch};
 use secrets::SecretsFile;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use state_store::shell;
+use serde_json::Value;
 use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -108,22 +109,22 @@ pub fn run(args: Args) -> u8 {
     if !args.watch {
         let overview = gather(&asked, timeout);
         if args.json {
-            outln!("{}", super::table::json(&overview));
+            outln!("{}", command_line::json(&overview));
         } else {
             page::print(&overview);
         }
         return u8::from(!overview.is_good());
     }
-    lab::interrupt::install();
+    command_line::interrupt::install();
     let mut good = true;
-    while !lab::interrupt::requested() {
+    while !command_line::interrupt::requested() {
         let overview = gather(&asked, timeout);
         good = overview.is_good();
         out!("{CLEAR}");
         page::print(&overview);
         // A signal ends the sleep early only if it comes to this thread: look often.
         for _ in 0..10 {
-            if !lab::interrupt::requested() {
+            if !command_line::interrupt::requested() {
                 std::thread::sleep(WATCH / 10);
             }
         }
@@ -181,7 +182,12 @@ fn gather(asked: &Asked, timeout: Duration) -> Overview {
         switches: switches_of_this_machine(timeout),
         stores: stores
             .into_iter()
-            .map(|(address, status, error)| Store { address, error, status })
+            .map(|(address, status, error): (_, Option<Value>, _)| {
+                let view = status.as_ref().and_then(|status| {
+                    systems::command_line().iter().find_map(|system| system.store(status))
+                });
+                Store { address, error, status, view }
+            })
             .collect(),
         controllers: controllers
             .into_iter()
@@ -197,7 +203,7 @@ fn ask_all<S: DeserializeOwned + Send>(
     timeout: Duration,
 ) -> Vec<(SocketAddrV4, Option<S>, Option<String>)> {
     std::thread::scope(|scope| {
-        let ask = |address: SocketAddrV4| shell::query::<S>(address, secrets.ring(), timeout);
+        let ask = |address: SocketAddrV4| daemon::ask::query::<S>(address, secrets.ring(), timeout);
         let asked: Vec<_> = addresses
             .iter()
             .map(|address| (*address, scope.spawn(move || ask(*address))))
@@ -238,7 +244,7 @@ fn switch(name: String, timeout: Duration) -> Switch {
         return Switch { name, error, status, load: None };
     }
     let (load, error) = match ask(Request::Load) {
-        Ok(Reply::Load(load)) => match Load::of(load) {
+        Ok(Reply::Load(load)) => match Load::of(load, systems::command_line()) {
             Ok(load) => (Some(load), None),
             Err(error) => (
                 None,

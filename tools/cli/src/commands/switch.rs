@@ -1,8 +1,11 @@
 //! `stateplane switch`: run the agent, check its configuration, stop or detach a switch.
 
 use clap::Subcommand;
-use redplane_switch::{Flows, FlowsRequest};
+use command_line::outln;
+use secrets::SecretsFile;
+use std::net::{SocketAddrV4, UdpSocket};
 use std::path::PathBuf;
+use std::time::Duration;
 use switch_agent::config::Config;
 use switch_agent::control::{Reply, Request};
 use switch_agent::{RunDirectory, client};
@@ -54,20 +57,6 @@ enum Action {
         /// The switch.
         name: String,
     },
-    /// Show the flows of a FlowState object.
-    Flows {
-        /// The object; may be left out if there is only one.
-        object: Option<String>,
-        /// The switch; may be left out if only one runs.
-        #[arg(long)]
-        switch: Option<String>,
-        /// Show at most this many.
-        #[arg(long, default_value_t = 100)]
-        limit: usize,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
-    },
 }
 
 /// Runs the command; returns the process exit code.
@@ -81,13 +70,13 @@ pub fn run(args: Args) -> u8 {
                 for problem in switch_agent::check(&config, systems::switch())? {
                     eprintln!("stateplane switch: warning: {problem}");
                 }
-                for problem in super::daemon::controllers_that_do_not_answer(&config) {
+                for problem in controllers_that_do_not_answer(&config) {
                     eprintln!("stateplane switch: warning: {problem}");
                 }
                 outln!("{}: good", path.display());
                 return Ok(());
             }
-            super::daemon::log();
+            command_line::daemon::log();
             switch_agent::run(config, args.fresh, systems::switch())
         }),
         (None, None) => {
@@ -114,11 +103,32 @@ fn act(action: &Action) -> switch_agent::Result<()> {
             }
             switch_agent::detach(&run)
         }
-        Action::Flows { object, switch, limit, json } => {
-            flows(object.clone(), switch.as_deref(), *limit, *json)
-        }
     }
 }
+
+/// What keeps a switch's controllers from answering it: field and reason of each. Only asked from
+/// the switch's own machine; from another one it says nothing.
+fn controllers_that_do_not_answer(config: &Config) -> Vec<String> {
+    let own = |address| UdpSocket::bind((address, 0)).is_ok();
+    let here = config.protocol_address.is_some_and(own);
+    let secrets = config.secrets.as_ref().and_then(|path| SecretsFile::load(path).ok());
+    let Some(secrets) = secrets.filter(|_| here) else { return vec![] };
+    let ask = &|(at, address): (usize, &SocketAddrV4)| {
+        let answer: Result<serde_json::Value, _> =
+            daemon::ask::query(*address, secrets.ring(), CONTROLLERS_ANSWER);
+        let error = answer.err()?;
+        Some(format!("{}: controllers[{at}]: {error}", config.file.display()))
+    };
+    // All at once: systemd checks before each start.
+    std::thread::scope(|scope| {
+        let asked = config.controllers.iter().enumerate();
+        let asked: Vec<_> = asked.map(|it| scope.spawn(move || ask(it))).collect();
+        asked.into_iter().filter_map(|thread| thread.join().ok().flatten()).collect()
+    })
+}
+
+/// Controllers that run answer within this time.
+const CONTROLLERS_ANSWER: Duration = Duration::from_millis(150);
 
 /// Until the agent is gone and another one may start, at most ten seconds.
 fn wait_for_end(run: &RunDirectory) {
@@ -139,7 +149,7 @@ fn status(name: Option<&str>, json: bool) -> switch_agent::Result<()> {
         }
     }
     if json {
-        outln!("{}", super::table::json(&found));
+        outln!("{}", command_line::json(&found));
         return Ok(());
     }
     let rows = found.iter().map(|status| {
@@ -151,30 +161,9 @@ fn status(name: Option<&str>, json: bool) -> switch_agent::Result<()> {
         let [pid, id, incarnation] = numbers;
         vec![status.name.clone(), status.program.clone(), status.how.clone(), pid, id, incarnation]
     });
-    super::table::print(&["switch", "program", "how", "pid", "id", "incarnation"], rows.collect());
-    Ok(())
-}
-
-fn flows(
-    object: Option<String>,
-    switch: Option<&str>,
-    limit: usize,
-    json: bool,
-) -> switch_agent::Result<()> {
-    let reply: Flows = client::ask_system(&client::find(switch)?, &FlowsRequest { object, limit })?;
-    let Flows { object, count, flows } = &reply;
-    if json {
-        outln!("{}", super::table::json(&reply));
-        return Ok(());
-    }
-    outln!("{object}: {count} flows");
-    let fields = |pairs: &[(String, String)]| {
-        pairs.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
-    };
-    let rows = flows.iter().map(|flow| vec![fields(&flow.key), fields(&flow.value)]);
-    super::table::print(&["key", "value"], rows.collect());
-    if flows.len() < *count {
-        outln!("… and {} more (--limit)", count - flows.len());
-    }
+    command_line::print_table(
+        &["switch", "program", "how", "pid", "id", "incarnation"],
+        rows.collect(),
+    );
     Ok(())
 }

@@ -2,8 +2,8 @@
 //! share.
 
 use clap::Subcommand;
+use command_line::{json, outln, print_table as print};
 use dataplane::{ActionSpec, EntrySpec, KeySpec};
-use serde::Serialize;
 use switch_agent::client;
 use switch_agent::control::{Reply, Request, TableListing};
 use switch_agent::origin::Origin;
@@ -91,34 +91,6 @@ pub fn exit_code(command: &str, result: switch_agent::Result<()>) -> u8 {
         Err(error) => {
             eprintln!("stateplane {command}: {error}");
             error.exit_code()
-        }
-    }
-}
-
-/// As indented JSON. Plain data with string keys always serialises.
-pub fn json(value: &impl Serialize) -> String {
-    serde_json::to_string_pretty(value).unwrap_or_default()
-}
-
-/// Prints columns of equal width.
-pub fn print(head: &[&str], rows: Vec<Vec<String>>) {
-    use std::io::Write;
-    let head: Vec<String> = head.iter().map(|name| (*name).to_owned()).collect();
-    let width = |column: usize| {
-        std::iter::once(&head)
-            .chain(&rows)
-            .filter_map(|row| row.get(column))
-            .map(|cell| cell.chars().count())
-            .max()
-    };
-    let widths: Vec<usize> = (0..head.len()).map(|column| width(column).unwrap_or(0)).collect();
-    let mut out = std::io::stdout().lock();
-    for row in std::iter::once(&head).chain(&rows) {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
-        let line = cells.collect::<Vec<_>>().join("  ");
-        // A reader that hangs up (`| head`) has had enough.
-        if writeln!(out, "{}", line.trim_end()).is_err() {
-            return;
         }
     }
 }

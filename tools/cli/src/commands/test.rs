@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 const EXAMPLES: &str = "\
 Examples:
   stateplane test nat.p4 nat.stf                 compiles nat.p4, runs the case
-  stateplane test systems/redplane/p4/nat/nat.p4 systems/redplane/p4/nat/*.stf
+  stateplane test nat.p4 *.stf                   all cases here; one program a set of macros
   stateplane test --object nat.o nat.stf         a compiled object, with nat.json beside it
 
 Comments of a case set it up: `# define: NAME` a preprocessor macro, `# port:`, `# neighbor:` and
-`# route:` a network around it, `# nat_pool:` external addresses, `# backends:` servers.
-docs/packet-tests.md has the whole format. A test has no store: replicated state is tested as LOCAL.
+`# route:` a network around it, `# store:` a store for replicated state. With `# takes_over: another
+switch` the switch dies. docs/packet-tests.md has the whole format.
 
 Exit codes: 0 all cases passed, 1 a case failed or a file is at fault, 2 wrong usage.";
 
@@ -96,7 +96,9 @@ pub fn run(args: Args) -> u8 {
         .iter()
         .map(|path| match read_case(path) {
             Ok(case) => match objects.for_case(program, &case) {
-                Ok(object) => packet_test::run_case(&case, || load(&object)),
+                Ok(object) => {
+                    packet_test::run_case(&case, systems::packet_tests(), || load(&object))
+                }
                 Err(reason) => CaseReport::failed(&case.path, 0, reason),
             },
             Err(report) => report,
@@ -173,7 +175,8 @@ fn read_case(path: &Path) -> Result<Case, CaseReport> {
     let shown = path.display().to_string();
     let text = std::fs::read_to_string(path)
         .map_err(|error| CaseReport::failed(&shown, 0, error.to_string()))?;
-    Case::parse(&shown, &text).map_err(|errors| CaseReport::malformed(&shown, errors))
+    Case::parse(&shown, &text, systems::packet_tests())
+        .map_err(|errors| CaseReport::malformed(&shown, errors))
 }
 
 /// A fresh copy of the object in the kernel: cases share no state.
@@ -189,22 +192,22 @@ fn load(object: &Path) -> Result<Dataplane, String> {
 fn show(reports: &[CaseReport], json: bool) -> u8 {
     let failed = reports.iter().filter(|report| !report.passed()).count();
     if json {
-        super::say(format_args!("{}\n", super::table::json(&reports)));
+        command_line::say(format_args!("{}\n", command_line::json(&reports)));
         return u8::from(failed > 0);
     }
     for report in reports {
         if report.passed() {
-            super::say(format_args!(
+            command_line::say(format_args!(
                 "ok      {}  ({} packets in, {} as expected)\n",
                 report.case, report.packets, report.matched
             ));
             continue;
         }
-        super::say(format_args!("FAILED  {}\n", report.case));
+        command_line::say(format_args!("FAILED  {}\n", report.case));
         for failure in &report.failures {
-            super::say(format_args!("{failure}\n"));
+            command_line::say(format_args!("{failure}\n"));
         }
     }
-    super::say(format_args!("{} passed, {failed} failed\n", reports.len() - failed));
+    command_line::say(format_args!("{} passed, {failed} failed\n", reports.len() - failed));
     u8::from(failed > 0)
 }

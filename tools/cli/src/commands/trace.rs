@@ -1,8 +1,9 @@
-//! `stateplane trace`: what the state protocol's messages say, in a capture or as they pass an
+//! `stateplane trace`: what the systems' messages say, in a capture or as they pass an
 //! interface.
 
 use anyhow::Context;
 use capture::{Frame, Interface, Reader};
+use command_line::{out, outln};
 use manifest::Manifest;
 use secrets::SecretsFile;
 use serde::Serialize;
@@ -50,7 +51,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     secrets: Option<PathBuf>,
     /// Only messages of this type: update, lease-grant, chain-data, …, malformed (may be repeated).
-    #[arg(long = "type", value_name = "TYPE", value_parser = trace::type_named)]
+    #[arg(long = "type", value_name = "TYPE", value_parser = type_named)]
     types: Vec<String>,
     /// Only messages with this key (may be repeated): its first hexadecimal digits, or with
     /// --manifest a field's value or FIELD=VALUE.
@@ -68,6 +69,10 @@ pub struct Args {
     /// Print only the summary.
     #[arg(long)]
     quiet: bool,
+}
+
+fn type_named(given: &str) -> Result<String, trace::Fault> {
+    trace::type_named(given, systems::messages())
 }
 
 /// Runs the command; returns the process exit code.
@@ -116,7 +121,8 @@ impl Tracer {
             Some(path) => Some(SecretsFile::load(path)?.ring().clone()),
             None => None,
         };
-        let filter = Filter::new(&args.types, &args.key, &args.switch_id, &args.shard)?;
+        let filter =
+            Filter::new(systems::messages(), &args.types, &args.key, &args.switch_id, &args.shard)?;
         filter.check(&objects)?;
         Ok(Tracer {
             objects,
@@ -131,9 +137,9 @@ impl Tracer {
 
     /// Whether there is to be more.
     fn frame(&mut self, frame: &Frame<'_>) -> anyhow::Result<bool> {
-        let Some(event) = trace::decode(frame, &self.objects, self.secrets.as_ref()) else {
-            return Ok(true);
-        };
+        let decoded =
+            trace::decode(frame, systems::messages(), &self.objects, self.secrets.as_ref());
+        let Some(event) = decoded else { return Ok(true) };
         if !self.filter.passes(&event) {
             return Ok(true);
         }
@@ -206,12 +212,12 @@ fn live(mut tracer: Tracer, name: &str) -> anyhow::Result<()> {
             "stateplane trace: {name} has an XDP program: messages that it takes or sends are not seen here; trace at the other end of the link"
         );
     }
-    lab::interrupt::install();
+    command_line::interrupt::install();
     let start = Instant::now();
     let over = |seconds: Option<u64>| {
         seconds.is_some_and(|seconds| start.elapsed() >= Duration::from_secs(seconds))
     };
-    while !lab::interrupt::requested() && !over(tracer.args.seconds) {
+    while !command_line::interrupt::requested() && !over(tracer.args.seconds) {
         if let Some(frame) =
             interface.next_frame(LOOK).with_context(|| format!("{name}: capture"))?
             && !tracer.frame(&frame)?

@@ -1,5 +1,6 @@
 //! `stateplane traffic`: writes synthetic traces as pcap files, and says what a trace is like.
 
+use command_line::outln;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::PathBuf;

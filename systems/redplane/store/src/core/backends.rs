@@ -147,6 +147,11 @@ impl BackendPool {
         }
     }
 
+    /// Which backends the operator wants.
+    pub(super) fn backends(&self) -> &Arc<Backends> {
+        &self.backends
+    }
+
     /// Makes these the backends. Conversations are not touched; whether some are to be taken away
     /// now that were not before. (Not only when a backend fails: when the first one is up again,
     /// those that are still gone count.)

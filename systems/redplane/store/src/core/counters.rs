@@ -147,6 +147,49 @@ impl Counters {
         }
     }
 
+    /// Adds what a replica's chain counted.
+    pub(crate) fn add_chain(&mut self, chain: &chain::Counters) {
+        let chain::Counters {
+            replies,
+            dropped_back_pressure,
+            chain_not_neighbour,
+            chain_other_view,
+            chain_applied,
+            chain_duplicates,
+            chain_gaps,
+            copied,
+            chain_resends,
+            malformed,
+        } = *chain;
+        self.add(&Counters {
+            replies,
+            dropped_back_pressure,
+            chain_not_neighbour,
+            chain_other_view,
+            chain_applied,
+            chain_duplicates,
+            chain_gaps,
+            copied,
+            chain_resends,
+            malformed,
+            ..Counters::default()
+        });
+    }
+
+    /// Adds what the server counted beside its replicas.
+    pub(crate) fn add_node(&mut self, node: &chain::NodeCounters) {
+        let chain::NodeCounters { no_replica, wrong_direction, views_old, views_kept, malformed } =
+            *node;
+        self.add(&Counters {
+            dropped_not_head: no_replica,
+            dropped_wrong_direction: wrong_direction,
+            views_old,
+            views_kept,
+            malformed,
+            ..Counters::default()
+        });
+    }
+
     /// All datagrams dropped as malformed.
     pub fn malformed_total(&self) -> u64 {
         self.malformed.iter().sum()

@@ -18,12 +18,12 @@ impl Replica {
             self.counters.absent += 1;
             return self.answer_absent(request, Flags::NONE, out);
         }
-        let Some(epoch) = self.records.floor().checked_add(1) else {
+        let Some(epoch) = self.chain.state().floor().checked_add(1) else {
             self.counters.dropped_epochs_used_up += 1;
             return;
         };
-        let settings = self.records.settings(request.object);
-        let full = self.records.len() + 2 > self.settings.limits.records
+        let settings = self.chain.state().settings(request.object);
+        let full = self.chain.state().len() + 2 > self.settings.limits.records
             || !self.snapshots_fit(request.object);
         let zeros = [0; MAX_VALUE_BYTES];
         let (value_bytes, phase) = (settings.value_bytes, settings.first_phase(message.key));
@@ -65,9 +65,9 @@ impl Replica {
         let Some(slot) = slot else { return };
         self.counters.grants += 1;
         self.counters.allocated += 1;
-        self.records.get_mut(slot).granted_ns = request.now_ns;
-        if let Some(pair) = self.records.get(slot).pair {
-            self.records.get_mut(pair).unused_since_ns = request.now_ns.max(1);
+        self.chain.state_mut().get_mut(slot).granted_ns = request.now_ns;
+        if let Some(pair) = self.chain.state().get(slot).pair {
+            self.chain.state_mut().get_mut(pair).unused_since_ns = request.now_ns.max(1);
         }
         self.watch_idle(request.now_ns, slot);
         if with_snapshot {
@@ -79,7 +79,7 @@ impl Replica {
 
     fn choose_binding(&mut self, request: &Request<'_>) -> Option<Binding> {
         let key = NatKey::from_bytes(request.message.key)?;
-        let (records, object) = (&self.records, request.object);
+        let (records, object) = (self.chain.state(), request.object);
         let (shard, shards) = (self.settings.shard, self.settings.shards);
         let allocator = &records.settings(object).allocator;
         // A reverse key that equals the key itself would make a packet that maps onto itself.

@@ -6,6 +6,7 @@ use super::{
     AllocatorSettings, BackendPolicy, BackendSettings, IdleNs, Limits, Node, ObjectSettings,
     Outputs, Replica, Settings, Start,
 };
+use chain::StateMachine;
 use state_protocol::{Effect, Flags, RecordWrite};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use wire::{KeyRing, Member, SECRET_BYTES, Secret, ShardView, Views};
@@ -54,13 +55,14 @@ fn settings() -> Settings {
     }
 }
 
-/// A server that is the head of shard 0's chain, a middle of shard 1's and the tail of shard 2's,
-/// all with conversations of the first backend.
-fn node() -> Node {
-    let [me, one, two] = [1, 2, 3].map(|last| Member {
-        address: SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, last), 5407),
-        incarnation: last.into(),
-    });
+fn member(last: u8) -> Member {
+    let address = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, last), 5407);
+    Member { address, incarnation: last.into() }
+}
+
+/// A server that knows the backends, and is in no chain yet.
+fn outside() -> Node {
+    let me = member(1);
     let start = Start { incarnation: me.incarnation, epoch_base: 1, seed: 1, now_ns: 0 };
     let keys = KeyRing::new(1, Secret([1; SECRET_BYTES])).unwrap();
     let mut node = Node::new(settings(), start, keys, me.address, Vec::new());
@@ -71,11 +73,27 @@ fn node() -> Node {
         health: Health::Up,
     });
     assert!(node.set_backends(OBJECT, list.collect()));
-    let view =
-        |members| ShardView { number: 1, founded: 1, members, joining: None, draining: false };
-    let shards = [vec![me, one, two], vec![one, me, two], vec![one, two, me]].map(view).to_vec();
-    node.adopt(0, &Views { version: 1, shards }, &mut Outputs::new());
-    for replica in node.replicas.iter_mut().flatten() {
+    node
+}
+
+fn views() -> Views {
+    let view = |members: [u8; 3]| ShardView {
+        number: 1,
+        founded: 1,
+        members: members.map(member).to_vec(),
+        joining: None,
+        draining: false,
+    };
+    Views { version: 1, shards: [[1, 2, 3], [2, 1, 3], [2, 3, 1]].map(view).to_vec() }
+}
+
+/// A server that is the head of shard 0's chain, a middle of shard 1's and the tail of shard 2's,
+/// all with conversations of the first backend.
+fn node() -> Node {
+    let mut node = outside();
+    node.adopt(0, &views(), &mut Outputs::new());
+    for shard in 0..3 {
+        let Some(replica) = node.process.replica_mut(shard) else { continue };
         (0..CONVERSATIONS).for_each(|client_port| converse(replica, client_port));
     }
     node
@@ -96,7 +114,8 @@ fn converse(replica: &mut Replica, client_port: u16) {
         value: &[0; 6],
     };
     let slot = replica
-        .records
+        .chain
+        .state_mut()
         .apply(&Effect::Pair { first: write(&key), second: write(&reverse) })
         .unwrap();
     if replica.settings.shard == 0 {
@@ -106,11 +125,28 @@ fn converse(replica: &mut Replica, client_port: u16) {
 
 /// What each replica has as its backends: where it is in memory.
 fn shared(node: &Node) -> Vec<usize> {
-    let place = |replica: &Replica| match replica.records.pool(0) {
+    let place = |replica: &Replica| match replica.records().pool(0) {
         Some(Pool::Backends(pool)) => pool.backends_at(),
         _ => panic!("no backends"),
     };
     node.replicas().map(place).collect()
+}
+
+#[test]
+fn replicas_from_a_journal_have_the_backends_that_were_set_before() {
+    let (mut node, mut out) = (outside(), Outputs::new());
+    node.keep_journal(0, None, &mut out);
+    node.adopt(0, &views(), &mut out);
+    node.flush(0, &mut out);
+    let mut restored = settings().nothing_restored();
+    restored.read(&out.journal).unwrap();
+    let mut again = outside();
+    again.keep_journal(0, Some(restored), &mut Outputs::new());
+    let known = |replica: &Replica| match replica.records().pool(0) {
+        Some(Pool::Backends(pool)) => pool.status().len(),
+        _ => panic!("no backends"),
+    };
+    assert_eq!(again.replicas().map(known).collect::<Vec<_>>(), [4; 3]);
 }
 
 #[test]
@@ -155,7 +191,7 @@ fn a_backend_that_flaps_leaves_nothing_behind() {
     }
     // As when it becomes the head while a backend is gone.
     node.set_health([(OBJECT, address(1), Health::Gone)]);
-    let head = node.replicas[1].as_mut().unwrap();
+    let head = node.process.replica_mut(1).unwrap();
     head.watch_everything(5);
     assert_eq!(
         (head.idle.records.len(), head.idle.next_deadline()),

@@ -4,10 +4,10 @@
 use super::mutation::{self, Mutation};
 use super::records::{Record, Records};
 use super::{Outputs, Replica};
+use chain::NOBODY;
 use state_protocol::{Effect, Flags};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::net::{Ipv4Addr, SocketAddrV4};
 
 /// Most records looked at in one go, so that a wave of them does not hold up requests.
 const BATCH: usize = 256;
@@ -21,9 +21,6 @@ const AT_ONCE_NS: u64 = 0;
 /// A session is ended when its lease was over for this long, in ns: its switch is gone, and its
 /// flows are to be anybody's, and in the end to go too.
 pub const SESSION_FORGOTTEN_NS: u64 = 10_000_000_000;
-
-/// Where an entry goes that answers nobody.
-pub(super) const NOBODY: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
 
 /// When the head looks at what next. Each record (of a pair, the primary one) has one entry, moved
 /// on whenever it turns out to be in use, and to the front when its backend is gone. On other
@@ -76,7 +73,7 @@ fn unused_limit_ns(records: &Records, record: &Record) -> Option<u64> {
 impl Replica {
     /// Watches a new record (of a pair, the primary one) from now on.
     pub(super) fn watch_idle(&mut self, now_ns: u64, slot: u32) {
-        let record = self.records.get(slot);
+        let record = self.chain.state().get(slot);
         let (at, generation) =
             (now_ns + self.look_every_ns(record).min(FIRST_LOOK_NS), record.generation);
         self.idle.records.push(Reverse((at, slot, generation)));
@@ -85,12 +82,12 @@ impl Replica {
     /// Watches all records, and all sessions: this server has become the head.
     pub(super) fn watch_everything(&mut self, now_ns: u64) {
         self.idle = Idle::default();
-        let slots: Vec<u32> = self.records.watched().map(|(slot, _)| slot).collect();
+        let slots: Vec<u32> = self.chain.state().watched().map(|(slot, _)| slot).collect();
         let all = slots.len().max(1) as u64;
         for (slot, at) in slots.into_iter().zip(1..) {
             // One after the other, as it knows of none whether its owner has it: all at once would
             // be a wave of questions.
-            let record = self.records.get(slot);
+            let record = self.chain.state().get(slot);
             let first_ns = now_ns.saturating_add(self.look_every_ns(record) / all * at);
             self.idle.records.push(Reverse((first_ns, slot, record.generation)));
         }
@@ -103,8 +100,8 @@ impl Replica {
         // Their entries are moved: one more for each would stay for as long as its conversation.
         let mut entries = std::mem::take(&mut self.idle.records).into_vec();
         for Reverse((at, slot, generation)) in &mut entries {
-            let record = self.records.current(*slot, *generation);
-            if record.is_some_and(|record| self.records.is_gone(record)) {
+            let record = self.chain.state().current(*slot, *generation);
+            if record.is_some_and(|record| self.chain.state().is_gone(record)) {
                 *at = AT_ONCE_NS;
             }
         }
@@ -114,14 +111,14 @@ impl Replica {
     /// So often that no record is looked at later than it is due: a release, or the end of a
     /// session, begins a time that is at least this long.
     fn look_every_ns(&self, record: &Record) -> u64 {
-        let settings = self.records.settings(record.object);
+        let settings = self.chain.state().settings(record.object);
         let idle_ns = settings.idle_ns(record.key.as_slice()).unwrap_or(u64::MAX);
         idle_ns.min(settings.closed_ns).min(settings.half_open_ns)
     }
 
     /// Looks at the sessions when the first of them can be forgotten.
     pub(super) fn watch_sessions(&mut self, now_ns: u64) {
-        let ends = self.records.sessions.iter().map(|(_, session)| session.lease_until_ns);
+        let ends = self.chain.state().sessions.iter().map(|(_, session)| session.lease_until_ns);
         self.idle.sessions_ns =
             ends.min().map(|end| (end + SESSION_FORGOTTEN_NS).max(now_ns + RETRY_NS));
     }
@@ -147,15 +144,16 @@ impl Replica {
         generation: u32,
         out: &mut Outputs,
     ) -> Option<u64> {
-        let record = self.records.current(slot, generation)?;
+        let record = self.chain.state().current(slot, generation)?;
         let (every_ns, pair) = (self.look_every_ns(record), record.pair);
         let later_ns = now_ns.saturating_add(every_ns);
-        let limit_ns = unused_limit_ns(&self.records, record);
-        let gone = self.records.is_gone(record);
+        let limit_ns = unused_limit_ns(self.chain.state(), record);
+        let gone = self.chain.state().is_gone(record);
         let mut unused_since_ns = 0;
         let mut recalled = false;
         for part in [Some(slot), pair].into_iter().flatten() {
-            if self.records.is_owned(self.records.get(part)) && !mutation::is(Mutation::OwnedFreed)
+            if self.chain.state().is_owned(self.chain.state().get(part))
+                && !mutation::is(Mutation::OwnedFreed)
             {
                 if !gone {
                     return Some(self.look_whether_held(now_ns, slot, later_ns, out));
@@ -167,7 +165,7 @@ impl Replica {
                 recalled = true;
                 continue;
             }
-            let record = self.records.get_mut(part);
+            let record = self.chain.state_mut().get_mut(part);
             if record.unused_since_ns == 0 {
                 record.unused_since_ns = now_ns;
             }
@@ -183,7 +181,7 @@ impl Replica {
         }
         let concerned =
             [Some(slot), pair].into_iter().flatten().any(|part| self.waiting.concerns(part));
-        if concerned || self.is_backed_up() || !self.is_serving(now_ns) {
+        if concerned || self.chain.is_backed_up() || !self.is_serving(now_ns) {
             return Some(now_ns + RETRY_NS);
         }
         self.free(slot, out);
@@ -202,7 +200,7 @@ impl Replica {
         later_ns: u64,
         out: &mut Outputs,
     ) -> u64 {
-        let pair = self.records.get(slot).pair;
+        let pair = self.chain.state().get(slot).pair;
         let mut again_ns = later_ns;
         for part in [Some(slot), pair].into_iter().flatten() {
             if self.is_doubtful(now_ns, part) && self.is_serving(now_ns) {
@@ -215,20 +213,24 @@ impl Replica {
 
     /// Removes a record and its pair, which are nobody's.
     pub(super) fn free(&mut self, slot: u32, out: &mut Outputs) {
-        let record = self.records.get(slot);
+        let record = self.chain.state().get(slot);
         let pair = record.pair;
-        let floor = record.epoch.max(pair.map_or(0, |pair| self.records.get(pair).epoch));
-        let (object_id, key) = (self.records.settings(record.object).id, record.key.clone());
+        let floor = record.epoch.max(pair.map_or(0, |pair| self.chain.state().get(pair).epoch));
+        let (object_id, key) = (self.chain.state().settings(record.object).id, record.key.clone());
         self.counters.freed += 1 + u64::from(pair.is_some());
         self.reply.clear();
         self.commit(&Effect::Free { object_id, key: key.as_slice(), floor }, NOBODY, out);
     }
 
     fn forget_sessions(&mut self, now_ns: u64, out: &mut Outputs) {
-        if !self.is_backed_up() && self.is_serving(now_ns) {
+        if !self.chain.is_backed_up() && self.is_serving(now_ns) {
             let over = |lease_until_ns: u64| lease_until_ns + SESSION_FORGOTTEN_NS <= now_ns;
-            let sessions =
-                self.records.sessions.iter().filter(|(_, session)| over(session.lease_until_ns));
+            let sessions = self
+                .chain
+                .state()
+                .sessions
+                .iter()
+                .filter(|(_, session)| over(session.lease_until_ns));
             let mut gone: Vec<u32> = sessions.map(|(_, session)| session.number).collect();
             gone.sort_unstable(); // a map's order is not the seed's
             for number in gone.into_iter().take(BATCH) {

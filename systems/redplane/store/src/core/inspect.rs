@@ -111,7 +111,7 @@ pub fn from_hex(text: &str) -> Option<Vec<u8>> {
 
 impl Replica {
     fn record_state(&self, record: &Record) -> RecordState {
-        let owner = record.owner.filter(|_| self.records.is_owned(record));
+        let owner = record.owner.filter(|_| self.chain.state().is_owned(record));
         let phase = match () {
             () if record.phase.contains(Flags::CLOSED) => "closed",
             () if record.phase.contains(Flags::HALF_CLOSED) => "half_closed",
@@ -120,7 +120,7 @@ impl Replica {
         };
         RecordState {
             shard: self.settings.shard,
-            object: self.records.settings(record.object).id,
+            object: self.chain.state().settings(record.object).id,
             key: to_hex(record.key.as_slice()),
             value: to_hex(record.value.as_slice()),
             epoch: record.epoch,
@@ -156,7 +156,7 @@ impl Replica {
 impl Node {
     /// What this server has of what is asked.
     pub fn inspect(&self, query: &StateQuery) -> StateAnswer {
-        let whole = self.replicas().filter(|replica| replica.whole);
+        let whole = self.replicas().filter(|replica| replica.chain.is_whole());
         let shards = whole.map(|replica| replica.settings.shard).collect();
         let mut answer =
             StateAnswer { shards, all_shards: self.settings().shards, ..StateAnswer::default() };
@@ -173,10 +173,15 @@ impl Node {
         let settings = self.settings();
         let Some(of_object) = settings.objects.iter().find(|it| it.id == object) else { return };
         let shard = of_object.allocator.shard_of(&key, settings.shards);
-        let Some(replica) = self.replica(shard).filter(|replica| replica.whole) else { return };
-        let found =
-            replica.records.object(object).and_then(|object| replica.records.find(object, &key));
-        let Some(record) = found.map(|slot| replica.records.get(slot)) else { return };
+        let Some(replica) = self.replica(shard).filter(|replica| replica.chain.is_whole()) else {
+            return;
+        };
+        let found = replica
+            .chain
+            .state()
+            .object(object)
+            .and_then(|object| replica.chain.state().find(object, &key));
+        let Some(record) = found.map(|slot| replica.chain.state().get(slot)) else { return };
         answer.records.push(replica.record_state(record));
         answer.slots = slots_from.and_then(|from| replica.slots_of(record, from));
     }
@@ -186,17 +191,18 @@ impl Node {
         let mut looked_at = 0;
         let (first, mut place) = query.from;
         for shard in first..self.settings().shards {
-            let Some(replica) = self.replica(shard).filter(|replica| replica.whole) else {
+            let Some(replica) = self.replica(shard).filter(|replica| replica.chain.is_whole())
+            else {
                 place = 0;
                 continue;
             };
-            while place < replica.records.slots() {
+            while place < replica.chain.state().slots() {
                 looked_at += 1;
                 if looked_at > MOST_LOOKED_AT {
                     answer.next = Some((shard, place));
                     return;
                 }
-                if let Some(record) = replica.records.at(place) {
+                if let Some(record) = replica.chain.state().at(place) {
                     let state = replica.record_state(record);
                     if query.object.is_none_or(|object| object == state.object)
                         && query.owner.is_none_or(|owner| state.owner == Some(owner))
@@ -219,12 +225,12 @@ impl Node {
     pub(super) fn answer_state(&mut self, from: SocketAddrV4, bytes: &[u8], out: &mut Outputs) {
         let request = match Message::decode(bytes) {
             Ok(request) => request,
-            Err(reason) => return self.counters.count_malformed(reason),
+            Err(reason) => return self.count().count_malformed(reason),
         };
         let Ok(query) = serde_json::from_slice(request.packet) else {
-            return self.counters.count_malformed(Malformed::UnexpectedPacket);
+            return self.count().count_malformed(Malformed::UnexpectedPacket);
         };
-        self.counters.state_requests += 1;
+        self.count().state_requests += 1;
         let json = serde_json::to_vec(&self.inspect(&query)).unwrap_or_default();
         let reply = Message { message_type: MessageType::StateReply, packet: &json, ..request };
         let mut encoded = Vec::new();

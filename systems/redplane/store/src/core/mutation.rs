@@ -1,7 +1,7 @@
 //! Seeded bugs, for tests that must find them (`systems/redplane/sim/tests/mutations.rs`). Without
 //! the feature `mutations` there are none, and nothing is asked.
 
-/// A bug of the store.
+/// A bug of the store. (Those of its chains: `chain::Mutation`.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutation {
     /// An update counts under any epoch.
@@ -10,8 +10,6 @@ pub enum Mutation {
     NoFence,
     /// A new head takes every session as over.
     HeadForgetsLeases,
-    /// Whoever orders an entry answers it.
-    ReplyBeforeTail,
     /// READ_COMMIT is answered at once.
     ReadCommitNotHeld,
     /// A flow is granted while another switch's session lives.
@@ -28,10 +26,6 @@ pub enum Mutation {
     OldUpdateOverwrites,
     /// Copies of requests are taken.
     ReplaysTaken,
-    /// Entries after a gap are applied.
-    GapInChain,
-    /// Entries that were applied are applied again.
-    EntriesAgain,
     /// Parts of different snapshots meet.
     SnapshotsMixed,
     /// A snapshot counts with its first part.
@@ -50,19 +44,16 @@ pub enum Mutation {
     TakenPortsGiven,
     /// A lease is counted without the drift of clocks.
     DriftIgnored,
-    /// A server that caught up does not learn of sessions.
+    /// A server that caught up, or came back, does not learn of sessions.
     CopyWithoutSessions,
-    /// Messages of any view are taken.
-    AnyView,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Mutation; 25] = [
+    pub const ALL: [Mutation; 21] = [
         Mutation::NoEpochCheck,
         Mutation::NoFence,
         Mutation::HeadForgetsLeases,
-        Mutation::ReplyBeforeTail,
         Mutation::ReadCommitNotHeld,
         Mutation::GrantOverOwner,
         Mutation::SessionEndsEarly,
@@ -71,8 +62,6 @@ impl Mutation {
         Mutation::ReleaseOfAnyEpoch,
         Mutation::OldUpdateOverwrites,
         Mutation::ReplaysTaken,
-        Mutation::GapInChain,
-        Mutation::EntriesAgain,
         Mutation::SnapshotsMixed,
         Mutation::SnapshotOfOnePart,
         Mutation::NoRecall,
@@ -83,7 +72,6 @@ impl Mutation {
         Mutation::TakenPortsGiven,
         Mutation::DriftIgnored,
         Mutation::CopyWithoutSessions,
-        Mutation::AnyView,
     ];
 }
 

@@ -46,9 +46,9 @@ impl Replica {
     /// something happened to it.
     pub(super) fn look_again(&mut self, now_ns: u64, slot: u32, out: &mut Outputs) {
         self.counters.held_expired += self.waiting.expire(slot, now_ns);
-        let record = self.records.get(slot);
-        if self.records.is_owned(record) {
-            let session = record.owner.and_then(|owner| self.records.sessions.of(&owner));
+        let record = self.chain.state().get(slot);
+        if self.chain.state().is_owned(record) {
+            let session = record.owner.and_then(|owner| self.chain.state().sessions.of(&owner));
             let early_ns = self.early_ns();
             let over = session
                 .filter(|session| session.lease_until_ns <= now_ns + early_ns)
@@ -84,10 +84,10 @@ impl Replica {
         if !self.waiting.concerns(slot) {
             return;
         }
-        let record = self.records.get(slot);
+        let record = self.chain.state().get(slot);
         let (granted_ns, epoch) = (record.granted_ns, record.epoch);
-        let owner = record.owner.filter(|_| self.records.is_owned(record));
-        let session = owner.and_then(|owner| self.records.sessions.of(&owner));
+        let owner = record.owner.filter(|_| self.chain.state().is_owned(record));
+        let session = owner.and_then(|owner| self.chain.state().sessions.of(&owner));
         let mut wake_ns = self.waiting.first_expiry(slot).unwrap_or(u64::MAX);
         if let (Some(owner), Some(session)) = (owner, session) {
             let (number, lease_until_ns) = (session.number, session.lease_until_ns);
@@ -128,10 +128,12 @@ impl Replica {
 
     /// Asks the owner of a flow for it, so that it can be removed.
     pub(super) fn recall_for_removal(&mut self, now_ns: u64, slot: u32, out: &mut Outputs) {
-        let record = self.records.get(slot);
+        let record = self.chain.state().get(slot);
         let (granted_ns, epoch) = (record.granted_ns, record.epoch);
-        let Some(owner) = record.owner.filter(|_| self.records.is_owned(record)) else { return };
-        let Some(session) = self.records.sessions.of(&owner) else { return };
+        let Some(owner) = record.owner.filter(|_| self.chain.state().is_owned(record)) else {
+            return;
+        };
+        let Some(session) = self.chain.state().sessions.of(&owner) else { return };
         // Of a switch that is dead the session ends, and with it that it is the owner.
         let alive =
             session.lease_until_ns > now_ns && now_ns >= granted_ns + self.settings.tenure_ns;
@@ -151,11 +153,11 @@ impl Replica {
     /// that the grant was taken. (An instance that snapshots are taken of would have to be recalled
     /// for good.)
     pub(super) fn is_doubtful(&self, now_ns: u64, slot: u32) -> bool {
-        let record = self.records.get(slot);
+        let record = self.chain.state().get(slot);
         let old = now_ns >= record.granted_ns.saturating_add(PROBED_AFTER_NS);
         let flow = self.snapshot_shape(record.object).is_none();
         let none_out = !self.waiting.is_recalled(slot);
-        self.records.is_owned(record)
+        self.chain.state().is_owned(record)
             && record.held_epoch != record.epoch
             && old
             && flow
@@ -167,15 +169,16 @@ impl Replica {
     /// would leave the flow, and what was allocated with it, the switch's for as long as that
     /// lives. Not held against the session, and not sent again but at the next look: nobody waits.
     pub(super) fn probe(&mut self, now_ns: u64, slot: u32, out: &mut Outputs) {
-        let record = self.records.get(slot);
+        let record = self.chain.state().get(slot);
         let session =
-            record.owner.and_then(|owner| Some((owner, self.records.sessions.of(&owner)?)));
+            record.owner.and_then(|owner| Some((owner, self.chain.state().sessions.of(&owner)?)));
         let Some((owner, session)) = session else { return };
         let (epoch, number, client, request_ns) =
             (record.epoch, session.number, session.client, session.newest_request_ns);
         let dead = session.lease_until_ns <= now_ns;
         // Probes leave room for what somebody waits for.
-        let room = self.log.len() < self.settings.limits.unacked / 4 && !self.is_backed_up();
+        let room =
+            self.chain.unacked() < self.settings.limits.unacked / 4 && !self.chain.is_backed_up();
         let too_soon = now_ns + PROBES_AT_ONCE * PROBE_EVERY_NS < self.next_probe_ns;
         if dead || request_ns == 0 || !room || too_soon || mutation::is(Mutation::NoProbe) {
             return;
@@ -197,11 +200,11 @@ impl Replica {
         epoch: u32,
         request_ns: u64,
     ) {
-        let record = self.records.get(slot);
+        let record = self.chain.state().get(slot);
         let key = record.key.clone();
         let message = Message {
             message_type: MessageType::Recall,
-            object_id: self.records.settings(record.object).id,
+            object_id: self.chain.state().settings(record.object).id,
             flags,
             sender: owner,
             request_ns,
@@ -225,7 +228,7 @@ impl Replica {
     fn send_recall(&mut self, now_ns: u64, slot: u32, out: &mut Outputs) {
         let half_lease_ns = u64::from(self.settings.lease_us) * 500;
         let most_resend_ns = self.settings.recall_resend_ns * MOST_BACK_OFF;
-        let backed_up = self.is_backed_up();
+        let backed_up = self.chain.is_backed_up();
         let Some(recall) = self.waiting.recall(slot).filter(|recall| recall.next_ns <= now_ns)
         else {
             return;
@@ -236,7 +239,7 @@ impl Replica {
         let newly_overdue = !recall.overdue && now_ns >= recall.since_ns + half_lease_ns;
         recall.overdue |= newly_overdue;
         let recall = *recall;
-        let Some(session) = self.records.sessions.of_mut(&recall.owner) else { return };
+        let Some(session) = self.chain.state_mut().sessions.of_mut(&recall.owner) else { return };
         debug_assert_eq!(
             session.number, recall.session,
             "a recall counts in the session that it was sent in, or nobody takes it off again"
@@ -267,7 +270,8 @@ impl Replica {
             return;
         };
         let session = self
-            .records
+            .chain
+            .state_mut()
             .sessions
             .of_mut(&recall.owner)
             .filter(|session| session.number == recall.session);
@@ -280,7 +284,7 @@ impl Replica {
     /// session is held to answer what nobody remembers.
     pub(super) fn forget_waiting(&mut self) {
         self.waiting.clear();
-        for (_, session) in self.records.sessions.iter_mut() {
+        for (_, session) in self.chain.state_mut().sessions.iter_mut() {
             session.overdue = 0;
         }
     }

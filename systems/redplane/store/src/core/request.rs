@@ -1,10 +1,10 @@
 //! The head's answers to a switch's requests: `systems/redplane/docs/state-protocol.md`, "Rules of
 //! the store".
 
-use super::idle::NOBODY;
 use super::sessions::{NoSession, REPLAY_WINDOW_NS};
 use super::settings::AllocatorSettings;
 use super::{Mutation, Outputs, Replica, Role, mutation};
+use chain::NOBODY;
 use state_protocol::{Effect, Flags, Message, MessageType, RecordWrite};
 use std::net::SocketAddrV4;
 
@@ -105,11 +105,11 @@ impl Replica {
         }
         let mut object = 0;
         if !keyless {
-            let Some(found) = self.records.object(message.object_id) else {
+            let Some(found) = self.chain.state().object(message.object_id) else {
                 self.counters.dropped_unknown_object += 1;
                 return None;
             };
-            let settings = self.records.settings(found);
+            let settings = self.chain.state().settings(found);
             if shards > 1 && settings.allocator.shard_of(message.key, shards) != shard {
                 self.counters.dropped_not_head += 1;
                 return None;
@@ -133,7 +133,7 @@ impl Replica {
             self.counters.dropped_not_serving += 1;
             return None;
         }
-        if self.is_backed_up() {
+        if self.chain.is_backed_up() {
             self.counters.dropped_back_pressure += 1;
             return None;
         }
@@ -151,13 +151,13 @@ impl Replica {
         fresh_tag: Option<u64>,
         out: &mut Outputs,
     ) -> Option<(u32, u32)> {
-        if self.records.sessions.of(&message.sender).is_none()
+        if self.chain.state().sessions.of(&message.sender).is_none()
             && !self.begin_session(received_ns, client, message, out)
         {
             return None;
         }
         let until_ns = received_ns + self.store_lease_ns;
-        let session = self.records.sessions.of_mut(&message.sender)?;
+        let session = self.chain.state_mut().sessions.of_mut(&message.sender)?;
         let old = message.request_ns.saturating_add(REPLAY_WINDOW_NS) < session.newest_request_ns;
         if fresh_tag.is_some() && (old || message.request_ns <= session.floor_request_ns) {
             self.counters.replayed += 1;
@@ -192,8 +192,8 @@ impl Replica {
         out: &mut Outputs,
     ) -> bool {
         let owner = message.sender;
-        match self.records.sessions.may_begin(&owner, message.request_ns) {
-            Ok(()) if self.records.sessions.len() < self.settings.limits.sessions => {}
+        match self.chain.state().sessions.may_begin(&owner, message.request_ns) {
+            Ok(()) if self.chain.state().sessions.len() < self.settings.limits.sessions => {}
             Ok(()) => {
                 self.counters.dropped_sessions_full += 1;
                 return false;
@@ -207,7 +207,7 @@ impl Replica {
                 return false;
             }
         }
-        let Some(session) = self.records.floor().checked_add(1) else {
+        let Some(session) = self.chain.state().floor().checked_add(1) else {
             self.counters.dropped_epochs_used_up += 1;
             return false;
         };
@@ -215,7 +215,7 @@ impl Replica {
         self.commit(&Effect::SessionBegin { session, owner, client }, NOBODY, out);
         self.counters.sessions_begun += 1;
         let until_ns = received_ns + self.store_lease_ns;
-        if let Some(session) = self.records.sessions.of_mut(&owner) {
+        if let Some(session) = self.chain.state_mut().sessions.of_mut(&owner) {
             session.lease_until_ns = until_ns;
             (session.newest_request_ns, session.prolonged_request_ns) =
                 (message.request_ns, message.request_ns);
@@ -232,7 +232,9 @@ impl Replica {
     }
 
     fn heartbeat(&mut self, request: &Request<'_>, out: &mut Outputs) {
-        let Some(session) = self.records.sessions.of_mut(&request.message.sender) else { return };
+        let Some(session) = self.chain.state_mut().sessions.of_mut(&request.message.sender) else {
+            return;
+        };
         if request.message.request_ns <= session.heartbeat_ns {
             self.counters.heartbeats_stale += 1;
             return;
@@ -244,7 +246,7 @@ impl Replica {
     }
 
     fn lease_request(&mut self, request: &Request<'_>, out: &mut Outputs) {
-        let Some(slot) = self.records.find(request.object, request.message.key) else {
+        let Some(slot) = self.chain.state().find(request.object, request.message.key) else {
             return self.create(request, out);
         };
         if request.held.is_none() && self.waiting.concerns(slot) {
@@ -256,9 +258,10 @@ impl Replica {
             self.free(slot, out);
             return self.create(request, out);
         }
-        let record = self.records.get(slot);
-        let owned = self.records.is_owned(record);
-        if self.records.is_gone(record) && !(owned && record.owner == Some(request.message.sender))
+        let record = self.chain.state().get(slot);
+        let owned = self.chain.state().is_owned(record);
+        if self.chain.state().is_gone(record)
+            && !(owned && record.owner == Some(request.message.sender))
         {
             // It is on its way out: whoever asks again finds it gone.
             self.counters.held_expired += 1;
@@ -273,7 +276,7 @@ impl Replica {
                 self.grant_again(request, slot, out);
             }
             Some(owner) if owned && !mutation::is(Mutation::GrantOverOwner) => {
-                let session = self.records.sessions.of(&owner);
+                let session = self.chain.state().sessions.of(&owner);
                 let early_ns = self.early_ns();
                 let over =
                     session.filter(|session| session.lease_until_ns <= request.now_ns + early_ns);
@@ -290,11 +293,12 @@ impl Replica {
     /// Whether the record is of a conversation whose backend is gone, and nobody has either half of
     /// it.
     fn is_free_and_gone(&self, slot: u32) -> bool {
-        let record = self.records.get(slot);
+        let record = self.chain.state().get(slot);
         let free = |slot: u32| {
-            !self.records.is_owned(self.records.get(slot)) && !self.waiting.concerns(slot)
+            !self.chain.state().is_owned(self.chain.state().get(slot))
+                && !self.waiting.concerns(slot)
         };
-        self.records.is_gone(record) && free(slot) && record.pair.is_none_or(free)
+        self.chain.state().is_gone(record) && free(slot) && record.pair.is_none_or(free)
     }
 
     /// How much too early a seeded bug ends sessions.
@@ -308,7 +312,7 @@ impl Replica {
 
     /// A grant to another owner than the last, or after a release: a new epoch.
     fn grant(&mut self, request: &Request<'_>, slot: u32, out: &mut Outputs) {
-        let record = self.records.get(slot);
+        let record = self.chain.state().get(slot);
         let more = u32::from(!mutation::is(Mutation::EpochNotRaised));
         let Some(epoch) = record.epoch.checked_add(more) else {
             self.counters.dropped_epochs_used_up += 1;
@@ -317,13 +321,13 @@ impl Replica {
         self.counters.grants += 1;
         self.end_recall(slot);
         self.grant_with(request, slot, epoch, out);
-        self.records.get_mut(slot).granted_ns = request.now_ns;
+        self.chain.state_mut().get_mut(slot).granted_ns = request.now_ns;
     }
 
     /// Rule 3: its own state, with updates still on their way, is the newest; the epoch stays.
     fn grant_again(&mut self, request: &Request<'_>, slot: u32, out: &mut Outputs) {
         self.counters.regrants += 1;
-        let record = self.records.get(slot);
+        let record = self.chain.state().get(slot);
         let (epoch, seq) = (record.epoch, record.seq);
         if record.session != request.session {
             self.end_recall(slot);
@@ -337,7 +341,7 @@ impl Replica {
     }
 
     fn grant_with(&mut self, request: &Request<'_>, slot: u32, epoch: u32, out: &mut Outputs) {
-        let record = self.records.get(slot);
+        let record = self.chain.state().get(slot);
         // The copy frees the record for the effect that overwrites it.
         let (seq, value) = (record.seq, record.value.clone());
         // Of the grant that it has already, it said how far the flow's life has come.
@@ -368,13 +372,14 @@ impl Replica {
             self.encode_reply(&grant);
             self.commit(&Effect::Write(write), request.client, out);
         }
-        self.records.get_mut(slot).unused_since_ns = 0;
+        self.chain.state_mut().get_mut(slot).unused_since_ns = 0;
     }
 
     fn update(&mut self, request: &Request<'_>, out: &mut Outputs) {
         let Some(slot) = self.owned(request, out) else { return };
         let message = &request.message;
-        if message.seq <= self.records.get(slot).seq && !mutation::is(Mutation::OldUpdateOverwrites)
+        if message.seq <= self.chain.state().get(slot).seq
+            && !mutation::is(Mutation::OldUpdateOverwrites)
         {
             // Rule 4: what the packet depends on is recorded, here; the entry orders the answer
             // behind it everywhere.
@@ -382,7 +387,7 @@ impl Replica {
             return self.acknowledge(request, slot, out);
         }
         self.counters.updates += 1;
-        let record = self.records.get_mut(slot);
+        let record = self.chain.state_mut().get_mut(slot);
         record.unused_since_ns = 0;
         let write = RecordWrite {
             object_id: message.object_id,
@@ -404,7 +409,7 @@ impl Replica {
 
     fn read_commit(&mut self, request: &Request<'_>, out: &mut Outputs) {
         let Some(slot) = self.owned(request, out) else { return };
-        if self.records.get(slot).seq < request.message.seq
+        if self.chain.state().get(slot).seq < request.message.seq
             && !mutation::is(Mutation::ReadCommitNotHeld)
         {
             return self.hold(request, slot, out);
@@ -419,7 +424,7 @@ impl Replica {
     /// Acknowledges what is recorded. The answer says that the flow is owned in the sender's
     /// session, so if it was another one's that changes.
     fn acknowledge(&mut self, request: &Request<'_>, slot: u32, out: &mut Outputs) {
-        let record = self.records.get_mut(slot);
+        let record = self.chain.state_mut().get_mut(slot);
         record.unused_since_ns = 0;
         let (epoch, seq, stays) = (record.epoch, record.seq, record.session == request.session);
         let ack = request.reply(MessageType::UpdateAck);
@@ -428,7 +433,8 @@ impl Replica {
             self.commit(&Effect::None, request.client, out);
             return;
         }
-        let (value, phase) = (self.records.get(slot).value.clone(), self.records.get(slot).phase);
+        let (value, phase) =
+            (self.chain.state().get(slot).value.clone(), self.chain.state().get(slot).phase);
         let write = RecordWrite {
             object_id: request.message.object_id,
             epoch,
@@ -453,14 +459,14 @@ impl Replica {
         }
         let ack = request.reply(MessageType::ReleaseAck);
         self.encode_reply(&Message { epoch: message.epoch, ..ack });
-        let slot = self.records.find(request.object, message.key);
+        let slot = self.chain.state().find(request.object, message.key);
         let current = |slot: &u32| {
-            let record = self.records.get(*slot);
+            let record = self.chain.state().get(*slot);
             let epoch = record.epoch == message.epoch || mutation::is(Mutation::ReleaseOfAnyEpoch);
             epoch && record.owner == Some(message.sender)
         };
         let Some(slot) = slot.filter(current) else {
-            if slot.is_some_and(|slot| self.records.get(slot).epoch < message.epoch) {
+            if slot.is_some_and(|slot| self.chain.state().get(slot).epoch < message.epoch) {
                 self.counters.releases_unknown += 1;
                 return;
             }
@@ -469,7 +475,7 @@ impl Replica {
             return;
         };
         self.counters.releases += 1;
-        let record = self.records.get(slot);
+        let record = self.chain.state().get(slot);
         let records = !mutation::is(Mutation::ReleaseWithoutValue);
         let newer = !message.value.is_empty() && message.seq > record.seq && records;
         let value = record.value.clone();
@@ -486,7 +492,8 @@ impl Replica {
         self.commit(&Effect::Write(write), request.client, out);
         let idle_ns = u64::from(message.lease_us) * NS_PER_MS;
         // 0 stands for "nobody looked yet".
-        self.records.get_mut(slot).unused_since_ns = request.now_ns.saturating_sub(idle_ns).max(1);
+        self.chain.state_mut().get_mut(slot).unused_since_ns =
+            request.now_ns.saturating_sub(idle_ns).max(1);
         self.end_recall(slot);
         if self.waiting.concerns(slot) {
             self.take_up_again(request.now_ns, slot, out);
@@ -498,14 +505,14 @@ impl Replica {
     /// owner's session may be over: nobody else was given the flow.
     pub(super) fn owned(&mut self, request: &Request<'_>, out: &mut Outputs) -> Option<u32> {
         let message = &request.message;
-        let slot = self.records.find(request.object, message.key);
+        let slot = self.chain.state().find(request.object, message.key);
         let owned = |slot: &u32| {
-            let record = self.records.get(*slot);
+            let record = self.chain.state().get(*slot);
             let epoch = record.epoch == message.epoch || mutation::is(Mutation::NoEpochCheck);
             record.owner == Some(message.sender) && epoch || mutation::is(Mutation::NoFence)
         };
         if let Some(slot) = slot.filter(owned) {
-            self.records.get_mut(slot).held_epoch = message.epoch;
+            self.chain.state_mut().get_mut(slot).held_epoch = message.epoch;
             return Some(slot);
         }
         self.counters.refused += 1;

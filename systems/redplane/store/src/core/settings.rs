@@ -1,6 +1,7 @@
 //! What the core must know of its configuration. Checked by `config`; the core trusts it.
 
 use super::mutation::{self, Mutation};
+use super::{Records, Restored};
 use state_protocol::{Flags, client_shard_of};
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
@@ -178,6 +179,23 @@ pub struct Start {
 }
 
 impl Settings {
+    /// A journal of which nothing was read yet.
+    pub fn nothing_restored(&self) -> Restored {
+        Restored::new(Records::new(self.objects.clone(), 0), self.shards)
+    }
+
+    /// What the chain is to know of them.
+    pub(super) fn chain(&self) -> chain::Settings {
+        chain::Settings {
+            shard: self.shard,
+            config_digest: self.digest(),
+            resend_ns: self.resend_ns,
+            datagram_bytes: self.chain_datagram_bytes,
+            unacked: self.limits.unacked,
+            unacked_bytes: self.limits.unacked_bytes,
+        }
+    }
+
     /// How long the store counts a session's lease as running from the moment that the head
     /// received the request, in ns.
     ///

@@ -130,7 +130,7 @@ fn part_of(slots: &[u8], part: usize) -> &[u8] {
 impl Replica {
     /// Slots and bytes of each, of an object that has snapshots.
     pub(super) fn snapshot_shape(&self, object: usize) -> Option<(usize, usize)> {
-        match self.records.settings(object).allocator {
+        match self.chain.state().settings(object).allocator {
             AllocatorSettings::Snapshot { slots, slot_bytes, .. } => Some((slots, slot_bytes)),
             _ => None,
         }
@@ -141,7 +141,7 @@ impl Replica {
         let a_key = |object| {
             self.snapshot_shape(object).map_or(0, |(slots, slot_bytes)| 2 * slots * slot_bytes)
         };
-        let objects = self.records.objects().enumerate();
+        let objects = self.chain.state().objects().enumerate();
         let kept: usize = objects.map(|(object, (_, keys, _))| keys * a_key(object)).sum();
         a_key(object) == 0 || kept + a_key(object) <= MOST_BYTES
     }
@@ -161,7 +161,8 @@ impl Replica {
         let Some(slot) = self.owned(request, out) else { return };
         let parts = snapshot_parts(slots, slot_bytes);
         let held = self
-            .records
+            .chain
+            .state()
             .get(slot)
             .snapshots
             .as_ref()
@@ -170,7 +171,7 @@ impl Replica {
             self.counters.snapshot_parts_stale += 1;
             return;
         };
-        if self.records.get(slot).session != request.session {
+        if self.chain.state().get(slot).session != request.session {
             self.renew_session(request, slot, out);
         }
         let bits = (held | 1 << part.part).to_be_bytes();
@@ -193,7 +194,7 @@ impl Replica {
 
     /// The record is its owner's in the session that it has now.
     fn renew_session(&mut self, request: &Request<'_>, slot: u32, out: &mut Outputs) {
-        let record = self.records.get(slot);
+        let record = self.chain.state().get(slot);
         let value = record.value.clone();
         let write = RecordWrite {
             object_id: request.message.object_id,
@@ -213,7 +214,7 @@ impl Replica {
     /// just gone out under the same grant. If they were lost the switch asks again.
     pub(super) fn send_snapshot(&mut self, request: &Request<'_>, slot: u32, out: &mut Outputs) {
         let Some((slots, slot_bytes)) = self.snapshot_shape(request.object) else { return };
-        let record = self.records.get_mut(slot);
+        let record = self.chain.state_mut().get_mut(slot);
         let (epoch, seq) = (record.epoch, record.seq);
         if record.snapshot_sent.0 == epoch
             && request.now_ns < record.snapshot_sent.1 + SEND_AGAIN_NS

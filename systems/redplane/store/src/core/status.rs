@@ -195,7 +195,7 @@ impl Replica {
     /// How this replica is.
     pub fn status(&self, now_ns: u64) -> ReplicaStatus {
         let role = match self.role() {
-            Role::Head if self.view.members.len() == 1 => "single",
+            Role::Head if self.view().members.len() == 1 => "single",
             Role::Head => "head",
             Role::Middle => "middle",
             Role::Tail => "tail",
@@ -203,27 +203,27 @@ impl Replica {
             Role::Outside => "outside",
         };
         let state = match () {
-            () if self.broken.is_some() => "broken",
-            () if !self.whole => "catching_up",
+            () if self.chain.broken().is_some() => "broken",
+            () if !self.chain.is_whole() => "catching_up",
             () if !self.is_ready() => "forming",
             () if self.role() != Role::Head => "ready",
             () if self.is_serving(now_ns) => "serving",
             () => "waiting_out_leases",
         };
-        let quiet_ns = self.down.as_ref().map_or(0, |down| now_ns.saturating_sub(down.progress_ns));
+        let chain = &self.chain;
         ReplicaStatus {
             shard: self.settings.shard,
             role: role.to_owned(),
             state: state.to_owned(),
-            reason: self.broken.map(|reason| reason.describe()),
-            view: self.view.number,
-            index: self.index,
-            committed: self.committed,
-            unacked: self.log.len(),
+            reason: chain.broken().map(|reason| reason.describe()),
+            view: chain.view().number,
+            index: chain.index(),
+            committed: chain.committed(),
+            unacked: chain.unacked(),
             held: self.waiting.len(),
             recalls: self.waiting.recalls(),
-            sessions: self.records.sessions.len(),
-            stalled_ms: if self.log.len() > 0 { quiet_ns / 1_000_000 } else { 0 },
+            sessions: chain.state().sessions.len(),
+            stalled_ms: chain.waits_for_successor_ns(now_ns) / 1_000_000,
         }
     }
 }

@@ -3,16 +3,16 @@
 
 use super::{RunError, now_ns};
 use crate::config::WalSettings;
-use crate::core::{Node, Outputs, Settings};
-use crate::wal::frame::FileHeader;
-use crate::wal::{Directory, Log, Stats, Writer};
+use crate::core::{Node, Outputs, Records, Settings};
 use std::net::SocketAddrV4;
 use std::os::fd::RawFd;
+use wal::frame::FileHeader;
+use wal::{Directory, Log, Stats, Writer};
 
 /// A log that was read, and is not written to yet.
 pub struct OpenLog {
     directory: Directory,
-    log: Option<Log>,
+    log: Option<Log<Records>>,
     checkpoint_bytes: u64,
 }
 
@@ -25,7 +25,7 @@ impl OpenLog {
     ) -> Result<OpenLog, RunError> {
         let directory = Directory::open(&wal.directory)?;
         let start_ns = now_ns();
-        let log = directory.read(settings)?;
+        let log = directory.read(settings.digest(), settings.nothing_restored())?;
         if let Some(log) = &log {
             directory.is_of(log, listen)?;
             directory.settle_end(log)?;

@@ -13,7 +13,6 @@ pub use workers::run;
 use crate::config::Config;
 use crate::core::{EPOCH_TICK_NS, Event, Input, Node, Outputs, Start};
 use crate::health::{Change, Checks};
-use crate::wal::WalError;
 use durability::{Durability, OpenLog};
 use nix::sys::signal::Signal;
 use nix::sys::time::TimeSpec;
@@ -27,6 +26,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 use thiserror::Error;
 use udp::BatchSocket;
+use wal::WalError;
 
 /// Batches between two looks at signals and metrics under full load.
 const BATCHES_PER_LOOK: u32 = 64;

@@ -1,9 +1,9 @@
 //! The server's metrics.
 
 use crate::core::{Node, NodeStatus, Role};
-use crate::wal::Stats;
 use daemon::metrics::{Kind, Text};
 use std::sync::atomic::Ordering;
+use wal::Stats;
 use wire::Malformed;
 
 /// The server's metrics in Prometheus' text format.

@@ -2,7 +2,7 @@
 
 use super::{keys, server_address};
 use state_store::core::{
-    Counters, Input, Node, NodeStatus, Outputs, Records, ReplicaStatus, Restored, Settings, Start,
+    Counters, Input, Node, NodeStatus, Outputs, Records, ReplicaStatus, Settings, Start,
 };
 use wire::{KeyRing, Member, ShardView, Views};
 
@@ -69,7 +69,7 @@ impl Server {
         journal: &[u8],
         out: &mut Outputs,
     ) -> Server {
-        let mut restored = Restored::new(settings.objects.clone(), settings.shards);
+        let mut restored = settings.nothing_restored();
         restored.read(journal).unwrap();
         let mut server = Server::new(settings, start, at);
         server.node.keep_journal(start.now_ns, Some(restored), out);

@@ -48,7 +48,8 @@ mod tests {
             "ports_attached": 2, "ports": 2,
             "drops": [drops("late", 9, 0.0), drops("flows_full", 0, 0.0), drops("too_big", 3, 1.25)],
         });
-        let load = Load::of(serde_json::from_value(load).expect("as agents tell")).expect("load");
+        let load =
+            Load::of(serde_json::from_value(load).expect("as agents tell"), &[]).expect("load");
         let switch = Switch { name: "s1".to_owned(), error: None, status: None, load: Some(load) };
         let rows = super::drops(&[switch]).rows;
         let row = |cells: [&str; 5]| cells.map(str::to_owned).to_vec();

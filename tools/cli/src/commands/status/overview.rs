@@ -1,10 +1,9 @@
 //! What was found: switches, stores, controllers, and whether all is well with them.
 
+use command_line::{StoreView, SwitchView, System};
 use controller::shell::{PeerStatus, Status as ControllerStatus};
-use redplane_switch::Load as RedPlaneLoad;
-pub use redplane_switch::SessionLoad;
 use serde::Serialize;
-use state_store::core::NodeStatus as StoreStatus;
+use serde_json::{Map, Value};
 use std::net::SocketAddrV4;
 use switch_agent::control::Status as SwitchStatus;
 use switch_agent::load::{Load as AgentLoad, ViewsKnown};
@@ -15,16 +14,19 @@ use wire::{Reporter, SwitchLoad};
 pub struct Load {
     #[serde(flatten)]
     pub agent: AgentLoad,
+    /// What the systems tell.
     #[serde(flatten)]
-    pub state: RedPlaneLoad,
+    pub fields: Map<String, Value>,
+    #[serde(skip)]
+    pub view: SwitchView,
 }
 
 impl Load {
-    /// Takes apart what the agent tells of its systems; a program without their state has the
-    /// fields all the same.
-    pub fn of(mut agent: AgentLoad) -> Result<Load, serde_json::Error> {
-        let fields = std::mem::take(&mut agent.systems);
-        Ok(Load { state: serde_json::from_value(fields.into())?, agent })
+    /// Takes apart what the agent tells of its systems.
+    pub fn of(mut agent: AgentLoad, systems: &[&dyn System]) -> Result<Load, serde_json::Error> {
+        let told = std::mem::take(&mut agent.systems);
+        let mut view = SwitchView::of_all(systems, &told)?;
+        Ok(Load { agent, fields: std::mem::take(&mut view.fields), view })
     }
 }
 
@@ -46,7 +48,10 @@ pub struct Store {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     #[serde(flatten)]
-    pub status: Option<StoreStatus>,
+    pub status: Option<Value>,
+    /// What its system shows of it.
+    #[serde(skip)]
+    pub view: Option<StoreView>,
 }
 
 /// A controller.
@@ -77,7 +82,7 @@ impl Switch {
         match &self.load {
             _ if self.status.is_none() => "no answer",
             Some(load) if load.agent.views == Some(ViewsKnown::None) => "no views",
-            Some(load) if load.state.short_lease_us.is_some() => "no leases",
+            Some(Load { view: SwitchView { fault: Some(fault), .. }, .. }) => fault,
             Some(load) if self.error.is_none() && load.agent.ports_attached == load.agent.ports => {
                 "up"
             }
@@ -88,8 +93,7 @@ impl Switch {
 
 impl Overview {
     pub fn is_good(&self) -> bool {
-        let ready =
-            |store: &Store| store.status.as_ref().is_some_and(|status| status.state == "ready");
+        let ready = |store: &Store| store.view.as_ref().is_some_and(|view| view.ready);
         let well = |controller: &Controller| {
             let well = |status: &ControllerStatus| {
                 (status.settled || !status.leading) && status.warnings.is_empty()
@@ -156,38 +160,4 @@ fn is_earlier_life(peer: &PeerStatus, peers: &[PeerStatus]) -> bool {
 /// Those of them that it does not hear any more.
 pub fn silent(status: &ControllerStatus) -> impl Iterator<Item = &PeerStatus> {
     daemons(status).filter(|peer| !peer.alive)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::{Value, json};
-
-    /// Scripts read `stateplane status --json`: a program without state has the same fields.
-    #[test]
-    fn a_switch_has_the_same_fields_whatever_its_program() {
-        let common = json!({
-            "views": "told", "views_version": 3, "objects": [], "generator_lag_us": null, "ports_attached": 2, "ports": 2
-        });
-        let shown = |own: Value| {
-            let mut told = common.clone();
-            told.as_object_mut()
-                .expect("an object")
-                .extend(own.as_object().expect("an object").clone());
-            let load = Load::of(serde_json::from_value(told).expect("as agents tell"))
-                .expect("RedPlane's");
-            serde_json::to_value(load).expect("plain data")
-        };
-        let own = json!({ "shards": 8, "pending": 5, "short_lease_us": 300, "sessions": [], "events": [["acks", 1]] });
-        let (with, without) = (shown(own), shown(json!({})));
-        let fields = |value: &Value| {
-            value.as_object().expect("an object").keys().cloned().collect::<Vec<_>>()
-        };
-        assert_eq!(fields(&with), fields(&without));
-        assert_eq!((&with["shards"], &with["events"]), (&json!(8), &json!([["acks", 1]])));
-        assert_eq!(
-            (&without["shards"], &without["pending"], &without["sessions"]),
-            (&json!(0), &json!(0), &json!([]))
-        );
-    }
 }

@@ -1,7 +1,8 @@
 //! The page: a table for each kind of daemon, and under it what is wrong and what to do.
 
-use super::super::table;
-use super::overview::{Controller, Load, Overview, SessionLoad, Store, Switch, daemons, silent};
+use super::overview::{Controller, Load, Overview, Store, Switch, daemons, silent};
+use command_line::StoreView;
+use command_line::outln;
 use controller::shell::{PeerStatus, Status as ControllerStatus};
 use switch_agent::load::{GatewayLoad, HopLoad, ViewsKnown};
 use wire::{Reporter, SwitchLoad};
@@ -45,24 +46,11 @@ pub fn print(overview: &Overview) {
 impl Section {
     /// Prints the table and its notes.
     pub fn print(self) {
-        table::print(self.head, self.rows);
+        command_line::print_table(self.head, self.rows);
         for note in &self.notes {
             outln!("  {note}");
         }
     }
-}
-
-/// How long the store takes for this switch's requests: of the slowest shard.
-fn round_trips(name: &str, sessions: &[SessionLoad]) -> Option<String> {
-    let slowest =
-        sessions.iter().filter(|it| it.round_trip_us > 0).max_by_key(|it| it.round_trip_us)?;
-    let outstanding: u64 = sessions.iter().map(|session| session.outstanding).sum();
-    Some(format!(
-        "{name}: round trip to the store {:.2} ms, sent again after {:.1} ms (shard {}, the slowest); {outstanding} requests not answered",
-        slowest.round_trip_us as f64 / 1e3,
-        slowest.resend_timeout_us as f64 / 1e3,
-        slowest.shard
-    ))
 }
 
 /// Which next hops are not resolved.
@@ -116,20 +104,16 @@ fn switches(found: &[Switch], elsewhere: &[(&PeerStatus, &SwitchLoad)], shards: 
         let program =
             switch.status.as_ref().map_or("-".to_owned(), |status| status.program.clone());
         let mut row = vec![switch.name.clone(), id, program, switch.state().to_owned()];
-        let Some(Load { agent: load, state }) = &switch.load else {
+        let Some(Load { agent: load, view, .. }) = &switch.load else {
             row.extend(["-", "-", "-", "-", "-"].map(str::to_owned));
             return row;
         };
         let owned: u64 = load.objects.iter().map(|object| object.owned).sum();
         row.extend([
             format!("{} of {}", load.ports_attached, load.ports),
-            format!(
-                "{} of {}",
-                state.sessions.iter().filter(|session| session.left_ms > 0).count(),
-                state.shards
-            ),
+            format!("{} of {}", view.sessions.0, view.sessions.1),
             owned.to_string(),
-            state.pending.to_string(),
+            view.pending.to_string(),
             lag(load.generator_lag_us),
         ]);
         row
@@ -145,7 +129,8 @@ fn switches(found: &[Switch], elsewhere: &[(&PeerStatus, &SwitchLoad)], shards: 
     }
     for switch in found {
         notes.extend(switch.error.clone());
-        let Some(Load { agent: load, state }) = &switch.load else { continue };
+        let Some(Load { agent: load, view, .. }) = &switch.load else { continue };
+        let named = |note: &String| format!("{}: {note}", switch.name);
         match load.views {
             // Said below: the controllers run.
             _ if !load.other_secrets.is_empty() => {}
@@ -165,12 +150,7 @@ fn switches(found: &[Switch], elsewhere: &[(&PeerStatus, &SwitchLoad)], shards: 
                 switch.name
             )
         }));
-        if let Some(lease_us) = state.short_lease_us {
-            notes.push(format!(
-                "{}: lease_margin_us is no less than the store's lease of {lease_us} us: no lease ever begins, and packets that need one are dropped; write less, or a longer lease_ms at the store",
-                switch.name
-            ));
-        }
+        notes.extend(view.notes.iter().map(named));
         for object in &load.objects {
             notes.push(format!(
                 "{}: {} ({}): {} flows owned; {} of {} entries used",
@@ -182,7 +162,7 @@ fn switches(found: &[Switch], elsewhere: &[(&PeerStatus, &SwitchLoad)], shards: 
                 object.limit
             ));
         }
-        notes.extend(round_trips(&switch.name, &state.sessions));
+        notes.extend(view.more.iter().map(named));
         notes.extend(gateway_notes(&switch.name, &load.gateway));
         notes.extend(load.narrow_ports.iter().map(|port| format!("{}: {port}", switch.name)));
         if load.ports_attached < load.ports {
@@ -212,52 +192,33 @@ fn switches(found: &[Switch], elsewhere: &[(&PeerStatus, &SwitchLoad)], shards: 
 fn stores(found: &[Store]) -> Section {
     let mut notes = vec![];
     let row = |store: &Store| {
-        let Some(status) = &store.status else {
-            let mut row = vec![store.address.to_string(), "-".to_owned(), "no answer".to_owned()];
-            row.extend(["-", "-", "-", "-", "-", "-"].map(str::to_owned));
-            return row;
-        };
-        vec![
-            store.address.to_string(),
-            format!("{} of {}", status.heads, status.shards),
-            status.state.clone(),
-            status.records.to_string(),
-            status.sessions.to_string(),
-            status.recalls.to_string(),
-            status.held.to_string(),
-            status.unacked.to_string(),
-            format!("{} ms", status.stalled_ms),
-        ]
+        let mut row = vec![store.address.to_string()];
+        match (&store.view, &store.status) {
+            (Some(view), _) => row.extend_from_slice(&view.cells),
+            (None, Some(_)) => {
+                row.extend(["-", "not known", "-", "-", "-", "-", "-", "-"].map(str::to_owned));
+            }
+            (None, None) => {
+                row.extend(["-", "no answer", "-", "-", "-", "-", "-", "-"].map(str::to_owned));
+            }
+        }
+        row
     };
     let rows = found.iter().map(row).collect();
     for store in found {
         notes.extend(store.error.clone());
-        let Some(status) = &store.status else { continue };
-        for replica in &status.replicas {
-            let shard = replica.shard;
-            let broken =
-                |reason: &String| format!("{}: shard {shard} is broken: {reason}", store.address);
-            notes.extend(replica.reason.as_ref().map(broken));
-        }
-        if status.malformed > 0 {
-            notes.push(format!("{}: {} malformed datagrams", store.address, status.malformed));
+        match (&store.view, &store.status) {
+            (Some(view), _) => {
+                notes.extend(view.notes.iter().map(|note| format!("{}: {note}", store.address)));
+            }
+            (None, Some(_)) => notes.push(format!(
+                "{}: the answer is no store's of this version: is it a controller's address?",
+                store.address
+            )),
+            (None, None) => {}
         }
     }
-    Section {
-        head: &[
-            "store",
-            "head of shards",
-            "state",
-            "records",
-            "sessions",
-            "recalls",
-            "held",
-            "unacked",
-            "lag",
-        ],
-        rows,
-        notes,
-    }
+    Section { head: &StoreView::HEAD, rows, notes }
 }
 
 fn controllers(overview: &Overview) -> Section {
@@ -443,6 +404,67 @@ mod tests {
         assert_eq!((row(&overview), overview.is_good()), (vec![expected.to_vec()], true));
         peers(&mut overview, &SwitchLoad { ports_attached: 1, ..load });
         assert_eq!((row(&overview)[0][3].as_str(), overview.is_good()), ("not well", false));
+    }
+
+    /// A toy system: a counter that gossips.
+    struct Toy;
+
+    impl command_line::System for Toy {
+        fn switch(
+            &self,
+            told: &serde_json::Map<String, serde_json::Value>,
+        ) -> Result<command_line::SwitchView, serde_json::Error> {
+            let gossips: u64 = serde_json::from_value(told["toy_gossips"].clone())?;
+            Ok(command_line::SwitchView {
+                pending: gossips,
+                fault: (gossips > 100).then_some("too chatty"),
+                notes: vec![format!("{gossips} gossips are under way")],
+                fields: [("toy_gossips".to_owned(), gossips.into())].into_iter().collect(),
+                ..Default::default()
+            })
+        }
+    }
+
+    #[test]
+    fn a_toy_systems_object_is_shown() {
+        let shown = |gossips: serde_json::Value| {
+            let told = serde_json::json!({
+                "views": null, "views_version": 0, "generator_lag_us": null,
+                "ports_attached": 2, "ports": 2, "toy_gossips": gossips,
+                "objects": [{ "name": "ingress.toy", "consistency": "gossip", "flows": 2, "owned": 1, "limit": 8 }],
+            });
+            let load = serde_json::from_value(told).expect("as agents tell");
+            Load::of(load, &[&Toy]).map(|load| {
+                let status = switch_agent::control::Status {
+                    name: "s1".to_owned(),
+                    program: "toy.p4".to_owned(),
+                    how: "started".to_owned(),
+                    switch_id: 3,
+                    incarnation: 1,
+                    pid: 1,
+                    generated_frames: 0,
+                };
+                Switch {
+                    name: "s1".to_owned(),
+                    error: None,
+                    status: Some(status),
+                    load: Some(load),
+                }
+            })
+        };
+        let switch = shown(5.into()).expect("the toy's fields");
+        let json = serde_json::to_value(&switch).expect("plain data");
+        assert_eq!((&json["load"]["toy_gossips"], &json["load"]["ports"]), (&5.into(), &2.into()));
+        let section = switches(&[switch], &[], 0);
+        let row = ["s1", "3", "toy.p4", "up", "2 of 2", "0 of 0", "1", "5", "-"].map(str::to_owned);
+        assert_eq!(section.rows, [row.to_vec()]);
+        let notes = [
+            "s1: 5 gossips are under way",
+            "s1: ingress.toy (gossip): 1 flows owned; 2 of 8 entries used",
+        ];
+        assert_eq!(section.notes, notes);
+        assert_eq!(shown(101.into()).expect("the toy's fields").state(), "too chatty");
+        assert!(shown("many".into()).is_err(), "an agent of another version");
     }
 
     #[test]
