@@ -4,18 +4,18 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// Name and text of every file that `#include <...>` finds without an include path.
-pub const FILES: &[(&str, &str)] = &[
-    ("core.p4", include_str!("../../../p4/include/core.p4")),
-    ("v1model.p4", include_str!("../../../p4/include/v1model.p4")),
-    ("stateplane.p4", include_str!("../../../p4/include/stateplane.p4")),
-    ("headers.p4", include_str!("../../../p4/include/headers.p4")),
-    ("checksum.p4", include_str!("../../../p4/include/checksum.p4")),
-];
+/// Name and text of every file that `#include <...>` finds without an include path: those of
+/// `p4/include`, which build.rs lists.
+pub const FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/include_files.rs"));
 
 /// Writes all of them into `dir`, which must exist.
 pub(crate) fn write_into(dir: &Path) -> io::Result<()> {
-    FILES.iter().try_for_each(|(name, text)| fs::write(dir.join(name), text))
+    for (name, text) in FILES {
+        let path = dir.join(name);
+        path.parent().map_or(Ok(()), fs::create_dir_all)?;
+        fs::write(path, text)?;
+    }
+    Ok(())
 }
 
 /// The file whose declarations have this name: what a program lacks that uses the name.

@@ -56,7 +56,13 @@ impl Generator<'_> {
     pub fn wire_buffer(&mut self, name: &str, bytes: u32, value: Option<&Expr>) {
         let size = round_up(bytes.max(1), 8);
         self.out.line(format!("__u8 {name}[{size}] __attribute__((aligned(8))) = {{}};"));
-        let Some(value) = value else { return };
+        if let Some(value) = value {
+            self.wire_store(name, value);
+        }
+    }
+
+    /// Stores a struct in wire form where the C pointer `name` points to, aligned to 8 bytes.
+    pub fn wire_store(&mut self, name: &str, value: &Expr) {
         let values: Vec<Bits> = self
             .fields_of(value)
             .into_iter()

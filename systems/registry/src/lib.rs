@@ -50,4 +50,5 @@ macro_rules! systems {
 // One line each: in the compiler, its meaning on one node, in the switch, in the tools.
 systems! {
     [redplane_compiler::RedPlane, redplane_compiler::Meaning, redplane_switch::RedPlane, redplane_tools::RedPlane];
+    [netchain_compiler::NetChain, netchain_compiler::Meaning, netchain_switch::NetChain, netchain_tools::NetChain];
 }

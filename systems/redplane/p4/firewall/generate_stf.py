@@ -5,7 +5,7 @@ import struct
 import sys
 
 HERE = pathlib.Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
+sys.path.insert(0, str(HERE.parents[3] / "p4"))
 from stf_packets import (ACK, FIN, ICMP, ICMP6, RST, SYN, TCP, UDP, Case, address, echo, echo6, ethernet,  # noqa: E402
                          fragmentation_needed, icmp, icmp6, ipv4, ipv6, packet_too_big, split, tcp, tcp_with_mss, udp, with_bytes)
 

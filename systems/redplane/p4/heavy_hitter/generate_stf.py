@@ -9,7 +9,7 @@ import sys
 import zlib
 
 HERE = pathlib.Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
+sys.path.insert(0, str(HERE.parents[3] / "p4"))
 from stf_packets import ICMP, TCP, UDP, address, echo, ethernet, ipv4, tcp, udp  # noqa: E402
 
 A, A_MAC = "10.0.0.5", "02:00:00:00:00:05"

@@ -8,7 +8,7 @@ import pathlib
 import sys
 
 HERE = pathlib.Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
+sys.path.insert(0, str(HERE.parents[3] / "p4"))
 from stf_packets import (ACK, FIN, ICMP, RST, SYN, TCP, UDP, Case, ethernet, fragmentation_needed, icmp, ipv4, split,  # noqa: E402
                          tcp, tcp_with_mss, time_exceeded, udp, with_bytes)
 

@@ -5,7 +5,7 @@ import struct
 import sys
 
 HERE = pathlib.Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
+sys.path.insert(0, str(HERE.parents[3] / "p4"))
 from stf_packets import TCP, UDP, Case, address, ethernet, fragmentation_needed, ipv4, tcp, time_exceeded, udp, with_bytes  # noqa: E402
 
 GATEWAY = "10.99.0.1"

@@ -37,9 +37,13 @@ pub fn one_at_a_time() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A topology of the source tree.
+/// A topology of the source tree: of the lab, of RedPlane, or by its path from this crate.
 pub fn topology(file: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+    if here.exists() {
+        return here;
+    }
     let shared = root.join("tools/lab/topologies").join(file);
     if shared.exists() { shared } else { root.join("systems/redplane/lab").join(file) }
 }

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * stateplane_slots.h: SlotState of stateplane/netchain.p4.
+ *
+ * Owns: slots, their maps, and the decision whether a packet's write still follows from its read.
+ * Must not know: what the values mean, messages, chains.
+ *
+ * A key names a slot in a hash map; the slots are an array. Elements of a hash map are used again
+ * while another CPU still holds a pointer to one; an element of an array stays what it is, and
+ * user space can walk the array with a cursor.
+ *
+ * Invariants:
+ * - `generation` is odd while a CPU writes the slot. A reader whose two looks at it agree, and are
+ *   even, has read one value.
+ * - A write happens only if `generation` is what the packet's read saw.
+ * - A slot is in the hash map under one key at most, and not before it is whole.
+ */
+#ifndef STATEPLANE_SLOTS_H
+#define STATEPLANE_SLOTS_H
+
+/* SlotResult in stateplane/netchain.p4, by position. */
+enum { SP_SLOT_FOUND, SP_SLOT_ABSENT, SP_SLOT_DONE, SP_SLOT_FULL };
+
+/* What is between a packet's read and its write. */
+enum { SP_SLOTS_IDLE, SP_SLOTS_READ, SP_SLOTS_MISSED };
+
+/* How often a packet runs again before it is dropped; the kernel allows 33 tail calls. */
+#define SP_SLOTS_ATTEMPTS 24
+/* How often a reader looks again at a slot that is being written. */
+#define SP_SLOTS_LOOKS 16
+
+#define SP_SLOTS_ROUND8(bytes) (((bytes) + 7) & ~7)
+
+/* A packet's way through the program. */
+struct sp_slots_context {
+	__u32 ingress_port;
+	__u32 attempts;
+	__u32 state; /* SP_SLOTS_ */
+	__u32 object; /* whose slot was read */
+	__u32 slot;
+	__u32 generation;
+	__u32 again; /* another packet came in between: run once more */
+};
+
+/* Counters; names in systems/netchain/docs/design.md. */
+enum {
+	SP_SLOTS_STAT_AGAIN, /* packets that ran again */
+	SP_SLOTS_STAT_TOO_OFTEN, /* dropped: the slot changed each time */
+	SP_SLOTS_STAT_NO_READ, /* dropped: a write that follows from no read */
+	SP_SLOTS_STAT_FULL, /* writes without a free slot */
+	SP_SLOTS_STAT_COUNT,
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, SP_SLOTS_STAT_COUNT);
+	__type(key, __u32);
+	__type(value, __u64);
+} sp_slots_stats SEC(".maps");
+
+SP_INLINE void sp_slots_count(__u32 what)
+{
+	__u64 *count = bpf_map_lookup_elem(&sp_slots_stats, &what);
+
+	if (count)
+		*count += 1;
+}
+
+/* A value in its wire form on its way between slot and program. The stack is too small for it. */
+struct sp_slots_scratch {
+	__u8 value[512];
+	struct sp_slots_context context; /* of the packet that runs again */
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct sp_slots_scratch);
+} sp_slots_scratch SEC(".maps");
+
+SP_INLINE struct sp_slots_scratch *sp_slots_get_scratch(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&sp_slots_scratch, &zero);
+}
+
+SP_INLINE void sp_slots_copy(void *to, const void *from, __u32 bytes)
+{
+	for (__u32 i = 0; i < SP_SLOTS_ROUND8(bytes) / 8; i++)
+		((volatile __u64 *)to)[i] = ((const volatile __u64 *)from)[i];
+}
+
+/* The P4 program on a packet that was here before; emitted by the compiler. */
+int sp_slots_again(struct xdp_md *xdp);
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__array(values, int(void *));
+} sp_slots_programs SEC(".maps") = {
+	.values = { [0] = (void *)&sp_slots_again },
+};
+
+/* The program runs again on the packet, which is as it came in. */
+SP_INLINE int sp_slots_run_again(struct xdp_md *xdp, const struct sp_slots_context *slots)
+{
+	struct sp_slots_scratch *scratch = sp_slots_get_scratch();
+
+	if (!scratch)
+		return XDP_ABORTED;
+	if (slots->attempts < SP_SLOTS_ATTEMPTS) {
+		sp_slots_count(SP_SLOTS_STAT_AGAIN);
+		scratch->context.ingress_port = slots->ingress_port;
+		scratch->context.attempts = slots->attempts + 1;
+		bpf_tail_call(xdp, &sp_slots_programs, 0);
+	}
+	sp_slots_count(SP_SLOTS_STAT_TOO_OFTEN);
+	return XDP_DROP;
+}
+
+/* The other end of sp_slots_run_again, at the start of sp_slots_again. */
+SP_INLINE int sp_slots_resumed(struct sp_slots_context *slots)
+{
+	struct sp_slots_scratch *scratch = sp_slots_get_scratch();
+
+	if (!scratch)
+		return -1;
+	slots->ingress_port = scratch->context.ingress_port;
+	slots->attempts = scratch->context.attempts;
+	return 0;
+}
+
+/*
+ * Maps and accesses of one object: NAME from keys to slots, NAME_slots, NAME_free (slots that were
+ * given back), NAME_used (slots that were ever in use). User space finds them by these names.
+ */
+#define SP_SLOTS_DECLARE(name, id, size, key_bytes, value_bytes)                                 \
+	struct name##_slot {                                                                     \
+		struct bpf_spin_lock lock;                                                       \
+		__u32 generation;                                                                \
+		__u8 key[SP_SLOTS_ROUND8(key_bytes)];                                            \
+		__u8 value[SP_SLOTS_ROUND8(value_bytes)];                                        \
+	};                                                                                       \
+	struct {                                                                                 \
+		__uint(type, BPF_MAP_TYPE_HASH);                                                 \
+		__uint(max_entries, size);                                                       \
+		__uint(key_size, SP_SLOTS_ROUND8(key_bytes));                                    \
+		__type(value, __u32);                                                            \
+	} name SEC(".maps");                                                                     \
+	struct {                                                                                 \
+		__uint(type, BPF_MAP_TYPE_ARRAY);                                                \
+		__uint(max_entries, size);                                                       \
+		__type(key, __u32);                                                              \
+		__type(value, struct name##_slot);                                               \
+	} name##_slots SEC(".maps");                                                             \
+	struct {                                                                                 \
+		__uint(type, BPF_MAP_TYPE_QUEUE);                                                \
+		__uint(max_entries, size);                                                       \
+		__type(value, __u32);                                                            \
+	} name##_free SEC(".maps");                                                              \
+	struct {                                                                                 \
+		__uint(type, BPF_MAP_TYPE_ARRAY);                                                \
+		__uint(max_entries, 1);                                                          \
+		__type(key, __u32);                                                              \
+		__type(value, __u32);                                                            \
+	} name##_used SEC(".maps");                                                              \
+                                                                                                 \
+	/* A slot that no key has, or -1. Which other CPU gets it does not matter. */            \
+	static __noinline int name##_take(void)                                                  \
+	{                                                                                        \
+		__u32 zero = 0, slot = 0, *used = bpf_map_lookup_elem(&name##_used, &zero);      \
+                                                                                                 \
+		if (!bpf_map_pop_elem(&name##_free, &slot))                                      \
+			return slot;                                                             \
+		if (!used || *(volatile __u32 *)used >= (size))                                  \
+			return -1;                                                               \
+		slot = __sync_fetch_and_add(used, 1);                                            \
+		/* Two CPUs at the last slot: one of them is too late. */                        \
+		return slot < (size) ? (int)slot : -1;                                           \
+	}                                                                                        \
+                                                                                                 \
+	SP_INLINE __u32 name##_read(struct sp_slots_context *slots, const __u8 *key)             \
+	{                                                                                        \
+		struct sp_slots_scratch *scratch = sp_slots_get_scratch();                       \
+		__u32 *number = bpf_map_lookup_elem(&name, key);                                 \
+		struct name##_slot *slot;                                                        \
+                                                                                                 \
+		if (!scratch)                                                                    \
+			return SP_SLOT_ABSENT;                                                   \
+		slots->object = (id);                                                            \
+		slots->state = SP_SLOTS_MISSED;                                                  \
+		if (number) {                                                                    \
+			slots->slot = *number;                                                   \
+			slot = bpf_map_lookup_elem(&name##_slots, &slots->slot);                 \
+			for (int look = 0; slot && look < SP_SLOTS_LOOKS; look++) {              \
+				__u32 before = *(volatile __u32 *)&slot->generation;             \
+                                                                                                 \
+				sp_slots_copy(scratch->value, slot->value, value_bytes);         \
+				if (before & 1 ||                                                \
+				    before != *(volatile __u32 *)&slot->generation)              \
+					continue;                                                \
+				slots->generation = before;                                      \
+				slots->state = SP_SLOTS_READ;                                    \
+				return SP_SLOT_FOUND;                                            \
+			}                                                                        \
+			slots->again = 1;                                                        \
+			return SP_SLOT_FOUND;                                                    \
+		}                                                                                \
+		__builtin_memset(scratch->value, 0, SP_SLOTS_ROUND8(value_bytes));               \
+		return SP_SLOT_ABSENT;                                                           \
+	}                                                                                        \
+                                                                                                 \
+	/* A key without a slot gets one. */                                                     \
+	static __noinline __u32 name##_insert(struct sp_slots_context *slots, const __u8 *key,   \
+					      const __u8 *value)                                 \
+	{                                                                                        \
+		int taken = name##_take();                                                       \
+		__u32 number = taken;                                                            \
+		struct name##_slot *slot;                                                        \
+		long failed;                                                                     \
+                                                                                                 \
+		if (!slots || !key || !value)                                                    \
+			return SP_SLOT_FULL;                                                     \
+		slot = taken < 0 ? 0 : bpf_map_lookup_elem(&name##_slots, &number);              \
+		if (!slot) {                                                                     \
+			sp_slots_count(SP_SLOTS_STAT_FULL);                                      \
+			return SP_SLOT_FULL;                                                     \
+		}                                                                                \
+		/* A reader that came by a key that is gone must see the change. */              \
+		bpf_spin_lock(&slot->lock);                                                      \
+		*(volatile __u32 *)&slot->generation += 1;                                       \
+		sp_slots_copy(slot->key, key, key_bytes);                                        \
+		sp_slots_copy(slot->value, value, value_bytes);                                  \
+		*(volatile __u32 *)&slot->generation += 1;                                       \
+		bpf_spin_unlock(&slot->lock);                                                    \
+		failed = bpf_map_update_elem(&name, key, &number, BPF_NOEXIST);                  \
+		if (!failed)                                                                     \
+			return SP_SLOT_DONE;                                                     \
+		bpf_map_push_elem(&name##_free, &number, 0);                                     \
+		slots->again = 1; /* another CPU inserted the key, or the map was busy */        \
+		return SP_SLOT_ABSENT;                                                           \
+	}                                                                                        \
+                                                                                                 \
+	SP_INLINE __u32 name##_write(struct sp_slots_context *slots, const __u8 *key,            \
+				     const __u8 *value)                                          \
+	{                                                                                        \
+		struct name##_slot *slot;                                                        \
+		__u32 state = slots->object == (id) ? slots->state : SP_SLOTS_IDLE;              \
+                                                                                                 \
+		slots->state = SP_SLOTS_IDLE;                                                    \
+		if (state == SP_SLOTS_MISSED)                                                    \
+			return name##_insert(slots, key, value);                                 \
+		slot = state == SP_SLOTS_READ ?                                                  \
+			bpf_map_lookup_elem(&name##_slots, &slots->slot) : 0;                    \
+		if (!slot) {                                                                     \
+			sp_slots_count(SP_SLOTS_STAT_NO_READ);                                   \
+			return SP_SLOT_FULL;                                                     \
+		}                                                                                \
+		bpf_spin_lock(&slot->lock);                                                      \
+		if (*(volatile __u32 *)&slot->generation != slots->generation) {                 \
+			bpf_spin_unlock(&slot->lock);                                            \
+			slots->again = 1;                                                        \
+			return SP_SLOT_FOUND;                                                    \
+		}                                                                                \
+		*(volatile __u32 *)&slot->generation += 1;                                       \
+		sp_slots_copy(slot->value, value, value_bytes);                                  \
+		*(volatile __u32 *)&slot->generation += 1;                                       \
+		bpf_spin_unlock(&slot->lock);                                                    \
+		return SP_SLOT_DONE;                                                             \
+	}
+
+SP_SLOTS_OBJECTS(SP_SLOTS_DECLARE)
+
+#endif

@@ -1,0 +1,374 @@
+#!/usr/bin/env python3
+"""Writes the packet tests of netchain.p4 (*.stf) beside itself. Run it after changing a case:
+python3 systems/netchain/p4/generate_stf.py
+
+Each file is one switch of the chain S0, S1, S2 (or of one that lost a member); what one sends is
+what the next one gets in its file."""
+import pathlib
+import struct
+import sys
+
+HERE = pathlib.Path(__file__).parent
+sys.path.insert(0, str(HERE.parents[2] / "p4"))
+from stf_packets import UDP, Case, address, ethernet, ipv4  # noqa: E402
+
+PORT, CLIENT_PORT = 5410, 40000
+CLIENT = "10.0.0.5"
+SWITCHES = ["10.9.0.1", "10.9.0.2", "10.9.0.3", "10.9.0.4"]  # S0, S1, S2, S3
+CLIENT_MAC, FABRIC_MAC = "02:00:00:00:00:05", "02:00:00:00:00:11"
+PORT_MACS = ["02:00:00:00:00:a0", "02:00:00:00:00:a1"]
+READ, PUT, INSERT, COMPARE_VERSION, COMPARE_OWNER, ADD, DELETE = range(1, 8)
+(REQUEST, DONE, ABSENT, REFUSED, FULL, OLD_VIEW, NO_GROUP, UNKNOWN, UNDECIDED, NO_ROOM,
+ WRONG_SWITCH) = range(11)
+REPLY, STAMPED, AGAIN, MOVED = 0x80, 0x40, 0x01, 0x02
+ROOMS = {0: 0, 1: 16, 2: 64, 3: 128}
+HEAD, TAIL = 1, 2
+NO_VALUE = 255
+GROUP = 7
+
+SETUP = f"""
+# port: 0 mac {PORT_MACS[0]} address 10.0.0.1/24
+# port: 1 mac {PORT_MACS[1]} address 192.0.2.2/24
+# neighbor: {CLIENT} mac {CLIENT_MAC} port 0
+# neighbor: 192.0.2.1 mac {FABRIC_MAC} port 1
+# route: 10.9.0.0/24 via 192.0.2.1 port 1
+"""
+
+
+def number(text):
+    return f"0x{address(text).hex()}"
+
+
+def part(me, chain, view=1, session=1):
+    """Entries of switch `me`, which is a member of `chain` (numbers of switches)."""
+    lines = f"add NetChainIngress.own_address hdr.ipv4.destination:{number(SWITCHES[me])} NetChainIngress.serve()"
+    if me not in chain:
+        return lines
+    at = chain.index(me)
+    position = (HEAD if at == 0 else 0) | (TAIL if at == len(chain) - 1 else 0)
+    after = number(SWITCHES[chain[at + 1]]) if at + 1 < len(chain) else "0"
+    members = ([number(SWITCHES[it]) for it in chain] + ["0"] * 4)[:4]
+    named = ", ".join(f"member{i}:{member}" for i, member in enumerate(members))
+    return f"""{lines}
+add NetChainIngress.roles hdr.netchain.group:{GROUP} NetChainIngress.take_part(view:{view}, \
+session:{session}, position:{position}, next:{after}, members:{len(chain)}, {named})"""
+
+
+def version(sequence, session=1):
+    return session << 48 | sequence
+
+
+def recent(*records):
+    """Records of requests that were carried out: (client, number, version), the newest first."""
+    records = [(client, number, DONE, made) for client, number, made in records]
+    return b"".join(struct.pack("!QIBQ", *it) for it in (records + [(0, 0, 0, 0)] * 4)[:4])
+
+
+class Message:
+    """A message and where it is; `change` makes another one of it."""
+
+    def __init__(self, operation, key=b"foo", value=b"", room=1, chain=(0, 1, 2), source=CLIENT,
+                 destination=None, client=0xC1, number=1, view=1, operand=0, flags=0, status=REQUEST,
+                 made=0, length=None, done=(), ttl=64, key_id=3, group=GROUP):
+        chain = list(chain)
+        if destination is None:
+            destination, chain = SWITCHES[chain[0]], chain[1:]
+        self.fields = dict(locals())
+        del self.fields["self"]
+
+    def change(self, **fields):
+        return Message(**{**self.fields, "ttl": self.fields["ttl"] - 1, **fields})
+
+    def reply(self, status, **fields):
+        """What the switch that has it answers."""
+        f = self.fields
+        flags = (f["flags"] | fields.pop("flags", 0) | REPLY) & ~STAMPED
+        return self.change(status=status, flags=flags, source=f["destination"],
+                           destination=f["source"], **{"chain": [], **fields})
+
+    def packet(self):
+        f = self.fields
+        hops = [address(SWITCHES[it]) for it in f["chain"]]
+        room = ROOMS[f["room"]]
+        length = len(f["value"]) if f["length"] is None else f["length"]
+        body = struct.pack("!BBBBHBBBBHIQIQQ16s", 1, f["operation"], f["status"], f["flags"],
+                           f["group"], len(hops), f["room"], length, 0, f["key_id"], f["view"],
+                           f["client"], f["number"], f["made"], f["operand"], f["key"])
+        body += b"".join((hops + [bytes(4)] * 4)[:4])
+        if f["operation"] != READ:
+            body += recent(*f["done"])
+        body += f["value"].ljust(room, b"\0")
+        is_reply = f["flags"] & REPLY
+        ports = (PORT, CLIENT_PORT) if is_reply else (CLIENT_PORT, PORT)
+        datagram = struct.pack("!HHHH", *ports, 8 + len(body), 0) + body
+        return ipv4(f["source"], f["destination"], UDP, datagram, ttl=f["ttl"])
+
+
+def write_file(name, about, entries):
+    return Case(HERE, "NetChainIngress", name, about, SETUP + "\n" + entries)
+
+
+def from_client(case, message):
+    case.packet(0, ethernet(PORT_MACS[0], CLIENT_MAC, message.packet()))
+
+
+def from_fabric(case, message):
+    case.packet(1, ethernet(PORT_MACS[1], FABRIC_MAC, message.packet()))
+
+
+def to_fabric(case, message):
+    case.expect(1, ethernet(FABRIC_MAC, PORT_MACS[1], message.packet()))
+
+
+def to_client(case, message):
+    case.expect(0, ethernet(CLIENT_MAC, PORT_MACS[0], message.packet()))
+
+
+def down(message, **fields):
+    """What a member passes on to the next of the chain."""
+    chain = message.fields["chain"]
+    flags = message.fields["flags"] | STAMPED
+    return message.change(destination=SWITCHES[chain[0]], chain=chain[1:], flags=flags, **fields)
+
+
+def figure_5():
+    """Fig. 5 of the paper: W1 and W2 change places between S0 and S1, and again before S2."""
+    w1 = Message(PUT, value=b"B", number=1)
+    w2 = Message(PUT, value=b"C", number=2)
+    first = [(0xC1, 1, version(1))]
+    both = [(0xC1, 2, version(2))] + first
+
+    case = write_file("figure_5_head", "S0 of Fig. 5: the head numbers both writes.", part(0, [0, 1, 2]))
+    at_s1 = [down(w1, made=version(1), status=DONE, done=first),
+             down(w2, made=version(2), status=DONE, done=both)]
+    for write, passed_on in zip((w1, w2), at_s1):
+        from_client(case, write)
+        to_fabric(case, passed_on)
+    case.write()
+
+    case = write_file("figure_5_middle", "S1 of Fig. 5: W2 comes first; W1 goes on without being applied.",
+                      part(1, [0, 1, 2]))
+    at_s2 = [down(message) for message in at_s1]
+    for at in (1, 0):
+        from_fabric(case, at_s1[at])
+        to_fabric(case, at_s2[at])
+    case.counter("late", 1)
+    case.write()
+
+    case = write_file("figure_5_tail", "S2 of Fig. 5: both are acknowledged, and a read sees the newer.",
+                      part(2, [0, 1, 2]))
+    for at in (1, 0):
+        from_fabric(case, at_s2[at])
+        to_client(case, at_s2[at].reply(DONE))
+    case.counter("late", 1)
+    read = Message(READ, chain=(2, 1, 0), number=3)
+    from_client(case, read)
+    to_client(case, read.reply(DONE, value=b"C", made=version(2)))
+    case.write()
+
+
+def one_switch():
+    """All operations on a chain of one."""
+    case = write_file("operations", "All operations, on a chain of one switch.", part(0, [0]))
+    count = [0]
+    done = []
+
+    def ask(operation, status, made, value=b"", length=None, sent=b"", writes=True, **fields):
+        count[0] += 1
+        message = Message(operation, chain=[0], number=count[0], value=sent, **fields)
+        from_client(case, message)
+        if operation != READ and status == DONE and writes:
+            done.insert(0, (0xC1, count[0], made))
+        to_client(case, message.reply(status, made=made, value=value, length=length, done=done[:4]))
+
+    case.note("nothing is there")
+    ask(READ, ABSENT, 0)
+    ask(DELETE, REFUSED, 0)
+    ask(COMPARE_OWNER, REFUSED, 0, sent=b"x")
+    case.note("insert, and once more")
+    ask(INSERT, DONE, version(1), b"owner--1rest", sent=b"owner--1rest")
+    ask(INSERT, REFUSED, version(1), b"owner--1rest", sent=b"another")
+    ask(READ, DONE, version(1), b"owner--1rest")
+    case.note("by version")
+    ask(COMPARE_VERSION, REFUSED, version(1), b"owner--1rest", sent=b"new", operand=version(2))
+    ask(COMPARE_VERSION, DONE, version(2), b"owner--2", sent=b"owner--2", operand=version(1))
+    case.note("by owner")
+    owner = int.from_bytes(b"owner--2", "big")
+    ask(COMPARE_OWNER, REFUSED, version(2), b"owner--2", sent=b"mine", operand=owner + 1)
+    ask(COMPARE_OWNER, DONE, version(3), b"owner--3", sent=b"owner--3", operand=owner)
+    case.note("a tombstone has a version, too")
+    ask(DELETE, REFUSED, version(3), b"owner--3", operand=version(1))
+    ask(DELETE, DONE, version(4), b"owner--3", NO_VALUE, operand=version(3))
+    ask(READ, ABSENT, version(4), b"owner--3", NO_VALUE)
+    case.note("a counter")
+    ask(ADD, DONE, version(5), struct.pack("!Q", 5), operand=5)
+    ask(ADD, DONE, version(6), struct.pack("!Q", 3), operand=(1 << 64) - 2)
+    case.note("64 and 128 bytes; a value longer than the room of a request")
+    ask(PUT, DONE, version(7), bytes(range(64)), sent=bytes(range(64)), room=2)
+    ask(PUT, DONE, version(8), bytes(range(128)), sent=bytes(range(128)), room=3)
+    ask(READ, DONE, version(8), bytes(range(128)), room=3)
+    ask(READ, NO_ROOM, version(8), bytes(range(64)), 128, room=2)
+    ask(READ, NO_ROOM, version(8), b"", 128, room=0)
+    case.note("what cannot be passed on is not done")
+    message = Message(ADD, chain=[0], number=98, operand=1)
+    from_client(case, message)
+    to_client(case, message.reply(NO_ROOM))
+    ask(READ, DONE, version(8), bytes(range(128)), room=3)
+    case.note("no such operation")
+    message = Message(8, chain=[0], number=99)
+    from_client(case, message)
+    to_client(case, message.reply(UNKNOWN))
+    case.write()
+
+
+def refused_goes_down():
+    """Notes 1: only the tail answers, and a refused request repairs who is behind."""
+    lost = Message(COMPARE_VERSION, value=b"A", operand=0, number=1, client=0xA)
+    second = Message(COMPARE_VERSION, value=b"B", operand=0, number=1, client=0xB)
+    done = [(0xA, 1, version(1))]
+    case = write_file("refused_head", "The head passes a refused request on, with the state that it was compared with.",
+                      part(0, [0, 1, 2]))
+    from_client(case, lost)
+    to_fabric(case, down(lost, made=version(1), status=DONE, done=done))
+    from_client(case, second)
+    refused = down(second, made=version(1), status=REFUSED, value=b"A", done=done)
+    to_fabric(case, refused)
+    case.write()
+    case = write_file("refused_tail", "The tail lacks what a refused request was compared with: it takes it over, then answers.",
+                      part(2, [0, 1, 2]))
+    refused = down(refused)
+    from_fabric(case, refused)
+    to_client(case, refused.reply(REFUSED))
+    read = Message(READ, chain=(2, 1, 0))
+    from_client(case, read)
+    to_client(case, read.reply(DONE, value=b"A", made=version(1)))
+    case.write()
+
+
+def retries():
+    """Notes 4: a retry is recognised by the records in the slot; what is forgotten is undecided."""
+    case = write_file("retries", "A request that comes again is carried out once.", part(0, [0]))
+    put = Message(ADD, chain=[0], operand=1, client=0xA)
+    done = [(0xA, 1, version(1))]
+    from_client(case, put)
+    to_client(case, put.reply(DONE, made=version(1), value=struct.pack("!Q", 1), done=done))
+    again = put.change(flags=AGAIN, ttl=64)
+    case.note("with nothing in between")
+    from_client(case, again)
+    to_client(case, again.reply(DONE, made=version(1), value=struct.pack("!Q", 1), done=done))
+    case.note("after another client's")
+    for i in range(2, 5):
+        other = Message(ADD, chain=[0], operand=1, client=0xB, number=i)
+        done.insert(0, (0xB, i, version(i)))
+        from_client(case, other)
+        to_client(case, other.reply(DONE, made=version(i), value=struct.pack("!Q", i), done=done))
+    from_client(case, again)
+    to_client(case, again.reply(DONE, made=version(4), value=struct.pack("!Q", 4), done=done, flags=MOVED))
+    case.note("after so many that its record is gone")
+    other = Message(ADD, chain=[0], operand=1, client=0xB, number=5)
+    done = ([(0xB, 5, version(5))] + done)[:4]
+    from_client(case, other)
+    to_client(case, other.reply(DONE, made=version(5), value=struct.pack("!Q", 5), done=done))
+    from_client(case, again)
+    to_client(case, again.reply(UNDECIDED, made=version(5), value=struct.pack("!Q", 5), done=done))
+    case.write()
+
+
+def views():
+    """Notes 2 and 5: messages of another view are refused; roles come from the switch's own view."""
+    case = write_file("views", "S0 in view 2 of the chain S0, S2.", part(0, [0, 2], view=2))
+    chain = dict(chain=[0, 2])
+    case.note("N = S0: the head itself is the dead switch's neighbour, and its next is S2")
+    write = Message(PUT, value=b"x", chain=[0, 2], view=2)
+    from_client(case, write)
+    to_fabric(case, down(write, made=version(1), status=DONE, done=[(0xC1, 1, version(1))]))
+    case.note("an old view gets the newest chain")
+    old = Message(PUT, value=b"x", view=1)
+    from_client(case, old)
+    to_client(case, old.reply(OLD_VIEW, view=2, **chain))
+    case.note("a stamped write of an old view is no longer answered")
+    from_fabric(case, Message(PUT, value=b"x", view=1, flags=STAMPED, made=version(9), chain=[0, 2]))
+    case.counter("other_view", 1)
+    case.note("the head answers no read, and takes no stamped write")
+    read = Message(READ, chain=[0, 2], view=2)
+    from_client(case, read)
+    to_client(case, read.reply(WRONG_SWITCH, **chain))
+    stamped = Message(PUT, value=b"x", view=2, flags=STAMPED, made=version(9), chain=[0, 2])
+    from_fabric(case, stamped)
+    to_client(case, stamped.reply(WRONG_SWITCH, **chain))
+    case.note("another group")
+    unknown = Message(READ, chain=[0], group=8, view=2)
+    from_client(case, unknown)
+    to_client(case, unknown.reply(NO_GROUP, view=0))
+    case.write()
+
+
+def failover():
+    """Algorithm 2 at a neighbour of S1, which is dead."""
+    def dead(switch, view, tail):
+        return (f"add NetChainIngress.redirects hdr.ipv4.destination:{number(SWITCHES[switch])} "
+                f"hdr.netchain.group:{GROUP} NetChainIngress.redirect(view:{view}, tail:{number(SWITCHES[tail])})")
+
+    case = write_file("failover_router", "A neighbour of the dead S1 that is no member.", part(3, []) + "\n" + dead(1, 2, 0))
+    case.note("head: the client's write goes to the next of the list, and may have been carried out")
+    write = Message(PUT, value=b"x", chain=(1, 2))
+    from_client(case, write)
+    to_fabric(case, write.change(destination=SWITCHES[2], chain=[], view=2, flags=AGAIN))
+    case.note("middle: a stamped write goes on in the new view")
+    write = Message(PUT, value=b"x", chain=(1, 2), flags=STAMPED, made=version(1))
+    from_fabric(case, write)
+    to_fabric(case, write.change(destination=SWITCHES[2], chain=[], view=2))
+    case.note("tail: a stamped write goes back to the new tail, which answers; a read to the next of its reversed list")
+    write = Message(PUT, value=b"x", chain=(1,), flags=STAMPED, made=version(1))
+    from_fabric(case, write)
+    to_fabric(case, write.change(destination=SWITCHES[0], view=2))
+    read = Message(READ, chain=(1, 0))
+    from_client(case, read)
+    to_fabric(case, read.change(destination=SWITCHES[0], chain=[], view=2, flags=AGAIN))
+    case.counter("redirected", 4)
+    case.note("other packets, and replies, go their way")
+    reply = Message(READ, chain=(0,), flags=REPLY, status=DONE)
+    from_fabric(case, reply)
+    to_fabric(case, reply.change())
+    case.write()
+
+    case = write_file("failover_head", "N = S2: the neighbour of the dead head S1 is the new head, in a session of its own.",
+                      part(2, [2], view=2, session=2) + "\n" + dead(1, 2, 2))
+    write = Message(PUT, value=b"x", chain=(1, 2))
+    from_client(case, write)
+    moved = write.change(destination=SWITCHES[2], ttl=64, view=2, flags=AGAIN, chain=[])
+    made = version(1, session=2)
+    to_client(case, moved.reply(DONE, made=made, done=[(0xC1, 1, made)]))
+    case.write()
+
+
+def full():
+    case = write_file("full", "No slot is left: the head says so, and changes nothing.\ndefine: NETCHAIN_KEYS=1", part(0, [0]))
+    first = Message(PUT, chain=[0], value=b"x")
+    from_client(case, first)
+    to_client(case, first.reply(DONE, made=version(1), done=[(0xC1, 1, version(1))]))
+    second = Message(PUT, chain=[0], value=b"x", key=b"bar", number=2)
+    from_client(case, second)
+    to_client(case, second.reply(FULL))
+    case.write()
+
+
+def malformed():
+    case = write_file("malformed", "Messages of other lengths than their fields say are dropped.", part(0, [0]))
+    good = Message(PUT, chain=[0], value=b"x").packet()
+    message = bytearray(good)
+    for i, change in enumerate([
+            (28 + 7, 4),  # no such room
+            (28 + 7, 2),  # room that is not there
+            (28 + 8, 17),  # a value longer than its room
+            (28 + 3, REPLY)]):
+        at, byte = change
+        message = bytearray(good)
+        message[at] = byte
+        case.packet(0, ethernet(PORT_MACS[0], CLIENT_MAC, bytes(message)))
+        case.counter("malformed", i + 1)
+    case.write()
+
+
+for function in (figure_5, one_switch, refused_goes_down, retries, views, failover, full, malformed):
+    function()

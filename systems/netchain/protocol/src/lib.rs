@@ -1,0 +1,19 @@
+//! NetChain's messages, byte by byte, and the function from keys to groups and chains, which
+//! clients, controllers and tools share.
+//!
+//! It owns: bytes (systems/netchain/docs/design.md, "Message"), the ring. It must not know: sockets, clocks, rules.
+
+#![forbid(unsafe_code)]
+
+pub mod message;
+pub mod ring;
+
+pub use message::{Key, Message, Operation, Record, Room, Status, Wrong};
+pub use ring::{Member, Ring};
+
+/// The UDP port of switches.
+pub const PORT: u16 = 5410;
+/// Switches in a chain at the most: addresses that a message has room for.
+pub const CHAIN_MAX: usize = 4;
+/// Bytes of a value at the most.
+pub const VALUE_MAX: usize = 128;

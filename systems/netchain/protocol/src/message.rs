@@ -1,0 +1,437 @@
+//! A message: request, stamped write and reply have one form.
+
+use crate::{CHAIN_MAX, VALUE_MAX};
+use std::net::Ipv4Addr;
+
+/// Of the message's form.
+const FORMAT: u8 = 1;
+/// Bytes before records and value.
+const BASE_BYTES: usize = 76;
+/// Records in a write, and bytes of each.
+pub const RECORDS: usize = 4;
+const RECORD_BYTES: usize = 21;
+/// In the place of a length: there is no value.
+const NO_VALUE: u8 = 255;
+
+/// The message is a reply.
+pub const REPLY: u8 = 0x80;
+/// The head has given the write its version.
+pub const STAMPED: u8 = 0x40;
+/// In a reply: the value is that of a later write than the request's.
+pub const MOVED: u8 = 0x02;
+/// The client may have sent the request before.
+pub const AGAIN: u8 = 0x01;
+
+/// A key: 16 bytes, whatever they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key(pub [u8; 16]);
+
+impl Key {
+    /// A name as a key, with zero bytes behind it.
+    ///
+    /// # Errors
+    /// It has more than 16 bytes: names are never hashed into keys.
+    pub fn from_name(name: &str) -> Result<Key, Wrong> {
+        let mut key = [0; 16];
+        let bytes = name.as_bytes();
+        key.get_mut(..bytes.len()).ok_or(Wrong::LongName(bytes.len()))?.copy_from_slice(bytes);
+        Ok(Key(key))
+    }
+}
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Operation {
+    /// The newest value.
+    Read = 1,
+    /// Writes the value.
+    Put = 2,
+    /// Writes it if the key has none.
+    Insert = 3,
+    /// Writes it if the key's version is the operand.
+    CompareVersion = 4,
+    /// Writes it if the value's first eight bytes are the operand.
+    CompareOwner = 5,
+    /// Adds the operand to the value's first eight bytes.
+    Add = 6,
+    /// Removes the value, if the version is the operand or the operand is 0.
+    Delete = 7,
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Status {
+    /// Not answered yet.
+    Request = 0,
+    /// Done.
+    Done = 1,
+    /// The key has no value.
+    Absent = 2,
+    /// The condition does not hold.
+    Refused = 3,
+    /// The head has no slot for another key.
+    Full = 4,
+    /// The group has another view.
+    OldView = 5,
+    /// The switch serves no such group.
+    NoGroup = 6,
+    /// No such operation.
+    Unknown = 7,
+    /// It came again, and nobody knows any more whether it was carried out.
+    Undecided = 8,
+    /// The value is longer than the request has room for.
+    NoRoom = 9,
+    /// The switch's role is another one.
+    WrongSwitch = 10,
+}
+
+const OPERATIONS: [Operation; 7] = [
+    Operation::Read,
+    Operation::Put,
+    Operation::Insert,
+    Operation::CompareVersion,
+    Operation::CompareOwner,
+    Operation::Add,
+    Operation::Delete,
+];
+
+const STATUSES: [Status; 11] = [
+    Status::Request,
+    Status::Done,
+    Status::Absent,
+    Status::Refused,
+    Status::Full,
+    Status::OldView,
+    Status::NoGroup,
+    Status::Unknown,
+    Status::Undecided,
+    Status::NoRoom,
+    Status::WrongSwitch,
+];
+
+/// Bytes of a value that a message has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Room {
+    /// None.
+    None = 0,
+    /// 16 bytes.
+    Small = 1,
+    /// 64 bytes.
+    Medium = 2,
+    /// 128 bytes.
+    Large = 3,
+}
+
+impl Room {
+    /// In bytes.
+    pub fn bytes(self) -> usize {
+        [0, 16, 64, VALUE_MAX][self as usize]
+    }
+
+    /// The smallest for a value of so many bytes.
+    pub fn of(bytes: usize) -> Option<Room> {
+        [Room::None, Room::Small, Room::Medium, Room::Large]
+            .into_iter()
+            .find(|room| room.bytes() >= bytes)
+    }
+}
+
+/// A request that was carried out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Record {
+    /// Whose.
+    pub client: u64,
+    /// The client's number of it.
+    pub number: u32,
+    /// A [`Status`]; 0: no record.
+    pub status: u8,
+    /// The version that it made.
+    pub version: u64,
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// What is asked for.
+    pub operation: Operation,
+    /// What became of it.
+    pub status: Status,
+    /// [`REPLY`] and its like.
+    pub flags: u8,
+    /// The key's group.
+    pub group: u16,
+    /// Of the group, as the sender knows it.
+    pub view: u32,
+    /// The secret of the tag.
+    pub key_id: u16,
+    /// Identity of the client's process.
+    pub client: u64,
+    /// Number of the request.
+    pub number: u32,
+    /// Session (16 bits) and sequence number (48 bits); 0 in requests.
+    pub version: u64,
+    /// What to compare with, or to add.
+    pub operand: u64,
+    /// The key.
+    pub key: Key,
+    /// Addresses still to come; at most [`CHAIN_MAX`].
+    pub chain: Vec<Ipv4Addr>,
+    /// Of writes: the key's newest requests.
+    pub records: [Record; RECORDS],
+    /// Room for a value.
+    pub room: Room,
+    /// The value; None: there is none. Of a reply with [`Status::NoRoom`], what there was room for.
+    pub value: Option<Vec<u8>>,
+}
+
+/// Why bytes are no message, or a message has no bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Wrong {
+    /// Too short, or longer than its fields say.
+    #[error("a message of {0} bytes, which is not what its fields say")]
+    Length(usize),
+    /// Another form.
+    #[error("format {0}, not {FORMAT}")]
+    Format(u8),
+    /// No such operation.
+    #[error("operation {0}, which there is not")]
+    Operation(u8),
+    /// No such status.
+    #[error("status {0}, which there is not")]
+    Status(u8),
+    /// No such room.
+    #[error("room {0}, which there is not")]
+    Room(u8),
+    /// More addresses than a chain has.
+    #[error("a chain of {0} addresses; {CHAIN_MAX} is the most")]
+    Chain(usize),
+    /// A value that does not fit.
+    #[error("a value of {0} bytes; {VALUE_MAX} is the most")]
+    LongValue(usize),
+    /// A name that does not fit.
+    #[error("a name of {0} bytes; a key has 16")]
+    LongName(usize),
+}
+
+/// Reads from the front of a slice that is long enough.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn bytes(&mut self, count: usize) -> &'a [u8] {
+        let (front, rest) = self.0.split_at(count.min(self.0.len()));
+        self.0 = rest;
+        front
+    }
+
+    fn array<const N: usize>(&mut self) -> [u8; N] {
+        let mut array = [0; N];
+        let front = self.bytes(N);
+        array[..front.len()].copy_from_slice(front);
+        array
+    }
+
+    fn u8(&mut self) -> u8 {
+        self.array::<1>()[0]
+    }
+
+    fn u16(&mut self) -> u16 {
+        u16::from_be_bytes(self.array())
+    }
+
+    fn u32(&mut self) -> u32 {
+        u32::from_be_bytes(self.array())
+    }
+
+    fn u64(&mut self) -> u64 {
+        u64::from_be_bytes(self.array())
+    }
+}
+
+impl Message {
+    /// Bytes of the UDP payload.
+    pub fn bytes(&self) -> usize {
+        let records = if self.operation == Operation::Read { 0 } else { RECORDS * RECORD_BYTES };
+        BASE_BYTES + records + self.room.bytes()
+    }
+
+    /// The UDP payload.
+    ///
+    /// # Errors
+    /// Chain or value do not fit.
+    pub fn encode(&self) -> Result<Vec<u8>, Wrong> {
+        let value = self.value.as_deref();
+        let held = value.unwrap_or_default();
+        if held.len() > self.room.bytes() {
+            return Err(Wrong::LongValue(held.len()));
+        }
+        if self.chain.len() > CHAIN_MAX {
+            return Err(Wrong::Chain(self.chain.len()));
+        }
+        let mut out = Vec::with_capacity(self.bytes());
+        out.extend([FORMAT, self.operation as u8, self.status as u8, self.flags]);
+        out.extend(self.group.to_be_bytes());
+        let length = value.map_or(NO_VALUE, |value| value.len() as u8);
+        out.extend([self.chain.len() as u8, self.room as u8, length, 0]);
+        out.extend(self.key_id.to_be_bytes());
+        out.extend(self.view.to_be_bytes());
+        out.extend(self.client.to_be_bytes());
+        out.extend(self.number.to_be_bytes());
+        out.extend(self.version.to_be_bytes());
+        out.extend(self.operand.to_be_bytes());
+        out.extend(self.key.0);
+        for at in 0..CHAIN_MAX {
+            out.extend(self.chain.get(at).map_or([0; 4], |hop| hop.octets()));
+        }
+        if self.operation != Operation::Read {
+            for record in &self.records {
+                out.extend(record.client.to_be_bytes());
+                out.extend(record.number.to_be_bytes());
+                out.push(record.status);
+                out.extend(record.version.to_be_bytes());
+            }
+        }
+        out.extend(held);
+        out.resize(self.bytes(), 0);
+        Ok(out)
+    }
+
+    /// Reads a UDP payload.
+    ///
+    /// # Errors
+    /// It is no message.
+    pub fn decode(bytes: &[u8]) -> Result<Message, Wrong> {
+        if bytes.len() < BASE_BYTES {
+            return Err(Wrong::Length(bytes.len()));
+        }
+        let mut read = Reader(bytes);
+        let (format, operation, status, flags) = (read.u8(), read.u8(), read.u8(), read.u8());
+        if format != FORMAT {
+            return Err(Wrong::Format(format));
+        }
+        let operation = OPERATIONS
+            .into_iter()
+            .find(|known| *known as u8 == operation)
+            .ok_or(Wrong::Operation(operation))?;
+        let status = STATUSES.get(usize::from(status)).copied().ok_or(Wrong::Status(status))?;
+        let (group, hops, room, length) = (read.u16(), read.u8(), read.u8(), read.u8());
+        let room = [Room::None, Room::Small, Room::Medium, Room::Large]
+            .get(usize::from(room))
+            .copied()
+            .ok_or(Wrong::Room(room))?;
+        read.u8();
+        let (key_id, view, client, number) = (read.u16(), read.u32(), read.u64(), read.u32());
+        let (version, operand, key) = (read.u64(), read.u64(), Key(read.array()));
+        let hops = usize::from(hops);
+        if hops > CHAIN_MAX {
+            return Err(Wrong::Chain(hops));
+        }
+        let mut chain: Vec<Ipv4Addr> = (0..CHAIN_MAX).map(|_| read.u32().into()).collect();
+        chain.truncate(hops);
+        let mut message = Message {
+            operation,
+            status,
+            flags,
+            group,
+            view,
+            key_id,
+            client,
+            number,
+            version,
+            operand,
+            key,
+            chain,
+            records: Default::default(),
+            room,
+            value: None,
+        };
+        if bytes.len() != message.bytes() {
+            return Err(Wrong::Length(bytes.len()));
+        }
+        if operation != Operation::Read {
+            for record in &mut message.records {
+                let (client, number) = (read.u64(), read.u32());
+                *record = Record { client, number, status: read.u8(), version: read.u64() };
+            }
+        }
+        if length != NO_VALUE {
+            let length = usize::from(length);
+            // A reply without room still says how long the value is.
+            let shown = if status == Status::NoRoom { length.min(room.bytes()) } else { length };
+            if shown > room.bytes() {
+                return Err(Wrong::LongValue(length));
+            }
+            message.value = Some(read.bytes(shown).to_vec());
+        }
+        Ok(message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn message() -> impl Strategy<Value = Message> {
+        let fixed = (0usize..7, 0usize..11, any::<u8>(), any::<u16>(), any::<u32>(), any::<u16>());
+        let numbers = (any::<u64>(), any::<u32>(), any::<u64>(), any::<u64>(), any::<[u8; 16]>());
+        let record = (any::<u64>(), any::<u32>(), any::<u8>(), any::<u64>());
+        let rest = (
+            prop::collection::vec(any::<u32>(), 0..=CHAIN_MAX),
+            prop::array::uniform4(record),
+            prop::option::of(prop::collection::vec(any::<u8>(), 0..=VALUE_MAX)),
+        );
+        (fixed, numbers, rest).prop_map(|(fixed, numbers, (chain, records, value))| {
+            let operation = OPERATIONS[fixed.0];
+            let records = if operation == Operation::Read {
+                Default::default()
+            } else {
+                records.map(|(client, number, status, version)| Record {
+                    client,
+                    number,
+                    status,
+                    version,
+                })
+            };
+            Message {
+                operation,
+                status: STATUSES[fixed.1],
+                flags: fixed.2,
+                group: fixed.3,
+                view: fixed.4,
+                key_id: fixed.5,
+                client: numbers.0,
+                number: numbers.1,
+                version: numbers.2,
+                operand: numbers.3,
+                key: Key(numbers.4),
+                chain: chain.into_iter().map(Ipv4Addr::from).collect(),
+                records,
+                room: Room::of(value.as_ref().map_or(0, Vec::len)).unwrap(),
+                value,
+            }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_is_decoded(message in message()) {
+            let bytes = message.encode().unwrap();
+            prop_assert_eq!(bytes.len(), message.bytes());
+            prop_assert_eq!(Message::decode(&bytes).unwrap(), message);
+        }
+
+        #[test]
+        fn any_bytes_are_a_message_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+            let _ = Message::decode(&bytes);
+        }
+    }
+
+    #[test]
+    fn a_long_name_is_no_key() {
+        assert_eq!(Key::from_name("seventeen-letters"), Err(Wrong::LongName(17)));
+        assert_eq!(Key::from_name("foo").unwrap().0[..4], *b"foo\0");
+    }
+}

@@ -1,0 +1,173 @@
+//! `stateplane kv`: asks the switches for keys.
+
+use clap::{Parser, Subcommand};
+use command_line::outln;
+use netchain_client::{Client, Config, Key, Outcome, Shown};
+use serde_json::json;
+use std::path::PathBuf;
+
+/// Exit codes, beside 0 (done).
+const REFUSED: u8 = 1;
+const FAILED: u8 = 2;
+const UNKNOWN: u8 = 3;
+
+const EXAMPLES: &str = "Examples:
+  stateplane kv --config kv.toml put greeting hello
+  stateplane kv --config kv.toml get greeting
+  stateplane kv --config kv.toml cas greeting 281474976710657 'hello again'
+  stateplane kv --config kv.toml add visits 1
+  stateplane kv --config kv.toml delete greeting
+
+kv.toml lists the switches, the same list in the same file for all clients:
+  [[switch]]
+  address = \"10.9.0.1\"
+  rack = \"a\"            # by default each switch is a rack of its own
+
+Exit codes: 0 done, 1 refused (the condition does not hold; of get: no value), 2 it could not be
+asked, or no switch serves the key, 3 unknown: it may have happened.";
+
+/// Read and write keys that switches serve
+#[derive(Parser, Debug)]
+#[command(name = "kv", after_help = EXAMPLES)]
+pub struct Args {
+    /// Which switches there are.
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(subcommand)]
+    word: Word,
+}
+
+#[derive(Subcommand, Debug)]
+enum Word {
+    /// Print the key's value
+    Get {
+        /// At most 16 bytes.
+        key: String,
+    },
+    /// Write a value
+    Put {
+        /// At most 16 bytes.
+        key: String,
+        /// At most 128 bytes.
+        value: String,
+    },
+    /// Write a value if the key has none
+    Insert {
+        /// At most 16 bytes.
+        key: String,
+        /// At most 128 bytes.
+        value: String,
+    },
+    /// Write a value if the key's version is this one
+    Cas {
+        /// At most 16 bytes.
+        key: String,
+        /// As `get --json` says; 0: the key was never written.
+        version: u64,
+        /// At most 128 bytes.
+        value: String,
+    },
+    /// Add to the number in the value's first eight bytes
+    Add {
+        /// At most 16 bytes.
+        key: String,
+        /// What to add.
+        delta: u64,
+    },
+    /// Remove the value
+    Delete {
+        /// At most 16 bytes.
+        key: String,
+        /// Only if this is the key's version.
+        #[arg(long, default_value_t = 0)]
+        version: u64,
+    },
+}
+
+/// Runs the command; returns its exit code.
+pub fn run(args: Args) -> u8 {
+    match ask(&args) {
+        Ok(outcome) => show(&args, &outcome),
+        Err(error) => {
+            eprintln!("error: {error}");
+            FAILED
+        }
+    }
+}
+
+fn ask(args: &Args) -> Result<Outcome, Box<dyn std::error::Error>> {
+    let mut client = Client::new(Config::read(&args.config)?)?;
+    let named = |key: &str| Key::from_name(key);
+    Ok(match &args.word {
+        Word::Get { key } => client.get(&named(key)?)?,
+        Word::Put { key, value } => client.put(&named(key)?, value.as_bytes())?,
+        Word::Insert { key, value } => client.insert(&named(key)?, value.as_bytes())?,
+        Word::Cas { key, version, value } => {
+            client.compare_and_set(&named(key)?, *version, value.as_bytes())?
+        }
+        Word::Add { key, delta } => client.add(&named(key)?, *delta)?,
+        Word::Delete { key, version } => client.delete(&named(key)?, *version)?,
+    })
+}
+
+/// The value for people: text, or a number after `add`, or hexadecimal digits.
+fn printed(args: &Args, value: &[u8]) -> String {
+    if let (Word::Add { .. }, Some(number)) = (&args.word, value.first_chunk()) {
+        return u64::from_be_bytes(*number).to_string();
+    }
+    match std::str::from_utf8(value) {
+        Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),
+        _ => value.iter().map(|byte| format!("{byte:02x}")).collect(),
+    }
+}
+
+fn show(args: &Args, outcome: &Outcome) -> u8 {
+    let (word, shown, code) = match outcome {
+        Outcome::Done(shown) => {
+            let missing = matches!(args.word, Word::Get { .. }) && shown.value.is_none();
+            ("done", Some(shown), if missing { REFUSED } else { 0 })
+        }
+        Outcome::Refused(shown) => ("refused", Some(shown), REFUSED),
+        Outcome::Unknown => ("unknown", None, UNKNOWN),
+        Outcome::Full => ("full", None, FAILED),
+        Outcome::NoChain => ("no_chain", None, FAILED),
+        Outcome::TooLong(_) => ("too_long", None, FAILED),
+    };
+    let value = shown.and_then(|shown| shown.value.as_deref()).map(|value| printed(args, value));
+    if args.json {
+        let version = shown.map(|shown| shown.version);
+        outln!("{}", json!({ "outcome": word, "version": version, "value": value }));
+        return code;
+    }
+    match (outcome, value) {
+        (Outcome::Unknown, _) => {
+            eprintln!("unknown: no answer in time; it may have happened, or may still happen");
+        }
+        (Outcome::Full, _) => eprintln!("error: the switches have no slot for another key"),
+        (Outcome::NoChain, _) => {
+            eprintln!(
+                "error: no switch of {} answers for the key: do they run, and is there a route?",
+                args.config.display()
+            );
+        }
+        (Outcome::TooLong(bytes), _) => eprintln!("error: {bytes} bytes; a value has at most 128"),
+        (_, value) => report(args, shown, value.as_deref(), code),
+    }
+    code
+}
+
+/// What the key has.
+fn report(args: &Args, shown: Option<&Shown>, value: Option<&str>, code: u8) {
+    let version = shown.map_or(0, |shown| shown.version);
+    match value {
+        Some(value) if code == 0 && matches!(args.word, Word::Get { .. } | Word::Add { .. }) => {
+            outln!("{value}");
+        }
+        Some(value) if code != 0 => eprintln!("refused: version {version} has {value}"),
+        None if code != 0 => eprintln!("the key has no value (version {version})"),
+        _ => outln!("version {version}"),
+    }
+}
