@@ -3,8 +3,8 @@
  * The runtime that compiled P4 programs stand on: packet access, ports, host traffic, arithmetic of
  * P4 widths, checksums, hashes, routes.
  *
- * It owns: the maps that every object has. It must not know: any P4 program, or FlowState
- * (stateplane_flow.h). Kernel >= 6.1, clang >= 14.
+ * It owns: the maps that every object has. It must not know: any P4 program, or any
+ * system's objects. Kernel >= 6.1, clang >= 14.
  */
 #ifndef STATEPLANE_XDP_H
 #define STATEPLANE_XDP_H

@@ -5,7 +5,7 @@
  * _KERNEL_PORT, and includes this after stateplane_xdp.h.
  *
  * Owns: what user space tells of ports, and the counts of what is dropped and answered.
- * Must not know: the P4 program, or FlowState.
+ * Must not know: the P4 program, or any system's objects.
  *
  * User space writes and reads these maps by their layouts (switch/dataplane/src/gateway.rs).
  * Integers are in host order, addresses in network order. A port without an entry has no MAC, no

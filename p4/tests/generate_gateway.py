@@ -8,7 +8,7 @@ import struct
 import sys
 
 HERE = pathlib.Path(__file__).parent
-sys.path.insert(0, str(HERE.parent.parent / "systems/redplane/p4"))
+sys.path.insert(0, str(HERE.parent))
 from stf_packets import (ICMP, ICMP6, TCP, UDP, Case, checksum, echo, echo6, ethernet,  # noqa: E402
                          icmp, icmp6, ipv4, ipv6, pseudo, tcp, udp)
 

@@ -12,8 +12,6 @@ use std::fmt;
 const BEGIN_WITHIN_MS: u64 = 800;
 /// How long each lasts, in milliseconds.
 const LASTS_MS: (u64, u64) = (100, 1_200);
-/// Lost messages of the state protocol while they are being lost, of a hundred.
-pub const LOSS_PERCENT: u64 = 1;
 
 /// Something that goes wrong in a lab. A machine is a node, a process one of its daemons.
 pub type Fault = simnet::Fault<String, String>;

@@ -128,6 +128,38 @@ fn every_configuration_on_the_other_pages_is_good() {
     );
 }
 
+/// A setting that stands in a comment can be used as it is: without its `#` the file is good TOML.
+#[test]
+fn commented_settings_of_the_examples_can_be_used() {
+    let examples = [
+        ("docs/controller.example.toml", 7),
+        ("systems/redplane/docs/store.example.toml", 5),
+        ("docs/switch.example.toml", 0),
+    ];
+    for (page, settings) in examples {
+        let text = read(page);
+        let is_setting = |line: &str| {
+            let name: String =
+                line.chars().take_while(|c| c.is_ascii_lowercase() || *c == '_').collect();
+            line.starts_with('[') || (!name.is_empty() && line[name.len()..].starts_with(" = "))
+        };
+        let mut found = 0;
+        let used: String = text
+            .lines()
+            .map(|line| match line.strip_prefix("# ") {
+                Some(setting) if is_setting(setting) => {
+                    found += 1;
+                    format!("{setting}\n")
+                }
+                _ => format!("{line}\n"),
+            })
+            .collect();
+        let parsed: Result<toml::Table, _> = toml::from_str(&used);
+        assert!(parsed.is_ok(), "{page}: {}", parsed.unwrap_err());
+        assert!(found >= settings, "{page}: {found} settings in comments, {settings} expected");
+    }
+}
+
 /// Makes the fabric's shared secrets.
 fn keys(folder: &Path) -> PathBuf {
     let file = folder.join("fabric.secrets");

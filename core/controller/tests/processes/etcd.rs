@@ -289,7 +289,7 @@ pub fn with_user_and_password() {
 }
 
 fn leads(chain: &Chain, address: SocketAddrV4) -> bool {
-    state_store::shell::query::<Status>(address, &chain.keys, PATIENCE).unwrap().leading
+    daemon::ask::query::<Status>(address, &chain.keys, PATIENCE).unwrap().leading
 }
 
 fn await_leading(chain: &Chain, address: SocketAddrV4) {
@@ -337,7 +337,7 @@ pub fn a_leader_without_etcd_stops_before_another_leads() {
     let (asked, keys) = (addresses[new], chain.keys.clone());
     // It finds the question when it goes on, and must know by then.
     let question = std::thread::spawn(move || {
-        state_store::shell::query::<Status>(asked, &keys, 3 * PATIENCE).unwrap()
+        daemon::ask::query::<Status>(asked, &keys, 3 * PATIENCE).unwrap()
     });
     await_leading(&chain, addresses[old]);
     kill(pid, Signal::SIGCONT).unwrap();

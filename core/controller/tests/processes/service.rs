@@ -63,7 +63,7 @@ impl Managed {
         assert_eq!(self.tells(), "READY=1");
         assert!(scrape(self.metrics, "/metrics").contains("stateplane_controller_leading"));
         let keys = SecretsFile::load(&directory.join("secrets.toml")).unwrap();
-        state_store::shell::query(self.listen, keys.ring(), PATIENCE).unwrap()
+        daemon::ask::query(self.listen, keys.ring(), PATIENCE).unwrap()
     }
 
     fn stop(mut self) {

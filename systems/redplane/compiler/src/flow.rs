@@ -70,13 +70,14 @@ impl State {
             _ => 0,
         };
         let (consistency, allocator) = (member(1), member(2));
-        let settings = FlowSettings {
-            consistency: CONSISTENCIES
-                .get(consistency as usize)
-                .copied()
-                .unwrap_or(Consistency::Asynchronous),
-            allocator: ALLOCATORS.get(allocator as usize).copied().unwrap_or(Allocator::Zero),
+        let (Some(&written_consistency), Some(&written_allocator)) =
+            (CONSISTENCIES.get(consistency as usize), ALLOCATORS.get(allocator as usize))
+        else {
+            generator.internal(instance.location, "a consistency or allocator without a name");
+            return;
         };
+        let settings =
+            FlowSettings { consistency: written_consistency, allocator: written_allocator };
         generator.manifest.state_objects.push(StateObject {
             id: object_id,
             name: instance.name.clone(),

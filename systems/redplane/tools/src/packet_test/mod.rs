@@ -79,7 +79,8 @@ impl System for RedPlane {
         let replicated = states.iter().find(|it| it.settings.consistency != Consistency::Local)?;
         let consistency = match replicated.settings.consistency {
             Consistency::Asynchronous => "ASYNCHRONOUS",
-            _ => "LINEARIZABLE",
+            Consistency::Linearizable => "LINEARIZABLE",
+            Consistency::Local => return None,
         };
         Some(format!(
             "FlowState {} is {consistency}, so its packets need a lease from a store, \
