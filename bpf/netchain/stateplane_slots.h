@@ -90,6 +90,15 @@ SP_INLINE void sp_slots_copy(void *to, const void *from, __u32 bytes)
 		((volatile __u64 *)to)[i] = ((const volatile __u64 *)from)[i];
 }
 
+SP_INLINE int sp_slots_equal(const void *a, const void *b, __u32 bytes)
+{
+	__u64 difference = 0;
+
+	for (__u32 i = 0; i < SP_SLOTS_ROUND8(bytes) / 8; i++)
+		difference |= ((const volatile __u64 *)a)[i] ^ ((const __u64 *)b)[i];
+	return difference == 0;
+}
+
 /* The P4 program on a packet that was here before; emitted by the compiler. */
 int sp_slots_again(struct xdp_md *xdp);
 struct {
@@ -194,11 +203,14 @@ SP_INLINE int sp_slots_resumed(struct sp_slots_context *slots)
 			slot = bpf_map_lookup_elem(&name##_slots, &slots->slot);                 \
 			for (int look = 0; slot && look < SP_SLOTS_LOOKS; look++) {              \
 				__u32 before = *(volatile __u32 *)&slot->generation;             \
+				int same = sp_slots_equal(slot->key, key, key_bytes);            \
                                                                                                  \
 				sp_slots_copy(scratch->value, slot->value, value_bytes);         \
 				if (before & 1 ||                                                \
 				    before != *(volatile __u32 *)&slot->generation)              \
 					continue;                                                \
+				if (!same)                                                       \
+					break; /* the slot went to another key */                \
 				slots->generation = before;                                      \
 				slots->state = SP_SLOTS_READ;                                    \
 				return SP_SLOT_FOUND;                                            \
@@ -236,6 +248,13 @@ SP_INLINE int sp_slots_resumed(struct sp_slots_context *slots)
 		failed = bpf_map_update_elem(&name, key, &number, BPF_NOEXIST);                  \
 		if (!failed)                                                                     \
 			return SP_SLOT_DONE;                                                     \
+		/* A walk over the slots must not find the key here. */                          \
+		bpf_spin_lock(&slot->lock);                                                      \
+		*(volatile __u32 *)&slot->generation += 1;                                       \
+		__builtin_memset(slot->key, 0, sizeof(slot->key));                               \
+		__builtin_memset(slot->value, 0, sizeof(slot->value));                           \
+		*(volatile __u32 *)&slot->generation += 1;                                       \
+		bpf_spin_unlock(&slot->lock);                                                    \
 		bpf_map_push_elem(&name##_free, &number, 0);                                     \
 		slots->again = 1; /* another CPU inserted the key, or the map was busy */        \
 		return SP_SLOT_ABSENT;                                                           \

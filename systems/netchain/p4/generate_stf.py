@@ -91,6 +91,8 @@ class Message:
         hops = [address(SWITCHES[it]) for it in f["chain"]]
         room = ROOMS[f["room"]]
         length = len(f["value"]) if f["length"] is None else f["length"]
+        if f["flags"] & (REPLY | STAMPED) and f["made"] == 0 and f["status"] in (ABSENT, REFUSED):
+            length = NO_VALUE
         body = struct.pack("!BBBBHBBBBHIQIQQ16s", 1, f["operation"], f["status"], f["flags"],
                            f["group"], len(hops), f["room"], length, 0, f["key_id"], f["view"],
                            f["client"], f["number"], f["made"], f["operand"], f["key"])
@@ -203,19 +205,26 @@ def one_switch():
     case.note("a counter")
     ask(ADD, DONE, version(5), struct.pack("!Q", 5), operand=5)
     ask(ADD, DONE, version(6), struct.pack("!Q", 3), operand=(1 << 64) - 2)
+    case.note("an owner is what the value says, not what is behind its end or was there before")
+    ask(PUT, DONE, version(7), b"", sent=b"", room=0)
+    ask(COMPARE_OWNER, REFUSED, version(7), b"", sent=b"mine", operand=3)
+    ask(COMPARE_OWNER, DONE, version(8), b"mine", sent=b"mine", operand=0)
     case.note("64 and 128 bytes; a value longer than the room of a request")
-    ask(PUT, DONE, version(7), bytes(range(64)), sent=bytes(range(64)), room=2)
-    ask(PUT, DONE, version(8), bytes(range(128)), sent=bytes(range(128)), room=3)
-    ask(READ, DONE, version(8), bytes(range(128)), room=3)
-    ask(READ, NO_ROOM, version(8), bytes(range(64)), 128, room=2)
-    ask(READ, NO_ROOM, version(8), b"", 128, room=0)
+    ask(PUT, DONE, version(9), bytes(range(64)), sent=bytes(range(64)), room=2)
+    ask(PUT, DONE, version(10), bytes(range(128)), sent=bytes(range(128)), room=3)
+    ask(READ, DONE, version(10), bytes(range(128)), room=3)
+    ask(READ, NO_ROOM, version(10), bytes(range(64)), 128, room=2)
+    ask(READ, NO_ROOM, version(10), b"", 128, room=0)
     case.note("what cannot be passed on is not done")
     message = Message(ADD, chain=[0], number=98, operand=1)
     from_client(case, message)
     to_client(case, message.reply(NO_ROOM))
-    ask(READ, DONE, version(8), bytes(range(128)), room=3)
+    ask(READ, DONE, version(10), bytes(range(128)), room=3)
     case.note("no such operation")
     message = Message(8, chain=[0], number=99)
+    from_client(case, message)
+    to_client(case, message.reply(UNKNOWN))
+    message = Message(0, chain=[0], number=99)
     from_client(case, message)
     to_client(case, message.reply(UNKNOWN))
     case.write()
@@ -361,6 +370,7 @@ def malformed():
             (28 + 7, 4),  # no such room
             (28 + 7, 2),  # room that is not there
             (28 + 8, 17),  # a value longer than its room
+            (28 + 8, NO_VALUE),  # nothing to write
             (28 + 3, REPLY)]):
         at, byte = change
         message = bytearray(good)

@@ -169,8 +169,8 @@ struct slot_key_t {
 
 // What a slot holds: the key's newest write that this switch knows.
 struct slot_t {
+    // Wide fields first: each lies at a multiple of its size.
     bit<64> version;
-    bit<8>  length; // NO_VALUE: the key was deleted
     bit<64> w0;
     bit<64> w1;
     bit<64> w2;
@@ -189,21 +189,22 @@ struct slot_t {
     bit<64> w15;
     // The requests that were carried out most recently, the newest first.
     bit<64> client0;
-    bit<32> number0;
-    bit<8>  status0;
     bit<64> version0;
     bit<64> client1;
-    bit<32> number1;
-    bit<8>  status1;
     bit<64> version1;
     bit<64> client2;
-    bit<32> number2;
-    bit<8>  status2;
     bit<64> version2;
     bit<64> client3;
-    bit<32> number3;
-    bit<8>  status3;
     bit<64> version3;
+    bit<32> number0;
+    bit<32> number1;
+    bit<32> number2;
+    bit<32> number3;
+    bit<8>  status0;
+    bit<8>  status1;
+    bit<8>  status2;
+    bit<8>  status3;
+    bit<8>  length; // NO_VALUE: the key was deleted
 }
 
 const bit<8> NO_VALUE = 255;
@@ -310,6 +311,12 @@ bit<8> room_bytes(in bit<8> room) {
 bit<64> next_version(in bit<16> session, in bit<64> before) {
     bit<64> first = (bit<64>)session << 48;
     return before >= first ? before + 1 : first + 1;
+}
+
+// The first word of a value, without what is behind its end.
+bit<64> first_bytes(in bit<64> word, in bit<8> length) {
+    bit<64> all = 0xffffffffffffffff;
+    return length >= 8 ? word : length == 0 ? 0 : word & (all << (64 - (length << 3)));
 }
 
 control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
@@ -423,7 +430,7 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
 
     action value_from_slot() {
         hdr.netchain.version = slot.version;
-        hdr.netchain.length = slot.length;
+        hdr.netchain.length = slot.version == 0 ? NO_VALUE : slot.length;
         if (hdr.value_16.isValid()) {
             hdr.value_16.w0 = slot.w0;
             hdr.value_16.w1 = slot.w1;
@@ -450,8 +457,9 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
 
     action value_to_slot() {
         slot.length = hdr.netchain.length;
+        slot.w0 = 0; // (an owner is compared with it, whatever the value's length)
         if (hdr.value_16.isValid()) {
-            slot.w0 = hdr.value_16.w0;
+            slot.w0 = first_bytes(hdr.value_16.w0, slot.length);
             slot.w1 = hdr.value_16.w1;
         }
         if (hdr.value_64.isValid()) {
@@ -623,6 +631,9 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
                     || hdr.ipv4.total_length != bytes || hdr.udp.length != bytes - 20
                     || (hdr.netchain.length != NO_VALUE
                         && hdr.netchain.length > room_bytes(hdr.netchain.room))
+                    || (hdr.netchain.length == NO_VALUE && hdr.netchain.flags & STAMPED == 0
+                        && hdr.netchain.operation >= Operation.PUT
+                        && hdr.netchain.operation <= Operation.COMPARE_OWNER)
                     || hdr.netchain.flags & REPLY != 0) {
                     malformed.count(0);
                     mark_to_drop(standard_metadata);
@@ -677,7 +688,8 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
                             late.count(0);
                         }
                         go_on();
-                    } else if (hdr.netchain.operation > Operation.DELETE) {
+                    } else if (hdr.netchain.operation > Operation.DELETE
+                               || (bit<8>)hdr.netchain.operation == 0) {
                         answer(Status.UNKNOWN);
                     } else {
                         // 5. The head decides.

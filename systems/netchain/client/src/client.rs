@@ -3,6 +3,8 @@
 use crate::Config;
 use crate::core::{Core, Outcome, Step};
 use netchain_protocol::{Key, Operation, PORT};
+use rand::TryRngCore;
+use rand::rngs::OsRng;
 use std::io;
 use std::net::UdpSocket;
 use std::path::Path;
@@ -34,7 +36,9 @@ pub struct Client {
 
 fn core(config: &Config) -> Result<Core, Failed> {
     let ring = config.ring().map_err(Failed::Config)?;
-    Ok(Core::new(ring, rand::random(), config.retry_ms * 1000, config.deadline_ms * 1000))
+    // From the kernel: a generator in the process gives both sides of a fork the same numbers.
+    let identity = OsRng.try_next_u64().map_err(|error| Failed::Config(error.to_string()))?;
+    Ok(Core::new(ring, identity, config.retry_ms * 1000, config.deadline_ms * 1000))
 }
 
 impl Client {
@@ -133,7 +137,7 @@ impl Client {
         value: Option<&[u8]>,
         operand: u64,
     ) -> Result<Outcome, Failed> {
-        if std::process::id() != self.process {
+        if std::process::id() != self.process || self.core.is_used_up() {
             // Parent and child would take each other's replies, and repeat each other's numbers.
             *self = Client::new(self.config.clone())?;
         }

@@ -72,8 +72,8 @@ pub struct Pending {
     room: Room,
     /// Times that it was sent.
     sent: u32,
-    /// Has it been refused by each message that was sent, so that none can have been carried out?
-    refused: u32,
+    /// A copy of it was refused.
+    refused: bool,
     /// When it goes again.
     next_us: u64,
     /// When its outcome is unknown.
@@ -115,6 +115,11 @@ impl Core {
         Core { ring, client, number: 0, retry_us, deadline_us, learnt: HashMap::new() }
     }
 
+    /// Whether no more requests can be told apart: the next needs a core with another identity.
+    pub fn is_used_up(&self) -> bool {
+        self.number == u32::MAX
+    }
+
     /// Begins a request. The caller sends what [`Core::time`] then says.
     ///
     /// `value`: for the operations that write one.
@@ -132,7 +137,7 @@ impl Core {
         }
         // The reply shows what the key has, which may be longer than what is written.
         let room = Room::Large;
-        self.number = self.number.wrapping_add(1);
+        self.number = self.number.saturating_add(1);
         Ok(Pending {
             operation,
             key,
@@ -142,7 +147,7 @@ impl Core {
             value,
             room,
             sent: 0,
-            refused: 0,
+            refused: false,
             next_us: now_us,
             deadline_us: now_us.saturating_add(self.deadline_us),
         })
@@ -158,7 +163,9 @@ impl Core {
     /// The time is `now_us`.
     pub fn time(&self, pending: &mut Pending, now_us: u64) -> Step {
         if now_us >= pending.deadline_us {
-            let unknown = pending.operation != Operation::Read && pending.sent > pending.refused;
+            // One copy that was refused was not carried out; of several, one may have been.
+            let refused = pending.sent == 0 || (pending.sent == 1 && pending.refused);
+            let unknown = pending.operation != Operation::Read && !refused;
             return Step::Over(if unknown { Outcome::Unknown } else { Outcome::NoChain });
         }
         if now_us < pending.next_us {
@@ -227,7 +234,7 @@ impl Core {
             Status::NoRoom => Step::Over(Outcome::TooLong(length)),
             Status::Undecided => Step::Over(Outcome::Unknown),
             Status::OldView | Status::WrongSwitch => {
-                pending.refused += 1;
+                pending.refused = true;
                 if self.learn(message.group, message.view, message.chain) {
                     return self.send(pending, now_us);
                 }
@@ -235,7 +242,7 @@ impl Core {
                 Step::Wait
             }
             Status::NoGroup | Status::Unknown => {
-                pending.refused += 1;
+                pending.refused = true;
                 Step::Wait
             }
             Status::Request => Step::Wait,
@@ -244,7 +251,10 @@ impl Core {
 
     /// A switch told a group's chain: is it newer than what was known?
     fn learn(&mut self, group: u16, view: u32, members: Vec<Ipv4Addr>) -> bool {
-        let newer = view > self.chain(group).view && !members.is_empty();
+        let known = self.chain(group);
+        // What the ring places is a guess.
+        let guessed = !self.learnt.contains_key(&group) && members != known.members;
+        let newer = (view > known.view || guessed) && !members.is_empty();
         if newer {
             self.learnt.insert(group, Chain { view, members });
         }
@@ -302,6 +312,24 @@ mod tests {
         let mut get = core.begin(Operation::Read, key, None, 0, 0).unwrap();
         sent(core.time(&mut get, 0));
         assert_eq!(core.time(&mut get, 50_000), Step::Over(Outcome::NoChain));
+    }
+
+    /// A refusal says nothing of the other copies.
+    #[test]
+    fn of_several_copies_one_may_have_been_carried_out() {
+        let mut core = core();
+        let key = Key::from_name("foo").unwrap();
+        for (copies, outcome) in [(1, Outcome::NoChain), (2, Outcome::Unknown)] {
+            let mut put = core.begin(Operation::Put, key, Some(b"x".to_vec()), 0, 0).unwrap();
+            let (_, message) = sent(core.time(&mut put, 0));
+            if copies == 2 {
+                sent(core.time(&mut put, 1_000));
+            }
+            for _ in 0..copies {
+                core.receive(&mut put, &reply(message.clone(), Status::NoGroup), 2_000);
+            }
+            assert_eq!(core.time(&mut put, 50_000), Step::Over(outcome));
+        }
     }
 
     #[test]
