@@ -141,7 +141,8 @@ fn commented_settings_of_the_examples_can_be_used() {
         let is_setting = |line: &str| {
             let name: String =
                 line.chars().take_while(|c| c.is_ascii_lowercase() || *c == '_').collect();
-            line.starts_with('[') || (!name.is_empty() && line[name.len()..].starts_with(" = "))
+            (line.starts_with('[') && line.ends_with(']'))
+                || (!name.is_empty() && line[name.len()..].starts_with(" = "))
         };
         let mut found = 0;
         let used: String = text
