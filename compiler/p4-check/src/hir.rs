@@ -518,22 +518,34 @@ impl Expr {
 
     /// Whether evaluating it can change something.
     pub fn has_effects(&self) -> bool {
+        self.calls(false)
+    }
+
+    /// Whether evaluating it reads the packet ahead, which fails if the packet is too short.
+    pub fn looks_ahead(&self) -> bool {
+        self.calls(true)
+    }
+
+    /// Whether it has a call: of `lookahead`, or of anything else.
+    fn calls(&self, lookahead: bool) -> bool {
         match &self.kind {
             ExprKind::Call(call) => match &call.callee {
-                Callee::IsValid(e) => e.has_effects(),
-                _ => !call.lookahead,
+                Callee::IsValid(e) => e.calls(lookahead),
+                _ => call.lookahead == lookahead,
             },
-            ExprKind::Apply(..) | ExprKind::Construct(_) => true,
+            ExprKind::Apply(..) | ExprKind::Construct(_) => !lookahead,
             ExprKind::Field(e, _)
             | ExprKind::StackNext(e)
             | ExprKind::StackLast(e)
             | ExprKind::StackLastIndex(e)
             | ExprKind::Slice(e, ..)
             | ExprKind::Unary(_, e)
-            | ExprKind::Cast(e) => e.has_effects(),
-            ExprKind::Index(a, b) | ExprKind::Binary(_, a, b) => a.has_effects() || b.has_effects(),
-            ExprKind::Conditional(a, b, c) => a.has_effects() || b.has_effects() || c.has_effects(),
-            ExprKind::Aggregate(list, _) => list.iter().any(Expr::has_effects),
+            | ExprKind::Cast(e) => e.calls(lookahead),
+            ExprKind::Index(a, b) | ExprKind::Binary(_, a, b) => {
+                a.calls(lookahead) || b.calls(lookahead)
+            }
+            ExprKind::Conditional(a, b, c) => [a, b, c].iter().any(|e| e.calls(lookahead)),
+            ExprKind::Aggregate(list, _) => list.iter().any(|e| e.calls(lookahead)),
             _ => false,
         }
     }

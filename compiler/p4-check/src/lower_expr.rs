@@ -483,7 +483,7 @@ impl Lowerer<'_> {
 }
 
 /// Whether reading it can end the parser with an error.
-fn raises(e: &ir::Expr) -> bool {
+pub(crate) fn raises(e: &ir::Expr) -> bool {
     match &e.kind {
         ir::ExprKind::Lookahead | ir::ExprKind::StackNext(_) | ir::ExprKind::StackLast(_) => true,
         ir::ExprKind::Var(_)

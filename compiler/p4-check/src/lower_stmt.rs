@@ -6,6 +6,7 @@ use p4_syntax::Span;
 
 use crate::hir::{self, ApplyPart, Callee, StmtKind};
 use crate::lower::{Binding, Lowerer, ReturnMode};
+use crate::lower_expr::raises;
 use crate::mutations::{Mutation, planted};
 
 impl Lowerer<'_> {
@@ -38,7 +39,9 @@ impl Lowerer<'_> {
             StmtKind::ValueSet(id, size) => self.declare_value_set(*id, size),
             StmtKind::Assign(target, value) => {
                 let t = self.place(target, out);
-                let t = if value.has_effects() && !planted(Mutation::LateIndex) {
+                // The left side comes first, also with its error (§11.1).
+                let both_fail = raises(&t) && value.looks_ahead();
+                let t = if (value.has_effects() || both_fail) && !planted(Mutation::LateIndex) {
                     self.pin(t, span, out)
                 } else {
                     t
