@@ -17,6 +17,7 @@
 #define SP_DROP_PORT 511
 #define SP_MAX_PORTS 512
 #define SP_MAX_IFINDEX 65536
+#define SP_ROUND8(n) (((n) + 7) & ~7)
 /* The verifier accepts packet offsets below 64 KiB; headers end long before 16 KiB. */
 #define SP_OFFSET_MASK 0x3fff
 /* A header that was not extracted from the packet. */

@@ -29,8 +29,6 @@ enum { SP_SLOTS_IDLE, SP_SLOTS_READ, SP_SLOTS_MISSED };
 /* How often a reader looks again at a slot that is being written. */
 #define SP_SLOTS_LOOKS 16
 
-#define SP_SLOTS_ROUND8(bytes) (((bytes) + 7) & ~7)
-
 /* A packet's way through the program. */
 struct sp_slots_context {
 	__u32 ingress_port;
@@ -86,7 +84,7 @@ SP_INLINE struct sp_slots_scratch *sp_slots_get_scratch(void)
 
 SP_INLINE void sp_slots_copy(void *to, const void *from, __u32 bytes)
 {
-	for (__u32 i = 0; i < SP_SLOTS_ROUND8(bytes) / 8; i++)
+	for (__u32 i = 0; i < SP_ROUND8(bytes) / 8; i++)
 		((volatile __u64 *)to)[i] = ((const volatile __u64 *)from)[i];
 }
 
@@ -94,7 +92,7 @@ SP_INLINE int sp_slots_equal(const void *a, const void *b, __u32 bytes)
 {
 	__u64 difference = 0;
 
-	for (__u32 i = 0; i < SP_SLOTS_ROUND8(bytes) / 8; i++)
+	for (__u32 i = 0; i < SP_ROUND8(bytes) / 8; i++)
 		difference |= ((const volatile __u64 *)a)[i] ^ ((const __u64 *)b)[i];
 	return difference == 0;
 }
@@ -147,13 +145,13 @@ SP_INLINE int sp_slots_resumed(struct sp_slots_context *slots)
 	struct name##_slot {                                                                     \
 		struct bpf_spin_lock lock;                                                       \
 		__u32 generation;                                                                \
-		__u8 key[SP_SLOTS_ROUND8(key_bytes)];                                            \
-		__u8 value[SP_SLOTS_ROUND8(value_bytes)];                                        \
+		__u8 key[SP_ROUND8(key_bytes)];                                                  \
+		__u8 value[SP_ROUND8(value_bytes)];                                              \
 	};                                                                                       \
 	struct {                                                                                 \
 		__uint(type, BPF_MAP_TYPE_HASH);                                                 \
 		__uint(max_entries, size);                                                       \
-		__uint(key_size, SP_SLOTS_ROUND8(key_bytes));                                    \
+		__uint(key_size, SP_ROUND8(key_bytes));                                          \
 		__type(value, __u32);                                                            \
 	} name SEC(".maps");                                                                     \
 	struct {                                                                                 \
@@ -218,7 +216,7 @@ SP_INLINE int sp_slots_resumed(struct sp_slots_context *slots)
 			slots->again = 1;                                                        \
 			return SP_SLOT_FOUND;                                                    \
 		}                                                                                \
-		__builtin_memset(scratch->value, 0, SP_SLOTS_ROUND8(value_bytes));               \
+		__builtin_memset(scratch->value, 0, SP_ROUND8(value_bytes));                     \
 		return SP_SLOT_ABSENT;                                                           \
 	}                                                                                        \
                                                                                                  \

@@ -101,7 +101,6 @@ struct sp_flow_entry_head {
 #define SP_FLOW_ENTRY_HEAD_BYTES 56
 _Static_assert(sizeof(struct sp_flow_entry_head) == SP_FLOW_ENTRY_HEAD_BYTES, "the manifest's value_offset counts on it");
 
-#define SP_ROUND8(n) (((n) + 7) & ~7)
 
 /* Written by the agent: systems/redplane/switch/src/runtime.rs has the same layouts. */
 struct sp_flow_settings {

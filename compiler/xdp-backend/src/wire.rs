@@ -52,6 +52,33 @@ impl Generator<'_> {
         fields
     }
 
+    /// Key and value of an object: the fields of each struct, and the sum of their bytes, which is 1
+    /// to `most` (of the key, of the value).
+    pub fn wire_key_and_value(
+        &mut self,
+        instance: &ExternInstance,
+        most: [u32; 2],
+    ) -> [(Vec<manifest::WireField>, u32); 2] {
+        let parts = [0, 1].map(|at| {
+            let ty = instance.type_arguments.get(at);
+            let fields = self.wire_fields(ty, instance, "structs as key and value");
+            let bytes = fields.iter().map(|field| field.bytes).sum();
+            (fields, bytes)
+        });
+        for ((what, (_, bytes)), most) in ["key", "value"].into_iter().zip(&parts).zip(most) {
+            if *bytes == 0 || *bytes > most {
+                let message = format!(
+                    "{} {}: the {what} has {bytes} bytes, not 1 to {most}",
+                    instance.extern_type, instance.name
+                );
+                let help =
+                    format!("drop or narrow fields of the {what}'s struct; each takes whole bytes");
+                self.error(instance.location, &message, Some(&help));
+            }
+        }
+        parts
+    }
+
     /// A buffer on the stack, zero-padded to a multiple of 8, with a struct in wire form.
     pub fn wire_buffer(&mut self, name: &str, bytes: u32, value: Option<&Expr>) {
         let size = round_up(bytes.max(1), 8);

@@ -5,7 +5,7 @@
 
 mod meaning;
 
-use manifest::{Home, Layout, Settings, StateObject, WireField};
+use manifest::{Home, Layout, Settings, StateObject};
 pub use meaning::Meaning;
 use p4_ir::{Argument, ExternInstance};
 use xdp_backend::system::{
@@ -23,7 +23,6 @@ const MAX_KEY_BYTES: u32 = 64;
 const MAX_VALUE_BYTES: u32 = 512;
 /// Lock and generation, before the key in a slot (SP_SLOTS_DECLARE).
 const KEY_OFFSET: u32 = 8;
-const NEEDS: &str = "structs as key and value";
 
 const HEADERS: &[Header] =
     &[("stateplane_slots.h", include_str!("../../../../bpf/netchain/stateplane_slots.h"))];
@@ -79,28 +78,11 @@ struct State {
     objects: Vec<SlotObject>,
 }
 
-fn bytes(fields: &[WireField]) -> u32 {
-    fields.iter().map(|field| field.bytes).sum()
-}
-
 impl StateSystem for State {
     fn declare(&mut self, generator: &mut Generator<'_>, instance: &ExternInstance, id: u16) {
         let size = generator.size_of(instance);
-        let key = generator.wire_fields(instance.type_arguments.first(), instance, NEEDS);
-        let value = generator.wire_fields(instance.type_arguments.get(1), instance, NEEDS);
-        let (key_bytes, value_bytes) = (bytes(&key), bytes(&value));
-        for (what, bytes, most) in
-            [("key", key_bytes, MAX_KEY_BYTES), ("value", value_bytes, MAX_VALUE_BYTES)]
-        {
-            if bytes == 0 || bytes > most {
-                let name = &instance.name;
-                let message =
-                    format!("{SLOT_STATE} {name}: the {what} has {bytes} bytes, not 1 to {most}");
-                let help =
-                    format!("drop or narrow fields of the {what}'s struct; each takes whole bytes");
-                generator.error(instance.location, &message, Some(&help));
-            }
-        }
+        let [(key, key_bytes), (value, value_bytes)] =
+            generator.wire_key_and_value(instance, [MAX_KEY_BYTES, MAX_VALUE_BYTES]);
         generator.manifest.state_objects.push(StateObject {
             id,
             name: instance.name.clone(),

@@ -30,7 +30,6 @@ pub const LOCAL: u32 = 0;
 pub const LINEARIZABLE: u32 = 1;
 
 const MAX_BYTES: u32 = 64;
-const NEEDS: &str = "structs as key and value";
 /// Bytes of the runtime's bookkeeping before the key in the map's value (SP_FLOW_DECLARE in
 /// stateplane_flow.h); the value follows the key.
 pub const KEY_OFFSET: u32 = 56;
@@ -49,22 +48,8 @@ impl State {
         object_id: u16,
     ) {
         let size = generator.size_of(instance);
-        let key = generator.wire_fields(instance.type_arguments.first(), instance, NEEDS);
-        let value = generator.wire_fields(instance.type_arguments.get(1), instance, NEEDS);
-        let bytes =
-            |fields: &[manifest::WireField]| fields.iter().map(|field| field.bytes).sum::<u32>();
-        let (key_bytes, value_bytes) = (bytes(&key), bytes(&value));
-        for (what, bytes) in [("key", key_bytes), ("value", value_bytes)] {
-            if bytes == 0 || bytes > MAX_BYTES {
-                let message = format!(
-                    "FlowState {}: the {what} has {bytes} bytes, not 1 to 64",
-                    instance.name
-                );
-                let help =
-                    format!("drop or narrow fields of the {what}'s struct; each takes whole bytes");
-                generator.error(instance.location, &message, Some(&help));
-            }
-        }
+        let [(key, key_bytes), (value, value_bytes)] =
+            generator.wire_key_and_value(instance, [MAX_BYTES; 2]);
         let member = |index: usize| match instance.arguments.get(index) {
             Some(ConstArgument::Value(value, _)) => value.to_u32().unwrap_or(0),
             _ => 0,
