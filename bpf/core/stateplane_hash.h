@@ -73,7 +73,7 @@ SP_INLINE __u64 sp_table_index(__u64 value)
 
 /*
  * The hashes of the first `length` bytes, at most `most`, a constant: the verifier wants a bound.
- * Bytes behind them are 0, and there is one at the least.
+ * Bytes behind the first `length` are 0, and the buffer has at least one of them.
  *
  * CRC-32 as Ethernet has it (reflected 0x04c11db7).
  */

@@ -15,8 +15,8 @@ pub(crate) struct Emitted {
     location: Location,
 }
 
-/// With more headers than this the verifier is kept from following each combination of valid ones
-/// (`sp_blur`).
+/// With more headers than this, `sp_blur` hides from the verifier which are valid. The verifier
+/// would follow each combination otherwise.
 const FEW_HEADERS: usize = 4;
 
 impl Generator<'_> {

@@ -173,7 +173,7 @@ pub enum BadJournal {
     #[error("views that cannot be read")]
     Views,
     /// An effect that does not fit the state before it.
-    #[error("shard {0}: an effect that does not fit the state before it")]
+    #[error("shard {0}: the log has an effect that cannot follow the state before it")]
     Effect(u16),
     /// An entry is missing.
     #[error("shard {shard}: entry {found} after entry {index}")]

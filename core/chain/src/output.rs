@@ -51,9 +51,9 @@ impl Outputs {
         self.datagrams.iter().map(|&(to, start, end)| (to, &self.arena[start..end]))
     }
 
-    /// The same, with those that follow each other to one destination taken together where they
-    /// have one length, of which the last may be shorter: what the kernel cuts itself. Datagrams of
-    /// no byte or more than `most_segment_bytes` stay alone.
+    /// Like `datagrams`, but consecutive ones to one destination and of one length are joined into a
+    /// run, which the kernel segments. The last of a run may be shorter. Datagrams of no byte or of
+    /// more than `most_segment_bytes` stay alone.
     pub fn runs(
         &self,
         most_segments: usize,

@@ -40,7 +40,7 @@ pub enum Malformed {
     #[error("no value in a message that must carry one")]
     MissingValue,
     /// A chain entry with an unknown effect, or whose lengths do not add up.
-    #[error("chain entry does not add up")]
+    #[error("chain entry with an unknown effect or wrong lengths")]
     ChainEntry,
     /// A control message whose JSON is none, or not what its type carries.
     #[error("the message's JSON is not what its type carries")]

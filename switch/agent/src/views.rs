@@ -27,7 +27,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// For so long after a controller's first answer: it sends views at most every 20 ms, and the first
 /// may have been lost where there was no route yet.
 const FIRST_VIEWS: Duration = Duration::from_secs(1);
-/// Whom controllers have answered for so long is no newcomer: another switch with its number is.
+/// A switch that controllers have answered for this long owns its number. A later refusal then
+/// concerns another switch with the same number.
 const ACCEPTED_AFTER: Duration = Duration::from_secs(1);
 const MOST_BYTES: usize = 65_536;
 

@@ -16,8 +16,8 @@ use std::collections::HashSet;
 
 /// Which packets are in the trace besides those of known flows: one in so many begins a flow.
 const PACKETS_A_FLOW: u32 = 50;
-/// So many packets after one that began a flow, nothing of its way to the stores is felt: they
-/// share this machine's caches with the switch.
+/// A flow's first packet goes to the stores, which share this machine's caches with the switch. For
+/// up to this many packets after it the switch is slower.
 const SETTLED_AFTER: usize = 80;
 /// The line that is measured: s1 between its two routers.
 const PATH: Path = Path { near: "tor", switch: "s1", far: "core" };

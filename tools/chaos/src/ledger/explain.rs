@@ -3,8 +3,8 @@
 use super::*;
 
 impl Ledger {
-    /// The first packet that went to the switch which gave this number, while it had the flow, and
-    /// of which nothing came out.
+    /// The first packet that may have got this number: it went to the switch that gave the number,
+    /// while that switch had the flow, and never came out.
     pub(super) fn unseen(&self, flow: &Flow, number: u64, taken: &BTreeSet<u32>) -> Option<u32> {
         let (epoch, grant) = grant_of(flow, number)?;
         let switch = self.switches.get(&grant.switch_id)?;
