@@ -25,6 +25,7 @@
 #endif
 
 #include "stateplane_flow_numbers.h"
+#include "stateplane_secrets.h"
 
 #define SP_FLOW_OUTER_BYTES 42 /* Ethernet, IPv4 without options, UDP */
 #define SP_FLOW_MAX_ATTEMPTS 64
@@ -32,7 +33,6 @@
 /* In `port`, whose upper bits the store echoes: the answer is one to a READ_COMMIT. */
 #define SP_FLOW_PORT_READ 512
 #define SP_FLOW_SHARDS_MAX 256
-#define SP_FLOW_SECRETS 4
 /* "Replays": no reply is taken to a request that was sent longer ago. */
 #define SP_FLOW_LATE_NS 1000000000ull
 /* last use is noted this coarsely: a write for each packet would move the cache line between CPUs */
@@ -136,13 +136,6 @@ struct sp_session {
 	__u64 mark_sent; /* so many were sent when the clock was mark_ns: an answer to a later request says that these are answered or lost */
 	__u64 mark_ns;
 	__u64 progress_ns; /* when `done` last grew, or the first request left after a time without any */
-};
-
-/* "Tags": all secrets that are accepted, and which one is sent with. One value, so that a change is one write. */
-struct sp_secret_set {
-	__u64 secret[SP_FLOW_SECRETS][2]; /* as SipHash takes them: two little-endian words */
-	__u32 present; /* bit n: secret n is there */
-	__u32 sends;
 };
 
 /* What a message did to its flow's entry. */

@@ -25,13 +25,6 @@ struct {
 	__type(value, struct sp_session);
 } sp_sessions SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct sp_secret_set);
-} sp_secrets SEC(".maps");
-
 /* "Replays": the tags of the newest replies, in sets that their own bits name. A tag is as good as random, so a reply is known again until SP_SEEN_IN_SET others came
  * into its set: with 10,000 replies a second, a whole second later, that happens to one of 10^11. */
 #define SP_SEEN_SETS (1 << 17)

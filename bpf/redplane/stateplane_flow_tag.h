@@ -1,4 +1,4 @@
-/* stateplane_flow_tag.h: the keyed tags of messages: SipHash-2-4 in the data plane (systems/redplane/docs/state-protocol.md, "Tags"). Part of stateplane_flow.h.
+/* stateplane_flow_tag.h: the keyed tags of messages, by SipHash-2-4 (systems/redplane/docs/state-protocol.md, "Tags"). Part of stateplane_flow.h.
  *
  * Of a message in a frame: source and destination address stand together in the IPv4 header, then
  * comes the datagram, with the tag as zero. Packets may lie
@@ -6,37 +6,11 @@
 #ifndef STATEPLANE_FLOW_TAG_H
 #define STATEPLANE_FLOW_TAG_H
 
-struct sp_sip {
-	__u64 v0, v1, v2, v3;
-};
+#include "stateplane_siphash.h"
 
 /* Source and destination address in a frame. */
 #define SP_FLOW_ADDRESSES_AT 26
 _Static_assert(__builtin_offsetof(struct sp_flow_outer, source) == SP_FLOW_ADDRESSES_AT, "IPv4 behind Ethernet");
-
-#define SP_ROTATE(x, bits) (((x) << (bits)) | ((x) >> (64 - (bits))))
-
-static __always_inline void sp_sip_round(struct sp_sip *s)
-{
-	s->v0 += s->v1;
-	s->v1 = SP_ROTATE(s->v1, 13) ^ s->v0;
-	s->v0 = SP_ROTATE(s->v0, 32);
-	s->v2 += s->v3;
-	s->v3 = SP_ROTATE(s->v3, 16) ^ s->v2;
-	s->v0 += s->v3;
-	s->v3 = SP_ROTATE(s->v3, 21) ^ s->v0;
-	s->v2 += s->v1;
-	s->v1 = SP_ROTATE(s->v1, 17) ^ s->v2;
-	s->v2 = SP_ROTATE(s->v2, 32);
-}
-
-static __always_inline void sp_sip_word(struct sp_sip *s, __u64 word)
-{
-	s->v3 ^= word;
-	sp_sip_round(s);
-	sp_sip_round(s);
-	s->v0 ^= word;
-}
 
 /* What the chunks' loop works on. */
 struct sp_tag_work {
@@ -92,11 +66,8 @@ static __noinline int sp_tag(struct xdp_md *xdp, __u32 key_id, __u32 body_bytes,
 	if (!scratch || !secrets || !tag || body_bytes > SP_FLOW_KEY_MAX + SP_FLOW_VALUE_MAX + SP_FLOW_PACKET_MAX ||
 	    (void *)(header + 1) > (void *)(long)xdp->data_end)
 		return -1;
-	key_id &= SP_FLOW_SECRETS - 1;
-	work.sip.v0 = secrets->secret[key_id][0] ^ 0x736f6d6570736575ull;
-	work.sip.v1 = secrets->secret[key_id][1] ^ 0x646f72616e646f6dull;
-	work.sip.v2 = secrets->secret[key_id][0] ^ 0x6c7967656e657261ull;
-	work.sip.v3 = secrets->secret[key_id][1] ^ 0x7465646279746573ull;
+	key_id &= SP_SECRETS - 1;
+	sp_sip_begin(&work.sip, secrets->secret[key_id][0], secrets->secret[key_id][1]);
 	sp_sip_word(&work.sip, *(sp_u64a *)(data + SP_FLOW_ADDRESSES_AT));
 	for (__u32 i = 0; i < SP_FLOW_HEADER_BYTES / 8 - 1; i++)
 		sp_sip_word(&work.sip, ((sp_u64a *)header)[i]);
@@ -113,11 +84,7 @@ static __noinline int sp_tag(struct xdp_md *xdp, __u32 key_id, __u32 body_bytes,
 	last = (__u64)(8 + SP_FLOW_HEADER_BYTES + body_bytes) << 56;
 	if (body_bytes & 7)
 		last |= scratch->chunk[((body_bytes & (SP_FLOW_CHUNK_BYTES - 1)) / 8) & 31];
-	sp_sip_word(&work.sip, last);
-	work.sip.v2 ^= 0xff;
-	for (int i = 0; i < 4; i++)
-		sp_sip_round(&work.sip);
-	*tag = work.sip.v0 ^ work.sip.v1 ^ work.sip.v2 ^ work.sip.v3;
+	*tag = sp_sip_end(&work.sip, last);
 	return 0;
 }
 

@@ -22,6 +22,8 @@ const HEADERS: &[(&str, &str)] = &[
     ("stateplane_gateway_mss.h", include_str!("../../../bpf/net/stateplane_gateway_mss.h")),
     ("stateplane_gateway_slow.h", include_str!("../../../bpf/net/stateplane_gateway_slow.h")),
     ("stateplane_hash.h", include_str!("../../../bpf/core/stateplane_hash.h")),
+    ("stateplane_secrets.h", include_str!("../../../bpf/core/stateplane_secrets.h")),
+    ("stateplane_siphash.h", include_str!("../../../bpf/core/stateplane_siphash.h")),
 ];
 
 /// Why [`compile`] made no object.

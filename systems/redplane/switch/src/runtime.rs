@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 /// Shards that a cluster can have (`SP_FLOW_SHARDS_MAX`).
 pub const MOST_SHARDS: usize = 256;
-/// Secrets that a switch can have (`SP_FLOW_SECRETS`).
+/// Secrets that a switch can have (`SP_SECRETS`).
 pub const SECRETS: usize = 4;
 /// Longest key.
 const KEY_BYTES: usize = 64;
