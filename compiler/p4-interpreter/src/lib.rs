@@ -271,7 +271,7 @@ impl<'p> Interpreter<'p> {
     pub fn run(&mut self, frame: &[u8], ingress_port: u32, now_us: u64) -> Result<Verdict, Stop> {
         self.packet = Packet { bytes: frame.to_vec(), ..Packet::default() };
         self.gateway.begin_packet(ingress_port, now_us);
-        self.objects.values_mut().for_each(|object| object.begin_packet());
+        self.objects.values_mut().for_each(|object| object.begin_packet(frame, now_us));
         self.storage = self.fresh_storage()?;
         match self.pipeline(ingress_port, now_us) {
             Ok(verdict) => Ok(verdict),
@@ -327,6 +327,9 @@ impl<'p> Interpreter<'p> {
             frame.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
         }
         self.gateway.finish_packet(&mut frame);
+        if !self.objects.values_mut().all(|object| object.finish_packet(&mut frame)) {
+            return Ok(Verdict::Drop);
+        }
         // What the program wrote to egress_port changes nothing: the packet stands at its port.
         Ok(Verdict::Forward { port: port as u32, frame })
     }

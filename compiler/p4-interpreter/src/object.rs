@@ -111,14 +111,20 @@ pub enum Answer {
 
 /// The state of an object, from packet to packet.
 pub trait Object: Send {
-    /// A packet comes in.
-    fn begin_packet(&mut self) {}
+    /// A packet comes in, at `now_us` microseconds of the switch's clock.
+    fn begin_packet(&mut self, _frame: &[u8], _now_us: u64) {}
 
     /// Calls a method.
     ///
     /// # Errors
     /// The outcome is open, or not interpreted.
     fn call(&mut self, call: Call<'_>) -> Result<Answer, Stop>;
+
+    /// The packet leaves by a port, as the deparser made it; the object may change it. False: it is
+    /// dropped.
+    fn finish_packet(&mut self, _frame: &mut Vec<u8>) -> bool {
+        true
+    }
 
     /// Takes in what the object draws from; `what` and the numbers are its system's.
     ///

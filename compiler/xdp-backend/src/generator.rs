@@ -174,7 +174,7 @@ impl<'a> Generator<'a> {
     }
 
     /// A variable of the main function, declared at its top.
-    pub(crate) fn declare_local(&mut self, ty: &str, name: &str, initial: &str) -> String {
+    pub fn declare_local(&mut self, ty: &str, name: &str, initial: &str) -> String {
         self.locals.push((ty.into(), name.into(), initial.into()));
         name.into()
     }

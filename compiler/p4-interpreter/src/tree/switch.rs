@@ -26,7 +26,7 @@ impl<'h> Tree<'h> {
         self.frames.clear();
         (self.steps, self.depth) = (0, 0);
         self.gateway.begin_packet(ingress_port, now_us);
-        self.begin_packet();
+        self.begin_packet(frame, now_us);
         match self.way(ingress_port, now_us) {
             Ok(verdict) => Ok(verdict),
             Err(Halt::ToHost) => Ok(Verdict::ToHost),
@@ -36,12 +36,20 @@ impl<'h> Tree<'h> {
         }
     }
 
-    fn begin_packet(&mut self) {
+    fn begin_packet(&mut self, frame: &[u8], now_us: u64) {
         for external in &mut self.externals {
             if let External::State { object, .. } = external {
-                object.begin_packet();
+                object.begin_packet(frame, now_us);
             }
         }
+    }
+
+    /// False: a state object keeps the packet from leaving.
+    fn finish_packet(&mut self, frame: &mut Vec<u8>) -> bool {
+        self.externals.iter_mut().all(|external| match external {
+            External::State { object, .. } => object.finish_packet(frame),
+            _ => true,
+        })
     }
 
     fn way(&mut self, ingress_port: u32, now_us: u64) -> Run<Verdict> {
@@ -79,7 +87,11 @@ impl<'h> Tree<'h> {
         }
         self.control(&pipeline.compute, &mut shared)?;
         self.control(&pipeline.deparser, &mut shared)?;
-        Ok(Verdict::Forward { port, frame: self.leaving() })
+        let mut frame = self.leaving();
+        if !self.finish_packet(&mut frame) {
+            return Ok(Verdict::Drop);
+        }
+        Ok(Verdict::Forward { port, frame })
     }
 
     /// Headers invalid, their fields and all metadata 0.

@@ -107,7 +107,7 @@ impl Flows {
 }
 
 impl Object for Flows {
-    fn begin_packet(&mut self) {
+    fn begin_packet(&mut self, _: &[u8], _: u64) {
         (self.last, self.missed, self.has_set) = (None, None, false);
     }
 
