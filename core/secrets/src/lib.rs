@@ -11,16 +11,17 @@
 //! hex = "…32 hexadecimal digits…"
 //! ```
 
+mod private;
+
+pub use private::{create_private, from_hex, random_secret, read_private, replace_private, to_hex};
+
 use daemon::config::ConfigError;
 use serde::Deserialize;
 use std::fmt::Write as _;
-use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
-use wire::{KeyRing, MOST_SECRETS, SECRET_BYTES, Secret};
-
-const MODE: u32 = 0o600;
+use wire::{KeyRing, MOST_SECRETS, SECRET_BYTES};
 
 /// Why a file of secrets cannot be used or changed.
 #[derive(Debug, Error)]
@@ -96,14 +97,7 @@ pub struct SecretsFile {
 impl SecretsFile {
     /// Reads and checks a file. Refuses one that others than its owner can read.
     pub fn load(path: &Path) -> Result<SecretsFile, SecretsError> {
-        let read = |source| SecretsError::Read { path: path.to_owned(), source };
-        let mut file = std::fs::File::open(path).map_err(read)?;
-        let mode = file.metadata().map_err(read)?.permissions().mode() & 0o7777;
-        if mode & 0o077 != 0 {
-            return Err(SecretsError::Mode { path: path.to_owned(), mode });
-        }
-        let mut text = String::new();
-        file.read_to_string(&mut text).map_err(read)?;
+        let text = read_private(path)?;
         SecretsFile::parse(path, &text)
     }
 
@@ -162,8 +156,7 @@ impl SecretsFile {
     pub fn generate(path: &Path) -> Result<SecretsFile, SecretsError> {
         let Some(ring) = KeyRing::new(0, random_secret()?) else { unreachable!("0 is in range") };
         let file = SecretsFile { path: path.to_owned(), ring };
-        file.write_new(path, None)
-            .map_err(|source| SecretsError::Write { path: path.to_owned(), source })?;
+        create_private(path, &file.text())?;
         Ok(file)
     }
 
@@ -231,27 +224,10 @@ impl SecretsFile {
     /// one. Owner, group and mode stay, so that the daemon that could read it still can, also when
     /// root changes it.
     pub fn save(&self) -> Result<(), SecretsError> {
-        let mut name = self.path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{}.new", std::process::id()));
-        let new = self.path.with_file_name(name);
-        let write = || {
-            let old = match std::fs::metadata(&self.path) {
-                Ok(old) => Some(old),
-                Err(error) if error.kind() == ErrorKind::NotFound => None,
-                Err(error) => return Err(error),
-            };
-            self.write_new(&new, old.as_ref())?;
-            std::fs::rename(&new, &self.path)
-        };
-        let saved = write();
-        saved.map_err(|source| {
-            let _ = std::fs::remove_file(&new);
-            SecretsError::Write { path: self.path.clone(), source }
-        })
+        replace_private(&self.path, &self.text())
     }
 
-    /// With owner, group and mode of `like`.
-    fn write_new(&self, path: &Path, like: Option<&std::fs::Metadata>) -> std::io::Result<()> {
+    fn text(&self) -> String {
         let mut text = format!(
             "# Shared secrets of the state protocol: keep them from others. `stateplane keys --help` says how to rotate them.\nsend = {}\n",
             self.ring.sending()
@@ -261,17 +237,7 @@ impl SecretsFile {
                 let _ = write!(text, "\n[[secret]]\nid = {id}\nhex = \"{}\"\n", to_hex(secret)); // writing to a string cannot fail
             }
         }
-        let mut file =
-            std::fs::OpenOptions::new().write(true).create_new(true).mode(MODE).open(path)?;
-        if let Some(like) = like {
-            let made = file.metadata()?;
-            if (made.uid(), made.gid()) != (like.uid(), like.gid()) {
-                fchown(&file, Some(like.uid()), Some(like.gid()))?;
-            }
-            file.set_permissions(like.permissions())?;
-        }
-        file.write_all(text.as_bytes())?;
-        file.sync_all()
+        text
     }
 
     fn unknown(&self, id: u8) -> SecretsError {
@@ -287,29 +253,11 @@ impl SecretsFile {
     }
 }
 
-fn random_secret() -> Result<Secret, SecretsError> {
-    let mut bytes = [0; SECRET_BYTES];
-    std::fs::File::open("/dev/urandom")
-        .and_then(|mut file| file.read_exact(&mut bytes))
-        .map_err(SecretsError::Random)?;
-    Ok(Secret(bytes))
-}
-
-fn from_hex(text: &str) -> Option<Secret> {
-    let digits: Vec<u8> =
-        text.chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect::<Option<_>>()?;
-    let (pairs, rest) = digits.as_chunks::<2>();
-    let bytes: Vec<u8> = pairs.iter().map(|[high, low]| high << 4 | low).collect();
-    rest.is_empty().then(|| bytes.try_into().ok().map(Secret)).flatten()
-}
-
-fn to_hex(secret: &Secret) -> String {
-    secret.0.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use super::private::MODE;
     use super::*;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     const GOOD: &str = "send = 2\n[[secret]]\nid = 2\nhex = \"000102030405060708090a0b0c0d0E0F\"\n";
 

@@ -130,19 +130,30 @@ pub fn tag_of(datagram: &[u8]) -> u64 {
 }
 
 /// The tag of a datagram that is at least a header long: SipHash of its addresses and all of it,
-/// its tag taken as zero. All of these begin at multiples of eight bytes, so it is hashed word by
-/// word: several times as fast as by a hasher that takes bytes as they come, and tags are most of
-/// what a server does.
+/// its tag taken as zero.
 fn tag(secret: &Secret, datagram: &[u8], source: Ipv4Addr, destination: Ipv4Addr) -> u64 {
     let addresses = u64::from(source.to_bits().swap_bytes())
         | u64::from(destination.to_bits().swap_bytes()) << 32;
-    let (before, rest) = datagram.split_at(TAG_AT);
+    tag_of_words(secret, Some(addresses), datagram, TAG_AT)
+}
+
+/// SipHash-2-4 under a secret of a word in little-endian order, if there is one, and a datagram
+/// behind it, with the eight bytes at `tag_at` taken as zero. `tag_at` is a multiple of eight and
+/// lies in the datagram. It is hashed word by word: several times as fast as by a hasher that takes
+/// bytes as they come, and tags are most of what a server does.
+///
+/// # Panics
+/// The datagram is shorter than `tag_at`.
+pub fn tag_of_words(secret: &Secret, before: Option<u64>, datagram: &[u8], tag_at: usize) -> u64 {
+    let (front, rest) = datagram.split_at(tag_at);
     let mut hash = SipHash::new(secret);
-    hash.word(addresses);
-    hash.words(before);
+    if let Some(word) = before {
+        hash.word(word);
+    }
+    hash.words(front);
     hash.word(0);
-    let tail = hash.words(&rest[TAG_BYTES..]);
-    hash.finish(tail, datagram.len() + 8)
+    let tail = hash.words(rest.get(TAG_BYTES..).unwrap_or_default());
+    hash.finish(tail, datagram.len() + if before.is_some() { 8 } else { 0 })
 }
 
 #[cfg(test)]

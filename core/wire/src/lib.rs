@@ -28,7 +28,7 @@ pub use control::{
 pub use frame::{
     CONTROLLER_PORT, HEADER_BYTES, Kind, MAGIC, MAX_PACKET_BYTES, PORT, VERSION, kind,
 };
-pub use keys::{KeyRing, MOST_SECRETS, NotGenuine, SECRET_BYTES, Secret, tag_of};
+pub use keys::{KeyRing, MOST_SECRETS, NotGenuine, SECRET_BYTES, Secret, tag_of, tag_of_words};
 pub use malformed::{EncodeError, Malformed};
 pub use shard::{MOST_SHARDS, key_hash, shard_of};
 pub use status::{ToolType, answer, json_that_fits, question, status_reply};
