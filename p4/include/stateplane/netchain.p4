@@ -32,4 +32,45 @@ extern SlotState<K, V> {
     SlotResult write(in K key, in V value);
 }
 
+/// What a message's tag says.
+enum TagResult {
+    /// It is from who knows the key.
+    GENUINE,
+    /// The key does not make this tag of it, or not all of it is there.
+    FORGED,
+    /// There is no such key: never issued, or revoked, or out of date.
+    UNKNOWN_KEY,
+    /// The client sends more than its rate.
+    OVER_RATE
+}
+
+/// The tags of messages: SipHash-2-4 under a secret of the sender and the receiver. A message is the
+/// payload of a UDP datagram in IPv4 without options, in an Ethernet frame; the tag is its second
+/// word of eight bytes, and covers all of the message, taken as zero itself. The length of a message
+/// is a multiple of four bytes, from 16 to 320.
+///
+/// Each client has a key of its own with a number, and what belongs to it: what the client may do, a
+/// prefix of the keys of the store that it may name, a rate. Members of chains have secrets of their
+/// own, which no client knows. The switch's agent has both. Number 0 is for clients without a key,
+/// whose tags are 0; where the agent does not allow them the number is unknown.
+///
+/// All that is not as it should be is counted; the program drops a message that is not GENUINE, and
+/// does not answer. A program can have one object.
+extern MessageTag {
+    MessageTag();
+    /// Checks a client's message of `bytes` bytes, as the packet brought it, and takes it from the
+    /// client's rate if it is genuine.
+    TagResult verify(in bit<16> key_id, in bit<16> bytes);
+    /// Checks a member's message. Its tag covers the packet's addresses too.
+    TagResult verify_member(in bit<16> bytes);
+    /// May the client do what it asks for with this key of the store? `writes`: that needs the right
+    /// to write, else the right to read.
+    bool permits(in bit<16> key_id, in bit<128> key, in bool writes);
+    /// The message gets its tag for this client when the packet leaves by a port, after the
+    /// deparser. One whose key is not known does not leave.
+    void sign(in bit<16> key_id, in bit<16> bytes);
+    /// The same for another member. Of several calls the last one holds.
+    void sign_member(in bit<16> bytes);
+}
+
 #endif

@@ -11,6 +11,7 @@ import sys
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parents[2] / "p4"))
 from stf_packets import UDP, Case, address, ethernet, ipv4  # noqa: E402
+from tags import client_tag, member_tag, tagged  # noqa: E402
 
 PORT, CLIENT_PORT = 5410, 40000
 CLIENT = "10.0.0.5"
@@ -28,7 +29,24 @@ HEAD, TAIL = 1, 2
 NO_VALUE = 255
 GROUP = 7
 
+# What clients' keys have: number → secret, rights, and the rest of the setup line.
+KEYS = {
+    3: (bytes(range(16)), "read-write"),
+    4: (bytes(range(16, 32)), "read prefix fo"),
+    5: (bytes(range(32, 48)), "read-write rate_per_s 2 burst 2"),
+    6: (bytes(range(48, 64)), "write"),
+}
+SECRET = bytes(range(64, 80))  # the members'
+
+
+def setup_of_key(key_id):
+    secret, granted = KEYS[key_id]
+    return f"# client_key: tags {key_id} {secret.hex()} {granted}"
+
+
 SETUP = f"""
+# secret: tags {SECRET.hex()}
+{setup_of_key(3)}
 # port: 0 mac {PORT_MACS[0]} address 10.0.0.1/24
 # port: 1 mac {PORT_MACS[1]} address 192.0.2.2/24
 # neighbor: {CLIENT} mac {CLIENT_MAC} port 0
@@ -97,7 +115,7 @@ class Message:
 
     def __init__(self, operation, key=b"foo", value=b"", room=1, chain=(0, 1, 2), source=CLIENT,
                  destination=None, client=0xC1, number=1, view=1, operand=0, flags=0, status=REQUEST,
-                 made=0, length=None, done=(), ttl=64, key_id=3, group=GROUP, ring=RING, tag=0):
+                 made=0, length=None, done=(), ttl=64, key_id=3, group=GROUP, ring=RING, tag=None):
         chain = list(chain)
         if destination is None:
             destination, chain = SWITCHES[chain[0]], chain[1:]
@@ -114,6 +132,12 @@ class Message:
         return self.change(status=status, flags=flags, source=f["destination"],
                            destination=f["source"], **{"chain": [], **fields})
 
+    def tag(self, body):
+        f = self.fields
+        if f["flags"] & STAMPED:
+            return member_tag(SECRET, body, address(f["source"]), address(f["destination"]))
+        return client_tag(KEYS[f["key_id"]][0], body) if f["key_id"] in KEYS else 0
+
     def packet(self):
         f = self.fields
         hops = [address(SWITCHES[it]) for it in f["chain"]]
@@ -122,13 +146,14 @@ class Message:
         if f["flags"] & (REPLY | STAMPED) and f["made"] == 0 and f["status"] in (ABSENT, REFUSED):
             length = NO_VALUE
         body = struct.pack("!BBBBHHQ", 1, f["operation"], f["status"], len(hops), f["flags"],
-                           f["key_id"], f["tag"])
+                           f["key_id"], 0)
         body += struct.pack("!IIHBBIQQQ16s", f["ring"], f["view"], f["group"], f["room"], length,
                             f["number"], f["client"], f["made"], f["operand"], f["key"])
         body += b"".join((hops + [bytes(4)] * 4)[:4])
         if f["operation"] != READ:
             body += recent(*f["done"])
         body += f["value"].ljust(room, b"\0")
+        body = tagged(body, self.tag(body) if f["tag"] is None else f["tag"])
         is_reply = f["flags"] & REPLY
         ports = (PORT, CLIENT_PORT) if is_reply else (CLIENT_PORT, PORT)
         datagram = struct.pack("!HHHH", *ports, 8 + len(body), 0) + body
@@ -387,8 +412,10 @@ def other_clusters():
     case = write_file("bad_format", "Another format is answered in the size it came.", part(0, [0]))
 
     def other(size, flags=0, destination=SWITCHES[0], source=CLIENT, ports=(CLIENT_PORT, PORT), ttl=64, answered=False):
-        body = struct.pack("!BBBBHHQ", 1 if answered else 2, 77, BAD_FORMAT if answered else 0, 9, flags, 3, 0xABCD)
+        body = struct.pack("!BBBBHHQ", 1 if answered else 2, 77, BAD_FORMAT if answered else 0, 9, flags, 3, 0)
         body = (body + bytes(range(200)))[:size]
+        if size >= 16:
+            body = tagged(body, client_tag(KEYS[3][0], body))
         return ipv4(source, destination, UDP, struct.pack("!HHHH", *ports, 8 + len(body), 0) + body, ttl=ttl)
 
     def sent(packet):
@@ -531,5 +558,7 @@ def malformed():
     case.write()
 
 
-for function in (figure_5, one_switch, refused_goes_down, retries, views, other_clusters, fences, failover, full, malformed):
-    function()
+if __name__ == "__main__":
+    for function in (figure_5, one_switch, refused_goes_down, retries, views, other_clusters, fences, failover, full,
+                     malformed):
+        function()

@@ -80,6 +80,7 @@ control NetChainVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
 control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
                         inout standard_metadata_t standard_metadata) {
     SlotState<slot_key_t, slot_t>(NETCHAIN_KEYS) slots;
+    MessageTag() tags;
 
     // Messages, by status of the reply; those passed on down the chain count as REQUEST.
     counter(16, CounterType.packets) answered;
@@ -280,12 +281,23 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
 
         // 2. What is it?
         if (meta.place != Place.ON_THE_WAY) {
-            if (hdr.envelope.isValid() && hdr.envelope.format != FORMAT
-                && hdr.envelope.flags & (REPLY | STAMPED) == 0) {
-                answer(Status.BAD_FORMAT);
-            } else if (!is_well_formed(hdr, standard_metadata.parser_error == error.NoError)) {
+            bool other_format = hdr.envelope.isValid() && hdr.envelope.format != FORMAT
+                                && hdr.envelope.flags & (REPLY | STAMPED) == 0;
+            TagResult tag = TagResult.GENUINE;
+            bool well_formed = other_format
+                || is_well_formed(hdr, standard_metadata.parser_error == error.NoError);
+            if (well_formed && stamped) {
+                tag = tags.verify_member(hdr.udp.length - 8);
+            } else if (well_formed) {
+                tag = tags.verify(hdr.envelope.key_id, hdr.udp.length - 8);
+            }
+            if (!well_formed) {
                 malformed.count(0);
                 drop();
+            } else if (tag != TagResult.GENUINE) {
+                drop(); // (counted by its reason; whoever sent it hears nothing)
+            } else if (other_format) {
+                answer(Status.BAD_FORMAT);
             } else if (meta.place == Place.DEAD) {
                 // No message gets another view from a neighbour: that would take a stamped write
                 // past a fence.
@@ -306,6 +318,9 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
                     hdr.netchain.ring = meta.ring;
                     answer(Status.WRONG_RING);
                 }
+            } else if (!stamped && !tags.permits(hdr.envelope.key_id, hdr.netchain.key,
+                                                 hdr.envelope.operation != Operation.READ)) {
+                answer(Status.DENIED);
             } else {
                 roles.apply();
                 if (stamped) {
@@ -393,10 +408,13 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
             }
             hdr.envelope.status = status;
             hdr.udp.checksum = 0; // the message's tag says more
+            // Fields change at each hop, so each hop tags anew.
             if (step == Step.PASS_ON && meta.position & TAIL == 0) {
                 send_down();
+                tags.sign_member(hdr.udp.length - 8);
             } else {
                 send_back();
+                tags.sign(hdr.envelope.key_id, hdr.udp.length - 8);
             }
         }
 

@@ -46,7 +46,7 @@ const SYSTEMS: [(&str, &[&str]); 2] = [
             "state_protocol",
         ],
     ),
-    ("netchain", &["netchain", "SlotState", "slot_state"]),
+    ("netchain", &["netchain", "SlotState", "slot_state", "MessageTag", "message_tag"]),
 ];
 
 /// Whether a file is part of this system: its folders and its include file.

@@ -2,6 +2,7 @@
 
 use crate::Config;
 use crate::core::{Core, Outcome, Step};
+use netchain_keys::Identity;
 use netchain_protocol::{Key, Operation, PORT};
 use rand::TryRngCore;
 use rand::rngs::OsRng;
@@ -38,7 +39,14 @@ fn core(config: &Config) -> Result<Core, Failed> {
     let ring = config.ring().map_err(Failed::Config)?;
     // From the kernel: a generator in the process gives both sides of a fork the same numbers.
     let identity = OsRng.try_next_u64().map_err(|error| Failed::Config(error.to_string()))?;
-    Ok(Core::new(ring, identity, config.retry_ms * 1000, config.deadline_ms * 1000))
+    let key = match &config.identity {
+        Some(file) => {
+            Some(Identity::load(file).map_err(|error| Failed::Config(error.to_string()))?)
+        }
+        None => None,
+    };
+    let core = Core::new(ring, identity, config.retry_ms * 1000, config.deadline_ms * 1000);
+    Ok(core.with_key(key.map(|key| key.key())))
 }
 
 impl Client {
@@ -58,6 +66,11 @@ impl Client {
         let socket = UdpSocket::bind("0.0.0.0:0")?;
         let process = std::process::id();
         Ok(Client { core: core(&config)?, socket, began: Instant::now(), process, config })
+    }
+
+    /// Replies that no switch made for this client: they changed nothing.
+    pub fn forged(&self) -> u64 {
+        self.core.forged()
     }
 
     /// The key's value.

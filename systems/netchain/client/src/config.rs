@@ -3,7 +3,7 @@
 use netchain_protocol::{Member, Ring};
 use serde::Deserialize;
 use std::net::Ipv4Addr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A client's configuration, as its TOML file has it.
 #[derive(Clone, Debug, Deserialize)]
@@ -17,6 +17,9 @@ pub struct Config {
     /// Switches in a chain.
     #[serde(default = "default_replicas")]
     pub replicas: usize,
+    /// The file with the client's key, relative to this file. Without one the client is anonymous,
+    /// which switches may refuse.
+    pub identity: Option<PathBuf>,
     /// After so long without a reply a request is sent again, and after twice as long once more, …
     #[serde(default = "default_retry_ms")]
     pub retry_ms: u64,
@@ -59,7 +62,9 @@ impl Config {
     pub fn read(file: &Path) -> Result<Config, String> {
         let at = |error: &dyn std::fmt::Display| format!("{}: {error}", file.display());
         let text = std::fs::read_to_string(file).map_err(|error| at(&error))?;
-        let config: Config = toml::from_str(&text).map_err(|error| at(&error))?;
+        let mut config: Config = toml::from_str(&text).map_err(|error| at(&error))?;
+        let folder = file.parent().unwrap_or(Path::new(""));
+        config.identity = config.identity.map(|identity| folder.join(identity));
         config.ring().map_err(|error| at(&error))?;
         if config.retry_ms == 0 || config.retry_ms > config.deadline_ms {
             return Err(at(&"retry_ms: write from 1 to deadline_ms"));

@@ -2,7 +2,7 @@
 //! No sockets, no clocks: `now_us` is a number that grows.
 
 use netchain_protocol::message::{AGAIN, MOVED, REPLY};
-use netchain_protocol::{Key, Message, Operation, Ring, Room, Status, VALUE_MAX};
+use netchain_protocol::{ClientKey, Key, Message, Operation, Ring, Room, Status, VALUE_MAX};
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
@@ -94,6 +94,10 @@ pub struct Core {
     number: u32,
     retry_us: u64,
     deadline_us: u64,
+    /// The client's key. None: it has none.
+    key: Option<ClientKey>,
+    /// Replies that no switch made for this client.
+    forged: u64,
     /// Chains that switches have told; others are as the ring places them, in view 1.
     learnt: HashMap<u16, Chain>,
 }
@@ -112,7 +116,18 @@ pub enum Step {
 impl Core {
     /// `client`: random for each process, so that no two are the same.
     pub fn new(ring: Ring, client: u64, retry_us: u64, deadline_us: u64) -> Core {
-        Core { ring, client, number: 0, retry_us, deadline_us, learnt: HashMap::new() }
+        let learnt = HashMap::new();
+        Core { ring, client, number: 0, retry_us, deadline_us, key: None, forged: 0, learnt }
+    }
+
+    /// Signs with this key, and takes only replies that are signed with it.
+    pub fn with_key(self, key: Option<ClientKey>) -> Core {
+        Core { key, ..self }
+    }
+
+    /// Replies that no switch made for this client: they changed nothing.
+    pub fn forged(&self) -> u64 {
+        self.forged
     }
 
     /// Whether no more requests can be told apart: the next needs a core with another identity.
@@ -200,12 +215,15 @@ impl Core {
             room: pending.room,
             value: pending.value.clone(),
         };
-        let payload = match message.encode() {
+        let mut payload = match message.encode() {
             Ok(payload) => payload,
             Err(_) => {
                 return Step::Over(Outcome::TooLong(pending.value.as_ref().map_or(0, Vec::len)));
             }
         };
+        if let Some(key) = &self.key {
+            key.sign(&mut payload);
+        }
         // Twice as long each time: a failover takes longer than a lost message.
         let wait = self.retry_us.saturating_mul(1 << pending.sent.min(6));
         pending.next_us = now_us.saturating_add(wait);
@@ -216,6 +234,10 @@ impl Core {
     /// A UDP payload came. What is no reply to the request changes nothing.
     pub fn receive(&mut self, pending: &mut Pending, payload: &[u8], now_us: u64) -> Step {
         let Ok(message) = Message::decode(payload) else { return Step::Wait };
+        if self.key.as_ref().is_some_and(|key| !key.verify(payload)) {
+            self.forged += 1;
+            return Step::Wait;
+        }
         if message.flags & REPLY == 0
             || message.client != self.client
             || message.number != pending.number

@@ -1,13 +1,15 @@
-//! NetChain's back end: SlotState of `stateplane/netchain.p4`, and the calls of its runtime
-//! (`bpf/netchain/`) in the fixed places of the packet path.
+//! NetChain's back end: SlotState and MessageTag of `stateplane/netchain.p4`, and the calls of their
+//! runtime (`bpf/netchain/`) in the fixed places of the packet path.
 
 #![forbid(unsafe_code)]
 
 mod meaning;
+mod tags;
 
 use manifest::{Home, Layout, Settings, StateObject};
-pub use meaning::Meaning;
+pub use meaning::{Meaning, supply};
 use p4_ir::{Argument, ExternInstance};
+use tags::Tags;
 use xdp_backend::system::{
     Context, Generator, Header, Leaving, ObjectCall, Pipeline, Rule, StateSystem, System, Writer,
     round_up,
@@ -15,8 +17,10 @@ use xdp_backend::system::{
 
 /// As a manifest's state objects name the system.
 pub const SYSTEM: &str = "netchain";
-/// The extern's name.
+/// Externs' names.
 pub const SLOT_STATE: &str = "SlotState";
+/// Externs' names.
+pub const MESSAGE_TAG: &str = "MessageTag";
 
 const MAX_KEY_BYTES: u32 = 64;
 /// The runtime's scratch holds as much.
@@ -24,8 +28,10 @@ const MAX_VALUE_BYTES: u32 = 512;
 /// Lock and generation, before the key in a slot (SP_SLOTS_DECLARE).
 const KEY_OFFSET: u32 = 8;
 
-const HEADERS: &[Header] =
-    &[("stateplane_slots.h", include_str!("../../../../bpf/netchain/stateplane_slots.h"))];
+const HEADERS: &[Header] = &[
+    ("stateplane_slots.h", include_str!("../../../../bpf/netchain/stateplane_slots.h")),
+    ("stateplane_tags.h", include_str!("../../../../bpf/netchain/stateplane_tags.h")),
+];
 
 const CONTEXT: Context = Context {
     ty: "struct sp_slots_context",
@@ -38,7 +44,7 @@ pub struct NetChain;
 
 impl System for NetChain {
     fn extern_types(&self) -> &'static [&'static str] {
-        &[SLOT_STATE]
+        &[SLOT_STATE, MESSAGE_TAG]
     }
 
     fn rules(&self) -> &'static [Rule] {
@@ -76,10 +82,14 @@ struct SlotObject {
 #[derive(Default)]
 struct State {
     objects: Vec<SlotObject>,
+    tags: Tags,
 }
 
 impl StateSystem for State {
     fn declare(&mut self, generator: &mut Generator<'_>, instance: &ExternInstance, id: u16) {
+        if instance.extern_type == MESSAGE_TAG {
+            return self.tags.declare(generator, instance, id);
+        }
         let size = generator.size_of(instance);
         let [(key, key_bytes), (value, value_bytes)] =
             generator.wire_key_and_value(instance, [MAX_KEY_BYTES, MAX_VALUE_BYTES]);
@@ -107,6 +117,9 @@ impl StateSystem for State {
 
     fn call(&mut self, generator: &mut Generator<'_>, call: &ObjectCall<'_>) {
         let ObjectCall { instance, method, arguments, result, location } = *call;
+        if self.tags.is(&instance.c_name) {
+            return self.tags.call(generator, call);
+        }
         let Some(object) = self.objects.iter().find(|it| it.c_name == instance.c_name) else {
             return;
         };
@@ -141,8 +154,11 @@ impl StateSystem for State {
 
     fn check(&self, _: &mut Generator<'_>) {}
 
-    fn map_count(&self, _: &ExternInstance) -> usize {
-        4 // SP_SLOTS_DECLARE
+    fn map_count(&self, instance: &ExternInstance) -> usize {
+        match instance.extern_type.as_str() {
+            MESSAGE_TAG => 6, // stateplane_tags.h, stateplane_secrets.h
+            _ => 4,           // SP_SLOTS_DECLARE
+        }
     }
 
     fn switch_id(&self) -> Option<&'static str> {
@@ -150,6 +166,7 @@ impl StateSystem for State {
     }
 
     fn includes(&self, text: &mut Writer) {
+        self.tags.includes(text);
         if self.objects.is_empty() {
             return;
         }
@@ -173,8 +190,8 @@ impl StateSystem for State {
         (!self.objects.is_empty()).then_some(CONTEXT)
     }
 
-    fn before_verdict(&self, _: Leaving<'_>) -> Option<String> {
-        None
+    fn before_verdict(&self, leaving: Leaving<'_>) -> Option<String> {
+        self.tags.before_verdict(leaving)
     }
 
     fn to_host(&self) -> Option<&'static str> {

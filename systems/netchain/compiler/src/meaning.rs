@@ -1,9 +1,13 @@
 //! What a SlotState means on one node, for the interpreters.
 
+mod tags;
+
 use num_bigint::BigInt;
 use p4_interpreter::Stop;
 use p4_interpreter::object::{Answer, Call, Datum, Declaration, Object, ObjectKinds, Shape};
 use std::collections::BTreeMap;
+use tags::Tags;
+pub use tags::supply;
 
 /// SlotResult, by position.
 const FOUND: u32 = 0;
@@ -16,10 +20,13 @@ pub struct Meaning;
 
 impl ObjectKinds for Meaning {
     fn extern_types(&self) -> &'static [&'static str] {
-        &[crate::SLOT_STATE]
+        &[crate::SLOT_STATE, crate::MESSAGE_TAG]
     }
 
     fn declare(&self, declaration: &Declaration<'_>) -> Result<Box<dyn Object>, Stop> {
+        if declaration.kind == crate::MESSAGE_TAG {
+            return Ok(Box::new(Tags::default()));
+        }
         let [key, value] = &declaration.types[..] else {
             return Err(Stop::Broken("a SlotState without two types".into()));
         };

@@ -8,9 +8,11 @@
 
 pub mod message;
 pub mod ring;
+pub mod tag;
 
 pub use message::{Key, Message, Operation, Record, Room, Status, Wrong};
 pub use ring::{Member, Ring};
+pub use tag::{ClientKey, KEYS_MAX};
 
 /// The UDP port of switches.
 pub const PORT: u16 = 5410;

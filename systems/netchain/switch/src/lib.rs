@@ -1,23 +1,35 @@
 //! NetChain's part of a switch: what the agent registers ([`NetChain`]).
 //!
-//! It owns: what `stateplane status` and metrics tell of slots. It must not know: how a switch
-//! starts, messages, who is in which chain (tables say that today; a controller will).
+//! It owns: clients' keys in the data plane; what `stateplane status` and metrics tell of slots and
+//! of dropped messages. It must not know: how a switch starts, messages, who is in which chain
+//! (tables say that today; a controller will).
 
 #![forbid(unsafe_code)]
+
+mod config;
+mod keys;
+
+pub use keys::{ClientDrops, Keys, KeysLoad};
 
 use daemon::metrics::{Kind, Text};
 use dataplane::Dataplane;
 use libbpf_rs::{MapCore, MapFlags};
 use manifest::{Manifest, StateObject};
+use serde_json::{Map, Value};
 use std::sync::Arc;
 use std::time::Duration;
 use switch_agent::config::Config;
 use switch_agent::drops::Drops;
 use switch_agent::system::ObjectLoad;
 use switch_agent::{Context, Result, Running, System};
+use wire::KeyRing;
 
 /// As a manifest's state objects name it.
 const SYSTEM: &str = "netchain";
+
+/// Kinds of its objects, as a manifest names them.
+const SLOT_STATE: &str = "SlotState";
+const MESSAGE_TAG: &str = "MessageTag";
 
 /// The runtime's counter of packets that ran again (`sp_slots_stats` in
 /// bpf/netchain/stateplane_slots.h); the others count what was dropped or refused.
@@ -35,6 +47,45 @@ const DROPS: [(&str, &str); 3] = [
     ("slots_full", "all slots hold keys: compile the program with more of them"),
 ];
 
+/// Dropped by a MessageTag: SP_TAG_ (0: of members), reason, remedy.
+const TAG_DROPS: [(u32, &str, &str); 5] = [
+    (
+        0,
+        "forged_member",
+        "somebody without the fabric's secret sends messages of members, or a member has other \
+         secrets: compare `stateplane keys show` on all of them",
+    ),
+    (
+        1,
+        "forged",
+        "somebody uses the number of a key without its secret, or a client has a damaged \
+         identity file; `stateplane status --json` says which key",
+    ),
+    (
+        2,
+        "unknown_key",
+        "clients without a key, or with one that was revoked or is out of date: `stateplane kv \
+         key list`; all switches need the same file",
+    ),
+    (
+        4,
+        "denied",
+        "a client asks for what its key does not allow; `stateplane status --json` says which, \
+         `stateplane kv key list` what it may do",
+    ),
+    (
+        3,
+        "over_rate",
+        "a client sends more than its rate_per_s: let it wait, or raise it in the file of keys",
+    ),
+];
+/// Counters of the program whose name ends like this: reason, remedy.
+const PROGRAM_DROPS: [(&str, &str); 1] = [(
+    "malformed",
+    "messages of other lengths or fields than there are: a client of another version, or somebody \
+     who tries",
+)];
+
 /// See the crate.
 pub struct NetChain;
 
@@ -43,33 +94,42 @@ impl System for NetChain {
         SYSTEM
     }
 
-    fn check(&self, _: &Config, _: &Manifest) -> Result<()> {
-        Ok(())
+    fn fields(&self) -> &'static [&'static str] {
+        &config::FIELDS
+    }
+
+    fn check(&self, config: &Config, manifest: &Manifest) -> Result<()> {
+        if Keys::needed(manifest) { config::check(config) } else { Ok(()) }
     }
 
     fn begin(&self, context: &Context) -> Result<Option<Box<dyn Running>>> {
-        let objects: Vec<StateObject> = context
-            .dataplane
-            .manifest()
-            .state_objects
-            .iter()
-            .filter(|object| object.system == SYSTEM)
-            .cloned()
-            .collect();
-        if objects.is_empty() {
+        let dataplane = Arc::clone(&context.dataplane);
+        let manifest = dataplane.manifest();
+        let own = |it: &&StateObject| it.system == SYSTEM && it.kind == SLOT_STATE;
+        let objects: Vec<StateObject> =
+            manifest.state_objects.iter().filter(own).cloned().collect();
+        let keys = if Keys::needed(manifest) {
+            Some(Keys::new(Arc::clone(&dataplane), config::source(&context.config)?))
+        } else {
+            None
+        };
+        if objects.is_empty() && keys.is_none() {
             return Ok(None);
         }
-        Ok(Some(Box::new(Slots { dataplane: Arc::clone(&context.dataplane), objects })))
+        Ok(Some(Box::new(Switch { dataplane, objects, keys })))
     }
 }
 
-/// The slots of a loaded object.
-struct Slots {
+/// NetChain's objects in a loaded program.
+struct Switch {
     dataplane: Arc<Dataplane>,
+    /// Its SlotStates.
     objects: Vec<StateObject>,
+    /// If it checks tags.
+    keys: Option<Keys>,
 }
 
-impl Slots {
+impl Switch {
     /// Slots that were ever in use. None: the map cannot be read.
     fn used(&self, object: &StateObject) -> Option<u32> {
         let bytes = self.dataplane.read_array(&format!("{}_used", object.map), 0).ok()?;
@@ -87,9 +147,30 @@ impl Slots {
     }
 }
 
-impl Running for Slots {
+/// What a counter of the program whose name ends like this has counted.
+fn counted(dataplane: &Dataplane, name: &str) -> u64 {
+    let read = |counter| dataplane.read_counter(counter, 0).map(|it| it.packets);
+    dataplane.counter(name).and_then(read).unwrap_or_default()
+}
+
+impl Running for Switch {
     fn configure(&self, _: Duration) -> Result<()> {
-        Ok(())
+        self.keys.as_ref().map_or(Ok(()), Keys::read)
+    }
+
+    fn secrets(&self, ring: &KeyRing) -> Result<()> {
+        let Some(keys) = &self.keys else { return Ok(()) };
+        keys.secrets(ring)?;
+        keys.read()
+    }
+
+    fn look(&self) {
+        self.keys.iter().for_each(Keys::look);
+    }
+
+    fn status(&self) -> Map<String, Value> {
+        let load = self.keys.as_ref().and_then(|keys| serde_json::to_value(keys.load()).ok());
+        load.map(|load| ("client_keys".to_owned(), load)).into_iter().collect()
     }
 
     fn objects(&self) -> Vec<ObjectLoad> {
@@ -107,10 +188,18 @@ impl Running for Slots {
     }
 
     fn drops(&self) -> Vec<Drops> {
-        let drops = (AGAIN + 1..).zip(DROPS);
-        let drops =
-            drops.map(|(at, (reason, remedy))| Drops { reason, remedy, count: self.count(at) });
-        drops.collect()
+        let slots = (AGAIN + 1..).zip(DROPS);
+        let slots =
+            slots.map(|(at, (reason, remedy))| Drops { reason, remedy, count: self.count(at) });
+        let Some(keys) = &self.keys else { return slots.collect() };
+        let tags =
+            TAG_DROPS.map(|(at, reason, remedy)| Drops { reason, remedy, count: keys.dropped(at) });
+        let program = PROGRAM_DROPS.map(|(reason, remedy)| Drops {
+            reason,
+            remedy,
+            count: counted(&self.dataplane, reason),
+        });
+        slots.chain(tags).chain(program).collect()
     }
 
     fn metrics(&self, text: &mut Text) {
@@ -120,5 +209,18 @@ impl Running for Slots {
             "Packets that ran again because another packet changed their slot.",
             self.count(AGAIN),
         );
+        let Some(keys) = &self.keys else { return };
+        let mut family = text.family(
+            "stateplane_switch_client_dropped_total",
+            Kind::Counter,
+            "Messages of a client that were dropped, by its key and the reason.",
+        );
+        for ClientDrops { key, forged, denied, over_rate, .. } in keys.dropped_by_client() {
+            for (reason, count) in
+                [("forged", forged), ("denied", denied), ("over_rate", over_rate)]
+            {
+                family.sample(&[("key", &key), ("reason", &reason)], count);
+            }
+        }
     }
 }

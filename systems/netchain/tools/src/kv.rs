@@ -1,10 +1,11 @@
 //! `stateplane kv`: asks the switches for keys.
 
+use crate::keys;
 use clap::{Parser, Subcommand};
 use command_line::outln;
 use netchain_client::{Client, Config, Key, Outcome, Shown};
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Exit codes, beside 0 (done).
 const REFUSED: u8 = 1;
@@ -32,7 +33,10 @@ asked, or no switch serves the key, 3 unknown: it may have happened.";
 pub struct Args {
     /// Which switches there are.
     #[arg(long, value_name = "FILE")]
-    config: PathBuf,
+    config: Option<PathBuf>,
+    /// The client's key, as `kv key issue` gave it; by default the one that the configuration names.
+    #[arg(long, value_name = "FILE")]
+    identity: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -42,6 +46,8 @@ pub struct Args {
 
 #[derive(Subcommand, Debug)]
 enum Word {
+    /// Issue, rotate, revoke and list clients' keys
+    Key(keys::Args),
     /// Print the key's value
     Get {
         /// At most 16 bytes.
@@ -89,8 +95,11 @@ enum Word {
 
 /// Runs the command; returns its exit code.
 pub fn run(args: Args) -> u8 {
+    if let Word::Key(args) = &args.word {
+        return keys::run(args);
+    }
     match ask(&args) {
-        Ok(outcome) => show(&args, &outcome),
+        Ok((outcome, has_key)) => show(&args, &outcome, has_key),
         Err(error) => {
             eprintln!("error: {error}");
             FAILED
@@ -98,10 +107,17 @@ pub fn run(args: Args) -> u8 {
     }
 }
 
-fn ask(args: &Args) -> Result<Outcome, Box<dyn std::error::Error>> {
-    let mut client = Client::new(Config::read(&args.config)?)?;
+/// The outcome, and whether the client has a key.
+fn ask(args: &Args) -> Result<(Outcome, bool), Box<dyn std::error::Error>> {
+    let file = args.config.as_deref();
+    let file =
+        file.ok_or("which switches are there? Name the file that lists them: --config FILE")?;
+    let mut config = Config::read(file)?;
+    config.identity = args.identity.clone().or(config.identity);
+    let has_key = config.identity.is_some();
+    let mut client = Client::new(config)?;
     let named = |key: &str| Key::from_name(key);
-    Ok(match &args.word {
+    let outcome = match &args.word {
         Word::Get { key } => client.get(&named(key)?)?,
         Word::Put { key, value } => client.put(&named(key)?, value.as_bytes())?,
         Word::Insert { key, value } => client.insert(&named(key)?, value.as_bytes())?,
@@ -109,8 +125,20 @@ fn ask(args: &Args) -> Result<Outcome, Box<dyn std::error::Error>> {
             client.compare_and_set(&named(key)?, *version, value.as_bytes())?
         }
         Word::Add { key, delta } => client.add(&named(key)?, *delta)?,
+        Word::Key(_) => return Err("no request".into()), // (`run` has it)
         Word::Delete { key, version } => client.delete(&named(key)?, *version)?,
-    })
+    };
+    Ok((outcome, has_key))
+}
+
+/// Why nobody may have answered, beside the network: switches say nothing to whom they do not know.
+fn unheard(has_key: bool) -> &'static str {
+    if has_key {
+        "do they know the client's key (`stateplane kv key list`: it may be revoked or out of date)?"
+    } else {
+        "do they want a key? Name the client's with --identity FILE (`stateplane kv key issue` \
+         makes one)"
+    }
 }
 
 /// The value for people: text, or a number after `add`, or hexadecimal digits.
@@ -124,7 +152,7 @@ fn printed(args: &Args, value: &[u8]) -> String {
     }
 }
 
-fn show(args: &Args, outcome: &Outcome) -> u8 {
+fn show(args: &Args, outcome: &Outcome, has_key: bool) -> u8 {
     let (word, shown, code) = match outcome {
         Outcome::Done(shown) => {
             let missing = matches!(args.word, Word::Get { .. }) && shown.value.is_none();
@@ -145,12 +173,14 @@ fn show(args: &Args, outcome: &Outcome) -> u8 {
     match (outcome, value) {
         (Outcome::Unknown, _) => {
             eprintln!("unknown: no answer in time; it may have happened, or may still happen");
+            eprintln!("If no switch ever answers: {}", unheard(has_key));
         }
         (Outcome::Full, _) => eprintln!("error: the switches have no slot for another key"),
         (Outcome::NoChain, _) => {
             eprintln!(
-                "error: no switch of {} answers for the key: do they run, and is there a route?",
-                args.config.display()
+                "error: no switch of {} answers for the key: do they run, is there a route, {}",
+                args.config.as_deref().unwrap_or(Path::new("")).display(),
+                unheard(has_key)
             );
         }
         (Outcome::TooLong(bytes), _) => eprintln!("error: {bytes} bytes; a value has at most 128"),

@@ -1,18 +1,18 @@
 //! NetChain in the tools: what `systems/registry` hands to them.
 //!
-//! It owns: the command `kv`; what fuzzers feed bytes to. It must not know: the rules of clients
+//! It owns: the command `kv`; keys in packet tests; what fuzzers feed bytes to. It must not know: the rules of clients
 //! and switches.
 
 #![forbid(unsafe_code)]
 
+mod keys;
 mod kv;
+mod packet_test;
 
 use clap::{CommandFactory, FromArgMatches};
 use command_line::Plug;
 use fuzz_door::{Door, told};
-use manifest::Manifest;
 use netchain_protocol::Message;
-use packet_test::{Backing, Line, Outcome};
 use trace::{MessageBody, Messages, Objects};
 use wire::Malformed;
 
@@ -41,21 +41,6 @@ impl Messages for NetChain {
 
     fn decode(&self, _: &[u8], _: &Objects) -> Result<MessageBody, Malformed> {
         Err(Malformed::Type)
-    }
-}
-
-/// A switch of a packet test stands alone: roles are entries, and other switches are packets.
-impl packet_test::System for NetChain {
-    fn keywords(&self) -> &'static [&'static str] {
-        &[]
-    }
-
-    fn check(&self, _: &Line, _: &[Line]) -> Result<(), packet_test::stf::Wrong> {
-        Ok(())
-    }
-
-    fn begin(&self, _: &[Line], _: &Manifest) -> Outcome<Option<Box<dyn Backing>>> {
-        Ok(None)
     }
 }
 

@@ -1,0 +1,314 @@
+//! Clients' keys on a switch: from the file to the data plane (`bpf/netchain/stateplane_tags.h`),
+//! and what it dropped of whom.
+
+use crate::{MESSAGE_TAG, SYSTEM};
+use dataplane::Dataplane;
+use libbpf_rs::libbpf_sys::bpf_map_create_opts;
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
+use manifest::Manifest;
+use netchain_keys::{ClientKeys, Grant};
+use netchain_protocol::KEYS_MAX;
+use serde::{Deserialize, Serialize};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+use switch_agent::{Error, Result};
+use wire::{KeyRing, MOST_SECRETS, SECRET_BYTES, Secret};
+
+/// The array of one map with all keys.
+const KEYS: &str = "sp_client_keys";
+/// Drops by key.
+const KEY_DROPS: &str = "sp_client_drops";
+/// Drops by reason.
+const DROPS: &str = "sp_tags_drops";
+/// The fabric's secrets.
+const SECRETS: &str = "sp_secrets";
+/// `struct sp_client_key`.
+const KEY_BYTES: u32 = 72;
+/// Numbers from 0, which is for clients without a key.
+const PLACES: u32 = KEYS_MAX as u32 + 1;
+/// The only element of an array of one map.
+const FIRST: [u8; 4] = 0u32.to_ne_bytes();
+
+/// `struct sp_client_key`. `secret`: None of clients without a key.
+fn key_bytes(secret: Option<&Secret>, grant: &Grant) -> Vec<u8> {
+    let mut prefix = [0; 16];
+    let mut mask = [0; 16];
+    // (A prefix is at most a key long: netchain_keys checks it.)
+    for ((place, bits), byte) in prefix.iter_mut().zip(&mut mask).zip(grant.prefix.bytes()) {
+        (*place, *bits) = (byte, 0xff);
+    }
+    let (interval, ahead) = grant.pace_ns();
+    let mut words: Vec<u64> = secret_words(secret.copied().unwrap_or(Secret([0; SECRET_BYTES])));
+    for bytes in [prefix, mask] {
+        let number = u128::from_be_bytes(bytes);
+        words.extend([(number >> 64) as u64, number as u64]);
+    }
+    words.extend([interval, ahead, grant.rights.bits()]);
+    words.into_iter().flat_map(u64::to_ne_bytes).collect()
+}
+
+/// As SipHash takes it: two little-endian words.
+fn secret_words(secret: Secret) -> Vec<u64> {
+    let (words, _) = secret.0.as_chunks::<8>();
+    words.iter().map(|word| u64::from_le_bytes(*word)).collect()
+}
+
+/// When a file was changed last; one that is replaced has another inode.
+type Stamp = (u64, i64, i64);
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let found = std::fs::metadata(path).ok()?;
+    Some((found.ino(), found.mtime(), found.mtime_nsec()))
+}
+
+fn now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs())
+}
+
+/// Who may ask this switch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// Clients with a key in this file.
+    File(PathBuf),
+    /// Everybody.
+    Everybody,
+}
+
+/// The keys of a loaded object.
+pub struct Keys {
+    dataplane: Arc<Dataplane>,
+    source: Source,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The file's, as it was read last.
+    keys: Option<ClientKeys>,
+    stamp: Option<Stamp>,
+    /// The numbers that the data plane accepts.
+    accepted: Vec<u16>,
+    /// Why the file could not be read last.
+    fault: Option<String>,
+}
+
+/// What was dropped of a client.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientDrops {
+    /// The key's number; 0: of clients without a key.
+    pub key: u16,
+    /// The key's name.
+    pub name: String,
+    /// Messages whose tag the key does not make.
+    pub forged: u64,
+    /// Messages that ask for what the client may not do.
+    pub denied: u64,
+    /// Messages over the client's rate.
+    pub over_rate: u64,
+}
+
+/// What `stateplane status` is told of clients' keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeysLoad {
+    /// Keys that are accepted.
+    pub accepted: usize,
+    /// Everybody may read and write.
+    pub open_to_all: bool,
+    /// Why the file could not be read last; the keys read before hold.
+    pub fault: Option<String>,
+    /// Clients of whom something was dropped.
+    pub dropped: Vec<ClientDrops>,
+}
+
+impl Keys {
+    pub(crate) fn new(dataplane: Arc<Dataplane>, source: Source) -> Keys {
+        Keys { dataplane, source, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the file, and hands the data plane what it says. If the file is at fault, the keys
+    /// read before stay.
+    pub(crate) fn read(&self) -> Result<()> {
+        let mut state = self.state();
+        let outcome = self.read_into(&mut state);
+        state.fault = outcome.as_ref().err().map(ToString::to_string);
+        outcome
+    }
+
+    fn read_into(&self, state: &mut State) -> Result<()> {
+        let Source::File(path) = &self.source else {
+            return Keys::exchange(&self.dataplane, &[(0, None, &Grant::ALL)]);
+        };
+        state.stamp = stamp(path); // before: a change while it is read is seen at the next look
+        let keys = ClientKeys::load(path).map_err(|error| Error::Other(error.to_string()))?;
+        self.accept(&keys, state)?;
+        state.keys = Some(keys);
+        Ok(())
+    }
+
+    /// Hands the data plane the keys that are accepted now.
+    fn accept(&self, keys: &ClientKeys, state: &mut State) -> Result<()> {
+        let now = now_s();
+        let mut places: Vec<(u16, Option<&Secret>, &Grant)> =
+            keys.anonymous().map(|grant| (0, None, grant)).into_iter().collect();
+        for key in keys.keys() {
+            if let Some(secret) = key.accepted(now) {
+                places.push((key.id, Some(secret), &key.grant));
+            }
+        }
+        Keys::exchange(&self.dataplane, &places)?;
+        state.accepted = places.iter().map(|(id, ..)| *id).filter(|id| *id != 0).collect();
+        Ok(())
+    }
+
+    /// Takes keys that are out of date away, and reads the file again if it has changed.
+    pub(crate) fn look(&self) {
+        let Source::File(path) = &self.source else { return };
+        let mut state = self.state();
+        if stamp(path) != state.stamp {
+            drop(state);
+            match self.read() {
+                Ok(()) => tracing::info!("client keys: read {}", path.display()),
+                Err(error) => tracing::error!("client keys: {error}; the ones read before stay"),
+            }
+            return;
+        }
+        let now = now_s();
+        let Some(keys) = state.keys.clone() else { return };
+        let current = keys.keys().iter().filter(|key| key.accepted(now).is_some());
+        if !current.map(|key| key.id).eq(state.accepted.iter().copied())
+            && let Err(error) = self.accept(&keys, &mut state)
+        {
+            tracing::error!("client keys: {error}");
+        }
+    }
+
+    /// Does a program check tags?
+    pub fn needed(manifest: &Manifest) -> bool {
+        manifest.state_objects.iter().any(|it| it.system == SYSTEM && it.kind == MESSAGE_TAG)
+    }
+
+    /// Exchanges all keys as one: number (0: clients without a key), secret, what the client may do.
+    /// When it returns no packet sees an earlier one.
+    ///
+    /// # Errors
+    /// The kernel refuses; the earlier ones stay.
+    pub fn exchange(
+        dataplane: &Dataplane,
+        places: &[(u16, Option<&Secret>, &Grant)],
+    ) -> Result<()> {
+        let failed = |error: libbpf_rs::Error| dataplane::Error::libbpf("clients' keys", error);
+        let options =
+            bpf_map_create_opts { sz: size_of::<bpf_map_create_opts>() as _, ..Default::default() };
+        let name = Some("sp_keys");
+        let map = MapHandle::create(MapType::Array, name, 4, KEY_BYTES, PLACES, &options);
+        let map = map.map_err(failed)?;
+        for (id, secret, grant) in places {
+            let value = key_bytes(*secret, grant);
+            map.update(&u32::from(*id).to_ne_bytes(), &value, MapFlags::ANY).map_err(failed)?;
+        }
+        let missing = || Error::Other(format!("the object has no map {KEYS}; compile it again"));
+        let array = dataplane.map(KEYS).ok_or_else(missing)?;
+        let number = map.as_fd().as_raw_fd().to_ne_bytes();
+        Ok(array.update(&FIRST, &number, MapFlags::ANY).map_err(failed)?)
+    }
+
+    /// Takes the secrets that members share.
+    pub(crate) fn secrets(&self, ring: &KeyRing) -> Result<()> {
+        Keys::write_secrets(&self.dataplane, ring)
+    }
+
+    /// Writes the secrets that members share; in one write, so messages are tagged all the time.
+    ///
+    /// # Errors
+    /// The kernel refuses; the earlier ones stay.
+    pub fn write_secrets(dataplane: &Dataplane, ring: &KeyRing) -> Result<()> {
+        let mut bytes = vec![];
+        let mut present = 0u32;
+        for number in 0..MOST_SECRETS as u8 {
+            let secret = ring.secret(number);
+            present |= u32::from(secret.is_some()) << number;
+            let words = secret_words(secret.copied().unwrap_or(Secret([0; SECRET_BYTES])));
+            bytes.extend(words.into_iter().flat_map(u64::to_ne_bytes));
+        }
+        bytes.extend(present.to_ne_bytes());
+        bytes.extend(u32::from(ring.sending()).to_ne_bytes());
+        Ok(dataplane.write_array(SECRETS, 0, &bytes)?)
+    }
+
+    /// Messages dropped for a reason (SP_TAG_), over all CPUs. 0: those of members.
+    pub(crate) fn dropped(&self, reason: u32) -> u64 {
+        self.sums(DROPS, reason).first().copied().unwrap_or_default()
+    }
+
+    /// The words of a per-CPU element, each summed over CPUs.
+    fn sums(&self, map: &str, index: u32) -> Vec<u64> {
+        let read = |map: &MapHandle| map.lookup_percpu(&index.to_ne_bytes(), MapFlags::ANY).ok();
+        let per_cpu = self.dataplane.map(map).and_then(read).flatten().unwrap_or_default();
+        let mut sums = vec![];
+        for bytes in per_cpu {
+            let (words, _) = bytes.as_chunks::<8>();
+            sums.resize(words.len(), 0);
+            for (sum, word) in sums.iter_mut().zip(words) {
+                *sum = u64::wrapping_add(*sum, u64::from_ne_bytes(*word));
+            }
+        }
+        sums
+    }
+
+    /// Clients of whom something was dropped.
+    pub(crate) fn dropped_by_client(&self) -> Vec<ClientDrops> {
+        let state = self.state();
+        let known = state.keys.as_ref().map_or(&[][..], ClientKeys::keys);
+        let all = std::iter::once((0, "")).chain(known.iter().map(|it| (it.id, it.name.as_str())));
+        all.filter_map(|(key, name)| {
+            let sums = self.sums(KEY_DROPS, key.into());
+            let [forged, denied, over_rate] = sums[..] else { return None };
+            let name = name.to_owned();
+            (forged + denied + over_rate > 0).then_some(ClientDrops {
+                key,
+                name,
+                forged,
+                denied,
+                over_rate,
+            })
+        })
+        .collect()
+    }
+
+    pub(crate) fn load(&self) -> KeysLoad {
+        let dropped = self.dropped_by_client();
+        let state = self.state();
+        KeysLoad {
+            accepted: state.accepted.len(),
+            open_to_all: self.source == Source::Everybody,
+            fault: state.fault.clone(),
+            dropped,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netchain_keys::Rights;
+
+    #[test]
+    fn a_key_is_as_the_data_plane_has_it() {
+        let grant = Grant { rights: Rights::Write, prefix: "ab".into(), rate_per_s: 10, burst: 3 };
+        let secret = Secret(std::array::from_fn(|at| at as u8));
+        let bytes = key_bytes(Some(&secret), &grant);
+        assert_eq!(bytes.len(), KEY_BYTES as usize);
+        let (words, _) = bytes.as_chunks::<8>();
+        let words: Vec<u64> = words.iter().map(|word| u64::from_ne_bytes(*word)).collect();
+        assert_eq!(words[..2], [0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908]);
+        assert_eq!(words[2..6], [0x6162 << 48, 0, 0xffff << 48, 0]);
+        assert_eq!(words[6..], [100_000_000, 200_000_000, 2]);
+    }
+}

@@ -1,0 +1,249 @@
+//! `stateplane kv key`: issues, rotates, revokes and lists clients' keys, in the file that switches
+//! read.
+
+use clap::{Args as ClapArgs, Subcommand, ValueEnum};
+use command_line::{out, outln};
+use netchain_keys::{ClientKeys, Grant, Identity, Key, KeysError, Rights, State};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+const FAILED: u8 = 2;
+const DAY_S: u64 = 86_400;
+
+const EXAMPLES: &str = "Examples:
+  stateplane kv key issue client-keys.toml --name web --prefix web/ --out web.key
+  stateplane kv key rotate client-keys.toml 1 --overlap-days 7 --out web-new.key
+  stateplane kv key revoke client-keys.toml 1
+  stateplane kv key list client-keys.toml
+
+The file belongs on all switches (`client_keys` in switch.toml); only its owner may read it. A switch
+reads it again when it changes, and on SIGHUP. The client reads its part by `kv --identity`.";
+
+/// Issue, rotate, revoke and list clients' keys
+#[derive(ClapArgs, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    #[command(subcommand)]
+    word: Word,
+}
+
+#[derive(Subcommand, Debug)]
+enum Word {
+    /// Make a key; makes the file if there is none
+    Issue {
+        /// The switches' file of clients' keys.
+        file: PathBuf,
+        /// Whose it is, for people.
+        #[arg(long, default_value = "")]
+        name: String,
+        /// What the client may do.
+        #[arg(long, value_enum, default_value_t = RightsWord::ReadWrite)]
+        rights: RightsWord,
+        /// Only keys that begin like this.
+        #[arg(long, default_value = "")]
+        prefix: String,
+        /// Messages a second at each switch; 0: any.
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        rate_per_s: u32,
+        /// Messages at once; 0: those of a second.
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        burst: u32,
+        /// It is accepted for so many days; by default until it is revoked.
+        #[arg(long, value_name = "DAYS")]
+        days: Option<u64>,
+        /// Where the client's part goes; by default it is printed.
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
+    /// Make a key that takes another one's place; both are accepted for a while
+    Rotate {
+        /// The switches' file of clients' keys.
+        file: PathBuf,
+        /// The key's number.
+        id: u16,
+        /// The old one is accepted for so many days; by default until it is revoked.
+        #[arg(long, value_name = "DAYS")]
+        overlap_days: Option<u64>,
+        /// Where the client's part goes; by default it is printed.
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
+    /// Accept a key no more: its secret is removed
+    Revoke {
+        /// The switches' file of clients' keys.
+        file: PathBuf,
+        /// The key's number.
+        id: u16,
+    },
+    /// Show all keys, without their secrets
+    List {
+        /// The switches' file of clients' keys.
+        file: PathBuf,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// `--rights`.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum RightsWord {
+    /// Read.
+    Read,
+    /// Write; a reply shows what the key has.
+    Write,
+    /// Both.
+    ReadWrite,
+}
+
+impl From<RightsWord> for Rights {
+    fn from(word: RightsWord) -> Rights {
+        match word {
+            RightsWord::Read => Rights::Read,
+            RightsWord::Write => Rights::Write,
+            RightsWord::ReadWrite => Rights::ReadWrite,
+        }
+    }
+}
+
+/// Runs the command; returns its exit code.
+pub fn run(args: &Args) -> u8 {
+    match act(args) {
+        Ok(()) => 0,
+        Err(error) => {
+            eprintln!("error: {error}");
+            FAILED
+        }
+    }
+}
+
+fn now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs())
+}
+
+/// The end of so many days.
+fn after(days: Option<u64>) -> Option<u64> {
+    days.map(|days| now_s().saturating_add(days.saturating_mul(DAY_S)))
+}
+
+fn act(args: &Args) -> Result<(), KeysError> {
+    match &args.word {
+        Word::Issue { file, name, rights, prefix, rate_per_s, burst, days, out } => {
+            let mut keys = match ClientKeys::load(file) {
+                Err(KeysError::Missing { .. }) => ClientKeys::empty(file),
+                other => other?,
+            };
+            let (rate_per_s, burst) = (*rate_per_s, *burst);
+            let grant =
+                Grant { rights: (*rights).into(), prefix: prefix.clone(), rate_per_s, burst };
+            let identity = keys.issue(name, grant, after(*days))?;
+            hand_over(&keys, &identity, out.as_deref())
+        }
+        Word::Rotate { file, id, overlap_days, out } => {
+            let mut keys = ClientKeys::load(file)?;
+            let identity = keys.rotate(*id, after(*overlap_days))?;
+            hand_over(&keys, &identity, out.as_deref())
+        }
+        Word::Revoke { file, id } => {
+            let mut keys = ClientKeys::load(file)?;
+            keys.revoke(*id)?;
+            keys.save()
+        }
+        Word::List { file, json } => {
+            let keys = ClientKeys::load(file)?;
+            if *json {
+                list_json(&keys)
+            } else {
+                list(&keys)
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Gives a client its part, and writes the switches' file. A key that no client got is not kept.
+fn hand_over(keys: &ClientKeys, identity: &Identity, to: Option<&Path>) -> Result<(), KeysError> {
+    let Some(to) = to else {
+        keys.save()?;
+        out!("{}", identity.text());
+        return Ok(());
+    };
+    identity.create(to)?;
+    keys.save().inspect_err(|_| drop(std::fs::remove_file(to)))?;
+    outln!("key {}: {}", identity.id, to.display());
+    Ok(())
+}
+
+fn state(key: &Key, now_s: u64) -> &'static str {
+    match key.state {
+        State::Revoked => "revoked",
+        _ if key.accepted(now_s).is_none() => "out of date",
+        State::Retiring => "retiring",
+        State::Active => "active",
+    }
+}
+
+/// What is left, for people.
+fn left(not_after: Option<u64>, now_s: u64) -> String {
+    match not_after {
+        None => "-".into(),
+        Some(end) if end < now_s => "over".into(),
+        Some(end) if end - now_s < DAY_S => format!("{} h", (end - now_s) / 3600),
+        Some(end) => format!("{} d", (end - now_s) / DAY_S),
+    }
+}
+
+fn list(keys: &ClientKeys) {
+    let now = now_s();
+    let row = |id: &str, state: &str, grant: &Grant, left: &str, name: &str| {
+        let rate = if grant.rate_per_s == 0 { "any".into() } else { grant.rate_per_s.to_string() };
+        let rights = grant.rights.name();
+        outln!(
+            "{id:>5}  {state:<11}  {rights:<10}  {rate:>10}  {left:>6}  {:<16}  {name}",
+            grant.prefix
+        );
+    };
+    outln!(
+        "{:>5}  {:<11}  {:<10}  {:>10}  {:>6}  {:<16}  NAME",
+        "KEY",
+        "STATE",
+        "RIGHTS",
+        "RATE /s",
+        "LEFT",
+        "PREFIX"
+    );
+    if let Some(grant) = keys.anonymous() {
+        row("none", "anonymous", grant, "-", "");
+    }
+    for key in keys.keys() {
+        let left = left(key.not_after, now);
+        row(&key.id.to_string(), state(key, now), &key.grant, &left, &key.name);
+    }
+}
+
+fn list_json(keys: &ClientKeys) {
+    let now = now_s();
+    let granted = |grant: &Grant| {
+        json!({
+            "rights": grant.rights.name(),
+            "prefix": grant.prefix,
+            "rate_per_s": grant.rate_per_s,
+            "burst": grant.burst,
+        })
+    };
+    let all: Vec<_> = keys
+        .keys()
+        .iter()
+        .map(|key| {
+            json!({
+                "id": key.id,
+                "name": key.name,
+                "state": state(key, now),
+                "grant": granted(&key.grant),
+                "not_after": key.not_after,
+            })
+        })
+        .collect();
+    outln!("{}", json!({ "keys": all, "anonymous": keys.anonymous().map(granted) }));
+}
