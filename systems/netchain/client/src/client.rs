@@ -1,7 +1,8 @@
 //! The blocking client: the core with a UDP socket.
 
 use crate::Config;
-use crate::core::{Core, Outcome, Step};
+use crate::core::{Core, Step};
+use crate::outcome::{Failure, NotBegun, Outcome};
 use netchain_keys::Identity;
 use netchain_protocol::{Key, Operation, PORT};
 use rand::TryRngCore;
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 /// Longer than any message.
 const BUFFER: usize = 512;
 
-/// Why a call has no outcome.
+/// Why a call has no outcome: the request was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum Failed {
     /// The configuration cannot be used.
@@ -23,6 +24,12 @@ pub enum Failed {
     /// The socket fails.
     #[error("UDP socket: {0}")]
     Socket(#[from] io::Error),
+    /// The switches carry none of this client's requests out.
+    #[error(transparent)]
+    Refused(#[from] Failure),
+    /// Too many requests at a time.
+    #[error("{0}")]
+    Busy(NotBegun),
 }
 
 /// A client for one thread: one request at a time.
@@ -36,7 +43,6 @@ pub struct Client {
 }
 
 fn core(config: &Config) -> Result<Core, Failed> {
-    let ring = config.ring().map_err(Failed::Config)?;
     // From the kernel: a generator in the process gives both sides of a fork the same numbers.
     let identity = OsRng.try_next_u64().map_err(|error| Failed::Config(error.to_string()))?;
     let key = match &config.identity {
@@ -45,7 +51,8 @@ fn core(config: &Config) -> Result<Core, Failed> {
         }
         None => None,
     };
-    let core = Core::new(ring, identity, config.retry_ms * 1000, config.deadline_ms * 1000);
+    let (retry_us, deadline_us) = (config.retry_ms * 1000, config.deadline_ms * 1000);
+    let core = Core::new(config.ring.clone(), identity, retry_us, deadline_us);
     Ok(core.with_key(key.map(|key| key.key())))
 }
 
@@ -76,7 +83,7 @@ impl Client {
     /// The key's value.
     ///
     /// # Errors
-    /// The socket fails.
+    /// The switches refuse this client, or the socket fails.
     pub fn get(&mut self, key: &Key) -> Result<Outcome, Failed> {
         self.ask(Operation::Read, key, None, 0)
     }
@@ -84,7 +91,7 @@ impl Client {
     /// Writes a value.
     ///
     /// # Errors
-    /// The socket fails.
+    /// The switches refuse this client, or the socket fails.
     pub fn put(&mut self, key: &Key, value: &[u8]) -> Result<Outcome, Failed> {
         self.ask(Operation::Put, key, Some(value), 0)
     }
@@ -92,7 +99,7 @@ impl Client {
     /// Writes a value if the key has none.
     ///
     /// # Errors
-    /// The socket fails.
+    /// The switches refuse this client, or the socket fails.
     pub fn insert(&mut self, key: &Key, value: &[u8]) -> Result<Outcome, Failed> {
         self.ask(Operation::Insert, key, Some(value), 0)
     }
@@ -100,7 +107,7 @@ impl Client {
     /// Writes a value if the key's version is this one. (0: it was never written.)
     ///
     /// # Errors
-    /// The socket fails.
+    /// The switches refuse this client, or the socket fails.
     pub fn compare_and_set(
         &mut self,
         key: &Key,
@@ -113,7 +120,7 @@ impl Client {
     /// Writes a value if the first eight bytes of the present one are these.
     ///
     /// # Errors
-    /// The socket fails.
+    /// The switches refuse this client, or the socket fails.
     pub fn compare_owner(
         &mut self,
         key: &Key,
@@ -126,7 +133,7 @@ impl Client {
     /// Adds to the number that the value's first eight bytes are, modulo 2^64.
     ///
     /// # Errors
-    /// The socket fails.
+    /// The switches refuse this client, or the socket fails.
     pub fn add(&mut self, key: &Key, delta: u64) -> Result<Outcome, Failed> {
         self.ask(Operation::Add, key, None, delta)
     }
@@ -134,7 +141,7 @@ impl Client {
     /// Removes the value, if the key's version is this one; 0: in any case.
     ///
     /// # Errors
-    /// The socket fails.
+    /// The switches refuse this client, or the socket fails.
     pub fn delete(&mut self, key: &Key, version: u64) -> Result<Outcome, Failed> {
         self.ask(Operation::Delete, key, None, version)
     }
@@ -158,30 +165,43 @@ impl Client {
         let begun = self.core.begin(operation, *key, value.map(<[u8]>::to_vec), operand, now_us);
         let mut pending = match begun {
             Ok(pending) => pending,
-            Err(outcome) => return Ok(outcome),
+            Err(NotBegun::TooLong(bytes)) => return Ok(Outcome::TooLong(bytes)),
+            Err(busy) => return Err(Failed::Busy(busy)),
         };
         let mut step = self.core.time(&mut pending, now_us);
         let mut buffer = [0; BUFFER];
         loop {
             match step {
-                Step::Over(outcome) => return Ok(outcome),
+                Step::Over(result) => return Ok(result?),
                 // (No route now may be one in a moment: the next time it goes again.)
                 Step::Send(send) => drop(self.socket.send_to(&send.payload, (send.to, PORT))),
                 Step::Wait => {}
             }
             let wait = pending.next_us().saturating_sub(self.now_us()).max(1);
-            self.socket.set_read_timeout(Some(Duration::from_micros(wait)))?;
-            step = match self.socket.recv(&mut buffer) {
-                Ok(bytes) => {
+            step = match self.receive(wait, &mut buffer) {
+                Ok(Some(bytes)) => {
                     let now_us = self.now_us();
                     self.core.receive(&mut pending, &buffer[..bytes], now_us)
                 }
-                Err(error) if is_no_news(&error) => {
+                Ok(None) => {
                     let now_us = self.now_us();
                     self.core.time(&mut pending, now_us)
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => {
+                    self.core.abandon(&pending);
+                    return Err(error.into());
+                }
             };
+        }
+    }
+
+    /// Waits for a datagram. None: none came in time.
+    fn receive(&self, wait_us: u64, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        self.socket.set_read_timeout(Some(Duration::from_micros(wait_us)))?;
+        match self.socket.recv(buffer) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if is_no_news(&error) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 }

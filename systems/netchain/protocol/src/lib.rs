@@ -7,11 +7,13 @@
 #![forbid(unsafe_code)]
 
 pub mod message;
+pub mod report;
 pub mod ring;
 pub mod tag;
 
 pub use message::{Key, Message, Operation, Record, Room, Status, Wrong};
-pub use ring::{Member, Ring};
+pub use report::Report;
+pub use ring::{Founding, Member, Ring};
 pub use tag::{ClientKey, KEYS_MAX};
 
 /// The UDP port of switches.

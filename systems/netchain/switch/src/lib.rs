@@ -1,13 +1,14 @@
 //! NetChain's part of a switch: what the agent registers ([`NetChain`]).
 //!
-//! It owns: clients' keys in the data plane; what `stateplane status` and metrics tell of slots and
-//! of dropped messages. It must not know: how a switch starts, messages, who is in which chain
-//! (tables say that today; a controller will).
+//! It owns: clients' keys in the data plane; what `stateplane status` and metrics tell of slots,
+//! windows and dropped messages; that windows of silent clients are cleared. It must not know: how a
+//! switch starts, messages, who is in which chain (tables say that today; a controller will).
 
 #![forbid(unsafe_code)]
 
 mod config;
 mod keys;
+pub mod windows;
 
 pub use keys::{ClientDrops, Keys, KeysLoad};
 
@@ -17,25 +18,26 @@ use libbpf_rs::{MapCore, MapFlags};
 use manifest::{Manifest, StateObject};
 use serde_json::{Map, Value};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use switch_agent::config::Config;
 use switch_agent::drops::Drops;
-use switch_agent::system::ObjectLoad;
+use switch_agent::system::{ObjectLoad, now_ns};
 use switch_agent::{Context, Result, Running, System};
+use windows::Windows;
 use wire::KeyRing;
 
 /// As a manifest's state objects name it.
 const SYSTEM: &str = "netchain";
-
-/// Kinds of its objects, as a manifest names them.
+/// Kinds of objects, as a manifest names them.
 const SLOT_STATE: &str = "SlotState";
+const WINDOW: &str = "RequestWindow";
 const MESSAGE_TAG: &str = "MessageTag";
 
 /// The runtime's counter of packets that ran again (`sp_slots_stats` in
 /// bpf/netchain/stateplane_slots.h); the others count what was dropped or refused.
 const AGAIN: u32 = 0;
 /// The counters behind it, in the order of the map: reason, remedy.
-const DROPS: [(&str, &str); 3] = [
+const DROPS: [(&str, &str); 4] = [
     (
         "slots_too_often",
         "too many packets write one key at once: their clients ask again; spread the key's writes",
@@ -45,6 +47,11 @@ const DROPS: [(&str, &str); 3] = [
         "the program writes a key that it has not read; no packet of such a program can write",
     ),
     ("slots_full", "all slots hold keys: compile the program with more of them"),
+    (
+        "no_window",
+        "too many clients at once: compile the program with more windows; one is free when its \
+         client has been silent for 60 s",
+    ),
 ];
 
 /// Dropped by a MessageTag: SP_TAG_ (0: of members), reason, remedy.
@@ -105,31 +112,34 @@ impl System for NetChain {
     fn begin(&self, context: &Context) -> Result<Option<Box<dyn Running>>> {
         let dataplane = Arc::clone(&context.dataplane);
         let manifest = dataplane.manifest();
-        let own = |it: &&StateObject| it.system == SYSTEM && it.kind == SLOT_STATE;
-        let objects: Vec<StateObject> =
-            manifest.state_objects.iter().filter(own).cloned().collect();
+        let of_kind = |kind: &'static str| {
+            let all = manifest.state_objects.iter();
+            all.filter(move |it| it.system == SYSTEM && it.kind == kind).cloned()
+        };
+        let slots: Vec<StateObject> = of_kind(SLOT_STATE).collect();
+        let windows: Vec<Windows> = of_kind(WINDOW).map(Windows::new).collect();
         let keys = if Keys::needed(manifest) {
             Some(Keys::new(Arc::clone(&dataplane), config::source(&context.config)?))
         } else {
             None
         };
-        if objects.is_empty() && keys.is_none() {
+        if windows.is_empty() && slots.is_empty() && keys.is_none() {
             return Ok(None);
         }
-        Ok(Some(Box::new(Switch { dataplane, objects, keys })))
+        Ok(Some(Box::new(Objects { dataplane, slots, windows, keys })))
     }
 }
 
-/// NetChain's objects in a loaded program.
-struct Switch {
+/// The state of a loaded object.
+struct Objects {
     dataplane: Arc<Dataplane>,
-    /// Its SlotStates.
-    objects: Vec<StateObject>,
-    /// If it checks tags.
+    slots: Vec<StateObject>,
+    windows: Vec<Windows>,
+    /// If the program checks tags.
     keys: Option<Keys>,
 }
 
-impl Switch {
+impl Objects {
     /// Slots that were ever in use. None: the map cannot be read.
     fn used(&self, object: &StateObject) -> Option<u32> {
         let bytes = self.dataplane.read_array(&format!("{}_used", object.map), 0).ok()?;
@@ -153,7 +163,7 @@ fn counted(dataplane: &Dataplane, name: &str) -> u64 {
     dataplane.counter(name).and_then(read).unwrap_or_default()
 }
 
-impl Running for Switch {
+impl Running for Objects {
     fn configure(&self, _: Duration) -> Result<()> {
         self.keys.as_ref().map_or(Ok(()), Keys::read)
     }
@@ -173,18 +183,22 @@ impl Running for Switch {
         load.map(|load| ("client_keys".to_owned(), load)).into_iter().collect()
     }
 
+    fn sweep(&self, until: Instant) -> Result<()> {
+        let sweep = |windows: &Windows| windows.sweep(&self.dataplane, now_ns(), until);
+        Ok(self.windows.iter().try_for_each(sweep)?)
+    }
+
     fn objects(&self) -> Vec<ObjectLoad> {
-        let load = |object: &StateObject| {
-            let used = self.used(object)?.into();
-            Some(ObjectLoad {
-                name: object.name.clone(),
-                consistency: "chain".into(),
-                flows: used,
-                owned: used,
-                limit: object.capacity,
-            })
+        let load = |object: &StateObject, consistency: &str, used: u32| ObjectLoad {
+            name: object.name.clone(),
+            consistency: consistency.into(),
+            flows: used.into(),
+            owned: used.into(),
+            limit: object.capacity,
         };
-        self.objects.iter().filter_map(load).collect()
+        let slots = self.slots.iter().filter_map(|it| Some(load(it, "chain", self.used(it)?)));
+        let windows = self.windows.iter().map(|it| load(&it.object, "local", it.clients()));
+        slots.chain(windows).collect()
     }
 
     fn drops(&self) -> Vec<Drops> {

@@ -8,7 +8,6 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-const FAILED: u8 = 2;
 const DAY_S: u64 = 86_400;
 
 const EXAMPLES: &str = "Examples:
@@ -80,9 +79,6 @@ enum Word {
     List {
         /// The switches' file of clients' keys.
         file: PathBuf,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
     },
 }
 
@@ -107,15 +103,12 @@ impl From<RightsWord> for Rights {
     }
 }
 
-/// Runs the command; returns its exit code.
-pub fn run(args: &Args) -> u8 {
-    match act(args) {
-        Ok(()) => 0,
-        Err(error) => {
-            eprintln!("error: {error}");
-            FAILED
-        }
-    }
+/// Runs the command.
+///
+/// # Errors
+/// What is wrong, and the remedy.
+pub fn run(args: &Args, json: bool) -> Result<(), String> {
+    act(args, json).map_err(|error| error.to_string())
 }
 
 fn now_s() -> u64 {
@@ -127,7 +120,7 @@ fn after(days: Option<u64>) -> Option<u64> {
     days.map(|days| now_s().saturating_add(days.saturating_mul(DAY_S)))
 }
 
-fn act(args: &Args) -> Result<(), KeysError> {
+fn act(args: &Args, json: bool) -> Result<(), KeysError> {
     match &args.word {
         Word::Issue { file, name, rights, prefix, rate_per_s, burst, days, out } => {
             let mut keys = match ClientKeys::load(file) {
@@ -150,9 +143,9 @@ fn act(args: &Args) -> Result<(), KeysError> {
             keys.revoke(*id)?;
             keys.save()
         }
-        Word::List { file, json } => {
+        Word::List { file } => {
             let keys = ClientKeys::load(file)?;
-            if *json {
+            if json {
                 list_json(&keys)
             } else {
                 list(&keys)

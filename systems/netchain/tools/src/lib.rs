@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod founding;
 mod keys;
 mod kv;
 mod packet_test;

@@ -1,0 +1,99 @@
+//! Who is heard, by sockets: no key, a forged one, rights, rotation, revocation.
+
+use crate::common::{TestLab, json, must, wait_for};
+use crate::config;
+use netchain_client::{Client, Config, Failed, Failure, Key, Outcome};
+use std::path::{Path, PathBuf};
+
+fn file(lab: &TestLab, name: &str) -> PathBuf {
+    Path::new("/run/stateplane/labs").join(&lab.name).join(name)
+}
+
+/// A client with the key in a file of the lab's folder.
+fn client(lab: &TestLab, key: Option<&str>) -> Client {
+    let identity = key.map(|name| file(lab, name));
+    let config = Config { identity, deadline_ms: 200, ..config() };
+    let make = || Client::new(config).map_err(std::io::Error::other);
+    lab.netns("client").run(make).expect("client")
+}
+
+/// Edits the file that all switches read; they see it by themselves.
+fn edit(lab: &TestLab, words: &[&str], out: Option<&str>) {
+    let keys = file(lab, "client-keys.toml").display().to_string();
+    let out = out.map(|name| file(lab, name).display().to_string());
+    let mut arguments = vec!["kv", "key", words[0], &keys];
+    arguments.extend(&words[1..]);
+    arguments.extend(out.iter().flat_map(|out| ["--out", out.as_str()]));
+    must(&arguments);
+}
+
+/// What the lab's switches dropped for a reason.
+fn dropped(lab: &TestLab, reason: &str) -> u64 {
+    let of_switch = |name: &&str| {
+        let told = lab.switch(name).expect("a switch that answers");
+        let drops = told["drops"].as_array().cloned().unwrap_or_default();
+        drops
+            .iter()
+            .filter(|it| it["part"] == "netchain" && it["reason"] == reason)
+            .filter_map(|it| it["count"].as_u64())
+            .sum::<u64>()
+    };
+    ["s1", "s2", "s3"].iter().map(of_switch).sum()
+}
+
+fn is_denied(outcome: &Result<Outcome, Failed>) -> bool {
+    matches!(outcome, Err(Failed::Refused(Failure::Denied)))
+}
+
+/// `lab` has one key, in `client.key`, with which everything is allowed.
+pub fn check(lab: &TestLab) {
+    let key = Key::from_name("pub/x").unwrap();
+    let mut first = client(lab, Some("client.key"));
+    assert!(matches!(first.put(&key, b"1"), Ok(Outcome::Done(_))));
+    // Whoever has no key, or not the secret of one, hears nothing.
+    let unknown = dropped(lab, "unknown_key");
+    assert_eq!(client(lab, None).get(&key).unwrap(), Outcome::NoChain);
+    assert!(dropped(lab, "unknown_key") > unknown);
+    let program = env!("CARGO_BIN_EXE_stateplane");
+    let configuration = file(lab, "kv.toml");
+    std::fs::write(&configuration, format!("cluster = {:?}", crate::CLUSTER)).unwrap();
+    let command = format!("{program} kv --config {} get pub/x", configuration.display());
+    let (good, said) = lab.run("client", &command);
+    assert!(!good && said.contains("--identity"), "{said}");
+    let forged = dropped(lab, "forged");
+    let genuine = std::fs::read_to_string(file(lab, "client.key")).unwrap();
+    let other = format!("{}\nhex = \"{}\"\n", genuine.lines().next().unwrap(), "5a".repeat(16));
+    std::fs::write(file(lab, "forged.key"), other).unwrap();
+    must_be_private(&file(lab, "forged.key"));
+    assert_eq!(client(lab, Some("forged.key")).get(&key).unwrap(), Outcome::NoChain);
+    assert!(dropped(lab, "forged") > forged);
+    // A reader of a prefix.
+    edit(lab, &["issue", "--rights", "read", "--prefix", "pub/"], Some("reader.key"));
+    let mut reader = client(lab, Some("reader.key"));
+    wait_for("the switches to read the new key", || {
+        matches!(reader.get(&key), Ok(Outcome::Done(_)))
+    });
+    let elsewhere = Key::from_name("private").unwrap();
+    wait_for("the other switches, too", || is_denied(&reader.get(&elsewhere)));
+    wait_for("and the head", || is_denied(&reader.put(&key, b"2")));
+    assert!(dropped(lab, "denied") > 0);
+    let told = lab.switch("s1").expect("s1 answers");
+    assert_eq!(told["client_keys"]["accepted"], 2, "{told}");
+    // Both keys are accepted for a while; a revoked one is not.
+    edit(lab, &["rotate", "1"], Some("second.key"));
+    let mut second = client(lab, Some("second.key"));
+    wait_for("the rotated key", || matches!(second.put(&key, b"3"), Ok(Outcome::Done(_))));
+    assert!(matches!(first.get(&key), Ok(Outcome::Done(_))), "the old key still holds");
+    edit(lab, &["revoke", "1"], None);
+    wait_for("the revocation", || first.get(&key).unwrap() == Outcome::NoChain);
+    assert!(matches!(second.get(&key), Ok(Outcome::Done(_))));
+    let keys = file(lab, "client-keys.toml").display().to_string();
+    let listed = json(&must(&["kv", "--json", "key", "list", &keys]));
+    let states: Vec<_> = listed["keys"].as_array().unwrap().iter().map(|it| &it["state"]).collect();
+    assert_eq!(states, ["revoked", "active", "active"]);
+}
+
+fn must_be_private(path: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
+}
