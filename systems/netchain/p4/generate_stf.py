@@ -4,187 +4,9 @@ python3 systems/netchain/p4/generate_stf.py
 
 Each file is one switch of the chain S0, S1, S2 (or of one that lost a member); what one sends is
 what the next one gets in its file."""
-import pathlib
 import struct
-import sys
 
-HERE = pathlib.Path(__file__).parent
-sys.path.insert(0, str(HERE.parents[2] / "p4"))
-from stf_packets import UDP, Case, address, ethernet, ipv4  # noqa: E402
-from tags import client_tag, member_tag, tagged  # noqa: E402
-
-PORT, CLIENT_PORT = 5410, 40000
-CLIENT = "10.0.0.5"
-SWITCHES = ["10.9.0.1", "10.9.0.2", "10.9.0.3", "10.9.0.4"]  # S0, S1, S2, S3
-CLIENT_MAC, FABRIC_MAC = "02:00:00:00:00:05", "02:00:00:00:00:11"
-PORT_MACS = ["02:00:00:00:00:a0", "02:00:00:00:00:a1"]
-(READ, PUT, INSERT, COMPARE_VERSION, COMPARE_OWNER, ADD, DELETE, COPY, COPY_ACK, PROBE,
- LIST) = range(1, 12)
-(REQUEST, DONE, ABSENT, REFUSED, FULL, OLD_VIEW, NO_GROUP, UNKNOWN, UNDECIDED, NO_ROOM,
- WRONG_SWITCH, LOST, TOO_MANY, DENIED, BAD_FORMAT, WRONG_RING) = range(16)
-REPLY, STAMPED, MOVED, AGAIN = 0x8000, 0x4000, 0x0002, 0x0001
-RING, OTHER_RING = 0x4E455443, 0x4E455444
-ROOMS = {0: 0, 1: 16, 2: 64, 3: 128}
-HEAD, TAIL = 1, 2
-NO_VALUE = 255
-GROUP = 7
-
-# What clients' keys have: number → secret, rights, and the rest of the setup line.
-KEYS = {
-    3: (bytes(range(16)), "read-write"),
-    4: (bytes(range(16, 32)), "read prefix fo"),
-    5: (bytes(range(32, 48)), "read-write rate_per_s 2 burst 2"),
-    6: (bytes(range(48, 64)), "write"),
-}
-SECRET = bytes(range(64, 80))  # the members'
-
-
-def setup_of_key(key_id):
-    secret, granted = KEYS[key_id]
-    return f"# client_key: tags {key_id} {secret.hex()} {granted}"
-
-
-SETUP = f"""
-# secret: tags {SECRET.hex()}
-{setup_of_key(3)}
-# port: 0 mac {PORT_MACS[0]} address 10.0.0.1/24
-# port: 1 mac {PORT_MACS[1]} address 192.0.2.2/24
-# neighbor: {CLIENT} mac {CLIENT_MAC} port 0
-# neighbor: 192.0.2.1 mac {FABRIC_MAC} port 1
-# route: 10.9.0.0/24 via 192.0.2.1 port 1
-"""
-
-
-def number(text):
-    return f"0x{address(text).hex()}"
-
-
-def destination(switch, action):
-    return f"add NetChainIngress.destinations hdr.ipv4.destination:{number(SWITCHES[switch])} NetChainIngress.{action}"
-
-
-def named(chain):
-    """A chain as action data."""
-    members = ([number(SWITCHES[it]) for it in chain] + ["0"] * 4)[:4]
-    return f"members:{len(chain)}, " + ", ".join(f"member{i}:{it}" for i, it in enumerate(members))
-
-
-def role(action, group=GROUP):
-    return f"add NetChainIngress.roles hdr.netchain.group:{group} NetChainIngress.{action}"
-
-
-def part(me, chain, view=1, session=1):
-    """Entries of switch `me`, which is a member of `chain` (numbers of switches)."""
-    lines = destination(me, f"serve(ring:{RING:#x})")
-    if me not in chain:
-        return lines
-    at = chain.index(me)
-    position = (HEAD if at == 0 else 0) | (TAIL if at == len(chain) - 1 else 0)
-    after = number(SWITCHES[chain[at + 1]]) if at + 1 < len(chain) else "0"
-    taken = f"take_part(view:{view}, session:{session}, position:{position}, next:{after}, {named(chain)})"
-    return f"{lines}\n{role(taken)}"
-
-
-def fenced(switch):
-    """No message may go to this switch, and none may come from it."""
-    source = f"add NetChainIngress.fenced_sources hdr.ipv4.source:{number(SWITCHES[switch])} NetChainIngress.fence()"
-    return f"{destination(switch, 'fence()')}\n{source}"
-
-
-def dead(switch, view, chain):
-    """A neighbour answers for a dead switch; what that one may still send is dropped."""
-    key = f"hdr.ipv4.destination:{number(SWITCHES[switch])} hdr.netchain.group:{GROUP}"
-    source = f"add NetChainIngress.fenced_sources hdr.ipv4.source:{number(SWITCHES[switch])} NetChainIngress.fence()"
-    return f"""{destination(switch, 'bounce_by_group()')}
-add NetChainIngress.bounces {key} NetChainIngress.bounce(view:{view}, {named(chain)})
-{source}"""
-
-
-def version(sequence, session=1):
-    return session << 48 | sequence
-
-
-def recent(*records):
-    """Records of requests that were carried out: (client, number, version), the newest first."""
-    records = [(client, number, DONE, made) for client, number, made in records]
-    return b"".join(struct.pack("!QIBQ", *it) for it in (records + [(0, 0, 0, 0)] * 4)[:4])
-
-
-class Message:
-    """A message and where it is; `change` makes another one of it."""
-
-    def __init__(self, operation, key=b"foo", value=b"", room=1, chain=(0, 1, 2), source=CLIENT,
-                 destination=None, client=0xC1, number=1, view=1, operand=0, flags=0, status=REQUEST,
-                 made=0, length=None, done=(), ttl=64, key_id=3, group=GROUP, ring=RING, tag=None):
-        chain = list(chain)
-        if destination is None:
-            destination, chain = SWITCHES[chain[0]], chain[1:]
-        self.fields = dict(locals())
-        del self.fields["self"]
-
-    def change(self, **fields):
-        return Message(**{**self.fields, "ttl": self.fields["ttl"] - 1, **fields})
-
-    def reply(self, status, **fields):
-        """What the switch that has it answers."""
-        f = self.fields
-        flags = (f["flags"] | fields.pop("flags", 0) | REPLY) & ~STAMPED
-        return self.change(status=status, flags=flags, source=f["destination"],
-                           destination=f["source"], **{"chain": [], **fields})
-
-    def tag(self, body):
-        f = self.fields
-        if f["flags"] & STAMPED:
-            return member_tag(SECRET, body, address(f["source"]), address(f["destination"]))
-        return client_tag(KEYS[f["key_id"]][0], body) if f["key_id"] in KEYS else 0
-
-    def packet(self):
-        f = self.fields
-        hops = [address(SWITCHES[it]) for it in f["chain"]]
-        room = ROOMS[f["room"]]
-        length = len(f["value"]) if f["length"] is None else f["length"]
-        if f["flags"] & (REPLY | STAMPED) and f["made"] == 0 and f["status"] in (ABSENT, REFUSED):
-            length = NO_VALUE
-        body = struct.pack("!BBBBHHQ", 1, f["operation"], f["status"], len(hops), f["flags"],
-                           f["key_id"], 0)
-        body += struct.pack("!IIHBBIQQQ16s", f["ring"], f["view"], f["group"], f["room"], length,
-                            f["number"], f["client"], f["made"], f["operand"], f["key"])
-        body += b"".join((hops + [bytes(4)] * 4)[:4])
-        if f["operation"] != READ:
-            body += recent(*f["done"])
-        body += f["value"].ljust(room, b"\0")
-        body = tagged(body, self.tag(body) if f["tag"] is None else f["tag"])
-        is_reply = f["flags"] & REPLY
-        ports = (PORT, CLIENT_PORT) if is_reply else (CLIENT_PORT, PORT)
-        datagram = struct.pack("!HHHH", *ports, 8 + len(body), 0) + body
-        return ipv4(f["source"], f["destination"], UDP, datagram, ttl=f["ttl"])
-
-
-def write_file(name, about, entries):
-    return Case(HERE, "NetChainIngress", name, about, SETUP + "\n" + entries)
-
-
-def from_client(case, message):
-    case.packet(0, ethernet(PORT_MACS[0], CLIENT_MAC, message.packet()))
-
-
-def from_fabric(case, message):
-    case.packet(1, ethernet(PORT_MACS[1], FABRIC_MAC, message.packet()))
-
-
-def to_fabric(case, message):
-    case.expect(1, ethernet(FABRIC_MAC, PORT_MACS[1], message.packet()))
-
-
-def to_client(case, message):
-    case.expect(0, ethernet(CLIENT_MAC, PORT_MACS[0], message.packet()))
-
-
-def down(message, **fields):
-    """What a member passes on to the next of the chain."""
-    chain = message.fields["chain"]
-    flags = message.fields["flags"] | STAMPED
-    return message.change(destination=SWITCHES[chain[0]], chain=chain[1:], flags=flags, **fields)
+from netchain_packets import *  # noqa: F403 (all of it is for these cases)
 
 
 def figure_5():
@@ -306,32 +128,125 @@ def refused_goes_down():
     case.write()
 
 
-def retries():
-    """Notes 4: a retry is recognised by the records in the slot; what is forgotten is undecided."""
-    case = write_file("retries", "A request that comes again is carried out once.", part(0, [0]))
-    put = Message(ADD, chain=[0], operand=1, client=0xA)
-    done = [(0xA, 1, version(1))]
-    from_client(case, put)
-    to_client(case, put.reply(DONE, made=version(1), value=struct.pack("!Q", 1), done=done))
-    again = put.change(flags=AGAIN, ttl=64)
-    case.note("with nothing in between")
-    from_client(case, again)
-    to_client(case, again.reply(DONE, made=version(1), value=struct.pack("!Q", 1), done=done))
-    case.note("after another client's")
-    for i in range(2, 5):
-        other = Message(ADD, chain=[0], operand=1, client=0xB, number=i)
-        done.insert(0, (0xB, i, version(i)))
-        from_client(case, other)
-        to_client(case, other.reply(DONE, made=version(i), value=struct.pack("!Q", i), done=done))
-    from_client(case, again)
-    to_client(case, again.reply(DONE, made=version(4), value=struct.pack("!Q", 4), done=done, flags=MOVED, operand=version(1)))
-    case.note("after so many that its record is gone")
-    other = Message(ADD, chain=[0], operand=1, client=0xB, number=5)
-    done = ([(0xB, 5, version(5))] + done)[:4]
-    from_client(case, other)
-    to_client(case, other.reply(DONE, made=version(5), value=struct.pack("!Q", 5), done=done))
-    from_client(case, again)
-    to_client(case, again.reply(UNDECIDED, made=version(5), value=struct.pack("!Q", 5), done=done))
+class OneSwitch:
+    """A chain of one switch, and a key that counts; `done` are its newest records."""
+
+    def __init__(self, name, about):
+        self.case = write_file(name, about, part(0, [0]))
+        self.done, self.count = [], 0
+
+    def add(self, client, number, **fields):
+        """An ADD of 1 that is carried out."""
+        self.count += 1
+        self.done = ([(client, number, version(self.count))] + self.done)[:4]
+        message = Message(ADD, chain=[0], operand=1, client=client, number=number, **fields)
+        self.answered(message, DONE)
+        return message
+
+    def answered(self, message, status, **fields):
+        """The reply shows the key as it is."""
+        from_client(self.case, message)
+        shown = dict(made=version(self.count), value=struct.pack("!Q", self.count), length=None, done=self.done)
+        to_client(self.case, message.reply(status, **{**shown, **fields}))
+
+
+def exactly_once():
+    """Notes 4: a request has one verdict in a view, however many copies of it come, and whenever."""
+    one = OneSwitch("retries", "A request that comes several times is carried out once.")
+    first = one.add(0xA, 1)
+    again = first.change(flags=AGAIN, ttl=64)
+    one.case.note("with nothing in between; AGAIN says that another head may have had a copy")
+    for copy in (first, again):
+        one.answered(copy, DONE)
+    one.case.note("after another client's: both versions are told")
+    for i in range(3):
+        one.add(0xB, i)
+    for copy in (first, again):
+        one.answered(copy, DONE, flags=MOVED, operand=version(1))
+    one.case.note("after so many that its record is gone: its version is not known any more")
+    one.add(0xB, 5)
+    for copy in (first, again):
+        one.answered(copy, DONE, flags=MOVED, operand=0)
+    one.case.note("an earlier head's, of which the records say nothing: nobody knows, as often as it comes")
+    other = Message(ADD, chain=[0], operand=1, client=0xA, number=2, flags=AGAIN)
+    one.answered(other, UNDECIDED)
+    one.answered(other, UNDECIDED)
+    one.case.note("the key's version shows that it was not carried out, or nothing")
+    one.answered(Message(COMPARE_VERSION, chain=[0], value=b"x", operand=version(4), client=0xA, number=3,
+                         flags=AGAIN), UNDECIDED)
+    one.count += 1
+    one.done = [(0xA, 4, version(6))] + one.done[:3]
+    one.answered(Message(COMPARE_VERSION, chain=[0], value=struct.pack("!Q", 6), operand=version(5), client=0xA,
+                         number=4, flags=AGAIN), DONE)
+    one.case.write()
+
+    one = OneSwitch("retries_early", "An earlier head's request, where the records are whole.")
+    one.add(0xA, 1, flags=AGAIN)
+    one.add(0xB, 1)
+    one.add(0xA, 2, flags=AGAIN)
+    one.case.write()
+
+    one = OneSwitch("refused_again", "What was refused is refused for good, though its condition holds now.")
+    one.add(0xB, 1)
+    insert = Message(INSERT, chain=[0], value=b"x", client=0xA)
+    one.answered(insert, REFUSED)
+    one.count += 1
+    one.done = [(0xB, 2, version(2))] + one.done
+    gone = dict(value=struct.pack("!Q", 1), length=NO_VALUE)
+    one.answered(Message(DELETE, chain=[0], client=0xB, number=2), DONE, **gone)
+    one.answered(insert, REFUSED, **gone)
+    one.case.note("another request is decided anew")
+    one.count += 1
+    one.done = [(0xA, 2, version(3))] + one.done
+    one.answered(insert.change(number=2, ttl=64), DONE, value=b"x")
+    one.case.write()
+
+    one = OneSwitch("no_room", "A request without room for the reply is not decided.")
+    one.case.note("a value that the key has, and that a later write replaces")
+    big = Message(PUT, chain=[0], value=bytes(range(128)), room=3, client=0xB)
+    one.count, one.done = 1, [(0xB, 1, version(1))]
+    one.answered(big, DONE, value=bytes(range(128)))
+    insert = Message(INSERT, chain=[0], value=b"x", client=0xA)
+    add = Message(ADD, chain=[0], operand=1, client=0xA, number=2)
+    for message in (insert, add, insert):
+        one.answered(message, NO_ROOM, made=0, value=message.fields["value"], done=[])
+    one.case.note("with room they are")
+    one.answered(insert.change(room=3, ttl=64), REFUSED, value=bytes(range(128)))
+    one.count, one.done = 2, [(0xA, 2, version(2)), (0xB, 1, version(1))]
+    sum_of = struct.pack("!Q", 0x0001020304050608) + bytes(range(8, 128))
+    one.answered(add.change(room=3, ttl=64), DONE, value=sum_of)
+    one.case.note("one that was carried out keeps its verdict")
+    one.answered(add, NO_ROOM, made=0, value=b"", done=[])
+    one.answered(add.change(room=3, ttl=64), DONE, value=sum_of)
+    one.case.write()
+
+    one = OneSwitch("old", "A request is over when the client's numbers have moved on by 256.")
+    one.add(0xA, 44)
+    one.add(0xA, 300)
+    from_client(one.case, Message(ADD, chain=[0], operand=1, client=0xA, number=44))
+    one.case.counter("old", 1)
+    one.add(0xA, 45)
+    one.case.note("another client's numbers, or another key's, are others")
+    one.add(0xB, 44)
+    other = Message(ADD, chain=[0], operand=1, client=0xA, number=44, key_id=2, key=b"bar")
+    one.answered(other, DONE, made=version(1), value=struct.pack("!Q", 1), done=[(0xA, 44, version(1))])
+    one.case.write()
+
+    one = OneSwitch("too_many", "The head has no room for another client.\ndefine: NETCHAIN_CLIENTS=1")
+    one.add(0xA, 1)
+    one.answered(Message(PUT, chain=[0], value=b"x", client=0xB), TOO_MANY, made=0, value=b"x", done=[])
+    one.case.note("which may read")
+    one.answered(Message(READ, chain=[0], client=0xB, number=2), DONE)
+    one.add(0xA, 2)
+    one.case.write()
+
+    case = write_file("retries_head", "A copy goes down the chain once more: what was lost on the way gets there.",
+                      part(0, [0, 1, 2]))
+    write = Message(PUT, value=b"A")
+    made = down(write, made=version(1), status=DONE, done=[(0xC1, 1, version(1))])
+    for _ in range(2):
+        from_client(case, write)
+        to_fabric(case, made)
     case.write()
 
 
@@ -536,6 +451,9 @@ def full():
     second = Message(PUT, chain=[0], value=b"x", key=b"bar", number=2)
     from_client(case, second)
     to_client(case, second.reply(FULL))
+    case.note("a copy of it has the same verdict")
+    from_client(case, second)
+    to_client(case, second.reply(REFUSED, value=bytes(16), length=NO_VALUE))
     case.write()
 
 
@@ -559,6 +477,6 @@ def malformed():
 
 
 if __name__ == "__main__":
-    for function in (figure_5, one_switch, refused_goes_down, retries, views, other_clusters, fences, failover, full,
+    for function in (figure_5, one_switch, refused_goes_down, exactly_once, views, other_clusters, fences, failover, full,
                      malformed):
         function()

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """Writes the packet tests of netchain.p4 on tags and rights (trust*.stf) beside itself. Run it after changing a case:
 python3 systems/netchain/p4/generate_trust_stf.py"""
-from generate_stf import (ABSENT, DENIED, DONE, KEYS, NO_VALUE, PORT_MACS, PUT, READ, STAMPED, SWITCHES, CLIENT_MAC,
-                          Message, from_client, from_fabric, part, setup_of_key, to_client, version, write_file)
-from stf_packets import ethernet
+from netchain_packets import (ABSENT, DENIED, DONE, KEYS, NO_VALUE, PORT_MACS, PUT, READ, STAMPED, SWITCHES, CLIENT_MAC,
+                              Message, ethernet, from_client, from_fabric, part, setup_of_key, to_client, version, write_file)
 from tags import client_tag, tagged
 
 

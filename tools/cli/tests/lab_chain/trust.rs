@@ -80,17 +80,20 @@ pub fn check(lab: &TestLab) {
     let told = lab.switch("s1").expect("s1 answers");
     assert_eq!(told["client_keys"]["accepted"], 2, "{told}");
     // Both keys are accepted for a while; a revoked one is not.
-    edit(lab, &["rotate", "1"], Some("second.key"));
-    let mut second = client(lab, Some("second.key"));
-    wait_for("the rotated key", || matches!(second.put(&key, b"3"), Ok(Outcome::Done(_))));
-    assert!(matches!(first.get(&key), Ok(Outcome::Done(_))), "the old key still holds");
-    edit(lab, &["revoke", "1"], None);
-    wait_for("the revocation", || first.get(&key).unwrap() == Outcome::NoChain);
-    assert!(matches!(second.get(&key), Ok(Outcome::Done(_))));
+    edit(lab, &["issue"], Some("old.key"));
+    let mut old = client(lab, Some("old.key"));
+    wait_for("another key", || matches!(old.put(&key, b"2"), Ok(Outcome::Done(_))));
+    edit(lab, &["rotate", "3"], Some("new.key"));
+    let mut new = client(lab, Some("new.key"));
+    wait_for("the one in its place", || matches!(new.put(&key, b"3"), Ok(Outcome::Done(_))));
+    assert!(matches!(old.get(&key), Ok(Outcome::Done(_))), "the old one still holds");
+    edit(lab, &["revoke", "3"], None);
+    wait_for("the revocation", || old.get(&key).unwrap() == Outcome::NoChain);
+    assert!(matches!(new.get(&key), Ok(Outcome::Done(_))));
     let keys = file(lab, "client-keys.toml").display().to_string();
     let listed = json(&must(&["kv", "--json", "key", "list", &keys]));
     let states: Vec<_> = listed["keys"].as_array().unwrap().iter().map(|it| &it["state"]).collect();
-    assert_eq!(states, ["revoked", "active", "active"]);
+    assert_eq!(states, ["active", "active", "revoked", "active"]);
 }
 
 fn must_be_private(path: &Path) {
