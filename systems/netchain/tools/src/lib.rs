@@ -1,7 +1,7 @@
 //! NetChain in the tools: what `systems/registry` hands to them.
 //!
-//! It owns: the command `kv`; keys in packet tests; what fuzzers feed bytes to. It must not know: the rules of clients
-//! and switches.
+//! It owns: the command `kv`; keys in packet tests; what fuzzers feed bytes to. It must not know: the
+//! rules of clients and switches.
 
 #![forbid(unsafe_code)]
 

@@ -359,3 +359,28 @@ fn a_value_of_129_bytes_is_too_long() {
     let begun = core().begin(Operation::Put, foo(), Some(vec![0; 129]), 0, 0);
     assert_eq!(begun.unwrap_err(), NotBegun::TooLong(129));
 }
+
+#[test]
+fn a_reply_that_no_switch_signed_changes_nothing() {
+    let key = ClientKey { id: 3, secret: wire::Secret([7; 16]) };
+    let mut core = knowing().with_key(Some(key));
+    let mut request = put(&mut core);
+    let Step::Send(send) = core.time(&mut request, 0) else { panic!("not sent") };
+    assert!(key.verify(&send.payload), "signed");
+    let message = Message::decode(&send.payload).unwrap();
+    let unsigned = reply(&message, Status::Done);
+    let mut of_another = unsigned.clone();
+    ClientKey { id: 4, ..key }.sign(&mut of_another);
+    let mut forged = unsigned.clone();
+    ClientKey { secret: wire::Secret([8; 16]), ..key }.sign(&mut forged);
+    let mut other_format = unsigned.clone();
+    other_format[0] = FORMAT + 1;
+    for bytes in [&unsigned, &of_another, &forged, &other_format] {
+        assert_eq!(core.receive(&mut request, bytes, 1), Step::Wait);
+    }
+    assert_eq!((core.forged(), request.failure), (4, None));
+    let mut genuine = unsigned;
+    key.sign(&mut genuine);
+    assert!(outcome(core.receive(&mut request, &genuine, 1)).done().is_some());
+    assert_eq!(core.forged(), 4);
+}
