@@ -371,6 +371,14 @@ def exactly_once():
     one.case.note("one that was carried out keeps its verdict")
     one.answered(add, NO_ROOM, made=0, value=b"", done=[])
     one.answered(add.change(room=3, ttl=64), DONE, value=sum_of)
+    one.case.note("also if only its record was known: here, in the window of another key")
+    foreign = add.change(key_id=4, ttl=64)
+    one.answered(foreign, NO_ROOM, made=0, value=b"", done=[])
+    for i in range(2, 6):
+        one.count += 1
+        one.done = ([(0xB, i, version(one.count))] + one.done)[:4]
+        one.answered(Message(PUT, chain=[0], value=b"y", client=0xB, number=i), DONE, value=b"y")
+    one.answered(foreign, DONE, value=b"y", flags=MOVED, operand=0)
     one.case.write()
 
     one = OneSwitch("old", "A request is over when the client's numbers have moved on by 256.")

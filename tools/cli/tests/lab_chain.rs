@@ -96,7 +96,11 @@ fn three_switches_serve_keys() {
     if skip() {
         return;
     }
-    let lab = TestLab::up("chain", "../../systems/netchain/lab/chain.toml", &[]);
+    let topology = "../../systems/netchain/lab/chain.toml";
+    let text = std::fs::read_to_string(common::topology(topology)).unwrap();
+    let fingerprint = format!("ring = {:#x}", ring().fingerprint());
+    assert!(text.contains(&fingerprint), "{topology}: write {fingerprint}");
+    let lab = TestLab::up("chain", topology, &[]);
     found(&lab);
     let mut client = client_in(&lab);
     // Routes may still be on their way.
