@@ -18,6 +18,7 @@ CONSTANTS
     Views,      \* decisions of the controller, in all; the first chain is one
     Places,     \* where a switch joins: "middle" (before the tail) or "tail" (of a chain of one)
     Recent,     \* requests that a slot remembers
+    OnWire,     \* whether stamped messages carry the slot's records; else members keep their own, and note gaps
     Copies,     \* times that a client sends a request; what the network repeats does not count
     Losses,     \* whether all members may be taken out
     GiveUps,    \* requests that clients give up
@@ -54,10 +55,10 @@ Requests ==
       [] Scenario = "counter" -> <<Add(1), Add(2), Read(2)>>
       [] Scenario = "count" -> <<Add(1), Read(1)>>
       [] Scenario = "put" -> <<Put(1, 11), Read(2)>>
-      [] Scenario = "puts" -> <<Put(1, 11), Put(2, 12)>>
+      [] Scenario = "founding" -> <<Put(1, 11), Read(2), Put(2, 12)>>
       [] Scenario = "reads" -> <<Put(1, 11), Read(2), Read(2)>>
       [] Scenario = "delete" -> <<Put(1, 11), R(2, "DELETE", 0, 0), Read(2)>>
-      [] Scenario = "insert" -> <<R(1, "DELETE", 0, 0), R(1, "INSERT", 0, 11), Read(2), R(2, "VERSION", 0, 12)>>
+      [] Scenario = "insert" -> <<R(1, "DELETE", 0, 0), R(1, "INSERT", 0, 11), R(2, "VERSION", 0, 12)>>
       [] Scenario = "versions" -> <<Read(1), R(1, "VERSION", 0, 11), Put(2, 12)>>
 
 First == IF Scenario = "handover" THEN 1 ELSE 0 \* the value at the start
@@ -122,8 +123,8 @@ Asked(v) == IF JoinsAsTail(v) THEN Chain(v)[Len(Chain(v)) - 1] ELSE Final(Chain(
 Session(number) == 16 * number
 NextVersion(v, before) == LET first == Session(views[v].session) IN IF before >= first THEN before + 1 ELSE first + 1
 
-Empty == [version |-> 0, value |-> None, by |-> 0, recent |-> <<>>]
-Initial == [version |-> Session(1) + 1, value |-> First, by |-> 0, recent |-> <<>>]
+Empty == [version |-> 0, value |-> None, by |-> 0, recent |-> <<>>, gap |-> FALSE]
+Initial == [Empty EXCEPT !.version = Session(1) + 1, !.value = First]
 
 Init ==
     /\ views = <<[chain |-> [i \in 1..Members |-> i], session |-> 1, joining |-> 0, out |-> {}, founded |-> FALSE]>>
@@ -147,12 +148,14 @@ Sent(i) == Cardinality({m \in net : m.kind = "request" /\ m.id = i})
 (* The highest version that any client was shown. *)
 Shown == LET versions == {request[i].version : i \in Ids} IN CHOOSE v \in versions : \A w \in versions : v >= w
 
-(* The first copy. VERSION compares with what its client was shown last. *)
+(* The first copy. VERSION compares with what its client was shown last, or with the first version. *)
 \* Code: systems/netchain/client/src/core.rs begin send
 Begin(i) ==
     LET view == known[Requests[i].client]
         earlier == Earlier(i)
-        previous == IF earlier = {} THEN request[i] ELSE request[CHOOSE j \in earlier : \A k \in earlier : j >= k]
+        previous == IF Requests[i].op # "VERSION" THEN request[i]
+                    ELSE IF earlier = {} THEN [request[i] EXCEPT !.version = Initial.version]
+                    ELSE request[CHOOSE j \in earlier : \A k \in earlier : j >= k]
     IN /\ request[i].at = "new"
        /\ \A j \in earlier : request[j].at \notin {"new", "open"}
        /\ Chain(view) # <<>>
@@ -172,11 +175,12 @@ Again(i) ==
     /\ request' = [request EXCEPT ![i].last = view]
     /\ UNCHANGED <<views, fenced, switch, known, possible>>
 
-(* A member that has taken a view, or a neighbour of a dead switch, answers OLD_VIEW and tells the chain. *)
+(* A member that has taken a view, or a neighbour of a dead switch, answers OLD_VIEW and tells the chain: to a request for this
+   key or for another one of the group. *)
 \* Code: systems/netchain/client/src/core.rs receive learn
 Learn(c, v) ==
     /\ v > known[c]
-    /\ \E i \in Ids : Requests[i].client = c /\ request[i].at = "open"
+    /\ \E i \in Ids : Requests[i].client = c /\ request[i].at \in {"new", "open"}
     /\ \E s \in In(Chain(v)) : switch[s].view = v
     /\ known' = [known EXCEPT ![c] = v]
     /\ UNCHANGED <<views, fenced, switch, net, request, possible>>
@@ -224,16 +228,22 @@ GoesOn(s, m) ==
     IF s = Final(chain) THEN Reply(s, m)
     ELSE [m EXCEPT !.to = chain[Place(s, chain) + 1], !.view = switch[s].view]
 
-Stamped(s, i, status, moved, slot) ==
+(* Without records on the wire a message names the write that made its slot only if it is the request's own. *)
+Carried(i, status, moved, slot) ==
+    IF OnWire THEN IF "records_stay" \in Bugs THEN [slot EXCEPT !.recent = <<>>] ELSE slot
+    ELSE [slot EXCEPT !.gap = FALSE, !.recent = IF status = "DONE" /\ ~moved /\ Requests[i].op # "READ"
+                                                THEN <<[id |-> i, version |-> slot.version]>> ELSE <<>>]
+
+Stamped(s, i, status, moved, slot, replaced) ==
     [kind |-> "stamped", id |-> i, view |-> switch[s].view, to |-> 0, status |-> status, moved |-> moved,
-     slot |-> IF "records_stay" \in Bugs THEN [slot EXCEPT !.recent = <<>>] ELSE slot]
+     slot |-> Carried(i, status, moved, slot), replaced |-> IF OnWire THEN 0 ELSE replaced]
 
 (* Rule 3: reads. A tail behind which a switch joins passes its slot on, as with a refused request: what a read shows is then on
    that switch too. *)
-\* Code: systems/netchain/p4/netchain.p4 NetChainIngress
+\* Code: systems/netchain/p4/netchain.p4 value_from_slot answer
 TakeRead(m) ==
     LET s == m.to
-        answer == Stamped(s, m.id, "DONE", FALSE, switch[s].slot)
+        answer == Stamped(s, m.id, "DONE", FALSE, switch[s].slot, 0)
     IN /\ Requests[m.id].op = "READ" /\ Takes(s, m)
        /\ s = Asked(switch[s].view)
        /\ net' = net \cup {IF "tail_reads_on" \in Bugs THEN Reply(s, answer) ELSE GoesOn(s, answer)}
@@ -248,7 +258,7 @@ Written(s, i, value) ==
     LET old == switch[s].slot
         version == NextVersion(switch[s].view, old.version)
         recent == IF "no_records" \in Bugs THEN <<>> ELSE Cut(<<[id |-> i, version |-> version]>> \o old.recent)
-    IN [version |-> version, value |-> value, by |-> i, recent |-> recent]
+    IN [version |-> version, value |-> value, by |-> i, recent |-> recent, gap |-> old.gap]
 
 (* Rules 4, 6 and 7: the head decides. What it claims in the window gets one verdict; what it refuses goes down the chain. *)
 \* Code: systems/netchain/p4/netchain.p4 decide find_recent remember next_version
@@ -263,24 +273,24 @@ TakeWrite(m) ==
         sends(message) == net' = net \cup {message}
         status == IF e.ok THEN "DONE" ELSE "REFUSED"
         claimed == IF e.ok THEN "done" ELSE IF "refused_is_no_verdict" \in Bugs THEN "fresh" ELSE "refused"
-        answer == Stamped(s, i, status, FALSE, slot)
+        answer == Stamped(s, i, status, FALSE, slot, IF e.writes THEN old.version ELSE 0)
     IN /\ Requests[i].op # "READ" /\ Takes(s, m)
        /\ s = Chain(switch[s].view)[1]
        /\ IF Remembers(old, i)
-            THEN sends(GoesOn(s, Stamped(s, i, "DONE", Record(old, i).version # old.version, old))) /\ UNCHANGED switch
+            THEN sends(GoesOn(s, Stamped(s, i, "DONE", Record(old, i).version # old.version, old, 0))) /\ UNCHANGED switch
           ELSE IF verdict = "done"
-            THEN sends(GoesOn(s, Stamped(s, i, "DONE", TRUE, old))) /\ UNCHANGED switch
+            THEN sends(GoesOn(s, Stamped(s, i, "DONE", TRUE, old, 0))) /\ UNCHANGED switch
           ELSE IF verdict = "refused"
-            THEN sends(GoesOn(s, Stamped(s, i, "REFUSED", "refused_unmarked" \notin Bugs, old))) /\ UNCHANGED switch
+            THEN sends(GoesOn(s, Stamped(s, i, "REFUSED", "refused_unmarked" \notin Bugs, old, 0))) /\ UNCHANGED switch
           ELSE IF verdict = "full"
-            THEN sends(Reply(s, Stamped(s, i, "FULL", FALSE, old))) /\ UNCHANGED switch
-          ELSE IF m.again /\ Len(old.recent) = Recent /\ "never_undecided" \notin Bugs
-            THEN sends(GoesOn(s, Stamped(s, i, "UNDECIDED", FALSE, old))) /\ UNCHANGED switch
+            THEN sends(Reply(s, Stamped(s, i, "FULL", FALSE, old, 0))) /\ UNCHANGED switch
+          ELSE IF m.again /\ (old.gap \/ Len(old.recent) = Recent) /\ "never_undecided" \notin Bugs
+            THEN sends(GoesOn(s, Stamped(s, i, "UNDECIDED", FALSE, old, 0))) /\ UNCHANGED switch
           ELSE \/ /\ switch' = [switch EXCEPT ![s].slot = kept, ![s].window[i] = claimed]
                   /\ sends(IF ~e.ok /\ "head_refuses" \in Bugs THEN Reply(s, answer) ELSE GoesOn(s, answer))
                \/ /\ Fills /\ e.ok
                   /\ switch' = [switch EXCEPT ![s].window[i] = IF "full_is_no_verdict" \in Bugs THEN "fresh" ELSE "full"]
-                  /\ sends(Reply(s, Stamped(s, i, "FULL", FALSE, old)))
+                  /\ sends(Reply(s, Stamped(s, i, "FULL", FALSE, old, 0)))
        /\ UNCHANGED <<views, fenced, request, known, possible>>
 
 (* Rules 5 and 6: the others apply what is newer, and pass everything on. *)
@@ -288,9 +298,10 @@ TakeWrite(m) ==
 TakeStamped(m) ==
     LET s == m.to
         own == switch[s].slot
-        slot == IF "records_appended" \in Bugs /\ m.slot.recent # <<>>
-                  THEN [m.slot EXCEPT !.recent = Cut(<<@[1]>> \o own.recent)]
-                  ELSE m.slot
+        follows == m.replaced = own.version /\ m.slot.recent # <<>>
+        slot == IF OnWire THEN m.slot
+                ELSE IF follows \/ "no_gap" \in Bugs THEN [m.slot EXCEPT !.recent = Cut(@ \o own.recent), !.gap = own.gap]
+                ELSE [m.slot EXCEPT !.gap = TRUE]
         kept == IF "no_tombstone" \in Bugs /\ slot.value = None THEN Empty ELSE slot
     IN /\ Takes(s, m)
        /\ s # Chain(switch[s].view)[1] \/ "views_ignored" \in Bugs
@@ -336,15 +347,15 @@ Decide(view) == Len(views) < Views /\ views' = Append(views, view)
 
 (* Members are taken for dead. Who joins and is not whole leaves with them, and can only join again empty. *)
 \* Code: none: the controller is not built yet
-TakeOut(dead) ==
-    LET out == dead \cup (IF "joiner_counts" \in Bugs THEN {} ELSE {Newest.joining} \ {0})
-        chain == Without(Newest.chain, out)
-        anew == chain # <<>> /\ chain[1] # Newest.chain[1] /\ "no_session" \notin Bugs
-    IN /\ dead # {}
-       /\ chain # <<>> \/ Losses
-       /\ Decide([chain |-> chain, session |-> IF anew THEN Len(views) + 1 ELSE Newest.session, joining |-> 0,
-                  out |-> Newest.out \cup out, founded |-> FALSE])
-       /\ UNCHANGED <<fenced, switch, net, request, known, possible>>
+TakeOut ==
+    \E dead \in SUBSET In(Newest.chain) \ {{}} :
+        LET out == dead \cup (IF "joiner_counts" \in Bugs THEN {} ELSE {Newest.joining} \ {0})
+            chain == Without(Newest.chain, out)
+            anew == chain # <<>> /\ chain[1] # Newest.chain[1] /\ "no_session" \notin Bugs
+        IN /\ chain # <<>> \/ Losses
+           /\ Decide([chain |-> chain, session |-> IF anew THEN Len(views) + 1 ELSE Newest.session, joining |-> 0,
+                      out |-> Newest.out \cup out, founded |-> FALSE])
+           /\ UNCHANGED <<fenced, switch, net, request, known, possible>>
 
 (* The last neighbour drops what is from and for a dead switch. Before that, each message may find a neighbour that does not. *)
 \* Code: none: the controller is not built yet
@@ -425,19 +436,18 @@ Forget(s, i) ==
     /\ UNCHANGED <<views, fenced, net, request, known, possible>>
 
 Next ==
-    \/ \E i \in Ids : Begin(i) \/ Again(i) \/ GiveUp(i)
-    \/ \E c \in Clients : \E v \in 1..Len(views) : Learn(c, v)
+    \/ \E i \in DOMAIN request : Begin(i) \/ Again(i) \/ GiveUp(i)
+    \/ \E c \in DOMAIN known : \E v \in DOMAIN views : Learn(c, v)
     \/ \E m \in net :
         \/ m.kind = "reply" /\ TakeReply(m)
         \/ m.kind = "request" /\ (TakeRead(m) \/ TakeWrite(m))
         \/ m.kind = "stamped" /\ TakeStamped(m)
         \/ m.kind = "copy" /\ TakeCopy(m)
         \/ m.kind \in {"request", "stamped"} /\ Redirect(m)
-    \/ \E s \in Switches : \E v \in 1..Len(views) : TakeView(s, v)
-    \/ \E dead \in SUBSET In(Newest.chain) : TakeOut(dead)
-    \/ \E s \in Switches : Fence(s) \/ Join(s) \/ Found(s) \/ Restart(s) \/ Unfence(s)
-    \/ \E s \in Switches, i \in Ids : Forget(s, i)
-    \/ SendCopy \/ Activate
+    \/ \E s \in DOMAIN switch : \E v \in DOMAIN views : TakeView(s, v)
+    \/ \E s \in DOMAIN switch : Fence(s) \/ Join(s) \/ Found(s) \/ Restart(s) \/ Unfence(s)
+    \/ \E s \in DOMAIN switch : \E i \in DOMAIN request : Forget(s, i)
+    \/ TakeOut \/ SendCopy \/ Activate
 
 Spec == Init /\ [][Next]_vars
 
@@ -461,11 +471,14 @@ Plain(m) ==
       THEN [m EXCEPT !.again = FALSE]
     ELSE m
 
+(* (No client can send more than twice in each view.) *)
+Count(i) == IF Copies < 2 * Views THEN Sent(i) ELSE 0
+
 Different ==
     <<views, fenced, possible,
       {Plain(m) : m \in {m \in net : ~Stale(m)}},
       [s \in Switches |-> IF s \in fenced /\ "open_after_restart" \notin Bugs THEN switch[s].view ELSE switch[s]],
-      [i \in Ids |-> IF Over(i) THEN [request[i] EXCEPT !.last = 0, !.compare = 0] ELSE <<request[i], IF Copies < 2 * Views THEN Sent(i) ELSE 0>>],
+      [i \in Ids |-> IF Over(i) THEN [request[i] EXCEPT !.last = 0] ELSE <<request[i], Count(i)>>],
       [c \in Clients |-> IF \A i \in Ids : Requests[i].client = c => Over(i) THEN 0 ELSE known[c]]>>
 
 -----------------------------------------------------------------------------
