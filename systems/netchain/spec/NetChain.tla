@@ -19,7 +19,7 @@ CONSTANTS
     Places,     \* where a switch joins: "middle" (before the tail) or "tail" (of a chain of one)
     Recent,     \* requests that a slot remembers
     OnWire,     \* whether stamped messages carry the slot's records; else members keep their own, and note gaps
-    Copies,     \* times that a client sends a request; what the network repeats does not count
+    Copies,     \* views in which a client sends one request; in one view all copies are the same
     Losses,     \* whether all members may be taken out
     GiveUps,    \* requests that clients give up
     Fills,      \* whether a head may have no room (FULL)
@@ -132,7 +132,7 @@ Init ==
     /\ switch = [s \in Switches |-> [view |-> IF s <= Members THEN 1 ELSE 0, slot |-> IF s <= Members THEN Initial ELSE Empty,
                                      window |-> [i \in Ids |-> "fresh"], copied |-> 0]]
     /\ net = {}
-    /\ request = [i \in Ids |-> [at |-> "new", last |-> 0, floor |-> 0, compare |-> 0, by |-> 0, version |-> 0, value |-> 0]]
+    /\ request = [i \in Ids |-> [at |-> "new", first |-> 0, last |-> 0, floor |-> 0, compare |-> 0, by |-> 0, version |-> 0, value |-> 0]]
     /\ known = [c \in Clients |-> 1]
     /\ possible = {[value |-> First, by |-> 0, result |-> [i \in Ids |-> <<>>]]}
 
@@ -148,7 +148,7 @@ Sent(i) == Cardinality({m \in net : m.kind = "request" /\ m.id = i})
 (* The highest version that any client was shown. *)
 Shown == LET versions == {request[i].version : i \in Ids} IN CHOOSE v \in versions : \A w \in versions : v >= w
 
-(* The first copy. VERSION compares with what its client was shown last, or with the first version. *)
+(* The first copies. VERSION compares with what its client was shown last, or with the first version. *)
 \* Code: systems/netchain/client/src/core.rs begin send
 Begin(i) ==
     LET view == known[Requests[i].client]
@@ -159,17 +159,18 @@ Begin(i) ==
     IN /\ request[i].at = "new"
        /\ \A j \in earlier : request[j].at \notin {"new", "open"}
        /\ Chain(view) # <<>>
-       /\ request' = [request EXCEPT ![i].at = "open", ![i].last = view, ![i].floor = Shown,
+       /\ request' = [request EXCEPT ![i].at = "open", ![i].first = view, ![i].last = view, ![i].floor = Shown,
                                      ![i].compare = previous.version, ![i].by = previous.by]
        /\ net' = net \cup {Copy(i, view, FALSE)}
        /\ UNCHANGED <<views, fenced, switch, known, possible>>
 
+(* A copy in a later view: another head may have carried an earlier one out (AGAIN). *)
 \* Code: systems/netchain/client/src/core.rs time send
 Again(i) ==
     LET view == known[Requests[i].client] IN
     /\ request[i].at = "open"
+    /\ view > request[i].last
     /\ Chain(view) # <<>>
-    /\ Copy(i, view, TRUE) \notin net
     /\ Sent(i) < Copies
     /\ net' = net \cup {Copy(i, view, TRUE)}
     /\ request' = [request EXCEPT ![i].last = view]
@@ -240,7 +241,7 @@ Stamped(s, i, status, moved, slot, replaced) ==
 
 (* Rule 3: reads. A tail behind which a switch joins passes its slot on, as with a refused request: what a read shows is then on
    that switch too. *)
-\* Code: systems/netchain/p4/netchain.p4 value_from_slot answer
+\* Code: systems/netchain/p4/netchain.p4 answer
 TakeRead(m) ==
     LET s == m.to
         answer == Stamped(s, m.id, "DONE", FALSE, switch[s].slot, 0)
@@ -261,7 +262,7 @@ Written(s, i, value) ==
     IN [version |-> version, value |-> value, by |-> i, recent |-> recent, gap |-> old.gap]
 
 (* Rules 4, 6 and 7: the head decides. What it claims in the window gets one verdict; what it refuses goes down the chain. *)
-\* Code: systems/netchain/p4/netchain.p4 decide find_recent remember next_version
+\* Code: systems/netchain/p4/netchain.p4 answer
 TakeWrite(m) ==
     LET s == m.to
         i == m.id
@@ -294,7 +295,7 @@ TakeWrite(m) ==
        /\ UNCHANGED <<views, fenced, request, known, possible>>
 
 (* Rules 5 and 6: the others apply what is newer, and pass everything on. *)
-\* Code: systems/netchain/p4/netchain.p4 value_to_slot recent_to_slot go_on
+\* Code: systems/netchain/p4/netchain.p4 answer
 TakeStamped(m) ==
     LET s == m.to
         own == switch[s].slot
@@ -409,7 +410,7 @@ Redirected(m) ==
                 ELSE Final(Newest.chain)
     IN IF m.kind = "request" THEN [m EXCEPT !.view = v, !.to = next, !.again = TRUE] ELSE [m EXCEPT !.view = v, !.to = next]
 
-\* Code: systems/netchain/p4/netchain.p4 redirect
+\* Code: none: neighbours answer OLD_VIEW instead
 Redirect(m) ==
     /\ "restamped" \in Bugs
     /\ m.to \in fenced /\ Newest.chain # <<>> /\ Taken(Len(views))
@@ -471,14 +472,13 @@ Plain(m) ==
       THEN [m EXCEPT !.again = FALSE]
     ELSE m
 
-(* (No client can send more than twice in each view.) *)
-Count(i) == IF Copies < 2 * Views THEN Sent(i) ELSE 0
+Count(i) == IF Copies < Views THEN Sent(i) ELSE 0
 
 Different ==
     <<views, fenced, possible,
       {Plain(m) : m \in {m \in net : ~Stale(m)}},
       [s \in Switches |-> IF s \in fenced /\ "open_after_restart" \notin Bugs THEN switch[s].view ELSE switch[s]],
-      [i \in Ids |-> IF Over(i) THEN [request[i] EXCEPT !.last = 0] ELSE <<request[i], Count(i)>>],
+      [i \in Ids |-> IF Over(i) THEN [request[i] EXCEPT !.first = 0, !.last = 0] ELSE <<request[i], Count(i)>>],
       [c \in Clients |-> IF \A i \in Ids : Requests[i].client = c => Over(i) THEN 0 ELSE known[c]]>>
 
 -----------------------------------------------------------------------------
