@@ -59,7 +59,7 @@ Requests ==
       [] Scenario = "reads" -> <<Put(1, 11), Read(2), Read(2)>>
       [] Scenario = "delete" -> <<Put(1, 11), R(2, "DELETE", 0, 0), Read(2)>>
       [] Scenario = "insert" -> <<R(1, "DELETE", 0, 0), R(1, "INSERT", 0, 11), R(2, "VERSION", 0, 12)>>
-      [] Scenario = "versions" -> <<Read(1), R(1, "VERSION", 0, 11), Put(2, 12)>>
+      [] Scenario = "versions" -> <<R(1, "VERSION", 0, 11), Read(2), Put(2, 12)>>
 
 First == IF Scenario = "handover" THEN 1 ELSE 0 \* the value at the start
 
@@ -275,17 +275,20 @@ TakeWrite(m) ==
         status == IF e.ok THEN "DONE" ELSE "REFUSED"
         claimed == IF e.ok THEN "done" ELSE IF "refused_is_no_verdict" \in Bugs THEN "fresh" ELSE "refused"
         answer == Stamped(s, i, status, FALSE, slot, IF e.writes THEN old.version ELSE 0)
+        \* The key still has the version that the request would have replaced: it was not carried out.
+        undone == Requests[i].op = "VERSION" /\ (old.version = request[i].compare \/ "any_version_is_undone" \in Bugs)
     IN /\ Requests[i].op # "READ" /\ Takes(s, m)
        /\ s = Chain(switch[s].view)[1]
        /\ IF Remembers(old, i)
-            THEN sends(GoesOn(s, Stamped(s, i, "DONE", Record(old, i).version # old.version, old, 0))) /\ UNCHANGED switch
+            THEN /\ switch' = [switch EXCEPT ![s].window[i] = "done"]
+                 /\ sends(GoesOn(s, Stamped(s, i, "DONE", Record(old, i).version # old.version, old, 0)))
           ELSE IF verdict = "done"
             THEN sends(GoesOn(s, Stamped(s, i, "DONE", TRUE, old, 0))) /\ UNCHANGED switch
           ELSE IF verdict = "refused"
             THEN sends(GoesOn(s, Stamped(s, i, "REFUSED", "refused_unmarked" \notin Bugs, old, 0))) /\ UNCHANGED switch
           ELSE IF verdict = "full"
             THEN sends(Reply(s, Stamped(s, i, "FULL", FALSE, old, 0))) /\ UNCHANGED switch
-          ELSE IF m.again /\ (old.gap \/ Len(old.recent) = Recent) /\ "never_undecided" \notin Bugs
+          ELSE IF m.again /\ ~undone /\ (old.gap \/ Len(old.recent) = Recent) /\ "never_undecided" \notin Bugs
             THEN sends(GoesOn(s, Stamped(s, i, "UNDECIDED", FALSE, old, 0))) /\ UNCHANGED switch
           ELSE \/ /\ switch' = [switch EXCEPT ![s].slot = kept, ![s].window[i] = claimed]
                   /\ sends(IF ~e.ok /\ "head_refuses" \in Bugs THEN Reply(s, answer) ELSE GoesOn(s, answer))
