@@ -52,8 +52,8 @@ impl Generator<'_> {
         fields
     }
 
-    /// Key and value of an object: the fields of each struct, and the sum of their bytes, which is 1
-    /// to `most` (of the key, of the value).
+    /// Key and value of an object: the fields of each struct, and the sum of their bytes, which is
+    /// 1 to `most` (of the key, of the value).
     pub fn wire_key_and_value(
         &mut self,
         instance: &ExternInstance,

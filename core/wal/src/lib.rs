@@ -138,8 +138,8 @@ impl Directory {
         }
     }
 
-    /// Reads the whole log into `nothing`, in which nothing was read so far; `None`: there is no log
-    /// yet. It must be of a server with this digest of its configuration. Changes nothing.
+    /// Reads the whole log into `nothing`, in which nothing was read so far; `None`: there is no
+    /// log yet. It must be of a server with this digest of its configuration. Changes nothing.
     pub fn read<S: StateMachine>(
         &self,
         config_digest: u32,

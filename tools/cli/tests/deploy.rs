@@ -1,5 +1,5 @@
-//! `docs/deploy.md`, `docs/operate.md` and `deploy/`: every configuration is good, every unit loads, every metric that
-//! is named exists. Needs root.
+//! `docs/deploy.md`, `docs/operate.md` and `deploy/`: every configuration is good, every unit
+//! loads, every metric that is named exists. Needs root.
 
 mod metrics;
 mod page;

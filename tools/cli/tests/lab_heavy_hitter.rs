@@ -11,12 +11,9 @@ mod tenants;
 
 use common::{TestLab, one_at_a_time, skip, wait_for};
 use heavy_hitter::{
-    all_are_of_one_instant, counts, elephants, goes_on_from_a_whole_snapshot, marks_are_right,
-    snapshots,
+    all_are_of_one_instant, counts, goes_on_from_a_whole_snapshot, marks_are_right,
 };
-use std::collections::BTreeMap;
-use taken_over::taken_over;
-use tenants::{Flow, Injector, Load, Logged, PacketLog, SLOTS, Sketch, count, estimate, packets};
+use tenants::{Injector, Load, Logged, PacketLog, SLOTS, Sketch, estimate, packets};
 
 /// As systems/redplane/lab/heavy_hitter.toml has them.
 const MARKED: u8 = 10;

@@ -5,10 +5,7 @@ mod common;
 
 use common::*;
 use state_protocol::Message;
-use state_protocol::MessageType::{
-    LeaseGrant, LeaseRequest, ReadCommit, Recall, Refused, ReleaseAck, UpdateAck,
-};
-use state_store::core::{Input, Outputs};
+use state_protocol::MessageType::{LeaseGrant, Recall, ReleaseAck, UpdateAck};
 
 const KEY: &[u8] = b"flow";
 const VALUE: &[u8] = b"12345678";

@@ -1,5 +1,5 @@
-// firewall_parser.p4: what firewall.p4 knows of a packet: its headers, the connection that it is part
-// of, and how far a connection has come. Included by firewall.p4.
+// firewall_parser.p4: what firewall.p4 knows of a packet: its headers, the connection that it is
+// part of, and how far a connection has come. Included by firewall.p4.
 
 // Headers -----------------------------------------------------------------------------------------
 

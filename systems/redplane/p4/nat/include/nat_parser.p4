@@ -1,5 +1,5 @@
-// nat_parser.p4: what nat.p4 knows of a packet: its headers, the conversation that it is part of, and
-// what the translator can do with it. Included by nat.p4.
+// nat_parser.p4: what nat.p4 knows of a packet: its headers, the conversation that it is part of,
+// and what the translator can do with it. Included by nat.p4.
 
 // Headers -----------------------------------------------------------------------------------------
 

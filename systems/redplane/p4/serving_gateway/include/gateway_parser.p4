@@ -1,5 +1,5 @@
-// gateway_parser.p4: what serving_gateway.p4 knows of a packet: tunnels (GTP-U), signalling, and the
-// user whose packet it is. Included by serving_gateway.p4.
+// gateway_parser.p4: what serving_gateway.p4 knows of a packet: tunnels (GTP-U), signalling, and
+// the user whose packet it is. Included by serving_gateway.p4.
 
 const bit<16> PORT_GTP_C = 2123;
 const bit<16> PORT_GTP_U = 2152;
