@@ -4,21 +4,18 @@
 mod common;
 mod forged;
 
-use common::{Connections, STORES, TestLab, one_at_a_time, skip, tcp_echo, wait_for};
-use forged::PORT;
+use common::{
+    Connections, INSIDE, OUTSIDE, STORES, TestLab, one_at_a_time, skip, tcp_echo, wait_for,
+};
 use forged::fabric::{FLOWS, Message5407, Numbered, Raw, Wire};
 use forged::messages::{
     Random, flipped, from_address, of_another_secret, random_messages, some_of_each, truncated,
 };
 use secrets::SecretsFile;
 use serde_json::Value;
-use state_protocol::{Kind, Message, MessageType, kind};
+use state_protocol::MessageType;
 use std::collections::{BTreeMap, HashSet};
-use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
 use wire::{KeyRing, Secret};
 

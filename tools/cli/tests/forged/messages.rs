@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use wire::{KeyRing, Secret};
 
 /// SplitMix64 (Steele, Lea, Flood 2014).
-pub struct Random(u64);
+pub struct Random(pub u64);
 
 impl Random {
     pub fn next(&mut self) -> u64 {
