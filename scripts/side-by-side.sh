@@ -1,6 +1,7 @@
-# Runs commands side by side, as many at a time as there are cores; what they print comes in the order in which they
-# were started. For other scripts: `. scripts/side-by-side.sh`, `start COMMAND...` for each, `finish` at the end.
-# Then `started` is how many there were, `failed` how many of them did not end with 0.
+# Runs commands side by side, as many at a time as there are cores. Their output comes in the order
+# in which they were started. For other scripts: `. scripts/side-by-side.sh`, `start COMMAND...` for
+# each, `finish` at the end. Then `started` is the number of commands, `failed` the number of those
+# that did not end with 0.
 
 cores=$(nproc)
 started=0
