@@ -14,7 +14,8 @@ trap 'end_side_by_side' EXIT
 start() {
   wait_until $((cores - 1))
   started=$((started + 1))
-  # With job control each has a process group, by which it is ended, and ^C is not ignored in it for ever.
+  # With job control each has a process group, by which it is ended, and ^C is not ignored in it
+  # for ever.
   set -m
   run_one "$started" "$@" </dev/null &
   set +m

@@ -4,8 +4,8 @@
 #
 #   scripts/soak.sh BIN [PART...]
 #     BIN: the release `stateplane`
-#     PART: spec check lowering programs doors frames messages store chains sim mutations demos chaos
-#           (all by default)
+#     PART: spec check lowering programs doors frames messages store chains sim mutations demos
+#           chaos (all by default)
 #
 # Each part writes out/soak/PART.log. Variables set the amounts: SOAK_DEMOS=20, SOAK_ROUNDS=200,
 # SOAK_CHAINS=1000, SOAK_SIM_RUNS=1000000, SIM_RUNS=200, STORE_DATAGRAMS=5000000,
@@ -40,8 +40,8 @@ one_demo() { # number, arguments of the demo
   [ "$code" -eq 0 ] || { failed=$((failed + 1)); tail -n 5 "$folder.log"; }
 }
 
-# cargo-fuzz on every target of fuzz/, beginning with the committed corpora. Its findings beyond them
-# stay in out/soak/corpus.
+# cargo-fuzz on every target of fuzz/, beginning with the committed corpora. Its findings beyond
+# them stay in out/soak/corpus.
 doors() {
   scripts/setup-fuzz.sh || return 1
   local source name failed=0 count=0

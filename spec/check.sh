@@ -62,8 +62,8 @@ complete() {
 check() {
   local number=$1 workers=$2 module=$3 expected=$4 settings=$5
   local folder=$work/$number out=$root/out/spec/$number.txt began=$SECONDS status broken states came verdict=ok
-  # TLC writes the standard modules into its temporary folder and deletes them as it exits. In a folder
-  # that two runs shared, one deleted what the other was about to read.
+  # TLC writes the standard modules into its temporary folder and deletes them as it exits. In a
+  # folder that two runs shared, one deleted what the other was about to read.
   mkdir "$folder/tmp"
   java -Djava.io.tmpdir="$folder/tmp" -XX:+UseParallelGC -XX:ParallelGCThreads="$workers" \
     ${jit[@]+"${jit[@]}"} -cp "$jar" tlc2.TLC -deadlock \
@@ -91,7 +91,8 @@ while read -r kind module expected settings; do
   case $kind in ''|\#*) continue ;; esac
   [ "$kind" = small ] || [ "$size" = large ] || continue
   [[ "$module $expected $settings" == *"$only"* ]] || continue
-  # A large check that must hold has all cores to itself. One worker finds the same first violation each time.
+  # A large check that must hold has all cores to itself. One worker finds the same first violation
+  # each time.
   workers=1
   if [ "$kind" = large ] && [ "$expected" = holds ]; then
     workers=$cores
@@ -101,7 +102,8 @@ while read -r kind module expected settings; do
   mkdir "$work/$number"
   read -ra list <<<"${settings:-}"
   configure "$work/$number/check.cfg" "$module" ${list[@]+"${list[@]}"}
-  # A mistake is shown to the one invariant or property that must break, so that no other breaks before it.
+  # A mistake is shown to the one invariant or property that must break, so that no other breaks
+  # before it.
   [ "$expected" = holds ] || sed -i -E "s/^(PROPERTIES|INVARIANTS) .*/\1 $expected/" "$work/$number/check.cfg"
   start check "$number" "$workers" "$module" "$expected" "${settings:-}"
   [ "$workers" -eq 1 ] || wait_until 0

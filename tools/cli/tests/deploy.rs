@@ -18,6 +18,11 @@ fn said(output: &Output) -> String {
         .concat()
 }
 
+/// The program of the guide.
+fn nat() -> PathBuf {
+    repository().join("systems/redplane/p4/nat/nat.p4")
+}
+
 fn is_there(program: &str) -> bool {
     let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
     found.is_ok_and(|output| output.status.success())
@@ -26,7 +31,7 @@ fn is_there(program: &str) -> bool {
 #[test]
 fn every_configuration_on_the_page_is_good() {
     let folder = tempfile::tempdir().unwrap();
-    let program = repository().join("systems/redplane/p4/nat/nat.p4");
+    let program = nat();
     let compiled = Command::new(STATEPLANE)
         .arg("compile")
         .arg(program)

@@ -9,6 +9,7 @@
 
 mod common;
 mod page;
+#[path = "lab_deploy/mod.rs"]
 mod site;
 
 use common::{skip, wait_for};

@@ -2,6 +2,7 @@
 //! nothing, and each is counted under its name. Needs root.
 
 mod common;
+#[path = "lab_forged/mod.rs"]
 mod forged;
 
 use common::{

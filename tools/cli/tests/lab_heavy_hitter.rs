@@ -3,6 +3,7 @@
 //! snapshot; what happens when the store is away. Needs root.
 
 mod common;
+#[path = "lab_heavy_hitter/mod.rs"]
 mod heavy_hitter;
 #[path = "common/taken_over.rs"]
 mod taken_over;

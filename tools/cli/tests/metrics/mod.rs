@@ -2,7 +2,7 @@
 //! pages expect.
 
 use crate::page::{blocks, guide, read, repository};
-use crate::{STATEPLANE, is_there, keys, said};
+use crate::{STATEPLANE, is_there, keys, nat, said};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
@@ -122,7 +122,7 @@ fn running() -> String {
     ];
     netns::ip_batch(&links).unwrap_or_else(|error| panic!("{error}"));
     let folder = tempfile::tempdir().unwrap();
-    let program = repository().join("systems/redplane/p4/nat/nat.p4");
+    let program = nat();
     let object = folder.path().join("nat.o");
     let compiled = Command::new(STATEPLANE)
         .arg("compile")
@@ -260,8 +260,8 @@ fn named_in(query: &str) -> Vec<String> {
     words.filter(|word| word.starts_with("stateplane_")).map(str::to_owned).collect()
 }
 
-/// Events of the FlowState runtime that are no loss: what is neither here nor in the panel of what
-/// is refused and dropped, a person has to decide on.
+/// Events of a switch's runtime that are no loss. A person decides on an event that is neither here
+/// nor in the panel of refused and dropped packets.
 const NO_LOSS: [&str; 19] = [
     "parked",
     "grants",
