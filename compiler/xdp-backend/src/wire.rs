@@ -105,7 +105,7 @@ impl Generator<'_> {
     /// Stores what the buffer `sp_value` has in wire form to a struct.
     pub fn read_wire(&mut self, target: &Expr, value_bytes: u32, location: Location) {
         let Some(Place::Struct(_, fields)) = self.place(target) else {
-            self.internal(location, "the value of a state object is no struct");
+            self.internal(location, "the value of a state object is not a struct");
             return;
         };
         let mut offset = 0;

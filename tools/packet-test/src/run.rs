@@ -276,7 +276,7 @@ impl<'a> Runner<'a> {
                     ),
                     None => self.fail(
                         line,
-                        format!("the program does not count {name}: it does not need to"),
+                        format!("the program has no counter {name}: it does not need one"),
                         None,
                     ),
                 }

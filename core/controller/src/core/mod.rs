@@ -122,7 +122,7 @@ pub struct Counters {
     pub reports: u64,
     /// Reports that were older than one that was taken.
     pub reports_old: u64,
-    /// Datagrams that are no reports.
+    /// Datagrams that are not reports.
     pub malformed: u64,
     /// Reports of switches that were refused: another switch has the number.
     pub switches_refused: u64,

@@ -237,7 +237,7 @@ fn switch(name: String, timeout: Duration) -> Switch {
     let ask = |request| client::ask_within(&RunDirectory::of(&name)?, &request, timeout);
     let (status, error) = match ask(Request::Status) {
         Ok(Reply::Status(status)) => (Some(status), None),
-        Ok(_) => (None, Some(format!("{name}: the agent is of another version: restart it"))),
+        Ok(_) => (None, Some(format!("{name}: the agent has another version: restart it"))),
         Err(error) => (None, Some(error.to_string())),
     };
     if error.is_some() {
@@ -246,12 +246,11 @@ fn switch(name: String, timeout: Duration) -> Switch {
     let (load, error) = match ask(Request::Load) {
         Ok(Reply::Load(load)) => match Load::of(load, systems::command_line()) {
             Ok(load) => (Some(load), None),
-            Err(error) => (
-                None,
-                Some(format!("{name}: {error}: the agent is of another version: restart it")),
-            ),
+            Err(error) => {
+                (None, Some(format!("{name}: {error}: the agent has another version: restart it")))
+            }
         },
-        Ok(_) => (None, Some(format!("{name}: the agent is of another version: restart it"))),
+        Ok(_) => (None, Some(format!("{name}: the agent has another version: restart it"))),
         Err(error) => (None, Some(error.to_string())),
     };
     Switch { name, error, status, load }

@@ -297,7 +297,7 @@ pub(super) fn check_gateway(rest: &[Word<'_>], end: usize) -> Result<Command, Wr
     };
     if !gateway_counters().any(|(known, _)| known == *name) {
         let known = gateway_counters().map(|(known, _)| known).collect::<Vec<_>>().join(", ");
-        return wrong(*at, format!("{name:?} is none of the gateway's counts: {known}"));
+        return wrong(*at, format!("{name:?} is not a count of the gateway: {known}"));
     }
     let (comparison, value) = comparison(rest, end)?;
     let Ok(value) = u64::try_from(value) else {
