@@ -17,14 +17,17 @@ use std::time::Duration;
 
 const EXAMPLES: &str = "Examples:
   stateplane state list --store 10.2.1.10:5407 --secrets fabric.secrets --manifest nat.json
-  stateplane state list --store 10.2.1.10:5407 --secrets fabric.secrets --owner 1           the flows of switch 1
-  stateplane state get source=10.1.0.10,protocol=17 --store 10.2.1.10:5407 --secrets fabric.secrets --manifest nat.json
-  stateplane state snapshot vlan=10 --store 10.2.1.10:5407 --secrets fabric.secrets --manifest heavy_hitter.json --top 10
-  stateplane state snapshot --merge sum --store 10.2.1.10:5407 --secrets fabric.secrets --manifest heavy_hitter.json
+  stateplane state list --store 10.2.1.10:5407 --secrets fabric.secrets --owner 1   switch 1's flows
+  stateplane state get source=10.1.0.10,protocol=17 \\
+    --store 10.2.1.10:5407 --secrets fabric.secrets --manifest nat.json
+  stateplane state snapshot vlan=10 --top 10 \\
+    --store 10.2.1.10:5407 --secrets fabric.secrets --manifest heavy_hitter.json
+  stateplane state snapshot --merge sum \\
+    --store 10.2.1.10:5407 --secrets fabric.secrets --manifest heavy_hitter.json
 
-Any store answers, head or not. If one store does not have all shards, repeat --store. If several have a
-record, the newest is shown. A key is written as FIELD=VALUE,… (a field that is left out matches any
-value), or completely in hexadecimal digits.
+Any store answers, head or not. If one store does not have all shards, repeat --store. If several
+stores have a record, the newest one is shown. A key is written as FIELD=VALUE,… (a field that is
+left out matches any value), or completely in hexadecimal digits.
 
 Exit code 0: found; 1: not found, or a server did not answer.";
 

@@ -33,9 +33,9 @@ The configuration lists the daemons to ask:
 
 Switches of other machines are shown as they report to the deciding controller, some seconds old.
 
-A switch of this machine counts from its start until `stateplane switch detach`. A switch with a dead
-agent gives no answer. A store or switch that the deciding controller no longer hears counts for a
-minute; then the controller forgets it.
+A switch of this machine counts from its start until `stateplane switch detach`. A switch with a
+dead agent gives no answer. A store or switch that the deciding controller no longer hears counts
+for a minute; then the controller forgets it.
 
 Exit code 0: all daemons that were asked are up and ready, and the deciding controller hears every
 store and switch; 1: one is not, or is not heard.";
