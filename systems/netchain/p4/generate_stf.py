@@ -347,7 +347,7 @@ def exactly_once():
     one.done = [(0xB, 2, version(2))] + one.done
     gone = dict(value=struct.pack("!Q", 1), length=NO_VALUE)
     one.answered(Message(DELETE, chain=[0], client=0xB, number=2), DONE, **gone)
-    one.answered(insert, REFUSED, **gone)
+    one.answered(insert, REFUSED, flags=MOVED, **gone)
     one.case.note("another request is decided anew")
     one.count += 1
     one.done = [(0xA, 2, version(3))] + one.done
@@ -612,7 +612,7 @@ def full():
     to_client(case, second.reply(FULL))
     case.note("a copy of it has the same verdict")
     from_client(case, second)
-    to_client(case, second.reply(REFUSED, value=bytes(16), length=NO_VALUE))
+    to_client(case, second.reply(REFUSED, value=bytes(16), length=NO_VALUE, flags=MOVED))
     case.write()
 
 
