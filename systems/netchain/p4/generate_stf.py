@@ -194,7 +194,7 @@ def exactly_once():
     one.done = [(0xB, 2, version(2))] + one.done
     gone = dict(value=struct.pack("!Q", 1), length=NO_VALUE)
     one.answered(Message(DELETE, chain=[0], client=0xB, number=2), DONE, **gone)
-    one.answered(insert, REFUSED, **gone)
+    one.answered(insert, REFUSED, flags=MOVED, **gone)
     one.case.note("another request is decided anew")
     one.count += 1
     one.done = [(0xA, 2, version(3))] + one.done
@@ -218,6 +218,14 @@ def exactly_once():
     one.case.note("one that was carried out keeps its verdict")
     one.answered(add, NO_ROOM, made=0, value=b"", done=[])
     one.answered(add.change(room=3, ttl=64), DONE, value=sum_of)
+    one.case.note("also if only its record was known: here, in the window of another key")
+    foreign = add.change(key_id=2, ttl=64)
+    one.answered(foreign, NO_ROOM, made=0, value=b"", done=[])
+    for i in range(2, 6):
+        one.count += 1
+        one.done = ([(0xB, i, version(one.count))] + one.done)[:4]
+        one.answered(Message(PUT, chain=[0], value=b"y", client=0xB, number=i), DONE, value=b"y")
+    one.answered(foreign, DONE, value=b"y", flags=MOVED, operand=0)
     one.case.write()
 
     one = OneSwitch("old", "A request is over when the client's numbers have moved on by 256.")
@@ -453,7 +461,7 @@ def full():
     to_client(case, second.reply(FULL))
     case.note("a copy of it has the same verdict")
     from_client(case, second)
-    to_client(case, second.reply(REFUSED, value=bytes(16), length=NO_VALUE))
+    to_client(case, second.reply(REFUSED, value=bytes(16), length=NO_VALUE, flags=MOVED))
     case.write()
 
 

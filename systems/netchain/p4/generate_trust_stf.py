@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the packet tests of netchain.p4 on tags and rights (trust*.stf) beside itself. Run it after changing a case:
 python3 systems/netchain/p4/generate_trust_stf.py"""
-from netchain_packets import (ABSENT, DENIED, DONE, KEYS, NO_VALUE, PORT_MACS, PUT, READ, STAMPED, SWITCHES, CLIENT_MAC,
+from netchain_packets import (ABSENT, DENIED, DONE, KEYS, NO_VALUE, OLD_VIEW, PORT_MACS, PUT, READ, STAMPED, SWITCHES, CLIENT_MAC,
                               Message, ethernet, from_client, from_fabric, part, setup_of_key, to_client, version, write_file)
 from tags import client_tag, tagged
 
@@ -50,7 +50,11 @@ def trust():
         to_client(case, message.reply(DONE, made=version(1), value=b"x") if found else message.reply(ABSENT, length=NO_VALUE))
     for message in (put.change(key_id=4, ttl=64), read.change(key_id=4, key=b"fa", ttl=64), read.change(key_id=6, ttl=64)):
         from_client(case, message)
-        to_client(case, message.reply(DENIED, view=0))
+        to_client(case, message.reply(DENIED))
+    case.note("which every client asks for the chain with: a read in view 0")
+    probe = read.change(key_id=6, view=0, ttl=64)
+    from_client(case, probe)
+    to_client(case, probe.reply(OLD_VIEW, view=1, chain=[0]))
     case.note("a key that may write")
     write = put.change(key_id=6, number=2, ttl=64)
     from_client(case, write)
@@ -99,7 +103,7 @@ def trust():
     to_client(case, read.reply(ABSENT, length=NO_VALUE))
     put = Message(PUT, chain=[0], key_id=0, value=b"x")
     from_client(case, put)
-    to_client(case, put.reply(DENIED, view=0))
+    to_client(case, put.reply(DENIED))
     case.write()
 
 

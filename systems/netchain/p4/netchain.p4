@@ -227,7 +227,10 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
                 hdr.netchain.operand = done;
             }
         } else if (known == WindowState.REFUSED) {
+            // The state that it shows is no reason: by now the condition may hold.
             status = Status.REFUSED;
+            hdr.envelope.flags = hdr.envelope.flags | MOVED;
+            hdr.netchain.operand = 0;
         } else if (hdr.envelope.flags & AGAIN != 0 && has_forgotten(slot)
                    && !(possible && names_version(hdr))) {
             // Another head may have carried it out. (Not if its version is still the key's.)
@@ -358,9 +361,6 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
                     hdr.netchain.ring = meta.ring;
                     answer(Status.WRONG_RING);
                 }
-            } else if (!stamped && !tags.permits(hdr.envelope.key_id, hdr.netchain.key,
-                                                 hdr.envelope.operation != Operation.READ)) {
-                answer(Status.DENIED);
             } else {
                 roles.apply();
                 if (stamped) {
@@ -391,6 +391,10 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
                     answer(Status.LOST);
                 } else if (hdr.netchain.view != meta.view) {
                     refer_to_chain(Status.OLD_VIEW);
+                } else if (!tags.permits(hdr.envelope.key_id, hdr.netchain.key,
+                                         hdr.envelope.operation != Operation.READ)) {
+                    // (Every client may learn the chain: it asks for it with a read in view 0.)
+                    answer(Status.DENIED);
                 } else if (hdr.envelope.operation == Operation.READ) {
                     // 4. A read: only the tail knows what is on all members.
                     if (meta.position & TAIL == 0) {

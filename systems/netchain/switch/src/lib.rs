@@ -26,6 +26,8 @@ use switch_agent::{Context, Result, Running, System};
 use windows::Windows;
 use wire::KeyRing;
 
+/// What `stateplane status` is told of clients' keys has this name.
+pub const CLIENT_KEYS: &str = "client_keys";
 /// As a manifest's state objects name it.
 const SYSTEM: &str = "netchain";
 /// Kinds of objects, as a manifest names them.
@@ -180,7 +182,7 @@ impl Running for Objects {
 
     fn status(&self) -> Map<String, Value> {
         let load = self.keys.as_ref().and_then(|keys| serde_json::to_value(keys.load()).ok());
-        load.map(|load| ("client_keys".to_owned(), load)).into_iter().collect()
+        load.map(|load| (CLIENT_KEYS.to_owned(), load)).into_iter().collect()
     }
 
     fn sweep(&self, until: Instant) -> Result<()> {

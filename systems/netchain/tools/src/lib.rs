@@ -11,9 +11,12 @@ mod kv;
 mod packet_test;
 
 use clap::{CommandFactory, FromArgMatches};
-use command_line::Plug;
+use command_line::{Plug, SwitchView};
 use fuzz_door::{Door, told};
 use netchain_protocol::Message;
+use netchain_switch::{CLIENT_KEYS, ClientDrops, KeysLoad};
+use serde::Deserialize;
+use serde_json::{Map, Value};
 use trace::{MessageBody, Messages, Objects};
 use wire::Malformed;
 
@@ -27,6 +30,30 @@ impl command_line::System for NetChain {
             Err(error) => error.exit(),
         };
         vec![Plug { under: None, command: kv::Args::command(), run }]
+    }
+
+    fn switch(&self, told: &Map<String, Value>) -> Result<SwitchView, serde_json::Error> {
+        let told = told.get(CLIENT_KEYS);
+        let load = told.map(KeysLoad::deserialize).transpose()?;
+        let mut notes = vec![];
+        if let Some(fault) = load.as_ref().and_then(|load| load.fault.as_ref()) {
+            notes.push(format!("client keys: {fault}; the ones read before stay"));
+        }
+        if load.as_ref().is_some_and(|load| load.open_to_all) {
+            notes.push("everybody may read and write (open_to_all in switch.toml)".into());
+        }
+        let clients = load.iter().flat_map(|load| &load.dropped);
+        let more = clients.map(|ClientDrops { key, name, forged, denied, over_rate }| {
+            format!("key {key} {name}: {forged} forged, {denied} denied, {over_rate} over its rate")
+        });
+        let fields = [(CLIENT_KEYS.to_owned(), told.cloned().unwrap_or_default())];
+        let more = more.collect();
+        Ok(SwitchView {
+            notes,
+            more,
+            fields: fields.into_iter().collect(),
+            ..SwitchView::default()
+        })
     }
 }
 
