@@ -15,8 +15,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
 /// Folders and files in which a system may be named.
-const MAY_NAME: [&str; 11] = [
+const MAY_NAME: [&str; 12] = [
     "systems/registry/",
+    // The registry for P4 programs: it includes each system's file.
+    "p4/include/stateplane.p4",
     "systems/README.md",
     "bpf/README.md",
     "tools/bench/",
