@@ -75,3 +75,6 @@ impl fuzz_door::Doors for NetChain {
         }
     }
 }
+
+/// It has no campaign of its own.
+impl fuzz_door::Campaigns for NetChain {}
