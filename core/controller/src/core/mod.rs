@@ -1,5 +1,5 @@
 //! The sans-IO core of a controller: `(now, report or timer) -> views`. The rules, and why they
-//! lose nothing, are in `systems/redplane/docs/state-protocol.md`, "The controller".
+//! lose nothing: the crate's README links to them.
 //!
 //! Owns who is alive and who is in which chain; must not know sockets, clocks, files, or what the
 //! store stores. Each decision is a new `Views` with the next version; it is sent to nobody before
@@ -347,9 +347,8 @@ impl Controller {
         }
     }
 
-    /// Why a switch is refused: another one that lives has its number
-    /// (`systems/redplane/docs/state-protocol.md`, "Rules of the controller", 12). A restarted
-    /// switch reports from the same address.
+    /// Why a switch is refused: another one that lives has its number (rule 12). A restarted switch
+    /// reports from the same address.
     fn refusal(&self, now_ns: u64, from: SocketAddrV4, report: &Report) -> Option<Refusal> {
         let Reporter::Switch { switch_id } = report.reporter else { return None };
         let address = *self.switches.get(&switch_id)?;
