@@ -119,7 +119,7 @@ fn a_store_checks_its_configuration_quietly() {
     // The example with its secrets beside it.
     let folder = tempfile::tempdir().expect("a folder");
     let example = folder.path().join("store.toml");
-    std::fs::copy(here("docs/store.example.toml"), &example).expect("a configuration");
+    std::fs::copy(here("docs").join("store.example.toml"), &example).expect("a configuration");
     let made = Command::new(env!("CARGO_BIN_EXE_stateplane"))
         .args(["keys", "generate"])
         .arg(folder.path().join("secrets.toml"))
