@@ -1,10 +1,11 @@
 //! NetChain in the tools: what `systems/registry` hands to them.
 //!
-//! It owns: the command `kv`; its messages in a trace; what fuzzers feed bytes to.
-//! It must not know: the rules of clients and switches.
+//! It owns: the command `kv`; its messages in a trace; what fuzzers feed bytes to, and its state in
+//! generated programs. It must not know: the rules of clients and switches.
 
 #![forbid(unsafe_code)]
 
+mod generated;
 mod kv;
 mod messages;
 
@@ -61,4 +62,8 @@ impl fuzz_door::Doors for NetChain {
 }
 
 /// It has no campaign of its own.
-impl fuzz_door::Campaigns for NetChain {}
+impl fuzz_door::Campaigns for NetChain {
+    fn state(&self) -> &'static [&'static dyn fuzz_door::StateKind] {
+        &[&generated::Slots]
+    }
+}
