@@ -1,7 +1,7 @@
 // stateplane.p4: what a P4-16 program for stateplane can use beside v1model.
 //
-// Include it after v1model.p4; it includes all that there is. Everything here is an ordinary extern:
-// a program stays plain P4-16.
+// Include it after v1model.p4; it includes the files of all systems. Everything here is an ordinary
+// extern: a program stays plain P4-16.
 #ifndef STATEPLANE_P4
 #define STATEPLANE_P4
 

@@ -52,8 +52,8 @@ macro_rules! systems {
     };
 }
 
-// One line each: in the compiler, its meaning on one node, in the switch, in the tools, under random
-// inputs.
+// One line each: in the compiler, its meaning on one node, in the switch, in the tools, under
+// random inputs.
 systems! {
     [redplane_compiler::RedPlane, redplane_compiler::Meaning, redplane_switch::RedPlane, redplane_tools::RedPlane, redplane_fuzz::RedPlane];
     [netchain_compiler::NetChain, netchain_compiler::Meaning, netchain_switch::NetChain, netchain_tools::NetChain, netchain_tools::NetChain];

@@ -1,5 +1,5 @@
-//! The lab of `lab up` and `demo` without an argument: the NAT of the source tree around it, or else
-//! the one that this program was built with.
+//! The lab of `lab up` and `demo` without an argument: the NAT of the source tree around it, or
+//! else the one that this program was built with.
 
 use crate::{Error, Result};
 use std::path::{Path, PathBuf};

@@ -1,12 +1,11 @@
 //! What the messages in a capture say.
 //!
 //! [`decode`] makes an [`Event`] of a datagram: what every system's messages have in common is read
-//! here, the rest by the system that the type belongs to ([`Messages`]). A system with another frame
-//! claims UDP ports, and reads their datagrams whole. [`Objects`] name keys and
-//! values by the program's manifest, [`Filter`] chooses, [`Columns`] writes lines, [`Summary`]
-//! counts and finds what was sent again. Datagrams are hostile input: whatever is not a message
-//! becomes an event that says why. This crate reads no sockets and changes nothing, and knows no
-//! system.
+//! here, the rest by the system that the type belongs to ([`Messages`]). A system with another
+//! frame claims UDP ports, and reads their datagrams whole. [`Objects`] name keys and values by the
+//! program's manifest, [`Filter`] chooses, [`Columns`] writes lines, [`Summary`] counts and finds
+//! what was sent again. Datagrams are hostile input: whatever is not a message becomes an event
+//! that says why. This crate reads no sockets and changes nothing, and knows no system.
 
 mod event;
 mod filter;

@@ -23,8 +23,8 @@ pub trait Messages: Sync {
     /// How the bytes fail to follow the layout.
     fn decode(&self, datagram: &[u8], objects: &Objects) -> Result<MessageBody, Malformed>;
 
-    /// The UDP ports of its messages that do not begin with the frame of `core/wire`. No two systems
-    /// have the same.
+    /// The UDP ports of its messages that do not begin with the frame of `core/wire`. No two
+    /// systems have the same.
     fn ports(&self) -> &'static [u16] {
         &[]
     }

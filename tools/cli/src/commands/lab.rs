@@ -205,8 +205,8 @@ pub(crate) fn key_value(text: &str) -> std::result::Result<(String, String), Str
         .ok_or_else(|| "must be KEY=VALUE".to_string())
 }
 
-/// Reads a topology file, or the built-in lab's; also returns the folder that `${topology_dir}` stands
-/// for.
+/// Reads a topology file, or the built-in lab's; also returns the folder that `${topology_dir}`
+/// stands for.
 pub(crate) fn read_topology(path: Option<&Path>) -> Result<(Topology, PathBuf)> {
     let path = match path {
         Some(path) => path,
