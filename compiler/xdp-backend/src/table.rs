@@ -195,12 +195,12 @@ impl Generator<'_> {
             }
             TableKind::Exact { map, .. } => {
                 self.fill_key(table, "key");
-                self.look_up(table, map);
+                self.entry_lookup(table, map);
                 self.apply_value(table, hit, action_run);
             }
             TableKind::Lpm { map, .. } => {
                 self.fill_lpm_key(table);
-                self.look_up(table, map);
+                self.entry_lookup(table, map);
                 self.apply_value(table, hit, action_run);
             }
             TableKind::Ternary { map, masks_map, key_bytes, .. } => {

@@ -2,10 +2,13 @@
 //! their own (`Running::request`).
 
 use crate::agent::Agent;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::load::Load;
 use crate::origin::{Origin, Origins};
-use dataplane::{ActionSpec, CounterValue, EntrySpec, KeySpec, ListedEntry, PortStats, Write};
+use crate::replace::{Replaced, TableContent, only_by_replace};
+use dataplane::{
+    ActionSpec, CounterValue, EntrySpec, KeySpec, ListedEntry, PortStats, TableVersion, Write,
+};
 use serde::{Deserialize, Serialize};
 
 /// What can be asked.
@@ -29,6 +32,16 @@ pub enum Request {
         entry: EntrySpec,
         /// An entry that is there already gets the new action instead of an error.
         replace: bool,
+    },
+    /// Exchange all entries of tables, each as one, in this order; packets may see one table's new
+    /// entries beside another's earlier ones. Answered when no packet uses an earlier entry any
+    /// more. If one table cannot have its entries, none is changed.
+    TableReplace {
+        /// Tables.
+        tables: Vec<TableContent>,
+        /// The incarnation that the entries are for: refused by any other. Tables whose entries
+        /// hold for one incarnation need it.
+        incarnation: Option<u32>,
     },
     /// Delete an entry.
     TableDelete {
@@ -98,6 +111,13 @@ pub enum Reply {
     },
     /// To [`Request::TableList`].
     Table(TableListing),
+    /// To [`Request::TableReplace`].
+    Replaced {
+        /// The switch's.
+        incarnation: u32,
+        /// In the order in which they were exchanged.
+        tables: Vec<Replaced>,
+    },
     /// To [`Request::RegisterRead`].
     Register {
         /// Full name.
@@ -158,6 +178,12 @@ pub struct TableSummary {
     pub at_run_time: usize,
     /// Entries that fit.
     pub size: u64,
+    /// Of the entries, if they are exchanged as one.
+    #[serde(default)]
+    pub version: Option<TableVersion>,
+    /// Entries hold for one incarnation of the switch.
+    #[serde(default)]
+    pub per_incarnation: bool,
 }
 
 /// A table's entries.
@@ -183,6 +209,10 @@ pub struct TableListing {
     pub default_arguments: Vec<(String, String)>,
     /// Packets and bytes that ran the default action, if the table counts.
     pub default_counter: Option<(u64, u64)>,
+    /// Of the entries, if they are exchanged as one. Entries that came while the list was made may
+    /// be of a later version: a replacement that expects this one is refused then.
+    #[serde(default)]
+    pub version: Option<TableVersion>,
 }
 
 /// A port and its counts.
@@ -201,6 +231,11 @@ pub struct PortStatus {
     pub stats: PortStats,
 }
 
+/// The version of a table's entries, if they are exchanged as one.
+fn version(table: &dataplane::TableRef<'_>) -> Result<Option<TableVersion>> {
+    Ok(table.is_exchanged().then(|| table.version()).transpose()?)
+}
+
 impl Agent {
     /// Carries a request out; [`Request::Stop`] is the caller's.
     pub(crate) fn answer(&self, request: Request) -> Reply {
@@ -213,6 +248,7 @@ impl Agent {
         let changes = matches!(
             request,
             Request::TableAdd { .. }
+                | Request::TableReplace { .. }
                 | Request::TableDelete { .. }
                 | Request::TableSetDefault { .. }
                 | Request::RegisterWrite { .. }
@@ -226,10 +262,16 @@ impl Agent {
             Request::TableList { table } => return self.list(&table),
             Request::TableAdd { table, entry, replace } => {
                 let table = dataplane.table(&table)?;
+                if let Some(why) = only_by_replace(&table) {
+                    return Err(Error::Other(why));
+                }
                 table.write(
                     &table.resolve(&entry)?,
                     if replace { Write::Set } else { Write::Add },
                 )?;
+            }
+            Request::TableReplace { tables, incarnation } => {
+                return self.replace(&tables, incarnation);
             }
             Request::TableDelete { table, keys } => {
                 let table = dataplane.table(&table)?;
@@ -288,6 +330,8 @@ impl Agent {
                 entries: listed.len(),
                 at_run_time: listed.iter().filter(at_run_time).count(),
                 size: description.size,
+                version: version(&table)?,
+                per_incarnation: description.per_incarnation,
             });
         }
         Ok(Reply::Tables { tables })
@@ -296,6 +340,7 @@ impl Agent {
     fn list(&self, name: &str) -> Result<Reply> {
         let table = self.dataplane.table(name)?;
         let description = table.description();
+        let version = version(&table)?;
         let (call, default_counter) = table.default_action()?;
         let (default_action, default_arguments) = table.describe_action(&call);
         let listed = table.list()?;
@@ -317,6 +362,7 @@ impl Agent {
             default_action,
             default_arguments,
             default_counter,
+            version,
         }))
     }
 

@@ -68,7 +68,7 @@ impl Generator<'_> {
     }
 
     /// `value`: what the map of a table's entries has for `key`.
-    pub(super) fn look_up(&mut self, table: &Table, map: &str) {
+    pub(super) fn entry_lookup(&mut self, table: &Table, map: &str) {
         let value = format!("struct {}_value *value", table.c_name);
         if !table.exchange {
             return self.out.line(format!("{value} = bpf_map_lookup_elem(&{map}, &key);"));

@@ -4,6 +4,7 @@
 //! The agent runs as this very test binary (see [`agent_process`]), in a namespace of its own.
 
 mod bench;
+mod exchange;
 #[path = "../../../dataplane/tests/fixture/mod.rs"]
 mod fixture;
 mod toy;
