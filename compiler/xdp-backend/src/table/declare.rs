@@ -175,19 +175,6 @@ impl Generator<'_> {
         more: &str,
     ) {
         self.types.line("struct {");
-        self.map_members(kind, key, value, entries, more);
-        self.types.line(format!("}} {name} SEC(\".maps\");"));
-    }
-
-    /// What the struct that describes a map to libbpf has in it.
-    pub(super) fn map_members(
-        &mut self,
-        kind: &str,
-        key: &str,
-        value: &str,
-        entries: &str,
-        more: &str,
-    ) {
         self.types.line(format!("__uint(type, {kind});"));
         self.types.line(format!("__type(key, {key});"));
         self.types.line(format!("__type(value, {value});"));
@@ -195,6 +182,7 @@ impl Generator<'_> {
         if !more.is_empty() {
             self.types.line(more);
         }
+        self.types.line(format!("}} {name} SEC(\".maps\");"));
     }
 
     /// The actions' parameters, for the manifest.

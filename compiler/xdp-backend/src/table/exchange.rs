@@ -56,7 +56,15 @@ impl Generator<'_> {
             return self.declare_map(name, kind, &key, &value, &size.to_string(), more);
         }
         self.types.line(format!("struct {name}_entries {{"));
-        self.map_members(kind, &key, &value, &size.to_string(), more);
+        // Sizes, not types: clang only forward-declares types so far behind a pointer.
+        for (member, of) in [("key_size", &key), ("value_size", &value)] {
+            self.types.line(format!("__uint({member}, sizeof({of}));"));
+        }
+        self.types.line(format!("__uint(type, {kind});"));
+        self.types.line(format!("__uint(max_entries, {size});"));
+        if !more.is_empty() {
+            self.types.line(more);
+        }
         self.types.line("};");
         let values = format!("__array(values, struct {name}_entries);");
         self.types.line("struct {");
