@@ -89,9 +89,9 @@ fn no_packet_sees_half_of_a_replacement() {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for cpu in 0..2 {
-            let (bench, dataplane, stop) = (&bench, &dataplane, &stop);
+            let (switch, dataplane, stop) = (bench.namespace("s"), &dataplane, &stop);
             scope.spawn(move || {
-                bench.within("s", || {
+                let flood = || {
                     let mut set = nix::sched::CpuSet::new();
                     set.set(cpu).unwrap();
                     // A machine with one CPU runs both there.
@@ -99,7 +99,8 @@ fn no_packet_sees_half_of_a_replacement() {
                     while !stop.load(Ordering::Relaxed) {
                         send(dataplane);
                     }
-                });
+                };
+                switch.inside(flood).unwrap();
             });
         }
         for number in 1..=EXCHANGES {
@@ -193,18 +194,18 @@ fn entries_hold_for_the_life_of_the_maps() {
     std::fs::write(bench.folder.path().join("fixture.json"), manifest.to_json()).unwrap();
     let third = bench.start(false);
     assert_eq!(third.how, "replaced");
-    assert_eq!(numbers(&bench), []);
+    assert_eq!(numbers(&bench), [0u64; 0]);
     assert_eq!(reads(&of_running(&bench, 2)), 0, "packets miss");
     let said = refused(&bench, vec![content("roles", 3)], Some(first.incarnation));
     assert!(said.contains("it has lost the state of the other one"), "{said}");
-    assert_eq!(numbers(&bench), []);
+    assert_eq!(numbers(&bench), [0u64; 0]);
     replace(&bench, vec![content("roles", 3)], Some(third.incarnation)).unwrap();
     assert_eq!(reads(&of_running(&bench, 2)), u64::from(BATCH));
 
     // Nor after `--fresh`; and a configuration cannot bring any.
     bench.signal(Signal::SIGKILL);
     assert!(bench.start(true).incarnation > third.incarnation);
-    assert_eq!(numbers(&bench), []);
+    assert_eq!(numbers(&bench), [0u64; 0]);
     bench.signal(Signal::SIGKILL);
     let text = std::fs::read_to_string(bench.config()).unwrap();
     let role = "[[table]]\nname = \"roles\"\n[[table.entry]]\nkey = { \"hdr.pair.group\" = 1 }\naction = \"pair\"\narguments = { first = 1, second = 1 }\n";
