@@ -123,7 +123,8 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
     table destinations {
         key = { hdr.ipv4.destination: exact; }
         actions = { serve; fence; bounce_by_group; NoAction; }
-        default_action = NoAction();
+        const default_action = NoAction();
+        stateplane_exchange = true;
         size = 1024;
     }
 
@@ -131,7 +132,8 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
     table fenced_sources {
         key = { hdr.ipv4.source: exact; }
         actions = { fence; NoAction; }
-        default_action = NoAction();
+        const default_action = NoAction();
+        stateplane_exchange = true;
         size = 1024;
     }
 
@@ -156,7 +158,8 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
             hdr.netchain.group: exact;
         }
         actions = { bounce; NoAction; }
-        default_action = NoAction();
+        const default_action = NoAction();
+        stateplane_exchange = true;
         size = 4096;
     }
 
@@ -184,7 +187,9 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
     table roles {
         key = { hdr.netchain.group: exact; }
         actions = { take_part; refer; lost; NoAction; }
-        default_action = NoAction();
+        const default_action = NoAction();
+        stateplane_exchange = true;
+        stateplane_per_incarnation = true;
         size = 4096;
     }
 

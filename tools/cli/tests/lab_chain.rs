@@ -16,34 +16,39 @@ fn config() -> Config {
     toml::from_str(&format!("groups = {GROUPS}\nretry_ms = 20\n{switches}")).expect("config")
 }
 
-/// Gives each switch its part in the groups, as the ring places them: view 1, session 1.
+/// Gives each switch its parts in the groups, as the ring places them: view 1, session 1. They are
+/// for the switch's incarnation, and all at once.
 fn found(lab: &TestLab) {
     let ring = config().ring().expect("ring");
+    let mut parts = [const { String::new() }; SWITCHES.len()];
     for group in 0..ring.groups() {
         let chain: Vec<String> =
             ring.chain_of(group).expect("group").iter().map(ToString::to_string).collect();
         for (at, address) in chain.iter().enumerate() {
-            let node = SWITCHES[address[address.len() - 1..].parse::<usize>().unwrap() - 1];
+            let switch = address[address.len() - 1..].parse::<usize>().unwrap() - 1;
             let position = u8::from(at == 0) | u8::from(at + 1 == chain.len()) << 1;
             let next = chain.get(at + 1).map_or("0.0.0.0", String::as_str);
-            let values = [
-                "view=1".to_owned(),
-                "session=1".to_owned(),
-                format!("position={position}"),
-                format!("next={next}"),
-                format!("members={}", chain.len()),
-                format!("member0={}", chain[0]),
-                format!("member1={}", chain[1]),
-                format!("member2={}", chain[2]),
-                "member3=0.0.0.0".to_owned(),
-            ];
-            let key = format!("hdr.netchain.group={group}");
-            let name = format!("{}-{node}", lab.name);
-            let mut arguments = vec!["table", "add", "NetChainIngress.roles", &key];
-            arguments.extend(["--switch", &name, "-a", "NetChainIngress.take_part"]);
-            arguments.extend(values.iter().map(String::as_str));
-            must(&arguments);
+            let (members, [first, second, third]) = (chain.len(), [0, 1, 2].map(|at| &chain[at]));
+            parts[switch] += &format!(
+                "[[table.entry]]\nkey = {{ \"hdr.netchain.group\" = {group} }}\n\
+                 action = \"NetChainIngress.take_part\"\n\
+                 arguments = {{ view = 1, session = 1, position = {position}, next = \"{next}\", \
+                 members = {members}, member0 = \"{first}\", member1 = \"{second}\", \
+                 member2 = \"{third}\", member3 = \"0.0.0.0\" }}\n"
+            );
         }
+    }
+    for (node, parts) in SWITCHES.iter().zip(parts) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let table = format!("[[table]]\nname = \"NetChainIngress.roles\"\n{parts}");
+        std::fs::write(&file, table).unwrap();
+        let name = format!("{}-{node}", lab.name);
+        let status: serde_json::Value =
+            serde_json::from_str(&must(&["switch", "status", &name, "--json"])).unwrap();
+        let incarnation = status[0]["incarnation"].to_string();
+        let path = file.path().to_str().unwrap();
+        let options = ["--switch", &name, "--incarnation", &incarnation];
+        must(&[&["table", "replace", path][..], &options].concat());
     }
 }
 

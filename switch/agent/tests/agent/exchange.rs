@@ -55,7 +55,8 @@ fn roles(bench: &Bench) -> TableListing {
 /// The first argument of each entry.
 fn numbers(bench: &Bench) -> Vec<u64> {
     let entries = roles(bench).entries;
-    entries.iter().map(|entry| entry.arguments[0].1.parse().unwrap()).collect()
+    let number = |text: &str| dataplane::value::parse_value("first", text, 64).unwrap();
+    entries.iter().map(|entry| number(&entry.arguments[0].1) as u64).collect()
 }
 
 /// The program and maps of a running switch.
