@@ -75,6 +75,8 @@ fn count(dataplane: &Dataplane) -> (u64, u64) {
 fn send(dataplane: &Dataplane) {
     let mut frame = vec![0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 0x10, 0x05];
     frame.extend(1u32.to_be_bytes());
+    // Calls between the reads of a pair's halves.
+    frame.extend(20u16.to_be_bytes());
     frame.resize(64, 0);
     let ifindex = nix::net::if_::if_nametoindex("pl").unwrap();
     dataplane.run_live("sp_main", &frame, ifindex, BATCH).unwrap();
