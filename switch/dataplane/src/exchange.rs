@@ -180,7 +180,7 @@ impl<'a> TableRef<'a> {
         let earlier =
             lock(&self.dataplane.exchanged.current).insert(name.to_owned(), Arc::new(map));
         if let (Some(directory), Some(earlier)) = (&pins, earlier) {
-            let path = path(directory, name, version_of(&*earlier)?);
+            let path = path(directory, name, version_of(&earlier)?);
             // One that stays is removed by the next process that opens the pins.
             let _ = std::fs::remove_file(path);
         }

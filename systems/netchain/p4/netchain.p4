@@ -184,6 +184,7 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
         meta.view = view;
     }
 
+    // Only for the incarnation of the slots: a switch without its slots has no part.
     table roles {
         key = { hdr.netchain.group: exact; }
         actions = { take_part; refer; lost; NoAction; }
