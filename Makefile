@@ -5,7 +5,7 @@ SHELL := /bin/bash
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 RELEASE := target/release/stateplane
 # Bugs are planted in these. One build for all these tests, with the outside crates that the workspace has.
-MUTATIONS := chain/mutations,sim/mutations,fuzz/mutations,controller/mutations
+MUTATIONS := chain/mutations,sim/mutations,fuzz/mutations,controller/mutations,netchain-controller/mutations
 
 .PHONY: help root setup build demo check test lint bench soak clean
 

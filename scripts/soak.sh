@@ -1,11 +1,17 @@
 #!/usr/bin/env bash
-# What takes longer than a test may: fuzzing in full counts, the simulator with many seeds, demos in a row, random failures in the lab. Exit code 1 on any failure.
+# Work that takes longer than a test may: fuzzing in full counts, the simulator with many seeds,
+# demos in a row, random failures in the lab. Exit code 1 on any failure.
 #
-#   scripts/soak.sh BIN [PART...]   BIN: the release `stateplane`; parts: spec check lowering programs doors frames messages store chains sim mutations demos chaos (all by default)
+#   scripts/soak.sh BIN [PART...]
+#     BIN: the release `stateplane`
+#     PART: spec check lowering programs doors frames messages store chains sim mutations demos
+#           chaos (all by default)
 #
-# Every part writes out/soak/PART.log. SOAK_DEMOS=20, SOAK_ROUNDS=200, SOAK_CHAINS=1000, SOAK_SIM_RUNS=1000000, SIM_RUNS=200, STORE_DATAGRAMS=5000000, FUZZ_PROGRAMS=10000, FUZZ_SHARED=300, FUZZ_LOWERING=20000 and FUZZ_SECONDS=300 (each target of fuzz/) set how much.
+# Each part writes out/soak/PART.log. Variables set the amounts: SOAK_DEMOS=20, SOAK_ROUNDS=200,
+# SOAK_CHAINS=1000, SOAK_SIM_RUNS=1000000, SIM_RUNS=200, STORE_DATAGRAMS=5000000,
+# FUZZ_PROGRAMS=10000, FUZZ_SHARED=300, FUZZ_LOWERING=20000, FUZZ_SECONDS=300 (each of fuzz/).
 set -uo pipefail
-usage() { sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+usage() { sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 [ $# -ge 1 ] && [ -x "$1" ] || usage
 bin=$(realpath "$1")
 shift
@@ -34,7 +40,8 @@ one_demo() { # number, arguments of the demo
   [ "$code" -eq 0 ] || { failed=$((failed + 1)); tail -n 5 "$folder.log"; }
 }
 
-# cargo-fuzz on every target of fuzz/, beginning with the committed corpora; what it finds beyond them stays in out/soak/corpus.
+# cargo-fuzz on every target of fuzz/, beginning with the committed corpora. Its findings beyond
+# them stay in out/soak/corpus.
 doors() {
   scripts/setup-fuzz.sh || return 1
   local source name failed=0 count=0
@@ -76,7 +83,8 @@ run_part() {
     messages) fuzz messages ;;
     store) cargo test --release --locked --quiet -p state-store --test fuzz -- --nocapture ;;
     chains)
-      # The controller and five servers in chains, over and over (the swarm of `sim` has its faults elsewhere).
+      # The controller and five servers in chains, over and over (the swarm of `sim` has its faults
+      # elsewhere).
       CHAIN_SEEDS=${SOAK_CHAINS:-1000} cargo test --release --locked --quiet -p controller --test cluster nothing_acknowledged -- --nocapture
       ;;
     sim)

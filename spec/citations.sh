@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Every action of every module says which code it models ("\* Code: FILE FUNCTION...", or "none: what it is"), and that code is there.
+# Every action of every module says which code it models ("\* Code: FILE FUNCTION...", or
+# "none: what it is"), and that code is there.
 # Exit codes: 0 so it is, 1 it is not.
 set -uo pipefail
 cd "$(dirname "$0")/.."

@@ -266,7 +266,7 @@ impl Dataplane {
     pub(crate) fn pin_exchanged(&self, directory: &Path) -> Result<()> {
         for table in self.exchanged_tables() {
             let map = table.current_map()?;
-            pin(directory, table.array_name()?, &map, version_of(&*map)?)?;
+            pin(directory, table.array_name()?, &map, version_of(&map)?)?;
         }
         *lock(&self.exchanged.pins) = Some(directory.to_owned());
         Ok(())

@@ -182,7 +182,7 @@ fn faults_are_told() {
     assert_eq!(stateplane(&["trace"]).status.code(), Some(2));
     let output = stateplane(&["trace", path.to_str().unwrap(), "--type", "renewal"]);
     assert_eq!(output.status.code(), Some(2), "wrong usage");
-    assert!(text(&output.stderr).contains("\"renewal\" is no type"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("\"renewal\" is not a type"), "{}", text(&output.stderr));
     // Digits that a key begins with need no manifest.
     assert_eq!(
         stateplane(&["trace", path.to_str().unwrap(), "--key", "0a01"]).status.code(),

@@ -125,7 +125,7 @@ impl State {
             (
                 period_us != 0 && epsilon_us <= period_us,
                 format!(
-                    "ε is {epsilon_us} µs, not more than the period of {period_us} µs: the state would be overdue always"
+                    "ε is {epsilon_us} µs, not more than the period of {period_us} µs: the state would always be overdue"
                 ),
                 "a larger ε (the fourth argument) or a shorter period (the third)",
             ),

@@ -131,7 +131,7 @@ impl FlowState {
             return Ok(None);
         }
         let Layout::Fields { fields, bytes, offset } = &object.value else {
-            return Err(fault(object, "its value is no struct"));
+            return Err(fault(object, "its value is not a struct"));
         };
         let (value, value_bytes, value_offset) = (fields.clone(), *bytes, *offset);
         let settings = settings(object)?;

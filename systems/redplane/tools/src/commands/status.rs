@@ -11,7 +11,7 @@ pub(super) fn switch(told: &Map<String, Value>) -> Result<SwitchView, serde_json
     let load = Load::deserialize(told)?;
     let short = load.short_lease_us.map(|lease_us| {
         format!(
-            "lease_margin_us is no less than the store's lease of {lease_us} us: no lease ever begins, and packets that need one are dropped; write less, or a longer lease_ms at the store"
+            "lease_margin_us is no less than the store's lease of {lease_us} us: no lease ever begins, and packets that need one are dropped; write a smaller margin, or a longer lease_ms at the store"
         )
     });
     let alive = load.sessions.iter().filter(|session| session.left_ms > 0).count();

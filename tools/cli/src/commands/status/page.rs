@@ -57,7 +57,7 @@ impl Section {
 fn gateway_notes(name: &str, load: &GatewayLoad) -> Vec<String> {
     let note = |hop: &HopLoad| {
         let (address, port) = (&hop.address, hop.port);
-        format!("{name}: next hop {address} (port {port}) does not answer: what goes there is lost")
+        format!("{name}: next hop {address} (port {port}) does not answer: packets to it are lost")
     };
     let mut notes: Vec<String> = load.unresolved.iter().take(MOST_HOPS).map(note).collect();
     let more = load.unresolved.len().saturating_sub(MOST_HOPS);
@@ -139,14 +139,14 @@ fn switches(found: &[Switch], elsewhere: &[(&PeerStatus, &SwitchLoad)], shards: 
                 switch.name
             )),
             Some(ViewsKnown::Kept) => notes.push(format!(
-                "{}: no controller has answered since the agent started: it goes by the views that an earlier one left",
+                "{}: no controller has answered since the agent started: it uses the views of an earlier agent",
                 switch.name
             )),
             Some(ViewsKnown::Told) | None => {}
         }
         notes.extend(load.other_secrets.iter().map(|controller| {
             format!(
-                "{}: controller {controller} runs and has other secrets: it takes no message of this switch; copy the fabric's file, and compare `stateplane keys show`",
+                "{}: controller {controller} runs and has other secrets: it accepts no message of this switch; copy the fabric's file, and compare `stateplane keys show`",
                 switch.name
             )
         }));
@@ -212,7 +212,7 @@ fn stores(found: &[Store]) -> Section {
                 notes.extend(view.notes.iter().map(|note| format!("{}: {note}", store.address)));
             }
             (None, Some(_)) => notes.push(format!(
-                "{}: the answer is no store's of this version: is it a controller's address?",
+                "{}: the answer is not from a store of this version: is this a controller's address?",
                 store.address
             )),
             (None, None) => {}
@@ -251,7 +251,7 @@ fn controllers(overview: &Overview) -> Section {
     }
     if overview.leaders() > 1 {
         notes.push(
-            "more than one controller decides: has each a database of its own? They decide against each other: stop all but the one with the newest views, or give them one etcd"
+            "more than one controller decides: does each have a database of its own? They decide against each other: stop all but the one with the newest views, or give them one etcd"
                 .to_owned(),
         );
     }
