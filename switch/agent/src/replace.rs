@@ -65,8 +65,8 @@ pub(crate) fn warn_of_empty(dataplane: &Dataplane, incarnation: u32) -> Result<(
 
 impl Agent {
     /// Exchanges the entries of each table as one, in the order given, after all of them have been
-    /// found to fit. Returns when no running program has an earlier entry any more. The caller holds
-    /// `changes`.
+    /// found to fit. Returns when no running program has an earlier entry any more. The caller
+    /// holds `changes`.
     pub(crate) fn replace(
         &self,
         contents: &[TableContent],

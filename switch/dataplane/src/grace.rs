@@ -56,8 +56,8 @@ fn gate() -> io::Result<&'static Gate> {
 /// seen by all packets afterwards, and no packet uses what it found earlier. Frames that were sent
 /// may still be on their way.
 ///
-/// The kernel waits so (an RCU grace period, some milliseconds) when a map in a map is exchanged; no
-/// other call of BPF promises it. So this exchanges a map in an array that no program has.
+/// The kernel waits so (an RCU grace period, some milliseconds) when a map in a map is exchanged;
+/// no other call of BPF promises it. So this exchanges a map in an array that no program has.
 ///
 /// # Errors
 /// The kernel makes no maps for this process.

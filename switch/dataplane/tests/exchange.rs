@@ -201,7 +201,8 @@ fn another_process_finds_the_entries_whenever_the_last_one_died() {
 }
 
 /// Runs frames of a table on two CPUs while `change` is called, over and over, until `enough` says
-/// so of the calls and the torn pairs, and `least_read` pairs were read. Pairs read, and those of them that were torn.
+/// so of the calls and the torn pairs, and `least_read` pairs were read. Pairs read, and those of
+/// them that were torn.
 fn under_packets(
     dataplane: &Dataplane,
     kind: u16,
