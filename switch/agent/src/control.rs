@@ -2,10 +2,10 @@
 //! their own (`Running::request`).
 
 use crate::agent::Agent;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::load::Load;
 use crate::origin::{Origin, Origins};
-use crate::replace::{Replaced, TableContent, only_by_replace};
+use crate::replace::{Replaced, TableContent};
 use dataplane::{
     ActionSpec, CounterValue, EntrySpec, KeySpec, ListedEntry, PortStats, TableVersion, Write,
 };
@@ -32,6 +32,9 @@ pub enum Request {
         entry: EntrySpec,
         /// An entry that is there already gets the new action instead of an error.
         replace: bool,
+        /// As of [`Request::TableReplace`].
+        #[serde(default)]
+        incarnation: Option<u32>,
     },
     /// Exchange all entries of tables, each as one, in this order; packets may see one table's new
     /// entries beside another's earlier ones. Answered when no packet uses an earlier entry any
@@ -260,11 +263,9 @@ impl Agent {
             Request::Status => return Ok(Reply::Status(self.status())),
             Request::Tables => return self.tables(),
             Request::TableList { table } => return self.list(&table),
-            Request::TableAdd { table, entry, replace } => {
+            Request::TableAdd { table, entry, replace, incarnation } => {
                 let table = dataplane.table(&table)?;
-                if let Some(why) = only_by_replace(&table) {
-                    return Err(Error::Other(why));
-                }
+                self.check_incarnation(&table, incarnation)?;
                 table.write(
                     &table.resolve(&entry)?,
                     if replace { Write::Set } else { Write::Add },

@@ -38,8 +38,8 @@ pub fn incarnation_text(incarnation: u32) -> String {
     format!("{incarnation:#010x}")
 }
 
-/// Why entries of a table cannot come from a file or one at a time; none: they can.
-pub(crate) fn only_by_replace(table: &TableRef<'_>) -> Option<String> {
+/// Why entries of a table cannot come from a configuration; none: they can.
+pub(crate) fn not_configured(table: &TableRef<'_>) -> Option<String> {
     let description = table.description();
     description.per_incarnation.then(|| {
         format!(
@@ -64,6 +64,29 @@ pub(crate) fn warn_of_empty(dataplane: &Dataplane, incarnation: u32) -> Result<(
 }
 
 impl Agent {
+    /// Are entries meant for this incarnation of the switch? `None` fits tables whose entries hold
+    /// for any.
+    pub(crate) fn check_incarnation(
+        &self,
+        table: &TableRef<'_>,
+        incarnation: Option<u32>,
+    ) -> Result<()> {
+        let (own, name) = (self.incarnation(), &table.description().name);
+        match incarnation {
+            Some(meant) if meant != own => Err(Error::Other(format!(
+                "table {name}: the entries are for incarnation {}, and switch {} has incarnation {}: it has lost the state of the other one; nothing is changed",
+                incarnation_text(meant),
+                self.config.name,
+                incarnation_text(own)
+            ))),
+            None if table.description().per_incarnation => Err(Error::Other(format!(
+                "table {name}: its entries hold for one incarnation of the switch; say which they are for (--incarnation; this switch has {})",
+                incarnation_text(own)
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     /// Exchanges the entries of each table as one, in the order given, after all of them have been
     /// found to fit. Returns when no running program has an earlier entry any more. The caller
     /// holds `changes`.
@@ -72,15 +95,6 @@ impl Agent {
         contents: &[TableContent],
         incarnation: Option<u32>,
     ) -> Result<Reply> {
-        let own = self.incarnation();
-        if let Some(meant) = incarnation.filter(|meant| *meant != own) {
-            return Err(Error::Other(format!(
-                "the entries are for incarnation {}, and switch {} has incarnation {}: it has lost the state of the other one; nothing is changed",
-                incarnation_text(meant),
-                self.config.name,
-                incarnation_text(own)
-            )));
-        }
         let mut filled: Vec<(TableRef<'_>, Filled<'_>)> = vec![];
         for content in contents {
             let table = self.dataplane.table(&content.table)?;
@@ -88,12 +102,7 @@ impl Agent {
             if filled.iter().any(|(other, _)| other.description().name == *name) {
                 return Err(Error::Other(format!("table {name} is given twice")));
             }
-            if table.description().per_incarnation && incarnation.is_none() {
-                return Err(Error::Other(format!(
-                    "table {name}: its entries hold for one incarnation of the switch; say which they are for (--incarnation; this switch has {})",
-                    incarnation_text(own)
-                )));
-            }
+            self.check_incarnation(&table, incarnation)?;
             let entries = content
                 .entries
                 .iter()
@@ -115,6 +124,6 @@ impl Agent {
             })?;
             replaced.push(Replaced { table: name, version });
         }
-        Ok(Reply::Replaced { incarnation: own, tables: replaced })
+        Ok(Reply::Replaced { incarnation: self.incarnation(), tables: replaced })
     }
 }

@@ -8,7 +8,7 @@ use crate::gateway::{Gateway, Worker};
 use crate::incarnation;
 use crate::kept_views;
 use crate::preflight;
-use crate::replace::{only_by_replace, warn_of_empty};
+use crate::replace::{not_configured, warn_of_empty};
 use crate::run_dir::{Hold, RunDirectory, State};
 use crate::start_tables::{apply_tables, config_defaults, config_entries, migrate};
 use crate::system::{self, Context, System, Systems};
@@ -58,7 +58,7 @@ pub(crate) fn check(config: &Config, systems: &[&dyn System]) -> Result<Manifest
         let known = description
             .table(&table.name)
             .or_else(|error| config.fault(format!("{field}.name"), error.to_string()))?;
-        if let Some(why) = only_by_replace(&known).filter(|_| !table.entry.is_empty()) {
+        if let Some(why) = not_configured(&known).filter(|_| !table.entry.is_empty()) {
             return config.fault(format!("{field}.entry"), why);
         }
         for (number, entry) in table.entry.iter().enumerate() {

@@ -281,32 +281,133 @@ def refused_goes_down():
     case.write()
 
 
-def retries():
-    """Notes 4: a retry is recognised by the records in the slot; what is forgotten is undecided."""
-    case = write_file("retries", "A request that comes again is carried out once.", part(0, [0]))
-    put = Message(ADD, chain=[0], operand=1, client=0xA)
-    done = [(0xA, 1, version(1))]
-    from_client(case, put)
-    to_client(case, put.reply(DONE, made=version(1), value=struct.pack("!Q", 1), done=done))
-    again = put.change(flags=AGAIN, ttl=64)
-    case.note("with nothing in between")
-    from_client(case, again)
-    to_client(case, again.reply(DONE, made=version(1), value=struct.pack("!Q", 1), done=done))
-    case.note("after another client's")
-    for i in range(2, 5):
-        other = Message(ADD, chain=[0], operand=1, client=0xB, number=i)
-        done.insert(0, (0xB, i, version(i)))
-        from_client(case, other)
-        to_client(case, other.reply(DONE, made=version(i), value=struct.pack("!Q", i), done=done))
-    from_client(case, again)
-    to_client(case, again.reply(DONE, made=version(4), value=struct.pack("!Q", 4), done=done, flags=MOVED, operand=version(1)))
-    case.note("after so many that its record is gone")
-    other = Message(ADD, chain=[0], operand=1, client=0xB, number=5)
-    done = ([(0xB, 5, version(5))] + done)[:4]
-    from_client(case, other)
-    to_client(case, other.reply(DONE, made=version(5), value=struct.pack("!Q", 5), done=done))
-    from_client(case, again)
-    to_client(case, again.reply(UNDECIDED, made=version(5), value=struct.pack("!Q", 5), done=done))
+class OneSwitch:
+    """A chain of one switch, and a key that counts; `done` are its newest records."""
+
+    def __init__(self, name, about):
+        self.case = write_file(name, about, part(0, [0]))
+        self.done, self.count = [], 0
+
+    def add(self, client, number, **fields):
+        """An ADD of 1 that is carried out."""
+        self.count += 1
+        self.done = ([(client, number, version(self.count))] + self.done)[:4]
+        message = Message(ADD, chain=[0], operand=1, client=client, number=number, **fields)
+        self.answered(message, DONE)
+        return message
+
+    def answered(self, message, status, **fields):
+        """The reply shows the key as it is."""
+        from_client(self.case, message)
+        shown = dict(made=version(self.count), value=struct.pack("!Q", self.count), length=None, done=self.done)
+        to_client(self.case, message.reply(status, **{**shown, **fields}))
+
+
+def exactly_once():
+    """Notes 4: a request has one verdict in a view, however many copies of it come, and whenever."""
+    one = OneSwitch("retries", "A request that comes several times is carried out once.")
+    first = one.add(0xA, 1)
+    again = first.change(flags=AGAIN, ttl=64)
+    one.case.note("with nothing in between; AGAIN says that another head may have had a copy")
+    for copy in (first, again):
+        one.answered(copy, DONE)
+    one.case.note("after another client's: both versions are told")
+    for i in range(3):
+        one.add(0xB, i)
+    for copy in (first, again):
+        one.answered(copy, DONE, flags=MOVED, operand=version(1))
+    one.case.note("after so many that its record is gone: its version is not known any more")
+    one.add(0xB, 5)
+    for copy in (first, again):
+        one.answered(copy, DONE, flags=MOVED, operand=0)
+    one.case.note("an earlier head's, of which the records say nothing: nobody knows, as often as it comes")
+    other = Message(ADD, chain=[0], operand=1, client=0xA, number=2, flags=AGAIN)
+    one.answered(other, UNDECIDED)
+    one.answered(other, UNDECIDED)
+    one.case.note("the key's version shows that it was not carried out, or nothing")
+    one.answered(Message(COMPARE_VERSION, chain=[0], value=b"x", operand=version(4), client=0xA, number=3,
+                         flags=AGAIN), UNDECIDED)
+    one.count += 1
+    one.done = [(0xA, 4, version(6))] + one.done[:3]
+    one.answered(Message(COMPARE_VERSION, chain=[0], value=struct.pack("!Q", 6), operand=version(5), client=0xA,
+                         number=4, flags=AGAIN), DONE)
+    one.case.write()
+
+    one = OneSwitch("retries_early", "An earlier head's request, where the records are whole.")
+    one.add(0xA, 1, flags=AGAIN)
+    one.add(0xB, 1)
+    one.add(0xA, 2, flags=AGAIN)
+    one.case.write()
+
+    one = OneSwitch("refused_again", "What was refused is refused for good, though its condition holds now.")
+    one.add(0xB, 1)
+    insert = Message(INSERT, chain=[0], value=b"x", client=0xA)
+    one.answered(insert, REFUSED)
+    one.count += 1
+    one.done = [(0xB, 2, version(2))] + one.done
+    gone = dict(value=struct.pack("!Q", 1), length=NO_VALUE)
+    one.answered(Message(DELETE, chain=[0], client=0xB, number=2), DONE, **gone)
+    one.answered(insert, REFUSED, **gone)
+    one.case.note("another request is decided anew")
+    one.count += 1
+    one.done = [(0xA, 2, version(3))] + one.done
+    one.answered(insert.change(number=2, ttl=64), DONE, value=b"x")
+    one.case.write()
+
+    one = OneSwitch("no_room", "A request without room for the reply is not decided.")
+    one.case.note("a value that the key has, and that a later write replaces")
+    big = Message(PUT, chain=[0], value=bytes(range(128)), room=3, client=0xB)
+    one.count, one.done = 1, [(0xB, 1, version(1))]
+    one.answered(big, DONE, value=bytes(range(128)))
+    insert = Message(INSERT, chain=[0], value=b"x", client=0xA)
+    add = Message(ADD, chain=[0], operand=1, client=0xA, number=2)
+    for message in (insert, add, insert):
+        one.answered(message, NO_ROOM, made=0, value=message.fields["value"], done=[])
+    one.case.note("with room they are")
+    one.answered(insert.change(room=3, ttl=64), REFUSED, value=bytes(range(128)))
+    one.count, one.done = 2, [(0xA, 2, version(2)), (0xB, 1, version(1))]
+    sum_of = struct.pack("!Q", 0x0001020304050608) + bytes(range(8, 128))
+    one.answered(add.change(room=3, ttl=64), DONE, value=sum_of)
+    one.case.note("one that was carried out keeps its verdict")
+    one.answered(add, NO_ROOM, made=0, value=b"", done=[])
+    one.answered(add.change(room=3, ttl=64), DONE, value=sum_of)
+    one.case.note("also if only its record was known: here, in the window of another key")
+    foreign = add.change(key_id=4, ttl=64)
+    one.answered(foreign, NO_ROOM, made=0, value=b"", done=[])
+    for i in range(2, 6):
+        one.count += 1
+        one.done = ([(0xB, i, version(one.count))] + one.done)[:4]
+        one.answered(Message(PUT, chain=[0], value=b"y", client=0xB, number=i), DONE, value=b"y")
+    one.answered(foreign, DONE, value=b"y", flags=MOVED, operand=0)
+    one.case.write()
+
+    one = OneSwitch("old", "A request is over when the client's numbers have moved on by 256.")
+    one.add(0xA, 44)
+    one.add(0xA, 300)
+    from_client(one.case, Message(ADD, chain=[0], operand=1, client=0xA, number=44))
+    one.case.counter("old", 1)
+    one.add(0xA, 45)
+    one.case.note("another client's numbers, or another key's, are others")
+    one.add(0xB, 44)
+    other = Message(ADD, chain=[0], operand=1, client=0xA, number=44, key_id=4, key=b"bar")
+    one.answered(other, DONE, made=version(1), value=struct.pack("!Q", 1), done=[(0xA, 44, version(1))])
+    one.case.write()
+
+    one = OneSwitch("too_many", "The head has no room for another client.\ndefine: NETCHAIN_CLIENTS=1")
+    one.add(0xA, 1)
+    one.answered(Message(PUT, chain=[0], value=b"x", client=0xB), TOO_MANY, made=0, value=b"x", done=[])
+    one.case.note("which may read")
+    one.answered(Message(READ, chain=[0], client=0xB, number=2), DONE)
+    one.add(0xA, 2)
+    one.case.write()
+
+    case = write_file("retries_head", "A copy goes down the chain once more: what was lost on the way gets there.",
+                      part(0, [0, 1, 2]))
+    write = Message(PUT, value=b"A")
+    made = down(write, made=version(1), status=DONE, done=[(0xC1, 1, version(1))])
+    for _ in range(2):
+        from_client(case, write)
+        to_fabric(case, made)
     case.write()
 
 
@@ -509,6 +610,9 @@ def full():
     second = Message(PUT, chain=[0], value=b"x", key=b"bar", number=2)
     from_client(case, second)
     to_client(case, second.reply(FULL))
+    case.note("a copy of it has the same verdict")
+    from_client(case, second)
+    to_client(case, second.reply(REFUSED, value=bytes(16), length=NO_VALUE))
     case.write()
 
 
@@ -531,5 +635,5 @@ def malformed():
     case.write()
 
 
-for function in (figure_5, one_switch, refused_goes_down, retries, views, other_clusters, fences, failover, full, malformed):
+for function in (figure_5, one_switch, refused_goes_down, exactly_once, views, other_clusters, fences, failover, full, malformed):
     function()

@@ -18,6 +18,10 @@
 #ifndef NETCHAIN_KEYS
 #define NETCHAIN_KEYS 65536
 #endif
+// Clients whose requests it remembers; each takes 1 KiB.
+#ifndef NETCHAIN_CLIENTS
+#define NETCHAIN_CLIENTS 16384
+#endif
 
 // Bits of the position in a chain.
 const bit<8> HEAD = 1;
@@ -80,6 +84,7 @@ control NetChainVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
 control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
                         inout standard_metadata_t standard_metadata) {
     SlotState<slot_key_t, slot_t>(NETCHAIN_KEYS) slots;
+    RequestWindow<client_t>(NETCHAIN_CLIENTS) windows;
 
     // Messages, by status of the reply; those passed on down the chain count as REQUEST.
     counter(16, CounterType.packets) answered;
@@ -95,6 +100,9 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
     counter(1, CounterType.packets) other_ring;
     // Dropped: a stamped write that this switch has no part in: its view or group is another one.
     counter(1, CounterType.packets) other_view;
+    // Dropped: copies of a request that another packet is deciding, and of one that is over.
+    counter(1, CounterType.packets) running;
+    counter(1, CounterType.packets) old;
     // Dropped: a stamped write for which this switch has no slot.
     counter(1, CounterType.packets) no_slot;
     counter(1, CounterType.packets) no_route;
@@ -206,6 +214,38 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
     action refer_to_chain(in Status what) {
         step = Step.REFER;
         status = what;
+    }
+
+    // What becomes of a write at the head, and the slot as it then is. `known`: FRESH, DONE or
+    // REFUSED. FRESH as the verdict: it is not decided.
+    action decide(in WindowState known, out WindowState verdict, out bool writes) {
+        bit<64> done = recent_version(hdr, slot);
+        bool possible = holds(hdr, slot);
+        verdict = WindowState.FRESH;
+        writes = false;
+        if (done != 0 || known == WindowState.DONE) {
+            // It goes down the chain once more: who is behind catches up.
+            status = Status.DONE;
+            verdict = WindowState.DONE;
+            if (done != slot.version) {
+                hdr.envelope.flags = hdr.envelope.flags | MOVED;
+                hdr.netchain.operand = done;
+            }
+        } else if (known == WindowState.REFUSED) {
+            status = Status.REFUSED;
+        } else if (hdr.envelope.flags & AGAIN != 0 && has_forgotten(slot)
+                   && !(possible && names_version(hdr))) {
+            // Another head may have carried it out. (Not if its version is still the key's.)
+            status = Status.UNDECIDED;
+        } else if (possible) {
+            status = Status.DONE;
+            verdict = WindowState.DONE;
+            writes = true;
+            carry_out(hdr, meta.session, slot);
+        } else {
+            status = Status.REFUSED;
+            verdict = WindowState.REFUSED;
+        }
     }
 
     action pop() {
@@ -358,38 +398,44 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
                 } else if (!is_write(hdr.envelope.operation)) {
                     answer(Status.UNKNOWN);
                 } else {
-                    // 5. The head decides.
-                    slots.read({ hdr.netchain.key }, slot);
-                    bit<64> done = recent_version(hdr, slot);
-                    bool writes = false;
-                    step = Step.PASS_ON;
-                    if (done != 0) {
-                        // It goes down the chain once more: who is behind catches up.
-                        status = Status.DONE;
-                        if (done != slot.version) {
-                            hdr.envelope.flags = hdr.envelope.flags | MOVED;
-                            hdr.netchain.operand = done;
+                    // 5. The head decides, once for each request, however many copies come.
+                    WindowState known =
+                        windows.claim({ hdr.netchain.client, hdr.envelope.key_id },
+                                      hdr.netchain.number);
+                    if (known == WindowState.RUNNING) {
+                        running.count(0);
+                        drop();
+                    } else if (known == WindowState.OLD) {
+                        old.count(0);
+                        drop();
+                    } else if (known == WindowState.FULL) {
+                        answer(Status.TOO_MANY);
+                    } else {
+                        slots.read({ hdr.netchain.key }, slot);
+                        WindowState verdict;
+                        bool writes;
+                        decide(known, verdict, writes);
+                        if (slot.length != NO_VALUE
+                            && slot.length > room_bytes(hdr.netchain.room)) {
+                            // What could not be passed on must not be done.
+                            answer(Status.NO_ROOM);
+                            verdict = writes || verdict == WindowState.REFUSED
+                                      ? WindowState.FRESH : verdict;
+                        } else if (writes
+                                   && slots.write({ hdr.netchain.key }, slot)
+                                      == SlotResult.FULL) {
+                            answer(Status.FULL);
+                            verdict = WindowState.REFUSED;
+                        } else {
+                            // A refused request, too, goes down: the tail answers, and members that
+                            // are behind take over what it was compared with.
+                            step = Step.PASS_ON;
+                            value_from_slot(hdr, slot);
+                            recent_from_slot(hdr, slot);
                         }
-                    } else if (hdr.envelope.flags & AGAIN != 0 && has_forgotten(slot)) {
-                        status = Status.UNDECIDED;
-                    } else if (holds(hdr, slot)) {
-                        status = Status.DONE;
-                        writes = true;
-                        carry_out(hdr, meta.session, slot);
-                    } else {
-                        status = Status.REFUSED;
-                    }
-                    if (slot.length != NO_VALUE && slot.length > room_bytes(hdr.netchain.room)) {
-                        // What could not be passed on must not be done.
-                        answer(Status.NO_ROOM);
-                    } else if (writes
-                               && slots.write({ hdr.netchain.key }, slot) == SlotResult.FULL) {
-                        answer(Status.FULL);
-                    } else {
-                        // A refused request, too, goes down: the tail answers, and members that are
-                        // behind take over what it was compared with.
-                        value_from_slot(hdr, slot);
-                        recent_from_slot(hdr, slot);
+                        if (known == WindowState.FRESH) {
+                            windows.settle(verdict);
+                        }
                     }
                 }
             }

@@ -154,12 +154,27 @@ fn a_replacement_is_whole_or_changes_nothing() {
     let names = |number: u32| said.contains(&format!("incarnation {number:#010x}"));
     assert!(names(own) && names(other), "{said}");
 
-    let add = Request::TableAdd { table: "roles".into(), entry: pair(9, 9), replace: false };
+    let add = Request::TableAdd {
+        table: "roles".into(),
+        entry: pair(9, 9),
+        replace: false,
+        incarnation: None,
+    };
     let said = client::ask(&bench.run_directory(), &add).unwrap_err().to_string();
-    assert!(said.contains("stateplane table replace"), "{said}");
+    assert!(said.contains("say which they are for"), "{said}");
+    let add = |incarnation| {
+        let incarnation = Some(incarnation);
+        let (table, entry) = ("roles".into(), pair(9, 1));
+        let add = Request::TableAdd { table, entry, replace: false, incarnation };
+        client::ask(&bench.run_directory(), &add)
+    };
+    let said = add(other).unwrap_err().to_string();
+    assert!(names(own) && names(other) && said.contains("nothing is changed"), "{said}");
+    add(own).unwrap();
+    assert_eq!(numbers(&bench), [1; 4]);
     let keys = pair(1, 0).keys;
     bench.ask(Request::TableDelete { table: "roles".into(), keys });
-    assert_eq!(numbers(&bench).len(), 2, "taking a role away needs no incarnation");
+    assert_eq!(numbers(&bench).len(), 3, "taking a role away needs no incarnation");
 
     let mut expecting = content("roles", 4);
     expecting.version = roles(&bench).version;

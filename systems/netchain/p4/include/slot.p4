@@ -6,6 +6,12 @@ struct slot_key_t {
     bit<128> key;
 }
 
+// Whose requests have numbers of their own.
+struct client_t {
+    bit<64> client;
+    bit<16> key_id;
+}
+
 // The key's newest write that this switch knows.
 struct slot_t {
     // Wide fields first: each lies at a multiple of its size.
@@ -199,6 +205,12 @@ bool holds(in headers_t hdr, in slot_t slot) {
         result = present && (operand == 0 || slot.version == operand);
     }
     return result;
+}
+
+// Is it a write that names the version it follows?
+bool names_version(in headers_t hdr) {
+    return hdr.envelope.operation == Operation.COMPARE_VERSION
+        || (hdr.envelope.operation == Operation.DELETE && hdr.netchain.operand != 0);
 }
 
 // Carries a write out: the slot as it is afterwards.

@@ -64,6 +64,10 @@ enum Action {
         /// Change the action of an existing entry.
         #[arg(long)]
         replace: bool,
+        /// The incarnation that the entry is for (`stateplane switch status`); another one refuses
+        /// it. Tables whose entries hold for one incarnation need it.
+        #[arg(long, value_name = "NUMBER", value_parser = replace::number)]
+        incarnation: Option<u32>,
     },
     /// Exchange all entries of tables as one: those of FILE become the only ones.
     Replace(replace::Args),
@@ -132,7 +136,7 @@ fn act(args: &Args) -> switch_agent::Result<()> {
     let request = match args.action.as_ref().unwrap_or(&Action::List { table: None }) {
         Action::List { table: None } => Request::Tables,
         Action::List { table: Some(table) } => Request::TableList { table: table.clone() },
-        Action::Add { table, keys: texts, action: words, priority, replace } => {
+        Action::Add { table, keys: texts, action: words, priority, replace, incarnation } => {
             let (name, arguments) =
                 words.split_first().map_or(("", &[][..]), |(name, rest)| (name, rest));
             let entry = EntrySpec {
@@ -140,7 +144,12 @@ fn act(args: &Args) -> switch_agent::Result<()> {
                 priority: *priority,
                 action: action(name, arguments),
             };
-            Request::TableAdd { table: table.clone(), entry, replace: *replace }
+            Request::TableAdd {
+                table: table.clone(),
+                entry,
+                replace: *replace,
+                incarnation: *incarnation,
+            }
         }
         Action::Replace(args) => replace::request(args)?,
         Action::Delete { table, keys: texts } => {

@@ -37,7 +37,7 @@ pub struct Args {
 }
 
 /// Decimal, or 0x and hexadecimal digits.
-fn number(text: &str) -> Result<u32, String> {
+pub fn number(text: &str) -> Result<u32, String> {
     let parsed = match text.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16),
         None => text.parse(),
