@@ -1,6 +1,7 @@
 //! A loaded object: its programs and maps, by name; pins; ports.
 
 use crate::error::{Error, Result};
+use crate::exchange::Exchanged;
 use crate::local_filter::LocalFilter;
 use crate::sys::{self, Update};
 use crate::table::TableRef;
@@ -19,6 +20,7 @@ pub struct Dataplane {
     pub(crate) maps: BTreeMap<String, MapHandle>,
     /// How often what [`crate::own`] tells the program has changed; held while ports are written.
     pub(crate) own_changes: Mutex<u32>,
+    pub(crate) exchanged: Exchanged,
 }
 
 /// What a port has seen, summed over CPUs.
@@ -52,6 +54,7 @@ impl Dataplane {
             programs: BTreeMap::new(),
             maps: BTreeMap::new(),
             own_changes: Mutex::default(),
+            exchanged: Exchanged::default(),
         }
     }
 
@@ -101,7 +104,7 @@ impl Dataplane {
     }
 
     /// Pins every program and every map below a directory on a bpffs, as `programs/NAME` and
-    /// `maps/NAME`.
+    /// `maps/NAME`; maps with entries that are exchanged as one, as `entries/NAME/VERSION`.
     pub fn pin(&self, directory: &Path) -> Result<()> {
         let failed = |path: &Path, error| Error::kernel(format!("pin {}", path.display()), error);
         for (kind, names) in [("programs", true), ("maps", false)] {
@@ -118,7 +121,7 @@ impl Dataplane {
                 sys::pin(object, &path).map_err(|error| failed(&path, error))?;
             }
         }
-        Ok(())
+        self.pin_exchanged(directory)
     }
 
     /// Opens what [`Dataplane::pin`] pinned; `manifest` must be the one of the object that was
@@ -126,12 +129,7 @@ impl Dataplane {
     pub fn open_pinned(directory: &Path, manifest: Manifest) -> Result<Dataplane> {
         let failed =
             |path: &Path, error| Error::kernel(format!("open pin {}", path.display()), error);
-        let mut dataplane = Dataplane {
-            manifest,
-            programs: BTreeMap::new(),
-            maps: BTreeMap::new(),
-            own_changes: Mutex::default(),
-        };
+        let mut dataplane = Dataplane::description_only(manifest);
         for kind in ["programs", "maps"] {
             let directory = directory.join(kind);
             for entry in std::fs::read_dir(&directory).map_err(|error| failed(&directory, error))? {
@@ -155,6 +153,7 @@ impl Dataplane {
             let path = directory.join("programs/sp_main");
             return Err(failed(&path, std::io::Error::from(std::io::ErrorKind::NotFound)));
         }
+        dataplane.open_exchanged(directory)?;
         Ok(dataplane)
     }
 

@@ -12,8 +12,10 @@ mod arrays;
 mod dataplane;
 mod entries;
 mod error;
+mod exchange;
 mod features;
 mod gateway;
+mod grace;
 mod layout;
 mod link;
 mod live;
@@ -32,11 +34,13 @@ pub use arrays::CounterValue;
 pub use dataplane::{Dataplane, PortStats, broadcast_of};
 pub use entries::for_each_entry;
 pub use error::{Error, Result, verifier_source_lines};
+pub use exchange::{Filled, TableVersion};
 pub use features::{XdpFeatures, xdp_features};
 pub use gateway::{
     GATEWAY_DROPS, GATEWAY_EVENTS, GatewayPort, GatewaySettings, KERNEL_PORT, ReversePath,
     gateway_counters,
 };
+pub use grace::wait_for_packets;
 pub use link::{AttachMode, Link};
 pub use live::LiveReady;
 pub use object::{Object, Settings};
