@@ -15,6 +15,10 @@ use std::path::Path;
 
 /// Version of the format; a reader refuses others.
 pub const VERSION: u32 = 3;
+/// P4 ports of an object.
+pub const MAX_PORTS: u32 = 512;
+/// The P4 port of what is dropped (`mark_to_drop`).
+pub const DROP_PORT: u32 = 511;
 
 /// All about one compiled program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,8 +59,8 @@ impl Manifest {
             counters: Vec::new(),
             state_objects: Vec::new(),
             errors: Vec::new(),
-            max_ports: 512,
-            drop_port: 511,
+            max_ports: MAX_PORTS,
+            drop_port: DROP_PORT,
             headroom_bytes: 0,
         }
     }

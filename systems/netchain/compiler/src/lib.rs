@@ -7,10 +7,10 @@ mod meaning;
 
 use manifest::{Home, Layout, Settings, StateObject};
 pub use meaning::Meaning;
+use netchain_protocol::layouts::{SCRATCH_VALUE_BYTES, value_offset};
 use p4_ir::{Argument, ExternInstance};
 use xdp_backend::system::{
     Context, Generator, Header, Leaving, ObjectCall, Pipeline, Rule, StateSystem, System, Writer,
-    round_up,
 };
 
 /// As a manifest's state objects name the system.
@@ -19,13 +19,14 @@ pub const SYSTEM: &str = "netchain";
 pub const SLOT_STATE: &str = "SlotState";
 
 const MAX_KEY_BYTES: u32 = 64;
-/// The runtime's scratch holds as much.
-const MAX_VALUE_BYTES: u32 = 512;
-/// Lock and generation, before the key in a slot (SP_SLOTS_DECLARE).
-const KEY_OFFSET: u32 = 8;
 
-const HEADERS: &[Header] =
-    &[("stateplane_slots.h", include_str!("../../../../bpf/netchain/stateplane_slots.h"))];
+const HEADERS: &[Header] = &[
+    ("stateplane_slots.h", include_str!("../../../../bpf/netchain/stateplane_slots.h")),
+    (
+        "stateplane_slots_layouts.h",
+        include_str!("../../../../bpf/netchain/stateplane_slots_layouts.h"),
+    ),
+];
 
 const CONTEXT: Context = Context {
     ty: "struct sp_slots_context",
@@ -82,7 +83,7 @@ impl StateSystem for State {
     fn declare(&mut self, generator: &mut Generator<'_>, instance: &ExternInstance, id: u16) {
         let size = generator.size_of(instance);
         let [(key, key_bytes), (value, value_bytes)] =
-            generator.wire_key_and_value(instance, [MAX_KEY_BYTES, MAX_VALUE_BYTES]);
+            generator.wire_key_and_value(instance, [MAX_KEY_BYTES, SCRATCH_VALUE_BYTES]);
         generator.manifest.state_objects.push(StateObject {
             id,
             name: instance.name.clone(),
@@ -97,7 +98,7 @@ impl StateSystem for State {
             value: Layout::Fields {
                 fields: value,
                 bytes: value_bytes,
-                offset: KEY_OFFSET + round_up(key_bytes, 8),
+                offset: value_offset(key_bytes),
             },
             settings: Settings::new(),
         });
