@@ -40,6 +40,9 @@ struct sp_slots_context {
 	__u32 slot;
 	__u32 generation;
 	__u32 again; /* another packet came in between: run once more */
+	__u32 window; /* the object of the request that the packet has claimed, or 0 */
+	__u32 client; /* its client's number in that object */
+	__u32 number; /* the request's */
 };
 
 struct {
@@ -102,6 +105,9 @@ struct {
 	.values = { [0] = (void *)&sp_slots_again },
 };
 
+/* A packet that ends without a verdict leaves its request to the next copy (stateplane_window.h). */
+static void sp_window_give_back(struct sp_slots_context *slots);
+
 /* The program runs again on the packet, which is as it came in. */
 SP_INLINE int sp_slots_run_again(struct xdp_md *xdp, const struct sp_slots_context *slots)
 {
@@ -113,8 +119,12 @@ SP_INLINE int sp_slots_run_again(struct xdp_md *xdp, const struct sp_slots_conte
 		sp_slots_count(SP_SLOTS_STAT_AGAIN);
 		scratch->context.ingress_port = slots->ingress_port;
 		scratch->context.attempts = slots->attempts + 1;
+		scratch->context.window = slots->window;
+		scratch->context.client = slots->client;
+		scratch->context.number = slots->number;
 		bpf_tail_call(xdp, &sp_slots_programs, 0);
 	}
+	sp_window_give_back(slots);
 	sp_slots_count(SP_SLOTS_STAT_TOO_OFTEN);
 	return XDP_DROP;
 }
@@ -128,31 +138,24 @@ SP_INLINE int sp_slots_resumed(struct sp_slots_context *slots)
 		return -1;
 	slots->ingress_port = scratch->context.ingress_port;
 	slots->attempts = scratch->context.attempts;
+	slots->window = scratch->context.window;
+	slots->client = scratch->context.client;
+	slots->number = scratch->context.number;
 	return 0;
 }
 
 /*
- * Maps and accesses of one object: NAME from keys to slots, NAME_slots, NAME_free (slots that were
- * given back), NAME_used (slots that were ever in use). User space finds them by these names.
+ * The numbers of keys, in an object of `size` elements: NAME from keys to numbers, NAME_free (numbers
+ * that were given back), NAME_used (numbers that were ever in use). User space finds the maps by
+ * these names.
  */
-#define SP_SLOTS_DECLARE(name, id, size, key_bytes, value_bytes)                                 \
-	struct name##_slot {                                                                     \
-		SP_SLOT_HEAD                                                                     \
-		__u8 key[SP_ROUND8(key_bytes)];                                                  \
-		__u8 value[SP_ROUND8(value_bytes)];                                              \
-	};                                                                                       \
+#define SP_SLOTS_INDEX(name, size, key_bytes)                                                    \
 	struct {                                                                                 \
 		__uint(type, BPF_MAP_TYPE_HASH);                                                 \
 		__uint(max_entries, size);                                                       \
 		__uint(key_size, SP_ROUND8(key_bytes));                                          \
 		__type(value, __u32);                                                            \
 	} name SEC(".maps");                                                                     \
-	struct {                                                                                 \
-		__uint(type, BPF_MAP_TYPE_ARRAY);                                                \
-		__uint(max_entries, size);                                                       \
-		__type(key, __u32);                                                              \
-		__type(value, struct name##_slot);                                               \
-	} name##_slots SEC(".maps");                                                             \
 	struct {                                                                                 \
 		__uint(type, BPF_MAP_TYPE_QUEUE);                                                \
 		__uint(max_entries, size);                                                       \
@@ -177,7 +180,22 @@ SP_INLINE int sp_slots_resumed(struct sp_slots_context *slots)
 		slot = __sync_fetch_and_add(used, 1);                                            \
 		/* Two CPUs at the last slot: one of them is too late. */                        \
 		return slot < (size) ? (int)slot : -1;                                           \
-	}                                                                                        \
+	}
+
+/* Maps and accesses of one object: the numbers of its keys, and NAME_slots. */
+#define SP_SLOTS_DECLARE(name, id, size, key_bytes, value_bytes)                                 \
+	struct name##_slot {                                                                     \
+		SP_SLOT_HEAD                                                                     \
+		__u8 key[SP_ROUND8(key_bytes)];                                                  \
+		__u8 value[SP_ROUND8(value_bytes)];                                              \
+	};                                                                                       \
+	SP_SLOTS_INDEX(name, size, key_bytes)                                                    \
+	struct {                                                                                 \
+		__uint(type, BPF_MAP_TYPE_ARRAY);                                                \
+		__uint(max_entries, size);                                                       \
+		__type(key, __u32);                                                              \
+		__type(value, struct name##_slot);                                               \
+	} name##_slots SEC(".maps");                                                             \
                                                                                                  \
 	SP_INLINE __u32 name##_read(struct sp_slots_context *slots, const __u8 *key)             \
 	{                                                                                        \
@@ -279,6 +297,8 @@ SP_INLINE int sp_slots_resumed(struct sp_slots_context *slots)
 		return SP_SLOT_DONE;                                                             \
 	}
 
+#ifdef SP_SLOTS_OBJECTS
 SP_SLOTS_OBJECTS(SP_SLOTS_DECLARE)
+#endif
 
 #endif

@@ -52,31 +52,39 @@ impl Generator<'_> {
         fields
     }
 
-    /// Key and value of an object: the fields of each struct, and the sum of their bytes, which is 1
-    /// to `most` (of the key, of the value).
+    /// Key and value of an object, as [`Generator::wire_struct`] has them.
     pub fn wire_key_and_value(
         &mut self,
         instance: &ExternInstance,
         most: [u32; 2],
     ) -> [(Vec<manifest::WireField>, u32); 2] {
-        let parts = [0, 1].map(|at| {
-            let ty = instance.type_arguments.get(at);
-            let fields = self.wire_fields(ty, instance, "structs as key and value");
-            let bytes = fields.iter().map(|field| field.bytes).sum();
-            (fields, bytes)
-        });
-        for ((what, (_, bytes)), most) in ["key", "value"].into_iter().zip(&parts).zip(most) {
-            if *bytes == 0 || *bytes > most {
-                let message = format!(
-                    "{} {}: the {what} has {bytes} bytes, not 1 to {most}",
-                    instance.extern_type, instance.name
-                );
-                let help =
-                    format!("drop or narrow fields of the {what}'s struct; each takes whole bytes");
-                self.error(instance.location, &message, Some(&help));
-            }
+        let needs = "structs as key and value";
+        let key = self.wire_struct(instance, 0, "key", needs, most[0]);
+        [key, self.wire_struct(instance, 1, "value", needs, most[1])]
+    }
+
+    /// The struct that is an object's type argument `at`, `what` by name: its fields, and the sum of
+    /// their bytes, which is 1 to `most`. `needs` says what the object wants if it is none.
+    pub fn wire_struct(
+        &mut self,
+        instance: &ExternInstance,
+        at: usize,
+        what: &str,
+        needs: &str,
+        most: u32,
+    ) -> (Vec<manifest::WireField>, u32) {
+        let fields = self.wire_fields(instance.type_arguments.get(at), instance, needs);
+        let bytes = fields.iter().map(|field| field.bytes).sum();
+        if bytes == 0 || bytes > most {
+            let message = format!(
+                "{} {}: the {what} has {bytes} bytes, not 1 to {most}",
+                instance.extern_type, instance.name
+            );
+            let help =
+                format!("drop or narrow fields of the {what}'s struct; each takes whole bytes");
+            self.error(instance.location, &message, Some(&help));
         }
-        parts
+        (fields, bytes)
     }
 
     /// A buffer on the stack, zero-padded to a multiple of 8, with a struct in wire form.

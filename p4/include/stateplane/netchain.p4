@@ -32,4 +32,37 @@ extern SlotState<K, V> {
     SlotResult write(in K key, in V value);
 }
 
+/// What is known of a request of a client.
+enum WindowState {
+    /// No packet with this number has claimed it: this one has now.
+    FRESH,
+    /// Another packet has claimed it, and there is no verdict yet.
+    RUNNING,
+    /// It was refused.
+    REFUSED,
+    /// It was carried out.
+    DONE,
+    /// A request with a number that is larger by 256 or more came: this one is over.
+    OLD,
+    /// The client is new, and there is no room for another one.
+    FULL
+}
+
+/// The newest requests of each client, so that a request which comes several times has one verdict.
+/// A client numbers its requests, and begins none that is 256 numbers or more behind its oldest
+/// unfinished one. K names a client: a struct of at most 32 bytes. Clients that are silent for
+/// 60 s are forgotten.
+///
+/// A packet that claims a request settles it. A packet that ends without that leaves it RUNNING for
+/// good. One that runs again, because another packet changed its slot, has its claim still.
+extern RequestWindow<K> {
+    /// `size`: clients at a time. Each takes 1 KiB.
+    RequestWindow(bit<32> size);
+    /// Claims a request for this packet if nobody has.
+    WindowState claim(in K client, in bit<32> number);
+    /// Gives the verdict on the request that this packet has claimed: DONE or REFUSED; or FRESH, for
+    /// another packet to claim it.
+    void settle(in WindowState verdict);
+}
+
 #endif

@@ -5,6 +5,7 @@
 //! last, without a `state_directory`; `control.sock` is the control socket; `lock` is held by the
 //! agent.
 
+use crate::client;
 use crate::error::{Error, Result};
 use dataplane::{ActionSpec, EntrySpec};
 use nix::fcntl::{Flock, FlockArg};
@@ -14,9 +15,12 @@ use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Parent of all run directories.
 const ROOT: &str = "/run/stateplane";
+/// How long an agent that no longer answers may hold its lock: it is ending, or just starting.
+const ENDING: Duration = Duration::from_secs(2);
 /// `statfs` type of a bpffs.
 const BPF_FS: FsType = FsType(0xcafe_4a11);
 
@@ -140,18 +144,31 @@ impl RunDirectory {
         Ok(hold)
     }
 
-    /// The lock that only one agent has.
+    /// The lock that only one agent has. A holder that answers on its socket keeps it; one that does
+    /// not may be ending, and is waited for: the kernel closes the files of a killed process one
+    /// after the other, the socket before the lock or after it.
     pub(crate) fn lock(&self) -> Result<Hold> {
         let path = self.path.join("lock");
-        let file = File::create(&path).map_err(|error| Error::path("open", &path, error))?;
-        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(lock) => Ok(Hold(lock)),
-            Err(_) => Err(Error::Other(format!(
-                "switch {} is running already (its agent holds {}); stop it with `stateplane switch stop {}`",
-                self.name,
-                path.display(),
-                self.name
-            ))),
+        let mut file = File::create(&path).map_err(|error| Error::path("open", &path, error))?;
+        let until = Instant::now() + ENDING;
+        loop {
+            file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+                Ok(lock) => return Ok(Hold(lock)),
+                Err((file, _)) => file,
+            };
+            let answers = match client::connected(&self.socket()) {
+                Ok(_) => true,
+                Err(error) => error.kind() == ErrorKind::WouldBlock,
+            };
+            if answers || Instant::now() > until {
+                return Err(Error::Other(format!(
+                    "switch {} is running already (its agent holds {}); stop it with `stateplane switch stop {}`",
+                    self.name,
+                    path.display(),
+                    self.name
+                )));
+            }
+            std::thread::sleep(Duration::from_millis(10));
         }
     }
 
@@ -322,4 +339,38 @@ pub fn known() -> Vec<String> {
     found.sort();
     found.dedup();
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    /// A run directory in a temporary folder, as another process sees it that holds its lock.
+    fn held() -> (tempfile::TempDir, RunDirectory, Hold) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let run = RunDirectory { path: folder.path().to_owned(), name: "s1".into() };
+        let hold = run.lock().expect("nobody holds it");
+        (folder, run, hold)
+    }
+
+    #[test]
+    fn an_agent_that_ends_is_waited_for() {
+        let (_folder, run, hold) = held();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                std::thread::sleep(Duration::from_millis(100));
+                drop(hold);
+            });
+            run.lock().expect("its end was waited for");
+        });
+    }
+
+    #[test]
+    fn an_agent_that_answers_keeps_its_lock() {
+        let (_folder, run, _hold) = held();
+        let _socket = UnixListener::bind(run.socket()).expect("a socket");
+        let error = run.lock().err().expect("it is held").to_string();
+        assert!(error.contains("switch s1 is running already"), "{error}");
+    }
 }

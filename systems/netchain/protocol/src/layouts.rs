@@ -5,7 +5,7 @@ use c_layout::{CStruct, Header, Member, Number, SpinLock, c_struct};
 
 /// What the runtime counts, in the order of its map `sp_slots_stats`. For a reason to drop or
 /// refuse a packet: the remedy.
-pub const COUNTED: [(&str, Option<&str>); 4] = [
+pub const COUNTED: [(&str, Option<&str>); 5] = [
     ("slots_again", None),
     (
         "slots_too_often",
@@ -20,6 +20,13 @@ pub const COUNTED: [(&str, Option<&str>); 4] = [
         ),
     ),
     ("slots_full", Some("all slots hold keys: compile the program with more of them")),
+    (
+        "no_window",
+        Some(
+            "too many clients at once: compile the program with more windows; one is free when its \
+             client has been silent for 60 s",
+        ),
+    ),
 ];
 
 /// Bytes of an object's value at the most: the runtime's scratch holds as much.
@@ -36,8 +43,26 @@ c_struct! {
     }
 }
 
+c_struct! {
+    /// With what every client's window begins; its key follows, padded to whole words, then its
+    /// cells.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct WindowHead as "sp_window_head" {
+        /// When the newest request came (CLOCK_MONOTONIC); 0: the window is free.
+        pub heard_ns: u64,
+    }
+}
+
+/// Cells of a client's window: requests that it may have under way.
+pub const WINDOW_CELLS: u32 = 256;
+
+/// Where in a window its cells begin.
+pub const fn window_cells_offset(key_bytes: u32) -> u32 {
+    WindowHead::BYTES as u32 + key_bytes.next_multiple_of(8)
+}
+
 /// Where in a slot its value begins.
-pub const fn value_offset(key_bytes: u32) -> u32 {
+pub const fn slot_value_offset(key_bytes: u32) -> u32 {
     SlotHead::BYTES as u32 + key_bytes.next_multiple_of(8)
 }
 
@@ -53,9 +78,13 @@ pub fn header() -> Header {
     let names = names.iter().map(String::as_str).chain(["SP_SLOTS_STAT_COUNT"]);
     let counters: Vec<Number<'_>> = names.map(|name| Number::next(name, "")).collect();
     Header::new("stateplane_slots_layouts.h", about, source, update)
-        .defines(&[Number::new("SP_SLOTS_VALUE_MAX", SCRATCH_VALUE_BYTES.into(), "bytes")])
+        .defines(&[
+            Number::new("SP_SLOTS_VALUE_MAX", SCRATCH_VALUE_BYTES.into(), "bytes"),
+            Number::new("SP_WINDOW_CELLS", WINDOW_CELLS.into(), "of a client's window"),
+        ])
         .enumeration("", "Of the map sp_slots_stats.", &counters)
         .beginning(&SlotHead::LAYOUT, "SP_SLOT_HEAD")
+        .beginning(&WindowHead::LAYOUT, "SP_WINDOW_HEAD")
 }
 
 #[cfg(test)]

@@ -1,9 +1,12 @@
 //! NetChain's part of a switch: what the agent registers ([`NetChain`]).
 //!
-//! It owns: what `stateplane status` and metrics tell of slots. It must not know: how a switch
+//! It owns: what `stateplane status` and metrics tell of slots and windows; that windows of silent
+//! clients are cleared. It must not know: how a switch
 //! starts, messages, who is in which chain (tables say that today; a controller will).
 
 #![forbid(unsafe_code)]
+
+pub mod windows;
 
 use daemon::metrics::{Kind, Text};
 use dataplane::Dataplane;
@@ -11,14 +14,17 @@ use libbpf_rs::{MapCore, MapFlags};
 use manifest::{Manifest, StateObject};
 use netchain_protocol::layouts::COUNTED;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use switch_agent::config::Config;
 use switch_agent::drops::Drops;
-use switch_agent::system::ObjectLoad;
+use switch_agent::system::{ObjectLoad, now_ns};
 use switch_agent::{Context, Result, Running, System};
+use windows::Windows;
 
 /// As a manifest's state objects name it.
 const SYSTEM: &str = "netchain";
+/// The kind of object that is no slots.
+const WINDOW: &str = "RequestWindow";
 
 /// The runtime's counter of packets that ran again; the others count what was dropped or refused.
 const AGAIN: u32 = 0;
@@ -36,28 +42,30 @@ impl System for NetChain {
     }
 
     fn begin(&self, context: &Context) -> Result<Option<Box<dyn Running>>> {
-        let objects: Vec<StateObject> = context
+        let all = context
             .dataplane
             .manifest()
             .state_objects
             .iter()
             .filter(|object| object.system == SYSTEM)
-            .cloned()
-            .collect();
-        if objects.is_empty() {
+            .cloned();
+        let (windows, slots): (Vec<StateObject>, _) = all.partition(|it| it.kind == WINDOW);
+        if windows.is_empty() && slots.is_empty() {
             return Ok(None);
         }
-        Ok(Some(Box::new(Slots { dataplane: Arc::clone(&context.dataplane), objects })))
+        let windows = windows.into_iter().map(Windows::new).collect();
+        Ok(Some(Box::new(Objects { dataplane: Arc::clone(&context.dataplane), slots, windows })))
     }
 }
 
-/// The slots of a loaded object.
-struct Slots {
+/// The state of a loaded object.
+struct Objects {
     dataplane: Arc<Dataplane>,
-    objects: Vec<StateObject>,
+    slots: Vec<StateObject>,
+    windows: Vec<Windows>,
 }
 
-impl Slots {
+impl Objects {
     /// Slots that were ever in use. None: the map cannot be read.
     fn used(&self, object: &StateObject) -> Option<u32> {
         let bytes = self.dataplane.read_array(&format!("{}_used", object.map), 0).ok()?;
@@ -75,23 +83,27 @@ impl Slots {
     }
 }
 
-impl Running for Slots {
+impl Running for Objects {
     fn configure(&self, _: Duration) -> Result<()> {
         Ok(())
     }
 
+    fn sweep(&self, until: Instant) -> Result<()> {
+        let sweep = |windows: &Windows| windows.sweep(&self.dataplane, now_ns(), until);
+        Ok(self.windows.iter().try_for_each(sweep)?)
+    }
+
     fn objects(&self) -> Vec<ObjectLoad> {
-        let load = |object: &StateObject| {
-            let used = self.used(object)?.into();
-            Some(ObjectLoad {
-                name: object.name.clone(),
-                consistency: "chain".into(),
-                flows: used,
-                owned: used,
-                limit: object.capacity,
-            })
+        let load = |object: &StateObject, consistency: &str, used: u32| ObjectLoad {
+            name: object.name.clone(),
+            consistency: consistency.into(),
+            flows: used.into(),
+            owned: used.into(),
+            limit: object.capacity,
         };
-        self.objects.iter().filter_map(load).collect()
+        let slots = self.slots.iter().filter_map(|it| Some(load(it, "chain", self.used(it)?)));
+        let windows = self.windows.iter().map(|it| load(&it.object, "local", it.clients()));
+        slots.chain(windows).collect()
     }
 
     fn drops(&self) -> Vec<Drops> {

@@ -1,8 +1,9 @@
-//! What a SlotState means on one node, for the interpreters.
+//! What a SlotState means on one node.
 
+use super::{answer, size_of};
 use num_bigint::BigInt;
 use p4_interpreter::Stop;
-use p4_interpreter::object::{Answer, Call, Datum, Declaration, Object, ObjectKinds, Shape};
+use p4_interpreter::object::{Answer, Call, Datum, Declaration, Object, Shape};
 use std::collections::BTreeMap;
 
 /// SlotResult, by position.
@@ -11,36 +12,22 @@ const ABSENT: u32 = 1;
 const DONE: u32 = 2;
 const FULL: u32 = 3;
 
-/// NetChain's kinds of objects.
-pub struct Meaning;
-
-impl ObjectKinds for Meaning {
-    fn extern_types(&self) -> &'static [&'static str] {
-        &[crate::SLOT_STATE]
-    }
-
-    fn declare(&self, declaration: &Declaration<'_>) -> Result<Box<dyn Object>, Stop> {
-        let [key, value] = &declaration.types[..] else {
-            return Err(Stop::Broken("a SlotState without two types".into()));
-        };
-        let size = match declaration.arguments.first() {
-            Some(Some(size)) => usize::try_from(size).unwrap_or(usize::MAX),
-            _ => return Err(Stop::Broken("a SlotState without a size".into())),
-        };
-        Ok(Box::new(Slots { key: key.clone(), value: value.clone(), size, held: BTreeMap::new() }))
-    }
-}
-
 #[derive(Clone)]
-struct Slots {
+pub(super) struct Slots {
     key: Shape,
     value: Shape,
     size: usize,
     held: BTreeMap<Vec<BigInt>, Datum>,
 }
 
-fn answer(result: u32) -> Result<Answer, Stop> {
-    Ok(Answer::Value(Datum::Number(result.into())))
+impl Slots {
+    pub(super) fn declare(declaration: &Declaration<'_>) -> Result<Slots, Stop> {
+        let [key, value] = &declaration.types[..] else {
+            return Err(Stop::Broken("a SlotState without two types".into()));
+        };
+        let size = size_of(declaration)?;
+        Ok(Slots { key: key.clone(), value: value.clone(), size, held: BTreeMap::new() })
+    }
 }
 
 impl Object for Slots {
