@@ -161,6 +161,44 @@ pub struct Key {
     pub offset: u32,
     /// Bytes taken there.
     pub bytes: u32,
+    /// The enum that names its values, if it was declared with one.
+    #[serde(default, rename = "enum", skip_serializing_if = "Option::is_none")]
+    pub enumeration: Option<Enumeration>,
+}
+
+/// An enum of the program: names for values. Values are decimal strings, as bits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Enumeration {
+    /// As declared.
+    pub name: String,
+    /// In order.
+    pub members: Vec<EnumMember>,
+}
+
+/// A member of an enum.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EnumMember {
+    /// As declared.
+    pub name: String,
+    /// Its bits as a number.
+    pub value: String,
+}
+
+impl Enumeration {
+    /// The name of a value; none: no member has it.
+    pub fn member(&self, value: u128) -> Option<&str> {
+        let has = |member: &&EnumMember| member.value.parse() == Ok(value);
+        self.members.iter().find(has).map(|member| member.name.as_str())
+    }
+
+    /// The value of a member: `MEMBER`, or `Enum.MEMBER`.
+    pub fn value(&self, text: &str) -> Option<u128> {
+        let name = match text.split_once('.') {
+            Some((name, member)) if name == self.name => member,
+            _ => text,
+        };
+        self.members.iter().find(|member| member.name == name)?.value.parse().ok()
+    }
 }
 
 /// An action in a table's list.
@@ -198,6 +236,9 @@ pub struct Parameter {
     pub offset: u32,
     /// Bytes taken there.
     pub bytes: u32,
+    /// The enum that names its values, if it was declared with one.
+    #[serde(default, rename = "enum", skip_serializing_if = "Option::is_none")]
+    pub enumeration: Option<Enumeration>,
 }
 
 /// An action with arguments, as decimal numbers in strings (they may be wider than 64 bits).
@@ -269,6 +310,12 @@ pub struct Register {
     pub signed: bool,
     /// Of an element in the map.
     pub value_bytes: u32,
+    /// The enum that names its values, if it was declared with one.
+    #[serde(default, rename = "enum", skip_serializing_if = "Option::is_none")]
+    pub enumeration: Option<Enumeration>,
+    /// The enum that names its elements' indexes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<Enumeration>,
 }
 
 /// An indirect counter.
@@ -282,6 +329,9 @@ pub struct Counter {
     pub size: u32,
     /// `packets`, `bytes` or `packets_and_bytes`: what to show.
     pub unit: String,
+    /// The enum that names its elements' indexes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<Enumeration>,
 }
 
 /// A state object of a system: what the platform must know of it. What only its system reads is in
@@ -411,6 +461,9 @@ pub struct WireField {
     pub offset: u32,
     /// Bytes taken there.
     pub bytes: u32,
+    /// The enum that names its values, if it was declared with one.
+    #[serde(default, rename = "enum", skip_serializing_if = "Option::is_none")]
+    pub enumeration: Option<Enumeration>,
 }
 
 /// Why a manifest cannot be used.

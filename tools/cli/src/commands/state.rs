@@ -4,7 +4,7 @@
 
 use command_line::outln;
 use command_line::state::{Asked, Question, Record, Source};
-use dataplane::value::{format_value, parse_value};
+use dataplane::value::{format_value, parse_member};
 use manifest::{Manifest, StateObject, WireField};
 use secrets::SecretsFile;
 use serde::Serialize;
@@ -110,6 +110,11 @@ struct Shown {
     object: String,
     key: BTreeMap<String, String>,
     value: BTreeMap<String, String>,
+    /// Names of the key's and the value's fields whose value is an enum's.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    key_names: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    value_names: BTreeMap<String, String>,
     #[serde(flatten)]
     fields: Map<String, Value>,
 }
@@ -229,6 +234,17 @@ impl Names {
         fields.iter().map(show).collect()
     }
 
+    /// The members of enums that name values of fields.
+    fn members(fields: &[WireField], bytes: &[u8]) -> BTreeMap<String, String> {
+        let named = |field: &WireField| {
+            let (from, length) = (field.offset as usize, field.bytes as usize);
+            let part = bytes.get(from..from.checked_add(length)?)?;
+            let number = part.iter().fold(0u128, |sum, byte| sum << 8 | u128::from(*byte));
+            Some((field.name.clone(), field.enumeration.as_ref()?.member(number)?.to_owned()))
+        };
+        fields.iter().filter_map(named).collect()
+    }
+
     fn show(&self, record: &Record) -> Shown {
         let object = self.of(record.object);
         let part = |fields: Option<&[WireField]>, bytes: &[u8]| match fields {
@@ -236,7 +252,14 @@ impl Names {
             _ => BTreeMap::from([("hex".to_owned(), trace::hex(bytes))]),
         };
         let value = record.value.as_ref();
+        let members = |fields: Option<&[WireField]>, bytes: &[u8]| {
+            Self::members(fields.unwrap_or_default(), bytes)
+        };
         Shown {
+            key_names: members(object.map(|object| &object.key[..]), &record.key),
+            value_names: value
+                .map(|value| members(object.map(|object| object.value.fields()), value))
+                .unwrap_or_default(),
             object: object.map_or_else(|| record.object.to_string(), |object| object.name.clone()),
             key: part(object.map(|object| &object.key[..]), &record.key),
             value: value
@@ -268,7 +291,8 @@ impl Names {
             let Some(field) = object.key.iter().find(|field| field.name == *name) else {
                 return Ok(false);
             };
-            let value = parse_value(name, text, field.width).map_err(|error| error.to_string())?;
+            let value = parse_member(name, text, field.width, field.enumeration.as_ref())
+                .map_err(|error| error.to_string())?;
             let part = bytes
                 .get(field.offset as usize..(field.offset + field.bytes) as usize)
                 .unwrap_or_default();
@@ -306,7 +330,8 @@ impl Names {
             let mut digits = String::new();
             for field in &it.key {
                 let text = given(&field.name).map_or("", String::as_str);
-                let value = parse_value(&field.name, text, field.width)
+                let names = field.enumeration.as_ref();
+                let value = parse_member(&field.name, text, field.width, names)
                     .map_err(|error| error.to_string())?;
                 digits.push_str(&format!("{value:0digits$x}", digits = 2 * field.bytes as usize));
             }
@@ -456,7 +481,15 @@ fn matching(
 }
 
 fn words(fields: &BTreeMap<String, String>) -> String {
-    fields.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+    words_with(fields, &BTreeMap::new())
+}
+
+/// Fields, with the members of enums where there are some.
+fn words_with(fields: &BTreeMap<String, String>, members: &BTreeMap<String, String>) -> String {
+    let field = |(name, value): (&String, &String)| {
+        format!("{name}={}", members.get(name).unwrap_or(value))
+    };
+    fields.iter().map(field).collect::<Vec<_>>().join(" ")
 }
 
 fn print_records(from: &From, names: &Names, stores: &Stores, records: &[Placed]) {
@@ -471,10 +504,10 @@ fn print_records(from: &From, names: &Names, stores: &Stores, records: &[Placed]
         let row = |(_, record): &Placed| {
             let it = names.show(record);
             let value = match &record.value {
-                Ok(_) => words(&it.value),
+                Ok(_) => words_with(&it.value, &it.value_names),
                 Err(instead) => instead.clone(),
             };
-            let mut row = vec![it.object, words(&it.key), value];
+            let mut row = vec![it.object, words_with(&it.key, &it.key_names), value];
             row.extend_from_slice(&record.cells);
             row
         };
@@ -585,7 +618,19 @@ mod tests {
     /// A system says what its records have beside key and value; names come from the manifest.
     #[test]
     fn a_toy_systems_record_is_shown() {
-        let vlan = WireField { name: "vlan".to_owned(), width: 12, offset: 0, bytes: 2 };
+        let vlan = WireField {
+            name: "vlan".to_owned(),
+            width: 12,
+            offset: 0,
+            bytes: 2,
+            enumeration: Some(manifest::Enumeration {
+                name: "Network".to_owned(),
+                members: vec![manifest::EnumMember {
+                    name: "GUESTS".to_owned(),
+                    value: "42".to_owned(),
+                }],
+            }),
+        };
         let object = StateObject {
             id: 3,
             name: "ingress.toy".to_owned(),
@@ -617,8 +662,13 @@ mod tests {
         let shown = serde_json::to_value(names.show(&record)).expect("plain data");
         let expected = serde_json::json!({
             "object": "ingress.toy", "key": { "vlan": "42" }, "value": { "hex": "0007" }, "peers": 2,
+            "key_names": { "vlan": "GUESTS" },
         });
         assert_eq!(shown, expected);
+        let named = names.show(&record);
+        assert_eq!(words_with(&named.key, &named.key_names), "vlan=GUESTS");
+        let wanted = KeyPart::parse("vlan=GUESTS").expect("a key");
+        assert_eq!(names.matches(&record, &wanted), Ok(true));
         let wanted = KeyPart::parse("vlan=0x2a").expect("a key");
         assert_eq!(names.matches(&record, &wanted), Ok(true));
         assert_eq!(names.whole_keys(&wanted, None), Some(Ok(vec![(3, vec![0, 42])])));
