@@ -1,9 +1,12 @@
-"""Packets for the apps' packet tests, built from scratch: every checksum is summed over the whole packet."""
+"""Packets for the apps' packet tests, built from scratch.
+
+Every checksum is summed over the whole packet.
+"""
 import ipaddress
 import struct
 
 TCP, UDP, ICMP, ICMP6 = 6, 17, 1, 58
-# A TCP header's word of length and flags, of a header without options. ACK is no more than the flag.
+# A TCP header's word of length and flags, of a header without options. ACK is the flag alone.
 FIN, SYN, RST, ACK = 0x5001, 0x5002, 0x5004, 0x5010
 
 
@@ -132,7 +135,7 @@ def with_bytes(packet, at, new):
 
 
 def split(packet, at):
-    """An IPv4 packet without options in two fragments, the second of which begins `at` bytes behind the header."""
+    """An IPv4 packet without options in two fragments; the second begins `at` bytes behind the header."""
     def part(payload, flags_offset):
         header = packet[:2] + struct.pack("!H", 20 + len(payload)) + packet[4:6] + struct.pack("!H", flags_offset) + packet[8:10]
         header += b"\0\0" + packet[12:20]

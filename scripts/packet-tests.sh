@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs every STF packet test through the kernel by the command line: systems/*/p4/*/*.stf with the app's program,
-# p4/tests/*.stf with the program of the same name.
+# Runs every STF packet test through the kernel by the command line: systems/*/p4/*/*.stf with the
+# app's program, p4/tests/*.stf with the program of the same name.
 set -euo pipefail
 stateplane=$1
 cd "$(dirname "$0")/.."

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Runs the workspace's tests as `cargo test --workspace --no-fail-fast` does, but several binaries at a time where that
-# is safe. A file of tests whose first paragraphs say "Needs root." loads BPF programs or makes network namespaces, one
-# that says "Runs alone" waits for real timers: each of these has the machine to itself, after the others.
+# Runs the workspace's tests as `cargo test --workspace --no-fail-fast` does, but several binaries
+# at a time where that is safe. A file of tests whose first paragraphs say "Needs root." loads BPF
+# programs or makes network namespaces; one that says "Runs alone" waits for real timers. Each of
+# these has the machine to itself, after the others.
 #   scripts/run-tests.sh all      every test
 #   scripts/run-tests.sh check    those that need no root
-# Prints what each binary says, with its seconds. Exit codes: 0 all passed, 1 some failed, 2 wrong usage.
+# Prints what each binary says, with its seconds. Exit codes: 0 all passed, 1 some failed, 2 wrong
+# usage.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/side-by-side.sh

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What only the soak's coverage-guided fuzzing needs: a nightly toolchain and cargo-fuzz. No-op when they are there.
+# Installs what only the soak's coverage-guided fuzzing needs: a nightly toolchain and cargo-fuzz.
+# Does nothing when they are there.
 set -euo pipefail
 export PATH="$HOME/.cargo/bin:$PATH"
 rustup toolchain list | grep -q '^nightly' || rustup toolchain install nightly --profile minimal

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Installs what building, testing and the demo need on Debian 12 (or later): Debian packages by apt, Rust by rustup where
-# no recent cargo is there. Needs no answers. Does nothing the second time.
+# Installs what building, testing and the demo need on Debian 12 (or later): Debian packages by apt,
+# Rust by rustup where no recent cargo is there. Needs no answers. Does nothing the second time.
 set -euo pipefail
 
 PACKAGES=(
   build-essential pkg-config git curl ca-certificates
-  protobuf-compiler libprotobuf-dev                                   # the etcd client is made from etcd's own protocol files
+  protobuf-compiler libprotobuf-dev                                   # etcd's protocol files, for its client
   clang llvm libbpf-dev libelf-dev zlib1g-dev linux-libc-dev bpftool # compile, inspect and load BPF
   bird2 iproute2 ethtool iputils-ping nftables procps                 # the lab's network
   iperf3 tcpdump jq                                                   # real traffic, and looking at it

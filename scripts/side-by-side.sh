@@ -1,6 +1,7 @@
-# Runs commands side by side, as many at a time as there are cores; what they print comes in the order in which they
-# were started. For other scripts: `. scripts/side-by-side.sh`, `start COMMAND...` for each, `finish` at the end.
-# Then `started` is how many there were, `failed` how many of them did not end with 0.
+# Runs commands side by side, as many at a time as there are cores. Their output comes in the order
+# in which they were started. For other scripts: `. scripts/side-by-side.sh`, `start COMMAND...` for
+# each, `finish` at the end. Then `started` is the number of commands, `failed` the number of those
+# that did not end with 0.
 
 cores=$(nproc)
 started=0
@@ -13,7 +14,8 @@ trap 'end_side_by_side' EXIT
 start() {
   wait_until $((cores - 1))
   started=$((started + 1))
-  # With job control each has a process group, by which it is ended, and ^C is not ignored in it for ever.
+  # With job control each has a process group, by which it is ended, and ^C is not ignored in it
+  # for ever.
   set -m
   run_one "$started" "$@" </dev/null &
   set +m

@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
-# Model checking: TLC runs every check of each specification's checks.txt (core/*/spec, systems/*/spec) and compares what comes out with what must. A check with a mistake made on purpose
-# (Bugs) has to break the invariant or property that it names: so each is seen to be able to fail. Before that: the code that actions cite is there.
+# Model checking: TLC runs every check of each specification's checks.txt (core/*/spec,
+# systems/*/spec) and compares the result with the expected one. A check with a deliberate mistake
+# (Bugs) must break the invariant or property that it names: so each is seen to be able to fail.
+# Before that the script checks that the code that actions cite is there.
 #   spec/check.sh              the small ones, as `make test` does
 #   spec/check.sh large        the long ones too, as `make soak` does
 #   spec/check.sh small Chain  those whose line has this word
-# As many small checks run at a time as there are cores; the table has them in the order of checks.txt.
-# What TLC said of the Nth line that was run is in out/spec/N.txt: the run that breaks an invariant, step by step.
+# As many small checks run at a time as there are cores; the table has them in the order of
+# checks.txt. TLC's output for the Nth line that was run is in out/spec/N.txt: the run that breaks
+# an invariant, step by step.
 # Exit codes: 0 all as they must be, 1 one was not, 2 no TLC.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -36,7 +39,8 @@ configure() {
   done
 }
 
-# Each invariant and property has a mistake that must break it, and each mistake a line that says that at its bounds all holds without it.
+# Each invariant and property has a mistake that must break it, and each mistake a line that says
+# that at its bounds all holds without it.
 complete() {
   local module name kind expected settings wrong=0
   local without='s/ *(Bugs|Published)=[^ ]*//g; s/ +/ /g; s/ $//'
@@ -58,8 +62,8 @@ complete() {
 check() {
   local number=$1 workers=$2 module=$3 expected=$4 settings=$5
   local folder=$work/$number out=$root/out/spec/$number.txt began=$SECONDS status broken states came verdict=ok
-  # TLC writes the standard modules into its temporary folder and deletes them as it exits. In a folder
-  # that two runs shared, one deleted what the other was about to read.
+  # TLC writes the standard modules into its temporary folder and deletes them as it exits. In a
+  # folder that two runs shared, one deleted what the other was about to read.
   mkdir "$folder/tmp"
   java -Djava.io.tmpdir="$folder/tmp" -XX:+UseParallelGC -XX:ParallelGCThreads="$workers" \
     ${jit[@]+"${jit[@]}"} -cp "$jar" tlc2.TLC -deadlock \
@@ -87,7 +91,8 @@ while read -r kind module expected settings; do
   case $kind in ''|\#*) continue ;; esac
   [ "$kind" = small ] || [ "$size" = large ] || continue
   [[ "$module $expected $settings" == *"$only"* ]] || continue
-  # A large check that must hold has all cores to itself. One worker finds the same first violation each time.
+  # A large check that must hold has all cores to itself. One worker finds the same first violation
+  # each time.
   workers=1
   if [ "$kind" = large ] && [ "$expected" = holds ]; then
     workers=$cores
@@ -97,7 +102,8 @@ while read -r kind module expected settings; do
   mkdir "$work/$number"
   read -ra list <<<"${settings:-}"
   configure "$work/$number/check.cfg" "$module" ${list[@]+"${list[@]}"}
-  # A mistake is shown to the one invariant or property that must break, so that no other breaks before it.
+  # A mistake is shown to the one invariant or property that must break, so that no other breaks
+  # before it.
   [ "$expected" = holds ] || sed -i -E "s/^(PROPERTIES|INVARIANTS) .*/\1 $expected/" "$work/$number/check.cfg"
   start check "$number" "$workers" "$module" "$expected" "${settings:-}"
   [ "$workers" -eq 1 ] || wait_until 0

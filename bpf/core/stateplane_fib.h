@@ -63,13 +63,20 @@ SP_INLINE __u32 sp_fib_result(struct xdp_md *xdp, struct bpf_fib_lookup *fib, __
 /* smac lies at 52, dmac at 58: the stack must be read at aligned addresses. */
 _Static_assert(__builtin_offsetof(struct bpf_fib_lookup, smac) % 4 == 0 &&
 	       __builtin_offsetof(struct bpf_fib_lookup, dmac) % 4 == 2, "alignment");
-SP_INLINE __u64 sp_fib_source_mac(const struct bpf_fib_lookup *fib) { return ((__u64)sp_get32(fib->smac) << 16) | sp_get16(fib->smac + 4); }
-SP_INLINE __u64 sp_fib_destination_mac(const struct bpf_fib_lookup *fib) { return ((__u64)sp_get16(fib->dmac) << 32) | sp_get32(fib->dmac + 2); }
+SP_INLINE __u64 sp_fib_source_mac(const struct bpf_fib_lookup *fib)
+{
+	return ((__u64)sp_get32(fib->smac) << 16) | sp_get16(fib->smac + 4);
+}
+SP_INLINE __u64 sp_fib_destination_mac(const struct bpf_fib_lookup *fib)
+{
+	return ((__u64)sp_get16(fib->dmac) << 32) | sp_get32(fib->dmac + 2);
+}
 
-SP_INLINE __u32 sp_fib_lookup_ipv4(struct xdp_md *xdp, __u32 ifindex, __u32 source, __u32 destination,
-				   __u8 protocol, __u16 source_port,
-				   __u16 destination_port, __u16 total_length, __u8 tos, __u32 *port, __u64 *source_mac,
-				   __u64 *destination_mac, __u32 *mtu)
+SP_INLINE __u32 sp_fib_lookup_ipv4(struct xdp_md *xdp, __u32 ifindex, __u32 source,
+				   __u32 destination, __u8 protocol, __u16 source_port,
+				   __u16 destination_port, __u16 total_length, __u8 tos,
+				   __u32 *port, __u64 *source_mac, __u64 *destination_mac,
+				   __u32 *mtu)
 {
 	struct bpf_fib_lookup fib = {};
 
@@ -108,7 +115,8 @@ SP_INLINE __u32 sp_fib_lookup_ipv6(struct xdp_md *xdp, __u32 ifindex, sp_u128 so
 		int right = i % 2 ? 0 : 32;
 
 		fib.ipv6_src[i] = bpf_htonl((__u32)((i < 2 ? sp_high64(source) : (__u64)source) >> right));
-		fib.ipv6_dst[i] = bpf_htonl((__u32)((i < 2 ? sp_high64(destination) : (__u64)destination) >> right));
+		fib.ipv6_dst[i] = bpf_htonl(
+			(__u32)((i < 2 ? sp_high64(destination) : (__u64)destination) >> right));
 	}
 	__u32 result = sp_fib_result(xdp, &fib, port, mtu);
 

@@ -96,8 +96,8 @@ SP_INLINE int sp_icmp_is_due_ipv4(const __u8 *frame, const void *end)
 	if ((void *)(transport + 1) > end)
 		return 0;
 	/* Of the types beyond these it is not known what they are. */
-	return *transport <= 18 && *transport != 3 && *transport != 4 && *transport != 5 && *transport != 11 &&
-	       *transport != 12;
+	return *transport <= 18 && *transport != 3 && *transport != 4 && *transport != 5 &&
+	       *transport != 11 && *transport != 12;
 }
 
 #define SP_ICMP_MOST_EXTENSIONS 8
@@ -229,7 +229,8 @@ SP_INLINE int sp_icmp_ipv4(struct xdp_md *xdp, const struct sp_icmp_request_valu
 	sp_put32(frame + 22, 64 << 24 | 1 << 16);
 	*(sp_u32a *)(frame + 26) = port->ipv4;
 	sp_put32(frame + 30, peer);
-	sum = (__u64)sp_get32(frame + 14) + sp_get32(frame + 18) + sp_get32(frame + 22) + sp_get32(frame + 26) + peer;
+	sum = (__u64)sp_get32(frame + 14) + sp_get32(frame + 18) + sp_get32(frame + 22) +
+	      sp_get32(frame + 26) + peer;
 	sp_put16(frame + 24, sp_csum_fold(sum));
 	sp_put32(frame + 34, (__u32)request->type << 24 | (__u32)request->code << 16);
 	sp_put32(frame + 38, request->rest);

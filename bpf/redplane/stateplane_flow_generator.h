@@ -1,14 +1,17 @@
-/* stateplane_flow_generator.h: the packet generator: what re-sends updates and releases, and sends heartbeats. Part of stateplane_flow.h.
- * The agent runs it with live frames (BPF_PROG_RUN) while sp_generator_work says that flows stand in the ring, and for heartbeats. */
+/* stateplane_flow_generator.h: the packet generator: what re-sends updates and releases, and sends
+ * heartbeats. Part of stateplane_flow.h. The agent runs it with live frames (BPF_PROG_RUN) while
+ * sp_generator_work says that flows stand in the ring, and for heartbeats. */
 #ifndef STATEPLANE_FLOW_GENERATOR_H
 #define STATEPLANE_FLOW_GENERATOR_H
 
 enum { SP_GENERATE_DONE, SP_GENERATE_KEEP = 1, SP_GENERATE_SEND = 2 };
 
-/* What a flow taken from the ring needs: bits of the enum above. The message is put together in the scratch. (RedPlane
- * §5.2: only the state is re-sent, not the packet.) */
-static __always_inline int sp_flow_generate(void *map, struct sp_flow_scratch *scratch, __u32 key_bytes, __u32 value_bytes,
-					    __u64 now, const struct sp_flow_settings *settings, int consistency)
+/* What a flow taken from the ring needs: bits of the enum above. The message is put together in the
+ * scratch. (RedPlane §5.2: only the state is re-sent, not the packet.) */
+static __always_inline int sp_flow_generate(void *map, struct sp_flow_scratch *scratch,
+					    __u32 key_bytes, __u32 value_bytes, __u64 now,
+					    const struct sp_flow_settings *settings,
+					    int consistency)
 {
 	struct sp_flow_entry_head *entry = bpf_map_lookup_elem(map, scratch->key);
 	int todo = SP_GENERATE_DONE, released, waiting;
@@ -37,7 +40,8 @@ static __always_inline int sp_flow_generate(void *map, struct sp_flow_scratch *s
 			resends--;
 		/* A newer one may have been sent on another CPU after `now` was read. */
 		if (waiting && now > entry->sent_ns &&
-		    (now - entry->sent_ns >= sp_resend_timeout(session, settings, resends) || entry->sent_ns < head_since_ns)) {
+		    (now - entry->sent_ns >= sp_resend_timeout(session, settings, resends) ||
+		     entry->sent_ns < head_since_ns)) {
 			todo |= SP_GENERATE_SEND;
 			entry->resends++;
 			sp_flow_tell_release(scratch, entry, key_bytes, value_bytes, now);
@@ -52,7 +56,8 @@ static __always_inline int sp_flow_generate(void *map, struct sp_flow_scratch *s
 	return todo;
 }
 
-/* There was no room in the ring: the next sweep tries again. The entry stays released: a recall may have answered so in between. */
+/* There was no room in the ring: the next sweep tries again. The entry stays released: a recall may
+ * have answered so in between. */
 static __always_inline void sp_flow_unqueue(void *map, const void *key, __u32 key_bytes)
 {
 	struct sp_flow_entry_head *entry = bpf_map_lookup_elem(map, key);
@@ -65,17 +70,20 @@ static __always_inline void sp_flow_unqueue(void *map, const void *key, __u32 ke
 	bpf_spin_unlock((struct bpf_spin_lock *)entry);
 }
 
-#define SP_FLOW_CASE_GENERATE(name, id, flows, kb, vb, consistency, allocator)                                         \
-	case id:                                                                                                       \
-		if (consistency == SP_FLOW_LOCAL)                                                                      \
-			break;                                                                                         \
-		todo = sp_flow_generate(&name, scratch, kb, vb, now, settings, consistency);                           \
-		if (todo & SP_GENERATE_KEEP && sp_flow_push((void *)scratch->entry, id, scratch->key, kb))             \
-			sp_flow_unqueue(&name, scratch->key, kb); /* a sweep finds it (stateplane_flow_sweep.h) */     \
+#define SP_FLOW_CASE_GENERATE(name, id, flows, kb, vb, consistency, allocator) \
+	case id: \
+		if (consistency == SP_FLOW_LOCAL) \
+			break; \
+		todo = sp_flow_generate(&name, scratch, kb, vb, now, settings, consistency); \
+		if (todo & SP_GENERATE_KEEP && \
+		    sp_flow_push((void *)scratch->entry, id, scratch->key, kb)) \
+			sp_flow_unqueue(&name, scratch->key, \
+					kb); /* a sweep finds it (stateplane_flow_sweep.h) */ \
 		break;
 
 /* Rule 5 of sessions: a shard that is due gets its heartbeat, if there is a session with it. */
-static __always_inline int sp_flow_heartbeat(struct xdp_md *xdp, struct sp_flow_scratch *scratch, __u32 shard)
+static __always_inline int sp_flow_heartbeat(struct xdp_md *xdp, struct sp_flow_scratch *scratch,
+					     __u32 shard)
 {
 	struct sp_session *session = sp_get_session(shard);
 
@@ -94,8 +102,8 @@ static __always_inline int sp_flow_heartbeat(struct xdp_md *xdp, struct sp_flow_
 	return sp_flow_send_by_tail_call(xdp, scratch, 0);
 }
 
-/* Each generated packet becomes a heartbeat that is due, or takes one flow from the ring and becomes its message. Heartbeats go first: however many flows
- * wait, the session goes on. */
+/* Each generated packet becomes a heartbeat that is due, or takes one flow from the ring and
+ * becomes its message. Heartbeats go first: however many flows wait, the session goes on. */
 SEC("xdp.frags")
 int sp_generator(struct xdp_md *xdp)
 {

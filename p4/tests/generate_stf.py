@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Writes the .stf files beside it: what each program must do, worked out independently of the compiler."""
+"""Writes the .stf files beside it.
+
+They say what each program must do, worked out independently of the compiler.
+"""
 import os
 import random
 import struct

@@ -1,5 +1,7 @@
 # (No braces after dollars: those are variables of the lab.)
-# Compiles a program for a lab once in a run of stateplane-bench: `sh -c THIS CACHE STATEPLANE compile FILE ... -o LAB_DIR/NAME.o`. Labs that want the same get a copy.
+# Compiles a program for a lab once in a run of stateplane-bench. Labs that want the same get a
+# copy.
+#   sh -c THIS CACHE STATEPLANE compile FILE ... -o LAB_DIR/NAME.o
 set -e
 cache=$0
 for object; do :; done

@@ -190,7 +190,7 @@ impl<'a> Lowerer<'a> {
         self.statements += 1;
         if self.statements > MAX_STATEMENTS {
             if !self.stopped {
-                let help = "each call is a copy of what it calls, so that calls in calls multiply: call less often, \
+                let help = "each call copies the called function, so nested calls multiply: call less often, \
                             keep the result in a variable, or let a table's action do it";
                 let (at, with) = match &self.outermost {
                     Some((call, called)) => (*call, format!("with this call of {called}, ")),

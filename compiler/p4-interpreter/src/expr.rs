@@ -67,7 +67,7 @@ impl Interpreter<'_> {
             ExprKind::Slice { base, high, low } => {
                 let Some(number) = self.known(base)? else { return Ok(Value::Undefined) };
                 let Some(width) = width(&base.ty) else {
-                    return broken("a slice of what is no scalar");
+                    return broken("a slice of a value that is not a scalar");
                 };
                 Ok(Value::Scalar(slice(&number, width, *high, *low)))
             }
@@ -130,7 +130,9 @@ impl Interpreter<'_> {
         let (Some(a), Some(b)) = (self.known(left)?, self.known(right)?) else {
             return Ok(Value::Undefined);
         };
-        let Some(width_a) = width(&left.ty) else { return broken("an operand that is no scalar") };
+        let Some(width_a) = width(&left.ty) else {
+            return broken("an operand that is not a scalar");
+        };
         Ok(match op {
             BinaryOp::Eq => truth(a == b),
             BinaryOp::Ne => truth(a != b),
@@ -158,7 +160,7 @@ impl Interpreter<'_> {
                 BinaryOp::BitXor => wrap(&(a ^ b), ty),
                 BinaryOp::Concat => {
                     let Some(width_b) = width(&right.ty) else {
-                        return broken("an operand that is no scalar");
+                        return broken("an operand that is not a scalar");
                     };
                     wrap(&((pattern(&a, width_a) << width_b) + pattern(&b, width_b)), ty)
                 }

@@ -183,7 +183,7 @@ impl Interpreter<'_> {
 
     fn algorithm(&mut self, expr: &Expr) -> Run<String> {
         let index = self.number(expr)?;
-        let Type::Enum(id) = expr.ty else { return broken("an algorithm that is no enum") };
+        let Type::Enum(id) = expr.ty else { return broken("an algorithm that is not an enum") };
         let members = &self.program.enum_types[id.index()].members;
         match index.to_usize().and_then(|index| members.get(index)) {
             Some(name) => Ok(name.clone()),

@@ -340,7 +340,9 @@ impl<'p> Interpreter<'p> {
 
     pub(crate) fn standard_field(&self, name: &str) -> Run<usize> {
         let variable = &self.program.variables[self.program.standard_metadata.index()];
-        let Type::Struct(id) = variable.ty else { return broken("standard metadata is no struct") };
+        let Type::Struct(id) = variable.ty else {
+            return broken("standard metadata is not a struct");
+        };
         let fields = &self.program.struct_types[id.index()].fields;
         match fields.iter().position(|field| field.name == name) {
             Some(index) => Ok(index),
@@ -352,7 +354,7 @@ impl<'p> Interpreter<'p> {
         let index = self.standard_field(name)?;
         match &mut self.storage[self.program.standard_metadata.index()] {
             Value::Struct(fields) => fields[index] = Value::Scalar(BigInt::from(number)),
-            _ => return broken("standard metadata is no struct"),
+            _ => return broken("standard metadata is not a struct"),
         }
         Ok(())
     }
@@ -364,7 +366,7 @@ impl<'p> Interpreter<'p> {
                 Value::Scalar(value) => Ok(value.to_u64().unwrap_or(u64::MAX)),
                 _ => undefined(format!("standard_metadata.{name}")),
             },
-            _ => broken("standard metadata is no struct"),
+            _ => broken("standard metadata is not a struct"),
         }
     }
 

@@ -125,7 +125,9 @@ impl Interpreter<'_> {
                     Value::Header { valid: true, fields }
                 }
                 ty => {
-                    let Some(bits) = width(ty) else { return broken("a field that is no scalar") };
+                    let Some(bits) = width(ty) else {
+                        return broken("a field that is not a scalar");
+                    };
                     let number = self.peek(at, bits as usize)?;
                     at += bits as usize;
                     Value::Scalar(wrap(&number, ty))
@@ -150,7 +152,9 @@ impl Interpreter<'_> {
     /// P4-16 §13.8.2: `extract`. Nothing is changed if the packet is too short.
     pub(crate) fn extract(&mut self, header: &Expr, varbit_bits: Option<&Expr>) -> Run<()> {
         let place = self.place(header)?;
-        let Type::Header(id) = header.ty else { return broken("extract into what is no header") };
+        let Type::Header(id) = header.ty else {
+            return broken("extract into a value that is not a header");
+        };
         let fields = &self.program.header_types[id.index()].fields;
         let mut varbit = 0;
         if let Some(bits) = varbit_bits {

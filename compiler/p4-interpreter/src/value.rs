@@ -134,7 +134,7 @@ impl Interpreter<'_> {
             ExprKind::Index(base, index) => {
                 let index = self.number(index)?;
                 let Type::Stack { size, .. } = base.ty else {
-                    return broken("an index into what is no stack");
+                    return broken("an index into a value that is not a stack");
                 };
                 let base = self.place(base)?;
                 match usize::try_from(&index).ok().filter(|index| *index < size as usize) {
@@ -266,7 +266,7 @@ impl Interpreter<'_> {
                 }
                 *valid = to;
             }
-            _ => return broken("validity of what is no header"),
+            _ => return broken("validity of a value that is not a header"),
         }
         if to { self.oust_rivals(place) } else { Ok(()) }
     }

@@ -5,7 +5,8 @@
 //! resolved and types not checked here, see `p4-check`.
 //!
 //! ```
-//! let (program, sources) = p4_syntax::parse_source("a.p4", "const bit<8> x = 5;", &Default::default()).unwrap();
+//! let (program, sources) =
+//!     p4_syntax::parse_source("a.p4", "const bit<8> x = 5;", &Default::default()).unwrap();
 //! assert_eq!(program.declarations.len(), 1);
 //! assert_eq!(sources.resolve(program.declarations[0].span()).line, 1);
 //! ```

@@ -356,7 +356,7 @@ fn what_a_state_or_a_control_cannot_hold() {
             "member `A` of an enum with an underlying type needs a value",
         ),
         ("enum E { A = 1 }", "1:10", "member `A` has a value, but the enum has no underlying type"),
-        ("action a() { x == 1; }", "1:14", "a value alone is no statement"),
+        ("action a() { x == 1; }", "1:14", "a value alone is not a statement"),
         ("action a() { if (x = 1) { } }", "1:20", "expected `)`, found `=`"),
         ("action a() { else { } }", "1:14", "`else` without an `if` before it"),
         ("const int table = 1;", "1:11", "expected the constant's name, found keyword `table`"),

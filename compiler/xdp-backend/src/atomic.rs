@@ -255,7 +255,7 @@ impl Generator<'_> {
                 &format!("the index of register {name} is not known where the @atomic block's lock is taken"),
                 Some(
                     "the lock is taken at the block's first access to a register, and elements are looked up before: \
-                     compute the index there, not from what the block reads",
+                     compute the index there, not from values that the block reads",
                 ),
             );
         }

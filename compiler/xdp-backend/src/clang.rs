@@ -274,10 +274,7 @@ fn clang_error(program: &Program, log: String, lines: &LineMap) -> CompileError 
             "install them: apt install libbpf-dev linux-libc-dev",
         )
     } else {
-        (
-            "clang refuses the C that this becomes: a fault of the compiler",
-            "please report the program",
-        )
+        ("clang refuses the emitted C: a fault of the compiler", "please report the program")
     };
     let error =
         BackendError { location, message: message.into(), help: Some(help.into()), note: None };

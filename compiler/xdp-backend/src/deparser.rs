@@ -109,7 +109,7 @@ impl Generator<'_> {
                 );
             }
             _ => {
-                self.internal(location, "emit of something that is no header");
+                self.internal(location, "emit of a value that is not a header");
             }
         }
     }

@@ -158,7 +158,7 @@ impl Generator<'_> {
             },
             ExprKind::StackLastIndex(stack) => match self.place(stack) {
                 Some(Place::Stack(stack)) => format!("({} - 1)", stack.next),
-                _ => self.internal(expr.location, "lastIndex of something that is no stack"),
+                _ => self.internal(expr.location, "lastIndex of a value that is not a stack"),
             },
             ExprKind::IsValid(header) => match self.place(header) {
                 Some(Place::Header(header)) => header.valid(),
@@ -171,7 +171,7 @@ impl Generator<'_> {
                         .collect();
                     format!("({})", parts.join(" | "))
                 }
-                _ => self.internal(expr.location, "isValid of something that is no header"),
+                _ => self.internal(expr.location, "isValid of a value that is not a header"),
             },
             ExprKind::Slice { base, high, low } => {
                 let width = high - low + 1;
@@ -301,7 +301,7 @@ impl Generator<'_> {
             },
             ExprKind::Index(base, index) => {
                 let Some(Place::Stack(stack)) = self.place(base) else {
-                    self.internal(expr.location, "index into something that is no stack");
+                    self.internal(expr.location, "index into a value that is not a stack");
                     return None;
                 };
                 if let ExprKind::Const(value) = &index.kind {
@@ -329,7 +329,7 @@ impl Generator<'_> {
             }
             ExprKind::StackNext(base) | ExprKind::StackLast(base) => {
                 let Some(Place::Stack(stack)) = self.place(base) else {
-                    self.internal(expr.location, "next of something that is no stack");
+                    self.internal(expr.location, "next of a value that is not a stack");
                     return None;
                 };
                 let last = matches!(expr.kind, ExprKind::StackLast(_));

@@ -155,7 +155,7 @@ impl Generator<'_> {
                 }
                 if ternary && different.len() > MAX_MASKS as usize {
                     let message = format!(
-                        "table {}: its entries have more than {MAX_MASKS} different masks, which is all it can have",
+                        "table {}: its entries have more than {MAX_MASKS} different masks, the most that it can have",
                         table.name
                     );
                     self.error(

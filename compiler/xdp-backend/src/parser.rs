@@ -280,7 +280,7 @@ impl Generator<'_> {
         let next =
             if let ExprKind::StackNext(stack) = &header.kind { self.place(stack) } else { None };
         let Some(Place::Header(place)) = self.place(header) else {
-            self.internal(location, "extract into something that is no header");
+            self.internal(location, "extract into a value that is not a header");
             return;
         };
         let (fixed_bits, varbit) = crate::layout::header_bits(self.program, place.ty);

@@ -79,7 +79,7 @@ impl Generator<'_> {
                         g.set_valid(&place, *valid);
                     });
                 } else {
-                    self.internal(statement.location, "setValid of something that is no header");
+                    self.internal(statement.location, "setValid of a value that is not a header");
                 }
             }
             StatementKind::PushFront(stack, count) => self.push_pop(stack, *count, true),
@@ -215,7 +215,7 @@ impl Generator<'_> {
             }
             let width = self.width(base);
             let Some(Place::Scalar(scalar)) = self.place(base) else {
-                self.internal(target.location, "slice of something that is no scalar");
+                self.internal(target.location, "slice of a value that is not a scalar");
                 return;
             };
             if width > 128 {
@@ -471,7 +471,7 @@ impl Generator<'_> {
 
     fn push_pop(&mut self, stack: &Expr, count: u32, push: bool) {
         let Some(Place::Stack(stack)) = self.place(stack) else {
-            self.internal(stack.location, "push_front or pop_front of something that is no stack");
+            self.internal(stack.location, "push_front or pop_front of a value that is not a stack");
             return;
         };
         let size = stack.size;

@@ -111,13 +111,12 @@ fn is_about_stack(reason: &str) -> bool {
     reason.contains("stack size")
 }
 
-const FAULT: &str =
-    "the compiled program does here what the kernel does not allow: a fault of the compiler";
+const FAULT: &str = "the compiled program does something here that the kernel does not allow: a fault of the compiler";
 
 /// What is said of a program that clang does not end with, and its remedy.
 pub(crate) const TOO_SLOW: (&str, &str) = (
     "the program is too large: clang takes more than a minute for it; most of its C comes from this line",
-    "each call is a copy of what it calls, so that calls in calls multiply: call less often, or split the program",
+    "each call copies the called function, so nested calls multiply: call less often, or split the program",
 );
 
 /// What is wrong with a program whose jumps are too far, and what helps.

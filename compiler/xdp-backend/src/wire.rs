@@ -82,8 +82,8 @@ impl Generator<'_> {
         [key, self.wire_struct(instance, 1, "value", needs, most[1])]
     }
 
-    /// The struct that is an object's type argument `at`, `what` by name: its fields, and the sum of
-    /// their bytes, which is 1 to `most`. `needs` says what the object wants if it is none.
+    /// The struct that is an object's type argument `at`, `what` by name: its fields, and the sum
+    /// of their bytes, which is 1 to `most`. `needs` says what the object wants if it is none.
     pub fn wire_struct(
         &mut self,
         instance: &ExternInstance,
@@ -132,7 +132,7 @@ impl Generator<'_> {
     /// Stores what the buffer `sp_value` has in wire form to a struct.
     pub fn read_wire(&mut self, target: &Expr, value_bytes: u32, location: Location) {
         let Some(Place::Struct(_, fields)) = self.place(target) else {
-            self.internal(location, "the value of a state object is no struct");
+            self.internal(location, "the value of a state object is not a struct");
             return;
         };
         let mut offset = 0;

@@ -1,7 +1,7 @@
 -------------------------------- MODULE Chain --------------------------------
 (* One shard's chain of servers: views that the controller decides and servers learn of at different times, members that die or are
-   cut off, servers that join behind the tail, and messages that come late. Rules are those of state-protocol.md, "The chain"
-   and "The controller". What an entry says is of no matter here, so entries are numbers that are never used twice.
+   cut off, servers that join behind the tail, and messages that come late. Rules are those of core/chain/docs/protocol.md
+   and core/controller/docs/protocol.md. What an entry says is of no matter here, so entries are numbers that are never used twice.
 
    The answer to "why may Flow.tla take the store as one atomic thing": Answered and Agree below. *)
 EXTENDS Naturals, Sequences, FiniteSets, TLC

@@ -51,9 +51,9 @@ impl Outputs {
         self.datagrams.iter().map(|&(to, start, end)| (to, &self.arena[start..end]))
     }
 
-    /// Like `datagrams`, but consecutive ones to one destination and of one length are joined into a
-    /// run, which the kernel segments. The last of a run may be shorter. Datagrams of no byte or of
-    /// more than `most_segment_bytes` stay alone.
+    /// Like `datagrams`, but consecutive ones to one destination and of one length are joined into
+    /// a run, which the kernel segments. The last of a run may be shorter. Datagrams of no byte or
+    /// of more than `most_segment_bytes` stay alone.
     pub fn runs(
         &self,
         most_segments: usize,

@@ -31,7 +31,7 @@ pub enum QueryError {
     },
     /// An answer that is no status.
     #[error(
-        "{address}: the answer is no status: {problem}; is a state store of this version running there?"
+        "{address}: the answer is not a status: {problem}; is a state store of this version running there?"
     )]
     BadAnswer {
         /// Who was asked.

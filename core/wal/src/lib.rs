@@ -23,7 +23,7 @@ use thiserror::Error;
 const SUFFIX: &str = ".wal";
 const LOCK: &str = "lock";
 const REMEDY: &str = "look first at the chains (`stateplane status --controller IP:PORT --secrets FILE`): a shard whose chain is this server alone has nobody to copy from, \
-                      and is lost for good with this log, so keep the log and mend what can be mended. Where every shard has another member that is up, move the directory away \
+                      and is lost for good with this log, so keep the log and mend it as far as possible. Where every shard has another member that is up, move the directory away \
                       and start the server again: it begins as a new, empty one, and those send it everything (one server of a chain at a time)";
 
 /// Why a log cannot be used.
@@ -41,8 +41,8 @@ pub enum WalError {
     },
     /// No room.
     #[error(
-        "{path}: {what}: {source}: make room (twice what the log's directory holds now, as a checkpoint stands beside what it replaces) and start the server again: it goes on with what is on the disk, \
-         and its chains send it what is not"
+        "{path}: {what}: {source}: make room (twice what the log's directory holds now, as a checkpoint stands beside the files that it replaces) and start the server again: it goes on with the state on the disk, \
+         and its chains send it the rest"
     )]
     Full {
         /// The file or directory.
@@ -57,7 +57,7 @@ pub enum WalError {
     InUse(PathBuf),
     /// Something in the middle is not what was written.
     #[error(
-        "{path}: byte {offset}: {problem}: the log is damaged, and what follows cannot be trusted; {REMEDY}"
+        "{path}: byte {offset}: {problem}: the log is damaged, and the rest cannot be trusted; {REMEDY}"
     )]
     Corrupt {
         /// The file.
@@ -138,8 +138,8 @@ impl Directory {
         }
     }
 
-    /// Reads the whole log into `nothing`, in which nothing was read so far; `None`: there is no log
-    /// yet. It must be of a server with this digest of its configuration. Changes nothing.
+    /// Reads the whole log into `nothing`, in which nothing was read so far; `None`: there is no
+    /// log yet. It must be of a server with this digest of its configuration. Changes nothing.
     pub fn read<S: StateMachine>(
         &self,
         config_digest: u32,
@@ -229,7 +229,7 @@ fn read_file<S: StateMachine>(
             log.torn = Some((0, bytes.len()));
             return Ok(false);
         }
-        return Err(corrupt(0, "the file's header is not what was written"));
+        return Err(corrupt(0, "the file's header differs from the written one"));
     };
     if (header.config_digest, header.shards) != (config_digest, log.restored.shards()) {
         return Err(WalError::OtherConfiguration(path.to_owned()));
@@ -254,7 +254,7 @@ fn read_file<S: StateMachine>(
             Ok(true)
         }
         End::Torn(offset) | End::Corrupt(offset) => {
-            Err(corrupt(offset, "a batch is not what was written"))
+            Err(corrupt(offset, "a batch differs from the written one"))
         }
     }
 }

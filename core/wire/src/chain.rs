@@ -1,4 +1,4 @@
-//! Messages between the servers of a chain: `state-protocol.md`, "The chain".
+//! Messages between the servers of a chain: `core/chain/docs/protocol.md`.
 
 use crate::bytes::{Reader, Writer};
 use crate::{EncodeError, HEADER_BYTES, Kind, MAGIC, Malformed, VERSION, kind};

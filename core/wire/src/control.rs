@@ -1,4 +1,4 @@
-//! Messages between servers or switches and controllers: `state-protocol.md`, "The controller".
+//! Messages between servers or switches and controllers: `core/controller/docs/protocol.md`.
 
 use crate::{EncodeError, HEADER_BYTES, Kind, MAGIC, MOST_SHARDS, Malformed, VERSION, kind};
 use serde::{Deserialize, Serialize};

@@ -40,7 +40,7 @@ pub enum NotGenuine {
     #[error("not a message of this protocol")]
     NoTag,
     /// The secret that it names is unknown here.
-    #[error("made with a secret that is unknown here, number {0}")]
+    #[error("signed with secret number {0}, which is unknown here")]
     UnknownSecret(u8),
     /// Its tag is not what the secret makes of it.
     #[error("wrong tag")]

@@ -43,7 +43,7 @@ pub enum Malformed {
     #[error("chain entry with an unknown effect or wrong lengths")]
     ChainEntry,
     /// A control message whose JSON is none, or not what its type carries.
-    #[error("the message's JSON is not what its type carries")]
+    #[error("the JSON does not fit the message's type")]
     Json,
 }
 

@@ -66,7 +66,7 @@ fn exchange(run: &RunDirectory, request: &impl Serialize, timeout: Duration) -> 
     let path = run.socket();
     let failed = |error: std::io::Error| match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => Error::Other(format!(
-            "switch {}: no answer within {} ms: its agent hangs or is stopped (what it put on the ports goes on forwarding); see its log, or end and start it again",
+            "switch {}: no answer within {} ms: its agent hangs or is stopped (its program on the ports goes on forwarding); see its log, or end and start it again",
             run.name(),
             timeout.as_millis()
         )),
@@ -103,7 +103,7 @@ fn exchange(run: &RunDirectory, request: &impl Serialize, timeout: Duration) -> 
 /// What to do about a switch that nobody answers for.
 fn remedy(run: &RunDirectory) -> String {
     if run.path().join("bpf").is_dir() {
-        return "no agent runs. What it put on the ports goes on forwarding, but nothing is sent again \
+        return "no agent runs. Its program on the ports goes on forwarding, but nothing is sent again \
                 and leases end; start its agent again, or take the program off with \
                 `stateplane switch detach`"
             .to_owned();

@@ -70,7 +70,7 @@ fn read(path: &Path) -> Result<u32> {
     let number = std::str::from_utf8(&text).ok().filter(|text| text.len() <= MOST_BYTES);
     Ok(number.and_then(|text| text.trim().parse().ok()).unwrap_or_else(|| {
         tracing::warn!(
-            "{}: not a number; the clock alone says how old this life is",
+            "{}: not a number; the clock alone gives the number of this life",
             path.display()
         );
         0

@@ -68,7 +68,10 @@ pub(crate) fn read(path: &Path, controllers: &[SocketAddrV4]) -> Result<Option<V
     let unusable = |why: String| Error::Other(format!("{}: {why}; not used", path.display()));
     let file: File = serde_json::from_slice(&text).map_err(|error| unusable(error.to_string()))?;
     if file.format != FORMAT {
-        return Err(unusable(format!("format {}, of another version of the agent", file.format)));
+        return Err(unusable(format!(
+            "format {}, written by another version of the agent",
+            file.format
+        )));
     }
     if file.controllers != controllers {
         return Err(unusable("the views of other controllers".to_owned()));

@@ -49,7 +49,8 @@ fn text(agent: &Agent) -> String {
 
 fn about(agent: &Agent, text: &mut Text) {
     let status = agent.status();
-    let mut info = text.family("stateplane_switch_info", Gauge, "Which switch this is; always 1");
+    let mut info =
+        text.family("stateplane_switch_info", Gauge, "The switch, by its labels; always 1");
     let incarnation = format!("{:08x}", status.incarnation);
     info.sample(
         &[

@@ -102,8 +102,8 @@ fn fingerprint(config: &Config, manifest: &Manifest) -> Result<String> {
     ))
 }
 
-/// Starts the switch. With `fresh`, whatever an earlier agent left is discarded first. A first start
-/// that fails leaves nothing: no program on a port, no run directory.
+/// Starts the switch. With `fresh`, whatever an earlier agent left is discarded first. A first
+/// start that fails leaves nothing: no program on a port, no run directory.
 pub(crate) fn start(
     config: &Arc<Config>,
     fresh: bool,

@@ -12,7 +12,8 @@ pub struct XdpFeatures {
     pub redirect_target: bool,
 }
 
-/// As the driver says. `None`: it says nothing (kernels before 6.3, and drivers without native XDP).
+/// As the driver says. `None`: it says nothing (kernels before 6.3, and drivers without native
+/// XDP).
 pub fn xdp_features(ifindex: u32) -> Option<XdpFeatures> {
     let flags = sys::xdp_feature_flags(ifindex).ok().filter(|flags| *flags != 0)?;
     Some(XdpFeatures { redirect_target: flags & NDO_XMIT != 0 })

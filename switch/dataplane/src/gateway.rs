@@ -43,7 +43,7 @@ pub const GATEWAY_DROPS: [(&str, &str); 11] = [
     ("options", "an IPv4 option that does not fit its header: look for a faulty host"),
     (
         "fragment",
-        "a fragment of which, by its length or place, no packet can be made: look for a faulty host",
+        "a fragment with a length or place that no packet can have: look for a faulty host",
     ),
 ];
 

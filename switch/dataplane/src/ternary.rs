@@ -163,7 +163,7 @@ impl Ternary<'_> {
         }
         let Some(index) = self.priorities(masks.len())?.iter().position(Option::is_none) else {
             return self.fail(format!(
-                "its entries have {} different masks already, which is all it can have",
+                "its entries have {} different masks already, the most that it can have",
                 self.max_masks
             ));
         };

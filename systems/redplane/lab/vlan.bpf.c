@@ -1,4 +1,5 @@
-// The tenants' VLAN tags, for kernels without VLAN devices: pushed to what leaves for a switch, popped from what comes from one. heavy_hitter.toml attaches it.
+// The tenants' VLAN tags, for kernels without VLAN devices: pushed to what leaves for a switch,
+// popped from what comes from one. heavy_hitter.toml attaches it.
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/ip.h>
@@ -16,12 +17,14 @@ int push(struct __sk_buff *skb)
 	__u32 source;
 
 	if (skb->protocol != bpf_htons(ETH_P_IP) ||
-	    bpf_skb_load_bytes(skb, ETH_HLEN + __builtin_offsetof(struct iphdr, saddr), &source, sizeof(source)))
+	    bpf_skb_load_bytes(skb, ETH_HLEN + __builtin_offsetof(struct iphdr, saddr), &source,
+			       sizeof(source)))
 		return TC_ACT_OK;
 	source = bpf_ntohl(source);
 	if ((source & TENANTS_MASK) != TENANTS_PREFIX)
 		return TC_ACT_OK;
-	return bpf_skb_vlan_push(skb, bpf_htons(ETH_P_8021Q), source >> 8 & 0xff) ? TC_ACT_SHOT : TC_ACT_OK;
+	return bpf_skb_vlan_push(skb, bpf_htons(ETH_P_8021Q), source >> 8 & 0xff) ? TC_ACT_SHOT
+										  : TC_ACT_OK;
 }
 
 SEC("tc/pop")

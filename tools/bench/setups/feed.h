@@ -1,5 +1,6 @@
-/* feed.h: what probe.c and traffic.c share: a list of frames that is gone through, counters, and a program that lets everything pass. Belongs to no product.
- * Whoever includes it says how long a frame may be: FRAME_BYTES, a multiple of eight. */
+/* feed.h: what probe.c and traffic.c share: a list of frames that is gone through, counters, and a
+ * program that lets everything pass. Belongs to no product. Whoever includes it says how long a
+ * frame may be: FRAME_BYTES, a multiple of eight. */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/ip.h>

@@ -1,5 +1,6 @@
 #!/bin/sh
-# What keepalived runs when a machine becomes master or backup: the steps of conntrack-tools' own doc/sync/primary-backup.sh.
+# keepalived runs this when a machine becomes master or backup: the steps of conntrack-tools' own
+# doc/sync/primary-backup.sh.
 # Without a configuration of conntrackd (mode "alone") there is nothing to do.
 config=$2
 [ -e "$config" ] || exit 0

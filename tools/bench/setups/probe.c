@@ -1,7 +1,9 @@
 /* probe.c: round-trip times, taken in the kernel at both ends of a switch. Belongs to no product.
  *
- * A probe is a UDP/IPv4 packet whose payload has MAGIC, a number, and the time it was sent (CLOCK_MONOTONIC, as bpf_ktime_get_ns) at `offset` of the frame. `reflect`, beyond
- * the switch, sends it back; `collect`, before the switch, notes how long it was under way. Everything else passes. */
+ * A probe is a UDP/IPv4 packet whose payload has MAGIC, a number, and the time it was sent
+ * (CLOCK_MONOTONIC, as bpf_ktime_get_ns) at `offset` of the frame. `reflect`, beyond the switch,
+ * sends it back; `collect`, before the switch, notes how long it was under way. Everything else
+ * passes. */
 #define FRAME_BYTES 128
 #include "feed.h"
 
@@ -22,7 +24,8 @@ struct {
 	__type(value, __u64); /* ns under way, 0: not back */
 } times SEC(".maps");
 
-/* Frames that came to `reflect`: all, and those whose source is in the external prefix, that is, translated. */
+/* Frames that came to `reflect`: all, and those whose source is in the external prefix, that is,
+ * translated. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -33,7 +36,8 @@ struct {
 #define EXTERNAL_PREFIX 0xcb007100 /* 203.0.113.0/28: the pool of systems/redplane/lab/nat.toml */
 #define EXTERNAL_MASK 0xfffffff0
 
-/* Where the stamp is in frames that come to `reflect` and to `collect`: behind UDP's header, or where -D says. */
+/* Where the stamp is in frames that come to `reflect` and to `collect`: behind UDP's header, or
+ * where -D says. */
 #ifndef REFLECT_OFFSET
 #define REFLECT_OFFSET 42
 #endif
@@ -113,8 +117,8 @@ struct {
 	__type(value, __u32);
 } play_to SEC(".maps");
 
-/* A frame comes with FRAME_BYTES, as the kernel makes it or as its last receiver left it; it leaves as the list has it, as long as that says (the kernel zeroes what
- * is added). */
+/* A frame comes with FRAME_BYTES, as the kernel makes it or as its last receiver left it; it leaves
+ * as the list has it, as long as that says (the kernel zeroes what is added). */
 SEC("xdp")
 int play(struct xdp_md *xdp)
 {
@@ -134,7 +138,8 @@ int count(struct xdp_md *xdp)
 	struct iphdr *ip = (void *)(ethernet + 1);
 	struct udphdr *udp = (void *)(ip + 1);
 
-	if ((void *)(udp + 1) > data_end || ethernet->h_proto != bpf_htons(ETH_P_IP) || ip->ihl != 5 || ip->protocol != 17 ||
+	if ((void *)(udp + 1) > data_end || ethernet->h_proto != bpf_htons(ETH_P_IP) ||
+	    ip->ihl != 5 || ip->protocol != 17 ||
 	    (udp->dest != bpf_htons(COUNT_PORT) && udp->source != bpf_htons(COUNT_PORT)))
 		return XDP_PASS;
 	count_packet(xdp);

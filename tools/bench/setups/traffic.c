@@ -1,4 +1,5 @@
-/* traffic.c: what stateplane-bench feeds programs with: both ends of the line for real traffic, and frames for single programs. Belongs to no product. */
+/* traffic.c: what stateplane-bench feeds programs with: both ends of the line for real traffic, and
+ * frames for single programs. Belongs to no product. */
 #define FRAME_BYTES 64
 #include "feed.h"
 
@@ -41,7 +42,8 @@ static __always_inline __u16 folded(__u64 sum)
 	return ~sum;
 }
 
-/* Writes the whole header: the kernel hands out used frames again as the last receiver left them. The payload stays zero. */
+/* Writes the whole header: the kernel hands out used frames again as the last receiver left them.
+ * The payload stays zero. */
 SEC("xdp")
 int generate(struct xdp_md *xdp)
 {
@@ -70,7 +72,8 @@ int generate(struct xdp_md *xdp)
 	ip->saddr = bpf_htonl(chosen->source + (flow >> 4));
 	ip->daddr = bpf_htonl(chosen->destination);
 	sum = (ip->saddr & 0xffff) + (ip->saddr >> 16) + (ip->daddr & 0xffff) + (ip->daddr >> 16);
-	ip->check = folded(sum + bpf_htons(0x4500) + ip->tot_len + bpf_htons(0x4000) + bpf_htons(64 << 8 | 17));
+	ip->check = folded(sum + bpf_htons(0x4500) + ip->tot_len + bpf_htons(0x4000) +
+			   bpf_htons(64 << 8 | 17));
 	udp->source = bpf_htons(20000 + (flow & 15));
 	udp->dest = bpf_htons(7);
 	udp->len = bpf_htons(data_end - (void *)udp);
@@ -85,8 +88,9 @@ int sink(struct xdp_md *xdp)
 	return XDP_DROP;
 }
 
-/* What BPF_PROG_RUN alone cannot do: it runs a program over and over on one frame, as the last run left it. `replay` writes the next frame of a list over it, then
- * runs the program that is measured; `nothing` in that one's place measures `replay` itself. */
+/* What BPF_PROG_RUN alone cannot do: it runs a program over and over on one frame, as the last run
+ * left it. `replay` writes the next frame of a list over it, then runs the program that is
+ * measured; `nothing` in that one's place measures `replay` itself. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, 1);

@@ -138,7 +138,7 @@ fn check(arguments: &Arguments) -> std::result::Result<(), String> {
         Command::Run { names, how } => (how, experiments::refuse_capture(chosen(names))),
         Command::All { how } => (how, experiments::refuse_capture(experiments::ALL.iter())),
         Command::Page { how } => {
-            (how, Err("--pcap means nothing to `page`, which measures nothing".to_owned()))
+            (how, Err("--pcap has no meaning for `page`, which measures nothing".to_owned()))
         }
     };
     if how.pcap.is_some() { refusal } else { Ok(()) }

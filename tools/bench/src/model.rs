@@ -22,7 +22,7 @@ const PART_SET_BYTES: f64 = 8.0;
 const HEARTBEATS_A_LEASE: f64 = 3.0;
 
 /// A switch's `REPORT`s to each controller in each second, and as many `HEARD`s back
-/// (systems/redplane/docs/state-protocol.md, "The controller").
+/// (core/controller/docs/protocol.md).
 const REPORTS_A_SECOND: f64 = 20.0;
 /// The least time between two UPDATEs of a flow that the generator sends (`resend_timeout_us` of a
 /// switch's configuration, its default).

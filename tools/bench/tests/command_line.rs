@@ -13,9 +13,9 @@ fn refused(arguments: &[&str]) -> (Option<i32>, String) {
 #[test]
 fn a_capture_is_refused_where_it_means_nothing() {
     for (arguments, named) in [
-        (&["run", "fig08", "fig13", "--pcap", "x.pcap"][..], "means nothing to fig13"),
+        (&["run", "fig08", "fig13", "--pcap", "x.pcap"][..], "has no meaning for fig13"),
         (&["all", "--pcap", "x.pcap"], "it is for fig08"),
-        (&["page", "--pcap", "x.pcap"], "means nothing to `page`"),
+        (&["page", "--pcap", "x.pcap"], "has no meaning for `page`"),
     ] {
         let (code, said) = refused(arguments);
         assert_eq!(code, Some(2), "{arguments:?}: {said}");

@@ -207,9 +207,7 @@ pub fn run(config: &Config, progress: &(dyn Fn(&str) + Sync)) -> Result<Report> 
         config.topologies.iter().any(|(topology, _)| topology.variables().contains(name))
     };
     if let Some(name) = config.vars.keys().find(|name| !known(name)) {
-        return Err(Error::Run(format!(
-            "--set {name}: none of the topologies has a variable of this name"
-        )));
+        return Err(Error::Run(format!("--set {name}: no topology has a variable of this name")));
     }
     std::fs::create_dir_all(&config.out).map_err(Error::io(&config.out))?;
     let began = Instant::now();

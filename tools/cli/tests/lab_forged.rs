@@ -2,23 +2,24 @@
 //! nothing, and each is counted under its name. Needs root.
 
 mod common;
+#[path = "lab_forged/mod.rs"]
+mod forged;
 
 use common::{
     Connections, INSIDE, OUTSIDE, STORES, TestLab, one_at_a_time, skip, tcp_echo, wait_for,
 };
+use forged::fabric::{FLOWS, Message5407, Numbered, Raw, Wire};
+use forged::messages::{
+    Random, flipped, from_address, of_another_secret, random_messages, some_of_each, truncated,
+};
 use secrets::SecretsFile;
 use serde_json::Value;
-use state_protocol::{Kind, Message, MessageType, kind};
+use state_protocol::MessageType;
 use std::collections::{BTreeMap, HashSet};
-use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
 use wire::{KeyRing, Secret};
 
-const PORT: u16 = 5407;
 const SWITCHES: [(&str, Ipv4Addr); 2] =
     [("s1", Ipv4Addr::new(10, 255, 0, 1)), ("s2", Ipv4Addr::new(10, 255, 0, 2))];
 /// A switch removes what it released two seconds later, and looks every two seconds: what is the
@@ -37,207 +38,6 @@ const CHANGES: [&str; 9] = [
     "allocated",
     "freed",
 ];
-
-/// A message as the fabric carried it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Message5407 {
-    source: SocketAddrV4,
-    destination: SocketAddrV4,
-    payload: Vec<u8>,
-}
-
-impl Message5407 {
-    /// Its type, unless it is one of the stores' among themselves.
-    fn message_type(&self) -> Option<MessageType> {
-        match kind(&self.payload) {
-            Ok(Kind::Message(message_type)) => Some(message_type),
-            _ => None,
-        }
-    }
-
-    /// Whether controllers, servers and switches use it among themselves.
-    fn is_control(&self) -> bool {
-        matches!(kind(&self.payload), Ok(Kind::Control(_)))
-    }
-
-    fn is_request(&self) -> bool {
-        self.message_type().is_some_and(MessageType::is_request)
-    }
-
-    fn is_reply(&self) -> bool {
-        self.message_type().is_some_and(|it| !it.is_request())
-    }
-}
-
-/// A raw socket of a host: it writes whatever source address it likes.
-struct Raw(OwnedFd);
-
-impl Raw {
-    fn open(lab: &TestLab, host: &str) -> Raw {
-        let socket = lab.netns(host).run(|| {
-            // SAFETY: socket() takes no pointers; a descriptor that it returns belongs to nobody
-            // else.
-            let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_RAW) };
-            if fd < 0 {
-                return Err(std::io::Error::last_os_error());
-            }
-            // SAFETY: as above.
-            Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-        });
-        Raw(socket.expect("raw socket"))
-    }
-
-    fn send(&self, message: &Message5407) {
-        self.send_with(message, &[]);
-    }
-
-    /// With IPv4 options: whole words.
-    fn send_with(&self, message: &Message5407, options: &[u8]) {
-        let udp_bytes = 8 + message.payload.len();
-        let mut packet = vec![0x45 + (options.len() / 4) as u8, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0];
-        packet[2..4].copy_from_slice(&((20 + options.len() + udp_bytes) as u16).to_be_bytes());
-        packet.extend(message.source.ip().octets());
-        packet.extend(message.destination.ip().octets());
-        packet.extend(options);
-        packet.extend(message.source.port().to_be_bytes());
-        packet.extend(message.destination.port().to_be_bytes());
-        packet.extend((udp_bytes as u16).to_be_bytes());
-        packet.extend([0, 0]); // no UDP checksum; the kernel makes the header's
-        packet.extend(&message.payload);
-        // SAFETY: all zeros is a valid `sockaddr_in`.
-        let mut to: libc::sockaddr_in = unsafe { std::mem::zeroed() };
-        to.sin_family = libc::AF_INET as u16;
-        to.sin_addr.s_addr = u32::from(*message.destination.ip()).to_be();
-        // SAFETY: the pointers are to live values of the lengths beside them.
-        let sent = unsafe {
-            libc::sendto(
-                self.0.as_raw_fd(),
-                packet.as_ptr().cast(),
-                packet.len(),
-                0,
-                (&raw const to).cast(),
-                size_of::<libc::sockaddr_in>() as libc::socklen_t,
-            )
-        };
-        assert_eq!(sent, packet.len() as isize, "{}", std::io::Error::last_os_error());
-    }
-
-    /// Sends them no faster than the lab's links carry them.
-    fn send_all(&self, messages: &[Message5407]) {
-        for batch in messages.chunks(16) {
-            batch.iter().for_each(|message| self.send(message));
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-}
-
-/// Listens on the links of the stores, and sends each message again as soon as it sees it.
-struct Wire {
-    stop: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<()>>,
-    seen: Arc<Mutex<HashSet<Message5407>>>,
-}
-
-impl Wire {
-    fn start(lab: &TestLab) -> Wire {
-        Wire::start_from(lab, "inside")
-    }
-
-    /// What is sent again comes from `host`.
-    fn start_from(lab: &TestLab, host: &str) -> Wire {
-        let (stop, seen) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(HashSet::new())));
-        let listen = |(store, _): (&str, &str)| {
-            let mut interface = lab
-                .netns("tor")
-                .run(|| capture::Interface::open(store, [PORT, PORT + 1]))
-                .expect("packet socket");
-            let (stop, seen, raw) = (Arc::clone(&stop), Arc::clone(&seen), Raw::open(lab, host));
-            std::thread::spawn(move || {
-                while !stop.load(Ordering::Relaxed) {
-                    let Some(frame) =
-                        interface.next_frame(Duration::from_millis(20)).expect("frame")
-                    else {
-                        continue;
-                    };
-                    let Some(datagram) = capture::datagram(&frame) else { continue };
-                    let message = Message5407 {
-                        source: datagram.source,
-                        destination: datagram.destination,
-                        payload: datagram.payload.to_vec(),
-                    };
-                    // Not what was sent again, and not each message on both of its links.
-                    if seen.lock().expect("seen").insert(message.clone()) {
-                        raw.send(&message);
-                    }
-                }
-            })
-        };
-        let threads = STORES.into_iter().map(listen).collect();
-        Wire { stop, threads, seen }
-    }
-
-    fn finish(self) -> Vec<Message5407> {
-        self.stop.store(true, Ordering::Relaxed);
-        self.threads.into_iter().for_each(|thread| thread.join().expect("the listener ends"));
-        self.seen.lock().expect("seen").iter().cloned().collect()
-    }
-}
-
-/// Numbered datagrams over `FLOWS` flows to `outside`, which notes which come, and how often.
-struct Numbered {
-    sockets: Vec<UdpSocket>,
-    next: u32,
-    arrived: Arc<Mutex<BTreeMap<u32, u32>>>,
-}
-
-const FLOWS: usize = 10;
-
-impl Numbered {
-    fn open(lab: &TestLab) -> Numbered {
-        let receiver = lab.netns("outside").run(|| UdpSocket::bind((OUTSIDE, 9100))).expect("bind");
-        let arrived = Arc::new(Mutex::new(BTreeMap::new()));
-        let noted = Arc::clone(&arrived);
-        std::thread::spawn(move || {
-            let mut buffer = [0; 64];
-            while let Ok(length) = receiver.recv(&mut buffer) {
-                let number =
-                    buffer[..length].try_into().map(u32::from_be_bytes).expect("a number of ours");
-                *noted.lock().expect("arrived").entry(number).or_insert(0) += 1;
-            }
-        });
-        let open = || (0..FLOWS).map(|_| UdpSocket::bind((INSIDE, 0))).collect();
-        let sockets: std::io::Result<Vec<UdpSocket>> = lab.netns("inside").run(open);
-        Numbered { sockets: sockets.expect("bind"), next: 0, arrived }
-    }
-
-    /// Sends `count` datagrams to each flow; returns how many of them came through, once all had
-    /// the time.
-    fn send(&mut self, count: usize) -> usize {
-        let first = self.next;
-        for _ in 0..count {
-            for socket in &self.sockets {
-                socket.send_to(&self.next.to_be_bytes(), (OUTSIDE, 9100)).expect("send");
-                self.next += 1;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let total = count * self.sockets.len();
-        let came = || self.arrived.lock().expect("arrived").range(first..).count();
-        let deadline = Instant::now() + Duration::from_secs(2);
-        while came() < total && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        came()
-    }
-
-    /// A switch knows copies of replies by their tags (systems/redplane/docs/state-protocol.md,
-    /// "Replays"), and here are far fewer than it remembers.
-    fn none_came_twice(&self) {
-        let arrived = self.arrived.lock().expect("arrived");
-        let twice: Vec<_> = arrived.iter().filter(|(_, times)| **times > 1).collect();
-        assert!(twice.is_empty(), "of {}: number and times: {twice:?}", arrived.len());
-    }
-}
 
 /// What must stay as it is while nobody sends: the switches' flows, the stores' records, and what
 /// counts changes.
@@ -352,97 +152,6 @@ fn node_of(address: Ipv4Addr) -> String {
         .find_map(store)
         .or_else(|| SWITCHES.into_iter().find_map(switch))
         .unwrap_or_default()
-}
-
-/// SplitMix64 (Steele, Lea, Flood 2014).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ (x >> 31)
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
-    }
-}
-
-/// Messages of all types that were seen, at most `most` of each.
-fn some_of_each(messages: &[Message5407], most: usize) -> Vec<Message5407> {
-    let mut taken: BTreeMap<u8, usize> = BTreeMap::new();
-    let take = |message: &&Message5407| {
-        let of_type = taken.entry(message.payload[3]).or_default();
-        *of_type += 1;
-        *of_type <= most
-    };
-    messages.iter().filter(take).cloned().collect()
-}
-
-fn random_messages(
-    random: &mut Random,
-    own: Ipv4Addr,
-    targets: &[Ipv4Addr],
-    count: usize,
-) -> Vec<Message5407> {
-    let one = |n: usize| Message5407 {
-        source: SocketAddrV4::new(own, PORT),
-        destination: SocketAddrV4::new(targets[n % targets.len()], PORT),
-        payload: (0..random.below(300)).map(|_| random.next() as u8).collect(),
-    };
-    (0..count).map(one).collect()
-}
-
-fn truncated(random: &mut Random, genuine: &[Message5407]) -> Vec<Message5407> {
-    let mut messages = genuine.to_vec();
-    for message in &mut messages {
-        let length = random.below(message.payload.len());
-        message.payload.truncate(length);
-    }
-    messages
-}
-
-fn flipped(random: &mut Random, genuine: &[Message5407]) -> Vec<Message5407> {
-    let mut messages = genuine.to_vec();
-    for message in &mut messages {
-        let bit = random.below(message.payload.len() * 8);
-        message.payload[bit / 8] ^= 1 << (bit % 8);
-    }
-    messages
-}
-
-/// Fresh, well-formed messages of every type, by someone who knows everything but the secret.
-fn of_another_secret(
-    random: &mut Random,
-    genuine: &[Message5407],
-    known: &KeyRing,
-) -> Vec<Message5407> {
-    let mut messages: Vec<_> =
-        genuine.iter().filter(|message| message.message_type().is_some()).cloned().collect();
-    for (n, message) in messages.iter_mut().enumerate() {
-        let id = (n % 4) as u8;
-        let secret = Secret(std::array::from_fn(|_| random.next() as u8));
-        assert_ne!(known.secret(id), Some(&secret));
-        let ring = KeyRing::new(id, secret).expect("an id below 4");
-        let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).expect("clock");
-        let request_ns = now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64;
-        let forged = Message { request_ns, ..Message::decode(&message.payload).expect("genuine") };
-        let mut payload = vec![];
-        forged.append_to(&mut payload).expect("encodes");
-        assert!(ring.sign(&mut payload, *message.source.ip(), *message.destination.ip()));
-        message.payload = payload;
-    }
-    messages
-}
-
-fn from_address(messages: &[Message5407], own: Ipv4Addr) -> Vec<Message5407> {
-    let from = |message: &Message5407| Message5407 {
-        source: SocketAddrV4::new(own, PORT),
-        ..message.clone()
-    };
-    messages.iter().map(from).collect()
 }
 
 /// Everything that a host can make up or has seen, but not the secret, from `host` to all

@@ -1,4 +1,5 @@
-//! The layout: systems plug in from above, and every page names files that are there.
+//! The layout: systems plug in from above, every page names files that are there, and files and
+//! lines are no longer than a reader wants.
 //!
 //! A system is `systems/X`, `bpf/X` and its include file; nothing else names it, and no crate below
 //! the systems depends on one (ARCHITECTURE.md, "The dependency rule"). RedPlane came first and its
@@ -15,8 +16,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
 /// Folders and files in which a system may be named.
-const MAY_NAME: [&str; 11] = [
+const MAY_NAME: [&str; 12] = [
     "systems/registry/",
+    // The registry for P4 programs: it includes each system's file.
+    "p4/include/stateplane.p4",
     "systems/README.md",
     "bpf/README.md",
     "tools/bench/",
@@ -65,7 +68,7 @@ const MAY_USE: [(&str, &[&str]); 5] = [
     ("tools", &["tools", "systems", "switch", "core", "compiler"]),
 ];
 
-/// What a system's part for the tools, and the registry, may use beside that: the tools' libraries
+/// What a system's parts for the tools, and the registry, may use beside that: the tools' libraries
 /// with a seam. They know no system.
 const TOOLS_WITH_A_SEAM: [&str; 4] =
     ["tools/command-line", "tools/fuzz-door", "tools/packet-test", "tools/trace"];
@@ -163,7 +166,7 @@ fn dependencies_point_down() {
         for (used, for_tests) in &one.uses {
             let Some(folder) = folders.get(used.as_str()) else { continue };
             let plugs = layer == "systems"
-                && ["/tools", "/registry"].iter().any(|end| one.folder.ends_with(end));
+                && ["/tools", "/fuzz", "/registry"].iter().any(|end| one.folder.ends_with(end));
             let down = allowed.iter().any(|layer| Path::new(folder).starts_with(layer))
                 || plugs && TOOLS_WITH_A_SEAM.contains(folder);
             if !down && (!for_tests || folder.starts_with("systems/")) {
@@ -344,4 +347,101 @@ fn a_file_that_is_not_there_is_found() {
     let page = Path::new("docs/deploy.md");
     assert!(tree.resolves(page, found[1]) && !tree.resolves(page, found[0]));
     assert!(tree.has(Path::new("docs/../core")) && !tree.has(Path::new("docs/../../core")));
+}
+
+/// Files end before this many lines: a longer one has more than one idea.
+const MOST_LINES: usize = 600;
+
+/// Comments and prose end at this column.
+const MOST_COLUMNS: usize = 100;
+
+/// Files that may be longer, each with the reason.
+const LONGER: [(&str, &str); 2] = [
+    ("bpf/core/stateplane_xdp.h", "emitted code includes one header of the runtime"),
+    ("systems/netchain/p4/netchain.p4", "being built"),
+];
+
+/// Beginnings of paths whose comments may be wider, each with the reason.
+const WIDER: [(&str, &str); 5] = [
+    ("tools/fuzz-targets/fuzz/corpus/", "inputs, as they were found"),
+    ("p4/tests/generate_gateway.py", "lines of the packet tests that it writes"),
+    ("bpf/", "headers that were written before the rule"),
+    ("systems/netchain/", "being built"),
+    ("p4/include/stateplane/netchain.p4", "being built"),
+];
+
+fn has_ending(path: &str, endings: &[&str]) -> bool {
+    endings.iter().any(|ending| path.ends_with(ending))
+}
+
+#[test]
+fn no_file_is_too_long() {
+    let mut long = vec![];
+    for path in tree() {
+        let known = has_ending(&path, &[".rs", ".h", ".p4", ".c", ".py", ".md"]);
+        if !known || LONGER.iter().any(|(exception, _)| *exception == path) {
+            continue;
+        }
+        let lines = read(&path).lines().count();
+        if lines > MOST_LINES {
+            long.push(format!("{path}: {lines} lines"));
+        }
+    }
+    assert!(long.is_empty(), "over {MOST_LINES} lines; split them by idea: {long:#?}");
+}
+
+/// The lines of a page or of comments that are too wide, by their numbers. Tables, blocks of code
+/// and what cannot be broken (a link, a command) may be wider.
+fn wide_lines(path: &str, text: &str) -> Vec<usize> {
+    let page = path.ends_with(".md");
+    let (mut wide, mut block, mut comment) = (vec![], false, false);
+    for (number, line) in (1..).zip(text.lines()) {
+        let bare = line.trim_start();
+        let prose = if page {
+            block ^= bare.starts_with("```");
+            !block && !bare.starts_with('|')
+        } else if has_ending(path, &[".c", ".h"]) {
+            let inside = comment || bare.starts_with("/*");
+            comment = inside && !bare.contains("*/");
+            inside
+        } else if has_ending(path, &[".rs", ".p4"]) {
+            bare.starts_with("//") && !bare.contains("//! |") && !bare.contains("/// |")
+        } else {
+            bare.starts_with("# ")
+        };
+        let breaks = bare.split_whitespace().any(|word| word.chars().count() < MOST_COLUMNS / 2);
+        if prose && breaks && line.chars().count() > MOST_COLUMNS {
+            wide.push(number);
+        }
+    }
+    wide
+}
+
+#[test]
+fn no_comment_and_no_prose_is_too_wide() {
+    let (mut seen, mut wide) = (0, vec![]);
+    for path in tree() {
+        let known =
+            has_ending(&path, &[".rs", ".md", ".h", ".c", ".p4", ".py", ".sh", ".toml", ".yml"]);
+        if !known || WIDER.iter().any(|(exception, _)| path.starts_with(exception)) {
+            continue;
+        }
+        seen += 1;
+        let text = read(&path);
+        wide.extend(wide_lines(&path, &text).iter().map(|number| format!("{path}:{number}")));
+    }
+    assert!(seen > 400, "files: {seen}");
+    assert!(wide.is_empty(), "over {MOST_COLUMNS} columns: {wide:#?}");
+}
+
+#[test]
+fn a_wide_line_is_found() {
+    let long = "word ".repeat(21);
+    let page = format!("fine\n{long}\n| {long} |\n```\n{long}\n```\n{long}\n");
+    assert_eq!(wide_lines("a.md", &page), [2, 7]);
+    let code = format!("    // {long}\nlet it = \"{long}\";\n//! | {long} |\n");
+    assert_eq!(wide_lines("a.rs", &code), [1]);
+    let header = format!("/* fine\n * {long} */\nint it; /* {long} */\n");
+    assert_eq!(wide_lines("a.h", &header), [2]);
+    assert_eq!(wide_lines("a.toml", &format!("# {long}\nit = '{long}'\n")), [1]);
 }

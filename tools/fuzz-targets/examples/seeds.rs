@@ -196,7 +196,7 @@ fn main() -> Outcome {
     logs()
 }
 
-/// The items of a log, as systems/redplane/docs/state-protocol.md has them: kind, 0, shard (2),
+/// The items of a log, as core/chain/src/journal.rs has them: kind, 0, shard (2),
 /// length (4), the rest.
 fn item(kind: u8, shard: u16, numbers: &[u64], rest: &[u8]) -> Vec<u8> {
     let mut bytes = vec![kind, 0];

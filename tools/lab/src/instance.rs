@@ -239,7 +239,7 @@ impl Lab {
         }
         build::network(self.topology(), &self.record.netns)?;
         if !self.topology().build.is_empty() {
-            progress("building what the daemons load");
+            progress("building the programs that the daemons load");
             self.run_commands("build", &self.topology().build, &self.record.vars, None)?;
         }
         progress("starting daemons");

@@ -58,7 +58,8 @@ const CLOCK_START_NS: u64 = 1_000_000_000;
 /// Entries of equal priority: the first one wins, as it does in the reference switch. Priorities
 /// are scaled to leave room for that.
 const ORDERS: u32 = 4096;
-/// Frames that one packet, or one step of the clock, may bring in: packets do not go round for ever.
+/// Frames that one packet, or one step of the clock, may bring in: packets do not go round for
+/// ever.
 const MOST_ARRIVALS: usize = 10_000;
 
 /// A priority with room for the order of the entries that have it.
@@ -275,7 +276,7 @@ impl<'a> Runner<'a> {
                     ),
                     None => self.fail(
                         line,
-                        format!("the program does not count {name}: it does not need to"),
+                        format!("the program has no counter {name}: it does not need one"),
                         None,
                     ),
                 }

@@ -33,9 +33,10 @@ pub fn type_named(given: &str, systems: Systems) -> Result<String, Fault> {
     match name.parse::<u8>() {
         Ok(number) => Ok(format!("TYPE_{number}")),
         Err(_) if names.contains(&name) => Ok(name),
-        Err(_) => {
-            Err(Fault(format!("{given:?} is no type of message; known: {}", names.join(", "))))
-        }
+        Err(_) => Err(Fault(format!(
+            "{given:?} is not a type of message; the types are: {}",
+            names.join(", ")
+        ))),
     }
 }
 

@@ -37,7 +37,7 @@ impl FromStr for Subnet {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Subnet, String> {
-        let fault = || format!("{text:?} is no subnet; write it as 10.1.0.0/16");
+        let fault = || format!("{text:?} is not a subnet; write it as 10.1.0.0/16");
         let (network, length) = text.split_once('/').ok_or_else(fault)?;
         let network: Ipv4Addr = network.parse().map_err(|_| fault())?;
         let length: u8 = length.parse().map_err(|_| fault())?;

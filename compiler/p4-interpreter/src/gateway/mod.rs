@@ -64,7 +64,7 @@ fn number(arguments: &[Datum], at: usize) -> Result<BigInt, Stop> {
     match arguments.get(at) {
         Some(Datum::Number(number)) => Ok(number.clone()),
         Some(Datum::Undefined) => Err(Stop::Undefined("an argument that was never written".into())),
-        _ => Err(Stop::Broken("an argument that is no number".into())),
+        _ => Err(Stop::Broken("an argument that is not a number".into())),
     }
 }
 

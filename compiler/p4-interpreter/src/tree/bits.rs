@@ -89,6 +89,6 @@ pub(crate) fn of_value(hir: &Hir, data: &Data, ty: &Ty, out: &mut Bits) -> Run<(
         (Data::Stack(_, parts), Ty::Stack(element, _)) => {
             parts.iter().try_for_each(|part| of_value(hir, part, element, out))
         }
-        _ => broken("the bits of something that is no data"),
+        _ => broken("the bits of a value that is not a data"),
     }
 }

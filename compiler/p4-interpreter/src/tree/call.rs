@@ -119,7 +119,7 @@ impl<'h> Tree<'h> {
                 Data::Object(Object::PacketIn) => self.packet_in(*id, expr, call),
                 Data::Object(Object::PacketOut) => self.packet_out(call),
                 Data::Object(Object::Extern(index)) => self.call_method(index, *id, object, call),
-                _ => broken("a method of what is no object"),
+                _ => broken("a method of a value that is not a object"),
             },
             Callee::Action(id) => {
                 let action = &hir.actions[id.index()];
@@ -129,7 +129,7 @@ impl<'h> Tree<'h> {
             }
             Callee::Block(object) => match self.eval(object)? {
                 Data::Object(Object::Block(instance)) => self.call_block(&instance, call),
-                _ => broken("apply of what is no parser or control"),
+                _ => broken("apply of a value that is not a parser or control"),
             },
             Callee::Direct(made, _) => {
                 match self.enclosing().and_then(|one| one.direct.get(&address(made)).cloned()) {

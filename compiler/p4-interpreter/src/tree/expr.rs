@@ -19,7 +19,7 @@ impl<'h> Tree<'h> {
         match self.eval(expr)? {
             Data::Number(value) => Ok(value),
             Data::Undefined => undefined(format!("{what} that was never written")),
-            _ => broken(format!("{what} that is no number")),
+            _ => broken(format!("{what} that is not a number")),
         }
     }
 
@@ -57,13 +57,13 @@ impl<'h> Tree<'h> {
             }
             ExprKind::Index(base, index) => self.element(expr, base, index),
             ExprKind::StackNext(_) | ExprKind::StackLast(_) => {
-                broken("next or last of what is no variable")
+                broken("next or last of a value that is not a variable")
             }
             ExprKind::StackLastIndex(base) => match self.eval(base)? {
                 // Spec §8.18: of an empty stack, undefined.
                 Data::Stack(0, _) => Ok(Data::Undefined),
                 Data::Stack(next, _) => Ok(Data::Number(BigInt::from(next - 1))),
-                _ => broken("lastIndex of what is no stack"),
+                _ => broken("lastIndex of a value that is not a stack"),
             },
             ExprKind::Slice(base, high, low) => match self.eval(base)? {
                 Data::Number(value) => Ok(Data::Number(slice(&value, *high, *low))),

@@ -227,7 +227,7 @@ impl<'h> Tree<'h> {
     }
 
     pub(crate) fn set_field(&self, data: &mut Data, ty: &Ty, name: &str, value: BigInt) -> Run<()> {
-        let Ty::Record(id, _) = ty else { return broken("standard metadata is no struct") };
+        let Ty::Record(id, _) = ty else { return broken("standard metadata is not a struct") };
         let field =
             self.hir.records[id.index()].fields.iter().position(|field| &*field.name == name);
         match (data, field) {

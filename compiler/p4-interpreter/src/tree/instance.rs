@@ -80,7 +80,7 @@ impl<'h> Tree<'h> {
             match argument.as_ref().map(|argument| &argument.kind) {
                 Some(ExprKind::Construct(block)) => match self.construct(block, "")? {
                     Data::Object(Object::Block(instance)) => blocks.push(instance),
-                    _ => return broken("an argument of V1Switch that is no parser or control"),
+                    _ => return broken("an argument of V1Switch that is not a parser or control"),
                 },
                 _ => return broken("an argument of V1Switch that is not constructed"),
             }
@@ -142,7 +142,7 @@ impl<'h> Tree<'h> {
         for statement in def.locals.iter() {
             if let StmtKind::Object(local, expr) = &statement.kind {
                 let ExprKind::Construct(made) = &expr.kind else {
-                    return broken("an instance that is no construction");
+                    return broken("an instance that is not a construction");
                 };
                 let object = &self.hir.locals[local.index()];
                 let data = self
@@ -199,7 +199,7 @@ impl<'h> Tree<'h> {
                 Data::Object(Object::Block(instance)) => {
                     drop(made.insert(address(construct), instance))
                 }
-                _ => return broken("apply of what is no parser or control"),
+                _ => return broken("apply of a value that is not a parser or control"),
             }
         }
         Ok(made)

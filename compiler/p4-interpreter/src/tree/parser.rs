@@ -215,7 +215,7 @@ impl<'h> Tree<'h> {
 
     /// The most bits that its varbit can have.
     fn varbit_bits(&self, ty: &Ty) -> Run<usize> {
-        let Ty::Record(id, args) = ty else { return broken("a header that is none") };
+        let Ty::Record(id, args) = ty else { return broken("a place that is not a header") };
         let widths = self.hir.fields_of(*id, args).into_iter().map(|(_, ty)| match ty {
             Ty::Varbit(width) => width as usize,
             _ => 0,

@@ -130,14 +130,14 @@ impl<'h> Tree<'h> {
                 };
                 Ok(place)
             }
-            _ => broken("an l-value that is none"),
+            _ => broken("an expression that is not an l-value"),
         }
     }
 
     fn stack_size(&self, base: &Expr) -> Run<usize> {
         match self.ty(&base.ty) {
             Ty::Stack(_, size) => Ok(size as usize),
-            _ => broken("an index into something that is no stack"),
+            _ => broken("an index into a value that is not a stack"),
         }
     }
 
@@ -145,7 +145,7 @@ impl<'h> Tree<'h> {
     fn stack_next(&self, place: &Place) -> Run<(usize, usize)> {
         match self.look(place) {
             Some(Data::Stack(next, elements)) => Ok((*next as usize, elements.len())),
-            _ => broken("a stack that is none"),
+            _ => broken("a place that is not a stack"),
         }
     }
 

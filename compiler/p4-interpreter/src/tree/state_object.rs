@@ -39,7 +39,7 @@ pub(crate) fn call(object: &mut dyn Object, method: &str, arguments: &mut [Data]
     call_with(arguments, |arguments| object.call(Call { method, arguments }))
 }
 
-/// The same of what is no object.
+/// The same of a value that is not a object.
 pub(crate) fn call_with(
     arguments: &mut [Data],
     call: impl FnOnce(&mut [Datum]) -> Result<Answer, Stop>,

@@ -83,7 +83,7 @@ impl<'h> Tree<'h> {
         let subject: BigInt = match self.eval(subject)? {
             Data::Number(subject) => subject,
             Data::Undefined => return undefined("a switch on what was never written"),
-            _ => return broken("a switch on what is no number"),
+            _ => return broken("a switch on a value that is not a number"),
         };
         for (labels, body) in cases {
             for label in labels {

@@ -104,7 +104,7 @@ impl<'h> Tree<'h> {
 
     fn get(&self, shared: &Shared, name: &str) -> Run<u32> {
         let Ty::Record(id, _) = &shared.standard_type else {
-            return broken("standard metadata is no struct");
+            return broken("standard metadata is not a struct");
         };
         let field =
             self.hir.records[id.index()].fields.iter().position(|field| &*field.name == name);

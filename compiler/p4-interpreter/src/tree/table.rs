@@ -43,7 +43,7 @@ impl Rule {
             (Rule::Bits(matched), _) if matched.mask.is_zero() => return Ok(true),
             (_, Data::Number(key)) => key,
             (_, Data::Undefined) => return undefined("a key that was never written"),
-            _ => return broken("a key that is no number"),
+            _ => return broken("a key that is not a number"),
         };
         Ok(match self {
             Rule::Any => true,

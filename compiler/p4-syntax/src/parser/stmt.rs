@@ -265,7 +265,7 @@ impl Parser<'_> {
         if !matches!(self.peek(), Tok::Semi | Tok::RBrace | Tok::RParen | Tok::Comma) {
             return Err(self.unexpected("`=` or `(`"));
         }
-        let mut d = Diagnostic::error(target.span, "a value alone is no statement")
+        let mut d = Diagnostic::error(target.span, "a value alone is not a statement")
             .label("neither assigned nor called");
         if matches!(target.kind, ExprKind::Binary { op: crate::ast::BinaryOp::Eq, .. }) {
             d = d.help("`==` compares; `=` assigns");

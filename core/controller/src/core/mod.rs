@@ -1,5 +1,5 @@
 //! The sans-IO core of a controller: `(now, report or timer) -> views`. The rules, and why they
-//! lose nothing, are in `systems/redplane/docs/state-protocol.md`, "The controller".
+//! lose nothing, are in `core/controller/docs/protocol.md`.
 //!
 //! Owns who is alive and who is in which chain; must not know sockets, clocks, files, or what the
 //! store stores. Each decision is a new `Views` with the next version; it is sent to nobody before
@@ -122,7 +122,7 @@ pub struct Counters {
     pub reports: u64,
     /// Reports that were older than one that was taken.
     pub reports_old: u64,
-    /// Datagrams that are no reports.
+    /// Datagrams that are not reports.
     pub malformed: u64,
     /// Reports of switches that were refused: another switch has the number.
     pub switches_refused: u64,
@@ -348,7 +348,7 @@ impl Controller {
     }
 
     /// Why a switch is refused: another one that lives has its number
-    /// (`systems/redplane/docs/state-protocol.md`, "Rules of the controller", 12). A restarted
+    /// (`core/controller/docs/protocol.md`, "Rules of the controller", 12). A restarted
     /// switch reports from the same address.
     fn refusal(&self, now_ns: u64, from: SocketAddrV4, report: &Report) -> Option<Refusal> {
         let Reporter::Switch { switch_id } = report.reporter else { return None };

@@ -45,7 +45,7 @@ pub enum RebuildProblem {
     /// Servers of the newest views are not heard.
     #[error(
         "views {version} name servers that do not answer, or have started again without their state: {}; start them, or, if they are gone for good, \
-         name them with --without: what only they had is lost then",
+         name them with --without: state that only they had is lost then",
         list(.missing)
     )]
     Missing {

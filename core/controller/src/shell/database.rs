@@ -32,7 +32,7 @@ impl ViewsFile {
         let json = read(&database).map_err(|error| failed(error.to_string()))?;
         let views = match json {
             Some(json) => Views::from_json(&json)
-                .map_err(|_| failed("what it has is not this program's".to_owned()))?,
+                .map_err(|_| failed("its content was not written by this program".to_owned()))?,
             None => Views::default(),
         };
         Ok((ViewsFile { database: Some(database), path: path.to_owned() }, views))

@@ -341,7 +341,7 @@ impl Loop {
         if self.core.is_leading() && !self.may_lead() {
             tracing::warn!(
                 name = config.name,
-                "stops leading: etcd has not confirmed in time that it leads, or says that it does not"
+                "stops leading: etcd did not confirm its lead in time, or denied it"
             );
             self.core.handle(now_ns(), Input::Leading(false), &mut Outputs::default());
         }
@@ -408,7 +408,7 @@ fn log_event(event: &Event, name: &str) {
                     ?why,
                     chain,
                     joining,
-                    "decided: all servers of the shard's chain died, and what they had is LOST: the shard begins anew, empty"
+                    "decided: all servers of the shard's chain died, and their state is LOST: the shard begins anew, empty"
                 );
             } else {
                 tracing::info!(name, shard, view, ?why, chain, joining, "decided");
@@ -416,7 +416,7 @@ fn log_event(event: &Event, name: &str) {
         }
         Event::Appeared(address, reporter) => tracing::info!(name, %address, ?reporter, "reports"),
         Event::Deaf(address) => {
-            tracing::warn!(name, %address, "it reports, but hears nothing from anybody: taken for dead; look for a link that is broken one way");
+            tracing::warn!(name, %address, "it reports, but receives no message from any machine: it counts as dead; look for a link that is broken one way");
         }
         Event::Silent(address, reporter) => {
             tracing::warn!(name, %address, ?reporter, "reports are missing")

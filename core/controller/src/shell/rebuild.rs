@@ -76,7 +76,7 @@ fn take(socket: &UdpSocket, keys: &KeyRing, own: std::net::Ipv4Addr, heard: &mut
     let Ok((count, SocketAddr::V4(from))) = socket.recv_from(&mut buffer) else { return };
     let bytes = &buffer[..count];
     if keys.verify(bytes, *from.ip(), own).is_err() {
-        tracing::warn!(%from, "a message that is not genuine: has it other secrets?");
+        tracing::warn!(%from, "a message that is not genuine: does its sender have other secrets?");
         return;
     }
     if let Some(mut answer) = heard.datagram(from, bytes) {

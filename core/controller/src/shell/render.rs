@@ -72,7 +72,7 @@ pub fn render(core: &Controller, watch: &Watch, now_ns: u64, bad_tag: u64) -> St
         "Reports older than one that was taken.",
         counters.reports_old,
     );
-    metric("malformed_total", Kind::Counter, "Datagrams that are no reports.", counters.malformed);
+    metric("malformed_total", Kind::Counter, "Datagrams that are not reports.", counters.malformed);
     metric("bad_tag_total", Kind::Counter, "Datagrams that are not genuine.", bad_tag);
     metric(
         "switches_refused_total",

@@ -71,7 +71,7 @@ pub(crate) const COUNTS: [(Count, &str, Option<&str>); 16] = [
         Count::Malformed,
         "malformed",
         Some(
-            "the program handed over a packet that is none: look for a faulty host; else report it as a bug",
+            "the program handed over bytes that are not a packet: look for a faulty host; else report it as a bug",
         ),
     ),
     (Count::Stale, "stale", Some("waited while no agent ran: keep the agent up")),

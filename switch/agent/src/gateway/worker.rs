@@ -125,7 +125,7 @@ impl Worker {
     fn run(mut self) {
         let path = SlowPath::open(&self.dataplane, &self.gateway, self.config.fragments);
         let mut path = path.unwrap_or_else(|error| {
-            tracing::error!("{error}; what the program hands over is lost");
+            tracing::error!("{error}; packets that the program hands over are lost");
             None
         });
         self.tell_settings(path.is_some());

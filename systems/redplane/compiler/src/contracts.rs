@@ -1,4 +1,5 @@
-//! What RedPlane's objects demand of a program, on each way of a packet through it (stateplane.p4).
+//! What RedPlane's objects demand of a program, on each way of a packet through it
+//! (stateplane/redplane.p4).
 
 use super::flow::LOCAL;
 use num_traits::ToPrimitive;
@@ -23,7 +24,7 @@ pub static RULES: &[Rule] = &[
     Rule {
         id: "second-set",
         broken: "a second `set` on one path of a packet",
-        remedy: "put what changes into one value, and `set` it once: a packet carries one update",
+        remedy: "put all changes into one value, and `set` it once: a packet carries one update",
         note: Some("the first `set` is here"),
         on_any_path: true,
     },

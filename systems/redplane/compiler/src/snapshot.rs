@@ -40,7 +40,7 @@ const MAX_EACH: usize = 16;
 /// `begin` sets this many slots to zero while it holds the lock that packets and the generator wait
 /// for: some microseconds.
 const MAX_SLOTS_OF_WINDOWS: u32 = 4096;
-/// `Overdue` in stateplane.p4, by position.
+/// `Overdue` in stateplane/redplane.p4, by position.
 const OVERDUE: [Overdue; 3] = [Overdue::Drop, Overdue::Mark, Overdue::Continue];
 const MARK: u32 = 1;
 
@@ -124,7 +124,7 @@ impl State {
             (
                 period_us != 0 && epsilon_us <= period_us,
                 format!(
-                    "ε is {epsilon_us} µs, not more than the period of {period_us} µs: the state would be overdue always"
+                    "ε is {epsilon_us} µs, not more than the period of {period_us} µs: the state would always be overdue"
                 ),
                 "a larger ε (the fourth argument) or a shorter period (the third)",
             ),

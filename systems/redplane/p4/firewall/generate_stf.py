@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Writes the packet tests of firewall.p4 (*.stf) beside itself. Run it after changing a case: python3 systems/redplane/p4/firewall/generate_stf.py"""
+"""Writes the packet tests of firewall.p4 (*.stf) beside itself.
+
+Run it after changing a case: python3 systems/redplane/p4/firewall/generate_stf.py
+"""
 import pathlib
 import struct
 import sys

@@ -1,7 +1,11 @@
 #!/usr/bin/env python3
-"""Writes the packet tests of heavy_hitter.p4 (*.stf) beside itself: python3 systems/redplane/p4/heavy_hitter/generate_stf.py
+"""Writes the packet tests of heavy_hitter.p4 (*.stf) beside itself.
 
-The expectations come from a count-min sketch of its own, so rows, columns and the hash are checked too."""
+Run it after changing a case: python3 systems/redplane/p4/heavy_hitter/generate_stf.py
+
+The expectations come from a count-min sketch of its own, so rows, columns and the hash are checked
+too.
+"""
 import collections
 import pathlib
 import struct
@@ -122,7 +126,8 @@ counted_udp(5, shared[2] + 1, 2000)
 
 (HERE / "estimate.stf").write_text("\n".join(lines) + "\n")
 
-# In windows of ten seconds (the clock begins anywhere, so a whole window later it is certainly another).
+# In windows of ten seconds. The clock begins anywhere, so a whole window later it is certainly
+# another one.
 WINDOW_S = 10
 sketches.clear()
 lines = ["# Every window's counts begin anew, tenant by tenant.", *HEAD]

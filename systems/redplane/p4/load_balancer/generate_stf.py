@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Writes the packet tests of load_balancer.p4 (*.stf) beside itself. Run it after changing a case: python3 systems/redplane/p4/load_balancer/generate_stf.py
+"""Writes the packet tests of load_balancer.p4 (*.stf) beside itself.
 
-Every expected packet is built from scratch, its checksums summed over the whole packet: the program's incremental updates are checked against an
-independent computation.
+Run it after changing a case: python3 systems/redplane/p4/load_balancer/generate_stf.py
+
+Every expected packet is built from scratch, its checksums summed over the whole packet: the
+program's incremental updates are checked against an independent computation.
 """
 import pathlib
 import sys

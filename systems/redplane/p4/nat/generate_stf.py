@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
-"""Writes the packet tests of nat.p4 (*.stf) beside itself. Run it after changing a case: python3 systems/redplane/p4/nat/generate_stf.py
+"""Writes the packet tests of nat.p4 (*.stf) beside itself.
 
-Every expected packet is built from scratch, its checksums summed over the whole packet: nothing here is incremental, so the incremental updates of
-nat.p4 are checked against an independent computation.
+Run it after changing a case: python3 systems/redplane/p4/nat/generate_stf.py
+
+Every expected packet is built from scratch, its checksums summed over the whole packet: nothing
+here is incremental, so the incremental updates of nat.p4 are checked against an independent
+computation.
 """
 import pathlib
 import sys

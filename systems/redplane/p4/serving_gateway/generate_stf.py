@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Writes the packet tests of serving_gateway.p4 (*.stf) beside itself. Run it after changing a case: python3 systems/redplane/p4/serving_gateway/generate_stf.py"""
+"""Writes the packet tests of serving_gateway.p4 (*.stf) beside itself.
+
+Run it after changing a case: python3 systems/redplane/p4/serving_gateway/generate_stf.py
+"""
 import pathlib
 import struct
 import sys
@@ -9,7 +12,8 @@ sys.path.insert(0, str(HERE.parents[3] / "p4"))
 from stf_packets import TCP, UDP, Case, address, ethernet, fragmentation_needed, ipv4, tcp, time_exceeded, udp, with_bytes  # noqa: E402
 
 GATEWAY = "10.99.0.1"
-# Base stations and the mobility manager are behind a router on port 0, the packet network behind one on port 1, more base stations behind one on port 2.
+# Base stations and the mobility manager are behind a router on port 0, the packet network behind
+# one on port 1, more base stations behind one on port 2.
 RADIO_MAC, NETWORK_MAC, RADIO2_MAC = "02:00:00:00:00:05", "02:00:00:00:00:11", "02:00:00:00:00:21"
 STATION, STATION2, MANAGER = "10.1.0.21", "10.1.0.22", "10.1.0.9"
 USER, USER2, REMOTE = "100.64.0.7", "100.64.0.8", "198.51.100.80"

@@ -31,7 +31,7 @@ pub const COUNTED: [(&str, Option<&str>); 41] = [
     (
         "malformed",
         Some(
-            "a machine of another version, or not a state message: `stateplane trace` on the fabric shows the sender",
+            "a machine with another version, or a datagram that is not a state message: `stateplane trace` on the fabric shows the sender",
         ),
     ),
     (
@@ -43,7 +43,7 @@ pub const COUNTED: [(&str, Option<&str>); 41] = [
     (
         "unknown_object",
         Some(
-            "the store's manifest is of another program: give store and switch the same NAME.json",
+            "the store has the manifest of another program: give store and switch the same NAME.json",
         ),
     ),
     (

@@ -250,7 +250,7 @@ impl World {
                 Some(Ok(taken)) if self.now_ns >= until_ns => {
                     self.violated(
                         "port pool",
-                        format!("{taken} are still taken, and nobody uses them"),
+                        format!("{taken} are still taken, and no flow uses them"),
                     );
                 }
                 Some(Ok(_)) => self.advance(50 * MS)?,

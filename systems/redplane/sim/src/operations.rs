@@ -43,8 +43,8 @@ impl Operations {
     }
 
     /// A parked packet came back a second time: a new tail answers what the old one may have
-    /// answered (systems/redplane/docs/state-protocol.md, rule 3 of the chain). To the switch it is
-    /// another packet, as if the network had doubled it on its way in.
+    /// answered (core/chain/docs/protocol.md, rule 3). To the switch it is another packet, as if
+    /// the network had doubled it on its way in.
     pub(crate) fn doubled(&mut self, packet: u32) {
         if let Some(known) = self.packets.get_mut(&packet) {
             known.copies.push(None);

@@ -3,7 +3,7 @@
 use crate::seeded::{SeededBug, systems_with};
 use manifest::Manifest;
 use state_protocol::objects::{FlowState, SnapshotState, flow_states, snapshot_states};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What a run is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +73,19 @@ impl Program {
             _ => ("counter.p4", include_str!("../tests/counter.p4")),
         };
         let source = folder.path().join(name);
-        std::fs::write(&source, text).map_err(|error| format!("{}: {error}", source.display()))?;
+        let write = |path: &Path, text: &str| {
+            std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
+        };
+        write(&source, text)?;
+        if kind == Kind::Nat {
+            let include = folder.path().join("include");
+            std::fs::create_dir(&include)
+                .map_err(|error| format!("{}: {error}", include.display()))?;
+            write(
+                &include.join("nat_parser.p4"),
+                include_str!("../../p4/nat/include/nat_parser.p4"),
+            )?;
+        }
         let mut defines: Vec<String> = p4_defines.iter().map(ToString::to_string).collect();
         match kind {
             Kind::Asynchronous => defines.push("ASYNC".to_owned()),

@@ -98,7 +98,7 @@ impl HealthTable {
                 || path.len() > MOST_PATH_BYTES
                 || !path.bytes().all(|byte| byte.is_ascii_graphic()))
         {
-            return wrong("path", format!("{path:?} is no path; write one such as \"/health\""));
+            return wrong("path", format!("{path:?} is not a path; write one such as \"/health\""));
         }
         if !(10..=3_600_000).contains(&self.interval_ms) {
             return wrong(

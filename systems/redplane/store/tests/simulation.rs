@@ -4,6 +4,7 @@
 //! replays it.
 
 mod common;
+mod simulation_checks;
 
 use common::switch::{Key, Packet, Switch};
 use common::*;
@@ -11,9 +12,9 @@ use proptest::prelude::*;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use simnet::{Clock, Conditions, Cut, Direction, Disk, Events, Fault, Network, Treatment};
-use state_protocol::{Message, MessageType, Owner};
+use simulation_checks::Checks;
+use state_protocol::{Message, Owner};
 use state_store::core::{AllocatorSettings, Input, Outputs, Settings};
-use std::collections::HashMap;
 use std::net::SocketAddrV4;
 
 const SWITCHES: u32 = 3;
@@ -73,25 +74,6 @@ enum Phase {
     Calm,
     /// Switches are gone.
     Silent,
-}
-
-/// What must hold, over all of a run.
-#[derive(Default)]
-struct Checks {
-    granted: HashMap<Key, (u32, Owner)>,
-    /// The highest count that left, by flow.
-    outputs: HashMap<Vec<u8>, u64>,
-    writes: HashMap<(Vec<u8>, u64), (Owner, u32, u64)>,
-    sessions: HashMap<u32, Owner>,
-    grants: u64,
-    acks: u64,
-    handovers: u64,
-    releases: u64,
-    recalls: u64,
-    sessions_ended: u64,
-    forged: u64,
-    replayed: u64,
-    power_cuts: u64,
 }
 
 impl World {
@@ -374,79 +356,6 @@ impl World {
         self.push(self.time + pause, Event::PowerCut);
     }
 
-    /// Invariants on what the store says, in the order in which it says it.
-    fn check_reply(&mut self, reply: &Message<'_>) {
-        let key = (reply.object_id, reply.key.to_vec());
-        let owner = self.checks.sessions.entry(reply.session).or_insert(reply.sender);
-        assert_eq!(*owner, reply.sender, "session {} of two switches", reply.session);
-        match reply.message_type {
-            MessageType::LeaseGrant => {
-                self.checks.grants += 1;
-                if let Some((epoch, owner)) =
-                    self.checks.granted.insert(key, (reply.epoch, reply.sender))
-                {
-                    let same = reply.epoch == epoch && reply.sender == owner;
-                    assert!(same || reply.epoch > epoch, "epoch {} after {epoch}", reply.epoch);
-                    self.checks.handovers += u64::from(!same);
-                }
-            }
-            MessageType::ReleaseAck => {
-                self.checks.releases += 1;
-                for server in &self.servers {
-                    let object = usize::from(reply.object_id != COUNTER);
-                    let Some(slot) = server.records().find(object, reply.key) else { continue };
-                    let record = server.records().get(slot);
-                    let over = record.epoch > reply.epoch || record.owner.is_none();
-                    assert!(
-                        over,
-                        "released {} acknowledged, yet owned under {}",
-                        reply.epoch, record.epoch
-                    );
-                }
-            }
-            MessageType::UpdateAck => {
-                self.checks.acks += 1;
-                for server in &self.servers {
-                    let slot = server
-                        .records()
-                        .find(0, reply.key)
-                        .expect("acknowledged, yet not recorded");
-                    let record = server.records().get(slot);
-                    let recorded = (record.epoch, record.seq) >= (reply.epoch, reply.seq);
-                    assert!(
-                        recorded,
-                        "acknowledged {} is not on every server: {}",
-                        reply.seq, record.seq
-                    );
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// At most one switch owns a flow; no two bindings in use share an external end towards one
-    /// remote end.
-    fn check_owners(&self) {
-        let mut owners: HashMap<&Key, usize> = HashMap::new();
-        let mut external = HashMap::new();
-        for (at, switch) in self.switches.iter().enumerate() {
-            let now = self.local(at);
-            for (key, entry) in switch.entries.iter().filter(|(key, _)| switch.owns(now, key)) {
-                if let Some(other) = owners.insert(key, at) {
-                    panic!("switches {other} and {at} both own {key:?} at {}", self.time);
-                }
-                if key.0 == NAT && key.1[0] == 10 {
-                    let end = (entry.value.clone(), key.1[4..8].to_vec(), key.1[10..].to_vec());
-                    let before = external.insert(end, key);
-                    assert!(
-                        before.is_none_or(|before| before == key),
-                        "one port for {before:?} and {key:?}"
-                    );
-                }
-            }
-        }
-    }
-
     fn tick(&mut self, at: usize) {
         if self.phase == Phase::Silent {
             return;
@@ -512,25 +421,6 @@ impl World {
         }
     }
 
-    /// An output leaves the network with this count. `now`: the switch read it this instant, so it
-    /// may not be older than any that left before.
-    fn leaves(&mut self, key: &[u8], count: u64, now: bool) {
-        let newest = self.checks.outputs.entry(key.to_vec()).or_default();
-        assert!(!now || count >= *newest, "{key:?}: read {count} after {newest} had left");
-        *newest = count.max(*newest);
-    }
-
-    /// A piggybacked packet came back. No two writes may ever have led to the same count: one of
-    /// them would have been lost.
-    fn output(&mut self, at: usize, key: &[u8], epoch: u32, written: bool, count: u64) {
-        if written {
-            let by = (self.switches[at].owner, epoch, count);
-            let before = *self.checks.writes.entry((key.to_vec(), count)).or_insert(by);
-            assert_eq!(before, by, "an update that left was lost");
-        }
-        self.leaves(key, count, false);
-    }
-
     /// Without faults, every switch gets every flow that it has packets of, whoever has it.
     fn everyone_gets_its_turn(&mut self) {
         self.phase = Phase::Calm;
@@ -548,31 +438,6 @@ impl World {
                     self.run(self.time + 10 * MS);
                 }
             }
-        }
-    }
-
-    /// The network heals, the switches fall silent: all servers come to be alike, and nothing of an
-    /// idle binding is left.
-    fn finish(&mut self) {
-        self.phase = Phase::Silent;
-        self.run(self.time + 30 * SECOND);
-        let counters = self.servers[0].counters();
-        (self.checks.recalls, self.checks.sessions_ended) =
-            (counters.recalls, counters.sessions_ended);
-        let digests: Vec<_> =
-            self.servers.iter().map(|server| server.records().shared_digest()).collect();
-        assert!(digests.iter().all(|digest| *digest == digests[0]), "servers differ: {digests:?}");
-        for (server, clock) in self.servers.iter().zip(&self.clocks) {
-            let status = server.status(clock.local(self.time));
-            assert_eq!(
-                (status.unacked, status.held, status.reason.clone()),
-                (0, 0, None),
-                "{status:?}"
-            );
-            assert_eq!((status.recalls, status.sessions), (0, 0), "{status:?}");
-            let objects = server.node_status(clock.local(self.time)).objects;
-            assert_eq!((objects[1].records, objects[1].ports_in_use), (0, Some(0)), "leaked ports");
-            assert_eq!(status.committed, status.index);
         }
     }
 }

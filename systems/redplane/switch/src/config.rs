@@ -193,7 +193,7 @@ impl SwitchConfig {
             if address.ip().is_unspecified() || address.port() == 0 {
                 return config.fault(
                     format!("backend[{index}].address"),
-                    format!("{address} is no address of a server"),
+                    format!("{address} is not an address of a server"),
                 );
             }
             if self.backend.iter().take(index).any(|earlier| earlier.address == address) {

@@ -30,7 +30,7 @@ pub(crate) fn write(switch: &Switch, text: &mut Text) {
         ),
         (
             "stateplane_shard_resend_timeout_seconds",
-            "After so long without an answer something is sent again",
+            "Time-out after which an unanswered message is sent again",
             |it| it.resend_timeout_us as f64 / 1e6,
         ),
         (
@@ -59,7 +59,7 @@ pub(crate) fn write(switch: &Switch, text: &mut Text) {
         "Idle flows removed from this switch's tables",
         swept,
     );
-    let help = "What the FlowState runtime did and met, by event: messages sent and taken, packets dropped and why";
+    let help = "Events of the FlowState runtime: messages sent and accepted, packets dropped and the reason";
     let mut family = text.family("stateplane_flow_events_total", Counter, help);
     for (event, count) in events(&switch.dataplane).unwrap_or_default() {
         family.sample(&[("event", &event)], count);

@@ -98,7 +98,9 @@ pub fn refuse_capture<'a>(
         return Ok(());
     }
     let with = names(&mut ALL.iter().filter(|e| e.plays_a_trace));
-    Err(format!("--pcap means nothing to {without}: their packets are no trace; it is for {with}"))
+    Err(format!(
+        "--pcap has no meaning for {without}: their packets are not a trace; it is for {with}"
+    ))
 }
 
 /// What is asked for on the command line.

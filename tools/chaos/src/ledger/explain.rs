@@ -101,7 +101,7 @@ impl Ledger {
             Broken::Routing(..) => asked,
         });
         // A head that is to hand over drops requests, and who is no head any more does
-        // (systems/redplane/docs/state-protocol.md, "Rules of the chain", 9).
+        // (core/chain/docs/protocol.md, "Rules of the chain", 9).
         let changed = || match form {
             Form::Asked { shard } | Form::Update { shard, .. } => {
                 let views = self.views.get(&shard)?;

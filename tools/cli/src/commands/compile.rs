@@ -11,7 +11,7 @@ use xdp_backend::{BackendError, CompileError, Compiled};
 
 const EXAMPLES: &str = "\
 Examples:
-  stateplane compile nat.p4 -o nat.o         writes nat.o and its manifest nat.json, and tries them on this kernel
+  stateplane compile nat.p4 -o nat.o         writes nat.o and nat.json, and tries them here
   stateplane compile nat.p4 --emit-c -       shows the C
   stateplane compile -D NAT_LOCAL nat.p4 -o nat-local.o --no-verify
   stateplane compile nat.p4 -o nat.o --json  the messages for programs

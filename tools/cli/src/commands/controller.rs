@@ -11,9 +11,9 @@ use std::time::Duration;
 
 const EXAMPLES: &str = "Examples:
   stateplane controller --config controller.toml --check   check the configuration
-  stateplane controller --config controller.toml           run until SIGTERM; SIGHUP: read the secrets again
+  stateplane controller --config controller.toml           run; SIGHUP: read the secrets again
   stateplane controller status --address 10.2.1.10:5408 --secrets fabric.secrets
-  stateplane controller rebuild --config controller.toml   make a lost database anew from the stores' views
+  stateplane controller rebuild --config controller.toml   make a lost database anew
 
 docs/controller.example.toml is a commented configuration.";
 

@@ -11,12 +11,13 @@ use std::path::PathBuf;
 /// Command line of `stateplane demo`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
-  stateplane demo                               all three runs; out/demo/failover.svg and failover.json
+  stateplane demo                               all three runs; out/demo/failover.svg, .json
   stateplane demo --runs with --seconds 20      one longer run
   stateplane demo --rate 0                      as fast as this machine can
 
-Exit codes: 0 with replicated state no connection broke and traffic came back after the failure and
-after the return, and without it connections broke; 1 any other outcome, or an error; 2 wrong usage.")]
+Exit code 0: with replicated state no connection broke, and traffic came back after the failure
+and after the return; without it connections broke. 1: any other outcome, or an error. 2: wrong
+usage.")]
 pub struct Args {
     /// Length of each run, in seconds.
     #[arg(long, default_value_t = 15.0, value_parser = seconds)]

@@ -12,7 +12,7 @@ use switch_agent::control::{Reply, Request};
 #[command(after_help = "Examples:
   stateplane register                               the registers
   stateplane register read MyIngress.seen           every element
-  stateplane register read seen 7 --json            one element; a unique last part of the name is enough
+  stateplane register read seen 7 --json            one element; a unique end of a name is enough
   stateplane register write MyIngress.seen 7 0x2a")]
 pub struct Args {
     #[command(subcommand)]

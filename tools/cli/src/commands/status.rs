@@ -33,9 +33,9 @@ The configuration lists the daemons to ask:
 
 Switches of other machines are shown as they report to the deciding controller, some seconds old.
 
-A switch of this machine counts from its start until `stateplane switch detach`. A switch with a dead
-agent gives no answer. A store or switch that the deciding controller no longer hears counts for a
-minute; then the controller forgets it.
+A switch of this machine counts from its start until `stateplane switch detach`. A switch with a
+dead agent gives no answer. A store or switch that the deciding controller no longer hears counts
+for a minute; then the controller forgets it.
 
 Exit code 0: all daemons that were asked are up and ready, and the deciding controller hears every
 store and switch; 1: one is not, or is not heard.";
@@ -237,7 +237,7 @@ fn switch(name: String, timeout: Duration) -> Switch {
     let ask = |request| client::ask_within(&RunDirectory::of(&name)?, &request, timeout);
     let (status, error) = match ask(Request::Status) {
         Ok(Reply::Status(status)) => (Some(status), None),
-        Ok(_) => (None, Some(format!("{name}: the agent is of another version: restart it"))),
+        Ok(_) => (None, Some(format!("{name}: the agent has another version: restart it"))),
         Err(error) => (None, Some(error.to_string())),
     };
     if error.is_some() {
@@ -246,12 +246,11 @@ fn switch(name: String, timeout: Duration) -> Switch {
     let (load, error) = match ask(Request::Load) {
         Ok(Reply::Load(load)) => match Load::of(load, systems::command_line()) {
             Ok(load) => (Some(load), None),
-            Err(error) => (
-                None,
-                Some(format!("{name}: {error}: the agent is of another version: restart it")),
-            ),
+            Err(error) => {
+                (None, Some(format!("{name}: {error}: the agent has another version: restart it")))
+            }
         },
-        Ok(_) => (None, Some(format!("{name}: the agent is of another version: restart it"))),
+        Ok(_) => (None, Some(format!("{name}: the agent has another version: restart it"))),
         Err(error) => (None, Some(error.to_string())),
     };
     Switch { name, error, status, load }

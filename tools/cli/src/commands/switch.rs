@@ -12,7 +12,7 @@ use switch_agent::{RunDirectory, client};
 
 const EXAMPLES: &str = "Examples:
   stateplane switch --config s1.toml --check   check the configuration and the object
-  stateplane switch --config s1.toml           run; after a crash the same command takes the running program over
+  stateplane switch --config s1.toml           run; after a crash: take the program over
   stateplane switch --config s1.toml --fresh   run with empty tables and state
   stateplane switch status                     the running switches
   stateplane switch flows --switch s1          the flows of s1

@@ -9,17 +9,17 @@ use secrets::SecretsFile;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use trace::{Columns, Event, Filter, Objects, PORTS, Repeat, Summary};
+use trace::{Columns, Event, Filter, Objects, Repeat, Summary};
 use wire::KeyRing;
 
 const EXAMPLES: &str = "Examples:
   stateplane trace fabric.pcap --manifest nat.json
-  stateplane trace --interface eth1 --secrets /etc/stateplane/fabric.secrets --type update --type recall
+  stateplane trace --interface eth1 --secrets fabric.secrets --type update --type recall
   stateplane trace fabric.pcap --manifest nat.json --key source=10.1.0.10 --json | jq .
   tcpdump -i any -w - udp port 5407 | stateplane trace -
 
-Live capture sees packets that reach the kernel: run it on a store's machine or a router. A switch's own
-ports show nothing, because its XDP program takes the messages first.";
+Live capture sees packets that reach the kernel: run it on a store's machine or a router. The ports
+of a switch show nothing, because its XDP program takes the messages first.";
 
 /// How often the end of a live capture is looked for.
 const LOOK: Duration = Duration::from_millis(100);
@@ -206,7 +206,8 @@ fn has_xdp(interface: &str) -> bool {
 }
 
 fn live(mut tracer: Tracer, name: &str) -> anyhow::Result<()> {
-    let mut interface = Interface::open(name, PORTS).context("cannot listen")?;
+    let mut interface =
+        Interface::open(name, systems::messages().ports()).context("cannot listen")?;
     if has_xdp(name) {
         eprintln!(
             "stateplane trace: {name} has an XDP program: messages that it takes or sends are not seen here; trace at the other end of the link"

@@ -42,6 +42,11 @@ pub fn markdown() -> Vec<String> {
     pages
 }
 
+/// The guide for operators, which has two pages and goes on from one to the other.
+pub fn guide() -> String {
+    read("docs/deploy.md") + &read("docs/operate.md")
+}
+
 /// A page's blocks of a language.
 pub fn texts<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
     let parts = page.split("\n```").skip(1).step_by(2);

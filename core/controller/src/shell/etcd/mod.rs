@@ -284,7 +284,7 @@ impl Keeper {
 
     async fn write(&mut self, views: &Views) -> Told {
         let other = format!(
-            "etcd has other {} than those that this decision goes by, or none",
+            "etcd has other {} than those that this decision is based on, or none",
             self.views_key
         );
         // It goes by views that are not the ones whose revision is known here: another controller's
@@ -396,7 +396,7 @@ impl Keeper {
                 tracing::warn!(
                     name = self.me,
                     problem,
-                    "could not give its lease back: until it is over nobody leads"
+                    "could not give its lease back: no controller leads until the lease is over"
                 );
             }
         }

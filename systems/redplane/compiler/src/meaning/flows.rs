@@ -80,9 +80,7 @@ impl Flows {
             && !self.is_local
             && self.missed.as_ref().is_some_and(|missed| *missed != key)
         {
-            return Err(Stop::Undefined(
-                "a second flow that there is none of, on one packet".into(),
-            ));
+            return Err(Stop::Undefined("a second flow without a record, on one packet".into()));
         }
         let found = match known {
             None if allocates => {

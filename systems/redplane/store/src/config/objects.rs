@@ -172,7 +172,7 @@ fn fill<T: PartialEq + Copy + std::fmt::Debug>(
 }
 
 fn given<T: Copy>(value: Option<T>, place: &str, field: &str) -> Result<T, Problem> {
-    let problem = "is missing; write it, or name the program's `manifest`, which has it";
+    let problem = "is missing; write it, or name the program's `manifest`, where it stands";
     value.ok_or_else(|| (format!("{place}.{field}"), problem.to_owned()))
 }
 

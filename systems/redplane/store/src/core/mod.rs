@@ -3,8 +3,8 @@
 //!
 //! Owns the records, sessions, held requests and allocators; must not know sockets, clocks or
 //! files. Time is the caller's, in ns of any clock that does not go back. The rules are those of
-//! `systems/redplane/docs/state-protocol.md`: `request`, `create`, `recall` and `idle` have what the
-//! head decides, `machine`, `records` and `sessions` what its effects do. The crate `chain` has
+//! `systems/redplane/docs/state-protocol.md`: `request`, `create`, `recall` and `idle` have what
+//! the head decides, `machine`, `records` and `sessions` what its effects do. The crate `chain` has
 //! order, copies, journal, views, and what is genuine.
 
 pub mod backends;
@@ -212,8 +212,8 @@ impl Replica {
             .fold(chain.state().full_digest(), |digest, part| SplitMix64::mix(digest ^ part))
     }
 
-    /// Orders an entry, whose reply's bytes are in `self.reply`. Returns the slot of the record that
-    /// the effect wrote.
+    /// Orders an entry, whose reply's bytes are in `self.reply`. Returns the slot of the record
+    /// that the effect wrote.
     fn commit(
         &mut self,
         effect: &Effect<'_>,

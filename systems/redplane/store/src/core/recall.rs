@@ -242,7 +242,7 @@ impl Replica {
         let Some(session) = self.chain.state_mut().sessions.of_mut(&recall.owner) else { return };
         debug_assert_eq!(
             session.number, recall.session,
-            "a recall counts in the session that it was sent in, or nobody takes it off again"
+            "a recall counts in the session that it was sent in, or no rule removes it again"
         );
         session.overdue += u32::from(newly_overdue);
         let (client, request_ns) = (session.client, session.newest_request_ns);

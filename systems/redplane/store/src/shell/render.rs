@@ -35,7 +35,7 @@ pub fn render(server: &Node, now_ns: u64, send_errors: u64, log: Option<&Stats>)
     let gauges = [
         (
             "ready",
-            "In all its chains the links are up, and where it is head it serves.",
+            "1: the links of all its chains are up, and it serves wherever it is head.",
             u64::from(status.state == "ready"),
         ),
         (
@@ -104,7 +104,7 @@ fn render_log(text: &mut Text, server: &Node, log: &Stats) {
     );
     let help = "Entries that are applied and not yet durable here.";
     text.single("stateplane_store_wal_waiting_entries", Kind::Gauge, help, server.not_durable());
-    let help = "How long it took to write and synchronise a batch of the write-ahead log.";
+    let help = "Time to write and synchronise a batch of the write-ahead log.";
     text.histogram("stateplane_store_wal_sync_seconds", help, &log.sync_seconds);
 }
 
@@ -138,7 +138,7 @@ fn render_backends(text: &mut Text, status: &NodeStatus) {
             backend.conversations,
         );
     }
-    let help = "1 for what a backend is: active, drained, down or removed.";
+    let help = "1 for the state of a backend: active, drained, down or removed.";
     let mut family = text.family("stateplane_store_backend_state", Kind::Gauge, help);
     for (object, backend) in all() {
         let address = backend.address.to_string();

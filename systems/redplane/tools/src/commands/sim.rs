@@ -22,13 +22,13 @@ const EXAMPLES: &str = "Examples:
   stateplane sim --seconds 60                 random runs for a minute, on all cores
   stateplane sim --seed 7 --chart             one run, drawn
   stateplane sim --seed 1 --runs 200 --object snapshots
-  stateplane sim --runs 1000000 --resume runs.json    until stopped; the same command goes on from there
+  stateplane sim --runs 1000000 --resume runs.json    until stopped; run again to go on
 
-Needs root: it loads the compiled programs into the kernel. systems/redplane/docs/correctness.md lists
-the checks.
+Needs root: it loads the compiled programs into the kernel. The checks are listed in
+systems/redplane/docs/correctness.md.
 
-Exit codes: 0 all runs are good, 1 an invariant does not hold (it is printed, with the shortest run that
-shows it), 2 the simulation could not run, 130 it was interrupted, and nothing had failed.";
+Exit codes: 0 all runs are good, 1 an invariant does not hold (it is printed, with the shortest
+run that shows it), 2 the simulation could not run, 130 it was interrupted, and nothing had failed.";
 
 /// Simulate switches, store and controller on a faulty network, and check the invariants
 #[derive(clap::Parser, Debug)]

@@ -64,7 +64,7 @@ impl Source for Stores {
             (0..all).filter(|it| !seen.contains(it)).map(|it| it.to_string()).collect();
         let warning = (!missing.is_empty()).then(|| {
             format!(
-                "none of the given stores has all of shard {}: add others with --store",
+                "no given store has all of shard {}: add others with --store",
                 missing.join(", ")
             )
         });

@@ -11,7 +11,7 @@ pub(super) fn switch(told: &Map<String, Value>) -> Result<SwitchView, serde_json
     let load = Load::deserialize(told)?;
     let short = load.short_lease_us.map(|lease_us| {
         format!(
-            "lease_margin_us is no less than the store's lease of {lease_us} us: no lease ever begins, and packets that need one are dropped; write less, or a longer lease_ms at the store"
+            "lease_margin_us is no less than the store's lease of {lease_us} us: no lease ever begins, and packets that need one are dropped; write a smaller margin, or a longer lease_ms at the store"
         )
     });
     let alive = load.sessions.iter().filter(|session| session.left_ms > 0).count();
@@ -54,15 +54,15 @@ pub(super) fn store(answer: &Value) -> Option<StoreView> {
     }
     Some(StoreView {
         ready: status.state == "ready",
-        cells: [
-            format!("{} of {}", status.heads, status.shards),
-            status.state,
-            status.records.to_string(),
-            status.sessions.to_string(),
-            status.recalls.to_string(),
-            status.held.to_string(),
-            status.unacked.to_string(),
-            format!("{} ms", status.stalled_ms),
+        columns: vec![
+            ("head of shards", format!("{} of {}", status.heads, status.shards)),
+            (StoreView::STATE, status.state),
+            ("records", status.records.to_string()),
+            ("sessions", status.sessions.to_string()),
+            ("recalls", status.recalls.to_string()),
+            ("held", status.held.to_string()),
+            ("unacked", status.unacked.to_string()),
+            ("lag", format!("{} ms", status.stalled_ms)),
         ],
         notes,
     })

@@ -15,7 +15,7 @@ const LEAST_LEASE_MS: u64 = 50;
 
 const EXAMPLES: &str = "Examples:
   stateplane store --config store.toml --check   check the configuration
-  stateplane store --config store.toml           run until SIGTERM; SIGHUP: read secrets, backends and their checks again
+  stateplane store --config store.toml           run; SIGHUP: read secrets and backends again
   stateplane store status --address 10.2.1.10:5407 --secrets fabric.secrets
   stateplane state list --store 10.2.1.10:5407 --secrets fabric.secrets      its records
 

@@ -182,7 +182,7 @@ fn faults_are_told() {
     assert_eq!(stateplane(&["trace"]).status.code(), Some(2));
     let output = stateplane(&["trace", path.to_str().unwrap(), "--type", "renewal"]);
     assert_eq!(output.status.code(), Some(2), "wrong usage");
-    assert!(text(&output.stderr).contains("\"renewal\" is no type"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("\"renewal\" is not a type"), "{}", text(&output.stderr));
     // Digits that a key begins with need no manifest.
     assert_eq!(
         stateplane(&["trace", path.to_str().unwrap(), "--key", "0a01"]).status.code(),
@@ -208,7 +208,7 @@ fn a_living_store_is_listened_to() {
     let (secrets_path, _) = secrets(folder.path());
     let secrets_path = secrets_path.to_str().unwrap();
     let config = folder.path().join("store.toml");
-    let page = include_str!("../../../systems/redplane/docs/store.example.toml");
+    let page = include_str!("../docs/store.example.toml");
     let config_text: String = page
         .lines()
         .filter(|line| !line.starts_with("metrics"))

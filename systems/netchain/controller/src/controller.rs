@@ -1,0 +1,217 @@
+//! The machine around the rules: `(now, input) -> outputs`.
+
+use crate::config::Config;
+use crate::decide::{Event, Facts, Look};
+use crate::mutation::{self, Mutation};
+use crate::state::{Stage, State};
+use crate::{Placement, Report, Settings};
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// A genuine report came.
+    Report(Report),
+    /// Some milliseconds have passed.
+    Timer,
+    /// The decision that was given out as `persist` is persistent.
+    Persisted,
+    /// It is not, and is as if it had not been made.
+    NotPersisted,
+    /// An operator wants the switch out of all chains, or back.
+    Drain(Ipv4Addr, bool),
+    /// An operator founds a lost group again, empty.
+    Refound(u16),
+}
+
+/// What the controller wants done.
+#[derive(Debug, Default)]
+pub struct Outputs {
+    /// To be sent.
+    pub configs: Vec<(Ipv4Addr, Config)>,
+    /// To be made persistent, then answered by `Persisted` or `NotPersisted`.
+    pub persist: Option<State>,
+    /// To be logged.
+    pub events: Vec<Event>,
+}
+
+/// What is known of a switch.
+#[derive(Clone, Debug)]
+struct Seen {
+    report: Report,
+    heard_ms: u64,
+    /// When a report of this life first had each of the newest versions.
+    applied_at_ms: BTreeMap<u64, u64>,
+}
+
+/// Versions of a switch whose first report is kept in mind.
+const MOST_VERSIONS: usize = 64;
+
+/// A controller.
+pub struct Controller {
+    settings: Settings,
+    placement: Box<dyn Placement>,
+    /// Persistent.
+    state: State,
+    deciding: Option<State>,
+    seen: BTreeMap<Ipv4Addr, Seen>,
+    /// When each switch was sent which version.
+    sent: BTreeMap<Ipv4Addr, (u64, u64)>,
+    wishes: Vec<Input>,
+}
+
+impl Controller {
+    /// Goes on from a persistent state.
+    pub fn new(settings: Settings, placement: Box<dyn Placement>, state: State) -> Controller {
+        let (seen, sent) = (BTreeMap::new(), BTreeMap::new());
+        Controller { settings, placement, state, deciding: None, seen, sent, wishes: vec![] }
+    }
+
+    /// What is decided and persistent.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Takes an input at `now_ms`, on a clock that never goes back.
+    pub fn handle(&mut self, now_ms: u64, input: Input) -> Outputs {
+        let mut outputs = Outputs::default();
+        match input {
+            Input::Report(report) => self.report(now_ms, report),
+            Input::Persisted => {
+                if let Some(state) = self.deciding.take() {
+                    self.state = state;
+                }
+            }
+            Input::NotPersisted => self.deciding = None,
+            Input::Timer => {}
+            wish @ (Input::Drain(..) | Input::Refound(_)) => self.wishes.push(wish),
+        }
+        if self.deciding.is_none() {
+            self.decide(now_ms, &mut outputs);
+        }
+        self.send(now_ms, &mut outputs);
+        outputs
+    }
+
+    fn report(&mut self, now_ms: u64, report: Report) {
+        if !self.state.switches.contains_key(&report.switch) {
+            return;
+        }
+        // A report that was overtaken says less. One of another life is a late one of an earlier
+        // life, as long as this one reports: a switch takes longer to begin anew.
+        let old = self.seen.get(&report.switch).is_some_and(|seen| {
+            if seen.report.incarnation == report.incarnation {
+                seen.report.applied > report.applied
+            } else {
+                now_ms.saturating_sub(seen.heard_ms) < self.settings.dead_ms
+            }
+        });
+        if old {
+            return;
+        }
+        let before = self.seen.remove(&report.switch);
+        let before = before.filter(|it| it.report.incarnation == report.incarnation);
+        let mut applied_at_ms = before.map(|it| it.applied_at_ms).unwrap_or_default();
+        applied_at_ms.entry(report.applied).or_insert(now_ms);
+        if applied_at_ms.len() > MOST_VERSIONS {
+            // (What is known of an older version is then known a little later.)
+            applied_at_ms.pop_first();
+        }
+        self.seen.insert(report.switch, Seen { report, heard_ms: now_ms, applied_at_ms });
+    }
+
+    fn facts(&self, now_ms: u64) -> BTreeMap<Ipv4Addr, Facts> {
+        let dead_ms = self.settings.dead_ms;
+        let facts = self.seen.iter().map(|(address, seen)| {
+            let missed = seen.report.silent_ms.iter().filter(|(_, silent)| *silent >= dead_ms);
+            let facts = Facts {
+                incarnation: seen.report.incarnation,
+                applied: seen.report.applied,
+                applied_at_ms: seen.applied_at_ms.clone(),
+                reports: now_ms.saturating_sub(seen.heard_ms) < dead_ms,
+                misses: missed.map(|(address, _)| *address).collect(),
+                copied: seen.report.copied.iter().copied().collect(),
+            };
+            (*address, facts)
+        });
+        facts.collect()
+    }
+
+    fn decide(&mut self, now_ms: u64, outputs: &mut Outputs) {
+        let facts = self.facts(now_ms);
+        let mut state = self.state.clone();
+        state.version += 1;
+        let mut look = Look {
+            now_ms,
+            settings: &self.settings,
+            placement: &*self.placement,
+            facts: &facts,
+            state,
+            events: vec![],
+            changed: false,
+        };
+        for wish in std::mem::take(&mut self.wishes) {
+            match wish {
+                Input::Drain(switch, draining) => look.drain(switch, draining),
+                Input::Refound(group) => look.refound(group),
+                _ => {}
+            }
+        }
+        look.all();
+        if look.changed {
+            outputs.events.append(&mut look.events);
+            outputs.persist = Some(look.state.clone());
+            self.deciding = Some(look.state);
+        }
+    }
+
+    /// Sends to each switch that has not confirmed it what it has to do.
+    fn send(&mut self, now_ms: u64, outputs: &mut Outputs) {
+        let state = match &self.deciding {
+            Some(deciding) if mutation::is(Mutation::SentBeforePersisted) => deciding,
+            _ => &self.state,
+        };
+        for (address, seen) in &self.seen {
+            let Some(switch) = state.switches.get(address) else { continue };
+            let confirmed = seen.report.applied >= state.version;
+            if confirmed || seen.report.incarnation != switch.incarnation {
+                continue;
+            }
+            let again = self.sent.get(address).is_some_and(|(version, at_ms)| {
+                *version == state.version && now_ms.saturating_sub(*at_ms) < self.settings.again_ms
+            });
+            if !again && let Some(config) = state.config_of(*address) {
+                self.sent.insert(*address, (state.version, now_ms));
+                outputs.configs.push((*address, config));
+            }
+        }
+    }
+}
+
+impl Look<'_> {
+    fn drain(&mut self, switch: Ipv4Addr, draining: bool) {
+        if let Some(switch) = self.state.switches.get_mut(&switch)
+            && switch.draining != draining
+        {
+            switch.draining = draining;
+            self.changed = true;
+        }
+    }
+
+    /// A lost group begins again, empty, with a session above all earlier ones.
+    fn refound(&mut self, number: u16) {
+        let version = self.state.version;
+        let members = self.placement.candidates(number);
+        let alive = |it: &Ipv4Addr| {
+            self.state.is_serving(it) && self.facts.get(it).is_some_and(|facts| facts.reports)
+        };
+        let members: Vec<Ipv4Addr> =
+            members.into_iter().filter(alive).take(self.settings.failures + 1).collect();
+        let Some(group) = self.state.groups.get_mut(usize::from(number)) else { return };
+        if group.stage == Stage::Lost && !members.is_empty() {
+            group.change(members, None, version);
+            self.changed = true;
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! The rules: from what is decided and what is seen to the next decision. README.md says why each
+//! loses nothing.
+
+use crate::mutation::{self, Mutation};
+use crate::state::{Group, Stage, Standing, State};
+use crate::{Placement, Settings};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+
+/// What is seen of a switch.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// Of its newest report.
+    pub incarnation: u32,
+    /// The newest configuration that all its CPUs have.
+    pub applied: u64,
+    /// When a report first said so of each of its newest versions.
+    pub applied_at_ms: BTreeMap<u64, u64>,
+    /// It has reported within `dead_ms`.
+    pub reports: bool,
+    /// Switches that its data plane has not heard for `dead_ms` or more.
+    pub misses: BTreeSet<Ipv4Addr>,
+    /// Groups, and the view in which it has copied all slots.
+    pub copied: BTreeMap<u16, u32>,
+}
+
+/// What an operator should know of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Most others do not hear the switch: it is out of its chains.
+    Died(Ipv4Addr),
+    /// The switch has lost its slots: it is out of its chains.
+    Emptied(Ipv4Addr),
+    /// A dead switch is there again, and has taken the new views.
+    Returned(Ipv4Addr),
+    /// A switch begins to join a group's chain.
+    Joins(u16, Ipv4Addr),
+    /// It has everything.
+    Joined(u16, Ipv4Addr),
+    /// A draining switch has left a group's chain.
+    Left(u16, Ipv4Addr),
+    /// No member of the group is left that has its keys.
+    Lost(u16),
+}
+
+/// One look at everything.
+pub(crate) struct Look<'a> {
+    pub(crate) now_ms: u64,
+    pub(crate) settings: &'a Settings,
+    pub(crate) placement: &'a dyn Placement,
+    pub(crate) facts: &'a BTreeMap<Ipv4Addr, Facts>,
+    /// As it will be; its version is the next one.
+    pub(crate) state: State,
+    pub(crate) events: Vec<Event>,
+    pub(crate) changed: bool,
+}
+
+impl Look<'_> {
+    /// All rules, in this order.
+    pub(crate) fn all(&mut self) {
+        self.lives();
+        self.deaths();
+        self.returns();
+        self.confirmed();
+        self.copied();
+        self.drains();
+        self.joins();
+    }
+
+    /// Has this life of the switch, in all its CPUs, a version that is not older?
+    fn has_applied(&self, switch: &Ipv4Addr, version: u64) -> bool {
+        let decided = self.state.switches.get(switch).map(|it| it.incarnation);
+        self.facts
+            .get(switch)
+            .is_some_and(|facts| facts.applied >= version && Some(facts.incarnation) == decided)
+    }
+
+    /// Rule 1: a switch that has lost its slots is out of its chains. It has no roles, so nobody
+    /// else must know first.
+    fn lives(&mut self) {
+        for (address, facts) in self.facts {
+            let Some(switch) = self.state.switches.get_mut(address) else { continue };
+            if facts.incarnation == 0 || switch.incarnation == facts.incarnation {
+                continue;
+            }
+            let first = switch.incarnation == 0;
+            switch.incarnation = facts.incarnation;
+            self.changed = true;
+            if !first && !mutation::is(Mutation::AnyLife) {
+                self.events.push(Event::Emptied(*address));
+                self.remove(*address, true);
+            }
+        }
+    }
+
+    /// Rule 2: a switch that most others do not hear is dead, and out of its chains.
+    fn deaths(&mut self) {
+        let addresses: Vec<Ipv4Addr> = self.state.switches.keys().copied().collect();
+        // First those that do not report either: of two that do not hear each other, one dies.
+        let (quiet, reporting): (Vec<_>, Vec<_>) = addresses
+            .into_iter()
+            .partition(|it| !self.facts.get(it).is_some_and(|facts| facts.reports));
+        for address in quiet.into_iter().chain(reporting) {
+            if self.state.is_serving(&address) && self.is_missed(&address) {
+                let since = self.state.version;
+                if let Some(switch) = self.state.switches.get_mut(&address) {
+                    switch.standing = Standing::Dead { since };
+                }
+                self.changed = true;
+                self.events.push(Event::Died(address));
+                self.remove(address, false);
+            }
+        }
+    }
+
+    /// Do most of the others miss it? A controller that hears nobody believes nothing.
+    fn is_missed(&self, switch: &Ipv4Addr) -> bool {
+        let others = self.facts.iter().filter(|(address, facts)| {
+            *address != switch && facts.reports && self.state.is_serving(address)
+        });
+        let (mut all, mut miss) = (0, 0);
+        for (_, facts) in others {
+            all += 1;
+            miss += usize::from(facts.misses.contains(switch));
+        }
+        let reports = self.facts.get(switch).is_some_and(|facts| facts.reports);
+        miss * 2 > all || (miss > 0 && miss * 2 == all && !reports)
+    }
+
+    /// Takes a switch out of all chains. `emptied`: it has lost its slots.
+    fn remove(&mut self, switch: Ipv4Addr, emptied: bool) {
+        let version = self.state.version;
+        for (number, group) in (0..).zip(&mut self.state.groups) {
+            if !group.chain.contains(&switch) {
+                continue;
+            }
+            let full: Vec<Ipv4Addr> = group.full().filter(|member| *member != switch).collect();
+            let joining = group.joining.filter(|member| *member != switch);
+            if !full.is_empty() {
+                group.change(full, joining, version);
+            } else if emptied {
+                group.lose();
+                self.events.push(Event::Lost(number));
+            }
+            // Else it is the last that has the keys: the group waits for it.
+        }
+    }
+
+    /// Rule 3: a dead switch that has taken the version of its death, in this life or another one,
+    /// has no old role: others may talk to it again.
+    fn returns(&mut self) {
+        let addresses: Vec<Ipv4Addr> = self.state.switches.keys().copied().collect();
+        for address in addresses {
+            let Some(switch) = self.state.switches.get(&address) else { continue };
+            let Standing::Dead { since } = switch.standing else { continue };
+            if !self.has_applied(&address, since) || self.is_missed(&address) {
+                continue;
+            }
+            if let Some(switch) = self.state.switches.get_mut(&address) {
+                switch.standing = Standing::Serving;
+            }
+            self.changed = true;
+            self.events.push(Event::Returned(address));
+        }
+    }
+
+    /// Rule 4: a paused group goes on when all its members have its new view, and the reader of the
+    /// old one answers no more: it has the new view too, or its lease is over. A lease is renewed by
+    /// a message that every member of the old view has passed on; a member that has confirmed the
+    /// new view passes none.
+    fn confirmed(&mut self) {
+        let mut go_on = vec![];
+        for (at, group) in self.state.groups.iter().enumerate() {
+            let Stage::Paused { since, old_reader } = group.stage else { continue };
+            if !group.chain.iter().all(|it| self.has_applied(it, since)) {
+                continue;
+            }
+            let confirmed_ms = group.full().filter_map(|it| self.applied_for_ms(&it, since)).max();
+            let over = confirmed_ms.is_some_and(|ms| ms > self.settings.lease_ms)
+                || mutation::is(Mutation::BeforeLeaseEnds);
+            if over || old_reader.is_none_or(|it| self.has_applied(&it, since)) {
+                go_on.push(at);
+            }
+        }
+        for at in go_on {
+            self.state.groups[at].stage = Stage::Serving;
+            self.changed = true;
+        }
+    }
+
+    /// For how long this is known: that a switch has a version that is not older.
+    fn applied_for_ms(&self, switch: &Ipv4Addr, version: u64) -> Option<u64> {
+        let facts = self.facts.get(switch)?;
+        let known = facts.applied_at_ms.range(version..).map(|(_, at_ms)| *at_ms).min()?;
+        Some(self.now_ms.saturating_sub(known))
+    }
+
+    /// Rule 5: a member that joins has everything when the reader has copied all slots in this
+    /// view: what was written since the view began went through the member.
+    fn copied(&mut self) {
+        let version = self.state.version;
+        for (number, group) in (0..).zip(&mut self.state.groups) {
+            let (Some(join), Some(reader)) = (group.joining, group.reader()) else {
+                continue;
+            };
+            if group.stage != Stage::Serving {
+                continue;
+            }
+            let view = self.facts.get(&reader).and_then(|facts| facts.copied.get(&number));
+            let done = view == Some(&group.view)
+                || (mutation::is(Mutation::OldCopies) && view.is_some())
+                || mutation::is(Mutation::JoinedAtOnce);
+            if !done {
+                continue;
+            }
+            self.changed = true;
+            self.events.push(Event::Joined(number, join));
+            if group.chain.last() == Some(&join) {
+                // Reads move to it, and no two members may answer them at once.
+                group.change(group.chain.clone(), None, version);
+            } else {
+                group.joining = None;
+            }
+        }
+    }
+
+    /// Members that will stay.
+    fn stay(&self, group: &Group) -> usize {
+        let stays = |it: &Ipv4Addr| self.state.switches.get(it).is_some_and(|it| !it.draining);
+        group.full().filter(stays).count()
+    }
+
+    /// Rule 6: a draining member leaves when others have everything.
+    fn drains(&mut self) {
+        let version = self.state.version;
+        for at in 0..self.state.groups.len() {
+            let group = &self.state.groups[at];
+            if group.stage != Stage::Serving || group.joining.is_some() {
+                continue;
+            }
+            let drains = |it: &Ipv4Addr| self.state.switches.get(it).is_some_and(|it| it.draining);
+            let Some(leaves) = group.full().find(drains) else { continue };
+            if self.stay(group) <= self.settings.failures && self.candidate(at).is_some() {
+                continue; // (rule 7 finds a member in its place first)
+            }
+            if group.chain.len() < 2 {
+                continue;
+            }
+            let full: Vec<Ipv4Addr> = group.full().filter(|it| *it != leaves).collect();
+            self.state.groups[at].change(full, None, version);
+            self.changed = true;
+            self.events.push(Event::Left(at as u16, leaves));
+        }
+    }
+
+    /// The switch that should join a group's chain next.
+    fn candidate(&self, at: usize) -> Option<Ipv4Addr> {
+        let group = &self.state.groups[at];
+        let fits = |it: &Ipv4Addr| {
+            let known = self.state.switches.get(it);
+            !group.chain.contains(it)
+                && known.is_some_and(|it| !it.draining && it.incarnation != 0)
+                && self.state.is_serving(it)
+                && self.facts.get(it).is_some_and(|facts| facts.reports)
+        };
+        self.placement.candidates(at as u16).into_iter().find(fits)
+    }
+
+    /// Rule 7: a chain with too few members gets one more, a few groups at a time.
+    fn joins(&mut self) {
+        let version = self.state.version;
+        let joining = |group: &&Group| group.joining.is_some();
+        let mut under_way = self.state.groups.iter().filter(joining).count();
+        for at in 0..self.state.groups.len() {
+            let group = &self.state.groups[at];
+            if under_way >= self.settings.most_joins {
+                break;
+            }
+            if group.stage != Stage::Serving
+                || group.joining.is_some()
+                || self.stay(group) > self.settings.failures
+            {
+                continue;
+            }
+            let Some(candidate) = self.candidate(at) else { continue };
+            let full = group.full().collect();
+            self.state.groups[at].change(full, Some(candidate), version);
+            under_way += 1;
+            self.changed = true;
+            self.events.push(Event::Joins(at as u16, candidate));
+        }
+    }
+}

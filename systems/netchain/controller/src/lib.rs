@@ -1,0 +1,60 @@
+//! NetChain's controller: which switches form the chain of each group.
+//!
+//! It owns: who is alive, views and sessions, and what each switch is told. It must not know:
+//! sockets, clocks, databases, the data plane, keys. A decision is a new [`State`]; it is sent to
+//! nobody before the caller has said that it is persistent. README.md has the rules, and why they
+//! lose nothing.
+
+#![forbid(unsafe_code)]
+
+mod config;
+mod controller;
+mod decide;
+mod mutation;
+mod state;
+
+pub use config::{Config, Part, Role};
+pub use controller::{Controller, Input, Outputs};
+pub use decide::{Event, Facts};
+pub use mutation::Mutation;
+#[cfg(feature = "mutations")]
+pub use mutation::set_mutation;
+pub use state::{Group, Stage, Standing, State, Switch};
+
+use std::net::Ipv4Addr;
+
+/// Configuration of a controller.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Members of a chain that may die at once; a chain has one member more.
+    pub failures: usize,
+    /// A switch that most others have not heard for so long is dead.
+    pub dead_ms: u64,
+    /// As long as this after its last renewal, a reader answers.
+    pub lease_ms: u64,
+    /// Groups that get a member at the same time.
+    pub most_joins: usize,
+    /// A configuration that a switch does not confirm is sent again after so long.
+    pub again_ms: u64,
+}
+
+/// Where a group's new members come from: the ring of the cluster.
+pub trait Placement {
+    /// Every switch of the cluster, the group's best candidate first.
+    fn candidates(&self, group: u16) -> Vec<Ipv4Addr>;
+}
+
+/// What a switch tells of itself, every few milliseconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Its NetChain address.
+    pub switch: Ipv4Addr,
+    /// Drawn when its slots were made, empty; not 0.
+    pub incarnation: u32,
+    /// The newest configuration that all its CPUs have.
+    pub applied: u64,
+    /// Other switches, and for how many milliseconds its data plane has not heard them.
+    pub silent_ms: Vec<(Ipv4Addr, u64)>,
+    /// Groups, and the view in which it has copied all slots to the member that joins.
+    pub copied: Vec<(u16, u32)>,
+}
