@@ -17,8 +17,9 @@
 #ifndef STATEPLANE_TAGS_H
 #define STATEPLANE_TAGS_H
 
-#include "stateplane_secrets.h"
+#include "stateplane_messages.h"
 #include "stateplane_siphash.h"
+#include "stateplane_slots_layouts.h"
 
 /* TagResult in stateplane/netchain.p4, by position. */
 enum {
@@ -38,24 +39,8 @@ enum {
 #define SP_TAGS_TAG_AT 1
 /* The longest message, in words. */
 #define SP_TAGS_WORDS 40
-/* Keys have numbers from 1 on. Number 0: all who have no key. */
-#define SP_TAGS_KEYS 1025
 /* How often a packet tries to take from a rate that other CPUs take from. */
 #define SP_TAGS_TRIES 4
-
-/* What a client may do: bits of sp_client_key.rights. */
-#define SP_TAGS_READ 1
-#define SP_TAGS_WRITE 2
-
-/* A client's key; written by the agent (systems/netchain/switch). */
-struct sp_client_key {
-	__u64 secret[2]; /* as SipHash takes them: two little-endian words */
-	__u64 prefix[2]; /* of keys that it may name: high and low word */
-	__u64 mask[2]; /* the bits of the prefix that count */
-	__u64 interval_ns; /* of its messages, on average; 0: any rate */
-	__u64 ahead_ns; /* so far it may be ahead of that */
-	__u64 rights; /* SP_TAGS_READ, SP_TAGS_WRITE; 0: there is no such key */
-};
 
 /*
  * All keys, exchanged as one: once the agent's exchange returns, no packet sees an old one. The
@@ -85,11 +70,6 @@ struct {
 } sp_client_paid SEC(".maps");
 
 /* By key: its messages that were dropped. */
-struct sp_client_drops {
-	__u64 forged;
-	__u64 denied;
-	__u64 over_rate;
-};
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, SP_TAGS_KEYS);

@@ -1,6 +1,8 @@
 //! Tables, their keys, entries and actions.
 
-use crate::{ActionId, Annotation, BigInt, Block, Expr, ExternId, Location, VariableId};
+use crate::{
+    ActionId, Annotation, BigInt, Block, Expr, ExternId, Location, SerializableEnumId, VariableId,
+};
 use serde::{Deserialize, Serialize};
 
 /// An action as a table runs it: direction-less parameters only, others bound by the table's action
@@ -15,6 +17,8 @@ pub struct Action {
     pub parameters: Vec<VariableId>,
     /// Their names as the control plane sees them.
     pub parameter_names: Vec<String>,
+    /// The serializable enums that they were declared with, in the same order.
+    pub parameter_enumerations: Vec<Option<SerializableEnumId>>,
     /// What it does.
     pub body: Block,
     /// Annotations of the declaration.
@@ -31,6 +35,8 @@ pub struct Key {
     pub name: String,
     /// A scalar, evaluated when the table is applied.
     pub expr: Expr,
+    /// The serializable enum that its type is.
+    pub enumeration: Option<SerializableEnumId>,
     /// `exact`, `lpm`, `ternary`, `range`, `optional`, `selector`.
     pub match_kind: String,
     /// Where it stands.
@@ -94,6 +100,11 @@ pub struct Table {
     pub const_entries: bool,
     /// Of entries that match, the one with the smallest priority wins; else the largest.
     pub smallest_priority_wins: bool,
+    /// `stateplane_exchange`: the control plane exchanges all entries as one.
+    pub exchange: bool,
+    /// `stateplane_per_incarnation`: entries hold for one incarnation of the switch, which begins
+    /// without any.
+    pub per_incarnation: bool,
     /// How many entries it must hold; None: not said (v1model: 1024).
     pub size: Option<u64>,
     /// Attached direct counters, meters and other properties by name: (property, extern instance).

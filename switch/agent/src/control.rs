@@ -5,7 +5,10 @@ use crate::agent::Agent;
 use crate::error::Result;
 use crate::load::Load;
 use crate::origin::{Origin, Origins};
-use dataplane::{ActionSpec, CounterValue, EntrySpec, KeySpec, ListedEntry, PortStats, Write};
+use crate::replace::{Replaced, TableContent};
+use dataplane::{
+    ActionSpec, CounterValue, EntrySpec, KeySpec, ListedEntry, PortStats, TableVersion, Write,
+};
 use serde::{Deserialize, Serialize};
 
 /// What can be asked.
@@ -29,6 +32,19 @@ pub enum Request {
         entry: EntrySpec,
         /// An entry that is there already gets the new action instead of an error.
         replace: bool,
+        /// As of [`Request::TableReplace`].
+        #[serde(default)]
+        incarnation: Option<u32>,
+    },
+    /// Exchange all entries of tables, each as one, in this order; packets may see one table's new
+    /// entries beside another's earlier ones. Answered when no packet uses an earlier entry any
+    /// more. If one table cannot have its entries, none is changed.
+    TableReplace {
+        /// Tables.
+        tables: Vec<TableContent>,
+        /// The incarnation that the entries are for: refused by any other. Tables whose entries
+        /// hold for one incarnation need it.
+        incarnation: Option<u32>,
     },
     /// Delete an entry.
     TableDelete {
@@ -98,12 +114,25 @@ pub enum Reply {
     },
     /// To [`Request::TableList`].
     Table(TableListing),
+    /// To [`Request::TableReplace`].
+    Replaced {
+        /// The switch's.
+        incarnation: u32,
+        /// In the order in which they were exchanged.
+        tables: Vec<Replaced>,
+    },
     /// To [`Request::RegisterRead`].
     Register {
         /// Full name.
         register: String,
         /// `(index, value)`.
         elements: Vec<(u32, String)>,
+        /// `(index, member)`: of those whose value an enum names.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        names: Vec<(u32, String)>,
+        /// `(index, member)`: of those whose index an enum names.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        index_names: Vec<(u32, String)>,
     },
     /// To [`Request::CounterRead`].
     Counter {
@@ -113,6 +142,9 @@ pub enum Reply {
         unit: String,
         /// `(index, value)`.
         elements: Vec<(u32, CounterValue)>,
+        /// `(index, member)`: of those whose index an enum names.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        index_names: Vec<(u32, String)>,
     },
     /// To [`Request::Ports`].
     Ports {
@@ -158,6 +190,12 @@ pub struct TableSummary {
     pub at_run_time: usize,
     /// Entries that fit.
     pub size: u64,
+    /// Of the entries, if they are exchanged as one.
+    #[serde(default)]
+    pub version: Option<TableVersion>,
+    /// Entries hold for one incarnation of the switch.
+    #[serde(default)]
+    pub per_incarnation: bool,
 }
 
 /// A table's entries.
@@ -181,8 +219,15 @@ pub struct TableListing {
     pub default_action: String,
     /// `(parameter, value)`.
     pub default_arguments: Vec<(String, String)>,
+    /// `(parameter, member)`: of those whose value an enum names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub default_argument_names: Vec<(String, String)>,
     /// Packets and bytes that ran the default action, if the table counts.
     pub default_counter: Option<(u64, u64)>,
+    /// Of the entries, if they are exchanged as one. Entries that came while the list was made may
+    /// be of a later version: a replacement that expects this one is refused then.
+    #[serde(default)]
+    pub version: Option<TableVersion>,
 }
 
 /// A port and its counts.
@@ -201,6 +246,20 @@ pub struct PortStatus {
     pub stats: PortStats,
 }
 
+/// The version of a table's entries, if they are exchanged as one.
+fn version(table: &dataplane::TableRef<'_>) -> Result<Option<TableVersion>> {
+    Ok(table.is_exchanged().then(|| table.version()).transpose()?)
+}
+
+/// The members of an enum that name these elements' indexes.
+fn index_names<T>(
+    enumeration: Option<&manifest::Enumeration>,
+    elements: &[(u32, T)],
+) -> Vec<(u32, String)> {
+    let name = |index: u32| Some((index, enumeration?.member(index.into())?.to_owned()));
+    elements.iter().filter_map(|(index, _)| name(*index)).collect()
+}
+
 impl Agent {
     /// Carries a request out; [`Request::Stop`] is the caller's.
     pub(crate) fn answer(&self, request: Request) -> Reply {
@@ -213,6 +272,7 @@ impl Agent {
         let changes = matches!(
             request,
             Request::TableAdd { .. }
+                | Request::TableReplace { .. }
                 | Request::TableDelete { .. }
                 | Request::TableSetDefault { .. }
                 | Request::RegisterWrite { .. }
@@ -224,12 +284,16 @@ impl Agent {
             Request::Status => return Ok(Reply::Status(self.status())),
             Request::Tables => return self.tables(),
             Request::TableList { table } => return self.list(&table),
-            Request::TableAdd { table, entry, replace } => {
+            Request::TableAdd { table, entry, replace, incarnation } => {
                 let table = dataplane.table(&table)?;
+                self.check_incarnation(&table, incarnation)?;
                 table.write(
                     &table.resolve(&entry)?,
                     if replace { Write::Set } else { Write::Add },
                 )?;
+            }
+            Request::TableReplace { tables, incarnation } => {
+                return self.replace(&tables, incarnation);
             }
             Request::TableDelete { table, keys } => {
                 let table = dataplane.table(&table)?;
@@ -248,7 +312,8 @@ impl Agent {
             Request::RegisterWrite { register, index, value } => {
                 let register = dataplane.register(&register)?;
                 let what = format!("register {}", register.name);
-                let value = dataplane::value::parse_value(&what, &value, register.width)?;
+                let names = register.enumeration.as_ref();
+                let value = dataplane::value::parse_member(&what, &value, register.width, names)?;
                 dataplane.write_register(register, index, value)?;
             }
             Request::CounterRead { counter, index } => return self.read_counter(&counter, index),
@@ -288,6 +353,8 @@ impl Agent {
                 entries: listed.len(),
                 at_run_time: listed.iter().filter(at_run_time).count(),
                 size: description.size,
+                version: version(&table)?,
+                per_incarnation: description.per_incarnation,
             });
         }
         Ok(Reply::Tables { tables })
@@ -296,6 +363,7 @@ impl Agent {
     fn list(&self, name: &str) -> Result<Reply> {
         let table = self.dataplane.table(name)?;
         let description = table.description();
+        let version = version(&table)?;
         let (call, default_counter) = table.default_action()?;
         let (default_action, default_arguments) = table.describe_action(&call);
         let listed = table.list()?;
@@ -316,22 +384,27 @@ impl Agent {
             default_origin: Some(known.default_action(&call)),
             default_action,
             default_arguments,
+            default_argument_names: table.argument_names(&call),
             default_counter,
+            version,
         }))
     }
 
     fn read_register(&self, name: &str, index: Option<u32>) -> Result<Reply> {
         let register = self.dataplane.register(name)?;
-        let mut elements = vec![];
+        let (mut elements, mut names) = (vec![], vec![]);
         for index in index.map_or(0..register.size, |index| index..index.saturating_add(1)) {
             let value = self.dataplane.read_register(register, index)?;
             let (width, signed) = (register.width, register.signed);
+            let member = register.enumeration.as_ref().and_then(|it| it.member(value));
+            names.extend(member.map(|member| (index, member.to_owned())));
             elements.push((
                 index,
                 dataplane::value::format_number(value, width, signed, &register.name),
             ));
         }
-        Ok(Reply::Register { register: register.name.clone(), elements })
+        let index_names = index_names(register.index.as_ref(), &elements);
+        Ok(Reply::Register { register: register.name.clone(), elements, names, index_names })
     }
 
     fn read_counter(&self, name: &str, index: Option<u32>) -> Result<Reply> {
@@ -343,6 +416,8 @@ impl Agent {
                 elements.push((element, value));
             }
         }
-        Ok(Reply::Counter { counter: counter.name.clone(), unit: counter.unit.clone(), elements })
+        let index_names = index_names(counter.index.as_ref(), &elements);
+        let (counter, unit) = (counter.name.clone(), counter.unit.clone());
+        Ok(Reply::Counter { counter, unit, elements, index_names })
     }
 }

@@ -12,15 +12,19 @@ mod arrays;
 mod dataplane;
 mod entries;
 mod error;
+mod exchange;
 mod features;
 mod gateway;
+mod grace;
 mod layout;
+pub mod layouts;
 mod link;
 mod live;
 mod local_filter;
 mod object;
 mod own;
 mod run;
+mod secrets;
 pub mod slow_path;
 mod spec;
 mod sys;
@@ -28,19 +32,22 @@ mod table;
 mod ternary;
 pub mod value;
 
-pub use arrays::CounterValue;
-pub use dataplane::{Dataplane, PortStats, broadcast_of};
+pub use dataplane::{Dataplane, broadcast_of};
 pub use entries::for_each_entry;
 pub use error::{Error, Result, verifier_source_lines};
+pub use exchange::{Filled, TableVersion};
 pub use features::{XdpFeatures, xdp_features};
 pub use gateway::{
     GATEWAY_DROPS, GATEWAY_EVENTS, GatewayPort, GatewaySettings, KERNEL_PORT, ReversePath,
     gateway_counters,
 };
+pub use grace::wait_for_packets;
+pub use layouts::core::{CounterValue, PortStats};
 pub use link::{AttachMode, Link};
 pub use live::LiveReady;
 pub use object::{Object, Settings};
 pub use run::{Outcome, Verdict};
+pub use secrets::SecretSet;
 pub use spec::{ActionSpec, EntrySpec, KeySpec, ListedEntry};
 pub use table::{ActionCall, Entry, Listed, TableRef, Write};
 pub use value::Match;

@@ -132,7 +132,8 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
     table destinations {
         key = { hdr.ipv4.destination: exact; }
         actions = { serve; fence; bounce_by_group; NoAction; }
-        default_action = NoAction();
+        const default_action = NoAction();
+        stateplane_exchange = true;
         size = 1024;
     }
 
@@ -140,7 +141,8 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
     table fenced_sources {
         key = { hdr.ipv4.source: exact; }
         actions = { fence; NoAction; }
-        default_action = NoAction();
+        const default_action = NoAction();
+        stateplane_exchange = true;
         size = 1024;
     }
 
@@ -165,7 +167,8 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
             hdr.netchain.group: exact;
         }
         actions = { bounce; NoAction; }
-        default_action = NoAction();
+        const default_action = NoAction();
+        stateplane_exchange = true;
         size = 4096;
     }
 
@@ -190,10 +193,13 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
         meta.view = view;
     }
 
+    // Only for the incarnation of the slots: a switch without its slots has no part.
     table roles {
         key = { hdr.netchain.group: exact; }
         actions = { take_part; refer; lost; NoAction; }
-        default_action = NoAction();
+        const default_action = NoAction();
+        stateplane_exchange = true;
+        stateplane_per_incarnation = true;
         size = 4096;
     }
 

@@ -27,13 +27,22 @@ fn identity(lab: &TestLab) -> PathBuf {
     Path::new("/run/stateplane/labs").join(&lab.name).join("client.key")
 }
 
+/// The number of a switch's life, which roles are for.
+fn incarnation(switch: &str) -> String {
+    let status = must(&["switch", "status", switch, "--json"]);
+    let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+    status[0]["incarnation"].to_string()
+}
+
 /// Sets an entry of a table of a switch. `keys` are separated by spaces.
 fn set(lab: &TestLab, node: &str, table: &str, keys: &str, action: &str, values: &[String]) {
     let name = format!("{}-{node}", lab.name);
     let [table, action] = [table, action].map(|it| format!("NetChainIngress.{it}"));
     let mut arguments = vec!["table", "add", &table];
     arguments.extend(keys.split(' '));
-    arguments.extend(["--replace", "--switch", &name, "-a", &action]);
+    let incarnation = incarnation(&name);
+    arguments.extend(["--replace", "--switch", &name, "--incarnation", &incarnation]);
+    arguments.extend(["-a", &action]);
     arguments.extend(values.iter().map(String::as_str));
     must(&arguments);
 }

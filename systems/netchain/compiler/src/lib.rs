@@ -28,6 +28,10 @@ pub const MESSAGE_TAG: &str = "MessageTag";
 
 const HEADERS: &[Header] = &[
     ("stateplane_slots.h", include_str!("../../../../bpf/netchain/stateplane_slots.h")),
+    (
+        "stateplane_slots_layouts.h",
+        include_str!("../../../../bpf/netchain/stateplane_slots_layouts.h"),
+    ),
     ("stateplane_tags.h", include_str!("../../../../bpf/netchain/stateplane_tags.h")),
     ("stateplane_window.h", include_str!("../../../../bpf/netchain/stateplane_window.h")),
 ];
@@ -105,7 +109,7 @@ impl StateSystem for State {
 
     fn map_count(&self, instance: &ExternInstance) -> usize {
         match instance.extern_type.as_str() {
-            MESSAGE_TAG => 6, // stateplane_tags.h, stateplane_secrets.h
+            MESSAGE_TAG => 8, // stateplane_tags.h, stateplane_messages.h
             _ => 4,           // SP_SLOTS_DECLARE, SP_WINDOWS_DECLARE
         }
     }

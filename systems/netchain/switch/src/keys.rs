@@ -2,12 +2,13 @@
 //! and what it dropped of whom.
 
 use crate::{MESSAGE_TAG, SYSTEM};
-use dataplane::Dataplane;
+use c_layout::{CStruct, Member};
+use dataplane::{Dataplane, SecretSet};
 use libbpf_rs::libbpf_sys::bpf_map_create_opts;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use manifest::Manifest;
 use netchain_keys::{ClientKeys, Grant};
-use netchain_protocol::KEYS_MAX;
+use netchain_protocol::layouts::{ClientDropsValue, ClientKeyValue, KEY_PLACES};
 use serde::{Deserialize, Serialize};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::MetadataExt;
@@ -15,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 use switch_agent::{Error, Result};
-use wire::{KeyRing, MOST_SECRETS, SECRET_BYTES, Secret};
+use wire::{KeyRing, Secret};
 
 /// The array of one map with all keys.
 const KEYS: &str = "sp_client_keys";
@@ -23,37 +24,36 @@ const KEYS: &str = "sp_client_keys";
 const KEY_DROPS: &str = "sp_client_drops";
 /// Drops by reason.
 const DROPS: &str = "sp_tags_drops";
-/// The fabric's secrets.
-const SECRETS: &str = "sp_secrets";
-/// `struct sp_client_key`.
-const KEY_BYTES: u32 = 72;
-/// Numbers from 0, which is for clients without a key.
-const PLACES: u32 = KEYS_MAX as u32 + 1;
 /// The only element of an array of one map.
 const FIRST: [u8; 4] = 0u32.to_ne_bytes();
 
-/// `struct sp_client_key`. `secret`: None of clients without a key.
-fn key_bytes(secret: Option<&Secret>, grant: &Grant) -> Vec<u8> {
+/// A key as the data plane has it. `secret`: None of clients without a key.
+fn key_value(secret: Option<&Secret>, grant: &Grant) -> ClientKeyValue {
     let mut prefix = [0; 16];
     let mut mask = [0; 16];
     // (A prefix is at most a key long: netchain_keys checks it.)
     for ((place, bits), byte) in prefix.iter_mut().zip(&mut mask).zip(grant.prefix.bytes()) {
         (*place, *bits) = (byte, 0xff);
     }
-    let (interval, ahead) = grant.pace_ns();
-    let mut words: Vec<u64> = secret_words(secret.copied().unwrap_or(Secret([0; SECRET_BYTES])));
-    for bytes in [prefix, mask] {
+    let words = |bytes: [u8; 16]| {
         let number = u128::from_be_bytes(bytes);
-        words.extend([(number >> 64) as u64, number as u64]);
+        [(number >> 64) as u64, number as u64]
+    };
+    let (interval_ns, ahead_ns) = grant.pace_ns();
+    ClientKeyValue {
+        secret: secret.map_or([0; 2], secret_words),
+        prefix: words(prefix),
+        mask: words(mask),
+        interval_ns,
+        ahead_ns,
+        rights: grant.rights.bits(),
     }
-    words.extend([interval, ahead, grant.rights.bits()]);
-    words.into_iter().flat_map(u64::to_ne_bytes).collect()
 }
 
 /// As SipHash takes it: two little-endian words.
-fn secret_words(secret: Secret) -> Vec<u64> {
-    let (words, _) = secret.0.as_chunks::<8>();
-    words.iter().map(|word| u64::from_le_bytes(*word)).collect()
+fn secret_words(secret: &Secret) -> [u64; 2] {
+    let number = u128::from_le_bytes(secret.0);
+    [number as u64, (number >> 64) as u64]
 }
 
 /// When a file was changed last; one that is replaced has another inode.
@@ -206,11 +206,11 @@ impl Keys {
         let failed = |error: libbpf_rs::Error| dataplane::Error::libbpf("clients' keys", error);
         let options =
             bpf_map_create_opts { sz: size_of::<bpf_map_create_opts>() as _, ..Default::default() };
-        let name = Some("sp_keys");
-        let map = MapHandle::create(MapType::Array, name, 4, KEY_BYTES, PLACES, &options);
+        let (name, bytes) = (Some("sp_keys"), ClientKeyValue::BYTES as u32);
+        let map = MapHandle::create(MapType::Array, name, 4, bytes, KEY_PLACES, &options);
         let map = map.map_err(failed)?;
         for (id, secret, grant) in places {
-            let value = key_bytes(*secret, grant);
+            let value = key_value(*secret, grant).to_bytes();
             map.update(&u32::from(*id).to_ne_bytes(), &value, MapFlags::ANY).map_err(failed)?;
         }
         let missing = || Error::Other(format!("the object has no map {KEYS}; compile it again"));
@@ -221,45 +221,23 @@ impl Keys {
 
     /// Takes the secrets that members share.
     pub(crate) fn secrets(&self, ring: &KeyRing) -> Result<()> {
-        Keys::write_secrets(&self.dataplane, ring)
-    }
-
-    /// Writes the secrets that members share; in one write, so messages are tagged all the time.
-    ///
-    /// # Errors
-    /// The kernel refuses; the earlier ones stay.
-    pub fn write_secrets(dataplane: &Dataplane, ring: &KeyRing) -> Result<()> {
-        let mut bytes = vec![];
-        let mut present = 0u32;
-        for number in 0..MOST_SECRETS as u8 {
-            let secret = ring.secret(number);
-            present |= u32::from(secret.is_some()) << number;
-            let words = secret_words(secret.copied().unwrap_or(Secret([0; SECRET_BYTES])));
-            bytes.extend(words.into_iter().flat_map(u64::to_ne_bytes));
-        }
-        bytes.extend(present.to_ne_bytes());
-        bytes.extend(u32::from(ring.sending()).to_ne_bytes());
-        Ok(dataplane.write_array(SECRETS, 0, &bytes)?)
+        Ok(self.dataplane.set_secrets(&SecretSet::from(ring))?)
     }
 
     /// Messages dropped for a reason (SP_TAG_), over all CPUs. 0: those of members.
     pub(crate) fn dropped(&self, reason: u32) -> u64 {
-        self.sums(DROPS, reason).first().copied().unwrap_or_default()
+        let per_cpu = self.per_cpu(DROPS, reason);
+        per_cpu
+            .iter()
+            .filter_map(|bytes| bytes.first_chunk().copied())
+            .map(u64::from_ne_bytes)
+            .sum()
     }
 
-    /// The words of a per-CPU element, each summed over CPUs.
-    fn sums(&self, map: &str, index: u32) -> Vec<u64> {
+    /// An element on all CPUs.
+    fn per_cpu(&self, map: &str, index: u32) -> Vec<Vec<u8>> {
         let read = |map: &MapHandle| map.lookup_percpu(&index.to_ne_bytes(), MapFlags::ANY).ok();
-        let per_cpu = self.dataplane.map(map).and_then(read).flatten().unwrap_or_default();
-        let mut sums = vec![];
-        for bytes in per_cpu {
-            let (words, _) = bytes.as_chunks::<8>();
-            sums.resize(words.len(), 0);
-            for (sum, word) in sums.iter_mut().zip(words) {
-                *sum = u64::wrapping_add(*sum, u64::from_ne_bytes(*word));
-            }
-        }
-        sums
+        self.dataplane.map(map).and_then(read).flatten().unwrap_or_default()
     }
 
     /// Clients of whom something was dropped.
@@ -268,8 +246,11 @@ impl Keys {
         let known = state.keys.as_ref().map_or(&[][..], ClientKeys::keys);
         let all = std::iter::once((0, "")).chain(known.iter().map(|it| (it.id, it.name.as_str())));
         all.filter_map(|(key, name)| {
-            let sums = self.sums(KEY_DROPS, key.into());
-            let [forged, denied, over_rate] = sums[..] else { return None };
+            let per_cpu = self.per_cpu(KEY_DROPS, key.into());
+            let all: Vec<_> = per_cpu.iter().map(|it| ClientDropsValue::from_bytes(it)).collect();
+            let sum = |of: fn(&ClientDropsValue) -> u64| all.iter().map(of).sum::<u64>();
+            let (forged, denied) = (sum(|it| it.forged), sum(|it| it.denied));
+            let over_rate = sum(|it| it.over_rate);
             let name = name.to_owned();
             (forged + denied + over_rate > 0).then_some(ClientDrops {
                 key,
@@ -303,12 +284,10 @@ mod tests {
     fn a_key_is_as_the_data_plane_has_it() {
         let grant = Grant { rights: Rights::Write, prefix: "ab".into(), rate_per_s: 10, burst: 3 };
         let secret = Secret(std::array::from_fn(|at| at as u8));
-        let bytes = key_bytes(Some(&secret), &grant);
-        assert_eq!(bytes.len(), KEY_BYTES as usize);
-        let (words, _) = bytes.as_chunks::<8>();
-        let words: Vec<u64> = words.iter().map(|word| u64::from_ne_bytes(*word)).collect();
-        assert_eq!(words[..2], [0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908]);
-        assert_eq!(words[2..6], [0x6162 << 48, 0, 0xffff << 48, 0]);
-        assert_eq!(words[6..], [100_000_000, 200_000_000, 2]);
+        let value = key_value(Some(&secret), &grant);
+        assert_eq!(value.secret, [0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908]);
+        assert_eq!((value.prefix, value.mask), ([0x6162 << 48, 0], [0xffff << 48, 0]));
+        let pace = (value.interval_ns, value.ahead_ns, value.rights);
+        assert_eq!(pace, (100_000_000, 200_000_000, 2));
     }
 }

@@ -16,6 +16,7 @@ use daemon::metrics::{Kind, Text};
 use dataplane::Dataplane;
 use libbpf_rs::{MapCore, MapFlags};
 use manifest::{Manifest, StateObject};
+use netchain_protocol::layouts::{COUNTED, TAG_DROPS};
 use serde_json::{Map, Value};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,59 +36,9 @@ const SLOT_STATE: &str = "SlotState";
 const WINDOW: &str = "RequestWindow";
 const MESSAGE_TAG: &str = "MessageTag";
 
-/// The runtime's counter of packets that ran again (`sp_slots_stats` in
-/// bpf/netchain/stateplane_slots.h); the others count what was dropped or refused.
+/// The runtime's counter of packets that ran again; the others count what was dropped or refused.
 const AGAIN: u32 = 0;
-/// The counters behind it, in the order of the map: reason, remedy.
-const DROPS: [(&str, &str); 4] = [
-    (
-        "slots_too_often",
-        "too many packets write one key at once: their clients ask again; spread the key's writes",
-    ),
-    (
-        "slots_no_read",
-        "the program writes a key that it has not read; no packet of such a program can write",
-    ),
-    ("slots_full", "all slots hold keys: compile the program with more of them"),
-    (
-        "no_window",
-        "too many clients at once: compile the program with more windows; one is free when its \
-         client has been silent for 60 s",
-    ),
-];
 
-/// Dropped by a MessageTag: SP_TAG_ (0: of members), reason, remedy.
-const TAG_DROPS: [(u32, &str, &str); 5] = [
-    (
-        0,
-        "forged_member",
-        "somebody without the fabric's secret sends messages of members, or a member has other \
-         secrets: compare `stateplane keys show` on all of them",
-    ),
-    (
-        1,
-        "forged",
-        "somebody uses the number of a key without its secret, or a client has a damaged \
-         identity file; `stateplane status --json` says which key",
-    ),
-    (
-        2,
-        "unknown_key",
-        "clients without a key, or with one that was revoked or is out of date: `stateplane kv \
-         key list`; all switches need the same file",
-    ),
-    (
-        4,
-        "denied",
-        "a client asks for what its key does not allow; `stateplane status --json` says which, \
-         `stateplane kv key list` what it may do",
-    ),
-    (
-        3,
-        "over_rate",
-        "a client sends more than its rate_per_s: let it wait, or raise it in the file of keys",
-    ),
-];
 /// Counters of the program whose name ends like this: reason, remedy.
 const PROGRAM_DROPS: [(&str, &str); 1] = [(
     "malformed",
@@ -204,12 +155,16 @@ impl Running for Objects {
     }
 
     fn drops(&self) -> Vec<Drops> {
-        let slots = (AGAIN + 1..).zip(DROPS);
-        let slots =
-            slots.map(|(at, (reason, remedy))| Drops { reason, remedy, count: self.count(at) });
+        let drop = |(at, (reason, remedy)): (u32, (&'static str, Option<&'static str>))| {
+            Some(Drops { reason, remedy: remedy?, count: self.count(at) })
+        };
+        let slots = (0..).zip(COUNTED).filter_map(drop);
         let Some(keys) = &self.keys else { return slots.collect() };
-        let tags =
-            TAG_DROPS.map(|(at, reason, remedy)| Drops { reason, remedy, count: keys.dropped(at) });
+        let tags = (0..).zip(TAG_DROPS).map(|(at, (reason, remedy))| Drops {
+            reason,
+            remedy,
+            count: keys.dropped(at),
+        });
         let program = PROGRAM_DROPS.map(|(reason, remedy)| Drops {
             reason,
             remedy,

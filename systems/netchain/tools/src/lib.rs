@@ -1,13 +1,15 @@
 //! NetChain in the tools: what `systems/registry` hands to them.
 //!
-//! It owns: the command `kv`; keys in packet tests; what fuzzers feed bytes to. It must not know: the
-//! rules of clients and switches.
+//! It owns: the command `kv`; its messages in a trace; keys in packet tests; what fuzzers feed bytes
+//! to, and its state in generated programs. It must not know: the rules of clients and switches.
 
 #![forbid(unsafe_code)]
 
 mod founding;
+mod generated;
 mod keys;
 mod kv;
+mod messages;
 mod packet_test;
 
 use clap::{CommandFactory, FromArgMatches};
@@ -17,8 +19,6 @@ use netchain_protocol::Message;
 use netchain_switch::{CLIENT_KEYS, ClientDrops, KeysLoad};
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use trace::{MessageBody, Messages, Objects};
-use wire::Malformed;
 
 /// What the registry lists.
 pub struct NetChain;
@@ -57,21 +57,6 @@ impl command_line::System for NetChain {
     }
 }
 
-/// Its messages do not have the frame of `core/wire`, by which traces tell types.
-impl Messages for NetChain {
-    fn names(&self) -> Vec<&'static str> {
-        vec![]
-    }
-
-    fn name(&self, _: u8) -> Option<&'static str> {
-        None
-    }
-
-    fn decode(&self, _: &[u8], _: &Objects) -> Result<MessageBody, Malformed> {
-        Err(Malformed::Type)
-    }
-}
-
 impl fuzz_door::Doors for NetChain {
     fn doors(&self) -> &'static [Door] {
         &[]
@@ -86,5 +71,12 @@ impl fuzz_door::Doors for NetChain {
             }
             Err(error) => told(&error),
         }
+    }
+}
+
+/// It has no campaign of its own.
+impl fuzz_door::Campaigns for NetChain {
+    fn state(&self) -> &'static [&'static dyn fuzz_door::StateKind] {
+        &[&generated::Slots]
     }
 }

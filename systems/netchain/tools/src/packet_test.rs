@@ -2,7 +2,7 @@
 //! alone: roles are entries, and other switches are packets.
 
 use crate::NetChain;
-use dataplane::Dataplane;
+use dataplane::{Dataplane, SecretSet};
 use manifest::Manifest;
 use netchain_compiler::supply::{self, ClientKey};
 use netchain_keys::{Grant, Rights};
@@ -174,7 +174,7 @@ impl Backing for Alone {
         Keys::exchange(switch, &places).map_err(Fault::of_case)?;
         let Some((_, secret)) = lines.secrets.first() else { return Ok(()) };
         let Some(ring) = KeyRing::new(0, *secret) else { return Ok(()) };
-        Keys::write_secrets(switch, &ring).map_err(Fault::of_case)
+        switch.set_secrets(&SecretSet::from(&ring)).map_err(Fault::of_case)
     }
 
     fn departs(&mut self, _: u32, _: &[u8], _: u64) -> Option<Vec<Arrival>> {
