@@ -4,8 +4,10 @@
 SHELL := /bin/bash
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 RELEASE := target/release/stateplane
-# Bugs are planted in these. One build for all these tests, with the outside crates that the workspace has.
-MUTATIONS := chain/mutations,sim/mutations,fuzz/mutations,controller/mutations,netchain-controller/mutations
+# Bugs are planted in the packages with this feature. One build for all these tests, with the outside
+# crates that the workspace has.
+MUTATIONS = $(shell awk -F'"' '/^name = / && FNR < 9 {name = $$2} /^mutations = / {print name "/mutations"}' \
+	$(wildcard */*/Cargo.toml */*/*/Cargo.toml) | paste -sd,)
 
 .PHONY: help root setup build demo check test lint bench soak clean
 

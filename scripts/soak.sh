@@ -4,8 +4,8 @@
 #
 #   scripts/soak.sh BIN [PART...]
 #     BIN: the release `stateplane`
-#     PART: spec check lowering programs doors frames messages store chains sim mutations demos
-#           chaos (all by default)
+#     PART: spec check lowering programs doors chains mutations demos chaos, then those of
+#           systems/*/soak.sh (all by default)
 #
 # Each part writes out/soak/PART.log. Variables set the amounts: SOAK_DEMOS=20, SOAK_ROUNDS=200,
 # SOAK_CHAINS=1000, SOAK_SIM_RUNS=1000000, SIM_RUNS=200, STORE_DATAGRAMS=5000000,
@@ -17,7 +17,13 @@ bin=$(realpath "$1")
 shift
 cd "$(dirname "$0")/.."
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(spec check lowering programs doors frames messages store chains sim mutations demos chaos)
+all=(spec check lowering programs doors chains mutations demos chaos)
+# A system's parts: it adds their names to `all`, and has a function soak_NAME for each.
+for file in systems/*/soak.sh; do
+  # shellcheck source=/dev/null
+  . "$file"
+done
+[ ${#parts[@]} -gt 0 ] || parts=("${all[@]}")
 out=out/soak
 mkdir -p "$out"
 export SIM_RUNS=${SIM_RUNS:-200} FUZZ_DATAGRAMS=${STORE_DATAGRAMS:-5000000}
@@ -79,36 +85,25 @@ run_part() {
         fuzz programs --runs "${FUZZ_SHARED:-300}" --two-cpus-every 1
       ;;
     doors) doors ;;
-    frames) fuzz frames ;;
-    messages) fuzz messages ;;
-    store) cargo test --release --locked --quiet -p state-store --test fuzz -- --nocapture ;;
     chains)
       # The controller and five servers in chains, over and over (the swarm of `sim` has its faults
       # elsewhere).
       CHAIN_SEEDS=${SOAK_CHAINS:-1000} cargo test --release --locked --quiet -p controller --test cluster nothing_acknowledged -- --nocapture
       ;;
-    sim)
-      cargo test --release --locked --quiet -p sim -- --nocapture || return
-      # Goes on where it was stopped, as long as it is the same build; another one begins anew.
-      local build
-      build=$(sha256sum "$bin" | cut -c1-16) || return
-      find "$out" -maxdepth 1 -name 'sim*.json' ! -name "sim-$build.json" -delete
-      "$bin" sim --runs "${SOAK_SIM_RUNS:-1000000}" --resume "$out/sim-$build.json"
-      ;;
     mutations)
       # Every seeded bug is caught, by the checks that judge the runs above.
-      cargo test --release --locked --quiet -p sim --features mutations --test mutations -- --ignored --nocapture &&
-        cargo test --release --locked --quiet -p controller --features mutations --test mutations -- --ignored --nocapture &&
+      cargo test --release --locked --quiet -p controller --features mutations --test mutations -- --ignored --nocapture &&
         cargo test --profile fuzz --locked --quiet -p fuzz --features mutations --test mutations -- --include-ignored --nocapture
       ;;
     demos) demos ;;
     chaos)
       "$bin" lab chaos --rounds "${SOAK_ROUNDS:-200}" --out "$out/chaos" &&
-        "$bin" lab chaos --rounds "$((${SOAK_ROUNDS:-200} / 5))" --mode etcd --out "$out/chaos-etcd" &&
-        "$bin" lab chaos --rounds "$((${SOAK_ROUNDS:-200} / 5))" --topology systems/redplane/lab/firewall.toml --out "$out/chaos-firewall" &&
-        "$bin" lab chaos --rounds "$((${SOAK_ROUNDS:-200} / 5))" --topology systems/redplane/lab/load_balancer.toml --out "$out/chaos-load-balancer"
+        "$bin" lab chaos --rounds "$((${SOAK_ROUNDS:-200} / 5))" --mode etcd --out "$out/chaos-etcd"
       ;;
-    *) echo "no part '$1'" >&2; usage ;;
+    *)
+      declare -F "soak_$1" >/dev/null || { echo "no part '$1'" >&2; usage; }
+      "soak_$1"
+      ;;
   esac
 }
 
@@ -123,7 +118,7 @@ main() {
     if [ "$code" -eq 0 ]; then result=good; else result="FAILED ($code), see $out/$part.log" bad=1; fi
     # What the part says of itself: its last line with figures in it.
     figures=$(grep -E '[0-9]+ (texts|programs|frames:|malformed|violations|of [0-9]+ )' "$out/$part.log" | tail -n 1)
-    summary+=("$(printf '%-9s %5ss  %s  %s' "$part" $((SECONDS - started)) "$result" "$figures")")
+    summary+=("$(printf '%-13s %5ss  %s  %s' "$part" $((SECONDS - started)) "$result" "$figures")")
   done
   printf '\n'
   printf '%s\n' "${summary[@]}"

@@ -15,8 +15,8 @@ for module in core/*/spec/*.tla systems/*/spec/*.tla; do
     [ -r "$file" ] || { complain "$module:$line: there is no $file"; continue; }
     for name in $names; do
       cited=$((cited + 1))
-      # As a definition: Rust's, or a C function's whose line begins with its type.
-      grep -qE "\bfn $name\b|^(static|SEC|int|void).*\b$name\(" "$file" || complain "$module:$line: $file has no function $name"
+      # As a definition: Rust's, a C function's whose line begins with its type, or P4's.
+      grep -qE "\bfn $name\b|^(static|SEC|int|void|bit<).*\b$name\(|\baction $name\(" "$file" || complain "$module:$line: $file has no function $name"
     done
   done < <(grep -nF '\* Code: ' "$module")
   # The actions are what the next-state relation names.

@@ -28,7 +28,7 @@ fn nat_program() {
     let program = outcome.program.as_ref().unwrap_or_else(|| panic!("{}", outcome.render(false)));
     assert_eq!(program.tables.len(), 2);
     assert_eq!(program.tables[1].name, "NatIngress.routes");
-    assert_eq!(program.externs[0].extern_type, "FlowState");
+    assert_eq!(program.externs[0].extern_type, "Bindings");
     assert!(outcome.diagnostics.is_empty(), "{}", outcome.render(false));
 }
 

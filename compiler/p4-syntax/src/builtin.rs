@@ -18,10 +18,12 @@ pub(crate) fn write_into(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The file whose declarations have this name: what a program lacks that uses the name.
+/// The file to include for this name: what a program lacks that uses the name. What is declared
+/// below `X/` comes with `X.p4`.
 pub fn include_that_declares(name: &str) -> Option<&'static str> {
     let (file, _) = FILES.iter().find(|(_, text)| declares(text, name))?;
-    Some(file)
+    let whole = file.split_once('/').map(|(folder, _)| format!("{folder}.p4"));
+    FILES.iter().map(|(name, _)| *name).find(|name| *name == whole.as_deref().unwrap_or(file))
 }
 
 /// Whether a file declares a name at its top level, or as a match kind. The files are our own: a
@@ -78,8 +80,9 @@ mod tests {
             ("mark_to_drop", "v1model.p4"),
             ("HashAlgorithm", "v1model.p4"),
             ("KERNEL_PORT", "stateplane.p4"),
-            ("Consistency", "stateplane.p4"),
             ("switch_id", "stateplane.p4"),
+            ("StateResult", "stateplane.p4"),
+            ("SlotResult", "stateplane.p4"),
         ] {
             assert_eq!(include_that_declares(name), Some(file), "{name}");
         }

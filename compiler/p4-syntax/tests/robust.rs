@@ -24,17 +24,24 @@ fn run(text: &str) -> usize {
 
 fn seeds() -> Vec<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut out: Vec<String> = [
+    let systems = fs::read_dir(root.join("p4/include/stateplane")).unwrap();
+    let mut systems: Vec<_> = systems.map(|entry| entry.unwrap().path()).collect();
+    systems.sort();
+    assert!(!systems.is_empty());
+    let files = [
         "p4/include/core.p4",
         "p4/include/v1model.p4",
         "p4/include/stateplane.p4",
         "p4/tests/gateway_router.p4",
     ]
-    .iter()
-    .filter_map(|f| fs::read_to_string(root.join(f)).ok())
-    // Directives are the preprocessor's: without them the rest is read as it stands.
-    .map(|t| t.lines().filter(|l| !l.starts_with('#')).collect::<Vec<_>>().join("\n"))
-    .collect();
+    .map(|file| root.join(file));
+    let mut out: Vec<String> = files
+        .into_iter()
+        .chain(systems)
+        .map(|file| fs::read_to_string(file).unwrap())
+        // Directives are the preprocessor's: without them the rest is read as it stands.
+        .map(|t| t.lines().filter(|l| !l.starts_with('#')).collect::<Vec<_>>().join("\n"))
+        .collect();
     out.push(CORNERS.into());
     out
 }

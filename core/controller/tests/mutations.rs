@@ -5,6 +5,7 @@
 //! --nocapture` (minutes); MUTATION=Name: only that one. Without `--ignored`: those that are caught
 //! within a few seeds.
 
+mod store;
 mod world;
 
 use controller::core::{Mutation, set_mutation};

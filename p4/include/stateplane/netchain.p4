@@ -1,6 +1,6 @@
 // stateplane/netchain.p4: state for coordination served by switches (NetChain).
 //
-// Include it after stateplane.p4.
+// stateplane.p4 includes it.
 #ifndef STATEPLANE_NETCHAIN_P4
 #define STATEPLANE_NETCHAIN_P4
 

@@ -232,7 +232,10 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
                 hdr.netchain.operand = done;
             }
         } else if (known == WindowState.REFUSED) {
+            // The state that it shows is no reason: by now the condition may hold.
             status = Status.REFUSED;
+            hdr.envelope.flags = hdr.envelope.flags | MOVED;
+            hdr.netchain.operand = 0;
         } else if (hdr.envelope.flags & AGAIN != 0 && has_forgotten(slot)
                    && !(possible && names_version(hdr))) {
             // Another head may have carried it out. (Not if its version is still the key's.)

@@ -9,7 +9,7 @@ use xdp_backend::Systems;
 
 /// Makes a function of each seam, which gives the systems that plug into it.
 macro_rules! systems {
-    ($([$compiler:path, $meaning:path, $switch:path, $tools:path];)*) => {
+    ($([$compiler:path, $meaning:path, $switch:path, $tools:path, $fuzz:path];)*) => {
         /// Those whose state objects the compiler knows.
         pub fn compiler() -> Systems {
             Systems(&[$(&$compiler),*])
@@ -40,6 +40,11 @@ macro_rules! systems {
             &[$(&$tools),*]
         }
 
+        /// Those that `stateplane-fuzz` runs something of.
+        pub fn campaigns() -> &'static [&'static dyn fuzz_door::Campaigns] {
+            &[$(&$fuzz),*]
+        }
+
         /// Those that the command line knows.
         pub fn command_line() -> &'static [&'static dyn command_line::System] {
             &[$(&$tools),*]
@@ -47,8 +52,9 @@ macro_rules! systems {
     };
 }
 
-// One line each: in the compiler, its meaning on one node, in the switch, in the tools.
+// One line each: in the compiler, its meaning on one node, in the switch, in the tools, under
+// random inputs.
 systems! {
-    [redplane_compiler::RedPlane, redplane_compiler::Meaning, redplane_switch::RedPlane, redplane_tools::RedPlane];
-    [netchain_compiler::NetChain, netchain_compiler::Meaning, netchain_switch::NetChain, netchain_tools::NetChain];
+    [redplane_compiler::RedPlane, redplane_compiler::Meaning, redplane_switch::RedPlane, redplane_tools::RedPlane, redplane_fuzz::RedPlane];
+    [netchain_compiler::NetChain, netchain_compiler::Meaning, netchain_switch::NetChain, netchain_tools::NetChain, netchain_tools::NetChain];
 }

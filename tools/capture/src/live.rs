@@ -47,9 +47,12 @@ pub struct Interface {
     patience: Option<TimeVal>,
 }
 
-/// Classic BPF: accept untagged IPv4 UDP with one of two ports, as source or destination, and the
+/// Ports that a filter can have: its jumps are at most 255 instructions long.
+const MOST_PORTS: usize = 100;
+
+/// Classic BPF: accept untagged IPv4 UDP with one of these ports, as source or destination, and the
 /// second and later fragments not.
-fn filter(ports: [u16; 2]) -> Vec<libc::sock_filter> {
+fn filter(ports: &[u16]) -> Result<Vec<libc::sock_filter>> {
     const LOAD_HALF: u16 = 0x28;
     const LOAD_BYTE: u16 = 0x30;
     const LOAD_HALF_AT_X: u16 = 0x48;
@@ -57,31 +60,39 @@ fn filter(ports: [u16; 2]) -> Vec<libc::sock_filter> {
     const JUMP_EQUAL: u16 = 0x15;
     const JUMP_SET: u16 = 0x45;
     const RETURN: u16 = 0x06;
-    let [a, b] = ports.map(u32::from);
+    if ports.len() > MOST_PORTS {
+        let text = format!("{} ports; {MOST_PORTS} is the most", ports.len());
+        return Err(Error::new(ErrorKind::InvalidInput, text));
+    }
     let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
-    vec![
+    // What follows the test of the fragment: two loads, two tests of each port.
+    let tests = 2 * ports.len() as u8;
+    let mut steps = vec![
         step(LOAD_HALF, 0, 0, 12), // type of the Ethernet frame: the kernel took VLAN tags off
-        step(JUMP_EQUAL, 0, 11, 0x0800),
+        step(JUMP_EQUAL, 0, 7 + tests, 0x0800),
         step(LOAD_BYTE, 0, 0, 23), // protocol
-        step(JUMP_EQUAL, 0, 9, 17),
+        step(JUMP_EQUAL, 0, 5 + tests, 17),
         step(LOAD_HALF, 0, 0, 20), // flags and offset of the fragment
-        step(JUMP_SET, 7, 0, 0x1fff),
+        step(JUMP_SET, 3 + tests, 0, 0x1fff),
         step(LOAD_X_HEADER_LENGTH, 0, 0, 14),
-        step(LOAD_HALF_AT_X, 0, 0, 14), // source port
-        step(JUMP_EQUAL, 5, 0, a),
-        step(JUMP_EQUAL, 4, 0, b),
-        step(LOAD_HALF_AT_X, 0, 0, 16), // destination port
-        step(JUMP_EQUAL, 2, 0, a),
-        step(JUMP_EQUAL, 1, 0, b),
-        step(RETURN, 0, 0, 0),
-        step(RETURN, 0, 0, u32::MAX),
-    ]
+    ];
+    // To the last step, over the tests that are left, the second load and the step that refuses.
+    let mut left = tests;
+    for (place, loads) in [(14, 2), (16, 1)] {
+        steps.push(step(LOAD_HALF_AT_X, 0, 0, place)); // source port, destination port
+        for port in ports {
+            left -= 1;
+            steps.push(step(JUMP_EQUAL, left + loads, 0, u32::from(*port)));
+        }
+    }
+    steps.extend([step(RETURN, 0, 0, 0), step(RETURN, 0, 0, u32::MAX)]);
+    Ok(steps)
 }
 
 impl Interface {
     /// Listens on an interface for UDP datagrams from or to one of `ports`. Needs CAP_NET_RAW.
-    pub fn open(name: &str, ports: [u16; 2]) -> Result<Interface> {
-        Interface::open_with(name, Some(&filter(ports)))
+    pub fn open(name: &str, ports: impl AsRef<[u16]>) -> Result<Interface> {
+        Interface::open_with(name, Some(&filter(ports.as_ref())?))
     }
 
     /// Listens for all frames. (The kernel takes a first VLAN tag off.) Needs CAP_NET_RAW.
@@ -91,8 +102,8 @@ impl Interface {
 
     /// Listens on all interfaces of the calling thread's network namespace for UDP datagrams from
     /// or to one of `ports`. Needs CAP_NET_RAW.
-    pub fn open_namespace(ports: [u16; 2]) -> Result<Interface> {
-        Interface::open_index("all interfaces", 0, Some(&filter(ports)))
+    pub fn open_namespace(ports: impl AsRef<[u16]>) -> Result<Interface> {
+        Interface::open_index("all interfaces", 0, Some(&filter(ports.as_ref())?))
     }
 
     fn open_with(name: &str, filter: Option<&[libc::sock_filter]>) -> Result<Interface> {

@@ -21,25 +21,12 @@ fn help_is_helped_with() {
 
 #[test]
 fn commands_end_quietly() {
-    let nat = concat!(env!("CARGO_MANIFEST_DIR"), "/../../systems/redplane/p4/nat/nat.p4");
-    // The example with its secrets beside it.
-    let folder = tempfile::tempdir().expect("a folder");
-    let example = folder.path().join("store.toml");
-    let text = include_str!("../../../systems/redplane/docs/store.example.toml");
-    std::fs::write(&example, text).expect("a configuration");
-    let secrets = folder.path().join("secrets.toml");
-    let made = Command::new(env!("CARGO_BIN_EXE_stateplane"))
-        .args(["keys", "generate"])
-        .arg(&secrets)
-        .output();
-    assert!(made.expect("runs").status.success());
-    let example = example.to_str().expect("UTF-8 path");
+    let router = concat!(env!("CARGO_MANIFEST_DIR"), "/../../p4/tests/gateway_router.p4");
     let commands = [
-        vec!["check", nat],
-        vec!["check", "--json", nat],
-        vec!["check", "--emit-ir", nat],
-        vec!["compile", nat, "--emit-c", "-"],
-        vec!["store", "--config", example, "--check"],
+        vec!["check", router],
+        vec!["check", "--json", router],
+        vec!["check", "--emit-ir", router],
+        vec!["compile", router, "--emit-c", "-"],
     ];
     for arguments in commands {
         let (reader, writer) = std::io::pipe().expect("pipe");
@@ -58,14 +45,14 @@ fn commands_end_quietly() {
 
 #[test]
 fn a_full_disk_is_an_error() {
-    let nat = concat!(env!("CARGO_MANIFEST_DIR"), "/../../systems/redplane/p4/nat/nat.p4");
+    let router = concat!(env!("CARGO_MANIFEST_DIR"), "/../../p4/tests/gateway_router.p4");
     let full = std::fs::File::options()
         .write(true)
         .open("/dev/full")
         .expect("a device that is always full");
     let mut command = Command::new(env!("CARGO_BIN_EXE_stateplane"));
     let output = command
-        .args(["check", "--json", nat])
+        .args(["check", "--json", router])
         .stdout(full)
         .stderr(Stdio::piped())
         .output()

@@ -87,23 +87,14 @@ impl SwitchView {
 pub struct StoreView {
     /// It can do its work.
     pub ready: bool,
-    /// Cells behind the store's address, as [`StoreView::HEAD`] has them.
-    pub cells: [String; 8],
+    /// Its row behind the store's address: names of columns, and their cells. [`StoreView::STATE`]
+    /// is one of them. Stores of several systems share the columns that have the same name.
+    pub columns: Vec<(&'static str, String)>,
     /// Below the table: what is wrong. The store's address stands before each.
     pub notes: Vec<String>,
 }
 
 impl StoreView {
-    /// The columns.
-    pub const HEAD: [&'static str; 9] = [
-        "store",
-        "head of shards",
-        "state",
-        "records",
-        "sessions",
-        "recalls",
-        "held",
-        "unacked",
-        "lag",
-    ];
+    /// The column that each row has: also that of a store that gives no answer.
+    pub const STATE: &'static str = "state";
 }

@@ -1,40 +1,20 @@
-//! A door: something that reads what somebody else wrote. Fuzzers feed it bytes.
+//! The seam between fuzzers and systems: what a system brings, and what it may use for it.
 //!
-//! Any bytes must give a value or an error that can be shown, in bounded time and memory. A door
-//! may assert more: what was read and written again is the same.
+//! It owns: doors, campaigns, state objects of generated programs, mutations of bytes. It must not
+//! know: any system, and how fuzzers find inputs.
 
 #![forbid(unsafe_code)]
 
-use std::fmt::Write as _;
+mod campaign;
+mod door;
+mod generated;
+pub mod mutate;
 
-/// A door.
-#[derive(Clone, Copy)]
-pub struct Door {
-    /// The names of its folder in `tools/fuzz-targets/fuzz/corpus` and of its binary in
-    /// `tools/fuzz-targets/fuzz/fuzz_targets`.
-    pub name: &'static str,
-    /// Feeds it an input; panics if something does not hold.
-    pub run: fn(&[u8]),
-    /// Are its inputs texts? (Which mutations are worth trying.)
-    pub text: bool,
-    /// Mutations that the smoke test tries.
-    pub smoke: u32,
-}
+pub use campaign::{Campaign, Campaigns};
+pub use door::{Door, Doors, told};
+pub use generated::{Code, MAX_WIDTH, StateKind, StateObject, Struct, Ty, scalar, width};
 
-/// A system's doors.
-pub trait Doors: Sync {
-    /// All of them but the next.
-    fn doors(&self) -> &'static [Door];
-
-    /// Reads a datagram as the system does whose type it is; all systems' messages come in by one
-    /// door.
-    fn datagram(&self, data: &[u8]);
-}
-
-/// An error can be told: its text is not empty.
-pub fn told(error: &dyn std::fmt::Display) {
-    let mut shown = String::new();
-    // Writing to a string cannot fail.
-    let _ = write!(shown, "{error}");
-    assert!(!shown.trim().is_empty(), "an error without words");
+/// Bytes as one hexadecimal number, as STF files write packets.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

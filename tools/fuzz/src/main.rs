@@ -1,11 +1,10 @@
 //! `stateplane-fuzz`: long runs of random and mutated inputs. `scripts/soak.sh` runs all of them.
 
 use anyhow::Result;
-use clap::{Parser, Subcommand, value_parser};
-use fuzz::fresh_seed;
+use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, value_parser};
 use fuzz::programs::{self, Plan};
-use fuzz::rig::{Counts, Mode};
-use fuzz::{campaign, differential};
+use fuzz::{differential, fresh_seed};
+use fuzz_door::Campaign;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -85,35 +84,33 @@ enum Command {
         #[arg(long)]
         keep_going: bool,
     },
-    /// Random and mutated frames through both NATs, against an oracle. Needs root.
-    Frames {
-        /// Frames through each of the two.
-        #[arg(long, default_value_t = 1_000_000, value_parser = value_parser!(u64).range(1..))]
-        count: u64,
-    },
-    /// Random and mutated state messages through the linearizable NAT, against a model of its
-    /// state. Needs root.
-    Messages {
-        /// Steps; four in five are messages.
-        #[arg(long, default_value_t = 300_000, value_parser = value_parser!(u64).range(1..))]
-        count: u64,
-    },
 }
 
-fn tell(name: &str, counts: Counts) {
-    println!(
-        "{name}: {} frames: {} translated, {} routed, {} to the host, {} dropped; {} bindings made, {} packets waited at the store, {} heartbeats; {} messages took effect, {} refused",
-        counts.frames,
-        counts.translated,
-        counts.routed,
-        counts.to_host,
-        counts.dropped,
-        counts.bindings,
-        counts.parked,
-        counts.renewed,
-        counts.taken,
-        counts.refused
-    );
+/// The words of the registered systems.
+fn campaigns() -> impl Iterator<Item = &'static Campaign> {
+    systems::campaigns().iter().flat_map(|system| system.campaigns())
+}
+
+/// A system's word, beside those of [`Command`].
+fn word(campaign: &Campaign) -> clap::Command {
+    let count = Arg::new("count")
+        .long("count")
+        .value_parser(value_parser!(u64).range(1..))
+        .help(format!("{} [default: {}]", campaign.counts, campaign.count));
+    clap::Command::new(campaign.name).about(campaign.about).arg(count)
+}
+
+/// Runs a system's word, if this is one.
+fn campaign(matches: &ArgMatches) -> Option<Result<()>> {
+    let (name, given) = matches.subcommand()?;
+    let campaign = campaigns().find(|campaign| campaign.name == name)?;
+    let seed = matches.get_one("seed").or_else(|| given.get_one("seed")).copied();
+    let count = given.get_one("count").copied().unwrap_or(campaign.count);
+    let run = || {
+        dataplane::check_permitted()?;
+        (campaign.run)(seed.unwrap_or_else(fresh_seed), count)
+    };
+    Some(run())
 }
 
 fn run(line: CommandLine) -> Result<()> {
@@ -165,21 +162,18 @@ fn run(line: CommandLine) -> Result<()> {
             println!("lowering: {compared}");
             anyhow::ensure!(compared.mismatches == 0, "{} mismatches", compared.mismatches);
         }
-        Command::Frames { count } => {
-            for (name, mode) in
-                [("frames, local", Mode::Local), ("frames, linearizable", Mode::Linearizable)]
-            {
-                tell(name, campaign::frames(seed, count, mode)?);
-            }
-        }
-        Command::Messages { count } => tell("messages", campaign::messages(seed, count)?),
     }
     Ok(())
 }
 
 fn main() -> ExitCode {
     let started = Instant::now();
-    match run(CommandLine::parse()) {
+    let matches = campaigns().map(word).fold(CommandLine::command(), clap::Command::subcommand);
+    let matches = matches.get_matches();
+    let done = campaign(&matches).unwrap_or_else(|| {
+        run(CommandLine::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()))
+    });
+    match done {
         Ok(()) => {
             println!("no finding in {} s", started.elapsed().as_secs());
             ExitCode::SUCCESS

@@ -1,8 +1,9 @@
 //! Random texts and mutated programs through `stateplane check`, and those that are good through
 //! the back end: no panic, no hang.
 
-use crate::{hex, mutate};
+use crate::mutate;
 use anyhow::{Context, Result, bail, ensure};
+use fuzz_door::hex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::fmt;
@@ -98,7 +99,10 @@ fn corpus() -> Result<Vec<Seed>> {
     let mut files = Vec::new();
     p4_files(&root().join("p4"), &mut files)?;
     p4_files(&root().join("systems"), &mut files)?;
-    files.retain(|path| !path.components().any(|part| part.as_os_str() == "include"));
+    let left_out = |path: &Path| {
+        ["include", "refused"].iter().any(|name| path.iter().any(|part| part == *name))
+    };
+    files.retain(|path| !left_out(path));
     files.sort();
     ensure!(files.len() > 3, "too few programs below {}", root().join("p4").display());
     files.iter().map(|path| seed(path)).collect()
@@ -133,7 +137,8 @@ fn mutated(seeds: &[Seed], preprocess: bool, random: &mut StdRng) -> String {
     // Sometimes the declarations of the include files too.
     let keep = if random.random_bool(0.1) { 0 } else { keep };
     if random.random_bool(0.3) {
-        return String::from_utf8_lossy(&mutate::bytes(text.as_bytes(), keep, random)).into_owned();
+        return String::from_utf8_lossy(&fuzz_door::mutate::bytes(text.as_bytes(), keep, random))
+            .into_owned();
     }
     let words = mutate::words(text);
     let kept = mutate::words(&text[..keep]).len();
@@ -283,9 +288,11 @@ fn processes(
         let text = match number % 4 {
             0 => mutate::noise(random),
             // Bytes that are no text.
-            1 => {
-                mutate::bytes(seeds[random.random_range(0..seeds.len())].raw.as_bytes(), 0, random)
-            }
+            1 => fuzz_door::mutate::bytes(
+                seeds[random.random_range(0..seeds.len())].raw.as_bytes(),
+                0,
+                random,
+            ),
             _ => mutated(seeds, true, random).into_bytes(),
         };
         std::fs::write(file, &text)?;

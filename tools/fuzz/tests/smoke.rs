@@ -1,10 +1,8 @@
 //! A few seconds of each kind of fuzzing, with one fixed and one fresh seed. `make soak` does the
 //! full counts. Needs root.
 
-use fuzz::campaign;
 use fuzz::fresh_seed;
 use fuzz::programs::{self, Plan};
-use fuzz::rig::Mode;
 
 fn both(run: impl Fn(u64)) {
     run(0x5eed);
@@ -19,22 +17,6 @@ fn programs() {
     });
 }
 
-#[test]
-fn frames_through_the_local_nat() {
-    both(|seed| println!("{:?}", campaign::frames(seed, 20_000, Mode::Local).unwrap()));
-}
-
-#[test]
-fn frames_through_the_linearizable_nat() {
-    both(|seed| println!("{:?}", campaign::frames(seed, 20_000, Mode::Linearizable).unwrap()));
-}
-
-#[test]
-fn state_messages() {
-    both(|seed| println!("{:?}", campaign::messages(seed, 10_000).unwrap()));
-}
-
-/// Generated programs, compiled and run, against the reference interpreter.
 /// As written against as elaborated.
 #[test]
 fn elaborated_programs() {
@@ -45,6 +27,7 @@ fn elaborated_programs() {
     assert!(compared.programs >= 400, "{compared}");
 }
 
+/// Compiled and run, against the reference interpreter.
 #[test]
 fn generated_programs() {
     both(|seed| {

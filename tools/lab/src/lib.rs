@@ -12,6 +12,7 @@
 
 pub mod bird;
 pub mod build;
+pub mod builtin;
 pub mod daemons;
 pub mod demo;
 pub mod error;

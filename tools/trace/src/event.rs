@@ -2,7 +2,7 @@
 
 use crate::PORTS;
 use crate::objects::Objects;
-use crate::system::{MessageBody, Systems};
+use crate::system::{MessageBody, Messages, Systems};
 use capture::{Datagram, Frame};
 use serde::Serialize;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -39,7 +39,7 @@ pub enum Tag {
     UnknownSecret,
 }
 
-/// A datagram to or from the protocol's ports.
+/// A datagram to or from a port that messages go over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Event {
     /// When, in ns since 1970.
@@ -86,7 +86,7 @@ pub enum Body {
     },
     /// None of the protocol's messages.
     Malformed {
-        /// Why, as a label of the stores' metrics.
+        /// Why, as a label of the stores' metrics; `unframed`: it is a message without their frame.
         reason: &'static str,
         /// Why, in words.
         detail: String,
@@ -181,7 +181,8 @@ impl Event {
     }
 }
 
-/// What a captured frame says; none if it is not a datagram from or to one of the protocol's ports.
+/// What a captured frame says; none if it is not a datagram from or to one of the ports of
+/// [`Systems::ports`].
 pub fn decode(
     frame: &Frame<'_>,
     systems: Systems,
@@ -190,12 +191,19 @@ pub fn decode(
 ) -> Option<Event> {
     let datagram = capture::datagram(frame)?;
     let ports = [datagram.source.port(), datagram.destination.port()];
-    if !ports.iter().any(|port| PORTS.contains(port)) {
-        return None;
-    }
+    let framed = ports.iter().any(|port| PORTS.contains(port));
     let whole = datagram.payload.len() == datagram.payload_bytes && !datagram.fragmented;
+    let body = match (framed, whole) {
+        (true, true) => body(datagram.payload, systems, objects),
+        (true, false) => cut(datagram.payload, systems),
+        (false, true) => unframed(systems.unframed(ports)?, datagram.payload),
+        (false, false) => {
+            systems.unframed(ports)?;
+            Body::Cut { name: None, captured: datagram.payload.len() }
+        }
+    };
     let tag = match secrets {
-        Some(ring) if whole => genuine(ring, &datagram),
+        Some(ring) if framed && whole => genuine(ring, &datagram),
         _ => Tag::Unchecked,
     };
     let mut hasher = DefaultHasher::new();
@@ -206,14 +214,18 @@ pub fn decode(
         from: datagram.source,
         to: datagram.destination,
         bytes: datagram.payload_bytes,
-        key_id: (datagram.payload.len() >= HEADER_BYTES).then(|| datagram.payload[54]),
+        key_id: (framed && datagram.payload.len() >= HEADER_BYTES).then(|| datagram.payload[54]),
         tag,
-        body: if whole {
-            body(datagram.payload, systems, objects)
-        } else {
-            cut(datagram.payload, systems)
-        },
+        body,
     })
+}
+
+/// A message with a system's own frame.
+fn unframed(system: &dyn Messages, payload: &[u8]) -> Body {
+    match system.decode_unframed(payload) {
+        Ok(message) => Body::Message(message),
+        Err(detail) => Body::Malformed { reason: "unframed", detail },
+    }
 }
 
 fn genuine(ring: &KeyRing, datagram: &Datagram<'_>) -> Tag {

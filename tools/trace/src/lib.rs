@@ -1,11 +1,11 @@
 //! What the messages in a capture say.
 //!
 //! [`decode`] makes an [`Event`] of a datagram: what every system's messages have in common is read
-//! here, the rest by the system that the type belongs to ([`Messages`]). [`Objects`] name keys and
-//! values by the program's manifest, [`Filter`] chooses, [`Columns`] writes lines, [`Summary`]
-//! counts and finds what was sent again. Datagrams are hostile input: whatever is not a message
-//! becomes an event that says why. This crate reads no sockets and changes nothing, and knows no
-//! system.
+//! here, the rest by the system that the type belongs to ([`Messages`]). A system with another
+//! frame claims UDP ports, and reads their datagrams whole. [`Objects`] name keys and values by the
+//! program's manifest, [`Filter`] chooses, [`Columns`] writes lines, [`Summary`] counts and finds
+//! what was sent again. Datagrams are hostile input: whatever is not a message becomes an event
+//! that says why. This crate reads no sockets and changes nothing, and knows no system.
 
 mod event;
 mod filter;
@@ -23,5 +23,5 @@ pub use summary::{Repeat, Summary};
 pub use system::{Fields, Follows, MessageBody, Messages, Systems};
 pub use text::{Columns, fields};
 
-/// The UDP ports whose datagrams are looked at.
-pub const PORTS: [u16; 2] = [wire::PORT, wire::CONTROLLER_PORT];
+/// The UDP ports of messages with the frame of `core/wire`.
+pub(crate) const PORTS: [u16; 2] = [wire::PORT, wire::CONTROLLER_PORT];

@@ -1,5 +1,6 @@
 //! Where a system plugs in: what its messages are called, and what they say.
 
+use crate::PORTS;
 use crate::event::Field;
 use crate::objects::Objects;
 use serde::ser::SerializeMap;
@@ -21,6 +22,20 @@ pub trait Messages: Sync {
     /// # Errors
     /// How the bytes fail to follow the layout.
     fn decode(&self, datagram: &[u8], objects: &Objects) -> Result<MessageBody, Malformed>;
+
+    /// The UDP ports of its messages that do not begin with the frame of `core/wire`. No two
+    /// systems have the same.
+    fn ports(&self) -> &'static [u16] {
+        &[]
+    }
+
+    /// Reads a datagram from or to one of these ports.
+    ///
+    /// # Errors
+    /// How the bytes fail to follow the layout, in words.
+    fn decode_unframed(&self, _datagram: &[u8]) -> Result<MessageBody, String> {
+        Err(Malformed::Type.to_string())
+    }
 
     /// What the entries of a chain's datagram do, one word each. A system without chains refuses.
     ///
@@ -107,6 +122,18 @@ impl Serialize for Fields {
 pub struct Systems(pub &'static [&'static dyn Messages]);
 
 impl Systems {
+    /// All UDP ports whose datagrams are looked at.
+    pub fn ports(self) -> Vec<u16> {
+        let own = self.0.iter().flat_map(|system| system.ports());
+        PORTS.iter().chain(own).copied().collect()
+    }
+
+    /// The system whose messages, without the frame of `core/wire`, go over one of these ports.
+    pub(crate) fn unframed(self, ports: [u16; 2]) -> Option<&'static dyn Messages> {
+        let has = |system: &&&dyn Messages| ports.iter().any(|it| system.ports().contains(it));
+        self.0.iter().find(has).copied()
+    }
+
     /// The system that has a type of this number, and the type's name.
     pub(crate) fn of(self, number: u8) -> Option<(&'static dyn Messages, &'static str)> {
         self.0.iter().find_map(|system| Some((*system, system.name(number)?)))

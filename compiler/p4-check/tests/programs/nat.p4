@@ -1,7 +1,14 @@
 // A small NAT: every part of the language that a real program leans on.
 #include <core.p4>
 #include <v1model.p4>
-#include <stateplane.p4>
+
+// State of a system: what the checker knows of it is what an extern says.
+enum Found { HIT, MISS, WAITING }
+enum Home { HERE, AFAR }
+extern Bindings<K, V> {
+    Bindings(bit<32> size, Home home);
+    Found get_or_make(in K key, out V value);
+}
 
 typedef bit<48> mac_t;
 typedef bit<32> ip4_t;
@@ -50,7 +57,7 @@ control NatVerify(inout headers_t hdr, inout meta_t meta) {
     }
 }
 control NatIngress(inout headers_t hdr, inout meta_t meta, inout standard_metadata_t std) {
-    FlowState<tuple_t, binding_t>(65536, Consistency.LINEARIZABLE, Allocator.NAT_PORTS) bindings;
+    Bindings<tuple_t, binding_t>(65536, Home.AFAR) bindings;
     register<bit<32>>(1024) seen;
     counter(512, CounterType.packets_and_bytes) ports_counter;
     binding_t binding;
@@ -83,9 +90,9 @@ control NatIngress(inout headers_t hdr, inout meta_t meta, inout standard_metada
         ports_counter.count((bit<32>)std.ingress_port);
         meta.outbound = sides.apply().hit;
         tuple_t key = { hdr.ipv4.src, hdr.ipv4.dst, hdr.ports.src, hdr.ports.dst, hdr.ipv4.protocol };
-        StateResult result = bindings.get_or_allocate(key, binding);
-        if (result == StateResult.PENDING) { return; }
-        if (result != StateResult.HIT) { drop(); exit; }
+        Found result = bindings.get_or_make(key, binding);
+        if (result == Found.WAITING) { return; }
+        if (result != Found.HIT) { drop(); exit; }
         hdr.ipv4.src = binding.address;
         hdr.ports.src = binding.port;
         switch (routes.apply().action_run) {

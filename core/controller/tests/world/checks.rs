@@ -1,20 +1,15 @@
 //! What must hold, and is looked at whenever something is said or decided, and at the end.
 
-use super::{CALM, SERVERS, SHARDS, World, server_address};
-use state_protocol::{Message, MessageType, Owner};
-use std::collections::HashMap;
-use wire::{Member, Views, shard_of};
+use super::{CALM, SERVERS, World, server_address};
+use crate::store::{self, Node};
+use wire::{Member, Views};
 
 /// What must hold, over all of a run.
 #[derive(Default, Debug)]
 pub struct Checks {
-    pub(super) granted: HashMap<(Vec<u8>, u32), Owner>,
-    pub(super) last_owner: HashMap<Vec<u8>, Owner>,
-    pub(super) released: HashMap<Vec<u8>, u64>,
-    pub(super) writes: HashMap<(Vec<u8>, u64), (Owner, u32, u64)>,
-    pub(super) acknowledged: HashMap<Vec<u8>, (u32, u64)>,
+    /// The store's own.
+    pub store: store::Checks,
     pub acks: u64,
-    pub handovers: u64,
     pub kills: u64,
     pub power_cuts: u64,
     pub joins: u64,
@@ -47,76 +42,19 @@ impl World {
         }
     }
 
-    /// `SIMULATION_TRACE=flow` prints everything about that flow, and all events and decisions.
-    pub fn trace(&self, what: &str, message: &Message<'_>) {
-        if !self.traced {
-            return;
-        }
-        let flow = std::env::var("SIMULATION_TRACE").ok().and_then(|flow| flow.parse().ok());
-        if flow.is_some_and(|flow: u8| message.key.last() == Some(&flow)) {
-            let Message {
-                message_type,
-                sender,
-                request_ns,
-                epoch,
-                seq,
-                lease_us,
-                session,
-                flags,
-                ..
-            } = message;
-            eprintln!(
-                "{:>9} {what}: {message_type:?} {sender:?} sent {request_ns} epoch {epoch} seq {seq} lease {lease_us} session {session} {flags:?}",
-                self.time / 1000
-            );
-        }
+    /// A server of this shard answered what it may only answer if the chain has it.
+    pub fn served(&mut self, shard: u16) {
+        self.checks.acks += 1;
+        let shard = usize::from(shard);
+        let gap = self.time - self.checks.last_ack_of_shard[shard];
+        self.checks.last_ack_of_shard[shard] = self.time;
+        self.checks.longest_gap_of_shard[shard] = self.checks.longest_gap_of_shard[shard].max(gap);
     }
 
-    /// Invariants on what the store says, when it says it.
-    pub(super) fn check_reply(&mut self, reply: &Message<'_>) {
-        let key = reply.key.to_vec();
-        match reply.message_type {
-            MessageType::LeaseGrant => {
-                let owner =
-                    *self.checks.granted.entry((key.clone(), reply.epoch)).or_insert(reply.sender);
-                assert_eq!(owner, reply.sender, "epoch {} of {key:?} granted twice", reply.epoch);
-                let before = self.checks.last_owner.insert(key, reply.sender);
-                self.checks.handovers +=
-                    u64::from(before.is_some_and(|before| before != reply.sender));
-                self.check_everywhere(reply);
-            }
-            MessageType::UpdateAck => {
-                self.checks.acks += 1;
-                let shard = usize::from(reply.shard);
-                let gap = self.time - self.checks.last_ack_of_shard[shard];
-                self.checks.last_ack_of_shard[shard] = self.time;
-                self.checks.longest_gap_of_shard[shard] =
-                    self.checks.longest_gap_of_shard[shard].max(gap);
-                let newest = self.checks.acknowledged.entry(key).or_default();
-                *newest = (*newest).max((reply.epoch, reply.seq));
-                self.check_everywhere(reply);
-            }
-            _ => {}
-        }
-    }
-
-    /// What is answered is on every server that the controller's database counts on.
-    fn check_everywhere(&self, reply: &Message<'_>) {
-        for member in &self.database.shards[usize::from(reply.shard)].members {
-            let Some(node) = self.nodes.iter().flatten().find(|node| node.me() == *member) else {
-                continue;
-            };
-            let recorded = node.replica(reply.shard).and_then(|replica| {
-                let record = replica.records().get(replica.records().find(0, reply.key)?);
-                Some((record.epoch, record.seq))
-            });
-            let answered = Some((reply.epoch, reply.seq));
-            assert!(
-                recorded >= answered,
-                "{:?}: {answered:?} answered, {recorded:?} at {member:?}",
-                reply.key
-            );
-        }
+    /// The servers that run, of those that the controller's database counts on.
+    pub fn counted_on(&self, shard: u16) -> impl Iterator<Item = &Node> {
+        let members = &self.database.shards[usize::from(shard)].members;
+        self.nodes.iter().flatten().filter(|node| members.contains(&node.me()))
     }
 
     /// The network heals, the switches fall silent: every shard has its full chain, all servers of
@@ -133,25 +71,18 @@ impl World {
             let node = |member: &Member| {
                 self.nodes.iter().flatten().find(|node| node.me() == *member).unwrap()
             };
-            let replicas: Vec<_> =
-                view.members.iter().map(|m| node(m).replica(shard as u16).unwrap()).collect();
-            let digests: Vec<_> =
-                replicas.iter().map(|replica| replica.records().shared_digest()).collect();
+            let nodes: Vec<&Node> = view.members.iter().map(node).collect();
+            let shard = shard as u16;
+            let digests: Vec<_> = nodes.iter().map(|node| store::digest(node, shard)).collect();
             assert!(
                 digests.iter().all(|digest| *digest == digests[0]),
                 "shard {shard} differs: {digests:?}"
             );
-            for replica in &replicas {
-                let report = replica.report(0);
+            for node in &nodes {
+                let report = store::report(node, shard);
                 assert!(report.ready && report.view == view.number, "shard {shard}: {report:?}");
             }
-            for (key, answered) in &self.checks.acknowledged {
-                if usize::from(shard_of(key, SHARDS)) == shard {
-                    let records = replicas[0].records();
-                    let record = records.get(records.find(0, key).expect("acknowledged, yet gone"));
-                    assert!((record.epoch, record.seq) >= *answered, "{key:?}: {answered:?}");
-                }
-            }
+            self.checks.store.all_is_there(nodes[0], shard);
         }
         for node in self.nodes.iter().flatten() {
             assert_eq!(node.views().version, self.database.version);

@@ -1,11 +1,15 @@
 //! The simulated cluster: machines with their clocks, the network, faults, and what must hold.
-#![allow(dead_code)]
+//!
+//! What the servers keep, and what switches ask of them, is the test's module `store`: a toy in
+//! this crate's tests, a real store in those of a system.
+#![allow(dead_code)] // each test uses its part
 
 mod checks;
-mod switch;
 
 pub use checks::Checks;
 
+use crate::store::{self, Life, Node, Switch};
+use chain::Outputs;
 use controller::core::{
     Controller, Event as Decision, Input as ControllerInput, Outputs as ControllerOutputs, Why,
 };
@@ -13,12 +17,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 pub use simnet::{Clock, Cut, Direction};
 use simnet::{Conditions, Disk, Events, Fault, Network, Treatment};
-use state_protocol::Message;
-use state_store::core::{
-    AllocatorSettings, Input, Limits, Node, ObjectSettings, Outputs, Settings, Start,
-};
 use std::net::{Ipv4Addr, SocketAddrV4};
-use switch::Switch;
 use wire::{Control, KeyRing, Member, SECRET_BYTES, Secret, Views};
 
 pub const MS: u64 = 1_000_000;
@@ -26,8 +25,6 @@ pub const SECOND: u64 = 1_000 * MS;
 pub const SHARDS: u16 = 4;
 pub const SERVERS: usize = 5;
 pub const SWITCHES: u32 = 3;
-pub const COUNTER: u16 = 1;
-const LEASE_US: u32 = 100_000;
 const CALM: Conditions = Conditions { delay_min_ns: 20_000, delay_max_ns: MS, ..Conditions::GOOD };
 const FAULTY: Conditions =
     Conditions { loss: 0.03, duplication: 0.03, stragglers: 0.02, straggle_ns: 80 * MS, ..CALM };
@@ -53,39 +50,6 @@ pub fn keys() -> KeyRing {
     KeyRing::new(0, Secret([7; SECRET_BYTES])).unwrap()
 }
 
-fn settings() -> Settings {
-    Settings {
-        shards: SHARDS,
-        lease_us: LEASE_US,
-        clock_drift_ppm: 1_000,
-        lease_margin_us: 1_000,
-        shard: 0,
-        hold_ns: 200 * MS,
-        tenure_ns: 2 * MS,
-        recall_resend_ns: 5 * MS,
-        resend_ns: 10 * MS,
-        chain_datagram_bytes: 1_400,
-        limits: Limits {
-            records: 1_000,
-            sessions: 64,
-            held: 64,
-            held_per_flow: 16,
-            held_bytes: 1 << 16,
-            unacked: 256,
-            unacked_bytes: 1 << 20,
-        },
-        objects: vec![ObjectSettings {
-            name: "counter".to_owned(),
-            id: COUNTER,
-            key_bytes: 4,
-            value_bytes: 8,
-            allocator: AllocatorSettings::Zero { idle_ns: None },
-            closed_ns: 240 * SECOND,
-            half_open_ns: 240 * SECOND,
-        }],
-    }
-}
-
 fn controller_settings() -> controller::core::Settings {
     controller::core::Settings {
         shards: SHARDS,
@@ -104,6 +68,12 @@ pub struct Datagram {
     pub from: SocketAddrV4,
     pub to: SocketAddrV4,
     pub bytes: Vec<u8>,
+}
+
+/// What happens to a server.
+enum Input<'a> {
+    Datagram { from: SocketAddrV4, bytes: &'a [u8] },
+    Timer,
 }
 
 enum Event {
@@ -127,7 +97,7 @@ pub struct World {
     events: Events<Event>,
     /// Between the machines at these addresses.
     network: Network<SocketAddrV4>,
-    nodes: Vec<Option<Node>>,
+    pub nodes: Vec<Option<Node>>,
     /// Empty: servers keep no journals.
     disks: Vec<Disk>,
     /// Of the servers' last lives.
@@ -138,17 +108,17 @@ pub struct World {
     scheduled: Vec<u64>,
     controller: Option<Controller>,
     /// What the controller's database has.
-    database: Views,
+    pub database: Views,
     deciding: Option<(u64, Views)>,
     decisions: u64,
-    switches: Vec<Switch>,
+    pub switches: Vec<Switch>,
     /// There is one at a time.
     cut: Option<Cut<SocketAddrV4>>,
     /// The one before, and when it ended.
     healed: Option<(Cut<SocketAddrV4>, u64)>,
-    faults: bool,
-    quiet: bool,
-    traced: bool,
+    pub faults: bool,
+    pub quiet: bool,
+    pub traced: bool,
     pub checks: Checks,
 }
 
@@ -260,18 +230,14 @@ impl World {
         let empty = self.disks.get(at).is_none_or(|disk| disk.durable.is_empty());
         self.incarnations[at] = if empty { fresh } else { self.incarnations[at] };
         let incarnation = self.incarnations[at];
-        let start = Start { incarnation, epoch_base, seed, now_ns };
         let mut node =
-            Node::new(settings(), start, keys(), server_address(at), vec![controller_address()]);
+            store::start(server_address(at), Life { incarnation, epoch_base, seed, now_ns });
         if self.workers > 1 {
             node.set_machine(format!("machine {}", self.machine_of(at)));
         }
         let mut out = Outputs::new();
         if let Some(disk) = self.disks.get(at) {
-            let mut restored = settings().nothing_restored();
-            restored.read(&disk.durable).unwrap();
-            let restored = (!disk.durable.is_empty()).then_some(restored);
-            node.keep_journal(now_ns, restored, &mut out);
+            store::keep_journal(&mut node, now_ns, &disk.durable, &mut out);
         }
         self.nodes[at] = Some(node);
         self.after_server(at, out);
@@ -380,7 +346,7 @@ impl World {
     /// Whether some server with every shard's state is left if this one dies. One at an end of a
     /// link that is cut, or was a moment ago, does not count: it may be about to lose its places,
     /// and its state with them, so its partner's death would be one failure more than a chain
-    /// survives (systems/redplane/docs/state-protocol.md, "Rules of the controller", 10).
+    /// survives (rule 10 of the controller).
     fn is_spare(&self, at: usize) -> bool {
         let Some(node) = &self.nodes[at] else { return false };
         let me = node.me();
@@ -434,6 +400,11 @@ impl World {
             8 => self.kill_controller(),
             _ => {}
         }
+    }
+
+    /// A switch's next turn.
+    pub fn tick_after(&mut self, pause: u64, at: usize) {
+        self.push(self.time + pause, Event::Tick(at));
     }
 
     pub fn transmit(&mut self, datagram: Datagram) {
@@ -506,8 +477,11 @@ impl World {
 
     fn server(&mut self, at: usize, input: Input<'_>) {
         let Some(node) = &mut self.nodes[at] else { return };
-        let mut out = Outputs::new();
-        node.handle(self.clocks[at].local(self.time), input, &mut out);
+        let (now, mut out) = (self.clocks[at].local(self.time), Outputs::new());
+        match input {
+            Input::Datagram { from, bytes } => store::datagram(node, now, from, bytes, &mut out),
+            Input::Timer => store::timer(node, now, &mut out),
+        }
         self.after_server(at, out);
     }
 
@@ -542,7 +516,7 @@ impl World {
         }
         for event in &out.events {
             assert!(
-                !matches!(event, state_store::core::Event::Broken(_)),
+                !matches!(event, chain::Event::Broken(_)),
                 "server {at}: {event:?} at {}",
                 self.time
             );
@@ -550,10 +524,7 @@ impl World {
         let sent: Vec<_> =
             out.datagrams().map(|(to, b)| Datagram { from, to, bytes: b.to_vec() }).collect();
         for datagram in sent {
-            if let Ok(reply) = Message::decode(&datagram.bytes) {
-                self.trace(&format!("server {at} says"), &reply);
-                self.check_reply(&reply);
-            }
+            self.said(at, &datagram.bytes);
             self.transmit(datagram);
         }
         if let Some(next) = deadline {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// Longer than any message.
 const BUFFER: usize = 512;
 
-/// Why a call has no outcome: the request was not carried out.
+/// Why a call has no outcome.
 #[derive(Debug, thiserror::Error)]
 pub enum Failed {
     /// The configuration cannot be used.

@@ -5,7 +5,7 @@
 //! be carried out. What the client needs to know of a group (its view and chain) it asks with a
 //! read in view 0, a *probe*, which no switch carries out.
 
-use crate::outcome::{Done, Failure, NotBegun, Outcome, Shown};
+use crate::outcome::{Done, Failure, NotBegun, Outcome, Refused, Shown};
 use netchain_protocol::message::{AGAIN, FORMAT, MOVED, REPLY};
 use netchain_protocol::{Key, Message, Operation, Ring, Room, Status, VALUE_MAX};
 use std::collections::{BTreeSet, HashMap};
@@ -47,8 +47,6 @@ pub struct Pending {
     view: u32,
     /// A copy went out in an earlier view than the last one.
     again: bool,
-    /// A copy was answered by a switch that did not carry it out.
-    refused: bool,
     /// Why it fails, if nothing better comes.
     failure: Option<Failure>,
     /// Copies and probes since a switch told the group's chain.
@@ -65,10 +63,10 @@ impl Pending {
         self.next_us.min(self.deadline_us)
     }
 
-    /// Copies that may have been carried out, or may still be.
+    /// It may have been carried out, or may still be. (Also if a switch refused the only copy: the
+    /// network may have doubled that.)
     fn may_have_happened(&self) -> bool {
-        // One copy that was refused was not carried out; of several, one may have been.
-        self.operation != Operation::Read && self.copies > u32::from(self.refused)
+        self.operation != Operation::Read && self.copies > 0
     }
 }
 
@@ -156,7 +154,6 @@ impl Core {
             copies: 0,
             view: 0,
             again: false,
-            refused: false,
             failure: None,
             tries: 0,
             next_us: now_us,
@@ -284,7 +281,6 @@ impl Core {
         }
         match message.status {
             Status::OldView | Status::WrongSwitch => {
-                pending.refused |= to_copy;
                 if self.learn(message.group, message.view, message.chain) {
                     pending.tries = 0;
                     return self.send(pending, now_us);
@@ -297,14 +293,10 @@ impl Core {
             }
             Status::WrongRing => {
                 let (ours, theirs) = (self.ring.fingerprint(), message.ring);
-                self.fail(pending, to_copy, Failure::WrongRing { ours, theirs })
+                self.fail(pending, Failure::WrongRing { ours, theirs })
             }
-            Status::Denied => self.fail(pending, to_copy, Failure::Denied),
-            Status::TooMany => self.fail(pending, to_copy, Failure::TooMany),
-            Status::NoGroup | Status::Unknown => {
-                pending.refused |= to_copy;
-                Step::Wait
-            }
+            Status::Denied => self.fail(pending, Failure::Denied),
+            Status::TooMany => self.fail(pending, Failure::TooMany),
             _ if to_copy => self.verdict(pending, message, now_us),
             _ => Step::Wait,
         }
@@ -327,7 +319,7 @@ impl Core {
             Status::Absent => Outcome::Done(Done { own, now: Shown { value: None, ..now } }),
             // They have no condition: their head had no slot, and says it once more.
             Status::Refused if of_last_copy && is_unconditional(pending.operation) => Outcome::Full,
-            Status::Refused if of_last_copy => Outcome::Refused(now),
+            Status::Refused if of_last_copy => Outcome::Refused(Refused { now, moved }),
             Status::Full if of_last_copy => Outcome::Full,
             Status::Undecided => Outcome::Unknown,
             Status::NoRoom if message.room == Room::Large => Outcome::TooLong(length),
@@ -340,10 +332,9 @@ impl Core {
         self.over(pending, Ok(outcome))
     }
 
-    /// A switch will not carry a copy out. That is the outcome if no other copy may be.
-    fn fail(&mut self, pending: &mut Pending, to_copy: bool, failure: Failure) -> Step {
-        pending.refused |= to_copy;
-        if pending.may_have_happened() {
+    /// A switch does not carry a copy out. That is the outcome if there is no other copy.
+    fn fail(&mut self, pending: &mut Pending, failure: Failure) -> Step {
+        if pending.operation != Operation::Read && pending.copies > 1 {
             pending.failure = Some(failure);
             return Step::Wait;
         }

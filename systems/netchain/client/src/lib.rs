@@ -24,4 +24,4 @@ mod outcome;
 pub use client::{Client, Failed};
 pub use config::{Config, read_ring};
 pub use netchain_protocol::{Founding, Key, Member, Operation, Report, Ring, Status};
-pub use outcome::{Done, Failure, NotBegun, Outcome, Shown};
+pub use outcome::{Done, Failure, NotBegun, Outcome, Refused, Shown};

@@ -19,13 +19,22 @@ pub struct Done {
     pub now: Shown,
 }
 
+/// A request whose condition did not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// What the key has.
+    pub now: Shown,
+    /// It was refused before, and this is what the key has since: the condition may hold by now.
+    pub moved: bool,
+}
+
 /// What became of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It was carried out.
     Done(Done),
-    /// It was not, for its condition did not hold: this is what the key has.
-    Refused(Shown),
+    /// It was not, for its condition did not hold.
+    Refused(Refused),
     /// It may have been carried out, or may still be: nobody can say.
     Unknown,
     /// It was not: no slot is left for another key.
@@ -49,6 +58,8 @@ impl Outcome {
 }
 
 /// Why switches do not carry a client's requests out, whichever they are.
+///
+/// No copy of the request is known to be carried out. One that the network doubled may still be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// The client's key does not allow it.

@@ -69,8 +69,8 @@ enum bit<8> Status {
 const bit<16> REPLY = 0x8000;
 // The head has given the write its version: it goes down the chain.
 const bit<16> STAMPED = 0x4000;
-// In a reply: version and value are those of a later write than the request's, which had the
-// version in `operand` (0: nobody knows any more).
+// In a reply: version and value are not those of the verdict. Of DONE they are a later write's, and
+// the request made the version in `operand` (0: nobody knows it any more).
 const bit<16> MOVED = 0x0002;
 // A copy of the request went to a head of an earlier view, which may have carried it out.
 const bit<16> AGAIN = 0x0001;

@@ -19,8 +19,8 @@ const NO_VALUE: u8 = 255;
 pub const REPLY: u16 = 0x8000;
 /// The head has given the write its version.
 pub const STAMPED: u16 = 0x4000;
-/// In a reply: version and value are those of a later write than the request's, whose own version
-/// is the operand (0: nobody knows it any more).
+/// In a reply: version and value are not those of the verdict. Of [`Status::Done`] they are a later
+/// write's, and the operand is the request's own version (0: nobody knows it any more).
 pub const MOVED: u16 = 0x0002;
 /// A copy of the request went to a head of an earlier view, which may have carried it out.
 pub const AGAIN: u16 = 0x0001;

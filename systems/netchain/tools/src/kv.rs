@@ -140,7 +140,7 @@ fn show(args: &Args, outcome: &Outcome) -> u8 {
             let missing = matches!(args.word, Word::Get { .. }) && now.value.is_none();
             ("done", Some(now), if missing { REFUSED } else { 0 })
         }
-        Outcome::Refused(shown) => ("refused", Some(shown), REFUSED),
+        Outcome::Refused(refused) => ("refused", Some(&refused.now), REFUSED),
         Outcome::Unknown => ("unknown", None, UNKNOWN),
         Outcome::Full => ("full", None, FAILED),
         Outcome::NoChain => ("no_chain", None, FAILED),
@@ -148,13 +148,17 @@ fn show(args: &Args, outcome: &Outcome) -> u8 {
         Outcome::TooLong(_) => ("too_long", None, FAILED),
     };
     let value = shown.and_then(|shown| shown.value.as_deref()).map(|value| printed(args, value));
-    let own = match outcome {
-        Outcome::Done(done) => done.own,
-        _ => None,
+    let (own, moved) = match outcome {
+        Outcome::Done(done) => (done.own, done.own.is_some_and(|own| own != done.now.version)),
+        Outcome::Refused(refused) => (None, refused.moved),
+        _ => (None, false),
     };
     if args.json {
         let version = shown.map(|shown| shown.version);
-        outln!("{}", json!({ "outcome": word, "own": own, "version": version, "value": value }));
+        let told = json!({
+            "outcome": word, "own": own, "version": version, "value": value, "moved": moved,
+        });
+        outln!("{told}");
         return code;
     }
     match (outcome, shown) {

@@ -1,12 +1,14 @@
 //! NetChain in the tools: what `systems/registry` hands to them.
 //!
-//! It owns: the command `kv`; what fuzzers feed bytes to. It must not know: the rules of clients
-//! and switches.
+//! It owns: the command `kv`; its messages in a trace; what fuzzers feed bytes to, and its state in
+//! generated programs. It must not know: the rules of clients and switches.
 
 #![forbid(unsafe_code)]
 
 mod founding;
+mod generated;
 mod kv;
+mod messages;
 
 use clap::{CommandFactory, FromArgMatches};
 use command_line::Plug;
@@ -14,8 +16,6 @@ use fuzz_door::{Door, told};
 use manifest::Manifest;
 use netchain_protocol::Message;
 use packet_test::{Backing, Line, Outcome};
-use trace::{MessageBody, Messages, Objects};
-use wire::Malformed;
 
 /// What the registry lists.
 pub struct NetChain;
@@ -27,21 +27,6 @@ impl command_line::System for NetChain {
             Err(error) => error.exit(),
         };
         vec![Plug { under: None, command: kv::Args::command(), run }]
-    }
-}
-
-/// Its messages do not have the frame of `core/wire`, by which traces tell types.
-impl Messages for NetChain {
-    fn names(&self) -> Vec<&'static str> {
-        vec![]
-    }
-
-    fn name(&self, _: u8) -> Option<&'static str> {
-        None
-    }
-
-    fn decode(&self, _: &[u8], _: &Objects) -> Result<MessageBody, Malformed> {
-        Err(Malformed::Type)
     }
 }
 
@@ -74,5 +59,12 @@ impl fuzz_door::Doors for NetChain {
             }
             Err(error) => told(&error),
         }
+    }
+}
+
+/// It has no campaign of its own.
+impl fuzz_door::Campaigns for NetChain {
+    fn state(&self) -> &'static [&'static dyn fuzz_door::StateKind] {
+        &[&generated::Slots]
     }
 }

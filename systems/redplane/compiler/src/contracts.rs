@@ -1,4 +1,5 @@
-//! What RedPlane's objects demand of a program, on each way of a packet through it (stateplane.p4).
+//! What RedPlane's objects demand of a program, on each way of a packet through it
+//! (stateplane/redplane.p4).
 
 use super::flow::LOCAL;
 use num_traits::ToPrimitive;

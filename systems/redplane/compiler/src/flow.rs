@@ -20,10 +20,10 @@ pub struct FlowObject {
     pub c_name: String,
 }
 
-/// `Consistency` in stateplane.p4, by position.
+/// `Consistency` in stateplane/redplane.p4, by position.
 const CONSISTENCIES: [Consistency; 3] =
     [Consistency::Local, Consistency::Linearizable, Consistency::Asynchronous];
-/// `Allocator` in stateplane.p4, by position.
+/// `Allocator` in stateplane/redplane.p4, by position.
 const ALLOCATORS: [Allocator; 3] = [Allocator::Zero, Allocator::NatPorts, Allocator::Backends];
 /// A position in [`CONSISTENCIES`].
 pub const LOCAL: u32 = 0;

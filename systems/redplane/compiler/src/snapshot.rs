@@ -41,7 +41,7 @@ const MAX_EACH: usize = 16;
 /// `begin` sets this many slots to zero while it holds the lock that packets and the generator wait
 /// for: some microseconds.
 const MAX_SLOTS_OF_WINDOWS: u32 = 4096;
-/// `Overdue` in stateplane.p4, by position.
+/// `Overdue` in stateplane/redplane.p4, by position.
 const OVERDUE: [Overdue; 3] = [Overdue::Drop, Overdue::Mark, Overdue::Continue];
 const MARK: u32 = 1;
 

@@ -1,5 +1,5 @@
-//! What stateplane.p4 demands of the order of calls, on each way of a packet: every rule with a
-//! program that breaks it, and its neighbour that does not.
+//! What stateplane/redplane.p4 demands of the order of calls, on each way of a packet: every rule
+//! with a program that breaks it, and its neighbour that does not.
 
 use redplane_compiler::ALONE;
 use xdp_backend::{BackendError, Options};

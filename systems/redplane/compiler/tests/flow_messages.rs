@@ -488,7 +488,7 @@ fn an_asynchronous_object_s_packets_leave_at_once() {
     );
 }
 
-/// So p4/include/stateplane.p4 says of `size` and of MISS.
+/// So p4/include/stateplane/redplane.p4 says of `size` and of MISS.
 #[test]
 fn a_switch_without_room_drops_what_the_store_grants_and_the_program_sees_only_what_the_store_has_no_room_for()
  {

@@ -10,7 +10,7 @@ pub const FLOW_STATE: &str = "FlowState";
 /// The P4 extern of [`SnapshotState`].
 pub const SNAPSHOT_STATE: &str = "SnapshotState";
 
-/// `Consistency` in stateplane.p4.
+/// `Consistency` in stateplane/redplane.p4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Consistency {
@@ -22,7 +22,7 @@ pub enum Consistency {
     Asynchronous,
 }
 
-/// `Allocator` in stateplane.p4: what gives a new flow its value.
+/// `Allocator` in stateplane/redplane.p4: what gives a new flow its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Allocator {
@@ -34,7 +34,7 @@ pub enum Allocator {
     Backends,
 }
 
-/// `Overdue` in stateplane.p4: what becomes of packets while a snapshot is overdue.
+/// `Overdue` in stateplane/redplane.p4: what becomes of packets while a snapshot is overdue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Overdue {

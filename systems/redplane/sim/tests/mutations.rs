@@ -206,7 +206,7 @@ fn all_are_caught(bugs: &[Bug], most: u64) {
 }
 
 #[test]
-#[ignore = "minutes: scripts/soak.sh BIN mutations"]
+#[ignore = "minutes: scripts/soak.sh BIN sim_mutations"]
 fn every_seeded_bug_is_caught() {
     let only = std::env::var("MUTATION").ok();
     let wanted = |bug: &Bug| only.as_ref().is_none_or(|only| *only == bug.name);

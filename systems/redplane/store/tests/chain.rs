@@ -1,5 +1,5 @@
 //! The chain as a whole: forming, back-pressure, changes of its servers. (With a controller, copies
-//! and crashes at random: `core/controller/tests/cluster.rs`.)
+//! and crashes at random: `systems/redplane/store/tests/cluster.rs`.)
 
 mod common;
 

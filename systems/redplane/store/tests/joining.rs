@@ -1,6 +1,6 @@
 //! Copies to a server that joins, of what only the core knows to make: snapshot objects, whose
 //! records are long and change all the time. (Records of all kinds with crashes at random:
-//! `core/controller/tests/cluster.rs`.) The seed is printed by a failure.
+//! `systems/redplane/store/tests/cluster.rs`.) The seed is printed by a failure.
 
 mod common;
 

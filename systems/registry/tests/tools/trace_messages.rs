@@ -10,11 +10,32 @@ use wire::{MAGIC, Malformed, Reader, VERSION};
 
 /// No other system has this type.
 const GOSSIP: u8 = 20;
+/// Over this port it whispers, in a form of its own: a count and nothing else.
+const WHISPERS: u16 = 5999;
 const OBJECT: u16 = 3;
 
 impl Messages for Toy {
     fn names(&self) -> Vec<&'static str> {
-        vec!["GOSSIP"]
+        vec!["GOSSIP", "WHISPER"]
+    }
+
+    fn ports(&self) -> &'static [u16] {
+        &[WHISPERS]
+    }
+
+    fn decode_unframed(&self, datagram: &[u8]) -> Result<MessageBody, String> {
+        let count: [u8; 8] = datagram.try_into().map_err(|_| "no whisper".to_owned())?;
+        Ok(MessageBody {
+            name: "WHISPER",
+            fields: Fields(vec![("count", json!(u64::from_be_bytes(count)))]),
+            object: String::new(),
+            key: String::new(),
+            key_fields: None,
+            switch_id: None,
+            shard: None,
+            rest: format!("counted {}", u64::from_be_bytes(count)),
+            follows: None,
+        })
     }
 
     fn name(&self, number: u8) -> Option<&'static str> {
@@ -72,12 +93,12 @@ fn objects() -> Objects {
 }
 
 /// In UDP, IPv4 and Ethernet, from 10.0.0.1 to 10.0.0.2.
-fn framed(payload: &[u8]) -> Vec<u8> {
+fn framed(payload: &[u8], port: u16) -> Vec<u8> {
     let mut frame = vec![0; 12];
     frame.extend([8, 0, 0x45, 0]);
     frame.extend((28 + payload.len() as u16).to_be_bytes());
     frame.extend([0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
-    for half in [wire::PORT, wire::PORT, 8 + payload.len() as u16, 0] {
+    for half in [40_000, port, 8 + payload.len() as u16, 0] {
         frame.extend(half.to_be_bytes());
     }
     frame.extend(payload);
@@ -94,9 +115,29 @@ fn gossip(count: u64) -> Vec<u8> {
 }
 
 fn event(payload: &[u8], systems: Systems, time_ns: u64) -> Event {
-    let bytes = framed(payload);
+    event_over(wire::PORT, payload, systems, time_ns).expect("a datagram of the protocol's port")
+}
+
+fn event_over(port: u16, payload: &[u8], systems: Systems, time_ns: u64) -> Option<Event> {
+    let bytes = framed(payload, port);
     let frame = Frame { time_ns, link: Link::Ethernet, bytes: &bytes, original_bytes: 0 };
-    trace::decode(&frame, systems, &objects(), None).expect("a datagram of the protocol's port")
+    trace::decode(&frame, systems, &objects(), None)
+}
+
+/// A system with another frame is told by its port.
+#[test]
+fn a_system_reads_the_datagrams_of_its_own_ports() {
+    let over = |port, payload: &[u8], systems| event_over(port, payload, systems, 0);
+    let whisper = over(WHISPERS, &7u64.to_be_bytes(), with_others()).expect("a whisper");
+    assert_eq!((whisper.type_name(), whisper.key_id), ("WHISPER", None));
+    assert!(Columns::default().line(&whisper, None).ends_with("counted 7"));
+    let short = over(WHISPERS, &[7], with_others()).expect("a datagram of its port");
+    assert_eq!(short.type_name(), "MALFORMED");
+    assert!(Columns::default().line(&short, None).contains("no whisper"));
+    // The frame of all others is nothing there, and without the system nobody looks at the port.
+    assert_eq!(over(WHISPERS, &gossip(5), with_others()).expect("one").type_name(), "MALFORMED");
+    assert_eq!(over(WHISPERS, &7u64.to_be_bytes(), systems::messages()), None);
+    assert_eq!(over(WHISPERS + 1, &7u64.to_be_bytes(), with_others()), None);
 }
 
 #[test]
@@ -104,7 +145,7 @@ fn its_messages_are_shown_counted_and_filtered() {
     let first = event(&gossip(5), with_others(), 0);
     let line = Columns::default().line(&first, None);
     let columns: Vec<&str> = line.split_whitespace().collect();
-    let shown = ["10.0.0.1:5407", ">", "10.0.0.2:5407", "GOSSIP", "ingress.toy", "vlan=42"];
+    let shown = ["10.0.0.1:40000", ">", "10.0.0.2:5407", "GOSSIP", "ingress.toy", "vlan=42"];
     assert_eq!(columns[1..7], shown, "{line}");
     assert!(line.ends_with("sw 7 counted 5"), "{line}");
     let json = serde_json::to_value(&first).expect("plain data");
@@ -149,4 +190,9 @@ fn no_two_systems_have_a_type_of_one_number_or_name() {
     names.sort_unstable();
     names.dedup();
     assert!(names.len() == count && names.contains(&"GOSSIP"), "{names:?}");
+    let mut ports = with_others().ports();
+    let count = ports.len();
+    ports.sort_unstable();
+    ports.dedup();
+    assert!(ports.len() == count && ports.contains(&WHISPERS), "{ports:?}");
 }

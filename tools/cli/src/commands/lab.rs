@@ -2,26 +2,15 @@
 
 use clap::{Parser, Subcommand};
 use command_line::{out, outln};
-use lab::registry;
-use lab::{Error, Lab, Options, Result, Topology};
+use lab::{Error, Lab, Options, Result, Topology, builtin, registry};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-/// The topology that `lab up` and `demo` use without an argument; it compiles the NAT of the source
-/// tree around it.
-const NAT_TOPOLOGY: &str = "systems/redplane/lab/nat.toml";
-
-/// The other topology of `lab chaos`.
-const COUNTER_TOPOLOGY: &str = "systems/redplane/lab/flow_counter.toml";
-
-/// Where this lab is written to when there is no source tree around.
-const BUILTIN: &str = "/run/stateplane/builtin";
-
 /// Command line of `stateplane lab`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
-  stateplane lab up                          the NAT lab of systems/redplane/lab/nat.toml
+  stateplane lab up                          the NAT lab that is built in
   stateplane lab up my.toml --name mine      another topology, another name
   stateplane lab status --json
   stateplane lab exec inside -- ping -c1 198.51.100.10
@@ -193,7 +182,7 @@ struct Chaos {
     #[arg(long, default_value_t = 1)]
     from: u64,
     /// A topology with a `chaos` field; several run side by side (may be repeated). By default
-    /// systems/redplane/lab/nat.toml and systems/redplane/lab/flow_counter.toml.
+    /// the NAT lab that is built in, and in the source tree the flow counter's.
     #[arg(long = "topology", value_name = "FILE")]
     topologies: Vec<PathBuf>,
     /// One of the topologies' modes; by default the first of each.
@@ -216,37 +205,12 @@ pub(crate) fn key_value(text: &str) -> std::result::Result<(String, String), Str
         .ok_or_else(|| "must be KEY=VALUE".to_string())
 }
 
-/// Writes the NAT lab and its program below `root`, placed as in the source tree; returns the
-/// topology file.
-fn builtin_topology(root: &Path) -> Result<PathBuf> {
-    let topology = root.join(NAT_TOPOLOGY);
-    let files = [
-        (&topology, include_str!("../../../../systems/redplane/lab/nat.toml")),
-        (
-            &root.join("systems/redplane/p4/nat/nat.p4"),
-            include_str!("../../../../systems/redplane/p4/nat/nat.p4"),
-        ),
-        (
-            &root.join("systems/redplane/p4/nat/include/nat_parser.p4"),
-            include_str!("../../../../systems/redplane/p4/nat/include/nat_parser.p4"),
-        ),
-    ];
-    for (path, text) in files {
-        if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
-        }
-        std::fs::write(path, text).map_err(Error::io(path))?;
-    }
-    Ok(topology)
-}
-
-/// Reads a topology file, or the NAT lab's; also returns the folder that `${topology_dir}` stands
-/// for.
+/// Reads a topology file, or the built-in lab's; also returns the folder that `${topology_dir}`
+/// stands for.
 pub(crate) fn read_topology(path: Option<&Path>) -> Result<(Topology, PathBuf)> {
     let path = match path {
         Some(path) => path,
-        None if Path::new(NAT_TOPOLOGY).exists() => Path::new(NAT_TOPOLOGY),
-        None => &builtin_topology(Path::new(BUILTIN))?,
+        None => &builtin::topology()?,
     };
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
     let folder = std::path::absolute(folder.unwrap_or(Path::new("."))).map_err(Error::io(path))?;
@@ -324,8 +288,8 @@ fn start(up: Up) -> Result<()> {
 fn chaos(arguments: Chaos) -> Result<u8> {
     let files = match arguments.topologies.as_slice() {
         // Outside of a source tree there is the NAT lab.
-        [] if Path::new(COUNTER_TOPOLOGY).exists() => {
-            vec![None, Some(PathBuf::from(COUNTER_TOPOLOGY))]
+        [] if Path::new(builtin::OTHER_TOPOLOGY).exists() => {
+            vec![None, Some(PathBuf::from(builtin::OTHER_TOPOLOGY))]
         }
         [] => vec![None],
         files => files.iter().cloned().map(Some).collect(),
@@ -410,7 +374,7 @@ mod tests {
     #[test]
     fn the_nat_lab_comes_with_its_program() {
         let root = std::env::temp_dir().join(format!("stateplane-builtin-{}", std::process::id()));
-        let path = builtin_topology(&root).expect("written");
+        let path = builtin::write(&root).expect("written");
         let (topology, folder) = read_topology(Some(&path)).expect("read");
         assert!(topology.node.contains_key("s1"));
         // As the topology's commands name it.

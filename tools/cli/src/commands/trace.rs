@@ -9,7 +9,7 @@ use secrets::SecretsFile;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use trace::{Columns, Event, Filter, Objects, PORTS, Repeat, Summary};
+use trace::{Columns, Event, Filter, Objects, Repeat, Summary};
 use wire::KeyRing;
 
 const EXAMPLES: &str = "Examples:
@@ -206,7 +206,8 @@ fn has_xdp(interface: &str) -> bool {
 }
 
 fn live(mut tracer: Tracer, name: &str) -> anyhow::Result<()> {
-    let mut interface = Interface::open(name, PORTS).context("cannot listen")?;
+    let mut interface =
+        Interface::open(name, systems::messages().ports()).context("cannot listen")?;
     if has_xdp(name) {
         eprintln!(
             "stateplane trace: {name} has an XDP program: messages that it takes or sends are not seen here; trace at the other end of the link"

@@ -37,7 +37,7 @@ pub fn one_at_a_time() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A topology of the source tree: of the lab, of RedPlane, or by its path from this crate.
+/// A topology of the source tree: of the lab, of a system, or by its path from this crate.
 pub fn topology(file: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
@@ -45,7 +45,14 @@ pub fn topology(file: &str) -> PathBuf {
         return here;
     }
     let shared = root.join("tools/lab/topologies").join(file);
-    if shared.exists() { shared } else { root.join("systems/redplane/lab").join(file) }
+    if shared.exists() {
+        return shared;
+    }
+    let systems = std::fs::read_dir(root.join("systems")).expect("the systems");
+    let of_systems = systems.map(|system| system.expect("a system").path().join("lab").join(file));
+    let found: Vec<PathBuf> = of_systems.filter(|path| path.exists()).collect();
+    assert!(found.len() == 1, "topologies {file}: {found:?}");
+    found[0].clone()
 }
 
 /// Runs the binary.
@@ -147,7 +154,7 @@ impl TestLab {
         values.iter().sum()
     }
 
-    /// An event of a switch's FlowState runtime, from its metrics.
+    /// An event of a switch's runtime of replicated state, from its metrics.
     pub fn event(&self, switch: &str, event: &str) -> u64 {
         let text = self.metrics(switch);
         let head = format!("stateplane_flow_events_total{{event=\"{event}\"}} ");

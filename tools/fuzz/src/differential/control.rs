@@ -1,5 +1,6 @@
 //! Controls, actions and functions.
 
+use super::object::Inside;
 use super::program::STANDARD;
 use super::shape::Shape;
 use super::statement::{Action, Array, Body, Function, MAX_LISTED};
@@ -231,8 +232,8 @@ pub(super) fn control(
     let arrays = arrays(if *budget > 0 { 3 } else { 1 }, random, lines);
     let instances =
         if *budget > 0 { instances(shape, parameters, random, lines) } else { Vec::new() };
-    let flow = shape.flow.as_ref().filter(|_| *block == "Ingress");
-    lines.extend(flow.map(|flow| flow.declaration()));
+    let object = shape.object.as_ref().filter(|_| *block == "Ingress");
+    lines.extend(object.map(|object| format!("    {}", object.declaration())));
     let mut actions = Vec::new();
     for index in 0..if *budget > 0 { random.random_range(1..5) } else { 0 } {
         let body = inside(shape, random, parameters);
@@ -263,8 +264,8 @@ pub(super) fn control(
         let ty = scalar(body.random);
         body.declare(ty);
     }
-    if let Some(flow) = flow {
-        flow.use_in(&mut body);
+    if let Some(object) = object {
+        object.use_in(&mut Inside::new(&mut body));
     }
     body.statements(*budget, 2);
     if *block == "Ingress" {

@@ -3,7 +3,7 @@
 use super::control::{Control, Parameter, checksums, control, function, sub_control};
 use super::parser::parser;
 use super::shape::{Shape, declare_types, keep_layout, shape};
-use super::{effects, flow, moves, standard};
+use super::{effects, moves, object, standard};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -130,7 +130,7 @@ fn part(number: u32, seed: u64) -> Part {
     let prefix = format!("s{number}_");
     let mut lines = Vec::new();
     let mut shape = shape(&prefix, random);
-    shape.flow = random.random_bool(0.1).then(|| flow::draw(&prefix, random));
+    shape.object = random.random_bool(0.1).then(|| object::draw(&prefix, random)).flatten();
     // Its own draw: the other programs of a seed stay what they were.
     shape.loops = StdRng::seed_from_u64(!seed).random_bool(0.1);
     let own = &mut StdRng::seed_from_u64(seed ^ 0x0057_a4da);
@@ -227,6 +227,8 @@ mod tests {
     #[test]
     fn the_grammar_has_everything() {
         let texts: Vec<String> = (0..400).map(|seed| generate(&[seed]).text).collect();
+        let methods: Vec<String> = object::methods().map(|method| format!(".{method}(")).collect();
+        assert!(!methods.is_empty(), "no system has state objects for generated programs");
         let wanted = [
             "varbit<",
             "header_union",
@@ -245,13 +247,11 @@ mod tests {
             "control s0_Sub1(",
             "i1.apply(",
             "out bit<",
-            // wide values, direct counters, state per flow
+            // wide values, direct counters
             " w0;",
             ".w == ",
             "    counters = d0;",
             "d0.count();",
-            "flows.get_or_allocate(",
-            "flows.set(",
             // effects in every position
             "s0_ef1(y = ",
             "s0_ef3(",
@@ -264,7 +264,7 @@ mod tests {
             "priority_delta = ",
             "change(",
         ];
-        for construct in wanted {
+        for construct in wanted.into_iter().chain(methods.iter().map(String::as_str)) {
             assert!(
                 texts.iter().any(|text| text.contains(construct)),
                 "no generated program has `{construct}`"

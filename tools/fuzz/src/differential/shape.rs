@@ -1,12 +1,12 @@
 //! What a program is made of: types, and what code can see.
 
 use super::control::SubControl;
-use super::flow::Flow;
 use super::standard::{self, Written};
 use super::statement::{Array, Body, Function};
 use super::types::{
     HeaderType, Named, Record, Ty, header_fields, record_leaves, record_paths, scalar,
 };
+use fuzz_door::StateObject;
 use rand::Rng;
 use rand::rngs::StdRng;
 
@@ -31,7 +31,8 @@ pub(super) struct Shape {
     pub meta_wide: Option<u32>,
     pub functions: Vec<Function>,
     pub controls: Vec<SubControl>,
-    pub flow: Option<Flow>,
+    /// The state object in its ingress.
+    pub object: Option<Box<dyn StateObject>>,
     /// States of the parser may go back to any before them.
     pub loops: bool,
     /// Packets leave with the headers that they came with, in the same places.
@@ -178,7 +179,7 @@ pub(super) fn shape(prefix: &str, random: &mut StdRng) -> Shape {
         meta_wide,
         functions: Vec::new(),
         controls: Vec::new(),
-        flow: None,
+        object: None,
         loops: false,
         keeps_layout: false,
         standard: Vec::new(),
@@ -237,9 +238,10 @@ pub(super) fn declare_types(shape: &Shape, lines: &mut Vec<String>) {
         lines.extend(header.varbit.map(|most| format!("    varbit<{most}> v;")));
         lines.push("}".into());
     }
-    for record in
-        shape.records.iter().chain(shape.flow.iter().flat_map(|flow| [&flow.key, &flow.value]))
-    {
+    let of_object = shape.object.iter().flat_map(|object| object.structs());
+    let of_object =
+        of_object.map(|one| Record { name: one.name, fields: one.fields, inner: Vec::new() });
+    for record in shape.records.iter().cloned().chain(of_object) {
         lines.push(format!("struct {} {{", record.name));
         lines.extend(record.fields.iter().map(|(name, ty)| format!("    {} {name};", ty.name())));
         lines.extend(

@@ -1,39 +1,8 @@
 //! Types, literals and conversions of generated programs.
 
+pub(super) use fuzz_door::{MAX_WIDTH, Ty, scalar, width};
 use rand::Rng;
 use rand::rngs::StdRng;
-
-/// The widest value that the target computes with, in bits.
-pub(super) const MAX_WIDTH: u32 = 128;
-
-/// A scalar type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ty {
-    Bits { width: u32, signed: bool },
-    Bool,
-}
-
-impl Ty {
-    pub fn bits(width: u32) -> Ty {
-        Ty::Bits { width, signed: false }
-    }
-
-    /// As P4 writes it.
-    pub fn name(self) -> String {
-        match self {
-            Ty::Bits { width, signed: false } => format!("bit<{width}>"),
-            Ty::Bits { width, signed: true } => format!("int<{width}>"),
-            Ty::Bool => "bool".into(),
-        }
-    }
-
-    pub fn width(self) -> u32 {
-        match self {
-            Ty::Bits { width, .. } => width,
-            Ty::Bool => 1,
-        }
-    }
-}
 
 /// A variable, field or parameter.
 #[derive(Clone, Debug)]
@@ -81,26 +50,6 @@ pub(super) fn record_paths(records: &[Record], path: &str, kind: usize) -> Vec<(
     let below =
         inner.flat_map(|(name, kind)| record_paths(records, &format!("{path}.{name}"), *kind));
     std::iter::once((path.to_owned(), kind)).chain(below).collect()
-}
-
-/// Any width, mostly odd ones, sometimes more than a machine word.
-pub(super) fn width(random: &mut StdRng) -> u32 {
-    match random.random_range(0..20) {
-        0 => 1,
-        1..4 => [8, 16, 32, 64][random.random_range(0..4)],
-        4 => random.random_range(65..=MAX_WIDTH),
-        5..8 => random.random_range(33..=64),
-        _ => random.random_range(2..=32),
-    }
-}
-
-/// Any scalar type.
-pub(super) fn scalar(random: &mut StdRng) -> Ty {
-    match random.random_range(0..10) {
-        0 => Ty::Bool,
-        1..4 => Ty::Bits { width: width(random).max(2), signed: true },
-        _ => Ty::bits(width(random)),
-    }
 }
 
 /// A number of this many bits, with a liking for the ends.

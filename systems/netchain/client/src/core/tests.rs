@@ -120,20 +120,28 @@ fn without_a_reply_it_goes_again_and_is_unknown_in_the_end() {
     assert_eq!(outcome(core.time(&mut read, DEADLINE_US)), Outcome::NoChain);
 }
 
-/// A refusal says nothing of the other copies.
+/// A switch that did not carry a copy out says nothing of the others, which the network may have
+/// made, too.
 #[test]
-fn of_several_copies_one_may_have_been_carried_out() {
-    for (copies, expected) in [(1, Outcome::NoChain), (2, Outcome::Unknown)] {
+fn a_copy_that_was_not_carried_out_says_nothing_of_others() {
+    let mut core = knowing();
+    let mut write = put(&mut core);
+    let (_, message) = sent(core.time(&mut write, 0));
+    assert_eq!(core.receive(&mut write, &reply(&message, Status::NoGroup), 1), Step::Wait);
+    assert_eq!(outcome(core.time(&mut write, DEADLINE_US)), Outcome::Unknown);
+}
+
+/// The state that a repeated refusal shows is no reason for it.
+#[test]
+fn a_refusal_that_is_said_again_is_marked() {
+    for (flags, moved) in [(0, false), (MOVED, true)] {
         let mut core = knowing();
-        let mut write = put(&mut core);
+        let mut write = begin(&mut core, Operation::Insert, Some(b"x"));
         let (_, message) = sent(core.time(&mut write, 0));
-        if copies == 2 {
-            sent(core.time(&mut write, 1_000));
-        }
-        for _ in 0..copies {
-            core.receive(&mut write, &reply(&message, Status::NoGroup), 2_000);
-        }
-        assert_eq!(outcome(core.time(&mut write, DEADLINE_US)), expected);
+        let refused = answered(message, Status::Refused, |it| it.flags |= flags);
+        let now = Shown { version: 0, value: Some(b"x".to_vec()) };
+        let expected = Outcome::Refused(Refused { now, moved });
+        assert_eq!(outcome(core.receive(&mut write, &refused, 1)), expected);
     }
 }
 
@@ -192,7 +200,13 @@ fn what_is_no_reply_to_the_request_changes_nothing() {
 #[test]
 fn a_refusal_is_final_only_in_the_last_copys_view() {
     for (status, expected) in [
-        (Status::Refused, Outcome::Refused(Shown { version: 0, value: Some(b"x".to_vec()) })),
+        (
+            Status::Refused,
+            Outcome::Refused(Refused {
+                now: Shown { version: 0, value: Some(b"x".to_vec()) },
+                moved: false,
+            }),
+        ),
         (Status::Full, Outcome::Full),
     ] {
         let mut core = knowing();

@@ -84,7 +84,8 @@ fn next(hash: u32) -> u32 {
 }
 
 impl Allocator {
-    /// By its place in `Allocator` of stateplane.p4, for keys and values that it can work with.
+    /// By its place in `Allocator` of stateplane/redplane.p4, for keys and values that it can work
+    /// with.
     pub fn new(number: Option<usize>, key: &Shape, value: &Shape) -> Option<Allocator> {
         let shape = |widths: &[u32]| {
             Shape::Struct(widths.iter().map(|width| Shape::Scalar(*width)).collect())

@@ -17,7 +17,7 @@ use snapshots::Snapshots;
 use state_protocol::objects::{FLOW_STATE, SNAPSHOT_STATE};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-/// `StateResult` in stateplane.p4, by position.
+/// `StateResult` in stateplane/redplane.p4, by position.
 const HIT: u32 = 0;
 const MISS: u32 = 1;
 

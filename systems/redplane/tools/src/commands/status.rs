@@ -54,15 +54,15 @@ pub(super) fn store(answer: &Value) -> Option<StoreView> {
     }
     Some(StoreView {
         ready: status.state == "ready",
-        cells: [
-            format!("{} of {}", status.heads, status.shards),
-            status.state,
-            status.records.to_string(),
-            status.sessions.to_string(),
-            status.recalls.to_string(),
-            status.held.to_string(),
-            status.unacked.to_string(),
-            format!("{} ms", status.stalled_ms),
+        columns: vec![
+            ("head of shards", format!("{} of {}", status.heads, status.shards)),
+            (StoreView::STATE, status.state),
+            ("records", status.records.to_string()),
+            ("sessions", status.sessions.to_string()),
+            ("recalls", status.recalls.to_string()),
+            ("held", status.held.to_string()),
+            ("unacked", status.unacked.to_string()),
+            ("lag", format!("{} ms", status.stalled_ms)),
         ],
         notes,
     })

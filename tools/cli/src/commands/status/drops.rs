@@ -23,7 +23,7 @@ pub fn drops(switches: &[Switch]) -> Section {
         ]
     };
     Section {
-        head: &["switch", "dropped for", "count", "a second", "remedy"],
+        head: vec!["switch", "dropped for", "count", "a second", "remedy"],
         rows: found.iter().map(row).collect(),
         notes: vec![],
     }

@@ -12,7 +12,7 @@ const MOST_HOPS: usize = 8;
 
 /// A table of the page.
 pub struct Section {
-    pub head: &'static [&'static str],
+    pub head: Vec<&'static str>,
     pub rows: Vec<Vec<String>>,
     /// Below the table: what is wrong, and what to do.
     pub notes: Vec<String>,
@@ -25,7 +25,7 @@ fn sections(overview: &Overview) -> Vec<Section> {
         super::drops::drops(&overview.switches),
         stores(&overview.stores),
         controllers(overview),
-        overview.leading().map_or(Section { head: &[], rows: vec![], notes: vec![] }, chains),
+        overview.leading().map_or(Section { head: vec![], rows: vec![], notes: vec![] }, chains),
     ]
 }
 
@@ -46,7 +46,7 @@ pub fn print(overview: &Overview) {
 impl Section {
     /// Prints the table and its notes.
     pub fn print(self) {
-        command_line::print_table(self.head, self.rows);
+        command_line::print_table(&self.head, self.rows);
         for note in &self.notes {
             outln!("  {note}");
         }
@@ -173,7 +173,7 @@ fn switches(found: &[Switch], elsewhere: &[(&PeerStatus, &SwitchLoad)], shards: 
         }
     }
     Section {
-        head: &[
+        head: vec![
             "switch",
             "id",
             "program",
@@ -189,20 +189,38 @@ fn switches(found: &[Switch], elsewhere: &[(&PeerStatus, &SwitchLoad)], shards: 
     }
 }
 
+/// The columns of all stores' systems, each once.
+fn store_columns(found: &[Store]) -> Vec<&'static str> {
+    let mut head = vec!["store"];
+    for (name, _) in found.iter().filter_map(|store| store.view.as_ref()).flat_map(|it| &it.columns)
+    {
+        if !head.contains(name) {
+            head.push(name);
+        }
+    }
+    if !head.contains(&StoreView::STATE) {
+        head.push(StoreView::STATE);
+    }
+    head
+}
+
 fn stores(found: &[Store]) -> Section {
     let mut notes = vec![];
+    let head = store_columns(found);
     let row = |store: &Store| {
-        let mut row = vec![store.address.to_string()];
-        match (&store.view, &store.status) {
-            (Some(view), _) => row.extend_from_slice(&view.cells),
-            (None, Some(_)) => {
-                row.extend(["-", "not known", "-", "-", "-", "-", "-", "-"].map(str::to_owned));
-            }
-            (None, None) => {
-                row.extend(["-", "no answer", "-", "-", "-", "-", "-", "-"].map(str::to_owned));
-            }
-        }
-        row
+        let state = match (&store.view, &store.status) {
+            (Some(_), _) => "-",
+            (None, Some(_)) => "not known",
+            (None, None) => "no answer",
+        };
+        let cell = |name: &&str| {
+            let columns = store.view.iter().flat_map(|view| &view.columns);
+            let own =
+                columns.into_iter().find(|(own, _)| own == name).map(|(_, cell)| cell.clone());
+            let other = if *name == StoreView::STATE { state } else { "-" };
+            own.unwrap_or_else(|| other.to_owned())
+        };
+        std::iter::once(store.address.to_string()).chain(head[1..].iter().map(cell)).collect()
     };
     let rows = found.iter().map(row).collect();
     for store in found {
@@ -218,7 +236,7 @@ fn stores(found: &[Store]) -> Section {
             (None, None) => {}
         }
     }
-    Section { head: &StoreView::HEAD, rows, notes }
+    Section { head, rows, notes }
 }
 
 fn controllers(overview: &Overview) -> Section {
@@ -274,7 +292,7 @@ fn controllers(overview: &Overview) -> Section {
         ));
     }
     Section {
-        head: &["controller", "state", "views", "daemons heard", "settled"],
+        head: vec!["controller", "state", "views", "daemons heard", "settled"],
         rows: overview.controllers.iter().map(row).collect(),
         notes,
     }
@@ -327,7 +345,7 @@ pub fn chains(status: &ControllerStatus) -> Section {
         "{left_out} more chains are not listed: their answer would not fit a message; whole ones are left out first"
     );
     Section {
-        head: &["shard", "view", "chain, head first", "joins", "lag"],
+        head: vec!["shard", "view", "chain, head first", "joins", "lag"],
         rows: status.shards.iter().map(row).collect(),
         notes: if left_out > 0 { vec![note] } else { vec![] },
     }
@@ -465,6 +483,35 @@ mod tests {
         assert_eq!(section.notes, notes);
         assert_eq!(shown(101.into()).expect("the toy's fields").state(), "too chatty");
         assert!(shown("many".into()).is_err(), "an agent of another version");
+    }
+
+    /// Each system's stores have columns of their own; those that give no answer have a state.
+    #[test]
+    fn stores_have_the_columns_of_their_systems() {
+        let store =
+            |number: u8, columns: Option<Vec<(&'static str, String)>>, answers: bool| Store {
+                address: std::net::SocketAddrV4::new([10, 0, 0, number].into(), 5407),
+                error: None,
+                status: answers.then(|| serde_json::json!({})),
+                view: columns.map(|columns| StoreView { ready: true, columns, notes: vec![] }),
+            };
+        let toy = |count: &str| {
+            vec![("gossips", count.to_owned()), (StoreView::STATE, "chatty".to_owned())]
+        };
+        let other = vec![(StoreView::STATE, "ready".to_owned()), ("slots", "7".to_owned())];
+        let none = stores(&[store(1, None, false), store(2, None, true)]);
+        assert_eq!(none.head, ["store", "state"]);
+        assert_eq!(none.rows[0], ["10.0.0.1:5407", "no answer"]);
+        assert_eq!(none.rows[1], ["10.0.0.2:5407", "not known"]);
+        let found = stores(&[
+            store(1, Some(toy("5")), true),
+            store(2, Some(other), true),
+            store(3, None, false),
+        ]);
+        assert_eq!(found.head, ["store", "gossips", "state", "slots"]);
+        assert_eq!(found.rows[0], ["10.0.0.1:5407", "5", "chatty", "-"]);
+        assert_eq!(found.rows[1], ["10.0.0.2:5407", "-", "ready", "7"]);
+        assert_eq!(found.rows[2], ["10.0.0.3:5407", "-", "no answer", "-"]);
     }
 
     #[test]

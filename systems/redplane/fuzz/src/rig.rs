@@ -4,16 +4,15 @@
 mod store;
 
 use crate::entries::{self, Entries, Entry, Received, SELF, Session};
-use crate::generate::{Conversation, carrier};
-use crate::hex;
+use crate::frames::{Conversation, carrier};
 use crate::nat::{
     Binding, Direction, EXTERNAL, Fate, INSIDE, KERNEL_PORT, Key, Memory, Verdict, judge,
     translated, was_hairpin, within,
 };
 use crate::network::{FABRIC_PORT, OUTSIDE_PORT, PROTOCOL_ADDRESS};
-use crate::programs::root;
 use anyhow::{Context, Result, bail, ensure};
 use dataplane::{ActionSpec, Dataplane, EntrySpec, KeySpec, Object, Settings, Write};
+use fuzz_door::hex;
 use libbpf_rs::{MapCore, MapFlags};
 use manifest::Manifest;
 use rand::rngs::StdRng;
@@ -153,12 +152,13 @@ pub fn compile(folder: &Path, mode: Mode) -> Result<PathBuf> {
         Mode::Linearizable => ("linearizable.o", vec![]),
     };
     let object = folder.join(name);
+    let nat = Path::new(env!("CARGO_MANIFEST_DIR")).join("../p4/nat/nat.p4");
     let options = p4_syntax::Options { defines, ..Default::default() };
-    let outcome = p4_check::check_file(&root().join("systems/redplane/p4/nat/nat.p4"), &options);
+    let outcome = p4_check::check_file(&nat, &options);
     let program = outcome.program.as_ref().with_context(|| outcome.render(false))?;
     let options = xdp_backend::Options {
         program_name: "nat.p4".to_owned(),
-        ..xdp_backend::Options::new(systems::compiler())
+        ..xdp_backend::Options::new(redplane_compiler::ALONE)
     };
     let compiled = xdp_backend::compile(program, &options, &object)?;
     std::fs::write(Manifest::path_for(&object), compiled.generated.manifest.to_json())?;

@@ -2,8 +2,8 @@
 //! checksums or wrong ones; then mutated.
 
 use crate::checksum;
-use crate::mutate;
 use crate::nat::{Binding, Key, word16};
+use fuzz_door::mutate;
 use rand::Rng;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;

@@ -1,13 +1,13 @@
 //! Long runs of frames and of state messages, from one seed each.
 
 use crate::entries::SHARDS;
-use crate::generate::{self, Conversation, carrier};
-use crate::mutate;
+use crate::frames::{self, Conversation, carrier};
 use crate::nat::{Binding, Key};
 use crate::network::{self, FABRIC_PORT, PROTOCOL_ADDRESS};
 use crate::rig::{self, Counts, Mode, Pool, Rig, SERVER, Step};
 use crate::shrink;
 use anyhow::{Result, ensure};
+use fuzz_door::mutate;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -66,7 +66,7 @@ pub fn frames(seed: u64, count: u64, mode: Mode) -> Result<Counts> {
                 {
                     Action::Generate(now_ns)
                 } else {
-                    let frame = generate::frame(&rig.conversations, &mut random);
+                    let frame = frames::frame(&rig.conversations, &mut random);
                     Action::Frame(Step { frame, port: random.random_range(0..3), now_ns })
                 };
                 history.push(action.clone());
@@ -135,7 +135,7 @@ pub fn messages(seed: u64, count: u64) -> Result<Counts> {
             let action = match random.random_range(0..16) {
                 0 => Action::Generate(now_ns),
                 1..4 => Action::Frame(Step {
-                    frame: generate::frame(&flows, &mut random),
+                    frame: frames::frame(&flows, &mut random),
                     port: random.random_range(0..3),
                     now_ns,
                 }),
@@ -209,7 +209,7 @@ fn message(ring: &KeyRing, flows: &[Conversation], now_ns: u64, random: &mut Std
     let (key, value) =
         if random.random() { (key, binding) } else { (key.reverse(binding), inside) };
     let (key, value) = (key.to_bytes(), value.to_bytes());
-    let packet = if random.random_bool(0.5) { generate::frame(flows, random) } else { Vec::new() };
+    let packet = if random.random_bool(0.5) { frames::frame(flows, random) } else { Vec::new() };
     let message = well_formed(&key, &value, &packet, now_ns, random);
     // (It only fails for what is longer than a message can be.)
     let _ = message.append_to(&mut payload);

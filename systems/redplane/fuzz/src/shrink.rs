@@ -1,9 +1,9 @@
 //! Makes a failing history short, and tells it.
 
 use crate::campaign::Action;
-use crate::hex;
 use crate::rig::{Pool, Rig};
 use anyhow::{Error, anyhow};
+use fuzz_door::hex;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 

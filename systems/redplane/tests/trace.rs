@@ -208,7 +208,7 @@ fn a_living_store_is_listened_to() {
     let (secrets_path, _) = secrets(folder.path());
     let secrets_path = secrets_path.to_str().unwrap();
     let config = folder.path().join("store.toml");
-    let page = include_str!("../../../systems/redplane/docs/store.example.toml");
+    let page = include_str!("../docs/store.example.toml");
     let config_text: String = page
         .lines()
         .filter(|line| !line.starts_with("metrics"))

@@ -1,4 +1,4 @@
-// What stateplane.p4 demands of the order of calls, and of allocators' types.
+// What stateplane/redplane.p4 demands of the order of calls, and of allocators' types.
 #include <core.p4>
 #include <v1model.p4>
 #include <stateplane.p4>

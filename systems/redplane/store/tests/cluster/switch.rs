@@ -1,8 +1,9 @@
 //! Model switches: systems/redplane/docs/state-protocol.md, "Rules of the switch", cut down to what
 //! the store can see of them.
 
-use super::{
-    COUNTER, Clock, Datagram, MS, SHARDS, SWITCHES, World, keys, server_address, switch_address,
+use super::COUNTER;
+use crate::world::{
+    Clock, Datagram, MS, SHARDS, SWITCHES, World, keys, server_address, switch_address,
 };
 use state_protocol::{Flags, Message, MessageType, Owner};
 use std::collections::HashMap;
@@ -67,12 +68,12 @@ impl World {
         assert!(holders.len() <= 1, "{holders:?} all hold {key:?} at {}", self.time);
     }
 
-    pub(super) fn tick(&mut self, at: usize) {
+    pub fn tick(&mut self, at: usize) {
         if self.quiet {
             return;
         }
         let pause = self.draw(4 * MS) + 1;
-        self.push(self.time + pause, super::Event::Tick(at));
+        self.tick_after(pause, at);
         if self.draw(2_000) == 0 {
             self.switches[at].owner.incarnation += 1;
             self.switches[at].entries.clear();
@@ -146,7 +147,7 @@ impl World {
     /// An output leaves the network with this count. `now`: the switch read it this instant, so it
     /// may not be older than any that left before.
     fn release(&mut self, key: &[u8], count: u64, now: bool) {
-        let newest = self.checks.released.entry(key.to_vec()).or_default();
+        let newest = self.checks.store.released.entry(key.to_vec()).or_default();
         assert!(!now || count >= *newest, "{key:?}: read {count} after {newest} had left");
         *newest = count.max(*newest);
     }
@@ -166,7 +167,7 @@ impl World {
         }
     }
 
-    pub(super) fn switch_receives(&mut self, at: usize, bytes: &[u8]) {
+    pub fn switch_receives(&mut self, at: usize, bytes: &[u8]) {
         let reply = &Message::decode(bytes).unwrap();
         self.trace(
             &format!("to switch {}, local {}", at + 1, self.switches[at].clock.local(self.time)),
@@ -247,7 +248,7 @@ impl World {
     fn output(&mut self, reply: &Message<'_>, written: bool, count: u64) {
         if written {
             let by = (reply.sender, reply.epoch, count);
-            let before = *self.checks.writes.entry((reply.key.to_vec(), count)).or_insert(by);
+            let before = *self.checks.store.writes.entry((reply.key.to_vec(), count)).or_insert(by);
             assert_eq!(before, by, "an update that left was lost");
         }
         self.release(reply.key, count, false);
