@@ -14,9 +14,6 @@
 #include <bpf/bpf_endian.h>
 
 #define SP_INLINE static __attribute__((always_inline)) inline
-#define SP_DROP_PORT 511
-#define SP_MAX_PORTS 512
-#define SP_MAX_IFINDEX 65536
 #define SP_ROUND8(n) (((n) + 7) & ~7)
 /* The verifier accepts packet offsets below 64 KiB; headers end long before 16 KiB. */
 #define SP_OFFSET_MASK 0x3fff
@@ -38,24 +35,7 @@ const volatile __u32 sp_test_mode = 0;
 const volatile __u32 sp_host_traffic = 0;
 const volatile __u32 sp_virtual_clock = 0;
 
-struct sp_port_stats_value {
-	__u64 rx_packets;
-	__u64 rx_bytes;
-	__u64 tx_packets;
-	__u64 tx_bytes;
-	__u64 dropped;
-	__u64 to_host;
-};
-
-struct sp_test_value {
-	__u32 ingress_port;
-	__u32 egress_port;
-	__u32 verdict; /* 0 drop, 1 forward, 2 to host */
-	__u32 padding_bytes; /* in front of the frame: the kernel runs none under 14 bytes */
-	__u64 clock_ns;
-	__u32 egress_bytes; /* of a frame that is forwarded, without what is behind it to make 14 bytes */
-	__u32 unused;
-};
+#include "stateplane_layouts.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_DEVMAP);
@@ -89,15 +69,7 @@ struct {
 	__uint(max_entries, 1024);
 } sp_local_ipv6 SEC(".maps");
 
-/*
- * A bit for each of the addresses above, by their hash: a packet whose bit is not set costs no
- * look-up. User space keeps it (switch/dataplane/src/local_filter.rs).
- */
-#define SP_LOCAL_FILTER_BITS 12
-struct sp_local_filter_value {
-	__u64 word[1 << (SP_LOCAL_FILTER_BITS - 6)];
-};
-
+/* A filter in front of the addresses above; user space keeps it (local_filter.rs). */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__type(key, __u32);
@@ -324,7 +296,7 @@ SP_INLINE int sp_drop(__u32 ingress_port)
 
 	if (stats)
 		stats->dropped++;
-	return sp_test_mode ? sp_test_verdict(0, SP_DROP_PORT, 0) : XDP_DROP;
+	return sp_test_mode ? sp_test_verdict(SP_VERDICT_DROP, SP_DROP_PORT, 0) : XDP_DROP;
 }
 
 /* Verdict: up to this host's kernel. */
@@ -334,7 +306,7 @@ SP_INLINE int sp_to_host(__u32 ingress_port)
 
 	if (stats)
 		stats->to_host++;
-	return sp_test_mode ? sp_test_verdict(2, SP_DROP_PORT, 0) : XDP_PASS;
+	return sp_test_mode ? sp_test_verdict(SP_VERDICT_TO_HOST, SP_DROP_PORT, 0) : XDP_PASS;
 }
 
 /* Verdict: out of a P4 port, so many bytes long. */
@@ -347,7 +319,7 @@ SP_INLINE int sp_forward(__u32 port, __u32 bytes)
 		stats->tx_bytes += bytes;
 	}
 	if (sp_test_mode)
-		return sp_test_verdict(1, port, bytes);
+		return sp_test_verdict(SP_VERDICT_FORWARD, port, bytes);
 	return bpf_redirect_map(&sp_ports, port, 0);
 }
 
@@ -355,7 +327,7 @@ SP_INLINE int sp_forward(__u32 port, __u32 bytes)
 /* `folded`: the address, or the exclusive or of its four words, in host order. */
 SP_INLINE int sp_may_be_local(__u32 folded)
 {
-	__u32 zero = 0, bit = (folded * 2654435761u) >> (32 - SP_LOCAL_FILTER_BITS);
+	__u32 zero = 0, bit = (folded * SP_LOCAL_FILTER_FACTOR) >> (32 - SP_LOCAL_FILTER_BITS);
 	struct sp_local_filter_value *filter = bpf_map_lookup_elem(&sp_local_filter, &zero);
 
 	return filter && filter->word[bit >> 6] >> (bit & 63) & 1;
@@ -530,11 +502,6 @@ SP_INLINE __u64 sp_sat_signed(sp_s128 exact, int width)
 		exact = min;
 	return (__u64)exact;
 }
-
-struct sp_counter_value {
-	__u64 packets;
-	__u64 bytes;
-};
 
 /* bit<65> to bit<128> in a map: low word first. */
 struct sp_register128 {

@@ -50,10 +50,6 @@ struct {
  * Destinations that the network has and no host (@own_destination): 1, and 0 for what is taken out
  * of them. Nothing comes from there. User space writes it: switch/dataplane/src/own.rs.
  */
-struct sp_gateway_prefix_ipv4 {
-	__u32 bits;
-	__be32 address;
-};
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);

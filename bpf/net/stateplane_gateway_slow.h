@@ -6,30 +6,6 @@
 #ifndef STATEPLANE_GATEWAY_SLOW_H
 #define STATEPLANE_GATEWAY_SLOW_H
 
-/* IPv4 addresses stand in the last four bytes of sixteen. */
-struct sp_fragment_key {
-	__be32 source[4];
-	__be32 destination[4];
-	__u32 identification;
-	__u8 protocol;
-	__u8 zero[3];
-};
-
-enum {
-	SP_SLOW_SEND = 1, /* send it as it is; the agent strips the Ethernet header */
-	SP_SLOW_HOLD = 2, /* a fragment as it came in: hold it until `key` is in sp_fragments */
-};
-
-/* `length` bytes of the frame follow. */
-struct sp_slow_record {
-	__u32 kind;
-	__u32 port; /* the P4 port that it came in on */
-	__u32 length;
-	__u32 zero;
-	struct sp_fragment_key key; /* of SP_SLOW_HOLD */
-};
-_Static_assert(sizeof(struct sp_slow_record) == 56, "the agent's slow path");
-
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4 << 20);
@@ -101,7 +77,7 @@ __attribute__((noinline)) int sp_slow_send(struct xdp_md *xdp, __u32 port)
 SP_INLINE int sp_send_by_kernel(struct xdp_md *xdp, __u32 ingress_port, __u32 bytes)
 {
 	if (sp_test_mode)
-		return sp_test_verdict(1, SP_KERNEL_PORT, bytes);
+		return sp_test_verdict(SP_VERDICT_FORWARD, SP_KERNEL_PORT, bytes);
 	return sp_slow_send(xdp, ingress_port) ? XDP_DROP : sp_drop(ingress_port);
 }
 #endif
@@ -110,27 +86,12 @@ SP_INLINE int sp_send_by_kernel(struct xdp_md *xdp, __u32 ingress_port, __u32 by
 /* The ordinals of FragmentResult in stateplane.p4. */
 enum { SP_FRAGMENT_PORTS, SP_FRAGMENT_HELD, SP_FRAGMENT_FULL };
 
-struct sp_fragment_value {
-	__u64 seen_ns;
-	__u16 source_port;
-	__u16 destination_port;
-	__u32 zero;
-};
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__type(key, struct sp_fragment_key);
 	__type(value, struct sp_fragment_value);
 	__uint(max_entries, 16384);
 } sp_fragments SEC(".maps");
-
-/* RFC 791 and RFC 8200 have a receiver wait at least so long for the rest of a packet. */
-#define SP_FRAGMENT_LIFE_NS 30000000000ull
-
-/*
- * In front of a frame that the agent held and runs again, as its XDP metadata: such a one is not
- * held twice.
- */
-#define SP_RELEASED_META 0x737072656c656173ull
 
 SP_INLINE int sp_fragment_is_released(struct xdp_md *xdp)
 {

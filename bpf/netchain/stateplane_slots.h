@@ -18,6 +18,8 @@
 #ifndef STATEPLANE_SLOTS_H
 #define STATEPLANE_SLOTS_H
 
+#include "stateplane_slots_layouts.h"
+
 /* SlotResult in stateplane/netchain.p4, by position. */
 enum { SP_SLOT_FOUND, SP_SLOT_ABSENT, SP_SLOT_DONE, SP_SLOT_FULL };
 
@@ -43,15 +45,6 @@ struct sp_slots_context {
 	__u32 number; /* the request's */
 };
 
-/* Counters; names in systems/netchain/docs/design.md. */
-enum {
-	SP_SLOTS_STAT_AGAIN, /* packets that ran again */
-	SP_SLOTS_STAT_TOO_OFTEN, /* dropped: the slot changed each time */
-	SP_SLOTS_STAT_NO_READ, /* dropped: a write that follows from no read */
-	SP_SLOTS_STAT_FULL, /* writes without a free slot */
-	SP_SLOTS_STAT_CLIENTS, /* requests of clients for which there is no window */
-	SP_SLOTS_STAT_COUNT,
-};
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, SP_SLOTS_STAT_COUNT);
@@ -69,7 +62,7 @@ SP_INLINE void sp_slots_count(__u32 what)
 
 /* A value in its wire form on its way between slot and program. The stack is too small for it. */
 struct sp_slots_scratch {
-	__u8 value[512];
+	__u8 value[SP_SLOTS_VALUE_MAX];
 	struct sp_slots_context context; /* of the packet that runs again */
 };
 struct {
@@ -192,8 +185,7 @@ SP_INLINE int sp_slots_resumed(struct sp_slots_context *slots)
 /* Maps and accesses of one object: the numbers of its keys, and NAME_slots. */
 #define SP_SLOTS_DECLARE(name, id, size, key_bytes, value_bytes)                                 \
 	struct name##_slot {                                                                     \
-		struct bpf_spin_lock lock;                                                       \
-		__u32 generation;                                                                \
+		SP_SLOT_HEAD                                                                     \
 		__u8 key[SP_ROUND8(key_bytes)];                                                  \
 		__u8 value[SP_ROUND8(value_bytes)];                                              \
 	};                                                                                       \

@@ -28,8 +28,6 @@ enum {
 	SP_WINDOW_FULL,
 };
 
-/* Cells of a client's window. */
-#define SP_WINDOW_CELLS 256
 /* How often a packet tries to change a cell that other CPUs change. */
 #define SP_WINDOW_TRIES 4
 
@@ -76,7 +74,7 @@ SP_INLINE void sp_window_settle(__u32 *cell, __u32 number, __u32 outcome)
  */
 #define SP_WINDOWS_DECLARE(name, id, size, key_bytes)                                            \
 	struct name##_window {                                                                   \
-		__u64 heard_ns; /* when the client's newest request came */                      \
+		SP_WINDOW_HEAD                                                                   \
 		__u8 key[SP_ROUND8(key_bytes)];                                                  \
 		__u32 cells[SP_WINDOW_CELLS];                                                    \
 	};                                                                                       \
@@ -130,7 +128,7 @@ SP_INLINE void sp_window_settle(__u32 *cell, __u32 number, __u32 outcome)
 		window = client < 0 ? 0 : bpf_map_lookup_elem(&name##_windows, &slots->client);  \
 		/* The agent may have given the window to another client at this instant. */     \
 		if (!window || !sp_slots_equal(window->key, key, key_bytes)) {                   \
-			sp_slots_count(SP_SLOTS_STAT_CLIENTS);                                   \
+			sp_slots_count(SP_SLOTS_STAT_NO_WINDOW);                                   \
 			return SP_WINDOW_FULL;                                                   \
 		}                                                                                \
 		/* Never 0: that is a window without a client. */                                \

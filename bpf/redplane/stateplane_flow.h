@@ -24,15 +24,15 @@
 #define SP_SNAPSHOT_OBJECTS(X)
 #endif
 
+#include "stateplane_messages.h"
 #include "stateplane_flow_numbers.h"
+#include "stateplane_flow_layouts.h"
 
 #define SP_FLOW_OUTER_BYTES 42 /* Ethernet, IPv4 without options, UDP */
 #define SP_FLOW_MAX_ATTEMPTS 64
 #define SP_FLOW_DROP_PORT 511
 /* In `port`, whose upper bits the store echoes: the answer is one to a READ_COMMIT. */
 #define SP_FLOW_PORT_READ 512
-#define SP_FLOW_SHARDS_MAX 256
-#define SP_FLOW_SECRETS 4
 /* "Replays": no reply is taken to a request that was sent longer ago. */
 #define SP_FLOW_LATE_NS 1000000000ull
 /* last use is noted this coarsely: a write for each packet would move the cache line between CPUs */
@@ -44,18 +44,6 @@ enum { SP_PHASE_OPEN, SP_PHASE_HALF_OPEN, SP_PHASE_HALF_CLOSED, SP_PHASE_CLOSED 
 enum { SP_ALLOCATOR_ZERO, SP_ALLOCATOR_NAT_PORTS, SP_ALLOCATOR_BACKENDS };
 /* What becomes of the packet when the program is through: sp_flow_context.kind. */
 enum { SP_FLOW_NOTHING, SP_FLOW_PARK, SP_FLOW_COMMIT };
-/* Bits of sp_flow_entry_head.flags. */
-enum {
-	SP_FLOW_QUEUED = 1, /* stands in the ring */
-	/* What the program said of the flow (phase), as UPDATE and RELEASE carry it. */
-	SP_FLOW_HALF_CLOSED = SP_FLAG_HALF_CLOSED,
-	SP_FLOW_CLOSED = SP_FLAG_CLOSED,
-	SP_FLOW_HALF_OPEN = SP_FLAG_HALF_OPEN,
-	SP_FLOW_UNKNOWN = SP_FLAG_UNKNOWN, /* released: the value here is not that epoch's */
-	SP_FLOW_RELEASED = 32, /* no longer this switch's under this epoch */
-	SP_FLOW_RELEASE_ACKED = 64, /* and the store knows */
-	SP_FLOW_DYING = 128, /* being removed: no value any more */
-};
 #define SP_FLOW_PHASES (SP_FLOW_HALF_CLOSED | SP_FLOW_CLOSED | SP_FLOW_HALF_OPEN)
 
 #define SP_FLOW_ONE(name, id, flows, kb, vb, consistency, allocator) +1
@@ -82,67 +70,6 @@ enum {
 	SP_PARK_AT_STORE, /* no lease: wait in the network for it */
 	SP_PARK_RUN_AGAIN, /* another CPU changed the flow between get and set: run the program again */
 	SP_PARK_DROP, /* cannot go on (counted) */
-};
-
-/* Bookkeeping of a flow; the emitted entry is { struct bpf_spin_lock lock; this; __u8 key[]; __u8 value[]; }. */
-struct sp_flow_entry_head {
-	__u32 lock_space; /* struct bpf_spin_lock, which BTF wants at the top level of the map's value */
-	__u32 version; /* odd while being written */
-	__u64 seq;
-	__u64 acked_seq;
-	__u64 used_ns; /* coarse clock of the last get, to SP_FLOW_USE_GRAIN_NS */
-	__u64 sent_ns; /* when the last UPDATE or RELEASE was sent */
-	__u32 epoch; /* 0: never granted */
-	__u32 session; /* in which the store says that the flow is this switch's */
-	__u16 shard;
-	__u16 flags;
-	__u32 resends; /* of updates or the release since the store last acknowledged something new: the back-off */
-};
-#define SP_FLOW_ENTRY_HEAD_BYTES 56
-_Static_assert(sizeof(struct sp_flow_entry_head) == SP_FLOW_ENTRY_HEAD_BYTES, "the manifest's value_offset counts on it");
-
-
-/* Written by the agent: systems/redplane/switch/src/runtime.rs has the same layouts. */
-struct sp_flow_settings {
-	__u32 switch_id;
-	__u32 incarnation;
-	__be32 protocol_address;
-	__u32 shards; /* of the cluster; 0: not known yet */
-	__u64 lease_margin_ns;
-	__u64 resend_least_ns; /* "Re-sending": bounds of the time-out; the lower one also goes before anything was measured */
-	__u64 resend_most_ns;
-	__u64 window; /* "Window": packets of a shard that may wait for the store; 0: any number */
-	__u64 look_ns; /* between two looks of the packet generator at its work */
-};
-
-/* The head of a shard's chain. */
-struct sp_shard_head {
-	__be32 address; /* 0: not known */
-	__be16 port;
-	__u16 reserved;
-	__u64 since_ns; /* what was sent before went to another head */
-};
-
-/* This switch's session with a shard ("Sessions" 1 and 2). Written under the lock, the number before the end; read without (rule 4). */
-struct sp_session {
-	struct bpf_spin_lock lock;
-	__u32 number; /* 0: none */
-	__u64 lease_end_ns; /* this switch's clock */
-	__u64 lease_ns; /* its length, as the store said last: a third of it is the heartbeats' interval */
-	__u64 srtt_ns; /* "Re-sending": smoothed round-trip time (RFC 6298), 0: nothing measured */
-	__u64 rttvar_ns; /* and its variation */
-	__u64 sent; /* "Window": requests sent */
-	__u64 done; /* of these, answered or given up */
-	__u64 mark_sent; /* so many were sent when the clock was mark_ns: an answer to a later request says that these are answered or lost */
-	__u64 mark_ns;
-	__u64 progress_ns; /* when `done` last grew, or the first request left after a time without any */
-};
-
-/* "Tags": all secrets that are accepted, and which one is sent with. One value, so that a change is one write. */
-struct sp_secret_set {
-	__u64 secret[SP_FLOW_SECRETS][2]; /* as SipHash takes them: two little-endian words */
-	__u32 present; /* bit n: secret n is there */
-	__u32 sends;
 };
 
 /* What a message did to its flow's entry. */

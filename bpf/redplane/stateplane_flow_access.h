@@ -155,7 +155,7 @@ static __always_inline __u32 sp_flow_allocate_backend(void *map, const __u8 *key
 	hash = (hash ^ *(const __u32 *)(key + 8) ^ (hash >> 15)) * 0xc2b2ae35u;
 	hash = (hash ^ *(const __u8 *)(key + 12) ^ (hash >> 13)) * 0x27d4eb2fu;
 	for (tries = 0; tries < 32; tries++) {
-		slot = hash >> 22; /* SP_BACKEND_SLOTS is 2^10 */
+		slot = hash >> (32 - SP_BACKEND_PLACE_BITS);
 		hash = hash * 1664525u + 1013904223u;
 		struct sp_backend *backend = bpf_map_lookup_elem(&sp_backends, &slot);
 		if (!backend || !backend->address)

@@ -1,7 +1,7 @@
-/* stateplane_flow_maps.h: what FlowStates keep in BPF maps; included by stateplane_flow.h, which has the layouts.
+/* stateplane_flow_maps.h: what FlowStates keep in BPF maps; included by stateplane_flow.h.
  *
  * Owns: the maps and their sizes. Those that the agent reads or writes it finds by these names
- * (systems/redplane/switch/src/runtime.rs, BTF).
+ * (systems/redplane/switch/src/runtime.rs, BTF); stateplane_flow_layouts.h has what is in them.
  */
 
 struct {
@@ -25,23 +25,8 @@ struct {
 	__type(value, struct sp_session);
 } sp_sessions SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct sp_secret_set);
-} sp_secrets SEC(".maps");
-
 /* "Replays": the tags of the newest replies, in sets that their own bits name. A tag is as good as random, so a reply is known again until SP_SEEN_IN_SET others came
  * into its set: with 10,000 replies a second, a whole second later, that happens to one of 10^11. */
-#define SP_SEEN_SETS (1 << 17)
-#define SP_SEEN_IN_SET 7 /* a set is a cache line */
-struct sp_seen_set {
-	struct bpf_spin_lock lock;
-	__u32 next; /* its oldest, which the next one replaces */
-	__u64 tags[SP_SEEN_IN_SET];
-};
-
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, SP_SEEN_SETS);
@@ -72,7 +57,6 @@ struct {
 
 /* sum of all objects' sizes: one place a flow, so the ring cannot overflow but by stale places of deleted flows */
 #define SP_FLOW_RING_PART(name, id, size, kb, vb, consistency, allocator) +(size)
-#define SP_SNAPSHOT_PART_BYTES 1280 /* of slots in one message: with all headers under 1500 */
 #define SP_SNAPSHOT_SEGMENT 32 /* slots read under one hold of the lock */
 #define SP_SNAPSHOT_PER_PART(slot_bytes) (SP_SNAPSHOT_PART_BYTES / (slot_bytes))
 #define SP_SNAPSHOT_PARTS(slots, slot_bytes)                                                                           \
@@ -90,28 +74,6 @@ struct {
 	__type(value, struct sp_flow_pending);
 } sp_flow_ring SEC(".maps");
 
-/* How many places of the ring are taken: the agent reads it to know how many packets to generate. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u64);
-} sp_generator_work SEC(".maps");
-
-/* 1: protocol messages may come in here. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 512);
-	__type(key, __u32);
-	__type(value, __u8);
-} sp_fabric_port SEC(".maps");
-
-struct sp_nat_pool {
-	__u32 count;
-	__u16 port_low;
-	__u16 port_high;
-	__be32 address[16];
-};
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -119,16 +81,10 @@ struct {
 	__type(value, struct sp_nat_pool);
 } sp_nat_pool SEC(".maps");
 
-/* The local mode's BACKENDS: where a new conversation goes, by its hash. The agent gives each backend places in proportion to its weight. */
-#define SP_BACKEND_SLOTS 1024
-struct sp_backend {
-	__be32 address; /* 0: no backend */
-	__be16 port;
-	__u16 reserved;
-};
+/* The local mode's BACKENDS: where a new conversation goes, by its hash. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, SP_BACKEND_SLOTS);
+	__uint(max_entries, SP_BACKEND_PLACES);
 	__type(key, __u32);
 	__type(value, struct sp_backend);
 } sp_backends SEC(".maps");
@@ -168,12 +124,7 @@ struct {
 
 #define SP_FLOW_DECLARE(name, id, flows, kb, vb, consistency, allocator)                                               \
 	struct name##_entry {                                                                                          \
-		struct bpf_spin_lock lock;                                                                             \
-		__u32 version;                                                                                         \
-		__u64 seq, acked_seq, used_ns, sent_ns;                                                                \
-		__u32 epoch, session;                                                                                  \
-		__u16 shard, flags;                                                                                    \
-		__u32 resends;                                                                                         \
+		SP_FLOW_ENTRY_HEAD                                                                                     \
 		__u8 key[SP_ROUND8(kb)];                                                                               \
 		__u8 value[SP_ROUND8(vb)];                                                                             \
 	};                                                                                                             \

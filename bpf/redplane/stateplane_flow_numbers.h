@@ -1,7 +1,9 @@
-/* stateplane_flow_numbers.h: numbers that the data plane shares with Rust.
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * stateplane_flow_numbers.h: numbers of messages and counters that the data plane shares with Rust.
  *
  * Made of systems/redplane/protocol/src; to change it, change that, and run
- * UPDATE=1 cargo test -p state-protocol numbers
+ * UPDATE=1 cargo test -p state-protocol --lib
  */
 #ifndef STATEPLANE_FLOW_NUMBERS_H
 #define STATEPLANE_FLOW_NUMBERS_H

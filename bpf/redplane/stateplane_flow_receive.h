@@ -365,7 +365,7 @@ static __always_inline int sp_flow_is_genuine(struct xdp_md *xdp, struct sp_flow
 	key_id = header->key_id;
 	claimed = bpf_be64_to_cpu(header->tag);
 	scratch->tag = claimed;
-	if (key_id >= SP_FLOW_SECRETS || !(secrets->present >> key_id & 1))
+	if (key_id >= SP_SECRETS || !(secrets->present >> key_id & 1))
 		return 0;
 	return !sp_tag(xdp, key_id, body_bytes, &tag) && tag == claimed;
 }

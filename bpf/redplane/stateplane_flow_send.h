@@ -148,7 +148,7 @@ int sp_send(struct xdp_md *xdp)
 	asm volatile("" : "+r"(key_bytes), "+r"(value_bytes)); /* one register each, so that the bounds below stick to it */
 	if (key_bytes > SP_FLOW_KEY_MAX || value_bytes > SP_FLOW_VALUE_MAX)
 		return XDP_ABORTED;
-	key_id = secrets->sends & (SP_FLOW_SECRETS - 1);
+	key_id = secrets->sends & (SP_SECRETS - 1);
 	if (!(secrets->present >> key_id & 1)) {
 		sp_flow_count(SP_STAT_NO_SECRET);
 		return XDP_DROP;

@@ -88,8 +88,6 @@ static __always_inline int sp_flow_owned(const struct sp_flow_entry_head *seen, 
 
 /* ---- "Re-sending" and "Window" ---------------------------------------------------------------------------------- */
 
-/* The generator looks for work this often, by default: what RFC 6298 calls the clock's granularity. */
-#define SP_RESEND_GRANULARITY_NS 2000000ull
 /* The back-off doubles so often at the most; the upper bound ends it sooner. */
 #define SP_RESEND_MOST_DOUBLINGS 16
 

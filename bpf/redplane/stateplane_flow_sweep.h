@@ -6,17 +6,6 @@
 #ifndef STATEPLANE_FLOW_SWEEP_H
 #define STATEPLANE_FLOW_SWEEP_H
 
-/* What the agent sends, in host order (systems/redplane/switch/src/runtime.rs). Times are CLOCK_MONOTONIC's. */
-struct sp_flow_sweep_request {
-	__u32 object_id;
-	__u32 reserved;
-	__u64 idle_before_ns; /* local: without packets since then; else without packets since then, to be released */
-	__u64 half_closed_before_ns; /* the same of a flow that is closed in one direction */
-	__u64 closed_before_ns; /* and of a closed one */
-	__u64 released_before_ns; /* released, and the last message about it sent, before then: to be removed */
-	__u8 key[SP_FLOW_KEY_MAX];
-};
-
 enum { SP_SWEEP_NOTHING, SP_SWEEP_REMOVE, SP_SWEEP_RELEASE, SP_SWEEP_QUEUE };
 
 /* Is an entry whose state lives in the store to be released (rule 7)? An update that is not acknowledged keeps it. */

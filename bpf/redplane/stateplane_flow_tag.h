@@ -92,7 +92,7 @@ static __noinline int sp_tag(struct xdp_md *xdp, __u32 key_id, __u32 body_bytes,
 	if (!scratch || !secrets || !tag || body_bytes > SP_FLOW_KEY_MAX + SP_FLOW_VALUE_MAX + SP_FLOW_PACKET_MAX ||
 	    (void *)(header + 1) > (void *)(long)xdp->data_end)
 		return -1;
-	key_id &= SP_FLOW_SECRETS - 1;
+	key_id &= SP_SECRETS - 1;
 	work.sip.v0 = secrets->secret[key_id][0] ^ 0x736f6d6570736575ull;
 	work.sip.v1 = secrets->secret[key_id][1] ^ 0x646f72616e646f6dull;
 	work.sip.v2 = secrets->secret[key_id][0] ^ 0x6c7967656e657261ull;

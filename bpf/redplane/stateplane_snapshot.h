@@ -28,39 +28,9 @@
 enum { SP_OVERDUE_DROP, SP_OVERDUE_MARK, SP_OVERDUE_CONTINUE };
 enum { SP_SLOT_READ, SP_SLOT_WRITE, SP_SLOT_ADD, SP_SLOTS_BEGIN };
 
-struct sp_slot4 {
-	__u32 tag;
-	__u32 copy[2];
-};
-struct sp_slot8 {
-	__u64 copy[2];
-	__u32 tag;
-	__u32 reserved;
-};
-
-/* Bookkeeping of an instance, behind the key. Bit i of the sets is part i. */
-struct sp_snapshot_book {
-	__u64 flip_ns; /* when the newest snapshot was taken */
-	__u64 due_ns; /* when the next one is to be */
-	__u64 since_flip_ns; /* the first update since then; 0: none */
-	__u64 unsaved_ns;
-	__u64 acked_parts; /* of the snapshot in flight: on all servers */
-	__u64 queued_parts; /* have a place in the ring */
-	__u64 seen_parts; /* of a snapshot that is coming in */
-	__u64 seen_seq;
-	__u32 seen_epoch;
-	__u32 held_epoch; /* the last grant under which a packet was here with a lease */
-	__u64 unleased_ns; /* since when packets have gone on without a lease; 0: they have one */
-	__u64 wanted_ns; /* the last one that did */
-	__u64 asked_ns; /* when the store was last asked about the instance: by a part of a snapshot, or by LEASE_REQUEST */
-	__u64 since_flip_updates; /* accesses that changed something, since the flip */
-	__u64 in_flight_updates; /* and those of the interval before it, while its snapshot is in flight */
-};
-#define SP_SNAPSHOT_BOOK_BYTES 112
 /* Without a lease: the generator asks for one at most this often; when it has not asked for so long (its agent is dead), a packet does, and waits. */
 #define SP_SNAPSHOT_ASK_NS 20000000ull
 #define SP_SNAPSHOT_PATIENCE_NS 1000000000ull
-_Static_assert(sizeof(struct sp_snapshot_book) == SP_SNAPSHOT_BOOK_BYTES, "the manifest's slots_offset counts on it");
 
 /* What a part's message carries in the place of the packet; on the wire (big-endian). */
 struct sp_snapshot_part {
@@ -82,12 +52,7 @@ struct {
 /* An entry begins as every entry does; name##_blank is what new ones are made from: all zero but for used_ns. */
 #define SP_SNAPSHOT_DECLARE(name, id, instances, kb, slot_count, width, slot_bytes, period_us, epsilon_us, overdue)    \
 	struct name##_entry {                                                                                          \
-		struct bpf_spin_lock lock;                                                                             \
-		__u32 version;                                                                                         \
-		__u64 seq, acked_seq, used_ns, sent_ns;                                                                \
-		__u32 epoch, session;                                                                                  \
-		__u16 shard, flags;                                                                                    \
-		__u32 reserved;                                                                                        \
+		SP_FLOW_ENTRY_HEAD                                                                                     \
 		__u8 key[SP_ROUND8(kb)];                                                                               \
 		struct sp_snapshot_book book;                                                                          \
 		__u64 part_sent_ns[SP_SNAPSHOT_PARTS(slot_count, slot_bytes)];                                         \

@@ -70,6 +70,8 @@ pub struct Lowerer<'a> {
     pub enum_types: Vec<ir::EnumType>,
     pub types: HashMap<Ty, ir::Type>,
     pub enum_ids: HashMap<hir::EnumId, ir::EnumTypeId>,
+    pub serializable_enums: Vec<ir::SerializableEnum>,
+    pub serializable_ids: HashMap<hir::EnumId, ir::SerializableEnumId>,
     pub type_names: CNames,
     pub names: CNames,
     pub variable_names: CNames,
@@ -121,6 +123,8 @@ impl<'a> Lowerer<'a> {
             struct_types: Vec::new(),
             union_types: Vec::new(),
             enum_types: Vec::new(),
+            serializable_enums: Vec::new(),
+            serializable_ids: HashMap::new(),
             types: HashMap::new(),
             enum_ids: HashMap::new(),
             type_names: CNames::default(),
@@ -310,12 +314,14 @@ impl<'a> Lowerer<'a> {
             }
         }
         let type_arguments = type_args.iter().map(|t| self.ty(t)).collect();
+        let type_enumerations = type_args.iter().map(|t| self.enumeration(t)).collect();
         let location = self.location(l.span);
         self.externs.push(ir::ExternInstance {
             extern_type: self.hir.externs[def.index()].name.to_string(),
             name,
             c_name,
             type_arguments,
+            type_enumerations,
             arguments,
             annotations: self.annotations(&l.annotations),
             location,

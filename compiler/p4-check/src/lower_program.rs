@@ -98,6 +98,7 @@ impl Lowerer<'_> {
             struct_types: std::mem::take(&mut self.struct_types),
             union_types: std::mem::take(&mut self.union_types),
             enum_types: std::mem::take(&mut self.enum_types),
+            serializable_enums: std::mem::take(&mut self.serializable_enums),
             errors: hir.errors.iter().map(|e| e.to_string()).collect(),
             variables: std::mem::take(&mut self.variables),
             headers: *headers,

@@ -170,6 +170,7 @@ impl Lowerer<'_> {
         let name = crate::names::control_plane(&self.prefix, &def.name, &def.annotations);
         let c_name = self.names.unique(&name);
         let ty = self.ty(&def.ty);
+        let enumeration = self.enumeration(&def.ty);
         let location = self.location(def.span);
         let arguments = match self.const_eval(size) {
             Some(v) => vec![ir::ConstArgument::Value(v, ir::Type::bits(32))],
@@ -180,6 +181,7 @@ impl Lowerer<'_> {
             name,
             c_name,
             type_arguments: vec![ty],
+            type_enumerations: vec![enumeration],
             arguments,
             annotations: self.annotations(&def.annotations),
             location,

@@ -92,7 +92,9 @@ impl Lowerer<'_> {
             let name =
                 k.name.as_ref().map_or_else(|| self.key_name(k.expr.span), |n| n.to_string());
             let location = self.location(k.span);
-            keys.push(ir::Key { name, expr, match_kind: k.match_kind.to_string(), location });
+            let enumeration = self.enumeration(&k.expr.ty);
+            let match_kind = k.match_kind.to_string();
+            keys.push(ir::Key { name, expr, enumeration, match_kind, location });
         }
         let mut actions: Vec<ir::TableAction> = Vec::new();
         for a in &def.actions {
@@ -352,6 +354,7 @@ impl Lowerer<'_> {
         let c_name = self.names.unique(&name);
         let mut parameters = Vec::new();
         let mut parameter_names = Vec::new();
+        let mut parameter_enumerations = Vec::new();
         for p in def.params.iter().filter(|p| p.direction == Direction::None) {
             let l = &hir.locals[p.local.index()];
             let ty = self.ty(&p.ty);
@@ -368,6 +371,7 @@ impl Lowerer<'_> {
             let place = self.read(v, p.span);
             self.env.insert(p.local, Binding::Place(place));
             parameters.push(v);
+            parameter_enumerations.push(self.enumeration(&p.ty));
             parameter_names
                 .push(names::annotated(&l.annotations).unwrap_or_else(|| p.name.to_string()));
         }
@@ -417,6 +421,7 @@ impl Lowerer<'_> {
             c_name,
             parameters,
             parameter_names,
+            parameter_enumerations,
             body,
             annotations,
             location,

@@ -40,7 +40,12 @@ impl Lowerer<'_> {
                 let fields = parts
                     .iter()
                     .enumerate()
-                    .map(|(i, t)| (format!("f{i}"), self.ty(t), Vec::new()))
+                    .map(|(i, t)| ir::Field {
+                        name: format!("f{i}"),
+                        ty: self.ty(t),
+                        enumeration: self.enumeration(t),
+                        annotations: Vec::new(),
+                    })
                     .collect();
                 let name = self.type_names.unique(&format!("tuple_{}", parts.len()));
                 self.record(RecordKind::Struct, name, fields, Vec::new(), Span::default())
@@ -66,6 +71,26 @@ impl Lowerer<'_> {
         e
     }
 
+    /// The serializable enum that a type is, also by another name (`type`).
+    pub fn enumeration(&mut self, ty: &Ty) -> Option<ir::SerializableEnumId> {
+        let mut ty = ty.substitute(&self.generics);
+        while let Ty::New(id) = ty {
+            ty = self.hir.new_types[id.index()].target.clone();
+        }
+        let Ty::Enum(id) = ty else { return None };
+        let def = &self.hir.enums[id.index()];
+        def.underlying.as_ref()?;
+        if let Some(known) = self.serializable_ids.get(&id) {
+            return Some(*known);
+        }
+        let members = def.members.iter().map(|(name, value)| (name.to_string(), value.clone()));
+        let (name, members) = (def.name.to_string(), members.collect());
+        let made = ir::SerializableEnumId(self.serializable_enums.len() as u32);
+        self.serializable_enums.push(ir::SerializableEnum { name, members });
+        self.serializable_ids.insert(id, made);
+        Some(made)
+    }
+
     fn record_type(&mut self, id: hir::RecordId, args: &[Ty]) -> ir::Type {
         let def = &self.hir.records[id.index()];
         let map: Substitution = def.type_params.iter().copied().zip(args.iter().cloned()).collect();
@@ -83,7 +108,12 @@ impl Lowerer<'_> {
                 );
                 // Not once more without a place.
                 self.diagnostics.retain(|d| d.message != UNION_STACKS);
-                fields.push((f.name.to_string(), ir::Type::bits(1), Vec::new()));
+                fields.push(ir::Field {
+                    name: f.name.to_string(),
+                    ty: ir::Type::bits(1),
+                    enumeration: None,
+                    annotations: Vec::new(),
+                });
                 continue;
             }
             let annotations = self.annotations(&f.annotations);
@@ -101,7 +131,7 @@ impl Lowerer<'_> {
         name: &str,
         ty: &Ty,
         annotations: Vec<ir::Annotation>,
-        out: &mut Vec<(String, ir::Type, Vec<ir::Annotation>)>,
+        out: &mut Vec<ir::Field>,
     ) {
         if kind == RecordKind::Header
             && let Ty::Record(id, args) = ty
@@ -111,23 +141,19 @@ impl Lowerer<'_> {
             }
             return;
         }
-        let t = self.ty(ty);
-        out.push((name.to_string(), t, annotations));
+        let enumeration = self.enumeration(ty);
+        out.push(ir::Field { name: name.to_string(), ty: self.ty(ty), enumeration, annotations });
     }
 
     fn record(
         &mut self,
         kind: RecordKind,
         name: String,
-        fields: Vec<(String, ir::Type, Vec<ir::Annotation>)>,
+        fields: Vec<ir::Field>,
         annotations: Vec<ir::Annotation>,
         span: Span,
     ) -> ir::Type {
         let location = self.location(span);
-        let fields = fields
-            .into_iter()
-            .map(|(name, ty, annotations)| ir::Field { name, ty, annotations })
-            .collect();
         let record = ir::Record { name, fields, annotations, location };
         let list = match kind {
             RecordKind::Struct => &mut self.struct_types,

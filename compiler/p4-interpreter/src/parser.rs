@@ -139,7 +139,12 @@ impl Interpreter<'_> {
     }
 
     pub(crate) fn lookahead(&mut self, ty: &Type) -> Run<Value> {
-        let field = Field { name: String::new(), ty: ty.clone(), annotations: Vec::new() };
+        let field = Field {
+            name: String::new(),
+            ty: ty.clone(),
+            enumeration: None,
+            annotations: Vec::new(),
+        };
         let (mut values, _) = self.read_fields(&[field], self.packet.cursor, 0)?;
         values.pop().map_or_else(|| broken("lookahead of nothing"), Ok)
     }

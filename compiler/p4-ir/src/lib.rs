@@ -6,7 +6,8 @@
 //! What the front end guarantees (back ends may rely on it, and assert it):
 //! - Everything is resolved: generics instantiated, constants folded, sub-parsers, sub-controls,
 //!   functions and directly called actions inlined (copy-in/copy-out made explicit by assignments),
-//!   serializable enums and `type`/`typedef` replaced by their bit types.
+//!   serializable enums and `type`/`typedef` replaced by their bit types. Which serializable enum a
+//!   field, key, parameter or type argument was declared with stands beside it, for people.
 //! - Expressions are pure: calls with effects (table apply, extern methods, functions) stand alone
 //!   as statements, their results in variables, in P4's order of evaluation (left to right, `&&`,
 //!   `||` and `?:` short-circuit).
@@ -59,6 +60,8 @@ id!(/// Index into [`Program::struct_types`].
     StructTypeId);
 id!(/// Index into [`Program::enum_types`].
     EnumTypeId);
+id!(/// Index into [`Program::serializable_enums`].
+    SerializableEnumId);
 id!(/// Index into [`Program::union_types`].
     UnionTypeId);
 id!(/// Index into [`Program::variables`].
@@ -125,6 +128,8 @@ pub struct Field {
     /// Any type; in headers only bits, bool (one bit), varbit, and structs of these flattened by
     /// the front end into `outer_inner` names.
     pub ty: Type,
+    /// The serializable enum that it was declared with: its type is the bits.
+    pub enumeration: Option<SerializableEnumId>,
     /// Annotations, as written.
     pub annotations: Vec<Annotation>,
 }
@@ -149,6 +154,15 @@ pub struct EnumType {
     pub name: String,
     /// Members in order.
     pub members: Vec<String>,
+}
+
+/// An enum with an underlying type, which its values have in the IR. Only names for people remain.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SerializableEnum {
+    /// As written.
+    pub name: String,
+    /// Members in order, with their values.
+    pub members: Vec<(String, BigInt)>,
 }
 
 /// `@name(...)` or `@name[...]`: kept as text.
@@ -444,6 +458,8 @@ pub struct ExternInstance {
     pub c_name: String,
     /// Instantiated type parameters.
     pub type_arguments: Vec<Type>,
+    /// Those of them that are serializable enums, in the same order.
+    pub type_enumerations: Vec<Option<SerializableEnumId>>,
     /// Constructor arguments, in the order of the declared parameters.
     pub arguments: Vec<ConstArgument>,
     /// Annotations of the declaration.
@@ -465,6 +481,8 @@ pub struct Program {
     pub union_types: Vec<Record>,
     /// Enums without an underlying type.
     pub enum_types: Vec<EnumType>,
+    /// Enums with one that fields, keys, parameters and externs were declared with.
+    pub serializable_enums: Vec<SerializableEnum>,
     /// All errors; `NoError` is 0.
     pub errors: Vec<String>,
     /// All storage.
@@ -496,6 +514,25 @@ pub struct Program {
 }
 
 impl Program {
+    /// The names that values of a scalar have: those of an enum of either kind, or of `error`.
+    pub fn enumeration(
+        &self,
+        ty: &Type,
+        declared: Option<SerializableEnumId>,
+    ) -> Option<SerializableEnum> {
+        let indexed = |name: &str, members: &[String]| SerializableEnum {
+            name: name.to_owned(),
+            members: members.iter().cloned().zip((0u32..).map(BigInt::from)).collect(),
+        };
+        match ty {
+            Type::Enum(id) => {
+                self.enum_types.get(id.index()).map(|it| indexed(&it.name, &it.members))
+            }
+            Type::Error => Some(indexed("error", &self.errors)),
+            _ => self.serializable_enums.get(declared?.index()).cloned(),
+        }
+    }
+
     /// `file:line:column` of a location.
     pub fn place(&self, location: Location) -> String {
         let file = self.files.get(location.file as usize).map_or("?", String::as_str);

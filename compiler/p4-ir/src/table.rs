@@ -1,6 +1,8 @@
 //! Tables, their keys, entries and actions.
 
-use crate::{ActionId, Annotation, BigInt, Block, Expr, ExternId, Location, VariableId};
+use crate::{
+    ActionId, Annotation, BigInt, Block, Expr, ExternId, Location, SerializableEnumId, VariableId,
+};
 use serde::{Deserialize, Serialize};
 
 /// An action as a table runs it: direction-less parameters only, others bound by the table's action
@@ -15,6 +17,8 @@ pub struct Action {
     pub parameters: Vec<VariableId>,
     /// Their names as the control plane sees them.
     pub parameter_names: Vec<String>,
+    /// The serializable enums that they were declared with, in the same order.
+    pub parameter_enumerations: Vec<Option<SerializableEnumId>>,
     /// What it does.
     pub body: Block,
     /// Annotations of the declaration.
@@ -31,6 +35,8 @@ pub struct Key {
     pub name: String,
     /// A scalar, evaluated when the table is applied.
     pub expr: Expr,
+    /// The serializable enum that its type is.
+    pub enumeration: Option<SerializableEnumId>,
     /// `exact`, `lpm`, `ternary`, `range`, `optional`, `selector`.
     pub match_kind: String,
     /// Where it stands.

@@ -15,8 +15,11 @@ use std::process::Command;
 /// The runtime headers of the platform, built into the binary. Systems add theirs.
 const HEADERS: &[(&str, &str)] = &[
     ("stateplane_xdp.h", include_str!("../../../bpf/core/stateplane_xdp.h")),
+    ("stateplane_layouts.h", include_str!("../../../bpf/core/stateplane_layouts.h")),
+    ("stateplane_messages.h", include_str!("../../../bpf/core/stateplane_messages.h")),
     ("stateplane_fib.h", include_str!("../../../bpf/core/stateplane_fib.h")),
     ("stateplane_gateway.h", include_str!("../../../bpf/net/stateplane_gateway.h")),
+    ("stateplane_gateway_layouts.h", include_str!("../../../bpf/net/stateplane_gateway_layouts.h")),
     ("stateplane_gateway_check.h", include_str!("../../../bpf/net/stateplane_gateway_check.h")),
     ("stateplane_gateway_icmp.h", include_str!("../../../bpf/net/stateplane_gateway_icmp.h")),
     ("stateplane_gateway_mss.h", include_str!("../../../bpf/net/stateplane_gateway_mss.h")),

@@ -46,11 +46,16 @@ impl Generator<'_> {
                     &size.to_string(),
                     "",
                 );
+                let index = instance.type_arguments.first().and_then(|ty| {
+                    let declared = instance.type_enumerations.first().copied().flatten();
+                    crate::wire::manifest_enumeration(self.program, ty, declared)
+                });
                 self.manifest.counters.push(manifest::Counter {
                     name: instance.name.clone(),
                     map,
                     size,
                     unit,
+                    index,
                 });
             }
             "direct_counter" => {}

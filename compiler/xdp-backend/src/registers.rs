@@ -99,6 +99,11 @@ impl Generator<'_> {
             &size.to_string(),
             "",
         );
+        let [enumeration, index] = [0, 1].map(|at| {
+            let ty = instance.type_arguments.get(at)?;
+            let declared = instance.type_enumerations.get(at).copied().flatten();
+            crate::wire::manifest_enumeration(self.program, ty, declared)
+        });
         self.manifest.registers.push(manifest::Register {
             name: instance.name.clone(),
             map,
@@ -109,6 +114,8 @@ impl Generator<'_> {
                 Some(Type::Bits { signed: true, .. })
             ),
             value_bytes: scalar_bytes(element.stored),
+            enumeration,
+            index,
         });
     }
 

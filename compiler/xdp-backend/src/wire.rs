@@ -5,10 +5,27 @@ use crate::generator::Generator;
 use crate::layout::{Place, scalar_width};
 use crate::packet::{Bits, load_bits, runs, store_run};
 use crate::table::round_up;
-use p4_ir::{Expr, ExternInstance, Location, Type};
+use num_bigint::BigInt;
+use p4_ir::{Expr, ExternInstance, Location, Program, SerializableEnum, SerializableEnumId, Type};
 
 /// Bits of the widest field of a key or value.
 const MAX_WIDTH: u32 = 128;
+
+/// The names of a scalar's values, for the manifest.
+pub(crate) fn manifest_enumeration(
+    program: &Program,
+    ty: &Type,
+    declared: Option<SerializableEnumId>,
+) -> Option<manifest::Enumeration> {
+    let bits = scalar_width(ty).filter(|width| *width <= MAX_WIDTH)?;
+    let unsigned = |value: &BigInt| ((BigInt::from(1) << bits) + value) % (BigInt::from(1) << bits);
+    let SerializableEnum { name, members } = program.enumeration(ty, declared)?;
+    let member = |(name, value): (String, BigInt)| manifest::EnumMember {
+        name,
+        value: unsigned(&value).to_string(),
+    };
+    Some(manifest::Enumeration { name, members: members.into_iter().map(member).collect() })
+}
 
 impl Generator<'_> {
     /// The fields of a state object's struct; `needs` says what the object wants if it is none.
@@ -46,7 +63,9 @@ impl Generator<'_> {
                 continue;
             };
             let bytes = width.div_ceil(8);
-            fields.push(manifest::WireField { name: field.name.clone(), width, offset, bytes });
+            let (name, ty) = (field.name.clone(), &field.ty);
+            let enumeration = manifest_enumeration(self.program, ty, field.enumeration);
+            fields.push(manifest::WireField { name, width, offset, bytes, enumeration });
             offset += bytes;
         }
         fields

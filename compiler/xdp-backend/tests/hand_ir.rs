@@ -23,7 +23,12 @@ fn statement(kind: StatementKind) -> Statement {
 fn record(name: &str, fields: &[(&str, Type)]) -> Record {
     let fields = fields
         .iter()
-        .map(|(name, ty)| Field { name: (*name).into(), ty: ty.clone(), annotations: Vec::new() })
+        .map(|(name, ty)| Field {
+            name: (*name).into(),
+            ty: ty.clone(),
+            enumeration: None,
+            annotations: Vec::new(),
+        })
         .collect();
     Record { name: name.into(), fields, annotations: Vec::new(), location: HERE }
 }
@@ -103,6 +108,7 @@ fn router() -> Program {
         c_name: format!("ingress_{name}"),
         parameters: parameters.into_iter().map(VariableId).collect(),
         parameter_names: names.iter().map(|name| (*name).to_string()).collect(),
+        parameter_enumerations: vec![None; names.len()],
         body,
         annotations: Vec::new(),
         location: HERE,
@@ -113,6 +119,7 @@ fn router() -> Program {
         keys: vec![Key {
             name: "hdr.ipv4.dst".into(),
             expr: field(ipv4(), 11, Type::bits(32)),
+            enumeration: None,
             match_kind: "lpm".into(),
             location: HERE,
         }],
@@ -174,6 +181,7 @@ fn router() -> Program {
             ),
         ],
         union_types: Vec::new(),
+        serializable_enums: Vec::new(),
         enum_types: vec![EnumType { name: "HashAlgorithm".into(), members: vec!["csum16".into()] }],
         errors: vec!["NoError".into(), "PacketTooShort".into(), "NoMatch".into()],
         variables: vec![

@@ -273,7 +273,8 @@ impl Agent {
         let Some(path) = self.config.secrets.as_ref().filter(|_| !self.systems.is_empty()) else {
             return;
         };
-        match read_secrets(path).and_then(|file| self.systems.secrets(file.ring())) {
+        match read_secrets(path).and_then(|file| self.systems.secrets(&self.dataplane, file.ring()))
+        {
             Ok(()) => tracing::info!("secrets: read {}", path.display()),
             Err(error) => tracing::error!("secrets: {error}; the ones read before stay"),
         }

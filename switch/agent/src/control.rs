@@ -127,6 +127,12 @@ pub enum Reply {
         register: String,
         /// `(index, value)`.
         elements: Vec<(u32, String)>,
+        /// `(index, member)`: of those whose value an enum names.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        names: Vec<(u32, String)>,
+        /// `(index, member)`: of those whose index an enum names.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        index_names: Vec<(u32, String)>,
     },
     /// To [`Request::CounterRead`].
     Counter {
@@ -136,6 +142,9 @@ pub enum Reply {
         unit: String,
         /// `(index, value)`.
         elements: Vec<(u32, CounterValue)>,
+        /// `(index, member)`: of those whose index an enum names.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        index_names: Vec<(u32, String)>,
     },
     /// To [`Request::Ports`].
     Ports {
@@ -210,6 +219,9 @@ pub struct TableListing {
     pub default_action: String,
     /// `(parameter, value)`.
     pub default_arguments: Vec<(String, String)>,
+    /// `(parameter, member)`: of those whose value an enum names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub default_argument_names: Vec<(String, String)>,
     /// Packets and bytes that ran the default action, if the table counts.
     pub default_counter: Option<(u64, u64)>,
     /// Of the entries, if they are exchanged as one. Entries that came while the list was made may
@@ -237,6 +249,15 @@ pub struct PortStatus {
 /// The version of a table's entries, if they are exchanged as one.
 fn version(table: &dataplane::TableRef<'_>) -> Result<Option<TableVersion>> {
     Ok(table.is_exchanged().then(|| table.version()).transpose()?)
+}
+
+/// The members of an enum that name these elements' indexes.
+fn index_names<T>(
+    enumeration: Option<&manifest::Enumeration>,
+    elements: &[(u32, T)],
+) -> Vec<(u32, String)> {
+    let name = |index: u32| Some((index, enumeration?.member(index.into())?.to_owned()));
+    elements.iter().filter_map(|(index, _)| name(*index)).collect()
 }
 
 impl Agent {
@@ -291,7 +312,8 @@ impl Agent {
             Request::RegisterWrite { register, index, value } => {
                 let register = dataplane.register(&register)?;
                 let what = format!("register {}", register.name);
-                let value = dataplane::value::parse_value(&what, &value, register.width)?;
+                let names = register.enumeration.as_ref();
+                let value = dataplane::value::parse_member(&what, &value, register.width, names)?;
                 dataplane.write_register(register, index, value)?;
             }
             Request::CounterRead { counter, index } => return self.read_counter(&counter, index),
@@ -362,6 +384,7 @@ impl Agent {
             default_origin: Some(known.default_action(&call)),
             default_action,
             default_arguments,
+            default_argument_names: table.argument_names(&call),
             default_counter,
             version,
         }))
@@ -369,16 +392,19 @@ impl Agent {
 
     fn read_register(&self, name: &str, index: Option<u32>) -> Result<Reply> {
         let register = self.dataplane.register(name)?;
-        let mut elements = vec![];
+        let (mut elements, mut names) = (vec![], vec![]);
         for index in index.map_or(0..register.size, |index| index..index.saturating_add(1)) {
             let value = self.dataplane.read_register(register, index)?;
             let (width, signed) = (register.width, register.signed);
+            let member = register.enumeration.as_ref().and_then(|it| it.member(value));
+            names.extend(member.map(|member| (index, member.to_owned())));
             elements.push((
                 index,
                 dataplane::value::format_number(value, width, signed, &register.name),
             ));
         }
-        Ok(Reply::Register { register: register.name.clone(), elements })
+        let index_names = index_names(register.index.as_ref(), &elements);
+        Ok(Reply::Register { register: register.name.clone(), elements, names, index_names })
     }
 
     fn read_counter(&self, name: &str, index: Option<u32>) -> Result<Reply> {
@@ -390,6 +416,8 @@ impl Agent {
                 elements.push((element, value));
             }
         }
-        Ok(Reply::Counter { counter: counter.name.clone(), unit: counter.unit.clone(), elements })
+        let index_names = index_names(counter.index.as_ref(), &elements);
+        let (counter, unit) = (counter.name.clone(), counter.unit.clone());
+        Ok(Reply::Counter { counter, unit, elements, index_names })
     }
 }

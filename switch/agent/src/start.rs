@@ -12,17 +12,13 @@ use crate::replace::{not_configured, warn_of_empty};
 use crate::run_dir::{Hold, RunDirectory, State};
 use crate::start_tables::{apply_tables, config_defaults, config_entries, migrate};
 use crate::system::{self, Context, System, Systems};
+use dataplane::layouts::core::MAX_IFINDEX;
 use dataplane::{AttachMode, Dataplane, Link, Object, Settings};
 use manifest::Manifest;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::{Member, ShardView, Views};
-
-/// Interfaces' indexes are below this (stateplane_xdp.h: SP_MAX_IFINDEX).
-const MAX_IFINDEX: u32 = 65_536;
-/// Array of one byte a port: 1 if messages of systems may come in there.
-const FABRIC_PORTS: &str = "sp_fabric_port";
 
 /// Controllers that can be reached answer within this time.
 const ASK_AT_LEAST: Duration = Duration::from_millis(100);
@@ -222,7 +218,7 @@ fn configure(
 ) -> Result<()> {
     systems.configure(interval)?;
     if let Some(path) = config.secrets.as_ref().filter(|_| !systems.is_empty()) {
-        systems.secrets(read_secrets(path)?.ring())?;
+        systems.secrets(dataplane, read_secrets(path)?.ring())?;
     }
     if let Some(store) = config.store {
         // One shard, of which nobody says who else is in its chain.
@@ -232,11 +228,9 @@ fn configure(
             shards: vec![ShardView { members, ..ShardView::default() }],
         })?;
     }
-    if dataplane.has_map(FABRIC_PORTS) {
-        for port in 0..dataplane.manifest().max_ports {
-            let fabric = config.port.iter().any(|known| known.port == port && known.fabric);
-            dataplane.write_array(FABRIC_PORTS, port, &[u8::from(fabric)])?;
-        }
+    for port in 0..dataplane.manifest().max_ports {
+        let fabric = config.port.iter().any(|known| known.port == port && known.fabric);
+        dataplane.set_fabric_port(port, fabric)?;
     }
     Ok(())
 }

@@ -87,7 +87,7 @@ pub trait Running: Send + Sync {
     /// A map cannot be written; the agent does not start.
     fn configure(&self, interval: Duration) -> Result<()>;
 
-    /// Takes the fabric's secrets.
+    /// Takes the fabric's secrets, which the program has already, if it checks and tags messages.
     ///
     /// # Errors
     /// They cannot be written; the earlier ones stay.
@@ -231,7 +231,11 @@ impl Systems {
         self.each().try_for_each(|it| it.configure(interval))
     }
 
-    pub fn secrets(&self, ring: &KeyRing) -> Result<()> {
+    /// Gives the program and the systems the fabric's secrets.
+    pub fn secrets(&self, dataplane: &Dataplane, ring: &KeyRing) -> Result<()> {
+        if dataplane.has_secrets() {
+            dataplane.set_secrets(&ring.into())?;
+        }
         self.each().try_for_each(|it| it.secrets(ring))
     }
 

@@ -3,19 +3,12 @@
 use crate::Dataplane;
 use crate::error::{Error, Result};
 use crate::layout;
+use crate::layouts::core::CounterValue;
 use crate::sys::{self, Update};
 use crate::value::all_ones;
+use c_layout::CStruct;
 use libbpf_rs::{MapCore, MapFlags};
 use manifest::{Counter, Register};
-
-/// A counter's element, summed over CPUs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct CounterValue {
-    /// Packets counted.
-    pub packets: u64,
-    /// Bytes counted.
-    pub bytes: u64,
-}
 
 impl Dataplane {
     /// A register array by its control-plane name (or its last part).
@@ -64,9 +57,12 @@ impl Dataplane {
             .lookup_percpu(&index.to_ne_bytes(), MapFlags::ANY)
             .map_err(|error| Error::libbpf(format!("counter {}", counter.name), error))?
             .ok_or_else(|| past_end(&counter.name, index, counter.size))?;
-        Ok(per_cpu.iter().fold(CounterValue::default(), |sum, raw| CounterValue {
-            packets: sum.packets.wrapping_add(layout::u64_at(raw, 0)),
-            bytes: sum.bytes.wrapping_add(layout::u64_at(raw, 8)),
+        Ok(per_cpu.iter().fold(CounterValue::default(), |sum, raw| {
+            let value = CounterValue::from_bytes(raw);
+            CounterValue {
+                packets: sum.packets.wrapping_add(value.packets),
+                bytes: sum.bytes.wrapping_add(value.bytes),
+            }
         }))
     }
 }

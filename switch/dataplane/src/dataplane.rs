@@ -2,9 +2,12 @@
 
 use crate::error::{Error, Result};
 use crate::exchange::Exchanged;
+use crate::layout;
+use crate::layouts::core::PortStats;
 use crate::local_filter::LocalFilter;
 use crate::sys::{self, Update};
 use crate::table::TableRef;
+use c_layout::CStruct;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use manifest::Manifest;
 use std::collections::BTreeMap;
@@ -21,23 +24,6 @@ pub struct Dataplane {
     /// How often what [`crate::own`] tells the program has changed; held while ports are written.
     pub(crate) own_changes: Mutex<u32>,
     pub(crate) exchanged: Exchanged,
-}
-
-/// What a port has seen, summed over CPUs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct PortStats {
-    /// Frames in.
-    pub rx_packets: u64,
-    /// Bytes in.
-    pub rx_bytes: u64,
-    /// Frames out.
-    pub tx_packets: u64,
-    /// Bytes out.
-    pub tx_bytes: u64,
-    /// Frames that came in and were dropped.
-    pub dropped: u64,
-    /// Frames that came in and went to the kernel.
-    pub to_host: u64,
 }
 
 impl Dataplane {
@@ -182,7 +168,7 @@ impl Dataplane {
         }
     }
 
-    /// What a port has seen.
+    /// What a port has seen, summed over CPUs.
     pub fn port_stats(&self, port: u32) -> Result<PortStats> {
         let map = self.required_map("sp_port_stats", "ports")?;
         let mut sum = PortStats::default();
@@ -190,15 +176,34 @@ impl Dataplane {
             .lookup_percpu(&port.to_ne_bytes(), MapFlags::ANY)
             .map_err(|error| Error::libbpf(format!("statistics of port {port}"), error))?;
         for bytes in per_cpu.into_iter().flatten() {
-            let field = |index: usize| crate::layout::u64_at(&bytes, index * 8);
-            sum.rx_packets += field(0);
-            sum.rx_bytes += field(1);
-            sum.tx_packets += field(2);
-            sum.tx_bytes += field(3);
-            sum.dropped += field(4);
-            sum.to_host += field(5);
+            let value = PortStats::from_bytes(&bytes);
+            sum.rx_packets += value.rx_packets;
+            sum.rx_bytes += value.rx_bytes;
+            sum.tx_packets += value.tx_packets;
+            sum.tx_bytes += value.tx_bytes;
+            sum.dropped += value.dropped;
+            sum.to_host += value.to_host;
         }
         Ok(sum)
+    }
+
+    /// Says whether messages of systems may come in on a port. Programs that take none are left
+    /// alone.
+    pub fn set_fabric_port(&self, port: u32, fabric: bool) -> Result<()> {
+        match self.has_map("sp_fabric_port") {
+            true => self.write_array("sp_fabric_port", port, &[u8::from(fabric)]),
+            false => Ok(()),
+        }
+    }
+
+    /// How many things wait for a generated packet; 0: the program has no packet generator.
+    pub fn generator_work(&self) -> Result<u64> {
+        if !self.has_map("sp_generator_work") {
+            return Ok(0);
+        }
+        let work = layout::u64_at(&self.read_array("sp_generator_work", 0)?, 0);
+        // Packets take and add while this reads: a moment below zero is possible.
+        Ok(if work > i64::MAX as u64 { 0 } else { work })
     }
 
     /// Writes one element of an array map.

@@ -5,6 +5,8 @@
 use crate::Dataplane;
 use crate::error::{Error, Result};
 use crate::layout;
+use crate::layouts::net::{PortValue, SettingsValue};
+use c_layout::CStruct;
 use libbpf_rs::{MapCore, MapFlags};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::PoisonError;
@@ -91,7 +93,7 @@ pub enum ReversePath {
     Strict,
 }
 
-/// A port, as `struct sp_gateway_port_value` has it.
+/// A port, as the program is told of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GatewayPort {
     /// Its Ethernet address; all zero: not known, every frame is for it.
@@ -114,44 +116,39 @@ pub struct GatewayPort {
     pub route_generation: u32,
 }
 
-/// `struct sp_gateway_port_value`.
-const PORT_BYTES: usize = 72;
-/// Where in it the route generation lies.
-const GENERATION_OFFSET: usize = 60;
-/// Where the tag of sources lies.
-const TAG_OFFSET: usize = 16;
-/// Where in the tag the route generation begins.
+/// Where in the tag of sources the route generation begins.
 const GENERATION_SHIFT: u32 = 41;
 /// Bits of the route generation in an entry of `sp_gateway_sources_ipv4`.
 const SOURCE_GENERATION: u64 = 0x7ffff;
 
 impl GatewayPort {
-    fn encode(&self, port: u32) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(PORT_BYTES);
-        bytes.extend(self.mac);
-        bytes.extend([0; 2]);
-        bytes.extend(match (self.mac, self.any_mac) {
+    fn value(&self, port: u32) -> PortValue {
+        let [a, b, c, d, e, f] = self.mac;
+        let mask = match (self.mac, self.any_mac) {
             ([0, 0, 0, 0, 0, 0], _) => [0; 8],
             (_, true) => [1, 0, 0, 0, 0, 0, 0, 0],
             (_, false) => [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0],
-        });
+        };
         let generation = u64::from(self.route_generation) & SOURCE_GENERATION;
-        let tag = u64::from(port) << 32
-            | generation << GENERATION_SHIFT
-            | (self.reverse_path as u64) << 60;
-        bytes.extend(tag.to_ne_bytes());
-        bytes.extend(self.siblings.to_ne_bytes());
-        bytes.extend(self.ipv4.map_or([0; 4], |address| address.octets()));
-        bytes.extend(self.ipv6.map_or([0; 16], |address| address.octets()));
-        bytes.extend(self.ifindex.to_ne_bytes());
-        bytes.extend(self.mtu.to_ne_bytes());
-        bytes.extend(self.route_generation.to_ne_bytes());
-        bytes.extend([self.reverse_path as u8, 0, 0, 0, 0, 0, 0, 0]);
-        bytes
+        PortValue {
+            mac: u64::from_ne_bytes([a, b, c, d, e, f, 0, 0]),
+            mac_mask: u64::from_ne_bytes(mask),
+            source_tag: u64::from(port) << 32
+                | generation << GENERATION_SHIFT
+                | (self.reverse_path as u64) << 60,
+            siblings: self.siblings,
+            ipv4: self.ipv4.unwrap_or(Ipv4Addr::UNSPECIFIED),
+            ipv6: self.ipv6.unwrap_or(Ipv6Addr::UNSPECIFIED),
+            ifindex: self.ifindex,
+            mtu: self.mtu,
+            route_generation: self.route_generation,
+            reverse_path: self.reverse_path as u8,
+            zero: [0; 7],
+        }
     }
 }
 
-/// The switch's settings, as `struct sp_gateway_settings_value` has them.
+/// The switch's settings, as the program is told of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GatewaySettings {
     /// ICMP errors a second; 0: none.
@@ -176,7 +173,7 @@ impl Dataplane {
         let changes = self.own_changes.lock().unwrap_or_else(PoisonError::into_inner);
         let route_generation = value.route_generation.wrapping_add(*changes);
         let value = GatewayPort { route_generation, ..value.clone() };
-        self.write_array("sp_gateway_port", port, &value.encode(port))
+        self.write_array("sp_gateway_port", port, &value.value(port).to_bytes())
     }
 
     /// What the program knows of sources is void.
@@ -184,18 +181,16 @@ impl Dataplane {
         let mut changes = self.own_changes.lock().unwrap_or_else(PoisonError::into_inner);
         *changes = changes.wrapping_add(1);
         for port in 0..self.manifest.max_ports {
-            let mut value = self.read_array("sp_gateway_port", port)?;
-            if value.iter().all(|byte| *byte == 0) {
+            let bytes = self.read_array("sp_gateway_port", port)?;
+            if bytes.iter().all(|byte| *byte == 0) {
                 continue;
             }
-            let generation = layout::u32_at(&value, GENERATION_OFFSET).wrapping_add(1);
-            let others =
-                layout::u64_at(&value, TAG_OFFSET) & !(SOURCE_GENERATION << GENERATION_SHIFT);
-            let tag = others | (u64::from(generation) & SOURCE_GENERATION) << GENERATION_SHIFT;
-            value[TAG_OFFSET..TAG_OFFSET + 8].copy_from_slice(&tag.to_ne_bytes());
-            value[GENERATION_OFFSET..GENERATION_OFFSET + 4]
-                .copy_from_slice(&generation.to_ne_bytes());
-            self.write_array("sp_gateway_port", port, &value)?;
+            let mut value = PortValue::from_bytes(&bytes);
+            value.route_generation = value.route_generation.wrapping_add(1);
+            let generation = u64::from(value.route_generation) & SOURCE_GENERATION;
+            let others = value.source_tag & !(SOURCE_GENERATION << GENERATION_SHIFT);
+            value.source_tag = others | generation << GENERATION_SHIFT;
+            self.write_array("sp_gateway_port", port, &value.to_bytes())?;
         }
         Ok(())
     }
@@ -205,20 +200,20 @@ impl Dataplane {
         if !self.is_gateway() {
             return Ok(());
         }
-        let words = [
-            settings.icmp_rate_per_s,
-            u32::from(settings.clamp_mss),
-            u32::from(settings.hold_fragments),
-        ];
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        self.write_array("sp_gateway_settings", 0, &bytes)
+        let value = SettingsValue {
+            icmp_rate_per_s: settings.icmp_rate_per_s,
+            clamp_mss: settings.clamp_mss.into(),
+            hold_fragments: settings.hold_fragments.into(),
+        };
+        self.write_array("sp_gateway_settings", 0, &value.to_bytes())
     }
 
     /// The number of the routes' state that the program goes by on a port; 0 if it is no gateway.
     pub fn route_generation(&self, port: u32) -> Result<u32> {
         match self.is_gateway() {
             true => {
-                Ok(layout::u32_at(&self.read_array("sp_gateway_port", port)?, GENERATION_OFFSET))
+                let value = PortValue::from_bytes(&self.read_array("sp_gateway_port", port)?);
+                Ok(value.route_generation)
             }
             false => Ok(0),
         }
@@ -271,20 +266,15 @@ mod tests {
             reverse_path: ReversePath::Strict,
             route_generation: 0x8_0003,
         };
-        let bytes = port.encode(9);
-        assert_eq!(bytes.len(), PORT_BYTES);
+        let bytes = port.value(9).to_bytes();
         assert_eq!(&bytes[..16], [2, 0, 0, 0, 0, 0xa0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(layout::u64_at(&bytes, 16), 2 << 60 | 3 << 41 | 9 << 32);
-        assert_eq!(layout::u64_at(&bytes, 24), 5);
-        assert_eq!(&bytes[32..36], [10, 0, 0, 1]);
-        assert_eq!(
-            (bytes[51], layout::u32_at(&bytes, 52), layout::u32_at(&bytes, 56)),
-            (1, 7, 1500)
-        );
-        assert_eq!(layout::u32_at(&bytes, GENERATION_OFFSET), 0x8_0003);
-        assert_eq!(&bytes[64..], [2, 0, 0, 0, 0, 0, 0, 0]);
+        let value = port.value(9);
+        assert_eq!(value.source_tag, 2 << 60 | 3 << 41 | 9 << 32);
+        assert_eq!((value.siblings, value.route_generation), (5, 0x8_0003));
+        assert_eq!((value.ifindex, value.mtu, value.reverse_path), (7, 1500, 2));
+        assert_eq!(bytes[32..36], [10, 0, 0, 1]);
         let own_mac = GatewayPort { any_mac: false, ..port.clone() };
-        assert_eq!(&own_mac.encode(9)[8..16], [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0]);
-        assert_eq!(&GatewayPort { mac: [0; 6], ..port }.encode(9)[8..16], [0; 8]);
+        assert_eq!(&own_mac.value(9).to_bytes()[8..16], [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0]);
+        assert_eq!(GatewayPort { mac: [0; 6], ..port }.value(9).mac_mask, 0);
     }
 }

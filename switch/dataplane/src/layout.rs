@@ -150,7 +150,14 @@ mod tests {
 
     fn key(name: &str, match_kind: &str, width: u32) -> Key {
         let bytes = manifest::scalar_bytes(width);
-        Key { name: name.to_owned(), match_kind: match_kind.to_owned(), width, offset: 0, bytes }
+        Key {
+            name: name.to_owned(),
+            match_kind: match_kind.to_owned(),
+            width,
+            offset: 0,
+            bytes,
+            enumeration: None,
+        }
     }
 
     fn lpm_table(keys: Vec<Key>, key_bytes: u32) -> Table {

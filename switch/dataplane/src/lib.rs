@@ -17,12 +17,14 @@ mod features;
 mod gateway;
 mod grace;
 mod layout;
+pub mod layouts;
 mod link;
 mod live;
 mod local_filter;
 mod object;
 mod own;
 mod run;
+mod secrets;
 pub mod slow_path;
 mod spec;
 mod sys;
@@ -30,8 +32,7 @@ mod table;
 mod ternary;
 pub mod value;
 
-pub use arrays::CounterValue;
-pub use dataplane::{Dataplane, PortStats, broadcast_of};
+pub use dataplane::{Dataplane, broadcast_of};
 pub use entries::for_each_entry;
 pub use error::{Error, Result, verifier_source_lines};
 pub use exchange::{Filled, TableVersion};
@@ -41,10 +42,12 @@ pub use gateway::{
     gateway_counters,
 };
 pub use grace::wait_for_packets;
+pub use layouts::core::{CounterValue, PortStats};
 pub use link::{AttachMode, Link};
 pub use live::LiveReady;
 pub use object::{Object, Settings};
 pub use run::{Outcome, Verdict};
+pub use secrets::SecretSet;
 pub use spec::{ActionSpec, EntrySpec, KeySpec, ListedEntry};
 pub use table::{ActionCall, Entry, Listed, TableRef, Write};
 pub use value::Match;

@@ -4,16 +4,19 @@
 
 use crate::Dataplane;
 use crate::error::{Error, Result};
+use crate::layouts::net::PrefixIpv4;
 use crate::sys::{self, Update};
 use crate::table::{Entry, TableRef, Write};
 use crate::value::Match;
+use c_layout::Member;
 use libbpf_rs::{MapCore, MapHandle};
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 
 const MAP: &str = "sp_gateway_own_ipv4";
 
-/// `struct sp_gateway_prefix_ipv4`.
-type Prefix = [u8; 8];
+/// The bytes of a [`PrefixIpv4`].
+type Prefix = [u8; PrefixIpv4::BYTES];
 
 impl TableRef<'_> {
     fn is_own(&self, action: usize) -> bool {
@@ -35,9 +38,9 @@ impl TableRef<'_> {
             Match::Prefix { value, length } => (value, length),
             _ => return None,
         };
-        let mut prefix = [0; 8];
-        prefix[..4].copy_from_slice(&length.to_ne_bytes());
-        prefix[4..].copy_from_slice(&u32::try_from(value).ok()?.to_be_bytes());
+        let mut prefix = [0; PrefixIpv4::BYTES];
+        let address = Ipv4Addr::from(u32::try_from(value).ok()?);
+        PrefixIpv4 { bits: length, address }.write(&mut prefix);
         Some((prefix, is_own))
     }
 

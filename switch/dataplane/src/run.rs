@@ -2,15 +2,13 @@
 
 use crate::Dataplane;
 use crate::error::{Error, Result};
-use crate::layout;
+use crate::layouts::core::{TestValue, verdict};
 use crate::live::LiveReady;
 use crate::sys;
+use c_layout::CStruct;
 
 /// The kernel runs no frame shorter than an Ethernet header.
 const LEAST_FRAME_BYTES: usize = 14;
-/// `struct sp_test_value`, and where the length of a forwarded frame is in it.
-const CONTROL_BYTES: usize = 32;
-const EGRESS_BYTES_OFFSET: usize = 24;
 /// Interface `lo`, which every network namespace has.
 const LOOPBACK_IFINDEX: u32 = 1;
 /// As long as the generator's frames must be at the least: the longest message without a packet.
@@ -106,13 +104,9 @@ impl Dataplane {
         let program = self
             .program(name)
             .ok_or_else(|| Error::NoMap { map: name.to_owned(), owner: "programs".to_owned() })?;
-        let mut control = Vec::with_capacity(CONTROL_BYTES);
-        for word in [ingress_port, 0, 0, padding as u32] {
-            control.extend_from_slice(&word.to_ne_bytes());
-        }
-        control.extend_from_slice(&clock_ns.to_ne_bytes());
-        control.resize(CONTROL_BYTES, 0);
-        self.write_array("sp_test", 0, &control)?;
+        let padding_bytes = padding as u32;
+        let test = TestValue { ingress_port, padding_bytes, clock_ns, ..TestValue::default() };
+        self.write_array("sp_test", 0, &test.to_bytes())?;
         let growth = (self.manifest.headroom_bytes as usize).max(LEAST_GROWTH_BYTES);
         let mut input = vec![0u8; padding];
         input.extend_from_slice(frame);
@@ -123,13 +117,13 @@ impl Dataplane {
             })?;
         output.truncate(run.bytes);
         output.drain(..padding.min(run.bytes));
-        let answer = self.read_array("sp_test", 0)?;
-        let verdict = match (run.verdict, layout::u32_at(&answer, 8)) {
-            (XDP_PASS, 1) => Verdict::Forward { port: layout::u32_at(&answer, 4) },
-            (XDP_PASS, 2) => Verdict::ToHost,
+        let answer = TestValue::from_bytes(&self.read_array("sp_test", 0)?);
+        let verdict = match (run.verdict, answer.verdict) {
+            (XDP_PASS, verdict::FORWARD) => Verdict::Forward { port: answer.egress_port },
+            (XDP_PASS, verdict::TO_HOST) => Verdict::ToHost,
             _ => Verdict::Drop,
         };
-        let bytes = layout::u32_at(&answer, EGRESS_BYTES_OFFSET) as usize;
+        let bytes = answer.egress_bytes as usize;
         if matches!(verdict, Verdict::Forward { .. }) && bytes < LEAST_FRAME_BYTES {
             // The zeros behind it are there for the kernel's sake.
             output.truncate(bytes);
@@ -140,9 +134,8 @@ impl Dataplane {
     /// Runs a frame `repeat` times; the mean time of a run in nanoseconds. For benchmarks.
     pub fn time(&self, frame: &[u8], ingress_port: u32, repeat: u32) -> Result<u32> {
         let program = self.program("sp_main").ok_or_else(|| self.no_main())?;
-        let mut control = ingress_port.to_ne_bytes().to_vec();
-        control.resize(CONTROL_BYTES, 0);
-        self.write_array("sp_test", 0, &control)?;
+        let test = TestValue { ingress_port, ..TestValue::default() };
+        self.write_array("sp_test", 0, &test.to_bytes())?;
         let mut output = vec![0u8; frame.len() + LEAST_GROWTH_BYTES];
         sys::test_run(program, frame, LOOPBACK_IFINDEX, repeat, &mut output)
             .map(|run| run.duration_ns)

@@ -3,17 +3,16 @@
 
 use crate::Dataplane;
 use crate::error::{Error, Result};
-use crate::{layout, sys};
+use crate::layouts::net::{
+    FRAGMENT_LIFE_NS, FragmentKeyValue, FragmentValue, RELEASED, RecordHead, SLOW_HOLD, SLOW_SEND,
+};
+use crate::sys;
+use c_layout::{CStruct, Member};
 use libbpf_rs::{MapCore, MapFlags, RingBuffer, RingBufferBuilder};
 
-/// Bytes of `struct sp_slow_record`, and of the key at its end.
-const RECORD_BYTES: usize = 56;
-const KEY_BYTES: usize = 40;
-/// SP_RELEASED_META: in front of a fragment that was held, so that it is not held again.
-const RELEASED: u64 = 0x7370_7265_6c65_6173;
-
-/// SP_FRAGMENT_LIFE_NS: how long the program goes by what it remembers of a first fragment.
-const FRAGMENT_LIFE_NS: u64 = 30_000_000_000;
+/// Bytes in front of a frame.
+const RECORD_BYTES: usize = RecordHead::BYTES;
+const KEY_BYTES: usize = FragmentKeyValue::BYTES;
 
 /// The clock of the program's records (`bpf_ktime_get_ns`).
 fn now_ns() -> u64 {
@@ -23,7 +22,7 @@ fn now_ns() -> u64 {
     })
 }
 
-/// Which fragments are parts of one packet: `struct sp_fragment_key`.
+/// Which fragments are parts of one packet: the bytes of a [`FragmentKeyValue`].
 pub type FragmentKey = [u8; KEY_BYTES];
 
 /// What the program hands to the agent.
@@ -45,13 +44,14 @@ pub enum SlowRecord {
 impl SlowRecord {
     /// Reads `struct sp_slow_record` and the frame behind it; none: it makes no sense.
     pub fn parse(record: &[u8]) -> Option<SlowRecord> {
-        let length = layout::u32_at(record, 8) as usize;
+        let head = RecordHead::read(record.get(..RECORD_BYTES)?);
+        let length = head.length as usize;
         let frame = record.get(RECORD_BYTES..RECORD_BYTES.checked_add(length)?)?.to_vec();
-        match layout::u32_at(record, 0) {
-            1 => Some(SlowRecord::Send(frame)),
-            2 => {
-                let key = record.get(RECORD_BYTES - KEY_BYTES..RECORD_BYTES)?.try_into().ok()?;
-                Some(SlowRecord::Hold { port: layout::u32_at(record, 4), key, frame })
+        match head.kind {
+            SLOW_SEND => Some(SlowRecord::Send(frame)),
+            SLOW_HOLD => {
+                let key = head.key.to_bytes().try_into().ok()?;
+                Some(SlowRecord::Hold { port: head.port, key, frame })
             }
             _ => None,
         }
@@ -64,7 +64,8 @@ impl Dataplane {
     pub fn knows_fragment(&self, key: &FragmentKey) -> bool {
         let found = self.map("sp_fragments").map(|map| map.lookup(key, MapFlags::ANY));
         let Some(Ok(Some(value))) = found else { return false };
-        now_ns().saturating_sub(layout::u64_at(&value, 0)) < FRAGMENT_LIFE_NS
+        let seen_ns = FragmentValue::from_bytes(&value).seen_ns;
+        now_ns().saturating_sub(seen_ns) < FRAGMENT_LIFE_NS
     }
 
     /// The ring by which the program hands packets to the agent; none: it never does. `take` gets
@@ -98,13 +99,6 @@ impl Dataplane {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_mark_is_the_runtimes() {
-        let header = include_str!("../../../bpf/net/stateplane_gateway_slow.h");
-        assert!(header.contains(&format!("#define SP_RELEASED_META {RELEASED:#x}ull")));
-        assert!(header.contains(&format!("#define SP_FRAGMENT_LIFE_NS {FRAGMENT_LIFE_NS}ull")));
-    }
 
     #[test]
     fn records_are_read_and_what_makes_no_sense_is_not() {

@@ -3,7 +3,7 @@
 
 use crate::error::{Error, Result};
 use crate::table::{ActionCall, Entry, Listed, TableRef};
-use crate::value::{Match, format_match, format_value, parse_match, parse_value};
+use crate::value::{Match, format_match, format_value, parse_match_of, parse_member};
 use manifest::Table;
 use serde::{Deserialize, Serialize};
 
@@ -43,12 +43,18 @@ pub struct EntrySpec {
 pub struct ListedEntry {
     /// `(key, match)`.
     pub keys: Vec<(String, String)>,
+    /// `(key, member)`: of keys that match one value of an enum.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub key_names: Vec<(String, String)>,
     /// Of ternary tables.
     pub priority: Option<u32>,
     /// Action's name.
     pub action: String,
     /// `(parameter, value)`.
     pub arguments: Vec<(String, String)>,
+    /// `(parameter, member)`: of those whose value is an enum's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub argument_names: Vec<(String, String)>,
     /// Packets and bytes, if the table counts.
     pub counter: Option<(u64, u64)>,
     /// Part of the program.
@@ -139,8 +145,9 @@ impl TableRef<'_> {
             if matches[index].is_some() {
                 return self.fail(format!("key {} is given twice", key.name));
             }
-            matches[index] =
-                Some(parse_match(&format!("key {}", key.name), &given.text, key.width)?);
+            let what = format!("key {}", key.name);
+            let names = key.enumeration.as_ref();
+            matches[index] = Some(parse_match_of(&what, &given.text, key.width, names)?);
         }
         let complete = matches.into_iter().zip(&self.table.keys).map(|(found, key)| match found {
             Some(found) => Ok(found),
@@ -178,7 +185,8 @@ impl TableRef<'_> {
                     .fail(format!("action {name}: argument {} is given twice", parameter.name));
             }
             let what = format!("argument {} of action {name}", parameter.name);
-            arguments[index] = Some(parse_value(&what, text, parameter.width)?);
+            let names = parameter.enumeration.as_ref();
+            arguments[index] = Some(parse_member(&what, text, parameter.width, names)?);
         }
         let complete =
             arguments.into_iter().zip(parameters).map(|(found, parameter)| match found {
@@ -192,14 +200,21 @@ impl TableRef<'_> {
     pub fn describe(&self, listed: &Listed) -> ListedEntry {
         let keys = self.table.keys.iter().zip(&listed.entry.matches);
         let (action, arguments) = self.describe_action(&listed.entry.action);
+        let key_name = |(key, what): (&manifest::Key, &Match)| {
+            let Match::Exact(value) = what else { return None };
+            let member = key.enumeration.as_ref()?.member(*value)?;
+            Some((key.name.clone(), member.to_owned()))
+        };
         let ternary = matches!(self.table.kind, manifest::TableKind::Ternary { .. });
         ListedEntry {
+            key_names: keys.clone().filter_map(key_name).collect(),
             keys: keys
                 .map(|(key, what)| (key.name.clone(), format_match(what, key.width, &key.name)))
                 .collect(),
             priority: ternary.then_some(listed.entry.priority),
             action,
             arguments,
+            argument_names: self.argument_names(&listed.entry.action),
             counter: listed.counter,
             constant: listed.constant,
         }
@@ -214,6 +229,18 @@ impl TableRef<'_> {
             })
             .collect();
         (self.action_name(call.action).to_owned(), arguments)
+    }
+}
+
+impl TableRef<'_> {
+    /// `(parameter, member)`: the action's arguments that an enum names.
+    pub fn argument_names(&self, call: &ActionCall) -> Vec<(String, String)> {
+        let parameters = self.parameters(call.action).iter().zip(&call.arguments);
+        let named = parameters.filter_map(|(parameter, value)| {
+            let member = parameter.enumeration.as_ref()?.member(*value)?;
+            Some((parameter.name.clone(), member.to_owned()))
+        });
+        named.collect()
     }
 }
 

@@ -3,9 +3,11 @@
 use crate::Dataplane;
 use crate::error::{Error, Result};
 use crate::layout;
+use crate::layouts::core::CounterValue;
 use crate::sys::{self, Update};
 use crate::ternary::Ternary;
 use crate::value::{Match, all_ones};
+use c_layout::CStruct;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use manifest::{KeyMatch, Parameter, Table, TableKind};
 use std::io;
@@ -501,7 +503,8 @@ impl<'a> TableRef<'a> {
 
     fn read_counter(&self, value: &[u8]) -> Option<(u64, u64)> {
         let offset = self.table.direct_counter? as usize;
-        Some((layout::u64_at(value, offset), layout::u64_at(value, offset + 8)))
+        let counter = CounterValue::from_bytes(value.get(offset..)?);
+        Some((counter.packets, counter.bytes))
     }
 
     /// The default action and, if the table has a direct counter, the misses it counted.

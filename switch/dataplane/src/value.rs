@@ -3,6 +3,7 @@
 //! Numbers are unsigned, at most 128 bits wide.
 
 use crate::error::{Error, Result};
+use manifest::Enumeration;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// The widest value that a map scalar holds, in bits.
@@ -133,6 +134,33 @@ pub fn parse_value(what: &str, text: &str, width: u32) -> Result<u128> {
     Ok(value)
 }
 
+/// Reads a value of an enum: a member's name, or all that [`parse_value`] reads. `None`: the value
+/// is of no enum.
+pub fn parse_member(
+    what: &str,
+    text: &str,
+    width: u32,
+    enumeration: Option<&Enumeration>,
+) -> Result<u128> {
+    let Some(enumeration) = enumeration else { return parse_value(what, text, width) };
+    let trimmed = text.trim();
+    match enumeration.value(trimmed) {
+        Some(value) => Ok(value),
+        None if trimmed.starts_with(|first: char| first.is_alphabetic() || first == '_') => {
+            let names = enumeration.members.iter().map(|member| member.name.as_str());
+            let names = names.collect::<Vec<_>>().join(", ");
+            parse_value(what, text, width).or_else(|_| {
+                refuse(
+                    what,
+                    text,
+                    format!("neither a number nor a member of {}: {names}", enumeration.name),
+                )
+            })
+        }
+        None => parse_value(what, text, width),
+    }
+}
+
 /// An address and its width in bits.
 fn address(text: &str) -> Option<(u128, u32)> {
     if let Ok(ipv4) = text.parse::<Ipv4Addr>() {
@@ -211,6 +239,22 @@ pub fn parse_match(what: &str, text: &str, width: u32) -> Result<Match> {
         return wildcard(what, trimmed, width);
     }
     Ok(Match::Exact(parse_value(what, trimmed, width)?))
+}
+
+/// Reads a match on a key that may be of an enum: a member's name, or all that [`parse_match`]
+/// reads.
+pub fn parse_match_of(
+    what: &str,
+    text: &str,
+    width: u32,
+    enumeration: Option<&Enumeration>,
+) -> Result<Match> {
+    let Some(enumeration) = enumeration else { return parse_match(what, text, width) };
+    match enumeration.value(text.trim()) {
+        Some(value) => Ok(Match::Exact(value)),
+        None => parse_match(what, text, width)
+            .or_else(|_| parse_member(what, text, width, Some(enumeration)).map(Match::Exact)),
+    }
 }
 
 /// `0x0a**` and `0b1*0`.
@@ -321,6 +365,30 @@ mod tests {
 
     fn value(text: &str, width: u32) -> Option<u128> {
         parse_value("key", text, width).ok()
+    }
+
+    #[test]
+    fn members_of_an_enum_are_read_by_name() {
+        let member = |name: &str, value: &str| manifest::EnumMember {
+            name: name.to_owned(),
+            value: value.to_owned(),
+        };
+        let members = vec![member("TCP", "6"), member("UDP", "17")];
+        let protocol = Enumeration { name: "Protocol".to_owned(), members };
+        let read = |text| parse_member("key", text, 8, Some(&protocol)).ok();
+        assert_eq!(
+            (read("TCP"), read("Protocol.UDP"), read("0x11")),
+            (Some(6), Some(17), Some(17))
+        );
+        assert_eq!((read("Other.UDP"), read("SCTP"), read("256")), (None, None, None));
+        let refused = parse_member("key", "SCTP", 8, Some(&protocol)).unwrap_err().to_string();
+        assert!(refused.contains("member of Protocol: TCP, UDP"), "{refused}");
+        assert_eq!(parse_member("key", "TCP", 8, None).ok(), None);
+        let matched = |text| parse_match_of("key", text, 8, Some(&protocol)).ok();
+        assert_eq!(matched("UDP"), Some(Match::Exact(17)));
+        assert_eq!(matched("6&&&7"), Some(Match::Mask { value: 6, mask: 7 }));
+        assert_eq!((matched("*"), matched("SCTP")), (Some(Match::Any), None));
+        assert_eq!((protocol.member(17), protocol.member(18)), (Some("UDP"), None));
     }
 
     #[test]

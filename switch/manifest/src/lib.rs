@@ -15,6 +15,10 @@ use std::path::Path;
 
 /// Version of the format; a reader refuses others.
 pub const VERSION: u32 = 3;
+/// P4 ports of an object.
+pub const MAX_PORTS: u32 = 512;
+/// The P4 port of what is dropped (`mark_to_drop`).
+pub const DROP_PORT: u32 = 511;
 
 /// All about one compiled program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,8 +59,8 @@ impl Manifest {
             counters: Vec::new(),
             state_objects: Vec::new(),
             errors: Vec::new(),
-            max_ports: 512,
-            drop_port: 511,
+            max_ports: MAX_PORTS,
+            drop_port: DROP_PORT,
             headroom_bytes: 0,
         }
     }
@@ -171,6 +175,44 @@ pub struct Key {
     pub offset: u32,
     /// Bytes taken there.
     pub bytes: u32,
+    /// The enum that names its values, if it was declared with one.
+    #[serde(default, rename = "enum", skip_serializing_if = "Option::is_none")]
+    pub enumeration: Option<Enumeration>,
+}
+
+/// An enum of the program: names for values. Values are decimal strings, as bits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Enumeration {
+    /// As declared.
+    pub name: String,
+    /// In order.
+    pub members: Vec<EnumMember>,
+}
+
+/// A member of an enum.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EnumMember {
+    /// As declared.
+    pub name: String,
+    /// Its bits as a number.
+    pub value: String,
+}
+
+impl Enumeration {
+    /// The name of a value; none: no member has it.
+    pub fn member(&self, value: u128) -> Option<&str> {
+        let has = |member: &&EnumMember| member.value.parse() == Ok(value);
+        self.members.iter().find(has).map(|member| member.name.as_str())
+    }
+
+    /// The value of a member: `MEMBER`, or `Enum.MEMBER`.
+    pub fn value(&self, text: &str) -> Option<u128> {
+        let name = match text.split_once('.') {
+            Some((name, member)) if name == self.name => member,
+            _ => text,
+        };
+        self.members.iter().find(|member| member.name == name)?.value.parse().ok()
+    }
 }
 
 /// An action in a table's list.
@@ -208,6 +250,9 @@ pub struct Parameter {
     pub offset: u32,
     /// Bytes taken there.
     pub bytes: u32,
+    /// The enum that names its values, if it was declared with one.
+    #[serde(default, rename = "enum", skip_serializing_if = "Option::is_none")]
+    pub enumeration: Option<Enumeration>,
 }
 
 /// An action with arguments, as decimal numbers in strings (they may be wider than 64 bits).
@@ -279,6 +324,12 @@ pub struct Register {
     pub signed: bool,
     /// Of an element in the map.
     pub value_bytes: u32,
+    /// The enum that names its values, if it was declared with one.
+    #[serde(default, rename = "enum", skip_serializing_if = "Option::is_none")]
+    pub enumeration: Option<Enumeration>,
+    /// The enum that names its elements' indexes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<Enumeration>,
 }
 
 /// An indirect counter.
@@ -292,6 +343,9 @@ pub struct Counter {
     pub size: u32,
     /// `packets`, `bytes` or `packets_and_bytes`: what to show.
     pub unit: String,
+    /// The enum that names its elements' indexes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<Enumeration>,
 }
 
 /// A state object of a system: what the platform must know of it. What only its system reads is in
@@ -421,6 +475,9 @@ pub struct WireField {
     pub offset: u32,
     /// Bytes taken there.
     pub bytes: u32,
+    /// The enum that names its values, if it was declared with one.
+    #[serde(default, rename = "enum", skip_serializing_if = "Option::is_none")]
+    pub enumeration: Option<Enumeration>,
 }
 
 /// Why a manifest cannot be used.

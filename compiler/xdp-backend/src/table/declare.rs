@@ -1,6 +1,7 @@
 //! Declarations of a table: its map, key and value in C and in the manifest.
 
 use super::*;
+use crate::wire::manifest_enumeration;
 
 impl Generator<'_> {
     pub(super) fn manifest_keys(&mut self, table: &Table) -> Vec<manifest::Key> {
@@ -22,6 +23,7 @@ impl Generator<'_> {
                     width,
                     offset: 0,
                     bytes: scalar_bytes(width),
+                    enumeration: manifest_enumeration(self.program, &key.expr.ty, key.enumeration),
                 }
             })
             .collect()
@@ -190,8 +192,10 @@ impl Generator<'_> {
         for action in &self.program.actions {
             let mut offset = 8;
             let mut parameters = Vec::new();
-            for (variable, name) in action.parameters.iter().zip(&action.parameter_names) {
-                let width = scalar_width(&self.program.variables[variable.index()].ty).unwrap_or(0);
+            let named = action.parameter_names.iter().zip(&action.parameter_enumerations);
+            for (variable, (name, declared)) in action.parameters.iter().zip(named) {
+                let ty = &self.program.variables[variable.index()].ty;
+                let width = scalar_width(ty).unwrap_or(0);
                 if width == 0 || width > 128 {
                     self.error(
                         action.location,
@@ -201,7 +205,9 @@ impl Generator<'_> {
                 }
                 let bytes = scalar_bytes(width);
                 offset = round_up(offset, alignment(bytes));
-                parameters.push(manifest::Parameter { name: name.clone(), width, offset, bytes });
+                let enumeration = manifest_enumeration(self.program, ty, *declared);
+                let name = name.clone();
+                parameters.push(manifest::Parameter { name, width, offset, bytes, enumeration });
                 offset += bytes;
             }
             let own_destination = action.annotations.iter().any(|it| it.name == "own_destination");

@@ -24,6 +24,10 @@ pub const REQUEST_WINDOW: &str = "RequestWindow";
 
 const HEADERS: &[Header] = &[
     ("stateplane_slots.h", include_str!("../../../../bpf/netchain/stateplane_slots.h")),
+    (
+        "stateplane_slots_layouts.h",
+        include_str!("../../../../bpf/netchain/stateplane_slots_layouts.h"),
+    ),
     ("stateplane_window.h", include_str!("../../../../bpf/netchain/stateplane_window.h")),
 ];
 

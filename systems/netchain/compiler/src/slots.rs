@@ -2,14 +2,11 @@
 
 use crate::{SLOT_STATE, SYSTEM};
 use manifest::{Home, Layout, Settings, StateObject};
+use netchain_protocol::layouts::{SCRATCH_VALUE_BYTES, slot_value_offset};
 use p4_ir::{Argument, ExternInstance};
-use xdp_backend::system::{Generator, ObjectCall, Writer, round_up};
+use xdp_backend::system::{Generator, ObjectCall, Writer};
 
 const MAX_KEY_BYTES: u32 = 64;
-/// The runtime's scratch holds as much.
-const MAX_VALUE_BYTES: u32 = 512;
-/// Lock and generation, before the key in a slot (SP_SLOTS_DECLARE).
-const KEY_OFFSET: u32 = 8;
 
 /// An object as the generator needs it.
 pub(crate) struct SlotObject {
@@ -28,7 +25,7 @@ impl SlotObject {
     ) -> SlotObject {
         let size = generator.size_of(instance);
         let [(key, key_bytes), (value, value_bytes)] =
-            generator.wire_key_and_value(instance, [MAX_KEY_BYTES, MAX_VALUE_BYTES]);
+            generator.wire_key_and_value(instance, [MAX_KEY_BYTES, SCRATCH_VALUE_BYTES]);
         let c_name = instance.c_name.clone();
         generator.manifest.state_objects.push(StateObject {
             id,
@@ -44,7 +41,7 @@ impl SlotObject {
             value: Layout::Fields {
                 fields: value,
                 bytes: value_bytes,
-                offset: KEY_OFFSET + round_up(key_bytes, 8),
+                offset: slot_value_offset(key_bytes),
             },
             settings: Settings::new(),
         });

@@ -2,14 +2,11 @@
 
 use crate::{REQUEST_WINDOW, SYSTEM};
 use manifest::{Home, Layout, Settings, StateObject};
+use netchain_protocol::layouts::{WINDOW_CELLS, window_cells_offset};
 use p4_ir::{Argument, ExternInstance};
-use xdp_backend::system::{Generator, ObjectCall, Writer, round_up};
+use xdp_backend::system::{Generator, ObjectCall, Writer};
 
 const MAX_KEY_BYTES: u32 = 32;
-/// SP_WINDOW_CELLS: requests that a client has under way.
-const CELLS: u32 = 256;
-/// The time of the newest request, before the key in a window (SP_WINDOWS_DECLARE).
-const KEY_OFFSET: u32 = 8;
 
 /// An object as the generator needs it.
 pub(crate) struct WindowObject {
@@ -41,11 +38,11 @@ impl WindowObject {
             key,
             key_bytes,
             value: Layout::Slots {
-                count: CELLS,
+                count: WINDOW_CELLS,
                 width: 32,
                 slot_bytes: 4,
                 map_slot_bytes: 4,
-                offset: KEY_OFFSET + round_up(key_bytes, 8),
+                offset: window_cells_offset(key_bytes),
             },
             settings: Settings::new(),
         });

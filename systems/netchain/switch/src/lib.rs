@@ -12,6 +12,7 @@ use daemon::metrics::{Kind, Text};
 use dataplane::Dataplane;
 use libbpf_rs::{MapCore, MapFlags};
 use manifest::{Manifest, StateObject};
+use netchain_protocol::layouts::COUNTED;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use switch_agent::config::Config;
@@ -25,26 +26,8 @@ const SYSTEM: &str = "netchain";
 /// The kind of object that is no slots.
 const WINDOW: &str = "RequestWindow";
 
-/// The runtime's counter of packets that ran again (`sp_slots_stats` in
-/// bpf/netchain/stateplane_slots.h); the others count what was dropped or refused.
+/// The runtime's counter of packets that ran again; the others count what was dropped or refused.
 const AGAIN: u32 = 0;
-/// The counters behind it, in the order of the map: reason, remedy.
-const DROPS: [(&str, &str); 4] = [
-    (
-        "slots_too_often",
-        "too many packets write one key at once: their clients ask again; spread the key's writes",
-    ),
-    (
-        "slots_no_read",
-        "the program writes a key that it has not read; no packet of such a program can write",
-    ),
-    ("slots_full", "all slots hold keys: compile the program with more of them"),
-    (
-        "no_window",
-        "too many clients at once: compile the program with more windows; one is free when its \
-         client has been silent for 60 s",
-    ),
-];
 
 /// See the crate.
 pub struct NetChain;
@@ -124,10 +107,10 @@ impl Running for Objects {
     }
 
     fn drops(&self) -> Vec<Drops> {
-        let drops = (AGAIN + 1..).zip(DROPS);
-        let drops =
-            drops.map(|(at, (reason, remedy))| Drops { reason, remedy, count: self.count(at) });
-        drops.collect()
+        let drop = |(at, (reason, remedy)): (u32, (&'static str, Option<&'static str>))| {
+            Some(Drops { reason, remedy: remedy?, count: self.count(at) })
+        };
+        (0..).zip(COUNTED).filter_map(drop).collect()
     }
 
     fn metrics(&self, text: &mut Text) {

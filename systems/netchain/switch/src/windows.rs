@@ -5,16 +5,16 @@
 //! window and gives its number back. Packets that found the client before the first are over by
 //! then. All that a round must know is in the maps, so another agent can go on.
 
+use c_layout::{CStruct, Member};
 use dataplane::{Dataplane, Result};
 use libbpf_rs::{MapCore, MapFlags};
 use manifest::{Layout, StateObject};
+use netchain_protocol::layouts::WindowHead;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 /// A client that sent nothing for so long is forgotten. No copy of a request lives that long.
 const SILENT_NS: u64 = 60_000_000_000;
-/// Bytes of the time of the newest request, at the start of a window (SP_WINDOWS_DECLARE).
-const HEARD_BYTES: usize = 8;
 
 /// The windows of one object.
 pub struct Windows {
@@ -76,9 +76,9 @@ impl Windows {
         };
         let window = dataplane.read_array(map, number)?;
         let Layout::Slots { offset, .. } = self.object.value else { return Ok(false) };
-        let Some(client) = window.get(HEARD_BYTES..offset as usize) else { return Ok(false) };
+        let Some(client) = window.get(WindowHead::BYTES..offset as usize) else { return Ok(false) };
         // 0: free, or a client's that gets it at this instant.
-        let heard_ns = window.first_chunk().copied().map_or(0, u64::from_ne_bytes);
+        let heard_ns = WindowHead::from_bytes(&window).heard_ns;
         if heard_ns == 0 {
             return Ok(false);
         }

@@ -5,8 +5,9 @@ use super::State;
 use manifest::{Home, Layout, StateObject};
 use num_traits::ToPrimitive;
 use p4_ir::{Argument, ConstArgument, ExternInstance};
+use state_protocol::layouts::value_offset;
 use state_protocol::objects::{Allocator, Consistency, FLOW_STATE, FlowSettings, SYSTEM, written};
-use xdp_backend::system::{Generator, ObjectCall, round_up};
+use xdp_backend::system::{Generator, ObjectCall};
 
 /// A FlowState object as the generator needs it.
 #[derive(Clone)]
@@ -30,9 +31,6 @@ pub const LOCAL: u32 = 0;
 pub const LINEARIZABLE: u32 = 1;
 
 const MAX_BYTES: u32 = 64;
-/// Bytes of the runtime's bookkeeping before the key in the map's value (SP_FLOW_DECLARE in
-/// stateplane_flow.h); the value follows the key.
-pub const KEY_OFFSET: u32 = 56;
 
 impl State {
     /// Is there an object whose state lives in the store?
@@ -77,7 +75,7 @@ impl State {
             value: Layout::Fields {
                 fields: value,
                 bytes: value_bytes,
-                offset: KEY_OFFSET + round_up(key_bytes, 8),
+                offset: value_offset(key_bytes),
             },
             settings: written(&settings),
         });

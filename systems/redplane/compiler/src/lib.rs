@@ -33,6 +33,10 @@ const HEADERS: &[Header] = &[
         "stateplane_flow_numbers.h",
         include_str!("../../../../bpf/redplane/stateplane_flow_numbers.h"),
     ),
+    (
+        "stateplane_flow_layouts.h",
+        include_str!("../../../../bpf/redplane/stateplane_flow_layouts.h"),
+    ),
     ("stateplane_flow_maps.h", include_str!("../../../../bpf/redplane/stateplane_flow_maps.h")),
     ("stateplane_flow_access.h", include_str!("../../../../bpf/redplane/stateplane_flow_access.h")),
     (

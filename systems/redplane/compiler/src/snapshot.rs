@@ -1,12 +1,13 @@
 //! SnapshotState: the calls into the runtime of stateplane_snapshot.h.
 
 use super::State;
-use super::flow::KEY_OFFSET;
 use manifest::{Home, Layout, StateObject};
 use num_traits::ToPrimitive;
 use p4_ir::{Argument, ConstArgument, Expr, ExprKind, ExternInstance, Location, Type};
+use state_protocol::SNAPSHOT_PART_BYTES;
+use state_protocol::layouts::{map_slot_bytes, slots_offset};
 use state_protocol::objects::{Overdue, SNAPSHOT_STATE, SYSTEM, SnapshotSettings, written};
-use xdp_backend::system::{Generator, ObjectCall, round_up, scalar_width};
+use xdp_backend::system::{Generator, ObjectCall, scalar_width};
 
 /// A SnapshotState object as the generator needs it.
 #[derive(Clone)]
@@ -26,10 +27,8 @@ pub struct SnapshotObject {
     pub asked: bool,
 }
 
-/// Bytes of slots in one message (SP_SNAPSHOT_PART_BYTES).
-const PART_BYTES: u32 = 1280;
-/// `struct sp_snapshot_book`.
-const BOOK_BYTES: u32 = 112;
+/// Bytes of slots in one message.
+const PART_BYTES: u32 = SNAPSHOT_PART_BYTES as u32;
 /// With more, the state of one key would not fit the sets of parts in `struct sp_snapshot_book`,
 /// nor a BPF map's value comfortably.
 const MAX_SLOTS: u32 = 16384;
@@ -161,8 +160,8 @@ impl State {
                 count: slots,
                 width,
                 slot_bytes,
-                map_slot_bytes: if slot_bytes == 4 { 12 } else { 24 },
-                offset: KEY_OFFSET + round_up(key_bytes, 8) + BOOK_BYTES + 8 * parts,
+                map_slot_bytes: map_slot_bytes(slot_bytes),
+                offset: slots_offset(key_bytes, parts),
             },
             settings: written(&settings),
         });

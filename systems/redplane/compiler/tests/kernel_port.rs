@@ -31,7 +31,7 @@ fn an_acknowledged_packet_leaves_by_the_kernel() {
         assert_ne!(counter, changed);
         let dataplane = load(&changed, redplane_compiler::ALONE);
         let switch = Rig::around(dataplane, rig.settings);
-        switch.dataplane.write_array("sp_fabric_port", PORT, &[1]).unwrap();
+        switch.dataplane.set_fabric_port(PORT, true).unwrap();
         switch.set_clock(START + 1);
         assert_eq!(switch.dataplane.run_request("sp_main", &arriving).unwrap(), XDP_DROP);
         let found = records(&switch.dataplane);

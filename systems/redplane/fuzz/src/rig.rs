@@ -11,6 +11,7 @@ use crate::nat::{
 };
 use crate::network::{FABRIC_PORT, OUTSIDE_PORT, PROTOCOL_ADDRESS};
 use anyhow::{Context, Result, bail, ensure};
+use c_layout::{CStruct, Member};
 use dataplane::{ActionSpec, Dataplane, EntrySpec, KeySpec, Object, Settings, Write};
 use fuzz_door::hex;
 use libbpf_rs::{MapCore, MapFlags};
@@ -18,7 +19,8 @@ use manifest::Manifest;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use redplane_switch::FlowRuntime;
-use redplane_switch::runtime::{FlowSettings, SecretSet, entry_at, entry_flags};
+use redplane_switch::runtime::{FlowSettings, SecretSet, entry_flags};
+use state_protocol::layouts::{EntryHead, value_offset};
 use state_protocol::objects::flow_states;
 use state_protocol::{Flags, Message, MessageType};
 use std::collections::HashMap;
@@ -93,8 +95,9 @@ const SECRET: [u8; 16] = *b"a model's secret";
 const SEEN_SET_BYTES: usize = 64;
 /// The lease that the model's store grants, in µs.
 const LEASE_US: u32 = 250_000;
-/// `struct sp_flow_entry_head` and the padded key: where the value begins.
-const VALUE_AT: usize = 72;
+/// Where in an entry its key lies, and where its value begins.
+const KEY_AT: usize = EntryHead::BYTES;
+const VALUE_AT: usize = value_offset(13) as usize;
 
 /// How a packet came into the program.
 #[derive(Clone, Copy, Default)]
@@ -209,13 +212,13 @@ impl Rig {
             let mut secrets = SecretSet::default();
             secrets.secrets[0] = Some(SECRET);
             dataplane.set_secrets(&secrets)?;
-            dataplane.write_array("sp_fabric_port", FABRIC_PORT, &[1])?;
+            dataplane.set_fabric_port(FABRIC_PORT, true)?;
         }
         let state = flow_states(dataplane.manifest())?
             .into_iter()
             .next()
             .context("the NAT has no FlowState")?;
-        ensure!(state.value_offset as usize == VALUE_AT, "struct sp_flow_entry_head has changed");
+        ensure!(state.value_offset as usize == VALUE_AT, "the object is of another layout");
         let map = state.object.map;
         let ring = KeyRing::new(0, Secret(SECRET)).context("a secret's number")?;
         Ok(Rig {
@@ -501,15 +504,14 @@ impl Rig {
             let key: &[u8; 13] =
                 bytes.get(..13).and_then(|key| key.try_into().ok()).context("a short key")?;
             let Some(value) = map.lookup(&bytes, MapFlags::ANY)? else { continue };
-            let word =
-                |at: usize| u64::from_ne_bytes(value[at..at + 8].try_into().unwrap_or_default());
-            let (head, flags) = (word(entry_at::SHARD), (word(entry_at::SHARD) >> 16) as u16);
+            let EntryHead { seq, acked_seq, epoch, session, shard, flags, .. } =
+                EntryHead::from_bytes(&value);
             let entry = Entry {
-                seq: word(entry_at::SEQ),
-                acked_seq: word(entry_at::ACKED_SEQ),
-                epoch: word(entry_at::EPOCH) as u32,
-                session: (word(entry_at::EPOCH) >> 32) as u32,
-                shard: head as u16,
+                seq,
+                acked_seq,
+                epoch,
+                session,
+                shard,
                 released: flags & entry_flags::RELEASED != 0,
                 release_acked: flags & entry_flags::RELEASE_ACKED != 0,
                 unknown: flags & entry_flags::UNKNOWN != 0,
@@ -519,7 +521,7 @@ impl Rig {
             let wanted = self.entries.flows.get(&key);
             ensure!(wanted == Some(&entry), "{key:x?} holds {entry:x?}, must hold {wanted:x?}");
             ensure!(
-                value[56..69] == bytes[..13] && bytes[13..] == [0; 3],
+                value[KEY_AT..KEY_AT + 13] == bytes[..13] && bytes[13..] == [0; 3],
                 "an entry with another key than its own"
             );
             seen += 1;

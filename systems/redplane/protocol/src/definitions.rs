@@ -2,7 +2,7 @@
 //! `bpf/redplane/stateplane_flow_numbers.h` is made of them.
 
 use crate::{Flags, MAX_KEY_BYTES, MAX_VALUE_BYTES, MessageType};
-use std::fmt::Write;
+use c_layout::{Header, Number};
 
 /// What the data plane counts, in the order of its map `sp_flow_stats`. For a reason to drop a
 /// packet, a message or an update: the remedy. The others count what is done.
@@ -155,31 +155,27 @@ const CONSTANTS: [(&str, u64, &str); 7] = [
     ("PACKET_MAX", wire::MAX_PACKET_BYTES as u64, "bytes that a message carries"),
 ];
 
-/// The text of the C header.
-pub fn c_header() -> String {
-    let mut text = HEAD.to_owned();
-    let mut line = |line: std::fmt::Arguments<'_>| {
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "{line}");
-    };
-    for (name, number, about) in CONSTANTS {
-        line(format_args!("#define SP_FLOW_{name} {number} /* {about} */"));
-    }
-    line(format_args!("\nenum sp_flow_type {{"));
+/// The C file.
+pub fn header() -> Header {
+    let constants = CONSTANTS.map(|(name, value, doc)| (format!("SP_FLOW_{name}"), value, doc));
     // Numbers from 100 on are the tools': no switch has to do with them.
-    for message in MessageType::ALL.iter().filter(|message| (**message as u8) < 100) {
-        line(format_args!("\tSP_{} = {},", upper(message.name()), *message as u8));
+    let messages = MessageType::ALL.iter().filter(|message| (**message as u8) < 100);
+    let types = messages.map(|it| (format!("SP_{}", upper(it.name())), u64::from(*it as u8), ""));
+    let flags = Flags::ALL.iter().map(|(name, it)| (format!("SP_FLAG_{name}"), it.0.into(), ""));
+    let (types, flags): (Vec<_>, Vec<_>) = (types.collect(), flags.collect());
+    let counters = COUNTERS.map(|counter| format!("SP_STAT_{}", counter.to_uppercase()));
+    let counters = counters.iter().map(String::as_str).chain(["SP_STAT_COUNT"]);
+    let counters: Vec<Number<'_>> = counters.map(|name| Number::next(name, "")).collect();
+    fn numbers<'a>(named: &'a [(String, u64, &'a str)]) -> Vec<Number<'a>> {
+        named.iter().map(|(name, value, doc)| Number::new(name, *value, doc)).collect()
     }
-    line(format_args!("}};\n\n/* Of a message's header. */\nenum sp_flow_flag {{"));
-    for (name, flag) in Flags::ALL {
-        line(format_args!("\tSP_FLAG_{name} = {},", flag.0));
-    }
-    line(format_args!("}};\n\n/* Of the map sp_flow_stats. */\nenum sp_flow_stat {{"));
-    for counter in COUNTERS {
-        line(format_args!("\tSP_STAT_{},", counter.to_uppercase()));
-    }
-    line(format_args!("\tSP_STAT_COUNT,\n}};\n\n#endif"));
-    text
+    let about = "numbers of messages and counters that the data plane shares with Rust.";
+    let update = "cargo test -p state-protocol --lib";
+    Header::new("stateplane_flow_numbers.h", about, "systems/redplane/protocol/src", update)
+        .defines(&numbers(&constants))
+        .enumeration("sp_flow_type", "", &numbers(&types))
+        .enumeration("sp_flow_flag", "Of a message's header.", &numbers(&flags))
+        .enumeration("sp_flow_stat", "Of the map sp_flow_stats.", &counters)
 }
 
 /// `LeaseRequest` as `LEASE_REQUEST`.
@@ -191,34 +187,14 @@ fn upper(name: &str) -> String {
     name.chars().enumerate().map(word).collect()
 }
 
-const HEAD: &str = "\
-/* stateplane_flow_numbers.h: numbers that the data plane shares with Rust.
- *
- * Made of systems/redplane/protocol/src; to change it, change that, and run
- * UPDATE=1 cargo test -p state-protocol numbers
- */
-#ifndef STATEPLANE_FLOW_NUMBERS_H
-#define STATEPLANE_FLOW_NUMBERS_H
-
-";
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_c_header_has_these_numbers() {
-        let path =
-            concat!(env!("CARGO_MANIFEST_DIR"), "/../../../bpf/redplane/stateplane_flow_numbers.h");
-        if std::env::var_os("UPDATE").is_some() {
-            std::fs::write(path, c_header()).unwrap();
-        }
-        let header = std::fs::read_to_string(path).unwrap();
-        assert_eq!(
-            header,
-            c_header(),
-            "UPDATE=1 cargo test -p state-protocol numbers writes {path}"
-        );
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../bpf/redplane");
+        header().assert_is(format!("{folder}/stateplane_flow_numbers.h"));
     }
 
     /// What C counts right before it drops, and what is wrong with a message that it does not take.

@@ -2,19 +2,20 @@
 //! a chain do.
 //!
 //! This crate owns the byte layouts of `systems/redplane/docs/state-protocol.md` that are
-//! RedPlane's own, and the types of RedPlane's objects in a manifest; `wire` owns the layouts of
+//! RedPlane's own, what is in RedPlane's maps, and the types of its objects in a manifest; `wire` owns the layouts of
 //! any system. It knows no sockets, clocks or state: messages are `&[u8]` in, borrowed structs out,
 //! and back, without allocation.
 
 mod client_shard;
 mod definitions;
 mod effect;
+pub mod layouts;
 mod message;
 pub mod objects;
 mod snapshot;
 
 pub use client_shard::client_shard_of;
-pub use definitions::{COUNTED, COUNTERS, c_header};
+pub use definitions::{COUNTED, COUNTERS, header as numbers_header};
 pub use effect::{Effect, Entries, Entry, RecordWrite};
 pub use message::{Flags, Message, MessageType, Owner};
 pub use snapshot::{

@@ -2,20 +2,20 @@
 
 use crate::envelope::{STORE_PORT, frame_of, message_of};
 use crate::world::TICK_NS;
+use c_layout::CStruct;
 use dataplane::{
     ActionSpec, Dataplane, EntrySpec, Error, KeySpec, Object, Result, Settings, Verdict, Write,
 };
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use manifest::Manifest;
 use redplane_switch::FlowRuntime;
-use redplane_switch::runtime::{
-    FlowSettings, SecretSet, SweepBefore, Swept, entry_at, entry_flags,
-};
+use redplane_switch::runtime::{FlowSettings, SweepBefore, Swept, entry_flags};
+use state_protocol::layouts::{EntryHead, SEEN_SETS, SeenSet};
 use std::cell::Cell;
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
-use wire::{KeyRing, MOST_SECRETS};
+use wire::KeyRing;
 
 /// The port that protocol messages come in on.
 const FABRIC_PORT: u32 = 1;
@@ -68,10 +68,6 @@ const KEPT: [&str; 5] =
 /// Arrays with a place for each shard that a cluster may have; only those of this cluster's are
 /// ever written.
 const BY_SHARD: [&str; 2] = ["sp_shards", "sp_sessions"];
-/// `SP_SEEN_SETS`.
-const SEEN_SETS: u64 = 1 << 17;
-/// `struct sp_seen_set`.
-const SEEN_SET_BYTES: usize = 64;
 /// Arrays up to this size are zeroed whole. In larger ones (the replies seen, the backends) only
 /// what was written is.
 const ZEROED_ENTRIES: u32 = 4096;
@@ -127,7 +123,7 @@ impl Switch {
             }
         }
         for index in self.seen.drain() {
-            self.dataplane.write_array(SEEN_REPLIES, index, &[0; SEEN_SET_BYTES])?;
+            self.dataplane.write_array(SEEN_REPLIES, index, &SeenSet::default().to_bytes())?;
         }
         self.address = Ipv4Addr::new(10, 255, 0, identity.switch_id as u8);
         self.drift_ppm = identity.drift_ppm;
@@ -145,7 +141,7 @@ impl Switch {
             look_ns: TICK_NS,
         })?;
         self.set_heads(heads, 0)?;
-        self.dataplane.write_array("sp_fabric_port", FABRIC_PORT, &[1])
+        self.dataplane.set_fabric_port(FABRIC_PORT, true)
     }
 
     /// Where the shards' requests go from now on.
@@ -166,11 +162,7 @@ impl Switch {
 
     /// Takes these secrets.
     pub fn set_keys(&self, keys: &KeyRing) -> Result<()> {
-        let mut set = SecretSet { sends: keys.sending(), ..Default::default() };
-        for id in 0..MOST_SECRETS {
-            set.secrets[id] = keys.secret(id as u8).map(|secret| secret.0);
-        }
-        self.dataplane.set_secrets(&set)
+        self.dataplane.set_secrets(&keys.into())
     }
 
     /// Its own clock, at a time of the world's.
@@ -260,8 +252,7 @@ impl Switch {
         if let Some(queued) = self.queued.get() {
             return Ok(queued);
         }
-        let bytes = self.dataplane.read_array("sp_generator_work", 0)?;
-        let queued = bytes.try_into().map_or(0, u64::from_ne_bytes);
+        let queued = self.dataplane.generator_work()?;
         self.queued.set(Some(queued));
         Ok(queued)
     }
@@ -278,7 +269,7 @@ impl Switch {
 
     /// The grant under which it has a key; 0: none.
     pub fn epoch_of(&self, key: &[u8]) -> u32 {
-        self.entry(key).map_or(0, |entry| word(&entry, entry_at::EPOCH))
+        self.entry(key).map_or(0, |entry| EntryHead::from_bytes(&entry).epoch)
     }
 
     fn entry(&self, key: &[u8]) -> Option<Vec<u8>> {
@@ -291,8 +282,7 @@ impl Switch {
     /// asked from outside.
     pub fn holds(&self, key: &[u8], now_ns: u64) -> Option<u32> {
         let entry = self.entry(key)?;
-        let (epoch, session) = (word(&entry, entry_at::EPOCH), word(&entry, entry_at::SESSION));
-        let (shard, flags) = (half(&entry, entry_at::SHARD), half(&entry, entry_at::FLAGS));
+        let EntryHead { epoch, session, shard, flags, .. } = EntryHead::from_bytes(&entry);
         let lease = self.dataplane.session(u32::from(shard)).ok()?;
         let gone = flags & (entry_flags::RELEASED | entry_flags::DYING) != 0;
         let lives =
@@ -303,30 +293,17 @@ impl Switch {
     /// What the runtime knows of a flow, for people: epoch, seq, acknowledged seq, flags, session.
     pub fn describe(&self, key: &[u8]) -> String {
         let Some(entry) = self.entry(key) else { return "no entry".to_owned() };
-        let long = |at: usize| u64::from(word(&entry, at)) | u64::from(word(&entry, at + 4)) << 32;
+        let EntryHead { epoch, seq, acked_seq, flags, session, .. } = EntryHead::from_bytes(&entry);
         format!(
-            "epoch {} seq {} acknowledged {} flags {:#x} session {}",
-            word(&entry, entry_at::EPOCH),
-            long(entry_at::SEQ),
-            long(entry_at::ACKED_SEQ),
-            half(&entry, entry_at::FLAGS),
-            word(&entry, entry_at::SESSION)
+            "epoch {epoch} seq {seq} acknowledged {acked_seq} flags {flags:#x} session {session}"
         )
     }
-}
-
-fn word(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes)
-}
-
-fn half(bytes: &[u8], at: usize) -> u16 {
-    bytes.get(at..at + 2).and_then(|bytes| bytes.try_into().ok()).map_or(0, u16::from_ne_bytes)
 }
 
 /// The set of `sp_seen_replies` that a message's tag names.
 fn set_of(payload: &[u8]) -> Option<u32> {
     let tag = payload.get(TAG_AT..TAG_AT + 8)?.try_into().ok().map(u64::from_be_bytes)?;
-    Some((tag & (SEEN_SETS - 1)) as u32)
+    Some((tag & u64::from(SEEN_SETS - 1)) as u32)
 }
 
 /// The entries and the port that nat.p4 and load_balancer.p4 need. Other programs have no such

@@ -1,13 +1,10 @@
 //! What allocators in the switch draw from: addresses and ports of a NAT, backends of a load
 //! balancer.
 
-use crate::config::MAX_POOL_ADDRESSES;
+use c_layout::{Be16, CStruct};
 use dataplane::{Dataplane, Result};
+use state_protocol::layouts::{BACKEND_PLACES, Backend, MAX_POOL_ADDRESSES, NatPool};
 use std::net::{Ipv4Addr, SocketAddrV4};
-
-/// Places that the local BACKENDS allocator shares out among the backends (SP_BACKEND_SLOTS in
-/// stateplane_flow.h).
-pub const BACKEND_PLACES: usize = 1024;
 
 /// [`crate::runtime::FlowRuntime::set_nat_pool`]
 pub(crate) fn set_nat_pool(
@@ -19,15 +16,14 @@ pub(crate) fn set_nat_pool(
     if !dataplane.has_map("sp_nat_pool") {
         return Ok(());
     }
-    // struct sp_nat_pool
-    let count = addresses.len().min(MAX_POOL_ADDRESSES) as u32;
-    let mut bytes = count.to_ne_bytes().to_vec();
-    bytes.extend(low.to_ne_bytes());
-    bytes.extend(high.to_ne_bytes());
-    for index in 0..MAX_POOL_ADDRESSES {
-        bytes.extend(addresses.get(index).map_or([0; 4], Ipv4Addr::octets));
-    }
-    dataplane.write_array("sp_nat_pool", 0, &bytes)
+    let at = |index| addresses.get(index).copied().unwrap_or(Ipv4Addr::UNSPECIFIED);
+    let pool = NatPool {
+        count: addresses.len().min(MAX_POOL_ADDRESSES) as u32,
+        port_low: low,
+        port_high: high,
+        address: std::array::from_fn(at),
+    };
+    dataplane.write_array("sp_nat_pool", 0, &pool.to_bytes())
 }
 
 /// [`crate::runtime::FlowRuntime::set_backends`]
@@ -36,11 +32,9 @@ pub(crate) fn set_backends(dataplane: &Dataplane, backends: &[(SocketAddrV4, u32
         return Ok(());
     }
     for (slot, backend) in (0u32..).zip(backend_places(backends)) {
-        // struct sp_backend
-        let mut bytes = backend.map_or([0; 4], |to| to.ip().octets()).to_vec();
-        bytes.extend(backend.map_or([0; 2], |to| to.port().to_be_bytes()));
-        bytes.extend([0; 2]);
-        dataplane.write_array("sp_backends", slot, &bytes)?;
+        let to = backend.unwrap_or(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
+        let value = Backend { address: *to.ip(), port: Be16(to.port()), reserved: 0 };
+        dataplane.write_array("sp_backends", slot, &value.to_bytes())?;
     }
     Ok(())
 }

@@ -1,12 +1,10 @@
 //! The fields of `switch.toml` that RedPlane reads.
 
 use serde::Deserialize;
+use state_protocol::layouts::MAX_POOL_ADDRESSES;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use switch_agent::Result;
 use switch_agent::config::Config;
-
-/// External addresses that a NAT pool holds at most (the map's size).
-pub const MAX_POOL_ADDRESSES: usize = 16;
 
 /// Their names.
 pub(crate) const FIELDS: [&str; 7] = [

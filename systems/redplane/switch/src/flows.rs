@@ -36,6 +36,12 @@ pub struct Flow {
     pub key: Vec<(String, String)>,
     /// `(field, value)`.
     pub value: Vec<(String, String)>,
+    /// `(field, member)`: of the key's fields whose value an enum names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub key_names: Vec<(String, String)>,
+    /// The same of the value's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub value_names: Vec<(String, String)>,
 }
 
 /// The flows of a FlowState object, at most `limit`, and how many there are.
@@ -49,6 +55,8 @@ fn list(dataplane: &Dataplane, object: &StateObject, limit: usize) -> Result<(Ve
             flows.push(Flow {
                 key: fields(&object.key, key),
                 value: fields(object.value.fields(), wire_value),
+                key_names: members(&object.key, key),
+                value_names: members(object.value.fields(), wire_value),
             });
         }
         true
@@ -56,16 +64,26 @@ fn list(dataplane: &Dataplane, object: &StateObject, limit: usize) -> Result<(Ve
     Ok((flows, count))
 }
 
-/// Wire form to text: each field is big-endian.
+/// A field in wire form, which is big-endian.
+fn number(field: &WireField, bytes: &[u8]) -> u128 {
+    let range = field.offset as usize..(field.offset + field.bytes) as usize;
+    let bytes = bytes.get(range).unwrap_or_default();
+    bytes.iter().fold(0, |sum, byte| sum << 8 | u128::from(*byte))
+}
+
+/// The members of enums that name fields' values.
+fn members(fields: &[WireField], bytes: &[u8]) -> Vec<(String, String)> {
+    let member = |field: &WireField| {
+        let member = field.enumeration.as_ref()?.member(number(field, bytes))?;
+        Some((field.name.clone(), member.to_owned()))
+    };
+    fields.iter().filter_map(member).collect()
+}
+
+/// Wire form to text.
 fn fields(fields: &[WireField], bytes: &[u8]) -> Vec<(String, String)> {
     let text = |field: &WireField| {
-        let range = field.offset as usize..(field.offset + field.bytes) as usize;
-        let value = bytes
-            .get(range)
-            .unwrap_or_default()
-            .iter()
-            .fold(0u128, |sum, byte| sum << 8 | u128::from(*byte));
-        dataplane::value::format_value(value, field.width, &field.name)
+        dataplane::value::format_value(number(field, bytes), field.width, &field.name)
     };
     fields.iter().map(|field| (field.name.clone(), text(field))).collect()
 }
@@ -113,7 +131,8 @@ mod tests {
             json!({ "op": "flows", "object": null, "limit": 5 })
         );
         let pair = |name: &str, value: &str| vec![(name.to_owned(), value.to_owned())];
-        let flow = Flow { key: pair("source", "10.0.0.5"), value: pair("count", "7") };
+        let (key, value) = (pair("source", "10.0.0.5"), pair("count", "7"));
+        let flow = Flow { key, value, key_names: vec![], value_names: vec![] };
         let flows = Flows { object: "ingress.counts".into(), count: 9, flows: vec![flow] };
         let text = json!({
             "reply": "flows", "object": "ingress.counts", "count": 9,

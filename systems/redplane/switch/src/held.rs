@@ -1,9 +1,11 @@
 //! What a switch holds: entries, sessions, the pending ring.
 
-use crate::runtime::{FlowRuntime, entry_at, entry_flags};
+use crate::runtime::{FlowRuntime, entry_flags};
+use c_layout::CStruct;
 use dataplane::Dataplane;
 use libbpf_rs::{MapCore, MapFlags};
 use manifest::{Layout, StateObject};
+use state_protocol::layouts::EntryHead;
 use state_protocol::objects::objects;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,8 +14,6 @@ use switch_agent::system::now_ns;
 /// Counting a million flows takes some tenths of a second: not more often than this, whoever asks.
 /// (A sweep, which looks at all of them anyway, counts them, too.)
 const COUNTED_FOR: Duration = Duration::from_secs(5);
-/// Array of one u64: entries in the pending ring.
-const WORK: &str = "sp_generator_work";
 
 /// Entries of an object: all, and those that are this switch's to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -99,23 +99,14 @@ impl Counted {
 
 /// Is the entry this switch's to use? `live`: each shard's session, or 0 without a lease.
 fn is_owned(entry: &[u8], live: &[u32]) -> bool {
-    let half = |at: usize| {
-        entry.get(at..at + 2).and_then(|it| it.try_into().ok()).map_or(0, u16::from_ne_bytes)
-    };
-    let session =
-        entry.get(entry_at::SESSION..entry_at::SESSION + 4).and_then(|it| it.try_into().ok());
-    let session = session.map_or(0, u32::from_ne_bytes);
-    let gone = half(entry_at::FLAGS) & (entry_flags::RELEASED | entry_flags::DYING) != 0;
-    session != 0 && !gone && live.get(usize::from(half(entry_at::SHARD))) == Some(&session)
+    let EntryHead { session, shard, flags, .. } = EntryHead::from_bytes(entry);
+    let gone = flags & (entry_flags::RELEASED | entry_flags::DYING) != 0;
+    session != 0 && !gone && live.get(usize::from(shard)) == Some(&session)
 }
 
 /// Entries that wait in the pending ring.
 pub(crate) fn pending(dataplane: &Dataplane) -> u64 {
-    let bytes = dataplane.read_array(WORK, 0).unwrap_or_default();
-    let count =
-        bytes.get(..8).and_then(|bytes| bytes.try_into().ok()).map_or(0, i64::from_ne_bytes);
-    // Packets pop and push while this reads: a moment below zero is possible.
-    u64::try_from(count).unwrap_or(0)
+    dataplane.generator_work().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -125,11 +116,7 @@ mod tests {
     #[test]
     fn a_flow_is_owned_in_a_session_that_lives() {
         let entry = |shard: u16, session: u32, flags: u16| {
-            let mut entry = vec![0; entry_at::KEY];
-            entry[entry_at::SESSION..entry_at::SESSION + 4].copy_from_slice(&session.to_ne_bytes());
-            entry[entry_at::SHARD..entry_at::SHARD + 2].copy_from_slice(&shard.to_ne_bytes());
-            entry[entry_at::FLAGS..entry_at::FLAGS + 2].copy_from_slice(&flags.to_ne_bytes());
-            entry
+            EntryHead { shard, session, flags, ..EntryHead::default() }.to_bytes()
         };
         let owned = |shard, session, flags| is_owned(&entry(shard, session, flags), &[5, 0]);
         assert!(owned(0, 5, entry_flags::CLOSED));

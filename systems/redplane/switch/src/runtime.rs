@@ -1,131 +1,53 @@
-//! What RedPlane's data plane shares with its agent: settings, secrets, shards' heads, sessions,
-//! heartbeats and sweeps. The layouts are those of `stateplane_flow.h` and
-//! `stateplane_flow_sweep.h`.
+//! What RedPlane's data plane shares with its agent: settings, shards' heads, sessions, heartbeats
+//! and sweeps. The layouts are in `state_protocol::layouts`.
 
 use crate::allocators;
+use c_layout::{Be16, CStruct, SpinLock};
 use dataplane::{Dataplane, Error, Result};
 use libbpf_rs::{MapCore, MapFlags};
+use state_protocol::layouts::{
+    EntryHead, MOST_SHARDS as SHARD_PLACES, RESEND_GRANULARITY_NS, SessionValue, ShardHead,
+    SweepRequest,
+};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-/// Shards that a cluster can have (`SP_FLOW_SHARDS_MAX`).
-pub const MOST_SHARDS: usize = 256;
-/// Secrets that a switch can have (`SP_FLOW_SECRETS`).
-pub const SECRETS: usize = 4;
-/// Longest key.
-const KEY_BYTES: usize = 64;
+pub use dataplane::SecretSet;
+pub use state_protocol::layouts::{FlowSettings, entry_flags};
+
+/// Shards that a cluster can have.
+pub const MOST_SHARDS: usize = SHARD_PLACES;
 const SETTINGS: &str = "sp_flow_config";
 const SHARDS: &str = "sp_shards";
 const SESSIONS: &str = "sp_sessions";
-/// `struct sp_session`.
-const SESSION_BYTES: usize = 80;
-/// `SP_RESEND_GRANULARITY_NS`.
-const RESEND_GRANULARITY_NS: u64 = 2_000_000;
-const SECRET_SET: &str = "sp_secrets";
 const HEARTBEATS: &str = "sp_heartbeats_due";
 const SWEEP: &str = "sp_sweep";
 const XDP_DROP: u32 = 1;
 const XDP_TX: u32 = 3;
 
-/// Offsets in a FlowState map's value (`struct sp_flow_entry_head`).
+/// Offsets in a FlowState map's value ([`EntryHead`]).
 pub mod entry_at {
+    use super::{CStruct, EntryHead};
+
     /// u64: the last update.
-    pub const SEQ: usize = 8;
+    pub const SEQ: usize = EntryHead::LAYOUT.offset("seq");
     /// u64: the last update that the store has.
-    pub const ACKED_SEQ: usize = 16;
+    pub const ACKED_SEQ: usize = EntryHead::LAYOUT.offset("acked_seq");
     /// u64: the last packet, on a coarse clock.
-    pub const USED_NS: usize = 24;
+    pub const USED_NS: usize = EntryHead::LAYOUT.offset("used_ns");
     /// u64: the last update or release sent.
-    pub const SENT_NS: usize = 32;
+    pub const SENT_NS: usize = EntryHead::LAYOUT.offset("sent_ns");
     /// u32: the grant.
-    pub const EPOCH: usize = 40;
+    pub const EPOCH: usize = EntryHead::LAYOUT.offset("epoch");
     /// u32: the session in which the flow is this switch's.
-    pub const SESSION: usize = 44;
+    pub const SESSION: usize = EntryHead::LAYOUT.offset("session");
     /// u16.
-    pub const SHARD: usize = 48;
+    pub const SHARD: usize = EntryHead::LAYOUT.offset("shard");
     /// u16, [`super::entry_flags`].
-    pub const FLAGS: usize = 50;
+    pub const FLAGS: usize = EntryHead::LAYOUT.offset("flags");
     /// u32: times that the same was sent again.
-    pub const RESENDS: usize = 52;
+    pub const RESENDS: usize = EntryHead::LAYOUT.offset("resends");
     /// The key, padded to whole words; the value follows (its offset is in the manifest).
-    pub const KEY: usize = 56;
-}
-
-/// Bits of an entry's flags.
-pub mod entry_flags {
-    /// Stands in the pending ring.
-    pub const QUEUED: u16 = 1;
-    /// The program said so.
-    pub const HALF_CLOSED: u16 = 4;
-    /// The program said so.
-    pub const CLOSED: u16 = 8;
-    /// Released, and the value here is not that epoch's.
-    pub const UNKNOWN: u16 = 16;
-    /// Not this switch's under this epoch any more.
-    pub const RELEASED: u16 = 32;
-    /// And the store knows.
-    pub const RELEASE_ACKED: u16 = 64;
-    /// Being removed.
-    pub const DYING: u16 = 128;
-    /// The program reported `HALF_OPEN`; in a binding's reverse entry: no packet has used it yet.
-    pub const HALF_OPEN: u16 = 256;
-}
-
-/// `struct sp_flow_settings`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FlowSettings {
-    /// Who this is in the state protocol.
-    pub switch_id: u32,
-    /// Which life of it.
-    pub incarnation: u32,
-    /// Source of its messages, and where replies go.
-    pub protocol_address: Ipv4Addr,
-    /// Of the cluster; 0: not known yet.
-    pub shards: u32,
-    /// Subtracted from every lease.
-    pub lease_margin_ns: u64,
-    /// An update or release that is not acknowledged is sent again, no sooner than after so long
-    /// ("Re-sending").
-    pub resend_least_ns: u64,
-    /// And no later.
-    pub resend_most_ns: u64,
-    /// Packets of a shard that may wait for the store; 0: any number ("Window").
-    pub window: u64,
-    /// Between two looks of the packet generator at its work: a snapshot is taken at the look
-    /// nearest to its time, so up to half of this early.
-    pub look_ns: u64,
-}
-
-impl FlowSettings {
-    fn to_bytes(self) -> Vec<u8> {
-        let mut bytes = vec![];
-        bytes.extend(self.switch_id.to_ne_bytes());
-        bytes.extend(self.incarnation.to_ne_bytes());
-        bytes.extend(self.protocol_address.octets());
-        bytes.extend(self.shards.to_ne_bytes());
-        bytes.extend(self.lease_margin_ns.to_ne_bytes());
-        bytes.extend(self.resend_least_ns.to_ne_bytes());
-        bytes.extend(self.resend_most_ns.to_ne_bytes());
-        bytes.extend(self.window.to_ne_bytes());
-        bytes.extend(self.look_ns.to_ne_bytes());
-        bytes
-    }
-}
-
-/// `struct sp_secret_set`: what is accepted, and what is sent with.
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub struct SecretSet {
-    /// By number.
-    pub secrets: [Option<[u8; 16]>; SECRETS],
-    /// The number of the one that tags what is sent.
-    pub sends: u8,
-}
-
-impl std::fmt::Debug for SecretSet {
-    /// Secrets are never printed.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let known = self.secrets.map(|secret| secret.is_some());
-        f.debug_struct("SecretSet").field("known", &known).field("sends", &self.sends).finish()
-    }
+    pub const KEY: usize = EntryHead::LAYOUT.bytes();
 }
 
 /// How the store answers this switch's requests to a shard, as the data plane measures it
@@ -160,7 +82,7 @@ pub struct Session {
     pub lease_ns: u64,
 }
 
-/// When flows go: `struct sp_flow_sweep_request` without the flow. CLOCK_MONOTONIC; 0: never.
+/// When flows go: a [`SweepRequest`] without the flow. CLOCK_MONOTONIC; 0: never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct SweepBefore {
     /// No packet since then: a local flow is removed, another one released.
@@ -204,20 +126,7 @@ pub trait FlowRuntime {
 
     /// How many shards the runtime thinks there are.
     fn shards(&self) -> Result<u32> {
-        Ok(u32_at(&self.dataplane().read_array(SETTINGS, 0)?, 12))
-    }
-
-    /// Replaces the secrets; in one write, so messages are checked and tagged all the time.
-    fn set_secrets(&self, set: &SecretSet) -> Result<()> {
-        let mut bytes = vec![];
-        let mut present = 0u32;
-        for (number, secret) in set.secrets.iter().enumerate() {
-            bytes.extend(secret.unwrap_or_default());
-            present |= u32::from(secret.is_some()) << number;
-        }
-        bytes.extend(present.to_ne_bytes());
-        bytes.extend(u32::from(set.sends).to_ne_bytes());
-        self.dataplane().write_array(SECRET_SET, 0, &bytes)
+        Ok(FlowSettings::from_bytes(&self.dataplane().read_array(SETTINGS, 0)?).shards)
     }
 
     /// Says where a shard's requests go: the head of its chain. `None`: nowhere (they are dropped
@@ -234,42 +143,33 @@ pub trait FlowRuntime {
         head: Option<SocketAddrV4>,
         since_ns: u64,
     ) -> Result<()> {
-        let mut bytes = head.map_or([0; 4], |head| head.ip().octets()).to_vec();
-        bytes.extend(head.map_or(0, |head| head.port()).to_be_bytes());
-        bytes.extend([0; 2]);
-        bytes.extend(since_ns.to_ne_bytes());
-        self.dataplane().write_array(SHARDS, shard, &bytes)
+        let nowhere = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
+        let to = head.unwrap_or(nowhere);
+        let head = ShardHead { address: *to.ip(), port: Be16(to.port()), reserved: 0, since_ns };
+        self.dataplane().write_array(SHARDS, shard, &head.to_bytes())
     }
 
     /// The head of a shard's chain, if there is one.
     fn shard_head(&self, shard: u32) -> Result<Option<SocketAddrV4>> {
-        let bytes = self.dataplane().read_array(SHARDS, shard)?;
-        let [a, b, c, d, high, low, ..] = bytes[..] else { return Ok(None) };
-        let address = Ipv4Addr::new(a, b, c, d);
-        Ok((!address.is_unspecified())
-            .then(|| SocketAddrV4::new(address, u16::from_be_bytes([high, low]))))
+        let head = ShardHead::from_bytes(&self.dataplane().read_array(SHARDS, shard)?);
+        Ok((!head.address.is_unspecified()).then(|| SocketAddrV4::new(head.address, head.port.0)))
     }
 
     /// How a shard answers.
     fn round_trips(&self, shard: u32) -> Result<RoundTrips> {
-        let bytes = self.dataplane().read_array(SESSIONS, shard)?;
-        let (sent, done) = (u64_at(&bytes, 40), u64_at(&bytes, 48));
-        let outstanding = sent.saturating_sub(done);
+        let session = SessionValue::from_bytes(&self.dataplane().read_array(SESSIONS, shard)?);
         Ok(RoundTrips {
-            smoothed_ns: u64_at(&bytes, 24),
-            variation_ns: u64_at(&bytes, 32),
-            outstanding,
+            smoothed_ns: session.srtt_ns,
+            variation_ns: session.rttvar_ns,
+            outstanding: session.sent.saturating_sub(session.done),
         })
     }
 
     /// The session with a shard.
     fn session(&self, shard: u32) -> Result<Session> {
-        let bytes = self.dataplane().read_array(SESSIONS, shard)?;
-        Ok(Session {
-            number: u32_at(&bytes, 4),
-            lease_end_ns: u64_at(&bytes, 8),
-            lease_ns: u64_at(&bytes, 16),
-        })
+        let session = SessionValue::from_bytes(&self.dataplane().read_array(SESSIONS, shard)?);
+        let SessionValue { number, lease_end_ns, lease_ns, .. } = session;
+        Ok(Session { number, lease_end_ns, lease_ns })
     }
 
     /// Forgets the session with a shard: its flows are nobody's on this switch until the store says
@@ -280,12 +180,11 @@ pub trait FlowRuntime {
 
     /// Writes a session: for who plays the store, such as a benchmark.
     fn set_session(&self, shard: u32, session: Session) -> Result<()> {
-        let mut bytes = vec![0; 4]; // the lock
-        bytes.extend(session.number.to_ne_bytes());
-        bytes.extend(session.lease_end_ns.to_ne_bytes());
-        bytes.extend(session.lease_ns.to_ne_bytes());
-        bytes.resize(SESSION_BYTES, 0); // nothing measured, nothing sent
-        self.dataplane().write_array(SESSIONS, shard, &bytes)
+        let Session { number, lease_end_ns, lease_ns } = session;
+        // Nothing measured, nothing sent.
+        let measured = SessionValue::default();
+        let session = SessionValue { lock: SpinLock, number, lease_end_ns, lease_ns, ..measured };
+        self.dataplane().write_array(SESSIONS, shard, &session.to_bytes())
     }
 
     /// Has the packet generator's next frame become a heartbeat to the shard.
@@ -301,14 +200,18 @@ pub trait FlowRuntime {
 
     /// Lets the runtime release or remove a flow, if it is as idle as that.
     fn sweep(&self, object_id: u16, key: &[u8], before: SweepBefore) -> Result<Swept> {
-        let mut request = u32::from(object_id).to_ne_bytes().to_vec();
-        request.extend(0u32.to_ne_bytes());
-        for ns in [before.idle_ns, before.half_closed_ns, before.closed_ns, before.released_ns] {
-            request.extend(ns.to_ne_bytes());
-        }
-        request.extend(key);
-        request.resize(40 + KEY_BYTES, 0);
-        Ok(match self.dataplane().run_request(SWEEP, &request)? {
+        let mut padded = [0; state_protocol::MAX_KEY_BYTES];
+        padded.iter_mut().zip(key).for_each(|(place, byte)| *place = *byte);
+        let request = SweepRequest {
+            object_id: object_id.into(),
+            reserved: 0,
+            idle_before_ns: before.idle_ns,
+            half_closed_before_ns: before.half_closed_ns,
+            closed_before_ns: before.closed_ns,
+            released_before_ns: before.released_ns,
+            key: padded,
+        };
+        Ok(match self.dataplane().run_request(SWEEP, &request.to_bytes())? {
             XDP_DROP => Swept::Removed,
             XDP_TX => Swept::Released,
             _ => Swept::Kept,
@@ -333,12 +236,4 @@ impl FlowRuntime for Dataplane {
     fn dataplane(&self) -> &Dataplane {
         self
     }
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes)
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    bytes.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_ne_bytes)
 }

@@ -1,7 +1,7 @@
-//! What the configuration, the secrets and the views say, in the object's maps.
+//! What the configuration and the views say, in the object's maps.
 
 use crate::config::SwitchConfig;
-use crate::runtime::{FlowRuntime, FlowSettings, MOST_SHARDS, SecretSet};
+use crate::runtime::{FlowRuntime, FlowSettings, MOST_SHARDS};
 use dataplane::Dataplane;
 use manifest::{Layout, Manifest, StateObject};
 use state_protocol::objects::objects;
@@ -10,7 +10,6 @@ use std::time::Duration;
 use switch_agent::config::Config;
 use switch_agent::system::now_ns;
 use switch_agent::{Error, Result};
-use wire::KeyRing;
 
 /// How a state object's outputs relate to its state, as `status` shows it.
 pub(crate) fn consistency(object: &StateObject) -> &str {
@@ -63,14 +62,6 @@ pub(crate) fn configure(
         dataplane.set_backends(&backends)?;
     }
     Ok(())
-}
-
-/// Secrets as the data plane has them.
-pub fn secret_set(ring: &KeyRing) -> SecretSet {
-    SecretSet {
-        secrets: std::array::from_fn(|id| ring.secret(id as u8).map(|secret| secret.0)),
-        sends: ring.sending(),
-    }
 }
 
 /// `interval`: the packet generator's.

@@ -7,11 +7,13 @@
 
 use crate::config::Idle;
 use crate::held::{Held, live_sessions, pending};
-use crate::runtime::{FlowRuntime, SweepBefore, Swept, entry_at, entry_flags};
+use crate::runtime::{FlowRuntime, SweepBefore, Swept, entry_flags};
 use crate::settings::allocator;
+use c_layout::CStruct;
 use dataplane::Dataplane;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use manifest::{Layout, StateObject};
+use state_protocol::layouts::EntryHead;
 use state_protocol::objects::objects;
 use std::time::{Duration, Instant};
 use switch_agent::Result;
@@ -174,7 +176,9 @@ fn look(
         let mut idle_ns = before.idle_ns;
         let due = match local {
             // What was used a moment ago stays, whatever is said of it; most do.
-            true if word(value, entry_at::USED_NS) >= local_before.latest_ns() => Due::Nothing,
+            true if EntryHead::from_bytes(value).used_ns >= local_before.latest_ns() => {
+                Due::Nothing
+            }
             true => {
                 let other = other_direction(map, object, key, value);
                 idle_ns = local_before.of(value, &other);
@@ -186,7 +190,7 @@ fn look(
             false => due(value, before),
         };
         found.held.count(value, live, local);
-        let flags = entry_flags_of(value);
+        let flags = EntryHead::from_bytes(value).flags;
         found.waiting += u64::from(
             flags & (entry_flags::RELEASED | entry_flags::QUEUED)
                 == entry_flags::RELEASED | entry_flags::QUEUED,
@@ -217,39 +221,25 @@ enum Due {
 }
 
 fn due(value: &[u8], before: SweepBefore) -> Due {
-    let (flags, used_ns) = (entry_flags_of(value), word(value, entry_at::USED_NS));
+    let head = EntryHead::from_bytes(value);
+    let EntryHead { flags, used_ns, .. } = head;
     if flags & entry_flags::RELEASED != 0 {
-        return match word(value, entry_at::SENT_NS) < before.released_ns {
+        return match head.sent_ns < before.released_ns {
             true if flags & entry_flags::RELEASE_ACKED != 0 => Due::Removal,
             true if flags & entry_flags::QUEUED == 0 => Due::Release,
             _ => Due::Nothing,
         };
     }
-    if word(value, entry_at::SEQ) > word(value, entry_at::ACKED_SEQ)
-        && flags & entry_flags::QUEUED == 0
-    {
+    if head.seq > head.acked_seq && flags & entry_flags::QUEUED == 0 {
         return Due::Release;
     }
-    if value.get(entry_at::EPOCH..entry_at::EPOCH + 4) == Some(&[0; 4]) {
+    if head.epoch == 0 {
         return if used_ns < before.released_ns { Due::Removal } else { Due::Nothing };
     }
     let over = used_ns < before.idle_ns
         || (flags & entry_flags::CLOSED != 0 && used_ns < before.closed_ns)
         || (flags & entry_flags::HALF_CLOSED != 0 && used_ns < before.half_closed_ns);
     if over { Due::Release } else { Due::Nothing }
-}
-
-fn entry_flags_of(value: &[u8]) -> u16 {
-    let flags =
-        value.get(entry_at::FLAGS..entry_at::FLAGS + 2).and_then(|bytes| bytes.try_into().ok());
-    flags.map_or(0, u16::from_ne_bytes)
-}
-
-fn word(bytes: &[u8], at: usize) -> u64 {
-    bytes
-        .get(at..at + 8)
-        .and_then(|bytes| bytes.try_into().ok())
-        .map_or(u64::MAX, u64::from_ne_bytes)
 }
 
 /// Since when a local flow must be without packets to be removed (CLOCK_MONOTONIC), by how far its
@@ -269,7 +259,7 @@ impl LocalBefore {
 
     /// As the store has it (systems/redplane/docs/state-protocol.md, "Rules of the store", 8).
     fn of(&self, value: &[u8], other: &Other) -> u64 {
-        let own = entry_flags_of(value);
+        let own = EntryHead::from_bytes(value).flags;
         let (either, both) = match other {
             Other::None => (own, own & entry_flags::HALF_OPEN),
             // The binding is of no use any more.
@@ -303,7 +293,7 @@ enum Other {
 impl Other {
     /// When the flow itself or this was last used.
     fn used_ns(&self, value: &[u8]) -> u64 {
-        let own_ns = word(value, entry_at::USED_NS);
+        let own_ns = EntryHead::from_bytes(value).used_ns;
         match self {
             Other::Entry { used_ns, .. } => own_ns.max(*used_ns),
             Other::None | Other::Gone => own_ns,
@@ -322,11 +312,10 @@ fn other_direction(map: &MapHandle, object: &StateObject, key: &[u8], value: &[u
     };
     let entries =
         partners.iter().filter_map(|partner| map.lookup(partner, MapFlags::ANY).ok().flatten());
-    let newest = entries.max_by_key(|entry| word(entry, entry_at::USED_NS));
-    newest.map_or(Other::Gone, |entry| Other::Entry {
-        flags: entry_flags_of(&entry),
-        used_ns: word(&entry, entry_at::USED_NS),
-    })
+    let heads = entries.map(|entry| EntryHead::from_bytes(&entry));
+    heads
+        .max_by_key(|head| head.used_ns)
+        .map_or(Other::Gone, |head| Other::Entry { flags: head.flags, used_ns: head.used_ns })
 }
 
 /// The keys that the other direction of a binding can have, as this one may be the forward or the
@@ -357,15 +346,10 @@ mod tests {
         let before =
             SweepBefore { idle_ns: 100, half_closed_ns: 200, closed_ns: 300, released_ns: 400 };
         let told = |flags: u16, used_ns: u64, sent_ns: u64, epoch: u32, unacked: u64| {
-            let mut entry = vec![0; entry_at::KEY];
-            let mut put =
-                |at: usize, bytes: &[u8]| entry[at..at + bytes.len()].copy_from_slice(bytes);
-            put(entry_at::SEQ, &(7 + unacked).to_ne_bytes());
-            put(entry_at::ACKED_SEQ, &7u64.to_ne_bytes());
-            put(entry_at::USED_NS, &used_ns.to_ne_bytes());
-            put(entry_at::SENT_NS, &sent_ns.to_ne_bytes());
-            put(entry_at::EPOCH, &epoch.to_ne_bytes());
-            put(entry_at::FLAGS, &flags.to_ne_bytes());
+            let (seq, acked_seq) = (7 + unacked, 7);
+            let rest = EntryHead::default();
+            let entry =
+                EntryHead { seq, acked_seq, used_ns, sent_ns, epoch, flags, ..rest }.to_bytes();
             due(&entry, before)
         };
         use entry_flags::{CLOSED, HALF_CLOSED, QUEUED, RELEASE_ACKED, RELEASED};
@@ -404,11 +388,7 @@ mod tests {
     fn a_local_flow_goes_by_what_both_directions_say() {
         use entry_flags::{CLOSED, HALF_CLOSED, HALF_OPEN};
         let before = LocalBefore { open_ns: 100, half_open_ns: 200, closed_ns: 300 };
-        let entry = |flags: u16| {
-            let mut entry = vec![0; entry_at::KEY];
-            entry[entry_at::FLAGS..entry_at::FLAGS + 2].copy_from_slice(&flags.to_ne_bytes());
-            entry
-        };
+        let entry = |flags: u16| EntryHead { flags, ..EntryHead::default() }.to_bytes();
         let pair =
             |own: u16, flags: u16| before.of(&entry(own), &Other::Entry { flags, used_ns: 0 });
         assert_eq!((pair(0, 0), pair(0, HALF_OPEN), pair(HALF_OPEN, 0)), (100, 100, 100));

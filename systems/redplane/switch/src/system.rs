@@ -4,7 +4,7 @@ use crate::config::{FIELDS, SwitchConfig};
 use crate::generator::{self, Work};
 use crate::held::{Counted, live_sessions, pending};
 use crate::runtime::{FlowRuntime, FlowSettings};
-use crate::settings::{self, allocator, consistency, secret_set, set_shards};
+use crate::settings::{self, allocator, consistency, set_shards};
 use crate::{events, flows, metrics, sweep};
 use daemon::metrics::Text;
 use dataplane::Dataplane;
@@ -20,7 +20,7 @@ use switch_agent::config::Config;
 use switch_agent::drops::Drops;
 use switch_agent::system::{ObjectLoad, now_ns};
 use switch_agent::{Context, Error, Result, Running, System};
-use wire::{KeyRing, SwitchLoad, Views};
+use wire::{SwitchLoad, Views};
 
 /// What a message has beside the packet that waits in it, at the most
 /// (systems/redplane/docs/state-protocol.md).
@@ -154,13 +154,6 @@ impl Running for Switch {
     fn configure(&self, interval: Duration) -> Result<()> {
         let interval = *self.interval.get_or_init(|| interval);
         settings::configure(&self.dataplane, &self.config, &self.own, self.incarnation, interval)
-    }
-
-    fn secrets(&self, ring: &KeyRing) -> Result<()> {
-        if self.dataplane.has_flow_runtime() {
-            self.dataplane.set_secrets(&secret_set(ring))?;
-        }
-        Ok(())
     }
 
     fn views(&self, views: &Views) -> Result<()> {

@@ -27,6 +27,7 @@ fn objects() -> Objects {
         width: bytes * 8,
         offset,
         bytes,
+        enumeration: None,
     };
     let value = vec![field("address", 0, 4), field("port", 4, 2)];
     let state = StateObject {

@@ -75,7 +75,8 @@ fn with_others() -> Systems {
 }
 
 fn objects() -> Objects {
-    let vlan = WireField { name: "vlan".to_owned(), width: 12, offset: 0, bytes: 2 };
+    let vlan =
+        WireField { name: "vlan".to_owned(), width: 12, offset: 0, bytes: 2, enumeration: None };
     Objects::from_states([StateObject {
         id: OBJECT,
         name: "ingress.toy".to_owned(),

@@ -46,13 +46,13 @@ fn act(args: &Args) -> switch_agent::Result<()> {
     let reply = client::ask(&run, &request)?;
     match &reply {
         _ if args.target.json => outln!("{}", json(&reply)),
-        Reply::Counter { elements, unit, .. } => {
+        Reply::Counter { elements, unit, index_names, .. } => {
             let (packets, bytes) = (unit.contains("packets"), unit.contains("bytes"));
             let mut head = vec!["index"];
             head.extend(packets.then_some("packets"));
             head.extend(bytes.then_some("bytes"));
             let rows = elements.iter().map(|(index, value)| {
-                let mut row = vec![index.to_string()];
+                let mut row = vec![super::register::of_index(index_names, *index)];
                 row.extend(packets.then(|| value.packets.to_string()));
                 row.extend(bytes.then(|| value.bytes.to_string()));
                 row

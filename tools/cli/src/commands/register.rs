@@ -64,13 +64,27 @@ fn act(args: &Args) -> switch_agent::Result<()> {
     let reply = client::ask(&run, &request)?;
     match &reply {
         _ if args.target.json => outln!("{}", json(&reply)),
-        Reply::Register { elements, .. } => {
-            let rows = elements.iter().map(|(index, value)| vec![index.to_string(), value.clone()]);
+        Reply::Register { elements, names, index_names, .. } => {
+            let row = |(index, value): &(u32, String)| {
+                let value = named(names, *index).unwrap_or(value).to_owned();
+                vec![of_index(index_names, *index), value]
+            };
+            let rows = elements.iter().map(row);
             print(&["index", "value"], rows.collect());
         }
         _ => {}
     }
     Ok(())
+}
+
+/// An enum's name for an element.
+fn named(names: &[(u32, String)], index: u32) -> Option<&str> {
+    names.iter().find(|(named, _)| *named == index).map(|(_, member)| member.as_str())
+}
+
+/// An element's index, with its name if it has one.
+pub(super) fn of_index(names: &[(u32, String)], index: u32) -> String {
+    named(names, index).map_or(index.to_string(), |member| format!("{index} ({member})"))
 }
 
 fn list(registers: &[Register], as_json: bool) -> switch_agent::Result<()> {

@@ -114,6 +114,11 @@ struct Shown {
     object: String,
     key: BTreeMap<String, String>,
     value: BTreeMap<String, String>,
+    /// Names of the key's and the value's fields whose value is an enum's.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    key_names: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    value_names: BTreeMap<String, String>,
     #[serde(flatten)]
     fields: Map<String, Value>,
 }
@@ -244,7 +249,15 @@ fn matching(
 }
 
 fn words(fields: &BTreeMap<String, String>) -> String {
-    fields.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+    words_with(fields, &BTreeMap::new())
+}
+
+/// Fields, with the members of enums where there are some.
+fn words_with(fields: &BTreeMap<String, String>, members: &BTreeMap<String, String>) -> String {
+    let field = |(name, value): (&String, &String)| {
+        format!("{name}={}", members.get(name).unwrap_or(value))
+    };
+    fields.iter().map(field).collect::<Vec<_>>().join(" ")
 }
 
 fn print_records(from: &From, names: &Names, stores: &Stores, records: &[Placed]) {
@@ -259,10 +272,10 @@ fn print_records(from: &From, names: &Names, stores: &Stores, records: &[Placed]
         let row = |(_, record): &Placed| {
             let it = names.show(record);
             let value = match &record.value {
-                Ok(_) => words(&it.value),
+                Ok(_) => words_with(&it.value, &it.value_names),
                 Err(instead) => instead.clone(),
             };
-            let mut row = vec![it.object, words(&it.key), value];
+            let mut row = vec![it.object, words_with(&it.key, &it.key_names), value];
             row.extend_from_slice(&record.cells);
             row
         };

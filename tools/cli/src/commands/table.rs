@@ -51,8 +51,8 @@ enum Action {
     Add {
         /// Control-plane name.
         table: String,
-        /// KEY=MATCH; a match is a value, value/length, value&&&mask or *. Without KEY=, in the
-        /// table's order.
+        /// KEY=MATCH; a match is a value, value/length, value&&&mask or *. A value may be the name
+        /// of a member of the key's enum. Without KEY=, in the table's order.
         keys: Vec<String>,
         /// ACTION, then PARAMETER=VALUE… (or values in order).
         #[arg(short, long, num_args = 1.., required = true)]
@@ -209,9 +209,14 @@ fn how_long(action: &Action) -> &'static str {
     }
 }
 
-fn call(name: &str, arguments: &[(String, String)]) -> String {
-    let arguments: Vec<String> =
-        arguments.iter().map(|(name, value)| format!("{name}={value}")).collect();
+/// An enum's name for a value, or the value.
+fn named<'a>(names: &'a [(String, String)], (of, value): &'a (String, String)) -> &'a str {
+    names.iter().find(|(name, _)| name == of).map_or(value, |(_, member)| member)
+}
+
+fn call(name: &str, arguments: &[(String, String)], names: &[(String, String)]) -> String {
+    let argument = |it: &(String, String)| format!("{}={}", it.0, named(names, it));
+    let arguments: Vec<String> = arguments.iter().map(argument).collect();
     format!("{name}({})", arguments.join(", "))
 }
 
@@ -229,10 +234,12 @@ fn list(listing: &TableListing) {
     let mut rows: Vec<Vec<String>> = vec![];
     let from = |origin: Option<&Origin>| origin.map_or("", |origin| origin.name()).to_owned();
     for (at, entry) in listing.entries.iter().enumerate() {
-        let mut row: Vec<String> = entry.keys.iter().map(|(_, text)| text.clone()).collect();
+        let mut row: Vec<String> =
+            entry.keys.iter().map(|key| named(&entry.key_names, key).to_owned()).collect();
         row.extend(listing.ternary.then(|| entry.priority.unwrap_or(0).to_string()));
         row.push(
-            call(&entry.action, &entry.arguments) + if entry.constant { " (const)" } else { "" },
+            call(&entry.action, &entry.arguments, &entry.argument_names)
+                + if entry.constant { " (const)" } else { "" },
         );
         row.push(from(listing.origins.get(at)));
         row.extend(counts(&entry.counter));
@@ -245,7 +252,8 @@ fn list(listing: &TableListing) {
         .map(|(index, _)| if index == 0 { "default" } else { "" }.to_owned())
         .collect();
     row.extend(listing.ternary.then(String::new));
-    row.push(call(&listing.default_action, &listing.default_arguments));
+    let names = &listing.default_argument_names;
+    row.push(call(&listing.default_action, &listing.default_arguments, names));
     row.push(from(listing.default_origin.as_ref()));
     row.extend(counts(&listing.default_counter));
     rows.push(row);

@@ -84,7 +84,7 @@ impl Rig {
         for shard in 0..SHARDS {
             dataplane.set_shard_head(u32::from(shard), Some(head(shard))).unwrap();
         }
-        dataplane.write_array("sp_fabric_port", FABRIC_PORT, &[1]).unwrap();
+        dataplane.set_fabric_port(FABRIC_PORT, true).unwrap();
         let map = dataplane.manifest().state_objects[0].map.clone();
         let rig =
             Rig { dataplane, ring: KeyRing::new(1, Secret(secret(1))).unwrap(), map, settings };
@@ -190,8 +190,7 @@ impl Rig {
 
     /// What the generator sends now, by kind.
     pub fn generate(&self, now_ns: u64) -> Vec<Vec<u8>> {
-        let queued = self.dataplane.read_array("sp_generator_work", 0).unwrap();
-        let queued = u64::from_ne_bytes(queued.try_into().unwrap());
+        let queued = self.dataplane.generator_work().unwrap();
         let frames = (0..queued + 1).filter_map(|_| self.dataplane.run_generator(now_ns).unwrap());
         frames.map(|frame| self.datagram(&frame)).collect()
     }

@@ -73,7 +73,7 @@ pub fn rig(defines: &[&str], virtual_clock: bool) -> Rig {
     let mut set = SecretSet { sends: 1, ..Default::default() };
     set.secrets[1] = Some(SECRET);
     dataplane.set_secrets(&set).unwrap();
-    dataplane.write_array("sp_fabric_port", FABRIC_PORT, &[1]).unwrap();
+    dataplane.set_fabric_port(FABRIC_PORT, true).unwrap();
     Rig { dataplane, ring }
 }
 
@@ -241,8 +241,7 @@ impl Rig {
     }
 
     pub fn queued(&self) -> u64 {
-        let queued = self.dataplane.read_array("sp_generator_work", 0).unwrap();
-        u64::from_ne_bytes(queued.try_into().unwrap())
+        self.dataplane.generator_work().unwrap()
     }
 
     /// One run of the generator: what it sent.

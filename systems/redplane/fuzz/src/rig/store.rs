@@ -205,8 +205,7 @@ impl Rig {
     }
 
     pub(super) fn drain(&mut self, now_ns: u64) -> Result<Vec<Vec<u8>>> {
-        let waiting = self.dataplane.read_array("sp_generator_work", 0)?;
-        let waiting = waiting.try_into().map_or(0, u64::from_ne_bytes);
+        let waiting = self.dataplane.generator_work()?;
         let mut messages = Vec::new();
         for _ in 0..waiting {
             messages.extend(self.dataplane.run_generator(now_ns)?);

@@ -41,10 +41,15 @@ fn flows(args: Args) -> switch_agent::Result<()> {
     }
     let Flows { object, count, flows } = &reply;
     outln!("{object}: {count} flows");
-    let fields = |pairs: &[(String, String)]| {
-        pairs.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+    let fields = |pairs: &[(String, String)], members: &[(String, String)]| {
+        let named = |name: &str| members.iter().find(|(of, _)| of == name).map(|(_, it)| it);
+        let field =
+            |(name, value): &(String, String)| format!("{name}={}", named(name).unwrap_or(value));
+        pairs.iter().map(field).collect::<Vec<_>>().join(" ")
     };
-    let rows = flows.iter().map(|flow| vec![fields(&flow.key), fields(&flow.value)]);
+    let rows = flows.iter().map(|flow| {
+        vec![fields(&flow.key, &flow.key_names), fields(&flow.value, &flow.value_names)]
+    });
     command_line::print_table(&["key", "value"], rows.collect());
     if flows.len() < *count {
         outln!("… and {} more (--limit)", count - flows.len());

@@ -8,7 +8,7 @@ use dataplane::Dataplane;
 use manifest::Manifest;
 use packet_test::{Arrival, Backing, Fault, Identity, Line, Outcome};
 use redplane_switch::runtime::FlowSettings;
-use redplane_switch::{FlowRuntime, SwitchConfig, Work, secret_set};
+use redplane_switch::{FlowRuntime, SwitchConfig, Work};
 use sim::envelope::{STORE_PORT, frame_of, message_of};
 use state_protocol::objects::{Allocator, Consistency, flow_states, snapshot_states};
 use state_store::config::Config;
@@ -127,8 +127,8 @@ impl Backing for Store {
         switch
             .set_flow_settings(settings)
             .and_then(|()| switch.set_shard_head(0, Some(SERVER)))
-            .and_then(|()| switch.set_secrets(&secret_set(&self.keys)))
-            .and_then(|()| switch.write_array("sp_fabric_port", FABRIC_PORT, &[1]))
+            .and_then(|()| switch.set_secrets(&(&self.keys).into()))
+            .and_then(|()| switch.set_fabric_port(FABRIC_PORT, true))
             .map_err(|error| Fault { line: self.line, reason: error.to_string() })
     }
 
@@ -137,8 +137,7 @@ impl Backing for Store {
     }
 
     fn next_ns(&self, switch: &Dataplane, now_ns: u64) -> Option<u64> {
-        let queued = switch.read_array("sp_generator_work", 0);
-        let idle = queued.is_ok_and(|bytes| bytes.iter().all(|byte| *byte == 0));
+        let idle = switch.generator_work().is_ok_and(|work| work == 0);
         let look_ns = now_ns + if idle { QUIET_NS } else { LOOK_NS };
         let server_ns = self.node.next_deadline().map(|at_ns| at_ns.saturating_sub(AGE_NS));
         Some(server_ns.map_or(look_ns, |at_ns| at_ns.min(look_ns)))

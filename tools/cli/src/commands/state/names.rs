@@ -2,7 +2,7 @@
 
 use super::Shown;
 use command_line::state::{Record, Source};
-use dataplane::value::{format_value, parse_value};
+use dataplane::value::{format_value, parse_member};
 use manifest::{Manifest, StateObject, WireField};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -84,6 +84,17 @@ impl Names {
         fields.iter().map(show).collect()
     }
 
+    /// The members of enums that name values of fields.
+    fn members(fields: &[WireField], bytes: &[u8]) -> BTreeMap<String, String> {
+        let named = |field: &WireField| {
+            let (from, length) = (field.offset as usize, field.bytes as usize);
+            let part = bytes.get(from..from.checked_add(length)?)?;
+            let number = part.iter().fold(0u128, |sum, byte| sum << 8 | u128::from(*byte));
+            Some((field.name.clone(), field.enumeration.as_ref()?.member(number)?.to_owned()))
+        };
+        fields.iter().filter_map(named).collect()
+    }
+
     pub(super) fn show(&self, record: &Record) -> Shown {
         let object = self.of(record.object);
         let part = |fields: Option<&[WireField]>, bytes: &[u8]| match fields {
@@ -91,7 +102,14 @@ impl Names {
             _ => BTreeMap::from([("hex".to_owned(), trace::hex(bytes))]),
         };
         let value = record.value.as_ref();
+        let members = |fields: Option<&[WireField]>, bytes: &[u8]| {
+            Self::members(fields.unwrap_or_default(), bytes)
+        };
         Shown {
+            key_names: members(object.map(|object| &object.key[..]), &record.key),
+            value_names: value
+                .map(|value| members(object.map(|object| object.value.fields()), value))
+                .unwrap_or_default(),
             object: object.map_or_else(|| record.object.to_string(), |object| object.name.clone()),
             key: part(object.map(|object| &object.key[..]), &record.key),
             value: value
@@ -123,7 +141,8 @@ impl Names {
             let Some(field) = object.key.iter().find(|field| field.name == *name) else {
                 return Ok(false);
             };
-            let value = parse_value(name, text, field.width).map_err(|error| error.to_string())?;
+            let value = parse_member(name, text, field.width, field.enumeration.as_ref())
+                .map_err(|error| error.to_string())?;
             let part = bytes
                 .get(field.offset as usize..(field.offset + field.bytes) as usize)
                 .unwrap_or_default();
@@ -165,7 +184,8 @@ impl Names {
             let mut digits = String::new();
             for field in &it.key {
                 let text = given(&field.name).map_or("", String::as_str);
-                let value = parse_value(&field.name, text, field.width)
+                let names = field.enumeration.as_ref();
+                let value = parse_member(&field.name, text, field.width, names)
                     .map_err(|error| error.to_string())?;
                 digits.push_str(&format!("{value:0digits$x}", digits = 2 * field.bytes as usize));
             }
@@ -242,7 +262,15 @@ mod tests {
     /// A system says what its records have beside key and value; names come from the manifest.
     #[test]
     fn a_toy_systems_record_is_shown() {
-        let vlan = WireField { name: "vlan".to_owned(), width: 12, offset: 0, bytes: 2 };
+        let guests = manifest::EnumMember { name: "GUESTS".to_owned(), value: "42".to_owned() };
+        let network = manifest::Enumeration { name: "Network".to_owned(), members: vec![guests] };
+        let vlan = WireField {
+            name: "vlan".to_owned(),
+            width: 12,
+            offset: 0,
+            bytes: 2,
+            enumeration: Some(network),
+        };
         let object = StateObject {
             id: 3,
             name: "ingress.toy".to_owned(),
@@ -274,8 +302,13 @@ mod tests {
         let shown = serde_json::to_value(names.show(&record)).expect("plain data");
         let expected = serde_json::json!({
             "object": "ingress.toy", "key": { "vlan": "42" }, "value": { "hex": "0007" }, "peers": 2,
+            "key_names": { "vlan": "GUESTS" },
         });
         assert_eq!(shown, expected);
+        let named = names.show(&record);
+        assert_eq!(super::super::words_with(&named.key, &named.key_names), "vlan=GUESTS");
+        let wanted = KeyPart::parse("vlan=GUESTS").expect("a key");
+        assert_eq!(names.matches(&record, &wanted), Ok(true));
         let wanted = KeyPart::parse("vlan=0x2a").expect("a key");
         assert_eq!(names.matches(&record, &wanted), Ok(true));
         assert_eq!(names.whole_keys(&wanted, None), Some(Ok(vec![(3, vec![0, 42])])));
