@@ -237,6 +237,10 @@ pub struct TableDef {
     pub largest_priority_wins: bool,
     /// The distance of priorities that are not written; None: 1.
     pub priority_delta: Option<BigInt>,
+    /// `stateplane_exchange`: the entries are exchanged as one.
+    pub exchange: bool,
+    /// `stateplane_per_incarnation`: the entries hold for one incarnation of the switch.
+    pub per_incarnation: bool,
     pub size: Option<Expr>,
     /// Extern instances named by other properties.
     pub attached: Vec<(Rc<str>, Expr)>,

@@ -133,6 +133,8 @@ impl Lowerer<'_> {
             entries,
             const_entries: def.const_entries,
             smallest_priority_wins: smallest_wins(def),
+            exchange: def.exchange,
+            per_incarnation: def.per_incarnation,
             size,
             attached,
             annotations,

@@ -32,6 +32,8 @@ impl Checker<'_> {
             const_entries: false,
             largest_priority_wins: true,
             priority_delta: None,
+            exchange: false,
+            per_incarnation: false,
             size: None,
             attached: Vec::new(),
             annotations: t.annotations.clone(),
@@ -402,14 +404,13 @@ impl Checker<'_> {
                 def.size = Some(v);
             }
             "largest_priority_wins" => {
-                let v = self.check_expr(e, Some(&Ty::Bool));
-                match v.as_int() {
-                    Some(n) if v.ty == Ty::Bool => {
-                        def.largest_priority_wins = *n != num_bigint::BigInt::ZERO
-                    }
-                    _ if v.is_poison() => {}
-                    _ => self.error(e.span, "`largest_priority_wins` must be `true` or `false`"),
+                if let Some(largest) = self.check_flag(p, e) {
+                    def.largest_priority_wins = largest;
                 }
+            }
+            "stateplane_exchange" => def.exchange = self.check_flag(p, e) == Some(true),
+            "stateplane_per_incarnation" => {
+                def.per_incarnation = self.check_flag(p, e) == Some(true);
             }
             "priority_delta" => {
                 let v = self.check_expr(e, None);
@@ -441,11 +442,24 @@ impl Checker<'_> {
                     let d = Diagnostic::error(p.name.span, format!("this target has no table property `{}`", p.name))
                         .help(
                             "it has: key, actions, default_action, entries, size, largest_priority_wins, \
-                             priority_delta, and `counters` with a direct counter",
+                             priority_delta, stateplane_exchange, stateplane_per_incarnation, and `counters` \
+                             with a direct counter",
                         );
                     self.report(d);
                 }
             }
         }
+    }
+
+    /// The value of a property that is `true` or `false`; none if it is neither.
+    fn check_flag(&mut self, p: &ast::TableProperty, e: &ast::Expr) -> Option<bool> {
+        let v = self.check_expr(e, Some(&Ty::Bool));
+        if let Some(n) = v.as_int().filter(|_| v.ty == Ty::Bool) {
+            return Some(*n != num_bigint::BigInt::ZERO);
+        }
+        if !v.is_poison() {
+            self.error(e.span, format!("`{}` must be `true` or `false`", p.name));
+        }
+        None
     }
 }

@@ -284,6 +284,13 @@ fn tables_that_contradict_themselves() {
     refuse_table("@tableonly §@defaultonly a; b;", "", &["is @defaultonly and @tableonly"]);
     refuse_table("@defaultonly §@tableonly a; b;", "", &["is @defaultonly and @tableonly"]);
     refuse_table(both, "§idle = 4;", &["no table property `idle`"]);
+    refuse_table(both, "stateplane_exchange = §4;", &["must be `true` or `false`"]);
+    refuse_table(
+        both,
+        "stateplane_exchange = true; §stateplane_exchange = true;",
+        &["property `stateplane_exchange` is given twice"],
+    );
+    refuse_table(both, "stateplane_per_incarnation = §hdr.h.a == 1;", &["must be `true` or"]);
     refuse_table(both, "support_timeout = §true;", &["no idle timeouts"]);
     refuse_table(both, "priority_delta = §0;", &["`priority_delta` must be a positive"]);
     refuse_table(

@@ -100,6 +100,11 @@ pub struct Table {
     pub const_entries: bool,
     /// Of entries that match, the one with the smallest priority wins; else the largest.
     pub smallest_priority_wins: bool,
+    /// `stateplane_exchange`: the control plane exchanges all entries as one.
+    pub exchange: bool,
+    /// `stateplane_per_incarnation`: entries hold for one incarnation of the switch, which begins
+    /// without any.
+    pub per_incarnation: bool,
     /// How many entries it must hold; None: not said (v1model: 1024).
     pub size: Option<u64>,
     /// Attached direct counters, meters and other properties by name: (property, extern instance).

@@ -1,6 +1,7 @@
 //! Tables: BPF maps or code, the lookup, and the actions in a switch at the place of `apply`.
 
 mod declare;
+mod exchange;
 
 use crate::const_entries::const_entries_in_map;
 use crate::expr::{literal, shift_left};
@@ -55,6 +56,7 @@ impl Generator<'_> {
                 Some("use a counter, with an index of your own for each entry"),
             );
         }
+        self.check_exchange(table, &kind, direct);
         let (value_bytes, counter) = self.value_layout(table, direct);
         // Const entries are all that there ever are.
         let written =
@@ -71,27 +73,10 @@ impl Generator<'_> {
             self.declare_map(map, "BPF_MAP_TYPE_ARRAY", "__u32", &value, "1", "");
         }
         match &kind {
-            TableKind::Exact { map, .. } => {
-                let (key, value) = (
-                    format!("struct {}_key", table.c_name),
-                    format!("struct {}_value", table.c_name),
-                );
-                self.declare_map(map, "BPF_MAP_TYPE_HASH", &key, &value, &size.to_string(), "");
-            }
-            TableKind::Lpm { map, .. } => {
-                let (key, value) = (
-                    format!("struct {}_key", table.c_name),
-                    format!("struct {}_value", table.c_name),
-                );
+            TableKind::Exact { .. } => self.declare_entries(table, "BPF_MAP_TYPE_HASH", size, ""),
+            TableKind::Lpm { .. } => {
                 let flags = "__uint(map_flags, BPF_F_NO_PREALLOC);";
-                self.declare_map(
-                    map,
-                    "BPF_MAP_TYPE_LPM_TRIE",
-                    &key,
-                    &value,
-                    &size.to_string(),
-                    flags,
-                );
+                self.declare_entries(table, "BPF_MAP_TYPE_LPM_TRIE", size, flags);
             }
             TableKind::Ternary { map, masks_map, .. } => {
                 let name = &table.c_name;
@@ -154,6 +139,8 @@ impl Generator<'_> {
             default_action: manifest_call(self.program, table, &table.default_action),
             const_default: table.const_default,
             smallest_priority_wins: table.smallest_priority_wins,
+            exchange: table.exchange,
+            per_incarnation: table.per_incarnation,
             initial_entries,
             const_entries,
             size,
@@ -208,18 +195,12 @@ impl Generator<'_> {
             }
             TableKind::Exact { map, .. } => {
                 self.fill_key(table, "key");
-                self.out.line(format!(
-                    "struct {}_value *value = bpf_map_lookup_elem(&{map}, &key);",
-                    table.c_name
-                ));
+                self.entry_lookup(table, map);
                 self.apply_value(table, hit, action_run);
             }
             TableKind::Lpm { map, .. } => {
                 self.fill_lpm_key(table);
-                self.out.line(format!(
-                    "struct {}_value *value = bpf_map_lookup_elem(&{map}, &key);",
-                    table.c_name
-                ));
+                self.entry_lookup(table, map);
                 self.apply_value(table, hit, action_run);
             }
             TableKind::Ternary { map, masks_map, key_bytes, .. } => {

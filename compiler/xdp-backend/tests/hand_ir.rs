@@ -135,6 +135,8 @@ fn router() -> Program {
         entries: Vec::new(),
         const_entries: false,
         smallest_priority_wins: false,
+        exchange: false,
+        per_incarnation: false,
         size: Some(100),
         attached: Vec::new(),
         annotations: Vec::new(),

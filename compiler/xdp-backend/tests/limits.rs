@@ -54,6 +54,39 @@ fn switches_of_more_than_128_bits() {
     assert!(errors.len() == 1 && errors[0].message.contains("wider than 128 bits"), "{errors:?}");
 }
 
+/// Entries that are exchanged as one lie in one map, and nothing else of the table changes.
+#[test]
+fn exchanged_tables() {
+    let table = |kind: &str, rest: &str| {
+        format!(
+            "direct_counter(CounterType.packets) c;
+             table t {{ key = {{ hdr.h.a: {kind}; }} actions = {{ NoAction; }} {rest} }}"
+        )
+    };
+    let good = "const default_action = NoAction(); stateplane_exchange = true;";
+    let held = "stateplane_per_incarnation = true;";
+    let both = format!("{good} {held}");
+    let apply = "t.apply();";
+    for kind in ["exact", "lpm"] {
+        assert_eq!(errors(&table(kind, &both), apply), []);
+    }
+    let refused = |kind: &str, rest: &str, part: &str| {
+        one_error(&table(kind, rest), apply, OBJECTS_LINE + 1, part);
+    };
+    refused("ternary", good, "in two maps");
+    refused("exact", "stateplane_exchange = true;", "a default action that can be changed");
+    refused("exact", &format!("{good} counters = c;"), "a direct counter would lose");
+    refused("exact", &format!("{good} const entries = {{ 1: NoAction(); }}"), "never exchanged");
+    refused("exact", held, "only entries that are exchanged as one can hold");
+    let entries = "entries = { 1: NoAction(); }";
+    refused("exact", &format!("{both} {entries}"), "would hold in every incarnation");
+    assert_eq!(errors(&table("exact", &format!("{good} {entries}")), apply), []);
+    // Only `true` asks for it.
+    assert_eq!(errors(&table("ternary", "stateplane_exchange = false;"), apply), []);
+    let keyless = format!("table t {{ actions = {{ NoAction; }} {good} }}");
+    one_error(&keyless, apply, OBJECTS_LINE, "has no entries");
+}
+
 /// A direct counter belongs to one table, and counts in its actions only.
 #[test]
 fn direct_counters_of_other_tables() {

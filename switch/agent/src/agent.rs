@@ -28,8 +28,8 @@ use wire::{SwitchLoad, Views};
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 /// After news, more news usually follows: wait for it.
 const SETTLE: Duration = Duration::from_millis(20);
-/// A control request that is longer is refused.
-const REQUEST_BYTES: u64 = 1 << 20;
+/// A control request that is longer is refused. Thousands of entries fit (`table replace`).
+const REQUEST_BYTES: u64 = 1 << 24;
 
 /// A running switch.
 pub(crate) struct Agent {
@@ -326,6 +326,11 @@ impl Agent {
         self.systems.look();
         // A sample, so that there is a rate when somebody asks.
         self.drops();
+    }
+
+    /// The number of this switch's life.
+    pub(crate) fn incarnation(&self) -> u32 {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).incarnation
     }
 
     /// Whether a controller has answered this life of the switch for a while.

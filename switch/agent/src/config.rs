@@ -134,6 +134,25 @@ pub struct Action {
     pub arguments: BTreeMap<String, Scalar>,
 }
 
+/// A file of tables alone, each with its entries as in `switch.toml`: TOML, or JSON if its name
+/// ends in `.json`.
+pub fn read_tables(path: &Path) -> Result<Vec<Table>> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct File {
+        table: Vec<Table>,
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| Error::path("read", path, error))?;
+    let file = path.display().to_string();
+    if path.extension().is_some_and(|it| it == "json") {
+        let parsed = serde_json::from_str(&text);
+        let file: File =
+            parsed.map_err(|error| Error::Parse { file, reason: error.to_string() })?;
+        return Ok(file.table);
+    }
+    part::<File>(path, &text, |_| true).map(|file| file.table)
+}
+
 /// A table entry.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

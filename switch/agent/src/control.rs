@@ -5,7 +5,10 @@ use crate::agent::Agent;
 use crate::error::Result;
 use crate::load::Load;
 use crate::origin::{Origin, Origins};
-use dataplane::{ActionSpec, CounterValue, EntrySpec, KeySpec, ListedEntry, PortStats, Write};
+use crate::replace::{Replaced, TableContent};
+use dataplane::{
+    ActionSpec, CounterValue, EntrySpec, KeySpec, ListedEntry, PortStats, TableVersion, Write,
+};
 use serde::{Deserialize, Serialize};
 
 /// What can be asked.
@@ -29,6 +32,19 @@ pub enum Request {
         entry: EntrySpec,
         /// An entry that is there already gets the new action instead of an error.
         replace: bool,
+        /// As of [`Request::TableReplace`].
+        #[serde(default)]
+        incarnation: Option<u32>,
+    },
+    /// Exchange all entries of tables, each as one, in this order; packets may see one table's new
+    /// entries beside another's earlier ones. Answered when no packet uses an earlier entry any
+    /// more. If one table cannot have its entries, none is changed.
+    TableReplace {
+        /// Tables.
+        tables: Vec<TableContent>,
+        /// The incarnation that the entries are for: refused by any other. Tables whose entries
+        /// hold for one incarnation need it.
+        incarnation: Option<u32>,
     },
     /// Delete an entry.
     TableDelete {
@@ -98,6 +114,13 @@ pub enum Reply {
     },
     /// To [`Request::TableList`].
     Table(TableListing),
+    /// To [`Request::TableReplace`].
+    Replaced {
+        /// The switch's.
+        incarnation: u32,
+        /// In the order in which they were exchanged.
+        tables: Vec<Replaced>,
+    },
     /// To [`Request::RegisterRead`].
     Register {
         /// Full name.
@@ -167,6 +190,12 @@ pub struct TableSummary {
     pub at_run_time: usize,
     /// Entries that fit.
     pub size: u64,
+    /// Of the entries, if they are exchanged as one.
+    #[serde(default)]
+    pub version: Option<TableVersion>,
+    /// Entries hold for one incarnation of the switch.
+    #[serde(default)]
+    pub per_incarnation: bool,
 }
 
 /// A table's entries.
@@ -195,6 +224,10 @@ pub struct TableListing {
     pub default_argument_names: Vec<(String, String)>,
     /// Packets and bytes that ran the default action, if the table counts.
     pub default_counter: Option<(u64, u64)>,
+    /// Of the entries, if they are exchanged as one. Entries that came while the list was made may
+    /// be of a later version: a replacement that expects this one is refused then.
+    #[serde(default)]
+    pub version: Option<TableVersion>,
 }
 
 /// A port and its counts.
@@ -222,6 +255,11 @@ fn index_names<T>(
     elements.iter().filter_map(|(index, _)| name(*index)).collect()
 }
 
+/// The version of a table's entries, if they are exchanged as one.
+fn version(table: &dataplane::TableRef<'_>) -> Result<Option<TableVersion>> {
+    Ok(table.is_exchanged().then(|| table.version()).transpose()?)
+}
+
 impl Agent {
     /// Carries a request out; [`Request::Stop`] is the caller's.
     pub(crate) fn answer(&self, request: Request) -> Reply {
@@ -234,6 +272,7 @@ impl Agent {
         let changes = matches!(
             request,
             Request::TableAdd { .. }
+                | Request::TableReplace { .. }
                 | Request::TableDelete { .. }
                 | Request::TableSetDefault { .. }
                 | Request::RegisterWrite { .. }
@@ -245,12 +284,16 @@ impl Agent {
             Request::Status => return Ok(Reply::Status(self.status())),
             Request::Tables => return self.tables(),
             Request::TableList { table } => return self.list(&table),
-            Request::TableAdd { table, entry, replace } => {
+            Request::TableAdd { table, entry, replace, incarnation } => {
                 let table = dataplane.table(&table)?;
+                self.check_incarnation(&table, incarnation)?;
                 table.write(
                     &table.resolve(&entry)?,
                     if replace { Write::Set } else { Write::Add },
                 )?;
+            }
+            Request::TableReplace { tables, incarnation } => {
+                return self.replace(&tables, incarnation);
             }
             Request::TableDelete { table, keys } => {
                 let table = dataplane.table(&table)?;
@@ -310,6 +353,8 @@ impl Agent {
                 entries: listed.len(),
                 at_run_time: listed.iter().filter(at_run_time).count(),
                 size: description.size,
+                version: version(&table)?,
+                per_incarnation: description.per_incarnation,
             });
         }
         Ok(Reply::Tables { tables })
@@ -318,6 +363,7 @@ impl Agent {
     fn list(&self, name: &str) -> Result<Reply> {
         let table = self.dataplane.table(name)?;
         let description = table.description();
+        let version = version(&table)?;
         let (call, default_counter) = table.default_action()?;
         let (default_action, default_arguments) = table.describe_action(&call);
         let listed = table.list()?;
@@ -340,6 +386,7 @@ impl Agent {
             default_arguments,
             default_argument_names: table.argument_names(&call),
             default_counter,
+            version,
         }))
     }
 

@@ -25,8 +25,10 @@ pub mod load;
 mod metrics;
 pub mod origin;
 mod preflight;
+pub mod replace;
 mod run_dir;
 mod start;
+mod start_tables;
 pub mod system;
 mod views;
 

@@ -7,12 +7,13 @@ use crate::error::{Error, Result};
 use crate::gateway::{Gateway, Worker};
 use crate::incarnation;
 use crate::kept_views;
-use crate::origin::{Origin, Origins};
 use crate::preflight;
+use crate::replace::{not_configured, warn_of_empty};
 use crate::run_dir::{Hold, RunDirectory, State};
+use crate::start_tables::{apply_tables, config_defaults, config_entries, migrate};
 use crate::system::{self, Context, System, Systems};
 use dataplane::layouts::core::MAX_IFINDEX;
-use dataplane::{AttachMode, Dataplane, EntrySpec, Link, Object, Settings, Write};
+use dataplane::{AttachMode, Dataplane, Link, Object, Settings};
 use manifest::Manifest;
 use std::path::Path;
 use std::sync::Arc;
@@ -53,6 +54,9 @@ pub(crate) fn check(config: &Config, systems: &[&dyn System]) -> Result<Manifest
         let known = description
             .table(&table.name)
             .or_else(|error| config.fault(format!("{field}.name"), error.to_string()))?;
+        if let Some(why) = not_configured(&known).filter(|_| !table.entry.is_empty()) {
+            return config.fault(format!("{field}.entry"), why);
+        }
         for (number, entry) in table.entry.iter().enumerate() {
             known.resolve(&entry.spec()).and_then(|entry| known.check(&entry)).or_else(
                 |error| config.fault(format!("{field}.entry[{number}]"), error.to_string()),
@@ -172,6 +176,7 @@ fn begin(
         let asked = Instant::now();
         admission::ask(config, rest.max(ASK_AT_LEAST))?;
         std::thread::sleep(rest.saturating_sub(asked.elapsed()));
+        warn_of_empty(&dataplane, state.incarnation)?;
     }
     let dataplane = Arc::new(dataplane);
     let context = Context {
@@ -363,88 +368,6 @@ fn replace(
     // It was no newcomer before, and goes on.
     state.accepted = old.accepted;
     Ok((dataplane, state, "replaced"))
-}
-
-/// Copies entries and default actions that neither the program nor the configuration brought, but
-/// someone at run time.
-fn migrate(from: &Dataplane, state: &State, to: &Dataplane) -> Result<()> {
-    for table in &from.manifest().tables {
-        let old = from.table(&table.name)?;
-        let Ok(new) = to.table(&table.name) else {
-            continue;
-        };
-        let origins = Origins::of(from, &table.name, state)?;
-        for listed in old.list()?.iter().filter(|listed| !listed.constant) {
-            if origins.entry(&listed.entry) != Origin::RunTime {
-                continue;
-            }
-            let spec = old.describe(listed).to_spec();
-            if let Err(error) = new.resolve(&spec).and_then(|entry| new.write(&entry, Write::Set)) {
-                tracing::warn!("an entry of the old program does not fit the new one: {error}");
-            }
-        }
-        if let Some(action) = origins.default_of_run_time()? {
-            let moved = new.resolve_action(&action).and_then(|call| new.set_default(&call));
-            if let Err(error) = moved {
-                let table = &table.name;
-                tracing::warn!("{table}: the default action does not fit the new program: {error}");
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Full table names, so that they can be compared.
-fn full_name(dataplane: &Dataplane, name: &str) -> Result<String> {
-    Ok(dataplane.table(name)?.description().name.clone())
-}
-
-fn config_entries(config: &Config) -> Vec<(String, EntrySpec)> {
-    let entries = config
-        .table
-        .iter()
-        .flat_map(|table| table.entry.iter().map(|entry| (table.name.clone(), entry.spec())));
-    entries.collect()
-}
-
-fn config_defaults(config: &Config) -> Vec<(String, dataplane::ActionSpec)> {
-    config
-        .table
-        .iter()
-        .filter_map(|table| Some((table.name.clone(), table.default.as_ref()?.spec())))
-        .collect()
-}
-
-/// Makes the tables hold what the configuration says. Entries of an earlier configuration go;
-/// entries that were added at run time stay.
-fn apply_tables(dataplane: &Dataplane, config: &Config, previous: Option<&State>) -> Result<()> {
-    let mut wanted = vec![];
-    for (name, spec) in config_entries(config) {
-        wanted.push((full_name(dataplane, &name)?, dataplane.table(&name)?.resolve(&spec)?));
-    }
-    for (name, spec) in previous.iter().flat_map(|state| &state.entries) {
-        let table = dataplane.table(name)?;
-        let old = table.resolve(spec)?;
-        let name = &table.description().name;
-        if !wanted.iter().any(|(other, entry)| other == name && table.same_entry(entry, &old)) {
-            // Someone may have deleted it at run time.
-            let _ = table.delete(&old.matches);
-        }
-    }
-    for (name, entry) in &wanted {
-        dataplane.table(name)?.write(entry, Write::Set)?;
-    }
-    let defaults = config_defaults(config);
-    for (name, _) in previous.iter().flat_map(|state| &state.defaults) {
-        if !defaults.iter().any(|(other, _)| other == name) {
-            dataplane.table(name)?.reset_default()?;
-        }
-    }
-    for (name, spec) in &defaults {
-        let table = dataplane.table(name)?;
-        table.set_default(&table.resolve_action(spec)?)?;
-    }
-    Ok(())
 }
 
 /// Puts the program on the configured ports, and takes it off others. Ports that have it already

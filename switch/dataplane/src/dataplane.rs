@@ -1,6 +1,7 @@
 //! A loaded object: its programs and maps, by name; pins; ports.
 
 use crate::error::{Error, Result};
+use crate::exchange::Exchanged;
 use crate::layout;
 use crate::layouts::core::PortStats;
 use crate::local_filter::LocalFilter;
@@ -22,6 +23,7 @@ pub struct Dataplane {
     pub(crate) maps: BTreeMap<String, MapHandle>,
     /// How often what [`crate::own`] tells the program has changed; held while ports are written.
     pub(crate) own_changes: Mutex<u32>,
+    pub(crate) exchanged: Exchanged,
 }
 
 impl Dataplane {
@@ -38,6 +40,7 @@ impl Dataplane {
             programs: BTreeMap::new(),
             maps: BTreeMap::new(),
             own_changes: Mutex::default(),
+            exchanged: Exchanged::default(),
         }
     }
 
@@ -87,7 +90,7 @@ impl Dataplane {
     }
 
     /// Pins every program and every map below a directory on a bpffs, as `programs/NAME` and
-    /// `maps/NAME`.
+    /// `maps/NAME`; maps with entries that are exchanged as one, as `entries/NAME/VERSION`.
     pub fn pin(&self, directory: &Path) -> Result<()> {
         let failed = |path: &Path, error| Error::kernel(format!("pin {}", path.display()), error);
         for (kind, names) in [("programs", true), ("maps", false)] {
@@ -104,7 +107,7 @@ impl Dataplane {
                 sys::pin(object, &path).map_err(|error| failed(&path, error))?;
             }
         }
-        Ok(())
+        self.pin_exchanged(directory)
     }
 
     /// Opens what [`Dataplane::pin`] pinned; `manifest` must be the one of the object that was
@@ -112,12 +115,7 @@ impl Dataplane {
     pub fn open_pinned(directory: &Path, manifest: Manifest) -> Result<Dataplane> {
         let failed =
             |path: &Path, error| Error::kernel(format!("open pin {}", path.display()), error);
-        let mut dataplane = Dataplane {
-            manifest,
-            programs: BTreeMap::new(),
-            maps: BTreeMap::new(),
-            own_changes: Mutex::default(),
-        };
+        let mut dataplane = Dataplane::description_only(manifest);
         for kind in ["programs", "maps"] {
             let directory = directory.join(kind);
             for entry in std::fs::read_dir(&directory).map_err(|error| failed(&directory, error))? {
@@ -141,6 +139,7 @@ impl Dataplane {
             let path = directory.join("programs/sp_main");
             return Err(failed(&path, std::io::Error::from(std::io::ErrorKind::NotFound)));
         }
+        dataplane.open_exchanged(directory)?;
         Ok(dataplane)
     }
 

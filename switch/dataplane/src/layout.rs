@@ -170,6 +170,8 @@ mod tests {
             default_action: ActionCall { action: 0, arguments: vec![] },
             const_default: false,
             smallest_priority_wins: false,
+            exchange: false,
+            per_incarnation: false,
             initial_entries: vec![],
             const_entries: vec![],
             size: 16,

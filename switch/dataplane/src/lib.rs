@@ -12,8 +12,10 @@ mod arrays;
 mod dataplane;
 mod entries;
 mod error;
+mod exchange;
 mod features;
 mod gateway;
+mod grace;
 mod layout;
 pub mod layouts;
 mod link;
@@ -33,11 +35,13 @@ pub mod value;
 pub use dataplane::{Dataplane, broadcast_of};
 pub use entries::for_each_entry;
 pub use error::{Error, Result, verifier_source_lines};
+pub use exchange::{Filled, TableVersion};
 pub use features::{XdpFeatures, xdp_features};
 pub use gateway::{
     GATEWAY_DROPS, GATEWAY_EVENTS, GatewayPort, GatewaySettings, KERNEL_PORT, ReversePath,
     gateway_counters,
 };
+pub use grace::wait_for_packets;
 pub use layouts::core::{CounterValue, PortStats};
 pub use link::{AttachMode, Link};
 pub use live::LiveReady;

@@ -5,7 +5,6 @@ use crate::error::{Error, Result};
 use libbpf_rs::btf::types::{DataSec, Var};
 use libbpf_rs::{AsRawLibbpf, Btf, MapCore, MapHandle, ObjectBuilder, OpenObject, PrintLevel};
 use manifest::Manifest;
-use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, Once};
@@ -156,12 +155,7 @@ impl Object {
         }
         take_warnings();
         let object = self.open.load().map_err(|error| load_error(&path, &log, error))?;
-        let mut dataplane = Dataplane {
-            manifest: self.manifest,
-            programs: BTreeMap::new(),
-            maps: BTreeMap::new(),
-            own_changes: Mutex::default(),
-        };
+        let mut dataplane = Dataplane::description_only(self.manifest);
         for map in object.maps() {
             let name = map.name().to_string_lossy().into_owned();
             let handle = MapHandle::try_from(&map)

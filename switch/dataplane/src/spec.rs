@@ -4,6 +4,7 @@
 use crate::error::{Error, Result};
 use crate::table::{ActionCall, Entry, Listed, TableRef};
 use crate::value::{Match, format_match, format_value, parse_match_of, parse_member};
+use manifest::Table;
 use serde::{Deserialize, Serialize};
 
 /// A key's match by name; without a name, by position.
@@ -65,6 +66,14 @@ pub struct ListedEntry {
 fn plain(name: &str) -> String {
     let name = name.trim().trim_start_matches('.');
     name.replace("isValid()", "$valid$").replace('[', "$").replace(']', "")
+}
+
+/// An entry's matches, for messages.
+pub(crate) fn keys_text(table: &Table, entry: &Entry) -> String {
+    let keys = table.keys.iter().zip(&entry.matches);
+    let texts = keys
+        .map(|(key, what)| format!("{}={}", key.name, format_match(what, key.width, &key.name)));
+    texts.collect::<Vec<_>>().join(", ")
 }
 
 /// Finds a name among `known`: as it is, or as the last parts of exactly one.

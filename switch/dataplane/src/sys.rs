@@ -238,17 +238,6 @@ pub(crate) fn test_run_once_live(
     check(unsafe { sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) }).map(drop)
 }
 
-/// Waits until every XDP program that is running now has ended.
-pub(crate) fn wait_for_programs() {
-    const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
-    // SAFETY: membarrier(2) takes integers only.
-    let result = unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) };
-    if result != 0 {
-        // Not on kernels with nohz_full: XDP programs run for microseconds.
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
-}
-
 /// How an update treats an element that is there already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Update {

@@ -115,6 +115,9 @@ impl<'a> TableRef<'a> {
         if matches!(self.table.kind, TableKind::Keyless | TableKind::Const) {
             return Ok(());
         }
+        if self.table.exchange {
+            return self.replace(&self.initial_entries()?).map(drop);
+        }
         for list in [&self.table.initial_entries, &self.table.const_entries] {
             for entry in self.read_entries(list)? {
                 self.put(&entry, Write::Set)?;
@@ -308,33 +311,41 @@ impl<'a> TableRef<'a> {
     }
 
     fn put_entry(&self, entry: &Entry, how: Write) -> Result<()> {
-        let matches = self.normalise(&entry.matches)?;
-        self.check_call(&entry.action, false)?;
-        let value = layout::value(
-            self.table,
-            entry.action.action,
-            self.parameters(entry.action.action),
-            &entry.action.arguments,
-        );
         let update = match how {
             Write::Add => Update::Create,
             Write::Modify => Update::Replace,
             Write::Set => Update::Any,
         };
+        if self.table.exchange {
+            let (key, value) = self.key_and_value(entry)?;
+            let write = |map: &MapHandle| {
+                write_value(map, &key, value, update, None).or_else(|error| self.refused(error))
+            };
+            return self.change(write);
+        }
         if let Some(ternary) = self.ternary()? {
+            let matches = self.normalise(&entry.matches)?;
+            let value = self.value(&entry.action)?;
             let (key, mask) = self.ternary_key(&matches);
             let rank = self.table.rank(entry.priority);
             return ternary.write(&key, &mask, rank, value, update, self.table.direct_counter);
         }
-        let (map, key) = self.map_and_key(&matches)?;
-        write_value(
-            map,
-            &key,
-            value,
-            update,
-            self.table.direct_counter.map(|offset| offset as usize),
-        )
-        .or_else(|error| self.refused(error))
+        let (key, value) = self.key_and_value(entry)?;
+        let counter = self.table.direct_counter.map(|offset| offset as usize);
+        write_value(self.map_of_entries()?, &key, value, update, counter)
+            .or_else(|error| self.refused(error))
+    }
+
+    fn value(&self, call: &ActionCall) -> Result<Vec<u8>> {
+        self.check_call(call, false)?;
+        let parameters = self.parameters(call.action);
+        Ok(layout::value(self.table, call.action, parameters, &call.arguments))
+    }
+
+    /// An entry as it lies in an exact or LPM table's map.
+    pub(crate) fn key_and_value(&self, entry: &Entry) -> Result<(Vec<u8>, Vec<u8>)> {
+        let key = self.key(&self.normalise(&entry.matches)?)?;
+        Ok((key, self.value(&entry.action)?))
     }
 
     /// Deletes the entry with exactly these matches.
@@ -350,8 +361,15 @@ impl<'a> TableRef<'a> {
             let (key, mask) = self.ternary_key(&matches);
             return ternary.delete(&key, &mask);
         }
-        let (map, key) = self.map_and_key(&matches)?;
-        match map.delete(&key) {
+        let key = self.key(&matches)?;
+        if self.table.exchange {
+            return self.change(|map| self.delete_key(map, &key));
+        }
+        self.delete_key(self.map_of_entries()?, &key)
+    }
+
+    fn delete_key(&self, map: &MapHandle, key: &[u8]) -> Result<()> {
+        match map.delete(key) {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == libbpf_rs::ErrorKind::NotFound => {
                 self.fail("there is no such entry")
@@ -360,7 +378,7 @@ impl<'a> TableRef<'a> {
         }
     }
 
-    fn refused(&self, error: io::Error) -> Result<()> {
+    pub(crate) fn refused(&self, error: io::Error) -> Result<()> {
         match error.raw_os_error() {
             Some(libc::EEXIST) => self.fail("there is such an entry already"),
             Some(libc::ENOENT) => self.fail("there is no such entry"),
@@ -382,15 +400,22 @@ impl<'a> TableRef<'a> {
         (key, mask)
     }
 
-    fn map_and_key(&self, matches: &[Match]) -> Result<(&'a MapHandle, Vec<u8>)> {
+    /// The key of an exact or LPM table.
+    fn key(&self, matches: &[Match]) -> Result<Vec<u8>> {
         match &self.table.kind {
-            TableKind::Exact { map, key_bytes } => Ok((
-                self.map(map)?,
-                layout::key_struct(&self.table.keys, *key_bytes, |index| matches[index].value()),
-            )),
-            TableKind::Lpm { map, .. } => {
-                Ok((self.map(map)?, layout::lpm_key(self.table, matches)))
+            TableKind::Exact { key_bytes, .. } => {
+                let of = |index: usize| matches[index].value();
+                Ok(layout::key_struct(&self.table.keys, *key_bytes, of))
             }
+            TableKind::Lpm { .. } => Ok(layout::lpm_key(self.table, matches)),
+            _ => self.fail("it has no map for entries"),
+        }
+    }
+
+    /// The map of an exact or LPM table whose entries are not exchanged as one.
+    fn map_of_entries(&self) -> Result<&'a MapHandle> {
+        match &self.table.kind {
+            TableKind::Exact { map, .. } | TableKind::Lpm { map, .. } => self.map(map),
             _ => self.fail("it has no map for entries"),
         }
     }
@@ -407,14 +432,11 @@ impl<'a> TableRef<'a> {
         let mut found: Vec<Listed> = match &self.table.kind {
             TableKind::Keyless | TableKind::Const => vec![],
             TableKind::Ternary { .. } => self.list_ternary()?,
-            TableKind::Exact { map, .. } => self.list_map(self.map(map)?, |key| {
-                layout::read_key_struct(&self.table.keys, key)
-                    .into_iter()
-                    .map(Match::Exact)
-                    .collect()
-            })?,
-            TableKind::Lpm { map, .. } => {
-                self.list_map(self.map(map)?, |key| layout::read_lpm_key(self.table, key))?
+            TableKind::Exact { .. } | TableKind::Lpm { .. } if self.table.exchange => {
+                self.list_map(&*self.current_map()?)?
+            }
+            TableKind::Exact { .. } | TableKind::Lpm { .. } => {
+                self.list_map(self.map_of_entries()?)?
             }
         };
         found.sort_by_key(|listed| {
@@ -424,11 +446,14 @@ impl<'a> TableRef<'a> {
         Ok(found)
     }
 
-    fn list_map(
-        &self,
-        map: &MapHandle,
-        matches: impl Fn(&[u8]) -> Vec<Match>,
-    ) -> Result<Vec<Listed>> {
+    fn list_map(&self, map: &MapHandle) -> Result<Vec<Listed>> {
+        let matches = |key: &[u8]| match self.table.kind {
+            TableKind::Lpm { .. } => layout::read_lpm_key(self.table, key),
+            _ => layout::read_key_struct(&self.table.keys, key)
+                .into_iter()
+                .map(Match::Exact)
+                .collect(),
+        };
         let mut listed = Vec::new();
         for key in map.keys() {
             // An entry that was deleted meanwhile is not there any more: skip it.

@@ -171,7 +171,7 @@ impl Ternary<'_> {
         self.write_mask(index, &masks[index])?;
         // A packet that read half of the old mask must be through before an entry is there that it
         // could hit.
-        sys::wait_for_programs();
+        crate::wait_for_packets()?;
         Ok(index)
     }
 

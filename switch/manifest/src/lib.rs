@@ -131,6 +131,15 @@ pub struct Table {
     /// false`).
     #[serde(default)]
     pub smallest_priority_wins: bool,
+    /// All entries are exchanged as one (`stateplane_exchange`): [`Table::kind`] is exact or LPM,
+    /// its map an ARRAY_OF_MAPS with one element, the map that `kind` describes. The loader puts
+    /// the first one there.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub exchange: bool,
+    /// Entries hold for one incarnation of the switch (`stateplane_per_incarnation`), which begins
+    /// without any.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub per_incarnation: bool,
     /// Entries of the source that are not const: the loader adds them.
     pub initial_entries: Vec<Entry>,
     /// Const entries. If `kind` is const, they are compiled into the code; else the loader adds
@@ -146,6 +155,11 @@ pub struct Table {
     pub direct_counter: Option<u32>,
     /// `file:line:column`
     pub location: String,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 /// A key field.

@@ -4,133 +4,9 @@ python3 systems/netchain/p4/generate_stf.py
 
 Each file is one switch of the chain S0, S1, S2 (or of one that lost a member); what one sends is
 what the next one gets in its file."""
-import pathlib
 import struct
-import sys
 
-HERE = pathlib.Path(__file__).parent
-sys.path.insert(0, str(HERE.parents[2] / "p4"))
-from stf_packets import UDP, Case, address, ethernet, ipv4  # noqa: E402
-
-PORT, CLIENT_PORT = 5410, 40000
-CLIENT = "10.0.0.5"
-SWITCHES = ["10.9.0.1", "10.9.0.2", "10.9.0.3", "10.9.0.4"]  # S0, S1, S2, S3
-CLIENT_MAC, FABRIC_MAC = "02:00:00:00:00:05", "02:00:00:00:00:11"
-PORT_MACS = ["02:00:00:00:00:a0", "02:00:00:00:00:a1"]
-READ, PUT, INSERT, COMPARE_VERSION, COMPARE_OWNER, ADD, DELETE = range(1, 8)
-(REQUEST, DONE, ABSENT, REFUSED, FULL, OLD_VIEW, NO_GROUP, UNKNOWN, UNDECIDED, NO_ROOM,
- WRONG_SWITCH) = range(11)
-REPLY, STAMPED, AGAIN, MOVED = 0x80, 0x40, 0x01, 0x02
-ROOMS = {0: 0, 1: 16, 2: 64, 3: 128}
-HEAD, TAIL = 1, 2
-NO_VALUE = 255
-GROUP = 7
-
-SETUP = f"""
-# port: 0 mac {PORT_MACS[0]} address 10.0.0.1/24
-# port: 1 mac {PORT_MACS[1]} address 192.0.2.2/24
-# neighbor: {CLIENT} mac {CLIENT_MAC} port 0
-# neighbor: 192.0.2.1 mac {FABRIC_MAC} port 1
-# route: 10.9.0.0/24 via 192.0.2.1 port 1
-"""
-
-
-def number(text):
-    return f"0x{address(text).hex()}"
-
-
-def part(me, chain, view=1, session=1):
-    """Entries of switch `me`, which is a member of `chain` (numbers of switches)."""
-    lines = f"add NetChainIngress.own_address hdr.ipv4.destination:{number(SWITCHES[me])} NetChainIngress.serve()"
-    if me not in chain:
-        return lines
-    at = chain.index(me)
-    position = (HEAD if at == 0 else 0) | (TAIL if at == len(chain) - 1 else 0)
-    after = number(SWITCHES[chain[at + 1]]) if at + 1 < len(chain) else "0"
-    members = ([number(SWITCHES[it]) for it in chain] + ["0"] * 4)[:4]
-    named = ", ".join(f"member{i}:{member}" for i, member in enumerate(members))
-    return f"""{lines}
-add NetChainIngress.roles hdr.netchain.group:{GROUP} NetChainIngress.take_part(view:{view}, \
-session:{session}, position:{position}, next:{after}, members:{len(chain)}, {named})"""
-
-
-def version(sequence, session=1):
-    return session << 48 | sequence
-
-
-def recent(*records):
-    """Records of requests that were carried out: (client, number, version), the newest first."""
-    records = [(client, number, DONE, made) for client, number, made in records]
-    return b"".join(struct.pack("!QIBQ", *it) for it in (records + [(0, 0, 0, 0)] * 4)[:4])
-
-
-class Message:
-    """A message and where it is; `change` makes another one of it."""
-
-    def __init__(self, operation, key=b"foo", value=b"", room=1, chain=(0, 1, 2), source=CLIENT,
-                 destination=None, client=0xC1, number=1, view=1, operand=0, flags=0, status=REQUEST,
-                 made=0, length=None, done=(), ttl=64, key_id=3, group=GROUP):
-        chain = list(chain)
-        if destination is None:
-            destination, chain = SWITCHES[chain[0]], chain[1:]
-        self.fields = dict(locals())
-        del self.fields["self"]
-
-    def change(self, **fields):
-        return Message(**{**self.fields, "ttl": self.fields["ttl"] - 1, **fields})
-
-    def reply(self, status, **fields):
-        """What the switch that has it answers."""
-        f = self.fields
-        flags = (f["flags"] | fields.pop("flags", 0) | REPLY) & ~STAMPED
-        return self.change(status=status, flags=flags, source=f["destination"],
-                           destination=f["source"], **{"chain": [], **fields})
-
-    def packet(self):
-        f = self.fields
-        hops = [address(SWITCHES[it]) for it in f["chain"]]
-        room = ROOMS[f["room"]]
-        length = len(f["value"]) if f["length"] is None else f["length"]
-        if f["flags"] & (REPLY | STAMPED) and f["made"] == 0 and f["status"] in (ABSENT, REFUSED):
-            length = NO_VALUE
-        body = struct.pack("!BBBBHBBBBHIQIQQ16s", 1, f["operation"], f["status"], f["flags"],
-                           f["group"], len(hops), f["room"], length, 0, f["key_id"], f["view"],
-                           f["client"], f["number"], f["made"], f["operand"], f["key"])
-        body += b"".join((hops + [bytes(4)] * 4)[:4])
-        if f["operation"] != READ:
-            body += recent(*f["done"])
-        body += f["value"].ljust(room, b"\0")
-        is_reply = f["flags"] & REPLY
-        ports = (PORT, CLIENT_PORT) if is_reply else (CLIENT_PORT, PORT)
-        datagram = struct.pack("!HHHH", *ports, 8 + len(body), 0) + body
-        return ipv4(f["source"], f["destination"], UDP, datagram, ttl=f["ttl"])
-
-
-def write_file(name, about, entries):
-    return Case(HERE, "NetChainIngress", name, about, SETUP + "\n" + entries)
-
-
-def from_client(case, message):
-    case.packet(0, ethernet(PORT_MACS[0], CLIENT_MAC, message.packet()))
-
-
-def from_fabric(case, message):
-    case.packet(1, ethernet(PORT_MACS[1], FABRIC_MAC, message.packet()))
-
-
-def to_fabric(case, message):
-    case.expect(1, ethernet(FABRIC_MAC, PORT_MACS[1], message.packet()))
-
-
-def to_client(case, message):
-    case.expect(0, ethernet(CLIENT_MAC, PORT_MACS[0], message.packet()))
-
-
-def down(message, **fields):
-    """What a member passes on to the next of the chain."""
-    chain = message.fields["chain"]
-    flags = message.fields["flags"] | STAMPED
-    return message.change(destination=SWITCHES[chain[0]], chain=chain[1:], flags=flags, **fields)
+from netchain_packets import *  # noqa: F403 (all of it is for these cases)
 
 
 def figure_5():
@@ -221,12 +97,10 @@ def one_switch():
     to_client(case, message.reply(NO_ROOM))
     ask(READ, DONE, version(10), bytes(range(128)), room=3)
     case.note("no such operation")
-    message = Message(8, chain=[0], number=99)
-    from_client(case, message)
-    to_client(case, message.reply(UNKNOWN))
-    message = Message(0, chain=[0], number=99)
-    from_client(case, message)
-    to_client(case, message.reply(UNKNOWN))
+    for operation in (0, COPY, COPY_ACK, PROBE, LIST, 12, 255):
+        message = Message(operation, chain=[0], number=99)
+        from_client(case, message)
+        to_client(case, message.reply(UNKNOWN))
     case.write()
 
 
@@ -254,32 +128,133 @@ def refused_goes_down():
     case.write()
 
 
-def retries():
-    """Notes 4: a retry is recognised by the records in the slot; what is forgotten is undecided."""
-    case = write_file("retries", "A request that comes again is carried out once.", part(0, [0]))
-    put = Message(ADD, chain=[0], operand=1, client=0xA)
-    done = [(0xA, 1, version(1))]
-    from_client(case, put)
-    to_client(case, put.reply(DONE, made=version(1), value=struct.pack("!Q", 1), done=done))
-    again = put.change(flags=AGAIN, ttl=64)
-    case.note("with nothing in between")
-    from_client(case, again)
-    to_client(case, again.reply(DONE, made=version(1), value=struct.pack("!Q", 1), done=done))
-    case.note("after another client's")
-    for i in range(2, 5):
-        other = Message(ADD, chain=[0], operand=1, client=0xB, number=i)
-        done.insert(0, (0xB, i, version(i)))
-        from_client(case, other)
-        to_client(case, other.reply(DONE, made=version(i), value=struct.pack("!Q", i), done=done))
-    from_client(case, again)
-    to_client(case, again.reply(DONE, made=version(4), value=struct.pack("!Q", 4), done=done, flags=MOVED))
-    case.note("after so many that its record is gone")
-    other = Message(ADD, chain=[0], operand=1, client=0xB, number=5)
-    done = ([(0xB, 5, version(5))] + done)[:4]
-    from_client(case, other)
-    to_client(case, other.reply(DONE, made=version(5), value=struct.pack("!Q", 5), done=done))
-    from_client(case, again)
-    to_client(case, again.reply(UNDECIDED, made=version(5), value=struct.pack("!Q", 5), done=done))
+class OneSwitch:
+    """A chain of one switch, and a key that counts; `done` are its newest records."""
+
+    def __init__(self, name, about):
+        self.case = write_file(name, about, part(0, [0]))
+        self.done, self.count = [], 0
+
+    def add(self, client, number, **fields):
+        """An ADD of 1 that is carried out."""
+        self.count += 1
+        self.done = ([(client, number, version(self.count))] + self.done)[:4]
+        message = Message(ADD, chain=[0], operand=1, client=client, number=number, **fields)
+        self.answered(message, DONE)
+        return message
+
+    def answered(self, message, status, **fields):
+        """The reply shows the key as it is."""
+        from_client(self.case, message)
+        shown = dict(made=version(self.count), value=struct.pack("!Q", self.count), length=None, done=self.done)
+        to_client(self.case, message.reply(status, **{**shown, **fields}))
+
+
+def exactly_once():
+    """Notes 4: a request has one verdict in a view, however many copies of it come, and whenever."""
+    one = OneSwitch("retries", "A request that comes several times is carried out once.")
+    first = one.add(0xA, 1)
+    again = first.change(flags=AGAIN, ttl=64)
+    one.case.note("with nothing in between; AGAIN says that another head may have had a copy")
+    for copy in (first, again):
+        one.answered(copy, DONE)
+    one.case.note("after another client's: both versions are told")
+    for i in range(3):
+        one.add(0xB, i)
+    for copy in (first, again):
+        one.answered(copy, DONE, flags=MOVED, operand=version(1))
+    one.case.note("after so many that its record is gone: its version is not known any more")
+    one.add(0xB, 5)
+    for copy in (first, again):
+        one.answered(copy, DONE, flags=MOVED, operand=0)
+    one.case.note("an earlier head's, of which the records say nothing: nobody knows, as often as it comes")
+    other = Message(ADD, chain=[0], operand=1, client=0xA, number=2, flags=AGAIN)
+    one.answered(other, UNDECIDED)
+    one.answered(other, UNDECIDED)
+    one.case.note("the key's version shows that it was not carried out, or nothing")
+    one.answered(Message(COMPARE_VERSION, chain=[0], value=b"x", operand=version(4), client=0xA, number=3,
+                         flags=AGAIN), UNDECIDED)
+    one.count += 1
+    one.done = [(0xA, 4, version(6))] + one.done[:3]
+    one.answered(Message(COMPARE_VERSION, chain=[0], value=struct.pack("!Q", 6), operand=version(5), client=0xA,
+                         number=4, flags=AGAIN), DONE)
+    one.case.write()
+
+    one = OneSwitch("retries_early", "An earlier head's request, where the records are whole.")
+    one.add(0xA, 1, flags=AGAIN)
+    one.add(0xB, 1)
+    one.add(0xA, 2, flags=AGAIN)
+    one.case.write()
+
+    one = OneSwitch("refused_again", "What was refused is refused for good, though its condition holds now.")
+    one.add(0xB, 1)
+    insert = Message(INSERT, chain=[0], value=b"x", client=0xA)
+    one.answered(insert, REFUSED)
+    one.count += 1
+    one.done = [(0xB, 2, version(2))] + one.done
+    gone = dict(value=struct.pack("!Q", 1), length=NO_VALUE)
+    one.answered(Message(DELETE, chain=[0], client=0xB, number=2), DONE, **gone)
+    one.answered(insert, REFUSED, flags=MOVED, **gone)
+    one.case.note("another request is decided anew")
+    one.count += 1
+    one.done = [(0xA, 2, version(3))] + one.done
+    one.answered(insert.change(number=2, ttl=64), DONE, value=b"x")
+    one.case.write()
+
+    one = OneSwitch("no_room", "A request without room for the reply is not decided.")
+    one.case.note("a value that the key has, and that a later write replaces")
+    big = Message(PUT, chain=[0], value=bytes(range(128)), room=3, client=0xB)
+    one.count, one.done = 1, [(0xB, 1, version(1))]
+    one.answered(big, DONE, value=bytes(range(128)))
+    insert = Message(INSERT, chain=[0], value=b"x", client=0xA)
+    add = Message(ADD, chain=[0], operand=1, client=0xA, number=2)
+    for message in (insert, add, insert):
+        one.answered(message, NO_ROOM, made=0, value=message.fields["value"], done=[])
+    one.case.note("with room they are")
+    one.answered(insert.change(room=3, ttl=64), REFUSED, value=bytes(range(128)))
+    one.count, one.done = 2, [(0xA, 2, version(2)), (0xB, 1, version(1))]
+    sum_of = struct.pack("!Q", 0x0001020304050608) + bytes(range(8, 128))
+    one.answered(add.change(room=3, ttl=64), DONE, value=sum_of)
+    one.case.note("one that was carried out keeps its verdict")
+    one.answered(add, NO_ROOM, made=0, value=b"", done=[])
+    one.answered(add.change(room=3, ttl=64), DONE, value=sum_of)
+    one.case.note("also if only its record was known: here, in the window of another key")
+    foreign = add.change(key_id=4, ttl=64)
+    one.answered(foreign, NO_ROOM, made=0, value=b"", done=[])
+    for i in range(2, 6):
+        one.count += 1
+        one.done = ([(0xB, i, version(one.count))] + one.done)[:4]
+        one.answered(Message(PUT, chain=[0], value=b"y", client=0xB, number=i), DONE, value=b"y")
+    one.answered(foreign, DONE, value=b"y", flags=MOVED, operand=0)
+    one.case.write()
+
+    one = OneSwitch("old", "A request is over when the client's numbers have moved on by 256.")
+    one.add(0xA, 44)
+    one.add(0xA, 300)
+    from_client(one.case, Message(ADD, chain=[0], operand=1, client=0xA, number=44))
+    one.case.counter("old", 1)
+    one.add(0xA, 45)
+    one.case.note("another client's numbers, or another key's, are others")
+    one.add(0xB, 44)
+    other = Message(ADD, chain=[0], operand=1, client=0xA, number=44, key_id=4, key=b"bar")
+    one.answered(other, DONE, made=version(1), value=struct.pack("!Q", 1), done=[(0xA, 44, version(1))])
+    one.case.write()
+
+    one = OneSwitch("too_many", "The head has no room for another client.\ndefine: NETCHAIN_CLIENTS=1")
+    one.add(0xA, 1)
+    one.answered(Message(PUT, chain=[0], value=b"x", client=0xB), TOO_MANY, made=0, value=b"x", done=[])
+    one.case.note("which may read")
+    one.answered(Message(READ, chain=[0], client=0xB, number=2), DONE)
+    one.add(0xA, 2)
+    one.case.write()
+
+    case = write_file("retries_head", "A copy goes down the chain once more: what was lost on the way gets there.",
+                      part(0, [0, 1, 2]))
+    write = Message(PUT, value=b"A")
+    made = down(write, made=version(1), status=DONE, done=[(0xC1, 1, version(1))])
+    for _ in range(2):
+        from_client(case, write)
+        to_fabric(case, made)
     case.write()
 
 
@@ -287,67 +262,190 @@ def views():
     """Notes 2 and 5: messages of another view are refused; roles come from the switch's own view."""
     case = write_file("views", "S0 in view 2 of the chain S0, S2.", part(0, [0, 2], view=2))
     chain = dict(chain=[0, 2])
-    case.note("N = S0: the head itself is the dead switch's neighbour, and its next is S2")
-    write = Message(PUT, value=b"x", chain=[0, 2], view=2)
+    case.note("the head's next is S2, whatever the client's list says")
+    write = Message(PUT, value=b"x", chain=[0, 1, 2], view=2)
     from_client(case, write)
-    to_fabric(case, down(write, made=version(1), status=DONE, done=[(0xC1, 1, version(1))]))
-    case.note("an old view gets the newest chain")
-    old = Message(PUT, value=b"x", view=1)
-    from_client(case, old)
-    to_client(case, old.reply(OLD_VIEW, view=2, **chain))
-    case.note("a stamped write of an old view is no longer answered")
+    stamped = write.change(destination=SWITCHES[2], chain=[2], flags=STAMPED, made=version(1), status=DONE,
+                           done=[(0xC1, 1, version(1))])
+    to_fabric(case, stamped)
+    case.note("an old view, or none, gets the newest chain")
+    for view in (1, 0):
+        old = Message(PUT, value=b"x", view=view)
+        from_client(case, old)
+        to_client(case, old.reply(OLD_VIEW, view=2, **chain))
+    case.note("a stamped write of an old view is dropped")
     from_fabric(case, Message(PUT, value=b"x", view=1, flags=STAMPED, made=version(9), chain=[0, 2]))
     case.counter("other_view", 1)
     case.note("the head answers no read, and takes no stamped write")
     read = Message(READ, chain=[0, 2], view=2)
     from_client(case, read)
     to_client(case, read.reply(WRONG_SWITCH, **chain))
-    stamped = Message(PUT, value=b"x", view=2, flags=STAMPED, made=version(9), chain=[0, 2])
-    from_fabric(case, stamped)
-    to_client(case, stamped.reply(WRONG_SWITCH, **chain))
+    from_fabric(case, Message(PUT, value=b"x", view=2, flags=STAMPED, made=version(9), chain=[0, 2]))
+    case.counter("other_view", 2)
+    case.note("a read is not stamped")
+    from_fabric(case, Message(READ, view=2, flags=STAMPED, chain=[0, 2]))
+    case.counter("other_view", 3)
     case.note("another group")
     unknown = Message(READ, chain=[0], group=8, view=2)
     from_client(case, unknown)
     to_client(case, unknown.reply(NO_GROUP, view=0))
+    from_fabric(case, Message(PUT, value=b"x", group=8, view=2, flags=STAMPED, made=version(9), chain=[0]))
+    case.counter("other_view", 4)
+    case.write()
+
+    case = write_file("views_tail", "S2 in view 2 of the chain S0, S2: it takes no request for a write.",
+                      part(2, [0, 2], view=2))
+    write = Message(PUT, value=b"x", chain=[2], view=2)
+    from_client(case, write)
+    to_client(case, write.reply(WRONG_SWITCH, **chain))
+    case.write()
+
+    told = f"refer(view:2, {named([0, 2])})"
+    case = write_file("outside", "S1 has left the chain: it knows who is in it.", f"{part(1, [])}\n{role(told)}")
+    for view, status in ((1, OLD_VIEW), (2, WRONG_SWITCH)):
+        for operation in (READ, PUT):
+            request = Message(operation, chain=[1], view=view)
+            from_client(case, request)
+            to_client(case, request.reply(status, view=2, **chain))
+    from_fabric(case, Message(PUT, value=b"x", chain=[1, 2], view=2, flags=STAMPED, made=version(1)))
+    case.counter("other_view", 1)
+    case.write()
+
+    case = write_file("lost", "All members of the group were lost.", f"{part(0, [])}\n{role('lost(view:5)')}")
+    for request in (Message(READ, chain=[0]), Message(PUT, chain=[0], value=b"x"), Message(READ, chain=[0], view=5)):
+        from_client(case, request)
+        to_client(case, request.reply(LOST, view=5))
+    from_fabric(case, Message(PUT, value=b"x", chain=[0], view=5, flags=STAMPED, made=version(1)))
+    case.counter("other_view", 1)
+    case.write()
+
+
+def other_clusters():
+    """A message belongs to one cluster, and to one format."""
+    case = write_file("wrong_ring", "Messages of another cluster: requests are told, stamped writes are dropped.",
+                      part(1, [0, 1, 2]))
+    for operation in (READ, PUT):
+        request = Message(operation, chain=[1], value=b"x", ring=OTHER_RING)
+        from_client(case, request)
+        to_client(case, request.reply(WRONG_RING, ring=RING, view=0))
+    from_fabric(case, Message(PUT, value=b"x", chain=[1, 2], ring=OTHER_RING, flags=STAMPED, made=version(1)))
+    case.counter("other_ring", 1)
+    case.write()
+
+    case = write_file("bad_format", "Another format is answered in the size it came.", part(0, [0]))
+
+    def other(size, flags=0, destination=SWITCHES[0], source=CLIENT, ports=(CLIENT_PORT, PORT), ttl=64, answered=False):
+        body = struct.pack("!BBBBHHQ", 1 if answered else 2, 77, BAD_FORMAT if answered else 0, 9, flags, 3, 0xABCD)
+        body = (body + bytes(range(200)))[:size]
+        return ipv4(source, destination, UDP, struct.pack("!HHHH", *ports, 8 + len(body), 0) + body, ttl=ttl)
+
+    def sent(packet):
+        case.packet(0, ethernet(PORT_MACS[0], CLIENT_MAC, packet))
+
+    for size in (16, 40, 216):
+        sent(other(size))
+        reply = other(size, REPLY, CLIENT, SWITCHES[0], (PORT, CLIENT_PORT), 63, True)
+        case.expect(0, ethernet(CLIENT_MAC, PORT_MACS[0], reply))
+    case.note("but for replies, stamped writes, and what has no sixteen bytes: else two switches would talk for ever")
+    for i, packet in enumerate((other(40, REPLY), other(40, STAMPED), other(15), other(0))):
+        sent(packet)
+        case.counter("malformed", i + 1)
+    case.note("others on their way are left alone")
+    sent(other(40, destination=SWITCHES[1]))
+    case.expect(1, ethernet(FABRIC_MAC, PORT_MACS[1], other(40, destination=SWITCHES[1], ttl=63)))
+    case.write()
+
+
+def passes(case, message):
+    """From the fabric to the client's side, or the other way, without a change."""
+    if message.fields["destination"] == CLIENT:
+        from_fabric(case, message)
+        to_client(case, message.change())
+    else:
+        from_client(case, message)
+        to_fabric(case, message.change())
+
+
+def fences():
+    """Notes 5: before others take its part, nothing goes to or comes from a switch that counts as dead."""
+    entries = f"{part(3, [])}\n{fenced(1)}"
+    bounce = f"add NetChainIngress.bounces hdr.ipv4.destination:{number(SWITCHES[1])} hdr.netchain.group:{GROUP}"
+    entries += f"\n{bounce} NetChainIngress.bounce(view:2, {named([0, 2])})"
+    case = write_file("fence", "S1 is fenced; the rule that will answer for it changes nothing yet.", entries)
+    request = Message(PUT, value=b"x", chain=(1, 2))
+    stamped = Message(PUT, value=b"x", chain=(1, 2), flags=STAMPED, made=version(1))
+    from_s1 = Message(PUT, value=b"x", chain=(2,), flags=STAMPED, made=version(1), source=SWITCHES[1])
+    reply = Message(READ, chain=(1,), status=DONE, value=b"x").reply(DONE)
+    expired = Message(READ, chain=(1,), ttl=1)
+    for i, message in enumerate((request, stamped, from_s1, reply, expired)):
+        (from_client if i in (0, 4) else from_fabric)(case, message)
+        case.counter("fenced", i + 1)
+    case.note("other switches' messages, and what is no message of NetChain, go their way")
+    passes(case, Message(PUT, value=b"x", chain=(2,)))
+    passes(case, Message(READ, chain=(2,)).reply(DONE))
+    for ports in ((53, 53), (PORT + 1, PORT + 1)):
+        datagram = struct.pack("!HHHH", *ports, 8 + 20, 0) + bytes(20)
+        case.packet(0, ethernet(PORT_MACS[0], CLIENT_MAC, ipv4(CLIENT, SWITCHES[1], UDP, datagram)))
+        case.expect(1, ethernet(FABRIC_MAC, PORT_MACS[1], ipv4(CLIENT, SWITCHES[1], UDP, datagram, ttl=63)))
+    case.note("what another neighbour answers for S1 has its address")
+    passes(case, request.reply(OLD_VIEW, view=2, chain=[0, 2]))
     case.write()
 
 
 def failover():
-    """Algorithm 2 at a neighbour of S1, which is dead."""
-    def dead(switch, view, tail):
-        return (f"add NetChainIngress.redirects hdr.ipv4.destination:{number(SWITCHES[switch])} "
-                f"hdr.netchain.group:{GROUP} NetChainIngress.redirect(view:{view}, tail:{number(SWITCHES[tail])})")
+    """In the place of Algorithm 2: a neighbour of S1, which is dead, answers the requests for it."""
+    case = write_file("failover_router", "A neighbour of the dead S1 that is no member.", f"{part(3, [])}\n{dead(1, 2, [0, 2])}")
+    case.note("a write, a read, a retry")
+    for request in (Message(PUT, value=b"x", chain=(1, 2)), Message(READ, chain=(1, 0)),
+                    Message(ADD, operand=1, chain=(1, 2), flags=AGAIN)):
+        from_client(case, request)
+        to_client(case, request.reply(OLD_VIEW, view=2, chain=[0, 2]))
+    case.note("a stamped write is dropped: with the new view it would pass the members' fence")
+    for i in range(2):
+        from_fabric(case, Message(PUT, value=b"x", chain=(1, 2)[:2 - i], flags=STAMPED, made=version(1)))
+        case.counter("stamped_for_dead", i + 1)
+    case.note("a group without a rule: nothing passes")
+    from_client(case, Message(READ, chain=(1,), group=8))
+    case.counter("fenced", 1)
+    case.note("nor what S1 itself still sends")
+    from_fabric(case, Message(PUT, value=b"x", chain=(2,), flags=STAMPED, made=version(1), source=SWITCHES[1]))
+    from_fabric(case, Message(READ, chain=(1,), value=b"x").reply(DONE))
+    case.counter("fenced", 3)
+    case.note("a reply is nothing to answer")
+    packet = bytearray(Message(READ, chain=(1,)).packet())
+    packet[28 + 4] = REPLY >> 8
+    case.packet(0, ethernet(PORT_MACS[0], CLIENT_MAC, bytes(packet)))
+    case.counter("malformed", 1)
+    case.note("other messages go their way")
+    passes(case, Message(PUT, value=b"x", chain=(0, 2), view=2))
+    passes(case, Message(READ, chain=(0,)).reply(DONE))
+    case.write()
 
-    case = write_file("failover_router", "A neighbour of the dead S1 that is no member.", part(3, []) + "\n" + dead(1, 2, 0))
-    case.note("head: the client's write goes to the next of the list, and may have been carried out")
-    write = Message(PUT, value=b"x", chain=(1, 2))
+    case = write_file("failover_middle", "N = S0: the head of S0, S2 is a neighbour of S1, the dead middle.",
+                      f"{part(0, [0, 2], view=2)}\n{dead(1, 2, [0, 2])}")
+    case.note("a write of the new view goes to S2")
+    write = Message(PUT, value=b"x", chain=(0, 2), view=2)
     from_client(case, write)
-    to_fabric(case, write.change(destination=SWITCHES[2], chain=[], view=2, flags=AGAIN))
-    case.note("middle: a stamped write goes on in the new view")
-    write = Message(PUT, value=b"x", chain=(1, 2), flags=STAMPED, made=version(1))
-    from_fabric(case, write)
-    to_fabric(case, write.change(destination=SWITCHES[2], chain=[], view=2))
-    case.note("tail: a stamped write goes back to the new tail, which answers; a read to the next of its reversed list")
-    write = Message(PUT, value=b"x", chain=(1,), flags=STAMPED, made=version(1))
-    from_fabric(case, write)
-    to_fabric(case, write.change(destination=SWITCHES[0], view=2))
+    to_fabric(case, down(write, made=version(1), status=DONE, done=[(0xC1, 1, version(1))]))
+    case.note("what S0 had stamped for S1 in view 1 is dropped")
+    from_fabric(case, Message(PUT, value=b"x", chain=(1, 2), flags=STAMPED, made=version(1), source=CLIENT))
+    case.counter("stamped_for_dead", 1)
+    case.note("a client that takes S1 for the tail")
     read = Message(READ, chain=(1, 0))
     from_client(case, read)
-    to_fabric(case, read.change(destination=SWITCHES[0], chain=[], view=2, flags=AGAIN))
-    case.counter("redirected", 4)
-    case.note("other packets, and replies, go their way")
-    reply = Message(READ, chain=(0,), flags=REPLY, status=DONE)
-    from_fabric(case, reply)
-    to_fabric(case, reply.change())
+    to_client(case, read.reply(OLD_VIEW, view=2, chain=[0, 2]))
     case.write()
 
     case = write_file("failover_head", "N = S2: the neighbour of the dead head S1 is the new head, in a session of its own.",
-                      part(2, [2], view=2, session=2) + "\n" + dead(1, 2, 2))
+                      f"{part(2, [2], view=2, session=2)}\n{dead(1, 2, [2])}")
     write = Message(PUT, value=b"x", chain=(1, 2))
     from_client(case, write)
-    moved = write.change(destination=SWITCHES[2], ttl=64, view=2, flags=AGAIN, chain=[])
+    to_client(case, write.reply(OLD_VIEW, view=2, chain=[2]))
+    case.note("the client sends it again itself; the dead head may have carried it out")
+    write = Message(PUT, value=b"x", chain=(2,), view=2, flags=AGAIN)
     made = version(1, session=2)
-    to_client(case, moved.reply(DONE, made=made, done=[(0xC1, 1, made)]))
+    from_client(case, write)
+    to_client(case, write.reply(DONE, made=made, done=[(0xC1, 1, made)]))
     case.write()
 
 
@@ -359,6 +457,9 @@ def full():
     second = Message(PUT, chain=[0], value=b"x", key=b"bar", number=2)
     from_client(case, second)
     to_client(case, second.reply(FULL))
+    case.note("a copy of it has the same verdict")
+    from_client(case, second)
+    to_client(case, second.reply(REFUSED, value=bytes(16), length=NO_VALUE, flags=MOVED))
     case.write()
 
 
@@ -367,11 +468,12 @@ def malformed():
     good = Message(PUT, chain=[0], value=b"x").packet()
     message = bytearray(good)
     for i, change in enumerate([
-            (28 + 7, 4),  # no such room
-            (28 + 7, 2),  # room that is not there
-            (28 + 8, 17),  # a value longer than its room
-            (28 + 8, NO_VALUE),  # nothing to write
-            (28 + 3, REPLY)]):
+            (28 + 26, 4),  # no such room
+            (28 + 26, 2),  # room that is not there
+            (28 + 27, 17),  # a value longer than its room
+            (28 + 27, NO_VALUE),  # nothing to write
+            (28 + 1, READ),  # records in a read
+            (28 + 4, REPLY >> 8)]):
         at, byte = change
         message = bytearray(good)
         message[at] = byte
@@ -380,5 +482,5 @@ def malformed():
     case.write()
 
 
-for function in (figure_5, one_switch, refused_goes_down, retries, views, failover, full, malformed):
+for function in (figure_5, one_switch, refused_goes_down, exactly_once, views, other_clusters, fences, failover, full, malformed):
     function()

@@ -4,46 +4,81 @@
 mod common;
 
 use common::{TestLab, must, skip};
-use netchain_client::{Client, Config, Key, Outcome, Shown};
+use netchain_client::{Client, Config, Done, Key, Outcome, Refused, Ring, Shown, read_ring};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-const GROUPS: u16 = 4;
 const SWITCHES: [&str; 3] = ["s1", "s2", "s3"];
+const CLUSTER: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../systems/netchain/lab/cluster.toml");
+
+fn ring() -> Ring {
+    read_ring(Path::new(CLUSTER)).expect("ring")
+}
 
 fn config() -> Config {
-    let switches: String =
-        (1..=3).map(|i| format!("[[switch]]\naddress = \"10.9.0.{i}\"\n")).collect();
-    toml::from_str(&format!("groups = {GROUPS}\nretry_ms = 20\n{switches}")).expect("config")
+    Config { retry_ms: 20, ..Config::new(ring()) }
+}
+
+/// The number of a switch's life, which roles are for.
+fn incarnation(switch: &str) -> String {
+    let status = must(&["switch", "status", switch, "--json"]);
+    let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+    status[0]["incarnation"].to_string()
+}
+
+/// Sets an entry of a table of a switch. `keys` are separated by spaces.
+fn set(lab: &TestLab, node: &str, table: &str, keys: &str, action: &str, values: &[String]) {
+    let name = format!("{}-{node}", lab.name);
+    let [table, action] = [table, action].map(|it| format!("NetChainIngress.{it}"));
+    let mut arguments = vec!["table", "add", &table];
+    arguments.extend(keys.split(' '));
+    let incarnation = incarnation(&name);
+    arguments.extend(["--replace", "--switch", &name, "--incarnation", &incarnation]);
+    arguments.extend(["-a", &action]);
+    arguments.extend(values.iter().map(String::as_str));
+    must(&arguments);
+}
+
+/// A chain as action data.
+fn members(chain: &[String]) -> Vec<String> {
+    let member = |at: usize| chain.get(at).map_or("0.0.0.0", String::as_str);
+    let mut values = vec![format!("members={}", chain.len())];
+    values.extend((0..4).map(|at| format!("member{at}={}", member(at))));
+    values
+}
+
+/// The switch with an address.
+fn node(address: &str) -> &'static str {
+    SWITCHES[address[address.len() - 1..].parse::<usize>().unwrap() - 1]
+}
+
+/// Gives the members of a chain their parts in a group.
+fn take_part(lab: &TestLab, group: u16, view: u32, chain: &[String]) {
+    for (at, address) in chain.iter().enumerate() {
+        let position = u8::from(at == 0) | u8::from(at + 1 == chain.len()) << 1;
+        let next = chain.get(at + 1).map_or("0.0.0.0", String::as_str);
+        let mut values = vec![
+            format!("view={view}"),
+            format!("session={view}"),
+            format!("position={position}"),
+            format!("next={next}"),
+        ];
+        values.extend(members(chain));
+        let key = format!("hdr.netchain.group={group}");
+        set(lab, node(address), "roles", &key, "take_part", &values);
+    }
+}
+
+fn chain_of(ring: &Ring, group: u16) -> Vec<String> {
+    ring.chain_of(group).expect("group").iter().map(ToString::to_string).collect()
 }
 
 /// Gives each switch its part in the groups, as the ring places them: view 1, session 1.
 fn found(lab: &TestLab) {
-    let ring = config().ring().expect("ring");
+    let ring = ring();
     for group in 0..ring.groups() {
-        let chain: Vec<String> =
-            ring.chain_of(group).expect("group").iter().map(ToString::to_string).collect();
-        for (at, address) in chain.iter().enumerate() {
-            let node = SWITCHES[address[address.len() - 1..].parse::<usize>().unwrap() - 1];
-            let position = u8::from(at == 0) | u8::from(at + 1 == chain.len()) << 1;
-            let next = chain.get(at + 1).map_or("0.0.0.0", String::as_str);
-            let values = [
-                "view=1".to_owned(),
-                "session=1".to_owned(),
-                format!("position={position}"),
-                format!("next={next}"),
-                format!("members={}", chain.len()),
-                format!("member0={}", chain[0]),
-                format!("member1={}", chain[1]),
-                format!("member2={}", chain[2]),
-                "member3=0.0.0.0".to_owned(),
-            ];
-            let key = format!("hdr.netchain.group={group}");
-            let name = format!("{}-{node}", lab.name);
-            let mut arguments = vec!["table", "add", "NetChainIngress.roles", &key];
-            arguments.extend(["--switch", &name, "-a", "NetChainIngress.take_part"]);
-            arguments.extend(values.iter().map(String::as_str));
-            must(&arguments);
-        }
+        take_part(lab, group, 1, &chain_of(&ring, group));
     }
 }
 
@@ -57,13 +92,24 @@ fn value(shown: &Shown) -> &[u8] {
     shown.value.as_deref().unwrap_or_default()
 }
 
+/// What a request came to that was carried out, and that no later write has overtaken.
+fn done(outcome: Result<Outcome, netchain_client::Failed>) -> Shown {
+    let Done { own, now } = outcome.unwrap().done().expect("done");
+    assert!(own.is_none_or(|own| own == now.version), "{own:?} {now:?}");
+    now
+}
+
 /// Each operation, on keys of all groups; then two clients that add to one counter at once.
 #[test]
 fn three_switches_serve_keys() {
     if skip() {
         return;
     }
-    let lab = TestLab::up("chain", "../../systems/netchain/lab/chain.toml", &[]);
+    let topology = "../../systems/netchain/lab/chain.toml";
+    let text = std::fs::read_to_string(common::topology(topology)).unwrap();
+    let fingerprint = format!("ring = {:#x}", ring().fingerprint());
+    assert!(text.contains(&fingerprint), "{topology}: write {fingerprint}");
+    let lab = TestLab::up("chain", topology, &[]);
     found(&lab);
     let mut client = client_in(&lab);
     // Routes may still be on their way.
@@ -75,7 +121,7 @@ fn three_switches_serve_keys() {
     let mut groups = std::collections::BTreeSet::new();
     for i in 0..50 {
         let name = format!("key-{i}");
-        groups.insert(config().ring().unwrap().group_of_name(&name).unwrap());
+        groups.insert(ring().group_of_name(&name).unwrap());
         operations(&mut client, &Key::from_name(&name).unwrap());
     }
     assert!(groups.len() >= 8, "{groups:?}");
@@ -90,18 +136,67 @@ fn three_switches_serve_keys() {
         .collect();
     let added: usize = adders.into_iter().map(|it| it.join().unwrap()).sum();
     assert_eq!(added, 1000);
-    let total = client.get(&counter).unwrap().done().unwrap();
+    let total = done(client.get(&counter));
     assert_eq!(value(&total), 1000u64.to_be_bytes());
     by_command(&lab);
+    a_switch_dies(&lab, &mut client, &counter);
     lab.down();
+}
+
+/// What a controller does when s3 dies: fences, views, then answers in its place. The client knows
+/// the old chains.
+fn a_switch_dies(lab: &TestLab, client: &mut Client, counter: &Key) {
+    let (dead, survivors) = ("10.9.0.3", ["s1", "s2"]);
+    lab.fail("s3");
+    for node in survivors {
+        let to = format!("hdr.ipv4.destination={dead}");
+        set(lab, node, "destinations", &to, "fence", &[]);
+        let from = format!("hdr.ipv4.source={dead}");
+        set(lab, node, "fenced_sources", &from, "fence", &[]);
+    }
+    let ring = ring();
+    let left = |group| {
+        let mut chain = chain_of(&ring, group);
+        chain.retain(|it| it != dead);
+        chain
+    };
+    for group in 0..ring.groups() {
+        take_part(lab, group, 2, &left(group));
+    }
+    for node in survivors {
+        for group in 0..ring.groups() {
+            let keys = format!("hdr.ipv4.destination={dead} hdr.netchain.group={group}");
+            let mut values = vec!["view=2".to_owned()];
+            values.extend(members(&left(group)));
+            set(lab, node, "bounces", &keys, "bounce", &values);
+        }
+        let to = format!("hdr.ipv4.destination={dead}");
+        set(lab, node, "destinations", &to, "bounce_by_group", &[]);
+    }
+    assert_eq!(value(&done(client.get(counter))), 1000u64.to_be_bytes());
+    let mut sessions = std::collections::BTreeSet::new();
+    for i in 0..50 {
+        let key = Key::from_name(&format!("key-{i}")).unwrap();
+        let held = done(client.get(&key));
+        assert_eq!(value(&held), b"x", "key-{i}");
+        let next = done(client.compare_and_set(&key, held.version, b"y"));
+        sessions.insert(next.version >> 48);
+        assert_eq!(done(client.get(&key)), next);
+    }
+    assert_eq!(sessions, [2].into());
+    // The others die, too.
+    let group = ring.group_of(counter);
+    for node in survivors {
+        let key = format!("hdr.netchain.group={group}");
+        set(lab, node, "roles", &key, "lost", &["view=3".to_owned()]);
+    }
+    assert_eq!(client.get(counter).unwrap(), Outcome::Lost);
 }
 
 /// The same by `stateplane kv`.
 fn by_command(lab: &TestLab) {
     let file = tempfile::NamedTempFile::new().unwrap();
-    let switches: String =
-        (1..=3).map(|i| format!("[[switch]]\naddress = \"10.9.0.{i}\"\n")).collect();
-    std::fs::write(&file, format!("groups = {GROUPS}\n{switches}")).unwrap();
+    std::fs::write(&file, format!("cluster = {CLUSTER:?}")).unwrap();
     let kv = |words: &str| {
         let program = env!("CARGO_BIN_EXE_stateplane");
         let (good, said) =
@@ -121,26 +216,33 @@ fn by_command(lab: &TestLab) {
     assert!(kv("get seventeen-letters").1.contains("a name of 17 bytes; a key has 16"));
 }
 
+fn refused(now: &Shown) -> Outcome {
+    Outcome::Refused(Refused { now: now.clone(), moved: false })
+}
+
 fn operations(client: &mut Client, key: &Key) {
-    let absent = client.get(key).unwrap().done().unwrap();
+    let absent = done(client.get(key));
     assert_eq!((absent.version, absent.value), (0, None));
-    let first = client.insert(key, b"owner--1").unwrap().done().unwrap();
+    let first = done(client.insert(key, b"owner--1"));
     assert_eq!((first.version >> 48, value(&first)), (1, &b"owner--1"[..]));
     let Outcome::Refused(held) = client.insert(key, b"owner--2").unwrap() else {
         panic!("inserted twice")
     };
-    assert_eq!(held, first);
-    let second = client.compare_and_set(key, first.version, b"owner--2").unwrap().done().unwrap();
+    assert_eq!(held, Refused { now: first.clone(), moved: false });
+    let second = done(client.compare_and_set(key, first.version, b"owner--2"));
     assert_eq!(second.version, first.version + 1);
     let stale = client.compare_and_set(key, first.version, b"owner--3").unwrap();
-    assert_eq!(stale, Outcome::Refused(second.clone()));
-    let third = client.compare_owner(key, *b"owner--2", &[7; 128]).unwrap().done().unwrap();
-    assert_eq!(client.get(key).unwrap(), Outcome::Done(third.clone()));
+    assert_eq!(stale, refused(&second));
+    let third = done(client.compare_owner(key, *b"owner--2", &[7; 128]));
+    assert_eq!(done(client.get(key)), third);
     assert_eq!(value(&third), [7; 128]);
-    let gone = client.delete(key, third.version).unwrap().done().unwrap();
+    // The reply of a short write has no room for what is there.
+    let longer = client.insert(key, b"x").unwrap();
+    assert_eq!(longer, refused(&third));
+    let gone = done(client.delete(key, third.version));
     assert_eq!((gone.version, gone.value), (third.version + 1, None));
-    assert_eq!(client.get(key).unwrap().done().unwrap().value, None);
+    assert_eq!(done(client.get(key)).value, None);
     // A version never comes back.
-    let again = client.put(key, b"x").unwrap().done().unwrap();
+    let again = done(client.put(key, b"x"));
     assert_eq!(again.version, gone.version + 1);
 }

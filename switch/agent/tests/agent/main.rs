@@ -4,6 +4,7 @@
 //! The agent runs as this very test binary (see [`agent_process`]), in a namespace of its own.
 
 mod bench;
+mod exchange;
 #[path = "../../../dataplane/tests/fixture/mod.rs"]
 mod fixture;
 mod toy;
@@ -67,6 +68,7 @@ fn forwards_and_survives_its_agent() {
         table: "exact".into(),
         entry: exact("2", "02:00:00:00:00:07"),
         replace: false,
+        incarnation: None,
     });
 
     // SIGKILL: forwarding goes on; the next agent takes over; nothing is lost meanwhile.
@@ -212,6 +214,7 @@ fn a_new_object_replaces_the_old_one_without_loss() {
         table: "exact".into(),
         entry: exact("2", "02:00:00:00:00:07"),
         replace: false,
+        incarnation: None,
     });
     let forward = ActionSpec { name: "forward".into(), arguments: vec![(None, "2".into())] };
     bench.ask(Request::TableSetDefault { table: "exact".into(), action: Some(forward) });
@@ -318,7 +321,12 @@ fn changed_configuration_and_addresses_arrive() {
         priority: None,
         action: ActionSpec { name: "drop".into(), arguments: vec![] },
     };
-    bench.ask(Request::TableAdd { table: "wire".into(), entry: wire("5"), replace: false });
+    bench.ask(Request::TableAdd {
+        table: "wire".into(),
+        entry: wire("5"),
+        replace: false,
+        incarnation: None,
+    });
     bench.signal(Signal::SIGKILL);
     let text = std::fs::read_to_string(bench.config()).unwrap();
     let cut = text.rfind("[[table.entry]]").unwrap();

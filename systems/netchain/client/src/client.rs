@@ -1,7 +1,8 @@
 //! The blocking client: the core with a UDP socket.
 
 use crate::Config;
-use crate::core::{Core, Outcome, Step};
+use crate::core::{Core, Step};
+use crate::outcome::{Failure, NotBegun, Outcome};
 use netchain_protocol::{Key, Operation, PORT};
 use rand::TryRngCore;
 use rand::rngs::OsRng;
@@ -22,6 +23,12 @@ pub enum Failed {
     /// The socket fails.
     #[error("UDP socket: {0}")]
     Socket(#[from] io::Error),
+    /// The switches carry none of this client's requests out.
+    #[error(transparent)]
+    Refused(#[from] Failure),
+    /// Too many requests at a time.
+    #[error("{0}")]
+    Busy(NotBegun),
 }
 
 /// A client for one thread: one request at a time.
@@ -35,10 +42,9 @@ pub struct Client {
 }
 
 fn core(config: &Config) -> Result<Core, Failed> {
-    let ring = config.ring().map_err(Failed::Config)?;
     // From the kernel: a generator in the process gives both sides of a fork the same numbers.
     let identity = OsRng.try_next_u64().map_err(|error| Failed::Config(error.to_string()))?;
-    Ok(Core::new(ring, identity, config.retry_ms * 1000, config.deadline_ms * 1000))
+    Ok(Core::new(config.ring.clone(), identity, config.retry_ms * 1000, config.deadline_ms * 1000))
 }
 
 impl Client {
@@ -63,7 +69,7 @@ impl Client {
     /// The key's value.
     ///
     /// # Errors
-    /// The socket fails.
+    /// The switches refuse this client, or the socket fails.
     pub fn get(&mut self, key: &Key) -> Result<Outcome, Failed> {
         self.ask(Operation::Read, key, None, 0)
     }
@@ -71,7 +77,7 @@ impl Client {
     /// Writes a value.
     ///
     /// # Errors
-    /// The socket fails.
+    /// The switches refuse this client, or the socket fails.
     pub fn put(&mut self, key: &Key, value: &[u8]) -> Result<Outcome, Failed> {
         self.ask(Operation::Put, key, Some(value), 0)
     }
@@ -79,7 +85,7 @@ impl Client {
     /// Writes a value if the key has none.
     ///
     /// # Errors
-    /// The socket fails.
+    /// The switches refuse this client, or the socket fails.
     pub fn insert(&mut self, key: &Key, value: &[u8]) -> Result<Outcome, Failed> {
         self.ask(Operation::Insert, key, Some(value), 0)
     }
@@ -87,7 +93,7 @@ impl Client {
     /// Writes a value if the key's version is this one. (0: it was never written.)
     ///
     /// # Errors
-    /// The socket fails.
+    /// The switches refuse this client, or the socket fails.
     pub fn compare_and_set(
         &mut self,
         key: &Key,
@@ -100,7 +106,7 @@ impl Client {
     /// Writes a value if the first eight bytes of the present one are these.
     ///
     /// # Errors
-    /// The socket fails.
+    /// The switches refuse this client, or the socket fails.
     pub fn compare_owner(
         &mut self,
         key: &Key,
@@ -113,7 +119,7 @@ impl Client {
     /// Adds to the number that the value's first eight bytes are, modulo 2^64.
     ///
     /// # Errors
-    /// The socket fails.
+    /// The switches refuse this client, or the socket fails.
     pub fn add(&mut self, key: &Key, delta: u64) -> Result<Outcome, Failed> {
         self.ask(Operation::Add, key, None, delta)
     }
@@ -121,7 +127,7 @@ impl Client {
     /// Removes the value, if the key's version is this one; 0: in any case.
     ///
     /// # Errors
-    /// The socket fails.
+    /// The switches refuse this client, or the socket fails.
     pub fn delete(&mut self, key: &Key, version: u64) -> Result<Outcome, Failed> {
         self.ask(Operation::Delete, key, None, version)
     }
@@ -145,30 +151,43 @@ impl Client {
         let begun = self.core.begin(operation, *key, value.map(<[u8]>::to_vec), operand, now_us);
         let mut pending = match begun {
             Ok(pending) => pending,
-            Err(outcome) => return Ok(outcome),
+            Err(NotBegun::TooLong(bytes)) => return Ok(Outcome::TooLong(bytes)),
+            Err(busy) => return Err(Failed::Busy(busy)),
         };
         let mut step = self.core.time(&mut pending, now_us);
         let mut buffer = [0; BUFFER];
         loop {
             match step {
-                Step::Over(outcome) => return Ok(outcome),
+                Step::Over(result) => return Ok(result?),
                 // (No route now may be one in a moment: the next time it goes again.)
                 Step::Send(send) => drop(self.socket.send_to(&send.payload, (send.to, PORT))),
                 Step::Wait => {}
             }
             let wait = pending.next_us().saturating_sub(self.now_us()).max(1);
-            self.socket.set_read_timeout(Some(Duration::from_micros(wait)))?;
-            step = match self.socket.recv(&mut buffer) {
-                Ok(bytes) => {
+            step = match self.receive(wait, &mut buffer) {
+                Ok(Some(bytes)) => {
                     let now_us = self.now_us();
                     self.core.receive(&mut pending, &buffer[..bytes], now_us)
                 }
-                Err(error) if is_no_news(&error) => {
+                Ok(None) => {
                     let now_us = self.now_us();
                     self.core.time(&mut pending, now_us)
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => {
+                    self.core.abandon(&pending);
+                    return Err(error.into());
+                }
             };
+        }
+    }
+
+    /// Waits for a datagram. None: none came in time.
+    fn receive(&self, wait_us: u64, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        self.socket.set_read_timeout(Some(Duration::from_micros(wait_us)))?;
+        match self.socket.recv(buffer) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if is_no_news(&error) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 }

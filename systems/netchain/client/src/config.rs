@@ -1,85 +1,101 @@
-//! Which switches there are: the same list for all clients.
+//! A client's configuration file.
 
-use netchain_protocol::{Member, Ring};
+use netchain_protocol::Ring;
 use serde::Deserialize;
-use std::net::Ipv4Addr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// A client's configuration, as its TOML file has it.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// After so long without a reply a request is sent again, in milliseconds.
+const RETRY_MS: u64 = 2;
+/// After so long a request's outcome is unknown.
+const DEADLINE_MS: u64 = 1000;
+
+/// What a client is told.
+#[derive(Clone, Debug)]
 pub struct Config {
-    /// The switches.
-    pub switch: Vec<Switch>,
-    /// Groups for each switch.
-    #[serde(default = "default_groups")]
-    pub groups: u16,
-    /// Switches in a chain.
-    #[serde(default = "default_replicas")]
-    pub replicas: usize,
+    /// The cluster's ring.
+    pub ring: Ring,
     /// After so long without a reply a request is sent again, and after twice as long once more, …
-    #[serde(default = "default_retry_ms")]
     pub retry_ms: u64,
     /// After so long a request's outcome is unknown.
-    #[serde(default = "default_deadline_ms")]
     pub deadline_ms: u64,
 }
 
-/// A switch.
-#[derive(Clone, Debug, Deserialize)]
+/// The file.
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Switch {
-    /// Its NetChain address.
-    pub address: Ipv4Addr,
-    /// Where it fails together with others; by default alone.
-    pub rack: Option<String>,
-}
-
-fn default_groups() -> u16 {
-    100
-}
-
-fn default_replicas() -> usize {
-    3
+struct File {
+    /// The cluster's founding file, from this file's folder on.
+    cluster: PathBuf,
+    #[serde(default = "default_retry_ms")]
+    retry_ms: u64,
+    #[serde(default = "default_deadline_ms")]
+    deadline_ms: u64,
 }
 
 fn default_retry_ms() -> u64 {
-    2
+    RETRY_MS
 }
 
 fn default_deadline_ms() -> u64 {
-    1000
+    DEADLINE_MS
+}
+
+/// Reads a founding file.
+///
+/// # Errors
+/// It names the file, and what is wrong in it.
+pub fn read_ring(file: &Path) -> Result<Ring, String> {
+    let at = |error: &dyn std::fmt::Display| format!("{}: {error}", file.display());
+    let text = std::fs::read_to_string(file).map_err(|error| at(&error))?;
+    Ring::from_toml(&text).map_err(|error| at(&error))
 }
 
 impl Config {
-    /// Reads a file.
+    /// With the usual times.
+    pub fn new(ring: Ring) -> Config {
+        Config { ring, retry_ms: RETRY_MS, deadline_ms: DEADLINE_MS }
+    }
+
+    /// Reads a file, and the founding file that it names.
     ///
     /// # Errors
     /// It names the file, and the line and field at fault.
     pub fn read(file: &Path) -> Result<Config, String> {
         let at = |error: &dyn std::fmt::Display| format!("{}: {error}", file.display());
         let text = std::fs::read_to_string(file).map_err(|error| at(&error))?;
-        let config: Config = toml::from_str(&text).map_err(|error| at(&error))?;
-        config.ring().map_err(|error| at(&error))?;
-        if config.retry_ms == 0 || config.retry_ms > config.deadline_ms {
+        let File { cluster, retry_ms, deadline_ms } =
+            toml::from_str(&text).map_err(|error| at(&error))?;
+        if retry_ms == 0 || retry_ms > deadline_ms {
             return Err(at(&"retry_ms: write from 1 to deadline_ms"));
         }
-        Ok(config)
+        let ring = read_ring(&file.parent().unwrap_or(Path::new("")).join(cluster))?;
+        Ok(Config { ring, retry_ms, deadline_ms })
     }
+}
 
-    /// The ring of its switches.
-    ///
-    /// # Errors
-    /// The switches make none.
-    pub fn ring(&self) -> Result<Ring, String> {
-        let members: Vec<Member> = self
-            .switch
-            .iter()
-            .map(|switch| Member {
-                address: switch.address,
-                rack: switch.rack.clone().unwrap_or_else(|| switch.address.to_string()),
-            })
-            .collect();
-        Ring::new(&members, self.groups, self.replicas)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLUSTER: &str = "cluster = \"0123456789abcdef\"\ngroups = 4\nvirtual_nodes = 10\n\
+                           failures = 0\n[[member]]\naddress = \"10.9.0.1\"\nrack = \"a\"\n";
+
+    #[test]
+    fn a_file_names_its_founding_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("kv.toml");
+        std::fs::write(folder.path().join("cluster.toml"), CLUSTER).unwrap();
+        std::fs::write(&file, "cluster = \"cluster.toml\"\nretry_ms = 5").unwrap();
+        let config = Config::read(&file).unwrap();
+        assert_eq!((config.ring.groups(), config.retry_ms, config.deadline_ms), (4, 5, 1000));
+        for (text, word) in [
+            ("cluster = \"cluster.toml\"\nretry_ms = 0", "retry_ms"),
+            ("cluster = \"none.toml\"", "none.toml"),
+            ("cluster = \"kv.toml\"", "kv.toml"),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            let error = Config::read(&file).unwrap_err();
+            assert!(error.contains(word), "{error}");
+        }
     }
 }

@@ -1,50 +1,21 @@
 //! The client's rules: which switch a request goes to, when it goes again, and what its outcome is.
 //! No sockets, no clocks: `now_us` is a number that grows.
+//!
+//! A request is sent as one copy or more, all with one number. Only a copy with the group's view can
+//! be carried out. What the client needs to know of a group (its view and chain) it asks with a
+//! read in view 0, a *probe*, which no switch carries out.
 
-use netchain_protocol::message::{AGAIN, MOVED, REPLY};
+use crate::outcome::{Done, Failure, NotBegun, Outcome, Refused, Shown};
+use netchain_protocol::message::{AGAIN, FORMAT, MOVED, REPLY};
 use netchain_protocol::{Key, Message, Operation, Ring, Room, Status, VALUE_MAX};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::Ipv4Addr;
 
-/// A value and its version.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shown {
-    /// The key's version: a fencing token. 0: the key was never written.
-    pub version: u64,
-    /// The value; None: there is none.
-    pub value: Option<Vec<u8>>,
-    /// The value is that of a later write: the request came again, and was carried out before.
-    pub moved: bool,
-}
+/// Numbers between a client's lowest unfinished request and its newest one at the most: the head
+/// remembers 256.
+pub const WINDOW: u32 = 255;
 
-/// What became of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// It was carried out, and this is what the key has after it.
-    Done(Shown),
-    /// It was not: this is what the key has.
-    Refused(Shown),
-    /// It may have been carried out, or may still be: nobody can say.
-    Unknown,
-    /// It was not: no slot is left.
-    Full,
-    /// It was not: no switch serves the key's group.
-    NoChain,
-    /// It was not: the value has so many bytes, more than the request had room for.
-    TooLong(usize),
-}
-
-impl Outcome {
-    /// What the key has after a request that was carried out.
-    pub fn done(self) -> Option<Shown> {
-        match self {
-            Outcome::Done(shown) => Some(shown),
-            _ => None,
-        }
-    }
-}
-
-/// A group's chain, as far as this client knows.
+/// A group's chain.
 #[derive(Clone, Debug)]
 struct Chain {
     view: u32,
@@ -61,7 +32,7 @@ pub struct Send {
 }
 
 /// A request under way.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Pending {
     operation: Operation,
     key: Key,
@@ -70,10 +41,16 @@ pub struct Pending {
     operand: u64,
     value: Option<Vec<u8>>,
     room: Room,
-    /// Times that it was sent.
-    sent: u32,
-    /// A copy of it was refused.
-    refused: bool,
+    /// Copies that could be carried out.
+    copies: u32,
+    /// The last copy's view.
+    view: u32,
+    /// A copy went out in an earlier view than the last one.
+    again: bool,
+    /// Why it fails, if nothing better comes.
+    failure: Option<Failure>,
+    /// Copies and probes since a switch told the group's chain.
+    tries: u32,
     /// When it goes again.
     next_us: u64,
     /// When its outcome is unknown.
@@ -85,17 +62,12 @@ impl Pending {
     pub fn next_us(&self) -> u64 {
         self.next_us.min(self.deadline_us)
     }
-}
 
-/// The state of a client that outlives its requests.
-pub struct Core {
-    ring: Ring,
-    client: u64,
-    number: u32,
-    retry_us: u64,
-    deadline_us: u64,
-    /// Chains that switches have told; others are as the ring places them, in view 1.
-    learnt: HashMap<u16, Chain>,
+    /// It may have been carried out, or may still be. (Also if a switch refused the only copy: the
+    /// network may have doubled that.)
+    fn may_have_happened(&self) -> bool {
+        self.operation != Operation::Read && self.copies > 0
+    }
 }
 
 /// What a call of the core comes to.
@@ -106,13 +78,34 @@ pub enum Step {
     /// Wait.
     Wait,
     /// The request is over.
-    Over(Outcome),
+    Over(Result<Outcome, Failure>),
+}
+
+/// The state of a client that outlives its requests.
+pub struct Core {
+    ring: Ring,
+    client: u64,
+    number: u32,
+    /// Numbers of requests that are not over.
+    unfinished: BTreeSet<u32>,
+    retry_us: u64,
+    deadline_us: u64,
+    /// Chains that switches have told.
+    learnt: HashMap<u16, Chain>,
 }
 
 impl Core {
     /// `client`: random for each process, so that no two are the same.
     pub fn new(ring: Ring, client: u64, retry_us: u64, deadline_us: u64) -> Core {
-        Core { ring, client, number: 0, retry_us, deadline_us, learnt: HashMap::new() }
+        Core {
+            ring,
+            client,
+            number: 0,
+            unfinished: BTreeSet::new(),
+            retry_us,
+            deadline_us,
+            learnt: HashMap::new(),
+        }
     }
 
     /// Whether no more requests can be told apart: the next needs a core with another identity.
@@ -120,9 +113,13 @@ impl Core {
         self.number == u32::MAX
     }
 
-    /// Begins a request. The caller sends what [`Core::time`] then says.
+    /// Begins a request. The caller sends what [`Core::time`] then says, until the request is over
+    /// or abandoned.
     ///
     /// `value`: for the operations that write one.
+    ///
+    /// # Errors
+    /// The value is too long, or the oldest request must be over first.
     pub fn begin(
         &mut self,
         operation: Operation,
@@ -130,43 +127,59 @@ impl Core {
         value: Option<Vec<u8>>,
         operand: u64,
         now_us: u64,
-    ) -> Result<Pending, Outcome> {
+    ) -> Result<Pending, NotBegun> {
         let length = value.as_ref().map_or(0, Vec::len);
         if length > VALUE_MAX {
-            return Err(Outcome::TooLong(length));
+            return Err(NotBegun::TooLong(length));
         }
-        // The reply shows what the key has, which may be longer than what is written.
-        let room = Room::Large;
-        self.number = self.number.saturating_add(1);
+        let number = self.number.saturating_add(1);
+        if self.unfinished.first().is_some_and(|first| number - first > WINDOW) {
+            return Err(NotBegun::Busy);
+        }
+        self.number = number;
+        self.unfinished.insert(number);
+        // A read of unknown length takes all the room; a write's reply mostly has what was written.
+        let room = match operation {
+            Operation::Read => Room::Large,
+            _ => Room::of(length).unwrap_or(Room::Large).max(Room::Small),
+        };
         Ok(Pending {
             operation,
             key,
             group: self.ring.group_of(&key),
-            number: self.number,
+            number,
             operand,
             value,
             room,
-            sent: 0,
-            refused: false,
+            copies: 0,
+            view: 0,
+            again: false,
+            failure: None,
+            tries: 0,
             next_us: now_us,
             deadline_us: now_us.saturating_add(self.deadline_us),
         })
     }
 
-    fn chain(&self, group: u16) -> Chain {
-        self.learnt.get(&group).cloned().unwrap_or_else(|| Chain {
-            view: 1,
-            members: self.ring.chain_of(group).unwrap_or_default(),
-        })
+    /// The caller no longer waits for a request. It may have been carried out, or may still be.
+    pub fn abandon(&mut self, pending: &Pending) {
+        self.unfinished.remove(&pending.number);
+    }
+
+    fn over(&mut self, pending: &Pending, result: Result<Outcome, Failure>) -> Step {
+        self.unfinished.remove(&pending.number);
+        Step::Over(result)
     }
 
     /// The time is `now_us`.
-    pub fn time(&self, pending: &mut Pending, now_us: u64) -> Step {
+    pub fn time(&mut self, pending: &mut Pending, now_us: u64) -> Step {
         if now_us >= pending.deadline_us {
-            // One copy that was refused was not carried out; of several, one may have been.
-            let refused = pending.sent == 0 || (pending.sent == 1 && pending.refused);
-            let unknown = pending.operation != Operation::Read && !refused;
-            return Step::Over(if unknown { Outcome::Unknown } else { Outcome::NoChain });
+            let result = match pending.failure.take() {
+                _ if pending.may_have_happened() => Ok(Outcome::Unknown),
+                Some(failure) => Err(failure),
+                None => Ok(Outcome::NoChain),
+            };
+            return self.over(pending, result);
         }
         if now_us < pending.next_us {
             return Step::Wait;
@@ -174,216 +187,186 @@ impl Core {
         self.send(pending, now_us)
     }
 
-    fn send(&self, pending: &mut Pending, now_us: u64) -> Step {
-        let Chain { view, mut members } = self.chain(pending.group);
-        if pending.operation == Operation::Read {
-            members.reverse();
-        }
-        if members.is_empty() {
-            return Step::Over(Outcome::NoChain);
-        }
-        let to = members.remove(0);
-        let message = Message {
+    /// A copy, or a probe where the chain is not known or keeps silent.
+    fn send(&mut self, pending: &mut Pending, now_us: u64) -> Step {
+        let known = self.learnt.get(&pending.group).cloned();
+        let silent = pending.tries >= 2 && pending.tries % 2 == 1;
+        let reads = pending.operation == Operation::Read;
+        let message = match known {
+            Some(Chain { view, mut members }) if !silent => {
+                if reads {
+                    members.reverse();
+                }
+                pending.again |= pending.copies > 0 && pending.view != view;
+                (pending.copies, pending.view) = (pending.copies.saturating_add(1), view);
+                self.message(pending, view, members)
+            }
+            known => {
+                // All that are or were members, one after the other; a read's tail first.
+                let founded = self.ring.chain_of(pending.group).unwrap_or_default();
+                let turn = if known.is_some() { pending.tries / 2 } else { pending.tries };
+                let mut asked = known.map(|chain| chain.members).unwrap_or_default();
+                let others: Vec<_> = founded.into_iter().filter(|it| !asked.contains(it)).collect();
+                asked.extend(others);
+                if reads {
+                    asked.reverse();
+                }
+                let one = asked.get(turn as usize % asked.len().max(1)).copied();
+                self.probe(pending, one)
+            }
+        };
+        let Some((to, rest)) = message.chain.split_first().map(|(to, rest)| (*to, rest.to_vec()))
+        else {
+            return self.over(pending, Ok(Outcome::NoChain));
+        };
+        let Ok(payload) = (Message { chain: rest, ..message }).encode() else {
+            let length = pending.value.as_ref().map_or(0, Vec::len);
+            return self.over(pending, Ok(Outcome::TooLong(length)));
+        };
+        // Twice as long each time: a failover takes longer than a lost message.
+        let wait = self.retry_us.saturating_mul(1 << pending.tries.min(6));
+        pending.next_us = now_us.saturating_add(wait);
+        pending.tries += 1;
+        Step::Send(Send { to, payload })
+    }
+
+    /// A copy; `chain` begins with its destination.
+    fn message(&self, pending: &Pending, view: u32, chain: Vec<Ipv4Addr>) -> Message {
+        Message {
             operation: pending.operation,
             status: Status::Request,
-            flags: if pending.sent > 0 { AGAIN } else { 0 },
-            group: pending.group,
-            view,
+            flags: if pending.again { AGAIN } else { 0 },
             key_id: 0,
+            tag: 0,
+            ring: self.ring.fingerprint(),
+            view,
+            group: pending.group,
             client: self.client,
             number: pending.number,
             version: 0,
             operand: pending.operand,
             key: pending.key,
-            chain: members,
+            chain,
             records: Default::default(),
             room: pending.room,
             value: pending.value.clone(),
-        };
-        let payload = match message.encode() {
-            Ok(payload) => payload,
-            Err(_) => {
-                return Step::Over(Outcome::TooLong(pending.value.as_ref().map_or(0, Vec::len)));
-            }
-        };
-        // Twice as long each time: a failover takes longer than a lost message.
-        let wait = self.retry_us.saturating_mul(1 << pending.sent.min(6));
-        pending.next_us = now_us.saturating_add(wait);
-        pending.sent += 1;
-        Step::Send(Send { to, payload })
+        }
+    }
+
+    /// Asks a switch for the chain.
+    fn probe(&self, pending: &Pending, switch: Option<Ipv4Addr>) -> Message {
+        let copy = self.message(pending, 0, switch.into_iter().collect());
+        let (operation, room) = (Operation::Read, Room::None);
+        Message { operation, flags: 0, operand: 0, room, value: None, ..copy }
     }
 
     /// A UDP payload came. What is no reply to the request changes nothing.
     pub fn receive(&mut self, pending: &mut Pending, payload: &[u8], now_us: u64) -> Step {
+        if let Some(format) = other_format(payload) {
+            // (It does not say which request it is about.)
+            pending.failure.get_or_insert(Failure::Format(format));
+        }
         let Ok(message) = Message::decode(payload) else { return Step::Wait };
         if message.flags & REPLY == 0
             || message.client != self.client
             || message.number != pending.number
             || message.key != pending.key
+            || message.group != pending.group
         {
             return Step::Wait;
         }
-        let moved = message.flags & MOVED != 0;
-        let length = message.value.as_ref().map_or(0, Vec::len);
-        let shown = Shown { version: message.version, value: message.value, moved };
+        let to_copy = message.operation == pending.operation && pending.copies > 0;
+        if !to_copy && message.operation != Operation::Read {
+            return Step::Wait;
+        }
         match message.status {
-            Status::Done => Step::Over(Outcome::Done(shown)),
-            Status::Absent => Step::Over(Outcome::Done(Shown { value: None, ..shown })),
-            Status::Refused => Step::Over(Outcome::Refused(shown)),
-            Status::Full => Step::Over(Outcome::Full),
-            Status::NoRoom => Step::Over(Outcome::TooLong(length)),
-            Status::Undecided => Step::Over(Outcome::Unknown),
             Status::OldView | Status::WrongSwitch => {
-                pending.refused = true;
                 if self.learn(message.group, message.view, message.chain) {
+                    pending.tries = 0;
                     return self.send(pending, now_us);
                 }
                 // It told nothing new: the switch itself may be behind.
                 Step::Wait
             }
-            Status::NoGroup | Status::Unknown => {
-                pending.refused = true;
-                Step::Wait
+            Status::Lost if self.is_news(message.group, message.view) => {
+                self.over(pending, Ok(Outcome::Lost))
             }
-            Status::Request => Step::Wait,
+            Status::WrongRing => {
+                let (ours, theirs) = (self.ring.fingerprint(), message.ring);
+                self.fail(pending, Failure::WrongRing { ours, theirs })
+            }
+            Status::Denied => self.fail(pending, Failure::Denied),
+            Status::TooMany => self.fail(pending, Failure::TooMany),
+            _ if to_copy => self.verdict(pending, message, now_us),
+            _ => Step::Wait,
         }
+    }
+
+    /// A switch that has a part in the request has decided.
+    fn verdict(&mut self, pending: &mut Pending, message: Message, now_us: u64) -> Step {
+        // In one view there is one verdict. An earlier view's refusal says nothing of later copies.
+        let of_last_copy = message.view == pending.view;
+        let moved = message.flags & MOVED != 0;
+        let own = match pending.operation {
+            Operation::Read => None,
+            _ if moved => Some(message.operand).filter(|version| *version != 0),
+            _ => Some(message.version),
+        };
+        let length = message.value.as_ref().map_or(0, Vec::len);
+        let now = Shown { version: message.version, value: message.value };
+        let outcome = match message.status {
+            Status::Done => Outcome::Done(Done { own, now }),
+            Status::Absent => Outcome::Done(Done { own, now: Shown { value: None, ..now } }),
+            // They have no condition: their head had no slot, and says it once more.
+            Status::Refused if of_last_copy && is_unconditional(pending.operation) => Outcome::Full,
+            Status::Refused if of_last_copy => Outcome::Refused(Refused { now, moved }),
+            Status::Full if of_last_copy => Outcome::Full,
+            Status::Undecided => Outcome::Unknown,
+            Status::NoRoom if message.room == Room::Large => Outcome::TooLong(length),
+            Status::NoRoom if pending.room != Room::Large => {
+                pending.room = Room::Large;
+                return self.send(pending, now_us);
+            }
+            _ => return Step::Wait,
+        };
+        self.over(pending, Ok(outcome))
+    }
+
+    /// A switch does not carry a copy out. That is the outcome if there is no other copy.
+    fn fail(&mut self, pending: &mut Pending, failure: Failure) -> Step {
+        if pending.operation != Operation::Read && pending.copies > 1 {
+            pending.failure = Some(failure);
+            return Step::Wait;
+        }
+        self.over(pending, Err(failure))
+    }
+
+    /// Is a view not older than what is known of the group?
+    fn is_news(&self, group: u16, view: u32) -> bool {
+        self.learnt.get(&group).is_none_or(|known| view >= known.view)
     }
 
     /// A switch told a group's chain: is it newer than what was known?
     fn learn(&mut self, group: u16, view: u32, members: Vec<Ipv4Addr>) -> bool {
-        let known = self.chain(group);
-        // What the ring places is a guess.
-        let guessed = !self.learnt.contains_key(&group) && members != known.members;
-        let newer = (view > known.view || guessed) && !members.is_empty();
-        if newer {
-            self.learnt.insert(group, Chain { view, members });
+        let newer = self.learnt.get(&group).is_none_or(|known| view > known.view);
+        if !newer || members.is_empty() || view == 0 {
+            return false;
         }
-        newer
+        self.learnt.insert(group, Chain { view, members });
+        true
     }
+}
+
+fn is_unconditional(operation: Operation) -> bool {
+    matches!(operation, Operation::Put | Operation::Add)
+}
+
+/// The format of a switch that does not know this client's. The first bytes are the same in all.
+fn other_format(payload: &[u8]) -> Option<u8> {
+    let [format, _, status, _, flags, ..] = *payload else { return None };
+    let is_reply = u16::from(flags) << 8 & REPLY != 0;
+    (format != FORMAT && is_reply && status == Status::BadFormat as u8).then_some(format)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use netchain_protocol::Member;
-
-    fn core() -> Core {
-        let member = |i: u8| Member { address: Ipv4Addr::new(10, 9, 0, i), rack: format!("r{i}") };
-        Core::new(Ring::new(&[member(1), member(2), member(3)], 10, 3).unwrap(), 77, 1_000, 50_000)
-    }
-
-    fn sent(step: Step) -> (Ipv4Addr, Message) {
-        let Step::Send(send) = step else { panic!("{step:?}") };
-        (send.to, Message::decode(&send.payload).unwrap())
-    }
-
-    fn reply(mut message: Message, status: Status) -> Vec<u8> {
-        message.flags |= REPLY;
-        message.status = status;
-        message.chain = vec![];
-        message.encode().unwrap()
-    }
-
-    #[test]
-    fn a_write_goes_to_the_head_and_a_read_to_the_tail() {
-        let mut core = core();
-        let key = Key::from_name("foo").unwrap();
-        let mut put = core.begin(Operation::Put, key, Some(b"x".to_vec()), 0, 0).unwrap();
-        let (head, write) = sent(core.time(&mut put, 0));
-        let mut get = core.begin(Operation::Read, key, None, 0, 0).unwrap();
-        let (tail, read) = sent(core.time(&mut get, 0));
-        let chain = core.ring.chain_of(write.group).unwrap();
-        assert_eq!((head, tail), (chain[0], chain[2]));
-        assert_eq!(write.chain, chain[1..]);
-        assert_eq!(read.chain, [chain[1], chain[0]]);
-    }
-
-    #[test]
-    fn without_a_reply_it_goes_again_and_is_unknown_in_the_end() {
-        let mut core = core();
-        let key = Key::from_name("foo").unwrap();
-        let mut put = core.begin(Operation::Put, key, Some(b"x".to_vec()), 0, 0).unwrap();
-        assert_eq!(sent(core.time(&mut put, 0)).1.flags, 0);
-        assert_eq!(core.time(&mut put, 999), Step::Wait);
-        assert_eq!(sent(core.time(&mut put, 1_000)).1.flags, AGAIN);
-        assert_eq!(core.time(&mut put, 2_999), Step::Wait);
-        assert_eq!(sent(core.time(&mut put, 3_000)).1.number, 1);
-        assert_eq!(core.time(&mut put, 50_000), Step::Over(Outcome::Unknown));
-        let mut get = core.begin(Operation::Read, key, None, 0, 0).unwrap();
-        sent(core.time(&mut get, 0));
-        assert_eq!(core.time(&mut get, 50_000), Step::Over(Outcome::NoChain));
-    }
-
-    /// A refusal says nothing of the other copies.
-    #[test]
-    fn of_several_copies_one_may_have_been_carried_out() {
-        let mut core = core();
-        let key = Key::from_name("foo").unwrap();
-        for (copies, outcome) in [(1, Outcome::NoChain), (2, Outcome::Unknown)] {
-            let mut put = core.begin(Operation::Put, key, Some(b"x".to_vec()), 0, 0).unwrap();
-            let (_, message) = sent(core.time(&mut put, 0));
-            if copies == 2 {
-                sent(core.time(&mut put, 1_000));
-            }
-            for _ in 0..copies {
-                core.receive(&mut put, &reply(message.clone(), Status::NoGroup), 2_000);
-            }
-            assert_eq!(core.time(&mut put, 50_000), Step::Over(outcome));
-        }
-    }
-
-    #[test]
-    fn an_old_view_teaches_the_chain() {
-        let mut core = core();
-        let key = Key::from_name("foo").unwrap();
-        let mut put = core.begin(Operation::Put, key, Some(b"x".to_vec()), 0, 0).unwrap();
-        let (_, first) = sent(core.time(&mut put, 0));
-        let new = vec![Ipv4Addr::new(10, 9, 0, 3)];
-        let mut told = first.clone();
-        (told.view, told.flags, told.status) = (2, REPLY, Status::OldView);
-        told.chain = new.clone();
-        let (to, second) = sent(core.receive(&mut put, &told.encode().unwrap(), 10));
-        assert_eq!((to, second.view, second.flags), (new[0], 2, AGAIN));
-        let done = core.receive(&mut put, &reply(second, Status::Done), 20);
-        assert!(matches!(done, Step::Over(Outcome::Done(_))), "{done:?}");
-        // The next request of the group knows.
-        let mut get = core.begin(Operation::Read, key, None, 0, 30).unwrap();
-        assert_eq!(sent(core.time(&mut get, 30)).0, new[0]);
-    }
-
-    /// Else client and switch would send each other messages without end.
-    #[test]
-    fn a_switch_that_is_behind_is_asked_again_later() {
-        let mut core = core();
-        let key = Key::from_name("foo").unwrap();
-        let mut put = core.begin(Operation::Put, key, Some(b"x".to_vec()), 0, 0).unwrap();
-        let (_, first) = sent(core.time(&mut put, 0));
-        let behind = reply(first, Status::WrongSwitch);
-        assert_eq!(core.receive(&mut put, &behind, 10), Step::Wait);
-        sent(core.time(&mut put, 1_000));
-    }
-
-    #[test]
-    fn what_is_no_reply_to_the_request_changes_nothing() {
-        let mut core = core();
-        let key = Key::from_name("foo").unwrap();
-        let mut put = core.begin(Operation::Put, key, Some(b"x".to_vec()), 0, 0).unwrap();
-        let (_, message) = sent(core.time(&mut put, 0));
-        let mut other = message.clone();
-        other.client += 1;
-        assert_eq!(core.receive(&mut put, &reply(other, Status::Done), 1), Step::Wait);
-        let mut other = message.clone();
-        other.number += 1;
-        assert_eq!(core.receive(&mut put, &reply(other, Status::Done), 1), Step::Wait);
-        assert_eq!(core.receive(&mut put, &message.encode().unwrap(), 1), Step::Wait);
-        assert_eq!(core.receive(&mut put, b"no message", 1), Step::Wait);
-    }
-
-    #[test]
-    fn a_value_of_129_bytes_is_too_long() {
-        let mut core = core();
-        let key = Key::from_name("foo").unwrap();
-        let begun = core.begin(Operation::Put, key, Some(vec![0; 129]), 0, 0);
-        assert_eq!(begun.unwrap_err(), Outcome::TooLong(129));
-    }
-}
+mod tests;

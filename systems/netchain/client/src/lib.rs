@@ -5,8 +5,8 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let mut client = netchain_client::Client::open("kv.toml".as_ref())?;
 //! let lock = netchain_client::Key::from_name("lock")?;
-//! let version = client.insert(&lock, b"owner--1")?.done().ok_or("taken")?.version;
-//! println!("fencing token {version}");
+//! let done = client.insert(&lock, b"owner--1")?.done().ok_or("taken")?;
+//! println!("fencing token {}", done.own.ok_or("taken again meanwhile")?);
 //! # Ok(())
 //! # }
 //! ```
@@ -19,8 +19,9 @@
 mod client;
 mod config;
 pub mod core;
+mod outcome;
 
 pub use client::{Client, Failed};
-pub use config::Config;
-pub use core::{Outcome, Shown};
-pub use netchain_protocol::{Key, Operation, Status};
+pub use config::{Config, read_ring};
+pub use netchain_protocol::{Founding, Key, Member, Operation, Report, Ring, Status};
+pub use outcome::{Done, Failure, NotBegun, Outcome, Refused, Shown};

@@ -8,10 +8,12 @@
 
 pub mod layouts;
 pub mod message;
+pub mod report;
 pub mod ring;
 
 pub use message::{Key, Message, Operation, Record, Room, Status, Wrong};
-pub use ring::{Member, Ring};
+pub use report::Report;
+pub use ring::{Founding, Member, Ring};
 
 /// The UDP port of switches.
 pub const PORT: u16 = 5410;

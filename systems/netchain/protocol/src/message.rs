@@ -4,9 +4,11 @@ use crate::{CHAIN_MAX, VALUE_MAX};
 use std::net::Ipv4Addr;
 
 /// Of the message's form.
-const FORMAT: u8 = 1;
+pub const FORMAT: u8 = 1;
+/// Where the tag is, in all formats.
+pub const TAG_OFFSET: usize = 8;
 /// Bytes before records and value.
-const BASE_BYTES: usize = 76;
+const BASE_BYTES: usize = 88;
 /// Records in a write, and bytes of each.
 pub const RECORDS: usize = 4;
 const RECORD_BYTES: usize = 21;
@@ -14,13 +16,14 @@ const RECORD_BYTES: usize = 21;
 const NO_VALUE: u8 = 255;
 
 /// The message is a reply.
-pub const REPLY: u8 = 0x80;
+pub const REPLY: u16 = 0x8000;
 /// The head has given the write its version.
-pub const STAMPED: u8 = 0x40;
-/// In a reply: the value is that of a later write than the request's.
-pub const MOVED: u8 = 0x02;
-/// The client may have sent the request before.
-pub const AGAIN: u8 = 0x01;
+pub const STAMPED: u16 = 0x4000;
+/// In a reply: version and value are not those of the verdict. Of [`Status::Done`] they are a later
+/// write's, and the operand is the request's own version (0: nobody knows it any more).
+pub const MOVED: u16 = 0x0002;
+/// A copy of the request went to a head of an earlier view, which may have carried it out.
+pub const AGAIN: u16 = 0x0001;
 
 /// A key: 16 bytes, whatever they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -57,6 +60,14 @@ pub enum Operation {
     Add = 6,
     /// Removes the value, if the version is the operand or the operand is 0.
     Delete = 7,
+    /// Reserved: a slot for a new member.
+    Copy = 8,
+    /// Reserved: the new member has it.
+    CopyAck = 9,
+    /// Reserved: a sign of life.
+    Probe = 10,
+    /// Reserved: which keys there are.
+    List = 11,
 }
 
 /// What became of a request.
@@ -81,13 +92,23 @@ pub enum Status {
     Unknown = 7,
     /// It came again, and nobody knows any more whether it was carried out.
     Undecided = 8,
-    /// The value is longer than the request has room for.
+    /// The key's value is longer than the request has room for: nothing is decided.
     NoRoom = 9,
-    /// The switch's role is another one.
+    /// The switch's part is another one.
     WrongSwitch = 10,
+    /// The group has lost all its members.
+    Lost = 11,
+    /// The head has no room for another client.
+    TooMany = 12,
+    /// The client's key may not do that.
+    Denied = 13,
+    /// The switch does not know the message's format.
+    BadFormat = 14,
+    /// The switch belongs to another cluster.
+    WrongRing = 15,
 }
 
-const OPERATIONS: [Operation; 7] = [
+const OPERATIONS: [Operation; 11] = [
     Operation::Read,
     Operation::Put,
     Operation::Insert,
@@ -95,9 +116,13 @@ const OPERATIONS: [Operation; 7] = [
     Operation::CompareOwner,
     Operation::Add,
     Operation::Delete,
+    Operation::Copy,
+    Operation::CopyAck,
+    Operation::Probe,
+    Operation::List,
 ];
 
-const STATUSES: [Status; 11] = [
+const STATUSES: [Status; 16] = [
     Status::Request,
     Status::Done,
     Status::Absent,
@@ -109,6 +134,11 @@ const STATUSES: [Status; 11] = [
     Status::Undecided,
     Status::NoRoom,
     Status::WrongSwitch,
+    Status::Lost,
+    Status::TooMany,
+    Status::Denied,
+    Status::BadFormat,
+    Status::WrongRing,
 ];
 
 /// Bytes of a value that a message has room for.
@@ -160,13 +190,17 @@ pub struct Message {
     /// What became of it.
     pub status: Status,
     /// [`REPLY`] and its like.
-    pub flags: u8,
+    pub flags: u16,
+    /// Which of the client's keys made the tag; it stays while switches pass the message on.
+    pub key_id: u16,
+    /// Over the payload with zeros in the tag's place; 0: there is none.
+    pub tag: u64,
+    /// Fingerprint of the ring ([`crate::Ring::fingerprint`]).
+    pub ring: u32,
+    /// Of the group, as the sender knows it; 0: it does not.
+    pub view: u32,
     /// The key's group.
     pub group: u16,
-    /// Of the group, as the sender knows it.
-    pub view: u32,
-    /// The secret of the tag.
-    pub key_id: u16,
     /// Identity of the client's process.
     pub client: u64,
     /// Number of the request.
@@ -271,14 +305,17 @@ impl Message {
             return Err(Wrong::Chain(self.chain.len()));
         }
         let mut out = Vec::with_capacity(self.bytes());
-        out.extend([FORMAT, self.operation as u8, self.status as u8, self.flags]);
-        out.extend(self.group.to_be_bytes());
-        let length = value.map_or(NO_VALUE, |value| value.len() as u8);
-        out.extend([self.chain.len() as u8, self.room as u8, length, 0]);
+        let hops = self.chain.len() as u8;
+        out.extend([FORMAT, self.operation as u8, self.status as u8, hops]);
+        out.extend(self.flags.to_be_bytes());
         out.extend(self.key_id.to_be_bytes());
+        out.extend(self.tag.to_be_bytes());
+        out.extend(self.ring.to_be_bytes());
         out.extend(self.view.to_be_bytes());
-        out.extend(self.client.to_be_bytes());
+        out.extend(self.group.to_be_bytes());
+        out.extend([self.room as u8, value.map_or(NO_VALUE, |value| value.len() as u8)]);
         out.extend(self.number.to_be_bytes());
+        out.extend(self.client.to_be_bytes());
         out.extend(self.version.to_be_bytes());
         out.extend(self.operand.to_be_bytes());
         out.extend(self.key.0);
@@ -303,26 +340,27 @@ impl Message {
     /// # Errors
     /// It is no message.
     pub fn decode(bytes: &[u8]) -> Result<Message, Wrong> {
-        if bytes.len() < BASE_BYTES {
-            return Err(Wrong::Length(bytes.len()));
+        // Of another format the length means nothing.
+        match bytes.first() {
+            Some(&format) if format != FORMAT => return Err(Wrong::Format(format)),
+            Some(_) if bytes.len() >= BASE_BYTES => {}
+            _ => return Err(Wrong::Length(bytes.len())),
         }
         let mut read = Reader(bytes);
-        let (format, operation, status, flags) = (read.u8(), read.u8(), read.u8(), read.u8());
-        if format != FORMAT {
-            return Err(Wrong::Format(format));
-        }
+        let (_format, operation, status, hops) = (read.u8(), read.u8(), read.u8(), read.u8());
         let operation = OPERATIONS
             .into_iter()
             .find(|known| *known as u8 == operation)
             .ok_or(Wrong::Operation(operation))?;
         let status = STATUSES.get(usize::from(status)).copied().ok_or(Wrong::Status(status))?;
-        let (group, hops, room, length) = (read.u16(), read.u8(), read.u8(), read.u8());
+        let (flags, key_id, tag) = (read.u16(), read.u16(), read.u64());
+        let (ring, view, group) = (read.u32(), read.u32(), read.u16());
+        let (room, length) = (read.u8(), read.u8());
         let room = [Room::None, Room::Small, Room::Medium, Room::Large]
             .get(usize::from(room))
             .copied()
             .ok_or(Wrong::Room(room))?;
-        read.u8();
-        let (key_id, view, client, number) = (read.u16(), read.u32(), read.u64(), read.u32());
+        let (number, client) = (read.u32(), read.u64());
         let (version, operand, key) = (read.u64(), read.u64(), Key(read.array()));
         let hops = usize::from(hops);
         if hops > CHAIN_MAX {
@@ -334,9 +372,11 @@ impl Message {
             operation,
             status,
             flags,
-            group,
-            view,
             key_id,
+            tag,
+            ring,
+            view,
+            group,
             client,
             number,
             version,
@@ -375,8 +415,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn message() -> impl Strategy<Value = Message> {
-        let fixed = (0usize..7, 0usize..11, any::<u8>(), any::<u16>(), any::<u32>(), any::<u16>());
-        let numbers = (any::<u64>(), any::<u32>(), any::<u64>(), any::<u64>(), any::<[u8; 16]>());
+        let fixed = (0usize..OPERATIONS.len(), 0usize..STATUSES.len(), any::<[u16; 3]>());
+        let numbers = (any::<[u32; 3]>(), any::<[u64; 4]>(), any::<[u8; 16]>());
         let record = (any::<u64>(), any::<u32>(), any::<u8>(), any::<u64>());
         let rest = (
             prop::collection::vec(any::<u32>(), 0..=CHAIN_MAX),
@@ -398,15 +438,17 @@ mod tests {
             Message {
                 operation,
                 status: STATUSES[fixed.1],
-                flags: fixed.2,
-                group: fixed.3,
-                view: fixed.4,
-                key_id: fixed.5,
-                client: numbers.0,
-                number: numbers.1,
-                version: numbers.2,
-                operand: numbers.3,
-                key: Key(numbers.4),
+                flags: fixed.2[0],
+                key_id: fixed.2[1],
+                group: fixed.2[2],
+                ring: numbers.0[0],
+                view: numbers.0[1],
+                number: numbers.0[2],
+                tag: numbers.1[0],
+                client: numbers.1[1],
+                version: numbers.1[2],
+                operand: numbers.1[3],
+                key: Key(numbers.2),
                 chain: chain.into_iter().map(Ipv4Addr::from).collect(),
                 records,
                 room: Room::of(value.as_ref().map_or(0, Vec::len)).unwrap(),
@@ -427,6 +469,52 @@ mod tests {
         fn any_bytes_are_a_message_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
             let _ = Message::decode(&bytes);
         }
+    }
+
+    /// The table of fields in design.md.
+    #[test]
+    fn fields_are_where_the_page_says() {
+        let bytes = Message {
+            operation: Operation::CompareOwner,
+            status: Status::Refused,
+            flags: 0x0102,
+            key_id: 0x0304,
+            tag: 0x0506_0708_090a_0b0c,
+            ring: 0x0d0e_0f10,
+            view: 0x1112_1314,
+            group: 0x1516,
+            number: 0x1718_191a,
+            client: 0x1b1c_1d1e_1f20_2122,
+            version: 0x2324_2526_2728_292a,
+            operand: 0x2b2c_2d2e_2f30_3132,
+            key: Key([0x33; 16]),
+            chain: vec![[0x34; 4].into(), [0x35; 4].into()],
+            records: [Record { client: 0x36, number: 0x37, status: 0x38, version: 0x39 }; 4],
+            room: Room::Small,
+            value: Some(vec![0x3a; 3]),
+        }
+        .encode()
+        .unwrap();
+        assert_eq!(bytes[..4], [1, 5, 3, 2]);
+        let ascending: Vec<u8> = (1..=0x16).collect();
+        assert_eq!(bytes[4..26], ascending);
+        assert_eq!(bytes[TAG_OFFSET..TAG_OFFSET + 8], ascending[4..12]);
+        assert_eq!(bytes[26..28], [1, 3]);
+        let ascending: Vec<u8> = (0x17..=0x32).collect();
+        assert_eq!(bytes[28..56], ascending);
+        assert_eq!(bytes[56..72], [0x33; 16]);
+        assert_eq!(bytes[72..88], [[0x34; 4], [0x35; 4], [0; 4], [0; 4]].concat());
+        assert_eq!(
+            (bytes[88 + 7], bytes[88 + 11], bytes[88 + 12], bytes[88 + 20]),
+            (0x36, 0x37, 0x38, 0x39)
+        );
+        assert_eq!(bytes[88 + 84..], [&[0x3a; 3][..], &[0; 13]].concat());
+    }
+
+    #[test]
+    fn another_format_is_named_whatever_its_length() {
+        assert_eq!(Message::decode(&[2, 1]), Err(Wrong::Format(2)));
+        assert_eq!(Message::decode(&[1, 1]), Err(Wrong::Length(2)));
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! `stateplane kv`: asks the switches for keys.
 
+use crate::founding::{self, FoundArgs, RingArgs};
 use clap::{Parser, Subcommand};
 use command_line::outln;
-use netchain_client::{Client, Config, Key, Outcome, Shown};
+use netchain_client::{Client, Config, Done, Key, Outcome, Shown};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -12,16 +13,17 @@ const FAILED: u8 = 2;
 const UNKNOWN: u8 = 3;
 
 const EXAMPLES: &str = "Examples:
+  stateplane kv found 10.9.0.1=a 10.9.0.2=b 10.9.0.3=c > cluster.toml
+  stateplane kv ring cluster.toml
   stateplane kv --config kv.toml put greeting hello
   stateplane kv --config kv.toml get greeting
   stateplane kv --config kv.toml cas greeting 281474976710657 'hello again'
   stateplane kv --config kv.toml add visits 1
   stateplane kv --config kv.toml delete greeting
 
-kv.toml lists the switches, the same list in the same file for all clients:
-  [[switch]]
-  address = \"10.9.0.1\"
-  rack = \"a\"            # by default each switch is a rack of its own
+kv.toml names the cluster's founding file, which is the same for all clients and switches:
+  cluster = \"cluster.toml\"
+  deadline_ms = 1000     # after so long the outcome is unknown
 
 Exit codes: 0 done, 1 refused (the condition does not hold; of get: no value), 2 it could not be
 asked, or no switch serves the key, 3 unknown: it may have happened.";
@@ -30,11 +32,11 @@ asked, or no switch serves the key, 3 unknown: it may have happened.";
 #[derive(Parser, Debug)]
 #[command(name = "kv", after_help = EXAMPLES)]
 pub struct Args {
-    /// Which switches there are.
+    /// The client's configuration.
     #[arg(long, value_name = "FILE")]
-    config: PathBuf,
+    config: Option<PathBuf>,
     /// Print JSON.
-    #[arg(long)]
+    #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
     word: Word,
@@ -42,6 +44,10 @@ pub struct Args {
 
 #[derive(Subcommand, Debug)]
 enum Word {
+    /// Print a founding file for a new cluster
+    Found(FoundArgs),
+    /// Print how a founding file spreads keys, chains and recovery over the switches
+    Ring(RingArgs),
     /// Print the key's value
     Get {
         /// At most 16 bytes.
@@ -89,17 +95,20 @@ enum Word {
 
 /// Runs the command; returns its exit code.
 pub fn run(args: Args) -> u8 {
-    match ask(&args) {
-        Ok(outcome) => show(&args, &outcome),
-        Err(error) => {
-            eprintln!("error: {error}");
-            FAILED
-        }
-    }
+    let done = match &args.word {
+        Word::Found(words) => founding::found(words).map(|()| 0),
+        Word::Ring(words) => founding::ring(words, args.json).map(|()| 0),
+        _ => ask(&args).map(|outcome| show(&args, &outcome)).map_err(|error| error.to_string()),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("error: {error}");
+        FAILED
+    })
 }
 
 fn ask(args: &Args) -> Result<Outcome, Box<dyn std::error::Error>> {
-    let mut client = Client::new(Config::read(&args.config)?)?;
+    let config = args.config.as_ref().ok_or("write --config FILE, the client's configuration")?;
+    let mut client = Client::new(Config::read(config)?)?;
     let named = |key: &str| Key::from_name(key);
     Ok(match &args.word {
         Word::Get { key } => client.get(&named(key)?)?,
@@ -110,6 +119,7 @@ fn ask(args: &Args) -> Result<Outcome, Box<dyn std::error::Error>> {
         }
         Word::Add { key, delta } => client.add(&named(key)?, *delta)?,
         Word::Delete { key, version } => client.delete(&named(key)?, *version)?,
+        Word::Found(_) | Word::Ring(_) => return Err("no request".into()),
     })
 }
 
@@ -126,48 +136,64 @@ fn printed(args: &Args, value: &[u8]) -> String {
 
 fn show(args: &Args, outcome: &Outcome) -> u8 {
     let (word, shown, code) = match outcome {
-        Outcome::Done(shown) => {
-            let missing = matches!(args.word, Word::Get { .. }) && shown.value.is_none();
-            ("done", Some(shown), if missing { REFUSED } else { 0 })
+        Outcome::Done(Done { now, .. }) => {
+            let missing = matches!(args.word, Word::Get { .. }) && now.value.is_none();
+            ("done", Some(now), if missing { REFUSED } else { 0 })
         }
-        Outcome::Refused(shown) => ("refused", Some(shown), REFUSED),
+        Outcome::Refused(refused) => ("refused", Some(&refused.now), REFUSED),
         Outcome::Unknown => ("unknown", None, UNKNOWN),
         Outcome::Full => ("full", None, FAILED),
         Outcome::NoChain => ("no_chain", None, FAILED),
+        Outcome::Lost => ("lost", None, FAILED),
         Outcome::TooLong(_) => ("too_long", None, FAILED),
     };
     let value = shown.and_then(|shown| shown.value.as_deref()).map(|value| printed(args, value));
+    let (own, moved) = match outcome {
+        Outcome::Done(done) => (done.own, done.own.is_some_and(|own| own != done.now.version)),
+        Outcome::Refused(refused) => (None, refused.moved),
+        _ => (None, false),
+    };
     if args.json {
         let version = shown.map(|shown| shown.version);
-        outln!("{}", json!({ "outcome": word, "version": version, "value": value }));
+        let told = json!({
+            "outcome": word, "own": own, "version": version, "value": value, "moved": moved,
+        });
+        outln!("{told}");
         return code;
     }
-    match (outcome, value) {
+    match (outcome, shown) {
         (Outcome::Unknown, _) => {
             eprintln!("unknown: no answer in time; it may have happened, or may still happen");
         }
         (Outcome::Full, _) => eprintln!("error: the switches have no slot for another key"),
         (Outcome::NoChain, _) => {
-            eprintln!(
-                "error: no switch of {} answers for the key: do they run, and is there a route?",
-                args.config.display()
-            );
+            let why = "no switch answers for the key: do they run, and is there a route?";
+            eprintln!("error: {why}");
+        }
+        (Outcome::Lost, _) => {
+            let why = "all switches of the key's group were lost, and its keys with them";
+            eprintln!("error: {why}: found the group again");
         }
         (Outcome::TooLong(bytes), _) => eprintln!("error: {bytes} bytes; a value has at most 128"),
-        (_, value) => report(args, shown, value.as_deref(), code),
+        (_, Some(shown)) => report(args, shown, own, value.as_deref(), code),
+        (_, None) => {}
     }
     code
 }
 
 /// What the key has.
-fn report(args: &Args, shown: Option<&Shown>, value: Option<&str>, code: u8) {
-    let version = shown.map_or(0, |shown| shown.version);
+fn report(args: &Args, shown: &Shown, own: Option<u64>, value: Option<&str>, code: u8) {
+    let version = shown.version;
     match value {
         Some(value) if code == 0 && matches!(args.word, Word::Get { .. } | Word::Add { .. }) => {
             outln!("{value}");
         }
         Some(value) if code != 0 => eprintln!("refused: version {version} has {value}"),
         None if code != 0 => eprintln!("the key has no value (version {version})"),
-        _ => outln!("version {version}"),
+        _ => match own {
+            Some(own) if own == version => outln!("version {own}"),
+            Some(own) => outln!("version {own}; later writes made {version}"),
+            None => outln!("done, in a version before {version}"),
+        },
     }
 }

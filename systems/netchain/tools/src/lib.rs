@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod founding;
 mod generated;
 mod kv;
 mod messages;

@@ -180,6 +180,8 @@ mod tests {
             group: 7,
             view: 3,
             key_id: 0,
+            tag: 0,
+            ring: 0,
             client: 0xabc,
             number: 12,
             version: 0,

@@ -1,6 +1,8 @@
 //! `stateplane table`: entries of a running switch. Also what the commands about a running switch
 //! share.
 
+mod replace;
+
 use clap::Subcommand;
 use command_line::{json, outln, print_table as print};
 use dataplane::{ActionSpec, EntrySpec, KeySpec};
@@ -15,6 +17,7 @@ use switch_agent::origin::Origin;
   stateplane table list MyIngress.routes --json            its entries
   stateplane table add MyIngress.routes hdr.ipv4.dst=10.0.0.0/8 -a MyIngress.forward port=2
   stateplane table add acl 10.0.0.0&&&255.0.0.0 '*' -a drop --priority 10
+  stateplane table replace roles.toml --incarnation 0x0f2c1a07
   stateplane table delete MyIngress.routes 10.0.0.0/8
   stateplane table set-default MyIngress.routes MyIngress.drop
 
@@ -61,7 +64,13 @@ enum Action {
         /// Change the action of an existing entry.
         #[arg(long)]
         replace: bool,
+        /// The incarnation that the entry is for (`stateplane switch status`); another one refuses
+        /// it. Tables whose entries hold for one incarnation need it.
+        #[arg(long, value_name = "NUMBER", value_parser = replace::number)]
+        incarnation: Option<u32>,
     },
+    /// Exchange all entries of tables as one: those of FILE become the only ones.
+    Replace(replace::Args),
     /// Delete an entry: `delete TABLE KEY=MATCH…`.
     Delete {
         /// Control-plane name.
@@ -127,7 +136,7 @@ fn act(args: &Args) -> switch_agent::Result<()> {
     let request = match args.action.as_ref().unwrap_or(&Action::List { table: None }) {
         Action::List { table: None } => Request::Tables,
         Action::List { table: Some(table) } => Request::TableList { table: table.clone() },
-        Action::Add { table, keys: texts, action: words, priority, replace } => {
+        Action::Add { table, keys: texts, action: words, priority, replace, incarnation } => {
             let (name, arguments) =
                 words.split_first().map_or(("", &[][..]), |(name, rest)| (name, rest));
             let entry = EntrySpec {
@@ -135,8 +144,14 @@ fn act(args: &Args) -> switch_agent::Result<()> {
                 priority: *priority,
                 action: action(name, arguments),
             };
-            Request::TableAdd { table: table.clone(), entry, replace: *replace }
+            Request::TableAdd {
+                table: table.clone(),
+                entry,
+                replace: *replace,
+                incarnation: *incarnation,
+            }
         }
+        Action::Replace(args) => replace::request(args)?,
         Action::Delete { table, keys: texts } => {
             Request::TableDelete { table: table.clone(), keys: keys(texts) }
         }
@@ -168,6 +183,7 @@ fn act(args: &Args) -> switch_agent::Result<()> {
             print(&["table", "kind", "entries", "at run time", "keys"], rows.collect());
         }
         Reply::Table(listing) => list(listing),
+        Reply::Replaced { incarnation, tables } => replace::print(*incarnation, tables),
         Reply::Done => outln!("{}", args.action.as_ref().map_or("", how_long)),
         _ => {}
     }
@@ -177,7 +193,7 @@ fn act(args: &Args) -> switch_agent::Result<()> {
 /// How long a change lasts.
 fn how_long(action: &Action) -> &'static str {
     match action {
-        Action::List { .. } => "",
+        Action::List { .. } | Action::Replace(_) => "",
         Action::Add { .. } => {
             "added: the entry stays until it is deleted, until `switch detach`, `switch --fresh` \
              or a reboot; the configuration (table.entry) brings one at every start"
@@ -242,4 +258,7 @@ fn list(listing: &TableListing) {
     row.extend(counts(&listing.default_counter));
     rows.push(row);
     print(&head, rows);
+    if let Some(version) = listing.version {
+        outln!("version {version}: all entries are exchanged as one (`table replace`)");
+    }
 }
