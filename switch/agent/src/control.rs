@@ -246,6 +246,11 @@ pub struct PortStatus {
     pub stats: PortStats,
 }
 
+/// The version of a table's entries, if they are exchanged as one.
+fn version(table: &dataplane::TableRef<'_>) -> Result<Option<TableVersion>> {
+    Ok(table.is_exchanged().then(|| table.version()).transpose()?)
+}
+
 /// The members of an enum that name these elements' indexes.
 fn index_names<T>(
     enumeration: Option<&manifest::Enumeration>,
@@ -253,11 +258,6 @@ fn index_names<T>(
 ) -> Vec<(u32, String)> {
     let name = |index: u32| Some((index, enumeration?.member(index.into())?.to_owned()));
     elements.iter().filter_map(|(index, _)| name(*index)).collect()
-}
-
-/// The version of a table's entries, if they are exchanged as one.
-fn version(table: &dataplane::TableRef<'_>) -> Result<Option<TableVersion>> {
-    Ok(table.is_exchanged().then(|| table.version()).transpose()?)
 }
 
 impl Agent {
