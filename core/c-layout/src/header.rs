@@ -199,7 +199,7 @@ mod tests {
         pub struct Thing as "sp_thing" {
             /// Its lock.
             pub lock: SpinLock,
-            /// Of which there are four; the text is so long that it does not fit behind the declaration.
+            /// Of which there are four; this text does not fit behind the short declaration.
             pub words: [u64; 4],
         }
     }
@@ -231,7 +231,7 @@ enum sp_e {
  */
 struct sp_thing {
 \tstruct bpf_spin_lock lock; /* Its lock. */
-\t/* Of which there are four; the text is so long that it does not fit behind the declaration. */
+\t/* Of which there are four; this text does not fit behind the short declaration. */
 \t__u64 words[4];
 };
 _Static_assert(sizeof(struct sp_thing) == 40, \"as in Rust\");

@@ -2,8 +2,8 @@
 //!
 //! The kernel uses an element of a hash map again at once, while a packet may still read the action
 //! data in it. So the entries of such a table are in a map of their own, which nobody writes to
-//! once packets can find it. A change fills another map, and puts that in the place of the first one,
-//! the only element of an array of maps. The kernel returns from that update when no running
+//! once packets can find it. A change fills another map, and puts that in the place of the first
+//! one, the only element of an array of maps. The kernel returns from that update when no running
 //! program has the earlier map any more (a grace period): the return is the confirmation.
 //!
 //! The kernel's number of the map is the version of the entries. It changes with the entries, in

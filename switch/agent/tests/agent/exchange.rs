@@ -45,11 +45,15 @@ fn refused(bench: &Bench, tables: Vec<TableContent>, incarnation: Option<u32>) -
     replace(bench, tables, incarnation).unwrap_err().to_string()
 }
 
-fn roles(bench: &Bench) -> TableListing {
-    match bench.ask(Request::TableList { table: "roles".into() }) {
+fn listing(bench: &Bench, table: &str) -> TableListing {
+    match bench.ask(Request::TableList { table: table.into() }) {
         Reply::Table(listing) => listing,
         other => panic!("{other:?}"),
     }
+}
+
+fn roles(bench: &Bench) -> TableListing {
+    listing(bench, "roles")
 }
 
 /// The first argument of each entry.
@@ -185,6 +189,13 @@ fn a_replacement_is_whole_or_changes_nothing() {
     assert!(listed.per_incarnation && listed.version == roles(&bench).version);
 }
 
+/// The switch's next start finds another program.
+fn another_program(bench: &Bench) {
+    let mut manifest = fixture::manifest();
+    manifest.program = "second.p4".into();
+    std::fs::write(bench.folder.path().join("fixture.json"), manifest.to_json()).unwrap();
+}
+
 #[test]
 fn entries_hold_for_the_life_of_the_maps() {
     let bench = Bench::new(&[]);
@@ -206,10 +217,7 @@ fn entries_hold_for_the_life_of_the_maps() {
 
     // Another program has maps of its own: nothing comes along.
     bench.signal(Signal::SIGKILL);
-    fixture::build(bench.folder.path(), &["-DANOTHER_OBJECT"]);
-    let mut manifest = fixture::manifest();
-    manifest.program = "second.p4".into();
-    std::fs::write(bench.folder.path().join("fixture.json"), manifest.to_json()).unwrap();
+    another_program(&bench);
     let third = bench.start(false);
     assert_eq!(third.how, "replaced");
     assert_eq!(numbers(&bench), [0u64; 0]);
@@ -234,4 +242,58 @@ fn entries_hold_for_the_life_of_the_maps() {
         said.contains("table[1].entry: table ingress.roles: its entries hold for one"),
         "{said}"
     );
+}
+
+/// Tables whose entries hold for any incarnation follow the rule of all tables: each start brings
+/// what the configuration has, and what was added at run time stays.
+#[test]
+fn exchanged_entries_of_the_configuration_and_of_run_time() {
+    let bench = Bench::new(&[]);
+    let without = std::fs::read_to_string(bench.config()).unwrap();
+    let configured = "[[table]]\nname = \"others\"\n[[table.entry]]\nkey = { \"hdr.pair.group\" = 1 }\naction = \"pair\"\narguments = { first = 5, second = 5 }\n";
+    std::fs::write(bench.config(), without.clone() + configured).unwrap();
+    let own = bench.start(false).incarnation;
+    let others = || {
+        let listing = listing(&bench, "others");
+        let entry = |entry: &dataplane::ListedEntry| {
+            (entry.keys[0].1.clone(), entry.arguments[0].1.clone())
+        };
+        (listing.entries.iter().map(entry).collect::<Vec<_>>(), listing.version)
+    };
+    let pairs = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
+        pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()
+    };
+    assert_eq!(others().0, pairs(&[("1", "0x5")]));
+
+    // Two tables at once, in the order given.
+    let tables = vec![content("others", 1), content("roles", 2)];
+    let replace = Request::TableReplace { tables, incarnation: Some(own) };
+    let Reply::Replaced { incarnation, tables } = bench.ask(replace) else { panic!() };
+    let names: Vec<&str> = tables.iter().map(|it| &it.table[..]).collect();
+    assert_eq!((incarnation, &names[..]), (own, &["ingress.others", "ingress.roles"][..]));
+    assert_eq!(
+        others(),
+        (pairs(&[("0", "0x1"), ("1", "0x1"), ("2", "0x1")]), Some(tables[0].version))
+    );
+    assert_eq!((numbers(&bench), roles(&bench).version), (vec![2; 3], Some(tables[1].version)));
+
+    let restart = || {
+        bench.signal(Signal::SIGKILL);
+        bench.start(false).how
+    };
+    assert_eq!(restart(), "took over");
+    let (found, version) = others();
+    assert_eq!(found, pairs(&[("0", "0x1"), ("1", "0x5"), ("2", "0x1")]), "as configured again");
+    assert_eq!(restart(), "took over");
+    assert_eq!(others(), (found, version), "nothing to change: nothing is exchanged");
+    std::fs::write(bench.config(), without).unwrap();
+    assert_eq!(restart(), "took over");
+    assert_eq!(others().0, pairs(&[("0", "0x1"), ("2", "0x1")]));
+    assert_eq!(numbers(&bench), [2; 3]);
+
+    // Into another program's maps goes what was added at run time, but for one incarnation.
+    another_program(&bench);
+    assert_eq!(restart(), "replaced");
+    assert_eq!(others().0, pairs(&[("0", "0x1"), ("2", "0x1")]));
+    assert_eq!(numbers(&bench), [0u64; 0]);
 }

@@ -2,9 +2,9 @@
 //! a chain do.
 //!
 //! This crate owns the byte layouts of `systems/redplane/docs/state-protocol.md` that are
-//! RedPlane's own, what is in RedPlane's maps, and the types of its objects in a manifest; `wire` owns the layouts of
-//! any system. It knows no sockets, clocks or state: messages are `&[u8]` in, borrowed structs out,
-//! and back, without allocation.
+//! RedPlane's own, what is in RedPlane's maps, and the types of its objects in a manifest; `wire`
+//! owns the layouts of any system. It knows no sockets, clocks or state: messages are `&[u8]` in,
+//! borrowed structs out, and back, without allocation.
 
 mod client_shard;
 mod definitions;

@@ -277,7 +277,7 @@ mod tests {
             "{error}"
         );
         let error = told(FlowState::of(&object(FLOW_STATE, SLOTS, FLOW)).unwrap_err());
-        assert!(error.contains("no struct; compile the program again"), "{error}");
+        assert!(error.contains("not a struct; compile the program again"), "{error}");
         let error = told(SnapshotState::of(&object(SNAPSHOT_STATE, FIELDS, SNAPSHOT)).unwrap_err());
         assert!(error.contains("no slots"), "{error}");
     }

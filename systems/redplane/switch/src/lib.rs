@@ -1,9 +1,9 @@
 //! RedPlane's part of a switch: what the agent registers ([`RedPlane`]), and what tools see of it.
 //!
-//! It owns: its fields of `switch.toml`; access to RedPlane's maps ([`runtime`]); settings and heads
-//! in them; heartbeats and time-outs; sweeps; and what `stateplane status`,
-//! metrics and the control socket tell of flows and sessions. It must not know: how a switch
-//! starts, where its views come from, or the store's rules.
+//! It owns: its fields of `switch.toml`; access to RedPlane's maps ([`runtime`]); settings and
+//! heads in them; heartbeats and time-outs; sweeps; and what `stateplane status`, metrics and the
+//! control socket tell of flows and sessions. It must not know: how a switch starts, where its
+//! views come from, or the store's rules.
 
 mod allocators;
 pub mod config;
