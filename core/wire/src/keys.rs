@@ -20,6 +20,17 @@ const TAG_BYTES: usize = 8;
 pub struct Secret(pub [u8; SECRET_BYTES]);
 
 impl Secret {
+    /// As SipHash takes it: two little-endian words.
+    pub fn words(&self) -> [u64; 2] {
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| self.0[at + byte]));
+        [word(0), word(SECRET_BYTES / 2)]
+    }
+
+    /// The secret with these [`Secret::words`].
+    pub fn from_words([low, high]: [u64; 2]) -> Secret {
+        Secret((u128::from(high) << 64 | u128::from(low)).to_le_bytes())
+    }
+
     /// A number that tells secrets apart and gives nothing away about them: SipHash of a fixed text
     /// under the secret.
     pub fn fingerprint(&self) -> u64 {

@@ -11,8 +11,7 @@ pub(crate) struct SipHash([u64; 4]);
 impl SipHash {
     /// Section 2.1.
     pub(crate) fn new(secret: &Secret) -> SipHash {
-        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| secret.0[at + byte]));
-        let (k0, k1) = (word(0), word(WORD_BYTES));
+        let [k0, k1] = secret.words();
         SipHash([
             k0 ^ 0x736f_6d65_7073_6575,
             k1 ^ 0x646f_7261_6e64_6f6d,

@@ -170,12 +170,8 @@ impl Dataplane {
 
     /// What a port has seen, summed over CPUs.
     pub fn port_stats(&self, port: u32) -> Result<PortStats> {
-        let map = self.required_map("sp_port_stats", "ports")?;
         let mut sum = PortStats::default();
-        let per_cpu = map
-            .lookup_percpu(&port.to_ne_bytes(), MapFlags::ANY)
-            .map_err(|error| Error::libbpf(format!("statistics of port {port}"), error))?;
-        for bytes in per_cpu.into_iter().flatten() {
+        for bytes in self.read_per_cpu("sp_port_stats", port)? {
             let value = PortStats::from_bytes(&bytes);
             sum.rx_packets += value.rx_packets;
             sum.rx_bytes += value.rx_bytes;
@@ -220,6 +216,21 @@ impl Dataplane {
             .lookup(&index.to_ne_bytes(), MapFlags::ANY)
             .map_err(|error| Error::libbpf(format!("read {map}[{index}]"), error))?
             .ok_or_else(|| Error::Index { name: map.to_owned(), index, size: handle.max_entries() })
+    }
+
+    /// Reads one element of a per-CPU array map, once for each CPU. Empty: the map ends before it.
+    pub fn read_per_cpu(&self, map: &str, index: u32) -> Result<Vec<Vec<u8>>> {
+        let per_cpu = self.required_map(map, "runtime")?;
+        let per_cpu = per_cpu.lookup_percpu(&index.to_ne_bytes(), MapFlags::ANY);
+        let per_cpu =
+            per_cpu.map_err(|error| Error::libbpf(format!("read {map}[{index}]"), error))?;
+        Ok(per_cpu.unwrap_or_default())
+    }
+
+    /// A counter of the runtime: an element of a per-CPU array of numbers, summed over CPUs.
+    pub fn read_count(&self, map: &str, index: u32) -> Result<u64> {
+        let per_cpu = self.read_per_cpu(map, index)?;
+        Ok(per_cpu.iter().map(|bytes| layout::u64_at(bytes, 0)).sum())
     }
 
     /// Tells the program which addresses are the host's own; returns how many were added and

@@ -169,8 +169,7 @@ impl<'a> TableRef<'a> {
         if let Some(directory) = &pins {
             pin(directory, name, &map, version)?;
         }
-        let descriptor = map.as_fd().as_raw_fd().to_ne_bytes();
-        if let Err(error) = sys::map_update(array, &FIRST, &descriptor, Update::Any) {
+        if let Err(error) = put(array, &map) {
             if let Some(directory) = &pins {
                 // The first error is the one to report.
                 let _ = std::fs::remove_file(path(directory, name, version));
@@ -277,6 +276,39 @@ impl Dataplane {
         *lock(&self.exchanged.pins) = Some(directory.to_owned());
         self.exchanged_tables().try_for_each(|table| table.find_pinned(directory))
     }
+}
+
+impl Dataplane {
+    /// Exchanges the map in the array of one map `array` for an array called `name` of `size`
+    /// elements of `value_bytes` bytes each. `values`: index and bytes; other elements are zero. It
+    /// returns when no running program has the earlier map any more. Nothing pins the new map: the
+    /// array keeps it.
+    ///
+    /// # Errors
+    /// The object has no such array, an index is out of range, or the kernel refuses: nothing is
+    /// changed.
+    pub fn exchange_array(
+        &self,
+        array: &str,
+        name: &str,
+        value_bytes: u32,
+        size: u32,
+        values: impl IntoIterator<Item = (u32, Vec<u8>)>,
+    ) -> Result<()> {
+        let failed = |error| Error::kernel(format!("exchange {array}"), error);
+        let outer = self.required_map(array, "runtime")?;
+        let map = create(MapType::Array, name, 4, value_bytes, size, 0, None).map_err(failed)?;
+        for (index, value) in values {
+            sys::map_update(&map, &index.to_ne_bytes(), &value, Update::Any).map_err(failed)?;
+        }
+        put(outer, &map).map_err(failed)
+    }
+}
+
+/// Puts a map in the place of the one that an array of one map has. The kernel returns when no
+/// running program has the earlier one any more.
+fn put(array: &MapHandle, map: &MapHandle) -> io::Result<()> {
+    sys::map_update(array, &FIRST, &map.as_fd().as_raw_fd().to_ne_bytes(), Update::Any)
 }
 
 fn path(directory: &Path, name: &str, version: TableVersion) -> PathBuf {

@@ -3,11 +3,9 @@
 //! An object has these maps only if its program uses what needs them.
 
 use crate::Dataplane;
-use crate::error::{Error, Result};
-use crate::layout;
+use crate::error::Result;
 use crate::layouts::net::{PortValue, SettingsValue};
 use c_layout::CStruct;
-use libbpf_rs::{MapCore, MapFlags};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::PoisonError;
 
@@ -241,11 +239,7 @@ impl Dataplane {
             .position(|known| known.0 == name)
             .map(|at| ("sp_gateway_events", at));
         let Some((map, index)) = in_drops.or(in_events) else { return Ok(None) };
-        let Some(handle) = self.map(map) else { return Ok(None) };
-        let per_cpu = handle
-            .lookup_percpu(&(index as u32).to_ne_bytes(), MapFlags::ANY)
-            .map_err(|error| Error::libbpf(format!("read {map}[{index}]"), error))?;
-        Ok(Some(per_cpu.into_iter().flatten().map(|bytes| layout::u64_at(&bytes, 0)).sum()))
+        self.has_map(map).then(|| self.read_count(map, index as u32)).transpose()
     }
 }
 

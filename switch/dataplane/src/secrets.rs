@@ -4,7 +4,7 @@ use crate::Dataplane;
 use crate::error::Result;
 use crate::layouts::core::{SECRETS, SecretSetValue};
 use c_layout::CStruct;
-use wire::KeyRing;
+use wire::{KeyRing, Secret};
 
 const MAP: &str = "sp_secrets";
 
@@ -36,13 +36,9 @@ impl From<&KeyRing> for SecretSet {
 
 impl SecretSet {
     fn value(&self) -> SecretSetValue {
-        let words = |secret: [u8; wire::SECRET_BYTES]| {
-            let halves = secret.as_chunks::<8>().0;
-            std::array::from_fn(|at| halves.get(at).copied().map_or(0, u64::from_le_bytes))
-        };
         let mut value = SecretSetValue { sends: self.sends.into(), ..SecretSetValue::default() };
         for (number, secret) in self.secrets.iter().enumerate() {
-            value.secret[number] = words(secret.unwrap_or_default());
+            value.secret[number] = Secret(secret.unwrap_or_default()).words();
             value.present |= u32::from(secret.is_some()) << number;
         }
         value
@@ -64,7 +60,6 @@ impl Dataplane {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wire::Secret;
 
     #[test]
     fn secrets_are_laid_out_as_siphash_takes_them() {

@@ -130,6 +130,16 @@ impl Grant {
         (interval, interval * u64::from(burst - 1))
     }
 
+    /// The prefix as the first bytes of a key of the store, and the mask of these bytes. (A prefix
+    /// that is longer than a key has a [`Grant::fault`].)
+    pub fn prefix_and_mask(&self) -> (u128, u128) {
+        let (mut prefix, mut mask) = ([0; PREFIX_MAX], [0; PREFIX_MAX]);
+        for ((place, bits), byte) in prefix.iter_mut().zip(&mut mask).zip(self.prefix.bytes()) {
+            (*place, *bits) = (byte, 0xff);
+        }
+        (u128::from_be_bytes(prefix), u128::from_be_bytes(mask))
+    }
+
     /// What is wrong with it: the field, and why.
     pub fn fault(&self) -> Option<(&'static str, String)> {
         if self.prefix.len() > PREFIX_MAX {

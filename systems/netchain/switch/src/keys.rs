@@ -3,20 +3,17 @@
 
 use crate::{MESSAGE_TAG, SYSTEM};
 use c_layout::{CStruct, Member};
-use dataplane::{Dataplane, SecretSet};
-use libbpf_rs::libbpf_sys::bpf_map_create_opts;
-use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
+use dataplane::Dataplane;
 use manifest::Manifest;
 use netchain_keys::{ClientKeys, Grant};
 use netchain_protocol::layouts::{ClientDropsValue, ClientKeyValue, KEY_PLACES};
 use serde::{Deserialize, Serialize};
-use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 use switch_agent::{Error, Result};
-use wire::{KeyRing, Secret};
+use wire::Secret;
 
 /// The array of one map with all keys.
 const KEYS: &str = "sp_client_keys";
@@ -24,36 +21,20 @@ const KEYS: &str = "sp_client_keys";
 const KEY_DROPS: &str = "sp_client_drops";
 /// Drops by reason.
 const DROPS: &str = "sp_tags_drops";
-/// The only element of an array of one map.
-const FIRST: [u8; 4] = 0u32.to_ne_bytes();
 
 /// A key as the data plane has it. `secret`: None of clients without a key.
 fn key_value(secret: Option<&Secret>, grant: &Grant) -> ClientKeyValue {
-    let mut prefix = [0; 16];
-    let mut mask = [0; 16];
-    // (A prefix is at most a key long: netchain_keys checks it.)
-    for ((place, bits), byte) in prefix.iter_mut().zip(&mut mask).zip(grant.prefix.bytes()) {
-        (*place, *bits) = (byte, 0xff);
-    }
-    let words = |bytes: [u8; 16]| {
-        let number = u128::from_be_bytes(bytes);
-        [(number >> 64) as u64, number as u64]
-    };
+    let words = |number: u128| [(number >> 64) as u64, number as u64];
+    let (prefix, mask) = grant.prefix_and_mask();
     let (interval_ns, ahead_ns) = grant.pace_ns();
     ClientKeyValue {
-        secret: secret.map_or([0; 2], secret_words),
+        secret: secret.map_or([0; 2], Secret::words),
         prefix: words(prefix),
         mask: words(mask),
         interval_ns,
         ahead_ns,
         rights: grant.rights.bits(),
     }
-}
-
-/// As SipHash takes it: two little-endian words.
-fn secret_words(secret: &Secret) -> [u64; 2] {
-    let number = u128::from_le_bytes(secret.0);
-    [number as u64, (number >> 64) as u64]
 }
 
 /// When a file was changed last; one that is replaced has another inode.
@@ -194,8 +175,8 @@ impl Keys {
         manifest.state_objects.iter().any(|it| it.system == SYSTEM && it.kind == MESSAGE_TAG)
     }
 
-    /// Exchanges all keys as one: number (0: clients without a key), secret, what the client may do.
-    /// When it returns no packet sees an earlier one.
+    /// Exchanges all keys as one: number (0: clients without a key), secret, what the client may
+    /// do. When it returns no packet sees an earlier one.
     ///
     /// # Errors
     /// The kernel refuses; the earlier ones stay.
@@ -203,41 +184,16 @@ impl Keys {
         dataplane: &Dataplane,
         places: &[(u16, Option<&Secret>, &Grant)],
     ) -> Result<()> {
-        let failed = |error: libbpf_rs::Error| dataplane::Error::libbpf("clients' keys", error);
-        let options =
-            bpf_map_create_opts { sz: size_of::<bpf_map_create_opts>() as _, ..Default::default() };
-        let (name, bytes) = (Some("sp_keys"), ClientKeyValue::BYTES as u32);
-        let map = MapHandle::create(MapType::Array, name, 4, bytes, KEY_PLACES, &options);
-        let map = map.map_err(failed)?;
-        for (id, secret, grant) in places {
-            let value = key_value(*secret, grant).to_bytes();
-            map.update(&u32::from(*id).to_ne_bytes(), &value, MapFlags::ANY).map_err(failed)?;
-        }
-        let missing = || Error::Other(format!("the object has no map {KEYS}; compile it again"));
-        let array = dataplane.map(KEYS).ok_or_else(missing)?;
-        let number = map.as_fd().as_raw_fd().to_ne_bytes();
-        Ok(array.update(&FIRST, &number, MapFlags::ANY).map_err(failed)?)
-    }
-
-    /// Takes the secrets that members share.
-    pub(crate) fn secrets(&self, ring: &KeyRing) -> Result<()> {
-        Ok(self.dataplane.set_secrets(&SecretSet::from(ring))?)
+        let values = places.iter().map(|(id, secret, grant)| {
+            (u32::from(*id), key_value(*secret, grant).to_bytes().to_vec())
+        });
+        let bytes = ClientKeyValue::BYTES as u32;
+        Ok(dataplane.exchange_array(KEYS, "sp_keys", bytes, KEY_PLACES, values)?)
     }
 
     /// Messages dropped for a reason (SP_TAG_), over all CPUs. 0: those of members.
     pub(crate) fn dropped(&self, reason: u32) -> u64 {
-        let per_cpu = self.per_cpu(DROPS, reason);
-        per_cpu
-            .iter()
-            .filter_map(|bytes| bytes.first_chunk().copied())
-            .map(u64::from_ne_bytes)
-            .sum()
-    }
-
-    /// An element on all CPUs.
-    fn per_cpu(&self, map: &str, index: u32) -> Vec<Vec<u8>> {
-        let read = |map: &MapHandle| map.lookup_percpu(&index.to_ne_bytes(), MapFlags::ANY).ok();
-        self.dataplane.map(map).and_then(read).flatten().unwrap_or_default()
+        self.dataplane.read_count(DROPS, reason).unwrap_or_default()
     }
 
     /// Clients of whom something was dropped.
@@ -246,7 +202,7 @@ impl Keys {
         let known = state.keys.as_ref().map_or(&[][..], ClientKeys::keys);
         let all = std::iter::once((0, "")).chain(known.iter().map(|it| (it.id, it.name.as_str())));
         all.filter_map(|(key, name)| {
-            let per_cpu = self.per_cpu(KEY_DROPS, key.into());
+            let per_cpu = self.dataplane.read_per_cpu(KEY_DROPS, key.into()).unwrap_or_default();
             let all: Vec<_> = per_cpu.iter().map(|it| ClientDropsValue::from_bytes(it)).collect();
             let sum = |of: fn(&ClientDropsValue) -> u64| all.iter().map(of).sum::<u64>();
             let (forged, denied) = (sum(|it| it.forged), sum(|it| it.denied));

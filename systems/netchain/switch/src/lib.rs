@@ -1,8 +1,8 @@
 //! NetChain's part of a switch: what the agent registers ([`NetChain`]).
 //!
 //! It owns: clients' keys in the data plane; what `stateplane status` and metrics tell of slots,
-//! windows and dropped messages; that windows of silent clients are cleared. It must not know: how a
-//! switch starts, messages, who is in which chain (tables say that today; a controller will).
+//! windows and dropped messages; that windows of silent clients are cleared. It must not know: how
+//! a switch starts, messages, who is in which chain (tables say that today; a controller will).
 
 #![forbid(unsafe_code)]
 
@@ -14,7 +14,6 @@ pub use keys::{ClientDrops, Keys, KeysLoad};
 
 use daemon::metrics::{Kind, Text};
 use dataplane::Dataplane;
-use libbpf_rs::{MapCore, MapFlags};
 use manifest::{Manifest, StateObject};
 use netchain_protocol::layouts::{COUNTED, TAG_DROPS};
 use serde_json::{Map, Value};
@@ -93,20 +92,9 @@ struct Objects {
 }
 
 impl Objects {
-    /// Slots that were ever in use. None: the map cannot be read.
-    fn used(&self, object: &StateObject) -> Option<u32> {
-        let bytes = self.dataplane.read_array(&format!("{}_used", object.map), 0).ok()?;
-        let used = u32::from_ne_bytes(*bytes.first_chunk()?);
-        // CPUs that came too late for the last slot have counted on.
-        Some(used.min(object.capacity))
-    }
-
     /// A counter of the runtime, over all CPUs.
     fn count(&self, index: u32) -> u64 {
-        let read = |map: &dyn MapCore| map.lookup_percpu(&index.to_ne_bytes(), MapFlags::ANY);
-        let per_cpu = self.dataplane.map("sp_slots_stats").and_then(|map| read(map).ok()).flatten();
-        let values = per_cpu.into_iter().flatten();
-        values.filter_map(|bytes| bytes.first_chunk().copied()).map(u64::from_ne_bytes).sum()
+        self.dataplane.read_count("sp_slots_stats", index).unwrap_or_default()
     }
 }
 
@@ -121,10 +109,9 @@ impl Running for Objects {
         self.keys.as_ref().map_or(Ok(()), Keys::read)
     }
 
-    fn secrets(&self, ring: &KeyRing) -> Result<()> {
-        let Some(keys) = &self.keys else { return Ok(()) };
-        keys.secrets(ring)?;
-        keys.read()
+    /// (The program has them already; a new file of clients' keys comes by the same signal.)
+    fn secrets(&self, _: &KeyRing) -> Result<()> {
+        self.keys.as_ref().map_or(Ok(()), Keys::read)
     }
 
     fn look(&self) {
@@ -149,7 +136,9 @@ impl Running for Objects {
             owned: used.into(),
             limit: object.capacity,
         };
-        let slots = self.slots.iter().filter_map(|it| Some(load(it, "chain", self.used(it)?)));
+        // (An object whose map cannot be read is left out.)
+        let used = |it| windows::used(&self.dataplane, it).ok();
+        let slots = self.slots.iter().filter_map(|it| Some(load(it, "chain", used(it)?)));
         let windows = self.windows.iter().map(|it| load(&it.object, "local", it.clients()));
         slots.chain(windows).collect()
     }

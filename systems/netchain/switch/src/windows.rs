@@ -1,7 +1,7 @@
 //! Windows of clients' requests (`RequestWindow`): that of a silent client goes to another one.
 //!
-//! A round goes over all windows that were ever in use, over as many sweeps as it takes. It clears a
-//! window in two rounds: the first takes the client out of the hash map, the second clears the
+//! A round goes over all windows that were ever in use, over as many sweeps as it takes. It clears
+//! a window in two rounds: the first takes the client out of the hash map, the second clears the
 //! window and gives its number back. Packets that found the client before the first are over by
 //! then. All that a round must know is in the maps, so another agent can go on.
 
@@ -15,6 +15,14 @@ use std::time::Instant;
 
 /// A client that sent nothing for so long is forgotten. No copy of a request lives that long.
 const SILENT_NS: u64 = 60_000_000_000;
+
+/// Elements of an object (slots, windows) that were ever in use.
+pub(crate) fn used(dataplane: &Dataplane, object: &StateObject) -> Result<u32> {
+    let bytes = dataplane.read_array(&format!("{}_used", object.map), 0)?;
+    let used = bytes.first_chunk().copied().map_or(0, u32::from_ne_bytes);
+    // CPUs that came too late for the last element have counted on.
+    Ok(used.min(object.capacity))
+}
 
 /// The windows of one object.
 pub struct Windows {
@@ -39,20 +47,13 @@ impl Windows {
         self.clients.load(Ordering::Relaxed)
     }
 
-    /// Windows that were ever in use.
-    fn used(&self, dataplane: &Dataplane) -> Result<u32> {
-        let bytes = dataplane.read_array(&format!("{}_used", self.object.map), 0)?;
-        let used = bytes.first_chunk().copied().map_or(0, u32::from_ne_bytes);
-        Ok(used.min(self.object.capacity))
-    }
-
     /// Goes on with the round until its end, or `until`. `now_ns`: of the clock that the packets
     /// have (CLOCK_MONOTONIC).
     ///
     /// # Errors
     /// The kernel refuses an access to a map.
     pub fn sweep(&self, dataplane: &Dataplane, now_ns: u64, until: Instant) -> Result<()> {
-        let used = self.used(dataplane)?;
+        let used = used(dataplane, &self.object)?;
         let mut at = self.next.load(Ordering::Relaxed);
         while at < used && Instant::now() < until {
             if self.look_at(dataplane, at, now_ns)? {

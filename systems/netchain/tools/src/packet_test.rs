@@ -85,15 +85,12 @@ fn key_line(words: &mut Words<'_, '_>) -> Result<KeyLine, Wrong> {
 
 /// A key for the interpreters.
 fn numbers(line: &KeyLine) -> Vec<u64> {
-    let mut prefix = [0; 16];
-    for (place, byte) in prefix.iter_mut().zip(line.grant.prefix.bytes()) {
-        *place = byte;
-    }
+    let (prefix, mask) = line.grant.prefix_and_mask();
     let (interval_ns, ahead_ns) = line.grant.pace_ns();
     let key = ClientKey {
         id: line.id,
         secret: line.secret.unwrap_or(Secret([0; SECRET_BYTES])),
-        prefix: (u128::from_be_bytes(prefix), 8 * line.grant.prefix.len() as u32),
+        prefix: (prefix, mask.count_ones()),
         rights: line.grant.rights.bits(),
         interval_ns,
         ahead_ns,
@@ -154,7 +151,7 @@ impl System for NetChain {
         let secrets = lines.secrets.iter().map(|(object, secret)| Supply {
             object: object.clone(),
             what: supply::SECRET,
-            numbers: supply::secret(secret).to_vec(),
+            numbers: secret.words().to_vec(),
         });
         keys.chain(secrets).collect()
     }

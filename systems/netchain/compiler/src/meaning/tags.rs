@@ -7,15 +7,15 @@ use p4_interpreter::Stop;
 use p4_interpreter::object::{Answer, Call, Datum, Object};
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
-use wire::{SECRET_BYTES, Secret};
+use wire::Secret;
 
 /// What an object draws from (`Object::supply`), and how its numbers stand for it.
 pub mod supply {
-    use super::{SECRET_BYTES, Secret};
+    use wire::Secret;
 
     /// A client's key.
     pub const CLIENT_KEY: &str = "client_key";
-    /// A secret of members; the first one is sent with.
+    /// A secret of members, as [`Secret::words`]; the first one is sent with.
     pub const SECRET: &str = "secret";
 
     /// A client's key as it is supplied.
@@ -35,18 +35,11 @@ pub mod supply {
         pub ahead_ns: u64,
     }
 
-    /// A secret as two numbers.
-    pub fn secret(secret: &Secret) -> [u64; 2] {
-        let bytes: [u8; SECRET_BYTES] = secret.0;
-        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]));
-        [word(0), word(8)]
-    }
-
     impl ClientKey {
         /// The numbers.
         pub fn numbers(&self) -> Vec<u64> {
             let (prefix, bits) = self.prefix;
-            let [low, high] = secret(&self.secret);
+            let [low, high] = self.secret.words();
             vec![
                 self.id.into(),
                 low,
@@ -104,14 +97,6 @@ pub(super) struct Tags {
     frame: Vec<u8>,
     now_ns: u64,
     signs: Option<(Signer, usize)>,
-}
-
-/// Two words as a secret.
-fn secret(low: u64, high: u64) -> Secret {
-    let mut bytes = [0; SECRET_BYTES];
-    bytes[..8].copy_from_slice(&low.to_le_bytes());
-    bytes[8..].copy_from_slice(&high.to_le_bytes());
-    Secret(bytes)
 }
 
 fn number(datum: &Datum) -> Result<u128, Stop> {
@@ -226,7 +211,9 @@ impl Object for Tags {
 
     fn supply(&mut self, what: &str, numbers: &[u64]) -> Result<(), Stop> {
         match (what, numbers) {
-            (supply::SECRET, [low, high]) => self.secrets.push(secret(*low, *high)),
+            (supply::SECRET, [low, high]) => {
+                self.secrets.push(Secret::from_words([*low, *high]));
+            }
             (
                 supply::CLIENT_KEY,
                 [id, low, high, first, second, bits, rights, interval_ns, ahead_ns],
@@ -236,7 +223,7 @@ impl Object for Tags {
                     bits => u128::MAX << 128u64.saturating_sub(*bits),
                 };
                 let key = ClientKey {
-                    secret: secret(*low, *high),
+                    secret: Secret::from_words([*low, *high]),
                     prefix: u128::from(*first) << 64 | u128::from(*second),
                     mask,
                     rights: *rights,
