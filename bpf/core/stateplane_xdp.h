@@ -91,7 +91,10 @@ struct {
 	__uint(max_entries, 1);
 } sp_test SEC(".maps");
 
-/* ---- Big-endian access. Packet memory may be unaligned (x86-64 and arm64 allow it); the stack may not, so the compiler aligns there. ---- */
+/*
+ * ---- Big-endian access. Packet memory may be unaligned (x86-64 and arm64 allow it). The stack may
+ * not, so the compiler aligns there. ----
+ */
 typedef __u16 __attribute__((may_alias)) sp_u16a;
 typedef __u32 __attribute__((may_alias)) sp_u32a;
 typedef __u64 __attribute__((may_alias)) sp_u64a;
@@ -190,7 +193,10 @@ SP_INLINE __u64 sp_now_ns(void)
 	return bpf_ktime_get_ns();
 }
 
-/* What all machines call now, as far as their clocks are set: unlike the clock above, which each begins at its own boot. */
+/*
+ * The time that all machines agree on, as far as their clocks are set. The clock above begins at
+ * each machine's own boot.
+ */
 SP_INLINE __u64 sp_wall_clock_ns(void)
 {
 	return sp_virtual_clock ? sp_now_ns() : bpf_ktime_get_tai_ns();
@@ -272,7 +278,10 @@ SP_INLINE int sp_move_head(struct xdp_md *xdp, __s32 grow, __u32 bytes, __u32 pa
 	return bpf_xdp_adjust_head(xdp, -grow);
 }
 
-/* Cuts the frame to `bytes` bytes. Of one that would be too short for the kernel, what is cut off becomes zero. */
+/*
+ * Cuts the frame to `bytes` bytes. If it would be too short for the kernel, the bytes that should
+ * go become zero.
+ */
 SP_INLINE int sp_cut(struct xdp_md *xdp, __u32 bytes, __u32 padding)
 {
 	__u32 now = bpf_xdp_get_buff_len(xdp), keep = bytes + padding;
@@ -346,7 +355,10 @@ SP_INLINE int sp_is_local_ipv6(const struct sp_ipv6_address *address)
 	return sp_may_be_local(folded) && bpf_map_lookup_elem(&sp_local_ipv6, address) != 0;
 }
 
-/* ---- Traffic of the host itself: ARP, IPv6 neighbour discovery, local, multicast and link-local destinations ---- */
+/*
+ * ---- Traffic of the host itself: ARP, IPv6 neighbour discovery, local, multicast and link-local
+ * destinations ----
+ */
 SP_INLINE int sp_is_host_traffic(struct xdp_md *xdp)
 {
 	void *data = (void *)(long)xdp->data;
@@ -397,7 +409,10 @@ SP_INLINE __u64 sp_sat_add64(__u64 a, __u64 b, __u64 max)
 
 	return sum < a || sum > max ? max : sum;
 }
-/* Zeroes memory that is aligned to 8 bytes. In pieces: clang makes stores of memset up to 1 KiB, else a call, which BPF has not; and joins what touches. */
+/*
+ * Zeroes memory that is aligned to 8 bytes. In pieces: clang makes stores of a memset up to 1 KiB,
+ * else a call, which BPF does not have; and it joins pieces that touch.
+ */
 SP_INLINE void sp_clear(void *at, __u32 bytes)
 {
 	__u64 *words = at;
@@ -463,7 +478,10 @@ SP_INLINE sp_u128 sp_shr128(sp_u128 v, __u32 by)
 		return v;
 	return SP_U128(high >> by, (__u64)v >> by | high << (64 - by));
 }
-/* Arithmetic: the top bits become copies of the sign. (Where that is all there is, it is a widening: of two halves that are the same clang makes a product.) */
+/*
+ * Arithmetic: the top bits become copies of the sign. (Where that is all there is, it is a
+ * widening: of two halves that are the same clang makes a product.)
+ */
 SP_INLINE sp_u128 sp_sar128(sp_s128 v, __u32 by)
 {
 	__s64 high = (__s64)sp_high64((sp_u128)v);

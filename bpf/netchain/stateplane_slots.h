@@ -105,7 +105,9 @@ struct {
 	.values = { [0] = (void *)&sp_slots_again },
 };
 
-/* A packet that ends without a verdict leaves its request to the next copy (stateplane_window.h). */
+/*
+ * A packet that ends without a verdict leaves its request to the next copy (stateplane_window.h).
+ */
 static void sp_window_give_back(struct sp_slots_context *slots);
 
 /* The program runs again on the packet, which is as it came in. */
@@ -145,9 +147,9 @@ SP_INLINE int sp_slots_resumed(struct sp_slots_context *slots)
 }
 
 /*
- * The numbers of keys, in an object of `size` elements: NAME from keys to numbers, NAME_free (numbers
- * that were given back), NAME_used (numbers that were ever in use). User space finds the maps by
- * these names.
+ * The numbers of keys, in an object of `size` elements: NAME from keys to numbers, NAME_free
+ * (numbers that were given back), NAME_used (numbers that were ever in use). User space finds the
+ * maps by these names.
  */
 #define SP_SLOTS_INDEX(name, size, key_bytes)                                                    \
 	struct {                                                                                 \

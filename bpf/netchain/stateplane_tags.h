@@ -6,9 +6,9 @@
  * Owns: clients' keys, their rates, counters by client. Must not know: operations, chains, slots.
  *
  * A message is the payload of a UDP datagram in IPv4 without options; its tag is SipHash-2-4 of all
- * of it, the tag's own eight bytes as zero. Before it, a member's tag covers the packet's addresses:
- * else a recorded message could be given to another member, past those between, or its reply to
- * somebody else.
+ * of it, the tag's own eight bytes as zero. A member's tag also covers the packet's
+ * addresses. Without them, a recorded message would be genuine at another member of the chain, and
+ * its reply could be sent to another client.
  *
  * Invariants:
  * - A message takes from its client's rate only if its tag is genuine: nobody else can use it up.
@@ -77,7 +77,10 @@ struct {
 	__type(value, struct sp_client_drops);
 } sp_client_drops SEC(".maps");
 
-/* Messages that were dropped or refused, by reason (SP_TAG_); in place 0 those of members that are forged. */
+/*
+ * Messages that were dropped or refused, by reason (SP_TAG_). Place 0 counts forged messages of
+ * members.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, SP_TAG_COUNT);
@@ -128,8 +131,8 @@ SP_INLINE void *sp_tags_place(struct xdp_md *xdp, __u32 where)
 
 /*
  * The tag of a message under a key; 0: the message is not all there, or too long (a tag that is 0
- * by chance is taken for that). A global function: the verifier checks it once, not on every path to
- * it.
+ * by chance is taken for that). A global function: the verifier checks it once, not on every path
+ * to it.
  */
 __attribute__((noinline)) __u64 sp_tags_hash(struct xdp_md *xdp, __u32 where, __u64 key0, __u64 key1)
 {

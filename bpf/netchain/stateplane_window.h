@@ -31,7 +31,9 @@ enum {
 /* How often a packet tries to change a cell that other CPUs change. */
 #define SP_WINDOW_TRIES 4
 
-/* A cell: the number's round, one more than number / SP_WINDOW_CELLS, above three bits of verdict. */
+/*
+ * A cell: the number's round, one more than number / SP_WINDOW_CELLS, above three bits of verdict.
+ */
 #define SP_WINDOW_CELL(number, verdict) ((((number) / SP_WINDOW_CELLS + 1) << 3) | (verdict))
 
 /* CLOCK_MONOTONIC at its last tick: to forget the silent, that is exact enough. */

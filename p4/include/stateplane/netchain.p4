@@ -16,9 +16,9 @@ enum SlotResult {
     FULL
 }
 
-/// Values of keys, each in a slot of its own that the key keeps. A value is read and written as one,
-/// whatever CPUs packets are on. Nothing is evicted. K and V are structs of bit<W>, int<W>, bool
-/// and enum fields (W at most 128); K has at most 64 bytes, V at most 512.
+/// Values of keys, each in a slot of its own that the key keeps. A value is read and written as
+/// one, whatever CPUs packets are on. Nothing is evicted. K and V are structs of bit<W>, int<W>,
+/// bool and enum fields (W at most 128); K has at most 64 bytes, V at most 512.
 ///
 /// The program makes the decision between `read` and `write`: `write` replaces what this packet
 /// read. If another packet has changed the slot meanwhile, the program runs again on this packet,
@@ -60,8 +60,8 @@ extern RequestWindow<K> {
     RequestWindow(bit<32> size);
     /// Claims a request for this packet if nobody has.
     WindowState claim(in K client, in bit<32> number);
-    /// Gives the verdict on the request that this packet has claimed: DONE or REFUSED; or FRESH, for
-    /// another packet to claim it.
+    /// Gives the verdict on the request that this packet has claimed: DONE or REFUSED; or FRESH,
+    /// for another packet to claim it.
     void settle(in WindowState verdict);
 }
 
@@ -77,15 +77,15 @@ enum TagResult {
     OVER_RATE
 }
 
-/// The tags of messages: SipHash-2-4 under a secret of the sender and the receiver. A message is the
-/// payload of a UDP datagram in IPv4 without options, in an Ethernet frame; the tag is its second
-/// word of eight bytes, and covers all of the message, taken as zero itself. The length of a message
-/// is a multiple of four bytes, from 16 to 320.
+/// The tags of messages: SipHash-2-4 under a secret of the sender and the receiver. A message is
+/// the payload of a UDP datagram in IPv4 without options, in an Ethernet frame; the tag is its
+/// second word of eight bytes, and covers all of the message, taken as zero itself. The length of a
+/// message is a multiple of four bytes, from 16 to 320.
 ///
-/// Each client has a key of its own with a number, and what belongs to it: what the client may do, a
-/// prefix of the keys of the store that it may name, a rate. Members of chains have secrets of their
-/// own, which no client knows. The switch's agent has both. Number 0 is for clients without a key,
-/// whose tags are 0; where the agent does not allow them the number is unknown.
+/// Each client has a key of its own with a number, and what belongs to it: what the client may do,
+/// a prefix of the keys of the store that it may name, a rate. Members of chains have secrets of
+/// their own, which no client knows. The switch's agent has both. Number 0 is for clients without a
+/// key, whose tags are 0; where the agent does not allow them the number is unknown.
 ///
 /// All that is not as it should be is counted; the program drops a message that is not GENUINE, and
 /// does not answer. A program can have one object.
@@ -96,8 +96,8 @@ extern MessageTag {
     TagResult verify(in bit<16> key_id, in bit<16> bytes);
     /// Checks a member's message. Its tag covers the packet's addresses too.
     TagResult verify_member(in bit<16> bytes);
-    /// May the client do what it asks for with this key of the store? `writes`: that needs the right
-    /// to write, else the right to read.
+    /// May the client do what it asks for with this key of the store? `writes`: that needs the
+    /// right to write, else the right to read.
     bool permits(in bit<16> key_id, in bit<128> key, in bool writes);
     /// The message gets its tag for this client when the packet leaves by a port, after the
     /// deparser. One whose key is not known does not leave.

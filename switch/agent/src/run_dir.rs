@@ -144,9 +144,9 @@ impl RunDirectory {
         Ok(hold)
     }
 
-    /// The lock that only one agent has. A holder that answers on its socket keeps it; one that
-    /// does not may be ending, and is waited for: the kernel closes the files of a killed process
-    /// one after the other, the socket before the lock or after it.
+    /// The lock that only one agent has. A holder that answers on its socket keeps it. A holder
+    /// that does not answer may be ending, so this waits: the kernel closes the files of a killed
+    /// process one after the other, and may close the socket before the lock.
     pub(crate) fn lock(&self) -> Result<Hold> {
         let path = self.path.join("lock");
         let mut file = File::create(&path).map_err(|error| Error::path("open", &path, error))?;

@@ -1,8 +1,8 @@
 //! The client's rules: which switch a request goes to, when it goes again, and what its outcome is.
 //! No sockets, no clocks: `now_us` is a number that grows.
 //!
-//! A request is sent as one copy or more, all with one number. Only a copy with the group's view can
-//! be carried out. What the client needs to know of a group (its view and chain) it asks with a
+//! A request is sent as one copy or more, all with one number. Only a copy with the group's view
+//! can be carried out. What the client needs to know of a group (its view and chain) it asks with a
 //! read in view 0, a *probe*, which no switch carries out.
 
 use crate::outcome::{Done, Failure, NotBegun, Outcome, Refused, Shown};

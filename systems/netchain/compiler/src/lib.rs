@@ -1,5 +1,5 @@
-//! NetChain's back end: SlotState, RequestWindow and MessageTag of `stateplane/netchain.p4`, and the
-//! calls of their runtime (`bpf/netchain/`) in the fixed places of the packet path.
+//! NetChain's back end: SlotState, RequestWindow and MessageTag of `stateplane/netchain.p4`, and
+//! the calls of their runtime (`bpf/netchain/`) in the fixed places of the packet path.
 
 #![forbid(unsafe_code)]
 

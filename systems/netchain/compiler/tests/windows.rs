@@ -132,7 +132,8 @@ fn a_silent_client_gives_its_window_up() {
     assert_eq!(found(&dataplane, &frame(3, 5, 1), 50 * SECOND), FULL);
     assert_eq!(sweep(60), 2);
     assert_eq!(found(&dataplane, &frame(1, 5, 1), 60 * SECOND), DONE);
-    // Client 2 is silent. Its first round takes it out of the hash map, its second frees the window.
+    // Client 2 is silent. Its first round takes it out of the hash map, its second frees the
+    // window.
     assert_eq!(sweep(111), 2);
     assert_eq!(found(&dataplane, &frame(3, 5, 1), 111 * SECOND), FULL);
     assert_eq!(sweep(112), 1);

@@ -13,8 +13,8 @@ pub struct Config {
     pub incarnation: u32,
     /// Of all groups: a switch that is no member tells the group's chain to clients that ask it.
     pub roles: Vec<Role>,
-    /// NetChain's messages from these switches are dropped, and chain messages to them too. A request
-    /// to one is answered with its group's chain.
+    /// NetChain's messages from these switches are dropped, and chain messages to them too. A
+    /// request to one is answered with its group's chain.
     pub dead: Vec<Ipv4Addr>,
 }
 

@@ -165,9 +165,9 @@ impl Look<'_> {
     }
 
     /// Rule 4: a paused group goes on when all its members have its new view, and the reader of the
-    /// old one answers no more: it has the new view too, or its lease is over. A lease is renewed by
-    /// a message that every member of the old view has passed on; a member that has confirmed the
-    /// new view passes none.
+    /// old one answers no more: it has the new view too, or its lease is over. A lease is renewed
+    /// by a message that every member of the old view has passed on; a member that has confirmed
+    /// the new view passes none.
     fn confirmed(&mut self) {
         let mut go_on = vec![];
         for (at, group) in self.state.groups.iter().enumerate() {

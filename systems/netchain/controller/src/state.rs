@@ -56,8 +56,8 @@ pub struct Group {
 /// What a group's members do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stage {
-    /// They refuse all views, until all of them have taken this version, and no other switch answers
-    /// reads.
+    /// They refuse all views, until all of them have taken this version, and no other switch
+    /// answers reads.
     Paused {
         /// The version.
         since: u64,

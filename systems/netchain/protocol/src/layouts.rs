@@ -29,8 +29,8 @@ pub const COUNTED: [(&str, Option<&str>); 5] = [
     ),
 ];
 
-/// What a MessageTag drops or refuses, in the order of its map `sp_tags_drops`: reason and remedy. The
-/// first one is of members, the others of clients.
+/// What a MessageTag drops or refuses, in the order of its map `sp_tags_drops`: reason and remedy.
+/// The first one is of members, the others of clients.
 pub const TAG_DROPS: [(&str, &str); 5] = [
     (
         "forged_member",

@@ -1,8 +1,8 @@
 //! NetChain's messages, byte by byte, and the function from keys to groups and chains, which
 //! clients, controllers and tools share.
 //!
-//! It owns: bytes (systems/netchain/docs/design.md, "Message"), the ring. It must not know: sockets,
-//! clocks, rules.
+//! It owns: bytes (systems/netchain/docs/design.md, "Message"), the ring. It must not know:
+//! sockets, clocks, rules.
 
 #![forbid(unsafe_code)]
 

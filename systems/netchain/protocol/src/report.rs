@@ -8,7 +8,8 @@ use std::net::Ipv4Addr;
 /// A switch's share.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Share {
-    /// Chains that it is in. All groups have as many keys, so it holds this part of all keys' copies.
+    /// Chains that it is in. All groups have as many keys, so it holds this part of all keys'
+    /// copies.
     pub chains: u32,
     /// Chains that it is the head of: writes.
     pub heads: u32,

@@ -5,9 +5,9 @@
 //! virtual nodes on the same ring of numbers. A group's first chain is the switches of the virtual
 //! nodes from the group's beginning on, in racks of their own as long as there are enough.
 //!
-//! All of that is fixed when the cluster is founded: a switch that joins later changes no group. Who
-//! is in a chain after its first view is the controller's decision, and nobody computes it from a
-//! list of switches.
+//! All of that is fixed when the cluster is founded: a switch that joins later changes no group.
+//! Who is in a chain after its first view is the controller's decision, and nobody computes it from
+//! a list of switches.
 
 use crate::Key;
 use crate::message::Wrong;

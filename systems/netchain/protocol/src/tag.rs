@@ -94,7 +94,8 @@ mod tests {
         assert!(!other.verify(&bytes));
     }
 
-    /// A member's tag is of its packet's addresses alone, and no client's tag under the same secret.
+    /// A member's tag is of its packet's addresses alone, and no client's tag under the same
+    /// secret.
     #[test]
     fn a_members_tag_is_for_one_member() {
         let [first, second] = [Ipv4Addr::new(10, 9, 0, 1), Ipv4Addr::new(10, 9, 0, 2)];

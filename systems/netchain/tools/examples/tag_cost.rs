@@ -1,4 +1,5 @@
-//! What tags cost at one switch: the time of a read and a write in several objects, by BPF_PROG_RUN.
+//! What tags cost at one switch: the time of a read and a write in several objects, by
+//! BPF_PROG_RUN.
 //!
 //! ```
 //! stateplane compile systems/netchain/p4/netchain.p4 -o with.o
@@ -6,8 +7,8 @@
 //! ```
 //!
 //! The case sets the switch up, and has the requests that are timed. Objects take turns; each round
-//! loads one anew. BPF_PROG_RUN would repeat a program on its own output, so each run is one packet,
-//! with a request number of its own.
+//! loads one anew. BPF_PROG_RUN would repeat a program on its own output, so each run is one
+//! packet, with a request number of its own.
 
 use dataplane::{Dataplane, Object, Settings};
 use manifest::Manifest;

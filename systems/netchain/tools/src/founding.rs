@@ -12,8 +12,8 @@ use std::path::PathBuf;
 /// Words after `kv found`.
 #[derive(Args, Debug)]
 pub struct FoundArgs {
-    /// NetChain address of each switch, and the rack where it fails together with others: ADDRESS or
-    /// ADDRESS=RACK. By default each switch is a rack of its own.
+    /// NetChain address of each switch, and the rack where it fails together with others: ADDRESS
+    /// or ADDRESS=RACK. By default each switch is a rack of its own.
     #[arg(required = true, value_name = "SWITCH")]
     switches: Vec<String>,
     /// Groups that keys are spread over. Each has a chain, and fails over and is copied on its own.

@@ -37,7 +37,8 @@ pub struct Args {
     /// The client's configuration.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The client's key, as `kv key issue` gave it; by default the one that the configuration names.
+    /// The client's key, as `kv key issue` gave it; by default the one that the configuration
+    /// names.
     #[arg(long, value_name = "FILE")]
     identity: Option<PathBuf>,
     /// Print JSON.

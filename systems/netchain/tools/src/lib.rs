@@ -1,7 +1,8 @@
 //! NetChain in the tools: what `systems/registry` hands to them.
 //!
-//! It owns: the command `kv`; its messages in a trace; keys in packet tests; what fuzzers feed bytes
-//! to, and its state in generated programs. It must not know: the rules of clients and switches.
+//! It owns: the command `kv`; its messages in a trace; keys in packet tests; what fuzzers feed
+//! bytes to, and its state in generated programs. It must not know: the rules of clients and
+//! switches.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! Simulated clusters for the controller: switches that die, return empty or are not heard; writes
 //! and reads that follow the roles that switches have; a controller that dies.
 //!
-//! The data plane is simple: a write goes down its chain in one step, as far as roles and fences let
+//! The data plane is simple: a write goes down its chain in one step, as far as roles let
 //! it. Its messages in flight are the business of the model (`systems/netchain/spec`).
 
 use netchain_controller::{
