@@ -35,11 +35,6 @@ pub struct Layout {
     pub members: &'static [MemberLayout],
 }
 
-/// `at`, or the next multiple of `align` behind it.
-const fn round_up(at: usize, align: usize) -> usize {
-    at.div_ceil(align) * align
-}
-
 /// Compares in constants, where `==` on text cannot be.
 const fn same(a: &str, b: &str) -> bool {
     let (a, b) = (a.as_bytes(), b.as_bytes());
@@ -64,7 +59,7 @@ impl Layout {
     pub const fn offset(&self, member: &str) -> usize {
         let (mut at, mut index) = (0, 0);
         while index < self.members.len() {
-            at = round_up(at, self.members[index].align);
+            at = at.next_multiple_of(self.members[index].align);
             if same(self.members[index].name, member) {
                 return at;
             }
@@ -78,7 +73,7 @@ impl Layout {
     pub fn places(&self) -> impl Iterator<Item = (usize, &'static MemberLayout)> + use<> {
         let mut at = 0;
         self.members.iter().map(move |member| {
-            let offset = round_up(at, member.align);
+            let offset = at.next_multiple_of(member.align);
             at = offset + member.bytes;
             (offset, member)
         })
@@ -88,10 +83,10 @@ impl Layout {
     pub const fn bytes(&self) -> usize {
         let (mut at, mut index) = (0, 0);
         while index < self.members.len() {
-            at = round_up(at, self.members[index].align) + self.members[index].bytes;
+            at = at.next_multiple_of(self.members[index].align) + self.members[index].bytes;
             index += 1;
         }
-        round_up(at, self.align())
+        at.next_multiple_of(self.align())
     }
 
     /// The struct's offset in another one is a multiple of this.
@@ -139,14 +134,14 @@ pub mod c_struct_support {
 
     /// Reads the next member, and moves on.
     pub fn read<T: Member>(bytes: &[u8], at: &mut usize) -> T {
-        let from = super::round_up(*at, T::ALIGN);
+        let from = at.next_multiple_of(T::ALIGN);
         *at = from + T::BYTES;
         T::read(bytes.get(from..*at).unwrap_or_default())
     }
 
     /// Writes the next member, and moves on.
     pub fn write<T: Member>(member: &T, bytes: &mut [u8], at: &mut usize) {
-        let from = super::round_up(*at, T::ALIGN);
+        let from = at.next_multiple_of(T::ALIGN);
         *at = from + T::BYTES;
         if let Some(place) = bytes.get_mut(from..*at) {
             member.write(place);
