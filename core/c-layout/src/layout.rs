@@ -57,7 +57,7 @@ impl Layout {
     /// # Panics
     /// There is no such member.
     pub const fn offset(&self, member: &str) -> usize {
-        let (mut at, mut index) = (0, 0);
+        let (mut at, mut index) = (0_usize, 0);
         while index < self.members.len() {
             at = at.next_multiple_of(self.members[index].align);
             if same(self.members[index].name, member) {
@@ -71,7 +71,7 @@ impl Layout {
 
     /// Each member with its offset.
     pub fn places(&self) -> impl Iterator<Item = (usize, &'static MemberLayout)> + use<> {
-        let mut at = 0;
+        let mut at = 0_usize;
         self.members.iter().map(move |member| {
             let offset = at.next_multiple_of(member.align);
             at = offset + member.bytes;
@@ -81,7 +81,7 @@ impl Layout {
 
     /// The struct's size, with the padding at its end.
     pub const fn bytes(&self) -> usize {
-        let (mut at, mut index) = (0, 0);
+        let (mut at, mut index) = (0_usize, 0);
         while index < self.members.len() {
             at = at.next_multiple_of(self.members[index].align) + self.members[index].bytes;
             index += 1;
