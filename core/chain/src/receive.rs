@@ -80,7 +80,7 @@ impl<S: StateMachine> Replica<S> {
             Ok(entries) => entries,
             Err(reason) => return self.counters.count_malformed(reason),
         };
-        let Some(up) = self.up.as_mut().filter(|up| self.whole && !up.mismatch) else {
+        let Some(up) = self.up.as_mut().filter(|up| self.synced && !up.mismatch) else {
             self.counters.chain_gaps += 1;
             return;
         };
@@ -172,7 +172,7 @@ impl<S: StateMachine> Replica<S> {
             return;
         }
         if !down.bound {
-            if !header.flags.contains(ChainFlags::WHOLE) {
+            if !header.flags.contains(ChainFlags::SYNCED) {
                 return; // from before its copy was done
             }
             if header.index > self.index {

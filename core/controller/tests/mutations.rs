@@ -22,7 +22,7 @@ const RUN: u64 = 20 * SECOND;
 
 /// Caught within a few seeds.
 const QUICK: [Mutation; 4] = [
-    Mutation::MemberBeforeWhole,
+    Mutation::MemberBeforeSynced,
     Mutation::SentBeforePersisted,
     Mutation::ReorderedUndrained,
     Mutation::AnyLife,

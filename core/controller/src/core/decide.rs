@@ -113,8 +113,8 @@ impl Controller {
         }
         let survivors = self.survivors(now_ns, shard, view);
         if survivors.is_empty() {
-            // "Rules of the chain", 6: who is whole has all that was ever answered, whoever it has
-            // that from. As a member it survives them in the next view.
+            // "Rules of the chain", 6: a synced server has all that was ever answered, from any
+            // source. As a member it survives them in the next view.
             if let Some(joined) = self.joined(shard, view) {
                 return Some((joined, Why::Joined));
             }
@@ -251,13 +251,13 @@ impl Controller {
             .is_some_and(|seen| later(seen) && self.is_alive(now_ns, seen))
     }
 
-    /// The chain with the server that catches up as a member, if it is whole.
+    /// The chain with the server that catches up as a member, if it is synced.
     fn joined(&self, shard: u16, view: &ShardView) -> Option<ShardView> {
         let joining = view.joining?;
         let own = self.replica(shard, view, &joining.member)?;
         let members = || view.members.iter().copied().chain([joining.member]).collect();
-        let whole = own.whole || mutation::is(Mutation::MemberBeforeWhole);
-        (whole && !own.broken).then(|| ShardView {
+        let synced = own.synced || mutation::is(Mutation::MemberBeforeSynced);
+        (synced && !own.broken).then(|| ShardView {
             members: members(),
             joining: None,
             ..view.clone()

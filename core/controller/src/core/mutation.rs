@@ -7,7 +7,7 @@ pub enum Mutation {
     /// A shard begins anew as soon as no member is heard, without proof that they are gone.
     EmptyIsLost,
     /// A joining server becomes a member before it has everything.
-    MemberBeforeWhole,
+    MemberBeforeSynced,
     /// Views are sent before they are persistent.
     SentBeforePersisted,
     /// A decision has the number of the view before.
@@ -26,7 +26,7 @@ impl Mutation {
     /// All of them.
     pub const ALL: [Mutation; 8] = [
         Mutation::EmptyIsLost,
-        Mutation::MemberBeforeWhole,
+        Mutation::MemberBeforeSynced,
         Mutation::SentBeforePersisted,
         Mutation::ViewNumbersAgain,
         Mutation::OldViewsCount,
