@@ -42,8 +42,8 @@ impl Replica {
         self.attend(request.now_ns, slot, out);
     }
 
-    /// Looks at a flow that requests wait for, or that is recalled: because its time has come, or
-    /// something happened to it.
+    /// Examines a flow with held requests or a pending recall again, after a timer or a change of
+    /// the flow.
     pub(super) fn look_again(&mut self, now_ns: u64, slot: u32, out: &mut Outputs) {
         self.counters.held_expired += self.waiting.expire(slot, now_ns);
         let record = self.chain.state().get(slot);
