@@ -1,5 +1,6 @@
 //! NetChain's part of `switch.toml`.
 
+use crate::copies;
 use crate::keys::Source;
 use crate::peers::Pace;
 use netchain_keys::ClientKeys;
@@ -10,8 +11,8 @@ use std::path::{Path, PathBuf};
 use switch_agent::Result;
 use switch_agent::config::Config;
 
-pub(crate) const FIELDS: [&str; 5] =
-    ["client_keys", "open_to_all", "peers", "probe_ms", "lease_ms"];
+pub(crate) const FIELDS: [&str; 6] =
+    ["client_keys", "open_to_all", "peers", "probe_ms", "lease_ms", "copy_keys_per_s"];
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -28,6 +29,8 @@ struct Own {
     /// [`Pace`].
     probe_ms: Option<u64>,
     lease_ms: Option<u64>,
+    /// Keys that a second copies at the most, for a member that joins.
+    copy_keys_per_s: Option<u64>,
 }
 
 /// Who may ask a switch whose program checks tags.
@@ -86,9 +89,22 @@ pub(crate) fn peers(config: &Config) -> Result<(Pace, Vec<Ipv4Addr>)> {
     Ok((Pace { probe_ms, lease_ms }, own.peers))
 }
 
+/// Keys that a second copies at the most.
+///
+/// # Errors
+/// It is out of range.
+pub(crate) fn copies_per_s(config: &Config) -> Result<u64> {
+    let per_s = config.part::<Own>(&FIELDS)?.copy_keys_per_s.unwrap_or(copies::USUAL_PER_S);
+    match per_s {
+        1..=10_000_000 => Ok(per_s),
+        _ => config.fault("copy_keys_per_s", format!("{per_s}: must be 1 to 10000000")),
+    }
+}
+
 /// Checks it, and the file.
 pub(crate) fn check(config: &Config) -> Result<()> {
     peers(config)?;
+    copies_per_s(config)?;
     if config.secrets.is_none() {
         let remedy = "is needed: members of a chain tag what they send each other; name the \
                       fabric's file of secrets (`stateplane keys generate FILE` makes one)";

@@ -1,20 +1,22 @@
 //! NetChain's part of a switch: what the agent registers ([`NetChain`]).
 //!
-//! It owns: clients' keys in the data plane; who its peers are, and their leases; what `stateplane
-//! status` and metrics tell of slots, windows, peers and dropped messages; that windows of silent
-//! clients are cleared. It must not know: how a switch starts, messages, who is in which chain
+//! It owns: clients' keys in the data plane; who its peers are, and their leases; copies of slots for
+//! members that join; what `stateplane status` and metrics tell of slots, windows, peers, copies and
+//! dropped messages; that windows of silent clients are cleared. It must not know: how a switch starts, messages, who is in which chain
 //! (tables say that).
 
 #![forbid(unsafe_code)]
 
 mod by_hand;
 mod config;
+pub mod copies;
 mod keys;
 pub mod peers;
 pub mod windows;
 
 pub use keys::{ClientDrops, Keys, KeysLoad};
 
+use copies::Copies;
 use daemon::metrics::{Kind, Text};
 use dataplane::Dataplane;
 use manifest::{Manifest, StateObject};
@@ -35,6 +37,8 @@ use wire::KeyRing;
 pub const CLIENT_KEYS: &str = "client_keys";
 /// What it is told of peers has this name.
 pub const PEERS: &str = "peers";
+/// What it is told of copies has this name.
+pub const COPIES: &str = "copies";
 /// As a manifest's state objects name it.
 const SYSTEM: &str = "netchain";
 /// Kinds of objects, as a manifest names them.
@@ -85,11 +89,15 @@ impl System for NetChain {
         };
         let leases = of_kind(PEER_LEASES).next().is_some();
         let (pace, by_hand) = config::peers(&context.config)?;
+        let per_s = config::copies_per_s(&context.config)?;
+        let copied = slots.first().filter(|_| leases).cloned();
+        let copies = copied.map(|object| Copies::new(Arc::clone(&dataplane), object, per_s));
+        let copies = copies.transpose()?;
         let peers = leases.then(|| Peers::new(Arc::clone(&dataplane), pace)).transpose()?;
         if windows.is_empty() && slots.is_empty() && keys.is_none() && peers.is_none() {
             return Ok(None);
         }
-        Ok(Some(Box::new(Objects { dataplane, slots, windows, keys, peers, by_hand })))
+        Ok(Some(Box::new(Objects { dataplane, slots, windows, keys, peers, copies, by_hand })))
     }
 }
 
@@ -102,6 +110,8 @@ struct Objects {
     keys: Option<Keys>,
     /// If the program has leases.
     peers: Option<Peers>,
+    /// Of the first object with slots, if the program has leases: its generator makes copies.
+    copies: Option<Copies>,
     /// The peers, as the configuration says.
     by_hand: Vec<Ipv4Addr>,
 }
@@ -116,12 +126,17 @@ impl Objects {
 impl Objects {
     fn metrics_of_peers(&self, peers: &Peers, text: &mut Text) {
         let count = |at| self.dataplane.read_count(peers::COUNTERS, at).unwrap_or_default();
-        let help = "Probes of other switches that this one has sent, their answers, and answers \
-                    that no probe of this one asked for.";
+        let help = "Probes of other switches that this one has sent, their answers, answers that no \
+                    probe of this one asked for, and copies of slots.";
         let mut family =
             text.family("stateplane_switch_peer_messages_total", Kind::Counter, help);
         for (at, what) in (0..).zip(PEERS_COUNTED) {
             family.sample(&[("what", &what)], count(at));
+        }
+        if let Some(copies) = &self.copies {
+            let left: u32 = copies.load().iter().filter_map(|job| job.left).sum();
+            let help = "Slots that are still to be copied to members that join.";
+            text.single("stateplane_switch_copies_left", Kind::Gauge, help, left);
         }
         let load = peers.load();
         let help = "For so long a switch has answered no probe.";
@@ -160,7 +175,8 @@ impl Running for Objects {
     }
 
     fn due(&self, now_ns: u64) -> u64 {
-        self.peers.as_ref().map_or(0, |peers| peers.due(now_ns))
+        let probes = self.peers.as_ref().map_or(0, |peers| peers.due(now_ns));
+        probes + self.copies.as_ref().map_or(0, |copies| copies.due(now_ns))
     }
 
     fn look(&self) {
@@ -173,7 +189,8 @@ impl Running for Objects {
     fn status(&self) -> Map<String, Value> {
         let keys = self.keys.as_ref().and_then(|keys| serde_json::to_value(keys.load()).ok());
         let peers = self.peers.as_ref().and_then(|peers| serde_json::to_value(peers.load()).ok());
-        let all = [(CLIENT_KEYS, keys), (PEERS, peers)];
+        let copies = self.copies.as_ref().and_then(|it| serde_json::to_value(it.load()).ok());
+        let all = [(CLIENT_KEYS, keys), (PEERS, peers), (COPIES, copies)];
         all.into_iter().filter_map(|(name, load)| Some((name.to_owned(), load?))).collect()
     }
 

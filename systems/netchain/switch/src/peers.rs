@@ -234,7 +234,8 @@ impl Peers {
         let mut queued = 0;
         for (to, Peer { number, .. }) in state.others() {
             let operation = Operation::Probe as u32;
-            let due = PeersDueValue { operation, number: number.into(), to, group: 0 };
+            let number = number.into();
+            let due = PeersDueValue { operation, number, to, part: 0, object: 0 };
             if queue.update(&[], &due.to_bytes(), MapFlags::ANY).is_err() {
                 // Full, as no frame was made for long: let them all be made.
                 return PEERS_DUE.into();
