@@ -2,7 +2,7 @@
 /*
  * stateplane_layouts.h: what the platform's headers share with user space.
  *
- * Made of switch/dataplane/src/layouts/core.rs; to change it, change that, and run
+ * Generated from switch/dataplane/src/layouts/core.rs. Edit that, then run
  * UPDATE=1 cargo test -p dataplane --lib layouts
  */
 #ifndef STATEPLANE_LAYOUTS_H

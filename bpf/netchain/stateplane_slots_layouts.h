@@ -2,7 +2,7 @@
 /*
  * stateplane_slots_layouts.h: what NetChain's data plane shares with user space in maps.
  *
- * Made of systems/netchain/protocol/src/layouts.rs; to change it, change that, and run
+ * Generated from systems/netchain/protocol/src/layouts.rs. Edit that, then run
  * UPDATE=1 cargo test -p netchain-protocol --lib
  */
 #ifndef STATEPLANE_SLOTS_LAYOUTS_H

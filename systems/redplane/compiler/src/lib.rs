@@ -46,6 +46,7 @@ const HEADERS: &[Header] = &[
     ("stateplane_flow_unheld.h", include_str!("../../../../bpf/redplane/stateplane_flow_unheld.h")),
     ("stateplane_flow_tag.h", include_str!("../../../../bpf/redplane/stateplane_flow_tag.h")),
     ("stateplane_flow_send.h", include_str!("../../../../bpf/redplane/stateplane_flow_send.h")),
+    ("stateplane_flow_apply.h", include_str!("../../../../bpf/redplane/stateplane_flow_apply.h")),
     (
         "stateplane_flow_receive.h",
         include_str!("../../../../bpf/redplane/stateplane_flow_receive.h"),
@@ -114,7 +115,7 @@ impl State {
 
     /// Do messages come in for the program's objects?
     fn has_messages(&self) -> bool {
-        self.linearizable() || self.takes_snapshots()
+        self.replicated() || self.takes_snapshots()
     }
 }
 
@@ -213,7 +214,7 @@ impl StateSystem for State {
             Leaving::Drop | Leaving::ToHost | Leaving::Replaced | Leaving::Held => "SP_DROP_PORT",
         };
         let finish = || format!("if (flow.kind == 2) return sp_flow_finish(xdp, &flow, {port});");
-        self.linearizable().then(finish)
+        self.replicated().then(finish)
     }
 
     fn to_host(&self) -> Option<&'static str> {
