@@ -9,6 +9,7 @@
 #define STATEPLANE_LAYOUTS_H
 
 #define SP_DROP_PORT 511 /* the P4 port of what is dropped */
+#define SP_GENERATOR_PORT 509 /* the P4 port of generated packets */
 #define SP_MAX_PORTS 512 /* P4 ports */
 #define SP_MAX_IFINDEX 65536 /* interfaces' indexes are below */
 #define SP_SECRETS 4 /* secrets; a power of two */
