@@ -370,10 +370,15 @@ impl<R: Rules> Loop<R> {
         }
         let Some(decision) = out.persist else { return };
         match &mut self.keeper {
-            Keeper::File(file) => match file.write(&decision) {
-                Ok(()) => self.step(config, Input::Persisted),
-                Err(error) => self.refused(config, None, error.to_string()),
-            },
+            Keeper::File(file) => {
+                let began_ns = now_ns();
+                let written = file.write(&decision);
+                self.kept.writing_ns += now_ns().saturating_sub(began_ns);
+                match written {
+                    Ok(()) => self.step(config, Input::Persisted),
+                    Err(error) => self.refused(config, None, error.to_string()),
+                }
+            }
             Keeper::Etcd(thread) => thread.write(decision),
         }
     }

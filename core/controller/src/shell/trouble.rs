@@ -55,6 +55,8 @@ pub struct Kept {
     pub read_ns: Option<u64>,
     /// Decisions that the database did not take.
     pub decisions_refused: u64,
+    /// Time that writing decisions to a file took.
+    pub writing_ns: u64,
 }
 
 impl Kept {

@@ -102,6 +102,13 @@ impl Controller {
         &self.state
     }
 
+    /// Takes an operator's wish, which the next input decides on.
+    pub fn wish(&mut self, wish: Input) {
+        if matches!(wish, Input::Drain(..) | Input::Refound(_)) {
+            self.wishes.push(wish);
+        }
+    }
+
     /// Takes an input at `now_ms`, on a clock that never goes back.
     pub fn handle(&mut self, now_ms: u64, input: Input) -> Outputs {
         let mut outputs = Outputs::default();
