@@ -86,7 +86,7 @@ impl<P: Clone + Eq + Hash> CopyOut<P> {
 
     /// Notes what `effect` is about to touch; `state` is that before it.
     pub fn note<S: StateMachine<Piece = P>>(&mut self, state: &S, effect: &S::Effect<'_>) {
-        if !self.handed_over && !mutation::is(Mutation::TouchedNotCopied) {
+        if !self.handed_over && !mutation::planted(Mutation::TouchedNotCopied) {
             state.note_touched(effect, &mut self.touched);
         }
     }

@@ -111,7 +111,7 @@ impl<S: StateMachine> Replica<S> {
             return None;
         }
         self.log.push(bytes);
-        if mutation::is(Mutation::ReplyBeforeTail) {
+        if mutation::planted(Mutation::ReplyBeforeTail) {
             self.send_reply(client, reply, out);
         }
         Some(written)

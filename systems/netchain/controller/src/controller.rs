@@ -225,7 +225,7 @@ impl Controller {
     /// Sends to each switch that has not confirmed it what it has to do.
     fn send(&mut self, now_ms: u64, outputs: &mut Outputs) {
         let state = match &self.deciding {
-            Some(deciding) if mutation::is(Mutation::SentBeforePersisted) => deciding,
+            Some(deciding) if mutation::planted(Mutation::SentBeforePersisted) => deciding,
             _ => &self.state,
         };
         for (address, seen) in &self.seen {

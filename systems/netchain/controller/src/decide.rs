@@ -89,7 +89,7 @@ impl Look<'_> {
             let first = switch.incarnation == 0;
             (switch.incarnation, switch.met) = (facts.incarnation, false);
             self.changed = true;
-            if !first && !mutation::is(Mutation::AnyLife) {
+            if !first && !mutation::planted(Mutation::AnyLife) {
                 self.events.push(Event::Emptied(*address));
                 self.remove(*address, true);
             }
@@ -215,7 +215,7 @@ impl Look<'_> {
             }
             let confirmed_ms = group.full().filter_map(|it| self.applied_for_ms(&it, since)).max();
             let over = confirmed_ms.is_some_and(|ms| ms > self.settings.lease_ms)
-                || mutation::is(Mutation::BeforeLeaseEnds);
+                || mutation::planted(Mutation::BeforeLeaseEnds);
             if over || old_reader.is_none_or(|it| self.has_applied(&it, since)) {
                 go_on.push(at);
             }
@@ -246,8 +246,8 @@ impl Look<'_> {
             }
             let view = self.facts.get(&reader).and_then(|facts| facts.copied.get(&number));
             let done = view == Some(&group.view)
-                || (mutation::is(Mutation::OldCopies) && view.is_some())
-                || mutation::is(Mutation::JoinedAtOnce);
+                || (mutation::planted(Mutation::OldCopies) && view.is_some())
+                || mutation::planted(Mutation::JoinedAtOnce);
             if !done {
                 continue;
             }

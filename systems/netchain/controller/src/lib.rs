@@ -17,7 +17,7 @@ pub use controller::{Controller, Input, Outputs};
 pub use decide::{Event, Facts};
 pub use mutation::Mutation;
 #[cfg(feature = "mutations")]
-pub use mutation::set_mutation;
+pub use mutation::plant;
 pub use netchain_protocol::control::{Config, Part, Report, Role};
 pub use state::{Group, Stage, Standing, State, Switch};
 

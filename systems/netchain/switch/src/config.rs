@@ -1,13 +1,18 @@
 //! NetChain's part of `switch.toml`.
 
+use crate::copies;
 use crate::keys::Source;
+use crate::peers::Pace;
 use netchain_keys::ClientKeys;
+use netchain_protocol::layouts::PEERS;
 use serde::Deserialize;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use switch_agent::Result;
 use switch_agent::config::Config;
 
-pub(crate) const FIELDS: [&str; 2] = ["client_keys", "open_to_all"];
+pub(crate) const FIELDS: [&str; 6] =
+    ["client_keys", "open_to_all", "peers", "probe_ms", "lease_ms", "copy_keys_per_s"];
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -17,6 +22,15 @@ struct Own {
     /// Everybody may read and write.
     #[serde(default)]
     open_to_all: bool,
+    /// The switches of a cluster that is set up by hand; their numbers as peers are their places
+    /// here. This switch may be one of them.
+    #[serde(default)]
+    peers: Vec<Ipv4Addr>,
+    /// [`Pace`].
+    probe_ms: Option<u64>,
+    lease_ms: Option<u64>,
+    /// Keys that a second copies at the most, for a member that joins.
+    copy_keys_per_s: Option<u64>,
 }
 
 /// Who may ask a switch whose program checks tags.
@@ -44,8 +58,53 @@ pub(crate) fn source(config: &Config) -> Result<Source> {
     }
 }
 
+/// How often peers are probed, and how long a lease holds; and the peers, if they are set by hand.
+///
+/// # Errors
+/// A time is out of range, or a peer is given twice.
+pub(crate) fn peers(config: &Config) -> Result<(Pace, Vec<Ipv4Addr>)> {
+    let own: Own = config.part(&FIELDS)?;
+    let usual = Pace::default();
+    let probe_ms = own.probe_ms.unwrap_or(usual.probe_ms);
+    let lease_ms = own.lease_ms.unwrap_or(usual.lease_ms);
+    if !(1..=1000).contains(&probe_ms) {
+        return config.fault("probe_ms", format!("{probe_ms}: must be 1 to 1000"));
+    }
+    let least = Pace::LEAST_LEASE_MS.max(3 * probe_ms);
+    if !(least..=60_000).contains(&lease_ms) {
+        let reason = format!(
+            "{lease_ms}: must be {least} to 60000 (three times probe_ms, and at least {})",
+            Pace::LEAST_LEASE_MS
+        );
+        return config.fault("lease_ms", reason);
+    }
+    for (at, peer) in own.peers.iter().enumerate() {
+        if own.peers[..at].contains(peer) {
+            return config.fault("peers", format!("{peer} is given twice"));
+        }
+    }
+    if own.peers.len() > PEERS as usize {
+        return config.fault("peers", format!("more than {PEERS}"));
+    }
+    Ok((Pace { probe_ms, lease_ms }, own.peers))
+}
+
+/// Keys that a second copies at the most.
+///
+/// # Errors
+/// It is out of range.
+pub(crate) fn copies_per_s(config: &Config) -> Result<u64> {
+    let per_s = config.part::<Own>(&FIELDS)?.copy_keys_per_s.unwrap_or(copies::USUAL_PER_S);
+    match per_s {
+        1..=10_000_000 => Ok(per_s),
+        _ => config.fault("copy_keys_per_s", format!("{per_s}: must be 1 to 10000000")),
+    }
+}
+
 /// Checks it, and the file.
 pub(crate) fn check(config: &Config) -> Result<()> {
+    peers(config)?;
+    copies_per_s(config)?;
     if config.secrets.is_none() {
         let remedy = "is needed: members of a chain tag what they send each other; name the \
                       fabric's file of secrets (`stateplane keys generate FILE` makes one)";

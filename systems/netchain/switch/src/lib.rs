@@ -1,22 +1,29 @@
 //! NetChain's part of a switch: what the agent registers ([`NetChain`]).
 //!
-//! It owns: clients' keys in the data plane; what `stateplane status` and metrics tell of slots,
-//! windows and dropped messages; that windows of silent clients are cleared. It must not know: how
-//! a switch starts, messages, who is in which chain (tables say that today; a controller will).
+//! It owns: clients' keys in the data plane; who its peers are, and their leases; copies of slots for
+//! members that join; what `stateplane status` and metrics tell of slots, windows, peers, copies and
+//! dropped messages; that windows of silent clients are cleared. It must not know: how a switch starts, messages, who is in which chain
+//! (tables say that).
 
 #![forbid(unsafe_code)]
 
+mod by_hand;
 mod config;
+pub mod copies;
 mod keys;
+pub mod peers;
 pub mod windows;
 
 pub use keys::{ClientDrops, Keys, KeysLoad};
 
+use copies::Copies;
 use daemon::metrics::{Kind, Text};
 use dataplane::Dataplane;
 use manifest::{Manifest, StateObject};
-use netchain_protocol::layouts::{COUNTED, TAG_DROPS};
+use netchain_protocol::layouts::{COUNTED, PEERS_COUNTED, TAG_DROPS};
+use peers::{PeerLoad, Peers};
 use serde_json::{Map, Value};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use switch_agent::config::Config;
@@ -28,12 +35,17 @@ use wire::KeyRing;
 
 /// What `stateplane status` is told of clients' keys has this name.
 pub const CLIENT_KEYS: &str = "client_keys";
+/// What it is told of peers has this name.
+pub const PEERS: &str = "peers";
+/// What it is told of copies has this name.
+pub const COPIES: &str = "copies";
 /// As a manifest's state objects name it.
 const SYSTEM: &str = "netchain";
 /// Kinds of objects, as a manifest names them.
 const SLOT_STATE: &str = "SlotState";
 const WINDOW: &str = "RequestWindow";
 const MESSAGE_TAG: &str = "MessageTag";
+const PEER_LEASES: &str = "PeerLeases";
 
 /// The runtime's counter of packets that ran again; the others count what was dropped or refused.
 const AGAIN: u32 = 0;
@@ -75,10 +87,17 @@ impl System for NetChain {
         } else {
             None
         };
-        if windows.is_empty() && slots.is_empty() && keys.is_none() {
+        let leases = of_kind(PEER_LEASES).next().is_some();
+        let (pace, by_hand) = config::peers(&context.config)?;
+        let per_s = config::copies_per_s(&context.config)?;
+        let copied = slots.first().filter(|_| leases).cloned();
+        let copies = copied.map(|object| Copies::new(Arc::clone(&dataplane), object, per_s));
+        let copies = copies.transpose()?;
+        let peers = leases.then(|| Peers::new(Arc::clone(&dataplane), pace)).transpose()?;
+        if windows.is_empty() && slots.is_empty() && keys.is_none() && peers.is_none() {
             return Ok(None);
         }
-        Ok(Some(Box::new(Objects { dataplane, slots, windows, keys })))
+        Ok(Some(Box::new(Objects { dataplane, slots, windows, keys, peers, copies, by_hand })))
     }
 }
 
@@ -89,12 +108,47 @@ struct Objects {
     windows: Vec<Windows>,
     /// If the program checks tags.
     keys: Option<Keys>,
+    /// If the program has leases.
+    peers: Option<Peers>,
+    /// Of the first object with slots, if the program has leases: its generator makes copies.
+    copies: Option<Copies>,
+    /// The peers, as the configuration says.
+    by_hand: Vec<Ipv4Addr>,
 }
 
 impl Objects {
     /// A counter of the runtime, over all CPUs.
     fn count(&self, index: u32) -> u64 {
         self.dataplane.read_count("sp_slots_stats", index).unwrap_or_default()
+    }
+}
+
+impl Objects {
+    fn metrics_of_peers(&self, peers: &Peers, text: &mut Text) {
+        let count = |at| self.dataplane.read_count(peers::COUNTERS, at).unwrap_or_default();
+        let help = "Probes of other switches that this one has sent, their answers, answers that no \
+                    probe of this one asked for, and copies of slots.";
+        let mut family =
+            text.family("stateplane_switch_peer_messages_total", Kind::Counter, help);
+        for (at, what) in (0..).zip(PEERS_COUNTED) {
+            family.sample(&[("what", &what)], count(at));
+        }
+        if let Some(copies) = &self.copies {
+            let left: u32 = copies.load().iter().filter_map(|job| job.left).sum();
+            let help = "Slots that are still to be copied to members that join.";
+            text.single("stateplane_switch_copies_left", Kind::Gauge, help, left);
+        }
+        let load = peers.load();
+        let help = "For so long a switch has answered no probe.";
+        let mut family = text.family("stateplane_switch_peer_silent_seconds", Kind::Gauge, help);
+        for PeerLoad { address, silent_ms, .. } in &load {
+            family.sample(&[("peer", address)], *silent_ms as f64 / 1000.0);
+        }
+        let help = "Whether reads may be answered by what this switch knows of another one.";
+        let mut family = text.family("stateplane_switch_peer_lease", Kind::Gauge, help);
+        for PeerLoad { address, lease, .. } in &load {
+            family.sample(&[("peer", address)], u64::from(*lease));
+        }
     }
 }
 
@@ -114,13 +168,30 @@ impl Running for Objects {
         self.keys.as_ref().map_or(Ok(()), Keys::read)
     }
 
+    /// So that probes go out in time.
+    fn interval(&self) -> Option<Duration> {
+        let peers = self.peers.as_ref()?;
+        Some(Duration::from_micros(peers.pace().probe_ms * 500))
+    }
+
+    fn due(&self, now_ns: u64) -> u64 {
+        let probes = self.peers.as_ref().map_or(0, |peers| peers.due(now_ns));
+        probes + self.copies.as_ref().map_or(0, |copies| copies.due(now_ns))
+    }
+
     fn look(&self) {
         self.keys.iter().for_each(Keys::look);
+        if let (Some(peers), false) = (&self.peers, self.by_hand.is_empty()) {
+            by_hand::set(&self.dataplane, peers, &self.by_hand);
+        }
     }
 
     fn status(&self) -> Map<String, Value> {
-        let load = self.keys.as_ref().and_then(|keys| serde_json::to_value(keys.load()).ok());
-        load.map(|load| (CLIENT_KEYS.to_owned(), load)).into_iter().collect()
+        let keys = self.keys.as_ref().and_then(|keys| serde_json::to_value(keys.load()).ok());
+        let peers = self.peers.as_ref().and_then(|peers| serde_json::to_value(peers.load()).ok());
+        let copies = self.copies.as_ref().and_then(|it| serde_json::to_value(it.load()).ok());
+        let all = [(CLIENT_KEYS, keys), (PEERS, peers), (COPIES, copies)];
+        all.into_iter().filter_map(|(name, load)| Some((name.to_owned(), load?))).collect()
     }
 
     fn sweep(&self, until: Instant) -> Result<()> {
@@ -169,6 +240,9 @@ impl Running for Objects {
             "Packets that ran again because another packet changed their slot.",
             self.count(AGAIN),
         );
+        if let Some(peers) = &self.peers {
+            self.metrics_of_peers(peers, text);
+        }
         let Some(keys) = &self.keys else { return };
         let mut family = text.family(
             "stateplane_switch_client_dropped_total",
