@@ -47,7 +47,7 @@ pub const PEERS: &str = "peers";
 /// What it is told of copies has this name.
 pub const COPIES: &str = "copies";
 /// What it is told of the controllers has this name.
-pub const CONTROLLED: &str = "controllers";
+pub const CONTROLLED: &str = "decision";
 /// As a manifest's state objects name it.
 const SYSTEM: &str = "netchain";
 /// Kinds of objects, as a manifest names them.
