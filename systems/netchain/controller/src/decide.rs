@@ -96,11 +96,12 @@ impl Look<'_> {
         }
     }
 
-    /// A switch can be missed when most others have heard it.
+    /// A switch can be missed when most others, those that do not report included, have heard it.
     fn meets(&mut self) {
         let met = |(address, switch): (&Ipv4Addr, &Switch)| {
             let (all, miss) = self.opinions(address);
-            let heard = all > 0 && miss * 2 < all;
+            let serving = self.state.switches.keys().filter(|it| self.state.is_serving(it));
+            let heard = (all - miss) * 2 > serving.filter(|it| *it != address).count();
             let reports = self.facts.get(address).is_some_and(|facts| facts.reports);
             (!switch.met && heard && reports).then_some(*address)
         };

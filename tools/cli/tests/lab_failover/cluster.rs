@@ -54,9 +54,10 @@ impl Cluster {
         question: ToolType,
         json: &[u8],
     ) -> Option<T> {
+        let keys = &self.keys;
         let ask = || {
             let timeout = Duration::from_millis(500);
-            let answer = daemon::ask::ask(question, json, CONTROLLER, &self.keys, timeout);
+            let answer = daemon::ask::ask(question, json, CONTROLLER, keys, timeout);
             answer.map_err(std::io::Error::other)
         };
         self.lab.netns("controller").run(ask).ok()
