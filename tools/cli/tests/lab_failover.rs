@@ -31,11 +31,11 @@ fn kill(cluster: &Cluster, victim: &str) -> BTreeMap<&'static str, u128> {
         chains[usize::from(group)].chain.iter().position(|it| *it == address)
     });
     std::thread::sleep(Duration::from_millis(500));
-    let killed = cluster.cut(victim);
+    let (killed, cut) = cluster.cut(victim);
     let detected = cluster.until_dead(address, Duration::from_secs(5));
     cluster.lab.fail(victim);
     std::thread::sleep(Duration::from_millis(1500));
-    let written = load.first_writes_after(killed);
+    let written = load.first_writes_after(cut);
     cluster.lab.restore(victim);
     cluster.settle("the killed switch is back");
     std::thread::sleep(Duration::from_millis(300));
@@ -134,10 +134,12 @@ fn a_group_that_lost_all_members_says_so() {
     let first = client.put(&key, b"before").unwrap().done().expect("a write").now.version;
     let members: Vec<&str> = chain.iter().map(|it| cluster::node(*it)).collect();
     for member in &members {
-        cluster.lab.fail(member);
+        // Its agent dies, and its slots are gone.
+        cluster.lab.kill_daemon(member, "switch");
+        common::must(&["switch", "detach", &format!("{}-{member}", cluster.lab.name)]);
     }
     for member in &members {
-        cluster.lab.restore(member);
+        cluster.lab.restart_daemon(member, "switch");
     }
     wait_for("the group is lost", || cluster.groups()[0].stage == "lost");
     wait_for("a client hears so", || {

@@ -47,11 +47,10 @@ fn router_id<'a>(topology: &'a Topology, name: &'a str, node: &'a Node) -> &'a s
     own.and_then(|a| a.split('/').next()).unwrap_or("127.0.0.1")
 }
 
-/// `lo`, `announced` and the links to nodes that do not speak BGP: host networks are announced, links between
+/// `lo` and the links to nodes that do not speak BGP: host networks are announced, links between
 /// routers are not.
 fn direct_interfaces(topology: &Topology, name: &str) -> String {
-    // `announced`: where a switch has the addresses of others that it stands in for.
-    let mut patterns = vec!["\"lo\"".to_string(), "\"announced\"".to_string()];
+    let mut patterns = vec!["\"lo\"".to_string()];
     for (interface, _, _, _) in topology.ports(name) {
         if topology.node.get(interface).is_some_and(|n| n.asn.is_none()) {
             patterns.push(format!("\"{interface}\""));

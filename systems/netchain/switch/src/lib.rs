@@ -316,6 +316,14 @@ impl Running for Objects {
             for (name, help, value) in gauges {
                 text.single(&format!("stateplane_switch_{name}"), Kind::Gauge, help, value);
             }
+            let (taken, us) = controlled.taken();
+            let counters = [
+                ("decisions_total", "Decisions of the controller that it has taken.", taken),
+                ("decisions_microseconds_total", "Time that taking decisions took.", us),
+            ];
+            for (name, help, value) in counters {
+                text.single(&format!("stateplane_switch_{name}"), Kind::Counter, help, value);
+            }
         }
         let Some(keys) = &self.keys else { return };
         let mut family = text.family(

@@ -99,14 +99,15 @@ impl Cluster {
         self.lab.must_run("controller", &format!("{program} kv {words} {ask}"));
     }
 
-    /// All links of a switch go down: when that began.
-    pub fn cut(&self, victim: &str) -> Instant {
+    /// All links of a switch go down: when that began, and when the last one was down.
+    pub fn cut(&self, victim: &str) -> (Instant, Instant) {
         let links = ["core", "s1", "s2", "s3", "s4"].into_iter().filter(|it| *it != victim);
         let lines: Vec<String> = links.map(|it| format!("link set {it} down")).collect();
         let netns = self.lab.netns(victim);
         let cut = || {
             let at = Instant::now();
-            netns::ip_batch(&lines).map(|()| at).map_err(std::io::Error::other)
+            let cut = netns::ip_batch(&lines).map_err(std::io::Error::other);
+            cut.map(|()| (at, Instant::now()))
         };
         netns.run(cut).expect("links go down")
     }
