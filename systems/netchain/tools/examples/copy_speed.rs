@@ -55,8 +55,7 @@ fn fill(reader: &Switch, keys: u32) {
         let marks = mark.repeat(numbers.len());
         let count = numbers.len() as u32;
         let write = |end: &str, keys: &[u8], values: &[u8]| {
-            let outcome =
-                map(end).update_batch(keys, values, count, MapFlags::ANY, MapFlags::ANY);
+            let outcome = map(end).update_batch(keys, values, count, MapFlags::ANY, MapFlags::ANY);
             outcome.unwrap_or_else(|error| panic!("{end}: {error}"));
         };
         write("", &names, &numbers_bytes);
@@ -97,9 +96,8 @@ fn received(dataplane: &Dataplane) -> u64 {
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
-    let mut number = |usual: u64| {
-        arguments.next().map_or(usual, |text| text.parse().expect("a number"))
-    };
+    let mut number =
+        |usual: u64| arguments.next().map_or(usual, |text| text.parse().expect("a number"));
     let (keys, per_s) = (number(2_000_000) as u32, number(10_000_000));
     let folder = tempfile::tempdir().expect("folder");
     let (file, manifest) = switch::object(folder.path(), keys);
@@ -111,7 +109,10 @@ fn main() {
         namespace.inside(netns::forward).expect("namespace").expect("forwarding");
     }
     a.ip_batch(&[
-        format!("link add va address {mac_a} type veth peer name vb address {mac_b} netns {}", b.name()),
+        format!(
+            "link add va address {mac_a} type veth peer name vb address {mac_b} netns {}",
+            b.name()
+        ),
         "addr add 192.0.2.1/24 dev va".into(),
         "link set va up".into(),
     ])
