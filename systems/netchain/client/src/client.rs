@@ -46,12 +46,15 @@ impl Client {
             Err(Failed::NotBegun(NotBegun::TooLong(bytes))) => return Ok(Outcome::TooLong(bytes)),
             Err(error) => return Err(error),
         };
-        match self.pipeline.next(None) {
-            Ok(Some((_, answer))) => Ok(answer?),
-            Ok(None) => Ok(Outcome::Unknown), // (the engine answers each request)
-            Err(error) => {
-                self.pipeline.cancel(ticket);
-                Err(error)
+        loop {
+            match self.pipeline.next(None) {
+                Ok(Some((answered, answer))) if answered == ticket => return Ok(answer?),
+                Ok(Some(_)) => {} // (of a pipeline that this client was made of)
+                Ok(None) => return Ok(Outcome::Unknown), // (the engine answers each request)
+                Err(error) => {
+                    self.pipeline.cancel(ticket);
+                    return Err(error);
+                }
             }
         }
     }
@@ -120,5 +123,12 @@ impl Client {
     /// The switches refuse this client, or the socket fails.
     pub fn delete(&mut self, key: &Key, version: u64) -> Result<Outcome, Failed> {
         self.ask(Request::delete(key, version))
+    }
+}
+
+/// (A pipeline with requests under way: their answers are lost.)
+impl From<Pipeline> for Client {
+    fn from(pipeline: Pipeline) -> Client {
+        Client { pipeline }
     }
 }
