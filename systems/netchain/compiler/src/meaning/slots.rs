@@ -32,7 +32,11 @@ impl Slots {
 
 impl Object for Slots {
     fn call(&mut self, call: Call<'_>) -> Result<Answer, Stop> {
-        let [key, value] = call.arguments else {
+        // (Which slot a key has, and which ones are copied, is the kernel's and the agent's.)
+        if call.method == "copied" {
+            return answer(0);
+        }
+        let [key, value, ..] = call.arguments else {
             return Err(Stop::Broken("a method of a SlotState without a value".into()));
         };
         let key = self.key.bits(key)?;
