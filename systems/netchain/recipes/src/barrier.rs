@@ -5,7 +5,7 @@
 //! is made again.
 
 use crate::cell::{Error, Pauses, Seen, Swapped, read, swap};
-use crate::mutation::{self, Mutation};
+use crate::mutation::{Mutation, planted};
 use crate::{Store, names};
 use netchain_client::Key;
 use std::time::Duration;
@@ -104,7 +104,7 @@ impl<S: Store + Clone> Barrier<S> {
             }
             state.bits[byte] |= bit;
             let there: u32 = state.bits.iter().map(|bits| bits.count_ones()).sum();
-            let early = u32::from(mutation::is(Mutation::BarrierOpensEarly) && self.count > 1);
+            let early = u32::from(planted(Mutation::BarrierOpensEarly) && self.count > 1);
             if there + early >= u32::from(self.count) {
                 state = State { round: round.wrapping_add(1), bits: vec![0; state.bits.len()] };
             }

@@ -1,7 +1,7 @@
 //! A counter: the value is the number.
 
 use crate::cell::Error;
-use crate::mutation::{self, Mutation};
+use crate::mutation::{Mutation, planted};
 use crate::{Store, names};
 use netchain_client::{Done, Key, Outcome, Request};
 
@@ -58,7 +58,7 @@ impl<S: Store + Clone> Counter<S> {
                 Outcome::NoChain => Ok(Counted::NotDone),
                 Outcome::Lost => Err(Error::Lost),
                 Outcome::Full => Err(Error::Full),
-                _ if mutation::is(Mutation::AddedAgain) => continue,
+                _ if planted(Mutation::AddedAgain) => continue,
                 _ => Ok(Counted::Unknown),
             };
         }

@@ -5,7 +5,7 @@
 //! while it leads, so its version says whether it still does.
 
 use crate::cell::{Error, Pauses, Seen, Swapped, read, swap};
-use crate::mutation::{self, Mutation};
+use crate::mutation::{Mutation, planted};
 use crate::{Store, judged_us, names};
 use netchain_client::{Key, Request};
 use std::time::Duration;
@@ -143,7 +143,7 @@ impl<S: Store + Clone> Election<S> {
             let since_us = watched.map_or(now_us, |(_, since_us)| since_us);
             let over = |post: &Post| now_us - since_us >= judged_us(post.lease_us);
             let free = post.as_ref().is_none_or(|post| post.owner == owner || over(post));
-            if !free && !mutation::is(Mutation::ElectedByPut) {
+            if !free && !planted(Mutation::ElectedByPut) {
                 pauses.pause(&self.store).await;
                 continue;
             }
@@ -191,7 +191,7 @@ impl<S: Store + Clone> Leader<S> {
     async fn write(&mut self, version: u64) -> Result<Option<Seen>, Error> {
         let (store, key) = (self.election.store.clone(), &self.election.key);
         let sent_us = store.now_us();
-        let swapped = if mutation::is(Mutation::ElectedByPut) {
+        let swapped = if planted(Mutation::ElectedByPut) {
             crate::cell::swapped(store.ask(Request::put(key, &self.value)).await)?
         } else {
             swap(&store, key, version, &self.value).await?

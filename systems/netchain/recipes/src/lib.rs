@@ -61,7 +61,7 @@ pub use lock::{Lock, RwLock, Semaphore};
 pub use membership::{Member, Membership, Observer};
 pub use mutation::Mutation;
 #[cfg(feature = "mutations")]
-pub use mutation::set_mutation;
+pub use mutation::plant;
 pub use seats::Seat;
 pub use store::{Answer, Blocking, Store, wait};
 pub use transaction::{Transaction, Values};

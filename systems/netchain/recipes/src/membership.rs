@@ -5,7 +5,7 @@
 //! random (8; 0: it left), what it tells (up to 112).
 
 use crate::cell::{Error, Pauses, Seen, Swapped, read, seen, swap};
-use crate::mutation::{self, Mutation};
+use crate::mutation::{Mutation, planted};
 use crate::{Store, judged_us, names};
 use netchain_client::{Key, Request};
 use std::collections::HashMap;
@@ -47,7 +47,7 @@ impl Watch {
         if known.0 != version {
             *known = (version, heard_us);
         }
-        let judged_us = match mutation::is(Mutation::MemberMissed) {
+        let judged_us = match planted(Mutation::MemberMissed) {
             true => post.lease_us / 2,
             false => judged_us(post.lease_us),
         };

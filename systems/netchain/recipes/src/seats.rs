@@ -10,7 +10,7 @@
 //! 128 bytes has 15 entries; who finds no place comes again.
 
 use crate::cell::{Error, Pauses, Seen, Swapped, read, swap};
-use crate::mutation::{self, Mutation};
+use crate::mutation::{Mutation, planted};
 use crate::{Store, judged_us};
 use netchain_client::Key;
 use std::collections::HashMap;
@@ -54,13 +54,13 @@ impl Rule {
     fn holds(self, entries: &[Entry], at: usize) -> bool {
         match self {
             Rule::Exclusive => at == 0,
-            Rule::ReadersWriter if mutation::is(Mutation::ReaderBesideWriter) => {
+            Rule::ReadersWriter if planted(Mutation::ReaderBesideWriter) => {
                 at == 0 || !entries[at].writes
             }
             Rule::ReadersWriter => {
                 at == 0 || entries.iter().take(at + 1).all(|entry| !entry.writes)
             }
-            Rule::Permits(permits) if mutation::is(Mutation::OnePermitMore) => {
+            Rule::Permits(permits) if planted(Mutation::OnePermitMore) => {
                 at <= usize::from(permits)
             }
             Rule::Permits(permits) => at < usize::from(permits),
@@ -113,7 +113,7 @@ impl Watch {
     }
 
     fn is_over(&self, entry: &Entry, now_us: u64, lease_us: u64) -> bool {
-        let judged_us = match mutation::is(Mutation::JudgedEarly) {
+        let judged_us = match planted(Mutation::JudgedEarly) {
             true => lease_us / 2,
             false => judged_us(lease_us),
         };
@@ -310,7 +310,7 @@ impl<S: Store + Clone> Seat<S> {
         if let Some(beat) = own {
             self.sent.retain(|(sent, _)| *sent != beat);
             if done {
-                let known_us = match mutation::is(Mutation::CountedFromReply) {
+                let known_us = match planted(Mutation::CountedFromReply) {
                     true => store.now_us(),
                     false => sent_us,
                 };

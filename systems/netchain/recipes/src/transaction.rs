@@ -2,7 +2,7 @@
 
 use crate::cell::{Error, Pauses, Seen, Swapped, read, swap};
 use crate::lock::Lock;
-use crate::mutation::{self, Mutation};
+use crate::mutation::{Mutation, planted};
 use crate::{Seat, Store, names};
 use netchain_client::Key;
 use std::collections::BTreeMap;
@@ -52,7 +52,7 @@ impl<S: Store + Clone> Transaction<S> {
         patience: Option<Duration>,
         change: impl FnOnce(&Values) -> Values,
     ) -> Result<Option<Values>, Error> {
-        let early = match mutation::is(Mutation::ReadBeforeLocks) {
+        let early = match planted(Mutation::ReadBeforeLocks) {
             true => Some(self.read_all().await?),
             false => None,
         };
@@ -132,7 +132,7 @@ impl<S: Store + Clone> Transaction<S> {
         seats: &[Seat<S>],
     ) -> Result<bool, Error> {
         let mut pauses = Pauses::new();
-        let compared = match mutation::is(Mutation::ReadBeforeLocks) {
+        let compared = match planted(Mutation::ReadBeforeLocks) {
             true => read(&self.store, key).await?.map_or(seen.version, |now| now.version),
             false => seen.version,
         };

@@ -5,7 +5,7 @@
 
 mod world;
 
-use netchain_recipes::{Mutation, set_mutation};
+use netchain_recipes::{Mutation, plant};
 use world::scenarios::{ALL, Scenario};
 
 /// Seeds that a bug may hide from.
@@ -28,9 +28,9 @@ fn scenario_of(bug: Mutation) -> &'static str {
 
 /// What a seed shows: the words of the check that failed.
 fn violation(scenario: Scenario, seed: u64, mutation: Option<Mutation>) -> Option<String> {
-    set_mutation(mutation);
+    plant(mutation);
     let result = std::panic::catch_unwind(|| drop(scenario(seed)));
-    set_mutation(None);
+    plant(None);
     let panicked = result.err()?;
     let said = panicked.downcast_ref::<String>();
     Some(said.map_or_else(String::new, |said| said.chars().take(160).collect()))

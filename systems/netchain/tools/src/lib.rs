@@ -6,10 +6,12 @@
 
 #![forbid(unsafe_code)]
 
+mod bench;
 mod founding;
 mod generated;
 mod keys;
 mod kv;
+mod lock;
 mod messages;
 mod packet_test;
 
