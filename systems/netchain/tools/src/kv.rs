@@ -1,5 +1,6 @@
 //! `stateplane kv`: asks the switches for keys.
 
+use crate::cluster;
 use crate::founding::{self, FoundArgs, RingArgs};
 use crate::{bench, keys, lock};
 use clap::{Parser, Subcommand};
@@ -23,6 +24,9 @@ const EXAMPLES: &str = "Examples:
   stateplane kv --config kv.toml delete greeting
   stateplane kv --config kv.toml lock backup -- pg_dump -f /backup/db.sql shop
   stateplane kv --config kv.toml bench --outstanding 64 --writes 10
+  stateplane kv controller --config controller.toml
+  stateplane kv status --groups --address 10.2.1.10:5411 --secrets fabric.secrets
+  stateplane kv drain 10.9.0.3 --address 10.2.1.10:5411 --secrets fabric.secrets
 
 kv.toml names the cluster's founding file, which is the same for all clients and switches:
   cluster = \"cluster.toml\"
@@ -58,6 +62,14 @@ enum Word {
     Ring(RingArgs),
     /// Issue, rotate, revoke and list clients' keys
     Key(keys::Args),
+    /// Run the cluster's controller, or check its configuration
+    Controller(cluster::ControllerArgs),
+    /// Show the cluster as its controller has it: switches, groups, chains
+    Status(cluster::StatusArgs),
+    /// Have a switch leave its chains, as soon as others have its keys
+    Drain(cluster::DrainArgs),
+    /// Begin a lost group anew, empty
+    Refound(cluster::RefoundArgs),
     /// Print the key's value
     Get {
         /// At most 16 bytes.
@@ -117,6 +129,10 @@ pub fn run(args: Args) -> u8 {
         Word::Bench(words) => {
             config(&args).and_then(|config| bench::run(words, config, args.json)).map(|()| 0)
         }
+        Word::Controller(words) => cluster::controller(words).map_err(|error| error.to_string()),
+        Word::Status(words) => cluster::status(words, args.json).map_err(|error| error.to_string()),
+        Word::Drain(words) => cluster::drain(words).map_err(|error| error.to_string()),
+        Word::Refound(words) => cluster::refound(words).map_err(|error| error.to_string()),
         _ => ask(&args)
             .map(|(outcome, has_key)| show(&args, &outcome, has_key))
             .map_err(|error| error.to_string()),
@@ -150,9 +166,15 @@ fn ask(args: &Args) -> Result<(Outcome, bool), Box<dyn std::error::Error>> {
         }
         Word::Add { key, delta } => client.add(&named(key)?, *delta)?,
         Word::Delete { key, version } => client.delete(&named(key)?, *version)?,
-        Word::Found(_) | Word::Ring(_) | Word::Key(_) | Word::Lock(_) | Word::Bench(_) => {
-            return Err("no request".into());
-        }
+        Word::Found(_)
+        | Word::Ring(_)
+        | Word::Key(_)
+        | Word::Lock(_)
+        | Word::Bench(_)
+        | Word::Controller(_)
+        | Word::Status(_)
+        | Word::Drain(_)
+        | Word::Refound(_) => return Err("no request".into()),
     };
     Ok((outcome, has_key))
 }
