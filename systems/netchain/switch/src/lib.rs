@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod config;
+pub mod follow;
 mod keys;
 pub mod windows;
 
