@@ -14,11 +14,12 @@
 
 /*
  * The interface that a packet came in on, by which rules choose routes. One that was elsewhere
- * since (`again`, a constant), as at a store, came back by another one.
+ * since (`again`, a constant), as at a store, came back by another one. A generated packet has the
+ * one that the generator has.
  */
 SP_INLINE __u32 sp_ingress_ifindex(struct xdp_md *xdp, __u32 ingress_port, int again)
 {
-	if (again) {
+	if (again && ingress_port != SP_GENERATOR_PORT) {
 		struct bpf_devmap_val *port = bpf_map_lookup_elem(&sp_ports, &ingress_port);
 
 		return port ? port->ifindex : 0; /* a port that is gone: no interface, no route */

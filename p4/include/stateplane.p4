@@ -53,6 +53,10 @@ extern bit<16> fib_mtu();
 /// runtime drops it, and counts it as `slow_path_full`, if the switch agent does not take it.
 const bit<9> KERNEL_PORT = 510;
 
+/// The port that packets of the switch's own packet generator come in on. No interface has it, so
+/// no other packet does.
+const bit<9> GENERATOR_PORT = 509;
+
 /// What a gateway checks of a packet before it forwards it (RFC 1812, 4.2.2, 5.2.2, 5.3.7, 5.3.8;
 /// RFC 8200; RFC 4291): the frame's destination address, the lengths of the IP header, the packet
 /// and its UDP or TCP header, the IPv4 header's checksum, martian addresses, and whether the

@@ -106,4 +106,27 @@ extern MessageTag {
     void sign_member(in bit<16> bytes);
 }
 
+/// What this switch knows of other switches, its peers, from the probes that its packet generator
+/// sends to each of them, and that come back. The agent says who they are, and gives each a number
+/// from 0 to 254.
+///
+/// A generated probe is an IPv4 packet of 130 bytes with an Ethernet header, to the peer, with UDP
+/// port 5410 on both sides; its payload is a message in which are set: format 1, operation 10
+/// (PROBE), flag 0x4000 (STAMPED), the ring, and
+/// - `number` (byte 28): the peer's number,
+/// - `client` (byte 32): a number of this life of the switch's agent,
+/// - `operand` (byte 48): the clock.
+/// The program signs it, and hands what came back to `answered`. A program can have one object.
+extern PeerLeases {
+    PeerLeases();
+    /// A peer has answered a probe. An answer with another life's number, or from another address
+    /// than the peer with this number has, changes nothing. `lease`: the answer also renews the
+    /// lease of this peer, which counts from the probe's clock on, as long as the agent says.
+    void answered(in bit<32> peer, in bit<32> address, in bit<64> life, in bit<64> clock,
+                  in bool lease);
+    /// Has this switch a lease now of each of these peers? Four numbers, one in each byte; 255 is
+    /// nobody.
+    bool hold(in bit<32> peers);
+}
+
 #endif

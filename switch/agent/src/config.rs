@@ -7,6 +7,7 @@ pub use gateway::{DestinationMac, Fragments, Ingress};
 use crate::error::{Error, Result};
 use crate::system::System;
 use dataplane::{ActionSpec, EntrySpec, KeySpec, ReversePath};
+use manifest::GENERATOR_PORT;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
@@ -287,8 +288,9 @@ impl Config {
         }
         for (index, port) in self.port.iter().enumerate() {
             let field = |name: &str| format!("port[{index}].{name}");
-            if port.port >= 510 {
-                let reason = "is not below 510 (510 is the kernel's port, 511 the drop port)";
+            if port.port >= GENERATOR_PORT {
+                let reason = "is not below 509 (509 is the packet generator's port, 510 the \
+                              kernel's, 511 the drop port)";
                 return self.fault(field("port"), format!("{} {reason}", port.port));
             }
             if port.interface.is_empty()
@@ -414,6 +416,7 @@ arguments = { port = 2 }
             ("port = 2", "port = 1", "port[1].port: 1 is given twice"),
             ("port = 2", "port = 511", "port[1].port: 511"),
             ("port = 2", "port = 510", "port[1].port: 510"),
+            ("port = 2", "port = 509", "port[1].port: 509"),
             ("port = 2", "port = 2\nreverse_path = \"lax\"", "unknown variant `lax`"),
             ("switch_id = 1", "switch_id = 1\nfragments = { held = 4097 }", "fragments.held: 4097"),
             ("switch_id = 1", "switch_id = 1\nfragments = { held_ms = 0 }", "fragments.held_ms: 0"),

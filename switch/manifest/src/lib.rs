@@ -19,6 +19,8 @@ pub const VERSION: u32 = 3;
 pub const MAX_PORTS: u32 = 512;
 /// The P4 port of what is dropped (`mark_to_drop`).
 pub const DROP_PORT: u32 = 511;
+/// The P4 port that generated packets come in on (`GENERATOR_PORT` in stateplane.p4).
+pub const GENERATOR_PORT: u32 = 509;
 
 /// All about one compiled program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,8 +5,9 @@
 // apply a write only if it is newer than what they have (Algorithm 1).
 // systems/netchain/docs/design.md says where this differs from the paper, and why.
 //
-// A switch that is no member of a chain routes. A neighbour of a dead switch answers the requests
-// for it, with the group's chain (in the place of Algorithm 2).
+// Every switch knows every group's chain. One that a request for a dead switch comes to answers with
+// it (in the place of Algorithm 2). Reads are answered while the other members, by their answers to
+// this switch's probes, have no newer view.
 #include <core.p4>
 #include <v1model.p4>
 #include <stateplane.p4>
@@ -26,15 +27,17 @@
 // Bits of the position in a chain.
 const bit<8> HEAD = 1;
 const bit<8> TAIL = 2;
+// It answers reads.
+const bit<8> READER = 4;
+// It takes copies of slots.
+const bit<8> JOINING = 8;
 
 // What this switch is to the message's destination.
 enum bit<8> Place {
     ON_THE_WAY = 0,
     THERE = 1,
-    // Nothing may go there.
-    FENCED = 2,
     // It is dead, and this switch answers requests for it.
-    DEAD = 3
+    DEAD = 2
 }
 
 // This switch's part in a group.
@@ -44,7 +47,9 @@ enum bit<8> Part {
     // It only knows the chain.
     OUTSIDE = 2,
     // All members were lost.
-    LOST = 3
+    LOST = 3,
+    // A member of a view that does not serve yet.
+    PAUSED = 4
 }
 
 // What becomes of a message.
@@ -55,13 +60,19 @@ enum bit<8> Step {
     ANSWER = 2,
     // The same with the group's chain.
     REFER = 3,
-    DROP = 4
+    DROP = 4,
+    // Back to the switch that sent it.
+    RETURN = 5,
+    // To the switch that the packet generator made it for.
+    GENERATED = 6
 }
 
 struct metadata_t {
     Place   place;
     // All that follows is from this switch's own tables; never from what a message says.
     bit<32> ring;
+    // Of the decision that the parts are from.
+    bit<64> version;
     Part    part;
     bit<32> view;
     bit<16> session;
@@ -72,6 +83,8 @@ struct metadata_t {
     bit<32> member1;
     bit<32> member2;
     bit<32> member3;
+    // The other members, by their numbers as peers.
+    bit<32> peers;
 }
 
 #include "include/message.p4"
@@ -86,14 +99,14 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
     SlotState<slot_key_t, slot_t>(NETCHAIN_KEYS) slots;
     RequestWindow<client_t>(NETCHAIN_CLIENTS) windows;
     MessageTag() tags;
+    PeerLeases() leases;
 
     // Messages, by status of the reply; those passed on down the chain count as REQUEST.
-    counter(16, CounterType.packets) answered;
+    counter(17, CounterType.packets) answered;
     // Writes that came after a newer one, and went on without being applied.
     counter(1, CounterType.packets) late;
-    // Dropped: to or from a switch that is cut off.
-    counter(1, CounterType.packets) fenced;
-    // Dropped: stamped writes for a dead switch.
+    // Dropped: from a dead switch; and stamped messages for one.
+    counter(1, CounterType.packets) from_dead;
     counter(1, CounterType.packets) stamped_for_dead;
     // Dropped: no message of a length that its fields say.
     counter(1, CounterType.packets) malformed;
@@ -101,6 +114,10 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
     counter(1, CounterType.packets) other_ring;
     // Dropped: a stamped write that this switch has no part in: its view or group is another one.
     counter(1, CounterType.packets) other_view;
+    // Dropped: a stamped write of a view that does not serve here yet.
+    counter(1, CounterType.packets) paused;
+    // Reads that were not answered, as this switch had no lease.
+    counter(1, CounterType.packets) no_lease;
     // Dropped: copies of a request that another packet is deciding, and of one that is over.
     counter(1, CounterType.packets) running;
     counter(1, CounterType.packets) old;
@@ -113,34 +130,31 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
     Step step;
     Status status;
 
-    // This switch's own NetChain address, in the cluster that was founded with this ring.
-    action serve(bit<32> ring) {
+    // This switch's own NetChain address, in the cluster that was founded with this ring; and the
+    // version of the decision that its parts are from, which it gets after them.
+    action serve(bit<32> ring, bit<64> version) {
         meta.place = Place.THERE;
         meta.ring = ring;
+        meta.version = version;
     }
 
-    // No message goes to this address.
-    action fence() {
-        meta.place = Place.FENCED;
-    }
-
-    // The switch is dead: `bounces` says for each group what its clients should know.
-    action bounce_by_group() {
+    // The switch is dead. What `roles` says is told in its name.
+    action dead() {
         meta.place = Place.DEAD;
     }
 
     table destinations {
         key = { hdr.ipv4.destination: exact; }
-        actions = { serve; fence; bounce_by_group; NoAction; }
+        actions = { serve; dead; NoAction; }
         const default_action = NoAction();
         stateplane_exchange = true;
         size = 1024;
     }
 
     // Switches from which no message may come, but for the answers that others give for them.
-    table fenced_sources {
+    table dead_sources {
         key = { hdr.ipv4.source: exact; }
-        actions = { fence; NoAction; }
+        actions = { dead; NoAction; }
         const default_action = NoAction();
         stateplane_exchange = true;
         size = 1024;
@@ -156,36 +170,30 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
         meta.member3 = member3;
     }
 
-    action bounce(bit<32> view, bit<8> members, bit<32> member0, bit<32> member1, bit<32> member2,
-                  bit<32> member3) {
-        know_chain(view, members, member0, member1, member2, member3);
-    }
-
-    table bounces {
-        key = {
-            hdr.ipv4.destination: exact;
-            hdr.netchain.group: exact;
-        }
-        actions = { bounce; NoAction; }
-        const default_action = NoAction();
-        stateplane_exchange = true;
-        size = 4096;
-    }
-
+    // `peers`: the numbers of the other members in the agent's list of peers; 255: none.
     action take_part(bit<32> view, bit<16> session, bit<8> position, bit<32> next, bit<8> members,
-                     bit<32> member0, bit<32> member1, bit<32> member2, bit<32> member3) {
+                     bit<32> member0, bit<32> member1, bit<32> member2, bit<32> member3,
+                     bit<32> peers) {
         know_chain(view, members, member0, member1, member2, member3);
         meta.part = Part.MEMBER;
         meta.session = session;
         meta.position = position;
         meta.next = next;
+        meta.peers = peers;
     }
 
-    // This switch has left the chain: it can say who is in it now.
+    // This switch is no member: it can say who is.
     action refer(bit<32> view, bit<8> members, bit<32> member0, bit<32> member1, bit<32> member2,
                  bit<32> member3) {
         know_chain(view, members, member0, member1, member2, member3);
         meta.part = Part.OUTSIDE;
+    }
+
+    // It is a member of a view that does not serve yet.
+    action pause(bit<32> view, bit<8> members, bit<32> member0, bit<32> member1, bit<32> member2,
+                 bit<32> member3) {
+        know_chain(view, members, member0, member1, member2, member3);
+        meta.part = Part.PAUSED;
     }
 
     action lost(bit<32> view) {
@@ -196,7 +204,7 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
     // Only for the incarnation of the slots: a switch without its slots has no part.
     table roles {
         key = { hdr.netchain.group: exact; }
-        actions = { take_part; refer; lost; NoAction; }
+        actions = { take_part; refer; pause; lost; NoAction; }
         const default_action = NoAction();
         stateplane_exchange = true;
         stateplane_per_incarnation = true;
@@ -271,17 +279,22 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
         answered.count(0);
     }
 
-    // The message becomes its own reply, as long as it is: a veth frame has no room to grow.
+    // To whom it came from, as long as it is: a veth frame has no room to grow.
+    action turn_round() {
+        bit<32> sender = hdr.ipv4.source;
+        hdr.ipv4.source = hdr.ipv4.destination;
+        hdr.ipv4.destination = sender;
+        bit<16> port = hdr.udp.source_port;
+        hdr.udp.source_port = hdr.udp.destination_port;
+        hdr.udp.destination_port = port;
+    }
+
+    // The message becomes its own reply.
     action send_back() {
         hdr.envelope.format = FORMAT;
         hdr.envelope.status = status;
         hdr.envelope.flags = (hdr.envelope.flags | REPLY) & ~STAMPED;
-        bit<32> client = hdr.ipv4.source;
-        hdr.ipv4.source = hdr.ipv4.destination;
-        hdr.ipv4.destination = client;
-        bit<16> port = hdr.udp.source_port;
-        hdr.udp.source_port = hdr.udp.destination_port;
-        hdr.udp.destination_port = port;
+        turn_round();
         answered.count((bit<32>)(bit<8>)status);
         if (hdr.netchain.isValid()) {
             bool told = step == Step.REFER;
@@ -303,25 +316,20 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
         step = Step.ROUTE;
         status = Status.REQUEST;
         bool stamped = hdr.envelope.flags & STAMPED != 0;
+        bool generated = standard_metadata.ingress_port == GENERATOR_PORT;
 
-        // 1. Fences, and what this switch is to the destination.
+        // 1. What this switch is to the destination, and who is dead.
         bool for_switch = hdr.udp.isValid() && hdr.udp.destination_port == NETCHAIN_PORT;
         bool by_switch = hdr.udp.isValid() && hdr.udp.source_port == NETCHAIN_PORT;
         if (for_switch) {
             destinations.apply();
         }
-        if (for_switch || by_switch) {
-            // (What a neighbour answers for a dead switch has that switch's address.)
-            bool stands_in = by_switch && hdr.envelope.flags & REPLY != 0
-                             && hdr.envelope.status == Status.OLD_VIEW;
-            if (!stands_in) {
-                fenced_sources.apply();
+        if ((for_switch || by_switch) && !(by_switch && may_stand_in(hdr))) {
+            if (dead_sources.apply().hit) {
+                from_dead.count(0);
+                mark_to_drop(standard_metadata);
+                return;
             }
-        }
-        if (meta.place == Place.FENCED) {
-            fenced.count(0);
-            mark_to_drop(standard_metadata);
-            return;
         }
         if (hdr.ipv4.ttl <= 1) {
             to_host();
@@ -329,7 +337,13 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
         }
 
         // 2. What is it?
-        if (meta.place != Place.ON_THE_WAY) {
+        if (generated) {
+            if (meta.place != Place.ON_THE_WAY) {
+                drop();
+            } else {
+                step = Step.GENERATED;
+            }
+        } else if (meta.place != Place.ON_THE_WAY) {
             bool other_format = hdr.envelope.isValid() && hdr.envelope.format != FORMAT
                                 && hdr.envelope.flags & (REPLY | STAMPED) == 0;
             TagResult tag = TagResult.GENUINE;
@@ -347,19 +361,11 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
                 drop(); // (counted by its reason; whoever sent it hears nothing)
             } else if (other_format) {
                 answer(Status.BAD_FORMAT);
-            } else if (meta.place == Place.DEAD) {
-                // No message gets another view from a neighbour: that would take a stamped write
-                // past a fence.
-                if (!bounces.apply().hit) {
-                    fenced.count(0);
-                    drop();
-                } else if (stamped) {
-                    stamped_for_dead.count(0);
-                    drop();
-                } else {
-                    refer_to_chain(Status.OLD_VIEW);
-                }
-            } else if (hdr.netchain.ring != meta.ring) {
+            } else if (stamped && meta.place == Place.DEAD) {
+                // With another view it would get past the members that refuse its own.
+                stamped_for_dead.count(0);
+                drop();
+            } else if (meta.place == Place.THERE && hdr.netchain.ring != meta.ring) {
                 if (stamped) {
                     other_ring.count(0);
                     drop();
@@ -367,12 +373,30 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
                     hdr.netchain.ring = meta.ring;
                     answer(Status.WRONG_RING);
                 }
+            } else if (stamped && hdr.envelope.operation == Operation.PROBE) {
+                if (hdr.envelope.flags & REPLY == 0) {
+                    hdr.netchain.version = meta.version;
+                    hdr.envelope.flags = hdr.envelope.flags | REPLY;
+                    step = Step.RETURN;
+                } else {
+                    // A peer without a decision may have had this one in an earlier life; and one
+                    // with a newer one may be in a view that this switch does not have.
+                    leases.answered(hdr.netchain.number, hdr.ipv4.source, hdr.netchain.client,
+                                    hdr.netchain.operand,
+                                    hdr.netchain.version != 0
+                                    && hdr.netchain.version <= meta.version);
+                    drop();
+                }
             } else {
                 roles.apply();
                 if (stamped) {
                     // 3. A write on its way down (Algorithm 1, line 9 and on).
-                    if (meta.part != Part.MEMBER || hdr.netchain.view != meta.view
-                        || meta.position & HEAD != 0 || !is_write(hdr.envelope.operation)) {
+                    if (meta.part == Part.PAUSED) {
+                        paused.count(0);
+                        drop();
+                    } else if (meta.part != Part.MEMBER || hdr.netchain.view != meta.view
+                               || meta.position & HEAD != 0
+                               || !is_write(hdr.envelope.operation)) {
                         other_view.count(0);
                         drop();
                     } else {
@@ -395,6 +419,10 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
                     answer(Status.NO_GROUP);
                 } else if (meta.part == Part.LOST) {
                     answer(Status.LOST);
+                } else if (meta.place == Place.DEAD) {
+                    refer_to_chain(Status.OLD_VIEW);
+                } else if (meta.part == Part.PAUSED) {
+                    refer_to_chain(Status.PAUSED);
                 } else if (hdr.netchain.view != meta.view) {
                     refer_to_chain(Status.OLD_VIEW);
                 } else if (!tags.permits(hdr.envelope.key_id, hdr.netchain.key,
@@ -402,9 +430,13 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
                     // (Every client may learn the chain: it asks for it with a read in view 0.)
                     answer(Status.DENIED);
                 } else if (hdr.envelope.operation == Operation.READ) {
-                    // 4. A read: only the tail knows what is on all members.
-                    if (meta.position & TAIL == 0) {
+                    // 4. A read: only the reader knows what is on all members, and only while none
+                    // of them has a newer view.
+                    if (meta.position & READER == 0) {
                         refer_to_chain(Status.WRONG_SWITCH);
+                    } else if (!leases.hold(meta.peers)) {
+                        no_lease.count(0);
+                        refer_to_chain(Status.PAUSED);
                     } else {
                         slots.read({ hdr.netchain.key }, slot);
                         value_from_slot(hdr, slot);
@@ -458,15 +490,22 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
                     }
                 }
             }
-            if (step == Step.DROP) {
-                mark_to_drop(standard_metadata);
-                return;
-            }
+        }
+        if (step == Step.DROP) {
+            mark_to_drop(standard_metadata);
+            return;
+        }
+        if (step != Step.ROUTE) {
             hdr.envelope.status = status;
             hdr.udp.checksum = 0; // the message's tag says more
             // Fields change at each hop, so each hop tags anew.
             if (step == Step.PASS_ON && meta.position & TAIL == 0) {
                 send_down();
+                tags.sign_member(hdr.udp.length - 8);
+            } else if (step == Step.RETURN || step == Step.GENERATED) {
+                if (step == Step.RETURN) {
+                    turn_round();
+                }
                 tags.sign_member(hdr.udp.length - 8);
             } else {
                 send_back();

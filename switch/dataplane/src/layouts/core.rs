@@ -1,7 +1,7 @@
 //! `bpf/core/stateplane_layouts.h`.
 
 use c_layout::{Header, Number, c_struct};
-use manifest::{DROP_PORT, MAX_PORTS};
+use manifest::{DROP_PORT, GENERATOR_PORT, MAX_PORTS};
 
 /// Interfaces' indexes are below this.
 pub const MAX_IFINDEX: u32 = 65_536;
@@ -108,6 +108,11 @@ pub fn header() -> Header {
     Header::new("stateplane_layouts.h", about, source, update)
         .defines(&[
             Number::new("SP_DROP_PORT", DROP_PORT.into(), "the P4 port of what is dropped"),
+            Number::new(
+                "SP_GENERATOR_PORT",
+                GENERATOR_PORT.into(),
+                "the P4 port of generated packets",
+            ),
             Number::new("SP_MAX_PORTS", MAX_PORTS.into(), "P4 ports"),
             Number::new("SP_MAX_IFINDEX", MAX_IFINDEX.into(), "interfaces' indexes are below"),
             Number::new("SP_SECRETS", SECRETS as u64, "secrets; a power of two"),

@@ -1,15 +1,18 @@
-//! NetChain's back end: SlotState, RequestWindow and MessageTag of `stateplane/netchain.p4`, and
-//! the calls of their runtime (`bpf/netchain/`) in the fixed places of the packet path.
+//! NetChain's back end: SlotState, RequestWindow, MessageTag and PeerLeases of
+//! `stateplane/netchain.p4`, and the calls of their runtime (`bpf/netchain/`) in the fixed places of
+//! the packet path.
 
 #![forbid(unsafe_code)]
 
 mod meaning;
+mod peers;
 mod slots;
 mod tags;
 mod window;
 
 pub use meaning::{Meaning, supply};
 use p4_ir::ExternInstance;
+use peers::Peers;
 use slots::SlotObject;
 use tags::Tags;
 use window::WindowObject;
@@ -25,8 +28,11 @@ pub const SLOT_STATE: &str = "SlotState";
 pub const REQUEST_WINDOW: &str = "RequestWindow";
 /// Externs.
 pub const MESSAGE_TAG: &str = "MessageTag";
+/// Externs.
+pub const PEER_LEASES: &str = "PeerLeases";
 
 const HEADERS: &[Header] = &[
+    ("stateplane_peers.h", include_str!("../../../../bpf/netchain/stateplane_peers.h")),
     ("stateplane_slots.h", include_str!("../../../../bpf/netchain/stateplane_slots.h")),
     (
         "stateplane_slots_layouts.h",
@@ -47,7 +53,7 @@ pub struct NetChain;
 
 impl System for NetChain {
     fn extern_types(&self) -> &'static [&'static str] {
-        &[SLOT_STATE, REQUEST_WINDOW, MESSAGE_TAG]
+        &[SLOT_STATE, REQUEST_WINDOW, MESSAGE_TAG, PEER_LEASES]
     }
 
     fn rules(&self) -> &'static [Rule] {
@@ -59,7 +65,7 @@ impl System for NetChain {
     }
 
     fn program_names(&self) -> &'static [&'static str] {
-        &["sp_slots_again"]
+        &["sp_slots_again", "sp_generator"]
     }
 
     fn own_functions(&self) -> &'static [&'static str] {
@@ -77,11 +83,12 @@ struct State {
     slots: Vec<SlotObject>,
     windows: Vec<WindowObject>,
     tags: Tags,
+    peers: Peers,
 }
 
 impl State {
     fn is_empty(&self) -> bool {
-        self.slots.is_empty() && self.windows.is_empty()
+        self.slots.is_empty() && self.windows.is_empty() && self.peers.is_empty()
     }
 }
 
@@ -89,6 +96,7 @@ impl StateSystem for State {
     fn declare(&mut self, generator: &mut Generator<'_>, instance: &ExternInstance, id: u16) {
         match instance.extern_type.as_str() {
             MESSAGE_TAG => self.tags.declare(generator, instance, id),
+            PEER_LEASES => self.peers.declare(generator, instance, id),
             REQUEST_WINDOW => self.windows.push(WindowObject::declare(generator, instance, id)),
             _ => self.slots.push(SlotObject::declare(generator, instance, id)),
         }
@@ -102,6 +110,8 @@ impl StateSystem for State {
             object.call(generator, call);
         } else if self.tags.is(name) {
             self.tags.call(generator, call);
+        } else if self.peers.is(name) {
+            self.peers.call(generator, call);
         }
     }
 
@@ -110,6 +120,7 @@ impl StateSystem for State {
     fn map_count(&self, instance: &ExternInstance) -> usize {
         match instance.extern_type.as_str() {
             MESSAGE_TAG => 8, // stateplane_tags.h, stateplane_messages.h
+            PEER_LEASES => 5, // stateplane_peers.h
             _ => 4,           // SP_SLOTS_DECLARE, SP_WINDOWS_DECLARE
         }
     }
@@ -125,6 +136,7 @@ impl StateSystem for State {
         }
         slots::includes(&self.slots, text);
         window::includes(&self.windows, text);
+        self.peers.includes(text);
         text.line("");
     }
 

@@ -24,10 +24,12 @@ enum bit<8> Operation {
     ADD = 6,
     // Removes the value if the key's version is the operand; with operand 0, whichever it is.
     DELETE = 7,
-    // Reserved: a member's slot for a new member, its acknowledgement, a sign of life, keys.
+    // Between switches, with the flag STAMPED: a slot for a member that joins; it has that version
+    // or a newer one; a sign of life.
     COPY = 8,
     COPY_ACK = 9,
     PROBE = 10,
+    // Reserved.
     LIST = 11
 }
 
@@ -62,12 +64,15 @@ enum bit<8> Status {
     // The message has another format; the reply has the one that this switch speaks.
     BAD_FORMAT = 14,
     // The message belongs to another cluster; the reply has this one's fingerprint.
-    WRONG_RING = 15
+    WRONG_RING = 15,
+    // The switch's view does not serve yet, or it has no lease; the reply has view and chain.
+    PAUSED = 16
 }
 
 // Bits of envelope_t.flags.
 const bit<16> REPLY = 0x8000;
-// The head has given the write its version: it goes down the chain.
+// Of a member: the head has given the write its version, and it goes down the chain; or it is no
+// write, but a message from switch to switch.
 const bit<16> STAMPED = 0x4000;
 // In a reply: version and value are not those of the verdict. Of DONE they are a later write's, and
 // the request made the version in `operand` (0: nobody knows it any more).
@@ -217,6 +222,7 @@ parser NetChainParser(packet_in packet, out headers_t hdr, inout metadata_t meta
         packet.extract(hdr.netchain);
         transition select(hdr.envelope.operation) {
             Operation.READ: value;
+            Operation.PROBE: value;
             default: recent;
         }
     }
@@ -267,21 +273,31 @@ bool is_write(in Operation operation) {
     return operation >= Operation.PUT && operation <= Operation.DELETE;
 }
 
-// Is it a request or a stamped write, of the length that its fields say? `parsed`: the parser found
-// no error.
+// Is it a request, a stamped write or a message between switches, of the length that its fields say?
+// `parsed`: the parser found no error.
 bool is_well_formed(in headers_t hdr, in bool parsed) {
     bit<8> room = room_bytes(hdr.netchain.room);
     bit<16> bytes = BASE_BYTES + (bit<16>)room;
-    if (hdr.envelope.operation != Operation.READ) {
+    bool probes = hdr.envelope.operation == Operation.PROBE;
+    if (hdr.envelope.operation != Operation.READ && !probes) {
         bytes = bytes + RECENT_BYTES;
     }
+    // (Of replies, only the answer to a probe is for a switch.)
+    bit<16> reply = probes && hdr.envelope.flags & STAMPED != 0 ? 16w0 : REPLY;
     bool writes_value = hdr.envelope.operation >= Operation.PUT
                         && hdr.envelope.operation <= Operation.COMPARE_OWNER;
-    return parsed && hdr.netchain.isValid() && hdr.envelope.flags & REPLY == 0
+    return parsed && hdr.netchain.isValid() && hdr.envelope.flags & reply == 0
         && hdr.ipv4.total_length == bytes && hdr.udp.length == bytes - 20
         && (hdr.netchain.length == NO_VALUE
             ? !writes_value || hdr.envelope.flags & STAMPED != 0
             : hdr.netchain.length <= room);
+}
+
+// May it be what another switch answers in a dead one's name? Such a reply carries no state.
+bool may_stand_in(in headers_t hdr) {
+    return hdr.envelope.flags & REPLY != 0 && hdr.envelope.flags & STAMPED == 0
+        && (hdr.envelope.status == Status.OLD_VIEW || hdr.envelope.status == Status.NO_GROUP
+            || hdr.envelope.status == Status.LOST || hdr.envelope.status == Status.BAD_FORMAT);
 }
 
 #endif

@@ -1,7 +1,9 @@
 //! What NetChain's data plane shares with user space in maps. The C header
 //! `bpf/netchain/stateplane_slots_layouts.h` is made of it.
 
+use crate::Operation;
 use c_layout::{CStruct, Header, Member, Number, SpinLock, c_struct};
+use std::net::Ipv4Addr;
 
 /// What the runtime counts, in the order of its map `sp_slots_stats`. For a reason to drop or
 /// refuse a packet: the remedy.
@@ -101,6 +103,78 @@ c_struct! {
     }
 }
 
+/// Peers that a switch can have: their numbers are below it, and fit into a byte beside
+/// [`NO_PEER`].
+pub const PEERS: u32 = 255;
+
+/// In the place of a peer's number: nobody.
+pub const NO_PEER: u8 = 255;
+
+/// Generated frames that can wait to be made.
+pub const PEERS_DUE: u32 = 8192;
+
+/// By so much the data plane's lease is shorter than the one that the controller waits for: the
+/// clock that reads are compared with is that of the last tick (10 ms with the slowest one), on a
+/// CPU that may have been stopped meanwhile.
+pub const LEASE_CLOCK_MARGIN_MS: u64 = 20;
+
+/// What the data plane counts of peers, in the order of its map `sp_peers_stats`.
+pub const PEERS_COUNTED: [&str; 3] = ["probes", "answers", "foreign"];
+
+c_struct! {
+    /// A peer, as the agent says.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct PeerValue as "sp_peer" {
+        /// When it became this switch's peer (CLOCK_MONOTONIC).
+        pub since_ns: u64,
+        /// Its address; 0: there is none with this number.
+        pub address: Ipv4Addr,
+        /// So that the size is a multiple of eight.
+        pub padding: u32,
+    }
+}
+
+c_struct! {
+    /// What the data plane knows of a peer.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct PeerClockValue as "sp_peer_clock" {
+        /// The newest clock that it has returned (CLOCK_MONOTONIC); 0: none yet.
+        pub heard_ns: u64,
+        /// When the lease of it ends; 0: there was none yet.
+        pub lease_until_ns: u64,
+    }
+}
+
+c_struct! {
+    /// What probes carry, and how long a lease holds.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct PeerSettingsValue as "sp_peer_settings" {
+        /// Of a lease, from the probe's clock on.
+        pub lease_ns: u64,
+        /// A number of this life of the agent's.
+        pub life: u64,
+        /// This switch's NetChain address.
+        pub own: Ipv4Addr,
+        /// Fingerprint of the ring.
+        pub ring: u32,
+    }
+}
+
+c_struct! {
+    /// What a generated frame becomes.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct PeersDueValue as "sp_peers_due" {
+        /// An operation of a message.
+        pub operation: u32,
+        /// Of the peer.
+        pub number: u32,
+        /// Where it goes.
+        pub to: Ipv4Addr,
+        /// Of the slot, for a copy.
+        pub group: u32,
+    }
+}
+
 /// Bytes of an object's value at the most: the runtime's scratch holds as much.
 pub const SCRATCH_VALUE_BYTES: u32 = 512;
 
@@ -149,6 +223,9 @@ pub fn header() -> Header {
     });
     let names = names.iter().map(String::as_str).chain(["SP_SLOTS_STAT_COUNT"]);
     let counters: Vec<Number<'_>> = names.map(|name| Number::next(name, "")).collect();
+    let of_peers = PEERS_COUNTED.map(|name| format!("SP_PEERS_STAT_{}", name.to_uppercase()));
+    let of_peers = of_peers.iter().map(String::as_str).chain(["SP_PEERS_STAT_COUNT"]);
+    let peers: Vec<Number<'_>> = of_peers.map(|name| Number::next(name, "")).collect();
     Header::new("stateplane_slots_layouts.h", about, source, update)
         .defines(&[
             Number::new("SP_SLOTS_VALUE_MAX", SCRATCH_VALUE_BYTES.into(), "bytes"),
@@ -156,12 +233,20 @@ pub fn header() -> Header {
             Number::new("SP_TAGS_KEYS", KEY_PLACES.into(), "keys; number 0: clients without one"),
             Number::new("SP_TAGS_READ", rights::READ, "the client may read"),
             Number::new("SP_TAGS_WRITE", rights::WRITE, "it may write"),
+            Number::new("SP_PEERS", PEERS.into(), "peers; their numbers are below it"),
+            Number::new("SP_PEERS_DUE", PEERS_DUE.into(), "generated frames that wait"),
+            Number::new("SP_PEERS_PROBE", Operation::Probe as u64, "the operation of a probe"),
         ])
         .enumeration("", "Of the map sp_slots_stats.", &counters)
+        .enumeration("", "Of the map sp_peers_stats.", &peers)
         .beginning(&SlotHead::LAYOUT, "SP_SLOT_HEAD")
         .beginning(&WindowHead::LAYOUT, "SP_WINDOW_HEAD")
         .structure(&ClientKeyValue::LAYOUT)
         .structure(&ClientDropsValue::LAYOUT)
+        .structure(&PeerValue::LAYOUT)
+        .structure(&PeerClockValue::LAYOUT)
+        .structure(&PeerSettingsValue::LAYOUT)
+        .structure(&PeersDueValue::LAYOUT)
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ const NO_VALUE: u8 = 255;
 
 /// The message is a reply.
 pub const REPLY: u16 = 0x8000;
-/// The head has given the write its version.
+/// Of a member: the head has given the write its version, or it is a message between switches.
 pub const STAMPED: u16 = 0x4000;
 /// In a reply: version and value are not those of the verdict. Of [`Status::Done`] they are a later
 /// write's, and the operand is the request's own version (0: nobody knows it any more).
@@ -60,11 +60,11 @@ pub enum Operation {
     Add = 6,
     /// Removes the value, if the version is the operand or the operand is 0.
     Delete = 7,
-    /// Reserved: a slot for a new member.
+    /// Between switches: a slot for a member that joins.
     Copy = 8,
-    /// Reserved: the new member has it.
+    /// Between switches: it has that version or a newer one.
     CopyAck = 9,
-    /// Reserved: a sign of life.
+    /// Between switches: a sign of life, for a lease.
     Probe = 10,
     /// Reserved: which keys there are.
     List = 11,
@@ -106,6 +106,8 @@ pub enum Status {
     BadFormat = 14,
     /// The switch belongs to another cluster.
     WrongRing = 15,
+    /// The switch's view does not serve yet, or it has no lease to answer reads: ask again soon.
+    Paused = 16,
 }
 
 const OPERATIONS: [Operation; 11] = [
@@ -122,7 +124,7 @@ const OPERATIONS: [Operation; 11] = [
     Operation::List,
 ];
 
-const STATUSES: [Status; 16] = [
+const STATUSES: [Status; 17] = [
     Status::Request,
     Status::Done,
     Status::Absent,
@@ -139,6 +141,7 @@ const STATUSES: [Status; 16] = [
     Status::Denied,
     Status::BadFormat,
     Status::WrongRing,
+    Status::Paused,
 ];
 
 /// Bytes of a value that a message has room for.
@@ -284,10 +287,15 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// Does a message of this kind have a key's records?
+fn has_records(operation: Operation) -> bool {
+    !matches!(operation, Operation::Read | Operation::Probe)
+}
+
 impl Message {
     /// Bytes of the UDP payload.
     pub fn bytes(&self) -> usize {
-        let records = if self.operation == Operation::Read { 0 } else { RECORDS * RECORD_BYTES };
+        let records = if has_records(self.operation) { RECORDS * RECORD_BYTES } else { 0 };
         BASE_BYTES + records + self.room.bytes()
     }
 
@@ -322,7 +330,7 @@ impl Message {
         for at in 0..CHAIN_MAX {
             out.extend(self.chain.get(at).map_or([0; 4], |hop| hop.octets()));
         }
-        if self.operation != Operation::Read {
+        if has_records(self.operation) {
             for record in &self.records {
                 out.extend(record.client.to_be_bytes());
                 out.extend(record.number.to_be_bytes());

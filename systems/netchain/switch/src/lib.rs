@@ -1,14 +1,17 @@
 //! NetChain's part of a switch: what the agent registers ([`NetChain`]).
 //!
-//! It owns: clients' keys in the data plane; what `stateplane status` and metrics tell of slots,
-//! windows and dropped messages; that windows of silent clients are cleared. It must not know: how
-//! a switch starts, messages, who is in which chain (tables say that today; a controller will).
+//! It owns: clients' keys in the data plane; who its peers are, and their leases; what `stateplane
+//! status` and metrics tell of slots, windows, peers and dropped messages; that windows of silent
+//! clients are cleared. It must not know: how a switch starts, messages, who is in which chain
+//! (tables say that).
 
 #![forbid(unsafe_code)]
 
+mod by_hand;
 mod config;
 pub mod follow;
 mod keys;
+pub mod peers;
 pub mod windows;
 
 pub use keys::{ClientDrops, Keys, KeysLoad};
@@ -16,8 +19,10 @@ pub use keys::{ClientDrops, Keys, KeysLoad};
 use daemon::metrics::{Kind, Text};
 use dataplane::Dataplane;
 use manifest::{Manifest, StateObject};
-use netchain_protocol::layouts::{COUNTED, TAG_DROPS};
+use netchain_protocol::layouts::{COUNTED, PEERS_COUNTED, TAG_DROPS};
+use peers::{PeerLoad, Peers};
 use serde_json::{Map, Value};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use switch_agent::config::Config;
@@ -29,12 +34,15 @@ use wire::KeyRing;
 
 /// What `stateplane status` is told of clients' keys has this name.
 pub const CLIENT_KEYS: &str = "client_keys";
+/// What it is told of peers has this name.
+pub const PEERS: &str = "peers";
 /// As a manifest's state objects name it.
 const SYSTEM: &str = "netchain";
 /// Kinds of objects, as a manifest names them.
 const SLOT_STATE: &str = "SlotState";
 const WINDOW: &str = "RequestWindow";
 const MESSAGE_TAG: &str = "MessageTag";
+const PEER_LEASES: &str = "PeerLeases";
 
 /// The runtime's counter of packets that ran again; the others count what was dropped or refused.
 const AGAIN: u32 = 0;
@@ -76,10 +84,13 @@ impl System for NetChain {
         } else {
             None
         };
-        if windows.is_empty() && slots.is_empty() && keys.is_none() {
+        let leases = of_kind(PEER_LEASES).next().is_some();
+        let (pace, by_hand) = config::peers(&context.config)?;
+        let peers = leases.then(|| Peers::new(Arc::clone(&dataplane), pace)).transpose()?;
+        if windows.is_empty() && slots.is_empty() && keys.is_none() && peers.is_none() {
             return Ok(None);
         }
-        Ok(Some(Box::new(Objects { dataplane, slots, windows, keys })))
+        Ok(Some(Box::new(Objects { dataplane, slots, windows, keys, peers, by_hand })))
     }
 }
 
@@ -90,12 +101,40 @@ struct Objects {
     windows: Vec<Windows>,
     /// If the program checks tags.
     keys: Option<Keys>,
+    /// If the program has leases.
+    peers: Option<Peers>,
+    /// The peers, as the configuration says.
+    by_hand: Vec<Ipv4Addr>,
 }
 
 impl Objects {
     /// A counter of the runtime, over all CPUs.
     fn count(&self, index: u32) -> u64 {
         self.dataplane.read_count("sp_slots_stats", index).unwrap_or_default()
+    }
+}
+
+impl Objects {
+    fn metrics_of_peers(&self, peers: &Peers, text: &mut Text) {
+        let count = |at| self.dataplane.read_count(peers::COUNTERS, at).unwrap_or_default();
+        let help = "Probes of other switches that this one has sent, their answers, and answers \
+                    that no probe of this one asked for.";
+        let mut family =
+            text.family("stateplane_switch_peer_messages_total", Kind::Counter, help);
+        for (at, what) in (0..).zip(PEERS_COUNTED) {
+            family.sample(&[("what", &what)], count(at));
+        }
+        let load = peers.load();
+        let help = "For so long a switch has answered no probe.";
+        let mut family = text.family("stateplane_switch_peer_silent_seconds", Kind::Gauge, help);
+        for PeerLoad { address, silent_ms, .. } in &load {
+            family.sample(&[("peer", address)], *silent_ms as f64 / 1000.0);
+        }
+        let help = "Whether reads may be answered by what this switch knows of another one.";
+        let mut family = text.family("stateplane_switch_peer_lease", Kind::Gauge, help);
+        for PeerLoad { address, lease, .. } in &load {
+            family.sample(&[("peer", address)], u64::from(*lease));
+        }
     }
 }
 
@@ -115,13 +154,28 @@ impl Running for Objects {
         self.keys.as_ref().map_or(Ok(()), Keys::read)
     }
 
+    /// So that probes go out in time.
+    fn interval(&self) -> Option<Duration> {
+        let peers = self.peers.as_ref()?;
+        Some(Duration::from_micros(peers.pace().probe_ms * 500))
+    }
+
+    fn due(&self, now_ns: u64) -> u64 {
+        self.peers.as_ref().map_or(0, |peers| peers.due(now_ns))
+    }
+
     fn look(&self) {
         self.keys.iter().for_each(Keys::look);
+        if let (Some(peers), false) = (&self.peers, self.by_hand.is_empty()) {
+            by_hand::set(&self.dataplane, peers, &self.by_hand);
+        }
     }
 
     fn status(&self) -> Map<String, Value> {
-        let load = self.keys.as_ref().and_then(|keys| serde_json::to_value(keys.load()).ok());
-        load.map(|load| (CLIENT_KEYS.to_owned(), load)).into_iter().collect()
+        let keys = self.keys.as_ref().and_then(|keys| serde_json::to_value(keys.load()).ok());
+        let peers = self.peers.as_ref().and_then(|peers| serde_json::to_value(peers.load()).ok());
+        let all = [(CLIENT_KEYS, keys), (PEERS, peers)];
+        all.into_iter().filter_map(|(name, load)| Some((name.to_owned(), load?))).collect()
     }
 
     fn sweep(&self, until: Instant) -> Result<()> {
@@ -170,6 +224,9 @@ impl Running for Objects {
             "Packets that ran again because another packet changed their slot.",
             self.count(AGAIN),
         );
+        if let Some(peers) = &self.peers {
+            self.metrics_of_peers(peers, text);
+        }
         let Some(keys) = &self.keys else { return };
         let mut family = text.family(
             "stateplane_switch_client_dropped_total",

@@ -1,5 +1,5 @@
-//! `stateplane test`: setup lines with the keys of a MessageTag. A switch of a packet test stands
-//! alone: roles are entries, and other switches are packets.
+//! `stateplane test`: setup lines with the keys of a MessageTag, and the peers of a PeerLeases. A
+//! switch of a packet test stands alone: roles are entries, and other switches are packets.
 
 use crate::NetChain;
 use dataplane::{Dataplane, SecretSet};
@@ -7,10 +7,11 @@ use manifest::Manifest;
 use netchain_compiler::supply::{self, ClientKey};
 use netchain_keys::{Grant, Rights};
 use netchain_protocol::KEYS_MAX;
-use netchain_switch::Keys;
+use netchain_switch::{Keys, peers};
 use packet_test::stf::{Wrong, wrong};
 use packet_test::{Arrival, Backing, Fault, Identity, Line, Outcome, Supply, System, Words};
 use secrets::from_hex;
+use std::net::Ipv4Addr;
 use std::str::FromStr;
 use wire::{KeyRing, SECRET_BYTES, Secret};
 
@@ -18,6 +19,8 @@ use wire::{KeyRing, SECRET_BYTES, Secret};
 const CLIENT_KEY: &str = "client_key";
 /// `# secret: …`
 const SECRET: &str = "secret";
+/// `# peers: …`
+const PEERS: &str = "peers";
 
 /// A client's key; number 0: what clients without one may do.
 struct KeyLine {
@@ -83,6 +86,30 @@ fn key_line(words: &mut Words<'_, '_>) -> Result<KeyLine, Wrong> {
     }
 }
 
+/// The peers; their numbers are their places.
+struct PeersLine {
+    object: String,
+    lease_ms: u64,
+    life: u64,
+    peers: Vec<Ipv4Addr>,
+}
+
+/// `OBJECT lease_ms N life N ADDRESS…`
+fn peers_line(words: &mut Words<'_, '_>) -> Result<PeersLine, Wrong> {
+    let (_, object) = words.next("a PeerLeases's name")?;
+    let object = object.to_owned();
+    let mut number = |name: &str| match words.next(name)? {
+        (_, word) if word == name => Ok(words.parsed::<u64>("a number")?.1),
+        (at, word) => wrong(at, format!("{word:?} is not {name}")),
+    };
+    let (lease_ms, life) = (number("lease_ms")?, number("life")?);
+    let mut peers = vec![];
+    while words.peek().is_some() {
+        peers.push(words.parsed("an IPv4 address")?.1);
+    }
+    Ok(PeersLine { object, lease_ms, life, peers })
+}
+
 /// A key for the interpreters.
 fn numbers(line: &KeyLine) -> Vec<u64> {
     let (prefix, mask) = line.grant.prefix_and_mask();
@@ -103,6 +130,7 @@ fn numbers(line: &KeyLine) -> Vec<u64> {
 struct Lines {
     keys: Vec<KeyLine>,
     secrets: Vec<(String, Secret)>,
+    peers: Vec<PeersLine>,
 }
 
 impl Lines {
@@ -113,6 +141,7 @@ impl Lines {
             match line.keyword {
                 CLIENT_KEY => found.keys.push(line.read(key_line).map_err(wrong)?),
                 SECRET => found.secrets.push(line.read(secret_line).map_err(wrong)?),
+                PEERS => found.peers.push(line.read(peers_line).map_err(wrong)?),
                 _ => {}
             }
         }
@@ -122,12 +151,16 @@ impl Lines {
 
 impl System for NetChain {
     fn keywords(&self) -> &'static [&'static str] {
-        &[CLIENT_KEY, SECRET]
+        &[CLIENT_KEY, SECRET, PEERS]
     }
 
     fn check(&self, line: &Line, before: &[Line]) -> Result<(), Wrong> {
         match line.keyword {
             CLIENT_KEY => line.read(key_line).map(drop),
+            PEERS => {
+                line.read(peers_line)?;
+                line.once(before, "a switch has one list of peers")
+            }
             _ => {
                 line.read(secret_line)?;
                 line.once(before, "members of a case have one secret")
@@ -137,7 +170,7 @@ impl System for NetChain {
 
     fn begin(&self, lines: &[Line], _: &Manifest) -> Outcome<Option<Box<dyn Backing>>> {
         let lines = Lines::of(lines)?;
-        let any = !lines.keys.is_empty() || !lines.secrets.is_empty();
+        let any = !lines.keys.is_empty() || !lines.secrets.is_empty() || !lines.peers.is_empty();
         Ok(any.then(|| Box::new(Alone(lines)) as Box<dyn Backing>))
     }
 
@@ -153,7 +186,15 @@ impl System for NetChain {
             what: supply::SECRET,
             numbers: secret.words().to_vec(),
         });
-        keys.chain(secrets).collect()
+        let peers = lines.peers.iter().flat_map(|line| {
+            let supply = |what, numbers| Supply { object: line.object.clone(), what, numbers };
+            let leases = supply(supply::LEASES, vec![line.lease_ms * 1_000_000, line.life]);
+            let peers = (0..).zip(&line.peers).map(move |(number, address)| {
+                supply(supply::PEER, vec![number, u32::from(*address).into(), 0])
+            });
+            std::iter::once(leases).chain(peers).collect::<Vec<_>>()
+        });
+        keys.chain(secrets).chain(peers).collect()
     }
 }
 
@@ -163,6 +204,17 @@ struct Alone(Lines);
 impl Backing for Alone {
     fn begin_switch(&mut self, switch: &Dataplane, _: Identity, _: u64) -> Outcome<()> {
         let Alone(lines) = self;
+        for line in &lines.peers {
+            let lease_ns = line.lease_ms * 1_000_000;
+            peers::write_settings(switch, Ipv4Addr::UNSPECIFIED, 0, lease_ns, line.life)
+                .map_err(Fault::of_case)?;
+            for (number, address) in (0..).zip(&line.peers) {
+                peers::write_peer(switch, number, *address, 0).map_err(Fault::of_case)?;
+            }
+        }
+        if lines.keys.is_empty() && lines.secrets.is_empty() {
+            return Ok(());
+        }
         if !Keys::needed(switch.manifest()) {
             return Err(Fault::of_case("keys for a program that checks no tags: remove the lines"));
         }

@@ -1,15 +1,14 @@
 //! What a MessageTag means: stateplane_tags.h, for one CPU.
 
-use super::answer;
+use super::{answer, number};
 use netchain_protocol::tag::{client_tag, member_tag, put_tag, tag_in};
-use num_traits::ToPrimitive;
 use p4_interpreter::Stop;
-use p4_interpreter::object::{Answer, Call, Datum, Object};
+use p4_interpreter::object::{Answer, Call, Object};
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use wire::Secret;
 
-/// What an object draws from (`Object::supply`), and how its numbers stand for it.
+/// What a MessageTag draws from.
 pub mod supply {
     use wire::Secret;
 
@@ -97,13 +96,6 @@ pub(super) struct Tags {
     frame: Vec<u8>,
     now_ns: u64,
     signs: Option<(Signer, usize)>,
-}
-
-fn number(datum: &Datum) -> Result<u128, Stop> {
-    match datum {
-        Datum::Number(number) => Ok(number.to_u128().unwrap_or_default()),
-        _ => Err(Stop::Undefined("an argument of a MessageTag that was never written".into())),
-    }
 }
 
 /// The message of that length in a frame, if all of it is there.
