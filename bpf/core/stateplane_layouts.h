@@ -2,13 +2,14 @@
 /*
  * stateplane_layouts.h: what the platform's headers share with user space.
  *
- * Made of switch/dataplane/src/layouts/core.rs; to change it, change that, and run
+ * Generated from switch/dataplane/src/layouts/core.rs. Edit that, then run
  * UPDATE=1 cargo test -p dataplane --lib layouts
  */
 #ifndef STATEPLANE_LAYOUTS_H
 #define STATEPLANE_LAYOUTS_H
 
 #define SP_DROP_PORT 511 /* the P4 port of what is dropped */
+#define SP_GENERATOR_PORT 509 /* the P4 port of generated packets */
 #define SP_MAX_PORTS 512 /* P4 ports */
 #define SP_MAX_IFINDEX 65536 /* interfaces' indexes are below */
 #define SP_SECRETS 4 /* secrets; a power of two */

@@ -2,7 +2,7 @@
 /*
  * stateplane_gateway_layouts.h: what the parts for gateways share with user space.
  *
- * Made of switch/dataplane/src/layouts/net.rs; to change it, change that, and run
+ * Generated from switch/dataplane/src/layouts/net.rs. Edit that, then run
  * UPDATE=1 cargo test -p dataplane --lib layouts
  */
 #ifndef STATEPLANE_GATEWAY_LAYOUTS_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * stateplane_peers.h: PeerLeases of stateplane/netchain.p4, and the frames that this switch's
- * packet generator makes: probes of peers.
+ * packet generator makes: probes of peers, and copies of slots.
  *
  * Owns: which clock each peer has returned, and until when its lease holds. Must not know: which
  * answers renew a lease, chains, slots' values.
@@ -131,6 +131,9 @@ static __noinline __u32 sp_peers_hold(__u32 peers)
 #define SP_PEERS_MESSAGE_BYTES 88
 #define SP_PEERS_MESSAGE_AT 42
 #define SP_PEERS_PROBE_BYTES (SP_PEERS_MESSAGE_AT + SP_PEERS_MESSAGE_BYTES)
+/* A copy has four records, and room for 128 bytes (3). */
+#define SP_PEERS_COPY_BYTES (SP_PEERS_PROBE_BYTES + 84 + 128)
+#define SP_PEERS_ROOM 3
 
 /* The sum of an IPv4 header without options, as its checksum has it. */
 SP_INLINE __u16 sp_peers_ip_checksum(const __u8 *ip)
@@ -146,7 +149,8 @@ SP_INLINE __u16 sp_peers_ip_checksum(const __u8 *ip)
 
 /* Ethernet (the program fills it in), IPv4, UDP, and the message's first fields. */
 SP_INLINE void sp_peers_frame(__u8 *frame, __u32 bytes, __u8 operation,
-			      const struct sp_peer_settings *settings, __be32 to, __u32 number)
+			      const struct sp_peer_settings *settings,
+			      const struct sp_peers_due *due)
 {
 	__u8 *ip = frame + 14, *udp = ip + 20, *message = frame + SP_PEERS_MESSAGE_AT;
 
@@ -157,7 +161,7 @@ SP_INLINE void sp_peers_frame(__u8 *frame, __u32 bytes, __u8 operation,
 	sp_put8(ip + 8, 64);
 	sp_put8(ip + 9, 17);
 	*(sp_u32a *)(ip + 12) = settings->own;
-	*(sp_u32a *)(ip + 16) = to;
+	*(sp_u32a *)(ip + 16) = due->to;
 	sp_put16(ip + 10, sp_peers_ip_checksum(ip));
 	sp_put16(udp, SP_PEERS_UDP_PORT);
 	sp_put16(udp + 2, SP_PEERS_UDP_PORT);
@@ -167,7 +171,7 @@ SP_INLINE void sp_peers_frame(__u8 *frame, __u32 bytes, __u8 operation,
 	sp_put16(message + 4, SP_PEERS_STAMPED);
 	sp_put32(message + 16, settings->ring);
 	sp_put8(message + 27, 255); /* no value */
-	sp_put32(message + 28, number);
+	sp_put32(message + 28, due->number);
 }
 
 /* A frame of so many bytes (a constant), all zero. */
@@ -196,6 +200,35 @@ SP_INLINE int sp_peers_enter(struct xdp_md *xdp)
 	return XDP_ABORTED;
 }
 
+SP_INLINE int sp_peers_probe(struct xdp_md *xdp, const struct sp_peer_settings *settings,
+			     const struct sp_peers_due *due)
+{
+	__u8 *frame = SP_PEERS_CLEARED(xdp, SP_PEERS_PROBE_BYTES);
+
+	if (!frame)
+		return XDP_ABORTED;
+	sp_peers_frame(frame, SP_PEERS_PROBE_BYTES, SP_PEERS_PROBE, settings, due);
+	sp_put64(frame + SP_PEERS_MESSAGE_AT + 32, settings->life);
+	sp_put64(frame + SP_PEERS_MESSAGE_AT + 48, sp_now_ns());
+	sp_peers_count(SP_PEERS_STAT_PROBES);
+	return sp_peers_enter(xdp);
+}
+
+/* The key's place in a message, and its length. */
+#define SP_PEERS_KEY_AT (SP_PEERS_MESSAGE_AT + 56)
+#define SP_PEERS_KEY_BYTES 16
+
+/*
+ * The key of a slot in an object. (The slot may get another key at this instant: then it is a copy
+ * of that one's, or of none.)
+ */
+#define SP_PEERS_KEY_OF(name, id, size, key_bytes, value_bytes)                                  \
+	if (due.object == (id) && (key_bytes) == SP_PEERS_KEY_BYTES) {                           \
+		struct name##_slot *slot = bpf_map_lookup_elem(&name##_slots, &due.number);      \
+                                                                                                 \
+		key = slot ? slot->key : 0;                                                      \
+	}
+
 /* Each generated frame becomes what the agent queued first. */
 SEC("xdp.frags")
 int sp_generator(struct xdp_md *xdp)
@@ -203,17 +236,27 @@ int sp_generator(struct xdp_md *xdp)
 	__u32 zero = 0;
 	struct sp_peer_settings *settings = bpf_map_lookup_elem(&sp_peer_settings, &zero);
 	struct sp_peers_due due = {};
+	const __u8 *key = 0;
 	__u8 *frame;
 
 	if (!settings || bpf_map_pop_elem(&sp_peers_due, &due))
 		return XDP_DROP;
-	frame = SP_PEERS_CLEARED(xdp, SP_PEERS_PROBE_BYTES);
+	if (due.operation == SP_PEERS_PROBE)
+		return sp_peers_probe(xdp, settings, &due);
+#ifdef SP_SLOTS_OBJECTS
+	SP_SLOTS_OBJECTS(SP_PEERS_KEY_OF)
+#endif
+	if (!key)
+		return XDP_DROP;
+	frame = SP_PEERS_CLEARED(xdp, SP_PEERS_COPY_BYTES);
 	if (!frame)
 		return XDP_ABORTED;
-	sp_peers_frame(frame, SP_PEERS_PROBE_BYTES, SP_PEERS_PROBE, settings, due.to, due.number);
-	sp_put64(frame + SP_PEERS_MESSAGE_AT + 32, settings->life);
-	sp_put64(frame + SP_PEERS_MESSAGE_AT + 48, sp_now_ns());
-	sp_peers_count(SP_PEERS_STAT_PROBES);
+	sp_peers_frame(frame, SP_PEERS_COPY_BYTES, SP_PEERS_COPY, settings, &due);
+	sp_put16(frame + SP_PEERS_MESSAGE_AT + 24, due.part);
+	sp_put8(frame + SP_PEERS_MESSAGE_AT + 26, SP_PEERS_ROOM);
+	for (int i = 0; i < SP_PEERS_KEY_BYTES; i += 8)
+		*(sp_u64a *)(frame + SP_PEERS_KEY_AT + i) = *(const __u64 *)(key + i);
+	sp_peers_count(SP_PEERS_STAT_COPIES);
 	return sp_peers_enter(xdp);
 }
 

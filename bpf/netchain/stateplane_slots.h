@@ -14,6 +14,9 @@
  *   even, has read one value.
  * - A write happens only if `generation` is what the packet's read saw.
  * - A slot is in the hash map under one key at most, and not before it is whole.
+ *
+ * Beside the slots lie short notes of them, which user space reads as memory: the part that the
+ * slot's key belongs to, and in which view another switch has acknowledged a copy of it.
  */
 #ifndef STATEPLANE_SLOTS_H
 #define STATEPLANE_SLOTS_H
@@ -184,7 +187,38 @@ SP_INLINE int sp_slots_resumed(struct sp_slots_context *slots)
 		return slot < (size) ? (int)slot : -1;                                           \
 	}
 
-/* Maps and accesses of one object: the numbers of its keys, and NAME_slots. */
+/* What is noted of the slots of one object: NAME_marks. */
+#define SP_SLOTS_MARKS(name, size)                                                               \
+	struct {                                                                                 \
+		__uint(type, BPF_MAP_TYPE_ARRAY);                                                \
+		__uint(map_flags, BPF_F_MMAPABLE);                                               \
+		__uint(max_entries, size);                                                       \
+		__type(key, __u32);                                                              \
+		__type(value, struct sp_slot_mark);                                              \
+	} name##_marks SEC(".maps");                                                             \
+                                                                                                 \
+	/* The slot gets a key of this part; `used` 0: it is free again. */                      \
+	static __noinline void name##_mark(__u32 number, __u32 part, __u32 used)                 \
+	{                                                                                        \
+		struct sp_slot_mark *mark = bpf_map_lookup_elem(&name##_marks, &number);         \
+                                                                                                 \
+		if (!mark)                                                                       \
+			return;                                                                  \
+		mark->copied_view = 0;                                                           \
+		mark->part = part;                                                               \
+		mark->used = used;                                                               \
+	}                                                                                        \
+                                                                                                 \
+	/* Another switch has acknowledged a copy of the slot, in this view. */                  \
+	static __noinline void name##_copied(__u32 number, __u32 view)                           \
+	{                                                                                        \
+		struct sp_slot_mark *mark = bpf_map_lookup_elem(&name##_marks, &number);         \
+                                                                                                 \
+		if (mark)                                                                        \
+			mark->copied_view = view;                                                \
+	}
+
+/* Maps and accesses of one object: the numbers of its keys, NAME_slots, NAME_marks. */
 #define SP_SLOTS_DECLARE(name, id, size, key_bytes, value_bytes)                                 \
 	struct name##_slot {                                                                     \
 		SP_SLOT_HEAD                                                                     \
@@ -198,6 +232,7 @@ SP_INLINE int sp_slots_resumed(struct sp_slots_context *slots)
 		__type(key, __u32);                                                              \
 		__type(value, struct name##_slot);                                               \
 	} name##_slots SEC(".maps");                                                             \
+	SP_SLOTS_MARKS(name, size)                                                               \
                                                                                                  \
 	SP_INLINE __u32 name##_read(struct sp_slots_context *slots, const __u8 *key)             \
 	{                                                                                        \
@@ -235,7 +270,7 @@ SP_INLINE int sp_slots_resumed(struct sp_slots_context *slots)
                                                                                                  \
 	/* A key without a slot gets one. */                                                     \
 	static __noinline __u32 name##_insert(struct sp_slots_context *slots, const __u8 *key,   \
-					      const __u8 *value)                                 \
+					      const __u8 *value, __u32 part)                     \
 	{                                                                                        \
 		int taken = name##_take();                                                       \
 		__u32 number = taken;                                                            \
@@ -256,9 +291,11 @@ SP_INLINE int sp_slots_resumed(struct sp_slots_context *slots)
 		sp_slots_copy(slot->value, value, value_bytes);                                  \
 		*(volatile __u32 *)&slot->generation += 1;                                       \
 		bpf_spin_unlock(&slot->lock);                                                    \
+		name##_mark(number, part, 1);                                                    \
 		failed = bpf_map_update_elem(&name, key, &number, BPF_NOEXIST);                  \
 		if (!failed)                                                                     \
 			return SP_SLOT_DONE;                                                     \
+		name##_mark(number, 0, 0);                                                       \
 		/* A walk over the slots must not find the key here. */                          \
 		bpf_spin_lock(&slot->lock);                                                      \
 		*(volatile __u32 *)&slot->generation += 1;                                       \
@@ -272,14 +309,14 @@ SP_INLINE int sp_slots_resumed(struct sp_slots_context *slots)
 	}                                                                                        \
                                                                                                  \
 	SP_INLINE __u32 name##_write(struct sp_slots_context *slots, const __u8 *key,            \
-				     const __u8 *value)                                          \
+				     const __u8 *value, __u32 part)                              \
 	{                                                                                        \
 		struct name##_slot *slot;                                                        \
 		__u32 state = slots->object == (id) ? slots->state : SP_SLOTS_IDLE;              \
                                                                                                  \
 		slots->state = SP_SLOTS_IDLE;                                                    \
 		if (state == SP_SLOTS_MISSED)                                                    \
-			return name##_insert(slots, key, value);                                 \
+			return name##_insert(slots, key, value, part);                           \
 		slot = state == SP_SLOTS_READ ?                                                  \
 			bpf_map_lookup_elem(&name##_slots, &slots->slot) : 0;                    \
 		if (!slot) {                                                                     \

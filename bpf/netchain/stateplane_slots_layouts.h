@@ -2,7 +2,7 @@
 /*
  * stateplane_slots_layouts.h: what NetChain's data plane shares with user space in maps.
  *
- * Made of systems/netchain/protocol/src/layouts.rs; to change it, change that, and run
+ * Generated from systems/netchain/protocol/src/layouts.rs. Edit that, then run
  * UPDATE=1 cargo test -p netchain-protocol --lib
  */
 #ifndef STATEPLANE_SLOTS_LAYOUTS_H
@@ -13,6 +13,9 @@
 #define SP_TAGS_KEYS 1025 /* keys; number 0: clients without one */
 #define SP_TAGS_READ 1 /* the client may read */
 #define SP_TAGS_WRITE 2 /* it may write */
+#define SP_PEERS 255 /* peers; their numbers are below it */
+#define SP_PEERS_DUE 8192 /* generated frames that wait */
+#define SP_PEERS_PROBE 10 /* the operation of a probe */
 
 /* Of the map sp_slots_stats. */
 enum {
@@ -22,6 +25,14 @@ enum {
 	SP_SLOTS_STAT_FULL,
 	SP_SLOTS_STAT_NO_WINDOW,
 	SP_SLOTS_STAT_COUNT,
+};
+
+/* Of the map sp_peers_stats. */
+enum {
+	SP_PEERS_STAT_PROBES,
+	SP_PEERS_STAT_ANSWERS,
+	SP_PEERS_STAT_FOREIGN,
+	SP_PEERS_STAT_COUNT,
 };
 
 /* With what every slot begins; its key and its value follow, padded to whole words. */
@@ -66,5 +77,42 @@ struct sp_client_drops {
 };
 _Static_assert(sizeof(struct sp_client_drops) == 24, "as in Rust");
 _Static_assert(__builtin_offsetof(struct sp_client_drops, over_rate) == 16, "as in Rust");
+
+/* A peer, as the agent says. */
+struct sp_peer {
+	__u64 since_ns; /* When it became this switch's peer (CLOCK_MONOTONIC). */
+	__be32 address; /* Its address; 0: there is none with this number. */
+	__u32 padding; /* So that the size is a multiple of eight. */
+};
+_Static_assert(sizeof(struct sp_peer) == 16, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_peer, padding) == 12, "as in Rust");
+
+/* What the data plane knows of a peer. */
+struct sp_peer_clock {
+	__u64 heard_ns; /* The newest clock that it has returned (CLOCK_MONOTONIC); 0: none yet. */
+	__u64 lease_until_ns; /* When the lease of it ends; 0: there was none yet. */
+};
+_Static_assert(sizeof(struct sp_peer_clock) == 16, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_peer_clock, lease_until_ns) == 8, "as in Rust");
+
+/* What probes carry, and how long a lease holds. */
+struct sp_peer_settings {
+	__u64 lease_ns; /* Of a lease, from the probe's clock on. */
+	__u64 life; /* A number of this life of the agent's. */
+	__be32 own; /* This switch's NetChain address. */
+	__u32 ring; /* Fingerprint of the ring. */
+};
+_Static_assert(sizeof(struct sp_peer_settings) == 24, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_peer_settings, ring) == 20, "as in Rust");
+
+/* What a generated frame becomes. */
+struct sp_peers_due {
+	__u32 operation; /* An operation of a message. */
+	__u32 number; /* Of the peer. */
+	__be32 to; /* Where it goes. */
+	__u32 group; /* Of the slot, for a copy. */
+};
+_Static_assert(sizeof(struct sp_peers_due) == 16, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_peers_due, group) == 12, "as in Rust");
 
 #endif

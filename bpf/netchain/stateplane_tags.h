@@ -5,8 +5,8 @@
  *
  * Owns: clients' keys, their rates, counters by client. Must not know: operations, chains, slots.
  *
- * A message is the payload of a UDP datagram in IPv4 without options; its tag is SipHash-2-4 of all
- * of it, the tag's own eight bytes as zero. A member's tag also covers the packet's
+ * A message is the payload of a UDP datagram in IPv4 without options; its tag is SipHash-2-4 over
+ * the payload, with the tag field zeroed. A member's tag also covers the packet's
  * addresses. Without them, a recorded message would be genuine at another member of the chain, and
  * its reply could be sent to another client.
  *

@@ -2,7 +2,7 @@
 /*
  * stateplane_flow_layouts.h: what RedPlane's data plane shares with its agent in maps.
  *
- * Made of systems/redplane/protocol/src/layouts.rs; to change it, change that, and run
+ * Generated from systems/redplane/protocol/src/layouts.rs. Edit that, then run
  * UPDATE=1 cargo test -p state-protocol --lib
  */
 #ifndef STATEPLANE_FLOW_LAYOUTS_H

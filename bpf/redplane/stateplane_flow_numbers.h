@@ -2,7 +2,7 @@
 /*
  * stateplane_flow_numbers.h: numbers of messages and counters that the data plane shares with Rust.
  *
- * Made of systems/redplane/protocol/src; to change it, change that, and run
+ * Generated from systems/redplane/protocol/src. Edit that, then run
  * UPDATE=1 cargo test -p state-protocol --lib
  */
 #ifndef STATEPLANE_FLOW_NUMBERS_H

@@ -1,7 +1,7 @@
 //! What a gateway needs beyond headers and tables: checks of what came in, routes' MTUs, packets
 //! that the kernel sends on, ICMP errors, fragments, TCP's maximum segment size.
 //!
-//! The C is in `include/stateplane_gateway*.h`. An object has only the parts that its program uses.
+//! The C is in `bpf/net/stateplane_gateway*.h`. An object has only the parts that its program uses.
 
 use crate::externs::operand;
 use crate::generator::Generator;

@@ -45,7 +45,7 @@ impl Header {
             name.chars().map(|it| if it == '.' { '_' } else { it.to_ascii_uppercase() }).collect();
         let text = format!(
             "/* SPDX-License-Identifier: Apache-2.0 */\n\
-             /*\n * {name}: {about}\n *\n * Made of {source}; to change it, change that, and run\n \
+             /*\n * {name}: {about}\n *\n * Generated from {source}. Edit that, then run\n \
              * UPDATE=1 {update}\n */\n#ifndef {guard}\n#define {guard}\n"
         );
         Header { text }

@@ -4,7 +4,7 @@
 //! whatever piece an entry touches meanwhile is given again. When the sweep is through and nothing
 //! touched is left, the rest and the handover end the stream, and from that instant on the tail
 //! answers no more by itself: entries go on to the joining replica as to any successor, and that
-//! one answers. So when it says that it is whole it has everything that was ever acknowledged,
+//! one answers. So when it says that it is synced it has everything that was ever acknowledged,
 //! whoever dies next, and the controller may count on it.
 
 use crate::link::Downstream;
@@ -34,7 +34,7 @@ pub(crate) struct CopyOut<P> {
     /// The handover is in the stream: entries go to the joining replica, and it answers.
     pub handed_over: bool,
     /// The last entry that the copy has the effect of: it must be durable here before the joining
-    /// replica is told that it is whole.
+    /// replica is told that it is synced.
     handover_index: u64,
     /// What entries touched and the stream does not have yet, and how far the sweep has come.
     touched: Touched<P>,
@@ -86,7 +86,7 @@ impl<P: Clone + Eq + Hash> CopyOut<P> {
 
     /// Notes what `effect` is about to touch; `state` is that before it.
     pub fn note<S: StateMachine<Piece = P>>(&mut self, state: &S, effect: &S::Effect<'_>) {
-        if !self.handed_over && !mutation::is(Mutation::TouchedNotCopied) {
+        if !self.handed_over && !mutation::planted(Mutation::TouchedNotCopied) {
             state.note_touched(effect, &mut self.touched);
         }
     }
@@ -271,9 +271,9 @@ impl<S: StateMachine> Replica<S> {
 
     fn take_handover(&mut self, header: &ChainHeader, bytes: &[u8]) -> Result<(), Malformed> {
         let Handover { index } = Handover::decode(header, bytes)?;
-        (self.index, self.committed, self.whole) = (index, index, true);
+        (self.index, self.committed, self.synced) = (index, index, true);
         self.log = Log::new(index + 1);
-        self.journal_whole();
+        self.journal_synced();
         Ok(())
     }
 

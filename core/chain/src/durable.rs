@@ -38,13 +38,13 @@ impl<S: StateMachine> Replica<S> {
 
     /// Goes on with what was written down. Must be in no view yet.
     pub fn restore(&mut self, replica: RestoredReplica<S>) {
-        let RestoredReplica { since, whole, index, committed, state, kept, .. } = replica;
+        let RestoredReplica { since, synced, index, committed, state, kept, .. } = replica;
         self.log = Log::new(kept.front().map_or(index + 1, |(first, _)| *first));
         for (_, entry) in kept {
             self.log.push(entry);
         }
         self.state = state;
-        (self.index, self.committed, self.whole) = (index, committed, whole);
+        (self.index, self.committed, self.synced) = (index, committed, synced);
         // Its copy, if it joined, is done.
         self.copy_in = (since > 0).then(|| CopyIn { next: u64::MAX, ..CopyIn::new(since) });
         self.durability = Some(Durability {
@@ -87,8 +87,8 @@ impl<S: StateMachine> Replica<S> {
         }
     }
 
-    /// The copy is whole: nobody hears of it before it is durable.
-    pub(crate) fn journal_whole(&mut self) {
+    /// The replica is synced: nobody hears of it before it is durable.
+    pub(crate) fn journal_synced(&mut self) {
         let (shard, index) = (self.settings.shard, self.index);
         if let Some(durability) = &mut self.durability {
             durability.barrier = true;
@@ -98,11 +98,11 @@ impl<S: StateMachine> Replica<S> {
 
     /// Describes the replica anew, so that what was written of it before can go.
     pub fn checkpoint(&mut self) {
-        let (shard, founded, whole, index) =
-            (self.settings.shard, self.view.founded, self.whole, self.index);
+        let (shard, founded, synced, index) =
+            (self.settings.shard, self.view.founded, self.synced, self.index);
         let Some(durability) = &mut self.durability else { return };
         let Durability { bytes, scratch, since, .. } = durability;
-        Item::Checkpoint { shard, founded, since: *since, whole, index }.append_to(bytes);
+        Item::Checkpoint { shard, founded, since: *since, synced, index }.append_to(bytes);
         for effect in self.state.effects() {
             effect_bytes::<S>(effect, scratch);
             Item::Copied { shard, entry: scratch }.append_to(bytes);

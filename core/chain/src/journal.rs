@@ -68,7 +68,7 @@ pub enum Item<'a> {
         /// The view in which the joining began, or 0.
         since: u64,
         /// It has everything that was ever acknowledged.
-        whole: bool,
+        synced: bool,
         /// The last entry applied.
         index: u64,
     },
@@ -101,8 +101,8 @@ impl<'a> Item<'a> {
                 (5, *shard, &[*index, *committed], entry)
             }
             Item::Left { shard } => (6, *shard, &[], none),
-            Item::Checkpoint { shard, founded, since, whole, index } => {
-                (7, *shard, &[*founded, *since, u64::from(*whole), *index], none)
+            Item::Checkpoint { shard, founded, since, synced, index } => {
+                (7, *shard, &[*founded, *since, u64::from(*synced), *index], none)
             }
             Item::Kept { shard, index, entry } => (8, *shard, &[*index], entry),
             Item::Checkpointed { shard } => (9, *shard, &[], none),
@@ -140,7 +140,7 @@ impl<'a> Item<'a> {
                 shard,
                 founded: number()?,
                 since: number()?,
-                whole: number()? != 0,
+                synced: number()? != 0,
                 index: number()?,
             },
             8 => {
@@ -197,7 +197,7 @@ pub struct RestoredReplica<S> {
     /// The view since which it was joining; 0: it was there from the founding on.
     pub since: u64,
     /// It had everything that was ever acknowledged.
-    pub whole: bool,
+    pub synced: bool,
     /// The last entry applied.
     pub index: u64,
     pub(crate) committed: u64,
@@ -258,9 +258,17 @@ impl<S: StateMachine> Restored<S> {
         Ok(())
     }
 
-    fn empty(&self, founded: u64, since: u64, whole: bool, index: u64) -> RestoredReplica<S> {
+    fn empty(&self, founded: u64, since: u64, synced: bool, index: u64) -> RestoredReplica<S> {
         let state = self.empty.empty();
-        RestoredReplica { founded, since, whole, index, committed: 0, state, kept: VecDeque::new() }
+        RestoredReplica {
+            founded,
+            since,
+            synced,
+            index,
+            committed: 0,
+            state,
+            kept: VecDeque::new(),
+        }
     }
 
     fn take(&mut self, item: Item<'_>) -> Result<(), BadJournal> {
@@ -290,8 +298,8 @@ impl<S: StateMachine> Restored<S> {
                     (Some(self.empty(founded, since, since == 0, 0)), None);
             }
             Item::Left { .. } => (self.replicas[at], self.describing[at]) = (None, None),
-            Item::Checkpoint { founded, since, whole, index, .. } => {
-                self.describing[at] = Some(self.empty(founded, since, whole, index));
+            Item::Checkpoint { founded, since, synced, index, .. } => {
+                self.describing[at] = Some(self.empty(founded, since, synced, index));
             }
             Item::Checkpointed { .. } => {
                 self.replicas[at] = Some(self.describing[at].take().ok_or(BadJournal::Item)?);
@@ -315,7 +323,7 @@ impl<S: StateMachine> RestoredReplica<S> {
         match item {
             Item::Copied { entry, .. } => self.apply(shard, entry)?,
             Item::Whole { index, .. } => {
-                (self.whole, self.index, self.committed) = (true, index, index)
+                (self.synced, self.index, self.committed) = (true, index, index)
             }
             Item::Kept { index, entry, .. } => self.kept.push_back((index, entry.to_vec())),
             Item::Entry { index, committed, entry, .. } => {

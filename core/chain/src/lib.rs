@@ -29,7 +29,7 @@ pub use journal::{BadJournal, Item, Restored, RestoredReplica};
 pub use machine::{DoesNotApply, StateMachine};
 pub use mutation::Mutation;
 #[cfg(feature = "mutations")]
-pub use mutation::set_mutation;
+pub use mutation::plant;
 pub use node::{Node, NodeCounters, NodeSettings, Shard, System};
 pub use output::{BrokenReason, Event, Outputs, Role, Run};
 pub use replica::{Replica, Settings};

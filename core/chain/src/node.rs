@@ -382,13 +382,13 @@ impl<Y: System> Node<Y> {
         let since = view.joining.map(|joining| joining.since).filter(|_| joining == Some(self.me));
         let cut_short = restored
             .as_ref()
-            .is_some_and(|restored| !restored.whole && since == Some(restored.since));
+            .is_some_and(|restored| !restored.synced && since == Some(restored.since));
         let replica = place.get_or_insert_with(|| {
             let mut replica = Box::new(self.system.begin(now_ns, shard));
             if self.journaling {
                 replica.chain_mut().keep_journal();
             }
-            if let Some(restored) = restored.filter(|restored| restored.whole) {
+            if let Some(restored) = restored.filter(|restored| restored.synced) {
                 replica.chain_mut().restore(restored);
             }
             replica

@@ -185,7 +185,7 @@ pub enum BrokenReason {
     MemberWithoutState,
     /// The successor at this address has entries that this server does not have.
     SuccessorAhead(SocketAddrV4),
-    /// The server lost power before its copy was whole: the controller ends this attempt to join,
+    /// The server lost power before it was synced: the controller ends this attempt to join,
     /// and makes another.
     CopyCutShort,
     /// An entry does not fit the state here.

@@ -39,7 +39,7 @@ impl<S: StateMachine> Replica<S> {
         if let Some(down) = self.down.as_mut().filter(|_| from_successor) {
             down.heard_ns = now_ns;
         }
-        if header.view != self.view.number && !mutation::is(Mutation::AnyView) {
+        if header.view != self.view.number && !mutation::planted(Mutation::AnyView) {
             self.counters.chain_other_view += 1;
             // So that the predecessor knows that we can be reached; of another view it learns no
             // more than that.
@@ -80,12 +80,12 @@ impl<S: StateMachine> Replica<S> {
             Ok(entries) => entries,
             Err(reason) => return self.counters.count_malformed(reason),
         };
-        let Some(up) = self.up.as_mut().filter(|up| self.whole && !up.mismatch) else {
+        let Some(up) = self.up.as_mut().filter(|up| self.synced && !up.mismatch) else {
             self.counters.chain_gaps += 1;
             return;
         };
         up.ack_due = true;
-        if header.index > self.index + 1 && !mutation::is(Mutation::GapInChain) {
+        if header.index > self.index + 1 && !mutation::planted(Mutation::GapInChain) {
             up.gap = true;
             up.out_of_order.keep(header.index, bytes);
             self.counters.chain_gaps += 1;
@@ -125,7 +125,7 @@ impl<S: StateMachine> Replica<S> {
             return;
         }
         for (index, (entry, own_bytes)) in (first..).zip(entries) {
-            if index <= self.index && mutation::is(Mutation::EntriesAgain) {
+            if index <= self.index && mutation::planted(Mutation::EntriesAgain) {
                 let _ = self.state.apply(&entry.effect);
             }
             if index <= self.index {
@@ -172,7 +172,7 @@ impl<S: StateMachine> Replica<S> {
             return;
         }
         if !down.bound {
-            if !header.flags.contains(ChainFlags::WHOLE) {
+            if !header.flags.contains(ChainFlags::SYNCED) {
                 return; // from before its copy was done
             }
             if header.index > self.index {

@@ -36,7 +36,7 @@ pub struct Replica<S: StateMachine> {
     pub(crate) me: Member,
     pub(crate) view: ShardView,
     /// Everything that was ever acknowledged is here.
-    pub(crate) whole: bool,
+    pub(crate) synced: bool,
     pub(crate) state: S,
     pub(crate) counters: Counters,
     /// The last entry applied here.
@@ -61,7 +61,7 @@ impl<S: StateMachine> Replica<S> {
             settings,
             me,
             view: ShardView::default(),
-            whole: false,
+            synced: false,
             state,
             counters: Counters::default(),
             index: 0,
@@ -111,7 +111,7 @@ impl<S: StateMachine> Replica<S> {
             return None;
         }
         self.log.push(bytes);
-        if mutation::is(Mutation::ReplyBeforeTail) {
+        if mutation::planted(Mutation::ReplyBeforeTail) {
             self.send_reply(client, reply, out);
         }
         Some(written)
@@ -158,7 +158,7 @@ impl<S: StateMachine> Replica<S> {
             return;
         }
         let ready = if self.is_ready() { ChainFlags::READY } else { ChainFlags::NONE };
-        let flags = if self.whole { ready.with(ChainFlags::WHOLE) } else { ready };
+        let flags = if self.synced { ready.with(ChainFlags::SYNCED) } else { ready };
         let header = ChainHeader {
             chain_type: ChainType::Data,
             flags,
@@ -272,8 +272,8 @@ impl<S: StateMachine> Replica<S> {
     }
 
     /// Whether everything that was ever acknowledged is here.
-    pub fn is_whole(&self) -> bool {
-        self.whole
+    pub fn is_synced(&self) -> bool {
+        self.synced
     }
 
     /// Why this replica stopped, if it did.
@@ -284,14 +284,14 @@ impl<S: StateMachine> Replica<S> {
     /// Whether all links from here to the tail are up.
     pub fn is_ready(&self) -> bool {
         self.broken.is_none()
-            && self.whole
+            && self.synced
             && self.down.as_ref().is_none_or(|down| down.bound && down.ready)
     }
 
     /// Whether this is the head, and may order entries: it does so while a link is down, within the
     /// bounds of what the tail has not confirmed.
     pub fn may_order(&self) -> bool {
-        self.whole && self.broken.is_none() && self.role() == Role::Head && !self.view.draining
+        self.synced && self.broken.is_none() && self.role() == Role::Head && !self.view.draining
     }
 
     /// Whether this is the head of a chain that drains, and everybody has what it ordered: from
@@ -318,7 +318,7 @@ impl<S: StateMachine> Replica<S> {
             view: self.view.number,
             index: self.index,
             ready: self.is_ready(),
-            whole: self.whole,
+            synced: self.synced,
             broken: self.broken.is_some(),
             drained: self.is_drained(),
             copied: self.copy_out.as_ref().map_or(0, CopyOut::copied),

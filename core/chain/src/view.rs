@@ -32,9 +32,9 @@ impl<S: StateMachine> Replica<S> {
         let began = self.view.number == 0 && !restored;
         if began {
             // A member that has no replica saw no view of this founding, and nothing was
-            // acknowledged without it: to be empty is to be whole.
-            self.whole = place.is_some();
-            if self.whole {
+            // acknowledged without it: an empty replica is synced.
+            self.synced = place.is_some();
+            if self.synced {
                 self.journal_begin(view.founded, 0);
             }
         }
@@ -45,7 +45,7 @@ impl<S: StateMachine> Replica<S> {
         }
         let role = self.role();
         out.events.push(Event::View { shard: self.settings.shard, number: view.number, role });
-        if place.is_some() && !self.whole {
+        if place.is_some() && !self.synced {
             self.break_chain(BrokenReason::MemberWithoutState, out);
             return None;
         }
@@ -67,7 +67,7 @@ impl<S: StateMachine> Replica<S> {
         self.copy_out = self.copy_out.take().filter(same);
         if let Some(joining) = joining.filter(|_| restored) {
             // It may have handed over before it lost power. If it had not, the joining replica
-            // never is whole, and is given up.
+            // never is synced, and is given up.
             self.copy_out = Some(CopyOut::handed_over_to(joining.member, joining.since));
         }
         match (&self.copy_out, joining) {
@@ -90,7 +90,7 @@ impl<S: StateMachine> Replica<S> {
             self.copy_in = Some(CopyIn::new(joining.since));
             self.state = self.state.empty();
             self.journal_begin(self.view.founded, joining.since);
-            (self.index, self.committed, self.whole, self.log) = (0, 0, false, Log::new(1));
+            (self.index, self.committed, self.synced, self.log) = (0, 0, false, Log::new(1));
         }
     }
 
@@ -105,7 +105,7 @@ impl<S: StateMachine> Replica<S> {
     /// some of it: then the client gets that twice, as from any network; not at all would leave it
     /// waiting for ever.
     pub(crate) fn answer_what_nobody_follows(&mut self, out: &mut Outputs) {
-        if !self.answers() || !self.whole {
+        if !self.answers() || !self.synced {
             return;
         }
         let last = self.durable();

@@ -5,7 +5,7 @@
 
 mod common;
 
-use chain::{Mutation, set_mutation};
+use chain::{Mutation, plant};
 use common::SECOND;
 use common::world::World;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,13 +19,13 @@ fn violation(seed: u64, mutation: Option<Mutation>) -> Option<String> {
     static QUIET: Once = Once::new();
     // Every seed that shows a bug panics; what it says is printed below.
     QUIET.call_once(|| std::panic::set_hook(Box::new(|_| ())));
-    set_mutation(mutation);
+    plant(mutation);
     let result = catch_unwind(AssertUnwindSafe(|| {
         let mut world = World::new(seed, seed % 2 == 1);
         world.run(3 * SECOND);
         world.finish();
     }));
-    set_mutation(None);
+    plant(None);
     let panicked = result.err()?;
     let said = panicked.downcast_ref::<String>().cloned();
     Some(

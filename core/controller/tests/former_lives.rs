@@ -101,11 +101,15 @@ fn a_server_that_has_caught_up_survives_all_that_it_has_it_from() {
     let view =
         ShardView { number: 7, founded: 1, members: vec![member(1)], joining, draining: false };
     let views = Views { version: 7, shards: vec![view] };
-    let replica = |view, whole| vec![ShardReport { view, whole, ..ShardReport::default() }];
+    let replica = |view, synced| vec![ShardReport { view, synced, ..ShardReport::default() }];
     // The only member died just when the other had everything, and is back in another life, with
     // nothing.
-    let reports = |version, whole| {
-        [(1, 3, version, vec![]), (2, 2, version, replica(version, whole)), (3, 2, version, vec![])]
+    let reports = |version, synced| {
+        [
+            (1, 3, version, vec![]),
+            (2, 2, version, replica(version, synced)),
+            (3, 2, version, vec![]),
+        ]
     };
     let mut controller = Controller::new(settings(1), views.clone(), true, 0);
     let joined = decided_from(&mut controller, 0, &reports(7, true)).expect("a decision");
@@ -140,7 +144,7 @@ fn a_joining_server_that_holds_up_the_chain_costs_no_member() {
     let waits = |stalled_ms, unreachable_ms| {
         vec![ShardReport {
             view: 7,
-            whole: true,
+            synced: true,
             ready: true,
             stalled_ms,
             unreachable_ms,

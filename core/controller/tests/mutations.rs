@@ -8,7 +8,7 @@
 mod store;
 mod world;
 
-use controller::core::{Mutation, set_mutation};
+use controller::core::{Mutation, plant};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, Once};
 use world::{SECOND, World};
@@ -22,7 +22,7 @@ const RUN: u64 = 20 * SECOND;
 
 /// Caught within a few seeds.
 const QUICK: [Mutation; 4] = [
-    Mutation::MemberBeforeWhole,
+    Mutation::MemberBeforeSynced,
     Mutation::SentBeforePersisted,
     Mutation::ReorderedUndrained,
     Mutation::AnyLife,
@@ -33,13 +33,13 @@ fn violation(seed: u64, mutation: Option<Mutation>) -> Option<String> {
     static QUIET: Once = Once::new();
     // Every seed that shows a bug panics; what it says is in the table.
     QUIET.call_once(|| std::panic::set_hook(Box::new(|_| ())));
-    set_mutation(mutation);
+    plant(mutation);
     let result = std::panic::catch_unwind(|| {
         let mut world = World::new(seed);
         world.run(RUN);
         world.finish(RUN + 20 * SECOND);
     });
-    set_mutation(None);
+    plant(None);
     let panicked = result.err()?;
     let said = panicked.downcast_ref::<String>().cloned();
     let said = said

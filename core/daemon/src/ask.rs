@@ -41,8 +41,8 @@ pub enum QueryError {
     },
     /// A controller says so.
     #[error(
-        "{address}: it runs, and it has other secrets: copy the fabric's file; \
-         `stateplane keys show` prints the same fingerprint on both machines then"
+        "{address}: runs with different secrets: copy the fabric's secrets file, then compare \
+         `stateplane keys show` on both machines"
     )]
     OtherSecrets {
         /// Who was asked.
@@ -71,7 +71,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(100);
 /// Asks the daemon at `address` how it is.
 ///
 /// # Errors
-/// There is no answer in time, or none of the form that was wanted.
+/// There is no answer in time, or it does not parse as `T`.
 pub fn query<T: DeserializeOwned>(
     address: SocketAddrV4,
     keys: &KeyRing,
@@ -80,11 +80,11 @@ pub fn query<T: DeserializeOwned>(
     ask(ToolType::StatusRequest, &[], address, keys, timeout)
 }
 
-/// Asks a question, which is JSON, again every 100 ms until the daemon answers or `timeout` is
-/// over. Signed with `keys`: daemons answer nobody else.
+/// Sends a JSON request every 100 ms until an answer arrives or `timeout` passes. It is signed
+/// with `keys`: daemons ignore other requests.
 ///
 /// # Errors
-/// There is no answer in time, or none of the form that was wanted.
+/// There is no answer in time, or it does not parse as `T`.
 pub fn ask<T: DeserializeOwned>(
     question_type: ToolType,
     question: &[u8],

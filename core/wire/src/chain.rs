@@ -60,7 +60,7 @@ impl ChainFlags {
     pub const MISMATCH: ChainFlags = ChainFlags(4);
     /// The sender has everything that was acknowledged up to `index`: it is a member, or its copy
     /// is done.
-    pub const WHOLE: ChainFlags = ChainFlags(8);
+    pub const SYNCED: ChainFlags = ChainFlags(8);
     /// `Copy`: that was all. The message carries no effects, but the number of the last entry that
     /// the copy has the effect of: `Handover`.
     pub const DONE: ChainFlags = ChainFlags(16);

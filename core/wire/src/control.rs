@@ -178,7 +178,7 @@ pub struct ShardReport {
     pub ready: bool,
     /// Has everything that was acknowledged. A server that joins says so once the copy is done and
     /// the tail answers through it.
-    pub whole: bool,
+    pub synced: bool,
     /// Its records do not fit the chain's entries: it cannot go on.
     pub broken: bool,
     /// Head of a chain that drains: it has ordered nothing since, and all that it ever ordered is
@@ -203,13 +203,13 @@ impl From<ReportRow> for ShardReport {
         (shard, view, index, flags, copied, unreachable_ms, stalled_ms, records): ReportRow,
     ) -> ShardReport {
         let flag = |bit: u8| flags & bit != 0;
-        let (ready, whole, broken, drained) = (flag(1), flag(2), flag(4), flag(8));
+        let (ready, synced, broken, drained) = (flag(1), flag(2), flag(4), flag(8));
         ShardReport {
             shard,
             view,
             index,
             ready,
-            whole,
+            synced,
             broken,
             drained,
             copied,
@@ -222,7 +222,7 @@ impl From<ReportRow> for ShardReport {
 
 impl From<ShardReport> for ReportRow {
     fn from(report: ShardReport) -> ReportRow {
-        let bits = [report.ready, report.whole, report.broken, report.drained];
+        let bits = [report.ready, report.synced, report.broken, report.drained];
         let flags = (0..).zip(bits).fold(0, |flags, (at, bit)| flags | u8::from(bit) << at);
         let ShardReport { shard, view, index, copied, unreachable_ms, stalled_ms, records, .. } =
             report;
@@ -428,12 +428,12 @@ mod tests {
                 view: 4,
                 index: 5,
                 ready: true,
-                whole: false,
+                synced: false,
                 broken: true,
                 ..Default::default()
             },
             ShardReport {
-                whole: true,
+                synced: true,
                 drained: true,
                 copied: 6,
                 unreachable_ms: 7,

@@ -23,13 +23,20 @@ enum SlotResult {
 /// The program makes the decision between `read` and `write`: `write` replaces what this packet
 /// read. If another packet has changed the slot meanwhile, the program runs again on this packet,
 /// as it came in. So a packet writes at most once, after it has read the same key.
+///
+/// Slots can be copied to another switch, part by part: the agent chooses parts, and the packet
+/// generator makes a packet for each slot (PeerLeases says how it looks); the program copies.
 extern SlotState<K, V> {
     /// `size`: slots, all of them reserved when the program starts.
     SlotState(bit<32> size);
     /// The key's value, at one instant.
     SlotResult read(in K key, out V value);
-    /// Replaces the value that this packet read; a key without a slot gets one.
-    SlotResult write(in K key, in V value);
+    /// Replaces the value that this packet read; a key without a slot gets one. `part`: the part of
+    /// all slots that the key belongs to, the same each time.
+    SlotResult write(in K key, in V value, in bit<16> part);
+    /// Another switch has acknowledged a copy of the slot with this number, in this view. What is
+    /// acknowledged in the view that the agent wants is not copied again.
+    void copied(in bit<32> slot, in bit<32> view);
 }
 
 /// What is known of a request of a client.
@@ -110,13 +117,15 @@ extern MessageTag {
 /// sends to each of them, and that come back. The agent says who they are, and gives each a number
 /// from 0 to 254.
 ///
-/// A generated probe is an IPv4 packet of 130 bytes with an Ethernet header, to the peer, with UDP
-/// port 5410 on both sides; its payload is a message in which are set: format 1, operation 10
-/// (PROBE), flag 0x4000 (STAMPED), the ring, and
-/// - `number` (byte 28): the peer's number,
-/// - `client` (byte 32): a number of this life of the switch's agent,
-/// - `operand` (byte 48): the clock.
-/// The program signs it, and hands what came back to `answered`. A program can have one object.
+/// A generated packet is an IPv4 packet with an Ethernet header, to another switch, with UDP port
+/// 5410 on both sides. Its payload is a message (systems/netchain/docs/design.md) in which are set:
+/// format 1, the flag STAMPED, the ring, and
+/// - of a probe, 88 bytes: operation 10, `number` the peer's number, `client` a number of this life
+///   of the switch's agent, `operand` the clock. The program signs it, and hands what comes back to
+///   `answered`.
+/// - of a copy, 300 bytes: operation 8, `number` the slot's number, `group` its part, `key` its key
+///   (an object whose keys have another length is not copied). The program fills in what the slot has, and signs it.
+/// A program can have one object.
 extern PeerLeases {
     PeerLeases();
     /// A peer has answered a probe. An answer with another life's number, or from another address

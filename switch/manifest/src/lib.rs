@@ -87,7 +87,7 @@ pub enum TableKind {
     /// An LPM trie: `u32` prefix length (host order), then all exact fields, then the LPM field,
     /// each packed in ceil(W/8) bytes, big-endian (an LPM field of odd width is shifted left so
     /// that its top bit comes first).
-    /// Prefix length counts the exact bytes' bits too.
+    /// The prefix length includes the bits of the exact fields.
     Lpm {
         /// BPF map name.
         map: String,

@@ -96,7 +96,7 @@ def one_switch():
     from_client(case, message)
     to_client(case, message.reply(NO_ROOM))
     ask(READ, DONE, version(10), bytes(range(128)), room=3)
-    case.note("no such operation")
+    case.note("no such operation for clients")
     for operation in (0, COPY, COPY_ACK, PROBE, LIST, 12, 255):
         message = Message(operation, chain=[0], number=99)
         from_client(case, message)
@@ -368,63 +368,67 @@ def passes(case, message):
         to_fabric(case, message.change())
 
 
-def fences():
-    """Notes 5: before others take its part, nothing goes to or comes from a switch that counts as dead."""
-    entries = f"{part(3, [])}\n{fenced(1)}"
-    bounce = f"add NetChainIngress.bounces hdr.ipv4.destination:{number(SWITCHES[1])} hdr.netchain.group:{GROUP}"
-    entries += f"\n{bounce} NetChainIngress.bounce(view:2, {named([0, 2])})"
-    case = write_file("fence", "S1 is fenced; the rule that will answer for it changes nothing yet.", entries)
-    request = Message(PUT, value=b"x", chain=(1, 2))
-    stamped = Message(PUT, value=b"x", chain=(1, 2), flags=STAMPED, made=version(1))
-    from_s1 = Message(PUT, value=b"x", chain=(2,), flags=STAMPED, made=version(1), source=SWITCHES[1])
-    reply = Message(READ, chain=(1,), status=DONE, value=b"x").reply(DONE)
-    expired = Message(READ, chain=(1,), ttl=1)
-    for i, message in enumerate((request, stamped, from_s1, reply, expired)):
-        (from_client if i in (0, 4) else from_fabric)(case, message)
-        case.counter("fenced", i + 1)
-    case.note("other switches' messages, and what is no message of NetChain, go their way")
-    passes(case, Message(PUT, value=b"x", chain=(2,)))
-    passes(case, Message(READ, chain=(2,)).reply(DONE))
-    for ports in ((53, 53), (PORT + 1, PORT + 1)):
-        datagram = struct.pack("!HHHH", *ports, 8 + 20, 0) + bytes(20)
-        case.packet(0, ethernet(PORT_MACS[0], CLIENT_MAC, ipv4(CLIENT, SWITCHES[1], UDP, datagram)))
-        case.expect(1, ethernet(FABRIC_MAC, PORT_MACS[1], ipv4(CLIENT, SWITCHES[1], UDP, datagram, ttl=63)))
-    case.note("what another neighbour answers for S1 has its address")
-    passes(case, request.reply(OLD_VIEW, view=2, chain=[0, 2]))
-    case.write()
-
-
-def failover():
-    """In the place of Algorithm 2: a neighbour of S1, which is dead, answers the requests for it."""
-    case = write_file("failover_router", "A neighbour of the dead S1 that is no member.", f"{part(3, [])}\n{dead(1, 2, [0, 2])}")
-    case.note("a write, a read, a retry")
+def dead_switches():
+    """Notes 5: nothing comes from a switch that counts as dead, and nobody writes through it."""
+    entries = f"{part(3, [])}\n{dead(1)}\n" + role(f"refer(view:2, {named([0, 2])})")
+    case = write_file("dead", "S1 is dead, and this switch is no member: it answers in the name of S1.", entries)
+    case.note("a write, a read, a retry; also in the newest view")
     for request in (Message(PUT, value=b"x", chain=(1, 2)), Message(READ, chain=(1, 0)),
-                    Message(ADD, operand=1, chain=(1, 2), flags=AGAIN)):
+                    Message(ADD, operand=1, chain=(1, 2), flags=AGAIN), Message(READ, chain=(1,), view=2)):
         from_client(case, request)
         to_client(case, request.reply(OLD_VIEW, view=2, chain=[0, 2]))
-    case.note("a stamped write is dropped: with the new view it would pass the members' fence")
+    case.note("a stamped message is dropped: with the new view it would get past the members that refuse its own")
     for i in range(2):
         from_fabric(case, Message(PUT, value=b"x", chain=(1, 2)[:2 - i], flags=STAMPED, made=version(1)))
         case.counter("stamped_for_dead", i + 1)
-    case.note("a group without a rule: nothing passes")
-    from_client(case, Message(READ, chain=(1,), group=8))
-    case.counter("fenced", 1)
-    case.note("nor what S1 itself still sends")
-    from_fabric(case, Message(PUT, value=b"x", chain=(2,), flags=STAMPED, made=version(1), source=SWITCHES[1]))
-    from_fabric(case, Message(READ, chain=(1,), value=b"x").reply(DONE))
-    case.counter("fenced", 3)
+    from_fabric(case, Message(PROBE, chain=[1], source=SWITCHES[0], flags=STAMPED, room=0))
+    case.counter("stamped_for_dead", 3)
+    case.note("a group of which this switch knows nothing")
+    unknown = Message(READ, chain=(1,), group=8)
+    from_client(case, unknown)
+    to_client(case, unknown.reply(NO_GROUP, view=0))
+    case.note("what S1 itself still sends")
+    reply = Message(READ, chain=(1,), status=DONE, value=b"x").reply(DONE)
+    from_s1 = (Message(PUT, value=b"x", chain=(2,), flags=STAMPED, made=version(1), source=SWITCHES[1]), reply,
+               Message(PROBE, chain=[0], source=SWITCHES[1], flags=STAMPED, room=0),
+               Message(PROBE, chain=[0], source=SWITCHES[1], flags=STAMPED | REPLY, status=OLD_VIEW, room=0))
+    for i, message in enumerate(from_s1):
+        from_fabric(case, message)
+        case.counter("from_dead", i + 1)
     case.note("a reply is nothing to answer")
     packet = bytearray(Message(READ, chain=(1,)).packet())
     packet[28 + 4] = REPLY >> 8
     case.packet(0, ethernet(PORT_MACS[0], CLIENT_MAC, bytes(packet)))
     case.counter("malformed", 1)
-    case.note("other messages go their way")
+    case.note("other switches' messages, and what is no message of NetChain, go their way")
     passes(case, Message(PUT, value=b"x", chain=(0, 2), view=2))
     passes(case, Message(READ, chain=(0,)).reply(DONE))
+    for ports in ((53, 53), (PORT + 1, PORT + 1)):
+        datagram = struct.pack("!HHHH", *ports, 8 + 20, 0) + bytes(20)
+        case.packet(0, ethernet(PORT_MACS[0], CLIENT_MAC, ipv4(CLIENT, SWITCHES[1], UDP, datagram)))
+        case.expect(1, ethernet(FABRIC_MAC, PORT_MACS[1], ipv4(CLIENT, SWITCHES[1], UDP, datagram, ttl=63)))
+    case.note("what another switch answers for S1 has its address, and no state")
+    request = Message(PUT, value=b"x", chain=(1, 2))
+    passes(case, request.reply(OLD_VIEW, view=2, chain=[0, 2]))
+    for status in (NO_GROUP, LOST, BAD_FORMAT):
+        passes(case, request.reply(status))
+    for i, status in enumerate((DONE, REFUSED, WRONG_SWITCH, PAUSED)):
+        from_fabric(case, request.reply(status))
+        case.counter("from_dead", len(from_s1) + i + 1)
     case.write()
 
-    case = write_file("failover_middle", "N = S0: the head of S0, S2 is a neighbour of S1, the dead middle.",
-                      f"{part(0, [0, 2], view=2)}\n{dead(1, 2, [0, 2])}")
+    case = write_file("dead_lost", "S1 is dead, and with it all that its group had.",
+                      f"{part(3, [])}\n{dead(1)}\n{role('lost(view:5)')}")
+    request = Message(READ, chain=[1])
+    from_client(case, request)
+    to_client(case, request.reply(LOST, view=5))
+    case.write()
+
+
+def failover():
+    """In the place of Algorithm 2: members of the new view answer requests for S1, which is dead."""
+    case = write_file("failover_middle", "N = S0: the head of S0, S2 stands in for S1, the dead middle.",
+                      f"{part(0, [0, 2], view=2)}\n{dead(1)}")
     case.note("a write of the new view goes to S2")
     write = Message(PUT, value=b"x", chain=(0, 2), view=2)
     from_client(case, write)
@@ -438,8 +442,8 @@ def failover():
     to_client(case, read.reply(OLD_VIEW, view=2, chain=[0, 2]))
     case.write()
 
-    case = write_file("failover_head", "N = S2: the neighbour of the dead head S1 is the new head, in a session of its own.",
-                      f"{part(2, [2], view=2, session=2)}\n{dead(1, 2, [2])}")
+    case = write_file("failover_head", "N = S2: it stands in for the dead head S1, and is the new one, in a session of its own.",
+                      f"{part(2, [2], view=2, session=2)}\n{dead(1)}")
     write = Message(PUT, value=b"x", chain=(1, 2))
     from_client(case, write)
     to_client(case, write.reply(OLD_VIEW, view=2, chain=[2]))
@@ -485,6 +489,6 @@ def malformed():
 
 
 if __name__ == "__main__":
-    for function in (figure_5, one_switch, refused_goes_down, exactly_once, views, other_clusters, fences, failover, full,
-                     malformed):
+    for function in (figure_5, one_switch, refused_goes_down, exactly_once, views, other_clusters, dead_switches, failover,
+                     full, malformed):
         function()

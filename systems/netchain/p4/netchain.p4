@@ -5,8 +5,8 @@
 // apply a write only if it is newer than what they have (Algorithm 1).
 // systems/netchain/docs/design.md says where this differs from the paper, and why.
 //
-// Every switch knows every group's chain. One that a request for a dead switch comes to answers with
-// it (in the place of Algorithm 2). Reads are answered while the other members, by their answers to
+// Every switch knows every group's chain, and answers requests for a dead switch with it (in the
+// place of Algorithm 2). Reads are answered while the other members, by their answers to
 // this switch's probes, have no newer view.
 #include <core.p4>
 #include <v1model.p4>
@@ -103,7 +103,7 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
 
     // Messages, by status of the reply; those passed on down the chain count as REQUEST.
     counter(17, CounterType.packets) answered;
-    // Writes that came after a newer one, and went on without being applied.
+    // Writes and copies that came after a newer one, and went on without being applied.
     counter(1, CounterType.packets) late;
     // Dropped: from a dead switch; and stamped messages for one.
     counter(1, CounterType.packets) from_dead;
@@ -112,9 +112,9 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
     counter(1, CounterType.packets) malformed;
     // Dropped: a stamped write of another cluster.
     counter(1, CounterType.packets) other_ring;
-    // Dropped: a stamped write that this switch has no part in: its view or group is another one.
+    // Dropped: a stamped message that this switch has no part in: its view or group is another one.
     counter(1, CounterType.packets) other_view;
-    // Dropped: a stamped write of a view that does not serve here yet.
+    // Dropped: a stamped message of a view that does not serve here yet.
     counter(1, CounterType.packets) paused;
     // Reads that were not answered, as this switch had no lease.
     counter(1, CounterType.packets) no_lease;
@@ -340,8 +340,20 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
         if (generated) {
             if (meta.place != Place.ON_THE_WAY) {
                 drop();
-            } else {
+            } else if (hdr.envelope.operation == Operation.PROBE) {
                 step = Step.GENERATED;
+            } else {
+                // A copy of a slot, for a member of this view that joins.
+                roles.apply();
+                slots.read({ hdr.netchain.key }, slot);
+                if (meta.part != Part.MEMBER || meta.position & READER == 0 || slot.version == 0) {
+                    drop();
+                } else {
+                    hdr.netchain.view = meta.view;
+                    value_from_slot(hdr, slot);
+                    recent_from_slot(hdr, slot);
+                    step = Step.GENERATED;
+                }
             }
         } else if (meta.place != Place.ON_THE_WAY) {
             bool other_format = hdr.envelope.isValid() && hdr.envelope.format != FORMAT
@@ -390,30 +402,40 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
             } else {
                 roles.apply();
                 if (stamped) {
-                    // 3. A write on its way down (Algorithm 1, line 9 and on).
+                    bool in_view = meta.part == Part.MEMBER && hdr.netchain.view == meta.view;
+                    // 3. A write on its way down (Algorithm 1, line 9 and on), or a copy.
+                    bool is_down = meta.position & HEAD == 0 && is_write(hdr.envelope.operation);
+                    bool is_copy = meta.position & JOINING != 0
+                                   && hdr.envelope.operation == Operation.COPY;
                     if (meta.part == Part.PAUSED) {
                         paused.count(0);
                         drop();
-                    } else if (meta.part != Part.MEMBER || hdr.netchain.view != meta.view
-                               || meta.position & HEAD != 0
-                               || !is_write(hdr.envelope.operation)) {
-                        other_view.count(0);
-                        drop();
-                    } else {
-                        step = Step.PASS_ON;
+                    } else if (in_view && (is_down || is_copy)) {
+                        step = is_copy ? Step.RETURN : Step.PASS_ON;
                         status = hdr.envelope.status;
                         slots.read({ hdr.netchain.key }, slot);
                         if (hdr.netchain.version > slot.version) {
                             slot.version = hdr.netchain.version;
                             value_to_slot(hdr, slot);
                             recent_to_slot(hdr, slot);
-                            if (slots.write({ hdr.netchain.key }, slot) == SlotResult.FULL) {
+                            if (slots.write({ hdr.netchain.key }, slot, hdr.netchain.group)
+                                == SlotResult.FULL) {
                                 no_slot.count(0);
                                 drop();
                             }
                         } else if (hdr.netchain.version < slot.version) {
                             late.count(0);
                         }
+                        if (is_copy) {
+                            hdr.envelope.operation = Operation.COPY_ACK;
+                        }
+                    } else if (in_view && meta.position & READER != 0
+                               && hdr.envelope.operation == Operation.COPY_ACK) {
+                        slots.copied(hdr.netchain.number, meta.view);
+                        drop();
+                    } else {
+                        other_view.count(0);
+                        drop();
                     }
                 } else if (meta.part == Part.NONE) {
                     answer(Status.NO_GROUP);
@@ -473,7 +495,7 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
                             verdict = writes || verdict == WindowState.REFUSED
                                       ? WindowState.FRESH : verdict;
                         } else if (writes
-                                   && slots.write({ hdr.netchain.key }, slot)
+                                   && slots.write({ hdr.netchain.key }, slot, hdr.netchain.group)
                                       == SlotResult.FULL) {
                             answer(Status.FULL);
                             verdict = WindowState.REFUSED;

@@ -16,11 +16,13 @@ PORT_MACS = ["02:00:00:00:00:a0", "02:00:00:00:00:a1"]
 (READ, PUT, INSERT, COMPARE_VERSION, COMPARE_OWNER, ADD, DELETE, COPY, COPY_ACK, PROBE,
  LIST) = range(1, 12)
 (REQUEST, DONE, ABSENT, REFUSED, FULL, OLD_VIEW, NO_GROUP, UNKNOWN, UNDECIDED, NO_ROOM,
- WRONG_SWITCH, LOST, TOO_MANY, DENIED, BAD_FORMAT, WRONG_RING) = range(16)
+ WRONG_SWITCH, LOST, TOO_MANY, DENIED, BAD_FORMAT, WRONG_RING, PAUSED) = range(17)
 REPLY, STAMPED, MOVED, AGAIN = 0x8000, 0x4000, 0x0002, 0x0001
 RING, OTHER_RING = 0x4E455443, 0x4E455444
 ROOMS = {0: 0, 1: 16, 2: 64, 3: 128}
-HEAD, TAIL = 1, 2
+HEAD, TAIL, READER, JOINING = 1, 2, 4, 8
+NOBODY = 0xFFFFFFFF  # as the peers of a role
+GENERATOR_PORT = 509
 NO_VALUE = 255
 GROUP = 7
 
@@ -70,31 +72,26 @@ def role(action, group=GROUP):
     return f"add NetChainIngress.roles hdr.netchain.group:{group} NetChainIngress.{action}"
 
 
-def part(me, chain, view=1, session=1):
-    """Entries of switch `me`, which is a member of `chain` (numbers of switches)."""
-    lines = destination(me, f"serve(ring:{RING:#x})")
-    if me not in chain:
-        return lines
+def take_part(me, chain, view=1, session=1, position=None, peers=NOBODY, group=GROUP):
+    """The role of a member. The tail reads, unless `position` says something else."""
     at = chain.index(me)
-    position = (HEAD if at == 0 else 0) | (TAIL if at == len(chain) - 1 else 0)
+    if position is None:
+        position = (HEAD if at == 0 else 0) | (TAIL | READER if at == len(chain) - 1 else 0)
     after = number(SWITCHES[chain[at + 1]]) if at + 1 < len(chain) else "0"
-    taken = f"take_part(view:{view}, session:{session}, position:{position}, next:{after}, {named(chain)})"
-    return f"{lines}\n{role(taken)}"
+    return role(f"take_part(view:{view}, session:{session}, position:{position}, next:{after}, {named(chain)}, "
+                f"peers:{peers:#x})", group)
 
 
-def fenced(switch):
-    """No message may go to this switch, and none may come from it."""
-    source = f"add NetChainIngress.fenced_sources hdr.ipv4.source:{number(SWITCHES[switch])} NetChainIngress.fence()"
-    return f"{destination(switch, 'fence()')}\n{source}"
+def part(me, chain, decision=9, **fields):
+    """Entries of switch `me`, which is a member of `chain` (numbers of switches)."""
+    lines = destination(me, f"serve(ring:{RING:#x}, version:{decision})")
+    return f"{lines}\n{take_part(me, chain, **fields)}" if me in chain else lines
 
 
-def dead(switch, view, chain):
-    """A neighbour answers for a dead switch; what that one may still send is dropped."""
-    key = f"hdr.ipv4.destination:{number(SWITCHES[switch])} hdr.netchain.group:{GROUP}"
-    source = f"add NetChainIngress.fenced_sources hdr.ipv4.source:{number(SWITCHES[switch])} NetChainIngress.fence()"
-    return f"""{destination(switch, 'bounce_by_group()')}
-add NetChainIngress.bounces {key} NetChainIngress.bounce(view:{view}, {named(chain)})
-{source}"""
+def dead(switch):
+    """The switch is dead: what it may still send is dropped, and requests for it are answered in its name."""
+    source = f"add NetChainIngress.dead_sources hdr.ipv4.source:{number(SWITCHES[switch])} NetChainIngress.dead()"
+    return f"{destination(switch, 'dead()')}\n{source}"
 
 
 def version(sequence, session=1):
@@ -147,12 +144,14 @@ class Message:
         body += struct.pack("!IIHBBIQQQ16s", f["ring"], f["view"], f["group"], f["room"], length,
                             f["number"], f["client"], f["made"], f["operand"], f["key"])
         body += b"".join((hops + [bytes(4)] * 4)[:4])
-        if f["operation"] != READ:
+        if f["operation"] not in (READ, PROBE):
             body += recent(*f["done"])
         body += f["value"].ljust(room, b"\0")
         body = tagged(body, self.tag(body) if f["tag"] is None else f["tag"])
         is_reply = f["flags"] & REPLY
         ports = (PORT, CLIENT_PORT) if is_reply else (CLIENT_PORT, PORT)
+        if f["operation"] in (COPY, COPY_ACK, PROBE) and f["flags"] & STAMPED:
+            ports = (PORT, PORT)  # from switch to switch
         datagram = struct.pack("!HHHH", *ports, 8 + len(body), 0) + body
         return ipv4(f["source"], f["destination"], UDP, datagram, ttl=f["ttl"])
 

@@ -166,10 +166,10 @@ impl Running {
         Ok(said)
     }
 
-    /// Gives a host more addresses after its own; all of them, its own first.
+    /// Adds `count` addresses to a host. Returns all of its addresses, the original first.
     ///
     /// # Errors
-    /// The host has not one port, or an address is refused.
+    /// The host does not have exactly one port, or an address is refused.
     pub fn add_addresses(&self, node: &str, count: u32) -> Result<Vec<Ipv4Addr>> {
         let (port, own) = self.host_port(node)?;
         let addresses: Vec<Ipv4Addr> =

@@ -55,15 +55,29 @@ fn members(chain: &[String]) -> Vec<String> {
     values
 }
 
+/// The place of an address in [`SWITCHES`], and in the list of peers.
+fn place(address: &str) -> usize {
+    address[address.len() - 1..].parse::<usize>().unwrap() - 1
+}
+
+/// The numbers of a member's fellow members as peers, each a byte.
+fn peers(chain: &[String], own: &str) -> u32 {
+    let others = chain.iter().filter(|it| *it != own).map(|it| place(it) as u8);
+    let mut numbers = [255; 4];
+    numbers.iter_mut().zip(others).for_each(|(number, other)| *number = other);
+    u32::from_be_bytes(numbers)
+}
+
 /// The switch with an address.
 fn node(address: &str) -> &'static str {
-    SWITCHES[address[address.len() - 1..].parse::<usize>().unwrap() - 1]
+    SWITCHES[place(address)]
 }
 
 /// Gives the members of a chain their parts in a group.
 fn take_part(lab: &TestLab, group: u16, view: u32, chain: &[String]) {
     for (at, address) in chain.iter().enumerate() {
-        let position = u8::from(at == 0) | u8::from(at + 1 == chain.len()) << 1;
+        // Head; tail and reader.
+        let position = u8::from(at == 0) | u8::from(at + 1 == chain.len()) * 6;
         let next = chain.get(at + 1).map_or("0.0.0.0", String::as_str);
         let mut values = vec![
             format!("view={view}"),
@@ -72,6 +86,7 @@ fn take_part(lab: &TestLab, group: u16, view: u32, chain: &[String]) {
             format!("next={next}"),
         ];
         values.extend(members(chain));
+        values.push(format!("peers={:#x}", peers(chain, address)));
         let key = format!("hdr.netchain.group={group}");
         set(lab, node(address), "roles", &key, "take_part", &values);
     }
@@ -152,35 +167,23 @@ fn three_switches_serve_keys() {
     lab.down();
 }
 
-/// What a controller does when s3 dies: fences, views, then answers in its place. The client knows
-/// the old chains.
+/// What a controller does when s3 dies: parts, the dead one, and last the version of its decision.
+/// The client knows the old chains.
 fn a_switch_dies(lab: &TestLab, client: &mut Client, counter: &Key) {
     let (dead, survivors) = ("10.9.0.3", ["s1", "s2"]);
-    lab.fail("s3");
-    for node in survivors {
-        let to = format!("hdr.ipv4.destination={dead}");
-        set(lab, node, "destinations", &to, "fence", &[]);
-        let from = format!("hdr.ipv4.source={dead}");
-        set(lab, node, "fenced_sources", &from, "fence", &[]);
-    }
     let ring = ring();
-    let left = |group| {
+    lab.fail("s3");
+    for group in 0..ring.groups() {
         let mut chain = chain_of(&ring, group);
         chain.retain(|it| it != dead);
-        chain
-    };
-    for group in 0..ring.groups() {
-        take_part(lab, group, 2, &left(group));
+        take_part(lab, group, 2, &chain);
     }
-    for node in survivors {
-        for group in 0..ring.groups() {
-            let keys = format!("hdr.ipv4.destination={dead} hdr.netchain.group={group}");
-            let mut values = vec!["view=2".to_owned()];
-            values.extend(members(&left(group)));
-            set(lab, node, "bounces", &keys, "bounce", &values);
-        }
-        let to = format!("hdr.ipv4.destination={dead}");
-        set(lab, node, "destinations", &to, "bounce_by_group", &[]);
+    for (at, node) in survivors.into_iter().enumerate() {
+        set(lab, node, "dead_sources", &format!("hdr.ipv4.source={dead}"), "dead", &[]);
+        set(lab, node, "destinations", &format!("hdr.ipv4.destination={dead}"), "dead", &[]);
+        let own = format!("hdr.ipv4.destination=10.9.0.{}", at + 1);
+        let values = [format!("ring={:#x}", ring.fingerprint()), "version=2".to_owned()];
+        set(lab, node, "destinations", &own, "serve", &values);
     }
     assert_eq!(value(&done(client.get(counter))), 1000u64.to_be_bytes());
     let mut sessions = std::collections::BTreeSet::new();

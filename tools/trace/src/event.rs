@@ -322,7 +322,7 @@ fn chain(payload: &[u8], systems: Systems) -> Result<ChainBody, Malformed> {
         (ChainFlags::READY, "READY"),
         (ChainFlags::GAP, "GAP"),
         (ChainFlags::MISMATCH, "MISMATCH"),
-        (ChainFlags::WHOLE, "WHOLE"),
+        (ChainFlags::SYNCED, "SYNCED"),
         (ChainFlags::DONE, "DONE"),
     ];
     Ok(ChainBody {

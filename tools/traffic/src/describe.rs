@@ -37,8 +37,7 @@ pub struct Description {
     pub largest_flow_share: f64,
     /// Packets of the largest hundredth of the flows, of all.
     pub largest_percent_share: f64,
-    /// Slope of packets over rank among the largest flows, both in logarithms, negated; none with
-    /// fewer than ten flows.
+    /// Negated slope of log(packets) over log(rank) for the largest flows; `None` below ten flows.
     pub zipf_exponent: Option<f64>,
 }
 

@@ -88,10 +88,10 @@ impl Checks {
     /// entry.
     pub fn alike(&self, servers: &[Server], at: usize) {
         let replicas = servers.iter().filter_map(Server::replica);
-        let Some(one) = servers[at].replica().filter(|one| one.is_whole()) else { return };
+        let Some(one) = servers[at].replica().filter(|one| one.is_synced()) else { return };
         let (number, index) = (one.view().number, one.index());
         let mut same = replicas
-            .filter(|it| it.is_whole() && (it.view().number, it.index()) == (number, index))
+            .filter(|it| it.is_synced() && (it.view().number, it.index()) == (number, index))
             .map(|it| it.state().digest());
         let first = same.next();
         assert!(same.all(|digest| Some(digest) == first), "order: view {number}, entry {index}");

@@ -326,7 +326,7 @@ impl World {
         }
         if let Some(joining) = view.joining {
             let replica = self.current(joining.member);
-            if replica.is_some_and(|it| it.report(0).whole && it.broken().is_none()) && !gives_up {
+            if replica.is_some_and(|it| it.report(0).synced && it.broken().is_none()) && !gives_up {
                 self.checks.joined += 1;
                 let members = view.members.iter().copied().chain([joining.member]).collect();
                 return Some(ShardView { members, joining: None, ..view });

@@ -77,7 +77,7 @@ impl Controller {
                 Why::Reordered => {}
                 _ => self.changed_ns = now_ns,
             }
-            let number = view.number + u64::from(!mutation::is(Mutation::ViewNumbersAgain));
+            let number = view.number + u64::from(!mutation::planted(Mutation::ViewNumbersAgain));
             let next = ShardView { number, ..next };
             out.events.push(Event::Decided { shard, view: next.clone(), why });
             (*view, changed) = (next, true);
@@ -113,13 +113,13 @@ impl Controller {
         }
         let survivors = self.survivors(now_ns, shard, view);
         if survivors.is_empty() {
-            // "Rules of the chain", 6: who is whole has all that was ever answered, whoever it has
-            // that from. As a member it survives them in the next view.
+            // "Rules of the chain", 6: a synced server has all that was ever answered, from any
+            // source. As a member it survives them in the next view.
             if let Some(joined) = self.joined(shard, view) {
                 return Some((joined, Why::Joined));
             }
             let superseded = |member: &Member| {
-                self.is_superseded(now_ns, member) || mutation::is(Mutation::EmptyIsLost)
+                self.is_superseded(now_ns, member) || mutation::planted(Mutation::EmptyIsLost)
             };
             let lost = view.members.iter().all(superseded);
             return if lost { self.found(shard, view, cluster, Why::StateLost) } else { None };
@@ -227,15 +227,16 @@ impl Controller {
             .peers
             .get(&member.address)
             .filter(|seen| seen.incarnation == member.incarnation)?;
-        seen.replicas
-            .get(&shard)
-            .filter(|report| report.view == view.number || mutation::is(Mutation::OldViewsCount))
+        seen.replicas.get(&shard).filter(|report| {
+            report.view == view.number || mutation::planted(Mutation::OldViewsCount)
+        })
     }
 
     fn is_member_alive(&self, now_ns: u64, member: &Member) -> bool {
         let seen = self.peers.get(&member.address);
-        let same =
-            |seen: &Seen| seen.incarnation == member.incarnation || mutation::is(Mutation::AnyLife);
+        let same = |seen: &Seen| {
+            seen.incarnation == member.incarnation || mutation::planted(Mutation::AnyLife)
+        };
         seen.is_some_and(|seen| same(seen) && self.is_alive(now_ns, seen))
     }
 
@@ -251,13 +252,13 @@ impl Controller {
             .is_some_and(|seen| later(seen) && self.is_alive(now_ns, seen))
     }
 
-    /// The chain with the server that catches up as a member, if it is whole.
+    /// The chain with the server that catches up as a member, if it is synced.
     fn joined(&self, shard: u16, view: &ShardView) -> Option<ShardView> {
         let joining = view.joining?;
         let own = self.replica(shard, view, &joining.member)?;
         let members = || view.members.iter().copied().chain([joining.member]).collect();
-        let whole = own.whole || mutation::is(Mutation::MemberBeforeWhole);
-        (whole && !own.broken).then(|| ShardView {
+        let synced = own.synced || mutation::planted(Mutation::MemberBeforeSynced);
+        (synced && !own.broken).then(|| ShardView {
             members: members(),
             joining: None,
             ..view.clone()
@@ -295,7 +296,7 @@ impl Controller {
             self.failed_joins.insert((tail.address, joining.member.address), now_ns + TRY_AGAIN_NS);
         }
         let given_up = ShardView { joining: None, ..view.clone() };
-        let over = (stuck || cut_off || gone) && !mutation::is(Mutation::JoinsForEver);
+        let over = (stuck || cut_off || gone) && !mutation::planted(Mutation::JoinsForEver);
         over.then_some((given_up, Why::JoinGivenUp))
     }
 
@@ -371,7 +372,7 @@ impl Controller {
         let head = view.members.first()?;
         if self
             .replica(shard, view, head)
-            .is_some_and(|report| report.drained || mutation::is(Mutation::ReorderedUndrained))
+            .is_some_and(|report| report.drained || mutation::planted(Mutation::ReorderedUndrained))
         {
             let mut members = view.members.clone();
             members.rotate_left(better);

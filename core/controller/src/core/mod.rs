@@ -14,7 +14,7 @@ mod seen;
 pub use decide::Why;
 pub use mutation::Mutation;
 #[cfg(feature = "mutations")]
-pub use mutation::set_mutation;
+pub use mutation::plant;
 pub use rebuild::{Rebuild, RebuildProblem};
 pub use ring::{Ring, Server};
 pub use seen::Seen;
@@ -394,7 +394,7 @@ impl Controller {
             let decided = self.decide(now_ns, out);
             self.deciding.clone_from(&decided);
             if let Some(views) =
-                decided.clone().filter(|_| mutation::is(Mutation::SentBeforePersisted))
+                decided.clone().filter(|_| mutation::planted(Mutation::SentBeforePersisted))
             {
                 self.set_views(views);
                 self.push_to_all(now_ns, out);

@@ -34,7 +34,8 @@ pub enum RebuildProblem {
     NoViews,
     /// Nobody gives the newest views.
     #[error(
-        "{server} has views {version} and does not give them: another controller answers it; stop that one first"
+        "{server} has views {version} but did not send them: \
+         another controller is active; stop it first"
     )]
     Kept {
         /// Who has them.

@@ -15,11 +15,32 @@ use std::net::Ipv4Addr;
 /// remembers 256.
 pub const WINDOW: u32 = 255;
 
+/// The longest time between two copies, unless the first one waits longer: a failover is not to be
+/// waited out.
+const LONGEST_WAIT_US: u64 = 16_000;
+
+/// A copy goes again so soon after a switch answered that its view does not serve yet.
+const PAUSED_WAIT_US: u64 = 2_000;
+
 /// A group's chain.
 #[derive(Clone, Debug)]
 struct Chain {
     view: u32,
     members: Vec<Ipv4Addr>,
+    /// So many members at its end answer no reads, as far as is known: they join.
+    joining: usize,
+}
+
+impl Chain {
+    /// Its members in the order of a message's way.
+    fn way(&self, reads: bool) -> Vec<Ipv4Addr> {
+        let mut way = self.members.clone();
+        if reads {
+            way.truncate(way.len().saturating_sub(self.joining).max(1));
+            way.reverse();
+        }
+        way
+    }
 }
 
 /// What to send where.
@@ -51,6 +72,10 @@ pub struct Pending {
     failure: Option<Failure>,
     /// Copies and probes since a switch told the group's chain.
     tries: u32,
+    /// Members that the last copy passed by, as they answer no reads; and how many did not since a
+    /// switch told the chain.
+    joining: usize,
+    turned_away: usize,
     /// When it goes again.
     next_us: u64,
     /// When its outcome is unknown.
@@ -172,6 +197,8 @@ impl Core {
             again: false,
             failure: None,
             tries: 0,
+            joining: 0,
+            turned_away: 0,
             next_us: now_us,
             deadline_us: now_us.saturating_add(self.deadline_us),
         })
@@ -209,13 +236,12 @@ impl Core {
         let silent = pending.tries >= 2 && pending.tries % 2 == 1;
         let reads = pending.operation == Operation::Read;
         let message = match known {
-            Some(Chain { view, mut members }) if !silent => {
-                if reads {
-                    members.reverse();
-                }
+            Some(chain) if !silent => {
+                let view = chain.view;
                 pending.again |= pending.copies > 0 && pending.view != view;
                 (pending.copies, pending.view) = (pending.copies.saturating_add(1), view);
-                self.message(pending, view, members)
+                pending.joining = chain.joining;
+                self.message(pending, view, chain.way(reads))
             }
             known => {
                 // All that are or were members, one after the other; a read's tail first.
@@ -244,6 +270,7 @@ impl Core {
         }
         // Twice as long each time: a failover takes longer than a lost message.
         let wait = self.retry_us.saturating_mul(1 << pending.tries.min(6));
+        let wait = wait.min(LONGEST_WAIT_US.max(self.retry_us));
         pending.next_us = now_us.saturating_add(wait);
         pending.tries += 1;
         Step::Send(Send { to, payload })
@@ -304,11 +331,23 @@ impl Core {
         }
         match message.status {
             Status::OldView | Status::WrongSwitch => {
+                let reads = to_copy && pending.operation == Operation::Read;
+                let is_no_reader = reads && message.status == Status::WrongSwitch;
                 if self.learn(message.group, message.view, message.chain) {
-                    pending.tries = 0;
+                    (pending.tries, pending.turned_away) = (0, 0);
+                    return self.send(pending, now_us);
+                }
+                if is_no_reader && self.turn_away(pending, message.view) {
                     return self.send(pending, now_us);
                 }
                 // It told nothing new: the switch itself may be behind.
+                Step::Wait
+            }
+            Status::Paused if self.is_news(message.group, message.view) => {
+                self.learn(message.group, message.view, message.chain);
+                // Somebody is there, so it is no reason to wait longer each time.
+                pending.tries = pending.tries.saturating_sub(1);
+                pending.next_us = now_us.saturating_add(PAUSED_WAIT_US);
                 Step::Wait
             }
             Status::Lost if self.is_news(message.group, message.view) => {
@@ -375,7 +414,22 @@ impl Core {
         if !newer || members.is_empty() || view == 0 {
             return false;
         }
-        self.learnt.insert(group, Chain { view, members });
+        self.learnt.insert(group, Chain { view, members, joining: 0 });
+        true
+    }
+
+    /// The member that a read went to answers none: is another one left to ask at once? (The reply
+    /// may be a second one to an earlier copy, so all take turns.)
+    fn turn_away(&mut self, pending: &mut Pending, view: u32) -> bool {
+        let chain = self.learnt.get_mut(&pending.group).filter(|chain| chain.view == view);
+        let Some(chain) = chain.filter(|chain| pending.turned_away + 1 < chain.members.len())
+        else {
+            return false;
+        };
+        if chain.joining == pending.joining {
+            chain.joining = (chain.joining + 1) % chain.members.len();
+        }
+        pending.turned_away += 1;
         true
     }
 }

@@ -121,7 +121,8 @@ impl StateSystem for State {
         match instance.extern_type.as_str() {
             MESSAGE_TAG => 8, // stateplane_tags.h, stateplane_messages.h
             PEER_LEASES => 5, // stateplane_peers.h
-            _ => 4,           // SP_SLOTS_DECLARE, SP_WINDOWS_DECLARE
+            SLOT_STATE => 5,  // SP_SLOTS_DECLARE
+            _ => 4,           // SP_WINDOWS_DECLARE
         }
     }
 

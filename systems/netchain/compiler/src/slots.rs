@@ -50,6 +50,11 @@ impl SlotObject {
 
     pub(crate) fn call(&self, generator: &mut Generator<'_>, call: &ObjectCall<'_>) {
         let ObjectCall { method, arguments, result, location, .. } = *call;
+        if let ("copied", [Argument::In(slot), Argument::In(view)]) = (method, arguments) {
+            let (slot, view) = (generator.expr(slot), generator.expr(view));
+            generator.out.line(format!("{}_copied({slot}, {view});", self.c_name));
+            return;
+        }
         let Some(Argument::In(key)) = arguments.first() else {
             generator.internal(location, "a method of a SlotState without a key");
             return;
@@ -63,8 +68,11 @@ impl SlotObject {
         if let (true, Some(Argument::In(value))) = (method == "write", arguments.get(1)) {
             generator.wire_store("sp_value", value);
         }
-        let access = match method {
-            "write" => format!("{name}_write(&slots, sp_key, sp_value)"),
+        let access = match (method, arguments.get(2)) {
+            ("write", Some(Argument::In(part))) => {
+                let part = generator.expr(part);
+                format!("{name}_write(&slots, sp_key, sp_value, {part})")
+            }
             _ => format!("{name}_read(&slots, sp_key)"),
         };
         generator.out.line(format!("__u32 sp_result = {access};"));

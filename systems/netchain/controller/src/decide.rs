@@ -2,7 +2,7 @@
 //! loses nothing.
 
 use crate::mutation::{self, Mutation};
-use crate::state::{Group, Stage, Standing, State};
+use crate::state::{Group, Stage, Standing, State, Switch};
 use crate::{Placement, Settings};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -46,6 +46,8 @@ pub enum Event {
 /// One look at everything.
 pub(crate) struct Look<'a> {
     pub(crate) now_ms: u64,
+    /// Since when there is this controller.
+    pub(crate) began_ms: u64,
     pub(crate) settings: &'a Settings,
     pub(crate) placement: &'a dyn Placement,
     pub(crate) facts: &'a BTreeMap<Ipv4Addr, Facts>,
@@ -59,6 +61,7 @@ impl Look<'_> {
     /// All rules, in this order.
     pub(crate) fn all(&mut self) {
         self.lives();
+        self.meets();
         self.deaths();
         self.returns();
         self.confirmed();
@@ -84,24 +87,53 @@ impl Look<'_> {
                 continue;
             }
             let first = switch.incarnation == 0;
-            switch.incarnation = facts.incarnation;
+            (switch.incarnation, switch.met) = (facts.incarnation, false);
             self.changed = true;
-            if !first && !mutation::is(Mutation::AnyLife) {
+            if !first && !mutation::planted(Mutation::AnyLife) {
                 self.events.push(Event::Emptied(*address));
                 self.remove(*address, true);
             }
         }
     }
 
-    /// Rule 2: a switch that most others do not hear is dead, and out of its chains.
+    /// A switch can be missed when most others have heard it.
+    fn meets(&mut self) {
+        let met = |(address, switch): (&Ipv4Addr, &Switch)| {
+            let (all, miss) = self.opinions(address);
+            let heard = all > 0 && miss * 2 < all;
+            let reports = self.facts.get(address).is_some_and(|facts| facts.reports);
+            (!switch.met && heard && reports).then_some(*address)
+        };
+        let met: Vec<Ipv4Addr> = self.state.switches.iter().filter_map(met).collect();
+        for address in met {
+            if let Some(switch) = self.state.switches.get_mut(&address) {
+                switch.met = true;
+                self.changed = true;
+            }
+        }
+    }
+
+    /// Rule 2: a switch that most others do not hear is dead, and out of its chains. One that
+    /// reports and has no chain to leave does no harm: it only gets into none.
     fn deaths(&mut self) {
         let addresses: Vec<Ipv4Addr> = self.state.switches.keys().copied().collect();
         // First those that do not report either: of two that do not hear each other, one dies.
         let (quiet, reporting): (Vec<_>, Vec<_>) = addresses
             .into_iter()
             .partition(|it| !self.facts.get(it).is_some_and(|facts| facts.reports));
+        let patient = self.now_ms.saturating_sub(self.began_ms) < self.settings.begin_ms;
         for address in quiet.into_iter().chain(reporting) {
-            if self.state.is_serving(&address) && self.is_missed(&address) {
+            let met = self.state.switches.get(&address).is_some_and(|it| it.met);
+            let reports = self.facts.get(&address).is_some_and(|facts| facts.reports);
+            let leaves = |group: &Group| {
+                group.chain.contains(&address) && group.full().any(|it| it != address)
+            };
+            let matters = !reports || self.state.groups.iter().any(leaves);
+            if self.state.is_serving(&address)
+                && (met || !patient)
+                && matters
+                && self.is_missed(&address)
+            {
                 let since = self.state.version;
                 if let Some(switch) = self.state.switches.get_mut(&address) {
                     switch.standing = Standing::Dead { since };
@@ -113,8 +145,8 @@ impl Look<'_> {
         }
     }
 
-    /// Do most of the others miss it? A controller that hears nobody believes nothing.
-    fn is_missed(&self, switch: &Ipv4Addr) -> bool {
+    /// How many others report, and how many of them miss it.
+    fn opinions(&self, switch: &Ipv4Addr) -> (usize, usize) {
         let others = self.facts.iter().filter(|(address, facts)| {
             *address != switch && facts.reports && self.state.is_serving(address)
         });
@@ -123,6 +155,12 @@ impl Look<'_> {
             all += 1;
             miss += usize::from(facts.misses.contains(switch));
         }
+        (all, miss)
+    }
+
+    /// Do most of the others miss it? A controller that hears nobody believes nothing.
+    fn is_missed(&self, switch: &Ipv4Addr) -> bool {
+        let (all, miss) = self.opinions(switch);
         let reports = self.facts.get(switch).is_some_and(|facts| facts.reports);
         miss * 2 > all || (miss > 0 && miss * 2 == all && !reports)
     }
@@ -153,7 +191,7 @@ impl Look<'_> {
         for address in addresses {
             let Some(switch) = self.state.switches.get(&address) else { continue };
             let Standing::Dead { since } = switch.standing else { continue };
-            if !self.has_applied(&address, since) || self.is_missed(&address) {
+            if !self.has_applied(&address, since) {
                 continue;
             }
             if let Some(switch) = self.state.switches.get_mut(&address) {
@@ -177,7 +215,7 @@ impl Look<'_> {
             }
             let confirmed_ms = group.full().filter_map(|it| self.applied_for_ms(&it, since)).max();
             let over = confirmed_ms.is_some_and(|ms| ms > self.settings.lease_ms)
-                || mutation::is(Mutation::BeforeLeaseEnds);
+                || mutation::planted(Mutation::BeforeLeaseEnds);
             if over || old_reader.is_none_or(|it| self.has_applied(&it, since)) {
                 go_on.push(at);
             }
@@ -208,8 +246,8 @@ impl Look<'_> {
             }
             let view = self.facts.get(&reader).and_then(|facts| facts.copied.get(&number));
             let done = view == Some(&group.view)
-                || (mutation::is(Mutation::OldCopies) && view.is_some())
-                || mutation::is(Mutation::JoinedAtOnce);
+                || (mutation::planted(Mutation::OldCopies) && view.is_some())
+                || mutation::planted(Mutation::JoinedAtOnce);
             if !done {
                 continue;
             }
@@ -262,6 +300,7 @@ impl Look<'_> {
                 && known.is_some_and(|it| !it.draining && it.incarnation != 0)
                 && self.state.is_serving(it)
                 && self.facts.get(it).is_some_and(|facts| facts.reports)
+                && !self.is_missed(it)
         };
         self.placement.candidates(at as u16).into_iter().find(fits)
     }

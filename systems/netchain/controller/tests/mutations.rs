@@ -5,7 +5,7 @@
 
 mod world;
 
-use netchain_controller::{Mutation, set_mutation};
+use netchain_controller::{Mutation, plant};
 use world::World;
 
 /// Seeds that a bug may hide from.
@@ -14,13 +14,13 @@ const FIRST_SEED: u64 = 1_000;
 
 /// What a seed shows: the words of the check that failed.
 fn violation(seed: u64, mutation: Option<Mutation>) -> Option<String> {
-    set_mutation(mutation);
+    plant(mutation);
     let result = std::panic::catch_unwind(|| {
         let mut world = World::new(seed);
         world.run(6_000, true);
         world.finish();
     });
-    set_mutation(None);
+    plant(None);
     let panicked = result.err()?;
     Some(
         panicked

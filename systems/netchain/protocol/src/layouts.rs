@@ -119,7 +119,7 @@ pub const PEERS_DUE: u32 = 8192;
 pub const LEASE_CLOCK_MARGIN_MS: u64 = 20;
 
 /// What the data plane counts of peers, in the order of its map `sp_peers_stats`.
-pub const PEERS_COUNTED: [&str; 3] = ["probes", "answers", "foreign"];
+pub const PEERS_COUNTED: [&str; 4] = ["probes", "answers", "foreign", "copies"];
 
 c_struct! {
     /// A peer, as the agent says.
@@ -166,12 +166,34 @@ c_struct! {
     pub struct PeersDueValue as "sp_peers_due" {
         /// An operation of a message.
         pub operation: u32,
-        /// Of the peer.
+        /// Of the peer, or of the slot that is copied.
         pub number: u32,
         /// Where it goes.
         pub to: Ipv4Addr,
-        /// Of the slot, for a copy.
-        pub group: u32,
+        /// Of a slot that is copied; the object has it in the manifest.
+        pub part: u16,
+        /// The object.
+        pub object: u16,
+    }
+}
+
+c_struct! {
+    /// What is noted of a slot, beside it.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct SlotMark as "sp_slot_mark" {
+        /// The view in which another switch has acknowledged a copy.
+        pub copied_view: u32,
+        /// The part of all slots that its key belongs to.
+        pub part: u16,
+        /// 0: it is free.
+        pub used: u16,
+    }
+}
+
+impl SlotMark {
+    /// One that was read as a word.
+    pub fn from_word(word: u64) -> SlotMark {
+        SlotMark::from_bytes(&word.to_ne_bytes())
     }
 }
 
@@ -236,6 +258,7 @@ pub fn header() -> Header {
             Number::new("SP_PEERS", PEERS.into(), "peers; their numbers are below it"),
             Number::new("SP_PEERS_DUE", PEERS_DUE.into(), "generated frames that wait"),
             Number::new("SP_PEERS_PROBE", Operation::Probe as u64, "the operation of a probe"),
+            Number::new("SP_PEERS_COPY", Operation::Copy as u64, "the operation of a copy"),
         ])
         .enumeration("", "Of the map sp_slots_stats.", &counters)
         .enumeration("", "Of the map sp_peers_stats.", &peers)
@@ -247,6 +270,7 @@ pub fn header() -> Header {
         .structure(&PeerClockValue::LAYOUT)
         .structure(&PeerSettingsValue::LAYOUT)
         .structure(&PeersDueValue::LAYOUT)
+        .structure(&SlotMark::LAYOUT)
 }
 
 #[cfg(test)]

@@ -228,7 +228,7 @@ pub struct Message {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Wrong {
     /// Too short, or longer than its fields say.
-    #[error("a message of {0} bytes, which is not what its fields say")]
+    #[error("the message's length, {0} bytes, does not match its length fields")]
     Length(usize),
     /// Another form.
     #[error("format {0}, not {FORMAT}")]

@@ -129,8 +129,4 @@ impl World<'_> {
         self.violation.is_some() || is(self)
     }
 
-    /// The addresses of all switches.
-    pub(crate) fn switches(&self) -> Vec<Ipv4Addr> {
-        (0..self.hosts.len()).map(switch_address).collect()
-    }
 }

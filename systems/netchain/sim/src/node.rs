@@ -1,14 +1,14 @@
 //! A simulated switch: the real program by the reference interpreter, the agent's real rules, and a
 //! clock of its own.
 
-use crate::frames::{destination, frame, payload, switch_address};
+use crate::frames::{frame, switch_address};
 use netchain_compiler::supply;
-use netchain_controller::{Config, Report};
-use netchain_protocol::message::{REPLY, STAMPED};
+use crate::follow::{Entry, Follower, Table};
+use netchain_protocol::control::{Config, Report};
+use netchain_protocol::layouts::LEASE_CLOCK_MARGIN_MS;
+use netchain_protocol::message::STAMPED;
 use netchain_protocol::tag::{member_tag, put_tag};
 use netchain_protocol::{Key, Message, Operation, Ring, Room, Status};
-use netchain_switch::follow::{Entry, Follower, Table, Tables};
-use netchain_switch::peers::Pace;
 use num_bigint::BigInt;
 use p4_interpreter::network::{Network, Port, Way};
 use p4_interpreter::object::{Answer, Call, Datum, ObjectKinds, Objects};
@@ -27,9 +27,14 @@ const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const FABRIC: Secret = Secret(*b"members' secret.");
 const ALONE: &[&dyn ObjectKinds] = &[&netchain_compiler::Meaning];
 
-/// How often peers are probed, and how long a lease holds. (Slower than by default: a probe costs
-/// as much as a request.)
-pub(crate) const PACE: Pace = Pace { probe_ms: 25, lease_ms: 120 };
+/// Peers are probed so often, in ms. (Less often than by default: a probe costs as much as a
+/// request.)
+pub(crate) const PROBE_MS: u64 = 25;
+/// So long the controller waits for leases to end.
+pub(crate) const LEASE_MS: u64 = 120;
+
+/// Of a lease in the data plane (`Pace::lease_ns` in `systems/netchain/switch/src/peers.rs`).
+const LEASE_NS: u64 = LEASE_MS * 990_000 - LEASE_CLOCK_MARGIN_MS * 1_000_000;
 
 /// What a switch's data plane did with a frame.
 pub(crate) enum Became {
@@ -53,9 +58,7 @@ fn table_name(table: Table) -> &'static str {
     }
 }
 
-impl Tables for Written<'_, '_> {
-    type Error = String;
-
+impl Written<'_, '_> {
     fn exchange(&mut self, table: Table, entries: Vec<Entry>) -> Result<(), String> {
         let name = table_name(table);
         let found = self.program.tables.iter().position(|it| it.name.ends_with(name));
@@ -124,20 +127,12 @@ pub(crate) struct Node<'p> {
     pub(crate) follower: Follower,
     /// A number of this life of the agent's, as the probes carry it.
     agent: u64,
-    /// By the peer's number: the newest own clock that came back, in ns.
-    heard_ns: Vec<u64>,
+    /// When this life of it began, in ns of the own clock.
+    began_ns: u64,
     /// A configuration that is being written, and what is left to write.
     taking: Option<(Config, VecDeque<(Table, Vec<Entry>)>)>,
-    pub(crate) copier: Copier,
-}
-
-/// What a reader copies to a member that joins.
-#[derive(Default)]
-pub(crate) struct Copier {
-    /// By group: the view, and the version that the member has of each key.
-    under_way: BTreeMap<u16, (u32, BTreeMap<Key, u64>)>,
-    /// Groups that are copied, and the view in which they are.
-    done: BTreeMap<u16, u32>,
+    /// Groups that are copied to a member that joins, and the view in which they are.
+    copied: BTreeMap<u16, u32>,
 }
 
 impl<'p> Node<'p> {
@@ -160,15 +155,15 @@ impl<'p> Node<'p> {
             address,
             clock,
             incarnation,
-            heard_ns: vec![0; follower.peers().len()],
+            began_ns: 0,
             follower,
             agent: 0,
             taking: None,
-            copier: Copier::default(),
+            copied: BTreeMap::new(),
         };
-        let mut written =
-            Written { program: node.program, interpreter: &mut node.interpreter };
-        node.follower.begin(&mut written)?;
+        for (table, entries) in node.follower.begin() {
+            node.exchange(table, entries)?;
+        }
         node.begin_agent(incarnation.into(), now_ns)?;
         Ok(node)
     }
@@ -177,7 +172,7 @@ impl<'p> Node<'p> {
     pub(crate) fn begin_agent(&mut self, life: u64, now_ns: u64) -> Result<(), String> {
         let now_ns = self.clock.local(now_ns);
         let text = |stop: Stop| stop.to_string();
-        let leases = [PACE.lease_ns(), life];
+        let leases = [LEASE_NS, life];
         self.interpreter.supply("leases", supply::LEASES, &leases).map_err(text)?;
         let peers = self.follower.peers().to_vec();
         for (number, peer) in (0..).zip(&peers) {
@@ -185,26 +180,20 @@ impl<'p> Node<'p> {
             self.interpreter.supply("leases", supply::PEER, &peer).map_err(text)?;
         }
         self.agent = life;
-        self.heard_ns.fill(now_ns);
+        self.began_ns = now_ns;
         self.taking = None;
-        self.copier = Copier::default();
-        let own = [peers, vec![self.address]].concat();
-        self.follower = Follower::new(self.address, self.ring, self.incarnation, &own);
+        self.copied.clear();
+        self.follower.begin_again();
         Ok(())
+    }
+
+    fn exchange(&mut self, table: Table, entries: Vec<Entry>) -> Result<(), String> {
+        Written { program: self.program, interpreter: &mut self.interpreter }
+            .exchange(table, entries)
     }
 
     /// A frame comes in.
     pub(crate) fn receive(&mut self, frame: &[u8], now_ns: u64) -> Result<Became, String> {
-        if let Ok(message) = Message::decode(payload(frame))
-            && message.flags & STAMPED != 0
-            && destination(frame) == self.address
-        {
-            match message.operation {
-                Operation::Probe if message.flags & REPLY != 0 => self.hear(&message),
-                Operation::CopyAck => self.copier.acknowledged(&message),
-                _ => {}
-            }
-        }
         self.run(frame, PORT, now_ns)
     }
 
@@ -214,15 +203,6 @@ impl<'p> Node<'p> {
             Ok(Verdict::Forward { port: PORT, frame }) => Ok(Became::Sends(frame)),
             Ok(_) => Ok(Became::Nothing),
             Err(stop) => Err(stop.to_string()),
-        }
-    }
-
-    /// A peer has returned a clock. (The data plane notes it; the agent reads it there.)
-    fn hear(&mut self, message: &Message) {
-        if let Some(heard) = self.heard_ns.get_mut(message.number as usize)
-            && message.client == self.agent
-        {
-            *heard = (*heard).max(message.operand);
         }
     }
 
@@ -281,15 +261,54 @@ impl<'p> Node<'p> {
         }
     }
 
-    /// Slots that go to members that join.
+    /// A round of copies for members that join: of all slots that are not acknowledged.
+    /// (`systems/netchain/switch/src/copies.rs`.)
     pub(crate) fn copies(
         &mut self,
         keys: &[Key],
         ring: &Ring,
         now_ns: u64,
     ) -> Result<Vec<Vec<u8>>, String> {
-        let _ = (keys, ring, now_ns);
-        Ok(vec![])
+        let roles = self.follower.config().map(|config| config.roles.clone()).unwrap_or_default();
+        let mut sent = vec![];
+        let jobs = (0..).zip(roles).filter_map(|(at, it)| Some((at, it.view, it.copies_to?)));
+        let before = std::mem::take(&mut self.copied);
+        for (group, view, to) in jobs {
+            if before.get(&group) == Some(&view) {
+                self.copied.insert(group, view);
+                continue;
+            }
+            let mut left = 0;
+            for (number, key) in (0..).zip(keys) {
+                let used = ring.group_of(key) == group && self.slot(key).is_some();
+                if !used || self.asked("slots", "copied_view", number) == u64::from(view) {
+                    continue;
+                }
+                left += 1;
+                let message = Message {
+                    number,
+                    group,
+                    key: *key,
+                    room: Room::Large,
+                    ..self.between_switches(Operation::Copy)
+                };
+                sent.extend(self.generate(to, &message, now_ns)?);
+            }
+            if left == 0 {
+                self.copied.insert(group, view);
+            }
+        }
+        Ok(sent)
+    }
+
+    /// What an object tells who asks from outside.
+    fn asked(&mut self, object: &str, method: &str, number: u32) -> u64 {
+        let mut arguments = [Datum::Number(number.into())];
+        let call = Call { method, arguments: &mut arguments };
+        match self.interpreter.object(object).map(|it| it.call(call)) {
+            Some(Ok(Answer::Value(Datum::Number(value)))) => u64::try_from(value).unwrap_or(0),
+            _ => 0,
+        }
     }
 
     /// A configuration comes. True: its parts are to be written, one after the other.
@@ -306,9 +325,7 @@ impl<'p> Node<'p> {
     pub(crate) fn write(&mut self) -> Result<bool, String> {
         let Some((config, mut left)) = self.taking.take() else { return Ok(false) };
         if let Some((table, entries)) = left.pop_front() {
-            let mut written =
-                Written { program: self.program, interpreter: &mut self.interpreter };
-            written.exchange(table, entries)?;
+            self.exchange(table, entries)?;
             self.taking = Some((config, left));
             return Ok(true);
         }
@@ -317,16 +334,21 @@ impl<'p> Node<'p> {
     }
 
     /// What the agent tells the controller.
-    pub(crate) fn report(&self, now_ns: u64) -> Report {
+    pub(crate) fn report(&mut self, now_ns: u64) -> Report {
         let now_ns = self.clock.local(now_ns);
-        let peers = self.follower.peers().iter().zip(&self.heard_ns);
-        let silent = peers.map(|(peer, heard)| (*peer, now_ns.saturating_sub(*heard) / 1_000_000));
+        let peers = self.follower.peers().to_vec();
+        let mut silent_ms = vec![];
+        for (number, peer) in (0..).zip(peers) {
+            let heard_ns = self.asked("leases", "heard", number).max(self.began_ns);
+            silent_ms.push((peer, now_ns.saturating_sub(heard_ns) / 1_000_000));
+        }
         Report {
             switch: self.address,
             incarnation: self.incarnation,
             applied: self.follower.applied(),
-            silent_ms: silent.collect(),
-            copied: self.copier.done.iter().map(|(group, view)| (*group, *view)).collect(),
+            asks: self.follower.asks(),
+            silent_ms,
+            copied: self.copied.iter().map(|(group, view)| (*group, *view)).collect(),
         }
     }
 
@@ -347,7 +369,11 @@ impl<'p> Node<'p> {
             [Datum::Struct(vec![Datum::Number(bits)]), Datum::Undefined];
         let slots = self.interpreter.object("slots")?;
         let call = Call { method: "read", arguments: &mut arguments };
-        let Ok(Answer::Value(_)) = slots.call(call) else { return None };
+        let Ok(Answer::Value(found)) = slots.call(call) else { return None };
+        // (SlotResult: FOUND is the first.)
+        if found != Datum::Number(0.into()) {
+            return None;
+        }
         let [_, Datum::Struct(fields)] = arguments else { return None };
         Some(fields)
     }
@@ -357,17 +383,5 @@ fn number(datum: &Datum) -> Option<u128> {
     match datum {
         Datum::Number(number) => u128::try_from(number).ok(),
         _ => None,
-    }
-}
-
-impl Copier {
-    /// A member that joins has this version of a key.
-    fn acknowledged(&mut self, message: &Message) {
-        if let Some((view, has)) = self.under_way.get_mut(&message.group)
-            && *view == message.view
-        {
-            let version = has.entry(message.key).or_default();
-            *version = (*version).max(message.version);
-        }
     }
 }

@@ -6,7 +6,7 @@ use crate::control::{Control, Wants};
 use crate::faults::Faults;
 use crate::frames::{address_of, destination, frame, machine_at, source, switch_address};
 use crate::history::History;
-use crate::node::{Became, Node, PACE, Template};
+use crate::node::{Became, Node, LEASE_MS, PROBE_MS, Template};
 use crate::scenario::{Action, Ask, Fault, Machine, Scenario, Step};
 use netchain_client::core::Send;
 use netchain_controller::{Config, Input, Report, Settings, State};
@@ -69,6 +69,8 @@ pub(crate) struct Host<'p> {
     clock: Clock,
     /// Lives so far, of the switch or its agent.
     life: u64,
+    /// Of its slots, so far.
+    incarnation: u32,
     /// Its ports are dead, or it has no power.
     down_until_ns: u64,
     frozen_until_ns: u64,
@@ -76,7 +78,7 @@ pub(crate) struct Host<'p> {
 }
 
 /// A data center.
-pub struct World<'p> {
+pub(crate) struct World<'p> {
     template: Template<'p>,
     rng: StdRng,
     pub(crate) now_ns: u64,
@@ -122,7 +124,7 @@ impl<'p> World<'p> {
     ///
     /// # Errors
     /// The program is not interpreted, or no cluster can be founded like this.
-    pub fn start(
+    pub(crate) fn start(
         template: Template<'p>,
         scenario: &Scenario,
         chart: bool,
@@ -132,9 +134,10 @@ impl<'p> World<'p> {
         let settings = Settings {
             failures: scenario.failures,
             dead_ms: DEAD_MS,
-            lease_ms: PACE.lease_ms,
+            lease_ms: LEASE_MS,
             most_joins: 2,
             again_ms: 50,
+            begin_ms: 300,
         };
         let drift_ppm = scenario.faults.drift_ppm;
         let mut clock = || {
@@ -145,6 +148,7 @@ impl<'p> World<'p> {
             node: None,
             clock,
             life: 0,
+            incarnation: 0,
             down_until_ns: 0,
             frozen_until_ns: 0,
             agent_back_ns: 0,
@@ -323,9 +327,11 @@ impl<'p> World<'p> {
     }
 
     fn power_on(&mut self, at: usize) {
-        let incarnation = self.rng.random_range(1..u32::MAX);
+        let later = self.rng.random_range(1..1000);
         let host = &mut self.hosts[at];
         host.life += 1;
+        host.incarnation += later;
+        let incarnation = host.incarnation;
         // (A switch's clock counts from when it began.)
         let (clock, now_ns) = (host.clock, self.now_ns);
         match Node::begin(&self.template, at, &self.ring, clock, incarnation, now_ns) {
@@ -497,7 +503,7 @@ impl<'p> World<'p> {
         if host.life != life {
             return;
         }
-        let next_ns = host.clock.time(host.clock.local(now_ns) + PACE.probe_ms * MS);
+        let next_ns = host.clock.time(host.clock.local(now_ns) + PROBE_MS * MS);
         self.events.push(next_ns, Event::Tick(at, life));
         let host = &mut self.hosts[at];
         let Some(node) = host.node.as_mut() else { return };

@@ -81,6 +81,8 @@ struct State {
     peers: BTreeMap<Ipv4Addr, Peer>,
     /// When the next probes are due.
     next_ns: u64,
+    /// For so long the controller waits for leases.
+    most_lease_ms: Option<u64>,
 }
 
 #[derive(Clone, Copy)]
@@ -161,6 +163,21 @@ impl Peers {
         self.pace
     }
 
+    /// From the next [`Peers::set`] on, leases are no longer than the controller waits for.
+    ///
+    /// # Errors
+    /// It waits for less time than a lease needs.
+    pub fn lease_no_longer_than(&self, lease_ms: u64) -> Result<()> {
+        if lease_ms < Pace::LEAST_LEASE_MS {
+            return Err(Error::Other(format!(
+                "the controller's lease_ms is {lease_ms}: {} is the least",
+                Pace::LEAST_LEASE_MS
+            )));
+        }
+        self.state().most_lease_ms = Some(lease_ms);
+        Ok(())
+    }
+
     /// The switch's own address, the fingerprint of its ring, and all peers; the switch itself may
     /// be among them, and is not probed. When it returns, peers that are none any more give no
     /// lease.
@@ -169,7 +186,10 @@ impl Peers {
     /// There are too many, or the kernel refuses.
     pub fn set(&self, own: Ipv4Addr, ring: u32, peers: &[Ipv4Addr]) -> Result<()> {
         let mut state = self.state();
-        write_settings(&self.dataplane, own, ring, self.pace.lease_ns(), self.life)?;
+        let lease_ms =
+            state.most_lease_ms.map_or(self.pace.lease_ms, |it| it.min(self.pace.lease_ms));
+        let lease_ns = Pace { lease_ms, ..self.pace }.lease_ns();
+        write_settings(&self.dataplane, own, ring, lease_ns, self.life)?;
         state.own = Some(own);
         let gone = |it: &Ipv4Addr| !peers.contains(it);
         let left: Vec<Ipv4Addr> = state.peers.keys().copied().filter(gone).collect();
@@ -234,7 +254,8 @@ impl Peers {
         let mut queued = 0;
         for (to, Peer { number, .. }) in state.others() {
             let operation = Operation::Probe as u32;
-            let due = PeersDueValue { operation, number: number.into(), to, group: 0 };
+            let number = number.into();
+            let due = PeersDueValue { operation, number, to, part: 0, object: 0 };
             if queue.update(&[], &due.to_bytes(), MapFlags::ANY).is_err() {
                 // Full, as no frame was made for long: let them all be made.
                 return PEERS_DUE.into();

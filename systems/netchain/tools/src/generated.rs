@@ -60,7 +60,7 @@ impl StateObject for Slot {
         let (field, ty) = &leaves[0];
         let value = code.expression(*ty, 2);
         code.line(&format!("{field} = {value};"));
-        code.open("if (slots.write(lk, lv) == SlotResult.FULL) {", &leaves);
+        code.open("if (slots.write(lk, lv, 0) == SlotResult.FULL) {", &leaves);
         code.statements(1, 1);
         code.close();
         code.close();

@@ -34,7 +34,7 @@ const MAX_BYTES: u32 = 64;
 
 impl State {
     /// Is there an object whose state lives in the store?
-    pub fn linearizable(&self) -> bool {
+    pub fn replicated(&self) -> bool {
         self.flows.iter().any(|flow| flow.consistency != LOCAL)
     }
 

@@ -114,7 +114,7 @@ impl State {
 
     /// Do messages come in for the program's objects?
     fn has_messages(&self) -> bool {
-        self.linearizable() || self.takes_snapshots()
+        self.replicated() || self.takes_snapshots()
     }
 }
 
@@ -213,7 +213,7 @@ impl StateSystem for State {
             Leaving::Drop | Leaving::ToHost | Leaving::Replaced | Leaving::Held => "SP_DROP_PORT",
         };
         let finish = || format!("if (flow.kind == 2) return sp_flow_finish(xdp, &flow, {port});");
-        self.linearizable().then(finish)
+        self.replicated().then(finish)
     }
 
     fn to_host(&self) -> Option<&'static str> {

@@ -9,7 +9,7 @@
 //! runs.
 
 use sim::{Bench, Kind, Program, Scenario, SeededBug, Violation, kind_of_seed};
-use state_store::core::{Mutation, set_mutation};
+use state_store::core::{Mutation, plant};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -130,8 +130,8 @@ impl Bug {
 
     /// From now on this thread's servers have the bug, if it is one of theirs.
     fn seed(&self) {
-        set_mutation(if let Seeded::Store(mutation) = self.seeded { Some(mutation) } else { None });
-        chain::set_mutation(match self.seeded {
+        plant(if let Seeded::Store(mutation) = self.seeded { Some(mutation) } else { None });
+        chain::plant(match self.seeded {
             Seeded::Chain(mutation) => Some(mutation),
             _ => None,
         });
@@ -154,8 +154,8 @@ impl Bug {
 
 /// From now on this thread's servers have no bug.
 fn sound() {
-    set_mutation(None);
-    chain::set_mutation(None);
+    plant(None);
+    chain::plant(None);
 }
 
 /// The programs as they are: compiling one takes longer than many runs.

@@ -150,7 +150,7 @@ fn join_and_lose_the_others(seed: u64) {
     chain.down.clear();
     adopt(&mut chain, 2, &[0, 1, 2], Some((3, 2)));
     let whole = |chain: &Chain| {
-        chain.servers[3].node.replica(0).is_some_and(|replica| replica.report(chain.now).whole)
+        chain.servers[3].node.replica(0).is_some_and(|replica| replica.report(chain.now).synced)
     };
     let mut while_joining = 0;
     while !whole(&chain) || while_joining < 200 {

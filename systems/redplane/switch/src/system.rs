@@ -84,7 +84,7 @@ fn check_store(config: &Config, object: &StateObject) -> Result<()> {
             )
         }
         Layout::Slots { .. } => {
-            format!("is needed: snapshots of the program's {} go there", object.name)
+            format!("is needed: the store keeps the program's {} {}", object.kind, object.name)
         }
     };
     if config.store.is_none() && config.controllers.is_empty() {

@@ -398,3 +398,75 @@ fn a_reply_that_no_switch_signed_changes_nothing() {
     assert!(outcome(core.receive(&mut request, &genuine, 1)).done().is_some());
     assert_eq!(core.forged(), 4);
 }
+
+/// A failover is over after some hundred milliseconds at the most: nobody waits longer than that for
+/// the next copy.
+#[test]
+fn the_wait_between_copies_ends_at_16_ms() {
+    let mut core = knowing();
+    let mut write = core.begin(Operation::Put, foo(), Some(vec![]), 0, 0).unwrap();
+    let (mut now, mut longest) = (0, 0);
+    while now + 16_000 < DEADLINE_US {
+        sent(core.time(&mut write, now));
+        longest = longest.max(write.next_us() - now);
+        now = write.next_us();
+    }
+    assert_eq!(longest, 16_000);
+}
+
+#[test]
+fn a_view_that_does_not_serve_yet_is_asked_again_soon() {
+    let mut core = knowing();
+    let mut write = put(&mut core);
+    let (_, copy) = sent(core.time(&mut write, 0));
+    let others = [address(7), address(8)];
+    let told = answered(copy, Status::Paused, |it| (it.view, it.chain) = (2, others.to_vec()));
+    let mut now = 0;
+    for _ in 0..10 {
+        assert_eq!(core.receive(&mut write, &told, now), Step::Wait);
+        assert_eq!(write.next_us(), now + 2_000);
+        now += 2_000;
+        let (to, copy) = sent(core.time(&mut write, now));
+        assert_eq!((to, copy.view, copy.flags), (others[0], 2, AGAIN));
+    }
+    // An older view's word delays nothing.
+    let next = write.next_us();
+    let (_, old) = sent(core.time(&mut write, next));
+    let next = write.next_us();
+    let old = answered(old, Status::Paused, |it| it.view = 1);
+    assert_eq!(core.receive(&mut write, &old, now), Step::Wait);
+    assert_eq!(write.next_us(), next);
+    let last = core.time(&mut write, DEADLINE_US);
+    assert_eq!(outcome(last), Outcome::Unknown);
+}
+
+/// A member that joins behind the only other one is the tail, and reads nothing yet.
+#[test]
+fn a_read_passes_a_member_by_that_joins() {
+    let mut core = knowing();
+    let chain = chain(&core);
+    let told = chain.clone();
+    let wrong = |copy: Message| answered(copy, Status::WrongSwitch, |it| it.chain = told.clone());
+    let mut read = begin(&mut core, Operation::Read, None);
+    let (tail, copy) = sent(core.time(&mut read, 0));
+    assert_eq!(tail, chain[2]);
+    let (reader, copy) = sent(core.receive(&mut read, &wrong(copy), 10));
+    assert_eq!((reader, &copy.chain[..]), (chain[1], &chain[..1]));
+    assert_eq!(copy.flags, 0);
+    // The next read knows.
+    let mut next = begin(&mut core, Operation::Read, None);
+    let (reader, _) = sent(core.time(&mut next, 20));
+    assert_eq!(reader, chain[1]);
+    // All have refused: the timer goes on.
+    let (head, copy) = sent(core.receive(&mut read, &wrong(copy), 30));
+    assert_eq!(head, chain[0]);
+    assert_eq!(core.receive(&mut read, &wrong(copy), 40), Step::Wait);
+    // A new view begins anew.
+    let newer = answered(
+        Message { view: 2, ..sent(core.time(&mut next, 60_000 - 20_000)).1 },
+        Status::OldView,
+        |it| it.chain = chain.clone(),
+    );
+    let (tail, _) = sent(core.receive(&mut next, &newer, 41_000));
+    assert_eq!(tail, chain[2]);
+}

@@ -88,7 +88,7 @@ impl Replica {
             (shards > 1 && allocator.shard_of(&bytes, shards) != shard)
                 || *reverse == key
                 || (records.find(object, &bytes).is_some()
-                    && !mutation::is(Mutation::TakenPortsGiven))
+                    && !mutation::planted(Mutation::TakenPortsGiven))
         };
         records.pool(object)?.choose(&key, &mut self.rng, unusable)
     }

@@ -153,7 +153,7 @@ impl Replica {
         let mut recalled = false;
         for part in [Some(slot), pair].into_iter().flatten() {
             if self.chain.state().is_owned(self.chain.state().get(part))
-                && !mutation::is(Mutation::OwnedFreed)
+                && !mutation::planted(Mutation::OwnedFreed)
             {
                 if !gone {
                     return Some(self.look_whether_held(now_ns, slot, later_ns, out));

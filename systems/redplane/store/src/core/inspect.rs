@@ -156,8 +156,8 @@ impl Replica {
 impl Node {
     /// What this server has of what is asked.
     pub fn inspect(&self, query: &StateQuery) -> StateAnswer {
-        let whole = self.replicas().filter(|replica| replica.chain.is_whole());
-        let shards = whole.map(|replica| replica.settings.shard).collect();
+        let synced = self.replicas().filter(|replica| replica.chain.is_synced());
+        let shards = synced.map(|replica| replica.settings.shard).collect();
         let mut answer =
             StateAnswer { shards, all_shards: self.settings().shards, ..StateAnswer::default() };
         match (&query.key, query.object) {
@@ -173,7 +173,7 @@ impl Node {
         let settings = self.settings();
         let Some(of_object) = settings.objects.iter().find(|it| it.id == object) else { return };
         let shard = of_object.allocator.shard_of(&key, settings.shards);
-        let Some(replica) = self.replica(shard).filter(|replica| replica.chain.is_whole()) else {
+        let Some(replica) = self.replica(shard).filter(|replica| replica.chain.is_synced()) else {
             return;
         };
         let found = replica
@@ -191,7 +191,7 @@ impl Node {
         let mut looked_at = 0;
         let (first, mut place) = query.from;
         for shard in first..self.settings().shards {
-            let Some(replica) = self.replica(shard).filter(|replica| replica.chain.is_whole())
+            let Some(replica) = self.replica(shard).filter(|replica| replica.chain.is_synced())
             else {
                 place = 0;
                 continue;

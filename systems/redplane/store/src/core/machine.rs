@@ -101,7 +101,7 @@ impl StateMachine for Records {
     /// The floor, and the sessions.
     fn rest_effects(&self) -> impl Iterator<Item = Effect<'_>> {
         let sessions =
-            self.session_effects().filter(|_| !mutation::is(Mutation::CopyWithoutSessions));
+            self.session_effects().filter(|_| !mutation::planted(Mutation::CopyWithoutSessions));
         std::iter::once(Effect::Floor { floor: self.floor }).chain(sessions)
     }
 

@@ -41,7 +41,7 @@ pub use inspect::{
 };
 pub use mutation::Mutation;
 #[cfg(feature = "mutations")]
-pub use mutation::set_mutation;
+pub use mutation::plant;
 pub use node::Node;
 pub use records::{Record, Records};
 pub use rng::SplitMix64;
@@ -149,7 +149,7 @@ impl Replica {
         self.forget_waiting();
         let records = self.chain.state_mut();
         for (_, session) in records.sessions.iter_mut() {
-            if mutation::is(Mutation::HeadForgetsLeases) {
+            if mutation::planted(Mutation::HeadForgetsLeases) {
                 continue;
             }
             session.lease_until_ns = session.lease_until_ns.max(until_ns);

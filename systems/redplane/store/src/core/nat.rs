@@ -257,7 +257,7 @@ impl PortPool {
         if set.count() >= size || known.exhausted.get() {
             return None;
         }
-        let taken = |port: u16| set.contains(port) && !mutation::is(Mutation::TakenPortsGiven);
+        let taken = |port: u16| set.contains(port) && !mutation::planted(Mutation::TakenPortsGiven);
         let free = |port: &u16| !taken(*port) && !unusable(&key.reverse(external, *port));
         if self.ports.contains(&key.source_port) && free(&key.source_port) {
             return Some(key.source_port);

@@ -42,8 +42,8 @@ impl Replica {
         self.attend(request.now_ns, slot, out);
     }
 
-    /// Looks at a flow that requests wait for, or that is recalled: because its time has come, or
-    /// something happened to it.
+    /// Examines a flow with held requests or a pending recall again, after a timer or a change of
+    /// the flow.
     pub(super) fn look_again(&mut self, now_ns: u64, slot: u32, out: &mut Outputs) {
         self.counters.held_expired += self.waiting.expire(slot, now_ns);
         let record = self.chain.state().get(slot);
@@ -180,7 +180,7 @@ impl Replica {
         let room =
             self.chain.unacked() < self.settings.limits.unacked / 4 && !self.chain.is_backed_up();
         let too_soon = now_ns + PROBES_AT_ONCE * PROBE_EVERY_NS < self.next_probe_ns;
-        if dead || request_ns == 0 || !room || too_soon || mutation::is(Mutation::NoProbe) {
+        if dead || request_ns == 0 || !room || too_soon || mutation::planted(Mutation::NoProbe) {
             return;
         }
         self.next_probe_ns = self.next_probe_ns.max(now_ns) + PROBE_EVERY_NS;
@@ -248,7 +248,7 @@ impl Replica {
         let (client, request_ns) = (session.client, session.newest_request_ns);
         // A new head that has heard nothing of the switch has no time that the switch would take
         // for fresh.
-        if backed_up || request_ns == 0 || mutation::is(Mutation::NoRecall) {
+        if backed_up || request_ns == 0 || mutation::planted(Mutation::NoRecall) {
             return;
         }
         self.counters.recalls += u64::from(!again);

@@ -331,7 +331,7 @@ impl Records {
             self.get_mut(two).pair = Some(one);
             if let Some(pool) = &mut self.tables[object].pool {
                 pool.insert(&reverse);
-                if mutation::is(Mutation::FreedTwice) {
+                if mutation::planted(Mutation::FreedTwice) {
                     pool.remove(&reverse);
                 }
             }
@@ -384,7 +384,7 @@ impl Records {
             // A linked record's key was a NAT key when it was linked.
             if let Some(reverse) = NatKey::from_bytes(self.get(reverse).key.as_slice())
                 && let Some(pool) = &mut self.tables[object].pool
-                && !mutation::is(Mutation::NeverFreed)
+                && !mutation::planted(Mutation::NeverFreed)
             {
                 pool.remove(&reverse);
             }

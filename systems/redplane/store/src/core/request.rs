@@ -172,7 +172,7 @@ impl Replica {
                 session.prolonged_request_ns = message.request_ns;
             }
         }
-        let fresh_tag = fresh_tag.filter(|_| !mutation::is(Mutation::ReplaysTaken));
+        let fresh_tag = fresh_tag.filter(|_| !mutation::planted(Mutation::ReplaysTaken));
         if fresh_tag.is_some_and(|tag| !session.seen.insert(tag, session.newest_request_ns)) {
             self.counters.replayed += 1;
             return None;
@@ -275,7 +275,7 @@ impl Replica {
                 }
                 self.grant_again(request, slot, out);
             }
-            Some(owner) if owned && !mutation::is(Mutation::GrantOverOwner) => {
+            Some(owner) if owned && !mutation::planted(Mutation::GrantOverOwner) => {
                 let session = self.chain.state().sessions.of(&owner);
                 let early_ns = self.early_ns();
                 let over =
@@ -303,7 +303,7 @@ impl Replica {
 
     /// How much too early a seeded bug ends sessions.
     pub(super) fn early_ns(&self) -> u64 {
-        if mutation::is(Mutation::SessionEndsEarly) {
+        if mutation::planted(Mutation::SessionEndsEarly) {
             u64::from(self.settings.lease_us) * 500
         } else {
             0
@@ -313,7 +313,7 @@ impl Replica {
     /// A grant to another owner than the last, or after a release: a new epoch.
     fn grant(&mut self, request: &Request<'_>, slot: u32, out: &mut Outputs) {
         let record = self.chain.state().get(slot);
-        let more = u32::from(!mutation::is(Mutation::EpochNotRaised));
+        let more = u32::from(!mutation::planted(Mutation::EpochNotRaised));
         let Some(epoch) = record.epoch.checked_add(more) else {
             self.counters.dropped_epochs_used_up += 1;
             return;
@@ -379,7 +379,7 @@ impl Replica {
         let Some(slot) = self.owned(request, out) else { return };
         let message = &request.message;
         if message.seq <= self.chain.state().get(slot).seq
-            && !mutation::is(Mutation::OldUpdateOverwrites)
+            && !mutation::planted(Mutation::OldUpdateOverwrites)
         {
             // Rule 4: what the packet depends on is recorded, here; the entry orders the answer
             // behind it everywhere.
@@ -410,7 +410,7 @@ impl Replica {
     fn read_commit(&mut self, request: &Request<'_>, out: &mut Outputs) {
         let Some(slot) = self.owned(request, out) else { return };
         if self.chain.state().get(slot).seq < request.message.seq
-            && !mutation::is(Mutation::ReadCommitNotHeld)
+            && !mutation::planted(Mutation::ReadCommitNotHeld)
         {
             return self.hold(request, slot, out);
         }
@@ -462,7 +462,8 @@ impl Replica {
         let slot = self.chain.state().find(request.object, message.key);
         let current = |slot: &u32| {
             let record = self.chain.state().get(*slot);
-            let epoch = record.epoch == message.epoch || mutation::is(Mutation::ReleaseOfAnyEpoch);
+            let epoch =
+                record.epoch == message.epoch || mutation::planted(Mutation::ReleaseOfAnyEpoch);
             epoch && record.owner == Some(message.sender)
         };
         let Some(slot) = slot.filter(current) else {
@@ -476,7 +477,7 @@ impl Replica {
         };
         self.counters.releases += 1;
         let record = self.chain.state().get(slot);
-        let records = !mutation::is(Mutation::ReleaseWithoutValue);
+        let records = !mutation::planted(Mutation::ReleaseWithoutValue);
         let newer = !message.value.is_empty() && message.seq > record.seq && records;
         let value = record.value.clone();
         let write = RecordWrite {
@@ -508,8 +509,8 @@ impl Replica {
         let slot = self.chain.state().find(request.object, message.key);
         let owned = |slot: &u32| {
             let record = self.chain.state().get(*slot);
-            let epoch = record.epoch == message.epoch || mutation::is(Mutation::NoEpochCheck);
-            record.owner == Some(message.sender) && epoch || mutation::is(Mutation::NoFence)
+            let epoch = record.epoch == message.epoch || mutation::planted(Mutation::NoEpochCheck);
+            record.owner == Some(message.sender) && epoch || mutation::planted(Mutation::NoFence)
         };
         if let Some(slot) = slot.filter(owned) {
             self.chain.state_mut().get_mut(slot).held_epoch = message.epoch;

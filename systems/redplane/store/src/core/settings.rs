@@ -204,7 +204,8 @@ impl Settings {
     /// (systems/redplane/docs/state-protocol.md, "Sessions", 1).
     pub fn store_lease_ns(&self) -> u64 {
         let lease_ns = u64::from(self.lease_us) * 1_000;
-        let drift_ppm = if mutation::is(Mutation::DriftIgnored) { 0 } else { self.clock_drift_ppm };
+        let drift_ppm =
+            if mutation::planted(Mutation::DriftIgnored) { 0 } else { self.clock_drift_ppm };
         let drift_ns = (lease_ns * u64::from(drift_ppm)).div_ceil(1_000_000);
         lease_ns + drift_ns + u64::from(self.lease_margin_us) * 1_000
     }

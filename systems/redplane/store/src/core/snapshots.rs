@@ -57,7 +57,7 @@ impl Snapshots {
         {
             return false;
         }
-        let mixes = self.next.is_some() && mutation::is(Mutation::SnapshotsMixed);
+        let mixes = self.next.is_some() && mutation::planted(Mutation::SnapshotsMixed);
         if let Some(next) = self.next.as_mut().filter(|_| mixes) {
             (next.epoch, next.seq) = age;
         }
@@ -78,7 +78,7 @@ impl Snapshots {
             next.parts |= 1 << part.part;
         }
         if next.parts != all(snapshot_parts(slots, slot_bytes))
-            && !mutation::is(Mutation::SnapshotOfOnePart)
+            && !mutation::planted(Mutation::SnapshotOfOnePart)
         {
             return false;
         }

@@ -204,7 +204,7 @@ impl Replica {
         };
         let state = match () {
             () if self.chain.broken().is_some() => "broken",
-            () if !self.chain.is_whole() => "catching_up",
+            () if !self.chain.is_synced() => "catching_up",
             () if !self.is_ready() => "forming",
             () if self.role() != Role::Head => "ready",
             () if self.is_serving(now_ns) => "serving",

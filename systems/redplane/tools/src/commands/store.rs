@@ -120,7 +120,7 @@ fn check_log(wal: &WalSettings, settings: &Settings) -> Result<(), WalError> {
     }
     for (shard, replica) in log.restored.replicas() {
         let (index, records) = (replica.index, replica.state().len());
-        let whole = if replica.whole { "" } else { "; it was being copied here" };
+        let whole = if replica.synced { "" } else { "; it was being copied here" };
         outln!("  shard {shard}: entry {index}, {records} records{whole}");
     }
     Ok(())

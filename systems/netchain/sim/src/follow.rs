@@ -1,22 +1,12 @@
 //! What a switch does with the controller's decisions: rules without IO.
 //!
-//! A [`Follower`] takes a [`Config`] and writes it into the program's tables, which are exchanged as
-//! one each, in an order that lets no lease begin too early: parts, dead switches, then the version
-//! (systems/netchain/docs/design.md, "Rules of the switch", 4). The agent gives it the tables of the
-//! kernel, the simulator those of an interpreter.
+//! A [`Follower`] says what a [`Config`] is in the program's tables, which are exchanged as one each,
+//! in an order that lets no lease begin too early: parts, dead switches, then the version
+//! (systems/netchain/docs/design.md, "Rules of the switch", 4). The agent's own code for that
+//! (`systems/netchain/switch/src/roles.rs`) writes into a loaded program.
 
-use netchain_controller::{Config, Part, Role};
+use netchain_protocol::control::{Config, Part, Role};
 use std::net::Ipv4Addr;
-
-/// Bits of a member's position: it decides, it answers writes, it answers reads, it takes copies.
-/// (netchain.p4: HEAD, TAIL, READER, JOINING.)
-pub const HEAD: u8 = 1;
-/// See [`HEAD`].
-pub const TAIL: u8 = 2;
-/// See [`HEAD`].
-pub const READER: u8 = 4;
-/// See [`HEAD`].
-pub const JOINING: u8 = 8;
 
 /// In the place of a peer's number: there is none.
 const NOBODY: u8 = 255;
@@ -45,18 +35,6 @@ pub struct Entry {
     pub arguments: Vec<u64>,
 }
 
-/// Where entries are written.
-pub trait Tables {
-    /// Why they cannot be.
-    type Error;
-
-    /// A table has these entries and no others; when this returns, no packet sees the older ones.
-    ///
-    /// # Errors
-    /// The table keeps the entries that it has.
-    fn exchange(&mut self, table: Table, entries: Vec<Entry>) -> Result<(), Self::Error>;
-}
-
 /// A switch's place in a cluster, and the decision that it follows.
 #[derive(Clone, Debug)]
 pub struct Follower {
@@ -65,17 +43,25 @@ pub struct Follower {
     incarnation: u32,
     /// The other switches. A peer's number is its place here.
     peers: Vec<Ipv4Addr>,
+    /// The newest decision that all packets see, as long as this agent knows it.
     config: Option<Config>,
+    /// Its version; 0: none was taken in this life of the slots.
+    applied: u64,
 }
 
 impl Follower {
     /// A switch of the cluster that was founded with this ring. `incarnation`: of its slots; not 0.
     /// `switches`: all of the cluster.
-    pub fn new(address: Ipv4Addr, ring: u32, incarnation: u32, switches: &[Ipv4Addr]) -> Follower {
+    pub fn new(
+        address: Ipv4Addr,
+        ring: u32,
+        incarnation: u32,
+        switches: &[Ipv4Addr],
+    ) -> Follower {
         let mut peers: Vec<Ipv4Addr> =
             switches.iter().copied().filter(|it| *it != address).collect();
         peers.sort_unstable();
-        Follower { address, ring, incarnation, peers, config: None }
+        Follower { address, ring, incarnation, peers, config: None, applied: 0 }
     }
 
     /// The other switches; a peer's number is its place.
@@ -90,23 +76,33 @@ impl Follower {
 
     /// Its version; 0: none was taken in this life.
     pub fn applied(&self) -> u64 {
-        self.config.as_ref().map_or(0, |config| config.version)
+        self.applied
     }
 
-    /// New slots: no parts, and no version, so the switch gives no lease.
-    ///
-    /// # Errors
-    /// A table cannot be written.
-    pub fn begin<T: Tables>(&self, tables: &mut T) -> Result<(), T::Error> {
-        tables.exchange(Table::Roles, vec![])?;
-        tables.exchange(Table::DeadSources, vec![])?;
-        tables.exchange(Table::Destinations, vec![self.serves(0)])
+    /// This agent does not know the decision that the tables have.
+    pub fn asks(&self) -> bool {
+        self.applied > 0 && self.config.is_none()
+    }
+
+    /// Another agent begins, with the tables as they are.
+    pub fn begin_again(&mut self) {
+        self.config = None;
+    }
+
+    /// What new slots begin with: no parts, and no version, so the switch gives no lease.
+    pub fn begin(&self) -> [(Table, Vec<Entry>); 3] {
+        [
+            (Table::Roles, vec![]),
+            (Table::DeadSources, vec![]),
+            (Table::Destinations, vec![self.serves(0)]),
+        ]
     }
 
     /// What to write, in this order, for a configuration; then [`Follower::confirm`] it. None: it
     /// is for another life, or not newer than what the switch has.
     pub fn writes(&self, config: &Config) -> Option<[(Table, Vec<Entry>); 3]> {
-        if config.incarnation != self.incarnation || config.version <= self.applied() {
+        let asked = self.asks() && config.version == self.applied;
+        if config.incarnation != self.incarnation || (config.version <= self.applied && !asked) {
             return None;
         }
         let roles = (0..).zip(&config.roles).map(|(group, role)| self.part(group, role));
@@ -127,21 +123,8 @@ impl Follower {
 
     /// All packets see what [`Follower::writes`] said of it: reports may tell its version.
     pub fn confirm(&mut self, config: Config) {
+        self.applied = config.version;
         self.config = Some(config);
-    }
-
-    /// Takes a configuration whole; false: there was nothing to do.
-    ///
-    /// # Errors
-    /// A table cannot be written. The switch then may have newer parts than its version says, which
-    /// is safe: the configuration can be taken again.
-    pub fn take<T: Tables>(&mut self, config: Config, tables: &mut T) -> Result<bool, T::Error> {
-        let Some(writes) = self.writes(&config) else { return Ok(false) };
-        for (table, entries) in writes {
-            tables.exchange(table, entries)?;
-        }
-        self.confirm(config);
-        Ok(true)
     }
 
     fn serves(&self, version: u64) -> Entry {
@@ -159,11 +142,10 @@ impl Follower {
             Part::None => ("refer", [vec![view], chain].concat()),
             Part::Paused => ("pause", [vec![view], chain].concat()),
             Part::Lost => ("lost", vec![view]),
-            Part::Member { head, reader, tail, joining } => {
-                let bits = [(head, HEAD), (tail, TAIL), (reader, READER), (joining, JOINING)];
-                let position = bits.iter().filter(|(is, _)| *is).fold(0, |all, (_, bit)| all | bit);
+            Part::Member { .. } => {
                 let next = role.next.map_or(0, |next| next.to_bits());
-                let own = [view, role.session.into(), position.into(), next.into()];
+                let position = role.part.position().into();
+                let own = [view, role.session.into(), position, next.into()];
                 let peers = self.numbers(&role.chain).into();
                 ("take_part", [own.to_vec(), chain, vec![peers]].concat())
             }
@@ -186,19 +168,6 @@ impl Follower {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::convert::Infallible;
-
-    #[derive(Default)]
-    struct Written(Vec<(Table, Vec<Entry>)>);
-
-    impl Tables for Written {
-        type Error = Infallible;
-
-        fn exchange(&mut self, table: Table, entries: Vec<Entry>) -> Result<(), Infallible> {
-            self.0.push((table, entries));
-            Ok(())
-        }
-    }
 
     fn address(at: u8) -> Ipv4Addr {
         Ipv4Addr::new(10, 9, 0, at)
@@ -208,35 +177,41 @@ mod tests {
         let chain = vec![address(3), address(1)];
         let role =
             Role { view: 5, session: 2, part, next: Some(address(1)), copies_to: None, chain };
-        Config { version, incarnation: 7, roles: vec![role], dead: vec![address(2)] }
+        Config {
+            version,
+            incarnation: 7,
+            switches: vec![1, 2, 3].into_iter().map(address).collect(),
+            roles: vec![role],
+            dead: vec![address(2)],
+        }
     }
 
     #[test]
     fn the_version_comes_last() {
-        let mut tables = Written::default();
         let mut follower = Follower::new(address(3), 9, 7, &[1, 2, 3].map(address));
         let part = Part::Member { head: true, reader: false, tail: false, joining: false };
-        assert_eq!(follower.take(config(4, part), &mut tables), Ok(true));
-        let order: Vec<Table> = tables.0.iter().map(|(table, _)| *table).collect();
+        let config = config(4, part);
+        let [roles, sources, destinations] = follower.writes(&config).unwrap();
+        let order = [roles.0, sources.0, destinations.0];
         assert_eq!(order, [Table::Roles, Table::DeadSources, Table::Destinations]);
         let one = |at: u8| u64::from(address(at).to_bits());
-        let role = &tables.0[0].1[0];
-        assert_eq!((role.key, role.action), (0, "take_part"));
+        assert_eq!((roles.1[0].key, roles.1[0].action), (0, "take_part"));
         let expected = [5, 2, 1, one(1), 2, one(3), one(1), 0, 0, 0x00ff_ffff];
-        assert_eq!(role.arguments, expected);
-        assert_eq!(tables.0[2].1[0].arguments, [9, 4]);
-        assert_eq!(tables.0[2].1[1].action, "dead");
+        assert_eq!(roles.1[0].arguments, expected);
+        assert_eq!(destinations.1[0].arguments, [9, 4]);
+        assert_eq!(destinations.1[1].action, "dead");
+        follower.confirm(config);
         assert_eq!(follower.applied(), 4);
     }
 
     #[test]
     fn what_is_old_or_for_another_life_changes_nothing() {
-        let mut tables = Written::default();
         let mut follower = Follower::new(address(3), 9, 7, &[1, 2, 3].map(address));
-        assert_eq!(follower.take(config(4, Part::Paused), &mut tables), Ok(true));
-        assert_eq!(follower.take(config(4, Part::Lost), &mut tables), Ok(false));
+        follower.confirm(config(4, Part::Paused));
+        assert_eq!(follower.writes(&config(4, Part::Lost)), None);
         let other = Config { incarnation: 8, ..config(5, Part::Lost) };
-        assert_eq!(follower.take(other, &mut tables), Ok(false));
-        assert_eq!((tables.0.len(), follower.applied()), (3, 4));
+        assert_eq!(follower.writes(&other), None);
+        follower.begin_again();
+        assert!(follower.asks() && follower.writes(&config(4, Part::Paused)).is_some());
     }
 }
