@@ -96,28 +96,32 @@ impl World<'_> {
         self.check_order();
     }
 
+    /// A request for a key is carried out, and one of a lost group's key says so. (The first write
+    /// of a client after a failover may be unknown: design.md, "Known holes".)
     fn is_served(&mut self, key: usize, operation: Operation) {
-        if self.violation.is_some() {
-            return;
-        }
         let group = usize::from(self.ring.group_of(&self.keys[key]));
         let lost = self.control.disk.groups[group].stage == Stage::Lost;
-        let before = self.history.counts.clone();
         let client = key % self.clients.len();
-        self.ask(Ask { client, operation, key, length: 8, back: 0 });
-        self.wait_for(ANSWERED_AFTER_NS, |world| world.clients[client].waiting() == 0);
-        let more = |what: &str| {
-            self.history.counts.get(what).copied().unwrap_or_default()
-                > before.get(what).copied().unwrap_or_default()
-        };
-        let full = operation == Operation::Put && more("full");
-        let good = if lost { more("lost") } else { more("done") || full };
-        if !good {
-            let what = if lost { "is not said to be lost" } else { "is not served" };
-            let counts = &self.history.counts;
-            let detail = format!("key {key} {what}: {operation:?} after {before:?} gives {counts:?}");
-            self.violated("progress", detail);
+        let mut gave = vec![];
+        for _ in 0..2 {
+            if self.violation.is_some() {
+                return;
+            }
+            let number = self.history.len();
+            self.ask(Ask { client, operation, key, length: 8, back: 0 });
+            self.wait_for(ANSWERED_AFTER_NS, |world| world.clients[client].waiting() == 0);
+            let what = self.history.outcome(number);
+            let good = if lost { what == "lost" } else { matches!(what, "done" | "full") };
+            if good {
+                return;
+            }
+            gave.push(what);
+            if what != "unknown" || operation == Operation::Read {
+                break;
+            }
         }
+        let what = if lost { "is not said to be lost" } else { "is not served" };
+        self.violated("progress", format!("key {key} {what}: {operation:?} gives {gave:?}"));
     }
 
     /// Lets time pass until then, or until something is so. False: it is not.

@@ -139,6 +139,8 @@ struct Asked {
     /// It certainly was not carried out.
     was_not: bool,
     shown: Option<Shown>,
+    /// What became of it, in a word.
+    outcome: &'static str,
 }
 
 /// All requests of a run.
@@ -161,8 +163,8 @@ impl History {
         let value = value.map(Value::of);
         let request = Request { operation, operand, value, made: UNHEARD, heard: None };
         let (answer, shown) = (None, None);
-        let (asked_ns, was_not) = (now_ns, false);
-        self.asked.push(Asked { client, key, request, asked_ns, answer, was_not, shown });
+        let (asked_ns, was_not, outcome) = (now_ns, false, "under way");
+        self.asked.push(Asked { client, key, request, asked_ns, answer, was_not, shown, outcome });
         self.asked.len() - 1
     }
 
@@ -208,7 +210,13 @@ impl History {
             Ok(Outcome::Lost) => "lost",
             Err(_) => "failed",
         };
+        asked.outcome = what;
         *self.counts.entry(what).or_default() += 1;
+    }
+
+    /// What became of a request, in a word.
+    pub fn outcome(&self, number: usize) -> &'static str {
+        self.asked.get(number).map_or("not begun", |asked| asked.outcome)
     }
 
     /// What a client saw of a key, the newest last.

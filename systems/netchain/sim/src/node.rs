@@ -96,7 +96,7 @@ impl<'p> Template<'p> {
     pub(crate) fn new(program: &'p Program) -> Result<Template<'p>, Stop> {
         let mut interpreter = Interpreter::new(program, Objects(ALONE))?;
         let mut network = Network::default();
-        network.ports.insert(PORT, Port { mac: 2, ..Port::default() });
+        network.ports.insert(PORT, Port { mac: 2, mtu: 1500, ..Port::default() });
         let way = Way::Via { gateway: GATEWAY.into(), port: PORT };
         network.routes.push((Ipv4Addr::UNSPECIFIED.into(), 0, way));
         network.neighbors.insert((PORT, GATEWAY.into()), 3);
@@ -383,5 +383,39 @@ fn number(datum: &Datum) -> Option<u128> {
     match datum {
         Datum::Number(number) => u128::try_from(number).ok(),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netchain_protocol::{Founding, Member};
+
+    fn ring() -> Ring {
+        let member =
+            (0..3).map(|at| Member { address: switch_address(at), rack: format!("r{at}") });
+        Ring::found(Founding {
+            cluster: "0123456789abcdef".to_owned(),
+            groups: 1,
+            virtual_nodes: 5,
+            failures: 1,
+            member: member.collect(),
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn peers_answer_probes_and_are_heard() {
+        let program = crate::program::compile(None).unwrap();
+        let template = Template::new(&program).unwrap();
+        let (ring, clock) = (ring(), Clock::new(0, 0));
+        let begin = |at| Node::begin(&template, at, &ring, clock, 7, 0).unwrap();
+        let (mut one, mut other) = (begin(0), begin(1));
+        let now_ns = 300_000_000;
+        assert_eq!(one.report(now_ns).silent_ms[0], (switch_address(1), 300));
+        let probe = one.probes(now_ns).unwrap().remove(0);
+        let Ok(Became::Sends(answer)) = other.receive(&probe, now_ns) else { panic!("no answer") };
+        assert!(matches!(one.receive(&answer, now_ns), Ok(Became::Nothing)));
+        assert_eq!(one.report(now_ns).silent_ms[0], (switch_address(1), 0));
     }
 }
