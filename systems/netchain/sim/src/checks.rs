@@ -1,6 +1,6 @@
 //! What must hold at each instant, and in the end.
 
-use crate::frames::{machine_at, switch_address};
+use crate::frames::machine_at;
 use crate::scenario::{Ask, Machine};
 use crate::world::{MS, World};
 use netchain_controller::{Stage, Standing};

@@ -168,7 +168,8 @@ impl<'p> World<'p> {
             now_ns: 1_000 * MS,
             network: Network::new(scenario.seed),
             events: Events::default(),
-            faults: scenario.faults,
+            // (Nothing fails before the groups serve.)
+            faults: Faults { drift_ppm, ..Faults::NONE },
             control: Control::new(&ring, settings),
             ring,
             hosts,
@@ -193,6 +194,7 @@ impl<'p> World<'p> {
         if !world.serves() {
             world.violated("liveness", "the groups do not begin to serve".to_owned());
         }
+        world.faults = scenario.faults;
         world.network.set_conditions(scenario.faults.conditions());
         Ok(world)
     }

@@ -20,8 +20,13 @@ fn random_runs() {
     let runs = number("RUNS").unwrap_or(40);
     let plan = Plan { seed, runs, time: None, threads: 2, stop: || false };
     let began = std::time::Instant::now();
-    let summary = run_many(&bench, plan, |_| ());
-    println!("{:.1} runs/s: {summary:?}", summary.runs as f64 / began.elapsed().as_secs_f64());
+    let rate = |runs: u64| runs as f64 / began.elapsed().as_secs_f64();
+    let summary = run_many(&bench, plan, |so_far| {
+        if so_far.runs.is_multiple_of(50) {
+            println!("{} runs, {:.1} a second", so_far.runs, rate(so_far.runs));
+        }
+    });
+    println!("{:.1} runs/s: {summary:?}", rate(summary.runs));
     for (seed, violation) in &summary.failures {
         println!("SEED={seed}: {violation}");
     }
