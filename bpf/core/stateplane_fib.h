@@ -19,12 +19,15 @@
  */
 SP_INLINE __u32 sp_ingress_ifindex(struct xdp_md *xdp, __u32 ingress_port, int again)
 {
-	if (again && ingress_port != SP_GENERATOR_PORT) {
-		struct bpf_devmap_val *port = bpf_map_lookup_elem(&sp_ports, &ingress_port);
+	__u32 own = xdp->ingress_ifindex;
+	struct bpf_devmap_val *port;
 
-		return port ? port->ifindex : 0; /* a port that is gone: no interface, no route */
-	}
-	return xdp->ingress_ifindex;
+	/* clang must not join this load with the one below: the verifier knows only their places. */
+	asm volatile("" : "+r"(own));
+	if (!again || ingress_port == SP_GENERATOR_PORT)
+		return own;
+	port = bpf_map_lookup_elem(&sp_ports, &ingress_port);
+	return port ? port->ifindex : 0; /* a port that is gone: no interface, no route */
 }
 
 /* *mtu: that of the route; 0 if there is none, or its next hop is not resolved. */

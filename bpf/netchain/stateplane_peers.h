@@ -11,7 +11,8 @@
  *
  * Invariants:
  * - A lease ends `lease_ns` after the exact clock that its probe carried. `hold` reads the clock of
- *   the last tick, which is behind: the agent makes `lease_ns` shorter by LEASE_CLOCK_MARGIN_MS.
+ *   the last tick, which is behind: the agent makes `lease_ns` shorter by LEASE_CLOCK_MARGIN_MS. If
+ *   the CPU that ticks stands still, the next probe ends a lease that is over.
  * - Only this life of the agent's numbers count, so a clock that was recorded before a boot is no
  *   later one.
  */
@@ -204,12 +205,17 @@ SP_INLINE int sp_peers_probe(struct xdp_md *xdp, const struct sp_peer_settings *
 			     const struct sp_peers_due *due)
 {
 	__u8 *frame = SP_PEERS_CLEARED(xdp, SP_PEERS_PROBE_BYTES);
+	struct sp_peer_clock *clock = bpf_map_lookup_elem(&sp_peer_clocks, &due->number);
+	__u64 now_ns = sp_now_ns();
 
-	if (!frame)
+	if (!frame || !clock)
 		return XDP_ABORTED;
+	/* A lease that is over ends now, however far the clock of the last tick is behind. */
+	if (clock->lease_until_ns <= now_ns)
+		clock->lease_until_ns = 0;
 	sp_peers_frame(frame, SP_PEERS_PROBE_BYTES, SP_PEERS_PROBE, settings, due);
 	sp_put64(frame + SP_PEERS_MESSAGE_AT + 32, settings->life);
-	sp_put64(frame + SP_PEERS_MESSAGE_AT + 48, sp_now_ns());
+	sp_put64(frame + SP_PEERS_MESSAGE_AT + 48, now_ns);
 	sp_peers_count(SP_PEERS_STAT_PROBES);
 	return sp_peers_enter(xdp);
 }

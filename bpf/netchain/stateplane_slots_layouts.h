@@ -16,6 +16,7 @@
 #define SP_PEERS 255 /* peers; their numbers are below it */
 #define SP_PEERS_DUE 8192 /* generated frames that wait */
 #define SP_PEERS_PROBE 10 /* the operation of a probe */
+#define SP_PEERS_COPY 8 /* the operation of a copy */
 
 /* Of the map sp_slots_stats. */
 enum {
@@ -32,6 +33,7 @@ enum {
 	SP_PEERS_STAT_PROBES,
 	SP_PEERS_STAT_ANSWERS,
 	SP_PEERS_STAT_FOREIGN,
+	SP_PEERS_STAT_COPIES,
 	SP_PEERS_STAT_COUNT,
 };
 
@@ -108,11 +110,21 @@ _Static_assert(__builtin_offsetof(struct sp_peer_settings, ring) == 20, "as in R
 /* What a generated frame becomes. */
 struct sp_peers_due {
 	__u32 operation; /* An operation of a message. */
-	__u32 number; /* Of the peer. */
+	__u32 number; /* Of the peer, or of the slot that is copied. */
 	__be32 to; /* Where it goes. */
-	__u32 group; /* Of the slot, for a copy. */
+	__u16 part; /* Of a slot that is copied; the object has it in the manifest. */
+	__u16 object; /* The object. */
 };
 _Static_assert(sizeof(struct sp_peers_due) == 16, "as in Rust");
-_Static_assert(__builtin_offsetof(struct sp_peers_due, group) == 12, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_peers_due, object) == 14, "as in Rust");
+
+/* What is noted of a slot, beside it. */
+struct sp_slot_mark {
+	__u32 copied_view; /* The view in which another switch has acknowledged a copy. */
+	__u16 part; /* The part of all slots that its key belongs to. */
+	__u16 used; /* 0: it is free. */
+};
+_Static_assert(sizeof(struct sp_slot_mark) == 8, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_slot_mark, used) == 6, "as in Rust");
 
 #endif

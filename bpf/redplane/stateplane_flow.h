@@ -35,7 +35,8 @@
 #define SP_FLOW_PORT_READ 512
 /* "Replays": no reply is taken to a request that was sent longer ago. */
 #define SP_FLOW_LATE_NS 1000000000ull
-/* last use is noted this coarsely: a write for each packet would move the cache line between CPUs */
+/* last use is noted this coarsely: a write for each packet would move the cache line between CPUs
+ */
 #define SP_FLOW_USE_GRAIN_NS 100000000ull
 
 enum { SP_STATE_HIT, SP_STATE_MISS, SP_STATE_PENDING };
@@ -56,7 +57,8 @@ struct sp_flow_context {
 	__u32 attempts; /* times that this packet was parked already */
 	__u32 absent_object; /* the store just said: no such state (key in the scratch) */
 #ifdef SP_FLOW_HAS_SET
-	/* What the last get of each object saw, and in which entry: set checks that it is about the same flow, and that nothing changed since. */
+	/* What the last get of each object saw, and in which entry: set checks that it is about the
+	 * same flow, and that nothing changed since. */
 	struct {
 		void *entry;
 		__u64 seq;
@@ -73,7 +75,12 @@ enum {
 };
 
 /* What a message did to its flow's entry. */
-enum { SP_EFFECT_DONE, SP_EFFECT_ANSWER = 1, SP_EFFECT_UNKNOWN_OBJECT = -1, SP_EFFECT_NO_ROOM = -2 };
+enum {
+	SP_EFFECT_DONE,
+	SP_EFFECT_ANSWER = 1,
+	SP_EFFECT_UNKNOWN_OBJECT = -1,
+	SP_EFFECT_NO_ROOM = -2
+};
 
 struct sp_flow_pending {
 	__u32 object_id;
@@ -104,7 +111,8 @@ struct sp_flow_header {
 	__u8 zero;
 	__be64 tag;
 } __attribute__((packed));
-_Static_assert(sizeof(struct sp_flow_header) == SP_FLOW_HEADER_BYTES, "systems/redplane/docs/state-protocol.md");
+_Static_assert(sizeof(struct sp_flow_header) == SP_FLOW_HEADER_BYTES,
+    "systems/redplane/docs/state-protocol.md");
 
 struct sp_flow_outer {
 	__u8 destination_mac[6];
@@ -128,7 +136,8 @@ struct sp_flow_outer {
 _Static_assert(sizeof(struct sp_flow_outer) == SP_FLOW_OUTER_BYTES, "Ethernet + IPv4 + UDP");
 
 #define SP_FLOW_CHUNK_BYTES 256
-/* What does not fit on the stack: a message being put together or taken apart, and an entry being made. */
+/* What does not fit on the stack: a message being put together or taken apart, and an entry being
+ * made. */
 struct sp_flow_scratch {
 	__u32 object_id;
 	__u32 type;
@@ -196,14 +205,15 @@ static __always_inline __u64 sp_flow_virtual_ns(void)
 	return test ? test->clock_ns : 0;
 }
 
-/* Lags the exact clock by a tick (4 ms at 250 Hz) at the most and is much cheaper: for deciding whether a lease lives.
- * lease_margin_ns covers the lag. */
+/* Lags the exact clock by a tick (4 ms at 250 Hz) at the most and is much cheaper: for deciding
+ * whether a lease lives. lease_margin_ns covers the lag. */
 static __always_inline __u64 sp_flow_coarse_clock(void)
 {
 	return sp_virtual_clock ? sp_flow_virtual_ns() : bpf_ktime_get_coarse_ns();
 }
 
-/* From here on to a lease's end the coarse clock is not good enough: the kernel may let its tick stall for some ticks. */
+/* From here on to a lease's end the coarse clock is not good enough: the kernel may let its tick
+ * stall for some ticks. */
 #define SP_FLOW_EXACT_BEFORE_END_NS 50000000ull
 
 /* Is the lease over? `now_ns` is the coarse clock's, which never runs ahead. */
@@ -243,9 +253,10 @@ static __always_inline void sp_flow_copy_in(void *to, const void *packet, __u32 
 	__builtin_memcpy(to, packet, bytes);
 }
 
-/* Puts a flow into the ring; `pending` is room for it. SP_FLOW_QUEUED was set under the entry's lock, which is let go. */
-static __always_inline int sp_flow_push_part(struct sp_flow_pending *pending, __u32 object_id, __u32 part, const void *key,
-					     __u32 key_bytes)
+/* Puts a flow into the ring; `pending` is room for it. SP_FLOW_QUEUED was set under the entry's
+ * lock, which is let go. */
+static __always_inline int sp_flow_push_part(
+    struct sp_flow_pending *pending, __u32 object_id, __u32 part, const void *key, __u32 key_bytes)
 {
 	__u32 zero = 0;
 	__u64 *work;
@@ -264,14 +275,15 @@ static __always_inline int sp_flow_push_part(struct sp_flow_pending *pending, __
 	return 0;
 }
 
-static __always_inline int sp_flow_push(struct sp_flow_pending *pending, __u32 object_id, const void *key, __u32 key_bytes)
+static __always_inline int sp_flow_push(
+    struct sp_flow_pending *pending, __u32 object_id, const void *key, __u32 key_bytes)
 {
 	return sp_flow_push_part(pending, object_id, 0, key, key_bytes);
 }
 
 /* The same, for what runs on packets; if the ring has no room, the flag goes. */
-static __always_inline void sp_flow_enqueue(struct sp_flow_scratch *scratch, struct sp_flow_entry_head *entry, __u32 object_id,
-					    const void *key, __u32 key_bytes)
+static __always_inline void sp_flow_enqueue(struct sp_flow_scratch *scratch,
+    struct sp_flow_entry_head *entry, __u32 object_id, const void *key, __u32 key_bytes)
 {
 	if (!sp_flow_push((void *)scratch->entry, object_id, key, key_bytes))
 		return;
@@ -280,10 +292,11 @@ static __always_inline void sp_flow_enqueue(struct sp_flow_scratch *scratch, str
 	bpf_spin_unlock((struct bpf_spin_lock *)entry);
 }
 
-/* The fast path: the value and whose it is, read together. Returns 0 when a writer was at work or the entry is another flow's by now. */
-static __always_inline int sp_flow_read(const struct sp_flow_entry_head *entry, const void *entry_key,
-					const void *entry_value, const void *key, __u32 key_bytes, void *value,
-					__u32 value_bytes, struct sp_flow_entry_head *seen)
+/* The fast path: the value and whose it is, read together. Returns 0 when a writer was at work or
+ * the entry is another flow's by now. */
+static __always_inline int sp_flow_read(const struct sp_flow_entry_head *entry,
+    const void *entry_key, const void *entry_value, const void *key, __u32 key_bytes, void *value,
+    __u32 value_bytes, struct sp_flow_entry_head *seen)
 {
 	__u32 version = *(volatile __u32 *)&entry->version;
 	int same;
@@ -302,8 +315,8 @@ static __always_inline int sp_flow_read(const struct sp_flow_entry_head *entry, 
 }
 
 /* Remembers in the scratch what this packet's output depends on. */
-static __always_inline void sp_flow_remember(struct sp_flow_scratch *scratch, __u32 object_id, __u32 type, __u32 flags,
-					     const void *key, __u32 key_bytes, __u64 seq, __u32 epoch)
+static __always_inline void sp_flow_remember(struct sp_flow_scratch *scratch, __u32 object_id,
+    __u32 type, __u32 flags, const void *key, __u32 key_bytes, __u64 seq, __u32 epoch)
 {
 	scratch->object_id = object_id;
 	scratch->type = type;
@@ -323,32 +336,37 @@ static __always_inline void sp_flow_remember(struct sp_flow_scratch *scratch, __
 #include "stateplane_snapshot.h"
 #include "stateplane_flow_unheld.h"
 #include "stateplane_snapshot_message.h"
+#include "stateplane_flow_apply.h"
 #include "stateplane_flow_receive.h"
 #include "stateplane_flow_generator.h"
 #include "stateplane_flow_sweep.h"
 
 /* What the compiler calls. */
-#define SP_FLOW_GET(name, id, flows, kb, vb, consistency, allocator)                                                   \
-	static __always_inline __u32 name##_get(struct sp_flow_context *flow, const __u8 *key, __u8 *value, int allocate) \
-	{                                                                                                              \
-		return sp_flow_get(flow, &name, id, key, kb, value, vb, consistency, allocator, allocate);             \
+#define SP_FLOW_GET(name, id, flows, kb, vb, consistency, allocator)                               \
+	static __always_inline __u32 name##_get(                                                   \
+	    struct sp_flow_context *flow, const __u8 *key, __u8 *value, int allocate)              \
+	{                                                                                          \
+		return sp_flow_get(                                                                \
+		    flow, &name, id, key, kb, value, vb, consistency, allocator, allocate);        \
 	}
 SP_FLOW_OBJECTS(SP_FLOW_GET)
 
 #ifdef SP_FLOW_HAS_SET
-#define SP_FLOW_SET(name, id, flows, kb, vb, consistency, allocator)                                                   \
-	static __always_inline void name##_set(struct sp_flow_context *flow, const __u8 *key, const __u8 *value)       \
-	{                                                                                                              \
-		sp_flow_set(flow, &name, id, key, kb, value, vb, consistency);                                         \
+#define SP_FLOW_SET(name, id, flows, kb, vb, consistency, allocator)                               \
+	static __always_inline void name##_set(                                                    \
+	    struct sp_flow_context *flow, const __u8 *key, const __u8 *value)                      \
+	{                                                                                          \
+		sp_flow_set(flow, &name, id, key, kb, value, vb, consistency);                     \
 	}
 SP_FLOW_OBJECTS(SP_FLOW_SET)
 #endif
 
 #ifdef SP_FLOW_HAS_PHASE
-#define SP_FLOW_PHASE(name, id, flows, kb, vb, consistency, allocator)                                                 \
-	static __always_inline void name##_phase(struct sp_flow_context *flow, const __u8 *key, __u32 phase)           \
-	{                                                                                                              \
-		sp_flow_phase(flow, &name, key, kb, phase);                                                            \
+#define SP_FLOW_PHASE(name, id, flows, kb, vb, consistency, allocator)                             \
+	static __always_inline void name##_phase(                                                  \
+	    struct sp_flow_context *flow, const __u8 *key, __u32 phase)                            \
+	{                                                                                          \
+		sp_flow_phase(flow, &name, key, kb, phase);                                        \
 	}
 SP_FLOW_OBJECTS(SP_FLOW_PHASE)
 #endif

@@ -1,8 +1,10 @@
-/* stateplane_flow_access.h: what a program does with a FlowState: get, get_or_allocate, set, phase. Part of stateplane_flow.h. */
+/* stateplane_flow_access.h: what a program does with a FlowState: get, get_or_allocate, set, phase.
+ * Part of stateplane_flow.h. */
 #ifndef STATEPLANE_FLOW_ACCESS_H
 #define STATEPLANE_FLOW_ACCESS_H
 
-/* This packet asks for what one message cannot carry, or a set that follows from nothing: it ends here. */
+/* This packet asks for what one message cannot carry, or a set that follows from nothing: it ends
+ * here. */
 static __always_inline void sp_flow_conflict(struct sp_flow_context *flow)
 {
 	sp_flow_count(SP_STAT_COMMIT_CONFLICTS);
@@ -10,10 +12,10 @@ static __always_inline void sp_flow_conflict(struct sp_flow_context *flow)
 	flow->kind = SP_FLOW_PARK;
 }
 
-/* The output will depend on an update that is not acknowledged yet: it must leave inside READ_COMMIT. Returns a state
- * result. */
-static __always_inline __u32 sp_flow_depend(struct sp_flow_context *flow, __u32 object_id, const void *key,
-					    __u32 key_bytes, __u64 seq, __u32 epoch)
+/* The output will depend on an update that is not acknowledged yet: it must leave inside
+ * READ_COMMIT. Returns a state result. */
+static __always_inline __u32 sp_flow_depend(struct sp_flow_context *flow, __u32 object_id,
+    const void *key, __u32 key_bytes, __u64 seq, __u32 epoch)
 {
 	struct sp_flow_scratch *scratch = sp_flow_get_scratch();
 
@@ -35,10 +37,10 @@ static __always_inline __u32 sp_flow_depend(struct sp_flow_context *flow, __u32 
 	return SP_STATE_HIT;
 }
 
-/* No live lease: ask the store, the packet waiting in the request (rule 1), unless the store has just said that there is
- * nothing. */
-static __always_inline __u32 sp_flow_request(struct sp_flow_context *flow, __u32 object_id, const void *key,
-					     __u32 key_bytes, int allocate)
+/* No live lease: ask the store, the packet waiting in the request (rule 1), unless the store has
+ * just said that there is nothing. */
+static __always_inline __u32 sp_flow_request(
+    struct sp_flow_context *flow, __u32 object_id, const void *key, __u32 key_bytes, int allocate)
 {
 	struct sp_flow_scratch *scratch = sp_flow_get_scratch();
 
@@ -52,15 +54,15 @@ static __always_inline __u32 sp_flow_request(struct sp_flow_context *flow, __u32
 		sp_flow_count(SP_STAT_COMMIT_CONFLICTS);
 		flow->park = SP_PARK_DROP;
 	}
-	sp_flow_remember(scratch, object_id, SP_LEASE_REQUEST, allocate ? SP_FLAG_ALLOCATE : 0, key, key_bytes, 0, 0);
+	sp_flow_remember(scratch, object_id, SP_LEASE_REQUEST, allocate ? SP_FLAG_ALLOCATE : 0, key,
+	    key_bytes, 0, 0);
 	flow->kind = SP_FLOW_PARK;
 	return SP_STATE_PENDING;
 }
 
 /* A fresh entry in the scratch, in no session. */
-static __always_inline struct sp_flow_entry_head *sp_flow_new_entry(struct sp_flow_scratch *scratch, const void *key,
-								    __u32 key_bytes, const void *value,
-								    __u32 value_bytes)
+static __always_inline struct sp_flow_entry_head *sp_flow_new_entry(struct sp_flow_scratch *scratch,
+    const void *key, __u32 key_bytes, const void *value, __u32 value_bytes)
 {
 	struct sp_flow_entry_head *entry = (void *)scratch->entry;
 
@@ -71,22 +73,26 @@ static __always_inline struct sp_flow_entry_head *sp_flow_new_entry(struct sp_fl
 	return entry;
 }
 
-/* Local pairs, first half: the entry of the other direction, if its key is new. Its value is the address and port that packets of
- * that direction get back. The key stands in scratch->reverse_key. */
-static __always_inline int sp_flow_reserve(struct sp_flow_scratch *scratch, void *map, __u32 key_bytes, __be32 address,
-					   __be16 port, __u32 value_bytes)
+/* Local pairs, first half: the entry of the other direction, if its key is new. Its value is the
+ * address and port that packets of that direction get back. The key stands in scratch->reverse_key.
+ */
+static __always_inline int sp_flow_reserve(struct sp_flow_scratch *scratch, void *map,
+    __u32 key_bytes, __be32 address, __be16 port, __u32 value_bytes)
 {
 	*(__u64 *)scratch->value = 0;
 	*(__be32 *)scratch->value = address;
 	*(__be16 *)(scratch->value + 4) = port;
-	/* Until its first packet: with what the program says of the direction that was asked for, so the pair is half open. */
-	sp_flow_new_entry(scratch, scratch->reverse_key, key_bytes, scratch->value, value_bytes)->flags = SP_FLOW_HALF_OPEN;
+	/* Until its first packet: with what the program says of the direction that was asked for,
+	 * so the pair is half open. */
+	sp_flow_new_entry(scratch, scratch->reverse_key, key_bytes, scratch->value, value_bytes)
+	    ->flags = SP_FLOW_HALF_OPEN;
 	return !bpf_map_update_elem(map, scratch->reverse_key, scratch->entry, BPF_NOEXIST);
 }
 
-/* Local pairs, second half: the entry that was asked for. The other direction came first, so that a binding in use always has its way back. */
-static __always_inline __u32 sp_flow_bind(struct sp_flow_scratch *scratch, void *map, const __u8 *key, __u32 key_bytes,
-					  __u8 *value, __u32 value_bytes)
+/* Local pairs, second half: the entry that was asked for. The other direction came first, so that a
+ * binding in use always has its way back. */
+static __always_inline __u32 sp_flow_bind(struct sp_flow_scratch *scratch, void *map,
+    const __u8 *key, __u32 key_bytes, __u8 *value, __u32 value_bytes)
 {
 	*(__u16 *)(value + 6) = 0;
 	sp_flow_new_entry(scratch, key, key_bytes, value, value_bytes);
@@ -103,10 +109,11 @@ static __always_inline __u32 sp_flow_bind(struct sp_flow_scratch *scratch, void 
 	return SP_STATE_HIT;
 }
 
-/* The local mode's NAT_PORTS: an external address and port such that the reverse key is new. Keys are { source 4, destination 4, source port 2, destination
- * port 2, protocol 1 }, values { address 4, port 2 }. */
-static __always_inline __u32 sp_flow_allocate_nat(void *map, const __u8 *key, __u32 key_bytes, __u8 *value,
-						  __u32 value_bytes)
+/* The local mode's NAT_PORTS: an external address and port such that the reverse key is new. Keys
+ * are { source 4, destination 4, source port 2, destination port 2, protocol 1 }, values { address
+ * 4, port 2 }. */
+static __always_inline __u32 sp_flow_allocate_nat(
+    void *map, const __u8 *key, __u32 key_bytes, __u8 *value, __u32 value_bytes)
 {
 	struct sp_flow_scratch *scratch = sp_flow_get_scratch();
 	__u32 zero = 0, source, port, hash, tries;
@@ -140,10 +147,11 @@ exhausted:
 	return SP_STATE_MISS;
 }
 
-/* The local mode's BACKENDS: the backend of the key's hash, and on to the next place when its reverse key is taken (a client that uses one port
- * towards two virtual addresses). Keys are { client 4, server 4, client port 2, server port 2, protocol 1 }, values as those of NAT_PORTS. */
-static __always_inline __u32 sp_flow_allocate_backend(void *map, const __u8 *key, __u32 key_bytes, __u8 *value,
-						      __u32 value_bytes)
+/* The local mode's BACKENDS: the backend of the key's hash, and on to the next place when its
+ * reverse key is taken (a client that uses one port towards two virtual addresses). Keys are {
+ * client 4, server 4, client port 2, server port 2, protocol 1 }, values as those of NAT_PORTS. */
+static __always_inline __u32 sp_flow_allocate_backend(
+    void *map, const __u8 *key, __u32 key_bytes, __u8 *value, __u32 value_bytes)
 {
 	struct sp_flow_scratch *scratch = sp_flow_get_scratch();
 	__u32 hash, slot, tries;
@@ -161,7 +169,8 @@ static __always_inline __u32 sp_flow_allocate_backend(void *map, const __u8 *key
 		if (!backend || !backend->address)
 			continue;
 		/* The virtual address itself: the packet would come back as it is. */
-		if (backend->address == *(const __be32 *)(key + 4) && backend->port == *(const __be16 *)(key + 10))
+		if (backend->address == *(const __be32 *)(key + 4) &&
+		    backend->port == *(const __be16 *)(key + 10))
 			continue;
 		*(__be32 *)value = backend->address;
 		*(__be16 *)(value + 4) = backend->port;
@@ -169,8 +178,8 @@ static __always_inline __u32 sp_flow_allocate_backend(void *map, const __u8 *key
 		sp_flow_copy(scratch->reverse_key, key, key_bytes);
 		*(__be32 *)(scratch->reverse_key + 4) = backend->address;
 		*(__be16 *)(scratch->reverse_key + 10) = backend->port;
-		if (sp_flow_reserve(scratch, map, key_bytes, *(const __be32 *)(key + 4), *(const __be16 *)(key + 10),
-				    value_bytes))
+		if (sp_flow_reserve(scratch, map, key_bytes, *(const __be32 *)(key + 4),
+			*(const __be16 *)(key + 10), value_bytes))
 			return sp_flow_bind(scratch, map, key, key_bytes, value, value_bytes);
 	}
 	sp_flow_count(SP_STAT_BACKENDS_EXHAUSTED);
@@ -178,8 +187,8 @@ static __always_inline __u32 sp_flow_allocate_backend(void *map, const __u8 *key
 }
 
 /* The local mode's ZERO. */
-static __always_inline __u32 sp_flow_allocate_zero(void *map, const __u8 *key, __u32 key_bytes, __u8 *value,
-						   __u32 value_bytes)
+static __always_inline __u32 sp_flow_allocate_zero(
+    void *map, const __u8 *key, __u32 key_bytes, __u8 *value, __u32 value_bytes)
 {
 	struct sp_flow_scratch *scratch = sp_flow_get_scratch();
 
@@ -189,16 +198,17 @@ static __always_inline __u32 sp_flow_allocate_zero(void *map, const __u8 *key, _
 		return SP_STATE_MISS;
 	sp_flow_new_entry(scratch, key, key_bytes, value, value_bytes);
 	bpf_map_update_elem(map, key, scratch->entry, BPF_NOEXIST);
-	/* If another CPU made it first and has written since, set sees that seq is not 0, and the program runs again. */
+	/* If another CPU made it first and has written since, set sees that seq is not 0, and the
+	 * program runs again. */
 	if (bpf_map_lookup_elem(map, key))
 		return SP_STATE_HIT;
 	sp_flow_count(SP_STAT_FLOWS_FULL);
 	return SP_STATE_MISS;
 }
 
-static __always_inline __u32 sp_flow_get(struct sp_flow_context *flow, void *map, __u32 object_id, const __u8 *key,
-					 __u32 key_bytes, __u8 *value, __u32 value_bytes, int consistency,
-					 int allocator, int allocate)
+static __always_inline __u32 sp_flow_get(struct sp_flow_context *flow, void *map, __u32 object_id,
+    const __u8 *key, __u32 key_bytes, __u8 *value, __u32 value_bytes, int consistency,
+    int allocator, int allocate)
 {
 	struct sp_flow_entry_head *entry = bpf_map_lookup_elem(map, key);
 	struct sp_flow_entry_head seen = {};
@@ -255,9 +265,10 @@ static __always_inline __u32 sp_flow_get(struct sp_flow_context *flow, void *map
 
 #ifdef SP_FLOW_HAS_SET
 
-/* Rule 2. What get saw must still be so (another CPU may process a packet of the same flow): else the program runs again. */
-static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map, __u32 object_id, const __u8 *key,
-					__u32 key_bytes, const __u8 *value, __u32 value_bytes, int consistency)
+/* Rule 2. What get saw must still be so (another CPU may process a packet of the same flow): else
+ * the program runs again. */
+static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map, __u32 object_id,
+    const __u8 *key, __u32 key_bytes, const __u8 *value, __u32 value_bytes, int consistency)
 {
 	struct sp_flow_scratch *scratch = sp_flow_get_scratch();
 	struct sp_flow_entry_head *entry;
@@ -276,13 +287,15 @@ static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map,
 	entry = bpf_map_lookup_elem(map, key);
 	/* The last get was of another flow: there is no value here that this one follows from. */
 	seen_entry = (__u64)flow->read[object_id - 1].entry;
-	/* Compared as numbers: clang would go on with the pointer that it finds equal, of which the verifier does not know that it is not null. */
+	/* Compared as numbers: clang would go on with the pointer that it finds equal, of which the
+	 * verifier does not know that it is not null. */
 	asm volatile("" : "+r"(seen_entry));
 	if (entry && seen_entry != (__u64)entry) {
 		sp_flow_conflict(flow);
 		return;
 	}
-	/* Exact for a lease, which may end while the program runs; before the lock, as no helper may be called under it. */
+	/* Exact for a lease, which may end while the program runs; before the lock, as no helper
+	 * may be called under it. */
 	now = consistency == SP_FLOW_LOCAL ? sp_flow_coarse_clock() : sp_flow_exact_clock();
 	/* The shard of a flow never changes, so it can be read without the lock. */
 	if (entry && consistency != SP_FLOW_LOCAL)
@@ -335,7 +348,8 @@ static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map,
 		return;
 	if (queue)
 		sp_flow_enqueue(scratch, entry, object_id, key, key_bytes);
-	/* Rule 2: the packets of an asynchronous object leave at once; the generator sends the update. (RedPlane's draft, §5.4) */
+	/* Rule 2: the packets of an asynchronous object leave at once; the generator sends the
+	 * update. (RedPlane's draft, §5.4) */
 	if (consistency == SP_FLOW_ASYNCHRONOUS)
 		return;
 	sp_flow_remember(scratch, object_id, SP_UPDATE, phase, key, key_bytes, seq,
@@ -349,9 +363,10 @@ static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map,
 
 #ifdef SP_FLOW_HAS_PHASE
 
-/* What the program says of the flow's life; an update of this packet tells the store, or else the flow's release. Nothing is
- * written unless it changes. */
-static __always_inline void sp_flow_phase(struct sp_flow_context *flow, void *map, const __u8 *key, __u32 key_bytes, __u32 phase)
+/* What the program says of the flow's life; an update of this packet tells the store, or else the
+ * flow's release. Nothing is written unless it changes. */
+static __always_inline void sp_flow_phase(
+    struct sp_flow_context *flow, void *map, const __u8 *key, __u32 key_bytes, __u32 phase)
 {
 	struct sp_flow_entry_head *entry;
 	__u16 wanted = phase == SP_PHASE_CLOSED	     ? SP_FLOW_CLOSED :

@@ -25,8 +25,9 @@ struct {
 	__type(value, struct sp_session);
 } sp_sessions SEC(".maps");
 
-/* "Replays": the tags of the newest replies, in sets that their own bits name. A tag is as good as random, so a reply is known again until SP_SEEN_IN_SET others came
- * into its set: with 10,000 replies a second, a whole second later, that happens to one of 10^11. */
+/* "Replays": the tags of the newest replies, in sets that their own bits name. A tag is as good as
+ * random, so a reply is known again until SP_SEEN_IN_SET others came into its set: with 10,000
+ * replies a second, a whole second later, that happens to one of 10^11. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, SP_SEEN_SETS);
@@ -34,7 +35,8 @@ struct {
 	__type(value, struct sp_seen_set);
 } sp_seen_replies SEC(".maps");
 
-/* Shards that are to get a heartbeat: the agent puts them in each third of the lease, the generator takes them out. */
+/* Shards that are to get a heartbeat: the agent puts them in each third of the lease, the generator
+ * takes them out. */
 struct {
 	__uint(type, BPF_MAP_TYPE_QUEUE);
 	__uint(max_entries, 2 * SP_FLOW_SHARDS_MAX);
@@ -55,19 +57,23 @@ struct {
 	__type(value, __u64);
 } sp_flow_stats SEC(".maps");
 
-/* sum of all objects' sizes: one place a flow, so the ring cannot overflow but by stale places of deleted flows */
+/* sum of all objects' sizes: one place a flow, so the ring cannot overflow but by stale places of
+ * deleted flows */
 #define SP_FLOW_RING_PART(name, id, size, kb, vb, consistency, allocator) +(size)
 #define SP_SNAPSHOT_SEGMENT 32 /* slots read under one hold of the lock */
 #define SP_SNAPSHOT_PER_PART(slot_bytes) (SP_SNAPSHOT_PART_BYTES / (slot_bytes))
-#define SP_SNAPSHOT_PARTS(slots, slot_bytes)                                                                           \
+#define SP_SNAPSHOT_PARTS(slots, slot_bytes)                                                       \
 	(((slots) + SP_SNAPSHOT_PER_PART(slot_bytes) - 1) / SP_SNAPSHOT_PER_PART(slot_bytes))
 #define SP_SNAPSHOT_ALL(parts) ((parts) >= 64 ? ~0ull : (1ull << (parts)) - 1)
 
-#define SP_SNAPSHOT_RING_PART(name, id, instances, kb, slots, width, slot_bytes, period_us, epsilon_us, overdue)       \
+#define SP_SNAPSHOT_RING_PART(                                                                     \
+    name, id, instances, kb, slots, width, slot_bytes, period_us, epsilon_us, overdue)             \
 	+(instances) * SP_SNAPSHOT_PARTS(slots, slot_bytes)
-#define SP_FLOW_RING_SIZE (0 SP_FLOW_OBJECTS(SP_FLOW_RING_PART) SP_SNAPSHOT_OBJECTS(SP_SNAPSHOT_RING_PART))
+#define SP_FLOW_RING_SIZE                                                                          \
+	(0 SP_FLOW_OBJECTS(SP_FLOW_RING_PART) SP_SNAPSHOT_OBJECTS(SP_SNAPSHOT_RING_PART))
 
-/* Flows with something to re-send: FIFO. (RedPlane §5.2 uses mirrored packets; XDP cannot mirror.) */
+/* Flows with something to re-send: FIFO. (RedPlane §5.2 uses mirrored packets; XDP cannot mirror.)
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_QUEUE);
 	__uint(max_entries, SP_FLOW_RING_SIZE);
@@ -89,9 +95,11 @@ struct {
 	__type(value, struct sp_backend);
 } sp_backends SEC(".maps");
 
-/* What is rare runs in programs of its own, by tail call: the hot path then has the whole 512 bytes of stack, and no code that it jumps over. */
+/* What is rare runs in programs of its own, by tail call: the hot path then has the whole 512 bytes
+ * of stack, and no code that it jumps over. */
 enum { SP_PROGRAM_AGAIN, SP_PROGRAM_RECEIVE, SP_PROGRAM_SEND, SP_PROGRAMS };
-int sp_again(struct xdp_md *xdp); /* the P4 program on a packet that was here before; emitted by the compiler */
+/* the P4 program on a packet that was here before; emitted by the compiler */
+int sp_again(struct xdp_md *xdp);
 int sp_receive(struct xdp_md *xdp); /* a message of the state protocol */
 int sp_send(struct xdp_md *xdp); /* the message in the scratch */
 struct {
@@ -111,7 +119,8 @@ struct {
 struct sp_flow_resume {
 	__u32 ingress_port;
 	__u32 attempts;
-	__u8 host_mac[6]; /* of a packet that comes back from the store: of the interface that it comes to */
+	/* of a packet that comes back from the store: of the interface that it comes to */
+	__u8 host_mac[6];
 	__u32 absent_object;
 	__u32 reserved;
 };
@@ -122,19 +131,19 @@ struct {
 	__type(value, struct sp_flow_resume);
 } sp_flow_resume SEC(".maps");
 
-#define SP_FLOW_DECLARE(name, id, flows, kb, vb, consistency, allocator)                                               \
-	struct name##_entry {                                                                                          \
-		SP_FLOW_ENTRY_HEAD                                                                                     \
-		__u8 key[SP_ROUND8(kb)];                                                                               \
-		__u8 value[SP_ROUND8(vb)];                                                                             \
-	};                                                                                                             \
-	struct name##_key {                                                                                            \
-		__u8 bytes[SP_ROUND8(kb)];                                                                             \
-	};                                                                                                             \
-	struct {                                                                                                       \
-		__uint(type, BPF_MAP_TYPE_HASH);                                                                       \
-		__uint(max_entries, flows);                                                                            \
-		__type(key, struct name##_key);                                                                        \
-		__type(value, struct name##_entry);                                                                    \
+#define SP_FLOW_DECLARE(name, id, flows, kb, vb, consistency, allocator)                           \
+	struct name##_entry {                                                                      \
+		SP_FLOW_ENTRY_HEAD                                                                 \
+		__u8 key[SP_ROUND8(kb)];                                                           \
+		__u8 value[SP_ROUND8(vb)];                                                         \
+	};                                                                                         \
+	struct name##_key {                                                                        \
+		__u8 bytes[SP_ROUND8(kb)];                                                         \
+	};                                                                                         \
+	struct {                                                                                   \
+		__uint(type, BPF_MAP_TYPE_HASH);                                                   \
+		__uint(max_entries, flows);                                                        \
+		__type(key, struct name##_key);                                                    \
+		__type(value, struct name##_entry);                                                \
 	} name SEC(".maps");
 SP_FLOW_OBJECTS(SP_FLOW_DECLARE)

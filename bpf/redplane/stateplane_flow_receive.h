@@ -1,280 +1,10 @@
-/* stateplane_flow_receive.h: the state protocol's messages as the switch takes them. Part of stateplane_flow.h.
- * systems/redplane/docs/state-protocol.md has the format; nothing of a message counts before its tag is found right. */
+/* stateplane_flow_receive.h: the state protocol's messages as the switch takes them. Part of
+ * stateplane_flow.h. systems/redplane/docs/state-protocol.md has the format; nothing of a message
+ * counts before its tag is found right. */
 #ifndef STATEPLANE_FLOW_RECEIVE_H
 #define STATEPLANE_FLOW_RECEIVE_H
 
-/* ---- what a message does to its flow's entry -------------------------------------------------------------------- */
-
-/* Rule 3. The grant's key, value, seq, epoch and session stand in the scratch. Returns one of SP_EFFECT_. */
-static __always_inline int sp_flow_install(void *map, struct sp_flow_scratch *scratch, __u32 key_bytes,
-					    __u32 value_bytes, __u64 now)
-{
-	struct sp_flow_entry_head *entry = bpf_map_lookup_elem(map, scratch->key);
-	int ignored = 1;
-	void *entry_key;
-
-	if (!entry) {
-		/* First one that was never granted: what comes in between (a recall) then finds it. If another CPU is faster, it is as good. */
-		bpf_map_update_elem(map, scratch->key,
-				    sp_flow_new_entry(scratch, scratch->key, key_bytes, scratch->value, value_bytes),
-				    BPF_NOEXIST);
-		entry = bpf_map_lookup_elem(map, scratch->key);
-		if (!entry) {
-			sp_flow_count(SP_STAT_FLOWS_FULL);
-			return SP_EFFECT_NO_ROOM;
-		}
-	}
-	if (sp_flow_is_disowned(scratch, key_bytes)) {
-		/* That RELEASE is under way, or was lost: it leaves again. */
-		sp_flow_count(SP_STAT_IGNORED_GRANTS);
-		if (!sp_flow_disown(scratch, key_bytes, 0, now))
-			return SP_EFFECT_NO_ROOM;
-		sp_flow_tell_unheld(scratch);
-		return SP_EFFECT_ANSWER;
-	}
-	entry_key = (void *)entry + SP_FLOW_ENTRY_HEAD_BYTES;
-	bpf_spin_lock((struct bpf_spin_lock *)entry);
-	if (sp_flow_equal(entry_key, scratch->key, key_bytes) && !(entry->flags & SP_FLOW_DYING) &&
-	    scratch->epoch) {
-		if (scratch->epoch > entry->epoch) {
-			entry->version++;
-			sp_barrier();
-			entry->epoch = scratch->epoch;
-			entry->seq = scratch->seq;
-			entry->acked_seq = scratch->seq;
-			entry->session = scratch->session;
-			entry->shard = scratch->shard;
-			entry->used_ns = now;
-			entry->flags &= SP_FLOW_QUEUED; /* a new grant: neither released nor closed */
-			entry->resends = 0;
-			sp_flow_copy(entry_key + SP_ROUND8(key_bytes), scratch->value, value_bytes);
-			sp_barrier();
-			entry->version++;
-			ignored = 0;
-		} else if (scratch->epoch == entry->epoch && !(entry->flags & SP_FLOW_RELEASED)) {
-			/* Same grant: what stands here is the newest. */
-			if (scratch->session > entry->session) {
-				entry->version++;
-				sp_barrier();
-				entry->session = scratch->session;
-				entry->shard = scratch->shard;
-				sp_barrier();
-				entry->version++;
-			}
-			ignored = 0;
-		} else if (scratch->epoch == entry->epoch && !(entry->flags & SP_FLOW_RELEASE_ACKED)) {
-			entry->sent_ns = 0; /* the store does not know of the release: it leaves again, as soon as the generator runs */
-		}
-	}
-	bpf_spin_unlock((struct bpf_spin_lock *)entry);
-	sp_flow_count(ignored ? SP_STAT_IGNORED_GRANTS : SP_STAT_GRANTS);
-	return SP_EFFECT_DONE;
-}
-
-/* An acknowledgement covers every update up to its seq, and says that the flow is owned in its session. */
-static __always_inline void sp_flow_acknowledge(void *map, struct sp_flow_scratch *scratch, __u32 key_bytes)
-{
-	struct sp_flow_entry_head *entry = bpf_map_lookup_elem(map, scratch->key);
-
-	if (!entry)
-		return;
-	bpf_spin_lock((struct bpf_spin_lock *)entry);
-	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, scratch->key, key_bytes) &&
-	    scratch->epoch == entry->epoch) {
-		entry->version++;
-		sp_barrier();
-		if (scratch->seq > entry->acked_seq && scratch->seq <= entry->seq) {
-			entry->acked_seq = scratch->seq;
-			entry->resends = 0;
-		}
-		if (scratch->session > entry->session && !(entry->flags & SP_FLOW_RELEASED)) {
-			entry->session = scratch->session;
-			entry->shard = scratch->shard;
-		}
-		sp_barrier();
-		entry->version++;
-	}
-	bpf_spin_unlock((struct bpf_spin_lock *)entry);
-}
-
-/* The store knows that the flow is released under the entry's epoch; or (REFUSED) that epoch is not the current grant, or this switch not the owner, so it
- * never will be this switch's again. Nothing is to be sent any more, and the entry may go, once no late grant can come. */
-static __always_inline void sp_flow_forget(void *map, struct sp_flow_scratch *scratch, __u32 key_bytes, __u64 now)
-{
-	struct sp_flow_entry_head *entry = bpf_map_lookup_elem(map, scratch->key);
-
-	if (!entry)
-		return;
-	bpf_spin_lock((struct bpf_spin_lock *)entry);
-	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, scratch->key, key_bytes) &&
-	    scratch->epoch == entry->epoch && (entry->flags & SP_FLOW_RELEASED || scratch->type == SP_REFUSED)) {
-		entry->version++;
-		sp_barrier();
-		if (scratch->type == SP_REFUSED)
-			entry->flags |= SP_FLOW_UNKNOWN;
-		entry->sent_ns = now; /* the two seconds count from here */
-		entry->flags |= SP_FLOW_RELEASED | SP_FLOW_RELEASE_ACKED;
-		entry->acked_seq = entry->seq;
-		sp_barrier();
-		entry->version++;
-	}
-	bpf_spin_unlock((struct bpf_spin_lock *)entry);
-}
-
-/* Puts a released entry's RELEASE together in the scratch; under the entry's lock. */
-static __always_inline void sp_flow_tell_release(struct sp_flow_scratch *scratch, struct sp_flow_entry_head *entry, __u32 key_bytes,
-						 __u32 value_bytes, __u64 now)
-{
-	__u64 idle_ns = now > entry->used_ns ? now - entry->used_ns : 0;
-
-	scratch->type = SP_RELEASE;
-	scratch->flags = entry->flags & (SP_FLOW_PHASES | SP_FLOW_UNKNOWN);
-	scratch->port = SP_FLOW_DROP_PORT;
-	scratch->epoch = entry->epoch;
-	scratch->seq = entry->seq;
-	scratch->idle_ms = idle_ns >> 52 ? 0xffffffffu : idle_ns / 1000000;
-	scratch->value_bytes = entry->flags & SP_FLOW_UNKNOWN ? 0 : value_bytes;
-	if (scratch->value_bytes)
-		sp_flow_copy(scratch->value, (void *)entry + SP_FLOW_ENTRY_HEAD_BYTES + SP_ROUND8(key_bytes), value_bytes);
-	entry->sent_ns = now;
-}
-
-/* Rule 6. Returns 1 when the answer stands in the scratch, 0 when there is nothing to say. */
-static __always_inline int sp_flow_recall(void *map, struct sp_flow_scratch *scratch, __u32 key_bytes, __u32 value_bytes)
-{
-	struct sp_flow_entry_head *entry = bpf_map_lookup_elem(map, scratch->key);
-	__u64 now = sp_flow_exact_clock();
-	int answer = 0, queue = 0, kept = 0;
-
-	if (!entry) {
-		/* The grant is lost or late. Who has said that it released an epoch must never take it again, however late grant and RELEASE are: so the epoch
-		 * is remembered, as of an entry that was never granted before, or beside the
-		 * entries: where there is no room for one, and of a flow that nobody
-		 * waits for. Without room there, too, there is no answer: a recall costs the session (Sessions 6), a probe comes again. */
-		int beside = scratch->flags & SP_FLAG_PROBE && sp_flow_disown(scratch, key_bytes, 1, now);
-
-		sp_flow_count(SP_STAT_RECALLED_UNKNOWN);
-		if (!beside)
-			bpf_map_update_elem(map, scratch->key,
-					    sp_flow_new_entry(scratch, scratch->key, key_bytes, scratch->value, value_bytes),
-					    BPF_NOEXIST);
-		entry = bpf_map_lookup_elem(map, scratch->key);
-		if (!entry && !beside) {
-			beside = sp_flow_disown(scratch, key_bytes, 0, now);
-			/* Another CPU that looked there before has made its entry by now. */
-			entry = bpf_map_lookup_elem(map, scratch->key);
-		}
-		if (!entry && !beside)
-			sp_flow_count(SP_STAT_FLOWS_FULL);
-		if (!entry) {
-			sp_flow_tell_unheld(scratch);
-			return beside;
-		}
-	}
-	bpf_spin_lock((struct bpf_spin_lock *)entry);
-	if (scratch->flags & SP_FLAG_PROBE && scratch->epoch == entry->epoch &&
-	    sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, scratch->key, key_bytes) &&
-	    !(entry->flags & (SP_FLOW_DYING | SP_FLOW_RELEASED))) {
-		kept = 1;
-		scratch->seq = entry->acked_seq;
-	} else if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, scratch->key, key_bytes) &&
-		   !(entry->flags & SP_FLOW_DYING) && scratch->epoch >= entry->epoch) {
-		entry->version++;
-		sp_barrier();
-		if (scratch->epoch > entry->epoch) { /* the grant is lost or late: it is ignored when it comes */
-			entry->epoch = scratch->epoch;
-			entry->shard = scratch->shard;
-			entry->acked_seq = entry->seq;
-			entry->flags = (entry->flags & SP_FLOW_QUEUED) | SP_FLOW_UNKNOWN;
-		}
-		entry->flags |= SP_FLOW_RELEASED; /* from here on it is not this switch's */
-		queue = !(entry->flags & (SP_FLOW_QUEUED | SP_FLOW_RELEASE_ACKED));
-		if (queue)
-			entry->flags |= SP_FLOW_QUEUED;
-		sp_flow_tell_release(scratch, entry, key_bytes, value_bytes, now);
-		sp_barrier();
-		entry->version++;
-		answer = 1;
-	}
-	bpf_spin_unlock((struct bpf_spin_lock *)entry);
-	if (kept) { /* "I have it", in the words for that: the answer says no more than the grant did */
-		scratch->type = SP_READ_COMMIT;
-		scratch->flags = 0;
-		scratch->port = SP_FLOW_DROP_PORT | SP_FLOW_PORT_READ;
-		scratch->value_bytes = 0;
-		return 1;
-	}
-	if (queue)
-		sp_flow_enqueue(scratch, entry, scratch->object_id, scratch->key, key_bytes);
-	sp_flow_count(SP_STAT_RECALLED);
-	return answer;
-}
-
-static __always_inline int sp_flow_apply(void *map, struct sp_flow_scratch *scratch, __u32 key_bytes,
-					  __u32 value_bytes, __u64 now)
-{
-	switch (scratch->type) {
-	case SP_LEASE_GRANT:
-		return sp_flow_install(map, scratch, key_bytes, value_bytes, now);
-	case SP_UPDATE_ACK:
-		sp_flow_count(SP_STAT_ACKS);
-		sp_flow_acknowledge(map, scratch, key_bytes);
-		return SP_EFFECT_DONE;
-	case SP_REFUSED:
-		sp_flow_count(SP_STAT_REFUSED);
-		sp_flow_forget(map, scratch, key_bytes, now);
-		return SP_EFFECT_DONE;
-	case SP_RELEASE_ACK:
-		sp_flow_count(SP_STAT_RELEASE_ACKS);
-		sp_flow_forget(map, scratch, key_bytes, now);
-		return SP_EFFECT_DONE;
-	case SP_RECALL:
-		return sp_flow_recall(map, scratch, key_bytes, value_bytes);
-	}
-	return SP_EFFECT_DONE;
-}
-
-/* Only the sizes that the object has are taken. */
-#define SP_FLOW_CASE_SIZES(name, id, flows, kb, vb, consistency, allocator)                                            \
-	case id:                                                                                                       \
-		known = consistency != SP_FLOW_LOCAL && scratch->key_bytes == kb && scratch->type < SP_SNAPSHOT_ACK && \
-			scratch->value_bytes == (scratch->type == SP_LEASE_GRANT ? vb : 0);                            \
-		break;
-#define SP_FLOW_CASE_APPLY(name, id, flows, kb, vb, consistency, allocator)                                            \
-	case id:                                                                                                       \
-		if (consistency != SP_FLOW_LOCAL)                                                                      \
-			effect = sp_flow_apply(&name, scratch, kb, vb, now);                                           \
-		break;
-
-/* Does the message in the scratch name an object, with its sizes? A heartbeat's answer names none. */
-static __always_inline int sp_flow_known(const struct sp_flow_scratch *scratch)
-{
-	int known = 0;
-
-	switch (scratch->object_id) {
-	case 0:
-		known = scratch->type == SP_HEARTBEAT_ACK;
-		break;
-		SP_FLOW_OBJECTS(SP_FLOW_CASE_SIZES)
-		SP_SNAPSHOT_OBJECTS(SP_SNAPSHOT_CASE_SIZES)
-	}
-	return known;
-}
-
-/* Lets the message in the scratch take its effect on its flow's entry: one of the enum above. */
-static __always_inline int sp_flow_take_effect(struct xdp_md *xdp, struct sp_flow_scratch *scratch, int packet_bytes)
-{
-	int effect = SP_EFFECT_DONE;
-	__u64 now = sp_flow_exact_clock();
-
-	switch (scratch->object_id) {
-		SP_FLOW_OBJECTS(SP_FLOW_CASE_APPLY)
-		SP_SNAPSHOT_OBJECTS(SP_SNAPSHOT_CASE_APPLY)
-	}
-	return effect;
-}
-
-/* ---- reading a message ------------------------------------------------------------------------------------------ */
+/* ---- reading a message ---------------------------------------------------------------------- */
 
 static __always_inline int sp_flow_is_reply(__u32 type)
 {
@@ -284,11 +14,14 @@ static __always_inline int sp_flow_is_reply(__u32 type)
 /* May a message of the type have a packet? */
 static __always_inline int sp_flow_carries_packet(__u32 type)
 {
-	return type == SP_LEASE_GRANT || type == SP_ABSENT || type == SP_UPDATE_ACK || type == SP_SNAPSHOT_STATE;
+	return type == SP_LEASE_GRANT || type == SP_ABSENT || type == SP_UPDATE_ACK ||
+	       type == SP_SNAPSHOT_STATE;
 }
 
-/* Reads the message's header into the scratch. Returns the length of the packet in it, or -1 if it is malformed. */
-static __always_inline int sp_flow_decode(struct xdp_md *xdp, struct sp_flow_scratch *scratch, const struct sp_flow_settings *settings)
+/* Reads the message's header into the scratch. Returns the length of the packet in it, or -1 if it
+ * is malformed. */
+static __always_inline int sp_flow_decode(
+    struct xdp_md *xdp, struct sp_flow_scratch *scratch, const struct sp_flow_settings *settings)
 {
 	struct sp_flow_outer *outer = (void *)(long)xdp->data;
 	struct sp_flow_header *header = (void *)(outer + 1);
@@ -319,12 +52,15 @@ static __always_inline int sp_flow_decode(struct xdp_md *xdp, struct sp_flow_scr
 	value_bytes = bpf_ntohs(header->value_bytes);
 	packet_bytes = bpf_ntohs(header->packet_bytes);
 	udp_length = bpf_ntohs(outer->udp_length);
-	if (key_bytes > SP_FLOW_KEY_MAX || (key_bytes == 0) != (type == SP_HEARTBEAT_ACK) || value_bytes > SP_FLOW_VALUE_MAX ||
-	    (value_bytes == 0) == (type == SP_LEASE_GRANT || type == SP_SNAPSHOT_ACK) || packet_bytes > SP_FLOW_PACKET_MAX ||
-	    (packet_bytes && !sp_flow_carries_packet(type)) || scratch->shard >= settings->shards)
+	if (key_bytes > SP_FLOW_KEY_MAX || (key_bytes == 0) != (type == SP_HEARTBEAT_ACK) ||
+	    value_bytes > SP_FLOW_VALUE_MAX ||
+	    (value_bytes == 0) == (type == SP_LEASE_GRANT || type == SP_SNAPSHOT_ACK) ||
+	    packet_bytes > SP_FLOW_PACKET_MAX || (packet_bytes && !sp_flow_carries_packet(type)) ||
+	    scratch->shard >= settings->shards)
 		return -1;
 	if (udp_length != 8 + SP_FLOW_HEADER_BYTES + key_bytes + value_bytes + packet_bytes ||
-	    bpf_ntohs(outer->total_length) != 20 + udp_length || bpf_xdp_get_buff_len(xdp) < 34 + (__u64)udp_length)
+	    bpf_ntohs(outer->total_length) != 20 + udp_length ||
+	    bpf_xdp_get_buff_len(xdp) < 34 + (__u64)udp_length)
 		return -1;
 	scratch->key_bytes = key_bytes;
 	scratch->value_bytes = value_bytes;
@@ -343,7 +79,8 @@ static __always_inline int sp_flow_load_key(struct xdp_md *xdp, struct sp_flow_s
 	}
 	if (key_bytes > SP_FLOW_KEY_MAX || value_bytes > SP_FLOW_VALUE_MAX)
 		return -1;
-	if (key_bytes && bpf_xdp_load_bytes(xdp, SP_FLOW_OUTER_BYTES + SP_FLOW_HEADER_BYTES, scratch->key, key_bytes))
+	if (key_bytes && bpf_xdp_load_bytes(xdp, SP_FLOW_OUTER_BYTES + SP_FLOW_HEADER_BYTES,
+			     scratch->key, key_bytes))
 		return -1;
 	if (value_bytes && bpf_xdp_load_bytes(xdp, SP_FLOW_OUTER_BYTES + SP_FLOW_HEADER_BYTES + key_bytes,
 					      scratch->value, value_bytes))
@@ -352,7 +89,8 @@ static __always_inline int sp_flow_load_key(struct xdp_md *xdp, struct sp_flow_s
 }
 
 /* Rule 8: is the message from who knows a secret of this fabric? */
-static __always_inline int sp_flow_is_genuine(struct xdp_md *xdp, struct sp_flow_scratch *scratch, __u32 body_bytes)
+static __always_inline int sp_flow_is_genuine(
+    struct xdp_md *xdp, struct sp_flow_scratch *scratch, __u32 body_bytes)
 {
 	struct sp_flow_outer *outer = (void *)(long)xdp->data;
 	struct sp_flow_header *header = (void *)(outer + 1);
@@ -370,7 +108,8 @@ static __always_inline int sp_flow_is_genuine(struct xdp_md *xdp, struct sp_flow
 	return !sp_tag(xdp, key_id, body_bytes, &tag) && tag == claimed;
 }
 
-/* "Replays": was this very reply taken before? No two are the same: each has the time of its request, and recalls are numbered by time. */
+/* "Replays": was this very reply taken before? No two are the same: each has the time of its
+ * request, and recalls are numbered by time. */
 static __always_inline int sp_flow_is_replayed(const struct sp_flow_scratch *scratch)
 {
 	__u32 index = scratch->tag & (SP_SEEN_SETS - 1), next;
@@ -380,7 +119,8 @@ static __always_inline int sp_flow_is_replayed(const struct sp_flow_scratch *scr
 
 	if (!set)
 		return 1;
-	/* Of two copies on two CPUs one is the second. And a copy takes no place: who sends one again and again makes nothing else forgotten. */
+	/* Of two copies on two CPUs one is the second. And a copy takes no place: who sends one
+	 * again and again makes nothing else forgotten. */
 	bpf_spin_lock(&set->lock);
 #pragma unroll
 	for (int i = 0; i < SP_SEEN_IN_SET; i++)
@@ -394,8 +134,10 @@ static __always_inline int sp_flow_is_replayed(const struct sp_flow_scratch *scr
 	return known;
 }
 
-/* Reads a message and checks all that makes it one to be taken: the length of its packet, or -1 with scratch->fault. */
-static __always_inline int sp_flow_read_message(struct xdp_md *xdp, struct sp_flow_scratch *scratch, const struct sp_flow_settings *settings)
+/* Reads a message and checks all that makes it one to be taken: the length of its packet, or -1
+ * with scratch->fault. */
+static __always_inline int sp_flow_read_message(
+    struct xdp_md *xdp, struct sp_flow_scratch *scratch, const struct sp_flow_settings *settings)
 {
 	int packet_bytes = sp_flow_decode(xdp, scratch, settings);
 	__u64 now;
@@ -428,10 +170,11 @@ static __always_inline int sp_flow_read_message(struct xdp_md *xdp, struct sp_fl
 	return sp_flow_known(scratch) ? packet_bytes : -1;
 }
 
-/* ---- the packet in it ------------------------------------------------------------------------------------------- */
+/* ---- the packet in it ----------------------------------------------------------------------- */
 
 /* Leaves only the packet in the message: also cuts off what Ethernet padded. */
-static __always_inline int sp_flow_strip(struct xdp_md *xdp, __u32 message_bytes, __u32 packet_bytes)
+static __always_inline int sp_flow_strip(
+    struct xdp_md *xdp, __u32 message_bytes, __u32 packet_bytes)
 {
 	int padding = (int)bpf_xdp_get_buff_len(xdp) - (int)(message_bytes + packet_bytes);
 
@@ -440,9 +183,10 @@ static __always_inline int sp_flow_strip(struct xdp_md *xdp, __u32 message_bytes
 	return bpf_xdp_adjust_head(xdp, message_bytes);
 }
 
-/* What becomes of the packet in the message: -1 when it shall now run through the program, else the XDP verdict. */
-static __always_inline int sp_flow_let_go(struct xdp_md *xdp, struct sp_flow_context *flow, struct sp_flow_scratch *scratch,
-					  int packet_bytes)
+/* What becomes of the packet in the message: -1 when it shall now run through the program, else the
+ * XDP verdict. */
+static __always_inline int sp_flow_let_go(struct xdp_md *xdp, struct sp_flow_context *flow,
+    struct sp_flow_scratch *scratch, int packet_bytes)
 {
 	__u32 zero = 0;
 	struct sp_flow_resume *resume = bpf_map_lookup_elem(&sp_flow_resume, &zero);
@@ -481,14 +225,17 @@ static __always_inline int sp_flow_let_go(struct xdp_md *xdp, struct sp_flow_con
 	return -1;
 }
 
-/* Does the reply tell how long the way is? A store may keep a LEASE_REQUEST until another switch released the flow, and a READ_COMMIT until the update is there. */
+/* Does the reply tell how long the way is? A store may keep a LEASE_REQUEST until another switch
+ * released the flow, and a READ_COMMIT until the update is there. */
 static __always_inline int sp_flow_is_answered_at_once(const struct sp_flow_scratch *scratch)
 {
-	return scratch->type == SP_HEARTBEAT_ACK || scratch->type == SP_RELEASE_ACK || scratch->type == SP_SNAPSHOT_ACK ||
+	return scratch->type == SP_HEARTBEAT_ACK || scratch->type == SP_RELEASE_ACK ||
+	       scratch->type == SP_SNAPSHOT_ACK ||
 	       (scratch->type == SP_UPDATE_ACK && !(scratch->port & SP_FLOW_PORT_READ));
 }
 
-/* A message from the store, to this switch. Its packet, if the P4 program shall see it, goes on in sp_again. */
+/* A message from the store, to this switch. Its packet, if the P4 program shall see it, goes on in
+ * sp_again. */
 SEC("xdp.frags")
 int sp_receive(struct xdp_md *xdp)
 {
@@ -515,8 +262,9 @@ int sp_receive(struct xdp_md *xdp)
 	session = sp_get_session(scratch->shard);
 	/* Every reply does; a recall is none. */
 	if (session && scratch->type != SP_RECALL)
-		sp_session_take(session, scratch->session, scratch->request_ns, scratch->lease_ns, settings->lease_margin_ns,
-				scratch->received_ns, sp_flow_is_answered_at_once(scratch));
+		sp_session_take(session, scratch->session, scratch->request_ns, scratch->lease_ns,
+		    settings->lease_margin_ns, scratch->received_ns,
+		    sp_flow_is_answered_at_once(scratch));
 	effect = sp_flow_take_effect(xdp, scratch, packet_bytes);
 	if (effect == SP_EFFECT_ANSWER)
 		return sp_flow_send_by_tail_call(xdp, scratch, 0);
@@ -526,23 +274,29 @@ int sp_receive(struct xdp_md *xdp)
 	return verdict == -1 ? sp_flow_run_again(xdp, &flow) : verdict;
 }
 
-#define SP_FLOW_REMOTE_PART(name, id, flows, kb, vb, consistency, allocator)                                     \
+#define SP_FLOW_REMOTE_PART(name, id, flows, kb, vb, consistency, allocator)                       \
 	+(consistency != SP_FLOW_LOCAL)
-#define SP_SNAPSHOT_REMOTE_PART(name, id, instances, kb, slots, width, slot_bytes, period_us, epsilon_us, overdue)     \
+#define SP_SNAPSHOT_REMOTE_PART(                                                                   \
+    name, id, instances, kb, slots, width, slot_bytes, period_us, epsilon_us, overdue)             \
 	+(period_us != 0)
-#define SP_FLOW_ANY_REMOTE (0 SP_FLOW_OBJECTS(SP_FLOW_REMOTE_PART) SP_SNAPSHOT_OBJECTS(SP_SNAPSHOT_REMOTE_PART))
+#define SP_FLOW_ANY_REMOTE                                                                         \
+	(0 SP_FLOW_OBJECTS(SP_FLOW_REMOTE_PART) SP_SNAPSHOT_OBJECTS(SP_SNAPSHOT_REMOTE_PART))
 
-/* A UDP packet with IPv4 options. Nobody of a fabric sends messages so: one that looks like a message to this switch is an attempt. */
-static __always_inline int sp_flow_with_options(struct xdp_md *xdp, const struct sp_flow_outer *outer)
+/* A UDP packet with IPv4 options. Nobody of a fabric sends messages so: one that looks like a
+ * message to this switch is an attempt. */
+static __always_inline int sp_flow_with_options(
+    struct xdp_md *xdp, const struct sp_flow_outer *outer)
 {
 	__u32 zero = 0, header_bytes = (outer->version_ihl & 15) * 4;
 	struct sp_flow_settings *settings = bpf_map_lookup_elem(&sp_flow_config, &zero);
 	__be32 destination = outer->destination;
 	__be16 port;
 
-	if (outer->version_ihl >> 4 != 4 || header_bytes < 20 || !settings || !settings->protocol_address ||
-	    destination != settings->protocol_address ||
-	    bpf_xdp_load_bytes(xdp, __builtin_offsetof(struct sp_flow_outer, version_ihl) + header_bytes + 2, &port, sizeof(port)) ||
+	if (outer->version_ihl >> 4 != 4 || header_bytes < 20 || !settings ||
+	    !settings->protocol_address || destination != settings->protocol_address ||
+	    bpf_xdp_load_bytes(xdp,
+		__builtin_offsetof(struct sp_flow_outer, version_ihl) + header_bytes + 2, &port,
+		sizeof(port)) ||
 	    port != bpf_htons(SP_FLOW_PORT))
 		return -1;
 	sp_flow_count(SP_STAT_MALFORMED);
@@ -558,7 +312,8 @@ static __always_inline int sp_flow_receive(struct xdp_md *xdp)
 
 	if (!SP_FLOW_ANY_REMOTE)
 		return -1;
-	if ((void *)(outer + 1) > (void *)(long)xdp->data_end || outer->protocol != 17 || outer->ethertype != bpf_htons(0x0800))
+	if ((void *)(outer + 1) > (void *)(long)xdp->data_end || outer->protocol != 17 ||
+	    outer->ethertype != bpf_htons(0x0800))
 		return -1;
 	if (outer->version_ihl != 0x45)
 		return sp_flow_with_options(xdp, outer);

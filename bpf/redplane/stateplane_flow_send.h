@@ -1,5 +1,6 @@
-/* stateplane_flow_send.h: the state protocol's messages as the switch sends them, and how a packet ends that waits in one.
- * Part of stateplane_flow.h. systems/redplane/docs/state-protocol.md has the format. */
+/* stateplane_flow_send.h: the state protocol's messages as the switch sends them, and how a packet
+ * ends that waits in one. Part of stateplane_flow.h. systems/redplane/docs/state-protocol.md has
+ * the format. */
 #ifndef STATEPLANE_FLOW_SEND_H
 #define STATEPLANE_FLOW_SEND_H
 
@@ -85,7 +86,8 @@ static __always_inline int sp_flow_route(struct xdp_md *xdp, struct bpf_fib_look
 	switch (bpf_fib_lookup(xdp, route, sizeof(*route), 0)) {
 	case BPF_FIB_LKUP_RET_SUCCESS:
 		break;
-	case BPF_FIB_LKUP_RET_FRAG_NEEDED: /* the fabric's MTU must be larger than the hosts' by the headers */
+	case BPF_FIB_LKUP_RET_FRAG_NEEDED: /* the fabric's MTU must be larger than the hosts' by the
+					      headers */
 		sp_flow_count(SP_STAT_TOO_BIG);
 		return XDP_DROP;
 	default:
@@ -101,7 +103,8 @@ static __always_inline int sp_flow_route(struct xdp_md *xdp, struct bpf_fib_look
 }
 
 /* Makes room for the message around the packet, or makes the frame as long as the message alone. */
-static __always_inline int sp_flow_make_room(struct xdp_md *xdp, __u32 message_bytes, int with_packet)
+static __always_inline int sp_flow_make_room(
+    struct xdp_md *xdp, __u32 message_bytes, int with_packet)
 {
 	int more = (int)message_bytes - (with_packet ? 0 : (int)bpf_xdp_get_buff_len(xdp));
 
@@ -128,7 +131,8 @@ static __always_inline int sp_flow_sign(struct xdp_md *xdp, __u32 key_id, __u32 
 	return 0;
 }
 
-/* Sends the message in the scratch to the head of its key's shard, around the packet or in place of it. */
+/* Sends the message in the scratch to the head of its key's shard, around the packet or in place of
+ * it. */
 SEC("xdp.frags")
 int sp_send(struct xdp_md *xdp)
 {
@@ -145,7 +149,8 @@ int sp_send(struct xdp_md *xdp)
 		return XDP_ABORTED;
 	key_bytes = scratch->key_bytes;
 	value_bytes = scratch->value_bytes;
-	asm volatile("" : "+r"(key_bytes), "+r"(value_bytes)); /* one register each, so that the bounds below stick to it */
+	/* one register each, so that the bounds below stick to it */
+	asm volatile("" : "+r"(key_bytes), "+r"(value_bytes));
 	if (key_bytes > SP_FLOW_KEY_MAX || value_bytes > SP_FLOW_VALUE_MAX)
 		return XDP_ABORTED;
 	key_id = secrets->sends & (SP_SECRETS - 1);
@@ -161,20 +166,25 @@ int sp_send(struct xdp_md *xdp)
 		sp_flow_count(SP_STAT_NO_HEAD);
 		return XDP_DROP;
 	}
-	/* An UPDATE's room was looked for before it was made; a READ_COMMIT without a packet answers a probe. */
-	if ((scratch->type == SP_LEASE_REQUEST || (scratch->type == SP_READ_COMMIT && scratch->with_packet)) &&
+	/* An UPDATE's room was looked for before it was made; a READ_COMMIT without a packet
+	 * answers a probe. */
+	if ((scratch->type == SP_LEASE_REQUEST ||
+		(scratch->type == SP_READ_COMMIT && scratch->with_packet)) &&
 	    sp_session_full(session, settings))
 		return XDP_DROP;
 	message_bytes = SP_FLOW_OUTER_BYTES + SP_FLOW_HEADER_BYTES + key_bytes + value_bytes;
 	packet_bytes = scratch->with_packet ? bpf_xdp_get_buff_len(xdp) : 0;
-	if (packet_bytes > SP_FLOW_PACKET_MAX || sp_flow_make_room(xdp, message_bytes, scratch->with_packet)) {
+	if (packet_bytes > SP_FLOW_PACKET_MAX ||
+	    sp_flow_make_room(xdp, message_bytes, scratch->with_packet)) {
 		sp_flow_count(SP_STAT_TOO_BIG);
 		return XDP_DROP;
 	}
 	sp_session_sent(session);
-	if (sp_flow_fill(xdp, scratch, settings, head, shard, session->number, key_id, message_bytes, packet_bytes))
+	if (sp_flow_fill(xdp, scratch, settings, head, shard, session->number, key_id,
+		message_bytes, packet_bytes))
 		return XDP_ABORTED;
-	if (key_bytes && bpf_xdp_store_bytes(xdp, SP_FLOW_OUTER_BYTES + SP_FLOW_HEADER_BYTES, scratch->key, key_bytes))
+	if (key_bytes && bpf_xdp_store_bytes(xdp, SP_FLOW_OUTER_BYTES + SP_FLOW_HEADER_BYTES,
+			     scratch->key, key_bytes))
 		return XDP_ABORTED;
 	if (value_bytes && bpf_xdp_store_bytes(xdp, SP_FLOW_OUTER_BYTES + SP_FLOW_HEADER_BYTES + key_bytes,
 					       scratch->value, value_bytes))
@@ -184,7 +194,8 @@ int sp_send(struct xdp_md *xdp)
 	return sp_flow_route(xdp, &scratch->route, settings, head, message_bytes + packet_bytes - 14);
 }
 
-static __always_inline int sp_flow_send_by_tail_call(struct xdp_md *xdp, struct sp_flow_scratch *scratch, int with_packet)
+static __always_inline int sp_flow_send_by_tail_call(
+    struct xdp_md *xdp, struct sp_flow_scratch *scratch, int with_packet)
 {
 	scratch->with_packet = with_packet;
 	bpf_tail_call(xdp, &sp_programs, SP_PROGRAM_SEND);
@@ -227,7 +238,8 @@ static __always_inline int sp_flow_resumed(struct sp_flow_context *flow)
  * interface than it first came in on, whose address it has: the kernel would take it for somebody
  * else's (PACKET_OTHERHOST) and drop it.
  */
-static __always_inline int sp_flow_to_host(struct xdp_md *xdp, const struct sp_flow_context *flow, __u32 ingress_port)
+static __always_inline int sp_flow_to_host(
+    struct xdp_md *xdp, const struct sp_flow_context *flow, __u32 ingress_port)
 {
 	__u32 zero = 0;
 	struct sp_flow_resume *resume;
@@ -235,7 +247,8 @@ static __always_inline int sp_flow_to_host(struct xdp_md *xdp, const struct sp_f
 
 	if (flow->attempts) {
 		resume = bpf_map_lookup_elem(&sp_flow_resume, &zero);
-		if (resume && frame + 6 <= (__u8 *)(long)xdp->data_end && !(frame[0] & 1)) /* but for broadcast and multicast */
+		if (resume && frame + 6 <= (__u8 *)(long)xdp->data_end &&
+		    !(frame[0] & 1)) /* but for broadcast and multicast */
 			__builtin_memcpy(frame, resume->host_mac, 6);
 	}
 	return sp_to_host(ingress_port);
@@ -266,8 +279,10 @@ static __always_inline int sp_flow_park(struct xdp_md *xdp, struct sp_flow_conte
 	return sp_flow_send_by_tail_call(xdp, scratch, 1);
 }
 
-/* Ends a packet whose kind is SP_FLOW_COMMIT; it is finished, and waits in the network for the store's acknowledgement. */
-static __always_inline int sp_flow_finish(struct xdp_md *xdp, struct sp_flow_context *flow, __u32 egress_port)
+/* Ends a packet whose kind is SP_FLOW_COMMIT; it is finished, and waits in the network for the
+ * store's acknowledgement. */
+static __always_inline int sp_flow_finish(
+    struct xdp_md *xdp, struct sp_flow_context *flow, __u32 egress_port)
 {
 	struct sp_flow_scratch *scratch = sp_flow_get_scratch();
 

@@ -1,10 +1,13 @@
 /* stateplane_flow_session.h: shards and the sessions with them. Part of stateplane_flow.h.
  *
- * One lease of a session stands for the leases of all flows of it (systems/redplane/docs/state-protocol.md, "Sessions"), so a heartbeat per shard prolongs them all. */
+ * One lease of a session stands for the leases of all flows of it
+ * (systems/redplane/docs/state-protocol.md, "Sessions"), so a heartbeat per shard prolongs them
+ * all. */
 #ifndef STATEPLANE_FLOW_SESSION_H
 #define STATEPLANE_FLOW_SESSION_H
 
-/* "Shards". `key` is zero-padded to whole words. Of { client 4, server 4, client port 2, server port 2, protocol 1 } the server can be left out. */
+/* "Shards". `key` is zero-padded to whole words. Of { client 4, server 4, client port 2, server
+ * port 2, protocol 1 } the server can be left out. */
 static __always_inline __u64 sp_key_hash(const void *key, __u32 key_bytes, int only_client)
 {
 	__u64 hash = 0;
@@ -31,13 +34,15 @@ static __always_inline __u32 sp_hash_shard(__u64 hash, __u32 shards)
 	return ((hash >> 32) * shards) >> 32;
 }
 
-#define SP_FLOW_CASE_ONLY_CLIENT(name, id, flows, kb, vb, consistency, allocator)                                      \
-	case id:                                                                                                       \
-		only_client = allocator == SP_ALLOCATOR_BACKENDS;                                                      \
+#define SP_FLOW_CASE_ONLY_CLIENT(name, id, flows, kb, vb, consistency, allocator)                  \
+	case id:                                                                                   \
+		only_client = allocator == SP_ALLOCATOR_BACKENDS;                                  \
 		break;
 
-/* The shard of an object's key. The two keys of a balancer's conversation differ in the server, and must be in one shard. */
-static __always_inline __u32 sp_key_shard(__u32 object_id, const void *key, __u32 key_bytes, __u32 shards)
+/* The shard of an object's key. The two keys of a balancer's conversation differ in the server, and
+ * must be in one shard. */
+static __always_inline __u32 sp_key_shard(
+    __u32 object_id, const void *key, __u32 key_bytes, __u32 shards)
 {
 	int only_client = 0;
 
@@ -52,8 +57,10 @@ static __always_inline struct sp_session *sp_get_session(__u32 shard)
 	return bpf_map_lookup_elem(&sp_sessions, &shard);
 }
 
-/* Is `number` the current session, with a live lease? Rule 4: number, end, number, so that an end never counts for an older number. */
-static __always_inline int sp_session_lives(const struct sp_session *session, __u32 number, __u64 now_ns)
+/* Is `number` the current session, with a live lease? Rule 4: number, end, number, so that an end
+ * never counts for an older number. */
+static __always_inline int sp_session_lives(
+    const struct sp_session *session, __u32 number, __u64 now_ns)
 {
 	__u32 before = *(volatile const __u32 *)&session->number;
 	__u64 end;
@@ -66,7 +73,8 @@ static __always_inline int sp_session_lives(const struct sp_session *session, __
 }
 
 /* The same where no helper may be called: `now_ns` is the exact clock's. */
-static __always_inline int sp_session_lives_exactly(const struct sp_session *session, __u32 number, __u64 now_ns)
+static __always_inline int sp_session_lives_exactly(
+    const struct sp_session *session, __u32 number, __u64 now_ns)
 {
 	__u32 before = *(volatile const __u32 *)&session->number;
 	__u64 end;
@@ -74,7 +82,8 @@ static __always_inline int sp_session_lives_exactly(const struct sp_session *ses
 	sp_barrier();
 	end = *(volatile const __u64 *)&session->lease_end_ns;
 	sp_barrier();
-	return number && before == number && *(volatile const __u32 *)&session->number == number && now_ns < end;
+	return number && before == number && *(volatile const __u32 *)&session->number == number &&
+	       now_ns < end;
 }
 
 /* Is what was read of the entry this switch's to use? */
@@ -86,14 +95,16 @@ static __always_inline int sp_flow_owned(const struct sp_flow_entry_head *seen, 
 	       sp_session_lives(session, seen->session, now_ns);
 }
 
-/* ---- "Re-sending" and "Window" ---------------------------------------------------------------------------------- */
+/* ---- "Re-sending" and "Window" -------------------------------------------------------------- */
 
 /* The back-off doubles so often at the most; the upper bound ends it sooner. */
 #define SP_RESEND_MOST_DOUBLINGS 16
 
-/* A message of the shard that is not acknowledged for so long is sent again: RFC 6298's (2.3) SRTT + max(G, 4 RTTVAR), doubled for each time that this was done
- * before (5.5), within the bounds of the configuration. */
-static __always_inline __u64 sp_resend_timeout(const struct sp_session *session, const struct sp_flow_settings *settings, __u32 resends)
+/* A message of the shard that is not acknowledged for so long is sent again: RFC 6298's (2.3) SRTT
+ * + max(G, 4 RTTVAR), doubled for each time that this was done before (5.5), within the bounds of
+ * the configuration. */
+static __always_inline __u64 sp_resend_timeout(
+    const struct sp_session *session, const struct sp_flow_settings *settings, __u32 resends)
 {
 	__u64 timeout = settings->resend_least_ns, variation;
 
@@ -108,11 +119,13 @@ static __always_inline __u64 sp_resend_timeout(const struct sp_session *session,
 	return timeout < settings->resend_most_ns ? timeout : settings->resend_most_ns;
 }
 
-/* Under the session's lock: a request took so long. RFC 6298 (2.2, 2.3). Replies name the time of the very request that they answer, so one to something that was
- * sent again is as good as any: what Karn's rule is for, timestamps settle (RFC 6298 section 3, RFC 7323). */
+/* Under the session's lock: a request took so long. RFC 6298 (2.2, 2.3). Replies name the time of
+ * the very request that they answer, so one to something that was sent again is as good as any:
+ * what Karn's rule is for, timestamps settle (RFC 6298 section 3, RFC 7323). */
 static __always_inline void sp_session_measure(struct sp_session *session, __u64 round_trip_ns)
 {
-	__u64 apart = session->srtt_ns > round_trip_ns ? session->srtt_ns - round_trip_ns : round_trip_ns - session->srtt_ns;
+	__u64 apart = session->srtt_ns > round_trip_ns ? session->srtt_ns - round_trip_ns
+						       : round_trip_ns - session->srtt_ns;
 
 	if (!session->srtt_ns) {
 		session->srtt_ns = round_trip_ns + 1; /* never 0 */
@@ -123,8 +136,10 @@ static __always_inline void sp_session_measure(struct sp_session *session, __u64
 	session->srtt_ns += round_trip_ns / 8 - session->srtt_ns / 8;
 }
 
-/* Under the session's lock: a reply came to a request of `request_ns`. Chains keep the order, so what was sent before the mark and is not answered by now is lost. */
-static __always_inline void sp_session_answered(struct sp_session *session, __u64 request_ns, __u64 now_ns)
+/* Under the session's lock: a reply came to a request of `request_ns`. Chains keep the order, so
+ * what was sent before the mark and is not answered by now is lost. */
+static __always_inline void sp_session_answered(
+    struct sp_session *session, __u64 request_ns, __u64 now_ns)
 {
 	if (request_ns >= session->mark_ns) {
 		if (session->done < session->mark_sent)
@@ -146,13 +161,17 @@ static __always_inline void sp_session_sent(struct sp_session *session)
 		session->progress_ns = sp_flow_coarse_clock();
 }
 
-/* Has the shard as many requests to answer as it may? Then a packet that would make one more is to be dropped (and is counted here). If nothing at all came back for
- * a time-out, all are taken as lost: the next ones find out. No lock may be held. */
-static __always_inline int sp_session_full(struct sp_session *session, const struct sp_flow_settings *settings)
+/* Has the shard as many requests to answer as it may? Then a packet that would make one more is to
+ * be dropped (and is counted here). If nothing at all came back for a time-out, all are taken as
+ * lost: the next ones find out. No lock may be held. */
+static __always_inline int sp_session_full(
+    struct sp_session *session, const struct sp_flow_settings *settings)
 {
 	__u64 now;
 
-	if (!settings->window || *(volatile __u64 *)&session->sent - *(volatile __u64 *)&session->done < settings->window)
+	if (!settings->window ||
+	    *(volatile __u64 *)&session->sent - *(volatile __u64 *)&session->done <
+		settings->window)
 		return 0;
 	now = sp_flow_coarse_clock();
 	if (now < session->progress_ns + sp_resend_timeout(session, settings, 0)) {
@@ -167,14 +186,16 @@ static __always_inline int sp_session_full(struct sp_session *session, const str
 	return 0;
 }
 
-/* ---- replies ---------------------------------------------------------------------------------------------------- */
+/* ---- replies -------------------------------------------------------------------------------- */
 
-/* A genuine reply of the session `number` to a request of `request_ns` ("Sessions" 1): never back, and nothing of an older session. `at_once`: the store answers
- * such a request without waiting for anything else, so it measures the way. */
-static __always_inline void sp_session_take(struct sp_session *session, __u32 number, __u64 request_ns, __u64 lease_ns,
-					    __u64 margin_ns, __u64 now_ns, int at_once)
+/* A genuine reply of the session `number` to a request of `request_ns` ("Sessions" 1): never back,
+ * and nothing of an older session. `at_once`: the store answers such a request without waiting for
+ * anything else, so it measures the way. */
+static __always_inline void sp_session_take(struct sp_session *session, __u32 number,
+    __u64 request_ns, __u64 lease_ns, __u64 margin_ns, __u64 now_ns, int at_once)
 {
-	/* From when the request left (the head counts from when it came, which is later), less the margin for drift and clock lag. */
+	/* From when the request left (the head counts from when it came, which is later), less the
+	 * margin for drift and clock lag. */
 	__u64 end = lease_ns > margin_ns ? request_ns + lease_ns - margin_ns : 0;
 
 	bpf_spin_lock(&session->lock);

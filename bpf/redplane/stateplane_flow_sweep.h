@@ -1,4 +1,5 @@
-/* stateplane_flow_sweep.h: releasing and removing flows that this switch no longer needs. Part of stateplane_flow.h.
+/* stateplane_flow_sweep.h: releasing and removing flows that this switch no longer needs. Part of
+ * stateplane_flow.h.
  *
  * The agent looks for candidates and gives each to this program as a frame; only here, under the
  * entry's lock, can it be told whether the flow
@@ -8,8 +9,10 @@
 
 enum { SP_SWEEP_NOTHING, SP_SWEEP_REMOVE, SP_SWEEP_RELEASE, SP_SWEEP_QUEUE };
 
-/* Is an entry whose state lives in the store to be released (rule 7)? An update that is not acknowledged keeps it. */
-static __always_inline int sp_flow_is_done(const struct sp_flow_entry_head *entry, const struct sp_flow_sweep_request *request)
+/* Is an entry whose state lives in the store to be released (rule 7)? An update that is not
+ * acknowledged keeps it. */
+static __always_inline int sp_flow_is_done(
+    const struct sp_flow_entry_head *entry, const struct sp_flow_sweep_request *request)
 {
 	__u64 before_ns = request->idle_before_ns;
 
@@ -17,11 +20,13 @@ static __always_inline int sp_flow_is_done(const struct sp_flow_entry_head *entr
 		before_ns = request->half_closed_before_ns;
 	if (entry->flags & SP_FLOW_CLOSED)
 		before_ns = request->closed_before_ns;
-	return entry->used_ns < before_ns && entry->seq == entry->acked_seq && !(entry->flags & SP_FLOW_QUEUED);
+	return entry->used_ns < before_ns && entry->seq == entry->acked_seq &&
+	       !(entry->flags & SP_FLOW_QUEUED);
 }
 
 /* What is to become of the entry; claims it: from then on no CPU uses it. */
-static __always_inline int sp_flow_claim(void *map, const struct sp_flow_sweep_request *request, __u32 key_bytes, int consistency)
+static __always_inline int sp_flow_claim(
+    void *map, const struct sp_flow_sweep_request *request, __u32 key_bytes, int consistency)
 {
 	struct sp_flow_entry_head *entry = bpf_map_lookup_elem(map, request->key);
 	int what = SP_SWEEP_NOTHING;
@@ -61,19 +66,22 @@ static __always_inline int sp_flow_claim(void *map, const struct sp_flow_sweep_r
 	return what;
 }
 
-#define SP_FLOW_CASE_SWEEP(name, id, flows, kb, vb, consistency, allocator)                                            \
-	case id:                                                                                                       \
-		what = sp_flow_claim(&name, &request, kb, consistency);                                                \
-		if (what == SP_SWEEP_REMOVE)                                                                           \
-			bpf_map_delete_elem(&name, request.key);                                                       \
-		else if (what != SP_SWEEP_NOTHING && sp_flow_push(&pending, id, request.key, kb))                      \
-			sp_flow_unqueue(&name, request.key, kb);                                                       \
+#define SP_FLOW_CASE_SWEEP(name, id, flows, kb, vb, consistency, allocator)                        \
+	case id:                                                                                   \
+		what = sp_flow_claim(&name, &request, kb, consistency);                            \
+		if (what == SP_SWEEP_REMOVE)                                                       \
+			bpf_map_delete_elem(&name, request.key);                                   \
+		else if (what != SP_SWEEP_NOTHING && sp_flow_push(&pending, id, request.key, kb))  \
+			sp_flow_unqueue(&name, request.key, kb);                                   \
 		break;
 
-#define SP_SNAPSHOT_CASE_SWEEP(name, id, instances, kb, slots, width, slot_bytes, period_us, epsilon_us, overdue)      \
-	SP_FLOW_CASE_SWEEP(name, id, instances, kb, 0, (period_us ? SP_FLOW_LINEARIZABLE : SP_FLOW_LOCAL), 0)
+#define SP_SNAPSHOT_CASE_SWEEP(                                                                    \
+    name, id, instances, kb, slots, width, slot_bytes, period_us, epsilon_us, overdue)             \
+	SP_FLOW_CASE_SWEEP(                                                                        \
+	    name, id, instances, kb, 0, (period_us ? SP_FLOW_LINEARIZABLE : SP_FLOW_LOCAL), 0)
 
-/* XDP_DROP: the flow is gone; XDP_TX: its release is on its way; XDP_PASS: it is in use, or was gone before. */
+/* XDP_DROP: the flow is gone; XDP_TX: its release is on its way; XDP_PASS: it is in use, or was
+ * gone before. */
 SEC("xdp.frags")
 int sp_sweep(struct xdp_md *xdp)
 {

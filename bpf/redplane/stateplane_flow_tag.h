@@ -1,4 +1,5 @@
-/* stateplane_flow_tag.h: the keyed tags of messages, by SipHash-2-4 (systems/redplane/docs/state-protocol.md, "Tags"). Part of stateplane_flow.h.
+/* stateplane_flow_tag.h: the keyed tags of messages, by SipHash-2-4
+ * (systems/redplane/docs/state-protocol.md, "Tags"). Part of stateplane_flow.h.
  *
  * Of a message in a frame: source and destination address stand together in the IPv4 header, then
  * comes the datagram, with the tag as zero. Packets may lie
@@ -10,7 +11,8 @@
 
 /* Source and destination address in a frame. */
 #define SP_FLOW_ADDRESSES_AT 26
-_Static_assert(__builtin_offsetof(struct sp_flow_outer, source) == SP_FLOW_ADDRESSES_AT, "IPv4 behind Ethernet");
+_Static_assert(__builtin_offsetof(struct sp_flow_outer, source) == SP_FLOW_ADDRESSES_AT,
+    "IPv4 behind Ethernet");
 
 /* What the chunks' loop works on. */
 struct sp_tag_work {
@@ -22,7 +24,8 @@ struct sp_tag_work {
 	__u64 failed;
 };
 
-/* One chunk of key, value and packet: whole words into the hash; what is left of the last one stays in the scratch. */
+/* One chunk of key, value and packet: whole words into the hash; what is left of the last one stays
+ * in the scratch. */
 static long sp_tag_chunk(__u32 index, void *context)
 {
 	struct sp_tag_work *work = context;
@@ -51,7 +54,8 @@ static long sp_tag_chunk(__u32 index, void *context)
 	return 0;
 }
 
-/* The tag of the message in the frame, into *tag; `body_bytes`: key, value and packet. -1: the frame is not so long. */
+/* The tag of the message in the frame, into *tag; `body_bytes`: key, value and packet. -1: the
+ * frame is not so long. */
 static __noinline int sp_tag(struct xdp_md *xdp, __u32 key_id, __u32 body_bytes, __u64 *tag)
 {
 	void *data = (void *)(long)xdp->data;
@@ -63,7 +67,8 @@ static __noinline int sp_tag(struct xdp_md *xdp, __u32 key_id, __u32 body_bytes,
 	struct sp_tag_work work;
 	__u64 last;
 
-	if (!scratch || !secrets || !tag || body_bytes > SP_FLOW_KEY_MAX + SP_FLOW_VALUE_MAX + SP_FLOW_PACKET_MAX ||
+	if (!scratch || !secrets || !tag ||
+	    body_bytes > SP_FLOW_KEY_MAX + SP_FLOW_VALUE_MAX + SP_FLOW_PACKET_MAX ||
 	    (void *)(header + 1) > (void *)(long)xdp->data_end)
 		return -1;
 	key_id &= SP_SECRETS - 1;

@@ -1,6 +1,7 @@
-/* stateplane_snapshot.h: SnapshotState objects in the data plane: arrays of slots that packets update at once, and of which whole snapshots
- * go to the store every period (RedPlane §4.4, §5.4, Algorithm 1). Part of stateplane_flow.h.
- * systems/redplane/docs/snapshots.md has the rules and the messages.
+/* stateplane_snapshot.h: SnapshotState objects in the data plane: arrays of slots that packets
+ * update at once, and of which whole snapshots go to the store every period (RedPlane §4.4, §5.4,
+ * Algorithm 1). Part of stateplane_flow.h. systems/redplane/docs/snapshots.md has the rules and the
+ * messages.
  *
  * Owns: instances (one entry a key), their slots' two copies, flips. Must not know: the P4 program.
  *
@@ -28,7 +29,8 @@
 enum { SP_OVERDUE_DROP, SP_OVERDUE_MARK, SP_OVERDUE_CONTINUE };
 enum { SP_SLOT_READ, SP_SLOT_WRITE, SP_SLOT_ADD, SP_SLOTS_BEGIN };
 
-/* Without a lease: the generator asks for one at most this often; when it has not asked for so long (its agent is dead), a packet does, and waits. */
+/* Without a lease: the generator asks for one at most this often; when it has not asked for so long
+ * (its agent is dead), a packet does, and waits. */
 #define SP_SNAPSHOT_ASK_NS 20000000ull
 #define SP_SNAPSHOT_PATIENCE_NS 1000000000ull
 
@@ -49,36 +51,39 @@ struct {
 	__type(value, struct sp_snapshot_part);
 } sp_snapshot_scratch SEC(".maps");
 
-/* An entry begins as every entry does; name##_blank is what new ones are made from: all zero but for used_ns. */
-#define SP_SNAPSHOT_DECLARE(name, id, instances, kb, slot_count, width, slot_bytes, period_us, epsilon_us, overdue)    \
-	struct name##_entry {                                                                                          \
-		SP_FLOW_ENTRY_HEAD                                                                                     \
-		__u8 key[SP_ROUND8(kb)];                                                                               \
-		struct sp_snapshot_book book;                                                                          \
-		__u64 part_sent_ns[SP_SNAPSHOT_PARTS(slot_count, slot_bytes)];                                         \
-		struct sp_slot##slot_bytes slot[slot_count];                                                           \
-	};                                                                                                             \
-	struct name##_key {                                                                                            \
-		__u8 bytes[SP_ROUND8(kb)];                                                                             \
-	};                                                                                                             \
-	struct {                                                                                                       \
-		__uint(type, BPF_MAP_TYPE_HASH);                                                                       \
-		__uint(max_entries, instances);                                                                        \
-		__type(key, struct name##_key);                                                                        \
-		__type(value, struct name##_entry);                                                                    \
-	} name SEC(".maps");                                                                                           \
-	struct name##_words {                                                                                          \
-		__u64 word[sizeof(struct name##_entry) / 8];                                                           \
-	};                                                                                                             \
-	struct {                                                                                                       \
-		__uint(type, BPF_MAP_TYPE_ARRAY);                                                                      \
-		__uint(max_entries, 1);                                                                                \
-		__type(key, __u32);                                                                                    \
-		__type(value, struct name##_words);                                                                    \
+/* An entry begins as every entry does; name##_blank is what new ones are made from: all zero but
+ * for used_ns. */
+#define SP_SNAPSHOT_DECLARE(                                                                       \
+    name, id, instances, kb, slot_count, width, slot_bytes, period_us, epsilon_us, overdue)        \
+	struct name##_entry {                                                                      \
+		SP_FLOW_ENTRY_HEAD                                                                 \
+		__u8 key[SP_ROUND8(kb)];                                                           \
+		struct sp_snapshot_book book;                                                      \
+		__u64 part_sent_ns[SP_SNAPSHOT_PARTS(slot_count, slot_bytes)];                     \
+		struct sp_slot##slot_bytes slot[slot_count];                                       \
+	};                                                                                         \
+	struct name##_key {                                                                        \
+		__u8 bytes[SP_ROUND8(kb)];                                                         \
+	};                                                                                         \
+	struct {                                                                                   \
+		__uint(type, BPF_MAP_TYPE_HASH);                                                   \
+		__uint(max_entries, instances);                                                    \
+		__type(key, struct name##_key);                                                    \
+		__type(value, struct name##_entry);                                                \
+	} name SEC(".maps");                                                                       \
+	struct name##_words {                                                                      \
+		__u64 word[sizeof(struct name##_entry) / 8];                                       \
+	};                                                                                         \
+	struct {                                                                                   \
+		__uint(type, BPF_MAP_TYPE_ARRAY);                                                  \
+		__uint(max_entries, 1);                                                            \
+		__type(key, __u32);                                                                \
+		__type(value, struct name##_words);                                                \
 	} name##_blank SEC(".maps");
 SP_SNAPSHOT_OBJECTS(SP_SNAPSHOT_DECLARE)
 
-#define SP_SNAPSHOT_BOOK(entry, kb) ((struct sp_snapshot_book *)((void *)(entry) + SP_FLOW_ENTRY_HEAD_BYTES + SP_ROUND8(kb)))
+#define SP_SNAPSHOT_BOOK(entry, kb)                                                                \
+	((struct sp_snapshot_book *)((void *)(entry) + SP_FLOW_ENTRY_HEAD_BYTES + SP_ROUND8(kb)))
 #define SP_SNAPSHOT_SENT(entry, kb) ((__u64 *)(SP_SNAPSHOT_BOOK(entry, kb) + 1))
 
 /* One instance's place of one object; all but `entry` constants. */
@@ -97,21 +102,23 @@ struct sp_snapshot {
 
 static __always_inline void *sp_snapshot_slots(void *entry, const struct sp_snapshot *object)
 {
-	return SP_SNAPSHOT_SENT(entry, object->key_bytes) + SP_SNAPSHOT_PARTS(object->slots, object->slot_bytes);
+	return SP_SNAPSHOT_SENT(entry, object->key_bytes) +
+	       SP_SNAPSHOT_PARTS(object->slots, object->slot_bytes);
 }
 
-/* Algorithm 1, lines "for a regular packet": the first update of an interval leaves the value of before in the other copy. `interval` is seq + 1's low 32 bits. */
-#define SP_SLOT_UPDATE(slot, interval, new_value)                                                                      \
-	do {                                                                                                           \
-		if ((slot)->tag != (interval)) {                                                                       \
-			(slot)->copy[~(interval)&1] = (slot)->copy[(slot)->tag & 1];                                   \
-			(slot)->tag = (interval);                                                                      \
-		}                                                                                                      \
-		(slot)->copy[(interval)&1] = (new_value);                                                              \
+/* Algorithm 1, lines "for a regular packet": the first update of an interval leaves the value of
+ * before in the other copy. `interval` is seq + 1's low 32 bits. */
+#define SP_SLOT_UPDATE(slot, interval, new_value)                                                  \
+	do {                                                                                       \
+		if ((slot)->tag != (interval)) {                                                   \
+			(slot)->copy[~(interval) & 1] = (slot)->copy[(slot)->tag & 1];             \
+			(slot)->tag = (interval);                                                  \
+		}                                                                                  \
+		(slot)->copy[(interval) & 1] = (new_value);                                        \
 	} while (0)
 
-static __always_inline __u64 sp_slot_access(void *slots, __u32 slot_bytes, __u32 index, __u32 interval, __u64 mask, int what,
-					    __u64 operand)
+static __always_inline __u64 sp_slot_access(
+    void *slots, __u32 slot_bytes, __u32 index, __u32 interval, __u64 mask, int what, __u64 operand)
 {
 	__u64 value;
 
@@ -135,11 +142,15 @@ static __always_inline __u64 sp_slot_access(void *slots, __u32 slot_bytes, __u32
 	return value;
 }
 
-/* ---- windows: the last slot is the number of the window that the others are of; 0: none yet. A packet of a newer one (RFC 1982's order) has all of them begin anew.
- * The number is a slot, so it is in every snapshot, and the counts that stand beside it are of that window and no other: also where another switch goes on. */
+/* ---- windows: the last slot is the number of the window that the others are of; 0: none yet. A
+ * packet of a newer one (RFC 1982's order) has all of them begin anew. The number is a slot, so it
+ * is in every snapshot, and the counts that stand beside it are of that window and no other: also
+ * where another switch goes on. */
 
-/* Without the lock: has the window that the packet is of begun? What tag and copies tell together may be of two instants, but each copy is a number that
- * was there, and numbers only grow: equal to the packet's means that the window is that one or a newer one. "No" is decided again under the lock. */
+/* Without the lock: has the window that the packet is of begun? What tag and copies tell together
+ * may be of two instants, but each copy is a number that was there, and numbers only grow: equal to
+ * the packet's means that the window is that one or a newer one. "No" is decided again under the
+ * lock. */
 static __always_inline int sp_window_is(void *slots, const struct sp_snapshot *object, __u64 window)
 {
 	__u32 last = object->slots - 1;
@@ -154,25 +165,29 @@ static __always_inline int sp_window_is(void *slots, const struct sp_snapshot *o
 	return slot->copy[slot->tag & 1] == window;
 }
 
-/* All slots are zero from here on: Algorithm 1's update of each, without a branch, which the verifier would follow both ways for each slot. */
-#define SP_SLOTS_BEGIN_ALL(type, slots, count, interval)                                                               \
-	_Pragma("clang loop unroll(disable)") for (__u32 i = 0; i < (count); i++)                                      \
-	{                                                                                                              \
-		struct type *slot = (struct type *)(slots) + i;                                                        \
-		__u64 sp_apart = slot->tag ^ (interval);                                                               \
-		__u32 sp_updated = (sp_apart - 1) >> 63; /* in this interval: the other copy is the flip's already */  \
-									                                                       \
-		slot->copy[~(interval)&1] =                                                                            \
-			slot->copy[(slot->tag ^ sp_updated) & 1];                                                       \
-		slot->copy[(interval)&1] = 0;                                                                          \
-		slot->tag = (interval);                                                                                \
+/* All slots are zero from here on: Algorithm 1's update of each, without a branch, which the
+ * verifier would follow both ways for each slot. */
+#define SP_SLOTS_BEGIN_ALL(type, slots, count, interval)                                           \
+	_Pragma("clang loop unroll(disable)") for (__u32 i = 0; i < (count); i++)                  \
+	{                                                                                          \
+		struct type *slot = (struct type *)(slots) + i;                                    \
+		__u64 sp_apart = slot->tag ^ (interval);                                           \
+		__u32 sp_updated =                                                                 \
+		    (sp_apart - 1) >>                                                              \
+		    63; /* in this interval: the other copy is the flip's already */               \
+                                                                                                   \
+		slot->copy[~(interval) & 1] = slot->copy[(slot->tag ^ sp_updated) & 1];            \
+		slot->copy[(interval) & 1] = 0;                                                    \
+		slot->tag = (interval);                                                            \
 	}
 
 /* Under the lock. Returns 1 if the window began here. */
-static __always_inline int sp_window_begin(void *slots, const struct sp_snapshot *object, __u32 interval, __u64 window)
+static __always_inline int sp_window_begin(
+    void *slots, const struct sp_snapshot *object, __u32 interval, __u64 window)
 {
 	__u32 last = object->slots - 1;
-	__u64 was = sp_slot_access(slots, object->slot_bytes, last, interval, object->mask, SP_SLOT_READ, 0);
+	__u64 was = sp_slot_access(
+	    slots, object->slot_bytes, last, interval, object->mask, SP_SLOT_READ, 0);
 	__u64 ahead = (window - was) & object->mask;
 
 	if (!ahead || (was && ahead > object->mask >> 1))
@@ -203,7 +218,8 @@ static __always_inline void *sp_snapshot_make(const struct sp_snapshot *object, 
 		sp_flow_count(SP_STAT_FLOWS_FULL);
 		return 0;
 	}
-	/* The blank is shared, and an instance too large for one a CPU: so the key comes now. Until then it is nobody's, and packets run again. */
+	/* The blank is shared, and an instance too large for one a CPU: so the key comes now. Until
+	 * then it is nobody's, and packets run again. */
 	bpf_spin_lock((struct bpf_spin_lock *)entry);
 	for (__u32 i = 0; i < SP_ROUND8(object->key_bytes) / 8; i++)
 		written |= ((__u64 *)(entry + SP_FLOW_ENTRY_HEAD_BYTES))[i];
@@ -213,8 +229,10 @@ static __always_inline void *sp_snapshot_make(const struct sp_snapshot *object, 
 	return entry;
 }
 
-/* The instance gets its place (part 0's) in the ring, under the lock. Returns 1 if the caller must put it there. */
-static __always_inline int sp_snapshot_queue(struct sp_flow_entry_head *entry, struct sp_snapshot_book *book)
+/* The instance gets its place (part 0's) in the ring, under the lock. Returns 1 if the caller must
+ * put it there. */
+static __always_inline int sp_snapshot_queue(
+    struct sp_flow_entry_head *entry, struct sp_snapshot_book *book)
 {
 	int queue = !(book->queued_parts & 1);
 
@@ -223,8 +241,10 @@ static __always_inline int sp_snapshot_queue(struct sp_flow_entry_head *entry, s
 	return queue;
 }
 
-/* Notes under the lock that something has changed. Returns 1 if the instance needs a place in the ring. */
-static __always_inline int sp_snapshot_dirty(struct sp_flow_entry_head *entry, struct sp_snapshot_book *book, __u64 now)
+/* Notes under the lock that something has changed. Returns 1 if the instance needs a place in the
+ * ring. */
+static __always_inline int sp_snapshot_dirty(
+    struct sp_flow_entry_head *entry, struct sp_snapshot_book *book, __u64 now)
 {
 	book->since_flip_updates++;
 	if (book->since_flip_ns)
@@ -235,8 +255,10 @@ static __always_inline int sp_snapshot_dirty(struct sp_flow_entry_head *entry, s
 	return sp_snapshot_queue(entry, book);
 }
 
-/* What is in no acknowledged snapshot goes, under the lock: another switch has the key. Returns how many updates that is. */
-static __always_inline __u64 sp_snapshot_lose(struct sp_flow_entry_head *entry, struct sp_snapshot_book *book)
+/* What is in no acknowledged snapshot goes, under the lock: another switch has the key. Returns how
+ * many updates that is. */
+static __always_inline __u64 sp_snapshot_lose(
+    struct sp_flow_entry_head *entry, struct sp_snapshot_book *book)
 {
 	__u64 lost = book->since_flip_updates + book->in_flight_updates;
 
@@ -246,22 +268,28 @@ static __always_inline __u64 sp_snapshot_lose(struct sp_flow_entry_head *entry, 
 	return lost;
 }
 
-/* May a packet go on with the switch's own copy although there is no lease? Not if no packet ever had one under this grant (a grant that comes when its lease
- * is over, and another switch may have been granted the key since), and not what was given up or taken. */
-static __always_inline int sp_snapshot_goes_on(const struct sp_snapshot *object, const void *entry, const struct sp_flow_entry_head *seen)
+/* May a packet go on with the switch's own copy although there is no lease? Not if no packet ever
+ * had one under this grant (a grant that comes when its lease is over, and another switch may have
+ * been granted the key since), and not what was given up or taken. */
+static __always_inline int sp_snapshot_goes_on(
+    const struct sp_snapshot *object, const void *entry, const struct sp_flow_entry_head *seen)
 {
-	return object->overdue != SP_OVERDUE_DROP && seen->epoch && !(seen->flags & (SP_FLOW_RELEASED | SP_FLOW_DYING)) &&
-	       *(volatile __u32 *)&SP_SNAPSHOT_BOOK(entry, object->key_bytes)->held_epoch == seen->epoch;
+	return object->overdue != SP_OVERDUE_DROP && seen->epoch &&
+	       !(seen->flags & (SP_FLOW_RELEASED | SP_FLOW_DYING)) &&
+	       *(volatile __u32 *)&SP_SNAPSHOT_BOOK(entry, object->key_bytes)->held_epoch ==
+		   seen->epoch;
 }
 
-/* A packet goes on without a lease, under the lock: the generator shall ask for one. Returns 1 if it has not for so long that this packet must, if it can:
- * with its agent dead, a switch would go on for ever with what another one has had for long. */
+/* A packet goes on without a lease, under the lock: the generator shall ask for one. Returns 1 if
+ * it has not for so long that this packet must, if it can: with its agent dead, a switch would go
+ * on for ever with what another one has had for long. */
 static __always_inline int sp_snapshot_want(struct sp_snapshot_book *book, __u64 now)
 {
 	if (!book->unleased_ns)
 		book->unleased_ns = now;
 	book->wanted_ns = now;
-	if (now <= book->unleased_ns + SP_SNAPSHOT_PATIENCE_NS || now <= book->asked_ns + SP_SNAPSHOT_PATIENCE_NS)
+	if (now <= book->unleased_ns + SP_SNAPSHOT_PATIENCE_NS ||
+	    now <= book->asked_ns + SP_SNAPSHOT_PATIENCE_NS)
 		return 0;
 	book->asked_ns = now;
 	return 1;
@@ -269,9 +297,11 @@ static __always_inline int sp_snapshot_want(struct sp_snapshot_book *book, __u64
 
 enum { SP_ACCESS_DONE, SP_ACCESS_GONE, SP_ACCESS_OVERDUE, SP_ACCESS_ASK };
 
-/* Reads, writes or adds to `count` slots in one go, or begins the window `operand` (which may be done twice: so the packet may run again). Returns a state result. */
-static __always_inline __u32 sp_snapshot_access(struct sp_flow_context *flow, const struct sp_snapshot *object, const __u8 *key,
-						int what, const __u32 *index, __u32 count, __u64 operand, __u64 *result)
+/* Reads, writes or adds to `count` slots in one go, or begins the window `operand` (which may be
+ * done twice: so the packet may run again). Returns a state result. */
+static __always_inline __u32 sp_snapshot_access(struct sp_flow_context *flow,
+    const struct sp_snapshot *object, const __u8 *key, int what, const __u32 *index, __u32 count,
+    __u64 operand, __u64 *result)
 {
 	struct sp_flow_entry_head *entry, seen = {};
 	struct sp_snapshot_book *book;
@@ -368,7 +398,8 @@ static __always_inline __u32 sp_snapshot_access(struct sp_flow_context *flow, co
 	return SP_STATE_HIT;
 }
 
-/* Is something unsaved for longer than ε; or (MARK, CONTINUE) is there no lease, so that the copy may be behind what another switch has? */
+/* Is something unsaved for longer than ε; or (MARK, CONTINUE) is there no lease, so that the copy
+ * may be behind what another switch has? */
 static __always_inline int sp_snapshot_overdue(const struct sp_snapshot *object, const __u8 *key)
 {
 	struct sp_flow_entry_head *entry, seen = {};

@@ -356,10 +356,9 @@ const MOST_LINES: usize = 600;
 const MOST_COLUMNS: usize = 100;
 
 /// Beginnings of paths whose comments may be wider, each with the reason.
-const WIDER: [(&str, &str); 3] = [
+const WIDER: [(&str, &str); 2] = [
     ("tools/fuzz-targets/fuzz/corpus/", "inputs, as they were found"),
     ("p4/tests/generate_gateway.py", "lines of the packet tests that it writes"),
-    ("bpf/redplane/", "headers that were written before the rule"),
 ];
 
 fn has_ending(path: &str, endings: &[&str]) -> bool {

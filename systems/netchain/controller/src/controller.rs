@@ -206,6 +206,7 @@ impl Controller {
             state,
             events: vec![],
             changed: false,
+            resumed: false,
         };
         for wish in std::mem::take(&mut self.wishes) {
             match wish {

@@ -55,6 +55,8 @@ pub(crate) struct Look<'a> {
     pub(crate) state: State,
     pub(crate) events: Vec<Event>,
     pub(crate) changed: bool,
+    /// Groups go on from this decision on.
+    pub(crate) resumed: bool,
 }
 
 impl Look<'_> {
@@ -96,11 +98,12 @@ impl Look<'_> {
         }
     }
 
-    /// A switch can be missed when most others have heard it.
+    /// A switch can be missed when most others, those that do not report included, have heard it.
     fn meets(&mut self) {
         let met = |(address, switch): (&Ipv4Addr, &Switch)| {
             let (all, miss) = self.opinions(address);
-            let heard = all > 0 && miss * 2 < all;
+            let serving = self.state.switches.keys().filter(|it| self.state.is_serving(it));
+            let heard = (all - miss) * 2 > serving.filter(|it| *it != address).count();
             let reports = self.facts.get(address).is_some_and(|facts| facts.reports);
             (!switch.met && heard && reports).then_some(*address)
         };
@@ -222,7 +225,7 @@ impl Look<'_> {
         }
         for at in go_on {
             self.state.groups[at].stage = Stage::Serving;
-            self.changed = true;
+            (self.changed, self.resumed) = (true, true);
         }
     }
 
@@ -305,16 +308,32 @@ impl Look<'_> {
         self.placement.candidates(at as u16).into_iter().find(fits)
     }
 
-    /// Rule 7: a chain with too few members gets one more, a few groups at a time.
+    /// Is a group paused that will go on soon: all its members report?
+    fn is_resuming(&self) -> bool {
+        let reports = |it: &Ipv4Addr| {
+            self.state.is_serving(it) && self.facts.get(it).is_some_and(|facts| facts.reports)
+        };
+        let resumes = |group: &Group| {
+            matches!(group.stage, Stage::Paused { .. }) && group.chain.iter().all(reports)
+        };
+        self.state.groups.iter().any(resumes)
+    }
+
+    /// Rule 7: a chain with too few members gets one more, a few groups at a time. That pauses the
+    /// group, so only one begins at a time, and after all groups that wait for something else: a
+    /// request should find them serving in between.
     fn joins(&mut self) {
+        if self.resumed || self.is_resuming() {
+            return;
+        }
         let version = self.state.version;
         let joining = |group: &&Group| group.joining.is_some();
-        let mut under_way = self.state.groups.iter().filter(joining).count();
+        let under_way = self.state.groups.iter().filter(joining).count();
+        if under_way >= self.settings.most_joins {
+            return;
+        }
         for at in 0..self.state.groups.len() {
             let group = &self.state.groups[at];
-            if under_way >= self.settings.most_joins {
-                break;
-            }
             if group.stage != Stage::Serving
                 || group.joining.is_some()
                 || self.stay(group) > self.settings.failures
@@ -324,9 +343,9 @@ impl Look<'_> {
             let Some(candidate) = self.candidate(at) else { continue };
             let full = group.full().collect();
             self.state.groups[at].change(full, Some(candidate), version);
-            under_way += 1;
             self.changed = true;
             self.events.push(Event::Joins(at as u16, candidate));
+            break;
         }
     }
 }

@@ -42,7 +42,7 @@ fn default_lease_ms() -> u32 {
 }
 
 fn default_most_joins() -> usize {
-    8
+    1
 }
 
 impl Config {
@@ -93,7 +93,7 @@ fn check(file: &File) -> Result<(), Problem> {
         )
     })?;
     require((1..=1_000).contains(&file.most_joins), "most_joins", || {
-        format!("{} is out of range; write 1 to 1000 (default 8)", file.most_joins)
+        format!("{} is out of range; write 1 to 1000 (default 1)", file.most_joins)
     })
 }
 
@@ -114,7 +114,7 @@ pub(crate) mod tests {
     #[test]
     fn the_example_is_good() {
         let config = example(str::to_owned).unwrap();
-        assert_eq!((config.dead_ms, config.lease_ms, config.most_joins), (100, 60, 8));
+        assert_eq!((config.dead_ms, config.lease_ms, config.most_joins), (100, 60, 1));
         assert_eq!(config.ring.groups(), 12);
         assert_eq!(config.shell.listen.port(), crate::CONTROLLER_PORT);
     }
@@ -124,7 +124,7 @@ pub(crate) mod tests {
         for (from, to, field, remedy) in [
             ("dead_ms = 100", "dead_ms = 29", "dead_ms", "30 to 60000"),
             ("lease_ms = 60", "lease_ms = 39", "lease_ms", "40 to 60000"),
-            ("most_joins = 8", "most_joins = 0", "most_joins", "1 to 1000"),
+            ("most_joins = 1", "most_joins = 0", "most_joins", "1 to 1000"),
             ("most_joins", "most_join", "most_join", ""),
             ("\"cluster.toml\"", "\"none.toml\"", "cluster", "kv found"),
             ("database = ", "# database = ", "database", "either"),

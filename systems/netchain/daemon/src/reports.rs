@@ -28,7 +28,12 @@ struct Last {
     incarnation: u32,
     sent_ns: u64,
     from: SocketAddrV4,
+    /// When this switch was told that its reports come.
+    told_ns: u64,
 }
+
+/// Switches are told that they are heard every so often.
+const TELL_NS: u64 = 500_000_000;
 
 /// By NetChain address.
 #[derive(Default)]
@@ -77,9 +82,17 @@ impl Reports {
         if report.incarnation < least || overtaken {
             return Err(Refused::Old);
         }
-        let last = Last { incarnation: report.incarnation, sent_ns, from };
+        let told_ns = last.map_or(0, |last| last.told_ns);
+        let last = Last { incarnation: report.incarnation, sent_ns, from, told_ns };
         self.last.insert(report.switch, last);
         Ok(report)
+    }
+
+    /// Whether it is time to tell a switch that it is heard; it is told then.
+    pub fn is_to_be_told(&mut self, now_ns: u64, switch: &Ipv4Addr) -> bool {
+        let last = self.last.get_mut(switch);
+        let due = last.filter(|it| it.told_ns == 0 || now_ns >= it.told_ns + TELL_NS);
+        due.map(|it| it.told_ns = now_ns).is_some()
     }
 
     /// Where a switch reports from.

@@ -10,7 +10,7 @@ use netchain_controller::{self as core, Controller, Event, Placement, Settings, 
 use netchain_protocol::Ring;
 use netchain_protocol::control;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use wire::{Kind, ToolType, kind};
+use wire::{Control, Kind, ToolType, kind};
 
 const MS_NS: u64 = 1_000_000;
 /// How often everything is looked at, beside at each report.
@@ -150,7 +150,13 @@ impl Switches {
         Founded { ring: self.config.ring.fingerprint(), lease_ms: self.lease_ms, state }
     }
 
-    fn datagram(&mut self, now_ns: u64, from: SocketAddrV4, bytes: &[u8]) -> Option<core::Input> {
+    fn datagram(
+        &mut self,
+        now_ns: u64,
+        from: SocketAddrV4,
+        bytes: &[u8],
+        out: &mut Outputs<Decided>,
+    ) -> Option<core::Input> {
         if !kind(bytes).is_ok_and(is_report) {
             self.reports.counters.malformed += 1;
             return None;
@@ -161,6 +167,9 @@ impl Switches {
         match self.reports.take(from, bytes, ring, decided) {
             Ok(report) => {
                 self.compare(now_ns, &report);
+                if self.reports.is_to_be_told(now_ns, &report.switch) {
+                    out.datagrams.extend(Control::Heard.encode().ok().map(|bytes| (from, bytes)));
+                }
                 Some(core::Input::Report(report))
             }
             Err(Refused::OtherCluster) => {
@@ -248,7 +257,7 @@ impl Rules for Switches {
 
     fn handle(&mut self, now_ns: u64, input: Input<'_, Decided>, out: &mut Outputs<Decided>) {
         let input = match input {
-            Input::Datagram { from, bytes } => match self.datagram(now_ns, from, bytes) {
+            Input::Datagram { from, bytes } => match self.datagram(now_ns, from, bytes, out) {
                 Some(input) => input,
                 None => return,
             },

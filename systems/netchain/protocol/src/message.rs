@@ -398,7 +398,7 @@ impl Message {
         if bytes.len() != message.bytes() {
             return Err(Wrong::Length(bytes.len()));
         }
-        if operation != Operation::Read {
+        if has_records(operation) {
             for record in &mut message.records {
                 let (client, number) = (read.u64(), read.u32());
                 *record = Record { client, number, status: read.u8(), version: read.u64() };
@@ -433,7 +433,7 @@ mod tests {
         );
         (fixed, numbers, rest).prop_map(|(fixed, numbers, (chain, records, value))| {
             let operation = OPERATIONS[fixed.0];
-            let records = if operation == Operation::Read {
+            let records = if !has_records(operation) {
                 Default::default()
             } else {
                 records.map(|(client, number, status, version)| Record {

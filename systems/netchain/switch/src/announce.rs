@@ -1,8 +1,9 @@
 //! Addresses of dead switches on an interface of this host, so that its routing daemon announces
 //! them: then a request to a dead switch finds somebody who answers.
 //!
-//! The interface is a dummy, and the agent's own: other addresses on it are taken away. The program
-//! takes the packets to these addresses (`Running::own_addresses`).
+//! An interface that is not there is made, as a dummy. It may also be one that has other addresses:
+//! those that are no switch's stay. The program takes the packets to these addresses
+//! (`Running::own_addresses`).
 
 use nix::ifaddrs::getifaddrs;
 use std::collections::BTreeSet;
@@ -18,23 +19,28 @@ impl Announced {
         Announced { interface }
     }
 
-    /// The addresses that it has; none: there is no such interface.
-    pub fn present(&self) -> BTreeSet<Ipv4Addr> {
+    /// Those of `others` that it has.
+    pub fn present(&self, others: &[Ipv4Addr]) -> BTreeSet<Ipv4Addr> {
         let all = getifaddrs().into_iter().flatten();
         let here = all.filter(|it| it.interface_name == self.interface);
-        here.filter_map(|it| Some(it.address?.as_sockaddr_in()?.ip())).collect()
+        let here = here.filter_map(|it| Some(it.address?.as_sockaddr_in()?.ip()));
+        here.filter(|it| others.contains(it)).collect()
     }
 
     fn exists(&self) -> bool {
         nix::net::if_::if_nametoindex(self.interface.as_str()).is_ok()
     }
 
-    /// Makes these its addresses.
+    /// Of `others`, it has these addresses from now on.
     ///
     /// # Errors
     /// `ip` says why; what it did before stays.
-    pub fn set(&self, addresses: &[Ipv4Addr]) -> Result<(), netns::BatchError> {
-        let (present, name) = (self.present(), &self.interface);
+    pub fn set(
+        &self,
+        addresses: &[Ipv4Addr],
+        others: &[Ipv4Addr],
+    ) -> Result<(), netns::BatchError> {
+        let (present, name) = (self.present(others), &self.interface);
         let mut lines = vec![];
         if !self.exists() {
             if addresses.is_empty() {

@@ -88,6 +88,9 @@ pub(crate) struct Controlled {
     applied: AtomicU64,
     /// The decision's content is not known: it is an earlier agent's.
     asks: AtomicBool,
+    /// Decisions taken, and the time that it took.
+    taken: AtomicU64,
+    taking_us: AtomicU64,
     refused: [AtomicU64; REFUSED.len()],
     told: Mutex<Told>,
     running: AtomicBool,
@@ -136,7 +139,9 @@ impl Controlled {
         peers.set(settings.own, settings.ring, switches)?;
         let announced = settings.announce_on.clone().map(Announced::on);
         let mut told = Told { switches: switches.to_vec(), ..Told::default() };
-        told.dead = announced.iter().flat_map(Announced::present).collect();
+        let others: Vec<Ipv4Addr> =
+            switches.iter().copied().filter(|it| *it != settings.own).collect();
+        told.dead = announced.iter().flat_map(|it| it.present(&others)).collect();
         Ok(Controlled {
             settings,
             tables,
@@ -145,6 +150,8 @@ impl Controlled {
             announced,
             applied: AtomicU64::new(applied.unwrap_or(0)),
             asks: AtomicBool::new(applied.is_some_and(|version| version > 0)),
+            taken: AtomicU64::new(0),
+            taking_us: AtomicU64::new(0),
             refused: Default::default(),
             told: Mutex::new(told),
             running: AtomicBool::new(true),
@@ -199,6 +206,11 @@ impl Controlled {
             fault: told.fault.clone(),
             stands_in: told.dead.clone(),
         }
+    }
+
+    /// Decisions that this agent took, and the microseconds that it took.
+    pub fn taken(&self) -> (u64, u64) {
+        (self.taken.load(Ordering::Relaxed), self.taking_us.load(Ordering::Relaxed))
     }
 
     pub fn refused(&self, at: usize) -> u64 {
@@ -350,7 +362,12 @@ impl Controlled {
             if config.version < applied || (config.version == applied && !asks) {
                 continue;
             }
+            let began = Instant::now();
             let outcome = self.take(&decided);
+            let took_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+            self.taken.fetch_add(1, Ordering::Relaxed);
+            self.taking_us.fetch_add(took_us, Ordering::Relaxed);
+            tracing::debug!(version = decided.config.version, took_us, "decision");
             let failed = outcome.is_err();
             self.fault(outcome.err().map(|error| error.to_string()));
             if !failed {
@@ -381,8 +398,12 @@ impl Controlled {
     /// Announces the dead switches' addresses.
     fn announce(&self) {
         let Some(announced) = &self.announced else { return };
-        let dead = lock(&self.told).dead.clone();
-        if let Err(error) = announced.set(&dead) {
+        let (dead, mut others) = {
+            let told = lock(&self.told);
+            (told.dead.clone(), told.switches.clone())
+        };
+        others.retain(|it| *it != self.settings.own);
+        if let Err(error) = announced.set(&dead, &others) {
             tracing::warn!("announcing dead switches' addresses: {error}");
         }
     }

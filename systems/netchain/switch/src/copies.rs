@@ -136,7 +136,7 @@ impl Copies {
     }
 
     /// Queues copies that are due, for generated frames; how many frames they need.
-    pub(crate) fn due(&self, now_ns: u64) -> u64 {
+    pub fn due(&self, now_ns: u64) -> u64 {
         let mut state = self.state();
         if state.jobs.values().all(Job::is_done) {
             return 0;

@@ -47,7 +47,7 @@ pub const PEERS: &str = "peers";
 /// What it is told of copies has this name.
 pub const COPIES: &str = "copies";
 /// What it is told of the controllers has this name.
-pub const CONTROLLED: &str = "controllers";
+pub const CONTROLLED: &str = "decision";
 /// As a manifest's state objects name it.
 const SYSTEM: &str = "netchain";
 /// Kinds of objects, as a manifest names them.
@@ -315,6 +315,14 @@ impl Running for Objects {
             ];
             for (name, help, value) in gauges {
                 text.single(&format!("stateplane_switch_{name}"), Kind::Gauge, help, value);
+            }
+            let (taken, us) = controlled.taken();
+            let counters = [
+                ("decisions_total", "Decisions of the controller that it has taken.", taken),
+                ("decisions_microseconds_total", "Time that taking decisions took.", us),
+            ];
+            for (name, help, value) in counters {
+                text.single(&format!("stateplane_switch_{name}"), Kind::Counter, help, value);
             }
         }
         let Some(keys) = &self.keys else { return };

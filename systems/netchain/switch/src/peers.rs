@@ -244,7 +244,7 @@ impl Peers {
     }
 
     /// Queues the probes that are due, for generated frames; how many frames they need.
-    pub(crate) fn due(&self, now_ns: u64) -> u64 {
+    pub fn due(&self, now_ns: u64) -> u64 {
         let mut state = self.state();
         if now_ns < state.next_ns {
             return 0;

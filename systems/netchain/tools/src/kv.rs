@@ -1,5 +1,6 @@
 //! `stateplane kv`: asks the switches for keys.
 
+use crate::cluster;
 use crate::founding::{self, FoundArgs, RingArgs};
 use crate::keys;
 use clap::{Parser, Subcommand};
@@ -21,6 +22,9 @@ const EXAMPLES: &str = "Examples:
   stateplane kv --config kv.toml cas greeting 281474976710657 'hello again'
   stateplane kv --config kv.toml add visits 1
   stateplane kv --config kv.toml delete greeting
+  stateplane kv controller --config controller.toml
+  stateplane kv status --groups --address 10.2.1.10:5411 --secrets fabric.secrets
+  stateplane kv drain 10.9.0.3 --address 10.2.1.10:5411 --secrets fabric.secrets
 
 kv.toml names the cluster's founding file, which is the same for all clients and switches:
   cluster = \"cluster.toml\"
@@ -56,6 +60,14 @@ enum Word {
     Ring(RingArgs),
     /// Issue, rotate, revoke and list clients' keys
     Key(keys::Args),
+    /// Run the cluster's controller, or check its configuration
+    Controller(cluster::ControllerArgs),
+    /// Show the cluster as its controller has it: switches, groups, chains
+    Status(cluster::StatusArgs),
+    /// Have a switch leave its chains, as soon as others have its keys
+    Drain(cluster::DrainArgs),
+    /// Begin a lost group anew, empty
+    Refound(cluster::RefoundArgs),
     /// Print the key's value
     Get {
         /// At most 16 bytes.
@@ -107,6 +119,10 @@ pub fn run(args: Args) -> u8 {
         Word::Found(words) => founding::found(words).map(|()| 0),
         Word::Ring(words) => founding::ring(words, args.json).map(|()| 0),
         Word::Key(words) => keys::run(words, args.json).map(|()| 0),
+        Word::Controller(words) => cluster::controller(words).map_err(|error| error.to_string()),
+        Word::Status(words) => cluster::status(words, args.json).map_err(|error| error.to_string()),
+        Word::Drain(words) => cluster::drain(words).map_err(|error| error.to_string()),
+        Word::Refound(words) => cluster::refound(words).map_err(|error| error.to_string()),
         _ => ask(&args)
             .map(|(outcome, has_key)| show(&args, &outcome, has_key))
             .map_err(|error| error.to_string()),
@@ -134,7 +150,13 @@ fn ask(args: &Args) -> Result<(Outcome, bool), Box<dyn std::error::Error>> {
         }
         Word::Add { key, delta } => client.add(&named(key)?, *delta)?,
         Word::Delete { key, version } => client.delete(&named(key)?, *version)?,
-        Word::Found(_) | Word::Ring(_) | Word::Key(_) => return Err("no request".into()),
+        Word::Found(_)
+        | Word::Ring(_)
+        | Word::Key(_)
+        | Word::Controller(_)
+        | Word::Status(_)
+        | Word::Drain(_)
+        | Word::Refound(_) => return Err("no request".into()),
     };
     Ok((outcome, has_key))
 }

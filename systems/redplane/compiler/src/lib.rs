@@ -46,6 +46,7 @@ const HEADERS: &[Header] = &[
     ("stateplane_flow_unheld.h", include_str!("../../../../bpf/redplane/stateplane_flow_unheld.h")),
     ("stateplane_flow_tag.h", include_str!("../../../../bpf/redplane/stateplane_flow_tag.h")),
     ("stateplane_flow_send.h", include_str!("../../../../bpf/redplane/stateplane_flow_send.h")),
+    ("stateplane_flow_apply.h", include_str!("../../../../bpf/redplane/stateplane_flow_apply.h")),
     (
         "stateplane_flow_receive.h",
         include_str!("../../../../bpf/redplane/stateplane_flow_receive.h"),

@@ -1,0 +1,169 @@
+//! How fast a reader copies its slots to a member that joins: two switches in network namespaces,
+//! linked by a veth pair, with real frames.
+//!
+//! ```
+//! copy_speed [KEYS [KEYS_PER_S]]     # as root
+//! ```
+
+#[path = "../tests/common/switch.rs"]
+mod switch;
+
+use dataplane::{AttachMode, Dataplane, Link};
+use libbpf_rs::{MapCore, MapFlags};
+use manifest::Manifest;
+use netchain_protocol::layouts::{SlotHead, SlotMark};
+use netchain_switch::copies::Copies;
+use netns::Owned;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use switch::{GROUP, JOINING, READER, Switch};
+use switch_agent::system::now_ns;
+
+/// Elements written in one call.
+const BATCH: u32 = 10_000;
+/// Time from one look of the generator to the next.
+const LOOK: Duration = Duration::from_millis(1);
+/// The port of both switches.
+const PORT: u32 = 1;
+
+/// Fills the reader: each key with a value of 64 bytes.
+fn fill(reader: &Switch, keys: u32) {
+    use c_layout::{CStruct, Member};
+    let map = |end: &str| {
+        let name = format!("{}{end}", reader.slots.map);
+        reader.dataplane.map(&name).unwrap_or_else(|| panic!("no map {name}"))
+    };
+    let slot_bytes = map("_slots").value_size() as usize;
+    let value = reader.slots.value.offset() as usize;
+    let value_bytes = reader.slots.value.fields().iter().map(|field| field.width / 8).sum::<u32>();
+    let mark = SlotMark { copied_view: 0, part: GROUP, used: 1 }.to_bytes();
+    for first in (0..keys).step_by(BATCH as usize) {
+        let numbers: Vec<u32> = (first..keys.min(first + BATCH)).collect();
+        let (mut names, mut slots) = (vec![], vec![]);
+        for number in &numbers {
+            let key = u128::from(*number).to_be_bytes();
+            let mut slot = vec![0; slot_bytes];
+            slot[SlotHead::BYTES..SlotHead::BYTES + 16].copy_from_slice(&key);
+            // Its version, and its length, which come first and last.
+            slot[value..value + 8].copy_from_slice(&(1_u64 << 48 | 1).to_be_bytes());
+            slot[value + value_bytes as usize - 1] = 64;
+            names.extend(key);
+            slots.extend(slot);
+        }
+        let numbers_bytes: Vec<u8> = numbers.iter().flat_map(|it| it.to_ne_bytes()).collect();
+        let marks = mark.repeat(numbers.len());
+        let count = numbers.len() as u32;
+        let write = |end: &str, keys: &[u8], values: &[u8]| {
+            let outcome = map(end).update_batch(keys, values, count, MapFlags::ANY, MapFlags::ANY);
+            outcome.unwrap_or_else(|error| panic!("{end}: {error}"));
+        };
+        write("", &names, &numbers_bytes);
+        write("_slots", &numbers_bytes, &slots);
+        write("_marks", &numbers_bytes, &marks);
+    }
+    let used = format!("{}_used", reader.slots.map);
+    reader.dataplane.write_array(&used, 0, &keys.to_ne_bytes()).expect("used");
+}
+
+/// In this namespace: a port with the program on it.
+fn attach(switch: &Switch, interface: &str) -> (Link, u32) {
+    let ifindex = nix::net::if_::if_nametoindex(interface).expect("interface");
+    switch.dataplane.set_port(PORT, ifindex).expect("port");
+    let link = switch.dataplane.attach("sp_main", ifindex, AttachMode::Native).expect("attached");
+    (link, ifindex)
+}
+
+/// Loads a switch in a namespace, where writes to its device map belong.
+fn start(
+    namespace: &Owned,
+    file: &Path,
+    manifest: &Manifest,
+    own: std::net::Ipv4Addr,
+    interface: &str,
+) -> (Switch, Link, u32) {
+    let inside = || {
+        let switch = Switch::load(file, manifest, own, false);
+        let (link, ifindex) = attach(&switch, interface);
+        (switch, link, ifindex)
+    };
+    namespace.inside(inside).expect("namespace")
+}
+
+fn received(dataplane: &Dataplane) -> u64 {
+    dataplane.port_stats(PORT).expect("counted").rx_packets
+}
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let mut number =
+        |usual: u64| arguments.next().map_or(usual, |text| text.parse().expect("a number"));
+    let (keys, per_s) = (number(2_000_000) as u32, number(10_000_000));
+    let folder = tempfile::tempdir().expect("folder");
+    let (file, manifest) = switch::object(folder.path(), keys);
+    let own = std::process::id();
+    let a = Owned::create(&format!("copy-a-{own}")).expect("namespace");
+    let b = Owned::create(&format!("copy-b-{own}")).expect("namespace");
+    let (mac_a, mac_b) = ("02:00:00:00:00:0a", "02:00:00:00:00:0b");
+    for namespace in [&a, &b] {
+        namespace.inside(netns::forward).expect("namespace").expect("forwarding");
+    }
+    a.ip_batch(&[
+        format!(
+            "link add va address {mac_a} type veth peer name vb address {mac_b} netns {}",
+            b.name()
+        ),
+        "addr add 192.0.2.1/24 dev va".into(),
+        "link set va up".into(),
+    ])
+    .expect("links");
+    b.ip_batch(&[
+        "addr add 192.0.2.2/24 dev vb".to_owned(),
+        "link set vb up".into(),
+        format!("neigh add 192.0.2.1 lladdr {mac_a} dev vb nud permanent"),
+        format!("route add {READER}/32 via 192.0.2.1"),
+    ])
+    .expect("links");
+    a.ip_batch(&[
+        format!("neigh add 192.0.2.2 lladdr {mac_b} dev va nud permanent"),
+        format!("route add {JOINING}/32 via 192.0.2.2"),
+    ])
+    .expect("routes");
+    let (reader, _link_a, ifindex) = start(&a, &file, &manifest, READER, "va");
+    let (joining, _link_b, _) = start(&b, &file, &manifest, JOINING, "vb");
+    let chain = [READER, JOINING];
+    joining.take_part(2, 2 | 8, 0, &chain);
+    reader.take_part(2, 1 | 4, JOINING.into(), &chain);
+    fill(&reader, keys);
+    let copies = Copies::new(Arc::clone(&reader.dataplane), reader.slots.clone(), per_s);
+    let copies = copies.expect("notes");
+    let run = || {
+        let _ready = reader.dataplane.keep_ready("sp_generator");
+        copies.set(vec![(GROUP, 2, JOINING)]);
+        let began = Instant::now();
+        let mut next = began;
+        while copies.done().is_empty() {
+            let due = copies.due(now_ns()) as u32;
+            if due > 0 {
+                let frame = [0; 256];
+                let made = reader.dataplane.run_live("sp_generator", &frame, ifindex, due);
+                made.expect("generated");
+            }
+            next = (next + LOOK).max(Instant::now());
+            std::thread::sleep(next.saturating_duration_since(Instant::now()));
+            assert!(began.elapsed() < Duration::from_secs(300), "{:?}", copies.load());
+        }
+        began.elapsed()
+    };
+    let took = a.inside(run).expect("namespace");
+    println!(
+        "{keys} keys in {:.2} s: {:.0} keys/s; {} copies, {} came, {} acknowledgements",
+        took.as_secs_f64(),
+        f64::from(keys) / took.as_secs_f64(),
+        copies.sent(),
+        received(&joining.dataplane),
+        received(&reader.dataplane),
+    );
+    let last = joining.slot_of(&u128::from(keys - 1).to_be_bytes());
+    assert!(last.is_some(), "the last key is not there");
+}

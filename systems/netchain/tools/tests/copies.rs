@@ -1,0 +1,205 @@
+//! A reader's slots reach a member that joins: two switches in the kernel, of whose messages a fifth
+//! is lost each way, while writes go on. Needs root. `SEED=N` repeats a run.
+
+#[path = "common/switch.rs"]
+mod switch;
+
+use dataplane::{Dataplane, Object, Settings};
+use manifest::Manifest;
+use netchain_protocol::layouts::SlotMark;
+use netchain_protocol::{Key, Message, Operation, Room, Status};
+use netchain_switch::copies::Copies;
+use packet_test::stf::Wrong;
+use packet_test::{Arrival, Backing, Case, Identity, Line, Outcome, System, Systems, run_case};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use switch::{GROUP, JOINING, KEY, READER, RING, Switch};
+
+const KEYS: u32 = 100_000;
+const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 5);
+
+/// Where a message begins in a frame.
+const MESSAGE_AT: usize = 42;
+
+/// The network of the switches, whose frames the test carries.
+const CASE: &str = "# port: 0 mac 02:00:00:00:00:a0 address 10.0.0.1/24
+# port: 1 mac 02:00:00:00:00:a1 address 192.0.2.2/24
+# neighbor: 10.0.0.5 mac 02:00:00:00:00:05 port 0
+# neighbor: 192.0.2.1 mac 02:00:00:00:00:11 port 1
+# route: 10.9.0.0/24 via 192.0.2.1 port 1
+clock 5ms
+";
+
+/// Ethernet, IPv4 and UDP in front of a message.
+fn frame(message: &[u8]) -> Vec<u8> {
+    let (bytes, mut out) = (message.len() as u16, vec![0; 12]);
+    out.extend([8, 0, 0x45, 0]);
+    out.extend((28 + bytes).to_be_bytes());
+    out.extend([0, 0, 0, 0, 64, 17, 0, 0]);
+    out.extend(CLIENT.octets());
+    out.extend(READER.octets());
+    out.extend([40_000_u16.to_be_bytes(), 5410_u16.to_be_bytes()].concat());
+    out.extend([(8 + bytes).to_be_bytes(), [0, 0]].concat());
+    out.extend(message);
+    out
+}
+
+/// A write of a client's: mostly a value of some length, at times a delete.
+fn write(number: u32, view: u32, random: &mut StdRng) -> Vec<u8> {
+    let key = Key(u128::from(random.random_range(0..KEYS)).to_be_bytes());
+    let value: Vec<u8> = (0..random.random_range(0..=128)).map(|_| random.random()).collect();
+    let deletes = random.random_bool(0.1);
+    let message = Message {
+        operation: if deletes { Operation::Delete } else { Operation::Put },
+        status: Status::Request,
+        flags: 0,
+        key_id: KEY.id,
+        tag: 0,
+        ring: RING,
+        view,
+        group: GROUP,
+        client: 1,
+        number,
+        version: 0,
+        operand: 0,
+        key,
+        chain: vec![],
+        records: Default::default(),
+        room: Room::Large,
+        value: (!deletes).then_some(value),
+    };
+    let mut payload = message.encode().expect("a message");
+    KEY.sign(&mut payload);
+    frame(&payload)
+}
+
+/// Fills the reader, lets the other one join, and compares.
+fn copy_under_loss(object: &Path, manifest: &Manifest) {
+    let seed = std::env::var("SEED").ok().and_then(|text| text.parse().ok());
+    let seed = seed.unwrap_or_else(|| rand::rng().random());
+    println!("SEED={seed}");
+    let mut random = StdRng::seed_from_u64(seed);
+    let reader = Switch::load(object, manifest, READER, true);
+    let joining = Switch::load(object, manifest, JOINING, true);
+    let mut now_ns = 1_000_000_000;
+    let mut number = 0;
+    reader.take_part(1, 1 | 2 | 4, 0, &[READER]);
+    for _ in 0..KEYS * 3 / 2 {
+        number += 1;
+        let reply = reader.sends(&write(number, 1, &mut random), 0, now_ns).expect("a reply");
+        assert_ne!(reply[MESSAGE_AT + 2], Status::OldView as u8);
+    }
+    let chain = [READER, JOINING];
+    joining.take_part(2, 2 | 8, 0, &chain);
+    reader.take_part(2, 1 | 4, JOINING.into(), &chain);
+    let copies = Copies::new(Arc::clone(&reader.dataplane), reader.slots.clone(), 300_000);
+    let copies = copies.expect("notes");
+    copies.set(vec![(GROUP, 2, JOINING)]);
+    // Writes that are on their way.
+    let mut late: Vec<Vec<u8>> = vec![];
+    let mut lost = |random: &mut StdRng| random.random_bool(0.2);
+    while copies.done().is_empty() {
+        now_ns += 1_000_000;
+        for _ in 0..copies.due(now_ns) {
+            let made = reader.dataplane.run_generator(now_ns).expect("it runs");
+            let Some(copy) = made.filter(|_| !lost(&mut random)) else { continue };
+            let answer = joining.sends(&copy, 1, now_ns).expect("an acknowledgement");
+            if !lost(&mut random) {
+                assert_eq!(reader.sends(&answer, 1, now_ns), None);
+            }
+        }
+        for _ in 0..random.random_range(0..4) {
+            number += 1;
+            late.extend(reader.sends(&write(number, 2, &mut random), 0, now_ns));
+        }
+        while late.len() > 20 {
+            let one = late.swap_remove(random.random_range(0..late.len()));
+            joining.sends(&one, 1, now_ns);
+        }
+    }
+    // The acknowledgement of a slot made later is that the write itself comes.
+    for one in late {
+        joining.sends(&one, 1, now_ns);
+    }
+    assert!(copies.sent() > u64::from(KEYS) * 3 / 4, "{} copies", copies.sent());
+    let notes = reader.notes();
+    let mut compared = 0;
+    for number in 0..notes.len() {
+        if SlotMark::from_word(notes.get(number)).used == 0 {
+            continue;
+        }
+        let slot = reader.slot(number as u32);
+        let other = joining.slot_of(&slot[..16]);
+        assert_eq!(other.as_ref(), Some(&slot), "slot {number}");
+        compared += 1;
+    }
+    println!("{compared} keys, {} copies", copies.sent());
+    assert!(compared > KEYS / 2);
+}
+
+/// What is to be done in the network of the case, and whether it is done.
+type Job = Box<dyn Fn() + Send + Sync>;
+static JOB: Mutex<Option<Job>> = Mutex::new(None);
+
+struct InTheNetwork;
+
+impl System for InTheNetwork {
+    fn keywords(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    fn check(&self, _: &Line, _: &[Line]) -> Result<(), Wrong> {
+        Ok(())
+    }
+
+    fn begin(&self, _: &[Line], _: &Manifest) -> Outcome<Option<Box<dyn Backing>>> {
+        Ok(Some(Box::new(InTheNetwork)))
+    }
+}
+
+impl Backing for InTheNetwork {
+    fn begin_switch(&mut self, _: &Dataplane, _: Identity, _: u64) -> Outcome<()> {
+        if let Some(job) = JOB.lock().expect("no panic elsewhere").take() {
+            job();
+        }
+        Ok(())
+    }
+
+    fn departs(&mut self, _: u32, _: &[u8], _: u64) -> Option<Vec<Arrival>> {
+        None
+    }
+
+    fn next_ns(&self, _: &Dataplane, _: u64) -> Option<u64> {
+        None
+    }
+
+    fn tick(&mut self, _: &Dataplane, _: u64) -> Outcome<Vec<Arrival>> {
+        Ok(vec![])
+    }
+}
+
+#[test]
+fn all_slots_reach_the_new_member() {
+    if dataplane::check_permitted().is_err() {
+        eprintln!("skipped: BPF needs root");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("folder");
+    let (file, manifest) = switch::object(folder.path(), 2 * KEYS);
+    let (job_file, job_manifest) = (file.clone(), manifest.clone());
+    let job = move || copy_under_loss(&job_file, &job_manifest);
+    *JOB.lock().expect("no panic elsewhere") = Some(Box::new(job));
+    let systems = Systems(&[&InTheNetwork]);
+    let case = Case::parse("copies", CASE, systems).unwrap_or_else(|it| panic!("{it:?}"));
+    let load = || {
+        let mut opened = Object::open(&file, manifest.clone()).map_err(|it| it.to_string())?;
+        let settings = Settings { test_mode: true, virtual_clock: true, host_traffic: false };
+        opened.set(settings).and_then(|()| opened.load()).map_err(|it| it.to_string())
+    };
+    let report = run_case(&case, systems, load);
+    assert!(report.failures.is_empty(), "{:?}", report.failures);
+    assert!(JOB.lock().expect("no panic elsewhere").is_none(), "it did not run");
+}
