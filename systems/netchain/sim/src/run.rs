@@ -32,6 +32,8 @@ pub struct Outcome {
     pub requests: BTreeMap<&'static str, u64>,
     /// Members that joined, switches that died, groups that were lost, and so on.
     pub decided: BTreeMap<&'static str, u64>,
+    /// Keys whose history could not be judged in time.
+    pub undecided: u64,
     /// Of everything that happened: two runs of one scenario have the same.
     pub digest: u64,
 }
@@ -89,10 +91,12 @@ impl Bench {
             world.finish();
         }
         // (A history that is wrong says more than that something does not go on.)
-        if world.violation.as_ref().is_none_or(|it| it.check != "program")
-            && let Err((check, detail)) = world.history.judge(scenario.keys)
-        {
-            world.violation = Some(Violation { check, detail });
+        let mut undecided = 0;
+        if world.violation.as_ref().is_none_or(|it| it.check != "program") {
+            match world.history.judge(scenario.keys) {
+                Ok(count) => undecided = count,
+                Err((check, detail)) => world.violation = Some(Violation { check, detail }),
+            }
         }
         let mut decided = BTreeMap::new();
         for (_, event) in &world.decided {
@@ -103,6 +107,7 @@ impl Bench {
             events: world.happened,
             requests: std::mem::take(&mut world.history.counts),
             decided,
+            undecided,
             digest: world.digest(),
         };
         Ok((outcome, world.chart.take()))
@@ -174,6 +179,8 @@ pub struct Summary {
     pub requests: BTreeMap<&'static str, u64>,
     /// What controllers decided in all of them.
     pub decided: BTreeMap<&'static str, u64>,
+    /// Keys whose history could not be judged in time.
+    pub undecided: u64,
     /// Failing seeds.
     pub failures: Vec<(u64, Violation)>,
 }
@@ -183,6 +190,7 @@ impl Summary {
     pub fn add(&mut self, seed: u64, outcome: Outcome) {
         self.runs += 1;
         self.events += outcome.events;
+        self.undecided += outcome.undecided;
         for (what, count) in outcome.requests {
             *self.requests.entry(what).or_default() += count;
         }

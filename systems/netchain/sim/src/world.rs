@@ -21,6 +21,8 @@ pub(crate) const MS: u64 = 1_000_000;
 const DEAD_MS: u64 = 120;
 /// The controller's rules run this often.
 const CONTROLLER_EVERY_NS: u64 = 10 * MS;
+/// Requests of a client at a time: more at once make histories that nobody can judge.
+const MOST_WAITING: usize = 4;
 /// A run has some thousands.
 const MOST_EVENTS: u64 = 400_000;
 
@@ -229,6 +231,9 @@ impl<'p> World<'p> {
     /// A client begins a request.
     pub(crate) fn ask(&mut self, ask: Ask) {
         let Ask { client, operation, key, length, back } = ask;
+        if self.clients[client].waiting() >= MOST_WAITING {
+            return;
+        }
         let seen = self.history.seen(client, key);
         let seen = seen.len().checked_sub(1 + back).and_then(|at| seen.get(at));
         let version = seen.map_or(0, |shown| shown.version);
