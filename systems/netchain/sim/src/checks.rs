@@ -15,13 +15,14 @@ const WHOLE_AFTER_NS: u64 = 5_000 * MS;
 const ANSWERED_AFTER_NS: u64 = 500 * MS;
 
 impl World<'_> {
-    /// Do all groups serve, with all members that they should have?
+    /// Do all groups serve, with all members that they should have? (One that an operator wanted
+    /// replaced may have got one more.)
     pub(crate) fn is_whole(&self) -> bool {
         let state = &self.control.disk;
         let members = self.ring.founding().failures + 1;
         let whole = |group: &netchain_controller::Group| match group.stage {
             Stage::Lost => true,
-            Stage::Serving => group.joining.is_none() && group.chain.len() == members,
+            Stage::Serving => group.joining.is_none() && group.chain.len() >= members,
             Stage::Paused { .. } => false,
         };
         let back = |(address, switch): (&Ipv4Addr, &netchain_controller::Switch)| {

@@ -4,7 +4,7 @@
 use crate::frames::{frame, switch_address};
 use netchain_compiler::supply;
 use crate::follow::{Entry, Follower, Table};
-use netchain_protocol::control::{Config, Report};
+use netchain_protocol::control::{Config, Part, Report};
 use netchain_protocol::layouts::LEASE_CLOCK_MARGIN_MS;
 use netchain_protocol::message::STAMPED;
 use netchain_protocol::tag::{member_tag, put_tag};
@@ -133,6 +133,8 @@ pub(crate) struct Node<'p> {
     taking: Option<(Config, VecDeque<(Table, Vec<Entry>)>)>,
     /// Groups that are copied to a member that joins, and the view in which they are.
     copied: BTreeMap<u16, u32>,
+    /// Groups that this switch joins, and the view in which it does.
+    joining_in: BTreeMap<u16, u32>,
 }
 
 impl<'p> Node<'p> {
@@ -160,6 +162,7 @@ impl<'p> Node<'p> {
             agent: 0,
             taking: None,
             copied: BTreeMap::new(),
+            joining_in: BTreeMap::new(),
         };
         for (table, entries) in node.follower.begin() {
             node.exchange(table, entries)?;
@@ -322,15 +325,46 @@ impl<'p> Node<'p> {
     }
 
     /// Writes the next table of a configuration. True: there is more to write.
-    pub(crate) fn write(&mut self) -> Result<bool, String> {
+    pub(crate) fn write(&mut self, keys: &[Key], ring: &Ring) -> Result<bool, String> {
         let Some((config, mut left)) = self.taking.take() else { return Ok(false) };
         if let Some((table, entries)) = left.pop_front() {
+            if table == Table::Roles {
+                self.empty(&config, keys, ring);
+            }
             self.exchange(table, entries)?;
             self.taking = Some((config, left));
             return Ok(true);
         }
         self.follower.confirm(config);
         Ok(false)
+    }
+
+    /// A switch that is no member of a group, or begins to join, has no slots of it. (design.md,
+    /// "What is assumed": what it decided alone may have been lost. No agent does this yet.)
+    fn empty(&mut self, config: &Config, keys: &[Key], ring: &Ring) {
+        for (group, role) in (0..).zip(&config.roles) {
+            let begins = match role.part {
+                Part::Member { joining, .. } => {
+                    let before = self.joining_in.insert(group, role.view);
+                    joining && before != Some(role.view)
+                }
+                // (What becomes of a member that pauses, the next view says.)
+                Part::Paused => false,
+                Part::None | Part::Lost => true,
+            };
+            if !begins {
+                continue;
+            }
+            for key in keys.iter().filter(|key| ring.group_of(key) == group) {
+                let bits = BigInt::from(u128::from_be_bytes(key.0));
+                let mut arguments = [Datum::Struct(vec![Datum::Number(bits)])];
+                let call = Call { method: "empty", arguments: &mut arguments };
+                if let Some(slots) = self.interpreter.object("slots") {
+                    // (A slot that is not there is empty.)
+                    let _ = slots.call(call);
+                }
+            }
+        }
     }
 
     /// What the agent tells the controller.

@@ -569,7 +569,8 @@ impl<'p> World<'p> {
         if host.life != life || self.now_ns < host.agent_back_ns {
             return;
         }
-        match host.node.as_mut().map(Node::write) {
+        let wrote = host.node.as_mut().map(|node| node.write(&self.keys, &self.ring));
+        match wrote {
             Some(Ok(true)) => self.write_soon(at, life),
             Some(Ok(false)) => {
                 let applied = host.node.as_ref().map_or(0, |node| node.follower.applied());

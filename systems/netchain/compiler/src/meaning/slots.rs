@@ -47,6 +47,11 @@ impl Object for Slots {
             }
             _ => {}
         }
+        // Nor this: the agent empties a slot.
+        if let ("empty", [key]) = (call.method, &*call.arguments) {
+            self.held.remove(&self.key.bits(key)?);
+            return answer(0);
+        }
         let [key, value, ..] = call.arguments else {
             return Err(Stop::Broken("a method of a SlotState without a value".into()));
         };
