@@ -326,10 +326,12 @@ impl<'p> World<'p> {
             if self.hosts[at].node.is_none() {
                 self.power_on(at);
             }
-            self.control(Input::Drain(switch_address(at), false));
         }
         if !self.control.runs() {
             self.begin_controller();
+        }
+        for at in 0..self.hosts.len() {
+            self.control(Input::Drain(switch_address(at), false));
         }
     }
 
