@@ -77,10 +77,9 @@ impl Dataplane {
     /// # Errors
     /// There is no such map, its elements have another size, or the kernel refuses.
     pub fn map_words(&self, map: &str) -> Result<MappedWords> {
-        let handle = self.map(map).ok_or_else(|| Error::NoMap {
-            map: map.to_owned(),
-            owner: "runtime".to_owned(),
-        })?;
+        let handle = self
+            .map(map)
+            .ok_or_else(|| Error::NoMap { map: map.to_owned(), owner: "runtime".to_owned() })?;
         if handle.value_size() as usize != WORD_BYTES {
             let wrong = io::Error::from(io::ErrorKind::InvalidInput);
             return Err(Error::kernel(format!("map {map} into memory"), wrong));

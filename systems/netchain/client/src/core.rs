@@ -422,7 +422,8 @@ impl Core {
     /// may be a second one to an earlier copy, so all take turns.)
     fn turn_away(&mut self, pending: &mut Pending, view: u32) -> bool {
         let chain = self.learnt.get_mut(&pending.group).filter(|chain| chain.view == view);
-        let Some(chain) = chain.filter(|chain| pending.turned_away + 1 < chain.members.len()) else {
+        let Some(chain) = chain.filter(|chain| pending.turned_away + 1 < chain.members.len())
+        else {
             return false;
         };
         if chain.joining == pending.joining {

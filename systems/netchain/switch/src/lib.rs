@@ -128,8 +128,7 @@ impl Objects {
         let count = |at| self.dataplane.read_count(peers::COUNTERS, at).unwrap_or_default();
         let help = "Probes of other switches that this one has sent, their answers, answers that no \
                     probe of this one asked for, and copies of slots.";
-        let mut family =
-            text.family("stateplane_switch_peer_messages_total", Kind::Counter, help);
+        let mut family = text.family("stateplane_switch_peer_messages_total", Kind::Counter, help);
         for (at, what) in (0..).zip(PEERS_COUNTED) {
             family.sample(&[("what", &what)], count(at));
         }

@@ -1,5 +1,5 @@
 //! How fast a reader copies its slots to a member that joins: two switches in network namespaces,
-//! linked by a veth pair, with real frames.
+//! linked by a veth pair, with real frames. The work of both is done on one CPU, the generator's.
 //!
 //! ```
 //! copy_speed [KEYS [KEYS_PER_S]]     # as root
@@ -55,8 +55,7 @@ fn fill(reader: &Switch, keys: u32) {
         let marks = mark.repeat(numbers.len());
         let count = numbers.len() as u32;
         let write = |end: &str, keys: &[u8], values: &[u8]| {
-            let outcome =
-                map(end).update_batch(keys, values, count, MapFlags::ANY, MapFlags::ANY);
+            let outcome = map(end).update_batch(keys, values, count, MapFlags::ANY, MapFlags::ANY);
             outcome.unwrap_or_else(|error| panic!("{end}: {error}"));
         };
         write("", &names, &numbers_bytes);
@@ -91,15 +90,20 @@ fn start(
     namespace.inside(inside).expect("namespace")
 }
 
+/// CPU time of this process, with the softirqs that ran in it.
+fn cpu() -> Duration {
+    use nix::time::{ClockId, clock_gettime};
+    clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).expect("a clock").into()
+}
+
 fn received(dataplane: &Dataplane) -> u64 {
     dataplane.port_stats(PORT).expect("counted").rx_packets
 }
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
-    let mut number = |usual: u64| {
-        arguments.next().map_or(usual, |text| text.parse().expect("a number"))
-    };
+    let mut number =
+        |usual: u64| arguments.next().map_or(usual, |text| text.parse().expect("a number"));
     let (keys, per_s) = (number(2_000_000) as u32, number(10_000_000));
     let folder = tempfile::tempdir().expect("folder");
     let (file, manifest) = switch::object(folder.path(), keys);
@@ -111,7 +115,10 @@ fn main() {
         namespace.inside(netns::forward).expect("namespace").expect("forwarding");
     }
     a.ip_batch(&[
-        format!("link add va address {mac_a} type veth peer name vb address {mac_b} netns {}", b.name()),
+        format!(
+            "link add va address {mac_a} type veth peer name vb address {mac_b} netns {}",
+            b.name()
+        ),
         "addr add 192.0.2.1/24 dev va".into(),
         "link set va up".into(),
     ])
@@ -139,7 +146,7 @@ fn main() {
     let run = || {
         let _ready = reader.dataplane.keep_ready("sp_generator");
         copies.set(vec![(GROUP, 2, JOINING)]);
-        let began = Instant::now();
+        let (began, cpu_began) = (Instant::now(), cpu());
         let mut next = began;
         while copies.done().is_empty() {
             let due = copies.due(now_ns()) as u32;
@@ -152,13 +159,15 @@ fn main() {
             std::thread::sleep(next.saturating_duration_since(Instant::now()));
             assert!(began.elapsed() < Duration::from_secs(300), "{:?}", copies.load());
         }
-        began.elapsed()
+        (began.elapsed(), cpu() - cpu_began)
     };
-    let took = a.inside(run).expect("namespace");
+    let (took, busy) = a.inside(run).expect("namespace");
     println!(
-        "{keys} keys in {:.2} s: {:.0} keys/s; {} copies, {} came, {} acknowledgements",
+        "{keys} keys in {:.2} s: {:.0} keys/s, {:.0} for each CPU second; {} copies, {} came, {} \
+         acknowledgements",
         took.as_secs_f64(),
         f64::from(keys) / took.as_secs_f64(),
+        f64::from(keys) / busy.as_secs_f64(),
         copies.sent(),
         received(&joining.dataplane),
         received(&reader.dataplane),

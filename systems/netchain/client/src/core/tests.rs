@@ -462,8 +462,11 @@ fn a_read_passes_a_member_by_that_joins() {
     assert_eq!(head, chain[0]);
     assert_eq!(core.receive(&mut read, &wrong(copy), 40), Step::Wait);
     // A new view begins anew.
-    let newer = answered(Message { view: 2, ..sent(core.time(&mut next, 60_000 - 20_000)).1 },
-        Status::OldView, |it| it.chain = chain.clone());
+    let newer = answered(
+        Message { view: 2, ..sent(core.time(&mut next, 60_000 - 20_000)).1 },
+        Status::OldView,
+        |it| it.chain = chain.clone(),
+    );
     let (tail, _) = sent(core.receive(&mut next, &newer, 41_000));
     assert_eq!(tail, chain[2]);
 }
