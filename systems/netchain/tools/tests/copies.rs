@@ -4,7 +4,7 @@
 #[path = "common/switch.rs"]
 mod switch;
 
-use dataplane::{Dataplane, Object, Settings};
+use dataplane::{Dataplane, Object, Settings, Verdict};
 use manifest::Manifest;
 use netchain_protocol::layouts::SlotMark;
 use netchain_protocol::{Key, Message, Operation, Room, Status};
@@ -76,6 +76,12 @@ fn write(key: u32, number: u32, view: u32, random: &mut StdRng) -> Vec<u8> {
     frame(&payload)
 }
 
+/// What a switch sends for a frame that comes in.
+fn sends(switch: &Switch, frame: &[u8], port: u32, now_ns: u64) -> Option<Vec<u8>> {
+    let outcome = switch.dataplane.run(frame, port, now_ns).expect("it runs");
+    matches!(outcome.verdict, Verdict::Forward { .. }).then_some(outcome.frame)
+}
+
 /// Fills the reader, lets the other one join, and compares.
 fn copy_under_loss(object: &Path, manifest: &Manifest) {
     let seed = std::env::var("SEED").ok().and_then(|text| text.parse().ok());
@@ -90,7 +96,7 @@ fn copy_under_loss(object: &Path, manifest: &Manifest) {
     for key in (0..KEYS).chain((0..KEYS / 8).map(|key| key * 7)) {
         number += 1;
         let request = write(key, number, 1, &mut random);
-        let reply = reader.sends(&request, 0, now_ns).expect("a reply");
+        let reply = sends(&reader, &request, 0, now_ns).expect("a reply");
         assert_ne!(reply[MESSAGE_AT + 2], Status::OldView as u8);
     }
     let chain = [READER, JOINING];
@@ -101,32 +107,33 @@ fn copy_under_loss(object: &Path, manifest: &Manifest) {
     copies.set(vec![(GROUP, 2, JOINING)]);
     // Writes that are on their way.
     let mut late: Vec<Vec<u8>> = vec![];
-    let mut lost = |random: &mut StdRng| random.random_bool(0.2);
+    let lost = |random: &mut StdRng| random.random_bool(0.2);
     while copies.done().is_empty() {
         now_ns += 1_000_000;
         for _ in 0..copies.due(now_ns) {
             let made = reader.dataplane.run_generator(now_ns).expect("it runs");
             let Some(copy) = made.filter(|_| !lost(&mut random)) else { continue };
-            let answer = joining.sends(&copy, 1, now_ns).expect("an acknowledgement");
+            let answer = sends(&joining, &copy, 1, now_ns).expect("an acknowledgement");
             if !lost(&mut random) {
-                assert_eq!(reader.sends(&answer, 1, now_ns), None);
+                assert_eq!(sends(&reader, &answer, 1, now_ns), None);
             }
         }
         for _ in 0..random.random_range(0..4) {
             number += 1;
             let key = random.random_range(0..KEYS + KEYS / 4);
-            late.extend(reader.sends(&write(key, number, 2, &mut random), 0, now_ns));
+            late.extend(sends(&reader, &write(key, number, 2, &mut random), 0, now_ns));
         }
         while late.len() > 20 {
             let one = late.swap_remove(random.random_range(0..late.len()));
-            joining.sends(&one, 1, now_ns);
+            sends(&joining, &one, 1, now_ns);
         }
     }
     // The acknowledgement of a slot made later is that the write itself comes.
     for one in late {
-        joining.sends(&one, 1, now_ns);
+        sends(&joining, &one, 1, now_ns);
     }
-    let notes = reader.notes();
+    let notes = reader.dataplane.map_words(&format!("{}_marks", reader.slots.map));
+    let notes = notes.expect("notes");
     let mut compared = 0;
     for number in 0..notes.len() {
         if SlotMark::from_word(notes.get(number)).used == 0 {

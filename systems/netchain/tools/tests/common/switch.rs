@@ -1,9 +1,6 @@
 //! A switch in the kernel, as tests of several switches set it up.
 
-use dataplane::{
-    ActionSpec, Dataplane, EntrySpec, KeySpec, MappedWords, Object, SecretSet, Settings, Verdict,
-    Write,
-};
+use dataplane::{ActionSpec, Dataplane, EntrySpec, KeySpec, Object, SecretSet, Settings, Write};
 use libbpf_rs::{MapCore, MapFlags};
 use manifest::{Manifest, StateObject};
 use netchain_keys::Grant;
@@ -91,12 +88,6 @@ impl Switch {
         self.set("roles", &GROUP.to_string(), "take_part", &arguments);
     }
 
-    /// What it sends for a frame that comes in.
-    pub fn sends(&self, frame: &[u8], port: u32, now_ns: u64) -> Option<Vec<u8>> {
-        let outcome = self.dataplane.run(frame, port, now_ns).expect("it runs");
-        matches!(outcome.verdict, Verdict::Forward { .. }).then_some(outcome.frame)
-    }
-
     /// The slot with this number, without what changes with each write to it.
     pub fn slot(&self, number: u32) -> Vec<u8> {
         let map = self.slots.slots_map.as_deref().expect("a map of slots");
@@ -108,9 +99,5 @@ impl Switch {
         let index = self.dataplane.map(&self.slots.map).expect("index");
         let number = index.lookup(key, MapFlags::ANY).expect("lookup")?;
         Some(self.slot(u32::from_ne_bytes(*number.first_chunk().expect("a number"))))
-    }
-
-    pub fn notes(&self) -> MappedWords {
-        self.dataplane.map_words(&format!("{}_marks", self.slots.map)).expect("notes")
     }
 }
