@@ -33,6 +33,11 @@ impl RuntimeEntry {
         RuntimeEntry { source: Vec::new(), matches, priority: i128::from(priority), action }
     }
 
+    /// Does it stand in the program?
+    pub(crate) fn is_of_the_source(&self) -> bool {
+        !self.source.is_empty()
+    }
+
     /// What it matches, its priority, and what it runs.
     pub(crate) fn parts(&self) -> (&[KeyMatch], i128, &ActionCall) {
         (&self.matches, self.priority, &self.action)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the packet tests of netchain.p4 on messages between switches (leases, copies) beside itself. Run it after changing
 a case: python3 systems/netchain/p4/generate_peers_stf.py"""
-from netchain_packets import (ABSENT, COPY, COPY_ACK, DONE, GENERATOR_PORT, HEAD, JOINING, NO_VALUE, OTHER_RING, PAUSED, PORT_MACS,
+from netchain_packets import (ABSENT, CLIENT, COPY, COPY_ACK, DONE, GENERATOR_PORT, HEAD, JOINING, NO_VALUE, OTHER_RING, PAUSED, PORT_MACS,
                               PROBE, PUT, READ, READER, REPLY, STAMPED, SWITCHES, TAIL, UNKNOWN, WRONG_SWITCH, Message, ethernet,
                               from_client, from_fabric, named, part, role, take_part, to_client, to_fabric, version, write_file)
 
@@ -128,11 +128,10 @@ def leases():
     reader.heard(1, 9, number=255)
     reader.heard(1, 9, number=256 + 1)
     reader.read(False)
-    note("of another cluster; forged; a client's")
+    note("of another cluster; forged")
     reader.heard(1, 9, ring=OTHER_RING)
     reader.case.counter("other_ring", 1)
     reader.heard(1, 9, tag=1)
-    reader.heard(1, 9, flags=REPLY, key_id=3)
     reader.read(False)
     note("its own probe, which came round")
     probe = Peer(1, 1000).probe.change(destination=SWITCHES[2], made=9)
@@ -147,12 +146,12 @@ def leases():
 
 def readers():
     """Who reads is told apart from who is the tail."""
-    about = "S0 reads for itself and S1, which joins behind it: that one is the tail, and answers no read."
+    about = "S1 joins behind S0, the only other member. S0 may have a write that S1 misses: nobody reads."
     alone = take_part(0, [0, 1], position=HEAD | READER)
     reader = Reader("reader", about, entries=part(0, []) + "\n" + alone)
     read = Message(READ, chain=[0])
     from_client(reader.case, read)
-    to_client(reader.case, read.reply(ABSENT, length=NO_VALUE))
+    to_client(reader.case, read.reply(PAUSED, chain=[0, 1]))
     reader.case.write()
     case = write_file("reader_tail", about, part(1, [0, 1], position=TAIL))
     read = Message(READ, chain=[1])
@@ -254,8 +253,9 @@ def copies():
         case.counter("other_view", i + 1)
     case.note("of somebody else")
     from_fabric(case, copy(made=version(9), value=b"x", tag=1))
-    from_client(case, copy(made=version(9), value=b"x", flags=0, key_id=3))
-    to_client(case, copy(made=version(9), value=b"x", flags=0, key_id=3).reply(UNKNOWN))
+    asked = copy(made=version(9), value=b"x", flags=0, key_id=3, source=CLIENT)
+    from_client(case, asked)
+    to_client(case, asked.reply(UNKNOWN))
     shows(b"foo", version(4), b"gone", NO_VALUE)
     case.write()
 

@@ -6,11 +6,13 @@
 
 #![forbid(unsafe_code)]
 
+mod bench;
 mod cluster;
 mod founding;
 mod generated;
 mod keys;
 mod kv;
+mod lock;
 mod messages;
 mod packet_test;
 

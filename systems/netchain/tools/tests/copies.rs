@@ -47,9 +47,9 @@ fn frame(message: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A write of a client's: mostly a value of some length, at times a delete.
-fn write(number: u32, view: u32, random: &mut StdRng) -> Vec<u8> {
-    let key = Key(u128::from(random.random_range(0..KEYS)).to_be_bytes());
+/// A write of a client's to a key: mostly a value of some length, at times a delete.
+fn write(key: u32, number: u32, view: u32, random: &mut StdRng) -> Vec<u8> {
+    let key = Key(u128::from(key).to_be_bytes());
     let value: Vec<u8> = (0..random.random_range(0..=128)).map(|_| random.random()).collect();
     let deletes = random.random_bool(0.1);
     let message = Message {
@@ -87,9 +87,10 @@ fn copy_under_loss(object: &Path, manifest: &Manifest) {
     let mut now_ns = 1_000_000_000;
     let mut number = 0;
     reader.take_part(1, 1 | 2 | 4, 0, &[READER]);
-    for _ in 0..KEYS * 3 / 2 {
+    for key in (0..KEYS).chain((0..KEYS / 8).map(|key| key * 7)) {
         number += 1;
-        let reply = reader.sends(&write(number, 1, &mut random), 0, now_ns).expect("a reply");
+        let request = write(key, number, 1, &mut random);
+        let reply = reader.sends(&request, 0, now_ns).expect("a reply");
         assert_ne!(reply[MESSAGE_AT + 2], Status::OldView as u8);
     }
     let chain = [READER, JOINING];
@@ -113,7 +114,8 @@ fn copy_under_loss(object: &Path, manifest: &Manifest) {
         }
         for _ in 0..random.random_range(0..4) {
             number += 1;
-            late.extend(reader.sends(&write(number, 2, &mut random), 0, now_ns));
+            let key = random.random_range(0..KEYS + KEYS / 4);
+            late.extend(reader.sends(&write(key, number, 2, &mut random), 0, now_ns));
         }
         while late.len() > 20 {
             let one = late.swap_remove(random.random_range(0..late.len()));
@@ -124,7 +126,6 @@ fn copy_under_loss(object: &Path, manifest: &Manifest) {
     for one in late {
         joining.sends(&one, 1, now_ns);
     }
-    assert!(copies.sent() > u64::from(KEYS) * 3 / 4, "{} copies", copies.sent());
     let notes = reader.notes();
     let mut compared = 0;
     for number in 0..notes.len() {
@@ -137,7 +138,7 @@ fn copy_under_loss(object: &Path, manifest: &Manifest) {
         compared += 1;
     }
     println!("{compared} keys, {} copies", copies.sent());
-    assert!(compared > KEYS / 2);
+    assert!(compared >= KEYS * 9 / 10, "the first deletes of a key make no slot, few others");
 }
 
 /// What is to be done in the network of the case, and whether it is done.
