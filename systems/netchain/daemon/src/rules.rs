@@ -40,6 +40,8 @@ pub(crate) struct Switches {
     core: Option<Controller>,
     /// The longest lease that a switch may have been told of.
     lease_ms: u32,
+    /// What the persistent decision has of that: switches are told of no longer one.
+    told_lease_ms: u32,
     pub leading: bool,
     /// What the first decision will be, while it is being written.
     founding: Option<Founded>,
@@ -63,6 +65,7 @@ impl Switches {
     pub fn new(config: Config, kept: Decided, leading: bool, now_ns: u64) -> Switches {
         let mut rules = Switches {
             lease_ms: config.lease_ms,
+            told_lease_ms: 0,
             config,
             core: None,
             leading,
@@ -116,6 +119,7 @@ impl Switches {
             ));
             return;
         }
+        self.told_lease_ms = lease_ms;
         let longest_ms = self.lease_ms.max(lease_ms);
         let longer = std::mem::replace(&mut self.lease_ms, longest_ms) < longest_ms;
         match &mut self.core {
@@ -214,7 +218,8 @@ impl Switches {
                 out.persist = persist.map(|state| Decided(Some(self.founded(state))));
             }
         }
-        let (ring, lease_ms) = (self.config.ring.fingerprint(), self.config.lease_ms);
+        let ring = self.config.ring.fingerprint();
+        let lease_ms = self.config.lease_ms.min(self.told_lease_ms);
         for (switch, config) in wanted.configs {
             let Some(to) = self.reports.address(&switch) else { continue };
             let decided = control::Decided { ring, lease_ms, config };
@@ -267,6 +272,7 @@ impl Rules for Switches {
             }
             Input::Persisted => {
                 self.decisions += 1;
+                self.told_lease_ms = self.lease_ms;
                 for event in std::mem::take(&mut self.undecided) {
                     self.log(event);
                 }

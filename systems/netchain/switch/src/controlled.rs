@@ -136,6 +136,8 @@ impl Controlled {
         if applied.is_none() {
             tables.begin()?;
         }
+        // What this configuration says may be longer than what the controller waits for.
+        peers.keep_lease()?;
         peers.set(settings.own, settings.ring, switches)?;
         let announced = settings.announce_on.clone().map(Announced::on);
         let mut told = Told { switches: switches.to_vec(), ..Told::default() };

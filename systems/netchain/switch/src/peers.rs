@@ -81,8 +81,8 @@ struct State {
     peers: BTreeMap<Ipv4Addr, Peer>,
     /// When the next probes are due.
     next_ns: u64,
-    /// For so long the controller waits for leases.
-    most_lease_ms: Option<u64>,
+    /// A lease in the data plane is no longer, for the controller waits no longer.
+    most_lease_ns: Option<u64>,
 }
 
 #[derive(Clone, Copy)]
@@ -174,7 +174,18 @@ impl Peers {
                 Pace::LEAST_LEASE_MS
             )));
         }
-        self.state().most_lease_ms = Some(lease_ms);
+        self.state().most_lease_ns = Some(Pace { lease_ms, ..self.pace }.lease_ns());
+        Ok(())
+    }
+
+    /// From the next [`Peers::set`] on, leases are no longer than those of an earlier agent, until
+    /// [`Peers::lease_no_longer_than`] says something else.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn keep_lease(&self) -> Result<()> {
+        let settings = PeerSettingsValue::from_bytes(&self.dataplane.read_array(SETTINGS, 0)?);
+        self.state().most_lease_ns = Some(settings.lease_ns).filter(|ns| *ns > 0);
         Ok(())
     }
 
@@ -186,9 +197,8 @@ impl Peers {
     /// There are too many, or the kernel refuses.
     pub fn set(&self, own: Ipv4Addr, ring: u32, peers: &[Ipv4Addr]) -> Result<()> {
         let mut state = self.state();
-        let lease_ms =
-            state.most_lease_ms.map_or(self.pace.lease_ms, |it| it.min(self.pace.lease_ms));
-        let lease_ns = Pace { lease_ms, ..self.pace }.lease_ns();
+        let usual_ns = self.pace.lease_ns();
+        let lease_ns = state.most_lease_ns.map_or(usual_ns, |most_ns| most_ns.min(usual_ns));
         write_settings(&self.dataplane, own, ring, lease_ns, self.life)?;
         state.own = Some(own);
         let gone = |it: &Ipv4Addr| !peers.contains(it);
