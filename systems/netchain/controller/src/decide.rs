@@ -213,7 +213,9 @@ impl Look<'_> {
         let mut go_on = vec![];
         for (at, group) in self.state.groups.iter().enumerate() {
             let Stage::Paused { since, old_reader } = group.stage else { continue };
-            if !group.chain.iter().all(|it| self.has_applied(it, since)) {
+            let confirmed = group.chain.iter().all(|it| self.has_applied(it, since))
+                || mutation::planted(Mutation::ServesUnconfirmed);
+            if !confirmed {
                 continue;
             }
             let confirmed_ms = group.full().filter_map(|it| self.applied_for_ms(&it, since)).max();

@@ -27,5 +27,5 @@ pub use faults::Faults;
 pub use history::History;
 pub use run::{Bench, Outcome, Plan, Summary, run_many};
 pub use scenario::{AGENT, Action, Ask, Fault, Machine, Scenario, Step};
-pub use seeded::SeededBug;
+pub use seeded::{AgentBug, SeededBug};
 pub use world::Violation;

@@ -2,6 +2,7 @@
 //! clock of its own.
 
 use crate::frames::{frame, switch_address};
+use crate::seeded::{AgentBug, planted};
 use netchain_compiler::supply;
 use crate::follow::{Entry, Follower, Table};
 use netchain_protocol::control::{Config, Part, Report};
@@ -320,7 +321,11 @@ impl<'p> Node<'p> {
             return false;
         }
         let Some(writes) = self.follower.writes(&config) else { return false };
-        self.taking = Some((config, writes.into()));
+        let mut writes = VecDeque::from(writes);
+        if planted(AgentBug::VersionFirst) {
+            writes.rotate_right(1);
+        }
+        self.taking = Some((config, writes));
         true
     }
 
@@ -342,6 +347,9 @@ impl<'p> Node<'p> {
     /// A switch that is no member of a group, or begins to join, has no slots of it. (design.md,
     /// "What is assumed": what it decided alone may have been lost. No agent does this yet.)
     fn empty(&mut self, config: &Config, keys: &[Key], ring: &Ring) {
+        if planted(AgentBug::KeepsSlots) {
+            return;
+        }
         for (group, role) in (0..).zip(&config.roles) {
             let begins = match role.part {
                 Part::Member { joining, .. } => {

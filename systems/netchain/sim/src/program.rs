@@ -29,8 +29,8 @@ pub fn compile(bug: Option<&SeededBug>) -> Result<Program, String> {
     };
     for (name, text) in FILES {
         let text = match bug {
-            Some(bug) if bug.file == name => bug.plant(text)?,
-            _ => text.to_owned(),
+            Some(bug) => bug.plant(name, text)?,
+            None => text.to_owned(),
         };
         write(&folder.path().join(name), &text)?;
     }
