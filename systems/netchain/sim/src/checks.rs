@@ -108,7 +108,7 @@ impl World<'_> {
             if self.violation.is_some() {
                 return;
             }
-            let number = self.history.len();
+            let number = self.history.begun();
             self.ask(Ask { client, operation, key, length: 8, back: 0 });
             self.wait_for(ANSWERED_AFTER_NS, |world| world.clients[client].waiting() == 0);
             let what = self.history.outcome(number);
@@ -133,5 +133,4 @@ impl World<'_> {
         }
         self.violation.is_some() || is(self)
     }
-
 }

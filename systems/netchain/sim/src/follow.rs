@@ -52,12 +52,7 @@ pub struct Follower {
 impl Follower {
     /// A switch of the cluster that was founded with this ring. `incarnation`: of its slots; not 0.
     /// `switches`: all of the cluster.
-    pub fn new(
-        address: Ipv4Addr,
-        ring: u32,
-        incarnation: u32,
-        switches: &[Ipv4Addr],
-    ) -> Follower {
+    pub fn new(address: Ipv4Addr, ring: u32, incarnation: u32, switches: &[Ipv4Addr]) -> Follower {
         let mut peers: Vec<Ipv4Addr> =
             switches.iter().copied().filter(|it| *it != address).collect();
         peers.sort_unstable();

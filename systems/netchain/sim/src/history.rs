@@ -122,8 +122,7 @@ impl Model for Request {
             _ => State { value: self.value, version: self.made },
         };
         let shows = self.heard.is_none_or(|(_, shows)| shows);
-        let answer =
-            Answer { done, value: shows.then_some(next.value), version: next.version };
+        let answer = Answer { done, value: shows.then_some(next.value), version: next.version };
         (next, answer)
     }
 
@@ -243,7 +242,7 @@ impl History {
     }
 
     /// How many requests were begun.
-    pub fn len(&self) -> usize {
+    pub fn begun(&self) -> usize {
         self.asked.len()
     }
 
@@ -300,10 +299,7 @@ impl History {
                 .map(|(_, _, earlier)| earlier.version)
                 .max();
             if let Some(newest) = newest.filter(|newest| *newest > later.version) {
-                return Err(format!(
-                    "version {:x} is shown after {newest:x} was",
-                    later.version
-                ));
+                return Err(format!("version {:x} is shown after {newest:x} was", later.version));
             }
             let known = values.entry(later.version).or_insert(&later.value);
             if **known != later.value {

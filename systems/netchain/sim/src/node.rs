@@ -1,10 +1,10 @@
 //! A simulated switch: the real program by the reference interpreter, the agent's real rules, and a
 //! clock of its own.
 
+use crate::follow::{Entry, Follower, Table};
 use crate::frames::{frame, switch_address};
 use crate::seeded::{AgentBug, planted};
 use netchain_compiler::supply;
-use crate::follow::{Entry, Follower, Table};
 use netchain_protocol::control::{Config, Part, Report};
 use netchain_protocol::layouts::LEASE_CLOCK_MARGIN_MS;
 use netchain_protocol::message::STAMPED;
@@ -117,6 +117,9 @@ impl<'p> Template<'p> {
     }
 }
 
+/// A table, and the entries that it gets.
+type TableWrite = (Table, Vec<Entry>);
+
 /// A switch, from when it got its slots until it loses them.
 pub(crate) struct Node<'p> {
     program: &'p Program,
@@ -131,7 +134,7 @@ pub(crate) struct Node<'p> {
     /// When this life of it began, in ns of the own clock.
     began_ns: u64,
     /// A configuration that is being written, and what is left to write.
-    taking: Option<(Config, VecDeque<(Table, Vec<Entry>)>)>,
+    taking: Option<(Config, VecDeque<TableWrite>)>,
     /// Groups that are copied to a member that joins, and the view in which they are.
     copied: BTreeMap<u16, u32>,
     /// Groups that this switch joins, and the view in which it does.
@@ -407,8 +410,7 @@ impl<'p> Node<'p> {
     /// The fields of a key's slot, in the program's order.
     fn slot(&mut self, key: &Key) -> Option<Vec<Datum>> {
         let bits = BigInt::from(u128::from_be_bytes(key.0));
-        let mut arguments =
-            [Datum::Struct(vec![Datum::Number(bits)]), Datum::Undefined];
+        let mut arguments = [Datum::Struct(vec![Datum::Number(bits)]), Datum::Undefined];
         let slots = self.interpreter.object("slots")?;
         let call = Call { method: "read", arguments: &mut arguments };
         let Ok(Answer::Value(found)) = slots.call(call) else { return None };

@@ -133,9 +133,11 @@ impl Bench {
         };
         loop {
             let before = best.clone();
-            let Ok::<_, ()>(steps) = simnet::shorten(&before.steps, |_| false, |steps| {
-                Ok(fails(&Scenario { steps: steps.to_vec(), ..before.clone() }))
-            }) else {
+            let Ok::<_, ()>(steps) = simnet::shorten(
+                &before.steps,
+                |_| false,
+                |steps| Ok(fails(&Scenario { steps: steps.to_vec(), ..before.clone() })),
+            ) else {
                 break;
             };
             best.steps = steps;

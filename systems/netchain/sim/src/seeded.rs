@@ -88,11 +88,7 @@ pub const ALL: &[SeededBug] = &[
     SeededBug {
         name: "NoRecords",
         what: "4: nobody remembers which requests were carried out.",
-        places: &[(
-            NETCHAIN,
-            "bit<64> done = recent_version(hdr, slot);",
-            "bit<64> done = 0;",
-        )],
+        places: &[(NETCHAIN, "bit<64> done = recent_version(hdr, slot);", "bit<64> done = 0;")],
     },
     SeededBug {
         name: "NeverUndecided",
@@ -140,11 +136,7 @@ pub const ALL: &[SeededBug] = &[
     SeededBug {
         name: "HeadReads",
         what: "A head whose only follower joins answers reads.",
-        places: &[(
-            NETCHAIN,
-            "} else if (meta.position & TAIL == 0) {\n",
-            "} else if (false) {\n",
-        )],
+        places: &[(NETCHAIN, "} else if (meta.position & TAIL == 0) {\n", "} else if (false) {\n")],
     },
     SeededBug {
         name: "NoWindow",

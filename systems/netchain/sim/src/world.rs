@@ -6,7 +6,7 @@ use crate::control::{Control, Wants};
 use crate::faults::Faults;
 use crate::frames::{address_of, destination, frame, machine_at, source, switch_address};
 use crate::history::History;
-use crate::node::{Became, Node, LEASE_MS, PROBE_MS, Template};
+use crate::node::{Became, LEASE_MS, Node, PROBE_MS, Template};
 use crate::scenario::{Action, Ask, Fault, Machine, Scenario, Step};
 use netchain_client::core::Send;
 use netchain_controller::{Config, Input, Report, Settings, State};
@@ -237,7 +237,8 @@ impl<'p> World<'p> {
         let seen = self.history.seen(client, key);
         let seen = seen.len().checked_sub(1 + back).and_then(|at| seen.get(at));
         let version = seen.map_or(0, |shown| shown.version);
-        let word = |bytes: &Vec<u8>| bytes.first_chunk::<8>().map_or(0, |it| u64::from_be_bytes(*it));
+        let word =
+            |bytes: &Vec<u8>| bytes.first_chunk::<8>().map_or(0, |it| u64::from_be_bytes(*it));
         let operand = match operation {
             Operation::CompareVersion => version,
             Operation::CompareOwner => seen.and_then(|it| it.value.as_ref()).map_or(0, word),
@@ -443,8 +444,7 @@ impl<'p> World<'p> {
             if let Machine::Client(at) = machine {
                 self.mix(frame);
                 self.draw(machine, frame, false);
-                let heard =
-                    self.clients[at].receive(crate::frames::payload(frame), self.now_ns);
+                let heard = self.clients[at].receive(crate::frames::payload(frame), self.now_ns);
                 self.client_does(at, heard);
             }
             return;

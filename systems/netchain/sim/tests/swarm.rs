@@ -34,7 +34,11 @@ fn random_runs() {
         let whole = Scenario::of_seed(*seed);
         let (shortest, replays) = bench.shrink(&whole, violation, || false);
         let (short, chart) = bench.run(&shortest, true);
-        println!("{}", chart.map_or_else(String::new, |chart| chart.render(number("LINES").unwrap_or(200) as usize)));
+        println!(
+            "{}",
+            chart.map_or_else(String::new, |chart| chart
+                .render(number("LINES").unwrap_or(200) as usize))
+        );
         println!("{} steps of {}, {replays} replays", shortest.steps.len(), whole.steps.len());
         panic!("SEED={seed}: {violation}; short: {:?}; {shortest:?}", short.violation);
     }

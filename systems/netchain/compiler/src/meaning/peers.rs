@@ -74,9 +74,7 @@ impl Object for Peers {
                 answer(0)
             }
             // Not the program's: who looks from outside asks.
-            ("heard", [peer]) => {
-                Ok(Answer::Value(Datum::Number(self.heard(*peer as u32).into())))
-            }
+            ("heard", [peer]) => Ok(Answer::Value(Datum::Number(self.heard(*peer as u32).into()))),
             (other, _) => Err(Stop::Unsupported(format!("PeerLeases.{other}"))),
         }
     }

@@ -28,7 +28,13 @@ impl Slots {
             return Err(Stop::Broken("a SlotState without two types".into()));
         };
         let size = size_of(declaration)?;
-        Ok(Slots { key: key.clone(), value: value.clone(), size, held: BTreeMap::new(), copied: BTreeMap::new() })
+        Ok(Slots {
+            key: key.clone(),
+            value: value.clone(),
+            size,
+            held: BTreeMap::new(),
+            copied: BTreeMap::new(),
+        })
     }
 }
 
