@@ -1,5 +1,5 @@
-//! What every controller's configuration has, whatever it decides: name, address, secrets, and where
-//! decisions are kept.
+//! What every controller's configuration has, whatever it decides: name, address, secrets, and the
+//! place where decisions are kept.
 
 use daemon::config::{ConfigError, Problem, require, require_distinct};
 use secrets::{SecretsError, SecretsFile};

@@ -1,5 +1,5 @@
-//! What operators order by a tool. A ticket that the status tells is good for one order, so an order
-//! that somebody recorded is none.
+//! What operators order by a tool. A ticket that the status tells is good for one order, so an
+//! order that somebody recorded is none.
 
 use netchain_controller::{Input, Stage, State};
 use rand::TryRngCore;

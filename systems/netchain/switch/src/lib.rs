@@ -1,7 +1,7 @@
 //! NetChain's part of a switch: what the agent registers ([`NetChain`]).
 //!
-//! It owns: clients' keys in the data plane; who its peers are, and their leases; copies of slots for
-//! members that join; the controller's decisions in tables, and reports to it; what `stateplane
+//! It owns: clients' keys in the data plane; who its peers are, and their leases; copies of slots
+//! for members that join; the controller's decisions in tables, and reports to it; what `stateplane
 //! status` and metrics tell of slots, windows, peers, copies and dropped messages; that windows of
 //! silent clients are cleared. It must not know: how a switch starts, clients' messages, how who is
 //! in which chain is decided.

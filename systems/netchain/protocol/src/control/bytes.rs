@@ -318,8 +318,8 @@ mod tests {
             view: u32::from(group) + 7,
             session: group,
             part: parts[usize::from(group) % parts.len()],
-            next: (group % 2 == 0).then(|| switch(2)),
-            copies_to: (group % 3 == 0).then(|| switch(3)),
+            next: group.is_multiple_of(2).then(|| switch(2)),
+            copies_to: group.is_multiple_of(3).then(|| switch(3)),
             chain: (1..=group as u8 % 5).map(switch).collect(),
         };
         let config = Config {

@@ -1,4 +1,5 @@
-//! What the controller tells switches, and what they report: what it is, and (`bytes.rs`) its bytes.
+//! What the controller tells switches, and what they report: what it is, and (`bytes.rs`) its
+//! bytes.
 
 mod bytes;
 
