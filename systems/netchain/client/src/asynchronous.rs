@@ -330,7 +330,8 @@ impl Driver {
                 }
             };
             self.shared.over.notify_waiters();
-            // (Mostly the reply comes first: a timer that is early costs less than setting another.)
+            // (Mostly the reply comes first: a timer that is early costs less than setting
+            // another.)
             let wake = Instant::now() + wait.unwrap_or(far);
             if wake < sleep.deadline() || sleep.is_elapsed() {
                 sleep.as_mut().reset(wake);

@@ -1,7 +1,7 @@
 //! Many requests at a time, without sockets and clocks.
 //!
-//! [`Core`] has the rules of one request; this finds the request that a reply is for, and knows when
-//! each must go again.
+//! [`Core`] has the rules of one request; this finds the request that a reply is for, and knows
+//! when each must go again.
 
 use crate::Request;
 use crate::core::{Core, Pending, Send, Step};

@@ -150,8 +150,8 @@ impl Socket {
         }
     }
 
-    /// The kernel counts in jiffies of up to 10 ms. A timeout that is a little short stays: it costs
-    /// less to wait twice than to set another one.
+    /// The kernel counts in jiffies of up to 10 ms. A timeout that is a little short stays: it
+    /// costs less to wait twice than to set another one.
     fn set_timeout(&mut self, wait: Duration) -> io::Result<()> {
         let needed_ms = (wait.as_micros() as u64).div_ceil(1000).max(1);
         if self.timeout_ms != 0

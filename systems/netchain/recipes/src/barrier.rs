@@ -1,8 +1,8 @@
 //! A barrier: all of its participants wait until the last one is there, again and again.
 //!
 //! The value: letter B, a zero, the number of participants (2 bytes), the round (4), a bit for each
-//! participant that is there. To be there twice changes nothing, so a write whose outcome is unknown
-//! is made again.
+//! participant that is there. To be there twice changes nothing, so a write whose outcome is
+//! unknown is made again.
 
 use crate::cell::{Error, Pauses, Seen, Swapped, read, swap};
 use crate::mutation::{Mutation, planted};
@@ -14,8 +14,8 @@ const HEAD_BYTES: usize = 8;
 /// Participants at the most: bits of a value.
 const MOST: u16 = (128 - HEAD_BYTES as u16) * 8;
 
-/// A barrier for participants with numbers. A participant that dies holds up all others: there is no
-/// lease, as nobody could be there in its place.
+/// A barrier for participants with numbers. A participant that dies holds up all others: there is
+/// no lease, as nobody could be there in its place.
 pub struct Barrier<S> {
     store: S,
     key: Key,
@@ -70,8 +70,8 @@ impl<S: Store + Clone> Barrier<S> {
         value
     }
 
-    /// Waits until all participants have called it, for at most about `patience`. False: not all did
-    /// for so long. This one is still there then, and goes on to wait when it calls again.
+    /// Waits until all participants have called it, for at most about `patience`. False: not all
+    /// did for so long. This one is still there then, and goes on to wait when it calls again.
     ///
     /// # Errors
     /// The client cannot ask, the key's group was lost, or the key is of another kind.

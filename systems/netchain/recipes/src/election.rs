@@ -92,8 +92,8 @@ impl<S: Store + Clone> Election<S> {
         value
     }
 
-    /// Waits until this candidate leads, for at most about `patience`. `name`: of at most 112 bytes,
-    /// for all to see. None: another one led for so long.
+    /// Waits until this candidate leads, for at most about `patience`. `name`: of at most 112
+    /// bytes, for all to see. None: another one led for so long.
     ///
     /// # Errors
     /// The client cannot ask, the key's group was lost, the name is too long, or the key is of

@@ -16,12 +16,12 @@
 //!
 //! # Leases
 //!
-//! No switch's clock decides. Who holds something writes again (`refresh`) before its lease is over,
-//! and counts the lease from the moment at which it **sent** its last write that is known to be
-//! done. Who waits counts from the moment at which it first **heard** of that write, and takes over
-//! after the lease and [`DRIFT`] more without another write, by compare-and-set on the version that
-//! it saw. So the holder stops believing before anybody takes over, if the clocks' rates differ by
-//! less than [`DRIFT`]. Clocks count while the machine is suspended (CLOCK_BOOTTIME).
+//! No switch's clock decides. Who holds something writes again (`refresh`) before its lease is
+//! over, and counts the lease from the moment at which it **sent** its last write that is known to
+//! be done. Who waits counts from the moment at which it first **heard** of that write, and takes
+//! over after the lease and [`DRIFT`] more without another write, by compare-and-set on the version
+//! that it saw. So the holder stops believing before anybody takes over, if the clocks' rates
+//! differ by less than [`DRIFT`]. Clocks count while the machine is suspended (CLOCK_BOOTTIME).
 //!
 //! A process may be stopped between its look at the clock and what it does then. So what is
 //! protected should compare fencing tokens: a later holder has a larger one.

@@ -1,7 +1,7 @@
 //! What a switch does with the controller's decisions: rules without IO.
 //!
-//! A [`Follower`] says what a [`Config`] is in the program's tables, which are exchanged as one each,
-//! in an order that lets no lease begin too early: parts, dead switches, then the version
+//! A [`Follower`] says what a [`Config`] is in the program's tables, which are exchanged as one
+//! each, in an order that lets no lease begin too early: parts, dead switches, then the version
 //! (systems/netchain/docs/design.md, "Rules of the switch", 4). The agent's own code for that
 //! (`systems/netchain/switch/src/roles.rs`) writes into a loaded program.
 

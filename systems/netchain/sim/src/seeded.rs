@@ -1,5 +1,5 @@
-//! Seeded bugs: of the switch program, as places in its source with wrong text for each; and of what
-//! this simulator says of agents.
+//! Seeded bugs: of the switch program, as places in its source with wrong text for each; and of
+//! what this simulator says of agents.
 //!
 //! The program itself reads as if there were none. A place that it no longer has is an error, so a
 //! bug cannot go missing when the program changes.

@@ -1,9 +1,9 @@
 //! Peers of a switch: whom its packet generator probes, and what came back
 //! (`bpf/netchain/stateplane_peers.h`).
 //!
-//! Each peer has a number, by which roles name the other members of a chain. A peer keeps its number
-//! as long as it is one. A number that [`Peers::set`] frees goes to nobody in that call, so the
-//! caller can take it out of the roles before the next one.
+//! Each peer has a number, by which roles name the other members of a chain. A peer keeps its
+//! number as long as it is one. A number that [`Peers::set`] frees goes to nobody in that call, so
+//! the caller can take it out of the roles before the next one.
 
 use c_layout::CStruct;
 use dataplane::{Dataplane, wait_for_packets};

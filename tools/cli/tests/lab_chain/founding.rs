@@ -71,7 +71,7 @@ pub fn node(address: &str) -> &'static str {
 pub fn take_part(lab: &TestLab, group: u16, view: u32, chain: &[String]) {
     for (at, address) in chain.iter().enumerate() {
         // Head; tail and reader.
-        let position = u8::from(at == 0) | u8::from(at + 1 == chain.len()) * 6;
+        let position = u8::from(at == 0) | (u8::from(at + 1 == chain.len()) * 6);
         let next = chain.get(at + 1).map_or("0.0.0.0", String::as_str);
         let mut values = vec![
             format!("view={view}"),
