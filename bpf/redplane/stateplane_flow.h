@@ -40,7 +40,8 @@
 #define SP_FLOW_USE_GRAIN_NS 100000000ull
 
 enum { SP_STATE_HIT, SP_STATE_MISS, SP_STATE_PENDING };
-enum { SP_FLOW_LOCAL, SP_FLOW_LINEARIZABLE, SP_FLOW_ASYNCHRONOUS };
+/* Is a mode in a set of modes (stateplane_flow_numbers.h)? */
+#define SP_FLOW_IN(consistency, set) ((set) >> (consistency) & 1)
 enum { SP_PHASE_OPEN, SP_PHASE_HALF_OPEN, SP_PHASE_HALF_CLOSED, SP_PHASE_CLOSED };
 enum { SP_ALLOCATOR_ZERO, SP_ALLOCATOR_NAT_PORTS, SP_ALLOCATOR_BACKENDS };
 /* What becomes of the packet when the program is through: sp_flow_context.kind. */

@@ -242,7 +242,7 @@ static __always_inline __u32 sp_flow_get(struct sp_flow_context *flow, void *map
 			if (now - entry->used_ns > SP_FLOW_USE_GRAIN_NS)
 				entry->used_ns = now;
 #ifdef SP_FLOW_HAS_SET /* else no update is ever on its way */
-			if (consistency == SP_FLOW_LINEARIZABLE && seen.seq != seen.acked_seq)
+			if (SP_FLOW_IN(consistency, SP_FLOW_READS_WAIT) && seen.seq != seen.acked_seq)
 				return sp_flow_depend(flow, object_id, key, key_bytes, seen.seq, seen.epoch);
 #endif
 			return SP_STATE_HIT;
@@ -301,7 +301,7 @@ static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map,
 	if (entry && consistency != SP_FLOW_LOCAL)
 		session = sp_get_session(entry->shard);
 	/* "Window": more than the store can follow is dropped here, before it costs anything. */
-	if (session && consistency == SP_FLOW_LINEARIZABLE) {
+	if (session && SP_FLOW_IN(consistency, SP_FLOW_UPDATES_WAIT)) {
 		struct sp_flow_settings *settings = bpf_map_lookup_elem(&sp_flow_config, &zero);
 		if (!settings || sp_session_full(session, settings)) {
 			flow->park = SP_PARK_DROP;
@@ -326,7 +326,7 @@ static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map,
 			if (consistency == SP_FLOW_LOCAL) {
 				entry->acked_seq = seq;
 			} else {
-				if (consistency == SP_FLOW_LINEARIZABLE)
+				if (SP_FLOW_IN(consistency, SP_FLOW_UPDATES_WAIT))
 					entry->sent_ns = now; /* with this packet */
 				queue = !(entry->flags & SP_FLOW_QUEUED);
 				entry->flags |= SP_FLOW_QUEUED;
@@ -350,7 +350,7 @@ static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map,
 		sp_flow_enqueue(scratch, entry, object_id, key, key_bytes);
 	/* Rule 2: the packets of an asynchronous object leave at once; the generator sends the
 	 * update. (RedPlane's draft, §5.4) */
-	if (consistency == SP_FLOW_ASYNCHRONOUS)
+	if (!SP_FLOW_IN(consistency, SP_FLOW_UPDATES_WAIT))
 		return;
 	sp_flow_remember(scratch, object_id, SP_UPDATE, phase, key, key_bytes, seq,
 			 flow->read[object_id - 1].epoch);

@@ -36,7 +36,7 @@ static __always_inline int sp_flow_generate(void *map, struct sp_flow_scratch *s
 			entry->flags &= ~SP_FLOW_QUEUED;
 		/* The first UPDATE of an asynchronous object is the generator's, too: no re-sending. */
 		resends = entry->resends;
-		if (consistency == SP_FLOW_ASYNCHRONOUS && resends)
+		if (!SP_FLOW_IN(consistency, SP_FLOW_UPDATES_WAIT) && resends)
 			resends--;
 		/* A newer one may have been sent on another CPU after `now` was read. */
 		if (waiting && now > entry->sent_ns &&

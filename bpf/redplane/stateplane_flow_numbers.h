@@ -91,4 +91,17 @@ enum sp_flow_stat {
 	SP_STAT_COUNT,
 };
 
+/* Consistency in stateplane/redplane.p4. */
+enum sp_flow_consistency {
+	SP_FLOW_LOCAL,
+	SP_FLOW_LINEARIZABLE,
+	SP_FLOW_ASYNCHRONOUS,
+};
+
+/* Sets of modes whose packets wait, by bit. */
+enum sp_flow_waiting {
+	SP_FLOW_UPDATES_WAIT = 2, /* whose updates */
+	SP_FLOW_READS_WAIT = 2, /* whose reads */
+};
+
 #endif

@@ -3,6 +3,7 @@
 use num_bigint::BigInt;
 use num_traits::ToPrimitive;
 use p4_ir as ir;
+use p4_ir::match_kind::is_ranked;
 use p4_syntax::Span;
 
 use crate::consts;
@@ -242,7 +243,7 @@ impl Lowerer<'_> {
 
     fn check_duplicates(&mut self, def: &hir::TableDef, entries: &[ir::Entry]) {
         // Of equal prefixes neither is the longest (§14.2.1.1), and no priority decides.
-        if def.keys.iter().any(|k| !matches!(&*k.match_kind, "exact" | "lpm")) {
+        if def.keys.iter().any(|k| is_ranked(&k.match_kind)) {
             return;
         }
         let width = |key: &hir::KeyDef| {
@@ -464,8 +465,7 @@ fn flag_exits(block: &mut ir::Block, flag: &ir::Expr) {
 
 /// Whether the entries of a table have priorities: `const entries` are in the order of the source.
 fn has_priorities(def: &hir::TableDef) -> bool {
-    !def.const_entries
-        && def.keys.iter().any(|k| matches!(&*k.match_kind, "ternary" | "range" | "optional"))
+    !def.const_entries && def.keys.iter().any(|k| is_ranked(&k.match_kind))
 }
 
 fn smallest_wins(def: &hir::TableDef) -> bool {

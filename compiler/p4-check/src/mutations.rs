@@ -9,7 +9,8 @@ seeded_bugs::seeded_bugs! {
         UnsavedArguments,
         /// Named arguments and fields are evaluated as declared, not as written.
         DeclarationOrder,
-        /// An element whose index is computed with effects is a copy: what is written to it is lost.
+        /// An element whose index is computed with effects is a copy: what is written to it is
+        /// lost.
         IndexedCopy,
         /// Of entries with priorities the smallest wins.
         SmallestPriority,

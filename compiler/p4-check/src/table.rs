@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use p4_ir::match_kind::{Form, MatchKind, is_ranked, match_kind};
 use p4_syntax::{Diagnostic, Span, ast};
 
 use crate::context::{Body, Checker, Entity};
@@ -105,7 +106,10 @@ impl Checker<'_> {
                     e.span,
                     format!("a key cannot have type `{shown}`: it must be bit<N>, int<N>, bool, error or an enum"),
                 );
-            } else if !numeric && !base.is_poison() && matches!(kind, "lpm" | "range") {
+            } else if !numeric
+                && !base.is_poison()
+                && match_kind(kind).is_some_and(MatchKind::is_for_numbers)
+            {
                 let shown = self.show(&e.ty);
                 self.error(e.span, format!("`{kind}` is for bit<N> and int<N>, not `{shown}`"));
             }
@@ -311,7 +315,7 @@ impl Checker<'_> {
                 def.entries.push(EntryDef { matches, action, priority, is_const, span: e.span });
             }
         }
-        let ranked = kinds.iter().any(|kind| !matches!(&**kind, "exact" | "lpm"));
+        let ranked = kinds.iter().any(|kind| is_ranked(kind));
         self.check_priorities(list, def.const_entries, ranked);
     }
 
@@ -345,15 +349,16 @@ impl Checker<'_> {
 
     fn check_match_forms(&mut self, matches: &[Match], kinds: &[Rc<str>], span: Span) {
         for (m, kind) in matches.iter().zip(kinds) {
-            let good = match (&**kind, m) {
-                (_, Match::ValueSet(_)) => false,
-                ("exact", m) => matches!(m, Match::Value(_)),
-                ("lpm", m) => matches!(m, Match::Any | Match::Value(_) | Match::Mask(..)),
-                ("ternary", m) => !matches!(m, Match::Range(..)),
-                ("optional", m) => matches!(m, Match::Any | Match::Value(_)),
-                ("range", m) => !matches!(m, Match::Mask(..)),
-                _ => true,
+            let form = match m {
+                Match::Any => Some(Form::Any),
+                Match::Value(_) => Some(Form::Value),
+                Match::Mask(..) => Some(Form::Mask),
+                Match::Range(..) => Some(Form::Range),
+                Match::ValueSet(_) => None,
             };
+            let good = form.is_some_and(|form| {
+                match_kind(kind).is_none_or(|known| known.forms.contains(&form))
+            });
             let at = match m {
                 Match::Value(e) => e.span,
                 Match::Mask(a, b) | Match::Range(a, b) => a.span.to(b.span),

@@ -39,7 +39,25 @@ impl Interpreter<'_> {
         Ok(!self.number(expr)?.is_zero())
     }
 
+    /// What a variable, or a field of one, holds. (Evaluating its header to pick one field would
+    /// copy all of it.)
+    fn held(&self, expr: &Expr) -> Option<&Value> {
+        match &expr.kind {
+            ExprKind::Var(id) => self.storage.get(id.index()),
+            ExprKind::Field(base, index) => match self.held(base)? {
+                Value::Header { fields, .. } | Value::Struct(fields) | Value::Union(fields) => {
+                    fields.get(*index as usize)
+                }
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
     pub(crate) fn eval(&mut self, expr: &Expr) -> Run<Value> {
+        if let Some(value) = self.held(expr) {
+            return Ok(value.clone());
+        }
         match &expr.kind {
             ExprKind::Const(value) => Ok(Value::Scalar(value.clone())),
             ExprKind::Var(_)
@@ -55,6 +73,9 @@ impl Interpreter<'_> {
                 Ok(Value::Scalar(wrap(&(BigInt::from(next) - 1), &expr.ty)))
             }
             ExprKind::IsValid(header) => {
+                if let Some(Value::Header { valid, .. }) = self.held(header) {
+                    return Ok(truth(*valid));
+                }
                 let valid = match self.eval(header)? {
                     Value::Header { valid, .. } => valid,
                     Value::Union(members) => members

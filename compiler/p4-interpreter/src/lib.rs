@@ -260,6 +260,23 @@ impl<'p> Interpreter<'p> {
         }
     }
 
+    /// A table has these entries of the control plane and no others.
+    pub fn replace_entries(&mut self, table: TableId, entries: Vec<RuntimeEntry>) {
+        if let Some(held) = self.entries.get_mut(table.index()) {
+            held.retain(RuntimeEntry::is_of_the_source);
+            held.extend(entries);
+        }
+    }
+
+    /// A state object, by its name or a last part of it, for who looks at its state from outside.
+    pub fn object(&mut self, name: &str) -> Option<&mut dyn object::Object> {
+        let called = |id: &ExternId| {
+            self.program.externs.get(id.index()).is_some_and(|it| object::is_named(&it.name, name))
+        };
+        let (_, found) = self.objects.iter_mut().find(|(id, _)| called(id))?;
+        Some(&mut **found)
+    }
+
     /// Changes a table's default action.
     pub fn set_default(&mut self, table: TableId, action: ActionCall) {
         if let Some(default) = self.defaults.get_mut(table.index()) {

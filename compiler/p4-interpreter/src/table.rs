@@ -5,6 +5,7 @@ use crate::value::{pattern, width};
 use crate::{Interpreter, Interrupt, Run, Stop, broken};
 use num_bigint::BigInt;
 use num_traits::{ToPrimitive, Zero};
+use p4_ir::match_kind::is_ranked;
 use p4_ir::{ActionCall, Match, Table, TableId, VariableId};
 
 /// How an entry of the control plane matches one key: bits, not negative.
@@ -31,6 +32,11 @@ impl RuntimeEntry {
     /// An entry of the control plane. Priorities are those of tables with ternary keys.
     pub fn new(matches: Vec<KeyMatch>, priority: u32, action: ActionCall) -> RuntimeEntry {
         RuntimeEntry { source: Vec::new(), matches, priority: i128::from(priority), action }
+    }
+
+    /// Does it stand in the program?
+    pub(crate) fn is_of_the_source(&self) -> bool {
+        !self.source.is_empty()
     }
 
     /// What it matches, its priority, and what it runs.
@@ -148,10 +154,9 @@ impl Interpreter<'_> {
             return Ok(None);
         }
         let table = &self.program.tables[id.index()];
-        let kind = |wanted: &str| table.keys.iter().position(|key| key.match_kind == wanted);
-        let priorities =
-            ["ternary", "range", "optional"].iter().any(|wanted| kind(wanted).is_some());
-        let lpm = kind("lpm").filter(|_| !priorities);
+        let priorities = table.keys.iter().any(|key| is_ranked(&key.match_kind));
+        let lpm = table.keys.iter().position(|key| key.match_kind == "lpm");
+        let lpm = lpm.filter(|_| !priorities);
         let mut best: Option<(i128, usize)> = None;
         for (index, entry) in self.entries[id.index()].iter().enumerate() {
             if !entry.fits(keys, widths)? {

@@ -2,7 +2,7 @@
 //! places in them.
 
 use crate::{Interpreter, Run, Stop, broken};
-use num_bigint::BigInt;
+use num_bigint::{BigInt, Sign};
 use num_integer::Integer;
 use num_traits::{One, Zero};
 use p4_ir::{Expr, ExprKind, Program, Type};
@@ -39,6 +39,9 @@ pub(crate) fn width(ty: &Type) -> Option<u32> {
 
 /// The value's bits as a number that is not negative: modulo 2^width.
 pub(crate) fn pattern(value: &BigInt, width: u32) -> BigInt {
+    if value.sign() != Sign::Minus && value.bits() <= u64::from(width) {
+        return value.clone();
+    }
     value.mod_floor(&(BigInt::one() << width))
 }
 

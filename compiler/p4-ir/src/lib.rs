@@ -22,6 +22,7 @@
 
 mod display;
 pub mod effects;
+pub mod match_kind;
 mod parser;
 mod table;
 

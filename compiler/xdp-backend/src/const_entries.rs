@@ -8,6 +8,7 @@ use crate::mutations::{Mutation, planted};
 use crate::table::{MAX_MASKS, prefix_length};
 use num_bigint::BigInt;
 use num_traits::Zero;
+use p4_ir::match_kind::is_ranked;
 use p4_ir::{Entry, Key, Match, Table, VariableId};
 use std::collections::HashSet;
 
@@ -36,7 +37,7 @@ pub(crate) fn const_entries_in_map(table: &Table) -> bool {
     }
     let different: HashSet<Vec<BigInt>> =
         table.entries.iter().map(|entry| masks(table, entry)).collect();
-    let one_trie = table.keys.iter().all(|key| matches!(key.match_kind.as_str(), "exact" | "lpm"))
+    let one_trie = !table.keys.iter().any(|key| is_ranked(&key.match_kind))
         && table.keys.iter().filter(|key| key.match_kind == "lpm").count() <= 1;
     one_trie || different.len() <= MAX_MASKS as usize
 }
@@ -45,10 +46,7 @@ pub(crate) fn const_entries_in_map(table: &Table) -> bool {
 /// written.
 pub(crate) fn sort_entries(table: &Table, entries: &mut [&Entry], widths: &[u32]) {
     let lpm = table.keys.iter().position(|key| key.match_kind == "lpm");
-    let others = table
-        .keys
-        .iter()
-        .any(|key| matches!(key.match_kind.as_str(), "ternary" | "range" | "optional"));
+    let others = table.keys.iter().any(|key| is_ranked(&key.match_kind));
     if let (Some(lpm), false) = (lpm, others) {
         let width = widths.get(lpm).copied().unwrap_or(0);
         entries.sort_by_key(|entry| {

@@ -9,6 +9,7 @@ use std::fmt::Display;
 use std::hash::Hash;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
+use toml::de::DeTable;
 
 /// A configuration that cannot be used.
 #[derive(Debug, Error)]
@@ -65,6 +66,32 @@ pub fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, ConfigEr
     })
 }
 
+/// What a file's text says to two readers: the fields of the top level in `first`, and all others,
+/// which the second reader should deny if it does not know them.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_parts<A: DeserializeOwned, B: DeserializeOwned>(
+    path: &Path,
+    text: &str,
+    first: &[&str],
+) -> Result<(A, B), ConfigError> {
+    let failed = |error: toml::de::Error| ConfigError::Parse {
+        path: path.to_owned(),
+        message: placed(text, error.span(), error.message()),
+    };
+    let part = |of_first: bool| {
+        let mut table = DeTable::parse(text)?;
+        let all = std::mem::take(table.get_mut());
+        let wanted = |name: &str| first.contains(&name) == of_first;
+        *table.get_mut() = all.into_iter().filter(|(name, _)| wanted(name.get_ref())).collect();
+        Ok(toml::Deserializer::from(table))
+    };
+    // (An unknown field says more than one that is missing for its sake.)
+    let second = part(false).and_then(B::deserialize).map_err(failed)?;
+    Ok((part(true).and_then(A::deserialize).map_err(failed)?, second))
+}
+
 /// A reason with the line and column that it is about.
 fn placed(text: &str, span: Option<std::ops::Range<usize>>, reason: &str) -> String {
     let at = span.map(|span| {
@@ -107,6 +134,9 @@ mod tests {
         port: u16,
     }
 
+    #[derive(serde::Deserialize)]
+    struct Empty {}
+
     #[test]
     fn errors_name_the_file_and_the_place() {
         let path = Path::new("some/where.toml");
@@ -116,6 +146,11 @@ mod tests {
         assert!(error.starts_with("some/where.toml: 2:3: ") && error.contains("prot"), "{error}");
         let error = text("# a\nport = \"a secret\n");
         assert!(error.starts_with("some/where.toml: 2:") && !error.contains("a secret"), "{error}");
+        let parts = |text: &str| {
+            parse_parts::<Empty, File>(path, text, &["one"]).map(drop).unwrap_err().to_string()
+        };
+        let error = parts("one = 1\n\nprot = 2\n");
+        assert!(error.starts_with("some/where.toml: 3:1: ") && error.contains("prot"), "{error}");
         let error = read(&path.join("not there")).unwrap_err().to_string();
         assert!(error.starts_with("some/where.toml/not there: cannot read: "), "{error}");
         let error =

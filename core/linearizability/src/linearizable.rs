@@ -214,6 +214,15 @@ impl Events {
 /// # Errors
 /// It is not.
 pub fn check<M: Model>(operations: &[Operation<M>]) -> Result<(), NotLinearizable> {
+    check_within(operations, usize::MAX).unwrap_or(Ok(()))
+}
+
+/// The same, if that can be said after at most so many states of the search. (Some histories take
+/// longer than anybody can wait.)
+pub fn check_within<M: Model>(
+    operations: &[Operation<M>],
+    most: usize,
+) -> Option<Result<(), NotLinearizable>> {
     let operations: Vec<Operation<M>> = operations
         .iter()
         .filter(|operation| operation.returned.is_some() || !operation.input.only_reads())
@@ -233,6 +242,9 @@ pub fn check<M: Model>(operations: &[Operation<M>]) -> Result<(), NotLinearizabl
     // it having been there earlier.
     let mut tried: Vec<M> = Vec::new();
     while explained < of {
+        if seen.len() > most {
+            return None;
+        }
         if place != events.end() && events.event[place].1 {
             let (at, _) = events.event[place];
             let operation = &operations[at];
@@ -284,7 +296,7 @@ pub fn check<M: Model>(operations: &[Operation<M>]) -> Result<(), NotLinearizabl
         }
         let at = loop {
             let Some((at, before, open)) = path.pop() else {
-                return Err(NotLinearizable { explained: best, of, stuck });
+                return Some(Err(NotLinearizable { explained: best, of, stuck }));
             };
             state = before;
             explained -= usize::from(operations[at].returned.is_some());
@@ -308,7 +320,7 @@ pub fn check<M: Model>(operations: &[Operation<M>]) -> Result<(), NotLinearizabl
             earlier = events.next[earlier];
         }
     }
-    Ok(())
+    Some(Ok(()))
 }
 
 #[cfg(test)]
@@ -341,6 +353,15 @@ mod tests {
         assert_eq!(check(&history), Ok(()));
         let history = [operation(Increment, 1, Some((4, 1))), operation(Read, 2, Some((3, 1)))];
         assert_eq!(check(&history), Ok(()));
+    }
+
+    #[test]
+    fn a_search_that_takes_too_long_says_nothing() {
+        let late = operation(Read, 40, Some((41, 99)));
+        let history: Vec<_> =
+            (0..12).map(|at| operation(Increment, at, None)).chain([late]).collect();
+        assert!(check_within(&history, 3).is_none());
+        assert!(matches!(check_within(&history, 1_000_000), Some(Err(_))));
     }
 
     #[test]

@@ -5,14 +5,18 @@
 
 #![forbid(unsafe_code)]
 
+mod chart;
 mod clock;
 mod disk;
 mod events;
 mod fault;
 mod network;
+mod shrink;
 
+pub use chart::Chart;
 pub use clock::Clock;
 pub use disk::Disk;
 pub use events::Events;
 pub use fault::{Cut, Direction, Fault};
 pub use network::{Arrivals, Conditions, Network, Treatment};
+pub use shrink::shorten;

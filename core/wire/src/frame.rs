@@ -59,14 +59,14 @@ mod tests {
             let (is, of) = match kind {
                 Kind::Chain(chain_type) => (32..=36, chain_type as u8),
                 Kind::Control(control_type) => (48..=53, control_type as u8),
-                Kind::Tool(tool_type) => (100..=103, tool_type as u8),
+                Kind::Tool(tool_type) => (100..=105, tool_type as u8),
                 Kind::System(number) => (0..=u8::MAX, number),
             };
             assert!(is.contains(&number) && of == number, "{number}: {kind:?}");
         }
         let system = (0..=u8::MAX)
             .filter(|number| matches!(kind(&[0x53, 0x50, 2, *number]), Ok(Kind::System(_))));
-        assert_eq!(system.count(), 256 - 5 - 6 - 4);
+        assert_eq!(system.count(), 256 - 5 - 6 - 6);
     }
 
     #[test]

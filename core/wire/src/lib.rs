@@ -31,4 +31,4 @@ pub use frame::{
 pub use keys::{KeyRing, MOST_SECRETS, NotGenuine, SECRET_BYTES, Secret, tag_of, tag_of_words};
 pub use malformed::{EncodeError, Malformed};
 pub use shard::{MOST_SHARDS, key_hash, shard_of};
-pub use status::{ToolType, answer, json_that_fits, question, status_reply};
+pub use status::{ToolType, answer, asked, json_that_fits, question, reply, status_reply};

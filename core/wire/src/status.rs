@@ -15,6 +15,10 @@ pub enum ToolType {
     StateRequest = 102,
     /// The answer: JSON.
     StateReply = 103,
+    /// Do something. What, is JSON.
+    OrderRequest = 104,
+    /// The answer: JSON.
+    OrderReply = 105,
 }
 
 impl ToolType {
@@ -25,6 +29,8 @@ impl ToolType {
             101 => ToolType::StatusReply,
             102 => ToolType::StateRequest,
             103 => ToolType::StateReply,
+            104 => ToolType::OrderRequest,
+            105 => ToolType::OrderReply,
             _ => return None,
         })
     }
@@ -56,9 +62,26 @@ pub fn question(tool_type: ToolType, json: &[u8]) -> Option<Vec<u8>> {
 /// The datagram is no answer, or not all of it.
 pub fn answer(datagram: &[u8]) -> Result<&[u8], Malformed> {
     match kind(datagram)? {
-        Kind::Tool(ToolType::StatusReply | ToolType::StateReply) => {}
+        Kind::Tool(ToolType::StatusReply | ToolType::StateReply | ToolType::OrderReply) => {}
         _ => return Err(Malformed::Type),
     }
+    json_of(datagram)
+}
+
+/// The JSON in a tool's question.
+///
+/// # Errors
+/// The datagram is no question, or not all of it.
+pub fn asked(datagram: &[u8]) -> Result<&[u8], Malformed> {
+    match kind(datagram)? {
+        Kind::Tool(ToolType::StatusRequest | ToolType::StateRequest | ToolType::OrderRequest) => {
+            json_of(datagram)
+        }
+        _ => Err(Malformed::Type),
+    }
+}
+
+fn json_of(datagram: &[u8]) -> Result<&[u8], Malformed> {
     let json = datagram.get(HEADER_BYTES..).ok_or(Malformed::TooShort)?;
     let nothing_else = datagram[KEY_AND_VALUE_BYTES_AT..][..4] == [0; 4];
     let told = datagram[PACKET_BYTES_AT..][..2] == (json.len() as u16).to_be_bytes();
@@ -69,27 +92,32 @@ pub fn answer(datagram: &[u8]) -> Result<&[u8], Malformed> {
     }
 }
 
+/// The answer to a question of a tool: the question's header, then `json`. `KeyRing::sign` writes
+/// the tag. `None`: `request` is no question, or the JSON is longer than a packet.
+pub fn reply(request: &[u8], json: &[u8]) -> Option<Vec<u8>> {
+    asked(request).ok()?;
+    let reply_type = match kind(request).ok()? {
+        Kind::Tool(ToolType::StatusRequest) => ToolType::StatusReply,
+        Kind::Tool(ToolType::StateRequest) => ToolType::StateReply,
+        Kind::Tool(ToolType::OrderRequest) => ToolType::OrderReply,
+        _ => return None,
+    };
+    let bytes = u16::try_from(json.len()).ok().filter(|_| json.len() <= MAX_PACKET_BYTES)?;
+    let mut reply = request[..HEADER_BYTES].to_vec();
+    reply[TYPE_AT] = reply_type as u8;
+    reply[FLAGS_AT..FLAGS_AT + 2].fill(0);
+    reply[PACKET_BYTES_AT..PACKET_BYTES_AT + 2].copy_from_slice(&bytes.to_be_bytes());
+    reply[KEY_ID_AT..].fill(0);
+    reply.extend_from_slice(json);
+    Some(reply)
+}
+
 /// The answer to a status request: the request's header, then `json`. `KeyRing::sign` writes the
 /// tag. `None`: `request` is no status request, or the JSON is longer than a packet.
 pub fn status_reply(request: &[u8], json: &[u8]) -> Option<Vec<u8>> {
     let is_request =
         kind(request) == Ok(Kind::Tool(ToolType::StatusRequest)) && request.len() == HEADER_BYTES;
-    let carries_nothing = |request: &[u8]| {
-        request[KEY_AND_VALUE_BYTES_AT..][..4] == [0; 4]
-            && request[PACKET_BYTES_AT..][..2] == [0; 2]
-    };
-    if !is_request || !carries_nothing(request) || json.len() > MAX_PACKET_BYTES {
-        return None;
-    }
-    let mut reply = Vec::with_capacity(HEADER_BYTES + json.len());
-    reply.extend_from_slice(request);
-    reply[TYPE_AT] = ToolType::StatusReply as u8;
-    reply[FLAGS_AT..FLAGS_AT + 2].fill(0);
-    reply[PACKET_BYTES_AT..PACKET_BYTES_AT + 2]
-        .copy_from_slice(&u16::try_from(json.len()).ok()?.to_be_bytes());
-    reply[KEY_ID_AT..].fill(0);
-    reply.extend_from_slice(json);
-    Some(reply)
+    if is_request { reply(request, json) } else { None }
 }
 
 /// An answer as a message carries it. While it is too long, `shorten` leaves something out of it,

@@ -124,8 +124,8 @@ extern MessageTag {
 ///   of the switch's agent, `operand` the clock. The program signs it, and hands what comes back to
 ///   `answered`.
 /// - of a copy, 300 bytes: operation 8, `number` the slot's number, `group` its part, `key` its key
-///   (an object whose keys have another length is not copied). The program fills in what the slot has, and signs it.
-/// A program can have one object.
+///   (an object whose keys have another length is not copied). The program fills in what the slot
+///   has, and signs it. A program can have one object.
 extern PeerLeases {
     PeerLeases();
     /// A peer has answered a probe. An answer with another life's number, or from another address

@@ -129,7 +129,13 @@ async fn serve(config: Arc<Config>, fresh: bool, known: &[&dyn System]) -> Resul
     let (stop, mut stopped) = mpsc::channel(1);
     sweep(agent.clone());
     let (refuse, mut refused) = mpsc::channel(1);
-    crate::views::start(agent.clone(), refuse);
+    if crate::system::have_controllers(known, agent.dataplane.manifest()) {
+        // (The switch cannot be refused then: nobody hears from the channel's other end.)
+        drop(refuse);
+    } else {
+        crate::views::start(agent.clone(), refuse);
+    }
+    agent.systems.serve()?;
     tokio::spawn(control(agent.clone(), listen(&agent.run)?, stop));
     if let Some(server) = metrics {
         crate::metrics::serve(agent.clone(), server)
@@ -310,7 +316,10 @@ impl Agent {
     /// Brings the data plane in line with the host's addresses and interfaces.
     fn look(&self) {
         let result = addresses::local()
-            .and_then(|(four, six)| Ok(self.dataplane.set_local_addresses(&four, &six)?))
+            .and_then(|(four, six)| {
+                let four = self.systems.without_own(four);
+                Ok(self.dataplane.set_local_addresses(&four, &six)?)
+            })
             .and_then(|_| {
                 let _one_at_a_time = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
                 let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

@@ -174,7 +174,9 @@ fn begin(
         let now_ms = incarnation::ms_since_1970();
         let rest = incarnation::rest_of_first_tick(state.incarnation, now_ms);
         let asked = Instant::now();
-        admission::ask(config, rest.max(ASK_AT_LEAST))?;
+        if !system::have_controllers(systems, dataplane.manifest()) {
+            admission::ask(config, rest.max(ASK_AT_LEAST))?;
+        }
         std::thread::sleep(rest.saturating_sub(asked.elapsed()));
         warn_of_empty(&dataplane, state.incarnation)?;
     }
@@ -189,7 +191,7 @@ fn begin(
     configure(&dataplane, &systems, config, interval)?;
     last_views(&systems, config, run)?;
     let (four, six) = crate::addresses::local()?;
-    dataplane.set_local_addresses(&four, &six)?;
+    dataplane.set_local_addresses(&systems.without_own(four), &six)?;
     // The program knows its ports, and next hops are being resolved, before the first packet comes.
     let new =
         Gateway::new().map_err(|source| Error::System { action: "make an eventfd".into(), source });

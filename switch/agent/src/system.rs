@@ -7,11 +7,12 @@
 //! | when | places |
 //! | --- | --- |
 //! | before the first packet | `interval`, `configure`, `secrets`, `views` (kept from an earlier agent) |
+//! | when the agent serves | `serve` |
 //! | each look of the packet generator | `due` |
 //! | a controller sends newer views | `views` |
 //! | SIGHUP | `secrets` |
 //! | each [`SWEEP_EVERY`] | `sweep`, then `report` |
-//! | after news of the host, and every few seconds | `look` |
+//! | after news of the host, and every few seconds | `own_addresses`, `look` |
 //! | somebody asks | `objects`, `status`, `metrics`, `drops`, `request`, `has_views` |
 //!
 //! Who is in which chain, the switch's incarnations, its secrets, and the generator's thread serve
@@ -25,6 +26,7 @@ use dataplane::Dataplane;
 use manifest::Manifest;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::{KeyRing, SwitchLoad, Views};
@@ -54,6 +56,12 @@ pub trait System: Sync {
     /// 0: none waits.
     fn message_bytes(&self, _manifest: &Manifest) -> u32 {
         0
+    }
+
+    /// Whether `controllers` are this system's own, for programs with this manifest. The system
+    /// speaks with them then ([`Running::serve`]); otherwise the agent does, about views.
+    fn has_controllers(&self, _manifest: &Manifest) -> bool {
+        false
     }
 
     /// Begins with a loaded object. `None`: the object has no state of this system.
@@ -101,6 +109,21 @@ pub trait Running: Send + Sync {
     /// They cannot be written.
     fn views(&self, _views: &Views) -> Result<()> {
         Ok(())
+    }
+
+    /// Begins what the system does beside the agent, on threads of its own. They end with the
+    /// process.
+    ///
+    /// # Errors
+    /// The system has no threads left; the agent does not start.
+    fn serve(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Addresses whose packets the program takes also when the host has them: they do not go up to
+    /// the kernel as those for the host's other addresses do.
+    fn own_addresses(&self) -> Vec<Ipv4Addr> {
+        vec![]
     }
 
     /// Whether the maps have views, of this agent or of one before. `None`: the system needs none.
@@ -201,6 +224,11 @@ pub(crate) fn message_bytes(systems: &[&dyn System], manifest: &Manifest) -> u32
     systems.iter().map(|system| system.message_bytes(manifest)).max().unwrap_or(0)
 }
 
+/// Whether `controllers` are a system's own.
+pub(crate) fn have_controllers(systems: &[&dyn System], manifest: &Manifest) -> bool {
+    systems.iter().any(|system| system.has_controllers(manifest))
+}
+
 /// The systems that have state in a switch's object.
 pub(crate) struct Systems(Vec<(&'static str, Box<dyn Running>)>);
 
@@ -246,6 +274,17 @@ impl Systems {
     /// Whether all have views that need some; `None`: none needs any.
     pub fn have_views(&self) -> Option<bool> {
         self.each().filter_map(Running::has_views).reduce(|all, one| all && one)
+    }
+
+    pub fn serve(&self) -> Result<()> {
+        self.each().try_for_each(Running::serve)
+    }
+
+    /// The host's own addresses, without those whose packets the program takes.
+    pub fn without_own(&self, mut addresses: Vec<Ipv4Addr>) -> Vec<Ipv4Addr> {
+        let own: Vec<Ipv4Addr> = self.each().flat_map(Running::own_addresses).collect();
+        addresses.retain(|address| !own.contains(address));
+        addresses
     }
 
     pub fn due(&self, now_ns: u64) -> u64 {

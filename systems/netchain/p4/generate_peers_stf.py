@@ -146,12 +146,12 @@ def leases():
 
 def readers():
     """Who reads is told apart from who is the tail."""
-    about = "S0 reads for itself and S1, which joins behind it: that one is the tail, and answers no read."
+    about = "S1 joins behind S0, the only other member. S0 may have a write that S1 misses: nobody reads."
     alone = take_part(0, [0, 1], position=HEAD | READER)
     reader = Reader("reader", about, entries=part(0, []) + "\n" + alone)
     read = Message(READ, chain=[0])
     from_client(reader.case, read)
-    to_client(reader.case, read.reply(ABSENT, length=NO_VALUE))
+    to_client(reader.case, read.reply(PAUSED, chain=[0, 1]))
     reader.case.write()
     case = write_file("reader_tail", about, part(1, [0, 1], position=TAIL))
     read = Message(READ, chain=[1])

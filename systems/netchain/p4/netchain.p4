@@ -456,6 +456,10 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
                     // of them has a newer view.
                     if (meta.position & READER == 0) {
                         refer_to_chain(Status.WRONG_SWITCH);
+                    } else if (meta.position & TAIL == 0) {
+                        // The tail joins, and may miss a write that this head has: who read that
+                        // would see it go when reads move to the tail.
+                        refer_to_chain(Status.PAUSED);
                     } else if (!leases.hold(meta.peers)) {
                         no_lease.count(0);
                         refer_to_chain(Status.PAUSED);

@@ -207,6 +207,9 @@ mod tests {
         let page = |figure: &str| Descriptor {
             figure: figure.into(),
             title: String::new(),
+            quick: String::new(),
+            full: String::new(),
+            shows: String::new(),
             paper: String::new(),
             method: String::new(),
         };

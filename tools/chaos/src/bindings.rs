@@ -30,8 +30,8 @@ use std::time::Instant;
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
-/// (Protocol, payload bytes) of the test messages: TCP, UDP, answers over UDP. The first eight bytes
-/// identify the message.
+/// (Protocol, payload bytes) of the test messages: TCP, UDP, answers over UDP. The first eight
+/// bytes identify the message.
 const MESSAGE_BYTES: [(u8, usize); 3] = [(TCP, 24), (UDP, 8), (UDP, 14)];
 
 /// A packet at a host's interface.

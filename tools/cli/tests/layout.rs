@@ -61,7 +61,7 @@ fn is_part_of(path: &str, system: &str) -> bool {
 
 /// Which layers the crates of a layer may depend on.
 const MAY_USE: [(&str, &[&str]); 5] = [
-    ("compiler", &["compiler", "switch/manifest"]),
+    ("compiler", &["compiler", "switch/manifest", "core/seeded-bugs"]),
     ("core", &["core"]),
     ("switch", &["switch", "core"]),
     ("systems", &["systems", "switch", "core", "compiler"]),

@@ -10,6 +10,7 @@ use p4_check::names::control_plane;
 use p4_check::ty::{Substitution, Ty};
 use p4_check::walk;
 use p4_ir::ActionCall;
+use p4_ir::match_kind::is_ranked;
 use std::rc::Rc;
 
 use super::data::{Data, Object, scalar_bits, wrap};
@@ -425,7 +426,7 @@ impl<'h> Tree<'h> {
 
 /// Whether its entries have priorities (spec §14.2.1.4).
 fn has_priorities(def: &TableDef) -> bool {
-    def.keys.iter().any(|key| matches!(&*key.match_kind, "ternary" | "range" | "optional"))
+    def.keys.iter().any(|key| is_ranked(&key.match_kind))
 }
 
 /// A priority as what is larger wins.

@@ -2,6 +2,11 @@
 
 use super::*;
 use crate::wire::manifest_enumeration;
+use p4_ir::match_kind::{Compares, match_kind};
+
+fn compares(key: &Key) -> Option<Compares> {
+    match_kind(&key.match_kind).map(|kind| kind.compares)
+}
 
 impl Generator<'_> {
     pub(super) fn manifest_keys(&mut self, table: &Table) -> Vec<manifest::Key> {
@@ -34,28 +39,26 @@ impl Generator<'_> {
         if table.keys.is_empty() {
             return TableKind::Keyless;
         }
-        if table.const_entries && !const_entries_in_map(table) {
-            for key in &table.keys {
-                if !matches!(
-                    key.match_kind.as_str(),
-                    "exact" | "lpm" | "ternary" | "range" | "optional"
-                ) {
-                    self.unsupported_key(key);
-                }
+        let in_code = table.const_entries && !const_entries_in_map(table);
+        for key in &table.keys {
+            let works = match compares(key) {
+                Some(Compares::All | Compares::Prefix | Compares::Mask) => true,
+                Some(Compares::AllOrNone) => table.const_entries,
+                Some(Compares::Interval) => in_code,
+                Some(Compares::Nothing) | None => false,
+            };
+            if !works {
+                self.unsupported_key(key);
             }
+        }
+        if in_code {
             return TableKind::Const;
         }
-        for key in &table.keys {
-            match key.match_kind.as_str() {
-                "exact" | "lpm" | "ternary" => {}
-                "optional" if table.const_entries => {}
-                _ => self.unsupported_key(key),
-            }
-        }
         let name = &table.c_name;
-        let count = |kind: &str| table.keys.iter().filter(|key| key.match_kind == kind).count();
-        let masked = count("ternary") + count("optional");
-        if masked == 0 && count("lpm") == 1 {
+        let count = |wanted| table.keys.iter().filter(|key| compares(key) == Some(wanted)).count();
+        let masked = count(Compares::Mask) + count(Compares::AllOrNone);
+        let prefixes = count(Compares::Prefix);
+        if masked == 0 && prefixes == 1 {
             let mut offset = 4;
             for lpm in [false, true] {
                 for key in keys.iter_mut().filter(|key| (key.match_kind == "lpm") == lpm) {
@@ -75,7 +78,7 @@ impl Generator<'_> {
             return TableKind::Lpm { map: name.clone(), key_bytes };
         }
         let key_bytes = self.declare_key(name, keys);
-        if masked == 0 && count("lpm") == 0 {
+        if masked == 0 && prefixes == 0 {
             return TableKind::Exact { map: name.clone(), key_bytes };
         }
         TableKind::Ternary {

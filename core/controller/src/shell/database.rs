@@ -1,13 +1,13 @@
 //! Decisions in a file of this machine (redb: one table, one key, each commit on disk before it
 //! returns).
 
+use super::rules::Decision;
 use redb::{Database, TableDefinition};
+use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
-use wire::Views;
 
 const TABLE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("controller");
-const KEY: &str = "views";
 
 /// The database cannot be used.
 #[derive(Debug, Error)]
@@ -18,35 +18,37 @@ pub struct DatabaseError {
 }
 
 /// An open database.
-pub struct ViewsFile {
+pub struct DecisionFile<D> {
     /// None after a failed write: redb takes nothing more then until it is opened again.
     database: Option<Database>,
     path: PathBuf,
+    decision: PhantomData<D>,
 }
 
-impl ViewsFile {
-    /// Opens the file, or makes it; gives back the views that it has.
-    pub fn open(path: &Path) -> Result<(ViewsFile, Views), DatabaseError> {
+impl<D: Decision> DecisionFile<D> {
+    /// Opens the file, or makes it; gives back the decision that it has.
+    pub fn open(path: &Path) -> Result<(DecisionFile<D>, D), DatabaseError> {
         let failed = |problem: String| DatabaseError { path: path.display().to_string(), problem };
         let database = Database::create(path).map_err(|error| failed(error.to_string()))?;
-        let json = read(&database).map_err(|error| failed(error.to_string()))?;
-        let views = match json {
-            Some(json) => Views::from_json(&json)
-                .map_err(|_| failed("its content was not written by this program".to_owned()))?,
-            None => Views::default(),
+        let bytes = read(&database, D::NAME).map_err(|error| failed(error.to_string()))?;
+        let decision = match bytes {
+            Some(bytes) => D::from_bytes(&bytes)
+                .ok_or_else(|| failed("its content was not written by this program".to_owned()))?,
+            None => D::default(),
         };
-        Ok((ViewsFile { database: Some(database), path: path.to_owned() }, views))
+        let path = path.to_owned();
+        Ok((DecisionFile { database: Some(database), path, decision: PhantomData }, decision))
     }
 
-    /// Writes the views; when it returns they are on disk.
-    pub fn write(&mut self, views: &Views) -> Result<(), DatabaseError> {
+    /// Writes the decision; when it returns it is on disk.
+    pub fn write(&mut self, decision: &D) -> Result<(), DatabaseError> {
         let mut write = || -> Result<(), Box<dyn std::error::Error>> {
             let database = match self.database.take() {
                 Some(database) => database,
                 None => Database::open(&self.path)?,
             };
             let transaction = database.begin_write()?;
-            transaction.open_table(TABLE)?.insert(KEY, views.to_json().as_slice())?;
+            transaction.open_table(TABLE)?.insert(D::NAME, decision.to_bytes().as_slice())?;
             transaction.commit()?;
             self.database = Some(database);
             Ok(())
@@ -59,10 +61,10 @@ impl ViewsFile {
     }
 }
 
-fn read(database: &Database) -> Result<Option<Vec<u8>>, Box<dyn std::error::Error>> {
+fn read(database: &Database, key: &str) -> Result<Option<Vec<u8>>, Box<dyn std::error::Error>> {
     let transaction = database.begin_read()?;
     match transaction.open_table(TABLE) {
-        Ok(table) => Ok(table.get(KEY)?.map(|value| value.value().to_vec())),
+        Ok(table) => Ok(table.get(key)?.map(|value| value.value().to_vec())),
         Err(redb::TableError::TableDoesNotExist(_)) => Ok(None),
         Err(error) => Err(error.into()),
     }
@@ -71,23 +73,23 @@ fn read(database: &Database) -> Result<Option<Vec<u8>>, Box<dyn std::error::Erro
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wire::ShardView;
+    use wire::{ShardView, Views};
 
     #[test]
     fn what_was_written_is_there_again() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("c.redb");
-        let (mut file, views) = ViewsFile::open(&path).unwrap();
+        let (mut file, views) = DecisionFile::<Views>::open(&path).unwrap();
         assert_eq!(views, Views::default());
         let views =
             Views { version: 3, shards: vec![ShardView { number: 2, ..ShardView::default() }] };
         file.write(&views).unwrap();
-        assert!(ViewsFile::open(&path).is_err(), "one at a time");
+        assert!(DecisionFile::<Views>::open(&path).is_err(), "one at a time");
         // After a write that failed, the next one opens the file again.
         file.database = None;
         file.write(&Views { version: 4, ..views.clone() }).unwrap();
         let views = Views { version: 4, ..views };
         drop(file);
-        assert_eq!(ViewsFile::open(&path).unwrap().1, views);
+        assert_eq!(DecisionFile::<Views>::open(&path).unwrap().1, views);
     }
 }

@@ -1,19 +1,19 @@
-//! The shell around the core: UDP socket, clock, signals, database, metrics.
+//! The shell around any rules ([`Rules`]): UDP socket, clock, signals, database, metrics. The rules
+//! for chains of servers are in `views`; a system may bring its own.
 
 mod database;
 mod etcd;
-mod rebuild;
-mod render;
-mod status;
-mod watch;
+mod rules;
+mod trouble;
+mod views;
 
 pub use database::DatabaseError;
-pub use rebuild::{RebuildError, rebuild};
-pub use status::{PeerStatus, ShardStatus, Status};
+pub use rules::{Decision, Input, Outputs, Rules};
+pub use trouble::{Kept, Trouble};
+pub use views::{PeerStatus, RebuildError, ShardStatus, Status, rebuild, run};
 
-use crate::config::{Config, EtcdConfig, Keep};
-use crate::core::{Controller, Event, Input, Outputs, Why};
-use database::ViewsFile;
+use crate::config::{EtcdConfig, Keep, ShellConfig};
+use database::DecisionFile;
 use etcd::{Etcd, EtcdThread, Told};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
@@ -25,8 +25,7 @@ use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 use thiserror::Error;
-use watch::Watch;
-use wire::{Control, ControlType, KeyRing, Kind, Refusal, ToolType, Views, kind, status_reply};
+use wire::{Control, KeyRing, Kind, ToolType, kind, reply, status_reply};
 
 const MOST_DATAGRAMS: usize = 256;
 /// A sender with other secrets asks 200 times a second.
@@ -52,15 +51,8 @@ pub enum RunError {
     #[error(transparent)]
     Database(#[from] DatabaseError),
     /// The cluster is another one than this is configured for.
-    #[error(
-        "the cluster has {cluster} shards, as its database says: write `shards = {cluster}` instead of {configured}"
-    )]
-    Shards {
-        /// By its views.
-        cluster: usize,
-        /// By the configuration.
-        configured: u16,
-    },
+    #[error("{0}")]
+    OtherCluster(String),
     /// The shared secrets cannot be used.
     #[error(transparent)]
     Secrets(#[from] SecretsError),
@@ -86,17 +78,24 @@ fn now_ns() -> u64 {
 }
 
 /// Where decisions go.
-enum Keeper {
-    File(ViewsFile),
-    Etcd(EtcdThread),
+enum Keeper<D> {
+    File(DecisionFile<D>),
+    Etcd(EtcdThread<D>),
 }
 
-/// Runs a controller until SIGTERM or SIGINT; SIGHUP has it read its secrets again. Whoever waits
-/// for it (`Type=notify`) hears that it is ready when its sockets are bound and its database is
-/// open; with etcd, when it has begun to ask: one that waits for its turn runs, too, and so does
-/// one whose etcd is not up yet. Must be called before the process starts other threads: it blocks
-/// those signals.
-pub fn run(config: &Config) -> Result<(), RunError> {
+/// Runs a controller until SIGTERM or SIGINT; SIGHUP has it read its secrets again. `begin` makes
+/// the rules: from the decision that the database has, whether this controller decides already, and
+/// the time. Whoever waits for it (`Type=notify`) hears that it is ready when its sockets are bound
+/// and its database is open; with etcd, when it has begun to ask: one that waits for its turn runs,
+/// too, and so does one whose etcd is not up yet. Must be called before the process starts other
+/// threads: it blocks those signals.
+///
+/// # Errors
+/// An address, the secrets or the database cannot be used, or the rules have a fault.
+pub fn serve<R: Rules>(
+    config: &ShellConfig,
+    begin: impl FnOnce(R::Decision, bool, u64) -> R,
+) -> Result<(), RunError> {
     let mut signals = SigSet::empty();
     [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]
         .into_iter()
@@ -117,14 +116,14 @@ pub fn run(config: &Config) -> Result<(), RunError> {
         ),
         None => None,
     };
-    let (keeper, views) = keeper(config)?;
+    let (keeper, decision) = keeper::<R::Decision>(config)?;
     let leading = matches!(keeper, Keeper::File(_));
-    tracing::info!(name = config.name, listen = %config.listen, version = views.version, "controller started");
-    let core = Controller::new(config.settings.clone(), views, leading, now_ns());
-    let (watch, undecided, again) = (Watch::default(), Vec::new(), None);
+    let version = decision.version();
+    tracing::info!(name = config.name, listen = %config.listen, version, "controller started");
+    let rules = begin(decision, leading, now_ns());
     daemon::service::tell_ready(None);
     let mut controller = Loop {
-        core,
+        rules,
         socket,
         signal_fd,
         keys,
@@ -133,9 +132,8 @@ pub fn run(config: &Config) -> Result<(), RunError> {
         bad_tag: 0,
         told_bad_tag: None,
         answered_bad_tag: None,
-        watch,
-        undecided,
-        again,
+        kept: Kept::default(),
+        again: None,
     };
     let ended = controller.run(config);
     daemon::service::tell_stopping();
@@ -145,11 +143,11 @@ pub fn run(config: &Config) -> Result<(), RunError> {
     ended
 }
 
-fn keeper(config: &Config) -> Result<(Keeper, Views), RunError> {
+fn keeper<D: Decision>(config: &ShellConfig) -> Result<(Keeper<D>, D), RunError> {
     match &config.keep {
         Keep::Database(path) => {
-            let (file, views) = ViewsFile::open(path)?;
-            Ok((Keeper::File(file), views))
+            let (file, decision) = DecisionFile::open(path)?;
+            Ok((Keeper::File(file), decision))
         }
         Keep::Etcd(kept) => {
             let etcd = etcd_client(
@@ -159,41 +157,38 @@ fn keeper(config: &Config) -> Result<(Keeper, Views), RunError> {
             let thread = EtcdThread::start(etcd);
             let thread = thread
                 .map_err(|source| RunError::System { what: "starting the etcd thread", source })?;
-            Ok((Keeper::Etcd(thread), Views::default()))
+            Ok((Keeper::Etcd(thread), D::default()))
         }
     }
 }
 
-fn etcd_client(config: &EtcdConfig, me: String) -> Result<Etcd, RunError> {
+fn etcd_client<D: Decision>(config: &EtcdConfig, me: String) -> Result<Etcd<D>, RunError> {
     Etcd::new(config, me)
         .map_err(|source| RunError::System { what: "starting the etcd client", source })
 }
 
-struct Loop {
-    core: Controller,
+struct Loop<R: Rules> {
+    rules: R,
     socket: UdpSocket,
     signal_fd: SignalFd,
     keys: KeyRing,
-    keeper: Keeper,
+    keeper: Keeper<R::Decision>,
     metrics: Option<daemon::metrics::Server>,
     bad_tag: u64,
     told_bad_tag: Option<Instant>,
     answered_bad_tag: Option<Instant>,
-    watch: Watch,
-    /// What the decision that is being written is about: told when it is written.
-    undecided: Vec<Event>,
-    /// A decision was refused, and what the database had: the core hears of it, and decides again,
+    kept: Kept,
+    /// A decision was refused, and what the database had: the rules hear of it, and decide again,
     /// at this time.
-    again: Option<(u64, Option<Views>)>,
+    again: Option<(u64, Option<R::Decision>)>,
 }
 
-impl Loop {
-    fn run(&mut self, config: &Config) -> Result<(), RunError> {
+impl<R: Rules> Loop<R> {
+    fn run(&mut self, config: &ShellConfig) -> Result<(), RunError> {
         let mut buffer = vec![0; 65_536];
         loop {
-            if self.core.is_of_other_shards() {
-                let cluster = self.core.views().shards.len();
-                return Err(RunError::Shards { cluster, configured: config.settings.shards });
+            if let Some(fault) = self.rules.fault() {
+                return Err(RunError::OtherCluster(fault));
             }
             self.wait()?;
             for _ in 0..MOST_DATAGRAMS {
@@ -216,13 +211,14 @@ impl Loop {
             if let Some((_, found)) = self.again.take_if(|(at, _)| *at <= now_ns()) {
                 self.step(config, Input::Refused(found));
             }
-            if self.core.next_deadline() <= now_ns() {
+            if self.rules.next_deadline() <= now_ns() {
                 self.step(config, Input::Timer);
             }
-            self.watch.look(now_ns(), &config.name, &self.core);
+            self.kept.look(now_ns(), &config.name);
+            self.rules.look(now_ns(), &self.kept);
             if let Some(metrics) = &mut self.metrics {
                 let now = now_ns();
-                metrics.serve(now, || render::render(&self.core, &self.watch, now, self.bad_tag));
+                metrics.serve(now, || self.rules.metrics(now, &self.kept, self.bad_tag));
             }
             if let Ok(Some(signal)) = self.signal_fd.read_signal() {
                 if signal.ssi_signo == Signal::SIGHUP as u32 {
@@ -230,7 +226,7 @@ impl Loop {
                 } else {
                     tracing::info!(
                         name = config.name,
-                        version = self.core.views().version,
+                        version = self.rules.version(),
                         "controller stopped"
                     );
                     return Ok(());
@@ -240,7 +236,7 @@ impl Loop {
     }
 
     fn wait(&self) -> Result<(), RunError> {
-        let ms = self.core.next_deadline().saturating_sub(now_ns()).div_ceil(1_000_000).min(10);
+        let ms = self.rules.next_deadline().saturating_sub(now_ns()).div_ceil(1_000_000).min(10);
         let own = [self.socket.as_fd(), self.signal_fd.as_fd()].into_iter().map(|fd| (fd, false));
         let descriptors =
             own.chain(self.metrics.iter().flat_map(daemon::metrics::Server::descriptors));
@@ -253,7 +249,7 @@ impl Loop {
         }
     }
 
-    fn datagram(&mut self, config: &Config, from: SocketAddrV4, bytes: &[u8]) {
+    fn datagram(&mut self, config: &ShellConfig, from: SocketAddrV4, bytes: &[u8]) {
         if let Err(problem) = self.keys.verify(bytes, *from.ip(), *config.listen.ip()) {
             self.refuse(config, from, bytes, problem);
             return;
@@ -261,6 +257,7 @@ impl Loop {
         self.lead_no_longer_than_etcd_lets(config);
         match kind(bytes) {
             Ok(Kind::Tool(ToolType::StatusRequest)) => self.answer_status(config, from, bytes),
+            Ok(Kind::Tool(question)) => self.answer(config, from, question, bytes),
             _ => self.step(config, Input::Datagram { from, bytes }),
         }
     }
@@ -269,17 +266,14 @@ impl Loop {
     /// this controller would look absent.
     fn refuse(
         &mut self,
-        config: &Config,
+        config: &ShellConfig,
         from: SocketAddrV4,
         bytes: &[u8],
         problem: wire::NotGenuine,
     ) {
         self.bad_tag += 1;
         // Only to who waits for an answer, which is no longer than what came.
-        let waits = matches!(
-            kind(bytes),
-            Ok(Kind::Control(ControlType::Report) | Kind::Tool(ToolType::StatusRequest))
-        );
+        let waits = kind(bytes).is_ok_and(R::waits);
         if waits && self.answered_bad_tag.is_none_or(|at| at.elapsed() >= ANSWER_BAD_TAG_EVERY) {
             self.answered_bad_tag = Some(Instant::now());
             Control::OtherSecrets.encode().into_iter().for_each(|it| self.send(config, from, it));
@@ -292,39 +286,54 @@ impl Loop {
         }
     }
 
-    fn answer_status(&self, config: &Config, from: SocketAddrV4, bytes: &[u8]) {
-        let json = status::status(&self.core, &self.watch, now_ns()).into_json();
+    fn answer_status(&self, config: &ShellConfig, from: SocketAddrV4, bytes: &[u8]) {
+        let json = self.rules.status(now_ns(), &self.kept);
         if let Some(reply) = status_reply(bytes, &json) {
             self.send(config, from, reply);
         }
     }
 
-    fn send(&self, config: &Config, to: SocketAddrV4, mut bytes: Vec<u8>) {
+    fn answer(
+        &mut self,
+        config: &ShellConfig,
+        from: SocketAddrV4,
+        question: ToolType,
+        bytes: &[u8],
+    ) {
+        let Ok(json) = wire::asked(bytes) else { return };
+        if let Some(answer) = self.rules.question(now_ns(), question, json)
+            && let Some(reply) = reply(bytes, &answer)
+        {
+            self.send(config, from, reply);
+            self.step(config, Input::Timer);
+        }
+    }
+
+    fn send(&self, config: &ShellConfig, to: SocketAddrV4, mut bytes: Vec<u8>) {
         self.keys.sign(&mut bytes, *config.listen.ip(), *to.ip());
         // What the kernel refuses is as good as lost on the way: it is sent again.
         let _ = self.socket.send_to(&bytes, to);
     }
 
-    fn told(&mut self, config: &Config, told: Told) {
+    fn told(&mut self, config: &ShellConfig, told: Told<R::Decision>) {
         match told {
             // It was elected, and that is over by now; the etcd thread finds out, too.
             Told::Input(Input::Leading(true)) if !self.may_lead() => {}
             Told::Input(input) => self.step(config, input),
-            Told::Read { found } => self.watch.read(now_ns(), found),
-            Told::Missing(what) => self.watch.missing(now_ns(), what),
+            Told::Read { found } => self.kept.read(now_ns(), found),
+            Told::Missing(what) => self.kept.missing(now_ns(), what),
             Told::Refused { found, why } => self.refused(config, found, why),
         }
     }
 
-    /// A decision was not written. If another controller's was, the core goes on from that; if not,
-    /// it may try again after a while.
-    fn refused(&mut self, config: &Config, found: Option<Views>, why: String) {
-        self.undecided.clear();
-        if found.as_ref().is_some_and(|views| views.version > self.core.views().version) {
-            self.watch.goes_on();
+    /// A decision was not written. If another controller's was, the rules go on from that; if not,
+    /// they may try again after a while.
+    fn refused(&mut self, config: &ShellConfig, found: Option<R::Decision>, why: String) {
+        if found.as_ref().is_some_and(|found| found.version() > self.rules.version()) {
+            self.kept.goes_on();
             return self.step(config, Input::Refused(found));
         }
-        let at = self.watch.refused(now_ns(), &config.name, why);
+        let at = self.kept.refused(now_ns(), &config.name, why);
         self.again = Some((at, found));
     }
 
@@ -337,49 +346,44 @@ impl Loop {
         }
     }
 
-    fn lead_no_longer_than_etcd_lets(&mut self, config: &Config) {
-        if self.core.is_leading() && !self.may_lead() {
+    fn lead_no_longer_than_etcd_lets(&mut self, config: &ShellConfig) {
+        if self.rules.is_leading() && !self.may_lead() {
             tracing::warn!(
                 name = config.name,
                 "stops leading: etcd did not confirm its lead in time, or denied it"
             );
-            self.core.handle(now_ns(), Input::Leading(false), &mut Outputs::default());
+            self.rules.handle(now_ns(), Input::Leading(false), &mut Outputs::default());
         }
     }
 
-    /// Gives the core an input and does what it wants done; a decision is written before anything
+    /// Gives the rules an input and does what they want done; a decision is written before anything
     /// else is.
-    fn step(&mut self, config: &Config, input: Input<'_>) {
+    fn step(&mut self, config: &ShellConfig, input: Input<'_, R::Decision>) {
         self.lead_no_longer_than_etcd_lets(config);
         if matches!(input, Input::Persisted) {
-            self.watch.goes_on();
-            for event in std::mem::take(&mut self.undecided) {
-                self.watch.decided(&event);
-                log_event(&event, &config.name);
-            }
+            self.kept.goes_on();
         }
         let mut out = Outputs::default();
-        self.core.handle(now_ns(), input, &mut out);
-        for event in out.events {
-            match event {
-                Event::Decided { .. } => self.undecided.push(event),
-                event => log_event(&event, &config.name),
-            }
-        }
+        self.rules.handle(now_ns(), input, &mut out);
         for (to, bytes) in out.datagrams {
             self.send(config, to, bytes);
         }
-        let Some(views) = out.persist else { return };
+        let Some(decision) = out.persist else { return };
         match &mut self.keeper {
-            Keeper::File(file) => match file.write(&views) {
-                Ok(()) => self.step(config, Input::Persisted),
-                Err(error) => self.refused(config, None, error.to_string()),
-            },
-            Keeper::Etcd(thread) => thread.write(views),
+            Keeper::File(file) => {
+                let began_ns = now_ns();
+                let written = file.write(&decision);
+                self.kept.writing_ns += now_ns().saturating_sub(began_ns);
+                match written {
+                    Ok(()) => self.step(config, Input::Persisted),
+                    Err(error) => self.refused(config, None, error.to_string()),
+                }
+            }
+            Keeper::Etcd(thread) => thread.write(decision),
         }
     }
 
-    fn read_secrets(&mut self, config: &Config) {
+    fn read_secrets(&mut self, config: &ShellConfig) {
         match config.keys() {
             Ok(keys) => {
                 tracing::info!(name = config.name, sending = keys.sending(), "secrets read again");
@@ -389,49 +393,5 @@ impl Loop {
                 tracing::error!(name = config.name, %error, "the secrets before stay in use")
             }
         }
-    }
-}
-
-fn log_event(event: &Event, name: &str) {
-    match event {
-        Event::Decided { shard, view, why } => {
-            let chain: Vec<_> =
-                view.members.iter().map(|member| member.address.to_string()).collect();
-            let joining =
-                view.joining.map(|joining| joining.member.address.to_string()).unwrap_or_default();
-            let (chain, view) = (chain.join(" "), view.number);
-            if *why == Why::StateLost {
-                tracing::error!(
-                    name,
-                    shard,
-                    view,
-                    ?why,
-                    chain,
-                    joining,
-                    "decided: all servers of the shard's chain died, and their state is LOST: the shard begins anew, empty"
-                );
-            } else {
-                tracing::info!(name, shard, view, ?why, chain, joining, "decided");
-            }
-        }
-        Event::Appeared(address, reporter) => tracing::info!(name, %address, ?reporter, "reports"),
-        Event::Deaf(address) => {
-            tracing::warn!(name, %address, "it reports, but receives no message from any machine: it counts as dead; look for a link that is broken one way");
-        }
-        Event::Silent(address, reporter) => {
-            tracing::warn!(name, %address, ?reporter, "reports are missing")
-        }
-        Event::ShardsMismatch(address, shards) => {
-            tracing::error!(name, %address, "configured for another number of shards; write shards = {shards} there");
-        }
-        Event::Refused(address, Refusal { switch_id, address: other, name: called }) => {
-            tracing::error!(
-                name,
-                %address,
-                "switch_id = {switch_id} is that of switch {called:?} at {other}: refused; write another switch_id there"
-            );
-        }
-        // Told by `Watch`, if it lasts.
-        Event::Behind(..) => {}
     }
 }

@@ -8,6 +8,10 @@ use std::path::{Path, PathBuf};
 const RETRY_MS: u64 = 2;
 /// After so long a request's outcome is unknown.
 const DEADLINE_MS: u64 = 1000;
+/// Switches forget a client that was silent for 60 s, so no request may take as long.
+const DEADLINE_MAX_MS: u64 = 30_000;
+/// Identities for writes at the most.
+const IDENTITIES: u8 = 4;
 
 /// What a client is told.
 #[derive(Clone, Debug)]
@@ -20,6 +24,10 @@ pub struct Config {
     pub retry_ms: u64,
     /// After so long a request's outcome is unknown.
     pub deadline_ms: u64,
+    /// Identities for writes at the most. Each can have 255 writes between its oldest one and its
+    /// newest one, and takes a window in the switches. More than one are used only while a window
+    /// is full.
+    pub identities: u8,
 }
 
 /// The file.
@@ -34,6 +42,12 @@ struct File {
     retry_ms: u64,
     #[serde(default = "default_deadline_ms")]
     deadline_ms: u64,
+    #[serde(default = "default_identities")]
+    identities: u8,
+}
+
+fn default_identities() -> u8 {
+    IDENTITIES
 }
 
 fn default_retry_ms() -> u64 {
@@ -57,7 +71,8 @@ pub fn read_ring(file: &Path) -> Result<Ring, String> {
 impl Config {
     /// With the usual times.
     pub fn new(ring: Ring) -> Config {
-        Config { ring, identity: None, retry_ms: RETRY_MS, deadline_ms: DEADLINE_MS }
+        let (retry_ms, deadline_ms) = (RETRY_MS, DEADLINE_MS);
+        Config { ring, identity: None, retry_ms, deadline_ms, identities: IDENTITIES }
     }
 
     /// Reads a file, and the founding file that it names.
@@ -67,15 +82,21 @@ impl Config {
     pub fn read(file: &Path) -> Result<Config, String> {
         let at = |error: &dyn std::fmt::Display| format!("{}: {error}", file.display());
         let text = std::fs::read_to_string(file).map_err(|error| at(&error))?;
-        let File { cluster, identity, retry_ms, deadline_ms } =
+        let File { cluster, identity, retry_ms, deadline_ms, identities } =
             toml::from_str(&text).map_err(|error| at(&error))?;
         if retry_ms == 0 || retry_ms > deadline_ms {
             return Err(at(&"retry_ms: write from 1 to deadline_ms"));
         }
+        if deadline_ms > DEADLINE_MAX_MS {
+            return Err(at(&format!("deadline_ms: write at most {DEADLINE_MAX_MS}")));
+        }
+        if identities == 0 {
+            return Err(at(&"identities: write a number from 1 on"));
+        }
         let folder = file.parent().unwrap_or(Path::new(""));
         let ring = read_ring(&folder.join(cluster))?;
         let identity = identity.map(|identity| folder.join(identity));
-        Ok(Config { ring, identity, retry_ms, deadline_ms })
+        Ok(Config { ring, identity, retry_ms, deadline_ms, identities })
     }
 }
 
@@ -96,6 +117,8 @@ mod tests {
         assert_eq!((config.ring.groups(), config.retry_ms, config.deadline_ms), (4, 5, 1000));
         for (text, word) in [
             ("cluster = \"cluster.toml\"\nretry_ms = 0", "retry_ms"),
+            ("cluster = \"cluster.toml\"\ndeadline_ms = 60000", "deadline_ms"),
+            ("cluster = \"cluster.toml\"\nidentities = 0", "identities"),
             ("cluster = \"none.toml\"", "none.toml"),
             ("cluster = \"kv.toml\"", "kv.toml"),
         ] {

@@ -6,10 +6,13 @@
 //! read in view 0, a *probe*, which no switch carries out.
 
 use crate::outcome::{Done, Failure, NotBegun, Outcome, Refused, Shown};
+use lanes::Lanes;
 use netchain_protocol::message::{AGAIN, FORMAT, MOVED, REPLY};
 use netchain_protocol::{ClientKey, Key, Message, Operation, Ring, Room, Status, VALUE_MAX};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::net::Ipv4Addr;
+
+mod lanes;
 
 /// Numbers between a client's lowest unfinished request and its newest one at the most: the head
 /// remembers 256.
@@ -55,6 +58,8 @@ pub struct Send {
 /// A request under way.
 #[derive(Debug)]
 pub struct Pending {
+    /// The identity that it goes by.
+    client: u64,
     operation: Operation,
     key: Key,
     group: u16,
@@ -83,6 +88,16 @@ pub struct Pending {
 }
 
 impl Pending {
+    /// The identity and the number that its replies carry.
+    pub fn name(&self) -> (u64, u32) {
+        (self.client, self.number)
+    }
+
+    /// Its outcome is unknown from then on, instead of after the core's usual time.
+    pub fn set_deadline_us(&mut self, deadline_us: u64) {
+        self.deadline_us = deadline_us;
+    }
+
     /// When [`Core::time`] must be called.
     pub fn next_us(&self) -> u64 {
         self.next_us.min(self.deadline_us)
@@ -109,14 +124,12 @@ pub enum Step {
 /// The state of a client that outlives its requests.
 pub struct Core {
     ring: Ring,
-    client: u64,
+    /// Identities, and the numbers of their requests.
+    lanes: Lanes,
     /// The client's key.
     key: Option<ClientKey>,
     /// Replies that no switch made for this client.
     forged: u64,
-    number: u32,
-    /// Numbers of requests that are not over.
-    unfinished: BTreeSet<u32>,
     retry_us: u64,
     deadline_us: u64,
     /// Chains that switches have told.
@@ -128,11 +141,9 @@ impl Core {
     pub fn new(ring: Ring, client: u64, retry_us: u64, deadline_us: u64) -> Core {
         Core {
             ring,
-            client,
+            lanes: Lanes::new(client),
             key: None,
             forged: 0,
-            number: 0,
-            unfinished: BTreeSet::new(),
             retry_us,
             deadline_us,
             learnt: HashMap::new(),
@@ -144,14 +155,20 @@ impl Core {
         Core { key, ..self }
     }
 
+    /// Uses up to so many identities for writes, at least one: see [`NotBegun::Busy`].
+    pub fn with_identities(mut self, most: usize) -> Core {
+        self.lanes.set_most(most);
+        self
+    }
+
     /// Replies that no switch made for this client: they changed nothing.
     pub fn forged(&self) -> u64 {
         self.forged
     }
 
-    /// Whether no more requests can be told apart: the next needs a core with another identity.
-    pub fn is_used_up(&self) -> bool {
-        self.number == u32::MAX
+    /// Judges a payload that is a reply to no request under way; it changes nothing.
+    pub fn stray(&mut self, payload: &[u8]) {
+        self.forged += u64::from(self.key.as_ref().is_some_and(|key| !key.verify(payload)));
     }
 
     /// Begins a request. The caller sends what [`Core::time`] then says, until the request is over
@@ -173,18 +190,15 @@ impl Core {
         if length > VALUE_MAX {
             return Err(NotBegun::TooLong(length));
         }
-        let number = self.number.saturating_add(1);
-        if self.unfinished.first().is_some_and(|first| number - first > WINDOW) {
-            return Err(NotBegun::Busy);
-        }
-        self.number = number;
-        self.unfinished.insert(number);
+        let (client, number) =
+            self.lanes.begin(operation == Operation::Read).ok_or(NotBegun::Busy)?;
         // A read of unknown length takes all the room; a write's reply mostly has what was written.
         let room = match operation {
             Operation::Read => Room::Large,
             _ => Room::of(length).unwrap_or(Room::Large).max(Room::Small),
         };
         Ok(Pending {
+            client,
             operation,
             key,
             group: self.ring.group_of(&key),
@@ -206,11 +220,11 @@ impl Core {
 
     /// The caller no longer waits for a request. It may have been carried out, or may still be.
     pub fn abandon(&mut self, pending: &Pending) {
-        self.unfinished.remove(&pending.number);
+        self.lanes.over(pending.client, pending.number);
     }
 
     fn over(&mut self, pending: &Pending, result: Result<Outcome, Failure>) -> Step {
-        self.unfinished.remove(&pending.number);
+        self.abandon(pending);
         Step::Over(result)
     }
 
@@ -287,7 +301,7 @@ impl Core {
             ring: self.ring.fingerprint(),
             view,
             group: pending.group,
-            client: self.client,
+            client: pending.client,
             number: pending.number,
             version: 0,
             operand: pending.operand,
@@ -318,7 +332,7 @@ impl Core {
         }
         let Ok(message) = Message::decode(payload) else { return Step::Wait };
         if message.flags & REPLY == 0
-            || message.client != self.client
+            || message.client != pending.client
             || message.number != pending.number
             || message.key != pending.key
             || message.group != pending.group

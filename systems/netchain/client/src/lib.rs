@@ -11,17 +11,36 @@
 //! # }
 //! ```
 //!
-//! [`core`] decides what to send and when, without sockets and clocks; [`Client`] gives it a UDP
-//! socket.
+//! | | requests at a time | whose thread does the IO |
+//! | --- | --- | --- |
+//! | [`Client`] | one | the caller's, which waits |
+//! | [`Pipeline`] | up to 4096 | the caller's, in `next` or `turn` |
+//! | [`AsyncClient`] (feature `tokio`) | up to 4096, from any tasks | a task's of the caller's runtime |
+//!
+//! [`core`] decides what to send and when, without sockets and clocks; [`engine`] does so for many
+//! requests; [`Pipeline`] gives them a UDP socket, and all clients are made of it.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
+#[cfg(feature = "tokio")]
+mod asynchronous;
 mod client;
 mod config;
 pub mod core;
+pub mod engine;
+mod fork;
 mod outcome;
+mod pipeline;
+mod request;
+mod socket;
 
-pub use client::{Client, Failed};
+#[cfg(feature = "tokio")]
+pub use asynchronous::{Asking, AsyncClient};
+pub use client::Client;
 pub use config::{Config, read_ring};
+pub use engine::{Answer, Ticket};
 pub use netchain_protocol::{Founding, Key, Member, Operation, Report, Ring, Status};
 pub use outcome::{Done, Failure, NotBegun, Outcome, Refused, Shown};
+pub use pipeline::{Failed, Pipeline};
+pub use request::Request;
+pub use socket::Calls;

@@ -87,7 +87,8 @@ pub enum Failure {
 /// Why a request cannot begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotBegun {
-    /// 255 numbers lie between the oldest request that is not over and this one.
+    /// Too many requests are under way: 4096, or 255 numbers lie between the oldest write that is
+    /// not over and this one, in each of the client's identities.
     #[error("busy: the oldest request must be over first")]
     Busy,
     /// The value is longer than a message has room for.

@@ -1,6 +1,6 @@
 //! NetChain's back end: SlotState, RequestWindow, MessageTag and PeerLeases of
-//! `stateplane/netchain.p4`, and the calls of their runtime (`bpf/netchain/`) in the fixed places of
-//! the packet path.
+//! `stateplane/netchain.p4`, and the calls of their runtime (`bpf/netchain/`) in the fixed places
+//! of the packet path.
 
 #![forbid(unsafe_code)]
 

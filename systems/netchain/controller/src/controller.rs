@@ -1,10 +1,9 @@
 //! The machine around the rules: `(now, input) -> outputs`.
 
-use crate::config::Config;
 use crate::decide::{Event, Facts, Look};
 use crate::mutation::{self, Mutation};
 use crate::state::{Stage, State};
-use crate::{Placement, Report, Settings};
+use crate::{Config, Placement, Report, Settings};
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
@@ -23,6 +22,10 @@ pub enum Input {
     Drain(Ipv4Addr, bool),
     /// An operator founds a lost group again, empty.
     Refound(u16),
+    /// Another controller has decided this, and it is persistent.
+    Loaded(State),
+    /// Whether this controller is the one that decides. It is from the beginning.
+    Leading(bool),
 }
 
 /// What the controller wants done.
@@ -59,13 +62,39 @@ pub struct Controller {
     /// When each switch was sent which version.
     sent: BTreeMap<Ipv4Addr, (u64, u64)>,
     wishes: Vec<Input>,
+    leading: bool,
+    began_ms: Option<u64>,
 }
 
 impl Controller {
     /// Goes on from a persistent state.
     pub fn new(settings: Settings, placement: Box<dyn Placement>, state: State) -> Controller {
-        let (seen, sent) = (BTreeMap::new(), BTreeMap::new());
-        Controller { settings, placement, state, deciding: None, seen, sent, wishes: vec![] }
+        Controller {
+            settings,
+            placement,
+            state,
+            deciding: None,
+            seen: BTreeMap::new(),
+            sent: BTreeMap::new(),
+            wishes: vec![],
+            leading: true,
+            began_ms: None,
+        }
+    }
+
+    /// Its configuration.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Whether it decides.
+    pub fn is_leading(&self) -> bool {
+        self.leading
+    }
+
+    /// The newest report of each switch, and when it came.
+    pub fn seen(&self) -> impl Iterator<Item = (&Report, u64)> {
+        self.seen.values().map(|seen| (&seen.report, seen.heard_ms))
     }
 
     /// What is decided and persistent.
@@ -73,9 +102,17 @@ impl Controller {
         &self.state
     }
 
+    /// Takes an operator's wish, which the next input decides on.
+    pub fn wish(&mut self, wish: Input) {
+        if matches!(wish, Input::Drain(..) | Input::Refound(_)) {
+            self.wishes.push(wish);
+        }
+    }
+
     /// Takes an input at `now_ms`, on a clock that never goes back.
     pub fn handle(&mut self, now_ms: u64, input: Input) -> Outputs {
         let mut outputs = Outputs::default();
+        self.began_ms.get_or_insert(now_ms);
         match input {
             Input::Report(report) => self.report(now_ms, report),
             Input::Persisted => {
@@ -85,7 +122,22 @@ impl Controller {
             }
             Input::NotPersisted => self.deciding = None,
             Input::Timer => {}
+            Input::Loaded(state) => {
+                if state.version > self.state.version && self.deciding.is_none() {
+                    self.state = state;
+                }
+            }
+            Input::Leading(leading) => {
+                if leading && !self.leading {
+                    self.began_ms = Some(now_ms);
+                }
+                self.leading = leading;
+            }
             wish @ (Input::Drain(..) | Input::Refound(_)) => self.wishes.push(wish),
+        }
+        if !self.leading {
+            self.wishes.clear();
+            return outputs;
         }
         if self.deciding.is_none() {
             self.decide(now_ms, &mut outputs);
@@ -95,7 +147,10 @@ impl Controller {
     }
 
     fn report(&mut self, now_ms: u64, report: Report) {
-        if !self.state.switches.contains_key(&report.switch) {
+        // One with a newer version than what is persistent is another controller's: what this one
+        // has is old. It must not take that version for its own.
+        if !self.state.switches.contains_key(&report.switch) || report.applied > self.state.version
+        {
             return;
         }
         // A report that was overtaken says less. One of another life is a late one of an earlier
@@ -144,12 +199,14 @@ impl Controller {
         state.version += 1;
         let mut look = Look {
             now_ms,
+            began_ms: self.began_ms.unwrap_or(now_ms),
             settings: &self.settings,
             placement: &*self.placement,
             facts: &facts,
             state,
             events: vec![],
             changed: false,
+            resumed: false,
         };
         for wish in std::mem::take(&mut self.wishes) {
             match wish {
@@ -174,7 +231,7 @@ impl Controller {
         };
         for (address, seen) in &self.seen {
             let Some(switch) = state.switches.get(address) else { continue };
-            let confirmed = seen.report.applied >= state.version;
+            let confirmed = seen.report.applied >= state.version && !seen.report.asks;
             if confirmed || seen.report.incarnation != switch.incarnation {
                 continue;
             }

@@ -2,7 +2,7 @@
 //! loses nothing.
 
 use crate::mutation::{self, Mutation};
-use crate::state::{Group, Stage, Standing, State};
+use crate::state::{Group, Stage, Standing, State, Switch};
 use crate::{Placement, Settings};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -46,6 +46,8 @@ pub enum Event {
 /// One look at everything.
 pub(crate) struct Look<'a> {
     pub(crate) now_ms: u64,
+    /// Since when there is this controller.
+    pub(crate) began_ms: u64,
     pub(crate) settings: &'a Settings,
     pub(crate) placement: &'a dyn Placement,
     pub(crate) facts: &'a BTreeMap<Ipv4Addr, Facts>,
@@ -53,12 +55,15 @@ pub(crate) struct Look<'a> {
     pub(crate) state: State,
     pub(crate) events: Vec<Event>,
     pub(crate) changed: bool,
+    /// Groups go on from this decision on.
+    pub(crate) resumed: bool,
 }
 
 impl Look<'_> {
     /// All rules, in this order.
     pub(crate) fn all(&mut self) {
         self.lives();
+        self.meets();
         self.deaths();
         self.returns();
         self.confirmed();
@@ -84,7 +89,7 @@ impl Look<'_> {
                 continue;
             }
             let first = switch.incarnation == 0;
-            switch.incarnation = facts.incarnation;
+            (switch.incarnation, switch.met) = (facts.incarnation, false);
             self.changed = true;
             if !first && !mutation::planted(Mutation::AnyLife) {
                 self.events.push(Event::Emptied(*address));
@@ -93,15 +98,45 @@ impl Look<'_> {
         }
     }
 
-    /// Rule 2: a switch that most others do not hear is dead, and out of its chains.
+    /// A switch can be missed when most others, those that do not report included, have heard it.
+    fn meets(&mut self) {
+        let met = |(address, switch): (&Ipv4Addr, &Switch)| {
+            let (all, miss) = self.opinions(address);
+            let serving = self.state.switches.keys().filter(|it| self.state.is_serving(it));
+            let heard = (all - miss) * 2 > serving.filter(|it| *it != address).count();
+            let reports = self.facts.get(address).is_some_and(|facts| facts.reports);
+            (!switch.met && heard && reports).then_some(*address)
+        };
+        let met: Vec<Ipv4Addr> = self.state.switches.iter().filter_map(met).collect();
+        for address in met {
+            if let Some(switch) = self.state.switches.get_mut(&address) {
+                switch.met = true;
+                self.changed = true;
+            }
+        }
+    }
+
+    /// Rule 2: a switch that most others do not hear is dead, and out of its chains. One that
+    /// reports and has no chain to leave does no harm: it only gets into none.
     fn deaths(&mut self) {
         let addresses: Vec<Ipv4Addr> = self.state.switches.keys().copied().collect();
         // First those that do not report either: of two that do not hear each other, one dies.
         let (quiet, reporting): (Vec<_>, Vec<_>) = addresses
             .into_iter()
             .partition(|it| !self.facts.get(it).is_some_and(|facts| facts.reports));
+        let patient = self.now_ms.saturating_sub(self.began_ms) < self.settings.begin_ms;
         for address in quiet.into_iter().chain(reporting) {
-            if self.state.is_serving(&address) && self.is_missed(&address) {
+            let met = self.state.switches.get(&address).is_some_and(|it| it.met);
+            let reports = self.facts.get(&address).is_some_and(|facts| facts.reports);
+            let leaves = |group: &Group| {
+                group.chain.contains(&address) && group.full().any(|it| it != address)
+            };
+            let matters = !reports || self.state.groups.iter().any(leaves);
+            if self.state.is_serving(&address)
+                && (met || !patient)
+                && matters
+                && self.is_missed(&address)
+            {
                 let since = self.state.version;
                 if let Some(switch) = self.state.switches.get_mut(&address) {
                     switch.standing = Standing::Dead { since };
@@ -113,8 +148,8 @@ impl Look<'_> {
         }
     }
 
-    /// Do most of the others miss it? A controller that hears nobody believes nothing.
-    fn is_missed(&self, switch: &Ipv4Addr) -> bool {
+    /// How many others report, and how many of them miss it.
+    fn opinions(&self, switch: &Ipv4Addr) -> (usize, usize) {
         let others = self.facts.iter().filter(|(address, facts)| {
             *address != switch && facts.reports && self.state.is_serving(address)
         });
@@ -123,6 +158,12 @@ impl Look<'_> {
             all += 1;
             miss += usize::from(facts.misses.contains(switch));
         }
+        (all, miss)
+    }
+
+    /// Do most of the others miss it? A controller that hears nobody believes nothing.
+    fn is_missed(&self, switch: &Ipv4Addr) -> bool {
+        let (all, miss) = self.opinions(switch);
         let reports = self.facts.get(switch).is_some_and(|facts| facts.reports);
         miss * 2 > all || (miss > 0 && miss * 2 == all && !reports)
     }
@@ -153,7 +194,7 @@ impl Look<'_> {
         for address in addresses {
             let Some(switch) = self.state.switches.get(&address) else { continue };
             let Standing::Dead { since } = switch.standing else { continue };
-            if !self.has_applied(&address, since) || self.is_missed(&address) {
+            if !self.has_applied(&address, since) {
                 continue;
             }
             if let Some(switch) = self.state.switches.get_mut(&address) {
@@ -172,7 +213,9 @@ impl Look<'_> {
         let mut go_on = vec![];
         for (at, group) in self.state.groups.iter().enumerate() {
             let Stage::Paused { since, old_reader } = group.stage else { continue };
-            if !group.chain.iter().all(|it| self.has_applied(it, since)) {
+            let confirmed = group.chain.iter().all(|it| self.has_applied(it, since))
+                || mutation::planted(Mutation::ServesUnconfirmed);
+            if !confirmed {
                 continue;
             }
             let confirmed_ms = group.full().filter_map(|it| self.applied_for_ms(&it, since)).max();
@@ -184,7 +227,7 @@ impl Look<'_> {
         }
         for at in go_on {
             self.state.groups[at].stage = Stage::Serving;
-            self.changed = true;
+            (self.changed, self.resumed) = (true, true);
         }
     }
 
@@ -262,20 +305,37 @@ impl Look<'_> {
                 && known.is_some_and(|it| !it.draining && it.incarnation != 0)
                 && self.state.is_serving(it)
                 && self.facts.get(it).is_some_and(|facts| facts.reports)
+                && !self.is_missed(it)
         };
         self.placement.candidates(at as u16).into_iter().find(fits)
     }
 
-    /// Rule 7: a chain with too few members gets one more, a few groups at a time.
+    /// Is a group paused that will go on soon: all its members report?
+    fn is_resuming(&self) -> bool {
+        let reports = |it: &Ipv4Addr| {
+            self.state.is_serving(it) && self.facts.get(it).is_some_and(|facts| facts.reports)
+        };
+        let resumes = |group: &Group| {
+            matches!(group.stage, Stage::Paused { .. }) && group.chain.iter().all(reports)
+        };
+        self.state.groups.iter().any(resumes)
+    }
+
+    /// Rule 7: a chain with too few members gets one more, a few groups at a time. That pauses the
+    /// group, so only one begins at a time, and after all groups that wait for something else: a
+    /// request should find them serving in between.
     fn joins(&mut self) {
+        if self.resumed || self.is_resuming() {
+            return;
+        }
         let version = self.state.version;
         let joining = |group: &&Group| group.joining.is_some();
-        let mut under_way = self.state.groups.iter().filter(joining).count();
+        let under_way = self.state.groups.iter().filter(joining).count();
+        if under_way >= self.settings.most_joins {
+            return;
+        }
         for at in 0..self.state.groups.len() {
             let group = &self.state.groups[at];
-            if under_way >= self.settings.most_joins {
-                break;
-            }
             if group.stage != Stage::Serving
                 || group.joining.is_some()
                 || self.stay(group) > self.settings.failures
@@ -285,9 +345,9 @@ impl Look<'_> {
             let Some(candidate) = self.candidate(at) else { continue };
             let full = group.full().collect();
             self.state.groups[at].change(full, Some(candidate), version);
-            under_way += 1;
             self.changed = true;
             self.events.push(Event::Joins(at as u16, candidate));
+            break;
         }
     }
 }

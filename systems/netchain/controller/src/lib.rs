@@ -13,12 +13,12 @@ mod decide;
 mod mutation;
 mod state;
 
-pub use config::{Config, Part, Role};
 pub use controller::{Controller, Input, Outputs};
 pub use decide::{Event, Facts};
 pub use mutation::Mutation;
 #[cfg(feature = "mutations")]
 pub use mutation::plant;
+pub use netchain_protocol::control::{Config, Part, Report, Role};
 pub use state::{Group, Stage, Standing, State, Switch};
 
 use std::net::Ipv4Addr;
@@ -36,25 +36,12 @@ pub struct Settings {
     pub most_joins: usize,
     /// A configuration that a switch does not confirm is sent again after so long.
     pub again_ms: u64,
+    /// A controller that begins waits so long for switches that others have never heard.
+    pub begin_ms: u64,
 }
 
 /// Where a group's new members come from: the ring of the cluster.
 pub trait Placement {
     /// Every switch of the cluster, the group's best candidate first.
     fn candidates(&self, group: u16) -> Vec<Ipv4Addr>;
-}
-
-/// What a switch tells of itself, every few milliseconds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Report {
-    /// Its NetChain address.
-    pub switch: Ipv4Addr,
-    /// Drawn when its slots were made, empty; not 0.
-    pub incarnation: u32,
-    /// The newest configuration that all its CPUs have.
-    pub applied: u64,
-    /// Other switches, and for how many milliseconds its data plane has not heard them.
-    pub silent_ms: Vec<(Ipv4Addr, u64)>,
-    /// Groups, and the view in which it has copied all slots to the member that joins.
-    pub copied: Vec<(u16, u32)>,
 }

@@ -24,6 +24,8 @@ pub struct Switch {
     pub standing: Standing,
     /// It leaves its chains, and gets into no other.
     pub draining: bool,
+    /// Most others have heard this life.
+    pub met: bool,
 }
 
 /// Whether others talk to a switch.
@@ -126,7 +128,8 @@ impl Group {
 impl State {
     /// A cluster as it is founded: the chain of each group, and all switches.
     pub fn found(switches: &[Ipv4Addr], chains: Vec<Vec<Ipv4Addr>>) -> State {
-        let switch = || Switch { incarnation: 0, standing: Standing::Serving, draining: false };
+        let switch =
+            || Switch { incarnation: 0, standing: Standing::Serving, draining: false, met: false };
         let group = |chain| Group {
             view: 1,
             session: 1,

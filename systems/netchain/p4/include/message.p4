@@ -273,8 +273,8 @@ bool is_write(in Operation operation) {
     return operation >= Operation.PUT && operation <= Operation.DELETE;
 }
 
-// Is it a request, a stamped write or a message between switches, of the length that its fields say?
-// `parsed`: the parser found no error.
+// Is it a request, a stamped write or a message between switches, of the length that its fields
+// say? `parsed`: the parser found no error.
 bool is_well_formed(in headers_t hdr, in bool parsed) {
     bit<8> room = room_bytes(hdr.netchain.room);
     bit<16> bytes = BASE_BYTES + (bit<16>)room;

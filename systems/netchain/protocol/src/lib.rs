@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod control;
 pub mod layouts;
 pub mod message;
 pub mod report;

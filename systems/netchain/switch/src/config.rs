@@ -1,9 +1,11 @@
 //! NetChain's part of `switch.toml`.
 
+use crate::controlled::Settings;
 use crate::copies;
 use crate::keys::Source;
 use crate::peers::Pace;
 use netchain_keys::ClientKeys;
+use netchain_protocol::Ring;
 use netchain_protocol::layouts::PEERS;
 use serde::Deserialize;
 use std::net::Ipv4Addr;
@@ -11,8 +13,17 @@ use std::path::{Path, PathBuf};
 use switch_agent::Result;
 use switch_agent::config::Config;
 
-pub(crate) const FIELDS: [&str; 6] =
-    ["client_keys", "open_to_all", "peers", "probe_ms", "lease_ms", "copy_keys_per_s"];
+pub(crate) const FIELDS: [&str; 9] = [
+    "client_keys",
+    "open_to_all",
+    "peers",
+    "probe_ms",
+    "lease_ms",
+    "copy_keys_per_s",
+    "cluster",
+    "member_address",
+    "announce_on",
+];
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -31,6 +42,12 @@ struct Own {
     lease_ms: Option<u64>,
     /// Keys that a second copies at the most, for a member that joins.
     copy_keys_per_s: Option<u64>,
+    /// With `controllers`: the founding file, relative to the configuration file.
+    cluster: Option<PathBuf>,
+    /// With `controllers`: which switch of the cluster this is.
+    member_address: Option<Ipv4Addr>,
+    /// With `controllers`: the interface for addresses of dead switches.
+    announce_on: Option<String>,
 }
 
 /// Who may ask a switch whose program checks tags.
@@ -101,9 +118,65 @@ pub(crate) fn copies_per_s(config: &Config) -> Result<u64> {
     }
 }
 
+/// The switch in a cluster with controllers; None: it is set up by hand. Its incarnation is not
+/// known yet.
+///
+/// # Errors
+/// A field is missing, or contradicts another one or the founding file.
+pub(crate) fn controlled(config: &Config) -> Result<Option<(Settings, Ring)>> {
+    let own: Own = config.part(&FIELDS)?;
+    let only = [
+        ("cluster", own.cluster.is_some()),
+        ("member_address", own.member_address.is_some()),
+        ("announce_on", own.announce_on.is_some()),
+    ];
+    if config.controllers.is_empty() {
+        return match only.into_iter().find(|(_, given)| *given) {
+            Some((field, _)) => config.fault(field, "has no meaning without `controllers`"),
+            None => Ok(None),
+        };
+    }
+    if !own.peers.is_empty() {
+        return config.fault("peers", "`controllers` say who they are; remove it");
+    }
+    let Some(cluster) = own.cluster else {
+        let why = "is needed with `controllers`: name the file that `stateplane kv found` wrote";
+        return config.fault("cluster", why);
+    };
+    let cluster = config.file.parent().unwrap_or(Path::new("")).join(cluster);
+    let text = std::fs::read_to_string(&cluster).map_err(|error| error.to_string());
+    let ring = text.and_then(|text| Ring::from_toml(&text));
+    let ring =
+        ring.or_else(|error| config.fault("cluster", format!("{}: {error}", cluster.display())))?;
+    let member =
+        own.member_address.filter(|it| ring.members().iter().any(|all| all.address == *it));
+    let (Some(own_address), Some(protocol_address), Some(secrets)) =
+        (member, config.protocol_address, config.secrets.clone())
+    else {
+        let why = "is needed with `controllers`: the address that the founding file has for this \
+                   switch";
+        return config.fault("member_address", why);
+    };
+    if let Some(name) = own.announce_on.as_ref().filter(|it| it.is_empty() || it.len() > 15) {
+        let why = format!("{name:?}: an interface's name has 1 to 15 characters");
+        return config.fault("announce_on", why);
+    }
+    let settings = Settings {
+        own: own_address,
+        ring: ring.fingerprint(),
+        incarnation: 0,
+        protocol_address,
+        controllers: config.controllers.clone(),
+        secrets,
+        announce_on: own.announce_on,
+    };
+    Ok(Some((settings, ring)))
+}
+
 /// Checks it, and the file.
 pub(crate) fn check(config: &Config) -> Result<()> {
     peers(config)?;
+    controlled(config)?;
     copies_per_s(config)?;
     if config.secrets.is_none() {
         let remedy = "is needed: members of a chain tag what they send each other; name the \

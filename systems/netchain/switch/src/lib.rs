@@ -1,27 +1,34 @@
 //! NetChain's part of a switch: what the agent registers ([`NetChain`]).
 //!
-//! It owns: clients' keys in the data plane; who its peers are, and their leases; copies of slots for
-//! members that join; what `stateplane status` and metrics tell of slots, windows, peers, copies and
-//! dropped messages; that windows of silent clients are cleared. It must not know: how a switch starts, messages, who is in which chain
-//! (tables say that).
+//! It owns: clients' keys in the data plane; who its peers are, and their leases; copies of slots
+//! for members that join; the controller's decisions in tables, and reports to it; what `stateplane
+//! status` and metrics tell of slots, windows, peers, copies and dropped messages; that windows of
+//! silent clients are cleared. It must not know: how a switch starts, clients' messages, how who is
+//! in which chain is decided.
 
 #![forbid(unsafe_code)]
 
+mod announce;
 mod by_hand;
 mod config;
+mod controlled;
 pub mod copies;
 mod keys;
 pub mod peers;
+mod roles;
 pub mod windows;
 
+pub use controlled::ControlledLoad;
 pub use keys::{ClientDrops, Keys, KeysLoad};
 
+use controlled::{Controlled, REFUSED};
 use copies::Copies;
 use daemon::metrics::{Kind, Text};
 use dataplane::Dataplane;
 use manifest::{Manifest, StateObject};
 use netchain_protocol::layouts::{COUNTED, PEERS_COUNTED, TAG_DROPS};
 use peers::{PeerLoad, Peers};
+use roles::Tables;
 use serde_json::{Map, Value};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -39,6 +46,8 @@ pub const CLIENT_KEYS: &str = "client_keys";
 pub const PEERS: &str = "peers";
 /// What it is told of copies has this name.
 pub const COPIES: &str = "copies";
+/// What it is told of the controllers has this name.
+pub const CONTROLLED: &str = "decision";
 /// As a manifest's state objects name it.
 const SYSTEM: &str = "netchain";
 /// Kinds of objects, as a manifest names them.
@@ -73,6 +82,10 @@ impl System for NetChain {
         if Keys::needed(manifest) { config::check(config) } else { Ok(()) }
     }
 
+    fn has_controllers(&self, manifest: &Manifest) -> bool {
+        manifest.state_objects.iter().any(|it| it.system == SYSTEM && it.kind == PEER_LEASES)
+    }
+
     fn begin(&self, context: &Context) -> Result<Option<Box<dyn Running>>> {
         let dataplane = Arc::clone(&context.dataplane);
         let manifest = dataplane.manifest();
@@ -92,13 +105,41 @@ impl System for NetChain {
         let per_s = config::copies_per_s(&context.config)?;
         let copied = slots.first().filter(|_| leases).cloned();
         let copies = copied.map(|object| Copies::new(Arc::clone(&dataplane), object, per_s));
-        let copies = copies.transpose()?;
+        let copies = copies.transpose()?.map(Arc::new);
         let peers = leases.then(|| Peers::new(Arc::clone(&dataplane), pace)).transpose()?;
+        let peers = peers.map(Arc::new);
         if windows.is_empty() && slots.is_empty() && keys.is_none() && peers.is_none() {
             return Ok(None);
         }
-        Ok(Some(Box::new(Objects { dataplane, slots, windows, keys, peers, copies, by_hand })))
+        let controlled = match &peers {
+            Some(peers) => controlled(context, peers, copies.as_ref())?,
+            None => None,
+        };
+        Ok(Some(Box::new(Objects {
+            dataplane,
+            slots,
+            windows,
+            keys,
+            peers,
+            copies,
+            by_hand,
+            controlled,
+        })))
     }
+}
+
+/// What the controllers tell, if the configuration names any.
+fn controlled(
+    context: &Context,
+    peers: &Arc<Peers>,
+    copies: Option<&Arc<Copies>>,
+) -> Result<Option<Arc<Controlled>>> {
+    let Some((mut settings, ring)) = config::controlled(&context.config)? else { return Ok(None) };
+    settings.incarnation = context.incarnation;
+    let tables = Tables::new(Arc::clone(&context.dataplane), settings.own, settings.ring);
+    let switches: Vec<Ipv4Addr> = ring.members().iter().map(|member| member.address).collect();
+    let (peers, copies) = (Arc::clone(peers), copies.cloned());
+    Controlled::begin(settings, tables, peers, copies, &switches).map(|it| Some(Arc::new(it)))
 }
 
 /// The state of a loaded object.
@@ -109,11 +150,19 @@ struct Objects {
     /// If the program checks tags.
     keys: Option<Keys>,
     /// If the program has leases.
-    peers: Option<Peers>,
+    peers: Option<Arc<Peers>>,
     /// Of the first object with slots, if the program has leases: its generator makes copies.
-    copies: Option<Copies>,
+    copies: Option<Arc<Copies>>,
     /// The peers, as the configuration says.
     by_hand: Vec<Ipv4Addr>,
+    /// If there are controllers.
+    controlled: Option<Arc<Controlled>>,
+}
+
+impl Drop for Objects {
+    fn drop(&mut self) {
+        self.controlled.iter().for_each(|it| it.stop());
+    }
 }
 
 impl Objects {
@@ -173,6 +222,14 @@ impl Running for Objects {
         Some(Duration::from_micros(peers.pace().probe_ms * 500))
     }
 
+    fn serve(&self) -> Result<()> {
+        self.controlled.iter().try_for_each(Controlled::serve)
+    }
+
+    fn own_addresses(&self) -> Vec<Ipv4Addr> {
+        self.controlled.iter().flat_map(|it| it.own_addresses()).collect()
+    }
+
     fn due(&self, now_ns: u64) -> u64 {
         let probes = self.peers.as_ref().map_or(0, |peers| peers.due(now_ns));
         probes + self.copies.as_ref().map_or(0, |copies| copies.due(now_ns))
@@ -189,7 +246,9 @@ impl Running for Objects {
         let keys = self.keys.as_ref().and_then(|keys| serde_json::to_value(keys.load()).ok());
         let peers = self.peers.as_ref().and_then(|peers| serde_json::to_value(peers.load()).ok());
         let copies = self.copies.as_ref().and_then(|it| serde_json::to_value(it.load()).ok());
-        let all = [(CLIENT_KEYS, keys), (PEERS, peers), (COPIES, copies)];
+        let controlled = self.controlled.as_ref();
+        let controlled = controlled.and_then(|it| serde_json::to_value(it.load()).ok());
+        let all = [(CLIENT_KEYS, keys), (PEERS, peers), (COPIES, copies), (CONTROLLED, controlled)];
         all.into_iter().filter_map(|(name, load)| Some((name.to_owned(), load?))).collect()
     }
 
@@ -229,7 +288,11 @@ impl Running for Objects {
             remedy,
             count: counted(&self.dataplane, reason),
         });
-        slots.chain(tags).chain(program).collect()
+        let controlled = self.controlled.iter().flat_map(|it| {
+            let refused = REFUSED.iter().enumerate();
+            refused.map(|(at, (reason, remedy))| Drops { reason, remedy, count: it.refused(at) })
+        });
+        slots.chain(tags).chain(program).chain(controlled).collect()
     }
 
     fn metrics(&self, text: &mut Text) {
@@ -241,6 +304,26 @@ impl Running for Objects {
         );
         if let Some(peers) = &self.peers {
             self.metrics_of_peers(peers, text);
+        }
+        if let Some(controlled) = &self.controlled {
+            let load = controlled.load();
+            let gauges = [
+                ("decision_version", "Version of the controller's decision.", load.version),
+                ("controllers", "Controllers that answer.", load.controllers as u64),
+                ("stands_in", "Dead switches that it answers for.", load.stands_in.len() as u64),
+                ("decision_fault", "Whether it cannot take it.", u64::from(load.fault.is_some())),
+            ];
+            for (name, help, value) in gauges {
+                text.single(&format!("stateplane_switch_{name}"), Kind::Gauge, help, value);
+            }
+            let (taken, us) = controlled.taken();
+            let counters = [
+                ("decisions_total", "Decisions of the controller that it has taken.", taken),
+                ("decisions_microseconds_total", "Time that taking decisions took.", us),
+            ];
+            for (name, help, value) in counters {
+                text.single(&format!("stateplane_switch_{name}"), Kind::Counter, help, value);
+            }
         }
         let Some(keys) = &self.keys else { return };
         let mut family = text.family(

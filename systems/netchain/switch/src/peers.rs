@@ -1,9 +1,9 @@
 //! Peers of a switch: whom its packet generator probes, and what came back
 //! (`bpf/netchain/stateplane_peers.h`).
 //!
-//! Each peer has a number, by which roles name the other members of a chain. A peer keeps its number
-//! as long as it is one. A number that [`Peers::set`] frees goes to nobody in that call, so the
-//! caller can take it out of the roles before the next one.
+//! Each peer has a number, by which roles name the other members of a chain. A peer keeps its
+//! number as long as it is one. A number that [`Peers::set`] frees goes to nobody in that call, so
+//! the caller can take it out of the roles before the next one.
 
 use c_layout::CStruct;
 use dataplane::{Dataplane, wait_for_packets};
@@ -81,6 +81,8 @@ struct State {
     peers: BTreeMap<Ipv4Addr, Peer>,
     /// When the next probes are due.
     next_ns: u64,
+    /// A lease in the data plane is no longer, for the controller waits no longer.
+    most_lease_ns: Option<u64>,
 }
 
 #[derive(Clone, Copy)]
@@ -161,6 +163,32 @@ impl Peers {
         self.pace
     }
 
+    /// From the next [`Peers::set`] on, leases are no longer than the controller waits for.
+    ///
+    /// # Errors
+    /// It waits for less time than a lease needs.
+    pub fn lease_no_longer_than(&self, lease_ms: u64) -> Result<()> {
+        if lease_ms < Pace::LEAST_LEASE_MS {
+            return Err(Error::Other(format!(
+                "the controller's lease_ms is {lease_ms}: {} is the least",
+                Pace::LEAST_LEASE_MS
+            )));
+        }
+        self.state().most_lease_ns = Some(Pace { lease_ms, ..self.pace }.lease_ns());
+        Ok(())
+    }
+
+    /// From the next [`Peers::set`] on, leases are no longer than those of an earlier agent, until
+    /// [`Peers::lease_no_longer_than`] says something else.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn keep_lease(&self) -> Result<()> {
+        let settings = PeerSettingsValue::from_bytes(&self.dataplane.read_array(SETTINGS, 0)?);
+        self.state().most_lease_ns = Some(settings.lease_ns).filter(|ns| *ns > 0);
+        Ok(())
+    }
+
     /// The switch's own address, the fingerprint of its ring, and all peers; the switch itself may
     /// be among them, and is not probed. When it returns, peers that are none any more give no
     /// lease.
@@ -169,7 +197,9 @@ impl Peers {
     /// There are too many, or the kernel refuses.
     pub fn set(&self, own: Ipv4Addr, ring: u32, peers: &[Ipv4Addr]) -> Result<()> {
         let mut state = self.state();
-        write_settings(&self.dataplane, own, ring, self.pace.lease_ns(), self.life)?;
+        let usual_ns = self.pace.lease_ns();
+        let lease_ns = state.most_lease_ns.map_or(usual_ns, |most_ns| most_ns.min(usual_ns));
+        write_settings(&self.dataplane, own, ring, lease_ns, self.life)?;
         state.own = Some(own);
         let gone = |it: &Ipv4Addr| !peers.contains(it);
         let left: Vec<Ipv4Addr> = state.peers.keys().copied().filter(gone).collect();

@@ -1,7 +1,8 @@
 //! `stateplane kv`: asks the switches for keys.
 
+use crate::cluster;
 use crate::founding::{self, FoundArgs, RingArgs};
-use crate::keys;
+use crate::{bench, keys, lock};
 use clap::{Parser, Subcommand};
 use command_line::outln;
 use netchain_client::{Client, Config, Done, Key, Outcome, Shown};
@@ -21,6 +22,11 @@ const EXAMPLES: &str = "Examples:
   stateplane kv --config kv.toml cas greeting 281474976710657 'hello again'
   stateplane kv --config kv.toml add visits 1
   stateplane kv --config kv.toml delete greeting
+  stateplane kv --config kv.toml lock backup -- pg_dump -f /backup/db.sql shop
+  stateplane kv --config kv.toml bench --outstanding 64 --writes 10
+  stateplane kv controller --config controller.toml
+  stateplane kv status --groups --address 10.2.1.10:5411 --secrets fabric.secrets
+  stateplane kv drain 10.9.0.3 --address 10.2.1.10:5411 --secrets fabric.secrets
 
 kv.toml names the cluster's founding file, which is the same for all clients and switches:
   cluster = \"cluster.toml\"
@@ -56,6 +62,14 @@ enum Word {
     Ring(RingArgs),
     /// Issue, rotate, revoke and list clients' keys
     Key(keys::Args),
+    /// Run the cluster's controller, or check its configuration
+    Controller(cluster::ControllerArgs),
+    /// Show the cluster as its controller has it: switches, groups, chains
+    Status(cluster::StatusArgs),
+    /// Have a switch leave its chains, as soon as others have its keys
+    Drain(cluster::DrainArgs),
+    /// Begin a lost group anew, empty
+    Refound(cluster::RefoundArgs),
     /// Print the key's value
     Get {
         /// At most 16 bytes.
@@ -91,6 +105,10 @@ enum Word {
         /// What to add.
         delta: u64,
     },
+    /// Run a command while a lock is held
+    Lock(lock::Args),
+    /// Load the switches, and print rates, latencies and CPU time
+    Bench(bench::Args),
     /// Remove the value
     Delete {
         /// At most 16 bytes.
@@ -107,6 +125,14 @@ pub fn run(args: Args) -> u8 {
         Word::Found(words) => founding::found(words).map(|()| 0),
         Word::Ring(words) => founding::ring(words, args.json).map(|()| 0),
         Word::Key(words) => keys::run(words, args.json).map(|()| 0),
+        Word::Lock(words) => config(&args).and_then(|config| lock::run(words, config)),
+        Word::Bench(words) => {
+            config(&args).and_then(|config| bench::run(words, config, args.json)).map(|()| 0)
+        }
+        Word::Controller(words) => cluster::controller(words).map_err(|error| error.to_string()),
+        Word::Status(words) => cluster::status(words, args.json).map_err(|error| error.to_string()),
+        Word::Drain(words) => cluster::drain(words).map_err(|error| error.to_string()),
+        Word::Refound(words) => cluster::refound(words).map_err(|error| error.to_string()),
         _ => ask(&args)
             .map(|(outcome, has_key)| show(&args, &outcome, has_key))
             .map_err(|error| error.to_string()),
@@ -117,11 +143,17 @@ pub fn run(args: Args) -> u8 {
     })
 }
 
-/// The outcome, and whether the client has a key.
-fn ask(args: &Args) -> Result<(Outcome, bool), Box<dyn std::error::Error>> {
+/// The client's configuration.
+fn config(args: &Args) -> Result<Config, String> {
     let config = args.config.as_ref().ok_or("write --config FILE, the client's configuration")?;
     let mut config = Config::read(config)?;
     config.identity = args.identity.clone().or(config.identity);
+    Ok(config)
+}
+
+/// The outcome, and whether the client has a key.
+fn ask(args: &Args) -> Result<(Outcome, bool), Box<dyn std::error::Error>> {
+    let config = config(args)?;
     let has_key = config.identity.is_some();
     let mut client = Client::new(config)?;
     let named = |key: &str| Key::from_name(key);
@@ -134,7 +166,15 @@ fn ask(args: &Args) -> Result<(Outcome, bool), Box<dyn std::error::Error>> {
         }
         Word::Add { key, delta } => client.add(&named(key)?, *delta)?,
         Word::Delete { key, version } => client.delete(&named(key)?, *version)?,
-        Word::Found(_) | Word::Ring(_) | Word::Key(_) => return Err("no request".into()),
+        Word::Found(_)
+        | Word::Ring(_)
+        | Word::Key(_)
+        | Word::Lock(_)
+        | Word::Bench(_)
+        | Word::Controller(_)
+        | Word::Status(_)
+        | Word::Drain(_)
+        | Word::Refound(_) => return Err("no request".into()),
     };
     Ok((outcome, has_key))
 }

@@ -6,10 +6,13 @@
 
 #![forbid(unsafe_code)]
 
+mod bench;
+mod cluster;
 mod founding;
 mod generated;
 mod keys;
 mod kv;
+mod lock;
 mod messages;
 mod packet_test;
 
@@ -17,7 +20,7 @@ use clap::{CommandFactory, FromArgMatches};
 use command_line::{Plug, SwitchView};
 use fuzz_door::{Door, told};
 use netchain_protocol::Message;
-use netchain_switch::{CLIENT_KEYS, ClientDrops, KeysLoad};
+use netchain_switch::{CLIENT_KEYS, CONTROLLED, ClientDrops, ControlledLoad, KeysLoad};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -34,6 +37,7 @@ impl command_line::System for NetChain {
     }
 
     fn switch(&self, told: &Map<String, Value>) -> Result<SwitchView, serde_json::Error> {
+        let controlled = told.get(CONTROLLED).map(ControlledLoad::deserialize).transpose()?;
         let told = told.get(CLIENT_KEYS);
         let load = told.map(KeysLoad::deserialize).transpose()?;
         let mut notes = vec![];
@@ -43,6 +47,7 @@ impl command_line::System for NetChain {
         if load.as_ref().is_some_and(|load| load.open_to_all) {
             notes.push("everybody may read and write (open_to_all in switch.toml)".into());
         }
+        notes.extend(controlled.iter().flat_map(notes_of_controllers));
         let clients = load.iter().flat_map(|load| &load.dropped);
         let more = clients.map(|ClientDrops { key, name, forged, denied, over_rate }| {
             format!("key {key} {name}: {forged} forged, {denied} denied, {over_rate} over its rate")
@@ -56,6 +61,22 @@ impl command_line::System for NetChain {
             ..SwitchView::default()
         })
     }
+}
+
+/// What is not well between a switch and its controllers.
+fn notes_of_controllers(load: &ControlledLoad) -> Vec<String> {
+    let mut notes: Vec<String> = load.fault.iter().cloned().collect();
+    if load.controllers == 0 {
+        notes.push(format!(
+            "none of its {} controllers answers: it goes on with decision {}",
+            load.configured, load.version
+        ));
+    }
+    let dead: Vec<String> = load.stands_in.iter().map(ToString::to_string).collect();
+    if !dead.is_empty() {
+        notes.push(format!("answers for dead switches: {}", dead.join(", ")));
+    }
+    notes
 }
 
 impl fuzz_door::Doors for NetChain {

@@ -1,5 +1,5 @@
-//! A reader's slots reach a member that joins: two switches in the kernel, of whose messages a fifth
-//! is lost each way, while writes go on. Needs root. `SEED=N` repeats a run.
+//! A reader's slots reach a member that joins: two switches in the kernel, of whose messages a
+//! fifth is lost each way, while writes go on. Needs root. `SEED=N` repeats a run.
 
 #[path = "common/switch.rs"]
 mod switch;

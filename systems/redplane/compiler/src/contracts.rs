@@ -1,9 +1,9 @@
 //! What RedPlane's objects demand of a program, on each way of a packet through it
 //! (stateplane/redplane.p4).
 
-use super::flow::LOCAL;
 use num_traits::ToPrimitive;
 use p4_ir::{ConstArgument, ExternId, ExternInstance, Program, StatementKind, Type};
+use state_protocol::objects::Consistency;
 use xdp_backend::system::{
     Call, Question, Rule, Seen, Storage, Verdict, Walk, Witness, calls_outside, verdict,
 };
@@ -129,7 +129,7 @@ fn is_flow(instance: &ExternInstance) -> bool {
 
 /// Can a packet have to wait for this object's state?
 fn is_in_store(instance: &ExternInstance) -> bool {
-    member(instance, 1) != LOCAL
+    Consistency::ALL.get(member(instance, 1) as usize).is_none_or(|it| it.is_replicated())
 }
 
 fn member(instance: &ExternInstance, index: usize) -> u32 {

@@ -14,28 +14,22 @@ use xdp_backend::system::{Generator, ObjectCall};
 pub struct FlowObject {
     pub key_bytes: u32,
     pub value_bytes: u32,
-    pub consistency: u32,
+    pub consistency: Consistency,
     pub allocator: u32,
     pub object_id: u16,
     pub size: u32,
     pub c_name: String,
 }
 
-/// `Consistency` in stateplane/redplane.p4, by position.
-const CONSISTENCIES: [Consistency; 3] =
-    [Consistency::Local, Consistency::Linearizable, Consistency::Asynchronous];
 /// `Allocator` in stateplane/redplane.p4, by position.
 const ALLOCATORS: [Allocator; 3] = [Allocator::Zero, Allocator::NatPorts, Allocator::Backends];
-/// A position in [`CONSISTENCIES`].
-pub const LOCAL: u32 = 0;
-pub const LINEARIZABLE: u32 = 1;
 
 const MAX_BYTES: u32 = 64;
 
 impl State {
     /// Is there an object whose state lives in the store?
     pub fn replicated(&self) -> bool {
-        self.flows.iter().any(|flow| flow.consistency != LOCAL)
+        self.flows.iter().any(|flow| flow.consistency.is_replicated())
     }
 
     /// Reads a FlowState's declaration.
@@ -52,15 +46,14 @@ impl State {
             Some(ConstArgument::Value(value, _)) => value.to_u32().unwrap_or(0),
             _ => 0,
         };
-        let (consistency, allocator) = (member(1), member(2));
-        let (Some(&written_consistency), Some(&written_allocator)) =
-            (CONSISTENCIES.get(consistency as usize), ALLOCATORS.get(allocator as usize))
+        let allocator = member(2);
+        let (Some(&consistency), Some(&written_allocator)) =
+            (Consistency::ALL.get(member(1) as usize), ALLOCATORS.get(allocator as usize))
         else {
             generator.internal(instance.location, "a consistency or allocator without a name");
             return;
         };
-        let settings =
-            FlowSettings { consistency: written_consistency, allocator: written_allocator };
+        let settings = FlowSettings { consistency, allocator: written_allocator };
         generator.manifest.state_objects.push(StateObject {
             id: object_id,
             name: instance.name.clone(),
@@ -69,7 +62,7 @@ impl State {
             map: instance.c_name.clone(),
             slots_map: None,
             capacity: size,
-            home: if consistency == LOCAL { Home::ThisSwitch } else { Home::Store },
+            home: if consistency.is_replicated() { Home::Store } else { Home::ThisSwitch },
             key,
             key_bytes,
             value: Layout::Fields {
@@ -129,7 +122,7 @@ impl State {
             "__u32 sp_result = {}_get(&flow, sp_key, sp_value, {allocate});",
             flow.c_name
         ));
-        if flow.consistency != LOCAL {
+        if flow.consistency.is_replicated() {
             // PENDING: the packet, as it came in, waits in the network for the lease.
             generator.out.line("if (flow.kind == 1) return sp_flow_park(xdp, &flow);");
         }

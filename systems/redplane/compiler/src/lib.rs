@@ -9,7 +9,7 @@ mod limits;
 mod meaning;
 mod snapshot;
 
-use flow::{FlowObject, LOCAL};
+use flow::FlowObject;
 pub use meaning::{Meaning, backends, nat_pool};
 use p4_ir::ExternInstance;
 use snapshot::SnapshotObject;
@@ -152,7 +152,7 @@ impl StateSystem for State {
         // Objects in the store need more maps for the runtime; what that comes to is the verifier's
         // word.
         let in_map =
-            |flow: &FlowObject| flow.c_name != instance.c_name || flow.consistency == LOCAL;
+            |flow: &FlowObject| flow.c_name != instance.c_name || !flow.consistency.is_replicated();
         usize::from(self.flows.iter().all(in_map))
     }
 
@@ -176,7 +176,7 @@ impl StateSystem for State {
                     f.size,
                     f.key_bytes,
                     f.value_bytes,
-                    f.consistency,
+                    f.consistency as u32,
                     f.allocator
                 )
             })

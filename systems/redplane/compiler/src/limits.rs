@@ -1,7 +1,6 @@
 //! What a message of the state protocol is too small for, and calls that no message can carry.
 
 use super::State;
-use super::flow::{LINEARIZABLE, LOCAL};
 use p4_ir::{ExternId, Location, Statement, StatementKind};
 use std::collections::{BTreeMap, HashSet};
 use xdp_backend::system::Generator;
@@ -22,11 +21,10 @@ impl State {
             let Some(flow) = self.flows.iter().find(|flow| flow.c_name == instance.c_name) else {
                 continue;
             };
-            let (in_store, linearizable) =
-                (flow.consistency != LOCAL, flow.consistency == LINEARIZABLE);
+            let consistency = flow.consistency;
             let bytes = flow.key_bytes + flow.value_bytes;
             let most = HEADROOM_BYTES - UPDATE_BYTES;
-            if in_store && bytes > most {
+            if consistency.is_replicated() && bytes > most {
                 let message = format!(
                     "FlowState {}: key and value of an object in the store may have {most} bytes together, not {bytes}",
                     instance.name
@@ -41,12 +39,13 @@ impl State {
                 let help = "`get` or `get_or_allocate` the flow before: this brings its lease and value to the switch";
                 generator.error(set, &message, Some(help));
             }
-            if !linearizable {
+            if !consistency.updates_wait() {
                 continue;
             }
             if let Some(first) = &sends_updates {
                 let message = format!(
-                    "a second LINEARIZABLE FlowState is set: {} beside {first}",
+                    "a second {} FlowState is set: {} beside {first}",
+                    consistency.p4_name(),
                     instance.name
                 );
                 let help = "a packet waits in one message, which carries one object's update: put the fields of both into one value";

@@ -1,6 +1,7 @@
 //! The numbers that Rust and C share. They are defined here and in `message.rs`; the C header
 //! `bpf/redplane/stateplane_flow_numbers.h` is made of them.
 
+use crate::objects::Consistency;
 use crate::{Flags, MAX_KEY_BYTES, MAX_VALUE_BYTES, MessageType};
 use c_layout::{Header, Number};
 
@@ -169,6 +170,15 @@ pub fn header() -> Header {
     fn numbers<'a>(named: &'a [(String, u64, &'a str)]) -> Vec<Number<'a>> {
         named.iter().map(|(name, value, doc)| Number::new(name, *value, doc)).collect()
     }
+    let modes = Consistency::ALL.map(|mode| format!("SP_FLOW_{}", mode.p4_name()));
+    let modes: Vec<Number<'_>> = modes.iter().map(|name| Number::next(name, "")).collect();
+    let set = |has: fn(Consistency) -> bool| {
+        Consistency::ALL.iter().fold(0, |set, mode| set | u64::from(has(*mode)) << *mode as u8)
+    };
+    let waiting = [
+        Number::new("SP_FLOW_UPDATES_WAIT", set(Consistency::updates_wait), "whose updates"),
+        Number::new("SP_FLOW_READS_WAIT", set(Consistency::reads_wait), "whose reads"),
+    ];
     let about = "numbers of messages and counters that the data plane shares with Rust.";
     let update = "cargo test -p state-protocol --lib";
     Header::new("stateplane_flow_numbers.h", about, "systems/redplane/protocol/src", update)
@@ -176,6 +186,8 @@ pub fn header() -> Header {
         .enumeration("sp_flow_type", "", &numbers(&types))
         .enumeration("sp_flow_flag", "Of a message's header.", &numbers(&flags))
         .enumeration("sp_flow_stat", "Of the map sp_flow_stats.", &counters)
+        .enumeration("sp_flow_consistency", "Consistency in stateplane/redplane.p4.", &modes)
+        .enumeration("sp_flow_waiting", "Sets of modes whose packets wait, by bit.", &waiting)
 }
 
 /// `LeaseRequest` as `LEASE_REQUEST`.

@@ -22,6 +22,37 @@ pub enum Consistency {
     Asynchronous,
 }
 
+impl Consistency {
+    /// In the order of the P4 enum: the position is the number in C. A new mode gets its line here
+    /// and in the three properties below, of which C has the modes as sets.
+    pub const ALL: [Consistency; 3] =
+        [Consistency::Local, Consistency::Linearizable, Consistency::Asynchronous];
+
+    /// Its name in programs.
+    pub const fn p4_name(self) -> &'static str {
+        match self {
+            Consistency::Local => "LOCAL",
+            Consistency::Linearizable => "LINEARIZABLE",
+            Consistency::Asynchronous => "ASYNCHRONOUS",
+        }
+    }
+
+    /// Is the state in the store?
+    pub const fn is_replicated(self) -> bool {
+        !matches!(self, Consistency::Local)
+    }
+
+    /// Does a packet that sets the state wait until the update is durable?
+    pub const fn updates_wait(self) -> bool {
+        matches!(self, Consistency::Linearizable)
+    }
+
+    /// Does a packet that reads the state wait until the update that it saw is durable?
+    pub const fn reads_wait(self) -> bool {
+        matches!(self, Consistency::Linearizable)
+    }
+}
+
 /// `Allocator` in stateplane/redplane.p4: what gives a new flow its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -1,36 +1,24 @@
-//! A message sequence chart of a run, in text: a column for each machine, time downwards.
+//! The chart of a run: what its messages say, in a few words.
 
 use crate::scenario::{Machine, SERVERS, SWITCHES};
 use state_protocol::{Effect, Entries, Message, MessageType};
-use std::fmt::Write;
 use wire::{ChainHeader, ChainType, Control};
 
-const COLUMN: usize = 7;
-
-#[derive(Clone, Debug)]
-struct Line {
-    ns: u64,
-    from: Machine,
-    /// `None`: something that happens at a machine.
-    to: Option<Machine>,
-    lost: bool,
-    text: String,
-}
-
 /// What happened, in order.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Chart {
-    lines: Vec<Line>,
+    lines: simnet::Chart<Machine>,
     /// Keys and their names. Both keys of a pair have the name of its flow.
     names: Vec<(Vec<u8>, String)>,
     others: usize,
 }
 
-fn column(machine: Machine) -> usize {
-    match machine {
-        Machine::Switch(at) => at,
-        Machine::Server(at) => SWITCHES + at,
-        Machine::Controller => SWITCHES + SERVERS,
+impl Default for Chart {
+    fn default() -> Chart {
+        let switches = (0..SWITCHES).map(|at| (Machine::Switch(at), format!("s{}", at + 1)));
+        let servers = (0..SERVERS).map(|at| (Machine::Server(at), format!("n{}", at + 1)));
+        let columns = switches.chain(servers).chain([(Machine::Controller, "ctl".to_owned())]);
+        Chart { lines: simnet::Chart::new(columns.collect()), names: Vec::new(), others: 0 }
     }
 }
 
@@ -130,7 +118,7 @@ impl Chart {
         lost: bool,
     ) {
         if let Some(text) = self.describe(bytes) {
-            self.lines.push(Line { ns, from, to: Some(to), lost, text });
+            self.lines.message(ns, from, to, text, lost);
         }
     }
 
@@ -140,54 +128,11 @@ impl Chart {
     }
 
     pub(crate) fn note(&mut self, ns: u64, machine: Machine, text: &str) {
-        self.lines.push(Line { ns, from: machine, to: None, lost: false, text: text.to_owned() });
+        self.lines.note(ns, machine, text);
     }
 
     /// The last `most` lines as text.
     pub fn render(&self, most: usize) -> String {
-        let columns = SWITCHES + SERVERS + 1;
-        let mut out = format!("{:>12} ", "ms");
-        for at in 0..columns {
-            let name = match at {
-                at if at < SWITCHES => format!("s{}", at + 1),
-                at if at < SWITCHES + SERVERS => format!("n{}", at - SWITCHES + 1),
-                _ => "ctl".to_owned(),
-            };
-            let _ = write!(out, "{name:<COLUMN$}");
-        }
-        out.push('\n');
-        for line in &self.lines[self.lines.len().saturating_sub(most)..] {
-            let _ = writeln!(
-                out,
-                "{:>12.3} {} {}",
-                line.ns as f64 / 1e6,
-                line.picture(columns),
-                line.text
-            );
-        }
-        out
-    }
-}
-
-impl Line {
-    fn picture(&self, columns: usize) -> String {
-        let mut cells: Vec<char> =
-            (0..columns * COLUMN).map(|at| if at % COLUMN == 0 { '|' } else { ' ' }).collect();
-        let start = column(self.from) * COLUMN;
-        let Some(to) = self.to else {
-            cells[start] = '*';
-            return cells.into_iter().collect();
-        };
-        let end = column(to) * COLUMN;
-        let (low, high) = (start.min(end), start.max(end));
-        cells[low + 1..high].fill('-');
-        let head = if end > start { (end - 1, '>') } else { (end + 1, '<') };
-        if low != high {
-            cells[head.0] = head.1;
-        }
-        if self.lost {
-            cells[(low + high) / 2] = 'X';
-        }
-        cells.into_iter().collect()
+        self.lines.render(most)
     }
 }

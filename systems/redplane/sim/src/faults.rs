@@ -1,6 +1,9 @@
 //! How bad a run is: the probabilities from which its faults are drawn.
 
+use crate::scenario::{AGENT, Fault, Machine, SERVERS, SWITCHES};
 use rand::Rng;
+use rand::rngs::StdRng;
+use simnet::{Cut, Direction};
 
 /// How bad the network and the machines are. Probabilities are per message, or per step (about one
 /// packet).
@@ -125,6 +128,45 @@ impl Faults {
         faults
     }
 
+    /// What goes wrong at a step, and for how many ns.
+    pub fn draw(&self, rng: &mut StdRng) -> Vec<(Fault, u64)> {
+        let mut drawn = Vec::new();
+        let switch = rng.random_range(0..SWITCHES);
+        let server = rng.random_range(0..SERVERS);
+        let mut fails = |fault, for_ns| drawn.push((fault, for_ns));
+        let (a_switch, a_server) = (Machine::Switch(switch), Machine::Server(server));
+        let crash = |machine, keeps_state| Fault::Crash { machine, keeps_state };
+        if rng.random_bool(self.crashes) {
+            fails(crash(a_switch, false), down(rng));
+        }
+        if rng.random_bool(self.outages) {
+            fails(crash(a_switch, true), down(rng));
+        }
+        if rng.random_bool(self.freezes) {
+            fails(Fault::Freeze { machine: a_switch }, rng.random_range(MS..300 * MS));
+        }
+        if rng.random_bool(self.agent_deaths) {
+            fails(Fault::Process { machine: a_switch, process: AGENT }, 0);
+        }
+        if rng.random_bool(self.store_crashes) {
+            fails(crash(a_server, false), rng.random_range(MS..800 * MS));
+        }
+        if rng.random_bool(self.store_freezes) {
+            fails(Fault::Freeze { machine: a_server }, rng.random_range(MS..400 * MS));
+        }
+        if rng.random_bool(self.store_slowness) {
+            fails(Fault::Slow { machine: a_server }, rng.random_range(MS..400 * MS));
+        }
+        if rng.random_bool(self.cuts) {
+            let cut = cut(rng);
+            fails(Fault::Cut(cut), rng.random_range(MS..500 * MS));
+        }
+        if rng.random_bool(self.controller_crashes) {
+            fails(crash(Machine::Controller, false), rng.random_range(MS..600 * MS));
+        }
+        drawn
+    }
+
     /// Do the clocks keep to the declared bound? Beyond it a switch may believe in a lease that is
     /// over, and answer reads from what is old; updates are fenced all the same, whatever clocks
     /// do.
@@ -177,6 +219,8 @@ impl Faults {
     }
 }
 
+/// In ns.
+const MS: u64 = 1_000_000;
 /// The margins of either side when they are not thin.
 const MARGIN_NS: u64 = 5_000_000;
 /// What is usual, and one of which even a short lease shows something.
@@ -185,4 +229,26 @@ const DRIFT_BOUND_PPM: [u32; 2] = [1_000, 100_000];
 /// If each clock is off by no more than this, any two differ by less than the bound.
 fn within(bound_ppm: u32) -> i64 {
     i64::from(bound_ppm) * 45 / 100
+}
+
+/// How long a switch is away: hardly (what was sent to its last life comes to its next), for some
+/// messages, for some leases.
+fn down(rng: &mut StdRng) -> u64 {
+    let most_ns = [MS, 10 * MS, 300 * MS][rng.random_range(0..3)];
+    rng.random_range(most_ns / 100..most_ns)
+}
+
+fn any_machine(rng: &mut StdRng) -> Machine {
+    match rng.random_range(0..SWITCHES + SERVERS + 1) {
+        at if at < SWITCHES => Machine::Switch(at),
+        at if at < SWITCHES + SERVERS => Machine::Server(at - SWITCHES),
+        _ => Machine::Controller,
+    }
+}
+
+fn cut(rng: &mut StdRng) -> Cut<Machine> {
+    let machine = any_machine(rng);
+    let peer = rng.random_bool(0.75).then(|| any_machine(rng)).filter(|peer| *peer != machine);
+    let direction = if rng.random_bool(0.5) { Direction::Both } else { Direction::OutOf };
+    Cut { machine, peer, direction }
 }

@@ -165,34 +165,12 @@ impl Bench {
         };
         loop {
             let before = best.clone();
-            let mut chunk = best.steps.len().div_ceil(2).max(1);
-            loop {
-                let mut at = 0;
-                while at < best.steps.len() {
-                    // Of a change of secrets all steps stay, or none: half of one would be another
-                    // fault.
-                    let range = at..at + chunk;
-                    let stays = |(at, step): (usize, &Step)| {
-                        let rotates = matches!(step.action, Action::Rotate(..));
-                        (rotates || !range.contains(&at)).then_some(*step)
-                    };
-                    let steps: Vec<Step> =
-                        best.steps.iter().enumerate().filter_map(stays).collect();
-                    if steps.len() == best.steps.len() {
-                        at += chunk;
-                        continue;
-                    }
-                    let candidate = Scenario { steps, ..best.clone() };
-                    match fails(self, &candidate)? {
-                        true => best = candidate,
-                        false => at += chunk,
-                    }
-                }
-                if chunk == 1 {
-                    break;
-                }
-                chunk = chunk.div_ceil(2);
-            }
+            // Of a change of secrets all steps stay, or none: half of one would be another fault.
+            let rotates = |step: &Step| matches!(step.action, Action::Rotate(..));
+            let whole = best.clone();
+            best.steps = simnet::shorten(&whole.steps, rotates, |steps| {
+                fails(self, &Scenario { steps: steps.to_vec(), ..whole.clone() })
+            })?;
             let mut candidate = best.clone();
             candidate.steps.retain(|step| !matches!(step.action, Action::Rotate(..)));
             if candidate != best && fails(self, &candidate)? {

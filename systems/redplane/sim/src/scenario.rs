@@ -5,7 +5,6 @@ use crate::faults::Faults;
 use crate::program::Kind;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use simnet::{Cut, Direction};
 
 /// Switches of the world.
 pub const SWITCHES: usize = 2;
@@ -150,42 +149,10 @@ fn packets(rng: &mut StdRng) -> u32 {
     }
 }
 
-/// What fails before a packet.
+/// What fails before a packet, and which machine takes other secrets.
 fn fail(rng: &mut StdRng, faults: &Faults, packet: u32, packets: u32, steps: &mut Vec<Step>) {
-    let switch = rng.random_range(0..SWITCHES);
-    let server = rng.random_range(0..SERVERS);
-    let mut fails =
-        |fault, for_ns| steps.push(Step { pause_ns: 0, action: Action::Fault(fault, for_ns) });
-    let (a_switch, a_server) = (Machine::Switch(switch), Machine::Server(server));
-    let crash = |machine, keeps_state| Fault::Crash { machine, keeps_state };
-    if rng.random_bool(faults.crashes) {
-        fails(crash(a_switch, false), down(rng));
-    }
-    if rng.random_bool(faults.outages) {
-        fails(crash(a_switch, true), down(rng));
-    }
-    if rng.random_bool(faults.freezes) {
-        fails(Fault::Freeze { machine: a_switch }, rng.random_range(MS..300 * MS));
-    }
-    if rng.random_bool(faults.agent_deaths) {
-        fails(Fault::Process { machine: a_switch, process: AGENT }, 0);
-    }
-    if rng.random_bool(faults.store_crashes) {
-        fails(crash(a_server, false), rng.random_range(MS..800 * MS));
-    }
-    if rng.random_bool(faults.store_freezes) {
-        fails(Fault::Freeze { machine: a_server }, rng.random_range(MS..400 * MS));
-    }
-    if rng.random_bool(faults.store_slowness) {
-        fails(Fault::Slow { machine: a_server }, rng.random_range(MS..400 * MS));
-    }
-    if rng.random_bool(faults.cuts) {
-        let cut = cut(rng);
-        fails(Fault::Cut(cut), rng.random_range(MS..500 * MS));
-    }
-    if rng.random_bool(faults.controller_crashes) {
-        fails(crash(Machine::Controller, false), rng.random_range(MS..600 * MS));
-    }
+    let step = |(fault, for_ns)| Step { pause_ns: 0, action: Action::Fault(fault, for_ns) };
+    steps.extend(faults.draw(rng).into_iter().map(step));
     if faults.rotation {
         // Each step goes round the machines, and is done before the next begins.
         let (machines, at) = (SERVERS + SWITCHES + 1, packet as usize * 40 / packets as usize);
@@ -199,26 +166,4 @@ fn fail(rng: &mut StdRng, faults: &Faults, packet: u32, packets: u32, steps: &mu
             }
         }
     }
-}
-
-/// How long a switch is away: hardly (what was sent to its last life comes to its next), for some
-/// messages, for some leases.
-fn down(rng: &mut StdRng) -> u64 {
-    let most_ns = [MS, 10 * MS, 300 * MS][rng.random_range(0..3)];
-    rng.random_range(most_ns / 100..most_ns)
-}
-
-fn any_machine(rng: &mut StdRng) -> Machine {
-    match rng.random_range(0..SWITCHES + SERVERS + 1) {
-        at if at < SWITCHES => Machine::Switch(at),
-        at if at < SWITCHES + SERVERS => Machine::Server(at - SWITCHES),
-        _ => Machine::Controller,
-    }
-}
-
-fn cut(rng: &mut StdRng) -> Cut<Machine> {
-    let machine = any_machine(rng);
-    let peer = rng.random_bool(0.75).then(|| any_machine(rng)).filter(|peer| *peer != machine);
-    let direction = if rng.random_bool(0.5) { Direction::Both } else { Direction::OutOf };
-    Cut { machine, peer, direction }
 }

@@ -213,15 +213,18 @@ impl World {
                 self.kill_server(server, for_ns)
             }
             Fault::Crash { machine: Machine::Controller, .. } => self.kill_controller(for_ns),
-            Fault::Freeze { machine } if self.may_fail(machine) => {
+            // It would be more than a chain survives.
+            Fault::Freeze { machine } | Fault::Slow { machine } if !self.may_fail(machine) => {}
+            Fault::Cut(cut) if !self.may_cut(&cut) => {}
+            Fault::Freeze { machine } => {
                 self.note(machine, &format!("stands still for {for_ms} ms"));
                 self.freeze(machine, until_ns);
             }
-            Fault::Slow { machine } if self.may_fail(machine) => {
+            Fault::Slow { machine } => {
                 self.note(machine, &format!("is slow for {for_ms} ms"));
                 self.network.fail(fault, until_ns);
             }
-            Fault::Cut(cut) if self.may_cut(&cut) => {
+            Fault::Cut(cut) => {
                 let simnet::Cut { machine, peer, direction } = cut;
                 let peer = peer.map_or("everybody".to_owned(), |peer| format!("{peer:?}"));
                 self.note(machine, &format!("cut from {peer} ({direction:?}) for {for_ms} ms"));
@@ -232,11 +235,13 @@ impl World {
                 let what = if self.around[switch].agent { "agent is back" } else { "agent dies" };
                 self.note(Machine::Switch(switch), what);
             }
-            Fault::Loss { .. } => {
-                self.network.fail(fault, until_ns);
-            }
             // Servers and the controller have no process beside themselves.
-            Fault::Process { .. } | Fault::Freeze { .. } | Fault::Slow { .. } | Fault::Cut(_) => {}
+            Fault::Process { .. } => {}
+            // Every link's.
+            _ => {
+                let is_known = self.network.fail(fault, until_ns);
+                debug_assert!(is_known, "{fault:?} goes wrong nowhere");
+            }
         }
         Ok(())
     }

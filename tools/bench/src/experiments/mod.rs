@@ -42,6 +42,12 @@ pub struct Descriptor {
     pub figure: String,
     /// One line.
     pub title: String,
+    /// How long `--quick` takes, about.
+    pub quick: String,
+    /// How long all of it takes, about.
+    pub full: String,
+    /// What it shows: a cell of the table in EXPERIMENTS.md.
+    pub shows: String,
     /// What the paper measured and found.
     pub paper: String,
     /// What is done here, and what differs.
@@ -292,5 +298,29 @@ mod tests {
             );
             assert!(names.insert(experiment.name), "{} twice", experiment.name);
         }
+    }
+
+    /// `UPDATE=1` in the environment writes the table.
+    #[test]
+    fn the_guide_has_a_row_for_each_experiment() {
+        let row = |experiment: &Experiment| {
+            let Descriptor { quick, full, shows, .. } =
+                experiment.descriptor().expect(experiment.name);
+            format!("| `{}` | {quick} | {full} | {shows} |\n", experiment.name)
+        };
+        let rows: String = ALL.iter().map(row).collect();
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/EXPERIMENTS.md");
+        let text = std::fs::read_to_string(path).expect("readable");
+        let head = "what it shows |\n| --- | --- | --- | --- |\n";
+        let (before, rest) = text.split_once(head).expect("the table");
+        let end = rest.find("\n\n").map_or(rest.len(), |end| end + 1);
+        let wanted = format!("{before}{head}{rows}{}", &rest[end..]);
+        if std::env::var_os("UPDATE").is_some() {
+            std::fs::write(path, &wanted).expect("writable");
+        }
+        assert!(
+            text == wanted || std::env::var_os("UPDATE").is_some(),
+            "EXPERIMENTS.md differs from setups: UPDATE=1 cargo test -p bench --lib"
+        );
     }
 }

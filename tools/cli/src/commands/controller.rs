@@ -73,7 +73,7 @@ fn serve(path: &Path, check: bool) -> u8 {
         Err(error) => return fault(&error),
     };
     if check {
-        if let Keep::Database(file) = &config.keep
+        if let Keep::Database(file) = &config.shell.keep
             && let Err(reason) =
                 command_line::daemon::can_write(file.parent().unwrap_or(Path::new("/")), false)
         {

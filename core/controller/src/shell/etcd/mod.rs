@@ -11,17 +11,18 @@ pub use leadership::Leadership;
 pub use thread::EtcdThread;
 
 use super::now_ns;
+use super::rules::{Decision, Input};
 use crate::config::EtcdConfig;
-use crate::core::Input;
+
 use cluster::{Cluster, TIMEOUT};
 use etcd_client::{Client, Compare, CompareOp, Error, GetOptions, PutOptions, Txn, TxnOp};
 use std::collections::BTreeSet;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
-use wire::Views;
 
 /// How often the leader says that it still is, and the others look.
 const EVERY: Duration = Duration::from_millis(300);
@@ -37,43 +38,43 @@ const MOST_TOLD: usize = 32;
 
 /// What the etcd thread tells the controller.
 #[derive(Debug)]
-pub enum Told {
-    /// To be given to the core.
-    Input(Input<'static>),
-    /// etcd was read just now; whether it has views.
+pub enum Told<D> {
+    /// To be given to the rules.
+    Input(Input<'static, D>),
+    /// etcd was read just now; whether it has a decision.
     Read {
         /// It has.
         found: bool,
     },
-    /// etcd had views, and has them no more.
+    /// etcd had a decision, and has it no more.
     Missing(String),
     /// The decision was not written.
     Refused {
         /// What etcd has, if that could be read.
-        found: Option<Views>,
+        found: Option<D>,
         /// The reason.
         why: String,
     },
 }
 
 /// An etcd cluster as a controller uses it.
-pub struct Etcd {
+pub struct Etcd<D> {
     /// Of this thread alone; there until the end.
     runtime: Option<Runtime>,
-    keeper: Keeper,
+    keeper: Keeper<D>,
 }
 
-impl Etcd {
+impl<D: Decision> Etcd<D> {
     /// Nothing is asked yet. `me` names this process to people who look into etcd. Fails if the
     /// system has no descriptors left.
-    pub fn new(config: &EtcdConfig, me: String) -> std::io::Result<Etcd> {
+    pub fn new(config: &EtcdConfig, me: String) -> std::io::Result<Etcd<D>> {
         // The pool is for looking up names only.
         let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(4).build()?;
-        let (views_key, leader_key) =
-            (format!("{}views", config.prefix), format!("{}leader", config.prefix));
+        let (key, leader_key) =
+            (format!("{}{}", config.prefix, D::NAME), format!("{}leader", config.prefix));
         let keeper = Keeper {
             cluster: Cluster::new(config.endpoints.clone(), config.access.clone()),
-            views_key,
+            key,
             leader_key,
             me,
             revision: 0,
@@ -83,6 +84,7 @@ impl Etcd {
             leadership: Arc::default(),
             told: BTreeSet::new(),
             erred: false,
+            decision: PhantomData,
         };
         Ok(Etcd { runtime: Some(runtime), keeper })
     }
@@ -97,23 +99,25 @@ impl Etcd {
     /// done, as if the process had died: the lead is given back, and no more.
     pub fn run(
         mut self,
-        decisions: &Receiver<Views>,
-        told: &Sender<Told>,
+        decisions: &Receiver<D>,
+        told: &Sender<Told<D>>,
         mut stop: oneshot::Receiver<()>,
     ) {
         let mut look_at = Instant::now();
         loop {
-            let news =
-                match decisions.recv_timeout(look_at.saturating_duration_since(Instant::now())) {
-                    Ok(views) => {
-                        self.work_until(&mut stop, async |keeper| vec![keeper.write(&views).await])
-                    }
-                    Err(RecvTimeoutError::Timeout) => {
-                        look_at = Instant::now() + EVERY;
-                        self.work_until(&mut stop, async |keeper| keeper.look().await)
-                    }
-                    Err(RecvTimeoutError::Disconnected) => None,
-                };
+            let news = match decisions
+                .recv_timeout(look_at.saturating_duration_since(Instant::now()))
+            {
+                Ok(decision) => {
+                    let write = async |keeper: &mut Keeper<D>| vec![keeper.write(&decision).await];
+                    self.work_until(&mut stop, write)
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    look_at = Instant::now() + EVERY;
+                    self.work_until(&mut stop, async |keeper| keeper.look().await)
+                }
+                Err(RecvTimeoutError::Disconnected) => None,
+            };
             let Some(news) = news else { break };
             if news.into_iter().any(|input| told.send(input).is_err()) {
                 break;
@@ -122,18 +126,18 @@ impl Etcd {
         self.work(async |keeper| keeper.resign().await);
     }
 
-    /// Writes the views in the place of those that were last read or written, and only then.
-    pub(super) fn write(&mut self, views: &Views) -> Told {
+    /// Writes the decision in the place of that which was last read or written, and only then.
+    pub(super) fn write(&mut self, decision: &D) -> Told<D> {
         let gone = || Told::Refused { found: None, why: "the etcd client has ended".to_owned() };
-        self.work(async |keeper| keeper.write(views).await).unwrap_or_else(gone)
+        self.work(async |keeper| keeper.write(decision).await).unwrap_or_else(gone)
     }
 
-    /// The views that etcd has.
-    pub(super) fn read(&mut self) -> Result<Option<Views>, String> {
+    /// The decision that etcd has.
+    pub(super) fn read(&mut self) -> Result<Option<D>, String> {
         self.work(async |keeper| keeper.read().await).unwrap_or(Ok(None))
     }
 
-    fn work<T>(&mut self, work: impl AsyncFnOnce(&mut Keeper) -> T) -> Option<T> {
+    fn work<T>(&mut self, work: impl AsyncFnOnce(&mut Keeper<D>) -> T) -> Option<T> {
         let keeper = &mut self.keeper;
         self.runtime.as_ref().map(|runtime| runtime.block_on(work(keeper)))
     }
@@ -142,9 +146,9 @@ impl Etcd {
     fn work_until<T>(
         &mut self,
         stop: &mut oneshot::Receiver<()>,
-        work: impl AsyncFnOnce(&mut Keeper) -> T,
+        work: impl AsyncFnOnce(&mut Keeper<D>) -> T,
     ) -> Option<T> {
-        let until = async |keeper: &mut Keeper| {
+        let until = async |keeper: &mut Keeper<D>| {
             tokio::select! {
                 biased;
                 _ = stop => None,
@@ -155,7 +159,7 @@ impl Etcd {
     }
 }
 
-impl Drop for Etcd {
+impl<D> Drop for Etcd<D> {
     fn drop(&mut self) {
         // Without waiting for a name server that does not answer.
         self.runtime.take().into_iter().for_each(Runtime::shutdown_background);
@@ -171,14 +175,14 @@ struct Lease {
     asked_ns: u64,
 }
 
-struct Keeper {
+struct Keeper<D> {
     cluster: Cluster,
-    views_key: String,
+    key: String,
     leader_key: String,
     me: String,
-    /// `mod_revision` of the views that were last read or written; 0: there are none.
+    /// `mod_revision` of the decision that was last read or written; 0: there is none.
     revision: i64,
-    /// Their version.
+    /// Its version.
     version: u64,
     lease: Option<Lease>,
     leading: bool,
@@ -187,10 +191,11 @@ struct Keeper {
     told: BTreeSet<String>,
     /// Something failed in this look.
     erred: bool,
+    decision: PhantomData<D>,
 }
 
-impl Keeper {
-    async fn look(&mut self) -> Vec<Told> {
+impl<D: Decision> Keeper<D> {
+    async fn look(&mut self) -> Vec<Told<D>> {
         let mut news = Vec::new();
         self.erred = false;
         // Read before it leads: who decides must have seen the newest decision.
@@ -233,10 +238,10 @@ impl Keeper {
     }
 
     /// Whether etcd could be read.
-    async fn load(&mut self, news: &mut Vec<Told>) -> bool {
+    async fn load(&mut self, news: &mut Vec<Told<D>>) -> bool {
         match self.read().await {
-            Ok(Some(views)) => {
-                news.extend([Told::Input(Input::Loaded(views)), Told::Read { found: true }])
+            Ok(Some(decision)) => {
+                news.extend([Told::Input(Input::Loaded(decision)), Told::Read { found: true }])
             }
             Ok(None) => {
                 news.extend([Told::Read { found: false }].into_iter().chain(self.missing()))
@@ -249,10 +254,10 @@ impl Keeper {
         true
     }
 
-    /// Whether the views that were read or written are there still: asked without reading them, so
+    /// Whether the decision that was read or written is there still: asked without reading it, so
     /// that no write can take the place of what was not seen.
-    async fn still_there(&mut self) -> Option<Told> {
-        let key = self.views_key.as_str();
+    async fn still_there(&mut self) -> Option<Told<D>> {
+        let key = self.key.as_str();
         let count = async |client: Client| {
             let options = GetOptions::new().with_count_only();
             Ok(client.kv_client().get(key, Some(options)).await?.count())
@@ -267,10 +272,11 @@ impl Keeper {
         }
     }
 
-    fn missing(&self) -> Option<Told> {
+    fn missing(&self) -> Option<Told<D>> {
         let lost = format!(
-            "etcd has no {} any more, and had them: its data was lost; nothing is decided. Stop all controllers and run `stateplane controller rebuild`",
-            self.views_key
+            "etcd has no {} any more, and had them: its data was lost; nothing is decided. {}",
+            self.key,
+            D::LOST
         );
         (self.revision != 0).then_some(Told::Missing(lost))
     }
@@ -282,19 +288,19 @@ impl Keeper {
         }
     }
 
-    async fn write(&mut self, views: &Views) -> Told {
+    async fn write(&mut self, decision: &D) -> Told<D> {
         let other = format!(
             "etcd has other {} than those that this decision is based on, or none",
-            self.views_key
+            self.key
         );
-        // It goes by views that are not the ones whose revision is known here: another controller's
-        // were read meanwhile.
-        let why = if views.version <= self.version {
+        // It goes by a decision that is not the one whose revision is known here: another
+        // controller's was read meanwhile.
+        let why = if decision.version() <= self.version {
             other
         } else {
-            match self.replace(views).await {
+            match self.replace(decision).await {
                 Ok(Some(revision)) => {
-                    (self.revision, self.version) = (revision, views.version);
+                    (self.revision, self.version) = (revision, decision.version());
                     return Told::Input(Input::Persisted);
                 }
                 Ok(None) => other,
@@ -303,19 +309,20 @@ impl Keeper {
         };
         // Not known whether it was written: what is there now tells.
         match self.read().await {
-            Ok(Some(found)) if found == *views => Told::Input(Input::Persisted),
+            Ok(Some(found)) if found == *decision => Told::Input(Input::Persisted),
             Ok(found) => Told::Refused { found, why },
             Err(problem) => Told::Refused { found: None, why: problem },
         }
     }
 
-    /// The revision of the views that are written now; none if others are there than those that
-    /// they were to replace.
-    async fn replace(&mut self, views: &Views) -> Result<Option<i64>, String> {
-        let (key, revision, json) = (self.views_key.as_str(), self.revision, views.to_json());
+    /// The revision of the decision that is written now; none if another is there than that which
+    /// it was to replace.
+    async fn replace(&mut self, decision: &D) -> Result<Option<i64>, String> {
+        let (key, revision) = (self.key.as_str(), self.revision);
+        let bytes = decision.to_bytes();
         let write = async |client: Client| {
             let unchanged = Compare::mod_revision(key, CompareOp::Equal, revision);
-            let put = TxnOp::put(key, json.clone(), None);
+            let put = TxnOp::put(key, bytes.clone(), None);
             let answer =
                 client.kv_client().txn(Txn::new().when([unchanged]).and_then([put])).await?;
             let written = answer.header().map_or(0, |header| header.revision());
@@ -324,17 +331,17 @@ impl Keeper {
         self.cluster.ask(write).await
     }
 
-    async fn read(&mut self) -> Result<Option<Views>, String> {
-        let key = self.views_key.as_str();
+    async fn read(&mut self) -> Result<Option<D>, String> {
+        let key = self.key.as_str();
         let answer = self
             .cluster
             .ask(async |client: Client| client.kv_client().get(key, None).await)
             .await?;
         let Some(found) = answer.kvs().first() else { return Ok(None) };
-        let views =
-            Views::from_json(found.value()).map_err(|_| format!("{key}: not this program's"))?;
-        (self.revision, self.version) = (found.mod_revision(), views.version);
-        Ok(Some(views))
+        let decision =
+            D::from_bytes(found.value()).ok_or_else(|| format!("{key}: not this program's"))?;
+        (self.revision, self.version) = (found.mod_revision(), decision.version());
+        Ok(Some(decision))
     }
 
     /// Until when this process leads, if it does: its key is there with its lease, or nobody's is

@@ -2,28 +2,28 @@
 
 use super::{Etcd, Leadership, Told};
 use crate::shell::now_ns;
+use crate::shell::rules::Decision;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
-use wire::Views;
 
 /// How long a controller that ends waits for this thread, which gives up a little earlier
 /// ([`super::RESIGN`]).
 const STOP: Duration = Duration::from_secs(1);
 
 /// A running thread. It ends when this is dropped.
-pub struct EtcdThread {
+pub struct EtcdThread<D> {
     /// Hangs up when the thread is to leave what it does.
     stop: oneshot::Sender<()>,
-    decisions: Sender<Views>,
-    told: Receiver<Told>,
+    decisions: Sender<D>,
+    told: Receiver<Told<D>>,
     leadership: Arc<Leadership>,
 }
 
-impl EtcdThread {
+impl<D: Decision> EtcdThread<D> {
     /// Fails if the system has no threads left.
-    pub fn start(etcd: Etcd) -> std::io::Result<EtcdThread> {
+    pub fn start(etcd: Etcd<D>) -> std::io::Result<EtcdThread<D>> {
         let leadership = etcd.leadership();
         let (stop, stopped) = oneshot::channel();
         let (decisions, to_write) = channel();
@@ -35,13 +35,13 @@ impl EtcdThread {
     }
 
     /// Has a decision written; what came of it is told later.
-    pub fn write(&self, views: Views) {
+    pub fn write(&self, decision: D) {
         // The thread lives as long as this one.
-        let _ = self.decisions.send(views);
+        let _ = self.decisions.send(decision);
     }
 
     /// What it has told since.
-    pub fn told(&self) -> Vec<Told> {
+    pub fn told(&self) -> Vec<Told<D>> {
         self.told.try_iter().collect()
     }
 

@@ -365,7 +365,7 @@ fn what_is_over_leaves_the_window() {
             _ => drop(core.time(&mut write, DEADLINE_US)),
         }
     }
-    assert!(core.unfinished.is_empty());
+    assert!(core.lanes.is_idle());
 }
 
 #[test]
@@ -399,8 +399,8 @@ fn a_reply_that_no_switch_signed_changes_nothing() {
     assert_eq!(core.forged(), 4);
 }
 
-/// A failover is over after some hundred milliseconds at the most: nobody waits longer than that for
-/// the next copy.
+/// A failover is over after some hundred milliseconds at the most: nobody waits longer than that
+/// for the next copy.
 #[test]
 fn the_wait_between_copies_ends_at_16_ms() {
     let mut core = knowing();

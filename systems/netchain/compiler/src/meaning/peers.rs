@@ -4,7 +4,7 @@
 use super::{answer, number};
 use netchain_protocol::layouts::NO_PEER;
 use p4_interpreter::Stop;
-use p4_interpreter::object::{Answer, Call, Object};
+use p4_interpreter::object::{Answer, Call, Datum, Object};
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
@@ -20,6 +20,7 @@ pub mod supply {
 struct Peer {
     address: Ipv4Addr,
     since_ns: u64,
+    heard_ns: u64,
     lease_until_ns: u64,
 }
 
@@ -36,9 +37,19 @@ impl Peers {
         let Some(peer) = u8::try_from(number).ok().and_then(|it| self.peers.get_mut(&it)) else {
             return;
         };
-        if peer.address == address && self.life == life && clock_ns >= peer.since_ns && lease {
+        if peer.address != address || self.life != life || clock_ns < peer.since_ns {
+            return;
+        }
+        peer.heard_ns = peer.heard_ns.max(clock_ns);
+        if lease {
             peer.lease_until_ns = peer.lease_until_ns.max(clock_ns.saturating_add(self.lease_ns));
         }
+    }
+
+    /// The newest clock that a peer has returned.
+    fn heard(&self, number: u32) -> u64 {
+        let peer = u8::try_from(number).ok().and_then(|it| self.peers.get(&it));
+        peer.map_or(0, |peer| peer.heard_ns)
     }
 
     fn hold(&self, peers: u32) -> bool {
@@ -62,6 +73,8 @@ impl Object for Peers {
                 self.answered(*peer as u32, address, *life as u64, *clock as u64, *lease != 0);
                 answer(0)
             }
+            // Not the program's: who looks from outside asks.
+            ("heard", [peer]) => Ok(Answer::Value(Datum::Number(self.heard(*peer as u32).into()))),
             (other, _) => Err(Stop::Unsupported(format!("PeerLeases.{other}"))),
         }
     }
@@ -73,7 +86,7 @@ impl Object for Peers {
             }
             (supply::PEER, [number, address, since_ns]) => {
                 let address = Ipv4Addr::from(*address as u32);
-                let peer = Peer { address, since_ns: *since_ns, lease_until_ns: 0 };
+                let peer = Peer { address, since_ns: *since_ns, heard_ns: 0, lease_until_ns: 0 };
                 self.peers.insert(*number as u8, peer);
             }
             _ => return Err(Stop::Unsupported(format!("{what} for a PeerLeases"))),

@@ -1,6 +1,6 @@
 //! What a SlotState means on one node.
 
-use super::{answer, size_of};
+use super::{answer, number, size_of};
 use num_bigint::BigInt;
 use p4_interpreter::Stop;
 use p4_interpreter::object::{Answer, Call, Datum, Declaration, Object, Shape};
@@ -18,6 +18,8 @@ pub(super) struct Slots {
     value: Shape,
     size: usize,
     held: BTreeMap<Vec<BigInt>, Datum>,
+    /// By number: the view in which another switch has acknowledged the slot.
+    copied: BTreeMap<u128, u128>,
 }
 
 impl Slots {
@@ -26,14 +28,34 @@ impl Slots {
             return Err(Stop::Broken("a SlotState without two types".into()));
         };
         let size = size_of(declaration)?;
-        Ok(Slots { key: key.clone(), value: value.clone(), size, held: BTreeMap::new() })
+        Ok(Slots {
+            key: key.clone(),
+            value: value.clone(),
+            size,
+            held: BTreeMap::new(),
+            copied: BTreeMap::new(),
+        })
     }
 }
 
 impl Object for Slots {
     fn call(&mut self, call: Call<'_>) -> Result<Answer, Stop> {
-        // (Which slot a key has, and which ones are copied, is the kernel's and the agent's.)
-        if call.method == "copied" {
+        // (Which number a slot has is for who makes the generated packets to say.)
+        match (call.method, &*call.arguments) {
+            ("copied", [slot, view]) => {
+                self.copied.insert(number(slot)?, number(view)?);
+                return answer(0);
+            }
+            // Not the program's: who looks from outside asks.
+            ("copied_view", [slot]) => {
+                let view = self.copied.get(&number(slot)?).copied().unwrap_or_default();
+                return answer(u32::try_from(view).unwrap_or_default());
+            }
+            _ => {}
+        }
+        // Nor this: the agent empties a slot.
+        if let ("empty", [key]) = (call.method, &*call.arguments) {
+            self.held.remove(&self.key.bits(key)?);
             return answer(0);
         }
         let [key, value, ..] = call.arguments else {

@@ -105,6 +105,7 @@ impl World {
             lease_ms: LEASE_MS,
             most_joins: random.random_range(1..=3),
             again_ms: 20,
+            begin_ms: 500,
         };
         let switch = |(at, address): (u32, &Ipv4Addr)| Switch {
             address: *address,
@@ -356,6 +357,7 @@ impl World {
             switch: switch.address,
             incarnation,
             applied: switch.config.as_ref().map_or(0, |it| it.version),
+            asks: false,
             silent_ms,
             copied: done.map(|(group, (view, _))| (*group, *view)).collect(),
         };

@@ -8,7 +8,7 @@ mod messages;
 use dataplane::{Dataplane, Object, Settings, Verdict};
 use redplane_switch::FlowRuntime;
 use redplane_switch::runtime::{FlowSettings, SecretSet, SweepBefore, Swept};
-use state_protocol::{Message, MessageType, Owner};
+use state_protocol::{COUNTERS, Message, MessageType, Owner};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
 use wire::{KeyRing, Secret, shard_of};
@@ -197,18 +197,7 @@ impl Rig {
 
     pub fn count(&self, event: &str) -> u64 {
         use libbpf_rs::{MapCore, MapFlags};
-        let names = [
-            "absent",
-            "malformed",
-            "flows_full",
-            "bad_tag",
-            "late",
-            "replayed",
-            "window_full",
-            "window_lost",
-        ];
-        let index = [2u32, 11, 14, 20, 21, 35, 39, 40]
-            [names.iter().position(|name| *name == event).unwrap()];
+        let index = COUNTERS.iter().position(|name| *name == event).unwrap() as u32;
         let map = self.dataplane.map("sp_flow_stats").unwrap();
         let values = map.lookup_percpu(&index.to_ne_bytes(), MapFlags::ANY).unwrap().unwrap();
         values.iter().map(|bytes| u64::from_ne_bytes(bytes[..8].try_into().unwrap())).sum()

@@ -34,7 +34,8 @@ seeded_bugs::seeded_bugs! {
         NoRecall,
         /// Nobody is asked whether he has what he was granted.
         NoProbe,
-        /// A port or backend is given back twice, the second time when it is somebody else's already.
+        /// A port or backend is given back twice, the second time when it is somebody else's
+        /// already.
         FreedTwice,
         /// A port or backend is not given back.
         NeverFreed,

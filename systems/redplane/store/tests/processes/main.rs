@@ -178,7 +178,7 @@ fn a_stranger_is_told_of(chain: &Chain) {
         wait,
     );
     let message = asked.unwrap_err().to_string();
-    assert!(message.contains("it has other secrets"), "{message}");
+    assert!(message.contains("different secrets"), "{message}");
     let log = chain.controller_log("log-controller");
     let lines: Vec<_> = log.lines().filter(|line| line.contains("not genuine")).collect();
     assert!(lines.len() == 1 && lines[0].contains("are the secrets the same there?"), "{log}");

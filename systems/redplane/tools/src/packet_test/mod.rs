@@ -10,7 +10,7 @@ use manifest::Manifest;
 use packet_test::stf::Wrong;
 use packet_test::{Backing, Fault, Identity, Line, Outcome, Supply, System};
 use redplane_switch::FlowRuntime;
-use state_protocol::objects::{Allocator, Consistency, FlowState, flow_states};
+use state_protocol::objects::{Allocator, FlowState, flow_states};
 use store::Store;
 
 /// `# store: …`
@@ -76,12 +76,8 @@ impl System for RedPlane {
             return None;
         }
         let states = flow_states(manifest).ok()?;
-        let replicated = states.iter().find(|it| it.settings.consistency != Consistency::Local)?;
-        let consistency = match replicated.settings.consistency {
-            Consistency::Asynchronous => "ASYNCHRONOUS",
-            Consistency::Linearizable => "LINEARIZABLE",
-            Consistency::Local => return None,
-        };
+        let replicated = states.iter().find(|it| it.settings.consistency.is_replicated())?;
+        let consistency = replicated.settings.consistency.p4_name();
         Some(format!(
             "FlowState {} is {consistency}, so its packets need a lease from a store, \
              and this case has no store: write a line `# store:` before the first packet; \

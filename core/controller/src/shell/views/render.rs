@@ -2,11 +2,12 @@
 
 use super::watch::Watch;
 use crate::core::Controller;
+use crate::shell::Kept;
 use daemon::metrics::{Kind, Text};
 use wire::Reporter;
 
 /// The controller's metrics in Prometheus' text format.
-pub fn render(core: &Controller, watch: &Watch, now_ns: u64, bad_tag: u64) -> String {
+pub fn render(core: &Controller, watch: &Watch, kept: &Kept, now_ns: u64, bad_tag: u64) -> String {
     let mut text = Text::default();
     let mut metric = |name: &str, kind: Kind, help: &str, value: u64| {
         text.single(&format!("stateplane_controller_{name}"), kind, help, value);
@@ -33,7 +34,7 @@ pub fn render(core: &Controller, watch: &Watch, now_ns: u64, bad_tag: u64) -> St
         "cannot_decide",
         Kind::Gauge,
         "Whether it could decide nothing for a second: its database is lost, old, or takes no decision.",
-        u64::from(watch.cannot_decide(now_ns).is_some()),
+        u64::from(kept.cannot_decide(now_ns, watch.behind()).is_some()),
     );
     metric(
         "switch_id_conflicts",
@@ -85,7 +86,7 @@ pub fn render(core: &Controller, watch: &Watch, now_ns: u64, bad_tag: u64) -> St
         "decisions_refused_total",
         Kind::Counter,
         "Decisions that the database refused, and that were not made.",
-        watch.decisions_refused,
+        kept.decisions_refused,
     );
     metric(
         "state_lost_total",

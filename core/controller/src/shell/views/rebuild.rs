@@ -1,11 +1,11 @@
 //! Listening for reports and views in the place of a controller that lost its database, and writing
 //! down what it goes on with.
 
-use super::RunError;
-use super::database::ViewsFile;
-use super::etcd::{Etcd, Told};
 use crate::config::{Config, Keep};
-use crate::core::{Input, Rebuild, RebuildProblem};
+use crate::core::{Rebuild, RebuildProblem};
+use crate::shell::database::DecisionFile;
+use crate::shell::etcd::{Etcd, Told};
+use crate::shell::{Input, RunError, etcd_client};
 use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
 use std::time::{Duration, Instant};
 use thiserror::Error;
@@ -49,8 +49,8 @@ pub fn rebuild(
 ) -> Result<Views, RebuildError> {
     let (mut database, own) = Database::open(config)?;
     let keys = config.keys().map_err(RunError::Secrets)?;
-    let bind = |source| RunError::Bind { address: SocketAddr::V4(config.listen), source };
-    let socket = UdpSocket::bind(config.listen).map_err(bind)?;
+    let bind = |source| RunError::Bind { address: SocketAddr::V4(config.shell.listen), source };
+    let socket = UdpSocket::bind(config.shell.listen).map_err(bind)?;
     socket
         .set_read_timeout(Some(LOOK))
         .map_err(|source| RunError::System { what: "the socket", source })?;
@@ -59,7 +59,7 @@ pub fn rebuild(
     while start.elapsed() < patience
         && (start.elapsed() < LISTEN || heard.verdict(without).is_err())
     {
-        take(&socket, &keys, *config.listen.ip(), &mut heard);
+        take(&socket, &keys, *config.shell.listen.ip(), &mut heard);
     }
     let found = heard.verdict(without)?;
     if own.version >= heard.version() {
@@ -88,20 +88,21 @@ fn take(socket: &UdpSocket, keys: &KeyRing, own: std::net::Ipv4Addr, heard: &mut
 
 /// Where decisions are kept, opened so that no controller has it meanwhile, or changes it unseen.
 enum Database {
-    File(ViewsFile),
-    Etcd(Box<Etcd>),
+    File(DecisionFile<Views>),
+    Etcd(Box<Etcd<Views>>),
 }
 
 impl Database {
     /// Opens it; with what it has.
     fn open(config: &Config) -> Result<(Database, Views), RebuildError> {
-        match &config.keep {
+        match &config.shell.keep {
             Keep::Database(path) => {
-                let (file, views) = ViewsFile::open(path).map_err(RunError::Database)?;
+                let (file, views) = DecisionFile::open(path).map_err(RunError::Database)?;
                 Ok((Database::File(file), views))
             }
             Keep::Etcd(kept) => {
-                let mut etcd = super::etcd_client(kept, format!("{} rebuilds", config.name))?;
+                let mut etcd =
+                    etcd_client::<Views>(kept, format!("{} rebuilds", config.shell.name))?;
                 let views = etcd.read().map_err(RebuildError::Etcd)?.unwrap_or_default();
                 Ok((Database::Etcd(Box::new(etcd)), views))
             }

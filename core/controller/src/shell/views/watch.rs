@@ -2,129 +2,48 @@
 //! with one `switch_id`. Looked for beside the core, which goes on as it can.
 
 use crate::core::{Controller, Event, Why};
+use crate::shell::{Kept, Trouble};
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
 use wire::Reporter;
 
+#[cfg(test)]
 const SECOND_NS: u64 = 1_000_000_000;
 /// How often it is looked.
 const LOOK_NS: u64 = 100_000_000;
-/// What passes by itself within this time nobody needs to hear of.
-const PASSES_NS: u64 = SECOND_NS;
-/// What goes on is logged again after so long.
-const TELL_AGAIN_NS: u64 = 10 * SECOND_NS;
-/// After a decision was refused the next is tried after this time, then twice as long each time, up
-/// to the longest.
-const FIRST_PAUSE_NS: u64 = 100_000_000;
-const LONGEST_PAUSE_NS: u64 = SECOND_NS;
-
-/// Something that goes on, since when, and when it was logged last.
-#[derive(Debug, Clone)]
-struct Trouble {
-    since_ns: u64,
-    told_ns: Option<u64>,
-    what: String,
-}
-
-impl Trouble {
-    fn since(now_ns: u64) -> Trouble {
-        Trouble { since_ns: now_ns, told_ns: None, what: String::new() }
-    }
-
-    fn lasts(&self, now_ns: u64) -> bool {
-        now_ns >= self.since_ns + PASSES_NS
-    }
-
-    /// Whether it is to be logged now.
-    fn is_to_be_told(&mut self, now_ns: u64) -> bool {
-        let due = self.told_ns.is_none_or(|told| now_ns >= told + TELL_AGAIN_NS);
-        self.told_ns = if due { Some(now_ns) } else { self.told_ns };
-        due
-    }
-}
-
 /// What is wrong, and was.
 #[derive(Debug, Default)]
 pub struct Watch {
     look_at_ns: u64,
     /// Reports of newer views than the database's.
     behind: Option<Trouble>,
-    /// Decisions that were refused one after the other, and how many.
-    refused: Option<(Trouble, u32)>,
-    /// The database has no views any more.
-    missing: Option<Trouble>,
     /// Switches that report from two addresses at the same time, by their `switch_id`.
     twins: BTreeMap<u32, Trouble>,
-    /// When the database was last read, if it is one that others write, too.
-    read_ns: Option<u64>,
     /// Shards whose state was lost.
     pub state_lost: u64,
-    /// Decisions that the database did not take.
-    pub decisions_refused: u64,
 }
 
 impl Watch {
-    /// A decision was not made persistent: the time after which the next may be tried.
-    pub fn refused(&mut self, now_ns: u64, name: &str, why: String) -> u64 {
-        self.decisions_refused += 1;
-        let (trouble, times) = self.refused.get_or_insert_with(|| (Trouble::since(now_ns), 0));
-        trouble.what = why;
-        let pause_ns = (FIRST_PAUSE_NS << (*times).min(8)).min(LONGEST_PAUSE_NS);
-        *times = times.saturating_add(1);
-        if trouble.is_to_be_told(now_ns) {
-            tracing::error!(
-                name,
-                times,
-                why = trouble.what,
-                "a decision cannot be kept, and is not made"
-            );
-        }
-        now_ns + pause_ns
-    }
-
-    /// A decision was made persistent, or there are newer ones of another controller to go on from.
-    pub fn goes_on(&mut self) {
-        self.refused = None;
-    }
-
-    /// The database was read just now.
-    pub fn read(&mut self, now_ns: u64, found: bool) {
-        self.read_ns = Some(now_ns);
-        if found {
-            self.missing = None;
-        }
-    }
-
-    /// The database had views, and has them no more.
-    pub fn missing(&mut self, now_ns: u64, what: String) {
-        self.missing.get_or_insert_with(|| Trouble { what, ..Trouble::since(now_ns) });
-    }
-
     /// Counts what was decided.
     pub fn decided(&mut self, event: &Event) {
         self.state_lost += u64::from(matches!(event, Event::Decided { why: Why::StateLost, .. }));
     }
 
     /// Looks, now and then, at whoever reports.
-    pub fn look(&mut self, now_ns: u64, name: &str, core: &Controller) {
+    pub fn look(&mut self, now_ns: u64, name: &str, core: &Controller, kept: &Kept) {
         if now_ns < self.look_at_ns {
             return;
         }
         self.look_at_ns = now_ns + LOOK_NS;
-        self.look_at_versions(now_ns, name, core);
+        self.look_at_versions(now_ns, name, core, kept);
         self.look_for_twins(now_ns, name, core);
-        if let Some(missing) = &mut self.missing
-            && missing.is_to_be_told(now_ns)
-        {
-            tracing::error!(name, problem = missing.what, "the database is lost");
-        }
     }
 
     /// As the core does, dead servers included: it decides nothing while one has newer views.
     /// Another controller's decisions come to the servers before they are read here; so a
     /// controller that does not lead is behind only with what it had not when it read the database
     /// a second later.
-    fn look_at_versions(&mut self, now_ns: u64, name: &str, core: &Controller) {
+    fn look_at_versions(&mut self, now_ns: u64, name: &str, core: &Controller, kept: &Kept) {
         let own = core.views().version;
         let ahead = core
             .peers()
@@ -135,7 +54,7 @@ impl Watch {
             return;
         };
         let behind = self.behind.get_or_insert_with(|| Trouble::since(now_ns));
-        let judged_ns = if core.is_leading() { now_ns } else { self.read_ns.unwrap_or(0) };
+        let judged_ns = if core.is_leading() { now_ns } else { kept.read_ns.unwrap_or(0) };
         behind.what = format!(
             "{address} has views {}, and this controller's database views {own}: it is lost, or an old copy; it decides nothing. Give it the newest database, or stop all controllers and run \
              `stateplane controller rebuild`",
@@ -172,15 +91,9 @@ impl Watch {
         }
     }
 
-    /// Why this controller cannot decide, if it could not for a second.
-    pub fn cannot_decide(&self, now_ns: u64) -> Option<&str> {
-        let refused = self.refused.as_ref().map(|(trouble, _)| trouble);
-        let troubles = [self.missing.as_ref(), refused, self.behind.as_ref()];
-        troubles
-            .into_iter()
-            .flatten()
-            .find(|trouble| trouble.lasts(now_ns))
-            .map(|trouble| trouble.what.as_str())
+    /// Reports of newer views than the database's.
+    pub fn behind(&self) -> Option<&Trouble> {
+        self.behind.as_ref()
     }
 
     /// What else is wrong: a sentence each.
@@ -239,19 +152,19 @@ mod tests {
 
     #[test]
     fn two_switches_with_one_id_are_told_and_a_restarted_agent_is_not() {
-        let (mut core, mut watch) = (controller(true), Watch::default());
+        let (mut core, mut watch, kept) = (controller(true), Watch::default(), Kept::default());
         let switch = |switch_id| Reporter::Switch { switch_id };
         for now_ns in (1..60).map(|step| step * 50 * MS) {
             // Switch 7's agent is another process from 1 s on.
             report(&mut core, now_ns, if now_ns < SECOND_NS { 1 } else { 2 }, switch(7), 0);
             report(&mut core, now_ns, 3, switch(8), 0);
-            watch.look(now_ns, "c", &core);
+            watch.look(now_ns, "c", &core, &kept);
             assert_eq!((watch.twins(now_ns), watch.warnings(now_ns)), (0, vec![]), "{now_ns}");
         }
         for now_ns in (60..120).map(|step| step * 50 * MS) {
             report(&mut core, now_ns, 3, switch(8), 0);
             report(&mut core, now_ns, 4, switch(8), 0);
-            watch.look(now_ns, "c", &core);
+            watch.look(now_ns, "c", &core, &kept);
         }
         let now_ns = 120 * 50 * MS;
         assert_eq!(watch.twins(now_ns), 1);
@@ -263,7 +176,7 @@ mod tests {
         // The other one is gone.
         for now_ns in (120..140).map(|step| step * 50 * MS) {
             report(&mut core, now_ns, 3, switch(8), 0);
-            watch.look(now_ns, "c", &core);
+            watch.look(now_ns, "c", &core, &kept);
         }
         assert_eq!(watch.twins(140 * 50 * MS), 0);
     }
@@ -275,37 +188,25 @@ mod tests {
             [(true, 0, true), (false, 0, false), (false, 1_400 * MS, true)]
         {
             let (mut core, mut watch) = (controller(leading), Watch::default());
+            let mut kept = Kept::default();
             for now_ns in (1..30).map(|step| step * 50 * MS) {
                 report(&mut core, now_ns, 1, Reporter::Server, 5);
                 if now_ns == reads_at {
-                    watch.read(now_ns, true);
+                    kept.read(now_ns, true);
                 }
-                watch.look(now_ns, "c", &core);
+                watch.look(now_ns, "c", &core, &kept);
             }
-            let told = watch.behind.as_ref().is_some_and(|behind| behind.told_ns.is_some());
+            let told = watch.behind.as_ref().is_some_and(Trouble::was_told);
             assert_eq!(told, behind, "leading {leading}, read at {reads_at}");
             if leading {
-                assert!(watch.cannot_decide(1_500 * MS).unwrap().contains("rebuild"));
+                assert!(
+                    kept.cannot_decide(1_500 * MS, watch.behind()).unwrap().contains("rebuild")
+                );
             }
             let views = Views { version: 5, shards: vec![] };
             core.handle(1_500 * MS, Input::Loaded(views), &mut Outputs::default());
-            watch.look(1_600 * MS, "c", &core);
-            assert_eq!(watch.cannot_decide(1_600 * MS), None);
+            watch.look(1_600 * MS, "c", &core, &kept);
+            assert_eq!(kept.cannot_decide(1_600 * MS, watch.behind()), None);
         }
-    }
-
-    #[test]
-    fn refused_decisions_come_at_most_once_a_second() {
-        let mut watch = Watch::default();
-        let mut now_ns = 0;
-        for _ in 0..10 {
-            assert_eq!(watch.cannot_decide(now_ns).is_some(), now_ns >= PASSES_NS);
-            let next_ns = watch.refused(now_ns, "c", "no room".to_owned());
-            assert!(next_ns >= now_ns + FIRST_PAUSE_NS && next_ns <= now_ns + LONGEST_PAUSE_NS);
-            now_ns = next_ns;
-        }
-        assert!(now_ns > 6 * SECOND_NS && watch.decisions_refused == 10);
-        watch.goes_on();
-        assert_eq!(watch.cannot_decide(now_ns), None);
     }
 }

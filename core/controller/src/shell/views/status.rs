@@ -2,6 +2,7 @@
 
 use super::watch::Watch;
 use crate::core::Controller;
+use crate::shell::Kept;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddrV4;
 use wire::{Member, Reporter, SwitchLoad, json_that_fits};
@@ -78,7 +79,7 @@ pub struct ShardStatus {
 }
 
 /// How the controller is.
-pub fn status(core: &Controller, watch: &Watch, now_ns: u64) -> Status {
+pub fn status(core: &Controller, watch: &Watch, kept: &Kept, now_ns: u64) -> Status {
     let chain_length = core.settings().chain_length;
     let peer = |(address, seen): (&SocketAddrV4, &crate::core::Seen)| PeerStatus {
         address: *address,
@@ -112,7 +113,7 @@ pub fn status(core: &Controller, watch: &Watch, now_ns: u64) -> Status {
     let full = |shard: &ShardStatus| {
         shard.chain.len() == chain_length && shard.joining.is_none() && !shard.draining
     };
-    let cannot_decide = watch.cannot_decide(now_ns).map(str::to_owned);
+    let cannot_decide = kept.cannot_decide(now_ns, watch.behind()).map(str::to_owned);
     // The cluster's beginning founds every shard in view 1.
     let lost = |(shard, view): (u16, &wire::ShardView)| (view.founded > 1).then_some(shard);
     let state_lost = (0u16..).zip(&views.shards).filter_map(lost).collect();

@@ -1,0 +1,145 @@
+/* NetChain's client for C: keys that switches serve, and locks and elections on them.
+ *
+ * Link with -lnetchain (shared), or libnetchain.a and -lpthread -ldl -lm.
+ *
+ * All objects are for one thread at a time. Names are bytes that end with a zero: at most 16 of a
+ * key; longer ones are refused. A child of a fork must open its own client: NC_FORKED.
+ */
+#ifndef NETCHAIN_H
+#define NETCHAIN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define NC_VALUE_MAX 128
+#define NC_KEY_BYTES 16
+
+/* What became of a request. */
+enum nc_outcome {
+    NC_DONE = 0,          /* carried out */
+    NC_REFUSED = 1,       /* its condition did not hold: version and value say why */
+    NC_UNKNOWN = 2,       /* it may have happened, or may still happen */
+    NC_FULL = 3,          /* no slot for another key */
+    NC_NO_CHAIN = 4,      /* not carried out: no switch answered */
+    NC_LOST = 5,          /* all switches of the key's group were lost */
+    NC_TOO_LONG = 6,      /* the value is longer than 128 bytes */
+    NC_DENIED = 7,        /* the client's key may not do that */
+    NC_TOO_MANY = 8,      /* the switch has no room for another client */
+    NC_WRONG_RING = 9,    /* client and switches have different founding files */
+    NC_WRONG_FORMAT = 10, /* client and switches are of different versions */
+    NC_BUSY = 11,         /* not begun: too many requests are under way */
+    NC_FORKED = 12,       /* the client is the parent process's */
+    NC_BAD_ARGUMENT = 13, /* a pointer, name, operation or number that cannot be */
+    NC_SYSTEM = 14,       /* the socket fails, or a file cannot be read */
+    NC_NOT_OURS = 15,     /* the key has a value of another kind */
+    NC_OTHERS = 16        /* others held it for as long as patience was */
+};
+
+enum nc_operation {
+    NC_GET = 1,
+    NC_PUT = 2,
+    NC_INSERT = 3,          /* if the key has no value */
+    NC_COMPARE_VERSION = 4, /* if its version is the operand; 0: it was never written */
+    NC_COMPARE_OWNER = 5,   /* if its first eight bytes are the operand, big-endian */
+    NC_ADD = 6,             /* the operand, to the first eight bytes, big-endian */
+    NC_DELETE = 7           /* if its version is the operand, or the operand is 0 */
+};
+
+/* Flags of an answer. */
+#define NC_HAS_VALUE 1u /* the key has a value */
+#define NC_HAS_OWN 2u   /* `own` is known */
+#define NC_MOVED 4u     /* version and value are later ones than the outcome's */
+
+typedef struct nc_request {
+    uint32_t operation;
+    uint32_t length;         /* of the value, in bytes */
+    uint64_t operand;
+    uint64_t deadline_ms;    /* 0: as the configuration says */
+    uint8_t key[NC_KEY_BYTES];
+    const uint8_t *value;
+} nc_request;
+
+typedef struct nc_answer {
+    uint64_t ticket;         /* of nc_submit */
+    uint64_t own;            /* the version that the request made: a fencing token */
+    uint64_t version;        /* what the key has */
+    uint32_t outcome;
+    uint32_t flags;
+    uint32_t length;         /* of the value, in bytes */
+    uint8_t value[NC_VALUE_MAX];
+} nc_answer;
+
+typedef struct nc_client nc_client; /* a client */
+typedef struct nc_seat nc_seat;     /* a lock that is held, or a share of one */
+typedef struct nc_leader nc_leader; /* an election that is won */
+
+/* Opens a client with its configuration file. NULL: `error` says why, with a zero at its end. */
+nc_client *nc_open(const char *file, char *error, size_t error_bytes);
+/* Closes it. What was not answered may have happened. NULL is allowed. */
+void nc_close(nc_client *client);
+/* An outcome in words. */
+const char *nc_text(uint32_t outcome);
+/* Writes a name into a key. NC_BAD_ARGUMENT: it has more than 16 bytes. */
+uint32_t nc_key(const char *name, uint8_t key[NC_KEY_BYTES]);
+
+/* One request, and its outcome, which is also in the answer. */
+uint32_t nc_ask(nc_client *client, const nc_request *request, nc_answer *answer);
+uint32_t nc_get(nc_client *client, const char *name, nc_answer *answer);
+uint32_t nc_put(nc_client *client, const char *name, const void *value, size_t bytes,
+                nc_answer *answer);
+uint32_t nc_insert(nc_client *client, const char *name, const void *value, size_t bytes,
+                   nc_answer *answer);
+uint32_t nc_compare_and_set(nc_client *client, const char *name, uint64_t version,
+                            const void *value, size_t bytes, nc_answer *answer);
+uint32_t nc_add(nc_client *client, const char *name, uint64_t delta, nc_answer *answer);
+uint32_t nc_delete(nc_client *client, const char *name, uint64_t version, nc_answer *answer);
+
+/* Many requests. Begins one; its ticket, which is never 0. 0: `outcome` says why. */
+uint64_t nc_submit(nc_client *client, const nc_request *request, uint32_t *outcome);
+/* Sends what waits, and waits for the next answer, for about `wait_us` (-1: until nothing is under
+ * way). 1: there is one; 0: there is none; -1: the client fails, and answer->outcome says how. */
+int nc_next(nc_client *client, int64_t wait_us, nc_answer *answer);
+/* Nobody waits for a request any more. It may have happened, or may still happen. */
+void nc_cancel(nc_client *client, uint64_t ticket);
+/* For event loops: nc_turn sends and receives without waiting; then nc_answer gives answers. Call
+ * nc_turn when the descriptor can be read, and after nc_wait_us (-1: nothing is under way). */
+int nc_fd(const nc_client *client);
+uint32_t nc_turn(nc_client *client);
+int nc_take_answer(nc_client *client, nc_answer *answer);
+int64_t nc_wait_us(nc_client *client);
+
+/* Locks, with leases: see the page of the crate netchain-recipes. They use a client of their own,
+ * with the configuration of this one. patience_ms -1: for ever. NULL: `outcome` says why. */
+nc_seat *nc_lock_take(const nc_client *client, const char *name, uint64_t lease_ms,
+                      int64_t patience_ms, uint32_t *outcome);
+nc_seat *nc_rwlock_take(const nc_client *client, const char *name, int writes, uint64_t lease_ms,
+                        int64_t patience_ms, uint32_t *outcome);
+nc_seat *nc_semaphore_take(const nc_client *client, const char *name, uint8_t permits,
+                           uint64_t lease_ms, int64_t patience_ms, uint32_t *outcome);
+/* The fencing token. */
+uint64_t nc_seat_token(const nc_seat *seat);
+/* So long it is held without a refresh, in microseconds; 0: no longer. */
+uint64_t nc_seat_left_us(const nc_seat *seat);
+/* Renews the lease: 1; 0: it is lost. Call it when a third of the lease is over. */
+int nc_seat_refresh(nc_seat *seat);
+/* Gives it back and frees the object. NULL is allowed. */
+void nc_seat_release(nc_seat *seat);
+
+/* Leader election. `told`: at most 112 bytes, for all to see. */
+nc_leader *nc_campaign(const nc_client *client, const char *name, const void *told, size_t bytes,
+                       uint64_t lease_ms, int64_t patience_ms, uint32_t *outcome);
+uint64_t nc_leader_token(const nc_leader *leader);
+uint64_t nc_leader_left_us(const nc_leader *leader);
+int nc_leader_refresh(nc_leader *leader);
+/* Leads no more, and frees the object. NULL is allowed. */
+void nc_leader_resign(nc_leader *leader);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,133 @@
+use super::*;
+use netchain_protocol::message::REPLY;
+use netchain_protocol::{Founding, Key, Member, Message, Ring, Status};
+
+const DEADLINE_US: u64 = 1_000_000;
+
+fn engine() -> Engine {
+    let member = (1..=3).map(|at| Member { address: [10, 9, 0, at].into(), rack: at.to_string() });
+    let founding = Founding {
+        cluster: "0123456789abcdef".into(),
+        groups: 1,
+        virtual_nodes: 10,
+        failures: 2,
+        member: member.collect(),
+    };
+    Engine::new(Core::new(Ring::found(founding).unwrap(), 7, 1_000, DEADLINE_US))
+}
+
+fn key() -> Key {
+    Key::from_name("foo").unwrap()
+}
+
+fn sent(engine: &mut Engine) -> Vec<Message> {
+    let mut sends = vec![];
+    engine.take_sends(&mut sends);
+    sends.iter().map(|send| Message::decode(&send.payload).unwrap()).collect()
+}
+
+fn reply(mut message: Message, status: Status, view: u32) -> Vec<u8> {
+    (message.flags, message.status, message.view) = (REPLY, status, view);
+    message.chain = if status == Status::OldView { vec![[10, 9, 0, 1].into()] } else { Vec::new() };
+    message.encode().unwrap()
+}
+
+/// An engine that knows the chain.
+fn knowing() -> Engine {
+    let mut engine = engine();
+    let first = engine.submit(Request::get(&key()), 0).unwrap();
+    let probe = sent(&mut engine).remove(0);
+    engine.receive(&reply(probe, Status::OldView, 1), 1);
+    engine.cancel(first);
+    assert!(sent(&mut engine).is_empty(), "what nobody waits for is not sent");
+    engine
+}
+
+#[test]
+fn replies_in_any_order_find_their_requests() {
+    let mut engine = knowing();
+    let tickets: Vec<Ticket> = (0..100)
+        .map(|at| {
+            let value = [at; 8];
+            let one = if at % 2 == 0 { Request::put(&key(), &value) } else { Request::get(&key()) };
+            engine.submit(one, 10).unwrap()
+        })
+        .collect();
+    let mut messages: Vec<(usize, Message)> = sent(&mut engine).into_iter().enumerate().collect();
+    messages.reverse();
+    for (at, mut message) in messages {
+        message.version = at as u64 + 1;
+        engine.receive(&reply(message, Status::Done, 1), 20);
+    }
+    let mut answered: Vec<_> = std::iter::from_fn(|| engine.answer()).collect();
+    answered.sort_by_key(|(ticket, _)| *ticket);
+    for ((at, ticket), (answered, answer)) in tickets.iter().enumerate().zip(answered) {
+        assert_eq!(*ticket, answered);
+        assert_eq!(answer.unwrap().done().unwrap().now.version, at as u64 + 1);
+    }
+    assert_eq!((engine.outstanding(), engine.next_us()), (0, None));
+}
+
+#[test]
+fn what_gets_no_reply_goes_again_and_is_over_at_its_deadline() {
+    let mut engine = knowing();
+    let short = Request::put(&key(), b"x").within(Duration::from_millis(5));
+    let tickets = [short, Request::put(&key(), b"y")].map(|it| engine.submit(it, 0).unwrap());
+    let mut copies = sent(&mut engine).len();
+    let mut over = vec![];
+    while let Some(next_us) = engine.next_us() {
+        engine.time(next_us);
+        copies += sent(&mut engine).len();
+        while let Some((ticket, answer)) = engine.answer() {
+            assert_eq!(answer, Ok(Outcome::Unknown));
+            over.push((ticket, next_us));
+        }
+    }
+    assert_eq!(over, [(tickets[0], 5_000), (tickets[1], DEADLINE_US)]);
+    assert!(copies > 10, "{copies}");
+}
+
+/// A request whose chain keeps silent, and 10,000 that were dropped, are in nobody's way.
+#[test]
+fn dropped_requests_do_not_fill_the_window() {
+    let mut engine = knowing();
+    for _ in 0..10_000 {
+        let ticket = engine.submit(Request::put(&key(), b"x"), 0).unwrap();
+        sent(&mut engine);
+        engine.cancel(ticket);
+    }
+    assert_eq!((engine.outstanding(), engine.next_us()), (0, None));
+    let _silent = engine.submit(Request::put(&key(), b"x"), 0).unwrap();
+    let begun = (0..1_000).filter(|_| {
+        let begun = engine.submit(Request::put(&key(), b"x"), 0);
+        begun.map(|ticket| engine.cancel(ticket)).is_ok()
+    });
+    assert_eq!(begun.count(), 255, "one identity, one window");
+    engine.core = Core::with_identities(engine.core, 2);
+    engine.submit(Request::put(&key(), b"x"), 0).unwrap();
+}
+
+#[test]
+fn a_reply_that_comes_after_its_request_was_dropped_changes_nothing() {
+    let mut engine = knowing();
+    let ticket = engine.submit(Request::put(&key(), b"x"), 0).unwrap();
+    let message = sent(&mut engine).remove(0);
+    engine.cancel(ticket);
+    engine.receive(&reply(message, Status::Done, 1), 1);
+    engine.receive(b"short", 1);
+    assert_eq!(engine.answer(), None);
+}
+
+/// A switch of another format says so without a number.
+#[test]
+fn another_format_is_told_to_all() {
+    let mut engine = engine();
+    for _ in 0..2 {
+        engine.submit(Request::get(&key()), 0).unwrap();
+    }
+    engine.receive(&[2, 0, 14, 0, 0x80, 0], 1);
+    engine.time(DEADLINE_US);
+    for _ in 0..2 {
+        assert_eq!(engine.answer().unwrap().1, Err(Failure::Format(2)));
+    }
+}

@@ -1,0 +1,140 @@
+//! `controller.toml` of NetChain. Every error names the file, the field and the remedy.
+
+use controller::config::{ConfigError, Problem, ShellConfig};
+use daemon::config::require;
+use netchain_protocol::Ring;
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+
+/// A checked configuration.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What every controller has.
+    pub shell: ShellConfig,
+    /// What the cluster was founded with.
+    pub ring: Ring,
+    /// A switch that most others have not heard for so long is dead.
+    pub dead_ms: u64,
+    /// Readers answer for so long after their last probe.
+    pub lease_ms: u32,
+    /// Groups that get a member at the same time.
+    pub most_joins: usize,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    cluster: PathBuf,
+    #[serde(default = "default_dead_ms")]
+    dead_ms: u64,
+    #[serde(default = "default_lease_ms")]
+    lease_ms: u32,
+    #[serde(default = "default_most_joins")]
+    most_joins: usize,
+}
+
+fn default_dead_ms() -> u64 {
+    100
+}
+
+fn default_lease_ms() -> u32 {
+    60
+}
+
+fn default_most_joins() -> usize {
+    1
+}
+
+impl Config {
+    /// Reads and checks a file, the founding file that it names, and looks at those for etcd.
+    ///
+    /// # Errors
+    /// They name the file, the line or field, and the remedy.
+    pub fn load(path: &Path) -> Result<Config, ConfigError> {
+        let config = Config::parse(path, &daemon::config::read(path)?)?;
+        config.shell.check_files(path)?;
+        Ok(config)
+    }
+
+    /// Checks a file's text, and reads the founding file; `path` is for messages and relative
+    /// paths.
+    ///
+    /// # Errors
+    /// As [`Config::load`].
+    pub fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
+        let (shell, file) = ShellConfig::parse::<File>(path, text)?;
+        let cluster = path.parent().unwrap_or(Path::new("")).join(&file.cluster);
+        let problem = |problem: Problem| ConfigError::field(path, problem);
+        let founding = |error: &dyn std::fmt::Display| {
+            let remedy = "name the file that `stateplane kv found` wrote";
+            problem(("cluster".to_owned(), format!("{}: {error}; {remedy}", cluster.display())))
+        };
+        let text = std::fs::read_to_string(&cluster).map_err(|error| founding(&error))?;
+        let ring = Ring::from_toml(&text).map_err(|error| founding(&error))?;
+        check(&file).map_err(problem)?;
+        let File { dead_ms, lease_ms, most_joins, .. } = file;
+        Ok(Config { shell, ring, dead_ms, lease_ms, most_joins })
+    }
+}
+
+fn check(file: &File) -> Result<(), Problem> {
+    require((30..=60_000).contains(&file.dead_ms), "dead_ms", || {
+        format!(
+            "{} is out of range; write 30 to 60000: switches probe and report every 10 ms \
+             (default 100)",
+            file.dead_ms
+        )
+    })?;
+    require((40..=60_000).contains(&file.lease_ms), "lease_ms", || {
+        format!(
+            "{} is out of range; write 40 to 60000: a switch's lease is 20 ms shorter, and lives \
+             from probes every 10 ms (default 60)",
+            file.lease_ms
+        )
+    })?;
+    require((1..=1_000).contains(&file.most_joins), "most_joins", || {
+        format!("{} is out of range; write 1 to 1000 (default 1)", file.most_joins)
+    })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub const CLUSTER: &str = include_str!("../../lab/cluster.toml");
+    const EXAMPLE: &str = include_str!("../../docs/controller.example.toml");
+
+    pub fn example(change: impl FnOnce(&str) -> String) -> Result<Config, String> {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("cluster.toml"), CLUSTER).unwrap();
+        let path = folder.path().join("c.toml");
+        Config::parse(&path, &change(EXAMPLE)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_example_is_good() {
+        let config = example(str::to_owned).unwrap();
+        assert_eq!((config.dead_ms, config.lease_ms, config.most_joins), (100, 60, 1));
+        assert_eq!(config.ring.groups(), 12);
+        assert_eq!(config.shell.listen.port(), crate::CONTROLLER_PORT);
+    }
+
+    #[test]
+    fn errors_name_the_field_and_the_remedy() {
+        for (from, to, field, remedy) in [
+            ("dead_ms = 100", "dead_ms = 29", "dead_ms", "30 to 60000"),
+            ("lease_ms = 60", "lease_ms = 39", "lease_ms", "40 to 60000"),
+            ("most_joins = 1", "most_joins = 0", "most_joins", "1 to 1000"),
+            ("most_joins", "most_join", "most_join", ""),
+            ("\"cluster.toml\"", "\"none.toml\"", "cluster", "kv found"),
+            ("database = ", "# database = ", "database", "either"),
+        ] {
+            let error = example(|text| {
+                assert!(text.contains(from), "{from}");
+                text.replacen(from, to, 1)
+            });
+            let error = error.unwrap_err();
+            assert!(error.contains(field) && error.contains(remedy), "{error}");
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! The controller's metrics.
+
+use crate::rules::Switches;
+use crate::status::{Status, status};
+use controller::shell::Kept;
+use daemon::metrics::{Kind, Text};
+
+/// In Prometheus' text format.
+pub(crate) fn render(rules: &Switches, kept: &Kept, now_ns: u64, bad_tag: u64) -> String {
+    let mut text = Text::default();
+    let mut metric = |name: &str, kind: Kind, help: &str, value: u64| {
+        text.single(&format!("stateplane_kv_controller_{name}"), kind, help, value);
+    };
+    let page = status(rules, kept, now_ns);
+    let Status { leading, version, settled, paused, lost, short, joining, .. } = page;
+    let reports = |ms: Option<u64>| ms.is_some_and(|ms| ms < rules.config.dead_ms);
+    let reporting = page.switches.iter().filter(|it| reports(it.report_ms));
+    let behind = reporting.clone().filter(|it| it.applied < version).count() as u64;
+    let dead = page.switches.iter().filter(|it| it.standing == "dead").count() as u64;
+    let gauges = [
+        ("leading", "Whether this controller decides.", u64::from(leading)),
+        (
+            "cannot_decide",
+            "Whether it could decide nothing for a second: its database is lost, old, or takes no \
+             decision.",
+            u64::from(page.cannot_decide.is_some()),
+        ),
+        ("settled", "Whether all chains are whole and serve.", u64::from(settled)),
+        ("version", "Version of the decision; 0: there is none yet.", version),
+        ("groups", "Groups.", page.groups as u64),
+        ("groups_paused", "Groups whose members wait for each other.", paused as u64),
+        ("groups_lost", "Groups without a member that has their keys.", lost as u64),
+        ("groups_short", "Groups with fewer members than they should have.", short as u64),
+        ("groups_joining", "Groups that a member joins.", joining as u64),
+        ("switches", "Switches that report.", reporting.count() as u64),
+        ("switches_dead", "Switches that most others do not hear.", dead),
+        ("switches_behind", "Switches that report, and have an older decision.", behind),
+    ];
+    for (name, help, value) in gauges {
+        metric(name, Kind::Gauge, help, value);
+    }
+    let counted = rules.reports.counters;
+    let counters = [
+        ("reports_total", "Reports taken.", counted.reports),
+        (
+            "reports_old_total",
+            "Reports that were overtaken, recorded, or of an earlier life of the switch.",
+            counted.old,
+        ),
+        (
+            "reports_of_others_total",
+            "Reports of switches with another founding file, or that are not in it.",
+            counted.other_cluster,
+        ),
+        ("malformed_total", "Datagrams that are not reports.", counted.malformed),
+        ("bad_tag_total", "Datagrams that are not genuine.", bad_tag),
+        ("deaths_total", "Switches that most others did not hear any more.", rules.deaths),
+        ("lost_total", "Groups that lost all members with their keys.", rules.losses),
+        ("decisions_total", "Decisions made persistent.", rules.decisions),
+        (
+            "decisions_refused_total",
+            "Decisions that the database refused, and that were not made.",
+            kept.decisions_refused,
+        ),
+        (
+            "decision_write_microseconds_total",
+            "Time that writing decisions to the database's file took.",
+            kept.writing_ns / 1_000,
+        ),
+    ];
+    for (name, help, value) in counters {
+        metric(name, Kind::Counter, help, value);
+    }
+    text.finish()
+}

@@ -1,0 +1,99 @@
+//! The simulated controller: the real rules, and a database that outlives them.
+
+use netchain_controller::{Config, Controller, Event, Input, Placement, Settings, State};
+use netchain_protocol::Ring;
+use simnet::Clock;
+use std::net::Ipv4Addr;
+
+/// Candidates in the order of each group's walk around the ring.
+struct Walks(Vec<Vec<Ipv4Addr>>);
+
+impl Placement for Walks {
+    fn candidates(&self, group: u16) -> Vec<Ipv4Addr> {
+        self.0.get(usize::from(group)).cloned().unwrap_or_default()
+    }
+}
+
+/// A group's first chain, then its heirs.
+fn walk(ring: &Ring, group: u16) -> Vec<Ipv4Addr> {
+    let mut walk = ring.chain_of(group).unwrap_or_default();
+    while let Some(next) = ring.heir(group, &walk, &[]) {
+        walk.push(next);
+    }
+    walk
+}
+
+/// What the controller wants done after an input.
+#[derive(Default)]
+pub(crate) struct Wants {
+    /// To be made persistent.
+    pub(crate) persist: Option<State>,
+    /// To be sent.
+    pub(crate) configs: Vec<(Ipv4Addr, Config)>,
+    /// It decided this.
+    pub(crate) events: Vec<Event>,
+}
+
+/// A controller, or its place while there is none.
+pub(crate) struct Control {
+    settings: Settings,
+    walks: Vec<Vec<Ipv4Addr>>,
+    /// The database.
+    pub(crate) disk: State,
+    controller: Option<Controller>,
+    /// Of the one that runs.
+    clock: Clock,
+    /// How many there were: what is under way for an earlier one does not count.
+    pub(crate) life: u64,
+    pub(crate) returns_ns: u64,
+    pub(crate) frozen_until_ns: u64,
+}
+
+impl Control {
+    pub(crate) fn new(ring: &Ring, settings: Settings) -> Control {
+        let groups = 0..ring.groups();
+        let switches: Vec<Ipv4Addr> = ring.members().iter().map(|it| it.address).collect();
+        let chains = groups.clone().map(|group| ring.chain_of(group).unwrap_or_default());
+        Control {
+            settings,
+            walks: groups.map(|group| walk(ring, group)).collect(),
+            disk: State::found(&switches, chains.collect()),
+            controller: None,
+            clock: Clock::new(0, 0),
+            life: 0,
+            returns_ns: 0,
+            frozen_until_ns: 0,
+        }
+    }
+
+    /// A controller begins, with what the database has.
+    pub(crate) fn begin(&mut self, clock: Clock) {
+        let placement = Box::new(Walks(self.walks.clone()));
+        self.controller =
+            Some(Controller::new(self.settings.clone(), placement, self.disk.clone()));
+        self.clock = clock;
+        self.life += 1;
+    }
+
+    pub(crate) fn end(&mut self) {
+        self.controller = None;
+        self.life += 1;
+    }
+
+    pub(crate) fn runs(&self) -> bool {
+        self.controller.is_some()
+    }
+
+    /// What became persistent.
+    pub(crate) fn persisted(&mut self, state: State) {
+        self.disk = state;
+    }
+
+    /// Takes an input.
+    pub(crate) fn take(&mut self, input: Input, now_ns: u64) -> Wants {
+        let Some(controller) = &mut self.controller else { return Wants::default() };
+        let now_ms = self.clock.local(now_ns) / 1_000_000;
+        let outputs = controller.handle(now_ms, input);
+        Wants { persist: outputs.persist, configs: outputs.configs, events: outputs.events }
+    }
+}

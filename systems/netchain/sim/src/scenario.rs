@@ -1,0 +1,207 @@
+//! What a run does, step by step: drawn from its seed before it begins, so that a failing run can
+//! be made shorter by leaving steps out.
+
+use crate::faults::Faults;
+use netchain_protocol::Operation;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use simnet::{Cut, Direction};
+use std::fmt;
+
+const MS: u64 = 1_000_000;
+
+/// A machine of the world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Machine {
+    /// A switch and its agent.
+    Switch(usize),
+    /// A client.
+    Client(usize),
+    /// The controller.
+    Controller,
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Machine::Switch(at) => write!(f, "s{}", at + 1),
+            Machine::Client(at) => write!(f, "c{}", at + 1),
+            Machine::Controller => f.write_str("ctl"),
+        }
+    }
+}
+
+/// What goes wrong. The only process apart from its machine is a switch's [`AGENT`].
+pub type Fault = simnet::Fault<Machine, &'static str>;
+/// A switch's agent, as a process.
+pub const AGENT: &str = "agent";
+
+/// A request. What it compares with is what its client saw last, or something older.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// Who asks.
+    pub client: usize,
+    /// For what.
+    pub operation: Operation,
+    /// Number of the key.
+    pub key: usize,
+    /// Bytes of the value that is written.
+    pub length: usize,
+    /// The condition: of what was seen last (0), or of that many observations before.
+    pub back: usize,
+}
+
+/// What happens at a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// A client begins a request.
+    Ask(Ask),
+    /// Something goes wrong for so many ns.
+    Fault(Fault, u64),
+    /// An operator drains a switch, or ends that.
+    Drain(usize, bool),
+}
+
+/// An action, and how long after the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Virtual time that passes first.
+    pub pause_ns: u64,
+    /// What happens then.
+    pub action: Action,
+}
+
+/// A whole run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scenario {
+    /// What the network does with each message is drawn from this.
+    pub seed: u64,
+    /// How often it loses and delays.
+    pub faults: Faults,
+    /// Switches of the cluster.
+    pub switches: usize,
+    /// Members of a chain that may fail at once.
+    pub failures: usize,
+    /// Groups of keys.
+    pub groups: u16,
+    /// Clients.
+    pub clients: usize,
+    /// Keys.
+    pub keys: usize,
+    /// What happens.
+    pub steps: Vec<Step>,
+}
+
+impl Scenario {
+    /// The swarm's run of a seed.
+    pub fn of_seed(seed: u64) -> Scenario {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let faults = Faults::swarm(&mut rng);
+        Scenario::draw(seed, faults)
+    }
+
+    /// A run with these faults.
+    pub fn draw(seed: u64, faults: Faults) -> Scenario {
+        let mut rng = StdRng::seed_from_u64(seed ^ 0x0ce7_c4a1);
+        let switches = rng.random_range(3..=5);
+        let mut scenario = Scenario {
+            seed,
+            faults,
+            switches,
+            failures: rng.random_range(1..=2),
+            groups: [1, 1, 2, 3][rng.random_range(0..4)],
+            clients: rng.random_range(1..=4),
+            // (Now and then more than a switch has slots.)
+            keys: [1, 1, 2, 3, 5, 9][rng.random_range(0..6)],
+            steps: Vec::new(),
+        };
+        let requests = match rng.random_range(0..8) {
+            0 => rng.random_range(60..=160),
+            _ => rng.random_range(15..=60),
+        };
+        let pause_ns = [500_000, 3 * MS, 12 * MS, 40 * MS][rng.random_range(0..4)];
+        // Which operations a run has at all.
+        let kinds: Vec<Operation> = OPERATIONS
+            .into_iter()
+            .filter(|it| *it == Operation::Read || rng.random_bool(0.5))
+            .collect();
+        for _ in 0..requests {
+            scenario.fail(&mut rng);
+            let ask = Ask {
+                client: rng.random_range(0..scenario.clients),
+                operation: kinds[rng.random_range(0..kinds.len())],
+                key: rng.random_range(0..scenario.keys),
+                length: [8, 8, 8, 16, 40, 128][rng.random_range(0..6)],
+                back: if rng.random_bool(0.8) { 0 } else { rng.random_range(1..4) },
+            };
+            let pause_ns = match rng.random_range(0..60) {
+                // Long enough for a failover, or for a joining member.
+                0 => 300 * MS,
+                _ => rng.random_range(1_000..pause_ns),
+            };
+            scenario.steps.push(Step { pause_ns, action: Action::Ask(ask) });
+        }
+        scenario
+    }
+
+    /// What fails before a request.
+    fn fail(&mut self, rng: &mut StdRng) {
+        let faults = self.faults;
+        let switch = Machine::Switch(rng.random_range(0..self.switches));
+        let other = match rng.random_range(0..=self.clients) {
+            at if at < self.clients => Machine::Client(at),
+            _ => Machine::Controller,
+        };
+        let cut = self.cut(rng);
+        let crash = |machine, keeps_state| Fault::Crash { machine, keeps_state };
+        let chances = [
+            (faults.power_cuts, crash(switch, false), 400),
+            (faults.outages, crash(switch, true), 400),
+            (faults.freezes, Fault::Freeze { machine: switch }, 400),
+            (faults.stalls, Fault::Freeze { machine: other }, 400),
+            (faults.agent_deaths, Fault::Process { machine: switch, process: AGENT }, 500),
+            (faults.slowness, Fault::Slow { machine: switch }, 400),
+            (faults.cuts, Fault::Cut(cut), 500),
+            (faults.controller_deaths, crash(Machine::Controller, true), 300),
+        ];
+        for (chance, fault, most_ms) in chances {
+            if rng.random_bool(chance) {
+                let for_ns = rng.random_range(MS..most_ms * MS);
+                self.steps.push(Step { pause_ns: 0, action: Action::Fault(fault, for_ns) });
+            }
+        }
+        if rng.random_bool(faults.drains) {
+            let at = rng.random_range(0..self.switches);
+            let action = Action::Drain(at, rng.random_bool(0.5));
+            self.steps.push(Step { pause_ns: 0, action });
+        }
+    }
+
+    fn machine(&self, rng: &mut StdRng) -> Machine {
+        match rng.random_range(0..=self.switches + self.clients) {
+            at if at < self.switches => Machine::Switch(at),
+            at if at < self.switches + self.clients => Machine::Client(at - self.switches),
+            _ => Machine::Controller,
+        }
+    }
+
+    fn cut(&self, rng: &mut StdRng) -> Cut<Machine> {
+        let machine = self.machine(rng);
+        let peer = rng.random_bool(0.7).then(|| self.machine(rng)).filter(|peer| *peer != machine);
+        let directions = [Direction::Both, Direction::Into, Direction::OutOf];
+        Cut { machine, peer, direction: directions[rng.random_range(0..3)] }
+    }
+}
+
+/// All that clients ask for; reads and compares more often.
+const OPERATIONS: [Operation; 9] = [
+    Operation::Read,
+    Operation::Put,
+    Operation::Insert,
+    Operation::CompareVersion,
+    Operation::CompareVersion,
+    Operation::CompareOwner,
+    Operation::Add,
+    Operation::Delete,
+    Operation::Read,
+];

@@ -1,0 +1,165 @@
+//! Seeded bugs: of the switch program, as places in its source with wrong text for each; and of
+//! what this simulator says of agents.
+//!
+//! The program itself reads as if there were none. A place that it no longer has is an error, so a
+//! bug cannot go missing when the program changes.
+
+seeded_bugs::seeded_bugs! {
+    /// A bug of a switch's agent.
+    pub enum AgentBug {
+        /// A switch that leaves a chain, and joins again, still has its slots.
+        KeepsSlots,
+        /// The version of a decision is written before its parts.
+        VersionFirst,
+    }
+}
+
+const NETCHAIN: &str = "netchain.p4";
+const SLOT: &str = "include/slot.p4";
+
+/// A mistake in the switch program that the checks must find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeededBug {
+    /// Its name, in tests and tables.
+    pub name: &'static str,
+    /// What goes wrong.
+    pub what: &'static str,
+    /// The file, the place, and the text in its stead.
+    pub(crate) places: &'static [(&'static str, &'static str, &'static str)],
+}
+
+impl SeededBug {
+    /// A file's text with the bug.
+    ///
+    /// # Errors
+    /// A place is not in it, or more than once.
+    pub(crate) fn plant(&self, file: &str, text: &str) -> Result<String, String> {
+        let mut text = text.to_owned();
+        for (_, right, wrong) in self.places.iter().filter(|(name, ..)| *name == file) {
+            match text.matches(right).count() {
+                1 => text = text.replace(right, wrong),
+                places => {
+                    let name = self.name;
+                    return Err(format!("{name}: {file} has {places} places for it, not one"));
+                }
+            }
+        }
+        Ok(text)
+    }
+}
+
+/// All of the program. Numbers are those of the schedules that break the paper's protocol.
+pub const ALL: &[SeededBug] = &[
+    SeededBug {
+        name: "RefusedByHead",
+        what: "1: the head answers what it refuses, with what the chain may still lose.",
+        places: &[(
+            NETCHAIN,
+            "if (step == Step.PASS_ON && meta.position & TAIL == 0) {",
+            "if (step == Step.PASS_ON && meta.position & TAIL == 0\n\
+             && status != Status.REFUSED) {",
+        )],
+    },
+    SeededBug {
+        name: "OldSession",
+        what: "2: a new head goes on with the old one's versions, and late writes of it are taken.",
+        places: &[
+            (
+                SLOT,
+                "return before >= first ? before + 1 : first + 1;",
+                "return before != 0 ? before + 1 : first + 1;",
+            ),
+            (
+                NETCHAIN,
+                "bool in_view = meta.part == Part.MEMBER && hdr.netchain.view == meta.view;",
+                "bool in_view = meta.part == Part.MEMBER;",
+            ),
+        ],
+    },
+    SeededBug {
+        name: "OldViewsTaken",
+        what: "2, 3: members take stamped writes of older views.",
+        places: &[(
+            NETCHAIN,
+            "bool in_view = meta.part == Part.MEMBER && hdr.netchain.view == meta.view;",
+            "bool in_view = meta.part == Part.MEMBER;",
+        )],
+    },
+    SeededBug {
+        name: "NoRecords",
+        what: "4: nobody remembers which requests were carried out.",
+        places: &[(NETCHAIN, "bit<64> done = recent_version(hdr, slot);", "bit<64> done = 0;")],
+    },
+    SeededBug {
+        name: "NeverUndecided",
+        what: "4: what nobody remembers any more is carried out again.",
+        places: &[(
+            NETCHAIN,
+            "} else if (hdr.envelope.flags & AGAIN != 0 && has_forgotten(slot)",
+            "} else if (hdr.envelope.flags & AGAIN != 0 && false && has_forgotten(slot)",
+        )],
+    },
+    SeededBug {
+        name: "NoLease",
+        what: "5: a reader answers although the others may have a newer view.",
+        places: &[(NETCHAIN, "} else if (!leases.hold(meta.peers)) {", "} else if (false) {")],
+    },
+    SeededBug {
+        name: "AnyVersionLeases",
+        what: "5: a peer with a newer decision still gives a lease.",
+        places: &[(
+            NETCHAIN,
+            "hdr.netchain.version != 0\n                                    \
+             && hdr.netchain.version <= meta.version);",
+            "true);",
+        )],
+    },
+    SeededBug {
+        name: "VersionsAnew",
+        what: "7: versions of a key begin anew after a delete.",
+        places: &[(
+            SLOT,
+            "slot.version = next_version(session, slot.version);",
+            "slot.version = next_version(session,\n\
+             hdr.envelope.operation == Operation.DELETE ? 64w0 : slot.version);",
+        )],
+    },
+    SeededBug {
+        name: "AppliedAlways",
+        what: "A late write replaces a newer one.",
+        places: &[(
+            NETCHAIN,
+            "if (hdr.netchain.version > slot.version) {",
+            "if (hdr.netchain.version != slot.version) {",
+        )],
+    },
+    SeededBug {
+        name: "HeadReads",
+        what: "A head whose only follower joins answers reads.",
+        places: &[(NETCHAIN, "} else if (meta.position & TAIL == 0) {\n", "} else if (false) {\n")],
+    },
+    SeededBug {
+        name: "NoWindow",
+        what: "A copy of a request has a verdict of its own.",
+        places: &[(
+            NETCHAIN,
+            "if (known == WindowState.RUNNING) {",
+            "known = WindowState.FRESH;\nif (known == WindowState.RUNNING) {",
+        )],
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_bug_has_its_places() {
+        for bug in ALL {
+            let program = crate::program::compile(Some(bug));
+            assert!(program.is_ok(), "{}: {:?}", bug.name, program.err());
+        }
+        let bug = SeededBug { places: &[(SLOT, "no such line", "")], ..ALL[0] };
+        assert!(bug.plant(SLOT, "text").unwrap_err().contains("0 places"));
+    }
+}

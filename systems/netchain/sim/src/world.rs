@@ -1,0 +1,691 @@
+//! Switches, clients, the controller and the network between them, in virtual time.
+
+use crate::chart::{self, Chart};
+use crate::client::{Client, Over};
+use crate::control::{Control, Wants};
+use crate::faults::Faults;
+use crate::frames::{address_of, destination, frame, machine_at, source, switch_address};
+use crate::history::History;
+use crate::node::{Became, LEASE_MS, Node, PROBE_MS, Template};
+use crate::scenario::{Action, Ask, Fault, Machine, Scenario, Step};
+use netchain_client::core::Send;
+use netchain_controller::{Config, Input, Report, Settings, State};
+use netchain_protocol::{Founding, Key, Member, Operation, Ring};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use simnet::{Arrivals, Clock, Events, Network, Treatment};
+use std::net::Ipv4Addr;
+
+pub(crate) const MS: u64 = 1_000_000;
+/// A switch that is not heard for so long is dead.
+const DEAD_MS: u64 = 120;
+/// The controller's rules run this often.
+const CONTROLLER_EVERY_NS: u64 = 10 * MS;
+/// Requests of a client at a time: more at once make histories that nobody can judge.
+const MOST_WAITING: usize = 4;
+/// A run has some thousands.
+const MOST_EVENTS: u64 = 400_000;
+
+/// What did not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// What must hold.
+    pub check: &'static str,
+    /// What was seen.
+    pub detail: String,
+}
+
+impl std::fmt::Display for Violation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.check, self.detail)
+    }
+}
+
+/// What happens at a time.
+#[derive(Clone, Debug)]
+enum Event {
+    /// A frame comes to a machine.
+    Frame(Machine, Vec<u8>),
+    /// A switch's agent tells the controller of itself.
+    Report(Report),
+    /// The controller tells a switch what to do.
+    Config(usize, Config),
+    /// A switch's agent writes a table; in this life of the switch.
+    Write(usize, u64),
+    /// A switch's agent and its packet generator do what is due; in this life of the switch.
+    Tick(usize, u64),
+    /// The controller looks at the time; in this life of it.
+    Look(u64),
+    /// A decision is persistent; of this life.
+    Persisted(u64, Box<State>),
+    /// A client's requests are due.
+    Client(usize),
+    /// A machine is there again.
+    Back(Machine),
+}
+
+/// A switch's machine.
+pub(crate) struct Host<'p> {
+    /// None: it has no power.
+    pub(crate) node: Option<Node<'p>>,
+    clock: Clock,
+    /// Lives so far, of the switch or its agent.
+    life: u64,
+    /// Of its slots, so far.
+    incarnation: u32,
+    /// Its ports are dead, or it has no power.
+    down_until_ns: u64,
+    frozen_until_ns: u64,
+    agent_back_ns: u64,
+}
+
+/// A data center.
+pub(crate) struct World<'p> {
+    template: Template<'p>,
+    rng: StdRng,
+    pub(crate) now_ns: u64,
+    network: Network<Machine>,
+    events: Events<Event>,
+    faults: Faults,
+    pub(crate) ring: Ring,
+    pub(crate) hosts: Vec<Host<'p>>,
+    pub(crate) clients: Vec<Client>,
+    pub(crate) control: Control,
+    pub(crate) keys: Vec<Key>,
+    /// What clients asked and heard.
+    pub history: History,
+    /// Values written so far: each is another one.
+    values: u64,
+    /// What did not hold.
+    pub violation: Option<Violation>,
+    /// Draws what happens, if wanted.
+    pub chart: Option<Chart>,
+    /// Events so far, and a digest of all that arrived.
+    pub happened: u64,
+    digest: u64,
+    /// Joins, losses and so on that the controller decided.
+    pub decided: Vec<(u64, netchain_controller::Event)>,
+}
+
+/// The cluster of a scenario.
+fn found(scenario: &Scenario) -> Result<Ring, String> {
+    let member = (0..scenario.switches)
+        .map(|at| Member { address: switch_address(at), rack: format!("r{at}") })
+        .collect();
+    Ring::found(Founding {
+        cluster: format!("{:016x}", scenario.seed),
+        groups: scenario.groups,
+        virtual_nodes: 20,
+        failures: scenario.failures,
+        member,
+    })
+}
+
+impl<'p> World<'p> {
+    /// Starts everything; waits (in virtual time) until the groups serve.
+    ///
+    /// # Errors
+    /// The program is not interpreted, or no cluster can be founded like this.
+    pub(crate) fn start(
+        template: Template<'p>,
+        scenario: &Scenario,
+        chart: bool,
+    ) -> Result<World<'p>, String> {
+        let mut rng = StdRng::seed_from_u64(scenario.seed);
+        let ring = found(scenario)?;
+        let settings = Settings {
+            failures: scenario.failures,
+            dead_ms: DEAD_MS,
+            lease_ms: LEASE_MS,
+            most_joins: 2,
+            again_ms: 50,
+            begin_ms: 300,
+        };
+        let drift_ppm = scenario.faults.drift_ppm;
+        let mut clock = || {
+            let drift = rng.random_range(-drift_ppm..=drift_ppm);
+            Clock::new(rng.random_range(1..1_000_000) * MS, drift)
+        };
+        let host = |clock| Host {
+            node: None,
+            clock,
+            life: 0,
+            incarnation: 0,
+            down_until_ns: 0,
+            frozen_until_ns: 0,
+            agent_back_ns: 0,
+        };
+        let hosts = (0..scenario.switches).map(|_| host(clock())).collect();
+        let clients = (0..scenario.clients)
+            .map(|at| Client::new(ring.clone(), 0xc0 + at as u64, clock()))
+            .collect();
+        let key = |at: usize| {
+            let mut key = Key([0; 16]);
+            (key.0[0], key.0[15]) = (at as u8, 0x55);
+            key
+        };
+        let mut world = World {
+            template,
+            rng,
+            now_ns: 1_000 * MS,
+            network: Network::new(scenario.seed),
+            events: Events::default(),
+            // (Nothing fails before the groups serve.)
+            faults: Faults { drift_ppm, ..Faults::NONE },
+            control: Control::new(&ring, settings),
+            ring,
+            hosts,
+            clients,
+            keys: (0..scenario.keys).map(key).collect(),
+            history: History::default(),
+            values: 0,
+            violation: None,
+            chart: chart.then(|| chart::new(scenario.switches, scenario.clients)),
+            happened: 0,
+            digest: 0,
+            decided: vec![],
+        };
+        (0..scenario.switches).for_each(|at| world.power_on(at));
+        world.begin_controller();
+        for _ in 0..100 {
+            world.advance(10 * MS);
+            if world.serves() {
+                break;
+            }
+        }
+        if !world.serves() {
+            world.violated("liveness", "the groups do not begin to serve".to_owned());
+        }
+        world.faults = scenario.faults;
+        world.network.set_conditions(scenario.faults.conditions());
+        Ok(world)
+    }
+
+    /// A digest of all that arrived: two runs of one scenario have the same.
+    pub fn digest(&self) -> u64 {
+        self.digest
+    }
+
+    /// Runs steps until something does not hold.
+    pub fn run(&mut self, steps: &[Step]) {
+        for step in steps {
+            self.advance(step.pause_ns);
+            if self.violation.is_some() {
+                break;
+            }
+            self.act(step.action);
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Ask(ask) => self.ask(ask),
+            Action::Fault(fault, for_ns) => self.fail(&fault, for_ns),
+            Action::Drain(at, on) => {
+                self.note(Machine::Controller, &format!("drain of s{}: {on}", at + 1));
+                self.control(Input::Drain(switch_address(at), on));
+            }
+        }
+    }
+
+    /// A client begins a request.
+    pub(crate) fn ask(&mut self, ask: Ask) {
+        let Ask { client, operation, key, length, back } = ask;
+        if self.clients[client].waiting() >= MOST_WAITING {
+            return;
+        }
+        let seen = self.history.seen(client, key);
+        let seen = seen.len().checked_sub(1 + back).and_then(|at| seen.get(at));
+        let version = seen.map_or(0, |shown| shown.version);
+        let word =
+            |bytes: &Vec<u8>| bytes.first_chunk::<8>().map_or(0, |it| u64::from_be_bytes(*it));
+        let operand = match operation {
+            Operation::CompareVersion => version,
+            Operation::CompareOwner => seen.and_then(|it| it.value.as_ref()).map_or(0, word),
+            Operation::Delete if back % 2 == 1 => version,
+            Operation::Add => 1 << (20 + self.values % 20),
+            _ => 0,
+        };
+        let writes_value = matches!(
+            operation,
+            Operation::Put
+                | Operation::Insert
+                | Operation::CompareVersion
+                | Operation::CompareOwner
+        );
+        self.values += 1;
+        let value = writes_value.then(|| {
+            let mut value = self.values.to_be_bytes().to_vec();
+            value.resize(length.max(8), self.values as u8);
+            value
+        });
+        let asked = (operation, operand, value.as_deref());
+        let number = self.history.ask(self.now_ns, client, key, asked);
+        let text = format!("{operation:?} k{key} ({operand:x}) as request {number}");
+        self.note(Machine::Client(client), &text);
+        let asked = (operation, operand, value);
+        let key = self.keys[key];
+        // (Too many at a time: the request is not begun, and is never answered.)
+        if self.clients[client].begin(number, key, asked, self.now_ns).is_ok() {
+            self.client_time(client);
+        }
+    }
+
+    /// Something goes wrong for so long.
+    fn fail(&mut self, fault: &Fault, for_ns: u64) {
+        let until_ns = self.now_ns + for_ns;
+        let text = format!("{fault} for {} ms", for_ns / MS);
+        self.note(fault.machine().copied().unwrap_or(Machine::Controller), &text);
+        match *fault {
+            Fault::Crash { machine: Machine::Switch(at), keeps_state } => {
+                let host = &mut self.hosts[at];
+                host.down_until_ns = host.down_until_ns.max(until_ns);
+                if !keeps_state {
+                    host.node = None;
+                    host.life += 1;
+                    self.events.push(host.down_until_ns, Event::Back(Machine::Switch(at)));
+                }
+            }
+            Fault::Crash { machine: Machine::Controller, .. } => self.kill_controller(for_ns),
+            Fault::Freeze { machine } => match machine {
+                Machine::Switch(at) => self.hosts[at].frozen_until_ns = until_ns,
+                Machine::Client(at) => self.clients[at].frozen_until_ns = until_ns,
+                Machine::Controller => self.control.frozen_until_ns = until_ns,
+            },
+            Fault::Process { machine: Machine::Switch(at), .. } => {
+                self.hosts[at].agent_back_ns = until_ns;
+            }
+            Fault::Cut(_) | Fault::Slow { .. } | Fault::Loss { .. } => {
+                self.network.begin(fault, until_ns);
+            }
+            // A client that dies is as one that stands still for ever: nobody asks it again.
+            Fault::Crash { .. } | Fault::Process { .. } => {}
+        }
+    }
+
+    fn kill_controller(&mut self, for_ns: u64) {
+        if self.control.runs() {
+            self.control.end();
+            self.control.returns_ns = self.now_ns + for_ns;
+            self.events.push(self.control.returns_ns, Event::Back(Machine::Controller));
+        }
+    }
+
+    /// After the faults: everybody is back, the network is good.
+    pub(crate) fn heal(&mut self) {
+        self.network.heal(300_000);
+        self.faults = Faults { delay_max_ns: 300_000, ..Faults::NONE };
+        let now_ns = self.now_ns;
+        for host in &mut self.hosts {
+            host.down_until_ns = host.down_until_ns.min(now_ns);
+            host.frozen_until_ns = host.frozen_until_ns.min(now_ns);
+            host.agent_back_ns = host.agent_back_ns.min(now_ns);
+        }
+        self.clients.iter_mut().for_each(|it| it.frozen_until_ns = now_ns);
+        self.control.frozen_until_ns = now_ns;
+        for at in 0..self.hosts.len() {
+            if self.hosts[at].node.is_none() {
+                self.power_on(at);
+            }
+        }
+        if !self.control.runs() {
+            self.begin_controller();
+        }
+        for at in 0..self.hosts.len() {
+            self.control(Input::Drain(switch_address(at), false));
+        }
+    }
+
+    fn power_on(&mut self, at: usize) {
+        let later = self.rng.random_range(1..1000);
+        let host = &mut self.hosts[at];
+        host.life += 1;
+        host.incarnation += later;
+        let incarnation = host.incarnation;
+        // (A switch's clock counts from when it began.)
+        let (clock, now_ns) = (host.clock, self.now_ns);
+        match Node::begin(&self.template, at, &self.ring, clock, incarnation, now_ns) {
+            Ok(node) => host.node = Some(node),
+            Err(error) => return self.violated("program", error),
+        }
+        let life = host.life;
+        self.note(Machine::Switch(at), "begins with empty slots");
+        self.events.push(self.now_ns, Event::Tick(at, life));
+    }
+
+    fn begin_controller(&mut self) {
+        let drift = self.rng.random_range(-self.faults.drift_ppm..=self.faults.drift_ppm);
+        let clock = Clock::new(self.rng.random_range(1..1_000_000) * MS, drift);
+        self.control.begin(clock);
+        self.note(Machine::Controller, "begins");
+        self.events.push(self.now_ns, Event::Look(self.control.life));
+    }
+
+    /// Lets time pass.
+    pub(crate) fn advance(&mut self, by_ns: u64) {
+        let until_ns = self.now_ns + by_ns;
+        while self.violation.is_none() {
+            let Some((at_ns, event)) = self.events.pop_until(until_ns) else { break };
+            self.now_ns = self.now_ns.max(at_ns);
+            self.happened += 1;
+            if self.happened > MOST_EVENTS {
+                self.violated("liveness", format!("more than {MOST_EVENTS} events"));
+            }
+            self.happen(event);
+        }
+        self.now_ns = self.now_ns.max(until_ns);
+    }
+
+    /// Until when the machine of an event stands still.
+    fn still_until_ns(&self, event: &Event) -> u64 {
+        match event {
+            Event::Frame(Machine::Switch(at), _)
+            | Event::Config(at, _)
+            | Event::Write(at, _)
+            | Event::Tick(at, _) => self.hosts[*at].frozen_until_ns,
+            Event::Frame(Machine::Client(at), _) | Event::Client(at) => {
+                self.clients[*at].frozen_until_ns
+            }
+            Event::Report(_) | Event::Look(_) | Event::Persisted(..) => {
+                self.control.frozen_until_ns
+            }
+            Event::Frame(Machine::Controller, _) | Event::Back(_) => 0,
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        let still_until_ns = self.still_until_ns(&event);
+        if self.now_ns < still_until_ns {
+            return self.events.push(still_until_ns, event);
+        }
+        match event {
+            Event::Frame(machine, frame) => self.arrives(machine, &frame),
+            Event::Report(report) => {
+                if self.control.runs() {
+                    self.control(Input::Report(report));
+                }
+            }
+            Event::Config(at, config) => self.configure(at, config),
+            Event::Write(at, life) => self.write(at, life),
+            Event::Tick(at, life) => self.tick(at, life),
+            Event::Look(life) if life == self.control.life => {
+                self.control(Input::Timer);
+                self.events.push(self.now_ns + CONTROLLER_EVERY_NS, Event::Look(life));
+            }
+            Event::Persisted(life, state) if life == self.control.life => {
+                self.control.persisted(*state);
+                self.control(Input::Persisted);
+            }
+            Event::Look(_) | Event::Persisted(..) => {}
+            Event::Client(at) => {
+                if self.now_ns >= self.clients[at].wakes_ns {
+                    self.clients[at].wakes_ns = u64::MAX;
+                    self.client_time(at);
+                }
+            }
+            Event::Back(Machine::Switch(at)) => {
+                let host = &self.hosts[at];
+                if host.node.is_none() && self.now_ns >= host.down_until_ns {
+                    self.power_on(at);
+                }
+            }
+            Event::Back(Machine::Controller) => {
+                if !self.control.runs() && self.now_ns >= self.control.returns_ns {
+                    self.begin_controller();
+                }
+            }
+            Event::Back(Machine::Client(_)) => {}
+        }
+    }
+
+    /// A frame comes to a machine.
+    fn arrives(&mut self, machine: Machine, frame: &[u8]) {
+        let Machine::Switch(at) = machine else {
+            if let Machine::Client(at) = machine {
+                self.mix(frame);
+                self.draw(machine, frame, false);
+                let heard = self.clients[at].receive(crate::frames::payload(frame), self.now_ns);
+                self.client_does(at, heard);
+            }
+            return;
+        };
+        let now_ns = self.now_ns;
+        let host = &mut self.hosts[at];
+        let node = host.node.as_mut().filter(|_| now_ns >= host.down_until_ns);
+        let Some(node) = node else { return self.draw(machine, frame, true) };
+        let became = node.receive(frame, now_ns);
+        self.mix(frame);
+        self.draw(machine, frame, false);
+        self.became(at, became);
+        self.check_order();
+    }
+
+    fn became(&mut self, at: usize, became: Result<Became, String>) {
+        match became {
+            Ok(Became::Sends(frame)) => self.send(Machine::Switch(at), frame),
+            Ok(Became::Nothing) => {}
+            Err(error) => self.violated("program", error),
+        }
+    }
+
+    /// Whom a frame to this address comes to: who announces the address of a dead switch gets what
+    /// is for it; while that one is alive, some of it.
+    fn route(&mut self, to: Ipv4Addr) -> Machine {
+        let machine = machine_at(to);
+        let Machine::Switch(dead) = machine else { return machine };
+        let is_up = |host: &Host<'_>, now_ns| host.node.is_some() && now_ns >= host.down_until_ns;
+        let now_ns = self.now_ns;
+        let announcers: Vec<usize> = (0..self.hosts.len())
+            .filter(|at| {
+                let host = &self.hosts[*at];
+                let node = host.node.as_ref().filter(|_| is_up(host, now_ns));
+                *at != dead && node.is_some_and(|node| node.stands_in_for(to))
+            })
+            .collect();
+        let Some(most) = announcers.len().checked_sub(1) else { return machine };
+        let at = announcers[self.rng.random_range(0..=most)];
+        if is_up(&self.hosts[dead], now_ns) && self.rng.random_bool(0.5) {
+            return machine;
+        }
+        Machine::Switch(at)
+    }
+
+    fn send(&mut self, from: Machine, frame: Vec<u8>) {
+        let to = self.route(destination(&frame));
+        let arrivals = self.transmit(from, to);
+        if arrivals.is_lost() {
+            self.draw(to, &frame, true);
+        }
+        for at_ns in arrivals {
+            self.events.push(at_ns, Event::Frame(to, frame.clone()));
+        }
+    }
+
+    fn transmit(&mut self, from: Machine, to: Machine) -> Arrivals {
+        self.network.send(self.now_ns, from, to, Treatment::default())
+    }
+
+    /// A switch's agent and generator do what is due.
+    fn tick(&mut self, at: usize, life: u64) {
+        let now_ns = self.now_ns;
+        let host = &mut self.hosts[at];
+        if host.life != life {
+            return;
+        }
+        let next_ns = host.clock.time(host.clock.local(now_ns) + PROBE_MS * MS);
+        self.events.push(next_ns, Event::Tick(at, life));
+        let host = &mut self.hosts[at];
+        let Some(node) = host.node.as_mut() else { return };
+        if now_ns < host.agent_back_ns {
+            return;
+        }
+        if host.agent_back_ns != 0 {
+            // Another life of the agent, with the same data plane.
+            host.agent_back_ns = 0;
+            let began = node.begin_agent(self.rng.random(), now_ns);
+            if let Err(error) = began {
+                return self.violated("program", error);
+            }
+        }
+        let Some(node) = self.hosts[at].node.as_mut() else { return };
+        let frames = node.probes(now_ns);
+        let copies = node.copies(&self.keys, &self.ring, now_ns);
+        let report = node.report(now_ns);
+        let down = now_ns < self.hosts[at].down_until_ns;
+        match (frames, copies) {
+            (Ok(probes), Ok(copies)) if !down => {
+                for frame in probes.into_iter().chain(copies) {
+                    self.send(Machine::Switch(at), frame);
+                }
+                for at_ns in self.transmit(Machine::Switch(at), Machine::Controller) {
+                    self.events.push(at_ns, Event::Report(report.clone()));
+                }
+            }
+            (Err(error), _) | (_, Err(error)) => self.violated("program", error),
+            _ => {}
+        }
+    }
+
+    fn configure(&mut self, at: usize, config: Config) {
+        let host = &mut self.hosts[at];
+        let works = self.now_ns >= host.down_until_ns.max(host.agent_back_ns);
+        let version = config.version;
+        if let Some(node) = host.node.as_mut().filter(|_| works)
+            && node.take(config)
+        {
+            let life = host.life;
+            self.note(Machine::Switch(at), &format!("takes version {version}"));
+            self.write_soon(at, life);
+        }
+    }
+
+    /// The next table of a configuration is written after a while: CPUs must be done with the old
+    /// one.
+    fn write_soon(&mut self, at: usize, life: u64) {
+        let while_ns = self.rng.random_range(100_000..8 * MS);
+        self.events.push(self.now_ns + while_ns, Event::Write(at, life));
+    }
+
+    fn write(&mut self, at: usize, life: u64) {
+        let host = &mut self.hosts[at];
+        if host.life != life || self.now_ns < host.agent_back_ns {
+            return;
+        }
+        let wrote = host.node.as_mut().map(|node| node.write(&self.keys, &self.ring));
+        match wrote {
+            Some(Ok(true)) => self.write_soon(at, life),
+            Some(Ok(false)) => {
+                let applied = host.node.as_ref().map_or(0, |node| node.follower.applied());
+                self.note(Machine::Switch(at), &format!("has version {applied}"));
+            }
+            Some(Err(error)) => self.violated("program", error),
+            None => {}
+        }
+    }
+
+    /// The controller takes an input, and may die before or after anything that comes of it.
+    fn control(&mut self, input: Input) {
+        if !self.control.runs() {
+            return;
+        }
+        let Wants { persist, configs, events } = self.control.take(input, self.now_ns);
+        for event in events {
+            self.note(Machine::Controller, &format!("{event:?}"));
+            self.decided.push((self.now_ns, event));
+        }
+        for (to, config) in configs {
+            if self.dies_now() {
+                return;
+            }
+            let version = config.version;
+            if version > self.control.disk.version {
+                let detail = format!("version {version} is sent before it is persistent");
+                return self.violated("persistence", detail);
+            }
+            let machine = machine_at(to);
+            if let Machine::Switch(at) = machine {
+                for at_ns in self.transmit(Machine::Controller, machine) {
+                    self.events.push(at_ns, Event::Config(at, config.clone()));
+                }
+            }
+        }
+        if let Some(state) = persist
+            && !self.dies_now()
+        {
+            let done_ns = self.now_ns + self.rng.random_range(MS / 2..8 * MS);
+            let (life, state) = (self.control.life, Box::new(state));
+            self.events.push(done_ns, Event::Persisted(life, state));
+        }
+    }
+
+    fn dies_now(&mut self) -> bool {
+        let dies = self.rng.random_bool(self.faults.controller_steps);
+        if dies {
+            self.note(Machine::Controller, "dies between two steps");
+            let for_ns = self.rng.random_range(MS..200 * MS);
+            self.kill_controller(for_ns);
+        }
+        dies
+    }
+
+    fn client_time(&mut self, at: usize) {
+        if self.now_ns < self.clients[at].frozen_until_ns {
+            return self.client_soon(at);
+        }
+        let due = self.clients[at].time(self.now_ns);
+        self.client_does(at, due);
+    }
+
+    fn client_does(&mut self, at: usize, (sends, over): (Vec<Send>, Vec<Over>)) {
+        let from = address_of(Machine::Client(at));
+        for send in sends {
+            self.send(Machine::Client(at), frame(from, send.to, &send.payload));
+        }
+        for (number, result) in over {
+            self.note(Machine::Client(at), &format!("request {number}: {result:?}"));
+            self.history.over(self.now_ns, number, &result);
+        }
+        self.client_soon(at);
+    }
+
+    fn client_soon(&mut self, at: usize) {
+        let client = &mut self.clients[at];
+        let Some(next_ns) = client.next_ns() else { return };
+        let next_ns = next_ns.max(self.now_ns + 1_000);
+        if next_ns < client.wakes_ns {
+            client.wakes_ns = next_ns;
+            self.events.push(next_ns, Event::Client(at));
+        }
+    }
+
+    fn draw(&mut self, to: Machine, frame: &[u8], lost: bool) {
+        if let Some(chart) = &mut self.chart
+            && let Some(text) = chart::describe(frame)
+        {
+            // (A stamped write keeps its client's address: who sent it, a chart cannot tell.)
+            chart.message(self.now_ns, machine_at(source(frame)), to, text, lost);
+        }
+    }
+
+    /// Something happens at a machine.
+    pub(crate) fn note(&mut self, machine: Machine, text: &str) {
+        if let Some(chart) = &mut self.chart {
+            chart.note(self.now_ns, machine, text);
+        }
+    }
+
+    pub(crate) fn violated(&mut self, check: &'static str, detail: String) {
+        if self.violation.is_none() {
+            self.note(Machine::Controller, &format!("{check}: {detail}"));
+            self.violation = Some(Violation { check, detail });
+        }
+    }
+
+    fn mix(&mut self, bytes: &[u8]) {
+        let mut digest = self.digest ^ self.now_ns;
+        for byte in bytes {
+            digest = (digest ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+        self.digest = digest;
+    }
+}

@@ -1,0 +1,231 @@
+//! `stateplane kv controller`, `status`, `drain`, `refound`: the cluster's controller, and what
+//! operators ask and order of it.
+
+use clap::Args;
+use command_line::{daemon as commands, outln, print_table};
+use controller::config::Keep;
+use netchain_daemon::{
+    Answer, Config, GroupStatus, Groups, GroupsWanted, Order, Request, Status, SwitchStatus,
+};
+use secrets::SecretsFile;
+use serde_json::json;
+use std::error::Error;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use wire::ToolType;
+
+const CONTROLLER_EXAMPLES: &str = "Examples:
+  stateplane kv controller --config controller.toml --check   check the configuration
+  stateplane kv controller --config controller.toml           run; SIGHUP: read the secrets again
+  stateplane kv status --address 10.2.1.10:5411 --secrets fabric.secrets
+
+systems/netchain/docs/controller.example.toml is a commented configuration.";
+
+/// Words after `kv controller`.
+#[derive(Args, Debug)]
+#[command(after_help = CONTROLLER_EXAMPLES)]
+pub struct ControllerArgs {
+    /// The controller's configuration.
+    #[arg(long = "config", id = "controller_config", value_name = "FILE")]
+    config: PathBuf,
+    /// Only check the configuration: exit code 0 if it is good, 1 with the reason if not.
+    #[arg(long)]
+    check: bool,
+}
+
+/// Whom to ask.
+#[derive(Args, Debug)]
+pub struct Controller {
+    /// The controller's address.
+    #[arg(long, value_name = "IP:PORT")]
+    address: SocketAddrV4,
+    /// The fabric's shared secrets (`stateplane keys`); the controller answers only with them.
+    #[arg(long, value_name = "FILE")]
+    secrets: PathBuf,
+    /// How long to wait for an answer.
+    #[arg(long, value_name = "MS", default_value_t = 1000)]
+    timeout_ms: u64,
+}
+
+/// Words after `kv status`.
+#[derive(Args, Debug)]
+#[command(after_help = "Exit code 0: all chains are whole and serve; 1: they do not, or there is \
+                        no answer.")]
+pub struct StatusArgs {
+    #[command(flatten)]
+    controller: Controller,
+    /// Also print all groups: chain, view, stage.
+    #[arg(long)]
+    groups: bool,
+}
+
+/// Words after `kv drain`.
+#[derive(Args, Debug)]
+pub struct DrainArgs {
+    /// NetChain address of the switch.
+    switch: Ipv4Addr,
+    /// It may be a member of chains again.
+    #[arg(long)]
+    undo: bool,
+    #[command(flatten)]
+    controller: Controller,
+}
+
+/// Words after `kv refound`.
+#[derive(Args, Debug)]
+pub struct RefoundArgs {
+    /// The group's number, as `kv status --groups` has it.
+    group: u16,
+    #[command(flatten)]
+    controller: Controller,
+}
+
+type Said<T> = Result<T, Box<dyn Error>>;
+
+/// Runs or checks a controller; the exit code.
+pub fn controller(args: &ControllerArgs) -> Said<u8> {
+    let config = Config::load(&args.config)?;
+    if args.check {
+        if let Keep::Database(file) = &config.shell.keep {
+            let folder = file.parent().unwrap_or(Path::new("/"));
+            commands::can_write(folder, false)
+                .map_err(|reason| format!("{}: database: {reason}", args.config.display()))?;
+        }
+        config.shell.keys()?;
+        outln!("{}: good", args.config.display());
+        return Ok(0);
+    }
+    commands::log();
+    netchain_daemon::run(&config)?;
+    Ok(0)
+}
+
+impl Controller {
+    fn ask<T: serde::de::DeserializeOwned>(&self, question: ToolType, json: &[u8]) -> Said<T> {
+        let secrets = SecretsFile::load(&self.secrets)?;
+        let timeout = Duration::from_millis(self.timeout_ms);
+        Ok(daemon::ask::ask(question, json, self.address, secrets.ring(), timeout)?)
+    }
+
+    fn status(&self) -> Said<Status> {
+        self.ask(ToolType::StatusRequest, &[])
+    }
+
+    fn groups(&self) -> Said<Vec<GroupStatus>> {
+        let (mut groups, mut from) = (vec![], 0);
+        loop {
+            let wanted = serde_json::to_vec(&GroupsWanted { from })?;
+            let page: Groups = self.ask(ToolType::StateRequest, &wanted)?;
+            groups.extend(page.groups);
+            match page.next.filter(|next| *next > from) {
+                Some(next) => from = next,
+                None => return Ok(groups),
+            }
+        }
+    }
+
+    fn order(&self, order: Order) -> Said<()> {
+        let ticket = self.status()?.ticket;
+        let request = serde_json::to_vec(&Request { ticket, order })?;
+        match self.ask(ToolType::OrderRequest, &request)? {
+            Answer::Taken => Ok(()),
+            Answer::Refused(why) => Err(why.into()),
+        }
+    }
+}
+
+/// Prints the cluster; the exit code.
+pub fn status(args: &StatusArgs, as_json: bool) -> Said<u8> {
+    let status = args.controller.status()?;
+    let groups = if args.groups || as_json { args.controller.groups()? } else { vec![] };
+    let code = u8::from(!status.settled);
+    if as_json {
+        outln!("{}", json!({ "status": status, "groups": groups }));
+        return Ok(code);
+    }
+    print(&status);
+    if args.groups {
+        outln!("");
+        print_groups(&groups);
+    }
+    Ok(code)
+}
+
+fn print(status: &Status) {
+    let settled = if status.settled { "settled" } else { "changing" };
+    let leads = if status.leading { "leading" } else { "waiting for its turn" };
+    outln!("{leads}  decision {}  {settled}", status.version);
+    if let Some(why) = &status.cannot_decide {
+        outln!("  it cannot decide: {why}");
+    }
+    let Status { groups, paused, lost, short, joining, .. } = status;
+    outln!(
+        "{groups} groups: {paused} paused, {short} with too few members, {joining} get one, {lost} \
+         lost"
+    );
+    outln!("");
+    let row = |it: &SwitchStatus| {
+        let report = it.report_ms.map_or("never".to_owned(), |ms| format!("{ms} ms ago"));
+        let silent: Vec<String> =
+            it.silent.iter().map(|it| format!("{} ({} ms)", it.switch, it.ms)).collect();
+        let standing = it.standing.clone() + if it.draining { ", leaves" } else { "" };
+        vec![
+            it.address.to_string(),
+            standing,
+            it.chains.to_string(),
+            it.heads.to_string(),
+            it.applied.to_string(),
+            report,
+            silent.join(", "),
+        ]
+    };
+    print_table(
+        &["switch", "standing", "chains", "heads", "decision", "reported", "does not hear"],
+        status.switches.iter().map(row).collect(),
+    );
+    if status.switches_left_out > 0 {
+        outln!("and {} more", status.switches_left_out);
+    }
+}
+
+fn print_groups(groups: &[GroupStatus]) {
+    let row = |it: &GroupStatus| {
+        let chain: Vec<String> = it
+            .chain
+            .iter()
+            .map(|member| match it.joining == Some(*member) {
+                true => format!("({member} joins)"),
+                false => member.to_string(),
+            })
+            .collect();
+        vec![
+            it.group.to_string(),
+            it.stage.clone(),
+            it.view.to_string(),
+            it.session.to_string(),
+            chain.join(" "),
+        ]
+    };
+    let rows = groups.iter().map(row).collect();
+    print_table(&["group", "stage", "view", "session", "chain, head first"], rows);
+}
+
+/// Orders that a switch leaves its chains, or may be in some again.
+pub fn drain(args: &DrainArgs) -> Said<u8> {
+    let order = if args.undo { Order::Undrain(args.switch) } else { Order::Drain(args.switch) };
+    args.controller.order(order)?;
+    if args.undo {
+        outln!("{} may be a member of chains again", args.switch);
+    } else {
+        outln!("{} leaves its chains: `kv status` shows when it is in none", args.switch);
+    }
+    Ok(0)
+}
+
+/// Orders that a lost group begins anew.
+pub fn refound(args: &RefoundArgs) -> Said<u8> {
+    args.controller.order(Order::Refound(args.group))?;
+    outln!("group {} begins anew, empty", args.group);
+    Ok(0)
+}

@@ -1,0 +1,191 @@
+//! The clients' examples, for real: Rust, C and Python against three switches. Needs root.
+
+mod common;
+#[path = "lab_chain/founding.rs"]
+mod founding;
+
+use common::{TestLab, skip};
+use founding::{CLUSTER, client_in, found, identity};
+use netchain_client::{AsyncClient, Config, Key, Outcome};
+use netchain_recipes::{Blocking, Election, Lock, Membership, wait};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+const HERE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../systems/netchain");
+
+/// A folder with a client's configuration.
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn new(lab: &TestLab) -> Folder {
+        let folder = Folder(tempfile::tempdir().unwrap());
+        let key = identity(lab);
+        let text = format!("cluster = {CLUSTER:?}\nidentity = {key:?}\n");
+        std::fs::write(folder.path("kv.toml"), text).unwrap();
+        folder
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.path(name).display().to_string()
+    }
+}
+
+/// Runs a command on the host; it must succeed.
+fn on_host(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {said}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn examples_run_against_switches() {
+    if skip() {
+        return;
+    }
+    let lab = TestLab::up("clients", "../../systems/netchain/lab/chain.toml", &[]);
+    found(&lab);
+    let mut client = client_in(&lab);
+    // Routes may still be on their way.
+    let (began, first) = (Instant::now(), Key::from_name("first").unwrap());
+    while !matches!(client.get(&first).unwrap(), Outcome::Done(_)) {
+        assert!(began.elapsed() < Duration::from_secs(20), "nobody answers");
+    }
+    let folder = Folder::new(&lab);
+    tokio_client(&lab);
+    recipes(&lab, &folder);
+    commands(&lab, &folder);
+    c(&lab, &folder);
+    python(&lab, &folder);
+    lab.down();
+}
+
+/// Many requests at a time, from a runtime whose thread is in the client's namespace.
+fn tokio_client(lab: &TestLab) {
+    let config = Config { identity: Some(identity(lab)), ..founding::config() };
+    let run = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let client = AsyncClient::new(config).map_err(std::io::Error::other)?;
+            let counter = Key::from_name("async").map_err(std::io::Error::other)?;
+            let adding: Vec<_> =
+                (0..1_000).map(|_| tokio::spawn(client.add(&counter, 1))).collect();
+            for one in adding {
+                assert!(one.await?.map_err(std::io::Error::other)?.done().is_some());
+            }
+            let total = client.get(&counter).await.map_err(std::io::Error::other)?;
+            let total = total.done().expect("done").now.value;
+            assert_eq!(total, Some(1_000u64.to_be_bytes().to_vec()));
+            client.close().await;
+            Ok(())
+        })
+    };
+    lab.netns("client").run(run).expect("tokio");
+}
+
+fn recipes(lab: &TestLab, folder: &Folder) {
+    let file = folder.path("kv.toml");
+    let run = move || {
+        let store = Blocking::open(&file).map_err(std::io::Error::other)?;
+        let other = Blocking::open(&file).map_err(std::io::Error::other)?;
+        let lease = Duration::from_millis(500);
+        let lock = Lock::new(&store, "lock", lease).unwrap();
+        let held = wait(lock.take(None)).unwrap().expect("nobody else has it");
+        let rival = Lock::new(&other, "lock", lease).unwrap();
+        assert!(wait(rival.take(Some(Duration::from_millis(50)))).unwrap().is_none());
+        let token = held.token();
+        // Never released: the rival judges the lease.
+        std::mem::forget(held);
+        let taken = wait(rival.take(None)).unwrap().expect("after the lease");
+        assert!(taken.token() > token);
+        wait(taken.release()).unwrap();
+        let election = Election::new(&store, "leader", lease).unwrap();
+        let leader = wait(election.campaign(b"one", None)).unwrap().expect("no rival");
+        let seen = wait(Election::new(&other, "leader", lease).unwrap().leader()).unwrap();
+        assert_eq!(seen.expect("a leader").name, b"one");
+        wait(leader.resign()).unwrap();
+        let group = Membership::new(&store, "group", 8).unwrap();
+        let member = wait(group.join(b"a", lease, None)).unwrap().expect("a place");
+        let seen = wait(group.observer().look()).unwrap().expect("all answer");
+        assert_eq!(seen, [(member.place(), b"a".to_vec())]);
+        wait(member.leave()).unwrap();
+        assert_eq!(wait(group.observer().look()).unwrap(), Some(vec![]));
+        Ok(())
+    };
+    lab.netns("client").run(run).expect("recipes");
+}
+
+/// `kv lock`, `kv bench`, and the Rust example.
+fn commands(lab: &TestLab, folder: &Folder) {
+    let program = env!("CARGO_BIN_EXE_stateplane");
+    let kv = |words: &str| {
+        let command = format!("{program} kv --config {} {words}", folder.text("kv.toml"));
+        lab.run("client", &command)
+    };
+    let script = folder.path("work.sh");
+    let text = "#!/bin/sh\nprintf %s \"$STATEPLANE_LOCK_TOKEN\"\nsleep 0.4\nexit ${1:-0}\n";
+    std::fs::write(&script, text).unwrap();
+    let work = format!("sh {}", script.display());
+    let (good, first) = kv(&format!("lock job --lease-ms 200 -- {work}"));
+    let (again, second) = kv(&format!("lock job --lease-ms 200 -- {work}"));
+    let token = |said: &str| said.trim().parse::<u64>().unwrap_or_else(|_| panic!("{said}"));
+    assert!(good && again && token(&second) > token(&first), "{first} {second}");
+    let (good, said) = kv(&format!("lock job --lease-ms 200 -- {work} 7"));
+    assert!(!good && token(&said) > token(&second), "{said}");
+    let (good, said) = kv("lock job --lease-ms 200 -- /no/such/program");
+    assert!(!good && said.contains("/no/such/program"), "{said}");
+    // A key of another kind is not taken for a lock.
+    kv("put job2 value");
+    assert!(kv("lock job2 -- true").1.contains("another kind"));
+    let (good, said) = kv("--json bench --seconds 0.2 --keys 20 --outstanding 64 --writes 50");
+    let told: serde_json::Value = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}"));
+    assert!(good && told["outcomes"]["done"] == told["requests"], "{told}");
+    assert!(told["read_us"]["p50"].as_f64().is_some_and(|us| us > 0.0), "{told}");
+    let (good, said) = kv("bench --seconds 0.2 --keys 20 --rate 500 --outstanding 64");
+    assert!(good && said.contains("outcomes: done"), "{said}");
+}
+
+fn c(lab: &TestLab, folder: &Folder) {
+    let out = folder.text("greeting");
+    let deps = std::env::current_exe().unwrap().parent().unwrap().to_owned();
+    let library = deps.join("libnetchain.a");
+    on_host(
+        Command::new("cc")
+            .args(["-std=c11", "-Wall", "-Werror", &format!("-I{HERE}/client-c/include")])
+            .arg(format!("{HERE}/client-c/examples/greeting.c"))
+            .arg(library)
+            .args(["-lpthread", "-ldl", "-lm", "-o", &out]),
+    );
+    let said = lab.must_run("client", &format!("{out} {}", folder.text("kv.toml")));
+    assert_eq!(said.trim(), "hello\n100 additions\nlocked: 1");
+}
+
+/// `pip install` of the source tree into a fresh environment, then the README's examples.
+fn python(lab: &TestLab, folder: &Folder) {
+    let venv = folder.text("venv");
+    on_host(Command::new("python3").args(["-m", "venv", &venv]));
+    let source = format!("{HERE}/python");
+    let pip = format!("{venv}/bin/pip");
+    on_host(Command::new(pip).args(["install", "--no-index", "--quiet", &source]));
+    let readme = std::fs::read_to_string(Path::new(&source).join("README.md")).unwrap();
+    let examples: Vec<&str> = readme
+        .split("```python\n")
+        .skip(1)
+        .map(|rest| rest.split("```").next().unwrap_or_default())
+        .collect();
+    assert!(examples.len() >= 3, "{examples:?}");
+    for (at, example) in examples.iter().enumerate() {
+        let file = folder.path(&format!("example{at}.py"));
+        std::fs::write(&file, example.replace("kv.toml", &folder.text("kv.toml"))).unwrap();
+        lab.must_run("client", &format!("{venv}/bin/python {}", file.display()));
+    }
+    let test = format!("{source}/tests/with_switches.py");
+    let said =
+        lab.must_run("client", &format!("{venv}/bin/python {test} {}", folder.text("kv.toml")));
+    assert!(said.contains("OK"), "{said}");
+}

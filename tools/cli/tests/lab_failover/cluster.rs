@@ -1,0 +1,143 @@
+//! The lab `failover`: its switches, clients and controller.
+
+use crate::common::{TestLab, wait_for};
+use netchain_client::{Client, Config, Key, Ring, read_ring};
+use netchain_daemon::{GroupStatus, Groups, GroupsWanted, Status};
+use netns::Netns;
+use secrets::SecretsFile;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use wire::{KeyRing, ToolType};
+
+const CLUSTER: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../systems/netchain/lab/failover-cluster.toml");
+const CONTROLLER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 2, 9, 10), 5411);
+
+pub struct Cluster {
+    pub lab: TestLab,
+    pub ring: Ring,
+    keys: KeyRing,
+    client: Netns,
+}
+
+/// The NetChain address of a node.
+pub fn address(node: &str) -> Ipv4Addr {
+    Ipv4Addr::new(10, 9, 0, node[1..].parse().expect("s and a number"))
+}
+
+/// The node with an address.
+pub fn node(address: Ipv4Addr) -> &'static str {
+    ["s1", "s2", "s3", "s4"][usize::from(address.octets()[3]) - 1]
+}
+
+/// The key with this number of a group.
+pub fn key_of(ring: &Ring, group: u16, number: usize) -> Key {
+    let names = (0..).map(|at| Key::from_name(&format!("key-{at}")).expect("a short name"));
+    names.filter(|key| ring.group_of(key) == group).nth(number).expect("keys")
+}
+
+impl Cluster {
+    pub fn up(test: &str) -> Cluster {
+        let lab = TestLab::up(test, "failover.toml", &[]);
+        let secrets = dir(&lab).join("fabric.secrets");
+        let keys = SecretsFile::load(&secrets).expect("secrets").ring().clone();
+        let client = lab.netns("client");
+        let ring = read_ring(Path::new(CLUSTER)).expect("ring");
+        let cluster = Cluster { lab, ring, keys, client };
+        cluster.settle("the cluster begins");
+        cluster
+    }
+
+    fn ask<T: serde::de::DeserializeOwned + Send>(
+        &self,
+        question: ToolType,
+        json: &[u8],
+    ) -> Option<T> {
+        let keys = &self.keys;
+        let ask = || {
+            let timeout = Duration::from_millis(500);
+            let answer = daemon::ask::ask(question, json, CONTROLLER, keys, timeout);
+            answer.map_err(std::io::Error::other)
+        };
+        self.lab.netns("controller").run(ask).ok()
+    }
+
+    /// What the controller says; None: it does not answer.
+    pub fn status(&self) -> Option<Status> {
+        self.ask(ToolType::StatusRequest, &[])
+    }
+
+    pub fn groups(&self) -> Vec<GroupStatus> {
+        let (mut groups, mut from) = (vec![], 0);
+        loop {
+            let wanted = serde_json::to_vec(&GroupsWanted { from }).expect("JSON");
+            let page: Groups = self.ask(ToolType::StateRequest, &wanted).expect("groups");
+            groups.extend(page.groups);
+            let Some(next) = page.next else { return groups };
+            from = next;
+        }
+    }
+
+    /// Waits until all chains are whole, all switches live, and all have the newest decision.
+    pub fn settle(&self, what: &str) {
+        wait_for(what, || {
+            self.status().is_some_and(|status| {
+                status.settled
+                    && status.switches.iter().all(|it| {
+                        it.standing == "serving" && it.report_ms.is_some_and(|ms| ms < 100)
+                    })
+            })
+        });
+    }
+
+    /// `stateplane kv` with words for the controller.
+    pub fn order(&self, words: &str) {
+        let secrets = dir(&self.lab).join("fabric.secrets");
+        let program = env!("CARGO_BIN_EXE_stateplane");
+        let ask = format!("--address {CONTROLLER} --secrets {}", secrets.display());
+        self.lab.must_run("controller", &format!("{program} kv {words} {ask}"));
+    }
+
+    /// All links of a switch go down: when that began, and when the last one was down.
+    pub fn cut(&self, victim: &str) -> (Instant, Instant) {
+        let links = ["core", "s1", "s2", "s3", "s4"].into_iter().filter(|it| *it != victim);
+        let lines: Vec<String> = links.map(|it| format!("link set {it} down")).collect();
+        let netns = self.lab.netns(victim);
+        let cut = || {
+            let at = Instant::now();
+            let cut = netns::ip_batch(&lines).map_err(std::io::Error::other);
+            cut.map(|()| (at, Instant::now()))
+        };
+        netns.run(cut).expect("links go down")
+    }
+
+    /// When the controller was first seen to count a switch as dead.
+    pub fn until_dead(&self, switch: Ipv4Addr, most: Duration) -> Option<Instant> {
+        let began = Instant::now();
+        while began.elapsed() < most {
+            let status = self.status();
+            let dead = |status: &Status| {
+                let found = status.switches.iter().find(|it| it.address == switch);
+                found.is_some_and(|it| it.standing == "dead")
+            };
+            if status.as_ref().is_some_and(dead) {
+                return Some(Instant::now());
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        None
+    }
+
+    /// A client whose socket is in the client's namespace.
+    pub fn client(&self) -> Client {
+        let identity = Some(dir(&self.lab).join("client.key"));
+        let config = Config { identity, ..Config::new(self.ring.clone()) };
+        let make = || Client::new(config).map_err(std::io::Error::other);
+        self.client.run(make).expect("client")
+    }
+}
+
+fn dir(lab: &TestLab) -> PathBuf {
+    Path::new("/run/stateplane/labs").join(&lab.name)
+}
