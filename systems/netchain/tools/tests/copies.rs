@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use switch::{GROUP, JOINING, KEY, READER, RING, Switch};
 
-const KEYS: u32 = 100_000;
+const KEYS: u32 = 110_000;
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 5);
 
 /// Where a message begins in a frame.
