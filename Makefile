@@ -43,6 +43,7 @@ test: root lint ## everything that decides whether a change may land
 	scripts/run-tests.sh all
 	cargo test --workspace --locked --quiet --features $(MUTATIONS) --test mutations
 	target/debug/stateplane sim --seconds 60
+	target/debug/stateplane kv sim --seconds 30
 
 bench: root build ## the paper's evaluation, repeated: writes out/bench/index.html (QUICK=1: in eight minutes)
 	@scripts/need-bpf.sh bench

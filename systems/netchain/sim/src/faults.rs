@@ -31,6 +31,8 @@ pub struct Faults {
     pub slowness: f64,
     /// Per step: a link, or a machine's every link, is cut, in one direction or both.
     pub cuts: f64,
+    /// Per step: a switch is cut off from all others and the controller, and not from its clients.
+    pub isolations: f64,
     /// Per step: the controller dies, and another one goes on from the database.
     pub controller_deaths: f64,
     /// Per message of the controller, and per write of its database: it dies just then.
@@ -56,6 +58,7 @@ impl Faults {
         agent_deaths: 0.0,
         slowness: 0.0,
         cuts: 0.0,
+        isolations: 0.0,
         controller_deaths: 0.0,
         controller_steps: 0.0,
         drains: 0.0,
@@ -81,6 +84,7 @@ impl Faults {
             agent_deaths: some(0.25, 0.05),
             slowness: some(0.25, 0.05),
             cuts: some(0.4, 0.12),
+            isolations: some(0.3, 0.06),
             controller_deaths: some(0.3, 0.08),
             controller_steps: some(0.25, 0.2),
             drains: some(0.2, 0.05),

@@ -170,9 +170,25 @@ impl Scenario {
                 self.steps.push(Step { pause_ns: 0, action: Action::Fault(fault, for_ns) });
             }
         }
+        if rng.random_bool(faults.isolations) {
+            self.isolate(rng);
+        }
         if rng.random_bool(faults.drains) {
             let at = rng.random_range(0..self.switches);
             let action = Action::Drain(at, rng.random_bool(0.5));
+            self.steps.push(Step { pause_ns: 0, action });
+        }
+    }
+
+    /// A switch is cut off from the others and the controller, and not from its clients.
+    fn isolate(&mut self, rng: &mut StdRng) {
+        let at = rng.random_range(0..self.switches);
+        let for_ns = rng.random_range(100 * MS..600 * MS);
+        let others = (0..self.switches).filter(|other| *other != at).map(Machine::Switch);
+        for peer in others.chain([Machine::Controller]) {
+            let machine = Machine::Switch(at);
+            let cut = Cut { machine, peer: Some(peer), direction: Direction::Both };
+            let action = Action::Fault(Fault::Cut(cut), for_ns);
             self.steps.push(Step { pause_ns: 0, action });
         }
     }

@@ -74,16 +74,28 @@ pub const ALL: &[SeededBug] = &[
                 "bool in_view = meta.part == Part.MEMBER && hdr.netchain.view == meta.view;",
                 "bool in_view = meta.part == Part.MEMBER;",
             ),
+            (
+                NETCHAIN,
+                "bool is_down = meta.position & HEAD == 0 && is_write(hdr.envelope.operation);",
+                "bool is_down = is_write(hdr.envelope.operation);",
+            ),
         ],
     },
     SeededBug {
         name: "OldViewsTaken",
         what: "2, 3: members take stamped writes of older views.",
-        places: &[(
-            NETCHAIN,
-            "bool in_view = meta.part == Part.MEMBER && hdr.netchain.view == meta.view;",
-            "bool in_view = meta.part == Part.MEMBER;",
-        )],
+        places: &[
+            (
+                NETCHAIN,
+                "bool in_view = meta.part == Part.MEMBER && hdr.netchain.view == meta.view;",
+                "bool in_view = meta.part == Part.MEMBER;",
+            ),
+            (
+                NETCHAIN,
+                "bool is_down = meta.position & HEAD == 0 && is_write(hdr.envelope.operation);",
+                "bool is_down = is_write(hdr.envelope.operation);",
+            ),
+        ],
     },
     SeededBug {
         name: "NoRecords",

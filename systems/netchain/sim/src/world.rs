@@ -1,14 +1,12 @@
 //! Switches, clients, the controller and the network between them, in virtual time.
 
-mod events;
-
 use crate::chart::{self, Chart};
 use crate::client::{Client, Over};
 use crate::control::{Control, Wants};
 use crate::faults::Faults;
 use crate::frames::{address_of, destination, frame, machine_at, source, switch_address};
 use crate::history::History;
-use crate::node::{Became, LEASE_MS, Node, PROBE_MS, Template};
+use crate::node::{Became, LEASE_MS, Node, Template};
 use crate::scenario::{Action, Ask, Fault, Machine, Scenario, Step};
 use netchain_client::core::Send;
 use netchain_controller::{Config, Input, Report, Settings, State};
@@ -16,7 +14,6 @@ use netchain_protocol::{Founding, Key, Member, Operation, Ring};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use simnet::{Arrivals, Clock, Events, Network, Treatment};
-use std::net::Ipv4Addr;
 
 pub(crate) const MS: u64 = 1_000_000;
 /// A switch that is not heard for so long is dead.
@@ -27,6 +24,8 @@ const CONTROLLER_EVERY_NS: u64 = 10 * MS;
 const MOST_WAITING: usize = 4;
 /// A run has some thousands.
 const MOST_EVENTS: u64 = 400_000;
+
+mod hosts;
 
 /// What did not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -338,29 +337,179 @@ impl<'p> World<'p> {
         }
     }
 
-    fn power_on(&mut self, at: usize) {
-        let later = self.rng.random_range(1..1000);
-        let host = &mut self.hosts[at];
-        host.life += 1;
-        host.incarnation += later;
-        let incarnation = host.incarnation;
-        // (A switch's clock counts from when it began.)
-        let (clock, now_ns) = (host.clock, self.now_ns);
-        match Node::begin(&self.template, at, &self.ring, clock, incarnation, now_ns) {
-            Ok(node) => host.node = Some(node),
-            Err(error) => return self.violated("program", error),
-        }
-        let life = host.life;
-        self.note(Machine::Switch(at), "begins with empty slots");
-        self.events.push(self.now_ns, Event::Tick(at, life));
-    }
-
     fn begin_controller(&mut self) {
         let drift = self.rng.random_range(-self.faults.drift_ppm..=self.faults.drift_ppm);
         let clock = Clock::new(self.rng.random_range(1..1_000_000) * MS, drift);
         self.control.begin(clock);
         self.note(Machine::Controller, "begins");
         self.events.push(self.now_ns, Event::Look(self.control.life));
+    }
+
+    /// Lets time pass.
+    pub(crate) fn advance(&mut self, by_ns: u64) {
+        let until_ns = self.now_ns + by_ns;
+        while self.violation.is_none() {
+            let Some((at_ns, event)) = self.events.pop_until(until_ns) else { break };
+            self.now_ns = self.now_ns.max(at_ns);
+            self.happened += 1;
+            if self.happened > MOST_EVENTS {
+                self.violated("liveness", format!("more than {MOST_EVENTS} events"));
+            }
+            self.happen(event);
+        }
+        self.now_ns = self.now_ns.max(until_ns);
+    }
+
+    /// Until when the machine of an event stands still.
+    fn still_until_ns(&self, event: &Event) -> u64 {
+        match event {
+            Event::Frame(Machine::Switch(at), _)
+            | Event::Config(at, _)
+            | Event::Write(at, _)
+            | Event::Tick(at, _) => self.hosts[*at].frozen_until_ns,
+            Event::Frame(Machine::Client(at), _) | Event::Client(at) => {
+                self.clients[*at].frozen_until_ns
+            }
+            Event::Report(_) | Event::Look(_) | Event::Persisted(..) => {
+                self.control.frozen_until_ns
+            }
+            Event::Frame(Machine::Controller, _) | Event::Back(_) => 0,
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        let still_until_ns = self.still_until_ns(&event);
+        if self.now_ns < still_until_ns {
+            return self.events.push(still_until_ns, event);
+        }
+        match event {
+            Event::Frame(machine, frame) => self.arrives(machine, &frame),
+            Event::Report(report) => {
+                if self.control.runs() {
+                    self.control(Input::Report(report));
+                }
+            }
+            Event::Config(at, config) => self.configure(at, config),
+            Event::Write(at, life) => self.write(at, life),
+            Event::Tick(at, life) => self.tick(at, life),
+            Event::Look(life) if life == self.control.life => {
+                self.control(Input::Timer);
+                self.events.push(self.now_ns + CONTROLLER_EVERY_NS, Event::Look(life));
+            }
+            Event::Persisted(life, state) if life == self.control.life => {
+                self.control.persisted(*state);
+                self.control(Input::Persisted);
+            }
+            Event::Look(_) | Event::Persisted(..) => {}
+            Event::Client(at) => {
+                if self.now_ns >= self.clients[at].wakes_ns {
+                    self.clients[at].wakes_ns = u64::MAX;
+                    self.client_time(at);
+                }
+            }
+            Event::Back(Machine::Switch(at)) => {
+                let host = &self.hosts[at];
+                if host.node.is_none() && self.now_ns >= host.down_until_ns {
+                    self.power_on(at);
+                }
+            }
+            Event::Back(Machine::Controller) => {
+                if !self.control.runs() && self.now_ns >= self.control.returns_ns {
+                    self.begin_controller();
+                }
+            }
+            Event::Back(Machine::Client(_)) => {}
+        }
+    }
+
+    /// A frame comes to a machine.
+    fn arrives(&mut self, machine: Machine, frame: &[u8]) {
+        let Machine::Switch(at) = machine else {
+            if let Machine::Client(at) = machine {
+                self.mix(frame);
+                self.draw(machine, frame, false);
+                let heard = self.clients[at].receive(crate::frames::payload(frame), self.now_ns);
+                self.client_does(at, heard);
+            }
+            return;
+        };
+        let now_ns = self.now_ns;
+        let host = &mut self.hosts[at];
+        let node = host.node.as_mut().filter(|_| now_ns >= host.down_until_ns);
+        let Some(node) = node else { return self.draw(machine, frame, true) };
+        let became = node.receive(frame, now_ns);
+        self.mix(frame);
+        self.draw(machine, frame, false);
+        self.became(at, became);
+        self.check_order();
+    }
+
+    fn became(&mut self, at: usize, became: Result<Became, String>) {
+        match became {
+            Ok(Became::Sends(frame)) => self.send(Machine::Switch(at), frame),
+            Ok(Became::Nothing) => {}
+            Err(error) => self.violated("program", error),
+        }
+    }
+
+    fn send(&mut self, from: Machine, frame: Vec<u8>) {
+        let to = self.route(destination(&frame));
+        let arrivals = self.transmit(from, to);
+        if arrivals.is_lost() {
+            self.draw(to, &frame, true);
+        }
+        for at_ns in arrivals {
+            self.events.push(at_ns, Event::Frame(to, frame.clone()));
+        }
+    }
+
+    fn transmit(&mut self, from: Machine, to: Machine) -> Arrivals {
+        self.network.send(self.now_ns, from, to, Treatment::default())
+    }
+
+    /// The controller takes an input, and may die before or after anything that comes of it.
+    fn control(&mut self, input: Input) {
+        if !self.control.runs() {
+            return;
+        }
+        let Wants { persist, configs, events } = self.control.take(input, self.now_ns);
+        for event in events {
+            self.note(Machine::Controller, &format!("{event:?}"));
+            self.decided.push((self.now_ns, event));
+        }
+        for (to, config) in configs {
+            if self.dies_now() {
+                return;
+            }
+            let version = config.version;
+            if version > self.control.disk.version {
+                let detail = format!("version {version} is sent before it is persistent");
+                return self.violated("persistence", detail);
+            }
+            let machine = machine_at(to);
+            if let Machine::Switch(at) = machine {
+                for at_ns in self.transmit(Machine::Controller, machine) {
+                    self.events.push(at_ns, Event::Config(at, config.clone()));
+                }
+            }
+        }
+        if let Some(state) = persist
+            && !self.dies_now()
+        {
+            let done_ns = self.now_ns + self.rng.random_range(MS / 2..8 * MS);
+            let (life, state) = (self.control.life, Box::new(state));
+            self.events.push(done_ns, Event::Persisted(life, state));
+        }
+    }
+
+    fn dies_now(&mut self) -> bool {
+        let dies = self.rng.random_bool(self.faults.controller_steps);
+        if dies {
+            self.note(Machine::Controller, "dies between two steps");
+            let for_ns = self.rng.random_range(MS..200 * MS);
+            self.kill_controller(for_ns);
+        }
+        dies
     }
 
     fn client_time(&mut self, at: usize) {

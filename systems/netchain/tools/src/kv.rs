@@ -2,7 +2,7 @@
 
 use crate::cluster;
 use crate::founding::{self, FoundArgs, RingArgs};
-use crate::{bench, keys, lock};
+use crate::{bench, keys, lock, sim};
 use clap::{Parser, Subcommand};
 use command_line::outln;
 use netchain_client::{Client, Config, Done, Key, Outcome, Shown};
@@ -24,6 +24,7 @@ const EXAMPLES: &str = "Examples:
   stateplane kv --config kv.toml delete greeting
   stateplane kv --config kv.toml lock backup -- pg_dump -f /backup/db.sql shop
   stateplane kv --config kv.toml bench --outstanding 64 --writes 10
+  stateplane kv sim --seconds 60
   stateplane kv controller --config controller.toml
   stateplane kv status --groups --address 10.2.1.10:5411 --secrets fabric.secrets
   stateplane kv drain 10.9.0.3 --address 10.2.1.10:5411 --secrets fabric.secrets
@@ -109,6 +110,8 @@ enum Word {
     Lock(lock::Args),
     /// Load the switches, and print rates, latencies and CPU time
     Bench(bench::Args),
+    /// Simulate switches, clients and controller on a faulty network, and check what must hold
+    Sim(sim::Args),
     /// Remove the value
     Delete {
         /// At most 16 bytes.
@@ -129,6 +132,7 @@ pub fn run(args: Args) -> u8 {
         Word::Bench(words) => {
             config(&args).and_then(|config| bench::run(words, config, args.json)).map(|()| 0)
         }
+        Word::Sim(words) => sim::run(words),
         Word::Controller(words) => cluster::controller(words).map_err(|error| error.to_string()),
         Word::Status(words) => cluster::status(words, args.json).map_err(|error| error.to_string()),
         Word::Drain(words) => cluster::drain(words).map_err(|error| error.to_string()),
@@ -171,6 +175,7 @@ fn ask(args: &Args) -> Result<(Outcome, bool), Box<dyn std::error::Error>> {
         | Word::Key(_)
         | Word::Lock(_)
         | Word::Bench(_)
+        | Word::Sim(_)
         | Word::Controller(_)
         | Word::Status(_)
         | Word::Drain(_)

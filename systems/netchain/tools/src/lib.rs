@@ -15,6 +15,7 @@ mod kv;
 mod lock;
 mod messages;
 mod packet_test;
+mod sim;
 
 use clap::{CommandFactory, FromArgMatches};
 use command_line::{Plug, SwitchView};
