@@ -161,7 +161,7 @@ Prolonged(s, m) ==
     ELSE switch[s]
 
 (* Rule 3. *)
-\* Code: bpf/redplane/stateplane_flow_receive.h sp_flow_install
+\* Code: bpf/redplane/stateplane_flow_apply.h sp_flow_install
 Granted(state, m) ==
     IF m.epoch > state.epoch \/ (Published /\ (state.epoch = 0 \/ m.seq > state.seq))
       THEN [NoEntry EXCEPT !.epoch = m.epoch, !.seq = m.seq, !.acked = m.seq, !.value = m.value, !.session = m.session]
@@ -169,7 +169,8 @@ Granted(state, m) ==
     ELSE state
 
 (* Rules 3, 6 and 7: what a switch does with a reply. The packet of a grant runs through the program again. *)
-\* Code: bpf/redplane/stateplane_flow_receive.h sp_flow_apply sp_flow_acknowledge sp_flow_recall sp_flow_forget sp_flow_is_replayed sp_flow_let_go
+\* Code: bpf/redplane/stateplane_flow_apply.h sp_flow_apply sp_flow_acknowledge sp_flow_recall sp_flow_forget
+\* Code: bpf/redplane/stateplane_flow_receive.h sp_flow_is_replayed sp_flow_let_go
 SwitchTakes(s, m) ==
     LET mine == m.life = switch[s].life /\ m.age <= Window
         base == Prolonged(s, m)
