@@ -6,6 +6,7 @@
 
 mod meaning;
 mod peers;
+mod single;
 mod slots;
 mod tags;
 mod window;
@@ -88,15 +89,15 @@ struct State {
 
 impl State {
     fn is_empty(&self) -> bool {
-        self.slots.is_empty() && self.windows.is_empty() && self.peers.is_empty()
+        self.slots.is_empty() && self.windows.is_empty() && self.peers.object.is_empty()
     }
 }
 
 impl StateSystem for State {
     fn declare(&mut self, generator: &mut Generator<'_>, instance: &ExternInstance, id: u16) {
         match instance.extern_type.as_str() {
-            MESSAGE_TAG => self.tags.declare(generator, instance, id),
-            PEER_LEASES => self.peers.declare(generator, instance, id),
+            MESSAGE_TAG => self.tags.object.declare(&tags::KIND, generator, instance, id),
+            PEER_LEASES => self.peers.object.declare(&peers::KIND, generator, instance, id),
             REQUEST_WINDOW => self.windows.push(WindowObject::declare(generator, instance, id)),
             _ => self.slots.push(SlotObject::declare(generator, instance, id)),
         }
@@ -108,9 +109,9 @@ impl StateSystem for State {
             object.call(generator, call);
         } else if let Some(object) = self.windows.iter().find(|it| it.c_name == *name) {
             object.call(generator, call);
-        } else if self.tags.is(name) {
+        } else if self.tags.object.is(name) {
             self.tags.call(generator, call);
-        } else if self.peers.is(name) {
+        } else if self.peers.object.is(name) {
             self.peers.call(generator, call);
         }
     }

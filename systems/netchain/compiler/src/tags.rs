@@ -1,12 +1,17 @@
 //! A MessageTag in C.
 
-use crate::{MESSAGE_TAG, SYSTEM};
-use manifest::{Home, Layout, Settings, StateObject};
-use p4_ir::{Argument, Expr, ExternInstance};
+use crate::MESSAGE_TAG;
+use crate::single::{Kind, Single};
+use p4_ir::{Argument, Expr};
 use xdp_backend::system::{Generator, Leaving, ObjectCall, Writer};
 
-/// The runtime's map with clients' keys.
-const KEYS: &str = "sp_client_keys";
+/// The manifest says that the program checks tags. The map has clients' keys.
+pub(crate) const KIND: Kind = Kind {
+    name: MESSAGE_TAG,
+    map: "sp_client_keys",
+    capacity: 0,
+    help: "use one object for all messages: clients' keys belong to the switch",
+};
 /// With whose key the packet leaves, and how long its message is: variables of the pipeline.
 const SIGNER: &str = "sp_tags_signer";
 const BYTES: &str = "sp_tags_bytes";
@@ -14,48 +19,12 @@ const BYTES: &str = "sp_tags_bytes";
 /// A program's MessageTag, if it has one.
 #[derive(Default)]
 pub(crate) struct Tags {
-    object: Option<String>,
+    pub object: Single,
     /// The program signs.
     signs: bool,
 }
 
 impl Tags {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.object.is_none()
-    }
-
-    pub(crate) fn is(&self, c_name: &str) -> bool {
-        self.object.as_deref() == Some(c_name)
-    }
-
-    /// The manifest says that the program checks tags; there are no entries of it.
-    pub(crate) fn declare(
-        &mut self,
-        generator: &mut Generator<'_>,
-        instance: &ExternInstance,
-        id: u16,
-    ) {
-        generator.manifest.state_objects.push(StateObject {
-            id,
-            name: instance.name.clone(),
-            system: SYSTEM.into(),
-            kind: MESSAGE_TAG.into(),
-            map: KEYS.into(),
-            slots_map: None,
-            capacity: 0,
-            home: Home::ThisSwitch,
-            key: vec![],
-            key_bytes: 0,
-            value: Layout::Fields { fields: vec![], bytes: 0, offset: 0 },
-            settings: Settings::new(),
-        });
-        if let Some(first) = self.object.replace(instance.c_name.clone()) {
-            let message = format!("a second {MESSAGE_TAG}, {}, beside {first}", instance.name);
-            let help = "use one object for all messages: clients' keys belong to the switch";
-            generator.error(instance.location, &message, Some(help));
-        }
-    }
-
     pub(crate) fn call(&mut self, generator: &mut Generator<'_>, call: &ObjectCall<'_>) {
         let ObjectCall { method, arguments, result, location, .. } = *call;
         let inputs: Vec<&Expr> = arguments
@@ -100,7 +69,7 @@ impl Tags {
     }
 
     pub(crate) fn includes(&self, text: &mut Writer) {
-        if !self.is_empty() {
+        if !self.object.is_empty() {
             text.line("#include \"stateplane_tags.h\"");
         }
     }
