@@ -1,5 +1,6 @@
 //! The vocabulary of faults, of simulations and of the chaos lab.
 
+use rand::Rng;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -38,6 +39,18 @@ pub enum Fault<M, P> {
         /// Of a hundred.
         percent: u8,
     },
+}
+
+/// How likely a run has a fault. With `chance` it can happen, at most with the probability `most`;
+/// else it cannot.
+///
+/// Swarm testing (Groce et al., ISSTA 2012): each run has some of the faults, each as bad as drawn.
+/// With all of them always on, what needs much of one and none of another would never come up.
+pub fn swarm(rng: &mut impl Rng, chance: f64, most: f64) -> f64 {
+    match rng.random_bool(chance) {
+        true => most * rng.random::<f64>().powi(2),
+        false => 0.0,
+    }
 }
 
 /// A link that is cut.

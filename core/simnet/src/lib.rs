@@ -17,6 +17,6 @@ pub use chart::Chart;
 pub use clock::Clock;
 pub use disk::Disk;
 pub use events::Events;
-pub use fault::{Cut, Direction, Fault};
+pub use fault::{Cut, Direction, Fault, swarm};
 pub use network::{Arrivals, Conditions, Network, Treatment};
 pub use shrink::shorten;

@@ -83,14 +83,9 @@ impl Faults {
         controller_crashes: 0.0,
     };
 
-    /// Swarm testing (Groce et al., ISSTA 2012): each run has some of the faults, each as bad as
-    /// drawn. With all of them always on, what needs much of one and none of another would never
-    /// come up.
+    /// As a run has them: [`simnet::swarm`].
     pub fn swarm(rng: &mut impl Rng) -> Faults {
-        let mut some = |chance: f64, most: f64| match rng.random_bool(chance) {
-            true => most * rng.random::<f64>().powi(2),
-            false => 0.0,
-        };
+        let mut some = |chance, most| simnet::swarm(rng, chance, most);
         let mut faults = Faults {
             loss: some(0.5, 0.2),
             duplication: some(0.5, 0.3),
