@@ -123,51 +123,6 @@ pub unsafe extern "C" fn nc_semaphore_take(
     unsafe { give(why, taken.map(|seat| seat.map(SeatC))) }
 }
 
-/// The fencing token.
-///
-/// # Safety
-/// `seat` is null or of this library.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nc_seat_token(seat: *const SeatC) -> u64 {
-    // SAFETY: the caller says so.
-    unsafe { seat.as_ref() }.map_or(0, |seat| seat.0.token())
-}
-
-/// So long it is held.
-///
-/// # Safety
-/// `seat` is null or of this library.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nc_seat_left_us(seat: *const SeatC) -> u64 {
-    // SAFETY: the caller says so.
-    unsafe { seat.as_ref() }.map_or(0, |seat| seat.0.left().as_micros() as u64)
-}
-
-/// Renews the lease.
-///
-/// # Safety
-/// `seat` is null or of this library.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nc_seat_refresh(seat: *mut SeatC) -> c_int {
-    // SAFETY: the caller says so.
-    let Some(seat) = (unsafe { seat.as_mut() }) else { return 0 };
-    guarded(0, || c_int::from(wait(seat.0.refresh()).unwrap_or(false)))
-}
-
-/// Gives a lock back.
-///
-/// # Safety
-/// `seat` is null, or of this library and not used any more.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nc_seat_release(seat: *mut SeatC) {
-    if !seat.is_null() {
-        // SAFETY: it was made by Box::into_raw, and nobody else has it.
-        let seat = unsafe { Box::from_raw(seat) };
-        // (If no switch can be asked, its lease ends by itself.)
-        guarded((), || drop(wait(seat.0.release())));
-    }
-}
-
 /// Waits until it leads.
 ///
 /// # Safety
@@ -194,47 +149,55 @@ pub unsafe extern "C" fn nc_campaign(
     unsafe { give(why, taken.map(|leader| leader.map(LeaderC))) }
 }
 
-/// The fencing token.
-///
-/// # Safety
-/// `leader` is null or of this library.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nc_leader_token(leader: *const LeaderC) -> u64 {
-    // SAFETY: the caller says so.
-    unsafe { leader.as_ref() }.map_or(0, |leader| leader.0.token())
+/// What C does with something that it holds.
+macro_rules! held {
+    ($held:ty, $token:ident, $left_us:ident, $refresh:ident, $end:ident by $method:ident) => {
+        /// The fencing token.
+        ///
+        /// # Safety
+        /// `held` is null or of this library.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $token(held: *const $held) -> u64 {
+            // SAFETY: the caller says so.
+            unsafe { held.as_ref() }.map_or(0, |held| held.0.token())
+        }
+
+        /// For so long it is held still.
+        ///
+        /// # Safety
+        /// `held` is null or of this library.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $left_us(held: *const $held) -> u64 {
+            // SAFETY: the caller says so.
+            unsafe { held.as_ref() }.map_or(0, |held| held.0.left().as_micros() as u64)
+        }
+
+        /// Renews the lease.
+        ///
+        /// # Safety
+        /// `held` is null or of this library.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $refresh(held: *mut $held) -> c_int {
+            // SAFETY: the caller says so.
+            let Some(held) = (unsafe { held.as_mut() }) else { return 0 };
+            guarded(0, || c_int::from(wait(held.0.refresh()).unwrap_or(false)))
+        }
+
+        /// Gives it back.
+        ///
+        /// # Safety
+        /// `held` is null, or of this library and not used any more.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $end(held: *mut $held) {
+            if !held.is_null() {
+                // SAFETY: it was made by Box::into_raw, and nobody else has it.
+                let held = unsafe { Box::from_raw(held) };
+                // (If no switch can be asked, its lease ends by itself.)
+                guarded((), || drop(wait(held.0.$method())));
+            }
+        }
+    };
 }
 
-/// So long it leads.
-///
-/// # Safety
-/// `leader` is null or of this library.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nc_leader_left_us(leader: *const LeaderC) -> u64 {
-    // SAFETY: the caller says so.
-    unsafe { leader.as_ref() }.map_or(0, |leader| leader.0.left().as_micros() as u64)
-}
-
-/// Renews the lease.
-///
-/// # Safety
-/// `leader` is null or of this library.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nc_leader_refresh(leader: *mut LeaderC) -> c_int {
-    // SAFETY: the caller says so.
-    let Some(leader) = (unsafe { leader.as_mut() }) else { return 0 };
-    guarded(0, || c_int::from(wait(leader.0.refresh()).unwrap_or(false)))
-}
-
-/// Leads no more.
-///
-/// # Safety
-/// `leader` is null, or of this library and not used any more.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nc_leader_resign(leader: *mut LeaderC) {
-    if !leader.is_null() {
-        // SAFETY: it was made by Box::into_raw, and nobody else has it.
-        let leader = unsafe { Box::from_raw(leader) };
-        // (If no switch can be asked, its lease ends by itself.)
-        guarded((), || drop(wait(leader.0.resign())));
-    }
-}
+held!(SeatC, nc_seat_token, nc_seat_left_us, nc_seat_refresh, nc_seat_release by release);
+held!(LeaderC, nc_leader_token, nc_leader_left_us, nc_leader_refresh, nc_leader_resign by resign);
