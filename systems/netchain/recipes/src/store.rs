@@ -41,49 +41,34 @@ pub trait Store {
     fn random(&self) -> u64;
 }
 
-impl<T: Store> Store for &T {
-    fn ask(&self, request: Request) -> impl Future<Output = Answer> {
-        T::ask(self, request)
-    }
+/// A pointer to a store is one, too.
+macro_rules! pointers_are_stores {
+    ($($pointer:ty),+) => {$(
+        impl<T: Store> Store for $pointer {
+            fn ask(&self, request: Request) -> impl Future<Output = Answer> {
+                T::ask(self, request)
+            }
 
-    fn ask_all(&self, requests: Vec<Request>) -> impl Future<Output = Vec<Answer>> {
-        T::ask_all(self, requests)
-    }
+            fn ask_all(&self, requests: Vec<Request>) -> impl Future<Output = Vec<Answer>> {
+                T::ask_all(self, requests)
+            }
 
-    fn now_us(&self) -> u64 {
-        T::now_us(self)
-    }
+            fn now_us(&self) -> u64 {
+                T::now_us(self)
+            }
 
-    fn sleep(&self, us: u64) -> impl Future<Output = ()> {
-        T::sleep(self, us)
-    }
+            fn sleep(&self, us: u64) -> impl Future<Output = ()> {
+                T::sleep(self, us)
+            }
 
-    fn random(&self) -> u64 {
-        T::random(self)
-    }
+            fn random(&self) -> u64 {
+                T::random(self)
+            }
+        }
+    )+};
 }
 
-impl<T: Store> Store for Rc<T> {
-    fn ask(&self, request: Request) -> impl Future<Output = Answer> {
-        T::ask(self, request)
-    }
-
-    fn ask_all(&self, requests: Vec<Request>) -> impl Future<Output = Vec<Answer>> {
-        T::ask_all(self, requests)
-    }
-
-    fn now_us(&self) -> u64 {
-        T::now_us(self)
-    }
-
-    fn sleep(&self, us: u64) -> impl Future<Output = ()> {
-        T::sleep(self, us)
-    }
-
-    fn random(&self) -> u64 {
-        T::random(self)
-    }
-}
+pointers_are_stores!(&T, Rc<T>);
 
 /// CLOCK_BOOTTIME: CLOCK_MONOTONIC stands still while the machine is suspended, and leases do not.
 fn boot_us() -> u64 {
