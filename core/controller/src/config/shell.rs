@@ -109,7 +109,8 @@ fn read_credential(field: &str, path: &Path, secret: bool) -> Result<Vec<u8>, Pr
     let mode = file.metadata().map_err(problem)?.mode() & 0o7777;
     require(!secret || mode & 0o007 == 0, field, || {
         format!(
-            "{shown}: mode {mode:04o} lets every user read it; `chmod o= {shown}`, and replace the secret if others may have read it"
+            "{shown}: mode {mode:04o} lets every user read it; `chmod o= {shown}`, and \
+             replace the secret if others may have read it"
         )
     })?;
     let mut bytes = Vec::new();

@@ -143,7 +143,8 @@ fn log_event(event: &Event, name: &str) {
                     ?why,
                     chain,
                     joining,
-                    "decided: all servers of the shard's chain died, and their state is LOST: the shard begins anew, empty"
+                    "decided: all servers of the shard's chain died, and their state is LOST: \
+                     the shard begins anew, empty"
                 );
             } else {
                 tracing::info!(name, shard, view, ?why, chain, joining, "decided");
