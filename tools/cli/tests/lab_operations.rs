@@ -141,7 +141,10 @@ fn a_switch_with_other_secrets_is_told(lab: &TestLab) {
     let output = check.args(["switch", "--config", &path, "--check"]).output().expect("checked");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{said}");
-    assert!(said.contains("controllers[0]: ") && said.contains("runs with different secrets"), "{said}");
+    assert!(
+        said.contains("controllers[0]: ") && said.contains("runs with different secrets"),
+        "{said}"
+    );
 
     let words = [binary, "switch", "--config", &path].map(str::to_owned);
     lab::process::spawn(&lab.netns("s2"), &words, &folder.join("other.log")).expect("starts");
