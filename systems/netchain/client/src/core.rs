@@ -6,12 +6,14 @@
 //! read in view 0, a *probe*, which no switch carries out.
 
 use crate::outcome::{Done, Failure, NotBegun, Outcome, Refused, Shown};
+use heard::Heard;
 use lanes::Lanes;
 use netchain_protocol::message::{AGAIN, FORMAT, MOVED, REPLY};
 use netchain_protocol::{ClientKey, Key, Message, Operation, Ring, Room, Status, VALUE_MAX};
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
+mod heard;
 mod lanes;
 
 /// Numbers between a client's lowest unfinished request and its newest one at the most: the head
@@ -73,6 +75,8 @@ pub struct Pending {
     view: u32,
     /// A copy went out in an earlier view than the last one.
     again: bool,
+    /// The key had this version, or a newer one, before the first copy went out.
+    floor: u64,
     /// Why it fails, if nothing better comes.
     failure: Option<Failure>,
     /// Copies and probes since a switch told the group's chain.
@@ -134,6 +138,7 @@ pub struct Core {
     deadline_us: u64,
     /// Chains that switches have told.
     learnt: HashMap<u16, Chain>,
+    heard: Heard,
 }
 
 impl Core {
@@ -147,6 +152,7 @@ impl Core {
             retry_us,
             deadline_us,
             learnt: HashMap::new(),
+            heard: Heard::default(),
         }
     }
 
@@ -209,6 +215,7 @@ impl Core {
             copies: 0,
             view: 0,
             again: false,
+            floor: 0,
             failure: None,
             tries: 0,
             joining: 0,
@@ -252,6 +259,9 @@ impl Core {
         let message = match known {
             Some(chain) if !silent => {
                 let view = chain.view;
+                if pending.copies == 0 && !reads {
+                    pending.floor = self.heard.of(&pending.key);
+                }
                 pending.again |= pending.copies > 0 && pending.view != view;
                 (pending.copies, pending.view) = (pending.copies.saturating_add(1), view);
                 pending.joining = chain.joining;
@@ -303,7 +313,7 @@ impl Core {
             group: pending.group,
             client: pending.client,
             number: pending.number,
-            version: 0,
+            version: pending.floor,
             operand: pending.operand,
             key: pending.key,
             chain,
@@ -317,7 +327,7 @@ impl Core {
     fn probe(&self, pending: &Pending, switch: Option<Ipv4Addr>) -> Message {
         let copy = self.message(pending, 0, switch.into_iter().collect());
         let (operation, room) = (Operation::Read, Room::None);
-        Message { operation, flags: 0, operand: 0, room, value: None, ..copy }
+        Message { operation, flags: 0, version: 0, operand: 0, room, value: None, ..copy }
     }
 
     /// A UDP payload came. What is no reply to the request changes nothing.
@@ -389,6 +399,10 @@ impl Core {
             _ => Some(message.version),
         };
         let length = message.value.as_ref().map_or(0, Vec::len);
+        if matches!(message.status, Status::Done | Status::Absent | Status::Refused) {
+            // (The tail showed it.)
+            self.heard.note(&pending.key, message.version);
+        }
         let now = Shown { version: message.version, value: message.value };
         let outcome = match message.status {
             Status::Done => Outcome::Done(Done { own, now }),
