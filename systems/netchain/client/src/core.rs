@@ -24,6 +24,10 @@ pub const WINDOW: u32 = 255;
 /// waited out.
 const LONGEST_WAIT_US: u64 = 16_000;
 
+/// After so many words of a group's pause, another member is asked: who says it may be the one that
+/// has no newer view.
+const PAUSES_OF_ONE: u32 = 8;
+
 /// A copy goes again so soon after a switch answered that its view does not serve yet.
 const PAUSED_WAIT_US: u64 = 2_000;
 
@@ -81,6 +85,8 @@ pub struct Pending {
     failure: Option<Failure>,
     /// Copies and probes since a switch told the group's chain.
     tries: u32,
+    /// How often a switch has said since then that its view does not serve, or it has no lease.
+    pauses: u32,
     /// Members that the last copy passed by, as they answer no reads; and how many did not since a
     /// switch told the chain.
     joining: usize,
@@ -218,6 +224,7 @@ impl Core {
             floor: 0,
             failure: None,
             tries: 0,
+            pauses: 0,
             joining: 0,
             turned_away: 0,
             next_us: now_us,
@@ -254,10 +261,11 @@ impl Core {
     /// A copy, or a probe where the chain is not known or keeps silent.
     fn send(&mut self, pending: &mut Pending, now_us: u64) -> Step {
         let known = self.learnt.get(&pending.group).cloned();
-        let silent = pending.tries >= 2 && pending.tries % 2 == 1;
+        let asks_others = (pending.tries >= 2 && pending.tries % 2 == 1)
+            || (pending.pauses > 0 && pending.pauses % PAUSES_OF_ONE == 0);
         let reads = pending.operation == Operation::Read;
         let message = match known {
-            Some(chain) if !silent => {
+            Some(chain) if !asks_others => {
                 let view = chain.view;
                 if pending.copies == 0 && !reads {
                     pending.floor = self.heard.of(&pending.key);
@@ -271,6 +279,7 @@ impl Core {
                 // All that are or were members, one after the other; a read's tail first.
                 let founded = self.ring.chain_of(pending.group).unwrap_or_default();
                 let turn = if known.is_some() { pending.tries / 2 } else { pending.tries };
+                let turn = turn + pending.pauses / PAUSES_OF_ONE;
                 let mut asked = known.map(|chain| chain.members).unwrap_or_default();
                 let others: Vec<_> = founded.into_iter().filter(|it| !asked.contains(it)).collect();
                 asked.extend(others);
@@ -358,7 +367,7 @@ impl Core {
                 let reads = to_copy && pending.operation == Operation::Read;
                 let is_no_reader = reads && message.status == Status::WrongSwitch;
                 if self.learn(message.group, message.view, message.chain) {
-                    (pending.tries, pending.turned_away) = (0, 0);
+                    (pending.tries, pending.pauses, pending.turned_away) = (0, 0, 0);
                     return self.send(pending, now_us);
                 }
                 if is_no_reader && self.turn_away(pending, message.view) {
@@ -371,6 +380,7 @@ impl Core {
                 self.learn(message.group, message.view, message.chain);
                 // Somebody is there, so it is no reason to wait longer each time.
                 pending.tries = pending.tries.saturating_sub(1);
+                pending.pauses = pending.pauses.saturating_add(1);
                 pending.next_us = now_us.saturating_add(PAUSED_WAIT_US);
                 Step::Wait
             }
