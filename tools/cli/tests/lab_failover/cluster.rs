@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use wire::{KeyRing, ToolType};
 
-const CLUSTER: &str =
+pub const CLUSTER: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../systems/netchain/lab/failover-cluster.toml");
 const CONTROLLER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 2, 9, 10), 5411);
 
@@ -99,6 +99,52 @@ impl Cluster {
         self.lab.must_run("controller", &format!("{program} kv {words} {ask}"));
     }
 
+    /// How many switches the controller has taken for dead, or for mute.
+    pub fn deaths(&self) -> u64 {
+        let text = self.lab.metrics("controller");
+        let value = |name: &str| {
+            let name = format!("stateplane_kv_controller_{name}_total ");
+            let found = text.lines().find_map(|line| line.strip_prefix(&name));
+            found.and_then(|value| value.parse::<u64>().ok()).expect("a counter")
+        };
+        value("deaths") + value("mute")
+    }
+
+    /// A power cut of a switch.
+    pub fn kill(&self, victim: &str) {
+        self.cut(victim);
+        self.lab.fail(victim);
+    }
+
+    /// From now on the router loses so much of what clients and switches send each other, and
+    /// switches each other over it; until the value is dropped.
+    pub fn lose(&self, percent: u64) -> Lossy<'_> {
+        let lose = format!("numgen random mod 100 < {percent} drop");
+        self.nft(&format!(
+            "add table ip lossy; add chain ip lossy forward {{ type filter hook forward priority 0; \
+             }}; add rule ip lossy forward udp dport 5410 {lose}; add rule ip lossy forward udp \
+             sport 5410 udp dport != 5410 {lose}"
+        ));
+        Lossy(self)
+    }
+
+    fn nft(&self, rules: &str) {
+        let words = ["nft".to_owned(), rules.to_owned()];
+        let (good, said) =
+            lab::process::run(Some(&self.lab.netns("core")), &words).expect("nft runs");
+        assert!(good, "{rules}: {said}");
+    }
+
+    /// A command in the client's namespace.
+    pub fn command(&self, program: &Path) -> std::process::Command {
+        self.client.command(program).expect("a command")
+    }
+
+    /// What a client's configuration says, but for the founding file.
+    pub fn identity(&self) -> PathBuf {
+        dir(&self.lab).join("client.key")
+    }
+
     /// All links of a switch go down: when that began, and when the last one was down.
     pub fn cut(&self, victim: &str) -> (Instant, Instant) {
         let links = ["core", "s1", "s2", "s3", "s4"].into_iter().filter(|it| *it != victim);
@@ -131,10 +177,19 @@ impl Cluster {
 
     /// A client whose socket is in the client's namespace.
     pub fn client(&self) -> Client {
-        let identity = Some(dir(&self.lab).join("client.key"));
+        let identity = Some(self.identity());
         let config = Config { identity, ..Config::new(self.ring.clone()) };
         let make = || Client::new(config).map_err(std::io::Error::other);
         self.client.run(make).expect("client")
+    }
+}
+
+/// The router is good again when it is dropped.
+pub struct Lossy<'a>(&'a Cluster);
+
+impl Drop for Lossy<'_> {
+    fn drop(&mut self) {
+        self.0.nft("delete table ip lossy");
     }
 }
 
