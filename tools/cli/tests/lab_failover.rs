@@ -87,7 +87,8 @@ fn kill(cluster: &Cluster, victim: &str, round: usize, told: &mut Told) {
     for (at, role) in ROLES.iter().enumerate() {
         let of_role = written.iter().filter(|(place, _)| *place == Some(at));
         let first = of_role.map(|(_, at)| ms(killed, *at));
-        let worst = first.map(|it| it.expect("a write after the kill")).max().expect("a key");
+        let worst = first.map(|it| it.expect("a write after the kill")).max();
+        let Some(worst) = worst else { continue };
         told.written.entry(role).or_default().push(worst);
         println!("{victim} dies, {role}: {worst} ms until the next write, dead after {detection}");
     }
@@ -129,8 +130,17 @@ fn many_kills() {
     let kills = number("KILLS").unwrap_or(50);
     let cluster = Cluster::up("kills");
     let mut told = Told::default();
-    for number in 0..kills as usize {
-        kill(&cluster, SWITCHES[number % SWITCHES.len()], number, &mut told);
+    for round in 0..kills as usize {
+        // The switch with the most groups in the role that has had the fewest kills.
+        let so_far = |role: &&str| told.written.get(*role).map_or(0, Vec::len);
+        let place = (0..ROLES.len()).min_by_key(|at| so_far(&ROLES[*at])).expect("a role");
+        let groups = cluster.groups();
+        let count = |switch: &&str| {
+            let address = cluster::address(switch);
+            groups.iter().filter(|group| group.chain.get(place) == Some(&address)).count()
+        };
+        let victim = SWITCHES.into_iter().max_by_key(count).expect("a switch");
+        kill(&cluster, victim, round, &mut told);
     }
     told.print();
     cluster.lab.down();
