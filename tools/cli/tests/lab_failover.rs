@@ -12,12 +12,15 @@ mod load;
 mod locks;
 #[path = "lab_failover/random.rs"]
 mod random;
+#[path = "lab_failover/recovery.rs"]
+mod recovery;
 
 use cluster::Cluster;
 use common::{one_at_a_time, skip, wait_for};
 use counters::Counters;
 use load::Load;
 use locks::Locks;
+use recovery::Asker;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -222,6 +225,39 @@ fn a_minute_without_the_controller() {
     println!("without a controller: {during} requests; {}", ended.summary());
     assert_eq!(ended.failed(), 0, "{}", ended.summary());
     ended.check(&cluster);
+    cluster.lab.down();
+}
+
+/// Fig. 10 with 100 groups: a switch dies, and comes back, while clients ask at 30 % of the most
+/// that is answered.
+#[test]
+#[ignore = "measures"]
+fn a_recovery_with_100_groups() {
+    if skip() {
+        return;
+    }
+    let _turn = one_at_a_time();
+    let (cluster, _folder) = Cluster::of_groups("recovery", 100);
+    let mut asker = Asker::new(&cluster);
+    let most = asker.most(Duration::from_secs(2));
+    let rate = most * 0.3;
+    println!("{most:.0} requests/s at the most, {rate:.0} asked");
+    let nothing = asker.while_at(rate, || std::thread::sleep(Duration::from_secs(3)));
+    println!("nothing happens: {nothing}");
+    // (The lab's handle stays in this thread.)
+    let name = &cluster.lab.name;
+    let open = || lab::Lab::open(name).expect("the lab");
+    let fails = asker.while_at(rate, || {
+        open().fail("s2").expect("it fails");
+        std::thread::sleep(Duration::from_secs(2));
+    });
+    println!("a switch dies: {fails}");
+    let returns = asker.while_at(rate, || {
+        open().restore("s2").expect("it is back");
+        std::thread::sleep(Duration::from_secs(15));
+    });
+    println!("it comes back: {returns}");
+    cluster.settle("the switch is back");
     cluster.lab.down();
 }
 

@@ -262,7 +262,7 @@ impl Core {
     fn send(&mut self, pending: &mut Pending, now_us: u64) -> Step {
         let known = self.learnt.get(&pending.group).cloned();
         let asks_others = (pending.tries >= 2 && pending.tries % 2 == 1)
-            || (pending.pauses > 0 && pending.pauses % PAUSES_OF_ONE == 0);
+            || (pending.pauses > 0 && pending.pauses.is_multiple_of(PAUSES_OF_ONE));
         let reads = pending.operation == Operation::Read;
         let message = match known {
             Some(chain) if !asks_others => {

@@ -1,7 +1,7 @@
 //! The lab `failover`: its switches, clients and controller.
 
 use crate::common::{TestLab, wait_for};
-use netchain_client::{Client, Config, Key, Ring, read_ring};
+use netchain_client::{Client, Config, Key, Pipeline, Ring, read_ring};
 use netchain_daemon::{GroupStatus, Groups, GroupsWanted, Status};
 use netns::Netns;
 use secrets::SecretsFile;
@@ -12,6 +12,8 @@ use wire::{KeyRing, ToolType};
 
 pub const CLUSTER: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../systems/netchain/lab/failover-cluster.toml");
+const TOPOLOGY: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../systems/netchain/lab/failover.toml");
 const CONTROLLER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 2, 9, 10), 5411);
 
 pub struct Cluster {
@@ -39,11 +41,31 @@ pub fn key_of(ring: &Ring, group: u16, number: usize) -> Key {
 
 impl Cluster {
     pub fn up(test: &str) -> Cluster {
-        let lab = TestLab::up(test, "failover.toml", &[]);
+        Cluster::founded(test, Path::new(TOPOLOGY), Path::new(CLUSTER))
+    }
+
+    /// With so many groups, in a folder of its own.
+    pub fn of_groups(test: &str, groups: usize) -> (Cluster, tempfile::TempDir) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let founding = std::fs::read_to_string(CLUSTER).expect("the founding file");
+        let founding = founding.replace("groups = 40", &format!("groups = {groups}"));
+        let file = folder.path().join("failover-cluster.toml");
+        std::fs::write(&file, founding).expect("written");
+        let text = std::fs::read_to_string(TOPOLOGY).expect("the topology");
+        let program = Path::new(TOPOLOGY).with_file_name("../p4/netchain.p4");
+        let text =
+            text.replace("${topology_dir}/../p4/netchain.p4", program.to_str().expect("UTF-8"));
+        let topology = folder.path().join("failover.toml");
+        std::fs::write(&topology, text).expect("written");
+        (Cluster::founded(test, &topology, &file), folder)
+    }
+
+    fn founded(test: &str, topology: &Path, founding: &Path) -> Cluster {
+        let lab = TestLab::up(test, topology.to_str().expect("UTF-8"), &[]);
         let secrets = dir(&lab).join("fabric.secrets");
         let keys = SecretsFile::load(&secrets).expect("secrets").ring().clone();
         let client = lab.netns("client");
-        let ring = read_ring(Path::new(CLUSTER)).expect("ring");
+        let ring = read_ring(founding).expect("ring");
         let cluster = Cluster { lab, ring, keys, client };
         cluster.settle("the cluster begins");
         cluster
@@ -175,11 +197,21 @@ impl Cluster {
         None
     }
 
+    fn config(&self) -> Config {
+        Config { identity: Some(self.identity()), ..Config::new(self.ring.clone()) }
+    }
+
     /// A client whose socket is in the client's namespace.
     pub fn client(&self) -> Client {
-        let identity = Some(self.identity());
-        let config = Config { identity, ..Config::new(self.ring.clone()) };
+        let config = self.config();
         let make = || Client::new(config).map_err(std::io::Error::other);
+        self.client.run(make).expect("client")
+    }
+
+    /// The same with many requests at a time.
+    pub fn pipeline(&self) -> Pipeline {
+        let config = self.config();
+        let make = || Pipeline::new(config).map_err(std::io::Error::other);
         self.client.run(make).expect("client")
     }
 }
