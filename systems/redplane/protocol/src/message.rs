@@ -93,23 +93,34 @@ message_types! {
     StateReply = ToolType::StateReply as u8, [Packet];
 }
 
+/// Numbers from here on are replies.
+pub(crate) const FIRST_REPLY: u8 = 64;
+/// Numbers from here on are the tools': no switch has to do with them.
+pub(crate) const FIRST_OF_TOOLS: u8 = 100;
+
 impl MessageType {
     /// Whether switches (and status tools) send it to the store, and not the other way.
     pub fn is_request(self) -> bool {
-        (self as u8) < 64 || matches!(self, MessageType::StatusRequest | MessageType::StateRequest)
+        (self as u8) < FIRST_REPLY
+            || matches!(self, MessageType::StatusRequest | MessageType::StateRequest)
     }
 
-    fn carries_key(self) -> bool {
+    /// Whether the store answers a switch with it.
+    pub(crate) fn is_reply(self) -> bool {
+        !self.is_request() && (self as u8) < FIRST_OF_TOOLS
+    }
+
+    pub(crate) fn carries_key(self) -> bool {
         self.carries(Part::Key)
     }
 
-    fn carries_value(self, flags: Flags) -> bool {
+    pub(crate) fn carries_value(self, flags: Flags) -> bool {
         // A switch that does not have the flow releases it without a value.
         self.carries(Part::Value)
             && !(self == MessageType::Release && flags.contains(Flags::UNKNOWN))
     }
 
-    fn carries_packet(self) -> bool {
+    pub(crate) fn carries_packet(self) -> bool {
         self.carries(Part::Packet)
     }
 }
