@@ -89,32 +89,6 @@ struct sp_flow_pending {
 	__u8 key[SP_FLOW_KEY_MAX];
 };
 
-/* The message header as it stands on the wire (big-endian), padded to nothing. */
-struct sp_flow_header {
-	__be16 magic;
-	__u8 version;
-	__u8 type;
-	__be16 object_id;
-	__be16 flags;
-	__be32 switch_id;
-	__be32 incarnation;
-	__be64 request_ns;
-	__be32 epoch;
-	__be16 key_bytes;
-	__be16 value_bytes;
-	__be64 seq;
-	__be32 lease_us;
-	__be16 port;
-	__be16 packet_bytes;
-	__be32 session;
-	__be16 shard;
-	__u8 key_id;
-	__u8 zero;
-	__be64 tag;
-} __attribute__((packed));
-_Static_assert(sizeof(struct sp_flow_header) == SP_FLOW_HEADER_BYTES,
-    "systems/redplane/docs/state-protocol.md");
-
 struct sp_flow_outer {
 	__u8 destination_mac[6];
 	__u8 source_mac[6];

@@ -28,12 +28,12 @@ static __always_inline int sp_flow_decode(
 	if (header->magic != bpf_htons(SP_FLOW_MAGIC) || header->version != SP_FLOW_VERSION ||
 	    header->switch_id != bpf_htonl(settings->switch_id))
 		return -1;
-	reply = sp_flow_reply_bit(header->type);
+	reply = sp_flow_reply_bit(header->message_type);
 	if (!reply)
 		return -1;
 	if (outer->fragment & bpf_htons(0x3fff)) /* what stands here may be the middle of anything */
 		return -1;
-	scratch->type = header->type;
+	scratch->type = header->message_type;
 	scratch->incarnation = bpf_ntohl(header->incarnation);
 	scratch->object_id = bpf_ntohs(header->object_id);
 	scratch->flags = bpf_ntohs(header->flags);
