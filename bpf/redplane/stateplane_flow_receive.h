@@ -148,7 +148,7 @@ static __always_inline int sp_flow_read_message(
 	if (scratch->incarnation != settings->incarnation)
 		return -1; /* an earlier life's lease is not ours */
 	/* "Replays". A recall carries the newest request_ns that the head has of this switch. */
-	now = sp_flow_exact_clock();
+	now = sp_now_ns();
 	scratch->received_ns = now;
 	scratch->fault = SP_STAT_MALFORMED;
 	if (scratch->request_ns > now)

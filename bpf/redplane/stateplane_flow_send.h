@@ -49,7 +49,7 @@ static __always_inline int sp_flow_fill(struct xdp_md *xdp, const struct sp_flow
 	header->flags = bpf_htons(scratch->flags);
 	header->switch_id = bpf_htonl(settings->switch_id);
 	header->incarnation = bpf_htonl(settings->incarnation);
-	header->request_ns = bpf_cpu_to_be64(sp_flow_exact_clock());
+	header->request_ns = bpf_cpu_to_be64(sp_now_ns());
 	header->epoch = bpf_htonl(scratch->epoch);
 	header->key_bytes = bpf_htons(scratch->key_bytes);
 	header->value_bytes = bpf_htons(scratch->value_bytes);
