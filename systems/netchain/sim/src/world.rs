@@ -299,7 +299,7 @@ impl<'p> World<'p> {
             Fault::Process { machine: Machine::Switch(at), .. } => {
                 self.hosts[at].agent_back_ns = until_ns;
             }
-            Fault::Cut(_) | Fault::Slow { .. } | Fault::Loss { .. } => {
+            Fault::Cut(_) | Fault::Slow { .. } | Fault::Links(_) => {
                 self.network.begin(fault, until_ns);
             }
             // A client that dies is as one that stands still for ever: nobody asks it again.
