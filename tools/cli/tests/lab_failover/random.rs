@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
-use simnet::Direction;
+use simnet::{Direction, Links};
 use std::time::{Duration, Instant};
 
 const SWITCHES: [&str; 4] = ["s1", "s2", "s3", "s4"];
@@ -29,7 +29,7 @@ fn any_fault(random: &mut StdRng) -> Fault {
         6..=7 => Fault::Freeze { machine: switch.to_owned() },
         8 => process(switch, "switch"),
         9..=10 => process("controller", "controller"),
-        _ => Fault::Loss { percent: 30 },
+        _ => Fault::Links(Links::Loss { percent: 30 }),
     }
 }
 
@@ -75,7 +75,9 @@ impl<'a> Under<'a> {
     fn begin(&mut self, fault: &Fault) {
         match fault {
             Fault::Freeze { machine } => signal_agent(&self.lab, machine, Signal::SIGSTOP),
-            Fault::Loss { percent } => self.lossy = Some(self.cluster.lose((*percent).into())),
+            Fault::Links(Links::Loss { percent }) => {
+                self.lossy = Some(self.cluster.lose((*percent).into()));
+            }
             fault => inject::begin(&self.lab, fault).unwrap_or_else(|error| panic!("{error}")),
         }
     }
@@ -83,7 +85,7 @@ impl<'a> Under<'a> {
     fn end(&mut self, fault: &Fault) {
         match fault {
             Fault::Freeze { machine } => signal_agent(&self.lab, machine, Signal::SIGCONT),
-            Fault::Loss { .. } => self.lossy = None,
+            Fault::Links(Links::Loss { .. }) => self.lossy = None,
             fault => inject::end(&self.lab, fault).unwrap_or_else(|error| panic!("{error}")),
         }
     }
