@@ -25,8 +25,8 @@ struct {
 } sp_secrets SEC(".maps");
 
 /*
- * How many things wait for a generated packet, which the program sp_generator handles: the agent
- * reads it to know how many to make.
+ * How many things wait for a generated packet, which the emitted program sp_generator handles: the
+ * agent reads it to know how many to make.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

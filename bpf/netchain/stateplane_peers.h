@@ -226,9 +226,8 @@ SP_INLINE int sp_peers_probe(struct xdp_md *xdp, const struct sp_peer_settings *
 		key = slot ? slot->key : 0;                                                      \
 	}
 
-/* Each generated frame becomes what the agent queued first. */
-SEC("xdp.frags")
-int sp_generator(struct xdp_md *xdp)
+/* Each generated frame becomes what the agent queued first. -1: it queued nothing. */
+SP_INLINE int sp_peers_generated(struct xdp_md *xdp)
 {
 	__u32 zero = 0;
 	struct sp_peer_settings *settings = bpf_map_lookup_elem(&sp_peer_settings, &zero);
@@ -237,7 +236,7 @@ int sp_generator(struct xdp_md *xdp)
 	__u8 *frame;
 
 	if (!settings || bpf_map_pop_elem(&sp_peers_due, &due))
-		return XDP_DROP;
+		return -1;
 	if (due.operation == SP_PEERS_PROBE)
 		return sp_peers_probe(xdp, settings, &due);
 #ifdef SP_SLOTS_OBJECTS

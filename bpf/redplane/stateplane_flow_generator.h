@@ -103,9 +103,9 @@ static __always_inline int sp_flow_heartbeat(struct xdp_md *xdp, struct sp_flow_
 }
 
 /* Each generated packet becomes a heartbeat that is due, or takes one flow from the ring and
- * becomes its message. Heartbeats go first: however many flows wait, the session goes on. */
-SEC("xdp.frags")
-int sp_generator(struct xdp_md *xdp)
+ * becomes its message. Heartbeats go first: however many flows wait, the session goes on. -1:
+ * nothing is due. */
+static __always_inline int sp_flow_generated(struct xdp_md *xdp)
 {
 	struct sp_flow_scratch *scratch = sp_flow_get_scratch();
 	__u32 zero = 0, shard = 0, part;
@@ -121,7 +121,7 @@ int sp_generator(struct xdp_md *xdp)
 		return sp_flow_heartbeat(xdp, scratch, shard);
 	pending = (void *)scratch->entry;
 	if (bpf_map_pop_elem(&sp_flow_ring, pending))
-		return XDP_DROP;
+		return -1;
 	__sync_fetch_and_add(work, -1);
 	scratch->object_id = pending->object_id;
 	part = pending->part;

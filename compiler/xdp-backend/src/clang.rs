@@ -350,7 +350,7 @@ fn fits(frames: &[(String, u32)], placement: Placement, systems: Systems) -> boo
 
 /// XDP programs of their own, as against functions that they call.
 /// Systems add theirs.
-const PROGRAMS: [&str; 3] = ["sp_main", "sp_icmp", "sp_pass"];
+const PROGRAMS: [&str; 4] = ["sp_main", "sp_icmp", "sp_pass", "sp_generator"];
 
 /// Functions of the gateway's runtime, which call nothing: only one of them runs at a time.
 const GATEWAY_FUNCTIONS: [&str; 5] = [

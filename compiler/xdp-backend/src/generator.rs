@@ -551,6 +551,28 @@ impl<'a> Generator<'a> {
         pipeline.enter(text);
         text.line("}");
         self.systems.iter().for_each(|system| system.programs(text, &pipeline));
+        self.write_generator(text);
+    }
+
+    /// The packet generator: each frame becomes what is due in the first system that has something.
+    /// The agent makes as many frames as all of them have.
+    fn write_generator(&self, text: &mut Writer) {
+        let functions: Vec<_> = self.systems.iter().filter_map(|it| it.generated()).collect();
+        if functions.is_empty() {
+            return;
+        }
+        text.line("");
+        text.line("/* The packet generator. */");
+        text.line("SEC(\"xdp.frags\")");
+        text.line("int sp_generator(struct xdp_md *xdp)");
+        text.line("{");
+        text.line("int sp_generated = -1;");
+        for function in functions {
+            text.line(format!("sp_generated = {function}(xdp);"));
+            text.line("if (sp_generated != -1) return sp_generated;");
+        }
+        text.line("return XDP_DROP;");
+        text.line("}");
     }
 }
 

@@ -162,6 +162,11 @@ pub trait StateSystem {
     /// system that has one decides.
     fn to_host(&self) -> Option<&'static str>;
 
+    /// Place: the packet generator's program, `sp_generator`, which all systems share. The name of
+    /// a C function that takes the `struct xdp_md *` of a generated frame and makes of it what is
+    /// due: it returns a verdict, or -1 if nothing is due and the frame is as it was.
+    fn generated(&self) -> Option<&'static str>;
+
     /// Place: behind `sp_main`. XDP programs of the object that need the pipeline.
     fn programs(&self, text: &mut Writer, pipeline: &Pipeline);
 }

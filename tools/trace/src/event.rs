@@ -23,6 +23,9 @@ pub struct Field {
     pub name: String,
     /// Readable.
     pub value: String,
+    /// The member of the field's enum that has this value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub member: Option<String>,
 }
 
 /// Whether a message is genuine.

@@ -48,7 +48,7 @@ fn hexadecimal(wanted: &str) -> Option<String> {
 
 impl Filter {
     /// `types` are names (`update`, `LEASE_GRANT`, `chain-data`, `malformed`, `cut`) or numbers of
-    /// types that have none; `keys` are parts of keys: a field's value (`10.1.0.10`),
+    /// types that have none; `keys` are parts of keys: a field's value (`10.1.0.10`, `UDP`),
     /// `field=value`, or hexadecimal digits that the key begins with.
     pub fn new(
         systems: Systems,
@@ -103,9 +103,13 @@ impl Filter {
             key.is_some_and(|message| {
                 let named = message.key_fields.iter().flatten();
                 named.into_iter().any(|field| {
-                    field.value == *wanted
-                        || wanted.split_once('=')
-                            == Some((field.name.as_str(), field.value.as_str()))
+                    let has = |value: &str| {
+                        value == field.value || field.member.as_deref() == Some(value)
+                    };
+                    has(wanted)
+                        || wanted
+                            .split_once('=')
+                            .is_some_and(|(name, value)| name == field.name && has(value))
                 }) || hexadecimal(wanted).is_some_and(|digits| message.key.starts_with(&digits))
             })
         };

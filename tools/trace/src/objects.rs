@@ -45,20 +45,46 @@ impl Objects {
 }
 
 fn fields(fields: &[WireField], bytes: &[u8]) -> Vec<Field> {
-    let value = |field: &WireField| {
+    let shown = |field: &WireField| {
         let range =
             field.offset as usize..(field.offset as usize).saturating_add(field.bytes as usize);
         let bytes = bytes.get(range).unwrap_or_default();
+        let name = field.name.clone();
         if bytes.len() > 16 {
-            return hex(bytes);
+            return Field { name, value: hex(bytes), member: None };
         }
-        let value = bytes.iter().fold(0u128, |sum, byte| sum << 8 | u128::from(*byte));
-        dataplane::value::format_value(value, field.width, &field.name)
+        let number = bytes.iter().fold(0u128, |sum, byte| sum << 8 | u128::from(*byte));
+        let value = dataplane::value::format_value(number, field.width, &name);
+        let member = field.enumeration.as_ref().and_then(|it| it.member(number));
+        Field { name, value, member: member.map(str::to_owned) }
     };
-    fields.iter().map(|field| Field { name: field.name.clone(), value: value(field) }).collect()
+    fields.iter().map(shown).collect()
 }
 
 /// Bytes as hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use manifest::{EnumMember, Enumeration};
+
+    #[test]
+    fn a_field_of_an_enum_has_the_name_of_its_member() {
+        let udp = EnumMember { name: "UDP".to_owned(), value: "17".to_owned() };
+        let protocol = Enumeration { name: "Protocol".to_owned(), members: vec![udp] };
+        let field = |name: &str, offset, enumeration| WireField {
+            name: name.to_owned(),
+            width: 8,
+            offset,
+            bytes: 1,
+            enumeration,
+        };
+        let known = [field("protocol", 0, Some(protocol)), field("ttl", 1, None)];
+        let shown = |bytes: &[u8]| crate::fields(&fields(&known, bytes));
+        assert_eq!(shown(&[17, 17]), "protocol=UDP ttl=17");
+        assert_eq!(shown(&[6, 1]), "protocol=6 ttl=1", "no member has this value");
+    }
 }

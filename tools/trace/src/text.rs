@@ -85,11 +85,14 @@ fn time(ns: u64) -> String {
     format!("{:02}:{:02}:{:02}.{:06}", s / 3_600, s / 60 % 60, s % 60, ns % NS_PER_S / 1_000)
 }
 
-/// Fields as `name=value`.
+/// Fields as `name=value`; of an enum, the member in the place of the number.
 pub fn fields(fields: &[Field]) -> String {
     fields
         .iter()
-        .map(|field| format!("{}={}", field.name, field.value))
+        .map(|field| {
+            let shown = field.member.as_ref().unwrap_or(&field.value);
+            format!("{}={shown}", field.name)
+        })
         .collect::<Vec<_>>()
         .join(" ")
 }

@@ -145,6 +145,10 @@ impl StateSystem for Counters {
         None
     }
 
+    fn generated(&self) -> Option<&'static str> {
+        None
+    }
+
     fn programs(&self, text: &mut Writer, pipeline: &Pipeline) {
         if self.names.is_empty() {
             return;

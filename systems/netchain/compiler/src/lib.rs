@@ -66,7 +66,7 @@ impl System for NetChain {
     }
 
     fn program_names(&self) -> &'static [&'static str] {
-        &["sp_slots_again", "sp_generator"]
+        &["sp_slots_again"]
     }
 
     fn own_functions(&self) -> &'static [&'static str] {
@@ -154,6 +154,10 @@ impl StateSystem for State {
 
     fn to_host(&self) -> Option<&'static str> {
         None
+    }
+
+    fn generated(&self) -> Option<&'static str> {
+        (!self.peers.object.is_empty()).then_some("sp_peers_generated")
     }
 
     fn programs(&self, text: &mut Writer, pipeline: &Pipeline) {

@@ -100,7 +100,7 @@ fn body(message: &Message) -> MessageBody {
         fields: Fields(fields),
         object: format!("group {}", message.group),
         key: hex(&message.key.0),
-        key_fields: Some(vec![Field { name: "key".to_owned(), value: key }]),
+        key_fields: Some(vec![Field { name: "key".to_owned(), value: key, member: None }]),
         switch_id: None,
         shard: None,
         rest: rest(message, name),

@@ -83,7 +83,7 @@ impl System for RedPlane {
     }
 
     fn program_names(&self) -> &'static [&'static str] {
-        &["sp_again", "sp_receive", "sp_send", "sp_generator", "sp_sweep"]
+        &["sp_again", "sp_receive", "sp_send", "sp_sweep"]
     }
 
     fn own_functions(&self) -> &'static [&'static str] {
@@ -219,6 +219,10 @@ impl StateSystem for State {
 
     fn to_host(&self) -> Option<&'static str> {
         self.has_messages().then_some("sp_flow_to_host(xdp, &flow, ingress_port)")
+    }
+
+    fn generated(&self) -> Option<&'static str> {
+        self.has_objects().then_some("sp_flow_generated")
     }
 
     fn programs(&self, text: &mut Writer, pipeline: &Pipeline) {

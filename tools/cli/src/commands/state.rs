@@ -123,12 +123,29 @@ struct Shown {
     fields: Map<String, Value>,
 }
 
+/// The key of a snapshot.
+#[derive(Serialize, Debug, Default, PartialEq, Eq)]
+struct Key {
+    /// Its fields.
+    #[serde(flatten)]
+    fields: BTreeMap<String, String>,
+    /// The members of enums that name their values.
+    #[serde(skip)]
+    names: BTreeMap<String, String>,
+}
+
+impl Key {
+    fn words(&self) -> String {
+        words_with(&self.fields, &self.names)
+    }
+}
+
 /// A snapshot's slots.
 #[derive(Serialize, Debug, Default, PartialEq, Eq)]
 struct Slots {
     object: String,
     /// Whose; more than one if they are merged.
-    keys: Vec<BTreeMap<String, String>>,
+    keys: Vec<Key>,
     /// Which, in the order of the keys.
     snapshots: Vec<Value>,
     /// In words.
@@ -140,7 +157,7 @@ struct Slots {
     /// Of merged ones: keys that had no packet yet in the newest window of any, and so nothing to
     /// add to it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    of_older_windows: Vec<BTreeMap<String, String>>,
+    of_older_windows: Vec<Key>,
     /// Those that count.
     slots: Vec<u64>,
 }
@@ -248,10 +265,6 @@ fn matching(
     Ok(found)
 }
 
-fn words(fields: &BTreeMap<String, String>) -> String {
-    words_with(fields, &BTreeMap::new())
-}
-
 /// Fields, with the members of enums where there are some.
 fn words_with(fields: &BTreeMap<String, String>, members: &BTreeMap<String, String>) -> String {
     let field = |(name, value): (&String, &String)| {
@@ -300,10 +313,10 @@ fn snapshot(
     for (at, record) in matching(from, &names, &stores, key)? {
         let found = stores.sources[at].snapshot(&stores.asked, names.manifest.as_ref(), &record)?;
         let Some(snapshot) = found else { continue };
-        let Shown { object, key, .. } = names.show(&record);
+        let Shown { object, key: fields, key_names: names, .. } = names.show(&record);
         let one = Slots {
             object,
-            keys: vec![key],
+            keys: vec![Key { fields, names }],
             snapshots: vec![snapshot.info],
             names: vec![snapshot.name],
             window: snapshot.window,
@@ -353,11 +366,11 @@ fn merge_into(sum: &mut Vec<u64>, slots: &[u64], how: Merge) {
 }
 
 fn print_slots(it: &Slots, top: Option<usize>) {
-    let keys: Vec<String> = it.keys.iter().map(words).collect();
+    let keys: Vec<String> = it.keys.iter().map(Key::words).collect();
     let window = it.window.map_or(String::new(), |window| format!(", window {window}"));
     outln!("{}  {}: snapshot {}{window}", it.object, keys.join(" + "), it.names.join(" + "));
     if !it.of_older_windows.is_empty() {
-        let keys: Vec<String> = it.of_older_windows.iter().map(words).collect();
+        let keys: Vec<String> = it.of_older_windows.iter().map(Key::words).collect();
         outln!("without counts in this window: {}", keys.join(", "));
     }
     let mut slots: Vec<(usize, u64)> =
@@ -387,7 +400,10 @@ mod tests {
     #[test]
     fn only_the_newest_window_is_merged() {
         let of = |key: &str, window, slots: &[u64]| Slots {
-            keys: vec![BTreeMap::from([("vlan".to_owned(), key.to_owned())])],
+            keys: vec![Key {
+                fields: BTreeMap::from([("vlan".to_owned(), key.to_owned())]),
+                names: BTreeMap::new(),
+            }],
             window: Some(window),
             slots: slots.to_vec(),
             ..Slots::default()
@@ -396,9 +412,7 @@ mod tests {
         for one in [of("b", 8, &[2, 0]), of("c", 7, &[5, 5]), of("d", 8, &[0, 3])] {
             merge_windows(&mut sum, one, Merge::Sum);
         }
-        let keys = |keys: &[BTreeMap<String, String>]| {
-            keys.iter().map(words).collect::<Vec<_>>().join(" ")
-        };
+        let keys = |keys: &[Key]| keys.iter().map(Key::words).collect::<Vec<_>>().join(" ");
         assert_eq!((sum.window, sum.slots.as_slice()), (Some(8), [2, 3].as_slice()));
         assert_eq!(
             (keys(&sum.keys), keys(&sum.of_older_windows)),
