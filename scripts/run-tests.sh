@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Runs the workspace's tests as `cargo test --workspace --no-fail-fast` does, in two lanes side by
 # side. Files of tests whose first paragraphs say "Waits for timers" bring up networks and daemons,
-# and mostly wait: these run one after the other (on many cores: several at a time). Meanwhile the
-# rest computes, as many binaries at a time as there are cores, on what the first lane leaves of
-# them. "Needs root." in the first paragraphs says that a test loads BPF programs or makes network
+# and mostly wait: these run one after the other, so two may use the same ports. Meanwhile the rest
+# computes, as many binaries at a time as there are cores, on what the first lane leaves of them.
+# "Needs root." in the first paragraphs says that a test loads BPF programs or makes network
 # namespaces.
 #   scripts/run-tests.sh all      every test; model checking, packet tests and simulations in the
 #                                 second lane
@@ -59,17 +59,14 @@ start_binaries() { # file with binary, source and folder of each
 start_waiting() { start_binaries "$scratch/waiting"; }
 
 start_computing() {
-  if [ "$what" = all ]; then
-    start timed spec/check.sh env JOBS=1 spec/check.sh small
-    # (The first one compiles what the packet tests then find in clang's cache.)
-    start_binaries "$scratch/first"
-    start timed scripts/packet-tests.sh env JOBS=1 scripts/packet-tests.sh target/debug/stateplane
-  else
-    start_binaries "$scratch/first"
-  fi
+  [ "$what" != all ] || start timed spec/check.sh env JOBS=1 spec/check.sh small
+  start_binaries "$scratch/first"
   start_binaries "$scratch/rest"
-  start timed "doc tests" cargo test --workspace --locked --no-fail-fast --quiet --doc
+  # (A build script may look at PATH.)
+  start timed "doc tests" env PATH="$path" cargo test --workspace --locked --no-fail-fast --quiet --doc
   if [ "$what" = all ]; then
+    # After the test of all programs, which compiles the same: clang's cache has it.
+    start timed scripts/packet-tests.sh env JOBS=1 scripts/packet-tests.sh target/debug/stateplane
     start timed "stateplane sim" target/debug/stateplane sim --seconds 60
     start timed "stateplane kv sim" target/debug/stateplane kv sim --seconds 30
   fi
@@ -101,14 +98,14 @@ while IFS=$'\t' read -r binary source folder; do
   printf '%s\t%s\t%s\n' "$binary" "$source" "$folder" >>"$scratch/$into"
 done <"$scratch/built"
 
+path=$PATH
 export CLANG_CACHE=$PWD/target/clang-cache PATH=$PWD/scripts/clang-cache:$PATH
 mkdir -p "$CLANG_CACHE"
 find "$CLANG_CACHE" -mindepth 2 -maxdepth 2 -mtime +3 -exec rm -rf {} +
 export PRINTING=$scratch/printing
-cores=$(nproc)
-(lane waiting $(((cores + 1) / 2)) start_waiting) &
+(lane waiting 1 start_waiting) &
 lanes+=($!)
-(renice -n 15 -p "$BASHPID" >/dev/null; lane computing "$cores" start_computing) &
+(renice -n 15 -p "$BASHPID" >/dev/null; lane computing "$(nproc)" start_computing) &
 lanes+=($!)
 wait "${lanes[@]}" || true
 lanes=()
