@@ -6,7 +6,7 @@ soak_netchain_sim() { "$bin" kv sim --seconds "${SOAK_NETCHAIN_SECONDS:-3600}"; 
 
 # Every seeded bug that random runs can find is caught.
 soak_netchain_sim_mutations() {
-  cargo test --release --locked --quiet -p netchain-sim --features mutations --test mutations -- --ignored --nocapture
+  cargo test --release --locked --quiet -p netchain-sim --test mutations -- --ignored --nocapture
 }
 
 # In the lab, which measures: nothing else should run beside it.

@@ -1,5 +1,6 @@
 //! Switches that serve keys, and die: four of them and their controller, under the load of real
-//! clients. No acknowledged write is lost, and versions never go back. Needs root.
+//! clients. No acknowledged write is lost, and versions never go back. Needs root. Waits for
+//! timers.
 
 #[path = "lab_failover/cluster.rs"]
 mod cluster;
