@@ -1,5 +1,5 @@
-// State of two systems that both need generated packets: a count that survives the switch, and leases
-// of peers.
+// State of two systems that both need generated packets: a count that survives the switch, and
+// leases of peers.
 #include <core.p4>
 #include <v1model.p4>
 #include <stateplane.p4>

@@ -1,5 +1,5 @@
-//! Load: each key has one writer, which writes growing numbers, and one reader. All that they hear is
-//! judged.
+//! Load: each key has one writer, which writes growing numbers, and one reader. All that they hear
+//! is judged.
 
 use crate::cluster::{Cluster, key_of};
 use netchain_client::{Client, Failed, Key, Outcome, Request};
