@@ -77,7 +77,10 @@ fn kill(cluster: &Cluster, victim: &str, round: usize, told: &mut Told) {
     let (killed, cut) = cluster.cut(victim);
     let detected = cluster.until_dead(address, Duration::from_secs(5));
     cluster.lab.fail(victim);
-    std::thread::sleep(Duration::from_millis(700));
+    wait_for("all keys are written again", || {
+        load.first_writes_after(cut).iter().all(|(_, at)| at.is_some())
+    });
+    std::thread::sleep(Duration::from_millis(300));
     let written = load.first_writes_after(cut);
     cluster.lab.restore(victim);
     cluster.settle("the killed switch is back");

@@ -87,6 +87,8 @@ pub struct Pending {
     tries: u32,
     /// How often a switch has said since then that its view does not serve, or it has no lease.
     pauses: u32,
+    /// Another one is to be asked next.
+    asks_another: bool,
     /// Members that the last copy passed by, as they answer no reads; and how many did not since a
     /// switch told the chain.
     joining: usize,
@@ -225,6 +227,7 @@ impl Core {
             failure: None,
             tries: 0,
             pauses: 0,
+            asks_another: false,
             joining: 0,
             turned_away: 0,
             next_us: now_us,
@@ -262,7 +265,7 @@ impl Core {
     fn send(&mut self, pending: &mut Pending, now_us: u64) -> Step {
         let known = self.learnt.get(&pending.group).cloned();
         let asks_others = (pending.tries >= 2 && pending.tries % 2 == 1)
-            || (pending.pauses > 0 && pending.pauses.is_multiple_of(PAUSES_OF_ONE));
+            || std::mem::take(&mut pending.asks_another);
         let reads = pending.operation == Operation::Read;
         let message = match known {
             Some(chain) if !asks_others => {
@@ -381,6 +384,7 @@ impl Core {
                 // Somebody is there, so it is no reason to wait longer each time.
                 pending.tries = pending.tries.saturating_sub(1);
                 pending.pauses = pending.pauses.saturating_add(1);
+                pending.asks_another = pending.pauses.is_multiple_of(PAUSES_OF_ONE);
                 pending.next_us = now_us.saturating_add(PAUSED_WAIT_US);
                 Step::Wait
             }

@@ -484,6 +484,26 @@ fn who_only_says_paused_is_not_the_only_one_that_is_asked() {
     assert!(others.len() >= 2, "{others:?}");
 }
 
+/// The other one knows nothing new: the next copy goes where it belongs, as the pause may be over.
+#[test]
+fn one_probe_follows_a_long_pause() {
+    let mut core = knowing();
+    let mut write = put(&mut core);
+    let (head, copy) = sent(core.time(&mut write, 0));
+    let paused = reply(&copy, Status::Paused);
+    for _ in 0..PAUSES_OF_ONE {
+        core.receive(&mut write, &paused, 0);
+    }
+    let next = write.next_us();
+    let (_, probe) = sent(core.time(&mut write, next));
+    assert_eq!(probe.view, 0);
+    let told = answered(probe, Status::OldView, |it| (it.view, it.chain) = (1, vec![head]));
+    assert_eq!(core.receive(&mut write, &told, next), Step::Wait);
+    let next = write.next_us();
+    let (to, copy) = sent(core.time(&mut write, next));
+    assert_eq!((to, copy.view, copy.operation), (head, 1, Operation::Put));
+}
+
 /// A member that joins behind the only other one is the tail, and reads nothing yet.
 #[test]
 fn a_read_passes_a_member_by_that_joins() {
