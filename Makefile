@@ -4,10 +4,6 @@
 SHELL := /bin/bash
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 RELEASE := target/release/stateplane
-# Bugs are planted in the packages with this feature. One build for all these tests, with the outside
-# crates that the workspace has.
-MUTATIONS = $(shell awk -F'"' '/^name = / && FNR < 9 {name = $$2} /^mutations = / {print name "/mutations"}' \
-	$(wildcard */*/Cargo.toml */*/*/Cargo.toml) | paste -sd,)
 
 .PHONY: help root setup build demo check test lint bench soak clean
 
@@ -37,13 +33,7 @@ check: lint ## for every day, without root: formatting, clippy, the tests that n
 
 test: root lint ## everything that decides whether a change may land
 	@scripts/need-bpf.sh test
-	cargo build --workspace --locked --quiet
-	spec/check.sh small
-	scripts/packet-tests.sh target/debug/stateplane
 	scripts/run-tests.sh all
-	cargo test --workspace --locked --quiet --features $(MUTATIONS) --test mutations
-	target/debug/stateplane sim --seconds 60
-	target/debug/stateplane kv sim --seconds 30
 
 bench: root build ## the paper's evaluation, repeated: writes out/bench/index.html (QUICK=1: in eight minutes)
 	@scripts/need-bpf.sh bench

@@ -1,9 +1,10 @@
-# Runs commands side by side, as many at a time as there are cores. Their output comes in the order
-# in which they were started. For other scripts: `. scripts/side-by-side.sh`, `start COMMAND...` for
-# each, `finish` at the end. Then `started` is the number of commands, `failed` the number of those
-# that did not end with 0.
+# Runs commands side by side, as many at a time as there are cores (JOBS=N: as N). Their output
+# comes in the order in which they were started. For other scripts: `. scripts/side-by-side.sh`,
+# `start COMMAND...` for each, `finish` at the end. Then `started` is the number of commands,
+# `failed` the number of those that did not end with 0. With PRINTING=FILE nobody else who has that
+# file prints meanwhile.
 
-cores=$(nproc)
+cores=${JOBS:-$(nproc)}
 started=0
 printed=0
 failed=0
@@ -48,7 +49,11 @@ run_one() {
 print_finished() {
   while [ -e "$outputs/$((printed + 1)).out" ]; do
     printed=$((printed + 1))
-    cat "$outputs/$printed.out"
+    if [ -n "${PRINTING:-}" ]; then
+      flock "$PRINTING" cat "$outputs/$printed.out"
+    else
+      cat "$outputs/$printed.out"
+    fi
     [ "$(cat "$outputs/$printed.status")" -eq 0 ] || failed=$((failed + 1))
     rm "$outputs/$printed.out"
   done

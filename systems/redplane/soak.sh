@@ -23,7 +23,7 @@ soak_sim() {
 
 # Every seeded bug of switch and store is caught, by the checks that judge the runs above.
 soak_sim_mutations() {
-  cargo test --release --locked --quiet -p sim --features mutations --test mutations -- --ignored --nocapture
+  cargo test --release --locked --quiet -p sim --test mutations -- --ignored --nocapture
 }
 
 soak_chaos_apps() {

@@ -1,7 +1,7 @@
 //! Can the checks fail? Each seeded bug must be caught within `MOST` seeds, and the seed that shows
 //! it must show nothing without it.
 //!
-//! `cargo test -p chain --features mutations --test mutations -- --nocapture`
+//! `cargo test -p chain --test mutations -- --nocapture`
 
 mod common;
 

@@ -1,7 +1,7 @@
 //! Can the checks of `cluster.rs` fail? Each bug of the controller's must be caught within `MOST`
 //! seeds of the simulated chains, the first that shows it must show nothing without it.
 //!
-//! `cargo test --release -p controller --features mutations --test mutations -- --ignored
+//! `cargo test --release -p controller --test mutations -- --ignored
 //! --nocapture` (minutes); MUTATION=Name: only that one. Without `--ignored`: those that are caught
 //! within a few seeds.
 

@@ -6,7 +6,11 @@
    taken late, several times, or never.
 
    A switch that dies and a living one that is taken for dead are the same here: the controller may take any member out at any time,
-   and until all its neighbours drop what it sends and gets (`fenced`), the member goes on. One that is dead does less.
+   and the member goes on in the view that it has taken. One that is dead does less. Members of the next view refuse its writes; its
+   reads end with its leases.
+
+   A reader has a lease of each other member as long as it may: a member that has taken a newer view gives none, and the last one
+   ends at some time after that (`ended`): here when the controller has waited for it, as a reader that stops sooner does less.
 
    Whether results are right is judged by value: `possible` has every state that a single copy of the key may be in, after what
    clients were told so far. *)
@@ -27,15 +31,17 @@ CONSTANTS
     Bugs        \* mistakes made on purpose
 
 VARIABLES
-    views,      \* decisions: chain, session of its head, who joins (0: nobody), who is out, whether it was founded after a loss
-    fenced,     \* switches whose neighbours all drop what is from and for them
+    views,      \* decisions: chain, session of its head, who joins (0: nobody), who is out, whether it was founded after a loss, and
+                \* whether its members answer: in a decision of its own, which counts for each of them from then on
+    gone,       \* switches that have certainly lost their slots
+    ended,      \* readers that have no lease any more of a member with a newer view
     switch,     \* by switch: the view it has taken, its slot, its window, the view for which it has the copy
     net,        \* all messages that were ever sent
     request,    \* by request: what its client knows of it
     known,      \* by client: the newest view that it has heard of
     possible    \* the states that one copy of the key may be in, with results of requests whose clients wait
 
-vars == <<views, fenced, switch, net, request, known, possible>>
+vars == <<views, gone, ended, switch, net, request, known, possible>>
 
 -----------------------------------------------------------------------------
 (* What clients ask for. Each makes its requests one after the other. *)
@@ -53,6 +59,7 @@ Requests ==
       [] Scenario = "refused" -> <<Acquire(1), Acquire(2), Read(2)>>
       [] Scenario = "handover" -> <<Release(1), Acquire(2), Read(1)>>
       [] Scenario = "counter" -> <<Add(1), Add(2), Read(2)>>
+      [] Scenario = "again" -> <<Add(1), Add(1), Add(2)>>
       [] Scenario = "count" -> <<Add(1), Read(1)>>
       [] Scenario = "put" -> <<Put(1, 11), Read(2)>>
       [] Scenario = "founding" -> <<Put(1, 11), Read(2), Put(2, 12)>>
@@ -116,7 +123,7 @@ Newest == Final(views)
 Founded == \E v \in 1..Len(views) : views[v].founded
 Chain(v) == views[v].chain
 JoinsAsTail(v) == Len(Chain(v)) > 1 /\ views[v].joining = Final(Chain(v))
-(* Whom clients ask for reads. Who joins behind the tail is not asked. *)
+(* Whom clients ask for reads. Who joins behind the tail is not asked; nobody answers then. *)
 Asked(v) == IF JoinsAsTail(v) THEN Chain(v)[Len(Chain(v)) - 1] ELSE Final(Chain(v))
 
 (* A version: 16 sequence numbers for each session. *)
@@ -127,12 +134,14 @@ Empty == [version |-> 0, value |-> None, by |-> 0, recent |-> <<>>, gap |-> FALS
 Initial == [Empty EXCEPT !.version = Session(1) + 1, !.value = First]
 
 Init ==
-    /\ views = <<[chain |-> [i \in 1..Members |-> i], session |-> 1, joining |-> 0, out |-> {}, founded |-> FALSE]>>
-    /\ fenced = {}
+    /\ views = <<[chain |-> [i \in 1..Members |-> i], session |-> 1, joining |-> 0, out |-> {}, founded |-> FALSE,
+                  serves |-> TRUE]>>
+    /\ gone = {}
+    /\ ended = {}
     /\ switch = [s \in Switches |-> [view |-> IF s <= Members THEN 1 ELSE 0, slot |-> IF s <= Members THEN Initial ELSE Empty,
                                      window |-> [i \in Ids |-> "fresh"], copied |-> 0]]
     /\ net = {}
-    /\ request = [i \in Ids |-> [at |-> "new", first |-> 0, last |-> 0, floor |-> 0, compare |-> 0, by |-> 0, version |-> 0, value |-> 0]]
+    /\ request = [i \in Ids |-> [at |-> "new", first |-> 0, last |-> 0, heard |-> 0, floor |-> 0, compare |-> 0, by |-> 0, version |-> 0, value |-> 0]]
     /\ known = [c \in Clients |-> 1]
     /\ possible = {[value |-> First, by |-> 0, result |-> [i \in Ids |-> <<>>]]}
 
@@ -148,6 +157,9 @@ Sent(i) == Cardinality({m \in net : m.kind = "request" /\ m.id = i})
 (* The highest version that any client was shown. *)
 Shown == LET versions == {request[i].version : i \in Ids} IN CHOOSE v \in versions : \A w \in versions : v >= w
 
+(* The highest one that this request's client was shown. *)
+Heard(i) == LET versions == {request[j].version : j \in Earlier(i)} \cup {0} IN CHOOSE v \in versions : \A w \in versions : v >= w
+
 (* The first copies. VERSION compares with what its client was shown last, or with the first version. *)
 \* Code: systems/netchain/client/src/core.rs begin send
 Begin(i) ==
@@ -159,10 +171,10 @@ Begin(i) ==
     IN /\ request[i].at = "new"
        /\ \A j \in earlier : request[j].at \notin {"new", "open"}
        /\ Chain(view) # <<>>
-       /\ request' = [request EXCEPT ![i].at = "open", ![i].first = view, ![i].last = view, ![i].floor = Shown,
+       /\ request' = [request EXCEPT ![i].at = "open", ![i].first = view, ![i].last = view, ![i].floor = Shown, ![i].heard = Heard(i),
                                      ![i].compare = previous.version, ![i].by = previous.by]
        /\ net' = net \cup {Copy(i, view, FALSE)}
-       /\ UNCHANGED <<views, fenced, switch, known, possible>>
+       /\ UNCHANGED <<views, gone, ended, switch, known, possible>>
 
 (* A copy in a later view: another head may have carried an earlier one out (AGAIN). *)
 \* Code: systems/netchain/client/src/core.rs time send
@@ -174,24 +186,24 @@ Again(i) ==
     /\ Sent(i) < Copies
     /\ net' = net \cup {Copy(i, view, TRUE)}
     /\ request' = [request EXCEPT ![i].last = view]
-    /\ UNCHANGED <<views, fenced, switch, known, possible>>
+    /\ UNCHANGED <<views, gone, ended, switch, known, possible>>
 
-(* A member that has taken a view, or a neighbour of a dead switch, answers OLD_VIEW and tells the chain: to a request for this
-   key or for another one of the group. *)
+(* A switch that has taken a view tells the chain, also while its members do not answer: to a request for this key or for another
+   one of the group, or for a dead switch. *)
 \* Code: systems/netchain/client/src/core.rs receive learn
 Learn(c, v) ==
     /\ v > known[c]
     /\ \E i \in Ids : Requests[i].client = c /\ request[i].at \in {"new", "open"}
     /\ \E s \in In(Chain(v)) : switch[s].view = v
     /\ known' = [known EXCEPT ![c] = v]
-    /\ UNCHANGED <<views, fenced, switch, net, request, possible>>
+    /\ UNCHANGED <<views, gone, ended, switch, net, request, possible>>
 
 \* Code: systems/netchain/client/src/core.rs time
 GiveUp(i) ==
     /\ request[i].at = "open"
     /\ Cardinality({j \in Ids : request[j].at = "unknown"}) < GiveUps
     /\ request' = [request EXCEPT ![i].at = "unknown"]
-    /\ UNCHANGED <<views, fenced, switch, net, known, possible>>
+    /\ UNCHANGED <<views, gone, ended, switch, net, known, possible>>
 
 (* DONE is final. That a request was not carried out is final only in the view of the last copy: another head may carry out
    a later copy. *)
@@ -208,15 +220,17 @@ TakeReply(m) ==
             ELSE /\ final
                  /\ request' = [request EXCEPT ![i] = IF m.status = "FULL" THEN [@ EXCEPT !.at = "FULL"] ELSE over]
                  /\ possible' = IF Founded THEN possible ELSE Told(i, m.status, m.moved, m.value)
-       /\ UNCHANGED <<views, fenced, switch, net, known>>
+       /\ UNCHANGED <<views, gone, ended, switch, net, known>>
 
 -----------------------------------------------------------------------------
 (* Switches (systems/netchain/p4/netchain.p4) *)
 
-(* Rule 2: a switch takes what is of the view that it has taken; rule 1: its part is its own view's. *)
+(* Rule 5: a switch takes what is of the view that it has taken; rule 3: its part is its own view's, once that one serves. *)
 Takes(s, m) ==
-    /\ s \notin fenced
+    /\ s \notin gone
     /\ switch[s].view > 0
+    /\ s \in In(Chain(switch[s].view))
+    /\ views[switch[s].view].serves
     /\ m.view = switch[s].view \/ ("views_ignored" \in Bugs /\ m.kind = "stamped")
 
 Reply(s, m) ==
@@ -239,29 +253,29 @@ Stamped(s, i, status, moved, slot, replaced) ==
     [kind |-> "stamped", id |-> i, view |-> switch[s].view, to |-> 0, status |-> status, moved |-> moved,
      slot |-> Carried(i, status, moved, slot), replaced |-> IF OnWire THEN 0 ELSE replaced]
 
-(* Rule 3: reads. A tail behind which a switch joins passes its slot on, as with a refused request: what a read shows is then on
-   that switch too. *)
+(* Rule 6: reads, with leases. Nobody answers them while a switch joins behind the tail: that one may miss what the tail has. *)
 \* Code: systems/netchain/p4/netchain.p4 answer
 TakeRead(m) ==
     LET s == m.to
         answer == Stamped(s, m.id, "DONE", FALSE, switch[s].slot, 0)
     IN /\ Requests[m.id].op = "READ" /\ Takes(s, m)
-       /\ s = Asked(switch[s].view)
-       /\ net' = net \cup {IF "tail_reads_on" \in Bugs THEN Reply(s, answer) ELSE GoesOn(s, answer)}
-       /\ UNCHANGED <<views, fenced, switch, request, known, possible>>
+       /\ s = Asked(switch[s].view) /\ s \notin ended
+       /\ ~JoinsAsTail(switch[s].view) \/ "tail_reads_on" \in Bugs
+       /\ net' = net \cup {Reply(s, answer)}
+       /\ UNCHANGED <<views, gone, ended, switch, request, known, possible>>
 
 Cut(recent) == SubSeq(recent, 1, IF Len(recent) < Recent THEN Len(recent) ELSE Recent)
 Remembers(slot, i) == \E k \in 1..Len(slot.recent) : slot.recent[k].id = i
 Record(slot, i) == slot.recent[CHOOSE k \in 1..Len(slot.recent) : slot.recent[k].id = i]
 
-(* The slot after request i was carried out; rule 7: with the record of it. *)
+(* The slot after request i was carried out; rule 10: with the record of it. *)
 Written(s, i, value) ==
     LET old == switch[s].slot
         version == NextVersion(switch[s].view, old.version)
         recent == IF "no_records" \in Bugs THEN <<>> ELSE Cut(<<[id |-> i, version |-> version]>> \o old.recent)
     IN [version |-> version, value |-> value, by |-> i, recent |-> recent, gap |-> old.gap]
 
-(* Rules 4, 6 and 7: the head decides. What it claims in the window gets one verdict; what it refuses goes down the chain. *)
+(* Rules 7, 9 and 10: the head decides. What it claims in the window gets one verdict; what it refuses goes down the chain. *)
 \* Code: systems/netchain/p4/netchain.p4 answer
 TakeWrite(m) ==
     LET s == m.to
@@ -277,6 +291,9 @@ TakeWrite(m) ==
         answer == Stamped(s, i, status, FALSE, slot, IF e.writes THEN old.version ELSE 0)
         \* The key still has the version that the request would have replaced: it was not carried out.
         undone == Requests[i].op = "VERSION" /\ (old.version = request[i].compare \/ "any_version_is_undone" \in Bugs)
+        \* All writes since the oldest record are in the slot. What the request made is newer than what its client had heard.
+        forgets == old.gap \/ (Len(old.recent) = Recent /\ IF "any_floor" \in Bugs THEN request[i].heard = 0
+                                                           ELSE Final(old.recent).version > request[i].heard)
     IN /\ Requests[i].op # "READ" /\ Takes(s, m)
        /\ s = Chain(switch[s].view)[1]
        /\ IF Remembers(old, i)
@@ -288,16 +305,16 @@ TakeWrite(m) ==
             THEN sends(GoesOn(s, Stamped(s, i, "REFUSED", "refused_unmarked" \notin Bugs, old, 0))) /\ UNCHANGED switch
           ELSE IF verdict = "full"
             THEN sends(Reply(s, Stamped(s, i, "FULL", FALSE, old, 0))) /\ UNCHANGED switch
-          ELSE IF m.again /\ ~undone /\ (old.gap \/ Len(old.recent) = Recent) /\ "never_undecided" \notin Bugs
+          ELSE IF m.again /\ ~undone /\ forgets /\ "never_undecided" \notin Bugs
             THEN sends(GoesOn(s, Stamped(s, i, "UNDECIDED", FALSE, old, 0))) /\ UNCHANGED switch
           ELSE \/ /\ switch' = [switch EXCEPT ![s].slot = kept, ![s].window[i] = claimed]
                   /\ sends(IF ~e.ok /\ "head_refuses" \in Bugs THEN Reply(s, answer) ELSE GoesOn(s, answer))
                \/ /\ Fills /\ e.ok
                   /\ switch' = [switch EXCEPT ![s].window[i] = IF "full_is_no_verdict" \in Bugs THEN "fresh" ELSE "full"]
                   /\ sends(Reply(s, Stamped(s, i, "FULL", FALSE, old, 0)))
-       /\ UNCHANGED <<views, fenced, request, known, possible>>
+       /\ UNCHANGED <<views, gone, ended, request, known, possible>>
 
-(* Rules 5 and 6: the others apply what is newer, and pass everything on. *)
+(* Rules 8 and 9: the others apply what is newer, and pass everything on. *)
 \* Code: systems/netchain/p4/netchain.p4 answer
 TakeStamped(m) ==
     LET s == m.to
@@ -311,38 +328,41 @@ TakeStamped(m) ==
        /\ s # Chain(switch[s].view)[1] \/ "views_ignored" \in Bugs
        /\ switch' = IF m.slot.version > own.version THEN [switch EXCEPT ![s].slot = kept] ELSE switch
        /\ net' = net \cup {GoesOn(s, m)}
-       /\ UNCHANGED <<views, fenced, request, known, possible>>
+       /\ UNCHANGED <<views, gone, ended, request, known, possible>>
 
-(* A view is taken as one, and only a newer one, once the neighbours of all who are out drop their messages. *)
-\* Code: none: the controller is not built yet
+(* A view is taken as one, and only a newer one. From then on the switch refuses older views, and gives who has one of those no
+   lease. Its own leases go on, but for those of a member with a newer view. (Who is no member takes it, too; one that never does
+   may do more.) *)
+\* Code: systems/netchain/switch/src/roles.rs apply
 TakeView(s, v) ==
     /\ v > switch[s].view
+    /\ s \notin gone
     /\ s \in In(Chain(v))
-    /\ views[v].out \subseteq fenced \/ "view_before_fence" \in Bugs
     /\ switch' = [switch EXCEPT ![s].view = v]
-    /\ UNCHANGED <<views, fenced, net, request, known, possible>>
+    /\ ended' = IF \E m \in In(Chain(v)) \ {s} : switch[m].view > v THEN ended ELSE ended \ {s}
+    /\ UNCHANGED <<views, gone, net, request, known, possible>>
 
 (* The switch whose slots are copied: who comes behind, or, if nobody does, who comes before. *)
 Reference(v) ==
     LET x == Place(views[v].joining, Chain(v)) IN IF JoinsAsTail(v) THEN Chain(v)[x - 1] ELSE Chain(v)[x + 1]
 Taken(v) == \A s \in In(Chain(v)) : switch[s].view = v
 
-(* Once all members refuse the old view. Writes go on. *)
-\* Code: none: the controller is not built yet
+(* Once the view serves: then all members refuse the old one. Writes go on. *)
+\* Code: systems/netchain/switch/src/copies.rs due
 SendCopy ==
     LET v == Len(views) IN
     /\ Newest.joining # 0
-    /\ Taken(v) \/ ("copy_early" \in Bugs /\ switch[Newest.joining].view = v)
+    /\ Newest.serves \/ ("copy_early" \in Bugs /\ switch[Newest.joining].view = v)
     /\ net' = net \cup {[kind |-> "copy", view |-> v, to |-> Newest.joining, slot |-> switch[Reference(v)].slot]}
-    /\ UNCHANGED <<views, fenced, switch, request, known, possible>>
+    /\ UNCHANGED <<views, gone, ended, switch, request, known, possible>>
 
-\* Code: none: copies are not built yet
+\* Code: systems/netchain/p4/netchain.p4 answer
 TakeCopy(m) ==
     LET s == m.to IN
     /\ switch[s].view = m.view
     /\ switch' = [switch EXCEPT ![s].copied = m.view,
                                 ![s].slot = IF m.slot.version > @.version \/ "copy_blind" \in Bugs THEN m.slot ELSE @]
-    /\ UNCHANGED <<views, fenced, net, request, known, possible>>
+    /\ UNCHANGED <<views, gone, ended, net, request, known, possible>>
 
 -----------------------------------------------------------------------------
 (* The controller. Each step is one write to its database or one confirmed message, and it may stop after any of them. *)
@@ -350,7 +370,7 @@ TakeCopy(m) ==
 Decide(view) == Len(views) < Views /\ views' = Append(views, view)
 
 (* Members are taken for dead. Who joins and is not whole leaves with them, and can only join again empty. *)
-\* Code: none: the controller is not built yet
+\* Code: systems/netchain/controller/src/decide.rs deaths remove
 TakeOut ==
     \E dead \in SUBSET In(Newest.chain) \ {{}} :
         LET out == dead \cup (IF "joiner_counts" \in Bugs THEN {} ELSE {Newest.joining} \ {0})
@@ -358,47 +378,57 @@ TakeOut ==
             anew == chain # <<>> /\ chain[1] # Newest.chain[1] /\ "no_session" \notin Bugs
         IN /\ chain # <<>> \/ Losses
            /\ Decide([chain |-> chain, session |-> IF anew THEN Len(views) + 1 ELSE Newest.session, joining |-> 0,
-                      out |-> Newest.out \cup out, founded |-> FALSE])
-           /\ UNCHANGED <<fenced, switch, net, request, known, possible>>
+                      out |-> Newest.out \cup out, founded |-> FALSE, serves |-> FALSE])
+           \* (A group keeps its last member until that one has certainly lost its slots.)
+           /\ gone' = IF chain = <<>> THEN gone \cup Newest.out \cup out ELSE gone
+           /\ UNCHANGED <<ended, switch, net, request, known, possible>>
 
-(* The last neighbour drops what is from and for a dead switch. Before that, each message may find a neighbour that does not. *)
-\* Code: none: the controller is not built yet
-Fence(d) ==
-    /\ d \in Newest.out \ fenced
-    /\ fenced' = fenced \cup {d}
-    /\ UNCHANGED <<views, switch, net, request, known, possible>>
+(* The members of the newest view may answer: all have taken it, and the reader of the view that served last has taken it too, or
+   a member that it needs a lease of has a newer view, and the last one that it gave is over by now. *)
+\* Code: systems/netchain/controller/src/decide.rs confirmed
+Serve ==
+    LET v == Len(views)
+        served == {u \in 1..Len(views) : views[u].serves}
+        old == Asked(CHOOSE u \in served : \A w \in served : u >= w)
+        over == \E m \in In(Chain(switch[old].view)) \ {old} : switch[m].view > switch[old].view
+    IN /\ ~Newest.serves /\ Newest.chain # <<>>
+       /\ Taken(v) \/ ("serves_unconfirmed" \in Bugs /\ \E s \in In(Newest.chain) : switch[s].view = v)
+       /\ old \in gone \/ switch[old].view = v \/ over \/ "serves_before_leases_end" \in Bugs
+       /\ ended' = IF over /\ "serves_before_leases_end" \notin Bugs THEN ended \cup {old} ELSE ended
+       /\ views' = [views EXCEPT ![v].serves = TRUE]
+       /\ UNCHANGED <<gone, switch, net, request, known, possible>>
 
-\* Code: none: the controller is not built yet
+\* Code: systems/netchain/controller/src/decide.rs joins
 Join(x) ==
     LET chain == Newest.chain
         last == Len(chain)
     IN /\ \A v \in 1..Len(views) : x \notin In(Chain(v))
-       /\ Newest.joining = 0
+       /\ Newest.joining = 0 /\ Newest.serves
        /\ \/ "middle" \in Places /\ last > 1
-             /\ Decide([Newest EXCEPT !.chain = SubSeq(chain, 1, last - 1) \o <<x, chain[last]>>, !.joining = x])
+             /\ Decide([Newest EXCEPT !.chain = SubSeq(chain, 1, last - 1) \o <<x, chain[last]>>, !.joining = x, !.serves = FALSE])
           \/ "tail" \in Places /\ last = 1
-             /\ Decide([Newest EXCEPT !.chain = chain \o <<x>>, !.joining = x])
-       /\ UNCHANGED <<fenced, switch, net, request, known, possible>>
+             /\ Decide([Newest EXCEPT !.chain = chain \o <<x>>, !.joining = x, !.serves = FALSE])
+       /\ UNCHANGED <<gone, ended, switch, net, request, known, possible>>
 
 (* The new member is whole. In the middle no part changes by that; a new tail answers reads, in a view of its own. *)
-\* Code: none: the controller is not built yet
+\* Code: systems/netchain/controller/src/decide.rs copied
 Activate ==
     LET v == Len(views) IN
-    /\ Newest.joining # 0
+    /\ Newest.joining # 0 /\ Newest.serves
     /\ switch[Newest.joining].copied = v \/ "activated_early" \in Bugs
-    /\ IF JoinsAsTail(v) THEN Decide([Newest EXCEPT !.joining = 0])
+    /\ IF JoinsAsTail(v) THEN Decide([Newest EXCEPT !.joining = 0, !.serves = FALSE])
        ELSE views' = [views EXCEPT ![v].joining = 0]
-    /\ UNCHANGED <<fenced, switch, net, request, known, possible>>
+    /\ UNCHANGED <<gone, ended, switch, net, request, known, possible>>
 
 (* All members are dead: the group is lost, until a person founds it again. Nobody claims that its keys have their old values. *)
-\* Code: none: the controller is not built yet
+\* Code: systems/netchain/controller/src/controller.rs refound
 Found(x) ==
     /\ Newest.chain = <<>>
     /\ \A v \in 1..Len(views) : x \notin In(Chain(v))
     /\ Decide([chain |-> <<x>>, session |-> IF "founded_in_old_session" \in Bugs THEN Newest.session ELSE Len(views) + 1,
-               joining |-> 0, out |-> Newest.out, founded |-> "not_lost" \notin Bugs])
+               joining |-> 0, out |-> Newest.out, founded |-> "not_lost" \notin Bugs, serves |-> FALSE])
     /\ possible' = IF "not_lost" \in Bugs THEN possible ELSE {}
-    /\ UNCHANGED <<fenced, switch, net, request, known>>
+    /\ UNCHANGED <<gone, ended, switch, net, request, known>>
 
 -----------------------------------------------------------------------------
 (* Mistakes that are steps of their own *)
@@ -416,28 +446,28 @@ Redirected(m) ==
 \* Code: none: neighbours answer OLD_VIEW instead
 Redirect(m) ==
     /\ "restamped" \in Bugs
-    /\ m.to \in fenced /\ Newest.chain # <<>> /\ Taken(Len(views))
+    /\ m.to \in Newest.out /\ Newest.chain # <<>> /\ Newest.serves
     /\ net' = net \cup {Redirected(m)}
-    /\ UNCHANGED <<views, fenced, switch, request, known, possible>>
+    /\ UNCHANGED <<views, gone, ended, switch, request, known, possible>>
 
 \* Code: none: a switch starts anew with empty slots and takes its old part
 Restart(s) ==
     /\ "kept_roles" \in Bugs
     /\ switch' = [switch EXCEPT ![s].slot = Empty, ![s].window = [i \in Ids |-> "fresh"]]
-    /\ UNCHANGED <<views, fenced, net, request, known, possible>>
+    /\ UNCHANGED <<views, gone, ended, net, request, known, possible>>
 
-\* Code: none: a neighbour starts anew and routes before it has its rules
-Unfence(d) ==
-    /\ "open_after_restart" \in Bugs
-    /\ d \in fenced
-    /\ fenced' = fenced \ {d}
-    /\ UNCHANGED <<views, switch, net, request, known, possible>>
+\* Code: none: a switch starts anew, and gives a lease before it has a version again
+LeaseAgain(r) ==
+    /\ "lease_without_version" \in Bugs
+    /\ r \in ended
+    /\ ended' = ended \ {r}
+    /\ UNCHANGED <<views, gone, switch, net, request, known, possible>>
 
 \* Code: none: a client is forgotten while copies of its requests are on their way
 Forget(s, i) ==
     /\ "forgotten" \in Bugs
     /\ switch' = [switch EXCEPT ![s].window[i] = "fresh"]
-    /\ UNCHANGED <<views, fenced, net, request, known, possible>>
+    /\ UNCHANGED <<views, gone, ended, net, request, known, possible>>
 
 Next ==
     \/ \E i \in DOMAIN request : Begin(i) \/ Again(i) \/ GiveUp(i)
@@ -449,9 +479,9 @@ Next ==
         \/ m.kind = "copy" /\ TakeCopy(m)
         \/ m.kind \in {"request", "stamped"} /\ Redirect(m)
     \/ \E s \in DOMAIN switch : \E v \in DOMAIN views : TakeView(s, v)
-    \/ \E s \in DOMAIN switch : Fence(s) \/ Join(s) \/ Found(s) \/ Restart(s) \/ Unfence(s)
+    \/ \E s \in DOMAIN switch : Join(s) \/ Found(s) \/ Restart(s) \/ LeaseAgain(s)
     \/ \E s \in DOMAIN switch : \E i \in DOMAIN request : Forget(s, i)
-    \/ TakeOut \/ SendCopy \/ Activate
+    \/ TakeOut \/ Serve \/ SendCopy \/ Activate
 
 Spec == Init /\ [][Next]_vars
 
@@ -459,10 +489,12 @@ Spec == Init /\ [][Next]_vars
 (* States that differ only in what can do nothing any more are one state to TLC (VIEW). *)
 
 Over(i) == request[i].at \notin {"new", "open"}
+(* It has no part any more, and gets none. *)
+Inert(s) == s \in gone
 Stale(m) ==
     IF m.kind = "reply" THEN Over(m.id)
     ELSE "restamped" \notin Bugs /\ (
-        \/ m.to \in fenced /\ "open_after_restart" \notin Bugs
+        \/ m.to \in gone
         \/ m.view < switch[m.to].view /\ "views_ignored" \notin Bugs
         \/ m.kind = "stamped" /\ Over(m.id) /\ m.to = Final(Chain(m.view)) /\ m.slot.version <= switch[m.to].slot.version
             /\ Bugs \cap {"no_tombstone", "kept_roles"} = {})
@@ -478,9 +510,9 @@ Plain(m) ==
 Count(i) == IF Copies < Views THEN Sent(i) ELSE 0
 
 Different ==
-    <<views, fenced, possible,
+    <<views, gone, {r \in ended : ~Inert(r)}, possible,
       {Plain(m) : m \in {m \in net : ~Stale(m)}},
-      [s \in Switches |-> IF s \in fenced /\ "open_after_restart" \notin Bugs THEN switch[s].view ELSE switch[s]],
+      [s \in Switches |-> IF Inert(s) THEN switch[s].view ELSE switch[s]],
       [i \in Ids |-> IF Over(i) THEN [request[i] EXCEPT !.first = 0, !.last = 0] ELSE <<request[i], Count(i)>>],
       [c \in Clients |-> IF \A i \in Ids : Requests[i].client = c => Over(i) THEN 0 ELSE known[c]]>>
 

@@ -1,4 +1,5 @@
 //! `stateplane trace`: files made with the codec, and a real store listened to. Needs root.
+//! Waits for timers, and for the host's ports.
 
 use state_protocol::{Flags, Message, MessageType, Owner};
 use std::net::{Ipv4Addr, SocketAddrV4};

@@ -1,5 +1,6 @@
 //! `docs/deploy.md`, `docs/operate.md` and `deploy/`: every configuration is good, every unit
-//! loads, every metric that is named exists. Needs root.
+//! loads, every metric that is named exists. Needs root. Waits for timers,
+//! and for the host's ports.
 
 mod metrics;
 mod page;

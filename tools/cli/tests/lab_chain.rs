@@ -1,5 +1,5 @@
 //! Switches that serve keys, for real: the compiled program on three switches, and clients with
-//! sockets. Needs root.
+//! sockets. Needs root. Waits for timers.
 
 mod common;
 #[path = "lab_chain/founding.rs"]

@@ -1,5 +1,5 @@
 //! Chaos in small: a few rounds that must pass, and the same faults without replicated state, which
-//! must be found. Needs root.
+//! must be found. Needs root. Waits for timers.
 
 mod common;
 

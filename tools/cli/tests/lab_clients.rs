@@ -1,4 +1,5 @@
-//! The clients' examples, for real: Rust, C and Python against three switches. Needs root.
+//! The clients' examples, for real: Rust, C and Python against three switches. Needs root. Waits
+//! for timers.
 
 mod common;
 #[path = "lab_chain/founding.rs"]

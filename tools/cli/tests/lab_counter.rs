@@ -1,6 +1,6 @@
 //! Linearizable `set` over a real network: every packet of a flow takes the next count, on two
 //! switches that die and return, with and without lost messages; and the asynchronous counter,
-//! whose packets do not wait. Needs root.
+//! whose packets do not wait. Needs root. Waits for timers.
 
 mod common;
 

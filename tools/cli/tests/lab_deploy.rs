@@ -1,7 +1,8 @@
 //! `docs/deploy.md` and `docs/operate.md`, walked as a stranger would: its machines are namespaces,
 //! its configurations and its commands are taken out of the page and run in its order, and then its
 //! "Does it work?" is asked. A command that is new on the page is unknown here, and fails; so does
-//! a `birdc` command in the text that BIRD does not know. Needs root, BIRD and etcd.
+//! a `birdc` command in the text that BIRD does not know. Needs root, BIRD and etcd. Waits
+//! for timers.
 //!
 //! What differs from the page: files lie in a folder for each machine, units are started by their
 //! `ExecStart` (and those with `Type=notify` waited for, as systemd waits), and there are no users

@@ -1,6 +1,6 @@
 //! Real hosts at a network's edge: static routes only, links of unequal MTUs, and a router that is
-//! replaced. Nobody sends anything beforehand: the switch itself has to know its neighbours.
-//! Needs root.
+//! replaced. Nobody sends anything beforehand: the switch itself has to know its neighbours. Needs
+//! root. Waits for timers.
 
 mod common;
 #[path = "common/datagrams.rs"]

@@ -1,5 +1,5 @@
 //! The firewall lab for real: two switches, the replicated store, connections of both IP families,
-//! and failures. Needs root.
+//! and failures. Needs root. Waits for timers.
 
 mod common;
 

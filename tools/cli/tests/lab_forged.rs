@@ -1,5 +1,5 @@
 //! Forged, replayed, truncated and random protocol messages from ordinary hosts: they change
-//! nothing, and each is counted under its name. Needs root.
+//! nothing, and each is counted under its name. Needs root. Waits for timers.
 
 mod common;
 #[path = "lab_forged/mod.rs"]

@@ -1,6 +1,6 @@
 //! Heavy hitters of several tenants for real: every snapshot that a switch sends under load is
 //! checked against the packet log, the switch dies, and the other one goes on from the newest whole
-//! snapshot; what happens when the store is away. Needs root.
+//! snapshot; what happens when the store is away. Needs root. Waits for timers.
 
 mod common;
 #[path = "lab_heavy_hitter/mod.rs"]

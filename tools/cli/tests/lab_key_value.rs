@@ -1,6 +1,6 @@
 //! The key-value store in the switches, for real: clients on both sides read and write shared and
 //! own keys while a switch dies and returns, and every reply is held against what linearizable
-//! means. Needs root.
+//! means. Needs root. Waits for timers.
 
 mod common;
 

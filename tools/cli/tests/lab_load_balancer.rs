@@ -1,5 +1,5 @@
 //! The load balancer for real: curl to web servers behind two switches; a switch dies meanwhile,
-//! backends are added and drained. Needs root.
+//! backends are added and drained. Needs root. Waits for timers.
 
 mod common;
 

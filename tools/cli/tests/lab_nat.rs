@@ -1,5 +1,5 @@
 //! The NAT lab for real: the compiled NAT on two switches, the replicated store, BIRD, and
-//! failures. Needs root.
+//! failures. Needs root. Waits for timers.
 
 mod common;
 

@@ -1,5 +1,5 @@
 //! A NAT with static routes only: its agent keeps the routers' MACs known, whatever happens to
-//! them. Needs root.
+//! them. Needs root. Waits for timers.
 
 mod common;
 #[path = "common/datagrams.rs"]

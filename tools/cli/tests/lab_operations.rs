@@ -1,5 +1,5 @@
 //! What an operator meets: agents that start while no controller answers, or that hang; labs whose
-//! daemons do not start. Needs root.
+//! daemons do not start. Needs root. Waits for timers.
 
 mod common;
 

@@ -1,6 +1,6 @@
 //! Raw packets through every application and through nftables, in one run: what becomes of each
 //! kind must be what stands in `packets/table.txt`, and where an application does otherwise than
-//! nftables, `packets/differences.toml` says why. Needs root.
+//! nftables, `packets/differences.toml` says why. Needs root. Waits for timers.
 
 mod common;
 mod packets;

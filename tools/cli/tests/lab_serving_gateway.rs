@@ -1,5 +1,5 @@
 //! The serving gateway for real: users behind two base stations, 5 % signalling among their
-//! packets, and a switch that dies and returns. Needs root.
+//! packets, and a switch that dies and returns. Needs root. Waits for timers.
 
 mod common;
 

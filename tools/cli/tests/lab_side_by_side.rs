@@ -1,6 +1,6 @@
 //! Several labs on one host do not disturb each other: a lab's traffic goes on without a lost
 //! packet while another lab comes up, loses a switch and goes down, and while the demonstration
-//! runs. Needs root.
+//! runs. Needs root. Waits for timers.
 
 mod common;
 

@@ -1,5 +1,5 @@
 //! What XDP cannot send is sent by the kernel, and fragments that come before their first are held.
-//! Needs root.
+//! Needs root. Waits for timers.
 
 mod common;
 

@@ -1,5 +1,5 @@
 //! Store servers die, at each place of the chain, under traffic; so does the controller. No
-//! connection breaks, no count is lost. Needs root.
+//! connection breaks, no count is lost. Needs root. Waits for timers.
 
 mod common;
 

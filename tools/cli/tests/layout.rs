@@ -178,6 +178,32 @@ fn dependencies_point_down() {
     ratchet("tools/cli/tests/layout/dependencies.txt", &found);
 }
 
+/// Whether a dependency, or a feature beside `mutations` itself, turns on a crate's seeded bugs.
+fn turns_on_bugs(value: &toml::Value) -> bool {
+    let of_tests = |key: &str| ["dev-dependencies", "mutations"].contains(&key);
+    match value {
+        toml::Value::String(name) => name == "mutations" || name.ends_with("/mutations"),
+        toml::Value::Array(all) => all.iter().any(turns_on_bugs),
+        toml::Value::Table(all) => all.iter().any(|(key, it)| !of_tests(key) && turns_on_bugs(it)),
+        _ => false,
+    }
+}
+
+/// What `cargo build` makes has no seeded bugs: only dev-dependencies turn them on.
+#[test]
+fn only_tests_have_seeded_bugs() {
+    for path in tree().into_iter().filter(|path| path.ends_with("Cargo.toml")) {
+        let table: toml::Value = toml::from_str(&read(&path)).unwrap();
+        assert!(!turns_on_bugs(&table), "{path}: only dev-dependencies may have `mutations`");
+    }
+    let one = |text: &str| turns_on_bugs(&toml::from_str(text).unwrap());
+    assert!(one("[dependencies]\nchain = { path = \"x\", features = [\"mutations\"] }"));
+    assert!(one("[features]\ndefault = [\"mutations\"]"));
+    assert!(one("[features]\nfast = [\"chain/mutations\"]"));
+    assert!(!one("[dev-dependencies]\nchain = { path = \"x\", features = [\"mutations\"] }"));
+    assert!(!one("[features]\nmutations = [\"chain/mutations\"]"));
+}
+
 /// A path without `.` and `..`; nothing if it leaves the repository.
 fn plain(path: &Path) -> Option<PathBuf> {
     let mut plain = PathBuf::new();

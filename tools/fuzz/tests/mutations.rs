@@ -1,5 +1,4 @@
 //! Bugs planted in the compiler: generated programs alone must find each. Needs root.
-#![cfg(feature = "mutations")]
 
 use fuzz::differential::{Plan, campaign, lowering};
 use xdp_backend::mutations::Mutation as BackEnd;

@@ -1,4 +1,5 @@
-//! The lab for real: namespaces, BIRD, traffic, a switch's death and return. Needs root.
+//! The lab for real: namespaces, BIRD, traffic, a switch's death and return. Needs root. Waits for
+//! timers.
 
 use lab::instance::LABS_DIR;
 use lab::{Error, Lab, Options, Topology, netns, process, registry, status};

@@ -11,7 +11,7 @@ use wire::{Control, Report, Reporter};
 const RUN: u64 = 20 * SECOND;
 
 fn seeds() -> u32 {
-    std::env::var("CHAIN_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(24)
+    std::env::var("CHAIN_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(12)
 }
 
 fn simulate(mut world: World) -> world::Checks {

@@ -1,5 +1,5 @@
 //! The agent on veth pairs between two network namespaces: forwards, survives SIGKILL, is taken
-//! over and replaced without loss, detaches. Needs root.
+//! over and replaced without loss, detaches. Needs root. Waits for timers.
 //!
 //! The agent runs as this very test binary (see [`agent_process`]), in a namespace of its own.
 

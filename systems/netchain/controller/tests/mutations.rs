@@ -1,7 +1,7 @@
 //! Can the checks of `cluster.rs` fail? Each bug of the controller's must be caught within `MOST`
 //! seeds; the first that shows it must show nothing without it.
 //!
-//! `cargo test -p netchain-controller --features mutations --test mutations`
+//! `cargo test -p netchain-controller --test mutations`
 
 mod world;
 

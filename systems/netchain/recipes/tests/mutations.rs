@@ -1,7 +1,7 @@
 //! Can the checks of `simulation.rs` fail? Each bug must be caught within `MOST` seeds; the first
 //! that shows it must show nothing without it.
 //!
-//! `cargo test -p netchain-recipes --features mutations --test mutations`
+//! `cargo test -p netchain-recipes --test mutations`
 
 mod world;
 

@@ -1,7 +1,7 @@
 //! Can the checks fail? Each seeded bug must be caught within `MOST` seeds, and the run that shows
 //! it must show nothing without it. The table says by which check, and after how many seeds.
 //!
-//! `cargo test --release -p netchain-sim --features mutations --test mutations -- --ignored
+//! `cargo test --release -p netchain-sim --test mutations -- --ignored
 //! --nocapture`; BUG=Name: only that one. Without `--ignored`: those that are caught within a few
 //! runs.
 

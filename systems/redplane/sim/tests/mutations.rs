@@ -4,7 +4,7 @@
 //! shows a bug must show nothing without it.
 //! Needs root.
 //!
-//! `cargo test --release -p sim --features mutations --test mutations -- --ignored --nocapture`
+//! `cargo test --release -p sim --test mutations -- --ignored --nocapture`
 //! (minutes); MUTATION=Name: only that one. Without `--ignored`: those that are caught within a few
 //! runs.
 

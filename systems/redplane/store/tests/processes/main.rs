@@ -2,7 +2,7 @@
 //! updates and acknowledgements through the chain, status, metrics, and SIGKILL to each of them
 //! while updates are on their way.
 //!
-//! Runs alone: it waits for real timers.
+//! Waits for timers.
 //!
 //! This file has its own `main`: run with a word it runs the tests that have it in their names, run
 //! with `serve FILE` it is a server, with `control FILE` a controller.
