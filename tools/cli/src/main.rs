@@ -26,13 +26,13 @@ enum Command {
     Compile(commands::compile::Args),
     /// Run STF packet tests through the compiled object in the kernel.
     Test(commands::test::Args),
-    /// Run the switch agent: load an object on ports, fill tables, own the packet generator.
+    /// Run a switch: load a compiled program on its ports, fill its tables, answer commands.
     Switch(commands::switch::Args),
     /// Show the state of switches and stores on one page.
     Status(commands::status::Args),
-    /// Read the state store: flows by key or owner, snapshots, and sums of snapshots over keys.
+    /// Read the state that the stores have: flows by key or owner, snapshots, sums of snapshots.
     State(commands::state::Args),
-    /// Add, list and delete table entries of a running switch.
+    /// List, add, replace and delete table entries of a running switch.
     Table(commands::table::Args),
     /// Read and write registers of a running switch.
     Register(commands::register::Args),
@@ -50,7 +50,7 @@ enum Command {
     Trace(commands::trace::Args),
     /// Write synthetic traffic to a pcap file, or describe a capture.
     Traffic(commands::traffic::Args),
-    /// Run the failover demonstration and write its figures.
+    /// Kill a NAT switch under traffic, with fault tolerance and without, and draw what happens.
     Demo(commands::demo::Args),
 }
 

@@ -24,7 +24,7 @@ pub struct Args {
     /// Requests under way at a time, at most 4096.
     #[arg(long, default_value_t = 1)]
     outstanding: usize,
-    /// Writes of 100 requests.
+    /// How many of 100 requests write; the others read.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
     writes: u32,
     /// Bytes of a value, at most 128.
@@ -33,13 +33,13 @@ pub struct Args {
     /// Keys, named bench-0 and on; they stay.
     #[arg(long, default_value_t = 1000)]
     keys: u32,
-    /// For so long.
+    /// Length of the run, in seconds.
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
     /// Requests a second (open loop); by default as many as are answered (closed loop).
     #[arg(long)]
     rate: Option<f64>,
-    /// Of the choice of keys and operations.
+    /// Seed of the choice of keys and operations.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }

@@ -65,7 +65,7 @@ pub struct StatusArgs {
 pub struct DrainArgs {
     /// NetChain address of the switch.
     switch: Ipv4Addr,
-    /// It may be a member of chains again.
+    /// Take a drain back: the switch may be a member of chains again.
     #[arg(long)]
     undo: bool,
     #[command(flatten)]

@@ -39,7 +39,7 @@ enum Word {
         /// What the client may do.
         #[arg(long, value_enum, default_value_t = RightsWord::ReadWrite)]
         rights: RightsWord,
-        /// Only keys that begin like this.
+        /// The client may use only keys of the store that begin with this text.
         #[arg(long, default_value = "")]
         prefix: String,
         /// Messages a second at each switch; 0: any.
@@ -48,7 +48,7 @@ enum Word {
         /// Messages at once; 0: those of a second.
         #[arg(long, value_name = "N", default_value_t = 0)]
         burst: u32,
-        /// It is accepted for so many days; by default until it is revoked.
+        /// Days for which the key is accepted; by default until it is revoked.
         #[arg(long, value_name = "DAYS")]
         days: Option<u64>,
         /// Where the client's part goes; by default it is printed.

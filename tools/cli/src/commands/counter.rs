@@ -25,7 +25,7 @@ enum Action {
     /// Read elements; without an index, all that are not zero. Without a counter, list the
     /// counters.
     Read {
-        /// Control-plane name; its last part is enough if only one counter has it.
+        /// The counter's name; its last part is enough if only one counter has it.
         counter: Option<String>,
         /// Index of the element.
         index: Option<u32>,

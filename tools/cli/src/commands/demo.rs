@@ -25,7 +25,8 @@ pub struct Args {
     /// Folder for the results.
     #[arg(long, default_value = "out/demo")]
     out: PathBuf,
-    /// The runs to make.
+    /// The runs to make. In `with` and `without` (fault tolerance) the switch dies; in `baseline`,
+    /// with fault tolerance, nothing fails.
     #[arg(long, value_delimiter = ',', default_value = "baseline,with,without")]
     runs: Vec<RunName>,
     /// Idle connections, opened before the failure and used after it.

@@ -110,8 +110,8 @@ enum Action {
         /// Node at the other end.
         b: String,
     },
-    /// Break labs with traffic at random, in rounds. Exit code 1 if a connection broke or a count
-    /// was lost.
+    /// Break labs at random while traffic passes, in rounds. Exit code 1 if a connection broke or a
+    /// count was lost.
     Chaos(Chaos),
     /// Run one end of the demonstration's idle connections (in the namespace that it is started
     /// in).

@@ -25,14 +25,14 @@ pub struct Args {
 enum Action {
     /// Read elements; without an index, all; without a register, list the registers.
     Read {
-        /// Control-plane name; its last part is enough if only one register has it.
+        /// The register's name; its last part is enough if only one register has it.
         register: Option<String>,
         /// Index of the element.
         index: Option<u32>,
     },
     /// Write an element.
     Write {
-        /// Control-plane name.
+        /// The register's name.
         register: String,
         /// Index of the element.
         index: u32,

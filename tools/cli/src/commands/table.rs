@@ -44,12 +44,12 @@ pub struct Target {
 enum Action {
     /// List a table's entries; without a table, the tables.
     List {
-        /// Control-plane name; its last part is enough if only one table has it.
+        /// The table's name; its last part is enough if only one table has it.
         table: Option<String>,
     },
     /// Add an entry: `add TABLE KEY=MATCH… -a ACTION PARAMETER=VALUE…`.
     Add {
-        /// Control-plane name.
+        /// The table's name, as `table list` shows it, or its last part.
         table: String,
         /// KEY=MATCH; a match is a value, value/length, value&&&mask or *. A value may be the name
         /// of a member of the key's enum. Without KEY=, in the table's order.
@@ -73,16 +73,16 @@ enum Action {
     Replace(replace::Args),
     /// Delete an entry: `delete TABLE KEY=MATCH…`.
     Delete {
-        /// Control-plane name.
+        /// The table's name, as `table list` shows it, or its last part.
         table: String,
         /// As for `add`.
         keys: Vec<String>,
     },
     /// Set a table's default action.
     SetDefault {
-        /// Control-plane name.
+        /// The table's name, as `table list` shows it, or its last part.
         table: String,
-        /// Control-plane name.
+        /// The action's name.
         #[arg(required_unless_present = "reset")]
         action: Option<String>,
         /// PARAMETER=VALUE, or values in order.

@@ -27,7 +27,7 @@ pub struct Args {
     /// The P4 program (unless --object), then STF files.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// A compiled object instead of a program; the cases' `# define:` lines do not matter then.
+    /// A compiled object instead of a program; `# define:` lines of the cases are ignored then.
     #[arg(long, value_name = "OBJECT")]
     object: Option<PathBuf>,
     /// Folder to search for `#include` files; can be given several times.

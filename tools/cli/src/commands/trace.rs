@@ -54,7 +54,7 @@ pub struct Args {
     #[arg(long = "type", value_name = "TYPE", value_parser = type_named)]
     types: Vec<String>,
     /// Only messages with this key (may be repeated): its first hexadecimal digits, or with
-    /// --manifest a field's value or FIELD=VALUE.
+    /// --manifest a field's value (10.1.0.10, or the name of an enum's member) or FIELD=VALUE.
     #[arg(long, value_name = "KEY")]
     key: Vec<String>,
     /// Only messages from or to this switch (may be repeated).

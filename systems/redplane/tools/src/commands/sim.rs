@@ -43,7 +43,7 @@ pub struct Args {
     /// Run for this many seconds.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: Option<u64>,
-    /// Only this object. By default the seed decides.
+    /// Only runs with this kind of state. By default the seed decides.
     #[arg(long, value_parser = Kind::ALL.map(Kind::name))]
     object: Option<String>,
     /// Runs at the same time; by default one for each core.

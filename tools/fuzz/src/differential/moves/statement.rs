@@ -89,19 +89,20 @@ impl Scope<'_> {
     }
 
     fn call(&mut self) {
-        let list: Vec<Callable> = self
-            .functions
-            .iter()
-            .filter(|function| self.cost + function.cost <= MOST_COST)
-            .cloned()
-            .collect();
+        self.invoke(|it| &it.functions);
+    }
+
+    /// Calls one of these that the program has time for; without any it assigns something.
+    fn invoke(&mut self, of: fn(&Self) -> &[Callable]) {
+        let affordable = |it: &&Callable| self.cost + it.cost <= MOST_COST;
+        let list: Vec<Callable> = of(self).iter().filter(affordable).cloned().collect();
         if list.is_empty() {
             return self.assign();
         }
-        let function = list[self.pick(list.len() as u32) as usize].clone();
-        let Some(arguments) = self.arguments(&function, 2, "") else { return };
-        self.cost += function.cost;
-        self.line(format!("{}({arguments});", function.name));
+        let called = list[self.pick(list.len() as u32) as usize].clone();
+        let Some(arguments) = self.arguments(&called, 2, "") else { return };
+        self.cost += called.cost;
+        self.line(format!("{}({arguments});", called.name));
     }
 
     fn branch(&mut self, depth: u32) {
@@ -200,19 +201,7 @@ impl Scope<'_> {
     }
 
     fn action(&mut self) {
-        let list: Vec<Callable> = self
-            .actions
-            .iter()
-            .filter(|action| self.cost + action.cost <= MOST_COST)
-            .cloned()
-            .collect();
-        if list.is_empty() {
-            return self.assign();
-        }
-        let action = list[self.pick(list.len() as u32) as usize].clone();
-        let Some(arguments) = self.arguments(&action, 2, "") else { return };
-        self.cost += action.cost;
-        self.line(format!("{}({arguments});", action.name));
+        self.invoke(|it| &it.actions);
     }
 
     fn instance(&mut self) {
