@@ -18,7 +18,7 @@ case $what in
   all | check) ;;
   *) echo "scripts/run-tests.sh: say which tests: all or check" >&2; exit 2 ;;
 esac
-# Tests in files of these names take longest. They begin first, so that none is left alone at the end.
+# Tests in files of these names take longest. They begin first: none is left alone at the end.
 longest=(p4_programs seeded cluster smoke simulation swarm mutations)
 
 # Runs a command, and says how long it took.
