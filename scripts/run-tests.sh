@@ -26,7 +26,10 @@ timed() { # what it is, command
   local name=$1 began=$SECONDS status=0 cpu; shift
   echo "     Running $name"
   "$@" || status=$?
-  cpu=$(times | awk -F'[ms ]' 'NR == 2 {printf "%d", $1 * 60 + $2 + $4 * 60 + $5}')
+  # (Not by a pipe: a subshell has no children yet.)
+  local file=$scratch/times.$BASHPID
+  times >"$file"
+  cpu=$(awk -F'[ms ]' 'NR == 2 {printf "%d", $1 * 60 + $2 + $4 * 60 + $5}' "$file")
   echo "     $((SECONDS - began)) s, $cpu s of CPU, $name"
   return "$status"
 }
