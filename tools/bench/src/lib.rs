@@ -25,6 +25,7 @@ pub mod experiments;
 pub mod flows;
 pub mod frame;
 pub mod kernel;
+pub mod kv;
 pub mod labs;
 pub mod line;
 pub mod messages;

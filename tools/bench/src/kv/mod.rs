@@ -1,0 +1,91 @@
+//! Key-value services side by side: keys that switches serve ([`switches`]), and etcd and ZooKeeper
+//! on three servers ([`servers`]).
+//!
+//! It owns: their labs, the load of native clients ([`workload`]), what was acknowledged and is
+//! there no more ([`ledger`]), CPU time of the whole machine ([`cpu`]), and the demonstration
+//! ([`demo`]). It must not know: how any of these services works.
+
+pub mod cpu;
+pub mod failure;
+pub mod labs;
+pub mod ledger;
+pub mod rivals;
+pub mod servers;
+pub mod switches;
+pub mod workload;
+
+use anyhow::Result;
+use std::sync::Arc;
+use workload::{Measured, Workload};
+
+/// The services.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum System {
+    /// Switches that answer in their data plane: NetChain.
+    Switches,
+    /// etcd.
+    Etcd,
+    /// ZooKeeper.
+    ZooKeeper,
+}
+
+impl System {
+    /// All, in the order in which they are shown.
+    pub const ALL: [System; 3] = [System::Switches, System::Etcd, System::ZooKeeper];
+
+    /// Its name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            System::Switches => "stateplane",
+            System::Etcd => "etcd",
+            System::ZooKeeper => "zookeeper",
+        }
+    }
+
+    /// What dies in the demonstration.
+    pub fn victim(self) -> &'static str {
+        match self {
+            System::Switches => "head",
+            System::Etcd | System::ZooKeeper => "leader",
+        }
+    }
+}
+
+/// A service that runs, with its clients.
+pub trait Service {
+    /// Which one.
+    fn system(&self) -> System;
+
+    /// Writes so many keys once, so that reads find values of this length.
+    ///
+    /// # Errors
+    /// A write fails.
+    fn fill(&mut self, keys: usize, value_bytes: usize) -> Result<()>;
+
+    /// Runs a load on keys that [`Service::fill`] wrote.
+    ///
+    /// # Errors
+    /// The client, or the machine, cannot be asked.
+    fn run(&mut self, load: &Workload) -> Result<Measured>;
+
+    /// Runs a load at a fixed rate, in whose middle a machine is killed and comes back.
+    ///
+    /// # Errors
+    /// The client or the lab fails.
+    fn fail(
+        &mut self,
+        plan: &failure::Plan,
+        live: &Arc<failure::Live>,
+    ) -> Result<failure::Recorded>;
+}
+
+/// Brings a service up, in a network of its own.
+///
+/// # Errors
+/// A program is missing (the error names its package), or the lab does not come up.
+pub fn up(site: &labs::Site, system: System, groups: u16) -> Result<Box<dyn Service>> {
+    Ok(match system {
+        System::Switches => Box::new(switches::Switches::up(site, groups)?),
+        System::Etcd | System::ZooKeeper => Box::new(servers::Servers::up(site, system)?),
+    })
+}
