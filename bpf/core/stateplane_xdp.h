@@ -181,26 +181,7 @@ SP_INLINE __u64 sp_index(__u64 index)
 	return index;
 }
 
-/* ---- Time ---- */
-SP_INLINE __u64 sp_now_ns(void)
-{
-	if (sp_virtual_clock) {
-		__u32 zero = 0;
-		struct sp_test_value *test = bpf_map_lookup_elem(&sp_test, &zero);
-
-		return test ? test->clock_ns : 0;
-	}
-	return bpf_ktime_get_ns();
-}
-
-/*
- * The time that all machines agree on, as far as their clocks are set. The clock above begins at
- * each machine's own boot.
- */
-SP_INLINE __u64 sp_wall_clock_ns(void)
-{
-	return sp_virtual_clock ? sp_now_ns() : bpf_ktime_get_tai_ns();
-}
+#include "stateplane_clock.h"
 
 /* ---- Ports and verdicts ---- */
 /* A call, not a load: once for each packet. */
@@ -225,6 +206,15 @@ SP_INLINE int sp_ingress_port(struct xdp_md *xdp, __u32 *port)
 		return 0;
 	*port = *found - 1;
 	return 1;
+}
+
+/* An event of a map with one __u64 for each kind of event. */
+SP_INLINE void sp_count(void *map, __u32 event, __u64 by)
+{
+	__u64 *count = bpf_map_lookup_elem(map, &event);
+
+	if (count)
+		*count += by;
 }
 
 SP_INLINE void sp_count_rx(__u32 port, __u32 bytes)

@@ -64,10 +64,7 @@ struct {
 
 SP_INLINE void sp_peers_count(__u32 what)
 {
-	__u64 *count = bpf_map_lookup_elem(&sp_peers_stats, &what);
-
-	if (count)
-		*count += 1;
+	sp_count(&sp_peers_stats, what, 1);
 }
 
 /* PeerLeases.answered */
@@ -92,12 +89,6 @@ static __noinline void sp_peers_answered(__u32 number, __u32 address, __u64 life
 		clock->lease_until_ns = clock_ns + settings->lease_ns;
 }
 
-/* The clock at its last tick. */
-SP_INLINE __u64 sp_peers_clock_ns(void)
-{
-	return sp_virtual_clock ? sp_now_ns() : bpf_ktime_get_coarse_ns();
-}
-
 SP_INLINE int sp_peers_has_lease(__u32 number, __u64 now_ns)
 {
 	struct sp_peer_clock *clock;
@@ -115,7 +106,7 @@ static __noinline __u32 sp_peers_hold(__u32 peers)
 
 	if (peers == ~0U)
 		return 1;
-	now_ns = sp_peers_clock_ns();
+	now_ns = sp_coarse_ns();
 	return sp_peers_has_lease(peers >> 24, now_ns) &&
 	       sp_peers_has_lease(peers >> 16 & 0xff, now_ns) &&
 	       sp_peers_has_lease(peers >> 8 & 0xff, now_ns) &&

@@ -57,10 +57,7 @@ struct {
 
 SP_INLINE void sp_slots_count(__u32 what)
 {
-	__u64 *count = bpf_map_lookup_elem(&sp_slots_stats, &what);
-
-	if (count)
-		*count += 1;
+	sp_count(&sp_slots_stats, what, 1);
 }
 
 /* A value in its wire form on its way between slot and program. The stack is too small for it. */

@@ -90,10 +90,7 @@ struct {
 
 SP_INLINE void sp_tags_count(__u32 what)
 {
-	__u64 *count = bpf_map_lookup_elem(&sp_tags_drops, &what);
-
-	if (count)
-		*count += 1;
+	sp_count(&sp_tags_drops, what, 1);
 }
 
 /* A client's message is dropped, or what it asks for refused. */

@@ -36,12 +36,6 @@ enum {
  */
 #define SP_WINDOW_CELL(number, verdict) ((((number) / SP_WINDOW_CELLS + 1) << 3) | (verdict))
 
-/* CLOCK_MONOTONIC at its last tick: to forget the silent, that is exact enough. */
-SP_INLINE __u64 sp_window_clock_ns(void)
-{
-	return sp_virtual_clock ? sp_now_ns() : bpf_ktime_get_coarse_ns();
-}
-
 /* What the number's verdict is; FRESH: it had none, and is this packet's now. */
 SP_INLINE __u32 sp_window_claim(struct sp_slots_context *slots, __u32 *cell, __u32 object)
 {
@@ -134,7 +128,7 @@ SP_INLINE void sp_window_settle(__u32 *cell, __u32 number, __u32 outcome)
 			return SP_WINDOW_FULL;                                                   \
 		}                                                                                \
 		/* Never 0: that is a window without a client. */                                \
-		window->heard_ns = sp_window_clock_ns() | 1;                                     \
+		window->heard_ns = sp_coarse_ns() | 1;                                     \
 		slots->number = number;                                                          \
 		return sp_window_claim(slots, &window->cells[number % SP_WINDOW_CELLS], id);     \
 	}                                                                                        \

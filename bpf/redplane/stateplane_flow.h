@@ -89,32 +89,6 @@ struct sp_flow_pending {
 	__u8 key[SP_FLOW_KEY_MAX];
 };
 
-/* The message header as it stands on the wire (big-endian), padded to nothing. */
-struct sp_flow_header {
-	__be16 magic;
-	__u8 version;
-	__u8 type;
-	__be16 object_id;
-	__be16 flags;
-	__be32 switch_id;
-	__be32 incarnation;
-	__be64 request_ns;
-	__be32 epoch;
-	__be16 key_bytes;
-	__be16 value_bytes;
-	__be64 seq;
-	__be32 lease_us;
-	__be16 port;
-	__be16 packet_bytes;
-	__be32 session;
-	__be16 shard;
-	__u8 key_id;
-	__u8 zero;
-	__be64 tag;
-} __attribute__((packed));
-_Static_assert(sizeof(struct sp_flow_header) == SP_FLOW_HEADER_BYTES,
-    "systems/redplane/docs/state-protocol.md");
-
 struct sp_flow_outer {
 	__u8 destination_mac[6];
 	__u8 source_mac[6];
@@ -182,9 +156,7 @@ static __always_inline __u32 sp_flow_switch_id(void)
 
 static __always_inline void sp_flow_count_by(__u32 stat, __u64 by)
 {
-	__u64 *count = bpf_map_lookup_elem(&sp_flow_stats, &stat);
-	if (count)
-		*count += by;
+	sp_count(&sp_flow_stats, stat, by);
 }
 
 static __always_inline void sp_flow_count(__u32 stat)
@@ -198,23 +170,9 @@ static __always_inline struct sp_flow_scratch *sp_flow_get_scratch(void)
 	return bpf_map_lookup_elem(&sp_flow_scratch, &zero);
 }
 
-/* The simulator's clock. */
-static __always_inline __u64 sp_flow_virtual_ns(void)
-{
-	__u32 zero = 0;
-	struct sp_test_value *test = bpf_map_lookup_elem(&sp_test, &zero);
-	return test ? test->clock_ns : 0;
-}
-
-/* Lags the exact clock by a tick (4 ms at 250 Hz) at the most and is much cheaper: for deciding
- * whether a lease lives. lease_margin_ns covers the lag. */
-static __always_inline __u64 sp_flow_coarse_clock(void)
-{
-	return sp_virtual_clock ? sp_flow_virtual_ns() : bpf_ktime_get_coarse_ns();
-}
-
-/* From here on to a lease's end the coarse clock is not good enough: the kernel may let its tick
- * stall for some ticks. */
+/* Whether a lease lives is decided by the coarse clock; lease_margin_ns covers its lag. From here
+ * on to the end of a lease it is not good enough: the kernel may let its tick stall for some
+ * ticks. */
 #define SP_FLOW_EXACT_BEFORE_END_NS 50000000ull
 
 /* Is the lease over? `now_ns` is the coarse clock's, which never runs ahead. */
@@ -223,12 +181,6 @@ static __always_inline int sp_flow_is_over(__u64 lease_end_ns, __u64 now_ns)
 	if (now_ns + SP_FLOW_EXACT_BEFORE_END_NS < lease_end_ns)
 		return 0;
 	return lease_end_ns <= (sp_virtual_clock ? now_ns : bpf_ktime_get_ns());
-}
-
-/* For request_ns. The same clock (CLOCK_MONOTONIC) as the coarse one. */
-static __always_inline __u64 sp_flow_exact_clock(void)
-{
-	return sp_virtual_clock ? sp_flow_virtual_ns() : bpf_ktime_get_ns();
 }
 
 /* Copies whole 8-byte words: keys and values are padded to them. `bytes` is a constant. */

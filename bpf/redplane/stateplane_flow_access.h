@@ -67,7 +67,7 @@ static __always_inline struct sp_flow_entry_head *sp_flow_new_entry(struct sp_fl
 	struct sp_flow_entry_head *entry = (void *)scratch->entry;
 
 	__builtin_memset(entry, 0, sizeof(*entry));
-	entry->used_ns = sp_flow_coarse_clock();
+	entry->used_ns = sp_coarse_ns();
 	sp_flow_copy((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, key, key_bytes);
 	sp_flow_copy((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES + SP_ROUND8(key_bytes), value, value_bytes);
 	return entry;
@@ -231,7 +231,7 @@ static __always_inline __u32 sp_flow_get(struct sp_flow_context *flow, void *map
 			mine = sp_flow_read(entry, entry_key, entry_value, key, key_bytes, value, value_bytes, &seen);
 			bpf_spin_unlock((struct bpf_spin_lock *)entry);
 		}
-		now = sp_flow_coarse_clock();
+		now = sp_coarse_ns();
 #ifdef SP_FLOW_HAS_SET
 		flow->read[object_id - 1].seq = seen.seq;
 		flow->read[object_id - 1].epoch = seen.epoch;
@@ -296,7 +296,7 @@ static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map,
 	}
 	/* Exact for a lease, which may end while the program runs; before the lock, as no helper
 	 * may be called under it. */
-	now = consistency == SP_FLOW_LOCAL ? sp_flow_coarse_clock() : sp_flow_exact_clock();
+	now = consistency == SP_FLOW_LOCAL ? sp_coarse_ns() : sp_now_ns();
 	/* The shard of a flow never changes, so it can be read without the lock. */
 	if (entry && consistency != SP_FLOW_LOCAL)
 		session = sp_get_session(entry->shard);

@@ -152,7 +152,7 @@ static __always_inline int sp_flow_recall(
     void *map, struct sp_flow_scratch *scratch, __u32 key_bytes, __u32 value_bytes)
 {
 	struct sp_flow_entry_head *entry = bpf_map_lookup_elem(map, scratch->key);
-	__u64 now = sp_flow_exact_clock();
+	__u64 now = sp_now_ns();
 	int answer = 0, queue = 0, kept = 0;
 
 	if (!entry) {
@@ -278,7 +278,7 @@ static __always_inline int sp_flow_take_effect(
     struct xdp_md *xdp, struct sp_flow_scratch *scratch, int packet_bytes)
 {
 	int effect = SP_EFFECT_DONE;
-	__u64 now = sp_flow_exact_clock();
+	__u64 now = sp_now_ns();
 
 	switch (scratch->object_id) {
 		SP_FLOW_OBJECTS(SP_FLOW_CASE_APPLY)

@@ -127,7 +127,7 @@ int sp_generator(struct xdp_md *xdp)
 	part = pending->part;
 	for (__u32 i = 0; i < SP_FLOW_KEY_MAX / 8; i++)
 		((__u64 *)scratch->key)[i] = ((__u64 *)pending->key)[i];
-	now = sp_flow_exact_clock();
+	now = sp_now_ns();
 	switch (scratch->object_id) {
 		SP_FLOW_OBJECTS(SP_FLOW_CASE_GENERATE)
 		SP_SNAPSHOT_OBJECTS(SP_SNAPSHOT_CASE_GENERATE)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stateplane_flow_layouts.h: what RedPlane's data plane shares with its agent in maps.
+ * stateplane_flow_layouts.h: what RedPlane's data plane shares with user space.
  *
  * Generated from systems/redplane/protocol/src/layouts.rs. Edit that, then run
  * UPDATE=1 cargo test -p state-protocol --lib
@@ -29,6 +29,32 @@ enum {
 	SP_FLOW_RELEASE_ACKED = 64, /* and the store knows */
 	SP_FLOW_DYING = 128, /* being removed: no value any more */
 };
+
+/* The header of a message, as it stands on the wire: systems/redplane/docs/state-protocol.md. */
+struct sp_flow_header {
+	__be16 magic; /* SP_FLOW_MAGIC. */
+	__u8 version; /* SP_FLOW_VERSION. */
+	__u8 message_type; /* Of enum sp_flow_type. */
+	__be16 object_id; /* The object's number in the manifest. */
+	__be16 flags; /* Of enum sp_flow_flag. */
+	__be32 switch_id; /* Who asks; replies echo it. */
+	__be32 incarnation; /* Which of its lives. */
+	__be64 request_ns; /* The switch's clock when it sent the request; replies echo it. */
+	__be32 epoch; /* The grant. */
+	__be16 key_bytes; /* Of the key behind the header. */
+	__be16 value_bytes; /* Of the value behind the key. */
+	__be64 seq; /* Of the flow's updates. */
+	__be32 lease_us; /* Of a reply: the lease; of a RELEASE: milliseconds without a packet. */
+	__be16 port; /* P4 port of the packet. */
+	__be16 packet_bytes; /* Of the packet behind the value. */
+	__be32 session; /* The switch's session with the shard. */
+	__be16 shard; /* The key's shard. */
+	__u8 key_id; /* Of the tag's secret. */
+	__u8 zero; /* Zero. */
+	__be64 tag; /* Over addresses and the rest of the message. */
+} __attribute__((packed));
+_Static_assert(sizeof(struct sp_flow_header) == 64, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_flow_header, tag) == 56, "as in Rust");
 
 /*
  * With what every entry begins: a flow's, then its key and value follow; an instance's of a

@@ -34,6 +34,15 @@ enum sp_flow_type {
 	SP_SNAPSHOT_STATE = 73,
 };
 
+/* Sets of types of replies, by bit. */
+enum sp_flow_reply {
+	SP_FLOW_FIRST_REPLY = 64, /* the type of bit 0 */
+	SP_FLOW_REPLIES = 1022, /* all */
+	SP_FLOW_WITH_KEY = 990, /* with a key */
+	SP_FLOW_WITH_VALUE = 258, /* with a value */
+	SP_FLOW_WITH_PACKET = 526, /* or without one */
+};
+
 /* Of a message's header. */
 enum sp_flow_flag {
 	SP_FLAG_ALLOCATE = 1,

@@ -6,16 +6,12 @@
 
 /* ---- reading a message ---------------------------------------------------------------------- */
 
-static __always_inline int sp_flow_is_reply(__u32 type)
+/* The type's bit in sets of replies (enum sp_flow_reply); 0: it is none. */
+static __always_inline __u32 sp_flow_reply_bit(__u32 type)
 {
-	return type >= SP_LEASE_GRANT && type <= SP_SNAPSHOT_STATE;
-}
+	__u32 bit = type - SP_FLOW_FIRST_REPLY;
 
-/* May a message of the type have a packet? */
-static __always_inline int sp_flow_carries_packet(__u32 type)
-{
-	return type == SP_LEASE_GRANT || type == SP_ABSENT || type == SP_UPDATE_ACK ||
-	       type == SP_SNAPSHOT_STATE;
+	return bit < 32 ? (1U << bit) & SP_FLOW_REPLIES : 0;
 }
 
 /* Reads the message's header into the scratch. Returns the length of the packet in it, or -1 if it
@@ -25,19 +21,19 @@ static __always_inline int sp_flow_decode(
 {
 	struct sp_flow_outer *outer = (void *)(long)xdp->data;
 	struct sp_flow_header *header = (void *)(outer + 1);
-	__u32 key_bytes, value_bytes, packet_bytes, udp_length, type;
+	__u32 key_bytes, value_bytes, packet_bytes, udp_length, reply;
 
 	if ((void *)(header + 1) > (void *)(long)xdp->data_end)
 		return -1;
 	if (header->magic != bpf_htons(SP_FLOW_MAGIC) || header->version != SP_FLOW_VERSION ||
 	    header->switch_id != bpf_htonl(settings->switch_id))
 		return -1;
-	type = header->type;
-	if (!sp_flow_is_reply(type))
+	reply = sp_flow_reply_bit(header->message_type);
+	if (!reply)
 		return -1;
 	if (outer->fragment & bpf_htons(0x3fff)) /* what stands here may be the middle of anything */
 		return -1;
-	scratch->type = type;
+	scratch->type = header->message_type;
 	scratch->incarnation = bpf_ntohl(header->incarnation);
 	scratch->object_id = bpf_ntohs(header->object_id);
 	scratch->flags = bpf_ntohs(header->flags);
@@ -52,10 +48,10 @@ static __always_inline int sp_flow_decode(
 	value_bytes = bpf_ntohs(header->value_bytes);
 	packet_bytes = bpf_ntohs(header->packet_bytes);
 	udp_length = bpf_ntohs(outer->udp_length);
-	if (key_bytes > SP_FLOW_KEY_MAX || (key_bytes == 0) != (type == SP_HEARTBEAT_ACK) ||
+	if (key_bytes > SP_FLOW_KEY_MAX || (key_bytes == 0) == !!(reply & SP_FLOW_WITH_KEY) ||
 	    value_bytes > SP_FLOW_VALUE_MAX ||
-	    (value_bytes == 0) == (type == SP_LEASE_GRANT || type == SP_SNAPSHOT_ACK) ||
-	    packet_bytes > SP_FLOW_PACKET_MAX || (packet_bytes && !sp_flow_carries_packet(type)) ||
+	    (value_bytes == 0) == !!(reply & SP_FLOW_WITH_VALUE) ||
+	    packet_bytes > SP_FLOW_PACKET_MAX || (packet_bytes && !(reply & SP_FLOW_WITH_PACKET)) ||
 	    scratch->shard >= settings->shards)
 		return -1;
 	if (udp_length != 8 + SP_FLOW_HEADER_BYTES + key_bytes + value_bytes + packet_bytes ||
@@ -152,7 +148,7 @@ static __always_inline int sp_flow_read_message(
 	if (scratch->incarnation != settings->incarnation)
 		return -1; /* an earlier life's lease is not ours */
 	/* "Replays". A recall carries the newest request_ns that the head has of this switch. */
-	now = sp_flow_exact_clock();
+	now = sp_now_ns();
 	scratch->received_ns = now;
 	scratch->fault = SP_STAT_MALFORMED;
 	if (scratch->request_ns > now)

@@ -44,12 +44,12 @@ static __always_inline int sp_flow_fill(struct xdp_md *xdp, const struct sp_flow
 	outer->udp_checksum = 0; /* none (RFC 768): the links' own CRC covers it */
 	header->magic = bpf_htons(SP_FLOW_MAGIC);
 	header->version = SP_FLOW_VERSION;
-	header->type = scratch->type;
+	header->message_type = scratch->type;
 	header->object_id = bpf_htons(scratch->object_id);
 	header->flags = bpf_htons(scratch->flags);
 	header->switch_id = bpf_htonl(settings->switch_id);
 	header->incarnation = bpf_htonl(settings->incarnation);
-	header->request_ns = bpf_cpu_to_be64(sp_flow_exact_clock());
+	header->request_ns = bpf_cpu_to_be64(sp_now_ns());
 	header->epoch = bpf_htonl(scratch->epoch);
 	header->key_bytes = bpf_htons(scratch->key_bytes);
 	header->value_bytes = bpf_htons(scratch->value_bytes);

@@ -158,7 +158,7 @@ static __always_inline void sp_session_sent(struct sp_session *session)
 	__u64 before = __sync_fetch_and_add(&session->sent, 1);
 
 	if (before == *(volatile __u64 *)&session->done)
-		session->progress_ns = sp_flow_coarse_clock();
+		session->progress_ns = sp_coarse_ns();
 }
 
 /* Has the shard as many requests to answer as it may? Then a packet that would make one more is to
@@ -173,7 +173,7 @@ static __always_inline int sp_session_full(
 	    *(volatile __u64 *)&session->sent - *(volatile __u64 *)&session->done <
 		settings->window)
 		return 0;
-	now = sp_flow_coarse_clock();
+	now = sp_coarse_ns();
 	if (now < session->progress_ns + sp_resend_timeout(session, settings, 0)) {
 		sp_flow_count(SP_STAT_WINDOW_FULL);
 		return 1;

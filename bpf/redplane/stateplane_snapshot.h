@@ -211,7 +211,7 @@ static __always_inline void *sp_snapshot_make(const struct sp_snapshot *object, 
 
 	if (!blank)
 		return 0;
-	blank->used_ns = sp_flow_coarse_clock();
+	blank->used_ns = sp_coarse_ns();
 	bpf_map_update_elem(object->map, key, blank, BPF_NOEXIST);
 	entry = bpf_map_lookup_elem(object->map, key); /* maybe another CPU's */
 	if (!entry) {
@@ -314,7 +314,7 @@ static __always_inline __u32 sp_snapshot_access(struct sp_flow_context *flow,
 	if (flow->kind == SP_FLOW_PARK)
 		return SP_STATE_PENDING;
 	entry = bpf_map_lookup_elem(object->map, key);
-	now = sp_flow_coarse_clock();
+	now = sp_coarse_ns();
 	if (object->period_ns) {
 		if (entry) {
 			seen.epoch = *(volatile __u32 *)&entry->epoch;
@@ -410,7 +410,7 @@ static __always_inline int sp_snapshot_overdue(const struct sp_snapshot *object,
 	entry = bpf_map_lookup_elem(object->map, key);
 	if (!entry)
 		return 0;
-	now = sp_flow_coarse_clock();
+	now = sp_coarse_ns();
 	if (object->overdue != SP_OVERDUE_DROP) {
 		seen.session = *(volatile __u32 *)&entry->session;
 		seen.shard = *(volatile __u16 *)&entry->shard;

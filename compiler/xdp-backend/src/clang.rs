@@ -17,6 +17,7 @@ const HEADERS: &[(&str, &str)] = &[
     ("stateplane_xdp.h", include_str!("../../../bpf/core/stateplane_xdp.h")),
     ("stateplane_layouts.h", include_str!("../../../bpf/core/stateplane_layouts.h")),
     ("stateplane_messages.h", include_str!("../../../bpf/core/stateplane_messages.h")),
+    ("stateplane_clock.h", include_str!("../../../bpf/core/stateplane_clock.h")),
     ("stateplane_fib.h", include_str!("../../../bpf/core/stateplane_fib.h")),
     ("stateplane_gateway.h", include_str!("../../../bpf/net/stateplane_gateway.h")),
     ("stateplane_gateway_layouts.h", include_str!("../../../bpf/net/stateplane_gateway_layouts.h")),

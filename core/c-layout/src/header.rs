@@ -119,14 +119,29 @@ impl Header {
 
     /// A struct.
     #[must_use]
-    pub fn structure(mut self, layout: &Layout) -> Header {
+    pub fn structure(self, layout: &Layout) -> Header {
+        self.structure_with(layout, "")
+    }
+
+    /// A struct that may stand at any address, as a packet's headers do.
+    ///
+    /// # Panics
+    /// It has padding, which C would leave out.
+    #[must_use]
+    pub fn packed(self, layout: &Layout) -> Header {
+        let of_members: usize = layout.members.iter().map(|member| member.bytes).sum();
+        assert_eq!(of_members, layout.bytes(), "struct {} has padding", layout.name);
+        self.structure_with(layout, " __attribute__((packed))")
+    }
+
+    fn structure_with(mut self, layout: &Layout, attribute: &str) -> Header {
         self.line("");
         self.comment("", layout.doc);
         self.line(format_args!("struct {} {{", layout.name));
         for member in layout.members {
             self.declare("\t", &format!("{};", (member.declaration)(member.name)), member.doc);
         }
-        self.line("};");
+        self.line(format_args!("}}{attribute};"));
         self.assert(layout);
         self
     }

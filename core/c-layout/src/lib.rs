@@ -12,4 +12,4 @@ mod member;
 
 pub use header::{Header, Number};
 pub use layout::{CStruct, Layout, MemberLayout, c_struct_support};
-pub use member::{Be16, Member, SpinLock};
+pub use member::{Be16, Be32, Be64, Member, SpinLock};

@@ -42,25 +42,38 @@ macro_rules! integers {
 
 integers!(u8 => "__u8", u16 => "__u16", u32 => "__u32", u64 => "__u64");
 
-/// A 16-bit number in network order.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Be16(pub u16);
+macro_rules! in_network_order {
+    ($($(#[doc = $doc:literal])+ $name:ident($rust:ty) => $c:literal;)+) => {$(
+        $(#[doc = $doc])+
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct $name(pub $rust);
 
-impl Member for Be16 {
-    const BYTES: usize = 2;
-    const ALIGN: usize = 2;
+        impl Member for $name {
+            const BYTES: usize = size_of::<$rust>();
+            const ALIGN: usize = size_of::<$rust>();
 
-    fn declaration(name: &str) -> String {
-        format!("__be16 {name}")
-    }
+            fn declaration(name: &str) -> String {
+                format!(concat!($c, " {}"), name)
+            }
 
-    fn read(bytes: &[u8]) -> Be16 {
-        Be16(bytes.first_chunk().copied().map_or(0, u16::from_be_bytes))
-    }
+            fn read(bytes: &[u8]) -> $name {
+                $name(bytes.first_chunk().copied().map_or(0, <$rust>::from_be_bytes))
+            }
 
-    fn write(&self, bytes: &mut [u8]) {
-        bytes.copy_from_slice(&self.0.to_be_bytes());
-    }
+            fn write(&self, bytes: &mut [u8]) {
+                bytes.copy_from_slice(&self.0.to_be_bytes());
+            }
+        }
+    )+};
+}
+
+in_network_order! {
+    /// A 16-bit number in network order.
+    Be16(u16) => "__be16";
+    /// A 32-bit number in network order.
+    Be32(u32) => "__be32";
+    /// A 64-bit number in network order.
+    Be64(u64) => "__be64";
 }
 
 impl Member for Ipv4Addr {

@@ -1,5 +1,6 @@
 //! The vocabulary of faults, of simulations and of the chaos lab.
 
+use crate::network::Links;
 use rand::Rng;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -34,11 +35,9 @@ pub enum Fault<M, P> {
         /// The process.
         process: P,
     },
-    /// Every link loses some of the messages.
-    Loss {
-        /// Of a hundred.
-        percent: u8,
-    },
+    /// What every link does to the messages.
+    #[serde(untagged)]
+    Links(Links),
 }
 
 /// How likely a run has a fault. With `chance` it can happen, at most with the probability `most`;
@@ -87,7 +86,7 @@ impl<M, P> Fault<M, P> {
             }
             Fault::Cut(cut) => Some(&cut.machine),
             Fault::Process { machine, .. } => Some(machine),
-            Fault::Loss { .. } => None,
+            Fault::Links(_) => None,
         }
     }
 }
@@ -101,7 +100,7 @@ impl<M: fmt::Display, P: fmt::Display> fmt::Display for Fault<M, P> {
             Fault::Slow { machine } => write!(f, "{machine} slow"),
             Fault::Cut(cut) => cut.fmt(f),
             Fault::Process { machine, process } => write!(f, "{machine}'s {process} killed"),
-            Fault::Loss { percent } => write!(f, "{percent} % of messages lost"),
+            Fault::Links(links) => links.fmt(f),
         }
     }
 }

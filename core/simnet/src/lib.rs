@@ -18,5 +18,5 @@ pub use clock::Clock;
 pub use disk::Disk;
 pub use events::Events;
 pub use fault::{Cut, Direction, Fault, swarm};
-pub use network::{Arrivals, Conditions, Network, Treatment};
+pub use network::{Arrivals, Conditions, Links, Network, Treatment};
 pub use shrink::shorten;

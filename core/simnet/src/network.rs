@@ -3,6 +3,27 @@
 use crate::fault::{Cut, Fault};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// What all links do to messages, for a while: a part of [`Fault`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "fault")]
+pub enum Links {
+    /// They lose some.
+    Loss {
+        /// Of a hundred.
+        percent: u8,
+    },
+}
+
+impl fmt::Display for Links {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Links::Loss { percent } => write!(f, "{percent} % of messages lost"),
+        }
+    }
+}
 
 /// How bad the network is to every message. Probabilities are from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -75,7 +96,7 @@ pub struct Network<M> {
     conditions: Conditions,
     cuts: Vec<(Cut<M>, u64)>,
     slow: Vec<(M, u64)>,
-    losses: Vec<(u8, u64)>,
+    links: Vec<(Links, u64)>,
 }
 
 impl<M: Copy + PartialEq> Network<M> {
@@ -86,7 +107,7 @@ impl<M: Copy + PartialEq> Network<M> {
             conditions: Conditions::GOOD,
             cuts: Vec::new(),
             slow: Vec::new(),
-            losses: Vec::new(),
+            links: Vec::new(),
         }
     }
 
@@ -103,7 +124,7 @@ impl<M: Copy + PartialEq> Network<M> {
                 self.slow.retain(|(slow, _)| slow != machine);
                 self.slow.push((*machine, until_ns));
             }
-            Fault::Loss { percent } => self.losses.push((*percent, until_ns)),
+            Fault::Links(links) => self.links.push((*links, until_ns)),
             Fault::Crash { .. } | Fault::Freeze { .. } | Fault::Process { .. } => return false,
         }
         true
@@ -119,7 +140,7 @@ impl<M: Copy + PartialEq> Network<M> {
     pub fn end_faults(&mut self) {
         self.cuts.clear();
         self.slow.clear();
-        self.losses.clear();
+        self.links.clear();
     }
 
     /// The cuts at that time.
@@ -167,13 +188,13 @@ impl<M: Copy + PartialEq> Network<M> {
         self.rng.random_range(min..max.max(min + 10_000))
     }
 
+    /// What the links do to messages at that time.
+    fn links(&self, now_ns: u64) -> impl Iterator<Item = Links> {
+        self.links.iter().filter(move |(_, until_ns)| now_ns < *until_ns).map(|(links, _)| *links)
+    }
+
     fn loses(&mut self, now_ns: u64) -> bool {
-        let percent = self
-            .losses
-            .iter()
-            .filter(|(_, until_ns)| now_ns < *until_ns)
-            .map(|(percent, _)| *percent)
-            .max();
+        let percent = self.links(now_ns).map(|Links::Loss { percent }| percent).max();
         percent.is_some_and(|percent| self.rng.random_range(0..100) < percent)
     }
 }
@@ -222,7 +243,7 @@ mod tests {
         assert_eq!((arrivals(&mut network, 99, 'b'), arrivals(&mut network, 99, 'c')), (0, 1_000));
         assert_eq!((network.cuts(99).count(), network.cuts(100).count()), (1, 0));
         assert_eq!(arrivals(&mut network, 100, 'b'), 1_000);
-        assert!(network.begin::<()>(&Fault::Loss { percent: 50 }, 200));
+        assert!(network.begin::<()>(&Fault::Links(Links::Loss { percent: 50 }), 200));
         assert!((400..600).contains(&arrivals(&mut network, 150, 'b')));
         assert_eq!(arrivals(&mut network, 200, 'b'), 1_000);
         assert!(network.begin(&F::Slow { machine: 'b' }, 300));

@@ -170,7 +170,7 @@ def exactly_once():
     one.case.note("an earlier head's, of which the records say nothing: nobody knows, as often as it comes")
     other = Message(ADD, chain=[0], operand=1, client=0xA, number=2, flags=AGAIN)
     one.answered(other, UNDECIDED)
-    one.answered(other, UNDECIDED)
+    one.answered(other.change(made=version(1), ttl=64), UNDECIDED)
     one.case.note("the key's version shows that it was not carried out, or nothing")
     one.answered(Message(COMPARE_VERSION, chain=[0], value=b"x", operand=version(4), client=0xA, number=3,
                          flags=AGAIN), UNDECIDED)
@@ -178,6 +178,10 @@ def exactly_once():
     one.done = [(0xA, 4, version(6))] + one.done[:3]
     one.answered(Message(COMPARE_VERSION, chain=[0], value=struct.pack("!Q", 6), operand=version(5), client=0xA,
                          number=4, flags=AGAIN), DONE)
+    one.case.note("its client had heard the oldest record's version before: it is not in the records, so it was not carried out")
+    oldest = one.done[-1][2]
+    one.answered(Message(ADD, chain=[0], operand=1, client=0xA, number=5, flags=AGAIN, made=oldest - 1), UNDECIDED)
+    one.add(0xA, 5, flags=AGAIN, made=oldest)
     one.case.write()
 
     one = OneSwitch("retries_early", "An earlier head's request, where the records are whole.")

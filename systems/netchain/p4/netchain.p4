@@ -245,7 +245,7 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
             status = Status.REFUSED;
             hdr.envelope.flags = hdr.envelope.flags | MOVED;
             hdr.netchain.operand = 0;
-        } else if (hdr.envelope.flags & AGAIN != 0 && has_forgotten(slot)
+        } else if (hdr.envelope.flags & AGAIN != 0 && has_forgotten(hdr, slot)
                    && !(possible && names_version(hdr))) {
             // Another head may have carried it out. (Not if its version is still the key's.)
             status = Status.UNDECIDED;

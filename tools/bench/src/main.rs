@@ -19,7 +19,7 @@ struct Arguments {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Names the experiments
+    /// Lists the experiments: what each shows, and how long it takes
     List,
     /// Runs some of them
     Run {
@@ -112,13 +112,17 @@ fn run_all<'a>(chosen: impl Iterator<Item = &'a Experiment>, how: &How) -> Resul
     Ok(())
 }
 
+fn list() {
+    for Experiment { name, page, .. } in experiments::ALL {
+        let times = format!("{}; --quick: {}", page.full, page.quick);
+        println!("{name}: {}, {} ({times})\n    {}\n", page.figure, page.title, page.shows);
+    }
+}
+
 fn run(arguments: &Arguments) -> Result<()> {
     match &arguments.command {
         Command::List => {
-            for experiment in experiments::ALL {
-                let page = experiment.descriptor()?;
-                println!("{:<8} {}: {}", experiment.name, page.figure, page.title);
-            }
+            list();
             Ok(())
         }
         Command::Run { names, how } => run_all(chosen(names), how),

@@ -1,7 +1,7 @@
 //! `out/bench/index.html`: every experiment with the paper's figures and ours side by side, in one
 //! file that needs no other.
 
-use crate::experiments::{self, Asked, Descriptor};
+use crate::experiments::{self, Asked, Page};
 use crate::results::Record;
 use anyhow::{Context, Result};
 use std::fmt::Write;
@@ -66,16 +66,11 @@ fn results(record: &Record, directory: &Path) -> Result<String> {
     Ok(html)
 }
 
-fn section(
-    name: &str,
-    page: &Descriptor,
-    record: Option<&Record>,
-    directory: &Path,
-) -> Result<String> {
+fn section(name: &str, page: &Page, record: Option<&Record>, directory: &Path) -> Result<String> {
     let mut html =
-        format!("<h2 id=\"{name}\">{}: {}</h2>\n", escape(&page.figure), escape(&page.title));
-    html.push_str(&paragraphs(&page.paper));
-    html.push_str(&paragraphs(&page.method));
+        format!("<h2 id=\"{name}\">{}: {}</h2>\n", escape(page.figure), escape(page.title));
+    html.push_str(&paragraphs(page.paper));
+    html.push_str(&paragraphs(page.method));
     match record {
         Some(record) => html.push_str(&results(record, directory)?),
         None => writeln!(
@@ -122,11 +117,11 @@ fn record(name: &str, directory: &Path) -> Result<Option<Record>> {
 }
 
 /// The summary: how many goals are reached, and each goal with the paper's figure and ours.
-fn summary(experiments: &[(&str, Descriptor, Option<Record>)]) -> Result<String> {
+fn summary(experiments: &[(&str, Page, Option<Record>)]) -> Result<String> {
     let mut html = String::new();
     let (mut reached, mut goals, mut missing) = (0, 0, Vec::new());
     for (name, page, record) in experiments {
-        let link = format!("<a href=\"#{name}\">{}</a>", escape(&page.figure));
+        let link = format!("<a href=\"#{name}\">{}</a>", escape(page.figure));
         let Some(record) = record else {
             missing.push(link);
             continue;
@@ -173,7 +168,7 @@ pub fn write(directory: &Path) -> Result<()> {
     let mut all = Vec::new();
     for experiment in experiments::ALL {
         let record = record(experiment.name, directory)?;
-        all.push((experiment.name, experiment.descriptor()?, record));
+        all.push((experiment.name, experiment.page, record));
     }
     html.push_str(&summary(&all)?);
     html.push_str("<ul>\n");
@@ -183,8 +178,8 @@ pub fn write(directory: &Path) -> Result<()> {
         writeln!(
             html,
             "<li><a href=\"#{name}\">{}: {}</a>{state}</li>",
-            escape(&page.figure),
-            escape(&page.title)
+            escape(page.figure),
+            escape(page.title)
         )?;
         sections.push_str(&section(name, page, record.as_ref(), directory)?);
     }
@@ -204,14 +199,14 @@ mod tests {
 
     #[test]
     fn the_summary_counts_goals_and_names_what_is_missing() {
-        let page = |figure: &str| Descriptor {
-            figure: figure.into(),
-            title: String::new(),
-            quick: String::new(),
-            full: String::new(),
-            shows: String::new(),
-            paper: String::new(),
-            method: String::new(),
+        let page = |figure| Page {
+            figure,
+            title: "",
+            quick: "",
+            full: "",
+            shows: "",
+            paper: "",
+            method: "",
         };
         let goal = |value: f64| {
             Row::value("a < b", "1", spread(&[value]), 1, "").with_goal(Goal::AtLeast(0.9))

@@ -6,7 +6,7 @@ use lab::instance::Lab;
 use lab::netns::Netns;
 use lab::process;
 use lab::topology::Role;
-use simnet::{Cut, Direction};
+use simnet::{Cut, Direction, Links};
 
 /// Makes it go wrong.
 ///
@@ -37,7 +37,7 @@ pub fn begin(lab: &Lab, fault: &Fault) -> Result<()> {
             nft(&lab.netns(router)?, &rules.join("; "))
         }
         Fault::Process { machine, process } => lab.kill_daemon(machine, process),
-        Fault::Loss { percent } => {
+        Fault::Links(Links::Loss { percent }) => {
             for netns in routers(lab)? {
                 nft(&netns, &lossy(*percent))?;
             }
@@ -61,7 +61,7 @@ pub fn end(lab: &Lab, fault: &Fault) -> Result<()> {
             nft(&lab.netns(router)?, &format!("delete table netdev {}", table(machine)))
         }
         Fault::Process { machine, process } => lab.restart_daemon(machine, process),
-        Fault::Loss { .. } => {
+        Fault::Links(Links::Loss { .. }) => {
             for netns in routers(lab)? {
                 nft(&netns, "delete table ip chaos_loss")?;
             }

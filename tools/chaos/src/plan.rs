@@ -4,7 +4,7 @@
 use crate::random::Random;
 use lab::topology::{Role, Topology, in_mode};
 use serde::Serialize;
-use simnet::{Cut, Direction};
+use simnet::{Cut, Direction, Links};
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -16,8 +16,8 @@ const LASTS_MS: (u64, u64) = (100, 1_200);
 /// Something that goes wrong in a lab. A machine is a node, a process one of its daemons.
 pub type Fault = simnet::Fault<String, String>;
 
-/// [`Fault::Loss`] as it is drawn: every router loses so much of the state protocol's messages.
-pub const LOSS: Fault = Fault::Loss { percent: 1 };
+/// [`Links::Loss`] as it is drawn: every router loses so much of the state protocol's messages.
+pub const LOSS: Fault = Fault::Links(Links::Loss { percent: 1 });
 
 /// A power cut of a node; it returns empty.
 pub fn power(node: &str) -> Fault {

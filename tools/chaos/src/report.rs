@@ -121,7 +121,7 @@ impl Report {
             count(|fault| matches!(fault, Fault::Crash { .. })),
             count(|fault| matches!(fault, Fault::Cut(_))),
             count(|fault| matches!(fault, Fault::Process { .. })),
-            count(|fault| matches!(fault, Fault::Loss { .. })),
+            count(|fault| matches!(fault, Fault::Links(_))),
         );
         for figures in self.labs.iter().filter_map(|lab| lab.connections) {
             line.push_str(&format!(

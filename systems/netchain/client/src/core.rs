@@ -6,12 +6,14 @@
 //! read in view 0, a *probe*, which no switch carries out.
 
 use crate::outcome::{Done, Failure, NotBegun, Outcome, Refused, Shown};
+use heard::Heard;
 use lanes::Lanes;
 use netchain_protocol::message::{AGAIN, FORMAT, MOVED, REPLY};
 use netchain_protocol::{ClientKey, Key, Message, Operation, Ring, Room, Status, VALUE_MAX};
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
+mod heard;
 mod lanes;
 
 /// Numbers between a client's lowest unfinished request and its newest one at the most: the head
@@ -21,6 +23,10 @@ pub const WINDOW: u32 = 255;
 /// The longest time between two copies, unless the first one waits longer: a failover is not to be
 /// waited out.
 const LONGEST_WAIT_US: u64 = 16_000;
+
+/// After so many words of a group's pause, another member is asked: who says it may be the one that
+/// has no newer view.
+const PAUSES_OF_ONE: u32 = 8;
 
 /// A copy goes again so soon after a switch answered that its view does not serve yet.
 const PAUSED_WAIT_US: u64 = 2_000;
@@ -73,10 +79,14 @@ pub struct Pending {
     view: u32,
     /// A copy went out in an earlier view than the last one.
     again: bool,
+    /// The key had this version, or a newer one, before the first copy went out.
+    floor: u64,
     /// Why it fails, if nothing better comes.
     failure: Option<Failure>,
     /// Copies and probes since a switch told the group's chain.
     tries: u32,
+    /// How often a switch has said since then that its view does not serve, or it has no lease.
+    pauses: u32,
     /// Members that the last copy passed by, as they answer no reads; and how many did not since a
     /// switch told the chain.
     joining: usize,
@@ -134,6 +144,7 @@ pub struct Core {
     deadline_us: u64,
     /// Chains that switches have told.
     learnt: HashMap<u16, Chain>,
+    heard: Heard,
 }
 
 impl Core {
@@ -147,6 +158,7 @@ impl Core {
             retry_us,
             deadline_us,
             learnt: HashMap::new(),
+            heard: Heard::default(),
         }
     }
 
@@ -209,8 +221,10 @@ impl Core {
             copies: 0,
             view: 0,
             again: false,
+            floor: 0,
             failure: None,
             tries: 0,
+            pauses: 0,
             joining: 0,
             turned_away: 0,
             next_us: now_us,
@@ -247,11 +261,15 @@ impl Core {
     /// A copy, or a probe where the chain is not known or keeps silent.
     fn send(&mut self, pending: &mut Pending, now_us: u64) -> Step {
         let known = self.learnt.get(&pending.group).cloned();
-        let silent = pending.tries >= 2 && pending.tries % 2 == 1;
+        let asks_others = (pending.tries >= 2 && pending.tries % 2 == 1)
+            || (pending.pauses > 0 && pending.pauses.is_multiple_of(PAUSES_OF_ONE));
         let reads = pending.operation == Operation::Read;
         let message = match known {
-            Some(chain) if !silent => {
+            Some(chain) if !asks_others => {
                 let view = chain.view;
+                if pending.copies == 0 && !reads {
+                    pending.floor = self.heard.of(&pending.key);
+                }
                 pending.again |= pending.copies > 0 && pending.view != view;
                 (pending.copies, pending.view) = (pending.copies.saturating_add(1), view);
                 pending.joining = chain.joining;
@@ -261,6 +279,7 @@ impl Core {
                 // All that are or were members, one after the other; a read's tail first.
                 let founded = self.ring.chain_of(pending.group).unwrap_or_default();
                 let turn = if known.is_some() { pending.tries / 2 } else { pending.tries };
+                let turn = turn + pending.pauses / PAUSES_OF_ONE;
                 let mut asked = known.map(|chain| chain.members).unwrap_or_default();
                 let others: Vec<_> = founded.into_iter().filter(|it| !asked.contains(it)).collect();
                 asked.extend(others);
@@ -303,7 +322,7 @@ impl Core {
             group: pending.group,
             client: pending.client,
             number: pending.number,
-            version: 0,
+            version: pending.floor,
             operand: pending.operand,
             key: pending.key,
             chain,
@@ -317,7 +336,7 @@ impl Core {
     fn probe(&self, pending: &Pending, switch: Option<Ipv4Addr>) -> Message {
         let copy = self.message(pending, 0, switch.into_iter().collect());
         let (operation, room) = (Operation::Read, Room::None);
-        Message { operation, flags: 0, operand: 0, room, value: None, ..copy }
+        Message { operation, flags: 0, version: 0, operand: 0, room, value: None, ..copy }
     }
 
     /// A UDP payload came. What is no reply to the request changes nothing.
@@ -348,7 +367,7 @@ impl Core {
                 let reads = to_copy && pending.operation == Operation::Read;
                 let is_no_reader = reads && message.status == Status::WrongSwitch;
                 if self.learn(message.group, message.view, message.chain) {
-                    (pending.tries, pending.turned_away) = (0, 0);
+                    (pending.tries, pending.pauses, pending.turned_away) = (0, 0, 0);
                     return self.send(pending, now_us);
                 }
                 if is_no_reader && self.turn_away(pending, message.view) {
@@ -361,6 +380,7 @@ impl Core {
                 self.learn(message.group, message.view, message.chain);
                 // Somebody is there, so it is no reason to wait longer each time.
                 pending.tries = pending.tries.saturating_sub(1);
+                pending.pauses = pending.pauses.saturating_add(1);
                 pending.next_us = now_us.saturating_add(PAUSED_WAIT_US);
                 Step::Wait
             }
@@ -389,6 +409,10 @@ impl Core {
             _ => Some(message.version),
         };
         let length = message.value.as_ref().map_or(0, Vec::len);
+        if matches!(message.status, Status::Done | Status::Absent | Status::Refused) {
+            // (The tail showed it.)
+            self.heard.note(&pending.key, message.version);
+        }
         let now = Shown { version: message.version, value: message.value };
         let outcome = match message.status {
             Status::Done => Outcome::Done(Done { own, now }),

@@ -185,6 +185,8 @@ impl Controller {
                 applied: seen.report.applied,
                 applied_at_ms: seen.applied_at_ms.clone(),
                 reports: now_ms.saturating_sub(seen.heard_ms) < dead_ms,
+                quiet_ms: now_ms.saturating_sub(seen.heard_ms),
+                silent: seen.report.silent_ms.iter().map(|(address, _)| *address).collect(),
                 misses: missed.map(|(address, _)| *address).collect(),
                 copied: seen.report.copied.iter().copied().collect(),
             };

@@ -18,6 +18,10 @@ pub struct Facts {
     pub applied_at_ms: BTreeMap<u64, u64>,
     /// It has reported within `dead_ms`.
     pub reports: bool,
+    /// Its newest report came so long ago.
+    pub quiet_ms: u64,
+    /// Switches that its data plane has not heard a moment ago, or never.
+    pub silent: BTreeSet<Ipv4Addr>,
     /// Switches that its data plane has not heard for `dead_ms` or more.
     pub misses: BTreeSet<Ipv4Addr>,
     /// Groups, and the view in which it has copied all slots.
@@ -29,6 +33,8 @@ pub struct Facts {
 pub enum Event {
     /// Most others do not hear the switch: it is out of its chains.
     Died(Ipv4Addr),
+    /// Others hear the switch, but it has not reported for long: it is out of its chains.
+    Mute(Ipv4Addr),
     /// The switch has lost its slots: it is out of its chains.
     Emptied(Ipv4Addr),
     /// A dead switch is there again, and has taken the new views.
@@ -99,11 +105,12 @@ impl Look<'_> {
     }
 
     /// A switch can be missed when most others, those that do not report included, have heard it.
+    /// (Who has just begun does not miss it yet, and need not have heard it.)
     fn meets(&mut self) {
         let met = |(address, switch): (&Ipv4Addr, &Switch)| {
-            let (all, miss) = self.opinions(address);
+            let hears = self.others(address).filter(|facts| !facts.silent.contains(address));
             let serving = self.state.switches.keys().filter(|it| self.state.is_serving(it));
-            let heard = (all - miss) * 2 > serving.filter(|it| *it != address).count();
+            let heard = hears.count() * 2 > serving.filter(|it| *it != address).count();
             let reports = self.facts.get(address).is_some_and(|facts| facts.reports);
             (!switch.met && heard && reports).then_some(*address)
         };
@@ -132,29 +139,45 @@ impl Look<'_> {
                 group.chain.contains(&address) && group.full().any(|it| it != address)
             };
             let matters = !reports || self.state.groups.iter().any(leaves);
+            let missed = self.is_missed(&address);
             if self.state.is_serving(&address)
                 && (met || !patient)
                 && matters
-                && self.is_missed(&address)
+                && (missed || self.is_mute(&address))
             {
                 let since = self.state.version;
                 if let Some(switch) = self.state.switches.get_mut(&address) {
                     switch.standing = Standing::Dead { since };
                 }
                 self.changed = true;
-                self.events.push(Event::Died(address));
+                self.events.push(if missed { Event::Died(address) } else { Event::Mute(address) });
                 self.remove(address, false);
             }
         }
     }
 
-    /// How many others report, and how many of them miss it.
-    fn opinions(&self, switch: &Ipv4Addr) -> (usize, usize) {
-        let others = self.facts.iter().filter(|(address, facts)| {
+    /// What others see that report.
+    fn others(&self, switch: &Ipv4Addr) -> impl Iterator<Item = &Facts> {
+        let others = self.facts.iter().filter(move |(address, facts)| {
             *address != switch && facts.reports && self.state.is_serving(address)
         });
+        others.map(|(_, facts)| facts)
+    }
+
+    /// Has it not reported for `agent_ms`, while most others do? Its data plane may go on; but
+    /// nobody renews its leases, and a chain with it cannot change.
+    fn is_mute(&self, switch: &Ipv4Addr) -> bool {
+        let began_ms = self.now_ms.saturating_sub(self.began_ms);
+        let quiet_ms = self.facts.get(switch).map_or(began_ms, |facts| facts.quiet_ms);
+        let serving = self.state.switches.keys().filter(|it| self.state.is_serving(it));
+        let most = self.others(switch).count() * 2 > serving.filter(|it| *it != switch).count();
+        quiet_ms >= self.settings.agent_ms && most
+    }
+
+    /// How many others report, and how many of them miss it.
+    fn opinions(&self, switch: &Ipv4Addr) -> (usize, usize) {
         let (mut all, mut miss) = (0, 0);
-        for (_, facts) in others {
+        for facts in self.others(switch) {
             all += 1;
             miss += usize::from(facts.misses.contains(switch));
         }
@@ -213,10 +236,8 @@ impl Look<'_> {
         let mut go_on = vec![];
         for (at, group) in self.state.groups.iter().enumerate() {
             let Stage::Paused { since, old_reader } = group.stage else { continue };
-            let confirmed = group.chain.iter().all(|it| self.has_applied(it, since))
-                || mutation::planted(Mutation::ServesUnconfirmed);
-            if !confirmed {
-                continue;
+            if !group.chain.iter().all(|it| self.has_applied(it, since)) {
+                continue; // (it would be safe, but a member with an old view refuses requests)
             }
             let confirmed_ms = group.full().filter_map(|it| self.applied_for_ms(&it, since)).max();
             let over = confirmed_ms.is_some_and(|ms| ms > self.settings.lease_ms)

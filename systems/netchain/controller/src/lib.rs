@@ -30,6 +30,8 @@ pub struct Settings {
     pub failures: usize,
     /// A switch that most others have not heard for so long is dead.
     pub dead_ms: u64,
+    /// A switch that has not reported for so long, while most others do, is out of its chains.
+    pub agent_ms: u64,
     /// As long as this after its last renewal, a reader answers.
     pub lease_ms: u64,
     /// Groups that get a member at the same time.

@@ -6,8 +6,6 @@ seeded_bugs::seeded_bugs! {
     pub enum Mutation {
         /// Members go on while the old reader has its lease.
         BeforeLeaseEnds,
-        /// A changed chain serves before all its members refuse the old view.
-        ServesUnconfirmed,
         /// A member that joins counts as one that has everything.
         JoinedAtOnce,
         /// A switch that returns with empty slots keeps its place.

@@ -15,6 +15,8 @@ pub struct Config {
     pub ring: Ring,
     /// A switch that most others have not heard for so long is dead.
     pub dead_ms: u64,
+    /// One that has not reported for so long is out of its chains, whoever hears it.
+    pub agent_ms: u64,
     /// Readers answer for so long after their last probe.
     pub lease_ms: u32,
     /// Groups that get a member at the same time.
@@ -27,6 +29,8 @@ struct File {
     cluster: PathBuf,
     #[serde(default = "default_dead_ms")]
     dead_ms: u64,
+    #[serde(default = "default_agent_ms")]
+    agent_ms: u64,
     #[serde(default = "default_lease_ms")]
     lease_ms: u32,
     #[serde(default = "default_most_joins")]
@@ -35,6 +39,10 @@ struct File {
 
 fn default_dead_ms() -> u64 {
     100
+}
+
+fn default_agent_ms() -> u64 {
+    500
 }
 
 fn default_lease_ms() -> u32 {
@@ -72,8 +80,8 @@ impl Config {
         let text = std::fs::read_to_string(&cluster).map_err(|error| founding(&error))?;
         let ring = Ring::from_toml(&text).map_err(|error| founding(&error))?;
         check(&file).map_err(problem)?;
-        let File { dead_ms, lease_ms, most_joins, .. } = file;
-        Ok(Config { shell, ring, dead_ms, lease_ms, most_joins })
+        let File { dead_ms, agent_ms, lease_ms, most_joins, .. } = file;
+        Ok(Config { shell, ring, dead_ms, agent_ms, lease_ms, most_joins })
     }
 }
 
@@ -83,6 +91,13 @@ fn check(file: &File) -> Result<(), Problem> {
             "{} is out of range; write 30 to 60000: switches probe and report every 10 ms \
              (default 100)",
             file.dead_ms
+        )
+    })?;
+    require((file.dead_ms..=600_000).contains(&file.agent_ms), "agent_ms", || {
+        format!(
+            "{} is out of range; write dead_ms to 600000: who is not heard is out after dead_ms \
+             (default 500)",
+            file.agent_ms
         )
     })?;
     require((40..=60_000).contains(&file.lease_ms), "lease_ms", || {
@@ -115,6 +130,7 @@ pub(crate) mod tests {
     fn the_example_is_good() {
         let config = example(str::to_owned).unwrap();
         assert_eq!((config.dead_ms, config.lease_ms, config.most_joins), (100, 60, 1));
+        assert_eq!(config.agent_ms, 500);
         assert_eq!(config.ring.groups(), 12);
         assert_eq!(config.shell.listen.port(), crate::CONTROLLER_PORT);
     }
@@ -123,6 +139,7 @@ pub(crate) mod tests {
     fn errors_name_the_field_and_the_remedy() {
         for (from, to, field, remedy) in [
             ("dead_ms = 100", "dead_ms = 29", "dead_ms", "30 to 60000"),
+            ("agent_ms = 500", "agent_ms = 99", "agent_ms", "dead_ms to 600000"),
             ("lease_ms = 60", "lease_ms = 39", "lease_ms", "40 to 60000"),
             ("most_joins = 1", "most_joins = 0", "most_joins", "1 to 1000"),
             ("most_joins", "most_join", "most_join", ""),

@@ -55,6 +55,7 @@ pub(crate) fn render(rules: &Switches, kept: &Kept, now_ns: u64, bad_tag: u64) -
         ("malformed_total", "Datagrams that are not reports.", counted.malformed),
         ("bad_tag_total", "Datagrams that are not genuine.", bad_tag),
         ("deaths_total", "Switches that most others did not hear any more.", rules.deaths),
+        ("mute_total", "Switches that did not report, though others heard them.", rules.mute),
         ("lost_total", "Groups that lost all members with their keys.", rules.losses),
         ("decisions_total", "Decisions made persistent.", rules.decisions),
         (

@@ -58,6 +58,7 @@ pub(crate) struct Switches {
     look_at_ns: u64,
     pub decisions: u64,
     pub deaths: u64,
+    pub mute: u64,
     pub losses: u64,
 }
 
@@ -79,6 +80,7 @@ impl Switches {
             look_at_ns: now_ns,
             decisions: 0,
             deaths: 0,
+            mute: 0,
             losses: 0,
         };
         rules.load(now_ns, kept);
@@ -101,6 +103,7 @@ impl Switches {
         Settings {
             failures: self.config.ring.founding().failures,
             dead_ms: self.config.dead_ms,
+            agent_ms: self.config.agent_ms,
             lease_ms: u64::from(self.lease_ms),
             most_joins: self.config.most_joins,
             again_ms: AGAIN_MS,
@@ -236,6 +239,14 @@ impl Switches {
             Event::Died(switch) => {
                 self.deaths += 1;
                 tracing::warn!(name, %switch, "dead: most others do not hear it");
+            }
+            Event::Mute(switch) => {
+                self.mute += 1;
+                tracing::warn!(
+                    name,
+                    %switch,
+                    "its agent does not report, though others hear the switch: out of its chains"
+                );
             }
             Event::Emptied(switch) => {
                 tracing::warn!(name, %switch, "it has lost its keys: out of its chains");

@@ -114,7 +114,8 @@ header netchain_t {
     // Of the request; and the client's identity, random for each process.
     bit<32>  number;
     bit<64>  client;
-    // Session of the head (16 bits), sequence number (48 bits).
+    // Session of the head (16 bits), sequence number (48 bits). In a write's request: a version that
+    // the key had before the first copy was sent; 0: the client knows none.
     bit<64>  version;
     bit<64>  operand;
     bit<128> key;

@@ -181,9 +181,10 @@ bit<64> recent_version(in headers_t hdr, in slot_t slot) {
     return version;
 }
 
-// Requests that are forgotten: the slot has room for no more records.
-bool has_forgotten(in slot_t slot) {
-    return slot.status3 != 0;
+// May this request be one that is forgotten? The slot has the records of all writes since the
+// oldest one's version. A write's request has a version that the key had before it was sent first.
+bool has_forgotten(in headers_t hdr, in slot_t slot) {
+    return slot.status3 != 0 && slot.version3 > hdr.netchain.version;
 }
 
 bool has_value(in slot_t slot) {

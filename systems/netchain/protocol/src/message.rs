@@ -208,7 +208,8 @@ pub struct Message {
     pub client: u64,
     /// Number of the request.
     pub number: u32,
-    /// Session (16 bits) and sequence number (48 bits); 0 in requests.
+    /// Session (16 bits) and sequence number (48 bits). In writes' requests: a version that the key
+    /// had before the first copy was sent; 0: none is known.
     pub version: u64,
     /// What to compare with, or to add.
     pub operand: u64,

@@ -292,13 +292,18 @@ impl History {
             .collect();
         shown.sort_by_key(|(_, returned_ns, _)| *returned_ns);
         let mut values: BTreeMap<u64, &Option<Vec<u8>>> = BTreeMap::new();
-        for (at, (asked_ns, _, later)) in shown.iter().enumerate() {
-            let newest = shown[..at]
-                .iter()
-                .filter(|(_, returned_ns, _)| returned_ns < asked_ns)
-                .map(|(_, _, earlier)| earlier.version)
-                .max();
-            if let Some(newest) = newest.filter(|newest| *newest > later.version) {
+        // The newest version of each beginning.
+        let newest: Vec<u64> = shown
+            .iter()
+            .scan(0, |newest, (.., shown)| {
+                *newest = shown.version.max(*newest);
+                Some(*newest)
+            })
+            .collect();
+        for (asked_ns, _, later) in &shown {
+            let earlier = shown.partition_point(|(_, returned_ns, _)| returned_ns < asked_ns);
+            let newest = earlier.checked_sub(1).and_then(|at| newest.get(at));
+            if let Some(newest) = newest.filter(|newest| **newest > later.version) {
                 return Err(format!("version {:x} is shown after {newest:x} was", later.version));
             }
             let known = values.entry(later.version).or_insert(&later.value);

@@ -39,9 +39,10 @@ pub struct Outcome {
 }
 
 fn name(event: &netchain_controller::Event) -> &'static str {
-    use netchain_controller::Event::{Died, Emptied, Joined, Joins, Left, Lost, Returned};
+    use netchain_controller::Event::{Died, Emptied, Joined, Joins, Left, Lost, Mute, Returned};
     match event {
         Died(_) => "died",
+        Mute(_) => "mute",
         Emptied(_) => "emptied",
         Returned(_) => "returned",
         Joins(..) => "joins",

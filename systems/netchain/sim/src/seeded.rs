@@ -107,8 +107,17 @@ pub const ALL: &[SeededBug] = &[
         what: "4: what nobody remembers any more is carried out again.",
         places: &[(
             NETCHAIN,
-            "} else if (hdr.envelope.flags & AGAIN != 0 && has_forgotten(slot)",
-            "} else if (hdr.envelope.flags & AGAIN != 0 && false && has_forgotten(slot)",
+            "} else if (hdr.envelope.flags & AGAIN != 0 && has_forgotten(hdr, slot)",
+            "} else if (hdr.envelope.flags & AGAIN != 0 && false && has_forgotten(hdr, slot)",
+        )],
+    },
+    SeededBug {
+        name: "AnyFloor",
+        what: "4: whatever version a client has heard, the records are taken to go back to it.",
+        places: &[(
+            SLOT,
+            "return slot.status3 != 0 && slot.version3 > hdr.netchain.version;",
+            "return slot.status3 != 0 && hdr.netchain.version == 0;",
         )],
     },
     SeededBug {

@@ -18,6 +18,8 @@ use simnet::{Arrivals, Clock, Events, Network, Treatment};
 pub(crate) const MS: u64 = 1_000_000;
 /// A switch that is not heard for so long is dead.
 const DEAD_MS: u64 = 120;
+/// One whose agent does not report for so long is out of its chains.
+const AGENT_MS: u64 = 400;
 /// The controller's rules run this often.
 const CONTROLLER_EVERY_NS: u64 = 10 * MS;
 /// Requests of a client at a time: more at once make histories that nobody can judge.
@@ -137,6 +139,7 @@ impl<'p> World<'p> {
         let settings = Settings {
             failures: scenario.failures,
             dead_ms: DEAD_MS,
+            agent_ms: AGENT_MS,
             lease_ms: LEASE_MS,
             most_joins: 2,
             again_ms: 50,
@@ -296,7 +299,7 @@ impl<'p> World<'p> {
             Fault::Process { machine: Machine::Switch(at), .. } => {
                 self.hosts[at].agent_back_ns = until_ns;
             }
-            Fault::Cut(_) | Fault::Slow { .. } | Fault::Loss { .. } => {
+            Fault::Cut(_) | Fault::Slow { .. } | Fault::Links(_) => {
                 self.network.begin(fault, until_ns);
             }
             // A client that dies is as one that stands still for ever: nobody asks it again.

@@ -6,9 +6,10 @@
 
 use crate::announce::Announced;
 use crate::copies::Copies;
+use crate::empties::Empties;
 use crate::peers::Peers;
 use crate::roles::Tables;
-use netchain_protocol::control::{CONFIG, Decided, Parts, Report, Reported};
+use netchain_protocol::control::{CONFIG, Decided, Parts, Report, Reported, Role};
 use secrets::SecretsFile;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -84,6 +85,7 @@ pub(crate) struct Controlled {
     tables: Tables,
     peers: Arc<Peers>,
     copies: Option<Arc<Copies>>,
+    empties: Empties,
     announced: Option<Announced>,
     applied: AtomicU64,
     /// The decision's content is not known: it is an earlier agent's.
@@ -129,7 +131,7 @@ impl Controlled {
         settings: Settings,
         tables: Tables,
         peers: Arc<Peers>,
-        copies: Option<Arc<Copies>>,
+        (copies, empties): (Option<Arc<Copies>>, Empties),
         switches: &[Ipv4Addr],
     ) -> Result<Controlled> {
         let applied = tables.applied()?;
@@ -149,6 +151,7 @@ impl Controlled {
             tables,
             peers,
             copies,
+            empties,
             announced,
             applied: AtomicU64::new(applied.unwrap_or(0)),
             asks: AtomicBool::new(applied.is_some_and(|version| version > 0)),
@@ -287,13 +290,12 @@ impl Controlled {
     fn report(&self, voice: &Voice) {
         // Held while it is sent: a report is never older than the one before.
         let keys = lock(&voice.keys);
-        let silent = self.peers.silent_ms().into_iter().filter(|(_, ms)| *ms >= LEAST_SILENT_MS);
         let report = Report {
             switch: self.settings.own,
             incarnation: self.settings.incarnation,
             applied: self.applied.load(Ordering::Acquire),
             asks: self.asks.load(Ordering::Relaxed),
-            silent_ms: silent.collect(),
+            silent_ms: self.peers.silent_ms(LEAST_SILENT_MS),
             copied: self.copies.as_ref().map(|copies| copies.done()).unwrap_or_default(),
         };
         let reported = Reported { sent_ns: now_ns(), ring: self.settings.ring, report };
@@ -383,7 +385,10 @@ impl Controlled {
         let Decided { lease_ms, config, .. } = decided;
         self.peers.lease_no_longer_than(u64::from(*lease_ms))?;
         self.peers.set(self.settings.own, self.settings.ring, &config.switches)?;
+        let pause = |roles: &[Role]| self.tables.exchange_roles(roles, &self.peers);
+        self.empties.before(&config.roles, pause)?;
         self.tables.apply(config, &self.peers)?;
+        self.empties.after(&config.roles)?;
         if let Some(copies) = &self.copies {
             let copied = (0..).zip(&config.roles);
             let jobs = copied.filter_map(|(group, it)| Some((group, it.view, it.copies_to?)));

@@ -13,6 +13,7 @@ mod by_hand;
 mod config;
 mod controlled;
 pub mod copies;
+pub mod empties;
 mod keys;
 pub mod peers;
 mod roles;
@@ -25,6 +26,7 @@ use controlled::{Controlled, REFUSED};
 use copies::Copies;
 use daemon::metrics::{Kind, Text};
 use dataplane::Dataplane;
+use empties::{Empties, Slots};
 use manifest::{Manifest, StateObject};
 use netchain_protocol::layouts::{COUNTED, PEERS_COUNTED, TAG_DROPS};
 use peers::{PeerLoad, Peers};
@@ -95,6 +97,7 @@ impl System for NetChain {
         };
         let slots: Vec<StateObject> = of_kind(SLOT_STATE).collect();
         let windows: Vec<Windows> = of_kind(WINDOW).map(Windows::new).collect();
+        let windows = Arc::new(windows);
         let keys = if Keys::needed(manifest) {
             Some(Keys::new(Arc::clone(&dataplane), config::source(&context.config)?))
         } else {
@@ -112,7 +115,7 @@ impl System for NetChain {
             return Ok(None);
         }
         let controlled = match &peers {
-            Some(peers) => controlled(context, peers, copies.as_ref())?,
+            Some(peers) => controlled(context, peers, copies.as_ref(), &slots, &windows)?,
             None => None,
         };
         Ok(Some(Box::new(Objects {
@@ -133,20 +136,28 @@ fn controlled(
     context: &Context,
     peers: &Arc<Peers>,
     copies: Option<&Arc<Copies>>,
+    slots: &[StateObject],
+    windows: &Arc<Vec<Windows>>,
 ) -> Result<Option<Arc<Controlled>>> {
     let Some((mut settings, ring)) = config::controlled(&context.config)? else { return Ok(None) };
     settings.incarnation = context.incarnation;
     let tables = Tables::new(Arc::clone(&context.dataplane), settings.own, settings.ring);
     let switches: Vec<Ipv4Addr> = ring.members().iter().map(|member| member.address).collect();
     let (peers, copies) = (Arc::clone(peers), copies.cloned());
-    Controlled::begin(settings, tables, peers, copies, &switches).map(|it| Some(Arc::new(it)))
+    let dataplane = &context.dataplane;
+    let slots = slots.iter().map(|object| Slots::new(Arc::clone(dataplane), object.clone()));
+    let slots = slots.collect::<std::result::Result<_, _>>()?;
+    let (windows, members) = (Arc::clone(windows), tables.members()?);
+    let empties = Empties::new(Arc::clone(dataplane), slots, windows, members);
+    Controlled::begin(settings, tables, peers, (copies, empties), &switches)
+        .map(|it| Some(Arc::new(it)))
 }
 
 /// The state of a loaded object.
 struct Objects {
     dataplane: Arc<Dataplane>,
     slots: Vec<StateObject>,
-    windows: Vec<Windows>,
+    windows: Arc<Vec<Windows>>,
     /// If the program checks tags.
     keys: Option<Keys>,
     /// If the program has leases.

@@ -61,6 +61,9 @@ pub struct PeerLoad {
     pub address: Ipv4Addr,
     /// For so many milliseconds it has answered no probe.
     pub silent_ms: u64,
+    /// It has answered one.
+    #[serde(default)]
+    pub heard: bool,
     /// This switch has a lease of it.
     pub lease: bool,
 }
@@ -286,15 +289,18 @@ impl Peers {
         let load = |(address, Peer { number, since_ns }): (Ipv4Addr, Peer)| {
             let PeerClockValue { heard_ns, lease_until_ns } = self.clock(number);
             let silent_ms = now.saturating_sub(heard_ns.max(since_ns)) / 1_000_000;
-            PeerLoad { address, silent_ms, lease: lease_until_ns > now }
+            PeerLoad { address, silent_ms, heard: heard_ns > 0, lease: lease_until_ns > now }
         };
         state.others().map(load).collect()
     }
 
-    /// For how long each peer has answered no probe, in milliseconds: from the newest probe that it
-    /// answered, or since when it is a peer.
-    pub fn silent_ms(&self) -> Vec<(Ipv4Addr, u64)> {
-        self.load().into_iter().map(|peer| (peer.address, peer.silent_ms)).collect()
+    /// For how long peers have answered no probe, in milliseconds: from the newest probe that one
+    /// answered, or since when it is a peer. Who has answered one less than `least_ms` ago is left
+    /// out; who never has is not.
+    pub fn silent_ms(&self, least_ms: u64) -> Vec<(Ipv4Addr, u64)> {
+        let silent = |peer: &PeerLoad| peer.silent_ms >= least_ms || !peer.heard;
+        let all = self.load().into_iter().filter(silent);
+        all.map(|peer| (peer.address, peer.silent_ms)).collect()
     }
 }
 

@@ -6,6 +6,7 @@ use crate::peers::Peers;
 use dataplane::{ActionCall, Dataplane, Entry, Match, TableRef};
 use netchain_protocol::CHAIN_MAX;
 use netchain_protocol::control::{Config, Part, Role};
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, PoisonError};
 use switch_agent::{Error, Result};
@@ -14,6 +15,7 @@ const ROLES: &str = "NetChainIngress.roles";
 const DEAD_SOURCES: &str = "NetChainIngress.dead_sources";
 const DESTINATIONS: &str = "NetChainIngress.destinations";
 const SERVE: &str = "serve";
+const TAKE_PART: &str = "take_part";
 
 /// The tables of a loaded object.
 pub(crate) struct Tables {
@@ -84,7 +86,7 @@ impl Tables {
             Part::None => "refer",
             Part::Paused => "pause",
             Part::Lost => "lost",
-            Part::Member { .. } => "take_part",
+            Part::Member { .. } => TAKE_PART,
         };
         if let Part::Member { .. } = role.part {
             let numbers = peers.members(&role.chain).ok_or_else(|| {
@@ -131,14 +133,39 @@ impl Tables {
     /// It does not fit the program, or the kernel refuses: what was exchanged before stays, with
     /// the earlier version.
     pub fn apply(&self, config: &Config, peers: &Peers) -> Result<()> {
+        self.exchange_roles(&config.roles, peers)?;
+        self.exchange_dead(&config.dead)?;
+        self.exchange_destinations(config.version, &config.dead)
+    }
+
+    /// The first part of it: parts in groups.
+    ///
+    /// # Errors
+    /// As [`Tables::apply`].
+    pub fn exchange_roles(&self, roles: &[Role], peers: &Peers) -> Result<()> {
         let table = self.dataplane.table(ROLES)?;
-        let roles = (0u128..).zip(&config.roles);
-        let entries = roles
+        let entries = (0u128..)
+            .zip(roles)
             .map(|(group, role)| Ok(entry(group, self.role(&table, role, peers)?)))
             .collect::<Result<Vec<_>>>()?;
         table.replace(&entries)?;
-        self.exchange_dead(&config.dead)?;
-        self.exchange_destinations(config.version, &config.dead)
+        Ok(())
+    }
+
+    /// The groups in which the switch is a member, and their views.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn members(&self) -> Result<BTreeMap<u16, u32>> {
+        let table = self.dataplane.table(ROLES)?;
+        let member = |entry: &Entry| {
+            let action = entry.action.action;
+            let view = table.parameters(action).iter().position(|it| it.name == "view")?;
+            let view = *entry.action.arguments.get(view)?;
+            let group = entry.matches.first()?.value();
+            is_named(table.action_name(action), TAKE_PART).then_some((group as u16, view as u32))
+        };
+        Ok(table.list()?.iter().filter_map(|listed| member(&listed.entry)).collect())
     }
 
     fn exchange_dead(&self, dead: &[Ipv4Addr]) -> Result<()> {

@@ -11,6 +11,7 @@ use libbpf_rs::{MapCore, MapFlags};
 use manifest::{Layout, StateObject};
 use netchain_protocol::layouts::WindowHead;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 /// A client that sent nothing for so long is forgotten. No copy of a request lives that long.
@@ -33,13 +34,15 @@ pub struct Windows {
     /// Clients that this round has counted, and that the last one had.
     counted: AtomicU32,
     clients: AtomicU32,
+    /// Who clears windows: a number is given back once.
+    clears: Mutex<()>,
 }
 
 impl Windows {
     /// As an agent finds them.
     pub fn new(object: StateObject) -> Windows {
         let zero = AtomicU32::default;
-        Windows { object, next: zero(), counted: zero(), clients: zero() }
+        Windows { object, next: zero(), counted: zero(), clients: zero(), clears: Mutex::default() }
     }
 
     /// Clients that had a window in the last round.
@@ -53,6 +56,7 @@ impl Windows {
     /// # Errors
     /// The kernel refuses an access to a map.
     pub fn sweep(&self, dataplane: &Dataplane, now_ns: u64, until: Instant) -> Result<()> {
+        let _only = self.clears.lock().unwrap_or_else(PoisonError::into_inner);
         let used = used(dataplane, &self.object)?;
         let mut at = self.next.load(Ordering::Relaxed);
         while at < used && Instant::now() < until {
@@ -66,6 +70,21 @@ impl Windows {
             at = 0;
         }
         self.next.store(at, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Forgets all clients. No packet may use a window meanwhile.
+    ///
+    /// # Errors
+    /// The kernel refuses an access to a map.
+    pub fn clear(&self, dataplane: &Dataplane) -> Result<()> {
+        let _only = self.clears.lock().unwrap_or_else(PoisonError::into_inner);
+        for number in 0..used(dataplane, &self.object)? {
+            // (The first look takes the client out of the hash map, the second one the window.)
+            for _ in 0..2 {
+                self.look_at(dataplane, number, u64::MAX)?;
+            }
+        }
         Ok(())
     }
 

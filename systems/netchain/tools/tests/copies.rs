@@ -1,6 +1,9 @@
 //! A reader's slots reach a member that joins: two switches in the kernel, of whose messages a
-//! fifth is lost each way, while writes go on. Needs root. `SEED=N` repeats a run.
+//! fifth is lost each way, while writes go on; and what a switch forgets before. Needs root.
+//! `SEED=N` repeats a run.
 
+#[path = "copies/empties.rs"]
+mod empties;
 #[path = "common/switch.rs"]
 mod switch;
 

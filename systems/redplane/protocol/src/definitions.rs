@@ -1,6 +1,7 @@
 //! The numbers that Rust and C share. They are defined here and in `message.rs`; the C header
 //! `bpf/redplane/stateplane_flow_numbers.h` is made of them.
 
+use crate::message::{FIRST_OF_TOOLS, FIRST_REPLY};
 use crate::objects::Consistency;
 use crate::{Flags, MAX_KEY_BYTES, MAX_VALUE_BYTES, MessageType};
 use c_layout::{Header, Number};
@@ -159,8 +160,7 @@ const CONSTANTS: [(&str, u64, &str); 7] = [
 /// The C file.
 pub fn header() -> Header {
     let constants = CONSTANTS.map(|(name, value, doc)| (format!("SP_FLOW_{name}"), value, doc));
-    // Numbers from 100 on are the tools': no switch has to do with them.
-    let messages = MessageType::ALL.iter().filter(|message| (**message as u8) < 100);
+    let messages = MessageType::ALL.iter().filter(|message| (**message as u8) < FIRST_OF_TOOLS);
     let types = messages.map(|it| (format!("SP_{}", upper(it.name())), u64::from(*it as u8), ""));
     let flags = Flags::ALL.iter().map(|(name, it)| (format!("SP_FLAG_{name}"), it.0.into(), ""));
     let (types, flags): (Vec<_>, Vec<_>) = (types.collect(), flags.collect());
@@ -179,11 +179,24 @@ pub fn header() -> Header {
         Number::new("SP_FLOW_UPDATES_WAIT", set(Consistency::updates_wait), "whose updates"),
         Number::new("SP_FLOW_READS_WAIT", set(Consistency::reads_wait), "whose reads"),
     ];
+    let replies = |has: fn(MessageType) -> bool| {
+        let those = MessageType::ALL.iter().filter(|message| message.is_reply() && has(**message));
+        those.fold(0, |set, message| set | 1u64 << (*message as u8 - FIRST_REPLY))
+    };
+    let value = |it: MessageType| it.carries_value(Flags::NONE);
+    let replies = [
+        Number::new("SP_FLOW_FIRST_REPLY", FIRST_REPLY.into(), "the type of bit 0"),
+        Number::new("SP_FLOW_REPLIES", replies(|_| true), "all"),
+        Number::new("SP_FLOW_WITH_KEY", replies(MessageType::carries_key), "with a key"),
+        Number::new("SP_FLOW_WITH_VALUE", replies(value), "with a value"),
+        Number::new("SP_FLOW_WITH_PACKET", replies(MessageType::carries_packet), "or without one"),
+    ];
     let about = "numbers of messages and counters that the data plane shares with Rust.";
     let update = "cargo test -p state-protocol --lib";
     Header::new("stateplane_flow_numbers.h", about, "systems/redplane/protocol/src", update)
         .defines(&numbers(&constants))
         .enumeration("sp_flow_type", "", &numbers(&types))
+        .enumeration("sp_flow_reply", "Sets of types of replies, by bit.", &replies)
         .enumeration("sp_flow_flag", "Of a message's header.", &numbers(&flags))
         .enumeration("sp_flow_stat", "Of the map sp_flow_stats.", &counters)
         .enumeration("sp_flow_consistency", "Consistency in stateplane/redplane.p4.", &modes)

@@ -1,8 +1,8 @@
-//! What RedPlane's data plane shares with its agent in maps. The C header
-//! `bpf/redplane/stateplane_flow_layouts.h` is made of it.
+//! What RedPlane's data plane shares with its agent in maps, and the header of a message. The C
+//! header `bpf/redplane/stateplane_flow_layouts.h` is made of it.
 
 use crate::{MAX_KEY_BYTES, SNAPSHOT_PART_BYTES};
-use c_layout::{Be16, CStruct, Header, Member, Number, SpinLock, c_struct};
+use c_layout::{Be16, Be32, Be64, CStruct, Header, Member, Number, SpinLock, c_struct};
 use std::net::Ipv4Addr;
 
 /// Shards that a cluster can have.
@@ -41,6 +41,55 @@ pub mod entry_flags {
     /// The program reported `HALF_OPEN`; in a binding's reverse entry: no packet has used it yet.
     pub const HALF_OPEN: u16 = Flags::HALF_OPEN.0;
 }
+
+c_struct! {
+    /// The header of a message, as it stands on the wire: systems/redplane/docs/state-protocol.md.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct MessageHeader as "sp_flow_header" {
+        /// SP_FLOW_MAGIC.
+        pub magic: Be16,
+        /// SP_FLOW_VERSION.
+        pub version: u8,
+        /// Of enum sp_flow_type.
+        pub message_type: u8,
+        /// The object's number in the manifest.
+        pub object_id: Be16,
+        /// Of enum sp_flow_flag.
+        pub flags: Be16,
+        /// Who asks; replies echo it.
+        pub switch_id: Be32,
+        /// Which of its lives.
+        pub incarnation: Be32,
+        /// The switch's clock when it sent the request; replies echo it.
+        pub request_ns: Be64,
+        /// The grant.
+        pub epoch: Be32,
+        /// Of the key behind the header.
+        pub key_bytes: Be16,
+        /// Of the value behind the key.
+        pub value_bytes: Be16,
+        /// Of the flow's updates.
+        pub seq: Be64,
+        /// Of a reply: the lease; of a RELEASE: milliseconds without a packet.
+        pub lease_us: Be32,
+        /// P4 port of the packet.
+        pub port: Be16,
+        /// Of the packet behind the value.
+        pub packet_bytes: Be16,
+        /// The switch's session with the shard.
+        pub session: Be32,
+        /// The key's shard.
+        pub shard: Be16,
+        /// Of the tag's secret.
+        pub key_id: u8,
+        /// Zero.
+        pub zero: u8,
+        /// Over addresses and the rest of the message.
+        pub tag: Be64,
+    }
+}
+
+const _: () = assert!(MessageHeader::BYTES == wire::HEADER_BYTES);
 
 c_struct! {
     /// With what every entry begins: a flow's, then its key and value follow; an instance's of a
@@ -291,7 +340,7 @@ pub const fn map_slot_bytes(slot_bytes: u32) -> u32 {
 /// The C file.
 pub fn header() -> Header {
     use entry_flags as flags;
-    let about = "what RedPlane's data plane shares with its agent in maps.";
+    let about = "what RedPlane's data plane shares with user space.";
     let (source, update) =
         ("systems/redplane/protocol/src/layouts.rs", "cargo test -p state-protocol --lib");
     let number = |name, value: usize, doc| Number::new(name, value as u64, doc);
@@ -333,6 +382,7 @@ pub fn header() -> Header {
                 flag("SP_FLOW_DYING", flags::DYING, "being removed: no value any more"),
             ],
         )
+        .packed(&MessageHeader::LAYOUT)
         .beginning(&EntryHead::LAYOUT, "SP_FLOW_ENTRY_HEAD")
         .structure(&FlowSettings::LAYOUT)
         .structure(&ShardHead::LAYOUT)

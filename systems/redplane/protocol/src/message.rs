@@ -1,7 +1,9 @@
 //! Messages between a switch and the store: `systems/redplane/docs/state-protocol.md`, "Header" and
 //! "Messages".
 
+use crate::layouts::MessageHeader;
 use crate::{Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, kind};
+use c_layout::{Be16, Be32, Be64, Member};
 use wire::{
     EncodeError, HEADER_BYTES, MAGIC, MAX_PACKET_BYTES, Malformed, Reader, ToolType, VERSION,
     Writer,
@@ -93,23 +95,34 @@ message_types! {
     StateReply = ToolType::StateReply as u8, [Packet];
 }
 
+/// Numbers from here on are replies.
+pub(crate) const FIRST_REPLY: u8 = 64;
+/// Numbers from here on are the tools': no switch has to do with them.
+pub(crate) const FIRST_OF_TOOLS: u8 = 100;
+
 impl MessageType {
     /// Whether switches (and status tools) send it to the store, and not the other way.
     pub fn is_request(self) -> bool {
-        (self as u8) < 64 || matches!(self, MessageType::StatusRequest | MessageType::StateRequest)
+        (self as u8) < FIRST_REPLY
+            || matches!(self, MessageType::StatusRequest | MessageType::StateRequest)
     }
 
-    fn carries_key(self) -> bool {
+    /// Whether the store answers a switch with it.
+    pub(crate) fn is_reply(self) -> bool {
+        !self.is_request() && (self as u8) < FIRST_OF_TOOLS
+    }
+
+    pub(crate) fn carries_key(self) -> bool {
         self.carries(Part::Key)
     }
 
-    fn carries_value(self, flags: Flags) -> bool {
+    pub(crate) fn carries_value(self, flags: Flags) -> bool {
         // A switch that does not have the flow releases it without a value.
         self.carries(Part::Value)
             && !(self == MessageType::Release && flags.contains(Flags::UNKNOWN))
     }
 
-    fn carries_packet(self) -> bool {
+    pub(crate) fn carries_packet(self) -> bool {
         self.carries(Part::Packet)
     }
 }
@@ -232,22 +245,11 @@ impl<'a> Message<'a> {
         reader: &mut Reader<'a>,
         message_type: MessageType,
     ) -> Option<Result<Message<'a>, Malformed>> {
-        reader.u32()?; // magic, version and type were read by `kind`
-        let object_id = reader.u16()?;
-        let flags = Flags(reader.u16()?);
-        let sender = Owner { switch_id: reader.u32()?, incarnation: reader.u32()? };
-        let request_ns = reader.u64()?;
-        let epoch = reader.u32()?;
-        let key_bytes = usize::from(reader.u16()?);
-        let value_bytes = usize::from(reader.u16()?);
-        let seq = reader.u64()?;
-        let lease_us = reader.u32()?;
-        let port = reader.u16()?;
-        let packet_bytes = usize::from(reader.u16()?);
-        let session = reader.u32()?;
-        let shard = reader.u16()?;
-        reader.u16()?; // key_id and a zero: `KeyRing` reads them
-        reader.u64()?; // the tag: the same
+        // Magic, version and type were read by `kind`; `KeyRing` reads the tag and its secret.
+        let header = MessageHeader::read(reader.take(HEADER_BYTES)?);
+        let key_bytes = usize::from(header.key_bytes.0);
+        let value_bytes = usize::from(header.value_bytes.0);
+        let packet_bytes = usize::from(header.packet_bytes.0);
         if key_bytes > MAX_KEY_BYTES || (key_bytes > 0) != message_type.carries_key() {
             return Some(Err(Malformed::KeyLength));
         }
@@ -264,20 +266,46 @@ impl<'a> Message<'a> {
             (reader.take(key_bytes)?, reader.take(value_bytes)?, reader.take(packet_bytes)?);
         Some(Ok(Message {
             message_type,
-            object_id,
-            flags,
-            sender,
-            request_ns,
-            epoch,
-            seq,
-            lease_us,
-            port,
-            session,
-            shard,
+            object_id: header.object_id.0,
+            flags: Flags(header.flags.0),
+            sender: Owner { switch_id: header.switch_id.0, incarnation: header.incarnation.0 },
+            request_ns: header.request_ns.0,
+            epoch: header.epoch.0,
+            seq: header.seq.0,
+            lease_us: header.lease_us.0,
+            port: header.port.0,
+            session: header.session.0,
+            shard: header.shard.0,
             key,
             value,
             packet,
         }))
+    }
+
+    /// The header, with no tag yet.
+    fn header(&self) -> MessageHeader {
+        // `encode_into` has checked the three lengths: they fit in 16 bits.
+        let bytes = |part: &[u8]| Be16(part.len() as u16);
+        MessageHeader {
+            magic: Be16(MAGIC),
+            version: VERSION,
+            message_type: self.message_type as u8,
+            object_id: Be16(self.object_id),
+            flags: Be16(self.flags.0),
+            switch_id: Be32(self.sender.switch_id),
+            incarnation: Be32(self.sender.incarnation),
+            request_ns: Be64(self.request_ns),
+            epoch: Be32(self.epoch),
+            key_bytes: bytes(self.key),
+            value_bytes: bytes(self.value),
+            seq: Be64(self.seq),
+            lease_us: Be32(self.lease_us),
+            port: Be16(self.port),
+            packet_bytes: bytes(self.packet),
+            session: Be32(self.session),
+            shard: Be16(self.shard),
+            ..MessageHeader::default()
+        }
     }
 
     fn check_carried(&self) -> Result<(), Malformed> {
@@ -308,31 +336,14 @@ impl<'a> Message<'a> {
         {
             return Err(EncodeError::FieldTooLong);
         }
-        let mut w = Writer::new(buffer);
-        w.u16(MAGIC)?;
-        w.u8(VERSION)?;
-        w.u8(self.message_type as u8)?;
-        w.u16(self.object_id)?;
-        w.u16(self.flags.0)?;
-        w.u32(self.sender.switch_id)?;
-        w.u32(self.sender.incarnation)?;
-        w.u64(self.request_ns)?;
-        w.u32(self.epoch)?;
-        // The limits checked above fit in 16 bits.
-        w.u16(self.key.len() as u16)?;
-        w.u16(self.value.len() as u16)?;
-        w.u64(self.seq)?;
-        w.u32(self.lease_us)?;
-        w.u16(self.port)?;
-        w.u16(self.packet.len() as u16)?;
-        w.u32(self.session)?;
-        w.u16(self.shard)?;
-        w.u16(0)?;
-        w.u64(0)?;
+        let (head, body) =
+            buffer.split_at_mut_checked(HEADER_BYTES).ok_or(EncodeError::BufferTooSmall)?;
+        self.header().write(head);
+        let mut w = Writer::new(body);
         w.put(self.key)?;
         w.put(self.value)?;
         w.put(self.packet)?;
-        Ok(w.written())
+        Ok(HEADER_BYTES + w.written())
     }
 
     /// Appends the message to `buffer`, which is left as it was on error.

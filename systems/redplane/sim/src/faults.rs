@@ -83,6 +83,31 @@ impl Faults {
         controller_crashes: 0.0,
     };
 
+    /// All of them at once, each of them moderate.
+    pub const EVERYTHING: Faults = Faults {
+        loss: 0.03,
+        duplication: 0.05,
+        delay_max_ns: 10_000_000,
+        stragglers: 0.01,
+        hand_over_loss: 0.1,
+        hand_over_delay_ns: 20_000_000,
+        moves: 0.05,
+        strays: 0.05,
+        crashes: 0.01,
+        outages: 0.01,
+        freezes: 0.01,
+        agent_deaths: 0.01,
+        drift_ppm: 450,
+        drift_bound_ppm: 1000,
+        margin_ns: 0,
+        rotation: true,
+        store_crashes: 0.01,
+        store_freezes: 0.01,
+        store_slowness: 0.01,
+        cuts: 0.01,
+        controller_crashes: 0.01,
+    };
+
     /// As a run has them: [`simnet::swarm`].
     pub fn swarm(rng: &mut impl Rng) -> Faults {
         let mut some = |chance, most| simnet::swarm(rng, chance, most);

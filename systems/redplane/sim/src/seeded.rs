@@ -103,7 +103,7 @@ pub const ALL: &[SeededBug] = &[
         what: "No bug: the ring takes nothing in one millisecond of four.",
         header: "stateplane_flow.h",
         right: "if (bpf_map_push_elem(&sp_flow_ring, pending, 0)) {",
-        wrong: "if ((sp_flow_exact_clock() / 1000000 * 2654435761u >> 9) % 4 == 0 || bpf_map_push_elem(&sp_flow_ring, pending, 0)) {",
+        wrong: "if ((sp_now_ns() / 1000000 * 2654435761u >> 9) % 4 == 0 || bpf_map_push_elem(&sp_flow_ring, pending, 0)) {",
     },
     SeededBug {
         name: "LeaseNeverOver",
@@ -117,7 +117,7 @@ pub const ALL: &[SeededBug] = &[
         what: "A lease counts from the reply, not from the request.",
         header: "stateplane_flow_session.h",
         right: "request_ns + lease_ns - margin_ns : 0;",
-        wrong: "sp_flow_exact_clock() + lease_ns - margin_ns : 0;",
+        wrong: "sp_now_ns() + lease_ns - margin_ns : 0;",
     },
     SeededBug {
         name: "ReadBeforeAck",
@@ -193,8 +193,8 @@ pub const ALL: &[SeededBug] = &[
         name: "UnmarkedWithoutLease",
         what: "A packet without a lease is not marked.",
         header: "stateplane_snapshot.h",
-        right: "\tnow = sp_flow_coarse_clock();\n\tif (object->overdue != SP_OVERDUE_DROP) {",
-        wrong: "\tnow = sp_flow_coarse_clock();\n\tif (0) {",
+        right: "\tnow = sp_coarse_ns();\n\tif (object->overdue != SP_OVERDUE_DROP) {",
+        wrong: "\tnow = sp_coarse_ns();\n\tif (0) {",
     },
 ];
 

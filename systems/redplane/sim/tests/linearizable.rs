@@ -207,30 +207,7 @@ fn a_controller_that_dies_while_servers_do() {
 
 #[test]
 fn everything_at_once() {
-    let faults = Faults {
-        loss: 0.03,
-        duplication: 0.05,
-        delay_max_ns: 10_000_000,
-        stragglers: 0.01,
-        hand_over_loss: 0.1,
-        hand_over_delay_ns: 20_000_000,
-        moves: 0.05,
-        strays: 0.05,
-        crashes: 0.01,
-        outages: 0.01,
-        freezes: 0.01,
-        agent_deaths: 0.01,
-        drift_ppm: 450,
-        drift_bound_ppm: 1000,
-        margin_ns: 0,
-        rotation: true,
-        store_crashes: 0.01,
-        store_freezes: 0.01,
-        store_slowness: 0.01,
-        cuts: 0.01,
-        controller_crashes: 0.01,
-    };
-    runs(950..960, faults);
+    runs(950..960, Faults::EVERYTHING);
 }
 
 /// The pending ring of updates refuses every fourth millisecond (a full ring, or the kernel's lock

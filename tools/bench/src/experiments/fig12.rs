@@ -1,6 +1,6 @@
 //! Figure 12: throughput of each application, with and without fault tolerance.
 
-use super::Context;
+use super::{Context, Experiment, Page};
 use crate::apps::{App, STORES_ROUTER, SWITCH};
 use crate::contention::process_cpu_ns;
 use crate::labs::Running;
@@ -17,6 +17,53 @@ use plot::Axes;
 use serde::Serialize;
 use serde_json::Value;
 use std::time::Duration;
+
+/// Its place on the page, and how it runs.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "fig12",
+    plays_a_trace: true,
+    run,
+    page: Page {
+        figure: "Figure 12",
+        title: "throughput of each application, with and without fault tolerance",
+        quick: "60 s",
+        full: "6 min",
+        shows: "throughput of each application with and without fault tolerance",
+        paper: "\
+            RedPlane §7.2, 64-byte packets: read-centric applications and the heavy-hitter \
+            detector reach the throughput that they have without fault tolerance; the EPC gateway \
+            a little less; the synchronous counter about half, bound by the store.",
+        method: "\
+            Each application's lab is up twice at the same time, with and without fault tolerance, \
+            and both take turns. The kernel makes 64-byte packets of 1,024 known flows (the \
+            gateway's: one signalling packet for every 17) on the router before the switch, and \
+            XDP counts what comes out. Generator and switch share one CPU. (With --pcap, \
+            applications that take any packets get a capture's, with its lengths; a note names \
+            it.)\n\n\
+            Read-centric applications and the sketches, whose packets wait for nobody, get as many \
+            packets as can be made, in many short turns: the next when the last are through, as \
+            more would only be dropped before the switch, and BFD's packets with them; what \
+            compares is packets for each second in which generator and switch had their CPU, so \
+            that other processes do not matter much. Flows are warm, as in the paper's steady \
+            state: \"messages for each packet\" says that no set-up is in the figures. The others \
+            get several rates, the last without a limit, and the most that comes through by the \
+            clock on the wall counts. What the stores cannot follow the switch drops before it \
+            costs anything (systems/redplane/docs/state-protocol.md, \"Window\"), so more than the \
+            capacity gives the capacity; \"messages for each packet\" is 2 then, as it is below \
+            it.\n\n\
+            The counter's ratio is bound by this machine, not by the protocol's order: its switch \
+            makes millions of packets a second on one core, and three store servers, the router \
+            between (which forwards six messages for each update in the kernel, partly on the \
+            switch's core) and the counting rules share the two. In the paper stores are three \
+            machines with kernel bypass, and the switch is held at its link's rate. So the CPU \
+            time of each part is measured too (the switch's XDP program with all its messages; the \
+            busiest store; at four fifths of what comes through), and the model tells what the \
+            ratio is with a core for the switch and each store, and with so many store servers \
+            that the switch is the bound: an update is several runs of XDP programs, two messages \
+            and their tags beside one run without, where the paper's pipeline takes each packet in \
+            one clock.",
+    },
+};
 
 const FLOWS: u32 = 1_024;
 /// Packets of a capture that are played, round and round.
@@ -270,7 +317,7 @@ fn rows(app: &App, measured: &Measured, rows: &mut Vec<Row>) {
 /// # Errors
 /// A figure cannot be drawn; an application that cannot be measured is named in a note, and misses
 /// its goals.
-pub fn run(context: &Context) -> Result<Outcome> {
+fn run(context: &Context) -> Result<Outcome> {
     let amount = context.pick(
         Amount {
             rounds: 30,

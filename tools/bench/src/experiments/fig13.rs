@@ -1,6 +1,6 @@
 //! Figure 13: throughput of the key-value store by share of updates, and by servers.
 
-use super::Context;
+use super::{Context, Experiment, Page};
 use crate::apps::{self, App};
 use crate::contention::process_cpu_ns;
 use crate::labs::{Running, Wanted, remove_node};
@@ -11,6 +11,34 @@ use plot::{Axes, Line as Curve, Look};
 use serde::Serialize;
 use serde_json::Value;
 use std::time::Duration;
+
+/// Its place on the page, and how it runs.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "fig13",
+    plays_a_trace: false,
+    run,
+    page: Page {
+        figure: "Figure 13",
+        title: "key-value store: throughput by share of updates and number of store servers",
+        quick: "40 s",
+        full: "3 min",
+        shows: "key-value store by share of updates and number of stores",
+        paper: "\
+            RedPlane §7.2: the more of the requests are updates, the lower the throughput; with \
+            more store servers it falls less.",
+        method: "\
+            systems/redplane/lab/key_value.toml with one, two and three store servers and chains \
+            of one (the 8 shards are spread over them), and three with chains of three: 512 \
+            uniformly drawn keys, requests made by the kernel before the switch, replies counted \
+            by XDP where they come back; of several offered rates the most that comes back counts.\n\n\
+            There are two cores: one has generator and switch, the other all stores, so more \
+            servers cannot be faster here. What can be measured is the CPU time of the busiest \
+            server for each update: its inverse is what the cluster takes if each server has a \
+            core of its own, and the model goes on from there: min(switch alone, updates of the \
+            cluster / share of updates). (What the kernel does for the stores' packets on the \
+            switch's core is not in it.)",
+    },
+};
 
 const KEYS: u32 = 512;
 const SHARES: [f64; 5] = [0.0, 0.1, 0.25, 0.5, 1.0];
@@ -164,7 +192,7 @@ fn curves(all: &[Measured]) -> Vec<Curve> {
 ///
 /// # Errors
 /// A lab does not come up, or nothing comes through.
-pub fn run(context: &Context) -> Result<Outcome> {
+fn run(context: &Context) -> Result<Outcome> {
     let app = apps::named("key_value")?;
     let (rounds, window) =
         context.pick((1, Duration::from_millis(150)), (5, Duration::from_millis(300)));

@@ -1,7 +1,7 @@
 //! Figure 14: failover, the paper's own way and beside keepalived + conntrackd while new
 //! connections arrive.
 
-use super::Context;
+use super::{Context, Experiment, Page};
 use crate::churn::{self, End, Lives, Load};
 use crate::labs::{Running, Wanted};
 use crate::moves;
@@ -15,6 +15,63 @@ use std::net::SocketAddrV4;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+/// Its place on the page, and how it runs.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "fig14",
+    plays_a_trace: false,
+    run,
+    page: Page {
+        figure: "Figure 14",
+        title: "\
+            failover, beside keepalived and conntrackd, while 2,000 connections a second arrive",
+        quick: "90 s",
+        full: "6 min",
+        shows: "\
+            failover: long TCP flows; a link that moves while both switches live (recall); 2,000 \
+            new connections a second beside keepalived + conntrackd: lost connections, of those \
+            established before the failure and after it",
+        paper: "\
+            RedPlane §7.3: a switch that runs a NAT is killed and comes back while TCP flows pass. \
+            Without fault tolerance the connections break; with RedPlane TCP throughput is back \
+            after 0.9 s (failure) and 1.0 s (return), with leases of 1 s.\n\n\
+            The paper does not compare with what Linux gateways use today: keepalived moves the \
+            addresses to the other machine, and conntrackd has told that one, asynchronously, of \
+            the connections.",
+        method: "\
+            First the paper's own experiment, by `stateplane demo`: iperf3's long flows and idle \
+            connections, the switch killed and restored.\n\n\
+            Then a link moves while both switches live: in systems/redplane/lab/nat.toml, all \
+            traffic preferring s1, the link between it and the core is taken down and up again by \
+            turns, while datagrams of one flow go to an echo server, one each millisecond. The \
+            longest time from the move on in which none comes back holds the routing protocol's \
+            change and the recall of the flow from the other switch (which the switches' metrics \
+            must show).\n\n\
+            Then new connections: 140 hosts open 2,000 TCP connections a second in all to one \
+            server, from random ports; each makes an 8-byte exchange twice a second for 1.5 s and \
+            closes. In the middle the machine that carries the traffic dies (SIGKILL to all of it, \
+            links down, memory gone). A connection is lost if it was established and then is reset \
+            or gets no answer for 10 s; those that were established when the machine died, and \
+            those that were established afterwards (during the outage, or by the machine that took \
+            over), are counted apart. stateplane runs in systems/redplane/lab/nat.toml (BGP with \
+            BFD, 20 ms × 5, all traffic preferring s1); the others in \
+            tools/bench/setups/conntrackd.toml: two nftables NATs, VRRP with advertisements every \
+            30 ms, conntrackd in FT-FW mode over a link of its own, its external cache committed \
+            by the script that conntrack-tools ship. Detection is quicker for stateplane here: its \
+            neighbours see the carrier go (BFD, for links that fall silent, would take 100 ms), \
+            VRRP waits for three advertisements. One machine carries everything before, another \
+            after. The kernel helps itself where conntrackd has lost a connection: it takes up TCP \
+            in its middle and picks the same external port if that is free; so connections lost \
+            are fewer than connections not copied. How long service is away is told twice: by what \
+            is sent from a moment on being answered at once, and by the rate of all exchanges, \
+            which swings for some time after, as clients wait half a second after each answer and \
+            those that waited for the same outage go on together. New connections go on at once \
+            with stateplane; those that the dead switch had wait for what is left of its lease. \
+            The others' outage is detection alone, as their connections belong to nobody. \
+            \"Strict\" is conntrackd with that taken away (nf_conntrack_tcp_loose 0 and invalid \
+            packets dropped, as stateful firewalls have it).",
+    },
+};
 
 /// Where the connections go.
 const SERVER_PORT: u16 = 7_000;
@@ -404,7 +461,7 @@ fn figure(runs: &[Vec<Run>], plan: Plan) -> Result<Vec<Figure>> {
 ///
 /// # Errors
 /// A lab does not come up, or traffic does not start.
-pub fn run(context: &Context) -> Result<Outcome> {
+fn run(context: &Context) -> Result<Outcome> {
     for (program, package) in
         [("conntrackd", "conntrackd"), ("keepalived", "keepalived"), ("iperf3", "iperf3")]
     {

@@ -1,93 +1,72 @@
-//! The experiments: one module each, with its description in `setups/NAME.toml`.
+//! The experiments: one module each, with what the page says of it.
 //!
 //! An experiment is one entry in [`ALL`]. It gets a [`Context`] and gives an [`Outcome`]; what
 //! becomes of that (files, the page, the terminal) is the same for all.
 
-pub mod fig08;
-pub mod fig09;
+mod fig08;
+mod fig09;
 pub mod fig10;
-pub mod fig11;
-pub mod fig12;
-pub mod fig13;
-pub mod fig14;
+mod fig11;
+mod fig12;
+mod fig13;
+mod fig14;
 pub mod fig15;
-pub mod nat;
-pub mod sessions;
-pub mod table2;
+mod nat;
+mod sessions;
+mod table2;
 
 use crate::build::Places;
 use crate::results::{Outcome, Record, Row};
 use anyhow::{Context as _, Result, bail};
-use serde::Deserialize;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// One experiment.
+#[derive(Clone, Copy, Debug)]
 pub struct Experiment {
     /// Its name on the command line and of its files.
     pub name: &'static str,
-    /// `setups/NAME.toml`.
-    page: &'static str,
     /// Whether a capture can be given, to be played instead of its own packets.
     pub plays_a_trace: bool,
+    /// What is said of it.
+    pub page: Page,
     run: fn(&Context) -> Result<Outcome>,
 }
 
-/// What `setups/NAME.toml` says.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Descriptor {
+/// What is said of an experiment, by `stateplane-bench list` and in index.html.
+#[derive(Clone, Copy, Debug)]
+pub struct Page {
     /// Which figure or table of the paper, such as `Figure 8`.
-    pub figure: String,
+    pub figure: &'static str,
     /// One line.
-    pub title: String,
+    pub title: &'static str,
     /// How long `--quick` takes, about.
-    pub quick: String,
+    pub quick: &'static str,
     /// How long all of it takes, about.
-    pub full: String,
-    /// What it shows: a cell of the table in EXPERIMENTS.md.
-    pub shows: String,
-    /// What the paper measured and found.
-    pub paper: String,
+    pub full: &'static str,
+    /// What it shows, for `list`.
+    pub shows: &'static str,
+    /// What the paper measured and found. Blank lines part paragraphs.
+    pub paper: &'static str,
     /// What is done here, and what differs.
-    pub method: String,
+    pub method: &'static str,
 }
 
 /// All experiments, in the order of the page.
 pub const ALL: &[Experiment] = &[
-    experiment("nat", include_str!("../../setups/nat.toml"), nat::run),
-    Experiment {
-        plays_a_trace: true,
-        ..experiment("fig08", include_str!("../../setups/fig08.toml"), fig08::run)
-    },
-    Experiment {
-        plays_a_trace: true,
-        ..experiment("fig09", include_str!("../../setups/fig09.toml"), fig09::run)
-    },
-    Experiment {
-        plays_a_trace: true,
-        ..experiment("fig10", include_str!("../../setups/fig10.toml"), fig10::run)
-    },
-    experiment("fig11", include_str!("../../setups/fig11.toml"), fig11::run),
-    Experiment {
-        plays_a_trace: true,
-        ..experiment("fig12", include_str!("../../setups/fig12.toml"), fig12::run)
-    },
-    experiment("fig13", include_str!("../../setups/fig13.toml"), fig13::run),
-    experiment("sessions", include_str!("../../setups/sessions.toml"), sessions::run),
-    experiment("fig14", include_str!("../../setups/fig14.toml"), fig14::run),
-    experiment("fig15", include_str!("../../setups/fig15.toml"), fig15::run),
-    experiment("table2", include_str!("../../setups/table2.toml"), table2::run),
+    nat::EXPERIMENT,
+    fig08::EXPERIMENT,
+    fig09::EXPERIMENT,
+    fig10::EXPERIMENT,
+    fig11::EXPERIMENT,
+    fig12::EXPERIMENT,
+    fig13::EXPERIMENT,
+    sessions::EXPERIMENT,
+    fig14::EXPERIMENT,
+    fig15::EXPERIMENT,
+    table2::EXPERIMENT,
 ];
-
-const fn experiment(
-    name: &'static str,
-    page: &'static str,
-    run: fn(&Context) -> Result<Outcome>,
-) -> Experiment {
-    Experiment { name, page, plays_a_trace: false, run }
-}
 
 /// Says why a capture cannot be given to these experiments, if it cannot.
 ///
@@ -172,21 +151,13 @@ pub fn command(name: &str, asked: &Asked) -> String {
 }
 
 impl Experiment {
-    /// Its description.
-    ///
-    /// # Errors
-    /// The file that was compiled in is not what it should be (a test looks).
-    pub fn descriptor(&self) -> Result<Descriptor> {
-        toml::from_str(self.page).with_context(|| format!("tools/bench/setups/{}.toml", self.name))
-    }
-
     /// Runs it, writes its files, and prints its rows.
     ///
     /// # Errors
     /// The experiment fails or is interrupted, or a file cannot be written. What an earlier run has
     /// written is there no more then, so that nobody takes it for this one's.
     pub fn execute(&self, places: &Places, asked: &Asked) -> Result<()> {
-        let page = self.descriptor()?;
+        let page = &self.page;
         eprintln!("bench: {}: {} ({})", self.name, page.title, page.figure);
         let start = Instant::now();
         remove(&places.output.join(format!("{}.json", self.name)))?;
@@ -222,7 +193,7 @@ impl Experiment {
             &format!("{}.json", self.name),
             &(serde_json::to_string_pretty(&record)? + "\n"),
         )?;
-        print(&page, &record);
+        print(page, &record);
         Ok(())
     }
 }
@@ -245,7 +216,7 @@ fn write(places: &Places, file: &str, text: &str) -> Result<()> {
     std::fs::write(&path, text).with_context(|| path.display().to_string())
 }
 
-fn print(page: &Descriptor, record: &Record) {
+fn print(page: &Page, record: &Record) {
     println!("\n{}: {} ({:.0} s)", page.figure, page.title, record.seconds);
     let width = |of: fn(&Row) -> &str| {
         record.rows.iter().map(|row| of(row).chars().count()).max().unwrap_or(0)
@@ -290,37 +261,13 @@ mod tests {
     fn every_experiment_has_a_page_and_a_name_of_its_own() {
         let mut names = HashSet::new();
         for experiment in ALL {
-            let page = experiment.descriptor().expect(experiment.name);
+            let page = experiment.page;
             assert!(
-                !page.title.is_empty() && !page.paper.is_empty() && !page.method.is_empty(),
+                [page.title, page.shows, page.paper, page.method].iter().all(|it| !it.is_empty()),
                 "{}",
                 experiment.name
             );
             assert!(names.insert(experiment.name), "{} twice", experiment.name);
         }
-    }
-
-    /// `UPDATE=1` in the environment writes the table.
-    #[test]
-    fn the_guide_has_a_row_for_each_experiment() {
-        let row = |experiment: &Experiment| {
-            let Descriptor { quick, full, shows, .. } =
-                experiment.descriptor().expect(experiment.name);
-            format!("| `{}` | {quick} | {full} | {shows} |\n", experiment.name)
-        };
-        let rows: String = ALL.iter().map(row).collect();
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/EXPERIMENTS.md");
-        let text = std::fs::read_to_string(path).expect("readable");
-        let head = "what it shows |\n| --- | --- | --- | --- |\n";
-        let (before, rest) = text.split_once(head).expect("the table");
-        let end = rest.find("\n\n").map_or(rest.len(), |end| end + 1);
-        let wanted = format!("{before}{head}{rows}{}", &rest[end..]);
-        if std::env::var_os("UPDATE").is_some() {
-            std::fs::write(path, &wanted).expect("writable");
-        }
-        assert!(
-            text == wanted || std::env::var_os("UPDATE").is_some(),
-            "EXPERIMENTS.md differs from setups: UPDATE=1 cargo test -p bench --lib"
-        );
     }
 }

@@ -4,7 +4,7 @@
 mod packets;
 use packets::{Arrivals, Sender};
 
-use super::Context;
+use super::{Context, Experiment, Page};
 use crate::labs::{Running, Wanted};
 use crate::report::Goal;
 use crate::results::{Figure, Outcome, Row};
@@ -18,6 +18,42 @@ use std::net::{Ipv4Addr, SocketAddrV4, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+
+/// Its place on the page, and how it runs.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "sessions",
+    plays_a_trace: false,
+    run,
+    page: Page {
+        figure: "§5.3",
+        title: "a million flows: what keeps their leases, and what an open flow costs",
+        quick: "2 min",
+        full: "5 min",
+        shows: "\
+            a million open flows in the switch: messages that keep them, and memory. Fewer flows \
+            with the default `release_after_s`: given back when idle, messages then, and whether \
+            all return with their counts",
+        paper: "\
+            RedPlane §5.3: a switch renews the lease of every flow that it has packets of, every \
+            0.5 s, by itself: messages grow with the flows. (By that rule, a million flows that \
+            are all in use take 2,000,000 renewals a second.)",
+        method: "\
+            systems/redplane/lab/flow_counter.toml, all traffic over s1, whose table holds \
+            1,048,576 flows; a chain of three stores; leases of 250 ms. For the flows that the \
+            switch keeps, `release_after_s` is 7200: with its default of 60 s, flows that have a \
+            packet every 100 s are released and fetched again in between. Flows are opened by UDP \
+            packets from `inside`, each sent again until its numbered packet has come out at \
+            `outside`: then its count is on all three stores. Then the switch's own counters of \
+            messages are read over a while of silence, and over one in which packets come for 1 % \
+            of the flows each second (each is an update). Memory: the BPF map as the kernel \
+            accounts it, and how the resident size of the head grew.\n\n\
+            Then the same lab anew with the default `release_after_s`, and fewer flows: opened, \
+            then silence until the switch has given every one back to the store (each takes one \
+            message, once); messages over a while of silence more; and packets for 1 % of the \
+            flows each second, each of a flow that must be fetched first. Each packet's number \
+            shows whether the flow's count went on where it was.",
+    },
+};
 
 const SWITCH: &str = "s1";
 /// Flows are told apart by the sender's port and the receiver's.
@@ -277,7 +313,7 @@ fn table_bytes(lab: &Running, flows: u64) -> Result<u64> {
 ///
 /// # Errors
 /// The lab does not come up, or flows cannot be opened.
-pub fn run(context: &Context) -> Result<Outcome> {
+fn run(context: &Context) -> Result<Outcome> {
     const TABLE: u64 = 1 << 20;
     let counts: &[usize] = context.pick(&[1_000, 10_000, 100_000], &[1_000, 100_000, 1_000_000]);
     let time = Duration::from_secs(context.pick(3, 10));

@@ -6,9 +6,12 @@
 //! ([`demo`]). It must not know: how any of these services works.
 
 pub mod cpu;
+pub mod demo;
 pub mod failure;
+pub mod figure;
 pub mod labs;
 pub mod ledger;
+pub mod picture;
 pub mod rivals;
 pub mod servers;
 pub mod switches;

@@ -33,9 +33,9 @@ pub enum Door {
 }
 
 async fn session(servers: &str) -> Result<zookeeper_client::Client> {
-    let mut connector = zookeeper_client::Client::connector();
-    connector.session_timeout(SESSION);
-    connector.connection_timeout(SESSION / 4);
+    let connector = zookeeper_client::Client::connector()
+        .with_session_timeout(SESSION)
+        .with_connection_timeout(SESSION / 4);
     // (`connect` gives up when no server answers at once, and a leader may not be there yet.)
     let until = tokio::time::Instant::now() + CONNECT;
     loop {

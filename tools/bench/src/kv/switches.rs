@@ -4,7 +4,7 @@ use crate::kv::cpu::Cpu;
 use crate::kv::failure::{Live, Plan, Record, Recorded};
 use crate::kv::labs::{Network, Site, kill_and_restore};
 use crate::kv::ledger::Ledger;
-use crate::kv::workload::{Draw, Measured, Pace, Workload, number, value};
+use crate::kv::workload::{Draw, Measured, Pace, Workload, value};
 use crate::kv::{Service, System};
 use anyhow::{Context, Result, bail, ensure};
 use netchain_client::{Answer, Config, Key, Outcome, Pipeline, Request, Ticket, read_ring};
@@ -52,10 +52,6 @@ impl<T> Begun<T> {
         } else {
             None
         }
-    }
-
-    fn rest(self) -> impl Iterator<Item = T> {
-        self.0.into_iter().flatten().map(|(_, what)| what)
     }
 }
 
@@ -377,8 +373,6 @@ mod tests {
         begun.insert(ticket(1 + PLACES as u64), "new");
         assert_eq!(begun.remove(ticket(1)), None);
         assert_eq!(begun.remove(ticket(1 + PLACES as u64)), Some("new"));
-        begun.insert(ticket(2), "left");
-        assert_eq!(begun.rest().collect::<Vec<_>>(), ["left"]);
-        assert_eq!(number(None), 0);
+        assert_eq!(begun.remove(ticket(1 + PLACES as u64)), None);
     }
 }

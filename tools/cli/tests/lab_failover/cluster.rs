@@ -1,7 +1,7 @@
 //! The lab `failover`: its switches, clients and controller.
 
 use crate::common::{TestLab, wait_for};
-use netchain_client::{Client, Config, Key, Ring, read_ring};
+use netchain_client::{Client, Config, Key, Pipeline, Ring, read_ring};
 use netchain_daemon::{GroupStatus, Groups, GroupsWanted, Status};
 use netns::Netns;
 use secrets::SecretsFile;
@@ -10,8 +10,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use wire::{KeyRing, ToolType};
 
-const CLUSTER: &str =
+pub const CLUSTER: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../systems/netchain/lab/failover-cluster.toml");
+const TOPOLOGY: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../systems/netchain/lab/failover.toml");
 const CONTROLLER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 2, 9, 10), 5411);
 
 pub struct Cluster {
@@ -39,11 +41,31 @@ pub fn key_of(ring: &Ring, group: u16, number: usize) -> Key {
 
 impl Cluster {
     pub fn up(test: &str) -> Cluster {
-        let lab = TestLab::up(test, "failover.toml", &[]);
+        Cluster::founded(test, Path::new(TOPOLOGY), Path::new(CLUSTER))
+    }
+
+    /// With so many groups, in a folder of its own.
+    pub fn of_groups(test: &str, groups: usize) -> (Cluster, tempfile::TempDir) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let founding = std::fs::read_to_string(CLUSTER).expect("the founding file");
+        let founding = founding.replace("groups = 40", &format!("groups = {groups}"));
+        let file = folder.path().join("failover-cluster.toml");
+        std::fs::write(&file, founding).expect("written");
+        let text = std::fs::read_to_string(TOPOLOGY).expect("the topology");
+        let program = Path::new(TOPOLOGY).with_file_name("../p4/netchain.p4");
+        let text =
+            text.replace("${topology_dir}/../p4/netchain.p4", program.to_str().expect("UTF-8"));
+        let topology = folder.path().join("failover.toml");
+        std::fs::write(&topology, text).expect("written");
+        (Cluster::founded(test, &topology, &file), folder)
+    }
+
+    fn founded(test: &str, topology: &Path, founding: &Path) -> Cluster {
+        let lab = TestLab::up(test, topology.to_str().expect("UTF-8"), &[]);
         let secrets = dir(&lab).join("fabric.secrets");
         let keys = SecretsFile::load(&secrets).expect("secrets").ring().clone();
         let client = lab.netns("client");
-        let ring = read_ring(Path::new(CLUSTER)).expect("ring");
+        let ring = read_ring(founding).expect("ring");
         let cluster = Cluster { lab, ring, keys, client };
         cluster.settle("the cluster begins");
         cluster
@@ -99,6 +121,52 @@ impl Cluster {
         self.lab.must_run("controller", &format!("{program} kv {words} {ask}"));
     }
 
+    /// How many switches the controller has taken for dead, or for mute.
+    pub fn deaths(&self) -> u64 {
+        let text = self.lab.metrics("controller");
+        let value = |name: &str| {
+            let name = format!("stateplane_kv_controller_{name}_total ");
+            let found = text.lines().find_map(|line| line.strip_prefix(&name));
+            found.and_then(|value| value.parse::<u64>().ok()).expect("a counter")
+        };
+        value("deaths") + value("mute")
+    }
+
+    /// A power cut of a switch.
+    pub fn kill(&self, victim: &str) {
+        self.cut(victim);
+        self.lab.fail(victim);
+    }
+
+    /// From now on the router loses so much of what clients and switches send each other, and
+    /// switches each other over it; until the value is dropped.
+    pub fn lose(&self, percent: u64) -> Lossy<'_> {
+        let lose = format!("numgen random mod 100 < {percent} drop");
+        self.nft(&format!(
+            "add table ip lossy; add chain ip lossy forward {{ type filter hook forward priority 0; \
+             }}; add rule ip lossy forward udp dport 5410 {lose}; add rule ip lossy forward udp \
+             sport 5410 udp dport != 5410 {lose}"
+        ));
+        Lossy(self)
+    }
+
+    fn nft(&self, rules: &str) {
+        let words = ["nft".to_owned(), rules.to_owned()];
+        let (good, said) =
+            lab::process::run(Some(&self.lab.netns("core")), &words).expect("nft runs");
+        assert!(good, "{rules}: {said}");
+    }
+
+    /// A command in the client's namespace.
+    pub fn command(&self, program: &Path) -> std::process::Command {
+        self.client.command(program).expect("a command")
+    }
+
+    /// What a client's configuration says, but for the founding file.
+    pub fn identity(&self) -> PathBuf {
+        dir(&self.lab).join("client.key")
+    }
+
     /// All links of a switch go down: when that began, and when the last one was down.
     pub fn cut(&self, victim: &str) -> (Instant, Instant) {
         let links = ["core", "s1", "s2", "s3", "s4"].into_iter().filter(|it| *it != victim);
@@ -129,12 +197,31 @@ impl Cluster {
         None
     }
 
+    fn config(&self) -> Config {
+        Config { identity: Some(self.identity()), ..Config::new(self.ring.clone()) }
+    }
+
     /// A client whose socket is in the client's namespace.
     pub fn client(&self) -> Client {
-        let identity = Some(dir(&self.lab).join("client.key"));
-        let config = Config { identity, ..Config::new(self.ring.clone()) };
+        let config = self.config();
         let make = || Client::new(config).map_err(std::io::Error::other);
         self.client.run(make).expect("client")
+    }
+
+    /// The same with many requests at a time.
+    pub fn pipeline(&self) -> Pipeline {
+        let config = self.config();
+        let make = || Pipeline::new(config).map_err(std::io::Error::other);
+        self.client.run(make).expect("client")
+    }
+}
+
+/// The router is good again when it is dropped.
+pub struct Lossy<'a>(&'a Cluster);
+
+impl Drop for Lossy<'_> {
+    fn drop(&mut self) {
+        self.0.nft("delete table ip lossy");
     }
 }
 

@@ -164,6 +164,28 @@ fn an_old_view_teaches_the_chain() {
     assert_eq!(core.receive(&mut read, &told, 40), Step::Wait);
 }
 
+/// A copy says which version its client knew before the first one: a later head's records may go
+/// back to there. What the client hears meanwhile says nothing of the first copy.
+#[test]
+fn all_copies_name_the_version_that_was_known_before_the_first() {
+    let mut core = knowing();
+    let mut first = put(&mut core);
+    let (_, copy) = sent(core.time(&mut first, 0));
+    assert_eq!(copy.version, 0);
+    let mut second = put(&mut core);
+    core.receive(&mut first, &answered(copy, Status::Done, |it| it.version = 7), 1);
+    let (_, copy) = sent(core.time(&mut second, 2));
+    assert_eq!(copy.version, 7, "what is known when it is sent");
+    let mut read = begin(&mut core, Operation::Read, None);
+    let (_, asked) = sent(core.time(&mut read, 3));
+    core.receive(&mut read, &answered(asked, Status::Done, |it| it.version = 9), 4);
+    let told = answered(copy, Status::OldView, |it| (it.view, it.chain) = (2, vec![address(3)]));
+    let (_, copy) = sent(core.receive(&mut second, &told, 5));
+    assert_eq!((copy.flags, copy.version), (AGAIN, 7));
+    let mut third = put(&mut core);
+    assert_eq!(sent(core.time(&mut third, 6)).1.version, 9);
+}
+
 /// Else client and switch would send each other messages without end.
 #[test]
 fn a_switch_that_is_behind_is_asked_again_later() {
@@ -422,7 +444,7 @@ fn a_view_that_does_not_serve_yet_is_asked_again_soon() {
     let others = [address(7), address(8)];
     let told = answered(copy, Status::Paused, |it| (it.view, it.chain) = (2, others.to_vec()));
     let mut now = 0;
-    for _ in 0..10 {
+    for _ in 1..PAUSES_OF_ONE {
         assert_eq!(core.receive(&mut write, &told, now), Step::Wait);
         assert_eq!(write.next_us(), now + 2_000);
         now += 2_000;
@@ -438,6 +460,28 @@ fn a_view_that_does_not_serve_yet_is_asked_again_soon() {
     assert_eq!(write.next_us(), next);
     let last = core.time(&mut write, DEADLINE_US);
     assert_eq!(outcome(last), Outcome::Unknown);
+}
+
+/// A reader without an agent has no lease, and never hears of the view that it is not in any more.
+#[test]
+fn who_only_says_paused_is_not_the_only_one_that_is_asked() {
+    let mut core = knowing();
+    let mut read = begin(&mut core, Operation::Read, None);
+    let (mute, copy) = sent(core.time(&mut read, 0));
+    let paused = reply(&copy, Status::Paused);
+    let mut now = 0;
+    let mut others = vec![];
+    while now < 45_000 {
+        core.receive(&mut read, &paused, now);
+        now = read.next_us();
+        let (to, asked) = sent(core.time(&mut read, now));
+        if to != mute {
+            assert_eq!(asked.view, 0, "a probe");
+            others.push(to);
+        }
+    }
+    others.dedup();
+    assert!(others.len() >= 2, "{others:?}");
 }
 
 /// A member that joins behind the only other one is the tail, and reads nothing yet.

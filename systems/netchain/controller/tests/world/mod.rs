@@ -102,6 +102,7 @@ impl World {
         let settings = Settings {
             failures,
             dead_ms: DEAD_MS,
+            agent_ms: 5 * DEAD_MS,
             lease_ms: LEASE_MS,
             most_joins: random.random_range(1..=3),
             again_ms: 20,

@@ -73,7 +73,8 @@ pub struct Report {
     pub applied: u64,
     /// Its agent does not know this configuration any more, and wants it again.
     pub asks: bool,
-    /// Other switches, and for how many milliseconds its data plane has not heard them.
+    /// Other switches, and for how many milliseconds its data plane has not heard them. Who was
+    /// heard a moment ago is left out; who never was is not.
     pub silent_ms: Vec<(Ipv4Addr, u64)>,
     /// Groups, and the view in which it has copied all slots to the member that joins.
     pub copied: Vec<(u16, u32)>,

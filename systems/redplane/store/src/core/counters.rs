@@ -3,11 +3,15 @@
 use wire::Malformed;
 
 macro_rules! counters {
-    ($($(#[doc = $help:literal])+ $name:ident),* $(,)?) => {
+    (
+        $($(#[doc = $help:literal])+ $name:ident,)*
+        chain $($(#[doc = $of_chain:literal])+ $chain:ident,)*
+    ) => {
         /// Events since the server started.
         #[derive(Debug, Clone, PartialEq, Eq, Default)]
         pub struct Counters {
             $($(#[doc = $help])+ pub $name: u64,)*
+            $($(#[doc = $of_chain])+ pub $chain: u64,)*
             /// Datagrams dropped as malformed, by reason, in the order of `Malformed::ALL`.
             pub malformed: [u64; Malformed::ALL.len()],
         }
@@ -15,21 +19,29 @@ macro_rules! counters {
         impl Counters {
             /// Every counter with its name and meaning, except `malformed`.
             pub fn named(&self) -> Vec<(&'static str, &'static str, u64)> {
-                vec![$((stringify!($name), concat!($($help),+), self.$name)),*]
+                vec![
+                    $((stringify!($name), concat!($($help),+), self.$name),)*
+                    $((stringify!($chain), concat!($($of_chain),+), self.$chain),)*
+                ]
             }
 
             /// Adds what another part of the server counted.
             pub fn add(&mut self, other: &Counters) {
                 $(self.$name += other.$name;)*
-                for (sum, count) in self.malformed.iter_mut().zip(&other.malformed) {
-                    *sum += count;
-                }
+                $(self.$chain += other.$chain;)*
+                self.add_malformed(&other.malformed);
+            }
+
+            /// Adds what a replica's chain counted.
+            pub(crate) fn add_chain(&mut self, other: &chain::Counters) {
+                $(self.$chain += other.$chain;)*
+                self.add_malformed(&other.malformed);
             }
         }
     };
 }
 
-counters! {
+chain::with_chain_counters! { counters {
     /// Requests received at the head.
     requests,
     /// Flows granted, new and to another owner.
@@ -91,8 +103,6 @@ counters! {
     allocated,
     /// Records removed because they were idle.
     freed,
-    /// Replies sent by the tail.
-    replies,
     /// Requests held at the head until a flow is released or an update comes.
     held,
     /// Held requests dropped because their time was over.
@@ -104,8 +114,6 @@ counters! {
     dropped_not_head,
     /// Requests dropped because the chain is not serving.
     dropped_not_serving,
-    /// Requests dropped because the chain does not keep up.
-    dropped_back_pressure,
     /// Requests dropped because their object is unknown.
     dropped_unknown_object,
     /// Requests dropped because key or value are not as long as the object's.
@@ -114,20 +122,6 @@ counters! {
     dropped_wrong_direction,
     /// Requests dropped because a flow's epochs are used up.
     dropped_epochs_used_up,
-    /// Chain messages dropped because they came from no neighbour.
-    chain_not_neighbour,
-    /// Chain messages dropped because their sender is in another view.
-    chain_other_view,
-    /// Chain entries applied.
-    chain_applied,
-    /// Chain entries dropped because they were applied before.
-    chain_duplicates,
-    /// Chain messages dropped because an entry before them is missing.
-    chain_gaps,
-    /// Items of copies taken while this server joined a chain.
-    copied,
-    /// Times the unacknowledged entries were sent again.
-    chain_resends,
     /// Conversations taken away because their backend was gone.
     conversations_dropped,
     /// Views dropped because they are no newer than those that are here.
@@ -138,7 +132,7 @@ counters! {
     status_requests,
     /// Questions of `stateplane state` answered.
     state_requests,
-}
+} }
 
 impl Counters {
     pub(crate) fn count_malformed(&mut self, reason: Malformed) {
@@ -147,33 +141,10 @@ impl Counters {
         }
     }
 
-    /// Adds what a replica's chain counted.
-    pub(crate) fn add_chain(&mut self, chain: &chain::Counters) {
-        let chain::Counters {
-            replies,
-            dropped_back_pressure,
-            chain_not_neighbour,
-            chain_other_view,
-            chain_applied,
-            chain_duplicates,
-            chain_gaps,
-            copied,
-            chain_resends,
-            malformed,
-        } = *chain;
-        self.add(&Counters {
-            replies,
-            dropped_back_pressure,
-            chain_not_neighbour,
-            chain_other_view,
-            chain_applied,
-            chain_duplicates,
-            chain_gaps,
-            copied,
-            chain_resends,
-            malformed,
-            ..Counters::default()
-        });
+    fn add_malformed(&mut self, other: &[u64; Malformed::ALL.len()]) {
+        for (sum, count) in self.malformed.iter_mut().zip(other) {
+            *sum += count;
+        }
     }
 
     /// Adds what the server counted beside its replicas.
