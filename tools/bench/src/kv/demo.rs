@@ -293,6 +293,7 @@ fn one(site: &Site, system: System, seconds: f64) -> Result<Told> {
         rate: (OFFERED / mixed).round(),
         writes_share: WRITES_SHARE,
         locks: LOCKS,
+        place: 0,
         kill: Duration::from_secs(2),
         restore: Duration::from_secs(6),
         end: Duration::from_secs(12),

@@ -19,6 +19,9 @@ pub struct Plan {
     pub writes_share: f64,
     /// Locks that are written and read.
     pub locks: usize,
+    /// Place in a chain of the switch that dies (0: head, 1: middle, 2: tail); of servers the
+    /// leader dies.
+    pub place: usize,
     /// A machine is killed.
     pub kill: Duration,
     /// It is started again.
@@ -109,7 +112,7 @@ pub struct Recorded {
     pub restored: Option<(Instant, Instant)>,
     /// Who died.
     pub victim: String,
-    /// By lock: whether the dead one was its head, or the leader.
+    /// By lock: whether the dead one had that place in its chain, or was the leader.
     pub led: Vec<bool>,
     /// All requests.
     pub records: Vec<Record>,
@@ -122,8 +125,8 @@ pub struct Recorded {
 pub struct Verdict {
     /// Share of requests answered in time, by bin.
     pub shares: Vec<f64>,
-    /// From the kill to the next acknowledged write of each lock whose head died: the longest, in
-    /// ms. None: there was none.
+    /// From the kill to the next acknowledged write of each lock whose head (or other place) died:
+    /// the longest, in ms. None: there was none.
     pub failover_ms: Option<f64>,
     /// The shortest.
     pub first_ms: Option<f64>,
@@ -198,6 +201,7 @@ mod tests {
             rate: 100.0,
             writes_share: 1.0,
             locks: 2,
+            place: 0,
             kill: Duration::from_millis(500),
             restore: Duration::from_millis(1500),
             end: Duration::from_millis(2000),

@@ -170,6 +170,28 @@ impl Network {
         Ok(said)
     }
 
+    /// From now on a node's links lose this share of all packets, each way, in its kernel.
+    ///
+    /// # Errors
+    /// nftables refuses.
+    pub fn lose(&self, node: &str, share: f64) -> Result<()> {
+        let netns = self.lab().netns(node)?;
+        let drop = format!("numgen random mod 1000000 < {:.0} drop", share * 1e6);
+        let chain = |hook: &str| {
+            format!(
+                "add chain ip lossy {hook} {{ type filter hook {hook} priority 0; }}; add rule ip \
+                 lossy {hook} {drop}; "
+            )
+        };
+        let mut rules = "add table ip lossy; delete table ip lossy; ".to_owned();
+        if share > 0.0 {
+            rules += &format!("add table ip lossy; {}{}", chain("input"), chain("output"));
+        }
+        let (good, said) = lab::process::run(Some(&netns), &["nft".to_owned(), rules])?;
+        ensure!(good, "nft: {}", said.trim());
+        Ok(())
+    }
+
     /// A power cut: all links of a node go down, then all its processes die. When that began, and
     /// when the last link was down.
     ///

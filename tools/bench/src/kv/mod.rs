@@ -11,14 +11,16 @@ pub mod failure;
 pub mod figure;
 pub mod labs;
 pub mod ledger;
+pub mod lockers;
 pub mod picture;
 pub mod rivals;
 pub mod servers;
 pub mod switches;
 pub mod workload;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use workload::{Measured, Workload};
 
 /// The services.
@@ -59,6 +61,9 @@ pub trait Service {
     /// Which one.
     fn system(&self) -> System;
 
+    /// Its network.
+    fn network(&self) -> &labs::Network;
+
     /// Writes so many keys once, so that reads find values of this length.
     ///
     /// # Errors
@@ -71,6 +76,12 @@ pub trait Service {
     /// The client, or the machine, cannot be asked.
     fn run(&mut self, load: &Workload) -> Result<Measured>;
 
+    /// Clients that take locks.
+    ///
+    /// # Errors
+    /// They cannot begin.
+    fn lockers(&self) -> Result<lockers::Lockers>;
+
     /// Runs a load at a fixed rate, in whose middle a machine is killed and comes back.
     ///
     /// # Errors
@@ -80,6 +91,26 @@ pub trait Service {
         plan: &failure::Plan,
         live: &Arc<failure::Live>,
     ) -> Result<failure::Recorded>;
+}
+
+/// A runtime whose thread is in the clients' namespace: sockets are made where their thread is. One
+/// thread does all of it: more of them cost more for each request.
+fn runtime(network: &labs::Network) -> Result<tokio::runtime::Runtime> {
+    let netns = network.lab().netns("client")?;
+    let entered = Arc::new(AtomicBool::new(true));
+    let note = Arc::clone(&entered);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .on_thread_start(move || {
+            if netns.enter_thread().is_err() {
+                note.store(false, Ordering::Relaxed);
+            }
+        })
+        .build()?;
+    runtime.block_on(runtime.spawn(async {}))?;
+    ensure!(entered.load(Ordering::Relaxed), "the clients' namespace cannot be entered");
+    Ok(runtime)
 }
 
 /// Brings a service up, in a network of its own.

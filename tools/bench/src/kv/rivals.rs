@@ -145,7 +145,11 @@ impl Door {
         self.put(key, value).await
     }
 
-    fn client(&self) -> Result<zookeeper_client::Client> {
+    /// ZooKeeper's client.
+    ///
+    /// # Errors
+    /// It is etcd's door, or a client has panicked.
+    pub fn client(&self) -> Result<zookeeper_client::Client> {
         match self {
             Door::ZooKeeper(_, client) => {
                 Ok(client.read().map_err(|_| anyhow!("a client panicked"))?.clone())

@@ -4,9 +4,10 @@ use crate::kv::cpu::Cpu;
 use crate::kv::failure::{Live, Plan, Record, Recorded};
 use crate::kv::labs::{Network, Site, kill_and_restore, require};
 use crate::kv::ledger::Ledger;
+use crate::kv::lockers::{Locker, Lockers};
 use crate::kv::rivals::{Door, SERVERS, leader};
 use crate::kv::workload::{Draw, Measured, Pace, Reading, Workload, value};
-use crate::kv::{Service, System};
+use crate::kv::{Service, System, runtime};
 use anyhow::{Context, Result, anyhow};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -32,29 +33,9 @@ pub struct Servers {
     leads: usize,
     keys: Arc<Vec<String>>,
     // (Clients end before the network.)
-    runtime: Runtime,
+    runtime: Arc<Runtime>,
     network: Network,
     _data: tempfile::TempDir,
-}
-
-/// A runtime whose threads are in the clients' namespace: sockets are made where their thread is.
-/// One thread does all of it: more of them cost more for each request.
-fn runtime(network: &Network) -> Result<Runtime> {
-    let netns = network.lab().netns("client")?;
-    let entered = Arc::new(AtomicBool::new(true));
-    let note = Arc::clone(&entered);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .on_thread_start(move || {
-            if netns.enter_thread().is_err() {
-                note.store(false, Ordering::Relaxed);
-            }
-        })
-        .build()?;
-    runtime.block_on(async { tokio::spawn(async {}).await })?;
-    anyhow::ensure!(entered.load(Ordering::Relaxed), "the clients' namespace cannot be entered");
-    Ok(runtime)
 }
 
 /// Runs a future on the runtime's own thread.
@@ -80,7 +61,7 @@ impl Servers {
         let data = data.context("/dev/shm")?;
         let vars = [("data", data.path().display().to_string())];
         let network = Network::up(site, "kv_servers.toml", Some(system.name()), &vars)?;
-        let runtime = runtime(&network)?;
+        let runtime = Arc::new(runtime(&network)?);
         let opening = async move {
             let mut doors = vec![];
             for server in 0..SERVERS {
@@ -91,11 +72,6 @@ impl Servers {
         let (doors, leads) = inside(&runtime, opening)?;
         let (doors, keys) = (Arc::new(doors), Arc::default());
         Ok(Servers { system, doors, leads, keys, runtime, network, _data: data })
-    }
-
-    /// The lab.
-    pub fn network(&self) -> &Network {
-        &self.network
     }
 
     /// Where requests go: etcd's leader answers with the fewest hops, ZooKeeper's servers read by
@@ -189,6 +165,10 @@ impl Service for Servers {
         self.system
     }
 
+    fn network(&self) -> &Network {
+        &self.network
+    }
+
     fn fill(&mut self, keys: usize, value_bytes: usize) -> Result<()> {
         let names: Arc<Vec<String>> = Arc::new((0..keys).map(|it| format!("/lock-{it}")).collect());
         self.keys = Arc::clone(&names);
@@ -226,6 +206,11 @@ impl Service for Servers {
         measured.seconds = began.elapsed().as_secs_f64();
         measured.cpu = Cpu::now(&lab)?.since(before);
         Ok(measured)
+    }
+
+    fn lockers(&self) -> Result<Lockers> {
+        let all = self.doors().into_iter().map(|door| Locker::of(&self.doors[door]));
+        Ok(Lockers { runtime: Arc::clone(&self.runtime), all: all.collect::<Result<_>>()? })
     }
 
     fn fail(&mut self, plan: &Plan, live: &Arc<Live>) -> Result<Recorded> {

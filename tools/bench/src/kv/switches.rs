@@ -4,10 +4,11 @@ use crate::kv::cpu::Cpu;
 use crate::kv::failure::{Live, Plan, Record, Recorded};
 use crate::kv::labs::{Network, Site, kill_and_restore};
 use crate::kv::ledger::Ledger;
+use crate::kv::lockers::{Locker, Lockers};
 use crate::kv::workload::{Draw, Measured, Pace, Workload, value};
-use crate::kv::{Service, System};
+use crate::kv::{Service, System, runtime};
 use anyhow::{Context, Result, bail, ensure};
-use netchain_client::{Answer, Config, Key, Outcome, Pipeline, Request, Ticket, read_ring};
+use netchain_client::{Answer, AsyncClient, Config, Key, Outcome, Pipeline, Request, Ticket, read_ring};
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -20,10 +21,6 @@ const PLACES: usize = 16_384;
 const RETRY_MS: u64 = 10;
 /// An open loop looks for answers this often.
 const LOOK: Duration = Duration::from_micros(200);
-/// The switch that dies.
-const VICTIM: &str = "s1";
-/// Its address in chains.
-const VICTIM_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 
 /// See the module.
 pub struct Switches {
@@ -69,12 +66,21 @@ impl Switches {
     /// # Errors
     /// The lab does not come up.
     pub fn up(site: &Site, groups: u16) -> Result<Switches> {
-        let network =
-            Network::up(site, "kv_switches.toml", None, &[("groups", groups.to_string())])?;
+        Switches::up_with(site, groups, true)
+    }
+
+    /// The same; `tags`: with a client's key. Without, everybody is let in.
+    ///
+    /// # Errors
+    /// As [`Switches::up`].
+    pub fn up_with(site: &Site, groups: u16, tags: bool) -> Result<Switches> {
+        let mode = if tags { "keys" } else { "open" };
+        let groups = [("groups", groups.to_string())];
+        let network = Network::up(site, "kv_switches.toml", Some(mode), &groups)?;
         let folder = network.lab().dir();
         let ring = read_ring(&folder.join("cluster.toml")).map_err(anyhow::Error::msg)?;
         let config = Config {
-            identity: Some(folder.join("client.key")),
+            identity: tags.then(|| folder.join("client.key")),
             retry_ms: RETRY_MS,
             deadline_ms: 5000,
             ..Config::new(ring)
@@ -83,24 +89,31 @@ impl Switches {
         Ok(Switches { network, config, keys: vec![], pipeline })
     }
 
-    /// The lab.
-    pub fn network(&self) -> &Network {
-        &self.network
-    }
-
-    /// Head and stage of each group, as the controller says.
-    fn heads(&self) -> Result<HashMap<u16, Ipv4Addr>> {
+    /// The chain of each group, as the controller says.
+    fn chains(&self) -> Result<HashMap<u16, Vec<Ipv4Addr>>> {
         let secrets = self.network.lab().dir().join("fabric.secrets").display().to_string();
         let words = ["kv", "--json", "status", "--groups", "--address", "10.2.9.10:5411"];
-        let text =
-            self.network.stateplane("controller", &[&words[..], &["--secrets", &secrets]].concat())?;
+        let words = [&words[..], &["--secrets", &secrets]].concat();
+        let text = self.network.stateplane("controller", &words)?;
         let told: serde_json::Value = serde_json::from_str(&text).context("kv status")?;
-        let groups = told["groups"].as_array().context("kv status: no groups")?;
-        let head = |group: &serde_json::Value| {
+        let chain = |group: &serde_json::Value| {
             let number = u16::try_from(group["group"].as_u64()?).ok()?;
-            Some((number, group["chain"][0].as_str()?.parse().ok()?))
+            let members = group["chain"].as_array()?.iter();
+            let members = members.map(|it| it.as_str()?.parse().ok()).collect::<Option<_>>()?;
+            Some((number, members))
         };
-        groups.iter().map(|group| head(group).context("kv status: a group without a chain")).collect()
+        let groups = told["groups"].as_array().context("kv status: no groups")?;
+        groups.iter().map(|it| chain(it).context("kv status: a group without a chain")).collect()
+    }
+
+    /// The nodes of a group's chain.
+    ///
+    /// # Errors
+    /// The controller does not answer.
+    pub fn chain_of(&self, group: u16) -> Result<Vec<String>> {
+        let chains = self.chains()?;
+        let chain = chains.get(&group).context("no such group")?;
+        Ok(chain.iter().map(|it| format!("s{}", it.octets()[3])).collect())
     }
 
     fn closed(&mut self, load: &Workload, into: &mut Measured) -> Result<()> {
@@ -175,6 +188,10 @@ impl Service for Switches {
         System::Switches
     }
 
+    fn network(&self) -> &Network {
+        &self.network
+    }
+
     fn fill(&mut self, keys: usize, value_bytes: usize) -> Result<()> {
         self.keys = (0..keys).map(key).collect::<Result<_>>()?;
         let (bytes, mut next, mut done) = (value(0, value_bytes), 0, 0);
@@ -205,13 +222,23 @@ impl Service for Switches {
         Ok(measured)
     }
 
+    fn lockers(&self) -> Result<Lockers> {
+        let runtime = Arc::new(runtime(&self.network)?);
+        let config = self.config.clone();
+        let client = runtime.block_on(runtime.spawn(async { AsyncClient::new(config) }))??;
+        Ok(Lockers { runtime, all: vec![Locker::Switches(client)] })
+    }
+
     fn fail(&mut self, plan: &Plan, live: &Arc<Live>) -> Result<Recorded> {
         self.fill(plan.locks, 64)?;
-        let heads = self.heads()?;
-        let group = |key: &Key| self.config.ring.group_of(key);
-        let led: Vec<bool> =
-            self.keys.iter().map(|key| heads.get(&group(key)) == Some(&VICTIM_ADDRESS)).collect();
-        ensure!(led.contains(&true), "{VICTIM} is no lock's head");
+        let chains = self.chains()?;
+        let member = |key: &Key| {
+            let chain = chains.get(&self.config.ring.group_of(key));
+            chain.and_then(|chain| chain.get(plan.place)).copied()
+        };
+        let dies = member(&self.keys[0]).context("a chain is too short")?;
+        let led: Vec<bool> = self.keys.iter().map(|key| member(key) == Some(dies)).collect();
+        let victim = format!("s{}", dies.octets()[3]);
         let stop = AtomicBool::new(false);
         let began = Instant::now();
         let (keys, pipeline, network) = (&self.keys, &mut self.pipeline, &self.network);
@@ -221,7 +248,7 @@ impl Service for Switches {
                 let went = holders.run(&stop);
                 went.map(|()| (holders.records, holders.ledger))
             });
-            let events = kill_and_restore(network, VICTIM, plan, began);
+            let events = kill_and_restore(network, &victim, plan, began);
             if events.is_err() {
                 stop.store(true, Ordering::Relaxed);
             }
@@ -238,7 +265,7 @@ impl Service for Switches {
                 other => bail!("reading lock {at} at the end: {other:?}"),
             }
         }
-        let (victim, lost) = (VICTIM.to_owned(), ledger.lost());
+        let lost = ledger.lost();
         Ok(Recorded { began, killed, restored, victim, led, records, lost })
     }
 }
