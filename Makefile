@@ -9,10 +9,10 @@ RELEASE := target/release/stateplane
 MUTATIONS = $(shell awk -F'"' '/^name = / && FNR < 9 {name = $$2} /^mutations = / {print name "/mutations"}' \
 	$(wildcard */*/Cargo.toml */*/*/Cargo.toml) | paste -sd,)
 
-.PHONY: help root setup build demo check test lint bench soak clean
+.PHONY: help root setup build demo demo-kv check test lint bench soak clean
 
 help: ## this list
-	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # Said before anything is built, not after minutes of it.
 root:
@@ -27,6 +27,10 @@ build: setup ## build target/release/stateplane
 demo: root build ## real TCP through a NAT in XDP, whose switch dies: writes out/demo/failover.svg and .json
 	@scripts/need-bpf.sh demo
 	$(RELEASE) demo
+
+demo-kv: root build ## locks on switches, etcd and ZooKeeper, a machine of each killed: writes out/demo/kv.json and kv.svg
+	@scripts/need-bpf.sh demo-kv
+	$(RELEASE) demo kv
 
 lint: setup ## formatting and clippy
 	cargo fmt --all --check
@@ -45,7 +49,7 @@ test: root lint ## everything that decides whether a change may land
 	target/debug/stateplane sim --seconds 60
 	target/debug/stateplane kv sim --seconds 30
 
-bench: root build ## the paper's evaluation, repeated: writes out/bench/index.html (QUICK=1: in eight minutes)
+bench: root build ## the papers' evaluations, repeated: writes out/bench/index.html (QUICK=1: in a quarter of an hour)
 	@scripts/need-bpf.sh bench
 	cargo build --release --locked --quiet -p bench
 	target/release/stateplane-bench all $(if $(QUICK),--quick)

@@ -283,10 +283,9 @@ fn one(site: &Site, system: System, seconds: f64) -> Result<Told> {
         "  for each busy CPU second: {:.0} reads, {:.0} writes{}",
         reads.per_busy_second(),
         writes.per_busy_second(),
-        plain.as_ref().map_or(String::new(), |it| format!(
-            ", {:.0} plain reads",
-            it.per_busy_second()
-        ))
+        plain
+            .as_ref()
+            .map_or(String::new(), |it| format!(", {:.0} plain reads", it.per_busy_second()))
     ));
     let mixed = (1.0 - WRITES_SHARE) / reads.per_second() + WRITES_SHARE / writes.per_second();
     let plan = Plan {

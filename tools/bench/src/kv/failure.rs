@@ -239,9 +239,8 @@ mod tests {
     #[test]
     fn the_dip_is_what_the_recovery_costs() {
         let ms = Duration::from_millis;
-        let mut all: Vec<Record> = (0..200)
-            .map(|at| Record::first_try(ms(at * 10), ms(at * 10 + 1), true, 0))
-            .collect();
+        let mut all: Vec<Record> =
+            (0..200).map(|at| Record::first_try(ms(at * 10), ms(at * 10 + 1), true, 0)).collect();
         // The failover; and one of ten in a later bin.
         for it in all.iter_mut().filter(|it| (500..700).contains(&it.at.as_millis())) {
             (it.in_time, it.answered) = (false, Some(ms(720)));

@@ -85,7 +85,7 @@ impl Site {
 /// One is not: the error names its Debian package.
 pub fn require(system: System) -> Result<()> {
     match system {
-        System::Switches => {}
+        System::Switches | System::Store => {}
         System::Etcd => require_program("etcd", "etcd-server")?,
         System::ZooKeeper => {
             require_program("java", "openjdk-17-jre-headless")?;
@@ -129,8 +129,9 @@ impl Network {
             owned: true,
         };
         let folder = path.parent().unwrap_or(Path::new("."));
-        let lab = Lab::up(topology, folder, options, &|_| {})
-            .with_context(|| format!("lab {file}{}", mode.map_or(String::new(), |it| format!(" ({it})"))))?;
+        let lab = Lab::up(topology, folder, options, &|_| {}).with_context(|| {
+            format!("lab {file}{}", mode.map_or(String::new(), |it| format!(" ({it})")))
+        })?;
         Ok(Network { running: Running(lab), stateplane: site.stateplane.clone() })
     }
 

@@ -7,6 +7,7 @@
 
 pub mod cpu;
 pub mod demo;
+pub mod echo;
 pub mod failure;
 pub mod figure;
 pub mod labs;
@@ -15,6 +16,7 @@ pub mod lockers;
 pub mod picture;
 pub mod rivals;
 pub mod servers;
+pub mod store;
 pub mod switches;
 pub mod workload;
 
@@ -32,10 +34,12 @@ pub enum System {
     Etcd,
     /// ZooKeeper.
     ZooKeeper,
+    /// RedPlane's store, behind a switch.
+    Store,
 }
 
 impl System {
-    /// All, in the order in which they are shown.
+    /// Those that are compared, in the order in which they are shown.
     pub const ALL: [System; 3] = [System::Switches, System::Etcd, System::ZooKeeper];
 
     /// Its name in results.
@@ -44,13 +48,14 @@ impl System {
             System::Switches => "stateplane",
             System::Etcd => "etcd",
             System::ZooKeeper => "zookeeper",
+            System::Store => "RedPlane's store",
         }
     }
 
     /// What dies in the demonstration.
     pub fn victim(self) -> &'static str {
         match self {
-            System::Switches => "head",
+            System::Switches | System::Store => "head",
             System::Etcd | System::ZooKeeper => "leader",
         }
     }
@@ -120,6 +125,7 @@ fn runtime(network: &labs::Network) -> Result<tokio::runtime::Runtime> {
 pub fn up(site: &labs::Site, system: System, groups: u16) -> Result<Box<dyn Service>> {
     Ok(match system {
         System::Switches => Box::new(switches::Switches::up(site, groups)?),
+        System::Store => Box::new(store::Store::up(site)?),
         System::Etcd | System::ZooKeeper => Box::new(servers::Servers::up(site, system)?),
     })
 }

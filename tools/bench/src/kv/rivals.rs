@@ -56,9 +56,10 @@ impl Door {
     /// No server answers.
     pub async fn open(system: System, server: usize) -> Result<Door> {
         match system {
-            System::Switches => bail!("switches have no doors"),
+            System::Switches | System::Store => bail!("{} has no doors", system.name()),
             System::Etcd => {
-                let options = ConnectOptions::new().with_connect_timeout(Duration::from_millis(200));
+                let options =
+                    ConnectOptions::new().with_connect_timeout(Duration::from_millis(200));
                 let endpoint = format!("{}:2379", address(server));
                 let until = tokio::time::Instant::now() + CONNECT;
                 loop {

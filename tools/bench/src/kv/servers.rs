@@ -365,7 +365,8 @@ impl Holders {
         for lock in 0..self.keys.len() {
             let least = locked(&self.ledger).begin_read(lock);
             let answer = self.ask_all(lock, lock, None).await;
-            let (_, shown) = answer.ok_or_else(|| anyhow!("lock {lock} cannot be read at the end"))?;
+            let (_, shown) =
+                answer.ok_or_else(|| anyhow!("lock {lock} cannot be read at the end"))?;
             locked(&self.ledger).end_read(least, shown.as_deref());
         }
         Ok(())

@@ -8,7 +8,9 @@ use crate::kv::lockers::{Locker, Lockers};
 use crate::kv::workload::{Draw, Measured, Pace, Workload, value};
 use crate::kv::{Service, System, runtime};
 use anyhow::{Context, Result, bail, ensure};
-use netchain_client::{Answer, AsyncClient, Config, Key, Outcome, Pipeline, Request, Ticket, read_ring};
+use netchain_client::{
+    Answer, AsyncClient, Config, Key, Outcome, Pipeline, Request, Ticket, read_ring,
+};
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::sync::Arc;

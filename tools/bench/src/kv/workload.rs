@@ -54,7 +54,11 @@ impl Workload {
 
     /// The next requests: writes or not, and of which key.
     pub fn draw(&self) -> Draw {
-        Draw { rng: SmallRng::seed_from_u64(SEED), writes_share: self.writes_share, keys: self.keys }
+        Draw {
+            rng: SmallRng::seed_from_u64(SEED),
+            writes_share: self.writes_share,
+            keys: self.keys,
+        }
     }
 }
 

@@ -166,10 +166,7 @@ fn draw(runs: &[Run]) -> Result<String> {
         ..Axes::default()
     };
     let titles = ["Requests answered in 10 ms at first try", "", ""].map(axes);
-    let shown: Vec<Panel> = titles
-        .iter()
-        .zip(&all)
-        .map(|(axes, lines)| Panel { height: 260, axes, lines })
-        .collect();
+    let shown: Vec<Panel> =
+        titles.iter().zip(&all).map(|(axes, lines)| Panel { height: 260, axes, lines }).collect();
     Ok(panels(960, &shown)?)
 }

@@ -62,15 +62,13 @@ fn side(
 ) -> Result<Side> {
     let alone = Workload::one_at_a_time(write, KEYS, length);
     let runs = (0..context.pick(1, 5)).map(|_| service.run(&alone));
-    let runs: Vec<Spread> =
-        runs.map(|it| it.map(|it| times(&it, write))).collect::<Result<_>>()?;
+    let runs: Vec<Spread> = runs.map(|it| it.map(|it| times(&it, write))).collect::<Result<_>>()?;
     let load = Workload { writes_share: if write { 1.0 } else { 0.0 }, ..default(length) };
     let most = service.run(&load)?.per_second();
     let mut loaded = vec![];
     for share in SHARES {
         let rate = share * most;
-        let measured =
-            service.run(&Workload { rate: Some(rate), outstanding: 1000, ..load })?;
+        let measured = service.run(&Workload { rate: Some(rate), outstanding: 1000, ..load })?;
         loaded.push((measured.per_second(), times(&measured, write)));
     }
     Ok(Side { system: service.system(), write, alone: runs, loaded })
@@ -132,7 +130,7 @@ fn rows(sides: &[Side]) -> Vec<Row> {
             (System::Switches, _) => "9.7 µs",
             (System::ZooKeeper, false) => "170 µs",
             (System::ZooKeeper, true) => "2,350 µs",
-            (System::Etcd, _) => "",
+            (System::Etcd | System::Store, _) => "",
         };
         let row = Row::value(what, paper, summary(&medians(side)), 1, "µs");
         rows.push(match (side.system, side.write) {
@@ -156,4 +154,3 @@ fn rows(sides: &[Side]) -> Vec<Row> {
     }
     rows
 }
-

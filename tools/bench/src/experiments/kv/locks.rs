@@ -154,7 +154,8 @@ fn run(context: &Context) -> Result<Outcome> {
     );
     let line = |(system, points): &(System, Vec<Point>), clients: usize| {
         let of = points.iter().filter(|it| it.clients == clients);
-        let name = format!("{}, {clients} client{}", system.name(), if clients > 1 { "s" } else { "" });
+        let name =
+            format!("{}, {clients} client{}", system.name(), if clients > 1 { "s" } else { "" });
         Line::new(name, of.map(|it| (it.contention, it.per_second.max(0.1))).collect())
     };
     let lines: Vec<Line> =
@@ -183,13 +184,13 @@ fn rows(all: &[(System, Vec<Point>)]) -> Vec<Row> {
     };
     let row = |it: &Point| {
         let value = summary(&[it.per_second]);
-        let clients = if it.clients == 1 { "1 client".into() } else { format!("{} clients", it.clients) };
+        let clients =
+            if it.clients == 1 { "1 client".into() } else { format!("{} clients", it.clients) };
         let what = format!("{clients}, contention {}: transactions a second", it.contention);
         let mut row = Row::value(what, "orders of magnitude more", value, 0, "");
         for (system, points) in all.iter().filter(|(system, _)| *system != System::Switches) {
-            let same = |other: &&Point| {
-                other.clients == it.clients && other.contention == it.contention
-            };
+            let same =
+                |other: &&Point| other.clients == it.clients && other.contention == it.contention;
             if let Some(other) = points.iter().find(same).filter(|it| it.per_second > 0.0) {
                 row.measured +=
                     &format!("; {:.0} × {}", it.per_second / other.per_second, system.name());

@@ -1,5 +1,6 @@
 //! NetChain's evaluation, beside etcd and ZooKeeper.
 
+pub mod echo;
 pub mod failures;
 pub mod latency;
 pub mod locks;
@@ -94,7 +95,11 @@ impl Curve {
 
 /// Requests of each busy CPU second, one row for each point: switches, and how many times the
 /// others'.
-fn rows(curves: &[Curve], point: impl Fn(f64) -> String, paper: impl Fn(f64) -> String) -> Vec<Row> {
+fn rows(
+    curves: &[Curve],
+    point: impl Fn(f64) -> String,
+    paper: impl Fn(f64) -> String,
+) -> Vec<Row> {
     let of = |system| curves.iter().find(|curve| curve.system == system);
     let Some(switches) = of(System::Switches) else { return vec![] };
     let mut rows = vec![];
@@ -102,7 +107,7 @@ fn rows(curves: &[Curve], point: impl Fn(f64) -> String, paper: impl Fn(f64) -> 
         let busy = summary(&measured.iter().map(Measured::per_busy_second).collect::<Vec<_>>());
         let what = format!("{}: requests of a busy CPU second", point(*x));
         let mut row = Row::value(what, paper(*x), scaled(busy, 1e-3), 1, "K");
-        for rival in [System::Etcd, System::ZooKeeper] {
+        for rival in [System::Etcd, System::ZooKeeper, System::Store] {
             let other = of(rival).and_then(|curve| curve.of(*x, Measured::per_busy_second));
             if let Some(other) = other.filter(|other| other.median > 0.0) {
                 let times = busy.median / other.median;
@@ -119,12 +124,5 @@ fn scaled(Summary { low, median, high }: Summary, by: f64) -> Summary {
 }
 
 fn axes(title: &str, x: &str, y: &str, x_log: bool) -> Axes {
-    Axes {
-        title: title.into(),
-        x: x.into(),
-        y: y.into(),
-        x_log,
-        y_log: true,
-        ..Axes::default()
-    }
+    Axes { title: title.into(), x: x.into(), y: y.into(), x_log, y_log: true, ..Axes::default() }
 }

@@ -139,9 +139,8 @@ fn run(context: &Context) -> Result<Outcome> {
         costs.extend(measure(context, tags)?);
         context.progress("with and without tags", if tags { 1 } else { 2 }, 2);
     }
-    let row = |cost: &Cost| {
-        Row::value(cost.what.clone(), "less than 1 µs", summary(&cost.ns), 0, "ns")
-    };
+    let row =
+        |cost: &Cost| Row::value(cost.what.clone(), "less than 1 µs", summary(&cost.ns), 0, "ns");
     let describe =
         |cost: &Cost| json!({ "what": cost.what, "ns": cost.ns, "packets": cost.packets });
     Ok(Outcome {

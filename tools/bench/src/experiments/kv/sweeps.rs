@@ -1,8 +1,6 @@
 //! Figures 9a to 9d: throughput over the size of values, keys, share of writes, and losses.
 
-use super::{
-    Curve, GROUPS, KEYS, VALUE_BYTES, axes, default, rounds, rows, scaled, site,
-};
+use super::{Curve, GROUPS, KEYS, VALUE_BYTES, axes, default, rounds, rows, scaled, site};
 use crate::experiments::{Context, Experiment, Page};
 use crate::kv::workload::{Measured, Workload};
 use crate::kv::{Service, System, up};
@@ -39,6 +37,8 @@ struct Sweep {
     before: fn(&mut dyn Service, &Workload, f64) -> Result<()>,
     say: fn(f64) -> String,
     paper: fn(f64) -> String,
+    /// Whom it compares.
+    systems: &'static [System],
     /// Also the goals of reads and writes alone.
     goals: bool,
 }
@@ -78,6 +78,7 @@ const VALUES_SWEEP: Sweep = Sweep {
     before: |service, load, _| service.fill(load.keys, load.value_bytes),
     say: |x| format!("values of {x} bytes"),
     paper: |_| "82 MQPS; ZooKeeper 140 KQPS".into(),
+    systems: &System::ALL,
     goals: false,
 };
 
@@ -103,6 +104,7 @@ const STORE_SWEEP: Sweep = Sweep {
     before: |service, load, _| service.fill(load.keys, load.value_bytes),
     say: |x| format!("{x} keys"),
     paper: |_| "82 MQPS; ZooKeeper 140 KQPS".into(),
+    systems: &System::ALL,
     goals: false,
 };
 
@@ -134,6 +136,8 @@ const WRITES_SWEEP: Sweep = Sweep {
         100.0 => "82 MQPS; ZooKeeper 27 KQPS".into(),
         _ => String::new(),
     },
+    // (The store's values have 32 bytes.)
+    systems: &[System::Switches, System::Etcd, System::ZooKeeper, System::Store],
     goals: true,
 };
 
@@ -167,6 +171,7 @@ const LOSS_SWEEP: Sweep = Sweep {
         10.0 => "48 MQPS; ZooKeeper 3 KQPS".into(),
         _ => "82 MQPS; ZooKeeper 140 KQPS".into(),
     },
+    systems: &System::ALL,
     goals: false,
 };
 
@@ -174,7 +179,7 @@ fn run(context: &Context, sweep: &Sweep) -> Result<Outcome> {
     let points = context.pick(sweep.quick, sweep.points);
     let length = Duration::from_secs_f64(context.pick(1.0, 2.0));
     let mut curves = vec![];
-    for system in System::ALL {
+    for system in sweep.systems.iter().copied() {
         context.say(&format!("{} comes up", system.name()));
         let mut service = up(&site(context), system, GROUPS)?;
         let service = service.as_mut();
