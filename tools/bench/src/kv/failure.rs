@@ -184,7 +184,7 @@ impl Recorded {
         Verdict {
             failover_ms: longest.map(ms),
             first_ms: first.iter().flatten().min().copied().map(ms),
-            dip: 1.0 - over.map_or(0.0, |over| lowest(over)),
+            dip: 1.0 - over.map_or(0.0, lowest),
             deepest: 1.0 - lowest(warm),
             lost: self.lost,
             shares,

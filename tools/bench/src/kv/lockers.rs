@@ -24,7 +24,7 @@ pub enum Locker {
     /// Switches: insert, and delete.
     Switches(AsyncClient),
     /// etcd: a transaction that puts a key that is not there, and delete.
-    Etcd(KvClient),
+    Etcd(Box<KvClient>),
     /// ZooKeeper: an ephemeral node, and delete.
     ZooKeeper(zookeeper_client::Client),
 }

@@ -27,7 +27,7 @@ pub fn address(server: usize) -> Ipv4Addr {
 /// A connection by way of one server.
 pub enum Door {
     /// One HTTP/2 connection.
-    Etcd(KvClient),
+    Etcd(Box<KvClient>),
     /// One session. It begins at this door's server, and may move to others.
     ZooKeeper(String, RwLock<zookeeper_client::Client>),
 }
@@ -64,7 +64,7 @@ impl Door {
                 let until = tokio::time::Instant::now() + CONNECT;
                 loop {
                     match etcd_client::Client::connect([&endpoint], Some(options.clone())).await {
-                        Ok(client) => return Ok(Door::Etcd(client.kv_client())),
+                        Ok(client) => return Ok(Door::Etcd(Box::new(client.kv_client()))),
                         Err(error) if tokio::time::Instant::now() > until => {
                             return Err(error).with_context(|| format!("etcd at {endpoint}"));
                         }

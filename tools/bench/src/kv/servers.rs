@@ -102,7 +102,7 @@ struct Asking {
 impl Asking {
     /// Does the next request; `at`: when it was due.
     async fn one(&self, number: usize, at: Instant) {
-        let (write, key) = locked(&self.draw).next();
+        let (write, key) = locked(&self.draw).request();
         let (door, key) = (&self.doors[self.by[number % self.by.len()]], &self.keys[key]);
         let outcome = if write {
             door.put(key, value(0, self.value_bytes)).await
@@ -332,7 +332,7 @@ impl Holders {
         let renewing = tokio::spawn(Arc::clone(&self).renew(until + DEADLINE));
         while Instant::now() < until && !stop.load(Ordering::Relaxed) {
             while let Some(at) = pace.due(Instant::now()) {
-                let (write, lock) = draw.next();
+                let (write, lock) = draw.request();
                 self.under_way.fetch_add(1, Ordering::Relaxed);
                 let holders = Arc::clone(&self);
                 tokio::spawn(async move {

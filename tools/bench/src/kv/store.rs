@@ -149,7 +149,7 @@ impl Service for Store {
         let mut measured = Measured::default();
         let (before, began) = (Cpu::now(&lab)?, Instant::now());
         let (until, mut draw): (Instant, Draw) = (began + load.length, load.draw());
-        let next = || (Instant::now() < until).then(|| draw.next());
+        let next = || (Instant::now() < until).then(|| draw.request());
         self.requests(load.outstanding.min(4096), next, &mut measured)?;
         measured.seconds = began.elapsed().as_secs_f64();
         measured.cpu = Cpu::now(&lab)?.since(before);

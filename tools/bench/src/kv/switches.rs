@@ -143,7 +143,7 @@ impl Switches {
     }
 
     fn submit(&mut self, draw: &mut Draw, bytes: &[u8]) -> Result<(Ticket, bool)> {
-        let (write, at) = draw.next();
+        let (write, at) = draw.request();
         let key = &self.keys[at];
         let request = if write { Request::put(key, bytes) } else { Request::get(key) };
         Ok((self.pipeline.submit(request)?, write))
@@ -373,7 +373,7 @@ impl<'a> Holders<'a> {
             while now < until
                 && let Some(at) = pace.due(now)
             {
-                let (write, lock) = draw.next();
+                let (write, lock) = draw.request();
                 self.begin(at, write, lock)?;
             }
             self.pipeline.turn()?;

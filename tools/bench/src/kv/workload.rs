@@ -71,7 +71,7 @@ pub struct Draw {
 
 impl Draw {
     /// Whether the next request writes, and the key's number.
-    pub fn next(&mut self) -> (bool, usize) {
+    pub fn request(&mut self) -> (bool, usize) {
         (self.rng.random_bool(self.writes_share), self.rng.random_range(0..self.keys))
     }
 }
