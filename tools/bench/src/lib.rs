@@ -1,5 +1,5 @@
-//! The measurements behind `make bench`: the evaluation of RedPlane (§7) on this machine, and what
-//! compiled P4 costs beside programs written by hand.
+//! The measurements behind `make bench`: the evaluations of RedPlane (§7) and NetChain (§8) on this
+//! machine, and what compiled P4 costs beside programs written by hand.
 //!
 //! It owns: the experiments ([`experiments`]), the systems that are compared, the traffic, the
 //! rounds, the statistics, and the page. It must not know: how P4 is compiled (it runs `stateplane
@@ -15,6 +15,8 @@
 //! - [`line`]: packets a second through a switch of a lab, at an offered rate.
 //! - [`moves`]: how long a steady stream is silent while a link moves.
 //! - [`churn`]: real TCP connections that come at a rate, and which of them break.
+//! - [`kv`]: key-value services of switches, etcd and ZooKeeper side by side; also `stateplane demo
+//!   kv`.
 
 pub mod apps;
 pub mod build;
@@ -25,8 +27,10 @@ pub mod experiments;
 pub mod flows;
 pub mod frame;
 pub mod kernel;
+pub mod kv;
 pub mod labs;
 pub mod line;
+pub mod markdown;
 pub mod messages;
 pub mod model;
 pub mod moves;

@@ -38,6 +38,12 @@ enum Command {
     Page {
         #[command(flatten)]
         how: How,
+        /// Also this page, for the repository
+        #[arg(long, value_name = "FILE", requires = "paper")]
+        markdown: Option<PathBuf>,
+        /// The paper of which that page shows the figures
+        #[arg(long, value_parser = ["NetChain"], requires = "markdown")]
+        paper: Option<String>,
     },
 }
 
@@ -127,7 +133,13 @@ fn run(arguments: &Arguments) -> Result<()> {
         }
         Command::Run { names, how } => run_all(chosen(names), how),
         Command::All { how } => run_all(experiments::ALL.iter(), how),
-        Command::Page { how } => page::write(&places(how)?.output),
+        Command::Page { how, markdown, paper } => {
+            let output = places(how)?.output;
+            if let (Some(file), Some(paper)) = (markdown, paper) {
+                bench::markdown::write(&output, paper, file)?;
+            }
+            page::write(&output)
+        }
     }
 }
 
@@ -141,7 +153,7 @@ fn check(arguments: &Arguments) -> std::result::Result<(), String> {
         Command::List => return Ok(()),
         Command::Run { names, how } => (how, experiments::refuse_capture(chosen(names))),
         Command::All { how } => (how, experiments::refuse_capture(experiments::ALL.iter())),
-        Command::Page { how } => {
+        Command::Page { how, .. } => {
             (how, Err("--pcap has no meaning for `page`, which measures nothing".to_owned()))
         }
     };

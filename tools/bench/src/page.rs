@@ -100,7 +100,7 @@ fn verdict(record: Option<&Record>) -> String {
 }
 
 /// Reads an experiment's results, if it has run.
-fn record(name: &str, directory: &Path) -> Result<Option<Record>> {
+pub(crate) fn record(name: &str, directory: &Path) -> Result<Option<Record>> {
     let path = directory.join(format!("{name}.json"));
     if !path.exists() {
         return Ok(None);
@@ -160,9 +160,9 @@ fn summary(experiments: &[(&str, Page, Option<Record>)]) -> Result<String> {
 /// A file cannot be read or written.
 pub fn write(directory: &Path) -> Result<()> {
     let mut html = format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>stateplane: the paper's evaluation, repeated</title>\
-         <style>{STYLE}</style></head><body>\n<h1>RedPlane's evaluation, repeated</h1>\n\
-         <p>Each experiment of RedPlane (SIGCOMM ’21) §7, on Linux hosts with XDP in the place of Tofino switches. The paper's absolute figures come from other machines: what \
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>stateplane: the papers' evaluations, repeated</title>\
+         <style>{STYLE}</style></head><body>\n<h1>RedPlane's and NetChain's evaluations, repeated</h1>\n\
+         <p>Each experiment of RedPlane (SIGCOMM ’21) §7 and NetChain (NSDI ’18) §8, on Linux hosts with XDP in the place of Tofino switches. The papers' absolute figures come from other machines: what \
          compares is the ratio between systems measured in one run. Numbers are medians over rounds; in parentheses is the middle half.</p>\n"
     );
     let mut all = Vec::new();

@@ -110,10 +110,14 @@ fn run(plugs: &[Plug]) -> u8 {
     }
 }
 
+/// What systems add, and demonstrations that put several systems side by side.
+fn plugs() -> Vec<Plug> {
+    let systems = systems::command_line().iter().flat_map(|system| system.commands());
+    systems.chain([bench::kv::demo::plug()]).collect()
+}
+
 fn main() -> ExitCode {
-    let plugs: Vec<Plug> =
-        systems::command_line().iter().flat_map(|system| system.commands()).collect();
-    let code = run(&plugs);
+    let code = run(&plugs());
     match command_line::written() {
         Ok(()) => ExitCode::from(code),
         Err(error) => {
@@ -152,8 +156,6 @@ mod tests {
     /// No two commands have one name: clap would panic.
     #[test]
     fn the_systems_commands_fit_beside_the_others() {
-        let plugs: Vec<Plug> =
-            systems::command_line().iter().flat_map(|system| system.commands()).collect();
-        with_plugs(&plugs).debug_assert();
+        with_plugs(&plugs()).debug_assert();
     }
 }

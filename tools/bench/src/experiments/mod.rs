@@ -11,6 +11,7 @@ mod fig12;
 mod fig13;
 mod fig14;
 pub mod fig15;
+mod kv;
 mod nat;
 mod sessions;
 mod table2;
@@ -66,6 +67,15 @@ pub const ALL: &[Experiment] = &[
     fig14::EXPERIMENT,
     fig15::EXPERIMENT,
     table2::EXPERIMENT,
+    kv::packets::EXPERIMENT,
+    kv::sweeps::VALUES,
+    kv::sweeps::STORE,
+    kv::sweeps::WRITES,
+    kv::sweeps::LOSS,
+    kv::latency::EXPERIMENT,
+    kv::echo::EXPERIMENT,
+    kv::failures::EXPERIMENT,
+    kv::locks::EXPERIMENT,
 ];
 
 /// Says why a capture cannot be given to these experiments, if it cannot.

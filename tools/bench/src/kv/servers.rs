@@ -1,0 +1,374 @@
+//! etcd or ZooKeeper on three servers, with clients by the library for each.
+
+use crate::kv::cpu::Cpu;
+use crate::kv::failure::{Live, Plan, Record, Recorded};
+use crate::kv::labs::{Network, Site, kill_and_restore, require};
+use crate::kv::ledger::Ledger;
+use crate::kv::lockers::{Locker, Lockers};
+use crate::kv::rivals::{Door, SERVERS, leader};
+use crate::kv::workload::{Draw, Measured, Pace, Reading, Workload, value};
+use crate::kv::{Service, System, runtime};
+use anyhow::{Context, Result, anyhow};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+
+/// After so long another server is asked.
+const TRY: Duration = Duration::from_millis(100);
+/// After so long a request's outcome is unknown.
+const DEADLINE: Duration = Duration::from_secs(5);
+/// A server that did not answer is not asked for so long.
+const AVOIDED: Duration = Duration::from_secs(1);
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(10);
+/// Requests of an open loop begin this often.
+const TICK: Duration = Duration::from_millis(1);
+
+/// See the module.
+pub struct Servers {
+    system: System,
+    doors: Arc<Vec<Door>>,
+    /// The leader.
+    leads: usize,
+    keys: Arc<Vec<String>>,
+    // (Clients end before the network.)
+    runtime: Arc<Runtime>,
+    network: Network,
+    _data: tempfile::TempDir,
+}
+
+/// Runs a future on the runtime's own thread.
+fn inside<T: Send + 'static>(
+    runtime: &Runtime,
+    work: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<T> {
+    runtime.block_on(runtime.spawn(work))?
+}
+
+fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+impl Servers {
+    /// Brings three servers up, with their data on tmpfs.
+    ///
+    /// # Errors
+    /// A program is missing, or the lab does not come up.
+    pub fn up(site: &Site, system: System) -> Result<Servers> {
+        require(system)?;
+        let data = tempfile::Builder::new().prefix("stateplane-kv-").tempdir_in("/dev/shm");
+        let data = data.context("/dev/shm")?;
+        let vars = [("data", data.path().display().to_string())];
+        let network = Network::up(site, "kv_servers.toml", Some(system.name()), &vars)?;
+        let runtime = Arc::new(runtime(&network)?);
+        let opening = async move {
+            let mut doors = vec![];
+            for server in 0..SERVERS {
+                doors.push(Door::open(system, server).await?);
+            }
+            Ok((doors, leader(system).await?))
+        };
+        let (doors, leads) = inside(&runtime, opening)?;
+        let (doors, keys) = (Arc::new(doors), Arc::default());
+        Ok(Servers { system, doors, leads, keys, runtime, network, _data: data })
+    }
+
+    /// Where requests go: etcd's leader answers with the fewest hops, ZooKeeper's servers read by
+    /// themselves.
+    fn doors(&self) -> Vec<usize> {
+        if self.system == System::Etcd { vec![self.leads] } else { (0..SERVERS).collect() }
+    }
+
+    fn asking(&self, load: &Workload) -> Arc<Asking> {
+        let (doors, keys) = (Arc::clone(&self.doors), Arc::clone(&self.keys));
+        let Workload { reading, value_bytes, .. } = *load;
+        let (draw, measured) = (Mutex::new(load.draw()), Mutex::default());
+        Arc::new(Asking { doors, by: self.doors(), keys, reading, value_bytes, draw, measured })
+    }
+}
+
+/// Requests without failures: what they need, and what came of them.
+struct Asking {
+    doors: Arc<Vec<Door>>,
+    by: Vec<usize>,
+    keys: Arc<Vec<String>>,
+    reading: Reading,
+    value_bytes: usize,
+    draw: Mutex<Draw>,
+    measured: Mutex<Measured>,
+}
+
+impl Asking {
+    /// Does the next request; `at`: when it was due.
+    async fn one(&self, number: usize, at: Instant) {
+        let (write, key) = locked(&self.draw).request();
+        let (door, key) = (&self.doors[self.by[number % self.by.len()]], &self.keys[key]);
+        let outcome = if write {
+            door.put(key, value(0, self.value_bytes)).await
+        } else {
+            door.get(key, self.reading).await.map(drop)
+        };
+        let took = at.elapsed();
+        let mut measured = locked(&self.measured);
+        match outcome {
+            Ok(()) => measured.answered(write, took),
+            Err(_) => measured.failed += 1,
+        }
+    }
+
+    async fn closed(self: Arc<Self>, outstanding: usize, length: Duration) -> Result<()> {
+        let until = Instant::now() + length;
+        let tasks = (0..outstanding).map(|task| {
+            let asking = Arc::clone(&self);
+            tokio::spawn(async move {
+                while Instant::now() < until {
+                    asking.one(task, Instant::now()).await;
+                }
+            })
+        });
+        for task in tasks.collect::<Vec<_>>() {
+            task.await?;
+        }
+        Ok(())
+    }
+
+    async fn open(self: Arc<Self>, load: Workload, rate: f64) -> Result<()> {
+        let under_way = Arc::new(AtomicUsize::new(0));
+        let (mut pace, until) = (Pace::new(rate), Instant::now() + load.length);
+        let mut number = 0;
+        while Instant::now() < until {
+            while let Some(at) = pace.due(Instant::now()) {
+                if under_way.load(Ordering::Relaxed) >= load.outstanding {
+                    locked(&self.measured).late += 1;
+                    continue;
+                }
+                under_way.fetch_add(1, Ordering::Relaxed);
+                let (asking, under_way) = (Arc::clone(&self), Arc::clone(&under_way));
+                tokio::spawn(async move {
+                    asking.one(number, at).await;
+                    under_way.fetch_sub(1, Ordering::Relaxed);
+                });
+                number += 1;
+            }
+            tokio::time::sleep(TICK).await;
+        }
+        while under_way.load(Ordering::Relaxed) > 0 {
+            tokio::time::sleep(TICK).await;
+        }
+        Ok(())
+    }
+}
+
+impl Service for Servers {
+    fn system(&self) -> System {
+        self.system
+    }
+
+    fn network(&self) -> &Network {
+        &self.network
+    }
+
+    fn fill(&mut self, keys: usize, value_bytes: usize) -> Result<()> {
+        let names: Arc<Vec<String>> = Arc::new((0..keys).map(|it| format!("/lock-{it}")).collect());
+        self.keys = Arc::clone(&names);
+        let next = Arc::new(AtomicUsize::new(0));
+        let (doors, by) = (Arc::clone(&self.doors), self.doors());
+        let filling = async move {
+            let tasks = (0..128usize).map(|task| {
+                let (names, next) = (Arc::clone(&names), Arc::clone(&next));
+                let (doors, door) = (Arc::clone(&doors), by[task % by.len()]);
+                tokio::spawn(async move {
+                    while let Some(name) = names.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        doors[door].create(name, value(0, value_bytes)).await?;
+                    }
+                    Ok::<_, anyhow::Error>(())
+                })
+            });
+            for task in tasks.collect::<Vec<_>>() {
+                task.await??;
+            }
+            Ok(())
+        };
+        inside(&self.runtime, filling).with_context(|| format!("filling {}", self.system.name()))
+    }
+
+    fn run(&mut self, load: &Workload) -> Result<Measured> {
+        let lab = self.network.processes();
+        let asking = self.asking(load);
+        let (before, began) = (Cpu::now(&lab)?, Instant::now());
+        let working = Arc::clone(&asking);
+        match load.rate {
+            None => inside(&self.runtime, working.closed(load.outstanding, load.length))?,
+            Some(rate) => inside(&self.runtime, working.open(*load, rate))?,
+        }
+        let mut measured = std::mem::take(&mut *locked(&asking.measured));
+        measured.seconds = began.elapsed().as_secs_f64();
+        measured.cpu = Cpu::now(&lab)?.since(before);
+        Ok(measured)
+    }
+
+    fn lockers(&self) -> Result<Lockers> {
+        let all = self.doors().into_iter().map(|door| Locker::of(&self.doors[door]));
+        Ok(Lockers { runtime: Arc::clone(&self.runtime), all: all.collect::<Result<_>>()? })
+    }
+
+    fn fail(&mut self, plan: &Plan, live: &Arc<Live>) -> Result<Recorded> {
+        self.fill(plan.locks, 64)?;
+        self.leads = inside(&self.runtime, leader(self.system))?;
+        let victim = format!("s{}", self.leads + 1);
+        let began = Instant::now();
+        let holders = Arc::new(Holders {
+            doors: Arc::clone(&self.doors),
+            avoided: Mutex::new([None; SERVERS]),
+            keys: Arc::clone(&self.keys),
+            began,
+            live: Arc::clone(live),
+            ledger: Mutex::new(Ledger::new(plan.locks)),
+            records: Mutex::default(),
+            under_way: AtomicUsize::new(0),
+        });
+        let stop = Arc::new(AtomicBool::new(false));
+        let load = self.runtime.spawn(Arc::clone(&holders).run(*plan, Arc::clone(&stop)));
+        let events = kill_and_restore(&self.network, &victim, plan, began);
+        stop.store(events.is_err(), Ordering::Relaxed);
+        self.runtime.block_on(load)?;
+        let (killed, restored) = events?;
+        self.leads = inside(&self.runtime, leader(self.system))?;
+        inside(&self.runtime, Arc::clone(&holders).look())?;
+        let (records, lost) =
+            (std::mem::take(&mut *locked(&holders.records)), locked(&holders.ledger).lost());
+        let led = vec![true; plan.locks];
+        Ok(Recorded { began, killed, restored, victim, led, records, lost })
+    }
+}
+
+/// Holders of locks, who write, and others, who read, while a server dies.
+struct Holders {
+    doors: Arc<Vec<Door>>,
+    /// Servers that did not answer, until when.
+    avoided: Mutex<[Option<Instant>; SERVERS]>,
+    keys: Arc<Vec<String>>,
+    began: Instant,
+    live: Arc<Live>,
+    ledger: Mutex<Ledger>,
+    records: Mutex<Vec<Record>>,
+    under_way: AtomicUsize,
+}
+
+impl Holders {
+    /// The next server after `from`, of those that answer.
+    fn next_door(&self, from: usize) -> usize {
+        let (avoided, now) = (locked(&self.avoided), Instant::now());
+        let answers = |it: &usize| avoided[*it].is_none_or(|until| until <= now);
+        let order = || (0..SERVERS).map(|it| (from + it) % SERVERS);
+        order().find(answers).unwrap_or(from % SERVERS)
+    }
+
+    /// Asks one server; whether it answered, and what it showed.
+    async fn ask(&self, door: usize, lock: usize, write: Option<u64>) -> Result<Option<Vec<u8>>> {
+        let (door, key) = (&self.doors[door], &self.keys[lock]);
+        match write {
+            Some(number) => door.put(key, value(number, 64)).await.map(|()| None),
+            None => door.get(key, Reading::Newest).await,
+        }
+    }
+
+    /// Asks servers until one answers: whether it was the first one, and what it showed.
+    async fn ask_all(
+        &self,
+        number: usize,
+        lock: usize,
+        write: Option<u64>,
+    ) -> Option<(bool, Option<Vec<u8>>)> {
+        let (until, mut first, mut from) = (Instant::now() + DEADLINE, true, number);
+        while Instant::now() < until {
+            let door = self.next_door(from);
+            if let Ok(Ok(shown)) = tokio::time::timeout(TRY, self.ask(door, lock, write)).await {
+                return Some((first, shown));
+            }
+            locked(&self.avoided)[door] = Some(Instant::now() + AVOIDED);
+            (first, from) = (false, door + 1);
+            tokio::time::sleep(PAUSE).await;
+        }
+        None
+    }
+
+    fn record(&self, record: Record) {
+        self.live.note(&record);
+        locked(&self.records).push(record);
+    }
+
+    async fn one(self: Arc<Self>, number: usize, due: Instant, write: bool, lock: usize) {
+        let at = due.saturating_duration_since(self.began);
+        let begun = if write {
+            locked(&self.ledger).begin_write(lock)
+        } else {
+            Some(locked(&self.ledger).begin_read(lock))
+        };
+        let Some(known) = begun else { return self.record(Record::none(at, write, lock)) };
+        let answer = self.ask_all(number, lock, write.then_some(known)).await;
+        let now = self.began.elapsed();
+        {
+            let mut ledger = locked(&self.ledger);
+            match &answer {
+                _ if write => ledger.end_write(lock, answer.is_some()),
+                Some((_, shown)) => ledger.end_read(known, shown.as_deref()),
+                None => {}
+            }
+        }
+        self.record(match answer {
+            Some((true, _)) => Record::first_try(at, now, write, lock),
+            Some((false, _)) => Record::later_try(at, now, write, lock),
+            None => Record::none(at, write, lock),
+        });
+    }
+
+    async fn run(self: Arc<Self>, plan: Plan, stop: Arc<AtomicBool>) {
+        let load = Workload::one_at_a_time(false, plan.locks, plan.end);
+        let mut draw = Workload { writes_share: plan.writes_share, ..load }.draw();
+        let (mut pace, until) = (Pace::new(plan.rate), self.began + plan.end);
+        let mut number = 0;
+        let renewing = tokio::spawn(Arc::clone(&self).renew(until + DEADLINE));
+        while Instant::now() < until && !stop.load(Ordering::Relaxed) {
+            while let Some(at) = pace.due(Instant::now()) {
+                let (write, lock) = draw.request();
+                self.under_way.fetch_add(1, Ordering::Relaxed);
+                let holders = Arc::clone(&self);
+                tokio::spawn(async move {
+                    Arc::clone(&holders).one(number, at, write, lock).await;
+                    holders.under_way.fetch_sub(1, Ordering::Relaxed);
+                });
+                number += 1;
+            }
+            tokio::time::sleep(TICK).await;
+        }
+        while self.under_way.load(Ordering::Relaxed) > 0 {
+            tokio::time::sleep(TICK).await;
+        }
+        renewing.abort();
+    }
+
+    /// Begins sessions again that are over.
+    async fn renew(self: Arc<Self>, until: Instant) {
+        while Instant::now() < until {
+            for door in self.doors.iter() {
+                // (It is tried again.)
+                let _ = tokio::time::timeout(TRY, door.renew()).await;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Reads all locks at the end.
+    async fn look(self: Arc<Self>) -> Result<()> {
+        for lock in 0..self.keys.len() {
+            let least = locked(&self.ledger).begin_read(lock);
+            let answer = self.ask_all(lock, lock, None).await;
+            let (_, shown) =
+                answer.ok_or_else(|| anyhow!("lock {lock} cannot be read at the end"))?;
+            locked(&self.ledger).end_read(least, shown.as_deref());
+        }
+        Ok(())
+    }
+}
