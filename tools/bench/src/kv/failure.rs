@@ -1,5 +1,6 @@
 //! A machine dies under a steady load, and comes back: what is recorded, and what follows from it.
 
+use crate::kv::workload::Draw;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,11 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// The requests, in their order.
+    pub fn draw(&self) -> Draw {
+        Draw::new(self.writes_share, self.locks)
+    }
+
     /// Bins of the run.
     pub fn bins(&self) -> usize {
         self.end.as_millis().div_ceil(BIN.as_millis()) as usize
@@ -136,6 +142,14 @@ pub struct Verdict {
     pub deepest: f64,
     /// Acknowledged writes that are there no more.
     pub lost: u64,
+}
+
+impl Verdict {
+    /// The shares in percent over time in seconds, as steps to draw.
+    pub fn percent(&self) -> Vec<(f64, f64)> {
+        let percent: Vec<f64> = self.shares.iter().map(|share| share * 100.0).collect();
+        plot::steps(&percent, BIN.as_secs_f64())
+    }
 }
 
 impl Recorded {

@@ -1,8 +1,8 @@
 //! `kv.svg`: how each service answers while its head or leader dies.
 
 use crate::kv::System;
-use crate::kv::failure::{BIN, Plan, Verdict};
-use plot::{Axes, Line, Look, Panel, panels, steps};
+use crate::kv::failure::{Plan, Verdict};
+use plot::{Axes, Line, Look, Panel, panels};
 
 const WIDTH: u32 = 960;
 const HEIGHT: u32 = 240;
@@ -29,10 +29,9 @@ pub fn draw(runs: &[Shown]) -> Result<String, plot::Error> {
 
 fn panel((number, run): (usize, &Shown)) -> (Axes, Vec<Line>) {
     let Shown { system, plan, verdict } = run;
-    let percent: Vec<f64> = verdict.shares.iter().map(|share| share * 100.0).collect();
     let line = Line::new(
         format!("{}: {:.0} requests a second", system.name(), plan.rate),
-        steps(&percent, BIN.as_secs_f64()),
+        verdict.percent(),
     )
     .with_look(Look { filled: true, ..Look::color(number) });
     let back = verdict.failover_ms.map_or("no write after it".to_owned(), |ms| {

@@ -1,6 +1,5 @@
 //! etcd or ZooKeeper on three servers, with clients by the library for each.
 
-use crate::kv::cpu::Cpu;
 use crate::kv::failure::{Live, Plan, Record, Recorded};
 use crate::kv::labs::{Network, Site, kill_and_restore, require};
 use crate::kv::ledger::Ledger;
@@ -194,18 +193,15 @@ impl Service for Servers {
     }
 
     fn run(&mut self, load: &Workload) -> Result<Measured> {
-        let lab = self.network.processes();
         let asking = self.asking(load);
-        let (before, began) = (Cpu::now(&lab)?, Instant::now());
-        let working = Arc::clone(&asking);
-        match load.rate {
-            None => inside(&self.runtime, working.closed(load.outstanding, load.length))?,
-            Some(rate) => inside(&self.runtime, working.open(*load, rate))?,
-        }
-        let mut measured = std::mem::take(&mut *locked(&asking.measured));
-        measured.seconds = began.elapsed().as_secs_f64();
-        measured.cpu = Cpu::now(&lab)?.since(before);
-        Ok(measured)
+        Measured::timed(&self.network.processes(), || {
+            let working = Arc::clone(&asking);
+            match load.rate {
+                None => inside(&self.runtime, working.closed(load.outstanding, load.length))?,
+                Some(rate) => inside(&self.runtime, working.open(*load, rate))?,
+            }
+            Ok(std::mem::take(&mut *locked(&asking.measured)))
+        })
     }
 
     fn lockers(&self) -> Result<Lockers> {
@@ -325,8 +321,7 @@ impl Holders {
     }
 
     async fn run(self: Arc<Self>, plan: Plan, stop: Arc<AtomicBool>) {
-        let load = Workload::one_at_a_time(false, plan.locks, plan.end);
-        let mut draw = Workload { writes_share: plan.writes_share, ..load }.draw();
+        let mut draw = plan.draw();
         let (mut pace, until) = (Pace::new(plan.rate), self.began + plan.end);
         let mut number = 0;
         let renewing = tokio::spawn(Arc::clone(&self).renew(until + DEADLINE));

@@ -1,11 +1,10 @@
 //! RedPlane's store as a key-value service: its application `key_value` on a switch. A switch
 //! answers reads of keys that it has the lease of; each write waits for the chain of three stores.
 
-use crate::kv::cpu::Cpu;
 use crate::kv::failure::{Live, Plan, Recorded};
 use crate::kv::labs::{Network, Site};
 use crate::kv::lockers::Lockers;
-use crate::kv::workload::{Draw, Measured, Workload};
+use crate::kv::workload::{Measured, Workload};
 use crate::kv::{Service, System};
 use anyhow::{Result, bail, ensure};
 use std::net::UdpSocket;
@@ -145,15 +144,13 @@ impl Service for Store {
 
     /// Values have 32 bytes, whatever the load says.
     fn run(&mut self, load: &Workload) -> Result<Measured> {
-        let lab = self.network.processes();
-        let mut measured = Measured::default();
-        let (before, began) = (Cpu::now(&lab)?, Instant::now());
-        let (until, mut draw): (Instant, Draw) = (began + load.length, load.draw());
-        let next = || (Instant::now() < until).then(|| draw.request());
-        self.requests(load.outstanding.min(4096), next, &mut measured)?;
-        measured.seconds = began.elapsed().as_secs_f64();
-        measured.cpu = Cpu::now(&lab)?.since(before);
-        Ok(measured)
+        Measured::timed(&self.network.processes(), || {
+            let (until, mut draw) = (Instant::now() + load.length, load.draw());
+            let next = || (Instant::now() < until).then(|| draw.request());
+            let mut measured = Measured::default();
+            self.requests(load.outstanding.min(4096), next, &mut measured)?;
+            Ok(measured)
+        })
     }
 
     fn lockers(&self) -> Result<Lockers> {

@@ -1,6 +1,5 @@
 //! Keys that switches serve, with the client that sends in batches.
 
-use crate::kv::cpu::Cpu;
 use crate::kv::failure::{Live, Plan, Record, Recorded};
 use crate::kv::labs::{Network, Site, kill_and_restore};
 use crate::kv::ledger::Ledger;
@@ -212,16 +211,14 @@ impl Service for Switches {
     }
 
     fn run(&mut self, load: &Workload) -> Result<Measured> {
-        let lab = self.network.processes();
-        let mut measured = Measured::default();
-        let (before, began) = (Cpu::now(&lab)?, Instant::now());
-        match load.rate {
-            None => self.closed(load, &mut measured)?,
-            Some(rate) => self.open(load, rate, &mut measured)?,
-        }
-        measured.seconds = began.elapsed().as_secs_f64();
-        measured.cpu = Cpu::now(&lab)?.since(before);
-        Ok(measured)
+        Measured::timed(&self.network.processes(), || {
+            let mut measured = Measured::default();
+            match load.rate {
+                None => self.closed(load, &mut measured)?,
+                Some(rate) => self.open(load, rate, &mut measured)?,
+            }
+            Ok(measured)
+        })
     }
 
     fn lockers(&self) -> Result<Lockers> {
@@ -337,7 +334,7 @@ impl<'a> Holders<'a> {
     fn end(&mut self, under: Under, answer: Answer) {
         let now = self.began.elapsed();
         let done = if let Ok(Outcome::Done(done)) = answer { Some(done) } else { None };
-        let record = match under {
+        let (at, write, lock) = match under {
             Under::Write(at, lock) => {
                 self.ledger.end_write(lock, done.is_some());
                 (at, true, lock)
@@ -349,7 +346,6 @@ impl<'a> Holders<'a> {
                 (at, false, lock)
             }
         };
-        let (at, write, lock) = record;
         // (A copy goes only when the first one is late.)
         self.record(match done {
             Some(_) => Record::first_try(at, now, write, lock),
@@ -358,11 +354,7 @@ impl<'a> Holders<'a> {
     }
 
     fn run(&mut self, stop: &AtomicBool) -> Result<()> {
-        let load = Workload {
-            rate: Some(self.plan.rate),
-            ..Workload::one_at_a_time(false, self.keys.len(), self.plan.end)
-        };
-        let mut draw = Workload { writes_share: self.plan.writes_share, ..load }.draw();
+        let mut draw = self.plan.draw();
         let mut pace = Pace::new(self.plan.rate);
         let until = self.began + self.plan.end;
         loop {

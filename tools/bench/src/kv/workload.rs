@@ -2,6 +2,7 @@
 
 use crate::kv::cpu::Cpu;
 use crate::statistics::quantile;
+use anyhow::Result;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde::Serialize;
@@ -54,11 +55,7 @@ impl Workload {
 
     /// The next requests: writes or not, and of which key.
     pub fn draw(&self) -> Draw {
-        Draw {
-            rng: SmallRng::seed_from_u64(SEED),
-            writes_share: self.writes_share,
-            keys: self.keys,
-        }
+        Draw::new(self.writes_share, self.keys)
     }
 }
 
@@ -70,6 +67,11 @@ pub struct Draw {
 }
 
 impl Draw {
+    /// The same for all systems.
+    pub fn new(writes_share: f64, keys: usize) -> Draw {
+        Draw { rng: SmallRng::seed_from_u64(SEED), writes_share, keys }
+    }
+
     /// Whether the next request writes, and the key's number.
     pub fn request(&mut self) -> (bool, usize) {
         (self.rng.random_bool(self.writes_share), self.rng.random_range(0..self.keys))
@@ -153,6 +155,17 @@ impl Spread {
 }
 
 impl Measured {
+    /// Runs a load, and notes its time and that of CPUs; `lab`: the lab's processes.
+    ///
+    /// # Errors
+    /// CPU times cannot be read, or the load fails.
+    pub fn timed(lab: &[i32], load: impl FnOnce() -> Result<Measured>) -> Result<Measured> {
+        let (before, began) = (Cpu::now(lab)?, Instant::now());
+        let measured = load()?;
+        let seconds = began.elapsed().as_secs_f64();
+        Ok(Measured { seconds, cpu: Cpu::now(lab)?.since(before), ..measured })
+    }
+
     /// Notes an answer.
     pub fn answered(&mut self, write: bool, took: Duration) {
         let us = took.as_nanos() as f32 / 1000.0;

@@ -2,14 +2,14 @@
 
 use super::{default, site};
 use crate::experiments::{Context, Experiment, Page};
-use crate::kv::failure::{BIN, Live, Plan, Verdict};
+use crate::kv::failure::{Live, Plan, Verdict};
 use crate::kv::workload::Workload;
 use crate::kv::{Service, System, up};
 use crate::report::Goal;
 use crate::results::{Figure, Outcome, Row};
 use crate::statistics::summary;
 use anyhow::Result;
-use plot::{Axes, Line, Panel, panels, steps};
+use plot::{Axes, Line, Panel, panels};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -143,20 +143,15 @@ fn describe(run: &Run) -> Value {
 }
 
 fn draw(runs: &[Run]) -> Result<String> {
-    let panel_of = |groups: u16| {
-        let of = runs.iter().filter(|it| it.system == System::Switches && it.groups == groups);
-        let line = |it: &Run| {
-            let percent: Vec<f64> = it.verdict.shares.iter().map(|it| it * 100.0).collect();
-            Line::new(it.name.clone(), steps(&percent, BIN.as_secs_f64()))
-        };
-        of.map(line).collect::<Vec<_>>()
+    let lines = |shown: fn(&&Run) -> bool| -> Vec<Line> {
+        let line = |it: &Run| Line::new(it.name.clone(), it.verdict.percent());
+        runs.iter().filter(shown).map(line).collect()
     };
-    let rivals = runs.iter().filter(|it| it.system != System::Switches);
-    let rivals = rivals.map(|it| {
-        let percent: Vec<f64> = it.verdict.shares.iter().map(|it| it * 100.0).collect();
-        Line::new(it.name.clone(), steps(&percent, BIN.as_secs_f64()))
-    });
-    let all = [panel_of(1), panel_of(100), rivals.collect()];
+    let all = [
+        lines(|it| it.system == System::Switches && it.groups == 1),
+        lines(|it| it.system == System::Switches && it.groups == 100),
+        lines(|it| it.system != System::Switches),
+    ];
     let axes = |title: &str| Axes {
         title: title.into(),
         x: "time (s), bins of 100 ms".into(),
