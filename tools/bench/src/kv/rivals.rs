@@ -32,21 +32,28 @@ pub enum Door {
     ZooKeeper(String, RwLock<zookeeper_client::Client>),
 }
 
+/// Tries to connect until it works: libraries give up when no server answers at once, and a leader
+/// may not be there yet.
+async fn connected<T, E, F>(what: &str, mut connect: impl FnMut() -> F) -> Result<T>
+where
+    F: Future<Output = Result<T, E>>,
+    Result<T, E>: Context<T, E>,
+{
+    let until = tokio::time::Instant::now() + CONNECT;
+    loop {
+        let result = connect().await;
+        if result.is_ok() || tokio::time::Instant::now() > until {
+            return result.with_context(|| what.to_owned());
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
 async fn session(servers: &str) -> Result<zookeeper_client::Client> {
     let connector = zookeeper_client::Client::connector()
         .with_session_timeout(SESSION)
         .with_connection_timeout(SESSION / 4);
-    // (`connect` gives up when no server answers at once, and a leader may not be there yet.)
-    let until = tokio::time::Instant::now() + CONNECT;
-    loop {
-        match connector.clone().connect(servers).await {
-            Ok(client) => return Ok(client),
-            Err(error) if tokio::time::Instant::now() > until => {
-                return Err(error).with_context(|| format!("ZooKeeper at {servers}"));
-            }
-            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
-        }
-    }
+    connected(&format!("ZooKeeper at {servers}"), || connector.clone().connect(servers)).await
 }
 
 impl Door {
@@ -61,16 +68,9 @@ impl Door {
                 let options =
                     ConnectOptions::new().with_connect_timeout(Duration::from_millis(200));
                 let endpoint = format!("{}:2379", address(server));
-                let until = tokio::time::Instant::now() + CONNECT;
-                loop {
-                    match etcd_client::Client::connect([&endpoint], Some(options.clone())).await {
-                        Ok(client) => return Ok(Door::Etcd(Box::new(client.kv_client()))),
-                        Err(error) if tokio::time::Instant::now() > until => {
-                            return Err(error).with_context(|| format!("etcd at {endpoint}"));
-                        }
-                        Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
-                    }
-                }
+                let connect = || etcd_client::Client::connect([&endpoint], Some(options.clone()));
+                let client = connected(&format!("etcd at {endpoint}"), connect).await?;
+                Ok(Door::Etcd(Box::new(client.kv_client())))
             }
             System::ZooKeeper => {
                 let mut all: Vec<String> =
@@ -97,11 +97,7 @@ impl Door {
                 let client = self.client()?;
                 // Both are sent at once: a session's requests are carried out in their order.
                 let (synced, read) = match reading {
-                    Reading::Newest => {
-                        let (sync, read) = (client.sync(key), client.get_data(key));
-                        let (sync, read) = tokio::join!(sync, read);
-                        (sync, read)
-                    }
+                    Reading::Newest => tokio::join!(client.sync(key), client.get_data(key)),
                     Reading::Plain => (Ok(()), client.get_data(key).await),
                 };
                 synced?;
