@@ -28,8 +28,7 @@ const WRITES_SHARE: f64 = 0.1;
 /// Of saturation, meanwhile.
 const OFFERED: f64 = 0.3;
 /// Requests under way at a time, for the most in each busy CPU second.
-const OUTSTANDING: [(System, usize); 3] =
-    [(System::Switches, 256), (System::Etcd, 256), (System::ZooKeeper, 256)];
+const OUTSTANDING: usize = 256;
 
 /// Command line of `stateplane demo kv`.
 #[derive(Parser, Debug)]
@@ -339,10 +338,8 @@ fn measure(
     reading: Reading,
     length: Duration,
 ) -> Result<Measured> {
-    let outstanding = OUTSTANDING.iter().find(|(system, _)| *system == service.system());
-    let outstanding = outstanding.map_or(64, |(_, outstanding)| *outstanding);
     let alone = Workload::one_at_a_time(writes, KEYS, length);
-    answered(service, &Workload { reading, outstanding, ..alone })
+    answered(service, &Workload { reading, outstanding: OUTSTANDING, ..alone })
 }
 
 /// A load of which some was answered.

@@ -36,15 +36,12 @@ pub fn watch(system: System, plan: &Plan, live: &Live, over: impl Fn() -> bool) 
 /// A bar for each bin: the share of requests that was answered in 10 ms at first try.
 fn line(system: System, plan: &Plan, live: &Live, now: Duration) -> String {
     let bars = plot::terminal::bars(&live.shares(now), 60, 1.0);
-    let what = match now {
-        now if now < plan.kill => "",
-        now if now < plan.restore => system.victim(),
-        _ => "",
-    };
-    let state = match what {
-        "" if now >= plan.restore => "  it comes back".to_owned(),
-        "" => String::new(),
-        victim => format!("  the {victim} is dead"),
+    let state = if now < plan.kill {
+        String::new()
+    } else if now < plan.restore {
+        format!("  the {} is dead", system.victim())
+    } else {
+        "  it comes back".to_owned()
     };
     format!("  {:>4.1} s │{bars:<60}│{state}", now.as_secs_f64())
 }

@@ -105,8 +105,6 @@ fn measure(context: &Context, tags: bool) -> Result<Vec<Cost>> {
     let mut write = |service: &mut Switches| service.run(&writes).map(drop);
     let mut routed = |service: &mut Switches| route(service, length);
     type Work<'a> = &'a mut dyn FnMut(&mut Switches) -> Result<()>;
-    let mut kinds: Vec<(&str, &str, &str, Work)> = vec![("routed", "s1", "client", &mut routed)];
-    kinds.push(("read", tail, "client", &mut read));
     let mut costs = vec![];
     let with = if tags { "with tags" } else { "without clients' tags" };
     let mut take = |service: &mut Switches, what: &str, node: &str, port: &str, work: Work| {
@@ -119,9 +117,8 @@ fn measure(context: &Context, tags: bool) -> Result<Vec<Cost>> {
         costs.push(Cost { what: format!("{what}, {with}"), ns, packets });
         Ok::<_, anyhow::Error>(())
     };
-    for (what, node, port, work) in kinds {
-        take(&mut service, what, node, port, work)?;
-    }
+    take(&mut service, "routed", "s1", "client", &mut routed)?;
+    take(&mut service, "read", tail, "client", &mut read)?;
     for (what, node, port) in [
         ("write at the head", head, "client"),
         ("write in the middle", middle, head.as_str()),

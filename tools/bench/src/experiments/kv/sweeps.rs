@@ -6,7 +6,6 @@ use crate::kv::workload::{Measured, Workload};
 use crate::kv::{Service, System, up};
 use crate::report::Goal;
 use crate::results::{Figure, Outcome, Row};
-use crate::statistics::Summary;
 use anyhow::Result;
 use serde_json::json;
 use std::time::Duration;
@@ -237,11 +236,9 @@ fn goals(curves: &[Curve]) -> Vec<Row> {
     let mut rows = vec![];
     for (rival, bound) in [(System::Etcd, 50.0), (System::ZooKeeper, 40.0)] {
         for (what, x) in [("reads", 0.0), ("writes", 100.0)] {
-            let times = of(System::Switches, x).zip(of(rival, x)).map(|(ours, theirs)| {
-                let by = 1.0 / theirs.median.max(1e-9);
-                let Summary { low, median, high } = scaled(ours, by);
-                Summary { low, median, high }
-            });
+            let times = of(System::Switches, x)
+                .zip(of(rival, x))
+                .map(|(ours, theirs)| scaled(ours, 1.0 / theirs.median.max(1e-9)));
             let name = format!("{what}: of a busy CPU second, times {}'s", rival.name());
             let goal = Goal::AtLeast(bound);
             rows.push(match times {
