@@ -39,7 +39,7 @@ pub fn begin(lab: &Lab, fault: &Fault) -> Result<()> {
         Fault::Process { machine, process } => lab.kill_daemon(machine, process),
         Fault::Links(Links::Loss { percent }) => {
             for netns in routers(lab)? {
-                nft(&netns, &lossy(*percent))?;
+                lose(&netns, PORT, *percent)?;
             }
             Ok(())
         }
@@ -63,7 +63,7 @@ pub fn end(lab: &Lab, fault: &Fault) -> Result<()> {
         Fault::Process { machine, process } => lab.restart_daemon(machine, process),
         Fault::Links(Links::Loss { .. }) => {
             for netns in routers(lab)? {
-                nft(&netns, "delete table ip chaos_loss")?;
+                lose_none(&netns)?;
             }
             Ok(())
         }
@@ -83,13 +83,33 @@ fn table(node: &str) -> String {
     format!("chaos_{}", node.replace('-', "_"))
 }
 
-/// Requests, replies and the chain's own messages all have a 5407 in them.
-fn lossy(percent: u8) -> String {
+/// Of requests, replies and the chain's own messages.
+const PORT: u16 = 5407;
+
+/// From now on a router loses this share, in percent, of the UDP datagrams from or to a port. A
+/// router loses those of one port at a time.
+///
+/// # Errors
+/// nftables refuses.
+pub fn lose(router: &Netns, port: u16, percent: u8) -> Result<()> {
     let lose = format!("numgen random mod 100 < {percent} counter drop");
-    format!(
-        "add table ip chaos_loss; add chain ip chaos_loss forward {{ type filter hook forward priority 0; }}; \
-         add rule ip chaos_loss forward udp dport 5407 {lose}; add rule ip chaos_loss forward udp sport 5407 udp dport != 5407 {lose}"
-    )
+    let forward = "ip chaos_loss forward";
+    // (Messages between two such ports are counted once.)
+    let rules = [
+        "add table ip chaos_loss".to_owned(),
+        format!("add chain {forward} {{ type filter hook forward priority 0; }}"),
+        format!("add rule {forward} udp dport {port} {lose}"),
+        format!("add rule {forward} udp sport {port} udp dport != {port} {lose}"),
+    ];
+    nft(router, &rules.join("; "))
+}
+
+/// Ends it.
+///
+/// # Errors
+/// The router loses nothing.
+pub fn lose_none(router: &Netns) -> Result<()> {
+    nft(router, "delete table ip chaos_loss")
 }
 
 fn routers(lab: &Lab) -> Result<Vec<Netns>> {

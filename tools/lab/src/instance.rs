@@ -403,6 +403,14 @@ impl Lab {
         }
     }
 
+    /// Takes all ports of a node down: both ends lose the carrier. Its processes live.
+    ///
+    /// # Errors
+    /// No such node, or the kernel refuses.
+    pub fn cut(&self, name: &str) -> Result<()> {
+        Ok(self.netns(name)?.ip_batch(&build::down_lines(self.topology(), name))?)
+    }
+
     /// Kills a node as a power cut does: SIGKILL to every process in it and its ports down, within
     /// milliseconds. What it held in the kernel (pinned programs and maps) is gone too.
     ///
@@ -413,7 +421,7 @@ impl Lab {
         let mark = self.node_dir(name).join("failed");
         std::fs::write(&mark, "").map_err(Error::io(&mark))?;
         process::signal_all(&netns);
-        netns.ip_batch(&build::down_lines(self.topology(), name))?;
+        self.cut(name)?;
         process::wait_gone(&netns)?;
         // Those that this process started stay zombies until it asks for them.
         for (_, identity) in self.daemons(name) {

@@ -1,6 +1,7 @@
 //! The lab `failover`: its switches, clients and controller.
 
 use crate::common::{TestLab, wait_for};
+use chaos::inject;
 use netchain_client::{Client, Config, Key, Pipeline, Ring, read_ring};
 use netchain_daemon::{GroupStatus, Groups, GroupsWanted, Status};
 use netns::Netns;
@@ -12,6 +13,8 @@ use wire::{KeyRing, ToolType};
 
 pub const CLUSTER: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../systems/netchain/lab/failover-cluster.toml");
+/// Of messages to switches.
+const PORT: u16 = 5410;
 const TOPOLOGY: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../systems/netchain/lab/failover.toml");
 const CONTROLLER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 2, 9, 10), 5411);
@@ -140,21 +143,9 @@ impl Cluster {
 
     /// From now on the router loses so much of what clients and switches send each other, and
     /// switches each other over it; until the value is dropped.
-    pub fn lose(&self, percent: u64) -> Lossy<'_> {
-        let lose = format!("numgen random mod 100 < {percent} drop");
-        self.nft(&format!(
-            "add table ip lossy; add chain ip lossy forward {{ type filter hook forward priority 0; \
-             }}; add rule ip lossy forward udp dport 5410 {lose}; add rule ip lossy forward udp \
-             sport 5410 udp dport != 5410 {lose}"
-        ));
+    pub fn lose(&self, percent: u8) -> Lossy<'_> {
+        inject::lose(&self.lab.netns("core"), PORT, percent).expect("nft");
         Lossy(self)
-    }
-
-    fn nft(&self, rules: &str) {
-        let words = ["nft".to_owned(), rules.to_owned()];
-        let (good, said) =
-            lab::process::run(Some(&self.lab.netns("core")), &words).expect("nft runs");
-        assert!(good, "{rules}: {said}");
     }
 
     /// A command in the client's namespace.
@@ -169,15 +160,10 @@ impl Cluster {
 
     /// All links of a switch go down: when that began, and when the last one was down.
     pub fn cut(&self, victim: &str) -> (Instant, Instant) {
-        let links = ["core", "s1", "s2", "s3", "s4"].into_iter().filter(|it| *it != victim);
-        let lines: Vec<String> = links.map(|it| format!("link set {it} down")).collect();
-        let netns = self.lab.netns(victim);
-        let cut = || {
-            let at = Instant::now();
-            let cut = netns::ip_batch(&lines).map_err(std::io::Error::other);
-            cut.map(|()| (at, Instant::now()))
-        };
-        netns.run(cut).expect("links go down")
+        let lab = lab::Lab::open(&self.lab.name).expect("the lab");
+        let began = Instant::now();
+        lab.cut(victim).expect("links go down");
+        (began, Instant::now())
     }
 
     /// When the controller was first seen to count a switch as dead.
@@ -221,7 +207,7 @@ pub struct Lossy<'a>(&'a Cluster);
 
 impl Drop for Lossy<'_> {
     fn drop(&mut self) {
-        self.0.nft("delete table ip lossy");
+        inject::lose_none(&self.0.lab.netns("core")).expect("nft");
     }
 }
 

@@ -76,7 +76,7 @@ impl<'a> Under<'a> {
         match fault {
             Fault::Freeze { machine } => signal_agent(&self.lab, machine, Signal::SIGSTOP),
             Fault::Links(Links::Loss { percent }) => {
-                self.lossy = Some(self.cluster.lose((*percent).into()));
+                self.lossy = Some(self.cluster.lose(*percent));
             }
             fault => inject::begin(&self.lab, fault).unwrap_or_else(|error| panic!("{error}")),
         }
