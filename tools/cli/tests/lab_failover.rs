@@ -153,6 +153,21 @@ fn many_kills() {
     cluster.lab.down();
 }
 
+/// Switches die one after the other for so long, and come back each after what is done `meanwhile`
+/// (it gets the kill's number). How many kills.
+fn kill_by_turns(cluster: &Cluster, time: Duration, meanwhile: impl Fn(u64)) -> u64 {
+    let (began, mut kills) = (Instant::now(), 0);
+    while began.elapsed() < time {
+        let victim = SWITCHES[kills as usize % SWITCHES.len()];
+        cluster.kill(victim);
+        meanwhile(kills);
+        cluster.lab.restore(victim);
+        cluster.settle("the killed switch is back");
+        kills += 1;
+    }
+    kills
+}
+
 /// 100 clients count while heads die and replies are lost, then 100 lock; SECONDS=N: for so long
 /// each.
 #[test]
@@ -166,29 +181,11 @@ fn many_clients() {
     let cluster = Cluster::up("clients");
     let counters = Counters::start(&cluster, 100);
     let lossy = cluster.lose(10);
-    let began = Instant::now();
-    let mut kills = 0;
-    while began.elapsed() < time {
-        let victim = SWITCHES[kills % SWITCHES.len()];
-        cluster.kill(victim);
-        std::thread::sleep(Duration::from_secs(2));
-        cluster.lab.restore(victim);
-        cluster.settle("the killed switch is back");
-        kills += 1;
-    }
+    let kills = kill_by_turns(&cluster, time, |_| std::thread::sleep(Duration::from_secs(2)));
     drop(lossy);
     println!("{kills} kills: {}", counters.end(&cluster));
     let locks = Locks::start(&cluster, 100);
-    let began = Instant::now();
-    let mut kills = 0;
-    while began.elapsed() < time {
-        let victim = SWITCHES[kills % SWITCHES.len()];
-        cluster.kill(victim);
-        locks.harm(kills as u64, Duration::from_secs(4));
-        cluster.lab.restore(victim);
-        cluster.settle("the killed switch is back");
-        kills += 1;
-    }
+    let kills = kill_by_turns(&cluster, time, |kill| locks.harm(kill, Duration::from_secs(4)));
     println!("{kills} kills: {}", locks.end());
     cluster.lab.down();
 }
