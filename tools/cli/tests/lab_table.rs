@@ -1,4 +1,4 @@
-//! `stateplane table replace` on a running switch. Needs root.
+//! `stateplane table replace` on a running switch. Needs root. Waits for timers.
 
 mod common;
 
