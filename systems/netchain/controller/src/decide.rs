@@ -105,12 +105,11 @@ impl Look<'_> {
     }
 
     /// A switch can be missed when most others, those that do not report included, have heard it.
-    /// (Who has just begun does not miss it yet, and need not have heard it.)
+    /// (A switch that has just begun to report does not miss it yet, but may not have heard it.)
     fn meets(&mut self) {
         let met = |(address, switch): (&Ipv4Addr, &Switch)| {
             let hears = self.others(address).filter(|facts| !facts.silent.contains(address));
-            let serving = self.state.switches.keys().filter(|it| self.state.is_serving(it));
-            let heard = hears.count() * 2 > serving.filter(|it| *it != address).count();
+            let heard = self.are_most(hears.count(), address);
             let reports = self.facts.get(address).is_some_and(|facts| facts.reports);
             (!switch.met && heard && reports).then_some(*address)
         };
@@ -164,14 +163,18 @@ impl Look<'_> {
         others.map(|(_, facts)| facts)
     }
 
+    /// Are so many switches most of those that serve beside this one?
+    fn are_most(&self, count: usize, switch: &Ipv4Addr) -> bool {
+        let serving = self.state.switches.keys().filter(|it| self.state.is_serving(it));
+        count * 2 > serving.filter(|it| *it != switch).count()
+    }
+
     /// Has it not reported for `agent_ms`, while most others do? Its data plane may go on; but
     /// nobody renews its leases, and a chain with it cannot change.
     fn is_mute(&self, switch: &Ipv4Addr) -> bool {
         let began_ms = self.now_ms.saturating_sub(self.began_ms);
         let quiet_ms = self.facts.get(switch).map_or(began_ms, |facts| facts.quiet_ms);
-        let serving = self.state.switches.keys().filter(|it| self.state.is_serving(it));
-        let most = self.others(switch).count() * 2 > serving.filter(|it| *it != switch).count();
-        quiet_ms >= self.settings.agent_ms && most
+        quiet_ms >= self.settings.agent_ms && self.are_most(self.others(switch).count(), switch)
     }
 
     /// How many others report, and how many of them miss it.
@@ -229,15 +232,17 @@ impl Look<'_> {
     }
 
     /// Rule 4: a paused group goes on when all its members have its new view, and the reader of the
-    /// old one answers no more: it has the new view too, or its lease is over. A lease is renewed
-    /// by a message that every member of the old view has passed on; a member that has confirmed
-    /// the new view passes none.
+    /// old one answers no more: it has the new view too, or its lease is over. (A copy for a member
+    /// that joins is read after all members refuse the old view: else a write on its way to the
+    /// reader passes the new member by, which the model's bug `serves_unconfirmed` shows.) A lease
+    /// is renewed by a message that every member of the old view has passed on; a member that has
+    /// confirmed the new view passes none.
     fn confirmed(&mut self) {
         let mut go_on = vec![];
         for (at, group) in self.state.groups.iter().enumerate() {
             let Stage::Paused { since, old_reader } = group.stage else { continue };
             if !group.chain.iter().all(|it| self.has_applied(it, since)) {
-                continue; // (it would be safe, but a member with an old view refuses requests)
+                continue;
             }
             let confirmed_ms = group.full().filter_map(|it| self.applied_for_ms(&it, since)).max();
             let over = confirmed_ms.is_some_and(|ms| ms > self.settings.lease_ms)
