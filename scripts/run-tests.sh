@@ -63,7 +63,8 @@ start_computing() {
   start_binaries "$scratch/first"
   start_binaries "$scratch/rest"
   # (A build script may look at PATH.)
-  start timed "doc tests" env PATH="$path" cargo test --workspace --locked --no-fail-fast --quiet --doc
+  start timed "doc tests" env PATH="$path" \
+    cargo test --workspace --locked --no-fail-fast --quiet --doc
   if [ "$what" = all ]; then
     # After the test of all programs, which compiles the same: clang's cache has it.
     start timed scripts/packet-tests.sh env JOBS=1 scripts/packet-tests.sh target/debug/stateplane

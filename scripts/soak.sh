@@ -92,8 +92,10 @@ run_part() {
       ;;
     mutations)
       # Every seeded bug is caught, by the checks that judge the runs above.
-      cargo test --release --locked --quiet -p controller --test mutations -- --ignored --nocapture &&
-        cargo test --profile fuzz --locked --quiet -p fuzz --test mutations -- --include-ignored --nocapture
+      cargo test --release --locked --quiet -p controller --test mutations -- \
+        --ignored --nocapture &&
+        cargo test --profile fuzz --locked --quiet -p fuzz --test mutations -- \
+          --include-ignored --nocapture
       ;;
     demos) demos ;;
     chaos)

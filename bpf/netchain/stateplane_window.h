@@ -128,7 +128,7 @@ SP_INLINE void sp_window_settle(__u32 *cell, __u32 number, __u32 outcome)
 			return SP_WINDOW_FULL;                                                   \
 		}                                                                                \
 		/* Never 0: that is a window without a client. */                                \
-		window->heard_ns = sp_coarse_ns() | 1;                                     \
+		window->heard_ns = sp_coarse_ns() | 1;                                           \
 		slots->number = number;                                                          \
 		return sp_window_claim(slots, &window->cells[number % SP_WINDOW_CELLS], id);     \
 	}                                                                                        \

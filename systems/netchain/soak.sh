@@ -1,6 +1,7 @@
 # NetChain's parts of scripts/soak.sh, which reads this file: `bin` is its own.
 # shellcheck shell=bash disable=SC2154
-all+=(netchain_sim netchain_sim_mutations netchain_kills netchain_clients netchain_chaos netchain_alone)
+all+=(netchain_sim netchain_sim_mutations)
+all+=(netchain_kills netchain_clients netchain_chaos netchain_alone)
 
 soak_netchain_sim() { "$bin" kv sim --seconds "${SOAK_NETCHAIN_SECONDS:-3600}"; }
 
@@ -10,7 +11,10 @@ soak_netchain_sim_mutations() {
 }
 
 # In the lab, which measures: nothing else should run beside it.
-netchain_lab() { cargo test --locked --quiet -p stateplane --test lab_failover -- --ignored --exact --nocapture "$1"; }
+netchain_lab() {
+  cargo test --locked --quiet -p stateplane --test lab_failover -- \
+    --ignored --exact --nocapture "$1"
+}
 
 soak_netchain_kills() { KILLS=${SOAK_KILLS:-50} netchain_lab many_kills; }
 
