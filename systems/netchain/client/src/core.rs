@@ -24,8 +24,8 @@ pub const WINDOW: u32 = 255;
 /// waited out.
 const LONGEST_WAIT_US: u64 = 16_000;
 
-/// After so many words of a group's pause, another member is asked: who says it may be the one that
-/// has no newer view.
+/// After so many PAUSED replies another member is asked: the sender may be the only one without the
+/// newer view.
 const PAUSES_OF_ONE: u32 = 8;
 
 /// A copy goes again so soon after a switch answered that its view does not serve yet.
@@ -85,9 +85,9 @@ pub struct Pending {
     failure: Option<Failure>,
     /// Copies and probes since a switch told the group's chain.
     tries: u32,
-    /// How often a switch has said since then that its view does not serve, or it has no lease.
+    /// PAUSED replies since then: the switch's view does not serve yet, or it has no lease.
     pauses: u32,
-    /// Another one is to be asked next.
+    /// Another member is to be asked next.
     asks_another: bool,
     /// Members that the last copy passed by, as they answer no reads; and how many did not since a
     /// switch told the chain.

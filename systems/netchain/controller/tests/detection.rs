@@ -1,4 +1,4 @@
-//! Who counts as dead, and who does not yet.
+//! When the controller takes a switch for dead or mute, and when not yet.
 
 use netchain_controller::{Controller, Event, Input, Outputs, Placement, Report, Settings, State};
 use std::net::Ipv4Addr;

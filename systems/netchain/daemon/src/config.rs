@@ -15,7 +15,7 @@ pub struct Config {
     pub ring: Ring,
     /// A switch that most others have not heard for so long is dead.
     pub dead_ms: u64,
-    /// One that has not reported for so long is out of its chains, whoever hears it.
+    /// A switch that has not reported for so long leaves its chains, even if others hear it.
     pub agent_ms: u64,
     /// Readers answer for so long after their last probe.
     pub lease_ms: u32,
@@ -95,8 +95,8 @@ fn check(file: &File) -> Result<(), Problem> {
     })?;
     require((file.dead_ms..=600_000).contains(&file.agent_ms), "agent_ms", || {
         format!(
-            "{} is out of range; write dead_ms to 600000: who is not heard is out after dead_ms \
-             (default 500)",
+            "{} is out of range; write dead_ms to 600000 (default 500): a switch that others do \
+             not hear is out after dead_ms already",
             file.agent_ms
         )
     })?;

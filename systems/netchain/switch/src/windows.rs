@@ -34,7 +34,7 @@ pub struct Windows {
     /// Clients that this round has counted, and that the last one had.
     counted: AtomicU32,
     clients: AtomicU32,
-    /// Who clears windows: a number is given back once.
+    /// One at a time clears windows: each number is given back once.
     clears: Mutex<()>,
 }
 

@@ -464,7 +464,7 @@ fn a_view_that_does_not_serve_yet_is_asked_again_soon() {
 
 /// A reader without an agent has no lease, and never hears of the view that it is not in any more.
 #[test]
-fn who_only_says_paused_is_not_the_only_one_that_is_asked() {
+fn other_members_are_asked_while_one_only_says_paused() {
     let mut core = knowing();
     let mut read = begin(&mut core, Operation::Read, None);
     let (mute, copy) = sent(core.time(&mut read, 0));
