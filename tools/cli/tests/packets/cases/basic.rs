@@ -46,7 +46,7 @@ pub fn add(cases: &mut Cases) {
     cases.add("ttl 0", |t| exchange_end(t, 0));
     cases.add("ttl 2", |t| exchange(t, Body::Udp, Body::Udp, |p| p.ttl = 2, as_is));
     cases.add("another protocol", |t| {
-        let (place, mut packet) = t.open(Body::Other(47));
+        let (place, mut packet) = t.open(Body::Other(253));
         packet.source_port = 0;
         let sent = t.send(place, &packet);
         t.wait();
