@@ -88,8 +88,9 @@ fn kill(cluster: &Cluster, victim: &str, round: usize, told: &mut Told) {
     let ended = load.end();
     let detection = ms(killed, detected).expect("detected");
     told.detected.push(detection);
-    let falsely = cluster.deaths() - deaths - 1;
-    told.falsely += falsely;
+    let (dead, mute) = cluster.deaths();
+    let falsely = (dead - deaths.0 - 1, mute - deaths.1);
+    told.falsely += falsely.0 + falsely.1;
     told.unknown += ended.unknown();
     for (at, role) in ROLES.iter().enumerate() {
         let of_role = written.iter().filter(|(place, _)| *place == Some(at));
@@ -99,7 +100,7 @@ fn kill(cluster: &Cluster, victim: &str, round: usize, told: &mut Told) {
         told.written.entry(role).or_default().push(worst);
         println!("{victim} dies, {role}: {worst} ms until the next write, dead after {detection}");
     }
-    println!("{victim} dies: {}, {falsely} false detections", ended.summary());
+    println!("{victim} dies: {}, {falsely:?} falsely dead, mute", ended.summary());
     ended.check(cluster);
 }
 

@@ -82,7 +82,8 @@ struct State {
     /// The switch's NetChain address, once it is known.
     own: Option<Ipv4Addr>,
     peers: BTreeMap<Ipv4Addr, Peer>,
-    /// When the next probes are due.
+    /// When the newest probes were asked for, and when the next ones are due.
+    asked_ns: u64,
     next_ns: u64,
     /// A lease in the data plane is no longer, for the controller waits no longer.
     most_lease_ns: Option<u64>,
@@ -101,6 +102,12 @@ impl State {
         let all = self.peers.iter().map(|(address, peer)| (*address, *peer));
         all.filter(move |(address, _)| own.is_some_and(|own| own != *address))
     }
+}
+
+/// For how long a peer is silent whose newest sign came at `heard_ns`, if it was last asked at
+/// `asked_ns`. While this switch asks nobody, as its agent stands still, nobody is silent.
+fn silent_ns(asked_ns: u64, heard_ns: u64) -> u64 {
+    asked_ns.saturating_sub(heard_ns)
 }
 
 /// A peer in the data plane.
@@ -262,7 +269,7 @@ impl Peers {
         if now_ns < state.next_ns {
             return 0;
         }
-        state.next_ns = now_ns + self.pace.probe_ms * 1_000_000;
+        (state.asked_ns, state.next_ns) = (now_ns, now_ns + self.pace.probe_ms * 1_000_000);
         let Some(queue) = self.dataplane.map(DUE) else { return 0 };
         let mut queued = 0;
         for (to, Peer { number, .. }) in state.others() {
@@ -288,15 +295,15 @@ impl Peers {
         let (state, now) = (self.state(), now_ns());
         let load = |(address, Peer { number, since_ns }): (Ipv4Addr, Peer)| {
             let PeerClockValue { heard_ns, lease_until_ns } = self.clock(number);
-            let silent_ms = now.saturating_sub(heard_ns.max(since_ns)) / 1_000_000;
+            let silent_ms = silent_ns(state.asked_ns, heard_ns.max(since_ns)) / 1_000_000;
             PeerLoad { address, silent_ms, heard: heard_ns > 0, lease: lease_until_ns > now }
         };
         state.others().map(load).collect()
     }
 
-    /// For how long peers have answered no probe, in milliseconds: from the newest probe that one
-    /// answered, or since when it is a peer. Who has answered one less than `least_ms` ago is left
-    /// out; who never has is not.
+    /// For how long peers have answered no probe, in milliseconds: from the newest probe that a
+    /// peer answered (or from when it became a peer) to the newest probe. Peers that are silent for
+    /// less than `least_ms` are left out; peers that never answered are not.
     pub fn silent_ms(&self, least_ms: u64) -> Vec<(Ipv4Addr, u64)> {
         let silent = |peer: &PeerLoad| peer.silent_ms >= least_ms || !peer.heard;
         let all = self.load().into_iter().filter(silent);
@@ -307,6 +314,15 @@ impl Peers {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Else a switch whose agent gets no CPU for 100 ms takes all others for dead.
+    #[test]
+    fn a_peer_that_was_not_asked_is_not_silent() {
+        let asked_ns = 50_000_000;
+        assert_eq!(silent_ns(asked_ns, asked_ns), 0);
+        assert_eq!(silent_ns(asked_ns, 20_000_000), 30_000_000);
+        assert_eq!(silent_ns(asked_ns, 60_000_000), 0, "it became a peer since");
+    }
 
     #[test]
     fn a_lease_is_shorter_than_what_the_controller_waits_for() {

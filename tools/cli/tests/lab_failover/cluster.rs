@@ -124,15 +124,15 @@ impl Cluster {
         self.lab.must_run("controller", &format!("{program} kv {words} {ask}"));
     }
 
-    /// How many switches the controller has taken for dead, or for mute.
-    pub fn deaths(&self) -> u64 {
+    /// How many switches the controller has taken for dead, and for mute.
+    pub fn deaths(&self) -> (u64, u64) {
         let text = self.lab.metrics("controller");
         let value = |name: &str| {
             let name = format!("stateplane_kv_controller_{name}_total ");
             let found = text.lines().find_map(|line| line.strip_prefix(&name));
             found.and_then(|value| value.parse::<u64>().ok()).expect("a counter")
         };
-        value("deaths") + value("mute")
+        (value("deaths"), value("mute"))
     }
 
     /// A power cut of a switch.
