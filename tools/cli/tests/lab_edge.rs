@@ -6,7 +6,7 @@ mod common;
 #[path = "common/datagrams.rs"]
 mod datagrams;
 
-use common::{OUTSIDE, TestLab, one_at_a_time, skip, tcp_echo, udp_echo, wait_for};
+use common::{OUTSIDE, TestLab, skip, tcp_echo, udp_echo, wait_for};
 use datagrams::Datagrams;
 use serde_json::Value;
 use std::io::{Read, Write};
@@ -72,7 +72,6 @@ fn unequal_mtus(mode: &str) {
 #[test]
 fn hosts_talk_over_unequal_mtus_through_nftables() {
     if !skip() {
-        let _turn = one_at_a_time();
         unequal_mtus("nft_nat");
     }
 }
@@ -80,7 +79,6 @@ fn hosts_talk_over_unequal_mtus_through_nftables() {
 #[test]
 fn hosts_talk_over_unequal_mtus_through_the_nat() {
     if !skip() {
-        let _turn = one_at_a_time();
         unequal_mtus("nat");
     }
 }
@@ -88,7 +86,6 @@ fn hosts_talk_over_unequal_mtus_through_the_nat() {
 #[test]
 fn hosts_talk_over_unequal_mtus_through_the_nat_without_store() {
     if !skip() {
-        let _turn = one_at_a_time();
         unequal_mtus("nat_local");
     }
 }
@@ -96,7 +93,6 @@ fn hosts_talk_over_unequal_mtus_through_the_nat_without_store() {
 #[test]
 fn hosts_talk_over_unequal_mtus_through_the_firewall() {
     if !skip() {
-        let _turn = one_at_a_time();
         unequal_mtus("firewall");
     }
 }
@@ -108,7 +104,6 @@ fn the_router_is_replaced() {
     if skip() {
         return;
     }
-    let _turn = one_at_a_time();
     let lab = TestLab::up("replaced", "edge.toml", &["--mode", "nat"]);
     let datagrams = udp_echo(&lab, 9000);
     assert!(lost(&lab, "in1", datagrams, 100, 5) <= 1, "from the start");
@@ -144,7 +139,6 @@ fn a_connection_that_nobody_answers_is_forgotten() {
     if skip() {
         return;
     }
-    let _turn = one_at_a_time();
     // The switch gives the store back what has been idle for two seconds, and that counts from
     // then.
     let set = [

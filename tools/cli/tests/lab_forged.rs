@@ -5,9 +5,7 @@ mod common;
 #[path = "lab_forged/mod.rs"]
 mod forged;
 
-use common::{
-    Connections, INSIDE, OUTSIDE, STORES, TestLab, one_at_a_time, skip, tcp_echo, wait_for,
-};
+use common::{Connections, INSIDE, OUTSIDE, STORES, TestLab, skip, tcp_echo, wait_for};
 use forged::fabric::{FLOWS, Message5407, Numbered, Raw, Wire};
 use forged::messages::{
     Random, flipped, from_address, of_another_secret, random_messages, some_of_each, truncated,
@@ -322,7 +320,6 @@ fn attack(test: &str, file: &str, outside_to_stores: bool) {
     if skip() {
         return;
     }
-    let _turn = one_at_a_time();
     let seed = std::env::var("SEED")
         .ok()
         .and_then(|seed| seed.parse().ok())
@@ -460,7 +457,6 @@ fn a_port_that_is_not_fabric_takes_no_message() {
     if skip() {
         return;
     }
-    let _turn = one_at_a_time();
     let lab = TestLab::up("forged-edge", "nat.toml", &["--set", "core_fabric=false"]);
     wait_for("both switches are used", || lab.both_used("203.0.113.0/28"));
     // The core router would keep the outside away: a switch must not count on it.

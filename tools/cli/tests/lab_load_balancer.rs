@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{STORES, TestLab, one_at_a_time, skip, wait_for};
+use common::{STORES, TestLab, skip, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::BTreeMap;
@@ -95,7 +95,6 @@ fn no_connection_breaks_when_a_switch_dies_and_backends_come_and_go() {
     if skip() {
         return;
     }
-    let _turn = one_at_a_time();
     let lab = TestLab::up("balancer", "load_balancer.toml", &[]);
     wait_for("both switches are used", || lab.both_used("203.0.113.10"));
 
@@ -160,7 +159,6 @@ fn a_backend_dies(test: &str, on_failure: &str, shards: u32) {
     if skip() {
         return;
     }
-    let _turn = one_at_a_time();
     let set = [&format!("on_failure={on_failure}"), &format!("shards={shards}")];
     let lab = TestLab::up(test, "load_balancer.toml", &["--set", set[0], "--set", set[1]]);
     wait_for("both switches are used", || lab.both_used("203.0.113.10"));
