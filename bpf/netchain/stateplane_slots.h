@@ -15,6 +15,9 @@
  * - A write happens only if `generation` is what the packet's read saw.
  * - A slot is in the hash map under one key at most, and not before it is whole.
  *
+ * - A key keeps its slot until user space frees it. So a walk over the numbers of slots meets each
+ *   key that was there all the time.
+ *
  * Beside the slots lie short notes of them, which user space reads as memory: the part that the
  * slot's key belongs to, and in which view another switch has acknowledged a copy of it.
  */
@@ -33,6 +36,11 @@ enum { SP_SLOTS_IDLE, SP_SLOTS_READ, SP_SLOTS_MISSED };
 #define SP_SLOTS_ATTEMPTS 24
 /* How often a reader looks again at a slot that is being written. */
 #define SP_SLOTS_LOOKS 16
+
+/* Slots that one step of a walk looks at. */
+#define SP_SLOTS_SCAN 128
+/* In the place of a slot's number: the walk is over. */
+#define SP_SLOTS_END 0xffffffffu
 
 /* A packet's way through the program. */
 struct sp_slots_context {
@@ -265,6 +273,56 @@ SP_INLINE int sp_slots_resumed(struct sp_slots_context *slots)
 		return SP_SLOT_ABSENT;                                                           \
 	}                                                                                        \
                                                                                                  \
+	/*                                                                               \
+	 * A step of a walk: the next key of a part from slot `at` on, in at most SP_SLOTS_SCAN\
+	 * slots. In the scratch are the key's bits that are wanted, then those that count;\
+	 * afterwards the key. A key whose value ends with the byte `hidden` is passed by.\
+	 * SP_SLOT_FOUND or SP_SLOT_ABSENT in the upper half, where to go on in the lower one.\
+	 * A global function: the verifier checks it once.                               \
+	 */                                                                              \
+	__attribute__((noinline)) __u64 name##_next(__u32 at, __u32 part, __u32 hidden)  \
+	{                                                                                \
+		struct sp_slots_scratch *scratch = sp_slots_get_scratch();               \
+		__u32 zero = 0, *used = bpf_map_lookup_elem(&name##_used, &zero);        \
+		const __u64 nothing = (__u64)SP_SLOT_ABSENT << 32;                       \
+		__u64 key[SP_ROUND8(key_bytes) / 8], *wanted, *counts, difference;       \
+		__u32 end, before;                                                       \
+                                                                                         \
+		if (!scratch || !used)                                                   \
+			return nothing | SP_SLOTS_END;                                   \
+		wanted = (void *)scratch->value;                                         \
+		counts = wanted + SP_ROUND8(key_bytes) / 8;                              \
+		end = *(volatile __u32 *)used;                                           \
+		for (int i = 0; i < SP_SLOTS_SCAN; i++, at++) {                          \
+			struct sp_slot_mark *mark;                                       \
+			struct name##_slot *slot;                                        \
+                                                                                         \
+			if (at >= end)                                                   \
+				return nothing | SP_SLOTS_END;                           \
+			mark = bpf_map_lookup_elem(&name##_marks, &at);                  \
+			if (!mark)                                                       \
+				return nothing | SP_SLOTS_END;                           \
+			if (!mark->used || mark->part != (__u16)part)                    \
+				continue;                                                \
+			slot = bpf_map_lookup_elem(&name##_slots, &at);                  \
+			if (!slot)                                                       \
+				return nothing | SP_SLOTS_END;                           \
+			before = *(volatile __u32 *)&slot->generation;                   \
+			difference = *(volatile __u8 *)&slot->value[(value_bytes) - 1] == hidden;\
+			for (__u32 word = 0; word < SP_ROUND8(key_bytes) / 8; word++) {  \
+				key[word] = ((volatile __u64 *)slot->key)[word];         \
+				difference |= (key[word] ^ wanted[word]) & counts[word]; \
+			}                                                                \
+			/* It is being written: the next step looks again. */            \
+			if (before & 1 || before != *(volatile __u32 *)&slot->generation)\
+				return nothing | at;                                     \
+			if (difference)                                                  \
+				continue;                                                \
+			sp_slots_copy(wanted, key, key_bytes);                           \
+			return (__u64)SP_SLOT_FOUND << 32 | (at + 1);                    \
+		}                                                                        \
+		return nothing | at;                                                     \
+	}                                                                                \
 	/* A key without a slot gets one. */                                                     \
 	static __noinline __u32 name##_insert(struct sp_slots_context *slots, const __u8 *key,   \
 					      const __u8 *value, __u32 part)                     \

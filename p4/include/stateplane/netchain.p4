@@ -34,6 +34,13 @@ extern SlotState<K, V> {
     /// Replaces the value that this packet read; a key without a slot gets one. `part`: the part of
     /// all slots that the key belongs to, the same each time.
     SlotResult write(in K key, in V value, in bit<16> part);
+    /// A step of a walk over the keys of a part, by the numbers of their slots: the next key whose
+    /// bits in `mask` are those of `prefix`, from slot `at` on. `next`: where to go on; all ones:
+    /// there are no more. ABSENT: none in the slots that this step looked at, 128 at most. A key
+    /// whose value's last field ends with the byte `hidden` is passed by. A walk meets each key
+    /// that is there from its begin to its end; others it may meet or not.
+    SlotResult next(in bit<16> part, in K prefix, in K mask, in bit<8> hidden, in bit<32> at,
+                    out K key, out bit<32> next);
     /// Another switch has acknowledged a copy of the slot with this number, in this view. What is
     /// acknowledged in the view that the agent wants is not copied again.
     void copied(in bit<32> slot, in bit<32> view);

@@ -97,7 +97,7 @@ def one_switch():
     to_client(case, message.reply(NO_ROOM))
     ask(READ, DONE, version(10), bytes(range(128)), room=3)
     case.note("no such operation for clients")
-    for operation in (0, COPY, COPY_ACK, PROBE, LIST, 12, 255):
+    for operation in (0, COPY, COPY_ACK, PROBE, 12, 255):
         message = Message(operation, chain=[0], number=99)
         from_client(case, message)
         to_client(case, message.reply(UNKNOWN))

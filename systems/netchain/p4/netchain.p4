@@ -260,6 +260,8 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
         }
     }
 
+#include "include/list.p4"
+
     action pop() {
         hdr.netchain.hop0 = hdr.netchain.hop1;
         hdr.netchain.hop1 = hdr.netchain.hop2;
@@ -401,6 +403,13 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
                 }
             } else {
                 roles.apply();
+                bool permitted = true;
+                bool reads = hdr.envelope.operation == Operation.READ
+                             || hdr.envelope.operation == Operation.LIST;
+                if (!stamped && meta.place == Place.THERE && meta.part == Part.MEMBER
+                    && hdr.netchain.view == meta.view) {
+                    check_rights(permitted);
+                }
                 if (stamped) {
                     bool in_view = meta.part == Part.MEMBER && hdr.netchain.view == meta.view;
                     // 3. A write on its way down (Algorithm 1, line 9 and on), or a copy.
@@ -447,11 +456,10 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
                     refer_to_chain(Status.PAUSED);
                 } else if (hdr.netchain.view != meta.view) {
                     refer_to_chain(Status.OLD_VIEW);
-                } else if (!tags.permits(hdr.envelope.key_id, hdr.netchain.key,
-                                         hdr.envelope.operation != Operation.READ)) {
+                } else if (!permitted) {
                     // (Every client may learn the chain: it asks for it with a read in view 0.)
                     answer(Status.DENIED);
-                } else if (hdr.envelope.operation == Operation.READ) {
+                } else if (reads) {
                     // 4. A read: only the reader knows what is on all members, and only while none
                     // of them has a newer view.
                     if (meta.position & READER == 0) {
@@ -463,6 +471,8 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
                     } else if (!leases.hold(meta.peers)) {
                         no_lease.count(0);
                         refer_to_chain(Status.PAUSED);
+                    } else if (hdr.envelope.operation == Operation.LIST) {
+                        list_keys();
                     } else {
                         slots.read({ hdr.netchain.key }, slot);
                         value_from_slot(hdr, slot);

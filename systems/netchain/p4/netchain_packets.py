@@ -1,4 +1,4 @@
-"""Messages of NetChain, and the switches, tables and keys of the packet tests (generate_stf.py, generate_trust_stf.py)."""
+"""Messages of NetChain, and the switches, tables and keys of the packet tests (generate_*stf.py)."""
 import pathlib
 import struct
 import sys

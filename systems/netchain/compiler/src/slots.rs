@@ -55,6 +55,9 @@ impl SlotObject {
             generator.out.line(format!("{}_copied({slot}, {view});", self.c_name));
             return;
         }
+        if method == "next" {
+            return self.next(generator, call);
+        }
         let Some(Argument::In(key)) = arguments.first() else {
             generator.internal(location, "a method of a SlotState without a key");
             return;
@@ -83,6 +86,46 @@ impl SlotObject {
         }
         if let Some(target) = result {
             generator.store(target, "sp_result");
+        }
+        generator.out.line("}");
+    }
+}
+
+impl SlotObject {
+    /// A step of a walk: what is wanted goes into the scratch, and a key comes back in it.
+    fn next(&self, generator: &mut Generator<'_>, call: &ObjectCall<'_>) {
+        let ObjectCall { arguments, result, location, .. } = *call;
+        let [
+            Argument::In(part),
+            Argument::In(prefix),
+            Argument::In(mask),
+            Argument::In(hidden),
+            Argument::In(at),
+            Argument::Out(key),
+            Argument::Out(next),
+        ] = arguments
+        else {
+            generator.internal(location, "other arguments of SlotState.next");
+            return;
+        };
+        generator.open("");
+        generator.out.line("struct sp_slots_scratch *sp_scratch = sp_slots_get_scratch();");
+        generator.out.line("if (!sp_scratch) return XDP_ABORTED;");
+        generator.out.line("__u8 *sp_value = sp_scratch->value;");
+        generator.out.line(format!("__u8 *sp_mask = sp_value + SP_ROUND8({});", self.key_bytes));
+        // (Padding counts for nothing.)
+        generator
+            .out
+            .line(format!("__builtin_memset(sp_value, 0, 2 * SP_ROUND8({}));", self.key_bytes));
+        generator.wire_store("sp_value", prefix);
+        generator.wire_store("sp_mask", mask);
+        let (part, hidden, at) = (generator.expr(part), generator.expr(hidden), generator.expr(at));
+        let name = &self.c_name;
+        generator.out.line(format!("__u64 sp_step = {name}_next({at}, {part}, {hidden});"));
+        generator.read_wire(key, self.key_bytes, location);
+        generator.store(next, "(__u32)sp_step");
+        if let Some(target) = result {
+            generator.store(target, "(__u32)(sp_step >> 32)");
         }
         generator.out.line("}");
     }

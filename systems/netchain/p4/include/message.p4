@@ -29,7 +29,7 @@ enum bit<8> Operation {
     COPY = 8,
     COPY_ACK = 9,
     PROBE = 10,
-    // Reserved.
+    // The next keys of a group that begin with a prefix: list.p4.
     LIST = 11
 }
 

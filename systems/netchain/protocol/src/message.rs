@@ -66,7 +66,7 @@ pub enum Operation {
     CopyAck = 9,
     /// Between switches: a sign of life, for a lease.
     Probe = 10,
-    /// Reserved: which keys there are.
+    /// The next keys of a group that begin with a prefix.
     List = 11,
 }
 
