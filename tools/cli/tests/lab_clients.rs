@@ -61,6 +61,7 @@ fn examples_run_against_switches() {
     tokio_client(&lab);
     recipes(&lab, &folder);
     commands(&lab, &folder);
+    many_keys(&lab, &folder);
     c(&lab, &folder);
     python(&lab, &folder);
     lab.down();
@@ -151,6 +152,64 @@ fn commands(lab: &TestLab, folder: &Folder) {
     assert!(good && said.contains("outcomes: done"), "{said}");
 }
 
+/// `kv list`, `kv export`, `kv import`, and listings by the clients.
+fn many_keys(lab: &TestLab, folder: &Folder) {
+    let program = env!("CARGO_BIN_EXE_stateplane");
+    let kv = |words: &str| {
+        let command = format!("{program} kv --config {} {words}", folder.text("kv.toml"));
+        lab.run("client", &command)
+    };
+    let lines = |said: &str| {
+        let mut lines: Vec<String> = said.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let pair = |number: u32| format!("{{\"key\":\"m/{number:03}\",\"value\":\"v{number}\"}}\n");
+    let file = folder.path("in.jsonl");
+    std::fs::write(&file, (0..200).map(pair).collect::<String>()).unwrap();
+    let (good, said) = kv(&format!("--json import {}", file.display()));
+    let told: serde_json::Value = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}"));
+    assert!(good && told["written"] == 200, "{said}");
+    let (good, said) = kv(&format!("import {}", file.display()));
+    assert!(!good && said.contains("200 have a value already"), "{said}");
+    kv("delete m/007");
+    let (good, said) = kv("list m/");
+    let expected: Vec<String> =
+        (0..200).filter(|it| *it != 7).map(|it| format!("m/{it:03}")).collect();
+    assert!(good && lines(&said) == expected, "{said}");
+    let (good, said) = kv("list m/ --limit 12");
+    assert!(good && said.lines().count() == 12, "{said}");
+    let (good, said) = kv("--json list m/19");
+    let expected: Vec<String> = (190..200).map(|it| format!("{{\"key\":\"m/{it}\"}}")).collect();
+    assert!(good && lines(&said) == expected, "{said}");
+    let out = folder.path("out.jsonl");
+    let (good, said) = kv(&format!("export --prefix m/ {}", out.display()));
+    let exported = std::fs::read_to_string(&out).unwrap_or_default();
+    let expected: String = (0..200).filter(|it| *it != 7).map(pair).collect();
+    assert!(good && exported == expected, "{said} {exported}");
+    std::fs::write(&file, pair(7) + "{\"key\":\"m/008\",\"value\":\"other\"}\n").unwrap();
+    assert!(kv(&format!("import --overwrite {}", file.display())).0);
+    assert_eq!(kv("get m/008").1.trim(), "other");
+    std::fs::write(&file, pair(7) + "nothing\n").unwrap();
+    let (good, said) = kv(&format!("import {}", file.display()));
+    assert!(!good && said.contains("in.jsonl:2:"), "{said}");
+    let config = Config { identity: Some(identity(lab)), ..founding::config() };
+    let run = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let client = AsyncClient::new(config).map_err(std::io::Error::other)?;
+            let (mut keys, mut count) = (client.list(b"m/").map_err(std::io::Error::other)?, 0);
+            while let Some(key) = keys.next().await {
+                key.map_err(std::io::Error::other)?;
+                count += 1;
+            }
+            assert_eq!(count, 200);
+            Ok(())
+        })
+    };
+    lab.netns("client").run(run).expect("a listing");
+}
+
 fn c(lab: &TestLab, folder: &Folder) {
     let out = folder.text("greeting");
     let deps = std::env::current_exe().unwrap().parent().unwrap().to_owned();
@@ -163,7 +222,7 @@ fn c(lab: &TestLab, folder: &Folder) {
             .args(["-lpthread", "-ldl", "-lm", "-o", &out]),
     );
     let said = lab.must_run("client", &format!("{out} {}", folder.text("kv.toml")));
-    assert_eq!(said.trim(), "hello\n100 additions\nlocked: 1");
+    assert_eq!(said.trim(), "hello\n100 additions\ngreeting\nlocked: 1");
 }
 
 /// `pip install` of the source tree into a fresh environment, then the README's examples.

@@ -29,6 +29,14 @@ int main(int count, char **arguments) {
     }
     printf("%d additions\n", done);
 
+    /* The keys that begin with "greet". */
+    nc_listing *keys = nc_list(client, "greet", 5);
+    uint8_t key[NC_KEY_BYTES];
+    while (nc_list_next(client, keys, key, &outcome) == 1) {
+        printf("%.16s\n", (const char *)key);
+    }
+    nc_list_end(keys);
+
     /* A lock. */
     nc_seat *lock = nc_lock_take(client, "lock", 2000, 5000, &outcome);
     if (lock == NULL) {

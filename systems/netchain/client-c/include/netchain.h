@@ -74,6 +74,7 @@ typedef struct nc_answer {
 } nc_answer;
 
 typedef struct nc_client nc_client; /* a client */
+typedef struct nc_listing nc_listing; /* keys with a prefix */
 typedef struct nc_seat nc_seat;     /* a lock that is held, or a share of one */
 typedef struct nc_leader nc_leader; /* an election that is won */
 
@@ -111,6 +112,23 @@ int nc_fd(const nc_client *client);
 uint32_t nc_turn(nc_client *client);
 int nc_take_answer(nc_client *client, nc_answer *answer);
 int64_t nc_wait_us(nc_client *client);
+
+/* The keys that begin with a prefix (at most 16 bytes; none: all keys), in any order. It is no
+ * snapshot: a key that has a value from the begin of the listing to its end is told once; one that
+ * is made or deleted meanwhile is told or not. NULL: the prefix is too long, or no client. */
+nc_listing *nc_list(const nc_client *client, const void *prefix, size_t prefix_bytes);
+/* The next key. 1: there is one; 0: there are no more; -1: keys are missing, and `outcome` says why.
+ * After NC_LOST and NC_NO_CHAIN (of one group) keys of other groups follow. */
+int nc_list_next(nc_client *client, nc_listing *listing, uint8_t key[NC_KEY_BYTES],
+                 uint32_t *outcome);
+/* For event loops, one request at a time: nc_list_submit begins it; nc_list_take takes its answer
+ * (an outcome as of nc_list_next); then nc_list_key has its keys (1: there is one; 0: there are no
+ * more). A ticket of 0 with NC_DONE: the listing is over. */
+uint64_t nc_list_submit(nc_client *client, nc_listing *listing, uint32_t *outcome);
+uint32_t nc_list_take(nc_listing *listing, const nc_answer *answer);
+int nc_list_key(nc_listing *listing, uint8_t key[NC_KEY_BYTES]);
+/* Frees it. NULL is allowed. */
+void nc_list_end(nc_listing *listing);
 
 /* Locks, with leases: see the page of the crate netchain-recipes. They use a client of their own,
  * with the configuration of this one. patience_ms -1: for ever. NULL: `outcome` says why. */

@@ -125,6 +125,7 @@ impl Answer {
                 told.flags |= if moved { MOVED } else { 0 };
                 told
             }
+            Ok(Outcome::Listed(page)) => Answer::of_page(&page),
             Ok(Outcome::Unknown) => Answer::with(outcome::UNKNOWN),
             Ok(Outcome::Full) => Answer::with(outcome::FULL),
             Ok(Outcome::NoChain) => Answer::with(outcome::NO_CHAIN),
@@ -146,7 +147,7 @@ fn of_failure(failure: &Failure) -> u32 {
         Failure::Denied => outcome::DENIED,
         Failure::TooMany => outcome::TOO_MANY,
         Failure::WrongRing { .. } => outcome::WRONG_RING,
-        Failure::Format(_) => outcome::WRONG_FORMAT,
+        Failure::NoSuchOperation | Failure::Format(_) => outcome::WRONG_FORMAT,
     }
 }
 

@@ -3,9 +3,11 @@
 //! It owns: C's types and pointers. It must not know: rules of clients and recipes.
 
 mod layout;
+mod listing;
 mod recipes;
 
 pub use layout::*;
+pub use listing::*;
 pub use recipes::*;
 
 use netchain_client::{Key, Operation, Pipeline, Request, Ticket};
@@ -74,7 +76,8 @@ unsafe fn request(asked: &RequestC) -> Option<Request> {
     let value = unsafe { bytes(asked.value.cast(), asked.length as usize) }?;
     let deadline = (asked.deadline_ms > 0).then(|| Duration::from_millis(asked.deadline_ms));
     let value = writes.then(|| value.to_vec());
-    Some(Request { operation, key: Key(asked.key), value, operand: asked.operand, deadline })
+    let (key, operand) = (Key(asked.key), asked.operand);
+    Some(Request { operation, key, value, operand, group: None, deadline })
 }
 
 /// Opens a client.

@@ -4,7 +4,9 @@
 //! reply costs a wake-up of another. Requests of all tasks that ran since the task's last turn go
 //! out in one sendmmsg(2).
 
-use crate::{Answer, Config, Failed, NotBegun, Outcome, Pipeline, Request, Ticket, fork};
+use crate::{
+    Answer, AsyncKeys, Config, Failed, NotBegun, Outcome, Pipeline, Request, Ticket, fork,
+};
 use netchain_protocol::Key;
 use std::collections::HashMap;
 use std::future::Future;
@@ -178,6 +180,20 @@ impl AsyncClient {
     /// Adds to the number that the value's first eight bytes are, modulo 2^64.
     pub fn add(&self, key: &Key, delta: u64) -> Asking {
         self.ask(Request::add(key, delta))
+    }
+
+    /// The keys that begin with these bytes, page by page. It is no snapshot.
+    ///
+    /// # Errors
+    /// The prefix has more than 16 bytes; [`Failed::Forked`].
+    pub fn list(&self, prefix: &[u8]) -> Result<AsyncKeys, Failed> {
+        let shared = &self.handle.0;
+        if shared.is_forked() {
+            return Err(Failed::Forked);
+        }
+        let listing = shared.state().pipeline.listing(prefix);
+        let listing = listing.map_err(|wrong| Failed::Config(wrong.to_string()))?;
+        Ok(AsyncKeys::new(self.clone(), listing))
     }
 
     /// Removes the value, if the key's version is this one; 0: in any case.

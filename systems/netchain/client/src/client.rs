@@ -1,6 +1,6 @@
 //! The blocking client: one request at a time.
 
-use crate::{Config, Failed, NotBegun, Outcome, Pipeline, Request};
+use crate::{Config, Failed, Keys, NotBegun, Outcome, Pipeline, Request, Wrong};
 use netchain_protocol::Key;
 use std::path::Path;
 
@@ -115,6 +115,16 @@ impl Client {
     /// The switches refuse this client, or the socket fails.
     pub fn add(&mut self, key: &Key, delta: u64) -> Result<Outcome, Failed> {
         self.ask(Request::add(key, delta))
+    }
+
+    /// The keys that begin with these bytes, page by page. It is no snapshot: see the module
+    /// [`crate::Listing`] is from.
+    ///
+    /// # Errors
+    /// The prefix has more than 16 bytes.
+    pub fn list(&mut self, prefix: &[u8]) -> Result<Keys<'_>, Wrong> {
+        let listing = self.pipeline.listing(prefix)?;
+        Ok(Keys::new(self, listing))
     }
 
     /// Removes the value, if the key's version is this one; 0: in any case.

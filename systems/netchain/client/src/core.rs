@@ -5,7 +5,7 @@
 //! can be carried out. What the client needs to know of a group (its view and chain) it asks with a
 //! read in view 0, a *probe*, which no switch carries out.
 
-use crate::outcome::{Done, Failure, NotBegun, Outcome, Refused, Shown};
+use crate::outcome::{Done, Failure, NotBegun, Outcome, Page, Refused, Shown};
 use heard::Heard;
 use lanes::Lanes;
 use netchain_protocol::message::{AGAIN, FORMAT, MOVED, REPLY};
@@ -20,6 +20,8 @@ mod lanes;
 /// remembers 256.
 pub const WINDOW: u32 = 255;
 
+/// As the cursor of a page: there are no more keys.
+const LIST_END: u32 = u32::MAX;
 /// The longest time between two copies, unless the first one waits longer: a failover is not to be
 /// waited out.
 const LONGEST_WAIT_US: u64 = 16_000;
@@ -105,6 +107,16 @@ impl Pending {
         (self.client, self.number)
     }
 
+    /// It is about this group, not the key's. (Before [`Core::time`] is called.)
+    pub fn set_group(&mut self, group: u16) {
+        self.group = group;
+    }
+
+    /// It changes nothing, and goes to the chain's reader.
+    fn reads(&self) -> bool {
+        is_read(self.operation)
+    }
+
     /// Its outcome is unknown from then on, instead of after the core's usual time.
     pub fn set_deadline_us(&mut self, deadline_us: u64) {
         self.deadline_us = deadline_us;
@@ -118,7 +130,7 @@ impl Pending {
     /// It may have been carried out, or may still be. (Also if a switch refused the only copy: the
     /// network may have doubled that.)
     fn may_have_happened(&self) -> bool {
-        self.operation != Operation::Read && self.copies > 0
+        !self.reads() && self.copies > 0
     }
 }
 
@@ -204,11 +216,10 @@ impl Core {
         if length > VALUE_MAX {
             return Err(NotBegun::TooLong(length));
         }
-        let (client, number) =
-            self.lanes.begin(operation == Operation::Read).ok_or(NotBegun::Busy)?;
+        let (client, number) = self.lanes.begin(is_read(operation)).ok_or(NotBegun::Busy)?;
         // A read of unknown length takes all the room; a write's reply mostly has what was written.
         let room = match operation {
-            Operation::Read => Room::Large,
+            Operation::Read | Operation::List => Room::Large,
             _ => Room::of(length).unwrap_or(Room::Large).max(Room::Small),
         };
         Ok(Pending {
@@ -266,7 +277,7 @@ impl Core {
         let known = self.learnt.get(&pending.group).cloned();
         let asks_others = (pending.tries >= 2 && pending.tries % 2 == 1)
             || std::mem::take(&mut pending.asks_another);
-        let reads = pending.operation == Operation::Read;
+        let reads = pending.reads();
         let message = match known {
             Some(chain) if !asks_others => {
                 let view = chain.view;
@@ -367,7 +378,7 @@ impl Core {
         }
         match message.status {
             Status::OldView | Status::WrongSwitch => {
-                let reads = to_copy && pending.operation == Operation::Read;
+                let reads = to_copy && pending.reads();
                 let is_no_reader = reads && message.status == Status::WrongSwitch;
                 if self.learn(message.group, message.view, message.chain) {
                     (pending.tries, pending.pauses, pending.turned_away) = (0, 0, 0);
@@ -397,6 +408,7 @@ impl Core {
             }
             Status::Denied => self.fail(pending, Failure::Denied),
             Status::TooMany => self.fail(pending, Failure::TooMany),
+            Status::Unknown if to_copy => self.fail(pending, Failure::NoSuchOperation),
             _ if to_copy => self.verdict(pending, message, now_us),
             _ => Step::Wait,
         }
@@ -404,11 +416,14 @@ impl Core {
 
     /// A switch that has a part in the request has decided.
     fn verdict(&mut self, pending: &mut Pending, message: Message, now_us: u64) -> Step {
+        if message.operation == Operation::List && message.status == Status::Done {
+            return self.over(pending, Ok(Outcome::Listed(page(&message))));
+        }
         // In one view there is one verdict. An earlier view's refusal says nothing of later copies.
         let of_last_copy = message.view == pending.view;
         let moved = message.flags & MOVED != 0;
         let own = match pending.operation {
-            Operation::Read => None,
+            Operation::Read | Operation::List => None,
             _ if moved => Some(message.operand).filter(|version| *version != 0),
             _ => Some(message.version),
         };
@@ -438,7 +453,7 @@ impl Core {
 
     /// A switch does not carry a copy out. That is the outcome if there is no other copy.
     fn fail(&mut self, pending: &mut Pending, failure: Failure) -> Step {
-        if pending.operation != Operation::Read && pending.copies > 1 {
+        if !pending.reads() && pending.copies > 1 {
             pending.failure = Some(failure);
             return Step::Wait;
         }
@@ -474,6 +489,19 @@ impl Core {
         pending.turned_away += 1;
         true
     }
+}
+
+fn is_read(operation: Operation) -> bool {
+    matches!(operation, Operation::Read | Operation::List)
+}
+
+/// The keys in a reply to a listing.
+fn page(message: &Message) -> Page {
+    let places = message.value.as_deref().unwrap_or_default().chunks_exact(16).enumerate();
+    let keys = places.filter(|(place, _)| message.version >> place & 1 != 0);
+    let keys = keys.filter_map(|(_, key)| Some(Key(key.try_into().ok()?))).collect();
+    let next = u32::try_from(message.operand).ok().filter(|next| *next != LIST_END);
+    Page { view: message.view, keys, next }
 }
 
 fn is_unconditional(operation: Operation) -> bool {

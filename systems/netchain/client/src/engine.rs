@@ -77,8 +77,11 @@ impl Engine {
         if self.entries.len() >= OUTSTANDING_MAX {
             return Err(NotBegun::Busy);
         }
-        let Request { operation, key, value, operand, deadline } = request;
+        let Request { operation, key, value, operand, group, deadline } = request;
         let mut pending = self.core.begin(operation, key, value, operand, now_us)?;
+        if let Some(group) = group {
+            pending.set_group(group);
+        }
         if let Some(deadline) = deadline {
             let deadline_us = deadline.min(DEADLINE_MAX).as_micros() as u64;
             pending.set_deadline_us(now_us.saturating_add(deadline_us));

@@ -1,5 +1,7 @@
 //! What becomes of a request.
 
+use netchain_protocol::Key;
+
 /// A value and its version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
@@ -28,11 +30,24 @@ pub struct Refused {
     pub moved: bool,
 }
 
+/// Some of a group's keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// The group's view. A cursor means something in its view only.
+    pub view: u32,
+    /// Up to eight keys. There may be none on a page before the last one.
+    pub keys: Vec<Key>,
+    /// Where to go on; None: there are no more keys.
+    pub next: Option<u32>,
+}
+
 /// What became of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It was carried out.
     Done(Done),
+    /// Of a listing: some of the keys.
+    Listed(Page),
     /// It was not, for its condition did not hold.
     Refused(Refused),
     /// It may have been carried out, or may still be: nobody can say.
@@ -79,6 +94,9 @@ pub enum Failure {
         /// Of the switch's.
         theirs: u32,
     },
+    /// The switches' program is older than the request.
+    #[error("the switches' program has no such operation: update the switches")]
+    NoSuchOperation,
     /// The switch speaks another version of the protocol.
     #[error("the switches speak format {0}: use the client that came with their program")]
     Format(u8),

@@ -4,7 +4,7 @@ use crate::core::{Core, Send};
 use crate::engine::{Answer, Engine, Ticket};
 use crate::outcome::{Failure, NotBegun};
 use crate::socket::{BATCH, Calls, Socket};
-use crate::{Config, Request, fork};
+use crate::{Config, Listing, Request, Wrong, fork};
 use netchain_keys::Identity;
 use rand::TryRngCore;
 use rand::rngs::OsRng;
@@ -109,6 +109,14 @@ impl Pipeline {
     /// The client's key, or no socket.
     pub fn renew(&self) -> Result<Pipeline, Failed> {
         Pipeline::new(self.config.clone())
+    }
+
+    /// A listing of the keys that begin with a prefix.
+    ///
+    /// # Errors
+    /// The prefix has more than 16 bytes.
+    pub fn listing(&self, prefix: &[u8]) -> Result<Listing, Wrong> {
+        Listing::new(&self.config.ring, prefix)
     }
 
     /// This process is a child of the one that made the pipeline: all calls fail.

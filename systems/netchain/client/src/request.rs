@@ -14,6 +14,8 @@ pub struct Request {
     pub value: Option<Vec<u8>>,
     /// The version or owner to compare with, or what to add.
     pub operand: u64,
+    /// Of a listing: the group. None: the key's.
+    pub group: Option<u16>,
     /// After so long its outcome is unknown. None: as the configuration says.
     pub deadline: Option<Duration>,
 }
@@ -21,7 +23,7 @@ pub struct Request {
 impl Request {
     fn new(operation: Operation, key: &Key, value: Option<&[u8]>, operand: u64) -> Request {
         let value = value.map(<[u8]>::to_vec);
-        Request { operation, key: *key, value, operand, deadline: None }
+        Request { operation, key: *key, value, operand, group: None, deadline: None }
     }
 
     /// The key's value.
@@ -57,6 +59,13 @@ impl Request {
     /// Removes the value, if the key's version is this one; 0: in any case.
     pub fn delete(key: &Key, version: u64) -> Request {
         Request::new(Operation::Delete, key, None, version)
+    }
+
+    /// The next keys of a group, from a cursor on (at first 0): those that have the bits of `key`
+    /// that `mask` names. [`crate::Listing`] makes such requests.
+    pub fn list(group: u16, key: &Key, mask: &[u8; 16], cursor: u32) -> Request {
+        let request = Request::new(Operation::List, key, Some(mask), cursor.into());
+        Request { group: Some(group), ..request }
     }
 
     /// With a deadline of its own, of at most 30 s: switches forget who is silent for 60 s.

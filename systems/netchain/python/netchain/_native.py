@@ -42,6 +42,10 @@ class Client(Structure):
     """nc_client."""
 
 
+class Listing(Structure):
+    """nc_listing."""
+
+
 class Seat(Structure):
     """nc_seat."""
 
@@ -51,6 +55,7 @@ class Leader(Structure):
 
 
 CLIENT, SEAT, LEADER = POINTER(Client), POINTER(Seat), POINTER(Leader)
+LISTING, KEY = POINTER(Listing), POINTER(c_uint8 * 16)
 ANSWER, OUTCOME = POINTER(Answer), POINTER(c_uint32)
 
 lib = ctypes.CDLL(str(pathlib.Path(__file__).with_name("libnetchain.so")))
@@ -67,6 +72,12 @@ for name, result, arguments in [
     ("nc_turn", c_uint32, [CLIENT]),
     ("nc_take_answer", c_int, [CLIENT, ANSWER]),
     ("nc_wait_us", c_int64, [CLIENT]),
+    ("nc_list", LISTING, [CLIENT, c_char_p, c_size_t]),
+    ("nc_list_next", c_int, [CLIENT, LISTING, KEY, OUTCOME]),
+    ("nc_list_submit", c_uint64, [CLIENT, LISTING, OUTCOME]),
+    ("nc_list_take", c_uint32, [LISTING, ANSWER]),
+    ("nc_list_key", c_int, [LISTING, KEY]),
+    ("nc_list_end", None, [LISTING]),
     ("nc_lock_take", SEAT, [CLIENT, c_char_p, c_uint64, c_int64, OUTCOME]),
     ("nc_rwlock_take", SEAT, [CLIENT, c_char_p, c_int, c_uint64, c_int64, OUTCOME]),
     ("nc_semaphore_take", SEAT, [CLIENT, c_char_p, c_uint8, c_uint64, c_int64, OUTCOME]),

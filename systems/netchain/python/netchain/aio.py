@@ -3,10 +3,13 @@
 import asyncio
 import ctypes
 import os
+from typing import AsyncIterator
 
 from . import _native
 from ._native import lib
-from .client import Answer, NetChainError, Outcome, Request, answer_of, open_native
+from .client import (
+    Answer, NetChainError, Outcome, Request, answer_of, begin_listing, open_native,
+)
 
 
 class AsyncClient:
@@ -55,7 +58,7 @@ class AsyncClient:
         while lib.nc_take_answer(native, raw):
             future = self._waiting.pop(raw.ticket, None)
             if future and not future.done():
-                future.set_result(answer_of(raw))
+                future.set_result(_native.Answer.from_buffer_copy(raw))
         self._room.set()
         if outcome != Outcome.DONE:
             for future in self._waiting.values():
@@ -75,13 +78,23 @@ class AsyncClient:
         Raises:
             NetChainError: the switches or the kernel refuse this client, or it is closed.
         """
+        raw = await self._answer(lambda why: lib.nc_submit(self._native, request.raw, why))
+        answer = answer_of(raw)
+        if answer.outcome >= Outcome.DENIED:
+            raise NetChainError(answer.outcome)
+        return answer
+
+    async def _answer(self, submit):
+        """The library's answer to what `submit` begins; None: it has nothing to begin."""
         why = ctypes.c_uint32()
         while True:
             if not self._native:
                 raise NetChainError(Outcome.SYSTEM, "the client is closed")
-            ticket = lib.nc_submit(self._native, request.raw, why)
+            ticket = submit(why)
             if ticket:
                 break
+            if why.value == Outcome.DONE:
+                return None
             if why.value != Outcome.BUSY:
                 raise NetChainError(why.value)
             self._room.clear()
@@ -91,15 +104,36 @@ class AsyncClient:
         if not self._soon:
             self._soon = self._loop.call_soon(self._turn)
         try:
-            answer = await future
+            return await future
         except asyncio.CancelledError:
             native = self._native or self._closing
             if self._waiting.pop(ticket, None) and native:
                 lib.nc_cancel(native, ticket)
             raise
-        if answer.outcome >= Outcome.DENIED:
-            raise NetChainError(answer.outcome)
-        return answer
+
+    async def list(self, prefix=b"") -> AsyncIterator[bytes]:
+        """The keys that begin with a prefix, as 16 bytes each: see `Client.list`.
+
+        Raises:
+            NetChainError: keys are missing, or the client is closed.
+        """
+        if not self._native:
+            raise NetChainError(Outcome.SYSTEM, "the client is closed")
+        listing, key = begin_listing(self._native, prefix), (ctypes.c_uint8 * 16)()
+        try:
+            while True:
+                raw = await self._answer(
+                    lambda why: lib.nc_list_submit(self._native, listing, why)
+                )
+                if raw is None:
+                    return
+                outcome = lib.nc_list_take(listing, raw)
+                if outcome != Outcome.DONE:
+                    raise NetChainError(outcome)
+                while lib.nc_list_key(listing, key):
+                    yield bytes(key)
+        finally:
+            lib.nc_list_end(listing)
 
     async def get(self, key, **more) -> Answer:
         """The key's value."""

@@ -4,7 +4,7 @@ import ctypes
 import enum
 import os
 from dataclasses import dataclass
-from typing import Iterable, List, Optional, Union
+from typing import Iterable, Iterator, List, Optional, Union
 
 from . import _native
 from ._native import lib
@@ -146,6 +146,15 @@ class Request:
         return cls(7, key, None, version, **more)
 
 
+def begin_listing(native, prefix):
+    """A listing of the library."""
+    encoded = prefix.encode() if isinstance(prefix, str) else bytes(prefix)
+    listing = lib.nc_list(native, encoded, len(encoded))
+    if not listing:
+        raise ValueError(f"{prefix!r} has {len(encoded)} bytes; a prefix has at most 16")
+    return listing
+
+
 def open_native(file):
     """Opens a client of the library."""
     error = ctypes.create_string_buffer(512)
@@ -219,6 +228,27 @@ class Client:
             if raw.ticket in places:
                 answers[places.pop(raw.ticket)] = answer_of(raw)
         return answers
+
+    def list(self, prefix=b"") -> Iterator[bytes]:
+        """The keys that begin with a prefix, as 16 bytes each (names end with zeros), in any order.
+
+        It is no snapshot: a key that has a value from the begin to the end comes once; one that is
+        made or deleted meanwhile comes or not.
+
+        Raises:
+            NetChainError: keys are missing; LOST and NO_CHAIN: those of one group or more.
+        """
+        listing, why = begin_listing(self._native, prefix), ctypes.c_uint32()
+        key, found = (ctypes.c_uint8 * 16)(), 1
+        try:
+            while found == 1:
+                found = lib.nc_list_next(self._native, listing, key, why)
+                if found == 1:
+                    yield bytes(key)
+        finally:
+            lib.nc_list_end(listing)
+        if found < 0:
+            raise NetChainError(why.value)
 
     def get(self, key, **more) -> Answer:
         """The key's value."""

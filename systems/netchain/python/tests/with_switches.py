@@ -47,6 +47,23 @@ class WithSwitches(unittest.TestCase):
             self.assertTrue(all(answer.done for answer in answers))
             self.assertEqual(Counter(client, "py-many").get(), 2_000)
 
+    def test_listings(self):
+        expected = [f"pl/{at:03}".encode().ljust(16, b"\0") for at in range(100)]
+        with Client(FILE) as client:
+            client.ask_all(Request.put(key, b"x") for key in expected)
+            self.assertEqual(sorted(client.list("pl/")), expected)
+            self.assertEqual(list(client.list(expected[7])), [expected[7]])
+            self.assertEqual(list(client.list("pl/none")), [])
+            self.assertTrue(next(client.list()))
+            with self.assertRaises(ValueError):
+                next(client.list("seventeen-letters"))
+
+        async def run():
+            async with AsyncClient(FILE) as client:
+                return [key async for key in client.list(b"pl/")]
+
+        self.assertEqual(sorted(asyncio.run(run())), expected)
+
     def test_a_child_is_another_client(self):
         with Client(FILE) as client:
             client.put("py-fork", b"parent")

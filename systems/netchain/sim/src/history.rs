@@ -216,6 +216,7 @@ impl History {
                 asked.was_not = true;
                 "too long"
             }
+            Ok(Outcome::Listed(_)) => "listed",
             Ok(Outcome::Unknown) => "unknown",
             Ok(Outcome::Lost) => "lost",
             Err(_) => "failed",

@@ -102,6 +102,7 @@ fn own() -> (f64, f64) {
 fn word(answer: &Answer) -> &'static str {
     match answer {
         Ok(Outcome::Done(_)) => "done",
+        Ok(Outcome::Listed(_)) => "listed",
         Ok(Outcome::Refused(_)) => "refused",
         Ok(Outcome::Unknown) => "unknown",
         Ok(Outcome::Full) => "full",

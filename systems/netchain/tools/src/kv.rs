@@ -2,7 +2,7 @@
 
 use crate::cluster;
 use crate::founding::{self, FoundArgs, RingArgs};
-use crate::{bench, keys, lock, sim};
+use crate::{bench, keys, listing, lock, sim};
 use clap::{Parser, Subcommand};
 use command_line::outln;
 use netchain_client::{Client, Config, Done, Key, Outcome, Shown};
@@ -22,6 +22,9 @@ const EXAMPLES: &str = "Examples:
   stateplane kv --config kv.toml cas greeting 281474976710657 'hello again'
   stateplane kv --config kv.toml add visits 1
   stateplane kv --config kv.toml delete greeting
+  stateplane kv --config kv.toml list lock/
+  stateplane kv --config kv.toml export keys.jsonl
+  stateplane kv --config kv.toml import keys.jsonl
   stateplane kv --config kv.toml lock backup -- pg_dump -f /backup/db.sql shop
   stateplane kv --config kv.toml bench --outstanding 64 --writes 10
   stateplane kv sim --seconds 60
@@ -106,6 +109,12 @@ enum Word {
         /// What to add.
         delta: u64,
     },
+    /// Print the keys that begin with a prefix
+    List(listing::ListArgs),
+    /// Write keys with their values to a file
+    Export(listing::ExportArgs),
+    /// Write the keys of such a file
+    Import(listing::ImportArgs),
     /// Run a command while a lock is held
     Lock(lock::Args),
     /// Load the switches, and print rates, latencies and CPU time
@@ -128,6 +137,13 @@ pub fn run(args: Args) -> u8 {
         Word::Found(words) => founding::found(words).map(|()| 0),
         Word::Ring(words) => founding::ring(words, args.json).map(|()| 0),
         Word::Key(words) => keys::run(words, args.json).map(|()| 0),
+        Word::List(words) => {
+            config(&args).and_then(|config| listing::list(words, config, args.json))
+        }
+        Word::Export(words) => config(&args).and_then(|config| listing::export(words, config)),
+        Word::Import(words) => {
+            config(&args).and_then(|config| listing::import(words, config, args.json))
+        }
         Word::Lock(words) => config(&args).and_then(|config| lock::run(words, config)),
         Word::Bench(words) => {
             config(&args).and_then(|config| bench::run(words, config, args.json)).map(|()| 0)
@@ -173,6 +189,9 @@ fn ask(args: &Args) -> Result<(Outcome, bool), Box<dyn std::error::Error>> {
         Word::Found(_)
         | Word::Ring(_)
         | Word::Key(_)
+        | Word::List(_)
+        | Word::Export(_)
+        | Word::Import(_)
         | Word::Lock(_)
         | Word::Bench(_)
         | Word::Sim(_)
@@ -211,6 +230,7 @@ fn show(args: &Args, outcome: &Outcome, has_key: bool) -> u8 {
             let missing = matches!(args.word, Word::Get { .. }) && now.value.is_none();
             ("done", Some(now), if missing { REFUSED } else { 0 })
         }
+        Outcome::Listed(_) => ("listed", None, 0),
         Outcome::Refused(refused) => ("refused", Some(&refused.now), REFUSED),
         Outcome::Unknown => ("unknown", None, UNKNOWN),
         Outcome::Full => ("full", None, FAILED),

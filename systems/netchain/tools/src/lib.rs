@@ -12,10 +12,12 @@ mod founding;
 mod generated;
 mod keys;
 mod kv;
+mod listing;
 mod lock;
 mod messages;
 mod packet_test;
 mod sim;
+mod text;
 
 use clap::{CommandFactory, FromArgMatches};
 use command_line::{Plug, SwitchView};
