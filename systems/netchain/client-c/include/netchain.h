@@ -117,8 +117,8 @@ int64_t nc_wait_us(nc_client *client);
  * snapshot: a key that has a value from the begin of the listing to its end is told once; one that
  * is made or deleted meanwhile is told or not. NULL: the prefix is too long, or no client. */
 nc_listing *nc_list(const nc_client *client, const void *prefix, size_t prefix_bytes);
-/* The next key. 1: there is one; 0: there are no more; -1: keys are missing, and `outcome` says why.
- * After NC_LOST and NC_NO_CHAIN (of one group) keys of other groups follow. */
+/* The next key. 1: there is one; 0: there are no more; -1: keys are missing, and `outcome` says
+ * why. After NC_LOST and NC_NO_CHAIN (of one group) keys of other groups follow. */
 int nc_list_next(nc_client *client, nc_listing *listing, uint8_t key[NC_KEY_BYTES],
                  uint32_t *outcome);
 /* For event loops, one request at a time: nc_list_submit begins it; nc_list_take takes its answer
