@@ -5,6 +5,8 @@
 #[path = "lab_failover/cluster.rs"]
 mod cluster;
 mod common;
+#[path = "lab_failover/controllers.rs"]
+mod controllers;
 #[path = "lab_failover/counters.rs"]
 mod counters;
 #[path = "lab_failover/load.rs"]
@@ -291,6 +293,34 @@ fn no_request_needs_the_controller() {
     println!("without a controller: {during} requests; {}", ended.summary());
     assert_eq!(ended.failed(), 0, "{}", ended.summary());
     ended.check(&cluster);
+    cluster.lab.down();
+}
+
+/// With etcd as the database, and two controllers.
+#[test]
+fn another_controller_decides_when_one_dies() {
+    if skip() {
+        return;
+    }
+    if std::process::Command::new("etcd").arg("--version").output().is_err() {
+        eprintln!("skipped: there is no etcd (apt install etcd-server)");
+        return;
+    }
+    let _turn = one_at_a_time();
+    let cluster = Cluster::with_etcd("etcd");
+    controllers::the_deciding_one_dies(&cluster);
+    cluster.lab.down();
+}
+
+/// It says so, and no switch gets a lower view.
+#[test]
+fn a_controller_without_its_database_decides_nothing() {
+    if skip() {
+        return;
+    }
+    let _turn = one_at_a_time();
+    let cluster = Cluster::up("database");
+    controllers::the_database_is_lost(&cluster);
     cluster.lab.down();
 }
 
