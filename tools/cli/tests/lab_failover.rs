@@ -13,10 +13,13 @@ mod counters;
 mod load;
 #[path = "lab_failover/locks.rs"]
 mod locks;
+mod page;
 #[path = "lab_failover/random.rs"]
 mod random;
 #[path = "lab_failover/recovery.rs"]
 mod recovery;
+#[path = "lab_failover/watch.rs"]
+mod watch;
 
 use cluster::Cluster;
 use common::{one_at_a_time, skip, wait_for};
@@ -312,7 +315,7 @@ fn another_controller_decides_when_one_dies() {
     cluster.lab.down();
 }
 
-/// It says so, and no switch gets a lower view.
+/// Alerts and dashboard; and what operate.md says of a lost database.
 #[test]
 fn a_controller_without_its_database_decides_nothing() {
     if skip() {
@@ -320,6 +323,7 @@ fn a_controller_without_its_database_decides_nothing() {
     }
     let _turn = one_at_a_time();
     let cluster = Cluster::up("database");
+    watch::is_complete(&cluster);
     controllers::the_database_is_lost(&cluster);
     cluster.lab.down();
 }
