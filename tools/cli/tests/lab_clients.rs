@@ -12,7 +12,7 @@ mod page;
 use common::{TestLab, skip};
 use founding::{CLUSTER, client_in, found, identity};
 use netchain_client::{AsyncClient, Config, Key, Outcome};
-use netchain_recipes::{Blocking, Election, Lock, Membership, wait};
+use netchain_recipes::{Blocking, Election, Lock, Membership, Semaphore, wait};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -136,6 +136,17 @@ fn recipes(lab: &TestLab, folder: &Folder) {
         let taken = wait(rival.take(None)).unwrap().expect("after the lease");
         assert!(taken.token() > token);
         wait(taken.release()).unwrap();
+        // A key has places for 15.
+        let all = Semaphore::new(&store, "seats", 15, Duration::from_secs(30)).unwrap();
+        assert!(Semaphore::new(&store, "seats", 16, lease).is_err());
+        let take = |patience| wait(all.take(patience)).unwrap();
+        let mut seats: Vec<_> = (0..15).map(|_| take(None).expect("a seat")).collect();
+        assert!(take(Some(Duration::from_millis(50))).is_none(), "no place");
+        wait(seats.pop().expect("the last").release()).unwrap();
+        seats.push(take(None).expect("a free seat"));
+        for seat in seats {
+            wait(seat.release()).unwrap();
+        }
         let election = Election::new(&store, "leader", lease).unwrap();
         let leader = wait(election.campaign(b"one", None)).unwrap().expect("no rival");
         let seen = wait(Election::new(&other, "leader", lease).unwrap().leader()).unwrap();
