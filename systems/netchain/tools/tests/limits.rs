@@ -5,14 +5,17 @@
 #[allow(dead_code, reason = "this test uses a part of it")]
 mod switch;
 
+use dataplane::Verdict;
+use libbpf_rs::{MapCore, MapFlags};
 use manifest::Manifest;
-use netchain_protocol::layouts::{PEERS, PEERS_DUE};
+use netchain_protocol::layouts::{COUNTED, PEERS, PEERS_DUE};
 use netchain_protocol::{CHAIN_MAX, GROUPS_MAX, MEMBERS_MAX, VALUE_MAX};
+use netchain_protocol::{Key, Message, Operation, Room, Status};
 use netchain_switch::peers::{Pace, Peers};
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
-use switch::{READER, RING, Switch};
+use switch::{GROUP, KEY, READER, RING, Switch, frame};
 
 const PAGE: &str = include_str!("../../README.md");
 /// As many as the program has by default.
@@ -46,6 +49,7 @@ fn a_switch_has_room_for_what_the_page_says() {
     memory(&switch, &manifest);
     tables(&manifest);
     peers(&switch);
+    runs(&switch);
 }
 
 fn memory(switch: &Switch, manifest: &Manifest) {
@@ -98,6 +102,53 @@ fn peers(switch: &Switch) {
     let before = (0..PEERS_DUE / PEERS).map(|_| look()).collect::<Vec<_>>();
     assert!(before.iter().all(|frames| *frames == u64::from(PEERS) - 1), "{before:?}");
     assert_eq!(look(), u64::from(PEERS_DUE), "all that wait are to be made");
+}
+
+/// A packet whose slot another one always changes ends, and is counted. (The slot looks as if a CPU
+/// were in the middle of a write.)
+fn runs(switch: &Switch) {
+    switch.take_part(1, 1 | 2 | 4, 0, &[READER]);
+    let key = Key::from_name("hot").expect("a short name");
+    let map = switch.slots.slots_map.as_deref().expect("a map of slots");
+    let mut slot = switch.dataplane.read_array(map, 0).expect("a slot");
+    slot[4..8].copy_from_slice(&1u32.to_ne_bytes()); // the generation: odd
+    slot[8..24].copy_from_slice(&key.0);
+    switch.dataplane.write_array(map, 0, &slot).expect("written");
+    let index = switch.dataplane.map(&switch.slots.map).expect("numbers");
+    index.update(&key.0, &0u32.to_ne_bytes(), MapFlags::ANY).expect("its number");
+    let counted = |name: &str| {
+        let at = COUNTED.iter().position(|(known, _)| *known == name).expect("a counter");
+        switch.dataplane.read_count("sp_slots_stats", at as u32).expect("a count")
+    };
+    let outcome = switch.dataplane.run(&read(key), 0, 1_000_000_000).expect("it runs");
+    assert!(!matches!(outcome.verdict, Verdict::Forward { .. }), "nothing is answered");
+    assert_eq!((counted("slots_again"), counted("slots_too_often")), (24, 1));
+}
+
+/// A read of a key, in its frame.
+fn read(key: Key) -> Vec<u8> {
+    let message = Message {
+        operation: Operation::Read,
+        status: Status::Request,
+        flags: 0,
+        key_id: KEY.id,
+        tag: 0,
+        ring: RING,
+        view: 1,
+        group: GROUP,
+        client: 1,
+        number: 1,
+        version: 0,
+        operand: 0,
+        key,
+        chain: vec![],
+        records: Default::default(),
+        room: Room::Small,
+        value: None,
+    };
+    let mut payload = message.encode().expect("a message");
+    KEY.sign(&mut payload);
+    frame(&payload)
 }
 
 /// The page says where the limits are that no switch is needed for.
