@@ -17,7 +17,7 @@ static NUMBER: AtomicU32 = AtomicU32::new(0);
 const ZOOKEEPER: &str = "/usr/share/java/zookeeper.jar";
 
 /// Topologies, and what they compile, with their places in the source tree.
-const SOURCES: [(&str, &str); 5] = [
+const SOURCES: [(&str, &str); 6] = [
     ("tools/bench/setups/kv_switches.toml", include_str!("../../setups/kv_switches.toml")),
     ("tools/bench/setups/kv_servers.toml", include_str!("../../setups/kv_servers.toml")),
     (
@@ -31,6 +31,10 @@ const SOURCES: [(&str, &str); 5] = [
     (
         "systems/netchain/p4/include/slot.p4",
         include_str!("../../../../systems/netchain/p4/include/slot.p4"),
+    ),
+    (
+        "systems/netchain/p4/include/list.p4",
+        include_str!("../../../../systems/netchain/p4/include/list.p4"),
     ),
 ];
 
