@@ -141,12 +141,11 @@ impl Object {
         prepare: impl FnOnce(&mut Object) -> Result<()> + Send,
     ) -> Result<Dataplane> {
         let work = || {
-            sys::stand_behind_others();
             let mut object = Object::open(path, manifest)?;
             prepare(&mut object)?;
             object.load()
         };
-        let done = std::thread::scope(|scope| scope.spawn(work).join());
+        let done = std::thread::scope(|scope| scope.spawn(|| sys::behind_others(work)).join());
         done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
