@@ -1,14 +1,18 @@
-//! The clients' examples, for real: Rust, C and Python against three switches. Needs root. Waits
-//! for timers.
+//! The clients' examples, for real: Rust, C and Python, as pages have them, against three switches.
+//! Needs root. Waits for timers.
 
 mod common;
 #[path = "lab_chain/founding.rs"]
 mod founding;
+#[path = "../../../systems/netchain/client/examples/greeting.rs"]
+#[allow(dead_code, reason = "`main` is the example's own")]
+mod greeting;
+mod page;
 
 use common::{TestLab, skip};
 use founding::{CLUSTER, client_in, found, identity};
 use netchain_client::{AsyncClient, Config, Key, Outcome};
-use netchain_recipes::{Blocking, Election, Lock, Membership, wait};
+use netchain_recipes::{Blocking, Election, Lock, Membership, Semaphore, wait};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -58,12 +62,39 @@ fn examples_run_against_switches() {
         assert!(began.elapsed() < Duration::from_secs(20), "nobody answers");
     }
     let folder = Folder::new(&lab);
+    rust(&lab, &folder);
     tokio_client(&lab);
     recipes(&lab, &folder);
     commands(&lab, &folder);
     c(&lab, &folder);
     python(&lab, &folder);
     lab.down();
+}
+
+/// A page's examples in a language.
+fn examples(page: &str, language: &str) -> Vec<String> {
+    let text = page::read(&format!("systems/netchain/{page}"));
+    let found: Vec<String> = page::texts(&text, language).into_iter().map(str::to_owned).collect();
+    assert!(!found.is_empty(), "{page}: no {language}");
+    found
+}
+
+/// The pages have what `greeting.rs` has, which runs.
+fn rust(lab: &TestLab, folder: &Folder) {
+    let lines = |text: &str| text.lines().map(|it| it.trim().to_owned() + "\n").collect::<String>();
+    let source = lines(&page::read("systems/netchain/client/examples/greeting.rs"));
+    for page in ["README.md", "client/README.md"] {
+        for example in examples(page, "rust") {
+            let example = lines(&example.replace("\"kv.toml\"", "file"));
+            assert!(source.contains(&example), "{page}: not in greeting.rs:\n{example}");
+        }
+    }
+    let file = folder.text("kv.toml");
+    let run =
+        move || greeting::greet(&file).map_err(|error| std::io::Error::other(error.to_string()));
+    lab.netns("client").run(run).expect("greeting.rs");
+    let read = client_in(lab).get(&Key::from_name("greeting").unwrap()).unwrap();
+    assert_eq!(read.done().expect("a read").now.value, Some(b"hello".to_vec()));
 }
 
 /// Many requests at a time, from a runtime whose thread is in the client's namespace.
@@ -105,6 +136,17 @@ fn recipes(lab: &TestLab, folder: &Folder) {
         let taken = wait(rival.take(None)).unwrap().expect("after the lease");
         assert!(taken.token() > token);
         wait(taken.release()).unwrap();
+        // A key has places for 15.
+        let all = Semaphore::new(&store, "seats", 15, Duration::from_secs(30)).unwrap();
+        assert!(Semaphore::new(&store, "seats", 16, lease).is_err());
+        let take = |patience| wait(all.take(patience)).unwrap();
+        let mut seats: Vec<_> = (0..15).map(|_| take(None).expect("a seat")).collect();
+        assert!(take(Some(Duration::from_millis(50))).is_none(), "no place");
+        wait(seats.pop().expect("the last").release()).unwrap();
+        seats.push(take(None).expect("a free seat"));
+        for seat in seats {
+            wait(seat.release()).unwrap();
+        }
         let election = Election::new(&store, "leader", lease).unwrap();
         let leader = wait(election.campaign(b"one", None)).unwrap().expect("no rival");
         let seen = wait(Election::new(&other, "leader", lease).unwrap().leader()).unwrap();
@@ -121,7 +163,7 @@ fn recipes(lab: &TestLab, folder: &Folder) {
     lab.netns("client").run(run).expect("recipes");
 }
 
-/// `kv lock`, `kv bench`, and the Rust example.
+/// `kv lock` and `kv bench`.
 fn commands(lab: &TestLab, folder: &Folder) {
     let program = env!("CARGO_BIN_EXE_stateplane");
     let kv = |words: &str| {
@@ -152,36 +194,45 @@ fn commands(lab: &TestLab, folder: &Folder) {
 }
 
 fn c(lab: &TestLab, folder: &Folder) {
-    let out = folder.text("greeting");
-    let deps = std::env::current_exe().unwrap().parent().unwrap().to_owned();
-    let library = deps.join("libnetchain.a");
-    on_host(
-        Command::new("cc")
-            .args(["-std=c11", "-Wall", "-Werror", &format!("-I{HERE}/client-c/include")])
-            .arg(format!("{HERE}/client-c/examples/greeting.c"))
-            .arg(library)
-            .args(["-lpthread", "-ldl", "-lm", "-o", &out]),
-    );
-    let said = lab.must_run("client", &format!("{out} {}", folder.text("kv.toml")));
+    let run = |source: &Path, name: &str| {
+        let out = folder.text(name);
+        let deps = std::env::current_exe().unwrap().parent().unwrap().to_owned();
+        on_host(
+            Command::new("cc")
+                .args(["-std=c11", "-Wall", "-Werror", &format!("-I{HERE}/client-c/include")])
+                .arg(source)
+                .arg(deps.join("libnetchain.a"))
+                .args(["-lpthread", "-ldl", "-lm", "-o", &out]),
+        );
+        lab.must_run("client", &format!("{out} {}", folder.text("kv.toml")))
+    };
+    let said = run(Path::new(&format!("{HERE}/client-c/examples/greeting.c")), "greeting");
     assert_eq!(said.trim(), "hello\n100 additions\nlocked: 1");
+    for page in ["README.md", "client-c/README.md"] {
+        for example in examples(page, "c") {
+            let example = example.replace("kv.toml", &folder.text("kv.toml"));
+            let text = format!(
+                "#include <netchain.h>\n#include <stdio.h>\n\
+                 int main(void) {{\n{example}\nnc_close(client);\nreturn 0;\n}}\n"
+            );
+            let source = folder.path("example.c");
+            std::fs::write(&source, text).unwrap();
+            assert_eq!(run(&source, "example").trim(), "hello", "{page}");
+        }
+    }
 }
 
-/// `pip install` of the source tree into a fresh environment, then the README's examples.
+/// `pip install` of the source tree into a fresh environment, then the pages' examples.
 fn python(lab: &TestLab, folder: &Folder) {
     let venv = folder.text("venv");
     on_host(Command::new("python3").args(["-m", "venv", &venv]));
     let source = format!("{HERE}/python");
     let pip = format!("{venv}/bin/pip");
     on_host(Command::new(pip).args(["install", "--no-index", "--quiet", &source]));
-    let readme = std::fs::read_to_string(Path::new(&source).join("README.md")).unwrap();
-    let examples: Vec<&str> = readme
-        .split("```python\n")
-        .skip(1)
-        .map(|rest| rest.split("```").next().unwrap_or_default())
-        .collect();
-    assert!(examples.len() >= 3, "{examples:?}");
-    for (at, example) in examples.iter().enumerate() {
-        let file = folder.path(&format!("example{at}.py"));
+    let own = examples("python/README.md", "python");
+    assert!(own.len() >= 3, "{own:?}");
+    for example in own.into_iter().chain(examples("README.md", "python")) {
+        let file = folder.path("example.py");
         std::fs::write(&file, example.replace("kv.toml", &folder.text("kv.toml"))).unwrap();
         lab.must_run("client", &format!("{venv}/bin/python {}", file.display()));
     }

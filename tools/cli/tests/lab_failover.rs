@@ -5,16 +5,21 @@
 #[path = "lab_failover/cluster.rs"]
 mod cluster;
 mod common;
+#[path = "lab_failover/controllers.rs"]
+mod controllers;
 #[path = "lab_failover/counters.rs"]
 mod counters;
 #[path = "lab_failover/load.rs"]
 mod load;
 #[path = "lab_failover/locks.rs"]
 mod locks;
+mod page;
 #[path = "lab_failover/random.rs"]
 mod random;
 #[path = "lab_failover/recovery.rs"]
 mod recovery;
+#[path = "lab_failover/watch.rs"]
+mod watch;
 
 use cluster::Cluster;
 use common::{one_at_a_time, skip, wait_for};
@@ -291,6 +296,35 @@ fn no_request_needs_the_controller() {
     println!("without a controller: {during} requests; {}", ended.summary());
     assert_eq!(ended.failed(), 0, "{}", ended.summary());
     ended.check(&cluster);
+    cluster.lab.down();
+}
+
+/// With etcd as the database, and two controllers.
+#[test]
+fn another_controller_decides_when_one_dies() {
+    if skip() {
+        return;
+    }
+    if std::process::Command::new("etcd").arg("--version").output().is_err() {
+        eprintln!("skipped: there is no etcd (apt install etcd-server)");
+        return;
+    }
+    let _turn = one_at_a_time();
+    let cluster = Cluster::with_etcd("etcd");
+    controllers::the_deciding_one_dies(&cluster);
+    cluster.lab.down();
+}
+
+/// Alerts and dashboard; and what operate.md says of a lost database.
+#[test]
+fn a_controller_without_its_database_decides_nothing() {
+    if skip() {
+        return;
+    }
+    let _turn = one_at_a_time();
+    let cluster = Cluster::up("database");
+    watch::is_complete(&cluster);
+    controllers::the_database_is_lost(&cluster);
     cluster.lab.down();
 }
 

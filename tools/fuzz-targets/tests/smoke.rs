@@ -1,6 +1,6 @@
 //! The fuzzers' doors on stable Rust: the committed corpora, then mutations of these, from a fixed
-//! seed and a fresh one. `FUZZ_SEED=n` replays one; `FUZZ_FACTOR=n` does n times as many. `make
-//! soak` searches with cargo-fuzz.
+//! seed and a fresh one. `FUZZ_SEED=n` replays one; `FUZZ_FACTOR=n` does n times as many;
+//! `FUZZ_DOOR=name` takes one door. `make soak` searches with cargo-fuzz.
 
 use fuzz_door::Door;
 use fuzz_targets::doors;
@@ -145,7 +145,8 @@ fn run(target: &Door, seed: u64) {
 #[test]
 fn corpora_and_mutations() {
     let fresh = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
-    for target in doors() {
+    let only = std::env::var("FUZZ_DOOR").ok();
+    for target in doors().filter(|door| only.as_ref().is_none_or(|only| only == door.name)) {
         let started = Instant::now();
         let seeds = corpus(target);
         assert!(!seeds.is_empty(), "{}: no corpus", target.name);

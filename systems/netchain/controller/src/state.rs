@@ -149,3 +149,29 @@ impl State {
         self.switches.get(switch).is_some_and(|it| it.standing == Standing::Serving)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Else two heads would give one version to two writes.
+    #[test]
+    fn a_group_without_a_session_for_another_head_is_lost() {
+        let switch = |at| Ipv4Addr::new(10, 9, 0, at);
+        let mut group = Group {
+            view: 7,
+            session: u16::MAX - 1,
+            chain: vec![switch(1), switch(2), switch(3)],
+            joining: None,
+            stage: Stage::Serving,
+        };
+        group.change(vec![switch(2), switch(3)], None, 8);
+        assert_eq!((group.session, group.head()), (u16::MAX, Some(switch(2))), "the last one");
+        group.change(vec![switch(2)], Some(switch(1)), 9);
+        assert_eq!((group.session, group.view), (u16::MAX, 9), "its head stays");
+        group.change(vec![switch(1)], None, 10);
+        assert_eq!((group.stage, group.view), (Stage::Lost, 10));
+        group.change(vec![switch(1)], None, 11);
+        assert_eq!(group.stage, Stage::Lost, "it is not founded again");
+    }
+}

@@ -17,6 +17,8 @@ pub(crate) fn render(rules: &Switches, kept: &Kept, now_ns: u64, bad_tag: u64) -
     let reporting = page.switches.iter().filter(|it| reports(it.report_ms));
     let behind = reporting.clone().filter(|it| it.applied < version).count() as u64;
     let dead = page.switches.iter().filter(|it| it.standing == "dead").count() as u64;
+    let groups = rules.state().map_or(&[][..], |state| &state.groups);
+    let session_most = groups.iter().map(|it| u64::from(it.session)).max().unwrap_or(0);
     let gauges = [
         ("leading", "Whether this controller decides.", u64::from(leading)),
         (
@@ -32,6 +34,11 @@ pub(crate) fn render(rules: &Switches, kept: &Kept, now_ns: u64, bad_tag: u64) -
         ("groups_lost", "Groups without a member that has their keys.", lost as u64),
         ("groups_short", "Groups with fewer members than they should have.", short as u64),
         ("groups_joining", "Groups that a member joins.", joining as u64),
+        (
+            "session_most",
+            "Heads that a group has had, the most of all; 65535 are the end.",
+            session_most,
+        ),
         ("switches", "Switches that report.", reporting.count() as u64),
         ("switches_dead", "Switches that most others do not hear.", dead),
         ("switches_behind", "Switches that report, and have an older decision.", behind),

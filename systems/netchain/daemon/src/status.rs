@@ -78,7 +78,7 @@ pub struct Silent {
 }
 
 /// Question for [`Groups`].
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupsWanted {
     /// The first group.
     pub from: usize,

@@ -22,5 +22,9 @@ pub use tag::{ClientKey, KEYS_MAX};
 pub const PORT: u16 = 5410;
 /// Switches in a chain at the most: addresses that a message has room for.
 pub const CHAIN_MAX: usize = 4;
+/// Groups of a cluster at the most: the program's table of roles has room for them.
+pub const GROUPS_MAX: u16 = 4096;
+/// Switches of a cluster at the most: their numbers as peers fit into a byte.
+pub const MEMBERS_MAX: usize = layouts::PEERS as usize;
 /// Bytes of a value at the most.
 pub const VALUE_MAX: usize = 128;

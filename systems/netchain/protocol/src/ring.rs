@@ -87,7 +87,8 @@ impl Ring {
     ///
     /// # Errors
     /// An identity that is none, more switches in a chain than a message has room for or than there
-    /// are, a switch twice, or no groups or virtual nodes.
+    /// are, a switch twice, no groups or virtual nodes, or more groups or switches than a switch
+    /// has room for.
     pub fn found(mut founding: Founding) -> Result<Ring, String> {
         founding.member.sort();
         let Founding { cluster, groups, virtual_nodes, failures, member } = &founding;
@@ -109,6 +110,12 @@ impl Ring {
         }
         if *groups == 0 || *virtual_nodes == 0 {
             return Err("groups and virtual_nodes: write numbers from 1 on".into());
+        }
+        if *groups > crate::GROUPS_MAX {
+            return Err(format!("groups = {groups}: {} are the most", crate::GROUPS_MAX));
+        }
+        if member.len() > crate::MEMBERS_MAX {
+            return Err(format!("{} members: {} are the most", member.len(), crate::MEMBERS_MAX));
         }
         let mut nodes = Vec::with_capacity(member.len() * usize::from(*virtual_nodes));
         for (at, switch) in member.iter().enumerate() {
@@ -238,7 +245,7 @@ mod tests {
     fn founding(count: u8, racks: u8, groups: u16, failures: usize) -> Founding {
         let member = (0..count)
             .map(|i| Member {
-                address: Ipv4Addr::new(10, 9, 0, i + 1),
+                address: Ipv4Addr::new(10, 9, 0, i.wrapping_add(1)),
                 rack: format!("r{}", i % racks),
             })
             .collect();
@@ -340,6 +347,12 @@ mod tests {
         assert!(Ring::found(founding(2, 2, 100, 2)).is_err());
         assert!(Ring::found(founding(5, 5, 100, 4)).is_err());
         assert!(Ring::found(founding(3, 3, 0, 2)).is_err());
+        assert!(Ring::found(founding(3, 3, 4096, 2)).is_ok());
+        assert!(Ring::found(founding(3, 3, 4097, 2)).unwrap_err().contains("4096 are the most"));
+        assert!(Ring::found(founding(255, 3, 10, 2)).is_ok());
+        let mut other = founding(255, 3, 10, 2);
+        other.member.push(Member { address: Ipv4Addr::new(10, 9, 1, 1), rack: "r".into() });
+        assert!(Ring::found(other).unwrap_err().contains("255 are the most"));
         let mut other = founding(3, 3, 10, 2);
         other.member.push(other.member[0].clone());
         assert!(Ring::found(other).unwrap_err().contains("10.9.0.1"));

@@ -8,6 +8,7 @@
 
 mod bench;
 mod cluster;
+mod doors;
 mod founding;
 mod generated;
 mod keys;
@@ -19,8 +20,6 @@ mod sim;
 
 use clap::{CommandFactory, FromArgMatches};
 use command_line::{Plug, SwitchView};
-use fuzz_door::{Door, told};
-use netchain_protocol::Message;
 use netchain_switch::{CLIENT_KEYS, CONTROLLED, ClientDrops, ControlledLoad, KeysLoad};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -78,23 +77,6 @@ fn notes_of_controllers(load: &ControlledLoad) -> Vec<String> {
         notes.push(format!("answers for dead switches: {}", dead.join(", ")));
     }
     notes
-}
-
-impl fuzz_door::Doors for NetChain {
-    fn doors(&self) -> &'static [Door] {
-        &[]
-    }
-
-    /// What is decoded and encoded again is decoded to the same.
-    fn datagram(&self, data: &[u8]) {
-        match Message::decode(data) {
-            Ok(message) => {
-                let again = message.encode().expect("what was decoded fits");
-                assert_eq!(Message::decode(&again), Ok(message));
-            }
-            Err(error) => told(&error),
-        }
-    }
 }
 
 /// It has no campaign of its own.

@@ -16,13 +16,11 @@ use packet_test::stf::Wrong;
 use packet_test::{Arrival, Backing, Case, Identity, Line, Outcome, System, Systems, run_case};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use switch::{GROUP, JOINING, KEY, READER, RING, Switch};
+use switch::{GROUP, JOINING, KEY, READER, RING, Switch, frame};
 
 const KEYS: u32 = 110_000;
-const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 5);
 
 /// Where a message begins in a frame.
 const MESSAGE_AT: usize = 42;
@@ -35,20 +33,6 @@ const CASE: &str = "# port: 0 mac 02:00:00:00:00:a0 address 10.0.0.1/24
 # route: 10.9.0.0/24 via 192.0.2.1 port 1
 clock 5ms
 ";
-
-/// Ethernet, IPv4 and UDP in front of a message.
-fn frame(message: &[u8]) -> Vec<u8> {
-    let (bytes, mut out) = (message.len() as u16, vec![0; 12]);
-    out.extend([8, 0, 0x45, 0]);
-    out.extend((28 + bytes).to_be_bytes());
-    out.extend([0, 0, 0, 0, 64, 17, 0, 0]);
-    out.extend(CLIENT.octets());
-    out.extend(READER.octets());
-    out.extend([40_000_u16.to_be_bytes(), 5410_u16.to_be_bytes()].concat());
-    out.extend([(8 + bytes).to_be_bytes(), [0, 0]].concat());
-    out.extend(message);
-    out
-}
 
 /// A write of a client's to a key: mostly a value of some length, at times a delete.
 fn write(key: u32, number: u32, view: u32, random: &mut StdRng) -> Vec<u8> {

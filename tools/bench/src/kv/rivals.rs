@@ -3,19 +3,19 @@
 use crate::kv::System;
 use crate::kv::workload::Reading;
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use etcd_client::{ConnectOptions, KvClient};
+use etcd_client::{Compare, CompareOp, ConnectOptions, KvClient, Txn, TxnOp};
 use std::net::Ipv4Addr;
 use std::sync::RwLock;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use zookeeper_client::{Acls, CreateMode, Error as ZkError};
+use zookeeper_client::{Acls, CreateMode, Error as ZkError, SessionState};
 
 /// Servers of a service.
 pub const SERVERS: usize = 3;
 
 /// A session ends after so long without its server.
-const SESSION: Duration = Duration::from_millis(1000);
+const SESSION: Duration = Duration::from_millis(2000);
 /// Waiting for one to begin.
 const CONNECT: Duration = Duration::from_secs(20);
 
@@ -83,15 +83,15 @@ impl Door {
         }
     }
 
-    /// A value; None: there is none.
+    /// A value and its revision; None: there is none.
     ///
     /// # Errors
     /// The server does not answer, or refuses.
-    pub async fn get(&self, key: &str, reading: Reading) -> Result<Option<Vec<u8>>> {
+    pub async fn get(&self, key: &str, reading: Reading) -> Result<Option<(Vec<u8>, i64)>> {
         match self {
             Door::Etcd(client) => {
                 let answer = client.clone().get(key, None).await?;
-                Ok(answer.kvs().first().map(|pair| pair.value().to_vec()))
+                Ok(answer.kvs().first().map(|pair| (pair.value().to_vec(), pair.mod_revision())))
             }
             Door::ZooKeeper(..) => {
                 let client = self.client()?;
@@ -102,7 +102,7 @@ impl Door {
                 };
                 synced?;
                 match read {
-                    Ok((bytes, _)) => Ok(Some(bytes)),
+                    Ok((bytes, stat)) => Ok(Some((bytes, i64::from(stat.version)))),
                     Err(ZkError::NoNode) => Ok(None),
                     Err(error) => Err(error.into()),
                 }
@@ -126,6 +126,30 @@ impl Door {
         Ok(())
     }
 
+    /// Writes a value over the one of a revision. The new revision; None: the key has another one.
+    ///
+    /// # Errors
+    /// As [`Door::get`].
+    pub async fn put_over(&self, key: &str, value: Vec<u8>, revision: i64) -> Result<Option<i64>> {
+        match self {
+            Door::Etcd(client) => {
+                let same = Compare::mod_revision(key, CompareOp::Equal, revision);
+                let txn = Txn::new().when([same]).and_then([TxnOp::put(key, value, None)]);
+                let answer = client.clone().txn(txn).await?;
+                let now = answer.header().context("etcd's answer has no header")?.revision();
+                Ok(answer.succeeded().then_some(now))
+            }
+            Door::ZooKeeper(..) => {
+                let version = i32::try_from(revision)?;
+                match self.client()?.set_data(key, &value, Some(version)).await {
+                    Ok(stat) => Ok(Some(i64::from(stat.version))),
+                    Err(ZkError::BadVersion) => Ok(None),
+                    Err(error) => Err(error.into()),
+                }
+            }
+        }
+    }
+
     /// Writes a key that may be new.
     ///
     /// # Errors
@@ -142,11 +166,19 @@ impl Door {
         self.put(key, value).await
     }
 
-    /// ZooKeeper's client.
+    /// ZooKeeper's client, if its session is connected. (One that is not would keep requests, and
+    /// send those that were given up, too: thousands at once when it is connected again.)
     ///
     /// # Errors
-    /// It is etcd's door, or a client has panicked.
+    /// It is etcd's door, the session is not connected, or a client has panicked.
     pub fn client(&self) -> Result<zookeeper_client::Client> {
+        let client = self.session()?;
+        let state = client.state();
+        ensure!(state == SessionState::SyncConnected, "the session is {state}");
+        Ok(client)
+    }
+
+    fn session(&self) -> Result<zookeeper_client::Client> {
         match self {
             Door::ZooKeeper(_, client) => {
                 Ok(client.read().map_err(|_| anyhow!("a client panicked"))?.clone())
@@ -161,7 +193,7 @@ impl Door {
     /// No server answers.
     pub async fn renew(&self) -> Result<()> {
         let Door::ZooKeeper(servers, place) = self else { return Ok(()) };
-        if self.client()?.state().is_terminated() {
+        if self.session()?.state().is_terminated() {
             let client = session(servers).await?;
             *place.write().map_err(|_| anyhow!("a client panicked"))? = client;
         }

@@ -5,9 +5,9 @@ use crate::kv::labs::{Network, Site, kill_and_restore, require};
 use crate::kv::ledger::Ledger;
 use crate::kv::lockers::{Locker, Lockers};
 use crate::kv::rivals::{Door, SERVERS, leader};
-use crate::kv::workload::{Draw, Measured, Pace, Reading, Workload, value};
+use crate::kv::workload::{Draw, Measured, Pace, Reading, Workload, number, value};
 use crate::kv::{Service, System, runtime};
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -179,7 +179,13 @@ impl Service for Servers {
                 let (doors, door) = (Arc::clone(&doors), by[task % by.len()]);
                 tokio::spawn(async move {
                     while let Some(name) = names.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        doors[door].create(name, value(0, value_bytes)).await?;
+                        let until = Instant::now() + DEADLINE;
+                        // A session that moves to another server loses what is under way.
+                        while let Err(error) = doors[door].create(name, value(0, value_bytes)).await
+                        {
+                            ensure!(Instant::now() < until, error);
+                            tokio::time::sleep(PAUSE).await;
+                        }
                     }
                     Ok::<_, anyhow::Error>(())
                 })
@@ -221,6 +227,7 @@ impl Service for Servers {
             began,
             live: Arc::clone(live),
             ledger: Mutex::new(Ledger::new(plan.locks)),
+            revisions: Mutex::new(vec![None; plan.locks]),
             records: Mutex::default(),
             under_way: AtomicUsize::new(0),
         });
@@ -248,6 +255,8 @@ struct Holders {
     began: Instant,
     live: Arc<Live>,
     ledger: Mutex<Ledger>,
+    /// Of each lock's value, as far as the holder knows.
+    revisions: Mutex<Vec<Option<i64>>>,
     records: Mutex<Vec<Record>>,
     under_way: AtomicUsize,
 }
@@ -261,13 +270,37 @@ impl Holders {
         order().find(answers).unwrap_or(from % SERVERS)
     }
 
-    /// Asks one server; whether it answered, and what it showed.
+    /// Asks one server; whether it answered, and what a read showed.
     async fn ask(&self, door: usize, lock: usize, write: Option<u64>) -> Result<Option<Vec<u8>>> {
-        let (door, key) = (&self.doors[door], &self.keys[lock]);
         match write {
-            Some(number) => door.put(key, value(number, 64)).await.map(|()| None),
-            None => door.get(key, Reading::Newest).await,
+            Some(number) => self.write(door, lock, number).await.map(|()| None),
+            None => {
+                let read = self.doors[door].get(&self.keys[lock], Reading::Newest).await?;
+                Ok(read.map(|(value, _)| value))
+            }
         }
+    }
+
+    /// Writes a number over the value that the holder knows: a try that was given up, and comes to
+    /// a server late, then changes nothing.
+    async fn write(&self, door: usize, lock: usize, new: u64) -> Result<()> {
+        let (door, key) = (&self.doors[door], &self.keys[lock]);
+        let known = locked(&self.revisions)[lock].take();
+        let revision = match known {
+            Some(revision) => revision,
+            None => {
+                let read = door.get(key, Reading::Newest).await?;
+                let (shown, revision) = read.with_context(|| format!("{key} is not there"))?;
+                if number(Some(&shown)) == new {
+                    return Ok(());
+                }
+                revision
+            }
+        };
+        let now = door.put_over(key, value(new, 64), revision).await?;
+        ensure!(now.is_some(), "{key} has changed: it is read before the next try");
+        locked(&self.revisions)[lock] = now;
+        Ok(())
     }
 
     /// Asks servers until one answers: whether it was the first one, and what it showed.
@@ -324,7 +357,8 @@ impl Holders {
         let mut draw = plan.draw();
         let (mut pace, until) = (Pace::new(plan.rate), self.began + plan.end);
         let mut number = 0;
-        let renewing = tokio::spawn(Arc::clone(&self).renew(until + DEADLINE));
+        let renewing: Vec<_> =
+            (0..SERVERS).map(|door| tokio::spawn(Arc::clone(&self).renew(door))).collect();
         while Instant::now() < until && !stop.load(Ordering::Relaxed) {
             while let Some(at) = pace.due(Instant::now()) {
                 let (write, lock) = draw.request();
@@ -341,16 +375,14 @@ impl Holders {
         while self.under_way.load(Ordering::Relaxed) > 0 {
             tokio::time::sleep(TICK).await;
         }
-        renewing.abort();
+        renewing.iter().for_each(tokio::task::JoinHandle::abort);
     }
 
-    /// Begins sessions again that are over.
-    async fn renew(self: Arc<Self>, until: Instant) {
-        while Instant::now() < until {
-            for door in self.doors.iter() {
-                // (It is tried again.)
-                let _ = tokio::time::timeout(TRY, door.renew()).await;
-            }
+    /// Begins a server's session again whenever it is over.
+    async fn renew(self: Arc<Self>, door: usize) {
+        loop {
+            // (An error is a session that did not begin: it is tried again.)
+            let _ = self.doors[door].renew().await;
             tokio::time::sleep(PAUSE).await;
         }
     }

@@ -6,6 +6,7 @@ use netchain_client::{Client, Config, Key, Pipeline, Ring, read_ring};
 use netchain_daemon::{GroupStatus, Groups, GroupsWanted, Status};
 use netns::Netns;
 use secrets::SecretsFile;
+use std::cell::Cell;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -18,12 +19,16 @@ const PORT: u16 = 5410;
 const TOPOLOGY: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../systems/netchain/lab/failover.toml");
 const CONTROLLER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 2, 9, 10), 5411);
+/// The other one, of two with etcd.
+const STANDBY: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 2, 9, 10), 5412);
 
 pub struct Cluster {
     pub lab: TestLab,
     pub ring: Ring,
     keys: KeyRing,
     client: Netns,
+    /// The controller that is asked.
+    controller: Cell<SocketAddrV4>,
 }
 
 /// The NetChain address of a node.
@@ -44,7 +49,12 @@ pub fn key_of(ring: &Ring, group: u16, number: usize) -> Key {
 
 impl Cluster {
     pub fn up(test: &str) -> Cluster {
-        Cluster::founded(test, Path::new(TOPOLOGY), Path::new(CLUSTER))
+        Cluster::founded(test, Path::new(TOPOLOGY), Path::new(CLUSTER), "chain")
+    }
+
+    /// With two controllers, of which etcd elects one.
+    pub fn with_etcd(test: &str) -> Cluster {
+        Cluster::founded(test, Path::new(TOPOLOGY), Path::new(CLUSTER), "etcd")
     }
 
     /// With so many groups, in a folder of its own.
@@ -60,16 +70,16 @@ impl Cluster {
             text.replace("${topology_dir}/../p4/netchain.p4", program.to_str().expect("UTF-8"));
         let topology = folder.path().join("failover.toml");
         std::fs::write(&topology, text).expect("written");
-        (Cluster::founded(test, &topology, &file), folder)
+        (Cluster::founded(test, &topology, &file, "chain"), folder)
     }
 
-    fn founded(test: &str, topology: &Path, founding: &Path) -> Cluster {
-        let lab = TestLab::up(test, topology.to_str().expect("UTF-8"), &[]);
+    fn founded(test: &str, topology: &Path, founding: &Path, mode: &str) -> Cluster {
+        let lab = TestLab::up(test, topology.to_str().expect("UTF-8"), &["--mode", mode]);
         let secrets = dir(&lab).join("fabric.secrets");
         let keys = SecretsFile::load(&secrets).expect("secrets").ring().clone();
         let client = lab.netns("client");
         let ring = read_ring(founding).expect("ring");
-        let cluster = Cluster { lab, ring, keys, client };
+        let cluster = Cluster { lab, ring, keys, client, controller: Cell::new(CONTROLLER) };
         cluster.settle("the cluster begins");
         cluster
     }
@@ -79,10 +89,10 @@ impl Cluster {
         question: ToolType,
         json: &[u8],
     ) -> Option<T> {
-        let keys = &self.keys;
+        let (keys, controller) = (&self.keys, self.controller.get());
         let ask = || {
             let timeout = Duration::from_millis(500);
-            let answer = daemon::ask::ask(question, json, CONTROLLER, keys, timeout);
+            let answer = daemon::ask::ask(question, json, controller, keys, timeout);
             answer.map_err(std::io::Error::other)
         };
         self.lab.netns("controller").run(ask).ok()
@@ -91,6 +101,20 @@ impl Cluster {
     /// What the controller says; None: it does not answer.
     pub fn status(&self) -> Option<Status> {
         self.ask(ToolType::StatusRequest, &[])
+    }
+
+    /// Waits until one of two controllers decides, and asks that one from now on. The names of
+    /// their daemons: the one that decides, and the other.
+    pub fn elected(&self) -> (&'static str, &'static str) {
+        let both = [(CONTROLLER, "controller"), (STANDBY, "standby")];
+        wait_for("a controller decides", || {
+            both.iter().any(|(address, _)| {
+                self.controller.set(*address);
+                self.status().is_some_and(|status| status.leading)
+            })
+        });
+        let decides = usize::from(self.controller.get() == STANDBY);
+        (both[decides].1, both[1 - decides].1)
     }
 
     pub fn groups(&self) -> Vec<GroupStatus> {
@@ -120,7 +144,8 @@ impl Cluster {
     pub fn order(&self, words: &str) {
         let secrets = dir(&self.lab).join("fabric.secrets");
         let program = env!("CARGO_BIN_EXE_stateplane");
-        let ask = format!("--address {CONTROLLER} --secrets {}", secrets.display());
+        let address = self.controller.get();
+        let ask = format!("--address {address} --secrets {}", secrets.display());
         self.lab.must_run("controller", &format!("{program} kv {words} {ask}"));
     }
 
@@ -133,6 +158,22 @@ impl Cluster {
             found.and_then(|value| value.parse::<u64>().ok()).expect("a counter")
         };
         (value("deaths"), value("mute"))
+    }
+
+    /// The file with the controller's decision.
+    pub fn database(&self) -> PathBuf {
+        dir(&self.lab).join("kv.redb")
+    }
+
+    /// The decision that each switch has.
+    pub fn decisions(&self) -> Vec<u64> {
+        let of = |switch: &str| {
+            let text = self.lab.metrics(switch);
+            let mut lines = text.lines();
+            let found = lines.find_map(|it| it.strip_prefix("stateplane_switch_decision_version "));
+            found.and_then(|version| version.parse().ok()).expect("a version")
+        };
+        ["s1", "s2", "s3", "s4"].map(of).to_vec()
     }
 
     /// A power cut of a switch.

@@ -131,3 +131,15 @@ fn another_format_is_told_to_all() {
         assert_eq!(engine.answer().unwrap().1, Err(Failure::Format(2)));
     }
 }
+
+#[test]
+fn so_many_are_under_way_and_no_more() {
+    let mut engine = knowing();
+    let first = engine.submit(Request::get(&key()), 0).unwrap();
+    for _ in 1..OUTSTANDING_MAX {
+        engine.submit(Request::get(&key()), 0).unwrap();
+    }
+    assert_eq!(engine.submit(Request::get(&key()), 0), Err(NotBegun::Busy));
+    engine.cancel(first);
+    assert!(engine.submit(Request::get(&key()), 0).is_ok());
+}

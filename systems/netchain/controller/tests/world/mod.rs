@@ -262,6 +262,8 @@ impl World {
                     self.acknowledged[group].clear();
                 }
             }
+            let joining = state.groups.iter().filter(|group| group.joining.is_some()).count();
+            assert!(joining <= self.settings.most_joins, "seed {}: {joining} join", self.seed);
             self.disk = state;
             self.control(Input::Persisted);
         }

@@ -350,6 +350,21 @@ mod tests {
     }
 
     #[test]
+    fn a_decision_has_so_many_parts_and_no_more() {
+        let mut most = decided(4096);
+        most.config.switches = (0..255).map(switch).collect();
+        for role in &mut most.config.roles {
+            role.chain = (1..=4).map(switch).collect();
+        }
+        let messages = most.encode().expect("all that a founding may have");
+        assert!(messages.len() <= usize::from(MOST_PARTS));
+        assert_eq!(decided(u16::MAX).encode(), None);
+        let mut part = messages[0].clone();
+        part[34..36].copy_from_slice(&(MOST_PARTS + 1).to_be_bytes());
+        assert_eq!(Parts::default().take(&part, 0), Err(Malformed));
+    }
+
+    #[test]
     fn parts_of_two_decisions_are_not_mixed() {
         let (one, mut two) = (decided(400), decided(400));
         two.config.version += 1;
