@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 type Result<T> = std::result::Result<T, Error>;
 
@@ -76,7 +76,8 @@ impl Netns {
         &self.name
     }
 
-    /// Makes `command` run inside the namespace.
+    /// Makes `command` run inside the namespace. (Starting it forks this process, which takes
+    /// milliseconds if it is large: see [`Netns::output`].)
     pub fn enter(&self, command: &mut Command) -> Result<()> {
         let file = self
             .file
@@ -95,6 +96,15 @@ impl Netns {
         let mut command = Command::new(program);
         self.enter(&mut command)?;
         Ok(command)
+    }
+
+    /// Runs a command inside the namespace to its end. It is started from a thread that is there:
+    /// so this process, whose other threads may be at work, is not forked.
+    ///
+    /// # Errors
+    /// The namespace cannot be entered, or the command cannot be started.
+    pub fn output(&self, command: &mut Command) -> std::io::Result<Output> {
+        self.run(|| command.output())
     }
 
     /// Runs `work` in a thread inside the namespace and returns its result.
@@ -133,8 +143,11 @@ impl Netns {
     /// # Errors
     /// The first that fails, with what `ip` said about it.
     pub fn ip_batch<T: AsRef<str>>(&self, lines: &[T]) -> Result<()> {
-        let mut command = self.command("ip")?;
-        batch::run(&mut command, lines).map_err(|error: BatchError| Error::Command {
+        let lines: Vec<&str> = lines.iter().map(AsRef::as_ref).collect();
+        let done = self
+            .inside(|| batch::run(&mut Command::new("ip"), &lines))
+            .map_err(Error::system(format!("entering network namespace {}", self.name)))?;
+        done.map_err(|error: BatchError| Error::Command {
             command: format!("ip (in {})", self.name),
             reason: error.to_string(),
         })

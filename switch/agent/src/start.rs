@@ -301,9 +301,8 @@ fn load(
     generation: u32,
     last_incarnation: u32,
 ) -> Result<(Dataplane, State)> {
-    let mut object = Object::open(&config.object, manifest)?;
-    object.set(settings(config))?;
-    let dataplane = object.load()?;
+    let set = |object: &mut Object| object.set(settings(config));
+    let dataplane = Object::open_and_load(&config.object, manifest, set)?;
     run.remove_generation(generation)?;
     dataplane.pin(&run.generation(generation))?;
     let path = run.manifest(generation);

@@ -51,6 +51,7 @@ pub use object::{Object, Settings};
 pub use run::{Outcome, Verdict};
 pub use secrets::SecretSet;
 pub use spec::{ActionSpec, EntrySpec, KeySpec, ListedEntry};
+pub use sys::{among_others, before_others};
 pub use table::{ActionCall, Entry, Listed, TableRef, Write};
 pub use value::Match;
 

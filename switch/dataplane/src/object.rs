@@ -2,6 +2,7 @@
 
 use crate::Dataplane;
 use crate::error::{Error, Result};
+use crate::sys;
 use libbpf_rs::btf::types::{DataSec, Var};
 use libbpf_rs::{AsRawLibbpf, Btf, MapCore, MapHandle, ObjectBuilder, OpenObject, PrintLevel};
 use manifest::Manifest;
@@ -129,6 +130,23 @@ impl Object {
             }
         }
         Ok(false)
+    }
+
+    /// Opens and loads an object in a thread that gets less CPU time than others: the kernel
+    /// verifies a large program for seconds, and what the machine does already goes first.
+    /// `prepare` may set constants and sizes.
+    pub fn open_and_load(
+        path: &Path,
+        manifest: Manifest,
+        prepare: impl FnOnce(&mut Object) -> Result<()> + Send,
+    ) -> Result<Dataplane> {
+        let work = || {
+            let mut object = Object::open(path, manifest)?;
+            prepare(&mut object)?;
+            object.load()
+        };
+        let done = std::thread::scope(|scope| scope.spawn(|| sys::behind_others(work)).join());
+        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
     /// Loads programs and maps into the kernel, and fills in the tables' default actions and

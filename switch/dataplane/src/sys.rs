@@ -289,3 +289,50 @@ pub(crate) fn map_update(
     }
     map_update_raw(map.as_fd(), key, value, how)
 }
+
+/// Nice value of work that others should not wait for.
+const BEHIND_OTHERS: i8 = 3;
+/// Where a kernel that groups tasks by session keeps the nice value of this one: a thread's own
+/// counts within the session only.
+const SESSION: &str = "/proc/self/autogroup";
+
+/// Does work that gets half of the CPU time of other work that wants the CPU, and all of it when
+/// none does. (With much less, switches that start on a busy machine come too late for a cluster
+/// that begins.) The thread stays behind others: it should end soon.
+pub(crate) fn behind_others<T>(work: impl FnOnce() -> T) -> T {
+    // SAFETY: the call has no pointers; 0 is the calling thread. Without it the work is done as
+    // well.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, BEHIND_OTHERS.into()) };
+    // ("/autogroup-NUMBER nice VALUE"; there is none in a control group.)
+    let before = std::fs::read_to_string(SESSION).ok();
+    let before = before.as_deref().and_then(|text| text.trim().rsplit_once(' '));
+    let before = before.and_then(|(_, nice)| nice.parse::<i8>().ok());
+    let before = before.filter(|nice| *nice < BEHIND_OTHERS);
+    let set = |nice: i8| drop(std::fs::write(SESSION, nice.to_string()));
+    before.iter().for_each(|_| set(BEHIND_OTHERS));
+    let done = work();
+    before.into_iter().for_each(set);
+    done
+}
+
+fn schedule(policy: libc::c_int, priority: libc::c_int) {
+    let priority = libc::sched_param { sched_priority: priority };
+    // SAFETY: the kernel reads one struct, which outlives the call; 0 is the calling thread.
+    unsafe { libc::sched_setscheduler(0, policy, &raw const priority) };
+}
+
+/// From now on the calling thread gets a CPU before all threads that do not ask for the same: for
+/// one that has little to do, which cannot wait, and for those that hold locks that it takes.
+/// Threads that it starts get none of it. Without the right to (CAP_SYS_NICE), nothing changes.
+pub fn before_others() {
+    schedule(libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, 1);
+}
+
+/// Does work that may take long, in a thread that [`before_others`] was called in, as any other
+/// thread would.
+pub fn among_others<T>(work: impl FnOnce() -> T) -> T {
+    schedule(libc::SCHED_OTHER, 0);
+    let done = work();
+    before_others();
+    done
+}

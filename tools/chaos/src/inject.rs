@@ -6,7 +6,13 @@ use lab::instance::Lab;
 use lab::netns::Netns;
 use lab::process;
 use lab::topology::Role;
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use simnet::{Cut, Direction, Links};
+
+/// The daemon that each node with BGP has.
+const ROUTING: &str = "bird";
 
 /// Makes it go wrong.
 ///
@@ -37,6 +43,7 @@ pub fn begin(lab: &Lab, fault: &Fault) -> Result<()> {
             nft(&lab.netns(router)?, &rules.join("; "))
         }
         Fault::Process { machine, process } => lab.kill_daemon(machine, process),
+        Fault::Freeze { machine } => signal(lab, machine, Signal::SIGSTOP),
         Fault::Links(Links::Loss { percent }) => {
             for netns in routers(lab)? {
                 lose(&netns, PORT, *percent)?;
@@ -61,6 +68,7 @@ pub fn end(lab: &Lab, fault: &Fault) -> Result<()> {
             nft(&lab.netns(router)?, &format!("delete table netdev {}", table(machine)))
         }
         Fault::Process { machine, process } => lab.restart_daemon(machine, process),
+        Fault::Freeze { machine } => signal(lab, machine, Signal::SIGCONT),
         Fault::Links(Links::Loss { .. }) => {
             for netns in routers(lab)? {
                 lose_none(&netns)?;
@@ -71,7 +79,26 @@ pub fn end(lab: &Lab, fault: &Fault) -> Result<()> {
     }
 }
 
-/// A lab's nodes share one kernel, which does not stand still for one of them.
+/// To all daemons of a node but its routing. (A lab's nodes share one kernel, which does not stand
+/// still for one of them: neither do routes and programs on ports.)
+fn signal(lab: &Lab, node: &str, signal: Signal) -> Result<()> {
+    for (daemon, identity) in lab.daemons(node) {
+        if daemon == ROUTING {
+            continue;
+        }
+        match kill(Pid::from_raw(identity.pid), signal) {
+            // It has ended.
+            Ok(()) | Err(Errno::ESRCH) => {}
+            Err(error) => {
+                let command = format!("{signal} to {daemon} of {node}");
+                return Err(Error::Command { command, reason: error.to_string() });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Only a simulation can do it.
 fn not_in_a_lab(fault: &Fault) -> Error {
     Error::Command {
         command: fault.to_string(),

@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 use crate::topology::{Node, Role, Topology};
 use netns::Netns;
 use std::collections::BTreeMap;
+use std::process::Command;
 
 /// Kernel parameters of every node.
 const SYSCTL_ALL: &[(&str, &str)] = &[
@@ -115,10 +116,10 @@ pub fn set_offloads(topology: &Topology, name: &str, netns: &Netns) -> Result<()
     for (dev, _, far, _) in topology.ports(name) {
         let faces_switch = topology.node.get(&far.node).is_some_and(|n| n.role == Role::Switch);
         let ethtool = |options: &[&str]| -> Result<()> {
-            let output =
-                netns.command("ethtool")?.args(["-K", dev]).args(options).output().map_err(
-                    |e| Error::Command { command: "ethtool".to_string(), reason: e.to_string() },
-                )?;
+            let mut command = Command::new("ethtool");
+            let output = netns.output(command.args(["-K", dev]).args(options)).map_err(|e| {
+                Error::Command { command: "ethtool".to_string(), reason: e.to_string() }
+            })?;
             if output.status.success() {
                 return Ok(());
             }

@@ -19,8 +19,9 @@ const READY_TIMEOUT_S: u64 = 15;
 const CONVERGE_TIMEOUT_S: u64 = 30;
 /// Routes that have not changed for so long count as settled.
 const SETTLED: Duration = Duration::from_millis(250);
-/// Interval between two looks at something awaited.
-const POLL: Duration = Duration::from_millis(20);
+/// The shortest and the longest interval between two looks at something awaited: a look costs CPU
+/// time that the lab's daemons want.
+const POLL: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(100));
 
 impl Lab {
     /// Runs those of a list of commands that belong to the lab's mode.
@@ -362,7 +363,8 @@ impl Lab {
         what: &str,
         mut done: impl FnMut() -> Result<bool>,
     ) -> Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(seconds);
+        let began = Instant::now();
+        let deadline = began + Duration::from_secs(seconds);
         while !done()? {
             if interrupt::requested() {
                 return Err(Error::Interrupted);
@@ -374,7 +376,7 @@ impl Lab {
                     hint: self.logs_hint(),
                 });
             }
-            std::thread::sleep(POLL);
+            std::thread::sleep((began.elapsed() / 10).clamp(POLL.0, POLL.1));
         }
         Ok(())
     }

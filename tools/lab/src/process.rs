@@ -90,13 +90,12 @@ pub fn run(netns: Option<&Netns>, command_line: &[String]) -> Result<(bool, Stri
         reason: "empty command line".to_string(),
     })?;
     let mut command = Command::new(program);
-    if let Some(netns) = netns {
-        netns.enter(&mut command)?;
-    }
-    let output = command
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
+    command.args(arguments).stdin(Stdio::null());
+    let output = match netns {
+        Some(netns) => netns.output(&mut command),
+        None => command.output(),
+    };
+    let output = output
         .map_err(|e| Error::Command { command: command_line.join(" "), reason: e.to_string() })?;
     let mut said = String::from_utf8_lossy(&output.stdout).into_owned();
     said.push_str(&String::from_utf8_lossy(&output.stderr));

@@ -51,6 +51,9 @@ struct Seen {
 /// Versions of a switch whose first report is kept in mind.
 const MOST_VERSIONS: usize = 64;
 
+/// The time passes in steps of some milliseconds. In a longer one the controller stood still.
+const STILL_MS: u64 = 30;
+
 /// A controller.
 pub struct Controller {
     settings: Settings,
@@ -64,6 +67,8 @@ pub struct Controller {
     wishes: Vec<Input>,
     leading: bool,
     began_ms: Option<u64>,
+    /// Of the newest input.
+    now_ms: Option<u64>,
 }
 
 impl Controller {
@@ -79,6 +84,7 @@ impl Controller {
             wishes: vec![],
             leading: true,
             began_ms: None,
+            now_ms: None,
         }
     }
 
@@ -113,6 +119,7 @@ impl Controller {
     pub fn handle(&mut self, now_ms: u64, input: Input) -> Outputs {
         let mut outputs = Outputs::default();
         self.began_ms.get_or_insert(now_ms);
+        self.stood_still(now_ms);
         match input {
             Input::Report(report) => self.report(now_ms, report),
             Input::Persisted => {
@@ -144,6 +151,18 @@ impl Controller {
         }
         self.send(now_ms, &mut outputs);
         outputs
+    }
+
+    /// A controller that got no CPU for a while has heard nobody meanwhile. Reports wait for it, and
+    /// it takes one after the other: those of whom it has not yet come to would be silent.
+    fn stood_still(&mut self, now_ms: u64) {
+        let before = self.now_ms.replace(now_ms).unwrap_or(now_ms);
+        let still_ms = now_ms.saturating_sub(before);
+        if still_ms >= STILL_MS {
+            for seen in self.seen.values_mut() {
+                seen.heard_ms = (seen.heard_ms + still_ms).min(now_ms);
+            }
+        }
     }
 
     fn report(&mut self, now_ms: u64, report: Report) {

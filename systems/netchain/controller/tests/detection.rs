@@ -118,3 +118,17 @@ fn a_controller_without_reports_takes_nobody_for_dead() {
     cluster.pass(2_000, &[1], |_, _| vec![]);
     assert!(!(1..=4).any(|at| cluster.has_died(at)), "{:?}", cluster.events);
 }
+
+/// Its own CPU time is what it lacks: reports wait in its socket.
+#[test]
+fn a_controller_that_stood_still_takes_nobody_for_mute() {
+    let mut cluster = Cluster::new();
+    let hear_all = |_, _| vec![];
+    cluster.pass(300, &[1, 2, 3, 4], hear_all);
+    cluster.now_ms += 2 * AGENT_MS;
+    cluster.pass(300, &[1, 2, 3, 4], hear_all);
+    assert!((1..=4).all(|at| !cluster.has_died(at)), "{:?}", cluster.events);
+    // One that is mute then is found as soon as ever.
+    cluster.pass(AGENT_MS + 20, &[1, 2, 3], hear_all);
+    assert!(cluster.has_died(4), "{:?}", cluster.events);
+}

@@ -170,6 +170,8 @@ impl Controlled {
     pub fn serve(self: &Arc<Controlled>) -> Result<()> {
         let this = Arc::clone(self);
         let thread = std::thread::Builder::new().name("controllers".into()).spawn(move || {
+            // A switch whose reports are late looks dead.
+            dataplane::before_others();
             let mut told = String::new();
             while this.is_running() {
                 if let Err(problem) = this.follow()
@@ -351,6 +353,8 @@ impl Controlled {
 
     /// Takes decisions, the newest if several have come.
     fn take_decisions(&self, voice: &Voice, decisions: &Receiver<Decided>) {
+        // Probes and reports wait for locks that this thread holds, and clients for decisions.
+        dataplane::before_others();
         while let Ok(mut decided) = decisions.recv() {
             while let Ok(newer) = decisions.try_recv() {
                 decided = newer;

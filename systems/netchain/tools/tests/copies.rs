@@ -4,10 +4,13 @@
 
 #[path = "copies/empties.rs"]
 mod empties;
+#[path = "common/frame.rs"]
+mod frame;
 #[path = "common/switch.rs"]
 mod switch;
 
 use dataplane::{Dataplane, Object, Settings, Verdict};
+use frame::frame;
 use manifest::Manifest;
 use netchain_protocol::layouts::SlotMark;
 use netchain_protocol::{Key, Message, Operation, Room, Status};
@@ -18,7 +21,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use switch::{GROUP, JOINING, KEY, READER, RING, Switch, frame};
+use switch::{GROUP, JOINING, KEY, READER, RING, Switch};
 
 const KEYS: u32 = 110_000;
 
@@ -60,7 +63,7 @@ fn write(key: u32, number: u32, view: u32, random: &mut StdRng) -> Vec<u8> {
     };
     let mut payload = message.encode().expect("a message");
     KEY.sign(&mut payload);
-    frame(&payload)
+    frame(READER, &payload)
 }
 
 /// What a switch sends for a frame that comes in.

@@ -1,11 +1,14 @@
 //! What a switch has room for, and what is beyond that. Needs root. The other limits, and their
 //! tests: `systems/netchain/docs/design.md`, "Limits".
 
+#[path = "common/frame.rs"]
+mod frame;
 #[path = "common/switch.rs"]
 #[allow(dead_code, reason = "this test uses a part of it")]
 mod switch;
 
 use dataplane::Verdict;
+use frame::frame;
 use libbpf_rs::{MapCore, MapFlags};
 use manifest::Manifest;
 use netchain_protocol::layouts::{COUNTED, PEERS, PEERS_DUE};
@@ -15,7 +18,7 @@ use netchain_switch::peers::{Pace, Peers};
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
-use switch::{GROUP, KEY, READER, RING, Switch, frame};
+use switch::{GROUP, KEY, READER, RING, Switch};
 
 const PAGE: &str = include_str!("../../README.md");
 /// As many as the program has by default.
@@ -148,7 +151,7 @@ fn read(key: Key) -> Vec<u8> {
     };
     let mut payload = message.encode().expect("a message");
     KEY.sign(&mut payload);
-    frame(&payload)
+    frame(READER, &payload)
 }
 
 /// The page says where the limits are that no switch is needed for.

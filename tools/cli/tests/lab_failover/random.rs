@@ -4,8 +4,6 @@ use crate::cluster::{Cluster, Lossy};
 use crate::load::Load;
 use chaos::inject;
 use chaos::plan::{Fault, Step, link, power, process};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -55,15 +53,6 @@ fn draw(seed: u64, round: u64) -> Vec<Step> {
     steps
 }
 
-/// SIGSTOP or SIGCONT to the agent of a switch.
-fn signal_agent(lab: &lab::Lab, switch: &str, signal: Signal) {
-    for (daemon, identity) in lab.daemons(switch) {
-        if daemon == "switch" {
-            kill(Pid::from_raw(identity.pid), signal).expect("a signal");
-        }
-    }
-}
-
 /// Faults that have begun.
 struct Under<'a> {
     cluster: &'a Cluster,
@@ -74,7 +63,6 @@ struct Under<'a> {
 impl<'a> Under<'a> {
     fn begin(&mut self, fault: &Fault) {
         match fault {
-            Fault::Freeze { machine } => signal_agent(&self.lab, machine, Signal::SIGSTOP),
             Fault::Links(Links::Loss { percent }) => {
                 self.lossy = Some(self.cluster.lose(*percent));
             }
@@ -84,7 +72,6 @@ impl<'a> Under<'a> {
 
     fn end(&mut self, fault: &Fault) {
         match fault {
-            Fault::Freeze { machine } => signal_agent(&self.lab, machine, Signal::SIGCONT),
             Fault::Links(Links::Loss { .. }) => self.lossy = None,
             fault => inject::end(&self.lab, fault).unwrap_or_else(|error| panic!("{error}")),
         }

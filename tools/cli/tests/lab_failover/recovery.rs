@@ -1,7 +1,7 @@
 //! How a failure and a recovery look to clients that ask at a fixed rate.
 
 use crate::cluster::Cluster;
-use netchain_client::{Key, Outcome, Pipeline, Request};
+use netchain_client::{Answer, Key, Outcome, Pipeline, Request, Ticket};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -11,9 +11,13 @@ const KEYS: usize = 2_000;
 const WRITES: u64 = 100;
 /// Requests under way while the most that is answered is measured.
 const OUTSTANDING: usize = 64;
-/// An answer within so long counts as one at the first try: a client asks again after 2, 4 and 8 ms
-/// if it hears nothing.
+/// Requests under way at the most, at a fixed rate.
+const MOST_OUTSTANDING: usize = 4_000;
+/// An answer within so long counts as one at the first try: a client that hears nothing asks again
+/// after as long. (One that hears that its group waits asks again sooner.)
 const SOON: Duration = Duration::from_millis(10);
+/// Answers are looked for as often.
+const LOOK: Duration = Duration::from_micros(200);
 const BIN_MS: u64 = 100;
 
 /// Asks, and notes how soon answers came.
@@ -34,7 +38,7 @@ impl Asker {
     pub fn new(cluster: &Cluster) -> Asker {
         let name = |at: usize| Key::from_name(&format!("fig10-{at}")).expect("a short name");
         let mut asker = Asker {
-            pipeline: cluster.pipeline(),
+            pipeline: cluster.pipeline(SOON),
             keys: (0..KEYS).map(name).collect(),
             asked: 0,
             began: Instant::now(),
@@ -44,9 +48,9 @@ impl Asker {
         };
         for at in 0..KEYS {
             asker.submit(Request::put(&asker.keys[at], &[7; 64]), Instant::now());
-            asker.take(Duration::ZERO, OUTSTANDING);
+            asker.take(OUTSTANDING);
         }
-        asker.take(Duration::from_secs(1), 0);
+        asker.take(0);
         asker
     }
 
@@ -66,26 +70,29 @@ impl Asker {
         self.submit(request, due);
     }
 
-    /// Takes answers for so long, or until no more than so many requests are under way.
-    fn take(&mut self, time: Duration, most: usize) {
-        let until = Instant::now() + time;
-        while self.open.len() > most || Instant::now() < until {
-            let left = until.saturating_duration_since(Instant::now());
-            let wait = if self.open.len() > most { Duration::from_millis(5) } else { left };
-            let Some((ticket, answer)) = self.pipeline.next(Some(wait)).expect("a socket") else {
-                if self.open.is_empty() {
-                    break;
-                } else {
-                    continue;
-                };
-            };
-            let Some(due) = self.open.remove(&ticket.number()) else { continue };
-            let bin = due.saturating_duration_since(self.began).as_millis() as u64 / BIN_MS;
-            let (asked, soon) = self.bins.entry(bin).or_default();
-            *asked += 1;
-            *soon += u64::from(due.elapsed() <= SOON);
-            self.bad += u64::from(!matches!(answer, Ok(Outcome::Done(_))));
+    /// Waits until no more than so many requests are under way.
+    fn take(&mut self, most: usize) {
+        while self.open.len() > most {
+            let next = self.pipeline.next(Some(Duration::from_millis(5))).expect("a socket");
+            next.into_iter().for_each(|(ticket, answer)| self.over(ticket, answer));
+            self.take_all();
         }
+    }
+
+    /// Takes the answers that are there.
+    fn take_all(&mut self) {
+        while let Some((ticket, answer)) = self.pipeline.answer() {
+            self.over(ticket, answer);
+        }
+    }
+
+    fn over(&mut self, ticket: Ticket, answer: Answer) {
+        let Some(due) = self.open.remove(&ticket.number()) else { return };
+        let bin = due.saturating_duration_since(self.began).as_millis() as u64 / BIN_MS;
+        let (asked, soon) = self.bins.entry(bin).or_default();
+        *asked += 1;
+        *soon += u64::from(due.elapsed() <= SOON);
+        self.bad += u64::from(!matches!(answer, Ok(Outcome::Done(_))));
     }
 
     fn forget(&mut self) {
@@ -98,10 +105,10 @@ impl Asker {
         let (began, before) = (Instant::now(), self.asked);
         while began.elapsed() < time {
             self.next(Instant::now());
-            self.take(Duration::ZERO, OUTSTANDING - 1);
+            self.take(OUTSTANDING - 1);
         }
         let rate = (self.asked - before) as f64 / began.elapsed().as_secs_f64();
-        self.take(Duration::ZERO, 0);
+        self.take(0);
         rate
     }
 
@@ -113,16 +120,16 @@ impl Asker {
             let work = scope.spawn(work);
             let mut begun = 0u64;
             while !work.is_finished() {
-                let due = self.began + Duration::from_secs_f64(begun as f64 / rate);
-                let wait = due.saturating_duration_since(Instant::now());
-                if wait.is_zero() && self.open.len() < 4_000 {
-                    self.next(due);
+                let due = |begun: u64| Duration::from_secs_f64(begun as f64 / rate);
+                while due(begun) <= self.began.elapsed() && self.open.len() < MOST_OUTSTANDING {
+                    self.next(self.began + due(begun));
                     begun += 1;
-                } else {
-                    self.take(wait.max(Duration::from_micros(200)), usize::MAX);
                 }
+                self.pipeline.turn().expect("a socket");
+                self.take_all();
+                std::thread::sleep(due(begun).saturating_sub(self.began.elapsed()).min(LOOK));
             }
-            self.take(Duration::ZERO, 0);
+            self.take(0);
             self.bins.values().map(|(asked, soon)| *soon as f64 / *asked as f64).collect()
         });
         let mut sorted = shares.clone();

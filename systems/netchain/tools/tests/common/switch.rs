@@ -18,21 +18,6 @@ pub const RING: u32 = 77;
 pub const GROUP: u16 = 7;
 pub const KEY: ClientKey = ClientKey { id: 3, secret: Secret([5; 16]) };
 const NOBODY: u32 = u32::MAX;
-const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 5);
-
-/// A client's message to the reader, with Ethernet, IPv4 and UDP in front.
-pub fn frame(message: &[u8]) -> Vec<u8> {
-    let (bytes, mut out) = (message.len() as u16, vec![0; 12]);
-    out.extend([8, 0, 0x45, 0]);
-    out.extend((28 + bytes).to_be_bytes());
-    out.extend([0, 0, 0, 0, 64, 17, 0, 0]);
-    out.extend(CLIENT.octets());
-    out.extend(READER.octets());
-    out.extend([40_000_u16.to_be_bytes(), 5410_u16.to_be_bytes()].concat());
-    out.extend([(8 + bytes).to_be_bytes(), [0, 0]].concat());
-    out.extend(message);
-    out
-}
 
 /// The switch program, with slots for so many keys, compiled into a folder.
 pub fn object(into: &Path, keys: u32) -> (PathBuf, Manifest) {
