@@ -153,8 +153,8 @@ impl Controller {
         outputs
     }
 
-    /// A controller that got no CPU for a while has heard nobody meanwhile. Reports wait for it, and
-    /// it takes one after the other: those of whom it has not yet come to would be silent.
+    /// A controller that got no CPU for a while has heard nobody meanwhile. Reports wait for it,
+    /// and it takes one after the other: those that it has not yet come to would be silent.
     fn stood_still(&mut self, now_ms: u64) {
         let before = self.now_ms.replace(now_ms).unwrap_or(now_ms);
         let still_ms = now_ms.saturating_sub(before);
