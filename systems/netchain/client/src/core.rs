@@ -10,11 +10,13 @@ use heard::Heard;
 use lanes::Lanes;
 use netchain_protocol::message::{AGAIN, FORMAT, MOVED, REPLY};
 use netchain_protocol::{ClientKey, Key, Message, Operation, Ring, Room, Status, VALUE_MAX};
+use stalls::Stalls;
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
 mod heard;
 mod lanes;
+mod stalls;
 
 /// Numbers between a client's lowest unfinished request and its newest one at the most: the head
 /// remembers 256.
@@ -32,6 +34,11 @@ const PAUSES_OF_ONE: u32 = 8;
 
 /// A copy goes again so soon after a switch answered that its view does not serve yet.
 const PAUSED_WAIT_US: u64 = 2_000;
+
+/// After so many copies and probes without an answer, one request of a group asks for all.
+const STALLED_AFTER: u32 = 3;
+/// The others go again after this at the latest, in case that its copies are lost.
+const STALLED_WAIT_US: u64 = 64_000;
 
 /// A group's chain.
 #[derive(Clone, Debug)]
@@ -95,6 +102,10 @@ pub struct Pending {
     /// switch told the chain.
     joining: usize,
     turned_away: usize,
+    /// Another request of its group asks whether the group answers again; this one waits.
+    waits: bool,
+    /// The group has answered another request since: it may go again.
+    freed: bool,
     /// When it goes again.
     next_us: u64,
     /// When its outcome is unknown.
@@ -159,6 +170,7 @@ pub struct Core {
     /// Chains that switches have told.
     learnt: HashMap<u16, Chain>,
     heard: Heard,
+    stalls: Stalls,
 }
 
 impl Core {
@@ -173,6 +185,7 @@ impl Core {
             deadline_us,
             learnt: HashMap::new(),
             heard: Heard::default(),
+            stalls: Stalls::default(),
         }
     }
 
@@ -241,6 +254,8 @@ impl Core {
             asks_another: false,
             joining: 0,
             turned_away: 0,
+            waits: false,
+            freed: false,
             next_us: now_us,
             deadline_us: now_us.saturating_add(self.deadline_us),
         })
@@ -249,6 +264,22 @@ impl Core {
     /// The caller no longer waits for a request. It may have been carried out, or may still be.
     pub fn abandon(&mut self, pending: &Pending) {
         self.lanes.over(pending.client, pending.number);
+        self.stalls.end(pending.group, pending.name());
+    }
+
+    /// A group whose requests wait no longer for one of them: the caller calls [`Core::free`] with
+    /// each of its requests, and sends what that says.
+    pub fn freed_group(&mut self) -> Option<u16> {
+        self.stalls.freed()
+    }
+
+    /// Lets a request go again, if it is one of this group and waits for another one.
+    pub fn free(&mut self, pending: &mut Pending, group: u16, now_us: u64) -> Step {
+        if pending.group != group || !std::mem::take(&mut pending.waits) {
+            return Step::Wait;
+        }
+        (pending.freed, pending.next_us) = (true, now_us);
+        self.time(pending, now_us)
     }
 
     fn over(&mut self, pending: &Pending, result: Result<Outcome, Failure>) -> Step {
@@ -269,6 +300,16 @@ impl Core {
         if now_us < pending.next_us {
             return Step::Wait;
         }
+        let goes_again = pending.tries >= STALLED_AFTER || pending.pauses > 0;
+        if goes_again
+            && !std::mem::take(&mut pending.freed)
+            && !self.stalls.may_ask(pending.group, pending.name(), now_us)
+        {
+            pending.waits = true;
+            pending.next_us = now_us.saturating_add(STALLED_WAIT_US);
+            return Step::Wait;
+        }
+        pending.waits = false;
         self.send(pending, now_us)
     }
 
@@ -416,6 +457,7 @@ impl Core {
 
     /// A switch that has a part in the request has decided.
     fn verdict(&mut self, pending: &mut Pending, message: Message, now_us: u64) -> Step {
+        self.stalls.news(pending.group);
         if message.operation == Operation::List && message.status == Status::Done {
             return self.over(pending, Ok(Outcome::Listed(page(&message))));
         }
@@ -472,6 +514,7 @@ impl Core {
             return false;
         }
         self.learnt.insert(group, Chain { view, members, joining: 0 });
+        self.stalls.news(group);
         true
     }
 

@@ -147,13 +147,30 @@ impl Engine {
             let step = self.core.receive(&mut entry.pending, payload, now_us);
             self.settle(ticket, step);
         }
+        self.free(now_us);
+    }
+
+    /// Lets requests go again that waited for another one of their group.
+    fn free(&mut self, now_us: u64) {
+        while let Some(group) = self.core.freed_group() {
+            let mut steps = vec![];
+            for (ticket, entry) in &mut self.entries {
+                let step = self.core.free(&mut entry.pending, group, now_us);
+                if step != Step::Wait {
+                    steps.push((*ticket, step));
+                }
+            }
+            // (In the order in which they began: replies come in it, and tests repeat.)
+            steps.sort_unstable_by_key(|(ticket, _)| *ticket);
+            steps.into_iter().for_each(|(ticket, step)| self.settle(ticket, step));
+        }
     }
 
     /// The time is `now_us`: what is due goes again, or is over.
     pub fn time(&mut self, now_us: u64) {
         while let Some(&Reverse((due_us, ticket))) = self.times.peek() {
             if due_us > now_us {
-                return;
+                break;
             }
             self.times.pop();
             if let Some(entry) = self.entries.get_mut(&ticket) {
@@ -162,6 +179,7 @@ impl Engine {
                 self.settle(ticket, step);
             }
         }
+        self.free(now_us);
     }
 
     /// When [`Engine::time`] must be called. None: nothing is under way.

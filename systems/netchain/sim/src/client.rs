@@ -66,20 +66,34 @@ impl Client {
     /// What is due now.
     pub(crate) fn time(&mut self, now_ns: u64) -> (Vec<Send>, Vec<Over>) {
         let now_us = self.now_us(now_ns);
-        self.each(|core, pending| core.time(pending, now_us))
+        self.each(now_us, |core, pending| core.time(pending, now_us))
     }
 
     /// A reply comes.
     pub(crate) fn receive(&mut self, payload: &[u8], now_ns: u64) -> (Vec<Send>, Vec<Over>) {
         let now_us = self.now_us(now_ns);
-        self.each(|core, pending| core.receive(pending, payload, now_us))
+        self.each(now_us, |core, pending| core.receive(pending, payload, now_us))
     }
 
+    /// A step of each request, and of those that it lets go again.
     fn each(
         &mut self,
-        mut step: impl FnMut(&mut Core, &mut Pending) -> Step,
+        now_us: u64,
+        step: impl FnMut(&mut Core, &mut Pending) -> Step,
     ) -> (Vec<Send>, Vec<Over>) {
-        let (mut sends, mut over) = (vec![], vec![]);
+        let mut done = (vec![], vec![]);
+        self.step(step, &mut done);
+        while let Some(group) = self.core.freed_group() {
+            self.step(|core, pending| core.free(pending, group, now_us), &mut done);
+        }
+        done
+    }
+
+    fn step(
+        &mut self,
+        mut step: impl FnMut(&mut Core, &mut Pending) -> Step,
+        (sends, over): &mut (Vec<Send>, Vec<Over>),
+    ) {
         let core = &mut self.core;
         self.waiting.retain_mut(|waits| match step(core, &mut waits.pending) {
             Step::Send(send) => {
@@ -92,6 +106,5 @@ impl Client {
                 false
             }
         });
-        (sends, over)
     }
 }

@@ -87,6 +87,47 @@ fn what_gets_no_reply_goes_again_and_is_over_at_its_deadline() {
     assert!(copies > 10, "{copies}");
 }
 
+/// Lets 100 ms go by in which each message gets this status or no reply; how many there were.
+fn stall(engine: &mut Engine, status: Option<Status>) -> usize {
+    let mut messages = 0;
+    for now_us in (10..100_000).step_by(500) {
+        engine.time(now_us);
+        let copies = sent(engine);
+        messages += copies.len();
+        for copy in copies.into_iter().filter(|_| status.is_some()) {
+            engine.receive(&reply(copy, status.unwrap_or(Status::Paused), 1), now_us);
+        }
+    }
+    messages
+}
+
+#[test]
+fn one_request_of_a_group_that_does_not_answer_asks_for_all() {
+    for status in [None, Some(Status::Paused)] {
+        let mut engine = knowing();
+        let tickets: Vec<Ticket> =
+            (0..1_000).map(|_| engine.submit(Request::get(&key()), 0).unwrap()).collect();
+        let messages = stall(&mut engine, status);
+        // Copies before it is clear that the group does not answer; a round each 64 ms; one that
+        // asks. If all went again each 2 or 16 ms, it would be 50,000 or 9,000.
+        assert!((1_000..6_000).contains(&messages), "{status:?}: {messages}");
+        engine.time(101_000);
+        let asks = loop {
+            let next_us = engine.next_us().unwrap();
+            engine.time(next_us);
+            if let Some(asks) = sent(&mut engine).into_iter().find(|it| it.view == 1) {
+                break asks;
+            }
+        };
+        engine.receive(&reply(asks, Status::Done, 1), 160_000);
+        let copies = sent(&mut engine);
+        assert!(copies.len() > tickets.len() / 2, "{status:?}: {} go again at once", copies.len());
+        for copy in copies {
+            engine.receive(&reply(Message { view: 1, ..copy }, Status::Done, 1), 161_000);
+        }
+    }
+}
+
 /// A request whose chain keeps silent, and 10,000 that were dropped, are in nobody's way.
 #[test]
 fn dropped_requests_do_not_fill_the_window() {
