@@ -3,6 +3,7 @@
 //! Any bytes must give a value or an error that can be shown, in bounded time and memory. A door
 //! may assert more: what was read and written again is the same.
 
+use serde::{Serialize, de::DeserializeOwned};
 use std::fmt::Write as _;
 
 /// A door.
@@ -35,4 +36,18 @@ pub fn told(error: &dyn std::fmt::Display) {
     // Writing to a string cannot fail.
     let _ = write!(shown, "{error}");
     assert!(!shown.trim().is_empty(), "an error without words");
+}
+
+/// Reads JSON. What can be read is the same when it is written and read again.
+///
+/// # Panics
+/// It is not: a finding.
+pub fn json_again<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(data: &[u8]) {
+    match serde_json::from_slice::<T>(data) {
+        Ok(value) => {
+            let again = serde_json::to_vec(&value).expect("plain data");
+            assert_eq!(serde_json::from_slice::<T>(&again).expect("what was written"), value);
+        }
+        Err(error) => told(&error),
+    }
 }

@@ -11,7 +11,7 @@ mod generated;
 pub mod mutate;
 
 pub use campaign::{Campaign, Campaigns};
-pub use door::{Door, Doors, told};
+pub use door::{Door, Doors, json_again, told};
 pub use generated::{Code, MAX_WIDTH, StateKind, StateObject, Struct, Ty, scalar, width};
 
 /// Bytes as one hexadecimal number, as STF files write packets.

@@ -24,6 +24,16 @@ pub struct Client {
     aside: VecDeque<Answer>,
 }
 
+impl Client {
+    /// Begins a request: its ticket, or 0 and the outcome.
+    fn submit(&mut self, request: Request) -> (u64, u32) {
+        match self.pipeline.submit(request) {
+            Ok(ticket) => (ticket.number(), outcome::DONE),
+            Err(failed) => (0, Answer::failed(&failed).outcome),
+        }
+    }
+}
+
 /// Runs what must not unwind into C.
 fn guarded<T>(otherwise: T, run: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or(otherwise)
@@ -348,12 +358,7 @@ pub unsafe extern "C" fn nc_submit(
     // SAFETY: the caller says so.
     let asked = asked.and_then(|asked| unsafe { request(asked) });
     let (ticket, outcome) = match (client, asked) {
-        (Some(client), Some(asked)) => {
-            guarded((0, outcome::SYSTEM), || match client.pipeline.submit(asked) {
-                Ok(ticket) => (ticket.number(), outcome::DONE),
-                Err(failed) => (0, Answer::failed(&failed).outcome),
-            })
-        }
+        (Some(client), Some(asked)) => guarded((0, outcome::SYSTEM), || client.submit(asked)),
         _ => (0, outcome::BAD_ARGUMENT),
     };
     if !why.is_null() {

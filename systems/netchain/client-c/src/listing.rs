@@ -129,11 +129,7 @@ pub unsafe extern "C" fn nc_list_submit(
     let (client, listing) = unsafe { (client.as_mut(), listing.as_mut()) };
     let (ticket, outcome) = match (client, listing) {
         (Some(client), Some(listing)) => guarded((0, outcome::SYSTEM), || {
-            let Some(request) = listing.request() else { return (0, outcome::DONE) };
-            match client.pipeline.submit(request) {
-                Ok(ticket) => (ticket.number(), outcome::DONE),
-                Err(failed) => (0, Answer::failed(&failed).outcome),
-            }
+            listing.request().map_or((0, outcome::DONE), |request| client.submit(request))
         }),
         _ => (0, outcome::BAD_ARGUMENT),
     };

@@ -135,6 +135,20 @@ impl Listing {
         self.end = 0;
     }
 
+    /// Takes the outcome of the last request, or stops: the client cannot ask.
+    fn take_answer<E: Into<ListFailed>>(
+        &mut self,
+        answer: Result<Outcome, E>,
+    ) -> Result<(), ListFailed> {
+        match answer {
+            Ok(outcome) => self.take(outcome),
+            Err(failed) => {
+                self.stop();
+                Err(failed.into())
+            }
+        }
+    }
+
     fn go_on(&mut self) {
         (self.view, self.cursor) = (0, 0);
         self.told.clear();
@@ -171,14 +185,8 @@ impl Iterator for Keys<'_> {
                 return Some(Ok(key));
             }
             let request = self.listing.request()?;
-            let taken = match self.client.ask(request) {
-                Ok(outcome) => self.listing.take(outcome),
-                Err(failed) => {
-                    self.listing.stop();
-                    Err(failed.into())
-                }
-            };
-            if let Err(failed) = taken {
+            let answer = self.client.ask(request);
+            if let Err(failed) = self.listing.take_answer(answer) {
                 return Some(Err(failed));
             }
         }
@@ -210,14 +218,8 @@ impl AsyncKeys {
                 return Some(Ok(key));
             }
             let request = self.listing.request()?;
-            let taken = match self.client.ask(request).await {
-                Ok(outcome) => self.listing.take(outcome),
-                Err(failed) => {
-                    self.listing.stop();
-                    Err(failed.into())
-                }
-            };
-            if let Err(failed) = taken {
+            let answer = self.client.ask(request).await;
+            if let Err(failed) = self.listing.take_answer(answer) {
                 return Some(Err(failed));
             }
         }

@@ -2,14 +2,13 @@
 //! tools, files. (Messages of clients come in by the door of all datagrams.)
 
 use crate::NetChain;
-use fuzz_door::{Door, Doors, told};
+use fuzz_door::{Door, Doors, json_again, told};
 use netchain_client::Ring;
 use netchain_daemon::{Answer, Config, Groups, GroupsWanted, Request, Status};
 use netchain_keys::{ClientKeys, Identity};
 use netchain_protocol::Message;
 use netchain_protocol::control::{Parts, Reported};
 use netchain_switch::{ControlledLoad, KeysLoad};
-use serde::{Serialize, de::DeserializeOwned};
 use std::path::Path;
 
 /// A file in a folder that is not there: what an input names beside it is not there either.
@@ -81,16 +80,6 @@ fn json(data: &[u8]) {
     json_again::<Groups>(data);
     json_again::<ControlledLoad>(data);
     json_again::<KeysLoad>(data);
-}
-
-fn json_again<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(data: &[u8]) {
-    match serde_json::from_slice::<T>(data) {
-        Ok(value) => {
-            let again = serde_json::to_vec(&value).expect("plain data");
-            assert_eq!(serde_json::from_slice::<T>(&again).expect("what was written"), value);
-        }
-        Err(error) => told(&error),
-    }
 }
 
 /// Clients' keys, a client's own key, a founding file, a controller's configuration.

@@ -2,8 +2,7 @@
 //! answers.
 
 use crate::RedPlane;
-use fuzz_door::{Door, Doors, told};
-use serde::{Serialize, de::DeserializeOwned};
+use fuzz_door::{Door, Doors, json_again, told};
 use state_protocol::{Entries, Entry, Kind, Message, SnapshotPart, kind};
 use state_store::core::{AllocatorSettings, NodeStatus, ObjectSettings, Records, Restored};
 use state_store::core::{StateAnswer, StateQuery};
@@ -79,16 +78,6 @@ fn store_json(data: &[u8]) {
     json_again::<StateQuery>(data);
     json_again::<StateAnswer>(data);
     json_again::<NodeStatus>(data);
-}
-
-fn json_again<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(data: &[u8]) {
-    match serde_json::from_slice::<T>(data) {
-        Ok(value) => {
-            let again = serde_json::to_vec(&value).expect("plain data");
-            assert_eq!(serde_json::from_slice::<T>(&again).expect("what was written"), value);
-        }
-        Err(error) => told(&error),
-    }
 }
 
 fn objects() -> Vec<ObjectSettings> {
