@@ -5,7 +5,7 @@
 mod common;
 
 use common::counting::{FLOWS, Receiver, Sender, check, held, number};
-use common::{TestLab, skip, wait_for};
+use common::{TestLab, one_at_a_time, skip, wait_for};
 
 /// How many counted packets the switches have sent on.
 fn numbered(lab: &TestLab, switch: &str) -> u64 {
@@ -66,6 +66,7 @@ fn every_packet_takes_the_next_count() {
     if skip() {
         return;
     }
+    let _turn = one_at_a_time();
     let lab = TestLab::up("count", "flow_counter.toml", &[]);
     count_over_a_failover(&lab);
     lab.down();
@@ -76,6 +77,7 @@ fn lost_messages_cost_packets_but_no_count() {
     if skip() {
         return;
     }
+    let _turn = one_at_a_time();
     let lab = TestLab::up("loss", "flow_counter.toml", &[]);
     // Two of a hundred messages of the state protocol, in each direction and between the stores.
     lab.must_run("tor", "nft add table ip lossy");
@@ -98,6 +100,7 @@ fn flows_that_found_no_room_are_nobodys_in_the_end() {
     if skip() {
         return;
     }
+    let _turn = one_at_a_time();
     let lab = TestLab::up(
         "full",
         "flow_counter.toml",
@@ -158,6 +161,7 @@ fn asynchronous_counts_move_exactly_and_survive_as_far_as_they_were_stored() {
     if skip() {
         return;
     }
+    let _turn = one_at_a_time();
     let lab = TestLab::up("async", "flow_counter.toml", &["--mode", "asynchronous"]);
     let directory = lab::Lab::open(&lab.name).expect("lab").dir().to_owned();
     let manifest = std::fs::read_to_string(directory.join("flow_counter.json")).expect("manifest");
