@@ -224,6 +224,14 @@ fn many_keys(lab: &TestLab, folder: &Folder) {
     let (good, said) = kv("--json list m/19");
     let expected: Vec<String> = (190..200).map(|it| format!("{{\"key\":\"m/{it}\"}}")).collect();
     assert!(good && lines(&said) == expected, "{said}");
+    let (good, said) = kv("--json inspect m/001");
+    let told: serde_json::Value = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}"));
+    assert!(good && told["outcome"] == "done" && told["value_bytes"] == 2, "{said}");
+    let places: Vec<_> =
+        told["switches"].as_array().unwrap().iter().map(|it| &it["place"]).collect();
+    assert_eq!((places.len(), &told["view"]), (3, &told["switches"][0]["view"]), "{said}");
+    let (good, said) = kv("inspect m/001");
+    assert!(good && said.contains("head") && said.contains("has a part"), "{said}");
     let out = folder.path("out.jsonl");
     let (good, said) = kv(&format!("export --prefix m/ {}", out.display()));
     let exported = std::fs::read_to_string(&out).unwrap_or_default();

@@ -2,7 +2,7 @@
 
 use crate::cluster;
 use crate::founding::{self, FoundArgs, RingArgs};
-use crate::{bench, keys, listing, lock, sim};
+use crate::{bench, inspect, keys, listing, lock, sim};
 use clap::{Parser, Subcommand};
 use command_line::outln;
 use netchain_client::{Client, Config, Done, Key, Outcome, Shown};
@@ -23,6 +23,7 @@ const EXAMPLES: &str = "Examples:
   stateplane kv --config kv.toml add visits 1
   stateplane kv --config kv.toml delete greeting
   stateplane kv --config kv.toml list lock/
+  stateplane kv --config kv.toml inspect greeting
   stateplane kv --config kv.toml export keys.jsonl
   stateplane kv --config kv.toml import keys.jsonl
   stateplane kv --config kv.toml lock backup -- pg_dump -f /backup/db.sql shop
@@ -111,6 +112,8 @@ enum Word {
     },
     /// Print the keys that begin with a prefix
     List(listing::ListArgs),
+    /// Show where a key is, and what each switch says of its group
+    Inspect(inspect::Args),
     /// Write keys with their values to a file
     Export(listing::ExportArgs),
     /// Write the keys of such a file
@@ -139,6 +142,9 @@ pub fn run(args: Args) -> u8 {
         Word::Key(words) => keys::run(words, args.json).map(|()| 0),
         Word::List(words) => {
             config(&args).and_then(|config| listing::list(words, config, args.json))
+        }
+        Word::Inspect(words) => {
+            config(&args).and_then(|config| inspect::inspect(words, config, args.json))
         }
         Word::Export(words) => config(&args).and_then(|config| listing::export(words, config)),
         Word::Import(words) => {
@@ -191,6 +197,7 @@ fn ask(args: &Args) -> Result<(Outcome, bool), Box<dyn std::error::Error>> {
         | Word::Key(_)
         | Word::List(_)
         | Word::Export(_)
+        | Word::Inspect(_)
         | Word::Import(_)
         | Word::Lock(_)
         | Word::Bench(_)

@@ -11,6 +11,7 @@ mod cluster;
 mod doors;
 mod founding;
 mod generated;
+mod inspect;
 mod keys;
 mod kv;
 mod listing;

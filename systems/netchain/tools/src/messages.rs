@@ -42,7 +42,7 @@ impl Messages for NetChain {
 }
 
 /// `CompareVersion` is `COMPARE_VERSION`.
-fn word(name: &impl Debug) -> String {
+pub(crate) fn word(name: &impl Debug) -> String {
     let mut word = String::new();
     for letter in format!("{name:?}").chars() {
         if letter.is_ascii_uppercase() && !word.is_empty() {
