@@ -225,7 +225,10 @@ impl Cluster {
     }
 
     fn config(&self) -> Config {
-        Config { identity: Some(self.identity()), ..Config::new(self.ring.clone()) }
+        // (Beside other work an agent may start for longer than the usual deadline of a second.)
+        let deadline_ms = 3_000;
+        let identity = Some(self.identity());
+        Config { identity, deadline_ms, ..Config::new(self.ring.clone()) }
     }
 
     /// A client whose socket is in the client's namespace.
