@@ -115,31 +115,26 @@ struct Figures {
 }
 
 impl Told {
-    fn figures(&self) -> Result<Figures> {
+    /// From the kill to the last lock's next write, in ms; at least the time that was watched, if
+    /// there was none.
+    fn failover_ms(&self) -> f64 {
+        let watched = (self.plan.end - self.plan.kill).as_secs_f64() * 1e3;
+        self.verdict.failover_ms.unwrap_or(watched)
+    }
+
+    fn figures(&self) -> Figures {
         let rounded = |it: f64, to: f64| (it * to).round() / to;
-        let failover_ms = self.verdict.failover_ms;
-        Ok(Figures {
+        let plain = self.plain.as_ref();
+        Figures {
             reads_per_cpu_s: rounded(self.reads.per_busy_second(), 1.0),
             writes_per_cpu_s: rounded(self.writes.per_busy_second(), 1.0),
-            plain_reads_per_cpu_s: self
-                .plain
-                .as_ref()
-                .map(|plain| rounded(plain.per_busy_second(), 1.0)),
+            plain_reads_per_cpu_s: plain.map(|plain| rounded(plain.per_busy_second(), 1.0)),
             read_us: self.read_us,
             write_us: self.write_us,
             acknowledged_lost: self.verdict.lost,
-            failover_ms: rounded(
-                failover_ms.with_context(|| {
-                    format!(
-                        "{}: a lock was not written again after the {} died",
-                        self.system.name(),
-                        self.system.victim()
-                    )
-                })?,
-                10.0,
-            ),
+            failover_ms: rounded(self.failover_ms(), 10.0),
             recovery_dip: rounded(self.verdict.dip, 10_000.0),
-        })
+        }
     }
 
     /// What is behind the figures.
@@ -182,7 +177,14 @@ fn act(args: &Args) -> Result<u8> {
     let site = Site::of_this_program()?;
     let mut told = vec![];
     for system in systems {
-        told.push(one(&site, system, args.seconds)?);
+        told.push(match one(&site, system, args.seconds) {
+            // (With little CPU time, ZooKeeper's sessions may end one after the other.)
+            Err(error) if system == System::ZooKeeper && !lab::interrupt::requested() => {
+                eprintln!("stateplane demo kv: zookeeper: {error:#}; once more");
+                one(&site, system, args.seconds)?
+            }
+            told => told?,
+        });
     }
     write(args, &told)
 }
@@ -190,7 +192,7 @@ fn act(args: &Args) -> Result<u8> {
 fn write(args: &Args, told: &[Told]) -> Result<u8> {
     let (mut figures, mut details) = (Map::new(), Map::new());
     for it in told {
-        figures.insert(it.system.name().to_owned(), serde_json::to_value(it.figures()?)?);
+        figures.insert(it.system.name().to_owned(), serde_json::to_value(it.figures())?);
         details.insert(it.system.name().to_owned(), it.details());
     }
     details.insert("machine".into(), machine());
@@ -208,12 +210,21 @@ fn write(args: &Args, told: &[Told]) -> Result<u8> {
         outln!("{}", path.display());
     }
     table(told);
-    let lost: u64 =
-        told.iter().filter(|it| it.system == System::Switches).map(|it| it.verdict.lost).sum();
+    let switches = || told.iter().filter(|it| it.system == System::Switches);
+    let lost: u64 = switches().map(|it| it.verdict.lost).sum();
     if lost > 0 {
         eprintln!("stateplane demo kv: {lost} reads missed an acknowledged write");
     }
-    Ok(u8::from(lost > 0))
+    for it in told.iter().filter(|it| it.verdict.failover_ms.is_none()) {
+        eprintln!(
+            "stateplane demo kv: {}: a lock was not written again within {:.0} s after the {} died; \
+             kv.json has this time",
+            it.system.name(),
+            it.failover_ms() / 1e3,
+            it.system.victim()
+        );
+    }
+    Ok(u8::from(lost > 0 || switches().any(|it| it.verdict.failover_ms.is_none())))
 }
 
 /// What the figures are from.

@@ -17,6 +17,8 @@ use tokio::runtime::Runtime;
 const TRY: Duration = Duration::from_millis(100);
 /// After so long a request's outcome is unknown.
 const DEADLINE: Duration = Duration::from_secs(5);
+/// A key is made within this.
+const FILLING: Duration = Duration::from_secs(30);
 /// A server that did not answer is not asked for so long.
 const AVOIDED: Duration = Duration::from_secs(1);
 /// Between two tries.
@@ -87,6 +89,13 @@ impl Servers {
     }
 }
 
+/// Waits a little after an error, and begins a session that is over.
+async fn begin_again(door: &Door) {
+    // (An error is a session that did not begin: it is tried again.)
+    let _ = door.renew().await;
+    tokio::time::sleep(PAUSE).await;
+}
+
 /// Requests without failures: what they need, and what came of them.
 struct Asking {
     doors: Arc<Vec<Door>>,
@@ -109,10 +118,12 @@ impl Asking {
             door.get(key, self.reading).await.map(drop)
         };
         let took = at.elapsed();
-        let mut measured = locked(&self.measured);
         match outcome {
-            Ok(()) => measured.answered(write, took),
-            Err(_) => measured.failed += 1,
+            Ok(()) => locked(&self.measured).answered(write, took),
+            Err(_) => {
+                locked(&self.measured).failed += 1;
+                begin_again(door).await;
+            }
         }
     }
 
@@ -179,12 +190,12 @@ impl Service for Servers {
                 let (doors, door) = (Arc::clone(&doors), by[task % by.len()]);
                 tokio::spawn(async move {
                     while let Some(name) = names.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        let until = Instant::now() + DEADLINE;
+                        let until = Instant::now() + FILLING;
                         // A session that moves to another server loses what is under way.
                         while let Err(error) = doors[door].create(name, value(0, value_bytes)).await
                         {
                             ensure!(Instant::now() < until, error);
-                            tokio::time::sleep(PAUSE).await;
+                            begin_again(&doors[door]).await;
                         }
                     }
                     Ok::<_, anyhow::Error>(())
@@ -381,9 +392,7 @@ impl Holders {
     /// Begins a server's session again whenever it is over.
     async fn renew(self: Arc<Self>, door: usize) {
         loop {
-            // (An error is a session that did not begin: it is tried again.)
-            let _ = self.doors[door].renew().await;
-            tokio::time::sleep(PAUSE).await;
+            begin_again(&self.doors[door]).await;
         }
     }
 
