@@ -217,8 +217,8 @@ fn write(args: &Args, told: &[Told]) -> Result<u8> {
     }
     for it in told.iter().filter(|it| it.verdict.failover_ms.is_none()) {
         eprintln!(
-            "stateplane demo kv: {}: a lock was not written again within {:.0} s after the {} died; \
-             kv.json has this time",
+            "stateplane demo kv: {}: a lock was not written again within {:.0} s after the {} \
+             died; kv.json has this time",
             it.system.name(),
             it.failover_ms() / 1e3,
             it.system.victim()

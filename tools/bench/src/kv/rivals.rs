@@ -28,8 +28,9 @@ pub fn address(server: usize) -> Ipv4Addr {
 pub enum Door {
     /// One HTTP/2 connection.
     Etcd(Box<KvClient>),
-    /// One session. It begins at this door's server, and may move to others.
-    ZooKeeper(String, RwLock<zookeeper_client::Client>),
+    /// One session. It begins at this door's server, and may move to others. The lock is of the
+    /// task that begins it again: others wait, and find a session.
+    ZooKeeper(String, RwLock<zookeeper_client::Client>, tokio::sync::Mutex<()>),
 }
 
 /// Tries to connect until it works: libraries give up when no server answers at once, and a leader
@@ -78,7 +79,7 @@ impl Door {
                 all.rotate_left(server);
                 let servers = all.join(",");
                 let client = session(&servers).await?;
-                Ok(Door::ZooKeeper(servers, RwLock::new(client)))
+                Ok(Door::ZooKeeper(servers, RwLock::new(client), tokio::sync::Mutex::default()))
             }
         }
     }
@@ -180,7 +181,7 @@ impl Door {
 
     fn session(&self) -> Result<zookeeper_client::Client> {
         match self {
-            Door::ZooKeeper(_, client) => {
+            Door::ZooKeeper(_, client, _) => {
                 Ok(client.read().map_err(|_| anyhow!("a client panicked"))?.clone())
             }
             Door::Etcd(_) => bail!("etcd has no sessions"),
@@ -192,7 +193,8 @@ impl Door {
     /// # Errors
     /// No server answers.
     pub async fn renew(&self) -> Result<()> {
-        let Door::ZooKeeper(servers, place) = self else { return Ok(()) };
+        let Door::ZooKeeper(servers, place, turn) = self else { return Ok(()) };
+        let _turn = turn.lock().await;
         if self.session()?.state().is_terminated() {
             let client = session(servers).await?;
             *place.write().map_err(|_| anyhow!("a client panicked"))? = client;

@@ -243,13 +243,18 @@ impl Service for Servers {
             under_way: AtomicUsize::new(0),
         });
         let stop = Arc::new(AtomicBool::new(false));
+        let renewing = std::array::from_fn::<_, SERVERS, _>(|door| {
+            self.runtime.spawn(Arc::clone(&holders).renew(door))
+        });
         let load = self.runtime.spawn(Arc::clone(&holders).run(*plan, Arc::clone(&stop)));
         let events = kill_and_restore(&self.network, &victim, plan, began);
         stop.store(events.is_err(), Ordering::Relaxed);
         self.runtime.block_on(load)?;
         let (killed, restored) = events?;
         self.leads = inside(&self.runtime, leader(self.system))?;
-        inside(&self.runtime, Arc::clone(&holders).look())?;
+        let looked = inside(&self.runtime, Arc::clone(&holders).look());
+        renewing.iter().for_each(tokio::task::JoinHandle::abort);
+        looked?;
         let (records, lost) =
             (std::mem::take(&mut *locked(&holders.records)), locked(&holders.ledger).lost());
         let led = vec![true; plan.locks];
@@ -368,8 +373,6 @@ impl Holders {
         let mut draw = plan.draw();
         let (mut pace, until) = (Pace::new(plan.rate), self.began + plan.end);
         let mut number = 0;
-        let renewing: Vec<_> =
-            (0..SERVERS).map(|door| tokio::spawn(Arc::clone(&self).renew(door))).collect();
         while Instant::now() < until && !stop.load(Ordering::Relaxed) {
             while let Some(at) = pace.due(Instant::now()) {
                 let (write, lock) = draw.request();
@@ -386,7 +389,6 @@ impl Holders {
         while self.under_way.load(Ordering::Relaxed) > 0 {
             tokio::time::sleep(TICK).await;
         }
-        renewing.iter().for_each(tokio::task::JoinHandle::abort);
     }
 
     /// Begins a server's session again whenever it is over.
