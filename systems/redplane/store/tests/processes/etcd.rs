@@ -213,7 +213,7 @@ fn another_says(chain: &mut Chain, name: &str, etcd: &str, words: &[&str]) {
     await_log(chain, &log, words);
 }
 
-fn await_log(chain: &Chain, log: &str, words: &[&str]) {
+pub fn await_log(chain: &Chain, log: &str, words: &[&str]) {
     let start = Instant::now();
     while lines_with(&chain.controller_log(log), words).is_empty() {
         assert!(
@@ -225,7 +225,7 @@ fn await_log(chain: &Chain, log: &str, words: &[&str]) {
     }
 }
 
-fn lines_with<'a>(log: &'a str, words: &[&str]) -> Vec<&'a str> {
+pub fn lines_with<'a>(log: &'a str, words: &[&str]) -> Vec<&'a str> {
     log.lines().filter(|line| words.iter().all(|word| line.contains(word))).collect()
 }
 

@@ -179,8 +179,10 @@ fn a_stranger_is_told_of(chain: &Chain) {
     );
     let message = asked.unwrap_err().to_string();
     assert!(message.contains("different secrets"), "{message}");
+    // The answer may arrive before the line is in the file.
+    etcd::await_log(chain, "log-controller", &["not genuine"]);
     let log = chain.controller_log("log-controller");
-    let lines: Vec<_> = log.lines().filter(|line| line.contains("not genuine")).collect();
+    let lines = etcd::lines_with(&log, &["not genuine"]);
     assert!(lines.len() == 1 && lines[0].contains("are the secrets the same there?"), "{log}");
     assert!(lines[0].contains("127.0.0.1"), "names the sender: {log}");
 }
