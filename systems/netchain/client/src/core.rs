@@ -6,6 +6,7 @@
 //! read in view 0, a *probe*, which no switch carries out.
 
 use crate::outcome::{Done, Failure, NotBegun, Outcome, Page, Refused, Shown};
+use foldhash::fast::RandomState;
 use heard::Heard;
 use lanes::Lanes;
 use netchain_protocol::message::{AGAIN, FORMAT, MOVED, REPLY};
@@ -13,6 +14,7 @@ use netchain_protocol::{ClientKey, Key, Message, Operation, Ring, Room, Status, 
 use stalls::Stalls;
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
 mod heard;
 mod lanes;
@@ -168,7 +170,7 @@ pub struct Core {
     retry_us: u64,
     deadline_us: u64,
     /// Chains that switches have told.
-    learnt: HashMap<u16, Chain>,
+    learnt: HashMap<u16, Arc<Chain>, RandomState>,
     heard: Heard,
     stalls: Stalls,
 }
@@ -183,7 +185,7 @@ impl Core {
             forged: 0,
             retry_us,
             deadline_us,
-            learnt: HashMap::new(),
+            learnt: HashMap::default(),
             heard: Heard::default(),
             stalls: Stalls::default(),
         }
@@ -319,7 +321,7 @@ impl Core {
         let asks_others = (pending.tries >= 2 && pending.tries % 2 == 1)
             || std::mem::take(&mut pending.asks_another);
         let reads = pending.reads();
-        let message = match known {
+        let mut message = match known {
             Some(chain) if !asks_others => {
                 let view = chain.view;
                 if pending.copies == 0 && !reads {
@@ -335,7 +337,7 @@ impl Core {
                 let founded = self.ring.chain_of(pending.group).unwrap_or_default();
                 let turn = if known.is_some() { pending.tries / 2 } else { pending.tries };
                 let turn = turn + pending.pauses / PAUSES_OF_ONE;
-                let mut asked = known.map(|chain| chain.members).unwrap_or_default();
+                let mut asked = known.map(|chain| chain.members.clone()).unwrap_or_default();
                 let others: Vec<_> = founded.into_iter().filter(|it| !asked.contains(it)).collect();
                 asked.extend(others);
                 if reads {
@@ -345,11 +347,11 @@ impl Core {
                 self.probe(pending, one)
             }
         };
-        let Some((to, rest)) = message.chain.split_first().map(|(to, rest)| (*to, rest.to_vec()))
-        else {
+        let Some(to) = message.chain.first().copied() else {
             return self.over(pending, Ok(Outcome::NoChain));
         };
-        let Ok(mut payload) = (Message { chain: rest, ..message }).encode() else {
+        message.chain.remove(0);
+        let Ok(mut payload) = message.encode() else {
             let length = pending.value.as_ref().map_or(0, Vec::len);
             return self.over(pending, Ok(Outcome::TooLong(length)));
         };
@@ -513,7 +515,7 @@ impl Core {
         if !newer || members.is_empty() || view == 0 {
             return false;
         }
-        self.learnt.insert(group, Chain { view, members, joining: 0 });
+        self.learnt.insert(group, Arc::new(Chain { view, members, joining: 0 }));
         self.stalls.news(group);
         true
     }
@@ -527,6 +529,7 @@ impl Core {
             return false;
         };
         if chain.joining == pending.joining {
+            let chain = Arc::make_mut(chain);
             chain.joining = (chain.joining + 1) % chain.members.len();
         }
         pending.turned_away += 1;

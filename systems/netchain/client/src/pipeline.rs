@@ -158,7 +158,7 @@ impl Pipeline {
     pub fn flush(&mut self) {
         if self.engine.to_send() > 0 && !self.is_forked() {
             self.engine.take_sends(&mut self.sends);
-            self.socket.send(&self.sends);
+            self.socket.send(&mut self.sends);
             self.sends.clear();
         }
     }
@@ -206,7 +206,7 @@ impl Pipeline {
         loop {
             let count = self.socket.receive_now()?;
             self.received(count);
-            if count < BATCH {
+            if count == 0 {
                 break;
             }
         }

@@ -3,6 +3,7 @@
 //! What a request makes that begins later is newer. So a head that remembers all writes since then
 //! can say of a copy whether an earlier head carried the request out.
 
+use foldhash::fast::RandomState;
 use netchain_protocol::Key;
 use std::collections::HashMap;
 
@@ -12,8 +13,8 @@ const KEYS: usize = 1024;
 /// See the module.
 #[derive(Default)]
 pub(super) struct Heard {
-    young: HashMap<Key, u64>,
-    old: HashMap<Key, u64>,
+    young: HashMap<Key, u64, RandomState>,
+    old: HashMap<Key, u64, RandomState>,
 }
 
 impl Heard {

@@ -2,6 +2,7 @@
 //! of a group would go again every few milliseconds: thousands of copies, which take the CPU time
 //! that the failover needs. So one request of the group goes again, and the others wait for it.
 
+use foldhash::fast::RandomState;
 use std::collections::{BTreeSet, HashMap};
 
 /// A request that has not asked for so long is over, or its thread stands still: another one asks.
@@ -14,7 +15,7 @@ type Name = (u64, u32);
 #[derive(Default)]
 pub struct Stalls {
     /// By group: the request that asks for all, and when it last did.
-    asking: HashMap<u16, (Name, u64)>,
+    asking: HashMap<u16, (Name, u64), RandomState>,
     /// Groups that have answered since.
     freed: BTreeSet<u16>,
 }
