@@ -10,8 +10,8 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-/// Messages of a system call that sends. Also the most that the kernel takes as one (UDP_MAX_SEGMENTS
-/// was 64 before Linux 6.9).
+/// Messages of a system call that sends. Also the most that the kernel joins (UDP_MAX_SEGMENTS was
+/// 64 before Linux 6.9).
 pub(crate) const BATCH: usize = 64;
 /// Of what the kernel takes as one: an IPv4 packet's payload.
 const JOINED_BYTES: usize = 65_507;
@@ -339,7 +339,8 @@ mod tests {
                 sent.iter().filter(|it| it.to == to).map(|it| it.payload.clone()).collect();
             let mut came = all(switch, wanted.len());
             assert!(switch.calls.receives <= 10, "{:?}", switch.calls);
-            (wanted.sort(), came.sort());
+            wanted.sort();
+            came.sort();
             assert_eq!(came, wanted);
         }
     }
