@@ -135,9 +135,14 @@ impl Asker {
         let mut sorted = shares.clone();
         sorted.sort_by(f64::total_cmp);
         let mean = sorted.iter().sum::<f64>() / sorted.len().max(1) as f64;
-        let below = sorted.iter().filter(|share| **share < 0.98).count();
+        let below: Vec<String> = shares
+            .iter()
+            .enumerate()
+            .filter(|(_, share)| **share < 0.98)
+            .map(|(bin, share)| format!("{share:.3} at {:.1} s", bin as f64 * BIN_MS as f64 / 1e3))
+            .collect();
         format!(
-            "{} bins, lowest {:.4}, 5 % {:.4}, mean {mean:.4}, {below} below 0.98, {} not done",
+            "{} bins, lowest {:.4}, 5 % {:.4}, mean {mean:.4}, below 0.98: {below:?}, {} not done",
             sorted.len(),
             sorted.first().copied().unwrap_or(0.0),
             sorted[sorted.len() / 20],
