@@ -3,13 +3,25 @@
 //! Each lock has one holder, who writes growing numbers, one at a time. A read that began after
 //! number n was acknowledged must show n or a later number.
 
+use crate::kv::failure::IN_TIME;
 use crate::kv::workload::number;
+use std::time::Duration;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Lock {
     tried: u64,
     acknowledged: u64,
-    busy: bool,
+    /// When the write under way was due.
+    busy: Option<Duration>,
+}
+
+/// Why a write does not begin: the lock's last one is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Busy {
+    /// It is still in its time: the holder just has nothing to write yet. No request.
+    InTime,
+    /// It should be over: the holder is kept from writing. A request without an answer.
+    Late,
 }
 
 /// See the module.
@@ -30,20 +42,25 @@ impl Ledger {
         self.locks.len()
     }
 
-    /// The number to write; None: the lock's last write is still under way.
-    pub fn begin_write(&mut self, lock: usize) -> Option<u64> {
+    /// The number to write, at a time since the begin.
+    ///
+    /// # Errors
+    /// [`Busy`].
+    pub fn begin_write(&mut self, lock: usize, at: Duration) -> Result<u64, Busy> {
         let lock = &mut self.locks[lock];
-        if lock.busy {
-            return None;
+        match lock.busy {
+            Some(since) if at.saturating_sub(since) > IN_TIME => return Err(Busy::Late),
+            Some(_) => return Err(Busy::InTime),
+            None => {}
         }
-        (lock.busy, lock.tried) = (true, lock.tried + 1);
-        Some(lock.tried)
+        (lock.busy, lock.tried) = (Some(at), lock.tried + 1);
+        Ok(lock.tried)
     }
 
     /// A write is over.
     pub fn end_write(&mut self, lock: usize, acknowledged: bool) {
         let lock = &mut self.locks[lock];
-        lock.busy = false;
+        lock.busy = None;
         if acknowledged {
             lock.acknowledged = lock.tried;
         }
@@ -73,8 +90,10 @@ mod tests {
     #[test]
     fn a_read_that_misses_an_acknowledged_write_counts() {
         let mut ledger = Ledger::new(2);
-        assert_eq!(ledger.begin_write(0), Some(1));
-        assert_eq!(ledger.begin_write(0), None, "one at a time");
+        let ms = Duration::from_millis;
+        assert_eq!(ledger.begin_write(0, ms(5)), Ok(1));
+        assert_eq!(ledger.begin_write(0, ms(15)), Err(Busy::InTime), "one at a time");
+        assert_eq!(ledger.begin_write(0, ms(16)), Err(Busy::Late));
         let before = ledger.begin_read(0);
         ledger.end_write(0, true);
         ledger.end_read(before, None);
@@ -89,11 +108,11 @@ mod tests {
     #[test]
     fn an_unknown_write_may_be_there_or_not() {
         let mut ledger = Ledger::new(1);
-        ledger.begin_write(0);
+        ledger.begin_write(0, Duration::ZERO).unwrap();
         ledger.end_write(0, false);
         let least = ledger.begin_read(0);
         ledger.end_read(least, None);
         ledger.end_read(least, Some(&value(1, 64)));
-        assert_eq!((ledger.lost(), ledger.begin_write(0)), (0, Some(2)));
+        assert_eq!((ledger.lost(), ledger.begin_write(0, Duration::ZERO)), (0, Ok(2)));
     }
 }

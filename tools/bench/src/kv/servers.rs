@@ -2,7 +2,7 @@
 
 use crate::kv::failure::{Live, Plan, Record, Recorded};
 use crate::kv::labs::{Network, Site, kill_and_restore, require};
-use crate::kv::ledger::Ledger;
+use crate::kv::ledger::{Busy, Ledger};
 use crate::kv::lockers::{Locker, Lockers};
 use crate::kv::rivals::{Door, SERVERS, leader};
 use crate::kv::workload::{Draw, Measured, Pace, Reading, Workload, number, value};
@@ -347,11 +347,15 @@ impl Holders {
     async fn one(self: Arc<Self>, number: usize, due: Instant, write: bool, lock: usize) {
         let at = due.saturating_duration_since(self.began);
         let begun = if write {
-            locked(&self.ledger).begin_write(lock)
+            locked(&self.ledger).begin_write(lock, at)
         } else {
-            Some(locked(&self.ledger).begin_read(lock))
+            Ok(locked(&self.ledger).begin_read(lock))
         };
-        let Some(known) = begun else { return self.record(Record::none(at, write, lock)) };
+        let known = match begun {
+            Ok(known) => known,
+            Err(Busy::InTime) => return,
+            Err(Busy::Late) => return self.record(Record::none(at, write, lock)),
+        };
         let answer = self.ask_all(number, lock, write.then_some(known)).await;
         let now = self.began.elapsed();
         {

@@ -2,7 +2,7 @@
 
 use crate::kv::failure::{Live, Plan, Record, Recorded};
 use crate::kv::labs::{Network, Site, kill_and_restore};
-use crate::kv::ledger::Ledger;
+use crate::kv::ledger::{Busy, Ledger};
 use crate::kv::lockers::{Locker, Lockers};
 use crate::kv::workload::{Draw, Measured, Pace, Workload, value};
 use crate::kv::{Service, System, runtime};
@@ -309,9 +309,13 @@ impl<'a> Holders<'a> {
     fn begin(&mut self, due: Instant, write: bool, lock: usize) -> Result<()> {
         let at = due.saturating_duration_since(self.began);
         let (request, under) = if write {
-            let Some(number) = self.ledger.begin_write(lock) else {
-                self.record(Record::none(at, write, lock));
-                return Ok(());
+            let number = match self.ledger.begin_write(lock, at) {
+                Ok(number) => number,
+                Err(Busy::InTime) => return Ok(()),
+                Err(Busy::Late) => {
+                    self.record(Record::none(at, write, lock));
+                    return Ok(());
+                }
             };
             (Request::put(&self.keys[lock], &value(number, 64)), Under::Write(at, lock))
         } else {
