@@ -18,6 +18,8 @@ mod page;
 mod random;
 #[path = "lab_failover/recovery.rs"]
 mod recovery;
+#[path = "lab_failover/verify.rs"]
+mod verify;
 #[path = "lab_failover/watch.rs"]
 mod watch;
 
@@ -125,10 +127,14 @@ fn no_acknowledged_write_is_lost_when_a_switch_dies() {
     let counters = Counters::start(&cluster, 20);
     let locks = Locks::start(&cluster, 10);
     std::thread::sleep(Duration::from_millis(500));
+    assert!(verify::agrees(&cluster) > 20, "under load");
     cluster.kill("s2");
     locks.harm(1, Duration::from_secs(2));
     cluster.lab.restore("s2");
     println!("{}; {}", counters.end(&cluster), locks.end());
+    cluster.settle("the killed switch is back");
+    verify::agrees(&cluster);
+    verify::finds_a_changed_slot(&cluster);
     cluster.lab.down();
 }
 

@@ -5,7 +5,7 @@ use crate::rules::Switches;
 use controller::shell::Kept;
 use netchain_controller::{Stage, Standing, State};
 use serde::{Deserialize, Serialize};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 
 /// Groups in an answer: each has up to 200 bytes.
 const PAGE: usize = 64;
@@ -59,6 +59,9 @@ pub struct SwitchStatus {
     pub applied: u64,
     /// Time since its last report in ms; none: this controller has had none.
     pub report_ms: Option<u64>,
+    /// Where its reports come from; it answers tools there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reports_from: Option<SocketAddrV4>,
     /// Chains that it is a member of, and heads.
     pub chains: usize,
     /// See `chains`.
@@ -189,6 +192,7 @@ fn switches(rules: &Switches, state: &State, now_ms: u64) -> Vec<SwitchStatus> {
             draining: switch.draining,
             incarnation: switch.incarnation,
             applied: seen.as_ref().map_or(0, |(report, _)| report.applied),
+            reports_from: rules.reports.address(address),
             report_ms: seen.as_ref().map(|(_, at_ms)| now_ms.saturating_sub(*at_ms)),
             chains: state.groups.iter().filter(|it| it.chain.contains(address)).count(),
             heads: state.groups.iter().filter(|it| it.head() == Some(*address)).count(),

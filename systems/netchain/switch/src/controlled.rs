@@ -2,7 +2,7 @@
 //! Without any controller the parts stay as they are, and the data plane goes on.
 //!
 //! One thread reports and listens; another one takes decisions, because exchanging tables waits for
-//! all CPUs, and a switch that does not report meanwhile looks dead.
+//! all CPUs, and a switch that does not report meanwhile looks dead. A third one answers tools.
 
 use crate::announce::Announced;
 use crate::copies::Copies;
@@ -17,12 +17,12 @@ use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use switch_agent::system::now_ns;
 use switch_agent::{Error, Result};
-use wire::{Control, ControlType, KeyRing, Kind, kind};
+use wire::{Control, ControlType, KeyRing, Kind, ToolType, kind};
 
 const REPORT_EVERY: Duration = Duration::from_millis(10);
 /// After an error that will not go away by itself; secrets are read again as often.
@@ -33,6 +33,8 @@ const ABSENT: Duration = Duration::from_secs(2);
 /// shorter ones are not told.
 const LEAST_SILENT_MS: u64 = 20;
 const MOST_BYTES: usize = 65_536;
+/// Questions of tools that wait at the most. A tool without an answer asks again.
+const QUESTIONS: usize = 4;
 
 /// As the configuration says.
 #[derive(Clone, Debug)]
@@ -105,6 +107,12 @@ struct Told {
     /// All switches of the cluster, as the newest decision names them.
     switches: Vec<Ipv4Addr>,
     dead: Vec<Ipv4Addr>,
+}
+
+/// Other threads' work.
+struct Work {
+    decisions: Sender<Decided>,
+    questions: SyncSender<(SocketAddrV4, Vec<u8>)>,
 }
 
 /// A socket, and with what it signs.
@@ -239,6 +247,13 @@ impl Controlled {
             .name("decisions".into())
             .spawn(move || taker.0.take_decisions(&taker.1, &taken))
             .map_err(|error| error.to_string())?;
+        let (questions, asked) = sync_channel(QUESTIONS);
+        let teller = (Arc::clone(self), Arc::clone(&voice));
+        std::thread::Builder::new()
+            .name("tools".into())
+            .spawn(move || teller.0.answer_tools(&teller.1, &asked))
+            .map_err(|error| error.to_string())?;
+        let work = Work { decisions, questions };
         let mut parts = Parts::default();
         let mut buffer = vec![0; MOST_BYTES];
         let (mut report_at, mut read_at) = (Instant::now(), Instant::now());
@@ -261,7 +276,7 @@ impl Controlled {
             let Ok((count, SocketAddr::V4(from))) = voice.socket.recv_from(&mut buffer) else {
                 continue;
             };
-            self.datagram(&voice, from, &buffer[..count], &mut parts, &decisions);
+            self.datagram(&voice, from, &buffer[..count], &mut parts, &work);
         }
         Ok(())
     }
@@ -315,9 +330,13 @@ impl Controlled {
         from: SocketAddrV4,
         bytes: &[u8],
         parts: &mut Parts,
-        decisions: &Sender<Decided>,
+        work: &Work,
     ) {
         let genuine = lock(&voice.keys).verify(bytes, *from.ip(), self.settings.protocol_address);
+        if genuine.is_ok() && kind(bytes) == Ok(Kind::Tool(ToolType::StateRequest)) {
+            drop(work.questions.try_send((from, bytes.to_vec())));
+            return;
+        }
         let known = self.settings.controllers.contains(&from);
         if genuine.is_err() || !known {
             self.refuse(BAD_TAG);
@@ -337,9 +356,26 @@ impl Controlled {
         let applied = self.applied.load(Ordering::Relaxed);
         let newest = applied.saturating_sub(u64::from(self.asks.load(Ordering::Relaxed)));
         match parts.take(bytes, newest) {
-            Ok(Some(decided)) => drop(decisions.send(decided)),
+            Ok(Some(decided)) => drop(work.decisions.send(decided)),
             Ok(None) => {}
             Err(_) => self.refuse(MALFORMED),
+        }
+    }
+
+    /// Tells tools what the switch holds.
+    fn answer_tools(&self, voice: &Voice, asked: &Receiver<(SocketAddrV4, Vec<u8>)>) {
+        // (A decision that is being taken, and a kernel that refuses, are silence: tools ask again.)
+        while let Ok((from, question)) = asked.recv() {
+            let wanted = wire::asked(&question).ok().map(serde_json::from_slice);
+            let Some(Ok(wanted)) = wanted else {
+                self.refuse(MALFORMED);
+                continue;
+            };
+            let Ok(Some(held)) = self.empties.held(wanted) else { continue };
+            let json = serde_json::to_vec(&held).unwrap_or_default();
+            let Some(mut reply) = wire::reply(&question, &json) else { continue };
+            lock(&voice.keys).sign(&mut reply, self.settings.protocol_address, *from.ip());
+            let _ = voice.socket.send_to(&reply, from);
         }
     }
 

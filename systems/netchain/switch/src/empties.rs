@@ -13,16 +13,16 @@ use manifest::StateObject;
 use netchain_protocol::control::{Part, Role};
 use netchain_protocol::layouts::SlotMark;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 /// Bytes in front of a slot's key.
-const SLOT_HEAD: usize = 8;
+pub(crate) const SLOT_HEAD: usize = 8;
 
 /// The slots of an object, by their groups.
 pub struct Slots {
-    dataplane: Arc<Dataplane>,
-    object: StateObject,
-    notes: MappedWords,
+    pub(crate) dataplane: Arc<Dataplane>,
+    pub(crate) object: StateObject,
+    pub(crate) notes: MappedWords,
 }
 
 impl Slots {
@@ -77,7 +77,7 @@ impl Slots {
 /// What must be emptied for which decision.
 pub(crate) struct Empties {
     dataplane: Arc<Dataplane>,
-    slots: Vec<Slots>,
+    pub(crate) slots: Vec<Slots>,
     windows: Arc<Vec<Windows>>,
     /// The view of each group in which the switch is a member, as the program's table has it.
     members: Mutex<BTreeMap<u16, u32>>,
@@ -101,6 +101,17 @@ impl Empties {
         members: BTreeMap<u16, u32>,
     ) -> Empties {
         Empties { dataplane, slots, windows, members: Mutex::new(members) }
+    }
+
+    /// The view in which the switch is a member of a group. None: a decision is being taken.
+    pub(crate) fn view_now(&self, group: u16) -> Option<Option<u32>> {
+        match self.members.try_lock() {
+            Ok(members) => Some(members.get(&group).copied()),
+            Err(TryLockError::Poisoned(poisoned)) => {
+                Some(poisoned.into_inner().get(&group).copied())
+            }
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// Before the program gets these roles: empties what joins. `pause`: gives the program these

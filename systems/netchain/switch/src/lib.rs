@@ -14,12 +14,14 @@ mod config;
 mod controlled;
 pub mod copies;
 pub mod empties;
+mod held;
 mod keys;
 pub mod peers;
 mod roles;
 pub mod windows;
 
 pub use controlled::ControlledLoad;
+pub use held::{Held, HeldKey, HeldWanted};
 pub use keys::{ClientDrops, Keys, KeysLoad};
 
 use controlled::{Controlled, REFUSED};

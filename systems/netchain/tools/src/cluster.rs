@@ -81,7 +81,7 @@ pub struct RefoundArgs {
     controller: Controller,
 }
 
-type Said<T> = Result<T, Box<dyn Error>>;
+pub(crate) type Said<T> = Result<T, Box<dyn Error>>;
 
 /// Runs or checks a controller; the exit code.
 pub fn controller(args: &ControllerArgs) -> Said<u8> {
@@ -103,16 +103,26 @@ pub fn controller(args: &ControllerArgs) -> Said<u8> {
 
 impl Controller {
     fn ask<T: serde::de::DeserializeOwned>(&self, question: ToolType, json: &[u8]) -> Said<T> {
-        let secrets = SecretsFile::load(&self.secrets)?;
-        let timeout = Duration::from_millis(self.timeout_ms);
-        Ok(daemon::ask::ask(question, json, self.address, secrets.ring(), timeout)?)
+        self.ask_at(self.address, question, json)
     }
 
-    fn status(&self) -> Said<Status> {
+    /// Asks a switch of the fabric, or the controller itself.
+    pub(crate) fn ask_at<T: serde::de::DeserializeOwned>(
+        &self,
+        address: SocketAddrV4,
+        question: ToolType,
+        json: &[u8],
+    ) -> Said<T> {
+        let secrets = SecretsFile::load(&self.secrets)?;
+        let timeout = Duration::from_millis(self.timeout_ms);
+        Ok(daemon::ask::ask(question, json, address, secrets.ring(), timeout)?)
+    }
+
+    pub(crate) fn status(&self) -> Said<Status> {
         self.ask(ToolType::StatusRequest, &[])
     }
 
-    fn groups(&self) -> Said<Vec<GroupStatus>> {
+    pub(crate) fn groups(&self) -> Said<Vec<GroupStatus>> {
         let (mut groups, mut from) = (vec![], 0);
         loop {
             let wanted = serde_json::to_vec(&GroupsWanted { from })?;

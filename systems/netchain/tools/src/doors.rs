@@ -8,7 +8,7 @@ use netchain_daemon::{Answer, Config, Groups, GroupsWanted, Request, Status};
 use netchain_keys::{ClientKeys, Identity};
 use netchain_protocol::Message;
 use netchain_protocol::control::{Parts, Reported};
-use netchain_switch::{ControlledLoad, KeysLoad};
+use netchain_switch::{ControlledLoad, Held, HeldWanted, KeysLoad};
 use std::path::Path;
 
 /// A file in a folder that is not there: what an input names beside it is not there either.
@@ -78,6 +78,8 @@ fn json(data: &[u8]) {
     json_again::<Status>(data);
     json_again::<GroupsWanted>(data);
     json_again::<Groups>(data);
+    json_again::<HeldWanted>(data);
+    json_again::<Held>(data);
     json_again::<ControlledLoad>(data);
     json_again::<KeysLoad>(data);
 }
@@ -193,6 +195,14 @@ mod tests {
             ("kv_json", "refound", text(r#"{"ticket":7,"order":{"refound":3}}"#)),
             ("kv_json", "refused", text(r#"{"refused":"why"}"#)),
             ("kv_json", "wanted", text(r#"{"from":64}"#)),
+            ("kv_json", "held_wanted", text(r#"{"group":7,"from":0}"#)),
+            (
+                "kv_json",
+                "held",
+                text(
+                    r#"{"view":3,"keys":[{"key":"61","version":281474976710657,"digest":5}],"next":9}"#,
+                ),
+            ),
             (
                 "kv_json",
                 "groups",
@@ -250,6 +260,8 @@ mod tests {
         assert!(serde_json::from_slice::<Request>(&of("refound")).is_ok());
         assert!(serde_json::from_slice::<Answer>(&of("refused")).is_ok());
         assert!(serde_json::from_slice::<GroupsWanted>(&of("wanted")).is_ok());
+        assert!(serde_json::from_slice::<HeldWanted>(&of("held_wanted")).is_ok());
+        assert!(serde_json::from_slice::<Held>(&of("held")).is_ok());
         assert!(serde_json::from_slice::<Groups>(&of("groups")).is_ok());
         assert!(serde_json::from_slice::<netchain_daemon::Status>(&of("status")).is_ok());
         let text = |name: &str| String::from_utf8(of(name)).expect("a text");

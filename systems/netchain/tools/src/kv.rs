@@ -2,7 +2,7 @@
 
 use crate::cluster;
 use crate::founding::{self, FoundArgs, RingArgs};
-use crate::{bench, inspect, keys, listing, lock, sim};
+use crate::{bench, inspect, keys, listing, lock, sim, verify};
 use clap::{Parser, Subcommand};
 use command_line::outln;
 use netchain_client::{Client, Config, Done, Key, Outcome, Shown};
@@ -31,6 +31,7 @@ const EXAMPLES: &str = "Examples:
   stateplane kv sim --seconds 60
   stateplane kv controller --config controller.toml
   stateplane kv status --groups --address 10.2.1.10:5411 --secrets fabric.secrets
+  stateplane kv verify --address 10.2.1.10:5411 --secrets fabric.secrets
   stateplane kv drain 10.9.0.3 --address 10.2.1.10:5411 --secrets fabric.secrets
 
 kv.toml names the cluster's founding file, which is the same for all clients and switches:
@@ -71,6 +72,8 @@ enum Word {
     Controller(cluster::ControllerArgs),
     /// Show the cluster as its controller has it: switches, groups, chains
     Status(cluster::StatusArgs),
+    /// Compare what the members of each chain hold
+    Verify(verify::VerifyArgs),
     /// Have a switch leave its chains, as soon as others have its keys
     Drain(cluster::DrainArgs),
     /// Begin a lost group anew, empty
@@ -157,6 +160,7 @@ pub fn run(args: Args) -> u8 {
         Word::Sim(words) => sim::run(words),
         Word::Controller(words) => cluster::controller(words).map_err(|error| error.to_string()),
         Word::Status(words) => cluster::status(words, args.json).map_err(|error| error.to_string()),
+        Word::Verify(words) => verify::verify(words, args.json).map_err(|error| error.to_string()),
         Word::Drain(words) => cluster::drain(words).map_err(|error| error.to_string()),
         Word::Refound(words) => cluster::refound(words).map_err(|error| error.to_string()),
         _ => ask(&args)
@@ -204,6 +208,7 @@ fn ask(args: &Args) -> Result<(Outcome, bool), Box<dyn std::error::Error>> {
         | Word::Sim(_)
         | Word::Controller(_)
         | Word::Status(_)
+        | Word::Verify(_)
         | Word::Drain(_)
         | Word::Refound(_) => return Err("no request".into()),
     };

@@ -20,6 +20,7 @@ mod messages;
 mod packet_test;
 mod sim;
 mod text;
+mod verify;
 
 use clap::{CommandFactory, FromArgMatches};
 use command_line::{Plug, SwitchView};

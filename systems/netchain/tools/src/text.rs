@@ -25,7 +25,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn from_hex(digits: &str) -> Option<Vec<u8>> {
+pub(crate) fn from_hex(digits: &str) -> Option<Vec<u8>> {
     let good = digits.len().is_multiple_of(2) && digits.bytes().all(|it| it.is_ascii_hexdigit());
     let byte = |at| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok();
     if good { (0..digits.len()).step_by(2).map(byte).collect() } else { None }

@@ -140,13 +140,19 @@ impl Cluster {
         });
     }
 
-    /// `stateplane kv` with words for the controller.
-    pub fn order(&self, words: &str) {
+    /// `stateplane kv` with words for the controller: whether it was good, and what it printed.
+    pub fn kv(&self, words: &str) -> (bool, String) {
         let secrets = dir(&self.lab).join("fabric.secrets");
         let program = env!("CARGO_BIN_EXE_stateplane");
         let address = self.controller.get();
         let ask = format!("--address {address} --secrets {}", secrets.display());
-        self.lab.must_run("controller", &format!("{program} kv {words} {ask}"));
+        self.lab.run("controller", &format!("{program} kv {words} {ask}"))
+    }
+
+    /// The same; it must be good.
+    pub fn order(&self, words: &str) {
+        let (good, said) = self.kv(words);
+        assert!(good, "kv {words}: {said}");
     }
 
     /// How many switches the controller has taken for dead, and for mute.
