@@ -170,10 +170,7 @@ fn one(controller: &Controller, group: &GroupStatus, found: &mut Found) -> Resul
 }
 
 /// What each full member holds, from the tail on.
-fn members(
-    controller: &Controller,
-    group: &GroupStatus,
-) -> Result<Vec<(Ipv4Addr, Keys)>, String> {
+fn members(controller: &Controller, group: &GroupStatus) -> Result<Vec<(Ipv4Addr, Keys)>, String> {
     let status = controller.status().map_err(|error| error.to_string())?;
     let door = |switch: &Ipv4Addr| -> Result<SocketAddrV4, String> {
         let found = status.switches.iter().find(|it| it.address == *switch);
@@ -202,9 +199,8 @@ fn held(
         if page.view != Some(group.view) {
             return Err(format!("{switch} has another view than the controller: it changes"));
         }
-        let pairs = page.keys.into_iter().map(|HeldKey { key, version, digest }| {
-            (key, (version, digest))
-        });
+        let pairs =
+            page.keys.into_iter().map(|HeldKey { key, version, digest }| (key, (version, digest)));
         keys.extend(pairs);
         match page.next.filter(|next| *next > from) {
             Some(next) => from = next,
@@ -264,7 +260,9 @@ mod tests {
         };
         let key = |letter: u8| format!("{letter:02x}{}", "00".repeat(15));
         let keys = |all: &[(u8, u64, u64)]| -> Keys {
-            all.iter().map(|(letter, version, digest)| (key(*letter), (*version, *digest))).collect()
+            all.iter()
+                .map(|(letter, version, digest)| (key(*letter), (*version, *digest)))
+                .collect()
         };
         let (tail, head) = (Ipv4Addr::new(10, 9, 0, 2), Ipv4Addr::new(10, 9, 0, 1));
         let behind = keys(&[(b'a', 5, 1), (b'b', 5, 1), (b'c', 6, 1), (b'd', 5, 1), (b'e', 1, 1)]);

@@ -10,7 +10,7 @@ const SLOTS: &str = "p4_NetChainIngress_slots";
 
 /// What it says, and whether all members agree.
 fn verify(cluster: &Cluster, words: &str) -> (bool, Value) {
-    let (good, said) = cluster.kv(&format!("--json verify {words}"));
+    let (good, said) = cluster.kv(&format!("--json verify{words}"));
     (good, serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}")))
 }
 
@@ -42,7 +42,7 @@ pub fn finds_a_changed_slot(cluster: &Cluster) {
     // (Lock, generation, key and version stand in front of the value.)
     slot[32] ^= 1;
     tool(&format!("update pinned {slots} key hex {} value hex {}", digits(&number), digits(&slot)));
-    let (good, told) = verify(cluster, "--group 7");
+    let (good, told) = verify(cluster, " --group 7");
     let found = &told["differences"][0];
     assert!(!good && told["different"] == 1, "{told}");
     assert_eq!(found["what"], "two values", "{told}");
@@ -51,7 +51,7 @@ pub fn finds_a_changed_slot(cluster: &Cluster) {
     let name = String::from_utf8_lossy(&key.0);
     assert_eq!(found["key"], name.trim_end_matches('\0'), "{told}");
     assert!(matches!(client.put(&key, b"again"), Ok(Outcome::Done(_))));
-    assert!(verify(cluster, "--group 7").0, "a write mends it");
+    assert!(verify(cluster, " --group 7").0, "a write mends it");
     let (good, said) = cluster.kv("verify --group 40");
     assert!(!good && said.contains("no group 40"), "{said}");
 }
