@@ -129,8 +129,8 @@ struct Key {
     /// Its fields.
     #[serde(flatten)]
     fields: BTreeMap<String, String>,
-    /// The members of enums that name their values.
-    #[serde(skip)]
+    /// The members of enums that name their values, as for records.
+    #[serde(rename = "key_names", skip_serializing_if = "BTreeMap::is_empty")]
     names: BTreeMap<String, String>,
 }
 
@@ -395,6 +395,17 @@ mod tests {
         assert_eq!(sum, [11, 3, 5]);
         merge_into(&mut sum, &[0, u64::MAX], Merge::Max);
         assert_eq!(sum, [11, u64::MAX, 5]);
+    }
+
+    #[test]
+    fn the_name_of_an_enums_value_stands_beside_it() {
+        let one = |name: &str, value: &str| BTreeMap::from([(name.to_owned(), value.to_owned())]);
+        let mut key = Key { fields: one("network", "2"), names: one("network", "SGI") };
+        let json = serde_json::to_value(&key).unwrap();
+        let expected = serde_json::json!({ "network": "2", "key_names": { "network": "SGI" } });
+        assert_eq!(json, expected);
+        key.names.clear();
+        assert_eq!(serde_json::to_value(&key).unwrap(), serde_json::json!({ "network": "2" }));
     }
 
     #[test]
