@@ -364,7 +364,7 @@ impl Controlled {
 
     /// Tells tools what the switch holds.
     fn answer_tools(&self, voice: &Voice, asked: &Receiver<(SocketAddrV4, Vec<u8>)>) {
-        // (A decision that is being taken, and a kernel that refuses, are silence: tools ask again.)
+        // (While a decision is being taken there is no answer: tools ask again.)
         while let Ok((from, question)) = asked.recv() {
             let wanted = wire::asked(&question).ok().map(serde_json::from_slice);
             let Some(Ok(wanted)) = wanted else {

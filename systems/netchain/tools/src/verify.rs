@@ -1,10 +1,10 @@
 //! `stateplane kv verify`: whether the members of each chain hold the same.
 //!
-//! A chain's members are read from its tail to its head, while writes go on. What a member holds is
-//! at least as new at its predecessor, which is read later (NetChain, Invariant 1). So a key that is
-//! newer, or there only, behind a predecessor is a fault; so are two values with one version. A
-//! newer key in front is no fault: the write is on its way, or was lost behind the predecessor, and
-//! its client was told "unknown".
+//! A chain's members are read from its tail to its head, while writes go on. A predecessor is read
+//! later, and what it has is at least as new (NetChain, Invariant 1). So it is a fault if a key is
+//! newer at the successor, or is there only, or has another value with the same version. A key that
+//! is newer at the predecessor is no fault: the write is on its way, or it was lost there, and its
+//! client was told "unknown".
 
 use crate::cluster::{Controller, Said};
 use crate::text::{from_hex, named};

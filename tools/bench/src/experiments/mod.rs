@@ -73,6 +73,7 @@ pub const ALL: &[Experiment] = &[
     kv::sweeps::WRITES,
     kv::sweeps::LOSS,
     kv::latency::EXPERIMENT,
+    kv::scale::EXPERIMENT,
     kv::echo::EXPERIMENT,
     kv::failures::EXPERIMENT,
     kv::locks::EXPERIMENT,

@@ -8,6 +8,7 @@
 pub mod cpu;
 pub mod demo;
 pub mod echo;
+pub mod fabric;
 pub mod failure;
 pub mod figure;
 pub mod labs;

@@ -8,7 +8,7 @@ use crate::kv::workload::{Draw, Measured, Pace, Workload, value};
 use crate::kv::{Service, System, runtime};
 use anyhow::{Context, Result, bail, ensure};
 use netchain_client::{
-    Answer, AsyncClient, Config, Key, Outcome, Pipeline, Request, Ticket, read_ring,
+    Answer, AsyncClient, Config, Key, Outcome, Pipeline, Request, Ring, Ticket, read_ring,
 };
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -78,6 +78,18 @@ impl Switches {
         let mode = if tags { "keys" } else { "open" };
         let groups = [("groups", groups.to_string())];
         let network = Network::up(site, "kv_switches.toml", Some(mode), &groups)?;
+        Switches::of(network, tags)
+    }
+
+    /// Brings a spine-leaf network of six up, with clients at the first leaf.
+    ///
+    /// # Errors
+    /// As [`Switches::up`].
+    pub fn in_fabric(site: &Site) -> Result<Switches> {
+        Switches::of(Network::up(site, "kv_fabric.toml", None, &[])?, true)
+    }
+
+    fn of(network: Network, tags: bool) -> Result<Switches> {
         let folder = network.lab().dir();
         let ring = read_ring(&folder.join("cluster.toml")).map_err(anyhow::Error::msg)?;
         let config = Config {
@@ -88,6 +100,26 @@ impl Switches {
         };
         let pipeline = network.inside("client", || Ok(Pipeline::new(config.clone())?))?;
         Ok(Switches { network, config, keys: vec![], pipeline })
+    }
+
+    /// With what the cluster was founded.
+    pub fn ring(&self) -> &Ring {
+        &self.config.ring
+    }
+
+    /// The share of all keys that each group has.
+    pub fn shares(&self) -> Vec<f64> {
+        let mut shares = vec![0.0; usize::from(self.config.ring.groups())];
+        for key in &self.keys {
+            let group = usize::from(self.config.ring.group_of(key));
+            shares[group] += 1.0 / self.keys.len() as f64;
+        }
+        shares
+    }
+
+    /// Messages that were sent so far.
+    pub fn sent(&self) -> u64 {
+        self.pipeline.calls().sent
     }
 
     /// The chain of each group, as the controller says.

@@ -5,6 +5,7 @@ pub mod failures;
 pub mod latency;
 pub mod locks;
 pub mod packets;
+pub mod scale;
 pub mod sweeps;
 
 use super::Context;

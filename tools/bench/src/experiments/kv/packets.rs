@@ -11,8 +11,8 @@ use crate::statistics::summary;
 use crate::xdp_time::Counting;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
-use std::net::UdpSocket;
-use std::time::{Duration, Instant};
+use std::collections::BTreeSet;
+use std::time::Duration;
 
 /// Its place on the page, and how it runs.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -33,32 +33,54 @@ pub const EXPERIMENT: Experiment = Experiment {
             The lab of setups/kv_switches.toml with one group. The kernel counts the runs of the \
             program and their time (BPF_ENABLE_STATS, which adds two looks at the clock to each) on \
             the port where the packets of one kind come in, while a client has 64 requests of this \
-            kind under way, or sends datagrams that the first switch routes to another. Without \
-            tags: a client without a key, whom the switches let in (open_to_all); what switches \
+            kind under way. Routed are requests to a reader that go by the switch that is not in \
+            the chain. Without tags: a client without a key, whom the switches let in (open_to_all); what switches \
             tell each other has tags in any case.",
     },
 };
 
+const SWITCHES: [&str; 4] = ["s1", "s2", "s3", "s4"];
+
 /// Of one kind of packet.
-struct Cost {
+pub(super) struct Cost {
     what: String,
-    ns: Vec<f64>,
+    pub ns: Vec<f64>,
     packets: u64,
 }
 
-/// Runs of a port's program so far, and their time in ns.
-fn runs(network: &Network, node: &str, port: &str) -> Result<(u64, u64)> {
+fn words(text: &str) -> Vec<String> {
+    text.split(' ').map(str::to_owned).collect()
+}
+
+/// Links of a node, as `ip -json link` shows them.
+fn links(network: &Network, node: &str, which: &str) -> Result<Value> {
     let netns = network.lab().netns(node)?;
-    let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
-    let show = words(&format!("ip -json link show dev {port}"));
-    let (_, text) = lab::process::run(Some(&netns), &show)?;
-    let links: Value = serde_json::from_str(&text).context("ip -json link")?;
-    let id = &links[0]["xdp"]["prog"]["id"];
-    ensure!(id.is_u64(), "{node}: no program on {port}");
+    let (_, text) = lab::process::run(Some(&netns), &words(&format!("ip -json link show{which}")))?;
+    serde_json::from_str(&text).context("ip -json link")
+}
+
+/// Runs of a program so far, and their time in ns.
+fn runs_of(id: u64) -> Result<(u64, u64)> {
     let (_, text) = lab::process::run(None, &words(&format!("bpftool -j prog show id {id}")))?;
     let told: Value = serde_json::from_str(&text).context("bpftool")?;
     let number = |name: &str| told[name].as_u64().with_context(|| format!("bpftool: no {name}"));
     Ok((number("run_cnt")?, number("run_time_ns")?))
+}
+
+/// The same of a port's program.
+fn runs(network: &Network, node: &str, port: &str) -> Result<(u64, u64)> {
+    let links = links(network, node, &format!(" dev {port}"))?;
+    let id = links[0]["xdp"]["prog"]["id"].as_u64();
+    runs_of(id.with_context(|| format!("{node}: no program on {port}"))?)
+}
+
+/// The same of each program on a switch's ports.
+pub(super) fn programs(network: &Network, node: &str) -> Result<Vec<(u64, u64)>> {
+    let links = links(network, node, "")?;
+    let all = links.as_array().into_iter().flatten();
+    let ids: BTreeSet<u64> = all.filter_map(|link| link["xdp"]["prog"]["id"].as_u64()).collect();
+    ensure!(!ids.is_empty(), "{node}: no programs");
+    ids.into_iter().map(runs_of).collect()
 }
 
 /// Time of a run while `work` is done, and how many there were.
@@ -76,24 +98,16 @@ fn during(
     Ok(((after.1 - before.1) as f64 / packets as f64, packets))
 }
 
-/// Datagrams to another switch, which the first one routes.
-fn route(service: &mut Switches, length: Duration) -> Result<()> {
-    let route = vec!["route replace 10.255.0.2/32 via 10.0.1.2".to_owned()];
-    service.network().lab().netns("client")?.ip_batch(&route)?;
-    service.network().inside("client", || {
-        let socket = UdpSocket::bind("0.0.0.0:0")?;
-        let until = Instant::now() + length;
-        while Instant::now() < until {
-            for _ in 0..64 {
-                // (Refused: nobody listens there, and it says so now and then.)
-                let _ = socket.send_to(&[0; 64], "10.255.0.2:9");
-            }
-        }
-        Ok(())
-    })
+/// The client's requests to `switch` go by another one, which routes them; `with`: `replace` or
+/// `del`.
+fn detour(service: &Switches, with: &str, switch: &str, by: &str) -> Result<()> {
+    let (to, by) = (&switch[1..], &by[1..]);
+    let route = vec![format!("route {with} 10.9.0.{to}/32 via 10.0.{by}.2")];
+    Ok(service.network().lab().netns("client")?.ip_batch(&route)?)
 }
 
-fn measure(context: &Context, tags: bool) -> Result<Vec<Cost>> {
+/// In this order: routed, read, written at head, middle and tail. The kernel must count.
+pub(super) fn measure(context: &Context, tags: bool) -> Result<Vec<Cost>> {
     let mut service = Switches::up_with(&site(context), 1, tags)?;
     service.fill(KEYS, 64)?;
     let chain = service.chain_of(0)?;
@@ -103,7 +117,6 @@ fn measure(context: &Context, tags: bool) -> Result<Vec<Cost>> {
     let writes = Workload { writes_share: 1.0, ..load };
     let mut read = |service: &mut Switches| service.run(&load).map(drop);
     let mut write = |service: &mut Switches| service.run(&writes).map(drop);
-    let mut routed = |service: &mut Switches| route(service, length);
     type Work<'a> = &'a mut dyn FnMut(&mut Switches) -> Result<()>;
     let mut costs = vec![];
     let with = if tags { "with tags" } else { "without clients' tags" };
@@ -117,7 +130,11 @@ fn measure(context: &Context, tags: bool) -> Result<Vec<Cost>> {
         costs.push(Cost { what: format!("{what}, {with}"), ns, packets });
         Ok::<_, anyhow::Error>(())
     };
-    take(&mut service, "routed", "s1", "client", &mut routed)?;
+    let other = SWITCHES.iter().find(|it| chain.iter().all(|member| member != *it));
+    let other = other.context("all switches are in the chain")?;
+    detour(&service, "replace", tail, other)?;
+    take(&mut service, "routed", other, "client", &mut read)?;
+    detour(&service, "del", tail, other)?;
     take(&mut service, "read", tail, "client", &mut read)?;
     for (what, node, port) in [
         ("write at the head", head, "client"),
