@@ -1,6 +1,8 @@
 use super::*;
 use netchain_protocol::{Founding, Member};
 
+mod list;
+
 const RETRY_US: u64 = 1_000;
 const DEADLINE_US: u64 = 50_000;
 
