@@ -40,8 +40,9 @@ pub const EXPERIMENT: Experiment = Experiment {
             is where the busiest switch has no time left. The lab (setups/kv_fabric.toml) is the \
             smallest such network, in XDP on this machine, with clients at one leaf, one path for \
             each pair of addresses. There the kernel counts runs of all switches' programs and \
-            their time; what they do without load is subtracted. Six switches share the caches of \
-            two cores there, and four in kv-packets, so a packet costs some more.",
+            their time; what they do without load is subtracted. A packet costs some more there; \
+            why is not isolated. The curve bends below the linear one: placement is uneven, and \
+            4,096 groups are 43 a switch at 96.",
     },
 };
 
@@ -84,7 +85,7 @@ fn run(context: &Context) -> Result<Outcome> {
         if let (Some((few, least)), Some((many, most))) = (points.first(), points.last()) {
             let what = format!("{mix}: {many} switches / {few}");
             let row = Row::value(what, "16 (linear)", exactly(most / least), 1, "times");
-            rows.push(row.with_goal(Goal::AtLeast(12.0)));
+            rows.push(row.with_goal(Goal::AtLeast(16.0)));
             let what = format!("{mix}: {few} switches, one core each");
             rows.push(Row::value(what, "", exactly(*least), 2, "M/s"));
             let what = format!("{mix}: {many} switches, one core each");
