@@ -86,7 +86,7 @@ fn judge(order: &Order, state: Option<&State>) -> Result<Input, String> {
     match *order {
         Order::Drain(switch) | Order::Undrain(switch) => {
             if !state.switches.contains_key(&switch) {
-                return Err(format!("{switch} is no switch of the cluster"));
+                return Err(format!("{switch} is not a switch of the cluster"));
             }
             Ok(Input::Drain(switch, matches!(order, Order::Drain(_))))
         }

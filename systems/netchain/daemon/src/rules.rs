@@ -182,7 +182,7 @@ impl Switches {
             Err(Refused::OtherCluster) => {
                 let stranger = self.strangers.get_or_insert_with(|| Trouble::since(now_ns));
                 stranger.what = format!(
-                    "{from} reports, and its founding file is another one, or it is not in this one"
+                    "{from} reports with another founding file, or is not listed in this controller's"
                 );
                 None
             }

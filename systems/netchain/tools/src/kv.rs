@@ -276,7 +276,7 @@ fn show(args: &Args, outcome: &Outcome, has_key: bool) -> u8 {
         }
         (Outcome::Lost, _) => {
             let why = "all switches of the key's group were lost, and its keys with them";
-            eprintln!("error: {why}: found the group again");
+            eprintln!("error: {why}: `stateplane kv refound GROUP` begins the group anew, empty");
         }
         (Outcome::TooLong(bytes), _) => eprintln!("error: {bytes} bytes; a value has at most 128"),
         (_, Some(shown)) => report(args, shown, own, value.as_deref(), code),
