@@ -104,6 +104,9 @@ fn keys(value: &Value) -> Vec<&str> {
     value.as_object().map(|o| o.keys().map(String::as_str).collect()).unwrap_or_default()
 }
 
+/// Of a stream of one each 5 ms: a tenth of a second.
+const MOST_LOST: u64 = 20;
+
 #[test]
 fn labs_and_the_demonstration_run_side_by_side() {
     if skip() {
@@ -131,7 +134,9 @@ fn labs_and_the_demonstration_run_side_by_side() {
     assert_eq!(common::leftovers(&demo_lab), Vec::<String>::new());
     connections.all_answer("the demonstration is over");
     let (sent, lost) = stream.finish();
-    assert!(sent > 1000 && lost == 0, "{lost} of {sent} datagrams were lost");
+    // What the other labs do to this one lasts as long as a failover: 40 datagrams and more. A
+    // queue that runs over beside other tests loses one or two.
+    assert!(sent > 1000 && lost < MOST_LOST, "{lost} of {sent} datagrams were lost");
     steady.down();
 
     assert_eq!(keys(&result), ["kernel", "lease_ms", "with", "without"]);
