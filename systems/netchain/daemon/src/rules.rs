@@ -15,7 +15,7 @@ use wire::{Control, Kind, ToolType, kind};
 const MS_NS: u64 = 1_000_000;
 /// How often everything is looked at, beside at each report.
 const LOOK_NS: u64 = 5 * MS_NS;
-/// A configuration that was lost is sent again after so long.
+/// A configuration that was lost is sent again after this time.
 const AGAIN_MS: u64 = 20;
 /// A controller that begins waits so long for switches that nobody has heard yet.
 const BEGIN_MS: u64 = 10_000;
