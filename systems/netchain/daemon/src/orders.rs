@@ -129,6 +129,6 @@ mod tests {
         };
         assert!(refused(Order::Refound(0)).contains("not lost"));
         assert!(refused(Order::Refound(1)).contains("1 groups"));
-        assert!(refused(Order::Drain(Ipv4Addr::LOCALHOST)).contains("no switch"));
+        assert!(refused(Order::Drain(Ipv4Addr::LOCALHOST)).contains("not a switch of the cluster"));
     }
 }
