@@ -74,7 +74,7 @@ const UPDATED: f64 = 0.01;
 /// Messages that the switch sends, by its counters.
 const SENT: [&str; 6] = ["heartbeats", "parked", "updates", "read_commits", "resent", "released"];
 
-/// Opens the flows from `from` up to `to`: sends each flow's packet again until it has come through.
+/// Opens the flows from `from` up to `to`: sends each flow's packet until it has come through.
 /// Returns the number of packets sent.
 fn open(sender: &Sender, arrivals: &Arrivals, from: usize, to: usize) -> Result<u64> {
     let mut sent = 0;
@@ -142,8 +142,8 @@ fn store_bytes(lab: &Running) -> Result<u64> {
     Ok(kib.context("no VmRSS")? << 10)
 }
 
-/// Runs `work`, which returns the number of its packets. Returns the messages a second meanwhile, by
-/// kind, and the packets a second.
+/// Runs `work`, which returns the number of its packets. Returns the messages a second meanwhile,
+/// by kind, and the packets a second.
 fn rates(
     lab: &Running,
     work: impl FnOnce() -> Result<u64>,
