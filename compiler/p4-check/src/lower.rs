@@ -277,7 +277,7 @@ impl<'a> Lowerer<'a> {
         match &a.kind {
             hir::ExprKind::Local(id) => self.env.get(id).cloned(),
             hir::ExprKind::Construct(_) => {
-                self.error(a.span, "instances as arguments of constructors are not supported yet: declare it first");
+                self.error(a.span, "instances as arguments of constructors are not supported yet: declare the instance first");
                 None
             }
             _ => match self.const_eval(a) {

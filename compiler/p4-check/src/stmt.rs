@@ -219,7 +219,7 @@ impl Checker<'_> {
                         let shown = self.show(&ty);
                         self.error(
                             v.ty.span,
-                            format!("a variable cannot have type `{shown}`: it exists at compile time only"),
+                            format!("a variable cannot have type `{shown}`: values of this type exist at compile time only"),
                         );
                         Ty::Poison
                     }

@@ -202,8 +202,8 @@ impl Generator<'_> {
                             self.1.push((
                                 statement.location,
                                 format!("{} {} is used in @atomic code", instance.extern_type, instance.name),
-                                "its own updates are whole, but the registers' lock does not cover it: use it before \
-                                 or after",
+                                "each of its updates is atomic, but the registers' lock does not cover it: use it \
+                                 before or after the block",
                             ));
                         }
                     }

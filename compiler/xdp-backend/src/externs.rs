@@ -7,7 +7,7 @@ use crate::system::ObjectCall;
 use num_traits::{ToPrimitive, Zero};
 use p4_ir::{Argument, ConstArgument, Expr, ExprKind, ExternId, ExternInstance, Location, Type};
 
-/// The expression of an `in` argument, or the l-value of another.
+/// The argument's expression: a value for `in`, an l-value for `out` and `inout`.
 pub(crate) fn operand(arguments: &[Argument], index: usize) -> Option<&Expr> {
     match arguments.get(index)? {
         Argument::In(expr) | Argument::Out(expr) | Argument::InOut(expr) => Some(expr),

@@ -129,8 +129,8 @@ pub(crate) const TOO_LONG: (&str, &str) = (
 fn in_other_words(reason: &str) -> (&'static str, &'static str) {
     if is_about_ways(reason) {
         return (
-            "the program has more ways through it than the kernel follows, 1,000,000 instructions in all: \
-             it gave up here",
+            "the kernel checks at most 1,000,000 instructions over all paths through the program, and gave \
+             up here",
             "shorten long parser chains, bound header stacks and loops more tightly, join `if`s that test the same \
              fields, or let a table decide",
         );

@@ -305,7 +305,7 @@ impl Agent {
             Some(Err(error)) => error.to_string(),
             None if self.systems.is_empty() => {
                 format!(
-                    "not a request ({error}), and the program has no state of a system that may know it"
+                    "not a request ({error}); the program also has no state of a system that could answer it"
                 )
             }
             None => format!("not a request: {error}"),

@@ -69,7 +69,7 @@ pub(crate) fn read(path: &Path, controllers: &[SocketAddrV4]) -> Result<Option<V
     let file: File = serde_json::from_slice(&text).map_err(|error| unusable(error.to_string()))?;
     if file.format != FORMAT {
         return Err(unusable(format!(
-            "format {}, written by another version of the agent",
+            "another version of the agent wrote it, in format {}",
             file.format
         )));
     }

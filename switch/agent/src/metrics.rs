@@ -134,7 +134,7 @@ fn objects(agent: &Agent, text: &mut Text) {
             object.flows,
         );
     }
-    let help = "Flows that are this switch's to use now, by state object";
+    let help = "Flows on which this switch has a lease now, by state object";
     let mut owned = text.family("stateplane_flows_owned", Gauge, help);
     for object in &objects {
         owned.sample(

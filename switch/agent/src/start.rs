@@ -282,7 +282,7 @@ fn port_index(config: &Config, position: usize) -> Result<Option<u32>> {
     let index = ifindex(interface);
     if let Some(index) = index.filter(|index| *index >= MAX_IFINDEX) {
         let reason = format!(
-            "{interface:?} has the index {index}, and the program's ports are told by indexes below {MAX_IFINDEX}; make the interface in a network namespace of its own, or anew after a restart: indexes grow with each one that is made"
+            "{interface:?} has the index {index}, but the program knows only indexes below {MAX_IFINDEX}; make the interface in a network namespace of its own, or anew after a restart: indexes grow with each one that is made"
         );
         return config.fault(format!("port[{position}].interface"), reason);
     }

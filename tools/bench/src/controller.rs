@@ -229,7 +229,7 @@ impl Switch {
         message[6..6 + KEY_BYTES].copy_from_slice(&key);
         to.send(&message)?;
         let mut answer = [0; MESSAGE_BYTES];
-        // An answer that came too late for an earlier packet is not this one's.
+        // A late answer to an earlier packet has another key: it is skipped.
         while answer[6..6 + KEY_BYTES] != key {
             if !matches!(answers.recv(&mut answer), Ok(MESSAGE_BYTES)) {
                 return Ok(());

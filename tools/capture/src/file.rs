@@ -119,7 +119,7 @@ impl Reader {
             }
             Err(PcapError::ReadError) => Err(Error::Read {
                 file,
-                source: std::io::Error::other("cannot be read (a directory?)"),
+                source: std::io::Error::other("cannot be read; is it a directory?"),
             }),
             Err(_) => Err(Error::NotACapture { file }),
         }
@@ -247,9 +247,7 @@ fn take(
             }
             sources.push(Source {
                 link: Link::from_number(interface.linktype.0),
-                ticks_per_s: interface
-                    .ts_resolution()
-                    .ok_or("a resolution of time that cannot be")?,
+                ticks_per_s: interface.ts_resolution().ok_or("an impossible time resolution")?,
                 offset_s: interface.ts_offset(),
                 most_bytes: if interface.snaplen == 0 { u32::MAX } else { interface.snaplen },
             });

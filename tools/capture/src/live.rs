@@ -61,7 +61,7 @@ fn filter(ports: &[u16]) -> Result<Vec<libc::sock_filter>> {
     const JUMP_SET: u16 = 0x45;
     const RETURN: u16 = 0x06;
     if ports.len() > MOST_PORTS {
-        let text = format!("{} ports; {MOST_PORTS} is the most", ports.len());
+        let text = format!("{} ports; at most {MOST_PORTS} can be captured", ports.len());
         return Err(Error::new(ErrorKind::InvalidInput, text));
     }
     let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };

@@ -1,7 +1,7 @@
 //! For how long nothing gets out.
 
-/// With nothing broken, and packets being handed to the switches all the time, one must get out
-/// within so long, in milliseconds.
+/// The longest time without any packet getting out, in milliseconds, while nothing is broken and
+/// packets are handed to the switches all the time.
 pub const OUTAGE_LIMIT_MS: u64 = 3_000;
 /// Packets that are further apart than this are not handed over all the time, in nanoseconds: a
 /// route was away in between, or the machine stood still.

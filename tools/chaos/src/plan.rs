@@ -8,7 +8,7 @@ use simnet::{Cut, Direction, Links};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// A round's faults begin within so long, in milliseconds.
+/// The faults of a round begin within this time from the round's start, in milliseconds.
 const BEGIN_WITHIN_MS: u64 = 800;
 /// How long each lasts, in milliseconds.
 const LASTS_MS: (u64, u64) = (100, 1_200);

@@ -15,12 +15,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How often a thread looks whether it is to stop.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// How often the kernel is asked whether it had no room for frames.
+/// After this many looks for frames, the kernel is asked how many frames it had to drop.
 const LOOKS_PER_COUNT: u32 = 64;
 /// Two processors may stamp two frames and put them into a socket's queue the other way round, no
 /// further apart than this.
 const DISORDER_NS: u64 = 10_000_000;
-/// Who is behind by more has died, or has a machine that nothing can be said about.
+/// A thread that is behind by more has died, or its machine is too busy to be judged.
 const BEHIND_MOST: Duration = Duration::from_secs(30);
 
 /// Nanoseconds since 1970.
@@ -37,7 +37,8 @@ struct Shared<T> {
     reached_ns: Mutex<Vec<u64>>,
 }
 
-/// Threads that find a `T` in some frames; they end with this value.
+/// Threads that record frames, and a `T` for each frame in which they find one. Dropping this value
+/// ends the threads.
 pub struct Recorder<T> {
     shared: Arc<Shared<T>>,
     threads: Vec<JoinHandle<()>>,

@@ -157,7 +157,9 @@ impl Setup {
                 if let Some((first, _)) = self.gateway.replace((number, settings)) {
                     return wrong(
                         at,
-                        format!("a switch has its settings once, and line {first} gives them"),
+                        format!(
+                            "a switch has its settings once, and line {first} already gives them"
+                        ),
                     );
                 }
             }

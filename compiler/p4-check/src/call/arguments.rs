@@ -85,7 +85,7 @@ impl Checker<'_> {
                         self.error(
                             a.span,
                             format!(
-                                "`_` can stand for an out parameter only; `{}` is not one",
+                                "`_` can stand for an out parameter only; `{}` is not an out parameter",
                                 p.name
                             ),
                         );

@@ -208,8 +208,8 @@ impl Generator<'_> {
         format!("{}({})", if op == BinaryOp::Ne { "!" } else { "" }, same.join(" && "))
     }
 
-    /// Bits of a value wider than 128, kept as big-endian bytes with the unused bits of the first
-    /// byte zero.
+    /// A slice of a value wider than 128 bits. Such a value is kept as big-endian bytes; the unused
+    /// bits of the first byte are zero.
     pub(super) fn wide_slice(
         &mut self,
         location: Location,

@@ -8,7 +8,7 @@ use wire::{Joining, Member, Reporter, ShardReport, ShardView, Views};
 
 /// How long a new or returned server must have been heard of before it is given anything, in ns.
 const STEADY_NS: u64 = 200_000_000;
-/// After a copy that made no progress the same two servers are not tried again for so long, in ns.
+/// After a copy that made no progress the same two servers are not tried again for this long (ns).
 const TRY_AGAIN_NS: u64 = 5_000_000_000;
 
 /// A chain that has not drained for so long goes on as it was, in ns.

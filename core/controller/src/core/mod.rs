@@ -49,7 +49,7 @@ pub struct Settings {
     pub join_timeout_ns: u64,
     /// Servers that catch up at the same time, over all shards.
     pub most_joins: usize,
-    /// When no chain has lost or got a member for so long, heads are spread evenly over the
+    /// When no chain has lost or got a member for this time, heads are spread evenly over the
     /// servers, in ns.
     pub reorder_after_ns: u64,
 }

@@ -3,7 +3,7 @@
 const SECOND_NS: u64 = 1_000_000_000;
 /// What passes by itself within this time nobody needs to hear of.
 const PASSES_NS: u64 = SECOND_NS;
-/// What goes on is logged again after so long.
+/// What goes on is logged again after this time.
 const TELL_AGAIN_NS: u64 = 10 * SECOND_NS;
 /// After a decision was refused the next is tried after this time, then twice as long each time, up
 /// to the longest.

@@ -24,7 +24,7 @@ use std::time::Instant;
 const MOST_NEWS: usize = 1_024;
 /// Should news have been lost without a word, everything is read anew this often.
 const REREAD_MS: u64 = 300_000;
-/// A reading that failed is tried again after so long.
+/// A reading that failed is tried again after this time.
 const FAILED_REREAD_MS: u64 = 5_000;
 /// What may be gone is looked for no sooner after the last reading, and no sooner than this many
 /// times what that took.

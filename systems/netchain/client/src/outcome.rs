@@ -110,6 +110,6 @@ pub enum NotBegun {
     #[error("busy: the oldest request must be over first")]
     Busy,
     /// The value is longer than a message has room for.
-    #[error("a value of {0} bytes; 128 is the most")]
+    #[error("the value has {0} bytes; a value has at most 128")]
     TooLong(usize),
 }

@@ -30,13 +30,13 @@ pub struct Settings {
     pub failures: usize,
     /// A switch that most others have not heard for so long is dead.
     pub dead_ms: u64,
-    /// A switch that has not reported for so long, while most others do, is out of its chains.
+    /// A switch that has not reported for this time, while most others do, is out of its chains.
     pub agent_ms: u64,
     /// As long as this after its last renewal, a reader answers.
     pub lease_ms: u64,
     /// Groups that get a member at the same time.
     pub most_joins: usize,
-    /// A configuration that a switch does not confirm is sent again after so long.
+    /// A configuration that a switch does not confirm is sent again after this time.
     pub again_ms: u64,
     /// A controller that begins waits so long for switches that others have never heard.
     pub begin_ms: u64,

@@ -15,7 +15,7 @@ pub struct Config {
     pub ring: Ring,
     /// A switch that most others have not heard for so long is dead.
     pub dead_ms: u64,
-    /// A switch that has not reported for so long leaves its chains, even if others hear it.
+    /// A switch that has not reported for this time leaves its chains, even if others hear it.
     pub agent_ms: u64,
     /// Readers answer for so long after their last probe.
     pub lease_ms: u32,

@@ -33,15 +33,19 @@ pub(crate) fn render(rules: &Switches, kept: &Kept, now_ns: u64, bad_tag: u64) -
         ("groups_paused", "Groups whose members wait for each other.", paused as u64),
         ("groups_lost", "Groups without a member that has their keys.", lost as u64),
         ("groups_short", "Groups with fewer members than they should have.", short as u64),
-        ("groups_joining", "Groups that a member joins.", joining as u64),
+        ("groups_joining", "Groups to which a new member is being added.", joining as u64),
         (
             "session_most",
-            "Heads that a group has had, the most of all; 65535 are the end.",
+            "Highest number of heads that one group has had; a group can have 65535.",
             session_most,
         ),
         ("switches", "Switches that report.", reporting.count() as u64),
         ("switches_dead", "Switches that most others do not hear.", dead),
-        ("switches_behind", "Switches that report, and have an older decision.", behind),
+        (
+            "switches_behind",
+            "Switches that report, but do not have the newest decision yet.",
+            behind,
+        ),
     ];
     for (name, help, value) in gauges {
         metric(name, Kind::Gauge, help, value);

@@ -86,7 +86,7 @@ fn judge(order: &Order, state: Option<&State>) -> Result<Input, String> {
     match *order {
         Order::Drain(switch) | Order::Undrain(switch) => {
             if !state.switches.contains_key(&switch) {
-                return Err(format!("{switch} is no switch of the cluster"));
+                return Err(format!("{switch} is not a switch of the cluster"));
             }
             Ok(Input::Drain(switch, matches!(order, Order::Drain(_))))
         }
@@ -129,6 +129,6 @@ mod tests {
         };
         assert!(refused(Order::Refound(0)).contains("not lost"));
         assert!(refused(Order::Refound(1)).contains("1 groups"));
-        assert!(refused(Order::Drain(Ipv4Addr::LOCALHOST)).contains("no switch"));
+        assert!(refused(Order::Drain(Ipv4Addr::LOCALHOST)).contains("not a switch of the cluster"));
     }
 }

@@ -15,7 +15,7 @@ use wire::{Control, Kind, ToolType, kind};
 const MS_NS: u64 = 1_000_000;
 /// How often everything is looked at, beside at each report.
 const LOOK_NS: u64 = 5 * MS_NS;
-/// A configuration that was lost is sent again after so long.
+/// A configuration that was lost is sent again after this time.
 const AGAIN_MS: u64 = 20;
 /// A controller that begins waits so long for switches that nobody has heard yet.
 const BEGIN_MS: u64 = 10_000;
@@ -182,7 +182,7 @@ impl Switches {
             Err(Refused::OtherCluster) => {
                 let stranger = self.strangers.get_or_insert_with(|| Trouble::since(now_ns));
                 stranger.what = format!(
-                    "{from} reports, and its founding file is another one, or it is not in this one"
+                    "{from} reports with another founding file, or is not listed in this controller's"
                 );
                 None
             }

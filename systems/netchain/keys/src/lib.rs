@@ -228,7 +228,7 @@ impl ClientKeys {
         let revoked = self.keys.iter().find(|key| key.state == State::Revoked).map(|key| key.id);
         let Some(id) = fresh.or(revoked) else {
             let problem = format!(
-                "all {KEYS_MAX} are taken; `stateplane kv key revoke` those that nobody uses"
+                "all {KEYS_MAX} are taken; revoke one that nobody uses (`stateplane kv key revoke`)"
             );
             return Err(self.problem("key", problem));
         };

@@ -235,22 +235,22 @@ pub enum Wrong {
     #[error("format {0}, not {FORMAT}")]
     Format(u8),
     /// No such operation.
-    #[error("operation {0}, which there is not")]
+    #[error("unknown operation {0}")]
     Operation(u8),
     /// No such status.
-    #[error("status {0}, which there is not")]
+    #[error("unknown status {0}")]
     Status(u8),
     /// No such room.
-    #[error("room {0}, which there is not")]
+    #[error("unknown room {0}")]
     Room(u8),
     /// More addresses than a chain has.
-    #[error("a chain of {0} addresses; {CHAIN_MAX} is the most")]
+    #[error("a chain of {0} addresses; a chain has at most {CHAIN_MAX}")]
     Chain(usize),
     /// A value that does not fit.
-    #[error("a value of {0} bytes; {VALUE_MAX} is the most")]
+    #[error("a value of {0} bytes; a value has at most {VALUE_MAX}")]
     LongValue(usize),
     /// A name that does not fit.
-    #[error("a name of {0} bytes; a key has 16")]
+    #[error("a name of {0} bytes; a name has at most 16")]
     LongName(usize),
 }
 

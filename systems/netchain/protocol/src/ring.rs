@@ -103,7 +103,7 @@ impl Ring {
         if *failures >= most {
             return Err(format!(
                 "failures = {failures} of {} members: a chain has one switch more than failures, \
-                 and {} at the most",
+                 and at most {}",
                 member.len(),
                 crate::CHAIN_MAX
             ));
@@ -112,10 +112,10 @@ impl Ring {
             return Err("groups and virtual_nodes: write numbers from 1 on".into());
         }
         if *groups > crate::GROUPS_MAX {
-            return Err(format!("groups = {groups}: {} are the most", crate::GROUPS_MAX));
+            return Err(format!("groups = {groups}: write at most {}", crate::GROUPS_MAX));
         }
         if member.len() > crate::MEMBERS_MAX {
-            return Err(format!("{} members: {} are the most", member.len(), crate::MEMBERS_MAX));
+            return Err(format!("{} members: write at most {}", member.len(), crate::MEMBERS_MAX));
         }
         let mut nodes = Vec::with_capacity(member.len() * usize::from(*virtual_nodes));
         for (at, switch) in member.iter().enumerate() {
@@ -348,11 +348,11 @@ mod tests {
         assert!(Ring::found(founding(5, 5, 100, 4)).is_err());
         assert!(Ring::found(founding(3, 3, 0, 2)).is_err());
         assert!(Ring::found(founding(3, 3, 4096, 2)).is_ok());
-        assert!(Ring::found(founding(3, 3, 4097, 2)).unwrap_err().contains("4096 are the most"));
+        assert!(Ring::found(founding(3, 3, 4097, 2)).unwrap_err().contains("at most 4096"));
         assert!(Ring::found(founding(255, 3, 10, 2)).is_ok());
         let mut other = founding(255, 3, 10, 2);
         other.member.push(Member { address: Ipv4Addr::new(10, 9, 1, 1), rack: "r".into() });
-        assert!(Ring::found(other).unwrap_err().contains("255 are the most"));
+        assert!(Ring::found(other).unwrap_err().contains("at most 255"));
         let mut other = founding(3, 3, 10, 2);
         other.member.push(other.member[0].clone());
         assert!(Ring::found(other).unwrap_err().contains("10.9.0.1"));

@@ -62,7 +62,9 @@ fn outcome(answer: Answer) -> Result<Outcome, Error> {
     match answer? {
         Outcome::Lost => Err(Error::Lost),
         Outcome::Full => Err(Error::Full),
-        Outcome::TooLong(bytes) => Err(Error::NotOurs(format!("a value of {bytes} bytes"))),
+        Outcome::TooLong(bytes) => {
+            Err(Error::NotOurs(format!("the key has a value of {bytes} bytes")))
+        }
         other => Ok(other),
     }
 }

@@ -62,7 +62,11 @@ impl<S: Store + Clone> Election<S> {
     /// The name is too long, or the lease too short or too long.
     pub fn new(store: S, name: &str, lease: Duration) -> Result<Election<S>, Error> {
         if !LEASE_MS.contains(&lease.as_millis()) {
-            return Err(Error::Parameter(format!("a lease of {LEASE_MS:?} ms, please")));
+            return Err(Error::Parameter(format!(
+                "the lease must be {} to {} ms",
+                LEASE_MS.start(),
+                LEASE_MS.end()
+            )));
         }
         Ok(Election { store, key: names::key(name)?, lease_ms: lease.as_millis() as u32 })
     }

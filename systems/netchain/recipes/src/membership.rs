@@ -97,7 +97,11 @@ impl<S: Store + Clone> Membership<S> {
             return Err(Error::Name(format!("{bytes} bytes; a member tells {TOLD_BYTES}")));
         }
         if !LEASE_MS.contains(&lease.as_millis()) {
-            return Err(Error::Parameter(format!("a lease of {LEASE_MS:?} ms, please")));
+            return Err(Error::Parameter(format!(
+                "the lease must be {} to {} ms",
+                LEASE_MS.start(),
+                LEASE_MS.end()
+            )));
         }
         let lease_ms = lease.as_millis() as u32;
         let began_us = self.store.now_us();

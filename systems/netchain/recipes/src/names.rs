@@ -10,7 +10,7 @@ pub(crate) fn key(name: &str) -> Result<Key, Error> {
 
 fn short(name: &str, most: usize) -> Result<Key, Error> {
     if name.is_empty() {
-        return Err(Error::Name("a name of no bytes".into()));
+        return Err(Error::Name("the name is empty".into()));
     }
     if name.len() > most {
         let bytes = name.len();

@@ -137,7 +137,7 @@ impl<S: Store + Clone> Seats<S> {
         let lease_ms = lease.as_millis() as u64;
         if !(LEASE_MS.0..=LEASE_MS.1).contains(&lease_ms) {
             let (least, most) = LEASE_MS;
-            return Err(Error::Parameter(format!("a lease of {least} ms to {most} ms, please")));
+            return Err(Error::Parameter(format!("the lease must be {least} ms to {most} ms")));
         }
         Ok(Seats { store, key, rule, lease_ms: lease_ms as u32 })
     }

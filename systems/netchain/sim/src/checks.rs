@@ -7,11 +7,11 @@ use netchain_controller::{Stage, Standing};
 use netchain_protocol::Operation;
 use std::net::Ipv4Addr;
 
-/// After the faults, requests that are under way are over after so long.
+/// After the faults, requests that are under way are over after this time.
 const REQUESTS_END_NS: u64 = 1_500 * MS;
-/// After the faults, all chains are whole again after so long.
+/// After the faults, all chains are whole again after this time.
 const WHOLE_AFTER_NS: u64 = 5_000 * MS;
-/// Then a request is carried out within so long.
+/// Then a request is carried out within this time.
 const ANSWERED_AFTER_NS: u64 = 500 * MS;
 
 impl World<'_> {

@@ -275,7 +275,7 @@ impl<'p> World<'p> {
         }
     }
 
-    /// Something goes wrong for so long.
+    /// Something goes wrong for this time.
     fn fail(&mut self, fault: &Fault, for_ns: u64) {
         let until_ns = self.now_ns + for_ns;
         let text = format!("{fault} for {} ms", for_ns / MS);

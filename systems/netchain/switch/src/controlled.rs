@@ -74,7 +74,10 @@ pub(crate) const REFUSED: [(&str, &str); 3] = [
         "controller_bad_tag",
         "messages that no controller of this fabric made: give all machines the same secrets",
     ),
-    ("controller_malformed", "messages of another version, or of who tries to be a controller"),
+    (
+        "controller_malformed",
+        "messages of another version, or from a machine that poses as a controller",
+    ),
     ("controller_foreign", "decisions for another life of the switch, or for another cluster"),
 ];
 const BAD_TAG: usize = 0;

@@ -66,8 +66,7 @@ const AGAIN: u32 = 0;
 /// Counters of the program whose name ends like this: reason, remedy.
 const PROGRAM_DROPS: [(&str, &str); 1] = [(
     "malformed",
-    "messages of other lengths or fields than there are: a client of another version, or somebody \
-     who tries",
+    "malformed messages: a client of another version sends them, or somebody forges them",
 )];
 
 /// See the crate.
@@ -200,7 +199,7 @@ impl Objects {
             text.single("stateplane_switch_copies_left", Kind::Gauge, help, left);
         }
         let load = peers.load();
-        let help = "For so long a switch has answered no probe.";
+        let help = "Time since a switch last answered a probe.";
         let mut family = text.family("stateplane_switch_peer_silent_seconds", Kind::Gauge, help);
         for PeerLoad { address, silent_ms, .. } in &load {
             family.sample(&[("peer", address)], *silent_ms as f64 / 1000.0);
@@ -323,16 +322,32 @@ impl Running for Objects {
             let gauges = [
                 ("decision_version", "Version of the controller's decision.", load.version),
                 ("controllers", "Controllers that answer.", load.controllers as u64),
-                ("stands_in", "Dead switches that it answers for.", load.stands_in.len() as u64),
-                ("decision_fault", "Whether it cannot take it.", u64::from(load.fault.is_some())),
+                (
+                    "stands_in",
+                    "Dead switches whose addresses this switch answers for.",
+                    load.stands_in.len() as u64,
+                ),
+                (
+                    "decision_fault",
+                    "Whether the switch cannot apply the controller's decision.",
+                    u64::from(load.fault.is_some()),
+                ),
             ];
             for (name, help, value) in gauges {
                 text.single(&format!("stateplane_switch_{name}"), Kind::Gauge, help, value);
             }
             let (taken, us) = controlled.taken();
             let counters = [
-                ("decisions_total", "Decisions of the controller that it has taken.", taken),
-                ("decisions_microseconds_total", "Time that taking decisions took.", us),
+                (
+                    "decisions_total",
+                    "Decisions of the controller that the switch has applied.",
+                    taken,
+                ),
+                (
+                    "decisions_microseconds_total",
+                    "Time that the switch took to apply decisions.",
+                    us,
+                ),
             ];
             for (name, help, value) in counters {
                 text.single(&format!("stateplane_switch_{name}"), Kind::Counter, help, value);

@@ -180,7 +180,7 @@ impl Peers {
     pub fn lease_no_longer_than(&self, lease_ms: u64) -> Result<()> {
         if lease_ms < Pace::LEAST_LEASE_MS {
             return Err(Error::Other(format!(
-                "the controller's lease_ms is {lease_ms}: {} is the least",
+                "the controller's lease_ms is {lease_ms}, but must be at least {}",
                 Pace::LEAST_LEASE_MS
             )));
         }
@@ -224,7 +224,7 @@ impl Peers {
             wait_for_packets()?;
         }
         for address in &left {
-            tracing::debug!("{address} is no peer any more");
+            tracing::debug!("{address} is not a peer any more");
         }
         let zero = PeerClockValue::default().to_bytes();
         let current: Vec<u8> = state.peers.values().map(|peer| peer.number).collect();

@@ -35,7 +35,7 @@ fn is_named(name: &str, wanted: &str) -> bool {
 fn call(table: &TableRef<'_>, name: &str, arguments: &[(&str, u128)]) -> Result<ActionCall> {
     let missing = |what: &str| {
         Error::Other(format!(
-            "table {}: no {what}: it is another program's",
+            "table {}: no {what}: the table belongs to another program",
             table.description().name
         ))
     };
@@ -90,7 +90,7 @@ impl Tables {
         };
         if let Part::Member { .. } = role.part {
             let numbers = peers.members(&role.chain).ok_or_else(|| {
-                Error::Other(format!("a member of {:?} is no peer of this switch", role.chain))
+                Error::Other(format!("a member of {:?} is not a peer of this switch", role.chain))
             })?;
             arguments.push(("peers", numbers.into()));
         }

@@ -34,7 +34,7 @@ not be asked.";
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// At most 16 bytes.
+    /// The key: at most 16 bytes.
     key: String,
 }
 

@@ -33,7 +33,7 @@ enum Word {
     Issue {
         /// The switches' file of clients' keys.
         file: PathBuf,
-        /// Whose it is, for people.
+        /// The owner's name, shown in lists.
         #[arg(long, default_value = "")]
         name: String,
         /// What the client may do.
@@ -42,33 +42,33 @@ enum Word {
         /// The client may use only keys of the store that begin with this text.
         #[arg(long, default_value = "")]
         prefix: String,
-        /// Messages a second at each switch; 0: any.
+        /// Messages a second that each switch takes; 0: no limit.
         #[arg(long, value_name = "N", default_value_t = 0)]
         rate_per_s: u32,
-        /// Messages at once; 0: those of a second.
+        /// Messages that may come at once; 0: as many as in one second.
         #[arg(long, value_name = "N", default_value_t = 0)]
         burst: u32,
         /// Days for which the key is accepted; by default until it is revoked.
         #[arg(long, value_name = "DAYS")]
         days: Option<u64>,
-        /// Where the client's part goes; by default it is printed.
+        /// File for the client's part of the key; by default it is printed.
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
-    /// Make a key that takes another one's place; both are accepted for a while
+    /// Make a key that replaces an old one; both are accepted for a while
     Rotate {
         /// The switches' file of clients' keys.
         file: PathBuf,
         /// The key's number.
         id: u16,
-        /// The old one is accepted for so many days; by default until it is revoked.
+        /// Days for which the old key is still accepted; by default until it is revoked.
         #[arg(long, value_name = "DAYS")]
         overlap_days: Option<u64>,
-        /// Where the client's part goes; by default it is printed.
+        /// File for the client's part of the key; by default it is printed.
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
-    /// Accept a key no more: its secret is removed
+    /// Revoke a key: remove its secret
     Revoke {
         /// The switches' file of clients' keys.
         file: PathBuf,

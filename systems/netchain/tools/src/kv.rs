@@ -80,37 +80,37 @@ enum Word {
     Refound(cluster::RefoundArgs),
     /// Print the key's value
     Get {
-        /// At most 16 bytes.
+        /// The key: at most 16 bytes.
         key: String,
     },
     /// Write a value
     Put {
-        /// At most 16 bytes.
+        /// The key: at most 16 bytes.
         key: String,
-        /// At most 128 bytes.
+        /// The value: at most 128 bytes.
         value: String,
     },
     /// Write a value if the key has none
     Insert {
-        /// At most 16 bytes.
+        /// The key: at most 16 bytes.
         key: String,
-        /// At most 128 bytes.
+        /// The value: at most 128 bytes.
         value: String,
     },
-    /// Write a value if the key's version is this one
+    /// Write a value if the key has the given version
     Cas {
-        /// At most 16 bytes.
+        /// The key: at most 16 bytes.
         key: String,
-        /// As `get --json` says; 0: the key was never written.
+        /// The version, as `get --json` prints it; 0: the key was never written.
         version: u64,
-        /// At most 128 bytes.
+        /// The value: at most 128 bytes.
         value: String,
     },
     /// Add to the number in the value's first eight bytes
     Add {
-        /// At most 16 bytes.
+        /// The key: at most 16 bytes.
         key: String,
-        /// What to add.
+        /// The number to add.
         delta: u64,
     },
     /// Print the keys that begin with a prefix
@@ -119,7 +119,7 @@ enum Word {
     Inspect(inspect::Args),
     /// Write keys with their values to a file
     Export(listing::ExportArgs),
-    /// Write the keys of such a file
+    /// Write the keys from a file that `kv export` wrote
     Import(listing::ImportArgs),
     /// Run a command while a lock is held
     Lock(lock::Args),
@@ -129,9 +129,9 @@ enum Word {
     Sim(sim::Args),
     /// Remove the value
     Delete {
-        /// At most 16 bytes.
+        /// The key: at most 16 bytes.
         key: String,
-        /// Only if this is the key's version.
+        /// Remove the value only if the key has this version; 0: in any case.
         #[arg(long, default_value_t = 0)]
         version: u64,
     },
@@ -276,7 +276,7 @@ fn show(args: &Args, outcome: &Outcome, has_key: bool) -> u8 {
         }
         (Outcome::Lost, _) => {
             let why = "all switches of the key's group were lost, and its keys with them";
-            eprintln!("error: {why}: found the group again");
+            eprintln!("error: {why}: `stateplane kv refound GROUP` begins the group anew, empty");
         }
         (Outcome::TooLong(bytes), _) => eprintln!("error: {bytes} bytes; a value has at most 128"),
         (_, Some(shown)) => report(args, shown, own, value.as_deref(), code),

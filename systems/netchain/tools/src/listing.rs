@@ -53,7 +53,7 @@ written, or the file is at fault; 3 of some it is unknown: they may have been wr
 #[derive(clap::Args, Debug)]
 #[command(after_help = LIST_EXAMPLES)]
 pub struct ListArgs {
-    /// At most 16 bytes; by default, all keys are listed.
+    /// List only keys that begin with this text, at most 16 bytes; by default all keys.
     #[arg(default_value = "")]
     prefix: String,
     /// Stop after so many keys.
@@ -67,7 +67,7 @@ pub struct ListArgs {
 pub struct ExportArgs {
     /// The file to write, or - for standard output.
     file: PathBuf,
-    /// Only keys that begin with it; at most 16 bytes.
+    /// Export only keys that begin with this text, at most 16 bytes.
     #[arg(long, default_value = "")]
     prefix: String,
 }
@@ -78,7 +78,7 @@ pub struct ExportArgs {
 pub struct ImportArgs {
     /// The file to read, as `kv export` writes it; or - for standard input.
     file: PathBuf,
-    /// Also write keys that have a value.
+    /// Also write keys that have a value already.
     #[arg(long)]
     overwrite: bool,
 }

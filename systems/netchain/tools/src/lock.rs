@@ -44,13 +44,13 @@ enum OnLoss {
 pub struct Args {
     /// Name of the lock: at most 16 bytes. All its users need the same lease.
     name: String,
-    /// So long others wait after this holder died.
+    /// How long others wait for the lock after its holder died, in milliseconds.
     #[arg(long, default_value_t = 5000, value_name = "MS")]
     lease_ms: u64,
     /// Wait at most so long for the lock, in seconds; by default for ever.
     #[arg(long, value_name = "SECONDS")]
     wait: Option<f64>,
-    /// When the lease is lost, because no switch could be asked in time.
+    /// What to do when the lease is lost, because no switch answered in time.
     #[arg(long, value_enum, default_value_t = OnLoss::Kill)]
     on_loss: OnLoss,
     /// The command and its arguments, after `--`.

@@ -74,7 +74,7 @@ impl Pair {
             _ => return Err("write value or value_hex".into()),
         };
         if value.len() > netchain_protocol::VALUE_MAX {
-            return Err(format!("a value of {} bytes; 128 is the most", value.len()));
+            return Err(format!("the value has {} bytes; a value has at most 128", value.len()));
         }
         Ok(Pair { key, value })
     }

@@ -13,7 +13,7 @@ use wire::KeyRing;
 pub const SELF: Owner = Owner { switch_id: 7, incarnation: 0x1234_5678 };
 /// Subtracted from every lease, in ns.
 pub const LEASE_MARGIN_NS: u64 = 10_000_000;
-/// A release is sent again after so long.
+/// A release is sent again after this time.
 pub const RESEND_NS: u64 = 3_000_000;
 /// The NAT's only FlowState.
 pub const OBJECT: u16 = 1;

@@ -7,7 +7,7 @@ use fuzz_door::hex;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-/// Shrinking may take so long.
+/// Shrinking may take this time.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Whether the history still ends in a failure, and which.

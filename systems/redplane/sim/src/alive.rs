@@ -7,7 +7,7 @@ use crate::sketch::SketchChecker;
 use crate::world::{MS, World};
 use rand::Rng;
 
-/// A host that is not answered sends again after so long.
+/// A host that is not answered sends again after this time.
 const AGAIN_NS: u64 = 20 * MS;
 /// Longest wait while the store finds together again: the controller's patience twice, a head's
 /// wait for leases, and what was cut off.

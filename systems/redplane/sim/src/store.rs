@@ -26,7 +26,7 @@ pub(crate) const LEASE_US: u32 = 60_000;
 /// A server whose newest report is older than this may be about to be taken out: reports come every
 /// 50 ms, and take up to 30.
 const HEARD_NS: u64 = 65 * MS;
-/// The controller takes a server out that is silent for so long.
+/// The controller takes a server out that is silent for this time.
 pub(crate) const DEAD_NS: u64 = 150 * MS;
 
 pub(crate) fn server_address(at: usize) -> SocketAddrV4 {

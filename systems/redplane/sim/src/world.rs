@@ -202,7 +202,7 @@ impl World {
         Ok(())
     }
 
-    /// Something goes wrong for so long, unless it would be more than a chain survives.
+    /// Something goes wrong for this time, unless it would be more than a chain survives.
     fn fail(&mut self, fault: &Fault, for_ns: u64) -> dataplane::Result<()> {
         let (for_ms, until_ns) = (for_ns / MS, self.now_ns + for_ns);
         match *fault {

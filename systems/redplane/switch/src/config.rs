@@ -27,7 +27,7 @@ pub struct SwitchConfig {
     /// An update that is not acknowledged is sent again no sooner than after so long; the time-out
     /// is measured.
     pub resend_timeout_us: u64,
-    /// However slow the store and however often before, it is sent again after so long.
+    /// However slow the store and however often before, it is sent again after this time.
     pub resend_timeout_most_us: u64,
     /// Packets of a shard that may wait for the store; more are dropped and counted. 0: any number.
     pub window_packets: u32,

@@ -66,16 +66,16 @@ const WINDOW: usize = 1_024;
 const PATIENCE: Duration = Duration::from_millis(40);
 /// Rounds over those that are not open yet.
 const MOST_ROUNDS: usize = 200;
-/// Flows without packets must all be back at the store by then: `release_after_s` (60 s), and the
-/// sweeps that release them.
+/// The time within which all flows without packets must be back at the store: `release_after_s`
+/// (60 s), and the sweeps that release them.
 const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(180);
 /// The share of the flows that is updated each second.
 const UPDATED: f64 = 0.01;
 /// Messages that the switch sends, by its counters.
 const SENT: [&str; 6] = ["heartbeats", "parked", "updates", "read_commits", "resent", "released"];
 
-/// Opens the flows from `from` up to `to`: each packet again until it has come through. How many
-/// packets that took.
+/// Opens the flows from `from` up to `to`: sends each flow's packet until it has come through.
+/// Returns the number of packets sent.
 fn open(sender: &Sender, arrivals: &Arrivals, from: usize, to: usize) -> Result<u64> {
     let mut sent = 0;
     for _ in 0..MOST_ROUNDS {
@@ -142,7 +142,8 @@ fn store_bytes(lab: &Running) -> Result<u64> {
     Ok(kib.context("no VmRSS")? << 10)
 }
 
-/// Messages a second, by kind, over a while.
+/// Runs `work`, which returns the number of its packets. Returns the messages a second meanwhile,
+/// by kind, and the packets a second.
 fn rates(
     lab: &Running,
     work: impl FnOnce() -> Result<u64>,

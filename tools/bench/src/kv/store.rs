@@ -18,7 +18,7 @@ const BYTES: usize = 64;
 const READ: u8 = 1;
 const UPDATE: u8 = 2;
 const DONE: u8 = 1;
-/// A request without a reply is sent again after so long.
+/// A request without a reply is sent again after this time.
 const RETRY: Duration = Duration::from_millis(20);
 
 /// See the module.

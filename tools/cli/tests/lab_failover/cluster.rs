@@ -244,7 +244,7 @@ impl Cluster {
         self.client.run(make).expect("client")
     }
 
-    /// The same with many requests at a time; one without a reply is sent again after so long.
+    /// The same with many requests at a time; one without a reply is sent again after this time.
     pub fn pipeline(&self, retry: Duration) -> Pipeline {
         let config = Config { retry_ms: retry.as_millis() as u64, ..self.config() };
         let make = || Pipeline::new(config).map_err(std::io::Error::other);

@@ -11,7 +11,7 @@ use simnet::{Direction, Links};
 use std::time::{Duration, Instant};
 
 const SWITCHES: [&str; 4] = ["s1", "s2", "s3", "s4"];
-/// A round's faults begin within so long, in milliseconds.
+/// A round's faults begin within this time, in milliseconds.
 const BEGIN_WITHIN_MS: u64 = 700;
 
 fn any_fault(random: &mut StdRng) -> Fault {

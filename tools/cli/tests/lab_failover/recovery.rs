@@ -13,7 +13,7 @@ const WRITES: u64 = 100;
 const OUTSTANDING: usize = 64;
 /// Requests under way at the most, at a fixed rate.
 const MOST_OUTSTANDING: usize = 4_000;
-/// An answer within so long counts as one at the first try: a client that hears nothing asks again
+/// An answer within this time counts as a first try: a client that hears nothing asks again
 /// after as long. (One that hears that its group waits asks again sooner.)
 const SOON: Duration = Duration::from_millis(10);
 /// Answers are looked for as often.

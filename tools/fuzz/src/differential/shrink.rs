@@ -7,7 +7,7 @@ use super::program::generate;
 use super::run::{Finding, test};
 use std::time::{Duration, Instant};
 
-/// Shrinking may take so long.
+/// Shrinking may take this time.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 struct Shrinker<'a> {

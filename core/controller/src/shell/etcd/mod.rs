@@ -273,11 +273,8 @@ impl<D: Decision> Keeper<D> {
     }
 
     fn missing(&self) -> Option<Told<D>> {
-        let lost = format!(
-            "etcd has no {} any more, and had them: its data was lost; nothing is decided. {}",
-            self.key,
-            D::LOST
-        );
+        let lost =
+            format!("etcd has lost its {}: this controller decides nothing. {}", self.key, D::LOST);
         (self.revision != 0).then_some(Told::Missing(lost))
     }
 
@@ -290,7 +287,7 @@ impl<D: Decision> Keeper<D> {
 
     async fn write(&mut self, decision: &D) -> Told<D> {
         let other = format!(
-            "etcd has other {} than those that this decision is based on, or none",
+            "the {} in etcd changed or were lost after this decision was based on them",
             self.key
         );
         // It goes by a decision that is not the one whose revision is known here: another
@@ -338,8 +335,8 @@ impl<D: Decision> Keeper<D> {
             .ask(async |client: Client| client.kv_client().get(key, None).await)
             .await?;
         let Some(found) = answer.kvs().first() else { return Ok(None) };
-        let decision =
-            D::from_bytes(found.value()).ok_or_else(|| format!("{key}: not this program's"))?;
+        let decision = D::from_bytes(found.value())
+            .ok_or_else(|| format!("{key}: its value was not written by this program"))?;
         (self.revision, self.version) = (found.mod_revision(), decision.version());
         Ok(Some(decision))
     }
@@ -398,7 +395,9 @@ impl<D: Decision> Keeper<D> {
         let revoked = tokio::time::timeout(RESIGN, revoke).await;
         match revoked.unwrap_or_else(|_| Err(format!("no answer within {} ms", RESIGN.as_millis())))
         {
-            Ok(_) => tracing::info!(name = self.me, "gave its lease back: another may lead"),
+            Ok(_) => {
+                tracing::info!(name = self.me, "gave its lease back: another controller may lead")
+            }
             Err(problem) => {
                 tracing::warn!(
                     name = self.me,

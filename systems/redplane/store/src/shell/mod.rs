@@ -393,7 +393,7 @@ impl Loop {
 fn log_event(event: Event, name: &str) {
     match event {
         Event::View { shard, number, role } => tracing::info!(name, shard, number, ?role, "view"),
-        Event::Left { shard } => tracing::info!(name, shard, "in the shard's chain no more"),
+        Event::Left { shard } => tracing::info!(name, shard, "left the shard's chain"),
         Event::SuccessorBound(address) => {
             tracing::debug!(name, %address, "link to the successor is up")
         }

@@ -52,10 +52,10 @@ pub fn render(server: &Node, now_ns: u64, send_errors: u64, log: Option<&Stats>)
         ("sessions", "Sessions of switches, over all shards.", status.sessions as u64),
         (
             "recalls_out",
-            "Flows that their owners are asked to release, now.",
+            "Flows whose owners are being asked to release them.",
             status.recalls as u64,
         ),
-        ("held_requests", "Requests held at heads now.", status.held as u64),
+        ("held_requests", "Requests that heads hold at present.", status.held as u64),
     ];
     for (name, help, value) in gauges {
         text.single(&format!("stateplane_store_{name}"), Kind::Gauge, help, value);
