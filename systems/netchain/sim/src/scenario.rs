@@ -140,11 +140,11 @@ impl Scenario {
             _ => rng.random_range(15..=60),
         };
         let pause_ns = [500_000, 3 * MS, 12 * MS, 40 * MS][rng.random_range(0..4)];
-        // Which operations a run has at all.
-        let kinds: Vec<Operation> = OPERATIONS
-            .into_iter()
-            .filter(|it| *it == Operation::Read || rng.random_bool(0.5))
-            .collect();
+        // Which operations a run has at all. (A listing says of a key only whether it is there.)
+        let comes_and_goes = |it: &Operation| matches!(it, Operation::Insert | Operation::Delete);
+        let always = |it: &Operation| *it == Operation::Read || lists && comes_and_goes(it);
+        let kinds: Vec<Operation> =
+            OPERATIONS.into_iter().filter(|it| always(it) || rng.random_bool(0.5)).collect();
         for _ in 0..requests {
             scenario.fail(&mut rng);
             if lists && rng.random_bool(0.2) {
