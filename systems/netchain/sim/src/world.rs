@@ -144,6 +144,8 @@ impl<'p> World<'p> {
             most_joins: 2,
             again_ms: 50,
             begin_ms: 300,
+            collect_percent: 0,
+            collect_gap_ms: 0,
         };
         let drift_ppm = scenario.faults.drift_ppm;
         let mut clock = || {
