@@ -13,8 +13,8 @@ pub(crate) const FILES: [(&str, &str); 5] = [
     ("include/collect.p4", include_str!("../../p4/include/collect.p4")),
 ];
 
-/// Keys that a simulated switch has room for, so few that a table is full now and then.
-pub(crate) const KEYS: usize = 12;
+/// Keys that a simulated switch has room for: all that a run has.
+pub(crate) const KEYS: usize = 20;
 /// Clients that it remembers.
 const CLIENTS: usize = 64;
 
