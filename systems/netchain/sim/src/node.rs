@@ -408,9 +408,11 @@ impl<'p> Node<'p> {
         self.follower.config().is_some_and(|config| config.dead.contains(&address))
     }
 
-    /// The version of a key; 0: none.
-    pub(crate) fn version(&mut self, key: &Key) -> u64 {
-        self.slot(key).and_then(|fields| number(fields.first()?)).unwrap_or_default() as u64
+    /// The version of a key, 0 if it has no slot, and whether it has a value.
+    pub(crate) fn state(&mut self, key: &Key) -> (u64, bool) {
+        let Some(fields) = self.slot(key) else { return (0, false) };
+        let of = |field: Option<&Datum>| field.and_then(number).unwrap_or_default();
+        (of(fields.first()) as u64, of(fields.last()) != NO_VALUE)
     }
 
     /// The fields of a key's slot, in the program's order.
@@ -428,6 +430,9 @@ impl<'p> Node<'p> {
         Some(fields)
     }
 }
+
+/// As the length of a value: there is none.
+const NO_VALUE: u128 = 255;
 
 /// What a switch does with the slots of a group in which it has this role, and where to.
 fn job((group, role): (u16, &Role)) -> Option<(u16, u32, Operation, Ipv4Addr)> {
