@@ -12,8 +12,8 @@ const BASE_BYTES: usize = 88;
 /// Records in a write, and bytes of each.
 pub const RECORDS: usize = 4;
 const RECORD_BYTES: usize = 21;
-/// In the place of a length: there is no value.
-const NO_VALUE: u8 = 255;
+/// In the place of a length, also a slot's: there is no value.
+pub const NO_VALUE: u8 = 255;
 
 /// The message is a reply.
 pub const REPLY: u16 = 0x8000;
