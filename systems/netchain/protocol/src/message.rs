@@ -294,6 +294,30 @@ fn has_records(operation: Operation) -> bool {
 }
 
 impl Message {
+    /// Asks a switch for the view and chain of a group: a read in view 0, which no switch carries
+    /// out. The reply carries the client's identity and the number. The chain is empty.
+    pub fn probe(ring: u32, group: u16, key: Key, (client, number): (u64, u32)) -> Message {
+        Message {
+            operation: Operation::Read,
+            status: Status::Request,
+            flags: 0,
+            key_id: 0,
+            tag: 0,
+            ring,
+            view: 0,
+            group,
+            client,
+            number,
+            version: 0,
+            operand: 0,
+            key,
+            chain: vec![],
+            records: Default::default(),
+            room: Room::None,
+            value: None,
+        }
+    }
+
     /// Bytes of the UDP payload.
     pub fn bytes(&self) -> usize {
         let records = if has_records(self.operation) { RECORDS * RECORD_BYTES } else { 0 };
