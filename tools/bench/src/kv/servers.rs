@@ -374,12 +374,10 @@ impl Holders {
     }
 
     async fn run(self: Arc<Self>, plan: Plan, stop: Arc<AtomicBool>) {
-        let mut draw = plan.draw();
-        let (mut pace, until) = (Pace::new(plan.rate), self.began + plan.end);
+        let (mut requests, until) = (plan.requests(self.began), self.began + plan.end);
         let mut number = 0;
         while Instant::now() < until && !stop.load(Ordering::Relaxed) {
-            while let Some(at) = pace.due(Instant::now()) {
-                let (write, lock) = draw.request();
+            while let Some((at, write, lock)) = requests.due(Instant::now()) {
                 self.under_way.fetch_add(1, Ordering::Relaxed);
                 let holders = Arc::clone(&self);
                 tokio::spawn(async move {
