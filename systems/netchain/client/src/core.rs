@@ -396,9 +396,9 @@ impl Core {
 
     /// Asks a switch for the chain.
     fn probe(&self, pending: &Pending, switch: Option<Ipv4Addr>) -> Message {
-        let copy = self.message(pending, 0, switch.into_iter().collect());
-        let (operation, room) = (Operation::Read, Room::None);
-        Message { operation, flags: 0, version: 0, operand: 0, room, value: None, ..copy }
+        let ring = self.ring.fingerprint();
+        let probe = Message::probe(ring, pending.group, pending.key, pending.name());
+        Message { chain: switch.into_iter().collect(), ..probe }
     }
 
     /// A UDP payload came. What is no reply to the request changes nothing.
