@@ -33,7 +33,7 @@ enum nc_outcome {
     NC_WRONG_FORMAT = 10, /* client and switches are of different versions */
     NC_BUSY = 11,         /* not begun: too many requests are under way */
     NC_FORKED = 12,       /* the client is the parent process's */
-    NC_BAD_ARGUMENT = 13, /* a pointer, name, operation or number that cannot be */
+    NC_BAD_ARGUMENT = 13, /* an invalid pointer, name, operation or number */
     NC_SYSTEM = 14,       /* the socket fails, or a file cannot be read */
     NC_NOT_OURS = 15,     /* the key has a value of another kind */
     NC_OTHERS = 16        /* others held it for as long as patience was */
