@@ -117,8 +117,8 @@ int64_t nc_wait_us(nc_client *client);
 
 /* The keys that begin with a prefix (at most 16 bytes; none: all keys), in any order. A listing is
  * no snapshot: a key that has a value from the listing's begin to its end is listed once. A key
- * that is made or deleted meanwhile may be listed or not. NULL: the prefix is too long, or `client` is
- * NULL. */
+ * that is made or deleted meanwhile may be listed or not. NULL: the prefix is too long, or `client`
+ * is NULL. */
 nc_listing *nc_list(const nc_client *client, const void *prefix, size_t prefix_bytes);
 /* The next key. 1: there is one; 0: there are no more; -1: keys are missing, and `outcome` says
  * why. After NC_LOST and NC_NO_CHAIN (of one group) keys of other groups follow. */
