@@ -34,6 +34,9 @@ extern SlotState<K, V> {
     /// Replaces the value that this packet read; a key without a slot gets one. `part`: the part of
     /// all slots that the key belongs to, the same each time.
     SlotResult write(in K key, in V value, in bit<16> part);
+    /// Gives the slot back that this packet has read: the key has none from then on. A key without
+    /// a slot stays so. As with `write`, the program runs again if another packet came in between.
+    void free(in K key);
     /// A step of a walk over the keys of a part, by the numbers of their slots: the next key whose
     /// bits in `mask` are those of `prefix`, from slot `at` on. `next`: the slot to go on from; all
     /// ones: there are no more keys. ABSENT: the slots of this step (128 at most) have no such key.
@@ -41,8 +44,8 @@ extern SlotState<K, V> {
     /// that exists from the walk's begin to its end. It may miss keys that are made or deleted.
     SlotResult next(in bit<16> part, in K prefix, in K mask, in bit<8> hidden, in bit<32> at,
                     out K key, out bit<32> next);
-    /// Another switch has acknowledged a copy of the slot with this number, in this view. A slot
-    /// that is acknowledged in the view that the agent wants is not copied again.
+    /// Another switch has acknowledged a message about the slot with this number, in this view. The
+    /// agent does not queue a message that is acknowledged in the view that it works for.
     void copied(in bit<32> slot, in bit<32> view);
 }
 
@@ -130,9 +133,10 @@ extern MessageTag {
 /// - of a probe, 88 bytes: operation 10, `number` the peer's number, `client` a number of this life
 ///   of the switch's agent, `operand` the clock. The program signs it, and hands the answer to
 ///   `answered`.
-/// - of a copy, 300 bytes: operation 8, `number` the slot's number, `group` its part, `key` its key
-///   (an object whose keys have another length is not copied). The program fills in what the slot
-///   has, and signs it. A program can have one object.
+/// - of a message about a slot, 300 bytes: the operation that the agent queued (8, a copy; 12, a
+///   tombstone that is collected), `number` the slot's number, `group` its part, `key` its key (an
+///   object whose keys have another length has no such messages). The program fills in what the
+///   slot has, and signs it. A program can have one object.
 extern PeerLeases {
     PeerLeases();
     /// A peer has answered a probe. An answer with another life's number, or from another address

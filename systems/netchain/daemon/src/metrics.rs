@@ -36,7 +36,7 @@ pub(crate) fn render(rules: &Switches, kept: &Kept, now_ns: u64, bad_tag: u64) -
         ("groups_joining", "Groups to which a new member is being added.", joining as u64),
         (
             "session_most",
-            "Highest number of heads that one group has had; a group can have 65535.",
+            "Highest session of a group: its heads and collections so far; it can have 65535.",
             session_most,
         ),
         ("switches", "Switches that report.", reporting.count() as u64),
@@ -68,6 +68,7 @@ pub(crate) fn render(rules: &Switches, kept: &Kept, now_ns: u64, bad_tag: u64) -
         ("bad_tag_total", "Datagrams that are not genuine.", bad_tag),
         ("deaths_total", "Switches that most others did not hear any more.", rules.deaths),
         ("mute_total", "Switches that did not report, though others heard them.", rules.mute),
+        ("collections_total", "Times that a group's tombstones were collected.", rules.collections),
         ("lost_total", "Groups that lost all members with their keys.", rules.losses),
         ("decisions_total", "Decisions made persistent.", rules.decisions),
         (

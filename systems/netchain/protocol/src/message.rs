@@ -68,6 +68,10 @@ pub enum Operation {
     Probe = 10,
     /// The next keys of a group that begin with a prefix.
     List = 11,
+    /// Between switches: a tombstone that all members may free.
+    Collect = 12,
+    /// Between switches: all members have it.
+    CollectAck = 13,
 }
 
 /// What became of a request.
@@ -110,7 +114,7 @@ pub enum Status {
     Paused = 16,
 }
 
-const OPERATIONS: [Operation; 11] = [
+const OPERATIONS: [Operation; 13] = [
     Operation::Read,
     Operation::Put,
     Operation::Insert,
@@ -122,6 +126,8 @@ const OPERATIONS: [Operation; 11] = [
     Operation::CopyAck,
     Operation::Probe,
     Operation::List,
+    Operation::Collect,
+    Operation::CollectAck,
 ];
 
 const STATUSES: [Status; 17] = [

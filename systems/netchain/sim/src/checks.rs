@@ -1,7 +1,7 @@
 //! What must hold at each instant, and in the end.
 
 use crate::frames::machine_at;
-use crate::scenario::{Ask, Machine};
+use crate::scenario::{Ask, List, Machine};
 use crate::world::{MS, World};
 use netchain_controller::{Stage, Standing};
 use netchain_protocol::Operation;
@@ -11,7 +11,7 @@ use std::net::Ipv4Addr;
 const REQUESTS_END_NS: u64 = 1_500 * MS;
 /// After the faults, all chains are whole again after this time.
 const WHOLE_AFTER_NS: u64 = 5_000 * MS;
-/// Then a request is carried out within this time.
+/// Then a request is carried out within this time, and a listing is over.
 const ANSWERED_AFTER_NS: u64 = 500 * MS;
 
 impl World<'_> {
@@ -62,7 +62,7 @@ impl World<'_> {
                 {
                     let detail = format!(
                         "key {}: {first} has version {newest:x}, {address} behind it {version:x}",
-                        key.0[0]
+                        key.0[1]
                     );
                     return self.violated("order", detail);
                 }
@@ -94,6 +94,7 @@ impl World<'_> {
                 self.is_served(key, operation);
             }
         }
+        self.is_listed();
         self.check_order();
     }
 
@@ -123,6 +124,31 @@ impl World<'_> {
         }
         let what = if lost { "is not said to be lost" } else { "is not served" };
         self.violated("progress", format!("key {key} {what}: {operation:?} gives {gave:?}"));
+    }
+
+    /// Listings are over, and one more says of the lost groups, and of no other one, that its keys
+    /// are missing.
+    fn is_listed(&mut self) {
+        let list = List { client: 0, key: 0, bytes: 0, pause_ns: 0 };
+        for last in [false, true] {
+            if last {
+                self.list(list);
+            }
+            let over = |world: &World<'_>| world.clients.iter().all(|it| it.listings() == 0);
+            if !self.wait_for(ANSWERED_AFTER_NS, over) {
+                return self.violated("progress", "a listing does not end".to_owned());
+            }
+        }
+        if self.violation.is_some() {
+            return;
+        }
+        let groups = (0..).zip(&self.control.disk.groups);
+        let lost = groups.filter(|(_, group)| group.stage == Stage::Lost).map(|(at, _)| at);
+        let (lost, missing) = (lost.collect::<Vec<u16>>(), self.history.last_not_listed());
+        if missing.as_ref() != Some(&lost) {
+            let detail = format!("groups {lost:?} are lost, {missing:?} are not listed");
+            self.violated("progress", detail);
+        }
     }
 
     /// Lets time pass until then, or until something is so. False: it is not.

@@ -1,8 +1,10 @@
 //! Seeded bugs: of the switch program, as places in its source with wrong text for each; and of
-//! what this simulator says of agents.
+//! what this simulator says of agents and of clients' listings ([`clients`]).
 //!
 //! The program itself reads as if there were none. A place that it no longer has is an error, so a
 //! bug cannot go missing when the program changes.
+
+pub mod clients;
 
 seeded_bugs::seeded_bugs! {
     /// A bug of a switch's agent.
@@ -16,6 +18,7 @@ seeded_bugs::seeded_bugs! {
 
 const NETCHAIN: &str = "netchain.p4";
 const SLOT: &str = "include/slot.p4";
+const LIST: &str = "include/list.p4";
 
 /// A mistake in the switch program that the checks must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,6 +169,53 @@ pub const ALL: &[SeededBug] = &[
             NETCHAIN,
             "if (known == WindowState.RUNNING) {",
             "known = WindowState.FRESH;\nif (known == WindowState.RUNNING) {",
+        )],
+    },
+    SeededBug {
+        name: "TombstonesListed",
+        what: "Deleted keys are listed.",
+        places: &[(LIST, "{ mask }, NO_VALUE,", "{ mask }, 8w254,")],
+    },
+    SeededBug {
+        name: "AnyPrefixListed",
+        what: "Keys are listed whatever they begin with.",
+        places: &[(LIST, "{ mask }, NO_VALUE,", "{ 128w0 }, NO_VALUE,")],
+    },
+    SeededBug {
+        name: "AnyGroupListed",
+        what: "Keys of group 0 are listed whichever group is asked for.",
+        places: &[(LIST, "slots.next(hdr.netchain.group,", "slots.next(16w0,")],
+    },
+    SeededBug {
+        name: "EighthUnnamed",
+        what: "The last key of a full page is on it, but the page does not say so.",
+        places: &[(LIST, "mask, 128, ", "mask, 64, ")],
+    },
+    SeededBug {
+        name: "CursorTooFar",
+        what: "A step begins one slot too far.",
+        places: &[(
+            LIST,
+            "hdr.netchain.operand = (bit<64>)next;",
+            "hdr.netchain.operand = (bit<64>)(found ? next + 1 : next);",
+        )],
+    },
+    SeededBug {
+        name: "ListedWithoutLease",
+        what: "A reader lists keys although the others may have a newer view.",
+        places: &[(
+            NETCHAIN,
+            "} else if (!leases.hold(meta.peers)) {",
+            "} else if (hdr.envelope.operation != Operation.LIST && !leases.hold(meta.peers)) {",
+        )],
+    },
+    SeededBug {
+        name: "ListedByAnyMember",
+        what: "A member lists keys although it joins, and has some of the slots.",
+        places: &[(
+            NETCHAIN,
+            "if (meta.position & READER == 0) {\n",
+            "if (meta.position & READER == 0 && hdr.envelope.operation != Operation.LIST) {\n",
         )],
     },
 ];
