@@ -121,7 +121,7 @@ impl Switches {
         let own = self.config.ring.fingerprint();
         if ring != own {
             self.fault = Some(format!(
-                "the database is that of the cluster that was founded as {ring:08x}, and `cluster` \
+                "the database belongs to the cluster that was founded as {ring:08x}, but `cluster` \
                  names the founding file of {own:08x}: name the right file, or another database"
             ));
             return;
@@ -204,8 +204,8 @@ impl Switches {
         let (trouble, newest) = self.behind.get_or_insert_with(|| (Trouble::since(now_ns), 0));
         *newest = report.applied.max(*newest);
         trouble.what = format!(
-            "{} has decision {newest}, and this controller's database {own}: it is lost, or an old \
-             copy; give it the newest database",
+            "{} has decision {newest}, but this controller's database has decision {own}: the \
+             database is lost, or an old copy; give the controller the newest database",
             report.switch
         );
     }

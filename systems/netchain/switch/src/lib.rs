@@ -191,8 +191,8 @@ impl Objects {
 impl Objects {
     fn metrics_of_peers(&self, peers: &Peers, text: &mut Text) {
         let count = |at| self.dataplane.read_count(peers::COUNTERS, at).unwrap_or_default();
-        let help = "Probes of other switches that this one has sent, their answers, answers that no \
-                    probe of this one asked for, and copies of slots.";
+        let help = "Probes that this switch sent to other switches, their answers, answers without \
+                    a probe of this switch, and copies of slots.";
         let mut family = text.family("stateplane_switch_peer_messages_total", Kind::Counter, help);
         for (at, what) in (0..).zip(PEERS_COUNTED) {
             family.sample(&[("what", &what)], count(at));
@@ -208,7 +208,7 @@ impl Objects {
         for PeerLoad { address, silent_ms, .. } in &load {
             family.sample(&[("peer", address)], *silent_ms as f64 / 1000.0);
         }
-        let help = "Whether reads may be answered by what this switch knows of another one.";
+        let help = "Whether this switch has a lease of the other switch, which reads need.";
         let mut family = text.family("stateplane_switch_peer_lease", Kind::Gauge, help);
         for PeerLoad { address, lease, .. } in &load {
             family.sample(&[("peer", address)], u64::from(*lease));

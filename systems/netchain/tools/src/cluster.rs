@@ -187,12 +187,12 @@ fn print(status: &Status) {
     let leads = if status.leading { "leading" } else { "waiting for its turn" };
     outln!("{leads}  decision {}  {settled}", status.version);
     if let Some(why) = &status.cannot_decide {
-        outln!("  it cannot decide: {why}");
+        outln!("  the controller cannot decide: {why}");
     }
     let Status { groups, paused, lost, short, joining, .. } = status;
     outln!(
-        "{groups} groups: {paused} paused, {short} with too few members, {joining} get one, {lost} \
-         lost"
+        "{groups} groups: {paused} paused, {short} with too few members, {joining} with a joining \
+         member, {lost} lost"
     );
     outln!("");
     let row = |it: &SwitchStatus| {

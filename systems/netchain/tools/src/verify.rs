@@ -175,9 +175,12 @@ fn members(controller: &Controller, group: &GroupStatus) -> Result<Vec<(Ipv4Addr
     let status = controller.status().map_err(|error| error.to_string())?;
     let door = |switch: &Ipv4Addr| -> Result<SocketAddrV4, String> {
         let found = status.switches.iter().find(|it| it.address == *switch);
-        found
-            .and_then(|it| it.reports_from)
-            .ok_or_else(|| format!("the controller does not know where {switch} reports from"))
+        found.and_then(|it| it.reports_from).ok_or_else(|| {
+            format!(
+                "the controller does not know from which address {switch} \
+                                    reports"
+            )
+        })
     };
     let full = group.chain.iter().rev().filter(|it| group.joining != Some(**it));
     full.map(|switch| Ok((*switch, held(controller, group, *switch, door(switch)?)?))).collect()
@@ -198,7 +201,10 @@ fn held(
             .ask_at(door, ToolType::StateRequest, &json)
             .map_err(|error| format!("{switch}: {error}"))?;
         if page.view != Some(group.view) {
-            return Err(format!("{switch} has another view than the controller: it changes"));
+            return Err(format!(
+                "{switch} has another view than the controller: the view is \
+                                changing"
+            ));
         }
         merge(&mut keys, page.keys);
         match page.next {
