@@ -188,7 +188,7 @@ def probes():
 
 def paused():
     """A member of a view that does not serve yet."""
-    told = role(f"pause(view:2, {named([0, 2])})")
+    told = role(f"pause(view:2, floor:0, {named([0, 2])})")
     case = write_file("paused", "S2 is in view 2, which does not serve yet.", f"{part(2, [])}\n{told}")
     for view in (0, 1, 2, 3):
         for operation in (READ, PUT):
@@ -297,7 +297,7 @@ def copies():
     case.write()
 
     case = write_file("copies_paused", "Nothing is copied before the view serves.",
-                      f"{part(2, [])}\n" + role(f"pause(view:2, {named([0, 1, 2])})"))
+                      f"{part(2, [])}\n" + role(f"pause(view:2, floor:0, {named([0, 1, 2])})"))
     generated(b"foo")
     case.lines.append("no_packet")
     from_fabric(case, ack)

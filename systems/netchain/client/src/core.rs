@@ -42,11 +42,16 @@ const STALLED_AFTER: u32 = 3;
 /// The others go again after this at the latest, in case that its copies are lost.
 const STALLED_WAIT_US: u64 = 64_000;
 
+/// Of a version: its lower bits are a sequence number, which is never 0.
+const SEQUENCE_BITS: u32 = 48;
+
 /// A group's chain.
 #[derive(Clone, Debug)]
 struct Chain {
     view: u32,
     members: Vec<Ipv4Addr>,
+    /// A request that is sent in this view makes a newer version than this one.
+    floor: u64,
     /// So many members at its end answer no reads, as far as is known: they join.
     joining: usize,
 }
@@ -325,7 +330,7 @@ impl Core {
             Some(chain) if !asks_others => {
                 let view = chain.view;
                 if pending.copies == 0 && !reads {
-                    pending.floor = self.heard.of(&pending.key);
+                    pending.floor = self.heard.of(&pending.key).max(chain.floor);
                 }
                 pending.again |= pending.copies > 0 && pending.view != view;
                 (pending.copies, pending.view) = (pending.copies.saturating_add(1), view);
@@ -391,9 +396,9 @@ impl Core {
 
     /// Asks a switch for the chain.
     fn probe(&self, pending: &Pending, switch: Option<Ipv4Addr>) -> Message {
-        let copy = self.message(pending, 0, switch.into_iter().collect());
-        let (operation, room) = (Operation::Read, Room::None);
-        Message { operation, flags: 0, version: 0, operand: 0, room, value: None, ..copy }
+        let ring = self.ring.fingerprint();
+        let probe = Message::probe(ring, pending.group, pending.key, pending.name());
+        Message { chain: switch.into_iter().collect(), ..probe }
     }
 
     /// A UDP payload came. What is no reply to the request changes nothing.
@@ -423,7 +428,7 @@ impl Core {
             Status::OldView | Status::WrongSwitch => {
                 let reads = to_copy && pending.reads();
                 let is_no_reader = reads && message.status == Status::WrongSwitch;
-                if self.learn(message.group, message.view, message.chain) {
+                if self.learn(&message) {
                     (pending.tries, pending.pauses, pending.turned_away) = (0, 0, 0);
                     return self.send(pending, now_us);
                 }
@@ -434,7 +439,7 @@ impl Core {
                 Step::Wait
             }
             Status::Paused if self.is_news(message.group, message.view) => {
-                self.learn(message.group, message.view, message.chain);
+                self.learn(&message);
                 // Somebody is there, so it is no reason to wait longer each time.
                 pending.tries = pending.tries.saturating_sub(1);
                 pending.pauses = pending.pauses.saturating_add(1);
@@ -510,12 +515,16 @@ impl Core {
     }
 
     /// A switch told a group's chain: is it newer than what was known?
-    fn learn(&mut self, group: u16, view: u32, members: Vec<Ipv4Addr>) -> bool {
+    fn learn(&mut self, told: &Message) -> bool {
+        let Message { group, view, version, .. } = *told;
+        let members = told.chain.clone();
+        // (A switch from before floors leaves the request's own version in its place.)
+        let floor = if version.trailing_zeros() >= SEQUENCE_BITS { version } else { 0 };
         let newer = self.learnt.get(&group).is_none_or(|known| view > known.view);
         if !newer || members.is_empty() || view == 0 {
             return false;
         }
-        self.learnt.insert(group, Arc::new(Chain { view, members, joining: 0 }));
+        self.learnt.insert(group, Arc::new(Chain { view, members, floor, joining: 0 }));
         self.stalls.news(group);
         true
     }

@@ -33,6 +33,7 @@ fn role_of(group: &Group, switch: Ipv4Addr) -> Role {
             reader: group.reader() == Some(switch),
             tail: at + 1 == group.chain.len(),
             joining: group.joining == Some(switch),
+            collecting: group.collecting,
         },
     };
     let next = at.and_then(|at| group.chain.get(at + 1)).copied();
@@ -40,6 +41,7 @@ fn role_of(group: &Group, switch: Ipv4Addr) -> Role {
     Role {
         view: group.view,
         session: group.session,
+        floor: group.floor,
         part,
         next,
         copies_to: group.joining.filter(|_| reads),

@@ -45,8 +45,14 @@ pub enum Standing {
 pub struct Group {
     /// Grows with each change of the chain.
     pub view: u32,
-    /// Grows with each head.
+    /// Grows with each head, and with each collection.
     pub session: u16,
+    /// Tombstones of earlier sessions may have been collected; 0: none have. It never falls.
+    #[serde(default)]
+    pub floor: u16,
+    /// Tombstones below the floor are collected in this view, in which nobody joins.
+    #[serde(default)]
+    pub collecting: bool,
     /// Head first. Without the member that joins, all have everything that was acknowledged.
     pub chain: Vec<Ipv4Addr>,
     /// The member that the others' slots are copied to.
@@ -103,11 +109,26 @@ impl Group {
             self.chain.insert(last.max(1).min(self.chain.len()), joining);
         }
         self.joining = joining;
+        self.collecting = false;
         self.view = self.view.saturating_add(1);
         // A head never goes on with the session of another one (notes: two heads, one version).
         if self.head() != head {
             self.session = self.session.saturating_add(1);
         }
+        self.pause(reader, version);
+    }
+
+    /// The same chain goes on with a session of its own, in a view in which tombstones of earlier
+    /// sessions are collected. (docs/tombstones.md)
+    pub(crate) fn collect(&mut self, version: u64) {
+        let reader = self.reader();
+        self.session = self.session.saturating_add(1);
+        (self.floor, self.collecting) = (self.session, true);
+        self.view = self.view.saturating_add(1);
+        self.pause(reader, version);
+    }
+
+    fn pause(&mut self, reader: Option<Ipv4Addr>, version: u64) {
         let old_reader = match self.stage {
             Stage::Paused { old_reader, .. } => old_reader,
             Stage::Serving => reader,
@@ -120,6 +141,7 @@ impl Group {
     pub(crate) fn lose(&mut self) {
         self.chain.clear();
         self.joining = None;
+        self.collecting = false;
         self.view = self.view.saturating_add(1);
         self.stage = Stage::Lost;
     }
@@ -133,6 +155,8 @@ impl State {
         let group = |chain| Group {
             view: 1,
             session: 1,
+            floor: 0,
+            collecting: false,
             chain,
             joining: None,
             stage: Stage::Paused { since: 1, old_reader: None },
@@ -161,6 +185,8 @@ mod tests {
         let mut group = Group {
             view: 7,
             session: u16::MAX - 1,
+            floor: 0,
+            collecting: false,
             chain: vec![switch(1), switch(2), switch(3)],
             joining: None,
             stage: Stage::Serving,

@@ -30,7 +30,11 @@ enum bit<8> Operation {
     COPY_ACK = 9,
     PROBE = 10,
     // The next keys of a group that begin with a prefix: list.p4.
-    LIST = 11
+    LIST = 11,
+    // Between switches, STAMPED: a tombstone that all members may free, on its way down the chain;
+    // all have it, on its way back: collect.p4.
+    COLLECT = 12,
+    COLLECT_ACK = 13
 }
 
 enum bit<8> Status {

@@ -81,6 +81,8 @@ pub struct Request {
     made: u64,
     /// What was heard of it: whether it was carried out, and whether the key's state is shown.
     heard: Option<(bool, bool)>,
+    /// Tombstones are collected in this run: a key without a value may have version 0 at any time.
+    collects: bool,
 }
 
 impl Request {
@@ -90,6 +92,10 @@ impl Request {
             // (Of a listing it is what was heard: whether the key has a value.)
             Operation::List => state.value.is_some(),
             Operation::CompareVersion if state.version == UNHEARD => self.done_or_unknown(),
+            Operation::CompareVersion if self.collects && state.value.is_none() => {
+                let may_be = [0, state.version].contains(&self.operand);
+                may_be && self.done_or_unknown()
+            }
             Operation::CompareVersion => state.version == self.operand,
             Operation::CompareOwner => state.value.is_some_and(|it| it.word == self.operand),
             Operation::Delete if state.value.is_none() => false,
@@ -98,6 +104,10 @@ impl Request {
             Operation::Delete => state.version == self.operand,
             _ => true,
         }
+    }
+
+    fn writes(&self, done: bool) -> bool {
+        done && !matches!(self.operation, Operation::Read | Operation::List)
     }
 
     /// Nobody heard the state's version: it may be the operand or not.
@@ -129,14 +139,19 @@ impl Model for Request {
             _ => State { value: self.value, version: self.made },
         };
         let shows = self.heard.is_none_or(|(_, shows)| shows);
-        let answer = Answer { done, value: shows.then_some(next.value), version: next.version };
+        // (What the head shows of a key without a value: the tombstone's version, or 0.)
+        let gone = self.collects && next.value.is_none() && !self.writes(done);
+        let version = if gone { UNHEARD } else { next.version };
+        let answer = Answer { done, value: shows.then_some(next.value), version };
         (next, answer)
     }
 
     fn is_past(self, state: &State, output: &Answer) -> bool {
         // (A write comes after the version that it replaced.)
-        let writes = output.done && self.operation != Operation::Read;
-        output.version != UNHEARD
+        let writes = self.writes(output.done);
+        let collected = self.collects && output.version == 0;
+        !collected
+            && output.version != UNHEARD
             && state.version != UNHEARD
             && (output.version < state.version || writes && output.version == state.version)
     }
@@ -167,11 +182,18 @@ struct Asked {
 pub struct History {
     asked: Vec<Asked>,
     listings: Vec<Listing>,
+    /// Tombstones are collected.
+    collects: bool,
     /// Requests that are over, by what became of them.
     pub counts: BTreeMap<&'static str, u64>,
 }
 
 impl History {
+    /// Of a run in which tombstones are collected, or not.
+    pub fn new(collects: bool) -> History {
+        History { collects, ..History::default() }
+    }
+
     /// A client begins a request; its number here.
     pub fn ask(
         &mut self,
@@ -181,7 +203,8 @@ impl History {
         (operation, operand, value): (Operation, u64, Option<&[u8]>),
     ) -> usize {
         let value = value.map(Value::of);
-        let request = Request { operation, operand, value, made: UNHEARD, heard: None };
+        let collects = self.collects;
+        let request = Request { operation, operand, value, made: UNHEARD, heard: None, collects };
         let (answer, shown) = (None, None);
         let (asked_ns, was_not, outcome) = (now_ns, false, "under way");
         self.asked.push(Asked { client, key, request, asked_ns, answer, was_not, shown, outcome });
@@ -326,6 +349,9 @@ impl History {
             })
             .collect();
         for (asked_ns, _, later) in &shown {
+            if self.collects && later.version == 0 && later.value.is_none() {
+                continue;
+            }
             let earlier = shown.partition_point(|(_, returned_ns, _)| returned_ns < asked_ns);
             let newest = earlier.checked_sub(1).and_then(|at| newest.get(at));
             if let Some(newest) = newest.filter(|newest| **newest > later.version) {

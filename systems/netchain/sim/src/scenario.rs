@@ -75,6 +75,8 @@ pub enum Action {
     Fault(Fault, u64),
     /// An operator drains a switch, or ends that.
     Drain(usize, bool),
+    /// An operator has all tombstones collected.
+    Collect,
 }
 
 /// An action, and how long after the one before.
@@ -228,6 +230,53 @@ impl Scenario {
             let action = Action::Drain(at, rng.random_bool(0.5));
             self.steps.push(Step { pause_ns: 0, action });
         }
+        if rng.random_bool(faults.collections) {
+            self.collect(rng);
+        }
+    }
+
+    /// Tombstones are collected, often with what makes that hard: a key is made and deleted just
+    /// before, and a client hears nothing, or a switch misses the delete, or the head changes.
+    fn collect(&mut self, rng: &mut StdRng) {
+        let mut then = |pause_ns, action| self.steps.push(Step { pause_ns, action });
+        let (client, other) =
+            (rng.random_range(0..self.clients), rng.random_range(0..self.clients));
+        let key = rng.random_range(0..self.keys);
+        let ask =
+            |client, operation| Action::Ask(Ask { client, operation, key, length: 8, back: 0 });
+        let mut some_ms = |most: u64| rng.random_range(100_000..most * MS);
+        let deaf = Cut { machine: Machine::Client(client), peer: None, direction: Direction::Into };
+        let (first, second) = (some_ms(5), some_ms(10));
+        let (deaf_ns, split_ns, view_ns, after_ns) =
+            (some_ms(700), some_ms(150), some_ms(300), some_ms(400));
+        if rng.random_bool(0.5) {
+            then(0, Action::Fault(Fault::Cut(deaf), deaf_ns));
+        }
+        if rng.random_bool(0.7) {
+            let made = [Operation::Add, Operation::Insert, Operation::Put];
+            then(first, ask(client, made[rng.random_range(0..3)]));
+        }
+        let pair = (rng.random_range(0..self.switches), rng.random_range(0..self.switches));
+        if rng.random_bool(0.4) && pair.0 != pair.1 {
+            let (machine, peer) = (Machine::Switch(pair.0), Some(Machine::Switch(pair.1)));
+            let split = Cut { machine, peer, direction: Direction::Both };
+            then(second, Action::Fault(Fault::Cut(split), split_ns));
+        }
+        if rng.random_bool(0.7) {
+            then(second, ask(other, Operation::Delete));
+        }
+        then(first, Action::Collect);
+        if rng.random_bool(0.4) {
+            let machine = Machine::Switch(rng.random_range(0..self.switches));
+            let crash = Fault::Crash { machine, keeps_state: rng.random_bool(0.3) };
+            then(view_ns, Action::Fault(crash, after_ns));
+        }
+        then(after_ns, ask(other, Operation::Read));
+    }
+
+    /// Are tombstones collected in this run?
+    pub fn collects(&self) -> bool {
+        self.steps.iter().any(|step| step.action == Action::Collect)
     }
 
     /// A switch is cut off from the others and the controller, and not from its clients.

@@ -18,6 +18,7 @@ seeded_bugs::seeded_bugs! {
 
 const NETCHAIN: &str = "netchain.p4";
 const SLOT: &str = "include/slot.p4";
+const COLLECT: &str = "include/collect.p4";
 const LIST: &str = "include/list.p4";
 
 /// A mistake in the switch program that the checks must find.
@@ -161,6 +162,35 @@ pub const ALL: &[SeededBug] = &[
         name: "HeadReads",
         what: "A head whose only follower joins answers reads.",
         places: &[(NETCHAIN, "} else if (meta.position & TAIL == 0) {\n", "} else if (false) {\n")],
+    },
+    SeededBug {
+        name: "CollectedByHead",
+        what: "The head frees a tombstone alone: the tail may have the value from before.",
+        places: &[(COLLECT, "} else if (meta.position & TAIL != 0) {", "} else if (true) {")],
+    },
+    SeededBug {
+        name: "TombstonePassedBy",
+        what: "A member with an older value passes a tombstone on, and does not take it over.",
+        places: &[(
+            NETCHAIN,
+            "bool applies = hdr.netchain.version > slot.version && !stays_free;",
+            "bool applies = hdr.netchain.version > slot.version && !stays_free && !is_tombstone;",
+        )],
+    },
+    SeededBug {
+        name: "CollectsValues",
+        what: "A slot is freed although its key was written since.",
+        places: &[(
+            COLLECT,
+            "if (slot.version == hdr.netchain.version\n        \
+             && is_collectable(slot.version, slot.length, meta.floor)) {",
+            "if (slot.version >= hdr.netchain.version) {",
+        )],
+    },
+    SeededBug {
+        name: "RecordsForgotten",
+        what: "A key that was collected begins without records: an old request is done again.",
+        places: &[(NETCHAIN, "forget_collected(meta.floor, slot);\n", "\n")],
     },
     SeededBug {
         name: "NoWindow",

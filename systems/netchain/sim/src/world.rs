@@ -142,6 +142,8 @@ impl<'p> World<'p> {
             most_joins: 2,
             again_ms: 50,
             begin_ms: 300,
+            collect_percent: 0,
+            collect_gap_ms: 0,
         };
         let drift_ppm = scenario.faults.drift_ppm;
         let mut clock = || {
@@ -180,7 +182,7 @@ impl<'p> World<'p> {
             hosts,
             clients,
             keys: (0..scenario.keys).map(key).collect(),
-            history: History::default(),
+            history: History::new(scenario.collects()),
             values: 0,
             violation: None,
             chart: chart.then(|| chart::new(scenario.switches, scenario.clients)),
@@ -228,6 +230,10 @@ impl<'p> World<'p> {
             Action::Drain(at, on) => {
                 self.note(Machine::Controller, &format!("drain of s{}: {on}", at + 1));
                 self.control(Input::Drain(switch_address(at), on));
+            }
+            Action::Collect => {
+                self.note(Machine::Controller, "tombstones are to be collected");
+                self.control(Input::Collect(None));
             }
         }
     }

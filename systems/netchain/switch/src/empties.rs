@@ -180,7 +180,8 @@ mod tests {
     use super::*;
 
     fn role(view: u32, part: Part) -> Role {
-        Role { view, session: 1, part, next: None, copies_to: None, chain: vec![] }
+        let (session, floor, next, copies_to) = (1, 0, None, None);
+        Role { view, session, floor, part, next, copies_to, chain: vec![] }
     }
 
     fn member(joining: bool) -> Part {

@@ -68,6 +68,7 @@ fn arguments(role: &Role) -> Vec<(&'static str, u128)> {
     let first = [
         ("view", role.view.into()),
         ("session", role.session.into()),
+        ("floor", role.floor.into()),
         ("position", role.part.position().into()),
         ("next", role.next.map_or(0, number)),
         ("members", role.chain.len() as u128),

@@ -97,7 +97,8 @@ pub fn verify(args: &VerifyArgs, as_json: bool) -> Said<u8> {
     let chosen: Vec<&GroupStatus> =
         groups.iter().filter(|it| args.group.is_none_or(|group| it.group == group)).collect();
     if let (Some(group), true) = (args.group, chosen.is_empty()) {
-        return Err(format!("there is no group {group}: they are 0 to {}", groups.len() - 1).into());
+        let last = groups.len().saturating_sub(1);
+        return Err(format!("there is no group {group}: they are 0 to {last}").into());
     }
     let mut told = Instant::now();
     for (at, group) in chosen.iter().enumerate() {
@@ -174,9 +175,12 @@ fn members(controller: &Controller, group: &GroupStatus) -> Result<Vec<(Ipv4Addr
     let status = controller.status().map_err(|error| error.to_string())?;
     let door = |switch: &Ipv4Addr| -> Result<SocketAddrV4, String> {
         let found = status.switches.iter().find(|it| it.address == *switch);
-        found
-            .and_then(|it| it.reports_from)
-            .ok_or_else(|| format!("the controller does not know where {switch} reports from"))
+        found.and_then(|it| it.reports_from).ok_or_else(|| {
+            format!(
+                "the controller does not know from which address {switch} \
+                                    reports"
+            )
+        })
     };
     let full = group.chain.iter().rev().filter(|it| group.joining != Some(**it));
     full.map(|switch| Ok((*switch, held(controller, group, *switch, door(switch)?)?))).collect()
@@ -197,14 +201,27 @@ fn held(
             .ask_at(door, ToolType::StateRequest, &json)
             .map_err(|error| format!("{switch}: {error}"))?;
         if page.view != Some(group.view) {
-            return Err(format!("{switch} has another view than the controller: it changes"));
+            return Err(format!(
+                "{switch} has another view than the controller: the view is \
+                                changing"
+            ));
         }
-        let pairs =
-            page.keys.into_iter().map(|HeldKey { key, version, digest }| (key, (version, digest)));
-        keys.extend(pairs);
-        match page.next.filter(|next| *next > from) {
-            Some(next) => from = next,
+        merge(&mut keys, page.keys);
+        match page.next {
+            Some(next) if next > from => from = next,
+            Some(next) => return Err(format!("{switch}: slot {next} comes after slot {from}")),
             None => return Ok(keys),
+        }
+    }
+}
+
+/// Takes a page over. Two slots have one key while two packets insert it at once; one of them is
+/// given back, and its packet finds the other.
+fn merge(keys: &mut Keys, page: Vec<HeldKey>) {
+    for HeldKey { key, version, digest } in page {
+        let held = keys.entry(key).or_insert((version, digest));
+        if held.0 < version {
+            *held = (version, digest);
         }
     }
 }
@@ -247,6 +264,14 @@ fn compare(group: &GroupStatus, members: &[(Ipv4Addr, Keys)], found: &mut Found)
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_two_slots_the_newer_one_counts() {
+        let held = |version| HeldKey { key: "61".into(), version, digest: version + 10 };
+        let mut keys = Keys::new();
+        merge(&mut keys, vec![held(5), held(6), held(4)]);
+        assert_eq!(keys, Keys::from([("61".to_owned(), (6, 16))]));
+    }
 
     #[test]
     fn only_what_is_newer_in_front_is_no_difference() {

@@ -85,6 +85,7 @@ pub struct Counts {
     pub deaths: u64,
     pub returns: u64,
     pub joins: u64,
+    pub collections: u64,
     pub lost: u64,
     pub controller_deaths: u64,
 }
@@ -107,6 +108,8 @@ impl World {
             most_joins: random.random_range(1..=3),
             again_ms: 20,
             begin_ms: 500,
+            collect_percent: [0, 80][random.random_range(0..2)],
+            collect_gap_ms: 2_000,
         };
         let switch = |(at, address): (u32, &Ipv4Addr)| Switch {
             address: *address,
@@ -264,6 +267,15 @@ impl World {
             }
             let joining = state.groups.iter().filter(|group| group.joining.is_some()).count();
             assert!(joining <= self.settings.most_joins, "seed {}: {joining} join", self.seed);
+            for (old, new) in self.disk.groups.iter().zip(&state.groups) {
+                assert!(new.floor >= old.floor && new.session >= old.session, "{new:?}");
+                let begins = new.collecting && new.view != old.view;
+                let in_own_session = new.session > old.session && new.floor == new.session;
+                assert!(!begins || in_own_session, "a session is not new: {old:?}, {new:?}");
+                assert!(!new.collecting || new.joining.is_none(), "one joins: {new:?}");
+                self.counts.collections +=
+                    u64::from(old.collecting && !new.collecting && old.view == new.view);
+            }
             self.disk = state;
             self.control(Input::Persisted);
         }
@@ -363,6 +375,7 @@ impl World {
             asks: false,
             silent_ms,
             copied: done.map(|(group, (view, _))| (*group, *view)).collect(),
+            used_percent: [0, 79, 80][usize::from(incarnation as u8 % 3)],
         };
         self.post(Message::Report(report));
     }
@@ -372,6 +385,13 @@ impl World {
             let slots = usize::from(group);
             let switch = &mut self.switches[at];
             let role = switch.config.as_ref().and_then(|it| it.roles.get(slots)).cloned();
+            if let Some(role) = &role
+                && matches!(role.part, Part::Member { head: true, collecting: true, .. })
+            {
+                // (What it sends down the chain is none of the controller's.)
+                switch.copies.insert(group, (role.view, vec![]));
+                continue;
+            }
             let Some((role, to)) = role.and_then(|it| it.copies_to.map(|to| (it, to))) else {
                 continue;
             };

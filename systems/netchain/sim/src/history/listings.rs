@@ -83,7 +83,8 @@ impl Listing {
 /// At some moment in this time the key had a value, or had none.
 fn had_value(done: bool, from_ns: u64, until_ns: u64) -> Operation<Request> {
     let heard = Some((done, false));
-    let input = Request { operation: Asks::List, operand: 0, value: None, made: UNHEARD, heard };
+    let (operation, value, made, collects) = (Asks::List, None, UNHEARD, false);
+    let input = Request { operation, operand: 0, value, made, heard, collects };
     let answer = Answer { done, value: None, version: UNHEARD };
     Operation { input, invoked: from_ns, returned: Some((until_ns, answer)) }
 }

@@ -76,6 +76,7 @@ impl Switch {
         let mut arguments = vec![
             ("view", view.to_string()),
             ("session", "1".into()),
+            ("floor", "0".into()),
             ("position", position.to_string()),
             ("next", next.to_string()),
             ("members", chain.len().to_string()),
