@@ -73,10 +73,22 @@ impl Switch {
 
     /// Its part in the group.
     pub fn take_part(&self, view: u32, position: u8, next: u32, chain: &[Ipv4Addr]) {
+        self.take_part_in((GROUP, 0), view, position, next, chain);
+    }
+
+    /// Its part in any group, with this floor.
+    pub fn take_part_in(
+        &self,
+        (group, floor): (u16, u16),
+        view: u32,
+        position: u8,
+        next: u32,
+        chain: &[Ipv4Addr],
+    ) {
         let mut arguments = vec![
             ("view", view.to_string()),
             ("session", "1".into()),
-            ("floor", "0".into()),
+            ("floor", floor.to_string()),
             ("position", position.to_string()),
             ("next", next.to_string()),
             ("members", chain.len().to_string()),
@@ -86,7 +98,7 @@ impl Switch {
             arguments.push((name, member.to_string()));
         }
         arguments.push(("peers", NOBODY.to_string()));
-        self.set("roles", &GROUP.to_string(), "take_part", &arguments);
+        self.set("roles", &group.to_string(), "take_part", &arguments);
     }
 
     /// The slot with this number, without what changes with each write to it.
