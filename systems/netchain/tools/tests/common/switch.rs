@@ -87,6 +87,7 @@ impl Switch {
     ) {
         let mut arguments = vec![
             ("view", view.to_string()),
+            ("head_since", "1".into()),
             ("session", "1".into()),
             ("floor", floor.to_string()),
             ("position", position.to_string()),
