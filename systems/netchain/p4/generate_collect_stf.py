@@ -2,7 +2,7 @@
 """Writes the packet tests of netchain.p4 on collected tombstones (docs/tombstones.md) beside itself. Run it after changing a
 case: python3 systems/netchain/p4/generate_collect_stf.py"""
 from netchain_packets import (ABSENT, AGAIN, CLIENT, COLLECT, COLLECT_ACK, COLLECTING, COMPARE_VERSION, DELETE, DONE, GENERATOR_PORT,
-                              HEAD, INSERT, MOVED, NO_VALUE, OLD_VIEW, PORT_MACS, PUT, READ, READER, REFUSED, STAMPED, SWITCHES, TAIL,
+                              HEAD, INSERT, MOVED, NO_VALUE, OLD_VIEW, PORT_MACS, PUT, READ, READER, REFUSED, SINCE, STAMPED, SWITCHES, TAIL,
                               UNDECIDED, Message, down, ethernet, from_client, from_fabric, named, part, role, to_client, to_fabric,
                               version, write_file)
 
@@ -193,7 +193,7 @@ def head():
     to_client(case, read.reply(ABSENT, made=0))
     case.write()
 
-    told = f"refer(view:{VIEW}, floor:{FLOOR}, {named([0, 2])})"
+    told = f"refer(view:{VIEW}, head_since:{SINCE}, floor:{FLOOR}, {named([0, 2])})"
     case = write_file("collect_outside", "S1 is outside: it tells the floor with the chain.", f"{part(1, [])}\n{role(told)}")
     request = Message(PUT, view=1, chain=[1], made=version(77), value=b"x", source=CLIENT)
     from_client(case, request)

@@ -82,6 +82,8 @@ struct metadata_t {
     bit<16> session;
     // Tombstones of earlier sessions may have been collected.
     bit<16> floor;
+    // The view since which the head is this one.
+    bit<32> head_since;
     bit<8>  position;
     bit<32> next;
     bit<8>  members;
@@ -168,9 +170,11 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
         size = 1024;
     }
 
-    action know_chain(in bit<32> view, in bit<16> floor, in bit<8> members, in bit<32> member0,
-                      in bit<32> member1, in bit<32> member2, in bit<32> member3) {
+    action know_chain(in bit<32> view, in bit<32> head_since, in bit<16> floor, in bit<8> members,
+                      in bit<32> member0, in bit<32> member1, in bit<32> member2,
+                      in bit<32> member3) {
         meta.view = view;
+        meta.head_since = head_since;
         meta.floor = floor;
         meta.members = members;
         meta.member0 = member0;
@@ -180,10 +184,10 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
     }
 
     // `peers`: the numbers of the other members in the agent's list of peers; 255: none.
-    action take_part(bit<32> view, bit<16> session, bit<16> floor, bit<8> position, bit<32> next,
-                     bit<8> members, bit<32> member0, bit<32> member1, bit<32> member2,
-                     bit<32> member3, bit<32> peers) {
-        know_chain(view, floor, members, member0, member1, member2, member3);
+    action take_part(bit<32> view, bit<32> head_since, bit<16> session, bit<16> floor,
+                     bit<8> position, bit<32> next, bit<8> members, bit<32> member0,
+                     bit<32> member1, bit<32> member2, bit<32> member3, bit<32> peers) {
+        know_chain(view, head_since, floor, members, member0, member1, member2, member3);
         meta.part = Part.MEMBER;
         meta.session = session;
         meta.position = position;
@@ -192,16 +196,16 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
     }
 
     // This switch is no member: it can say who is.
-    action refer(bit<32> view, bit<16> floor, bit<8> members, bit<32> member0, bit<32> member1,
-                 bit<32> member2, bit<32> member3) {
-        know_chain(view, floor, members, member0, member1, member2, member3);
+    action refer(bit<32> view, bit<32> head_since, bit<16> floor, bit<8> members, bit<32> member0,
+                 bit<32> member1, bit<32> member2, bit<32> member3) {
+        know_chain(view, head_since, floor, members, member0, member1, member2, member3);
         meta.part = Part.OUTSIDE;
     }
 
     // It is a member of a view that does not serve yet.
-    action pause(bit<32> view, bit<16> floor, bit<8> members, bit<32> member0, bit<32> member1,
-                 bit<32> member2, bit<32> member3) {
-        know_chain(view, floor, members, member0, member1, member2, member3);
+    action pause(bit<32> view, bit<32> head_since, bit<16> floor, bit<8> members, bit<32> member0,
+                 bit<32> member1, bit<32> member2, bit<32> member3) {
+        know_chain(view, head_since, floor, members, member0, member1, member2, member3);
         meta.part = Part.PAUSED;
     }
 
@@ -324,8 +328,12 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
         if (hdr.netchain.isValid()) {
             bool told = step == Step.REFER;
             hdr.netchain.view = meta.view;
-            // (A client says it in its writes: what they make is newer.)
-            hdr.netchain.version = told ? (bit<64>)meta.floor << 48 : hdr.netchain.version;
+            if (told) {
+                // (What a client's writes make is newer; and this head has all verdicts since.)
+                hdr.envelope.flags = hdr.envelope.flags | TOLD;
+                hdr.netchain.version = (bit<64>)meta.floor << 48;
+                hdr.netchain.operand = (bit<64>)meta.head_since;
+            }
             hdr.envelope.hops = told ? meta.members : 0;
             hdr.netchain.hop0 = told ? meta.member0 : 0;
             hdr.netchain.hop1 = told ? meta.member1 : 0;

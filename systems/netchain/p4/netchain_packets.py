@@ -17,13 +17,15 @@ PORT_MACS = ["02:00:00:00:00:a0", "02:00:00:00:00:a1"]
  LIST, COLLECT, COLLECT_ACK) = range(1, 14)
 (REQUEST, DONE, ABSENT, REFUSED, FULL, OLD_VIEW, NO_GROUP, UNKNOWN, UNDECIDED, NO_ROOM,
  WRONG_SWITCH, LOST, TOO_MANY, DENIED, BAD_FORMAT, WRONG_RING, PAUSED) = range(17)
-REPLY, STAMPED, MOVED, AGAIN = 0x8000, 0x4000, 0x0002, 0x0001
+TELLING = (OLD_VIEW, WRONG_SWITCH, PAUSED)
+REPLY, STAMPED, TOLD, MOVED, AGAIN = 0x8000, 0x4000, 0x0004, 0x0002, 0x0001
 RING, OTHER_RING = 0x4E455443, 0x4E455444
 ROOMS = {0: 0, 1: 16, 2: 64, 3: 128}
 HEAD, TAIL, READER, JOINING, COLLECTING = 1, 2, 4, 8, 16
 NOBODY = 0xFFFFFFFF  # as the peers of a role
 GENERATOR_PORT = 509
 NO_VALUE = 255
+SINCE = 1  # the view since which the head is this one
 GROUP = 7
 
 # What clients' keys have: number → secret, rights, and the rest of the setup line.
@@ -78,7 +80,7 @@ def take_part(me, chain, view=1, session=1, position=None, peers=NOBODY, group=G
     if position is None:
         position = (HEAD if at == 0 else 0) | (TAIL | READER if at == len(chain) - 1 else 0)
     after = number(SWITCHES[chain[at + 1]]) if at + 1 < len(chain) else "0"
-    return role(f"take_part(view:{view}, session:{session}, floor:{floor}, position:{position}, next:{after}, {named(chain)}, "
+    return role(f"take_part(view:{view}, head_since:{SINCE}, session:{session}, floor:{floor}, position:{position}, next:{after}, {named(chain)}, "
                 f"peers:{peers:#x})", group)
 
 
@@ -123,6 +125,8 @@ class Message:
         """What the switch that has it answers."""
         f = self.fields
         flags = (f["flags"] | fields.pop("flags", 0) | REPLY) & ~STAMPED
+        if status in TELLING:
+            flags, fields = flags | TOLD, {"made": 0, "operand": SINCE, **fields}
         return self.change(status=status, flags=flags, source=f["destination"],
                            destination=f["source"], **{"chain": [], **fields})
 

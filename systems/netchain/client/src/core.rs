@@ -9,7 +9,7 @@ use crate::outcome::{Done, Failure, NotBegun, Outcome, Page, Refused, Shown};
 use foldhash::fast::RandomState;
 use heard::Heard;
 use lanes::Lanes;
-use netchain_protocol::message::{AGAIN, FORMAT, MOVED, REPLY};
+use netchain_protocol::message::{AGAIN, FORMAT, MOVED, REPLY, TOLD};
 use netchain_protocol::{ClientKey, Key, Message, Operation, Ring, Room, Status, VALUE_MAX};
 use stalls::Stalls;
 use std::collections::HashMap;
@@ -42,9 +42,6 @@ const STALLED_AFTER: u32 = 3;
 /// The others go again after this at the latest, in case that its copies are lost.
 const STALLED_WAIT_US: u64 = 64_000;
 
-/// Of a version: its lower bits are a sequence number, which is never 0.
-const SEQUENCE_BITS: u32 = 48;
-
 /// A group's chain.
 #[derive(Clone, Debug)]
 struct Chain {
@@ -52,6 +49,8 @@ struct Chain {
     members: Vec<Ipv4Addr>,
     /// A request that is sent in this view makes a newer version than this one.
     floor: u64,
+    /// The view since which the head is this one.
+    head_since: u32,
     /// So many members at its end answer no reads, as far as is known: they join.
     joining: usize,
 }
@@ -93,7 +92,9 @@ pub struct Pending {
     copies: u32,
     /// The last copy's view.
     view: u32,
-    /// A copy went out in an earlier view than the last one.
+    /// The first copy's view.
+    first_view: u32,
+    /// A copy went to an earlier head than the last one.
     again: bool,
     /// The key had this version, or a newer one, before the first copy went out.
     floor: u64,
@@ -253,6 +254,7 @@ impl Core {
             room,
             copies: 0,
             view: 0,
+            first_view: 0,
             again: false,
             floor: 0,
             failure: None,
@@ -332,7 +334,11 @@ impl Core {
                 if pending.copies == 0 && !reads {
                     pending.floor = self.heard.of(&pending.key).max(chain.floor);
                 }
-                pending.again |= pending.copies > 0 && pending.view != view;
+                if pending.copies == 0 {
+                    pending.first_view = view;
+                }
+                // (A head that was one in the views of all copies has their verdict.)
+                pending.again |= pending.first_view < chain.head_since;
                 (pending.copies, pending.view) = (pending.copies.saturating_add(1), view);
                 pending.joining = chain.joining;
                 self.message(pending, view, chain.way(reads))
@@ -516,15 +522,21 @@ impl Core {
 
     /// A switch told a group's chain: is it newer than what was known?
     fn learn(&mut self, told: &Message) -> bool {
-        let Message { group, view, version, .. } = *told;
+        let Message { group, view, .. } = *told;
+        // (A switch from before floors has the request's own numbers there.)
+        let head_since = u32::try_from(told.operand).ok().filter(|_| told.flags & TOLD != 0);
+        let floor = if head_since.is_some() { told.version } else { 0 };
+        let head_since = head_since.unwrap_or(view).min(view);
         let members = told.chain.clone();
-        // (A switch from before floors leaves the request's own version in its place.)
-        let floor = if version.trailing_zeros() >= SEQUENCE_BITS { version } else { 0 };
-        let newer = self.learnt.get(&group).is_none_or(|known| view > known.view);
-        if !newer || members.is_empty() || view == 0 {
+        self.learn_chain(group, Chain { view, members, floor, head_since, joining: 0 })
+    }
+
+    fn learn_chain(&mut self, group: u16, chain: Chain) -> bool {
+        let newer = self.learnt.get(&group).is_none_or(|known| chain.view > known.view);
+        if !newer || chain.members.is_empty() || chain.view == 0 {
             return false;
         }
-        self.learnt.insert(group, Arc::new(Chain { view, members, floor, joining: 0 }));
+        self.learnt.insert(group, Arc::new(chain));
         self.stalls.news(group);
         true
     }

@@ -40,6 +40,7 @@ fn role_of(group: &Group, switch: Ipv4Addr) -> Role {
     let reads = matches!(part, Part::Member { reader: true, .. });
     Role {
         view: group.view,
+        head_since: group.head_since.min(group.view),
         session: group.session,
         floor: group.floor,
         part,

@@ -1,5 +1,6 @@
 //! The controller's decision, as it is persistent.
 
+use crate::mutation::{self, Mutation};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -47,6 +48,9 @@ pub struct Group {
     pub view: u32,
     /// Grows with each head, and with each collection.
     pub session: u16,
+    /// The view since which the head is this one: it has the verdicts of all requests since.
+    #[serde(default = "unknown")]
+    pub head_since: u32,
     /// Tombstones of earlier sessions may have been collected; 0: none have. It never falls.
     #[serde(default)]
     pub floor: u16,
@@ -59,6 +63,11 @@ pub struct Group {
     pub joining: Option<Ipv4Addr>,
     /// What its members do.
     pub stage: Stage,
+}
+
+/// The view since which a head is the same, in a decision from before it was told.
+fn unknown() -> u32 {
+    u32::MAX
 }
 
 /// What a group's members do.
@@ -114,6 +123,9 @@ impl Group {
         // A head never goes on with the session of another one (notes: two heads, one version).
         if self.head() != head {
             self.session = self.session.saturating_add(1);
+            if !mutation::planted(Mutation::SameHead) {
+                self.head_since = self.view;
+            }
         }
         self.pause(reader, version);
     }
@@ -155,6 +167,7 @@ impl State {
         let group = |chain| Group {
             view: 1,
             session: 1,
+            head_since: 1,
             floor: 0,
             collecting: false,
             chain,
@@ -185,6 +198,7 @@ mod tests {
         let mut group = Group {
             view: 7,
             session: u16::MAX - 1,
+            head_since: 1,
             floor: 0,
             collecting: false,
             chain: vec![switch(1), switch(2), switch(3)],

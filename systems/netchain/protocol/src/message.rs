@@ -22,7 +22,10 @@ pub const STAMPED: u16 = 0x4000;
 /// In a reply: version and value are not those of the verdict. Of [`Status::Done`] they are a later
 /// write's, and the operand is the request's own version (0: nobody knows it any more).
 pub const MOVED: u16 = 0x0002;
-/// A copy of the request went to a head of an earlier view, which may have carried it out.
+/// In a reply with the group's chain: the version is the group's floor, and the operand the view
+/// since which the head is this one.
+pub const TOLD: u16 = 0x0004;
+/// A copy of the request went to an earlier head, which may have carried it out.
 pub const AGAIN: u16 = 0x0001;
 
 /// A key: 16 bytes, whatever they are.

@@ -106,53 +106,72 @@ impl World<'_> {
     /// of a client after a failover may be unknown: design.md, "Known holes".)
     fn is_served(&mut self, key: usize, operation: Operation) {
         let group = usize::from(self.ring.group_of(&self.keys[key]));
-        let lost = self.control.disk.groups[group].stage == Stage::Lost;
         let client = key % self.clients.len();
         let mut gave = vec![];
-        for _ in 0..2 {
+        while gave.len() < 2 {
             if self.violation.is_some() {
                 return;
             }
-            let number = self.history.begun();
+            let (number, decided) = (self.history.begun(), self.decided.len());
             self.ask(Ask { client, operation, key, length: 8, back: 0 });
             self.wait_for(ANSWERED_AFTER_NS, |world| world.clients[client].waiting() == 0);
             let what = self.history.outcome(number);
+            let lost = self.control.disk.groups[group].stage == Stage::Lost;
             let good = if lost { what == "lost" } else { matches!(what, "done" | "full") };
             if good {
                 return;
+            }
+            if self.was_whole_too_early(decided) {
+                continue;
             }
             gave.push(what);
             if what != "unknown" || operation == Operation::Read {
                 break;
             }
         }
-        let what = if lost { "is not said to be lost" } else { "is not served" };
-        self.violated("progress", format!("key {key} {what}: {operation:?} gives {gave:?}"));
+        let stage = self.control.disk.groups[group].stage;
+        let detail = format!("key {key}: {operation:?} gives {gave:?}; its group is {stage:?}");
+        self.violated("progress", detail);
     }
 
     /// Listings are over, and one more says of the lost groups, and of no other one, that its keys
     /// are missing.
     fn is_listed(&mut self) {
-        let list = List { client: 0, key: 0, bytes: 0, pause_ns: 0 };
-        for last in [false, true] {
-            if last {
-                self.list(list);
+        let over = |world: &World<'_>| world.clients.iter().all(|it| it.listings() == 0);
+        let decided = self.decided.len();
+        if !self.wait_for(ANSWERED_AFTER_NS, over) && !self.was_whole_too_early(decided) {
+            return self.violated("progress", "a listing does not end".to_owned());
+        }
+        while self.violation.is_none() {
+            let decided = self.decided.len();
+            self.list(List { client: 0, key: 0, bytes: 0, pause_ns: 0 });
+            self.wait_for(ANSWERED_AFTER_NS, over);
+            let groups = (0..).zip(&self.control.disk.groups);
+            let lost = groups.filter(|(_, group)| group.stage == Stage::Lost).map(|(at, _)| at);
+            let (lost, missing) = (lost.collect::<Vec<u16>>(), self.history.last_not_listed());
+            if missing.as_ref() == Some(&lost) {
+                return;
             }
-            let over = |world: &World<'_>| world.clients.iter().all(|it| it.listings() == 0);
-            if !self.wait_for(ANSWERED_AFTER_NS, over) {
-                return self.violated("progress", "a listing does not end".to_owned());
+            if !self.was_whole_too_early(decided) {
+                let detail = format!("groups {lost:?} are lost; not listed are {missing:?}");
+                self.violated("progress", detail);
             }
         }
-        if self.violation.is_some() {
-            return;
+    }
+
+    /// Did the controller only now notice that a switch had stood still? Then waits until it is
+    /// whole again, and nobody waits for an answer.
+    fn was_whole_too_early(&mut self, decided: usize) -> bool {
+        if self.decided.len() == decided {
+            return false;
         }
-        let groups = (0..).zip(&self.control.disk.groups);
-        let lost = groups.filter(|(_, group)| group.stage == Stage::Lost).map(|(at, _)| at);
-        let (lost, missing) = (lost.collect::<Vec<u16>>(), self.history.last_not_listed());
-        if missing.as_ref() != Some(&lost) {
-            let detail = format!("groups {lost:?} are lost, {missing:?} are not listed");
-            self.violated("progress", detail);
+        let idle = |world: &World<'_>| {
+            world.clients.iter().all(|it| it.waiting() == 0 && it.listings() == 0)
+        };
+        if !self.wait_for(WHOLE_AFTER_NS, |world| world.is_whole() && idle(world)) {
+            self.violated("whole", "not again, after a switch had stood still".to_owned());
         }
+        true
     }
 
     /// Lets time pass until then, or until something is so. False: it is not.

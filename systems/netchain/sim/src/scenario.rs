@@ -282,7 +282,7 @@ impl Scenario {
     /// A switch is cut off from the others and the controller, and not from its clients.
     fn isolate(&mut self, rng: &mut StdRng) {
         let at = rng.random_range(0..self.switches);
-        let for_ns = rng.random_range(100 * MS..600 * MS);
+        let for_ns = rng.random_range(100 * MS..900 * MS);
         let others = (0..self.switches).filter(|other| *other != at).map(Machine::Switch);
         for peer in others.chain([Machine::Controller]) {
             let machine = Machine::Switch(at);

@@ -154,8 +154,8 @@ pub const ALL: &[SeededBug] = &[
         what: "A late write replaces a newer one.",
         places: &[(
             NETCHAIN,
-            "if (hdr.netchain.version > slot.version) {",
-            "if (hdr.netchain.version != slot.version) {",
+            "bool applies = hdr.netchain.version > slot.version",
+            "bool applies = hdr.netchain.version != slot.version",
         )],
     },
     SeededBug {

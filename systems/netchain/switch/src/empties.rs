@@ -181,11 +181,12 @@ mod tests {
 
     fn role(view: u32, part: Part) -> Role {
         let (session, floor, next, copies_to) = (1, 0, None, None);
-        Role { view, session, floor, part, next, copies_to, chain: vec![] }
+        let (head_since, chain) = (1, vec![]);
+        Role { view, head_since, session, floor, part, next, copies_to, chain }
     }
 
     fn member(joining: bool) -> Part {
-        Part::Member { head: false, reader: false, tail: false, joining }
+        Part::Member { head: false, reader: false, tail: false, joining, collecting: false }
     }
 
     #[test]

@@ -50,6 +50,8 @@ pub struct HeldKey {
     /// Of the value and of the requests that wrote it: what is equal has equal digests, what is not
     /// has other ones but in one case of 2^64.
     pub digest: u64,
+    /// It has no value: the slot is a tombstone.
+    pub deleted: bool,
 }
 
 impl Empties {
@@ -135,15 +137,15 @@ fn held_key(object: &StateObject, slot: &[u8]) -> Option<HeldKey> {
     let version = u64::from_be_bytes(*value.get(version_at..)?.first_chunk()?);
     // Behind the value's end lies what longer values left there: not the same at a member that has
     // missed one of them.
-    let length = match *value.get(offset("length", 1)?)? {
-        NO_VALUE => 0,
-        length => usize::from(length).min(VALUE_MAX),
-    };
+    let length = *value.get(offset("length", 1)?)?;
+    let deleted = length == NO_VALUE;
+    let length = if deleted { 0 } else { usize::from(length).min(VALUE_MAX) };
     value.get_mut(words_at + length..words_at + VALUE_MAX)?.fill(0);
     (version != 0).then(|| HeldKey {
         key: key.iter().map(|byte| format!("{byte:02x}")).collect(),
         version,
         digest: tag_of_words(&Secret([0; SECRET_BYTES]), None, &value, version_at),
+        deleted,
     })
 }
 
@@ -201,7 +203,8 @@ mod tests {
     fn a_slot_that_was_never_written_has_no_key() {
         assert_eq!(held_key(&object(), &slot(0, &[0; VALUE_MAX], 0)), None);
         let key = held_key(&object(), &slot(7, &[0; VALUE_MAX], 0)).unwrap();
-        assert_eq!((key.key, key.version), ("6b".repeat(16), 7));
+        assert_eq!((key.key, key.version, key.deleted), ("6b".repeat(16), 7, false));
+        assert!(held_key(&object(), &slot(7, &[0; VALUE_MAX], NO_VALUE)).unwrap().deleted);
         assert_eq!(held_key(&object(), &[0; 40]), None, "no slot of the object");
     }
 }

@@ -152,6 +152,7 @@ mod tests {
                 joining: false,
                 collecting: true,
             },
+            head_since: 1,
             floor: 2,
             next: Some(switch(2)),
             copies_to: Some(switch(2)),

@@ -74,6 +74,8 @@ pub struct World {
     acknowledged: Vec<BTreeSet<u64>>,
     next_write: u64,
     /// No group may lose all members that have everything.
+    /// Switches have few free slots.
+    fills: bool,
     careful: bool,
     pub counts: Counts,
 }
@@ -137,6 +139,7 @@ impl World {
             acknowledged: vec![BTreeSet::new(); usize::from(GROUPS)],
             next_write: 0,
             careful,
+            fills: true,
             counts: Counts::default(),
         }
     }
@@ -164,6 +167,7 @@ impl World {
 
     /// Everything comes back; in the end every chain is whole.
     pub fn finish(&mut self) {
+        self.fills = false;
         for switch in &mut self.switches {
             switch.unheard_until_ms = 0;
             switch.returns_ms = switch.returns_ms.min(self.now_ms);
@@ -272,6 +276,8 @@ impl World {
                 let begins = new.collecting && new.view != old.view;
                 let in_own_session = new.session > old.session && new.floor == new.session;
                 assert!(!begins || in_own_session, "a session is not new: {old:?}, {new:?}");
+                let other_head = new.head().is_some() && new.head() != old.head();
+                assert!(!other_head || new.head_since > old.view, "another head: {new:?}");
                 assert!(!new.collecting || new.joining.is_none(), "one joins: {new:?}");
                 self.counts.collections +=
                     u64::from(old.collecting && !new.collecting && old.view == new.view);
@@ -375,7 +381,7 @@ impl World {
             asks: false,
             silent_ms,
             copied: done.map(|(group, (view, _))| (*group, *view)).collect(),
-            used_percent: [0, 79, 80][usize::from(incarnation as u8 % 3)],
+            used_percent: if self.fills { [0, 79, 80][incarnation as usize % 3] } else { 0 },
         };
         self.post(Message::Report(report));
     }

@@ -193,6 +193,7 @@ impl Decided {
         }
         for role in roles {
             body.extend(role.view.to_be_bytes());
+            body.extend(role.head_since.to_be_bytes());
             body.extend(role.session.to_be_bytes());
             body.extend(role.floor.to_be_bytes());
             body.push(part_byte(role.part));
@@ -230,6 +231,7 @@ impl Decided {
         let mut roles = Vec::with_capacity(groups);
         for _ in 0..groups {
             let view = body.u32().ok_or(Malformed)?;
+            let head_since = body.u32().ok_or(Malformed)?;
             let session = body.u16().ok_or(Malformed)?;
             let floor = body.u16().ok_or(Malformed)?;
             let part = part_of(body.u8().ok_or(Malformed)?)?;
@@ -241,7 +243,7 @@ impl Decided {
             }
             let chain = (0..members).map(|_| known(place(&mut body)?));
             let chain = chain.collect::<Result<_, Malformed>>()?;
-            roles.push(Role { view, session, floor, part, next, copies_to, chain });
+            roles.push(Role { view, head_since, session, floor, part, next, copies_to, chain });
         }
         if body.remaining() != 0 {
             return Err(Malformed);
@@ -320,6 +322,7 @@ mod tests {
             [Part::None, Part::Paused, Part::Lost, member(true, false), member(false, true)];
         let role = |group: u16| Role {
             view: u32::from(group) + 7,
+            head_since: u32::from(group),
             session: group,
             floor: group / 2,
             part: parts[usize::from(group) % parts.len()],

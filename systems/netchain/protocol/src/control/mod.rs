@@ -28,6 +28,8 @@ pub struct Config {
 pub struct Role {
     /// The group's.
     pub view: u32,
+    /// The view since which the head is this one.
+    pub head_since: u32,
     /// The head's.
     pub session: u16,
     /// Tombstones of earlier sessions may have been collected; 0: none have.
