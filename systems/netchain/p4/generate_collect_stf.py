@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the packet tests of collected tombstones (collect*.stf) beside itself
-(systems/netchain/docs/tombstones.md). Run it after changing a case:
-python3 systems/netchain/p4/generate_collect_stf.py"""
+"""Writes the packet tests of netchain.p4 on collected tombstones (systems/netchain/docs/tombstones.md) beside itself. Run it after changing a
+case: python3 systems/netchain/p4/generate_collect_stf.py"""
 from netchain_packets import (ABSENT, AGAIN, CLIENT, COLLECT, COLLECT_ACK, COLLECTING, COMPARE_VERSION, DELETE, DONE, GENERATOR_PORT,
                               HEAD, INSERT, MOVED, NO_VALUE, OLD_VIEW, PORT_MACS, PUT, READ, READER, REFUSED, SINCE, STAMPED, SWITCHES, TAIL,
                               UNDECIDED, Message, down, ethernet, from_client, from_fabric, named, part, role, to_client, to_fabric,
