@@ -1,6 +1,6 @@
 ------------------------------ MODULE NetChain ------------------------------
 (* One key of NetChain: clients, the chain of switches that hold the key, and the controller that changes the chain. Rules are
-   those of systems/netchain/docs/design.md.
+   those of systems/netchain/docs/design.md and tombstones.md.
 
    The network delays, loses, repeats and reorders as it likes: a message that was sent stays in `net` for ever, so it may be
    taken late, several times, or never.
@@ -14,7 +14,7 @@
 
    Whether results are right is judged by value: `possible` has every state that a single copy of the key may be in, after what
    clients were told so far. *)
-EXTENDS Integers, Sequences, FiniteSets, TLC
+EXTENDS OneCopy, TLC
 
 CONSTANTS
     Members,    \* switches of the first chain: 1..Members, head first
@@ -27,87 +27,20 @@ CONSTANTS
     Losses,     \* whether all members may be taken out
     GiveUps,    \* requests that clients give up
     Fills,      \* whether a head may have no room (FULL)
-    Scenario,   \* the clients' requests, see Requests
+    Collects,   \* collecting views that the controller may decide
     Bugs        \* mistakes made on purpose
 
 VARIABLES
     views,      \* decisions: chain, session of its head, who joins (0: nobody), who is out, whether it was founded after a loss, and
-                \* whether its members answer: in a decision of its own, which counts for each of them from then on
+                \* whether its members answer: in a decision of its own, which counts for each of them from then on;
+                \* the floor, and whether tombstones below it are collected in this view
     gone,       \* switches that have certainly lost their slots
     ended,      \* readers that have no lease any more of a member with a newer view
     switch,     \* by switch: the view it has taken, its slot, its window, the view for which it has the copy
     net,        \* all messages that were ever sent
-    request,    \* by request: what its client knows of it
-    known,      \* by client: the newest view that it has heard of
-    possible    \* the states that one copy of the key may be in, with results of requests whose clients wait
+    known       \* by client: the newest view that it has heard of
 
 vars == <<views, gone, ended, switch, net, request, known, possible>>
-
------------------------------------------------------------------------------
-(* What clients ask for. Each makes its requests one after the other. *)
-
-None == -1 \* the key has no value
-R(client, op, operand, value) == [client |-> client, op |-> op, operand |-> operand, value |-> value]
-Acquire(client) == R(client, "OWNER", 0, client)
-Release(client) == R(client, "OWNER", client, 0)
-Read(client) == R(client, "READ", 0, 0)
-Put(client, value) == R(client, "PUT", 0, value)
-Add(client) == R(client, "ADD", 1, 0)
-
-Requests ==
-    CASE Scenario = "locks" -> <<Acquire(1), Acquire(2)>>
-      [] Scenario = "refused" -> <<Acquire(1), Acquire(2), Read(2)>>
-      [] Scenario = "handover" -> <<Release(1), Acquire(2), Read(1)>>
-      [] Scenario = "counter" -> <<Add(1), Add(2), Read(2)>>
-      [] Scenario = "again" -> <<Add(1), Add(1), Add(2)>>
-      [] Scenario = "count" -> <<Add(1), Read(1)>>
-      [] Scenario = "put" -> <<Put(1, 11), Read(2)>>
-      [] Scenario = "founding" -> <<Put(1, 11), Read(2), Put(2, 12)>>
-      [] Scenario = "reads" -> <<Put(1, 11), Read(2), Read(2)>>
-      [] Scenario = "delete" -> <<Put(1, 11), R(2, "DELETE", 0, 0), Read(2)>>
-      [] Scenario = "insert" -> <<R(1, "DELETE", 0, 0), R(1, "INSERT", 0, 11), R(2, "VERSION", 0, 12)>>
-      [] Scenario = "versions" -> <<R(1, "VERSION", 0, 11), Read(2), Put(2, 12)>>
-
-First == IF Scenario = "handover" THEN 1 ELSE 0 \* the value at the start
-
-Ids == 1..Len(Requests)
-Clients == {Requests[i].client : i \in Ids}
-Earlier(i) == {j \in Ids : j < i /\ Requests[j].client = Requests[i].client}
-
-(* What request i does to a value; `same`: whether the version is that which its client compares with. *)
-Effect(i, value, same) ==
-    LET r == Requests[i]
-        done(new) == [ok |-> TRUE, writes |-> TRUE, value |-> new]
-        unless(holds, new) == IF holds THEN done(new) ELSE [ok |-> FALSE, writes |-> FALSE, value |-> value]
-    IN CASE r.op = "READ" -> [ok |-> TRUE, writes |-> FALSE, value |-> value]
-         [] r.op = "PUT" -> done(r.value)
-         [] r.op = "INSERT" -> unless(value = None, r.value)
-         [] r.op = "OWNER" -> unless(value = r.operand, r.value)
-         [] r.op = "VERSION" -> unless(same, r.value)
-         [] r.op = "ADD" -> done((IF value = None THEN 0 ELSE value) + r.operand)
-         [] r.op = "DELETE" -> unless(value # None, None)
-
------------------------------------------------------------------------------
-(* One copy of the key: its value, who wrote it, and results of requests that took effect while their clients still wait. *)
-
-TakesEffect(one, i) ==
-    LET e == Effect(i, one.value, one.by = request[i].by) IN
-    [value |-> e.value, by |-> IF e.writes THEN i ELSE one.by, result |-> [one.result EXCEPT ![i] = <<e.ok, e.value>>]]
-
-RECURSIVE Closed(_, _)
-Closed(ones, waiting) ==
-    LET steps == UNION {{TakesEffect(one, i) : i \in {j \in waiting : one.result[j] = <<>>}} : one \in ones}
-    IN IF steps \subseteq ones THEN ones ELSE Closed(ones \cup steps, waiting)
-
-(* Requests that may take effect now: those whose clients wait, and those of which a client was told that nobody knows. *)
-Waiting == {i \in Ids : request[i].at = "open" \/ (request[i].at = "unknown" /\ Requests[i].op # "READ")}
-
-Told(i, status, moved, value) ==
-    LET before == Closed(possible, Waiting \ {i})
-        after == {one \in possible : one.result[i] # <<>>} \cup {TakesEffect(one, i) : one \in {o \in before : o.result[i] = <<>>}}
-        fits(one) == one.result[i][1] = (status = "DONE") /\ (moved \/ one.result[i][2] = value)
-        kept == IF status = "FULL" THEN {one \in possible : one.result[i] = <<>>} ELSE {one \in after : fits(one)}
-    IN {[one EXCEPT !.result[i] = <<>>] : one \in kept}
 
 -----------------------------------------------------------------------------
 (* Views *)
@@ -120,6 +53,8 @@ Without(chain, out) == SelectSeq(chain, LAMBDA s : s \notin out)
 Max(a, b) == IF a > b THEN a ELSE b
 
 Newest == Final(views)
+Served == CHOOSE v \in 1..Len(views) : views[v].serves /\ \A w \in 1..Len(views) : views[w].serves => v >= w
+Floor == views[Served].floor
 Founded == \E v \in 1..Len(views) : views[v].founded
 Chain(v) == views[v].chain
 JoinsAsTail(v) == Len(Chain(v)) > 1 /\ views[v].joining = Final(Chain(v))
@@ -130,12 +65,21 @@ Asked(v) == IF JoinsAsTail(v) THEN Chain(v)[Len(Chain(v)) - 1] ELSE Final(Chain(
 Session(number) == 16 * number
 NextVersion(v, before) == LET first == Session(views[v].session) IN IF before >= first THEN before + 1 ELSE first + 1
 
-Empty == [version |-> 0, value |-> None, by |-> 0, recent |-> <<>>, gap |-> FALSE]
-Initial == [Empty EXCEPT !.version = Session(1) + 1, !.value = First]
+Empty == [version |-> 0, value |-> None, by |-> Nobody, recent |-> <<>>, gap |-> FALSE]
+Initial == IF First = None THEN Empty
+           ELSE [Empty EXCEPT !.version = Session(1) + 1, !.value = First, !.by = 0]
+
+(* Collection, rule 5: the state of a key as a head decides on it. Without a slot it has records of
+   nobody. *)
+Before(s) ==
+    LET slot == switch[s].slot
+        floor == views[switch[s].view].floor
+    IN IF slot.version > 0 \/ floor = 0 \/ "records_forgotten" \in Bugs THEN slot
+       ELSE [slot EXCEPT !.recent = [k \in 1..Recent |-> [id |-> 0, version |-> Session(floor)]]]
 
 Init ==
     /\ views = <<[chain |-> [i \in 1..Members |-> i], session |-> 1, joining |-> 0, out |-> {}, founded |-> FALSE,
-                  serves |-> TRUE]>>
+                  serves |-> TRUE, floor |-> 0, collects |-> FALSE]>>
     /\ gone = {}
     /\ ended = {}
     /\ switch = [s \in Switches |-> [view |-> IF s <= Members THEN 1 ELSE 0, slot |-> IF s <= Members THEN Initial ELSE Empty,
@@ -143,7 +87,7 @@ Init ==
     /\ net = {}
     /\ request = [i \in Ids |-> [at |-> "new", first |-> 0, last |-> 0, heard |-> 0, floor |-> 0, compare |-> 0, by |-> 0, version |-> 0, value |-> 0]]
     /\ known = [c \in Clients |-> 1]
-    /\ possible = {[value |-> First, by |-> 0, result |-> [i \in Ids |-> <<>>]]}
+    /\ possible = {[value |-> First, by |-> {Initial.by}, result |-> [i \in Ids |-> <<>>]]}
 
 -----------------------------------------------------------------------------
 (* Clients (systems/netchain/client/src/core.rs) *)
@@ -157,8 +101,12 @@ Sent(i) == Cardinality({m \in net : m.kind = "request" /\ m.id = i})
 (* The highest version that any client was shown. *)
 Shown == LET versions == {request[i].version : i \in Ids} IN CHOOSE v \in versions : \A w \in versions : v >= w
 
-(* The highest one that this request's client was shown. *)
-Heard(i) == LET versions == {request[j].version : j \in Earlier(i)} \cup {0} IN CHOOSE v \in versions : \A w \in versions : v >= w
+(* The highest one that this request's client was shown, or the floor that it knows: what the request
+   makes is newer (collection, rule 6). *)
+Heard(i) ==
+    LET floor == IF "floor_not_told" \in Bugs THEN 0 ELSE views[known[Requests[i].client]].floor
+        versions == {request[j].version : j \in Earlier(i)} \cup {Session(floor)}
+    IN CHOOSE v \in versions : \A w \in versions : v >= w
 
 (* The first copies. VERSION compares with what its client was shown last, or with the first version. *)
 \* Code: systems/netchain/client/src/core.rs begin send
@@ -166,7 +114,7 @@ Begin(i) ==
     LET view == known[Requests[i].client]
         earlier == Earlier(i)
         previous == IF Requests[i].op # "VERSION" THEN request[i]
-                    ELSE IF earlier = {} THEN [request[i] EXCEPT !.version = Initial.version]
+                    ELSE IF earlier = {} THEN [request[i] EXCEPT !.version = Initial.version, !.by = Initial.by]
                     ELSE request[CHOOSE j \in earlier : \A k \in earlier : j >= k]
     IN /\ request[i].at = "new"
        /\ \A j \in earlier : request[j].at \notin {"new", "open"}
@@ -185,7 +133,7 @@ Again(i) ==
     /\ Chain(view) # <<>>
     /\ Sent(i) < Copies
     /\ net' = net \cup {Copy(i, view, TRUE)}
-    /\ request' = [request EXCEPT ![i].last = view]
+    /\ request' = [request EXCEPT ![i].last = view, ![i].heard = IF "heard_later" \in Bugs THEN Heard(i) ELSE @]
     /\ UNCHANGED <<views, gone, ended, switch, known, possible>>
 
 (* A switch that has taken a view tells the chain, also while its members do not answer: to a request for this key or for another
@@ -205,6 +153,12 @@ GiveUp(i) ==
     /\ request' = [request EXCEPT ![i].at = "unknown"]
     /\ UNCHANGED <<views, gone, ended, switch, net, known, possible>>
 
+(* What is shown may follow this version. A key has version 0 if it was never written, or if its
+   tombstone was below the floor, and collected. *)
+Follows(shown, version) ==
+    \/ shown.version > 0 /\ shown.version >= version
+    \/ shown.version = 0 /\ shown.value = None /\ (Founded \/ version = 0 \/ version < Session(Floor))
+
 (* DONE is final. That a request was not carried out is final only in the view of the last copy: another head may carry out
    a later copy. *)
 \* Code: systems/netchain/client/src/core.rs receive
@@ -213,7 +167,7 @@ TakeReply(m) ==
         final == m.status = "DONE" \/ m.view = request[i].last \/ "final_in_any_view" \in Bugs
         \* (The floor stays only where it is broken: less to tell states apart by.)
         over == [request[i] EXCEPT !.at = m.status, !.version = m.version, !.value = m.value, !.by = m.by,
-                                   !.floor = IF m.version >= @ THEN 0 ELSE @]
+                                   !.floor = IF Follows(m, @) THEN 0 ELSE @]
     IN /\ request[i].at = "open"
        /\ IF m.status = "UNDECIDED"
             THEN request' = [request EXCEPT ![i].at = "unknown"] /\ UNCHANGED possible
@@ -226,11 +180,13 @@ TakeReply(m) ==
 (* Switches (systems/netchain/p4/netchain.p4) *)
 
 (* Rule 5: a switch takes what is of the view that it has taken; rule 3: its part is its own view's, once that one serves. *)
-Takes(s, m) ==
+Works(s) ==
     /\ s \notin gone
     /\ switch[s].view > 0
     /\ s \in In(Chain(switch[s].view))
     /\ views[switch[s].view].serves
+Takes(s, m) ==
+    /\ Works(s)
     /\ m.view = switch[s].view \/ ("views_ignored" \in Bugs /\ m.kind = "stamped")
 
 Reply(s, m) ==
@@ -270,17 +226,24 @@ Record(slot, i) == slot.recent[CHOOSE k \in 1..Len(slot.recent) : slot.recent[k]
 
 (* The slot after request i was carried out; rule 10: with the record of it. *)
 Written(s, i, value) ==
-    LET old == switch[s].slot
+    LET old == Before(s)
         version == NextVersion(switch[s].view, old.version)
         recent == IF "no_records" \in Bugs THEN <<>> ELSE Cut(<<[id |-> i, version |-> version]>> \o old.recent)
     IN [version |-> version, value |-> value, by |-> i, recent |-> recent, gap |-> old.gap]
+
+(* What is collected in the view that the switch has taken. *)
+Tombstone(s, slot) ==
+    LET view == views[switch[s].view] IN
+    /\ view.collects
+    /\ slot.value = None /\ slot.version > 0
+    /\ slot.version < Session(view.floor + IF "same_session" \in Bugs THEN 1 ELSE 0)
 
 (* Rules 7, 9 and 10: the head decides. What it claims in the window gets one verdict; what it refuses goes down the chain. *)
 \* Code: systems/netchain/p4/netchain.p4 answer
 TakeWrite(m) ==
     LET s == m.to
         i == m.id
-        old == switch[s].slot
+        old == Before(s)
         verdict == IF "no_window" \in Bugs THEN "fresh" ELSE switch[s].window[i]
         e == Effect(i, old.value, old.version = request[i].compare)
         slot == IF e.writes THEN Written(s, i, e.value) ELSE old
@@ -289,8 +252,9 @@ TakeWrite(m) ==
         status == IF e.ok THEN "DONE" ELSE "REFUSED"
         claimed == IF e.ok THEN "done" ELSE IF "refused_is_no_verdict" \in Bugs THEN "fresh" ELSE "refused"
         answer == Stamped(s, i, status, FALSE, slot, IF e.writes THEN old.version ELSE 0)
-        \* The key still has the version that the request would have replaced: it was not carried out.
-        undone == Requests[i].op = "VERSION" /\ (old.version = request[i].compare \/ "any_version_is_undone" \in Bugs)
+        \* The key still has the version that the request would have replaced: it was not carried out. (0 may come again.)
+        names == old.version = request[i].compare /\ (old.version > 0 \/ "zero_names" \in Bugs)
+        undone == Requests[i].op = "VERSION" /\ (names \/ "any_version_is_undone" \in Bugs)
         \* All writes since the oldest record are in the slot. What the request made is newer than what its client had heard.
         forgets == old.gap \/ (Len(old.recent) = Recent /\ IF "any_floor" \in Bugs THEN request[i].heard = 0
                                                            ELSE Final(old.recent).version > request[i].heard)
@@ -324,10 +288,53 @@ TakeStamped(m) ==
                 ELSE IF follows \/ "no_gap" \in Bugs THEN [m.slot EXCEPT !.recent = Cut(@ \o own.recent), !.gap = own.gap]
                 ELSE [m.slot EXCEPT !.gap = TRUE]
         kept == IF "no_tombstone" \in Bugs /\ slot.value = None THEN Empty ELSE slot
+        collected == own.version = 0 /\ Tombstone(s, m.slot) /\ "stored" \notin Bugs
     IN /\ Takes(s, m)
        /\ s # Chain(switch[s].view)[1] \/ "views_ignored" \in Bugs
-       /\ switch' = IF m.slot.version > own.version THEN [switch EXCEPT ![s].slot = kept] ELSE switch
+       /\ switch' = IF m.slot.version > own.version /\ ~collected THEN [switch EXCEPT ![s].slot = kept] ELSE switch
        /\ net' = net \cup {GoesOn(s, m)}
+       /\ UNCHANGED <<views, gone, ended, request, known, possible>>
+
+(* A switch frees the slot if it has exactly this tombstone. *)
+Freed(slot, tombstone) ==
+    IF (slot.value = None /\ slot.version = tombstone.version) \/ "frees_any" \in Bugs THEN Empty ELSE slot
+
+(* Collection, rule 2. A head that is the tail, too, frees its slot at once. *)
+\* Code: none: not built
+SendCollect(s) ==
+    LET chain == Chain(switch[s].view)
+        slot == switch[s].slot
+        message(next) == [kind |-> "collect", view |-> switch[s].view, to |-> next, slot |-> slot]
+        alone == Len(chain) = 1
+    IN /\ Works(s) /\ s = chain[1] /\ Tombstone(s, slot)
+       /\ switch' = IF alone \/ "head_first" \in Bugs THEN [switch EXCEPT ![s].slot = Empty] ELSE switch
+       /\ net' = IF alone THEN net ELSE net \cup {message(chain[2])}
+       /\ UNCHANGED <<views, gone, ended, request, known, possible>>
+
+(* Rules 2 and 3: a member with an older version applies it. The tail frees its slot. *)
+\* Code: none: not built
+TakeCollect(m) ==
+    LET s == m.to
+        chain == Chain(switch[s].view)
+        last == s = Final(chain)
+        own == switch[s].slot
+        applies == own.version > 0 /\ m.slot.version > own.version /\ "not_applied" \notin Bugs
+        slot == IF applies THEN m.slot ELSE own
+        next == [m EXCEPT !.to = chain[Place(s, chain) + 1]]
+        back == [kind |-> "collected", view |-> m.view, to |-> chain[Place(s, chain) - 1], slot |-> m.slot]
+    IN /\ Takes(s, m)
+       /\ switch' = [switch EXCEPT ![s].slot = IF last THEN Freed(slot, m.slot) ELSE slot]
+       /\ net' = net \cup {IF last THEN back ELSE next}
+       /\ UNCHANGED <<views, gone, ended, request, known, possible>>
+
+(* Rule 3: the acknowledgement comes back, to the head last. *)
+\* Code: none: not built
+TakeCollected(m) ==
+    LET s == m.to
+        chain == Chain(switch[s].view)
+    IN /\ Takes(s, m)
+       /\ switch' = [switch EXCEPT ![s].slot = Freed(@, m.slot)]
+       /\ net' = IF s = chain[1] THEN net ELSE net \cup {[m EXCEPT !.to = chain[Place(s, chain) - 1]]}
        /\ UNCHANGED <<views, gone, ended, request, known, possible>>
 
 (* A view is taken as one, and only a newer one. From then on the switch refuses older views, and gives who has one of those no
@@ -367,7 +374,11 @@ TakeCopy(m) ==
 -----------------------------------------------------------------------------
 (* The controller. Each step is one write to its database or one confirmed message, and it may stop after any of them. *)
 
-Decide(view) == Len(views) < Views /\ views' = Append(views, view)
+(* The floor stays in all later views. *)
+Decide(view) ==
+    LET floor == IF "floor_falls" \in Bugs THEN 0 ELSE Newest.floor IN
+    /\ Len(views) < Views
+    /\ views' = Append(views, [view EXCEPT !.floor = IF view.collects THEN @ ELSE floor])
 
 (* Members are taken for dead. Who joins and is not whole leaves with them, and can only join again empty. *)
 \* Code: systems/netchain/controller/src/decide.rs deaths remove
@@ -378,7 +389,7 @@ TakeOut ==
             anew == chain # <<>> /\ chain[1] # Newest.chain[1] /\ "no_session" \notin Bugs
         IN /\ chain # <<>> \/ Losses
            /\ Decide([chain |-> chain, session |-> IF anew THEN Len(views) + 1 ELSE Newest.session, joining |-> 0,
-                      out |-> Newest.out \cup out, founded |-> FALSE, serves |-> FALSE])
+                      out |-> Newest.out \cup out, founded |-> FALSE, serves |-> FALSE, floor |-> 0, collects |-> FALSE])
            \* (A group keeps its last member until that one has certainly lost its slots.)
            /\ gone' = IF chain = <<>> THEN gone \cup Newest.out \cup out ELSE gone
            /\ UNCHANGED <<ended, switch, net, request, known, possible>>
@@ -396,7 +407,8 @@ Serve ==
        /\ old \in gone \/ switch[old].view = v \/ over \/ "serves_before_leases_end" \in Bugs
        /\ ended' = IF over /\ "serves_before_leases_end" \notin Bugs THEN ended \cup {old} ELSE ended
        /\ views' = [views EXCEPT ![v].serves = TRUE]
-       /\ UNCHANGED <<gone, switch, net, request, known, possible>>
+       /\ possible' = IF Newest.collects THEN Collectable ELSE possible
+       /\ UNCHANGED <<gone, switch, net, request, known>>
 
 \* Code: systems/netchain/controller/src/decide.rs joins
 Join(x) ==
@@ -405,9 +417,10 @@ Join(x) ==
     IN /\ \A v \in 1..Len(views) : x \notin In(Chain(v))
        /\ Newest.joining = 0 /\ Newest.serves
        /\ \/ "middle" \in Places /\ last > 1
-             /\ Decide([Newest EXCEPT !.chain = SubSeq(chain, 1, last - 1) \o <<x, chain[last]>>, !.joining = x, !.serves = FALSE])
+             /\ Decide([Newest EXCEPT !.chain = SubSeq(chain, 1, last - 1) \o <<x, chain[last]>>, !.joining = x, !.serves = FALSE,
+                              !.collects = "collects_on" \in Bugs /\ @])
           \/ "tail" \in Places /\ last = 1
-             /\ Decide([Newest EXCEPT !.chain = chain \o <<x>>, !.joining = x, !.serves = FALSE])
+             /\ Decide([Newest EXCEPT !.chain = chain \o <<x>>, !.joining = x, !.serves = FALSE, !.collects = FALSE])
        /\ UNCHANGED <<gone, ended, switch, net, request, known, possible>>
 
 (* The new member is whole. In the middle no part changes by that; a new tail answers reads, in a view of its own. *)
@@ -416,8 +429,18 @@ Activate ==
     LET v == Len(views) IN
     /\ Newest.joining # 0 /\ Newest.serves
     /\ switch[Newest.joining].copied = v \/ "activated_early" \in Bugs
-    /\ IF JoinsAsTail(v) THEN Decide([Newest EXCEPT !.joining = 0, !.serves = FALSE])
+    /\ IF JoinsAsTail(v) THEN Decide([Newest EXCEPT !.joining = 0, !.serves = FALSE, !.collects = FALSE])
        ELSE views' = [views EXCEPT ![v].joining = 0]
+    /\ UNCHANGED <<gone, ended, switch, net, request, known, possible>>
+
+(* Collection, rule 1: a view of its own, with a new session, which is the floor. *)
+\* Code: none: not built
+Collect ==
+    LET session == IF "same_session" \in Bugs THEN Newest.session ELSE Len(views) + 1 IN
+    /\ Cardinality({v \in 1..Len(views) : views[v].collects}) < Collects
+    /\ Newest.serves /\ (Newest.joining = 0 \/ "with_joiner" \in Bugs)
+    /\ Len(Newest.chain) = Members \/ "not_full" \in Bugs
+    /\ Decide([Newest EXCEPT !.session = session, !.floor = session, !.collects = TRUE, !.serves = FALSE])
     /\ UNCHANGED <<gone, ended, switch, net, request, known, possible>>
 
 (* All members are dead: the group is lost, until a person founds it again. Nobody claims that its keys have their old values. *)
@@ -426,7 +449,8 @@ Found(x) ==
     /\ Newest.chain = <<>>
     /\ \A v \in 1..Len(views) : x \notin In(Chain(v))
     /\ Decide([chain |-> <<x>>, session |-> IF "founded_in_old_session" \in Bugs THEN Newest.session ELSE Len(views) + 1,
-               joining |-> 0, out |-> Newest.out, founded |-> "not_lost" \notin Bugs, serves |-> FALSE])
+               joining |-> 0, out |-> Newest.out, founded |-> "not_lost" \notin Bugs, serves |-> FALSE,
+               floor |-> 0, collects |-> FALSE])
     /\ possible' = IF "not_lost" \in Bugs THEN possible ELSE {}
     /\ UNCHANGED <<gone, ended, switch, net, request, known>>
 
@@ -469,6 +493,14 @@ Forget(s, i) ==
     /\ switch' = [switch EXCEPT ![s].window[i] = "fresh"]
     /\ UNCHANGED <<views, gone, ended, net, request, known, possible>>
 
+(* Each member collects by itself. *)
+\* Code: none: the head sends COLLECT instead
+FreeAlone(s) ==
+    /\ "free_alone" \in Bugs
+    /\ Works(s) /\ Tombstone(s, switch[s].slot)
+    /\ switch' = [switch EXCEPT ![s].slot = Empty]
+    /\ UNCHANGED <<views, gone, ended, net, request, known, possible>>
+
 Next ==
     \/ \E i \in DOMAIN request : Begin(i) \/ Again(i) \/ GiveUp(i)
     \/ \E c \in DOMAIN known : \E v \in DOMAIN views : Learn(c, v)
@@ -477,11 +509,13 @@ Next ==
         \/ m.kind = "request" /\ (TakeRead(m) \/ TakeWrite(m))
         \/ m.kind = "stamped" /\ TakeStamped(m)
         \/ m.kind = "copy" /\ TakeCopy(m)
+        \/ m.kind = "collect" /\ TakeCollect(m)
+        \/ m.kind = "collected" /\ TakeCollected(m)
         \/ m.kind \in {"request", "stamped"} /\ Redirect(m)
     \/ \E s \in DOMAIN switch : \E v \in DOMAIN views : TakeView(s, v)
-    \/ \E s \in DOMAIN switch : Join(s) \/ Found(s) \/ Restart(s) \/ LeaseAgain(s)
+    \/ \E s \in DOMAIN switch : Join(s) \/ Found(s) \/ Restart(s) \/ LeaseAgain(s) \/ SendCollect(s) \/ FreeAlone(s)
     \/ \E s \in DOMAIN switch : \E i \in DOMAIN request : Forget(s, i)
-    \/ TakeOut \/ Serve \/ SendCopy \/ Activate
+    \/ TakeOut \/ Serve \/ SendCopy \/ Activate \/ Collect
 
 Spec == Init /\ [][Next]_vars
 
@@ -496,7 +530,7 @@ Stale(m) ==
     ELSE "restamped" \notin Bugs /\ (
         \/ m.to \in gone
         \/ m.view < switch[m.to].view /\ "views_ignored" \notin Bugs
-        \/ m.kind = "stamped" /\ Over(m.id) /\ m.to = Final(Chain(m.view)) /\ m.slot.version <= switch[m.to].slot.version
+        \/ m.kind = "stamped" /\ ~views[m.view].collects /\ Over(m.id) /\ m.to = Final(Chain(m.view)) /\ m.slot.version <= switch[m.to].slot.version
             /\ Bugs \cap {"no_tombstone", "kept_roles"} = {})
 
 (* A stamped message of a request that is over only carries a slot; of a request that has its verdict, AGAIN says nothing. *)
@@ -530,18 +564,29 @@ Holds(i) ==
     /\ \A j \in Ids : i \in Earlier(j) => request[j].at = "new"
 OneHolder == Founded \/ \A i, j \in Ids : Holds(i) /\ Holds(j) => i = j
 
-(* Versions that clients are shown do not go back, and a version names one write. (0: the key was never written.) *)
+(* Versions that clients are shown do not go back, and a version names one write. (0 is no version:
+   see Follows.) *)
 Versions ==
-    /\ \A i \in Answered : request[i].version = 0 \/ request[i].version >= request[i].floor
+    /\ \A i \in Answered : Follows(request[i], request[i].floor)
     /\ \A i, j \in Answered : request[i].version = request[j].version => request[i].by = request[j].by
 
 (* Nobody is shown a count that is more than what was added. *)
 Added == Cardinality({i \in Ids : Requests[i].op = "ADD" /\ request[i].at # "new"})
 Once == (\E i \in Ids : Requests[i].op = "ADD") => \A i \in Answered : request[i].value <= Added
 
-(* What a client was shown is on every member of the newest chain that is whole. *)
+(* What a client was shown is on every member of the newest chain that is whole. Who has no slot may
+   miss what was shown below the floor, if nobody has a value below the floor any more. *)
 Committed == Founded \/
-    \A s \in In(Newest.chain) \ {Newest.joining} : \A i \in Answered : switch[s].slot.version >= request[i].version
+    LET whole == In(Newest.chain) \ {Newest.joining}
+        over(s) == switch[s].slot.value = None \/ switch[s].slot.version > Session(Floor)
+    IN \A s \in whole : \A i \in Answered :
+        \/ switch[s].slot.version >= request[i].version
+        \/ switch[s].slot.version = 0 /\ request[i].version < Session(Floor) /\ \A member \in whole : over(member)
+
+(* A client that knew the floor when it sent the first copy is not told that nobody knows, of a key
+   without a slot. *)
+Certain == \A m \in net : m.kind = "stamped" /\ m.status = "UNDECIDED" /\ m.slot.version = 0 =>
+    views[request[m.id].first].floor < views[m.view].floor
 
 (* Invariant 1 of the paper: who comes earlier has what a later one has, or newer. It does not hold for who joins and is not whole. *)
 Ordered == \A i, j \in 1..Len(Newest.chain) :
