@@ -44,7 +44,10 @@ Requests ==
       [] Scenario = "recreate" -> <<R(1, "VERSION", 0, 11), Delete(2), Read(2)>>
       [] Scenario = "recompare" -> <<Delete(1), R(1, "VERSION", 0, 11), Read(2)>>
 
-(* The value at the start. (None: the key was never written.) *)
+(* The first request was carried out, and the answer is lost. *)
+Begun == Scenario \in {"recount", "recreate"}
+
+(* The value at the start, before that. (None: the key was never written.) *)
 First == CASE Scenario = "handover" -> 1
            [] Scenario \in {"absent", "recount", "recreate"} -> None
            [] OTHER -> 0
