@@ -96,7 +96,7 @@ Committed == Founded \/
 
 (* A client that knew the floor when it sent the first copy is not told that nobody knows, of a key
    without a slot. *)
-Certain == \A m \in net : m.kind = "stamped" /\ m.status = "UNDECIDED" /\ m.slot.version = 0 =>
+Certain == \A m \in net : m.kind = "reply" /\ m.status = "UNDECIDED" /\ m.version = 0 =>
     views[request[m.id].first].floor < views[m.view].floor
 
 (* Invariant 1 of the paper: who comes earlier has what a later one has, or newer. It does not hold for who joins and is not whole. *)

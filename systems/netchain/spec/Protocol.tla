@@ -447,7 +447,7 @@ Collect ==
     LET session == IF "same_session" \in Bugs THEN Newest.session ELSE Len(views) + 1 IN
     /\ Cardinality({v \in 1..Len(views) : views[v].collects}) < Collects
     /\ Newest.serves /\ (Newest.joining = 0 \/ "with_joiner" \in Bugs)
-    /\ Len(Newest.chain) = Members \/ "not_full" \in Bugs
+    /\ Len(Newest.chain) >= Members \/ "not_full" \in Bugs
     /\ Decide([Newest EXCEPT !.session = session, !.floor = session, !.collects = TRUE, !.serves = FALSE])
     /\ UNCHANGED <<gone, ended, switch, net, request, known, possible>>
 
