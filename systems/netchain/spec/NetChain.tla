@@ -58,7 +58,7 @@ Different ==
     <<views, gone, {r \in ended : ~Inert(r)}, possible,
       {Plain(m) : m \in {m \in net : ~Stale(m)}},
       [s \in Switches |-> IF Inert(s) THEN switch[s].view ELSE switch[s]],
-      [i \in Ids |-> IF Over(i) THEN [request[i] EXCEPT !.first = 0, !.last = 0] ELSE <<[request[i] EXCEPT !.first = Seen(i)], Count(i)>>],
+      [i \in Ids |-> IF Over(i) THEN [request[i] EXCEPT !.first = 0, !.last = 0, !.early = @ /\ request[i].at = "unknown"] ELSE <<[request[i] EXCEPT !.first = Seen(i)], Count(i)>>],
       [c \in Clients |-> IF \A i \in Ids : Requests[i].client = c => Over(i) THEN 0 ELSE known[c]]>>
 
 -----------------------------------------------------------------------------

@@ -43,6 +43,7 @@ Requests ==
       [] Scenario = "recount" -> <<Add(1), Delete(2), Read(2)>>
       [] Scenario = "recreate" -> <<R(1, "VERSION", 0, 11), Delete(2), Read(2)>>
       [] Scenario = "recompare" -> <<Delete(1), R(1, "VERSION", 0, 11), Read(2)>>
+      [] Scenario = "look" -> <<Delete(1), Read(2), R(2, "VERSION", 0, 12)>>
 
 (* The first request was carried out, and the answer is lost. *)
 Begun == Scenario \in {"recount", "recreate"}
@@ -77,7 +78,8 @@ Effect(i, value, same) ==
 TakesEffect(one, i) ==
     LET compared == request[i].by
         same == IF compared \notin one.by THEN {FALSE} ELSE {TRUE, one.by = {compared}}
-        after(e) == [value |-> e.value, by |-> IF e.writes THEN {i} ELSE one.by,
+        names == IF Effect(i, one.value, TRUE).value = None /\ request[i].early THEN {i, Nobody} ELSE {i}
+        after(e) == [value |-> e.value, by |-> IF e.writes THEN names ELSE one.by,
                      result |-> [one.result EXCEPT ![i] = <<e.ok, e.value>>]]
     IN {after(Effect(i, one.value, holds)) : holds \in same}
 
@@ -98,7 +100,9 @@ Told(i, status, moved, value) ==
         kept == IF status = "FULL" THEN {one \in possible : one.result[i] = <<>>} ELSE {one \in after : fits(one)}
     IN {[one EXCEPT !.result[i] = <<>>] : one \in kept}
 
-(* Tombstones that are there now may be collected from now on. *)
+(* Tombstones that are there now may be collected from now on; and those of deletes that wait (`early`):
+   the head may have made them, though readers do not see them yet. *)
+Early(i) == Requests[i].op = "DELETE" /\ i \in Waiting
 Collectable ==
     {one \in possible : one.value # None} \cup
     {[one EXCEPT !.by = @ \cup {Nobody}] : one \in {o \in Closed(possible, Waiting) : o.value = None}}

@@ -93,7 +93,7 @@ Init ==
     /\ request = [i \in Ids |->
                     LET begun == IF Begun /\ i = 1 THEN [at |-> "open", view |-> 1] ELSE [at |-> "new", view |-> 0] IN
                     [at |-> begun.at, first |-> begun.view, last |-> begun.view, heard |-> 0, floor |-> 0, compare |-> 0,
-                     by |-> Nobody, version |-> 0, value |-> 0]]
+                     by |-> Nobody, version |-> 0, value |-> 0, early |-> FALSE]]
     /\ known = [c \in Clients |-> 1]
     /\ possible = {[value |-> First, by |-> {IF First = None THEN Nobody ELSE 0}, result |-> [i \in Ids |-> <<>>]]}
 
@@ -254,7 +254,7 @@ TakeWrite(m) ==
         old == Before(s)
         verdict == IF "no_window" \in Bugs THEN "fresh" ELSE switch[s].window[i]
         e == Effect(i, old.value, old.version = request[i].compare)
-        slot == IF e.writes THEN Written(s, i, e.value) ELSE old
+        slot == IF e.writes THEN Written(s, i, e.value) ELSE switch[s].slot
         kept == IF "no_tombstone" \in Bugs /\ slot.value = None THEN Empty ELSE slot
         sends(message) == net' = net \cup {message}
         status == IF e.ok THEN "DONE" ELSE "REFUSED"
@@ -416,7 +416,8 @@ Serve ==
        /\ ended' = IF over /\ "serves_before_leases_end" \notin Bugs THEN ended \cup {old} ELSE ended
        /\ views' = [views EXCEPT ![v].serves = TRUE]
        /\ possible' = IF Newest.collects THEN Collectable ELSE possible
-       /\ UNCHANGED <<gone, switch, net, request, known>>
+       /\ request' = [i \in Ids |-> [request[i] EXCEPT !.early = @ \/ (Newest.collects /\ Early(i))]]
+       /\ UNCHANGED <<gone, switch, net, known>>
 
 \* Code: systems/netchain/controller/src/decide.rs joins
 Join(x) ==
