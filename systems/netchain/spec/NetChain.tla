@@ -6,13 +6,18 @@ EXTENDS Protocol
 (* States that differ only in what can do nothing any more are one state to TLC (VIEW). *)
 
 Over(i) == request[i].at \notin {"new", "open"}
-(* It has no part any more, and gets none; or it was no tail, is out, and no member hears it. *)
+(* It has no part any more, and gets none. Or it is out, was never a tail, and who came behind it has a
+   view without it. *)
 Inert(s) ==
-    \/ s \in gone
-    \/ /\ ~Fills /\ Bugs \cap {"views_ignored", "restamped", "head_refuses", "kept_roles", "tail_reads_on"} = {}
-       /\ s \notin In(Newest.chain)
-       /\ \A member \in In(Newest.chain) : switch[member].view > 0 /\ s \notin In(Chain(switch[member].view))
-       /\ \A v \in 1..Len(views) : s \in In(Chain(v)) => s # Final(Chain(v)) /\ s # Asked(v)
+    LET chains == {Chain(v) : v \in {w \in 1..Len(views) : s \in In(Chain(w))}}
+        behind(chain) == {member \in In(chain) : Place(member, chain) > Place(s, chain)}
+        left(member) == switch[member].view > 0 /\ s \notin In(Chain(switch[member].view))
+    IN \/ s \in gone
+       \/ /\ ~Fills
+          /\ Bugs \cap {"views_ignored", "restamped", "head_refuses", "kept_roles", "tail_reads_on"} = {}
+          /\ s \notin In(Newest.chain)
+          /\ \A chain \in chains : s # Final(chain) /\ \A member \in behind(chain) : left(member)
+          /\ \A v \in 1..Len(views) : s # Asked(v)
 
 (* A stamped message with this slot changes nothing at the tail, however long it is on its way. *)
 Old(s, slot) ==

@@ -40,17 +40,19 @@ Requests ==
       [] Scenario = "gone" -> <<Delete(1), Read(1)>>
       [] Scenario = "unanswered" -> <<Delete(1), R(2, "OWNER", 9, 9), Read(2)>>
       [] Scenario = "collect" -> <<Delete(1), Put(2, 12), Read(1)>>
-      [] Scenario = "recount" -> <<Add(1), Delete(2), Read(2)>>
+      [] Scenario \in {"recount", "refloor"} -> <<Add(1), Delete(2), Read(2)>>
       [] Scenario = "recreate" -> <<R(1, "VERSION", 0, 11), Delete(2), Read(2)>>
       [] Scenario = "recompare" -> <<Delete(1), R(1, "VERSION", 0, 11), Read(2)>>
       [] Scenario = "look" -> <<Delete(1), Read(2), R(2, "VERSION", 0, 12)>>
 
 (* The first request was carried out, and the answer is lost. *)
-Begun == Scenario \in {"recount", "recreate"}
+Begun == Scenario \in {"recount", "refloor", "recreate"}
+(* Its client, like all others, knew a floor. *)
+FirstFloor == IF Scenario = "refloor" THEN 1 ELSE 0
 
 (* The value at the start, before that. (None: the key was never written.) *)
 First == CASE Scenario = "handover" -> 1
-           [] Scenario \in {"absent", "recount", "recreate"} -> None
+           [] Scenario \in {"absent", "recount", "refloor", "recreate"} -> None
            [] OTHER -> 0
 
 Ids == 1..Len(Requests)

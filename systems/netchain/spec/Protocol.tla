@@ -83,7 +83,7 @@ Before(s) ==
 
 Init ==
     /\ views = <<[chain |-> [i \in 1..Members |-> i], session |-> 1, joining |-> 0, out |-> {}, founded |-> FALSE,
-                  serves |-> TRUE, floor |-> 0, collects |-> FALSE]>>
+                  serves |-> TRUE, floor |-> FirstFloor, collects |-> FALSE]>>
     /\ gone = {}
     /\ ended = {}
     /\ switch = [s \in Switches |->
@@ -92,7 +92,7 @@ Init ==
     /\ net = {}
     /\ request = [i \in Ids |->
                     LET begun == IF Begun /\ i = 1 THEN [at |-> "open", view |-> 1] ELSE [at |-> "new", view |-> 0] IN
-                    [at |-> begun.at, first |-> begun.view, last |-> begun.view, heard |-> 0, floor |-> 0, compare |-> 0,
+                    [at |-> begun.at, first |-> begun.view, last |-> begun.view, heard |-> Session(FirstFloor), floor |-> 0, compare |-> 0,
                      by |-> Nobody, version |-> 0, value |-> 0, early |-> FALSE]]
     /\ known = [c \in Clients |-> 1]
     /\ possible = {[value |-> First, by |-> {IF First = None THEN Nobody ELSE 0}, result |-> [i \in Ids |-> <<>>]]}
