@@ -247,7 +247,7 @@ SP_INLINE int sp_peers_generated(struct xdp_md *xdp)
 	frame = SP_PEERS_CLEARED(xdp, SP_PEERS_COPY_BYTES);
 	if (!frame)
 		return XDP_ABORTED;
-	sp_peers_frame(frame, SP_PEERS_COPY_BYTES, SP_PEERS_COPY, settings, &due);
+	sp_peers_frame(frame, SP_PEERS_COPY_BYTES, due.operation, settings, &due);
 	sp_put16(frame + SP_PEERS_MESSAGE_AT + 24, due.part);
 	sp_put8(frame + SP_PEERS_MESSAGE_AT + 26, SP_PEERS_ROOM);
 	for (int i = 0; i < SP_PEERS_KEY_BYTES; i += 8)

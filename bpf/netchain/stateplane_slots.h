@@ -15,8 +15,10 @@
  * - A write happens only if `generation` is what the packet's read saw.
  * - A slot is in the hash map under one key at most, and not before it is whole.
  *
- * - A key keeps its slot until user space frees it. So a walk over the numbers of slots meets each
- *   key that was there all the time.
+ * - A key keeps its slot until the program or user space frees it. So a walk over the numbers of
+ *   slots meets each key that was there all the time.
+ * - `generation` is odd while a slot is being freed, and has changed afterwards. So a packet that
+ *   still has the slot's number neither reads nor writes another key's value.
  *
  * Beside the slots lie short notes of them, which user space reads as memory: the part that the
  * slot's key belongs to, and in which view another switch has acknowledged a copy of it.
@@ -389,6 +391,44 @@ SP_INLINE int sp_slots_resumed(struct sp_slots_context *slots)
 		*(volatile __u32 *)&slot->generation += 1;                                       \
 		bpf_spin_unlock(&slot->lock);                                                    \
 		return SP_SLOT_DONE;                                                             \
+	}                                                                                        \
+                                                                                                 \
+	/* The slot that this packet has read is free. Nobody writes it while it is odd. */      \
+	static __noinline void name##_give_back(struct sp_slots_context *slots, const __u8 *key) \
+	{                                                                                        \
+		struct name##_slot *slot;                                                        \
+		__u32 number;                                                                    \
+		long busy;                                                                       \
+                                                                                                 \
+		if (!slots || !key || slots->object != (id) || slots->state != SP_SLOTS_READ)    \
+			return;                                                                  \
+		slots->state = SP_SLOTS_IDLE;                                                    \
+		number = slots->slot;                                                            \
+		slot = bpf_map_lookup_elem(&name##_slots, &number);                              \
+		if (!slot)                                                                       \
+			return;                                                                  \
+		bpf_spin_lock(&slot->lock);                                                      \
+		if (*(volatile __u32 *)&slot->generation != slots->generation) {                 \
+			bpf_spin_unlock(&slot->lock);                                            \
+			slots->again = 1;                                                        \
+			return;                                                                  \
+		}                                                                                \
+		*(volatile __u32 *)&slot->generation += 1;                                       \
+		bpf_spin_unlock(&slot->lock);                                                    \
+		busy = bpf_map_delete_elem(&name, key);                                          \
+		bpf_spin_lock(&slot->lock);                                                      \
+		if (!busy) {                                                                     \
+			__builtin_memset(slot->key, 0, sizeof(slot->key));                       \
+			__builtin_memset(slot->value, 0, sizeof(slot->value));                   \
+		}                                                                                \
+		*(volatile __u32 *)&slot->generation += 1;                                       \
+		bpf_spin_unlock(&slot->lock);                                                    \
+		if (busy) {                                                                      \
+			slots->again = 1; /* the map was busy: the key still has its slot */     \
+			return;                                                                  \
+		}                                                                                \
+		name##_mark(number, 0, 0);                                                       \
+		bpf_map_push_elem(&name##_free, &number, 0);                                     \
 	}
 
 #ifdef SP_SLOTS_OBJECTS

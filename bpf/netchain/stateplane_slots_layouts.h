@@ -16,7 +16,6 @@
 #define SP_PEERS 255 /* peers; their numbers are below it */
 #define SP_PEERS_DUE 8192 /* generated frames that wait */
 #define SP_PEERS_PROBE 10 /* the operation of a probe */
-#define SP_PEERS_COPY 8 /* the operation of a copy */
 
 /* Of the map sp_slots_stats. */
 enum {

@@ -63,8 +63,9 @@ const bit<9> GENERATOR_PORT = 509;
 /// source's own route goes out of the port that the packet came in on (RFC 3704). It looks at the
 /// packet as it came in, whatever the program has changed. False: the program drops the packet, and
 /// the runtime has counted the reason. Frames with an 802.1Q tag, and those that are neither IPv4
-/// nor IPv6, pass, but for a tag of VLAN 0, which says a priority only: the kernel would forward
-/// such a packet as if it had no tag. UDP and TCP behind IPv6 extension headers are not looked at.
+/// nor IPv6, pass. A tag of VLAN 0 does not pass, as it carries a priority only: the kernel would
+/// forward such a packet as if it had no tag. UDP and TCP behind IPv6 extension headers are not
+/// checked.
 extern bool gateway_check();
 
 /// Ends processing: the packet, as it came in, is answered with an ICMP error (of an IPv6 packet
@@ -89,10 +90,10 @@ enum FragmentResult {
 }
 
 /// The ports of a fragment of an IP packet (virtual reassembly: RFC 4787, REQ-14; RFC 6146, 3.4).
-/// `first`: it is the first one, and source_port and destination_port are what it carries; they are
-/// remembered for 30 seconds, of the newest 16,384 packets. Of the others, the ports become those
-/// of the first fragment with the same source, destination, identification and protocol. IPv4
-/// addresses are zero-extended. Call it with what the packet says, before any translation.
+/// `first`: this is the first fragment, and source_port and destination_port are its ports. They
+/// are remembered for 30 seconds, of the newest 16,384 packets. The ports of other fragments become
+/// those of the first fragment with the same source, destination, identification and protocol. IPv4
+/// addresses are zero-extended. Call it with the packet's own fields, before any translation.
 extern FragmentResult fragment_ports(in bit<128> source, in bit<128> destination,
                                      in bit<32> identification, in bit<8> protocol, in bool first,
                                      inout bit<16> source_port, inout bit<16> destination_port);
@@ -104,9 +105,8 @@ extern FragmentResult fragment_ports(in bit<128> source, in bit<128> destination
 extern void clamp_tcp_mss();
 
 /// Nanoseconds since 1970 by this host's clock (CLOCK_TAI; UTC where nothing tells the kernel of
-/// leap seconds). What other switches read at the same moment differs from it by as much as their
-/// clocks do, and it may step, as it is set. (standard_metadata's time stamps begin at the host's
-/// boot, and never step.)
+/// leap seconds). Other switches' clocks may differ from it, and the clock steps when it is set.
+/// (standard_metadata's time stamps begin at the host's boot, and never step.)
 extern bit<64> wall_clock_ns();
 
 /// This switch's number in the state protocol (`switch_id` of its configuration: no other switch

@@ -160,7 +160,10 @@ impl Checker<'_> {
                 None
             }
             _ => {
-                self.error(e.span, format!("{what} must be a constant number, known here"));
+                self.error(
+                    e.span,
+                    format!("{what} must be a constant number, known at compile time"),
+                );
                 None
             }
         }

@@ -186,7 +186,12 @@ fn collect(mut child: Child, input: String) -> Result<Output, String> {
             });
         }
     };
-    let status = child.wait().map_err(|e| format!("the preprocessor's exit is unknown: {e}"))?;
+    let status = child.wait().map_err(|e| {
+        format!(
+            "waiting for the end of the preprocessor failed: \
+                                                   {e}"
+        )
+    })?;
     if let Some(f) = feeder {
         let _ = f.join();
     }

@@ -192,9 +192,12 @@ impl Generator<'_> {
                 match &statement.kind {
                     StatementKind::Apply { table, .. } => self.1.push((
                         statement.location,
-                        format!("table {} is applied in @atomic code", self.0.tables[table.index()].name),
-                        "no lock can be held while a table is looked up: apply it before or after, and keep what it \
-                         found in variables",
+                        format!(
+                            "table {} is applied in @atomic code",
+                            self.0.tables[table.index()].name
+                        ),
+                        "no lock can be held while a table is looked up: apply the table before or \
+                         after the block, and keep the results in variables",
                     )),
                     StatementKind::Extern { instance: Some(id), .. } => {
                         let instance = &self.0.externs[id.index()];
@@ -254,8 +257,9 @@ impl Generator<'_> {
                 access.location,
                 &format!("the index of register {name} is not known where the @atomic block's lock is taken"),
                 Some(
-                    "the lock is taken at the block's first access to a register, and elements are looked up before: \
-                     compute the index there, not from values that the block reads",
+                    "the lock is taken at the block's first access to a register, and all elements \
+                     are looked up before that: compute the index before the block, not from \
+                     values that the block reads",
                 ),
             );
         }
@@ -334,8 +338,8 @@ impl Generator<'_> {
                 *location,
                 &format!("{what} stands between an @atomic block's accesses to registers"),
                 Some(
-                    "these happen under a lock, and the kernel allows no calls while it is held: move it before the \
-                     first of them or behind the last",
+                    "the accesses happen under a lock, and the kernel allows no calls while a lock \
+                     is held: move this before the first access or behind the last one",
                 ),
             );
         }

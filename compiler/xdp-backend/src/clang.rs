@@ -276,7 +276,7 @@ fn clang_error(program: &Program, log: String, lines: &LineMap) -> CompileError 
             "install them: apt install libbpf-dev linux-libc-dev",
         )
     } else {
-        ("clang refuses the emitted C: a fault of the compiler", "please report the program")
+        ("clang refuses the emitted C: this is a bug of the compiler", "please report the program")
     };
     let error =
         BackendError { location, message: message.into(), help: Some(help.into()), note: None };
@@ -386,7 +386,7 @@ const CLANG_SECONDS: u32 = 60;
 const COMMAND_NOT_FOUND: i32 = 127;
 /// Stands for the messages of a clang that was stopped.
 const STOPPED: &str =
-    "clang was stopped by a signal: it takes too long, or more memory than there is";
+    "a signal stopped clang: it took too long, or needed more memory than this machine has";
 
 /// None: good; else clang's messages.
 fn run_clang(

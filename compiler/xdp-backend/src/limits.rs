@@ -144,8 +144,10 @@ impl Generator<'_> {
                 entries.insert(entry.matches.iter().zip(&masks).map(value).collect());
                 different.insert(masks);
                 if entries.len() as u64 > size {
-                    let message =
-                        format!("table {}: one entry too many, as its size is {size}", table.name);
+                    let message = format!(
+                        "table {}: this entry is one too many: the table has size {size}",
+                        table.name
+                    );
                     self.error(
                         entry.location,
                         &message,

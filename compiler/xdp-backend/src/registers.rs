@@ -86,7 +86,7 @@ impl Generator<'_> {
                     "register {}: elements must be scalars of at most 128 bits",
                     instance.name
                 ),
-                Some("use one register a field"),
+                Some("use one register for each field"),
             );
             return;
         };

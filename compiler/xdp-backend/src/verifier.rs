@@ -111,7 +111,8 @@ fn is_about_stack(reason: &str) -> bool {
     reason.contains("stack size")
 }
 
-const FAULT: &str = "the compiled program does something here that the kernel does not allow: a fault of the compiler";
+const FAULT: &str = "the compiled program does something here that the kernel does not allow: this \
+                     is a bug of the compiler";
 
 /// What is said of a program that clang does not end with, and its remedy.
 pub(crate) const TOO_SLOW: (&str, &str) = (
@@ -196,8 +197,8 @@ mod tests {
             ("BPF program is too large. Processed 1000001 insn", "1,000,000 instructions"),
             ("The sequence of 8193 jumps is too complex.", "1,000,000 instructions"),
             ("combined stack size of 3 calls is 544. Too large", "512 bytes of stack"),
-            ("invalid unbounded variable-offset read from stack R4", "a fault of the compiler"),
-            ("R2 offset is outside of the packet", "a fault of the compiler"),
+            ("invalid unbounded variable-offset read from stack R4", "a bug of the compiler"),
+            ("R2 offset is outside of the packet", "a bug of the compiler"),
         ] {
             let report = of(reason);
             assert_eq!(report.reason, reason);

@@ -147,7 +147,7 @@ fn entries_that_the_program_brings_and_its_table_cannot_hold() {
         &exact("1: NoAction();\n2: NoAction();\n3: NoAction();"),
         "t.apply();",
         OBJECTS_LINE + 4,
-        "its size is 2",
+        "the table has size 2",
     );
     assert_eq!(errors(&exact("1: NoAction();\n2: NoAction();"), "t.apply();"), []);
     // 64 masks, then entries of masks that are there, then one more mask.

@@ -167,16 +167,16 @@ pub(crate) fn effect_bytes<S: StateMachine>(effect: S::Effect<'_>, bytes: &mut V
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum BadJournal {
     /// Bytes that are no item.
-    #[error("an item that cannot be read")]
+    #[error("an item of the log cannot be read")]
     Item,
     /// Views that cannot be read.
-    #[error("views that cannot be read")]
+    #[error("views in the log cannot be read")]
     Views,
     /// An effect that does not fit the state before it.
     #[error("shard {0}: the log has an effect that cannot follow the state before it")]
     Effect(u16),
     /// An entry is missing.
-    #[error("shard {shard}: entry {found} after entry {index}")]
+    #[error("shard {shard}: entry {found} follows entry {index}: entries are missing or repeated")]
     Gap {
         /// The shard.
         shard: u16,
@@ -186,7 +186,7 @@ pub enum BadJournal {
         found: u64,
     },
     /// A shard that the configuration does not have.
-    #[error("shard {0}, which the configuration does not have")]
+    #[error("shard {0} is in the log, but not in the configuration")]
     Shard(u16),
 }
 

@@ -197,13 +197,15 @@ impl BrokenReason {
     pub fn describe(&self) -> String {
         match self {
             BrokenReason::MemberWithoutState => {
-                "the view counts on state that this server does not have".to_owned()
+                "the view relies on state that this server does not have".to_owned()
             }
             BrokenReason::SuccessorAhead(address) => {
                 format!("successor {address} has entries that this server lacks")
             }
             BrokenReason::CopyCutShort => {
-                "power was lost before its copy was whole; it will join again".to_owned()
+                "power was lost before the copy of the shard was complete; this server will join \
+                 again"
+                    .to_owned()
             }
             BrokenReason::EntryDoesNotApply => {
                 "an entry of the chain does not apply to the state here".to_owned()

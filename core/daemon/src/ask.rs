@@ -100,7 +100,12 @@ pub fn ask<T: DeserializeOwned>(
         .ok_or_else(|| bad(format!("the question has over {MAX_PACKET_BYTES} bytes")))?;
     let own = match socket.local_addr().map_err(system)? {
         SocketAddr::V4(own) => *own.ip(),
-        SocketAddr::V6(own) => return Err(bad(format!("the socket is at {own}"))), // it was bound to an IPv4 address
+        SocketAddr::V6(own) => {
+            return Err(bad(format!(
+                "the socket has the address {own}, which is \
+                                                       not IPv4"
+            )));
+        } // it was bound to an IPv4 address
     };
     keys.sign(&mut bytes, own, *address.ip());
     let mut buffer = vec![0; HEADER_BYTES + MAX_PACKET_BYTES];

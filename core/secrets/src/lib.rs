@@ -122,7 +122,7 @@ impl SecretsFile {
             if taken {
                 return Err(field(
                     format!("{place}.id"),
-                    format!("{} is used twice; give each its own", table.id),
+                    format!("{} is used twice; give each entry a number of its own", table.id),
                 ));
             }
             let accepted = match &mut ring {
@@ -146,7 +146,11 @@ impl SecretsFile {
             ));
         };
         if !ring.send_with(file.send) {
-            let problem = format!("no secret has the number {}; name one of the file's", file.send);
+            let problem = format!(
+                "no secret has the number {}; write the number of a secret in \
+                                   this file",
+                file.send
+            );
             return Err(field("send".to_owned(), problem));
         }
         Ok(SecretsFile { path: path.to_owned(), ring })
@@ -353,7 +357,7 @@ mod tests {
             [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]
         );
         for (from, to, field, remedy) in [
-            ("send = 2", "send = 1", "send", "name one of"),
+            ("send = 2", "send = 1", "send", "number of a secret"),
             ("id = 2", "id = 4", "secret[0].id", "0 to 3"),
             ("0F\"", "0\"", "secret[0].hex", "keys generate"),
             ("0F\"", "0g\"", "secret[0].hex", "32"),

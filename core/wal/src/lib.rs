@@ -22,9 +22,12 @@ use thiserror::Error;
 
 const SUFFIX: &str = ".wal";
 const LOCK: &str = "lock";
-const REMEDY: &str = "look first at the chains (`stateplane status --controller IP:PORT --secrets FILE`): a shard whose chain is this server alone has nobody to copy from, \
-                      and is lost for good with this log, so keep the log and mend it as far as possible. Where every shard has another member that is up, move the directory away \
-                      and start the server again: it begins as a new, empty one, and those send it everything (one server of a chain at a time)";
+const REMEDY: &str = "look first at the chains (`stateplane status --controller IP:PORT --secrets \
+                      FILE`). If this server is the only member of a shard's chain, the shard's \
+                      state is in this log only: keep the log, and repair it as far as possible. \
+                      If every shard of this server has another member that is up, move the \
+                      directory away and start the server again: the server begins empty, and the \
+                      other members send it everything (one server of a chain at a time)";
 
 /// Why a log cannot be used.
 #[derive(Debug, Error)]

@@ -34,29 +34,32 @@ extern SlotState<K, V> {
     /// Replaces the value that this packet read; a key without a slot gets one. `part`: the part of
     /// all slots that the key belongs to, the same each time.
     SlotResult write(in K key, in V value, in bit<16> part);
+    /// Gives the slot back that this packet has read: the key has none from then on. A key without
+    /// a slot stays so. As with `write`, the program runs again if another packet came in between.
+    void free(in K key);
     /// A step of a walk over the keys of a part, by the numbers of their slots: the next key whose
-    /// bits in `mask` are those of `prefix`, from slot `at` on. `next`: where to go on; all ones:
-    /// there are no more. ABSENT: none in the slots that this step looked at, 128 at most. A key
-    /// whose value's last field ends with the byte `hidden` is passed by. A walk meets each key
-    /// that is there from its begin to its end; others it may meet or not.
+    /// bits in `mask` are those of `prefix`, from slot `at` on. `next`: the slot to go on from; all
+    /// ones: there are no more keys. ABSENT: the slots of this step (128 at most) have no such key.
+    /// A key whose value's last field ends with the byte `hidden` is skipped. A walk meets each key
+    /// that exists from the walk's begin to its end. It may miss keys that are made or deleted.
     SlotResult next(in bit<16> part, in K prefix, in K mask, in bit<8> hidden, in bit<32> at,
                     out K key, out bit<32> next);
-    /// Another switch has acknowledged a copy of the slot with this number, in this view. What is
-    /// acknowledged in the view that the agent wants is not copied again.
+    /// Another switch has acknowledged a message about the slot with this number, in this view. The
+    /// agent does not queue a message that is acknowledged in the view that it works for.
     void copied(in bit<32> slot, in bit<32> view);
 }
 
 /// What is known of a request of a client.
 enum WindowState {
-    /// No packet with this number has claimed it: this one has now.
+    /// No packet had claimed the request. This packet has claimed it now.
     FRESH,
-    /// Another packet has claimed it, and there is no verdict yet.
+    /// Another packet has claimed the request, and there is no verdict yet.
     RUNNING,
-    /// It was refused.
+    /// The request was refused.
     REFUSED,
-    /// It was carried out.
+    /// The request was carried out.
     DONE,
-    /// A request with a number that is larger by 256 or more came: this one is over.
+    /// A request came whose number is larger by 256 or more: this request is over.
     OLD,
     /// The client is new, and there is no room for another one.
     FULL
@@ -67,8 +70,8 @@ enum WindowState {
 /// unfinished one. K names a client: a struct of at most 32 bytes. Clients that are silent for
 /// 60 s are forgotten.
 ///
-/// A packet that claims a request settles it. A packet that ends without that leaves it RUNNING for
-/// good. One that runs again, because another packet changed its slot, has its claim still.
+/// A packet that claims a request must settle it: otherwise the request stays RUNNING for good. A
+/// packet that runs again, because another packet changed its slot, still has its claim.
 extern RequestWindow<K> {
     /// `size`: clients at a time. Each takes 1 KiB.
     RequestWindow(bit<32> size);
@@ -81,11 +84,11 @@ extern RequestWindow<K> {
 
 /// What a message's tag says.
 enum TagResult {
-    /// It is from who knows the key.
+    /// The sender knows the key.
     GENUINE,
-    /// The key does not make this tag of it, or not all of it is there.
+    /// The key makes another tag of this message, or the message is cut off.
     FORGED,
-    /// There is no such key: never issued, or revoked, or out of date.
+    /// There is no such key: it was never issued, or is revoked or out of date.
     UNKNOWN_KEY,
     /// The client sends more than its rate.
     OVER_RATE
@@ -96,13 +99,13 @@ enum TagResult {
 /// second word of eight bytes, and covers all of the message, taken as zero itself. The length of a
 /// message is a multiple of four bytes, from 16 to 320.
 ///
-/// Each client has a key of its own with a number, and what belongs to it: what the client may do,
-/// a prefix of the keys of the store that it may name, a rate. Members of chains have secrets of
-/// their own, which no client knows. The switch's agent has both. Number 0 is for clients without a
-/// key, whose tags are 0; where the agent does not allow them the number is unknown.
+/// Each client has a key of its own, with a number, rights, a prefix of the store's keys that the
+/// client may name, and a rate. Members of chains have secrets of their own, which no client knows.
+/// The switch's agent has both. Number 0 is for clients without a key, whose tags are 0; if the
+/// agent does not allow such clients, the number is unknown.
 ///
-/// All that is not as it should be is counted; the program drops a message that is not GENUINE, and
-/// does not answer. A program can have one object.
+/// The runtime counts messages that are not GENUINE. The program drops such a message, and does not
+/// answer. A program can have one object.
 extern MessageTag {
     MessageTag();
     /// Checks a client's message of `bytes` bytes, as the packet brought it, and takes it from the
@@ -110,29 +113,30 @@ extern MessageTag {
     TagResult verify(in bit<16> key_id, in bit<16> bytes);
     /// Checks a member's message. Its tag covers the packet's addresses too.
     TagResult verify_member(in bit<16> bytes);
-    /// May the client do what it asks for with this key of the store? `writes`: that needs the
-    /// right to write, else the right to read.
+    /// May the client use this key of the store? `writes`: the request needs the right to write,
+    /// else the right to read.
     bool permits(in bit<16> key_id, in bit<128> key, in bool writes);
     /// The message gets its tag for this client when the packet leaves by a port, after the
-    /// deparser. One whose key is not known does not leave.
+    /// deparser. A message whose key is not known does not leave.
     void sign(in bit<16> key_id, in bit<16> bytes);
     /// The same for another member. Of several calls the last one holds.
     void sign_member(in bit<16> bytes);
 }
 
-/// What this switch knows of other switches, its peers, from the probes that its packet generator
-/// sends to each of them, and that come back. The agent says who they are, and gives each a number
-/// from 0 to 254.
+/// What this switch knows of other switches, its peers. The packet generator sends probes to each
+/// peer, and the peers return them. The agent says which switches are peers, and gives each a
+/// number from 0 to 254.
 ///
 /// A generated packet is an IPv4 packet with an Ethernet header, to another switch, with UDP port
 /// 5410 on both sides. Its payload is a message (systems/netchain/docs/design.md) in which are set:
 /// format 1, the flag STAMPED, the ring, and
 /// - of a probe, 88 bytes: operation 10, `number` the peer's number, `client` a number of this life
-///   of the switch's agent, `operand` the clock. The program signs it, and hands what comes back to
+///   of the switch's agent, `operand` the clock. The program signs it, and hands the answer to
 ///   `answered`.
-/// - of a copy, 300 bytes: operation 8, `number` the slot's number, `group` its part, `key` its key
-///   (an object whose keys have another length is not copied). The program fills in what the slot
-///   has, and signs it. A program can have one object.
+/// - of a message about a slot, 300 bytes: the operation that the agent queued (8, a copy; 12, a
+///   tombstone that is collected), `number` the slot's number, `group` its part, `key` its key (an
+///   object whose keys have another length has no such messages). The program fills in what the
+///   slot has, and signs it. A program can have one object.
 extern PeerLeases {
     PeerLeases();
     /// A peer has answered a probe. An answer with another life's number, or from another address

@@ -47,9 +47,9 @@ enum Allocator {
     /// protocol } in either direction, values { address, port } of the same widths as those of
     /// NAT_PORTS. Towards the service the server is the virtual address and port, and the value is
     /// the backend that the conversation goes to. The binding of the other direction is made
-    /// together with it: its server is the backend, its value the virtual address and port. (Of the
-    /// backend's answers the client is thus the destination. That both keys begin with the client
-    /// has them in one shard, whichever the backend.)
+    /// together with it: its server is the backend, its value the virtual address and port. (In the
+    /// backend's answers the client is thus the destination. Both keys begin with the client, so
+    /// both are in one shard, whichever backend is picked.)
     BACKENDS
 }
 
@@ -57,15 +57,15 @@ enum Allocator {
 enum StateResult {
     /// The value is there and this switch may use it.
     HIT,
-    /// No such state; of `get_or_allocate` and of SnapshotState: there is none, and none could be
-    /// made, because the store (an object that lives in this switch only: this switch's table) has
-    /// no room, or the allocator nothing left. The packet may be processed further (most programs
-    /// drop it). Linearizable: a packet can learn this of one key only. What a program does not
-    /// see: where the store has room but this switch's table has none, the packet is dropped, and
-    /// counted as `flows_full`.
+    /// There is no such state. For `get_or_allocate` and SnapshotState: none could be made either,
+    /// because the store has no room (if the object lives in this switch only: this switch's
+    /// table), or the allocator has nothing left. The packet may be processed further (most
+    /// programs drop it). Linearizable: a packet can get this result for one key only. A program
+    /// does not see one case: if the store has room but this switch's table has none, the packet is
+    /// dropped, and counted as `flows_full`.
     MISS,
-    /// No program sees this one: without a lease the packet, as it came in, goes to the store, and
-    /// enters the program again with the lease. (RedPlane §5.1: state initialisation)
+    /// Programs never see this result: without a lease the packet, as it came in, goes to the
+    /// store, and enters the program again with the lease. (RedPlane §5.1: state initialisation)
     PENDING
 }
 
@@ -84,16 +84,15 @@ extern FlowState<K, V> {
     /// The same; a flow without state gets one from the allocator.
     StateResult get_or_allocate(in K key, out V value);
     /// Replaces the flow's state. The last lookup in this object on this packet must have been of
-    /// the same key (else the packet is dropped, and counted as `commit_conflicts`: there is no
-    /// value that this one could follow from). Only after `get` or `get_or_allocate` said HIT for
-    /// the same key on this packet.
+    /// the same key, and must have returned HIT. (If it was of another key, the packet is dropped,
+    /// and counted as `commit_conflicts`: the new value follows from no value.)
     void set(in K key, in V value);
-    /// Says how far the flow's life has come (closed flows leave the switch and, a while later, the
-    /// store: its `closed_s`, and what is never answered its `half_open_s`). Only after `get` or
-    /// `get_or_allocate` said HIT for the same key on this packet; a flow that this switch does not
-    /// have is left alone. CLOSED stays until OPEN or HALF_OPEN. If the packet also says `set`, say
-    /// `phase` after it: the store then knows both at once, and still knows the phase when this
-    /// switch is gone.
+    /// Says how far the flow's life has come. Closed flows leave the switch, and the store after
+    /// its `closed_s`. Flows that are never answered leave the store after its `half_open_s`. Call
+    /// it only after `get` or `get_or_allocate` returned HIT for the same key on this packet; a
+    /// flow that this switch does not have is left alone. CLOSED stays until OPEN or HALF_OPEN. If
+    /// the packet also calls `set`, call `phase` after it: the store then gets both at once, and
+    /// still has the phase when this switch is gone.
     void phase(in K key, in FlowPhase phase);
 }
 

@@ -143,7 +143,8 @@ async fn serve(config: Arc<Config>, fresh: bool, known: &[&dyn System]) -> Resul
     }
     if agent.views_known() == Some(ViewsKnown::None) {
         tracing::warn!(
-            "no views: no controller has said yet where the store is, so packets that need its state are dropped; `controllers` in {}: do they run?",
+            "no views: no controller has said yet where the store is, so packets that need its \
+             state are dropped; do the `controllers` in {} run?",
             agent.config.file.display()
         );
     }
@@ -282,7 +283,7 @@ impl Agent {
         match read_secrets(path).and_then(|file| self.systems.secrets(&self.dataplane, file.ring()))
         {
             Ok(()) => tracing::info!("secrets: read {}", path.display()),
-            Err(error) => tracing::error!("secrets: {error}; the ones read before stay"),
+            Err(error) => tracing::error!("secrets: {error}; the secrets read before stay in use"),
         }
     }
 
@@ -426,7 +427,7 @@ pub(crate) fn read_secrets(path: &Path) -> Result<SecretsFile> {
 pub fn detach(run: &RunDirectory) -> Result<()> {
     if !run.path().is_dir() {
         return Err(Error::Other(format!(
-            "there is no switch {}: no {}",
+            "there is no switch {}: its directory {} is missing",
             run.name(),
             run.path().display()
         )));

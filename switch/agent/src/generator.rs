@@ -80,7 +80,8 @@ pub(crate) fn start(
         let ready = dataplane.keep_ready(PROGRAM);
         if let Err(error) = &ready {
             tracing::info!(
-                "{error}; generated packets are made one by one, which costs more CPU; a network namespace takes CAP_SYS_ADMIN"
+                "{error}; the packet generator makes packets one by one, which costs more CPU \
+                 time; give the agent CAP_SYS_ADMIN (for a network namespace) to make many at once"
             );
         }
         let mut next_look = Instant::now();

@@ -49,7 +49,8 @@ fn next_at(config: &Config, last: u32, now_ms: u64) -> Result<u32> {
     if by_the_clock <= last {
         let behind_s = u64::from(last - by_the_clock) * TICK_MS / 1_000;
         tracing::warn!(
-            "this machine's clock is {behind_s} s behind that of the switch's last life: set it (NTP)"
+            "this machine's clock is {behind_s} s behind the switch's last incarnation: set the \
+             clock (NTP)"
         );
     }
     let number = by_the_clock.max(last.saturating_add(1));
@@ -70,7 +71,7 @@ fn read(path: &Path) -> Result<u32> {
     let number = std::str::from_utf8(&text).ok().filter(|text| text.len() <= MOST_BYTES);
     Ok(number.and_then(|text| text.trim().parse().ok()).unwrap_or_else(|| {
         tracing::warn!(
-            "{}: not a number; the clock alone gives the number of this life",
+            "{}: not a number; the switch's incarnation comes from the clock alone",
             path.display()
         );
         0

@@ -189,7 +189,7 @@ fn gateway(agent: &Agent, text: &mut Text) {
     let mut hops = text.family("stateplane_next_hops", Gauge, help);
     hops.sample(&[("state", &"resolved")], load.next_hops.saturating_sub(load.unresolved.len()));
     hops.sample(&[("state", &"unresolved")], load.unresolved.len());
-    let help = "What else a gateway's program did, by event: ICMP errors, the slow path, fragments";
+    let help = "Other events of a gateway's program: ICMP errors, the slow path, fragments";
     let mut events = text.family("stateplane_gateway_events_total", Counter, help);
     for (event, count) in &load.events {
         events.sample(&[("event", event)], count);
@@ -203,8 +203,8 @@ fn gateway(agent: &Agent, text: &mut Text) {
     let help = "Fragments that wait for the first of their packet";
     text.single("stateplane_gateway_fragments_held", Gauge, help, load.held);
     let narrow = agent.narrow_ports();
-    let help = "1: the MTU of this fabric port leaves less than the hosts' longest packets for what \
-                waits in messages; the rest is dropped (too_big)";
+    let help = "1: the MTU of this fabric port is too small for the hosts' longest packets inside \
+                messages; such packets are dropped (too_big)";
     let mut ports = text.family("stateplane_port_mtu_too_small", Gauge, help);
     for port in agent.config.port.iter().filter(|port| port.fabric) {
         let is_narrow = narrow.iter().any(|it| it.port == port.port);

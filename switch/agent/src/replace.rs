@@ -74,7 +74,8 @@ impl Agent {
         let (own, name) = (self.incarnation(), &table.description().name);
         match incarnation {
             Some(meant) if meant != own => Err(Error::Other(format!(
-                "table {name}: the entries are for incarnation {}, and switch {} has incarnation {}: it has lost the state of the other one; nothing is changed",
+                "table {name}: the entries are for incarnation {}, but switch {} has incarnation \
+                 {}: the switch has lost the state of the other incarnation; nothing is changed",
                 incarnation_text(meant),
                 self.config.name,
                 incarnation_text(own)
@@ -119,7 +120,10 @@ impl Agent {
                 let done: Vec<&str> = replaced.iter().map(|it| it.table.as_str()).collect();
                 match done[..] {
                     [] => Error::from(error),
-                    _ => Error::Other(format!("{error}; exchanged before: {}", done.join(", "))),
+                    _ => Error::Other(format!(
+                        "{error}; these tables were exchanged before: {}",
+                        done.join(", ")
+                    )),
                 }
             })?;
             replaced.push(Replaced { table: name, version });

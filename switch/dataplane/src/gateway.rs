@@ -16,7 +16,8 @@ pub const KERNEL_PORT: u32 = 510;
 pub const GATEWAY_DROPS: [(&str, &str); 11] = [
     (
         "other_mac",
-        "frames for another machine: a switch of the link floods; or destination_mac = \"any\"",
+        "frames for another machine: a switch on the link floods them; to accept them, set \
+         destination_mac = \"any\"",
     ),
     (
         "broadcast_frame",
@@ -35,7 +36,8 @@ pub const GATEWAY_DROPS: [(&str, &str); 11] = [
     ),
     (
         "reverse_path",
-        "no route back out of that port: spoofed, or asymmetric routing: reverse_path = \"loose\" in [ingress] or [[port]]",
+        "no route back out of that port: the source is spoofed, or routing is asymmetric: set \
+         reverse_path = \"loose\" in [ingress] or [[port]]",
     ),
     ("priority_tag", "a VLAN tag of number 0: turn priority tags off at the sender"),
     ("options", "an IPv4 option that does not fit its header: look for a faulty host"),

@@ -2,7 +2,7 @@
 """Writes the packet tests of netchain.p4 on messages between switches (leases, copies) beside itself. Run it after changing
 a case: python3 systems/netchain/p4/generate_peers_stf.py"""
 from netchain_packets import (ABSENT, CLIENT, COPY, COPY_ACK, DONE, GENERATOR_PORT, HEAD, JOINING, NO_VALUE, OTHER_RING, PAUSED, PORT_MACS,
-                              PROBE, PUT, READ, READER, REPLY, STAMPED, SWITCHES, TAIL, UNKNOWN, WRONG_SWITCH, Message, ethernet,
+                              PROBE, PUT, READ, READER, REPLY, SINCE, STAMPED, SWITCHES, TAIL, UNKNOWN, WRONG_SWITCH, Message, ethernet,
                               from_client, from_fabric, named, part, role, take_part, to_client, to_fabric, version, write_file)
 
 LIFE, LEASE_MS, MS = 0x11FE, 100, 1_000_000
@@ -188,7 +188,7 @@ def probes():
 
 def paused():
     """A member of a view that does not serve yet."""
-    told = role(f"pause(view:2, {named([0, 2])})")
+    told = role(f"pause(view:2, head_since:{SINCE}, floor:0, {named([0, 2])})")
     case = write_file("paused", "S2 is in view 2, which does not serve yet.", f"{part(2, [])}\n{told}")
     for view in (0, 1, 2, 3):
         for operation in (READ, PUT):
@@ -297,7 +297,7 @@ def copies():
     case.write()
 
     case = write_file("copies_paused", "Nothing is copied before the view serves.",
-                      f"{part(2, [])}\n" + role(f"pause(view:2, {named([0, 1, 2])})"))
+                      f"{part(2, [])}\n" + role(f"pause(view:2, head_since:{SINCE}, floor:0, {named([0, 1, 2])})"))
     generated(b"foo")
     case.lines.append("no_packet")
     from_fabric(case, ack)

@@ -304,7 +304,7 @@ def views():
     to_client(case, write.reply(WRONG_SWITCH, **chain))
     case.write()
 
-    told = f"refer(view:2, {named([0, 2])})"
+    told = f"refer(view:2, head_since:{SINCE}, floor:0, {named([0, 2])})"
     case = write_file("outside", "S1 has left the chain: it knows who is in it.", f"{part(1, [])}\n{role(told)}")
     for view, status in ((1, OLD_VIEW), (2, WRONG_SWITCH)):
         for operation in (READ, PUT):
@@ -374,7 +374,7 @@ def passes(case, message):
 
 def dead_switches():
     """Notes 5: nothing comes from a switch that counts as dead, and nobody writes through it."""
-    entries = f"{part(3, [])}\n{dead(1)}\n" + role(f"refer(view:2, {named([0, 2])})")
+    entries = f"{part(3, [])}\n{dead(1)}\n" + role(f"refer(view:2, head_since:{SINCE}, floor:0, {named([0, 2])})")
     case = write_file("dead", "S1 is dead, and this switch is no member: it answers in the name of S1.", entries)
     case.note("a write, a read, a retry; also in the newest view")
     for request in (Message(PUT, value=b"x", chain=(1, 2)), Message(READ, chain=(1, 0)),

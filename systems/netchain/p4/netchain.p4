@@ -31,6 +31,8 @@ const bit<8> TAIL = 2;
 const bit<8> READER = 4;
 // It takes copies of slots.
 const bit<8> JOINING = 8;
+// Tombstones below the floor are freed in this view.
+const bit<8> COLLECTING = 16;
 
 // What this switch is to the message's destination.
 enum bit<8> Place {
@@ -64,7 +66,9 @@ enum bit<8> Step {
     // Back to the switch that sent it.
     RETURN = 5,
     // To the switch that the packet generator made it for.
-    GENERATED = 6
+    GENERATED = 6,
+    // Up the chain, to the member before.
+    COLLECTED = 7
 }
 
 struct metadata_t {
@@ -76,6 +80,10 @@ struct metadata_t {
     Part    part;
     bit<32> view;
     bit<16> session;
+    // Tombstones of earlier sessions may have been collected.
+    bit<16> floor;
+    // The view since which the head is this one.
+    bit<32> head_since;
     bit<8>  position;
     bit<32> next;
     bit<8>  members;
@@ -105,6 +113,8 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
     counter(17, CounterType.packets) answered;
     // Writes and copies that came after a newer one, and went on without being applied.
     counter(1, CounterType.packets) late;
+    // Tombstones whose slots were freed.
+    counter(1, CounterType.packets) collected;
     // Dropped: from a dead switch; and stamped messages for one.
     counter(1, CounterType.packets) from_dead;
     counter(1, CounterType.packets) stamped_for_dead;
@@ -160,9 +170,12 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
         size = 1024;
     }
 
-    action know_chain(in bit<32> view, in bit<8> members, in bit<32> member0, in bit<32> member1,
-                      in bit<32> member2, in bit<32> member3) {
+    action know_chain(in bit<32> view, in bit<32> head_since, in bit<16> floor, in bit<8> members,
+                      in bit<32> member0, in bit<32> member1, in bit<32> member2,
+                      in bit<32> member3) {
         meta.view = view;
+        meta.head_since = head_since;
+        meta.floor = floor;
         meta.members = members;
         meta.member0 = member0;
         meta.member1 = member1;
@@ -171,10 +184,10 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
     }
 
     // `peers`: the numbers of the other members in the agent's list of peers; 255: none.
-    action take_part(bit<32> view, bit<16> session, bit<8> position, bit<32> next, bit<8> members,
-                     bit<32> member0, bit<32> member1, bit<32> member2, bit<32> member3,
-                     bit<32> peers) {
-        know_chain(view, members, member0, member1, member2, member3);
+    action take_part(bit<32> view, bit<32> head_since, bit<16> session, bit<16> floor,
+                     bit<8> position, bit<32> next, bit<8> members, bit<32> member0,
+                     bit<32> member1, bit<32> member2, bit<32> member3, bit<32> peers) {
+        know_chain(view, head_since, floor, members, member0, member1, member2, member3);
         meta.part = Part.MEMBER;
         meta.session = session;
         meta.position = position;
@@ -183,16 +196,16 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
     }
 
     // This switch is no member: it can say who is.
-    action refer(bit<32> view, bit<8> members, bit<32> member0, bit<32> member1, bit<32> member2,
-                 bit<32> member3) {
-        know_chain(view, members, member0, member1, member2, member3);
+    action refer(bit<32> view, bit<32> head_since, bit<16> floor, bit<8> members, bit<32> member0,
+                 bit<32> member1, bit<32> member2, bit<32> member3) {
+        know_chain(view, head_since, floor, members, member0, member1, member2, member3);
         meta.part = Part.OUTSIDE;
     }
 
     // It is a member of a view that does not serve yet.
-    action pause(bit<32> view, bit<8> members, bit<32> member0, bit<32> member1, bit<32> member2,
-                 bit<32> member3) {
-        know_chain(view, members, member0, member1, member2, member3);
+    action pause(bit<32> view, bit<32> head_since, bit<16> floor, bit<8> members, bit<32> member0,
+                 bit<32> member1, bit<32> member2, bit<32> member3) {
+        know_chain(view, head_since, floor, members, member0, member1, member2, member3);
         meta.part = Part.PAUSED;
     }
 
@@ -228,6 +241,7 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
     // What becomes of a write at the head, and the slot as it then is. `known`: FRESH, DONE or
     // REFUSED. FRESH as the verdict: it is not decided.
     action decide(in WindowState known, out WindowState verdict, out bool writes) {
+        forget_collected(meta.floor, slot);
         bit<64> done = recent_version(hdr, slot);
         bool possible = holds(hdr, slot);
         verdict = WindowState.FRESH;
@@ -236,7 +250,7 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
             // It goes down the chain once more: who is behind catches up.
             status = Status.DONE;
             verdict = WindowState.DONE;
-            if (done != slot.version) {
+            if (done == 0 || done != slot.version) {
                 hdr.envelope.flags = hdr.envelope.flags | MOVED;
                 hdr.netchain.operand = done;
             }
@@ -261,6 +275,7 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
     }
 
 #include "include/list.p4"
+#include "include/collect.p4"
 
     action pop() {
         hdr.netchain.hop0 = hdr.netchain.hop1;
@@ -274,11 +289,23 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
     action send_down() {
         hdr.envelope.flags = hdr.envelope.flags | STAMPED;
         change = change + replaced_address(hdr.ipv4.destination, meta.next);
-        hdr.ipv4.destination = meta.next;
-        if (hdr.envelope.hops != 0) {
+        if (hdr.envelope.operation == Operation.COLLECT) {
+            note_way_back(hdr.ipv4.destination);
+        } else if (hdr.envelope.hops != 0) {
             pop();
         }
+        hdr.ipv4.destination = meta.next;
         answered.count(0);
+    }
+
+    // To the member that the message passed before this one.
+    action send_up() {
+        bit<32> own = hdr.ipv4.destination;
+        change = change + replaced_address(hdr.ipv4.source, own)
+                 + replaced_address(own, hdr.netchain.hop0);
+        hdr.ipv4.source = own;
+        hdr.ipv4.destination = hdr.netchain.hop0;
+        pop();
     }
 
     // To whom it came from, as long as it is: a veth frame has no room to grow.
@@ -301,6 +328,12 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
         if (hdr.netchain.isValid()) {
             bool told = step == Step.REFER;
             hdr.netchain.view = meta.view;
+            if (told) {
+                // (What a client's writes make is newer; and this head has all verdicts since.)
+                hdr.envelope.flags = hdr.envelope.flags | TOLD;
+                hdr.netchain.version = (bit<64>)meta.floor << 48;
+                hdr.netchain.operand = (bit<64>)meta.head_since;
+            }
             hdr.envelope.hops = told ? meta.members : 0;
             hdr.netchain.hop0 = told ? meta.member0 : 0;
             hdr.netchain.hop1 = told ? meta.member1 : 0;
@@ -345,10 +378,12 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
             } else if (hdr.envelope.operation == Operation.PROBE) {
                 step = Step.GENERATED;
             } else {
-                // A copy of a slot, for a member of this view that joins.
+                // A copy of a slot, for a member of this view that joins; or a tombstone.
                 roles.apply();
                 slots.read({ hdr.netchain.key }, slot);
-                if (meta.part != Part.MEMBER || meta.position & READER == 0 || slot.version == 0) {
+                if (hdr.envelope.operation == Operation.COLLECT) {
+                    begin_collecting();
+                } else if (meta.part != Part.MEMBER || meta.position & READER == 0 || slot.version == 0) {
                     drop();
                 } else {
                     hdr.netchain.view = meta.view;
@@ -416,14 +451,27 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
                     bool is_down = meta.position & HEAD == 0 && is_write(hdr.envelope.operation);
                     bool is_copy = meta.position & JOINING != 0
                                    && hdr.envelope.operation == Operation.COPY;
+                    bool collects = meta.position & COLLECTING != 0;
+                    bool is_tombstone = collects && meta.position & HEAD == 0
+                                        && hdr.envelope.operation == Operation.COLLECT;
+                    bool is_collected = collects
+                                        && hdr.envelope.operation == Operation.COLLECT_ACK;
                     if (meta.part == Part.PAUSED) {
                         paused.count(0);
                         drop();
-                    } else if (in_view && (is_down || is_copy)) {
+                    } else if (in_view && is_collected) {
+                        slots.read({ hdr.netchain.key }, slot);
+                        collected_here();
+                    } else if (in_view && (is_down || is_copy || is_tombstone)) {
                         step = is_copy ? Step.RETURN : Step.PASS_ON;
                         status = hdr.envelope.status;
                         slots.read({ hdr.netchain.key }, slot);
-                        if (hdr.netchain.version > slot.version) {
+                        // What has no slot here has been collected, or never came.
+                        bool stays_free = collects && slot.version == 0
+                            && is_collectable(hdr.netchain.version, hdr.netchain.length,
+                                              meta.floor);
+                        bool applies = hdr.netchain.version > slot.version && !stays_free;
+                        if (applies) {
                             slot.version = hdr.netchain.version;
                             value_to_slot(hdr, slot);
                             recent_to_slot(hdr, slot);
@@ -437,6 +485,8 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
                         }
                         if (is_copy) {
                             hdr.envelope.operation = Operation.COPY_ACK;
+                        } else if (is_tombstone && meta.position & TAIL != 0) {
+                            collected_by_all(applies);
                         }
                     } else if (in_view && meta.position & READER != 0
                                && hdr.envelope.operation == Operation.COPY_ACK) {
@@ -538,9 +588,12 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
             if (step == Step.PASS_ON && meta.position & TAIL == 0) {
                 send_down();
                 tags.sign_member(hdr.udp.length - 8);
-            } else if (step == Step.RETURN || step == Step.GENERATED) {
+            } else if (step == Step.RETURN || step == Step.GENERATED
+                       || step == Step.COLLECTED) {
                 if (step == Step.RETURN) {
                     turn_round();
+                } else if (step == Step.COLLECTED) {
+                    send_up();
                 }
                 tags.sign_member(hdr.udp.length - 8);
             } else {

@@ -14,16 +14,18 @@ SWITCHES = ["10.9.0.1", "10.9.0.2", "10.9.0.3", "10.9.0.4"]  # S0, S1, S2, S3
 CLIENT_MAC, FABRIC_MAC = "02:00:00:00:00:05", "02:00:00:00:00:11"
 PORT_MACS = ["02:00:00:00:00:a0", "02:00:00:00:00:a1"]
 (READ, PUT, INSERT, COMPARE_VERSION, COMPARE_OWNER, ADD, DELETE, COPY, COPY_ACK, PROBE,
- LIST) = range(1, 12)
+ LIST, COLLECT, COLLECT_ACK) = range(1, 14)
 (REQUEST, DONE, ABSENT, REFUSED, FULL, OLD_VIEW, NO_GROUP, UNKNOWN, UNDECIDED, NO_ROOM,
  WRONG_SWITCH, LOST, TOO_MANY, DENIED, BAD_FORMAT, WRONG_RING, PAUSED) = range(17)
-REPLY, STAMPED, MOVED, AGAIN = 0x8000, 0x4000, 0x0002, 0x0001
+TELLING = (OLD_VIEW, WRONG_SWITCH, PAUSED)
+REPLY, STAMPED, TOLD, MOVED, AGAIN = 0x8000, 0x4000, 0x0004, 0x0002, 0x0001
 RING, OTHER_RING = 0x4E455443, 0x4E455444
 ROOMS = {0: 0, 1: 16, 2: 64, 3: 128}
-HEAD, TAIL, READER, JOINING = 1, 2, 4, 8
+HEAD, TAIL, READER, JOINING, COLLECTING = 1, 2, 4, 8, 16
 NOBODY = 0xFFFFFFFF  # as the peers of a role
 GENERATOR_PORT = 509
 NO_VALUE = 255
+SINCE = 1  # the view since which the head is this one
 GROUP = 7
 
 # What clients' keys have: number → secret, rights, and the rest of the setup line.
@@ -72,13 +74,13 @@ def role(action, group=GROUP):
     return f"add NetChainIngress.roles hdr.netchain.group:{group} NetChainIngress.{action}"
 
 
-def take_part(me, chain, view=1, session=1, position=None, peers=NOBODY, group=GROUP):
+def take_part(me, chain, view=1, session=1, position=None, peers=NOBODY, group=GROUP, floor=0):
     """The role of a member. The tail reads, unless `position` says something else."""
     at = chain.index(me)
     if position is None:
         position = (HEAD if at == 0 else 0) | (TAIL | READER if at == len(chain) - 1 else 0)
     after = number(SWITCHES[chain[at + 1]]) if at + 1 < len(chain) else "0"
-    return role(f"take_part(view:{view}, session:{session}, position:{position}, next:{after}, {named(chain)}, "
+    return role(f"take_part(view:{view}, head_since:{SINCE}, session:{session}, floor:{floor}, position:{position}, next:{after}, {named(chain)}, "
                 f"peers:{peers:#x})", group)
 
 
@@ -123,6 +125,8 @@ class Message:
         """What the switch that has it answers."""
         f = self.fields
         flags = (f["flags"] | fields.pop("flags", 0) | REPLY) & ~STAMPED
+        if status in TELLING:
+            flags, fields = flags | TOLD, {"made": 0, "operand": SINCE, **fields}
         return self.change(status=status, flags=flags, source=f["destination"],
                            destination=f["source"], **{"chain": [], **fields})
 
@@ -150,7 +154,7 @@ class Message:
         body = tagged(body, self.tag(body) if f["tag"] is None else f["tag"])
         is_reply = f["flags"] & REPLY
         ports = (PORT, CLIENT_PORT) if is_reply else (CLIENT_PORT, PORT)
-        if f["operation"] in (COPY, COPY_ACK, PROBE) and f["flags"] & STAMPED:
+        if f["operation"] in (COPY, COPY_ACK, PROBE, COLLECT, COLLECT_ACK) and f["flags"] & STAMPED:
             ports = (PORT, PORT)  # from switch to switch
         datagram = struct.pack("!HHHH", *ports, 8 + len(body), 0) + body
         return ipv4(f["source"], f["destination"], UDP, datagram, ttl=f["ttl"])

@@ -213,7 +213,7 @@ fn take(
 ) -> Result<Option<Captured>, &'static str> {
     let mut frame =
         |source: &Source, time_ns: u64, data: &[u8], captured: u32, original_bytes: u32| {
-            let data = data.get(..captured as usize).ok_or("its length is more than it has")?;
+            let data = data.get(..captured as usize).ok_or("its length is more than its bytes")?;
             bytes.clear();
             bytes.extend_from_slice(data);
             Ok(Some(Captured { time_ns, link: source.link, original_bytes }))

@@ -155,7 +155,7 @@ impl Bindings {
         let lost = self.recorder.lost();
         if lost > self.lost {
             self.judge.violation(format!(
-                "{} frames were captured too slowly: nothing can be said",
+                "{} frames were lost because capturing was too slow: the round cannot be judged",
                 lost - self.lost
             ));
             self.lost = lost;
@@ -307,7 +307,7 @@ impl Register {
             .min_by_key(|sent| sent.ns);
         let Some(sent) = known else {
             return Err(format!(
-                "a message from {} arrived at {} after {:.3} ms that was never sent before",
+                "a message from {} arrived at {} after {:.3} ms, but nobody had sent it before",
                 passing.source,
                 passing.destination,
                 passing.ns as f64 / 1e6
@@ -499,7 +499,7 @@ mod tests {
         assert_eq!(register.figures.operations, 1);
         let strange = Passing { what: What::Message(9), ..exchange[1] };
         let found = problems(&mut register, &[vec![strange]]);
-        assert!(found.contains("never sent"), "{found}");
+        assert!(found.contains("nobody had sent it"), "{found}");
     }
 
     #[test]
@@ -507,7 +507,7 @@ mod tests {
         let mut backwards = exchange(10, at(1, 5_000), at(9, 1_025), 1);
         backwards[2].ns = 20;
         let found = problems(&mut Register::default(), &[backwards]);
-        assert!(found.contains("never sent"), "{found}");
+        assert!(found.contains("nobody had sent it"), "{found}");
     }
 
     #[test]

@@ -4,6 +4,8 @@
 
 #[path = "lab_failover/cluster.rs"]
 mod cluster;
+#[path = "lab_failover/collect.rs"]
+mod collect;
 mod common;
 #[path = "lab_failover/controllers.rs"]
 mod controllers;
@@ -404,6 +406,8 @@ fn a_switch_is_drained() {
     println!("drained: {}", ended.summary());
     ended.check(&cluster);
     an_agent_dies(&cluster, "s3");
+    collect::gives_slots_back(&cluster);
+    collect::a_switch_dies_meanwhile(&cluster, "s2");
     cluster.lab.down();
 }
 

@@ -515,7 +515,10 @@ impl Topology {
         if !seen.insert(pair) {
             return fail(
                 format!("link[{i}]"),
-                format!("{}–{} are joined already; one link a pair", pair.0, pair.1),
+                format!(
+                    "{} and {} are joined already; two nodes can have one link",
+                    pair.0, pair.1
+                ),
             );
         }
         if link.a.subnet() != link.b.subnet() {

@@ -147,7 +147,7 @@ impl Setup {
             "port" => {
                 let (at, link) = port_link(parts)?;
                 if self.ports.iter().any(|(_, known)| known.port == link.port) {
-                    return wrong(at, format!("port {} is there already", link.port));
+                    return wrong(at, format!("port {} is declared already", link.port));
                 }
                 self.ports.push((number, link));
             }
@@ -184,7 +184,7 @@ impl Setup {
             Ok(port) => wrong(
                 at,
                 format!(
-                    "port {port} is not there: a line `# port: {port} …` belongs before this one"
+                    "port {port} is not declared: write a line `# port: {port} …` before this one"
                 ),
             ),
             Err(_) => wrong(at, format!("{text:?} is not a port number")),

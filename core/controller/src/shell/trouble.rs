@@ -72,7 +72,7 @@ impl Kept {
                 name,
                 times,
                 why = trouble.what,
-                "a decision cannot be kept, and is not made"
+                "the database refuses a decision, so the decision is not made"
             );
         }
         now_ns + pause_ns

@@ -52,7 +52,8 @@ pub(crate) const COUNTS: [(Count, &str, Option<&str>); 16] = [
         Count::TooBig,
         "too_big",
         Some(
-            "longer than the MTU of the way, and must not be fragmented: raise that MTU, or clamp_mss = true",
+            "longer than the MTU of its route, and must not be fragmented: raise that MTU, or set \
+             clamp_mss = true",
         ),
     ),
     (

@@ -42,9 +42,9 @@ fn solicitor() -> Option<Solicitor> {
     let opened = Solicitor::new();
     if let Err(error) = &opened {
         tracing::warn!(
-            "no socket to ask routers by: {error}; one that moves to another MAC without a word is \
-             found only by the kernel, after half a minute; give the agent CAP_NET_RAW and, in its \
-             unit, AF_PACKET"
+            "cannot ask routers for their MAC: no socket: {error}; if a router changes its MAC \
+             without a gratuitous ARP, only the kernel finds that, after half a minute; give the \
+             agent CAP_NET_RAW and, in its unit, AF_PACKET"
         );
     }
     opened.ok()
@@ -125,7 +125,7 @@ impl Worker {
     fn run(mut self) {
         let path = SlowPath::open(&self.dataplane, &self.gateway, self.config.fragments);
         let mut path = path.unwrap_or_else(|error| {
-            tracing::error!("{error}; packets that the program hands over are lost");
+            tracing::error!("{error}; packets that only the kernel can send are lost");
             None
         });
         self.tell_settings(path.is_some());

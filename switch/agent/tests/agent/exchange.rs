@@ -223,7 +223,7 @@ fn entries_hold_for_the_life_of_the_maps() {
     assert_eq!(numbers(&bench), [0u64; 0]);
     assert_eq!(reads(&of_running(&bench, 2)), 0, "packets miss");
     let said = refused(&bench, vec![content("roles", 3)], Some(first.incarnation));
-    assert!(said.contains("it has lost the state of the other one"), "{said}");
+    assert!(said.contains("the switch has lost the state of the other incarnation"), "{said}");
     assert_eq!(numbers(&bench), [0u64; 0]);
     replace(&bench, vec![content("roles", 3)], Some(third.incarnation)).unwrap();
     assert_eq!(reads(&of_running(&bench, 2)), u64::from(BATCH));

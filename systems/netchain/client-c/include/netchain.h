@@ -2,8 +2,9 @@
  *
  * Link with -lnetchain (shared), or libnetchain.a and -lpthread -ldl -lm.
  *
- * All objects are for one thread at a time. Names are bytes that end with a zero: at most 16 of a
- * key; longer ones are refused. A child of a fork must open its own client: NC_FORKED.
+ * All objects are for one thread at a time. A name is a string that ends with a zero byte; a key's
+ * name has at most 16 bytes before it, and longer names are refused. After a fork the child must
+ * open a client of its own; calls with the parent's client return NC_FORKED.
  */
 #ifndef NETCHAIN_H
 #define NETCHAIN_H
@@ -33,10 +34,10 @@ enum nc_outcome {
     NC_WRONG_FORMAT = 10, /* client and switches are of different versions */
     NC_BUSY = 11,         /* not begun: too many requests are under way */
     NC_FORKED = 12,       /* the client is the parent process's */
-    NC_BAD_ARGUMENT = 13, /* a pointer, name, operation or number that cannot be */
+    NC_BAD_ARGUMENT = 13, /* an invalid pointer, name, operation or number */
     NC_SYSTEM = 14,       /* the socket fails, or a file cannot be read */
     NC_NOT_OURS = 15,     /* the key has a value of another kind */
-    NC_OTHERS = 16        /* others held it for as long as patience was */
+    NC_OTHERS = 16        /* others held the lock for all of patience_ms */
 };
 
 enum nc_operation {
@@ -80,14 +81,14 @@ typedef struct nc_leader nc_leader; /* an election that is won */
 
 /* Opens a client with its configuration file. NULL: `error` says why, with a zero at its end. */
 nc_client *nc_open(const char *file, char *error, size_t error_bytes);
-/* Closes it. What was not answered may have happened. NULL is allowed. */
+/* Closes a client. Requests without an answer may have been carried out. NULL is allowed. */
 void nc_close(nc_client *client);
 /* An outcome in words. */
 const char *nc_text(uint32_t outcome);
 /* Writes a name into a key. NC_BAD_ARGUMENT: it has more than 16 bytes. */
 uint32_t nc_key(const char *name, uint8_t key[NC_KEY_BYTES]);
 
-/* One request, and its outcome, which is also in the answer. */
+/* One request. Returns its outcome, which is also in the answer. */
 uint32_t nc_ask(nc_client *client, const nc_request *request, nc_answer *answer);
 uint32_t nc_get(nc_client *client, const char *name, nc_answer *answer);
 uint32_t nc_put(nc_client *client, const char *name, const void *value, size_t bytes,
@@ -99,12 +100,13 @@ uint32_t nc_compare_and_set(nc_client *client, const char *name, uint64_t versio
 uint32_t nc_add(nc_client *client, const char *name, uint64_t delta, nc_answer *answer);
 uint32_t nc_delete(nc_client *client, const char *name, uint64_t version, nc_answer *answer);
 
-/* Many requests. Begins one; its ticket, which is never 0. 0: `outcome` says why. */
+/* Many requests at a time. Begins one and returns its ticket; 0: not begun, `outcome` says why. */
 uint64_t nc_submit(nc_client *client, const nc_request *request, uint32_t *outcome);
-/* Sends what waits, and waits for the next answer, for about `wait_us` (-1: until nothing is under
- * way). 1: there is one; 0: there is none; -1: the client fails, and answer->outcome says how. */
+/* Sends the requests that wait, then waits for the next answer, for about `wait_us` (-1: until no
+ * request is under way). 1: there is an answer; 0: there is none; -1: the client fails, and
+ * answer->outcome says how. */
 int nc_next(nc_client *client, int64_t wait_us, nc_answer *answer);
-/* Nobody waits for a request any more. It may have happened, or may still happen. */
+/* Gives a request up. It may have been carried out, or may still be. */
 void nc_cancel(nc_client *client, uint64_t ticket);
 /* For event loops: nc_turn sends and receives without waiting; then nc_answer gives answers. Call
  * nc_turn when the descriptor can be read, and after nc_wait_us (-1: nothing is under way). */
@@ -113,9 +115,10 @@ uint32_t nc_turn(nc_client *client);
 int nc_take_answer(nc_client *client, nc_answer *answer);
 int64_t nc_wait_us(nc_client *client);
 
-/* The keys that begin with a prefix (at most 16 bytes; none: all keys), in any order. It is no
- * snapshot: a key that has a value from the begin of the listing to its end is told once; one that
- * is made or deleted meanwhile is told or not. NULL: the prefix is too long, or no client. */
+/* The keys that begin with a prefix (at most 16 bytes; none: all keys), in any order. A listing is
+ * no snapshot: a key that has a value from the listing's begin to its end is listed once. A key
+ * that is made or deleted meanwhile may be listed or not. NULL: the prefix is too long, or `client`
+ * is NULL. */
 nc_listing *nc_list(const nc_client *client, const void *prefix, size_t prefix_bytes);
 /* The next key. 1: there is one; 0: there are no more; -1: keys are missing, and `outcome` says
  * why. After NC_LOST and NC_NO_CHAIN (of one group) keys of other groups follow. */
@@ -127,7 +130,7 @@ int nc_list_next(nc_client *client, nc_listing *listing, uint8_t key[NC_KEY_BYTE
 uint64_t nc_list_submit(nc_client *client, nc_listing *listing, uint32_t *outcome);
 uint32_t nc_list_take(nc_listing *listing, const nc_answer *answer);
 int nc_list_key(nc_listing *listing, uint8_t key[NC_KEY_BYTES]);
-/* Frees it. NULL is allowed. */
+/* Frees a listing. NULL is allowed. */
 void nc_list_end(nc_listing *listing);
 
 /* Locks, with leases: see the page of the crate netchain-recipes. They use a client of their own,
@@ -140,11 +143,11 @@ nc_seat *nc_semaphore_take(const nc_client *client, const char *name, uint8_t pe
                            uint64_t lease_ms, int64_t patience_ms, uint32_t *outcome);
 /* The fencing token. */
 uint64_t nc_seat_token(const nc_seat *seat);
-/* So long it is held without a refresh, in microseconds; 0: no longer. */
+/* The time in microseconds for which the lock is held without a refresh; 0: not any more. */
 uint64_t nc_seat_left_us(const nc_seat *seat);
 /* Renews the lease: 1; 0: it is lost. Call it when a third of the lease is over. */
 int nc_seat_refresh(nc_seat *seat);
-/* Gives it back and frees the object. NULL is allowed. */
+/* Releases the lock and frees the object. NULL is allowed. */
 void nc_seat_release(nc_seat *seat);
 
 /* Leader election. `told`: at most 112 bytes, for all to see. */
@@ -153,7 +156,7 @@ nc_leader *nc_campaign(const nc_client *client, const char *name, const void *to
 uint64_t nc_leader_token(const nc_leader *leader);
 uint64_t nc_leader_left_us(const nc_leader *leader);
 int nc_leader_refresh(nc_leader *leader);
-/* Leads no more, and frees the object. NULL is allowed. */
+/* Resigns and frees the object. NULL is allowed. */
 void nc_leader_resign(nc_leader *leader);
 
 #ifdef __cplusplus

@@ -41,10 +41,10 @@ pub const OUTCOMES: [(&str, &CStr); 17] = [
     ("NC_WRONG_FORMAT", c"client and switches are of different versions"),
     ("NC_BUSY", c"too many requests are under way"),
     ("NC_FORKED", c"the client is the parent process's: open one in the child"),
-    ("NC_BAD_ARGUMENT", c"an argument that cannot be; a name has at most 16 bytes"),
+    ("NC_BAD_ARGUMENT", c"an invalid argument; a name has at most 16 bytes"),
     ("NC_SYSTEM", c"the socket fails, or a file cannot be read"),
     ("NC_NOT_OURS", c"the key has a value of another kind, lease or number"),
-    ("NC_OTHERS", c"others held it for so long"),
+    ("NC_OTHERS", c"others held the lock for the whole waiting time"),
 ];
 
 /// Operations: the header's names and numbers.

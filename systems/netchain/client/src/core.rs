@@ -9,7 +9,7 @@ use crate::outcome::{Done, Failure, NotBegun, Outcome, Page, Refused, Shown};
 use foldhash::fast::RandomState;
 use heard::Heard;
 use lanes::Lanes;
-use netchain_protocol::message::{AGAIN, FORMAT, MOVED, REPLY};
+use netchain_protocol::message::{AGAIN, FORMAT, MOVED, REPLY, TOLD};
 use netchain_protocol::{ClientKey, Key, Message, Operation, Ring, Room, Status, VALUE_MAX};
 use stalls::Stalls;
 use std::collections::HashMap;
@@ -47,6 +47,10 @@ const STALLED_WAIT_US: u64 = 64_000;
 struct Chain {
     view: u32,
     members: Vec<Ipv4Addr>,
+    /// A request that is sent in this view makes a newer version than this one.
+    floor: u64,
+    /// The view since which the head is this one.
+    head_since: u32,
     /// So many members at its end answer no reads, as far as is known: they join.
     joining: usize,
 }
@@ -88,7 +92,9 @@ pub struct Pending {
     copies: u32,
     /// The last copy's view.
     view: u32,
-    /// A copy went out in an earlier view than the last one.
+    /// The first copy's view.
+    first_view: u32,
+    /// A copy went to an earlier head than the last one.
     again: bool,
     /// The key had this version, or a newer one, before the first copy went out.
     floor: u64,
@@ -248,6 +254,7 @@ impl Core {
             room,
             copies: 0,
             view: 0,
+            first_view: 0,
             again: false,
             floor: 0,
             failure: None,
@@ -325,9 +332,13 @@ impl Core {
             Some(chain) if !asks_others => {
                 let view = chain.view;
                 if pending.copies == 0 && !reads {
-                    pending.floor = self.heard.of(&pending.key);
+                    pending.floor = self.heard.of(&pending.key).max(chain.floor);
                 }
-                pending.again |= pending.copies > 0 && pending.view != view;
+                if pending.copies == 0 {
+                    pending.first_view = view;
+                }
+                // (A head that was one in the views of all copies has their verdict.)
+                pending.again |= pending.first_view < chain.head_since;
                 (pending.copies, pending.view) = (pending.copies.saturating_add(1), view);
                 pending.joining = chain.joining;
                 self.message(pending, view, chain.way(reads))
@@ -391,9 +402,9 @@ impl Core {
 
     /// Asks a switch for the chain.
     fn probe(&self, pending: &Pending, switch: Option<Ipv4Addr>) -> Message {
-        let copy = self.message(pending, 0, switch.into_iter().collect());
-        let (operation, room) = (Operation::Read, Room::None);
-        Message { operation, flags: 0, version: 0, operand: 0, room, value: None, ..copy }
+        let ring = self.ring.fingerprint();
+        let probe = Message::probe(ring, pending.group, pending.key, pending.name());
+        Message { chain: switch.into_iter().collect(), ..probe }
     }
 
     /// A UDP payload came. What is no reply to the request changes nothing.
@@ -423,7 +434,7 @@ impl Core {
             Status::OldView | Status::WrongSwitch => {
                 let reads = to_copy && pending.reads();
                 let is_no_reader = reads && message.status == Status::WrongSwitch;
-                if self.learn(message.group, message.view, message.chain) {
+                if self.learn(&message) {
                     (pending.tries, pending.pauses, pending.turned_away) = (0, 0, 0);
                     return self.send(pending, now_us);
                 }
@@ -434,7 +445,7 @@ impl Core {
                 Step::Wait
             }
             Status::Paused if self.is_news(message.group, message.view) => {
-                self.learn(message.group, message.view, message.chain);
+                self.learn(&message);
                 // Somebody is there, so it is no reason to wait longer each time.
                 pending.tries = pending.tries.saturating_sub(1);
                 pending.pauses = pending.pauses.saturating_add(1);
@@ -510,12 +521,22 @@ impl Core {
     }
 
     /// A switch told a group's chain: is it newer than what was known?
-    fn learn(&mut self, group: u16, view: u32, members: Vec<Ipv4Addr>) -> bool {
-        let newer = self.learnt.get(&group).is_none_or(|known| view > known.view);
-        if !newer || members.is_empty() || view == 0 {
+    fn learn(&mut self, told: &Message) -> bool {
+        let Message { group, view, .. } = *told;
+        // (A switch from before floors has the request's own numbers there.)
+        let head_since = u32::try_from(told.operand).ok().filter(|_| told.flags & TOLD != 0);
+        let floor = if head_since.is_some() { told.version } else { 0 };
+        let head_since = head_since.unwrap_or(view).min(view);
+        let members = told.chain.clone();
+        self.learn_chain(group, Chain { view, members, floor, head_since, joining: 0 })
+    }
+
+    fn learn_chain(&mut self, group: u16, chain: Chain) -> bool {
+        let newer = self.learnt.get(&group).is_none_or(|known| chain.view > known.view);
+        if !newer || chain.members.is_empty() || chain.view == 0 {
             return false;
         }
-        self.learnt.insert(group, Arc::new(Chain { view, members, joining: 0 }));
+        self.learnt.insert(group, Arc::new(chain));
         self.stalls.news(group);
         true
     }

@@ -107,7 +107,7 @@ pub enum Failure {
 pub enum NotBegun {
     /// Too many requests are under way: 4096, or 255 numbers lie between the oldest write that is
     /// not over and this one, in each of the client's identities.
-    #[error("busy: the oldest request must be over first")]
+    #[error("busy: wait until the oldest request is over")]
     Busy,
     /// The value is longer than a message has room for.
     #[error("the value has {0} bytes; a value has at most 128")]

@@ -83,7 +83,7 @@ fn control<T>(kind: libc::c_int, value: T, _rest: [u8; 4]) -> Control<T> {
     Control { header, value, _rest }
 }
 
-/// The device on the way out has no checksums, or the kernel no UDP_SEGMENT.
+/// The device on the way out has no checksums, or packets that are shorter than a message.
 fn cannot_join(error: &io::Error) -> bool {
     let codes = [libc::EIO, libc::EINVAL, libc::EOPNOTSUPP, libc::EMSGSIZE];
     error.raw_os_error().is_some_and(|code| codes.contains(&code))
@@ -115,11 +115,14 @@ impl Socket {
         }
         // (A kernel without it gives replies one by one.)
         set_option(&socket, libc::SOL_UDP, libc::UDP_GRO, 1);
+        // (A kernel without it would not say so: it would send a run as one long message. 0: no
+        // message is cut but where its control message says so.)
+        let joins = set_option(&socket, libc::SOL_UDP, libc::UDP_SEGMENT, 0);
         Socket {
             socket,
             buffers: vec![0; PLACES * PLACE_BYTES],
             messages: Vec::with_capacity(PLACES),
-            joins: true,
+            joins,
             timeout_ms: 0,
             calls: Calls::default(),
         }
@@ -154,7 +157,7 @@ impl Socket {
         for (((address, control), header), count) in places {
             let Some(first) = left.0.first() else { break };
             let bytes = first.payload.len();
-            let most = if joins { JOINED_BYTES / bytes.max(1) } else { 1 };
+            let most = if joins { (JOINED_BYTES / bytes.max(1)).max(1) } else { 1 };
             let is_next = |it: &&Send| it.to == first.to && it.payload.len() == bytes;
             *count = left.0.iter().take(most).take_while(is_next).count();
             let (run, rest) = left.0.split_at(*count);
@@ -274,7 +277,8 @@ impl Socket {
                 Ok(each) if each > 0 && header.msg_hdr.msg_controllen > 0 => each,
                 _ => PLACE_BYTES,
             };
-            let starts = (start..ends).step_by(each);
+            // (One of no bytes is a message, too: a caller that was told of none would stop.)
+            let starts = (start..ends.max(start + 1)).step_by(each);
             self.messages.extend(starts.map(|at| (at, ends.min(at + each))));
         }
         self.calls.received += self.messages.len() as u64;
@@ -362,6 +366,20 @@ mod tests {
         assert_eq!(switch.receive(Duration::from_secs(5), true).unwrap(), 2);
         assert_eq!(switch.received(0), message(to, 1, 90).payload);
         assert_eq!(switch.received(1), message(to, 2, 90).payload);
+    }
+
+    /// Anybody can send them.
+    #[test]
+    fn empty_messages_hide_none_behind_them() {
+        let to = Ipv4Addr::new(127, 20, 4, 1);
+        let mut switch = Socket::over(UdpSocket::bind((to, PORT)).expect("loopback"));
+        let mut client = Socket::open().unwrap();
+        client.joins = false;
+        let empty = (0..2 * PLACES).map(|_| message(to, 0, 0));
+        client.send(&mut empty.collect::<Vec<_>>());
+        client.send(&mut [message(to, 1, 90)]);
+        let came = all(&mut switch, 2 * PLACES + 1);
+        assert_eq!(came.last(), Some(&message(to, 1, 90).payload));
     }
 
     #[test]

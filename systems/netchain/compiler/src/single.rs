@@ -55,7 +55,10 @@ impl Single {
             settings: Settings::new(),
         });
         if let Some(first) = self.c_name.replace(instance.c_name.clone()) {
-            let message = format!("a second {}, {}, beside {first}", kind.name, instance.name);
+            let message = format!(
+                "a second {}, {}, beside {first}: a program has at most one",
+                kind.name, instance.name
+            );
             generator.error(instance.location, &message, Some(kind.help));
         }
     }

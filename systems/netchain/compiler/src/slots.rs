@@ -65,6 +65,14 @@ impl SlotObject {
         generator.open("");
         generator.wire_buffer("sp_key", self.key_bytes, Some(key));
         let name = &self.c_name;
+        // Another packet changed the slot: the program runs again on this one.
+        const AGAIN: &str = "if (slots.again) return sp_slots_run_again(xdp, &slots);";
+        if method == "free" {
+            generator.out.line(format!("{name}_give_back(&slots, sp_key);"));
+            generator.out.line(AGAIN);
+            generator.out.line("}");
+            return;
+        }
         generator.out.line("struct sp_slots_scratch *sp_scratch = sp_slots_get_scratch();");
         generator.out.line("if (!sp_scratch) return XDP_ABORTED;");
         generator.out.line("__u8 *sp_value = sp_scratch->value;");
@@ -79,8 +87,7 @@ impl SlotObject {
             _ => format!("{name}_read(&slots, sp_key)"),
         };
         generator.out.line(format!("__u32 sp_result = {access};"));
-        // Another packet changed the slot: the program runs again on this one.
-        generator.out.line("if (slots.again) return sp_slots_run_again(xdp, &slots);");
+        generator.out.line(AGAIN);
         if let Some(Argument::Out(target) | Argument::InOut(target)) = arguments.get(1) {
             generator.read_wire(target, self.value_bytes, location);
         }

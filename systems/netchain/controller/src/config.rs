@@ -33,13 +33,16 @@ fn role_of(group: &Group, switch: Ipv4Addr) -> Role {
             reader: group.reader() == Some(switch),
             tail: at + 1 == group.chain.len(),
             joining: group.joining == Some(switch),
+            collecting: group.collecting,
         },
     };
     let next = at.and_then(|at| group.chain.get(at + 1)).copied();
     let reads = matches!(part, Part::Member { reader: true, .. });
     Role {
         view: group.view,
+        head_since: group.head_since.min(group.view),
         session: group.session,
+        floor: group.floor,
         part,
         next,
         copies_to: group.joining.filter(|_| reads),

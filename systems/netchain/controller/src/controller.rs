@@ -1,5 +1,6 @@
 //! The machine around the rules: `(now, input) -> outputs`.
 
+use crate::collect::Collections;
 use crate::decide::{Event, Facts, Look};
 use crate::mutation::{self, Mutation};
 use crate::state::{Stage, State};
@@ -22,6 +23,8 @@ pub enum Input {
     Drain(Ipv4Addr, bool),
     /// An operator founds a lost group again, empty.
     Refound(u16),
+    /// An operator wants the tombstones of a group, or of all, collected.
+    Collect(Option<u16>),
     /// Another controller has decided this, and it is persistent.
     Loaded(State),
     /// Whether this controller is the one that decides. It is from the beginning.
@@ -65,6 +68,7 @@ pub struct Controller {
     /// When each switch was sent which version.
     sent: BTreeMap<Ipv4Addr, (u64, u64)>,
     wishes: Vec<Input>,
+    collections: Collections,
     leading: bool,
     began_ms: Option<u64>,
     /// Of the newest input.
@@ -82,6 +86,7 @@ impl Controller {
             seen: BTreeMap::new(),
             sent: BTreeMap::new(),
             wishes: vec![],
+            collections: Collections::default(),
             leading: true,
             began_ms: None,
             now_ms: None,
@@ -110,7 +115,7 @@ impl Controller {
 
     /// Takes an operator's wish, which the next input decides on.
     pub fn wish(&mut self, wish: Input) {
-        if matches!(wish, Input::Drain(..) | Input::Refound(_)) {
+        if matches!(wish, Input::Drain(..) | Input::Refound(_) | Input::Collect(_)) {
             self.wishes.push(wish);
         }
     }
@@ -124,6 +129,7 @@ impl Controller {
             Input::Report(report) => self.report(now_ms, report),
             Input::Persisted => {
                 if let Some(state) = self.deciding.take() {
+                    self.collections.began(&state, now_ms);
                     self.state = state;
                 }
             }
@@ -140,10 +146,13 @@ impl Controller {
                 }
                 self.leading = leading;
             }
-            wish @ (Input::Drain(..) | Input::Refound(_)) => self.wishes.push(wish),
+            wish @ (Input::Drain(..) | Input::Refound(_) | Input::Collect(_)) => {
+                self.wishes.push(wish);
+            }
         }
         if !self.leading {
             self.wishes.clear();
+            self.collections.forget();
             return outputs;
         }
         if self.deciding.is_none() {
@@ -208,6 +217,7 @@ impl Controller {
                 silent: seen.report.silent_ms.iter().map(|(address, _)| *address).collect(),
                 misses: missed.map(|(address, _)| *address).collect(),
                 copied: seen.report.copied.iter().copied().collect(),
+                used_percent: seen.report.used_percent,
             };
             (*address, facts)
         });
@@ -233,10 +243,14 @@ impl Controller {
             match wish {
                 Input::Drain(switch, draining) => look.drain(switch, draining),
                 Input::Refound(group) => look.refound(group),
+                Input::Collect(wanted) => {
+                    let all = 0..look.state.groups.len() as u16;
+                    self.collections.want(all.filter(|it| wanted.is_none_or(|one| one == *it)));
+                }
                 _ => {}
             }
         }
-        look.all();
+        look.all(&self.collections);
         if look.changed {
             outputs.events.append(&mut look.events);
             outputs.persist = Some(look.state.clone());

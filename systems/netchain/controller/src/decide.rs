@@ -1,6 +1,7 @@
 //! The rules: from what is decided and what is seen to the next decision. README.md says why each
 //! loses nothing.
 
+use crate::collect::Collections;
 use crate::mutation::{self, Mutation};
 use crate::state::{Group, Stage, Standing, State, Switch};
 use crate::{Placement, Settings};
@@ -24,8 +25,10 @@ pub struct Facts {
     pub silent: BTreeSet<Ipv4Addr>,
     /// Switches that its data plane has not heard for `dead_ms` or more.
     pub misses: BTreeSet<Ipv4Addr>,
-    /// Groups, and the view in which it has copied all slots.
+    /// Groups, and the view in which it has copied all slots, or collected all tombstones.
     pub copied: BTreeMap<u16, u32>,
+    /// How many of its slots have a key, in percent.
+    pub used_percent: u8,
 }
 
 /// What an operator should know of.
@@ -47,6 +50,10 @@ pub enum Event {
     Left(u16, Ipv4Addr),
     /// No member of the group is left that has its keys.
     Lost(u16),
+    /// The group's tombstones are being collected.
+    Collects(u16),
+    /// All are that were there when it began.
+    Collected(u16),
 }
 
 /// One look at everything.
@@ -67,7 +74,7 @@ pub(crate) struct Look<'a> {
 
 impl Look<'_> {
     /// All rules, in this order.
-    pub(crate) fn all(&mut self) {
+    pub(crate) fn all(&mut self, collections: &Collections) {
         self.lives();
         self.meets();
         self.deaths();
@@ -76,6 +83,7 @@ impl Look<'_> {
         self.copied();
         self.drains();
         self.joins();
+        self.collects(collections);
     }
 
     /// Has this life of the switch, in all its CPUs, a version that is not older?
@@ -337,7 +345,7 @@ impl Look<'_> {
     }
 
     /// Is a group paused that will go on soon: all its members report?
-    fn is_resuming(&self) -> bool {
+    pub(crate) fn is_resuming(&self) -> bool {
         let reports = |it: &Ipv4Addr| {
             self.state.is_serving(it) && self.facts.get(it).is_some_and(|facts| facts.reports)
         };

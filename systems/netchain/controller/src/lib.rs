@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod collect;
 mod config;
 mod controller;
 mod decide;
@@ -40,6 +41,12 @@ pub struct Settings {
     pub again_ms: u64,
     /// A controller that begins waits so long for switches that others have never heard.
     pub begin_ms: u64,
+    /// The tombstones of a switch's groups are collected when so many of its slots have keys, in
+    /// percent; 0: only if an operator wants it.
+    pub collect_percent: u8,
+    /// A group whose tombstones were collected waits so long for the next time, unless an operator
+    /// wants it: each time takes a session.
+    pub collect_gap_ms: u64,
 }
 
 /// Where a group's new members come from: the ring of the cluster.

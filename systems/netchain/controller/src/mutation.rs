@@ -14,5 +14,11 @@ seeded_bugs::seeded_bugs! {
         OldCopies,
         /// A decision is sent before it is persistent.
         SentBeforePersisted,
+        /// A new head counts as the one before.
+        SameHead,
+        /// Tombstones are collected without a session of their own.
+        CollectsInOldSession,
+        /// Tombstones are collected while a member joins.
+        CollectsWhileOneJoins,
     }
 }

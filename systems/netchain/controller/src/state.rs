@@ -1,5 +1,6 @@
 //! The controller's decision, as it is persistent.
 
+use crate::mutation::{self, Mutation};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -45,14 +46,28 @@ pub enum Standing {
 pub struct Group {
     /// Grows with each change of the chain.
     pub view: u32,
-    /// Grows with each head.
+    /// Grows with each head, and with each collection.
     pub session: u16,
+    /// The view since which the head is this one: it has the verdicts of all requests since.
+    #[serde(default = "unknown")]
+    pub head_since: u32,
+    /// Tombstones of earlier sessions may have been collected; 0: none have. It never falls.
+    #[serde(default)]
+    pub floor: u16,
+    /// Tombstones below the floor are collected in this view, in which nobody joins.
+    #[serde(default)]
+    pub collecting: bool,
     /// Head first. Without the member that joins, all have everything that was acknowledged.
     pub chain: Vec<Ipv4Addr>,
     /// The member that the others' slots are copied to.
     pub joining: Option<Ipv4Addr>,
     /// What its members do.
     pub stage: Stage,
+}
+
+/// The view since which a head is the same, in a decision from before it was told.
+fn unknown() -> u32 {
+    u32::MAX
 }
 
 /// What a group's members do.
@@ -103,11 +118,29 @@ impl Group {
             self.chain.insert(last.max(1).min(self.chain.len()), joining);
         }
         self.joining = joining;
+        self.collecting = false;
         self.view = self.view.saturating_add(1);
         // A head never goes on with the session of another one (notes: two heads, one version).
         if self.head() != head {
             self.session = self.session.saturating_add(1);
+            if !mutation::planted(Mutation::SameHead) {
+                self.head_since = self.view;
+            }
         }
+        self.pause(reader, version);
+    }
+
+    /// The same chain goes on with a session of its own, in a view in which tombstones of earlier
+    /// sessions are collected. (docs/tombstones.md)
+    pub(crate) fn collect(&mut self, version: u64) {
+        let reader = self.reader();
+        self.session = self.session.saturating_add(1);
+        (self.floor, self.collecting) = (self.session, true);
+        self.view = self.view.saturating_add(1);
+        self.pause(reader, version);
+    }
+
+    fn pause(&mut self, reader: Option<Ipv4Addr>, version: u64) {
         let old_reader = match self.stage {
             Stage::Paused { old_reader, .. } => old_reader,
             Stage::Serving => reader,
@@ -120,6 +153,7 @@ impl Group {
     pub(crate) fn lose(&mut self) {
         self.chain.clear();
         self.joining = None;
+        self.collecting = false;
         self.view = self.view.saturating_add(1);
         self.stage = Stage::Lost;
     }
@@ -133,6 +167,9 @@ impl State {
         let group = |chain| Group {
             view: 1,
             session: 1,
+            head_since: 1,
+            floor: 0,
+            collecting: false,
             chain,
             joining: None,
             stage: Stage::Paused { since: 1, old_reader: None },
@@ -161,6 +198,9 @@ mod tests {
         let mut group = Group {
             view: 7,
             session: u16::MAX - 1,
+            head_since: 1,
+            floor: 0,
+            collecting: false,
             chain: vec![switch(1), switch(2), switch(3)],
             joining: None,
             stage: Stage::Serving,

@@ -35,6 +35,8 @@ impl Cluster {
             most_joins: 1,
             again_ms: 20,
             begin_ms: 10_000,
+            collect_percent: 0,
+            collect_gap_ms: 0,
         };
         let switches: Vec<Ipv4Addr> = (1..=4).map(switch).collect();
         let state = State::found(&switches, vec![switches[..3].to_vec()]);
@@ -66,6 +68,7 @@ impl Cluster {
                     asks: false,
                     silent_ms: silent(*at, passed),
                     copied: vec![],
+                    used_percent: 0,
                 };
                 self.handle(Input::Report(report));
             }

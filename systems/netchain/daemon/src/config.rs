@@ -21,6 +21,10 @@ pub struct Config {
     pub lease_ms: u32,
     /// Groups that get a member at the same time.
     pub most_joins: usize,
+    /// Tombstones are collected when so many of a switch's slots have keys; 0: on order only.
+    pub collect_percent: u8,
+    /// Between two collections in one group, unless an operator orders one.
+    pub collect_gap_s: u64,
 }
 
 #[derive(Deserialize)]
@@ -35,6 +39,10 @@ struct File {
     lease_ms: u32,
     #[serde(default = "default_most_joins")]
     most_joins: usize,
+    #[serde(default = "default_collect_percent")]
+    collect_percent: u8,
+    #[serde(default = "default_collect_gap_s")]
+    collect_gap_s: u64,
 }
 
 fn default_dead_ms() -> u64 {
@@ -51,6 +59,14 @@ fn default_lease_ms() -> u32 {
 
 fn default_most_joins() -> usize {
     1
+}
+
+fn default_collect_percent() -> u8 {
+    80
+}
+
+fn default_collect_gap_s() -> u64 {
+    600
 }
 
 impl Config {
@@ -81,7 +97,17 @@ impl Config {
         let ring = Ring::from_toml(&text).map_err(|error| founding(&error))?;
         check(&file).map_err(problem)?;
         let File { dead_ms, agent_ms, lease_ms, most_joins, .. } = file;
-        Ok(Config { shell, ring, dead_ms, agent_ms, lease_ms, most_joins })
+        let File { collect_percent, collect_gap_s, .. } = file;
+        Ok(Config {
+            shell,
+            ring,
+            dead_ms,
+            agent_ms,
+            lease_ms,
+            most_joins,
+            collect_percent,
+            collect_gap_s,
+        })
     }
 }
 
@@ -109,6 +135,19 @@ fn check(file: &File) -> Result<(), Problem> {
     })?;
     require((1..=1_000).contains(&file.most_joins), "most_joins", || {
         format!("{} is out of range; write 1 to 1000 (default 1)", file.most_joins)
+    })?;
+    require(file.collect_percent <= 100, "collect_percent", || {
+        format!(
+            "{} is out of range; write 1 to 100 (default 80), or 0 to collect on order only",
+            file.collect_percent
+        )
+    })?;
+    require((1..=31_536_000).contains(&file.collect_gap_s), "collect_gap_s", || {
+        format!(
+            "{} is out of range; write 1 to 31536000 (default 600): each collection takes one of \
+             a group's 65535 sessions",
+            file.collect_gap_s
+        )
     })
 }
 
@@ -143,6 +182,8 @@ pub(crate) mod tests {
             ("lease_ms = 60", "lease_ms = 39", "lease_ms", "40 to 60000"),
             ("most_joins = 1", "most_joins = 0", "most_joins", "1 to 1000"),
             ("most_joins", "most_join", "most_join", ""),
+            ("collect_percent = 80", "collect_percent = 101", "collect_percent", "1 to 100"),
+            ("collect_gap_s = 600", "collect_gap_s = 0", "collect_gap_s", "1 to 31536000"),
             ("\"cluster.toml\"", "\"none.toml\"", "cluster", "kv found"),
             ("database = ", "# database = ", "database", "either"),
         ] {

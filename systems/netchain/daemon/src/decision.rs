@@ -20,8 +20,8 @@ pub(crate) struct Decided(pub Option<Founded>);
 
 impl Decision for Decided {
     const NAME: &'static str = "groups";
-    const LOST: &'static str = "Stop all controllers and give them the newest backup of it: without \
-                                one the cluster must be founded anew, empty";
+    const LOST: &'static str = "Stop all controllers and give them its newest backup; without a \
+                                backup the cluster must be founded anew, empty";
 
     fn version(&self) -> u64 {
         self.0.as_ref().map_or(0, |founded| founded.state.version)

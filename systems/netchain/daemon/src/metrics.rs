@@ -23,8 +23,8 @@ pub(crate) fn render(rules: &Switches, kept: &Kept, now_ns: u64, bad_tag: u64) -
         ("leading", "Whether this controller decides.", u64::from(leading)),
         (
             "cannot_decide",
-            "Whether it could decide nothing for a second: its database is lost, old, or takes no \
-             decision.",
+            "Whether the controller has been unable to decide for a second: its database is lost \
+             or old, or refuses decisions.",
             u64::from(page.cannot_decide.is_some()),
         ),
         ("settled", "Whether all chains are whole and serve.", u64::from(settled)),
@@ -36,7 +36,7 @@ pub(crate) fn render(rules: &Switches, kept: &Kept, now_ns: u64, bad_tag: u64) -
         ("groups_joining", "Groups to which a new member is being added.", joining as u64),
         (
             "session_most",
-            "Highest number of heads that one group has had; a group can have 65535.",
+            "Highest session of a group: its heads and collections so far; it can have 65535.",
             session_most,
         ),
         ("switches", "Switches that report.", reporting.count() as u64),
@@ -55,18 +55,20 @@ pub(crate) fn render(rules: &Switches, kept: &Kept, now_ns: u64, bad_tag: u64) -
         ("reports_total", "Reports taken.", counted.reports),
         (
             "reports_old_total",
-            "Reports that were overtaken, recorded, or of an earlier life of the switch.",
+            "Old reports that were ignored: overtaken, recorded, or of an earlier incarnation of \
+             the switch.",
             counted.old,
         ),
         (
             "reports_of_others_total",
-            "Reports of switches with another founding file, or that are not in it.",
+            "Reports of switches that have another founding file, or are not in this controller's.",
             counted.other_cluster,
         ),
         ("malformed_total", "Datagrams that are not reports.", counted.malformed),
         ("bad_tag_total", "Datagrams that are not genuine.", bad_tag),
         ("deaths_total", "Switches that most others did not hear any more.", rules.deaths),
         ("mute_total", "Switches that did not report, though others heard them.", rules.mute),
+        ("collections_total", "Times that a group's tombstones were collected.", rules.collections),
         ("lost_total", "Groups that lost all members with their keys.", rules.losses),
         ("decisions_total", "Decisions made persistent.", rules.decisions),
         (

@@ -17,6 +17,8 @@ pub enum Order {
     Undrain(Ipv4Addr),
     /// A lost group begins anew, empty.
     Refound(u16),
+    /// The tombstones of a group, or of all, are collected.
+    Collect(Option<u16>),
 }
 
 /// An order, as it is sent.
@@ -97,6 +99,10 @@ fn judge(order: &Order, state: Option<&State>) -> Result<Input, String> {
             }
             Some(_) => Ok(Input::Refound(number)),
         },
+        Order::Collect(Some(number)) if usize::from(number) >= state.groups.len() => {
+            Err(format!("there are {} groups, from 0 on", state.groups.len()))
+        }
+        Order::Collect(wanted) => Ok(Input::Collect(wanted)),
     }
 }
 
@@ -129,6 +135,7 @@ mod tests {
         };
         assert!(refused(Order::Refound(0)).contains("not lost"));
         assert!(refused(Order::Refound(1)).contains("1 groups"));
+        assert!(refused(Order::Collect(Some(1))).contains("1 groups"));
         assert!(refused(Order::Drain(Ipv4Addr::LOCALHOST)).contains("not a switch of the cluster"));
     }
 }

@@ -123,6 +123,7 @@ mod tests {
                 asks: false,
                 silent_ms: vec![],
                 copied: vec![],
+                used_percent: 0,
             };
             let bytes = Reported { sent_ns, ring, report }.encode();
             reports.take(from, &bytes, 7, |it| (*it == switch).then_some(5)).map(drop)

@@ -60,6 +60,7 @@ pub(crate) struct Switches {
     pub deaths: u64,
     pub mute: u64,
     pub losses: u64,
+    pub collections: u64,
 }
 
 impl Switches {
@@ -82,6 +83,7 @@ impl Switches {
             deaths: 0,
             mute: 0,
             losses: 0,
+            collections: 0,
         };
         rules.load(now_ns, kept);
         rules
@@ -108,6 +110,8 @@ impl Switches {
             most_joins: self.config.most_joins,
             again_ms: AGAIN_MS,
             begin_ms: BEGIN_MS,
+            collect_percent: self.config.collect_percent,
+            collect_gap_ms: self.config.collect_gap_s * 1_000,
         }
     }
 
@@ -117,7 +121,7 @@ impl Switches {
         let own = self.config.ring.fingerprint();
         if ring != own {
             self.fault = Some(format!(
-                "the database is that of the cluster that was founded as {ring:08x}, and `cluster` \
+                "the database belongs to the cluster that was founded as {ring:08x}, but `cluster` \
                  names the founding file of {own:08x}: name the right file, or another database"
             ));
             return;
@@ -200,8 +204,8 @@ impl Switches {
         let (trouble, newest) = self.behind.get_or_insert_with(|| (Trouble::since(now_ns), 0));
         *newest = report.applied.max(*newest);
         trouble.what = format!(
-            "{} has decision {newest}, and this controller's database {own}: it is lost, or an old \
-             copy; give it the newest database",
+            "{} has decision {newest}, but this controller's database has decision {own}: the \
+             database is lost, or an old copy; give the controller the newest database",
             report.switch
         );
     }
@@ -254,6 +258,11 @@ impl Switches {
             Event::Returned(switch) => tracing::info!(name, %switch, "serves again"),
             Event::Joins(group, switch) => tracing::info!(name, group, %switch, "joins"),
             Event::Joined(group, switch) => tracing::info!(name, group, %switch, "joined"),
+            Event::Collects(group) => tracing::info!(name, group, "its tombstones are collected"),
+            Event::Collected(group) => {
+                self.collections += 1;
+                tracing::info!(name, group, "its tombstones are gone");
+            }
             Event::Left(group, switch) => tracing::info!(name, group, %switch, "left"),
             Event::Lost(group) => {
                 self.losses += 1;

@@ -113,6 +113,10 @@ pub struct GroupStatus {
     pub chain: Vec<Ipv4Addr>,
     /// The member that slots are copied to.
     pub joining: Option<Ipv4Addr>,
+    /// Tombstones of earlier sessions may be gone; 0: none are.
+    pub floor: u16,
+    /// Its tombstones are being collected.
+    pub collecting: bool,
 }
 
 fn is_paused(stage: &Stage) -> bool {
@@ -219,6 +223,8 @@ pub(crate) fn groups(state: Option<&State>, wanted: GroupsWanted) -> Groups {
             .to_owned(),
             chain: it.chain.clone(),
             joining: it.joining,
+            floor: it.floor,
+            collecting: it.collecting,
         })
         .collect();
     let end = wanted.from.saturating_add(groups.len());

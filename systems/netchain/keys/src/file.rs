@@ -86,7 +86,8 @@ impl ClientKeys {
                 return Err(fault(place("id"), problem));
             }
             if !seen.insert(table.id) {
-                let problem = format!("{} is used twice; give each its own", table.id);
+                let problem =
+                    format!("{} is used twice; give each entry a number of its own", table.id);
                 return Err(fault(place("id"), problem));
             }
             let key = table.key().map_err(|(field, problem)| fault(place(field), problem))?;

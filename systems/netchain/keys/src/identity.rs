@@ -31,7 +31,8 @@ impl Identity {
     /// # Errors
     /// The file, the field, the remedy.
     pub fn load(path: &Path) -> Result<Identity, KeysError> {
-        let remedy = "who runs the switches issues one: `stateplane kv key issue KEYS --out FILE`";
+        let remedy = "the operator of the switches issues one: `stateplane kv key issue KEYS --out \
+                      FILE`";
         Identity::parse(path, &read(path, remedy)?)
     }
 

@@ -30,7 +30,11 @@ enum bit<8> Operation {
     COPY_ACK = 9,
     PROBE = 10,
     // The next keys of a group that begin with a prefix: list.p4.
-    LIST = 11
+    LIST = 11,
+    // Between switches, STAMPED: a tombstone that all members may free, on its way down the chain;
+    // all have it, on its way back: collect.p4.
+    COLLECT = 12,
+    COLLECT_ACK = 13
 }
 
 enum bit<8> Status {
@@ -77,7 +81,10 @@ const bit<16> STAMPED = 0x4000;
 // In a reply: version and value are not those of the verdict. Of DONE they are a later write's, and
 // the request made the version in `operand` (0: nobody knows it any more).
 const bit<16> MOVED = 0x0002;
-// A copy of the request went to a head of an earlier view, which may have carried it out.
+// In a reply with the group's chain: version is the group's floor, and operand the view since which
+// the head is this one.
+const bit<16> TOLD = 0x0004;
+// A copy of the request went to an earlier head, which may have carried it out.
 const bit<16> AGAIN = 0x0001;
 
 // How long the value can be that a message has room for, in netchain_t.room.

@@ -181,6 +181,23 @@ bit<64> recent_version(in headers_t hdr, in slot_t slot) {
     return version;
 }
 
+// A key without a slot may have had one that was collected, with records of requests: it counts as
+// having four of nobody, as new as a collected tombstone can be.
+void forget_collected(in bit<16> floor, inout slot_t slot) {
+    if (slot.version == 0 && floor != 0) {
+        bit<8> done = (bit<8>)Status.DONE;
+        bit<64> newest = (bit<64>)floor << 48;
+        slot.version0 = newest;
+        slot.status0 = done;
+        slot.version1 = newest;
+        slot.status1 = done;
+        slot.version2 = newest;
+        slot.status2 = done;
+        slot.version3 = newest;
+        slot.status3 = done;
+    }
+}
+
 // May this request be one that is forgotten? The slot has the records of all writes since the
 // oldest one's version. A write's request has a version that the key had before it was sent first.
 bool has_forgotten(in headers_t hdr, in slot_t slot) {
@@ -208,10 +225,16 @@ bool holds(in headers_t hdr, in slot_t slot) {
     return result;
 }
 
-// Is it a write that names the version it follows?
+// Is it a write that names the version it follows? (0 names none: a key can have it twice.)
 bool names_version(in headers_t hdr) {
-    return hdr.envelope.operation == Operation.COMPARE_VERSION
-        || (hdr.envelope.operation == Operation.DELETE && hdr.netchain.operand != 0);
+    return hdr.netchain.operand != 0
+        && (hdr.envelope.operation == Operation.COMPARE_VERSION
+            || hdr.envelope.operation == Operation.DELETE);
+}
+
+// Is it a tombstone of a session before this floor?
+bool is_collectable(in bit<64> version, in bit<8> length, in bit<16> floor) {
+    return version != 0 && length == NO_VALUE && version < (bit<64>)floor << 48;
 }
 
 // Carries a write out: the slot as it is afterwards.

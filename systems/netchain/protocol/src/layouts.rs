@@ -258,7 +258,6 @@ pub fn header() -> Header {
             Number::new("SP_PEERS", PEERS.into(), "peers; their numbers are below it"),
             Number::new("SP_PEERS_DUE", PEERS_DUE.into(), "generated frames that wait"),
             Number::new("SP_PEERS_PROBE", Operation::Probe as u64, "the operation of a probe"),
-            Number::new("SP_PEERS_COPY", Operation::Copy as u64, "the operation of a copy"),
         ])
         .enumeration("", "Of the map sp_slots_stats.", &counters)
         .enumeration("", "Of the map sp_peers_stats.", &peers)

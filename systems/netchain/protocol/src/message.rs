@@ -12,8 +12,8 @@ const BASE_BYTES: usize = 88;
 /// Records in a write, and bytes of each.
 pub const RECORDS: usize = 4;
 const RECORD_BYTES: usize = 21;
-/// In the place of a length: there is no value.
-const NO_VALUE: u8 = 255;
+/// In the place of a length, also a slot's: there is no value.
+pub const NO_VALUE: u8 = 255;
 
 /// The message is a reply.
 pub const REPLY: u16 = 0x8000;
@@ -22,7 +22,10 @@ pub const STAMPED: u16 = 0x4000;
 /// In a reply: version and value are not those of the verdict. Of [`Status::Done`] they are a later
 /// write's, and the operand is the request's own version (0: nobody knows it any more).
 pub const MOVED: u16 = 0x0002;
-/// A copy of the request went to a head of an earlier view, which may have carried it out.
+/// In a reply with the group's chain: the version is the group's floor, and the operand the view
+/// since which the head is this one.
+pub const TOLD: u16 = 0x0004;
+/// A copy of the request went to an earlier head, which may have carried it out.
 pub const AGAIN: u16 = 0x0001;
 
 /// A key: 16 bytes, whatever they are.
@@ -68,6 +71,10 @@ pub enum Operation {
     Probe = 10,
     /// The next keys of a group that begin with a prefix.
     List = 11,
+    /// Between switches: a tombstone that all members may free.
+    Collect = 12,
+    /// Between switches: all members have it.
+    CollectAck = 13,
 }
 
 /// What became of a request.
@@ -110,7 +117,7 @@ pub enum Status {
     Paused = 16,
 }
 
-const OPERATIONS: [Operation; 11] = [
+const OPERATIONS: [Operation; 13] = [
     Operation::Read,
     Operation::Put,
     Operation::Insert,
@@ -122,6 +129,8 @@ const OPERATIONS: [Operation; 11] = [
     Operation::CopyAck,
     Operation::Probe,
     Operation::List,
+    Operation::Collect,
+    Operation::CollectAck,
 ];
 
 const STATUSES: [Status; 17] = [
@@ -294,6 +303,30 @@ fn has_records(operation: Operation) -> bool {
 }
 
 impl Message {
+    /// Asks a switch for the view and chain of a group: a read in view 0, which no switch carries
+    /// out. The reply carries the client's identity and the number. The chain is empty.
+    pub fn probe(ring: u32, group: u16, key: Key, (client, number): (u64, u32)) -> Message {
+        Message {
+            operation: Operation::Read,
+            status: Status::Request,
+            flags: 0,
+            key_id: 0,
+            tag: 0,
+            ring,
+            view: 0,
+            group,
+            client,
+            number,
+            version: 0,
+            operand: 0,
+            key,
+            chain: vec![],
+            records: Default::default(),
+            room: Room::None,
+            value: None,
+        }
+    }
+
     /// Bytes of the UDP payload.
     pub fn bytes(&self) -> usize {
         let records = if has_records(self.operation) { RECORDS * RECORD_BYTES } else { 0 };

@@ -31,11 +31,11 @@ class Outcome(enum.IntEnum):
     BAD_ARGUMENT = 13
     SYSTEM = 14  # the socket fails, or a file cannot be read
     NOT_OURS = 15  # the key has a value of another kind
-    OTHERS = 16  # others held it for as long as patience was
+    OTHERS = 16  # others held the lock for all of the patience
 
 
 class NetChainError(Exception):
-    """What was asked for was not done. `outcome` says why; UNKNOWN may have happened."""
+    """A request was not carried out. `outcome` says why; UNKNOWN may have happened."""
 
     def __init__(self, outcome: int, said: Optional[str] = None):
         super().__init__(said or _native.text(outcome))

@@ -42,7 +42,7 @@ pub(crate) fn describe(frame: &[u8]) -> Option<String> {
     Some(format!(
         "{:?} k{} #{}{status} view {} v{}{value}{}{}{}{}",
         message.operation,
-        message.key.0[0],
+        message.key.0[1],
         message.number,
         message.view,
         version(message.version),

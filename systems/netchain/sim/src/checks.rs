@@ -1,7 +1,7 @@
 //! What must hold at each instant, and in the end.
 
 use crate::frames::machine_at;
-use crate::scenario::{Ask, Machine};
+use crate::scenario::{Ask, List, Machine};
 use crate::world::{MS, World};
 use netchain_controller::{Stage, Standing};
 use netchain_protocol::Operation;
@@ -11,7 +11,7 @@ use std::net::Ipv4Addr;
 const REQUESTS_END_NS: u64 = 1_500 * MS;
 /// After the faults, all chains are whole again after this time.
 const WHOLE_AFTER_NS: u64 = 5_000 * MS;
-/// Then a request is carried out within this time.
+/// Then a request is carried out within this time, and a listing is over.
 const ANSWERED_AFTER_NS: u64 = 500 * MS;
 
 impl World<'_> {
@@ -47,6 +47,7 @@ impl World<'_> {
             let group = usize::from(self.ring.group_of(&key));
             let Some(group) = self.control.disk.groups.get(group) else { continue };
             let full: Vec<Ipv4Addr> = group.full().collect();
+            let floor = u64::from(group.floor) << 48;
             let mut before: Option<(Ipv4Addr, u64)> = None;
             for address in full {
                 let incarnation = self.control.disk.switches.get(&address).map(|it| it.incarnation);
@@ -56,13 +57,16 @@ impl World<'_> {
                 let Some(node) = node.filter(|node| Some(node.incarnation) == incarnation) else {
                     continue;
                 };
-                let version = node.version(&key);
+                let (version, has_value) = node.state(&key);
+                if !has_value && version < floor {
+                    continue; // (it may have been collected before it, or may be: tombstones.md)
+                }
                 if let Some((first, newest)) = before
                     && newest < version
                 {
                     let detail = format!(
                         "key {}: {first} has version {newest:x}, {address} behind it {version:x}",
-                        key.0[0]
+                        key.0[1]
                     );
                     return self.violated("order", detail);
                 }
@@ -94,6 +98,7 @@ impl World<'_> {
                 self.is_served(key, operation);
             }
         }
+        self.is_listed();
         self.check_order();
     }
 
@@ -101,28 +106,72 @@ impl World<'_> {
     /// of a client after a failover may be unknown: design.md, "Known holes".)
     fn is_served(&mut self, key: usize, operation: Operation) {
         let group = usize::from(self.ring.group_of(&self.keys[key]));
-        let lost = self.control.disk.groups[group].stage == Stage::Lost;
         let client = key % self.clients.len();
         let mut gave = vec![];
-        for _ in 0..2 {
+        while gave.len() < 2 {
             if self.violation.is_some() {
                 return;
             }
-            let number = self.history.begun();
+            let (number, decided) = (self.history.begun(), self.decided.len());
             self.ask(Ask { client, operation, key, length: 8, back: 0 });
             self.wait_for(ANSWERED_AFTER_NS, |world| world.clients[client].waiting() == 0);
             let what = self.history.outcome(number);
+            let lost = self.control.disk.groups[group].stage == Stage::Lost;
             let good = if lost { what == "lost" } else { matches!(what, "done" | "full") };
             if good {
                 return;
+            }
+            if self.was_whole_too_early(decided) {
+                continue;
             }
             gave.push(what);
             if what != "unknown" || operation == Operation::Read {
                 break;
             }
         }
-        let what = if lost { "is not said to be lost" } else { "is not served" };
-        self.violated("progress", format!("key {key} {what}: {operation:?} gives {gave:?}"));
+        let stage = self.control.disk.groups[group].stage;
+        let detail = format!("key {key}: {operation:?} gives {gave:?}; its group is {stage:?}");
+        self.violated("progress", detail);
+    }
+
+    /// Listings are over, and one more says of the lost groups, and of no other one, that its keys
+    /// are missing.
+    fn is_listed(&mut self) {
+        let over = |world: &World<'_>| world.clients.iter().all(|it| it.listings() == 0);
+        let decided = self.decided.len();
+        if !self.wait_for(ANSWERED_AFTER_NS, over) && !self.was_whole_too_early(decided) {
+            return self.violated("progress", "a listing does not end".to_owned());
+        }
+        while self.violation.is_none() {
+            let decided = self.decided.len();
+            self.list(List { client: 0, key: 0, bytes: 0, pause_ns: 0 });
+            self.wait_for(ANSWERED_AFTER_NS, over);
+            let groups = (0..).zip(&self.control.disk.groups);
+            let lost = groups.filter(|(_, group)| group.stage == Stage::Lost).map(|(at, _)| at);
+            let (lost, missing) = (lost.collect::<Vec<u16>>(), self.history.last_not_listed());
+            if missing.as_ref() == Some(&lost) {
+                return;
+            }
+            if !self.was_whole_too_early(decided) {
+                let detail = format!("groups {lost:?} are lost; not listed are {missing:?}");
+                self.violated("progress", detail);
+            }
+        }
+    }
+
+    /// Did the controller only now notice that a switch had stood still? Then waits until it is
+    /// whole again, and nobody waits for an answer.
+    fn was_whole_too_early(&mut self, decided: usize) -> bool {
+        if self.decided.len() == decided {
+            return false;
+        }
+        let idle = |world: &World<'_>| {
+            world.clients.iter().all(|it| it.waiting() == 0 && it.listings() == 0)
+        };
+        if !self.wait_for(WHOLE_AFTER_NS, |world| world.is_whole() && idle(world)) {
+            self.violated("whole", "not again, after a switch had stood still".to_owned());
+        }
+        true
     }
 
     /// Lets time pass until then, or until something is so. False: it is not.

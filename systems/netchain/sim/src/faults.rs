@@ -39,6 +39,8 @@ pub struct Faults {
     pub controller_steps: f64,
     /// Per step: an operator drains a switch, or ends that.
     pub drains: f64,
+    /// Per step: an operator has tombstones collected.
+    pub collections: f64,
     /// By how many parts per million a clock runs fast or slow at most; two differ by less than
     /// 1 %.
     pub drift_ppm: i64,
@@ -62,6 +64,7 @@ impl Faults {
         controller_deaths: 0.0,
         controller_steps: 0.0,
         drains: 0.0,
+        collections: 0.0,
         drift_ppm: 0,
     };
 
@@ -83,6 +86,7 @@ impl Faults {
             controller_deaths: some(0.3, 0.08),
             controller_steps: some(0.25, 0.2),
             drains: some(0.2, 0.05),
+            collections: some(0.4, 0.1),
             ..Faults::NONE
         };
         faults.delay_max_ns = [100_000, 300_000, 2 * MS, 10 * MS][rng.random_range(0..4)];

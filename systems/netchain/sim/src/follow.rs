@@ -129,18 +129,19 @@ impl Follower {
 
     /// The entry of `roles` for a group.
     fn part(&self, group: u32, role: &Role) -> Entry {
-        let view = u64::from(role.view);
+        let (view, floor) = (u64::from(role.view), role.floor.into());
+        let since = role.head_since.into();
         let mut chain = vec![role.chain.len() as u64];
         let member = |at: usize| role.chain.get(at).map_or(0, |it| it.to_bits().into());
         chain.extend((0..MOST_MEMBERS).map(member));
         let (action, arguments) = match role.part {
-            Part::None => ("refer", [vec![view], chain].concat()),
-            Part::Paused => ("pause", [vec![view], chain].concat()),
+            Part::None => ("refer", [vec![view, since, floor], chain].concat()),
+            Part::Paused => ("pause", [vec![view, since, floor], chain].concat()),
             Part::Lost => ("lost", vec![view]),
             Part::Member { .. } => {
                 let next = role.next.map_or(0, |next| next.to_bits());
                 let position = role.part.position().into();
-                let own = [view, role.session.into(), position, next.into()];
+                let own = [view, since, role.session.into(), floor, position, next.into()];
                 let peers = self.numbers(&role.chain).into();
                 ("take_part", [own.to_vec(), chain, vec![peers]].concat())
             }
@@ -170,8 +171,9 @@ mod tests {
 
     fn config(version: u64, part: Part) -> Config {
         let chain = vec![address(3), address(1)];
-        let role =
-            Role { view: 5, session: 2, part, next: Some(address(1)), copies_to: None, chain };
+        let (next, copies_to) = (Some(address(1)), None);
+        let (view, head_since, session, floor) = (5, 4, 2, 1);
+        let role = Role { view, head_since, session, floor, part, next, copies_to, chain };
         Config {
             version,
             incarnation: 7,
@@ -184,14 +186,20 @@ mod tests {
     #[test]
     fn the_version_comes_last() {
         let mut follower = Follower::new(address(3), 9, 7, &[1, 2, 3].map(address));
-        let part = Part::Member { head: true, reader: false, tail: false, joining: false };
+        let part = Part::Member {
+            head: true,
+            reader: false,
+            tail: false,
+            joining: false,
+            collecting: true,
+        };
         let config = config(4, part);
         let [roles, sources, destinations] = follower.writes(&config).unwrap();
         let order = [roles.0, sources.0, destinations.0];
         assert_eq!(order, [Table::Roles, Table::DeadSources, Table::Destinations]);
         let one = |at: u8| u64::from(address(at).to_bits());
         assert_eq!((roles.1[0].key, roles.1[0].action), (0, "take_part"));
-        let expected = [5, 2, 1, one(1), 2, one(3), one(1), 0, 0, 0x00ff_ffff];
+        let expected = [5, 4, 2, 1, 17, one(1), 2, one(3), one(1), 0, 0, 0x00ff_ffff];
         assert_eq!(roles.1[0].arguments, expected);
         assert_eq!(destinations.1[0].arguments, [9, 4]);
         assert_eq!(destinations.1[1].action, "dead");

@@ -3,12 +3,17 @@
 //! Versions are judged beside that: a compare by version names the state that a reply showed with
 //! that version; what clients are shown never goes back; an order must explain the versions that
 //! were heard, too, which makes it quick to find.
+//!
+//! A listing is one more read of each of its keys ([`listings`]).
 
+use self::listings::{HeardPage, Listing, Wanted};
 use history::linearizable::{self, Model};
 use netchain_client::{Failure, Outcome, Shown};
 use netchain_protocol::Operation;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+
+pub(crate) mod listings;
 
 /// In the place of a version: nobody heard it.
 const UNHEARD: u64 = u64::MAX;
@@ -76,13 +81,21 @@ pub struct Request {
     made: u64,
     /// What was heard of it: whether it was carried out, and whether the key's state is shown.
     heard: Option<(bool, bool)>,
+    /// Tombstones are collected in this run: a key without a value may have version 0 at any time.
+    collects: bool,
 }
 
 impl Request {
     fn holds(&self, state: &State) -> bool {
         match self.operation {
             Operation::Insert => state.value.is_none(),
+            // (Of a listing it is what was heard: whether the key has a value.)
+            Operation::List => state.value.is_some(),
             Operation::CompareVersion if state.version == UNHEARD => self.done_or_unknown(),
+            Operation::CompareVersion if self.collects && state.value.is_none() => {
+                let may_be = [0, state.version].contains(&self.operand);
+                may_be && self.done_or_unknown()
+            }
             Operation::CompareVersion => state.version == self.operand,
             Operation::CompareOwner => state.value.is_some_and(|it| it.word == self.operand),
             Operation::Delete if state.value.is_none() => false,
@@ -91,6 +104,10 @@ impl Request {
             Operation::Delete => state.version == self.operand,
             _ => true,
         }
+    }
+
+    fn writes(&self, done: bool) -> bool {
+        done && !matches!(self.operation, Operation::Read | Operation::List)
     }
 
     /// Nobody heard the state's version: it may be the operand or not.
@@ -111,7 +128,7 @@ impl Model for Request {
         let done = self.holds(state);
         let empty = Value::of(&[0; 8]);
         let next = match self.operation {
-            Operation::Read => *state,
+            Operation::Read | Operation::List => *state,
             _ if !done => *state,
             Operation::Delete => State { value: None, version: self.made },
             Operation::Add => {
@@ -122,20 +139,25 @@ impl Model for Request {
             _ => State { value: self.value, version: self.made },
         };
         let shows = self.heard.is_none_or(|(_, shows)| shows);
-        let answer = Answer { done, value: shows.then_some(next.value), version: next.version };
+        // (What the head shows of a key without a value: the tombstone's version, or 0.)
+        let gone = self.collects && next.value.is_none() && !self.writes(done);
+        let version = if gone { UNHEARD } else { next.version };
+        let answer = Answer { done, value: shows.then_some(next.value), version };
         (next, answer)
     }
 
     fn is_past(self, state: &State, output: &Answer) -> bool {
         // (A write comes after the version that it replaced.)
-        let writes = output.done && self.operation != Operation::Read;
-        output.version != UNHEARD
+        let writes = self.writes(output.done);
+        let collected = self.collects && output.version == 0;
+        !collected
+            && output.version != UNHEARD
             && state.version != UNHEARD
             && (output.version < state.version || writes && output.version == state.version)
     }
 
     fn only_reads(self) -> bool {
-        self.operation == Operation::Read
+        matches!(self.operation, Operation::Read | Operation::List)
     }
 }
 
@@ -159,11 +181,19 @@ struct Asked {
 #[derive(Clone, Debug, Default)]
 pub struct History {
     asked: Vec<Asked>,
+    listings: Vec<Listing>,
+    /// Tombstones are collected.
+    collects: bool,
     /// Requests that are over, by what became of them.
     pub counts: BTreeMap<&'static str, u64>,
 }
 
 impl History {
+    /// Of a run in which tombstones are collected, or not.
+    pub fn new(collects: bool) -> History {
+        History { collects, ..History::default() }
+    }
+
     /// A client begins a request; its number here.
     pub fn ask(
         &mut self,
@@ -173,7 +203,8 @@ impl History {
         (operation, operand, value): (Operation, u64, Option<&[u8]>),
     ) -> usize {
         let value = value.map(Value::of);
-        let request = Request { operation, operand, value, made: UNHEARD, heard: None };
+        let collects = self.collects;
+        let request = Request { operation, operand, value, made: UNHEARD, heard: None, collects };
         let (answer, shown) = (None, None);
         let (asked_ns, was_not, outcome) = (now_ns, false, "under way");
         self.asked.push(Asked { client, key, request, asked_ns, answer, was_not, shown, outcome });
@@ -225,6 +256,32 @@ impl History {
         *self.counts.entry(what).or_default() += 1;
     }
 
+    /// A client begins a listing of these keys; its number here.
+    pub(crate) fn lists(&mut self, asked_ns: u64, wanted: Vec<Wanted>) -> usize {
+        self.listings.push(Listing { asked_ns, wanted, pages: vec![], over_ns: None });
+        self.listings.len() - 1
+    }
+
+    /// A page of a listing comes, or the news that there is none.
+    pub(crate) fn page(&mut self, listing: usize, page: HeardPage) {
+        let what = if page.incomplete { "group not listed" } else { "page" };
+        *self.counts.entry(what).or_default() += 1;
+        self.listings[listing].pages.push(page);
+    }
+
+    /// A listing is over: its client takes what it was told for all keys.
+    pub(crate) fn listed(&mut self, listing: usize, now_ns: u64) {
+        *self.counts.entry("listed").or_default() += 1;
+        self.listings[listing].over_ns = Some(now_ns);
+    }
+
+    /// Groups of which the last listing said that keys are missing. None: it is not over.
+    pub(crate) fn last_not_listed(&self) -> Option<Vec<u16>> {
+        let listing = self.listings.last().filter(|it| it.over_ns.is_some())?;
+        let incomplete = listing.pages.iter().filter(|page| page.incomplete);
+        Some(incomplete.map(|page| page.group).collect())
+    }
+
     /// What became of a request, in a word.
     pub fn outcome(&self, number: usize) -> &'static str {
         self.asked.get(number).map_or("not begun", |asked| asked.outcome)
@@ -252,35 +309,25 @@ impl History {
     /// # Errors
     /// What is wrong: the check, and what it found.
     pub fn judge(&self, keys: usize) -> Result<u64, (&'static str, String)> {
+        for listing in &self.listings {
+            listing.check().map_err(|found| ("listing", found))?;
+        }
         let mut undecided = 0;
         for key in 0..keys {
             let of_key: Vec<&Asked> = self.asked.iter().filter(|it| it.key == key).collect();
             self.check_versions(&of_key).map_err(|found| ("versions", found))?;
-            let seen = versions_of(&of_key);
-            let operation = |it: &&Asked| {
-                let Request { value, made, .. } = it.request;
-                let known = value.and_then(|value| seen.get(&value).copied());
-                let made = if made == UNHEARD { known.unwrap_or(UNHEARD) } else { made };
-                let input = Request { made, ..it.request };
-                linearizable::Operation { input, invoked: it.asked_ns, returned: it.answer }
+            let asked = operations_of(&of_key);
+            let mut all = asked.clone();
+            all.extend(self.listings.iter().filter_map(|listing| listing.says(key)));
+            let Some(Err(found)) = explained(&all).or_else(|| {
+                undecided += 1;
+                explained(&asked)
+            }) else {
+                continue;
             };
-            let all: Vec<linearizable::Operation<Request>> =
-                of_key.iter().filter(|it| !it.was_not).map(operation).collect();
-            // An order without the unanswered writes of which nobody saw anything is an order, and
-            // is found sooner.
-            let matters = |it: &&linearizable::Operation<Request>| {
-                it.returned.is_some() || it.input.made != UNHEARD || it.input.value.is_none()
-            };
-            let some: Vec<_> = all.iter().filter(matters).copied().collect();
-            if !matches!(linearizable::check_within(&some, MOST_STATES), Some(Ok(()))) {
-                match linearizable::check_within(&all, MOST_STATES) {
-                    Some(Ok(())) => {}
-                    Some(Err(found)) => {
-                        return Err(("linearizable", format!("key {key}: {found}")));
-                    }
-                    None => undecided += 1,
-                }
-            }
+            let is_listings = all.len() > asked.len() && explained(&asked) == Some(Ok(()));
+            let check = if is_listings { "listing" } else { "linearizable" };
+            return Err((check, format!("key {key}: {found}")));
         }
         Ok(undecided)
     }
@@ -302,6 +349,9 @@ impl History {
             })
             .collect();
         for (asked_ns, _, later) in &shown {
+            if self.collects && later.version == 0 && later.value.is_none() {
+                continue;
+            }
             let earlier = shown.partition_point(|(_, returned_ns, _)| returned_ns < asked_ns);
             let newest = earlier.checked_sub(1).and_then(|at| newest.get(at));
             if let Some(newest) = newest.filter(|newest| **newest > later.version) {
@@ -314,6 +364,35 @@ impl History {
             }
         }
         Ok(())
+    }
+}
+
+/// What is to be explained of a key's requests.
+fn operations_of(of_key: &[&Asked]) -> Vec<linearizable::Operation<Request>> {
+    let seen = versions_of(of_key);
+    let operation = |it: &&Asked| {
+        let Request { value, made, .. } = it.request;
+        let known = value.and_then(|value| seen.get(&value).copied());
+        let made = if made == UNHEARD { known.unwrap_or(UNHEARD) } else { made };
+        let input = Request { made, ..it.request };
+        linearizable::Operation { input, invoked: it.asked_ns, returned: it.answer }
+    };
+    of_key.iter().filter(|it| !it.was_not).map(operation).collect()
+}
+
+/// Does an order explain these? None: that cannot be said in time.
+fn explained(
+    all: &[linearizable::Operation<Request>],
+) -> Option<Result<(), linearizable::NotLinearizable>> {
+    // An order without the unanswered writes of which nobody saw anything is an order, and is found
+    // sooner.
+    let matters = |it: &&linearizable::Operation<Request>| {
+        it.returned.is_some() || it.input.made != UNHEARD || it.input.value.is_none()
+    };
+    let some: Vec<_> = all.iter().filter(matters).copied().collect();
+    match linearizable::check_within(&some, MOST_STATES) {
+        Some(Ok(())) => Some(Ok(())),
+        _ => linearizable::check_within(all, MOST_STATES),
     }
 }
 

@@ -26,6 +26,7 @@ pub use chart::Chart;
 pub use faults::Faults;
 pub use history::History;
 pub use run::{Bench, Outcome, Plan, Summary, run_many};
-pub use scenario::{AGENT, Action, Ask, Fault, Machine, Scenario, Step};
+pub use scenario::{AGENT, Action, Ask, Fault, List, Machine, Scenario, Step};
+pub use seeded::clients::ClientBug;
 pub use seeded::{AgentBug, SeededBug};
 pub use world::Violation;

@@ -5,7 +5,7 @@ use crate::follow::{Entry, Follower, Table};
 use crate::frames::{frame, switch_address};
 use crate::seeded::{AgentBug, planted};
 use netchain_compiler::supply;
-use netchain_protocol::control::{Config, Part, Report};
+use netchain_protocol::control::{Config, Part, Report, Role};
 use netchain_protocol::layouts::LEASE_CLOCK_MARGIN_MS;
 use netchain_protocol::message::STAMPED;
 use netchain_protocol::tag::{member_tag, put_tag};
@@ -270,8 +270,8 @@ impl<'p> Node<'p> {
         }
     }
 
-    /// A round of copies for members that join: of all slots that are not acknowledged.
-    /// (`systems/netchain/switch/src/copies.rs`.)
+    /// A round of messages about slots that are not acknowledged: copies for members that join, and
+    /// tombstones that are collected. (`systems/netchain/switch/src/copies.rs`.)
     pub(crate) fn copies(
         &mut self,
         keys: &[Key],
@@ -280,9 +280,9 @@ impl<'p> Node<'p> {
     ) -> Result<Vec<Vec<u8>>, String> {
         let roles = self.follower.config().map(|config| config.roles.clone()).unwrap_or_default();
         let mut sent = vec![];
-        let jobs = (0..).zip(roles).filter_map(|(at, it)| Some((at, it.view, it.copies_to?)));
+        let jobs = (0..).zip(&roles).filter_map(job);
         let before = std::mem::take(&mut self.copied);
-        for (group, view, to) in jobs {
+        for (group, view, operation, to) in jobs {
             if before.get(&group) == Some(&view) {
                 self.copied.insert(group, view);
                 continue;
@@ -299,7 +299,7 @@ impl<'p> Node<'p> {
                     group,
                     key: *key,
                     room: Room::Large,
-                    ..self.between_switches(Operation::Copy)
+                    ..self.between_switches(operation)
                 };
                 sent.extend(self.generate(to, &message, now_ns)?);
             }
@@ -399,6 +399,7 @@ impl<'p> Node<'p> {
             asks: self.follower.asks(),
             silent_ms,
             copied: self.copied.iter().map(|(group, view)| (*group, *view)).collect(),
+            used_percent: 0,
         }
     }
 
@@ -407,9 +408,11 @@ impl<'p> Node<'p> {
         self.follower.config().is_some_and(|config| config.dead.contains(&address))
     }
 
-    /// The version of a key; 0: none.
-    pub(crate) fn version(&mut self, key: &Key) -> u64 {
-        self.slot(key).and_then(|fields| number(fields.first()?)).unwrap_or_default() as u64
+    /// The version of a key, 0 if it has no slot, and whether it has a value.
+    pub(crate) fn state(&mut self, key: &Key) -> (u64, bool) {
+        let Some(fields) = self.slot(key) else { return (0, false) };
+        let of = |field: Option<&Datum>| field.and_then(number).unwrap_or_default();
+        (of(fields.first()) as u64, of(fields.last()) != NO_VALUE)
     }
 
     /// The fields of a key's slot, in the program's order.
@@ -426,6 +429,18 @@ impl<'p> Node<'p> {
         let [_, Datum::Struct(fields)] = arguments else { return None };
         Some(fields)
     }
+}
+
+/// As the length of a value: there is none.
+const NO_VALUE: u128 = 255;
+
+/// What a switch does with the slots of a group in which it has this role, and where to.
+fn job((group, role): (u16, &Role)) -> Option<(u16, u32, Operation, Ipv4Addr)> {
+    if matches!(role.part, Part::Member { head: true, collecting: true, .. }) {
+        let to = role.next.unwrap_or(Ipv4Addr::UNSPECIFIED);
+        return Some((group, role.view, Operation::Collect, to));
+    }
+    Some((group, role.view, Operation::Copy, role.copies_to?))
 }
 
 fn number(datum: &Datum) -> Option<u128> {

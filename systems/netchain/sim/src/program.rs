@@ -5,15 +5,16 @@ use p4_ir::Program;
 use std::path::Path;
 
 /// The program's files, by their names beside each other.
-pub(crate) const FILES: [(&str, &str); 4] = [
+pub(crate) const FILES: [(&str, &str); 5] = [
     ("netchain.p4", include_str!("../../p4/netchain.p4")),
     ("include/message.p4", include_str!("../../p4/include/message.p4")),
     ("include/slot.p4", include_str!("../../p4/include/slot.p4")),
     ("include/list.p4", include_str!("../../p4/include/list.p4")),
+    ("include/collect.p4", include_str!("../../p4/include/collect.p4")),
 ];
 
-/// Keys that a simulated switch has room for, so few that a table is full now and then.
-pub(crate) const KEYS: usize = 12;
+/// Keys that a simulated switch has room for: all that a run has.
+pub(crate) const KEYS: usize = 20;
 /// Clients that it remembers.
 const CLIENTS: usize = 64;
 

@@ -39,6 +39,7 @@ pub struct Outcome {
 }
 
 fn name(event: &netchain_controller::Event) -> &'static str {
+    use netchain_controller::Event::{Collected, Collects};
     use netchain_controller::Event::{Died, Emptied, Joined, Joins, Left, Lost, Mute, Returned};
     match event {
         Died(_) => "died",
@@ -49,6 +50,8 @@ fn name(event: &netchain_controller::Event) -> &'static str {
         Joined(..) => "joined",
         Left(..) => "left",
         Lost(_) => "lost",
+        Collects(_) => "collects",
+        Collected(_) => "collected",
     }
 }
 

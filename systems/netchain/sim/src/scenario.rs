@@ -51,15 +51,32 @@ pub struct Ask {
     pub back: usize,
 }
 
+/// A listing of the keys that begin as one does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct List {
+    /// Who asks.
+    pub client: usize,
+    /// Number of the key whose first bytes are the prefix.
+    pub key: usize,
+    /// Bytes of the prefix.
+    pub bytes: usize,
+    /// The client does something else for so long, in ns, before it asks for the next page.
+    pub pause_ns: u64,
+}
+
 /// What happens at a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// A client begins a request.
     Ask(Ask),
+    /// A client begins a listing.
+    List(List),
     /// Something goes wrong for so many ns.
     Fault(Fault, u64),
     /// An operator drains a switch, or ends that.
     Drain(usize, bool),
+    /// An operator has all tombstones collected.
+    Collect,
 }
 
 /// An action, and how long after the one before.
@@ -111,22 +128,31 @@ impl Scenario {
             failures: rng.random_range(1..=2),
             groups: [1, 1, 2, 3][rng.random_range(0..4)],
             clients: rng.random_range(1..=4),
-            // (Now and then more than a switch has slots.)
             keys: [1, 1, 2, 3, 5, 9][rng.random_range(0..6)],
             steps: Vec::new(),
         };
+        let lists = rng.random_bool(0.4);
+        if lists {
+            // (More than a page has place for, mostly.)
+            scenario.keys = [2, 5, 9, 12, 18, 18][rng.random_range(0..6)];
+            scenario.fill(&mut rng);
+        }
         let requests = match rng.random_range(0..8) {
             0 => rng.random_range(60..=160),
             _ => rng.random_range(15..=60),
         };
         let pause_ns = [500_000, 3 * MS, 12 * MS, 40 * MS][rng.random_range(0..4)];
-        // Which operations a run has at all.
-        let kinds: Vec<Operation> = OPERATIONS
-            .into_iter()
-            .filter(|it| *it == Operation::Read || rng.random_bool(0.5))
-            .collect();
+        // Which operations a run has at all. (A listing says of a key only whether it is there.)
+        let comes_and_goes = |it: &Operation| matches!(it, Operation::Insert | Operation::Delete);
+        let always = |it: &Operation| *it == Operation::Read || lists && comes_and_goes(it);
+        let kinds: Vec<Operation> =
+            OPERATIONS.into_iter().filter(|it| always(it) || rng.random_bool(0.5)).collect();
         for _ in 0..requests {
             scenario.fail(&mut rng);
+            if lists && rng.random_bool(0.2) {
+                scenario.list(&mut rng, pause_ns);
+                continue;
+            }
             let ask = Ask {
                 client: rng.random_range(0..scenario.clients),
                 operation: kinds[rng.random_range(0..kinds.len())],
@@ -142,6 +168,32 @@ impl Scenario {
             scenario.steps.push(Step { pause_ns, action: Action::Ask(ask) });
         }
         scenario
+    }
+
+    /// Most keys get a value.
+    fn fill(&mut self, rng: &mut StdRng) {
+        for key in 0..self.keys {
+            if rng.random_bool(0.1) {
+                continue;
+            }
+            let client = rng.random_range(0..self.clients);
+            let ask = Ask { client, operation: Operation::Put, key, length: 8, back: 0 };
+            let pause_ns = rng.random_range(1_000..2 * MS);
+            self.steps.push(Step { pause_ns, action: Action::Ask(ask) });
+        }
+    }
+
+    /// A client lists keys: all of them, half of them, one.
+    fn list(&mut self, rng: &mut StdRng, pause_ns: u64) {
+        let list = List {
+            client: rng.random_range(0..self.clients),
+            key: rng.random_range(0..self.keys),
+            bytes: [0, 0, 0, 1, 1, 2, 16][rng.random_range(0..7)],
+            // (Often long enough for another view between two pages.)
+            pause_ns: [0, 0, MS, 60 * MS, 300 * MS][rng.random_range(0..5)],
+        };
+        let pause_ns = rng.random_range(1_000..pause_ns);
+        self.steps.push(Step { pause_ns, action: Action::List(list) });
     }
 
     /// What fails before a request.
@@ -178,12 +230,59 @@ impl Scenario {
             let action = Action::Drain(at, rng.random_bool(0.5));
             self.steps.push(Step { pause_ns: 0, action });
         }
+        if rng.random_bool(faults.collections) {
+            self.collect(rng);
+        }
+    }
+
+    /// Tombstones are collected, often with what makes that hard: a key is made and deleted just
+    /// before, and a client hears nothing, or a switch misses the delete, or the head changes.
+    fn collect(&mut self, rng: &mut StdRng) {
+        let mut then = |pause_ns, action| self.steps.push(Step { pause_ns, action });
+        let (client, other) =
+            (rng.random_range(0..self.clients), rng.random_range(0..self.clients));
+        let key = rng.random_range(0..self.keys);
+        let ask =
+            |client, operation| Action::Ask(Ask { client, operation, key, length: 8, back: 0 });
+        let mut some_ms = |most: u64| rng.random_range(100_000..most * MS);
+        let deaf = Cut { machine: Machine::Client(client), peer: None, direction: Direction::Into };
+        let (first, second) = (some_ms(5), some_ms(10));
+        let (deaf_ns, split_ns, view_ns, after_ns) =
+            (some_ms(700), some_ms(150), some_ms(300), some_ms(400));
+        if rng.random_bool(0.5) {
+            then(0, Action::Fault(Fault::Cut(deaf), deaf_ns));
+        }
+        if rng.random_bool(0.7) {
+            let made = [Operation::Add, Operation::Insert, Operation::Put];
+            then(first, ask(client, made[rng.random_range(0..3)]));
+        }
+        let pair = (rng.random_range(0..self.switches), rng.random_range(0..self.switches));
+        if rng.random_bool(0.4) && pair.0 != pair.1 {
+            let (machine, peer) = (Machine::Switch(pair.0), Some(Machine::Switch(pair.1)));
+            let split = Cut { machine, peer, direction: Direction::Both };
+            then(second, Action::Fault(Fault::Cut(split), split_ns));
+        }
+        if rng.random_bool(0.7) {
+            then(second, ask(other, Operation::Delete));
+        }
+        then(first, Action::Collect);
+        if rng.random_bool(0.4) {
+            let machine = Machine::Switch(rng.random_range(0..self.switches));
+            let crash = Fault::Crash { machine, keeps_state: rng.random_bool(0.3) };
+            then(view_ns, Action::Fault(crash, after_ns));
+        }
+        then(after_ns, ask(other, Operation::Read));
+    }
+
+    /// Are tombstones collected in this run?
+    pub fn collects(&self) -> bool {
+        self.steps.iter().any(|step| step.action == Action::Collect)
     }
 
     /// A switch is cut off from the others and the controller, and not from its clients.
     fn isolate(&mut self, rng: &mut StdRng) {
         let at = rng.random_range(0..self.switches);
-        let for_ns = rng.random_range(100 * MS..600 * MS);
+        let for_ns = rng.random_range(100 * MS..900 * MS);
         let others = (0..self.switches).filter(|other| *other != at).map(Machine::Switch);
         for peer in others.chain([Machine::Controller]) {
             let machine = Machine::Switch(at);

@@ -1,8 +1,10 @@
 //! Seeded bugs: of the switch program, as places in its source with wrong text for each; and of
-//! what this simulator says of agents.
+//! what this simulator says of agents and of clients' listings ([`clients`]).
 //!
 //! The program itself reads as if there were none. A place that it no longer has is an error, so a
 //! bug cannot go missing when the program changes.
+
+pub mod clients;
 
 seeded_bugs::seeded_bugs! {
     /// A bug of a switch's agent.
@@ -16,6 +18,8 @@ seeded_bugs::seeded_bugs! {
 
 const NETCHAIN: &str = "netchain.p4";
 const SLOT: &str = "include/slot.p4";
+const COLLECT: &str = "include/collect.p4";
+const LIST: &str = "include/list.p4";
 
 /// A mistake in the switch program that the checks must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,8 +154,8 @@ pub const ALL: &[SeededBug] = &[
         what: "A late write replaces a newer one.",
         places: &[(
             NETCHAIN,
-            "if (hdr.netchain.version > slot.version) {",
-            "if (hdr.netchain.version != slot.version) {",
+            "bool applies = hdr.netchain.version > slot.version",
+            "bool applies = hdr.netchain.version != slot.version",
         )],
     },
     SeededBug {
@@ -160,12 +164,88 @@ pub const ALL: &[SeededBug] = &[
         places: &[(NETCHAIN, "} else if (meta.position & TAIL == 0) {\n", "} else if (false) {\n")],
     },
     SeededBug {
+        name: "CollectedByHead",
+        what: "The head frees a tombstone alone: the tail may have the value from before.",
+        places: &[(COLLECT, "} else if (meta.position & TAIL != 0) {", "} else if (true) {")],
+    },
+    SeededBug {
+        name: "TombstonePassedBy",
+        what: "A member with an older value passes a tombstone on, and does not take it over.",
+        places: &[(
+            NETCHAIN,
+            "bool applies = hdr.netchain.version > slot.version && !stays_free;",
+            "bool applies = hdr.netchain.version > slot.version && !stays_free && !is_tombstone;",
+        )],
+    },
+    SeededBug {
+        name: "CollectsValues",
+        what: "A slot is freed although its key was written since.",
+        places: &[(
+            COLLECT,
+            "if (slot.version == hdr.netchain.version\n        \
+             && is_collectable(slot.version, slot.length, meta.floor)) {",
+            "if (slot.version >= hdr.netchain.version) {",
+        )],
+    },
+    SeededBug {
+        name: "RecordsForgotten",
+        what: "A key that was collected begins without records: an old request is done again.",
+        places: &[(NETCHAIN, "forget_collected(meta.floor, slot);\n", "\n")],
+    },
+    SeededBug {
         name: "NoWindow",
         what: "A copy of a request has a verdict of its own.",
         places: &[(
             NETCHAIN,
             "if (known == WindowState.RUNNING) {",
             "known = WindowState.FRESH;\nif (known == WindowState.RUNNING) {",
+        )],
+    },
+    SeededBug {
+        name: "TombstonesListed",
+        what: "Deleted keys are listed.",
+        places: &[(LIST, "{ mask }, NO_VALUE,", "{ mask }, 8w254,")],
+    },
+    SeededBug {
+        name: "AnyPrefixListed",
+        what: "Keys are listed whatever they begin with.",
+        places: &[(LIST, "{ mask }, NO_VALUE,", "{ 128w0 }, NO_VALUE,")],
+    },
+    SeededBug {
+        name: "AnyGroupListed",
+        what: "Keys of group 0 are listed whichever group is asked for.",
+        places: &[(LIST, "slots.next(hdr.netchain.group,", "slots.next(16w0,")],
+    },
+    SeededBug {
+        name: "EighthUnnamed",
+        what: "The last key of a full page is on it, but the page does not say so.",
+        places: &[(LIST, "mask, 128, ", "mask, 64, ")],
+    },
+    SeededBug {
+        name: "CursorTooFar",
+        what: "A step begins one slot too far.",
+        places: &[(
+            LIST,
+            "hdr.netchain.operand = (bit<64>)next;",
+            "hdr.netchain.operand = (bit<64>)(found ? next + 1 : next);",
+        )],
+    },
+    SeededBug {
+        name: "ListedWithoutLease",
+        what: "A reader lists keys although the others may have a newer view.",
+        places: &[(
+            NETCHAIN,
+            "} else if (!leases.hold(meta.peers)) {",
+            "} else if (hdr.envelope.operation != Operation.LIST && !leases.hold(meta.peers)) {",
+        )],
+    },
+    SeededBug {
+        name: "ListedByAnyMember",
+        what: "A member lists keys although it joins, and has some of the slots.",
+        places: &[(
+            NETCHAIN,
+            "if (meta.position & READER == 0) {\n",
+            "if (meta.position & READER == 0 && hdr.envelope.operation != Operation.LIST) {\n",
         )],
     },
 ];

@@ -1,16 +1,15 @@
 //! Switches, clients, the controller and the network between them, in virtual time.
 
 use crate::chart::{self, Chart};
-use crate::client::{Client, Over};
+use crate::client::Client;
 use crate::control::{Control, Wants};
 use crate::faults::Faults;
-use crate::frames::{address_of, destination, frame, machine_at, source, switch_address};
+use crate::frames::{destination, machine_at, source, switch_address};
 use crate::history::History;
 use crate::node::{Became, LEASE_MS, Node, Template};
-use crate::scenario::{Action, Ask, Fault, Machine, Scenario, Step};
-use netchain_client::core::Send;
+use crate::scenario::{Action, Fault, Machine, Scenario, Step};
 use netchain_controller::{Config, Input, Report, Settings, State};
-use netchain_protocol::{Founding, Key, Member, Operation, Ring};
+use netchain_protocol::{Founding, Key, Member, Ring};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use simnet::{Arrivals, Clock, Events, Network, Treatment};
@@ -22,11 +21,10 @@ const DEAD_MS: u64 = 120;
 const AGENT_MS: u64 = 400;
 /// The controller's rules run this often.
 const CONTROLLER_EVERY_NS: u64 = 10 * MS;
-/// Requests of a client at a time: more at once make histories that nobody can judge.
-const MOST_WAITING: usize = 4;
 /// A run has some thousands.
 const MOST_EVENTS: u64 = 400_000;
 
+mod clients;
 mod hosts;
 
 /// What did not hold.
@@ -144,6 +142,8 @@ impl<'p> World<'p> {
             most_joins: 2,
             again_ms: 50,
             begin_ms: 300,
+            collect_percent: 0,
+            collect_gap_ms: 0,
         };
         let drift_ppm = scenario.faults.drift_ppm;
         let mut clock = || {
@@ -163,9 +163,10 @@ impl<'p> World<'p> {
         let clients = (0..scenario.clients)
             .map(|at| Client::new(ring.clone(), 0xc0 + at as u64, clock()))
             .collect();
+        // (Half of the keys begin with 0, the others with 1. A key's number is its second byte.)
         let key = |at: usize| {
             let mut key = Key([0; 16]);
-            (key.0[0], key.0[15]) = (at as u8, 0x55);
+            (key.0[0], key.0[1], key.0[15]) = ((at % 2) as u8, at as u8, 0x55);
             key
         };
         let mut world = World {
@@ -181,7 +182,7 @@ impl<'p> World<'p> {
             hosts,
             clients,
             keys: (0..scenario.keys).map(key).collect(),
-            history: History::default(),
+            history: History::new(scenario.collects()),
             values: 0,
             violation: None,
             chart: chart.then(|| chart::new(scenario.switches, scenario.clients)),
@@ -224,54 +225,16 @@ impl<'p> World<'p> {
     fn act(&mut self, action: Action) {
         match action {
             Action::Ask(ask) => self.ask(ask),
+            Action::List(list) => self.list(list),
             Action::Fault(fault, for_ns) => self.fail(&fault, for_ns),
             Action::Drain(at, on) => {
                 self.note(Machine::Controller, &format!("drain of s{}: {on}", at + 1));
                 self.control(Input::Drain(switch_address(at), on));
             }
-        }
-    }
-
-    /// A client begins a request.
-    pub(crate) fn ask(&mut self, ask: Ask) {
-        let Ask { client, operation, key, length, back } = ask;
-        if self.clients[client].waiting() >= MOST_WAITING {
-            return;
-        }
-        let seen = self.history.seen(client, key);
-        let seen = seen.len().checked_sub(1 + back).and_then(|at| seen.get(at));
-        let version = seen.map_or(0, |shown| shown.version);
-        let word =
-            |bytes: &Vec<u8>| bytes.first_chunk::<8>().map_or(0, |it| u64::from_be_bytes(*it));
-        let operand = match operation {
-            Operation::CompareVersion => version,
-            Operation::CompareOwner => seen.and_then(|it| it.value.as_ref()).map_or(0, word),
-            Operation::Delete if back % 2 == 1 => version,
-            Operation::Add => 1 << (20 + self.values % 20),
-            _ => 0,
-        };
-        let writes_value = matches!(
-            operation,
-            Operation::Put
-                | Operation::Insert
-                | Operation::CompareVersion
-                | Operation::CompareOwner
-        );
-        self.values += 1;
-        let value = writes_value.then(|| {
-            let mut value = self.values.to_be_bytes().to_vec();
-            value.resize(length.max(8), self.values as u8);
-            value
-        });
-        let asked = (operation, operand, value.as_deref());
-        let number = self.history.ask(self.now_ns, client, key, asked);
-        let text = format!("{operation:?} k{key} ({operand:x}) as request {number}");
-        self.note(Machine::Client(client), &text);
-        let asked = (operation, operand, value);
-        let key = self.keys[key];
-        // (Too many at a time: the request is not begun, and is never answered.)
-        if self.clients[client].begin(number, key, asked, self.now_ns).is_ok() {
-            self.client_time(client);
+            Action::Collect => {
+                self.note(Machine::Controller, "tombstones are to be collected");
+                self.control(Input::Collect(None));
+            }
         }
     }
 
@@ -325,7 +288,11 @@ impl<'p> World<'p> {
             host.frozen_until_ns = host.frozen_until_ns.min(now_ns);
             host.agent_back_ns = host.agent_back_ns.min(now_ns);
         }
-        self.clients.iter_mut().for_each(|it| it.frozen_until_ns = now_ns);
+        for at in 0..self.clients.len() {
+            self.clients[at].frozen_until_ns = now_ns;
+            self.clients[at].hurry(now_ns);
+            self.client_soon(at);
+        }
         self.control.frozen_until_ns = now_ns;
         for at in 0..self.hosts.len() {
             if self.hosts[at].node.is_none() {
@@ -513,36 +480,6 @@ impl<'p> World<'p> {
             self.kill_controller(for_ns);
         }
         dies
-    }
-
-    fn client_time(&mut self, at: usize) {
-        if self.now_ns < self.clients[at].frozen_until_ns {
-            return self.client_soon(at);
-        }
-        let due = self.clients[at].time(self.now_ns);
-        self.client_does(at, due);
-    }
-
-    fn client_does(&mut self, at: usize, (sends, over): (Vec<Send>, Vec<Over>)) {
-        let from = address_of(Machine::Client(at));
-        for send in sends {
-            self.send(Machine::Client(at), frame(from, send.to, &send.payload));
-        }
-        for (number, result) in over {
-            self.note(Machine::Client(at), &format!("request {number}: {result:?}"));
-            self.history.over(self.now_ns, number, &result);
-        }
-        self.client_soon(at);
-    }
-
-    fn client_soon(&mut self, at: usize) {
-        let client = &mut self.clients[at];
-        let Some(next_ns) = client.next_ns() else { return };
-        let next_ns = next_ns.max(self.now_ns + 1_000);
-        if next_ns < client.wakes_ns {
-            client.wakes_ns = next_ns;
-            self.events.push(next_ns, Event::Client(at));
-        }
     }
 
     fn draw(&mut self, to: Machine, frame: &[u8], lost: bool) {

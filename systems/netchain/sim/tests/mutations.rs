@@ -6,7 +6,7 @@
 //! runs.
 
 use netchain_controller::Mutation;
-use netchain_sim::{AgentBug, Bench, Scenario, SeededBug, Violation, seeded};
+use netchain_sim::{AgentBug, Bench, ClientBug, Scenario, SeededBug, Violation, seeded};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -16,20 +16,30 @@ const MOST: u64 = 4_000;
 const FIRST_SEED: u64 = 50_000;
 
 /// Caught within some runs.
-const QUICK: [&str; 4] = ["RefusedByHead", "VersionsAnew", "NoWindow", "SentBeforePersisted"];
+const QUICK: [&str; 7] = [
+    "RefusedByHead",
+    "VersionsAnew",
+    "NoWindow",
+    "SentBeforePersisted",
+    "TombstonesListed",
+    "CursorTooFar",
+    "ToldAgain",
+];
 
 #[derive(Clone, Copy)]
 enum Seeded {
     Program(&'static SeededBug),
     Controller(Mutation),
     Agent(AgentBug),
+    Client(ClientBug),
 }
 
 fn bugs() -> Vec<(String, Seeded)> {
     let program = seeded::ALL.iter().map(|bug| (bug.name.to_owned(), Seeded::Program(bug)));
     let controller = Mutation::ALL.map(|bug| (format!("{bug:?}"), Seeded::Controller(bug)));
     let agent = AgentBug::ALL.map(|bug| (format!("{bug:?}"), Seeded::Agent(bug)));
-    program.chain(controller).chain(agent).collect()
+    let client = ClientBug::ALL.map(|bug| (format!("{bug:?}"), Seeded::Client(bug)));
+    program.chain(controller).chain(agent).chain(client).collect()
 }
 
 fn number(name: &str) -> Option<u64> {
@@ -44,6 +54,10 @@ fn plant(bug: Option<Seeded>) {
     });
     seeded::plant(match bug {
         Some(Seeded::Agent(bug)) => Some(bug),
+        _ => None,
+    });
+    seeded::clients::plant(match bug {
+        Some(Seeded::Client(bug)) => Some(bug),
         _ => None,
     });
 }

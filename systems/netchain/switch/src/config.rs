@@ -64,8 +64,8 @@ pub(crate) fn source(config: &Config) -> Result<Source> {
         (None, true) => Ok(Source::Everybody),
         (None, false) => config.fault(
             "client_keys",
-            "is needed: who may read and write? Name the file of clients' keys (`stateplane kv \
-             key issue FILE` makes one), or write `open_to_all = true`",
+            "is needed: it says who may read and write. Name the file of clients' keys \
+             (`stateplane kv key issue FILE` makes one), or write `open_to_all = true`",
         ),
         (Some(_), true) => config.fault(
             "open_to_all",
@@ -137,7 +137,11 @@ pub(crate) fn controlled(config: &Config) -> Result<Option<(Settings, Ring)>> {
         };
     }
     if !own.peers.is_empty() {
-        return config.fault("peers", "`controllers` say who they are; remove it");
+        return config.fault(
+            "peers",
+            "the `controllers` already say which switches are peers; \
+                                      remove it",
+        );
     }
     let Some(cluster) = own.cluster else {
         let why = "is needed with `controllers`: name the file that `stateplane kv found` wrote";

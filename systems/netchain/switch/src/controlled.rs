@@ -5,8 +5,9 @@
 //! all CPUs, and a switch that does not report meanwhile looks dead. A third one answers tools.
 
 use crate::announce::Announced;
-use crate::copies::Copies;
+use crate::copies::{Copies, Job};
 use crate::empties::Empties;
+use crate::fill::Fill;
 use crate::peers::Peers;
 use crate::roles::Tables;
 use netchain_protocol::control::{CONFIG, Decided, Parts, Report, Reported, Role};
@@ -91,6 +92,7 @@ pub(crate) struct Controlled {
     peers: Arc<Peers>,
     copies: Option<Arc<Copies>>,
     empties: Empties,
+    fills: Vec<Arc<Fill>>,
     announced: Option<Announced>,
     applied: AtomicU64,
     /// The decision's content is not known: it is an earlier agent's.
@@ -142,7 +144,7 @@ impl Controlled {
         settings: Settings,
         tables: Tables,
         peers: Arc<Peers>,
-        (copies, empties): (Option<Arc<Copies>>, Empties),
+        (copies, empties, fills): (Option<Arc<Copies>>, Empties, Vec<Arc<Fill>>),
         switches: &[Ipv4Addr],
     ) -> Result<Controlled> {
         let applied = tables.applied()?;
@@ -163,6 +165,7 @@ impl Controlled {
             peers,
             copies,
             empties,
+            fills,
             announced,
             applied: AtomicU64::new(applied.unwrap_or(0)),
             asks: AtomicBool::new(applied.is_some_and(|version| version > 0)),
@@ -317,6 +320,7 @@ impl Controlled {
             asks: self.asks.load(Ordering::Relaxed),
             silent_ms: self.peers.silent_ms(LEAST_SILENT_MS),
             copied: self.copies.as_ref().map(|copies| copies.done()).unwrap_or_default(),
+            used_percent: self.fills.iter().map(|it| it.percent()).max().unwrap_or(0),
         };
         let reported = Reported { sent_ns: now_ns(), ring: self.settings.ring, report };
         let mut bytes = reported.encode();
@@ -433,9 +437,7 @@ impl Controlled {
         self.tables.apply(config, &self.peers)?;
         self.empties.after(&config.roles)?;
         if let Some(copies) = &self.copies {
-            let copied = (0..).zip(&config.roles);
-            let jobs = copied.filter_map(|(group, it)| Some((group, it.view, it.copies_to?)));
-            copies.set(jobs.collect());
+            copies.set((0..).zip(&config.roles).filter_map(Job::of).collect());
         }
         let mut told = lock(&self.told);
         (told.switches, told.dead) = (config.switches.clone(), config.dead.clone());

@@ -1,9 +1,11 @@
-//! Copies of a reader's slots for a member that joins (design, "Joining").
+//! Messages about each slot of a group: copies of a reader's slots for a member that joins (design,
+//! "Joining"), and tombstones that a head collects (tombstones.md).
 //!
-//! The data plane notes for each slot its group, and the view in which the joining member has
-//! acknowledged it. Rounds go over these notes, and queue what is not acknowledged for generated
+//! The data plane notes for each slot its group, and the view in which a message about it was
+//! acknowledged. Rounds go over these notes, and queue what is not acknowledged for generated
 //! frames, no faster than the pace allows. A group is done when a whole round that began after it
-//! was set found all of its slots acknowledged in its view.
+//! was set found all of its slots acknowledged in its view. (What is no tombstone the program
+//! itself counts as acknowledged, when a head collects.)
 
 use crate::windows::used;
 use c_layout::CStruct;
@@ -11,6 +13,7 @@ use dataplane::{Dataplane, MappedWords};
 use libbpf_rs::{MapCore, MapFlags};
 use manifest::StateObject;
 use netchain_protocol::Operation;
+use netchain_protocol::control::{Part, Role};
 use netchain_protocol::layouts::{PeersDueValue, SlotMark};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -31,14 +34,26 @@ const MOST_COPIES: u64 = 768;
 /// Keys a second, unless the configuration says something else.
 pub const USUAL_PER_S: u64 = 200_000;
 
-/// A group whose slots are copied.
+/// What the messages about a group's slots are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Purpose {
+    /// A member that joins.
+    Copy,
+    /// Slots of deleted keys are freed.
+    Collect,
+}
+
+/// A group whose slots are copied, or whose tombstones are collected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopyLoad {
     /// The group.
     pub group: u16,
-    /// The view in which they are copied.
+    /// The view in which that is done.
     pub view: u32,
-    /// The member that joins.
+    /// What for.
+    pub purpose: Purpose,
+    /// The member that joins, or the next one of the chain; 0.0.0.0: there is no other.
     pub to: Ipv4Addr,
     /// Slots that the last round found not acknowledged; None: there was no whole round yet.
     pub left: Option<u32>,
@@ -46,10 +61,43 @@ pub struct CopyLoad {
     pub done: bool,
 }
 
+/// A group that is to be copied or collected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// The group.
+    pub group: u16,
+    /// The view in which that is done.
+    pub view: u32,
+    /// What for.
+    pub purpose: Purpose,
+    /// As [`CopyLoad::to`] has it.
+    pub to: Ipv4Addr,
+}
+
+impl Job {
+    /// What a switch with this role in the group has to do, if anything.
+    pub fn of((group, role): (u16, &Role)) -> Option<Job> {
+        let view = role.view;
+        let collects = matches!(role.part, Part::Member { head: true, collecting: true, .. });
+        if collects {
+            let to = role.next.unwrap_or(Ipv4Addr::UNSPECIFIED);
+            return Some(Job { group, view, purpose: Purpose::Collect, to });
+        }
+        let to = role.copies_to?;
+        Some(Job { group, view, purpose: Purpose::Copy, to })
+    }
+
+    fn operation(&self) -> Operation {
+        match self.purpose {
+            Purpose::Copy => Operation::Copy,
+            Purpose::Collect => Operation::Collect,
+        }
+    }
+}
+
 #[derive(Clone, Copy)]
-struct Job {
-    view: u32,
-    to: Ipv4Addr,
+struct Progress {
+    job: Job,
     /// This round began after the job was set.
     whole: bool,
     /// Of this round so far, and of the last whole one.
@@ -57,7 +105,7 @@ struct Job {
     left: Option<u32>,
 }
 
-impl Job {
+impl Progress {
     fn is_done(&self) -> bool {
         self.left == Some(0)
     }
@@ -65,7 +113,7 @@ impl Job {
 
 #[derive(Default)]
 struct State {
-    jobs: BTreeMap<u16, Job>,
+    jobs: BTreeMap<u16, Progress>,
     /// The slot that the next look begins with, and the round's end.
     next: usize,
     end: usize,
@@ -101,33 +149,32 @@ impl Copies {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The groups to copy: group, view, and the member that joins. What goes on as before keeps its
-    /// progress; other copying ends.
-    pub fn set(&self, jobs: Vec<(u16, u32, Ipv4Addr)>) {
+    /// The groups to copy and to collect. What goes on as before keeps its progress; all else ends.
+    pub fn set(&self, jobs: Vec<Job>) {
         let mut state = self.state();
         let before = std::mem::take(&mut state.jobs);
-        for (group, view, to) in jobs {
-            let same = before.get(&group).filter(|job| (job.view, job.to) == (view, to));
-            let fresh = Job { view, to, whole: false, found: 0, left: None };
-            state.jobs.insert(group, same.copied().unwrap_or(fresh));
+        for job in jobs {
+            let same = before.get(&job.group).filter(|it| it.job == job);
+            let fresh = Progress { job, whole: false, found: 0, left: None };
+            state.jobs.insert(job.group, same.copied().unwrap_or(fresh));
         }
     }
 
     /// Groups and views in which all slots are acknowledged.
     pub fn done(&self) -> Vec<(u16, u32)> {
         let state = self.state();
-        let done = state.jobs.iter().filter(|(_, job)| job.is_done());
-        done.map(|(group, job)| (*group, job.view)).collect()
+        let done = state.jobs.values().filter(|it| it.is_done());
+        done.map(|it| (it.job.group, it.job.view)).collect()
     }
 
     /// All groups that are copied.
     pub fn load(&self) -> Vec<CopyLoad> {
         let state = self.state();
-        let load = |(group, job): (&u16, &Job)| {
-            let Job { view, to, left, .. } = *job;
-            CopyLoad { group: *group, view, to, left, done: job.is_done() }
+        let load = |it: &Progress| {
+            let Job { group, view, purpose, to } = it.job;
+            CopyLoad { group, view, purpose, to, left: it.left, done: it.is_done() }
         };
-        state.jobs.iter().map(load).collect()
+        state.jobs.values().map(load).collect()
     }
 
     /// Copies that were queued.
@@ -138,7 +185,7 @@ impl Copies {
     /// Queues copies that are due, for generated frames; how many frames they need.
     pub fn due(&self, now_ns: u64) -> u64 {
         let mut state = self.state();
-        if state.jobs.values().all(Job::is_done) {
+        if state.jobs.values().all(Progress::is_done) {
             return 0;
         }
         if now_ns < state.begins_ns {
@@ -175,19 +222,20 @@ impl Copies {
         let mut queued = 0;
         while state.next < until && queued < allowed {
             let mark = SlotMark::from_word(self.notes.get(state.next));
-            let job = state.jobs.get_mut(&mark.part).filter(|job| !job.is_done());
-            if let Some(job) = job.filter(|job| mark.used != 0 && mark.copied_view != job.view) {
+            let job = state.jobs.get_mut(&mark.part).filter(|it| !it.is_done());
+            let due = |it: &&mut Progress| mark.used != 0 && mark.copied_view != it.job.view;
+            if let Some(progress) = job.filter(due) {
                 let due = PeersDueValue {
-                    operation: Operation::Copy as u32,
+                    operation: progress.job.operation() as u32,
                     number: state.next as u32,
-                    to: job.to,
+                    to: progress.job.to,
                     part: mark.part,
                     object: self.object.id,
                 };
                 if queue.update(&[], &due.to_bytes(), MapFlags::ANY).is_err() {
                     break; // full: frames are made too slowly
                 }
-                job.found += 1;
+                progress.found += 1;
                 queued += 1;
             }
             state.next += 1;

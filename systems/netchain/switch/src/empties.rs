@@ -180,11 +180,13 @@ mod tests {
     use super::*;
 
     fn role(view: u32, part: Part) -> Role {
-        Role { view, session: 1, part, next: None, copies_to: None, chain: vec![] }
+        let (session, floor, next, copies_to) = (1, 0, None, None);
+        let (head_since, chain) = (1, vec![]);
+        Role { view, head_since, session, floor, part, next, copies_to, chain }
     }
 
     fn member(joining: bool) -> Part {
-        Part::Member { head: false, reader: false, tail: false, joining }
+        Part::Member { head: false, reader: false, tail: false, joining, collecting: false }
     }
 
     #[test]

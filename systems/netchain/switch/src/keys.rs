@@ -156,7 +156,10 @@ impl Keys {
             drop(state);
             match self.read() {
                 Ok(()) => tracing::info!("client keys: read {}", path.display()),
-                Err(error) => tracing::error!("client keys: {error}; the ones read before stay"),
+                Err(error) => tracing::error!(
+                    "client keys: {error}; the keys read before stay in \
+                                               use"
+                ),
             }
             return;
         }

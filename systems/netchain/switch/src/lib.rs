@@ -14,6 +14,7 @@ mod config;
 mod controlled;
 pub mod copies;
 pub mod empties;
+mod fill;
 mod held;
 mod keys;
 pub mod peers;
@@ -29,6 +30,7 @@ use copies::Copies;
 use daemon::metrics::{Kind, Text};
 use dataplane::Dataplane;
 use empties::{Empties, Slots};
+use fill::Fill;
 use manifest::{Manifest, StateObject};
 use netchain_protocol::layouts::{COUNTED, PEERS_COUNTED, TAG_DROPS};
 use peers::{PeerLoad, Peers};
@@ -115,13 +117,15 @@ impl System for NetChain {
         if windows.is_empty() && slots.is_empty() && keys.is_none() && peers.is_none() {
             return Ok(None);
         }
+        let fills = slots.iter().map(|it| Fill::new(Arc::clone(&dataplane), it.clone()));
+        let fills = fills.map(|it| it.map(Arc::new)).collect::<std::result::Result<Vec<_>, _>>()?;
         let controlled = match &peers {
-            Some(peers) => controlled(context, peers, copies.as_ref(), &slots, &windows)?,
+            Some(peers) => controlled(context, peers, copies.as_ref(), &fills, &windows)?,
             None => None,
         };
         Ok(Some(Box::new(Objects {
             dataplane,
-            slots,
+            fills,
             windows,
             keys,
             peers,
@@ -137,7 +141,7 @@ fn controlled(
     context: &Context,
     peers: &Arc<Peers>,
     copies: Option<&Arc<Copies>>,
-    slots: &[StateObject],
+    fills: &[Arc<Fill>],
     windows: &Arc<Vec<Windows>>,
 ) -> Result<Option<Arc<Controlled>>> {
     let Some((mut settings, ring)) = config::controlled(&context.config)? else { return Ok(None) };
@@ -146,18 +150,18 @@ fn controlled(
     let switches: Vec<Ipv4Addr> = ring.members().iter().map(|member| member.address).collect();
     let (peers, copies) = (Arc::clone(peers), copies.cloned());
     let dataplane = &context.dataplane;
-    let slots = slots.iter().map(|object| Slots::new(Arc::clone(dataplane), object.clone()));
+    let slots = fills.iter().map(|it| Slots::new(Arc::clone(dataplane), it.object.clone()));
     let slots = slots.collect::<std::result::Result<_, _>>()?;
     let (windows, members) = (Arc::clone(windows), tables.members()?);
     let empties = Empties::new(Arc::clone(dataplane), slots, windows, members);
-    Controlled::begin(settings, tables, peers, (copies, empties), &switches)
+    Controlled::begin(settings, tables, peers, (copies, empties, fills.to_vec()), &switches)
         .map(|it| Some(Arc::new(it)))
 }
 
 /// The state of a loaded object.
 struct Objects {
     dataplane: Arc<Dataplane>,
-    slots: Vec<StateObject>,
+    fills: Vec<Arc<Fill>>,
     windows: Arc<Vec<Windows>>,
     /// If the program checks tags.
     keys: Option<Keys>,
@@ -187,8 +191,8 @@ impl Objects {
 impl Objects {
     fn metrics_of_peers(&self, peers: &Peers, text: &mut Text) {
         let count = |at| self.dataplane.read_count(peers::COUNTERS, at).unwrap_or_default();
-        let help = "Probes of other switches that this one has sent, their answers, answers that no \
-                    probe of this one asked for, and copies of slots.";
+        let help = "Probes that this switch sent to other switches, their answers, answers without \
+                    a probe of this switch, and copies of slots.";
         let mut family = text.family("stateplane_switch_peer_messages_total", Kind::Counter, help);
         for (at, what) in (0..).zip(PEERS_COUNTED) {
             family.sample(&[("what", &what)], count(at));
@@ -204,7 +208,7 @@ impl Objects {
         for PeerLoad { address, silent_ms, .. } in &load {
             family.sample(&[("peer", address)], *silent_ms as f64 / 1000.0);
         }
-        let help = "Whether reads may be answered by what this switch knows of another one.";
+        let help = "Whether this switch has a lease of the other switch, which reads need.";
         let mut family = text.family("stateplane_switch_peer_lease", Kind::Gauge, help);
         for PeerLoad { address, lease, .. } in &load {
             family.sample(&[("peer", address)], u64::from(*lease));
@@ -249,6 +253,9 @@ impl Running for Objects {
 
     fn look(&self) {
         self.keys.iter().for_each(Keys::look);
+        for fill in &self.fills {
+            fill.count();
+        }
         if let (Some(peers), false) = (&self.peers, self.by_hand.is_empty()) {
             by_hand::set(&self.dataplane, peers, &self.by_hand);
         }
@@ -277,9 +284,7 @@ impl Running for Objects {
             owned: used.into(),
             limit: object.capacity,
         };
-        // (An object whose map cannot be read is left out.)
-        let used = |it| windows::used(&self.dataplane, it).ok();
-        let slots = self.slots.iter().filter_map(|it| Some(load(it, "chain", used(it)?)));
+        let slots = self.fills.iter().map(|it| load(&it.object, "chain", it.count()));
         let windows = self.windows.iter().map(|it| load(&it.object, "local", it.clients()));
         slots.chain(windows).collect()
     }

@@ -67,7 +67,9 @@ fn arguments(role: &Role) -> Vec<(&'static str, u128)> {
         .map(|(at, name)| (*name, role.chain.get(at).copied().map_or(0, number)));
     let first = [
         ("view", role.view.into()),
+        ("head_since", role.head_since.into()),
         ("session", role.session.into()),
+        ("floor", role.floor.into()),
         ("position", role.part.position().into()),
         ("next", role.next.map_or(0, number)),
         ("members", role.chain.len() as u128),

@@ -13,7 +13,7 @@ mod switch;
 use dataplane::{AttachMode, Dataplane, Link};
 use fill::fill;
 use manifest::Manifest;
-use netchain_switch::copies::Copies;
+use netchain_switch::copies::{Copies, Job, Purpose};
 use netns::Owned;
 use std::path::Path;
 use std::sync::Arc;
@@ -105,7 +105,7 @@ fn main() {
     let copies = copies.expect("notes");
     let run = || {
         let _ready = reader.dataplane.keep_ready("sp_generator");
-        copies.set(vec![(GROUP, 2, JOINING)]);
+        copies.set(vec![Job { group: GROUP, view: 2, purpose: Purpose::Copy, to: JOINING }]);
         let (began, cpu_began) = (Instant::now(), cpu());
         let mut next = began;
         while copies.done().is_empty() {

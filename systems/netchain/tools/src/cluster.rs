@@ -1,5 +1,5 @@
-//! `stateplane kv controller`, `status`, `drain`, `refound`: the cluster's controller, and what
-//! operators ask and order of it.
+//! `stateplane kv controller`, `status`, `drain`, `refound`, `collect`: the cluster's controller,
+//! and what operators ask and order of it.
 
 use clap::Args;
 use command_line::{daemon as commands, outln, print_table};
@@ -77,6 +77,26 @@ pub struct DrainArgs {
 pub struct RefoundArgs {
     /// The group's number, as `kv status --groups` has it.
     group: u16,
+    #[command(flatten)]
+    controller: Controller,
+}
+
+const COLLECT_EXAMPLES: &str = "Examples:
+  stateplane kv collect --address 10.2.1.10:5411 --secrets fabric.secrets
+  stateplane kv collect --group 7 --address 10.2.1.10:5411 --secrets fabric.secrets
+
+A deleted key keeps its slot until it is collected. The controller does that by itself when
+`collect_percent` of a switch's slots have keys. Groups are collected one after the other; each is
+not served for some 60 ms. `kv status --groups` shows which one is collected now, and the floor of
+each: its tombstones below that session are gone.";
+
+/// Words after `kv collect`.
+#[derive(Args, Debug)]
+#[command(after_help = COLLECT_EXAMPLES)]
+pub struct CollectArgs {
+    /// Only this group, by its number in `kv status --groups`.
+    #[arg(long)]
+    group: Option<u16>,
     #[command(flatten)]
     controller: Controller,
 }
@@ -167,12 +187,12 @@ fn print(status: &Status) {
     let leads = if status.leading { "leading" } else { "waiting for its turn" };
     outln!("{leads}  decision {}  {settled}", status.version);
     if let Some(why) = &status.cannot_decide {
-        outln!("  it cannot decide: {why}");
+        outln!("  the controller cannot decide: {why}");
     }
     let Status { groups, paused, lost, short, joining, .. } = status;
     outln!(
-        "{groups} groups: {paused} paused, {short} with too few members, {joining} get one, {lost} \
-         lost"
+        "{groups} groups: {paused} paused, {short} with too few members, {joining} with a joining \
+         member, {lost} lost"
     );
     outln!("");
     let row = |it: &SwitchStatus| {
@@ -214,11 +234,15 @@ fn print_groups(groups: &[GroupStatus]) {
             it.stage.clone(),
             it.view.to_string(),
             it.session.to_string(),
+            match it.collecting {
+                true => format!("{}, collecting", it.floor),
+                false => it.floor.to_string(),
+            },
             chain.join(" "),
         ]
     };
     let rows = groups.iter().map(row).collect();
-    print_table(&["group", "stage", "view", "session", "chain, head first"], rows);
+    print_table(&["group", "stage", "view", "session", "floor", "chain, head first"], rows);
 }
 
 /// Orders that a switch leaves its chains, or may be in some again.
@@ -237,5 +261,15 @@ pub fn drain(args: &DrainArgs) -> Said<u8> {
 pub fn refound(args: &RefoundArgs) -> Said<u8> {
     args.controller.order(Order::Refound(args.group))?;
     outln!("group {} begins anew, empty", args.group);
+    Ok(0)
+}
+
+/// Orders that the slots of deleted keys are freed.
+pub fn collect(args: &CollectArgs) -> Said<u8> {
+    args.controller.order(Order::Collect(args.group))?;
+    match args.group {
+        Some(group) => outln!("the slots of group {group}'s deleted keys will be freed"),
+        None => outln!("the slots of all groups' deleted keys will be freed, group by group"),
+    }
     Ok(0)
 }

@@ -136,6 +136,7 @@ mod tests {
             asks: false,
             silent_ms: vec![(switch(1), 250)],
             copied: vec![(3, 9)],
+            used_percent: 0,
         };
         Reported { sent_ns: 5, ring: 1, report }.encode()
     }
@@ -144,7 +145,15 @@ mod tests {
         let role = |view| Role {
             view,
             session: 1,
-            part: Part::Member { head: true, reader: true, tail: false, joining: false },
+            part: Part::Member {
+                head: true,
+                reader: true,
+                tail: false,
+                joining: false,
+                collecting: true,
+            },
+            head_since: 1,
+            floor: 2,
             next: Some(switch(2)),
             copies_to: Some(switch(2)),
             chain: vec![switch(1), switch(2)],
@@ -193,6 +202,7 @@ mod tests {
             ("kv_control", "in_parts", with_lengths(&decided(100))),
             ("kv_json", "drain", text(r#"{"ticket":7,"order":{"drain":"10.9.0.1"}}"#)),
             ("kv_json", "refound", text(r#"{"ticket":7,"order":{"refound":3}}"#)),
+            ("kv_json", "collect", text(r#"{"ticket":8,"order":{"collect":null}}"#)),
             ("kv_json", "refused", text(r#"{"refused":"why"}"#)),
             ("kv_json", "wanted", text(r#"{"from":64}"#)),
             ("kv_json", "held_wanted", text(r#"{"group":7,"from":0}"#)),

@@ -5,7 +5,7 @@ use command_line::{outln, print_table};
 use netchain_client::{Client, Config, Key, Outcome};
 use netchain_keys::Identity;
 use netchain_protocol::message::REPLY;
-use netchain_protocol::{ClientKey, Message, Operation, PORT, Room, Status};
+use netchain_protocol::{ClientKey, Message, PORT, Status};
 use rand::TryRngCore;
 use rand::rngs::OsRng;
 use serde::{Serialize, Serializer};
@@ -149,29 +149,11 @@ fn ask_all(config: &Config, key: &Key) -> Result<Vec<Told>, String> {
 fn question(
     config: &Config,
     key: &Key,
-    (client, number): (u64, u32),
+    name: (u64, u32),
     signed_by: Option<&ClientKey>,
 ) -> Option<Vec<u8>> {
-    let message = Message {
-        operation: Operation::Read,
-        status: Status::Request,
-        flags: 0,
-        key_id: 0,
-        tag: 0,
-        ring: config.ring.fingerprint(),
-        view: 0,
-        group: config.ring.group_of(key),
-        client,
-        number,
-        version: 0,
-        operand: 0,
-        key: *key,
-        chain: vec![],
-        records: Default::default(),
-        room: Room::None,
-        value: None,
-    };
-    let mut payload = message.encode().ok()?;
+    let (ring, group) = (config.ring.fingerprint(), config.ring.group_of(key));
+    let mut payload = Message::probe(ring, group, *key, name).encode().ok()?;
     if let Some(key) = signed_by {
         key.sign(&mut payload);
     }

@@ -78,6 +78,8 @@ enum Word {
     Drain(cluster::DrainArgs),
     /// Begin a lost group anew, empty
     Refound(cluster::RefoundArgs),
+    /// Free the slots of deleted keys
+    Collect(cluster::CollectArgs),
     /// Print the key's value
     Get {
         /// The key: at most 16 bytes.
@@ -163,6 +165,7 @@ pub fn run(args: Args) -> u8 {
         Word::Verify(words) => verify::verify(words, args.json).map_err(|error| error.to_string()),
         Word::Drain(words) => cluster::drain(words).map_err(|error| error.to_string()),
         Word::Refound(words) => cluster::refound(words).map_err(|error| error.to_string()),
+        Word::Collect(words) => cluster::collect(words).map_err(|error| error.to_string()),
         _ => ask(&args)
             .map(|(outcome, has_key)| show(&args, &outcome, has_key))
             .map_err(|error| error.to_string()),
@@ -210,7 +213,8 @@ fn ask(args: &Args) -> Result<(Outcome, bool), Box<dyn std::error::Error>> {
         | Word::Status(_)
         | Word::Verify(_)
         | Word::Drain(_)
-        | Word::Refound(_) => return Err("no request".into()),
+        | Word::Refound(_)
+        | Word::Collect(_) => return Err("no request".into()),
     };
     Ok((outcome, has_key))
 }

@@ -46,7 +46,7 @@ impl command_line::System for NetChain {
         let load = told.map(KeysLoad::deserialize).transpose()?;
         let mut notes = vec![];
         if let Some(fault) = load.as_ref().and_then(|load| load.fault.as_ref()) {
-            notes.push(format!("client keys: {fault}; the ones read before stay"));
+            notes.push(format!("client keys: {fault}; the keys read before stay in use"));
         }
         if load.as_ref().is_some_and(|load| load.open_to_all) {
             notes.push("everybody may read and write (open_to_all in switch.toml)".into());

@@ -88,7 +88,9 @@ struct Found {
     not_compared: Vec<NotCompared>,
 }
 
-type Keys = BTreeMap<String, (u64, u64)>;
+/// A key's slot: version, digest, and whether it is a tombstone.
+type Slot = (u64, u64, bool);
+type Keys = BTreeMap<String, Slot>;
 
 /// Compares, and prints; the exit code.
 pub fn verify(args: &VerifyArgs, as_json: bool) -> Said<u8> {
@@ -97,7 +99,8 @@ pub fn verify(args: &VerifyArgs, as_json: bool) -> Said<u8> {
     let chosen: Vec<&GroupStatus> =
         groups.iter().filter(|it| args.group.is_none_or(|group| it.group == group)).collect();
     if let (Some(group), true) = (args.group, chosen.is_empty()) {
-        return Err(format!("there is no group {group}: they are 0 to {}", groups.len() - 1).into());
+        let last = groups.len().saturating_sub(1);
+        return Err(format!("there is no group {group}: they are 0 to {last}").into());
     }
     let mut told = Instant::now();
     for (at, group) in chosen.iter().enumerate() {
@@ -174,9 +177,12 @@ fn members(controller: &Controller, group: &GroupStatus) -> Result<Vec<(Ipv4Addr
     let status = controller.status().map_err(|error| error.to_string())?;
     let door = |switch: &Ipv4Addr| -> Result<SocketAddrV4, String> {
         let found = status.switches.iter().find(|it| it.address == *switch);
-        found
-            .and_then(|it| it.reports_from)
-            .ok_or_else(|| format!("the controller does not know where {switch} reports from"))
+        found.and_then(|it| it.reports_from).ok_or_else(|| {
+            format!(
+                "the controller does not know from which address {switch} \
+                                    reports"
+            )
+        })
     };
     let full = group.chain.iter().rev().filter(|it| group.joining != Some(**it));
     full.map(|switch| Ok((*switch, held(controller, group, *switch, door(switch)?)?))).collect()
@@ -197,14 +203,27 @@ fn held(
             .ask_at(door, ToolType::StateRequest, &json)
             .map_err(|error| format!("{switch}: {error}"))?;
         if page.view != Some(group.view) {
-            return Err(format!("{switch} has another view than the controller: it changes"));
+            return Err(format!(
+                "{switch} has another view than the controller: the view is \
+                                changing"
+            ));
         }
-        let pairs =
-            page.keys.into_iter().map(|HeldKey { key, version, digest }| (key, (version, digest)));
-        keys.extend(pairs);
-        match page.next.filter(|next| *next > from) {
-            Some(next) => from = next,
+        merge(&mut keys, page.keys);
+        match page.next {
+            Some(next) if next > from => from = next,
+            Some(next) => return Err(format!("{switch}: slot {next} comes after slot {from}")),
             None => return Ok(keys),
+        }
+    }
+}
+
+/// Takes a page over. Two slots have one key while two packets insert it at once; one of them is
+/// given back, and its packet finds the other.
+fn merge(keys: &mut Keys, page: Vec<HeldKey>) {
+    for HeldKey { key, version, digest, deleted } in page {
+        let held = keys.entry(key).or_insert((version, digest, deleted));
+        if held.0 < version {
+            *held = (version, digest, deleted);
         }
     }
 }
@@ -214,16 +233,18 @@ fn compare(group: &GroupStatus, members: &[(Ipv4Addr, Keys)], found: &mut Found)
     found.keys += members.last().map_or(0, |(_, keys)| keys.len() as u64);
     for pair in members.windows(2) {
         let [(successor, behind), (switch, front)] = pair else { continue };
-        for (key, (successor_version, digest)) in behind {
+        for (key, (successor_version, digest, deleted)) in behind {
             let own = front.get(key);
             let what = match own {
+                // Members free a tombstone one after the other.
+                None if *deleted && *successor_version < u64::from(group.floor) << 48 => continue,
                 None => "only behind",
-                Some((version, _)) if version < successor_version => "newer behind",
-                Some((version, _)) if version > successor_version => {
+                Some((version, ..)) if version < successor_version => "newer behind",
+                Some((version, ..)) if version > successor_version => {
                     found.under_way += 1;
                     continue;
                 }
-                Some((_, own)) if own != digest => "two values",
+                Some((_, own, _)) if own != digest => "two values",
                 Some(_) => continue,
             };
             found.different += 1;
@@ -234,7 +255,7 @@ fn compare(group: &GroupStatus, members: &[(Ipv4Addr, Keys)], found: &mut Found)
                     key: named(&Key(bytes.unwrap_or_default())),
                     what,
                     switch: *switch,
-                    version: own.map(|(version, _)| *version),
+                    version: own.map(|(version, ..)| *version),
                     successor: *successor,
                     successor_version: *successor_version,
                 });
@@ -249,6 +270,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn of_two_slots_the_newer_one_counts() {
+        let held = |version| {
+            let (key, digest, deleted) = ("61".into(), version + 10, false);
+            HeldKey { key, version, digest, deleted }
+        };
+        let mut keys = Keys::new();
+        merge(&mut keys, vec![held(5), held(6), held(4)]);
+        assert_eq!(keys, Keys::from([("61".to_owned(), (6, 16, false))]));
+    }
+
+    #[test]
     fn only_what_is_newer_in_front_is_no_difference() {
         let group = GroupStatus {
             group: 3,
@@ -257,15 +289,21 @@ mod tests {
             stage: "serving".into(),
             chain: vec![],
             joining: None,
+            floor: 2,
+            collecting: true,
         };
         let key = |letter: u8| format!("{letter:02x}{}", "00".repeat(15));
         let keys = |all: &[(u8, u64, u64)]| -> Keys {
             all.iter()
-                .map(|(letter, version, digest)| (key(*letter), (*version, *digest)))
+                .map(|(letter, version, digest)| {
+                    (key(*letter), (*version, *digest, letter.is_ascii_uppercase()))
+                })
                 .collect()
         };
         let (tail, head) = (Ipv4Addr::new(10, 9, 0, 2), Ipv4Addr::new(10, 9, 0, 1));
         let behind = keys(&[(b'a', 5, 1), (b'b', 5, 1), (b'c', 6, 1), (b'd', 5, 1), (b'e', 1, 1)]);
+        // A tombstone that is freed already in front.
+        let behind = behind.into_iter().chain(keys(&[(b'G', 5, 1)])).collect();
         let front = keys(&[(b'a', 5, 1), (b'b', 6, 2), (b'c', 5, 1), (b'd', 5, 2), (b'f', 1, 1)]);
         let mut found = Found::default();
         compare(&group, &[(tail, behind), (head, front)], &mut found);

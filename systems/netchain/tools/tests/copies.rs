@@ -14,7 +14,7 @@ use frame::frame;
 use manifest::Manifest;
 use netchain_protocol::layouts::SlotMark;
 use netchain_protocol::{Key, Message, Operation, Room, Status};
-use netchain_switch::copies::Copies;
+use netchain_switch::copies::{self, Copies, Purpose};
 use packet_test::stf::Wrong;
 use packet_test::{Arrival, Backing, Case, Identity, Line, Outcome, System, Systems, run_case};
 use rand::rngs::StdRng;
@@ -94,7 +94,8 @@ fn copy_under_loss(object: &Path, manifest: &Manifest) {
     reader.take_part(2, 1 | 4, JOINING.into(), &chain);
     let copies = Copies::new(Arc::clone(&reader.dataplane), reader.slots.clone(), 300_000);
     let copies = copies.expect("notes");
-    copies.set(vec![(GROUP, 2, JOINING)]);
+    let (group, view, purpose, to) = (GROUP, 2, Purpose::Copy, JOINING);
+    copies.set(vec![copies::Job { group, view, purpose, to }]);
     // Writes that are on their way.
     let mut late: Vec<Vec<u8>> = vec![];
     let lost = |random: &mut StdRng| random.random_bool(0.2);

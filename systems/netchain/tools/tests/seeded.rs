@@ -40,13 +40,13 @@ const ALL: [Seeded; 7] = [
     },
     Seeded {
         name: "an older copy is applied",
-        right: "if (hdr.netchain.version > slot.version) {",
-        wrong: "if (is_copy || hdr.netchain.version > slot.version) {",
+        right: "bool applies = hdr.netchain.version > slot.version",
+        wrong: "bool applies = (is_copy || hdr.netchain.version > slot.version)",
         case: "copies",
     },
     Seeded {
         name: "a copy of another view is applied",
-        right: "in_view && (is_down || is_copy)",
+        right: "in_view && (is_down || is_copy || is_tombstone)",
         wrong: "(is_copy || in_view && is_down)",
         case: "copies",
     },

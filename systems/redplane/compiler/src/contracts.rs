@@ -38,14 +38,16 @@ pub static RULES: &[Rule] = &[
     Rule {
         id: "set-without-lookup",
         broken: "`set` of a key that is not the last one looked up in this object",
-        remedy: "`get` or `get_or_allocate` the same key before, and `set` it if that says HIT; keep a copy of a key whose parts are written in between",
+        remedy: "`get` or `get_or_allocate` the same key before, and `set` it if the result is \
+                 HIT; keep a copy of a key whose parts are written in between",
         note: Some("the last look-up in this object is here"),
         on_any_path: false,
     },
     Rule {
         id: "phase-without-lookup",
         broken: "`phase` of a key that was not looked up in this object",
-        remedy: "`get` or `get_or_allocate` the same key before, and call `phase` if that says HIT",
+        remedy: "`get` or `get_or_allocate` the same key before, and call `phase` if the result is \
+                 HIT",
         note: Some("the last look-up in this object is here"),
         on_any_path: false,
     },
@@ -66,7 +68,8 @@ pub static RULES: &[Rule] = &[
     Rule {
         id: "second-snapshot-key",
         broken: "an access to a SnapshotState with a second key on one path of a packet",
-        remedy: "use one key for all accesses of a packet: one that must wait for a second key's lease would count twice",
+        remedy: "use one key for all accesses of a packet: a packet that must wait for a second \
+                 key's lease would count twice",
         note: Some("the first key is used here"),
         on_any_path: false,
     },

@@ -119,14 +119,15 @@ impl State {
                 format!(
                     "a period of {period_us} µs; the packet generator runs every {MIN_PERIOD_US} µs at most"
                 ),
-                "a longer period, or 0: no snapshots, the state lives in the switch only",
+                "write a longer period, or 0 for no snapshots: the state then lives in the switch \
+                 only",
             ),
             (
                 period_us != 0 && epsilon_us <= period_us,
                 format!(
                     "ε is {epsilon_us} µs, not more than the period of {period_us} µs: the state would always be overdue"
                 ),
-                "a larger ε (the fourth argument) or a shorter period (the third)",
+                "write a larger ε (the fourth argument) or a shorter period (the third)",
             ),
         ];
         for (is_fault, message, help) in faults {

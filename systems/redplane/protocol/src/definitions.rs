@@ -26,7 +26,8 @@ pub const COUNTED: [(&str, Option<&str>); 41] = [
     (
         "commit_conflicts",
         Some(
-            "the program touches two flows whose updates are under way, or sets after a get: see docs/p4-support.md",
+            "the program uses two flows whose updates are under way, or looks a flow up after a \
+             set: see docs/p4-support.md",
         ),
     ),
     ("ignored_grants", None),
@@ -45,7 +46,8 @@ pub const COUNTED: [(&str, Option<&str>); 41] = [
     (
         "unknown_object",
         Some(
-            "the store has the manifest of another program: give store and switch the same NAME.json",
+            "the store has the manifest of another program: give store and switch the same \
+             NAME.json file",
         ),
     ),
     (
@@ -116,7 +118,8 @@ pub const COUNTED: [(&str, Option<&str>); 41] = [
     (
         "other_incarnation",
         Some(
-            "answers to an earlier life of this switch: pass after a restart; if not, is `switch_id` used twice?",
+            "answers to an earlier incarnation of this switch: they end soon after a restart; if \
+             not, is `switch_id` used twice?",
         ),
     ),
     ("snapshot_without_lease", None),

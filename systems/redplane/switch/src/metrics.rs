@@ -15,7 +15,7 @@ pub(crate) fn write(switch: &Switch, text: &mut Text) {
     text.single(
         "stateplane_sessions",
         Gauge,
-        "Shards with which the switch has a session whose lease lives",
+        "Shards with which the switch has a session whose lease is not over",
         live,
     );
     let help = "1: lease_margin_us is no less than the store's lease, so that no lease ever begins, and packets that need one are dropped";

@@ -179,6 +179,11 @@ impl Door {
         Ok(client)
     }
 
+    /// Whether requests can be sent. (etcd's client keeps its connection by itself.)
+    pub fn is_connected(&self) -> bool {
+        matches!(self, Door::Etcd(_)) || self.client().is_ok()
+    }
+
     fn session(&self) -> Result<zookeeper_client::Client> {
         match self {
             Door::ZooKeeper(_, client, _) => {

@@ -12,8 +12,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
+use tokio::sync::watch;
 
-/// After so long another server is asked.
+/// After so long another one of etcd's servers is asked.
 const TRY: Duration = Duration::from_millis(100);
 /// After so long a request's outcome is unknown.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -87,6 +88,18 @@ impl Servers {
         let (draw, measured) = (Mutex::new(load.draw()), Mutex::default());
         Arc::new(Asking { doors, by: self.doors(), keys, reading, value_bytes, draw, measured })
     }
+}
+
+/// The next server after `from` that is `open`, and not `avoided` by now if there is such a one.
+fn nearest(
+    from: usize,
+    open: [bool; SERVERS],
+    avoided: [Option<Instant>; SERVERS],
+    now: Instant,
+) -> usize {
+    let order = || (0..SERVERS).map(|it| (from + it) % SERVERS).filter(|it| open[*it]);
+    let answers = |it: &usize| avoided[*it].is_none_or(|until| until <= now);
+    order().find(answers).or_else(|| order().next()).unwrap_or(from % SERVERS)
 }
 
 /// Waits a little after an error, and begins a session that is over.
@@ -233,7 +246,9 @@ impl Service for Servers {
         let began = Instant::now();
         let holders = Arc::new(Holders {
             doors: Arc::clone(&self.doors),
+            patience: if self.system == System::ZooKeeper { DEADLINE } else { TRY },
             avoided: Mutex::new([None; SERVERS]),
+            connected: watch::Sender::new([true; SERVERS]),
             keys: Arc::clone(&self.keys),
             began,
             live: Arc::clone(live),
@@ -265,8 +280,14 @@ impl Service for Servers {
 /// Holders of locks, who write, and others, who read, while a server dies.
 struct Holders {
     doors: Arc<Vec<Door>>,
+    /// How long a server has for an answer before another one is asked. ZooKeeper's client itself
+    /// says that a connection is lost, for all requests there. A server carries a request out that
+    /// was given up before, too: copies of all of them are more than it can do.
+    patience: Duration,
     /// Servers that did not answer, until when.
     avoided: Mutex<[Option<Instant>; SERVERS]>,
+    /// Servers with a connection, as far as is known.
+    connected: watch::Sender<[bool; SERVERS]>,
     keys: Arc<Vec<String>>,
     began: Instant,
     live: Arc<Live>,
@@ -278,12 +299,15 @@ struct Holders {
 }
 
 impl Holders {
-    /// The next server after `from`, of those that answer.
-    fn next_door(&self, from: usize) -> usize {
-        let (avoided, now) = (locked(&self.avoided), Instant::now());
-        let answers = |it: &usize| avoided[*it].is_none_or(|until| until <= now);
-        let order = || (0..SERVERS).map(|it| (from + it) % SERVERS);
-        order().find(answers).unwrap_or(from % SERVERS)
+    /// The next server after `from` that is connected, and was not silent lately if there is one.
+    /// Waits until there is a connection: thousands of requests that look again and again would
+    /// take the CPU time that the servers need to find a leader.
+    async fn next_door(&self, from: usize) -> usize {
+        let mut connected = self.connected.subscribe();
+        // (The sender is `self`'s.)
+        let open = connected.wait_for(|all| all.contains(&true)).await.map(|it| *it);
+        let (open, now) = (open.unwrap_or([true; SERVERS]), Instant::now());
+        nearest(from, open, *locked(&self.avoided), now)
     }
 
     /// Asks one server; whether it answered, and what a read showed.
@@ -325,18 +349,29 @@ impl Holders {
         number: usize,
         lock: usize,
         write: Option<u64>,
-    ) -> Option<(bool, Option<Vec<u8>>)> {
-        let (until, mut first, mut from) = (Instant::now() + DEADLINE, true, number);
-        while Instant::now() < until {
-            let door = self.next_door(from);
-            if let Ok(Ok(shown)) = tokio::time::timeout(TRY, self.ask(door, lock, write)).await {
-                return Some((first, shown));
+    ) -> (bool, Option<Vec<u8>>) {
+        let (mut first, mut from) = (true, number);
+        loop {
+            let door = self.next_door(from).await;
+            let answer = tokio::time::timeout(self.patience, self.ask(door, lock, write)).await;
+            if let Ok(Ok(shown)) = answer {
+                locked(&self.avoided)[door] = None;
+                return (first, shown);
             }
             locked(&self.avoided)[door] = Some(Instant::now() + AVOIDED);
             (first, from) = (false, door + 1);
             tokio::time::sleep(PAUSE).await;
         }
-        None
+    }
+
+    /// The same, until its outcome is unknown.
+    async fn answer(
+        &self,
+        number: usize,
+        lock: usize,
+        write: Option<u64>,
+    ) -> Option<(bool, Option<Vec<u8>>)> {
+        tokio::time::timeout(DEADLINE, self.ask_all(number, lock, write)).await.ok()
     }
 
     fn record(&self, record: Record) {
@@ -356,7 +391,7 @@ impl Holders {
             Err(Busy::InTime) => return,
             Err(Busy::Late) => return self.record(Record::none(at, write, lock)),
         };
-        let answer = self.ask_all(number, lock, write.then_some(known)).await;
+        let answer = self.answer(number, lock, write.then_some(known)).await;
         let now = self.began.elapsed();
         {
             let mut ledger = locked(&self.ledger);
@@ -374,12 +409,10 @@ impl Holders {
     }
 
     async fn run(self: Arc<Self>, plan: Plan, stop: Arc<AtomicBool>) {
-        let mut draw = plan.draw();
-        let (mut pace, until) = (Pace::new(plan.rate), self.began + plan.end);
+        let (mut requests, until) = (plan.requests(self.began), self.began + plan.end);
         let mut number = 0;
         while Instant::now() < until && !stop.load(Ordering::Relaxed) {
-            while let Some(at) = pace.due(Instant::now()) {
-                let (write, lock) = draw.request();
+            while let Some((at, write, lock)) = requests.due(Instant::now()) {
                 self.under_way.fetch_add(1, Ordering::Relaxed);
                 let holders = Arc::clone(&self);
                 tokio::spawn(async move {
@@ -395,9 +428,11 @@ impl Holders {
         }
     }
 
-    /// Begins a server's session again whenever it is over.
+    /// Begins a server's session again whenever it is over, and says when it is connected.
     async fn renew(self: Arc<Self>, door: usize) {
         loop {
+            let is = self.doors[door].is_connected();
+            self.connected.send_if_modified(|all| std::mem::replace(&mut all[door], is) != is);
             begin_again(&self.doors[door]).await;
         }
     }
@@ -406,11 +441,28 @@ impl Holders {
     async fn look(self: Arc<Self>) -> Result<()> {
         for lock in 0..self.keys.len() {
             let least = locked(&self.ledger).begin_read(lock);
-            let answer = self.ask_all(lock, lock, None).await;
+            let answer = self.answer(lock, lock, None).await;
             let (_, shown) =
                 answer.ok_or_else(|| anyhow!("lock {lock} cannot be read at the end"))?;
             locked(&self.ledger).end_read(least, shown.as_deref());
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_without_a_connection_is_not_asked() {
+        let (now, soon) = (Instant::now(), Some(Instant::now() + AVOIDED));
+        let all = [true; SERVERS];
+        assert_eq!(nearest(4, all, [None; SERVERS], now), 1);
+        assert_eq!(nearest(1, [true, false, true], [None; SERVERS], now), 2);
+        assert_eq!(nearest(1, all, [None, soon, None], now), 2);
+        // Silent ones, if there are no others.
+        assert_eq!(nearest(1, [true, false, true], [soon; SERVERS], now), 2);
+        assert_eq!(nearest(1, all, [soon; SERVERS], now + AVOIDED), 1);
     }
 }

@@ -390,8 +390,7 @@ impl<'a> Holders<'a> {
     }
 
     fn run(&mut self, stop: &AtomicBool) -> Result<()> {
-        let mut draw = self.plan.draw();
-        let mut pace = Pace::new(self.plan.rate);
+        let mut requests = self.plan.requests(self.began);
         let until = self.began + self.plan.end;
         loop {
             let now = Instant::now();
@@ -399,9 +398,8 @@ impl<'a> Holders<'a> {
                 bail!("stopped");
             }
             while now < until
-                && let Some(at) = pace.due(now)
+                && let Some((at, write, lock)) = requests.due(now)
             {
-                let (write, lock) = draw.request();
                 self.begin(at, write, lock)?;
             }
             self.pipeline.turn()?;
@@ -413,7 +411,7 @@ impl<'a> Holders<'a> {
             if now >= until && self.pipeline.outstanding() == 0 {
                 return Ok(());
             }
-            std::thread::sleep(pace.next().saturating_duration_since(now).min(LOOK));
+            std::thread::sleep(requests.next().saturating_duration_since(now).min(LOOK));
         }
     }
 }

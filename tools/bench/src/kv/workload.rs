@@ -100,7 +100,12 @@ pub struct Pace {
 impl Pace {
     /// From now on.
     pub fn new(rate: f64) -> Pace {
-        Pace { began: Instant::now(), rate, begun: 0 }
+        Pace::since(Instant::now(), rate)
+    }
+
+    /// From a moment on.
+    pub fn since(began: Instant, rate: f64) -> Pace {
+        Pace { began, rate, begun: 0 }
     }
 
     /// When the next request should have begun, if that is over by `now`.

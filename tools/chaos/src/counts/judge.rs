@@ -28,7 +28,7 @@ impl Counts {
         let lost = self.tap.lost();
         if lost > self.tap_lost {
             self.judge.violation(format!(
-                "{} frames were captured too slowly: nothing can be said",
+                "{} frames were lost because capturing was too slow: the round cannot be judged",
                 lost - self.tap_lost
             ));
             self.tap_lost = lost;

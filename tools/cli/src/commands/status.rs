@@ -211,7 +211,7 @@ fn ask_all<S: DeserializeOwned + Send>(
         let answered = asked.into_iter().map(|(address, thread)| match thread.join() {
             Ok(Ok(status)) => (address, Some(status), None),
             Ok(Err(error)) => (address, None, Some(error.to_string())),
-            Err(_) => (address, None, Some(format!("{address}: asking it failed"))),
+            Err(_) => (address, None, Some(format!("{address}: could not be asked"))),
         });
         answered.collect()
     })
@@ -223,7 +223,7 @@ fn switches_of_this_machine(timeout: Duration) -> Vec<Switch> {
         let ask = |name: String| (name.clone(), scope.spawn(move || switch(name, timeout)));
         let asked: Vec<_> = switch_agent::known().into_iter().map(ask).collect();
         let failed = |name: String| {
-            let error = Some(format!("{name}: asking it failed"));
+            let error = Some(format!("{name}: could not be asked"));
             Switch { name, error, status: None, load: None }
         };
         asked

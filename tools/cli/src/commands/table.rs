@@ -64,8 +64,9 @@ enum Action {
         /// Change the action of an existing entry.
         #[arg(long)]
         replace: bool,
-        /// The incarnation that the entry is for (`stateplane switch status`); another one refuses
-        /// it. Tables whose entries hold for one incarnation need it.
+        /// The switch's incarnation that the entry is for (`stateplane switch status`); a switch
+        /// with another one refuses the entry. Tables whose entries hold for one incarnation need
+        /// it.
         #[arg(long, value_name = "NUMBER", value_parser = replace::number)]
         incarnation: Option<u32>,
     },

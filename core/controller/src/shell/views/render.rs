@@ -33,7 +33,8 @@ pub fn render(core: &Controller, watch: &Watch, kept: &Kept, now_ns: u64, bad_ta
     metric(
         "cannot_decide",
         Kind::Gauge,
-        "Whether it could decide nothing for a second: its database is lost, old, or takes no decision.",
+        "Whether the controller has been unable to decide for a second: its database is lost or \
+         old, or refuses decisions.",
         u64::from(kept.cannot_decide(now_ns, watch.behind()).is_some()),
     );
     metric(
@@ -70,7 +71,7 @@ pub fn render(core: &Controller, watch: &Watch, kept: &Kept, now_ns: u64, bad_ta
     metric(
         "reports_old_total",
         Kind::Counter,
-        "Reports older than one that was taken.",
+        "Reports older than one that the controller used already.",
         counters.reports_old,
     );
     metric("malformed_total", Kind::Counter, "Datagrams that are not reports.", counters.malformed);

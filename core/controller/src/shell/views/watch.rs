@@ -56,8 +56,9 @@ impl Watch {
         let behind = self.behind.get_or_insert_with(|| Trouble::since(now_ns));
         let judged_ns = if core.is_leading() { now_ns } else { kept.read_ns.unwrap_or(0) };
         behind.what = format!(
-            "{address} has views {}, and this controller's database views {own}: it is lost, or an old copy; it decides nothing. Give it the newest database, or stop all controllers and run \
-             `stateplane controller rebuild`",
+            "{address} has views {}, but this controller's database has views {own}: the database \
+             is lost, or an old copy. The controller decides nothing. Give it the newest database, \
+             or stop all controllers and run `stateplane controller rebuild`",
             seen.version
         );
         if behind.lasts(judged_ns) && behind.is_to_be_told(now_ns) {

@@ -29,7 +29,8 @@ fn chain(core: &Core) -> Vec<Ipv4Addr> {
 fn knowing() -> Core {
     let mut core = core();
     let (group, members) = (core.ring.group_of(&foo()), chain(&core));
-    assert!(core.learn(group, 1, members));
+    let chain = Chain { view: 1, members, floor: 0, head_since: 1, joining: 0 };
+    assert!(core.learn_chain(group, chain));
     core
 }
 
@@ -186,6 +187,43 @@ fn all_copies_name_the_version_that_was_known_before_the_first() {
     assert_eq!((copy.flags, copy.version), (AGAIN, 7));
     let mut third = put(&mut core);
     assert_eq!(sent(core.time(&mut third, 6)).1.version, 9);
+}
+
+/// What a request makes is above the floor that was known when its first copy was sent.
+#[test]
+fn the_floor_of_a_chain_is_a_version_that_was_known() {
+    let mut core = knowing();
+    let (floor, mut early, mut write) = (3 << 48, put(&mut core), put(&mut core));
+    let (_, copy) = sent(core.time(&mut early, 0));
+    let (_, other) = sent(core.time(&mut write, 0));
+    // The head is the same one since `since`; flag TOLD: it says so.
+    let old_view = |copy, since: u64, flags: u16| {
+        answered(copy, Status::OldView, |it| {
+            (it.view, it.chain, it.version) = (2, vec![address(3)], floor);
+            (it.operand, it.flags) = (since, it.flags | flags);
+        })
+    };
+    let (_, again) = sent(core.receive(&mut early, &old_view(copy, 2, TOLD), 1));
+    assert_eq!((again.flags, again.version), (AGAIN, 0), "its first copy was sent before");
+    let mut later = put(&mut core);
+    assert_eq!(sent(core.time(&mut later, 2)).1.version, floor);
+    core.receive(&mut write, &answered(other, Status::Done, |it| it.version = floor | 9), 3);
+    let mut newer = put(&mut core);
+    assert_eq!(sent(core.time(&mut newer, 4)).1.version, floor | 9);
+    // The head is the one that the first copy went to: it knows what became of that.
+    let mut core = knowing();
+    let mut write = put(&mut core);
+    let (_, copy) = sent(core.time(&mut write, 0));
+    let (_, next) = sent(core.receive(&mut write, &old_view(copy, 1, TOLD), 1));
+    assert_eq!(next.flags, 0);
+    // A switch from before floors has the request's own numbers there.
+    let mut core = knowing();
+    let mut write = put(&mut core);
+    let (_, copy) = sent(core.time(&mut write, 0));
+    let (_, next) = sent(core.receive(&mut write, &old_view(copy, 1, 0), 1));
+    assert_eq!(next.flags, AGAIN);
+    let mut later = put(&mut core);
+    assert_eq!(sent(core.time(&mut later, 2)).1.version, 0, "no floor");
 }
 
 /// Else client and switch would send each other messages without end.

@@ -122,8 +122,8 @@ impl Object for Slots {
             }
             _ => {}
         }
-        // Nor this: the agent empties a slot.
-        if let ("empty", [key]) = (call.method, &*call.arguments) {
+        // (The agent empties a slot, too.)
+        if let ("free" | "empty", [key]) = (call.method, &*call.arguments) {
             let key = self.key.bits(key)?;
             self.give_back(&key)?;
             return answer(0);

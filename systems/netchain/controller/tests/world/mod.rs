@@ -74,6 +74,8 @@ pub struct World {
     acknowledged: Vec<BTreeSet<u64>>,
     next_write: u64,
     /// No group may lose all members that have everything.
+    /// Switches have few free slots.
+    fills: bool,
     careful: bool,
     pub counts: Counts,
 }
@@ -85,6 +87,7 @@ pub struct Counts {
     pub deaths: u64,
     pub returns: u64,
     pub joins: u64,
+    pub collections: u64,
     pub lost: u64,
     pub controller_deaths: u64,
 }
@@ -107,6 +110,8 @@ impl World {
             most_joins: random.random_range(1..=3),
             again_ms: 20,
             begin_ms: 500,
+            collect_percent: [0, 80][random.random_range(0..2)],
+            collect_gap_ms: 2_000,
         };
         let switch = |(at, address): (u32, &Ipv4Addr)| Switch {
             address: *address,
@@ -134,6 +139,7 @@ impl World {
             acknowledged: vec![BTreeSet::new(); usize::from(GROUPS)],
             next_write: 0,
             careful,
+            fills: true,
             counts: Counts::default(),
         }
     }
@@ -161,6 +167,7 @@ impl World {
 
     /// Everything comes back; in the end every chain is whole.
     pub fn finish(&mut self) {
+        self.fills = false;
         for switch in &mut self.switches {
             switch.unheard_until_ms = 0;
             switch.returns_ms = switch.returns_ms.min(self.now_ms);
@@ -264,6 +271,17 @@ impl World {
             }
             let joining = state.groups.iter().filter(|group| group.joining.is_some()).count();
             assert!(joining <= self.settings.most_joins, "seed {}: {joining} join", self.seed);
+            for (old, new) in self.disk.groups.iter().zip(&state.groups) {
+                assert!(new.floor >= old.floor && new.session >= old.session, "{new:?}");
+                let begins = new.collecting && new.view != old.view;
+                let in_own_session = new.session > old.session && new.floor == new.session;
+                assert!(!begins || in_own_session, "a session is not new: {old:?}, {new:?}");
+                let other_head = new.head().is_some() && new.head() != old.head();
+                assert!(!other_head || new.head_since > old.view, "another head: {new:?}");
+                assert!(!new.collecting || new.joining.is_none(), "one joins: {new:?}");
+                self.counts.collections +=
+                    u64::from(old.collecting && !new.collecting && old.view == new.view);
+            }
             self.disk = state;
             self.control(Input::Persisted);
         }
@@ -363,6 +381,7 @@ impl World {
             asks: false,
             silent_ms,
             copied: done.map(|(group, (view, _))| (*group, *view)).collect(),
+            used_percent: if self.fills { [0, 79, 80][incarnation as usize % 3] } else { 0 },
         };
         self.post(Message::Report(report));
     }
@@ -372,6 +391,13 @@ impl World {
             let slots = usize::from(group);
             let switch = &mut self.switches[at];
             let role = switch.config.as_ref().and_then(|it| it.roles.get(slots)).cloned();
+            if let Some(role) = &role
+                && matches!(role.part, Part::Member { head: true, collecting: true, .. })
+            {
+                // (What it sends down the chain is none of the controller's.)
+                switch.copies.insert(group, (role.view, vec![]));
+                continue;
+            }
             let Some((role, to)) = role.and_then(|it| it.copies_to.map(|to| (it, to))) else {
                 continue;
             };

@@ -86,14 +86,15 @@ impl Reported {
     /// The message, with no tag yet. Of more silent switches and copied groups than it has room for
     /// it tells the first ones.
     pub fn encode(&self) -> Vec<u8> {
-        let Report { switch, incarnation, applied, asks, silent_ms, copied } = &self.report;
+        let Report { switch, incarnation, applied, asks, silent_ms, copied, used_percent } =
+            &self.report;
         let mut bytes = header(REPORT, self.sent_ns, *incarnation);
         let copied = &copied[..copied.len().min(PART_BYTES / 2 / COPIED_BYTES)];
         let silent_ms = &silent_ms[..silent_ms.len().min(PART_BYTES / 2 / SILENT_BYTES)];
         bytes[24..28].copy_from_slice(&switch.octets());
         bytes[28..32].copy_from_slice(&self.ring.to_be_bytes());
         bytes[32..40].copy_from_slice(&applied.to_be_bytes());
-        bytes[41] = u8::from(*asks);
+        (bytes[40], bytes[41]) = (*used_percent, u8::from(*asks));
         bytes[42..44].copy_from_slice(&(silent_ms.len() as u16).to_be_bytes());
         bytes[44..46].copy_from_slice(&(copied.len() as u16).to_be_bytes());
         for (switch, ms) in silent_ms {
@@ -118,7 +119,8 @@ impl Reported {
         let switch = address(&mut head)?;
         let ring = head.u32().ok_or(Malformed)?;
         let applied = head.u64().ok_or(Malformed)?;
-        let asks = match head.u16().ok_or(Malformed)? {
+        let used_percent = head.u8().filter(|it| *it <= 100).ok_or(Malformed)?;
+        let asks = match head.u8().ok_or(Malformed)? {
             0 => false,
             1 => true,
             _ => return Err(Malformed),
@@ -133,7 +135,7 @@ impl Reported {
         if body.remaining() != 0 || incarnation == 0 {
             return Err(Malformed);
         }
-        let report = Report { switch, incarnation, applied, asks, silent_ms, copied };
+        let report = Report { switch, incarnation, applied, asks, silent_ms, copied, used_percent };
         Ok(Reported { sent_ns, ring, report })
     }
 }
@@ -143,7 +145,7 @@ mod part {
     pub const NONE: u8 = 0;
     pub const PAUSED: u8 = 1;
     pub const LOST: u8 = 2;
-    pub const MEMBER: u8 = 16;
+    pub const MEMBER: u8 = 32;
 }
 
 fn part_byte(part: Part) -> u8 {
@@ -160,11 +162,12 @@ fn part_of(byte: u8) -> Result<Part, Malformed> {
         part::NONE => Part::None,
         part::PAUSED => Part::Paused,
         part::LOST => Part::Lost,
-        part::MEMBER..=31 => Part::Member {
+        part::MEMBER..=63 => Part::Member {
             head: byte & 1 != 0,
             tail: byte & 2 != 0,
             reader: byte & 4 != 0,
             joining: byte & 8 != 0,
+            collecting: byte & 16 != 0,
         },
         _ => return Err(Malformed),
     })
@@ -190,7 +193,9 @@ impl Decided {
         }
         for role in roles {
             body.extend(role.view.to_be_bytes());
+            body.extend(role.head_since.to_be_bytes());
             body.extend(role.session.to_be_bytes());
+            body.extend(role.floor.to_be_bytes());
             body.push(part_byte(role.part));
             body.push(u8::try_from(role.chain.len()).ok()?);
             body.extend(or_nobody(&role.next)?.to_be_bytes());
@@ -226,7 +231,9 @@ impl Decided {
         let mut roles = Vec::with_capacity(groups);
         for _ in 0..groups {
             let view = body.u32().ok_or(Malformed)?;
+            let head_since = body.u32().ok_or(Malformed)?;
             let session = body.u16().ok_or(Malformed)?;
+            let floor = body.u16().ok_or(Malformed)?;
             let part = part_of(body.u8().ok_or(Malformed)?)?;
             let members = body.u8().map(usize::from).ok_or(Malformed)?;
             let next = perhaps(place(&mut body)?)?;
@@ -236,7 +243,7 @@ impl Decided {
             }
             let chain = (0..members).map(|_| known(place(&mut body)?));
             let chain = chain.collect::<Result<_, Malformed>>()?;
-            roles.push(Role { view, session, part, next, copies_to, chain });
+            roles.push(Role { view, head_since, session, floor, part, next, copies_to, chain });
         }
         if body.remaining() != 0 {
             return Err(Malformed);
@@ -306,17 +313,18 @@ mod tests {
         Ipv4Addr::new(10, 9, 0, number)
     }
 
+    fn member(one: bool, other: bool) -> Part {
+        Part::Member { head: one, reader: other, tail: one, joining: other, collecting: one }
+    }
+
     fn decided(groups: u16) -> Decided {
-        let parts = [
-            Part::None,
-            Part::Paused,
-            Part::Lost,
-            Part::Member { head: true, reader: false, tail: true, joining: false },
-            Part::Member { head: false, reader: true, tail: false, joining: true },
-        ];
+        let parts =
+            [Part::None, Part::Paused, Part::Lost, member(true, false), member(false, true)];
         let role = |group: u16| Role {
             view: u32::from(group) + 7,
+            head_since: u32::from(group),
             session: group,
+            floor: group / 2,
             part: parts[usize::from(group) % parts.len()],
             next: group.is_multiple_of(2).then(|| switch(2)),
             copies_to: group.is_multiple_of(3).then(|| switch(3)),
@@ -389,6 +397,7 @@ mod tests {
             asks: true,
             silent_ms: vec![(switch(1), 250), (switch(2), 0)],
             copied: vec![(3, 9), (400, 2)],
+            used_percent: 81,
         };
         let reported = Reported { sent_ns: 5, ring: 0x81c7_24e5, report };
         let bytes = reported.encode();

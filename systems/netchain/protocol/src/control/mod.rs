@@ -28,8 +28,12 @@ pub struct Config {
 pub struct Role {
     /// The group's.
     pub view: u32,
+    /// The view since which the head is this one.
+    pub head_since: u32,
     /// The head's.
     pub session: u16,
+    /// Tombstones of earlier sessions may have been collected; 0: none have.
+    pub floor: u16,
     /// What the switch does.
     pub part: Part,
     /// Where a member sends what it has applied.
@@ -57,6 +61,8 @@ pub enum Part {
         tail: bool,
         /// It takes copies.
         joining: bool,
+        /// Tombstones below the floor are collected in this view.
+        collecting: bool,
     },
     /// The group has no member that has its keys.
     Lost,
@@ -76,20 +82,24 @@ pub struct Report {
     /// Other switches, and for how many milliseconds its data plane has not heard them. Who was
     /// heard a moment ago is left out; who never was is not.
     pub silent_ms: Vec<(Ipv4Addr, u64)>,
-    /// Groups, and the view in which it has copied all slots to the member that joins.
+    /// Groups, and the view in which it has copied all slots to the member that joins, or has
+    /// collected all tombstones.
     pub copied: Vec<(u16, u32)>,
+    /// How many of its slots have a key, in percent.
+    pub used_percent: u8,
 }
 
 impl Part {
-    /// A member's position, in the data plane's bits: HEAD 1, TAIL 2, READER 4, JOINING 8. 0 of
-    /// others.
+    /// A member's position, in the data plane's bits: HEAD 1, TAIL 2, READER 4, JOINING 8,
+    /// COLLECTING 16. 0 of others.
     pub fn position(self) -> u8 {
         match self {
-            Part::Member { head, reader, tail, joining } => {
+            Part::Member { head, reader, tail, joining, collecting } => {
                 u8::from(head)
                     | u8::from(tail) << 1
                     | u8::from(reader) << 2
                     | u8::from(joining) << 3
+                    | u8::from(collecting) << 4
             }
             Part::None | Part::Paused | Part::Lost => 0,
         }

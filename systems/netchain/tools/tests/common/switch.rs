@@ -75,7 +75,9 @@ impl Switch {
     pub fn take_part(&self, view: u32, position: u8, next: u32, chain: &[Ipv4Addr]) {
         let mut arguments = vec![
             ("view", view.to_string()),
+            ("head_since", "1".into()),
             ("session", "1".into()),
+            ("floor", "0".into()),
             ("position", position.to_string()),
             ("next", next.to_string()),
             ("members", chain.len().to_string()),

@@ -35,18 +35,19 @@ pub fn render(server: &Node, now_ns: u64, send_errors: u64, log: Option<&Stats>)
     let gauges = [
         (
             "ready",
-            "1: the links of all its chains are up, and it serves wherever it is head.",
+            "1: the links of all this server's chains are up, and it serves every shard that it \
+             heads.",
             u64::from(status.state == "ready"),
         ),
         (
             "views_version",
-            "The version of the controller's views that it has; 0: none.",
+            "Version of the controller's views that this server has; 0: none.",
             status.version,
         ),
-        ("shards", "Shards in whose chain it is.", server.replicas().count() as u64),
-        ("shards_head", "Shards that it is the head of.", of_role(Role::Head)),
-        ("shards_serving", "Shards that it is the head of and takes requests for.", serving as u64),
-        ("shards_joining", "Shards that it catches up with.", of_role(Role::Joining)),
+        ("shards", "Shards in whose chain this server is.", server.replicas().count() as u64),
+        ("shards_head", "Shards that this server heads.", of_role(Role::Head)),
+        ("shards_serving", "Shards that this server heads and takes requests for.", serving as u64),
+        ("shards_joining", "Shards whose chain this server is joining.", of_role(Role::Joining)),
         ("shards_broken", "Shards whose replica here cannot go on.", broken as u64),
         ("unacked", "Entries that tails have not confirmed.", status.unacked as u64),
         ("sessions", "Sessions of switches, over all shards.", status.sessions as u64),
@@ -83,7 +84,7 @@ fn render_log(text: &mut Text, server: &Node, log: &Stats) {
         ("bytes", "Bytes written to the write-ahead log.", &log.bytes),
         (
             "checkpoints",
-            "Times the write-ahead log was begun anew with a description of the state.",
+            "Number of checkpoints: new log files that begin with a description of the state.",
             &log.checkpoints,
         ),
     ];

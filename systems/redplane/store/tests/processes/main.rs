@@ -504,7 +504,7 @@ fn etcd_loses_its_data(chain: &mut Chain) {
     chain.kill(victim);
     // It wants to take the dead one out, and cannot.
     chain.await_control(|_| {
-        chain.controller_log("log-second").contains("a decision cannot be kept")
+        chain.controller_log("log-second").contains("the database refuses a decision")
     });
     assert_eq!(decided(chain), before, "nothing was decided");
 }

@@ -174,7 +174,8 @@ fn print_status(address: SocketAddrV4, status: &NodeStatus) {
     outln!("{address}  {}  views {}  up {} ms", status.state, status.version, status.uptime_ms);
     if status.version == 0 {
         outln!(
-            "  no controller has sent it a view yet: check that one runs, and check `controllers` and the secrets"
+            "  no controller has sent this server a view yet: check that a controller runs, and \
+             check `controllers` and the secrets"
         );
     }
     for replica in &status.replicas {

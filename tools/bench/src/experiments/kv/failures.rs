@@ -37,7 +37,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             6 s it is started again. A request counts as answered if its answer comes within 10 ms \
             of when it was due, to its first copy. The failover lasts from the first command that \
             takes a link down until the last of all locks of which it was head (or middle, tail) is \
-            written again. The dip is the lowest share of a bin of 100 ms after that, so that of \
+            written again; each lock has a write under way soon after the kill. The dip is the lowest share of a bin of 100 ms after that, so that of \
             the recovery. etcd and ZooKeeper: the leader, whose servers are taken for dead after \
             100 to 200 ms, as switches are.",
     },
