@@ -55,15 +55,17 @@ Plain(m) ==
       THEN [m EXCEPT !.again = FALSE]
     ELSE m
 
-(* The floor that its client knew when it sent the first copy. *)
-Seen(i) == IF request[i].first = 0 THEN 0 ELSE views[request[i].first].floor
+(* What matters of the first copy's view: its head, and the floor that the client knew. *)
+Seen(i) == LET view == request[i].first IN IF view = 0 THEN <<0, 0>> ELSE <<HeadSince(view), views[view].floor>>
 Count(i) == IF Copies < Views THEN Sent(i) ELSE 0
 
 Different ==
     <<views, gone, {r \in ended : ~Inert(r)}, possible,
       {Plain(m) : m \in {m \in net : ~Stale(m)}},
       [s \in Switches |-> IF Inert(s) THEN switch[s].view ELSE switch[s]],
-      [i \in Ids |-> IF Over(i) THEN [request[i] EXCEPT !.first = 0, !.last = 0, !.early = @ /\ request[i].at = "unknown"] ELSE <<[request[i] EXCEPT !.first = Seen(i)], Count(i)>>],
+      [i \in Ids |->
+        IF Over(i) THEN [request[i] EXCEPT !.first = 0, !.last = 0, !.early = @ /\ request[i].at = "unknown"]
+        ELSE <<[request[i] EXCEPT !.first = Seen(i)], Count(i)>>],
       [c \in Clients |-> IF \A i \in Ids : Requests[i].client = c => Over(i) THEN 0 ELSE known[c]]>>
 
 -----------------------------------------------------------------------------

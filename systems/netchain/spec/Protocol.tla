@@ -132,7 +132,13 @@ Begin(i) ==
        /\ net' = net \cup {Copy(i, view, FALSE)}
        /\ UNCHANGED <<views, gone, ended, switch, known, possible>>
 
-(* A copy in a later view: another head may have carried an earlier one out (AGAIN). *)
+(* The view since which the head is the one that it is in this view. *)
+HeadSince(view) ==
+    LET same(v) == Chain(v) # <<>> /\ Chain(v)[1] = Chain(view)[1]
+    IN CHOOSE u \in 1..view : (\A v \in u..view : same(v)) /\ (u = 1 \/ ~same(u - 1))
+
+(* A copy in a later view. If the head is another one, that of an earlier view may have carried a copy
+   out (AGAIN). *)
 \* Code: systems/netchain/client/src/core.rs time send
 Again(i) ==
     LET view == known[Requests[i].client] IN
@@ -140,7 +146,7 @@ Again(i) ==
     /\ view > request[i].last
     /\ Chain(view) # <<>>
     /\ Sent(i) < Copies
-    /\ net' = net \cup {Copy(i, view, TRUE)}
+    /\ net' = net \cup {Copy(i, view, request[i].first < HeadSince(view) /\ "same_head" \notin Bugs)}
     /\ request' = [request EXCEPT ![i].last = view, ![i].heard = IF "heard_later" \in Bugs THEN Heard(i) ELSE @]
     /\ UNCHANGED <<views, gone, ended, switch, known, possible>>
 
@@ -308,7 +314,7 @@ Freed(slot, tombstone) ==
     IF (slot.value = None /\ slot.version = tombstone.version) \/ "frees_any" \in Bugs THEN Empty ELSE slot
 
 (* Collection, rule 2. A head that is the tail, too, frees its slot at once. *)
-\* Code: none: not built
+\* Code: systems/netchain/p4/include/collect.p4 begin_collecting free_collected
 SendCollect(s) ==
     LET chain == Chain(switch[s].view)
         slot == switch[s].slot
@@ -320,7 +326,7 @@ SendCollect(s) ==
        /\ UNCHANGED <<views, gone, ended, request, known, possible>>
 
 (* Rules 2 and 3: a member with an older version applies it. The tail frees its slot. *)
-\* Code: none: not built
+\* Code: systems/netchain/p4/include/collect.p4 collected_by_all
 TakeCollect(m) ==
     LET s == m.to
         chain == Chain(switch[s].view)
@@ -336,7 +342,7 @@ TakeCollect(m) ==
        /\ UNCHANGED <<views, gone, ended, request, known, possible>>
 
 (* Rule 3: the acknowledgement comes back, to the head last. *)
-\* Code: none: not built
+\* Code: systems/netchain/p4/include/collect.p4 collected_here
 TakeCollected(m) ==
     LET s == m.to
         chain == Chain(switch[s].view)
@@ -443,7 +449,7 @@ Activate ==
     /\ UNCHANGED <<gone, ended, switch, net, request, known, possible>>
 
 (* Collection, rule 1: a view of its own, with a new session, which is the floor. *)
-\* Code: none: not built
+\* Code: systems/netchain/controller/src/collect.rs collects wants
 Collect ==
     LET session == IF "same_session" \in Bugs THEN Newest.session ELSE Len(views) + 1 IN
     /\ Cardinality({v \in 1..Len(views) : views[v].collects}) < Collects
