@@ -17,7 +17,7 @@ Inert(s) ==
           /\ Bugs \cap {"views_ignored", "restamped", "head_refuses", "kept_roles", "tail_reads_on"} = {}
           /\ s \notin In(Newest.chain)
           /\ \A chain \in chains : s # Final(chain) /\ \A member \in behind(chain) : left(member)
-          /\ \A v \in 1..Len(views) : s # Asked(v)
+          /\ \A v \in 1..Len(views) : s \in In(Chain(v)) => s # Asked(v)
 
 (* A stamped message with this slot changes nothing at the tail, however long it is on its way. *)
 Old(s, slot) ==
