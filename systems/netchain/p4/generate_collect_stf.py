@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the packet tests of netchain.p4 on collected tombstones (docs/tombstones.md) beside itself. Run it after changing a
+"""Writes the packet tests of netchain.p4 on collected tombstones (systems/netchain/docs/tombstones.md) beside itself. Run it after changing a
 case: python3 systems/netchain/p4/generate_collect_stf.py"""
 from netchain_packets import (ABSENT, AGAIN, CLIENT, COLLECT, COLLECT_ACK, COLLECTING, COMPARE_VERSION, DELETE, DONE, GENERATOR_PORT,
                               HEAD, INSERT, MOVED, NO_VALUE, OLD_VIEW, PORT_MACS, PUT, READ, READER, REFUSED, SINCE, STAMPED, SWITCHES, TAIL,

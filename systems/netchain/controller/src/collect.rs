@@ -1,5 +1,5 @@
 //! Which groups get a view in which tombstones are collected, and when it ends.
-//! (docs/tombstones.md)
+//! (systems/netchain/docs/tombstones.md)
 
 use crate::decide::{Event, Look};
 use crate::mutation::{self, Mutation};

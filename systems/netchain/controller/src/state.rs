@@ -131,7 +131,7 @@ impl Group {
     }
 
     /// The same chain goes on with a session of its own, in a view in which tombstones of earlier
-    /// sessions are collected. (docs/tombstones.md)
+    /// sessions are collected. (systems/netchain/docs/tombstones.md)
     pub(crate) fn collect(&mut self, version: u64) {
         let reader = self.reader();
         self.session = self.session.saturating_add(1);

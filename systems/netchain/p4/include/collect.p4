@@ -1,4 +1,5 @@
-// collect.p4: tombstones that are freed, a part of NetChainIngress (docs/tombstones.md).
+// collect.p4: tombstones that are freed, a part of NetChainIngress.
+// (systems/netchain/docs/tombstones.md)
 //
 // In a collecting view the head sends each tombstone below the floor down the chain, with the
 // address of each member that it passed as the way back. The tail frees its slot and acknowledges;

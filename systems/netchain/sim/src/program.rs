@@ -5,12 +5,13 @@ use p4_ir::Program;
 use std::path::Path;
 
 /// The program's files, by their names beside each other.
-pub(crate) const FILES: [(&str, &str); 5] = [
+pub(crate) const FILES: [(&str, &str); 6] = [
     ("netchain.p4", include_str!("../../p4/netchain.p4")),
     ("include/message.p4", include_str!("../../p4/include/message.p4")),
     ("include/slot.p4", include_str!("../../p4/include/slot.p4")),
     ("include/list.p4", include_str!("../../p4/include/list.p4")),
     ("include/collect.p4", include_str!("../../p4/include/collect.p4")),
+    ("include/parts.p4", include_str!("../../p4/include/parts.p4")),
 ];
 
 /// Keys that a simulated switch has room for: all that a run has.

@@ -100,7 +100,7 @@ fn main() {
     let chain = [READER, JOINING];
     joining.take_part(2, 2 | 8, 0, &chain);
     reader.take_part(2, 1 | 4, JOINING.into(), &chain);
-    fill(&reader, keys);
+    fill(&reader, keys, 64);
     let copies = Copies::new(Arc::clone(&reader.dataplane), reader.slots.clone(), per_s);
     let copies = copies.expect("notes");
     let run = || {

@@ -2,7 +2,8 @@
 //! without an answer that happened.
 //!
 //! A counter is a number of 64 bits, and each of its four clients adds to 16 bits of its own. So a
-//! read tells a client whether its addition without an answer happened, and at the end all is exact.
+//! read tells a client whether its addition without an answer happened, and in the end all is
+//! exact.
 
 use crate::cluster::{Cluster, key_of};
 use netchain_client::{Client, Key, Outcome, Shown};

@@ -73,11 +73,23 @@ impl Switch {
 
     /// Its part in the group.
     pub fn take_part(&self, view: u32, position: u8, next: u32, chain: &[Ipv4Addr]) {
+        self.take_part_in((GROUP, 0), view, position, next, chain);
+    }
+
+    /// Its part in any group, with this floor.
+    pub fn take_part_in(
+        &self,
+        (group, floor): (u16, u16),
+        view: u32,
+        position: u8,
+        next: u32,
+        chain: &[Ipv4Addr],
+    ) {
         let mut arguments = vec![
             ("view", view.to_string()),
             ("head_since", "1".into()),
             ("session", "1".into()),
-            ("floor", "0".into()),
+            ("floor", floor.to_string()),
             ("position", position.to_string()),
             ("next", next.to_string()),
             ("members", chain.len().to_string()),
@@ -87,7 +99,7 @@ impl Switch {
             arguments.push((name, member.to_string()));
         }
         arguments.push(("peers", NOBODY.to_string()));
-        self.set("roles", &GROUP.to_string(), "take_part", &arguments);
+        self.set("roles", &group.to_string(), "take_part", &arguments);
     }
 
     /// The slot with this number, without what changes with each write to it.
