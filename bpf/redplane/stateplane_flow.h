@@ -132,6 +132,8 @@ struct sp_flow_scratch {
 	__u32 value_bytes;
 	__u32 with_packet; /* for sp_send: around the packet, or in place of it */
 	__u32 fault; /* why a message is not taken: a statistic */
+	__u32 turn; /* the generator's */
+	__u64 name; /* of the update that the packet waits for (stateplane_commit.h) */
 	__u8 key[SP_FLOW_KEY_MAX];
 	__u8 value[SP_FLOW_VALUE_MAX];
 	__u8 absent_key[SP_FLOW_KEY_MAX];
@@ -261,6 +263,7 @@ static __always_inline int sp_flow_read(const struct sp_flow_entry_head *entry,
 	seen->acked_seq = entry->acked_seq;
 	seen->epoch = entry->epoch;
 	seen->flags = entry->flags;
+	seen->name = entry->name;
 	sp_flow_copy(value, entry_value, value_bytes);
 	same = sp_flow_equal(entry_key, key, key_bytes);
 	sp_barrier();
@@ -282,6 +285,10 @@ static __always_inline void sp_flow_remember(struct sp_flow_scratch *scratch, __
 	sp_flow_copy(scratch->key, key, key_bytes);
 }
 
+#ifdef SP_FLOW_HAS_COMMIT
+#include "stateplane_commit.h"
+#include "stateplane_flow_record.h"
+#endif
 #include "stateplane_flow_session.h"
 #include "stateplane_flow_tag.h"
 #include "stateplane_flow_access.h"
@@ -290,6 +297,9 @@ static __always_inline void sp_flow_remember(struct sp_flow_scratch *scratch, __
 #include "stateplane_flow_unheld.h"
 #include "stateplane_snapshot_message.h"
 #include "stateplane_flow_apply.h"
+#ifdef SP_FLOW_HAS_COMMIT
+#include "stateplane_flow_commit.h"
+#endif
 #include "stateplane_flow_receive.h"
 #include "stateplane_flow_generator.h"
 #include "stateplane_flow_sweep.h"

@@ -12,27 +12,45 @@ static __always_inline void sp_flow_conflict(struct sp_flow_context *flow)
 	flow->kind = SP_FLOW_PARK;
 }
 
+/* Does a packet that saw this entry wait: for an update that is not durable, or behind others that
+ * did? */
+static __always_inline int sp_flow_waits(const struct sp_flow_entry_head *seen)
+{
+	if (seen->seq == seen->acked_seq)
+		return 0;
+#ifdef SP_FLOW_HAS_COMMIT
+	if (sp_commit_on && seen->name)
+		return !sp_commit_is_durable(seen->name, seen->shard) || sp_commit_has_ready(seen->shard);
+#endif
+	return 1;
+}
+
 /* The output will depend on an update that is not acknowledged yet: it must leave inside
  * READ_COMMIT. Returns a state result. */
 static __always_inline __u32 sp_flow_depend(struct sp_flow_context *flow, __u32 object_id,
-    const void *key, __u32 key_bytes, __u64 seq, __u32 epoch)
+    const void *key, __u32 key_bytes, const struct sp_flow_entry_head *seen)
 {
 	struct sp_flow_scratch *scratch = sp_flow_get_scratch();
+	__u64 seq = seen->seq;
 
 	if (!scratch)
 		return SP_STATE_PENDING;
 	if (flow->kind == SP_FLOW_COMMIT) {
 		if (scratch->object_id == object_id && sp_flow_equal(scratch->key, key, key_bytes) &&
 		    (scratch->seq >= seq || scratch->type == SP_READ_COMMIT)) {
-			if (seq > scratch->seq)
-				scratch->seq = seq; /* another CPU has written since the first get */
+			if (seq > scratch->seq) { /* another CPU has written since the first get */
+				scratch->seq = seq;
+				scratch->name = seen->name;
+			}
 			return SP_STATE_HIT;
 		}
 		/* One message carries one dependency. */
 		sp_flow_conflict(flow);
 		return SP_STATE_PENDING;
 	}
-	sp_flow_remember(scratch, object_id, SP_READ_COMMIT, 0, key, key_bytes, seq, epoch);
+	sp_flow_remember(scratch, object_id, SP_READ_COMMIT, 0, key, key_bytes, seq, seen->epoch);
+	scratch->name = seen->name;
+	scratch->shard = seen->shard;
 	flow->kind = SP_FLOW_COMMIT;
 	return SP_STATE_HIT;
 }
@@ -242,8 +260,8 @@ static __always_inline __u32 sp_flow_get(struct sp_flow_context *flow, void *map
 			if (now - entry->used_ns > SP_FLOW_USE_GRAIN_NS)
 				entry->used_ns = now;
 #ifdef SP_FLOW_HAS_SET /* else no update is ever on its way */
-			if (SP_FLOW_IN(consistency, SP_FLOW_READS_WAIT) && seen.seq != seen.acked_seq)
-				return sp_flow_depend(flow, object_id, key, key_bytes, seen.seq, seen.epoch);
+			if (SP_FLOW_IN(consistency, SP_FLOW_READS_WAIT) && sp_flow_waits(&seen))
+				return sp_flow_depend(flow, object_id, key, key_bytes, &seen);
 #endif
 			return SP_STATE_HIT;
 		}
@@ -274,6 +292,13 @@ static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map,
 	struct sp_flow_entry_head *entry;
 	struct sp_session *session = 0;
 	int written = 0, queue = 0;
+#ifdef SP_FLOW_HAS_COMMIT
+	int batched = sp_commit_on && SP_FLOW_IN(consistency, SP_FLOW_UPDATES_WAIT);
+	struct sp_commit_place place = {};
+	__u64 before = 0, unplaced = 0;
+#else
+	const int batched = 0;
+#endif
 	__u32 zero = 0, phase = 0;
 	__u64 now, seq = 0, seen_entry;
 
@@ -301,7 +326,17 @@ static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map,
 	if (entry && consistency != SP_FLOW_LOCAL)
 		session = sp_get_session(entry->shard);
 	/* "Window": more than the store can follow is dropped here, before it costs anything. */
-	if (session && SP_FLOW_IN(consistency, SP_FLOW_UPDATES_WAIT)) {
+#ifdef SP_FLOW_HAS_COMMIT
+	if (session && batched) {
+		if (sp_commit_prepare(&place, entry->shard, SP_FLOW_RECORD_WORDS(key_bytes, value_bytes))) {
+			flow->park = SP_PARK_DROP;
+			flow->kind = SP_FLOW_PARK;
+			return;
+		}
+		unplaced = sp_commit_name(place.cpu, SP_COMMIT_UNPLACED, 0);
+	}
+#endif
+	if (session && !batched && SP_FLOW_IN(consistency, SP_FLOW_UPDATES_WAIT)) {
 		struct sp_flow_settings *settings = bpf_map_lookup_elem(&sp_flow_config, &zero);
 		if (!settings || sp_session_full(session, settings)) {
 			flow->park = SP_PARK_DROP;
@@ -325,6 +360,12 @@ static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map,
 			seq = ++entry->seq;
 			if (consistency == SP_FLOW_LOCAL) {
 				entry->acked_seq = seq;
+			} else if (batched) {
+#ifdef SP_FLOW_HAS_COMMIT
+				before = entry->name;
+				unplaced |= seq & SP_COMMIT_NUMBER;
+				entry->name = unplaced;
+#endif
 			} else {
 				if (SP_FLOW_IN(consistency, SP_FLOW_UPDATES_WAIT))
 					entry->sent_ns = now; /* with this packet */
@@ -354,9 +395,19 @@ static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map,
 		return;
 	sp_flow_remember(scratch, object_id, SP_UPDATE, phase, key, key_bytes, seq,
 			 flow->read[object_id - 1].epoch);
+	flow->kind = SP_FLOW_COMMIT;
+#ifdef SP_FLOW_HAS_COMMIT
+	if (batched) {
+		scratch->shard = entry->shard;
+		scratch->name = sp_flow_record(&place, before, object_id, key, key_bytes, value, value_bytes,
+		    scratch->epoch, seq, phase);
+		/* Unless another CPU has written since. */
+		__sync_val_compare_and_swap(&entry->name, unplaced, scratch->name);
+		return;
+	}
+#endif
 	scratch->value_bytes = value_bytes;
 	sp_flow_copy(scratch->value, value, value_bytes);
-	flow->kind = SP_FLOW_COMMIT;
 }
 
 #endif /* SP_FLOW_HAS_SET */
@@ -392,8 +443,13 @@ static __always_inline void sp_flow_phase(
 #ifdef SP_FLOW_HAS_SET
 	struct sp_flow_scratch *scratch = flow->kind == SP_FLOW_COMMIT ? sp_flow_get_scratch() : 0;
 
-	if (scratch && scratch->type == SP_UPDATE && sp_flow_equal(scratch->key, key, key_bytes))
+	if (scratch && scratch->type == SP_UPDATE && sp_flow_equal(scratch->key, key, key_bytes)) {
 		scratch->flags = wanted;
+#ifdef SP_FLOW_HAS_COMMIT
+		if (sp_commit_on)
+			sp_flow_record_phase(scratch, wanted);
+#endif
+	}
 #endif
 }
 

@@ -43,6 +43,7 @@ static __always_inline int sp_flow_install(
 			entry->epoch = scratch->epoch;
 			entry->seq = scratch->seq;
 			entry->acked_seq = scratch->seq;
+			entry->name = 0;
 			entry->session = scratch->session;
 			entry->shard = scratch->shard;
 			entry->used_ns = now;

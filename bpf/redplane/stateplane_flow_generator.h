@@ -119,6 +119,14 @@ static __always_inline int sp_flow_generated(struct xdp_md *xdp)
 		return XDP_ABORTED;
 	if (!bpf_map_pop_elem(&sp_heartbeats_due, &shard))
 		return sp_flow_heartbeat(xdp, scratch, shard);
+#ifdef SP_FLOW_HAS_COMMIT
+	if (sp_commit_on && ++scratch->turn & 1) { /* by turns: streams come back as often as they may */
+		int verdict = sp_flow_look_after(xdp, settings);
+
+		if (verdict != -1)
+			return verdict;
+	}
+#endif
 	pending = (void *)scratch->entry;
 	if (bpf_map_pop_elem(&sp_flow_ring, pending))
 		return -1;

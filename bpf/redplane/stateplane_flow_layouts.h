@@ -16,7 +16,7 @@
 #define SP_BACKEND_PLACE_BITS 10 /* of a hash */
 #define SP_BACKEND_PLACES 1024
 #define SP_SNAPSHOT_PART_BYTES 1280 /* of slots in one message */
-#define SP_FLOW_ENTRY_HEAD_BYTES 56
+#define SP_FLOW_ENTRY_HEAD_BYTES 64
 
 /* Bits of sp_flow_entry_head.flags. */
 enum {
@@ -71,12 +71,13 @@ _Static_assert(__builtin_offsetof(struct sp_flow_header, tag) == 56, "as in Rust
 	__u32 session; /* In which the store says that the flow is this switch's. */ \
 	__u16 shard; /* Never changes. */ \
 	__u16 flags; /* SP_FLOW_QUEUED and others. */ \
-	__u32 resends; /* Since the store last acknowledged something new: the back-off. */
+	__u32 resends; /* Since the store last acknowledged something new: the back-off. */ \
+	__u64 name; /* The place of the last update in a batch (stateplane_commit.h); 0: it was in none. */
 struct sp_flow_entry_head {
 	SP_FLOW_ENTRY_HEAD
 };
-_Static_assert(sizeof(struct sp_flow_entry_head) == 56, "as in Rust");
-_Static_assert(__builtin_offsetof(struct sp_flow_entry_head, resends) == 52, "as in Rust");
+_Static_assert(sizeof(struct sp_flow_entry_head) == 64, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_flow_entry_head, name) == 56, "as in Rust");
 
 /* The switch's settings; written by the agent. */
 struct sp_flow_settings {

@@ -97,11 +97,24 @@ struct {
 
 /* What is rare runs in programs of its own, by tail call: the hot path then has the whole 512 bytes
  * of stack, and no code that it jumps over. */
-enum { SP_PROGRAM_AGAIN, SP_PROGRAM_RECEIVE, SP_PROGRAM_SEND, SP_PROGRAMS };
+enum {
+	SP_PROGRAM_AGAIN,
+	SP_PROGRAM_RECEIVE,
+	SP_PROGRAM_SEND,
+	SP_PROGRAM_COMMIT,
+	SP_PROGRAM_BATCH,
+	SP_PROGRAM_BATCH_ACK,
+	SP_PROGRAMS
+};
 /* the P4 program on a packet that was here before; emitted by the compiler */
 int sp_again(struct xdp_md *xdp);
 int sp_receive(struct xdp_md *xdp); /* a message of the state protocol */
 int sp_send(struct xdp_md *xdp); /* the message in the scratch */
+#ifdef SP_FLOW_HAS_COMMIT
+int sp_commit(struct xdp_md *xdp); /* a finished packet that waits */
+int sp_batch(struct xdp_md *xdp); /* the batch in sp_commit_work */
+int sp_batch_ack(struct xdp_md *xdp); /* an acknowledgement of a batch */
+#endif
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, SP_PROGRAMS);
@@ -112,6 +125,11 @@ struct {
 		[SP_PROGRAM_AGAIN] = (void *)&sp_again,
 		[SP_PROGRAM_RECEIVE] = (void *)&sp_receive,
 		[SP_PROGRAM_SEND] = (void *)&sp_send,
+#ifdef SP_FLOW_HAS_COMMIT
+		[SP_PROGRAM_COMMIT] = (void *)&sp_commit,
+		[SP_PROGRAM_BATCH] = (void *)&sp_batch,
+		[SP_PROGRAM_BATCH_ACK] = (void *)&sp_batch_ack,
+#endif
 	},
 };
 

@@ -250,6 +250,12 @@ int sp_receive(struct xdp_md *xdp)
 		sp_flow_count(SP_STAT_NOT_FABRIC);
 		return XDP_DROP;
 	}
+#ifdef SP_FLOW_HAS_COMMIT
+	if (sp_commit_on && sp_flow_is_batch_ack(xdp)) {
+		bpf_tail_call(xdp, &sp_programs, SP_PROGRAM_BATCH_ACK);
+		return XDP_ABORTED;
+	}
+#endif
 	packet_bytes = sp_flow_read_message(xdp, scratch, settings);
 	if (packet_bytes < 0) {
 		sp_flow_count(scratch->fault);

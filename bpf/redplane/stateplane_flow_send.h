@@ -16,20 +16,14 @@ static __always_inline __sum16 sp_flow_ip_checksum(const struct sp_flow_outer *o
 	return ~sum;
 }
 
-static __always_inline int sp_flow_fill(struct xdp_md *xdp, const struct sp_flow_scratch *scratch,
-					const struct sp_flow_settings *settings, const struct sp_shard_head *head,
-					__u32 shard, __u32 session, __u32 key_id, __u32 message_bytes,
-					__u32 packet_bytes)
+/* The headers in front of a message to a shard's head, in a frame of `bytes` bytes. */
+static __always_inline void sp_flow_fill_outer(struct sp_flow_outer *outer,
+    const struct sp_flow_settings *settings, const struct sp_shard_head *head, __u32 bytes)
 {
-	struct sp_flow_outer *outer = (void *)(long)xdp->data;
-	struct sp_flow_header *header = (void *)(outer + 1);
-
-	if ((void *)(header + 1) > (void *)(long)xdp->data_end)
-		return -1;
 	outer->ethertype = bpf_htons(0x0800);
 	outer->version_ihl = 0x45;
 	outer->tos = 0xc0; /* CS6: network control */
-	outer->total_length = bpf_htons(message_bytes + packet_bytes - 14);
+	outer->total_length = bpf_htons(bytes - 14);
 	outer->identification = 0;
 	outer->fragment = bpf_htons(0x4000);
 	outer->ttl = 64;
@@ -40,8 +34,21 @@ static __always_inline int sp_flow_fill(struct xdp_md *xdp, const struct sp_flow
 	outer->checksum = sp_flow_ip_checksum(outer);
 	outer->source_port = bpf_htons(SP_FLOW_PORT);
 	outer->destination_port = head->port;
-	outer->udp_length = bpf_htons(message_bytes + packet_bytes - 34);
+	outer->udp_length = bpf_htons(bytes - 34);
 	outer->udp_checksum = 0; /* none (RFC 768): the links' own CRC covers it */
+}
+
+static __always_inline int sp_flow_fill(struct xdp_md *xdp, const struct sp_flow_scratch *scratch,
+					const struct sp_flow_settings *settings, const struct sp_shard_head *head,
+					__u32 shard, __u32 session, __u32 key_id, __u32 message_bytes,
+					__u32 packet_bytes)
+{
+	struct sp_flow_outer *outer = (void *)(long)xdp->data;
+	struct sp_flow_header *header = (void *)(outer + 1);
+
+	if ((void *)(header + 1) > (void *)(long)xdp->data_end)
+		return -1;
+	sp_flow_fill_outer(outer, settings, head, message_bytes + packet_bytes);
 	header->magic = bpf_htons(SP_FLOW_MAGIC);
 	header->version = SP_FLOW_VERSION;
 	header->message_type = scratch->type;
@@ -290,6 +297,16 @@ static __always_inline int sp_flow_finish(
 		return XDP_ABORTED;
 	scratch->port = (egress_port & 0x1ff) | (scratch->type == SP_READ_COMMIT ? SP_FLOW_PORT_READ : 0);
 	sp_flow_count(scratch->type == SP_UPDATE ? SP_STAT_UPDATES : SP_STAT_READ_COMMITS);
+#ifdef SP_FLOW_HAS_COMMIT
+	if (sp_commit_on) {
+		if (egress_port == SP_FLOW_DROP_PORT && scratch->type != SP_UPDATE)
+			return XDP_DROP;
+		scratch->port = egress_port & 0x1ff;
+		bpf_tail_call(xdp, &sp_programs, SP_PROGRAM_COMMIT);
+		sp_flow_count(SP_STAT_TOO_MANY_ATTEMPTS);
+		return XDP_DROP;
+	}
+#endif
 	if (egress_port == SP_FLOW_DROP_PORT)
 		return scratch->type == SP_UPDATE ? sp_flow_send_by_tail_call(xdp, scratch, 0) : XDP_DROP;
 	return sp_flow_send_by_tail_call(xdp, scratch, 1);

@@ -12,7 +12,7 @@ enum { SP_SWEEP_NOTHING, SP_SWEEP_REMOVE, SP_SWEEP_RELEASE, SP_SWEEP_QUEUE };
 /* Is an entry whose state lives in the store to be released (rule 7)? An update that is not
  * acknowledged keeps it. */
 static __always_inline int sp_flow_is_done(
-    const struct sp_flow_entry_head *entry, const struct sp_flow_sweep_request *request)
+    const struct sp_flow_entry_head *entry, const struct sp_flow_sweep_request *request, int durable)
 {
 	__u64 before_ns = request->idle_before_ns;
 
@@ -20,7 +20,7 @@ static __always_inline int sp_flow_is_done(
 		before_ns = request->half_closed_before_ns;
 	if (entry->flags & SP_FLOW_CLOSED)
 		before_ns = request->closed_before_ns;
-	return entry->used_ns < before_ns && entry->seq == entry->acked_seq &&
+	return entry->used_ns < before_ns && (entry->seq == entry->acked_seq || durable) &&
 	       !(entry->flags & SP_FLOW_QUEUED);
 }
 
@@ -29,10 +29,16 @@ static __always_inline int sp_flow_claim(
     void *map, const struct sp_flow_sweep_request *request, __u32 key_bytes, int consistency)
 {
 	struct sp_flow_entry_head *entry = bpf_map_lookup_elem(map, request->key);
-	int what = SP_SWEEP_NOTHING;
+	int what = SP_SWEEP_NOTHING, durable = 0, batched = 0;
+	__u64 name = 0;
 
 	if (!entry)
 		return SP_SWEEP_NOTHING;
+#ifdef SP_FLOW_HAS_COMMIT
+	name = entry->name;
+	batched = sp_commit_on && name;
+	durable = batched && sp_commit_is_durable(name, entry->shard);
+#endif
 	bpf_spin_lock((struct bpf_spin_lock *)entry);
 	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, request->key, key_bytes)) {
 		if (consistency == SP_FLOW_LOCAL) {
@@ -47,9 +53,10 @@ static __always_inline int sp_flow_claim(
 		} else if (!entry->epoch) { /* never granted */
 			if (entry->used_ns < request->released_before_ns)
 				what = SP_SWEEP_REMOVE;
-		} else if (sp_flow_is_done(entry, request)) {
+		} else if (sp_flow_is_done(entry, request, durable && entry->name == name)) {
 			what = SP_SWEEP_RELEASE;
-		} else if (entry->seq > entry->acked_seq && !(entry->flags & SP_FLOW_QUEUED)) {
+		} else if (entry->seq > entry->acked_seq && !batched &&
+			   !(entry->flags & SP_FLOW_QUEUED)) {
 			what = SP_SWEEP_QUEUE; /* an update for which there was no room */
 		}
 		if (what != SP_SWEEP_NOTHING) {

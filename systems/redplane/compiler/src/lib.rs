@@ -45,6 +45,8 @@ const HEADERS: &[Header] = &[
     ),
     ("stateplane_flow_unheld.h", include_str!("../../../../bpf/redplane/stateplane_flow_unheld.h")),
     ("stateplane_flow_tag.h", include_str!("../../../../bpf/redplane/stateplane_flow_tag.h")),
+    ("stateplane_flow_record.h", include_str!("../../../../bpf/redplane/stateplane_flow_record.h")),
+    ("stateplane_flow_commit.h", include_str!("../../../../bpf/redplane/stateplane_flow_commit.h")),
     ("stateplane_flow_send.h", include_str!("../../../../bpf/redplane/stateplane_flow_send.h")),
     ("stateplane_flow_apply.h", include_str!("../../../../bpf/redplane/stateplane_flow_apply.h")),
     (
@@ -83,7 +85,16 @@ impl System for RedPlane {
     }
 
     fn program_names(&self) -> &'static [&'static str] {
-        &["sp_again", "sp_receive", "sp_send", "sp_sweep"]
+        &[
+            "sp_again",
+            "sp_receive",
+            "sp_send",
+            "sp_sweep",
+            "sp_commit",
+            "sp_batch",
+            "sp_batch_ack",
+            "sp_loop",
+        ]
     }
 
     fn own_functions(&self) -> &'static [&'static str] {
@@ -191,6 +202,9 @@ impl StateSystem for State {
         }
         if self.flow_phases {
             text.line("#define SP_FLOW_HAS_PHASE");
+        }
+        if self.flow_sets && self.flows.iter().any(|flow| flow.consistency.updates_wait()) {
+            text.line("#define SP_FLOW_HAS_COMMIT");
         }
         text.line("#include \"stateplane_flow.h\"");
         text.line("");

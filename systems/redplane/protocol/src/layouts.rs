@@ -118,6 +118,8 @@ c_struct! {
         pub flags: u16,
         /// Since the store last acknowledged something new: the back-off.
         pub resends: u32,
+        /// The place of the last update in a batch (stateplane_commit.h); 0: it was in none.
+        pub name: u64,
     }
 }
 

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * stateplane_commit.h: output commit. Packets wait in the switch until the records that they depend
+ * on are durable; records of many flows travel in one batch (docs/output-commit.md).
+ *
+ * Owns: lots, streams, batches, release, copies. Must not know: any system's messages or state. A
+ * system's header includes this after stateplane_messages.h. It calls sp_commit_prepare
+ * before it changes state, sp_commit_begin and sp_commit_end around the writing of the record,
+ * sp_commit_wait when the packet is finished, sp_commit_acked when a batch is durable; and gives
+ * a program that makes a frame the message of the batch in sp_commit_work.
+ *
+ * Invariants:
+ * - A packet leaves only when the batch that it depends on is acknowledged, and its record was not
+ *   refused.
+ * - acked <= departed <= acked + 1: one batch of a stream is in flight at most. The open batch has
+ *   the number departed + 1.
+ * - A slot is free, linked to a batch, ready, or in the hands of one frame. Only the holder of the
+ *   lock of its list links it: the stream's, or the lot's for ready ones.
+ * - Records in flight are not changed.
+ * - At most one lock is held at a time, and no helper runs under it.
+ */
+#ifndef STATEPLANE_COMMIT_H
+#define STATEPLANE_COMMIT_H
+
+#include "stateplane_batch_layouts.h"
+
+/* The loader sets it: packets wait here. 0: the system's own way. */
+const volatile __u32 sp_commit_on = 0;
+
+#define SP_COMMIT_LINES 256
+#define SP_COMMIT_SLOTS 1024 /* of a CPU; a power of two */
+#define SP_COMMIT_FRAME_BYTES 2048 /* of a slot */
+#define SP_COMMIT_WORDS (SP_BATCH_RECORDS_BYTES_MAX / 8)
+#define SP_COMMIT_RECORDS 63 /* of a batch */
+#define SP_COMMIT_BATCH_SLOTS 256 /* packets that wait for one batch */
+#define SP_COMMIT_UNPLACED 63 /* "record": not yet in a batch */
+/* A frame for the loop that did not come may be lost: another one goes. */
+#define SP_COMMIT_TOKEN_LATE_NS 8000000ull
+/* "Copies under way" is a guess, and ends after so long. */
+#define SP_COMMIT_COPIES_LATE_NS 100000ull
+#define SP_COMMIT_MOST_COPIES 16
+
+/* The name of an update's place: CPU 10 bits, record 6 bits, batch 48 bits; 0: none. */
+#define SP_COMMIT_NUMBER_BITS 48
+#define SP_COMMIT_NUMBER ((1ull << SP_COMMIT_NUMBER_BITS) - 1)
+
+SP_INLINE __u64 sp_commit_name(__u32 cpu, __u32 record, __u64 number)
+{
+	return (__u64)cpu << 54 | (__u64)record << SP_COMMIT_NUMBER_BITS | (number & SP_COMMIT_NUMBER);
+}
+SP_INLINE __u32 sp_commit_cpu_of(__u64 name) { return name >> 54; }
+SP_INLINE __u32 sp_commit_record_of(__u64 name) { return name >> SP_COMMIT_NUMBER_BITS & 63; }
+SP_INLINE __u64 sp_commit_number_of(__u64 name) { return name & SP_COMMIT_NUMBER; }
+
+/* Slots of one lot that wait for the same thing, oldest first. */
+struct sp_commit_list {
+	__u16 first;
+	__u16 last;
+	__u32 count;
+};
+
+/* A CPU's memory for waiting packets. */
+struct sp_commit_lot {
+	struct bpf_spin_lock lock;
+	__u32 fresh; /* slots from here on were never used */
+	__u32 free_count;
+	__u32 copies; /* under way to the loop: a guess */
+	__u64 copies_ns;
+	struct sp_commit_list ready;
+	__u16 free[SP_COMMIT_SLOTS];
+	__u16 next[SP_COMMIT_SLOTS]; /* the slot behind this one in its list */
+};
+
+/* A packet that waits. */
+struct sp_commit_slot {
+	__u64 parked_ns; /* coarse */
+	__u32 stream;
+	__u16 port; /* P4 */
+	__u16 bytes;
+	__u8 record; /* on which it depends, in its batch */
+	__u8 refused; /* it must not leave */
+	__u16 reserved;
+	__u32 reserved2;
+	__u64 reserved3; /* a stride that is no power of two spreads over the cache's sets */
+	__u8 frame[SP_COMMIT_FRAME_BYTES];
+};
+
+/* The batches of one CPU to one line. */
+struct sp_commit_stream {
+	struct bpf_spin_lock lock;
+	__u32 queued; /* in sp_commit_due */
+	__u64 departed; /* number of the last batch that left */
+	__u64 acked; /* of the last one that is durable */
+	__u64 sent_ns; /* of the batch in flight; 0: not sent yet */
+	__u64 token_ns; /* coarse: a frame is on its way by the loop; 0: none */
+	struct sp_commit_list open;
+	struct sp_commit_list flying;
+	__u16 open_records;
+	__u16 open_words;
+	__u16 flying_records;
+	__u16 flying_words;
+	__u64 refused; /* the last batch with refused records */
+	__u64 refused_bits; /* which */
+	__u32 ready; /* of its packets, acknowledged and still here */
+	__u32 resends;
+};
+
+/* Of stateplane_batch_layouts.h, from the digest on. */
+struct sp_commit_batch {
+	__u64 digest; /* of the records, when they leave */
+	__u64 words[SP_COMMIT_WORDS];
+	__u8 at[SP_COMMIT_RECORDS + 1]; /* where each record begins in `words` */
+};
+
+/* The agent gives the maps their sizes: CPUs, and what follows from them. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct sp_commit_lot);
+} sp_commit_lots SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct sp_commit_slot);
+} sp_commit_slots SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct sp_commit_stream);
+} sp_commit_streams SEC(".maps");
+
+/* Two a stream: the open one and the one in flight. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct sp_commit_batch);
+} sp_commit_batches SEC(".maps");
+
+/* Streams with something to look after: the generator takes them out. */
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(max_entries, 1);
+	__type(value, __u32);
+} sp_commit_due SEC(".maps");
+
+/* The loop, as often as copies are wanted: the agent fills them. */
+#define SP_COMMIT_COPIES(copies) \
+	struct { \
+		__uint(type, BPF_MAP_TYPE_DEVMAP); \
+		__uint(key_size, 4); \
+		__uint(value_size, 4); \
+		__uint(max_entries, copies); \
+	} sp_commit_copies##copies SEC(".maps");
+SP_COMMIT_COPIES(1)
+SP_COMMIT_COPIES(2)
+SP_COMMIT_COPIES(4)
+SP_COMMIT_COPIES(8)
+SP_COMMIT_COPIES(16)
+
+enum sp_commit_stat {
+	SP_COMMIT_PARKED, /* packets */
+	SP_COMMIT_RECORDED, /* records that left the first time */
+	SP_COMMIT_BATCHES, /* messages, again included */
+	SP_COMMIT_RESENT, /* of these, again */
+	SP_COMMIT_ACKED, /* batches */
+	SP_COMMIT_STALE_ACKS, /* not of the batch in flight */
+	SP_COMMIT_REFUSED, /* records */
+	SP_COMMIT_EXCHANGED, /* packets that left in the frame of another one */
+	SP_COMMIT_COPIED, /* packets that left in a copy */
+	SP_COMMIT_BATCH_FULL, /* packets dropped: no room in the open batch */
+	SP_COMMIT_LOT_FULL, /* packets dropped: no slot */
+	SP_COMMIT_DROPPED, /* packets dropped: their record was refused */
+	SP_COMMIT_SHORT, /* frames that could not grow: two copies went by the loop */
+	SP_COMMIT_IDLE_COPIES, /* copies with nothing to carry */
+	SP_COMMIT_FAULTS, /* packets lost by a failed helper */
+	SP_COMMIT_STATS,
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, SP_COMMIT_STATS);
+	__type(key, __u32);
+	__type(value, __u64);
+} sp_commit_stats SEC(".maps");
+
+/* The batch that is to be sent. */
+struct sp_commit_work {
+	__u32 stream;
+	__u16 records;
+	__u16 words;
+	__u64 number;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct sp_commit_work);
+} sp_commit_work SEC(".maps");
+
+/* What stands at the beginning of a frame that goes by the loop. */
+struct sp_commit_token {
+	__u64 magic;
+	__u32 stream; /* whose batch is to leave; or SP_COMMIT_NO_STREAM */
+	__u16 cpu; /* whose packets are to be carried out */
+} __attribute__((packed));
+#define SP_COMMIT_MAGIC 0x535020434f4d4d49ull
+#define SP_COMMIT_NO_STREAM 0xffffffffu
+#define SP_COMMIT_TOKEN_BYTES 60
+/* In tests: where a frame for the loop goes; its length is the number of copies. */
+#define SP_COMMIT_LOOP_PORT 0xfffe
+
+SP_INLINE void sp_commit_count(__u32 stat, __u64 by) { sp_count(&sp_commit_stats, stat, by); }
+SP_INLINE struct sp_commit_lot *sp_commit_lot_of(__u32 cpu)
+{
+	return bpf_map_lookup_elem(&sp_commit_lots, &cpu);
+}
+SP_INLINE struct sp_commit_stream *sp_commit_stream_at(__u32 stream)
+{
+	return bpf_map_lookup_elem(&sp_commit_streams, &stream);
+}
+
+#include "stateplane_commit_record.h"
+#include "stateplane_commit_release.h"
+
+#endif

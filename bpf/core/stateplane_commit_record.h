@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * stateplane_commit_record.h: records of updates, and the packets that wait for them. Part of
+ * stateplane_commit.h.
+ */
+#ifndef STATEPLANE_COMMIT_RECORD_H
+#define STATEPLANE_COMMIT_RECORD_H
+
+/* What an update needs, looked up before any lock. */
+struct sp_commit_place {
+	struct sp_commit_lot *lot;
+	struct sp_commit_stream *stream;
+	struct sp_commit_batch *even; /* the batch with an even number */
+	struct sp_commit_batch *odd;
+	__u32 cpu;
+	__u32 at; /* the stream's index */
+};
+
+/*
+ * Is there room for one more record of this line, so many words long, and for its packet? 0: there is. Nothing changes,
+ * so a packet that gets no room is dropped as if it had never come. (What was found stays: only
+ * this CPU fills its lot and its streams.)
+ */
+SP_INLINE int sp_commit_prepare(struct sp_commit_place *place, __u32 line, __u32 words)
+{
+	__u32 at, even, odd;
+
+	place->cpu = bpf_get_smp_processor_id();
+	place->at = at = place->cpu * SP_COMMIT_LINES + (line & (SP_COMMIT_LINES - 1));
+	even = at * 2;
+	odd = even + 1;
+	place->lot = sp_commit_lot_of(place->cpu);
+	place->stream = sp_commit_stream_at(at);
+	place->even = bpf_map_lookup_elem(&sp_commit_batches, &even);
+	place->odd = bpf_map_lookup_elem(&sp_commit_batches, &odd);
+	if (!place->lot || !place->stream || !place->even || !place->odd) {
+		sp_commit_count(SP_COMMIT_FAULTS, 1);
+		return -1;
+	}
+	if (*(volatile __u16 *)&place->stream->open_records >= SP_COMMIT_RECORDS ||
+	    *(volatile __u16 *)&place->stream->open_words + words > SP_COMMIT_WORDS ||
+	    *(volatile __u32 *)&place->stream->open.count >= SP_COMMIT_BATCH_SLOTS) {
+		sp_commit_count(SP_COMMIT_BATCH_FULL, 1);
+		return -1;
+	}
+	if (!*(volatile __u32 *)&place->lot->free_count &&
+	    *(volatile __u32 *)&place->lot->fresh >= SP_COMMIT_SLOTS) {
+		sp_commit_count(SP_COMMIT_LOT_FULL, 1);
+		return -1;
+	}
+	return 0;
+}
+
+/*
+ * Takes the stream's lock. Returns where the record is to be written, and its name. `before`: the
+ * name of the flow's last update; if that is in the open batch, its record is written over.
+ */
+SP_INLINE __u64 *sp_commit_begin(
+    struct sp_commit_place *place, __u64 before, __u32 words, __u64 *name)
+{
+	struct sp_commit_stream *stream = place->stream;
+	struct sp_commit_batch *batch;
+	__u64 number, record, at;
+
+	bpf_spin_lock(&stream->lock);
+	number = stream->departed + 1;
+	batch = number & 1 ? place->odd : place->even;
+	record = sp_commit_record_of(before);
+	if (sp_commit_cpu_of(before) == place->cpu && sp_commit_number_of(before) == number &&
+	    record < stream->open_records) {
+		at = batch->at[record & SP_COMMIT_RECORDS];
+	} else {
+		record = stream->open_records;
+		at = stream->open_words;
+		batch->at[record & SP_COMMIT_RECORDS] = at;
+		stream->open_records = record + 1;
+		stream->open_words = at + words;
+	}
+	*name = sp_commit_name(place->cpu, record, number);
+	at = sp_below(at, SP_COMMIT_WORDS - words + 1);
+	return batch->words + at;
+}
+
+/* Lets the lock go. */
+SP_INLINE void sp_commit_end(struct sp_commit_place *place)
+{
+	struct sp_commit_stream *stream = place->stream;
+	int queue = !stream->queued;
+	__u32 at = place->at, zero = 0;
+	__u64 *work;
+
+	stream->queued = 1;
+	bpf_spin_unlock(&stream->lock);
+	if (!queue || bpf_map_push_elem(&sp_commit_due, &at, 0))
+		return; /* (it has a place for each stream) */
+	work = bpf_map_lookup_elem(&sp_generator_work, &zero);
+	if (work)
+		__sync_fetch_and_add(work, 1);
+}
+
+/* Under the stream's lock, or after `acked` was read: was this record refused? */
+SP_INLINE int sp_commit_is_refused(const struct sp_commit_stream *stream, __u64 name)
+{
+	return *(volatile __u64 *)&stream->refused == sp_commit_number_of(name) &&
+	       *(volatile __u64 *)&stream->refused_bits >> sp_commit_record_of(name) & 1;
+}
+
+/* Is the update with this name durable? `line` is its flow's. */
+SP_INLINE int sp_commit_is_durable(__u64 name, __u32 line)
+{
+	struct sp_commit_stream *stream;
+	__u32 at = sp_commit_cpu_of(name) * SP_COMMIT_LINES + (line & (SP_COMMIT_LINES - 1));
+
+	if (sp_commit_record_of(name) == SP_COMMIT_UNPLACED)
+		return 0;
+	stream = sp_commit_stream_at(at);
+	return stream && *(volatile __u64 *)&stream->acked >= sp_commit_number_of(name) &&
+	       !sp_commit_is_refused(stream, name);
+}
+
+/* Are packets of this CPU and line still here that were acknowledged? Then others line up. */
+SP_INLINE int sp_commit_has_ready(__u32 line)
+{
+	__u32 at = bpf_get_smp_processor_id() * SP_COMMIT_LINES + (line & (SP_COMMIT_LINES - 1));
+	struct sp_commit_stream *stream = sp_commit_stream_at(at);
+
+	return stream && *(volatile __u32 *)&stream->ready;
+}
+
+/* Under the lock of the list's owner. */
+SP_INLINE void sp_commit_append(
+    struct sp_commit_lot *lot, struct sp_commit_list *list, const struct sp_commit_list *more)
+{
+	if (list->count)
+		lot->next[list->last & (SP_COMMIT_SLOTS - 1)] = more->first;
+	else
+		list->first = more->first;
+	list->last = more->last;
+	list->count += more->count;
+}
+
+SP_INLINE void sp_commit_free(struct sp_commit_lot *lot, __u32 slot)
+{
+	__u32 count;
+
+	bpf_spin_lock(&lot->lock);
+	count = lot->free_count;
+	if (count < SP_COMMIT_SLOTS) {
+		lot->free[count & (SP_COMMIT_SLOTS - 1)] = slot;
+		lot->free_count = count + 1;
+	}
+	bpf_spin_unlock(&lot->lock);
+}
+
+/* A free slot of the lot, or -1. */
+SP_INLINE int sp_commit_take(struct sp_commit_lot *lot)
+{
+	int slot = -1;
+	__u32 count;
+
+	bpf_spin_lock(&lot->lock);
+	count = lot->free_count;
+	if (count) {
+		slot = lot->free[(count - 1) & (SP_COMMIT_SLOTS - 1)];
+		lot->free_count = count - 1;
+	} else if (lot->fresh < SP_COMMIT_SLOTS) {
+		slot = lot->fresh;
+		lot->fresh = slot + 1;
+	}
+	bpf_spin_unlock(&lot->lock);
+	return slot;
+}
+
+/*
+ * Copies the finished frame into a slot, which waits for the batch in `name`, one of this CPU's. 0:
+ * done, the frame is free. -1: it cannot wait here.
+ */
+SP_INLINE int sp_commit_park(struct xdp_md *xdp, __u32 line, __u64 name, __u32 port)
+{
+	__u32 cpu = bpf_get_smp_processor_id(), index;
+	__u32 at = cpu * SP_COMMIT_LINES + (line & (SP_COMMIT_LINES - 1));
+	struct sp_commit_lot *lot = sp_commit_lot_of(cpu);
+	struct sp_commit_stream *stream = sp_commit_stream_at(at);
+	__u64 bytes = sp_length(xdp), number = sp_commit_number_of(name);
+	struct sp_commit_list one = { .count = 1 };
+	struct sp_commit_slot *slot;
+	int ready = 0, taken;
+
+	asm volatile("" : "+r"(bytes));
+	if (!lot || !stream || bytes < SP_LEAST_BYTES || bytes > SP_COMMIT_FRAME_BYTES)
+		return -1;
+	taken = sp_commit_take(lot);
+	if (taken < 0) {
+		sp_commit_count(SP_COMMIT_LOT_FULL, 1);
+		return -1;
+	}
+	index = cpu * SP_COMMIT_SLOTS + (taken & (SP_COMMIT_SLOTS - 1));
+	slot = bpf_map_lookup_elem(&sp_commit_slots, &index);
+	if (!slot || bpf_xdp_load_bytes(xdp, 0, slot->frame, bytes)) {
+		sp_commit_free(lot, taken);
+		sp_commit_count(SP_COMMIT_FAULTS, 1);
+		return -1;
+	}
+	slot->bytes = bytes;
+	slot->port = port;
+	slot->stream = at;
+	slot->record = sp_commit_record_of(name);
+	slot->parked_ns = sp_coarse_ns();
+	one.first = one.last = taken;
+	bpf_spin_lock(&stream->lock);
+	slot->refused = sp_commit_is_refused(stream, name);
+	if (number <= stream->acked) {
+		stream->ready++;
+		ready = 1;
+	} else if (number == stream->departed) {
+		sp_commit_append(lot, &stream->flying, &one);
+	} else {
+		sp_commit_append(lot, &stream->open, &one);
+	}
+	bpf_spin_unlock(&stream->lock);
+	if (ready) {
+		bpf_spin_lock(&lot->lock);
+		sp_commit_append(lot, &lot->ready, &one);
+		bpf_spin_unlock(&lot->lock);
+	}
+	sp_commit_count(SP_COMMIT_PARKED, 1);
+	return 0;
+}
+
+#endif

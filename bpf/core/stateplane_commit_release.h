@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * stateplane_commit_release.h: batches leave, are acknowledged, and their packets leave. Part of
+ * stateplane_commit.h.
+ *
+ * A frame that nobody needs any more carries out the oldest ready packet of a CPU. If there are
+ * more packets than frames, a frame is sent to the loop (a veth pair of the switch) in copies: each
+ * comes in again as a frame of its own.
+ */
+#ifndef STATEPLANE_COMMIT_RELEASE_H
+#define STATEPLANE_COMMIT_RELEASE_H
+
+enum { SP_COMMIT_NOTHING = -1, SP_COMMIT_NO_ROOM = -2 };
+
+/* Under the stream's lock: takes the open batch into flight, if none is. Its number, or 0. */
+SP_INLINE __u64 sp_commit_depart_locked(struct sp_commit_stream *stream)
+{
+	if (stream->acked != stream->departed || !stream->open_records)
+		return 0;
+	stream->departed++;
+	stream->flying = stream->open;
+	stream->flying_records = stream->open_records;
+	stream->flying_words = stream->open_words;
+	stream->open_records = stream->open_words = 0;
+	stream->open.count = 0;
+	stream->sent_ns = 0;
+	stream->token_ns = 0;
+	stream->resends = 0;
+	return stream->departed;
+}
+
+/*
+ * Says in sp_commit_work which batch is to be sent: the open one, or the one in flight if it was
+ * never sent or `again` is set. 0: none.
+ */
+SP_INLINE int sp_commit_choose(__u32 at, int again)
+{
+	struct sp_commit_stream *stream = sp_commit_stream_at(at);
+	__u64 now = sp_now_ns(), number;
+	struct sp_commit_work *work;
+	__u32 zero = 0, records, words, fresh = 0;
+
+	work = bpf_map_lookup_elem(&sp_commit_work, &zero);
+	if (!stream || !work)
+		return 0;
+	bpf_spin_lock(&stream->lock);
+	number = sp_commit_depart_locked(stream);
+	if (number)
+		fresh = 1;
+	else if (stream->acked != stream->departed && (again || !stream->sent_ns))
+		number = stream->departed;
+	records = stream->flying_records;
+	words = stream->flying_words;
+	if (number) {
+		if (again && !fresh)
+			stream->resends++;
+		stream->sent_ns = now;
+	}
+	bpf_spin_unlock(&stream->lock);
+	if (!number)
+		return 0;
+	work->stream = at;
+	work->number = number;
+	work->records = records;
+	work->words = words;
+	sp_commit_count(SP_COMMIT_BATCHES, 1);
+	if (fresh)
+		sp_commit_count(SP_COMMIT_RECORDED, records);
+	else
+		sp_commit_count(SP_COMMIT_RESENT, 1);
+	return 1;
+}
+
+/* Out of the port that the program chose. */
+SP_INLINE int sp_commit_forward(struct xdp_md *xdp, __u32 port, __u32 bytes)
+{
+#ifdef SP_GATEWAY_KERNEL_PORT
+	if (port == SP_KERNEL_PORT) {
+		__u32 ingress = 0;
+
+		sp_ingress_port(xdp, &ingress);
+		return sp_send_by_kernel(xdp, ingress, bytes);
+	}
+#endif
+	return sp_forward(port, bytes);
+}
+
+/* Makes the frame so long. It may have no room behind it. */
+SP_INLINE int sp_commit_resize(struct xdp_md *xdp, __u32 bytes)
+{
+	int more = (int)bytes - (int)sp_length(xdp);
+
+	return more ? bpf_xdp_adjust_tail(xdp, more) : 0;
+}
+
+/*
+ * The frame carries out the oldest ready packet of a CPU: the verdict; SP_COMMIT_NOTHING: there is
+ * none, SP_COMMIT_NO_ROOM: the frame cannot grow so long.
+ */
+static __noinline int sp_commit_carry(struct xdp_md *xdp, __u32 cpu)
+{
+	struct sp_commit_lot *lot = sp_commit_lot_of(cpu);
+	struct sp_commit_stream *stream;
+	struct sp_commit_slot *slot;
+	__u32 index, first, port, refused, at, got = 0, count;
+	__u64 bytes;
+
+	if (!lot || !*(volatile __u32 *)&lot->ready.count)
+		return SP_COMMIT_NOTHING;
+	first = *(volatile __u16 *)&lot->ready.first & (SP_COMMIT_SLOTS - 1);
+	index = cpu * SP_COMMIT_SLOTS + first;
+	slot = bpf_map_lookup_elem(&sp_commit_slots, &index);
+	if (!slot)
+		return SP_COMMIT_NOTHING;
+	bytes = slot->bytes;
+	port = slot->port;
+	refused = slot->refused;
+	at = slot->stream;
+	asm volatile("" : "+r"(bytes));
+	if (bytes < SP_LEAST_BYTES || bytes > SP_COMMIT_FRAME_BYTES)
+		return SP_COMMIT_NOTHING;
+	if (!refused && sp_commit_resize(xdp, bytes))
+		return SP_COMMIT_NO_ROOM;
+	/* Copied while it is in the list: nobody else writes it meanwhile. If another CPU takes it
+	 * first, the frame is that CPU's packet, and this one is as good as empty. */
+	if (!refused && bpf_xdp_store_bytes(xdp, 0, slot->frame, bytes))
+		return SP_COMMIT_NO_ROOM;
+	bpf_spin_lock(&lot->lock);
+	if (lot->ready.count && lot->ready.first == first) {
+		lot->ready.first = lot->next[first];
+		lot->ready.count--;
+		count = lot->free_count;
+		if (count < SP_COMMIT_SLOTS) {
+			lot->free[count & (SP_COMMIT_SLOTS - 1)] = first;
+			lot->free_count = count + 1;
+		}
+		got = 1;
+	}
+	bpf_spin_unlock(&lot->lock);
+	if (!got)
+		return SP_COMMIT_NOTHING;
+	stream = sp_commit_stream_at(at);
+	if (stream)
+		__sync_fetch_and_add(&stream->ready, -1);
+	if (refused) {
+		sp_commit_count(SP_COMMIT_DROPPED, 1);
+		return XDP_DROP;
+	}
+	return sp_commit_forward(xdp, port, bytes);
+}
+
+/* The frame goes to the loop, in so many copies, as a token. */
+static __noinline int sp_commit_loop(struct xdp_md *xdp, __u32 cpu, __u32 stream, __u32 copies)
+{
+	struct sp_commit_token *token;
+
+	/* Short, as each copy copies it all; and not shorter than Ethernet's least. */
+	if (sp_length(xdp) > SP_COMMIT_TOKEN_BYTES && sp_commit_resize(xdp, SP_COMMIT_TOKEN_BYTES))
+		return XDP_ABORTED;
+	token = (void *)(long)xdp->data;
+	if ((void *)(token + 1) > (void *)(long)xdp->data_end)
+		return XDP_DROP;
+	token->magic = SP_COMMIT_MAGIC;
+	token->stream = stream;
+	token->cpu = cpu;
+	if (sp_test_mode)
+		return sp_test_verdict(SP_VERDICT_FORWARD, SP_COMMIT_LOOP_PORT, copies);
+	if (copies == 1)
+		return bpf_redirect_map(&sp_commit_copies1, 0, 0);
+	if (copies == 2)
+		return bpf_redirect_map(&sp_commit_copies2, 0, BPF_F_BROADCAST);
+	if (copies == 4)
+		return bpf_redirect_map(&sp_commit_copies4, 0, BPF_F_BROADCAST);
+	if (copies == 8)
+		return bpf_redirect_map(&sp_commit_copies8, 0, BPF_F_BROADCAST);
+	return bpf_redirect_map(&sp_commit_copies16, 0, BPF_F_BROADCAST);
+}
+
+/*
+ * The frame carries out a ready packet of the CPU; if there are more of them than copies under way,
+ * it becomes copies, which carry them out.
+ */
+SP_INLINE int sp_commit_drain(struct xdp_md *xdp, __u32 cpu)
+{
+	struct sp_commit_lot *lot = sp_commit_lot_of(cpu);
+	__u32 waiting, copies;
+	int verdict;
+	__u64 now;
+
+	if (!lot)
+		return XDP_ABORTED;
+	waiting = *(volatile __u32 *)&lot->ready.count;
+	if (waiting > 1) {
+		now = sp_now_ns();
+		copies = now - lot->copies_ns < SP_COMMIT_COPIES_LATE_NS ? lot->copies : 0;
+		copies = waiting > copies ? waiting - copies : 0;
+		copies = copies >= 16 ? 16 : copies >= 8 ? 8 : copies >= 4 ? 4 : copies >= 2 ? 2 : 0;
+		if (copies) {
+			if (now - lot->copies_ns >= SP_COMMIT_COPIES_LATE_NS)
+				lot->copies = 0;
+			lot->copies += copies;
+			lot->copies_ns = now;
+			return sp_commit_loop(xdp, cpu, SP_COMMIT_NO_STREAM, copies);
+		}
+	}
+	verdict = sp_commit_carry(xdp, cpu);
+	if (verdict == SP_COMMIT_NO_ROOM) {
+		/* The kernel makes the first of two copies a page of its own, with room. */
+		sp_commit_count(SP_COMMIT_SHORT, 1);
+		return sp_commit_loop(xdp, cpu, SP_COMMIT_NO_STREAM, 2);
+	}
+	return verdict == SP_COMMIT_NOTHING ? XDP_DROP : verdict;
+}
+
+/* The frame cannot grow to the message of this stream's batch: one of two copies can. */
+SP_INLINE int sp_commit_grow(struct xdp_md *xdp, __u32 at)
+{
+	struct sp_commit_stream *stream = sp_commit_stream_at(at);
+
+	if (!stream)
+		return XDP_ABORTED;
+	stream->sent_ns = 0;
+	sp_commit_count(SP_COMMIT_SHORT, 1);
+	return sp_commit_loop(xdp, at / SP_COMMIT_LINES, at, 2);
+}
+
+/*
+ * The frame of a packet that waits is free. It becomes the way to the next request, if none is in
+ * flight; or carries out a ready packet.
+ */
+SP_INLINE int sp_commit_spare(struct xdp_md *xdp, __u32 line)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+	__u32 at = cpu * SP_COMMIT_LINES + (line & (SP_COMMIT_LINES - 1)), token = 0;
+	struct sp_commit_stream *stream = sp_commit_stream_at(at);
+	__u64 now = sp_coarse_ns();
+	int verdict;
+
+	if (!stream)
+		return XDP_ABORTED;
+	/* The first request takes the loop, so that it has the records of all packets of this
+	 * poll. */
+	if (*(volatile __u64 *)&stream->acked == *(volatile __u64 *)&stream->departed &&
+	    *(volatile __u16 *)&stream->open_records &&
+	    now - *(volatile __u64 *)&stream->token_ns > SP_COMMIT_TOKEN_LATE_NS) {
+		stream->token_ns = now;
+		token = 1;
+	}
+	if (token)
+		return sp_commit_loop(xdp, cpu, at, 1);
+	verdict = sp_commit_carry(xdp, cpu);
+	if (verdict == SP_COMMIT_NO_ROOM)
+		return sp_commit_drain(xdp, cpu);
+	if (verdict == SP_COMMIT_NOTHING)
+		return XDP_DROP;
+	sp_commit_count(SP_COMMIT_EXCHANGED, 1);
+	return verdict;
+}
+
+struct sp_commit_walk {
+	struct sp_commit_lot *lot;
+	__u64 bits;
+	__u32 cpu;
+	__u32 slot;
+};
+
+static long sp_commit_refuse_one(__u32 index, void *context)
+{
+	struct sp_commit_walk *walk = context;
+	struct sp_commit_lot *lot = walk->lot;
+	__u32 first = walk->slot & (SP_COMMIT_SLOTS - 1), at = walk->cpu * SP_COMMIT_SLOTS + first;
+	struct sp_commit_slot *slot = bpf_map_lookup_elem(&sp_commit_slots, &at);
+
+	if (!slot || !lot)
+		return 1;
+	if (walk->bits >> (slot->record & 63) & 1)
+		slot->refused = 1;
+	walk->slot = lot->next[first];
+	return 0;
+}
+
+/*
+ * These records of the batch in flight were refused: before it counts as acknowledged, so that no
+ * packet that depends on one of them is ready.
+ */
+SP_INLINE void sp_commit_refuse(
+    __u32 cpu, struct sp_commit_stream *stream, __u64 number, __u64 bits)
+{
+	struct sp_commit_walk walk = { .lot = sp_commit_lot_of(cpu), .bits = bits, .cpu = cpu };
+	__u32 count = 0;
+
+	bpf_spin_lock(&stream->lock);
+	if (stream->departed == number && stream->acked != number) {
+		stream->refused = number;
+		stream->refused_bits = bits;
+		walk.slot = stream->flying.first;
+		count = stream->flying.count;
+	}
+	bpf_spin_unlock(&stream->lock);
+	if (count)
+		bpf_loop(count, sp_commit_refuse_one, &walk, 0);
+}
+
+/*
+ * The batch is durable. 1: it was the one in flight, whose packets are in `list`, to be given to
+ * sp_commit_release. 0: it was not (late, or a replay).
+ */
+SP_INLINE int sp_commit_acked(
+    struct sp_commit_stream *stream, __u64 number, struct sp_commit_list *list, __u64 *sent_ns)
+{
+	int taken = 0;
+
+	bpf_spin_lock(&stream->lock);
+	if (stream->departed == number && stream->acked != number) {
+		*list = stream->flying;
+		*sent_ns = stream->sent_ns;
+		stream->flying.count = 0;
+		stream->ready += list->count;
+		stream->acked = number;
+		taken = 1;
+	}
+	bpf_spin_unlock(&stream->lock);
+	sp_commit_count(taken ? SP_COMMIT_ACKED : SP_COMMIT_STALE_ACKS, 1);
+	return taken;
+}
+
+SP_INLINE void sp_commit_release(__u32 cpu, const struct sp_commit_list *list)
+{
+	struct sp_commit_lot *lot = sp_commit_lot_of(cpu);
+
+	if (!lot || !list->count)
+		return;
+	bpf_spin_lock(&lot->lock);
+	sp_commit_append(lot, &lot->ready, list);
+	bpf_spin_unlock(&lot->lock);
+}
+
+/* A frame from the loop. SP_COMMIT_NOTHING: the batch in sp_commit_work is to be sent in it. */
+SP_INLINE int sp_commit_looped(struct xdp_md *xdp)
+{
+	struct sp_commit_token *token = (void *)(long)xdp->data;
+	struct sp_commit_lot *lot;
+	__u32 stream, cpu;
+
+	if ((void *)(token + 1) > (void *)(long)xdp->data_end || token->magic != SP_COMMIT_MAGIC)
+		return XDP_DROP; /* the kernel's own: neighbour discovery of the veth pair */
+	stream = token->stream;
+	cpu = token->cpu;
+	if (stream != SP_COMMIT_NO_STREAM && sp_commit_choose(stream, 0))
+		return SP_COMMIT_NOTHING;
+	lot = sp_commit_lot_of(cpu);
+	if (!lot)
+		return XDP_DROP;
+	if (stream == SP_COMMIT_NO_STREAM && lot->copies)
+		lot->copies--;
+	if (!*(volatile __u32 *)&lot->ready.count) {
+		sp_commit_count(SP_COMMIT_IDLE_COPIES, 1);
+		return XDP_DROP;
+	}
+	sp_commit_count(SP_COMMIT_COPIED, 1);
+	return sp_commit_drain(xdp, cpu);
+}
+
+#endif

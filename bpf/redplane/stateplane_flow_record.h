@@ -1,0 +1,55 @@
+/* stateplane_flow_record.h: an update as a record of a batch (bpf/core/stateplane_commit.h). Part of
+ * stateplane_flow.h. */
+#ifndef STATEPLANE_FLOW_RECORD_H
+#define STATEPLANE_FLOW_RECORD_H
+
+#define SP_FLOW_RECORD_WORDS(kb, vb) (3 + SP_ROUND8(kb) / 8 + SP_ROUND8(vb) / 8)
+
+/* Bits of an entry as a record has them. */
+static __always_inline __u8 sp_flow_record_flags(__u32 phases)
+{
+	return (phases & (SP_FLOW_HALF_CLOSED | SP_FLOW_CLOSED)) |
+	       (phases & SP_FLOW_HALF_OPEN ? SP_RECORD_HALF_OPEN : 0);
+}
+
+/* Writes an update's record into the open batch: its name. */
+static __always_inline __u64 sp_flow_record(struct sp_commit_place *place, __u64 before,
+    __u32 object_id, const void *key, __u32 key_bytes, const void *value, __u32 value_bytes,
+    __u32 epoch, __u64 seq, __u32 phases)
+{
+	__u32 words = SP_FLOW_RECORD_WORDS(key_bytes, value_bytes);
+	__u64 name = 0;
+	__u64 *record = sp_commit_begin(place, before, words, &name);
+
+	/* As sp_record_header has it. */
+	record[0] = bpf_cpu_to_be64((__u64)object_id << 48 |
+	    (__u64)sp_flow_record_flags(phases) << 40 | (__u64)(words - 3) << 32 | epoch);
+	record[1] = 0;
+	record[2] = bpf_cpu_to_be64(seq);
+	sp_flow_copy(record + 3, key, key_bytes);
+	sp_flow_copy(record + 3 + SP_ROUND8(key_bytes) / 8, value, value_bytes);
+	sp_commit_end(place);
+	return name;
+}
+
+/* The record in the scratch, if it has not left, says what the program says by now. */
+static __always_inline void sp_flow_record_phase(struct sp_flow_scratch *scratch, __u32 phases)
+{
+	__u32 index = sp_commit_cpu_of(scratch->name) * SP_COMMIT_LINES + (scratch->shard & (SP_COMMIT_LINES - 1));
+	struct sp_commit_stream *stream = sp_commit_stream_at(index);
+	__u64 number = sp_commit_number_of(scratch->name), at;
+	__u32 batch_index = index * 2 + (number & 1);
+	struct sp_commit_batch *batch = bpf_map_lookup_elem(&sp_commit_batches, &batch_index);
+
+	if (!stream || !batch)
+		return;
+	bpf_spin_lock(&stream->lock);
+	if (number == stream->departed + 1) {
+		at = sp_below(batch->at[sp_commit_record_of(scratch->name) & SP_COMMIT_RECORDS], SP_COMMIT_WORDS);
+		/* Byte 2 of the record's header. */
+		((__u8 *)(batch->words + at))[2] = sp_flow_record_flags(phases);
+	}
+	bpf_spin_unlock(&stream->lock);
+}
+
+#endif
