@@ -54,6 +54,9 @@ pub struct Config {
     /// How often the packet generator looks for work.
     #[serde(default = "default_generator_interval_us")]
     pub generator_interval_us: u64,
+    /// Where packets wait until the store has what they depend on.
+    #[serde(default)]
+    pub commit: CommitMode,
     /// What a gateway checks of what comes in.
     #[serde(default)]
     pub ingress: Ingress,
@@ -94,6 +97,17 @@ fn default_generator_interval_us() -> u64 {
 /// A Linux host answers as many (icmp_msgs_per_sec).
 fn default_icmp_rate_per_s() -> u32 {
     1_000
+}
+
+/// Where packets wait until the store has what they depend on.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum CommitMode {
+    /// Each in a message of its own, in the network: takes no memory.
+    #[default]
+    Wrap,
+    /// In the switch, and their updates share messages: `docs/output-commit.md`.
+    Batch,
 }
 
 /// A port.

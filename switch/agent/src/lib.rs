@@ -12,6 +12,7 @@ mod addresses;
 mod admission;
 mod agent;
 pub mod client;
+mod commit;
 pub mod config;
 pub mod control;
 pub mod drops;

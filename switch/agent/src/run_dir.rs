@@ -265,6 +265,7 @@ impl RunDirectory {
         for port in self.linked_ports() {
             self.remove_link(port)?;
         }
+        crate::commit::end(self)?;
         for generation in self.generations() {
             self.remove_generation(generation)?;
         }

@@ -2,6 +2,7 @@
 
 use crate::admission;
 use crate::agent::read_secrets;
+use crate::commit;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::gateway::{Gateway, Worker};
@@ -93,6 +94,7 @@ fn fingerprint(config: &Config, manifest: &Manifest) -> Result<String> {
         .map_err(|error| Error::path("read", &config.object, error))?;
     bytes.extend(manifest.to_json().into_bytes());
     bytes.push(u8::from(config.host_traffic));
+    bytes.push(config.commit as u8);
     let hash = |start: u64| {
         bytes
             .iter()
@@ -202,6 +204,7 @@ fn begin(
     // From here on a dead agent's successor finds what it needs.
     let other_generations: Vec<u32> =
         run.generations().into_iter().filter(|it| *it != state.generation).collect();
+    commit::begin(&dataplane, config, run)?;
     sync_ports(&dataplane, run, config, &mut state, how == "replaced")?;
     run.write_state(&state)?;
     for generation in other_generations {
@@ -301,7 +304,10 @@ fn load(
     generation: u32,
     last_incarnation: u32,
 ) -> Result<(Dataplane, State)> {
-    let set = |object: &mut Object| object.set(settings(config));
+    let set = |object: &mut Object| {
+        object.set(settings(config))?;
+        commit::prepare(object, config)
+    };
     let dataplane = Object::open_and_load(&config.object, manifest, set)?;
     run.remove_generation(generation)?;
     dataplane.pin(&run.generation(generation))?;

@@ -1,0 +1,152 @@
+//! Where packets wait until what they depend on is durable: in the switch (`docs/output-commit.md`),
+//! or each inside a message of its own.
+//!
+//! This owns the sizes of the engine's maps and the *loop*, a veth pair of the switch. Copies of
+//! frames come in by it, so it must outlive the agent, as the ports' programs do.
+
+use crate::config::{CommitMode, Config};
+use crate::error::{Error, Result};
+use crate::run_dir::RunDirectory;
+use crate::start::ifindex;
+use dataplane::{AttachMode, Dataplane, Link, Object};
+use std::process::Command;
+
+/// The constant of objects whose packets can wait in the switch.
+const ON: &str = "sp_commit_on";
+/// Lines of a CPU, as in `stateplane_commit.h`.
+const LINES: u32 = 256;
+/// Slots of a CPU.
+const SLOTS: u32 = 1_024;
+/// Maps of the loop's copies.
+const COPIES: [u32; 5] = [1, 2, 4, 8, 16];
+
+/// Pins of the loop's links.
+const PINS: [&str; 2] = ["loop_out", "loop_back"];
+
+/// CPUs that may process packets: their numbers are below it.
+fn cpus() -> Result<u32> {
+    let path = "/sys/devices/system/cpu/possible";
+    let text =
+        std::fs::read_to_string(path).map_err(|error| Error::path("read", path.as_ref(), error))?;
+    let last = text.trim().rsplit(['-', ',']).next().and_then(|last| last.parse::<u32>().ok());
+    Ok(last.map_or(1, |last| last + 1))
+}
+
+/// Before the object is loaded: does it wait here, and with how much room?
+pub(crate) fn prepare(object: &mut Object, config: &Config) -> dataplane::Result<()> {
+    if config.commit == CommitMode::Wrap || !object.set_constant(ON, 1)? {
+        return Ok(());
+    }
+    let cpus = cpus().unwrap_or(1);
+    let sizes = [
+        ("sp_commit_lots", 1),
+        ("sp_commit_slots", SLOTS),
+        ("sp_commit_streams", LINES),
+        ("sp_commit_batches", 2 * LINES),
+        ("sp_commit_due", LINES),
+    ];
+    for (map, of_each) in sizes {
+        object.set_map_size(map, cpus * of_each)?;
+    }
+    Ok(())
+}
+
+/// Names of the loop's two ends; frames leave by the first and come in by the second.
+fn ends(run: &RunDirectory) -> [String; 2] {
+    // Interfaces' names have at most 15 characters.
+    let hash = run.name().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    ["a", "b"].map(|end| format!("sp{:010x}{end}", hash & 0xff_ffff_ffff))
+}
+
+fn ip(arguments: &[&str]) -> Result<()> {
+    let action = format!("ip {}", arguments.join(" "));
+    let done = Command::new("ip")
+        .args(arguments)
+        .output()
+        .map_err(|source| Error::System { action: action.clone(), source })?;
+    if done.status.success() {
+        return Ok(());
+    }
+    Err(Error::Other(format!("{action}: {}", String::from_utf8_lossy(&done.stderr).trim())))
+}
+
+fn set_sysctl(path: &str, value: &str) {
+    // Without IPv6 in the kernel there is nothing to set.
+    if let Err(error) = std::fs::write(path, value) {
+        tracing::debug!("{path}: {error}");
+    }
+}
+
+/// Makes the loop, if the program has a use for it and it is not there, and puts the program on it.
+pub(crate) fn begin(dataplane: &Dataplane, config: &Config, run: &RunDirectory) -> Result<()> {
+    if config.commit == CommitMode::Wrap || dataplane.program("sp_loop").is_none() {
+        return Ok(());
+    }
+    let [out, back] = ends(run);
+    if ifindex(&out).is_none() {
+        let queues = cpus()?.to_string();
+        ip(&[
+            "link",
+            "add",
+            &out,
+            "numtxqueues",
+            &queues,
+            "numrxqueues",
+            &queues,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            &back,
+            "numtxqueues",
+            &queues,
+            "numrxqueues",
+            &queues,
+        ])?;
+    }
+    for end in [&out, &back] {
+        set_sysctl(&format!("/proc/sys/net/ipv6/conf/{end}/disable_ipv6"), "1");
+        // A look-up of the way to the store counts as forwarding.
+        set_sysctl(&format!("/proc/sys/net/ipv4/conf/{end}/forwarding"), "1");
+        ip(&["link", "set", end, "up"])?;
+    }
+    let missing = |name: &str| Error::Other(format!("there is no interface {name}"));
+    let target = ifindex(&out).ok_or_else(|| missing(&out))?;
+    let source = ifindex(&back).ok_or_else(|| missing(&back))?;
+    for copies in COPIES {
+        for place in 0..copies {
+            dataplane.write_array(
+                &format!("sp_commit_copies{copies}"),
+                place,
+                &target.to_ne_bytes(),
+            )?;
+        }
+    }
+    for (pin, program, index) in [(PINS[0], "sp_pass", target), (PINS[1], "sp_loop", source)] {
+        let path = run.links().join(pin);
+        match Link::open(&path) {
+            Ok(link) if link.ifindex().ok().flatten() == Some(index) => {
+                dataplane.replace(program, &link)?
+            }
+            _ => {
+                let _ = std::fs::remove_file(&path);
+                dataplane.attach(program, index, AttachMode::Native)?.pin(&path)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Removes the loop, if there is one.
+pub(crate) fn end(run: &RunDirectory) -> Result<()> {
+    for pin in PINS {
+        let path = run.links().join(pin);
+        if path.exists() {
+            std::fs::remove_file(&path).map_err(|error| Error::path("unpin", &path, error))?;
+        }
+    }
+    let [out, _] = ends(run);
+    if ifindex(&out).is_some() { ip(&["link", "delete", &out]) } else { Ok(()) }
+}
