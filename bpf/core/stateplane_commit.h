@@ -163,25 +163,6 @@ SP_COMMIT_COPIES(4)
 SP_COMMIT_COPIES(8)
 SP_COMMIT_COPIES(16)
 
-enum sp_commit_stat {
-	SP_COMMIT_PARKED, /* packets */
-	SP_COMMIT_RECORDED, /* records that left the first time */
-	SP_COMMIT_BATCHES, /* messages, again included */
-	SP_COMMIT_RESENT, /* of these, again */
-	SP_COMMIT_ACKED, /* batches */
-	SP_COMMIT_STALE_ACKS, /* not of the batch in flight */
-	SP_COMMIT_REFUSED, /* records */
-	SP_COMMIT_EXCHANGED, /* packets that left in the frame of another one */
-	SP_COMMIT_COPIED, /* packets that left in a copy */
-	SP_COMMIT_BATCH_FULL, /* packets dropped: no room in the open batch */
-	SP_COMMIT_LOT_FULL, /* packets dropped: no slot */
-	SP_COMMIT_DROPPED, /* packets dropped: their record was refused */
-	SP_COMMIT_SHORT, /* frames that could not grow: two copies went by the loop */
-	SP_COMMIT_IDLE_COPIES, /* copies with nothing to carry */
-	SP_COMMIT_FAULTS, /* packets lost by a failed helper */
-	SP_COMMIT_STATS,
-};
-
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, SP_COMMIT_STATS);

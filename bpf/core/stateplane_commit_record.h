@@ -34,7 +34,7 @@ SP_INLINE int sp_commit_prepare(struct sp_commit_place *place, __u32 line, __u32
 	place->even = bpf_map_lookup_elem(&sp_commit_batches, &even);
 	place->odd = bpf_map_lookup_elem(&sp_commit_batches, &odd);
 	if (!place->lot || !place->stream || !place->even || !place->odd) {
-		sp_commit_count(SP_COMMIT_FAULTS, 1);
+		sp_commit_count(SP_COMMIT_COMMIT_FAULTS, 1);
 		return -1;
 	}
 	if (*(volatile __u16 *)&place->stream->open_records >= SP_COMMIT_RECORDS ||
@@ -198,7 +198,7 @@ SP_INLINE int sp_commit_park(struct xdp_md *xdp, __u32 line, __u64 name, __u32 p
 	slot = bpf_map_lookup_elem(&sp_commit_slots, &index);
 	if (!slot || bpf_xdp_load_bytes(xdp, 0, slot->frame, bytes)) {
 		sp_commit_free(lot, taken);
-		sp_commit_count(SP_COMMIT_FAULTS, 1);
+		sp_commit_count(SP_COMMIT_COMMIT_FAULTS, 1);
 		return -1;
 	}
 	slot->bytes = bytes;

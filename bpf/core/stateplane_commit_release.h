@@ -67,7 +67,7 @@ SP_INLINE int sp_commit_choose(__u32 at, int again)
 	if (fresh)
 		sp_commit_count(SP_COMMIT_RECORDED, records);
 	else
-		sp_commit_count(SP_COMMIT_RESENT, 1);
+		sp_commit_count(SP_COMMIT_BATCHES_RESENT, 1);
 	return 1;
 }
 
@@ -143,7 +143,7 @@ static __noinline int sp_commit_carry(struct xdp_md *xdp, __u32 cpu)
 	if (stream)
 		__sync_fetch_and_add(&stream->ready, -1);
 	if (refused) {
-		sp_commit_count(SP_COMMIT_DROPPED, 1);
+		sp_commit_count(SP_COMMIT_COMMIT_REFUSED, 1);
 		return XDP_DROP;
 	}
 	return sp_commit_forward(xdp, port, bytes);
@@ -206,7 +206,7 @@ SP_INLINE int sp_commit_drain(struct xdp_md *xdp, __u32 cpu)
 	verdict = sp_commit_carry(xdp, cpu);
 	if (verdict == SP_COMMIT_NO_ROOM) {
 		/* The kernel makes the first of two copies a page of its own, with room. */
-		sp_commit_count(SP_COMMIT_SHORT, 1);
+		sp_commit_count(SP_COMMIT_SHORT_FRAMES, 1);
 		return sp_commit_loop(xdp, cpu, SP_COMMIT_NO_STREAM, 2);
 	}
 	return verdict == SP_COMMIT_NOTHING ? XDP_DROP : verdict;
@@ -220,7 +220,7 @@ SP_INLINE int sp_commit_grow(struct xdp_md *xdp, __u32 at)
 	if (!stream)
 		return XDP_ABORTED;
 	stream->sent_ns = 0;
-	sp_commit_count(SP_COMMIT_SHORT, 1);
+	sp_commit_count(SP_COMMIT_SHORT_FRAMES, 1);
 	return sp_commit_loop(xdp, at / SP_COMMIT_LINES, at, 2);
 }
 
@@ -320,7 +320,7 @@ SP_INLINE int sp_commit_acked(
 		taken = 1;
 	}
 	bpf_spin_unlock(&stream->lock);
-	sp_commit_count(taken ? SP_COMMIT_ACKED : SP_COMMIT_STALE_ACKS, 1);
+	sp_commit_count(taken ? SP_COMMIT_BATCHES_ACKED : SP_COMMIT_STALE_ACKS, 1);
 	return taken;
 }
 

@@ -23,6 +23,26 @@ enum {
 	SP_VERDICT_TO_HOST = 2,
 };
 
+/* What output commit counts. */
+enum sp_commit_stat {
+	SP_COMMIT_PARKED,
+	SP_COMMIT_RECORDED,
+	SP_COMMIT_BATCHES,
+	SP_COMMIT_BATCHES_RESENT,
+	SP_COMMIT_BATCHES_ACKED,
+	SP_COMMIT_STALE_ACKS,
+	SP_COMMIT_RECORDS_REFUSED,
+	SP_COMMIT_EXCHANGED,
+	SP_COMMIT_COPIED,
+	SP_COMMIT_BATCH_FULL,
+	SP_COMMIT_LOT_FULL,
+	SP_COMMIT_COMMIT_REFUSED,
+	SP_COMMIT_SHORT_FRAMES,
+	SP_COMMIT_IDLE_COPIES,
+	SP_COMMIT_COMMIT_FAULTS,
+	SP_COMMIT_STATS, /* how many */
+};
+
 /* What a port has seen; in the map, on one CPU. */
 struct sp_port_stats_value {
 	__u64 rx_packets; /* Frames in. */

@@ -258,7 +258,7 @@ static long sp_flow_refuse_one(__u32 record, void *context)
 		SP_FLOW_OBJECTS(SP_FLOW_CASE_REFUSED)
 	}
 	sp_flow_count(SP_STAT_REFUSED);
-	sp_commit_count(SP_COMMIT_REFUSED, 1);
+	sp_commit_count(SP_COMMIT_RECORDS_REFUSED, 1);
 	return 0;
 }
 

@@ -18,14 +18,8 @@ const HEADERS: &[(&str, &str)] = &[
     ("stateplane_layouts.h", include_str!("../../../bpf/core/stateplane_layouts.h")),
     ("stateplane_batch_layouts.h", include_str!("../../../bpf/core/stateplane_batch_layouts.h")),
     ("stateplane_commit.h", include_str!("../../../bpf/core/stateplane_commit.h")),
-    (
-        "stateplane_commit_record.h",
-        include_str!("../../../bpf/core/stateplane_commit_record.h"),
-    ),
-    (
-        "stateplane_commit_release.h",
-        include_str!("../../../bpf/core/stateplane_commit_release.h"),
-    ),
+    ("stateplane_commit_record.h", include_str!("../../../bpf/core/stateplane_commit_record.h")),
+    ("stateplane_commit_release.h", include_str!("../../../bpf/core/stateplane_commit_release.h")),
     ("stateplane_messages.h", include_str!("../../../bpf/core/stateplane_messages.h")),
     ("stateplane_clock.h", include_str!("../../../bpf/core/stateplane_clock.h")),
     ("stateplane_fib.h", include_str!("../../../bpf/core/stateplane_fib.h")),

@@ -1,9 +1,9 @@
 //! What a switch dropped, by reason: how many, how many a second, and the remedy. Counters are
 //! defined beside their layouts, each drop with its remedy: `dataplane::GATEWAY_DROPS`,
-//! `dataplane::GATEWAY_EVENTS`, `gateway::COUNTS`, and those of systems (`Running::drops`).
+//! `dataplane::GATEWAY_EVENTS`, `dataplane::COMMIT_COUNTERS`, `gateway::COUNTS`, and those of systems (`Running::drops`).
 
 use crate::agent::Agent;
-use dataplane::gateway_counters;
+use dataplane::{COMMIT_COUNTERS, gateway_counters};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -28,7 +28,7 @@ pub struct Drops {
 /// The same for people.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DropLoad {
-    /// Which part of the switch dropped: `gateway`, `agent`, or a system.
+    /// Which part of the switch dropped: `gateway`, `commit`, `agent`, or a system.
     pub part: String,
     /// The reason's name.
     pub reason: String,
@@ -76,8 +76,18 @@ impl Agent {
             let count = self.dataplane.gateway_count(reason).ok()??;
             Some(("gateway", Drops { reason, count, remedy: remedy? }))
         };
+        let waiting = |(reason, remedy): (&'static str, Option<&'static str>)| {
+            let count = self.dataplane.commit_count(reason).ok()??;
+            Some(("commit", Drops { reason, count, remedy: remedy? }))
+        };
+        let commit = COMMIT_COUNTERS.into_iter().filter_map(waiting);
         let own = self.gateway.drops().map(|drops| ("agent", drops));
-        gateway_counters().filter_map(counted).chain(own).chain(self.systems.drops()).collect()
+        gateway_counters()
+            .filter_map(counted)
+            .chain(commit)
+            .chain(own)
+            .chain(self.systems.drops())
+            .collect()
     }
 
     /// The same, with rates.

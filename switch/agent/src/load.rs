@@ -2,11 +2,12 @@
 //! hops. For metrics and `stateplane status`.
 
 use crate::agent::Agent;
+use crate::config::CommitMode;
 use crate::drops::DropLoad;
 use crate::generator;
 use crate::preflight::narrow_ports;
 use crate::system::ObjectLoad;
-use dataplane::GATEWAY_EVENTS;
+use dataplane::{COMMIT_COUNTERS, GATEWAY_EVENTS};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::net::SocketAddrV4;
@@ -47,6 +48,9 @@ pub struct Load {
     /// Next hops, and what a gateway's program handed over.
     #[serde(default)]
     pub gateway: GatewayLoad,
+    /// Packets that wait in the switch, and what became of them, by event.
+    #[serde(default)]
+    pub commit: Vec<(String, u64)>,
     /// What was dropped, by reason.
     #[serde(default)]
     pub drops: Vec<DropLoad>,
@@ -145,6 +149,7 @@ impl Agent {
             ports_attached: ports.iter().filter(|port| port.attached).count(),
             ports: ports.len(),
             gateway: self.gateway_load(),
+            commit: self.commit_load(),
             drops: self.drops(),
             narrow_ports: self.narrow_ports(),
             other_secrets: self.refused_views.with_other_secrets(),
@@ -170,6 +175,14 @@ impl Agent {
             agent: self.gateway.counts().map(named).collect(),
             held: self.gateway.held.load(Ordering::Relaxed),
         }
+    }
+
+    /// What output commit counts; none of a program whose packets do not wait in the switch.
+    pub(crate) fn commit_load(&self) -> Vec<(String, u64)> {
+        let count =
+            |name: &'static str| Some((name.to_owned(), self.dataplane.commit_count(name).ok()??));
+        let counts: Vec<_> = COMMIT_COUNTERS.iter().filter_map(|(name, _)| count(name)).collect();
+        if self.config.commit == CommitMode::Wrap { Vec::new() } else { counts }
     }
 
     /// Fabric ports that are too narrow; none for a program of which no packet waits in a message.

@@ -41,6 +41,7 @@ fn text(agent: &Agent) -> String {
     agent.systems.metrics(&mut text);
     generator(agent, &mut text);
     gateway(agent, &mut text);
+    commit(agent, &mut text);
     drops(agent, &mut text);
     tables(agent, &mut text);
     counters(agent, &mut text);
@@ -181,6 +182,20 @@ fn generator(agent: &Agent, text: &mut Text) {
     let lag = generator.lag_us.load(Ordering::Relaxed) as f64 / 1e6;
     let help = "How much later than its interval the generator last looked for work";
     text.single("stateplane_generator_lag_seconds", Gauge, help, lag);
+}
+
+/// A program whose packets do not wait in the switch has none of it.
+fn commit(agent: &Agent, text: &mut Text) {
+    let counts = agent.commit_load();
+    if counts.is_empty() {
+        return;
+    }
+    let help = "Output commit: packets that wait in the switch, their records, batches and \
+                acknowledgements, by event";
+    let mut events = text.family("stateplane_commit_events_total", Counter, help);
+    for (event, count) in &counts {
+        events.sample(&[("event", event)], count);
+    }
 }
 
 fn gateway(agent: &Agent, text: &mut Text) {

@@ -9,6 +9,7 @@
 //! after.
 
 mod arrays;
+mod commit;
 mod dataplane;
 mod entries;
 mod error;
@@ -33,6 +34,7 @@ mod table;
 mod ternary;
 pub mod value;
 
+pub use commit::COMMIT_COUNTERS;
 pub use dataplane::{Dataplane, broadcast_of};
 pub use entries::for_each_entry;
 pub use error::{Error, Result, verifier_source_lines};

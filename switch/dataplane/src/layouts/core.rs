@@ -1,5 +1,6 @@
 //! `bpf/core/stateplane_layouts.h`.
 
+use crate::commit::COMMIT_COUNTERS;
 use c_layout::{Header, Number, c_struct};
 use manifest::{DROP_PORT, GENERATOR_PORT, MAX_PORTS};
 
@@ -105,6 +106,9 @@ pub fn header() -> Header {
     let about = "what the platform's headers share with user space.";
     let (source, update) =
         ("switch/dataplane/src/layouts/core.rs", "cargo test -p dataplane --lib layouts");
+    let counters = COMMIT_COUNTERS.map(|(name, _)| format!("SP_COMMIT_{}", name.to_uppercase()));
+    let mut counted: Vec<Number<'_>> = counters.iter().map(|name| Number::next(name, "")).collect();
+    counted.push(Number::next("SP_COMMIT_STATS", "how many"));
     Header::new("stateplane_layouts.h", about, source, update)
         .defines(&[
             Number::new("SP_DROP_PORT", DROP_PORT.into(), "the P4 port of what is dropped"),
@@ -128,6 +132,7 @@ pub fn header() -> Header {
                 Number::new("SP_VERDICT_TO_HOST", verdict::TO_HOST.into(), ""),
             ],
         )
+        .enumeration("sp_commit_stat", "What output commit counts.", &counted)
         .structure(&PortStats::LAYOUT)
         .structure(&CounterValue::LAYOUT)
         .structure(&TestValue::LAYOUT)
