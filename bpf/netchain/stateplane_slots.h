@@ -208,21 +208,33 @@ SP_INLINE int sp_slots_resumed(struct sp_slots_context *slots)
 	static __noinline void name##_mark(__u32 number, __u32 part, __u32 used)                 \
 	{                                                                                        \
 		struct sp_slot_mark *mark = bpf_map_lookup_elem(&name##_marks, &number);         \
+		struct sp_slot_mark now = { .part = part, .used = used };                        \
+		__u64 word;                                                                      \
+                                                                                                 \
+		__builtin_memcpy(&word, &now, sizeof(word));                                     \
+		if (mark)                                                                        \
+			*(volatile __u64 *)mark = word;                                          \
+	}                                                                                        \
+                                                                                                 \
+	/*                                                                                       \
+	 * Another switch has acknowledged a message about the slot, in this view of its part.   \
+	 * The number may have gone to a key of another part meanwhile, whose views are others.  \
+	 */                                                                                      \
+	static __noinline void name##_copied(__u32 number, __u32 part, __u32 view)               \
+	{                                                                                        \
+		struct sp_slot_mark *mark = bpf_map_lookup_elem(&name##_marks, &number);         \
+		struct sp_slot_mark now;                                                         \
+		__u64 before, after;                                                             \
                                                                                                  \
 		if (!mark)                                                                       \
 			return;                                                                  \
-		mark->copied_view = 0;                                                           \
-		mark->part = part;                                                               \
-		mark->used = used;                                                               \
-	}                                                                                        \
-                                                                                                 \
-	/* Another switch has acknowledged a copy of the slot, in this view. */                  \
-	static __noinline void name##_copied(__u32 number, __u32 view)                           \
-	{                                                                                        \
-		struct sp_slot_mark *mark = bpf_map_lookup_elem(&name##_marks, &number);         \
-                                                                                                 \
-		if (mark)                                                                        \
-			mark->copied_view = view;                                                \
+		before = *(volatile __u64 *)mark;                                                \
+		__builtin_memcpy(&now, &before, sizeof(now));                                    \
+		if (!now.used || now.part != (__u16)part)                                        \
+			return;                                                                  \
+		now.copied_view = view;                                                          \
+		__builtin_memcpy(&after, &now, sizeof(after));                                   \
+		__sync_val_compare_and_swap((__u64 *)mark, before, after);                       \
 	}
 
 /* Maps and accesses of one object: the numbers of its keys, NAME_slots, NAME_marks. */
@@ -316,8 +328,10 @@ SP_INLINE int sp_slots_resumed(struct sp_slots_context *slots)
 				difference |= (key[word] ^ wanted[word]) & counts[word]; \
 			}                                                                \
 			/* It is being written: the next step looks again. */            \
-			if (before & 1 || before != *(volatile __u32 *)&slot->generation)\
-				return nothing | at;                                     \
+			if (before & 1 || !*(volatile __u16 *)&mark->used ||                     \
+			    *(volatile __u16 *)&mark->part != (__u16)part ||                     \
+			    before != *(volatile __u32 *)&slot->generation)                      \
+				return nothing | at;                                             \
 			if (difference)                                                  \
 				continue;                                                \
 			sp_slots_copy(wanted, key, key_bytes);                           \
@@ -325,6 +339,26 @@ SP_INLINE int sp_slots_resumed(struct sp_slots_context *slots)
 		}                                                                        \
 		return nothing | at;                                                     \
 	}                                                                                \
+                                                                                                 \
+	/*                                                                                       \
+	 * The key of a slot, if the slot has one of this part; else 0. (A slot that is freed    \
+	 * loses its note before its generation is even again, and one that gets a key has the   \
+	 * note afterwards: so key and note belong together.)                                    \
+	 */                                                                                      \
+	SP_INLINE int name##_key(__u32 number, __u32 part, __u64 *key)                           \
+	{                                                                                        \
+		struct sp_slot_mark *mark = bpf_map_lookup_elem(&name##_marks, &number);         \
+		struct name##_slot *slot = bpf_map_lookup_elem(&name##_slots, &number);          \
+		__u32 before;                                                                    \
+                                                                                                 \
+		if (!mark || !slot)                                                              \
+			return 0;                                                                \
+		before = *(volatile __u32 *)&slot->generation;                                   \
+		sp_slots_copy(key, slot->key, key_bytes);                                        \
+		return !(before & 1) && *(volatile __u16 *)&mark->used &&                        \
+		       *(volatile __u16 *)&mark->part == (__u16)part &&                          \
+		       before == *(volatile __u32 *)&slot->generation;                           \
+	}                                                                                        \
 	/* A key without a slot gets one. */                                                     \
 	static __noinline __u32 name##_insert(struct sp_slots_context *slots, const __u8 *key,   \
 					      const __u8 *value, __u32 part)                     \
@@ -416,6 +450,8 @@ SP_INLINE int sp_slots_resumed(struct sp_slots_context *slots)
 		*(volatile __u32 *)&slot->generation += 1;                                       \
 		bpf_spin_unlock(&slot->lock);                                                    \
 		busy = bpf_map_delete_elem(&name, key);                                          \
+		if (!busy)                                                                       \
+			name##_mark(number, 0, 0);                                               \
 		bpf_spin_lock(&slot->lock);                                                      \
 		if (!busy) {                                                                     \
 			__builtin_memset(slot->key, 0, sizeof(slot->key));                       \
@@ -427,7 +463,6 @@ SP_INLINE int sp_slots_resumed(struct sp_slots_context *slots)
 			slots->again = 1; /* the map was busy: the key still has its slot */     \
 			return;                                                                  \
 		}                                                                                \
-		name##_mark(number, 0, 0);                                                       \
 		bpf_map_push_elem(&name##_free, &number, 0);                                     \
 	}
 

@@ -73,11 +73,24 @@ impl Switch {
 
     /// Its part in the group.
     pub fn take_part(&self, view: u32, position: u8, next: u32, chain: &[Ipv4Addr]) {
+        self.take_part_since(GROUP, view, (1, 0), position, next, chain);
+    }
+
+    /// Its part in some group, with session and floor.
+    pub fn take_part_since(
+        &self,
+        group: u16,
+        view: u32,
+        (session, floor): (u16, u16),
+        position: u8,
+        next: u32,
+        chain: &[Ipv4Addr],
+    ) {
         let mut arguments = vec![
             ("view", view.to_string()),
             ("head_since", "1".into()),
-            ("session", "1".into()),
-            ("floor", "0".into()),
+            ("session", session.to_string()),
+            ("floor", floor.to_string()),
             ("position", position.to_string()),
             ("next", next.to_string()),
             ("members", chain.len().to_string()),
@@ -87,7 +100,7 @@ impl Switch {
             arguments.push((name, member.to_string()));
         }
         arguments.push(("peers", NOBODY.to_string()));
-        self.set("roles", &GROUP.to_string(), "take_part", &arguments);
+        self.set("roles", &group.to_string(), "take_part", &arguments);
     }
 
     /// The slot with this number, without what changes with each write to it.
