@@ -100,7 +100,7 @@ fn main() {
     let (file, manifest) = switch::object(folder.path(), keys);
     let switch = Switch::load(&file, &manifest, READER, true);
     switch.take_part(2, ALONE, 0, &[READER]);
-    fill(&switch, keys);
+    fill(&switch, keys, 64);
     // (Keys are the numbers from 0 on, big-endian.)
     list(&switch, "all keys", b"", keys as usize);
     list(&switch, "no key", b"none", 0);

@@ -7,8 +7,9 @@ use netchain_protocol::layouts::{SlotHead, SlotMark};
 /// Elements written in one call.
 const BATCH: u32 = 10_000;
 
-/// Fills the reader: each key with a value of 64 bytes.
-pub fn fill(reader: &Switch, keys: u32) {
+/// Fills the reader: each key with a value of `length` bytes (NO_VALUE: it was deleted), and the
+/// first version of session 1.
+pub fn fill(reader: &Switch, keys: u32, length: u8) {
     use c_layout::{CStruct, Member};
     let map = |end: &str| {
         let name = format!("{}{end}", reader.slots.map);
@@ -27,7 +28,7 @@ pub fn fill(reader: &Switch, keys: u32) {
             slot[SlotHead::BYTES..SlotHead::BYTES + 16].copy_from_slice(&key);
             // Its version, and its length, which come first and last.
             slot[value..value + 8].copy_from_slice(&(1_u64 << 48 | 1).to_be_bytes());
-            slot[value + value_bytes as usize - 1] = 64;
+            slot[value + value_bytes as usize - 1] = length;
             names.extend(key);
             slots.extend(slot);
         }
