@@ -22,6 +22,10 @@
  *
  * Beside the slots lie short notes of them, which user space reads as memory: the part that the
  * slot's key belongs to, and in which view another switch has acknowledged a copy of it.
+ *
+ * - A walk gives the keys that the hash map has. So a note says that a slot is used before its key
+ *   is entered, and until then that it is being entered; and that a slot is free before its key is
+ *   cleared.
  */
 #ifndef STATEPLANE_SLOTS_H
 #define STATEPLANE_SLOTS_H
@@ -33,6 +37,9 @@ enum { SP_SLOT_FOUND, SP_SLOT_ABSENT, SP_SLOT_DONE, SP_SLOT_FULL };
 
 /* What is between a packet's read and its write. */
 enum { SP_SLOTS_IDLE, SP_SLOTS_READ, SP_SLOTS_MISSED };
+
+/* What a note says of its slot (`used`). */
+enum { SP_SLOT_FREE, SP_SLOT_ENTERED, SP_SLOT_ENTERS };
 
 /* How often a packet runs again before it is dropped; the kernel allows 33 tail calls. */
 #define SP_SLOTS_ATTEMPTS 24
@@ -194,6 +201,17 @@ SP_INLINE int sp_slots_resumed(struct sp_slots_context *slots)
 		return slot < (size) ? (int)slot : -1;                                           \
 	}
 
+/* A note of a slot that is not copied yet, as one word. */
+SP_INLINE __u64 sp_slots_note(__u32 part, __u32 used)
+{
+	union {
+		struct sp_slot_mark mark;
+		__u64 word;
+	} note = { .mark = { .part = part, .used = used } };
+
+	return note.word;
+}
+
 /* What is noted of the slots of one object: NAME_marks. */
 #define SP_SLOTS_MARKS(name, size)                                                               \
 	struct {                                                                                 \
@@ -204,16 +222,24 @@ SP_INLINE int sp_slots_resumed(struct sp_slots_context *slots)
 		__type(value, struct sp_slot_mark);                                              \
 	} name##_marks SEC(".maps");                                                             \
                                                                                                  \
-	/* The slot gets a key of this part; `used` 0: it is free again. */                      \
+	/* The slot gets a key of this part, or is free (SP_SLOT_). A note changes at once. */   \
 	static __noinline void name##_mark(__u32 number, __u32 part, __u32 used)                 \
 	{                                                                                        \
 		struct sp_slot_mark *mark = bpf_map_lookup_elem(&name##_marks, &number);         \
-		struct sp_slot_mark now = { .part = part, .used = used };                        \
-		__u64 word;                                                                      \
                                                                                                  \
-		__builtin_memcpy(&word, &now, sizeof(word));                                     \
 		if (mark)                                                                        \
-			*(volatile __u64 *)mark = word;                                          \
+			*(volatile __u64 *)mark = sp_slots_note(part, used);                     \
+	}                                                                                        \
+                                                                                                 \
+	/* The slot's key is entered. (Another CPU may have freed the slot by now: it stays so.) */\
+	static __noinline void name##_entered(__u32 number, __u32 part)                          \
+	{                                                                                        \
+		struct sp_slot_mark *mark = bpf_map_lookup_elem(&name##_marks, &number);         \
+                                                                                                 \
+		if (mark)                                                                        \
+			__sync_val_compare_and_swap((__u64 *)mark,                               \
+						    sp_slots_note(part, SP_SLOT_ENTERS),         \
+						    sp_slots_note(part, SP_SLOT_ENTERED));       \
 	}                                                                                        \
                                                                                                  \
 	/*                                                                                       \
@@ -230,7 +256,7 @@ SP_INLINE int sp_slots_resumed(struct sp_slots_context *slots)
 			return;                                                                  \
 		before = *(volatile __u64 *)mark;                                                \
 		__builtin_memcpy(&now, &before, sizeof(now));                                    \
-		if (!now.used || now.part != (__u16)part)                                        \
+		if (now.used != SP_SLOT_ENTERED || now.part != (__u16)part)                      \
 			return;                                                                  \
 		now.copied_view = view;                                                          \
 		__builtin_memcpy(&after, &now, sizeof(after));                                   \
@@ -300,7 +326,7 @@ SP_INLINE int sp_slots_resumed(struct sp_slots_context *slots)
 		__u32 zero = 0, *used = bpf_map_lookup_elem(&name##_used, &zero);        \
 		const __u64 nothing = (__u64)SP_SLOT_ABSENT << 32;                       \
 		__u64 key[SP_ROUND8(key_bytes) / 8], *wanted, *counts, difference;       \
-		__u32 end, before;                                                       \
+		__u32 end, before, used_as, *number;                                     \
                                                                                          \
 		if (!scratch || !used)                                                   \
 			return nothing | SP_SLOTS_END;                                   \
@@ -316,7 +342,8 @@ SP_INLINE int sp_slots_resumed(struct sp_slots_context *slots)
 			mark = bpf_map_lookup_elem(&name##_marks, &at);                  \
 			if (!mark)                                                       \
 				return nothing | SP_SLOTS_END;                           \
-			if (!mark->used || mark->part != (__u16)part)                    \
+			if (!*(volatile __u16 *)&mark->used ||                           \
+			    *(volatile __u16 *)&mark->part != (__u16)part)               \
 				continue;                                                \
 			slot = bpf_map_lookup_elem(&name##_slots, &at);                  \
 			if (!slot)                                                       \
@@ -327,13 +354,19 @@ SP_INLINE int sp_slots_resumed(struct sp_slots_context *slots)
 				key[word] = ((volatile __u64 *)slot->key)[word];         \
 				difference |= (key[word] ^ wanted[word]) & counts[word]; \
 			}                                                                \
+			/* Of the slot as it was read. */                                \
+			used_as = *(volatile __u16 *)&mark->used;                        \
+			difference |= *(volatile __u16 *)&mark->part != (__u16)part;     \
 			/* It is being written: the next step looks again. */            \
-			if (before & 1 || !*(volatile __u16 *)&mark->used ||                     \
-			    *(volatile __u16 *)&mark->part != (__u16)part ||                     \
-			    before != *(volatile __u32 *)&slot->generation)                      \
-				return nothing | at;                                             \
-			if (difference)                                                  \
+			if (before & 1 || before != *(volatile __u32 *)&slot->generation)\
+				return nothing | at;                                     \
+			if (difference || used_as == SP_SLOT_FREE)                       \
 				continue;                                                \
+			if (used_as == SP_SLOT_ENTERS) {                                 \
+				number = bpf_map_lookup_elem(&name, key);                \
+				if (!number || *(volatile __u32 *)number != at)          \
+					continue;                                        \
+			}                                                                \
 			sp_slots_copy(wanted, key, key_bytes);                           \
 			return (__u64)SP_SLOT_FOUND << 32 | (at + 1);                    \
 		}                                                                        \
@@ -382,11 +415,13 @@ SP_INLINE int sp_slots_resumed(struct sp_slots_context *slots)
 		sp_slots_copy(slot->value, value, value_bytes);                                  \
 		*(volatile __u32 *)&slot->generation += 1;                                       \
 		bpf_spin_unlock(&slot->lock);                                                    \
-		name##_mark(number, part, 1);                                                    \
+		name##_mark(number, part, SP_SLOT_ENTERS);                                       \
 		failed = bpf_map_update_elem(&name, key, &number, BPF_NOEXIST);                  \
-		if (!failed)                                                                     \
+		if (!failed) {                                                                   \
+			name##_entered(number, part);                                            \
 			return SP_SLOT_DONE;                                                     \
-		name##_mark(number, 0, 0);                                                       \
+		}                                                                                \
+		name##_mark(number, 0, SP_SLOT_FREE);                                            \
 		/* A walk over the slots must not find the key here. */                          \
 		bpf_spin_lock(&slot->lock);                                                      \
 		*(volatile __u32 *)&slot->generation += 1;                                       \
@@ -451,7 +486,7 @@ SP_INLINE int sp_slots_resumed(struct sp_slots_context *slots)
 		bpf_spin_unlock(&slot->lock);                                                    \
 		busy = bpf_map_delete_elem(&name, key);                                          \
 		if (!busy)                                                                       \
-			name##_mark(number, 0, 0);                                               \
+			name##_mark(number, 0, SP_SLOT_FREE);                                    \
 		bpf_spin_lock(&slot->lock);                                                      \
 		if (!busy) {                                                                     \
 			__builtin_memset(slot->key, 0, sizeof(slot->key));                       \

@@ -11,6 +11,8 @@ mod common;
 mod controllers;
 #[path = "lab_failover/counters.rs"]
 mod counters;
+#[path = "lab_failover/import.rs"]
+mod import;
 #[path = "lab_failover/load.rs"]
 mod load;
 #[path = "lab_failover/locks.rs"]
@@ -28,6 +30,7 @@ mod watch;
 use cluster::Cluster;
 use common::{one_at_a_time, skip, wait_for};
 use counters::Counters;
+use import::Import;
 use load::Load;
 use locks::Locks;
 use recovery::Asker;
@@ -131,8 +134,12 @@ fn no_acknowledged_write_is_lost_when_a_switch_dies() {
     std::thread::sleep(Duration::from_millis(500));
     let keys = verify::agrees(&cluster);
     assert!(keys > 0, "{keys} keys under load");
+    let mut import = Import::start(&cluster);
+    std::thread::sleep(Duration::from_millis(200));
+    let went_on = import.goes_on();
     cluster.kill("s2");
     locks.harm(1, Duration::from_secs(2));
+    println!("{}, {}", import.end(), if went_on { "over a kill" } else { "before the kill" });
     cluster.lab.restore("s2");
     println!("{}; {}", counters.end(&cluster), locks.end());
     cluster.settle("the killed switch is back");

@@ -37,6 +37,8 @@ pub(crate) fn machine_at(address: Ipv4Addr) -> Machine {
 fn port_of(address: Ipv4Addr) -> u16 {
     match machine_at(address) {
         Machine::Switch(_) => PORT,
+        // (A tombstone that a member without a next one collects: the program drops it.)
+        _ if address.is_unspecified() => PORT,
         _ => CLIENT_PORT,
     }
 }
@@ -75,4 +77,18 @@ pub(crate) fn destination(frame: &[u8]) -> Ipv4Addr {
 /// The UDP payload.
 pub(crate) fn payload(frame: &[u8]) -> &[u8] {
     frame.get(MESSAGE_AT..).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The program reads no message of another port: it would take its group and number for 0.
+    #[test]
+    fn what_a_switch_generates_for_nobody_is_a_message() {
+        let port = |to| frame(switch_address(0), to, &[])[36..38].to_vec();
+        assert_eq!(port(Ipv4Addr::UNSPECIFIED), PORT.to_be_bytes());
+        assert_eq!(port(switch_address(1)), PORT.to_be_bytes());
+        assert_eq!(port(address_of(Machine::Client(0))), CLIENT_PORT.to_be_bytes());
+    }
 }

@@ -114,13 +114,13 @@ fn main() {
             Job { group: GROUP, view: 2, purpose: Purpose::Copy, to: JOINING }
         }
         "collect" => {
-            joining.take_part_since(GROUP, 2, (2, 2), 2 | 4 | 16, 0, &chain);
-            reader.take_part_since(GROUP, 2, (2, 2), 1 | 16, JOINING.into(), &chain);
+            joining.take_part_in((GROUP, 2, 2), 2, 2 | 4 | 16, 0, &chain);
+            reader.take_part_in((GROUP, 2, 2), 2, 1 | 16, JOINING.into(), &chain);
             [&reader, &joining].into_iter().for_each(|it| fill(it, keys, NO_VALUE));
             Job { group: GROUP, view: 2, purpose: Purpose::Collect, to: JOINING }
         }
         "alone" => {
-            reader.take_part_since(GROUP, 2, (2, 2), 1 | 2 | 4 | 16, 0, &[READER]);
+            reader.take_part_in((GROUP, 2, 2), 2, 1 | 2 | 4 | 16, 0, &[READER]);
             fill(&reader, keys, NO_VALUE);
             Job { group: GROUP, view: 2, purpose: Purpose::Collect, to: Ipv4Addr::UNSPECIFIED }
         }

@@ -1,5 +1,5 @@
-//! How fast a switch lists keys: all of them, and a prefix that no key has. One request at a time,
-//! by BPF_PROG_RUN; the time is the program's own.
+//! How fast a switch lists keys: all of them, a prefix that no key has, a group without keys among
+//! the slots of others. One request at a time, by BPF_PROG_RUN; the time is the program's own.
 //!
 //! ```
 //! list_speed [KEYS]     # as root
@@ -24,7 +24,7 @@ const MESSAGE_AT: usize = 42;
 const END: u64 = u32::MAX as u64;
 
 /// A client's request for a page.
-fn frame(prefix: &[u8], cursor: u64) -> Vec<u8> {
+fn frame(group: u16, prefix: &[u8], cursor: u64) -> Vec<u8> {
     let (mut key, mut mask) = ([0; 16], vec![0; 16]);
     key[..prefix.len()].copy_from_slice(prefix);
     mask[..prefix.len()].fill(255);
@@ -36,7 +36,7 @@ fn frame(prefix: &[u8], cursor: u64) -> Vec<u8> {
         tag: 0,
         ring: RING,
         view: 2,
-        group: GROUP,
+        group,
         client: 1,
         number: 1,
         version: 0,
@@ -62,12 +62,13 @@ fn frame(prefix: &[u8], cursor: u64) -> Vec<u8> {
 }
 
 /// Lists a prefix, which so many keys have, and prints what it took.
-fn list(switch: &Switch, what: &str, prefix: &[u8], expected: usize) {
+fn list(switch: &Switch, what: &str, (group, prefix): (u16, &[u8]), expected: usize) {
     let (mut cursor, mut requests, mut busy_ns) = (0, 0_u64, 0_u64);
     let mut keys: HashSet<[u8; 16]> = HashSet::with_capacity(expected);
     let mut slowest_ns = 0;
     while cursor != END {
-        let outcome = switch.dataplane.run(&frame(prefix, cursor), 0, 1_000_000_000).expect("run");
+        let outcome =
+            switch.dataplane.run(&frame(group, prefix, cursor), 0, 1_000_000_000).expect("run");
         let payload = outcome.frame.get(MESSAGE_AT..).expect("a message");
         assert!(KEY.verify(payload), "{what}: the tag");
         let reply = Message::decode(payload).expect("a reply");
@@ -100,10 +101,12 @@ fn main() {
     let (file, manifest) = switch::object(folder.path(), keys);
     let switch = Switch::load(&file, &manifest, READER, true);
     switch.take_part(2, ALONE, 0, &[READER]);
+    switch.take_part_in((GROUP + 1, 1, 0), 2, ALONE, 0, &[READER]);
     fill(&switch, keys, 64);
     // (Keys are the numbers from 0 on, big-endian.)
-    list(&switch, "all keys", b"", keys as usize);
-    list(&switch, "no key", b"none", 0);
+    list(&switch, "all keys", (GROUP, b""), keys as usize);
+    list(&switch, "no key", (GROUP, b"none"), 0);
+    list(&switch, "no key of a group", (GROUP + 1, b""), 0);
     let one = u128::from(keys / 2).to_be_bytes();
-    list(&switch, "one key", &one, 1);
+    list(&switch, "one key", (GROUP, &one), 1);
 }

@@ -2,7 +2,9 @@
 
 use crate::text::{Pair, named};
 use command_line::{out, outln};
-use netchain_client::{Client, Config, Key, ListFailed, Outcome, Pipeline, Request, Shown, Ticket};
+use netchain_client::{
+    Client, Config, Failed, Key, ListFailed, NotBegun, Outcome, Pipeline, Request, Shown, Ticket,
+};
 use serde_json::json;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{BufRead, BufReader, BufWriter, Write};
@@ -142,10 +144,15 @@ fn ask_all(
     let mut requests = requests.enumerate().peekable();
     loop {
         while places.len() < OUTSTANDING
-            && let Some((place, request)) = requests.next()
+            && let Some((place, request)) = requests.peek()
         {
-            let ticket = pipeline.submit(request).map_err(|error| error.to_string())?;
-            places.insert(ticket, place);
+            match pipeline.submit(request.clone()) {
+                Ok(ticket) => places.insert(ticket, *place),
+                // A write waits for its chain, and the others are too many numbers ahead of it.
+                Err(Failed::NotBegun(NotBegun::Busy)) if !places.is_empty() => break,
+                Err(error) => return Err(error.to_string()),
+            };
+            requests.next();
         }
         match pipeline.next(None).map_err(|error| error.to_string())? {
             Some((ticket, answer)) => {

@@ -155,7 +155,7 @@ fn one(controller: &Controller, group: &GroupStatus, found: &mut Found) -> Resul
     for _ in 0..TRIES {
         let Some(group) = now.take() else { break };
         match group.stage.as_str() {
-            "lost" => return Err("it is lost".into()),
+            "lost" => return Err("it is lost: see kv refound".into()),
             "serving" => match members(controller, &group) {
                 Ok(members) => {
                     compare(&group, &members, found);
@@ -178,10 +178,7 @@ fn members(controller: &Controller, group: &GroupStatus) -> Result<Vec<(Ipv4Addr
     let door = |switch: &Ipv4Addr| -> Result<SocketAddrV4, String> {
         let found = status.switches.iter().find(|it| it.address == *switch);
         found.and_then(|it| it.reports_from).ok_or_else(|| {
-            format!(
-                "the controller does not know from which address {switch} \
-                                    reports"
-            )
+            format!("the controller has heard no report of {switch}: see whether it runs")
         })
     };
     let full = group.chain.iter().rev().filter(|it| group.joining != Some(**it));
@@ -203,9 +200,10 @@ fn held(
             .ask_at(door, ToolType::StateRequest, &json)
             .map_err(|error| format!("{switch}: {error}"))?;
         if page.view != Some(group.view) {
+            let group = group.group;
             return Err(format!(
-                "{switch} has another view than the controller: the view is \
-                                changing"
+                "{switch} has another view of it than the controller: it changes; compare it again \
+                 with --group {group}"
             ));
         }
         merge(&mut keys, page.keys);

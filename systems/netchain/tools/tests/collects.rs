@@ -205,9 +205,9 @@ fn two_cpus(object: &Path, manifest: &Manifest) {
     // Each round is a collecting view: what the rounds before have deleted is collected.
     for round in 1..=ROUNDS {
         let view = u32::from(round);
-        switch.take_part_since(GROUP, view, (round, round), COLLECTS, 0, &[READER]);
+        switch.take_part_in((GROUP, round, round), view, COLLECTS, 0, &[READER]);
         // All tombstones would be below this one's floor.
-        switch.take_part_since(GROUP + 1, view, (999, 999), COLLECTS, 0, &[READER]);
+        switch.take_part_in((GROUP + 1, 999, 999), view, COLLECTS, 0, &[READER]);
         let randoms =
             [0, 1].map(|cpu| StdRng::seed_from_u64(seed ^ u64::from(round) << 8 ^ cpu << 32));
         let seen = std::thread::scope(|scope| {
@@ -240,7 +240,7 @@ fn two_cpus(object: &Path, manifest: &Manifest) {
 fn of_another_group(object: &Path, manifest: &Manifest) {
     let switch = Switch::load(object, manifest, READER, true);
     switch.take_part(1, ALONE, 0, &[READER]);
-    switch.take_part_since(GROUP + 1, 5, (9, 9), COLLECTS, 0, &[READER]);
+    switch.take_part_in((GROUP + 1, 9, 9), 5, COLLECTS, 0, &[READER]);
     let marks = format!("{}_marks", switch.slots.map);
     let mark = || {
         let notes = switch.dataplane.map_words(&marks).expect("notes");
@@ -254,7 +254,7 @@ fn of_another_group(object: &Path, manifest: &Manifest) {
         assert_eq!(mark().copied_view, 0, "{operation:?}: noted in another group's view");
     }
     // Its own group frees it.
-    switch.take_part_since(GROUP, 2, (2, 2), COLLECTS, 0, &[READER]);
+    switch.take_part_in((GROUP, 2, 2), 2, COLLECTS, 0, &[READER]);
     collects(&switch, 0, GROUP);
     assert_eq!((switch.slot_of(&3_u128.to_be_bytes()), mark().used), (None, 0));
 }

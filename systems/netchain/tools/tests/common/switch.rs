@@ -73,15 +73,14 @@ impl Switch {
 
     /// Its part in the group.
     pub fn take_part(&self, view: u32, position: u8, next: u32, chain: &[Ipv4Addr]) {
-        self.take_part_since(GROUP, view, (1, 0), position, next, chain);
+        self.take_part_in((GROUP, 1, 0), view, position, next, chain);
     }
 
-    /// Its part in some group, with session and floor.
-    pub fn take_part_since(
+    /// Its part in any group, with this session and floor.
+    pub fn take_part_in(
         &self,
-        group: u16,
+        (group, session, floor): (u16, u16, u16),
         view: u32,
-        (session, floor): (u16, u16),
         position: u8,
         next: u32,
         chain: &[Ipv4Addr],
