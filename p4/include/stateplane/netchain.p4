@@ -44,9 +44,9 @@ extern SlotState<K, V> {
     /// that exists from the walk's begin to its end. It may miss keys that are made or deleted.
     SlotResult next(in bit<16> part, in K prefix, in K mask, in bit<8> hidden, in bit<32> at,
                     out K key, out bit<32> next);
-    /// The slot with this number needs no (more) messages in this view of its part. Nothing is noted
-    /// if the slot has a key of another part by now. The agent queues no message about a slot with a
-    /// note of the view that it works for.
+    /// The slot with this number needs no (more) messages in this view of its part. Nothing is
+    /// noted if the slot has a key of another part by now. The agent queues no message about a slot
+    /// with a note of the view that it works for.
     void copied(in bit<32> slot, in bit<16> part, in bit<32> view);
 }
 
