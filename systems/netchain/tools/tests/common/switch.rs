@@ -73,13 +73,13 @@ impl Switch {
 
     /// Its part in the group.
     pub fn take_part(&self, view: u32, position: u8, next: u32, chain: &[Ipv4Addr]) {
-        self.take_part_in((GROUP, 0), view, position, next, chain);
+        self.take_part_in((GROUP, 1, 0), view, position, next, chain);
     }
 
-    /// Its part in any group, with this floor.
+    /// Its part in any group, with this session and floor.
     pub fn take_part_in(
         &self,
-        (group, floor): (u16, u16),
+        (group, session, floor): (u16, u16, u16),
         view: u32,
         position: u8,
         next: u32,
@@ -88,7 +88,7 @@ impl Switch {
         let mut arguments = vec![
             ("view", view.to_string()),
             ("head_since", "1".into()),
-            ("session", "1".into()),
+            ("session", session.to_string()),
             ("floor", floor.to_string()),
             ("position", position.to_string()),
             ("next", next.to_string()),
