@@ -193,8 +193,6 @@ struct sp_commit_token {
 #define SP_COMMIT_MAGIC 0x535020434f4d4d49ull
 #define SP_COMMIT_NO_STREAM 0xffffffffu
 #define SP_COMMIT_TOKEN_BYTES 60
-/* In tests: where a frame for the loop goes; its length is the number of copies. */
-#define SP_COMMIT_LOOP_PORT 0xfffe
 
 SP_INLINE void sp_commit_count(__u32 stat, __u64 by) { sp_count(&sp_commit_stats, stat, by); }
 SP_INLINE struct sp_commit_lot *sp_commit_lot_of(__u32 cpu)

@@ -25,7 +25,7 @@ SP_INLINE int sp_commit_prepare(struct sp_commit_place *place, __u32 line, __u32
 {
 	__u32 at, even, odd;
 
-	place->cpu = bpf_get_smp_processor_id();
+	place->cpu = sp_cpu();
 	place->at = at = place->cpu * SP_COMMIT_LINES + (line & (SP_COMMIT_LINES - 1));
 	even = at * 2;
 	odd = even + 1;
@@ -121,7 +121,7 @@ SP_INLINE int sp_commit_is_durable(__u64 name, __u32 line)
 /* Are packets of this CPU and line still here that were acknowledged? Then others line up. */
 SP_INLINE int sp_commit_has_ready(__u32 line)
 {
-	__u32 at = bpf_get_smp_processor_id() * SP_COMMIT_LINES + (line & (SP_COMMIT_LINES - 1));
+	__u32 at = sp_cpu() * SP_COMMIT_LINES + (line & (SP_COMMIT_LINES - 1));
 	struct sp_commit_stream *stream = sp_commit_stream_at(at);
 
 	return stream && *(volatile __u32 *)&stream->ready;
@@ -177,7 +177,7 @@ SP_INLINE int sp_commit_take(struct sp_commit_lot *lot)
  */
 SP_INLINE int sp_commit_park(struct xdp_md *xdp, __u32 line, __u64 name, __u32 port)
 {
-	__u32 cpu = bpf_get_smp_processor_id(), index;
+	__u32 cpu = sp_cpu(), index;
 	__u32 at = cpu * SP_COMMIT_LINES + (line & (SP_COMMIT_LINES - 1));
 	struct sp_commit_lot *lot = sp_commit_lot_of(cpu);
 	struct sp_commit_stream *stream = sp_commit_stream_at(at);

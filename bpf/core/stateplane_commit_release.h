@@ -164,7 +164,7 @@ static __noinline int sp_commit_loop(struct xdp_md *xdp, __u32 cpu, __u32 stream
 	token->stream = stream;
 	token->cpu = cpu;
 	if (sp_test_mode)
-		return sp_test_verdict(SP_VERDICT_FORWARD, SP_COMMIT_LOOP_PORT, copies);
+		return sp_test_verdict(SP_VERDICT_FORWARD, SP_LOOP_PORT + copies, sp_length(xdp));
 	if (copies == 1)
 		return bpf_redirect_map(&sp_commit_copies1, 0, 0);
 	if (copies == 2)
@@ -230,7 +230,7 @@ SP_INLINE int sp_commit_grow(struct xdp_md *xdp, __u32 at)
  */
 SP_INLINE int sp_commit_spare(struct xdp_md *xdp, __u32 line)
 {
-	__u32 cpu = bpf_get_smp_processor_id();
+	__u32 cpu = sp_cpu();
 	__u32 at = cpu * SP_COMMIT_LINES + (line & (SP_COMMIT_LINES - 1)), token = 0;
 	struct sp_commit_stream *stream = sp_commit_stream_at(at);
 	__u64 now = sp_coarse_ns();

@@ -10,6 +10,8 @@
 
 #define SP_DROP_PORT 511 /* the P4 port of what is dropped */
 #define SP_GENERATOR_PORT 509 /* the P4 port of generated packets */
+/* in test mode: to the loop, in as many copies as this is less than the port */
+#define SP_LOOP_PORT 65280
 #define SP_MAX_PORTS 512 /* P4 ports */
 #define SP_MAX_IFINDEX 65536 /* interfaces' indexes are below */
 #define SP_SECRETS 4 /* secrets; a power of two */
@@ -72,10 +74,10 @@ struct sp_test_value {
 	__u64 clock_ns; /* Now. */
 	/* Of a frame that is forwarded, without what is behind it to make 14 bytes. */
 	__u32 egress_bytes;
-	__u32 unused; /* Zero. */
+	__u32 cpu; /* On which CPU the program believes to run (stateplane_commit.h). */
 };
 _Static_assert(sizeof(struct sp_test_value) == 32, "as in Rust");
-_Static_assert(__builtin_offsetof(struct sp_test_value, unused) == 28, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_test_value, cpu) == 28, "as in Rust");
 
 /*
  * A bit for each of the host's own addresses, by their hash: a packet whose bit is not set

@@ -49,7 +49,7 @@ SEC("xdp.frags")
 int sp_commit(struct xdp_md *xdp)
 {
 	struct sp_flow_scratch *scratch = sp_flow_get_scratch();
-	__u32 line, port, cpu = bpf_get_smp_processor_id();
+	__u32 line, port, cpu = sp_cpu();
 	__u64 name;
 
 	if (!scratch)

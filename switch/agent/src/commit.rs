@@ -11,12 +11,6 @@ use crate::start::ifindex;
 use dataplane::{AttachMode, Dataplane, Link, Object};
 use std::process::Command;
 
-/// The constant of objects whose packets can wait in the switch.
-const ON: &str = "sp_commit_on";
-/// Lines of a CPU, as in `stateplane_commit.h`.
-const LINES: u32 = 256;
-/// Slots of a CPU.
-const SLOTS: u32 = 1_024;
 /// Maps of the loop's copies.
 const COPIES: [u32; 5] = [1, 2, 4, 8, 16];
 
@@ -32,23 +26,12 @@ fn cpus() -> Result<u32> {
     Ok(last.map_or(1, |last| last + 1))
 }
 
-/// Before the object is loaded: does it wait here, and with how much room?
+/// Before the object is loaded: packets wait in the switch, if the configuration says so.
 pub(crate) fn prepare(object: &mut Object, config: &Config) -> dataplane::Result<()> {
-    if config.commit == CommitMode::Wrap || !object.set_constant(ON, 1)? {
-        return Ok(());
+    match config.commit {
+        CommitMode::Wrap => Ok(()),
+        CommitMode::Batch => object.wait_in_switch(cpus().unwrap_or(1)).map(drop),
     }
-    let cpus = cpus().unwrap_or(1);
-    let sizes = [
-        ("sp_commit_lots", 1),
-        ("sp_commit_slots", SLOTS),
-        ("sp_commit_streams", LINES),
-        ("sp_commit_batches", 2 * LINES),
-        ("sp_commit_due", LINES),
-    ];
-    for (map, of_each) in sizes {
-        object.set_map_size(map, cpus * of_each)?;
-    }
-    Ok(())
 }
 
 /// Names of the loop's two ends; frames leave by the first and come in by the second.

@@ -1,7 +1,7 @@
 //! What the engine of output commit counts (`bpf/core/stateplane_commit.h`).
 
-use crate::Dataplane;
 use crate::error::Result;
+use crate::{Dataplane, Object};
 
 /// In the order of `enum sp_commit_stat`. For a reason to drop a packet: the remedy.
 pub const COMMIT_COUNTERS: [(&str, Option<&str>); 15] = [
@@ -41,6 +41,35 @@ pub const COMMIT_COUNTERS: [(&str, Option<&str>); 15] = [
     ("idle_copies", None),
     ("commit_faults", Some("a helper of the kernel failed: report this with `stateplane status`")),
 ];
+
+/// Lines of a CPU, as in the C header.
+const LINES: u32 = 256;
+/// Slots of a CPU, as in the C header.
+const SLOTS: u32 = 1_024;
+
+impl Object {
+    /// Before it is loaded: packets wait in the switch, whose CPUs have numbers below `cpus`.
+    /// `false`: no packet of this program waits.
+    ///
+    /// # Errors
+    /// A map cannot be so large.
+    pub fn wait_in_switch(&mut self, cpus: u32) -> Result<bool> {
+        if !self.set_constant("sp_commit_on", 1)? {
+            return Ok(false);
+        }
+        let sizes = [
+            ("sp_commit_lots", 1),
+            ("sp_commit_slots", SLOTS),
+            ("sp_commit_streams", LINES),
+            ("sp_commit_batches", 2 * LINES),
+            ("sp_commit_due", LINES),
+        ];
+        for (map, of_each) in sizes {
+            self.set_map_size(map, cpus.saturating_mul(of_each))?;
+        }
+        Ok(true)
+    }
+}
 
 impl Dataplane {
     /// One of [`COMMIT_COUNTERS`], summed over CPUs; None: there is no count of that name, or no

@@ -15,6 +15,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Mutex;
+use std::sync::atomic::AtomicU32;
 
 /// Programs and maps in the kernel. They live as long as this, a pin or a link holds them.
 pub struct Dataplane {
@@ -24,6 +25,8 @@ pub struct Dataplane {
     /// How often what [`crate::own`] tells the program has changed; held while ports are written.
     pub(crate) own_changes: Mutex<u32>,
     pub(crate) exchanged: Exchanged,
+    /// On which CPU programs believe to run, in test mode.
+    pub(crate) test_cpu: AtomicU32,
 }
 
 impl Dataplane {
@@ -41,6 +44,7 @@ impl Dataplane {
             maps: BTreeMap::new(),
             own_changes: Mutex::default(),
             exchanged: Exchanged::default(),
+            test_cpu: AtomicU32::new(0),
         }
     }
 

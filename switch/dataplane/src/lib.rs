@@ -50,7 +50,7 @@ pub use link::{AttachMode, Link};
 pub use live::LiveReady;
 pub use mapped::MappedWords;
 pub use object::{Object, Settings};
-pub use run::{Outcome, Verdict};
+pub use run::{Outcome, Verdict, copies_by_loop};
 pub use secrets::SecretSet;
 pub use spec::{ActionSpec, EntrySpec, KeySpec, ListedEntry};
 pub use sys::{among_others, before_others};

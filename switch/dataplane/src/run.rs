@@ -2,10 +2,11 @@
 
 use crate::Dataplane;
 use crate::error::{Error, Result};
-use crate::layouts::core::{TestValue, verdict};
+use crate::layouts::core::{LOOP_PORT, MOST_COPIES, TestValue, verdict};
 use crate::live::LiveReady;
 use crate::sys;
 use c_layout::CStruct;
+use std::sync::atomic::Ordering;
 
 /// The kernel runs no frame shorter than an Ethernet header.
 const LEAST_FRAME_BYTES: usize = 14;
@@ -42,6 +43,12 @@ pub struct Outcome {
     pub duration_ns: u32,
 }
 
+/// In test mode: how many copies of a frame go by the loop (`stateplane_commit.h`), if it goes to
+/// this port. [`Dataplane::run_looped`] is for each.
+pub fn copies_by_loop(port: u32) -> Option<u32> {
+    port.checked_sub(LOOP_PORT).filter(|copies| (1..=MOST_COPIES).contains(copies))
+}
+
 impl Dataplane {
     /// Runs one frame through the program, as if it came in on `ingress_port` at `clock_ns`. The
     /// object must be loaded in test mode.
@@ -60,6 +67,17 @@ impl Dataplane {
             }
             other => other,
         }
+    }
+
+    /// Runs one copy of a frame that went to the loop ([`copies_by_loop`]) at `clock_ns`. The
+    /// object must be loaded in test mode.
+    pub fn run_looped(&self, frame: &[u8], clock_ns: u64) -> Result<Outcome> {
+        self.run_program("sp_loop", frame, 0, 0, clock_ns)
+    }
+
+    /// On which CPU programs are to believe that they run, in test mode.
+    pub fn set_test_cpu(&self, cpu: u32) {
+        self.test_cpu.store(cpu, Ordering::Relaxed);
     }
 
     /// Runs one generated frame through the packet generator's program at `clock_ns`: the message
@@ -105,7 +123,8 @@ impl Dataplane {
             .program(name)
             .ok_or_else(|| Error::NoMap { map: name.to_owned(), owner: "programs".to_owned() })?;
         let padding_bytes = padding as u32;
-        let test = TestValue { ingress_port, padding_bytes, clock_ns, ..TestValue::default() };
+        let cpu = self.test_cpu.load(Ordering::Relaxed);
+        let test = TestValue { ingress_port, padding_bytes, clock_ns, cpu, ..TestValue::default() };
         self.write_array("sp_test", 0, &test.to_bytes())?;
         let growth = (self.manifest.headroom_bytes as usize).max(LEAST_GROWTH_BYTES);
         let mut input = vec![0u8; padding];

@@ -4,6 +4,11 @@ use crate::commit::COMMIT_COUNTERS;
 use c_layout::{Header, Number, c_struct};
 use manifest::{DROP_PORT, GENERATOR_PORT, MAX_PORTS};
 
+/// In test mode a frame that goes to the loop (`stateplane_commit.h`) goes to this port plus the
+/// number of its copies.
+pub const LOOP_PORT: u32 = 0xff00;
+/// Most copies of a frame.
+pub const MOST_COPIES: u32 = 16;
 /// Interfaces' indexes are below this.
 pub const MAX_IFINDEX: u32 = 65_536;
 /// Secrets that a switch can have; a power of two.
@@ -71,8 +76,8 @@ c_struct! {
         pub clock_ns: u64,
         /// Of a frame that is forwarded, without what is behind it to make 14 bytes.
         pub egress_bytes: u32,
-        /// Zero.
-        pub unused: u32,
+        /// On which CPU the program believes to run (stateplane_commit.h).
+        pub cpu: u32,
     }
 }
 
@@ -116,6 +121,11 @@ pub fn header() -> Header {
                 "SP_GENERATOR_PORT",
                 GENERATOR_PORT.into(),
                 "the P4 port of generated packets",
+            ),
+            Number::new(
+                "SP_LOOP_PORT",
+                LOOP_PORT.into(),
+                "in test mode: to the loop, in as many copies as this is less than the port",
             ),
             Number::new("SP_MAX_PORTS", MAX_PORTS.into(), "P4 ports"),
             Number::new("SP_MAX_IFINDEX", MAX_IFINDEX.into(), "interfaces' indexes are below"),
