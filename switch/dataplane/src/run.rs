@@ -80,11 +80,15 @@ impl Dataplane {
         self.test_cpu.store(cpu, Ordering::Relaxed);
     }
 
-    /// Runs one generated frame through the packet generator's program at `clock_ns`: the message
-    /// that it became, if any. The object must be loaded in test mode.
+    /// Runs one generated frame through the packet generator's program at `clock_ns`. The object
+    /// must be loaded in test mode.
+    pub fn run_generated(&self, clock_ns: u64) -> Result<Outcome> {
+        self.run_program("sp_generator", &[0; GENERATED_FRAME_BYTES], 0, 0, clock_ns)
+    }
+
+    /// The same, where no packets wait in the switch: the message that the frame became, if any.
     pub fn run_generator(&self, clock_ns: u64) -> Result<Option<Vec<u8>>> {
-        let outcome =
-            self.run_program("sp_generator", &[0; GENERATED_FRAME_BYTES], 0, 0, clock_ns)?;
+        let outcome = self.run_generated(clock_ns)?;
         Ok(matches!(outcome.verdict, Verdict::Forward { .. }).then_some(outcome.frame))
     }
 

@@ -111,7 +111,7 @@ impl Bench {
         world.run(&scenario.steps)?;
         world.check_alive(scenario.flows, &last_switches(scenario))?;
         let judged = match self.program.kind {
-            Kind::Linearizable => world.operations.check(world.clocks_are_sound),
+            Kind::Linearizable | Kind::Batched => world.operations.check(world.clocks_are_sound),
             Kind::Asynchronous if scenario.faults.keeps_state() && world.clocks_are_sound => {
                 world.operations.check(true)
             }

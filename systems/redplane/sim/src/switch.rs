@@ -4,7 +4,8 @@ use crate::envelope::{STORE_PORT, frame_of, message_of};
 use crate::world::TICK_NS;
 use c_layout::CStruct;
 use dataplane::{
-    ActionSpec, Dataplane, EntrySpec, Error, KeySpec, Object, Result, Settings, Verdict, Write,
+    ActionSpec, Dataplane, EntrySpec, Error, KeySpec, Object, Outcome, Result, Settings, Verdict,
+    Write, copies_by_loop,
 };
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use manifest::Manifest;
@@ -12,7 +13,7 @@ use redplane_switch::FlowRuntime;
 use redplane_switch::runtime::{FlowSettings, SweepBefore, Swept, entry_flags};
 use state_protocol::layouts::{EntryHead, SEEN_SETS, SeenSet};
 use std::cell::Cell;
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
 use wire::KeyRing;
@@ -63,8 +64,16 @@ pub struct Identity {
 const SEEN_REPLIES: &str = "sp_seen_replies";
 /// What a new life does not begin without: the replies (emptied by themselves), the ports, and what
 /// no agent of the simulation writes.
-const KEPT: [&str; 5] =
-    [SEEN_REPLIES, "sp_ports", "sp_port_by_ifindex", "sp_fabric_port", "sp_backends"];
+const KEPT: [&str; 7] = [
+    SEEN_REPLIES,
+    "sp_ports",
+    "sp_port_by_ifindex",
+    "sp_fabric_port",
+    "sp_backends",
+    // What is in a slot or batch counts only once it is written anew.
+    "sp_commit_slots",
+    "sp_commit_batches",
+];
 /// Arrays with a place for each shard that a cluster may have; only those of this cluster's are
 /// ever written.
 const BY_SHARD: [&str; 2] = ["sp_shards", "sp_sessions"];
@@ -73,6 +82,13 @@ const BY_SHARD: [&str; 2] = ["sp_shards", "sp_sessions"];
 const ZEROED_ENTRIES: u32 = 4096;
 /// Where a message has its tag.
 const TAG_AT: usize = 56;
+
+/// CPUs that the program believes to run on, where packets wait in the switch.
+const CPUS: u32 = 2;
+/// One of so many copies that go by the loop is lost.
+const LOST_COPY: u32 = 16;
+/// A frame becomes no more than this: if it does, copies go round for ever.
+const MOST_COPIES: usize = 4_096;
 
 /// A switch that runs the real program, on a clock of its own.
 pub struct Switch {
@@ -87,13 +103,21 @@ pub struct Switch {
     /// How many flows stood in the pending ring when somebody looked last; `None`: the program ran
     /// since.
     queued: Cell<Option<u64>>,
+    /// Packets wait in the switch.
+    waits: bool,
+    /// Draws the CPU of each frame, and the copies that are lost.
+    draw: Cell<u32>,
 }
 
 impl Switch {
     /// Loads an object: a switch with empty state, as `reset` leaves it.
-    pub fn load(object: &Path, manifest: &Manifest) -> Result<Switch> {
+    /// `waits`: packets wait in it, and not in messages.
+    pub fn load(object: &Path, manifest: &Manifest, waits: bool) -> Result<Switch> {
         let mut open = Object::open(object, manifest.clone())?;
         open.set(Settings { test_mode: true, host_traffic: false, virtual_clock: true })?;
+        if waits {
+            open.wait_in_switch(CPUS)?;
+        }
         let dataplane = open.load()?;
         equip(&dataplane)?;
         let manifest = manifest.clone();
@@ -109,6 +133,8 @@ impl Switch {
             next_sweep_ns: 0,
             seen,
             queued,
+            waits,
+            draw: Cell::new(0),
         })
     }
 
@@ -129,6 +155,7 @@ impl Switch {
         self.drift_ppm = identity.drift_ppm;
         (self.next_heartbeat_ns, self.next_sweep_ns) = (0, 0);
         self.queued.set(None);
+        self.draw.set(identity.incarnation ^ identity.switch_id << 16);
         self.dataplane.set_flow_settings(FlowSettings {
             switch_id: identity.switch_id,
             incarnation: identity.incarnation,
@@ -172,19 +199,65 @@ impl Switch {
         )
     }
 
-    /// A packet comes in on a port.
-    pub fn packet(&self, frame: &[u8], port: u32, now_ns: u64) -> Result<Became> {
+    /// A number below `most`, the same in every run of a life.
+    fn draw(&self, most: u32) -> u32 {
+        // Numerical Recipes' generator: the upper bits are good enough for this.
+        let next = self.draw.get().wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        self.draw.set(next);
+        (next >> 16) % most
+    }
+
+    /// The next frame may be on another CPU.
+    fn on_some_cpu(&self) {
+        if self.waits {
+            self.dataplane.set_test_cpu(self.draw(CPUS));
+        }
+    }
+
+    /// A packet comes in on a port: what it became, and packets that waited and leave now.
+    pub fn packet(&self, frame: &[u8], port: u32, now_ns: u64) -> Result<Vec<Became>> {
         self.queued.set(None);
+        self.on_some_cpu();
         let outcome = self.dataplane.run(frame, port, self.clock(now_ns))?;
-        Ok(match outcome.verdict {
-            Verdict::Forward { port: STORE_PORT } => Became::of(&outcome.frame),
-            Verdict::Forward { port } => Became::Output(port, outcome.frame),
-            Verdict::Drop | Verdict::ToHost => Became::Nothing,
-        })
+        self.follow(outcome, now_ns)
+    }
+
+    /// Copies that go by the loop come in again, until nothing does.
+    fn follow(&self, outcome: Outcome, now_ns: u64) -> Result<Vec<Became>> {
+        let (mut all, mut copies) = (Vec::new(), 0);
+        let mut next = VecDeque::from([outcome]);
+        while let Some(outcome) = next.pop_front() {
+            let port = match outcome.verdict {
+                Verdict::Forward { port } => port,
+                Verdict::Drop | Verdict::ToHost => continue,
+            };
+            if port == STORE_PORT {
+                all.push(Became::of(&outcome.frame));
+                continue;
+            }
+            let Some(more) = copies_by_loop(port) else {
+                all.push(Became::Output(port, outcome.frame));
+                continue;
+            };
+            copies += more as usize;
+            if copies > MOST_COPIES {
+                return Err(Error::Kernel {
+                    action: "run copies".to_owned(),
+                    source: std::io::Error::other("they go round by the loop for ever"),
+                });
+            }
+            for _ in 0..more {
+                if self.draw(LOST_COPY) != 0 {
+                    self.on_some_cpu();
+                    next.push_back(self.dataplane.run_looped(&outcome.frame, self.clock(now_ns))?);
+                }
+            }
+        }
+        Ok(all)
     }
 
     /// A message from a server of the store comes in.
-    pub fn message(&mut self, from: Ipv4Addr, payload: &[u8], now_ns: u64) -> Result<Became> {
+    pub fn message(&mut self, from: Ipv4Addr, payload: &[u8], now_ns: u64) -> Result<Vec<Became>> {
         self.seen.extend(set_of(payload));
         let frame = frame_of(from, self.address, payload);
         self.packet(&frame, FABRIC_PORT, now_ns)
@@ -210,9 +283,9 @@ impl Switch {
             self.queued.set(None);
         }
         for _ in 0..frames {
-            if let Some(frame) = self.dataplane.run_generator(self.clock(now_ns))? {
-                messages.push(Became::of(&frame));
-            }
+            self.on_some_cpu();
+            let outcome = self.dataplane.run_generated(self.clock(now_ns))?;
+            messages.extend(self.follow(outcome, now_ns)?);
         }
         Ok(messages)
     }

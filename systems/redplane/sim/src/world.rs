@@ -8,7 +8,7 @@ use crate::faults::Faults;
 use crate::frames::{counter_frame, flow_of};
 use crate::network::{Datagram, Event, Network};
 use crate::operations::Operations;
-use crate::program::Program;
+use crate::program::{Kind, Program};
 use crate::scenario::{Action, Fault, Machine, SERVERS, SWITCHES, Scenario, Step};
 use crate::sketch::{SketchChecker, sketch_frame};
 use crate::store::Store;
@@ -90,7 +90,7 @@ impl World {
         let mut rng = StdRng::seed_from_u64(scenario.seed);
         let faults = scenario.faults;
         while switches.len() < SWITCHES {
-            switches.push(Switch::load(&program.object, &program.manifest)?);
+            switches.push(Switch::load(&program.object, &program.manifest, program.kind == Kind::Batched)?);
         }
         let store = Store::new(program, &mut rng, &faults);
         let mut world = World {
@@ -330,8 +330,9 @@ impl World {
             self.network.push(self.around[switch].frozen_until_ns, Event::Packet(switch, frame));
             return Ok(());
         }
-        let became = self.switches[switch].packet(&frame, 2, self.now_ns)?;
-        self.became(switch, became);
+        for became in self.switches[switch].packet(&frame, 2, self.now_ns)? {
+            self.became(switch, became);
+        }
         Ok(())
     }
 
@@ -458,8 +459,9 @@ impl World {
         {
             self.violated("snapshots", detail);
         }
-        let became = self.switches[at].message(*datagram.from.ip(), bytes, self.now_ns)?;
-        self.became(at, became);
+        for became in self.switches[at].message(*datagram.from.ip(), bytes, self.now_ns)? {
+            self.became(at, became);
+        }
         match state_protocol::Message::decode(bytes) {
             Ok(message) if !message.key.is_empty() => self.check_one_owner(message.key),
             Ok(_) => {
