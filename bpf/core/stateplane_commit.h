@@ -103,6 +103,8 @@ struct sp_commit_stream {
 	__u64 refused_bits; /* which */
 	__u32 ready; /* of its packets, acknowledged and still here */
 	__u32 resends;
+	__u32 ifindex; /* by which its last packet came: whose routes lead to the line */
+	__u32 reserved;
 };
 
 /* Of stateplane_batch_layouts.h, from the digest on. */

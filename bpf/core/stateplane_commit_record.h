@@ -118,13 +118,14 @@ SP_INLINE int sp_commit_is_durable(__u64 name, __u32 line)
 	       !sp_commit_is_refused(stream, name);
 }
 
-/* Are packets of this CPU and line still here that were acknowledged? Then others line up. */
-SP_INLINE int sp_commit_has_ready(__u32 line)
+/* A durable update of this CPU: are packets that waited for its batch still here? Then the flow's
+ * next ones line up behind them. */
+SP_INLINE int sp_commit_lines_up(__u64 name, __u32 line)
 {
-	__u32 at = sp_cpu() * SP_COMMIT_LINES + (line & (SP_COMMIT_LINES - 1));
+	__u32 cpu = sp_cpu(), at = cpu * SP_COMMIT_LINES + (line & (SP_COMMIT_LINES - 1));
 	struct sp_commit_stream *stream = sp_commit_stream_at(at);
 
-	return stream && *(volatile __u32 *)&stream->ready;
+	return sp_commit_cpu_of(name) == cpu && stream && *(volatile __u32 *)&stream->ready;
 }
 
 /* Under the lock of the list's owner. */

@@ -238,6 +238,8 @@ SP_INLINE int sp_commit_spare(struct xdp_md *xdp, __u32 line)
 
 	if (!stream)
 		return XDP_ABORTED;
+	if (stream->ifindex != xdp->ingress_ifindex)
+		stream->ifindex = xdp->ingress_ifindex;
 	/* The first request takes the loop, so that it has the records of all packets of this
 	 * poll. */
 	if (*(volatile __u64 *)&stream->acked == *(volatile __u64 *)&stream->departed &&

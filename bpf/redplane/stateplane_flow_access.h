@@ -20,7 +20,8 @@ static __always_inline int sp_flow_waits(const struct sp_flow_entry_head *seen)
 		return 0;
 #ifdef SP_FLOW_HAS_COMMIT
 	if (sp_commit_on && seen->name)
-		return !sp_commit_is_durable(seen->name, seen->shard) || sp_commit_has_ready(seen->shard);
+		return !sp_commit_is_durable(seen->name, seen->shard) ||
+		       sp_commit_lines_up(seen->name, seen->shard);
 #endif
 	return 1;
 }

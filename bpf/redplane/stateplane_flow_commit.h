@@ -142,6 +142,7 @@ int sp_batch(struct xdp_md *xdp)
 	struct sp_flow_settings *settings = bpf_map_lookup_elem(&sp_flow_config, &zero);
 	struct sp_secret_set *secrets = bpf_map_lookup_elem(&sp_secrets, &zero);
 	struct sp_flow_scratch *scratch = sp_flow_get_scratch();
+	struct sp_commit_stream *stream;
 	struct sp_commit_batch *batch;
 	struct sp_session *session;
 	struct sp_shard_head *head;
@@ -152,12 +153,13 @@ int sp_batch(struct xdp_md *xdp)
 	line = work->stream & (SP_COMMIT_LINES - 1);
 	at = work->stream * 2 + (work->number & 1);
 	batch = bpf_map_lookup_elem(&sp_commit_batches, &at);
+	stream = sp_commit_stream_at(work->stream);
 	head = bpf_map_lookup_elem(&sp_shards, &line);
 	session = sp_get_session(line);
 	key_id = secrets->sends & (SP_SECRETS - 1);
 	bytes = SP_BATCH_DIGEST_BYTES + work->words * 8;
 	asm volatile("" : "+r"(bytes));
-	if (!batch || bytes < 16 || bytes > SP_BATCH_DIGEST_BYTES + SP_BATCH_RECORDS_BYTES_MAX)
+	if (!batch || !stream || bytes < 16 || bytes > SP_BATCH_DIGEST_BYTES + SP_BATCH_RECORDS_BYTES_MAX)
 		return XDP_ABORTED;
 	if (!(secrets->present >> key_id & 1)) {
 		sp_flow_count(SP_STAT_NO_SECRET);
@@ -175,7 +177,7 @@ int sp_batch(struct xdp_md *xdp)
 	    bpf_xdp_store_bytes(xdp, SP_FLOW_OUTER_BYTES + SP_BATCH_HEADER_BYTES, batch, bytes) ||
 	    sp_flow_sign(xdp, key_id, SP_BATCH_DIGEST_BYTES))
 		return XDP_ABORTED;
-	return sp_flow_route(xdp, &scratch->route, settings, head, total - 14);
+	return sp_flow_route(xdp, &scratch->route, settings, head, total - 14, stream->ifindex);
 }
 
 static __always_inline int sp_flow_send_batch(struct xdp_md *xdp)

@@ -120,7 +120,8 @@ static __always_inline int sp_flow_generated(struct xdp_md *xdp)
 	if (!bpf_map_pop_elem(&sp_heartbeats_due, &shard))
 		return sp_flow_heartbeat(xdp, scratch, shard);
 #ifdef SP_FLOW_HAS_COMMIT
-	if (sp_commit_on && ++scratch->turn & 1) { /* by turns: streams come back as often as they may */
+	/* By turns: streams are in their queue as long as they have anything. */
+	if (sp_commit_on && ++scratch->turn & 1) {
 		int verdict = sp_flow_look_after(xdp, settings);
 
 		if (verdict != -1)
@@ -128,8 +129,13 @@ static __always_inline int sp_flow_generated(struct xdp_md *xdp)
 	}
 #endif
 	pending = (void *)scratch->entry;
-	if (bpf_map_pop_elem(&sp_flow_ring, pending))
+	if (bpf_map_pop_elem(&sp_flow_ring, pending)) {
+#ifdef SP_FLOW_HAS_COMMIT
+		if (sp_commit_on)
+			return sp_flow_look_after(xdp, settings);
+#endif
 		return -1;
+	}
 	__sync_fetch_and_add(work, -1);
 	scratch->object_id = pending->object_id;
 	part = pending->part;

@@ -72,10 +72,11 @@ static __always_inline int sp_flow_fill(struct xdp_md *xdp, const struct sp_flow
 	return 0;
 }
 
-/* Finds the way to the store and redirects the finished message there. */
+/* Finds the way to the store, from the interface `ifindex`, and redirects the finished message
+ * there. */
 static __always_inline int sp_flow_route(struct xdp_md *xdp, struct bpf_fib_lookup *route,
 					 const struct sp_flow_settings *settings, const struct sp_shard_head *head,
-					 __u32 total_length)
+					 __u32 total_length, __u32 ifindex)
 {
 	struct sp_flow_outer *outer;
 
@@ -87,7 +88,7 @@ static __always_inline int sp_flow_route(struct xdp_md *xdp, struct bpf_fib_look
 	route->sport = bpf_htons(SP_FLOW_PORT);
 	route->dport = head->port;
 	route->tot_len = total_length;
-	route->ifindex = xdp->ingress_ifindex;
+	route->ifindex = ifindex;
 	route->ipv4_src = settings->protocol_address;
 	route->ipv4_dst = head->address;
 	switch (bpf_fib_lookup(xdp, route, sizeof(*route), 0)) {
@@ -198,7 +199,8 @@ int sp_send(struct xdp_md *xdp)
 		return XDP_ABORTED;
 	if (sp_flow_sign(xdp, key_id, key_bytes + value_bytes + packet_bytes))
 		return XDP_ABORTED;
-	return sp_flow_route(xdp, &scratch->route, settings, head, message_bytes + packet_bytes - 14);
+	return sp_flow_route(xdp, &scratch->route, settings, head, message_bytes + packet_bytes - 14,
+	    xdp->ingress_ifindex);
 }
 
 static __always_inline int sp_flow_send_by_tail_call(
