@@ -54,6 +54,13 @@ enum sp_flow_flag {
 	SP_FLAG_HALF_OPEN = 256,
 };
 
+/* Of a record in a batch. */
+enum sp_flow_record_flag {
+	SP_RECORD_HALF_CLOSED = 4,
+	SP_RECORD_CLOSED = 8,
+	SP_RECORD_HALF_OPEN = 16,
+};
+
 /* Of the map sp_flow_stats. */
 enum sp_flow_stat {
 	SP_STAT_PARKED,

@@ -16,6 +16,7 @@ use std::process::Command;
 const HEADERS: &[(&str, &str)] = &[
     ("stateplane_xdp.h", include_str!("../../../bpf/core/stateplane_xdp.h")),
     ("stateplane_layouts.h", include_str!("../../../bpf/core/stateplane_layouts.h")),
+    ("stateplane_batch_layouts.h", include_str!("../../../bpf/core/stateplane_batch_layouts.h")),
     ("stateplane_messages.h", include_str!("../../../bpf/core/stateplane_messages.h")),
     ("stateplane_clock.h", include_str!("../../../bpf/core/stateplane_clock.h")),
     ("stateplane_fib.h", include_str!("../../../bpf/core/stateplane_fib.h")),

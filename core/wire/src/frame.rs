@@ -1,7 +1,7 @@
 //! The first four bytes of every message, and the limits of all: `state-protocol.md`, "Header".
 
 use crate::bytes::Reader;
-use crate::{ChainType, ControlType, Malformed, ToolType};
+use crate::{BatchType, ChainType, ControlType, Malformed, ToolType};
 
 /// UDP port of servers and switches.
 pub const PORT: u16 = 5407;
@@ -26,6 +26,8 @@ pub enum Kind {
     Control(ControlType),
     /// A tool's question or its answer.
     Tool(ToolType),
+    /// Records that a switch waits for, or their acknowledgement.
+    Batch(BatchType),
     /// Any other number: a message of a system, or none.
     System(u8),
 }
@@ -45,6 +47,7 @@ pub fn kind(datagram: &[u8]) -> Result<Kind, Malformed> {
         .map(Kind::Chain)
         .or_else(|| ControlType::from_number(number).map(Kind::Control))
         .or_else(|| ToolType::from_number(number).map(Kind::Tool))
+        .or_else(|| BatchType::from_number(number).map(Kind::Batch))
         .unwrap_or(Kind::System(number)))
 }
 
@@ -60,13 +63,14 @@ mod tests {
                 Kind::Chain(chain_type) => (32..=36, chain_type as u8),
                 Kind::Control(control_type) => (48..=53, control_type as u8),
                 Kind::Tool(tool_type) => (100..=105, tool_type as u8),
+                Kind::Batch(batch_type) => (8..=74, batch_type as u8),
                 Kind::System(number) => (0..=u8::MAX, number),
             };
             assert!(is.contains(&number) && of == number, "{number}: {kind:?}");
         }
         let system = (0..=u8::MAX)
             .filter(|number| matches!(kind(&[0x53, 0x50, 2, *number]), Ok(Kind::System(_))));
-        assert_eq!(system.count(), 256 - 5 - 6 - 6);
+        assert_eq!(system.count(), 256 - 5 - 6 - 6 - 2);
     }
 
     #[test]

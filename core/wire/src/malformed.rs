@@ -45,11 +45,15 @@ pub enum Malformed {
     /// A control message whose JSON is none, or not what its type carries.
     #[error("the JSON does not fit the message's type")]
     Json,
+    /// Records of a batch that do not add up to its count and length, or whose last group does not
+    /// end.
+    #[error("the records do not add up to the batch's count and length")]
+    Records,
 }
 
 impl Malformed {
     /// Every reason, in a fixed order.
-    pub const ALL: [Malformed; 13] = [
+    pub const ALL: [Malformed; 14] = [
         Malformed::TooShort,
         Malformed::Magic,
         Malformed::Version,
@@ -63,6 +67,7 @@ impl Malformed {
         Malformed::MissingValue,
         Malformed::ChainEntry,
         Malformed::Json,
+        Malformed::Records,
     ];
 
     /// The reason's name in metrics: lower case with underscores.
@@ -81,6 +86,7 @@ impl Malformed {
             Malformed::MissingValue => "missing_value",
             Malformed::ChainEntry => "chain_entry",
             Malformed::Json => "json",
+            Malformed::Records => "records",
         }
     }
 }

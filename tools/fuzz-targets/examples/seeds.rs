@@ -10,6 +10,7 @@ use state_protocol::{Flags, Kind, Message, Owner, kind};
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use wire::{Batch, BatchAck, BatchHead, BatchRecord, RecordFlags};
 use wire::{ChainFlags, ChainHeader, Control, Member, Refusal, ShardView, Views};
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
@@ -171,6 +172,40 @@ fn datagrams() -> Result<Vec<Vec<u8>>, Box<dyn std::error::Error>> {
     let address = "10.0.0.2:40000".parse()?;
     let refusal = Refusal { switch_id: 1, address, name: "s1".to_owned() };
     found.push(Control::Refused { sent_ns: 1, incarnation: 2, refusal }.encode()?);
+    found.extend(batches()?);
+    Ok(found)
+}
+
+/// A batch of one packet's two records and another's one, and its acknowledgement.
+fn batches() -> Result<[Vec<u8>; 2], Box<dyn std::error::Error>> {
+    let head = BatchHead {
+        flags: 0,
+        switch_id: 1,
+        incarnation: 2,
+        request_ns: 3,
+        number: 4,
+        view: 0,
+        session: 5,
+        stream: 1,
+        client: "10.0.0.2".parse()?,
+        shard: 1,
+    };
+    let mut records = Vec::new();
+    for (seq, flags) in [RecordFlags::GROUP, RecordFlags(4), RecordFlags::NONE].iter().enumerate() {
+        let (object_id, key_bytes, value_bytes) = OBJECTS[seq % 2];
+        let record = BatchRecord {
+            object_id,
+            flags: *flags,
+            epoch: 6,
+            place: 0,
+            seq: seq as u64,
+            content: &[],
+        };
+        record.append_to(&vec![7; key_bytes], &vec![9; value_bytes], &mut records)?;
+    }
+    let mut found = [Vec::new(), Vec::new()];
+    Batch::new(head, &records)?.append_to(&mut found[0]);
+    BatchAck { head, count: 3, refused: 0b011 }.append_to(&mut found[1]);
     Ok(found)
 }
 

@@ -4,7 +4,7 @@ use capture::{Frame, Link};
 use std::io::Cursor;
 use std::path::Path;
 use trace::Objects;
-use wire::{ChainHeader, ChainType, Control, Handover, Kind, kind};
+use wire::{Batch, BatchAck, ChainHeader, ChainType, Control, Handover, Kind, kind};
 
 /// A message of any kind; what is decoded and encoded again is decoded to the same.
 pub(crate) fn datagram(data: &[u8]) {
@@ -13,6 +13,7 @@ pub(crate) fn datagram(data: &[u8]) {
             let Ok(json) = wire::answer(data) else { return };
             assert!(json.len() < data.len());
         }
+        Ok(Kind::Batch(_)) => batches(data),
         Ok(Kind::System(_)) => {}
         Ok(Kind::Chain(_)) => {
             let Ok(header) = ChainHeader::decode(data) else { return };
@@ -33,6 +34,19 @@ pub(crate) fn datagram(data: &[u8]) {
         Err(error) => assert!(!error.to_string().is_empty()),
     }
     systems::doors().iter().for_each(|system| system.datagram(data));
+}
+
+/// A batch of records, or its acknowledgement.
+fn batches(data: &[u8]) {
+    let mut again = Vec::new();
+    if let Ok(batch) = Batch::decode(data) {
+        assert_eq!(batch.records().count(), batch.records().count_left());
+        batch.append_to(&mut again);
+        assert_eq!(Batch::decode(&again), Ok(batch));
+    } else if let Ok(ack) = BatchAck::decode(data) {
+        ack.append_to(&mut again);
+        assert_eq!(BatchAck::decode(&again), Ok(ack));
+    }
 }
 
 /// A captured frame, as `stateplane trace` shows it; the first byte says of which link.

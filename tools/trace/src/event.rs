@@ -244,6 +244,7 @@ fn genuine(ring: &KeyRing, datagram: &Datagram<'_>) -> Tag {
 fn own_number(kind: Kind) -> Option<u8> {
     match kind {
         Kind::Tool(tool_type) => Some(tool_type as u8),
+        Kind::Batch(batch_type) => Some(batch_type as u8),
         Kind::System(number) => Some(number),
         Kind::Chain(_) | Kind::Control(_) => None,
     }

@@ -29,6 +29,13 @@ impl Objects {
         self.0.get(&id).map(|state| state.name.as_str())
     }
 
+    /// How many bytes an object's keys and values have; none if it has no such values.
+    pub fn lengths(&self, id: u16) -> Option<(usize, usize)> {
+        let state = self.0.get(&id)?;
+        let Layout::Fields { bytes, .. } = &state.value else { return None };
+        Some((state.key_bytes as usize, *bytes as usize))
+    }
+
     /// A key's fields; none if the object is unknown, or the key is not as long as its keys.
     pub fn key(&self, id: u16, bytes: &[u8]) -> Option<Vec<Field>> {
         let state = self.0.get(&id)?;

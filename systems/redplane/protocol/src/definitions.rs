@@ -1,6 +1,7 @@
 //! The numbers that Rust and C share. They are defined here and in `message.rs`; the C header
 //! `bpf/redplane/stateplane_flow_numbers.h` is made of them.
 
+use crate::batch::PHASES;
 use crate::message::{FIRST_OF_TOOLS, FIRST_REPLY};
 use crate::objects::Consistency;
 use crate::{Flags, MAX_KEY_BYTES, MAX_VALUE_BYTES, MessageType};
@@ -194,6 +195,7 @@ pub fn header() -> Header {
         Number::new("SP_FLOW_WITH_VALUE", replies(value), "with a value"),
         Number::new("SP_FLOW_WITH_PACKET", replies(MessageType::carries_packet), "or without one"),
     ];
+    let records = PHASES.map(|(name, flag, _)| (format!("SP_RECORD_{name}"), flag.0.into(), ""));
     let about = "numbers of messages and counters that the data plane shares with Rust.";
     let update = "cargo test -p state-protocol --lib";
     Header::new("stateplane_flow_numbers.h", about, "systems/redplane/protocol/src", update)
@@ -201,6 +203,7 @@ pub fn header() -> Header {
         .enumeration("sp_flow_type", "", &numbers(&types))
         .enumeration("sp_flow_reply", "Sets of types of replies, by bit.", &replies)
         .enumeration("sp_flow_flag", "Of a message's header.", &numbers(&flags))
+        .enumeration("sp_flow_record_flag", "Of a record in a batch.", &numbers(&records))
         .enumeration("sp_flow_stat", "Of the map sp_flow_stats.", &counters)
         .enumeration("sp_flow_consistency", "Consistency in stateplane/redplane.p4.", &modes)
         .enumeration("sp_flow_waiting", "Sets of modes whose packets wait, by bit.", &waiting)

@@ -6,6 +6,7 @@
 //! owns the layouts of any system. It knows no sockets, clocks or state: messages are `&[u8]` in,
 //! borrowed structs out, and back, without allocation.
 
+mod batch;
 mod client_shard;
 mod definitions;
 mod effect;
@@ -14,6 +15,7 @@ mod message;
 pub mod objects;
 mod snapshot;
 
+pub use batch::{phase_of, record_flags_of, sender_of};
 pub use client_shard::client_shard_of;
 pub use definitions::{COUNTED, COUNTERS, header as numbers_header};
 pub use effect::{Effect, Entries, Entry, RecordWrite};
@@ -22,7 +24,7 @@ pub use snapshot::{
     MOST_SNAPSHOT_PARTS, SNAPSHOT_PART_BYTES, SNAPSHOT_VALUE_BYTES, SnapshotPart, snapshot_parts,
 };
 
-use wire::{ChainType, ControlType, HEADER_BYTES, MAX_PACKET_BYTES, Malformed};
+use wire::{BatchType, ChainType, ControlType, HEADER_BYTES, MAX_PACKET_BYTES, Malformed};
 
 /// Longest key in bytes; the shortest is one byte.
 pub const MAX_KEY_BYTES: usize = 64;
@@ -39,6 +41,8 @@ pub enum Kind {
     Message(MessageType),
     /// Between two servers of a chain.
     Chain(ChainType),
+    /// Records that a switch waits for, or their acknowledgement.
+    Batch(BatchType),
     /// To or from a controller.
     Control(ControlType),
 }
@@ -48,6 +52,7 @@ pub fn kind(datagram: &[u8]) -> Result<Kind, Malformed> {
     let number = match wire::kind(datagram)? {
         wire::Kind::Chain(chain_type) => return Ok(Kind::Chain(chain_type)),
         wire::Kind::Control(control_type) => return Ok(Kind::Control(control_type)),
+        wire::Kind::Batch(batch_type) => return Ok(Kind::Batch(batch_type)),
         wire::Kind::Tool(tool_type) => tool_type as u8,
         wire::Kind::System(number) => number,
     };

@@ -232,7 +232,7 @@ impl<'a> Message<'a> {
     pub fn decode(datagram: &'a [u8]) -> Result<Message<'a>, Malformed> {
         let message_type = match kind(datagram)? {
             Kind::Message(message_type) => message_type,
-            Kind::Chain(_) | Kind::Control(_) => return Err(Malformed::Type),
+            Kind::Chain(_) | Kind::Batch(_) | Kind::Control(_) => return Err(Malformed::Type),
         };
         let mut reader = Reader::new(datagram);
         let message = Self::read(&mut reader, message_type).ok_or(Malformed::TooShort)??;

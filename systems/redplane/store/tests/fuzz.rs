@@ -9,7 +9,9 @@ use common::*;
 use state_protocol::{Entries, Flags, Kind, Message, MessageType, kind};
 use state_store::core::{Input, Outputs, SplitMix64};
 use std::net::SocketAddrV4;
-use wire::{ChainHeader, ChainType, Control, KeyRing, SECRET_BYTES, Secret};
+use wire::{
+    Batch, BatchAck, BatchType, ChainHeader, ChainType, Control, KeyRing, SECRET_BYTES, Secret,
+};
 
 const DATAGRAMS: u64 = 300_000;
 
@@ -24,6 +26,8 @@ fn well_formed(bytes: &[u8]) -> bool {
         Ok(Kind::Chain(_)) => ChainHeader::decode(bytes).is_ok_and(|header| {
             header.chain_type != ChainType::Data || Entries::decode(&header, bytes).is_ok()
         }),
+        Ok(Kind::Batch(BatchType::Batch)) => Batch::decode(bytes).is_ok(),
+        Ok(Kind::Batch(BatchType::BatchAck)) => BatchAck::decode(bytes).is_ok(),
         Ok(Kind::Control(_)) => Control::decode(bytes).is_ok(),
         Err(_) => false,
     }

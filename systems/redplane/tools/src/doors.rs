@@ -3,12 +3,14 @@
 
 use crate::RedPlane;
 use fuzz_door::{Door, Doors, json_again, told};
-use state_protocol::{Entries, Entry, Kind, Message, SnapshotPart, kind};
+use state_protocol::{
+    Entries, Entry, Kind, Message, SnapshotPart, kind, phase_of, record_flags_of,
+};
 use state_store::core::{AllocatorSettings, NodeStatus, ObjectSettings, Records, Restored};
 use state_store::core::{StateAnswer, StateQuery};
 use std::path::Path;
 use wal::frame::{FileHeader, read_batches};
-use wire::{ChainHeader, ChainType};
+use wire::{Batch, ChainHeader, ChainType};
 
 /// Shards of the store whose log is read.
 pub const SHARDS: u16 = 2;
@@ -48,6 +50,21 @@ impl Doors for RedPlane {
                     && let Ok(entries) = Entries::decode(&header, data)
                 {
                     entries.for_each(|(entry, _)| entry_again(entry));
+                }
+            }
+            // Also those that any system has: the lengths of keys and values are the objects'.
+            Ok(Kind::Batch(_)) => {
+                let Ok(batch) = Batch::decode(data) else { return };
+                for record in batch.records() {
+                    for (_, key_bytes, value_bytes) in OBJECTS {
+                        let Some((key, value)) = record.key_and_value(key_bytes, value_bytes)
+                        else {
+                            continue;
+                        };
+                        assert_eq!((key.len(), value.len()), (key_bytes, value_bytes));
+                    }
+                    let phase = phase_of(record.flags);
+                    assert_eq!(phase_of(record_flags_of(phase)), phase);
                 }
             }
             Ok(Kind::Control(_)) => {}

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod batches;
 mod commands;
 mod doors;
 mod messages;

@@ -1,14 +1,18 @@
 //! `stateplane trace`: the messages of systems/redplane/docs/state-protocol.md, and what the
 //! entries of its chains do.
 
-use crate::RedPlane;
+use crate::{RedPlane, batches};
 use serde_json::{Value, json};
-use state_protocol::{Effect, Entries, Flags, Message, MessageType};
+use state_protocol::{Effect, Entries, Flags, Kind, Message, MessageType, kind};
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::OnceLock;
 use trace::{Fields, Follows, MessageBody, Messages, Objects, hex};
-use wire::{ChainHeader, Malformed};
+use wire::{Batch, BatchAck, BatchType, ChainHeader, Malformed};
+
+/// The types that any system may have.
+const BATCHES: [(BatchType, &str); 2] =
+    [(BatchType::Batch, "BATCH"), (BatchType::BatchAck, "BATCH_ACK")];
 
 /// Each type with its name on the page: `LeaseRequest` is `LEASE_REQUEST` there.
 fn names() -> &'static [(MessageType, String)] {
@@ -28,15 +32,26 @@ fn names() -> &'static [(MessageType, String)] {
 
 impl Messages for RedPlane {
     fn names(&self) -> Vec<&'static str> {
-        names().iter().map(|(_, name)| name.as_str()).collect()
+        names().iter().map(|(_, name)| name.as_str()).chain(BATCHES.map(|(_, name)| name)).collect()
     }
 
     fn name(&self, number: u8) -> Option<&'static str> {
         let is = |(message_type, _): &&(MessageType, String)| *message_type as u8 == number;
-        names().iter().find(is).map(|(_, name)| name.as_str())
+        let of_batches = BATCHES.iter().find(|(known, _)| *known as u8 == number);
+        let name = names().iter().find(is).map(|(_, name)| name.as_str());
+        name.or(of_batches.map(|(_, name)| *name))
     }
 
     fn decode(&self, datagram: &[u8], objects: &Objects) -> Result<MessageBody, Malformed> {
+        if let Kind::Batch(batch_type) = kind(datagram)? {
+            let name = self.name(batch_type as u8).unwrap_or_default();
+            return match batch_type {
+                BatchType::Batch => {
+                    Batch::decode(datagram).map(|it| batches::batch(&it, objects, name))
+                }
+                BatchType::BatchAck => BatchAck::decode(datagram).map(|it| batches::ack(&it, name)),
+            };
+        }
         let message = Message::decode(datagram)?;
         Ok(body(&message, objects, self.name(message.message_type as u8).unwrap_or_default()))
     }
@@ -74,8 +89,8 @@ fn parked(message: &Message<'_>) -> u16 {
 }
 
 /// The names of the flags that are set.
-fn flags(message: &Message<'_>) -> Vec<&'static str> {
-    let set = Flags::ALL.iter().filter(|(_, flag)| message.flags.contains(*flag));
+pub(crate) fn flag_names(flags: Flags) -> Vec<&'static str> {
+    let set = Flags::ALL.iter().filter(|(_, flag)| flags.contains(*flag));
     set.map(|(name, _)| *name).collect()
 }
 
@@ -95,7 +110,7 @@ fn body(message: &Message<'_>, objects: &Objects, name: &'static str) -> Message
     let fields: Vec<(&'static str, Value)> = vec![
         ("object_id", json!(message.object_id)),
         ("object", json!(object)),
-        ("flags", json!(flags(message))),
+        ("flags", json!(flag_names(message.flags))),
         ("switch_id", json!(message.sender.switch_id)),
         ("incarnation", json!(message.sender.incarnation)),
         ("request_ns", json!(message.request_ns)),
@@ -150,7 +165,7 @@ fn rest(message: &Message<'_>, objects: &Objects) -> String {
             _ => write!(rest, " lease {} ms", f64::from(message.lease_us) / 1_000.0),
         };
     }
-    let flags = flags(message);
+    let flags = flag_names(message.flags);
     if !flags.is_empty() {
         let _ = write!(rest, "  {}", flags.join("+"));
     }

@@ -8,6 +8,7 @@ use redplane_tools::RedPlane;
 use state_protocol::{Effect, Entry, Flags, Message, MessageType, Owner};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use trace::{Body, Columns, Event, Filter, Objects, Repeat, Summary, Systems, Tag, decode};
+use wire::{Batch, BatchAck, BatchHead, BatchRecord, RecordFlags};
 use wire::{ChainFlags, ChainHeader, ChainType, Control, KeyRing, Report, Reporter, Secret, Views};
 
 const SYSTEMS: Systems = Systems(&[&RedPlane]);
@@ -130,6 +131,70 @@ fn an_update_reads_as_it_was_meant() {
     ] {
         assert_eq!(json.pointer(pointer), Some(&expected), "{pointer}: {json}");
     }
+}
+
+const BATCH: BatchHead = BatchHead {
+    flags: 0,
+    switch_id: 1,
+    incarnation: 0xabcd,
+    request_ns: 5_000,
+    number: 9,
+    view: 0,
+    session: 14,
+    stream: 1,
+    client: *SWITCH.ip(),
+    shard: 3,
+};
+
+/// A batch of records with these flags and numbers; the third one is of an unknown object.
+fn batch(head: BatchHead, flags: &[u8]) -> Vec<u8> {
+    let (mut records, mut bytes) = (vec![], vec![]);
+    for (at, flags) in flags.iter().enumerate() {
+        let object_id = if at == 2 { 9 } else { 1 };
+        let seq = 42 + at as u64;
+        let flags = RecordFlags(*flags);
+        let record = BatchRecord { object_id, flags, epoch: 7, place: 0, seq, content: &[] };
+        record.append_to(KEY, VALUE, &mut records).unwrap();
+    }
+    Batch::new(head, &records).unwrap().append_to(&mut bytes);
+    assert!(ring(1).sign(&mut bytes, *SWITCH.ip(), *STORE.ip()));
+    bytes
+}
+
+#[test]
+fn batches_show_their_records() {
+    let bytes = batch(BATCH, &[1 | 4, 0, 0]);
+    let event = event_of(&bytes, Some(&ring(1)));
+    assert_eq!((event.tag, event.type_name()), (Tag::Good, "BATCH"));
+    let line = Columns::default().line(&event, None);
+    let expected = "sw 1  batch 9 of stream 1  session 14  shard 3  3 records  \
+                    [source_address=10.1.0.10 destination_address=198.51.100.10 source_port=40000 \
+                    destination_port=80 protocol=6  epoch 7 seq 42 = address=203.0.113.1 \
+                    port=40000 GROUP+HALF_CLOSED]  ";
+    assert!(line.contains(expected) && line.ends_with("and 1 more"), "{line}");
+    let json = serde_json::to_value(&event).unwrap();
+    for (pointer, expected) in [
+        ("/batch", serde_json::json!(9)),
+        ("/client", "10.255.0.1".into()),
+        ("/records/1/seq", 43.into()),
+        ("/records/1/key_fields/2/value", "40000".into()),
+        ("/records/2/object", serde_json::Value::Null),
+        ("/records/2/value", "".into()),
+    ] {
+        assert_eq!(json.pointer(pointer), Some(&expected), "{pointer}: {json}");
+    }
+    let mut ack = vec![];
+    BatchAck { head: BATCH, count: 3, refused: 0b101 }.append_to(&mut ack);
+    let line = Columns::default().line(&event_of(&ack, None), None);
+    assert!(line.contains("BATCH_ACK") && line.ends_with("3 records  refused 0,2"), "{line}");
+    let mut summary = Summary::default();
+    let mut add = |head, flags: &[u8]| summary.add(&event_of(&batch(head, flags), None));
+    assert_eq!(add(BATCH, &[0, 0]), None);
+    assert_eq!(add(BATCH, &[0, 0]), Some(Repeat::Duplicate));
+    let later = BatchHead { request_ns: 6_000, ..BATCH };
+    assert_eq!(add(later, &[0, 0]), Some(Repeat::Retransmission));
+    assert_eq!(add(BatchHead { number: 10, ..later }, &[0, 0]), None);
+    assert_eq!(add(BatchHead { stream: 2, ..later }, &[0, 0]), None, "another stream's");
 }
 
 #[test]
