@@ -96,9 +96,19 @@ fn kill(cluster: &Cluster, victim: &str, round: usize, told: &mut Told) {
     });
     std::thread::sleep(Duration::from_millis(300));
     let written = load.first_writes_after(cut);
+    let way = || cluster.lab.run("core", &format!("ip -4 route show {address}")).1;
+    let own = format!("dev {victim} ");
+    wait_for("others announce its address", || {
+        let way = way();
+        way.contains("dev s") && !way.contains(&own)
+    });
     cluster.lab.restore(victim);
     cluster.settle("the killed switch is back");
     std::thread::sleep(Duration::from_millis(200));
+    wait_for("it alone announces its address again", || {
+        let way = way();
+        way.contains(&own) && way.matches("dev s").count() == 1
+    });
     let ended = load.end();
     let detection = ms(killed, detected).expect("detected");
     told.detected.push(detection);
