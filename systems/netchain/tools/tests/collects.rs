@@ -1,6 +1,7 @@
 //! Two CPUs write, delete, read and collect the same few keys of a switch in the kernel, with so
-//! few slots that a number goes to another key at once. Needs root. `SEED=N` repeats the requests
-//! of a run (not the order in which two CPUs come to a slot).
+//! few slots that a number goes to another key at once: single requests, and storms of one message
+//! that makes or frees a slot. Needs root. `SEED=N` repeats the requests of a run (not the order
+//! in which two CPUs come to a slot).
 
 #[path = "common/frame.rs"]
 mod frame;
@@ -11,24 +12,29 @@ mod network;
 mod switch;
 
 use c_layout::CStruct;
-use frame::frame;
+use frame::{CLIENT, frame};
 use libbpf_rs::{MapCore, MapFlags};
 use manifest::Manifest;
 use netchain_protocol::layouts::{COUNTED, PeersDueValue, SlotMark};
-use netchain_protocol::message::{MOVED, REPLY};
+use netchain_protocol::message::{MOVED, REPLY, STAMPED};
+use netchain_protocol::tag::{member_tag, put_tag};
 use netchain_protocol::{Key, Message, Operation, Room, Status};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::path::Path;
-use switch::{GROUP, KEY, READER, RING, Switch};
+use switch::{FABRIC, GROUP, KEY, READER, RING, Switch};
 
 const SLOTS: u32 = 6;
 const KEYS: u128 = 8;
-const ROUNDS: u16 = 150;
+const ROUNDS: u16 = 100;
 /// Of a CPU in a round: fewer than a window remembers.
 const STEPS: u32 = 200;
+const STORM_ROUNDS: u64 = 40;
+/// Storms of a CPU in a round, and the most messages of one.
+const STORMS: u32 = 300;
+const STORM: u32 = 400;
 const NOW_NS: u64 = 1_000_000_000;
 /// Where a message begins in a frame.
 const MESSAGE_AT: usize = 42;
@@ -36,10 +42,13 @@ const MESSAGE_AT: usize = 42;
 const ALONE: u8 = 1 | 2 | 4;
 const COLLECTS: u8 = ALONE | 16;
 
-/// A client's request, in its frame.
-fn request(operation: Operation, key: u128, client: u64, number: u32, view: u32) -> Vec<u8> {
-    let writes = matches!(operation, Operation::Put | Operation::Insert);
-    let message = Message {
+/// Head and tail of this group are somewhere else; slots are made, or freed, or only read.
+const MAKES: [u16; 2] = [GROUP, GROUP + 2];
+const FREES: u16 = GROUP + 1;
+const READS: u16 = GROUP + 3;
+
+fn message(operation: Operation, key: u128, group: u16, view: u32) -> Message {
+    Message {
         operation,
         status: Status::Request,
         flags: 0,
@@ -47,19 +56,46 @@ fn request(operation: Operation, key: u128, client: u64, number: u32, view: u32)
         tag: 0,
         ring: RING,
         view,
-        group: GROUP,
-        client,
-        number,
+        group,
+        client: 1,
+        number: 1,
         version: 0,
-        operand: u64::from(operation == Operation::Add),
+        operand: 0,
         key: Key(key.to_be_bytes()),
         chain: vec![],
         records: Default::default(),
         room: Room::Small,
+        value: None,
+    }
+}
+
+/// A client's request, in its frame.
+fn request(operation: Operation, key: u128, client: u64, number: u32, view: u32) -> Vec<u8> {
+    let writes = matches!(operation, Operation::Put | Operation::Insert);
+    let message = Message {
+        client,
+        number,
+        operand: u64::from(operation == Operation::Add),
         value: writes.then(|| (client << 32 | u64::from(number)).to_be_bytes().to_vec()),
+        ..message(operation, key, GROUP, view)
     };
     let mut payload = message.encode().expect("a message");
     KEY.sign(&mut payload);
+    frame(READER, &payload)
+}
+
+/// The version of the only tombstone that a key has in a storm.
+fn tombstone(key: u128) -> u64 {
+    1 << 48 | (key as u64 + 1)
+}
+
+/// Another member's message about this tombstone, in its frame.
+fn stamped(operation: Operation, key: u128, group: u16) -> Vec<u8> {
+    let (flags, version) = (STAMPED, tombstone(key));
+    let message = Message { flags, version, ..message(operation, key, group, 1) };
+    let mut payload = message.encode().expect("a message");
+    let tag = member_tag(&FABRIC, &payload, CLIENT, READER);
+    put_tag(&mut payload, tag);
     frame(READER, &payload)
 }
 
@@ -125,7 +161,6 @@ fn one_cpu(switch: &Switch, cpu: usize, view: u32, random: &mut StdRng) -> Seen 
         Operation::Read,
         Operation::Read,
     ];
-    pin(cpu);
     let mut seen = Seen::default();
     for step in 0..STEPS {
         if random.random_bool(0.4) {
@@ -158,7 +193,7 @@ fn one_cpu(switch: &Switch, cpu: usize, view: u32, random: &mut StdRng) -> Seen 
 }
 
 /// Each slot that was ever used has one key, or is free; each key has one slot.
-fn whole(switch: &Switch, what: &str) {
+fn whole(switch: &Switch, parts: &[u16], what: &str) {
     let name = &switch.slots.map;
     let used = switch.dataplane.read_array(&format!("{name}_used"), 0).expect("used");
     let used = u32::from_ne_bytes(*used.first_chunk().expect("a number")).min(SLOTS);
@@ -192,7 +227,8 @@ fn whole(switch: &Switch, what: &str) {
         match keys.get(&number) {
             Some(key) => {
                 assert_eq!(slot[8..24], key.to_be_bytes(), "{what}: slot {number}");
-                assert_eq!((mark.part, mark.used), (GROUP, 1), "{what}: slot {number}");
+                assert_eq!(mark.used, 1, "{what}: slot {number}");
+                assert!(parts.contains(&mark.part), "{what}: slot {number}");
             }
             None => {
                 assert!(slot[8..].iter().all(|it| *it == 0), "{what}: slot {number}");
@@ -202,10 +238,74 @@ fn whole(switch: &Switch, what: &str) {
     }
 }
 
-fn two_cpus(object: &Path, manifest: &Manifest) {
-    let seed = std::env::var("SEED").ok().and_then(|text| text.parse().ok());
-    let seed: u64 = seed.unwrap_or_else(|| rand::rng().random());
-    println!("SEED={seed}");
+/// Both CPUs at once; what they return.
+fn both<T: Send>(seed: u64, job: impl Fn(usize, &mut StdRng) -> T + Sync) -> Vec<T> {
+    let job = &job;
+    std::thread::scope(|scope| {
+        let begin = |cpu: usize| {
+            let mut random = StdRng::seed_from_u64(seed ^ (cpu as u64) << 32);
+            scope.spawn(move || {
+                pin(cpu);
+                job(cpu, &mut random)
+            })
+        };
+        let both = [0, 1].map(begin);
+        both.into_iter().map(|it| it.join().expect("no panic")).collect()
+    })
+}
+
+/// One message again and again, as fast as the kernel can, mostly about this key; and reads in
+/// between.
+fn storms(switch: &Switch, mostly: u128, random: &mut StdRng) {
+    const LOOPBACK: u32 = 1;
+    for _ in 0..STORMS {
+        let other = random.random_bool(0.3);
+        let key = if other { random.random_range(0..KEYS) } else { mostly };
+        let repeated = if random.random_bool(0.5) {
+            stamped(Operation::Delete, key, MAKES[random.random_range(0..MAKES.len())])
+        } else {
+            stamped(Operation::CollectAck, key, FREES)
+        };
+        let times = random.random_range(1..STORM);
+        switch.dataplane.run_live("sp_main", &repeated, LOOPBACK, times).expect("it runs");
+        let key = random.random_range(0..KEYS);
+        let mut read = message(Operation::Read, key, READS, 1).encode().expect("a message");
+        KEY.sign(&mut read);
+        if let Some(reply) = asks(switch, &frame(READER, &read)) {
+            assert_eq!(reply.status, Status::Absent, "{reply:?}");
+            assert!([0, tombstone(key)].contains(&reply.version), "key {key}: {reply:?}");
+        }
+    }
+}
+
+/// One CPU makes slots, while the other one frees them.
+fn two_cpus_at_full_speed(object: &Path, manifest: &Manifest, seed: u64) {
+    let switch = Switch::load(object, manifest, READER, true);
+    for makes in MAKES {
+        switch.take_part_in((makes, 1, 0), 1, 2, 0, &[READER]);
+    }
+    switch.take_part_in((FREES, 2, 2), 1, 2 | 16, 0, &[READER]);
+    switch.take_part_in((READS, 1, 0), 1, ALONE, 0, &[READER]);
+    let _ready = switch.dataplane.keep_ready("sp_main");
+    for round in 0..STORM_ROUNDS {
+        let mostly = u128::from(round) % KEYS;
+        both(seed ^ round << 8, |_, random| storms(&switch, mostly, random));
+        let what = format!("SEED={seed}, storm {round}");
+        whole(&switch, &MAKES, &what);
+        for key in 0..KEYS {
+            // (Its version comes first, behind the key.)
+            if let Some(slot) = switch.slot_of(&key.to_be_bytes()) {
+                assert_eq!(slot[16..24], tombstone(key).to_be_bytes(), "{what}: key {key}");
+            }
+        }
+    }
+    let [freed, full] = ["collected", "no_slot"].map(|it| counter(&switch, it));
+    let [again, too_often] = ["slots_again", "slots_too_often"].map(|it| counted(&switch, it));
+    println!("{freed} freed, {full} had no slot, {again} again, {too_often} too often");
+    assert!(freed > STORM_ROUNDS, "SEED={seed}: {freed} were freed");
+}
+
+fn two_cpus(object: &Path, manifest: &Manifest, seed: u64) {
     let switch = Switch::load(object, manifest, READER, true);
     let (mut made, mut values) = (BTreeSet::new(), BTreeMap::new());
     let mut asked = 0;
@@ -215,17 +315,8 @@ fn two_cpus(object: &Path, manifest: &Manifest) {
         switch.take_part_in((GROUP, round, round), view, COLLECTS, 0, &[READER]);
         // All tombstones would be below this one's floor.
         switch.take_part_in((GROUP + 1, 999, 999), view, COLLECTS, 0, &[READER]);
-        let randoms =
-            [0, 1].map(|cpu| StdRng::seed_from_u64(seed ^ u64::from(round) << 8 ^ cpu << 32));
-        let seen = std::thread::scope(|scope| {
-            let begin = |(cpu, mut random)| {
-                let switch = &switch;
-                scope.spawn(move || one_cpu(switch, cpu, view, &mut random))
-            };
-            let both: Vec<_> = (0..).zip(randoms).map(begin).collect();
-            both.into_iter().map(|it| it.join().expect("no panic")).collect::<Vec<_>>()
-        });
-        for seen in seen {
+        let seed_of_round = seed ^ u64::from(round) << 8;
+        for seen in both(seed_of_round, |cpu, random| one_cpu(&switch, cpu, view, random)) {
             asked += seen.asked;
             for write in seen.made {
                 assert!(made.insert(write), "SEED={seed}: a version twice: {write:?}");
@@ -235,7 +326,7 @@ fn two_cpus(object: &Path, manifest: &Manifest) {
                 assert_eq!(*known, value, "SEED={seed}: two values of {of:?}");
             }
         }
-        whole(&switch, &format!("SEED={seed}, round {round}"));
+        whole(&switch, &[GROUP], &format!("SEED={seed}, round {round}"));
     }
     let [again, too_often] = ["slots_again", "slots_too_often"].map(|it| counted(&switch, it));
     let collected = counter(&switch, "collected");
@@ -282,6 +373,10 @@ fn a_number_goes_to_another_key_at_once() {
     let (job_file, job_manifest) = (file.clone(), manifest.clone());
     network::run(&file, &manifest, move || {
         of_another_group(&job_file, &job_manifest);
-        two_cpus(&job_file, &job_manifest);
+        let seed = std::env::var("SEED").ok().and_then(|text| text.parse().ok());
+        let seed: u64 = seed.unwrap_or_else(|| rand::rng().random());
+        println!("SEED={seed}");
+        two_cpus(&job_file, &job_manifest, seed);
+        two_cpus_at_full_speed(&job_file, &job_manifest, seed);
     });
 }

@@ -17,6 +17,8 @@ pub const JOINING: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 pub const RING: u32 = 77;
 pub const GROUP: u16 = 7;
 pub const KEY: ClientKey = ClientKey { id: 3, secret: Secret([5; 16]) };
+/// With which switches tag their messages to each other.
+pub const FABRIC: Secret = Secret([9; 16]);
 const NOBODY: u32 = u32::MAX;
 
 /// The switch program, with slots for so many keys, compiled into a folder.
@@ -48,7 +50,7 @@ impl Switch {
         let switch = Switch { dataplane, slots: slots.expect("slots").clone() };
         Keys::exchange(&switch.dataplane, &[(KEY.id, Some(&KEY.secret), &Grant::ALL)])
             .expect("keys");
-        let ring = KeyRing::new(0, Secret([9; 16])).expect("ring");
+        let ring = KeyRing::new(0, FABRIC).expect("ring");
         switch.dataplane.set_secrets(&SecretSet::from(&ring)).expect("secrets");
         peers::write_settings(&switch.dataplane, own, RING, 0, 0).expect("settings");
         let served = [("ring", RING.to_string()), ("version", "1".into())];
