@@ -63,10 +63,9 @@ SP_INLINE int sp_commit_choose(__u32 at, int again)
 	work->number = number;
 	work->records = records;
 	work->words = words;
-	sp_commit_count(SP_COMMIT_BATCHES, 1);
 	if (fresh)
 		sp_commit_count(SP_COMMIT_RECORDED, records);
-	else
+	else if (again)
 		sp_commit_count(SP_COMMIT_BATCHES_RESENT, 1);
 	return 1;
 }

@@ -177,6 +177,7 @@ int sp_batch(struct xdp_md *xdp)
 	    bpf_xdp_store_bytes(xdp, SP_FLOW_OUTER_BYTES + SP_BATCH_HEADER_BYTES, batch, bytes) ||
 	    sp_flow_sign(xdp, key_id, SP_BATCH_DIGEST_BYTES))
 		return XDP_ABORTED;
+	sp_commit_count(SP_COMMIT_BATCHES, 1);
 	return sp_flow_route(xdp, &scratch->route, settings, head, total - 14, stream->ifindex);
 }
 

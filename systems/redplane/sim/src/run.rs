@@ -203,7 +203,8 @@ fn last_switches(scenario: &Scenario) -> Vec<usize> {
 /// What a seed's run is about.
 pub fn kind_of_seed(seed: u64) -> Kind {
     match state_store::core::SplitMix64::mix(seed) % 10 {
-        0..5 => Kind::Linearizable,
+        0..3 => Kind::Linearizable,
+        3 | 4 => Kind::Batched,
         5 => Kind::Asynchronous,
         6 | 7 => Kind::Snapshots,
         8 => Kind::Nat,
