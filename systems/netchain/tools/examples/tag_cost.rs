@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The case sets the switch up, and has the requests that are timed. An object of another version
-//! of the program may have a case of its own, NAME.stf beside NAME.o. Objects take turns; each round
-//! loads one anew. BPF_PROG_RUN would repeat a program on its own output, so each run is one
+//! of the program may have a case of its own, NAME.stf beside NAME.o. Objects take turns; each
+//! round loads one anew. BPF_PROG_RUN would repeat a program on its own output, so each run is one
 //! packet, with a request number of its own.
 
 use dataplane::{Dataplane, Object, Settings};
