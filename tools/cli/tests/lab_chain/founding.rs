@@ -75,7 +75,9 @@ pub fn take_part(lab: &TestLab, group: u16, view: u32, chain: &[String]) {
         let next = chain.get(at + 1).map_or("0.0.0.0", String::as_str);
         let mut values = vec![
             format!("view={view}"),
+            format!("head_since={view}"),
             format!("session={view}"),
+            "floor=0".to_owned(),
             format!("position={position}"),
             format!("next={next}"),
         ];
