@@ -292,10 +292,26 @@ impl<'a> BatchRecord<'a> {
         if !(1..=MOST_RECORD_WORDS).contains(&words) {
             return Err(EncodeError::FieldTooLong);
         }
+        self.append_header(words, buffer);
+        for part in [key, value] {
+            buffer.extend_from_slice(part);
+            buffer.resize(buffer.len() + padded(part) - part.len(), 0);
+        }
+        Ok(())
+    }
+
+    /// Appends a record that was read, with `content` as it is.
+    pub fn append_as_it_is(&self, buffer: &mut Vec<u8>) {
+        self.append_header(self.content.len() / WORD_BYTES, buffer);
+        buffer.extend_from_slice(self.content);
+    }
+
+    /// `words`: at most [`MOST_RECORD_WORDS`].
+    fn append_header(&self, words: usize, buffer: &mut Vec<u8>) {
         let header = RecordHeader {
             object_id: Be16(self.object_id),
             flags: self.flags.0,
-            words: words as u8, // in range, see above
+            words: words as u8,
             epoch: Be32(self.epoch),
             place: Be32(self.place),
             zero: Be32(0),
@@ -304,11 +320,6 @@ impl<'a> BatchRecord<'a> {
         let start = buffer.len();
         buffer.resize(start + RECORD_HEADER_BYTES, 0);
         header.write(&mut buffer[start..]);
-        for part in [key, value] {
-            buffer.extend_from_slice(part);
-            buffer.resize(buffer.len() + padded(part) - part.len(), 0);
-        }
-        Ok(())
     }
 
     fn read(reader: &mut Reader<'a>) -> Option<BatchRecord<'a>> {
@@ -336,6 +347,11 @@ pub struct BatchRecords<'a> {
 }
 
 impl<'a> BatchRecords<'a> {
+    /// All that are left, as they stand on the wire.
+    pub fn as_bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
     /// How many are left.
     pub fn count_left(&self) -> usize {
         self.count.into()

@@ -5,10 +5,11 @@
 use crate::snapshot::{EFFECT_HEAD_BYTES, SnapshotPart};
 use crate::{Flags, MAX_KEY_BYTES, MAX_MESSAGE_BYTES, MAX_VALUE_BYTES, Owner};
 use std::net::{Ipv4Addr, SocketAddrV4};
-use wire::{EncodeError, Reader, Writer};
+use wire::{BatchRecords, EncodeError, Reader, Writer};
 
 const RECORD_HEADER_BYTES: usize = 32;
 const FREE_HEADER_BYTES: usize = 8;
+const BATCH_HEADER_BYTES: usize = 16;
 const OWNED: u32 = 1;
 
 /// A record's replicated fields, all of them, as an effect sets them.
@@ -31,6 +32,18 @@ pub struct RecordWrite<'a> {
     pub key: &'a [u8],
     /// The flow's value.
     pub value: &'a [u8],
+}
+
+/// Updates of many records by their owner, all in one session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchWrite<'a> {
+    /// Whose they all are.
+    pub owner: Owner,
+    /// Its session; never 0.
+    pub session: u32,
+    /// The updates, as the switch's `BATCH` has them. One that is older than what is recorded under
+    /// its epoch changes nothing.
+    pub records: BatchRecords<'a>,
 }
 
 /// What an entry does.
@@ -78,6 +91,8 @@ pub enum Effect<'a> {
     },
     /// A part of a snapshot of a record's slots.
     Snapshot(SnapshotPart<'a>),
+    /// Replaces records that there are; their links to others stay.
+    Batch(BatchWrite<'a>),
 }
 
 /// One entry of a chain of replicas of a shard.
@@ -99,6 +114,7 @@ impl<'a> wire::Effect<'a> for Effect<'a> {
             Effect::SessionEnd { .. } => 5,
             Effect::Floor { .. } => 6,
             Effect::Snapshot(_) => 7,
+            Effect::Batch(_) => 8,
         }
     }
 
@@ -113,6 +129,7 @@ impl<'a> wire::Effect<'a> for Effect<'a> {
             Effect::SessionBegin { .. } => 20,
             Effect::SessionEnd { .. } | Effect::Floor { .. } => 4,
             Effect::Snapshot(part) => EFFECT_HEAD_BYTES + part.key.len() + part.slots.len(),
+            Effect::Batch(batch) => BATCH_HEADER_BYTES + batch.records.as_bytes().len(),
         }
     }
 
@@ -142,6 +159,13 @@ impl<'a> wire::Effect<'a> for Effect<'a> {
             Effect::SessionEnd { session } => w.u32(*session),
             Effect::Floor { floor } => w.u32(*floor),
             Effect::Snapshot(part) => part.encode_effect(w),
+            Effect::Batch(BatchWrite { owner, session, records }) => {
+                w.u32(owner.switch_id)?;
+                w.u32(owner.incarnation)?;
+                w.u32(*session)?;
+                w.u32(0)?;
+                w.put(records.as_bytes())
+            }
         }
     }
 
@@ -171,6 +195,7 @@ impl<'a> wire::Effect<'a> for Effect<'a> {
             5 => Effect::SessionEnd { session: nonzero(r.u32()?)? },
             6 => Effect::Floor { floor: r.u32()? },
             7 => Effect::Snapshot(SnapshotPart::decode_effect(&mut r)?),
+            8 => decode_batch(&mut r)?,
             _ => return None,
         };
         (r.remaining() == 0).then_some(effect)
@@ -188,6 +213,14 @@ fn decode_session<'a>(r: &mut Reader<'_>) -> Option<Effect<'a>> {
     let client = SocketAddrV4::new(address, r.u16()?);
     r.u16()?;
     Some(Effect::SessionBegin { session, owner, client })
+}
+
+fn decode_batch<'a>(r: &mut Reader<'a>) -> Option<Effect<'a>> {
+    let owner = Owner { switch_id: r.u32()?, incarnation: r.u32()? };
+    let session = nonzero(r.u32()?)?;
+    r.u32()?;
+    let records = BatchRecords::check(r.take(r.remaining())?).ok()?;
+    Some(Effect::Batch(BatchWrite { owner, session, records }))
 }
 
 fn length(field: &[u8], limit: usize) -> Result<u8, EncodeError> {
@@ -247,7 +280,11 @@ mod tests {
     use super::*;
     use wire::{CHAIN_HEADER_BYTES, ChainFlags, ChainHeader, ChainType};
 
-    fn entries() -> [Entry<'static>; 6] {
+    /// A record of a key and a value of 8 bytes each.
+    const RECORD: &[u8] =
+        b"\0\x07\x04\x02\0\0\0\x09\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x0bkey-keysvalvalue";
+
+    fn entries() -> [Entry<'static>; 7] {
         let client = SocketAddrV4::new(Ipv4Addr::new(10, 1, 2, 3), 5407);
         let first = RecordWrite {
             object_id: 7,
@@ -283,6 +320,15 @@ mod tests {
                 reply: b"x",
             },
             Entry { effect: Effect::SessionEnd { session: 14 }, client, reply: b"" },
+            Entry {
+                effect: Effect::Batch(BatchWrite {
+                    owner,
+                    session: 14,
+                    records: BatchRecords::check(RECORD).unwrap(),
+                }),
+                client,
+                reply: b"ack",
+            },
         ]
     }
 
@@ -290,7 +336,7 @@ mod tests {
         let header = ChainHeader {
             chain_type: ChainType::Data,
             flags: ChainFlags::READY,
-            count: 6,
+            count: 7,
             shard: 8,
             view: 9,
             sender: 3,
@@ -326,7 +372,7 @@ mod tests {
         let mut longer = bytes.clone();
         longer.push(0);
         assert!(Entries::decode(&header, &longer).is_err());
-        for count in [0, 5, 7] {
+        for count in [0, 6, 8] {
             assert!(Entries::decode(&ChainHeader { count, ..header }, &bytes).is_err());
         }
     }

@@ -18,7 +18,7 @@ mod snapshot;
 pub use batch::{phase_of, record_flags_of, sender_of};
 pub use client_shard::client_shard_of;
 pub use definitions::{COUNTED, COUNTERS, header as numbers_header};
-pub use effect::{Effect, Entries, Entry, RecordWrite};
+pub use effect::{BatchWrite, Effect, Entries, Entry, RecordWrite};
 pub use message::{Flags, Message, MessageType, Owner};
 pub use snapshot::{
     MOST_SNAPSHOT_PARTS, SNAPSHOT_PART_BYTES, SNAPSHOT_VALUE_BYTES, SnapshotPart, snapshot_parts,

@@ -4,9 +4,10 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use state_protocol::{
-    Effect, Entries, Entry, Flags, Message, MessageType, Owner, RecordWrite, kind,
+    BatchWrite, Effect, Entries, Entry, Flags, Message, MessageType, Owner, RecordWrite, kind,
 };
 use std::net::{Ipv4Addr, SocketAddrV4};
+use wire::{BatchRecord, BatchRecords, RecordFlags};
 use wire::{ChainFlags, ChainHeader, ChainType};
 
 fn owner() -> impl Strategy<Value = Owner> {
@@ -137,6 +138,11 @@ proptest! {
         };
         let second = RecordWrite { key: &other, owner: None, session: 0, ..first };
         let client = SocketAddrV4::new(Ipv4Addr::from_bits(address.0), address.1);
+        let mut records = Vec::new();
+        let flags = RecordFlags(0);
+        let record = BatchRecord { object_id, flags, epoch, place: epoch, seq, content: &[] };
+        record.append_to(&key, &value, &mut records).unwrap();
+        record.append_to(&other, &value, &mut records).unwrap();
         let effects = [
             Effect::None,
             Effect::Write(first),
@@ -145,6 +151,11 @@ proptest! {
             Effect::SessionBegin { session, owner, client },
             Effect::SessionEnd { session },
             Effect::Floor { floor: epoch },
+            Effect::Batch(BatchWrite {
+                owner,
+                session,
+                records: BatchRecords::check(&records).unwrap(),
+            }),
         ];
         let header = ChainHeader {
             chain_type: ChainType::Data,

@@ -89,6 +89,7 @@ impl Chart {
             Effect::SessionEnd { session } => format!("session {session} ends"),
             Effect::Floor { floor } => format!("floor {floor}"),
             Effect::Snapshot(part) => format!("snapshot{}", self.flow(part.key)),
+            Effect::Batch(batch) => format!("batch of {}", batch.records.count_left()),
         }
     }
 

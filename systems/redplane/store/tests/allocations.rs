@@ -1,5 +1,5 @@
-//! Updates through a chain of three servers allocate nothing once all buffers have grown to their
-//! size.
+//! Updates through a chain of three servers, alone and in batches, allocate nothing once all
+//! buffers have grown to their size.
 
 mod common;
 
@@ -9,6 +9,7 @@ use state_store::core::{Input, Limits, Node, Outputs, Settings};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::net::SocketAddrV4;
+use wire::{BatchHead, BatchRecord, RecordFlags};
 use wire::{Member, ShardView, Views};
 
 thread_local! {
@@ -129,6 +130,31 @@ fn request(bytes: &mut Vec<u8>, flow: u32, epoch: u32, seq: u64, now: u64) {
     assert!(keys().sign(bytes, *switch_address(1).ip(), *server_address(0).ip()));
 }
 
+/// A batch of an update of each flow, in the buffers of the last.
+fn batch(bytes: &mut Vec<u8>, records: &mut Vec<u8>, flows: u32, epoch: u32, seq: u64, now: u64) {
+    records.clear();
+    for flow in 0..flows {
+        let (flags, content) = (RecordFlags::NONE, &[][..]);
+        let record = BatchRecord { object_id: COUNTER, flags, epoch, place: 0, seq, content };
+        record.append_to(&flow.to_be_bytes(), &seq.to_be_bytes(), records).unwrap();
+    }
+    let head = BatchHead {
+        flags: 0,
+        switch_id: SWITCH.switch_id,
+        incarnation: SWITCH.incarnation,
+        request_ns: now,
+        number: seq,
+        view: 0,
+        session: 0,
+        stream: 0,
+        client: *switch_address(1).ip(),
+        shard: 0,
+    };
+    bytes.clear();
+    wire::Batch::new(head, records).unwrap().append_to(bytes);
+    assert!(keys().sign(bytes, *switch_address(1).ip(), *server_address(0).ip()));
+}
+
 #[test]
 fn the_steady_state_allocates_nothing() {
     let limits = Limits { unacked: 4_096, ..settings().limits };
@@ -166,6 +192,7 @@ fn the_steady_state_allocates_nothing() {
     let object = chain.nodes[2].replicas().next().unwrap().records();
     let epoch = object.iter().next().unwrap().epoch;
     let mut seq = 0;
+    let mut records = Vec::new();
     let mut updates = |chain: &mut Chain, rounds: u64| {
         for _ in 0..rounds {
             (chain.now, seq) = (chain.now + STEP_NS, seq + 1);
@@ -173,6 +200,9 @@ fn the_steady_state_allocates_nothing() {
                 request(&mut bytes, flow, epoch, seq, chain.now);
                 Chain::post(&mut chain.inboxes, 0, switch_address(1), &bytes);
             }
+            seq += 1;
+            batch(&mut bytes, &mut records, BATCH, epoch, seq, chain.now + 1);
+            Chain::post(&mut chain.inboxes, 0, switch_address(1), &bytes);
             chain.settle(&mut spare);
         }
     };
@@ -184,7 +214,13 @@ fn the_steady_state_allocates_nothing() {
     };
     let probed = probes(&chain);
     updates(&mut chain, 1_000);
-    assert_eq!(ALLOCATIONS.get() - before, 0, "allocations of {} updates", 1_000 * BATCH);
+    assert_eq!(
+        ALLOCATIONS.get() - before,
+        0,
+        "allocations of {} updates and as many in batches",
+        1_000 * BATCH
+    );
     let probed = probes(&chain) - probed;
-    assert_eq!(chain.replies - replies, 1_000 * u64::from(BATCH) + probed, "each was answered");
+    let answers = 1_000 * u64::from(BATCH + 1) + probed;
+    assert_eq!(chain.replies - replies, answers, "each was answered");
 }

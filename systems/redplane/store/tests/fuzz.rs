@@ -6,11 +6,12 @@
 mod common;
 
 use common::*;
-use state_protocol::{Entries, Flags, Kind, Message, MessageType, kind};
+use state_protocol::{Entries, Flags, Kind, Message, MessageType, Owner, kind};
 use state_store::core::{Input, Outputs, SplitMix64};
 use std::net::SocketAddrV4;
 use wire::{
-    Batch, BatchAck, BatchType, ChainHeader, ChainType, Control, KeyRing, SECRET_BYTES, Secret,
+    Batch, BatchAck, BatchHead, BatchRecord, BatchType, ChainHeader, ChainType, Control, KeyRing,
+    RecordFlags, SECRET_BYTES, Secret,
 };
 
 const DATAGRAMS: u64 = 300_000;
@@ -42,6 +43,21 @@ fn dropped(server: &Server) -> u64 {
     counters.malformed_total() + counters.bad_tag + elsewhere
 }
 
+/// A batch of a packet's two updates and another's one.
+fn batch(chain: &mut Chain, sender: Owner) -> Vec<u8> {
+    let head = BatchHead { request_ns: chain.now - 500, ..chain.batch_head(sender) };
+    let mut records = Vec::new();
+    for (seq, flags) in [(3, RecordFlags::GROUP), (4, RecordFlags::NONE), (5, RecordFlags(8))] {
+        let object_id = COUNTER;
+        let record = BatchRecord { object_id, flags, epoch: 1_002, place: 0, seq, content: &[] };
+        record.append_to(b"flow", b"12345678", &mut records).unwrap();
+    }
+    let mut bytes = Vec::new();
+    Batch::new(head, &records).unwrap().append_to(&mut bytes);
+    assert!(keys().sign(&mut bytes, *switch_address(1).ip(), *server_address(0).ip()));
+    bytes
+}
+
 /// Good messages, as they are on the wire: requests, what the head sends its successor, and the
 /// like.
 fn corpus(chain: &mut Chain) -> Vec<Datagram> {
@@ -62,11 +78,17 @@ fn corpus(chain: &mut Chain) -> Vec<Datagram> {
         message(MessageType::StatusRequest, 0, one, b""),
         Message { packet: br#"{"object":1}"#, ..message(MessageType::StateRequest, 0, one, b"") },
     ];
+    let (from, to) = (switch_address(1), server_address(0));
+    let mut requests: Vec<Vec<u8>> = (1..)
+        .zip(requests)
+        .map(|(at, request)| {
+            signed(&Message { request_ns: chain.now - 1_000 + at, ..request }, from, to)
+        })
+        .collect();
+    // Before the release.
+    requests.insert(4, batch(chain, one));
     let mut corpus = Vec::new();
-    for (at, request) in (1..).zip(requests) {
-        let request = Message { request_ns: chain.now - 1_000 + at, ..request };
-        let (from, to) = (switch_address(1), server_address(0));
-        let bytes = signed(&request, from, to);
+    for bytes in requests {
         corpus.push(Datagram { from, to, bytes: bytes.clone() });
         let mut out = Outputs::new();
         chain.servers[0].handle(chain.now, Input::Datagram { from, bytes: &bytes }, &mut out);
@@ -192,7 +214,7 @@ fn check(chain: &mut Chain, at: usize, from: SocketAddrV4, bytes: &[u8], seen: &
         seen.good += 1;
         // A genuine chain message of a neighbour is believed: who has a secret is one of us. One
         // from elsewhere is not.
-        let is_request = matches!(kind(bytes), Ok(Kind::Message(_)));
+        let is_request = matches!(kind(bytes), Ok(Kind::Message(_) | Kind::Batch(_)));
         if is_request || from == switch_address(1) {
             server.handle(chain.now, Input::Datagram { from, bytes }, &mut out);
             assert!(

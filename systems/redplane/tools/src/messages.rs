@@ -75,6 +75,7 @@ fn effect(effect: &Effect<'_>) -> &'static str {
         Effect::SessionEnd { .. } => "session_end",
         Effect::Floor { .. } => "floor",
         Effect::Snapshot(_) => "snapshot",
+        Effect::Batch(_) => "batch",
     }
 }
 

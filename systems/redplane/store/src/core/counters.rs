@@ -91,13 +91,15 @@ chain::with_chain_counters! { counters {
     updates,
     /// Updates that were recorded before: acknowledged again.
     updates_stale,
+    /// Batches answered; their records count as updates, or as refused.
+    batches,
     /// READ_COMMITs answered.
     read_commits,
     /// Requests for state that does not exist.
     absent,
     /// Allocations refused because no port, or no record, was free.
     exhausted,
-    /// Requests refused: not the owner, or not the current epoch.
+    /// Requests, and records of batches, refused: not the owner, or not the current epoch.
     refused,
     /// State created by an allocator.
     allocated,

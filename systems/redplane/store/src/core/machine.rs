@@ -59,6 +59,7 @@ impl StateMachine for Records {
                 Ok(None)
             }
             Effect::Snapshot(part) => self.snapshot_part(part).map(Some),
+            Effect::Batch(batch) => self.write_batch(batch).map(|()| None),
             Effect::Floor { floor } => {
                 self.floor = self.floor.max(*floor);
                 Ok(None)
@@ -83,6 +84,11 @@ impl StateMachine for Records {
             }
             Effect::Free { object_id, key, .. } => self.note_key(*object_id, key, touched),
             Effect::Snapshot(part) => self.note_part(part, touched),
+            Effect::Batch(batch) => {
+                for (slot, _, update) in self.places(batch).flatten() {
+                    self.note_key(update.object_id, self.get(slot).key.as_slice(), touched);
+                }
+            }
             // Sessions and floors are in the rest.
             Effect::None
             | Effect::SessionBegin { .. }

@@ -3,11 +3,12 @@
 //!
 //! Owns the records, sessions, held requests and allocators; must not know sockets, clocks or
 //! files. Time is the caller's, in ns of any clock that does not go back. The rules are those of
-//! `systems/redplane/docs/state-protocol.md`: `request`, `create`, `recall` and `idle` have what
-//! the head decides, `machine`, `records` and `sessions` what its effects do. The crate `chain` has
+//! `systems/redplane/docs/state-protocol.md`: `request`, `batch`, `create`, `recall` and `idle`
+//! have what the head decides, `machine`, `records` and `sessions` what its effects do. The crate `chain` has
 //! order, copies, journal, views, and what is genuine.
 
 pub mod backends;
+mod batch;
 mod blob;
 mod counters;
 mod create;
@@ -53,6 +54,7 @@ pub use settings::{
 pub use status::{NodeStatus, ObjectStatus, ReplicaStatus};
 
 use backends::Backends;
+use batch::Deciding;
 use chain::{NOBODY, Shard};
 use idle::Idle;
 use state_protocol::Effect;
@@ -83,6 +85,7 @@ pub struct Replica {
     waiting: Waiting,
     idle: Idle,
     reply: Vec<u8>,
+    deciding: Deciding,
 }
 
 /// What happened.
@@ -118,6 +121,7 @@ impl Replica {
             waiting: Waiting::default(),
             idle: Idle::default(),
             reply: Vec::new(),
+            deciding: Deciding::default(),
             settings,
         }
     }
@@ -252,6 +256,9 @@ impl Shard for Replica {
     }
 
     fn request(&mut self, now_ns: u64, from: SocketAddrV4, bytes: &[u8], out: &mut Outputs) {
+        if let Ok(wire::Kind::Batch(batch_type)) = wire::kind(bytes) {
+            return self.batch_message(now_ns, from, batch_type, bytes, out);
+        }
         self.request(now_ns, from, bytes, None, out);
     }
 

@@ -47,5 +47,11 @@ seeded_bugs::seeded_bugs! {
         DriftIgnored,
         /// A server that caught up, or came back, does not learn of sessions.
         CopyWithoutSessions,
+        /// A record of a batch counts under any epoch, from anybody.
+        BatchOfOldEpoch,
+        /// Records of a batch that are refused are acknowledged.
+        RefusedNotTold,
+        /// Of records that are refused with their group, those count that would count alone.
+        HalfOfGroup,
     }
 }

@@ -5,7 +5,7 @@ use super::sessions::{NoSession, REPLAY_WINDOW_NS};
 use super::settings::AllocatorSettings;
 use super::{Mutation, Outputs, Replica, Role, mutation};
 use chain::NOBODY;
-use state_protocol::{Effect, Flags, Message, MessageType, RecordWrite};
+use state_protocol::{Effect, Flags, Message, MessageType, Owner, RecordWrite};
 use std::net::SocketAddrV4;
 
 const NS_PER_MS: u64 = 1_000_000;
@@ -14,6 +14,17 @@ const NS_PER_MS: u64 = 1_000_000;
 #[derive(Clone, Copy)]
 pub(super) struct Held {
     pub received_ns: u64,
+}
+
+/// From whom something was heard, and when.
+#[derive(Clone, Copy)]
+pub(super) struct Heard {
+    /// By the head's clock.
+    pub received_ns: u64,
+    pub client: SocketAddrV4,
+    pub sender: Owner,
+    /// By the sender's clock.
+    pub request_ns: u64,
 }
 
 /// A decoded request with what every step needs to know of it.
@@ -69,10 +80,9 @@ impl Replica {
         self.counters.requests += u64::from(held.is_none());
         let received_ns = held.map_or(now_ns, |held| held.received_ns);
         let fresh_tag = held.is_none().then(|| wire::tag_of(datagram));
-        let Some((session, lease_us)) = self.hear(received_ns, client, &message, fresh_tag, out)
-        else {
-            return;
-        };
+        let (sender, request_ns) = (message.sender, message.request_ns);
+        let heard = Heard { received_ns, client, sender, request_ns };
+        let Some((session, lease_us)) = self.hear(heard, fresh_tag, out) else { return };
         let request =
             Request { message, object, client, datagram, held, now_ns, session, lease_us };
         match message.message_type {
@@ -99,10 +109,6 @@ impl Replica {
         }
         let (shard, shards) = (self.settings.shard, self.settings.shards);
         let keyless = message.message_type == Heartbeat;
-        if message.shard != shard {
-            self.counters.dropped_not_head += 1;
-            return None;
-        }
         let mut object = 0;
         if !keyless {
             let Some(found) = self.chain.state().object(message.object_id) else {
@@ -125,51 +131,50 @@ impl Replica {
             }
             object = found;
         }
-        if self.role() != Role::Head {
+        self.takes_requests(now_ns, message.shard).then_some(object)
+    }
+
+    /// Whether this server takes requests for a shard. Counts the reason if not.
+    pub(super) fn takes_requests(&mut self, now_ns: u64, shard: u16) -> bool {
+        if self.role() != Role::Head || shard != self.settings.shard {
             self.counters.dropped_not_head += 1;
-            return None;
-        }
-        if !self.is_serving(now_ns) {
+        } else if !self.is_serving(now_ns) {
             self.counters.dropped_not_serving += 1;
-            return None;
-        }
-        if self.chain.is_backed_up() {
+        } else if self.chain.is_backed_up() {
             self.counters.dropped_back_pressure += 1;
-            return None;
+        } else {
+            return true;
         }
-        Some(object)
+        false
     }
 
     /// Hears of a switch: its session, begun if it has none and prolonged if nothing speaks against
     /// it, and the lease that an answer may promise. `fresh_tag`: of a request that was not held
     /// here before.
-    fn hear(
+    pub(super) fn hear(
         &mut self,
-        received_ns: u64,
-        client: SocketAddrV4,
-        message: &Message<'_>,
+        heard: Heard,
         fresh_tag: Option<u64>,
         out: &mut Outputs,
     ) -> Option<(u32, u32)> {
-        if self.chain.state().sessions.of(&message.sender).is_none()
-            && !self.begin_session(received_ns, client, message, out)
-        {
+        let Heard { received_ns, client, sender, request_ns } = heard;
+        if self.chain.state().sessions.of(&sender).is_none() && !self.begin_session(heard, out) {
             return None;
         }
         let until_ns = received_ns + self.store_lease_ns;
-        let session = self.chain.state_mut().sessions.of_mut(&message.sender)?;
-        let old = message.request_ns.saturating_add(REPLAY_WINDOW_NS) < session.newest_request_ns;
-        if fresh_tag.is_some() && (old || message.request_ns <= session.floor_request_ns) {
+        let session = self.chain.state_mut().sessions.of_mut(&sender)?;
+        let old = request_ns.saturating_add(REPLAY_WINDOW_NS) < session.newest_request_ns;
+        if fresh_tag.is_some() && (old || request_ns <= session.floor_request_ns) {
             self.counters.replayed += 1;
             return None;
         }
-        if message.request_ns > session.newest_request_ns {
-            (session.newest_request_ns, session.client) = (message.request_ns, client);
+        if request_ns > session.newest_request_ns {
+            (session.newest_request_ns, session.client) = (request_ns, client);
             if session.overdue > 0 {
                 self.counters.leases_withheld += 1;
             } else {
                 session.lease_until_ns = session.lease_until_ns.max(until_ns);
-                session.prolonged_request_ns = message.request_ns;
+                session.prolonged_request_ns = request_ns;
             }
         }
         let fresh_tag = fresh_tag.filter(|_| !mutation::planted(Mutation::ReplaysTaken));
@@ -179,20 +184,14 @@ impl Replica {
         }
         // What was sent no later than a request that prolonged the session was received no later
         // either: its lease is over before the session's.
-        let promised = message.request_ns <= session.prolonged_request_ns;
+        let promised = request_ns <= session.prolonged_request_ns;
         Some((session.number, if promised { self.settings.lease_us } else { 0 }))
     }
 
     /// Begins a session for the sender; false, counted: it may have none.
-    fn begin_session(
-        &mut self,
-        received_ns: u64,
-        client: SocketAddrV4,
-        message: &Message<'_>,
-        out: &mut Outputs,
-    ) -> bool {
-        let owner = message.sender;
-        match self.chain.state().sessions.may_begin(&owner, message.request_ns) {
+    fn begin_session(&mut self, heard: Heard, out: &mut Outputs) -> bool {
+        let Heard { received_ns, client, sender: owner, request_ns } = heard;
+        match self.chain.state().sessions.may_begin(&owner, request_ns) {
             Ok(()) if self.chain.state().sessions.len() < self.settings.limits.sessions => {}
             Ok(()) => {
                 self.counters.dropped_sessions_full += 1;
@@ -217,8 +216,7 @@ impl Replica {
         let until_ns = received_ns + self.store_lease_ns;
         if let Some(session) = self.chain.state_mut().sessions.of_mut(&owner) {
             session.lease_until_ns = until_ns;
-            (session.newest_request_ns, session.prolonged_request_ns) =
-                (message.request_ns, message.request_ns);
+            (session.newest_request_ns, session.prolonged_request_ns) = (request_ns, request_ns);
         }
         self.watch_sessions(received_ns);
         true

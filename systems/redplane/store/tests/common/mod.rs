@@ -1,6 +1,7 @@
 //! A chain of servers in one process, with a perfect network and a clock that the test sets.
 #![allow(dead_code)]
 
+pub mod engine;
 pub mod member;
 pub mod switch;
 
@@ -12,6 +13,7 @@ use state_store::core::{
 };
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddrV4};
+use wire::{Batch, BatchAck, BatchHead};
 use wire::{Control, KeyRing, SECRET_BYTES, Secret, Views};
 
 pub const MS: u64 = 1_000_000;
@@ -111,6 +113,9 @@ pub struct Chain {
     pub newest_first: bool,
     /// What the switches were sent, oldest first.
     pub replies: VecDeque<Datagram>,
+    /// Who sent the last acknowledgement that `batch` gave.
+    pub last_reply_from: SocketAddrV4,
+    batches: u64,
     stamp: u64,
     queue: VecDeque<Datagram>,
 }
@@ -141,6 +146,8 @@ impl Chain {
             down: Vec::new(),
             newest_first: false,
             replies: VecDeque::new(),
+            last_reply_from: server_address(0),
+            batches: 0,
             stamp: 0,
             queue: VecDeque::new(),
         }
@@ -243,6 +250,48 @@ impl Chain {
     pub fn send_bytes(&mut self, from: SocketAddrV4, bytes: &[u8]) {
         self.handle(0, Input::Datagram { from, bytes });
         self.settle();
+    }
+
+    /// What a batch of the switch says, sent now.
+    pub fn batch_head(&mut self, sender: Owner) -> BatchHead {
+        self.stamp = self.now.max(self.stamp + 1);
+        self.batches += 1;
+        BatchHead {
+            flags: 0,
+            switch_id: sender.switch_id,
+            incarnation: sender.incarnation,
+            request_ns: self.stamp,
+            number: self.batches,
+            view: 0,
+            session: 0,
+            stream: 0,
+            client: *switch_address(sender.switch_id).ip(),
+            shard: 0,
+        }
+    }
+
+    /// Sends records in a batch, and takes the acknowledgement, if one comes.
+    pub fn batch(&mut self, sender: Owner, records: &[u8]) -> Option<BatchAck> {
+        let head = self.batch_head(sender);
+        self.batch_with(head, records)
+    }
+
+    /// The same, under this header.
+    pub fn batch_with(&mut self, head: BatchHead, records: &[u8]) -> Option<BatchAck> {
+        let from = switch_address(head.switch_id);
+        let mut bytes = Vec::new();
+        Batch::new(head, records).unwrap().append_to(&mut bytes);
+        assert!(keys().sign(&mut bytes, *from.ip(), *server_address(0).ip()));
+        self.send_bytes(from, &bytes);
+        let is_ack = |reply: &Datagram| BatchAck::decode(&reply.bytes).is_ok();
+        let at = self.replies.iter().position(is_ack)?;
+        let reply = self.replies.remove(at)?;
+        let (source, to) = (reply.from, reply.to);
+        assert_eq!(keys().verify(&reply.bytes, *source.ip(), *to.ip()), Ok(()));
+        let ack = BatchAck::decode(&reply.bytes).unwrap();
+        assert_eq!((to, ack.head.number), (from, head.number));
+        self.last_reply_from = source;
+        Some(ack)
     }
 
     /// The oldest reply not yet looked at.
