@@ -37,6 +37,9 @@ action begin_collecting() {
         } else if (meta.position & TAIL != 0) {
             free_collected();
             drop();
+        } else if (hdr.ipv4.destination != meta.next) {
+            // Queued in an earlier view. It would pass by a member that has joined since.
+            drop();
         } else {
             note_way_back(hdr.ipv4.source);
             step = Step.GENERATED;

@@ -1,6 +1,7 @@
 //! A chain of servers in one process, with a perfect network and a clock that the test sets.
 #![allow(dead_code)]
 
+pub mod engine;
 pub mod member;
 pub mod switch;
 

@@ -1,11 +1,13 @@
 //! What must hold in a simulated run: of the store's answers, of the switches' flows, of what
 //! leaves the network, and of the servers in the end.
 
+use super::{Phase, World};
+use crate::common::engine::Update;
 use crate::common::switch::Key;
 use crate::common::*;
-use crate::{Phase, World};
-use state_protocol::{Message, MessageType, Owner};
-use std::collections::HashMap;
+use state_protocol::{Message, MessageType, Owner, sender_of};
+use std::collections::{HashMap, HashSet};
+use wire::{Batch, BatchAck};
 
 /// What must hold, over all of a run.
 #[derive(Default)]
@@ -24,6 +26,14 @@ pub struct Checks {
     pub forged: u64,
     pub replayed: u64,
     pub power_cuts: u64,
+    /// What each batch has: of whom, stream, number.
+    pub batches: HashMap<(Owner, u16, u64), Vec<Update>>,
+    /// Updates that an answer to a batch said to be durable.
+    pub durable: HashSet<(Owner, Key, u32, u64)>,
+    pub batch_acks: u64,
+    pub refused: u64,
+    /// Updates refused only for their group.
+    pub refused_with_group: u64,
 }
 
 impl World {
@@ -74,6 +84,66 @@ impl World {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Notes what a switch sends in a batch.
+    pub fn note_batch(&mut self, bytes: &[u8]) {
+        let Ok(batch) = Batch::decode(bytes) else { return };
+        let update = |record: wire::BatchRecord<'_>| {
+            let (key, value) = record.key_and_value(4, 8).unwrap();
+            Update {
+                key: (record.object_id, key.to_vec()),
+                epoch: record.epoch,
+                seq: record.seq,
+                value: value.to_vec(),
+                group: record.flags.contains(wire::RecordFlags::GROUP),
+            }
+        };
+        let updates: Vec<_> = batch.records().map(update).collect();
+        let name = (sender_of(&batch.head), batch.head.stream, batch.head.number);
+        let known = self.checks.batches.entry(name).or_insert_with(|| updates.clone());
+        assert_eq!(*known, updates, "a batch changed on its way");
+    }
+
+    /// What the tail says of a batch: a group is refused whole, what is not refused is on every
+    /// server, and what is refused of a flow that only groups set is on none.
+    pub fn check_batch_ack(&mut self, ack: &BatchAck) {
+        let owner = sender_of(&ack.head);
+        let updates = self.checks.batches[&(owner, ack.head.stream, ack.head.number)].clone();
+        assert_eq!(usize::from(ack.count), updates.len());
+        self.checks.batch_acks += 1;
+        let refused = |at: usize| ack.refused >> at & 1 == 1;
+        for (at, update) in updates.iter().enumerate() {
+            assert!(!update.group || refused(at) == refused(at + 1), "half of a group: {ack:?}");
+            let Update { key, epoch, seq, .. } = update;
+            let name = (owner, key.clone(), *epoch, *seq);
+            let sent = (*epoch, *seq);
+            let recorded = self.servers.iter().map(|server| {
+                let slot = server.records().find(0, &key.1)?;
+                let record = server.records().get(slot);
+                Some((record.epoch, record.seq))
+            });
+            if !refused(at) {
+                self.checks.acks += 1;
+                for recorded in recorded {
+                    assert!(recorded >= Some(sent), "{sent:?} acknowledged, {recorded:?} recorded");
+                }
+                self.checks.durable.insert(name);
+                continue;
+            }
+            self.checks.refused += 1;
+            // An earlier copy of it may have been acknowledged, or have lost its answer with a
+            // server; and another stream may have a later update of a flow that several set.
+            let own = key.1[0] == 1;
+            if !own || self.checks.power_cuts > 0 || self.checks.durable.contains(&name) {
+                continue;
+            }
+            for recorded in recorded.flatten() {
+                let here = recorded.0 == *epoch && recorded.1 >= *seq;
+                assert!(!here, "{key:?} {sent:?} refused, yet recorded: {recorded:?}");
+                self.checks.refused_with_group += u64::from(recorded.0 == *epoch);
+            }
         }
     }
 
