@@ -196,20 +196,76 @@ pub const ALL: &[SeededBug] = &[
         right: "\tnow = sp_coarse_ns();\n\tif (object->overdue != SP_OVERDUE_DROP) {",
         wrong: "\tnow = sp_coarse_ns();\n\tif (0) {",
     },
+    SeededBug {
+        name: "ReleasedByAnyAck",
+        what: "Any acknowledgement releases the batch in flight.",
+        header: "stateplane_commit_release.h",
+        right: "\tif (stream->departed == number && stream->acked != number) {\n\t\t*list",
+        wrong: "\tnumber = stream->departed;\n\tif (stream->acked != number) {\n\t\t*list",
+    },
+    SeededBug {
+        name: "RecordChangedInFlight",
+        what: "A newer update is written into the batch that is in flight.",
+        header: "stateplane_commit_record.h",
+        right: "\tnumber = stream->departed + 1;\n",
+        wrong: "\tnumber = stream->departed + (stream->acked == stream->departed || sp_commit_number_of(before) != stream->departed);\n",
+    },
+    SeededBug {
+        name: "DurableWhenSent",
+        what: "An update counts as durable when its batch has left.",
+        header: "stateplane_commit_record.h",
+        right: "return stream && *(volatile __u64 *)&stream->acked >=",
+        wrong: "return stream && *(volatile __u64 *)&stream->departed >=",
+    },
+    SeededBug {
+        name: "RefusedPacketsLeave",
+        what: "A packet leaves although its record was refused.",
+        header: "stateplane_flow_commit.h",
+        right: "\tif (refused.bits) {",
+        wrong: "\tif (0) {",
+    },
+    SeededBug {
+        name: "OtherCpusBatch",
+        what: "A packet waits for a batch of its CPU that has the number of another CPU's.",
+        header: "stateplane_flow_commit.h",
+        right: "if (sp_commit_cpu_of(name) != cpu || sp_commit_record_of",
+        wrong: "if (sp_commit_record_of",
+    },
+    SeededBug {
+        name: "BatchNotSentAgain",
+        what: "A batch that was lost is not sent again.",
+        header: "stateplane_flow_commit.h",
+        right: "\tif (again && sp_commit_choose(at, 1))",
+        wrong: "\tif (!sent_ns && sp_commit_choose(at, 1))",
+    },
 ];
+
+/// The platform's headers that a bug may be in, beside RedPlane's own.
+const ENGINE: [Header; 2] = [
+    ("stateplane_commit_record.h", include_str!("../../../../bpf/core/stateplane_commit_record.h")),
+    (
+        "stateplane_commit_release.h",
+        include_str!("../../../../bpf/core/stateplane_commit_release.h"),
+    ),
+];
+
+/// A system's headers, and those of the platform that it is compiled with.
+fn headers_with(system: &dyn System) -> Vec<Header> {
+    system.headers().iter().chain(&ENGINE).copied().collect()
+}
 
 /// The registered systems, with the headers of the one that has the bug's changed. It stays in
 /// memory: a test seeds each bug once.
 pub(crate) fn systems_with(bug: &SeededBug) -> Result<Systems, String> {
     let has_it =
-        |system: &&dyn System| system.headers().iter().any(|(name, _)| *name == bug.header);
+        |system: &&dyn System| headers_with(*system).iter().any(|(name, _)| *name == bug.header);
     let all = redplane_compiler::ALONE.0;
     let system = all
         .iter()
         .copied()
         .find(has_it)
         .ok_or_else(|| format!("{}: no system has {}", bug.name, bug.header))?;
-    let headers = bug.seed(system.headers())?;
+    let headers = bug.seed(&headers_with(system))?;
     let headers = headers
         .into_iter()
         .map(|(name, text)| (name, &*text.leak()))

@@ -90,7 +90,11 @@ impl World {
         let mut rng = StdRng::seed_from_u64(scenario.seed);
         let faults = scenario.faults;
         while switches.len() < SWITCHES {
-            switches.push(Switch::load(&program.object, &program.manifest, program.kind == Kind::Batched)?);
+            switches.push(Switch::load(
+                &program.object,
+                &program.manifest,
+                program.kind == Kind::Batched,
+            )?);
         }
         let store = Store::new(program, &mut rng, &faults);
         let mut world = World {

@@ -21,7 +21,7 @@ const MOST_QUICK: u64 = 400;
 const FIRST_SEED: u64 = 77_000_000;
 
 /// Bugs of the data plane (`sim::seeded`), and the program in which each shows.
-const DATA_PLANE: [(&str, Kind); 16] = [
+const DATA_PLANE: [(&str, Kind); 22] = [
     ("LeaseFromReply", Kind::Linearizable),
     ("ReadBeforeAck", Kind::Linearizable),
     ("NeverSentAgain", Kind::Linearizable),
@@ -38,15 +38,20 @@ const DATA_PLANE: [(&str, Kind); 16] = [
     ("RemovedAtOnce", Kind::Linearizable),
     ("SavedWithOnePart", Kind::Snapshots),
     ("NeverOverdue", Kind::Snapshots),
+    ("ReleasedByAnyAck", Kind::Batched),
+    ("RecordChangedInFlight", Kind::Batched),
+    ("DurableWhenSent", Kind::Batched),
+    ("RefusedPacketsLeave", Kind::Batched),
+    ("OtherCpusBatch", Kind::Batched),
+    ("BatchNotSentAgain", Kind::Batched),
 ];
 
 /// Not a bug by itself: another rule stands behind it, so that nothing that can be seen changes
 /// (systems/redplane/docs/correctness.md, "Can the checks fail?").
 const COVERED: [Mutation; 1] = [Mutation::NoEpochCheck];
 
-/// No switch sends batches yet: `systems/redplane/store/tests/batch_mutations.rs`.
-const OF_BATCHES: [Mutation; 3] =
-    [Mutation::BatchOfOldEpoch, Mutation::RefusedNotTold, Mutation::HalfOfGroup];
+/// No switch sends groups yet: `systems/redplane/store/tests/batch_mutations.rs`.
+const OF_GROUPS: [Mutation; 1] = [Mutation::HalfOfGroup];
 
 /// Bugs of the chain that the store's flows show. (All of them: `core/chain/tests/mutations.rs`.)
 const CHAIN: [chain::Mutation; 4] = [
@@ -87,8 +92,7 @@ struct Bug {
 }
 
 fn bugs() -> Vec<Bug> {
-    let shows =
-        |mutation: &&Mutation| !COVERED.contains(mutation) && !OF_BATCHES.contains(mutation);
+    let shows = |mutation: &&Mutation| !COVERED.contains(mutation) && !OF_GROUPS.contains(mutation);
     let store = Mutation::ALL.iter().filter(shows).map(|mutation| {
         let snapshots = matches!(mutation, Mutation::SnapshotsMixed | Mutation::SnapshotOfOnePart);
         let kind = match mutation {
@@ -97,6 +101,7 @@ fn bugs() -> Vec<Bug> {
             Mutation::ReleaseWithoutValue => Kind::Asynchronous,
             Mutation::FreedTwice | Mutation::OwnedFreed | Mutation::TakenPortsGiven => Kind::Nat,
             Mutation::NeverFreed | Mutation::NoProbe => Kind::Balancer,
+            Mutation::BatchOfOldEpoch | Mutation::RefusedNotTold => Kind::Batched,
             _ => Kind::Linearizable,
         };
         Bug { name: format!("{mutation:?}"), seeded: Seeded::Store(*mutation), kind }
