@@ -45,6 +45,8 @@ pub struct App {
     pub lab: &'static str,
     /// The lab's mode with fault tolerance.
     pub mode: &'static str,
+    /// Values for the lab's `${name}`, with fault tolerance.
+    pub vars: &'static [(&'static str, &'static str)],
     /// The macro that takes fault tolerance away.
     pub local: &'static str,
     /// The macro that sets how much state a switch holds, and how many entries a flow takes.
@@ -73,6 +75,7 @@ const SYNC_COUNTER: App = App {
     folder: "flow_counter",
     lab: "systems/redplane/lab/flow_counter.toml",
     mode: REPLICATED,
+    vars: &[("commit", "batch")],
     local: "COUNTER_LOCAL",
     size: Some(("COUNTER_FLOWS", 1)),
     read_centric: false,
@@ -92,6 +95,7 @@ pub const ALL: &[App] = &[
         folder: "nat",
         lab: "systems/redplane/lab/nat.toml",
         mode: REPLICATED,
+        vars: &[],
         local: "NAT_LOCAL",
         size: Some(("NAT_ENTRIES", 2)),
         read_centric: true,
@@ -108,6 +112,7 @@ pub const ALL: &[App] = &[
         folder: "firewall",
         lab: "systems/redplane/lab/firewall.toml",
         mode: REPLICATED,
+        vars: &[],
         local: "FIREWALL_LOCAL",
         size: Some(("FIREWALL_CONNECTIONS", 1)),
         read_centric: true,
@@ -124,6 +129,7 @@ pub const ALL: &[App] = &[
         folder: "load_balancer",
         lab: "systems/redplane/lab/load_balancer.toml",
         mode: REPLICATED,
+        vars: &[],
         local: "LOAD_BALANCER_LOCAL",
         size: Some(("LOAD_BALANCER_ENTRIES", 2)),
         read_centric: true,
@@ -143,6 +149,7 @@ pub const ALL: &[App] = &[
         folder: "serving_gateway",
         lab: "systems/redplane/lab/serving_gateway.toml",
         mode: REPLICATED,
+        vars: &[],
         local: "SERVING_GATEWAY_LOCAL",
         size: Some(("SERVING_GATEWAY_USERS", 1)),
         read_centric: false,
@@ -163,6 +170,7 @@ pub const ALL: &[App] = &[
         folder: "heavy_hitter",
         lab: "systems/redplane/lab/heavy_hitter.toml",
         mode: REPLICATED,
+        vars: &[],
         local: "HEAVY_HITTER_LOCAL",
         size: None,
         read_centric: true,
@@ -178,6 +186,7 @@ pub const ALL: &[App] = &[
     App {
         name: "async counter",
         mode: ASYNCHRONOUS,
+        vars: &[],
         // The draft's Figures 11 to 13; the printed paper has no asynchronous counter.
         paper: ["8 µs, as without", "11.8 %", "1"],
         ..SYNC_COUNTER
@@ -187,6 +196,7 @@ pub const ALL: &[App] = &[
         folder: "key_value",
         lab: "systems/redplane/lab/key_value.toml",
         mode: REPLICATED,
+        vars: &[],
         local: "KEY_VALUE_LOCAL",
         size: Some(("KEY_VALUE_KEYS", 1)),
         read_centric: false,
@@ -235,7 +245,8 @@ impl App {
     /// Its lab, with or without fault tolerance.
     pub fn lab(&self, fault_tolerant: bool) -> Wanted<'static> {
         let mode = if fault_tolerant { self.mode } else { "plain" };
-        Wanted { file: self.lab, mode, prefer: Some("s1"), vars: &[] }
+        let vars = if fault_tolerant { self.vars } else { &[] };
+        Wanted { file: self.lab, mode, prefer: Some("s1"), vars }
     }
 
     /// Brings its lab up and sends its setup packets; the lab, and the traffic for it: that of a

@@ -4,6 +4,7 @@
 use crate::labs::Running;
 use anyhow::{Context, Result};
 use libbpf_rs::libbpf_sys as sys;
+use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// The kernel counts as long as this lives. (It costs each run two looks at the clock, alike for
@@ -35,44 +36,56 @@ impl Counting {
     }
 }
 
-/// The XDP program of a switch's interface.
-pub struct Program(OwnedFd);
+/// The XDP programs of a switch's interfaces: that of its ports, and that of the loop by which
+/// copies of frames come in, if packets wait in the switch.
+pub struct Programs(Vec<OwnedFd>);
 
-impl Program {
-    /// Finds it.
+impl Programs {
+    /// Finds them.
     ///
     /// # Errors
-    /// There is no such interface, or it has no program.
-    pub fn of(lab: &Running, switch: &str, interface: &str) -> Result<Program> {
-        let text = lab.run(switch, &["ip", "-json", "link", "show", "dev", interface])?;
+    /// No interface has a program.
+    pub fn of(lab: &Running, switch: &str) -> Result<Programs> {
+        let text = lab.run(switch, &["ip", "-json", "link", "show"])?;
         let links: serde_json::Value = serde_json::from_str(&text).context("ip -json link")?;
-        let id = links[0]["xdp"]["prog"]["id"]
-            .as_u64()
-            .with_context(|| format!("{switch}: no XDP on {interface}"))?;
-        // SAFETY: takes an integer, returns a descriptor or a negative errno.
-        owned(unsafe { sys::bpf_prog_get_fd_by_id(u32::try_from(id)?) }, "the switch's program")
-            .map(Program)
+        let ids: BTreeSet<u64> = links
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|link| link["xdp"]["prog"]["id"].as_u64())
+            .collect();
+        anyhow::ensure!(!ids.is_empty(), "{switch}: no XDP on any interface");
+        let open = |id: u64| {
+            // SAFETY: takes an integer, returns a descriptor or a negative errno.
+            owned(unsafe { sys::bpf_prog_get_fd_by_id(u32::try_from(id)?) }, "a switch's program")
+        };
+        ids.into_iter().map(open).collect::<Result<_>>().map(Programs)
     }
 
-    /// Time of all its runs so far, in ns.
+    /// Time of all their runs so far, in ns.
     ///
     /// # Errors
     /// The kernel does not say.
     pub fn run_ns(&self) -> Result<u64> {
-        let mut information = sys::bpf_prog_info::default();
-        let mut bytes = size_of::<sys::bpf_prog_info>() as u32;
-        // SAFETY: the structure and its length are live for the call, which writes no more than
-        // that many bytes.
-        let result = unsafe {
-            sys::bpf_obj_get_info_by_fd(
-                self.0.as_raw_fd(),
-                (&raw mut information).cast(),
-                &raw mut bytes,
-            )
-        };
-        if result != 0 {
-            return Err(std::io::Error::last_os_error()).context("program information");
-        }
-        Ok(information.run_time_ns)
+        self.0.iter().map(run_ns).sum()
     }
+}
+
+/// Time of all runs of a program so far, in ns.
+fn run_ns(program: &OwnedFd) -> Result<u64> {
+    let mut information = sys::bpf_prog_info::default();
+    let mut bytes = size_of::<sys::bpf_prog_info>() as u32;
+    // SAFETY: the structure and its length are live for the call, which writes no more than that
+    // many bytes.
+    let result = unsafe {
+        sys::bpf_obj_get_info_by_fd(
+            program.as_raw_fd(),
+            (&raw mut information).cast(),
+            &raw mut bytes,
+        )
+    };
+    if result != 0 {
+        return Err(std::io::Error::last_os_error()).context("program information");
+    }
+    Ok(information.run_time_ns)
 }

@@ -1,7 +1,7 @@
 //! Figure 12: throughput of each application, with and without fault tolerance.
 
 use super::{Context, Experiment, Page};
-use crate::apps::{App, STORES_ROUTER, SWITCH};
+use crate::apps::{App, SWITCH};
 use crate::contention::process_cpu_ns;
 use crate::labs::Running;
 use crate::line::{Delivered, Line};
@@ -11,7 +11,7 @@ use crate::results::{Outcome, Row};
 use crate::sides::{self, Aim, Missing};
 use crate::statistics::{ratio_summary, summary};
 use crate::trace::{self, Played};
-use crate::xdp_time::{Counting, Program};
+use crate::xdp_time::{Counting, Programs};
 use anyhow::{Context as _, Result};
 use plot::Axes;
 use serde::Serialize;
@@ -186,15 +186,15 @@ fn costs(sides: &mut [sides::Side<Meter>; 2], rate: f64, window: Duration) -> Re
     let _counting = Counting::begin()?;
     let mut costs = Costs { rate, ..Costs::default() };
     for (index, side) in sides.iter_mut().enumerate() {
-        let program = Program::of(&side.lab, SWITCH, STORES_ROUTER)?;
+        let programs = Programs::of(&side.lab, SWITCH)?;
         side.tool.line.refresh()?;
         let stores = || -> Result<Vec<u64>> {
             side.lab.daemons_named("store").into_iter().map(process_cpu_ns).collect()
         };
-        let before = (program.run_ns()?, stores()?, side.tool.line.counted()?.0);
+        let before = (programs.run_ns()?, stores()?, side.tool.line.counted()?.0);
         side.tool.line.offer(Some(rate), window)?;
         let packets = (side.tool.line.counted()?.0 - before.2).max(1) as f64;
-        costs.switch[index] = (program.run_ns()? - before.0) as f64 / packets;
+        costs.switch[index] = (programs.run_ns()? - before.0) as f64 / packets;
         if index == 0 {
             let busiest =
                 stores()?.iter().zip(&before.1).map(|(after, before)| after - before).max();
