@@ -119,12 +119,20 @@ fn compile<'a>(
 }
 
 impl Built<'_> {
-    /// A fresh copy in the kernel.
-    fn load(&self) -> Result<Dataplane, String> {
+    /// Can packets of the program wait in the switch (`docs/output-commit.md`)?
+    fn may_wait(&self) -> bool {
+        self.generated.c_source.contains("#define SP_FLOW_HAS_COMMIT")
+    }
+
+    /// A fresh copy in the kernel. `waits`: packets wait in the switch.
+    fn load(&self, waits: bool) -> Result<Dataplane, String> {
         let opened = Object::open(&self.object, self.generated.manifest.clone());
         let mut opened = opened.map_err(|error| error.to_string())?;
         let settings = Settings { test_mode: true, virtual_clock: true, ..Settings::default() };
         opened.set(settings).map_err(|error| error.to_string())?;
+        if waits {
+            opened.wait_in_switch(1).map_err(|error| error.to_string())?;
+        }
         opened.load().map_err(|error| match &error {
             dataplane::Error::Verifier { log, .. } => {
                 let report =
@@ -138,10 +146,10 @@ impl Built<'_> {
     }
 
     /// Runs the cases, or loads only if there are none. What went wrong.
-    fn run(&self, cases: &[Case]) -> Vec<String> {
+    fn run(&self, cases: &[Case], waits: bool) -> Vec<String> {
         if cases.is_empty() {
             return self
-                .load()
+                .load(waits)
                 .err()
                 .map(|reason| format!("(load only):\n{reason}"))
                 .into_iter()
@@ -149,7 +157,7 @@ impl Built<'_> {
         }
         let reports = cases
             .iter()
-            .map(|case| packet_test::run_case(case, systems::packet_tests(), || self.load()));
+            .map(|case| packet_test::run_case(case, systems::packet_tests(), || self.load(waits)));
         let failed = reports.filter(|report| !report.passed());
         failed
             .map(|report| {
@@ -181,11 +189,15 @@ fn run(job: &Job) -> Vec<String> {
             Ok((actual, built)) => {
                 became.push(actual);
                 let only_first = placement == Placement::Forgotten;
-                built.run(if only_first {
-                    &job.cases[..job.cases.len().min(1)]
-                } else {
-                    &job.cases
-                })
+                let cases =
+                    if only_first { &job.cases[..job.cases.len().min(1)] } else { &job.cases[..] };
+                let mut failed = built.run(cases, false);
+                // The same packets leave, wherever they wait.
+                if became.len() == 1 && built.may_wait() {
+                    let waiting = built.run(cases, true);
+                    failed.extend(waiting.iter().map(|reason| format!("(waiting) {reason}")));
+                }
+                failed
             }
             Err(reason) => vec![reason],
         };

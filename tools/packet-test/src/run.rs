@@ -5,7 +5,9 @@ use crate::report::{CaseReport, Failure, diff, difference, dump};
 use crate::setup::{DEFAULT_ICMP_RATE_PER_S, PortLink};
 use crate::stf::{Case, Command, Pattern, Port};
 use crate::system::{Arrival, Backing, Fault, Identity, Outcome, Systems};
-use dataplane::{Dataplane, EntrySpec, GatewayPort, GatewaySettings, Verdict, Write};
+use dataplane::{
+    Dataplane, EntrySpec, GatewayPort, GatewaySettings, Verdict, Write, copies_by_loop,
+};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 
@@ -297,9 +299,17 @@ impl<'a> Runner<'a> {
         let mut waiting = VecDeque::from(frames);
         for _ in 0..MOST_ARRIVALS {
             let Some((port, frame)) = waiting.pop_front() else { return Ok(()) };
-            let outcome = self.dataplane.run(&frame, port, self.clock_ns)?;
+            let outcome = match copies_by_loop(port) {
+                Some(_) => self.dataplane.run_looped(&frame, self.clock_ns)?,
+                None => self.dataplane.run(&frame, port, self.clock_ns)?,
+            };
             let to = match outcome.verdict {
                 Verdict::Drop => continue,
+                Verdict::Forward { port } if copies_by_loop(port).is_some() => {
+                    let copies = copies_by_loop(port).unwrap_or(0) as usize;
+                    waiting.extend(std::iter::repeat_n((port, outcome.frame), copies));
+                    continue;
+                }
                 Verdict::Forward { port } => port,
                 Verdict::ToHost => {
                     let sent = Sent { line, frame: outcome.frame };

@@ -36,6 +36,10 @@ pub struct Args {
     /// Preprocessor macro, beside those of the cases; can be given several times.
     #[arg(short = 'D', value_name = "NAME[=VALUE]")]
     define: Vec<String>,
+    /// Packets wait in the switch for the store, as with `commit = "batch"` in switch.toml. The
+    /// same ones leave.
+    #[arg(long)]
+    wait: bool,
     /// Write the results as JSON to standard output.
     #[arg(long)]
     json: bool,
@@ -96,9 +100,9 @@ pub fn run(args: Args) -> u8 {
         .iter()
         .map(|path| match read_case(path) {
             Ok(case) => match objects.for_case(program, &case) {
-                Ok(object) => {
-                    packet_test::run_case(&case, systems::packet_tests(), || load(&object))
-                }
+                Ok(object) => packet_test::run_case(&case, systems::packet_tests(), || {
+                    load(&object, args.wait)
+                }),
                 Err(reason) => CaseReport::failed(&case.path, 0, reason),
             },
             Err(report) => report,
@@ -180,12 +184,15 @@ fn read_case(path: &Path) -> Result<Case, CaseReport> {
 }
 
 /// A fresh copy of the object in the kernel: cases share no state.
-fn load(object: &Path) -> Result<Dataplane, String> {
+fn load(object: &Path, wait: bool) -> Result<Dataplane, String> {
     let settings = Settings { test_mode: true, host_traffic: false, virtual_clock: true };
     let manifest =
         Manifest::read(&Manifest::path_for(object)).map_err(|error| error.to_string())?;
     let mut object = Object::open(object, manifest).map_err(|error| error.to_string())?;
     object.set(settings).map_err(|error| error.to_string())?;
+    if wait {
+        object.wait_in_switch(1).map_err(|error| error.to_string())?;
+    }
     object.load().map_err(|error| error.to_string())
 }
 

@@ -4,7 +4,7 @@
 
 use super::Lines;
 use super::lines::StoreLine;
-use dataplane::Dataplane;
+use dataplane::{Dataplane, Verdict, copies_by_loop};
 use manifest::Manifest;
 use packet_test::{Arrival, Backing, Fault, Identity, Line, Outcome};
 use redplane_switch::runtime::FlowSettings;
@@ -150,8 +150,14 @@ impl Backing for Store {
         }
         let frames = self.settings.map_or(0, |settings| self.work.due(switch, &settings, now_ns));
         for _ in 0..frames {
-            if let Some(frame) = switch.run_generator(now_ns).map_err(Fault::of_case)? {
-                arrivals.extend(self.sent(&frame, now_ns));
+            let made = switch.run_generated(now_ns).map_err(Fault::of_case)?;
+            match made.verdict {
+                Verdict::Forward { port } if copies_by_loop(port).is_some() => {
+                    let copies = copies_by_loop(port).unwrap_or(0) as usize;
+                    arrivals.extend(std::iter::repeat_n((port, made.frame), copies));
+                }
+                Verdict::Forward { .. } => arrivals.extend(self.sent(&made.frame, now_ns)),
+                Verdict::Drop | Verdict::ToHost => {}
             }
         }
         Ok(arrivals)
