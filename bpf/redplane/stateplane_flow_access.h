@@ -329,7 +329,8 @@ static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map,
 	/* "Window": more than the store can follow is dropped here, before it costs anything. */
 #ifdef SP_FLOW_HAS_COMMIT
 	if (session && batched) {
-		if (sp_commit_prepare(&place, entry->shard, SP_FLOW_RECORD_WORDS(key_bytes, value_bytes))) {
+		if (sp_commit_prepare(&place, entry->shard,
+			SP_FLOW_RECORD_WORDS(key_bytes, value_bytes), entry->name)) {
 			flow->park = SP_PARK_DROP;
 			flow->kind = SP_FLOW_PARK;
 			return;
