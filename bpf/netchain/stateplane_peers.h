@@ -215,16 +215,10 @@ SP_INLINE int sp_peers_probe(struct xdp_md *xdp, const struct sp_peer_settings *
 #define SP_PEERS_KEY_AT (SP_PEERS_MESSAGE_AT + 56)
 #define SP_PEERS_KEY_BYTES 16
 
-/*
- * The key of a slot in an object. (The slot may get another key at this instant: then it is a copy
- * of that one's, or of none.)
- */
+/* The key of a slot in an object, if it is one of the part that the agent queued it for. */
 #define SP_PEERS_KEY_OF(name, id, size, key_bytes, value_bytes)                                  \
-	if (due.object == (id) && (key_bytes) == SP_PEERS_KEY_BYTES) {                           \
-		struct name##_slot *slot = bpf_map_lookup_elem(&name##_slots, &due.number);      \
-                                                                                                 \
-		key = slot ? slot->key : 0;                                                      \
-	}
+	if (due.object == (id) && (key_bytes) == SP_PEERS_KEY_BYTES)                             \
+		found = name##_key(due.number, due.part, key);
 
 /* Each generated frame becomes what the agent queued first. -1: it queued nothing. */
 SP_INLINE int sp_peers_generated(struct xdp_md *xdp)
@@ -232,7 +226,8 @@ SP_INLINE int sp_peers_generated(struct xdp_md *xdp)
 	__u32 zero = 0;
 	struct sp_peer_settings *settings = bpf_map_lookup_elem(&sp_peer_settings, &zero);
 	struct sp_peers_due due = {};
-	const __u8 *key = 0;
+	__u64 key[SP_PEERS_KEY_BYTES / 8] = {};
+	int found = 0;
 	__u8 *frame;
 
 	if (!settings || bpf_map_pop_elem(&sp_peers_due, &due))
@@ -242,7 +237,8 @@ SP_INLINE int sp_peers_generated(struct xdp_md *xdp)
 #ifdef SP_SLOTS_OBJECTS
 	SP_SLOTS_OBJECTS(SP_PEERS_KEY_OF)
 #endif
-	if (!key)
+	/* (The slot may have been freed since, and may have another part's key.) */
+	if (!found)
 		return XDP_DROP;
 	frame = SP_PEERS_CLEARED(xdp, SP_PEERS_COPY_BYTES);
 	if (!frame)
@@ -251,7 +247,7 @@ SP_INLINE int sp_peers_generated(struct xdp_md *xdp)
 	sp_put16(frame + SP_PEERS_MESSAGE_AT + 24, due.part);
 	sp_put8(frame + SP_PEERS_MESSAGE_AT + 26, SP_PEERS_ROOM);
 	for (int i = 0; i < SP_PEERS_KEY_BYTES; i += 8)
-		*(sp_u64a *)(frame + SP_PEERS_KEY_AT + i) = *(const __u64 *)(key + i);
+		*(sp_u64a *)(frame + SP_PEERS_KEY_AT + i) = key[i / 8];
 	sp_peers_count(SP_PEERS_STAT_COPIES);
 	return sp_peers_enter(xdp);
 }

@@ -242,13 +242,25 @@ SP_INLINE __u64 sp_slots_note(__u32 part, __u32 used)
 						    sp_slots_note(part, SP_SLOT_ENTERED));       \
 	}                                                                                        \
                                                                                                  \
-	/* Another switch has acknowledged a copy of the slot, in this view. */                  \
-	static __noinline void name##_copied(__u32 number, __u32 view)                           \
+	/*                                                                                       \
+	 * Another switch has acknowledged a message about the slot, in this view of its part.   \
+	 * The number may have gone to a key of another part meanwhile, whose views are others.  \
+	 */                                                                                      \
+	static __noinline void name##_copied(__u32 number, __u32 part, __u32 view)               \
 	{                                                                                        \
 		struct sp_slot_mark *mark = bpf_map_lookup_elem(&name##_marks, &number);         \
+		struct sp_slot_mark now;                                                         \
+		__u64 before, after;                                                             \
                                                                                                  \
-		if (mark)                                                                        \
-			mark->copied_view = view;                                                \
+		if (!mark)                                                                       \
+			return;                                                                  \
+		before = *(volatile __u64 *)mark;                                                \
+		__builtin_memcpy(&now, &before, sizeof(now));                                    \
+		if (now.used != SP_SLOT_ENTERED || now.part != (__u16)part)                      \
+			return;                                                                  \
+		now.copied_view = view;                                                          \
+		__builtin_memcpy(&after, &now, sizeof(after));                                   \
+		__sync_val_compare_and_swap((__u64 *)mark, before, after);                       \
 	}
 
 /* Maps and accesses of one object: the numbers of its keys, NAME_slots, NAME_marks. */
@@ -360,6 +372,26 @@ SP_INLINE __u64 sp_slots_note(__u32 part, __u32 used)
 		}                                                                        \
 		return nothing | at;                                                     \
 	}                                                                                \
+                                                                                                 \
+	/*                                                                                       \
+	 * The key of a slot, if the slot has one of this part; else 0. (A slot that is freed    \
+	 * loses its note before its generation is even again, and one that gets a key has the   \
+	 * note afterwards: so key and note belong together.)                                    \
+	 */                                                                                      \
+	SP_INLINE int name##_key(__u32 number, __u32 part, __u64 *key)                           \
+	{                                                                                        \
+		struct sp_slot_mark *mark = bpf_map_lookup_elem(&name##_marks, &number);         \
+		struct name##_slot *slot = bpf_map_lookup_elem(&name##_slots, &number);          \
+		__u32 before;                                                                    \
+                                                                                                 \
+		if (!mark || !slot)                                                              \
+			return 0;                                                                \
+		before = *(volatile __u32 *)&slot->generation;                                   \
+		sp_slots_copy(key, slot->key, key_bytes);                                        \
+		return !(before & 1) && *(volatile __u16 *)&mark->used &&                        \
+		       *(volatile __u16 *)&mark->part == (__u16)part &&                          \
+		       before == *(volatile __u32 *)&slot->generation;                           \
+	}                                                                                        \
 	/* A key without a slot gets one. */                                                     \
 	static __noinline __u32 name##_insert(struct sp_slots_context *slots, const __u8 *key,   \
 					      const __u8 *value, __u32 part)                     \

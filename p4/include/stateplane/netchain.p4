@@ -44,9 +44,10 @@ extern SlotState<K, V> {
     /// that exists from the walk's begin to its end. It may miss keys that are made or deleted.
     SlotResult next(in bit<16> part, in K prefix, in K mask, in bit<8> hidden, in bit<32> at,
                     out K key, out bit<32> next);
-    /// Another switch has acknowledged a message about the slot with this number, in this view. The
-    /// agent does not queue a message that is acknowledged in the view that it works for.
-    void copied(in bit<32> slot, in bit<32> view);
+    /// The slot with this number needs no (more) messages in this view of its part. Nothing is
+    /// noted if the slot has a key of another part by now. The agent queues no message about a slot
+    /// with a note of the view that it works for.
+    void copied(in bit<32> slot, in bit<16> part, in bit<32> view);
 }
 
 /// What is known of a request of a client.

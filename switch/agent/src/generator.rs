@@ -73,7 +73,12 @@ pub(crate) fn start(
     let run = move || {
         // What it sends tells others that this switch lives, and keeps leases: both end within tens
         // of milliseconds, which is how long other threads may keep the CPUs of a busy machine.
-        dataplane::before_others();
+        if !dataplane::before_others() {
+            tracing::warn!(
+                "no real-time policy for the packet generator: on a busy machine this switch may \
+                 look dead; give the agent CAP_SYS_NICE, and no RestrictRealtime= in its unit"
+            );
+        }
         // The kernel's default lets a sleep end 50 µs late, in each look; without it, only the
         // figures are a little worse.
         let _ = nix::sys::prctl::set_timerslack(1);

@@ -315,17 +315,19 @@ pub(crate) fn behind_others<T>(work: impl FnOnce() -> T) -> T {
     done
 }
 
-fn schedule(policy: libc::c_int, priority: libc::c_int) {
+/// Whether it may.
+fn schedule(policy: libc::c_int, priority: libc::c_int) -> bool {
     let priority = libc::sched_param { sched_priority: priority };
     // SAFETY: the kernel reads one struct, which outlives the call; 0 is the calling thread.
-    unsafe { libc::sched_setscheduler(0, policy, &raw const priority) };
+    unsafe { libc::sched_setscheduler(0, policy, &raw const priority) == 0 }
 }
 
 /// From now on the calling thread gets a CPU before all threads that do not ask for the same: for
 /// one that has little to do, which cannot wait, and for those that hold locks that it takes.
-/// Threads that it starts get none of it. Without the right to (CAP_SYS_NICE), nothing changes.
-pub fn before_others() {
-    schedule(libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, 1);
+/// Threads that it starts get none of it. False: it has no right to (CAP_SYS_NICE), and nothing
+/// changes.
+pub fn before_others() -> bool {
+    schedule(libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, 1)
 }
 
 /// Does work that may take long, in a thread that [`before_others`] was called in, as any other

@@ -127,8 +127,8 @@ def middle():
     case.write()
 
 
-def generated(case, key=b"foo"):
-    frame = tombstone(1, key=key, view=0, made=0, chain=[], tag=0, length=NO_VALUE).packet()
+def generated(case, key=b"foo", to=1):
+    frame = tombstone(to, key=key, view=0, made=0, chain=[], tag=0, length=NO_VALUE).packet()
     case.packet(GENERATOR_PORT, bytes(12) + ethernet(PORT_MACS[0], PORT_MACS[0], frame)[12:])
 
 
@@ -149,6 +149,9 @@ def head():
     case.lines.append("no_packet")
     case.note("it has a value")
     write(DELETE, version(2), [deleted, put, *NOBODYS], number=2)
+    case.note("queued in an earlier view, when S2 was the next one")
+    generated(case, to=2)
+    case.lines.append("no_packet")
     generated(case)
     gone = tombstone(1, made=version(2), value=b"x", done=[deleted, put, *NOBODYS], chain=[0], ttl=63)
     to_fabric(case, gone)

@@ -472,6 +472,21 @@ def full():
     to_client(case, second.reply(REFUSED, value=bytes(16), length=NO_VALUE, flags=MOVED))
     case.write()
 
+    case = write_file("full_middle", "S1 has no slot left: a new key stops there, and is never acknowledged."
+                      "\ndefine: NETCHAIN_KEYS=1", part(1, [0, 1, 2]))
+    first = down(Message(PUT, value=b"A"), made=version(1), status=DONE, done=[(0xC1, 1, version(1))])
+    from_fabric(case, first)
+    to_fabric(case, down(first))
+    from_fabric(case, down(Message(PUT, value=b"B", key=b"bar", number=2), made=version(1), status=DONE,
+                           done=[(0xC1, 2, version(1))]))
+    case.counter("no_slot", 1)
+    case.note("a key that has a slot is written as before")
+    again = down(Message(PUT, value=b"C", number=3), made=version(2), status=DONE,
+                 done=[(0xC1, 3, version(2)), (0xC1, 1, version(1))])
+    from_fabric(case, again)
+    to_fabric(case, down(again))
+    case.write()
+
 
 def malformed():
     case = write_file("malformed", "Messages of other lengths than their fields say are dropped.", part(0, [0]))

@@ -438,7 +438,7 @@ control NetChainIngress(inout headers_t hdr, inout metadata_t meta,
                         }
                     } else if (in_view && meta.position & READER != 0
                                && hdr.envelope.operation == Operation.COPY_ACK) {
-                        slots.copied(hdr.netchain.number, meta.view);
+                        slots.copied(hdr.netchain.number, hdr.netchain.group, meta.view);
                         drop();
                     } else {
                         other_view.count(0);

@@ -207,6 +207,9 @@ fn units_load() {
         assert!(text.contains("ExecStart=/usr/bin/stateplane "), "{name}");
         // `running` below has them say that they are ready.
         assert!(text.lines().any(|line| line == "Type=notify"), "{name}");
+        // A switch's threads ask for a real-time policy (`dataplane::before_others`).
+        let may = text.contains("CAP_SYS_NICE") && !text.contains("RestrictRealtime=yes");
+        assert!(may || !name.contains("switch"), "{name}: no real-time policy");
         let unit = folder.path().join(name);
         // BIRD and the network's targets are the machine's own.
         std::fs::write(&unit, text.replace("/usr/bin/stateplane", STATEPLANE)).unwrap();

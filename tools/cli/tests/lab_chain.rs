@@ -127,7 +127,7 @@ fn by_command(lab: &TestLab) {
     assert_eq!(kv("add visits 1").1, "42");
     let told = serde_json::from_str::<serde_json::Value>(&kv("--json get greeting").1).unwrap();
     assert_eq!(told["version"], first);
-    assert!(kv("get seventeen-letters").1.contains("a name of 17 bytes; a key has 16"));
+    assert!(kv("get seventeen-letters").1.contains("a name of 17 bytes; a name has at most 16"));
 }
 
 fn refused(now: &Shown) -> Outcome {

@@ -232,6 +232,11 @@ fn many_keys(lab: &TestLab, folder: &Folder) {
     assert_eq!((places.len(), &told["view"]), (3, &told["switches"][0]["view"]), "{said}");
     let (good, said) = kv("inspect m/001");
     assert!(good && said.contains("head") && said.contains("has a part"), "{said}");
+    assert_eq!(kv("add count 44").1.trim(), "44");
+    assert_eq!(kv("add count -2").1.trim(), "42");
+    let (_, said) = kv("--json get count");
+    let told: serde_json::Value = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}"));
+    assert_eq!((&told["value_hex"], &told["number"]), (&"000000000000002a".into(), &42.into()));
     let out = folder.path("out.jsonl");
     let (good, said) = kv(&format!("export --prefix m/ {}", out.display()));
     let exported = std::fs::read_to_string(&out).unwrap_or_default();

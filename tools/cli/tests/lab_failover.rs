@@ -11,6 +11,8 @@ mod common;
 mod controllers;
 #[path = "lab_failover/counters.rs"]
 mod counters;
+#[path = "lab_failover/deploy.rs"]
+mod deploy;
 #[path = "lab_failover/import.rs"]
 mod import;
 #[path = "lab_failover/load.rs"]
@@ -94,9 +96,19 @@ fn kill(cluster: &Cluster, victim: &str, round: usize, told: &mut Told) {
     });
     std::thread::sleep(Duration::from_millis(300));
     let written = load.first_writes_after(cut);
+    let way = || cluster.lab.run("core", &format!("ip -4 route show {address}")).1;
+    let own = format!("dev {victim} ");
+    wait_for("others announce its address", || {
+        let way = way();
+        way.contains("dev s") && !way.contains(&own)
+    });
     cluster.lab.restore(victim);
     cluster.settle("the killed switch is back");
     std::thread::sleep(Duration::from_millis(200));
+    wait_for("it alone announces its address again", || {
+        let way = way();
+        way.contains(&own) && way.matches("dev s").count() == 1
+    });
     let ended = load.end();
     let detection = ms(killed, detected).expect("detected");
     told.detected.push(detection);
@@ -379,9 +391,8 @@ fn a_group_that_lost_all_members_says_so() {
     });
     let lost: Vec<usize> =
         cluster.groups().iter().filter(|it| it.stage == "lost").map(|it| it.group).collect();
-    for group in &lost {
-        cluster.order(&format!("refound {group}"));
-    }
+    cluster.order(&format!("refound {}", lost[0]));
+    cluster.order("refound --all");
     cluster.settle("the groups are founded again");
     // (A client that was told that the group is lost asks anew.)
     let mut client = cluster.client();

@@ -73,6 +73,15 @@ impl Listing {
         })
     }
 
+    /// The same, one listing for each group: they can be asked beside each other.
+    pub fn by_group(&self) -> impl Iterator<Item = Listing> + use<> {
+        let begin = Listing { told: HashSet::new(), ready: VecDeque::new(), ..self.clone() };
+        (u32::from(self.group)..self.end).filter_map(move |group| {
+            let (from, end) = (u16::try_from(group).ok()?, group + 1);
+            Some(Listing { group: from, end, view: 0, cursor: 0, requests: 0, ..begin.clone() })
+        })
+    }
+
     /// A key that has come.
     pub fn key(&mut self) -> Option<Key> {
         self.ready.pop_front()
@@ -291,6 +300,19 @@ mod tests {
         assert_eq!(asked, [(0, 0), (0, 9), (0, 0), (0, 3), (1, 0)]);
         assert_eq!(keys, ["a", "b", "x"].map(|name| Key::from_name(name).unwrap()));
         assert_eq!(failures, 1);
+    }
+
+    #[test]
+    fn each_group_can_be_listed_by_itself() {
+        let mut parts: Vec<Listing> = Listing::new(&ring(), b"").unwrap().by_group().collect();
+        assert_eq!(parts.len(), 2);
+        for (group, part) in parts.iter_mut().enumerate() {
+            let (asked, keys, _) = run(part, vec![page(4, &["a"], Some(9)), page(4, &["b"], None)]);
+            assert_eq!(asked, [(group as u16, 0), (group as u16, 9)]);
+            assert_eq!(keys.len(), 2);
+        }
+        let whole = Listing::new(&ring(), &[b'k'; 16]).unwrap();
+        assert_eq!(whole.by_group().map(|it| it.group).collect::<Vec<_>>(), [whole.group]);
     }
 
     #[test]

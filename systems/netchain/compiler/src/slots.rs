@@ -50,9 +50,11 @@ impl SlotObject {
 
     pub(crate) fn call(&self, generator: &mut Generator<'_>, call: &ObjectCall<'_>) {
         let ObjectCall { method, arguments, result, location, .. } = *call;
-        if let ("copied", [Argument::In(slot), Argument::In(view)]) = (method, arguments) {
-            let (slot, view) = (generator.expr(slot), generator.expr(view));
-            generator.out.line(format!("{}_copied({slot}, {view});", self.c_name));
+        if let ("copied", [Argument::In(slot), Argument::In(part), Argument::In(view)]) =
+            (method, arguments)
+        {
+            let [slot, part, view] = [slot, part, view].map(|it| generator.expr(it));
+            generator.out.line(format!("{}_copied({slot}, {part}, {view});", self.c_name));
             return;
         }
         if method == "next" {

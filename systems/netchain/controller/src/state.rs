@@ -54,7 +54,11 @@ pub struct Group {
     /// Tombstones of earlier sessions may have been collected; 0: none have. It never falls.
     #[serde(default)]
     pub floor: u16,
-    /// Tombstones below the floor are collected in this view, in which nobody joins.
+    /// Members free tombstones below the floor in this view, in which nobody joins, and store none
+    /// if they have no slot for the key: until the view ends, also when all are collected.
+    #[serde(default)]
+    pub collects_in: u32,
+    /// The head is still to send some down the chain.
     #[serde(default)]
     pub collecting: bool,
     /// Head first. Without the member that joins, all have everything that was acknowledged.
@@ -137,6 +141,7 @@ impl Group {
         self.session = self.session.saturating_add(1);
         (self.floor, self.collecting) = (self.session, true);
         self.view = self.view.saturating_add(1);
+        self.collects_in = self.view;
         self.pause(reader, version);
     }
 
@@ -169,6 +174,7 @@ impl State {
             session: 1,
             head_since: 1,
             floor: 0,
+            collects_in: 0,
             collecting: false,
             chain,
             joining: None,
@@ -200,6 +206,7 @@ mod tests {
             session: u16::MAX - 1,
             head_since: 1,
             floor: 0,
+            collects_in: 0,
             collecting: false,
             chain: vec![switch(1), switch(2), switch(3)],
             joining: None,

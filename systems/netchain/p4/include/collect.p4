@@ -32,11 +32,13 @@ action begin_collecting() {
         value_from_slot(hdr, slot);
         recent_from_slot(hdr, slot);
         if (!is_collectable(slot.version, slot.length, meta.floor)) {
-            slots.copied(hdr.netchain.number, meta.view);
+            slots.copied(hdr.netchain.number, hdr.netchain.group, meta.view);
             drop();
         } else if (meta.position & TAIL != 0) {
-            slots.copied(hdr.netchain.number, meta.view);
             free_collected();
+            drop();
+        } else if (hdr.ipv4.destination != meta.next) {
+            // Queued in an earlier view. It would pass by a member that has joined since.
             drop();
         } else {
             note_way_back(hdr.ipv4.source);
@@ -56,11 +58,12 @@ action collected_by_all(in bool written) {
     }
 }
 
-// From the tail back to the head, member by member. 0: it came to its end.
+// From the tail back to the head, member by member. (At the head nothing is noted of the slot: its
+// number may be another key's. What was not freed here is no tombstone, and is noted when the agent
+// queues it next.)
 action collected_here() {
     free_collected();
     if (hdr.envelope.hops == 0) {
-        slots.copied(hdr.netchain.number, meta.view);
         drop();
     } else {
         step = Step.COLLECTED;

@@ -136,6 +136,13 @@ class Request:
         return cls(4, key, value, version, **more)
 
     @classmethod
+    def compare_owner(cls, key, owner, value, **more) -> "Request":
+        """Writes a value if the first eight bytes of the key's value are these."""
+        if len(owner) != 8:
+            raise ValueError(f"{len(owner)} bytes; an owner has 8")
+        return cls(5, key, value, int.from_bytes(owner, "big"), **more)
+
+    @classmethod
     def add(cls, key, delta=1, **more) -> "Request":
         """Adds to the number in the value's first eight bytes, modulo 2^64."""
         return cls(6, key, None, delta, **more)
@@ -173,6 +180,10 @@ class Client:
     def __init__(self, file):
         self.file = file
         self._native = open_native(file)
+
+    def __getattr__(self, name):
+        # (Of attributes that are not there.)
+        raise ValueError("the client is closed") if name == "_native" else AttributeError(name)
 
     def __enter__(self):
         return self

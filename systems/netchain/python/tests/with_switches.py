@@ -37,6 +37,13 @@ class WithSwitches(unittest.TestCase):
                 client.get("seventeen-letters")
             with self.assertRaises(ValueError):
                 client.put("py", b"x" * 129)
+            client.put("py-owned", b"owner--1" + b"first").or_raise()
+            ask = Request.compare_owner("py-owned", b"owner--1", b"owner--2")
+            self.assertTrue(client.ask(ask).done)
+            again = Request.compare_owner("py-owned", b"owner--1", b"owner--3")
+            self.assertEqual(client.ask(again).outcome, Outcome.REFUSED)
+        with self.assertRaises(ValueError):
+            client.get("py")
         with self.assertRaises(NetChainError) as raised:
             Client("none.toml")
         self.assertIn("none.toml", str(raised.exception))

@@ -47,7 +47,6 @@ impl World<'_> {
             let group = usize::from(self.ring.group_of(&key));
             let Some(group) = self.control.disk.groups.get(group) else { continue };
             let full: Vec<Ipv4Addr> = group.full().collect();
-            let floor = u64::from(group.floor) << 48;
             let mut before: Option<(Ipv4Addr, u64)> = None;
             for address in full {
                 let incarnation = self.control.disk.switches.get(&address).map(|it| it.incarnation);
@@ -57,10 +56,8 @@ impl World<'_> {
                 let Some(node) = node.filter(|node| Some(node.incarnation) == incarnation) else {
                     continue;
                 };
-                let (version, has_value) = node.state(&key);
-                if !has_value && version < floor {
-                    continue; // (it may have been collected before it, or may be: tombstones.md)
-                }
+                // (Without a slot 0: of a chain that collects, the head frees its slot last.)
+                let (version, _) = node.state(&key);
                 if let Some((first, newest)) = before
                     && newest < version
                 {

@@ -436,11 +436,12 @@ const NO_VALUE: u128 = 255;
 
 /// What a switch does with the slots of a group in which it has this role, and where to.
 fn job((group, role): (u16, &Role)) -> Option<(u16, u32, Operation, Ipv4Addr)> {
+    let to = role.copies_to?;
     if matches!(role.part, Part::Member { head: true, collecting: true, .. }) {
         let to = role.next.unwrap_or(Ipv4Addr::UNSPECIFIED);
         return Some((group, role.view, Operation::Collect, to));
     }
-    Some((group, role.view, Operation::Copy, role.copies_to?))
+    Some((group, role.view, Operation::Copy, to))
 }
 
 fn number(datum: &Datum) -> Option<u128> {

@@ -178,6 +178,15 @@ pub const ALL: &[SeededBug] = &[
         )],
     },
     SeededBug {
+        name: "TombstoneStored",
+        what: "A late refusal brings a tombstone back to a member behind a head that has freed it.",
+        places: &[(
+            NETCHAIN,
+            "bool applies = hdr.netchain.version > slot.version && !stays_free;",
+            "bool applies = hdr.netchain.version > slot.version;",
+        )],
+    },
+    SeededBug {
         name: "CollectsValues",
         what: "A slot is freed although its key was written since.",
         places: &[(

@@ -78,12 +78,11 @@ impl Job {
     /// What a switch with this role in the group has to do, if anything.
     pub fn of((group, role): (u16, &Role)) -> Option<Job> {
         let view = role.view;
-        let collects = matches!(role.part, Part::Member { head: true, collecting: true, .. });
-        if collects {
+        let to = role.copies_to?;
+        if matches!(role.part, Part::Member { head: true, collecting: true, .. }) {
             let to = role.next.unwrap_or(Ipv4Addr::UNSPECIFIED);
             return Some(Job { group, view, purpose: Purpose::Collect, to });
         }
-        let to = role.copies_to?;
         Some(Job { group, view, purpose: Purpose::Copy, to })
     }
 

@@ -1,9 +1,12 @@
-//! How fast a reader copies its slots to a member that joins: two switches in network namespaces,
-//! linked by a veth pair, with real frames. The work of both is done on one CPU, the generator's.
+//! How fast a reader copies its slots to a member that joins, and a head collects tombstones: two
+//! switches in network namespaces, linked by a veth pair, with real frames. The work of both is
+//! done on one CPU, the generator's.
 //!
 //! ```
-//! copy_speed [KEYS [KEYS_PER_S]]     # as root
+//! copy_speed [copy|collect|alone [KEYS [KEYS_PER_S]]]     # as root
 //! ```
+//!
+//! `alone`: the head is the tail, and frees its slots without a message.
 
 #[path = "common/fill.rs"]
 mod fill;
@@ -13,8 +16,10 @@ mod switch;
 use dataplane::{AttachMode, Dataplane, Link};
 use fill::fill;
 use manifest::Manifest;
+use netchain_protocol::message::NO_VALUE;
 use netchain_switch::copies::{Copies, Job, Purpose};
 use netns::Owned;
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,6 +30,8 @@ use switch_agent::system::now_ns;
 const LOOK: Duration = Duration::from_millis(1);
 /// The port of both switches.
 const PORT: u32 = 1;
+/// Of each key that is copied.
+const VALUE_BYTES: u8 = 64;
 
 /// In this namespace: a port with the program on it.
 fn attach(switch: &Switch, interface: &str) -> (Link, u32) {
@@ -39,7 +46,7 @@ fn start(
     namespace: &Owned,
     file: &Path,
     manifest: &Manifest,
-    own: std::net::Ipv4Addr,
+    own: Ipv4Addr,
     interface: &str,
 ) -> (Switch, Link, u32) {
     let inside = || {
@@ -62,6 +69,7 @@ fn received(dataplane: &Dataplane) -> u64 {
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
+    let what = arguments.next().unwrap_or_else(|| "copy".into());
     let mut number =
         |usual: u64| arguments.next().map_or(usual, |text| text.parse().expect("a number"));
     let (keys, per_s) = (number(2_000_000) as u32, number(10_000_000));
@@ -98,14 +106,31 @@ fn main() {
     let (reader, _link_a, ifindex) = start(&a, &file, &manifest, READER, "va");
     let (joining, _link_b, _) = start(&b, &file, &manifest, JOINING, "vb");
     let chain = [READER, JOINING];
-    joining.take_part(2, 2 | 8, 0, &chain);
-    reader.take_part(2, 1 | 4, JOINING.into(), &chain);
-    fill(&reader, keys, 64);
+    let job = match what.as_str() {
+        "copy" => {
+            joining.take_part(2, 2 | 8, 0, &chain);
+            reader.take_part(2, 1 | 4, JOINING.into(), &chain);
+            fill(&reader, keys, VALUE_BYTES);
+            Job { group: GROUP, view: 2, purpose: Purpose::Copy, to: JOINING }
+        }
+        "collect" => {
+            joining.take_part_in((GROUP, 2, 2), 2, 2 | 4 | 16, 0, &chain);
+            reader.take_part_in((GROUP, 2, 2), 2, 1 | 16, JOINING.into(), &chain);
+            [&reader, &joining].into_iter().for_each(|it| fill(it, keys, NO_VALUE));
+            Job { group: GROUP, view: 2, purpose: Purpose::Collect, to: JOINING }
+        }
+        "alone" => {
+            reader.take_part_in((GROUP, 2, 2), 2, 1 | 2 | 4 | 16, 0, &[READER]);
+            fill(&reader, keys, NO_VALUE);
+            Job { group: GROUP, view: 2, purpose: Purpose::Collect, to: Ipv4Addr::UNSPECIFIED }
+        }
+        other => panic!("{other}: copy, collect or alone"),
+    };
     let copies = Copies::new(Arc::clone(&reader.dataplane), reader.slots.clone(), per_s);
     let copies = copies.expect("notes");
     let run = || {
         let _ready = reader.dataplane.keep_ready("sp_generator");
-        copies.set(vec![Job { group: GROUP, view: 2, purpose: Purpose::Copy, to: JOINING }]);
+        copies.set(vec![job]);
         let (began, cpu_began) = (Instant::now(), cpu());
         let mut next = began;
         while copies.done().is_empty() {
@@ -123,7 +148,7 @@ fn main() {
     };
     let (took, busy) = a.inside(run).expect("namespace");
     println!(
-        "{keys} keys in {:.2} s: {:.0} keys/s, {:.0} for each CPU second; {} copies, {} came, {} \
+        "{keys} keys in {:.2} s: {:.0} keys/s, {:.0} for each CPU second; {} messages, {} came, {} \
          acknowledgements",
         took.as_secs_f64(),
         f64::from(keys) / took.as_secs_f64(),
@@ -132,6 +157,8 @@ fn main() {
         received(&joining.dataplane),
         received(&reader.dataplane),
     );
-    let last = joining.slot_of(&u128::from(keys - 1).to_be_bytes());
-    assert!(last.is_some(), "the last key is not there");
+    let last = |switch: &Switch| switch.slot_of(&u128::from(keys - 1).to_be_bytes()).is_some();
+    let there = (last(&reader), last(&joining));
+    let expected = if job.purpose == Purpose::Copy { (true, true) } else { (false, false) };
+    assert_eq!(there, expected, "the last key");
 }

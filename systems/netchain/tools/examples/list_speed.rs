@@ -101,7 +101,7 @@ fn main() {
     let (file, manifest) = switch::object(folder.path(), keys);
     let switch = Switch::load(&file, &manifest, READER, true);
     switch.take_part(2, ALONE, 0, &[READER]);
-    switch.take_part_in((GROUP + 1, 0), 2, ALONE, 0, &[READER]);
+    switch.take_part_in((GROUP + 1, 1, 0), 2, ALONE, 0, &[READER]);
     fill(&switch, keys, 64);
     // (Keys are the numbers from 0 on, big-endian.)
     list(&switch, "all keys", (GROUP, b""), keys as usize);

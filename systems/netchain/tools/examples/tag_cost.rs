@@ -6,8 +6,9 @@
 //! tag_cost systems/netchain/p4/operations.stf with.o without.o     # as root
 //! ```
 //!
-//! The case sets the switch up, and has the requests that are timed. Objects take turns; each round
-//! loads one anew. BPF_PROG_RUN would repeat a program on its own output, so each run is one
+//! The case sets the switch up, and has the requests that are timed. An object of another version
+//! of the program may have a case of its own, NAME.stf beside NAME.o. Objects take turns; each
+//! round loads one anew. BPF_PROG_RUN would repeat a program on its own output, so each run is one
 //! packet, with a request number of its own.
 
 use dataplane::{Dataplane, Object, Settings};
@@ -136,10 +137,12 @@ fn main() {
                 let setup = line.starts_with("# ") || line.starts_with("add ");
                 setup && (keyed || !line.contains(": tags "))
             };
+            let own = std::fs::read_to_string(object.with_extension("stf"));
+            let text = own.as_ref().unwrap_or(&text);
             let setup: Vec<&str> = text.lines().filter(wanted).collect();
             let setup = setup.join("\n") + "\nclock 5ms\n";
             let case = Case::parse(&file, &setup, systems).expect("the case");
-            let frames = requests(&text, systems);
+            let frames = requests(text, systems);
             *FRAMES.lock().expect("no panic elsewhere") = frames;
             SAMPLES.lock().expect("no panic elsewhere").clear();
             let report = run_case(&case, systems, || load(object));

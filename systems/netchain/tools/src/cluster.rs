@@ -50,8 +50,10 @@ pub struct Controller {
 
 /// Words after `kv status`.
 #[derive(Args, Debug)]
-#[command(after_help = "Exit code 0: all chains are whole and serve; 1: they do not, or there is \
-                        no answer.")]
+#[command(
+    after_help = "Exit codes: 0 all chains are whole and serve; 1 they do not; 2 there is no \
+                        answer."
+)]
 pub struct StatusArgs {
     #[command(flatten)]
     controller: Controller,
@@ -76,7 +78,11 @@ pub struct DrainArgs {
 #[derive(Args, Debug)]
 pub struct RefoundArgs {
     /// The group's number, as `kv status --groups` has it.
-    group: u16,
+    #[arg(required_unless_present = "all")]
+    group: Option<u16>,
+    /// All groups that are lost.
+    #[arg(long, conflicts_with = "group")]
+    all: bool,
     #[command(flatten)]
     controller: Controller,
 }
@@ -257,10 +263,21 @@ pub fn drain(args: &DrainArgs) -> Said<u8> {
     Ok(0)
 }
 
-/// Orders that a lost group begins anew.
+/// Orders that a lost group begins anew, or all that are lost.
 pub fn refound(args: &RefoundArgs) -> Said<u8> {
-    args.controller.order(Order::Refound(args.group))?;
-    outln!("group {} begins anew, empty", args.group);
+    let lost = || -> Said<Vec<u16>> {
+        let groups = args.controller.groups()?;
+        let lost = groups.iter().filter(|it| it.stage == "lost");
+        Ok(lost.filter_map(|it| u16::try_from(it.group).ok()).collect())
+    };
+    let groups = args.group.map_or_else(lost, |group| Ok(vec![group]))?;
+    for group in &groups {
+        args.controller.order(Order::Refound(*group))?;
+        outln!("group {group} begins anew, empty");
+    }
+    if groups.is_empty() {
+        outln!("no group is lost");
+    }
     Ok(0)
 }
 

@@ -210,14 +210,14 @@ mod tests {
                 "kv_json",
                 "held",
                 text(
-                    r#"{"view":3,"keys":[{"key":"61","version":281474976710657,"digest":5}],"next":9}"#,
+                    r#"{"view":3,"keys":[{"key":"61","version":281474976710657,"digest":5,"deleted":false}],"next":9}"#,
                 ),
             ),
             (
                 "kv_json",
                 "groups",
                 text(
-                    r#"{"version":2,"groups":[{"group":0,"view":3,"session":1,"stage":"serving","chain":["10.9.0.1"],"joining":null}],"next":1}"#,
+                    r#"{"version":2,"groups":[{"group":0,"view":3,"session":1,"stage":"serving","chain":["10.9.0.1"],"joining":null,"floor":1,"collecting":false}],"next":1}"#,
                 ),
             ),
             (

@@ -16,8 +16,10 @@ const EXAMPLES: &str = "Examples:
   stateplane kv key revoke client-keys.toml 1
   stateplane kv key list client-keys.toml
 
-The file belongs on all switches (`client_keys` in switch.toml); only its owner may read it. A switch
-reads it again when it changes, and on SIGHUP. The client reads its part by `kv --identity`.";
+The file belongs on all switches (`client_keys` in switch.toml); only its owner may read it. A
+switch looks every five seconds whether it has changed, and at once on SIGHUP: for so long it serves
+a client whose key is revoked, and does not know a new one. The client reads its part by `kv
+--identity`.";
 
 /// Issue, rotate, revoke and list clients' keys
 #[derive(ClapArgs, Debug)]

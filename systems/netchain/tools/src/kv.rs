@@ -2,6 +2,7 @@
 
 use crate::cluster;
 use crate::founding::{self, FoundArgs, RingArgs};
+use crate::text::valued;
 use crate::{bench, inspect, keys, listing, lock, sim, verify};
 use clap::{Parser, Subcommand};
 use command_line::outln;
@@ -38,6 +39,8 @@ kv.toml names the cluster's founding file, which is the same for all clients and
   cluster = \"cluster.toml\"
   identity = \"client.key\" # from `kv key issue`; without it, only switches for everybody answer
   deadline_ms = 1000     # after so long the outcome is unknown
+
+With --json a value that is no text is value_hex, and number is that of eight bytes.
 
 Exit codes: 0 done, 1 refused (the condition does not hold; of get: no value), 2 it could not be
 asked, or no switch serves the key, 3 unknown: it may have happened.";
@@ -103,7 +106,8 @@ enum Word {
     Cas {
         /// The key: at most 16 bytes.
         key: String,
-        /// The version, as `get --json` prints it; 0: the key was never written.
+        /// The version, as `get --json` prints it; 0: the key was never written, or was deleted and
+        /// collected.
         version: u64,
         /// The value: at most 128 bytes.
         value: String,
@@ -112,7 +116,8 @@ enum Word {
     Add {
         /// The key: at most 16 bytes.
         key: String,
-        /// The number to add.
+        /// The number to add, modulo 2^64; it may be negative.
+        #[arg(allow_negative_numbers = true, value_parser = delta)]
         delta: u64,
     },
     /// Print the keys that begin with a prefix
@@ -137,6 +142,12 @@ enum Word {
         #[arg(long, default_value_t = 0)]
         version: u64,
     },
+}
+
+/// A number of 64 bits, with a sign or without.
+fn delta(text: &str) -> Result<u64, String> {
+    let signed = || text.parse::<i64>().map(i64::cast_unsigned);
+    text.parse().or_else(|_| signed()).map_err(|error| error.to_string())
 }
 
 /// Runs the command; returns its exit code.
@@ -234,10 +245,7 @@ fn printed(args: &Args, value: &[u8]) -> String {
     if let (Word::Add { .. }, Some(number)) = (&args.word, value.first_chunk()) {
         return u64::from_be_bytes(*number).to_string();
     }
-    match std::str::from_utf8(value) {
-        Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),
-        _ => value.iter().map(|byte| format!("{byte:02x}")).collect(),
-    }
+    valued(value).1
 }
 
 fn show(args: &Args, outcome: &Outcome, has_key: bool) -> u8 {
@@ -262,9 +270,16 @@ fn show(args: &Args, outcome: &Outcome, has_key: bool) -> u8 {
     };
     if args.json {
         let version = shown.map(|shown| shown.version);
-        let told = json!({
-            "outcome": word, "own": own, "version": version, "value": value, "moved": moved,
+        let mut told = json!({
+            "outcome": word, "own": own, "version": version, "value": null, "moved": moved,
         });
+        if let Some(value) = shown.and_then(|shown| shown.value.as_deref()) {
+            let (field, text) = valued(value);
+            told[field] = text.into();
+            if let Ok(number) = value.try_into() {
+                told["number"] = u64::from_be_bytes(number).into();
+            }
+        }
         outln!("{told}");
         return code;
     }
@@ -303,5 +318,19 @@ fn report(args: &Args, shown: &Shown, own: Option<u64>, value: Option<&str>, cod
             Some(own) => outln!("version {own}; later writes made {version}"),
             None => outln!("done, in a version before {version}"),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_to_add_may_be_negative() {
+        assert_eq!(delta("-5"), Ok(u64::MAX - 4));
+        assert_eq!(delta("18446744073709551615"), Ok(u64::MAX));
+        assert!(delta("five").is_err() && delta("18446744073709551616").is_err());
+        let kv = |words: &[&str]| Args::try_parse_from([&["kv"], words].concat());
+        assert!(kv(&["add", "visits", "-5"]).is_ok());
     }
 }

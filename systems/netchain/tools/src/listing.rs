@@ -3,10 +3,10 @@
 use crate::text::{Pair, named};
 use command_line::{out, outln};
 use netchain_client::{
-    Client, Config, Failed, Key, ListFailed, NotBegun, Outcome, Pipeline, Request, Shown, Ticket,
+    Config, Failed, Key, ListFailed, Listing, NotBegun, Outcome, Pipeline, Request, Shown, Ticket,
 };
 use serde_json::json;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -29,8 +29,8 @@ const LIST_EXAMPLES: &str = "Examples:
 The order is the switches'. It is no snapshot: a key that is there from the begin to the end is
 listed; one that is made or deleted meanwhile may be listed or not.
 
-Exit codes: 0 all keys are listed; 1 keys of some groups are missing, which is told; 2 the switches
-could not be asked.";
+Exit codes: 0 all keys are listed; 1 keys of some groups are missing, which is told; 2 no switch
+answers, or the switches could not be asked.";
 
 const EXPORT_EXAMPLES: &str = "Examples:
   stateplane kv --config kv.toml export keys.jsonl
@@ -101,30 +101,110 @@ impl Progress {
     }
 }
 
-/// Prints keys; the exit code.
-pub fn list(args: &ListArgs, config: Config, as_json: bool) -> Result<u8, String> {
-    let mut client = Client::new(config).map_err(|error| error.to_string())?;
-    let limit = args.limit.unwrap_or(u64::MAX);
-    let (mut code, mut count) = (0, 0);
-    let mut progress = Progress::new();
-    let mut keys = client.list(args.prefix.as_bytes()).map_err(|error| error.to_string())?;
-    while count < limit {
-        match keys.next() {
-            None => break,
-            Some(Ok(key)) if as_json => outln!("{}", named(&key)),
-            Some(Ok(key)) => outln!("{}", shown(&key)),
-            Some(Err(ListFailed::Client(failed))) => return Err(failed.to_string()),
-            Some(Err(missing)) => {
-                eprintln!("error: {missing}");
-                code = REFUSED;
-                continue;
+/// Groups whose keys are missing from a listing.
+#[derive(Default)]
+struct Missing {
+    /// Groups that were asked.
+    all: usize,
+    silent: Vec<u16>,
+    lost: Vec<u16>,
+}
+
+impl Missing {
+    fn is_empty(&self) -> bool {
+        self.silent.is_empty() && self.lost.is_empty()
+    }
+
+    /// In words, a line for each reason.
+    fn tell(&self) -> String {
+        let silent = (&self.silent, "no switch answers for it");
+        let lost = (&self.lost, "all its switches were lost, and its keys with them");
+        let lines = [silent, lost].into_iter().filter(|(groups, _)| !groups.is_empty());
+        lines
+            .map(|(groups, why)| format!("{}: {why}", spans(groups)))
+            .collect::<Vec<_>>()
+            .join("\n")
+    }
+}
+
+/// Groups in order, those that follow each other as one: `group 1, 3 to 5`.
+fn spans(groups: &[u16]) -> String {
+    let mut groups = groups.to_vec();
+    groups.sort_unstable();
+    let parts = groups.chunk_by(|before, group| before + 1 == *group);
+    let part = |part: &[u16]| match part {
+        [first, .., last] => format!("{first} to {last}"),
+        _ => part.iter().map(u16::to_string).collect(),
+    };
+    format!("group {}", parts.map(part).collect::<Vec<_>>().join(", "))
+}
+
+/// Lists many groups beside each other. Each key is given to `take`, with the groups that are
+/// through and the number of all; false ends the listing. Groups whose keys are missing.
+fn list_groups(
+    config: &Config,
+    prefix: &str,
+    mut take: impl FnMut(Key, usize, usize) -> bool,
+) -> Result<Missing, String> {
+    let mut pipeline = Pipeline::new(config.clone()).map_err(|error| error.to_string())?;
+    let whole = pipeline.listing(prefix.as_bytes()).map_err(|error| error.to_string())?;
+    let mut waiting: VecDeque<Listing> = whole.by_group().collect();
+    let mut asked: HashMap<Ticket, Listing> = HashMap::new();
+    let (mut done, all) = (0, waiting.len());
+    let mut missing = Missing { all, ..Missing::default() };
+    loop {
+        while asked.len() < OUTSTANDING
+            && let Some(mut listing) = waiting.pop_front()
+        {
+            match listing.request() {
+                None => done += 1,
+                Some(request) => {
+                    let ticket = pipeline.submit(request).map_err(|error| error.to_string())?;
+                    asked.insert(ticket, listing);
+                }
             }
         }
-        count += 1;
-        let (done, all) = keys.listing().groups();
-        progress.tell(|| format!("{count} keys; group {done} of {all}"));
+        let next = pipeline.next(None).map_err(|error| error.to_string())?;
+        let Some((ticket, answer)) = next else { return Ok(missing) };
+        let Some(mut listing) = asked.remove(&ticket) else { continue };
+        match listing.take(answer.map_err(|error| error.to_string())?) {
+            Ok(()) => {}
+            Err(ListFailed::NoChain(group)) => missing.silent.push(group),
+            Err(ListFailed::Lost(group)) => missing.lost.push(group),
+            Err(ListFailed::Client(failed)) => return Err(failed.to_string()),
+        }
+        while let Some(key) = listing.key() {
+            if !take(key, done, all) {
+                return Ok(missing);
+            }
+        }
+        // (Its next page comes before another group's first.)
+        waiting.push_front(listing);
     }
-    Ok(code)
+}
+
+/// Prints keys; the exit code.
+pub fn list(args: &ListArgs, config: Config, as_json: bool) -> Result<u8, String> {
+    let limit = args.limit.unwrap_or(u64::MAX);
+    let (mut count, mut progress) = (0, Progress::new());
+    if limit == 0 {
+        return Ok(0);
+    }
+    let missing = list_groups(&config, &args.prefix, |key, done, all| {
+        if as_json {
+            outln!("{}", named(&key));
+        } else {
+            outln!("{}", shown(&key));
+        }
+        count += 1;
+        progress.tell(|| format!("{count} keys; {done} of {all} groups"));
+        count < limit
+    })?;
+    if missing.is_empty() {
+        return Ok(0);
+    }
+    eprintln!("error: {}", missing.tell().replace('\n', "\nerror: "));
+    Ok(if missing.silent.len() == missing.all { FAILED } else { REFUSED })
 }
 
 /// A key on a line of its own.
@@ -168,13 +248,14 @@ fn ask_all(
 
 /// The keys with a prefix. An error if some are missing.
 fn all_keys(config: &Config, prefix: &str, progress: &mut Progress) -> Result<Vec<Key>, String> {
-    let mut client = Client::new(config.clone()).map_err(|error| error.to_string())?;
-    let mut listing = client.list(prefix.as_bytes()).map_err(|error| error.to_string())?;
     let mut keys = vec![];
-    while let Some(key) = listing.next() {
-        keys.push(key.map_err(|error| error.to_string())?);
-        let (done, all) = listing.listing().groups();
-        progress.tell(|| format!("{} keys; group {done} of {all}", keys.len()));
+    let missing = list_groups(config, prefix, |key, done, all| {
+        keys.push(key);
+        progress.tell(|| format!("{} keys; {done} of {all} groups", keys.len()));
+        true
+    })?;
+    if !missing.is_empty() {
+        return Err(missing.tell());
     }
     keys.sort_unstable();
     Ok(keys)
@@ -314,4 +395,19 @@ pub fn import(args: &ImportArgs, config: Config, as_json: bool) -> Result<u8, St
         (0, 0, 1..) => REFUSED,
         (0, 0, 0) => 0,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_that_follow_each_other_are_told_as_one() {
+        assert_eq!(spans(&[7]), "group 7");
+        assert_eq!(spans(&[5, 0, 4, 3, 9]), "group 0, 3 to 5, 9");
+        let missing = Missing { all: 9, silent: vec![1, 2], lost: vec![4] };
+        let told = missing.tell();
+        assert!(told.starts_with("group 1 to 2: no switch answers"), "{told}");
+        assert!(told.contains("\ngroup 4: all its switches were lost"), "{told}");
+    }
 }

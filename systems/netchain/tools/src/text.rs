@@ -44,14 +44,19 @@ pub(crate) fn named(key: &Key) -> Value {
     }
 }
 
+/// The field and the text of a value: `value`, or `value_hex` if it is no text.
+pub(crate) fn valued(value: &[u8]) -> (&'static str, String) {
+    match std::str::from_utf8(value) {
+        Ok(text) if is_text(text) => ("value", text.to_owned()),
+        _ => ("value_hex", hex(value)),
+    }
+}
+
 impl Pair {
     /// The line, without its end.
     pub(crate) fn line(&self) -> String {
-        let mut line = named(&self.key);
-        match std::str::from_utf8(&self.value) {
-            Ok(text) if is_text(text) => line["value"] = text.into(),
-            _ => line["value_hex"] = hex(&self.value).into(),
-        }
+        let (mut line, (field, value)) = (named(&self.key), valued(&self.value));
+        line[field] = value.into();
         line.to_string()
     }
 

@@ -6,36 +6,27 @@
 mod empties;
 #[path = "common/frame.rs"]
 mod frame;
+#[path = "common/network.rs"]
+mod network;
 #[path = "common/switch.rs"]
 mod switch;
 
-use dataplane::{Dataplane, Object, Settings, Verdict};
+use dataplane::Verdict;
 use frame::frame;
 use manifest::Manifest;
 use netchain_protocol::layouts::SlotMark;
 use netchain_protocol::{Key, Message, Operation, Room, Status};
 use netchain_switch::copies::{self, Copies, Purpose};
-use packet_test::stf::Wrong;
-use packet_test::{Arrival, Backing, Case, Identity, Line, Outcome, System, Systems, run_case};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use switch::{GROUP, JOINING, KEY, READER, RING, Switch};
 
 const KEYS: u32 = 110_000;
 
 /// Where a message begins in a frame.
 const MESSAGE_AT: usize = 42;
-
-/// The network of the switches, whose frames the test carries.
-const CASE: &str = "# port: 0 mac 02:00:00:00:00:a0 address 10.0.0.1/24
-# port: 1 mac 02:00:00:00:00:a1 address 192.0.2.2/24
-# neighbor: 10.0.0.5 mac 02:00:00:00:00:05 port 0
-# neighbor: 192.0.2.1 mac 02:00:00:00:00:11 port 1
-# route: 10.9.0.0/24 via 192.0.2.1 port 1
-clock 5ms
-";
 
 /// A write of a client's to a key: mostly a value of some length, at times a delete.
 fn write(key: u32, number: u32, view: u32, random: &mut StdRng) -> Vec<u8> {
@@ -139,47 +130,6 @@ fn copy_under_loss(object: &Path, manifest: &Manifest) {
     assert!(compared >= KEYS * 9 / 10, "the first deletes of a key make no slot, few others");
 }
 
-/// What is to be done in the network of the case, and whether it is done.
-type Job = Box<dyn Fn() + Send + Sync>;
-static JOB: Mutex<Option<Job>> = Mutex::new(None);
-
-struct InTheNetwork;
-
-impl System for InTheNetwork {
-    fn keywords(&self) -> &'static [&'static str] {
-        &[]
-    }
-
-    fn check(&self, _: &Line, _: &[Line]) -> Result<(), Wrong> {
-        Ok(())
-    }
-
-    fn begin(&self, _: &[Line], _: &Manifest) -> Outcome<Option<Box<dyn Backing>>> {
-        Ok(Some(Box::new(InTheNetwork)))
-    }
-}
-
-impl Backing for InTheNetwork {
-    fn begin_switch(&mut self, _: &Dataplane, _: Identity, _: u64) -> Outcome<()> {
-        if let Some(job) = JOB.lock().expect("no panic elsewhere").take() {
-            job();
-        }
-        Ok(())
-    }
-
-    fn departs(&mut self, _: u32, _: &[u8], _: u64) -> Option<Vec<Arrival>> {
-        None
-    }
-
-    fn next_ns(&self, _: &Dataplane, _: u64) -> Option<u64> {
-        None
-    }
-
-    fn tick(&mut self, _: &Dataplane, _: u64) -> Outcome<Vec<Arrival>> {
-        Ok(vec![])
-    }
-}
-
 #[test]
 fn all_slots_reach_the_new_member() {
     if dataplane::check_permitted().is_err() {
@@ -189,16 +139,5 @@ fn all_slots_reach_the_new_member() {
     let folder = tempfile::tempdir().expect("folder");
     let (file, manifest) = switch::object(folder.path(), 2 * KEYS);
     let (job_file, job_manifest) = (file.clone(), manifest.clone());
-    let job = move || copy_under_loss(&job_file, &job_manifest);
-    *JOB.lock().expect("no panic elsewhere") = Some(Box::new(job));
-    let systems = Systems(&[&InTheNetwork]);
-    let case = Case::parse("copies", CASE, systems).unwrap_or_else(|it| panic!("{it:?}"));
-    let load = || {
-        let mut opened = Object::open(&file, manifest.clone()).map_err(|it| it.to_string())?;
-        let settings = Settings { test_mode: true, virtual_clock: true, host_traffic: false };
-        opened.set(settings).and_then(|()| opened.load()).map_err(|it| it.to_string())
-    };
-    let report = run_case(&case, systems, load);
-    assert!(report.failures.is_empty(), "{:?}", report.failures);
-    assert!(JOB.lock().expect("no panic elsewhere").is_none(), "it did not run");
+    network::run(&file, &manifest, move || copy_under_loss(&job_file, &job_manifest));
 }

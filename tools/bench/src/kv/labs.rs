@@ -17,7 +17,7 @@ static NUMBER: AtomicU32 = AtomicU32::new(0);
 const ZOOKEEPER: &str = "/usr/share/java/zookeeper.jar";
 
 /// Topologies, and what they compile, with their places in the source tree.
-const SOURCES: [(&str, &str); 6] = [
+const SOURCES: [(&str, &str); 8] = [
     ("tools/bench/setups/kv_switches.toml", include_str!("../../setups/kv_switches.toml")),
     ("tools/bench/setups/kv_servers.toml", include_str!("../../setups/kv_servers.toml")),
     (
@@ -35,6 +35,14 @@ const SOURCES: [(&str, &str); 6] = [
     (
         "systems/netchain/p4/include/list.p4",
         include_str!("../../../../systems/netchain/p4/include/list.p4"),
+    ),
+    (
+        "systems/netchain/p4/include/collect.p4",
+        include_str!("../../../../systems/netchain/p4/include/collect.p4"),
+    ),
+    (
+        "systems/netchain/p4/include/parts.p4",
+        include_str!("../../../../systems/netchain/p4/include/parts.p4"),
     ),
 ];
 
@@ -68,12 +76,7 @@ impl Site {
             return Ok(Site { root, stateplane });
         }
         let root = PathBuf::from(FOLDER);
-        for (path, text) in SOURCES {
-            let path = root.join(path);
-            let folder = path.parent().unwrap_or(&root);
-            std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
-            std::fs::write(&path, text).with_context(|| path.display().to_string())?;
-        }
+        write_sources(&root)?;
         Ok(Site { root, stateplane })
     }
 
@@ -81,6 +84,17 @@ impl Site {
     pub fn stateplane(&self) -> &Path {
         &self.stateplane
     }
+}
+
+/// Writes what this program was built with, placed as in the source tree.
+fn write_sources(root: &Path) -> Result<()> {
+    for (path, text) in SOURCES {
+        let path = root.join(path);
+        let folder = path.parent().unwrap_or(root);
+        std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+        std::fs::write(&path, text).with_context(|| path.display().to_string())?;
+    }
+    Ok(())
 }
 
 /// Checks that the programs of a service are there.
@@ -252,4 +266,26 @@ pub fn kill_and_restore(
     let restored = network.restore(victim)?;
     ensure!(wait_until(began + plan.end), "interrupted");
     Ok((killed, Some(restored)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An installed program has all that the switch program includes.
+    #[test]
+    fn no_included_file_is_left_out() {
+        let root = tempfile::tempdir().unwrap();
+        write_sources(root.path()).unwrap();
+        let folder = root.path().join("systems/netchain/p4");
+        let mut included = 0;
+        for (path, text) in SOURCES.iter().filter(|(path, _)| path.ends_with(".p4")) {
+            let names = text.lines().filter_map(|line| line.strip_prefix("#include \""));
+            for name in names.filter_map(|rest| rest.split('"').next()) {
+                assert!(folder.join(name).exists(), "{path} includes {name}");
+                included += 1;
+            }
+        }
+        assert!(included >= 5, "{included}");
+    }
 }

@@ -67,15 +67,19 @@ pub fn node(address: &str) -> &'static str {
     SWITCHES[place(address)]
 }
 
-/// Gives the members of a chain their parts in a group.
+/// Gives the members of a chain their parts in a group: the founded chain, or a later one.
 pub fn take_part(lab: &TestLab, group: u16, view: u32, chain: &[String]) {
+    let same_head = chain_of(&ring(), group).first() == chain.first();
+    let head_since = if same_head { 1 } else { view };
     for (at, address) in chain.iter().enumerate() {
         // Head; tail and reader.
         let position = u8::from(at == 0) | (u8::from(at + 1 == chain.len()) * 6);
         let next = chain.get(at + 1).map_or("0.0.0.0", String::as_str);
         let mut values = vec![
             format!("view={view}"),
+            format!("head_since={head_since}"),
             format!("session={view}"),
+            "floor=0".to_owned(),
             format!("position={position}"),
             format!("next={next}"),
         ];

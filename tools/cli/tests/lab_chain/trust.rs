@@ -104,7 +104,8 @@ pub fn check(lab: &TestLab) {
     assert!(matches!(old.get(&key), Ok(Outcome::Done(_))), "the old one still holds");
     edit(lab, &["revoke", "3"], None);
     wait_for("the revocation", || old.get(&key).unwrap() == Outcome::NoChain);
-    assert!(matches!(new.get(&key), Ok(Outcome::Done(_))));
+    // (A busy machine may keep an answer for longer than a deadline.)
+    wait_for("the new one goes on", || matches!(new.get(&key), Ok(Outcome::Done(_))));
     let keys = file(lab, "client-keys.toml").display().to_string();
     let listed = json(&must(&["kv", "--json", "key", "list", &keys]));
     let states: Vec<_> = listed["keys"].as_array().unwrap().iter().map(|it| &it["state"]).collect();

@@ -111,7 +111,7 @@ impl Object for Slots {
     fn call(&mut self, call: Call<'_>) -> Result<Answer, Stop> {
         // (Which number a slot has is for who makes the generated packets to say.)
         match (call.method, &*call.arguments) {
-            ("copied", [slot, view]) => {
+            ("copied", [slot, _, view]) => {
                 self.copied.insert(number(slot)?, number(view)?);
                 return answer(0);
             }

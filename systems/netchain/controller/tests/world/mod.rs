@@ -392,6 +392,7 @@ impl World {
             let switch = &mut self.switches[at];
             let role = switch.config.as_ref().and_then(|it| it.roles.get(slots)).cloned();
             if let Some(role) = &role
+                && role.copies_to.is_some()
                 && matches!(role.part, Part::Member { head: true, collecting: true, .. })
             {
                 // (What it sends down the chain is none of the controller's.)

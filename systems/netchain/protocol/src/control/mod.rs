@@ -38,7 +38,8 @@ pub struct Role {
     pub part: Part,
     /// Where a member sends what it has applied.
     pub next: Option<Ipv4Addr>,
-    /// Where a reader copies its slots.
+    /// Where a reader copies its slots. Of a collecting head: it has tombstones to send (the
+    /// address says nothing).
     pub copies_to: Option<Ipv4Addr>,
     /// What clients are told.
     pub chain: Vec<Ipv4Addr>,

@@ -7,7 +7,8 @@ use netchain_protocol::layouts::{SlotHead, SlotMark};
 /// Elements written in one call.
 const BATCH: u32 = 10_000;
 
-/// Fills the reader: each key with a value of so many bytes, or as a tombstone (NO_VALUE).
+/// Fills the reader: each key with a value of `length` bytes (NO_VALUE: it was deleted), and the
+/// first version of session 1.
 pub fn fill(reader: &Switch, keys: u32, length: u8) {
     use c_layout::{CStruct, Member};
     let map = |end: &str| {

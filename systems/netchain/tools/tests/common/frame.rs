@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 5);
+pub const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 5);
 
 /// A client's message to a switch, with Ethernet, IPv4 and UDP in front.
 pub fn frame(to: Ipv4Addr, message: &[u8]) -> Vec<u8> {

@@ -17,6 +17,8 @@ pub const JOINING: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 pub const RING: u32 = 77;
 pub const GROUP: u16 = 7;
 pub const KEY: ClientKey = ClientKey { id: 3, secret: Secret([5; 16]) };
+/// With which switches tag their messages to each other.
+pub const FABRIC: Secret = Secret([9; 16]);
 const NOBODY: u32 = u32::MAX;
 
 /// The switch program, with slots for so many keys, compiled into a folder.
@@ -48,7 +50,7 @@ impl Switch {
         let switch = Switch { dataplane, slots: slots.expect("slots").clone() };
         Keys::exchange(&switch.dataplane, &[(KEY.id, Some(&KEY.secret), &Grant::ALL)])
             .expect("keys");
-        let ring = KeyRing::new(0, Secret([9; 16])).expect("ring");
+        let ring = KeyRing::new(0, FABRIC).expect("ring");
         switch.dataplane.set_secrets(&SecretSet::from(&ring)).expect("secrets");
         peers::write_settings(&switch.dataplane, own, RING, 0, 0).expect("settings");
         let served = [("ring", RING.to_string()), ("version", "1".into())];
@@ -73,13 +75,13 @@ impl Switch {
 
     /// Its part in the group.
     pub fn take_part(&self, view: u32, position: u8, next: u32, chain: &[Ipv4Addr]) {
-        self.take_part_in((GROUP, 0), view, position, next, chain);
+        self.take_part_in((GROUP, 1, 0), view, position, next, chain);
     }
 
-    /// Its part in any group, with this floor.
+    /// Its part in any group, with this session and floor.
     pub fn take_part_in(
         &self,
-        (group, floor): (u16, u16),
+        (group, session, floor): (u16, u16, u16),
         view: u32,
         position: u8,
         next: u32,
@@ -88,7 +90,7 @@ impl Switch {
         let mut arguments = vec![
             ("view", view.to_string()),
             ("head_since", "1".into()),
-            ("session", "1".into()),
+            ("session", session.to_string()),
             ("floor", floor.to_string()),
             ("position", position.to_string()),
             ("next", next.to_string()),
