@@ -14,6 +14,7 @@ struct sp_commit_place {
 	struct sp_commit_batch *odd;
 	__u32 cpu;
 	__u32 at; /* the stream's index */
+	__u32 again; /* there is room because the flow's record stands in the open batch */
 };
 
 /*
@@ -38,8 +39,6 @@ SP_INLINE int sp_commit_has_slot(const struct sp_commit_lot *lot, const struct s
 SP_INLINE int sp_commit_prepare(
     struct sp_commit_place *place, __u32 line, __u32 words, __u64 before)
 {
-	int again;
-
 	__u32 at, even, odd;
 
 	place->cpu = sp_cpu();
@@ -55,10 +54,10 @@ SP_INLINE int sp_commit_prepare(
 		return -1;
 	}
 	/* (If that batch leaves now, the next one is empty.) */
-	again = sp_commit_cpu_of(before) == place->cpu &&
+	place->again = sp_commit_cpu_of(before) == place->cpu &&
 		sp_commit_record_of(before) != SP_COMMIT_UNPLACED &&
 		sp_commit_number_of(before) == *(volatile __u64 *)&place->stream->departed + 1;
-	if ((!again && (*(volatile __u16 *)&place->stream->open_records >= SP_COMMIT_RECORDS ||
+	if ((!place->again && (*(volatile __u16 *)&place->stream->open_records >= SP_COMMIT_RECORDS ||
 			*(volatile __u16 *)&place->stream->open_words + words > SP_COMMIT_WORDS)) ||
 	    *(volatile __u32 *)&place->stream->open.count >= SP_COMMIT_BATCH_SLOTS) {
 		sp_commit_count(SP_COMMIT_BATCH_FULL, 1);

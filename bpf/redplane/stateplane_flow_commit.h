@@ -17,7 +17,7 @@ static __always_inline __u64 sp_flow_record_again(
 	struct sp_commit_place place = {};
 	__u64 seq = 0, name;
 
-	if (!entry || sp_commit_prepare(&place, entry->shard, words, entry->name))
+	if (!entry || sp_commit_prepare(&place, entry->shard, words, 0))
 		return 0;
 	bpf_spin_lock((struct bpf_spin_lock *)entry);
 	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, scratch->key, key_bytes) &&
