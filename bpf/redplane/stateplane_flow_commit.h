@@ -341,8 +341,10 @@ int sp_batch_ack(struct xdp_md *xdp)
 		bpf_spin_unlock(&session->lock);
 	}
 	sp_commit_release(cpu, &list);
-	/* One copy becomes the next request, the other one carries out what is ready. */
-	if (list.count && *(volatile __u16 *)&stream->open_records)
+	/* Fewer packets came than wait: arrivals alone would not carry them out. One copy becomes the
+	 * next request, the other one begins to carry out what is ready. */
+	if (list.count > *(volatile __u32 *)&stream->open.count &&
+	    *(volatile __u16 *)&stream->open_records)
 		return sp_commit_loop(xdp, cpu, at, 2);
 	if (sp_commit_choose(at, 0))
 		return sp_flow_send_batch(xdp);
