@@ -38,7 +38,7 @@ const volatile __u32 sp_commit_hold_ms = 1000;
 #define SP_COMMIT_UNPLACED 63 /* "record": not yet in a batch */
 /* A frame for the loop that did not come may be lost: another one goes. */
 #define SP_COMMIT_TOKEN_LATE_NS 8000000ull
-/* Arrivals send a batch again only after so long: sooner, the generator does, if its agent lives. */
+/* Arrivals send a batch again only after so long: sooner, the generator does if its agent lives. */
 #define SP_COMMIT_OVERDUE_NS 200000000ull
 /* "Copies under way" is a guess, and ends after so long. */
 #define SP_COMMIT_COPIES_LATE_NS 100000ull
@@ -201,6 +201,18 @@ struct sp_commit_token {
 #define SP_COMMIT_MAGIC 0x535020434f4d4d49ull
 #define SP_COMMIT_NO_STREAM 0xffffffffu
 #define SP_COMMIT_TOKEN_BYTES 60
+
+/* The CPU that this runs on; in test mode the test says which. */
+SP_INLINE __u32 sp_cpu(void)
+{
+	__u32 zero = 0;
+	struct sp_test_value *test;
+
+	if (!sp_test_mode)
+		return bpf_get_smp_processor_id();
+	test = bpf_map_lookup_elem(&sp_test, &zero);
+	return test ? test->cpu : 0;
+}
 
 SP_INLINE void sp_commit_count(__u32 stat, __u64 by) { sp_count(&sp_commit_stats, stat, by); }
 SP_INLINE struct sp_commit_lot *sp_commit_lot_of(__u32 cpu)

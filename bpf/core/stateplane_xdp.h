@@ -208,18 +208,6 @@ SP_INLINE int sp_ingress_port(struct xdp_md *xdp, __u32 *port)
 	return 1;
 }
 
-/* The CPU that this runs on; in test mode the test says which. */
-SP_INLINE __u32 sp_cpu(void)
-{
-	__u32 zero = 0;
-	struct sp_test_value *test;
-
-	if (!sp_test_mode)
-		return bpf_get_smp_processor_id();
-	test = bpf_map_lookup_elem(&sp_test, &zero);
-	return test ? test->cpu : 0;
-}
-
 /* An event of a map with one __u64 for each kind of event. */
 SP_INLINE void sp_count(void *map, __u32 event, __u64 by)
 {

@@ -1,5 +1,5 @@
-/* stateplane_flow_record.h: an update as a record of a batch (bpf/core/stateplane_commit.h). Part of
- * stateplane_flow.h. */
+/* stateplane_flow_record.h: an update as a record of a batch (bpf/core/stateplane_commit.h). Part
+ * of stateplane_flow.h. */
 #ifndef STATEPLANE_FLOW_RECORD_H
 #define STATEPLANE_FLOW_RECORD_H
 

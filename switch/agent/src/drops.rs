@@ -1,6 +1,7 @@
 //! What a switch dropped, by reason: how many, how many a second, and the remedy. Counters are
 //! defined beside their layouts, each drop with its remedy: `dataplane::GATEWAY_DROPS`,
-//! `dataplane::GATEWAY_EVENTS`, `dataplane::COMMIT_COUNTERS`, `gateway::COUNTS`, and those of systems (`Running::drops`).
+//! `dataplane::GATEWAY_EVENTS`, `dataplane::COMMIT_COUNTERS`, `gateway::COUNTS`, and those of
+//! systems (`Running::drops`).
 
 use crate::agent::Agent;
 use dataplane::{COMMIT_COUNTERS, gateway_counters};

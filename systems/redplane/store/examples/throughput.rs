@@ -2,8 +2,8 @@
 //! (the core alone, no sockets, one core for all servers), and over loopback UDP with one process a
 //! server; and the same updates in batches, in one process.
 //!
-//! `cargo run --release -p state-store --example throughput`; with `serve FILE` it is a server, with
-//! `batches` it measures only batches.
+//! `cargo run --release -p state-store --example throughput`; with `serve FILE` it is a server,
+//! with `batches` it measures only batches.
 
 use nix::time::{ClockId, clock_gettime};
 use secrets::SecretsFile;
