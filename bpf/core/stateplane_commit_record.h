@@ -234,9 +234,13 @@ SP_INLINE int sp_commit_park(struct xdp_md *xdp, __u32 line, __u64 name, __u32 p
 	slot->parked_ns = sp_coarse_ns();
 	one.first = one.last = taken;
 	bpf_spin_lock(&stream->lock);
-	slot->refused = sp_commit_is_refused(stream, name);
+	/* Which records of earlier batches were refused is forgotten: then the packet is too late. */
+	slot->refused = sp_commit_is_refused(stream, name) ||
+			(number && number < stream->acked && number <= stream->refused);
 	if (number <= stream->acked) {
 		__sync_fetch_and_add(&stream->ready, 1);
+		if (number && stream->clear >= number)
+			stream->clear = number - 1;
 		ready = 1;
 	} else if (number == stream->departed) {
 		sp_commit_append(lot, &stream->flying, &one);

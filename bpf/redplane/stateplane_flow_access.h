@@ -14,14 +14,24 @@ static __always_inline void sp_flow_conflict(struct sp_flow_context *flow)
 
 /* Does a packet that saw this entry wait: for an update that is not durable, or behind others that
  * did? */
-static __always_inline int sp_flow_waits(const struct sp_flow_entry_head *seen)
+static __always_inline int sp_flow_waits(
+    const struct sp_flow_entry_head *entry, struct sp_flow_entry_head *seen)
 {
 	if (seen->seq == seen->acked_seq)
 		return 0;
 #ifdef SP_FLOW_HAS_COMMIT
-	if (sp_commit_on && seen->name)
-		return !sp_commit_is_durable(seen->name, seen->shard) ||
-		       sp_commit_lines_up(seen->name, seen->shard);
+	if (sp_commit_on && seen->name) {
+		if (!sp_commit_is_durable(seen->name, seen->shard))
+			return 1;
+		/* Refused meanwhile, on another CPU: the packet waits, and is dropped. */
+		sp_barrier();
+		if (*(volatile __u16 *)&entry->flags & (SP_FLOW_RELEASED | SP_FLOW_DYING) ||
+		    *(volatile __u32 *)&entry->epoch != seen->epoch)
+			return 1;
+		if (!sp_commit_lines_up(seen->name, seen->shard))
+			return 0;
+		seen->name = sp_commit_name(sp_cpu(), 0, 0); /* it depends on no batch */
+	}
 #endif
 	return 1;
 }
@@ -261,7 +271,7 @@ static __always_inline __u32 sp_flow_get(struct sp_flow_context *flow, void *map
 			if (now - entry->used_ns > SP_FLOW_USE_GRAIN_NS)
 				entry->used_ns = now;
 #ifdef SP_FLOW_HAS_SET /* else no update is ever on its way */
-			if (SP_FLOW_IN(consistency, SP_FLOW_READS_WAIT) && sp_flow_waits(&seen))
+			if (SP_FLOW_IN(consistency, SP_FLOW_READS_WAIT) && sp_flow_waits(entry, &seen))
 				return sp_flow_depend(flow, object_id, key, key_bytes, &seen);
 #endif
 			return SP_STATE_HIT;

@@ -36,8 +36,13 @@ static __always_inline __u64 sp_flow_record_again(
 	}
 	name = sp_flow_record(&place, 0, object_id, scratch->key, key_bytes, scratch->value, value_bytes,
 	    epoch, seq, phases);
-	/* The next packets of this CPU wait for this record, unless another CPU has written since. */
-	__sync_val_compare_and_swap(&entry->name, scratch->name, name);
+	/* The next packets of this CPU wait for this record, unless another CPU has written since. The
+	 * name alone does not tell: a record that is written over keeps it. */
+	bpf_spin_lock((struct bpf_spin_lock *)entry);
+	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, scratch->key, key_bytes) &&
+	    entry->seq == seq && entry->epoch == epoch && entry->name == scratch->name)
+		entry->name = name;
+	bpf_spin_unlock((struct bpf_spin_lock *)entry);
 	return name;
 }
 
