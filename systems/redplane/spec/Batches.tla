@@ -18,6 +18,7 @@ CONSTANTS
     Nobody,     \* no switch, no CPU
     Packets,    \* packets that write or wait, in all
     Grants,     \* the highest epoch
+    Recalls,    \* whether flows are released, or change hands only when sessions end
     Deaths,     \* of the two members of the chain
     Fast,       \* whether members also take updates without a number, by (epoch, seq) alone
     Again,      \* effects without an update that bring a record as the head has it (grant_again)
@@ -282,8 +283,9 @@ After(m) == IF Kept THEN net ELSE net \ {m}
 (* No CPU stands still in the middle of a packet while its stream goes on by two batches: the stream
    remembers refusals of one. *)
 Prompt(s, c) ==
-    \/ run[s][c].step # "park" \/ run[s][c].name.number > stream[s][c].acked
-    \/ "stands_still" \in Bugs
+    IF run[s][c].step = "park" /\ "stands_still" \notin Bugs
+      THEN run[s][c].name.number > stream[s][c].acked
+      ELSE TRUE
 
 (* The batch in flight is durable: what it refused is marked, its packets are ready. Any CPU may
    take the answer. *)
@@ -333,7 +335,7 @@ DropAck(m) ==
 \* Code: bpf/redplane/stateplane_flow_sweep.h sp_flow_claim
 Release(s, f) ==
     LET e == entry[s][f] IN
-    /\ Grants > 1 /\ e.epoch > 0 /\ ~e.released
+    /\ Recalls /\ Grants > 1 /\ e.epoch > 0 /\ ~e.released
     /\ entry' = [entry EXCEPT ![s][f].released = TRUE]
     /\ net' = net \cup {[type |-> "RELEASE", switch |-> s, flow |-> f, epoch |-> e.epoch,
                          val |-> e.val]}
