@@ -6,7 +6,7 @@
  * Owns: lots, streams, batches, release, copies. Must not know: any system's messages or state. A
  * system's header includes this after stateplane_messages.h. It calls sp_commit_prepare
  * before it changes state, sp_commit_begin and sp_commit_end around the writing of the record,
- * sp_commit_wait when the packet is finished, sp_commit_acked when a batch is durable; and gives
+ * sp_commit_park when the packet is finished, sp_commit_acked when a batch is durable; and gives
  * a program that makes a frame the message of the batch in sp_commit_work.
  *
  * Invariants:
@@ -26,6 +26,8 @@
 
 /* The loader sets it: packets wait here. 0: the system's own way. */
 const volatile __u32 sp_commit_on = 0;
+/* A packet that has waited longer is dropped when its turn comes. The loader may set it. */
+const volatile __u32 sp_commit_hold_ms = 1000;
 
 #define SP_COMMIT_LINES 256
 #define SP_COMMIT_SLOTS 1024 /* of a CPU; a power of two */
@@ -36,6 +38,8 @@ const volatile __u32 sp_commit_on = 0;
 #define SP_COMMIT_UNPLACED 63 /* "record": not yet in a batch */
 /* A frame for the loop that did not come may be lost: another one goes. */
 #define SP_COMMIT_TOKEN_LATE_NS 8000000ull
+/* Arrivals send a batch again only after so long: sooner, the generator does, if its agent lives. */
+#define SP_COMMIT_OVERDUE_NS 200000000ull
 /* "Copies under way" is a guess, and ends after so long. */
 #define SP_COMMIT_COPIES_LATE_NS 100000ull
 #define SP_COMMIT_MOST_COPIES 16
@@ -99,9 +103,10 @@ struct sp_commit_stream {
 	__u16 open_words;
 	__u16 flying_records;
 	__u16 flying_words;
+	__u64 clear; /* no packet waits any more for this batch and those before it */
 	__u64 refused; /* the last batch with refused records */
 	__u64 refused_bits; /* which */
-	__u32 ready; /* of its packets, acknowledged and still here */
+	__u32 ready; /* of its packets, acknowledged and still here; changed atomically */
 	__u32 resends;
 	__u32 ifindex; /* by which its last packet came: whose routes lead to the line */
 	__u32 reserved;
@@ -110,7 +115,8 @@ struct sp_commit_stream {
 /* Of stateplane_batch_layouts.h, from the digest on. */
 struct sp_commit_batch {
 	__u64 digest; /* of the records, when they leave */
-	__u64 words[SP_COMMIT_WORDS];
+	/* More than leaves: a key at the end may be read in its greatest length. */
+	__u64 words[SP_COMMIT_WORDS + 8];
 	__u8 at[SP_COMMIT_RECORDS + 1]; /* where each record begins in `words` */
 };
 

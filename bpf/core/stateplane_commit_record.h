@@ -14,14 +14,30 @@ struct sp_commit_place {
 	struct sp_commit_batch *odd;
 	__u32 cpu;
 	__u32 at; /* the stream's index */
+	__u32 again; /* there is room because the flow's record stands in the open batch */
 };
 
 /*
- * Is there room for one more record of this line, so many words long, and for its packet? 0: there is. Nothing changes,
- * so a packet that gets no room is dropped as if it had never come. (What was found stays: only
- * this CPU fills its lot and its streams.)
+ * May one more packet wait for this stream? A stream gets no more slots than are left for all
+ * others (dynamic thresholds: Choudhury and Hahne, 1998), so one line without answers does not take
+ * the whole lot.
  */
-SP_INLINE int sp_commit_prepare(struct sp_commit_place *place, __u32 line, __u32 words)
+SP_INLINE int sp_commit_has_slot(const struct sp_commit_lot *lot, const struct sp_commit_stream *stream)
+{
+	__u32 held = *(volatile __u32 *)&stream->open.count + *(volatile __u32 *)&stream->flying.count;
+	__u32 left = *(volatile __u32 *)&lot->free_count + SP_COMMIT_SLOTS - *(volatile __u32 *)&lot->fresh;
+
+	return held < left;
+}
+
+/*
+ * Is there room for one more record of this line, so many words long, and for its packet? 0: there
+ * is. Nothing changes, so a packet that gets no room is dropped as if it had never come. (What was
+ * found stays: only this CPU fills its lot and its streams.) `before`: the name of the flow's last
+ * update, whose record may be written over.
+ */
+SP_INLINE int sp_commit_prepare(
+    struct sp_commit_place *place, __u32 line, __u32 words, __u64 before)
 {
 	__u32 at, even, odd;
 
@@ -37,14 +53,17 @@ SP_INLINE int sp_commit_prepare(struct sp_commit_place *place, __u32 line, __u32
 		sp_commit_count(SP_COMMIT_COMMIT_FAULTS, 1);
 		return -1;
 	}
-	if (*(volatile __u16 *)&place->stream->open_records >= SP_COMMIT_RECORDS ||
-	    *(volatile __u16 *)&place->stream->open_words + words > SP_COMMIT_WORDS ||
+	/* (If that batch leaves now, the next one is empty.) */
+	place->again = sp_commit_cpu_of(before) == place->cpu &&
+		sp_commit_record_of(before) != SP_COMMIT_UNPLACED &&
+		sp_commit_number_of(before) == *(volatile __u64 *)&place->stream->departed + 1;
+	if ((!place->again && (*(volatile __u16 *)&place->stream->open_records >= SP_COMMIT_RECORDS ||
+			*(volatile __u16 *)&place->stream->open_words + words > SP_COMMIT_WORDS)) ||
 	    *(volatile __u32 *)&place->stream->open.count >= SP_COMMIT_BATCH_SLOTS) {
 		sp_commit_count(SP_COMMIT_BATCH_FULL, 1);
 		return -1;
 	}
-	if (!*(volatile __u32 *)&place->lot->free_count &&
-	    *(volatile __u32 *)&place->lot->fresh >= SP_COMMIT_SLOTS) {
+	if (!sp_commit_has_slot(place->lot, place->stream)) {
 		sp_commit_count(SP_COMMIT_LOT_FULL, 1);
 		return -1;
 	}
@@ -91,8 +110,12 @@ SP_INLINE void sp_commit_end(struct sp_commit_place *place)
 
 	stream->queued = 1;
 	bpf_spin_unlock(&stream->lock);
-	if (!queue || bpf_map_push_elem(&sp_commit_due, &at, 0))
-		return; /* (it has a place for each stream) */
+	if (!queue)
+		return;
+	if (bpf_map_push_elem(&sp_commit_due, &at, 0)) { /* (it has a place for each stream) */
+		stream->queued = 0;
+		return;
+	}
 	work = bpf_map_lookup_elem(&sp_generator_work, &zero);
 	if (work)
 		__sync_fetch_and_add(work, 1);
@@ -125,7 +148,9 @@ SP_INLINE int sp_commit_lines_up(__u64 name, __u32 line)
 	__u32 cpu = sp_cpu(), at = cpu * SP_COMMIT_LINES + (line & (SP_COMMIT_LINES - 1));
 	struct sp_commit_stream *stream = sp_commit_stream_at(at);
 
-	return sp_commit_cpu_of(name) == cpu && stream && *(volatile __u32 *)&stream->ready;
+	return sp_commit_cpu_of(name) == cpu && stream &&
+	       sp_commit_number_of(name) > *(volatile __u64 *)&stream->clear &&
+	       *(volatile __u32 *)&stream->ready;
 }
 
 /* Under the lock of the list's owner. */
@@ -190,7 +215,7 @@ SP_INLINE int sp_commit_park(struct xdp_md *xdp, __u32 line, __u64 name, __u32 p
 	asm volatile("" : "+r"(bytes));
 	if (!lot || !stream || bytes < SP_LEAST_BYTES || bytes > SP_COMMIT_FRAME_BYTES)
 		return -1;
-	taken = sp_commit_take(lot);
+	taken = sp_commit_has_slot(lot, stream) ? sp_commit_take(lot) : -1;
 	if (taken < 0) {
 		sp_commit_count(SP_COMMIT_LOT_FULL, 1);
 		return -1;
@@ -211,7 +236,7 @@ SP_INLINE int sp_commit_park(struct xdp_md *xdp, __u32 line, __u64 name, __u32 p
 	bpf_spin_lock(&stream->lock);
 	slot->refused = sp_commit_is_refused(stream, name);
 	if (number <= stream->acked) {
-		stream->ready++;
+		__sync_fetch_and_add(&stream->ready, 1);
 		ready = 1;
 	} else if (number == stream->departed) {
 		sp_commit_append(lot, &stream->flying, &one);

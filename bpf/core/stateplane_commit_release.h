@@ -92,60 +92,87 @@ SP_INLINE int sp_commit_resize(struct xdp_md *xdp, __u32 bytes)
 	return more ? bpf_xdp_adjust_tail(xdp, more) : 0;
 }
 
+/* Takes the oldest ready slot, if it is still this one. 1: it is the caller's now. */
+SP_INLINE int sp_commit_pop(struct sp_commit_lot *lot, __u32 first)
+{
+	int got = 0;
+
+	bpf_spin_lock(&lot->lock);
+	if (lot->ready.count && lot->ready.first == first) {
+		lot->ready.first = lot->next[first & (SP_COMMIT_SLOTS - 1)];
+		lot->ready.count--;
+		got = 1;
+	}
+	bpf_spin_unlock(&lot->lock);
+	return got;
+}
+
+/* Why the packet in this slot must not leave: a counter; 0: it may. */
+SP_INLINE __u32 sp_commit_held_back(const struct sp_commit_slot *slot)
+{
+	if (slot->refused)
+		return SP_COMMIT_COMMIT_REFUSED;
+	return sp_coarse_ns() - slot->parked_ns > sp_commit_hold_ms * 1000000ull ? SP_COMMIT_EXPIRED : 0;
+}
+
+/* The packet in this slot, which is the caller's, leaves in the frame. */
+SP_INLINE int sp_commit_leave(struct xdp_md *xdp, struct sp_commit_slot *slot, __u32 counter)
+{
+	__u64 bytes = slot->bytes;
+	__u32 dropped = sp_commit_held_back(slot);
+
+	if (dropped) {
+		sp_commit_count(dropped, 1);
+		return XDP_DROP;
+	}
+	asm volatile("" : "+r"(bytes));
+	/* (It is as long as it was when it was looked at, unless another CPU was faster.) */
+	if (bytes < SP_LEAST_BYTES || bytes > SP_COMMIT_FRAME_BYTES || sp_commit_resize(xdp, bytes) ||
+	    bpf_xdp_store_bytes(xdp, 0, slot->frame, bytes)) {
+		sp_commit_count(SP_COMMIT_COMMIT_FAULTS, 1);
+		return XDP_DROP;
+	}
+	sp_commit_count(counter, 1);
+	return sp_commit_forward(xdp, slot->port, bytes);
+}
+
+/* Tries to take the oldest ready packet, where another CPU may do the same. */
+#define SP_COMMIT_TRIES 4
+
 /*
  * The frame carries out the oldest ready packet of a CPU: the verdict; SP_COMMIT_NOTHING: there is
- * none, SP_COMMIT_NO_ROOM: the frame cannot grow so long.
+ * none, SP_COMMIT_NO_ROOM: the frame cannot grow so long. `counter`: how it leaves.
  */
-static __noinline int sp_commit_carry(struct xdp_md *xdp, __u32 cpu)
+static __noinline int sp_commit_carry(struct xdp_md *xdp, __u32 cpu, __u32 counter)
 {
 	struct sp_commit_lot *lot = sp_commit_lot_of(cpu);
 	struct sp_commit_stream *stream;
 	struct sp_commit_slot *slot;
-	__u32 index, first, port, refused, at, got = 0, count;
-	__u64 bytes;
+	__u32 index, first;
+	int verdict;
 
-	if (!lot || !*(volatile __u32 *)&lot->ready.count)
+	if (!lot)
 		return SP_COMMIT_NOTHING;
-	first = *(volatile __u16 *)&lot->ready.first & (SP_COMMIT_SLOTS - 1);
-	index = cpu * SP_COMMIT_SLOTS + first;
-	slot = bpf_map_lookup_elem(&sp_commit_slots, &index);
-	if (!slot)
-		return SP_COMMIT_NOTHING;
-	bytes = slot->bytes;
-	port = slot->port;
-	refused = slot->refused;
-	at = slot->stream;
-	asm volatile("" : "+r"(bytes));
-	if (bytes < SP_LEAST_BYTES || bytes > SP_COMMIT_FRAME_BYTES)
-		return SP_COMMIT_NOTHING;
-	if (!refused && sp_commit_resize(xdp, bytes))
-		return SP_COMMIT_NO_ROOM;
-	/* Copied while it is in the list: nobody else writes it meanwhile. If another CPU takes it
-	 * first, the frame is that CPU's packet, and this one is as good as empty. */
-	if (!refused && bpf_xdp_store_bytes(xdp, 0, slot->frame, bytes))
-		return SP_COMMIT_NO_ROOM;
-	bpf_spin_lock(&lot->lock);
-	if (lot->ready.count && lot->ready.first == first) {
-		lot->ready.first = lot->next[first];
-		lot->ready.count--;
-		count = lot->free_count;
-		if (count < SP_COMMIT_SLOTS) {
-			lot->free[count & (SP_COMMIT_SLOTS - 1)] = first;
-			lot->free_count = count + 1;
-		}
-		got = 1;
+	for (int i = 0; i < SP_COMMIT_TRIES; i++) {
+		if (!*(volatile __u32 *)&lot->ready.count)
+			return SP_COMMIT_NOTHING;
+		first = *(volatile __u16 *)&lot->ready.first & (SP_COMMIT_SLOTS - 1);
+		index = cpu * SP_COMMIT_SLOTS + first;
+		slot = bpf_map_lookup_elem(&sp_commit_slots, &index);
+		if (!slot)
+			return SP_COMMIT_NOTHING;
+		if (!slot->refused && sp_commit_resize(xdp, *(volatile __u16 *)&slot->bytes))
+			return SP_COMMIT_NO_ROOM;
+		if (!sp_commit_pop(lot, first))
+			continue;
+		verdict = sp_commit_leave(xdp, slot, counter);
+		stream = sp_commit_stream_at(slot->stream);
+		if (stream)
+			__sync_fetch_and_add(&stream->ready, -1);
+		sp_commit_free(lot, first);
+		return verdict;
 	}
-	bpf_spin_unlock(&lot->lock);
-	if (!got)
-		return SP_COMMIT_NOTHING;
-	stream = sp_commit_stream_at(at);
-	if (stream)
-		__sync_fetch_and_add(&stream->ready, -1);
-	if (refused) {
-		sp_commit_count(SP_COMMIT_COMMIT_REFUSED, 1);
-		return XDP_DROP;
-	}
-	return sp_commit_forward(xdp, port, bytes);
+	return SP_COMMIT_NOTHING;
 }
 
 /* The frame goes to the loop, in so many copies, as a token. */
@@ -153,6 +180,9 @@ static __noinline int sp_commit_loop(struct xdp_md *xdp, __u32 cpu, __u32 stream
 {
 	struct sp_commit_token *token;
 
+	/* The kernel does not copy all of a frame in fragments (CVE-2026-64355). */
+	if (xdp->data_end - xdp->data != sp_length(xdp))
+		return XDP_DROP;
 	/* Short, as each copy copies it all; and not shorter than Ethernet's least. */
 	if (sp_length(xdp) > SP_COMMIT_TOKEN_BYTES && sp_commit_resize(xdp, SP_COMMIT_TOKEN_BYTES))
 		return XDP_ABORTED;
@@ -202,13 +232,21 @@ SP_INLINE int sp_commit_drain(struct xdp_md *xdp, __u32 cpu)
 			return sp_commit_loop(xdp, cpu, SP_COMMIT_NO_STREAM, copies);
 		}
 	}
-	verdict = sp_commit_carry(xdp, cpu);
+	verdict = sp_commit_carry(xdp, cpu, SP_COMMIT_COPIED);
 	if (verdict == SP_COMMIT_NO_ROOM) {
 		/* The kernel makes the first of two copies a page of its own, with room. */
 		sp_commit_count(SP_COMMIT_SHORT_FRAMES, 1);
 		return sp_commit_loop(xdp, cpu, SP_COMMIT_NO_STREAM, 2);
 	}
 	return verdict == SP_COMMIT_NOTHING ? XDP_DROP : verdict;
+}
+
+/* Is the batch in flight without an answer for so long that arrivals send it again? */
+SP_INLINE int sp_commit_is_overdue(const struct sp_commit_stream *stream, __u64 now)
+{
+	__u64 sent_ns = *(volatile __u64 *)&stream->sent_ns;
+
+	return now > sent_ns && now - sent_ns > SP_COMMIT_OVERDUE_NS;
 }
 
 /* The frame cannot grow to the message of this stream's batch: one of two copies can. */
@@ -237,25 +275,21 @@ SP_INLINE int sp_commit_spare(struct xdp_md *xdp, __u32 line)
 
 	if (!stream)
 		return XDP_ABORTED;
-	if (stream->ifindex != xdp->ingress_ifindex)
-		stream->ifindex = xdp->ingress_ifindex;
 	/* The first request takes the loop, so that it has the records of all packets of this
 	 * poll. */
-	if (*(volatile __u64 *)&stream->acked == *(volatile __u64 *)&stream->departed &&
-	    *(volatile __u16 *)&stream->open_records &&
+	if ((*(volatile __u64 *)&stream->acked == *(volatile __u64 *)&stream->departed ?
+		    *(volatile __u16 *)&stream->open_records :
+		    sp_commit_is_overdue(stream, now)) &&
 	    now - *(volatile __u64 *)&stream->token_ns > SP_COMMIT_TOKEN_LATE_NS) {
 		stream->token_ns = now;
 		token = 1;
 	}
 	if (token)
 		return sp_commit_loop(xdp, cpu, at, 1);
-	verdict = sp_commit_carry(xdp, cpu);
+	verdict = sp_commit_carry(xdp, cpu, SP_COMMIT_EXCHANGED);
 	if (verdict == SP_COMMIT_NO_ROOM)
 		return sp_commit_drain(xdp, cpu);
-	if (verdict == SP_COMMIT_NOTHING)
-		return XDP_DROP;
-	sp_commit_count(SP_COMMIT_EXCHANGED, 1);
-	return verdict;
+	return verdict == SP_COMMIT_NOTHING ? XDP_DROP : verdict;
 }
 
 struct sp_commit_walk {
@@ -282,16 +316,19 @@ static long sp_commit_refuse_one(__u32 index, void *context)
 
 /*
  * These records of the batch in flight were refused: before it counts as acknowledged, so that no
- * packet that depends on one of them is ready.
+ * packet that depends on one of them is ready. 0: another acknowledgement of it says the same, and
+ * is at work on another CPU.
  */
-SP_INLINE void sp_commit_refuse(
+SP_INLINE int sp_commit_refuse(
     __u32 cpu, struct sp_commit_stream *stream, __u64 number, __u64 bits)
 {
 	struct sp_commit_walk walk = { .lot = sp_commit_lot_of(cpu), .bits = bits, .cpu = cpu };
 	__u32 count = 0;
+	int claimed = 0;
 
 	bpf_spin_lock(&stream->lock);
-	if (stream->departed == number && stream->acked != number) {
+	if (stream->departed == number && stream->acked != number && stream->refused != number) {
+		claimed = 1;
 		stream->refused = number;
 		stream->refused_bits = bits;
 		walk.slot = stream->flying.first;
@@ -300,6 +337,7 @@ SP_INLINE void sp_commit_refuse(
 	bpf_spin_unlock(&stream->lock);
 	if (count)
 		bpf_loop(count, sp_commit_refuse_one, &walk, 0);
+	return claimed;
 }
 
 /*
@@ -307,16 +345,18 @@ SP_INLINE void sp_commit_refuse(
  * sp_commit_release. 0: it was not (late, or a replay).
  */
 SP_INLINE int sp_commit_acked(
-    struct sp_commit_stream *stream, __u64 number, struct sp_commit_list *list, __u64 *sent_ns)
+    struct sp_commit_stream *stream, __u64 number, struct sp_commit_list *list, __u32 *records)
 {
 	int taken = 0;
 
 	bpf_spin_lock(&stream->lock);
 	if (stream->departed == number && stream->acked != number) {
 		*list = stream->flying;
-		*sent_ns = stream->sent_ns;
+		*records = stream->flying_records;
 		stream->flying.count = 0;
-		stream->ready += list->count;
+		if (!*(volatile __u32 *)&stream->ready)
+			stream->clear = list->count ? number - 1 : number;
+		__sync_fetch_and_add(&stream->ready, list->count);
 		stream->acked = number;
 		taken = 1;
 	}
@@ -347,8 +387,15 @@ SP_INLINE int sp_commit_looped(struct xdp_md *xdp)
 		return XDP_DROP; /* the kernel's own: neighbour discovery of the veth pair */
 	stream = token->stream;
 	cpu = token->cpu;
-	if (stream != SP_COMMIT_NO_STREAM && sp_commit_choose(stream, 0))
-		return SP_COMMIT_NOTHING;
+	if (stream != SP_COMMIT_NO_STREAM) {
+		struct sp_commit_stream *chosen = sp_commit_stream_at(stream);
+
+		if (!chosen)
+			return XDP_DROP;
+		if (sp_commit_choose(stream, sp_commit_is_overdue(chosen, sp_coarse_ns())))
+			return SP_COMMIT_NOTHING;
+		chosen->token_ns = 0;
+	}
 	lot = sp_commit_lot_of(cpu);
 	if (!lot)
 		return XDP_DROP;
@@ -358,7 +405,6 @@ SP_INLINE int sp_commit_looped(struct xdp_md *xdp)
 		sp_commit_count(SP_COMMIT_IDLE_COPIES, 1);
 		return XDP_DROP;
 	}
-	sp_commit_count(SP_COMMIT_COPIED, 1);
 	return sp_commit_drain(xdp, cpu);
 }
 

@@ -329,7 +329,8 @@ static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map,
 	/* "Window": more than the store can follow is dropped here, before it costs anything. */
 #ifdef SP_FLOW_HAS_COMMIT
 	if (session && batched) {
-		if (sp_commit_prepare(&place, entry->shard, SP_FLOW_RECORD_WORDS(key_bytes, value_bytes))) {
+		if (sp_commit_prepare(&place, entry->shard,
+			SP_FLOW_RECORD_WORDS(key_bytes, value_bytes), before = entry->name)) {
 			flow->park = SP_PARK_DROP;
 			flow->kind = SP_FLOW_PARK;
 			return;
@@ -351,6 +352,11 @@ static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map,
 		bpf_spin_lock((struct bpf_spin_lock *)entry);
 		if (sp_flow_equal(entry_key, key, key_bytes) && entry->seq == flow->read[object_id - 1].seq &&
 		    !(entry->flags & (SP_FLOW_DYING | SP_FLOW_RELEASED)) &&
+#ifdef SP_FLOW_HAS_COMMIT
+		    /* What made room for the record is still so (another CPU's packet that waits for
+		     * this update takes the name over). */
+		    (!place.again || entry->name == before) &&
+#endif
 		    (consistency == SP_FLOW_LOCAL ||
 		     (entry->epoch == flow->read[object_id - 1].epoch &&
 		      sp_session_lives_exactly(session, entry->session, now)))) {

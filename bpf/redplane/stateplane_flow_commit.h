@@ -6,18 +6,18 @@
 
 /* ---- reads ---------------------------------------------------------------------------------- */
 
-/* The packet depends on an update of another CPU. The batch of this CPU gets the record again, as it
- * stands in the entry by now: records are complete, so that changes nothing. The record's name, or
- * 0. */
+/* The packet depends on an update of another CPU. The batch of this CPU gets the record again, as
+ * it stands in the entry by now: records are complete, so that changes nothing. The record's name,
+ * or 0. */
 static __always_inline __u64 sp_flow_record_again(
     void *map, struct sp_flow_scratch *scratch, __u32 object_id, __u32 key_bytes, __u32 value_bytes)
 {
 	struct sp_flow_entry_head *entry = bpf_map_lookup_elem(map, scratch->key);
 	__u32 words = SP_FLOW_RECORD_WORDS(key_bytes, value_bytes), epoch = 0, phases = 0;
 	struct sp_commit_place place = {};
-	__u64 seq = 0;
+	__u64 seq = 0, name;
 
-	if (!entry || sp_commit_prepare(&place, entry->shard, words))
+	if (!entry || sp_commit_prepare(&place, entry->shard, words, 0))
 		return 0;
 	bpf_spin_lock((struct bpf_spin_lock *)entry);
 	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, scratch->key, key_bytes) &&
@@ -30,10 +30,15 @@ static __always_inline __u64 sp_flow_record_again(
 		    (void *)entry + SP_FLOW_ENTRY_HEAD_BYTES + SP_ROUND8(key_bytes), value_bytes);
 	}
 	bpf_spin_unlock((struct bpf_spin_lock *)entry);
-	if (!seq)
+	if (!seq) { /* no longer this switch's */
+		sp_commit_count(SP_COMMIT_COMMIT_REFUSED, 1);
 		return 0;
-	return sp_flow_record(&place, 0, object_id, scratch->key, key_bytes, scratch->value,
-	    value_bytes, epoch, seq, phases);
+	}
+	name = sp_flow_record(&place, 0, object_id, scratch->key, key_bytes, scratch->value, value_bytes,
+	    epoch, seq, phases);
+	/* The next packets of this CPU wait for this record, unless another CPU has written since. */
+	__sync_val_compare_and_swap(&entry->name, scratch->name, name);
+	return name;
 }
 
 #define SP_FLOW_CASE_RECORD(name_, id, flows, kb, vb, consistency, allocator) \
@@ -52,18 +57,25 @@ int sp_commit(struct xdp_md *xdp)
 	__u32 line, port, cpu = sp_cpu();
 	__u64 name;
 
+	struct sp_commit_stream *stream;
+	__u32 at;
+
 	if (!scratch)
 		return XDP_ABORTED;
 	name = scratch->name;
 	line = scratch->shard;
 	port = scratch->port;
+	at = cpu * SP_COMMIT_LINES + (line & (SP_COMMIT_LINES - 1));
+	stream = sp_commit_stream_at(at);
+	if (stream && stream->ifindex != xdp->ingress_ifindex)
+		stream->ifindex = xdp->ingress_ifindex;
 	if (sp_commit_cpu_of(name) != cpu || sp_commit_record_of(name) == SP_COMMIT_UNPLACED) {
 		name = 0;
 		switch (scratch->object_id) {
 			SP_FLOW_OBJECTS(SP_FLOW_CASE_RECORD)
 		}
 		if (!name)
-			return XDP_DROP; /* counted, or no longer this switch's */
+			return XDP_DROP; /* counted */
 	}
 	if (port != SP_FLOW_DROP_PORT && sp_commit_park(xdp, line, name, port)) {
 		if (sp_length(xdp) <= SP_COMMIT_FRAME_BYTES)
@@ -177,8 +189,12 @@ int sp_batch(struct xdp_md *xdp)
 	    bpf_xdp_store_bytes(xdp, SP_FLOW_OUTER_BYTES + SP_BATCH_HEADER_BYTES, batch, bytes) ||
 	    sp_flow_sign(xdp, key_id, SP_BATCH_DIGEST_BYTES))
 		return XDP_ABORTED;
+	/* Acknowledged meanwhile: then the buffer is the next but one's, and may be written to. */
+	if (__sync_fetch_and_add(&stream->acked, 0) >= work->number)
+		return XDP_DROP;
 	sp_commit_count(SP_COMMIT_BATCHES, 1);
-	return sp_flow_route(xdp, &scratch->route, settings, head, total - 14, stream->ifindex);
+	return sp_flow_route(xdp, &scratch->route, settings, head, total - 14,
+	    stream->ifindex ? stream->ifindex : xdp->ingress_ifindex);
 }
 
 static __always_inline int sp_flow_send_batch(struct xdp_md *xdp)
@@ -250,7 +266,7 @@ static long sp_flow_refuse_one(__u32 record, void *context)
 
 	if (!scratch || !batch || record >= SP_COMMIT_RECORDS || !(work->bits >> record & 1))
 		return 0;
-	at = sp_below(batch->at[record & SP_COMMIT_RECORDS], SP_COMMIT_WORDS - 3 - SP_FLOW_KEY_MAX / 8);
+	at = sp_below(batch->at[record & SP_COMMIT_RECORDS], SP_COMMIT_WORDS - 3);
 	head = bpf_be64_to_cpu(batch->words[at]);
 	scratch->object_id = head >> 48;
 	scratch->epoch = (__u32)head;
@@ -277,7 +293,8 @@ int sp_batch_ack(struct xdp_md *xdp)
 	struct sp_refused_work refused = { .now = sp_now_ns() };
 	struct sp_commit_stream *stream;
 	struct sp_session *session;
-	__u64 number, request_ns, sent_ns = 0;
+	__u64 number, request_ns;
+	__u32 records = 0;
 
 	if (!settings || (void *)(header + 1) + SP_BATCH_DIGEST_BYTES > (void *)(long)xdp->data_end)
 		return XDP_DROP;
@@ -309,12 +326,14 @@ int sp_batch_ack(struct xdp_md *xdp)
 		/* Before the packets are ready. */
 		if (*(volatile __u64 *)&stream->departed == number &&
 		    *(volatile __u64 *)&stream->acked != number) {
-			sp_commit_refuse(cpu, stream, number, refused.bits);
+			if (!sp_commit_refuse(cpu, stream, number, refused.bits))
+				return XDP_DROP;
 			bpf_loop(SP_COMMIT_RECORDS, sp_flow_refuse_one, &refused, 0);
 		}
 	}
-	if (!sp_commit_acked(stream, number, &list, &sent_ns))
+	if (!sp_commit_acked(stream, number, &list, &records))
 		return XDP_DROP;
+	sp_flow_count_by(SP_STAT_ACKS, records);
 	session = sp_get_session(line);
 	if (session && request_ns <= refused.now) {
 		bpf_spin_lock(&session->lock);
@@ -322,6 +341,11 @@ int sp_batch_ack(struct xdp_md *xdp)
 		bpf_spin_unlock(&session->lock);
 	}
 	sp_commit_release(cpu, &list);
+	/* Fewer packets came than wait: arrivals alone would not carry them out. One copy becomes the
+	 * next request, the other one begins to carry out what is ready. */
+	if (list.count > *(volatile __u32 *)&stream->open.count &&
+	    *(volatile __u16 *)&stream->open_records)
+		return sp_commit_loop(xdp, cpu, at, 2);
 	if (sp_commit_choose(at, 0))
 		return sp_flow_send_batch(xdp);
 	return sp_commit_drain(xdp, cpu);
@@ -355,7 +379,10 @@ static __always_inline int sp_flow_look_after(
 		__sync_fetch_and_add(work, -1);
 		return XDP_DROP;
 	}
-	bpf_map_push_elem(&sp_commit_due, &at, 0);
+	if (bpf_map_push_elem(&sp_commit_due, &at, 0)) {
+		stream->queued = 0;
+		__sync_fetch_and_add(work, -1);
+	}
 	head = bpf_map_lookup_elem(&sp_shards, &line);
 	head_since_ns = head ? head->since_ns : 0;
 	sent_ns = *(volatile __u64 *)&stream->sent_ns;

@@ -30,6 +30,10 @@ static __always_inline int sp_flow_generate(void *map, struct sp_flow_scratch *s
 	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, scratch->key, key_bytes)) {
 		released = entry->flags & SP_FLOW_RELEASED;
 		waiting = released ? !(entry->flags & SP_FLOW_RELEASE_ACKED) : entry->seq > entry->acked_seq;
+#ifdef SP_FLOW_HAS_COMMIT
+		if (sp_commit_on && !released && entry->name)
+			waiting = 0; /* its update is in a batch */
+#endif
 		if (waiting)
 			todo = SP_GENERATE_KEEP;
 		else

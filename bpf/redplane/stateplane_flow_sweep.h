@@ -29,15 +29,14 @@ static __always_inline int sp_flow_claim(
     void *map, const struct sp_flow_sweep_request *request, __u32 key_bytes, int consistency)
 {
 	struct sp_flow_entry_head *entry = bpf_map_lookup_elem(map, request->key);
-	int what = SP_SWEEP_NOTHING, durable = 0, batched = 0;
+	int what = SP_SWEEP_NOTHING, durable = 0;
 	__u64 name = 0;
 
 	if (!entry)
 		return SP_SWEEP_NOTHING;
 #ifdef SP_FLOW_HAS_COMMIT
 	name = entry->name;
-	batched = sp_commit_on && name;
-	durable = batched && sp_commit_is_durable(name, entry->shard);
+	durable = name && sp_commit_is_durable(name, entry->shard);
 #endif
 	bpf_spin_lock((struct bpf_spin_lock *)entry);
 	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, request->key, key_bytes)) {
@@ -55,7 +54,7 @@ static __always_inline int sp_flow_claim(
 				what = SP_SWEEP_REMOVE;
 		} else if (sp_flow_is_done(entry, request, durable && entry->name == name)) {
 			what = SP_SWEEP_RELEASE;
-		} else if (entry->seq > entry->acked_seq && !batched &&
+		} else if (entry->seq > entry->acked_seq && !entry->name &&
 			   !(entry->flags & SP_FLOW_QUEUED)) {
 			what = SP_SWEEP_QUEUE; /* an update for which there was no room */
 		}

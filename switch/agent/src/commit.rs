@@ -1,5 +1,5 @@
-//! Where packets wait until what they depend on is durable: in the switch (`docs/output-commit.md`),
-//! or each inside a message of its own.
+//! Where packets wait until what they depend on is durable: in the switch
+//! (`docs/output-commit.md`), or each inside a message of its own.
 //!
 //! This owns the sizes of the engine's maps and the *loop*, a veth pair of the switch. Copies of
 //! frames come in by it, so it must outlive the agent, as the ports' programs do.
@@ -30,7 +30,10 @@ fn cpus() -> Result<u32> {
 pub(crate) fn prepare(object: &mut Object, config: &Config) -> dataplane::Result<()> {
     match config.commit {
         CommitMode::Wrap => Ok(()),
-        CommitMode::Batch => object.wait_in_switch(cpus().unwrap_or(1)).map(drop),
+        CommitMode::Batch => {
+            object.set_constant("sp_commit_hold_ms", config.commit_hold_ms)?;
+            object.wait_in_switch(cpus().unwrap_or(1)).map(drop)
+        }
     }
 }
 
@@ -65,7 +68,7 @@ fn set_sysctl(path: &str, value: &str) {
 /// Makes the loop, if the program has a use for it and it is not there, and puts the program on it.
 pub(crate) fn begin(dataplane: &Dataplane, config: &Config, run: &RunDirectory) -> Result<()> {
     if config.commit == CommitMode::Wrap || dataplane.program("sp_loop").is_none() {
-        return Ok(());
+        return end(run);
     }
     let [out, back] = ends(run);
     if ifindex(&out).is_none() {

@@ -57,6 +57,9 @@ pub struct Config {
     /// Where packets wait until the store has what they depend on.
     #[serde(default)]
     pub commit: CommitMode,
+    /// In the switch they wait no longer than this; what has waited longer is dropped.
+    #[serde(default = "default_commit_hold_ms")]
+    pub commit_hold_ms: u32,
     /// What a gateway checks of what comes in.
     #[serde(default)]
     pub ingress: Ingress,
@@ -88,6 +91,10 @@ pub struct Config {
 
 fn yes() -> bool {
     true
+}
+
+fn default_commit_hold_ms() -> u32 {
+    1_000
 }
 
 fn default_generator_interval_us() -> u64 {

@@ -95,6 +95,7 @@ fn fingerprint(config: &Config, manifest: &Manifest) -> Result<String> {
     bytes.extend(manifest.to_json().into_bytes());
     bytes.push(u8::from(config.host_traffic));
     bytes.push(config.commit as u8);
+    bytes.extend(config.commit_hold_ms.to_ne_bytes());
     let hash = |start: u64| {
         bytes
             .iter()

@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::{Dataplane, Object};
 
 /// In the order of `enum sp_commit_stat`. For a reason to drop a packet: the remedy.
-pub const COMMIT_COUNTERS: [(&str, Option<&str>); 15] = [
+pub const COMMIT_COUNTERS: [(&str, Option<&str>); 16] = [
     // Packets that waited.
     ("parked", None),
     // Records that left the first time.
@@ -34,6 +34,12 @@ pub const COMMIT_COUNTERS: [(&str, Option<&str>); 15] = [
         Some(
             "another switch has taken over the flow: packets that waited under the old lease go; \
              look for a lease that ended, or for routes that flap",
+        ),
+    ),
+    (
+        "expired",
+        Some(
+            "packets waited longer than commit_hold_ms: did the store's chain change, or is it slow?",
         ),
     ),
     // Frames without room for what they were to carry: two copies went by the loop.

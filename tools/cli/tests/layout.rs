@@ -178,9 +178,10 @@ fn dependencies_point_down() {
     ratchet("tools/cli/tests/layout/dependencies.txt", &found);
 }
 
-/// Whether a dependency, or a feature beside `mutations` itself, turns on a crate's seeded bugs.
+/// Whether a dependency, or a feature beside `mutations` itself, turns on a crate's seeded bugs. (A
+/// test may need them: `required-features` turns nothing on.)
 fn turns_on_bugs(value: &toml::Value) -> bool {
-    let of_tests = |key: &str| ["dev-dependencies", "mutations"].contains(&key);
+    let of_tests = |key: &str| ["dev-dependencies", "mutations", "required-features"].contains(&key);
     match value {
         toml::Value::String(name) => name == "mutations" || name.ends_with("/mutations"),
         toml::Value::Array(all) => all.iter().any(turns_on_bugs),

@@ -9,6 +9,9 @@ use proptest::prelude::*;
 use wire::{Control, Report, Reporter};
 
 const RUN: u64 = 20 * SECOND;
+/// Time in which all comes to rest: more than the ten seconds after which a store ends the sessions
+/// of switches that are silent.
+const SETTLED: u64 = 11 * SECOND;
 
 fn seeds() -> u32 {
     std::env::var("CHAIN_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(12)
@@ -72,7 +75,7 @@ fn service_is_back_in_under_a_second() {
         let gap = world.checks.longest_gap_of_shard[0];
         println!("{name} killed: shard 0 not served for {} ms", gap / MS);
         assert!(gap < SECOND, "{name}: {gap} ns");
-        world.finish(world.time + 10 * SECOND);
+        world.finish(world.time + SETTLED);
     }
 }
 
@@ -103,7 +106,7 @@ fn a_deaf_server_takes_nobody_with_it() {
         assert!(gap < SECOND, "{name}: {gap} ns");
         world.heal();
         world.run(world.time + 5 * SECOND);
-        world.finish(world.time + 10 * SECOND);
+        world.finish(world.time + SETTLED);
     }
 }
 
@@ -136,7 +139,7 @@ fn a_member_that_never_learns_of_a_view_is_taken_out() {
     assert!(gap < 2 * SECOND, "{gap} ns");
     world.heal();
     world.run(world.time + 5 * SECOND);
-    world.finish(world.time + 10 * SECOND);
+    world.finish(world.time + SETTLED);
 }
 
 /// A controller that is cut off from everybody, for however long, takes nobody out: neither
@@ -161,7 +164,7 @@ fn a_controller_that_hears_nobody_takes_nobody_out() {
             let now: Vec<_> = (0..usize::from(SHARDS)).map(|shard| world.members(shard)).collect();
             assert_eq!(now, chains, "seed {seed}, cut for {cut_ms} ms");
         }
-        world.finish(world.time + 10 * SECOND);
+        world.finish(world.time + SETTLED);
     }
 }
 
@@ -208,7 +211,7 @@ fn heads_stay_while_a_switch_does_not_listen() {
     assert_eq!(world.checks.reorders, reorders, "heads were moved behind the switch's back");
     run_with_reports(&mut world, 10 * SECOND);
     assert!(world.checks.reorders > reorders, "they stay though it listens");
-    world.finish(world.time + 10 * SECOND);
+    world.finish(world.time + SETTLED);
 }
 
 /// Heads after two of three servers died, one after the other, and came back: the third headed
@@ -248,7 +251,7 @@ fn heads_are_spread_again() {
         "{after:?}"
     );
     assert!(gap < SECOND, "{gap} ns");
-    world.finish(world.time + 10 * SECOND);
+    world.finish(world.time + SETTLED);
 }
 
 /// Machines with two workers each: both die at once, and every chain loses one server. (Each
@@ -280,5 +283,5 @@ fn workers_of_a_machine_are_in_no_chain_together() {
         world.run(world.time + 4 * SECOND);
         assert!(shards.clone().all(|shard| world.members(shard).len() == 3), "the machine is back");
     }
-    world.finish(world.time + 10 * SECOND);
+    world.finish(world.time + SETTLED);
 }

@@ -1,8 +1,9 @@
 //! Requests a second on this machine: UPDATE through chains of one and three servers in one process
 //! (the core alone, no sockets, one core for all servers), and over loopback UDP with one process a
-//! server.
+//! server; and the same updates in batches, in one process.
 //!
-//! `cargo run --release -p state-store --example throughput`; with `serve FILE` it is a server.
+//! `cargo run --release -p state-store --example throughput`; with `serve FILE` it is a server, with
+//! `batches` it measures only batches.
 
 use nix::time::{ClockId, clock_gettime};
 use secrets::SecretsFile;
@@ -17,11 +18,18 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 use wal::Directory;
+use wire::{Batch, BatchHead, BatchRecord, RecordFlags};
 use wire::{Control, KeyRing, Member, SECRET_BYTES, Secret, ShardView, Views};
 
 const FLOWS: u32 = 10_000;
 const IN_PROCESS_REQUESTS: u32 = 1_000_000;
+/// Objects with keys of 13 and of 8 bytes.
+const LONG: u16 = 1;
+const SHORT: u16 = 2;
 const WINDOW: u64 = 256;
+const MOST_BATCHES: u64 = 200_000;
+/// Batches under way: one of each stream of a large switch.
+const BATCH_WINDOW: u64 = 32;
 const LOOPBACK_TIME: Duration = Duration::from_secs(3);
 const UNDER_WAY: usize = 256;
 const SWITCH: Owner = Owner { switch_id: 1, incarnation: 1 };
@@ -32,6 +40,20 @@ fn main() -> Result<(), Box<dyn Error>> {
         && word == "serve"
     {
         return Ok(shell::run(Config::load(Path::new(file))?)?);
+    }
+    for length in [1, 3] {
+        for records in [1, 8, 16, 35] {
+            let batch_ns = in_process_batches(length, records)?;
+            println!(
+                "in process, chain of {length}, batches of {records:2}: {batch_ns:6.0} ns a batch, \
+                 {:5.0} ns a record, {:9.0} updates/s on one core",
+                batch_ns / f64::from(records),
+                f64::from(records) / batch_ns * 1e9
+            );
+        }
+    }
+    if arguments == ["batches"] {
+        return Ok(());
     }
     for (length, packet) in [(1, 0), (3, 0), (1, 1_000), (3, 1_000)] {
         let rate = in_process(length, packet)?;
@@ -74,7 +96,8 @@ fn config_text(chain: &[SocketAddrV4], at: usize) -> String {
     format!(
         "name = \"s{at}\"\nlisten = \"{}\"\ncontrollers = [\"127.0.0.1:9\"]\nshards = 1\n\
          chain_datagram_bytes = 8000\nsecrets = \"secrets.toml\"\n\
-         [[object]]\nname = \"bench\"\nid = 1\nkey_bytes = 13\nvalue_bytes = 8\nallocator = \"zero\"\n",
+         [[object]]\nname = \"bench\"\nid = 1\nkey_bytes = 13\nvalue_bytes = 8\nallocator = \"zero\"\n\
+         [[object]]\nname = \"short\"\nid = 2\nkey_bytes = 8\nvalue_bytes = 8\nallocator = \"zero\"\n",
         chain[at],
     )
 }
@@ -94,9 +117,11 @@ fn key(flow: u32) -> [u8; 13] {
 }
 
 /// A request for `flow`; an UPDATE when `epoch` is known.
+#[allow(clippy::too_many_arguments)]
 fn request(
     keys: &KeyRing,
     bytes: &mut Vec<u8>,
+    object_id: u16,
     flow: u32,
     epoch: u32,
     seq: u64,
@@ -107,7 +132,7 @@ fn request(
     let (key, value) = (key(flow), seq.to_be_bytes());
     let message = Message {
         message_type: if update { MessageType::Update } else { MessageType::LeaseRequest },
-        object_id: 1,
+        object_id,
         flags: Flags::ALLOCATE,
         sender: SWITCH,
         request_ns: now_ns,
@@ -117,7 +142,7 @@ fn request(
         port: 0,
         session: 0,
         shard: 0,
-        key: &key,
+        key: if object_id == SHORT { &key[..8] } else { &key },
         value: if update { &value } else { &[] },
         packet: if update { packet } else { &[] },
     };
@@ -191,9 +216,9 @@ impl InProcess {
     }
 }
 
-fn in_process(length: usize, packet_bytes: usize) -> Result<f64, Box<dyn Error>> {
+/// A chain that serves.
+fn serving(length: usize, keys: &KeyRing) -> Result<InProcess, Box<dyn Error>> {
     let chain = addresses(length)?;
-    let keys = KeyRing::new(0, Secret([7; SECRET_BYTES])).ok_or("no such secret")?;
     let server = |at: usize| -> Result<Node, Box<dyn Error>> {
         let config = Config::parse(Path::new("bench.toml"), &config_text(&chain, at))?;
         let start = Start { incarnation: at as u64 + 1, epoch_base: 100, seed: 1, now_ns: 0 };
@@ -222,30 +247,132 @@ fn in_process(length: usize, packet_bytes: usize) -> Result<f64, Box<dyn Error>>
     {
         bench.turn();
     }
-    let client = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1);
-    let (mut bytes, packet) = (Vec::new(), vec![0xab; packet_bytes]);
-    for flow in 0..FLOWS {
-        request(&keys, &mut bytes, flow, 0, 0, &[], bench.now_ns());
-        bench.post(0, client, &bytes);
-        bench.turn();
+    Ok(bench)
+}
+
+/// The client's address in one process.
+const CLIENT: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1);
+
+fn secret() -> Result<KeyRing, Box<dyn Error>> {
+    Ok(KeyRing::new(0, Secret([7; SECRET_BYTES])).ok_or("no such secret")?)
+}
+
+impl InProcess {
+    /// Takes the flows of an object; returns their epoch.
+    fn take_flows(&mut self, keys: &KeyRing, object_id: u16) -> u32 {
+        let mut bytes = Vec::new();
+        for flow in 0..FLOWS {
+            let now_ns = self.now_ns();
+            request(keys, &mut bytes, object_id, flow, 0, 0, &[], now_ns);
+            self.post(0, CLIENT, &bytes);
+            self.turn();
+        }
+        while self.replies < u64::from(FLOWS) {
+            self.turn();
+        }
+        self.replies = 0;
+        self.last_epoch
     }
-    while bench.replies < u64::from(FLOWS) {
-        bench.turn();
+}
+
+/// Of the object with short keys: all in one message, signed.
+struct Batches {
+    keys: KeyRing,
+    records: Vec<u8>,
+    bytes: Vec<u8>,
+    epoch: u32,
+}
+
+impl Batches {
+    fn build(&mut self, number: u64, count: u32, now_ns: u64) {
+        self.records.clear();
+        for at in 0..count {
+            let update = number * u64::from(count) + u64::from(at);
+            let (flow, seq) = (update % u64::from(FLOWS), update / u64::from(FLOWS) + 1);
+            let record = BatchRecord {
+                object_id: SHORT,
+                flags: RecordFlags::NONE,
+                epoch: self.epoch,
+                place: 0,
+                seq,
+                content: &[],
+            };
+            let key = &key(flow as u32)[..8];
+            record
+                .append_to(key, &seq.to_be_bytes(), &mut self.records)
+                .expect("within the protocol's bounds");
+        }
+        let head = BatchHead {
+            flags: 0,
+            switch_id: SWITCH.switch_id,
+            incarnation: SWITCH.incarnation,
+            request_ns: now_ns,
+            number: number + 1,
+            view: 0,
+            session: 0,
+            stream: 0,
+            client: *CLIENT.ip(),
+            shard: 0,
+        };
+        self.bytes.clear();
+        let batch = Batch::new(head, &self.records).expect("within the protocol's bounds");
+        batch.append_to(&mut self.bytes);
+        self.keys.sign(&mut self.bytes, Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST);
     }
-    let epoch = bench.last_epoch;
+}
+
+/// Nanoseconds of CPU for a batch of so many records, at all servers together. What it costs to
+/// build it is not in it.
+fn in_process_batches(length: usize, records: u32) -> Result<f64, Box<dyn Error>> {
+    let keys = secret()?;
+    let mut bench = serving(length, &keys)?;
+    let epoch = bench.take_flows(&keys, SHORT);
+    let mut batches = Batches { keys, records: Vec::new(), bytes: Vec::new(), epoch };
+    let all = u64::from(IN_PROCESS_REQUESTS / records).min(MOST_BATCHES);
     let start = cpu_time()?;
-    bench.replies = 0;
+    for sent in 0..all {
+        let now_ns = bench.now_ns();
+        batches.build(sent, records, now_ns);
+        bench.post(0, CLIENT, &batches.bytes);
+        while sent - bench.replies.min(sent) >= BATCH_WINDOW {
+            bench.turn();
+        }
+    }
+    while bench.replies < all {
+        bench.turn();
+    }
+    let with_building = cpu_time()? - start;
+    let written = bench.servers[0].counters();
+    if (written.batches, written.updates) != (all, all * u64::from(records)) {
+        return Err(format!("{written:?} of {all} batches").into());
+    }
+    let start = cpu_time()?;
+    for sent in 0..all {
+        let now_ns = bench.now_ns();
+        batches.build(all + sent, records, now_ns);
+    }
+    let building = cpu_time()? - start;
+    Ok((with_building.saturating_sub(building)).as_nanos() as f64 / all as f64)
+}
+
+fn in_process(length: usize, packet_bytes: usize) -> Result<f64, Box<dyn Error>> {
+    let keys = secret()?;
+    let mut bench = serving(length, &keys)?;
+    let epoch = bench.take_flows(&keys, LONG);
+    let (mut bytes, packet) = (Vec::new(), vec![0xab; packet_bytes]);
+    let start = cpu_time()?;
     for sent in 0..IN_PROCESS_REQUESTS {
         request(
             &keys,
             &mut bytes,
+            LONG,
             sent % FLOWS,
             epoch,
             u64::from(sent / FLOWS) + 1,
             &packet,
             bench.now_ns(),
         );
-        bench.post(0, client, &bytes);
+        bench.post(0, CLIENT, &bytes);
         // A window, as a switch's network has one: without it the head would be offered more than
         // it can take, and drop.
         while u64::from(sent) - bench.replies.min(u64::from(sent)) >= WINDOW {
@@ -312,7 +439,7 @@ fn loopback_with(
     while status(chain[0])?.replicas.first().is_none_or(|replica| replica.state != "serving") {}
     socket.set_read_timeout(Some(Duration::from_secs(1)))?;
     let (mut bytes, mut answer, packet) = (Vec::new(), vec![0; 65_536], vec![0xab; packet_bytes]);
-    request(&keys, &mut bytes, 0, 0, 0, &[], 1);
+    request(&keys, &mut bytes, LONG, 0, 0, 0, &[], 1);
     socket.send_to(&bytes, chain[0])?;
     let count = socket.recv(&mut answer)?;
     let epoch = Message::decode(&answer[..count])?.epoch;
@@ -321,7 +448,8 @@ fn loopback_with(
     while start.elapsed() < LOOPBACK_TIME {
         while sent - received < under_way as u64 {
             sent += 1;
-            request(&keys, &mut bytes, 0, epoch, sent, &packet, start.elapsed().as_nanos() as u64);
+            let now_ns = start.elapsed().as_nanos() as u64;
+            request(&keys, &mut bytes, LONG, 0, epoch, sent, &packet, now_ns);
             socket.send_to(&bytes, chain[0])?;
         }
         let count = socket.recv(&mut answer)?;

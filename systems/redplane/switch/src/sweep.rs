@@ -230,7 +230,8 @@ fn due(value: &[u8], before: SweepBefore) -> Due {
             _ => Due::Nothing,
         };
     }
-    if head.seq > head.acked_seq && flags & entry_flags::QUEUED == 0 {
+    // An update for which there was no room in the ring. (One in a batch needs none.)
+    if head.seq > head.acked_seq && flags & entry_flags::QUEUED == 0 && head.name == 0 {
         return Due::Release;
     }
     if head.epoch == 0 {

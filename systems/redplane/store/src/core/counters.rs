@@ -91,7 +91,7 @@ chain::with_chain_counters! { counters {
     updates,
     /// Updates that were recorded before: acknowledged again.
     updates_stale,
-    /// Batches answered; their records count as updates, or as refused.
+    /// Batches answered; their records count one by one, as those of messages do.
     batches,
     /// READ_COMMITs answered.
     read_commits,

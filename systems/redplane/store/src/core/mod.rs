@@ -4,8 +4,8 @@
 //! Owns the records, sessions, held requests and allocators; must not know sockets, clocks or
 //! files. Time is the caller's, in ns of any clock that does not go back. The rules are those of
 //! `systems/redplane/docs/state-protocol.md`: `request`, `batch`, `create`, `recall` and `idle`
-//! have what the head decides, `machine`, `records` and `sessions` what its effects do. The crate `chain` has
-//! order, copies, journal, views, and what is genuine.
+//! have what the head decides, `machine`, `records` and `sessions` what its effects do. The crate
+//! `chain` has order, copies, journal, views, and what is genuine.
 
 pub mod backends;
 mod batch;

@@ -1,16 +1,19 @@
 //! The real store under the controller's world: its servers, and what must hold of what they say.
 
+#[path = "../common/engine.rs"]
+mod engine;
 mod switch;
 
-use crate::world::{MS, SECOND, SHARDS, World, controller_address, keys};
+use crate::world::{MS, SECOND, SHARDS, World, controller_address, keys, switch_address};
 use chain::Outputs;
-use state_protocol::{Message, MessageType, Owner};
+use engine::Update;
+use state_protocol::{Message, MessageType, Owner, sender_of};
 pub use state_store::core::Node;
 use state_store::core::{AllocatorSettings, Input, Limits, ObjectSettings, Settings, Start};
 use std::collections::HashMap;
 use std::net::SocketAddrV4;
 pub use switch::Switch;
-use wire::{ShardReport, shard_of};
+use wire::{BatchAck, ShardReport, shard_of};
 
 const COUNTER: u16 = 1;
 const LEASE_US: u32 = 100_000;
@@ -87,12 +90,16 @@ pub struct Checks {
     writes: HashMap<(Vec<u8>, u64), (Owner, u32, u64)>,
     acknowledged: HashMap<Vec<u8>, (u32, u64)>,
     handovers: u64,
+    /// What each batch has: of whom, shard, stream, number.
+    batches: HashMap<(Owner, u16, u16, u64), Vec<Update>>,
+    batch_acks: u64,
+    batch_refusals: u64,
 }
 
 impl Checks {
     /// A run in which flows did not move is about nothing.
     pub fn was_tried(&self) -> bool {
-        self.handovers > 20
+        self.handovers > 20 && self.batch_acks > 100
     }
 
     /// At the end nothing acknowledged is missing.
@@ -113,7 +120,31 @@ impl World {
         if let Ok(reply) = Message::decode(bytes) {
             self.trace(&format!("server {at} says"), &reply);
             self.check_reply(&reply);
+        } else if let Ok(ack) = BatchAck::decode(bytes) {
+            self.check_batch_ack(&ack);
         }
+    }
+
+    /// What was not refused is on every server that counts.
+    fn check_batch_ack(&mut self, ack: &BatchAck) {
+        let (shard, sender) = (ack.head.shard, sender_of(&ack.head));
+        self.served(shard);
+        let store = &mut self.checks.store;
+        store.batch_acks += 1;
+        store.batch_refusals += u64::from(ack.refused.count_ones());
+        let name = (sender, shard, ack.head.stream, ack.head.number);
+        let updates = store.batches[&name].clone();
+        for (at, update) in updates.into_iter().enumerate() {
+            if ack.refused >> at & 1 == 0 {
+                self.acknowledged(shard, &update.key.1, (update.epoch, update.seq));
+            }
+        }
+    }
+
+    fn acknowledged(&mut self, shard: u16, key: &[u8], answered: (u32, u64)) {
+        let newest = self.checks.store.acknowledged.entry(key.to_vec()).or_default();
+        *newest = (*newest).max(answered);
+        self.check_everywhere(shard, key, answered);
     }
 
     /// `SIMULATION_TRACE=flow` prints everything about that flow, and all events and decisions.
@@ -156,30 +187,26 @@ impl World {
                 let before = self.checks.store.last_owner.insert(key, reply.sender);
                 self.checks.store.handovers +=
                     u64::from(before.is_some_and(|before| before != reply.sender));
-                self.check_everywhere(reply);
+                self.check_everywhere(reply.shard, reply.key, (reply.epoch, reply.seq));
             }
             MessageType::UpdateAck => {
                 self.served(reply.shard);
-                let newest = self.checks.store.acknowledged.entry(key).or_default();
-                *newest = (*newest).max((reply.epoch, reply.seq));
-                self.check_everywhere(reply);
+                self.acknowledged(reply.shard, reply.key, (reply.epoch, reply.seq));
             }
             _ => {}
         }
     }
 
     /// What is answered is on every server that the controller's database counts on.
-    fn check_everywhere(&self, reply: &Message<'_>) {
-        for node in self.counted_on(reply.shard) {
-            let recorded = node.replica(reply.shard).and_then(|replica| {
-                let record = replica.records().get(replica.records().find(0, reply.key)?);
+    fn check_everywhere(&self, shard: u16, key: &[u8], answered: (u32, u64)) {
+        for node in self.counted_on(shard) {
+            let recorded = node.replica(shard).and_then(|replica| {
+                let record = replica.records().get(replica.records().find(0, key)?);
                 Some((record.epoch, record.seq))
             });
-            let answered = Some((reply.epoch, reply.seq));
             assert!(
-                recorded >= answered,
-                "{:?}: {answered:?} answered, {recorded:?} at {:?}",
-                reply.key,
+                recorded >= Some(answered),
+                "{key:?}: {answered:?} answered, {recorded:?} at {:?}",
                 node.me()
             );
         }

@@ -2,14 +2,21 @@
 //! the store can see of them.
 
 use super::COUNTER;
+use super::engine::{Engine, STREAMS, Update};
 use crate::world::{
     Clock, Datagram, MS, SHARDS, SWITCHES, World, keys, server_address, switch_address,
 };
-use state_protocol::{Flags, Message, MessageType, Owner};
+use state_protocol::{Flags, Message, MessageType, Owner, sender_of};
 use std::collections::HashMap;
-use wire::shard_of;
+use std::net::SocketAddrV4;
+use wire::{BatchAck, shard_of};
 
 const FLOWS: u64 = 12;
+/// Switches up to this one send batches, the others an UPDATE for each packet.
+const BATCHING: u32 = 2;
+
+/// Object and key.
+pub type Key = (u16, Vec<u8>);
 
 /// One flow in a switch.
 #[derive(Default, Clone)]
@@ -27,12 +34,22 @@ pub struct Switch {
     owner: Owner,
     clock: Clock,
     entries: HashMap<Vec<u8>, Entry>,
+    /// By shard; none, if it sends no batches.
+    engines: Vec<Engine>,
+    last_batch_ns: u64,
 }
 
 impl Switch {
     pub fn new(switch_id: u32, clock: Clock) -> Switch {
-        Switch { owner: Owner { switch_id, incarnation: 1 }, clock, entries: HashMap::new() }
+        let engines = engines(switch_id);
+        let owner = Owner { switch_id, incarnation: 1 };
+        Switch { owner, clock, entries: HashMap::new(), engines, last_batch_ns: 0 }
     }
+}
+
+fn engines(switch_id: u32) -> Vec<Engine> {
+    let shards = if switch_id <= BATCHING { SHARDS } else { 0 };
+    (0..shards).map(|_| Engine::default()).collect()
 }
 
 fn request<'a>(message_type: MessageType, sender: Owner, key: &'a [u8]) -> Message<'a> {
@@ -77,7 +94,9 @@ impl World {
         if self.draw(2_000) == 0 {
             self.switches[at].owner.incarnation += 1;
             self.switches[at].entries.clear();
+            self.switches[at].engines = engines(self.switches[at].owner.switch_id);
         }
+        self.send_batches(at);
         if self.chance(25) {
             self.resend(at);
         }
@@ -89,6 +108,8 @@ impl World {
             self.ask(at, &Message { flags: Flags::ALLOCATE, packet: b"parked", ..lease });
         } else if self.chance(60) {
             self.write(at, &key);
+        } else if entry.seq > entry.acked && !self.switches[at].engines.is_empty() {
+            self.read_pending(at, key, &entry);
         } else if entry.seq > entry.acked {
             let packet = [&[0][..], &entry.value.to_be_bytes()].concat();
             let read = request(MessageType::ReadCommit, owner, &key);
@@ -123,17 +144,112 @@ impl World {
         };
         // Now and then one that heard of no view for long asks somebody else.
         self.trace(&format!("from switch {}", at + 1), &Message { request_ns, ..*request });
-        let head = if self.faults && self.chance(3) {
-            server_address(self.draw(5) as usize)
-        } else {
-            head
-        };
+        let head = self.maybe_another(head);
         let from = switch_address(request.sender.switch_id);
         keys().sign(&mut bytes, *from.ip(), *head.ip());
         self.transmit(Datagram { from, to: head, bytes });
     }
 
+    fn maybe_another(&mut self, head: SocketAddrV4) -> SocketAddrV4 {
+        let another = self.faults && self.chance(3);
+        if another { server_address(self.draw(5) as usize) } else { head }
+    }
+
+    /// Sends the batches that are due, to the heads of their shards.
+    fn send_batches(&mut self, at: usize) {
+        let heads: Vec<_> = self.database.heads().collect();
+        for shard in 0..self.switches[at].engines.len() {
+            let Some(head) = heads.get(shard).copied().flatten() else { continue };
+            let switch = &mut self.switches[at];
+            let now = switch.clock.local(self.time);
+            let (owner, place) = (switch.owner, (shard as u16, 0));
+            let due = switch.engines[shard].due(now, owner, place, &mut switch.last_batch_ns);
+            for mut bytes in due {
+                self.note_batch(&bytes);
+                let (head, from) = (self.maybe_another(head), switch_address(owner.switch_id));
+                keys().sign(&mut bytes, *from.ip(), *head.ip());
+                self.transmit(Datagram { from, to: head, bytes });
+            }
+        }
+    }
+
+    fn note_batch(&mut self, bytes: &[u8]) {
+        let batch = wire::Batch::decode(bytes).unwrap();
+        let update = |record: wire::BatchRecord<'_>| {
+            let (key, value) = record.key_and_value(4, 8).unwrap();
+            let (key, value) = ((record.object_id, key.to_vec()), value.to_vec());
+            Update { key, epoch: record.epoch, seq: record.seq, value, group: false }
+        };
+        let head = batch.head;
+        let name = (sender_of(&head), head.shard, head.stream, head.number);
+        let updates: Vec<_> = batch.records().map(update).collect();
+        let known = self.checks.store.batches.entry(name).or_insert_with(|| updates.clone());
+        assert_eq!(*known, updates, "a batch changed on its way");
+    }
+
+    /// The packet waits for the batch that has the update, or puts it into its own.
+    fn read_pending(&mut self, at: usize, key: Vec<u8>, entry: &Entry) {
+        let stream = self.draw(STREAMS as u64) as usize;
+        let engine = &mut self.switches[at].engines[usize::from(shard_of(&key, SHARDS))];
+        let content = [&[0][..], &entry.value.to_be_bytes()].concat();
+        let (epoch, seq) = (entry.epoch, entry.seq);
+        let key = (COUNTER, key);
+        if !engine.wait(&key, epoch, seq, content.clone()) && engine.has_room(stream, 1) {
+            let value = entry.value.to_be_bytes().to_vec();
+            let again = Update { key: key.clone(), epoch, seq, value, group: false };
+            engine.set(stream, vec![again], vec![(key, epoch, content)]);
+        }
+        self.send_batches(at);
+    }
+
+    fn write_in_batch(&mut self, at: usize, key: &[u8]) {
+        let stream = self.draw(STREAMS as u64) as usize;
+        let switch = &mut self.switches[at];
+        let engine = &mut switch.engines[usize::from(shard_of(key, SHARDS))];
+        let entry = switch.entries.get_mut(key).unwrap();
+        if !engine.has_room(stream, 1) {
+            return;
+        }
+        (entry.value, entry.seq) = (entry.value + 1, entry.seq + 1);
+        let (epoch, seq, value) = (entry.epoch, entry.seq, entry.value.to_be_bytes().to_vec());
+        let shows = vec![((COUNTER, key.to_vec()), epoch, [&[1][..], &value].concat())];
+        let key = (COUNTER, key.to_vec());
+        engine.set(stream, vec![Update { key, epoch, seq, value, group: false }], shows);
+        self.send_batches(at);
+    }
+
+    fn batch_acknowledged(&mut self, at: usize, ack: &BatchAck) {
+        let switch = &mut self.switches[at];
+        if sender_of(&ack.head) != switch.owner {
+            return;
+        }
+        let released = switch.engines[usize::from(ack.head.shard)].acknowledge(ack);
+        for (update, refused) in released
+            .durable
+            .iter()
+            .map(|update| (update, false))
+            .chain(released.refused.iter().map(|update| (update, true)))
+        {
+            let entry = switch.entries.get_mut(&update.key.1);
+            let Some(entry) = entry.filter(|entry| entry.epoch == update.epoch) else { continue };
+            if refused {
+                (entry.lease_end, entry.released) = (0, entry.released.max(entry.epoch));
+            } else {
+                entry.acked = entry.acked.max(update.seq);
+            }
+        }
+        for (key, epoch, content) in released.packets.into_iter().flat_map(|packet| packet.shows) {
+            let (kind, count) = content.split_first().unwrap();
+            let count = u64::from_be_bytes(count.try_into().unwrap());
+            self.output((sender_of(&ack.head), epoch), &key.1, *kind == 1, count);
+        }
+        self.send_batches(at);
+    }
+
     fn write(&mut self, at: usize, key: &[u8]) {
+        if !self.switches[at].engines.is_empty() {
+            return self.write_in_batch(at, key);
+        }
         let owner = self.switches[at].owner;
         let entry = self.switches[at].entries.get_mut(key).unwrap();
         entry.value += 1;
@@ -154,6 +270,9 @@ impl World {
 
     fn resend(&mut self, at: usize) {
         let owner = self.switches[at].owner;
+        if !self.switches[at].engines.is_empty() {
+            return;
+        }
         let entries = self.switches[at].entries.iter();
         let mut unacked: Vec<_> = entries
             .filter(|(_, e)| e.seq > e.acked && e.epoch > e.released)
@@ -168,6 +287,9 @@ impl World {
     }
 
     pub fn switch_receives(&mut self, at: usize, bytes: &[u8]) {
+        if let Ok(ack) = BatchAck::decode(bytes) {
+            return self.batch_acknowledged(at, &ack);
+        }
         let reply = &Message::decode(bytes).unwrap();
         self.trace(
             &format!("to switch {}, local {}", at + 1, self.switches[at].clock.local(self.time)),
@@ -210,7 +332,8 @@ impl World {
                 }
                 self.check_leases(reply.key);
                 if let Some((kind, count)) = reply.packet.split_first() {
-                    self.output(reply, *kind == 1, u64::from_be_bytes(count.try_into().unwrap()));
+                    let count = u64::from_be_bytes(count.try_into().unwrap());
+                    self.output((reply.sender, reply.epoch), reply.key, *kind == 1, count);
                 }
             }
             MessageType::Refused => {
@@ -245,12 +368,12 @@ impl World {
 
     /// A piggybacked packet came back. No two writes may ever have led to the same count: one of
     /// them would have been lost.
-    fn output(&mut self, reply: &Message<'_>, written: bool, count: u64) {
+    fn output(&mut self, (owner, epoch): (Owner, u32), key: &[u8], written: bool, count: u64) {
         if written {
-            let by = (reply.sender, reply.epoch, count);
-            let before = *self.checks.store.writes.entry((reply.key.to_vec(), count)).or_insert(by);
+            let by = (owner, epoch, count);
+            let before = *self.checks.store.writes.entry((key.to_vec(), count)).or_insert(by);
             assert_eq!(before, by, "an update that left was lost");
         }
-        self.release(reply.key, count, false);
+        self.release(key, count, false);
     }
 }

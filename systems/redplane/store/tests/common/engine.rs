@@ -162,7 +162,7 @@ impl Engine {
         &mut self,
         now: u64,
         owner: Owner,
-        session: u32,
+        (shard, session): (u16, u32),
         request_ns: &mut u64,
     ) -> Vec<Vec<u8>> {
         let mut sent = Vec::new();
@@ -191,7 +191,7 @@ impl Engine {
                 session,
                 stream: at as u16,
                 client: *super::switch_address(owner.switch_id).ip(),
-                shard: 0,
+                shard,
             };
             sent.push(encode(head, &flight.lot.updates));
         }

@@ -244,7 +244,7 @@ impl Switch {
 
     fn send_batches(&mut self, now: u64) {
         let Some(engine) = &mut self.engine else { return };
-        let sent = engine.due(now, self.owner, self.session, &mut self.last_request);
+        let sent = engine.due(now, self.owner, (0, self.session), &mut self.last_request);
         self.out.extend(sent);
     }
 
