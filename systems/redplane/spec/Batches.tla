@@ -18,6 +18,7 @@ CONSTANTS
     Nobody,     \* no switch, no CPU
     Packets,    \* packets that write or wait, in all
     Grants,     \* the highest epoch
+    Recalls,    \* whether flows are released, or change hands only when sessions end
     Deaths,     \* of the two members of the chain
     Fast,       \* whether members also take updates without a number, by (epoch, seq) alone
     Again,      \* effects without an update that bring a record as the head has it (grant_again)
@@ -58,7 +59,7 @@ NoEntry == [epoch |-> 0, val |-> <<>>, released |-> TRUE, name |-> NoName]
 Granted(epoch, val) == [epoch |-> epoch, val |-> val, released |-> FALSE, name |-> NoName]
 Idle == [step |-> "idle"]
 NoStream == [departed |-> 0, acked |-> 0, open |-> <<>>, flying |-> <<>>,
-             waiting |-> <<>>, ready |-> <<>>, refused |-> 0, bits |-> {}, denied |-> {}]
+             waiting |-> <<>>, ready |-> <<>>, clear |-> 0, refused |-> 0, bits |-> {}, denied |-> {}]
 
 Init ==
     /\ entry = [s \in Switches |-> [f \in Flows |->
@@ -108,9 +109,11 @@ IsDurable(s, name) ==
     /\ Done(stream[s][name.cpu]) >= name.number
     /\ ~IsRefused(stream[s][name.cpu], name)
 
-(* Packets of this CPU that waited for the batch are still here. *)
+(* Packets of this CPU that waited for the batch are still here: none of those up to `clear` is. *)
 \* Code: bpf/core/stateplane_commit_record.h sp_commit_lines_up
-LinesUp(s, c, name) == name.cpu = c /\ stream[s][c].ready # <<>> /\ "no_line" \notin Bugs
+LinesUp(s, c, name) ==
+    /\ name.cpu = c /\ name.number > stream[s][c].clear
+    /\ stream[s][c].ready # <<>> /\ "no_line" \notin Bugs
 
 \* Code: bpf/redplane/stateplane_flow_access.h sp_flow_waits
 Waits(s, c, e) == e.name # NoName /\ (~IsDurable(s, e.name) \/ LinesUp(s, c, e.name))
@@ -190,21 +193,36 @@ Record(s, c) ==
        /\ run' = [run EXCEPT ![s][c] = [p EXCEPT !.step = "park", !.name = name, !.before = NoName]]
        /\ UNCHANGED <<record, over, chain, link, net, seen, wrong, budget>>
 
-(* The update is another CPU's: this CPU's batch gets the record again, as it stands by now. If the
-   flow is no longer this switch's, the packet is dropped. *)
+(* The update is another CPU's: the record is copied as it stands by now. If the flow is no longer
+   this switch's, the packet is dropped. *)
+\* Code: bpf/redplane/stateplane_flow_commit.h sp_flow_record_again
+CopyAgain(s, c) ==
+    LET p == run[s][c]
+        e == entry[s][p.flow]
+        same == e.epoch = p.epoch /\ ~e.released /\ Len(e.val) >= Len(p.val)
+    IN /\ p.step = "again"
+       /\ run' = [run EXCEPT ![s][c] = IF same THEN [p EXCEPT !.step = "place"] @@ [copy |-> e.val]
+                                      ELSE Idle]
+       /\ UNCHANGED <<entry, stream, record, over, chain, link, net, seen, wrong, budget>>
+
+(* This CPU's batch gets the copy, and the entry names it, if nobody has written since: its next
+   packets wait for this record. *)
 \* Code: bpf/redplane/stateplane_flow_commit.h sp_flow_record_again
 RecordAgain(s, c) ==
     LET p == run[s][c]
         e == entry[s][p.flow]
         st == stream[s][c]
-        same == e.epoch = p.epoch /\ ~e.released /\ Len(e.val) >= Len(p.val)
-        r == [flow |-> p.flow, epoch |-> e.epoch, val |-> e.val]
+        r == [flow |-> p.flow, epoch |-> p.epoch, val |-> p.copy]
         name == Name(c, st.departed + 1, Len(st.open) + 1)
-    IN /\ p.step = "again"
-       /\ stream' = IF same THEN [stream EXCEPT ![s][c].open = Append(@, r)] ELSE stream
-       /\ run' = [run EXCEPT ![s][c] = IF same THEN [p EXCEPT !.step = "park", !.name = name]
-                                      ELSE Idle]
-       /\ UNCHANGED <<entry, record, over, chain, link, net, seen, wrong, budget>>
+        still == e.name = p.name
+            /\ ((e.val = p.copy /\ e.epoch = p.epoch) \/ "blind_takeover" \in Bugs)
+        parks == [step |-> "park", flow |-> p.flow, val |-> p.val, write |-> FALSE,
+                  begun |-> p.begun, epoch |-> p.epoch, name |-> name, before |-> NoName]
+    IN /\ p.step = "place"
+       /\ stream' = [stream EXCEPT ![s][c].open = Append(@, r)]
+       /\ entry' = [entry EXCEPT ![s][p.flow].name = IF still THEN name ELSE @]
+       /\ run' = [run EXCEPT ![s][c] = parks]
+       /\ UNCHANGED <<record, over, chain, link, net, seen, wrong, budget>>
 
 (* The finished packet goes into a slot: it waits for its batch, or is ready if that is durable. *)
 \* Code: bpf/core/stateplane_commit_record.h sp_commit_park
@@ -214,9 +232,11 @@ Park(s, c) ==
         slot == [flow |-> p.flow, val |-> p.val, write |-> p.write, begun |-> p.begun,
                  number |-> p.name.number, at |-> p.name.at,
                  refused |-> IsRefused(st, p.name) /\ "refused_ignored" \notin Bugs]
+        clear == IF st.clear < p.name.number \/ "late_is_clear" \in Bugs THEN st.clear
+                 ELSE p.name.number - 1
     IN /\ p.step = "park"
        /\ stream' = IF p.name.number <= Done(st)
-                      THEN [stream EXCEPT ![s][c].ready = Append(@, slot)]
+                      THEN [stream EXCEPT ![s][c].ready = Append(@, slot), ![s][c].clear = clear]
                       ELSE [stream EXCEPT ![s][c].waiting = Append(@, slot)]
        /\ run' = [run EXCEPT ![s][c] = Idle]
        /\ UNCHANGED <<entry, record, over, chain, link, net, seen, wrong, budget>>
@@ -282,8 +302,9 @@ After(m) == IF Kept THEN net ELSE net \ {m}
 (* No CPU stands still in the middle of a packet while its stream goes on by two batches: the stream
    remembers refusals of one. *)
 Prompt(s, c) ==
-    \/ run[s][c].step # "park" \/ run[s][c].name.number > stream[s][c].acked
-    \/ "stands_still" \in Bugs
+    IF run[s][c].step = "park" /\ "stands_still" \notin Bugs
+      THEN run[s][c].name.number > stream[s][c].acked
+      ELSE TRUE
 
 (* The batch in flight is durable: what it refused is marked, its packets are ready. Any CPU may
    take the answer. *)
@@ -308,6 +329,7 @@ TakeAck(m) ==
        /\ st.acked < st.departed
        /\ number = st.departed \/ (two /\ number > st.acked)
        /\ stream' = [stream EXCEPT ![s][c] = [@ EXCEPT
+            !.clear = IF st.ready # <<>> THEN @ ELSE IF ready = <<>> THEN number ELSE number - 1,
             !.acked = number, !.ready = @ \o marked, !.waiting = SelectSeq(@, Later),
             !.flying = IF number = st.departed THEN <<>> ELSE @,
             !.refused = IF bits = {} THEN @ ELSE number, !.bits = IF bits = {} THEN @ ELSE bits,
@@ -333,7 +355,7 @@ DropAck(m) ==
 \* Code: bpf/redplane/stateplane_flow_sweep.h sp_flow_claim
 Release(s, f) ==
     LET e == entry[s][f] IN
-    /\ Grants > 1 /\ e.epoch > 0 /\ ~e.released
+    /\ Recalls /\ Grants > 1 /\ e.epoch > 0 /\ ~e.released
     /\ entry' = [entry EXCEPT ![s][f].released = TRUE]
     /\ net' = net \cup {[type |-> "RELEASE", switch |-> s, flow |-> f, epoch |-> e.epoch,
                          val |-> e.val]}
@@ -512,7 +534,7 @@ Lose(m) ==
 Next ==
     \/ \E s \in Switches, c \in Cpus :
         \/ \E f \in Flows : Write(s, c, f) \/ Read(s, c, f) \/ Show(s, c, f)
-        \/ Record(s, c) \/ RecordAgain(s, c) \/ Park(s, c) \/ Carry(s, c)
+        \/ Record(s, c) \/ CopyAgain(s, c) \/ RecordAgain(s, c) \/ Park(s, c) \/ Carry(s, c)
         \/ Depart(s, c) \/ Resend(s, c) \/ SlowSend(s, c)
     \/ \E s \in Switches, f \in Flows : Release(s, f) \/ Grant(s, f)
     \/ \E m \in net : TakeAck(m) \/ DropAck(m) \/ TakeGrant(m) \/ TakeBatch(m) \/ TakeRelease(m)

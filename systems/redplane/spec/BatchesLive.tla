@@ -10,7 +10,7 @@ Looks == "not_looked_after" \notin Bugs
 Of(m, s, c, type) == m.type = type /\ m.switch = s /\ m.cpu = c
 
 Fair(s, c) ==
-    /\ WF_vars(Record(s, c) \/ RecordAgain(s, c) \/ Park(s, c))
+    /\ WF_vars(Record(s, c) \/ CopyAgain(s, c) \/ RecordAgain(s, c) \/ Park(s, c))
     /\ WF_vars(Looks /\ Depart(s, c))
     /\ WF_vars(Looks /\ Carry(s, c))
     /\ WF_vars(Resend(s, c))
