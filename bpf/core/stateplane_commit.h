@@ -3,11 +3,14 @@
  * stateplane_commit.h: output commit. Packets wait in the switch until the records that they depend
  * on are durable; records of many flows travel in one batch (docs/output-commit.md).
  *
- * Owns: lots, streams, batches, release, copies. Must not know: any system's messages or state. A
- * system's header includes this after stateplane_messages.h. It calls sp_commit_prepare
- * before it changes state, sp_commit_begin and sp_commit_end around the writing of the record,
- * sp_commit_park when the packet is finished, sp_commit_acked when a batch is durable; and gives
- * a program that makes a frame the message of the batch in sp_commit_work.
+ * Owns: lots, streams, batches, release, copies. Must not know: any system's messages or state.
+ *
+ * A system's header includes this after stateplane_messages.h, and calls:
+ * - sp_commit_prepare before it changes state;
+ * - sp_commit_begin and sp_commit_end around the writing of the record;
+ * - sp_commit_park when the packet is finished;
+ * - sp_commit_acked when a batch is durable.
+ * The system has a program that turns a frame into the message of the batch in sp_commit_work.
  *
  * Invariants:
  * - A packet leaves only when the batch that it depends on is acknowledged, and its record was not
@@ -42,7 +45,6 @@ const volatile __u32 sp_commit_hold_ms = 1000;
 #define SP_COMMIT_OVERDUE_NS 200000000ull
 /* "Copies under way" is a guess, and ends after so long. */
 #define SP_COMMIT_COPIES_LATE_NS 100000ull
-#define SP_COMMIT_MOST_COPIES 16
 
 /* The name of an update's place: CPU 10 bits, record 6 bits, batch 48 bits; 0: none. */
 #define SP_COMMIT_NUMBER_BITS 48
@@ -218,6 +220,11 @@ SP_INLINE void sp_commit_count(__u32 stat, __u64 by) { sp_count(&sp_commit_stats
 SP_INLINE struct sp_commit_lot *sp_commit_lot_of(__u32 cpu)
 {
 	return bpf_map_lookup_elem(&sp_commit_lots, &cpu);
+}
+/* The index of the stream from this CPU to this line. */
+SP_INLINE __u32 sp_commit_index(__u32 cpu, __u32 line)
+{
+	return cpu * SP_COMMIT_LINES + (line & (SP_COMMIT_LINES - 1));
 }
 SP_INLINE struct sp_commit_stream *sp_commit_stream_at(__u32 stream)
 {

@@ -22,19 +22,21 @@ struct sp_commit_place {
  * others (dynamic thresholds: Choudhury and Hahne, 1998), so one line without answers does not take
  * the whole lot.
  */
-SP_INLINE int sp_commit_has_slot(const struct sp_commit_lot *lot, const struct sp_commit_stream *stream)
+SP_INLINE int sp_commit_has_slot(
+    const struct sp_commit_lot *lot, const struct sp_commit_stream *stream)
 {
 	__u32 held = *(volatile __u32 *)&stream->open.count + *(volatile __u32 *)&stream->flying.count;
-	__u32 left = *(volatile __u32 *)&lot->free_count + SP_COMMIT_SLOTS - *(volatile __u32 *)&lot->fresh;
+	__u32 left = *(volatile __u32 *)&lot->free_count + SP_COMMIT_SLOTS -
+		     *(volatile __u32 *)&lot->fresh;
 
 	return held < left;
 }
 
 /*
- * Is there room for one more record of this line, so many words long, and for its packet? 0: there
- * is. Nothing changes, so a packet that gets no room is dropped as if it had never come. (What was
- * found stays: only this CPU fills its lot and its streams.) `before`: the name of the flow's last
- * update, whose record may be written over.
+ * Looks for room for a record of `words` words and for its packet. 0: there is room, and it stays,
+ * as only this CPU fills its lot and its streams. -1: there is none (counted). The caller then drops
+ * the packet before it has changed anything. `before`: the name of the flow's last update, whose
+ * record may be written over.
  */
 SP_INLINE int sp_commit_prepare(
     struct sp_commit_place *place, __u32 line, __u32 words, __u64 before)
@@ -42,7 +44,7 @@ SP_INLINE int sp_commit_prepare(
 	__u32 at, even, odd;
 
 	place->cpu = sp_cpu();
-	place->at = at = place->cpu * SP_COMMIT_LINES + (line & (SP_COMMIT_LINES - 1));
+	place->at = at = sp_commit_index(place->cpu, line);
 	even = at * 2;
 	odd = even + 1;
 	place->lot = sp_commit_lot_of(place->cpu);
@@ -132,7 +134,7 @@ SP_INLINE int sp_commit_is_refused(const struct sp_commit_stream *stream, __u64 
 SP_INLINE int sp_commit_is_durable(__u64 name, __u32 line)
 {
 	struct sp_commit_stream *stream;
-	__u32 at = sp_commit_cpu_of(name) * SP_COMMIT_LINES + (line & (SP_COMMIT_LINES - 1));
+	__u32 at = sp_commit_index(sp_commit_cpu_of(name), line);
 
 	if (sp_commit_record_of(name) == SP_COMMIT_UNPLACED)
 		return 0;
@@ -145,7 +147,7 @@ SP_INLINE int sp_commit_is_durable(__u64 name, __u32 line)
  * next ones line up behind them. */
 SP_INLINE int sp_commit_lines_up(__u64 name, __u32 line)
 {
-	__u32 cpu = sp_cpu(), at = cpu * SP_COMMIT_LINES + (line & (SP_COMMIT_LINES - 1));
+	__u32 cpu = sp_cpu(), at = sp_commit_index(cpu, line);
 	struct sp_commit_stream *stream = sp_commit_stream_at(at);
 
 	return sp_commit_cpu_of(name) == cpu && stream &&
@@ -204,7 +206,7 @@ SP_INLINE int sp_commit_take(struct sp_commit_lot *lot)
 SP_INLINE int sp_commit_park(struct xdp_md *xdp, __u32 line, __u64 name, __u32 port)
 {
 	__u32 cpu = sp_cpu(), index;
-	__u32 at = cpu * SP_COMMIT_LINES + (line & (SP_COMMIT_LINES - 1));
+	__u32 at = sp_commit_index(cpu, line);
 	struct sp_commit_lot *lot = sp_commit_lot_of(cpu);
 	struct sp_commit_stream *stream = sp_commit_stream_at(at);
 	__u64 bytes = sp_length(xdp), number = sp_commit_number_of(name);

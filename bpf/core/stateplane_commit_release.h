@@ -262,13 +262,12 @@ SP_INLINE int sp_commit_grow(struct xdp_md *xdp, __u32 at)
 }
 
 /*
- * The frame of a packet that waits is free. It becomes the way to the next request, if none is in
- * flight; or carries out a ready packet.
+ * Uses the frame of a packet that was copied to a slot. The frame goes to the loop and becomes the
+ * next request there, if none is in flight. Else it carries out a ready packet.
  */
 SP_INLINE int sp_commit_spare(struct xdp_md *xdp, __u32 line)
 {
-	__u32 cpu = sp_cpu();
-	__u32 at = cpu * SP_COMMIT_LINES + (line & (SP_COMMIT_LINES - 1)), token = 0;
+	__u32 cpu = sp_cpu(), at = sp_commit_index(cpu, line);
 	struct sp_commit_stream *stream = sp_commit_stream_at(at);
 	__u64 now = sp_coarse_ns();
 	int verdict;
@@ -282,10 +281,8 @@ SP_INLINE int sp_commit_spare(struct xdp_md *xdp, __u32 line)
 		    sp_commit_is_overdue(stream, now)) &&
 	    now - *(volatile __u64 *)&stream->token_ns > SP_COMMIT_TOKEN_LATE_NS) {
 		stream->token_ns = now;
-		token = 1;
-	}
-	if (token)
 		return sp_commit_loop(xdp, cpu, at, 1);
+	}
 	verdict = sp_commit_carry(xdp, cpu, SP_COMMIT_EXCHANGED);
 	if (verdict == SP_COMMIT_NO_ROOM)
 		return sp_commit_drain(xdp, cpu);
@@ -315,9 +312,9 @@ static long sp_commit_refuse_one(__u32 index, void *context)
 }
 
 /*
- * These records of the batch in flight were refused: before it counts as acknowledged, so that no
- * packet that depends on one of them is ready. 0: another acknowledgement of it says the same, and
- * is at work on another CPU.
+ * Marks the packets of the refused records (`bits`) of the batch in flight. The caller does so
+ * before sp_commit_acked, so no such packet becomes ready unmarked. 0: another CPU has begun to
+ * mark them, for a copy of the same acknowledgement.
  */
 SP_INLINE int sp_commit_refuse(
     __u32 cpu, struct sp_commit_stream *stream, __u64 number, __u64 bits)

@@ -60,18 +60,15 @@ int sp_commit(struct xdp_md *xdp)
 {
 	struct sp_flow_scratch *scratch = sp_flow_get_scratch();
 	__u32 line, port, cpu = sp_cpu();
-	__u64 name;
-
 	struct sp_commit_stream *stream;
-	__u32 at;
+	__u64 name;
 
 	if (!scratch)
 		return XDP_ABORTED;
 	name = scratch->name;
 	line = scratch->shard;
 	port = scratch->port;
-	at = cpu * SP_COMMIT_LINES + (line & (SP_COMMIT_LINES - 1));
-	stream = sp_commit_stream_at(at);
+	stream = sp_commit_stream_at(sp_commit_index(cpu, line));
 	if (stream && stream->ifindex != xdp->ingress_ifindex)
 		stream->ifindex = xdp->ingress_ifindex;
 	if (sp_commit_cpu_of(name) != cpu || sp_commit_record_of(name) == SP_COMMIT_UNPLACED) {
@@ -318,7 +315,7 @@ int sp_batch_ack(struct xdp_md *xdp)
 	}
 	cpu = bpf_ntohs(header->stream);
 	line = bpf_ntohs(header->shard) & (SP_COMMIT_LINES - 1);
-	at = cpu * SP_COMMIT_LINES + line;
+	at = sp_commit_index(cpu, line);
 	number = bpf_be64_to_cpu(header->batch);
 	request_ns = bpf_be64_to_cpu(header->request_ns);
 	refused.bits = bpf_be64_to_cpu(*(sp_u64a *)(header + 1));
@@ -327,14 +324,11 @@ int sp_batch_ack(struct xdp_md *xdp)
 	refused.batch = bpf_map_lookup_elem(&sp_commit_batches, &batch_at);
 	if (!stream || !refused.batch)
 		return XDP_DROP;
-	if (refused.bits) {
-		/* Before the packets are ready. */
-		if (*(volatile __u64 *)&stream->departed == number &&
-		    *(volatile __u64 *)&stream->acked != number) {
-			if (!sp_commit_refuse(cpu, stream, number, refused.bits))
-				return XDP_DROP;
-			bpf_loop(SP_COMMIT_RECORDS, sp_flow_refuse_one, &refused, 0);
-		}
+	if (refused.bits && *(volatile __u64 *)&stream->departed == number &&
+	    *(volatile __u64 *)&stream->acked != number) {
+		if (!sp_commit_refuse(cpu, stream, number, refused.bits))
+			return XDP_DROP;
+		bpf_loop(SP_COMMIT_RECORDS, sp_flow_refuse_one, &refused, 0);
 	}
 	if (!sp_commit_acked(stream, number, &list, &records))
 		return XDP_DROP;

@@ -35,7 +35,7 @@ static __always_inline __u64 sp_flow_record(struct sp_commit_place *place, __u64
 /* The record in the scratch, if it has not left, says what the program says by now. */
 static __always_inline void sp_flow_record_phase(struct sp_flow_scratch *scratch, __u32 phases)
 {
-	__u32 index = sp_commit_cpu_of(scratch->name) * SP_COMMIT_LINES + (scratch->shard & (SP_COMMIT_LINES - 1));
+	__u32 index = sp_commit_index(sp_commit_cpu_of(scratch->name), scratch->shard);
 	struct sp_commit_stream *stream = sp_commit_stream_at(index);
 	__u64 number = sp_commit_number_of(scratch->name), at;
 	__u32 batch_index = index * 2 + (number & 1);

@@ -11,8 +11,8 @@ enum { SP_SWEEP_NOTHING, SP_SWEEP_REMOVE, SP_SWEEP_RELEASE, SP_SWEEP_QUEUE };
 
 /* Is an entry whose state lives in the store to be released (rule 7)? An update that is not
  * acknowledged keeps it. */
-static __always_inline int sp_flow_is_done(
-    const struct sp_flow_entry_head *entry, const struct sp_flow_sweep_request *request, int durable)
+static __always_inline int sp_flow_is_done(const struct sp_flow_entry_head *entry,
+    const struct sp_flow_sweep_request *request, int durable)
 {
 	__u64 before_ns = request->idle_before_ns;
 

@@ -221,8 +221,8 @@ pub const ALL: &[SeededBug] = &[
         name: "RefusedPacketsLeave",
         what: "A packet leaves although its record was refused.",
         header: "stateplane_flow_commit.h",
-        right: "\tif (refused.bits) {",
-        wrong: "\tif (0) {",
+        right: "\tif (refused.bits && ",
+        wrong: "\tif (0 && ",
     },
     SeededBug {
         name: "OtherCpusBatch",
