@@ -34,9 +34,9 @@ SP_INLINE int sp_commit_has_slot(
 
 /*
  * Looks for room for a record of `words` words and for its packet. 0: there is room, and it stays,
- * as only this CPU fills its lot and its streams. -1: there is none (counted). The caller then drops
- * the packet before it has changed anything. `before`: the name of the flow's last update, whose
- * record may be written over.
+ * as only this CPU fills its lot and its streams. -1: there is none (counted). The caller then
+ * drops the packet before it has changed anything. `before`: the name of the flow's last update,
+ * whose record may be written over.
  */
 SP_INLINE int sp_commit_prepare(
     struct sp_commit_place *place, __u32 line, __u32 words, __u64 before)

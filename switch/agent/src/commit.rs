@@ -1,13 +1,13 @@
 //! Where packets wait until what they depend on is durable: in the switch
 //! (`docs/output-commit.md`), or each inside a message of its own.
 //!
-//! This owns the sizes of the engine's maps and the *loop*, a veth pair of the switch. Copies of
-//! frames come in by it, so it must outlive the agent, as the ports' programs do.
+//! This owns the *loop*, a veth pair of the switch by which copies of frames come in. It outlives
+//! the agent, as the ports' programs do.
 
 use crate::config::{CommitMode, Config};
 use crate::error::{Error, Result};
 use crate::run_dir::RunDirectory;
-use crate::start::ifindex;
+use crate::start::{FNV_OFFSET, fnv_1a, ifindex};
 use dataplane::{AttachMode, Dataplane, Link, Object};
 use std::process::Command;
 
@@ -40,9 +40,7 @@ pub(crate) fn prepare(object: &mut Object, config: &Config) -> dataplane::Result
 /// Names of the loop's two ends; frames leave by the first and come in by the second.
 fn ends(run: &RunDirectory) -> [String; 2] {
     // Interfaces' names have at most 15 characters.
-    let hash = run.name().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
+    let hash = fnv_1a(FNV_OFFSET, run.name().as_bytes());
     ["a", "b"].map(|end| format!("sp{:010x}{end}", hash & 0xff_ffff_ffff))
 }
 
@@ -65,7 +63,8 @@ fn set_sysctl(path: &str, value: &str) {
     }
 }
 
-/// Makes the loop, if the program has a use for it and it is not there, and puts the program on it.
+/// Makes the loop and puts the program on it, if packets of this program wait in the switch. Else a
+/// loop that was made for an earlier program is removed.
 pub(crate) fn begin(dataplane: &Dataplane, config: &Config, run: &RunDirectory) -> Result<()> {
     if config.commit == CommitMode::Wrap || dataplane.program("sp_loop").is_none() {
         return end(run);

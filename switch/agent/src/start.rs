@@ -88,7 +88,17 @@ fn settings(config: &Config) -> Settings {
     Settings { test_mode: false, host_traffic: config.host_traffic, virtual_clock: false }
 }
 
-/// FNV-1a over all that makes a loaded object what it is: tells "the same again" from "another".
+/// FNV-1a's usual start.
+pub(crate) const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// FNV-1a, from this start.
+pub(crate) fn fnv_1a(start: u64, bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(start, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
+}
+
+/// A hash of all that makes a loaded object what it is: tells "the same again" from "another".
 fn fingerprint(config: &Config, manifest: &Manifest) -> Result<String> {
     let mut bytes = std::fs::read(&config.object)
         .map_err(|error| Error::path("read", &config.object, error))?;
@@ -96,15 +106,10 @@ fn fingerprint(config: &Config, manifest: &Manifest) -> Result<String> {
     bytes.push(u8::from(config.host_traffic));
     bytes.push(config.commit as u8);
     bytes.extend(config.commit_hold_ms.to_ne_bytes());
-    let hash = |start: u64| {
-        bytes
-            .iter()
-            .fold(start, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
-    };
     Ok(format!(
         "{:016x}{:016x}-{}",
-        hash(0xcbf2_9ce4_8422_2325),
-        hash(0x6c62_272e_07bb_0142),
+        fnv_1a(FNV_OFFSET, &bytes),
+        fnv_1a(0x6c62_272e_07bb_0142, &bytes),
         bytes.len()
     ))
 }

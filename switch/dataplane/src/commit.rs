@@ -1,4 +1,5 @@
-//! What the engine of output commit counts (`bpf/core/stateplane_commit.h`).
+//! The engine of output commit (`bpf/core/stateplane_commit.h`): its counters, and the sizes of its
+//! maps.
 
 use crate::error::Result;
 use crate::{Dataplane, Object};
@@ -27,7 +28,10 @@ pub const COMMIT_COUNTERS: [(&str, Option<&str>); 16] = [
     ),
     (
         "lot_full",
-        Some("too many packets wait: is the store up, and how long does it take to answer?"),
+        Some(
+            "all slots for waiting packets are taken: is the store up, and how long does it take \
+             to answer?",
+        ),
     ),
     (
         "commit_refused",
@@ -39,7 +43,8 @@ pub const COMMIT_COUNTERS: [(&str, Option<&str>); 16] = [
     (
         "expired",
         Some(
-            "packets waited longer than commit_hold_ms: did the store's chain change, or is it slow?",
+            "packets waited longer than commit_hold_ms: did the store's chain change, or is it \
+             slow?",
         ),
     ),
     // Frames without room for what they were to carry: two copies went by the loop.

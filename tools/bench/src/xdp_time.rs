@@ -5,7 +5,7 @@ use crate::labs::Running;
 use anyhow::{Context, Result};
 use libbpf_rs::libbpf_sys as sys;
 use std::collections::BTreeSet;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// The kernel counts as long as this lives. (It costs each run two looks at the clock, alike for
 /// all programs.)
@@ -67,12 +67,15 @@ impl Programs {
     /// # Errors
     /// The kernel does not say.
     pub fn run_ns(&self) -> Result<u64> {
-        self.0.iter().map(run_ns).sum()
+        self.0.iter().map(|program| Ok(information(program.as_fd())?.run_time_ns)).sum()
     }
 }
 
-/// Time of all runs of a program so far, in ns.
-fn run_ns(program: &OwnedFd) -> Result<u64> {
+/// What the kernel tells of a program.
+///
+/// # Errors
+/// It tells nothing.
+pub fn information(program: BorrowedFd<'_>) -> Result<sys::bpf_prog_info> {
     let mut information = sys::bpf_prog_info::default();
     let mut bytes = size_of::<sys::bpf_prog_info>() as u32;
     // SAFETY: the structure and its length are live for the call, which writes no more than that
@@ -87,5 +90,5 @@ fn run_ns(program: &OwnedFd) -> Result<u64> {
     if result != 0 {
         return Err(std::io::Error::last_os_error()).context("program information");
     }
-    Ok(information.run_time_ns)
+    Ok(information)
 }

@@ -20,5 +20,5 @@ pub use run::run_case;
 pub use setup::Setup;
 pub use stf::{Case, Command, Pattern, StfError};
 pub use system::{
-    Arrival, Backing, Fault, Identity, Line, Outcome, Supply, System, Systems, Words,
+    Arrival, Backing, Fault, Identity, Line, Outcome, Supply, System, Systems, Words, copies,
 };

@@ -4,7 +4,7 @@ use crate::network::{self, NetworkError};
 use crate::report::{CaseReport, Failure, diff, difference, dump};
 use crate::setup::{DEFAULT_ICMP_RATE_PER_S, PortLink};
 use crate::stf::{Case, Command, Pattern, Port};
-use crate::system::{Arrival, Backing, Fault, Identity, Outcome, Systems};
+use crate::system::{Arrival, Backing, Fault, Identity, Outcome, Systems, copies};
 use dataplane::{
     Dataplane, EntrySpec, GatewayPort, GatewaySettings, Verdict, Write, copies_by_loop,
 };
@@ -305,11 +305,6 @@ impl<'a> Runner<'a> {
             };
             let to = match outcome.verdict {
                 Verdict::Drop => continue,
-                Verdict::Forward { port } if copies_by_loop(port).is_some() => {
-                    let copies = copies_by_loop(port).unwrap_or(0) as usize;
-                    waiting.extend(std::iter::repeat_n((port, outcome.frame), copies));
-                    continue;
-                }
                 Verdict::Forward { port } => port,
                 Verdict::ToHost => {
                     let sent = Sent { line, frame: outcome.frame };
@@ -317,6 +312,10 @@ impl<'a> Runner<'a> {
                     continue;
                 }
             };
+            if let Some(copies) = copies(to, &outcome.frame) {
+                waiting.extend(copies);
+                continue;
+            }
             let now_ns = self.clock_ns;
             let taken =
                 self.backings.iter_mut().find_map(|it| it.departs(to, &outcome.frame, now_ns));

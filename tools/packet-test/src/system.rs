@@ -1,7 +1,7 @@
 //! Where a system plugs in: setup lines of its own, and what stands behind the switch of a case.
 
 use crate::stf::{Word, Wrong, words, wrong};
-use dataplane::Dataplane;
+use dataplane::{Dataplane, copies_by_loop};
 use manifest::Manifest;
 use std::str::FromStr;
 
@@ -188,6 +188,13 @@ pub struct Identity {
 
 /// A frame that comes in at a P4 port.
 pub type Arrival = (u32, Vec<u8>);
+
+/// The copies as which a frame comes in again, if this is a port of the loop
+/// ([`dataplane::copies_by_loop`]).
+pub fn copies(port: u32, frame: &[u8]) -> Option<Vec<Arrival>> {
+    let copies = copies_by_loop(port)? as usize;
+    Some(vec![(port, frame.to_vec()); copies])
+}
 
 /// What stands behind the switch of a case: other machines, and the switch's agent. All of it runs
 /// in the case's own time.

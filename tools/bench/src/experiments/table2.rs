@@ -5,8 +5,8 @@ use crate::apps::{ALL, App, REPLICATED};
 use crate::kernel::CObject;
 use crate::results::{Figure, Outcome, Row};
 use crate::sides;
+use crate::xdp_time::information;
 use anyhow::{Context as _, Result};
-use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::{MapCore, MapHandle};
 use manifest::Manifest;
 use plot::{Axes, Group};
@@ -72,20 +72,7 @@ fn memory(map: &MapHandle) -> Result<u64> {
 }
 
 fn program_sizes(program: BorrowedFd<'_>) -> Result<(u64, u64)> {
-    let mut information = sys::bpf_prog_info::default();
-    let mut bytes = size_of::<sys::bpf_prog_info>() as u32;
-    // SAFETY: the structure and its length are live for the call, which writes no more than that
-    // many bytes.
-    let result = unsafe {
-        sys::bpf_obj_get_info_by_fd(
-            program.as_raw_fd(),
-            (&raw mut information).cast(),
-            &raw mut bytes,
-        )
-    };
-    if result != 0 {
-        return Err(std::io::Error::last_os_error()).context("program information");
-    }
+    let information = information(program)?;
     // An instruction is eight bytes.
     Ok((u64::from(information.xlated_prog_len) / 8, u64::from(information.jited_prog_len)))
 }

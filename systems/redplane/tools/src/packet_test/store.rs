@@ -4,7 +4,7 @@
 
 use super::Lines;
 use super::lines::StoreLine;
-use dataplane::{Dataplane, Verdict, copies_by_loop};
+use dataplane::{Dataplane, Verdict};
 use manifest::Manifest;
 use packet_test::{Arrival, Backing, Fault, Identity, Line, Outcome};
 use redplane_switch::runtime::FlowSettings;
@@ -151,13 +151,9 @@ impl Backing for Store {
         let frames = self.settings.map_or(0, |settings| self.work.due(switch, &settings, now_ns));
         for _ in 0..frames {
             let made = switch.run_generated(now_ns).map_err(Fault::of_case)?;
-            match made.verdict {
-                Verdict::Forward { port } if copies_by_loop(port).is_some() => {
-                    let copies = copies_by_loop(port).unwrap_or(0) as usize;
-                    arrivals.extend(std::iter::repeat_n((port, made.frame), copies));
-                }
-                Verdict::Forward { .. } => arrivals.extend(self.sent(&made.frame, now_ns)),
-                Verdict::Drop | Verdict::ToHost => {}
+            if let Verdict::Forward { port } = made.verdict {
+                let looped = packet_test::copies(port, &made.frame);
+                arrivals.extend(looped.unwrap_or_else(|| self.sent(&made.frame, now_ns)));
             }
         }
         Ok(arrivals)
