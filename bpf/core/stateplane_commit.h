@@ -71,6 +71,7 @@ struct sp_commit_lot {
 	__u32 fresh; /* slots from here on were never used */
 	__u32 free_count;
 	__u32 copies; /* under way to the loop: a guess */
+	__u32 turns; /* of the packet generator on this CPU */
 	__u64 copies_ns;
 	struct sp_commit_list ready;
 	__u16 free[SP_COMMIT_SLOTS];

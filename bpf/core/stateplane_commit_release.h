@@ -373,6 +373,15 @@ SP_INLINE void sp_commit_release(__u32 cpu, const struct sp_commit_list *list)
 	bpf_spin_unlock(&lot->lock);
 }
 
+/* Is this generated frame the streams'? Each second one is. (In test mode the real CPU does not
+ * matter: runs repeat exactly.) */
+SP_INLINE int sp_commit_takes_turn(void)
+{
+	struct sp_commit_lot *lot = sp_commit_lot_of(sp_cpu());
+
+	return lot && ++lot->turns & 1;
+}
+
 /* A frame from the loop. SP_COMMIT_NOTHING: the batch in sp_commit_work is to be sent in it. */
 SP_INLINE int sp_commit_looped(struct xdp_md *xdp)
 {

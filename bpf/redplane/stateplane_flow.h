@@ -133,7 +133,6 @@ struct sp_flow_scratch {
 	__u32 value_bytes;
 	__u32 with_packet; /* for sp_send: around the packet, or in place of it */
 	__u32 fault; /* why a message is not taken: a statistic */
-	__u32 turn; /* the generator's */
 	__u64 name; /* of the update that the packet waits for (stateplane_commit.h) */
 	__u8 key[SP_FLOW_KEY_MAX];
 	__u8 value[SP_FLOW_VALUE_MAX];

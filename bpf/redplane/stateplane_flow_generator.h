@@ -125,7 +125,7 @@ static __always_inline int sp_flow_generated(struct xdp_md *xdp)
 		return sp_flow_heartbeat(xdp, scratch, shard);
 #ifdef SP_FLOW_HAS_COMMIT
 	/* By turns: streams are in their queue as long as they have anything. */
-	if (sp_commit_on && ++scratch->turn & 1) {
+	if (sp_commit_on && sp_commit_takes_turn()) {
 		int verdict = sp_flow_look_after(xdp, settings);
 
 		if (verdict != -1)

@@ -242,7 +242,7 @@ fn measure(
 fn goal(app: &App) -> Option<Goal> {
     match (app.read_centric, app.folder) {
         (true, _) => Some(Goal::AtLeast(0.97)),
-        (false, "flow_counter") if app.waits() => Some(Goal::AtLeast(0.5)),
+        (false, "flow_counter") if app.waits() => Some(Goal::AtLeast(0.25)),
         _ => None,
     }
 }
@@ -299,16 +299,15 @@ fn rows(app: &App, measured: &Measured, rows: &mut Vec<Row>) {
         format!("switch {with:.0} ns (without: {without:.0}), busiest store {store:.0} ns"),
     ));
     if app.folder == "flow_counter" && app.waits() {
-        let ratio = measured.costs.ratio_alone();
-        let (bound, servers) =
-            (measured.costs.ratio_of_switch(), measured.costs.servers_for_switch());
-        let what =
-            format!("{}: with / without, a core each for switch and stores (model)", app.name);
-        rows.push(Row::text(
-            what,
-            "about a half",
-            format!("{ratio:.3}; {bound:.3} from {servers:.0} store servers on"),
-        ));
+        let model = |what: &str, ratio: f64| {
+            let what = format!("{}: with / without, {what} (model)", app.name);
+            Row::value(what, "about a half", summary(&[ratio]), 3, "")
+        };
+        let alone = model("a core each for switch and stores", measured.costs.ratio_alone());
+        rows.push(alone.with_goal(Goal::AtLeast(0.4)));
+        let servers = measured.costs.servers_for_switch();
+        let what = format!("a core each for switch and {servers:.0} store servers");
+        rows.push(model(&what, measured.costs.ratio_of_switch()));
     }
 }
 
