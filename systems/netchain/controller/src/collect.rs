@@ -28,11 +28,16 @@ impl Collections {
         self.wanted.clear();
     }
 
-    /// This decision is persistent.
-    pub(crate) fn began(&mut self, state: &State, now_ms: u64) {
-        for (number, _) in (0..).zip(&state.groups).filter(|(_, group)| group.collecting) {
-            self.wanted.remove(&number);
-            self.begun_ms.insert(number, now_ms);
+    /// A decision is persistent. A group that is wanted again while it is collected stays wanted:
+    /// tombstones that are younger than its floor wait for the next collection.
+    pub(crate) fn persisted(&mut self, before: &State, after: &State, now_ms: u64) {
+        for (number, (old, new)) in (0..).zip(before.groups.iter().zip(&after.groups)) {
+            if new.collects_in != old.collects_in {
+                self.wanted.remove(&number);
+                self.begun_ms.insert(number, now_ms);
+            } else if old.collecting && new.view != old.view {
+                self.wanted.insert(number); // its chain changed before it was done
+            }
         }
     }
 
@@ -88,5 +93,50 @@ impl Look<'_> {
                 self.events.push(Event::Collected(number));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    fn wanted(collections: &Collections) -> Vec<u16> {
+        collections.wanted.iter().copied().collect()
+    }
+
+    /// Else an operator's order of this moment is forgotten, and waits for ever.
+    #[test]
+    fn a_group_that_is_wanted_while_it_is_collected_is_collected_again() {
+        let members = [1, 2, 3].map(|at| Ipv4Addr::new(10, 9, 0, at));
+        let before = State::found(&members, vec![members.to_vec(); 2]);
+        let mut collections = Collections::default();
+        collections.want(0..2);
+        let mut during = before.clone();
+        during.groups[0].collect(2);
+        collections.persisted(&before, &during, 10);
+        assert_eq!(wanted(&collections), [1], "group 0 is collected now");
+        collections.want(0..1);
+        let mut later = during.clone();
+        later.groups[0].stage = Stage::Serving;
+        collections.persisted(&during, &later, 20);
+        assert_eq!(wanted(&collections), [0, 1], "the order came later than the floor");
+    }
+
+    #[test]
+    fn a_collection_that_a_death_ends_is_wanted_again() {
+        let members = [1, 2, 3].map(|at| Ipv4Addr::new(10, 9, 0, at));
+        let mut collections = Collections::default();
+        let mut during = State::found(&members, vec![members.to_vec()]);
+        during.groups[0].collect(2);
+        let mut shorter = during.clone();
+        shorter.groups[0].change(members[1..].to_vec(), None, 3);
+        collections.persisted(&during, &shorter, 10);
+        assert_eq!(wanted(&collections), [0]);
+        let mut done = during.clone();
+        done.groups[0].collecting = false;
+        let mut collections = Collections::default();
+        collections.persisted(&during, &done, 10);
+        assert_eq!(wanted(&collections), [0; 0], "all are collected");
     }
 }

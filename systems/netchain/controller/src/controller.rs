@@ -129,7 +129,7 @@ impl Controller {
             Input::Report(report) => self.report(now_ms, report),
             Input::Persisted => {
                 if let Some(state) = self.deciding.take() {
-                    self.collections.began(&state, now_ms);
+                    self.collections.persisted(&self.state, &state, now_ms);
                     self.state = state;
                 }
             }
