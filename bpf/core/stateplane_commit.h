@@ -31,6 +31,8 @@
 const volatile __u32 sp_commit_on = 0;
 /* A packet that has waited longer is dropped when its turn comes. The loader may set it. */
 const volatile __u32 sp_commit_hold_ms = 1000;
+/* Words of records that a batch may have: the links to the line bound it. The loader may set it. */
+const volatile __u32 sp_commit_words_max = SP_BATCH_RECORDS_BYTES_MAX / 8;
 
 #define SP_COMMIT_LINES 256
 #define SP_COMMIT_SLOTS 1024 /* of a CPU; a power of two */

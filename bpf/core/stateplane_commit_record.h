@@ -60,7 +60,7 @@ SP_INLINE int sp_commit_prepare(
 		sp_commit_record_of(before) != SP_COMMIT_UNPLACED &&
 		sp_commit_number_of(before) == *(volatile __u64 *)&place->stream->departed + 1;
 	if ((!place->again && (*(volatile __u16 *)&place->stream->open_records >= SP_COMMIT_RECORDS ||
-			*(volatile __u16 *)&place->stream->open_words + words > SP_COMMIT_WORDS)) ||
+			*(volatile __u16 *)&place->stream->open_words + words > sp_commit_words_max)) ||
 	    *(volatile __u32 *)&place->stream->open.count >= SP_COMMIT_BATCH_SLOTS) {
 		sp_commit_count(SP_COMMIT_BATCH_FULL, 1);
 		return -1;

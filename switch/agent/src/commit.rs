@@ -6,6 +6,7 @@
 
 use crate::config::{CommitMode, Config};
 use crate::error::{Error, Result};
+use crate::preflight::mtu_of;
 use crate::run_dir::RunDirectory;
 use crate::start::{FNV_OFFSET, fnv_1a, ifindex};
 use dataplane::{AttachMode, Dataplane, Link, Object};
@@ -26,12 +27,56 @@ fn cpus() -> Result<u32> {
     Ok(last.map_or(1, |last| last + 1))
 }
 
-/// Before the object is loaded: packets wait in the switch, if the configuration says so.
-pub(crate) fn prepare(object: &mut Object, config: &Config) -> dataplane::Result<()> {
+/// IPv4, UDP, and a batch's header and digest: bytes of its packet beside records.
+const BESIDE_RECORDS: u32 = 20 + 8 + 64 + wire::DIGEST_BYTES as u32;
+/// Words of the largest record: any batch has room for one.
+const RECORD_WORDS: u32 = (wire::RECORD_HEADER_BYTES / 8 + wire::MOST_RECORD_WORDS) as u32;
+/// Words of records that the longest message has.
+const BATCH_WORDS: u32 = (wire::MOST_RECORDS_BYTES / 8) as u32;
+
+/// Words of records that a batch may have: its message leaves by each fabric port in one piece.
+pub(crate) fn batch_words(config: &Config) -> Result<u32> {
+    let mut least = BATCH_WORDS;
+    if config.commit == CommitMode::Wrap {
+        return Ok(least);
+    }
+    for (index, port) in config.port.iter().enumerate().filter(|(_, port)| port.fabric) {
+        // (An interface that is not there: attaching says so.)
+        if let Some(mtu) = mtu_of(&port.interface) {
+            least = least.min(words_of(mtu, &port.interface, index, config)?);
+        }
+    }
+    Ok(least)
+}
+
+/// The same for one port's interface.
+fn words_of(mtu: u32, interface: &str, index: usize, config: &Config) -> Result<u32> {
+    let words = mtu.saturating_sub(BESIDE_RECORDS) / 8;
+    if words >= RECORD_WORDS {
+        return Ok(words.min(BATCH_WORDS));
+    }
+    let wanted = BESIDE_RECORDS + 8 * RECORD_WORDS;
+    config.fault(
+        format!("port[{index}].interface"),
+        format!(
+            "{interface:?} has an MTU of {mtu}, and commit = \"batch\" needs {wanted}: `ip link \
+             set {interface} mtu {wanted}` at both ends, or commit = \"wrap\""
+        ),
+    )
+}
+
+/// Before the object is loaded: packets wait in the switch, if the configuration says so, and their
+/// batches have at most so many words of records.
+pub(crate) fn prepare(
+    object: &mut Object,
+    config: &Config,
+    batch_words: u32,
+) -> dataplane::Result<()> {
     match config.commit {
         CommitMode::Wrap => Ok(()),
         CommitMode::Batch => {
             object.set_constant("sp_commit_hold_ms", config.commit_hold_ms)?;
+            object.set_constant("sp_commit_words_max", batch_words)?;
             object.wait_in_switch(cpus().unwrap_or(1)).map(drop)
         }
     }
@@ -134,4 +179,31 @@ pub(crate) fn end(run: &RunDirectory) -> Result<()> {
     }
     let [out, _] = ends(run);
     if ifindex(&out).is_some() { ip(&["link", "delete", &out]) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn a_batch_fits_the_narrowest_fabric_port() {
+        let text = |commit: &str| {
+            format!(
+                "name = \"s1\"\nobject = \"nat.o\"\nswitch_id = 1\ncommit = \"{commit}\"\n\
+                 protocol_address = \"192.0.2.9\"\n\
+                 [[port]]\ninterface = \"lo\"\nport = 1\nfabric = true\n\
+                 [[port]]\ninterface = \"nowhere0\"\nport = 2\nfabric = true\n"
+            )
+        };
+        let config = |commit| Config::parse(Path::new("s1.toml"), &text(commit), &[]).unwrap();
+        // (The loopback's MTU is 65,536.)
+        assert_eq!(batch_words(&config("batch")).unwrap(), BATCH_WORDS);
+        assert_eq!(BESIDE_RECORDS + 8 * BATCH_WORDS, 1_500);
+        assert_eq!(words_of(1_499, "lo", 0, &config("batch")).unwrap(), BATCH_WORDS - 1);
+        let wanted = BESIDE_RECORDS + 8 * RECORD_WORDS;
+        let error = words_of(wanted - 1, "lo", 0, &config("batch")).unwrap_err().to_string();
+        assert!(error.contains("port[0].interface") && error.contains("mtu 636"), "{error}");
+        assert_eq!(words_of(wanted, "lo", 0, &config("batch")).unwrap(), RECORD_WORDS);
+    }
 }

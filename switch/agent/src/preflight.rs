@@ -61,6 +61,11 @@ fn interface_problems(interface: &str) -> Vec<String> {
     found
 }
 
+/// The MTU of an interface of this network namespace; `None`: it is not there.
+pub(crate) fn mtu_of(interface: &str) -> Option<u32> {
+    read(interface, "mtu")?.parse().ok()
+}
+
 /// A file of the interface in sysfs.
 fn read(interface: &str, name: &str) -> Option<String> {
     let text = std::fs::read_to_string(format!("/sys/class/net/{interface}/{name}")).ok()?;

@@ -310,9 +310,10 @@ fn load(
     generation: u32,
     last_incarnation: u32,
 ) -> Result<(Dataplane, State)> {
+    let batch_words = commit::batch_words(config)?;
     let set = |object: &mut Object| {
         object.set(settings(config))?;
-        commit::prepare(object, config)
+        commit::prepare(object, config, batch_words)
     };
     let dataplane = Object::open_and_load(&config.object, manifest, set)?;
     run.remove_generation(generation)?;

@@ -4,7 +4,7 @@
 use super::records::{Record, Records};
 use super::request::Heard;
 use super::settings::AllocatorSettings;
-use super::{Mutation, Outputs, Replica, mutation};
+use super::{Counters, Mutation, Outputs, Replica, mutation};
 use chain::DoesNotApply;
 use state_protocol::{BatchWrite, Effect, Owner, phase_of, record_flags_of, sender_of};
 use std::net::SocketAddrV4;
@@ -80,7 +80,7 @@ impl Replica {
             self.counters.dropped_wrong_direction += 1;
             return;
         }
-        if !self.takes_requests(now_ns, batch.head.shard) || !self.find_all(batch) {
+        if !self.takes_requests(now_ns, batch.head.shard) {
             return;
         }
         self.counters.requests += 1;
@@ -88,6 +88,7 @@ impl Replica {
         let heard = Heard { received_ns: now_ns, client, sender, request_ns };
         let Some((session, _)) = self.hear(heard, Some(tag), out) else { return };
         self.counters.batches += 1;
+        self.find_all(batch);
         self.judge(batch, sender, session);
         let refused = self.refuse_groups(batch);
         self.gather(batch);
@@ -105,31 +106,42 @@ impl Replica {
         self.take_up_readers(now_ns, out);
     }
 
-    /// Finds the records of a batch. `false`, counted: it has one that no batch may have.
-    fn find_all(&mut self, batch: &Batch<'_>) -> bool {
-        let (shard, shards) = (self.settings.shard, self.settings.shards);
+    /// Finds the records of a batch. One that no batch may have is counted, and has no slot, so it
+    /// is refused. Without an answer all later batches of its stream would wait for ever.
+    fn find_all(&mut self, batch: &Batch<'_>) {
         self.deciding.parts.clear();
-        let records = self.chain.state();
         for record in batch.records() {
-            let Some(object) = records.object(record.object_id) else {
-                self.counters.dropped_unknown_object += 1;
-                return false;
+            let slot = match self.find_in_batch(&record) {
+                Ok(slot) => slot,
+                Err(reason) => {
+                    *reason(&mut self.counters) += 1;
+                    None
+                }
             };
-            let allocator = &records.settings(object).allocator;
-            let flows = !matches!(allocator, AllocatorSettings::Snapshot { .. });
-            let parts = records.key_and_value(object, &record).filter(|_| flows);
-            let Some((key, _)) = parts else {
-                self.counters.dropped_wrong_size += 1;
-                return false;
-            };
-            if shards > 1 && allocator.shard_of(key, shards) != shard {
-                self.counters.dropped_not_head += 1;
-                return false;
-            }
-            let slot = records.find(object, key);
             self.deciding.parts.push(Part { slot, epoch: record.epoch, verdict: Verdict::Refused });
         }
-        true
+    }
+
+    /// Where the key of a record of a batch has its record, if it has one. An error names the
+    /// counter of what no batch may have.
+    fn find_in_batch(
+        &self,
+        record: &BatchRecord<'_>,
+    ) -> Result<Option<u32>, fn(&mut Counters) -> &mut u64> {
+        let (shard, shards) = (self.settings.shard, self.settings.shards);
+        let records = self.chain.state();
+        let Some(object) = records.object(record.object_id) else {
+            return Err(|counters| &mut counters.dropped_unknown_object);
+        };
+        let allocator = &records.settings(object).allocator;
+        let flows = !matches!(allocator, AllocatorSettings::Snapshot { .. });
+        let Some((key, _)) = records.key_and_value(object, record).filter(|_| flows) else {
+            return Err(|counters| &mut counters.dropped_wrong_size);
+        };
+        if shards > 1 && allocator.shard_of(key, shards) != shard {
+            return Err(|counters| &mut counters.dropped_not_head);
+        }
+        Ok(records.find(object, key))
     }
 
     /// Each record by itself, as if it came in an UPDATE.

@@ -111,14 +111,15 @@ chain::with_chain_counters! { counters {
     held_expired,
     /// Requests dropped because too many are held.
     held_overflow,
-    /// Requests dropped because this server is not the head of the shard's chain, or the key of
-    /// another shard.
+    /// Requests dropped (records of batches refused) because this server is not the head of the
+    /// shard's chain, or the key of another shard.
     dropped_not_head,
     /// Requests dropped because the chain is not serving.
     dropped_not_serving,
-    /// Requests dropped because their object is unknown.
+    /// Requests dropped (records of batches refused) because their object is unknown.
     dropped_unknown_object,
-    /// Requests dropped because key or value are not as long as the object's.
+    /// Requests dropped (records of batches refused) because key or value are not as long as the
+    /// object's.
     dropped_wrong_size,
     /// Datagrams dropped because their type does not belong here.
     dropped_wrong_direction,
