@@ -7,7 +7,7 @@ mod common;
 mod kills;
 
 use common::{INSIDE, OUTSIDE, TestLab, one_at_a_time, skip, wait_for};
-use kills::{Operation, by_turns, in_real_time_order, number};
+use kills::{by_turns, number};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -23,9 +23,9 @@ const QUERY: u8 = 3;
 const LAST: u8 = 4;
 /// Each with one sender, which counts its requests and sends them until they are acknowledged.
 const COUNTED: std::ops::Range<u32> = 1..5;
-/// Each with three senders, which send each datagram once.
+/// Each with several senders, which send each datagram once.
 const PLAIN: std::ops::Range<u32> = 11..13;
-const SENDERS: usize = 3;
+const SENDERS: usize = 6;
 /// Between two datagrams of the plain senders together.
 const PERIOD: Duration = Duration::from_millis(2);
 /// Without an acknowledgement in this time a request is sent again.
@@ -73,6 +73,32 @@ fn socket(lab: &TestLab, node: &str, address: (&str, u16), timeout: Duration) ->
     socket.set_read_timeout(Some(timeout)).expect("timeout");
     common::roomy(&socket);
     socket
+}
+
+/// What a host asked a switch for: the number that it got, or, if it only asked for the last number
+/// given (`query`), that one.
+#[derive(Clone, Copy, Debug)]
+struct Operation {
+    from: Instant,
+    to: Instant,
+    number: u64,
+    query: bool,
+}
+
+/// What began after another had ended has the higher number; a query, at least the same.
+fn in_real_time_order(what: &str, operations: &[Operation]) {
+    let mut by_end = operations.to_vec();
+    by_end.sort_by_key(|operation| operation.to);
+    let mut by_begin = operations.to_vec();
+    by_begin.sort_by_key(|operation| operation.from);
+    let (mut ended, mut highest) = (by_end.into_iter().peekable(), 0);
+    for later in by_begin {
+        while let Some(earlier) = ended.next_if(|earlier| earlier.to < later.from) {
+            highest = highest.max(earlier.number);
+        }
+        let least = if later.query { highest } else { highest + 1 };
+        assert!(later.number >= least, "{what}: {later:?} began after {highest} was known");
+    }
 }
 
 /// What `outside` received.

@@ -10,7 +10,7 @@ use common::{OUTSIDE, TestLab, one_at_a_time, skip, wait_for};
 use kills::{by_turns, number};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -34,6 +34,8 @@ const ACCOUNTS: [(&str, u64); 4] = [
 ];
 /// Those whose quota is used up long before the end.
 const SMALL: [&str; 2] = ["10.1.0.17", "10.1.0.32"];
+/// Of each user, so that ECMP has both switches carry every account.
+const SOCKETS: usize = 8;
 /// Between two packets of the users together, and as many come back.
 const PERIOD: Duration = Duration::from_millis(2);
 /// Of UDP payload. Every fourth packet is one of the smallest, so that a quota ends full.
@@ -68,6 +70,12 @@ fn add(to: &AtomicU64, payload: usize) {
     to.fetch_add((payload + HEADERS) as u64, Ordering::Relaxed);
 }
 
+/// Which user has this address.
+fn user(address: Ipv4Addr) -> usize {
+    let found = USERS.iter().position(|(user, _)| address.to_string() == **user);
+    found.unwrap_or_else(|| panic!("{address} is no user's"))
+}
+
 fn payload(random: &mut StdRng) -> Vec<u8> {
     let smallest = random.random_range(0..4) == 0;
     vec![7; if smallest { *PAYLOAD.start() } else { random.random_range(PAYLOAD) }]
@@ -97,24 +105,26 @@ impl Traffic {
             over: Arc::default(),
             threads: vec![],
         };
-        let users: Vec<UdpSocket> =
-            USERS.iter().map(|(user, _)| bind(lab, "inside", (user, PORT))).collect();
-        for (user, socket) in users.iter().enumerate() {
-            traffic.receive(user, socket.try_clone().expect("a socket"));
-        }
+        // One after the other of each user, so that they can send by turns.
+        let all = (0..SOCKETS).flat_map(|_| USERS);
+        let users: Vec<UdpSocket> = all.map(|(user, _)| bind(lab, "inside", (user, 0))).collect();
+        let arriving = lab.netns("inside").run(lab::raw::udp_with_headers).expect("raw socket");
+        traffic.receive(arriving);
         traffic.answer(bind(lab, "outside", (OUTSIDE, PORT)), seed + 1);
         traffic.send(users, seed);
         traffic
     }
 
-    /// A user's packets arrive.
-    fn receive(&mut self, user: usize, socket: UdpSocket) {
+    /// Users' packets arrive.
+    fn receive(&mut self, socket: UdpSocket) {
         let (ledger, over) = (Arc::clone(&self.ledger), Arc::clone(&self.over));
         self.threads.push(std::thread::spawn(move || {
             let mut packet = [0; 2048];
             while !over.load(Ordering::Relaxed) {
-                if let Ok(length) = socket.recv(&mut packet) {
-                    add(&ledger.down[user].arrived, length);
+                let Ok(length) = socket.recv(&mut packet) else { continue };
+                if packet[20..22] == PORT.to_be_bytes() {
+                    let to = Ipv4Addr::new(packet[16], packet[17], packet[18], packet[19]);
+                    add(&ledger.down[user(to)].arrived, length - HEADERS);
                     ledger.packets.fetch_add(1, Ordering::Relaxed);
                 }
             }
@@ -129,8 +139,8 @@ impl Traffic {
             let mut packet = [0; 2048];
             while !over.load(Ordering::Relaxed) {
                 let Ok((length, from)) = socket.recv_from(&mut packet) else { continue };
-                let user = USERS.iter().position(|(user, _)| from.ip().to_string() == **user);
-                let user = user.expect("a user's address");
+                let SocketAddr::V4(user_at) = from else { panic!("{from}") };
+                let user = user(*user_at.ip());
                 add(&ledger.up[user].arrived, length);
                 ledger.packets.fetch_add(1, Ordering::Relaxed);
                 let answer = payload(&mut random);
@@ -152,10 +162,9 @@ impl Traffic {
                 if quiet.load(Ordering::Relaxed) {
                     break;
                 }
-                let user = turn % users.len();
                 let packet = payload(&mut random);
-                add(&ledger.up[user].sent, packet.len());
-                let _ = users[user].send_to(&packet, to);
+                add(&ledger.up[turn % USERS.len()].sent, packet.len());
+                let _ = users[turn % users.len()].send_to(&packet, to);
                 let due = PERIOD * (turn as u32 + 1);
                 std::thread::sleep(due.saturating_sub(start.elapsed()));
             }

@@ -1,5 +1,4 @@
-//! Switches that lose their power by turns while hosts' packets go through them, and what of these
-//! packets the hosts know.
+//! Switches that lose their power by turns while hosts' packets go through them.
 
 use crate::common::{TestLab, wait_for};
 use std::time::Instant;
@@ -33,30 +32,4 @@ pub fn by_turns(
         wait_for("both switches are used", || lab.both_used("10.1.0.0/24"));
     }
     println!("{kills} kills in {:.1} s", began.elapsed().as_secs_f64());
-}
-
-/// What a host asked a switch for: the number that it got, or, if it only asked for the last number
-/// given (`query`), that one.
-#[derive(Clone, Copy, Debug)]
-pub struct Operation {
-    pub from: Instant,
-    pub to: Instant,
-    pub number: u64,
-    pub query: bool,
-}
-
-/// What began after another had ended has the higher number; a query, at least the same.
-pub fn in_real_time_order(what: &str, operations: &[Operation]) {
-    let mut by_end = operations.to_vec();
-    by_end.sort_by_key(|operation| operation.to);
-    let mut by_begin = operations.to_vec();
-    by_begin.sort_by_key(|operation| operation.from);
-    let (mut ended, mut highest) = (by_end.into_iter().peekable(), 0);
-    for later in by_begin {
-        while let Some(earlier) = ended.next_if(|earlier| earlier.to < later.from) {
-            highest = highest.max(earlier.number);
-        }
-        let least = if later.query { highest } else { highest + 1 };
-        assert!(later.number >= least, "{what}: {later:?} began after {highest} was known");
-    }
 }
