@@ -25,6 +25,7 @@ def hexadecimal(text):
 
 SETUP = f"""
 # define: SEQUENCER_LOCAL
+# define: SEQUENCER_SESSIONS=5
 # port: 0 mac {PORT_MACS[0]} address 10.0.0.1/24
 # port: 1 mac {PORT_MACS[1]} address 192.0.2.2/24 mtu 600
 # neighbor: {SENDER} mac {SENDER_MAC} port 0
@@ -37,7 +38,7 @@ add SequencerIngress.addresses hdr.ipv4.destination:{hexadecimal(OTHER)} Sequenc
 add SequencerIngress.addresses hdr.ipv4.destination:{hexadecimal(UNRESOLVED)} SequencerIngress.receiver({PORT})
 add SequencerIngress.addresses hdr.ipv4.destination:{hexadecimal(SEQUENCER)} SequencerIngress.sequencer({PORT})
 """
-REPLICATED = SETUP.replace("# define: SEQUENCER_LOCAL", "# store:")
+REPLICATED = SETUP.replace("# define: SEQUENCER_LOCAL\n# define: SEQUENCER_SESSIONS=5", "# store:")
 
 
 def message(type_, session, number=0, sender=0, request=0, payload=b"", magic=0x5351, reserved=0):
@@ -184,15 +185,14 @@ def refuses():
 
 
 def full():
-    setup = SETUP.replace("SEQUENCER_LOCAL", "SEQUENCER_LOCAL\n# define: SEQUENCER_SESSIONS=4")
-    case = SequencerCase("full", "More sessions than there is room for.", setup)
-    for session in range(1, 5):
+    case = SequencerCase("full", "More sessions than there is room for.")
+    for session in range(1, 6):
         case.request(session, 1)
-    case.request(5, None)
+    case.request(6, None)
     case.counter("no_room", 1)
     case.note("those that are there go on; of one that is not, no number was given")
     case.request(1, 2)
-    case.query(5, 0)
+    case.query(6, 0)
     case.write()
 
 

@@ -2,9 +2,9 @@
 // receiver (the in-network sequencer of RedPlane's draft, Table 1).
 //
 // A sender puts a header in front of its payload (sequence_t below; its form is on
-// systems/redplane/docs/apps/sequencer.md) and sends the datagram to the receiver. The switch writes
-// the session's next number into it. The datagram leaves only when the number is on every server of
-// the chain, so no number is given twice, whichever switch dies.
+// systems/redplane/docs/apps/sequencer.md) and sends the datagram to the receiver. The switch
+// writes the session's next number into it. The datagram leaves only when the number is on every
+// server of the chain, so no number is given twice, whichever switch dies.
 //
 // None is skipped without notice either. A number may be given and its datagram lost. The receiver
 // hears of that in one of two ways:

@@ -19,6 +19,7 @@ QUOTA = 1000
 
 SETUP = f"""
 # define: USAGE_MONITOR_LOCAL
+# define: USAGE_MONITOR_ACCOUNTS=3
 # port: 0 mac {PORT_MACS[0]} address 10.0.0.1/16 reverse_path strict
 # port: 1 mac {PORT_MACS[1]} address 192.0.2.2/24 mtu 600 reverse_path strict
 # neighbor: {USER} mac {USER_MAC} port 0
@@ -30,7 +31,7 @@ SETUP = f"""
 # route: 198.51.100.0/24 via 192.0.2.1 port 1
 # route: 203.0.113.0/24 unreachable
 """
-REPLICATED = SETUP.replace("# define: USAGE_MONITOR_LOCAL", "# store:")
+REPLICATED = SETUP.replace("# define: USAGE_MONITOR_LOCAL\n# define: USAGE_MONITOR_ACCOUNTS=3", "# store:")
 
 
 def hexadecimal(text):
@@ -199,10 +200,10 @@ def kernel(name, setup):
 
 
 def full():
-    setup = SETUP.replace("USAGE_MONITOR_LOCAL", "USAGE_MONITOR_LOCAL\n# define: USAGE_MONITOR_ACCOUNTS=2")
-    case = UsageCase("full", "More accounts than there is room for: their packets are dropped.", setup)
+    case = UsageCase("full", "More accounts than there is room for: their packets are dropped.")
     case.up(100)
     case.up(100, user=USER2)
+    case.up(100, user="10.0.0.7")
     case.up(100, False, user=SITE)
     case.counter("no_room", 1)
     case.down(100)

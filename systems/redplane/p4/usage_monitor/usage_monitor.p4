@@ -13,9 +13,9 @@
 // A period ends when the table's entry names a newer one. The account's next packet begins the new
 // count; that of the period before is kept beside it.
 //
-// A packet is checked and routed as by a gateway (RFC 1812): gateway_check() drops what is malformed
-// or from where its source cannot be, so nobody uses another's quota. What the kernel would forward
-// without a count is dropped: all that is not IPv4 (`unsupported`).
+// A packet is checked and routed as by a gateway (RFC 1812): gateway_check() drops what is
+// malformed or from where its source cannot be, so nobody uses another's quota. What the kernel
+// would forward without a count is dropped: all that is not IPv4 (`unsupported`).
 //
 // -DUSAGE_MONITOR_LOCAL: the same without fault tolerance; each switch then counts for itself.
 #include <core.p4>
