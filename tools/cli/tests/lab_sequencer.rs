@@ -7,7 +7,7 @@ mod common;
 mod kills;
 
 use common::{INSIDE, OUTSIDE, TestLab, one_at_a_time, skip, wait_for};
-use kills::{by_turns, number};
+use kills::{by_turns, number, ways_to_wait};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -367,7 +367,7 @@ fn no_number_is_given_twice_or_skipped_without_notice() {
     numbers_over_kills("sequence", "batch", 2);
 }
 
-/// KILLS=N: so many for each way to wait.
+/// KILLS=N: so many for each way to wait; COMMIT=wrap or batch: only this one.
 #[test]
 #[ignore = "takes minutes"]
 fn many_kills() {
@@ -375,7 +375,7 @@ fn many_kills() {
         return;
     }
     let _turn = one_at_a_time();
-    for commit in ["wrap", "batch"] {
-        numbers_over_kills("sequences", commit, number("KILLS").unwrap_or(50));
+    for commit in ways_to_wait() {
+        numbers_over_kills("sequences", &commit, number("KILLS").unwrap_or(50));
     }
 }

@@ -8,6 +8,12 @@ pub fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().expect("a number"))
 }
 
+/// Where packets wait for the store, by COMMIT; without it one way after the other.
+pub fn ways_to_wait() -> Vec<String> {
+    let all = ["wrap", "batch"].map(str::to_owned).to_vec();
+    std::env::var("COMMIT").map_or(all, |one| vec![one])
+}
+
 /// s1 and s2 are killed by turns and come back. Each carries `packets` packets before it dies, by
 /// `counter`, and the other as many before it comes back, by what has `arrived` at the hosts.
 pub fn by_turns(
