@@ -8,7 +8,7 @@
 #           systems/*/soak.sh (all by default)
 #
 # Each part writes out/soak/PART.log. Variables set the amounts: SOAK_DEMOS=20, SOAK_ROUNDS=200,
-# SOAK_CHAINS=1000, SOAK_SIM_RUNS=1000000, SIM_RUNS=200, STORE_DATAGRAMS=5000000,
+# SOAK_CHAINS=1000, SOAK_KILLS=50, SOAK_SIM_RUNS=1000000, SIM_RUNS=200, STORE_DATAGRAMS=5000000,
 # FUZZ_PROGRAMS=10000, FUZZ_SHARED=300, FUZZ_LOWERING=20000, FUZZ_SECONDS=300 (each of fuzz/).
 set -uo pipefail
 usage() { sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2; }

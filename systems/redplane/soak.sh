@@ -1,6 +1,6 @@
 # RedPlane's parts of scripts/soak.sh, which reads this file: `bin`, `out` and `fuzz` are its own.
 # shellcheck shell=bash disable=SC2154
-all+=(frames messages store sim sim_mutations chaos_apps)
+all+=(frames messages store sim sim_mutations chaos_apps app_kills)
 
 soak_frames() { fuzz frames; }
 
@@ -30,5 +30,13 @@ soak_chaos_apps() {
   local app
   for app in firewall load_balancer; do
     "$bin" lab chaos --rounds "$((${SOAK_ROUNDS:-200} / 5))" --topology "systems/redplane/lab/$app.toml" --out "$out/chaos-${app//_/-}" || return
+  done
+}
+
+# Switches that are killed under load, each with packets that wait in messages and in the switch.
+soak_app_kills() {
+  local app
+  for app in sequencer usage_monitor; do
+    KILLS=${SOAK_KILLS:-50} cargo test --release --locked --quiet -p stateplane --test "lab_$app" -- --ignored --nocapture many_kills || return
   done
 }

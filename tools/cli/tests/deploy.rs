@@ -129,7 +129,7 @@ fn every_configuration_on_the_other_pages_is_good() {
     }
     assert_eq!(
         checked,
-        ["heavy_hitter switch", "load_balancer store"],
+        ["heavy_hitter switch", "load_balancer store", "sequencer switch", "usage_monitor switch"],
         "a new one belongs in this list"
     );
 }
