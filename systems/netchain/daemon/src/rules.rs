@@ -7,7 +7,6 @@ use crate::reports::{Refused, Reports, is_report};
 use crate::status::{self, GroupsWanted};
 use controller::shell::{Input, Kept, Outputs, Rules, Trouble};
 use netchain_controller::{self as core, Controller, Event, Placement, Settings, State};
-use netchain_protocol::Ring;
 use netchain_protocol::control;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use wire::{Control, Kind, ToolType, kind};
@@ -20,16 +19,12 @@ const AGAIN_MS: u64 = 20;
 /// A controller that begins waits so long for switches that nobody has heard yet.
 const BEGIN_MS: u64 = 10_000;
 
-/// New members come from a group's walk around the founding's ring.
-struct Walk(Ring);
+/// New members come from a group's walk around the founding's ring: of each group.
+struct Walks(Vec<Vec<Ipv4Addr>>);
 
-impl Placement for Walk {
-    fn candidates(&self, group: u16) -> Vec<Ipv4Addr> {
-        let mut all = self.0.chain_of(group).unwrap_or_default();
-        while let Some(next) = self.0.heir(group, &all, &[]) {
-            all.push(next);
-        }
-        all
+impl Placement for Walks {
+    fn candidates(&self, group: u16) -> &[Ipv4Addr] {
+        self.0.get(usize::from(group)).map_or(&[], Vec::as_slice)
     }
 }
 
@@ -112,6 +107,7 @@ impl Switches {
             begin_ms: BEGIN_MS,
             collect_percent: self.config.collect_percent,
             collect_gap_ms: self.config.collect_gap_s * 1_000,
+            rebalance_after_ms: self.config.rebalance_after_s * 1_000,
         }
     }
 
@@ -138,7 +134,9 @@ impl Switches {
     }
 
     fn begin(&mut self, now_ns: u64, state: State) {
-        let placement = Box::new(Walk(self.config.ring.clone()));
+        let ring = &self.config.ring;
+        let walks = (0..ring.groups()).filter_map(|group| ring.candidates(group));
+        let placement = Box::new(Walks(walks.collect()));
         let mut core = Controller::new(self.settings(), placement, state);
         core.handle(now_ns / MS_NS, core::Input::Leading(self.leading));
         self.core = Some(core);

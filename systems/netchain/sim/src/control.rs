@@ -9,18 +9,9 @@ use std::net::Ipv4Addr;
 struct Walks(Vec<Vec<Ipv4Addr>>);
 
 impl Placement for Walks {
-    fn candidates(&self, group: u16) -> Vec<Ipv4Addr> {
-        self.0.get(usize::from(group)).cloned().unwrap_or_default()
+    fn candidates(&self, group: u16) -> &[Ipv4Addr] {
+        self.0.get(usize::from(group)).map_or(&[], Vec::as_slice)
     }
-}
-
-/// A group's first chain, then its heirs.
-fn walk(ring: &Ring, group: u16) -> Vec<Ipv4Addr> {
-    let mut walk = ring.chain_of(group).unwrap_or_default();
-    while let Some(next) = ring.heir(group, &walk, &[]) {
-        walk.push(next);
-    }
-    walk
 }
 
 /// What the controller wants done after an input.
@@ -37,7 +28,7 @@ pub(crate) struct Wants {
 /// A controller, or its place while there is none.
 pub(crate) struct Control {
     settings: Settings,
-    walks: Vec<Vec<Ipv4Addr>>,
+    pub(crate) walks: Vec<Vec<Ipv4Addr>>,
     /// The database.
     pub(crate) disk: State,
     controller: Option<Controller>,
@@ -56,7 +47,7 @@ impl Control {
         let chains = groups.clone().map(|group| ring.chain_of(group).unwrap_or_default());
         Control {
             settings,
-            walks: groups.map(|group| walk(ring, group)).collect(),
+            walks: groups.map(|group| ring.candidates(group).unwrap_or_default()).collect(),
             disk: State::found(&switches, chains.collect()),
             controller: None,
             clock: Clock::new(0, 0),
