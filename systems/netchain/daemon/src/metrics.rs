@@ -12,7 +12,7 @@ pub(crate) fn render(rules: &Switches, kept: &Kept, now_ns: u64, bad_tag: u64) -
         text.single(&format!("stateplane_kv_controller_{name}"), kind, help, value);
     };
     let page = status(rules, kept, now_ns);
-    let Status { leading, version, settled, paused, lost, short, joining, .. } = page;
+    let Status { leading, version, settled, paused, lost, short, joining, to_move, .. } = page;
     let reports = |ms: Option<u64>| ms.is_some_and(|ms| ms < rules.config.dead_ms);
     let reporting = page.switches.iter().filter(|it| reports(it.report_ms));
     let behind = reporting.clone().filter(|it| it.applied < version).count() as u64;
@@ -34,6 +34,11 @@ pub(crate) fn render(rules: &Switches, kept: &Kept, now_ns: u64, bad_tag: u64) -
         ("groups_lost", "Groups without a member that has their keys.", lost as u64),
         ("groups_short", "Groups with fewer members than they should have.", short as u64),
         ("groups_joining", "Groups to which a new member is being added.", joining as u64),
+        (
+            "groups_to_move",
+            "Groups for which a better switch serves than a member is.",
+            to_move as u64,
+        ),
         (
             "session_most",
             "Highest session of a group: its heads and collections so far; it can have 65535.",
@@ -69,6 +74,7 @@ pub(crate) fn render(rules: &Switches, kept: &Kept, now_ns: u64, bad_tag: u64) -
         ("deaths_total", "Switches that most others did not hear any more.", rules.deaths),
         ("mute_total", "Switches that did not report, though others heard them.", rules.mute),
         ("collections_total", "Times that a group's tombstones were collected.", rules.collections),
+        ("moves_total", "Times that a better switch began to join a whole chain.", rules.moves),
         ("lost_total", "Groups that lost all members with their keys.", rules.losses),
         ("decisions_total", "Decisions made persistent.", rules.decisions),
         (

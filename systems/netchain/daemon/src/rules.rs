@@ -56,6 +56,7 @@ pub(crate) struct Switches {
     pub mute: u64,
     pub losses: u64,
     pub collections: u64,
+    pub moves: u64,
 }
 
 impl Switches {
@@ -79,6 +80,7 @@ impl Switches {
             mute: 0,
             losses: 0,
             collections: 0,
+            moves: 0,
         };
         rules.load(now_ns, kept);
         rules
@@ -254,6 +256,10 @@ impl Switches {
                 tracing::warn!(name, %switch, "it has lost its keys: out of its chains");
             }
             Event::Returned(switch) => tracing::info!(name, %switch, "serves again"),
+            Event::Moves(group, switch) => {
+                self.moves += 1;
+                tracing::info!(name, group, %switch, "joins: the group moves to it");
+            }
             Event::Joins(group, switch) => tracing::info!(name, group, %switch, "joins"),
             Event::Joined(group, switch) => tracing::info!(name, group, %switch, "joined"),
             Event::Collects(group) => tracing::info!(name, group, "its tombstones are collected"),

@@ -1,6 +1,6 @@
 //! The simulated controller: the real rules, and a database that outlives them.
 
-use netchain_controller::{Config, Controller, Event, Input, Placement, Settings, State};
+use netchain_controller::{Config, Controller, Event, Input, Judge, Placement, Settings, State};
 use netchain_protocol::Ring;
 use simnet::Clock;
 use std::net::Ipv4Addr;
@@ -28,7 +28,9 @@ pub(crate) struct Wants {
 /// A controller, or its place while there is none.
 pub(crate) struct Control {
     settings: Settings,
+    /// Of each group, the best candidate for its chain first.
     pub(crate) walks: Vec<Vec<Ipv4Addr>>,
+    judge: Judge,
     /// The database.
     pub(crate) disk: State,
     controller: Option<Controller>,
@@ -46,6 +48,7 @@ impl Control {
         let switches: Vec<Ipv4Addr> = ring.members().iter().map(|it| it.address).collect();
         let chains = groups.clone().map(|group| ring.chain_of(group).unwrap_or_default());
         Control {
+            judge: Judge::new(settings.clone()),
             settings,
             walks: groups.map(|group| ring.candidates(group).unwrap_or_default()).collect(),
             disk: State::found(&switches, chains.collect()),
@@ -75,9 +78,11 @@ impl Control {
         self.controller.is_some()
     }
 
-    /// What became persistent.
-    pub(crate) fn persisted(&mut self, state: State) {
+    /// What became persistent; what does not hold of it.
+    pub(crate) fn persisted(&mut self, state: State, now_ns: u64) -> Result<(), String> {
+        let judged = self.judge.decided(now_ns / 1_000_000, &self.disk, &state);
         self.disk = state;
+        judged
     }
 
     /// Takes an input.
