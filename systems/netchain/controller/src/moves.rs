@@ -1,7 +1,7 @@
 //! Chains go back to the switches that the placement wants in them, one group after the other, when
 //! nothing else is under way. README.md, rule 9, says why that loses nothing.
 
-use crate::decide::{Event, Look};
+use crate::decide::{Event, Facts, Look};
 use crate::mutation::{self, Mutation};
 use crate::state::{Group, KEPT_SESSIONS, Stage, Standing};
 use std::collections::BTreeMap;
@@ -61,7 +61,8 @@ impl Moves {
 
 impl Look<'_> {
     /// Rule 9: a whole chain gets a better member, and then the one that is too many leaves. So
-    /// each step makes the chain's members better ones, and moves come to an end.
+    /// each move makes the chain's members better ones, or moves the right one to the reader's
+    /// place, and moves come to an end.
     pub(crate) fn moves(&mut self, moves: &mut Moves) {
         if self.now_ms < moves.look_at_ms {
             return;
@@ -72,7 +73,7 @@ impl Look<'_> {
             moves.busy_since_ms.get_or_insert(self.now_ms);
             return;
         }
-        if self.surplus_leaves() {
+        if self.surplus_leaves(moves) {
             return;
         }
         // As long as the last move took, or whatever else it was, all serve undisturbed.
@@ -125,16 +126,17 @@ impl Look<'_> {
         switches.all(|it| self.has_applied(it, self.state.version.saturating_sub(1)))
     }
 
-    /// The member that the placement wants least.
-    fn worst(&self, at: usize) -> Option<Ipv4Addr> {
-        let chain = &self.state.groups[at].chain;
-        let candidates = self.placement.candidates(at as u16);
-        candidates.iter().rev().find(|it| chain.contains(it)).copied()
+    /// May a switch be moved now?
+    fn is_able(&self, it: &Ipv4Addr, moves: &Moves) -> bool {
+        let has_room = |facts: &Facts| facts.used_percent < MOST_USED_PERCENT;
+        moves.waits_ms(it, self.now_ms, self.settings.rebalance_after_ms) == Some(0)
+            && self.facts.get(it).is_some_and(has_room)
+            && self.are_up_to_date([it].into_iter())
     }
 
-    /// A chain with more members than it should have loses the worst one. All of them have
-    /// everything. (It comes from a move, or from a drain that was taken back.)
-    fn surplus_leaves(&mut self) -> bool {
+    /// A chain with more members than it should have loses one. All of them have everything. (It
+    /// comes from a move, or from a drain that was taken back.)
+    fn surplus_leaves(&mut self, moves: &Moves) -> bool {
         for at in 0..self.state.groups.len() {
             let group = &self.state.groups[at];
             let settles = group.stage == Stage::Serving && group.joining.is_none();
@@ -145,7 +147,7 @@ impl Look<'_> {
             {
                 continue;
             }
-            let Some(leaves) = self.worst(at) else { continue };
+            let Some(leaves) = self.leaver(at, moves) else { continue };
             let full = group.full().filter(|it| *it != leaves).collect();
             self.state.groups[at].change(full, None, self.state.version);
             self.changed = true;
@@ -155,35 +157,47 @@ impl Look<'_> {
         false
     }
 
-    /// The first group that can have a better member gets it.
+    /// The member of a chain with too many that leaves: the one that the placement wants least. If
+    /// another one is to be the reader, a member that stands in the way leaves first, and joins
+    /// again: who joins stands before the last.
+    fn leaver(&self, at: usize, moves: &Moves) -> Option<Ipv4Addr> {
+        let chain = &self.state.groups[at].chain;
+        let is_member = |it: &&Ipv4Addr| chain.contains(it);
+        let ranked = self.placement.candidates(at as u16).iter().filter(is_member);
+        let (best, worst) = (ranked.clone().take(self.settings.failures + 1), ranked.last()?);
+        let (reader, [head, .., before, last]) = (best.last()?, &chain[..]) else {
+            return Some(*worst);
+        };
+        let is_last = last == reader || last == worst && before == reader;
+        let leaves = if before == reader { last } else { reader };
+        let again = !is_last
+            && leaves != head
+            && chain.len() == self.settings.failures + 2
+            && self.is_able(leaves, moves);
+        Some(if again { *leaves } else { *worst })
+    }
+
+    /// The first group that can have a better member, or reader, gets one more member.
     fn better_joins(&mut self, moves: &Moves) {
-        let after_ms = self.settings.rebalance_after_ms;
-        let has_room = |it: &Ipv4Addr| {
-            self.facts.get(it).is_some_and(|facts| facts.used_percent < MOST_USED_PERCENT)
+        let next = |at: usize| {
+            let (joins, _) = self.next(at, |it| self.is_able(it, moves))?;
+            let chain = &self.state.groups[at].chain;
+            self.are_up_to_date(chain.iter()).then_some((at, joins))
         };
-        let able = |it: &Ipv4Addr| {
-            moves.waits_ms(it, self.now_ms, after_ms) == Some(0)
-                && has_room(it)
-                && self.are_up_to_date([it].into_iter())
-        };
-        let better = |at: usize| {
-            let is_up_to_date = || self.are_up_to_date(self.state.groups[at].chain.iter());
-            self.better(at, able).filter(|_| is_up_to_date())
-        };
-        let mut all = 0..self.state.groups.len();
-        let Some((at, joins)) = all.find_map(|at| Some((at, better(at)?))) else { return };
+        let Some((at, joins)) = (0..self.state.groups.len()).find_map(next) else { return };
         let mut full: Vec<Ipv4Addr> = self.state.groups[at].full().collect();
         if mutation::planted(Mutation::LeavesBeforeJoined) {
-            full.retain(|it| Some(*it) != self.worst(at));
+            full.remove(0);
         }
         self.state.groups[at].change(full, Some(joins), self.state.version);
         self.changed = true;
         self.events.push(Event::Moves(at as u16, joins));
     }
 
-    /// The switch that a whole chain should get, of those that are able: one of the f + 1 best, if
-    /// it is no member yet.
-    fn better(&self, at: usize, able: impl Fn(&Ipv4Addr) -> bool) -> Option<Ipv4Addr> {
+    /// The switch that a whole chain should get next, of those that are able: one of the f + 1
+    /// best, if it is no member yet; else any one, if another member is to be the reader: then true.
+    /// (A head stays: another one costs a session, and clients some verdicts.)
+    fn next(&self, at: usize, able: impl Fn(&Ipv4Addr) -> bool) -> Option<(Ipv4Addr, bool)> {
         let group = &self.state.groups[at];
         let whole = self.settings.failures + 1;
         if group.stage != Stage::Serving
@@ -194,9 +208,16 @@ impl Look<'_> {
             return None;
         }
         let is_member = |it: &Ipv4Addr| group.chain.contains(it);
-        let candidates = self.placement.candidates(at as u16).iter();
-        let best = candidates.filter(|it| is_member(it) || self.fits(it) && able(it)).take(whole);
-        best.copied().find(|it| !is_member(it))
+        let candidates = self.placement.candidates(at as u16).iter().copied();
+        let mut ranked = candidates.filter(|it| is_member(it) || self.fits(it) && able(it));
+        let best: Vec<Ipv4Addr> = ranked.by_ref().take(whole).collect();
+        if let Some(joins) = best.iter().find(|it| !is_member(it)) {
+            return Some((*joins, false));
+        }
+        let reader = best.last();
+        let stays = reader == group.chain.first() || reader == group.chain.last();
+        let spare = ranked.next().filter(|_| !stays && best.iter().all(able))?;
+        Some((spare, true))
     }
 
     /// How many groups are to move, and when the first of them may begin: None if it waits for an
@@ -207,9 +228,12 @@ impl Look<'_> {
         for (at, group) in self.state.groups.iter().enumerate() {
             if group.full().count() > self.settings.failures + 1 {
                 (groups, soonest) = (groups + 1, Some(0));
-            } else if let Some(joins) = self.better(at, |_| true) {
+            } else if let Some((joins, all)) = self.next(at, |_| true) {
                 groups += 1;
-                let waits_ms = moves.waits_ms(&joins, self.now_ms, after_ms);
+                let waits = |it: &Ipv4Addr| moves.waits_ms(it, self.now_ms, after_ms);
+                let members = group.chain.iter().filter(|_| all).map(waits);
+                let all_ms = members.chain([waits(&joins)]).map(|ms| ms.unwrap_or(u64::MAX)).max();
+                let waits_ms = all_ms.filter(|ms| *ms < u64::MAX);
                 soonest = soonest.into_iter().chain(waits_ms).min();
             }
         }

@@ -168,6 +168,61 @@ fn a_switch_that_returns_gets_its_groups_back_after_a_while() {
     assert_eq!((group.head(), group.reader()), (Some(switch(2)), Some(switch(3))));
 }
 
+/// Who joins stands before the reader. So the old reader leaves for a moment.
+#[test]
+fn a_reader_reads_again() {
+    let mut cluster = Cluster::new(AFTER_MS);
+    cluster.restart(3);
+    cluster.events.clear();
+    cluster.pass(2 * AFTER_MS, &ALL);
+    let order = |group: usize| cluster.controller.state().groups[group].chain.clone();
+    assert_eq!(order(0), [1, 2, 3].map(switch));
+    assert_eq!(
+        cluster.events[..6],
+        [
+            Event::Moves(0, switch(3)),
+            Event::Joined(0, switch(3)),
+            Event::Left(0, switch(2)),
+            Event::Moves(0, switch(2)),
+            Event::Joined(0, switch(2)),
+            Event::Left(0, switch(4)),
+        ]
+    );
+    assert_eq!(cluster.to_move(), (0, None));
+}
+
+/// It is back at once, before another one takes its place: the right members in a wrong order.
+#[test]
+fn a_reader_that_was_emptied_reads_again() {
+    let mut cluster = Cluster::new(AFTER_MS);
+    cluster.lives[2] += 1;
+    cluster.pass(500, &ALL);
+    let order = |cluster: &Cluster| cluster.controller.state().groups[0].chain.clone();
+    assert_eq!(order(&cluster), [1, 3, 2].map(switch));
+    let (groups, waits_ms) = cluster.to_move();
+    assert!(groups == 3 && waits_ms > Some(AFTER_MS / 2), "{waits_ms:?}");
+    let sessions = cluster.controller.state().groups[0].session;
+    cluster.pass(4 * AFTER_MS, &ALL);
+    assert_eq!(order(&cluster), [1, 2, 3].map(switch));
+    assert_eq!(cluster.to_move(), (0, None));
+    assert_eq!(cluster.controller.state().groups[0].session, sessions, "no other head");
+}
+
+/// A head that leaves would cost a session, and clients some verdicts.
+#[test]
+fn a_head_stays() {
+    let mut cluster = Cluster::new(AFTER_MS);
+    cluster.restart(1);
+    cluster.pass(4 * AFTER_MS, &ALL);
+    assert_eq!(cluster.controller.state().groups[0].chain, [2, 1, 3].map(switch));
+    // Both others go: it is the head, and has to be the reader for no one.
+    cluster.lives[1] += 1;
+    cluster.lives[2] += 1;
+    cluster.pass(8 * AFTER_MS, &ALL);
+    assert_eq!(cluster.controller.state().groups[0].chain, [1, 2, 3].map(switch));
+    assert_eq!(cluster.to_move(), (0, None));
+}
+
 #[test]
 fn a_switch_that_comes_and_goes_gets_nothing_back() {
     let mut cluster = Cluster::new(AFTER_MS);

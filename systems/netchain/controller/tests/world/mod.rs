@@ -17,7 +17,7 @@ const GROUPS: u16 = 6;
 const DEAD_MS: u64 = 100;
 const LEASE_MS: u64 = 80;
 /// In the end chains have the members that the placement wants, after this time.
-const MOVED_AFTER_MS: u64 = 30_000;
+const MOVED_AFTER_MS: u64 = 60_000;
 
 /// The switch that comes after another one takes its groups.
 struct Circle(Vec<Vec<Ipv4Addr>>);
@@ -227,17 +227,19 @@ impl World {
         if self.settings.rebalance_after_ms == 0 {
             self.rebalance();
         }
-        let circle = self.circle();
-        let wanted = |group: u16| -> BTreeSet<Ipv4Addr> {
-            circle.candidates(group)[..=self.settings.failures].iter().copied().collect()
-        };
-        let wanted: Vec<_> = (0..GROUPS).map(wanted).collect();
+        let (circle, count) = (self.circle(), self.settings.failures + 1);
+        let wanted: Vec<_> = (0..GROUPS).map(|group| &circle.candidates(group)[..count]).collect();
         let until_ms = self.now_ms + MOVED_AFTER_MS;
-        let has_moved = |(group, wanted): (&Group, &BTreeSet<Ipv4Addr>)| {
+        let spares = self.switches.len() > count;
+        let has_moved = |(group, wanted): (&Group, &&[Ipv4Addr])| {
+            // (A head stays where it is, and a reader that nobody stands in for.)
+            let reader = wanted.last();
+            let reads = [group.chain.first(), group.chain.last()].contains(&reader);
             group.stage == Stage::Serving
                 && group.joining.is_none()
-                && group.chain.len() == wanted.len()
+                && group.chain.len() == count
                 && group.chain.iter().all(|it| wanted.contains(it))
+                && (reads || !spares)
         };
         while !self.disk.groups.iter().zip(&wanted).all(has_moved) {
             let groups = &self.disk.groups;
