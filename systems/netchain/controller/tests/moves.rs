@@ -33,6 +33,7 @@ struct Cluster {
     events: Vec<Event>,
     switches: Vec<u8>,
     lives: [u32; 5],
+    used_percent: u8,
     /// Readers copy all slots at once.
     copies: bool,
 }
@@ -70,6 +71,7 @@ impl Cluster {
             events: vec![],
             switches: numbers.to_vec(),
             lives: [1; 5],
+            used_percent: 0,
             copies: true,
         };
         cluster.pass(500, numbers);
@@ -107,7 +109,7 @@ impl Cluster {
                     asks: false,
                     silent_ms: silent.map(|it| (switch(*it), DEAD_MS)).collect(),
                     copied: copies.map(|(number, it)| (number, it.view)).collect(),
-                    used_percent: 0,
+                    used_percent: self.used_percent,
                 };
                 self.handle(Input::Report(report));
             }
@@ -307,6 +309,19 @@ fn nothing_moves_while_something_else_is_under_way() {
     cluster.pass(3 * AFTER_MS, &ALL);
     assert_eq!(cluster.count(1), 1, "one group at a time");
     assert_eq!(cluster.controller.state().groups[0].full().count(), 3);
+}
+
+/// A member that has no slot left never becomes a full one.
+#[test]
+fn a_switch_without_free_slots_gets_no_group() {
+    let mut cluster = Cluster::new(AFTER_MS);
+    cluster.restart(1);
+    cluster.used_percent = 90;
+    cluster.pass(3 * AFTER_MS, &ALL);
+    assert_eq!((cluster.count(1), cluster.to_move().0), (0, 3));
+    cluster.used_percent = 89;
+    cluster.pass(AFTER_MS, &ALL);
+    assert_eq!((cluster.count(1), cluster.to_move().0), (3, 0));
 }
 
 /// A member dies while another one joins in a move: recovery goes on with that one.
