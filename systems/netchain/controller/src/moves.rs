@@ -162,17 +162,18 @@ impl Look<'_> {
     /// again: who joins stands before the last.
     fn leaver(&self, at: usize, moves: &Moves) -> Option<Ipv4Addr> {
         let chain = &self.state.groups[at].chain;
-        let is_member = |it: &&Ipv4Addr| chain.contains(it);
-        let ranked = self.placement.candidates(at as u16).iter().filter(is_member);
-        let (best, worst) = (ranked.clone().take(self.settings.failures + 1), ranked.last()?);
-        let (reader, [head, .., before, last]) = (best.last()?, &chain[..]) else {
+        let candidates = self.placement.candidates(at as u16);
+        let worst = candidates.iter().rev().find(|it| chain.contains(it))?;
+        let best = &candidates[..(self.settings.failures + 1).min(candidates.len())];
+        let (Some(reader), [head, .., before, last]) = (best.last(), &chain[..]) else {
             return Some(*worst);
         };
         let is_last = last == reader || last == worst && before == reader;
         let leaves = if before == reader { last } else { reader };
         let again = !is_last
             && leaves != head
-            && chain.len() == self.settings.failures + 2
+            && chain.len() == best.len() + 1
+            && best.iter().all(|it| chain.contains(it))
             && self.is_able(leaves, moves);
         Some(if again { *leaves } else { *worst })
     }
@@ -195,7 +196,8 @@ impl Look<'_> {
     }
 
     /// The switch that a whole chain should get next, of those that are able: one of the f + 1
-    /// best, if it is no member yet; else any one, if another member is to be the reader: then true.
+    /// best, if it is no member yet. Else any one, if no member stands in for another switch, but
+    /// another one is to be the reader: then true.
     /// (A head stays: another one costs a session, and clients some verdicts.)
     fn next(&self, at: usize, able: impl Fn(&Ipv4Addr) -> bool) -> Option<(Ipv4Addr, bool)> {
         let group = &self.state.groups[at];
@@ -208,16 +210,18 @@ impl Look<'_> {
             return None;
         }
         let is_member = |it: &Ipv4Addr| group.chain.contains(it);
-        let candidates = self.placement.candidates(at as u16).iter().copied();
-        let mut ranked = candidates.filter(|it| is_member(it) || self.fits(it) && able(it));
-        let best: Vec<Ipv4Addr> = ranked.by_ref().take(whole).collect();
+        let candidates = self.placement.candidates(at as u16);
+        let is_fit = |it: &&Ipv4Addr| is_member(it) || self.fits(it) && able(it);
+        let mut ranked = candidates.iter().filter(is_fit);
+        let best: Vec<&Ipv4Addr> = ranked.by_ref().take(whole).collect();
         if let Some(joins) = best.iter().find(|it| !is_member(it)) {
-            return Some((*joins, false));
+            return Some((**joins, false));
         }
-        let reader = best.last();
-        let stays = reader == group.chain.first() || reader == group.chain.last();
-        let spare = ranked.next().filter(|_| !stays && best.iter().all(able))?;
-        Some((spare, true))
+        let reader = best.last().copied();
+        let stays = [group.chain.first(), group.chain.last()].contains(&reader)
+            || !best.iter().copied().eq(candidates.iter().take(whole))
+            || !best.iter().all(|it| able(it));
+        Some((*ranked.next().filter(|_| !stays)?, true))
     }
 
     /// How many groups are to move, and when the first of them may begin: None if it waits for an
