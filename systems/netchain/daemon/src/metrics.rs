@@ -31,6 +31,11 @@ pub(crate) fn render(rules: &Switches, kept: &Kept, now_ns: u64, bad_tag: u64) -
         ("version", "Version of the decision; 0: there is none yet.", version),
         ("groups", "Groups.", page.groups as u64),
         ("groups_paused", "Groups whose members wait for each other.", paused as u64),
+        (
+            "paused_seconds",
+            "How long the group has not answered that waits longest.",
+            rules.longest_pause_ns(now_ns) / 1_000_000_000,
+        ),
         ("groups_lost", "Groups without a member that has their keys.", lost as u64),
         ("groups_short", "Groups with fewer members than they should have.", short as u64),
         ("groups_joining", "Groups to which a new member is being added.", joining as u64),

@@ -8,6 +8,7 @@ use crate::status::{self, GroupsWanted};
 use controller::shell::{Input, Kept, Outputs, Rules, Trouble};
 use netchain_controller::{self as core, Controller, Event, Placement, Settings, State};
 use netchain_protocol::control;
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use wire::{Control, Kind, ToolType, kind};
 
@@ -50,6 +51,8 @@ pub(crate) struct Switches {
     strangers: Option<Trouble>,
     /// The database is another cluster's.
     fault: Option<String>,
+    /// Groups that do not answer, and since when.
+    paused_since_ns: BTreeMap<usize, u64>,
     look_at_ns: u64,
     pub decisions: u64,
     pub deaths: u64,
@@ -74,6 +77,7 @@ impl Switches {
             behind: None,
             strangers: None,
             fault: None,
+            paused_since_ns: BTreeMap::new(),
             look_at_ns: now_ns,
             decisions: 0,
             deaths: 0,
@@ -96,6 +100,21 @@ impl Switches {
 
     pub fn behind(&self) -> Option<&Trouble> {
         self.behind.as_ref().map(|(trouble, _)| trouble)
+    }
+
+    /// How long the group has not answered that waits longest.
+    pub fn longest_pause_ns(&self, now_ns: u64) -> u64 {
+        let first = self.paused_since_ns.values().min();
+        first.map_or(0, |since_ns| now_ns.saturating_sub(*since_ns))
+    }
+
+    /// Another view does not end a pause.
+    fn note_pauses(&mut self, now_ns: u64) {
+        let mut before = std::mem::take(&mut self.paused_since_ns);
+        let groups = self.state().map_or(&[][..], |state| &state.groups).iter().enumerate();
+        let paused = groups.filter(|(_, group)| status::is_paused(&group.stage));
+        let since = |(at, _)| (at, before.remove(&at).unwrap_or(now_ns));
+        self.paused_since_ns = paused.map(since).collect();
     }
 
     fn settings(&self) -> Settings {
@@ -292,6 +311,7 @@ impl Rules for Switches {
             },
             Input::Timer => {
                 self.look_at_ns = now_ns + LOOK_NS;
+                self.note_pauses(now_ns);
                 core::Input::Timer
             }
             Input::Persisted => {

@@ -125,7 +125,7 @@ pub struct GroupStatus {
     pub collecting: bool,
 }
 
-fn is_paused(stage: &Stage) -> bool {
+pub(crate) fn is_paused(stage: &Stage) -> bool {
     matches!(stage, Stage::Paused { .. })
 }
 
