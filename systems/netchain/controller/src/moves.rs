@@ -64,11 +64,11 @@ impl Look<'_> {
     /// each move makes the chain's members better ones, or moves the right one to the reader's
     /// place, and moves come to an end.
     pub(crate) fn moves(&mut self, moves: &mut Moves) {
+        self.sees_who_serves(moves);
         if self.now_ms < moves.look_at_ms {
             return;
         }
         moves.look_at_ms = self.now_ms + LOOK_MS;
-        self.sees_who_serves(moves);
         if !self.is_quiet() {
             moves.busy_since_ms.get_or_insert(self.now_ms);
             return;
