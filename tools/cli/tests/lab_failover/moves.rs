@@ -28,9 +28,9 @@ pub fn chains_return(cluster: &Cluster, victim: &str) {
     let victim = address(victim);
     // Groups that the ring wants it for, and that it serves.
     let serves = || {
-        let wants = |it: &GroupStatus| cluster.ring.chain_of(it.group as u16).expect("a group");
         let is_member = |it: &&GroupStatus| {
-            it.joining != Some(victim) && it.chain.contains(&victim) && wants(it).contains(&victim)
+            let wanted = cluster.ring.chain_of(it.group as u16).expect("a group");
+            it.joining != Some(victim) && it.chain.contains(&victim) && wanted.contains(&victim)
         };
         cluster.groups().iter().filter(is_member).count()
     };
