@@ -200,7 +200,6 @@ pub(crate) mod tests {
             ("most_joins", "most_join", "most_join", ""),
             ("collect_percent = 80", "collect_percent = 101", "collect_percent", "1 to 100"),
             ("collect_gap_s = 600", "collect_gap_s = 0", "collect_gap_s", "1 to 31536000"),
-            ("rebalance_after_s = 60", "rebalance_after_s = -1", "rebalance_after_s", ""),
             (
                 "rebalance_after_s = 60",
                 "rebalance_after_s = 31536001",
