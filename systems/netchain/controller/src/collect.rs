@@ -3,11 +3,8 @@
 
 use crate::decide::{Event, Look};
 use crate::mutation::{self, Mutation};
-use crate::state::{Stage, State};
+use crate::state::{KEPT_SESSIONS, Stage, State};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Sessions that are left for heads that die: no collection takes one of them.
-const KEPT_SESSIONS: u16 = 4096;
 
 /// What a controller keeps in mind of collections. Another controller begins without it.
 #[derive(Clone, Debug, Default)]

@@ -2,6 +2,7 @@
 
 use crate::collect::Collections;
 use crate::decide::{Event, Facts, Look};
+use crate::moves::Moves;
 use crate::mutation::{self, Mutation};
 use crate::state::{Stage, State};
 use crate::{Config, Placement, Report, Settings};
@@ -25,6 +26,8 @@ pub enum Input {
     Refound(u16),
     /// An operator wants the tombstones of a group, or of all, collected.
     Collect(Option<u16>),
+    /// An operator wants chains to move to their best switches now.
+    Rebalance,
     /// Another controller has decided this, and it is persistent.
     Loaded(State),
     /// Whether this controller is the one that decides. It is from the beginning.
@@ -69,6 +72,7 @@ pub struct Controller {
     sent: BTreeMap<Ipv4Addr, (u64, u64)>,
     wishes: Vec<Input>,
     collections: Collections,
+    moves: Moves,
     leading: bool,
     began_ms: Option<u64>,
     /// Of the newest input.
@@ -87,6 +91,7 @@ impl Controller {
             sent: BTreeMap::new(),
             wishes: vec![],
             collections: Collections::default(),
+            moves: Moves::default(),
             leading: true,
             began_ms: None,
             now_ms: None,
@@ -115,7 +120,7 @@ impl Controller {
 
     /// Takes an operator's wish, which the next input decides on.
     pub fn wish(&mut self, wish: Input) {
-        if matches!(wish, Input::Drain(..) | Input::Refound(_) | Input::Collect(_)) {
+        if wish.is_wish() {
             self.wishes.push(wish);
         }
     }
@@ -146,13 +151,12 @@ impl Controller {
                 }
                 self.leading = leading;
             }
-            wish @ (Input::Drain(..) | Input::Refound(_) | Input::Collect(_)) => {
-                self.wishes.push(wish);
-            }
+            wish => self.wishes.push(wish),
         }
         if !self.leading {
             self.wishes.clear();
             self.collections.forget();
+            self.moves = Moves::default();
             return outputs;
         }
         if self.deciding.is_none() {
@@ -171,6 +175,7 @@ impl Controller {
             for seen in self.seen.values_mut() {
                 seen.heard_ms = (seen.heard_ms + still_ms).min(now_ms);
             }
+            self.moves.stood_still(still_ms);
         }
     }
 
@@ -224,37 +229,54 @@ impl Controller {
         facts.collect()
     }
 
-    fn decide(&mut self, now_ms: u64, outputs: &mut Outputs) {
-        let facts = self.facts(now_ms);
+    /// What is seen now, with nothing decided yet.
+    fn look<'a>(&'a self, now_ms: u64, facts: &'a BTreeMap<Ipv4Addr, Facts>) -> Look<'a> {
         let mut state = self.state.clone();
         state.version += 1;
-        let mut look = Look {
+        Look {
             now_ms,
             began_ms: self.began_ms.unwrap_or(now_ms),
             settings: &self.settings,
             placement: &*self.placement,
-            facts: &facts,
+            facts,
             state,
             events: vec![],
             changed: false,
             resumed: false,
-        };
-        for wish in std::mem::take(&mut self.wishes) {
+        }
+    }
+
+    /// How many groups are to move to better switches, and in how many milliseconds the first one
+    /// may begin; None: an operator must order it.
+    pub fn to_move(&self, now_ms: u64) -> (usize, Option<u64>) {
+        self.look(now_ms, &self.facts(now_ms)).outlook(&self.moves)
+    }
+
+    fn decide(&mut self, now_ms: u64, outputs: &mut Outputs) {
+        let facts = self.facts(now_ms);
+        let mut moves = std::mem::take(&mut self.moves);
+        let mut collections = std::mem::take(&mut self.collections);
+        let wishes = std::mem::take(&mut self.wishes);
+        let mut look = self.look(now_ms, &facts);
+        for wish in wishes {
             match wish {
                 Input::Drain(switch, draining) => look.drain(switch, draining),
                 Input::Refound(group) => look.refound(group),
                 Input::Collect(wanted) => {
                     let all = 0..look.state.groups.len() as u16;
-                    self.collections.want(all.filter(|it| wanted.is_none_or(|one| one == *it)));
+                    collections.want(all.filter(|it| wanted.is_none_or(|one| one == *it)));
                 }
+                Input::Rebalance => moves.order(),
                 _ => {}
             }
         }
-        look.all(&self.collections);
-        if look.changed {
-            outputs.events.append(&mut look.events);
-            outputs.persist = Some(look.state.clone());
-            self.deciding = Some(look.state);
+        look.all(&collections, &mut moves);
+        let Look { changed, state, mut events, .. } = look;
+        (self.moves, self.collections) = (moves, collections);
+        if changed {
+            outputs.events.append(&mut events);
+            outputs.persist = Some(state.clone());
+            self.deciding = Some(state);
         }
     }
 
@@ -281,6 +303,14 @@ impl Controller {
     }
 }
 
+impl Input {
+    /// Is it an operator's?
+    fn is_wish(&self) -> bool {
+        use Input::{Collect, Drain, Rebalance, Refound};
+        matches!(self, Drain(..) | Refound(_) | Collect(_) | Rebalance)
+    }
+}
+
 impl Look<'_> {
     fn drain(&mut self, switch: Ipv4Addr, draining: bool) {
         if let Some(switch) = self.state.switches.get_mut(&switch)
@@ -299,7 +329,7 @@ impl Look<'_> {
             self.state.is_serving(it) && self.facts.get(it).is_some_and(|facts| facts.reports)
         };
         let members: Vec<Ipv4Addr> =
-            members.into_iter().filter(alive).take(self.settings.failures + 1).collect();
+            members.iter().copied().filter(alive).take(self.settings.failures + 1).collect();
         let Some(group) = self.state.groups.get_mut(usize::from(number)) else { return };
         if group.stage == Stage::Lost && !members.is_empty() {
             group.change(members, None, version);

@@ -2,6 +2,7 @@
 //! loses nothing.
 
 use crate::collect::Collections;
+use crate::moves::Moves;
 use crate::mutation::{self, Mutation};
 use crate::state::{Group, Stage, Standing, State, Switch};
 use crate::{Placement, Settings};
@@ -46,7 +47,9 @@ pub enum Event {
     Joins(u16, Ipv4Addr),
     /// It has everything.
     Joined(u16, Ipv4Addr),
-    /// A draining switch has left a group's chain.
+    /// A better switch begins to join a whole chain.
+    Moves(u16, Ipv4Addr),
+    /// A switch has left a group's chain: it drains, or a better one has come.
     Left(u16, Ipv4Addr),
     /// No member of the group is left that has its keys.
     Lost(u16),
@@ -74,7 +77,7 @@ pub(crate) struct Look<'a> {
 
 impl Look<'_> {
     /// All rules, in this order.
-    pub(crate) fn all(&mut self, collections: &Collections) {
+    pub(crate) fn all(&mut self, collections: &Collections, moves: &mut Moves) {
         self.lives();
         self.meets();
         self.deaths();
@@ -84,10 +87,11 @@ impl Look<'_> {
         self.drains();
         self.joins();
         self.collects(collections);
+        self.moves(moves);
     }
 
     /// Has this life of the switch, in all its CPUs, a version that is not older?
-    fn has_applied(&self, switch: &Ipv4Addr, version: u64) -> bool {
+    pub(crate) fn has_applied(&self, switch: &Ipv4Addr, version: u64) -> bool {
         let decided = self.state.switches.get(switch).map(|it| it.incarnation);
         self.facts
             .get(switch)
@@ -196,7 +200,7 @@ impl Look<'_> {
     }
 
     /// Do most of the others miss it? A controller that hears nobody believes nothing.
-    fn is_missed(&self, switch: &Ipv4Addr) -> bool {
+    pub(crate) fn is_missed(&self, switch: &Ipv4Addr) -> bool {
         let (all, miss) = self.opinions(switch);
         let reports = self.facts.get(switch).is_some_and(|facts| facts.reports);
         miss * 2 > all || (miss > 0 && miss * 2 == all && !reports)
@@ -302,7 +306,7 @@ impl Look<'_> {
     }
 
     /// Members that will stay.
-    fn stay(&self, group: &Group) -> usize {
+    pub(crate) fn stay(&self, group: &Group) -> usize {
         let stays = |it: &Ipv4Addr| self.state.switches.get(it).is_some_and(|it| !it.draining);
         group.full().filter(stays).count()
     }
@@ -331,17 +335,19 @@ impl Look<'_> {
     }
 
     /// The switch that should join a group's chain next.
-    fn candidate(&self, at: usize) -> Option<Ipv4Addr> {
-        let group = &self.state.groups[at];
-        let fits = |it: &Ipv4Addr| {
-            let known = self.state.switches.get(it);
-            !group.chain.contains(it)
-                && known.is_some_and(|it| !it.draining && it.incarnation != 0)
-                && self.state.is_serving(it)
-                && self.facts.get(it).is_some_and(|facts| facts.reports)
-                && !self.is_missed(it)
-        };
-        self.placement.candidates(at as u16).into_iter().find(fits)
+    pub(crate) fn candidate(&self, at: usize) -> Option<Ipv4Addr> {
+        let chain = &self.state.groups[at].chain;
+        let mut candidates = self.placement.candidates(at as u16).iter().copied();
+        candidates.find(|it| !chain.contains(it) && self.fits(it))
+    }
+
+    /// May a switch become a member?
+    pub(crate) fn fits(&self, it: &Ipv4Addr) -> bool {
+        let known = self.state.switches.get(it);
+        known.is_some_and(|it| !it.draining && it.incarnation != 0)
+            && self.state.is_serving(it)
+            && self.facts.get(it).is_some_and(|facts| facts.reports)
+            && !self.is_missed(it)
     }
 
     /// Is a group paused that will go on soon: all its members report?
@@ -363,7 +369,9 @@ impl Look<'_> {
             return;
         }
         let version = self.state.version;
-        let joining = |group: &&Group| group.joining.is_some();
+        // (One that joins a whole chain does not count: nobody waits for a move.)
+        let joining =
+            |group: &&Group| group.joining.is_some() && self.stay(group) <= self.settings.failures;
         let under_way = self.state.groups.iter().filter(joining).count();
         if under_way >= self.settings.most_joins {
             return;

@@ -11,11 +11,14 @@ mod collect;
 mod config;
 mod controller;
 mod decide;
+mod judge;
+mod moves;
 mod mutation;
 mod state;
 
 pub use controller::{Controller, Input, Outputs};
 pub use decide::{Event, Facts};
+pub use judge::Judge;
 pub use mutation::Mutation;
 #[cfg(feature = "mutations")]
 pub use mutation::plant;
@@ -47,10 +50,13 @@ pub struct Settings {
     /// A group whose tombstones were collected waits so long for the next time, unless an operator
     /// wants it: each time takes a session.
     pub collect_gap_ms: u64,
+    /// A switch that has served for so long gets the groups for which it is a better candidate than
+    /// a member; 0: only if an operator wants it.
+    pub rebalance_after_ms: u64,
 }
 
-/// Where a group's new members come from: the ring of the cluster.
+/// Which switches should be in a group's chain: the ring of the cluster.
 pub trait Placement {
     /// Every switch of the cluster, the group's best candidate first.
-    fn candidates(&self, group: u16) -> Vec<Ipv4Addr>;
+    fn candidates(&self, group: u16) -> &[Ipv4Addr];
 }

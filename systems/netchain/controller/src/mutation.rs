@@ -20,5 +20,11 @@ seeded_bugs::seeded_bugs! {
         CollectsInOldSession,
         /// Tombstones are collected while a member joins.
         CollectsWhileOneJoins,
+        /// The member that is too many leaves before the better one has everything.
+        LeavesBeforeJoined,
+        /// A switch gets groups back as soon as it returns.
+        MovesAtOnce,
+        /// A chain moves while others change.
+        MovesInUnrest,
     }
 }

@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
+/// Sessions that are left for heads that die: no collection or move takes one of them.
+pub(crate) const KEPT_SESSIONS: u16 = 4096;
+
 /// All that the controller has decided.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {

@@ -23,6 +23,7 @@ fn no_acknowledged_write_is_lost() {
         sums.deaths += one.deaths;
         sums.returns += one.returns;
         sums.joins += one.joins;
+        sums.moves += one.moves;
         sums.lost += one.lost;
         sums.controller_deaths += one.controller_deaths;
     }

@@ -10,11 +10,11 @@ fn switch(at: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, 9, 0, at)
 }
 
-struct All;
+struct All(Vec<Ipv4Addr>);
 
 impl Placement for All {
-    fn candidates(&self, _group: u16) -> Vec<Ipv4Addr> {
-        (1..=4).map(switch).collect()
+    fn candidates(&self, _group: u16) -> &[Ipv4Addr] {
+        &self.0
     }
 }
 
@@ -37,10 +37,11 @@ impl Cluster {
             begin_ms: 10_000,
             collect_percent: 0,
             collect_gap_ms: 0,
+            rebalance_after_ms: 0,
         };
         let switches: Vec<Ipv4Addr> = (1..=4).map(switch).collect();
         let state = State::found(&switches, vec![switches[..3].to_vec()]);
-        let controller = Controller::new(settings, Box::new(All), state);
+        let controller = Controller::new(settings, Box::new(All(switches)), state);
         Cluster { controller, now_ms: 0, events: vec![] }
     }
 

@@ -25,6 +25,8 @@ pub struct Config {
     pub collect_percent: u8,
     /// Between two collections in one group, unless an operator orders one.
     pub collect_gap_s: u64,
+    /// A switch that has served for so long gets its groups back; 0: on order only.
+    pub rebalance_after_s: u64,
 }
 
 #[derive(Deserialize)]
@@ -43,6 +45,8 @@ struct File {
     collect_percent: u8,
     #[serde(default = "default_collect_gap_s")]
     collect_gap_s: u64,
+    #[serde(default = "default_rebalance_after_s")]
+    rebalance_after_s: u64,
 }
 
 fn default_dead_ms() -> u64 {
@@ -67,6 +71,10 @@ fn default_collect_percent() -> u8 {
 
 fn default_collect_gap_s() -> u64 {
     600
+}
+
+fn default_rebalance_after_s() -> u64 {
+    60
 }
 
 impl Config {
@@ -97,7 +105,7 @@ impl Config {
         let ring = Ring::from_toml(&text).map_err(|error| founding(&error))?;
         check(&file).map_err(problem)?;
         let File { dead_ms, agent_ms, lease_ms, most_joins, .. } = file;
-        let File { collect_percent, collect_gap_s, .. } = file;
+        let File { collect_percent, collect_gap_s, rebalance_after_s, .. } = file;
         Ok(Config {
             shell,
             ring,
@@ -107,6 +115,7 @@ impl Config {
             most_joins,
             collect_percent,
             collect_gap_s,
+            rebalance_after_s,
         })
     }
 }
@@ -148,6 +157,13 @@ fn check(file: &File) -> Result<(), Problem> {
              a group's 65535 sessions",
             file.collect_gap_s
         )
+    })?;
+    require(file.rebalance_after_s <= 31_536_000, "rebalance_after_s", || {
+        format!(
+            "{} is out of range; write 1 to 31536000 (default 60), or 0 to move chains on order \
+             only",
+            file.rebalance_after_s
+        )
     })
 }
 
@@ -169,7 +185,7 @@ pub(crate) mod tests {
     fn the_example_is_good() {
         let config = example(str::to_owned).unwrap();
         assert_eq!((config.dead_ms, config.lease_ms, config.most_joins), (100, 60, 1));
-        assert_eq!(config.agent_ms, 500);
+        assert_eq!((config.agent_ms, config.rebalance_after_s), (500, 60));
         assert_eq!(config.ring.groups(), 12);
         assert_eq!(config.shell.listen.port(), crate::CONTROLLER_PORT);
     }
@@ -184,6 +200,12 @@ pub(crate) mod tests {
             ("most_joins", "most_join", "most_join", ""),
             ("collect_percent = 80", "collect_percent = 101", "collect_percent", "1 to 100"),
             ("collect_gap_s = 600", "collect_gap_s = 0", "collect_gap_s", "1 to 31536000"),
+            (
+                "rebalance_after_s = 60",
+                "rebalance_after_s = 31536001",
+                "rebalance_after_s",
+                "0 to move",
+            ),
             ("\"cluster.toml\"", "\"none.toml\"", "cluster", "kv found"),
             ("database = ", "# database = ", "database", "either"),
         ] {

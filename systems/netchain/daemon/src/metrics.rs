@@ -12,7 +12,7 @@ pub(crate) fn render(rules: &Switches, kept: &Kept, now_ns: u64, bad_tag: u64) -
         text.single(&format!("stateplane_kv_controller_{name}"), kind, help, value);
     };
     let page = status(rules, kept, now_ns);
-    let Status { leading, version, settled, paused, lost, short, joining, .. } = page;
+    let Status { leading, version, settled, paused, lost, short, joining, to_move, .. } = page;
     let reports = |ms: Option<u64>| ms.is_some_and(|ms| ms < rules.config.dead_ms);
     let reporting = page.switches.iter().filter(|it| reports(it.report_ms));
     let behind = reporting.clone().filter(|it| it.applied < version).count() as u64;
@@ -31,9 +31,19 @@ pub(crate) fn render(rules: &Switches, kept: &Kept, now_ns: u64, bad_tag: u64) -
         ("version", "Version of the decision; 0: there is none yet.", version),
         ("groups", "Groups.", page.groups as u64),
         ("groups_paused", "Groups whose members wait for each other.", paused as u64),
+        (
+            "paused_seconds",
+            "How long the group has not answered that waits longest.",
+            rules.longest_pause_ns(now_ns) / 1_000_000_000,
+        ),
         ("groups_lost", "Groups without a member that has their keys.", lost as u64),
         ("groups_short", "Groups with fewer members than they should have.", short as u64),
         ("groups_joining", "Groups to which a new member is being added.", joining as u64),
+        (
+            "groups_to_move",
+            "Groups for which a better switch serves than a member is.",
+            to_move as u64,
+        ),
         (
             "session_most",
             "Highest session of a group: its heads and collections so far; it can have 65535.",
@@ -69,6 +79,7 @@ pub(crate) fn render(rules: &Switches, kept: &Kept, now_ns: u64, bad_tag: u64) -
         ("deaths_total", "Switches that most others did not hear any more.", rules.deaths),
         ("mute_total", "Switches that did not report, though others heard them.", rules.mute),
         ("collections_total", "Times that a group's tombstones were collected.", rules.collections),
+        ("moves_total", "Times that a better switch began to join a whole chain.", rules.moves),
         ("lost_total", "Groups that lost all members with their keys.", rules.losses),
         ("decisions_total", "Decisions made persistent.", rules.decisions),
         (

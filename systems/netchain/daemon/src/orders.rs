@@ -19,6 +19,8 @@ pub enum Order {
     Refound(u16),
     /// The tombstones of a group, or of all, are collected.
     Collect(Option<u16>),
+    /// Chains move to their best switches now.
+    Rebalance,
 }
 
 /// An order, as it is sent.
@@ -103,6 +105,7 @@ fn judge(order: &Order, state: Option<&State>) -> Result<Input, String> {
             Err(format!("there are {} groups, from 0 on", state.groups.len()))
         }
         Order::Collect(wanted) => Ok(Input::Collect(wanted)),
+        Order::Rebalance => Ok(Input::Rebalance),
     }
 }
 

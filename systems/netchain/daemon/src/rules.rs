@@ -7,8 +7,8 @@ use crate::reports::{Refused, Reports, is_report};
 use crate::status::{self, GroupsWanted};
 use controller::shell::{Input, Kept, Outputs, Rules, Trouble};
 use netchain_controller::{self as core, Controller, Event, Placement, Settings, State};
-use netchain_protocol::Ring;
 use netchain_protocol::control;
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use wire::{Control, Kind, ToolType, kind};
 
@@ -20,16 +20,12 @@ const AGAIN_MS: u64 = 20;
 /// A controller that begins waits so long for switches that nobody has heard yet.
 const BEGIN_MS: u64 = 10_000;
 
-/// New members come from a group's walk around the founding's ring.
-struct Walk(Ring);
+/// New members come from a group's walk around the founding's ring: of each group.
+struct Walks(Vec<Vec<Ipv4Addr>>);
 
-impl Placement for Walk {
-    fn candidates(&self, group: u16) -> Vec<Ipv4Addr> {
-        let mut all = self.0.chain_of(group).unwrap_or_default();
-        while let Some(next) = self.0.heir(group, &all, &[]) {
-            all.push(next);
-        }
-        all
+impl Placement for Walks {
+    fn candidates(&self, group: u16) -> &[Ipv4Addr] {
+        self.0.get(usize::from(group)).map_or(&[], Vec::as_slice)
     }
 }
 
@@ -55,12 +51,15 @@ pub(crate) struct Switches {
     strangers: Option<Trouble>,
     /// The database is another cluster's.
     fault: Option<String>,
+    /// Groups that do not answer, and since when.
+    paused_since_ns: BTreeMap<usize, u64>,
     look_at_ns: u64,
     pub decisions: u64,
     pub deaths: u64,
     pub mute: u64,
     pub losses: u64,
     pub collections: u64,
+    pub moves: u64,
 }
 
 impl Switches {
@@ -78,12 +77,14 @@ impl Switches {
             behind: None,
             strangers: None,
             fault: None,
+            paused_since_ns: BTreeMap::new(),
             look_at_ns: now_ns,
             decisions: 0,
             deaths: 0,
             mute: 0,
             losses: 0,
             collections: 0,
+            moves: 0,
         };
         rules.load(now_ns, kept);
         rules
@@ -101,6 +102,21 @@ impl Switches {
         self.behind.as_ref().map(|(trouble, _)| trouble)
     }
 
+    /// How long the group has not answered that waits longest.
+    pub fn longest_pause_ns(&self, now_ns: u64) -> u64 {
+        let first = self.paused_since_ns.values().min();
+        first.map_or(0, |since_ns| now_ns.saturating_sub(*since_ns))
+    }
+
+    /// Another view does not end a pause.
+    fn note_pauses(&mut self, now_ns: u64) {
+        let mut before = std::mem::take(&mut self.paused_since_ns);
+        let groups = self.state().map_or(&[][..], |state| &state.groups).iter().enumerate();
+        let paused = groups.filter(|(_, group)| status::is_paused(&group.stage));
+        let since = |(at, _)| (at, before.remove(&at).unwrap_or(now_ns));
+        self.paused_since_ns = paused.map(since).collect();
+    }
+
     fn settings(&self) -> Settings {
         Settings {
             failures: self.config.ring.founding().failures,
@@ -112,6 +128,7 @@ impl Switches {
             begin_ms: BEGIN_MS,
             collect_percent: self.config.collect_percent,
             collect_gap_ms: self.config.collect_gap_s * 1_000,
+            rebalance_after_ms: self.config.rebalance_after_s * 1_000,
         }
     }
 
@@ -138,7 +155,9 @@ impl Switches {
     }
 
     fn begin(&mut self, now_ns: u64, state: State) {
-        let placement = Box::new(Walk(self.config.ring.clone()));
+        let ring = &self.config.ring;
+        let walks = (0..ring.groups()).filter_map(|group| ring.candidates(group));
+        let placement = Box::new(Walks(walks.collect()));
         let mut core = Controller::new(self.settings(), placement, state);
         core.handle(now_ns / MS_NS, core::Input::Leading(self.leading));
         self.core = Some(core);
@@ -256,6 +275,10 @@ impl Switches {
                 tracing::warn!(name, %switch, "it has lost its keys: out of its chains");
             }
             Event::Returned(switch) => tracing::info!(name, %switch, "serves again"),
+            Event::Moves(group, switch) => {
+                self.moves += 1;
+                tracing::info!(name, group, %switch, "joins: the group moves to it");
+            }
             Event::Joins(group, switch) => tracing::info!(name, group, %switch, "joins"),
             Event::Joined(group, switch) => tracing::info!(name, group, %switch, "joined"),
             Event::Collects(group) => tracing::info!(name, group, "its tombstones are collected"),
@@ -288,6 +311,7 @@ impl Rules for Switches {
             },
             Input::Timer => {
                 self.look_at_ns = now_ns + LOOK_NS;
+                self.note_pauses(now_ns);
                 core::Input::Timer
             }
             Input::Persisted => {

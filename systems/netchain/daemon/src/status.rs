@@ -36,6 +36,12 @@ pub struct Status {
     pub short: usize,
     /// That a member joins.
     pub joining: usize,
+    /// For which a better switch serves than a member is: they will move.
+    #[serde(default)]
+    pub to_move: usize,
+    /// Until the first of them may begin; none: an operator must order it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moves_in_ms: Option<u64>,
     /// In the order of their addresses.
     pub switches: Vec<SwitchStatus>,
     /// How many were left out, as the answer would be too long.
@@ -119,7 +125,7 @@ pub struct GroupStatus {
     pub collecting: bool,
 }
 
-fn is_paused(stage: &Stage) -> bool {
+pub(crate) fn is_paused(stage: &Stage) -> bool {
     matches!(stage, Stage::Paused { .. })
 }
 
@@ -137,6 +143,8 @@ pub(crate) fn status(rules: &Switches, kept: &Kept, now_ns: u64) -> Status {
     let short = count(&|it| it.full().count() < members);
     let joining = count(&|it| it.joining.is_some());
     let version = state.map_or(0, |state| state.version);
+    let moves = rules.core().map(|core| core.to_move(now_ns / 1_000_000));
+    let (to_move, moves_in_ms) = moves.unwrap_or_default();
     let reports = |it: &&SwitchStatus| it.report_ms.is_some_and(|ms| ms < rules.config.dead_ms);
     let cannot_decide = kept.cannot_decide(now_ns, rules.behind()).map(str::to_owned);
     let settled = !groups.is_empty()
@@ -154,6 +162,8 @@ pub(crate) fn status(rules: &Switches, kept: &Kept, now_ns: u64) -> Status {
         lost,
         short,
         joining,
+        to_move,
+        moves_in_ms,
         switches,
         switches_left_out: 0,
     }

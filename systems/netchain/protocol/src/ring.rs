@@ -189,31 +189,30 @@ impl Ring {
             if !met.contains(&node.member) {
                 met.push(node.member);
             }
+            if met.len() == self.members().len() {
+                break;
+            }
         }
         met
     }
 
-    /// A group's chain in view 1, from head to tail. None: no such group.
-    pub fn chain_of(&self, group: u16) -> Option<Vec<Ipv4Addr>> {
+    /// All switches, the best for a group's chain first: of each rack the first one on the group's
+    /// walk, then the others. None: no such group.
+    pub fn candidates(&self, group: u16) -> Option<Vec<Ipv4Addr>> {
         if group >= self.groups() {
             return None;
         }
-        let walk = self.walk(group);
-        let mut chain: Vec<usize> = vec![];
         let mut racks = BTreeSet::new();
-        // Once for racks of their own, once more for what is then still missing.
-        for any_rack in [false, true] {
-            for &member in &walk {
-                if chain.len() <= self.founding.failures
-                    && !chain.contains(&member)
-                    && (any_rack || !racks.contains(&self.members()[member].rack))
-                {
-                    racks.insert(&self.members()[member].rack);
-                    chain.push(member);
-                }
-            }
-        }
-        Some(chain.into_iter().map(|member| self.members()[member].address).collect())
+        let walk = self.walk(group).into_iter().map(|member| &self.members()[member]);
+        let (first, others): (Vec<_>, Vec<_>) = walk.partition(|it| racks.insert(&it.rack));
+        Some(first.into_iter().chain(others).map(|it| it.address).collect())
+    }
+
+    /// A group's chain in view 1, from head to tail. None: no such group.
+    pub fn chain_of(&self, group: u16) -> Option<Vec<Ipv4Addr>> {
+        let mut chain = self.candidates(group)?;
+        chain.truncate(self.founding.failures + 1);
+        Some(chain)
     }
 
     /// The switch that makes a group's chain whole again: the next on the group's walk that is none
@@ -266,6 +265,24 @@ mod tests {
                 assert_eq!(used.len(), usize::from(racks.min(3)), "{chain:?}");
             }
             assert_eq!(ring.chain_of(500), None);
+        }
+    }
+
+    /// Who takes over after the chain, one after the other.
+    #[test]
+    fn candidates_are_the_chain_and_its_heirs() {
+        for (count, racks) in [(3, 3), (4, 2), (9, 3), (12, 12), (8, 1)] {
+            let ring = Ring::found(founding(count, racks, 200, 2)).unwrap();
+            for group in 0..ring.groups() {
+                let candidates = ring.candidates(group).unwrap();
+                let mut all = ring.chain_of(group).unwrap();
+                while let Some(heir) = ring.heir(group, &all, &[]) {
+                    all.push(heir);
+                }
+                assert_eq!(candidates, all, "{count} switches in {racks} racks, group {group}");
+                assert_eq!(all.len(), usize::from(count));
+            }
+            assert_eq!(ring.candidates(200), None);
         }
     }
 

@@ -11,6 +11,8 @@ use std::net::Ipv4Addr;
 const REQUESTS_END_NS: u64 = 1_500 * MS;
 /// After the faults, all chains are whole again after this time.
 const WHOLE_AFTER_NS: u64 = 5_000 * MS;
+/// Then, each chain has the members that the ring wants after this time.
+const MOVED_AFTER_NS: u64 = 20_000 * MS;
 /// Then a request is carried out within this time, and a listing is over.
 const ANSWERED_AFTER_NS: u64 = 500 * MS;
 
@@ -34,6 +36,22 @@ impl World<'_> {
             switch.standing == Standing::Serving && node.is_some_and(lives)
         };
         state.groups.iter().all(whole) && state.switches.iter().all(back)
+    }
+
+    /// Do all groups that are not lost have the members that the ring wants, and its reader? (A
+    /// head stays where it is, and a reader that nobody stands in for.)
+    fn has_moved(&self) -> bool {
+        let members = self.ring.founding().failures + 1;
+        let mut groups = self.control.disk.groups.iter().zip(&self.control.walks);
+        let is_in_place = |(group, walk): (&netchain_controller::Group, &Vec<Ipv4Addr>)| {
+            let (wanted, spares) = walk.split_at(members);
+            let reads = [group.chain.first(), group.chain.last()].contains(&wanted.last());
+            group.stage == Stage::Lost
+                || group.chain.len() == members
+                    && wanted.iter().all(|it| group.chain.contains(it))
+                    && (reads || spares.is_empty())
+        };
+        self.is_whole() && groups.all(is_in_place)
     }
 
     /// Do all groups serve at the beginning?
@@ -89,6 +107,10 @@ impl World<'_> {
                 .collect();
             let detail = format!("groups {:?}, dead {dead:?}", state.groups);
             return self.violated("whole", detail);
+        }
+        if !self.wait_for(MOVED_AFTER_NS, |world| world.has_moved()) {
+            let detail = format!("{:?}, wanted {:?}", self.control.disk, self.control.walks);
+            return self.violated("moved", detail);
         }
         for key in 0..self.keys.len() {
             for operation in [Operation::Put, Operation::Read] {

@@ -1,6 +1,6 @@
 //! The simulated controller: the real rules, and a database that outlives them.
 
-use netchain_controller::{Config, Controller, Event, Input, Placement, Settings, State};
+use netchain_controller::{Config, Controller, Event, Input, Judge, Placement, Settings, State};
 use netchain_protocol::Ring;
 use simnet::Clock;
 use std::net::Ipv4Addr;
@@ -9,18 +9,9 @@ use std::net::Ipv4Addr;
 struct Walks(Vec<Vec<Ipv4Addr>>);
 
 impl Placement for Walks {
-    fn candidates(&self, group: u16) -> Vec<Ipv4Addr> {
-        self.0.get(usize::from(group)).cloned().unwrap_or_default()
+    fn candidates(&self, group: u16) -> &[Ipv4Addr] {
+        self.0.get(usize::from(group)).map_or(&[], Vec::as_slice)
     }
-}
-
-/// A group's first chain, then its heirs.
-fn walk(ring: &Ring, group: u16) -> Vec<Ipv4Addr> {
-    let mut walk = ring.chain_of(group).unwrap_or_default();
-    while let Some(next) = ring.heir(group, &walk, &[]) {
-        walk.push(next);
-    }
-    walk
 }
 
 /// What the controller wants done after an input.
@@ -37,7 +28,9 @@ pub(crate) struct Wants {
 /// A controller, or its place while there is none.
 pub(crate) struct Control {
     settings: Settings,
-    walks: Vec<Vec<Ipv4Addr>>,
+    /// Of each group, the best candidate for its chain first.
+    pub(crate) walks: Vec<Vec<Ipv4Addr>>,
+    judge: Judge,
     /// The database.
     pub(crate) disk: State,
     controller: Option<Controller>,
@@ -55,8 +48,9 @@ impl Control {
         let switches: Vec<Ipv4Addr> = ring.members().iter().map(|it| it.address).collect();
         let chains = groups.clone().map(|group| ring.chain_of(group).unwrap_or_default());
         Control {
+            judge: Judge::new(settings.clone()),
             settings,
-            walks: groups.map(|group| walk(ring, group)).collect(),
+            walks: groups.map(|group| ring.candidates(group).unwrap_or_default()).collect(),
             disk: State::found(&switches, chains.collect()),
             controller: None,
             clock: Clock::new(0, 0),
@@ -84,9 +78,11 @@ impl Control {
         self.controller.is_some()
     }
 
-    /// What became persistent.
-    pub(crate) fn persisted(&mut self, state: State) {
+    /// What became persistent; what does not hold of it.
+    pub(crate) fn persisted(&mut self, state: State, now_ns: u64) -> Result<(), String> {
+        let judged = self.judge.decided(now_ns / 1_000_000, &self.disk, &state);
         self.disk = state;
+        judged
     }
 
     /// Takes an input.

@@ -39,7 +39,7 @@ pub struct Outcome {
 }
 
 fn name(event: &netchain_controller::Event) -> &'static str {
-    use netchain_controller::Event::{Collected, Collects};
+    use netchain_controller::Event::{Collected, Collects, Moves};
     use netchain_controller::Event::{Died, Emptied, Joined, Joins, Left, Lost, Mute, Returned};
     match event {
         Died(_) => "died",
@@ -47,6 +47,7 @@ fn name(event: &netchain_controller::Event) -> &'static str {
         Emptied(_) => "emptied",
         Returned(_) => "returned",
         Joins(..) => "joins",
+        Moves(..) => "moves",
         Joined(..) => "joined",
         Left(..) => "left",
         Lost(_) => "lost",

@@ -19,6 +19,8 @@ pub(crate) const MS: u64 = 1_000_000;
 const DEAD_MS: u64 = 120;
 /// One whose agent does not report for so long is out of its chains.
 const AGENT_MS: u64 = 400;
+/// One that has served for so long gets its groups back.
+const REBALANCE_AFTER_MS: u64 = 250;
 /// The controller's rules run this often.
 const CONTROLLER_EVERY_NS: u64 = 10 * MS;
 /// A run has some thousands.
@@ -144,6 +146,7 @@ impl<'p> World<'p> {
             begin_ms: 300,
             collect_percent: 0,
             collect_gap_ms: 0,
+            rebalance_after_ms: REBALANCE_AFTER_MS,
         };
         let drift_ppm = scenario.faults.drift_ppm;
         let mut clock = || {
@@ -367,7 +370,9 @@ impl<'p> World<'p> {
                 self.events.push(self.now_ns + CONTROLLER_EVERY_NS, Event::Look(life));
             }
             Event::Persisted(life, state) if life == self.control.life => {
-                self.control.persisted(*state);
+                if let Err(detail) = self.control.persisted(*state, self.now_ns) {
+                    self.violated("decision", detail);
+                }
                 self.control(Input::Persisted);
             }
             Event::Look(_) | Event::Persisted(..) => {}

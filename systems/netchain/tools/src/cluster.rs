@@ -1,5 +1,5 @@
-//! `stateplane kv controller`, `status`, `drain`, `refound`, `collect`: the cluster's controller,
-//! and what operators ask and order of it.
+//! `stateplane kv controller`, `status`, `drain`, `refound`, `collect`, `rebalance`: the cluster's
+//! controller, and what operators ask and order of it.
 
 use clap::Args;
 use command_line::{daemon as commands, outln, print_table};
@@ -107,6 +107,21 @@ pub struct CollectArgs {
     controller: Controller,
 }
 
+const REBALANCE_EXAMPLES: &str = "Examples:
+  stateplane kv rebalance --address 10.2.1.10:5411 --secrets fabric.secrets
+
+A switch that is back serves no chain at first: others have taken its place. The controller gives
+its groups back when it has served for `rebalance_after_s`; this order, at once. Groups move one
+after the other; each is not served for some 60 ms twice. `kv status` shows how many are to move.";
+
+/// Words after `kv rebalance`.
+#[derive(Args, Debug)]
+#[command(after_help = REBALANCE_EXAMPLES)]
+pub struct RebalanceArgs {
+    #[command(flatten)]
+    controller: Controller,
+}
+
 pub(crate) type Said<T> = Result<T, Box<dyn Error>>;
 
 /// Runs or checks a controller; the exit code.
@@ -200,6 +215,14 @@ fn print(status: &Status) {
         "{groups} groups: {paused} paused, {short} with too few members, {joining} with a joining \
          member, {lost} lost"
     );
+    match status.moves_in_ms {
+        _ if status.to_move == 0 => {}
+        Some(ms) if ms > 0 => {
+            outln!("{} groups to move, in {} s", status.to_move, ms.div_ceil(1_000))
+        }
+        Some(_) => outln!("{} groups to move", status.to_move),
+        None => outln!("{} groups to move: `kv rebalance` orders it", status.to_move),
+    }
     outln!("");
     let row = |it: &SwitchStatus| {
         let report = it.report_ms.map_or("never".to_owned(), |ms| format!("{ms} ms ago"));
@@ -287,6 +310,16 @@ pub fn collect(args: &CollectArgs) -> Said<u8> {
     match args.group {
         Some(group) => outln!("the slots of group {group}'s deleted keys will be freed"),
         None => outln!("the slots of all groups' deleted keys will be freed, group by group"),
+    }
+    Ok(0)
+}
+
+/// Orders that chains move to their best switches.
+pub fn rebalance(args: &RebalanceArgs) -> Said<u8> {
+    args.controller.order(Order::Rebalance)?;
+    match args.controller.status()?.to_move {
+        0 => outln!("no group is to move"),
+        groups => outln!("{groups} groups will move, one after the other: `kv status` counts them"),
     }
     Ok(0)
 }

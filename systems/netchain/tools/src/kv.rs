@@ -83,6 +83,8 @@ enum Word {
     Refound(cluster::RefoundArgs),
     /// Free the slots of deleted keys
     Collect(cluster::CollectArgs),
+    /// Have chains move back to switches that are there again
+    Rebalance(cluster::RebalanceArgs),
     /// Print the key's value
     Get {
         /// The key: at most 16 bytes.
@@ -177,6 +179,7 @@ pub fn run(args: Args) -> u8 {
         Word::Drain(words) => cluster::drain(words).map_err(|error| error.to_string()),
         Word::Refound(words) => cluster::refound(words).map_err(|error| error.to_string()),
         Word::Collect(words) => cluster::collect(words).map_err(|error| error.to_string()),
+        Word::Rebalance(words) => cluster::rebalance(words).map_err(|error| error.to_string()),
         _ => ask(&args)
             .map(|(outcome, has_key)| show(&args, &outcome, has_key))
             .map_err(|error| error.to_string()),
@@ -225,7 +228,8 @@ fn ask(args: &Args) -> Result<(Outcome, bool), Box<dyn std::error::Error>> {
         | Word::Verify(_)
         | Word::Drain(_)
         | Word::Refound(_)
-        | Word::Collect(_) => return Err("no request".into()),
+        | Word::Collect(_)
+        | Word::Rebalance(_) => return Err("no request".into()),
     };
     Ok((outcome, has_key))
 }

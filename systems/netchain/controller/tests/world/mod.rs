@@ -5,7 +5,8 @@
 //! it. Its messages in flight are the business of the model (`systems/netchain/spec`).
 
 use netchain_controller::{
-    Config, Controller, Event, Input, Part, Placement, Report, Settings, Stage, Standing, State,
+    Config, Controller, Event, Group, Input, Judge, Part, Placement, Report, Settings, Stage,
+    Standing, State,
 };
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -15,16 +16,26 @@ use std::net::Ipv4Addr;
 const GROUPS: u16 = 6;
 const DEAD_MS: u64 = 100;
 const LEASE_MS: u64 = 80;
+/// In the end chains have the members that the placement wants, after this time.
+const MOVED_AFTER_MS: u64 = 60_000;
 
 /// The switch that comes after another one takes its groups.
-struct Circle(Vec<Ipv4Addr>);
+struct Circle(Vec<Vec<Ipv4Addr>>);
+
+impl Circle {
+    fn of(switches: &[Ipv4Addr]) -> Circle {
+        let from = |group: u16| {
+            let mut all = switches.to_vec();
+            all.rotate_left(usize::from(group) % switches.len());
+            all
+        };
+        Circle((0..GROUPS).map(from).collect())
+    }
+}
 
 impl Placement for Circle {
-    fn candidates(&self, group: u16) -> Vec<Ipv4Addr> {
-        let mut all = self.0.clone();
-        let count = all.len();
-        all.rotate_left(usize::from(group) % count);
-        all
+    fn candidates(&self, group: u16) -> &[Ipv4Addr] {
+        &self.0[usize::from(group)]
     }
 }
 
@@ -68,6 +79,7 @@ pub struct World {
     /// What has been made persistent.
     disk: State,
     controller: Option<Controller>,
+    judge: Judge,
     controller_returns_ms: u64,
     persisting: Option<(u64, State)>,
     flying: Vec<(u64, Message)>,
@@ -87,6 +99,7 @@ pub struct Counts {
     pub deaths: u64,
     pub returns: u64,
     pub joins: u64,
+    pub moves: u64,
     pub collections: u64,
     pub lost: u64,
     pub controller_deaths: u64,
@@ -99,8 +112,8 @@ impl World {
         let count = random.random_range(failures + 1..=6);
         let addresses: Vec<Ipv4Addr> =
             (1..=count).map(|at| Ipv4Addr::new(10, 9, 0, at as u8)).collect();
-        let circle = Circle(addresses.clone());
-        let chain = |group| circle.candidates(group).into_iter().take(failures + 1).collect();
+        let circle = Circle::of(&addresses);
+        let chain = |group| circle.candidates(group)[..=failures].to_vec();
         let state = State::found(&addresses, (0..GROUPS).map(chain).collect());
         let settings = Settings {
             failures,
@@ -112,6 +125,7 @@ impl World {
             begin_ms: 500,
             collect_percent: [0, 80][random.random_range(0..2)],
             collect_gap_ms: 2_000,
+            rebalance_after_ms: [0, 200, 1_000][random.random_range(0..3)],
         };
         let switch = |(at, address): (u32, &Ipv4Addr)| Switch {
             address: *address,
@@ -130,6 +144,7 @@ impl World {
             now_ms: 0,
             switches: (1..).zip(&addresses).map(switch).collect(),
             controller: Some(Controller::new(settings.clone(), Box::new(circle), state.clone())),
+            judge: Judge::new(settings.clone()),
             settings,
             random,
             disk: state,
@@ -184,6 +199,7 @@ impl World {
             }
         }
         self.run(self.now_ms + 4_000, false);
+        self.chains_return();
         let seed = self.seed;
         for (number, group) in self.disk.groups.iter().enumerate() {
             assert_eq!(group.stage, Stage::Serving, "seed {seed}: group {number}: {group:?}");
@@ -200,6 +216,42 @@ impl World {
         let before = self.counts.writes;
         self.run(self.now_ms + 100, false);
         assert!(self.counts.writes > before, "seed {seed}: no write is acknowledged");
+    }
+
+    fn circle(&self) -> Circle {
+        Circle::of(&self.switches.iter().map(|it| it.address).collect::<Vec<Ipv4Addr>>())
+    }
+
+    /// All are alive and nothing happens: each chain has the members that the placement wants.
+    fn chains_return(&mut self) {
+        if self.settings.rebalance_after_ms == 0 {
+            self.rebalance();
+        }
+        let (circle, count) = (self.circle(), self.settings.failures + 1);
+        let wanted: Vec<_> = (0..GROUPS).map(|group| &circle.candidates(group)[..count]).collect();
+        let until_ms = self.now_ms + MOVED_AFTER_MS;
+        let spares = self.switches.len() > count;
+        let has_moved = |(group, wanted): (&Group, &&[Ipv4Addr])| {
+            // (A head stays where it is, and a reader that nobody stands in for.)
+            let reader = wanted.last();
+            let reads = [group.chain.first(), group.chain.last()].contains(&reader);
+            group.stage == Stage::Serving
+                && group.joining.is_none()
+                && group.chain.len() == count
+                && group.chain.iter().all(|it| wanted.contains(it))
+                && (reads || !spares)
+        };
+        while !self.disk.groups.iter().zip(&wanted).all(has_moved) {
+            let groups = &self.disk.groups;
+            assert!(self.now_ms < until_ms, "seed {}: chains do not return: {groups:?}", self.seed);
+            self.run(self.now_ms + 50, false);
+        }
+    }
+
+    /// An operator wants chains to move now.
+    fn rebalance(&mut self) {
+        self.judge.ordered(self.now_ms);
+        self.control(Input::Rebalance);
     }
 
     fn fail(&mut self) {
@@ -224,6 +276,7 @@ impl World {
                 let (address, on) = (self.switches[at].address, self.random.random_bool(0.3));
                 self.control(Input::Drain(address, on));
             }
+            12 => self.rebalance(),
             _ => {}
         }
     }
@@ -259,7 +312,7 @@ impl World {
             }
         }
         if self.controller.is_none() && self.controller_returns_ms <= self.now_ms {
-            let circle = Circle(self.switches.iter().map(|it| it.address).collect());
+            let circle = self.circle();
             let (settings, state) = (self.settings.clone(), self.disk.clone());
             self.controller = Some(Controller::new(settings, Box::new(circle), state));
         }
@@ -270,7 +323,10 @@ impl World {
                 }
             }
             let joining = state.groups.iter().filter(|group| group.joining.is_some()).count();
-            assert!(joining <= self.settings.most_joins, "seed {}: {joining} join", self.seed);
+            // (And one that joins a whole chain.)
+            assert!(joining <= self.settings.most_joins + 1, "seed {}: {joining} join", self.seed);
+            let judged = self.judge.decided(self.now_ms, &self.disk, &state);
+            assert!(judged.is_ok(), "seed {}: {judged:?}", self.seed);
             for (old, new) in self.disk.groups.iter().zip(&state.groups) {
                 assert!(new.floor >= old.floor && new.session >= old.session, "{new:?}");
                 let begins = new.collecting && new.view != old.view;
@@ -296,6 +352,7 @@ impl World {
         for event in outputs.events {
             match event {
                 Event::Joined(..) => self.counts.joins += 1,
+                Event::Moves(..) => self.counts.moves += 1,
                 Event::Lost(group) => {
                     assert!(!self.careful, "seed {}: group {group} is lost", self.seed);
                     self.counts.lost += 1;
