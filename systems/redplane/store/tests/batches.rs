@@ -204,8 +204,16 @@ fn a_batch_behind_a_release_is_acknowledged_as_far_as_its_content_is_there() {
     assert_eq!(send(&mut chain, ONE, later), Some(0b10), "what comes after a release is refused");
     assert!(chain.record(b"aaaa").owner.is_none(), "the batch does not make it its own again");
     let next = granted(&mut chain, TWO, b"aaaa");
-    assert_eq!(send(&mut chain, ONE, &later[..1]), Some(1), "another grant");
+    assert_eq!(send(&mut chain, ONE, later), Some(0b10), "the next owner began with the first");
     assert_eq!(recorded(&chain, b"aaaa"), (next, 3, b"33333333".to_vec()));
+    assert!(chain.record(b"aaaa").owner.is_some(), "and keeps it");
+    // A release without value brings nothing: what the store did not have is refused.
+    let unknown = release(TWO, b"aaaa", next, 0, b"");
+    chain.ask(&Message { flags: Flags::UNKNOWN, ..unknown });
+    granted(&mut chain, ONE, b"aaaa");
+    let never: &[Update<'_>] = &[(b"aaaa", next, 3, b"33333333"), (b"aaaa", next, 4, b"44444444")];
+    assert_eq!(send(&mut chain, TWO, never), Some(0b10));
+    assert_eq!(send(&mut chain, ONE, &later[..1]), Some(1), "of an earlier release nobody knows");
 }
 
 #[test]
@@ -217,7 +225,8 @@ fn a_recall_is_answered_while_batches_go_on() {
     assert_eq!(send(&mut chain, ONE, &[(b"aaaa", epoch, 1, b"11111111")]), Some(0), "its own yet");
     chain.send(&release(ONE, b"aaaa", epoch, 2, b"22222222"));
     assert_eq!(chain.sent(), [(1, ReleaseAck), (2, LeaseGrant)]);
-    assert_eq!(send(&mut chain, ONE, &[(b"aaaa", epoch, 2, b"22222222")]), Some(1));
+    assert_eq!(send(&mut chain, ONE, &[(b"aaaa", epoch, 2, b"22222222")]), Some(0), "released");
+    assert_eq!(send(&mut chain, ONE, &[(b"aaaa", epoch, 3, b"33333333")]), Some(1));
 }
 
 #[test]

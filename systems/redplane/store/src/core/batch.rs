@@ -21,7 +21,7 @@ enum Verdict {
     Known,
     /// The same, and its owner is in another session now.
     KnownBefore,
-    /// The same, and its owner released it since.
+    /// The same, and its owner released it since. Another one may have it by now.
     Released,
     /// Not the owner's, or not under the current epoch.
     Refused,
@@ -241,7 +241,12 @@ fn verdict(known: &Record, update: &BatchRecord<'_>, sender: Owner, session: u32
     if mutation::planted(Mutation::BatchOfOldEpoch) && update.seq > known.seq {
         return Verdict::New;
     }
+    let (epoch, seq) = known.released;
     match known.owner {
+        // The next owner began with it.
+        _ if known.epoch != update.epoch && epoch == update.epoch && update.seq <= seq => {
+            Verdict::Released
+        }
         _ if known.epoch != update.epoch => Verdict::Refused,
         Some(owner) if owner != sender => Verdict::Refused,
         Some(_) if update.seq > known.seq => Verdict::New,

@@ -43,6 +43,9 @@ pub struct Record {
     pub granted_ns: u64,
     /// Head: the newest epoch of which the owner showed that it has it. Zero: none.
     pub held_epoch: u32,
+    /// Head: the epoch that was released last, and the newest update that it brought. Epoch 0:
+    /// none.
+    pub released: (u32, u64),
     /// Head: since when, at the latest, it is nobody's and had no packet, in ns; 0: it is
     /// somebody's, or nobody looked yet.
     pub unused_since_ns: u64,
@@ -356,6 +359,7 @@ impl Records {
             primary: false,
             granted_ns: 0,
             held_epoch: 0,
+            released: (0, 0),
             unused_since_ns: 0,
             snapshots: None,
             snapshot_sent: (0, 0),
@@ -421,6 +425,7 @@ impl Records {
             record.snapshots.hash(&mut hasher);
             if full {
                 (record.granted_ns, record.held_epoch, record.unused_since_ns).hash(&mut hasher);
+                record.released.hash(&mut hasher);
             }
             hasher.finish()
         };

@@ -488,11 +488,13 @@ impl Replica {
             key: message.key,
             value: if newer { message.value } else { value.as_slice() },
         };
+        let released = (write.epoch, write.seq);
         self.commit(&Effect::Write(write), request.client, out);
         let idle_ns = u64::from(message.lease_us) * NS_PER_MS;
+        let record = self.chain.state_mut().get_mut(slot);
+        record.released = released;
         // 0 stands for "nobody looked yet".
-        self.chain.state_mut().get_mut(slot).unused_since_ns =
-            request.now_ns.saturating_sub(idle_ns).max(1);
+        record.unused_since_ns = request.now_ns.saturating_sub(idle_ns).max(1);
         self.end_recall(slot);
         if self.waiting.concerns(slot) {
             self.take_up_again(request.now_ns, slot, out);
