@@ -83,8 +83,9 @@ static __always_inline __u32 sp_flow_request(
 		sp_flow_count(SP_STAT_COMMIT_CONFLICTS);
 		flow->park = SP_PARK_DROP;
 	}
-	sp_flow_remember(scratch, object_id, SP_LEASE_REQUEST, allocate ? SP_FLAG_ALLOCATE : 0, key,
-	    key_bytes, 0, 0);
+	/* A binding's answers mostly come by this switch too: their record in the same round trip. */
+	sp_flow_remember(scratch, object_id, SP_LEASE_REQUEST,
+	    allocate ? SP_FLAG_ALLOCATE | SP_FLAG_REVERSE : 0, key, key_bytes, 0, 0);
 	flow->kind = SP_FLOW_PARK;
 	return SP_STATE_PENDING;
 }

@@ -47,7 +47,9 @@ static __always_inline int sp_flow_install(
 			entry->session = scratch->session;
 			entry->shard = scratch->shard;
 			entry->used_ns = now;
-			entry->flags &= SP_FLOW_QUEUED; /* a new grant: neither released nor closed */
+			/* A new grant: neither released nor closed. */
+			entry->flags = (entry->flags & SP_FLOW_QUEUED) |
+				       (scratch->flags & SP_FLOW_HALF_OPEN);
 			entry->resends = 0;
 			sp_flow_copy(entry_key + SP_ROUND8(key_bytes), scratch->value, value_bytes);
 			sp_barrier();

@@ -51,6 +51,7 @@ enum sp_flow_flag {
 	SP_FLAG_CLOSED = 8,
 	SP_FLAG_UNKNOWN = 16,
 	SP_FLAG_PROBE = 32,
+	SP_FLAG_REVERSE = 64,
 	SP_FLAG_HALF_OPEN = 256,
 };
 

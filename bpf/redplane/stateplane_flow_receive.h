@@ -230,6 +230,13 @@ static __always_inline int sp_flow_is_answered_at_once(const struct sp_flow_scra
 	       (scratch->type == SP_UPDATE_ACK && !(scratch->port & SP_FLOW_PORT_READ));
 }
 
+/* Is the reply the one that its request waits for? The grant of a binding's reverse goes before it.
+ */
+static __always_inline int sp_flow_answers(const struct sp_flow_scratch *scratch)
+{
+	return scratch->type != SP_LEASE_GRANT || !(scratch->flags & SP_FLAG_REVERSE);
+}
+
 /* A message from the store, to this switch. Its packet, if the P4 program shall see it, goes on in
  * sp_again. */
 SEC("xdp.frags")
@@ -266,7 +273,7 @@ int sp_receive(struct xdp_md *xdp)
 	if (session && scratch->type != SP_RECALL)
 		sp_session_take(session, scratch->session, scratch->request_ns, scratch->lease_ns,
 		    settings->lease_margin_ns, scratch->received_ns,
-		    sp_flow_is_answered_at_once(scratch));
+		    sp_flow_answers(scratch), sp_flow_is_answered_at_once(scratch));
 	effect = sp_flow_take_effect(xdp, scratch, packet_bytes);
 	if (effect == SP_EFFECT_ANSWER)
 		return sp_flow_send_by_tail_call(xdp, scratch, 0);

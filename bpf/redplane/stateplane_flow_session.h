@@ -189,17 +189,18 @@ static __always_inline int sp_session_full(
 /* ---- replies -------------------------------------------------------------------------------- */
 
 /* A genuine reply of the session `number` to a request of `request_ns` ("Sessions" 1): never back,
- * and nothing of an older session. `at_once`: the store answers such a request without waiting for
- * anything else, so it measures the way. */
+ * and nothing of an older session. `answers`: the request has no other reply. `at_once`: the store
+ * answers such a request without waiting for anything else, so it measures the way. */
 static __always_inline void sp_session_take(struct sp_session *session, __u32 number,
-    __u64 request_ns, __u64 lease_ns, __u64 margin_ns, __u64 now_ns, int at_once)
+    __u64 request_ns, __u64 lease_ns, __u64 margin_ns, __u64 now_ns, int answers, int at_once)
 {
 	/* From when the request left (the head counts from when it came, which is later), less the
 	 * margin for drift and clock lag. */
 	__u64 end = lease_ns > margin_ns ? request_ns + lease_ns - margin_ns : 0;
 
 	bpf_spin_lock(&session->lock);
-	sp_session_answered(session, request_ns, now_ns);
+	if (answers)
+		sp_session_answered(session, request_ns, now_ns);
 	if (at_once)
 		sp_session_measure(session, now_ns - request_ns);
 	if (number > session->number) {

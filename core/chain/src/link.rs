@@ -10,6 +10,13 @@ use wire::{CHAIN_HEADER_BYTES, ChainHeader, Member};
 pub(crate) const WINDOW_ENTRIES: u64 = 2048;
 pub(crate) const WINDOW_BYTES: usize = 1 << 20;
 const MOST_BACK_OFF: u64 = 16;
+/// Acknowledgements of entries that came in order go out together at multiples of this time, in ns:
+/// those of all shards, so that they share a system call and wake the predecessor once. They let it
+/// forget entries and widen its window, and nobody waits for that. At once, each would wake the
+/// predecessor while the successor has the entry to work on.
+const ACK_EVERY_NS: u64 = 2_000_000;
+/// Or after so many entries: a part of the window.
+const ACK_ENTRIES: u64 = WINDOW_ENTRIES / 64;
 const HELLO_FIRST_NS: u64 = 5_000_000;
 const HELLO_UNBOUND_NS: u64 = 80_000_000;
 /// How often a link without traffic is tried: a cut one is to be noticed.
@@ -20,8 +27,12 @@ pub(crate) struct Upstream {
     pub peer: Member,
     /// The predecessor was heard of in this view.
     pub bound: bool,
-    /// An acknowledgement is owed.
+    /// An acknowledgement is due.
     pub ack_due: bool,
+    /// One is owed, at this time in ns at the latest.
+    pub ack_by_ns: Option<u64>,
+    /// The last entry that was acknowledged.
+    acked: u64,
     /// Entries are missing before the last ones that came.
     pub gap: bool,
     /// What came behind them.
@@ -37,10 +48,32 @@ impl Upstream {
             peer,
             bound: false,
             ack_due: true,
+            ack_by_ns: None,
+            acked: 0,
             gap: false,
             out_of_order: OutOfOrder::default(),
             mismatch: false,
         }
+    }
+}
+
+impl Upstream {
+    /// Entries came in order, or are known to be at the tail: an acknowledgement is owed.
+    pub fn owe_ack(&mut self, now_ns: u64, resend_ns: u64) {
+        // Long before the predecessor sends again.
+        let every_ns = ACK_EVERY_NS.min(resend_ns / 4).max(1);
+        self.ack_by_ns.get_or_insert((now_ns / every_ns + 1) * every_ns);
+    }
+
+    /// Whether an acknowledgement up to `index` goes out now; counts it as sent.
+    pub fn take_ack(&mut self, now_ns: u64, index: u64) -> bool {
+        let many = index.saturating_sub(self.acked) >= ACK_ENTRIES;
+        let late = self.ack_by_ns.is_some_and(|at| many || at <= now_ns);
+        if !self.ack_due && !late {
+            return false;
+        }
+        (self.ack_due, self.ack_by_ns, self.acked) = (false, None, index);
+        true
     }
 }
 

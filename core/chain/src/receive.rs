@@ -53,7 +53,7 @@ impl<S: StateMachine> Replica<S> {
         }
         match header.chain_type {
             ChainType::Hello => self.hello(&header, out),
-            ChainType::Data => self.data(&header, bytes, out),
+            ChainType::Data => self.data(now_ns, &header, bytes, out),
             ChainType::Ack => self.ack(now_ns, &header, out),
             ChainType::Copy => self.copy_message(&header, bytes),
             ChainType::CopyAck => self.copy_ack(now_ns, &header),
@@ -75,7 +75,7 @@ impl<S: StateMachine> Replica<S> {
             && self.durability.as_ref().is_some_and(|durability| durability.resumed);
     }
 
-    fn data(&mut self, header: &ChainHeader, bytes: &[u8], out: &mut Outputs) {
+    fn data(&mut self, now_ns: u64, header: &ChainHeader, bytes: &[u8], out: &mut Outputs) {
         let entries = match Entries::<S>::decode(header, bytes) {
             Ok(entries) => entries,
             Err(reason) => return self.counters.count_malformed(reason),
@@ -84,8 +84,14 @@ impl<S: StateMachine> Replica<S> {
             self.counters.chain_gaps += 1;
             return;
         };
-        up.ack_due = true;
-        if header.index > self.index + 1 && !mutation::planted(Mutation::GapInChain) {
+        let next = self.index + 1;
+        if header.index == next {
+            up.owe_ack(now_ns, self.settings.resend_ns);
+        } else {
+            // Something is missing, or was sent again for want of an acknowledgement.
+            up.ack_due = true;
+        }
+        if header.index > next && !mutation::planted(Mutation::GapInChain) {
             up.gap = true;
             up.out_of_order.keep(header.index, bytes);
             self.counters.chain_gaps += 1;
@@ -98,7 +104,7 @@ impl<S: StateMachine> Replica<S> {
     /// Takes what came before its turn, as far as its turn is now.
     fn take_what_came_before(&mut self, out: &mut Outputs) {
         let Some(up) = self.up.as_ref().filter(|up| !up.out_of_order.is_empty()) else { return };
-        debug_assert!(up.ack_due);
+        debug_assert!(up.ack_due || up.ack_by_ns.is_some());
         while let Some(datagram) =
             self.up.as_mut().and_then(|up| up.out_of_order.take(self.index + 1))
         {
@@ -111,6 +117,7 @@ impl<S: StateMachine> Replica<S> {
         }
         if let Some(up) = self.up.as_mut() {
             up.gap = !up.out_of_order.is_empty();
+            up.ack_due |= up.gap;
         }
     }
 
@@ -195,7 +202,7 @@ impl<S: StateMachine> Replica<S> {
             self.log.forget(committed);
             self.committed = self.committed.max(committed);
             if let Some(up) = &mut self.up {
-                up.ack_due = true;
+                up.owe_ack(now_ns, resend_ns);
             }
         }
         let gap = header.flags.contains(ChainFlags::GAP);

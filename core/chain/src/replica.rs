@@ -148,7 +148,8 @@ impl<S: StateMachine> Replica<S> {
         let resend = self.down.as_ref().and_then(|down| down.resend_at_ns());
         let hello = self.down.as_ref().map(|down| down.hello_at_ns);
         let copy = self.copy_out.as_ref().and_then(CopyOut::next_deadline);
-        [resend, hello, copy].into_iter().flatten().min()
+        let ack = self.up.as_ref().and_then(|up| up.ack_by_ns);
+        [resend, hello, copy, ack].into_iter().flatten().min()
     }
 
     /// Ends a batch of inputs: entries for the successor and the acknowledgement for the
@@ -183,14 +184,16 @@ impl<S: StateMachine> Replica<S> {
                 down.send(now_ns, header, &self.log, durable, &self.settings, out);
             }
         }
-        if let Some(up) = self.up.as_mut().filter(|up| up.ack_due) {
+        if let Some(up) = self.up.as_mut()
+            && up.take_ack(now_ns, self.index)
+        {
             let gap = if up.gap { ChainFlags::GAP } else { ChainFlags::NONE };
             let mismatch = if up.mismatch { ChainFlags::MISMATCH } else { ChainFlags::NONE };
             let flags = flags.with(gap).with(mismatch);
             let receiver = up.peer.incarnation;
             let ack = ChainHeader { chain_type: ChainType::Ack, flags, receiver, ..header };
             out.push(up.peer.address, &ack.encode());
-            (up.ack_due, up.gap) = (false, false);
+            up.gap = false;
         }
     }
 

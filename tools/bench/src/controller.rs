@@ -7,18 +7,20 @@
 //! one is a lost packet, and the flow's next packet asks again.
 
 use crate::flows::{EXTERNAL, EXTERNAL_ADDRESSES, INSIDE, PORT_LOW};
+use crate::frame::Mac;
 use crate::kernel::{self, CObject};
 use crate::labs::Running;
-use anyhow::{Context, Result};
+use crate::probe;
+use anyhow::{Context, Result, anyhow};
 use libbpf_rs::RingBufferBuilder;
 use nix::net::if_::if_nametoindex;
 use std::collections::HashMap;
-use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const PORT: u16 = 6_400;
 const KEY_BYTES: usize = 13;
@@ -27,6 +29,8 @@ const BINDING_BYTES: usize = 6;
 const MESSAGE_BYTES: usize = 6 + KEY_BYTES + BINDING_BYTES;
 /// How long a thread waits before it looks whether to stop, and the agent for an answer.
 const PATIENCE: Duration = Duration::from_millis(100);
+/// The switch's routing protocol must know the way to the controllers by then.
+const ROUTED_WITHIN: Duration = Duration::from_secs(20);
 
 type Key = [u8; KEY_BYTES];
 type Binding = [u8; BINDING_BYTES];
@@ -93,14 +97,18 @@ impl ControlledNat {
             nat.threads.push(spawn(lab, node, move || control(index == 0, next, &stop))?);
         }
         let own = own_addresses(lab, place.switch)?;
-        let (object, inside, outside) =
-            (object.to_owned(), place.inside.to_owned(), place.outside.to_owned());
+        let object = object.to_owned();
+        let port = |interface: &str| -> Result<(String, Mac)> {
+            Ok((interface.to_owned(), probe::mac_of(lab, place.switch, interface)?))
+        };
+        let ports = [port(place.inside)?, port(place.outside)?];
         let (sender, ready) = std::sync::mpsc::channel();
         let agent = move || {
-            let switch = Switch::load(&object, &inside, &outside, &own)?;
+            let sockets = Sockets::open(head)?;
+            let switch = Switch::load(&object, &ports, &own)?;
             // The receiver waits until then.
             let _ = sender.send(());
-            switch.serve(head, &stop)
+            switch.serve(&sockets, &stop)
         };
         nat.threads.push(spawn(lab, place.switch, agent)?);
         ready.recv().context("the agent did not start; its reason is above")?;
@@ -166,13 +174,50 @@ struct Switch {
     inside: u32,
 }
 
-impl Switch {
-    fn load(object: &Path, inside: &str, outside: &str, own: &[Ipv4Addr]) -> Result<Switch> {
-        let mut object = CObject::load(object, &[("bindings", 262_144)])?;
-        let (inside, outside) = (if_nametoindex(inside)?, if_nametoindex(outside)?);
-        for ifindex in [inside, outside] {
-            kernel::write(&object.map("ports")?, &ifindex.to_ne_bytes(), &ifindex.to_ne_bytes())?;
+/// The agent's: questions leave by the one, answers come to the other, as the tail answers and not
+/// the head.
+struct Sockets {
+    questions: UdpSocket,
+    answers: UdpSocket,
+    /// Where answers go.
+    own: SocketAddrV4,
+}
+
+impl Sockets {
+    /// Waits for the way to the head, which a routing protocol may still have to learn.
+    fn open(head: Ipv4Addr) -> Result<Sockets> {
+        let questions = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+        let start = Instant::now();
+        while let Err(error) = questions.connect((head, PORT)) {
+            if error.raw_os_error() != Some(libc::ENETUNREACH) || start.elapsed() > ROUTED_WITHIN {
+                return Err(error).context("the way to the controllers");
+            }
+            std::thread::sleep(PATIENCE);
         }
+        let address = |socket: &UdpSocket| match socket.local_addr() {
+            Ok(SocketAddr::V4(address)) => Ok(address),
+            _ => Err(anyhow!("a socket has no IPv4 address")),
+        };
+        let answers = UdpSocket::bind((*address(&questions)?.ip(), 0))?;
+        answers.set_read_timeout(Some(PATIENCE))?;
+        let own = address(&answers)?;
+        Ok(Sockets { questions, answers, own })
+    }
+}
+
+impl Switch {
+    /// `ports`: inside and outside.
+    fn load(object: &Path, ports: &[(String, Mac); 2], own: &[Ipv4Addr]) -> Result<Switch> {
+        let mut object = CObject::load(object, &[("bindings", 262_144)])?;
+        for (interface, mac) in ports {
+            let ifindex = if_nametoindex(interface.as_str())?.to_ne_bytes();
+            kernel::write(&object.map("ports")?, &ifindex, &ifindex)?;
+            // Without it the program refuses what comes in there.
+            let mac = mac.iter().fold(0u64, |mac, byte| mac << 8 | u64::from(*byte)) << 16;
+            kernel::write(&object.map("gateway_ports")?, &ifindex, &mac.to_ne_bytes())?;
+        }
+        let [inside, outside] = ports.each_ref().map(|(interface, _)| interface.as_str());
+        let (inside, outside) = (if_nametoindex(inside)?, if_nametoindex(outside)?);
         for address in own {
             kernel::write(&object.map("local_addresses")?, &address.octets(), &[1])?;
         }
@@ -186,20 +231,11 @@ impl Switch {
         Ok(Switch { object, _links: links, inside })
     }
 
-    fn serve(&self, head: Ipv4Addr, stop: &AtomicBool) -> Result<()> {
-        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-        socket.connect((head, PORT))?;
-        let std::net::SocketAddr::V4(own) = socket.local_addr()? else { anyhow::bail!("not IPv4") };
-        // The tail answers, not the head that it is connected to.
-        let answers = UdpSocket::bind((*own.ip(), 0))?;
-        answers.set_read_timeout(Some(PATIENCE))?;
-        let std::net::SocketAddr::V4(own) = answers.local_addr()? else {
-            anyhow::bail!("not IPv4")
-        };
+    fn serve(&self, sockets: &Sockets, stop: &AtomicBool) -> Result<()> {
         let misses = self.object.map("misses")?;
         let mut builder = RingBufferBuilder::new();
         builder.add(&misses, |miss| {
-            if let Err(error) = self.miss(miss, &socket, &answers, own) {
+            if let Err(error) = self.miss(miss, sockets) {
                 eprintln!("bench: agent: {error:#}");
             }
             0
@@ -212,13 +248,8 @@ impl Switch {
     }
 
     /// One packet without a binding.
-    fn miss(
-        &self,
-        miss: &[u8],
-        to: &UdpSocket,
-        answers: &UdpSocket,
-        own: SocketAddrV4,
-    ) -> Result<()> {
+    fn miss(&self, miss: &[u8], sockets: &Sockets) -> Result<()> {
+        let Sockets { questions, answers, own } = sockets;
         let bytes =
             miss.get(..4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_ne_bytes) as usize;
         let Some(frame) = miss.get(4..4 + bytes) else { return Ok(()) };
@@ -227,7 +258,7 @@ impl Switch {
         message[..4].copy_from_slice(&own.ip().octets());
         message[4..6].copy_from_slice(&own.port().to_be_bytes());
         message[6..6 + KEY_BYTES].copy_from_slice(&key);
-        to.send(&message)?;
+        questions.send(&message)?;
         let mut answer = [0; MESSAGE_BYTES];
         // A late answer to an earlier packet has another key: it is skipped.
         while answer[6..6 + KEY_BYTES] != key {

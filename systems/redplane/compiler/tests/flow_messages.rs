@@ -10,7 +10,7 @@ use redplane_switch::FlowRuntime;
 use redplane_switch::runtime::{SweepBefore, Swept};
 use state_protocol::{Flags, Message, MessageType};
 use std::net::Ipv4Addr;
-use wire::{HEADER_BYTES, KeyRing, Secret};
+use wire::{HEADER_BYTES, KeyRing, Secret, shard_of};
 
 #[test]
 fn tags_of_packets_of_every_size() {
@@ -486,6 +486,35 @@ fn an_asynchronous_object_s_packets_leave_at_once() {
         (release.message_type, release.seq, release.value),
         (MessageType::Release, 13, &20u64.to_be_bytes()[..])
     );
+}
+
+/// The store gives a binding's reverse along, before the switch has a packet of it.
+#[test]
+fn a_grant_that_nobody_asked_for_is_taken_and_answers_nothing() {
+    let rig = rig_with(&[], 3_000_000, 1);
+    let read = |flow, now_ns| rig.packet_to(84, flow, 0, now_ns);
+    let (_, frame) = read(1, START);
+    let asked = rig.datagram(&frame);
+    let asked = Message::decode(&asked).unwrap();
+    assert_eq!(asked.flags, Flags::ALLOCATE.with(Flags::REVERSE));
+    let outstanding = || rig.dataplane.round_trips(u32::from(asked.shard)).unwrap().outstanding;
+    // Of another flow of the shard.
+    let key_of = |flow: u32| [&asked.key[..4], &flow.to_be_bytes(), &asked.key[8..]].concat();
+    let other = (2..).find(|flow| shard_of(&key_of(*flow), SHARDS) == asked.shard).unwrap();
+    let (key, value) = (key_of(other), 7u64.to_be_bytes());
+    let flags = Flags::REVERSE.with(Flags::HALF_OPEN);
+    let ahead = Message { flags, key: &key, packet: &[], ..granted(&asked, 9, 44, &value) };
+    assert_eq!(rig.reply(&ahead, START + 1).0, Verdict::Drop, "no packet is in it");
+    assert_eq!((rig.count("grants"), outstanding()), (1, 1));
+    let (verdict, _) = rig.reply(&granted(&asked, 9, 44, &value), START + 2);
+    assert_eq!((verdict, rig.count("grants"), outstanding()), (Verdict::Forward { port: 3 }, 2, 0));
+    // The flow is this switch's.
+    let (verdict, out) = read(other, START + 3);
+    assert_eq!((verdict, count_of(&out)), (Verdict::Forward { port: 3 }, 7));
+    let update = rig.asks(other, 0, START + 4);
+    let update = Message::decode(&update).unwrap();
+    assert_eq!((update.message_type, update.epoch), (MessageType::Update, 9));
+    assert_eq!(update.flags, Flags::HALF_OPEN, "as it was granted");
 }
 
 /// So p4/include/stateplane/redplane.p4 says of `size` and of MISS.

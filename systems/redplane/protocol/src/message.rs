@@ -156,7 +156,11 @@ flags! {
     /// `RECALL`: only of a flow that the switch does not have; one that has it keeps it, and says
     /// so by a `READ_COMMIT`.
     PROBE = 32,
-    /// `UPDATE`, `RELEASE`: the connection was asked for, and not answered yet.
+    /// `LEASE_REQUEST`: of a binding that is created for it, grant the reverse record too.
+    /// `LEASE_GRANT`: of that record; it answers no request of its own.
+    REVERSE = 64,
+    /// `UPDATE`, `RELEASE`: the connection was asked for, and not answered yet. `LEASE_GRANT`: so
+    /// it is of the record that is granted.
     HALF_OPEN = 256,
 }
 
@@ -198,7 +202,8 @@ pub struct Message<'a> {
     pub message_type: MessageType,
     /// The FlowState object's number in the manifest.
     pub object_id: u16,
-    /// `ALLOCATE`, `EXHAUSTED`, `HALF_CLOSED`, `CLOSED`, `UNKNOWN`, `PROBE`, `HALF_OPEN`.
+    /// `ALLOCATE`, `EXHAUSTED`, `HALF_CLOSED`, `CLOSED`, `UNKNOWN`, `PROBE`, `REVERSE`,
+    /// `HALF_OPEN`.
     pub flags: Flags,
     /// Who asks; echoed in replies.
     pub sender: Owner,

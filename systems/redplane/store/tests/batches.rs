@@ -375,6 +375,7 @@ fn what_is_not_good_is_counted_by_its_reason() {
 fn batches_wait_while_the_chain_does_not_keep_up() {
     let mut chain = Chain::new(3);
     let epoch = granted(&mut chain, ONE, b"aaaa");
+    chain.advance(5 * MS); // until the head knows that the tail has it
     chain.down = vec![1];
     for seq in 1..=100 {
         let key: &[u8] = b"aaaa";

@@ -71,6 +71,7 @@ fn whoever_dies_the_others_go_on_with_everything() {
     for victim in 0..3 {
         let mut chain = Chain::new(3);
         let epoch = chain.ask(&lease(COUNTER, owner(1, 1), KEY)).epoch();
+        chain.advance(5 * MS); // until everybody knows that the tail has it
         // On its way when the server dies: recorded where it came to, answered by nobody yet.
         chain.down = vec![victim];
         chain.send(&update(owner(1, 1), KEY, epoch, 1, b"12345678"));

@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use state_protocol::{Flags, Message, MessageType};
+use state_protocol::{Flags, Message, MessageType, Owner};
 use wire::shard_of;
 
 fn nat_key(
@@ -42,6 +42,83 @@ fn nat_bindings_are_made_in_pairs_and_found_from_both_sides() {
         assert_eq!(back.message().value, [&key[..4], &key[8..10]].concat());
         chain.assert_alike();
     }
+}
+
+/// The request of a switch that takes the reverse of a new binding along.
+fn both(sender: Owner, key: &[u8]) -> Message<'_> {
+    let request = lease(NAT, sender, key);
+    Message { flags: request.flags.with(Flags::REVERSE), packet: b"parked", ..request }
+}
+
+#[test]
+fn a_new_binding_comes_behind_its_reverse() {
+    for (protocol, phase) in [(6, Flags::HALF_OPEN), (17, Flags::NONE)] {
+        let mut chain = Chain::new(3);
+        let key = nat_key(1, 1, 2_000, 80, protocol);
+        chain.send(&both(owner(1, 1), &key));
+        let (back, there) = (chain.reply().unwrap(), chain.reply().unwrap());
+        assert!(chain.reply().is_none());
+        let (back, there) = (back.message(), there.message());
+        let reverse = reverse_of(&key, there.value);
+        assert_eq!(
+            (back.flags, back.key, back.value, back.packet),
+            (
+                phase.with(Flags::REVERSE),
+                &reverse[..],
+                &[&key[..4], &key[8..10]].concat()[..],
+                &[][..]
+            )
+        );
+        assert_eq!((there.flags, there.key, there.packet), (Flags::NONE, &key[..], &b"parked"[..]));
+        let grant = |it: &Message<'_>| {
+            (it.message_type, it.epoch, it.seq, it.session, it.lease_us, it.request_ns)
+        };
+        assert_eq!(grant(&back), grant(&there));
+        assert_eq!((back.message_type, back.lease_us), (MessageType::LeaseGrant, LEASE_US));
+        // Both are the switch's, and neither is made anew.
+        for key in [&key[..], &reverse[..]] {
+            assert_eq!(chain.ask(&both(owner(1, 1), key)).epoch(), there.epoch);
+        }
+        assert_eq!((chain.head().records().len(), chain.head().counters().grants), (2, 2));
+        chain.assert_alike();
+        // The switch dies: its session ends ten seconds after its lease, and then the binding is
+        // idle. One of TCP was not answered, and goes after five seconds, not two hours.
+        chain.advance(17 * SECOND);
+        assert!(chain.head().records().is_empty());
+        chain.assert_alike();
+    }
+}
+
+#[test]
+fn a_reverse_that_another_switch_needs_is_recalled_at_once_and_soon_is_not_granted_ahead() {
+    let mut chain = Chain::new(3);
+    let mut ahead = Vec::new();
+    for remote in 0..80 {
+        let key = nat_key(1, remote, 2_000, 53, 17);
+        chain.send(&both(owner(1, 1), &key));
+        ahead.push(chain.replies.len() == 2);
+        let there = Reply(chain.replies.pop_back().unwrap());
+        chain.replies.clear();
+        let (reverse, epoch) = (reverse_of(&key, there.message().value), there.epoch());
+        // The answers of the first forty come by another switch.
+        let other = owner(if remote < 40 { 2 } else { 1 }, 1);
+        chain.send(&message(MessageType::LeaseRequest, NAT, other, &reverse));
+        if remote < 40 && *ahead.last().unwrap() {
+            // Nobody has used it, so there is no time to wait for; the clock stands.
+            assert_eq!(chain.sent(), [(1, MessageType::Recall)]);
+            chain.send(&Message {
+                object_id: NAT,
+                ..release(owner(1, 1), &reverse, epoch, 0, &[0; 6])
+            });
+            assert_eq!(chain.sent(), [(1, MessageType::ReleaseAck), (2, MessageType::LeaseGrant)]);
+        } else {
+            assert_eq!(chain.sent(), [(other.switch_id, MessageType::LeaseGrant)]);
+        }
+    }
+    assert!(ahead[0], "nothing is known yet");
+    assert!(!ahead[2..40].contains(&true), "{ahead:?}");
+    assert!(ahead.ends_with(&[true; 5]), "they come by the same switch again: {ahead:?}");
+    chain.assert_alike();
 }
 
 #[test]

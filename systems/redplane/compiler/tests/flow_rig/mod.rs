@@ -8,7 +8,7 @@ mod messages;
 use dataplane::{Dataplane, Object, Settings, Verdict};
 use redplane_switch::FlowRuntime;
 use redplane_switch::runtime::{FlowSettings, SecretSet, SweepBefore, Swept};
-use state_protocol::{COUNTERS, Message, MessageType, Owner};
+use state_protocol::{COUNTERS, Flags, Message, MessageType, Owner};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
 use wire::{KeyRing, Secret, shard_of};
@@ -218,6 +218,7 @@ pub fn granted<'a>(
 ) -> Message<'a> {
     Message {
         message_type: MessageType::LeaseGrant,
+        flags: Flags::NONE,
         epoch,
         session,
         value,

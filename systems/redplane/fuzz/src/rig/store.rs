@@ -98,7 +98,7 @@ impl Rig {
             shard,
             message_type: MessageType::LeaseRequest,
             object_id: entries::OBJECT,
-            flags: if allocate { Flags::ALLOCATE } else { Flags::NONE },
+            flags: if allocate { Flags::ALLOCATE.with(Flags::REVERSE) } else { Flags::NONE },
             sender: SELF,
             request_ns: now_ns,
             epoch: 0,
@@ -125,6 +125,7 @@ impl Rig {
             } else {
                 MessageType::Absent
             },
+            flags: Flags::NONE,
             epoch: 1,
             session: 1,
             lease_us: LEASE_US,

@@ -7,7 +7,7 @@ use super::pool::Binding;
 use super::request::Request;
 use super::settings::AllocatorSettings;
 use super::{Outputs, Replica};
-use state_protocol::{Effect, Flags, MAX_VALUE_BYTES, RecordWrite};
+use state_protocol::{Effect, Flags, MAX_VALUE_BYTES, Owner, RecordWrite};
 
 impl Replica {
     /// Creates the state that a `LEASE_REQUEST` asks for and grants it; or answers that there is
@@ -49,31 +49,69 @@ impl Replica {
             value,
         };
         let with_snapshot = self.snapshot_shape(request.object).is_some();
-        match with_snapshot {
-            true => self.reply.clear(),
-            false => self.encode_first_grant(request, epoch, value),
+        let with_reverse = binding.is_some() && self.returns_here(request);
+        if with_snapshot {
+            self.reply.clear();
+        } else if !with_reverse {
+            self.encode_first_grant(request, epoch, value);
         }
         let slot = match &binding {
             None => self.commit(&Effect::Write(first), request.client, out),
             Some(Binding { reverse_key, reverse_value, .. }) => {
+                let owned = RecordWrite { key: reverse_key, value: reverse_value, ..first };
                 // One epoch lower, so that both first grants have the same.
-                let nobodys = RecordWrite { owner: None, session: 0, epoch: epoch - 1, ..first };
-                let second = RecordWrite { key: reverse_key, value: reverse_value, ..nobodys };
+                let nobodys = RecordWrite { owner: None, session: 0, epoch: epoch - 1, ..owned };
+                let second = if with_reverse { owned } else { nobodys };
+                if with_reverse {
+                    self.encode_reverse_grant(request, &second);
+                }
                 self.commit(&Effect::Pair { first, second }, request.client, out)
             }
         };
         let Some(slot) = slot else { return };
-        self.counters.grants += 1;
+        self.counters.grants += 1 + u64::from(with_reverse);
         self.counters.allocated += 1;
         self.chain.state_mut().get_mut(slot).granted_ns = request.now_ns;
-        if let Some(pair) = self.chain.state().get(slot).pair {
+        if let Some(pair) = self.chain.state().get(slot).pair.filter(|_| !with_reverse) {
             self.chain.state_mut().get_mut(pair).unused_since_ns = request.now_ns.max(1);
         }
         self.watch_idle(request.now_ns, slot);
         if with_snapshot {
             self.send_snapshot(request, slot, out);
+        }
+        // The grant with the packet is the last: its answer finds everything there.
+        if with_snapshot || with_reverse {
             self.encode_first_grant(request, epoch, value);
             self.commit(&Effect::None, request.client, out);
+        }
+    }
+
+    /// Whether the sender is granted the reverse of its new binding too: it takes that, and the
+    /// answers of its bindings come by it, as far as is known. Then each is expected to.
+    fn returns_here(&mut self, request: &Request<'_>) -> bool {
+        let asked = request.message.flags.contains(Flags::REVERSE);
+        let session = self.chain.state_mut().sessions.of_mut(&request.message.sender);
+        session.filter(|session| asked && session.returns.are_expected()).is_some_and(|session| {
+            session.returns.came_here();
+            true
+        })
+    }
+
+    /// Learns where answers come from the first request for the reverse of a binding.
+    pub(super) fn learn_returns(&mut self, sender: Owner, slot: u32) {
+        let record = self.chain.state().get(slot);
+        // One that was granted along with the binding has no time of its own.
+        let first = !record.primary && record.granted_ns == 0;
+        let Some(pair) = record.pair.filter(|_| first) else { return };
+        let granted = record.owner.is_some();
+        let Some(owner) = self.chain.state().get(pair).owner else { return };
+        // The next request is not the first.
+        self.chain.state_mut().get_mut(slot).granted_ns = 1;
+        let Some(session) = self.chain.state_mut().sessions.of_mut(&owner) else { return };
+        if owner != sender {
+            session.returns.came_elsewhere(granted);
+        } else if !granted {
+            session.returns.came_here();
         }
     }
 

@@ -256,6 +256,7 @@ impl Replica {
             self.free(slot, out);
             return self.create(request, out);
         }
+        self.learn_returns(request.message.sender, slot);
         let record = self.chain.state().get(slot);
         let owned = self.chain.state().is_owned(record);
         if self.chain.state().is_gone(record)
@@ -535,6 +536,18 @@ impl Replica {
     pub(super) fn encode_first_grant(&mut self, request: &Request<'_>, epoch: u32, value: &[u8]) {
         let grant = request.reply(MessageType::LeaseGrant);
         self.encode_reply(&Message { epoch, value, ..grant });
+    }
+
+    /// The grant of the reverse of a binding that is about to be created.
+    pub(super) fn encode_reverse_grant(
+        &mut self,
+        request: &Request<'_>,
+        reverse: &RecordWrite<'_>,
+    ) {
+        let &RecordWrite { epoch, phase, key, value, .. } = reverse;
+        let flags = phase.with(Flags::REVERSE);
+        let grant = request.reply(MessageType::LeaseGrant);
+        self.encode_reply(&Message { flags, epoch, key, value, packet: &[], ..grant });
     }
 
     pub(super) fn encode_reply(&mut self, message: &Message<'_>) {

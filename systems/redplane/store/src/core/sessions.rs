@@ -22,6 +22,31 @@ pub const REPLAY_WINDOW_NS: u64 = 1_000_000_000;
 /// Switches whose newest life is remembered when it has no session.
 const MOST_LIVES: usize = 65_536;
 
+/// Whether the answers of a switch's new bindings come back by it, or by other switches (ECMP picks
+/// each way by itself): learnt from those before, as a branch predictor learns.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Returns(i8);
+
+impl Returns {
+    /// What is behind this is forgotten, so that a change of routes is soon learnt.
+    const MOST: i8 = 32;
+
+    /// Whether they do, most probably.
+    pub fn are_expected(self) -> bool {
+        self.0 >= 0
+    }
+
+    /// One did. So is one counted that is granted before it is asked for.
+    pub fn came_here(&mut self) {
+        self.0 = (self.0 + 1).min(Self::MOST);
+    }
+
+    /// One did not; `granted`: it was expected to, so it counts against that as well.
+    pub fn came_elsewhere(&mut self, granted: bool) {
+        self.0 = (self.0 - 1 - i8::from(granted)).max(-Self::MOST);
+    }
+}
+
 /// One switch's session.
 #[derive(Debug, Clone)]
 pub struct Session {
@@ -44,6 +69,8 @@ pub struct Session {
     /// Head: recalls of its flows that are unanswered for half a lease. While there are any,
     /// nothing prolongs it.
     pub overdue: u32,
+    /// Head: where the answers of its new bindings come.
+    pub returns: Returns,
     /// Head: the tags of its requests of the last second.
     pub seen: Seen,
 }
@@ -175,6 +202,7 @@ impl Sessions {
             prolonged_request_ns: 0,
             heartbeat_ns: 0,
             overdue: 0,
+            returns: Returns::default(),
             seen: Seen::default(),
         };
         let before =
@@ -218,6 +246,7 @@ impl Sessions {
                 session.newest_request_ns,
                 session.heartbeat_ns,
                 u64::from(session.overdue),
+                session.returns.0 as u64, // signed; only the same bits count
             ];
             let own = own.iter().filter(|_| full);
             shared.iter().chain(own).fold(1, |digest, part| SplitMix64::mix(digest ^ part))
@@ -263,6 +292,25 @@ mod tests {
             (sessions.may_begin(&owner(1), 9), sessions.may_begin(&owner(2), 1)),
             (Ok(()), Ok(()))
         );
+    }
+
+    #[test]
+    fn returns_are_expected_where_at_least_half_of_them_come() {
+        let expected = |here: u32| {
+            let mut returns = Returns::default();
+            // Of each ten, this number comes here.
+            for at in 0..1_000 {
+                let (granted, comes_here) = (returns.are_expected(), at * 7 % 10 < here);
+                if granted || comes_here {
+                    returns.came_here();
+                }
+                if !comes_here {
+                    returns.came_elsewhere(granted);
+                }
+            }
+            (0..10).filter(|_| returns.are_expected()).count()
+        };
+        assert_eq!((expected(10), expected(8), expected(2), expected(0)), (10, 10, 0, 0));
     }
 
     #[test]

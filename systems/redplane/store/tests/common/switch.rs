@@ -121,7 +121,8 @@ impl Switch {
     pub fn packet(&mut self, now: u64, key: &Key, write: bool) -> Option<Vec<u8>> {
         if !self.owns(now, key) {
             let request = super::lease(key.0, self.owner, &key.1);
-            self.send(now, &Message { packet: b"parked", ..request });
+            let flags = request.flags.with(Flags::REVERSE);
+            self.send(now, &Message { flags, packet: b"parked", ..request });
             return None;
         }
         let entry = self.entries.get_mut(key)?;
