@@ -30,7 +30,7 @@ VARIABLES
     entry,      \* by switch and flow: the flow's entry
     stream,     \* by switch and CPU: numbers, batches, packets that wait
     run,        \* by switch and CPU: the packet that the CPU is processing, between two locks
-    record,     \* by member and flow
+    record,     \* by member and flow; `gone`: the update with which its head saw it released last
     over,       \* by flow: epochs up to here ended with their session, not by a release
     chain,      \* the living members, head first
     link,       \* numbered effects from the head to the tail, with their answers
@@ -55,6 +55,7 @@ Name(c, number, at) == [cpu |-> c, number |-> number, at |-> at]
 Unplaced(c, val) == Name(c, Len(val), 0)
 Placed(name) == name.at > 0
 
+NoUpdate == [epoch |-> 0, val |-> <<>>]
 NoEntry == [epoch |-> 0, val |-> <<>>, released |-> TRUE, name |-> NoName]
 Granted(epoch, val) == [epoch |-> epoch, val |-> val, released |-> FALSE, name |-> NoName]
 Idle == [step |-> "idle"]
@@ -66,7 +67,8 @@ Init ==
          IF s = First THEN Granted(1, <<>>) ELSE NoEntry]]
     /\ stream = [s \in Switches |-> [c \in Cpus |-> NoStream]]
     /\ run = [s \in Switches |-> [c \in Cpus |-> Idle]]
-    /\ record = [m \in Members |-> [f \in Flows |-> [epoch |-> 1, owner |-> First, val |-> <<>>]]]
+    /\ record = [m \in Members |-> [f \in Flows |-> [
+         epoch |-> 1, owner |-> First, val |-> <<>>, gone |-> NoUpdate]]]
     /\ over = [f \in Flows |-> 0]
     /\ chain = <<1, 2>>
     /\ link = <<>>
@@ -377,7 +379,7 @@ TakeGrant(m) ==
 \* Code: systems/redplane/store/src/core/batch.rs write_batch
 Applied(known, w) ==
     LET back == w.epoch = known.epoch /\ Len(w.val) < Len(known.val) IN
-    [epoch |-> w.epoch, owner |-> w.owner,
+    [epoch |-> w.epoch, owner |-> w.owner, gone |-> known.gone,
      val |-> IF (back /\ "effect_goes_back" \notin Bugs) \/ w.bare THEN known.val ELSE w.val]
 
 Wrote(records, writes) == [f \in Flows |->
@@ -386,17 +388,26 @@ Wrote(records, writes) == [f \in Flows |->
 
 Whole(f, k) == [flow |-> f, epoch |-> k.epoch, owner |-> k.owner, val |-> k.val, bare |-> FALSE]
 
-(* The head decides, the tail answers. *)
+(* The head decides, the tail answers. What the head alone notes is in `noted`. *)
 \* Code: core/chain/src/replica.rs order
-Order(m, writes, answer) ==
+OrderAndNote(m, writes, answer, noted) ==
     /\ Len(link) < 2
-    /\ record' = [record EXCEPT ![Leader] = Wrote(@, {[w EXCEPT !.bare = FALSE] : w \in writes})]
+    /\ record' = [record EXCEPT ![Leader] = [f \in Flows |->
+         [Wrote(@, {[w EXCEPT !.bare = FALSE] : w \in writes})[f] EXCEPT
+            !.gone = IF f \in DOMAIN noted THEN noted[f] ELSE @]]]
     /\ IF Len(chain) = 1 THEN net' = After(m) \cup answer /\ UNCHANGED link
        ELSE /\ link' = Append(link, [writes |-> writes, answer |-> answer])
             /\ net' = After(m) \cup (IF "head_answers" \in Bugs THEN answer ELSE {})
 
+Order(m, writes, answer) == OrderAndNote(m, writes, answer, <<>>)
+
+(* The update came with the release of its epoch, whoever has the flow by now. *)
+Came(r, gone) ==
+    (r.epoch = gone.epoch \/ "any_release" \in Bugs) /\ Len(r.val) <= Len(gone.val)
+
 Verdict(r, s, k) ==
     IF "no_epoch" \in Bugs /\ Len(r.val) > Len(k.val) THEN "new"
+    ELSE IF r.epoch # k.epoch /\ Came(r, k.gone) THEN "released"
     ELSE IF r.epoch # k.epoch \/ k.owner \notin {s, Nobody} THEN "refused"
     ELSE IF Len(r.val) <= Len(k.val) THEN IF k.owner = s THEN "known" ELSE "released"
     ELSE IF k.owner = s THEN "new" ELSE "refused"
@@ -446,7 +457,9 @@ TakeRelease(m) ==
                  val |-> IF Len(m.val) > Len(k.val) THEN m.val ELSE k.val]
         current == k.epoch = m.epoch /\ k.owner = m.switch
     IN /\ m.type = "RELEASE"
-       /\ IF current THEN Order(m, {Whole(m.flow, free)}, {})
+       /\ IF current
+            THEN OrderAndNote(m, {Whole(m.flow, free)}, {},
+                              m.flow :> [epoch |-> m.epoch, val |-> free.val])
           ELSE ~Kept /\ net' = After(m) /\ UNCHANGED <<record, link>>
        /\ UNCHANGED <<switches, over, chain, seen, wrong, budget>>
 
