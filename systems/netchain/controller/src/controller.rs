@@ -138,7 +138,11 @@ impl Controller {
                     self.state = state;
                 }
             }
-            Input::NotPersisted => self.deciding = None,
+            Input::NotPersisted => {
+                // The next input decides again: what this one gave is not looked at.
+                self.deciding = None;
+                return outputs;
+            }
             Input::Timer => {}
             Input::Loaded(state) => {
                 if state.version > self.state.version && self.deciding.is_none() {

@@ -49,7 +49,7 @@ pub enum Event {
     Joined(u16, Ipv4Addr),
     /// A better switch begins to join a whole chain.
     Moves(u16, Ipv4Addr),
-    /// A switch has left a group's chain: it drains, or a better one has come.
+    /// A switch has left a group's chain: it drains, a better one has come, or it could not join.
     Left(u16, Ipv4Addr),
     /// No member of the group is left that has its keys.
     Lost(u16),
@@ -334,11 +334,25 @@ impl Look<'_> {
         }
     }
 
-    /// The switch that should join a group's chain next.
+    /// The switch that should join a group's chain next: one that the members hear, in a rack of
+    /// its own, if there is one.
     pub(crate) fn candidate(&self, at: usize) -> Option<Ipv4Addr> {
         let chain = &self.state.groups[at].chain;
-        let mut candidates = self.placement.candidates(at as u16).iter().copied();
-        candidates.find(|it| !chain.contains(it) && self.fits(it))
+        let stays = |it: &&Ipv4Addr| self.state.switches.get(it).is_some_and(|it| !it.draining);
+        let racks: BTreeSet<u32> =
+            chain.iter().filter(stays).map(|it| self.placement.rack(it)).collect();
+        let candidates = self.placement.candidates(at as u16).iter().copied();
+        let fit = candidates.filter(|it| !chain.contains(it) && self.fits(it));
+        // (false comes before true, and the first of equals is taken.)
+        fit.min_by_key(|it| (!self.hears(at, it), racks.contains(&self.placement.rack(it))))
+    }
+
+    /// Do a group's members and this switch hear each other?
+    pub(crate) fn hears(&self, at: usize, it: &Ipv4Addr) -> bool {
+        let misses = |one: &Ipv4Addr, other: &Ipv4Addr| {
+            self.facts.get(one).is_some_and(|facts| facts.misses.contains(other))
+        };
+        self.state.groups[at].chain.iter().all(|member| !misses(member, it) && !misses(it, member))
     }
 
     /// May a switch become a member?

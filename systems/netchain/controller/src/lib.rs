@@ -14,6 +14,7 @@ mod decide;
 mod judge;
 mod moves;
 mod mutation;
+mod placement;
 mod state;
 
 pub use controller::{Controller, Input, Outputs};
@@ -23,9 +24,8 @@ pub use mutation::Mutation;
 #[cfg(feature = "mutations")]
 pub use mutation::plant;
 pub use netchain_protocol::control::{Config, Part, Report, Role};
+pub use placement::{Placement, Walks};
 pub use state::{Group, Stage, Standing, State, Switch};
-
-use std::net::Ipv4Addr;
 
 /// Configuration of a controller.
 #[derive(Clone, Debug)]
@@ -53,10 +53,4 @@ pub struct Settings {
     /// A switch that has served for so long gets the groups for which it is a better candidate than
     /// a member; 0: only if an operator wants it.
     pub rebalance_after_ms: u64,
-}
-
-/// Which switches should be in a group's chain: the ring of the cluster.
-pub trait Placement {
-    /// Every switch of the cluster, the group's best candidate first.
-    fn candidates(&self, group: u16) -> &[Ipv4Addr];
 }

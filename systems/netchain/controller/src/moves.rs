@@ -4,12 +4,14 @@
 use crate::decide::{Event, Facts, Look};
 use crate::mutation::{self, Mutation};
 use crate::state::{Group, KEPT_SESSIONS, Stage, Standing};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
 /// A switch of whose slots more have keys, in percent, gets no group by a move: a member that has
 /// no slot left never becomes a full one.
 const MOST_USED_PERCENT: u8 = 90;
+/// One that has so many in use while it joins a whole chain gives up.
+const FULL_PERCENT: u8 = 95;
 /// The longest rest between two moves.
 const MOST_REST_MS: u64 = 60_000;
 /// Between two looks for moves.
@@ -69,6 +71,9 @@ impl Look<'_> {
             return;
         }
         moves.look_at_ms = self.now_ms + LOOK_MS;
+        if self.gives_up(moves) {
+            return;
+        }
         if !self.is_quiet() {
             moves.busy_since_ms.get_or_insert(self.now_ms);
             return;
@@ -134,6 +139,44 @@ impl Look<'_> {
             && self.are_up_to_date([it].into_iter())
     }
 
+    /// A switch that joins a whole chain, but had better not, leaves again: it drains, runs out of
+    /// slots, or a member and it do not hear each other. The others have everything. It waits as
+    /// long as one that has just returned.
+    fn gives_up(&mut self, moves: &mut Moves) -> bool {
+        for at in 0..self.state.groups.len() {
+            let group = &self.state.groups[at];
+            let whole = self.stay(group) > self.settings.failures;
+            let Some(joins) = group.joining.filter(|_| whole && group.stage == Stage::Serving)
+            else {
+                continue;
+            };
+            let drains = self.state.switches.get(&joins).is_some_and(|it| it.draining);
+            let is_full =
+                self.facts.get(&joins).is_some_and(|facts| facts.used_percent >= FULL_PERCENT);
+            if !drains && !is_full && self.hears(at, &joins) {
+                continue;
+            }
+            let full = group.full().collect();
+            self.state.groups[at].change(full, None, self.state.version);
+            self.changed = true;
+            self.events.push(Event::Left(at as u16, joins));
+            if let Some(serves) = moves.serves.get_mut(&joins) {
+                (serves.since_ms, serves.ordered) = (self.now_ms, false);
+            }
+            return true;
+        }
+        false
+    }
+
+    /// Of these switches, best first: of each rack the first one, then the others.
+    fn by_rack<'b>(&self, switches: impl Iterator<Item = &'b Ipv4Addr>) -> Vec<&'b Ipv4Addr> {
+        let mut racks = BTreeSet::new();
+        let (mut first, others): (Vec<_>, Vec<_>) =
+            switches.partition(|it| racks.insert(self.placement.rack(it)));
+        first.extend(others);
+        first
+    }
+
     /// A chain with more members than it should have loses one. All of them have everything. (It
     /// comes from a move, or from a drain that was taken back.)
     fn surplus_leaves(&mut self, moves: &Moves) -> bool {
@@ -163,7 +206,10 @@ impl Look<'_> {
     fn leaver(&self, at: usize, moves: &Moves) -> Option<Ipv4Addr> {
         let chain = &self.state.groups[at].chain;
         let candidates = self.placement.candidates(at as u16);
-        let worst = candidates.iter().rev().find(|it| chain.contains(it))?;
+        // (One that the placement does not know is the worst of all.)
+        let unknown = chain.iter().find(|it| !candidates.contains(it));
+        let members = self.by_rack(candidates.iter().filter(|it| chain.contains(it)));
+        let worst = unknown.or(members.last().copied())?;
         let best = &candidates[..(self.settings.failures + 1).min(candidates.len())];
         let (Some(reader), [head, .., before, last]) = (best.last(), &chain[..]) else {
             return Some(*worst);
@@ -181,7 +227,8 @@ impl Look<'_> {
     /// The first group that can have a better member, or reader, gets one more member.
     fn better_joins(&mut self, moves: &Moves) {
         let next = |at: usize| {
-            let (joins, _) = self.next(at, |it| self.is_able(it, moves))?;
+            let able = |it: &Ipv4Addr| self.is_able(it, moves) && self.hears(at, it);
+            let (joins, _) = self.next(at, able)?;
             let chain = &self.state.groups[at].chain;
             self.are_up_to_date(chain.iter()).then_some((at, joins))
         };
@@ -212,7 +259,7 @@ impl Look<'_> {
         let is_member = |it: &Ipv4Addr| group.chain.contains(it);
         let candidates = self.placement.candidates(at as u16);
         let is_fit = |it: &&Ipv4Addr| is_member(it) || self.fits(it) && able(it);
-        let mut ranked = candidates.iter().filter(is_fit);
+        let mut ranked = self.by_rack(candidates.iter().filter(is_fit)).into_iter();
         let best: Vec<&Ipv4Addr> = ranked.by_ref().take(whole).collect();
         if let Some(joins) = best.iter().find(|it| !is_member(it)) {
             return Some((**joins, false));

@@ -16,6 +16,10 @@ impl Placement for All {
     fn candidates(&self, _group: u16) -> &[Ipv4Addr] {
         &self.0
     }
+
+    fn rack(&self, switch: &Ipv4Addr) -> u32 {
+        u32::from(*switch)
+    }
 }
 
 /// Four switches, one group, and what its controller logged.

@@ -15,12 +15,17 @@ fn switch(at: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, 9, 0, at)
 }
 
-/// Switch 1 is the best candidate for all groups.
+/// Switch 1 is the best candidate for all groups. Of five switches 1 and 4, and 2 and 5, share a
+/// rack.
 struct InOrder(Vec<Ipv4Addr>);
 
 impl Placement for InOrder {
     fn candidates(&self, _group: u16) -> &[Ipv4Addr] {
         &self.0
+    }
+
+    fn rack(&self, switch: &Ipv4Addr) -> u32 {
+        u32::from(switch.octets()[3]) % 3
     }
 }
 
@@ -36,6 +41,8 @@ struct Cluster {
     used_percent: u8,
     /// Readers copy all slots at once.
     copies: bool,
+    /// Two switches that do not hear each other.
+    cut: Option<[u8; 2]>,
 }
 
 fn controller(settings: &Settings, state: State) -> Controller {
@@ -73,6 +80,7 @@ impl Cluster {
             lives: [1; 5],
             used_percent: 0,
             copies: true,
+            cut: None,
         };
         cluster.pass(500, numbers);
         assert_eq!(cluster.count(1), 3);
@@ -95,7 +103,10 @@ impl Cluster {
             self.now_ms += 10;
             for at in who {
                 let state = self.controller.state();
-                let silent = self.switches.iter().filter(|it| !who.contains(it));
+                let is_cut = |it: &u8| {
+                    it != at && self.cut.is_some_and(|cut| cut.contains(it) && cut.contains(at))
+                };
+                let silent = self.switches.iter().filter(|it| !who.contains(it) || is_cut(it));
                 let groups = (0..).zip(&state.groups);
                 let copies = groups.filter(|(_, it)| {
                     let sends = it.joining.is_some() && it.reader() == Some(switch(*at));
@@ -381,4 +392,64 @@ fn another_controller_ends_a_move() {
         cluster.pass(2 * AFTER_MS, &ALL);
         assert_eq!(cluster.count(1), 3);
     }
+}
+
+/// It would be one member in name only, and hold up whatever else is to be done.
+#[test]
+fn a_join_that_cannot_end_is_given_up() {
+    let joining = |cluster: &Cluster| cluster.controller.state().groups[0].joining;
+    for reason in ["no slots", "drained", "not heard"] {
+        let mut cluster = Cluster::new(AFTER_MS);
+        cluster.restart(1);
+        cluster.copies = false;
+        cluster.pass(AFTER_MS + 500, &ALL);
+        assert_eq!(joining(&cluster), Some(switch(1)));
+        cluster.events.clear();
+        match reason {
+            "no slots" => cluster.used_percent = 95,
+            "drained" => cluster.handle(Input::Drain(switch(1), true)),
+            _ => cluster.cut = Some([1, 3]),
+        }
+        cluster.pass(300, &ALL);
+        assert_eq!(joining(&cluster), None, "{reason}");
+        assert_eq!(cluster.events, [Event::Left(0, switch(1))], "{reason}");
+        assert_eq!(cluster.chain(0), BTreeSet::from([2, 3, 4]), "{reason}");
+        (cluster.copies, cluster.used_percent) = (true, 0);
+        cluster.pass(AFTER_MS / 2, &ALL);
+        assert_eq!(cluster.count(1), 0, "{reason}: not at once again");
+        cluster.pass(2 * AFTER_MS, &ALL);
+        assert_eq!(cluster.count(1), if reason == "no slots" { 3 } else { 0 }, "{reason}");
+        cluster.cut = None;
+        cluster.handle(Input::Drain(switch(1), false));
+        cluster.pass(3 * AFTER_MS, &ALL);
+        assert_eq!(cluster.count(1), 3, "{reason} is over");
+    }
+}
+
+/// A rack that fails takes no two members along if it can be helped: neither a recovery nor a move
+/// makes it so.
+#[test]
+fn members_are_of_different_racks() {
+    let mut cluster = Cluster::of(&[1, 2, 3, 4, 5], AFTER_MS);
+    cluster.pass(1_500, &[1, 3, 4, 5]);
+    assert_eq!(cluster.chain(0), BTreeSet::from([1, 3, 5]), "4 is in the rack of 1");
+    cluster.pass(3 * AFTER_MS, &[1, 3, 4, 5]);
+    assert_eq!(cluster.chain(0), BTreeSet::from([1, 3, 5]), "4 comes before 5, and moves to none");
+    cluster.lives[1] += 1;
+    cluster.pass(3 * AFTER_MS, &[1, 2, 3, 4, 5]);
+    assert_eq!(cluster.chain(0), BTreeSet::from([1, 2, 3]));
+}
+
+/// A decision that the database refused is made again.
+#[test]
+fn a_refused_decision_is_made_again() {
+    let mut cluster = Cluster::new(AFTER_MS);
+    let now_ms = cluster.now_ms;
+    let refused = cluster.controller.handle(now_ms, Input::Drain(switch(1), true));
+    assert!(refused.persist.is_some());
+    let after = cluster.controller.handle(now_ms, Input::NotPersisted);
+    assert!(after.persist.is_none(), "nobody looks at what comes of this");
+    cluster.handle(Input::Drain(switch(1), true));
+    cluster.pass(1_500, &ALL);
+    assert_eq!(cluster.count(1), 0);
 }

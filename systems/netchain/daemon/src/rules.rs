@@ -6,7 +6,7 @@ use crate::orders::{Orders, Request};
 use crate::reports::{Refused, Reports, is_report};
 use crate::status::{self, GroupsWanted};
 use controller::shell::{Input, Kept, Outputs, Rules, Trouble};
-use netchain_controller::{self as core, Controller, Event, Placement, Settings, State};
+use netchain_controller::{self as core, Controller, Event, Settings, State, Walks};
 use netchain_protocol::control;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -19,15 +19,6 @@ const LOOK_NS: u64 = 5 * MS_NS;
 const AGAIN_MS: u64 = 20;
 /// A controller that begins waits so long for switches that nobody has heard yet.
 const BEGIN_MS: u64 = 10_000;
-
-/// New members come from a group's walk around the founding's ring: of each group.
-struct Walks(Vec<Vec<Ipv4Addr>>);
-
-impl Placement for Walks {
-    fn candidates(&self, group: u16) -> &[Ipv4Addr] {
-        self.0.get(usize::from(group)).map_or(&[], Vec::as_slice)
-    }
-}
 
 /// See the module.
 pub(crate) struct Switches {
@@ -155,9 +146,7 @@ impl Switches {
     }
 
     fn begin(&mut self, now_ns: u64, state: State) {
-        let ring = &self.config.ring;
-        let walks = (0..ring.groups()).filter_map(|group| ring.candidates(group));
-        let placement = Box::new(Walks(walks.collect()));
+        let placement = Box::new(Walks::of(&self.config.ring));
         let mut core = Controller::new(self.settings(), placement, state);
         core.handle(now_ns / MS_NS, core::Input::Leading(self.leading));
         self.core = Some(core);

@@ -99,13 +99,13 @@ impl Ring {
         if let Some(twice) = member.windows(2).find(|pair| pair[0].address == pair[1].address) {
             return Err(format!("switch {} is a member twice", twice[0].address));
         }
-        let most = crate::CHAIN_MAX.min(member.len());
-        if *failures >= most {
+        // (A message has room for the chain and a switch that joins it in another's place.)
+        if *failures >= member.len() || *failures + 2 > crate::CHAIN_MAX {
             return Err(format!(
                 "failures = {failures} of {} members: a chain has one switch more than failures, \
                  and at most {}",
                 member.len(),
-                crate::CHAIN_MAX
+                crate::CHAIN_MAX - 1
             ));
         }
         if *groups == 0 || *virtual_nodes == 0 {

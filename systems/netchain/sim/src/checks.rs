@@ -42,7 +42,7 @@ impl World<'_> {
     /// head stays where it is, and a reader that nobody stands in for.)
     fn has_moved(&self) -> bool {
         let members = self.ring.founding().failures + 1;
-        let mut groups = self.control.disk.groups.iter().zip(&self.control.walks);
+        let mut groups = self.control.disk.groups.iter().zip(self.control.walks.groups());
         let is_in_place = |(group, walk): (&netchain_controller::Group, &Vec<Ipv4Addr>)| {
             let (wanted, spares) = walk.split_at(members);
             let reads = [group.chain.first(), group.chain.last()].contains(&wanted.last());

@@ -1,18 +1,9 @@
 //! The simulated controller: the real rules, and a database that outlives them.
 
-use netchain_controller::{Config, Controller, Event, Input, Judge, Placement, Settings, State};
+use netchain_controller::{Config, Controller, Event, Input, Judge, Settings, State, Walks};
 use netchain_protocol::Ring;
 use simnet::Clock;
 use std::net::Ipv4Addr;
-
-/// Candidates in the order of each group's walk around the ring.
-struct Walks(Vec<Vec<Ipv4Addr>>);
-
-impl Placement for Walks {
-    fn candidates(&self, group: u16) -> &[Ipv4Addr] {
-        self.0.get(usize::from(group)).map_or(&[], Vec::as_slice)
-    }
-}
 
 /// What the controller wants done after an input.
 #[derive(Default)]
@@ -29,7 +20,7 @@ pub(crate) struct Wants {
 pub(crate) struct Control {
     settings: Settings,
     /// Of each group, the best candidate for its chain first.
-    pub(crate) walks: Vec<Vec<Ipv4Addr>>,
+    pub(crate) walks: Walks,
     judge: Judge,
     /// The database.
     pub(crate) disk: State,
@@ -46,11 +37,11 @@ impl Control {
     pub(crate) fn new(ring: &Ring, settings: Settings) -> Control {
         let groups = 0..ring.groups();
         let switches: Vec<Ipv4Addr> = ring.members().iter().map(|it| it.address).collect();
-        let chains = groups.clone().map(|group| ring.chain_of(group).unwrap_or_default());
+        let chains = groups.map(|group| ring.chain_of(group).unwrap_or_default());
         Control {
             judge: Judge::new(settings.clone()),
             settings,
-            walks: groups.map(|group| ring.candidates(group).unwrap_or_default()).collect(),
+            walks: Walks::of(ring),
             disk: State::found(&switches, chains.collect()),
             controller: None,
             clock: Clock::new(0, 0),
@@ -62,7 +53,7 @@ impl Control {
 
     /// A controller begins, with what the database has.
     pub(crate) fn begin(&mut self, clock: Clock) {
-        let placement = Box::new(Walks(self.walks.clone()));
+        let placement = Box::new(self.walks.clone());
         self.controller =
             Some(Controller::new(self.settings.clone(), placement, self.disk.clone()));
         self.clock = clock;

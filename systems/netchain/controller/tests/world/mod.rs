@@ -37,6 +37,10 @@ impl Placement for Circle {
     fn candidates(&self, group: u16) -> &[Ipv4Addr] {
         &self.0[usize::from(group)]
     }
+
+    fn rack(&self, switch: &Ipv4Addr) -> u32 {
+        u32::from(*switch)
+    }
 }
 
 /// A switch. Slots are sets of writes, by group.
