@@ -12,6 +12,15 @@ static __always_inline void sp_flow_conflict(struct sp_flow_context *flow)
 	flow->kind = SP_FLOW_PARK;
 }
 
+/* In place of an update's name: the packet depends on no batch, and leaves behind packets of its CPU
+ * that did. */
+#define SP_FLOW_LINES_UP(cpu) sp_commit_name(cpu, 0, 0)
+#ifdef SP_FLOW_HAS_COMMIT
+#define SP_FLOW_ONLY_LINES_UP(name) (sp_commit_on && !sp_commit_number_of(name))
+#else
+#define SP_FLOW_ONLY_LINES_UP(name) 0
+#endif
+
 /* Does a packet that saw this entry wait: for an update that is not durable, or behind others that
  * did? */
 static __always_inline int sp_flow_waits(
@@ -30,7 +39,7 @@ static __always_inline int sp_flow_waits(
 			return 1;
 		if (!sp_commit_lines_up(seen->name, seen->shard))
 			return 0;
-		seen->name = sp_commit_name(sp_cpu(), 0, 0); /* it depends on no batch */
+		seen->name = SP_FLOW_LINES_UP(sp_cpu());
 	}
 #endif
 	return 1;
@@ -55,9 +64,14 @@ static __always_inline __u32 sp_flow_depend(struct sp_flow_context *flow, __u32 
 			}
 			return SP_STATE_HIT;
 		}
-		/* One message carries one dependency. */
-		sp_flow_conflict(flow);
-		return SP_STATE_PENDING;
+		/* What the packet waits for already leaves no earlier than what it lines up behind. */
+		if (SP_FLOW_ONLY_LINES_UP(seen->name))
+			return SP_STATE_HIT;
+		if (scratch->type != SP_READ_COMMIT || !SP_FLOW_ONLY_LINES_UP(scratch->name)) {
+			/* One message carries one dependency. */
+			sp_flow_conflict(flow);
+			return SP_STATE_PENDING;
+		}
 	}
 	sp_flow_remember(scratch, object_id, SP_READ_COMMIT, 0, key, key_bytes, seq, seen->epoch);
 	scratch->name = seen->name;
@@ -317,7 +331,8 @@ static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map,
 	if (flow->kind == SP_FLOW_PARK || !scratch)
 		return;
 	if (flow->kind == SP_FLOW_COMMIT &&
-	    !(scratch->object_id == object_id && sp_flow_equal(scratch->key, key, key_bytes))) {
+	    !(scratch->object_id == object_id && sp_flow_equal(scratch->key, key, key_bytes)) &&
+	    !(scratch->type == SP_READ_COMMIT && SP_FLOW_ONLY_LINES_UP(scratch->name))) {
 		sp_flow_conflict(flow);
 		return;
 	}

@@ -1,6 +1,7 @@
 //! The agent's life: start, serve, end.
 
 use crate::addresses::{self, Watch};
+use crate::commit;
 use crate::config::Config;
 use crate::control::{PortStatus, Reply, Request, Status};
 use crate::drops::Rates;
@@ -329,7 +330,8 @@ impl Agent {
                 }
                 Ok(())
             });
-        if let Err(error) = result {
+        let kept = commit::keep(&self.dataplane, &self.config, &self.run);
+        for error in [result.err(), kept.err()].into_iter().flatten() {
             tracing::warn!("{error}");
         }
         self.follow_ports();

@@ -108,10 +108,31 @@ fn set_sysctl(path: &str, value: &str) {
     }
 }
 
+/// Packets of this program wait in the switch.
+fn is_on(dataplane: &Dataplane, config: &Config) -> bool {
+    config.commit == CommitMode::Batch && dataplane.program("sp_loop").is_some()
+}
+
+/// Makes the loop again if somebody removed it: without it packets leave only in the frames of
+/// those that come after them.
+pub(crate) fn keep(dataplane: &Dataplane, config: &Config, run: &RunDirectory) -> Result<()> {
+    // (`begin` fills the maps before it attaches: who has the link has all.)
+    let is_gone = |(pin, end): (&str, &String)| {
+        let attached = Link::open(&run.links().join(pin)).and_then(|link| link.ifindex());
+        ifindex(end).is_none() || attached.ok().flatten() != ifindex(end)
+    };
+    if is_on(dataplane, config) && PINS.into_iter().zip(&ends(run)).any(is_gone) {
+        let [out, back] = ends(run);
+        tracing::warn!("the loop {out}, {back} of waiting packets is gone: it is made again");
+        begin(dataplane, config, run)?;
+    }
+    Ok(())
+}
+
 /// Makes the loop and puts the program on it, if packets of this program wait in the switch. Else a
 /// loop that was made for an earlier program is removed.
 pub(crate) fn begin(dataplane: &Dataplane, config: &Config, run: &RunDirectory) -> Result<()> {
-    if config.commit == CommitMode::Wrap || dataplane.program("sp_loop").is_none() {
+    if !is_on(dataplane, config) {
         return end(run);
     }
     let [out, back] = ends(run);

@@ -106,6 +106,7 @@ fn packets_that_wait_in_the_switch_take_the_next_count() {
     }
     let _turn = one_at_a_time();
     let lab = TestLab::up("wait", "flow_counter.toml", &["--set", "commit=batch"]);
+    the_loop_comes_back(&lab, "s2");
     drop_some_messages(&lab);
     count_over_a_failover(&lab);
     some_messages_were_dropped(&lab);
@@ -117,6 +118,27 @@ fn packets_that_wait_in_the_switch_take_the_next_count() {
     let resent = |switch: &&str| committed(&lab, switch, "batches_resent") > 0;
     assert!(["s1", "s2"].iter().any(resent), "no batch was sent again");
     lab.down();
+}
+
+/// Somebody removes the veth pair by which copies of frames come in: the agent makes it again.
+fn the_loop_comes_back(lab: &TestLab, switch: &str) {
+    let loops = || -> Vec<(String, u64)> {
+        let text = lab.must_run(switch, "ip -json link show type veth");
+        let links: serde_json::Value = serde_json::from_str(&text).expect("ip -json");
+        let links = links.as_array().expect("links").iter().map(|link| {
+            let name = link["ifname"].as_str().expect("a name").to_owned();
+            (name, link["ifindex"].as_u64().expect("a number"))
+        });
+        // (The lab's own have a node's name.)
+        links.filter(|(name, _)| name.len() == 13 && name.starts_with("sp")).collect()
+    };
+    let before = loops();
+    assert_eq!(before.len(), 2, "the loop's ends");
+    lab.must_run(switch, &format!("ip link delete {}", before[0].0));
+    wait_for("the loop is there again", || {
+        let now = loops();
+        now.len() == 2 && now.iter().all(|it| !before.contains(it))
+    });
 }
 
 #[test]

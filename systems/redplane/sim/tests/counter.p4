@@ -44,6 +44,8 @@ struct headers_t {
 #define CONSISTENCY Consistency.LINEARIZABLE
 #endif
 
+// -DTWO_FLOWS: a packet may read two flows.
+
 // Flows on this switch.
 #ifndef FLOWS
 #define FLOWS 1024
@@ -104,6 +106,19 @@ control CounterIngress(inout headers_t hdr, inout metadata_t meta, inout standar
             standard_metadata.egress_spec = 3;
             return;
         }
+#ifdef TWO_FLOWS
+        if (hdr.udp.destination_port == 86) { // the sum of this flow's count and another one's
+            flow_t other = { hdr.ipv4.source, hdr.payload.packet, hdr.udp.source_port, 80, hdr.ipv4.protocol };
+            count_t more;
+            if (counts.get(other, more) != StateResult.HIT) {
+                mark_to_drop(standard_metadata);
+                return;
+            }
+            hdr.payload.count = count.packets + more.packets;
+            standard_metadata.egress_spec = 3;
+            return;
+        }
+#endif
         count.packets = count.packets + 1;
         counts.set(key, count);
         // The destination port says how far the flow has come, for who tests that. (83, above: that

@@ -48,6 +48,23 @@ pub fn rig(defines: &[&str]) -> Rig {
 /// Messages are sent again after 3 ms to `resend_most_ns`, and a shard has a window of so many
 /// packets.
 pub fn rig_with(defines: &[&str], resend_most_ns: u64, window: u64) -> Rig {
+    rig_of(defines, resend_most_ns, window, |_| {})
+}
+
+/// Packets wait in the switch, and a batch has at most so many words of records.
+pub fn waiting_rig(defines: &[&str], most_words: u32) -> Rig {
+    rig_of(defines, 3_000_000, 0, |object| {
+        assert!(object.wait_in_switch(1).unwrap());
+        assert!(object.set_constant("sp_commit_words_max", most_words).unwrap());
+    })
+}
+
+fn rig_of(
+    defines: &[&str],
+    resend_most_ns: u64,
+    window: u64,
+    set: impl FnOnce(&mut Object),
+) -> Rig {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sim/tests/counter.p4");
     let defines = defines.iter().map(ToString::to_string).collect();
     let outcome =
@@ -62,6 +79,7 @@ pub fn rig_with(defines: &[&str], resend_most_ns: u64, window: u64) -> Rig {
     let manifest = xdp_backend::compile(program, &options, &object).unwrap().generated.manifest;
     let mut opened = Object::open(&object, manifest).unwrap();
     opened.set(Settings { test_mode: true, host_traffic: false, virtual_clock: true }).unwrap();
+    set(&mut opened);
     let dataplane = opened.load().unwrap();
     let settings = FlowSettings {
         switch_id: SELF.switch_id,
@@ -131,6 +149,11 @@ impl Rig {
         let (verdict, frame) = self.packet(flow, extra, now_ns);
         assert_eq!(verdict, Verdict::Forward { port: TO_STORE }, "{extra} bytes more");
         self.datagram(&frame)
+    }
+
+    /// The datagram of a frame that the switch sent, found genuine.
+    pub fn genuine(&self, frame: &[u8]) -> Vec<u8> {
+        messages::genuine(&self.ring, frame)
     }
 
     /// The datagram of a frame that the switch sent; checks all around it.
