@@ -15,7 +15,7 @@ const MOST_BACK_OFF: u64 = 16;
 /// forget entries and widen its window, and nobody waits for that. At once, each would wake the
 /// predecessor while the successor has the entry to work on.
 const ACK_EVERY_NS: u64 = 2_000_000;
-/// Or after so many entries: a part of the window.
+/// Or after so many entries at most: a part of the window.
 const ACK_ENTRIES: u64 = WINDOW_ENTRIES / 64;
 const HELLO_FIRST_NS: u64 = 5_000_000;
 const HELLO_UNBOUND_NS: u64 = 80_000_000;
@@ -65,9 +65,11 @@ impl Upstream {
         self.ack_by_ns.get_or_insert((now_ns / every_ns + 1) * every_ns);
     }
 
-    /// Whether an acknowledgement up to `index` goes out now; counts it as sent.
-    pub fn take_ack(&mut self, now_ns: u64, index: u64) -> bool {
-        let many = index.saturating_sub(self.acked) >= ACK_ENTRIES;
+    /// Whether an acknowledgement up to `index` goes out now; counts it as sent. `unacked`: so many
+    /// entries without one hold the head up.
+    pub fn take_ack(&mut self, now_ns: u64, index: u64, unacked: usize) -> bool {
+        let enough = ACK_ENTRIES.min(unacked as u64 / 4).max(1);
+        let many = index.saturating_sub(self.acked) >= enough;
         let late = self.ack_by_ns.is_some_and(|at| many || at <= now_ns);
         if !self.ack_due && !late {
             return false;

@@ -85,10 +85,11 @@ impl<S: StateMachine> Replica<S> {
             return;
         };
         let next = self.index + 1;
-        if header.index == next {
+        if header.index == next && up.out_of_order.is_empty() {
             up.owe_ack(now_ns, self.settings.resend_ns);
         } else {
-            // Something is missing, or was sent again for want of an acknowledgement.
+            // Something is missing, is there at last, or was sent again for want of an
+            // acknowledgement.
             up.ack_due = true;
         }
         if header.index > next && !mutation::planted(Mutation::GapInChain) {

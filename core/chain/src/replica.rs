@@ -185,7 +185,7 @@ impl<S: StateMachine> Replica<S> {
             }
         }
         if let Some(up) = self.up.as_mut()
-            && up.take_ack(now_ns, self.index)
+            && up.take_ack(now_ns, self.index, self.settings.unacked)
         {
             let gap = if up.gap { ChainFlags::GAP } else { ChainFlags::NONE };
             let mismatch = if up.mismatch { ChainFlags::MISMATCH } else { ChainFlags::NONE };
@@ -307,7 +307,7 @@ impl<S: StateMachine> Replica<S> {
     /// For how long the successor has told nothing new while entries wait for it, in ns.
     pub fn waits_for_successor_ns(&self, now_ns: u64) -> u64 {
         let down = self.down.as_ref().filter(|_| self.log.len() > 0);
-        down.map_or(0, |down| now_ns.saturating_sub(down.progress_ns))
+        down.map_or(0, |down| down.stalled_ns(now_ns))
     }
 
     /// What the controller is to know of this replica.

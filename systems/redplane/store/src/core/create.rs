@@ -61,10 +61,13 @@ impl Replica {
                 let owned = RecordWrite { key: reverse_key, value: reverse_value, ..first };
                 // One epoch lower, so that both first grants have the same.
                 let nobodys = RecordWrite { owner: None, session: 0, epoch: epoch - 1, ..owned };
-                let second = if with_reverse { owned } else { nobodys };
                 if with_reverse {
-                    self.encode_reverse_grant(request, &second);
+                    self.encode_reverse_grant(request, &owned);
                 }
+                // Nobody hears of an answer that this switch sees before it releases the flow. If
+                // it dies first, the connection counts as answered.
+                let answered = RecordWrite { phase: Flags::NONE, ..owned };
+                let second = if with_reverse { answered } else { nobodys };
                 self.commit(&Effect::Pair { first, second }, request.client, out)
             }
         };
