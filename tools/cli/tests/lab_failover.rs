@@ -32,7 +32,7 @@ mod verify;
 mod watch;
 
 use cluster::Cluster;
-use common::{one_at_a_time, skip, wait_for};
+use common::{env_number, one_at_a_time, skip, wait_for};
 use counters::Counters;
 use import::Import;
 use load::Load;
@@ -172,7 +172,7 @@ fn many_kills() {
         return;
     }
     let _turn = one_at_a_time();
-    let kills = number("KILLS").unwrap_or(50);
+    let kills = env_number("KILLS").unwrap_or(50);
     let cluster = Cluster::up("kills");
     let mut told = Told::default();
     for round in 0..kills as usize {
@@ -215,7 +215,7 @@ fn many_clients() {
         return;
     }
     let _turn = one_at_a_time();
-    let time = Duration::from_secs(number("SECONDS").unwrap_or(60));
+    let time = Duration::from_secs(env_number("SECONDS").unwrap_or(60));
     let cluster = Cluster::up("clients");
     let counters = Counters::start(&cluster, 100);
     let lossy = cluster.lose(10);
@@ -237,8 +237,8 @@ fn chaos() {
     }
     let _turn = one_at_a_time();
     let cluster = Cluster::up("chaos");
-    let seed = number("SEED").unwrap_or_else(|| u64::from(std::process::id()));
-    for round in 0..number("ROUNDS").unwrap_or(20) {
+    let seed = env_number("SEED").unwrap_or_else(|| u64::from(std::process::id()));
+    for round in 0..env_number("ROUNDS").unwrap_or(20) {
         random::round(&cluster, seed, round);
     }
     cluster.lab.down();
@@ -256,7 +256,7 @@ fn a_minute_without_the_controller() {
     let load = Load::start(&cluster, 0, |_| None);
     std::thread::sleep(Duration::from_secs(1));
     cluster.lab.kill_daemon("controller", "controller");
-    std::thread::sleep(Duration::from_secs(number("SECONDS").unwrap_or(60)));
+    std::thread::sleep(Duration::from_secs(env_number("SECONDS").unwrap_or(60)));
     let during = load.progress();
     cluster.lab.restart_daemon("controller", "controller");
     cluster.settle("the controller is back");
@@ -298,11 +298,6 @@ fn a_recovery_with_100_groups() {
     println!("it comes back: {returns}");
     cluster.settle("the switch is back");
     cluster.lab.down();
-}
-
-/// An environment variable that is a number.
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
 /// With the controller stopped, and then dead, no request fails.

@@ -7,7 +7,7 @@ mod common;
 mod kills;
 
 use common::{INSIDE, OUTSIDE, TestLab, one_at_a_time, skip, wait_for};
-use kills::{by_turns, number, ways_to_wait};
+use kills::by_turns;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -371,11 +371,5 @@ fn no_number_is_given_twice_or_skipped_without_notice() {
 #[test]
 #[ignore = "takes minutes"]
 fn many_kills() {
-    if skip() {
-        return;
-    }
-    let _turn = one_at_a_time();
-    for commit in ways_to_wait() {
-        numbers_over_kills("sequences", &commit, number("KILLS").unwrap_or(50));
-    }
+    kills::many_kills(|commit, kills| numbers_over_kills("sequences", commit, kills));
 }

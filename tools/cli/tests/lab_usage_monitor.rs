@@ -6,8 +6,8 @@ mod common;
 #[path = "common/kills.rs"]
 mod kills;
 
-use common::{OUTSIDE, TestLab, one_at_a_time, skip, wait_for};
-use kills::{by_turns, number, ways_to_wait};
+use common::{OUTSIDE, TestLab, env_number, one_at_a_time, skip, wait_for};
+use kills::by_turns;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -279,7 +279,7 @@ fn bytes_over_kills(name: &str, commit: &str, kills: u64) {
     let set = format!("commit={commit}");
     let lab = TestLab::up(name, "usage_monitor.toml", &["--prefer", "", "--set", &set]);
     wait_for("both switches are used", || lab.both_used("10.1.0.0/24"));
-    let seed = number("SEED").unwrap_or(21);
+    let seed = env_number("SEED").unwrap_or(21);
     println!("seed {seed}, {commit}");
     let traffic = Traffic::start(&lab, seed);
     let ledger = Arc::clone(&traffic.ledger);
@@ -306,11 +306,5 @@ fn every_byte_that_left_is_counted_and_no_quota_exceeded() {
 #[test]
 #[ignore = "takes minutes"]
 fn many_kills() {
-    if skip() {
-        return;
-    }
-    let _turn = one_at_a_time();
-    for commit in ways_to_wait() {
-        bytes_over_kills("usages", &commit, number("KILLS").unwrap_or(50));
-    }
+    kills::many_kills(|commit, kills| bytes_over_kills("usages", commit, kills));
 }

@@ -1,17 +1,19 @@
 //! Switches that lose their power by turns while hosts' packets go through them.
 
-use crate::common::{TestLab, wait_for};
+use crate::common::{TestLab, env_number, one_at_a_time, skip, wait_for};
 use std::time::Instant;
 
-/// A number from the environment.
-pub fn number(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok().map(|text| text.parse().expect("a number"))
-}
-
-/// Where packets wait for the store, by COMMIT; without it one way after the other.
-pub fn ways_to_wait() -> Vec<String> {
+/// A long test: KILLS kills (50) for each way in which packets wait for the store; with COMMIT only
+/// for that way.
+pub fn many_kills(run: impl Fn(&str, u64)) {
+    if skip() {
+        return;
+    }
+    let _turn = one_at_a_time();
     let all = ["wrap", "batch"].map(str::to_owned).to_vec();
-    std::env::var("COMMIT").map_or(all, |one| vec![one])
+    for commit in std::env::var("COMMIT").map_or(all, |one| vec![one]) {
+        run(&commit, env_number("KILLS").unwrap_or(50));
+    }
 }
 
 /// s1 and s2 are killed by turns and come back. Each carries `packets` packets before it dies, by

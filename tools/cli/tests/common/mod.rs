@@ -337,6 +337,11 @@ pub fn leftovers(name: &str) -> Vec<String> {
     left
 }
 
+/// A number from the environment.
+pub fn env_number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().map(|text| text.parse().expect("a number"))
+}
+
 /// Waits for long: beside other work, a machine of two cores may take many times its usual time.
 pub fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
