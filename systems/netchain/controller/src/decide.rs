@@ -305,10 +305,14 @@ impl Look<'_> {
         }
     }
 
-    /// Members that will stay.
+    /// Is a switch drained?
+    pub(crate) fn is_draining(&self, it: &Ipv4Addr) -> bool {
+        self.state.switches.get(it).is_some_and(|it| it.draining)
+    }
+
+    /// Members that will stay. (All members are switches of the cluster.)
     pub(crate) fn stay(&self, group: &Group) -> usize {
-        let stays = |it: &Ipv4Addr| self.state.switches.get(it).is_some_and(|it| !it.draining);
-        group.full().filter(stays).count()
+        group.full().filter(|it| !self.is_draining(it)).count()
     }
 
     /// Rule 6: a draining member leaves when others have everything.
@@ -319,8 +323,7 @@ impl Look<'_> {
             if group.stage != Stage::Serving || group.joining.is_some() {
                 continue;
             }
-            let drains = |it: &Ipv4Addr| self.state.switches.get(it).is_some_and(|it| it.draining);
-            let Some(leaves) = group.full().find(drains) else { continue };
+            let Some(leaves) = group.full().find(|it| self.is_draining(it)) else { continue };
             if self.stay(group) <= self.settings.failures && self.candidate(at).is_some() {
                 continue; // (rule 7 finds a member in its place first)
             }
@@ -338,9 +341,8 @@ impl Look<'_> {
     /// its own, if there is one.
     pub(crate) fn candidate(&self, at: usize) -> Option<Ipv4Addr> {
         let chain = &self.state.groups[at].chain;
-        let stays = |it: &&Ipv4Addr| self.state.switches.get(it).is_some_and(|it| !it.draining);
-        let racks: BTreeSet<u32> =
-            chain.iter().filter(stays).map(|it| self.placement.rack(it)).collect();
+        let stay = chain.iter().filter(|it| !self.is_draining(it));
+        let racks: BTreeSet<u32> = stay.map(|it| self.placement.rack(it)).collect();
         let candidates = self.placement.candidates(at as u16).iter().copied();
         let fit = candidates.filter(|it| !chain.contains(it) && self.fits(it));
         // (false comes before true, and the first of equals is taken.)

@@ -7,10 +7,10 @@ use crate::state::{Group, KEPT_SESSIONS, Stage, Standing};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
-/// A switch of whose slots more have keys, in percent, gets no group by a move: a member that has
-/// no slot left never becomes a full one.
+/// A switch with this share of used slots, in percent, gets no group by a move: a member without a
+/// free slot never becomes a full one.
 const MOST_USED_PERCENT: u8 = 90;
-/// One that has so many in use while it joins a whole chain gives up.
+/// A switch that joins a whole chain gives up at this share of used slots, in percent.
 const FULL_PERCENT: u8 = 95;
 /// The longest rest between two moves.
 const MOST_REST_MS: u64 = 60_000;
@@ -150,10 +150,9 @@ impl Look<'_> {
             else {
                 continue;
             };
-            let drains = self.state.switches.get(&joins).is_some_and(|it| it.draining);
             let is_full =
                 self.facts.get(&joins).is_some_and(|facts| facts.used_percent >= FULL_PERCENT);
-            if !drains && !is_full && self.hears(at, &joins) {
+            if !self.is_draining(&joins) && !is_full && self.hears(at, &joins) {
                 continue;
             }
             let full = group.full().collect();

@@ -242,11 +242,10 @@ fn verdict(known: &Record, update: &BatchRecord<'_>, sender: Owner, session: u32
         return Verdict::New;
     }
     let (epoch, seq) = known.released;
+    // If so, the next owner began with this update.
+    let was_released = epoch == update.epoch && update.seq <= seq;
     match known.owner {
-        // The next owner began with it.
-        _ if known.epoch != update.epoch && epoch == update.epoch && update.seq <= seq => {
-            Verdict::Released
-        }
+        _ if known.epoch != update.epoch && was_released => Verdict::Released,
         _ if known.epoch != update.epoch => Verdict::Refused,
         Some(owner) if owner != sender => Verdict::Refused,
         Some(_) if update.seq > known.seq => Verdict::New,
