@@ -16,7 +16,8 @@ for module in core/*/spec/*.tla systems/*/spec/*.tla; do
     for name in $names; do
       cited=$((cited + 1))
       # As a definition: Rust's, a C function's whose line begins with its type, or P4's.
-      grep -qE "\bfn $name\b|^(static|SP_INLINE|SEC|int|void|bit<).*\b$name\(|\baction $name\(" "$file" ||
+      declared="\bfn $name\b|^(static|SP_INLINE|SEC|int|void|bit<).*\b$name\(|\baction $name\("
+      grep -qE "$declared" "$file" ||
         complain "$module:$line: $file has no function $name"
     done
   done < <(grep -nF '\* Code: ' "$module")

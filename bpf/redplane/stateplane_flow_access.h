@@ -12,7 +12,7 @@ static __always_inline void sp_flow_conflict(struct sp_flow_context *flow)
 	flow->kind = SP_FLOW_PARK;
 }
 
-/* In place of an update's name: the packet depends on no batch, and leaves behind packets of its
+/* Stands for an update's name: the packet depends on no batch, but must not overtake packets of its
  * CPU that did. */
 #define SP_FLOW_LINES_UP(cpu) sp_commit_name(cpu, 0, 0)
 #ifdef SP_FLOW_HAS_COMMIT

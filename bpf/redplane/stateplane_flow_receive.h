@@ -230,8 +230,7 @@ static __always_inline int sp_flow_is_answered_at_once(const struct sp_flow_scra
 	       (scratch->type == SP_UPDATE_ACK && !(scratch->port & SP_FLOW_PORT_READ));
 }
 
-/* Is the reply the one that its request waits for? The grant of a binding's reverse goes before it.
- */
+/* Does the reply answer its request? The grant of a binding's reverse comes before the answer. */
 static __always_inline int sp_flow_answers(const struct sp_flow_scratch *scratch)
 {
 	return scratch->type != SP_LEASE_GRANT || !(scratch->flags & SP_FLAG_REVERSE);

@@ -37,6 +37,7 @@ soak_chaos_apps() {
 soak_app_kills() {
   local app
   for app in sequencer usage_monitor; do
-    KILLS=${SOAK_KILLS:-50} cargo test --release --locked --quiet -p stateplane --test "lab_$app" -- --ignored --nocapture many_kills || return
+    KILLS=${SOAK_KILLS:-50} cargo test --release --locked --quiet -p stateplane \
+      --test "lab_$app" -- --ignored --nocapture many_kills || return
   done
 }

@@ -116,7 +116,7 @@ fn is_on(dataplane: &Dataplane, config: &Config) -> bool {
 /// Makes the loop again if somebody removed it: without it packets leave only in the frames of
 /// those that come after them.
 pub(crate) fn keep(dataplane: &Dataplane, config: &Config, run: &RunDirectory) -> Result<()> {
-    // (`begin` fills the maps before it attaches: who has the link has all.)
+    // (`begin` fills the maps before it attaches. So a link that is there implies filled maps.)
     let is_gone = |(pin, end): (&str, &String)| {
         let attached = Link::open(&run.links().join(pin)).and_then(|link| link.ifindex());
         ifindex(end).is_none() || attached.ok().flatten() != ifindex(end)

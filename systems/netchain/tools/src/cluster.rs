@@ -112,7 +112,8 @@ const REBALANCE_EXAMPLES: &str = "Examples:
 
 A switch that is back serves no chain at first: others have taken its place. The controller gives
 its groups back when it has served for `rebalance_after_s`; this order, at once. Groups move one
-after the other; each is not served for some 60 ms, twice to six times. `kv status` shows how many are to move.";
+after the other; each is not served for some 60 ms, twice to six times. `kv status` shows how many
+are to move.";
 
 /// Words after `kv rebalance`.
 #[derive(Args, Debug)]

@@ -108,7 +108,9 @@ control CounterIngress(inout headers_t hdr, inout metadata_t meta, inout standar
         }
 #ifdef TWO_FLOWS
         if (hdr.udp.destination_port == 86) { // the sum of this flow's count and another one's
-            flow_t other = { hdr.ipv4.source, hdr.payload.packet, hdr.udp.source_port, 80, hdr.ipv4.protocol };
+            flow_t other = {
+                hdr.ipv4.source, hdr.payload.packet, hdr.udp.source_port, 80, hdr.ipv4.protocol
+            };
             count_t more;
             if (counts.get(other, more) != StateResult.HIT) {
                 mark_to_drop(standard_metadata);

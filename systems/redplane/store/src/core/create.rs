@@ -64,8 +64,8 @@ impl Replica {
                 if with_reverse {
                     self.encode_reverse_grant(request, &owned);
                 }
-                // Nobody hears of an answer that this switch sees before it releases the flow. If
-                // it dies first, the connection counts as answered.
+                // Until its release only the switch knows whether the connection was answered. If
+                // the switch dies first, the connection counts as answered.
                 let answered = RecordWrite { phase: Flags::NONE, ..owned };
                 let second = if with_reverse { answered } else { nobodys };
                 self.commit(&Effect::Pair { first, second }, request.client, out)
