@@ -139,14 +139,14 @@ struct sp_session {
 _Static_assert(sizeof(struct sp_session) == 80, "as in Rust");
 _Static_assert(__builtin_offsetof(struct sp_session, progress_ns) == 72, "as in Rust");
 
-/* The tags of the newest replies whose own bits name this set; a cache line. */
+/* The names of the newest replies whose own bits select this set; a cache line. */
 struct sp_seen_set {
 	struct bpf_spin_lock lock; /* Held while the set changes. */
 	__u32 next; /* Its oldest, which the next one replaces. */
-	__u64 tags[7]; /* In no order. */
+	__u64 names[7]; /* In no order. */
 };
 _Static_assert(sizeof(struct sp_seen_set) == 64, "as in Rust");
-_Static_assert(__builtin_offsetof(struct sp_seen_set, tags) == 8, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_seen_set, names) == 8, "as in Rust");
 
 /* What the agent asks of sp_sweep. Times are CLOCK_MONOTONIC's. */
 struct sp_flow_sweep_request {

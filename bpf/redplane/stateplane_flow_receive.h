@@ -104,13 +104,31 @@ static __always_inline int sp_flow_is_genuine(
 	return !sp_tag(xdp, key_id, body_bytes, &tag) && tag == claimed;
 }
 
-/* "Replays": was this very reply taken before? No two are the same: each has the time of its
- * request, and recalls are numbered by time. */
-static __always_inline int sp_flow_is_replayed(const struct sp_flow_scratch *scratch)
+/* "Replays": by what the switch knows a reply again. Of a reply that brings a packet back it is what
+ * the reply echoes of its request: when a chain changes, the old tail and the new one may both
+ * answer, by other addresses and so by other tags, and the packet goes on once. Of all others it is
+ * the tag. No two are the same: each has the time of its request, and recalls are numbered by
+ * time. */
+static __always_inline __u64 sp_flow_reply_name(
+    const struct sp_flow_scratch *scratch, __u32 packet_bytes)
 {
-	__u32 index = scratch->tag & (SP_SEEN_SETS - 1), next;
+	__u64 name = scratch->request_ns;
+
+	if (!packet_bytes || scratch->type == SP_SNAPSHOT_STATE)
+		return scratch->tag;
+	name ^= (__u64)scratch->object_id << 48 ^ (__u64)scratch->port << 32 ^ packet_bytes;
+	for (__u32 i = 0; i < SP_FLOW_KEY_MAX / 8 && i * 8 < scratch->key_bytes; i++) {
+		name = (name ^ ((const __u64 *)scratch->key)[i]) * 0x9e3779b97f4a7c15ULL;
+		name ^= name >> 32;
+	}
+	return name;
+}
+
+/* Was a reply of this name taken before? */
+static __always_inline int sp_flow_is_replayed(__u64 name)
+{
+	__u32 index = name & (SP_SEEN_SETS - 1), next;
 	struct sp_seen_set *set = bpf_map_lookup_elem(&sp_seen_replies, &index);
-	__u64 tag = scratch->tag;
 	int known = 0;
 
 	if (!set)
@@ -120,10 +138,10 @@ static __always_inline int sp_flow_is_replayed(const struct sp_flow_scratch *scr
 	bpf_spin_lock(&set->lock);
 #pragma unroll
 	for (int i = 0; i < SP_SEEN_IN_SET; i++)
-		known |= set->tags[i] == tag;
+		known |= set->names[i] == name;
 	next = set->next;
 	if (!known && next < SP_SEEN_IN_SET) {
-		set->tags[next] = tag;
+		set->names[next] = name;
 		set->next = next + 1 == SP_SEEN_IN_SET ? 0 : next + 1;
 	}
 	bpf_spin_unlock(&set->lock);
@@ -156,11 +174,11 @@ static __always_inline int sp_flow_read_message(
 	scratch->fault = SP_STAT_LATE;
 	if (now - scratch->request_ns > SP_FLOW_LATE_NS)
 		return -1;
-	scratch->fault = SP_STAT_REPLAYED;
-	if (sp_flow_is_replayed(scratch))
-		return -1;
 	scratch->fault = SP_STAT_MALFORMED;
 	if (sp_flow_load_key(xdp, scratch))
+		return -1;
+	scratch->fault = SP_STAT_REPLAYED;
+	if (sp_flow_is_replayed(sp_flow_reply_name(scratch, packet_bytes)))
 		return -1;
 	scratch->fault = SP_STAT_UNKNOWN_OBJECT;
 	return sp_flow_known(scratch) ? packet_bytes : -1;

@@ -10,7 +10,7 @@ use redplane_switch::FlowRuntime;
 use redplane_switch::runtime::{SweepBefore, Swept};
 use state_protocol::{Flags, Message, MessageType};
 use std::net::Ipv4Addr;
-use wire::{HEADER_BYTES, KeyRing, Secret, shard_of};
+use wire::{HEADER_BYTES, KeyRing, Secret, shard_of, tag_of};
 
 #[test]
 fn tags_of_packets_of_every_size() {
@@ -110,8 +110,9 @@ fn a_reply_is_known_again_until_seven_others_came_into_its_set() {
     let out = Verdict::Forward { port: 3 };
     assert_eq!(rig.raw(&reply, START + 2).0, out);
     // SP_SEEN_SETS.
-    let set =
-        |datagram: &[u8]| u64::from_be_bytes(datagram[56..64].try_into().unwrap()) % (1 << 17);
+    let set = |datagram: &[u8]| {
+        Message::decode(datagram).unwrap().reply_name(tag_of(datagram)) % (1 << 17)
+    };
     let (nothing, now_ns): (&[u8], u64) = (&[], START + SECOND / 2);
     let beat = Message {
         message_type: MessageType::HeartbeatAck,
@@ -132,6 +133,38 @@ fn a_reply_is_known_again_until_seven_others_came_into_its_set() {
     assert_eq!((rig.raw(&reply, now_ns).0, rig.count("replayed")), (Verdict::Drop, 11));
     rig.raw(&others.next().unwrap(), now_ns);
     assert_eq!((rig.raw(&reply, now_ns).0, rig.count("replayed")), (out, 11));
+}
+
+/// When a chain changes, the old tail and the new one may both answer
+/// (core/chain/docs/protocol.md, rule 3): the packet goes on once.
+#[test]
+fn of_two_tails_answers_the_first_is_taken() {
+    let rig = rig(&[]);
+    let other_tail = Ipv4Addr::new(10, 2, 3, 11);
+    // A packet that runs again.
+    let request = rig.asks(1, 0, START);
+    let grant = granted(&Message::decode(&request).unwrap(), 5, 1, &[0; 8]);
+    assert_eq!(rig.reply(&grant, START + 1).0, Verdict::Forward { port: TO_STORE });
+    assert_eq!(rig.reply_from(other_tail, &grant, START + 2).0, Verdict::Drop);
+    assert_eq!(rig.count("replayed"), 1);
+    // A packet that leaves.
+    let update = rig.own(2, 5, 1, START + 3);
+    let update = Message::decode(&update).unwrap();
+    let answer = acknowledged(&update);
+    assert_eq!(rig.reply(&answer, START + 5).0, Verdict::Forward { port: 3 });
+    assert_eq!(rig.reply_from(other_tail, &answer, START + 6).0, Verdict::Drop);
+    assert_eq!(rig.count("replayed"), 2);
+    // Without a packet each counts: what it says is said again.
+    let beat = Message {
+        message_type: MessageType::HeartbeatAck,
+        key: b"",
+        value: b"",
+        packet: b"",
+        ..update
+    };
+    rig.reply(&beat, START + 7);
+    rig.reply_from(other_tail, &beat, START + 8);
+    assert_eq!(rig.count("replayed"), 2);
 }
 
 #[test]
@@ -233,6 +266,7 @@ fn a_recalled_flow_is_released_with_its_newest_state_and_stays_so() {
     );
     assert_eq!(rig.generate(START + 20_000_000).len(), 0);
     // The next grant is a new one.
+    let request = rig.asks(1, 0, START + 29_000_000);
     let (_, sent) = rig.grant(&request, 6, 44, 7, START + 30_000_000);
     let update = rig.datagram(&sent);
     assert_eq!(Message::decode(&update).unwrap().value, 8u64.to_be_bytes());

@@ -233,16 +233,15 @@ pub fn receive(
     if now_ns - message.request_ns > LATE_NS {
         return Received::Refused(&[LATE]);
     }
-    let tag =
-        datagram.get(56..64).and_then(|tag| tag.try_into().ok()).map_or(0, u64::from_be_bytes);
-    let seen = entries.seen_replies.entry(tag % SEEN_SETS).or_default();
-    if seen.contains(&tag) {
+    let name = message.reply_name(wire::tag_of(datagram));
+    let seen = entries.seen_replies.entry(name % SEEN_SETS).or_default();
+    if seen.contains(&name) {
         return Received::Refused(&[REPLAYED]);
     }
     if seen.len() == SEEN_IN_SET {
         seen.pop_front();
     }
-    seen.push_back(tag);
+    seen.push_back(name);
     let value_bytes = if message.message_type == LeaseGrant { 6 } else { 0 };
     let known = !matches!(message.message_type, SnapshotAck | SnapshotState)
         && message.object_id == OBJECT

@@ -197,7 +197,7 @@ c_struct! {
 }
 
 c_struct! {
-    /// The tags of the newest replies whose own bits name this set; a cache line.
+    /// The names of the newest replies whose own bits select this set; a cache line.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct SeenSet as "sp_seen_set" {
         /// Held while the set changes.
@@ -205,7 +205,7 @@ c_struct! {
         /// Its oldest, which the next one replaces.
         pub next: u32,
         /// In no order.
-        pub tags: [u64; SEEN_IN_SET],
+        pub names: [u64; SEEN_IN_SET],
     }
 }
 

@@ -8,8 +8,7 @@ use crate::store::{LEASE_US, controller_address};
 use crate::switch::Identity;
 use crate::world::{MS, SHARDS, World};
 use rand::Rng;
-use std::collections::{HashMap, HashSet};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::SocketAddrV4;
 use wire::{Control, KeyRing, Report, Reporter};
 
 const REPORT_NS: u64 = 50 * MS;
@@ -28,10 +27,6 @@ pub(crate) struct Around {
     /// What the agent knows of the chains.
     pub(crate) views_version: u64,
     pub(crate) report_at_ns: u64,
-    /// Tags of the replies that arrived in this life.
-    pub(crate) arrived: HashSet<u64>,
-    /// Replies with a packet that did: type, `request_ns`, number of the packet; by whom.
-    pub(crate) answered: HashMap<(u8, u64, u32), Ipv4Addr>,
 }
 
 impl Around {
@@ -45,8 +40,6 @@ impl Around {
             incarnation,
             views_version: 0,
             report_at_ns: now_ns,
-            arrived: HashSet::new(),
-            answered: HashMap::new(),
         }
     }
 }

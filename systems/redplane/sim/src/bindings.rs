@@ -101,8 +101,7 @@ pub(crate) struct BindingChecker {
     /// The least time without a packet after which a flow may have lost what it had, in ns.
     kept_ns: u64,
     uses: BTreeMap<u32, Use>,
-    /// By packet that left, and what it showed: a copy of one that a new tail gave back again may
-    /// come in a later term.
+    /// By packet that left, and what it showed.
     terms: HashMap<(u32, End), u32>,
     sent: HashMap<u32, Sent>,
     client_port: u16,

@@ -12,10 +12,6 @@ struct Packet {
     /// When it came in and when it left: in order of events.
     invoked: u64,
     returned: Option<(u64, u64)>,
-    /// The same of copies that the network may have made of it.
-    copies: Vec<Option<(u64, u64)>>,
-    /// How often it may leave again as it left before.
-    again: u32,
 }
 
 /// All packets of a run.
@@ -31,49 +27,17 @@ impl Operations {
         self.events += 1;
         self.packets.insert(
             packet,
-            Packet {
-                flow,
-                read,
-                invoked: self.events,
-                returned: None,
-                copies: Vec::new(),
-                again: 0,
-            },
+            Packet { flow, read, invoked: self.events, returned: None },
         );
-    }
-
-    /// A parked packet came back a second time: a new tail answers what the old one may have
-    /// answered (core/chain/docs/protocol.md, rule 3). To the switch it is another packet, as if
-    /// the network had doubled it on its way in.
-    pub(crate) fn doubled(&mut self, packet: u32) {
-        if let Some(known) = self.packets.get_mut(&packet) {
-            known.copies.push(None);
-        }
-    }
-
-    /// A finished packet came back a second time, for the same reason: it leaves as it left before.
-    pub(crate) fn leaves_again(&mut self, packet: u32) {
-        if let Some(known) = self.packets.get_mut(&packet) {
-            known.again += 1;
-        }
     }
 
     /// It leaves with this count; `false`: it did before, or never came in.
     pub(crate) fn output(&mut self, packet: u32, count: u64) -> bool {
         self.events += 1;
         let Some(known) = self.packets.get_mut(&packet) else { return false };
-        let left_so =
-            |returned: &Option<(u64, u64)>| returned.is_some_and(|(_, with)| with == count);
-        if known.again > 0 && (left_so(&known.returned) || known.copies.iter().any(left_so)) {
-            known.again -= 1;
-            return true;
-        }
-        let free = std::iter::once(&mut known.returned)
-            .chain(&mut known.copies)
-            .find(|returned| returned.is_none());
-        let leaves = free.is_some();
-        if let Some(returned) = free {
-            *returned = Some((self.events, count));
+        let leaves = known.returned.is_none();
+        if leaves {
+            known.returned = Some((self.events, count));
         }
         leaves
     }
@@ -98,11 +62,11 @@ impl Operations {
         let mut flows: BTreeMap<u32, Vec<Operation<Counter>>> = BTreeMap::new();
         for packet in self.packets.values().filter(|packet| reads || !packet.read) {
             let input = if packet.read { Counter::Read } else { Counter::Increment };
-            let operation = |returned| Operation { input, invoked: packet.invoked, returned };
-            let all = std::iter::once(packet.returned)
-                .chain(packet.copies.iter().copied())
-                .map(operation);
-            flows.entry(packet.flow).or_default().extend(all);
+            flows.entry(packet.flow).or_default().push(Operation {
+                input,
+                invoked: packet.invoked,
+                returned: packet.returned,
+            });
         }
         for (flow, operations) in flows {
             if let Err(stuck) = check(&operations) {
@@ -121,15 +85,12 @@ impl Operations {
     pub(crate) fn check_bindings(&self, bindings: &BindingChecker) -> Result<(), String> {
         let mut registers: BTreeMap<(u32, u32), Vec<Operation<Binding>>> = BTreeMap::new();
         for (number, packet) in &self.packets {
-            for returned in
-                std::iter::once(packet.returned).chain(packet.copies.iter().copied()).flatten()
-            {
-                let Some(term) = bindings.term(*number, returned.1) else { continue };
-                let input = Binding { allocated: returned.1 };
-                let operation =
-                    Operation { input, invoked: packet.invoked, returned: Some(returned) };
-                registers.entry((packet.flow, term)).or_default().push(operation);
-            }
+            let Some((left, shown)) = packet.returned else { continue };
+            let Some(term) = bindings.term(*number, shown) else { continue };
+            let input = Binding { allocated: shown };
+            let returned = Some((left, shown));
+            let operation = Operation { input, invoked: packet.invoked, returned };
+            registers.entry((packet.flow, term)).or_default().push(operation);
         }
         registers.into_iter().try_for_each(|((flow, _), operations)| {
             check(&operations).map_err(|stuck| format!("flow {flow}: {stuck}"))

@@ -162,6 +162,13 @@ pub const ALL: &[SeededBug] = &[
         wrong: "\treturn 0;\n\t/* Of two copies",
     },
     SeededBug {
+        name: "SecondAnswerTaken",
+        what: "A switch takes the old tail's answer to a request and the new one's.",
+        header: "stateplane_flow_receive.h",
+        right: "\tif (!packet_bytes || scratch->type == SP_SNAPSHOT_STATE)\n\t\treturn scratch->tag;",
+        wrong: "\tif (scratch)\n\t\treturn scratch->tag;",
+    },
+    SeededBug {
         name: "ReplyToEarlierLife",
         what: "A switch takes replies to its earlier life.",
         header: "stateplane_flow_receive.h",

@@ -11,6 +11,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use manifest::Manifest;
 use redplane_switch::FlowRuntime;
 use redplane_switch::runtime::{FlowSettings, SweepBefore, Swept, entry_flags};
+use state_protocol::Message;
 use state_protocol::layouts::{EntryHead, SEEN_SETS, SeenSet};
 use std::cell::Cell;
 use std::collections::{HashSet, VecDeque};
@@ -80,8 +81,6 @@ const BY_SHARD: [&str; 2] = ["sp_shards", "sp_sessions"];
 /// Arrays up to this size are zeroed whole. In larger ones (the replies seen, the backends) only
 /// what was written is.
 const ZEROED_ENTRIES: u32 = 4096;
-/// Where a message has its tag.
-const TAG_AT: usize = 56;
 
 /// CPUs that the program believes to run on, where packets wait in the switch.
 const CPUS: u32 = 2;
@@ -373,10 +372,10 @@ impl Switch {
     }
 }
 
-/// The set of `sp_seen_replies` that a message's tag names.
+/// The set of `sp_seen_replies` that a reply comes into.
 fn set_of(payload: &[u8]) -> Option<u32> {
-    let tag = payload.get(TAG_AT..TAG_AT + 8)?.try_into().ok().map(u64::from_be_bytes)?;
-    Some((tag & u64::from(SEEN_SETS - 1)) as u32)
+    let name = Message::decode(payload).ok()?.reply_name(wire::tag_of(payload));
+    Some((name & u64::from(SEEN_SETS - 1)) as u32)
 }
 
 /// The entries and the port that nat.p4 and load_balancer.p4 need. Other programs have no such

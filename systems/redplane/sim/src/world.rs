@@ -5,7 +5,7 @@ use crate::bindings::BindingChecker;
 use crate::chart::Chart;
 use crate::checks::{Checks, Violation};
 use crate::faults::Faults;
-use crate::frames::{counter_frame, flow_of};
+use crate::frames::counter_frame;
 use crate::network::{Datagram, Event, Network};
 use crate::operations::Operations;
 use crate::program::{Kind, Program};
@@ -30,8 +30,6 @@ const NEW_SECRET: (u8, Secret) = (2, Secret(*b"tomorrow's, new."));
 const HEARTBEATS_PER_LOOK: u64 = 8;
 /// A run has some thousands.
 const MOST_EVENTS: u64 = 2_000_000;
-/// Where a message has its tag.
-const TAG_AT: usize = 56;
 
 /// The ring at a step of the rotation: the old secret; both; both, and sends with the new one; the
 /// new one.
@@ -451,13 +449,6 @@ impl World {
 
     fn switch_takes(&mut self, at: usize, datagram: &Datagram) -> dataplane::Result<()> {
         let bytes = &datagram.bytes;
-        let tag = bytes
-            .get(TAG_AT..TAG_AT + 8)
-            .and_then(|tag| tag.try_into().ok())
-            .map_or(0, u64::from_be_bytes);
-        if self.around[at].arrived.insert(tag) {
-            self.note_answer(at, *datagram.from.ip(), bytes);
-        }
         if let Some(sketch) = &mut self.sketch
             && let Err(detail) = sketch.arrives(bytes, &self.store)
         {
@@ -479,21 +470,6 @@ impl World {
             Err(_) => {}
         }
         Ok(())
-    }
-
-    /// A reply with a packet comes: is it another tail's answer to the same request?
-    fn note_answer(&mut self, at: usize, from: Ipv4Addr, bytes: &[u8]) {
-        let Ok(reply) = state_protocol::Message::decode(bytes) else { return };
-        let Some((_, packet, _)) = flow_of(reply.packet).filter(|_| self.sketch.is_none()) else {
-            return;
-        };
-        let before = self.around[at].answered.insert((bytes[3], reply.request_ns, packet), from);
-        if before.is_some_and(|before| before != from) {
-            match reply.message_type {
-                state_protocol::MessageType::UpdateAck => self.operations.leaves_again(packet),
-                _ => self.operations.doubled(packet),
-            }
-        }
     }
 
     pub(crate) fn send(&mut self, from: Machine, datagram: Datagram) {

@@ -181,9 +181,24 @@ impl Rig {
     }
 
     pub fn raw(&self, datagram: &[u8], now_ns: u64) -> (Verdict, Vec<u8>) {
-        let frame = messages::arriving(datagram, SERVER, PROTOCOL_ADDRESS);
+        self.raw_from(SERVER, datagram, now_ns)
+    }
+
+    fn raw_from(&self, server: Ipv4Addr, datagram: &[u8], now_ns: u64) -> (Verdict, Vec<u8>) {
+        let frame = messages::arriving(datagram, server, PROTOCOL_ADDRESS);
         let outcome = self.dataplane.run(&frame, FABRIC_PORT, now_ns).unwrap();
         (outcome.verdict, outcome.frame)
+    }
+
+    /// The same from any server of the chain.
+    pub fn reply_from(
+        &self,
+        server: Ipv4Addr,
+        message: &Message<'_>,
+        now_ns: u64,
+    ) -> (Verdict, Vec<u8>) {
+        let datagram = messages::signed(&self.ring, message, server, PROTOCOL_ADDRESS);
+        self.raw_from(server, &datagram, now_ns)
     }
 
     /// The store's answer to a LEASE_REQUEST.
