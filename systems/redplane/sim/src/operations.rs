@@ -25,10 +25,7 @@ impl Operations {
     /// A packet comes in.
     pub(crate) fn input(&mut self, flow: u32, packet: u32, read: bool) {
         self.events += 1;
-        self.packets.insert(
-            packet,
-            Packet { flow, read, invoked: self.events, returned: None },
-        );
+        self.packets.insert(packet, Packet { flow, read, invoked: self.events, returned: None });
     }
 
     /// It leaves with this count; `false`: it did before, or never came in.
