@@ -27,7 +27,8 @@ struct {
 
 /* "Replays": the names of the newest replies (sp_flow_reply_name), in sets that their own bits
  * select. A name is as good as random, so a reply is known again until SP_SEEN_IN_SET others came
- * into its set: with 10,000 replies a second, a whole second later, that happens to one of 10^11. */
+ * into its set: with 10,000 replies a second, a whole second later, that happens to one of
+ * 10^11. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, SP_SEEN_SETS);

@@ -104,8 +104,8 @@ static __always_inline int sp_flow_is_genuine(
 	return !sp_tag(xdp, key_id, body_bytes, &tag) && tag == claimed;
 }
 
-/* "Replays": by what the switch knows a reply again. Of a reply that brings a packet back it is what
- * the reply echoes of its request: when a chain changes, the old tail and the new one may both
+/* "Replays": by what the switch knows a reply again. Of a reply that brings a packet back it is
+ * what the reply echoes of its request: when a chain changes, the old tail and the new one may both
  * answer, by other addresses and so by other tags, and the packet goes on once. Of all others it is
  * the tag. No two are the same: each has the time of its request, and recalls are numbered by
  * time. */
