@@ -104,24 +104,22 @@ static __always_inline int sp_flow_is_genuine(
 	return !sp_tag(xdp, key_id, body_bytes, &tag) && tag == claimed;
 }
 
-/* "Replays": by what the switch knows a reply again. Of a reply that brings a packet back it is
- * what the reply echoes of its request: when a chain changes, the old tail and the new one may both
- * answer, by other addresses and so by other tags, and the packet goes on once. Of all others it is
- * the tag. No two are the same: each has the time of its request, and recalls are numbered by
- * time. */
+/* "Replays": the name by which the switch knows a reply again. A reply with a packet is named by
+ * what it echoes of its request. Reason: when a chain changes, the old tail and the new one may
+ * both answer. Their addresses differ, and so do their tags, but the packet must go on once. Any
+ * other reply is named by its tag. No two tags are the same: each covers the time of the request,
+ * and a recall's covers the clock of the head. */
 static __always_inline __u64 sp_flow_reply_name(
     const struct sp_flow_scratch *scratch, __u32 packet_bytes)
 {
-	__u64 name = scratch->request_ns;
+	__u64 name;
 
 	if (!packet_bytes || scratch->type == SP_SNAPSHOT_STATE)
 		return scratch->tag;
-	name ^= (__u64)scratch->object_id << 48 ^ (__u64)scratch->port << 32 ^ packet_bytes;
-	for (__u32 i = 0; i < SP_FLOW_KEY_MAX / 8 && i * 8 < scratch->key_bytes; i++) {
-		name = (name ^ ((const __u64 *)scratch->key)[i]) * 0x9e3779b97f4a7c15ULL;
-		name ^= name >> 32;
-	}
-	return name;
+	name = sp_key_hash(scratch->key, scratch->key_bytes, 0) ^ scratch->request_ns ^
+	       (__u64)scratch->object_id << 48 ^ (__u64)scratch->port << 32 ^ packet_bytes;
+	name *= 0x9E3779B97F4A7C15ull; /* the low bits select the set */
+	return name ^ name >> 32;
 }
 
 /* Was a reply of this name taken before? */

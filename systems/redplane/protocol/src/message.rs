@@ -332,20 +332,16 @@ impl<'a> Message<'a> {
         HEADER_BYTES + self.key.len() + self.value.len() + self.packet.len()
     }
 
-    /// By what a switch knows a reply again: as `sp_flow_reply_name`, which says why. `tag`: the
-    /// datagram's.
+    /// The name by which a switch knows a reply again. `sp_flow_reply_name` computes the same, and
+    /// says why. `tag`: the datagram's.
     pub fn reply_name(&self, tag: u64) -> u64 {
         if self.packet.is_empty() || self.message_type == MessageType::SnapshotState {
             return tag;
         }
-        let port = u64::from(self.port) << 32;
-        let first = self.request_ns ^ u64::from(self.object_id) << 48 ^ port;
-        self.key.chunks(8).fold(first ^ self.packet.len() as u64, |name, bytes| {
-            let mut word = [0; 8];
-            word.iter_mut().zip(bytes).for_each(|(to, byte)| *to = *byte);
-            let name = (name ^ u64::from_le_bytes(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            name ^ name >> 32
-        })
+        let (object, port) = (u64::from(self.object_id) << 48, u64::from(self.port) << 32);
+        let echoed = self.request_ns ^ object ^ port ^ self.packet.len() as u64;
+        let name = (wire::key_hash(self.key) ^ echoed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        name ^ name >> 32
     }
 
     /// Writes the message to the front of `buffer`, with no tag yet (`KeyRing::sign` writes it);

@@ -101,8 +101,8 @@ pub(crate) struct BindingChecker {
     /// The least time without a packet after which a flow may have lost what it had, in ns.
     kept_ns: u64,
     uses: BTreeMap<u32, Use>,
-    /// By packet that left, and what it showed.
-    terms: HashMap<(u32, End), u32>,
+    /// Of each packet that left, the term of its flow.
+    terms: HashMap<u32, u32>,
     sent: HashMap<u32, Sent>,
     client_port: u16,
 }
@@ -207,7 +207,7 @@ impl BindingChecker {
             return Ok(None);
         }
         let term = self.used(flow, shown, now_ns)?;
-        self.terms.insert((packet, shown), term);
+        self.terms.insert(packet, term);
         let (key, value) = match to {
             None => (self.key(flow), shown),
             Some(end) if self.nat => (key_of(REMOTE, end), kept),
@@ -239,10 +239,9 @@ impl BindingChecker {
         Ok(term)
     }
 
-    /// In which term of its flow this packet left with that.
-    pub(crate) fn term(&self, packet: u32, shown: u64) -> Option<u32> {
-        let end = ((shown >> 16) as u32, shown as u16);
-        self.terms.get(&(packet, end)).copied()
+    /// In which term of its flow this packet left.
+    pub(crate) fn term(&self, packet: u32) -> Option<u32> {
+        self.terms.get(&packet).copied()
     }
 
     /// Each server's pool knows exactly of the pairs of records that there are; how many of these,

@@ -59,11 +59,8 @@ impl Operations {
         let mut flows: BTreeMap<u32, Vec<Operation<Counter>>> = BTreeMap::new();
         for packet in self.packets.values().filter(|packet| reads || !packet.read) {
             let input = if packet.read { Counter::Read } else { Counter::Increment };
-            flows.entry(packet.flow).or_default().push(Operation {
-                input,
-                invoked: packet.invoked,
-                returned: packet.returned,
-            });
+            let Packet { flow, invoked, returned, .. } = *packet;
+            flows.entry(flow).or_default().push(Operation { input, invoked, returned });
         }
         for (flow, operations) in flows {
             if let Err(stuck) = check(&operations) {
@@ -82,12 +79,12 @@ impl Operations {
     pub(crate) fn check_bindings(&self, bindings: &BindingChecker) -> Result<(), String> {
         let mut registers: BTreeMap<(u32, u32), Vec<Operation<Binding>>> = BTreeMap::new();
         for (number, packet) in &self.packets {
-            let Some((left, shown)) = packet.returned else { continue };
-            let Some(term) = bindings.term(*number, shown) else { continue };
-            let input = Binding { allocated: shown };
-            let returned = Some((left, shown));
-            let operation = Operation { input, invoked: packet.invoked, returned };
-            registers.entry((packet.flow, term)).or_default().push(operation);
+            let Packet { flow, invoked, returned, .. } = *packet;
+            let (Some((_, allocated)), Some(term)) = (returned, bindings.term(*number)) else {
+                continue;
+            };
+            let operation = Operation { input: Binding { allocated }, invoked, returned };
+            registers.entry((flow, term)).or_default().push(operation);
         }
         registers.into_iter().try_for_each(|((flow, _), operations)| {
             check(&operations).map_err(|stuck| format!("flow {flow}: {stuck}"))

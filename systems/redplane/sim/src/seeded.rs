@@ -165,8 +165,8 @@ pub const ALL: &[SeededBug] = &[
         name: "SecondAnswerTaken",
         what: "A switch takes the old tail's answer to a request and the new one's.",
         header: "stateplane_flow_receive.h",
-        right: "\tif (!packet_bytes || scratch->type == SP_SNAPSHOT_STATE)\n\t\treturn scratch->tag;",
-        wrong: "\tif (scratch)\n\t\treturn scratch->tag;",
+        right: "if (!packet_bytes || scratch->type == SP_SNAPSHOT_STATE)\n\t\treturn",
+        wrong: "if (scratch)\n\t\treturn",
     },
     SeededBug {
         name: "ReplyToEarlierLife",

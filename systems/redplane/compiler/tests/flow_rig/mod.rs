@@ -172,7 +172,7 @@ impl Rig {
 
     /// A message comes in from a server, tagged.
     pub fn reply(&self, message: &Message<'_>, now_ns: u64) -> (Verdict, Vec<u8>) {
-        self.raw(&self.signed(message), now_ns)
+        self.reply_from(SERVER, message, now_ns)
     }
 
     /// A server's message, tagged.
@@ -190,7 +190,7 @@ impl Rig {
         (outcome.verdict, outcome.frame)
     }
 
-    /// The same from any server of the chain.
+    /// A message comes in from this server of the chain, tagged.
     pub fn reply_from(
         &self,
         server: Ipv4Addr,
