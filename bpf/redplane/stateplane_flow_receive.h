@@ -118,6 +118,9 @@ static __always_inline __u64 sp_flow_reply_name(
 		return scratch->tag;
 	name = sp_key_hash(scratch->key, scratch->key_bytes, 0) ^ scratch->request_ns ^
 	       (__u64)scratch->object_id << 48 ^ (__u64)scratch->port << 32 ^ packet_bytes;
+	/* Two updates of a flow may be sent at one time. All tails that answer one name its `seq`. */
+	if (scratch->type == SP_UPDATE_ACK)
+		name += scratch->seq * 0xBF58476D1CE4E5B9ull;
 	name *= 0x9E3779B97F4A7C15ull; /* the low bits select the set */
 	return name ^ name >> 32;
 }

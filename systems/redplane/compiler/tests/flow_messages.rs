@@ -154,6 +154,14 @@ fn of_two_tails_answers_the_first_is_taken() {
     assert_eq!(rig.reply(&answer, START + 5).0, Verdict::Forward { port: 3 });
     assert_eq!(rig.reply_from(other_tail, &answer, START + 6).0, Verdict::Drop);
     assert_eq!(rig.count("replayed"), 2);
+    // Two packets of a flow at one time are two updates, and both leave.
+    let sent = [rig.packet(2, 0, START + 6), rig.packet(2, 0, START + 6)];
+    for update in sent.map(|(_, frame)| rig.genuine(&frame)) {
+        let update = Message::decode(&update).unwrap();
+        let out = Verdict::Forward { port: 3 };
+        assert_eq!(rig.reply(&acknowledged(&update), START + 8).0, out, "seq {}", update.seq);
+    }
+    assert_eq!(rig.count("replayed"), 2);
     // Without a packet each counts: what it says is said again.
     let beat = Message {
         message_type: MessageType::HeartbeatAck,

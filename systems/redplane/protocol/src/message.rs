@@ -340,7 +340,10 @@ impl<'a> Message<'a> {
         }
         let (object, port) = (u64::from(self.object_id) << 48, u64::from(self.port) << 32);
         let echoed = self.request_ns ^ object ^ port ^ self.packet.len() as u64;
-        let name = (wire::key_hash(self.key) ^ echoed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let seq = if self.message_type == MessageType::UpdateAck { self.seq } else { 0 };
+        let name = (wire::key_hash(self.key) ^ echoed)
+            .wrapping_add(seq.wrapping_mul(0xbf58_476d_1ce4_e5b9))
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
         name ^ name >> 32
     }
 
