@@ -3,7 +3,7 @@
 use crate::common::{TestLab, wait_for};
 use chaos::inject;
 use netchain_client::{Client, Config, Key, Pipeline, Ring, read_ring};
-use netchain_daemon::{GroupStatus, Groups, GroupsWanted, Status};
+use netchain_daemon::{GroupStatus, Groups, GroupsWanted, Status, SwitchStatus};
 use netns::Netns;
 use secrets::SecretsFile;
 use std::cell::Cell;
@@ -130,14 +130,21 @@ impl Cluster {
 
     /// Waits until all chains are whole, all switches live, and all have the newest decision.
     pub fn settle(&self, what: &str) {
-        wait_for(what, || {
-            self.status().is_some_and(|status| {
-                status.settled
-                    && status.switches.iter().all(|it| {
-                        it.standing == "serving" && it.report_ms.is_some_and(|ms| ms < 100)
-                    })
-            })
-        });
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let status = self.status();
+            let is_settled = status.as_ref().is_some_and(|status| {
+                let is_well = |it: &SwitchStatus| {
+                    it.standing == "serving" && it.report_ms.is_some_and(|ms| ms < 100)
+                };
+                status.settled && status.switches.iter().all(is_well)
+            });
+            if is_settled {
+                return;
+            }
+            assert!(Instant::now() < deadline, "not within 60 s: {what}: {status:#?}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// `stateplane kv` with words for the controller: whether it was good, and what it printed.
