@@ -121,7 +121,13 @@ impl Cluster {
         let (mut groups, mut from) = (vec![], 0);
         loop {
             let wanted = serde_json::to_vec(&GroupsWanted { from }).expect("JSON");
-            let page: Groups = self.ask(ToolType::StateRequest, &wanted).expect("groups");
+            // A question may be lost: the machine stalls for longer than one waits.
+            let mut page: Option<Groups> = None;
+            wait_for("the controller names its groups", || {
+                page = self.ask(ToolType::StateRequest, &wanted);
+                page.is_some()
+            });
+            let page = page.expect("waited for");
             groups.extend(page.groups);
             let Some(next) = page.next else { return groups };
             from = next;
