@@ -16,6 +16,11 @@ impl Door {
         Door { keys, address }
     }
 
+    /// The secrets.
+    pub fn keys(&self) -> &KeyRing {
+        &self.keys
+    }
+
     /// Other secrets from now on.
     pub fn set_keys(&mut self, keys: KeyRing) {
         self.keys = keys;

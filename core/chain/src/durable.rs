@@ -36,6 +36,11 @@ impl<S: StateMachine> Replica<S> {
         self.durability = Some(Durability::default());
     }
 
+    /// Whether it does.
+    pub fn keeps_journal(&self) -> bool {
+        self.durability.is_some()
+    }
+
     /// Goes on with what was written down. Must be in no view yet.
     pub fn restore(&mut self, replica: RestoredReplica<S>) {
         let RestoredReplica { since, synced, index, committed, state, kept, .. } = replica;

@@ -34,7 +34,7 @@ pub use node::{Node, NodeCounters, NodeSettings, Shard, System};
 pub use output::{BrokenReason, Event, Outputs, Role, Run};
 pub use replica::{Replica, Settings};
 pub use touched::Touched;
-pub use view::Adopted;
+pub use view::{Adopted, Steady};
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 

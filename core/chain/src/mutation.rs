@@ -12,6 +12,8 @@ seeded_bugs::seeded_bugs! {
         EntriesAgain,
         /// Messages of any view are taken.
         AnyView,
+        /// Updates go through the chain without an entry also while a replica joins.
+        SteadyWhileJoining,
         /// What entries touch during a copy is not copied again.
         TouchedNotCopied,
     }

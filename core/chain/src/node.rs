@@ -38,6 +38,13 @@ pub trait Shard {
 
     /// When `timer` is due, in ns; `None`: not before another input.
     fn next_deadline(&self) -> Option<u64>;
+
+    /// The node is about to use the shard, if it has not done so since `leave`. What others may
+    /// have changed meanwhile is to be taken over.
+    fn enter(&mut self) {}
+
+    /// The node has ended a batch of inputs.
+    fn leave(&mut self) {}
 }
 
 /// What makes a server's shards, and what stays of them.
@@ -179,9 +186,8 @@ impl<Y: System> Node<Y> {
 
     /// Writes down a shard's replica anew: what was written of it before can go.
     pub fn checkpoint(&mut self, shard: u16) {
-        if let Some(Some(replica)) = self.replicas.get_mut(usize::from(shard)) {
+        if let Some(replica) = self.replica_mut(shard) {
             replica.chain_mut().checkpoint();
-            self.touch(shard);
         }
     }
 
@@ -214,8 +220,7 @@ impl<Y: System> Node<Y> {
         };
         let shard = bytes.get(SHARD_AT..SHARD_AT + 2).and_then(|bytes| bytes.try_into().ok());
         let shard = u16::from_be_bytes(shard.unwrap_or([0xff; 2]));
-        let Some(replica) = self.replicas.get_mut(usize::from(shard)).and_then(Option::as_mut)
-        else {
+        let Some(replica) = self.replica_mut(shard) else {
             self.counters.no_replica += 1;
             return;
         };
@@ -223,7 +228,6 @@ impl<Y: System> Node<Y> {
             Kind::Chain(_) => replica.chain_mut().message(now_ns, from, bytes, out),
             _ => replica.request(now_ns, from, bytes, out),
         }
-        self.touch(shard);
     }
 
     fn count_malformed(&mut self, reason: Malformed) {
@@ -275,10 +279,10 @@ impl<Y: System> Node<Y> {
     pub fn timer(&mut self, now_ns: u64, out: &mut Outputs) {
         for shard in 0..self.shards() {
             if self.deadlines[usize::from(shard)] <= now_ns {
-                if let Some(replica) = &mut self.replicas[usize::from(shard)] {
-                    replica.timer(now_ns, out);
+                match self.replica_mut(shard) {
+                    Some(replica) => replica.timer(now_ns, out),
+                    None => self.touch(shard),
                 }
-                self.touch(shard);
             }
         }
         if self.report_at_ns <= now_ns {
@@ -305,6 +309,7 @@ impl<Y: System> Node<Y> {
                 Some(replica) => {
                     replica.chain_mut().flush(now_ns, out);
                     replica.chain_mut().drain_journal(ticket, out);
+                    replica.leave();
                     replica.next_deadline().unwrap_or(u64::MAX)
                 }
                 None => u64::MAX,
@@ -320,6 +325,11 @@ impl<Y: System> Node<Y> {
     /// of one machine.
     pub fn set_machine(&mut self, machine: String) {
         self.machine = machine;
+    }
+
+    /// The secrets.
+    pub fn keys(&self) -> &KeyRing {
+        self.door.keys()
     }
 
     /// Other secrets from now on.
@@ -393,6 +403,7 @@ impl<Y: System> Node<Y> {
             }
             replica
         });
+        replica.enter();
         replica.adopt(now_ns, view, out);
         if cut_short {
             replica.chain_mut().give_up_joining();
@@ -451,9 +462,26 @@ impl<Y: System> Node<Y> {
         self.replicas.iter().filter_map(Option::as_deref)
     }
 
-    /// The same, to change what the operator decides.
+    /// The same, to change it: the next `flush` looks at it.
     pub fn replica_mut(&mut self, shard: u16) -> Option<&mut Y::Shard> {
-        self.replicas.get_mut(usize::from(shard))?.as_deref_mut()
+        self.replicas.get(usize::from(shard))?.as_ref()?;
+        self.touch(shard);
+        let replica = self.replicas.get_mut(usize::from(shard))?.as_deref_mut()?;
+        replica.enter();
+        Some(replica)
+    }
+
+    /// Takes over what others changed in all replicas: what is read then, before the next `flush`
+    /// or `leave_all`, is the newest.
+    pub fn enter_all(&mut self) {
+        (0..self.shards()).for_each(|shard| {
+            self.replica_mut(shard);
+        });
+    }
+
+    /// Ends what `enter_all` began.
+    pub fn leave_all(&mut self) {
+        self.replicas.iter_mut().flatten().for_each(|replica| replica.leave());
     }
 
     /// The system.

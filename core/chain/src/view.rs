@@ -3,7 +3,9 @@
 use crate::copy::{CopyIn, CopyOut};
 use crate::link::{Downstream, Upstream};
 use crate::log::Log;
+use crate::mutation::{self, Mutation};
 use crate::{BrokenReason, Entries, Event, Outputs, Replica, Role, StateMachine};
+use std::net::SocketAddrV4;
 use wire::ShardView;
 
 /// What a newer view made of a replica.
@@ -16,7 +18,37 @@ pub struct Adopted {
     pub became_head: bool,
 }
 
+/// The neighbours of a replica in a chain that does not change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Steady {
+    /// Number of the view.
+    pub view: u64,
+    /// The member before this one; `None`: this is the head.
+    pub previous: Option<SocketAddrV4>,
+    /// The member behind this one; `None`: this is the tail.
+    pub next: Option<SocketAddrV4>,
+}
+
 impl<S: StateMachine> Replica<S> {
+    /// This member's neighbours, while an update may go through the chain without an entry: it
+    /// changes a record that is everywhere, nobody joins, the order stays, and nothing needs to be
+    /// durable. `None`: every update needs an entry.
+    pub fn steady(&self) -> Option<Steady> {
+        let members = &self.view.members;
+        let place = members.iter().position(|member| *member == self.me)?;
+        let joins = self.view.joining.is_some() && !mutation::planted(Mutation::SteadyWhileJoining);
+        let changes = joins || self.view.draining;
+        let whole = self.synced && self.broken.is_none() && (place > 0 || self.is_ready());
+        if changes || !whole || self.durability.is_some() {
+            return None;
+        }
+        Some(Steady {
+            view: self.view.number,
+            previous: place.checked_sub(1).map(|before| members[before].address),
+            next: members.get(place + 1).map(|next| next.address),
+        })
+    }
+
     /// Takes a newer view of the shard. The caller has seen that this replica is in it. `None`: it
     /// is not newer, or it counts on state that is not here, and the replica is broken.
     pub fn adopt(&mut self, now_ns: u64, view: &ShardView, out: &mut Outputs) -> Option<Adopted> {

@@ -23,10 +23,12 @@ enum Bug {
     Chain(chain::Mutation),
 }
 
-const BUGS: [Bug; 5] = [
+const BUGS: [Bug; 7] = [
     Bug::Store(Mutation::BatchOfOldEpoch),
     Bug::Store(Mutation::RefusedNotTold),
     Bug::Store(Mutation::HalfOfGroup),
+    Bug::Store(Mutation::FastUpdateIsEverywhere),
+    Bug::Store(Mutation::EffectTakesBack),
     Bug::Chain(chain::Mutation::ReplyBeforeTail),
     Bug::Chain(chain::Mutation::GapInChain),
 ];

@@ -1,5 +1,6 @@
 //! `store.toml`: reading and checking. Every error names the file, the field and the remedy.
 
+mod fast_path;
 mod objects;
 #[cfg(test)]
 mod tests;
@@ -9,6 +10,8 @@ use crate::core::{Limits, Settings};
 use crate::health::HealthCheck;
 pub use daemon::config::ConfigError;
 use daemon::config::{Problem, require, require_distinct};
+pub use fast_path::FastPathSettings;
+use fast_path::{FastPathTable, check_fast_path};
 use manifest::Manifest;
 use objects::{ObjectTable, check_backends, check_health, check_objects, fill_from_manifest};
 use secrets::{SecretsError, SecretsFile};
@@ -46,6 +49,8 @@ pub struct Config {
     pub file: PathBuf,
     /// Where to write down what must survive a power cut; `None`: nowhere.
     pub wal: Option<WalSettings>,
+    /// Where a program in the kernel takes batches; `None`: nowhere.
+    pub fast_path: Option<FastPathSettings>,
     /// What the core needs.
     pub settings: Settings,
 }
@@ -100,6 +105,7 @@ struct File {
     limits: LimitsTable,
     manifest: Option<PathBuf>,
     wal: Option<WalTable>,
+    fast_path: Option<FastPathTable>,
     #[serde(default)]
     object: Vec<ObjectTable>,
 }
@@ -225,6 +231,7 @@ impl Config {
 
 fn check(file: File) -> Result<Config, Problem> {
     check_workers(&file)?;
+    let fast_path = check_fast_path(&file)?;
     let wal = file.wal.map(|wal| WalSettings {
         directory: wal.directory,
         checkpoint_bytes: wal.checkpoint_mib.saturating_mul(1 << 20),
@@ -306,6 +313,7 @@ fn check(file: File) -> Result<Config, Problem> {
         secrets: file.secrets,
         backends,
         wal,
+        fast_path,
         health,
         file: PathBuf::new(),
         settings: Settings {

@@ -122,6 +122,29 @@ fn workers_have_their_own_ports_and_logs_and_die_together() {
 }
 
 #[test]
+fn the_fast_path_is_read_and_checked() {
+    let with = |table: &str, from: &str, to: &str| {
+        let text = GOOD.replace(from, to).replace("[limits]", &format!("{table}\n\n[limits]"));
+        Config::parse(Path::new("store.toml"), &text)
+    };
+    let table = "[fast_path]\ninterfaces = [\"eth0\"]";
+    let config = with(table, "", "").unwrap();
+    let expected = FastPathSettings { interfaces: vec!["eth0".to_owned()], records: 65_536 };
+    assert_eq!(config.fast_path, Some(expected));
+    let wal = format!("{table}\n[wal]\ndirectory = \"log\"");
+    for (table, from, to, part) in [
+        ("[fast_path]\ninterfaces = []", "", "", "such as [\"eth0\"]"),
+        ("[fast_path]\ninterfaces = [\"a\", \"a\"]", "", "", "is given twice"),
+        (&format!("{table}\nrecords = 0"), "", "", "1 to 4194304"),
+        (&wal, "", "", "leave one of them out"),
+        (table, "shards = 8", "shards = 8\nworkers = 2", "one worker"),
+    ] {
+        let problem = with(table, from, to).unwrap_err().to_string();
+        assert!(problem.contains("fast_path") && problem.contains(part), "{table}: {problem}");
+    }
+}
+
+#[test]
 fn every_fault_names_its_field_and_remedy() {
     for (from, to, field, remedy) in [
         ("listen = \"10.0.3.1:5407\"", "listen = \"0.0.0.0:5407\"", "listen", "own address"),

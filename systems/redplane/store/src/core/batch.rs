@@ -61,6 +61,9 @@ impl Replica {
             BatchType::BatchAck => BatchAck::decode(datagram).map(|_| None),
         };
         match batch {
+            Ok(Some(batch)) if batch.head.view != 0 => {
+                self.passed_batch(client, &batch, datagram, out)
+            }
             Ok(Some(batch)) => self.batch(now_ns, client, &batch, wire::tag_of(datagram), out),
             Ok(None) => self.counters.dropped_wrong_direction += 1,
             Err(reason) => self.counters.count_malformed(reason),
@@ -75,8 +78,8 @@ impl Replica {
         tag: u64,
         out: &mut Outputs,
     ) {
-        // A member's message, or one for somebody else's switch.
-        if batch.head.view != 0 || batch.head.client != *client.ip() {
+        // For somebody else's switch.
+        if batch.head.client != *client.ip() {
             self.counters.dropped_wrong_direction += 1;
             return;
         }
@@ -187,6 +190,8 @@ impl Replica {
 
     /// Gathers what is to be written, counts, and notes what the head alone knows of the records.
     fn gather(&mut self, batch: &Batch<'_>) {
+        // By the fast path it may have come here, and to no other member.
+        let is_here_alone = self.has_fast_path();
         let Deciding { parts, records, .. } = &mut self.deciding;
         records.clear();
         for (part, update) in parts.iter().zip(batch.records()) {
@@ -211,13 +216,14 @@ impl Replica {
                     let flags = record_flags_of(phase_of(update.flags));
                     BatchRecord { flags, ..update }.append_as_it_is(records);
                 }
-                Verdict::KnownBefore => {
+                Verdict::Known if !is_here_alone => {}
+                Verdict::Known | Verdict::KnownBefore => {
                     let flags = record_flags_of(known.phase);
                     let newest = BatchRecord { flags, seq: known.seq, ..update };
                     // Cannot fail: a record of these lengths was in the batch.
                     let _ = newest.append_to(known.key.as_slice(), known.value.as_slice(), records);
                 }
-                Verdict::Known | Verdict::Released | Verdict::Refused => {}
+                Verdict::Released | Verdict::Refused => {}
             }
         }
     }
@@ -290,6 +296,7 @@ impl Records {
         }
         for ((slot, value), update) in places.into_iter().zip(batch.records) {
             let record = self.get_mut(slot);
+            (record.owner, record.session) = (Some(batch.owner), batch.session);
             // Two updates of a key may come in any order.
             if update.epoch == record.epoch && update.seq < record.seq {
                 continue;
@@ -297,7 +304,6 @@ impl Records {
             record.value.set(value);
             (record.epoch, record.seq) = (update.epoch, update.seq);
             record.phase = phase_of(update.flags);
-            (record.owner, record.session) = (Some(batch.owner), batch.session);
         }
         Ok(())
     }

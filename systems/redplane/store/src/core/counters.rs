@@ -93,6 +93,11 @@ chain::with_chain_counters! { counters {
     updates_stale,
     /// Batches answered; their records count one by one, as those of messages do.
     batches,
+    /// Batches of the fast path that the program on this host did not take, taken by user space.
+    passed_batches,
+    /// The same, dropped: of another view, from another member, or ahead of a grant. They come
+    /// again.
+    passed_batches_dropped,
     /// READ_COMMITs answered.
     read_commits,
     /// Requests for state that does not exist.

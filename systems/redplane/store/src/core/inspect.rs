@@ -231,6 +231,7 @@ impl Node {
             return self.count().count_malformed(Malformed::UnexpectedPacket);
         };
         self.count().state_requests += 1;
+        self.process.enter_all();
         let json = serde_json::to_vec(&self.inspect(&query)).unwrap_or_default();
         let reply = Message { message_type: MessageType::StateReply, packet: &json, ..request };
         let mut encoded = Vec::new();

@@ -38,6 +38,9 @@ impl StateMachine for Records {
                 new.set_backends(old.backends().clone());
             }
         }
+        if self.changed.is_some() {
+            empty.watch_changes();
+        }
         empty
     }
 

@@ -13,6 +13,7 @@ mod blob;
 mod counters;
 mod create;
 mod digest;
+mod fast;
 mod idle;
 mod inspect;
 mod machine;
@@ -56,6 +57,8 @@ pub use status::{NodeStatus, ObjectStatus, ReplicaStatus};
 use backends::Backends;
 use batch::Deciding;
 use chain::{NOBODY, Shard};
+use fast::Fast;
+use fast_chain::Memory;
 use idle::Idle;
 use state_protocol::Effect;
 use std::net::SocketAddrV4;
@@ -86,6 +89,7 @@ pub struct Replica {
     idle: Idle,
     reply: Vec<u8>,
     deciding: Deciding,
+    fast: Option<Fast>,
 }
 
 /// What happened.
@@ -122,27 +126,31 @@ impl Replica {
             idle: Idle::default(),
             reply: Vec::new(),
             deciding: Deciding::default(),
+            fast: None,
             settings,
         }
     }
 
-    /// The backends of the object with that number from now on; whether this server has something
-    /// to look at for that, as the head. Every server of a chain is to be told: the head chooses,
-    /// and each may become it.
-    pub(crate) fn set_backends(&mut self, object_id: u16, backends: &Arc<Backends>) -> bool {
+    /// Has the program that has this memory take batches, too. To be called before any view.
+    fn use_fast_path(&mut self, memory: &Arc<Memory>) {
+        self.chain.state_mut().watch_changes();
+        self.fast = Some(Fast::new(memory, self.settings.shard));
+    }
+
+    /// The backends of the object with that number from now on. Every server of a chain is to be
+    /// told: the head chooses, and each may become it.
+    pub(crate) fn set_backends(&mut self, object_id: u16, backends: &Arc<Backends>) {
         let records = self.chain.state_mut();
         let object = records.object(object_id);
         let Some(pool::Pool::Backends(pool)) = object.and_then(|object| records.pool_mut(object))
         else {
-            return false;
+            return;
         };
         let more_gone = pool.set_backends(Arc::clone(backends));
         // The others remove nothing; who takes over looks at everything.
-        let concerned = more_gone && self.role() == Role::Head;
-        if concerned {
+        if more_gone && self.role() == Role::Head {
             self.watch_gone();
         }
-        concerned
     }
 
     /// Becomes the head, with everything that an earlier one put down the chain. Until when its
@@ -270,6 +278,21 @@ impl Shard for Replica {
             self.remove_idle(now_ns, out);
         }
         self.chain.timer(now_ns, out);
+    }
+
+    fn enter(&mut self) {
+        let is_head = self.role() == Role::Head;
+        if let Some(fast) = &mut self.fast {
+            fast.enter(self.chain.state_mut(), is_head);
+        }
+    }
+
+    fn leave(&mut self) {
+        // (A head that does not serve yet has no record that is anybody's.)
+        let steady = self.chain.steady();
+        if let Some(fast) = &mut self.fast {
+            fast.leave(self.chain.state_mut(), &self.waiting, steady);
+        }
     }
 
     fn next_deadline(&self) -> Option<u64> {

@@ -51,6 +51,12 @@ seeded_bugs::seeded_bugs! {
         BatchOfOldEpoch,
         /// Records of a batch that are refused are acknowledged.
         RefusedNotTold,
+        /// What came by the fast path is taken for recorded everywhere.
+        FastUpdateIsEverywhere,
+        /// An effect takes an update back that overtook it by the fast path.
+        EffectTakesBack,
+        /// Batches of any view are taken from another member.
+        FastOfAnyView,
         /// Of records that are refused with their group, those count that would count alone.
         HalfOfGroup,
     }

@@ -3,6 +3,7 @@
 use super::backends::{Backend, Backends, Health};
 use super::{AllocatorSettings, Counters, Input, Outputs, Replica, Restored, Settings, Start};
 use chain::{NodeSettings, System};
+use fast_chain::Memory;
 use state_protocol::{Kind, Message, MessageType};
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
@@ -16,6 +17,8 @@ pub(super) struct Store {
     me: Member,
     /// By object: which backends the operator wants.
     backends: BTreeMap<u16, Arc<Backends>>,
+    /// What it shares with the fast path's program.
+    memory: Option<Arc<Memory>>,
     /// What was counted beside the replicas that there are.
     pub(super) counters: Counters,
 }
@@ -28,6 +31,9 @@ impl System for Store {
         let mut replica = Replica::new(settings, self.start, self.me, now_ns);
         for (object_id, backends) in &self.backends {
             replica.set_backends(*object_id, backends);
+        }
+        if let Some(memory) = &self.memory {
+            replica.use_fast_path(memory);
         }
         replica
     }
@@ -54,7 +60,7 @@ impl Node {
         let me = Member { address: listen, incarnation: start.incarnation };
         let process = NodeSettings { shards: settings.shards, me, now_ns: start.now_ns };
         let (backends, counters) = (BTreeMap::new(), Counters::default());
-        let store = Store { settings, start, me, backends, counters };
+        let store = Store { settings, start, me, backends, memory: None, counters };
         Node { process: chain::Node::new(store, process, keys, controllers) }
     }
 
@@ -66,6 +72,19 @@ impl Node {
         for (object_id, backends) in self.store().backends.clone() {
             self.share_backends(object_id, backends);
         }
+    }
+
+    /// Shares its records with the fast path's program on this host, whose memory this is
+    /// ([`Settings::fast_path`]). To be called before any input.
+    pub fn use_fast_path(&mut self, memory: Arc<Memory>) {
+        memory.set_keys(self.process.keys());
+        self.process.system_mut().memory = Some(memory);
+    }
+
+    /// Takes over what the program changed: the records are the newest then.
+    pub fn take_changes(&mut self) {
+        self.process.enter_all();
+        self.process.leave_all();
     }
 
     /// Everything up to `ticket` is durable.
@@ -133,6 +152,9 @@ impl Node {
 
     /// Other secrets from now on.
     pub fn set_keys(&mut self, keys: KeyRing) {
+        if let Some(memory) = &self.store().memory {
+            memory.set_keys(&keys);
+        }
         self.process.set_keys(keys);
     }
 
@@ -193,9 +215,8 @@ impl Node {
 
     fn share_backends(&mut self, object_id: u16, backends: Arc<Backends>) {
         for shard in 0..self.store().settings.shards {
-            let replica = self.process.replica_mut(shard);
-            if replica.is_some_and(|replica| replica.set_backends(object_id, &backends)) {
-                self.process.touch(shard);
+            if let Some(replica) = self.process.replica_mut(shard) {
+                replica.set_backends(object_id, &backends);
             }
         }
         self.process.system_mut().backends.insert(object_id, backends);

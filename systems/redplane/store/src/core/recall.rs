@@ -39,6 +39,7 @@ impl Replica {
             for_lease: request.message.message_type == MessageType::LeaseRequest,
         };
         self.waiting.hold(slot, waiter);
+        self.chain.state_mut().note(slot);
         self.attend(request.now_ns, slot, out);
     }
 

@@ -2,6 +2,7 @@
 //! chain share. Effects change them (`machine`).
 
 use super::blob::Blob;
+use super::fast::Changed;
 use super::mutation::{self, Mutation};
 use super::nat::NatKey;
 use super::pool::Pool;
@@ -58,6 +59,20 @@ pub struct Record {
     live: bool,
 }
 
+impl Record {
+    /// An effect writes the record. An update of the same grant may have overtaken it by the fast
+    /// path, and stays.
+    fn put(&mut self, write: &RecordWrite<'_>) {
+        let overtaken = write.epoch == self.epoch && write.seq < self.seq;
+        (self.owner, self.session) = (write.owner, write.session);
+        if overtaken && !mutation::planted(Mutation::EffectTakesBack) {
+            return;
+        }
+        self.value.set(write.value);
+        (self.epoch, self.seq, self.phase) = (write.epoch, write.seq, write.phase);
+    }
+}
+
 pub(super) struct Table {
     /// Hosts choose the keys of their flows, so the hash has a random seed; it is one of the fast
     /// ones, as there are two look-ups an update and server.
@@ -76,6 +91,8 @@ pub struct Records {
     /// No epoch of a removed record was higher, and no session's number: new records and sessions
     /// start above it, so that neither ever repeats.
     pub(super) floor: u32,
+    /// What changed since the fast path's program was told; `None`: there is none.
+    pub(super) changed: Option<Changed>,
 }
 
 impl Records {
@@ -93,7 +110,26 @@ impl Records {
             free: Vec::new(),
             sessions: Sessions::default(),
             floor: epoch_base,
+            changed: None,
         }
+    }
+
+    /// Notes from here on what changes, for the fast path.
+    pub(super) fn watch_changes(&mut self) {
+        self.changed = Some(Changed::Everything);
+    }
+
+    /// A slot's record changes: the fast path's program is to be told.
+    #[inline]
+    pub(super) fn note(&mut self, slot: u32) {
+        if let Some(Changed::Slots(slots)) = &mut self.changed {
+            slots.push(slot);
+        }
+    }
+
+    /// What changed since the last call.
+    pub(super) fn take_changed(&mut self) -> Changed {
+        self.changed.replace(Changed::Slots(Vec::new())).unwrap_or(Changed::Slots(Vec::new()))
     }
 
     /// How many records there are.
@@ -210,8 +246,14 @@ impl Records {
         &self.slots[slot as usize]
     }
 
-    /// The same, to change the head's own fields.
+    /// The same, to change it.
     pub fn get_mut(&mut self, slot: u32) -> &mut Record {
+        self.note(slot);
+        &mut self.slots[slot as usize]
+    }
+
+    /// The same, for a change that the fast path's program made.
+    pub(super) fn get_unnoted_mut(&mut self, slot: u32) -> &mut Record {
         &mut self.slots[slot as usize]
     }
 
@@ -300,10 +342,7 @@ impl Records {
         let Some(slot) = self.find(object, write.key) else {
             return self.insert(object, write);
         };
-        let record = &mut self.slots[slot as usize];
-        record.value.set(write.value);
-        (record.epoch, record.seq, record.phase) = (write.epoch, write.seq, write.phase);
-        (record.owner, record.session) = (write.owner, write.session);
+        self.get_mut(slot).put(write);
         slot
     }
 
@@ -371,6 +410,7 @@ impl Records {
             Some(old) => *old = record,
             None => self.slots.push(record),
         }
+        self.note(slot);
         slot
     }
 
@@ -399,9 +439,10 @@ impl Records {
     }
 
     fn remove(&mut self, slot: u32) {
-        let record = &mut self.slots[slot as usize];
+        let record = self.get_mut(slot);
         record.live = false;
-        self.tables[record.object].index.remove(record.key.as_slice());
+        let (object, key) = (record.object, record.key.clone());
+        self.tables[object].index.remove(key.as_slice());
         self.free.push(slot);
     }
 

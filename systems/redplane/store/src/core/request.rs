@@ -332,6 +332,10 @@ impl Replica {
             self.end_recall(slot);
             return self.grant_with(request, slot, epoch, out);
         }
+        // What it has may have come by the fast path, and to no other member.
+        if self.has_fast_path() && self.snapshot_shape(request.object).is_none() {
+            return self.grant_with(request, slot, epoch, out);
+        }
         let value = record.value.clone();
         self.send_snapshot(request, slot, out);
         let grant = request.reply(MessageType::LeaseGrant);
@@ -428,7 +432,8 @@ impl Replica {
         let (epoch, seq, stays) = (record.epoch, record.seq, record.session == request.session);
         let ack = request.reply(MessageType::UpdateAck);
         self.encode_reply(&Message { epoch, seq, ..ack });
-        if stays {
+        // What is acknowledged may have come by the fast path, and to no other member.
+        if stays && !self.has_fast_path() {
             self.commit(&Effect::None, request.client, out);
             return;
         }

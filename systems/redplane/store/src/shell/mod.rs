@@ -2,6 +2,7 @@
 //! ([`workers`]).
 
 mod durability;
+mod fast;
 mod query;
 mod render;
 mod udp;
@@ -14,6 +15,7 @@ use crate::config::Config;
 use crate::core::{EPOCH_TICK_NS, Event, Input, Node, Outputs, Start};
 use crate::health::{Change, Checks};
 use durability::{Durability, OpenLog};
+use fast::FastPath;
 use nix::sys::signal::Signal;
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_gettime};
@@ -53,6 +55,17 @@ pub enum RunError {
     /// The shared secrets cannot be used.
     #[error(transparent)]
     Secrets(#[from] SecretsError),
+    /// The fast path's program cannot be used.
+    #[error(transparent)]
+    FastPath(#[from] fast_chain::LoadError),
+    /// There is no such interface.
+    #[error("fast_path.interfaces: {name}: {source}; `ip link` lists the interfaces of this host")]
+    Interface {
+        /// Its name.
+        name: String,
+        /// What the system says.
+        source: std::io::Error,
+    },
     /// The operating system refused something basic.
     #[error("{what}: {source}")]
     System {
@@ -147,6 +160,7 @@ fn work(config: &Config, orders: UnixStream, started: impl FnOnce()) -> Result<(
     for (object_id, backends) in &config.backends {
         server.set_backends(*object_id, backends.clone());
     }
+    let fast_path = FastPath::start(config, &mut server)?;
     let mut out = Outputs::new();
     let durability = log
         .map(|log| Durability::start(log, &config.settings, &mut server, now_ns(), &mut out))
@@ -164,6 +178,7 @@ fn work(config: &Config, orders: UnixStream, started: impl FnOnce()) -> Result<(
         orders,
         metrics,
         durability,
+        fast_path,
         checks,
         out,
         last_events: Vec::new(),
@@ -179,6 +194,7 @@ struct Loop {
     orders: UnixStream,
     metrics: Option<daemon::metrics::Server>,
     durability: Option<Durability>,
+    fast_path: Option<FastPath>,
     checks: Checks,
     out: Outputs,
     last_events: Vec<(Event, u64)>,
@@ -237,9 +253,10 @@ impl Loop {
             }
             let (server, send_errors) = (&self.server, self.socket.send_errors);
             let log = self.durability.as_ref().map(Durability::stats);
+            let fast_path = self.fast_path.as_ref();
             if let Some(metrics) = self.metrics.as_mut().filter(|_| ready.metrics) {
                 let now = now_ns();
-                metrics.serve(now, || render::render(server, now, send_errors, log));
+                metrics.serve(now, || render::render(server, now, send_errors, log, fast_path));
             }
         }
     }

@@ -1,5 +1,6 @@
 //! The server's metrics.
 
+use super::fast::FastPath;
 use crate::core::{Node, NodeStatus, Role};
 use daemon::metrics::{Kind, Text};
 use std::sync::atomic::Ordering;
@@ -7,7 +8,13 @@ use wal::Stats;
 use wire::Malformed;
 
 /// The server's metrics in Prometheus' text format.
-pub fn render(server: &Node, now_ns: u64, send_errors: u64, log: Option<&Stats>) -> String {
+pub fn render(
+    server: &Node,
+    now_ns: u64,
+    send_errors: u64,
+    log: Option<&Stats>,
+    fast_path: Option<&FastPath>,
+) -> String {
     let (status, counters) = (server.status(now_ns), server.counters());
     let mut text = Text::default();
     for (name, help, value) in counters.named() {
@@ -70,6 +77,9 @@ pub fn render(server: &Node, now_ns: u64, send_errors: u64, log: Option<&Stats>)
     );
     if let Some(log) = log {
         render_log(&mut text, server, log);
+    }
+    if let Some(fast_path) = fast_path {
+        fast_path.render(&mut text);
     }
     text.finish()
 }

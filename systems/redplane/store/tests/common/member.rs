@@ -1,15 +1,20 @@
 //! A server of which a test looks at one shard: a `Node` with the views that the test gives it.
 
 use super::{keys, server_address};
+use fast_chain::{Memory, Verdict, take};
 use state_store::core::{
     Counters, Input, Node, NodeStatus, Outputs, Records, ReplicaStatus, Settings, Start,
 };
+use std::net::SocketAddrV4;
+use std::sync::Arc;
 use wire::{KeyRing, Member, ShardView, Views};
 
 pub struct Server {
     pub node: Node,
     shard: u16,
     shards: u16,
+    /// Shared with its program, if it has one.
+    memory: Option<Arc<Memory>>,
 }
 
 /// A shard's chain (the others have none), of servers at these places with these incarnations, head
@@ -30,13 +35,28 @@ impl Server {
         Server {
             shard,
             shards,
+            memory: None,
             node: Node::new(settings, start, keys(), server_address(at), Vec::new()),
         }
     }
 
     /// One of the first servers of a chain of `length`, all with their place + 1 as incarnation.
     pub fn founding(settings: Settings, start: Start, at: usize, length: usize) -> Server {
+        Server::founding_with(settings, start, at, length, None)
+    }
+
+    /// The same, with a program that has this memory.
+    pub fn founding_with(
+        settings: Settings,
+        start: Start,
+        at: usize,
+        length: usize,
+        memory: Option<Arc<Memory>>,
+    ) -> Server {
         let mut server = Server::new(settings, start, at);
+        if let Some(memory) = memory {
+            server.use_fast_path(memory);
+        }
         let chain: Vec<_> = (0..length).map(|at| (at, at as u64 + 1)).collect();
         let mut out = Outputs::new();
         server.node.adopt(start.now_ns, &views(1, server.shard, server.shards, &chain), &mut out);
@@ -74,6 +94,17 @@ impl Server {
         let mut server = Server::new(settings, start, at);
         server.node.keep_journal(start.now_ns, Some(restored), out);
         server
+    }
+
+    /// Its program takes part from now on. To be called before its first input.
+    pub fn use_fast_path(&mut self, memory: Arc<Memory>) {
+        self.node.use_fast_path(Arc::clone(&memory));
+        self.memory = Some(memory);
+    }
+
+    /// What its program makes of a datagram.
+    pub fn program(&self, from: SocketAddrV4, bytes: &[u8]) -> Verdict {
+        self.memory.as_ref().map_or(Verdict::Other, |memory| take(memory, from, bytes))
     }
 
     pub fn handle(&mut self, now_ns: u64, input: Input<'_>, out: &mut Outputs) {

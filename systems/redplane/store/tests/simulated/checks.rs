@@ -30,10 +30,27 @@ pub struct Checks {
     pub batches: HashMap<(Owner, u16, u64), Vec<Update>>,
     /// Updates that an answer to a batch said to be durable.
     pub durable: HashSet<(Owner, Key, u32, u64)>,
+    /// Updates that a program took: a copy of the batch that was lost behind it, perhaps.
+    pub taken: HashSet<(Owner, Key, u32, u64)>,
     pub batch_acks: u64,
+    /// Batches that a program took.
+    pub by_program: u64,
     pub refused: u64,
     /// Updates refused only for their group.
     pub refused_with_group: u64,
+}
+
+fn updates_of(batch: &Batch<'_>) -> impl Iterator<Item = Update> {
+    batch.records().map(|record| {
+        let (key, value) = record.key_and_value(4, 8).unwrap();
+        Update {
+            key: (record.object_id, key.to_vec()),
+            epoch: record.epoch,
+            seq: record.seq,
+            value: value.to_vec(),
+            group: record.flags.contains(wire::RecordFlags::GROUP),
+        }
+    })
 }
 
 impl World {
@@ -87,20 +104,24 @@ impl World {
         }
     }
 
+    /// All servers' records have what their programs took.
+    pub fn take_changes(&mut self) {
+        self.servers.iter_mut().for_each(|server| server.node.take_changes());
+    }
+
+    /// Notes what a program took.
+    pub fn note_taken(&mut self, bytes: &[u8]) {
+        let batch = Batch::decode(bytes).expect("the program took it");
+        let owner = sender_of(&batch.head);
+        let names = updates_of(&batch).map(|it| (owner, it.key, it.epoch, it.seq));
+        self.checks.taken.extend(names);
+        self.checks.by_program += 1;
+    }
+
     /// Notes what a switch sends in a batch.
     pub fn note_batch(&mut self, bytes: &[u8]) {
         let Ok(batch) = Batch::decode(bytes) else { return };
-        let update = |record: wire::BatchRecord<'_>| {
-            let (key, value) = record.key_and_value(4, 8).unwrap();
-            Update {
-                key: (record.object_id, key.to_vec()),
-                epoch: record.epoch,
-                seq: record.seq,
-                value: value.to_vec(),
-                group: record.flags.contains(wire::RecordFlags::GROUP),
-            }
-        };
-        let updates: Vec<_> = batch.records().map(update).collect();
+        let updates: Vec<_> = updates_of(&batch).collect();
         let name = (sender_of(&batch.head), batch.head.stream, batch.head.number);
         let known = self.checks.batches.entry(name).or_insert_with(|| updates.clone());
         assert_eq!(*known, updates, "a batch changed on its way");
@@ -113,6 +134,7 @@ impl World {
         let updates = self.checks.batches[&(owner, ack.head.stream, ack.head.number)].clone();
         assert_eq!(usize::from(ack.count), updates.len());
         self.checks.batch_acks += 1;
+        self.take_changes();
         let refused = |at: usize| ack.refused >> at & 1 == 1;
         for (at, update) in updates.iter().enumerate() {
             assert!(!update.group || refused(at) == refused(at + 1), "half of a group: {ack:?}");
@@ -136,7 +158,8 @@ impl World {
             // An earlier copy of it may have been acknowledged, or have lost its answer with a
             // server; and another stream may have a later update of a flow that several set.
             let own = key.1[0] == 1;
-            if !own || self.checks.power_cuts > 0 || self.checks.durable.contains(&name) {
+            let taken = self.checks.durable.contains(&name) || self.checks.taken.contains(&name);
+            if !own || self.checks.power_cuts > 0 || taken {
                 continue;
             }
             for recorded in recorded.flatten() {
@@ -196,6 +219,7 @@ impl World {
     pub fn finish(&mut self) {
         self.phase = Phase::Silent;
         self.run(self.time + 30 * SECOND);
+        self.take_changes();
         let counters = self.servers[0].counters();
         (self.checks.recalls, self.checks.sessions_ended) =
             (counters.recalls, counters.sessions_ended);
