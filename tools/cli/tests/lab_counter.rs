@@ -120,6 +120,36 @@ fn packets_that_wait_in_the_switch_take_the_next_count() {
     lab.down();
 }
 
+/// What the programs of all stores have counted.
+fn fast(lab: &TestLab, what: &str) -> u64 {
+    let head = format!("stateplane_store_fast_path_total{{what=\"{what}\"}} ");
+    let of = |store: &str| -> u64 {
+        let text = lab.metrics(store);
+        let value = text.lines().find_map(|line| line.strip_prefix(&head));
+        value.unwrap_or_else(|| panic!("no {what} in {text}")).parse().expect("number")
+    };
+    ["store1", "store2", "store3"].into_iter().map(of).sum()
+}
+
+/// The same, where updates go through the chain in XDP on the stores.
+#[test]
+fn packets_that_wait_for_stores_in_xdp_take_the_next_count() {
+    if skip() {
+        return;
+    }
+    let _turn = one_at_a_time();
+    let settings = ["--set", "commit=batch", "--set", "fast_off="];
+    let lab = TestLab::up("fast", "flow_counter.toml", &settings);
+    drop_some_messages(&lab);
+    count_over_a_failover(&lab);
+    some_messages_were_dropped(&lab);
+    let [answered, forwarded, records] =
+        ["answered", "forwarded", "records"].map(|what| fast(&lab, what));
+    println!("batches answered in XDP: {answered}, forwarded: {forwarded}; records: {records}");
+    assert!(answered > 100 && forwarded >= answered && records >= answered + forwarded);
+    lab.down();
+}
+
 /// Somebody removes the veth pair by which copies of frames come in: the agent makes it again.
 fn the_loop_comes_back(lab: &TestLab, switch: &str) {
     let loops = || -> Vec<(String, u64)> {

@@ -109,12 +109,14 @@ pub fn down_lines(topology: &Topology, name: &str) -> Vec<String> {
 
 /// A frame that XDP redirects carries no offload state: senders must fill in checksums and segment
 /// by themselves. A veth takes redirected frames only if its peer polls (NAPI), which GRO on the
-/// peer turns on: so GRO is on where the other end is a switch's port, and off elsewhere. The
+/// peer turns on: so GRO is on where the other end is a switch's port or a store's, whose fast path
+/// redirects, too, and off elsewhere. The
 /// kernel tells the switch's port so only when GRO *changes* on a peer that is up: hence off first,
 /// and again whenever the node's ports have been down.
 pub fn set_offloads(topology: &Topology, name: &str, netns: &Netns) -> Result<()> {
     for (dev, _, far, _) in topology.ports(name) {
-        let faces_switch = topology.node.get(&far.node).is_some_and(|n| n.role == Role::Switch);
+        let redirects = |role: Role| matches!(role, Role::Switch | Role::Store);
+        let faces_xdp = topology.node.get(&far.node).is_some_and(|node| redirects(node.role));
         let ethtool = |options: &[&str]| -> Result<()> {
             let mut command = Command::new("ethtool");
             let output = netns.output(command.args(["-K", dev]).args(options)).map_err(|e| {
@@ -129,7 +131,7 @@ pub fn set_offloads(topology: &Topology, name: &str, netns: &Netns) -> Result<()
             })
         };
         ethtool(&["tx", "off", "tso", "off", "gso", "off", "gro", "off"])?;
-        if faces_switch {
+        if faces_xdp {
             ethtool(&["gro", "on"])?;
         }
     }
