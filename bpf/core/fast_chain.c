@@ -60,11 +60,8 @@ static __always_inline __u32 sp_fast_read(struct xdp_md *xdp, struct sp_fast_wor
 	if (body % 8 || body + SP_FAST_FRONT_BYTES != bytes || count == 0 ||
 	    count > SP_BATCH_RECORDS_MAX)
 		return 0;
-	work->at = SP_FAST_FRONT_WORDS;
 	work->end = SP_FAST_FRONT_WORDS + body / 8;
-	work->group = 1;
-	bpf_loop(count, sp_fast_walk, work, 0);
-	return work->at == work->end && !work->group ? count : 0;
+	return sp_fast_walk(work->scratch, count, work->end) ? count : 0;
 }
 
 static __always_inline const __u64 *sp_fast_secret(const struct sp_fast_config *config, __u8 id)
@@ -226,7 +223,7 @@ static __always_inline int sp_fast_send(struct xdp_md *xdp, struct sp_fast_work 
 					     (int)origin->frame_bytes))
 		return 0;
 	sp_fast_sign(work, way);
-	if (!sp_fast_write_headers(xdp, work->config, &route, way->to_port, bytes))
+	if (!sp_fast_write_headers(xdp, work->config, &route, way->to, way->to_port, bytes))
 		return 0;
 	if (bpf_xdp_store_bytes(xdp, SP_FAST_HEADERS_BYTES, work->scratch->message,
 				SP_FAST_FRONT_BYTES))

@@ -113,10 +113,13 @@ static __always_inline __u16 sp_fast_checksum(const struct sp_fast_frame *frame)
 	return ~sum;
 }
 
-/* Writes the headers of a message of so many bytes that takes this route; 0: it is no frame. */
+/*
+ * Writes the headers of a message of so many bytes that takes this route; 0: it is no frame. `to`:
+ * the route names the router, if there is one between.
+ */
 static __always_inline int sp_fast_write_headers(struct xdp_md *xdp,
 						 const struct sp_fast_config *config,
-						 const struct bpf_fib_lookup *route,
+						 const struct bpf_fib_lookup *route, __be32 to,
 						 __be16 to_port, __u32 bytes)
 {
 	struct sp_fast_frame *frame = (void *)(long)xdp->data;
@@ -129,7 +132,7 @@ static __always_inline int sp_fast_write_headers(struct xdp_md *xdp,
 	frame->ttl = SP_FAST_TTL;
 	frame->checksum = 0;
 	frame->source = config->address;
-	frame->destination = route->ipv4_dst;
+	frame->destination = to;
 	frame->checksum = sp_fast_checksum(frame);
 	frame->source_port = config->port;
 	frame->destination_port = to_port;

@@ -77,9 +77,7 @@ struct sp_fast_work {
 	__u32 shard_number;
 	__u32 is_head;
 	__u32 reason; /* why the batch is user space's */
-	__u32 group; /* the last record is of a group that goes on */
-	__u32 at; /* word of the message */
-	__u32 end;
+	__u32 end; /* of the message, in words */
 };
 
 static __always_inline struct sp_record_header *sp_fast_record_at(struct sp_fast_scratch *scratch,
@@ -88,22 +86,27 @@ static __always_inline struct sp_record_header *sp_fast_record_at(struct sp_fast
 	return (void *)&scratch->message[word & (SP_FAST_MESSAGE_WORDS - 1)];
 }
 
-/* Notes where a record begins. Goes on until the message ends, or is malformed (`group`). */
-static long sp_fast_walk(__u32 index, void *context)
+/*
+ * Notes where each record begins. 0: they are not `count`, do not end where the message does, or
+ * the last one is of a group that goes on.
+ */
+static __always_inline int sp_fast_walk(struct sp_fast_scratch *scratch, __u32 count, __u32 end)
 {
-	struct sp_fast_work *work = context;
-	__u32 at = work->at;
-	struct sp_record_header *record = sp_fast_record_at(work->scratch, at);
+	__u32 at = SP_FAST_FRONT_WORDS, group = 1;
 
-	work->group = 1;
-	if (at + SP_FAST_RECORD_HEADER_WORDS >= work->end || record->words == 0 ||
-	    record->words > SP_RECORD_WORDS_MAX)
-		return 1;
-	work->scratch->begins[index & (SP_BATCH_RECORDS_MAX - 1)] = at;
-	work->at = at + SP_FAST_RECORD_HEADER_WORDS + record->words;
-	if (work->at <= work->end)
-		work->group = record->flags & SP_RECORD_GROUP;
-	return 0;
+	for (__u32 i = 0; i < SP_BATCH_RECORDS_MAX; i++) {
+		const struct sp_record_header *record = sp_fast_record_at(scratch, at);
+
+		if (i >= count)
+			break;
+		if (at + SP_FAST_RECORD_HEADER_WORDS >= end || record->words == 0 ||
+		    record->words > SP_RECORD_WORDS_MAX)
+			return 0;
+		group = record->flags & SP_RECORD_GROUP;
+		scratch->begins[i] = at;
+		at += SP_FAST_RECORD_HEADER_WORDS + record->words;
+	}
+	return at == end && !group;
 }
 
 static __always_inline __u64 sp_fast_mix(__u64 hash, __u64 word)
@@ -141,7 +144,10 @@ static __always_inline int sp_fast_is_key(const struct sp_fast_record *record, _
 	return difference == 0;
 }
 
-/* A key's record, and its place plus one. */
+/*
+ * A key's record, and its place plus one. Of two keys of one line with the same fingerprint only
+ * the first is found: the other one stays with user space.
+ */
 static __always_inline struct sp_fast_record *sp_fast_find(const struct sp_fast_work *work,
 							    __u16 object, const __u64 *key,
 							    __u32 words, __u32 *place)
@@ -150,24 +156,25 @@ static __always_inline struct sp_fast_record *sp_fast_find(const struct sp_fast_
 	__u64 hash = sp_fast_hash(config->seed, object, key, words);
 	__u32 at = work->shard_number * (config->line_mask + 1) + ((__u32)hash & config->line_mask);
 	struct sp_fast_line *line = bpf_map_lookup_elem(&sp_fast_lines, &at);
+	struct sp_fast_record *record;
+	__u32 found = 0;
 
 	if (!line)
 		return 0;
 	for (int i = 0; i < SP_FAST_LINE_ENTRIES; i++) {
 		__u64 entry = line->entries[i];
-		struct sp_fast_record *record;
-		__u32 number;
 
-		if ((__u32)entry != (__u32)(hash >> 32) || !(entry >> 32))
-			continue;
-		number = work->shard_number * config->records + (__u32)(entry >> 32) - 1;
-		record = bpf_map_lookup_elem(&sp_fast_records, &number);
-		if (record && sp_fast_is_key(record, object, key, words)) {
-			*place = number + 1;
-			return record;
-		}
+		found = entry >> 32;
+		if ((__u32)entry == (__u32)(hash >> 32) && found)
+			break;
+		found = 0;
 	}
-	return 0;
+	if (!found)
+		return 0;
+	*place = work->shard_number * config->records + found;
+	at = *place - 1;
+	record = bpf_map_lookup_elem(&sp_fast_records, &at);
+	return record && sp_fast_is_key(record, object, key, words) ? record : 0;
 }
 
 /* Whether the record of the batch may change this one; else why not. */

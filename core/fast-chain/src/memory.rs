@@ -249,19 +249,18 @@ impl Memory {
         }
     }
 
-    /// The place of a key's record.
+    /// The place of a key's record. Of two keys of one line with the same fingerprint only the
+    /// first is found: the other one stays with user space.
     pub(crate) fn find(&self, shard: u16, object_id: u16, key: &[u64]) -> Option<u32> {
         let (line, fingerprint) = self.line(shard, object_id, key);
         let entries = line.iter().map(|word| word.load(Ordering::Relaxed));
-        let mut places = entries.filter(|entry| *entry as u32 == fingerprint).map(place_of);
-        places.find_map(|place| {
-            let place = place?;
-            let record = self.record(shard, place);
-            let same = record.object_id == object_id
-                && usize::from(record.key_words) == key.len()
-                && record.content[..key.len()] == *key;
-            same.then_some(place)
-        })
+        let mut places = entries.filter(|entry| *entry as u32 == fingerprint).filter_map(place_of);
+        let place = places.next()?;
+        let record = self.record(shard, place);
+        let same = record.object_id == object_id
+            && usize::from(record.key_words) == key.len()
+            && record.content[..key.len()] == *key;
+        same.then_some(place)
     }
 }
 

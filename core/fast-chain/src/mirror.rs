@@ -217,3 +217,7 @@ impl Drop for ShardMirror {
         self.leave(None);
     }
 }
+
+#[cfg(test)]
+#[path = "mirror_tests.rs"]
+mod tests;

@@ -478,7 +478,7 @@ impl World {
     }
 }
 
-/// Of every eight seeds four have a fast path, and of their servers one behind the head may have none.
+/// Of every eight seeds four have a fast path; one of their servers behind the head may have none.
 fn fast_memory(seed: u64, at: usize) -> Option<Arc<Memory>> {
     if (seed / 4).is_multiple_of(2) || (at > 0 && seed / 8 % 5 == at as u64) {
         return None;
