@@ -492,7 +492,7 @@ Die(m) ==
     /\ UNCHANGED <<switches, record, over, seen, wrong>>
 
 -----------------------------------------------------------------------------
-(* The store: the planned fast path (docs/output-commit.md, "Why no number") *)
+(* The store: the fast path (docs/output-commit.md, "Why no number") *)
 
 Newer(k, r) == IF Len(r.val) > Len(k.val) THEN [k EXCEPT !.val = r.val] ELSE k
 
@@ -504,7 +504,7 @@ Updated(records, list, i) ==
          IN Updated(IF old THEN records ELSE [records EXCEPT ![f] = Newer(@, list[i])], list, i + 1)
 
 (* The head takes a batch whose records are all their owner's, and passes it on. *)
-\* Code: none: planned
+\* Code: core/fast-chain/src/member.rs take under_lock look_at write
 FastHead(m) ==
     LET known == record[Leader]
         fast == [type |-> "FAST", switch |-> m.switch, cpu |-> m.cpu, number |-> m.number,
@@ -519,7 +519,7 @@ FastHead(m) ==
        /\ UNCHANGED <<switches, over, chain, link, seen, wrong, budget>>
 
 (* The tail: under a lower epoch than the record's the content is there. *)
-\* Code: none: planned
+\* Code: core/fast-chain/src/member.rs take under_lock look_at write
 FastTail(m) ==
     LET known == record[Final]
         answer == [type |-> "ACK", switch |-> m.switch, cpu |-> m.cpu, number |-> m.number,
