@@ -75,7 +75,7 @@ const SYNC_COUNTER: App = App {
     folder: "flow_counter",
     lab: "systems/redplane/lab/flow_counter.toml",
     mode: REPLICATED,
-    vars: &[("commit", "batch")],
+    vars: &[("commit", "batch"), ("fast_off", "")],
     local: "COUNTER_LOCAL",
     size: Some(("COUNTER_FLOWS", 1)),
     read_centric: false,

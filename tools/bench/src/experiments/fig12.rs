@@ -47,7 +47,8 @@ pub const EXPERIMENT: Experiment = Experiment {
             that other processes do not matter much. Flows are warm, as in the paper's steady \
             state: \"messages for each packet\" says that no set-up is in the figures. The others \
             get several rates, the last without a limit, and the most that comes through by the \
-            clock on the wall counts. What the stores cannot follow the switch drops before it \
+            clock on the wall counts; the router behind the switch handles their packets on the \
+            other CPU (RPS). What the stores cannot follow the switch drops before it \
             costs anything (systems/redplane/docs/state-protocol.md, \"Window\"), so more than the \
             capacity gives the capacity; \"messages for each packet\" is 2 then, as it is below \
             it.\n\n\
@@ -157,7 +158,7 @@ struct Measured {
 struct Costs {
     /// The switch's XDP program, with fault tolerance and without; messages are in it.
     switch: [f64; 2],
-    /// The busiest store server.
+    /// The busiest store server, with its XDP program.
     store: f64,
     /// Packets a second at which this was taken.
     rate: f64,
@@ -182,15 +183,35 @@ impl Costs {
     }
 }
 
+/// A store server: its process, and the program of its fast path, if it has one.
+struct Server {
+    process: i32,
+    program: Option<Programs>,
+}
+
+impl Server {
+    fn cpu_ns(&self) -> Result<u64> {
+        let program_ns = self.program.as_ref().map_or(Ok(0), Programs::run_ns)?;
+        Ok(process_cpu_ns(self.process)? + program_ns)
+    }
+}
+
+fn stores(lab: &Running) -> Vec<Server> {
+    let of_node = |node: &String| {
+        let (_, identity) = lab.daemons(node).find(|(daemon, _)| daemon == "store")?;
+        Some(Server { process: identity.pid, program: Programs::of(lab, node).ok() })
+    };
+    lab.topology().node.keys().filter_map(of_node).collect()
+}
+
 fn costs(sides: &mut [sides::Side<Meter>; 2], rate: f64, window: Duration) -> Result<Costs> {
     let _counting = Counting::begin()?;
     let mut costs = Costs { rate, ..Costs::default() };
     for (index, side) in sides.iter_mut().enumerate() {
         let programs = Programs::of(&side.lab, SWITCH)?;
         side.tool.line.refresh()?;
-        let stores = || -> Result<Vec<u64>> {
-            side.lab.daemons_named("store").into_iter().map(process_cpu_ns).collect()
-        };
+        let servers = stores(&side.lab);
+        let stores = || servers.iter().map(Server::cpu_ns).collect::<Result<Vec<u64>>>();
         let before = (programs.run_ns()?, stores()?, side.tool.line.counted()?.0);
         side.tool.line.offer(Some(rate), window)?;
         let packets = (side.tool.line.counted()?.0 - before.2).max(1) as f64;
@@ -210,6 +231,19 @@ fn rate_of(app: &App, delivered: &Delivered) -> f64 {
     if !app.waits() { delivered.per_cpu_s.unwrap_or_default() } else { delivered.delivered }
 }
 
+/// The router behind the switch handles what comes in on CPU 1, where stores and counting rules
+/// are, too (RPS). By default it does so on the CPU that sent it, the switch's.
+fn hand_on(lab: &Running) -> Result<()> {
+    const ROUTER: &str = "tor";
+    let script = "for mask in /sys/class/net/*/queues/rx-*/rps_cpus; do echo 2 > $mask; done";
+    let netns = lab.netns(ROUTER)?;
+    // `ip netns exec` shows the namespace's own /sys.
+    let words = ["ip", "netns", "exec", netns.name(), "sh", "-c", script];
+    let (good, said) = lab::process::run(None, &words.map(str::to_owned))?;
+    anyhow::ensure!(good, "{ROUTER}: receive packet steering: {said}");
+    Ok(())
+}
+
 fn measure(
     context: &Context,
     app: &App,
@@ -221,6 +255,9 @@ fn measure(
         app.prepare(context, lab, &traffic.frames)?;
         Meter::new(context, lab, app.line(context, lab, &traffic.frames)?)
     })?;
+    if app.waits() {
+        sides.iter().try_for_each(|side| hand_on(&side.lab))?;
+    }
     let (rates, rounds): (&[Option<f64>], _) =
         if !app.waits() { (&[None], amount.rounds) } else { (amount.rates, amount.rated_rounds) };
     let messages = Messages::count(&sides[0].lab)?;
@@ -321,13 +358,23 @@ fn run(context: &Context) -> Result<Outcome> {
         Amount {
             rounds: 30,
             window: Duration::from_millis(60),
-            rates: &[Some(60e3), Some(150e3), None],
+            rates: &[Some(150e3), Some(240e3), Some(320e3), Some(400e3), Some(480e3), None],
             rated_rounds: 2,
         },
         Amount {
             rounds: 150,
             window: Duration::from_millis(100),
-            rates: &[Some(30e3), Some(60e3), Some(120e3), Some(240e3), Some(480e3), None],
+            rates: &[
+                Some(60e3),
+                Some(120e3),
+                Some(180e3),
+                Some(240e3),
+                Some(300e3),
+                Some(360e3),
+                Some(420e3),
+                Some(480e3),
+                None,
+            ],
             rated_rounds: 7,
         },
     );
