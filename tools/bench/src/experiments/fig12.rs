@@ -198,7 +198,7 @@ impl Server {
 
 fn stores(lab: &Running) -> Vec<Server> {
     let of_node = |node: &String| {
-        let (_, identity) = lab.daemons(node).find(|(daemon, _)| daemon == "store")?;
+        let (_, identity) = lab.daemons(node).into_iter().find(|(daemon, _)| daemon == "store")?;
         Some(Server { process: identity.pid, program: Programs::of(lab, node).ok() })
     };
     lab.topology().node.keys().filter_map(of_node).collect()
