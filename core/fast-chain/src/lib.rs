@@ -13,6 +13,7 @@ mod map;
 mod member;
 mod memory;
 mod mirror;
+mod mutation;
 mod program;
 mod route;
 
@@ -21,4 +22,7 @@ pub use layouts::header as maps_header;
 pub use member::{Verdict, take};
 pub use memory::{Memory, ObjectShape, Shape};
 pub use mirror::{Change, Entry, ShardMirror, Standing};
+pub use mutation::Mutation;
+#[cfg(feature = "mutations")]
+pub use mutation::plant;
 pub use program::{Link, LoadError, Mode, Program, Run};

@@ -255,7 +255,8 @@ impl World {
     }
 
     /// Have all members of each chain the same records?
-    pub(crate) fn members_are_alike(&self) -> bool {
+    pub(crate) fn members_are_alike(&mut self) -> bool {
+        self.store.take_changes();
         let digests =
             |shard| self.store.members(shard).map(|replica| replica.records().shared_digest());
         (0..SHARDS).all(|shard| digests(shard).collect::<BTreeSet<u64>>().len() <= 1)

@@ -14,6 +14,7 @@ mod bindings;
 mod chart;
 mod checks;
 pub mod envelope;
+mod fast;
 mod faults;
 mod frames;
 mod namespace;

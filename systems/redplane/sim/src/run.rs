@@ -42,6 +42,8 @@ pub struct Outcome {
     pub without_lease: u64,
     /// Times that a switch began a key's window anew.
     pub windows: u64,
+    /// Batches that programs of the chain's fast path took.
+    pub fast: u64,
 }
 
 impl Bench {
@@ -135,6 +137,7 @@ impl Bench {
                 .map_or([0; 3], |sketch| [sketch.snapshots, sketch.handed_over, sketch.lost]),
             without_lease: sketch.map_or(0, |sketch| sketch.without_lease),
             windows: sketch.map_or(0, |sketch| sketch.windows),
+            fast: world.store.fast.taken,
         };
         let chart = world.chart.take();
         self.switches = world.into_switches();

@@ -2,9 +2,10 @@
 //! (`controller::core::Controller`), with clocks and lives of their own.
 
 use crate::bindings::{EXTERNAL, IDLE_NS, NAT_PORTS, backends};
+use crate::fast::FastPaths;
 use crate::faults::Faults;
 use crate::network::{Datagram, Event};
-use crate::program::Program;
+use crate::program::{Kind, Program};
 use crate::scenario::{Machine, SERVERS};
 use crate::world::{MS, SHARDS, World, ring};
 use controller::core::{
@@ -58,11 +59,13 @@ pub(crate) struct Store {
     pub(crate) database: Views,
     deciding: Option<(u64, Views)>,
     decisions: u64,
+    pub(crate) fast: FastPaths,
 }
 
 impl Store {
     pub(crate) fn new(program: &Program, rng: &mut StdRng, faults: &Faults) -> Store {
         let drift_ppm = faults.drift_ppm;
+        let fast = program.kind == Kind::Batched && rng.random_bool(0.5);
         Store {
             settings: server_settings(program, faults),
             nodes: (0..SERVERS).map(|_| None).collect(),
@@ -75,6 +78,7 @@ impl Store {
             database: Views::default(),
             deciding: None,
             decisions: 0,
+            fast: FastPaths::new(fast, SERVERS),
         }
     }
 
@@ -153,7 +157,9 @@ impl World {
                 node.set_backends(object.id, backends());
             }
         }
-        self.store.nodes[at] = Some(node);
+        let (store, seed) = (&mut self.store, start.seed);
+        store.fast.begin(at, &store.settings, seed, &mut node);
+        store.nodes[at] = Some(node);
         self.store.frozen_until_ns[at] = 0;
         self.serve(at, None);
     }
@@ -164,6 +170,7 @@ impl World {
         if self.is_spare(at) {
             self.note(Machine::Server(at), "dies");
             self.store.nodes[at] = None;
+            self.store.fast.end(at);
             self.store.due_ns[at] = u64::MAX;
             self.network.push(self.now_ns + down_ns, Event::Restart(at));
         }
@@ -381,6 +388,9 @@ impl World {
             .datagrams()
             .map(|(to, bytes)| Datagram { from, to, bytes: bytes.to_vec() })
             .collect();
+        if !sent.is_empty() {
+            self.store.take_changes();
+        }
         for datagram in sent {
             self.check_reply(at, &datagram.bytes);
             self.send(Machine::Server(at), datagram);

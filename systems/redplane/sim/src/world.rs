@@ -420,6 +420,14 @@ impl World {
             self.draw(to, &datagram, true);
             return Ok(());
         }
+        if let Machine::Server(at) = to
+            && !self.is_busy()
+            && self.program_takes(at, &datagram)
+        {
+            self.mix(&datagram.bytes);
+            self.draw(to, &datagram, false);
+            return Ok(());
+        }
         let still_until_ns = match to {
             Machine::Switch(at) => self.around[at].frozen_until_ns,
             Machine::Server(at) => self.store.frozen_until_ns[at],

@@ -55,11 +55,12 @@ const COVERED: [Mutation; 2] = [Mutation::NoEpochCheck, Mutation::ReplaysTaken];
 const OF_GROUPS: [Mutation; 1] = [Mutation::HalfOfGroup];
 
 /// Bugs of the chain that the store's flows show. (All of them: `core/chain/tests/mutations.rs`.)
-const CHAIN: [chain::Mutation; 4] = [
+const CHAIN: [chain::Mutation; 5] = [
     chain::Mutation::ReplyBeforeTail,
     chain::Mutation::GapInChain,
     chain::Mutation::EntriesAgain,
     chain::Mutation::AnyView,
+    chain::Mutation::SteadyWhileJoining,
 ];
 
 /// Caught within some twenty runs.
@@ -81,6 +82,7 @@ const QUICK: [&str; 11] = [
 enum Seeded {
     Store(Mutation),
     Chain(chain::Mutation),
+    FastPath(fast_chain::Mutation),
     DataPlane(&'static SeededBug),
 }
 
@@ -102,6 +104,7 @@ fn bugs() -> Vec<Bug> {
             Mutation::FreedTwice | Mutation::OwnedFreed | Mutation::TakenPortsGiven => Kind::Nat,
             Mutation::NeverFreed | Mutation::NoProbe => Kind::Balancer,
             Mutation::BatchOfOldEpoch | Mutation::RefusedNotTold => Kind::Batched,
+            Mutation::FastUpdateIsEverywhere | Mutation::EffectTakesBack => Kind::Batched,
             _ => Kind::Linearizable,
         };
         Bug { name: format!("{mutation:?}"), seeded: Seeded::Store(*mutation), kind }
@@ -109,13 +112,21 @@ fn bugs() -> Vec<Bug> {
     let chain = CHAIN.iter().map(|mutation| Bug {
         name: format!("{mutation:?}"),
         seeded: Seeded::Chain(*mutation),
-        kind: Kind::Linearizable,
+        kind: match mutation {
+            chain::Mutation::SteadyWhileJoining => Kind::Batched,
+            _ => Kind::Linearizable,
+        },
+    });
+    let fast_path = fast_chain::Mutation::ALL.iter().map(|mutation| Bug {
+        name: format!("{mutation:?}"),
+        seeded: Seeded::FastPath(*mutation),
+        kind: Kind::Batched,
     });
     let data_plane = DATA_PLANE.iter().map(|(name, kind)| {
         let bug = SeededBug::named(name).expect("sim::seeded has it");
         Bug { name: (*name).to_owned(), seeded: Seeded::DataPlane(bug), kind: *kind }
     });
-    store.chain(chain).chain(data_plane).collect()
+    store.chain(chain).chain(fast_path).chain(data_plane).collect()
 }
 
 fn number(name: &str) -> Option<u64> {
@@ -142,6 +153,10 @@ impl Bug {
             Seeded::Chain(mutation) => Some(mutation),
             _ => None,
         });
+        fast_chain::plant(match self.seeded {
+            Seeded::FastPath(mutation) => Some(mutation),
+            _ => None,
+        });
     }
 
     /// The first of the swarm's seeds that shows it, after how many runs of its program.
@@ -163,6 +178,7 @@ impl Bug {
 fn sound() {
     plant(None);
     chain::plant(None);
+    fast_chain::plant(None);
 }
 
 /// The programs as they are: compiling one takes longer than many runs.

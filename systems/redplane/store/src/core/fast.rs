@@ -184,7 +184,7 @@ impl Replica {
         };
         let expected = steady.previous.is_some_and(|previous| previous.ip() == from.ip())
             && self.role() != Role::Head
-            && (steady.view == batch.head.view || mutation::planted(Mutation::FastOfAnyView));
+            && steady.view == batch.head.view;
         if !expected || batch.head.shard != self.settings.shard {
             self.counters.passed_batches_dropped += 1;
             return;

@@ -55,8 +55,6 @@ seeded_bugs::seeded_bugs! {
         FastUpdateIsEverywhere,
         /// An effect takes an update back that overtook it by the fast path.
         EffectTakesBack,
-        /// Batches of any view are taken from another member.
-        FastOfAnyView,
         /// Of records that are refused with their group, those count that would count alone.
         HalfOfGroup,
     }

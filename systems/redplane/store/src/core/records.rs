@@ -65,7 +65,9 @@ impl Record {
     fn put(&mut self, write: &RecordWrite<'_>) {
         let overtaken = write.epoch == self.epoch && write.seq < self.seq;
         (self.owner, self.session) = (write.owner, write.session);
-        if overtaken && !mutation::planted(Mutation::EffectTakesBack) {
+        let taken_back = mutation::planted(Mutation::EffectTakesBack)
+            || mutation::planted(Mutation::OldUpdateOverwrites);
+        if overtaken && !taken_back {
             return;
         }
         self.value.set(write.value);
