@@ -36,7 +36,7 @@ fn violation(seed: u64, mutation: Option<Mutation>) -> Option<String> {
 #[test]
 fn every_seeded_bug_is_caught() {
     let mut missed = vec![];
-    // What needs no entry is a system's: systems/redplane/sim/tests/mutations.rs has that bug.
+    // What needs no entry is a system's, and so is the test that has that bug.
     for bug in Mutation::ALL.into_iter().filter(|bug| *bug != Mutation::SteadyWhileJoining) {
         let seeds = FIRST_SEED..FIRST_SEED + MOST;
         let Some((seed, said)) =
