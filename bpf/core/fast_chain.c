@@ -17,7 +17,7 @@
 #include "stateplane_fast_frame.h"
 #include "stateplane_fast_records.h"
 
-#define SP_FAST_TRIES 32 /* of a lock */
+#define SP_FAST_TRIES 256 /* of a lock that another CPU has for some microseconds */
 #define SP_FAST_TAG_WORD 7
 #define SP_FAST_FRONT_BYTES (SP_FAST_FRONT_WORDS * 8)
 #define SP_FAST_PASSED SP_FAST_COUNTS /* no reason: the batch was taken */
@@ -125,13 +125,15 @@ static __always_inline int sp_fast_is_genuine(const struct sp_fast_work *work, _
 	       work->scratch->message[SP_FAST_FRONT_WORDS - 1];
 }
 
-static __always_inline int sp_fast_lock(struct sp_fast_shard *shard)
+/* Once more. User space keeps the lock for longer than one waits. */
+static long sp_fast_try(__u32 index, void *context)
 {
-	for (int i = 0; i < SP_FAST_TRIES; i++)
-		if (__sync_val_compare_and_swap(&shard->lock, SP_FAST_LOCK_FREE,
-						SP_FAST_LOCK_PROGRAM) == SP_FAST_LOCK_FREE)
-			return 1;
-	return 0;
+	struct sp_fast_work *work = context;
+	__u64 holder = __sync_val_compare_and_swap(&work->shard->lock, SP_FAST_LOCK_FREE,
+						   SP_FAST_LOCK_PROGRAM);
+
+	work->has_lock = holder == SP_FAST_LOCK_FREE;
+	return work->has_lock || holder == SP_FAST_LOCK_STORE;
 }
 
 /* Whether the batch comes from where this member's place in the chain says. */
@@ -172,6 +174,9 @@ static __always_inline __u32 sp_fast_take(struct sp_fast_work *work, __u32 count
 	bpf_loop(count, sp_fast_look, work, 0);
 	if (work->reason != SP_FAST_RECORDS)
 		return work->reason;
+	/* Taken before, and lost behind: an entry of user space does not get lost. */
+	if (work->is_head && !work->newer)
+		return SP_FAST_KNOWN;
 	bpf_loop(count, sp_fast_write, work, 0);
 	way->is_answer = (shard->standing & SP_FAST_STANDING_TAIL) != 0;
 	way->view = shard->view;
@@ -250,7 +255,8 @@ static __always_inline __u32 sp_fast_batch(struct xdp_md *xdp, struct sp_fast_wo
 	work->shard = bpf_map_lookup_elem(&sp_fast_shards, &work->shard_number);
 	if (!work->shard)
 		return SP_FAST_OFF;
-	if (!sp_fast_lock(work->shard))
+	bpf_loop(SP_FAST_TRIES, sp_fast_try, work, 0);
+	if (!work->has_lock)
 		return SP_FAST_BUSY;
 	reason = sp_fast_take(work, *count, origin, way);
 	__sync_lock_test_and_set(&work->shard->lock, SP_FAST_LOCK_FREE);

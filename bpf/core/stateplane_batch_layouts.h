@@ -55,7 +55,7 @@ struct sp_record_header {
 	__u8 flags; /* SP_RECORD_GROUP, and the system's own. */
 	__u8 words; /* Words of 8 bytes that key and value take. */
 	__be32 epoch; /* The grant that the switch holds. */
-	__be32 place; /* In the arrays of a chain's members; 0: not known. */
+	__be32 place; /* Not used: 0. */
 	__be32 zero; /* Zero. */
 	__be64 seq; /* Of the key's updates. */
 } __attribute__((packed));

@@ -8,7 +8,6 @@
 #ifndef STATEPLANE_FAST_LAYOUTS_H
 #define STATEPLANE_FAST_LAYOUTS_H
 
-#define SP_FAST_SHARDS_MAX 256
 #define SP_FAST_PORT 5407 /* UDP port of switches */
 #define SP_FAST_OBJECTS 64 /* objects that have numbers below */
 #define SP_FAST_CONTENT_WORDS 19 /* of a record's key and value */
@@ -32,9 +31,10 @@ enum sp_fast_count {
 	SP_FAST_FORGED = 6, /* to user space: not genuine */
 	SP_FAST_ABSENT = 7, /* to user space: a record is not here */
 	SP_FAST_NOT_HELD = 8, /* to user space: not the sender's under that grant and session */
-	SP_FAST_EARLY = 9, /* to user space: the grant of a record is not here yet */
-	SP_FAST_NO_ROUTE = 10, /* to user space: no route, or no room for the answer */
-	SP_FAST_COUNTS = 11,
+	SP_FAST_KNOWN = 9, /* to user space: all of it was here, and may be nowhere else */
+	SP_FAST_EARLY = 10, /* to user space: the grant of a record is not here yet */
+	SP_FAST_NO_ROUTE = 11, /* to user space: no route, or no room for the answer */
+	SP_FAST_COUNTS = 12,
 };
 
 /* A shard, as one member of its chain sees it: a cache line. */

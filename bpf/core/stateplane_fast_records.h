@@ -77,6 +77,8 @@ struct sp_fast_work {
 	__u32 shard_number;
 	__u32 is_head;
 	__u32 reason; /* why the batch is user space's */
+	__u32 newer; /* a record is newer than what is here */
+	__u32 has_lock;
 	__u32 end; /* of the message, in words */
 };
 
@@ -233,6 +235,7 @@ static long sp_fast_look(__u32 index, void *context)
 	if (!sp_fast_may(work, known, epoch, &work->reason))
 		return 1;
 	scratch->places[nth] = epoch == known->epoch ? place : 0;
+	work->newer |= epoch == known->epoch && bpf_be64_to_cpu(record->seq) > known->seq;
 	work->reason = SP_FAST_RECORDS;
 	return 0;
 }

@@ -22,6 +22,8 @@ pub enum Count {
     Absent,
     /// To user space: at the head, a record is not the sender's under that grant and session.
     NotHeld,
+    /// To user space: at the head, all of it was here: what became of it behind is not known.
+    Known,
     /// To user space: at another member, a record's grant is not here yet.
     Early,
     /// To user space: no route, or no room for the answer.
@@ -30,7 +32,7 @@ pub enum Count {
 
 impl Count {
     /// All, in the order of their numbers.
-    pub const ALL: [Count; 11] = [
+    pub const ALL: [Count; 12] = [
         Count::Answered,
         Count::Forwarded,
         Count::Records,
@@ -40,6 +42,7 @@ impl Count {
         Count::Forged,
         Count::Absent,
         Count::NotHeld,
+        Count::Known,
         Count::Early,
         Count::NoRoute,
     ];
@@ -56,6 +59,7 @@ impl Count {
             Count::Forged => "forged",
             Count::Absent => "absent",
             Count::NotHeld => "not_held",
+            Count::Known => "known",
             Count::Early => "early",
             Count::NoRoute => "no_route",
         }
@@ -77,6 +81,7 @@ impl Count {
             Count::Forged => "to user space: not genuine",
             Count::Absent => "to user space: a record is not here",
             Count::NotHeld => "to user space: not the sender's under that grant and session",
+            Count::Known => "to user space: all of it was here, and may be nowhere else",
             Count::Early => "to user space: the grant of a record is not here yet",
             Count::NoRoute => "to user space: no route, or no room for the answer",
         }

@@ -4,7 +4,7 @@
 use crate::count::Count;
 use c_layout::{Be16, CStruct, Header, Member, Number, c_struct};
 use std::net::Ipv4Addr;
-use wire::{MOST_SECRETS, MOST_SHARDS, PORT};
+use wire::{MOST_SECRETS, PORT};
 
 /// Most 8-byte words of a record's key and value: three cache lines with what is in front.
 pub const MOST_CONTENT_WORDS: usize = 19;
@@ -149,7 +149,6 @@ pub fn header() -> Header {
         "cargo test -p fast-chain --lib layouts",
     )
     .defines(&[
-        number("SP_FAST_SHARDS_MAX", MOST_SHARDS.into(), ""),
         number("SP_FAST_PORT", PORT.into(), "UDP port of switches"),
         number("SP_FAST_OBJECTS", MOST_OBJECTS, "objects that have numbers below"),
         number("SP_FAST_CONTENT_WORDS", MOST_CONTENT_WORDS, "of a record's key and value"),

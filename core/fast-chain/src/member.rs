@@ -27,7 +27,10 @@ pub enum Verdict {
 /// What becomes of a record.
 struct Part {
     place: u32,
+    /// Of the record's grant.
     write: bool,
+    /// And newer than what is here.
+    newer: bool,
 }
 
 /// Takes a datagram that came to this member's address from `from`.
@@ -111,6 +114,11 @@ fn under_lock(
         .records()
         .map(|record| look_at(memory, &objects, is_head, head, &record))
         .collect::<Result<_, _>>()?;
+    // It was taken before, and its answer or the batch itself was lost behind. Whatever loses it
+    // there may lose it again: an entry of user space does not get lost.
+    if is_head && !parts.iter().any(|part| part.newer) {
+        return Err(Count::Known);
+    }
     for (part, update) in parts.iter().zip(batch.records()).filter(|(part, _)| part.write) {
         write(memory, head.shard, part.place, &update);
     }
@@ -153,7 +161,8 @@ fn look_at(
     } else if update.epoch > known.epoch {
         return Err(Count::Early);
     }
-    Ok(Part { place, write: update.epoch == known.epoch })
+    let write = update.epoch == known.epoch;
+    Ok(Part { place, write, newer: write && update.seq > known.seq })
 }
 
 fn write(memory: &Memory, shard: u16, place: u32, update: &BatchRecord<'_>) {

@@ -8,11 +8,13 @@ use crate::map::Mapping;
 use c_layout::{Be16, Member};
 use std::net::SocketAddrV4;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use wire::{KeyRing, MOST_SECRETS, Secret};
 
 const WORD_BYTES: usize = size_of::<u64>();
 const LOCK_WORD: usize = 0;
+/// Then others get the CPU.
+const TRIES_IN_A_ROW: u32 = 1_000;
 
 /// An object whose records may be here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -169,13 +171,24 @@ impl Memory {
     /// and leave it to user space.)
     pub fn set_keys(&self, keys: &KeyRing) {
         let mut config = self.config();
-        config.known_secrets = 0;
+        let of = |id: u8| keys.secret(id).map(Secret::words);
+        let mut known = 0;
         for id in 0..MOST_SECRETS as u8 {
-            let words = keys.secret(id).map(Secret::words);
-            config.known_secrets |= u8::from(words.is_some()) << id;
-            config.secrets[usize::from(id)] = words.unwrap_or_default();
+            // One that is unknown now keeps its words: a run that read the bit before this finds
+            // the secret as it was, not one of zeros.
+            if let Some(words) = of(id) {
+                known |= 1 << id;
+                config.secrets[usize::from(id)] = words;
+            }
         }
         config.send = keys.sending();
+        // First no secret is known, then they change, then they are known.
+        config.known_secrets = 0;
+        self.config.write(0, &FastConfig { secrets: self.config().secrets, ..config }, 0);
+        fence(Ordering::SeqCst);
+        self.config.write(0, &config, 0);
+        fence(Ordering::SeqCst);
+        config.known_secrets = known;
         self.config.write(0, &config, 0);
     }
 
@@ -199,10 +212,16 @@ impl Memory {
     }
 
     /// Waits until a run of the program has let it go, which takes some microseconds: a run never
-    /// waits, and is not interrupted.
+    /// waits. (Under a real-time kernel other threads may interrupt it.)
     pub(crate) fn lock(&self, shard: u16) {
-        while !self.try_lock(shard, LOCK_STORE) {
-            std::hint::spin_loop();
+        loop {
+            for _ in 0..TRIES_IN_A_ROW {
+                if self.try_lock(shard, LOCK_STORE) {
+                    return;
+                }
+                std::hint::spin_loop();
+            }
+            std::thread::yield_now();
         }
     }
 

@@ -83,7 +83,7 @@ impl LoadError {
     pub(crate) fn new(tried: impl Into<String>, source: io::Error) -> LoadError {
         let tried = tried.into();
         match source.raw_os_error() {
-            Some(libc::EPERM | libc::EACCES) => LoadError::NotPermitted { tried },
+            Some(libc::EPERM) => LoadError::NotPermitted { tried },
             Some(libc::ENOMEM | libc::E2BIG) => LoadError::NoMemory { tried },
             Some(libc::EBUSY | libc::EEXIST) => LoadError::Taken { tried },
             Some(libc::EOPNOTSUPP) => LoadError::Driver { tried, lacks: "run XDP programs" },
