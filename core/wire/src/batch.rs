@@ -250,7 +250,7 @@ pub struct BatchRecord<'a> {
     pub flags: RecordFlags,
     /// The grant that the switch holds.
     pub epoch: u32,
-    /// Where members of a chain have the record in their arrays; 0: not known.
+    /// Not used: 0.
     pub place: u32,
     /// Of the key's updates.
     pub seq: u64,

@@ -65,7 +65,7 @@ c_struct! {
         pub words: u8,
         /// The grant that the switch holds.
         pub epoch: Be32,
-        /// In the arrays of a chain's members; 0: not known.
+        /// Not used: 0.
         pub place: Be32,
         /// Zero.
         pub zero: Be32,

@@ -359,7 +359,7 @@ impl Controller {
         switches().all(listens)
     }
 
-    /// A chain that has drained can go on in any order: all members have the same.
+    /// A chain that has drained can go on in any order: all members have the same entries.
     fn decide_order(
         &self,
         now_ns: u64,

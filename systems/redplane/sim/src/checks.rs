@@ -199,6 +199,7 @@ impl World {
         if !self.linearizable {
             return;
         }
+        self.store.take_changes();
         let shard = self.shard_of(key);
         let lacks = self.store.members(shard).find_map(|replica| {
             let found = recorded(replica, key).map_or(0, |(_, _, value)| value);

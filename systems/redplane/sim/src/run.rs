@@ -343,6 +343,7 @@ impl Summary {
         self.total.events += outcome.events;
         self.total.inputs += outcome.inputs;
         self.total.outputs += outcome.outputs;
+        self.total.fast += outcome.fast;
         for (sum, part) in self.total.snapshots.iter_mut().zip(outcome.snapshots) {
             *sum += part;
         }

@@ -34,6 +34,7 @@ fn swarm() {
             .ok()
             .and_then(|name| Kind::ALL.into_iter().find(|kind| kind.name() == name)),
     };
+    let kind = plan.kind;
     let summary = run_many(plan, Summary::default(), |so_far| {
         if so_far.runs.is_multiple_of(100) {
             println!("{} runs", so_far.runs);
@@ -43,4 +44,8 @@ fn swarm() {
     println!("{} runs, {:?}", summary.runs, summary.total);
     assert_eq!(summary.failures, []);
     assert!(summary.total.outputs * 4 > summary.total.inputs);
+    if kind.is_none_or(|kind| kind == Kind::Batched) {
+        // Of hundred runs some ten have the fast path.
+        assert!(summary.total.fast > summary.runs, "{} batches", summary.total.fast);
+    }
 }

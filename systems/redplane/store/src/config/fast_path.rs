@@ -4,7 +4,7 @@ use super::File;
 use daemon::config::{Problem, require, require_distinct};
 use serde::Deserialize;
 
-/// The memory of so many records is 768 MiB.
+/// With their index, the memory of so many records is 1 GiB at most.
 const MOST_RECORDS: u32 = 1 << 22;
 const MOST_INTERFACES: usize = 16;
 

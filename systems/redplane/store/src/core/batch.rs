@@ -190,8 +190,7 @@ impl Replica {
 
     /// Gathers what is to be written, counts, and notes what the head alone knows of the records.
     fn gather(&mut self, batch: &Batch<'_>) {
-        // By the fast path it may have come here, and to no other member.
-        let is_here_alone = self.has_fast_path();
+        let is_everywhere = mutation::planted(Mutation::FastUpdateIsEverywhere);
         let Deciding { parts, records, .. } = &mut self.deciding;
         records.clear();
         for (part, update) in parts.iter().zip(batch.records()) {
@@ -216,7 +215,9 @@ impl Replica {
                     let flags = record_flags_of(phase_of(update.flags));
                     BatchRecord { flags, ..update }.append_as_it_is(records);
                 }
-                Verdict::Known if !is_here_alone => {}
+                // By the fast path it may have come here, or to whoever was before, and to no other
+                // member.
+                Verdict::Known if is_everywhere => {}
                 Verdict::Known | Verdict::KnownBefore => {
                     let flags = record_flags_of(known.phase);
                     let newest = BatchRecord { flags, seq: known.seq, ..update };

@@ -91,7 +91,8 @@ chain::with_chain_counters! { counters {
     updates,
     /// Updates that were recorded before: acknowledged again.
     updates_stale,
-    /// Batches answered; their records count one by one, as those of messages do.
+    /// Batches answered; their records count one by one, as those of messages do. Those that the
+    /// fast path's program took are in its own counters.
     batches,
     /// Batches of the fast path that the program on this host did not take, taken by user space.
     passed_batches,

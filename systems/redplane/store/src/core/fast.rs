@@ -5,7 +5,7 @@
 use super::records::Records;
 use super::settings::{AllocatorSettings, Settings};
 use super::waiting::Waiting;
-use super::{Mutation, Outputs, Replica, Role, mutation};
+use super::{Outputs, Replica, Role};
 use chain::{Event, Steady};
 use fast_chain::{Change, Entry, Memory, ObjectShape, Shape, ShardMirror, Standing};
 use state_protocol::{phase_of, record_flags_of};
@@ -25,14 +25,12 @@ pub(super) struct Fast {
     mirror: ShardMirror,
     /// By slot.
     places: Vec<Option<Place>>,
-    /// Slots whose records the program may not update, as requests wait for them.
-    waited_for: Vec<u32>,
 }
 
 impl Fast {
     pub(super) fn new(memory: &Arc<Memory>, shard: u16) -> Fast {
         let mirror = ShardMirror::new(Arc::clone(memory), shard);
-        Fast { mirror, places: Vec::new(), waited_for: Vec::new() }
+        Fast { mirror, places: Vec::new() }
     }
 
     /// Takes the shard from the program, with all that it changed.
@@ -50,16 +48,19 @@ impl Fast {
         if !self.mirror.is_entered() {
             return;
         }
-        let waited_for = std::mem::take(&mut self.waited_for);
         let changed = match records.take_changed() {
-            Changed::Slots(slots) => slots,
+            Changed::Slots(mut slots) => {
+                slots.sort_unstable();
+                slots.dedup();
+                slots
+            }
             Changed::Everything => {
                 self.mirror.clear();
                 self.places.clear();
                 (0..records.slots()).collect()
             }
         };
-        for slot in waited_for.into_iter().chain(changed) {
+        for slot in changed {
             self.publish(records, waiting, slot);
         }
         let standing =
@@ -82,10 +83,8 @@ impl Fast {
         }
         self.places[at] = None;
         let Some(record) = record else { return };
+        // Who waits for an update is told by user space.
         let waited_for = waiting.len_of(slot) > 0;
-        if waited_for && !self.waited_for.contains(&slot) {
-            self.waited_for.push(slot);
-        }
         let owner = record.owner.map_or((0, 0), |owner| (owner.switch_id, owner.incarnation));
         let entry = Entry {
             slot,
@@ -159,11 +158,6 @@ impl Records {
 }
 
 impl Replica {
-    /// Whether updates may come by the fast path here: what is recorded may then be here alone.
-    pub(super) fn has_fast_path(&self) -> bool {
-        self.fast.is_some() && !mutation::planted(Mutation::FastUpdateIsEverywhere)
-    }
-
     /// A batch from the member before this one, which the program here did not take. It does what
     /// the program would have done.
     pub(super) fn passed_batch(

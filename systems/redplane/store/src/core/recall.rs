@@ -47,6 +47,7 @@ impl Replica {
     /// the flow.
     pub(super) fn look_again(&mut self, now_ns: u64, slot: u32, out: &mut Outputs) {
         self.counters.held_expired += self.waiting.expire(slot, now_ns);
+        self.chain.state_mut().note(slot);
         let record = self.chain.state().get(slot);
         if self.chain.state().is_owned(record) {
             let session = record.owner.and_then(|owner| self.chain.state().sessions.of(&owner));
@@ -69,6 +70,7 @@ impl Replica {
     /// Takes up all requests held for a flow, in order of arrival; what must still wait is held
     /// again, in the same order.
     pub(super) fn take_up_again(&mut self, now_ns: u64, slot: u32, out: &mut Outputs) {
+        self.chain.state_mut().note(slot);
         for waiter in self.waiting.take(slot) {
             if waiter.expires_ns <= now_ns {
                 self.counters.held_expired += 1;
@@ -284,6 +286,7 @@ impl Replica {
     /// Forgets all requests that are held, and all recalls: who waits here asks again, and no
     /// session is held to answer what nobody remembers.
     pub(super) fn forget_waiting(&mut self) {
+        self.waiting.slots().for_each(|slot| self.chain.state_mut().note(slot));
         self.waiting.clear();
         for (_, session) in self.chain.state_mut().sessions.iter_mut() {
             session.overdue = 0;

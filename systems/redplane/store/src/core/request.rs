@@ -327,20 +327,12 @@ impl Replica {
     fn grant_again(&mut self, request: &Request<'_>, slot: u32, out: &mut Outputs) {
         self.counters.regrants += 1;
         let record = self.chain.state().get(slot);
-        let (epoch, seq) = (record.epoch, record.seq);
+        let epoch = record.epoch;
         if record.session != request.session {
             self.end_recall(slot);
-            return self.grant_with(request, slot, epoch, out);
         }
-        // What it has may have come by the fast path, and to no other member.
-        if self.has_fast_path() && self.snapshot_shape(request.object).is_none() {
-            return self.grant_with(request, slot, epoch, out);
-        }
-        let value = record.value.clone();
-        self.send_snapshot(request, slot, out);
-        let grant = request.reply(MessageType::LeaseGrant);
-        self.encode_reply(&Message { epoch, seq, value: value.as_slice(), ..grant });
-        self.commit(&Effect::None, request.client, out);
+        // The effect has the value, as that may have come by the fast path, and to no other member.
+        self.grant_with(request, slot, epoch, out);
     }
 
     fn grant_with(&mut self, request: &Request<'_>, slot: u32, epoch: u32, out: &mut Outputs) {
@@ -424,21 +416,16 @@ impl Replica {
         self.acknowledge(request, slot, out);
     }
 
-    /// Acknowledges what is recorded. The answer says that the flow is owned in the sender's
-    /// session, so if it was another one's that changes.
+    /// Acknowledges what is recorded. The effect has it, too: it may have come by the fast path, and
+    /// to no other member. And the answer says that the flow is owned in the sender's session, so if
+    /// it was another one's that changes.
     fn acknowledge(&mut self, request: &Request<'_>, slot: u32, out: &mut Outputs) {
         let record = self.chain.state_mut().get_mut(slot);
         record.unused_since_ns = 0;
-        let (epoch, seq, stays) = (record.epoch, record.seq, record.session == request.session);
+        let (epoch, seq, phase, value) =
+            (record.epoch, record.seq, record.phase, record.value.clone());
         let ack = request.reply(MessageType::UpdateAck);
         self.encode_reply(&Message { epoch, seq, ..ack });
-        // What is acknowledged may have come by the fast path, and to no other member.
-        if stays && !self.has_fast_path() {
-            self.commit(&Effect::None, request.client, out);
-            return;
-        }
-        let (value, phase) =
-            (self.chain.state().get(slot).value.clone(), self.chain.state().get(slot).phase);
         let write = RecordWrite {
             object_id: request.message.object_id,
             epoch,

@@ -195,6 +195,11 @@ impl Waiting {
         self.timers.peek().map(|Reverse((at, _))| *at)
     }
 
+    /// The records that there is anything about.
+    pub fn slots(&self) -> impl Iterator<Item = u32> {
+        self.flows.keys().copied()
+    }
+
     /// Forgets everything: this server is not the head any more.
     pub fn clear(&mut self) {
         *self = Waiting::default();

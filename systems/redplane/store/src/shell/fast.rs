@@ -9,9 +9,9 @@ use nix::net::if_::if_nametoindex;
 
 /// The program, loaded and attached.
 pub(super) struct FastPath {
-    program: Program,
     /// Dropped first: nothing comes to the program any more.
     _links: Vec<Link>,
+    program: Program,
 }
 
 impl FastPath {
