@@ -416,9 +416,9 @@ impl Replica {
         self.acknowledge(request, slot, out);
     }
 
-    /// Acknowledges what is recorded. The effect has it, too: it may have come by the fast path, and
-    /// to no other member. And the answer says that the flow is owned in the sender's session, so if
-    /// it was another one's that changes.
+    /// Acknowledges what is recorded. The effect has it, too: it may have come by the fast path,
+    /// and to no other member. And the answer says that the flow is owned in the sender's session,
+    /// so if it was another one's that changes.
     fn acknowledge(&mut self, request: &Request<'_>, slot: u32, out: &mut Outputs) {
         let record = self.chain.state_mut().get_mut(slot);
         record.unused_since_ns = 0;
