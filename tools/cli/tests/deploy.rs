@@ -199,9 +199,19 @@ fn units_load() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
+    let units = repository().join("deploy/systemd");
+    // What a store with a fast path needs beside: read together with its unit.
+    let more = "stateplane-store.service.d/fast-path.conf";
+    let text = std::fs::read_to_string(units.join(more)).unwrap();
+    assert!(text.contains("AmbientCapabilities=CAP_BPF CAP_NET_ADMIN"));
+    std::fs::create_dir(folder.path().join(more).parent().unwrap()).unwrap();
+    std::fs::write(folder.path().join(more), text).unwrap();
     let mut seen = 0;
-    for entry in std::fs::read_dir(repository().join("deploy/systemd")).unwrap() {
+    for entry in std::fs::read_dir(units).unwrap() {
         let path = entry.unwrap().path();
+        if path.is_dir() {
+            continue;
+        }
         let name = path.file_name().unwrap().to_str().unwrap().replace("@.service", "@s1.service");
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.contains("ExecStart=/usr/bin/stateplane "), "{name}");
