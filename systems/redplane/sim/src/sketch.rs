@@ -26,6 +26,16 @@ struct Held {
     since_grant_ns: Option<u64>,
 }
 
+impl Held {
+    /// A time window begins: the last slot is its number, and the others count anew.
+    fn begin(&mut self, window: u64) {
+        self.slots.fill(0);
+        if let Some(number) = self.slots.last_mut() {
+            *number = window;
+        }
+    }
+}
+
 /// A snapshot as it must be.
 struct Taken {
     slots: Slots,
@@ -253,8 +263,7 @@ impl SketchChecker {
         if let Some(window) = held.slots.get(counting)
             && u64::from(word(42)) > *window
         {
-            held.slots.fill(0);
-            held.slots[counting] = u64::from(word(42));
+            held.begin(u64::from(word(42)));
             self.windows += 1;
         }
         for at in 0..4 {
@@ -279,7 +288,16 @@ impl SketchChecker {
     }
 
     /// A switch sends a message: of a snapshot that it has just taken, this is the instant.
-    pub fn sent(&mut self, switch: usize, bytes: &[u8]) -> Result<(), String> {
+    ///
+    /// `window` reads the number of a tenant's time window in the switch, by the object and the
+    /// key. The packet log may lack a window's beginning: the packet that begins it may have to ask
+    /// the store for a lease then (systems/redplane/docs/snapshots.md, "Windows").
+    pub(crate) fn sent(
+        &mut self,
+        switch: usize,
+        bytes: &[u8],
+        window: impl Fn(&SnapshotState, &[u8]) -> Option<u64>,
+    ) -> Result<(), String> {
         let Ok(message) = Message::decode(bytes) else { return Ok(()) };
         if message.message_type != MessageType::Snapshot {
             return Ok(());
@@ -296,6 +314,13 @@ impl SketchChecker {
                 return Err(format!("snapshot {name:?} behind number {}", held.seq));
             }
             held.seq = message.seq;
+            if self.object.settings.windows
+                && let Some(window) = window(&self.object, message.key)
+                && held.slots.last().is_some_and(|held| *held < window)
+            {
+                held.begin(window);
+                self.windows += 1;
+            }
             self.taken.insert(name, Taken { slots: held.slots.clone(), next_update_ns: None });
             self.snapshots += 1;
         }

@@ -11,8 +11,11 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use manifest::Manifest;
 use redplane_switch::FlowRuntime;
 use redplane_switch::runtime::{FlowSettings, SweepBefore, Swept, entry_flags};
-use state_protocol::Message;
-use state_protocol::layouts::{EntryHead, SEEN_SETS, SeenSet};
+use state_protocol::layouts::{
+    EntryHead, SEEN_SETS, SeenSet, Slot4, Slot8, map_slot_bytes, slots_offset,
+};
+use state_protocol::objects::SnapshotState;
+use state_protocol::{Message, snapshot_parts};
 use std::cell::Cell;
 use std::collections::{HashSet, VecDeque};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -348,6 +351,22 @@ impl Switch {
         let mut padded = key.to_vec();
         padded.resize(key.len().next_multiple_of(8), 0);
         self.dataplane.map(self.object().1)?.lookup(&padded, MapFlags::ANY).ok()?
+    }
+
+    /// The number of the time window that a key's slots are of: the last of them.
+    pub(crate) fn window_of(&self, object: &SnapshotState, key: &[u8]) -> Option<u64> {
+        let entry = self.entry(key)?;
+        let parts = snapshot_parts(object.slots as usize, object.slot_bytes as usize) as u32;
+        let slot_bytes = map_slot_bytes(object.slot_bytes);
+        let at = slots_offset(key.len() as u32, parts) + (object.slots - 1) * slot_bytes;
+        let slot = entry.get(at as usize..(at + slot_bytes) as usize)?;
+        Some(if object.slot_bytes == 4 {
+            let Slot4 { tag, copy } = Slot4::from_bytes(slot);
+            u64::from(copy[tag as usize & 1])
+        } else {
+            let Slot8 { tag, copy, .. } = Slot8::from_bytes(slot);
+            copy[tag as usize & 1]
+        })
     }
 
     /// Would the program be given this flow's value now? The epoch, if so. This is `sp_flow_owned`,

@@ -356,8 +356,10 @@ impl World {
             Became::Nothing => {}
             Became::Output(_, frame) => self.let_out(switch, &frame),
             Became::Message(to, bytes) => {
+                let sender = &self.switches[switch];
                 if let Some(sketch) = &mut self.sketch
-                    && let Err(detail) = sketch.sent(switch, &bytes)
+                    && let Err(detail) =
+                        sketch.sent(switch, &bytes, |object, key| sender.window_of(object, key))
                 {
                     self.violated("snapshots", detail);
                 }
