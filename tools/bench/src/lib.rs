@@ -40,6 +40,7 @@ pub mod page;
 pub mod per_packet;
 pub mod probe;
 pub mod report;
+pub mod requests;
 pub mod results;
 pub mod sides;
 pub mod statistics;

@@ -13,6 +13,7 @@ mod fig14;
 pub mod fig15;
 mod kv;
 mod nat;
+mod redis;
 mod sessions;
 mod table2;
 
@@ -67,6 +68,7 @@ pub const ALL: &[Experiment] = &[
     fig14::EXPERIMENT,
     fig15::EXPERIMENT,
     table2::EXPERIMENT,
+    redis::EXPERIMENT,
     kv::packets::EXPERIMENT,
     kv::sweeps::VALUES,
     kv::sweeps::STORE,
