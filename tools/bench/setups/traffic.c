@@ -8,7 +8,7 @@ struct settings {
 	__u32 flows;
 	__u32 source; /* host byte order */
 	__u32 destination; /* host byte order */
-	__u32 zero;
+	__u32 parts; /* CPU n has the n-th part of the flows; 0, 1: each CPU has all */
 	__u8 destination_mac[8];
 	__u8 source_mac[8];
 };
@@ -53,12 +53,17 @@ int generate(struct xdp_md *xdp)
 	struct udphdr *udp = (void *)(ip + 1);
 	__u32 zero = 0;
 	struct settings *chosen = bpf_map_lookup_elem(&settings, &zero);
-	__u64 *number = bpf_map_lookup_elem(&generated, &zero), sum, flow;
+	__u64 *number = bpf_map_lookup_elem(&generated, &zero), sum, flow, flows;
 
 	if ((void *)(udp + 1) > data_end || !number || !chosen)
 		return XDP_DROP;
 	flow = *number;
-	*number = flow + 1 >= chosen->flows ? 0 : flow + 1;
+	flows = chosen->flows;
+	if (chosen->parts > 1)
+		flows /= chosen->parts;
+	*number = flow + 1 >= flows ? 0 : flow + 1;
+	if (chosen->parts > 1)
+		flow += bpf_get_smp_processor_id() * flows;
 
 	__builtin_memcpy(ethernet->h_dest, chosen->destination_mac, ETH_ALEN);
 	__builtin_memcpy(ethernet->h_source, chosen->source_mac, ETH_ALEN);

@@ -49,9 +49,13 @@ fn index(namespace: &Owned, link: &'static str) -> Result<u32> {
     namespace.run(|| Ok(if_nametoindex(link)?)).with_context(|| format!("interface {link}"))
 }
 
-fn link(from: &Owned, name: &str, mac: Mac, to: &Owned, peer: &str, peer_mac: Mac) -> Result<()> {
+/// The end of a link: its namespace, name and address.
+type End<'a> = (&'a Owned, &'a str, Mac);
+
+fn link((from, name, mac): End, (to, peer, peer_mac): End, queues: usize) -> Result<()> {
+    let queues = format!("numtxqueues {queues} numrxqueues {queues}");
     from.ip_batch(&[format!(
-        "link add {name} address {} type veth peer name {peer} address {} netns {}",
+        "link add {name} address {} {queues} type veth peer name {peer} address {} {queues} netns {}",
         text(mac),
         text(peer_mac),
         to.name()
@@ -64,8 +68,19 @@ fn link(from: &Owned, name: &str, mac: Mac, to: &Owned, peer: &str, peer_mac: Ma
 }
 
 impl Network {
-    /// Sets everything up.
+    /// Sets everything up, with one queue a link: one CPU forwards.
+    ///
+    /// # Errors
+    /// A namespace or link cannot be made.
     pub fn create() -> Result<Network> {
+        Self::with_queues(1)
+    }
+
+    /// The same with more queues a link: so many CPUs may forward, each on its own queue.
+    ///
+    /// # Errors
+    /// A namespace or link cannot be made.
+    pub fn with_queues(queues: usize) -> Result<Network> {
         let generator = namespace("generator")?;
         let translator = namespace("translator")?;
         let sink = namespace("sink")?;
@@ -74,8 +89,12 @@ impl Network {
             ("ipv4.conf.all.rp_filter", "0"),
             ("ipv4.conf.default.rp_filter", "0"),
         ])?;
-        link(&translator, "inside", MACS.inside_port, &generator, "line", MACS.inside_hop)?;
-        link(&translator, "outside", MACS.outside_port, &sink, "line", MACS.outside_hop)?;
+        for (port, mac, other, hop) in [
+            ("inside", MACS.inside_port, &generator, MACS.inside_hop),
+            ("outside", MACS.outside_port, &sink, MACS.outside_hop),
+        ] {
+            link((&translator, port, mac), (other, "line", hop), queues)?;
+        }
         let (inside_hop, outside_hop) = (text(MACS.inside_hop), text(MACS.outside_hop));
         translator.ip_batch(&[
             "address add 10.0.0.1/24 dev inside",

@@ -29,7 +29,10 @@ pub struct System {
 }
 
 enum Kind {
+    /// A NAT, whose bindings are written.
     P4(Box<Dataplane>),
+    /// A program that makes its state from the packets.
+    Plain(Box<Dataplane>),
     HandWritten(CObject),
     /// The kernel's own; the C object has the program that passes frames up to it.
     Nftables(CObject),
@@ -62,8 +65,16 @@ fn monotonic_ns() -> Result<u64> {
 }
 
 impl System {
-    /// Loads a compiled P4 NAT; to be called in the translator's namespace.
-    pub fn p4(name: &'static str, object: &Path, network: &Network) -> Result<System> {
+    /// Loads a compiled P4 program that needs ports and routes alone, and keeps its state in this
+    /// switch; to be called in the translator's namespace.
+    ///
+    /// # Errors
+    /// It cannot be loaded.
+    pub fn plain(name: &'static str, object: &Path, network: &Network) -> Result<System> {
+        Ok(System { name, kind: Kind::Plain(Box::new(Self::load(object, network)?)) })
+    }
+
+    fn load(object: &Path, network: &Network) -> Result<Dataplane> {
         let manifest = Manifest::read(&Manifest::path_for(object))?;
         let mut opened = Object::open(object, manifest)?;
         opened.set(Settings { host_traffic: true, ..Settings::default() })?;
@@ -72,6 +83,15 @@ impl System {
         dataplane.set_port(1, network.outside)?;
         dataplane
             .set_local_addresses(&[Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(192, 0, 2, 2)], &[])?;
+        Ok(dataplane)
+    }
+
+    /// Loads a compiled P4 NAT; to be called in the translator's namespace.
+    ///
+    /// # Errors
+    /// It cannot be loaded, or is no NAT.
+    pub fn p4(name: &'static str, object: &Path, network: &Network) -> Result<System> {
+        let dataplane = Self::load(object, network)?;
         for (port, mac, ifindex) in [
             (0, network.macs.inside_port, network.inside),
             (1, network.macs.outside_port, network.outside),
@@ -166,8 +186,8 @@ impl System {
                 }
                 Ok(())
             }
-            // It makes its own when the first packets come.
-            Kind::Nftables(_) => Ok(()),
+            // They make their own when the first packets come.
+            Kind::Plain(_) | Kind::Nftables(_) => Ok(()),
         }
     }
 
@@ -179,14 +199,14 @@ impl System {
             Kind::HandWritten(object) => {
                 kernel::write(&object.map("pool")?, &0u32.to_ne_bytes(), &empty)
             }
-            Kind::Nftables(_) => bail!("nftables has no pool of ours"),
+            Kind::Plain(_) | Kind::Nftables(_) => bail!("{} has no pool of ours", self.name),
         }
     }
 
     /// Calls a function with the translating program's descriptor.
     pub fn with_program<T>(&self, work: impl FnOnce(BorrowedFd<'_>) -> Result<T>) -> Result<T> {
         match &self.kind {
-            Kind::P4(dataplane) => {
+            Kind::P4(dataplane) | Kind::Plain(dataplane) => {
                 work(dataplane.program("sp_main").context("no program sp_main")?.as_fd())
             }
             Kind::HandWritten(object) => object.with_program("nat", work),
@@ -200,7 +220,7 @@ impl System {
         let mut attached = Attached { _p4: Vec::new(), _c: Vec::new() };
         for port in ports {
             match &mut self.kind {
-                Kind::P4(dataplane) => {
+                Kind::P4(dataplane) | Kind::Plain(dataplane) => {
                     attached._p4.push(dataplane.attach("sp_main", port, AttachMode::Native)?)
                 }
                 Kind::HandWritten(object) => attached._c.push(object.attach("nat", port)?),

@@ -3,6 +3,7 @@
 //! An experiment is one entry in [`ALL`]. It gets a [`Context`] and gives an [`Outcome`]; what
 //! becomes of that (files, the page, the terminal) is the same for all.
 
+mod cores;
 mod fig08;
 mod fig09;
 pub mod fig10;
@@ -58,6 +59,7 @@ pub struct Page {
 /// All experiments, in the order of the page.
 pub const ALL: &[Experiment] = &[
     nat::EXPERIMENT,
+    cores::EXPERIMENT,
     fig08::EXPERIMENT,
     fig09::EXPERIMENT,
     fig10::EXPERIMENT,

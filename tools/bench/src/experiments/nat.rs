@@ -147,24 +147,18 @@ fn measure_traffic(
         let carried = network.translator.inside(|| {
             let mut systems = systems(objects, &network)?;
             systems.push(System::nftables(&objects.traffic, &network)?);
-            let window = Duration::from_millis(TRAFFIC_MS);
             let rounds = amount.traffic_rounds;
-            traffic::measure(
-                &mut systems,
-                &objects.traffic,
-                &network,
+            let offered = traffic::Offered {
                 flows,
                 rounds,
-                window,
-                |round| {
-                    context.progress(
-                        &format!("packets a second, {flows} flows, round"),
-                        round,
-                        rounds,
-                    );
-                },
-            )
+                window: Duration::from_millis(TRAFFIC_MS),
+                cpus: &[traffic::Cpus::ONE],
+            };
+            traffic::measure(&mut systems, &objects.traffic, &network, offered, |round| {
+                context.progress(&format!("packets a second, {flows} flows, round"), round, rounds);
+            })
         })??;
+        let carried = carried.into_iter().next().unwrap_or_default();
         let [linearizable, local, hand_written, nftables] = &carried[..] else {
             unreachable!("four systems")
         };
