@@ -1,7 +1,7 @@
 //! Packets a second: 64-byte UDP packets through veth links and a translator in a network
 //! namespace, counted where they arrive.
 //!
-//! On one CPU all of it runs there: the generator (BPF_PROG_RUN with live frames) hands each batch to the
+//! Each CPU does all of it: its generator (BPF_PROG_RUN with live frames) hands each batch to the
 //! link, and the kernel polls the links on the CPU that filled them. So nothing is lost, a packet's
 //! time is the sum of all its steps, and the figures contain the generator and the sink, the same
 //! for every translator. (A second CPU would let the generator overrun the translator, and the two
