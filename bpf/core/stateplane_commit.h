@@ -29,6 +29,9 @@
 
 /* The loader sets it: packets wait here. 0: the system's own way. */
 const volatile __u32 sp_commit_on = 0;
+/* What finds no room here goes the system's own way, instead of being dropped. The loader may set
+ * it. */
+const volatile __u32 sp_commit_wraps = 0;
 /* A packet that has waited longer is dropped when its turn comes. The loader may set it. */
 const volatile __u32 sp_commit_hold_ms = 1000;
 /* Words of records that a batch may have: the links to the line bound it. The loader may set it. */
@@ -220,6 +223,17 @@ SP_INLINE __u32 sp_cpu(void)
 }
 
 SP_INLINE void sp_commit_count(__u32 stat, __u64 by) { sp_count(&sp_commit_stats, stat, by); }
+
+/* What the caller does with a packet that cannot wait here. */
+enum { SP_COMMIT_HAS_ROOM = 0, SP_COMMIT_DROP = -1, SP_COMMIT_WRAP = 1 };
+
+/* There is no room: one of the two counters, and what becomes of the packet. */
+SP_INLINE int sp_commit_full(__u32 dropped, __u32 wrapped)
+{
+	sp_commit_count(sp_commit_wraps ? wrapped : dropped, 1);
+	return sp_commit_wraps ? SP_COMMIT_WRAP : SP_COMMIT_DROP;
+}
+
 SP_INLINE struct sp_commit_lot *sp_commit_lot_of(__u32 cpu)
 {
 	return bpf_map_lookup_elem(&sp_commit_lots, &cpu);

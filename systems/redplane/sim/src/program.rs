@@ -12,6 +12,8 @@ pub enum Kind {
     Linearizable,
     /// The same, and packets wait in the switch (`docs/output-commit.md`).
     Batched,
+    /// The same, with room for so little that many packets go in messages (`when_full`).
+    Overflowing,
     /// counter.p4 with an asynchronous object.
     Asynchronous,
     /// sketch.p4: snapshots.
@@ -24,9 +26,10 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 6] = [
+    pub const ALL: [Kind; 7] = [
         Kind::Linearizable,
         Kind::Batched,
+        Kind::Overflowing,
         Kind::Asynchronous,
         Kind::Snapshots,
         Kind::Nat,
@@ -38,11 +41,17 @@ impl Kind {
         match self {
             Kind::Linearizable => "linearizable",
             Kind::Batched => "batched",
+            Kind::Overflowing => "overflowing",
             Kind::Asynchronous => "asynchronous",
             Kind::Snapshots => "snapshots",
             Kind::Nat => "nat",
             Kind::Balancer => "load_balancer",
         }
+    }
+
+    /// Packets wait in the switch.
+    pub(crate) fn waits(self) -> bool {
+        matches!(self, Kind::Batched | Kind::Overflowing)
     }
 }
 
@@ -101,7 +110,7 @@ impl Program {
             // Small tables: loading them costs less.
             Kind::Nat => defines.push("NAT_ENTRIES=1024".to_owned()),
             Kind::Balancer => defines.push("LOAD_BALANCER_ENTRIES=1024".to_owned()),
-            Kind::Linearizable | Kind::Batched | Kind::Snapshots => {}
+            Kind::Linearizable | Kind::Batched | Kind::Overflowing | Kind::Snapshots => {}
         }
         let outcome =
             p4_check::check_file(&source, &p4_syntax::Options { defines, ..Default::default() });
@@ -121,6 +130,6 @@ impl Program {
     }
 
     pub(crate) fn is_linearizable(&self) -> bool {
-        matches!(self.kind, Kind::Linearizable | Kind::Batched)
+        self.kind == Kind::Linearizable || self.kind.waits()
     }
 }
