@@ -7,6 +7,7 @@
  *
  * A system's header includes this after stateplane_messages.h, and calls:
  * - sp_commit_prepare before it changes state;
+ * - sp_commit_find and sp_commit_fits instead, for a record for which no packet waits;
  * - sp_commit_begin and sp_commit_end around the writing of the record;
  * - sp_commit_park when the packet is finished;
  * - sp_commit_acked when a batch is durable.
@@ -48,6 +49,9 @@ const volatile __u32 sp_commit_words_max = SP_BATCH_RECORDS_BYTES_MAX / 8;
 #define SP_COMMIT_TOKEN_LATE_NS 8000000ull
 /* Arrivals send a batch again only after so long: sooner, the generator does if its agent lives. */
 #define SP_COMMIT_OVERDUE_NS 200000000ull
+/* Records without packets gather for so long, or until there are so many. */
+#define SP_COMMIT_GATHER_NS 1000000ull
+#define SP_COMMIT_GATHER_RECORDS 16
 /* "Copies under way" is a guess, and ends after so long. */
 #define SP_COMMIT_COPIES_LATE_NS 100000ull
 
@@ -118,6 +122,7 @@ struct sp_commit_stream {
 	__u32 resends;
 	__u32 ifindex; /* by which its last packet came: whose routes lead to the line */
 	__u32 reserved;
+	__u64 gathers_ns; /* since when records without packets gather in the open batch */
 };
 
 /* Of stateplane_batch_layouts.h, from the digest on. */

@@ -32,14 +32,9 @@ SP_INLINE int sp_commit_has_slot(
 	return held < left;
 }
 
-/*
- * Looks for room for a record of `words` words and for its packet. SP_COMMIT_HAS_ROOM: it stays, as
- * only this CPU fills its lot and its streams. Else there is none (counted): the caller drops the
- * packet before it has changed anything, or wraps it. `before`: the name of the flow's last update,
- * whose record may be written over.
- */
-SP_INLINE int sp_commit_prepare(
-    struct sp_commit_place *place, __u32 line, __u32 words, __u64 before)
+/* Looks up what a record for this line needs. `before`: the name of the flow's last update, whose
+ * record may be written over. Not 0: it is not there (counted). */
+SP_INLINE int sp_commit_find(struct sp_commit_place *place, __u32 line, __u64 before)
 {
 	__u32 at, even, odd;
 
@@ -53,14 +48,35 @@ SP_INLINE int sp_commit_prepare(
 	place->odd = bpf_map_lookup_elem(&sp_commit_batches, &odd);
 	if (!place->lot || !place->stream || !place->even || !place->odd) {
 		sp_commit_count(SP_COMMIT_COMMIT_FAULTS, 1);
-		return SP_COMMIT_DROP;
+		return -1;
 	}
 	/* (If that batch leaves now, the next one is empty.) */
 	place->again = sp_commit_cpu_of(before) == place->cpu &&
 		sp_commit_record_of(before) != SP_COMMIT_UNPLACED &&
 		sp_commit_number_of(before) == *(volatile __u64 *)&place->stream->departed + 1;
-	if ((!place->again && (*(volatile __u16 *)&place->stream->open_records >= SP_COMMIT_RECORDS ||
-			*(volatile __u16 *)&place->stream->open_words + words > sp_commit_words_max)) ||
+	return 0;
+}
+
+/* Has the open batch room for a record of `words` words? It stays, as only this CPU fills it. */
+SP_INLINE int sp_commit_fits(const struct sp_commit_place *place, __u32 words)
+{
+	return place->again ||
+	       (*(volatile __u16 *)&place->stream->open_records < SP_COMMIT_RECORDS &&
+		   *(volatile __u16 *)&place->stream->open_words + words <= sp_commit_words_max);
+}
+
+/*
+ * Looks for room for a record of `words` words and for its packet. SP_COMMIT_HAS_ROOM: it stays, as
+ * only this CPU fills its lot and its streams. Else there is none (counted): the caller drops the
+ * packet before it has changed anything, or wraps it. `before`: the name of the flow's last update,
+ * whose record may be written over.
+ */
+SP_INLINE int sp_commit_prepare(
+    struct sp_commit_place *place, __u32 line, __u32 words, __u64 before)
+{
+	if (sp_commit_find(place, line, before))
+		return SP_COMMIT_DROP;
+	if (!sp_commit_fits(place, words) ||
 	    *(volatile __u32 *)&place->stream->open.count >= SP_COMMIT_BATCH_SLOTS)
 		return sp_commit_full(SP_COMMIT_BATCH_FULL, SP_COMMIT_BATCH_FULL_WRAPPED);
 	if (!sp_commit_has_slot(place->lot, place->stream))

@@ -412,7 +412,8 @@ static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map,
 			} else {
 				if (SP_FLOW_IN(consistency, SP_FLOW_UPDATES_WAIT))
 					entry->sent_ns = now; /* with this packet */
-				entry->name = 0; /* batches under way have older updates only */
+				if (SP_FLOW_IN(consistency, SP_FLOW_UPDATES_WAIT))
+					entry->name = 0; /* batches under way have older updates only */
 				queue = !(entry->flags & SP_FLOW_QUEUED);
 				entry->flags |= SP_FLOW_QUEUED;
 			}

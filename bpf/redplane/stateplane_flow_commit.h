@@ -365,6 +365,63 @@ int sp_batch_ack(struct xdp_md *xdp)
 	return sp_commit_drain(xdp, cpu);
 }
 
+/* ---- records without packets ----------------------------------------------------------------- */
+
+/* An asynchronous object's flow, taken from the ring: its newest value becomes a record of this
+ * CPU's open batch, if it is time and there is room. Standing in the ring says that the entry is
+ * newer than the record which it names. Bits of stateplane_flow_generator.h's enum; -1: the flow is
+ * released, which is no record's matter. */
+static __always_inline int sp_flow_gather(void *map, struct sp_flow_scratch *scratch,
+    __u32 object_id, __u32 key_bytes, __u32 value_bytes, __u64 now,
+    const struct sp_flow_settings *settings)
+{
+	struct sp_flow_entry_head *entry = bpf_map_lookup_elem(map, scratch->key);
+	__u32 words = SP_FLOW_RECORD_WORDS(key_bytes, value_bytes), epoch = 0, phases = 0;
+	int todo = SP_GENERATE_DONE, room;
+	struct sp_commit_place place = {};
+	__u64 timeout, before, seq = 0;
+	struct sp_session *session;
+
+	if (!entry)
+		return SP_GENERATE_DONE;
+	session = sp_get_session(entry->shard);
+	timeout = sp_resend_timeout(session, settings, 0);
+	before = entry->name;
+	room = !sp_commit_find(&place, entry->shard, before) && sp_commit_fits(&place, words);
+	bpf_spin_lock((struct bpf_spin_lock *)entry);
+	if (!sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, scratch->key, key_bytes)) {
+		todo = SP_GENERATE_DONE;
+	} else if (entry->flags & SP_FLOW_RELEASED) {
+		todo = -1;
+	} else if (entry->seq == entry->acked_seq) { /* a new grant */
+		entry->flags &= ~SP_FLOW_QUEUED;
+	} else if (!room || now < entry->sent_ns + timeout) {
+		todo = SP_GENERATE_KEEP;
+	} else {
+		entry->flags &= ~SP_FLOW_QUEUED;
+		entry->sent_ns = now;
+		seq = entry->seq;
+		epoch = entry->epoch;
+		phases = entry->flags & SP_FLOW_PHASES;
+		sp_flow_copy(scratch->value,
+		    (void *)entry + SP_FLOW_ENTRY_HEAD_BYTES + SP_ROUND8(key_bytes), value_bytes);
+		todo = SP_GENERATE_RECORDED;
+	}
+	bpf_spin_unlock((struct bpf_spin_lock *)entry);
+	if (todo != SP_GENERATE_RECORDED)
+		return todo;
+	scratch->shard = entry->shard;
+	scratch->name = sp_flow_record(&place, before, object_id, scratch->key, key_bytes,
+	    scratch->value, value_bytes, epoch, seq, phases);
+	bpf_spin_lock((struct bpf_spin_lock *)entry);
+	/* A newer update stands in the ring; or it found no room there, and names none. */
+	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, scratch->key, key_bytes) &&
+	    entry->epoch == epoch && (entry->seq == seq || entry->flags & SP_FLOW_QUEUED))
+		entry->name = scratch->name;
+	bpf_spin_unlock((struct bpf_spin_lock *)entry);
+	return todo;
+}
+
 /* ---- the generator -------------------------------------------------------------------------- */
 
 /* A generated frame looks after one stream: a batch that is overdue, or one that waits for a frame
@@ -406,7 +463,7 @@ static __always_inline int sp_flow_look_after(
 				*(volatile __u32 *)&stream->resends) ||
 			    sent_ns < head_since_ns);
 	else
-		again = 1; /* an open batch without one in flight: it is to leave */
+		again = !sp_commit_gathers(stream, now); /* nothing is in flight: what is open leaves */
 	if (again && sp_commit_choose(at, 1))
 		return sp_flow_send_batch(xdp);
 	if (*(volatile __u32 *)&stream->ready)

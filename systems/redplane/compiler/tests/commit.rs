@@ -269,6 +269,103 @@ fn resent(rig: &Rig, now_ns: u64) -> Vec<u64> {
         .collect()
 }
 
+/// A switch with some asynchronous flows of one shard, each with an update that the store lacks.
+fn asynchronous(flows: usize, most_words: u32) -> (Rig, Vec<u32>) {
+    let rig = waiting_rig(&["ASYNC"], most_words);
+    let shard = |flow| Message::decode(&rig.asks(flow, 0, START - 1)).unwrap().shard;
+    let first = shard(1);
+    let alike: Vec<u32> = (1..).filter(|flow| shard(*flow) == first).take(flows).collect();
+    for flow in &alike {
+        let request = rig.asks(*flow, 0, START);
+        let (verdict, frame) = rig.grant(&request, EPOCH, 1, 0, START);
+        assert_eq!((verdict, count_of(&frame)), (Verdict::Forward { port: 3 }, 1), "at once");
+    }
+    (rig, alike)
+}
+
+/// The generator looks through all that is queued.
+fn looks(rig: &Rig, left: &mut Left, now_ns: u64) {
+    for _ in 0..2 * rig.dataplane.generator_work().unwrap() {
+        if let Some(frame) = rig.dataplane.run_generator(now_ns).unwrap() {
+            left.add(rig, (Verdict::Forward { port: TO_STORE }, frame));
+        }
+    }
+}
+
+/// Keys' flows and sequence numbers in a batch.
+fn recorded(batch: &[u8]) -> Vec<u64> {
+    Batch::decode(batch).unwrap().records().map(|record| record.seq).collect()
+}
+
+/// Updates of asynchronous flows share a message; their packets are long gone.
+#[test]
+fn asynchronous_updates_share_messages() {
+    let (rig, flows) = asynchronous(12, WORDS);
+    let mut now_ns = START;
+    let mut left = Left::default();
+    looks(&rig, &mut left, now_ns);
+    now_ns += 2_000_000;
+    looks(&rig, &mut left, now_ns);
+    assert_eq!(left.batches.len(), 1, "one message");
+    let first = left.batches.pop().unwrap();
+    assert_eq!(recorded(&first), [1; 12]);
+    // Newer updates wait for the next one, and each flow for its time.
+    for flow in &flows[..3] {
+        let (verdict, frame) = rig.packet(*flow, 0, now_ns);
+        assert_eq!((verdict, count_of(&frame)), (Verdict::Forward { port: 3 }, 2));
+    }
+    looks(&rig, &mut left, now_ns);
+    assert!(left.batches.is_empty());
+    now_ns += 4_000_000;
+    looks(&rig, &mut left, now_ns);
+    let again = left.batches.pop().unwrap();
+    assert_eq!(recorded(&again), [1; 12], "the first one is sent again: it is not acknowledged");
+    assert!(left.batches.is_empty());
+    left.add(&rig, acknowledge(&rig, &first, 0, now_ns));
+    let second = left.batches.pop().unwrap();
+    assert_eq!(recorded(&second), [2; 3], "the answer's frame takes the next one along");
+    left.add(&rig, acknowledge(&rig, &second, 0, now_ns));
+    assert!(left.batches.is_empty());
+    looks(&rig, &mut left, now_ns + 100_000_000);
+    assert_eq!((rig.dataplane.generator_work().unwrap(), left.batches.len()), (0, 0), "all clean");
+    assert!(left.messages.is_empty() && left.copies.is_empty());
+    assert_eq!(rig.dataplane.commit_count("parked").unwrap(), Some(0));
+}
+
+/// What finds no room in the open batch stays in the ring; nothing is dropped.
+#[test]
+fn asynchronous_updates_wait_for_room() {
+    let (rig, _) = asynchronous(3, RECORD_WORDS);
+    let (mut left, mut now_ns) = (Left::default(), START);
+    let mut sent = 0;
+    while rig.dataplane.generator_work().unwrap() > 0 {
+        assert!(now_ns < START + 100_000_000, "{sent} are sent");
+        looks(&rig, &mut left, now_ns);
+        if let Some(batch) = left.batches.pop() {
+            assert!(left.batches.is_empty(), "one is in flight");
+            sent += recorded(&batch).len();
+            left.add(&rig, acknowledge(&rig, &batch, 0, now_ns));
+        }
+        now_ns += 1_000_000;
+    }
+    assert_eq!((sent, rig.dataplane.commit_count("batch_full").unwrap()), (3, Some(0)));
+}
+
+/// A flow of which an asynchronous record is refused is asked for anew.
+#[test]
+fn a_refused_asynchronous_record_ends_its_flow() {
+    let (rig, flows) = asynchronous(2, WORDS);
+    let mut left = Left::default();
+    looks(&rig, &mut left, START);
+    looks(&rig, &mut left, START + 2_000_000);
+    let batch = left.batches.pop().unwrap();
+    assert_eq!(recorded(&batch).len(), 2);
+    left.add(&rig, acknowledge(&rig, &batch, 0b10, START + 2_000_000));
+    let (verdict, frame) = rig.packet(flows[0], 0, START + 2_000_000);
+    assert_eq!((verdict, count_of(&frame)), (Verdict::Forward { port: 3 }, 2));
+    rig.asks(flows[1], 0, START + 2_000_000);
+}
+
 /// Packets of one stream may take half of the slots, those of the next one half of what is left.
 #[test]
 fn a_full_lot_drops_or_wraps() {

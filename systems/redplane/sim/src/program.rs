@@ -16,6 +16,8 @@ pub enum Kind {
     Overflowing,
     /// counter.p4 with an asynchronous object.
     Asynchronous,
+    /// The same, and updates share messages, with room for one in each.
+    Gathered,
     /// sketch.p4: snapshots.
     Snapshots,
     /// nat.p4: the store gives ports.
@@ -26,11 +28,12 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 7] = [
+    pub const ALL: [Kind; 8] = [
         Kind::Linearizable,
         Kind::Batched,
         Kind::Overflowing,
         Kind::Asynchronous,
+        Kind::Gathered,
         Kind::Snapshots,
         Kind::Nat,
         Kind::Balancer,
@@ -43,15 +46,20 @@ impl Kind {
             Kind::Batched => "batched",
             Kind::Overflowing => "overflowing",
             Kind::Asynchronous => "asynchronous",
+            Kind::Gathered => "gathered",
             Kind::Snapshots => "snapshots",
             Kind::Nat => "nat",
             Kind::Balancer => "load_balancer",
         }
     }
 
-    /// Packets wait in the switch.
-    pub(crate) fn waits(self) -> bool {
-        matches!(self, Kind::Batched | Kind::Overflowing)
+    /// Updates share messages, and their packets, if any wait, do so in the switch.
+    pub(crate) fn batches(self) -> bool {
+        matches!(self, Kind::Batched | Kind::Overflowing | Kind::Gathered)
+    }
+
+    pub(crate) fn is_asynchronous(self) -> bool {
+        matches!(self, Kind::Asynchronous | Kind::Gathered)
     }
 }
 
@@ -106,7 +114,7 @@ impl Program {
         }
         let mut defines: Vec<String> = p4_defines.iter().map(ToString::to_string).collect();
         match kind {
-            Kind::Asynchronous => defines.push("ASYNC".to_owned()),
+            Kind::Asynchronous | Kind::Gathered => defines.push("ASYNC".to_owned()),
             // Small tables: loading them costs less.
             Kind::Nat => defines.push("NAT_ENTRIES=1024".to_owned()),
             Kind::Balancer => defines.push("LOAD_BALANCER_ENTRIES=1024".to_owned()),
@@ -130,6 +138,6 @@ impl Program {
     }
 
     pub(crate) fn is_linearizable(&self) -> bool {
-        self.kind == Kind::Linearizable || self.kind.waits()
+        matches!(self.kind, Kind::Linearizable | Kind::Batched | Kind::Overflowing)
     }
 }

@@ -116,7 +116,10 @@ impl Bench {
             Kind::Linearizable | Kind::Batched | Kind::Overflowing => {
                 world.operations.check(world.clocks_are_sound)
             }
-            Kind::Asynchronous if scenario.faults.keeps_state() && world.clocks_are_sound => {
+            kind if kind.is_asynchronous()
+                && scenario.faults.keeps_state()
+                && world.clocks_are_sound =>
+            {
                 world.operations.check(true)
             }
             _ => world
@@ -211,8 +214,11 @@ pub fn kind_of_seed(seed: u64) -> Kind {
     match drawn % 10 {
         0..3 => Kind::Linearizable,
         3 | 4 => Kind::Batched,
-        5 if (drawn / 10).is_multiple_of(2) => Kind::Overflowing,
-        5 => Kind::Asynchronous,
+        5 => match drawn / 10 % 4 {
+            0 => Kind::Overflowing,
+            1 => Kind::Gathered,
+            _ => Kind::Asynchronous,
+        },
         6 | 7 => Kind::Snapshots,
         8 => Kind::Nat,
         _ => Kind::Balancer,

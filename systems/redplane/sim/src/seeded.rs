@@ -256,8 +256,15 @@ pub const ALL: &[SeededBug] = &[
         name: "WrappedKeepsBatch",
         what: "An update in a message of its own counts as durable with its flow's last batch.",
         header: "stateplane_flow_access.h",
-        right: "\t\t\t\tentry->name = 0;",
-        wrong: "\t\t\t\t",
+        right: "\t\t\t\t\tentry->name = 0; /* batches",
+        wrong: "\t\t\t\t\t; /* batches",
+    },
+    SeededBug {
+        name: "OldRecordIsNewest",
+        what: "An asynchronous flow leaves the ring with its record, though it has a newer update.",
+        header: "stateplane_flow_access.h",
+        right: "\t\t\t\tqueue = !(entry->flags & SP_FLOW_QUEUED);",
+        wrong: "\t\t\t\tqueue = !(entry->flags & SP_FLOW_QUEUED) && !entry->name;",
     },
 ];
 

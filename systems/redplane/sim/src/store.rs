@@ -65,7 +65,7 @@ pub(crate) struct Store {
 impl Store {
     pub(crate) fn new(program: &Program, rng: &mut StdRng, faults: &Faults) -> Store {
         let drift_ppm = faults.drift_ppm;
-        let fast = program.kind.waits() && rng.random_bool(0.5);
+        let fast = program.kind.batches() && rng.random_bool(0.5);
         Store {
             settings: server_settings(program, faults),
             nodes: (0..SERVERS).map(|_| None).collect(),

@@ -120,11 +120,11 @@ impl Switch {
     pub fn load(object: &Path, manifest: &Manifest, kind: Kind) -> Result<Switch> {
         let mut open = Object::open(object, manifest.clone())?;
         open.set(Settings { test_mode: true, host_traffic: false, virtual_clock: true })?;
-        let waits = kind.waits();
+        let waits = kind.batches();
         if waits {
             open.wait_in_switch(CPUS)?;
         }
-        if kind == Kind::Overflowing {
+        if matches!(kind, Kind::Overflowing | Kind::Gathered) {
             open.set_constant("sp_commit_wraps", 1)?;
             open.set_constant("sp_commit_words_max", ONE_RECORD_WORDS)?;
         }
@@ -359,6 +359,12 @@ impl Switch {
         let mut padded = key.to_vec();
         padded.resize(key.len().next_multiple_of(8), 0);
         self.dataplane.map(self.object().1)?.lookup(&padded, MapFlags::ANY).ok()?
+    }
+
+    /// Epoch and number of the newest update of a flow that the switch did not release.
+    pub(crate) fn owned(&self, key: &[u8]) -> Option<(u32, u64)> {
+        let head = EntryHead::from_bytes(&self.entry(key)?);
+        (head.flags & entry_flags::RELEASED == 0).then_some((head.epoch, head.seq))
     }
 
     /// The number of the time window that a key's slots are of: the last of them.
