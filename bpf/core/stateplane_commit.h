@@ -7,6 +7,7 @@
  *
  * A system's header includes this after stateplane_messages.h, and calls:
  * - sp_commit_prepare before it changes state;
+ * - sp_commit_find and sp_commit_fits instead, for a record for which no packet waits;
  * - sp_commit_begin and sp_commit_end around the writing of the record;
  * - sp_commit_park when the packet is finished;
  * - sp_commit_acked when a batch is durable.
@@ -29,6 +30,9 @@
 
 /* The loader sets it: packets wait here. 0: the system's own way. */
 const volatile __u32 sp_commit_on = 0;
+/* What finds no room here goes the system's own way, instead of being dropped. The loader may set
+ * it. */
+const volatile __u32 sp_commit_wraps = 0;
 /* A packet that has waited longer is dropped when its turn comes. The loader may set it. */
 const volatile __u32 sp_commit_hold_ms = 1000;
 /* Words of records that a batch may have: the links to the line bound it. The loader may set it. */
@@ -45,6 +49,9 @@ const volatile __u32 sp_commit_words_max = SP_BATCH_RECORDS_BYTES_MAX / 8;
 #define SP_COMMIT_TOKEN_LATE_NS 8000000ull
 /* Arrivals send a batch again only after so long: sooner, the generator does if its agent lives. */
 #define SP_COMMIT_OVERDUE_NS 200000000ull
+/* Records without packets gather for so long, or until there are so many. */
+#define SP_COMMIT_GATHER_NS 1000000ull
+#define SP_COMMIT_GATHER_RECORDS 16
 /* "Copies under way" is a guess, and ends after so long. */
 #define SP_COMMIT_COPIES_LATE_NS 100000ull
 
@@ -115,6 +122,7 @@ struct sp_commit_stream {
 	__u32 resends;
 	__u32 ifindex; /* by which its last packet came: whose routes lead to the line */
 	__u32 reserved;
+	__u64 gathers_ns; /* since when records without packets gather in the open batch */
 };
 
 /* Of stateplane_batch_layouts.h, from the digest on. */
@@ -220,6 +228,17 @@ SP_INLINE __u32 sp_cpu(void)
 }
 
 SP_INLINE void sp_commit_count(__u32 stat, __u64 by) { sp_count(&sp_commit_stats, stat, by); }
+
+/* What the caller does with a packet that cannot wait here. */
+enum { SP_COMMIT_HAS_ROOM = 0, SP_COMMIT_DROP = -1, SP_COMMIT_WRAP = 1 };
+
+/* There is no room: one of the two counters, and what becomes of the packet. */
+SP_INLINE int sp_commit_full(__u32 dropped, __u32 wrapped)
+{
+	sp_commit_count(sp_commit_wraps ? wrapped : dropped, 1);
+	return sp_commit_wraps ? SP_COMMIT_WRAP : SP_COMMIT_DROP;
+}
+
 SP_INLINE struct sp_commit_lot *sp_commit_lot_of(__u32 cpu)
 {
 	return bpf_map_lookup_elem(&sp_commit_lots, &cpu);

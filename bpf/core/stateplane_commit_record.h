@@ -32,14 +32,9 @@ SP_INLINE int sp_commit_has_slot(
 	return held < left;
 }
 
-/*
- * Looks for room for a record of `words` words and for its packet. 0: there is room, and it stays,
- * as only this CPU fills its lot and its streams. -1: there is none (counted). The caller then
- * drops the packet before it has changed anything. `before`: the name of the flow's last update,
- * whose record may be written over.
- */
-SP_INLINE int sp_commit_prepare(
-    struct sp_commit_place *place, __u32 line, __u32 words, __u64 before)
+/* Looks up what a record for this line needs. `before`: the name of the flow's last update, whose
+ * record may be written over. Not 0: it is not there (counted). */
+SP_INLINE int sp_commit_find(struct sp_commit_place *place, __u32 line, __u64 before)
 {
 	__u32 at, even, odd;
 
@@ -59,17 +54,34 @@ SP_INLINE int sp_commit_prepare(
 	place->again = sp_commit_cpu_of(before) == place->cpu &&
 		sp_commit_record_of(before) != SP_COMMIT_UNPLACED &&
 		sp_commit_number_of(before) == *(volatile __u64 *)&place->stream->departed + 1;
-	if ((!place->again && (*(volatile __u16 *)&place->stream->open_records >= SP_COMMIT_RECORDS ||
-			*(volatile __u16 *)&place->stream->open_words + words > sp_commit_words_max)) ||
-	    *(volatile __u32 *)&place->stream->open.count >= SP_COMMIT_BATCH_SLOTS) {
-		sp_commit_count(SP_COMMIT_BATCH_FULL, 1);
-		return -1;
-	}
-	if (!sp_commit_has_slot(place->lot, place->stream)) {
-		sp_commit_count(SP_COMMIT_LOT_FULL, 1);
-		return -1;
-	}
 	return 0;
+}
+
+/* Has the open batch room for a record of `words` words? It stays, as only this CPU fills it. */
+SP_INLINE int sp_commit_fits(const struct sp_commit_place *place, __u32 words)
+{
+	return place->again ||
+	       (*(volatile __u16 *)&place->stream->open_records < SP_COMMIT_RECORDS &&
+		   *(volatile __u16 *)&place->stream->open_words + words <= sp_commit_words_max);
+}
+
+/*
+ * Looks for room for a record of `words` words and for its packet. SP_COMMIT_HAS_ROOM: it stays, as
+ * only this CPU fills its lot and its streams. Else there is none (counted): the caller drops the
+ * packet before it has changed anything, or wraps it. `before`: the name of the flow's last update,
+ * whose record may be written over.
+ */
+SP_INLINE int sp_commit_prepare(
+    struct sp_commit_place *place, __u32 line, __u32 words, __u64 before)
+{
+	if (sp_commit_find(place, line, before))
+		return SP_COMMIT_DROP;
+	if (!sp_commit_fits(place, words) ||
+	    *(volatile __u32 *)&place->stream->open.count >= SP_COMMIT_BATCH_SLOTS)
+		return sp_commit_full(SP_COMMIT_BATCH_FULL, SP_COMMIT_BATCH_FULL_WRAPPED);
+	if (!sp_commit_has_slot(place->lot, place->stream))
+		return sp_commit_full(SP_COMMIT_LOT_FULL, SP_COMMIT_LOT_FULL_WRAPPED);
+	return SP_COMMIT_HAS_ROOM;
 }
 
 /*
@@ -200,8 +212,8 @@ SP_INLINE int sp_commit_take(struct sp_commit_lot *lot)
 }
 
 /*
- * Copies the finished frame into a slot, which waits for the batch in `name`, one of this CPU's. 0:
- * done, the frame is free. -1: it cannot wait here.
+ * Copies the finished frame into a slot, which waits for the batch in `name`, one of this CPU's.
+ * SP_COMMIT_HAS_ROOM: done, the frame is free. SP_COMMIT_WRAP: it is too long, or there is no slot.
  */
 SP_INLINE int sp_commit_park(struct xdp_md *xdp, __u32 line, __u64 name, __u32 port)
 {
@@ -215,19 +227,19 @@ SP_INLINE int sp_commit_park(struct xdp_md *xdp, __u32 line, __u64 name, __u32 p
 	int ready = 0, taken;
 
 	asm volatile("" : "+r"(bytes));
-	if (!lot || !stream || bytes < SP_LEAST_BYTES || bytes > SP_COMMIT_FRAME_BYTES)
-		return -1;
+	if (!lot || !stream || bytes < SP_LEAST_BYTES)
+		return SP_COMMIT_DROP;
+	if (bytes > SP_COMMIT_FRAME_BYTES)
+		return SP_COMMIT_WRAP;
 	taken = sp_commit_has_slot(lot, stream) ? sp_commit_take(lot) : -1;
-	if (taken < 0) {
-		sp_commit_count(SP_COMMIT_LOT_FULL, 1);
-		return -1;
-	}
+	if (taken < 0)
+		return sp_commit_full(SP_COMMIT_LOT_FULL, SP_COMMIT_LOT_FULL_WRAPPED);
 	index = cpu * SP_COMMIT_SLOTS + (taken & (SP_COMMIT_SLOTS - 1));
 	slot = bpf_map_lookup_elem(&sp_commit_slots, &index);
 	if (!slot || bpf_xdp_load_bytes(xdp, 0, slot->frame, bytes)) {
 		sp_commit_free(lot, taken);
 		sp_commit_count(SP_COMMIT_COMMIT_FAULTS, 1);
-		return -1;
+		return SP_COMMIT_DROP;
 	}
 	slot->bytes = bytes;
 	slot->port = port;
@@ -256,7 +268,7 @@ SP_INLINE int sp_commit_park(struct xdp_md *xdp, __u32 line, __u64 name, __u32 p
 		bpf_spin_unlock(&lot->lock);
 	}
 	sp_commit_count(SP_COMMIT_PARKED, 1);
-	return 0;
+	return SP_COMMIT_HAS_ROOM;
 }
 
 #endif

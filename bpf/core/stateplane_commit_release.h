@@ -249,6 +249,26 @@ SP_INLINE int sp_commit_is_overdue(const struct sp_commit_stream *stream, __u64 
 	return now > sent_ns && now - sent_ns > SP_COMMIT_OVERDUE_NS;
 }
 
+/* A record without a packet was written, as `name`. Its batch leaves in this frame if it is `last`
+ * of those at hand or one of many, and none is in flight. 1: it is in sp_commit_work. */
+SP_INLINE int sp_commit_gather(__u32 at, __u64 name, int last)
+{
+	struct sp_commit_stream *stream = sp_commit_stream_at(at);
+
+	if (!stream)
+		return 0;
+	if (!sp_commit_record_of(name))
+		stream->gathers_ns = sp_now_ns();
+	return (last || *(volatile __u16 *)&stream->open_records >= SP_COMMIT_GATHER_RECORDS) &&
+	       sp_commit_choose(at, 0);
+}
+
+/* Do records without packets still gather in the open batch? */
+SP_INLINE int sp_commit_gathers(const struct sp_commit_stream *stream, __u64 now)
+{
+	return now - *(volatile __u64 *)&stream->gathers_ns < SP_COMMIT_GATHER_NS;
+}
+
 /* The frame cannot grow to the message of this stream's batch: one of two copies can. */
 SP_INLINE int sp_commit_grow(struct xdp_md *xdp, __u32 at)
 {

@@ -12,7 +12,9 @@
  * - An entry changes only under its spin lock, with `version` odd meanwhile.
  * - seq >= acked_seq. A packet that saw seq > acked_seq, or made it so, leaves only inside UPDATE
  *   or READ_COMMIT (not of an asynchronous object). With sp_commit_on it waits in the switch for
- *   the batch that the entry names (stateplane_commit.h), and acked_seq stays behind.
+ *   the batch that the entry names (stateplane_commit.h), and acked_seq stays behind. An entry that
+ *   names none had its last update in a message of its own. (An asynchronous object's entry that
+ *   stands in the ring may name a batch with an older one.)
  * - An entry with seq > acked_seq that names no batch, or released and not acknowledged, has
  *   SP_FLOW_QUEUED set and stands in the ring (or is in the generator's hands).
  * - An epoch under which an entry was released is never the switch's again: neither a late nor a
@@ -185,6 +187,14 @@ static __always_inline int sp_flow_is_over(__u64 lease_end_ns, __u64 now_ns)
 	return lease_end_ns <= (sp_virtual_clock ? now_ns : bpf_ktime_get_ns());
 }
 
+/* What a flow taken from the ring needs: bits. */
+enum {
+	SP_GENERATE_DONE,
+	SP_GENERATE_KEEP = 1,
+	SP_GENERATE_SEND = 2,
+	SP_GENERATE_RECORDED = 4, /* it is a record in the open batch of its shard */
+};
+
 /* Copies whole 8-byte words: keys and values are padded to them. `bytes` is a constant. */
 static __always_inline void sp_flow_copy(void *to, const void *from, __u32 bytes)
 {
@@ -244,6 +254,7 @@ static __always_inline void sp_flow_enqueue(struct sp_flow_scratch *scratch,
 		return;
 	bpf_spin_lock((struct bpf_spin_lock *)entry);
 	entry->flags &= ~SP_FLOW_QUEUED;
+	entry->name = 0; /* no batch has its newest update */
 	bpf_spin_unlock((struct bpf_spin_lock *)entry);
 }
 

@@ -29,7 +29,13 @@ static __always_inline int sp_flow_waits(
 	if (seen->seq == seen->acked_seq)
 		return 0;
 #ifdef SP_FLOW_HAS_COMMIT
-	if (sp_commit_on && seen->name) {
+	if (sp_commit_on && !seen->name) {
+		/* It went in a message of its own, so no batch says whether it is durable: this CPU's
+		 * next one is to have its record too. */
+		seen->name = sp_commit_name(sp_cpu(), SP_COMMIT_UNPLACED, seen->seq);
+		return 1;
+	}
+	if (sp_commit_on) {
 		if (!sp_commit_is_durable(seen->name, seen->shard))
 			return 1;
 		/* Refused meanwhile, on another CPU: the packet waits, and is dropped. */
@@ -355,12 +361,16 @@ static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map,
 	/* "Window": more than the store can follow is dropped here, before it costs anything. */
 #ifdef SP_FLOW_HAS_COMMIT
 	if (session && batched) {
-		if (sp_commit_prepare(&place, entry->shard,
-			SP_FLOW_RECORD_WORDS(key_bytes, value_bytes), before = entry->name)) {
+		int room = sp_commit_prepare(&place, entry->shard,
+			SP_FLOW_RECORD_WORDS(key_bytes, value_bytes), before = entry->name);
+
+		if (room == SP_COMMIT_DROP) {
 			flow->park = SP_PARK_DROP;
 			flow->kind = SP_FLOW_PARK;
 			return;
 		}
+		if (room == SP_COMMIT_WRAP)
+			batched = place.again = 0; /* in a message of its own */
 		unplaced = sp_commit_name(place.cpu, SP_COMMIT_UNPLACED, 0);
 	}
 #endif
@@ -402,6 +412,8 @@ static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map,
 			} else {
 				if (SP_FLOW_IN(consistency, SP_FLOW_UPDATES_WAIT))
 					entry->sent_ns = now; /* with this packet */
+				if (SP_FLOW_IN(consistency, SP_FLOW_UPDATES_WAIT))
+					entry->name = 0; /* batches under way have older updates only */
 				queue = !(entry->flags & SP_FLOW_QUEUED);
 				entry->flags |= SP_FLOW_QUEUED;
 			}
@@ -438,6 +450,7 @@ static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map,
 		__sync_val_compare_and_swap(&entry->name, unplaced, scratch->name);
 		return;
 	}
+	scratch->name = 0;
 #endif
 	scratch->value_bytes = value_bytes;
 	sp_flow_copy(scratch->value, value, value_bytes);
@@ -479,7 +492,7 @@ static __always_inline void sp_flow_phase(
 	if (scratch && scratch->type == SP_UPDATE && sp_flow_equal(scratch->key, key, key_bytes)) {
 		scratch->flags = wanted;
 #ifdef SP_FLOW_HAS_COMMIT
-		if (sp_commit_on)
+		if (sp_commit_on && scratch->name)
 			sp_flow_record_phase(scratch, wanted);
 #endif
 	}

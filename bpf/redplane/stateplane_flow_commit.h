@@ -6,19 +6,24 @@
 
 /* ---- reads ---------------------------------------------------------------------------------- */
 
-/* The packet depends on an update of another CPU. The batch of this CPU gets the record again, as
- * it stands in the entry by now: records are complete, so that changes nothing. The record's name,
- * or 0. */
-static __always_inline __u64 sp_flow_record_again(
+/* The packet depends on an update of another CPU, or on one that went in a message of its own. The
+ * batch of this CPU gets its record, as it stands in the entry by now: records are complete, so
+ * that changes nothing. The record's name is in the scratch then. Else: what becomes of the
+ * packet. */
+static __always_inline int sp_flow_record_again(
     void *map, struct sp_flow_scratch *scratch, __u32 object_id, __u32 key_bytes, __u32 value_bytes)
 {
 	struct sp_flow_entry_head *entry = bpf_map_lookup_elem(map, scratch->key);
 	__u32 words = SP_FLOW_RECORD_WORDS(key_bytes, value_bytes), epoch = 0, phases = 0;
 	struct sp_commit_place place = {};
 	__u64 seq = 0, name;
+	int room;
 
-	if (!entry || sp_commit_prepare(&place, entry->shard, words, 0))
-		return 0;
+	if (!entry)
+		return SP_COMMIT_DROP;
+	room = sp_commit_prepare(&place, entry->shard, words, 0);
+	if (room)
+		return room;
 	bpf_spin_lock((struct bpf_spin_lock *)entry);
 	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, scratch->key, key_bytes) &&
 	    entry->seq >= scratch->seq && entry->epoch == scratch->epoch &&
@@ -32,7 +37,7 @@ static __always_inline __u64 sp_flow_record_again(
 	bpf_spin_unlock((struct bpf_spin_lock *)entry);
 	if (!seq) { /* no longer this switch's */
 		sp_commit_count(SP_COMMIT_COMMIT_REFUSED, 1);
-		return 0;
+		return SP_COMMIT_DROP;
 	}
 	name = sp_flow_record(&place, 0, object_id, scratch->key, key_bytes, scratch->value, value_bytes,
 	    epoch, seq, phases);
@@ -40,19 +45,31 @@ static __always_inline __u64 sp_flow_record_again(
 	 * name alone does not tell: a record that is written over keeps it. */
 	bpf_spin_lock((struct bpf_spin_lock *)entry);
 	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, scratch->key, key_bytes) &&
-	    entry->seq == seq && entry->epoch == epoch && entry->name == scratch->name)
+	    entry->seq == seq && entry->epoch == epoch && (!entry->name || entry->name == scratch->name))
 		entry->name = name;
 	bpf_spin_unlock((struct bpf_spin_lock *)entry);
-	return name;
+	scratch->name = name;
+	return SP_COMMIT_HAS_ROOM;
 }
 
 #define SP_FLOW_CASE_RECORD(name_, id, flows, kb, vb, consistency, allocator) \
 	case id: \
 		if (SP_FLOW_IN(consistency, SP_FLOW_UPDATES_WAIT)) \
-			name = sp_flow_record_again(&name_, scratch, id, kb, vb); \
+			room = sp_flow_record_again(&name_, scratch, id, kb, vb); \
 		break;
 
 /* ---- the end of a packet -------------------------------------------------------------------- */
+
+/* The packet waits in the network, for the record that is on its way or in a batch. */
+static __always_inline int sp_flow_wrap_read(
+    struct xdp_md *xdp, struct sp_flow_scratch *scratch, __u32 port)
+{
+	scratch->type = SP_READ_COMMIT;
+	scratch->flags = 0;
+	scratch->value_bytes = 0;
+	scratch->port = port | SP_FLOW_PORT_READ;
+	return sp_flow_send_by_tail_call(xdp, scratch, 1);
+}
 
 /* The packet in the frame is finished, and waits for the update in the scratch. */
 SEC("xdp.frags")
@@ -61,6 +78,7 @@ int sp_commit(struct xdp_md *xdp)
 	struct sp_flow_scratch *scratch = sp_flow_get_scratch();
 	__u32 line, port, cpu = sp_cpu();
 	struct sp_commit_stream *stream;
+	int room = SP_COMMIT_HAS_ROOM;
 	__u64 name;
 
 	if (!scratch)
@@ -72,23 +90,20 @@ int sp_commit(struct xdp_md *xdp)
 	if (stream && stream->ifindex != xdp->ingress_ifindex)
 		stream->ifindex = xdp->ingress_ifindex;
 	if (sp_commit_cpu_of(name) != cpu || sp_commit_record_of(name) == SP_COMMIT_UNPLACED) {
-		name = 0;
+		room = SP_COMMIT_DROP;
 		switch (scratch->object_id) {
 			SP_FLOW_OBJECTS(SP_FLOW_CASE_RECORD)
 		}
-		if (!name)
-			return XDP_DROP; /* counted */
+		name = scratch->name;
 	}
-	if (port != SP_FLOW_DROP_PORT && sp_commit_park(xdp, line, name, port)) {
-		if (sp_length(xdp) <= SP_COMMIT_FRAME_BYTES)
-			return XDP_DROP; /* counted */
-		/* Longer than a slot: it waits in the network, for the record that is on its way. */
-		scratch->type = SP_READ_COMMIT;
-		scratch->flags = 0;
-		scratch->value_bytes = 0;
-		scratch->port = port | SP_FLOW_PORT_READ;
-		return sp_flow_send_by_tail_call(xdp, scratch, 1);
+	if (port != SP_FLOW_DROP_PORT) {
+		if (!room)
+			room = sp_commit_park(xdp, line, name, port);
+		if (room == SP_COMMIT_WRAP)
+			return sp_flow_wrap_read(xdp, scratch, port);
 	}
+	if (room)
+		return XDP_DROP; /* counted */
 	return sp_commit_spare(xdp, line);
 }
 
@@ -350,6 +365,63 @@ int sp_batch_ack(struct xdp_md *xdp)
 	return sp_commit_drain(xdp, cpu);
 }
 
+/* ---- records without packets ----------------------------------------------------------------- */
+
+/* An asynchronous object's flow, taken from the ring: its newest value becomes a record of this
+ * CPU's open batch, if it is time and there is room. Standing in the ring says that the entry is
+ * newer than the record which it names. Bits of stateplane_flow_generator.h's enum; -1: the flow is
+ * released, which is no record's matter. */
+static __always_inline int sp_flow_gather(void *map, struct sp_flow_scratch *scratch,
+    __u32 object_id, __u32 key_bytes, __u32 value_bytes, __u64 now,
+    const struct sp_flow_settings *settings)
+{
+	struct sp_flow_entry_head *entry = bpf_map_lookup_elem(map, scratch->key);
+	__u32 words = SP_FLOW_RECORD_WORDS(key_bytes, value_bytes), epoch = 0, phases = 0;
+	int todo = SP_GENERATE_DONE, room;
+	struct sp_commit_place place = {};
+	__u64 timeout, before, seq = 0;
+	struct sp_session *session;
+
+	if (!entry)
+		return SP_GENERATE_DONE;
+	session = sp_get_session(entry->shard);
+	timeout = sp_resend_timeout(session, settings, 0);
+	before = entry->name;
+	room = !sp_commit_find(&place, entry->shard, before) && sp_commit_fits(&place, words);
+	bpf_spin_lock((struct bpf_spin_lock *)entry);
+	if (!sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, scratch->key, key_bytes)) {
+		todo = SP_GENERATE_DONE;
+	} else if (entry->flags & SP_FLOW_RELEASED) {
+		todo = -1;
+	} else if (entry->seq == entry->acked_seq) { /* a new grant */
+		entry->flags &= ~SP_FLOW_QUEUED;
+	} else if (!room || now < entry->sent_ns + timeout) {
+		todo = SP_GENERATE_KEEP;
+	} else {
+		entry->flags &= ~SP_FLOW_QUEUED;
+		entry->sent_ns = now;
+		seq = entry->seq;
+		epoch = entry->epoch;
+		phases = entry->flags & SP_FLOW_PHASES;
+		sp_flow_copy(scratch->value,
+		    (void *)entry + SP_FLOW_ENTRY_HEAD_BYTES + SP_ROUND8(key_bytes), value_bytes);
+		todo = SP_GENERATE_RECORDED;
+	}
+	bpf_spin_unlock((struct bpf_spin_lock *)entry);
+	if (todo != SP_GENERATE_RECORDED)
+		return todo;
+	scratch->shard = entry->shard;
+	scratch->name = sp_flow_record(&place, before, object_id, scratch->key, key_bytes,
+	    scratch->value, value_bytes, epoch, seq, phases);
+	bpf_spin_lock((struct bpf_spin_lock *)entry);
+	/* A newer update stands in the ring; or it found no room there, and names none. */
+	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, scratch->key, key_bytes) &&
+	    entry->epoch == epoch && (entry->seq == seq || entry->flags & SP_FLOW_QUEUED))
+		entry->name = scratch->name;
+	bpf_spin_unlock((struct bpf_spin_lock *)entry);
+	return todo;
+}
+
 /* ---- the generator -------------------------------------------------------------------------- */
 
 /* A generated frame looks after one stream: a batch that is overdue, or one that waits for a frame
@@ -391,7 +463,7 @@ static __always_inline int sp_flow_look_after(
 				*(volatile __u32 *)&stream->resends) ||
 			    sent_ns < head_since_ns);
 	else
-		again = 1; /* an open batch without one in flight: it is to leave */
+		again = !sp_commit_gathers(stream, now); /* nothing is in flight: what is open leaves */
 	if (again && sp_commit_choose(at, 1))
 		return sp_flow_send_batch(xdp);
 	if (*(volatile __u32 *)&stream->ready)

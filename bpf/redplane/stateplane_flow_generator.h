@@ -4,9 +4,7 @@
 #ifndef STATEPLANE_FLOW_GENERATOR_H
 #define STATEPLANE_FLOW_GENERATOR_H
 
-enum { SP_GENERATE_DONE, SP_GENERATE_KEEP = 1, SP_GENERATE_SEND = 2 };
-
-/* What a flow taken from the ring needs: bits of the enum above. The message is put together in the
+/* What a flow taken from the ring needs: SP_GENERATE_ bits. The message is put together in the
  * scratch. (RedPlane §5.2: only the state is re-sent, not the packet.) */
 static __always_inline int sp_flow_generate(void *map, struct sp_flow_scratch *scratch,
 					    __u32 key_bytes, __u32 value_bytes, __u64 now,
@@ -69,16 +67,30 @@ static __always_inline void sp_flow_unqueue(void *map, const void *key, __u32 ke
 	if (!entry)
 		return;
 	bpf_spin_lock((struct bpf_spin_lock *)entry);
-	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, key, key_bytes))
+	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, key, key_bytes)) {
 		entry->flags &= ~SP_FLOW_QUEUED;
+		entry->name = 0; /* no batch has its newest update */
+	}
 	bpf_spin_unlock((struct bpf_spin_lock *)entry);
 }
+
+/* An asynchronous object's updates share messages where others' do. -1: not here. */
+#ifdef SP_FLOW_HAS_COMMIT
+#define SP_FLOW_GATHER(name, id, kb, vb, consistency) \
+	(sp_commit_on && !SP_FLOW_IN(consistency, SP_FLOW_UPDATES_WAIT) ? \
+		    sp_flow_gather(&name, scratch, id, kb, vb, now, settings) : \
+		    -1)
+#else
+#define SP_FLOW_GATHER(name, id, kb, vb, consistency) -1
+#endif
 
 #define SP_FLOW_CASE_GENERATE(name, id, flows, kb, vb, consistency, allocator) \
 	case id: \
 		if (consistency == SP_FLOW_LOCAL) \
 			break; \
-		todo = sp_flow_generate(&name, scratch, kb, vb, now, settings, consistency); \
+		todo = SP_FLOW_GATHER(name, id, kb, vb, consistency); \
+		if (todo == -1) \
+			todo = sp_flow_generate(&name, scratch, kb, vb, now, settings, consistency); \
 		if (todo & SP_GENERATE_KEEP && \
 		    sp_flow_push((void *)scratch->entry, id, scratch->key, kb)) \
 			sp_flow_unqueue(&name, scratch->key, \
@@ -150,6 +162,12 @@ static __always_inline int sp_flow_generated(struct xdp_md *xdp)
 		SP_FLOW_OBJECTS(SP_FLOW_CASE_GENERATE)
 		SP_SNAPSHOT_OBJECTS(SP_SNAPSHOT_CASE_GENERATE)
 	}
+#ifdef SP_FLOW_HAS_COMMIT
+	if (todo == SP_GENERATE_RECORDED &&
+	    sp_commit_gather(sp_commit_index(sp_cpu(), scratch->shard), scratch->name,
+		bpf_map_peek_elem(&sp_flow_ring, pending)))
+		return sp_flow_send_batch(xdp);
+#endif
 	if (!(todo & SP_GENERATE_SEND))
 		return XDP_DROP;
 	sp_flow_count(scratch->type == SP_UPDATE ? SP_STAT_RESENT : SP_STAT_RELEASED);

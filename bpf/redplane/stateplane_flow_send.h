@@ -300,7 +300,8 @@ static __always_inline int sp_flow_finish(
 	scratch->port = (egress_port & 0x1ff) | (scratch->type == SP_READ_COMMIT ? SP_FLOW_PORT_READ : 0);
 	sp_flow_count(scratch->type == SP_UPDATE ? SP_STAT_UPDATES : SP_STAT_READ_COMMITS);
 #ifdef SP_FLOW_HAS_COMMIT
-	if (sp_commit_on) {
+	/* (But for an update that found no room in a batch.) */
+	if (sp_commit_on && (scratch->type != SP_UPDATE || scratch->name)) {
 		if (egress_port == SP_FLOW_DROP_PORT && scratch->type != SP_UPDATE)
 			return XDP_DROP;
 		scratch->port = egress_port & 0x1ff;

@@ -4,7 +4,7 @@
 //! This owns the *loop*, a veth pair of the switch by which copies of frames come in. It outlives
 //! the agent, as the ports' programs do.
 
-use crate::config::{CommitMode, Config};
+use crate::config::{CommitMode, Config, WhenFull};
 use crate::error::{Error, Result};
 use crate::preflight::mtu_of;
 use crate::run_dir::RunDirectory;
@@ -77,6 +77,8 @@ pub(crate) fn prepare(
         CommitMode::Batch => {
             object.set_constant("sp_commit_hold_ms", config.commit_hold_ms)?;
             object.set_constant("sp_commit_words_max", batch_words)?;
+            object
+                .set_constant("sp_commit_wraps", u32::from(config.when_full == WhenFull::Wrap))?;
             object.wait_in_switch(cpus().unwrap_or(1)).map(drop)
         }
     }

@@ -60,6 +60,9 @@ pub struct Config {
     /// In the switch they wait no longer than this; what has waited longer is dropped.
     #[serde(default = "default_commit_hold_ms")]
     pub commit_hold_ms: u32,
+    /// What becomes of a packet for which there is no room in the switch.
+    #[serde(default)]
+    pub when_full: WhenFull,
     /// What a gateway checks of what comes in.
     #[serde(default)]
     pub ingress: Ingress,
@@ -115,6 +118,17 @@ pub enum CommitMode {
     Wrap,
     /// In the switch, and their updates share messages: `docs/output-commit.md`.
     Batch,
+}
+
+/// What becomes of a packet that is to wait in the switch, where there is no room.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum WhenFull {
+    /// It is dropped, before it has changed anything.
+    #[default]
+    Drop,
+    /// It waits in a message of its own, as with [`CommitMode::Wrap`].
+    Wrap,
 }
 
 /// A port.
@@ -334,6 +348,11 @@ impl Config {
         if !(100..=1_000_000).contains(&self.generator_interval_us) {
             return self.fault("generator_interval_us", "must be 100 to 1000000 (0.1 ms to 1 s)");
         }
+        if self.when_full == WhenFull::Wrap && self.commit == CommitMode::Wrap {
+            let remedy =
+                "\"wrap\" needs commit = \"batch\": without it all packets go so; leave it out";
+            return self.fault("when_full", remedy);
+        }
         self.validate_gateway()?;
         if self.store.is_some() && !self.controllers.is_empty() {
             return self.fault(
@@ -457,6 +476,8 @@ arguments = { port = 2 }
                 "controllers: 10.2.1.10:5408 is given twice",
             ),
             ("10.2.1.10:5407", "10.2.1.10", "line 6"),
+            ("switch_id = 1", "switch_id = 1\nwhen_full = \"wait\"", "unknown variant `wait`"),
+            ("switch_id = 1", "switch_id = 1\nwhen_full = \"wrap\"", "when_full: \"wrap\" needs"),
             ("switch_id = 1", "switch_id = 1\ngenerator_interval_us = 1", "generator_interval_us"),
             ("switch_id = 1", "switch_id = 1\nof_a_system = 1", "unknown field `of_a_system`"),
             ("name = \"s1\"", "name = ", "line 2"),

@@ -105,6 +105,7 @@ fn fingerprint(config: &Config, manifest: &Manifest) -> Result<String> {
     bytes.extend(manifest.to_json().into_bytes());
     bytes.push(u8::from(config.host_traffic));
     bytes.push(config.commit as u8);
+    bytes.push(config.when_full as u8);
     bytes.extend(config.commit_hold_ms.to_ne_bytes());
     Ok(format!(
         "{:016x}{:016x}-{}",

@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::{Dataplane, Object};
 
 /// In the order of `enum sp_commit_stat`. For a reason to drop a packet: the remedy.
-pub const COMMIT_COUNTERS: [(&str, Option<&str>); 16] = [
+pub const COMMIT_COUNTERS: [(&str, Option<&str>); 18] = [
     // Packets that waited.
     ("parked", None),
     // Records that left the first time.
@@ -51,6 +51,9 @@ pub const COMMIT_COUNTERS: [(&str, Option<&str>); 16] = [
     ("short_frames", None),
     ("idle_copies", None),
     ("commit_faults", Some("a helper of the kernel failed: report this with `stateplane status`")),
+    // Packets that found no room and went on in messages: `when_full = "wrap"`.
+    ("batch_full_wrapped", None),
+    ("lot_full_wrapped", None),
 ];
 
 /// Lines of a CPU, as in the C header.

@@ -203,7 +203,7 @@ impl StateSystem for State {
         if self.flow_phases {
             text.line("#define SP_FLOW_HAS_PHASE");
         }
-        if self.flow_sets && self.flows.iter().any(|flow| flow.consistency.updates_wait()) {
+        if self.flow_sets && self.replicated() {
             text.line("#define SP_FLOW_HAS_COMMIT");
         }
         text.line("#include \"stateplane_flow.h\"");

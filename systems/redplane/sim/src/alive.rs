@@ -230,6 +230,7 @@ impl World {
             }
         }
         self.check_stored();
+        self.check_sent(flows);
         self.wait_stored()?;
         // What is idle is removed at any moment: such an effect may be on its way down a chain.
         let until_ns = self.now_ns + LATER_NS;

@@ -263,6 +263,27 @@ impl World {
         (0..SHARDS).all(|shard| digests(shard).collect::<BTreeSet<u64>>().len() <= 1)
     }
 
+    /// When nothing waits to be sent, the store has the newest update of each flow that a switch
+    /// owns, whether or not packets waited for it.
+    pub(crate) fn check_sent(&mut self, flows: u32) {
+        if self.sketch.is_some() || self.bindings.is_some() {
+            return;
+        }
+        self.store.take_changes();
+        for (flow, switch) in (0..flows).flat_map(|flow| [(flow, 0), (flow, 1)]) {
+            let key = self.key(flow);
+            let head = self.store.members(self.shard_of(&key)).next();
+            let stored = head.and_then(|head| recorded(head, &key));
+            let owned = self.switches[switch].owned(&key);
+            if let (Some((epoch, seq)), Some((granted, known, _))) = (owned, stored)
+                && (epoch, true) == (granted, seq > known)
+            {
+                let detail = format!("{key:?}: switch {switch} has {seq}, the store {known}");
+                self.violated("liveness", detail);
+            }
+        }
+    }
+
     /// In quiet: nothing that was acknowledged or let out is missing, and the servers of a chain
     /// are alike.
     pub(crate) fn check_durable(&mut self) {

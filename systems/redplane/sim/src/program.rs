@@ -12,8 +12,12 @@ pub enum Kind {
     Linearizable,
     /// The same, and packets wait in the switch (`docs/output-commit.md`).
     Batched,
+    /// The same, with room for so little that many packets go in messages (`when_full`).
+    Overflowing,
     /// counter.p4 with an asynchronous object.
     Asynchronous,
+    /// The same, and updates share messages, with room for one in each.
+    Gathered,
     /// sketch.p4: snapshots.
     Snapshots,
     /// nat.p4: the store gives ports.
@@ -24,10 +28,12 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 6] = [
+    pub const ALL: [Kind; 8] = [
         Kind::Linearizable,
         Kind::Batched,
+        Kind::Overflowing,
         Kind::Asynchronous,
+        Kind::Gathered,
         Kind::Snapshots,
         Kind::Nat,
         Kind::Balancer,
@@ -38,11 +44,22 @@ impl Kind {
         match self {
             Kind::Linearizable => "linearizable",
             Kind::Batched => "batched",
+            Kind::Overflowing => "overflowing",
             Kind::Asynchronous => "asynchronous",
+            Kind::Gathered => "gathered",
             Kind::Snapshots => "snapshots",
             Kind::Nat => "nat",
             Kind::Balancer => "load_balancer",
         }
+    }
+
+    /// Updates share messages, and their packets, if any wait, do so in the switch.
+    pub(crate) fn batches(self) -> bool {
+        matches!(self, Kind::Batched | Kind::Overflowing | Kind::Gathered)
+    }
+
+    pub(crate) fn is_asynchronous(self) -> bool {
+        matches!(self, Kind::Asynchronous | Kind::Gathered)
     }
 }
 
@@ -97,11 +114,11 @@ impl Program {
         }
         let mut defines: Vec<String> = p4_defines.iter().map(ToString::to_string).collect();
         match kind {
-            Kind::Asynchronous => defines.push("ASYNC".to_owned()),
+            Kind::Asynchronous | Kind::Gathered => defines.push("ASYNC".to_owned()),
             // Small tables: loading them costs less.
             Kind::Nat => defines.push("NAT_ENTRIES=1024".to_owned()),
             Kind::Balancer => defines.push("LOAD_BALANCER_ENTRIES=1024".to_owned()),
-            Kind::Linearizable | Kind::Batched | Kind::Snapshots => {}
+            Kind::Linearizable | Kind::Batched | Kind::Overflowing | Kind::Snapshots => {}
         }
         let outcome =
             p4_check::check_file(&source, &p4_syntax::Options { defines, ..Default::default() });
@@ -121,6 +138,6 @@ impl Program {
     }
 
     pub(crate) fn is_linearizable(&self) -> bool {
-        matches!(self.kind, Kind::Linearizable | Kind::Batched)
+        matches!(self.kind, Kind::Linearizable | Kind::Batched | Kind::Overflowing)
     }
 }

@@ -113,8 +113,13 @@ impl Bench {
         world.run(&scenario.steps)?;
         world.check_alive(scenario.flows, &last_switches(scenario))?;
         let judged = match self.program.kind {
-            Kind::Linearizable | Kind::Batched => world.operations.check(world.clocks_are_sound),
-            Kind::Asynchronous if scenario.faults.keeps_state() && world.clocks_are_sound => {
+            Kind::Linearizable | Kind::Batched | Kind::Overflowing => {
+                world.operations.check(world.clocks_are_sound)
+            }
+            kind if kind.is_asynchronous()
+                && scenario.faults.keeps_state()
+                && world.clocks_are_sound =>
+            {
                 world.operations.check(true)
             }
             _ => world
@@ -205,10 +210,15 @@ fn last_switches(scenario: &Scenario) -> Vec<usize> {
 
 /// What a seed's run is about.
 pub fn kind_of_seed(seed: u64) -> Kind {
-    match state_store::core::SplitMix64::mix(seed) % 10 {
+    let drawn = state_store::core::SplitMix64::mix(seed);
+    match drawn % 10 {
         0..3 => Kind::Linearizable,
         3 | 4 => Kind::Batched,
-        5 => Kind::Asynchronous,
+        5 => match drawn / 10 % 4 {
+            0 => Kind::Overflowing,
+            1 => Kind::Gathered,
+            _ => Kind::Asynchronous,
+        },
         6 | 7 => Kind::Snapshots,
         8 => Kind::Nat,
         _ => Kind::Balancer,

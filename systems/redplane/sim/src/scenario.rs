@@ -87,10 +87,10 @@ impl Scenario {
         let mut rng = StdRng::seed_from_u64(seed);
         let mut faults = Faults::swarm(&mut rng);
         let reads = kind != Kind::Snapshots;
-        let longer = !matches!(kind, Kind::Linearizable | Kind::Asynchronous);
+        let longer = kind != Kind::Linearizable && !kind.is_asynchronous();
         // An asynchronous object loses what was not stored: only where nothing is lost can its
         // history be judged whole.
-        if kind == Kind::Asynchronous && rng.random_bool(0.5) {
+        if kind.is_asynchronous() && rng.random_bool(0.5) {
             faults = faults.kept();
         }
         // Parts of snapshots that never meet: many are lost, and then the next owner's come.

@@ -245,6 +245,27 @@ pub const ALL: &[SeededBug] = &[
         right: "\tif (again && sp_commit_choose(at, 1))",
         wrong: "\tif (!sent_ns && sp_commit_choose(at, 1))",
     },
+    SeededBug {
+        name: "WrappedReadLeaves",
+        what: "A packet that saw an update in a message of its own waits for no batch.",
+        header: "stateplane_flow_access.h",
+        right: "seen->name = sp_commit_name(sp_cpu(), SP_COMMIT_UNPLACED, seen->seq);",
+        wrong: "seen->name = SP_FLOW_LINES_UP(sp_cpu());",
+    },
+    SeededBug {
+        name: "WrappedKeepsBatch",
+        what: "An update in a message of its own counts as durable with its flow's last batch.",
+        header: "stateplane_flow_access.h",
+        right: "\t\t\t\t\tentry->name = 0; /* batches",
+        wrong: "\t\t\t\t\t; /* batches",
+    },
+    SeededBug {
+        name: "OldRecordIsNewest",
+        what: "An asynchronous flow leaves the ring with its record, though it has a newer update.",
+        header: "stateplane_flow_access.h",
+        right: "\t\t\t\tqueue = !(entry->flags & SP_FLOW_QUEUED);",
+        wrong: "\t\t\t\tqueue = !(entry->flags & SP_FLOW_QUEUED) && !entry->name;",
+    },
 ];
 
 /// The platform's headers that a bug may be in, beside RedPlane's own.

@@ -5,7 +5,7 @@ use crate::bindings::{EXTERNAL, IDLE_NS, NAT_PORTS, backends};
 use crate::fast::FastPaths;
 use crate::faults::Faults;
 use crate::network::{Datagram, Event};
-use crate::program::{Kind, Program};
+use crate::program::Program;
 use crate::scenario::{Machine, SERVERS};
 use crate::world::{MS, SHARDS, World, ring};
 use controller::core::{
@@ -65,7 +65,7 @@ pub(crate) struct Store {
 impl Store {
     pub(crate) fn new(program: &Program, rng: &mut StdRng, faults: &Faults) -> Store {
         let drift_ppm = faults.drift_ppm;
-        let fast = program.kind == Kind::Batched && rng.random_bool(0.5);
+        let fast = program.kind.batches() && rng.random_bool(0.5);
         Store {
             settings: server_settings(program, faults),
             nodes: (0..SERVERS).map(|_| None).collect(),

@@ -1,6 +1,7 @@
 //! A simulated switch: a loaded object in test mode, with its own settings and clock.
 
 use crate::envelope::{STORE_PORT, frame_of, message_of};
+use crate::program::Kind;
 use crate::world::TICK_NS;
 use c_layout::CStruct;
 use dataplane::{
@@ -87,6 +88,8 @@ const ZEROED_ENTRIES: u32 = 4096;
 
 /// CPUs that the program believes to run on, where packets wait in the switch.
 const CPUS: u32 = 2;
+/// Words of one of counter.p4's records: the next flow's update finds no room.
+const ONE_RECORD_WORDS: u32 = 6;
 /// One of so many copies that go by the loop is lost.
 const LOST_COPY: u32 = 16;
 /// A frame becomes no more than this: if it does, copies go round for ever.
@@ -113,12 +116,17 @@ pub struct Switch {
 
 impl Switch {
     /// Loads an object: a switch with empty state, as `reset` leaves it.
-    /// `waits`: packets wait in it, and not in messages.
-    pub fn load(object: &Path, manifest: &Manifest, waits: bool) -> Result<Switch> {
+    /// `kind` says where its packets wait: in it, or in messages.
+    pub fn load(object: &Path, manifest: &Manifest, kind: Kind) -> Result<Switch> {
         let mut open = Object::open(object, manifest.clone())?;
         open.set(Settings { test_mode: true, host_traffic: false, virtual_clock: true })?;
+        let waits = kind.batches();
         if waits {
             open.wait_in_switch(CPUS)?;
+        }
+        if matches!(kind, Kind::Overflowing | Kind::Gathered) {
+            open.set_constant("sp_commit_wraps", 1)?;
+            open.set_constant("sp_commit_words_max", ONE_RECORD_WORDS)?;
         }
         let dataplane = open.load()?;
         equip(&dataplane)?;
@@ -351,6 +359,12 @@ impl Switch {
         let mut padded = key.to_vec();
         padded.resize(key.len().next_multiple_of(8), 0);
         self.dataplane.map(self.object().1)?.lookup(&padded, MapFlags::ANY).ok()?
+    }
+
+    /// Epoch and number of the newest update of a flow that the switch did not release.
+    pub(crate) fn owned(&self, key: &[u8]) -> Option<(u32, u64)> {
+        let head = EntryHead::from_bytes(&self.entry(key)?);
+        (head.flags & entry_flags::RELEASED == 0).then_some((head.epoch, head.seq))
     }
 
     /// The number of the time window that a key's slots are of: the last of them.

@@ -8,7 +8,7 @@ use crate::faults::Faults;
 use crate::frames::counter_frame;
 use crate::network::{Datagram, Event, Network};
 use crate::operations::Operations;
-use crate::program::{Kind, Program};
+use crate::program::Program;
 use crate::scenario::{Action, Fault, Machine, SERVERS, SWITCHES, Scenario, Step};
 use crate::sketch::{SketchChecker, sketch_frame};
 use crate::store::Store;
@@ -88,11 +88,7 @@ impl World {
         let mut rng = StdRng::seed_from_u64(scenario.seed);
         let faults = scenario.faults;
         while switches.len() < SWITCHES {
-            switches.push(Switch::load(
-                &program.object,
-                &program.manifest,
-                program.kind == Kind::Batched,
-            )?);
+            switches.push(Switch::load(&program.object, &program.manifest, program.kind)?);
         }
         let store = Store::new(program, &mut rng, &faults);
         let mut world = World {

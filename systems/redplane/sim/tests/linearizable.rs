@@ -109,7 +109,9 @@ fn flows_that_move_between_living_switches() {
 
 #[test]
 fn an_asynchronous_count_moves_with_its_flow() {
-    runs_of(Kind::Asynchronous, 150..160, Faults { moves: 0.05, delay_max_ns: 2_000_000, ..CALM });
+    let faults = Faults { moves: 0.05, delay_max_ns: 2_000_000, ..CALM };
+    runs_of(Kind::Asynchronous, 150..160, faults);
+    runs_of(Kind::Gathered, 150..160, faults);
 }
 
 #[test]
@@ -214,7 +216,7 @@ fn everything_at_once() {
 /// of it): what found no room is sent again all the same.
 #[test]
 fn a_ring_that_takes_nothing_now_and_then() {
-    for kind in [Kind::Linearizable, Kind::Asynchronous] {
+    for kind in [Kind::Linearizable, Kind::Asynchronous, Kind::Gathered] {
         let mut bench =
             Bench::with(Program::compile(kind, &[], SeededBug::named("RingFull")).unwrap());
         for seed in 970_000_000..970_000_010 {

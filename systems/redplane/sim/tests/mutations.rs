@@ -21,7 +21,7 @@ const MOST_QUICK: u64 = 400;
 const FIRST_SEED: u64 = 77_000_000;
 
 /// Bugs of the data plane (`sim::seeded`), and the program in which each shows.
-const DATA_PLANE: [(&str, Kind); 23] = [
+const DATA_PLANE: [(&str, Kind); 26] = [
     ("LeaseFromReply", Kind::Linearizable),
     ("ReadBeforeAck", Kind::Linearizable),
     ("NeverSentAgain", Kind::Linearizable),
@@ -45,6 +45,9 @@ const DATA_PLANE: [(&str, Kind); 23] = [
     ("RefusedPacketsLeave", Kind::Batched),
     ("OtherCpusBatch", Kind::Batched),
     ("BatchNotSentAgain", Kind::Batched),
+    ("WrappedReadLeaves", Kind::Overflowing),
+    ("WrappedKeepsBatch", Kind::Overflowing),
+    ("OldRecordIsNewest", Kind::Gathered),
 ];
 
 /// Not a bug by itself: another rule stands behind it, so that nothing that can be seen changes
