@@ -49,8 +49,21 @@ enum { SP_ALLOCATOR_ZERO, SP_ALLOCATOR_NAT_PORTS, SP_ALLOCATOR_BACKENDS };
 enum { SP_FLOW_NOTHING, SP_FLOW_PARK, SP_FLOW_COMMIT };
 #define SP_FLOW_PHASES (SP_FLOW_HALF_CLOSED | SP_FLOW_CLOSED | SP_FLOW_HALF_OPEN)
 
-#define SP_FLOW_ONE(name, id, flows, kb, vb, consistency, allocator) +1
-#define SP_FLOW_OBJECT_COUNT (0 SP_FLOW_OBJECTS(SP_FLOW_ONE))
+/* FlowStates by position. (Their numbers have gaps where other objects are declared before.) */
+#define SP_FLOW_POSITION(name, id, flows, kb, vb, consistency, allocator) SP_FLOW_AT_##name,
+enum { SP_FLOW_OBJECTS(SP_FLOW_POSITION) SP_FLOW_OBJECT_COUNT };
+
+/* Of a number that the compiler knows: a constant. */
+#define SP_FLOW_CASE_AT(name, id, flows, kb, vb, consistency, allocator) \
+	case id:                                                          \
+		return SP_FLOW_AT_##name;
+static __always_inline __u32 sp_flow_at(__u32 object_id)
+{
+	switch (object_id) {
+		SP_FLOW_OBJECTS(SP_FLOW_CASE_AT)
+	}
+	return 0;
+}
 
 /* What a get saw, and in which entry: set checks that it is about the same flow, and that nothing
  * changed since. */

@@ -34,7 +34,7 @@ static __always_inline void sp_flow_stage(struct sp_flow_context *flow, __u32 ob
 		return;
 	if (!flow->staged) {
 		flow->staged = object_id;
-		scratch->staged_read = flow->read[object_id - 1];
+		scratch->staged_read = flow->read[sp_flow_at(object_id)];
 		sp_flow_copy(scratch->staged_key, key, key_bytes);
 	} else if (flow->staged != object_id || !sp_flow_equal(scratch->staged_key, key, key_bytes)) {
 		sp_flow_conflict(flow);
@@ -47,7 +47,7 @@ static __always_inline void sp_flow_stage(struct sp_flow_context *flow, __u32 ob
 	case id:                                                                                   \
 		if (!(SP_FLOW_STAGED >> id & 1))                                                   \
 			break;                                                                     \
-		flow->read[id - 1] = scratch->staged_read;                                         \
+		flow->read[SP_FLOW_AT_##name] = scratch->staged_read;                                         \
 		sp_flow_set(flow, &name, id, scratch->staged_key, kb, scratch->staged_value, vb,   \
 		    consistency);                                                                  \
 		break;

@@ -249,6 +249,24 @@ fn flows_of_one_switch() {
     }
 }
 
+/// Numbers of FlowStates have gaps where other objects are declared before them. The verifier finds
+/// what lies beside its place.
+#[test]
+fn a_flow_that_is_declared_behind_an_array() {
+    if dataplane::check_permitted().is_err() {
+        eprintln!("skipped: BPF needs root");
+        return;
+    }
+    let first = "SnapshotState<k_t, bit<32>>(9, 4, 1000, 100000, Overdue.CONTINUE) first;";
+    let use_of_it = "bit<32> sum; first.add(key, 0, 1, sum); hdr.h.other = sum[7:0];";
+    let source = flows("LOCAL")
+        .replace("FlowState<", &format!("{first}\n    FlowState<"))
+        .replace("value.v;\n        }\n", &format!("value.v;\n        }}\n        {use_of_it}\n"));
+    let outcome = p4_check::check_source("meaning.p4", &source, &p4_syntax::Options::default());
+    let program = outcome.program.as_ref().unwrap_or_else(|| panic!("{}", outcome.render(false)));
+    load(&source, program);
+}
+
 /// Conversations of a NAT or load balancer; the packet comes back with what was allocated.
 fn conversations(allocator: &str) -> String {
     format!(
