@@ -51,8 +51,29 @@ enum { SP_ALLOCATOR_ZERO, SP_ALLOCATOR_NAT_PORTS, SP_ALLOCATOR_BACKENDS };
 enum { SP_FLOW_NOTHING, SP_FLOW_PARK, SP_FLOW_COMMIT };
 #define SP_FLOW_PHASES (SP_FLOW_HALF_CLOSED | SP_FLOW_CLOSED | SP_FLOW_HALF_OPEN)
 
-#define SP_FLOW_ONE(name, id, flows, kb, vb, consistency, allocator) +1
-#define SP_FLOW_OBJECT_COUNT (0 SP_FLOW_OBJECTS(SP_FLOW_ONE))
+/* FlowStates by position. (Their numbers have gaps where other objects are declared before.) */
+#define SP_FLOW_POSITION(name, id, flows, kb, vb, consistency, allocator) SP_FLOW_AT_##name,
+enum { SP_FLOW_OBJECTS(SP_FLOW_POSITION) SP_FLOW_OBJECT_COUNT };
+
+/* Of a number that the compiler knows: a constant. */
+#define SP_FLOW_CASE_AT(name, id, flows, kb, vb, consistency, allocator) \
+	case id:                                                          \
+		return SP_FLOW_AT_##name;
+static __always_inline __u32 sp_flow_at(__u32 object_id)
+{
+	switch (object_id) {
+		SP_FLOW_OBJECTS(SP_FLOW_CASE_AT)
+	}
+	return 0;
+}
+
+/* What a get saw, and in which entry: set checks that it is about the same flow, and that nothing
+ * changed since. */
+struct sp_flow_seen {
+	void *entry;
+	__u64 seq;
+	__u32 epoch;
+};
 
 /* One packet's dealings with FlowStates; on the program's stack, so small. */
 struct sp_flow_context {
@@ -61,13 +82,10 @@ struct sp_flow_context {
 	__u32 attempts; /* times that this packet was parked already */
 	__u32 absent_object; /* the store just said: no such state (key in the scratch) */
 #ifdef SP_FLOW_HAS_SET
-	/* What the last get of each object saw, and in which entry: set checks that it is about the
-	 * same flow, and that nothing changed since. */
-	struct {
-		void *entry;
-		__u64 seq;
-		__u32 epoch;
-	} read[SP_FLOW_OBJECT_COUNT];
+	struct sp_flow_seen read[SP_FLOW_OBJECT_COUNT]; /* by the last get of each object */
+#endif
+#ifdef SP_FLOW_STAGED
+	__u32 staged; /* the object whose set waits in the scratch for the packet's end, or 0 */
 #endif
 	__u32 updated; /* it changed a SnapshotState: it must not run again */
 	__u32 park; /* when kind is SP_FLOW_PARK: what to do, one of the following */
@@ -140,6 +158,11 @@ struct sp_flow_scratch {
 	__u8 value[SP_FLOW_VALUE_MAX];
 	__u8 absent_key[SP_FLOW_KEY_MAX];
 	__u8 reverse_key[SP_FLOW_KEY_MAX];
+#ifdef SP_FLOW_STAGED
+	struct sp_flow_seen staged_read; /* by the last get before the set */
+	__u8 staged_key[SP_FLOW_KEY_MAX];
+	__u8 staged_value[SP_FLOW_VALUE_MAX];
+#endif
 	struct bpf_fib_lookup route;
 	__u64 entry[(SP_FLOW_ENTRY_HEAD_BYTES + SP_FLOW_KEY_MAX + SP_FLOW_VALUE_MAX) / 8];
 	__u64 chunk[SP_FLOW_CHUNK_BYTES / 8 + 1]; /* of the datagram, for its tag */
@@ -303,6 +326,9 @@ static __always_inline void sp_flow_remember(struct sp_flow_scratch *scratch, __
 #include "stateplane_flow_session.h"
 #include "stateplane_flow_tag.h"
 #include "stateplane_flow_access.h"
+#ifdef SP_FLOW_STAGED
+#include "stateplane_flow_staged.h"
+#endif
 #include "stateplane_flow_send.h"
 #include "stateplane_snapshot.h"
 #include "stateplane_flow_unheld.h"
@@ -315,11 +341,24 @@ static __always_inline void sp_flow_remember(struct sp_flow_scratch *scratch, __
 #include "stateplane_flow_generator.h"
 #include "stateplane_flow_sweep.h"
 
+#ifdef SP_FLOW_STAGED
+#define SP_FLOW_GET_STAGED(id, kb, vb)                                                             \
+	((SP_FLOW_STAGED >> id & 1) && sp_flow_get_staged(flow, id, key, kb, value, vb))
+#define SP_FLOW_DO_SET(name, id, kb, vb, consistency)                                             \
+	sp_flow_stage(flow, id, key, kb, value, vb)
+#else
+#define SP_FLOW_GET_STAGED(id, kb, vb) 0
+#define SP_FLOW_DO_SET(name, id, kb, vb, consistency)                                             \
+	sp_flow_set(flow, &name, id, key, kb, value, vb, consistency)
+#endif
+
 /* What the compiler calls. */
 #define SP_FLOW_GET(name, id, flows, kb, vb, consistency, allocator)                               \
 	static __always_inline __u32 name##_get(                                                   \
 	    struct sp_flow_context *flow, const __u8 *key, __u8 *value, int allocate)              \
 	{                                                                                          \
+		if (SP_FLOW_GET_STAGED(id, kb, vb))                                                \
+			return SP_STATE_HIT;                                                       \
 		return sp_flow_get(                                                                \
 		    flow, &name, id, key, kb, value, vb, consistency, allocator, allocate);        \
 	}
@@ -330,7 +369,7 @@ SP_FLOW_OBJECTS(SP_FLOW_GET)
 	static __always_inline void name##_set(                                                    \
 	    struct sp_flow_context *flow, const __u8 *key, const __u8 *value)                      \
 	{                                                                                          \
-		sp_flow_set(flow, &name, id, key, kb, value, vb, consistency);                     \
+		SP_FLOW_DO_SET(name, id, kb, vb, consistency);                                    \
 	}
 SP_FLOW_OBJECTS(SP_FLOW_SET)
 #endif

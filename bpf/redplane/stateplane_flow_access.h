@@ -267,9 +267,9 @@ static __always_inline __u32 sp_flow_get(struct sp_flow_context *flow, void *map
 	if (flow->kind == SP_FLOW_PARK)
 		return SP_STATE_PENDING;
 #ifdef SP_FLOW_HAS_SET
-	flow->read[object_id - 1].entry = entry;
-	flow->read[object_id - 1].seq = 0;
-	flow->read[object_id - 1].epoch = 0;
+	flow->read[sp_flow_at(object_id)].entry = entry;
+	flow->read[sp_flow_at(object_id)].seq = 0;
+	flow->read[sp_flow_at(object_id)].epoch = 0;
 #endif
 	if (entry) {
 		const void *entry_key = (void *)entry + SP_FLOW_ENTRY_HEAD_BYTES;
@@ -283,8 +283,8 @@ static __always_inline __u32 sp_flow_get(struct sp_flow_context *flow, void *map
 		}
 		now = sp_coarse_ns();
 #ifdef SP_FLOW_HAS_SET
-		flow->read[object_id - 1].seq = seen.seq;
-		flow->read[object_id - 1].epoch = seen.epoch;
+		flow->read[sp_flow_at(object_id)].seq = seen.seq;
+		flow->read[sp_flow_at(object_id)].epoch = seen.epoch;
 #endif
 		if (mine)
 			mine = consistency == SP_FLOW_LOCAL ? !(seen.flags & SP_FLOW_DYING) : sp_flow_owned(&seen, now);
@@ -308,7 +308,7 @@ static __always_inline __u32 sp_flow_get(struct sp_flow_context *flow, void *map
 			     sp_flow_allocate_backend(map, key, key_bytes, value, value_bytes) :
 			     sp_flow_allocate_zero(map, key, key_bytes, value, value_bytes);
 #ifdef SP_FLOW_HAS_SET
-	flow->read[object_id - 1].entry = bpf_map_lookup_elem(map, key);
+	flow->read[sp_flow_at(object_id)].entry = bpf_map_lookup_elem(map, key);
 #endif
 	return made;
 }
@@ -344,7 +344,7 @@ static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map,
 	}
 	entry = bpf_map_lookup_elem(map, key);
 	/* The last get was of another flow: there is no value here that this one follows from. */
-	seen_entry = (__u64)flow->read[object_id - 1].entry;
+	seen_entry = (__u64)flow->read[sp_flow_at(object_id)].entry;
 	/* Compared as numbers: clang would go on with the pointer that it finds equal, of which the
 	 * verifier does not know that it is not null. */
 	asm volatile("" : "+r"(seen_entry));
@@ -386,7 +386,7 @@ static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map,
 		void *entry_key = (void *)entry + SP_FLOW_ENTRY_HEAD_BYTES;
 
 		bpf_spin_lock((struct bpf_spin_lock *)entry);
-		if (sp_flow_equal(entry_key, key, key_bytes) && entry->seq == flow->read[object_id - 1].seq &&
+		if (sp_flow_equal(entry_key, key, key_bytes) && entry->seq == flow->read[sp_flow_at(object_id)].seq &&
 		    !(entry->flags & (SP_FLOW_DYING | SP_FLOW_RELEASED)) &&
 #ifdef SP_FLOW_HAS_COMMIT
 		    /* What made room for the record is still so (another CPU's packet that waits for
@@ -394,7 +394,7 @@ static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map,
 		    (!place.again || entry->name == before) &&
 #endif
 		    (consistency == SP_FLOW_LOCAL ||
-		     (entry->epoch == flow->read[object_id - 1].epoch &&
+		     (entry->epoch == flow->read[sp_flow_at(object_id)].epoch &&
 		      sp_session_lives_exactly(session, entry->session, now)))) {
 			entry->version++;
 			sp_barrier();
@@ -429,7 +429,7 @@ static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map,
 		flow->kind = SP_FLOW_PARK;
 		return;
 	}
-	flow->read[object_id - 1].seq = seq;
+	flow->read[sp_flow_at(object_id)].seq = seq;
 	if (consistency == SP_FLOW_LOCAL)
 		return;
 	if (queue)
@@ -439,7 +439,7 @@ static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map,
 	if (!SP_FLOW_IN(consistency, SP_FLOW_UPDATES_WAIT))
 		return;
 	sp_flow_remember(scratch, object_id, SP_UPDATE, phase, key, key_bytes, seq,
-			 flow->read[object_id - 1].epoch);
+			 flow->read[sp_flow_at(object_id)].epoch);
 	flow->kind = SP_FLOW_COMMIT;
 #ifdef SP_FLOW_HAS_COMMIT
 	if (batched) {

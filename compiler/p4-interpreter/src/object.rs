@@ -100,6 +100,8 @@ pub enum Answer {
     Value(Datum),
     /// The packet ends here.
     Drop,
+    /// The packet ends here, and what objects keep for its end is forgotten.
+    Abandon,
     /// The packet ends here, and this one leaves.
     Send {
         /// P4 port.
@@ -119,6 +121,10 @@ pub trait Object: Send {
     /// # Errors
     /// The outcome is open, or not interpreted.
     fn call(&mut self, call: Call<'_>) -> Result<Answer, Stop>;
+
+    /// An object has answered [`Answer::Abandon`]: this packet changes nothing for which this
+    /// object waits until its end.
+    fn abandon_packet(&mut self) {}
 
     /// The packet leaves by a port, as the deparser made it; the object may change it. False: it is
     /// dropped.

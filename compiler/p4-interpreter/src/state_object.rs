@@ -108,6 +108,10 @@ impl Interpreter<'_> {
         let returned = match call(self, &mut data)? {
             Answer::Value(returned) => returned,
             Answer::Drop => return Err(Interrupt::Ended(Verdict::Drop)),
+            Answer::Abandon => {
+                self.objects.values_mut().for_each(|object| object.abandon_packet());
+                return Err(Interrupt::Ended(Verdict::Drop));
+            }
             Answer::Send { port, frame } => {
                 return Err(Interrupt::Ended(Verdict::Forward { port, frame }));
             }

@@ -318,6 +318,7 @@ impl<'a> Generator<'a> {
         if let Some(port) = self.standard("egress_spec") {
             self.out.line(format!("if ({} == SP_DROP_PORT) goto verdict_drop;", port.c));
         }
+        self.decided();
         self.control(Section::ComputeChecksum, &program.compute_checksum);
         self.control(Section::Deparser, &program.deparser);
         self.verdicts();

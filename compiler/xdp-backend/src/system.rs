@@ -154,8 +154,15 @@ pub trait StateSystem {
     /// Place: parameters of the pipeline.
     fn context(&self) -> Option<Context>;
 
-    /// Place: just before a verdict. A C statement that may return another one: an output that must
-    /// wait for an update leaves with it.
+    /// Place: behind egress, for a packet that leaves by a port; its frame is as it came in. A C
+    /// statement that may end the packet: what the program has asked for takes effect. Packets that
+    /// leave otherwise do not get here, but their frames are the same at [`Self::before_verdict`].
+    fn before_deparser(&self) -> Option<String> {
+        None
+    }
+
+    /// Place: just before a verdict. C statements, one a line, that may return another one: an
+    /// output that must wait for an update leaves with it.
     fn before_verdict(&self, leaving: Leaving<'_>) -> Option<String>;
 
     /// Place: the verdict of a packet that goes up to the kernel, as a C expression. The first
@@ -210,7 +217,16 @@ impl Generator<'_> {
     /// Place: just before a verdict.
     pub(crate) fn leave(&mut self, leaving: Leaving<'_>) {
         for system in &self.systems {
-            if let Some(statement) = system.before_verdict(leaving) {
+            if let Some(statements) = system.before_verdict(leaving) {
+                statements.lines().for_each(|statement| self.out.line(statement));
+            }
+        }
+    }
+
+    /// Place: behind egress.
+    pub(crate) fn decided(&mut self) {
+        for system in &self.systems {
+            if let Some(statement) = system.before_deparser() {
                 self.out.line(statement);
             }
         }

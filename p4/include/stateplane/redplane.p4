@@ -71,10 +71,10 @@ enum StateResult {
 
 /// State kept per flow. K and V are structs of bit<W>, int<W> (W at most 128), bool and enum
 /// fields, 64 bytes each at the most. The compiler refuses what breaks the rules below wherever it
-/// can see it (docs/p4-support.md has them all). At most one `set` on any path of a packet through
-/// the program, and all lookups before it: a packet that has set something and then looks up a flow
-/// whose lease this switch does not hold is dropped, and counted as `commit_conflicts` (it cannot
-/// wait for the lease: entering the program again, it would set twice).
+/// can see it (docs/p4-support.md has them all). A packet sets one flow: a `set` of another object
+/// or key is refused, or drops the packet, which is counted as `commit_conflicts`. It may set that
+/// flow more than once, and look up flows in between: its own lookups find the new value, and all
+/// takes effect when the packet has gone through the program.
 extern FlowState<K, V> {
     /// `size`: flows that this switch can hold at a time. Packets of further flows are dropped, and
     /// counted as `flows_full`; only with Consistency.LOCAL the program sees them (MISS).
@@ -83,9 +83,9 @@ extern FlowState<K, V> {
     StateResult get(in K key, out V value);
     /// The same; a flow without state gets one from the allocator.
     StateResult get_or_allocate(in K key, out V value);
-    /// Replaces the flow's state. The last lookup in this object on this packet must have been of
-    /// the same key, and must have returned HIT. (If it was of another key, the packet is dropped,
-    /// and counted as `commit_conflicts`: the new value follows from no value.)
+    /// Replaces the flow's state. The last lookup in this object before the packet's first `set`
+    /// must have been of the same key, and must have returned HIT. (If it was of another key, the
+    /// packet is dropped, and counted as `commit_conflicts`: the new value follows from no value.)
     void set(in K key, in V value);
     /// Says how far the flow's life has come. Closed flows leave the switch, and the store after
     /// its `closed_s`. Flows that are never answered leave the store after its `half_open_s`. Call

@@ -89,11 +89,11 @@ fn the_call_that_another_collides_with_is_shown() {
     let text = std::fs::read_to_string(&path).expect("reads");
     let line =
         |part: &str| text.lines().position(|line| line.contains(part)).expect("a line") as u64 + 1;
-    let (set, read) = (line("flows.set({ 2 }"), line("flows.get({ 1 }, value); // refused"));
+    let (set, second) = (line("flows.set({ 2 }"), line("here.set({ hdr.h.a }"));
     let (_, errors) = refusals::say(&["check"], &path);
     let is_it = |error: &&Value| {
         let message = error["message"].as_str().expect("message");
-        error["location"]["line"] == read && message.contains("a look-up after a `set`")
+        error["location"]["line"] == second && message.contains("a second `set` on one path")
     };
     let notes = &errors.iter().find(is_it).expect("an error")["notes"];
     assert!(notes[0]["location"]["line"] == set && notes[0]["location"]["column"] == 9, "{notes}");
@@ -106,9 +106,9 @@ fn the_call_that_another_collides_with_is_shown() {
         .expect("runs");
     let shown = String::from_utf8_lossy(&output.stderr).into_owned();
     let parts = [
-        format!("{}:{read}:9: error: ", path.display()),
-        format!("{}:{set}:9: note: the `set` is here", path.display()),
-        "help: do all".into(),
+        format!("{}:{second}:9: error: ", path.display()),
+        format!("{}:{set}:9: note: the first `set` is here", path.display()),
+        "help: put all".into(),
     ];
     assert!(parts.iter().all(|part| shown.contains(part.as_str())), "{shown}");
 }

@@ -56,6 +56,8 @@ pub(crate) enum Halt {
     ToHost,
     /// An extern has decided.
     Ended(Verdict),
+    /// An extern has dropped the packet, which changes no state that waits for its end.
+    Abandoned,
     /// There is no defined outcome.
     Stop(Stop),
 }

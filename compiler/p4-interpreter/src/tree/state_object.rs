@@ -48,6 +48,7 @@ pub(crate) fn call_with(
     let returned = match call(&mut data)? {
         Answer::Value(value) => value,
         Answer::Drop => return Err(Halt::Ended(Verdict::Drop)),
+        Answer::Abandon => return Err(Halt::Abandoned),
         Answer::Send { port, frame } => return Err(Halt::Ended(Verdict::Forward { port, frame })),
     };
     for (argument, datum) in arguments.iter_mut().zip(data) {

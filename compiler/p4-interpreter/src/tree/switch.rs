@@ -31,6 +31,10 @@ impl<'h> Tree<'h> {
             Ok(verdict) => Ok(verdict),
             Err(Halt::ToHost) => Ok(Verdict::ToHost),
             Err(Halt::Ended(verdict)) => Ok(verdict),
+            Err(Halt::Abandoned) => {
+                self.abandon_packet();
+                Ok(Verdict::Drop)
+            }
             Err(Halt::Stop(stop)) => Err(stop),
             Err(other) => Err(Stop::Broken(format!("{other:?} outside of what it ends"))),
         }
@@ -40,6 +44,14 @@ impl<'h> Tree<'h> {
         for external in &mut self.externals {
             if let External::State { object, .. } = external {
                 object.begin_packet(frame, now_us);
+            }
+        }
+    }
+
+    fn abandon_packet(&mut self) {
+        for external in &mut self.externals {
+            if let External::State { object, .. } = external {
+                object.abandon_packet();
             }
         }
     }

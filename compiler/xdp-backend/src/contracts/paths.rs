@@ -46,6 +46,8 @@ pub struct Call<'a> {
 /// A call that a question remembers.
 #[derive(Clone, Debug)]
 pub struct Seen {
+    /// Whose method it was.
+    pub object: ExternId,
     /// What the first argument was worth.
     pub key: Key,
     /// What was known then.
@@ -400,7 +402,12 @@ impl<'a, 'q> Walk<'a, 'q> {
             }
         }
         if self.question.remembers(&path.seen, &call) {
-            path.seen.push(Seen { key: call.key, values: call.values, location: call.location });
+            path.seen.push(Seen {
+                object: call.object,
+                key: call.key,
+                values: call.values,
+                location: call.location,
+            });
         }
     }
 

@@ -10,7 +10,7 @@ use xdp_backend::system::{
 use xdp_backend::walk;
 
 const SECOND_SET: usize = 0;
-const LOOKUP_AFTER_SET: usize = 1;
+const SNAPSHOT_AFTER_SET: usize = 1;
 const SET_WITHOUT_LOOKUP: usize = 2;
 const PHASE_WITHOUT_LOOKUP: usize = 3;
 const NAT_SHAPE: usize = 4;
@@ -23,17 +23,17 @@ const OUTSIDE: usize = 8;
 pub static RULES: &[Rule] = &[
     Rule {
         id: "second-set",
-        broken: "a second `set` on one path of a packet",
-        remedy: "put all changes into one value, and `set` it once: a packet carries one update",
+        broken: "a second `set` on one path of a packet, of another object or key",
+        remedy: "put all changes into one value under one key: a packet carries one update",
         note: Some("the first `set` is here"),
         on_any_path: true,
     },
     Rule {
-        id: "lookup-after-set",
-        broken: "a look-up after a `set` on one path of a packet",
-        remedy: "do all look-ups before the `set`: a packet that must wait for a lease enters the program again, and would set twice",
+        id: "snapshot-after-set",
+        broken: "an access to a SnapshotState after a `set`, in a program that looks up or sets after a `set`",
+        remedy: "do all look-ups before a single `set` on each path: else `set`s take effect at the packet's end, and a packet whose `set` cannot take effect would have counted",
         note: Some("the `set` is here"),
-        on_any_path: false,
+        on_any_path: true,
     },
     Rule {
         id: "set-without-lookup",
@@ -93,6 +93,17 @@ pub static RULES: &[Rule] = &[
 const NAT_PORTS: u32 = 1;
 const BACKENDS: u32 = 2;
 
+/// No rule: a `set` or look-up that comes after a `set`.
+static AFTER_SET: Rule = Rule { id: "", broken: "", remedy: "", note: None, on_any_path: true };
+
+/// Do the program's `set`s take effect at the packet's end? They do if on some path a `set` or a
+/// look-up comes after a `set`. A packet that has to wait for that look-up's lease enters the
+/// program again, and would set twice.
+pub fn sets_at_the_end(program: &Program) -> bool {
+    let mut storage = Storage::new(program, super::EXTERN_TYPES);
+    !Walk::run(program, &mut storage, &AfterSets { program }).is_empty()
+}
+
 /// Which rules the program breaks, and where.
 pub fn check(program: &Program) -> Vec<Witness> {
     let mut found = Vec::new();
@@ -109,7 +120,8 @@ pub fn check(program: &Program) -> Vec<Witness> {
             found.extend(Walk::run(program, &mut storage, &question));
         }
     }
-    found.extend(Walk::run(program, &mut storage, &Sets { program }));
+    let waits = sets_at_the_end(program);
+    found.extend(Walk::run(program, &mut storage, &Sets { program, waits }));
     found.extend(Walk::run(program, &mut storage, &Snapshots { program }));
     let outside = calls_outside(program, super::EXTERN_TYPES).into_iter();
     let rule = &RULES[OUTSIDE];
@@ -222,25 +234,51 @@ impl Question for Lookups {
     }
 }
 
+/// What comes after the first `set`, in whichever object.
+struct AfterSets<'a> {
+    program: &'a Program,
+}
+
+impl Question for AfterSets<'_> {
+    fn judge(&self, _: &Storage, seen: &[Seen], call: &Call) -> Vec<(&'static Rule, Verdict)> {
+        let object = &self.program.externs[call.object.index()];
+        let waits = match call.method {
+            "set" => true,
+            method => is_flow(object) && is_lookup(method) && is_in_store(object),
+        };
+        vec![(&AFTER_SET, verdict(waits && !seen.is_empty(), seen.first()))]
+    }
+
+    fn remembers(&self, seen: &[Seen], call: &Call) -> bool {
+        call.method == "set" && seen.is_empty()
+    }
+}
+
 /// The first `set`, in whichever object.
 struct Sets<'a> {
     program: &'a Program,
+    /// It takes effect at the packet's end.
+    waits: bool,
 }
 
 impl Question for Sets<'_> {
     fn judge(
         &self,
-        _storage: &Storage,
+        storage: &Storage,
         seen: &[Seen],
         call: &Call,
     ) -> Vec<(&'static Rule, Verdict)> {
-        let object = &self.program.externs[call.object.index()];
-        let rule = match call.method {
-            "set" => &RULES[SECOND_SET],
-            method if is_lookup(method) && is_in_store(object) => &RULES[LOOKUP_AFTER_SET],
-            _ => return Vec::new(),
-        };
-        vec![(rule, verdict(!seen.is_empty(), seen.first()))]
+        let first = seen.first();
+        let other = |first: &Seen| first.object != call.object || storage.strays(first, call);
+        match (is_flow(&self.program.externs[call.object.index()]), call.method) {
+            (true, "set") => {
+                vec![(&RULES[SECOND_SET], verdict(first.is_some_and(other), first))]
+            }
+            (false, method) if self.waits && method != "is_overdue" => {
+                vec![(&RULES[SNAPSHOT_AFTER_SET], verdict(first.is_some(), first))]
+            }
+            _ => Vec::new(),
+        }
     }
 
     fn remembers(&self, seen: &[Seen], call: &Call) -> bool {

@@ -104,6 +104,7 @@ impl State {
             // Another CPU changed the flow since `get`: the program runs again on the same packet.
             generator.out.line("if (flow.kind == 1) return sp_flow_park(xdp, &flow);");
             self.flow_sets = true;
+            self.set_objects |= 1 << (flow.object_id & 63);
             generator.out.line("}");
             return;
         }

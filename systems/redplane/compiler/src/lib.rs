@@ -39,6 +39,7 @@ const HEADERS: &[Header] = &[
     ),
     ("stateplane_flow_maps.h", include_str!("../../../../bpf/redplane/stateplane_flow_maps.h")),
     ("stateplane_flow_access.h", include_str!("../../../../bpf/redplane/stateplane_flow_access.h")),
+    ("stateplane_flow_staged.h", include_str!("../../../../bpf/redplane/stateplane_flow_staged.h")),
     (
         "stateplane_flow_session.h",
         include_str!("../../../../bpf/redplane/stateplane_flow_session.h"),
@@ -115,6 +116,10 @@ struct State {
     /// Does the program call `set`? Then a conflict between CPUs can make it run again on the same
     /// packet.
     flow_sets: bool,
+    /// The `set`s of a packet take effect at its end; none before the first object is declared.
+    sets_at_the_end: Option<bool>,
+    /// A bit for each object that is `set`, by its number.
+    set_objects: u64,
     /// The program calls `phase`.
     flow_phases: bool,
 }
@@ -122,6 +127,12 @@ struct State {
 impl State {
     fn has_objects(&self) -> bool {
         !self.flows.is_empty() || !self.snapshots.is_empty()
+    }
+
+    /// The C statement by which a packet's `set`s take effect, where they wait for its end.
+    fn take_effect(&self) -> Option<&'static str> {
+        (self.sets_at_the_end == Some(true) && self.flow_sets)
+            .then_some("if (sp_flow_set_staged(&flow)) return sp_flow_park(xdp, &flow);")
     }
 
     /// Do messages come in for the program's objects?
@@ -132,6 +143,9 @@ impl State {
 
 impl StateSystem for State {
     fn declare(&mut self, generator: &mut Generator<'_>, instance: &ExternInstance, id: u16) {
+        if self.sets_at_the_end.is_none() {
+            self.sets_at_the_end = Some(contracts::sets_at_the_end(generator.program));
+        }
         match instance.extern_type.as_str() {
             FLOW_STATE => self.declare_flow_state(generator, instance, id),
             _ => self.declare_snapshot_state(generator, instance, id),
@@ -200,6 +214,9 @@ impl StateSystem for State {
         if self.flow_sets {
             text.line("#define SP_FLOW_HAS_SET");
         }
+        if self.take_effect().is_some() {
+            text.line(format!("#define SP_FLOW_STAGED {:#x}ull", self.set_objects));
+        }
         if self.flow_phases {
             text.line("#define SP_FLOW_HAS_PHASE");
         }
@@ -221,14 +238,27 @@ impl StateSystem for State {
         self.has_objects().then_some(CONTEXT)
     }
 
+    fn before_deparser(&self) -> Option<String> {
+        self.take_effect().map(str::to_owned)
+    }
+
     fn before_verdict(&self, leaving: Leaving<'_>) -> Option<String> {
+        let take_effect = match leaving {
+            // It has: before the deparser.
+            Leaving::Forward(_) => None,
+            // This packet enters the program again, from its beginning.
+            Leaving::Held => None,
+            Leaving::Drop | Leaving::ToHost | Leaving::Replaced => self.take_effect(),
+        };
         let port = match leaving {
             Leaving::Forward(port) => port,
             // The update must still be sent; the packet itself cannot wait for it.
             Leaving::Drop | Leaving::ToHost | Leaving::Replaced | Leaving::Held => "SP_DROP_PORT",
         };
         let finish = || format!("if (flow.kind == 2) return sp_flow_finish(xdp, &flow, {port});");
-        self.replicated().then(finish)
+        let finish = self.replicated().then(finish);
+        let lines: Vec<String> = take_effect.map(str::to_owned).into_iter().chain(finish).collect();
+        (!lines.is_empty()).then(|| lines.join("\n"))
     }
 
     fn to_host(&self) -> Option<&'static str> {

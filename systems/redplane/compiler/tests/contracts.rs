@@ -89,41 +89,61 @@ fn accepted(apply: &str) {
     assert_eq!(errors_of("", apply, ""), [], "{apply}");
 }
 
+/// Both look-ups, and the second `set`: of another object than the first one, `f.set(a, v)`.
+const LOOKED_UP: &str = "f.get(a, v); l.get(b, v);";
+const OTHER: &str = "l.set(b, v);";
+
 #[test]
 fn a_second_set() {
-    let error = refused("second-set", "f.get(a, v); f.set(a, v); f.set(a, v);");
+    let error = refused("second-set", &format!("{LOOKED_UP} f.set(a, v); {OTHER}"));
     let (place, note) = error.note.expect("a note");
     assert!(
         place.line == APPLY
             && place.column < error.location.column
             && note == "the first `set` is here"
     );
-    // Of another object: the packet carries one update.
-    refused("second-set", "f.get(a, v); l.get(b, v); f.set(a, v); l.set(b, v);");
+    // Of another key.
+    refused("second-set", "f.get(a, v); f.set(a, v); f.get(b, v); f.set(b, v);");
     // On one branch only.
-    refused("second-set", "f.get(a, v); if (hdr.h.c == 1) { f.set(a, v); } f.set(a, v);");
-    refused("second-set", "f.get(a, v); f.set(a, v); if (hdr.h.c == 1) { f.set(a, v); }");
+    refused("second-set", &format!("{LOOKED_UP} if (hdr.h.c == 1) {{ f.set(a, v); }} {OTHER}"));
+    refused("second-set", &format!("{LOOKED_UP} f.set(a, v); if (hdr.h.c == 1) {{ {OTHER} }}"));
     // A condition in between that has nothing to do with it.
-    let sometimes = "f.get(a, v); if (hdr.h.c == 1) { f.set(a, v); }";
-    refused("second-set", &format!("{sometimes} if (hdr.h.d == 1) {{ m.z = 1; }} f.set(a, v);"));
-    accepted("f.get(a, v); if (hdr.h.c == 1) { f.set(a, v); } else { f.set(a, v); }");
-    accepted("f.get(a, v); if (hdr.h.c == 1) { f.set(a, v); return; } f.set(a, v);");
-    accepted("f.get(a, v); if (hdr.h.c == 1) { f.set(a, v); exit; } f.set(a, v);");
-    accepted("f.get(a, v); if (hdr.h.c == 1) { f.set(a, v); to_host(); } else { f.set(a, v); }");
+    let sometimes = format!("{LOOKED_UP} if (hdr.h.c == 1) {{ f.set(a, v); }}");
+    refused("second-set", &format!("{sometimes} if (hdr.h.d == 1) {{ m.z = 1; }} {OTHER}"));
+    for left in ["return;", "exit;", "to_host();"] {
+        let first = format!("{LOOKED_UP} if (hdr.h.c == 1) {{ f.set(a, v); {left} }}");
+        accepted(&format!("{first} else {{ {OTHER} }}"));
+    }
+    accepted(&format!("{LOOKED_UP} if (hdr.h.c == 1) {{ f.set(a, v); return; }} {OTHER}"));
+    accepted(&format!("{LOOKED_UP} if (hdr.h.c == 1) {{ f.set(a, v); exit; }} {OTHER}"));
     // Conditions of which one packet meets both.
-    refused("second-set", &format!("{sometimes} if (hdr.h.d == 1) {{ f.set(a, v); }}"));
-    refused("second-set", &format!("{sometimes} if (hdr.h.c < 9) {{ f.set(a, v); }}"));
+    refused("second-set", &format!("{sometimes} if (hdr.h.d == 1) {{ {OTHER} }}"));
+    refused("second-set", &format!("{sometimes} if (hdr.h.c < 9) {{ {OTHER} }}"));
     refused(
         "second-set",
-        &format!("{sometimes} hdr.h.c = hdr.h.d; if (hdr.h.c != 1) {{ f.set(a, v); }}"),
+        &format!("{sometimes} hdr.h.c = hdr.h.d; if (hdr.h.c != 1) {{ {OTHER} }}"),
     );
+}
+
+/// One flow may be set as often as the program likes, and looked up in between.
+#[test]
+fn a_second_set_of_one_flow() {
+    accepted("f.get(a, v); f.set(a, v); f.set(a, v);");
+    accepted("f.get(a, v); if (hdr.h.c == 1) { f.set(a, v); } f.set(a, v);");
+    accepted("f.get(a, v); f.set(a, v); if (hdr.h.c == 1) { f.set(a, v); }");
+    accepted("f.get(a, v); f.set(a, v); f.get(a, v); f.set(a, v);");
+    accepted("f.get(a, v); f.set(a, v); f.set({ hdr.h.a }, v);");
+    // Keys that the compiler cannot tell apart: the runtime does.
+    accepted("f.get(a, v); f.set(a, v); f.set({ hdr.h.b ^ hdr.h.c }, v);");
+    // Written in between.
+    let written = "f.get(a, v); f.set(a, v); a.k = a.k + 1; f.get(a, v); f.set(a, v);";
+    refused("second-set", written);
 }
 
 /// Ways that exclude each other by what their conditions say.
 #[test]
 fn second_sets_that_no_packet_gets_to() {
-    let set = "f.set(a, v);";
-    let sometimes = format!("f.get(a, v); if (hdr.h.c == 1) {{ {set} }}");
+    let sometimes = format!("{LOOKED_UP} if (hdr.h.c == 1) {{ f.set(a, v); }}");
     for condition in [
         "hdr.h.c != 1",
         "!(hdr.h.c == 1)",
@@ -131,25 +151,25 @@ fn second_sets_that_no_packet_gets_to() {
         "hdr.h.d == 1 && hdr.h.c != 1",
         "2 == hdr.h.c",
     ] {
-        accepted(&format!("{sometimes} if ({condition}) {{ {set} }}"));
+        accepted(&format!("{sometimes} if ({condition}) {{ {OTHER} }}"));
     }
     accepted(&format!(
-        "{sometimes} if (hdr.h.c == 1 || hdr.h.d == 1) {{ m.z = 1; }} else {{ {set} }}"
+        "{sometimes} if (hdr.h.c == 1 || hdr.h.d == 1) {{ m.z = 1; }} else {{ {OTHER} }}"
     ));
-    accepted(&format!("{sometimes} switch (hdr.h.c) {{ 1: {{ }} default: {{ {set} }} }}"));
+    accepted(&format!("{sometimes} switch (hdr.h.c) {{ 1: {{ }} default: {{ {OTHER} }} }}"));
+    let set = "f.set(a, v);";
     accepted(&format!(
-        "f.get(a, v); switch (hdr.h.c) {{ 1: {{ {set} }} }} if (hdr.h.c != 1) {{ {set} }}"
+        "{LOOKED_UP} switch (hdr.h.c) {{ 1: {{ {set} }} }} if (hdr.h.c != 1) {{ {OTHER} }}"
     ));
     accepted(&format!(
-        "f.get(a, v); if (hdr.h.isValid()) {{ {set} }} if (!hdr.h.isValid()) {{ {set} }}"
+        "{LOOKED_UP} if (hdr.h.isValid()) {{ {set} }} if (!hdr.h.isValid()) {{ {OTHER} }}"
     ));
     // A flag says whether it is done.
-    let flag =
-        format!("f.get(a, v); bool done = false; if (hdr.h.c == 1) {{ {set} done = true; }}");
-    accepted(&format!("{flag} if (!done) {{ {set} }}"));
-    refused("second-set", &format!("{flag} if (done) {{ {set} }}"));
+    let flag = format!("{LOOKED_UP} bool done = false; if (hdr.h.c == 1) {{ {set} done = true; }}");
+    accepted(&format!("{flag} if (!done) {{ {OTHER} }}"));
+    refused("second-set", &format!("{flag} if (done) {{ {OTHER} }}"));
     accepted(&format!(
-        "StateResult r = f.get(a, v); if (r == StateResult.HIT) {{ {set} }} if (r == StateResult.MISS) {{ {set} }}"
+        "l.get(b, v); StateResult r = f.get(a, v); if (r == StateResult.HIT) {{ {set} }} if (r == StateResult.MISS) {{ {OTHER} }}"
     ));
 }
 
@@ -160,71 +180,113 @@ fn a_set_in_an_action_that_a_table_runs() {
             "action act() {{ f.set(a, v); }} table t {{ key = {{ hdr.h.c: exact; }} actions = {{ act; NoAction; }} {properties} }}"
         )
     };
+    let get = LOOKED_UP;
     let free = table("default_action = NoAction();");
-    broken("second-set", OBJECTS, &free, "f.get(a, v); f.set(a, v); t.apply();", "");
-    broken("second-set", APPLY, &free, "f.get(a, v); t.apply(); f.set(a, v);", "");
+    broken("second-set", OBJECTS, &free, &format!("{get} {OTHER} t.apply();"), "");
+    broken("second-set", APPLY, &free, &format!("{get} t.apply(); {OTHER}"), "");
     broken("set-without-lookup", OBJECTS, &free, "f.get(b, v); t.apply();", "");
     assert_eq!(errors_of(&free, "f.get(a, v); t.apply();", ""), []);
     // The control plane may make `act` the default action, unless that is const.
-    let miss = "f.get(a, v); if (!t.apply().hit) { f.set(a, v); }";
-    broken("second-set", APPLY, &free, miss, "");
+    let miss = format!("{get} if (!t.apply().hit) {{ {OTHER} }}");
+    broken("second-set", APPLY, &free, &miss, "");
     let fixed = table("const default_action = NoAction();");
-    assert_eq!(errors_of(&fixed, miss, ""), []);
+    assert_eq!(errors_of(&fixed, &miss, ""), []);
     broken("second-set", APPLY, &fixed, &miss.replace('!', ""), "");
-    let second = "table t2 { key = { hdr.h.d: exact; } actions = { act; NoAction; } default_action = NoAction(); }";
+    let second = "action act2() { l.set(b, v); } table t2 { key = { hdr.h.d: exact; } actions = { act2; NoAction; } default_action = NoAction(); }";
     broken(
         "second-set",
         OBJECTS,
         &format!("{free} {second}"),
-        "f.get(a, v); t.apply(); t2.apply();",
+        &format!("{get} t.apply(); t2.apply();"),
         "",
     );
     // What ran is known behind a switch on it.
-    let after = |ran: &str| {
-        format!("f.get(a, v); switch (t.apply().action_run) {{ {ran}: {{ f.set(a, v); }} }}")
-    };
+    let after =
+        |ran: &str| format!("{get} switch (t.apply().action_run) {{ {ran}: {{ {OTHER} }} }}");
     broken("second-set", APPLY, &free, &after("act"), "");
     assert_eq!(errors_of(&free, &after("NoAction"), ""), []);
-    let others = "f.get(a, v); switch (t.apply().action_run) { act: { m.z = 1; } default: { f.set(a, v); } }";
-    assert_eq!(errors_of(&free, others, ""), []);
+    let others = format!(
+        "{get} switch (t.apply().action_run) {{ act: {{ m.z = 1; }} default: {{ {OTHER} }} }}"
+    );
+    assert_eq!(errors_of(&free, &others, ""), []);
     // Nothing can run the action.
     let never = table("default_action = NoAction(); const entries = { 1: NoAction(); }");
     let never = never.replace("default_action", "const default_action");
-    assert_eq!(errors_of(&never, "f.get(a, v); f.set(a, v); t.apply();", ""), []);
+    assert_eq!(errors_of(&never, &format!("{get} {OTHER} t.apply();"), ""), []);
 }
 
 #[test]
 fn a_look_up_after_a_set() {
-    let error = refused("lookup-after-set", "f.get(a, v); f.set(a, v); g.get(b, v);");
-    assert_eq!(error.note.expect("a note").1, "the `set` is here");
-    refused("lookup-after-set", "f.get(a, v); f.set(a, v); f.get_or_allocate(b, v);");
-    refused(
-        "lookup-after-set",
-        "f.get(a, v); l.get(b, v); if (hdr.h.c == 1) { l.set(b, v); } f.get(a, v);",
-    );
-    // The second `set` excludes the first, but each comes before the look-up.
-    let twice = "if (hdr.h.c == 1) { f.set(a, v); } if (hdr.h.c == 2) { f.set(a, v); }";
-    refused("lookup-after-set", &format!("f.get(a, v); {twice} f.get(a, v);"));
-    accepted("f.get(a, v); g.get(b, v); f.set(a, v);");
-    // Never waits.
+    accepted("f.get(a, v); f.set(a, v); g.get(b, v);");
+    accepted("f.get(a, v); f.set(a, v); f.get_or_allocate(b, v);");
     accepted("f.get(a, v); f.set(a, v); l.get(b, v);");
-    accepted("f.get(a, v); if (hdr.h.c == 1) { f.set(a, v); } else { g.get(b, v); }");
+    assert_eq!(errors_of("", "f.get(a, v); f.set(a, v);", "g.get({ hdr.h.b }, v);"), []);
+}
+
+/// C of programs that set once on each path, behind all look-ups, has no trace of sets that wait
+/// for the packet's end.
+#[test]
+fn sets_wait_for_the_end_only_where_they_must() {
+    let waits = |apply: &str, egress: &str| {
+        let text = text_of("", apply, egress);
+        let outcome = p4_check::check_source("contracts.p4", &text, &Default::default());
+        let program = outcome.program.as_ref().expect("a program");
+        let c = xdp_backend::generate(program, &Options::new(ALONE)).expect("C").c_source;
+        assert_eq!(c.contains("SP_FLOW_STAGED"), c.contains("sp_flow_set_staged"));
+        c.contains("SP_FLOW_STAGED")
+    };
+    let set = "f.get(a, v); f.set(a, v);";
+    for once in [
+        set.to_owned(),
+        "f.get(a, v); g.get(b, v); f.set(a, v);".to_owned(),
+        "f.get(a, v); if (hdr.h.c == 1) { f.set(a, v); } else { f.set(a, v); }".to_owned(),
+        "f.get(a, v); if (hdr.h.c == 1) { f.set(a, v); } else { g.get(b, v); }".to_owned(),
+        // Waits for nothing.
+        format!("{set} l.get(b, v);"),
+        format!("{set} f.phase(a, FlowPhase.CLOSED);"),
+        format!("{set} n.add(a, 0, 1, sum);"),
+    ] {
+        assert!(!waits(&once, ""), "{once}");
+    }
+    for twice in [
+        format!("{set} f.set(a, v);"),
+        format!("{set} g.get(b, v);"),
+        "l.get(a, v); l.set(a, v); f.get(b, v);".to_owned(),
+        "f.get(a, v); if (hdr.h.c == 1) { f.set(a, v); } if (hdr.h.d == 1) { g.get(b, v); }"
+            .to_owned(),
+    ] {
+        assert!(waits(&twice, ""), "{twice}");
+    }
+    assert!(waits(set, "g.get({ hdr.h.b }, v);"));
+    // What is dropped does not get to egress.
+    assert!(!waits(&format!("{set} mark_to_drop(s);"), "g.get({ hdr.h.b }, v);"));
+}
+
+#[test]
+fn a_snapshot_after_a_set_that_waits() {
+    let set = "f.get(a, v); f.set(a, v);";
+    let error = refused("snapshot-after-set", &format!("{set} f.set(a, v); n.add(a, 0, 1, sum);"));
+    assert_eq!(error.note.expect("a note").1, "the `set` is here");
+    // The paths need not be the same.
+    refused(
+        "snapshot-after-set",
+        &format!("{set} if (hdr.h.c == 1) {{ g.get(b, v); }} else {{ n.add(a, 0, 1, sum); }}"),
+    );
+    accepted(&format!("{set} n.add(a, 0, 1, sum);"));
+    accepted(&format!("{set} f.set(a, v); if (n.is_overdue(a)) {{ hdr.h.d = 1; }}"));
 }
 
 #[test]
 fn egress_comes_after_ingress() {
-    let set = "f.get(a, v); f.set(a, v);";
-    broken("lookup-after-set", EGRESS, "", set, "g.get({ hdr.h.b }, v);");
-    broken("second-set", EGRESS, "", set, "f.set({ hdr.h.a }, v);");
-    let sometimes = "f.get(a, v); if (hdr.h.c == 1) { f.set(a, v);";
-    broken("lookup-after-set", EGRESS, "", &format!("{sometimes} }}"), "g.get({ hdr.h.b }, v);");
+    let set = format!("{LOOKED_UP} f.set(a, v);");
+    let other = "l.get({ hdr.h.b }, v); l.set({ hdr.h.b }, v);";
+    broken("second-set", EGRESS, "", &set, other);
+    let sometimes = format!("{LOOKED_UP} if (hdr.h.c == 1) {{ f.set(a, v);");
+    broken("second-set", EGRESS, "", &format!("{sometimes} }}"), other);
     // What is dropped does not get there.
-    assert_eq!(
-        errors_of("", &format!("{sometimes} mark_to_drop(s); }}"), "g.get({ hdr.h.b }, v);"),
-        []
-    );
-    assert_eq!(errors_of("", &format!("{set} mark_to_drop(s);"), "g.get({ hdr.h.b }, v);"), []);
-    assert_eq!(errors_of("", &format!("{set} s.egress_spec = 511;"), "g.get({ hdr.h.b }, v);"), []);
+    assert_eq!(errors_of("", &format!("{sometimes} mark_to_drop(s); }}"), other), []);
+    assert_eq!(errors_of("", &format!("{set} mark_to_drop(s);"), other), []);
+    assert_eq!(errors_of("", &format!("{set} s.egress_spec = 511;"), other), []);
     assert_eq!(errors_of("", "f.get(a, v);", "f.set({ hdr.h.a }, v);"), []);
 }
 

@@ -249,6 +249,24 @@ fn flows_of_one_switch() {
     }
 }
 
+/// Numbers of FlowStates have gaps where other objects are declared before them. The verifier finds
+/// what lies beside its place.
+#[test]
+fn a_flow_that_is_declared_behind_an_array() {
+    if dataplane::check_permitted().is_err() {
+        eprintln!("skipped: BPF needs root");
+        return;
+    }
+    let first = "SnapshotState<k_t, bit<32>>(9, 4, 1000, 100000, Overdue.CONTINUE) first;";
+    let use_of_it = "bit<32> sum; first.add(key, 0, 1, sum); hdr.h.other = sum[7:0];";
+    let source = flows("LOCAL")
+        .replace("FlowState<", &format!("{first}\n    FlowState<"))
+        .replace("value.v;\n        }\n", &format!("value.v;\n        }}\n        {use_of_it}\n"));
+    let outcome = p4_check::check_source("meaning.p4", &source, &p4_syntax::Options::default());
+    let program = outcome.program.as_ref().unwrap_or_else(|| panic!("{}", outcome.render(false)));
+    load(&source, program);
+}
+
 /// Conversations of a NAT or load balancer; the packet comes back with what was allocated.
 fn conversations(allocator: &str) -> String {
     format!(
@@ -367,4 +385,107 @@ fn allocators_of_one_switch() {
             earlier.len()
         );
     }
+}
+
+/// Several sets and look-ups of a flow, by the bits of `op`; the packet comes back with what the
+/// last one read. Each operation that a packet goes through changes what the next one sees.
+fn several_sets() -> String {
+    let text = flows("LOCAL");
+    let begin = text.find("        if (result == StateResult.HIT)").expect("what a hit does");
+    let end = text.find("control E(").expect("the egress");
+    let several = "
+        if (result != StateResult.HIT) { return; }
+        hdr.h.result = 1;
+        v_t next = { value.v + hdr.h.value };
+        o.set(key, next);
+        if (hdr.h.op[1:1] == 1) {
+            o.get({ hdr.h.other }, value);
+            next.v = next.v ^ 0x55;
+            o.get(key, value);
+            value.v = value.v + next.v;
+            o.set(key, value);
+        }
+        if (hdr.h.op[2:2] == 1) {
+            // The compiler cannot tell the keys apart.
+            o.set({ hdr.h.other ^ 0 }, { 7 });
+            hdr.h.result = 2;
+        }
+        o.get(key, value);
+        hdr.h.value = value.v;
+        if (hdr.h.op[3:3] == 1) { mark_to_drop(s); }
+        if (hdr.h.op[4:4] == 1) { to_host(); }
+    }
+}
+";
+    [&text[..begin], several, &text[end..]].concat()
+}
+
+/// What a packet sets it reads back; to others all of it happens, or nothing.
+#[test]
+fn several_sets_of_one_switch() {
+    if dataplane::check_permitted().is_err() {
+        eprintln!("skipped: BPF needs root");
+        return;
+    }
+    let source = several_sets();
+    let outcome = p4_check::check_source("meaning.p4", &source, &p4_syntax::Options::default());
+    let program = outcome.program.as_ref().unwrap_or_else(|| panic!("{}", outcome.render(false)));
+    let dataplane = load(&source, program);
+    let mut lowered = Interpreter::new(program, OBJECTS).unwrap();
+    let mut written = Tree::new(outcome.checked.as_ref().unwrap(), OBJECTS).unwrap();
+    let seed = 1;
+    let (mut random, mut conflicts, mut sums) = (Random(seed), 0, 0);
+    for number in 0..PACKETS {
+        let op = [1, 3, 3, 5, 7, 11, 19][random.below(7) as usize];
+        let mut frame = vec![op, random.below(6) as u8, random.below(6) as u8];
+        frame.extend((random.below(9) as u32).to_be_bytes());
+        frame.resize(60, 0);
+        let came = dataplane.run(&frame, 0, 0).unwrap();
+        let expected = match came.verdict {
+            dataplane::Verdict::Forward { port } => {
+                Verdict::Forward { port, frame: came.frame.clone() }
+            }
+            dataplane::Verdict::Drop => Verdict::Drop,
+            dataplane::Verdict::ToHost => Verdict::ToHost,
+        };
+        let what = format!("seed {seed}, packet {number}: {frame:02x?}");
+        assert_eq!(lowered.run(&frame, 0, 0), Ok(expected.clone()), "{what}");
+        assert_eq!(written.run(&frame, 0, 0), Ok(expected.clone()), "{what}");
+        conflicts += u32::from(expected == Verdict::Drop && op & 8 == 0);
+        sums += u32::from(came.frame[7] == 1 && came.frame[3..7] > [0, 0, 0, 99][..]);
+    }
+    assert!(conflicts > 100 && sums > 100, "{conflicts} conflicts, {sums} sums");
+}
+
+/// A packet that another CPU's packet gets ahead of enters the program again. It must not have set
+/// anything by then.
+#[test]
+fn several_sets_on_two_cpus() {
+    if dataplane::check_permitted().is_err() {
+        eprintln!("skipped: BPF needs root");
+        return;
+    }
+    let source = several_sets().replace("next.v ^ 0x55", "0").replace("next.v;", "3;");
+    let outcome = p4_check::check_source("meaning.p4", &source, &p4_syntax::Options::default());
+    let program = outcome.program.as_ref().unwrap_or_else(|| panic!("{}", outcome.render(false)));
+    let dataplane = load(&source, program);
+    let frame = |value: u8| {
+        let mut frame = vec![3, 1, 2, 0, 0, 0, value];
+        frame.resize(60, 0);
+        frame
+    };
+    dataplane.run(&frame(0), 0, 0).unwrap();
+    let threads = 4;
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                for _ in 0..PACKETS {
+                    dataplane.run(&frame(1), 0, 0).unwrap();
+                }
+            });
+        }
+    });
+    let came = dataplane.run(&frame(0), 0, 0).unwrap().frame;
+    let sum = u32::from_be_bytes(came[3..7].try_into().unwrap());
+    assert_eq!(sum, 3 + threads * PACKETS * 4 + 3);
 }

@@ -46,6 +46,8 @@ struct headers_t {
 
 // -DTWO_FLOWS: a packet may read two flows.
 
+// -DTWO_SETS: a packet may set its flow twice, and look up another flow in between.
+
 // Flows on this switch.
 #ifndef FLOWS
 #define FLOWS 1024
@@ -118,6 +120,35 @@ control CounterIngress(inout headers_t hdr, inout metadata_t meta, inout standar
             }
             hdr.payload.count = count.packets + more.packets;
             standard_metadata.egress_spec = 3;
+            return;
+        }
+#endif
+#ifdef TWO_SETS
+        if (hdr.udp.destination_port > 86 && hdr.udp.destination_port < 90) { // takes two numbers
+            count.packets = count.packets + 1;
+            counts.set(key, count);
+            flow_t other = {
+                hdr.ipv4.source, hdr.payload.packet, hdr.udp.source_port, 80, hdr.ipv4.protocol
+            };
+            count_t more;
+            if (counts.get_or_allocate(other, more) != StateResult.HIT) {
+                mark_to_drop(standard_metadata);
+                return;
+            }
+            if (counts.get(key, count) != StateResult.HIT) {
+                mark_to_drop(standard_metadata);
+                return;
+            }
+            count.packets = count.packets + 1;
+            counts.set(key, count);
+            counts.get(key, count);
+            hdr.payload.count = count.packets;
+            standard_metadata.egress_spec = 3;
+            if (hdr.udp.destination_port == 88) {
+                mark_to_drop(standard_metadata);
+            } else if (hdr.udp.destination_port == 89) {
+                to_host();
+            }
             return;
         }
 #endif

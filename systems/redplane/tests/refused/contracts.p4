@@ -51,8 +51,8 @@ control ThisIngress(inout headers_t hdr, inout metadata_t meta, inout standard_m
         here.get({ hdr.h.a }, value);
         flows.get({ 1 }, value);
         flows.set({ 2 }, value); // refused: not the last one looked up
-        counts.add({ 1 }, 0, 1, sum);
-        counts.add({ 2 }, 0, 1, sum); // refused: with a second key
+        counts.add({ 1 }, 0, 1, sum); // refused: an access to a SnapshotState after a `set`
+        counts.add({ 2 }, 0, 1, sum); // refused: with a second key // refused: an access to a SnapshotState after a `set`
         changes.apply();
         standard_metadata.egress_spec = 1;
     }
@@ -60,7 +60,7 @@ control ThisIngress(inout headers_t hdr, inout metadata_t meta, inout standard_m
 control ThisEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     apply {
         value_t value;
-        flows.get({ 1 }, value); // refused: a look-up after a `set` // refused: after an access to a SnapshotState
+        flows.get({ 1 }, value); // refused: after an access to a SnapshotState
     }
 }
 control Compute(inout headers_t hdr, inout metadata_t meta) {

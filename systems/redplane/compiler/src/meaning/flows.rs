@@ -39,7 +39,8 @@ pub(super) struct Flows {
     value: Shape,
     /// The key of this packet's last lookup.
     last: Option<Key>,
-    has_set: bool,
+    /// What this packet has set, and the value before: `set`s take effect at the packet's end.
+    before: Option<(Key, Datum)>,
     /// A flow of which this packet has learnt that there is none.
     missed: Option<Key>,
 }
@@ -65,17 +66,13 @@ impl Flows {
             key: key.clone(),
             value: value.clone(),
             last: None,
-            has_set: false,
+            before: None,
             missed: None,
         })
     }
 
     fn get(&mut self, key: Key, allocates: bool, value: &mut Datum) -> Result<Answer, Stop> {
         let known = self.room.values.get(&key).cloned();
-        if known.is_none() && self.has_set && !self.is_local {
-            // It is dropped (`commit_conflicts`), unless this switch has the lease all the same.
-            return Err(Stop::Undefined("a lookup of a flow without a lease, after a set".into()));
-        }
         if known.is_none()
             && !self.is_local
             && self.missed.as_ref().is_some_and(|missed| *missed != key)
@@ -95,7 +92,7 @@ impl Flows {
         let answer = match &found {
             Some(_) => Answer::Value(result(HIT)),
             // Of a pair of flows, a store that has nothing left says so.
-            None if allocates && !self.is_local && self.allocator.is_zero() => Answer::Drop,
+            None if allocates && !self.is_local && self.allocator.is_zero() => Answer::Abandon,
             None => Answer::Value(result(MISS)),
         };
         // Of a miss, the value says nothing.
@@ -104,9 +101,27 @@ impl Flows {
     }
 }
 
+impl Flows {
+    fn set(&mut self, key: Key, value: &Datum) -> Answer {
+        let follows = match &self.before {
+            // A packet sets one flow.
+            Some((first, _)) => *first == key,
+            // Else there is no value that this one could follow from.
+            None => self.last.as_ref() == Some(&key),
+        };
+        if !follows {
+            return Answer::Abandon; // `commit_conflicts`
+        }
+        if let Some(before) = self.room.values.insert(key.clone(), value.clone()) {
+            self.before.get_or_insert((key, before));
+        }
+        Answer::Value(Datum::Undefined)
+    }
+}
+
 impl Object for Flows {
     fn begin_packet(&mut self, _: &[u8], _: u64) {
-        (self.last, self.missed, self.has_set) = (None, None, false);
+        (self.last, self.missed, self.before) = (None, None, None);
     }
 
     fn call(&mut self, call: Call<'_>) -> Result<Answer, Stop> {
@@ -117,18 +132,18 @@ impl Object for Flows {
         let known = self.room.values.contains_key(&key);
         match call.method {
             "get" | "get_or_allocate" => self.get(key, call.method == "get_or_allocate", second),
-            // There is no value that this one could follow from (`commit_conflicts`).
-            "set" if known && self.last.as_ref() != Some(&key) => Ok(Answer::Drop),
-            "set" if known => {
-                self.room.values.insert(key, second.clone());
-                self.has_set = true;
-                Ok(Answer::Value(Datum::Undefined))
-            }
+            "set" if known || self.before.is_some() => Ok(self.set(key, second)),
             // No program sees it before a sweep, and there is none here.
             "phase" => Ok(Answer::Value(Datum::Undefined)),
             other => Err(Stop::Unsupported(format!(
                 "FlowState.{other} (of a flow that is there: {known})"
             ))),
+        }
+    }
+
+    fn abandon_packet(&mut self) {
+        if let Some((key, before)) = self.before.take() {
+            self.room.values.insert(key, before);
         }
     }
 
