@@ -45,8 +45,7 @@ impl StateObject for Flow {
         format!("FlowState<{key}, {value}>(1024, Consistency.LOCAL, Allocator.ZERO) flows;")
     }
 
-    /// A flow's state is looked up, and changed if it is there: at most one `set` on a packet's
-    /// way.
+    /// A flow's state is looked up, and changed if it is there, some of the time more than once.
     fn use_in(&self, code: &mut dyn Code) {
         let expressions: Vec<String> =
             self.key.fields.iter().map(|(_, ty)| code.expression(*ty, 1)).collect();
@@ -74,6 +73,17 @@ impl StateObject for Flow {
             let value = code.expression(*ty, 2);
             code.line(&format!("{field} = {value};"));
             code.line("flows.set(fk, fv);");
+        }
+        if code.random().random_bool(0.4) {
+            // The packet reads back what it has set, and sets it anew.
+            let condition = code.expression(Ty::Bool, 1);
+            code.line(&format!("if ({condition}) {{"));
+            code.line("    flows.get(fk, fv);");
+            let (field, ty) = &leaves[leaves.len() - 1];
+            let value = code.expression(*ty, 2);
+            code.line(&format!("    {field} = {value};"));
+            code.line("    flows.set(fk, fv);");
+            code.line("}");
         }
         code.close();
     }
