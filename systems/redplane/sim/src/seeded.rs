@@ -99,6 +99,13 @@ pub const ALL: &[SeededBug] = &[
         wrong: "if (0 && now",
     },
     SeededBug {
+        name: "SetsAtOnce",
+        what: "What a packet sets takes effect before it waits for another flow's lease.",
+        header: "stateplane_flow.h",
+        right: "sp_flow_stage(flow, id, key, kb, value, vb)",
+        wrong: "sp_flow_set(flow, &name, id, key, kb, value, vb, consistency)",
+    },
+    SeededBug {
         name: "RingFull",
         what: "No bug: the ring takes nothing in one millisecond of four.",
         header: "stateplane_flow.h",

@@ -48,6 +48,9 @@ struct headers_t {
 
 // -DTWO_SETS: a packet may set its flow twice, and look up another flow in between.
 
+// -DSETS_AGAIN: a packet sets a wrong count first, which nobody may see, then looks up what it may
+// have to wait for, and puts the count right.
+
 // Flows on this switch.
 #ifndef FLOWS
 #define FLOWS 1024
@@ -151,6 +154,18 @@ control CounterIngress(inout headers_t hdr, inout metadata_t meta, inout standar
             }
             return;
         }
+#endif
+#ifdef SETS_AGAIN
+        count.packets = count.packets + 1000000;
+        counts.set(key, count);
+        flow_t beside = { hdr.ipv4.source, hdr.ipv4.destination, hdr.udp.source_port, 79, hdr.ipv4.protocol };
+        count_t none;
+        if (counts.get_or_allocate(beside, none) != StateResult.HIT) {
+            mark_to_drop(standard_metadata);
+            return;
+        }
+        counts.get(key, count);
+        count.packets = count.packets - 1000000;
 #endif
         count.packets = count.packets + 1;
         counts.set(key, count);
