@@ -81,7 +81,7 @@ const QUICK: [&str; 11] = [
     "SwitchReplaysTaken",
 ];
 
-/// No object of the swarm is merged.
+/// No object of the swarm is merged: `systems/redplane/sim/tests/merged.rs`.
 const OF_MERGES: [Mutation; 2] = [Mutation::SnapshotAddedTwice, Mutation::MergedWithoutTakingOff];
 
 #[derive(Clone, Copy)]
