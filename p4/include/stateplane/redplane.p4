@@ -108,6 +108,21 @@ enum Overdue {
     CONTINUE
 }
 
+/// Whether several switches count for a key of a SnapshotState at the same time. Then each has
+/// slots of its own, which are what its packets see, and the store merges all switches' newest
+/// whole snapshots slot by slot into one array of the key, for whoever asks the store (RedPlane's
+/// draft, §6: "the state store merges updates for each slot in the sketches").
+enum Merge {
+    /// No: a key is one switch's at a time.
+    NONE,
+    /// Each slot is the sum of the switches', modulo 2^32 (2^64 if T is wider than 32 bits).
+    SUM,
+    /// The largest: highest marks.
+    MAX,
+    /// The bits that any has: Bloom filters.
+    OR
+}
+
 /// Arrays of `slots` unsigned numbers, one array a key, in bounded-inconsistency mode (RedPlane
 /// §4.4, §5.4): packets update the switch's own copy and leave at once; every `period_us`
 /// microseconds the state of an array that changed goes to the replicated store, as it was at one
@@ -126,6 +141,10 @@ extern SnapshotState<K, T> {
     /// `period_us`.
     SnapshotState(bit<32> instances, bit<32> slots, bit<32> period_us, bit<32> epsilon_us,
                   Overdue overdue);
+    /// The same with `merge`: what the store makes of several switches' slots. The key then has 60
+    /// bytes at the most, and 32 switches may count for it.
+    SnapshotState(bit<32> instances, bit<32> slots, bit<32> period_us, bit<32> epsilon_us,
+                  Overdue overdue, Merge merge);
     /// One slot. HIT: `value` is set. MISS: the store has no room for another key
     /// (or, if there are no snapshots, this switch). Without the key's state the packet waits for
     /// it, or is dropped.

@@ -5,6 +5,8 @@
 mod common;
 #[path = "lab_heavy_hitter/mod.rs"]
 mod heavy_hitter;
+#[path = "lab_heavy_hitter/merged.rs"]
+mod merged;
 #[path = "common/taken_over.rs"]
 mod taken_over;
 #[path = "common/tenants.rs"]

@@ -6,7 +6,9 @@ use num_traits::ToPrimitive;
 use p4_ir::{Argument, ConstArgument, Expr, ExprKind, ExternInstance, Location, Type};
 use state_protocol::SNAPSHOT_PART_BYTES;
 use state_protocol::layouts::{map_slot_bytes, slots_offset};
-use state_protocol::objects::{Overdue, SNAPSHOT_STATE, SYSTEM, SnapshotSettings, written};
+use state_protocol::objects::{
+    MOST_MERGED_KEY_BYTES, Merge, Overdue, SNAPSHOT_STATE, SYSTEM, SnapshotSettings, written,
+};
 use xdp_backend::system::{Generator, ObjectCall, scalar_width};
 
 /// A SnapshotState object as the generator needs it.
@@ -86,6 +88,8 @@ impl State {
         };
         let (instances, slots, period_us, epsilon_us, overdue) =
             (number(0), number(1), number(2), number(3), number(4));
+        // Behind `Merge.NONE`; a constructor of five arguments says the same.
+        let merge = number(5).checked_sub(1).and_then(|at| Merge::ALL.get(at as usize)).copied();
         let width = match instance.type_arguments.get(1) {
             Some(Type::Bits { width, signed: false }) if *width <= 64 => *width,
             _ => 0,
@@ -98,6 +102,19 @@ impl State {
                 !(1..=64).contains(&key_bytes),
                 format!("the key has {key_bytes} bytes, not 1 to 64"),
                 "drop or narrow fields of the key's struct; each takes whole bytes",
+            ),
+            (
+                merge.is_some() && key_bytes as usize > MOST_MERGED_KEY_BYTES,
+                format!(
+                    "the key has {key_bytes} bytes, more than the {MOST_MERGED_KEY_BYTES} of an object that is merged"
+                ),
+                "drop or narrow fields of the key's struct: the store puts each switch's number \
+                 behind it",
+            ),
+            (
+                merge.is_some() && period_us == 0,
+                "Merge, but no snapshots (a period of 0) that the store could merge".into(),
+                "write a period (the third argument), or Merge.NONE",
             ),
             (
                 width == 0,
@@ -145,6 +162,7 @@ impl State {
             epsilon_us,
             overdue: OVERDUE.get(overdue as usize).copied().unwrap_or(Overdue::Drop),
             windows: false,
+            merge,
         };
         generator.manifest.state_objects.push(StateObject {
             id: object_id,

@@ -17,11 +17,12 @@
 // When the store lacks updates older than SKETCH_EPSILON_US, SKETCH_OVERDUE applies; with
 // -DOVERDUE_DSCP=N and Overdue.MARK such packets get that DSCP.
 //
-// A tenant's sketches are one switch's at a time. With -DHEAVY_HITTER_PER_SWITCH each switch has
-// sketches of its own of each tenant, of the packets that came to it, and thresholds are held
-// against these: for tenants whose packets take several switches at once (ECMP). All have one hash,
-// so the sum of a tenant's sketches is that of all its packets (`stateplane state snapshot vlan=N
-// --merge sum`).
+// A tenant's sketches are one switch's at a time. With -DSKETCH_MERGE=Merge.SUM each switch has
+// sketches of its own of each tenant, of the packets that came to it, thresholds are held against
+// these, and the store has their sum: for tenants whose packets take several switches at once
+// (ECMP). All have one hash, so the sum is the sketch of all the tenant's packets (`stateplane
+// state snapshot vlan=N`). -DHEAVY_HITTER_PER_SWITCH is the same without a sum in the store:
+// whoever asks makes it (`--merge sum`).
 //
 // -DHEAVY_HITTER_LOCAL: the same without fault tolerance. -DHEAVY_HITTER_REGISTERS: on plain
 // v1model registers, which two CPUs may write at once (for comparing speed); they only grow.
@@ -35,6 +36,9 @@
 #endif
 #ifndef SKETCH_EPSILON_US
 #define SKETCH_EPSILON_US 100000
+#endif
+#ifndef SKETCH_MERGE
+#define SKETCH_MERGE Merge.NONE
 #endif
 #ifndef SKETCH_OVERDUE
 #define SKETCH_OVERDUE Overdue.CONTINUE
@@ -146,7 +150,7 @@ control HeavyHitterIngress(inout headers_t hdr, inout metadata_t meta,
     register<bit<32>>(4096 * ROWS * COLUMNS) sketches;
 #else
     SnapshotState<tenant_t, bit<32>>(TENANTS, ROWS * COLUMNS + WINDOW_SLOTS, SKETCH_PERIOD_US,
-                                     SKETCH_EPSILON_US, SKETCH_OVERDUE) sketches;
+                                     SKETCH_EPSILON_US, SKETCH_OVERDUE, SKETCH_MERGE) sketches;
 #endif
 
     // Packets sent on that were within their tenant's threshold, or of a tenant that is not

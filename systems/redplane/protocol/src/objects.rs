@@ -1,5 +1,6 @@
 //! RedPlane's state objects, read from a program's manifest.
 
+use crate::MAX_KEY_BYTES;
 use manifest::{Layout, Manifest, Settings, StateObject, WireField};
 use serde::{Deserialize, Serialize};
 
@@ -77,6 +78,38 @@ pub enum Overdue {
     Continue,
 }
 
+/// `Merge` in stateplane/redplane.p4: how the store makes one array of slots of those of several
+/// switches that count for one key at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Merge {
+    /// Each slot is the sum: counts.
+    Sum,
+    /// The largest: highest marks.
+    Max,
+    /// The bits that any has: Bloom filters.
+    Or,
+}
+
+/// Of a switch's number behind a key for which several switches count, in the store.
+pub const CONTRIBUTOR_BYTES: usize = 4;
+/// Longest key of an object that is merged.
+pub const MOST_MERGED_KEY_BYTES: usize = MAX_KEY_BYTES - CONTRIBUTOR_BYTES;
+
+impl Merge {
+    /// In the order of the P4 enum behind `NONE`.
+    pub const ALL: [Merge; 3] = [Merge::Sum, Merge::Max, Merge::Or];
+
+    /// Its name in programs.
+    pub const fn p4_name(self) -> &'static str {
+        match self {
+            Merge::Sum => "SUM",
+            Merge::Max => "MAX",
+            Merge::Or => "OR",
+        }
+    }
+}
+
 /// Settings of a FlowState object in the manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -99,6 +132,10 @@ pub struct SnapshotSettings {
     pub overdue: Overdue,
     /// The program calls `begin`: the last slot is the number of the window that the others are of.
     pub windows: bool,
+    /// Several switches count for a key at the same time, and the store merges their slots. `None`:
+    /// a key is one switch's at a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merge: Option<Merge>,
 }
 
 impl SnapshotSettings {
@@ -283,7 +320,13 @@ mod tests {
             epsilon_us: 5000,
             overdue: Overdue::Mark,
             windows: true,
+            merge: None,
         };
+        assert_eq!(
+            written(&snapshot.settings),
+            snapshot.object.settings,
+            "as before there were merges"
+        );
         assert_eq!((snapshot.settings, snapshot.slots, snapshot.slot_bytes), (expected, 9, 4));
     }
 

@@ -60,6 +60,11 @@ impl World {
         let key = reply.key.to_vec();
         match reply.message_type {
             MessageType::LeaseGrant => {
+                // Switches that count for a key at the same time have grants of their own.
+                let key = match self.is_shared() {
+                    true => [key.as_slice(), &reply.sender.switch_id.to_be_bytes()].concat(),
+                    false => key,
+                };
                 let before = self.checks.granted.insert((key, reply.epoch), reply.sender);
                 if let Some(owner) = before.filter(|owner| *owner != reply.sender) {
                     let (epoch, sender) = (reply.epoch, reply.sender);
@@ -96,6 +101,11 @@ impl World {
             }
             _ => {}
         }
+    }
+
+    /// Whether several switches have a key at the same time.
+    fn is_shared(&self) -> bool {
+        self.sketch.as_ref().is_some_and(|sketch| sketch.merge().is_some())
     }
 
     /// What is answered is on every server that the controller counts on. (Of snapshots their own
@@ -237,7 +247,7 @@ impl World {
     /// At most one switch would give a flow's value to its program now. Lives of switches that
     /// crashed are over. Beyond the declared drift nobody promises that.
     pub(crate) fn check_one_owner(&mut self, key: &[u8]) {
-        if !self.clocks_are_sound {
+        if !self.clocks_are_sound || self.is_shared() {
             return;
         }
         let holders: Vec<(usize, u32)> = (0..self.switches.len())

@@ -5,7 +5,7 @@
 use crate::checks::number;
 use crate::store::Store;
 use crate::world::SHARDS;
-use state_protocol::objects::{Overdue, SnapshotState};
+use state_protocol::objects::{Merge, Overdue, SnapshotState};
 use state_protocol::{Message, MessageType, SNAPSHOT_PART_BYTES, snapshot_parts};
 use state_store::core::Replica;
 use std::collections::{BTreeMap, HashMap};
@@ -13,8 +13,11 @@ use wire::shard_of;
 
 /// Slots of a key.
 type Slots = Vec<u64>;
-/// Tenant, epoch and number of a snapshot.
-type Name = (u16, u32, u64);
+/// Whose slots: a tenant's, and of which switch, if each has its own (0: a tenant is one switch's
+/// at a time).
+pub(crate) type Subject = (u16, u32);
+/// Whose, epoch and number of a snapshot.
+type Name = (Subject, u32, u64);
 
 /// What a switch must hold of a tenant.
 struct Held {
@@ -53,11 +56,11 @@ pub struct SketchChecker {
     marks: bool,
     held: BTreeMap<(usize, u16), Held>,
     /// What a grant gives.
-    granted: HashMap<(u16, u32), (u64, Slots)>,
+    granted: HashMap<(Subject, u32), (u64, Slots)>,
     taken: BTreeMap<Name, Taken>,
     /// Of each tenant, the newest snapshot that was acknowledged whole. Numbers go on from grant to
     /// grant.
-    acknowledged: BTreeMap<u16, u64>,
+    acknowledged: BTreeMap<Subject, u64>,
     updates_by_tenant: BTreeMap<u16, u64>,
     /// Updates that packets carried out.
     pub updates: u64,
@@ -133,6 +136,40 @@ impl SketchChecker {
         self.object.slots - u32::from(self.object.settings.windows)
     }
 
+    /// How the store merges the slots of several switches that count for a tenant at the same time,
+    /// if they do.
+    pub(crate) fn merge(&self) -> Option<Merge> {
+        self.object.settings.merge
+    }
+
+    /// A tenant's slots in a switch.
+    pub(crate) fn subject(&self, tenant: u16, switch_id: u32) -> Subject {
+        (tenant, if self.merge().is_some() { switch_id } else { 0 })
+    }
+
+    /// Whose slots a record of the store has.
+    fn subject_of(&self, record_key: &[u8]) -> Subject {
+        let (tenant, switch) = record_key.split_at(2.min(record_key.len()));
+        self.subject(number(tenant) as u16, number(switch) as u32)
+    }
+
+    /// The key of a subject's record.
+    fn record_key(&self, (tenant, switch_id): Subject) -> Vec<u8> {
+        match self.merge() {
+            Some(_) => [&tenant.to_be_bytes()[..], &switch_id.to_be_bytes()].concat(),
+            None => tenant.to_be_bytes().to_vec(),
+        }
+    }
+
+    /// What all members of the subject's chain have: the oldest of theirs; nothing, if one has
+    /// none.
+    fn whole_of(&self, store: &Store, subject: Subject) -> Option<(u32, u64, Vec<u8>)> {
+        let members = store.members(shard_of(&subject.0.to_be_bytes(), SHARDS));
+        let (object, key) = (self.object.object.id, self.record_key(subject));
+        let wholes: Option<Vec<_>> = members.map(|server| whole_at(server, object, &key)).collect();
+        wholes?.into_iter().min_by_key(|(epoch, seq, _)| (*epoch, *seq))
+    }
+
     /// A switch lost its state.
     pub fn crashed(&mut self, switch: usize) {
         self.held.retain(|(at, _), _| *at != switch);
@@ -145,16 +182,15 @@ impl SketchChecker {
         if message.message_type != MessageType::LeaseGrant {
             return Ok(());
         }
-        let tenant = tenant(message.key);
-        let granted = (tenant, message.epoch);
+        let subject = self.subject(tenant(message.key), message.sender.switch_id);
+        let granted = (subject, message.epoch);
         if self.granted.contains_key(&granted) {
             return Ok(());
         }
         // Of servers that were cut off too: theirs may be older, or one that was never
         // acknowledged.
-        let all = store
-            .replicas()
-            .filter_map(|replica| whole_at(replica, message.object_id, message.key));
+        let key = self.record_key(subject);
+        let all = store.replicas().filter_map(|replica| whole_at(replica, message.object_id, &key));
         let whole =
             all.filter(|(_, seq, _)| *seq == message.seq).max_by_key(|(epoch, _, _)| *epoch);
         let slots = match whole {
@@ -174,15 +210,15 @@ impl SketchChecker {
         if number(ack.value).count_ones() as usize != parts {
             return Ok(());
         }
-        let tenant = tenant(ack.key);
-        let newest = self.acknowledged.entry(tenant).or_default();
+        let subject = self.subject(tenant(ack.key), ack.sender.switch_id);
+        let newest = self.acknowledged.entry(subject).or_default();
         *newest = (*newest).max(ack.seq);
-        match whole_of(store, self.object.object.id, ack.key) {
+        match self.whole_of(store, subject) {
             Some((_, seq, _)) if seq >= ack.seq => Ok(()),
             found => {
                 let found = found.map(|(epoch, seq, _)| (epoch, seq));
                 Err(format!(
-                    "tenant {tenant}: snapshot {} is acknowledged; a member has {found:?}",
+                    "{subject:?}: snapshot {} is acknowledged; a member has {found:?}",
                     ack.seq
                 ))
             }
@@ -191,10 +227,10 @@ impl SketchChecker {
 
     /// What a grant leaves out of what was acknowledged, if anything.
     pub(crate) fn lost_by(&self, grant: &Message<'_>) -> Option<String> {
-        let tenant = tenant(grant.key);
-        let newest = self.acknowledged.get(&tenant).filter(|newest| grant.seq < **newest)?;
+        let subject = self.subject(tenant(grant.key), grant.sender.switch_id);
+        let newest = self.acknowledged.get(&subject).filter(|newest| grant.seq < **newest)?;
         Some(format!(
-            "tenant {tenant} is granted with snapshot {}; {newest} was acknowledged",
+            "{subject:?} is granted with snapshot {}; {newest} was acknowledged",
             grant.seq
         ))
     }
@@ -239,15 +275,16 @@ impl SketchChecker {
         let word = |at: usize| u32::from_be_bytes(frame[at..at + 4].try_into().unwrap_or_default());
         let sum = |at: usize| u64::from_be_bytes(frame[at..at + 8].try_into().unwrap_or_default());
         let counting = self.slots() as usize;
+        let subject = self.subject(tenant, switch_id(switch));
         let fresh = self.held.get(&(switch, tenant)).is_none_or(|held| held.epoch != epoch);
         if fresh {
-            let (seq, slots) = self.granted.get(&(tenant, epoch)).ok_or_else(|| {
+            let (seq, slots) = self.granted.get(&(subject, epoch)).ok_or_else(|| {
                 format!("tenant {tenant} runs at switch {switch} under epoch {epoch}, which was not granted")
             })?;
             let before = self
                 .held
                 .iter()
-                .filter(|((_, of), _)| *of == tenant)
+                .filter(|((at, of), _)| self.subject(*of, switch_id(*at)) == subject)
                 .max_by_key(|(_, held)| held.epoch);
             if let Some((_, before)) = before {
                 self.handed_over += 1;
@@ -280,7 +317,7 @@ impl SketchChecker {
         self.updates += 1;
         *self.updates_by_tenant.entry(tenant).or_default() += 1;
         held.since_grant_ns.get_or_insert(now_ns);
-        let newest = (tenant, epoch, held.seq);
+        let newest = (subject, epoch, held.seq);
         if let Some(taken) = self.taken.get_mut(&newest) {
             taken.next_update_ns.get_or_insert(now_ns);
         }
@@ -303,7 +340,7 @@ impl SketchChecker {
             return Ok(());
         }
         let tenant = tenant(message.key);
-        let name = (tenant, message.epoch, message.seq);
+        let name = (self.subject(tenant, switch_id(switch)), message.epoch, message.seq);
         if !self.taken.contains_key(&name) {
             let held =
                 self.held.get_mut(&(switch, tenant)).filter(|held| held.epoch == message.epoch);
@@ -338,15 +375,18 @@ impl SketchChecker {
         Ok(())
     }
 
-    /// Every whole snapshot on every server is the state of one instant.
+    /// Every whole snapshot on every server is the state of one instant; and what a server has
+    /// merged of several switches' is what these are together.
     pub(crate) fn stored(&self, store: &Store) -> Result<(), String> {
         let slot_bytes = self.object.slot_bytes as usize;
         for server in store.replicas() {
+            let mut by_tenant: BTreeMap<u16, Vec<&Slots>> = BTreeMap::new();
             for record in server.records().iter() {
                 let Some(whole) = record.snapshots.as_ref().and_then(|it| it.whole.as_ref()) else {
                     continue;
                 };
-                let name = (tenant(record.key.as_slice()), whole.epoch, whole.seq);
+                let subject = self.subject_of(record.key.as_slice());
+                let name = (subject, whole.epoch, whole.seq);
                 let taken = self
                     .taken
                     .get(&name)
@@ -354,25 +394,68 @@ impl SketchChecker {
                 if decode(&whole.slots, slot_bytes) != taken.slots {
                     return Err(format!("{name:?} is stored as it never was"));
                 }
+                by_tenant.entry(subject.0).or_default().push(&taken.slots);
+            }
+            self.merged(server, &by_tenant)?;
+        }
+        Ok(())
+    }
+
+    /// What a server has merged of each tenant is what the packet log says of these snapshots.
+    fn merged(&self, server: &Replica, tenants: &BTreeMap<u16, Vec<&Slots>>) -> Result<(), String> {
+        let (Some(how), Some(object)) =
+            (self.merge(), server.records().object(self.object.object.id))
+        else {
+            return Ok(());
+        };
+        for (tenant, contributions) in tenants {
+            let merged = server.records().merged(object, &tenant.to_be_bytes());
+            let slots = merged.map(|it| decode(&it.slots, self.object.slot_bytes as usize));
+            let expected = self.together(how, contributions);
+            if slots.as_ref() != Some(&expected) {
+                return Err(format!(
+                    "tenant {tenant}: {} switches' slots are merged to {slots:?}, not {expected:?}",
+                    contributions.len()
+                ));
             }
         }
         Ok(())
     }
 
+    /// Switches' slots of the newest time window of any.
+    fn together(&self, how: Merge, contributions: &[&Slots]) -> Slots {
+        let counting = self.slots() as usize;
+        let window = |slots: &Slots| slots.get(counting).copied();
+        let newest = contributions.iter().copied().max_by_key(|slots| window(slots));
+        let mut merged = vec![0; counting];
+        for slots in contributions.iter().filter(|it| window(it) == newest.and_then(window)) {
+            for (merged, slot) in merged.iter_mut().zip(slots.iter()) {
+                *merged = match how {
+                    Merge::Sum => *merged + slot,
+                    Merge::Max => *slot.max(merged),
+                    Merge::Or => *merged | slot,
+                };
+            }
+        }
+        merged.extend(newest.and_then(window));
+        merged
+    }
+
     /// In quiet: the newest state of each tenant is what is stored.
     pub(crate) fn all_stored(&self, store: &Store) -> Result<(), String> {
-        let mut newest: BTreeMap<u16, &Held> = BTreeMap::new();
-        for ((_, tenant), held) in &self.held {
-            let known = newest.entry(*tenant).or_insert(held);
+        let mut newest: BTreeMap<Subject, &Held> = BTreeMap::new();
+        for ((switch, tenant), held) in &self.held {
+            let subject = self.subject(*tenant, switch_id(*switch));
+            let known = newest.entry(subject).or_insert(held);
             if held.epoch > known.epoch {
                 *known = held;
             }
         }
-        for (tenant, held) in newest {
-            let whole = whole_of(store, self.object.object.id, &tenant.to_be_bytes());
+        for (subject, held) in newest {
+            let whole = self.whole_of(store, subject);
             let slots = whole.map(|(_, _, slots)| decode(&slots, self.object.slot_bytes as usize));
             if slots.as_ref() != Some(&held.slots) {
-                return Err(format!("tenant {tenant}: the newest state is not stored"));
+                return Err(format!("{subject:?}: the newest state is not stored"));
             }
         }
         Ok(())
@@ -393,10 +476,11 @@ impl SketchChecker {
         store: &Store,
         now_ns: u64,
     ) -> Result<(), String> {
-        let whole = whole_of(store, self.object.object.id, &tenant.to_be_bytes());
+        let subject = self.subject(tenant, switch_id(switch));
+        let whole = self.whole_of(store, subject);
         let since_ns = match whole {
             Some((of, seq, _)) if of == epoch => {
-                self.taken.get(&(tenant, of, seq)).and_then(|it| it.next_update_ns)
+                self.taken.get(&(subject, of, seq)).and_then(|it| it.next_update_ns)
             }
             _ => {
                 let held = self.held.get(&(switch, tenant)).filter(|held| held.epoch == epoch);
@@ -415,6 +499,11 @@ impl SketchChecker {
     }
 }
 
+/// The number of a switch in the state protocol.
+fn switch_id(switch: usize) -> u32 {
+    switch as u32 + 1 // there are two
+}
+
 fn tenant(key: &[u8]) -> u16 {
     number(key) as u16
 }
@@ -425,11 +514,4 @@ fn whole_at(server: &Replica, object_id: u16, key: &[u8]) -> Option<(u32, u64, V
     let slot = records.find(records.object(object_id)?, key)?;
     let whole = records.get(slot).snapshots.as_ref()?.whole.as_ref()?;
     Some((whole.epoch, whole.seq, whole.slots.clone()))
-}
-
-/// What all members of the key's chain have: the oldest of theirs; nothing, if one has none.
-fn whole_of(store: &Store, object_id: u16, key: &[u8]) -> Option<(u32, u64, Vec<u8>)> {
-    let members = store.members(shard_of(key, SHARDS));
-    let wholes: Option<Vec<_>> = members.map(|server| whole_at(server, object_id, key)).collect();
-    wholes?.into_iter().min_by_key(|(epoch, seq, _)| (*epoch, *seq))
 }

@@ -17,7 +17,8 @@ use simnet::Clock;
 use state_protocol::SNAPSHOT_VALUE_BYTES;
 use state_protocol::objects::{Allocator, FlowState, SnapshotState};
 use state_store::core::{
-    AllocatorSettings, BackendPolicy, BackendSettings, IdleNs, Input, Limits, NatSettings,
+    AllocatorSettings, BackendPolicy, BackendSettings, IdleNs, Input, Limits, MergeSettings,
+    NatSettings,
 };
 use state_store::core::{Node, ObjectSettings, Outputs, Replica, Settings, Start};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -427,6 +428,7 @@ fn objects(program: &Program) -> Vec<ObjectSettings> {
             slots: snapshot.slots as usize,
             slot_bytes: snapshot.slot_bytes as usize,
             idle_ns: None,
+            merge: MergeSettings::of(snapshot),
         },
         closed_ns: 10_000 * MS,
         half_open_ns: 10_000 * MS,

@@ -5,7 +5,8 @@
 // -DASK_OVERDUE: marks what is overdue. -DREGISTERS: the same on plain registers. -DSLOTS=N,
 // -DWIDTH=W, -DPERIOD_US=N (0: local), -DEPSILON_US=N, -DOVERDUE=DROP|MARK|CONTINUE -DWINDOW_US=N:
 // all begins anew every N µs, and the packet carries out the number of its window. SLOTS are then
-// those that count, and one more is the window's number.
+// those that count, and one more is the window's number. -DMERGE=SUM|MAX|OR: all switches count for
+// a tenant at the same time.
 #include <core.p4>
 #include <v1model.p4>
 #include <stateplane.p4>
@@ -24,6 +25,9 @@
 #endif
 #ifndef OVERDUE
 #define OVERDUE CONTINUE
+#endif
+#ifndef MERGE
+#define MERGE NONE
 #endif
 #ifdef WINDOW_US
 #define WINDOW_SLOTS 1
@@ -97,7 +101,7 @@ control SketchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
 #ifdef REGISTERS
     register<bit<WIDTH>>(64 * SLOTS) sketches;
 #else
-    SnapshotState<tenant_t, bit<WIDTH>>(64, SLOTS + WINDOW_SLOTS, PERIOD_US, EPSILON_US, Overdue.OVERDUE) sketches;
+    SnapshotState<tenant_t, bit<WIDTH>>(64, SLOTS + WINDOW_SLOTS, PERIOD_US, EPSILON_US, Overdue.OVERDUE, Merge.MERGE) sketches;
 #endif
 
     apply {

@@ -275,7 +275,8 @@ fn phases_are_recorded() {
 /// answer the stream would send it again for ever.
 #[test]
 fn what_no_batch_may_have_is_counted_and_refused() {
-    let snapshot = AllocatorSettings::Snapshot { slots: 4, slot_bytes: 4, idle_ns: None };
+    let snapshot =
+        AllocatorSettings::Snapshot { slots: 4, slot_bytes: 4, idle_ns: None, merge: None };
     let mut chain = Chain::with(3, |settings| {
         let mut object = settings.objects[0].clone();
         (object.id, object.name) = (9, "sketch".to_owned());

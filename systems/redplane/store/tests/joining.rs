@@ -28,6 +28,7 @@ fn with_sketches(settings: &mut Settings) {
             slots: SLOTS,
             slot_bytes: SLOT_BYTES,
             idle_ns: None,
+            merge: None,
         },
         closed_ns: SECOND,
         half_open_ns: SECOND,

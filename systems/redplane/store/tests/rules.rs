@@ -443,7 +443,12 @@ fn snapshots_of_all_objects_together_are_bounded() {
             key_bytes: 4,
             value_bytes: 4,
             // Two of a key: half a GiB. (Room is made only when one comes.)
-            allocator: AllocatorSettings::Snapshot { slots: 1 << 26, slot_bytes: 4, idle_ns: None },
+            allocator: AllocatorSettings::Snapshot {
+                slots: 1 << 26,
+                slot_bytes: 4,
+                idle_ns: None,
+                merge: None,
+            },
             closed_ns: SECOND,
             half_open_ns: SECOND,
         };

@@ -20,6 +20,12 @@ struct wider_t {
     bit<128> d;
     bit<8>   e;
 }
+struct wide_t {
+    bit<128> a;
+    bit<128> b;
+    bit<128> c;
+    bit<128> d;
+}
 struct two_t {
     bit<32> a;
     bit<32> b;
@@ -47,6 +53,9 @@ control ThisIngress(inout headers_t hdr, inout metadata_t meta, inout standard_m
     SnapshotState<key_t, bit<64>>(16, 8193, 1000, 10000, Overdue.DROP) slots; // refused: 8193 slots of 8 bytes; possible are 1 to 8192
     SnapshotState<key_t, bit<32>>(16, 64, 99, 10000, Overdue.DROP) period; // refused: a period of 99
     SnapshotState<key_t, bit<32>>(16, 64, 1000, 1000, Overdue.DROP) epsilon; // refused: not more than the period of 1000
+    SnapshotState<wide_t, bit<32>>(16, 64, 1000, 10000, Overdue.DROP, Merge.NONE) wide;
+    SnapshotState<wide_t, bit<32>>(16, 64, 1000, 10000, Overdue.DROP, Merge.SUM) merged_key; // refused: the key has 64 bytes, more than the 60 of an object that is merged
+    SnapshotState<key_t, bit<32>>(16, 64, 0, 0, Overdue.DROP, Merge.MAX) merged_local; // refused: Merge, but no snapshots
     apply {
         bit<32> sum;
         two_t sums;

@@ -4,13 +4,16 @@
 use crate::core::backends::{Backend, Health, MOST_BACKENDS, MOST_WEIGHT};
 use crate::core::nat::{KEY_BYTES, VALUE_BYTES};
 use crate::core::{
-    AllocatorSettings, BackendPolicy, BackendSettings, IdleNs, NatSettings, ObjectSettings,
+    AllocatorSettings, BackendPolicy, BackendSettings, IdleNs, MergeSettings, NatSettings,
+    ObjectSettings,
 };
 use crate::health::{HealthCheck, HealthTable};
 use daemon::config::{Problem, require, require_distinct};
 use manifest::{Manifest, StateObject};
 use serde::Deserialize;
-use state_protocol::objects::{Allocator, Consistency, ObjectError, flow_states, snapshot_states};
+use state_protocol::objects::{
+    Allocator, Consistency, MOST_MERGED_KEY_BYTES, Merge, ObjectError, flow_states, snapshot_states,
+};
 use state_protocol::{
     MAX_KEY_BYTES, MAX_VALUE_BYTES, MOST_SNAPSHOT_PARTS, SNAPSHOT_PART_BYTES, SNAPSHOT_VALUE_BYTES,
 };
@@ -37,6 +40,8 @@ pub(super) struct ObjectTable {
     half_open_s: Option<u32>,
     slots: Option<usize>,
     slot_bytes: Option<usize>,
+    merge: Option<Merge>,
+    window_bits: Option<u32>,
 }
 
 #[derive(Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
@@ -141,6 +146,16 @@ pub(super) fn fill_from_manifest(
         fill(&mut table.allocator, AllocatorName::Snapshot, &format!("{place}.allocator"))?;
         fill(&mut table.slots, snapshot.slots as usize, &format!("{place}.slots"))?;
         fill(&mut table.slot_bytes, snapshot.slot_bytes as usize, &format!("{place}.slot_bytes"))?;
+        if let Some(MergeSettings { how, window_bits }) = MergeSettings::of(snapshot) {
+            fill(&mut table.merge, how, &format!("{place}.merge"))?;
+            if let Some(bits) = window_bits {
+                fill(&mut table.window_bits, bits, &format!("{place}.window_bits"))?;
+            }
+        } else {
+            require(table.merge.is_none(), &format!("{place}.merge"), || {
+                "the manifest's object declares no Merge; leave it out".to_owned()
+            })?;
+        }
     }
     // One that is described in full may be another program's.
     match tables.iter().enumerate().find(|(_, table)| table.id.is_none()) {
@@ -215,9 +230,12 @@ fn check_object(table: ObjectTable, place: &str) -> Result<ObjectSettings, Probl
         }
     };
     let snapshot = matches!(allocator, AllocatorSettings::Snapshot { .. });
-    for (given, field) in
-        [(table.slots.is_some(), "slots"), (table.slot_bytes.is_some(), "slot_bytes")]
-    {
+    for (given, field) in [
+        (table.slots.is_some(), "slots"),
+        (table.slot_bytes.is_some(), "slot_bytes"),
+        (table.merge.is_some(), "merge"),
+        (table.window_bits.is_some(), "window_bits"),
+    ] {
         require(snapshot || !given, &format!("{place}.{field}"), || {
             "belongs to allocator = \"snapshot\"; remove it".to_owned()
         })?;
@@ -288,7 +306,35 @@ fn check_snapshot(
             "allocator \"snapshot\" needs {SNAPSHOT_VALUE_BYTES} (of no meaning), not {value_bytes}"
         )
     })?;
-    Ok(AllocatorSettings::Snapshot { slots, slot_bytes, idle_ns })
+    let merge = check_merge(table, slots, slot_bytes, place)?;
+    Ok(AllocatorSettings::Snapshot { slots, slot_bytes, idle_ns, merge })
+}
+
+/// How the slots of several switches are merged.
+fn check_merge(
+    table: &ObjectTable,
+    slots: usize,
+    slot_bytes: usize,
+    place: &str,
+) -> Result<Option<MergeSettings>, Problem> {
+    let Some(how) = table.merge else {
+        require(table.window_bits.is_none(), &format!("{place}.window_bits"), || {
+            "belongs to merge = \"sum\", \"max\" or \"or\"; remove it".to_owned()
+        })?;
+        return Ok(None);
+    };
+    let key_bytes = table.key_bytes.unwrap_or(0);
+    require(key_bytes <= MOST_MERGED_KEY_BYTES, &format!("{place}.key_bytes"), || {
+        format!(
+            "{key_bytes} is too long for merge: each switch's number stands behind the key; write {MOST_MERGED_KEY_BYTES} at most"
+        )
+    })?;
+    let most_bits = 8 * slot_bytes as u32;
+    let fits = |bits: u32| (1..=most_bits).contains(&bits) && slots > 1;
+    require(table.window_bits.is_none_or(fits), &format!("{place}.window_bits"), || {
+        format!("the window's number is the last of several slots; write 1 to {most_bits}")
+    })?;
+    Ok(Some(MergeSettings { how, window_bits: table.window_bits }))
 }
 
 /// What a NAT and a load balancer have in common: keys, values and idle times.

@@ -2,6 +2,8 @@
 
 use super::objects::NS_PER_S;
 use super::*;
+use crate::core::MergeSettings;
+use state_protocol::objects::Merge;
 
 const GOOD: &str = include_str!("../../../docs/store.example.toml");
 
@@ -190,4 +192,60 @@ fn every_fault_names_its_field_and_remedy() {
             "{from}: {text}"
         );
     }
+}
+
+/// How switches' slots are merged is the program's to say, or written beside the sizes.
+#[test]
+fn what_is_merged_is_read_and_checked() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.toml");
+    let top =
+        "name = \"s\"\nlisten = \"10.0.0.1:1\"\ncontrollers = [\"10.0.0.1:2\"]\nsecrets = \"s\"\n";
+    let object = |more: &str| {
+        format!(
+            "[[object]]\nname = \"o\"\nid = 1\nkey_bytes = 4\nvalue_bytes = 4\nslots = 9\n\
+             slot_bytes = 4\nallocator = \"snapshot\"\n{more}\n"
+        )
+    };
+    let read = |text: &str| Config::parse(&path, &format!("{top}{text}"));
+    let merge = |text: &str| read(text).unwrap().settings.objects[0].merge();
+    let sum = MergeSettings { how: Merge::Sum, window_bits: Some(32) };
+    assert_eq!(merge(&object("")), None);
+    assert_eq!(merge(&object("merge = \"sum\"\nwindow_bits = 32")), Some(sum));
+    let of_program = |merge: &str| {
+        let field = r#"{"name": "f", "width": 32, "offset": 0, "bytes": 4}"#;
+        let text = format!(
+            r#"{{"id": 1, "name": "o", "system": "redplane", "kind": "SnapshotState", "map": "m", "capacity": 9,
+            "home": "store", "key": [{field}], "key_bytes": 4,
+            "value": {{"slots": {{"count": 9, "width": 32, "slot_bytes": 4, "map_slot_bytes": 12, "offset": 0}}}},
+            "settings": {{"period_us": 1000, "epsilon_us": 9000, "overdue": "drop", "windows": true{merge}}}}}"#
+        );
+        let object: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let json = serde_json::json!({
+            "version": manifest::VERSION, "program": "p", "tables": [], "actions": [], "registers": [],
+            "counters": [], "state_objects": [object], "errors": [], "max_ports": 1, "drop_port": 511,
+            "headroom_bytes": 0
+        });
+        std::fs::write(directory.path().join("p.json"), json.to_string()).unwrap();
+    };
+    of_program(r#", "merge": "sum""#);
+    assert_eq!(merge("manifest = \"p.json\""), Some(sum));
+    let said = |text: &str| read(text).unwrap_err().to_string();
+    let other = said("manifest = \"p.json\"\n[[object]]\nname = \"o\"\nmerge = \"max\"");
+    assert!(other.contains("\"o\".merge: Max, but the manifest says Sum"), "{other}");
+    of_program("");
+    let none = said("manifest = \"p.json\"\n[[object]]\nname = \"o\"\nmerge = \"max\"");
+    assert!(none.contains("declares no Merge; leave it out"), "{none}");
+    for (more, part) in [
+        ("window_bits = 32", "belongs to merge"),
+        ("merge = \"least\"", "least"),
+        ("merge = \"sum\"\nwindow_bits = 33", "write 1 to 32"),
+    ] {
+        let said = said(&object(more));
+        assert!(said.contains(part), "{more}: {said}");
+    }
+    let long = said(&object("merge = \"or\"").replace("key_bytes = 4", "key_bytes = 61"));
+    assert!(long.contains("write 60 at most"), "{long}");
+    let zero = said(&object("merge = \"or\"").replace("\"snapshot\"", "\"zero\""));
+    assert!(zero.contains("belongs to allocator = \"snapshot\""), "{zero}");
 }

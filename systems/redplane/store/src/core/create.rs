@@ -24,7 +24,8 @@ impl Replica {
         };
         let settings = self.chain.state().settings(request.object);
         let full = self.chain.state().len() + 2 > self.settings.limits.records
-            || !self.snapshots_fit(request.object);
+            || !self.snapshots_fit(request.object)
+            || !self.contribution_fits(request);
         let zeros = [0; MAX_VALUE_BYTES];
         let (value_bytes, phase) = (settings.value_bytes, settings.first_phase(message.key));
         let binding = match &settings.allocator {
@@ -45,7 +46,7 @@ impl Replica {
             owner: Some(message.sender),
             session: request.session,
             phase,
-            key: message.key,
+            key: request.record_key,
             value,
         };
         let with_snapshot = self.snapshot_shape(request.object).is_some();

@@ -5,7 +5,8 @@
 //! not at its default.
 
 use super::settings::{
-    AllocatorSettings, BackendSettings, IdleNs, NatSettings, ObjectSettings, Settings,
+    AllocatorSettings, BackendSettings, IdleNs, MergeSettings, NatSettings, ObjectSettings,
+    Settings,
 };
 
 impl Settings {
@@ -41,8 +42,13 @@ fn allocator_text(allocator: &AllocatorSettings) -> String {
                 "NatPorts(NatSettings {{ external: {external:?}, ports: {low}..={high}, idle_ns: {idle} }})"
             )
         }
-        AllocatorSettings::Snapshot { slots, slot_bytes, idle_ns } => {
-            format!("Snapshot {{ slots: {slots}, slot_bytes: {slot_bytes}, idle_ns: {idle_ns:?} }}")
+        AllocatorSettings::Snapshot { slots, slot_bytes, idle_ns, merge } => {
+            let merge = merge.map_or(String::new(), |MergeSettings { how, window_bits }| {
+                format!(", merge: {how:?}, window_bits: {window_bits:?}")
+            });
+            format!(
+                "Snapshot {{ slots: {slots}, slot_bytes: {slot_bytes}, idle_ns: {idle_ns:?}{merge} }}"
+            )
         }
         AllocatorSettings::Backends(BackendSettings { policy, idle_ns }) => {
             let idle = idle_text(idle_ns);
@@ -59,6 +65,7 @@ fn idle_text(IdleNs { tcp, udp, icmp, other }: &IdleNs) -> String {
 mod tests {
     use super::super::settings::{BackendPolicy, Limits};
     use super::*;
+    use state_protocol::objects::Merge;
 
     fn settings() -> Settings {
         let idle_ns = IdleNs { tcp: 7_440, udp: 300, icmp: 60, other: 600 };
@@ -97,7 +104,7 @@ mod tests {
                 object(1, AllocatorSettings::Zero { idle_ns: Some(5) }),
                 object(2, AllocatorSettings::Zero { idle_ns: None }),
                 object(3, AllocatorSettings::NatPorts(nat)),
-                object(4, AllocatorSettings::Snapshot { slots: 192, slot_bytes: 4, idle_ns: None }),
+                object(4, snapshot(None)),
                 object(
                     5,
                     AllocatorSettings::Backends(BackendSettings {
@@ -107,6 +114,27 @@ mod tests {
                 ),
             ],
         }
+    }
+
+    fn snapshot(merge: Option<MergeSettings>) -> AllocatorSettings {
+        AllocatorSettings::Snapshot { slots: 192, slot_bytes: 4, idle_ns: None, merge }
+    }
+
+    #[test]
+    fn servers_that_would_merge_otherwise_are_no_chain() {
+        let digests = [
+            None,
+            Some(MergeSettings { how: Merge::Sum, window_bits: None }),
+            Some(MergeSettings { how: Merge::Max, window_bits: None }),
+            Some(MergeSettings { how: Merge::Sum, window_bits: Some(32) }),
+        ]
+        .map(|merge| {
+            let mut other = settings();
+            other.objects[3].allocator = snapshot(merge);
+            other.digest()
+        });
+        assert_eq!(digests[0], DIGEST);
+        assert_eq!(digests.iter().collect::<std::collections::HashSet<_>>().len(), 4);
     }
 
     #[test]

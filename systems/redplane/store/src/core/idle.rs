@@ -151,7 +151,13 @@ impl Replica {
         let gone = self.chain.state().is_gone(record);
         let mut unused_since_ns = 0;
         let mut recalled = false;
-        for part in [Some(slot), pair].into_iter().flatten() {
+        // What was counted for a key goes at one time, or a query would find some of it. What does
+        // not count, being of an older window, is a record like any other.
+        let mut contributions = self.chain.state().contributions(slot);
+        contributions
+            .retain(|other| self.chain.state().counts(slot) && self.chain.state().counts(*other));
+        let others = contributions.iter().copied().filter(|other| *other != slot);
+        for part in [Some(slot), pair].into_iter().flatten().chain(others) {
             if self.chain.state().is_owned(self.chain.state().get(part))
                 && !mutation::planted(Mutation::OwnedFreed)
             {
@@ -179,11 +185,14 @@ impl Replica {
         if due_ns > now_ns {
             return Some(due_ns.min(later_ns));
         }
-        let concerned =
-            [Some(slot), pair].into_iter().flatten().any(|part| self.waiting.concerns(part));
+        let mut parts = [Some(slot), pair].into_iter().flatten().chain(contributions.clone());
+        let concerned = parts.any(|part| self.waiting.concerns(part));
         if concerned || self.chain.is_backed_up() || !self.is_serving(now_ns) {
             return Some(now_ns + RETRY_NS);
         }
+        contributions.into_iter().filter(|other| *other != slot).for_each(|other| {
+            self.free(other, out);
+        });
         self.free(slot, out);
         if gone {
             self.counters.conversations_dropped += 1;

@@ -1,6 +1,7 @@
 //! What a server has, for people and tools: records page by page, and the slots of snapshots. Reads
 //! only; bounded in work and size for each question.
 
+use super::merge::Merged;
 use super::records::Record;
 use super::{Node, Outputs, Replica};
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,8 @@ const MOST_LOOKED_AT: usize = 4_096;
 const FRAME_BYTES: usize = 2_048;
 /// Most bytes of slots in one answer (twice as many digits).
 const MOST_SLOT_BYTES: usize = 6_144;
+/// The same of merged slots: the contributions stand beside them.
+const MOST_MERGED_BYTES: usize = MOST_SLOT_BYTES / 2;
 
 /// A question.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +32,9 @@ pub struct StateQuery {
     pub from: (u16, u32),
     /// With `key`: the slots of its newest whole snapshot from this byte on.
     pub slots_from: Option<usize>,
+    /// With `key`, of one for which several switches count: only what this switch has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub contributor: Option<u32>,
 }
 
 /// The answer.
@@ -71,6 +77,30 @@ pub struct RecordState {
     pub phase: String,
     /// Of a SnapshotState: the newest whole snapshot.
     pub snapshot: Option<SnapshotInfo>,
+    /// Of a key for which several switches count: what each of them has, in the order of their
+    /// numbers. The snapshot is then all of theirs, merged.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub contributions: Vec<Contribution>,
+}
+
+/// What one switch has counted for a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Contribution {
+    /// Which switch.
+    pub switch: u32,
+    /// The life of it that counts, or that counted last; it went on from what the one before had.
+    pub incarnation: Option<u32>,
+    /// Whether it may count now: it has the grant, in a session that is not over.
+    pub counting: bool,
+    /// Under which grant its newest whole snapshot was taken; 0: there is none.
+    pub epoch: u32,
+    /// That snapshot's number.
+    pub seq: u64,
+    /// Of which time window that is, where there are windows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<u64>,
+    /// Whether it is in what is merged: not if others' are of a newer window.
+    pub merged: bool,
 }
 
 /// Which snapshot.
@@ -84,6 +114,16 @@ pub struct SnapshotInfo {
     pub slot_bytes: usize,
     /// Bytes of all slots.
     pub bytes: usize,
+}
+
+impl RecordState {
+    fn is_owned_by(&self, switch: u32) -> bool {
+        let mut contributions = self.contributions.iter();
+        match self.contributions.is_empty() {
+            true => self.owner == Some(switch),
+            false => contributions.any(|it| it.switch == switch && it.counting),
+        }
+    }
 }
 
 /// Some of a snapshot's slots.
@@ -110,6 +150,54 @@ pub fn from_hex(text: &str) -> Option<Vec<u8>> {
 }
 
 impl Replica {
+    /// Of a key for which several switches count, one state for all of them.
+    fn merged_state(&self, object: usize, merged: &Merged) -> Option<RecordState> {
+        let records = self.chain.state();
+        let by = records.merging(object)?;
+        let window = by.window(&merged.slots);
+        let newest = merged.contributions.values().max_by_key(|slot| records.get(**slot).epoch)?;
+        let contribution = |(switch, slot): (&u32, &u32)| {
+            let record = records.get(*slot);
+            let whole = record.snapshots.as_ref().and_then(|it| it.whole.as_ref());
+            let of = whole.map(|whole| by.window(&whole.slots));
+            Contribution {
+                switch: *switch,
+                incarnation: record.owner.map(|owner| owner.incarnation),
+                counting: records.is_owned(record),
+                epoch: whole.map_or(0, |whole| whole.epoch),
+                seq: whole.map_or(0, |whole| whole.seq),
+                window: of.filter(|_| by.settings.window_bits.is_some()),
+                merged: of == Some(window),
+            }
+        };
+        let contributions: Vec<_> = merged.contributions.iter().map(contribution).collect();
+        let record = records.get(*newest);
+        let key = records.settings(object).message_key(record.key.as_slice());
+        let snapshot = self.merged_info(object, merged);
+        Some(RecordState {
+            key: to_hex(key),
+            seq: snapshot.map_or(0, |snapshot| snapshot.seq),
+            snapshot,
+            contributions,
+            ..self.record_state(record)
+        })
+    }
+
+    /// Epochs of grants and numbers of snapshots only grow, so the largest epoch and the sum of the
+    /// numbers tell one state of the merged slots from another.
+    fn merged_info(&self, object: usize, merged: &Merged) -> Option<SnapshotInfo> {
+        let records = self.chain.state();
+        let slot_bytes = records.merging(object)?.slot_bytes;
+        let wholes = merged.contributions.values().filter_map(|slot| {
+            let whole = records.get(*slot).snapshots.as_ref()?.whole.as_ref()?;
+            Some((whole.epoch, whole.seq))
+        });
+        let (epoch, seq) = wholes
+            .fold((0, 0u64), |(epoch, seq), (of, more)| (of.max(epoch), seq.wrapping_add(more)));
+        let bytes = merged.slots.len();
+        (bytes > 0).then_some(SnapshotInfo { epoch, seq, slot_bytes, bytes })
+    }
+
     fn record_state(&self, record: &Record) -> RecordState {
         let owner = record.owner.filter(|_| self.chain.state().is_owned(record));
         let phase = match () {
@@ -130,6 +218,23 @@ impl Replica {
             session: record.session,
             phase: phase.to_owned(),
             snapshot: self.snapshot_info(record),
+            contributions: vec![],
+        }
+    }
+
+    /// The state that a page has of the record in a slot: of several contributions the first one's
+    /// place has that of all.
+    fn state_at(&self, slot: u32) -> Option<RecordState> {
+        let record = self.chain.state().at(slot)?;
+        let contributions = self.chain.state().contributions(slot);
+        match contributions.iter().min() {
+            None => Some(self.record_state(record)),
+            Some(first) if *first == slot => {
+                let settings = self.chain.state().settings(record.object);
+                let key = settings.message_key(record.key.as_slice());
+                self.merged_state(record.object, self.chain.state().merged(record.object, key)?)
+            }
+            Some(_) => None,
         }
     }
 
@@ -142,6 +247,13 @@ impl Replica {
             slot_bytes,
             bytes: whole.slots.len(),
         })
+    }
+
+    /// The same of what is merged.
+    fn merged_slots(&self, object: usize, merged: &Merged, from: usize) -> Option<SlotBytes> {
+        let until = from.saturating_add(MOST_MERGED_BYTES).min(merged.slots.len());
+        let bytes = to_hex(merged.slots.get(from..until)?);
+        Some(SlotBytes { snapshot: self.merged_info(object, merged)?, bytes })
     }
 
     /// A snapshot's slots from byte `from` on, as many as fit an answer.
@@ -161,14 +273,15 @@ impl Node {
         let mut answer =
             StateAnswer { shards, all_shards: self.settings().shards, ..StateAnswer::default() };
         match (&query.key, query.object) {
-            (Some(key), Some(object)) => self.look_up(key, object, query.slots_from, &mut answer),
+            (Some(key), Some(object)) => self.look_up(key, object, query, &mut answer),
             (Some(_), None) => {}
             (None, _) => self.page(query, &mut answer),
         }
         answer
     }
 
-    fn look_up(&self, key: &str, object: u16, slots_from: Option<usize>, answer: &mut StateAnswer) {
+    fn look_up(&self, key: &str, object: u16, query: &StateQuery, answer: &mut StateAnswer) {
+        let slots_from = query.slots_from;
         let Some(key) = from_hex(key) else { return };
         let settings = self.settings();
         let Some(of_object) = settings.objects.iter().find(|it| it.id == object) else { return };
@@ -176,11 +289,17 @@ impl Node {
         let Some(replica) = self.replica(shard).filter(|replica| replica.chain.is_synced()) else {
             return;
         };
-        let found = replica
-            .chain
-            .state()
-            .object(object)
-            .and_then(|object| replica.chain.state().find(object, &key));
+        let Some(object) = replica.chain.state().object(object) else { return };
+        let merged = replica.chain.state().merged(object, &key);
+        if let (Some(merged), None) = (merged, query.contributor) {
+            answer.records.extend(replica.merged_state(object, merged));
+            answer.slots = slots_from.and_then(|from| replica.merged_slots(object, merged, from));
+            return;
+        }
+        let found = match query.contributor {
+            None => replica.chain.state().find(object, &key),
+            Some(switch) => merged.and_then(|it| it.contributions.get(&switch).copied()),
+        };
         let Some(record) = found.map(|slot| replica.chain.state().get(slot)) else { return };
         answer.records.push(replica.record_state(record));
         answer.slots = slots_from.and_then(|from| replica.slots_of(record, from));
@@ -202,19 +321,18 @@ impl Node {
                     answer.next = Some((shard, place));
                     return;
                 }
-                if let Some(record) = replica.chain.state().at(place) {
-                    let state = replica.record_state(record);
-                    if query.object.is_none_or(|object| object == state.object)
-                        && query.owner.is_none_or(|owner| state.owner == Some(owner))
-                    {
-                        let bytes = serde_json::to_vec(&state).map_or(0, |json| json.len() + 1);
-                        if bytes > room {
-                            answer.next = Some((shard, place));
-                            return;
-                        }
-                        room -= bytes;
-                        answer.records.push(state);
+                let asked = |state: &RecordState| {
+                    query.object.is_none_or(|object| object == state.object)
+                        && query.owner.is_none_or(|owner| state.is_owned_by(owner))
+                };
+                if let Some(state) = replica.state_at(place).filter(asked) {
+                    let bytes = serde_json::to_vec(&state).map_or(0, |json| json.len() + 1);
+                    if bytes > room {
+                        answer.next = Some((shard, place));
+                        return;
                     }
+                    room -= bytes;
+                    answer.records.push(state);
                 }
                 place += 1;
             }
@@ -244,6 +362,7 @@ impl Node {
 
 #[cfg(test)]
 mod tests {
+    use super::super::snapshots::MOST_CONTRIBUTIONS;
     use super::*;
 
     #[test]
@@ -265,5 +384,39 @@ mod tests {
             ..StateAnswer::default()
         };
         assert!(serde_json::to_vec(&answer).expect("JSON").len() <= FRAME_BYTES);
+    }
+
+    /// A key of the longest, with the most contributions, is one answer together with slots.
+    #[test]
+    fn contributions_have_room_beside_slots() {
+        let contribution = Contribution {
+            switch: u32::MAX,
+            incarnation: Some(u32::MAX),
+            counting: false,
+            epoch: u32::MAX,
+            seq: u64::MAX,
+            window: Some(u64::MAX),
+            merged: false,
+        };
+        let snapshot =
+            SnapshotInfo { epoch: u32::MAX, seq: u64::MAX, slot_bytes: 4, bytes: 65_536 };
+        let record = RecordState {
+            shard: u16::MAX,
+            object: u16::MAX,
+            key: "ff".repeat(64),
+            value: "ff".repeat(4),
+            epoch: u32::MAX,
+            seq: u64::MAX,
+            owner: Some(u32::MAX),
+            incarnation: Some(u32::MAX),
+            session: u32::MAX,
+            phase: "half_closed".to_owned(),
+            snapshot: Some(snapshot),
+            contributions: vec![contribution; MOST_CONTRIBUTIONS],
+        };
+        let slots = Some(SlotBytes { snapshot, bytes: "ff".repeat(MOST_MERGED_BYTES) });
+        let answer = StateAnswer { records: vec![record], slots, ..StateAnswer::default() };
+        let bytes = serde_json::to_vec(&answer).expect("JSON").len();
+        assert!(bytes <= MAX_PACKET_BYTES - FRAME_BYTES, "{bytes}");
     }
 }

@@ -17,6 +17,7 @@ mod fast;
 mod idle;
 mod inspect;
 mod machine;
+mod merge;
 mod mutation;
 pub mod nat;
 mod node;
@@ -39,8 +40,9 @@ pub use chain::{BadJournal, BrokenReason, Event, Outputs, Role, Run};
 pub use counters::Counters;
 pub use idle::SESSION_FORGOTTEN_NS;
 pub use inspect::{
-    RecordState, SlotBytes, SnapshotInfo, StateAnswer, StateQuery, from_hex, to_hex,
+    Contribution, RecordState, SlotBytes, SnapshotInfo, StateAnswer, StateQuery, from_hex, to_hex,
 };
+pub use merge::{Merged, Merging};
 pub use mutation::Mutation;
 #[cfg(feature = "mutations")]
 pub use mutation::plant;
@@ -49,8 +51,8 @@ pub use records::{Record, Records};
 pub use rng::SplitMix64;
 pub use sessions::{REPLAY_WINDOW_NS, Session, Sessions};
 pub use settings::{
-    AllocatorSettings, BackendPolicy, BackendSettings, EPOCH_TICK_NS, IdleNs, Limits, NatSettings,
-    ObjectSettings, Settings, Start,
+    AllocatorSettings, BackendPolicy, BackendSettings, EPOCH_TICK_NS, IdleNs, Limits,
+    MergeSettings, NatSettings, ObjectSettings, Settings, Start,
 };
 pub use status::{NodeStatus, ObjectStatus, ReplicaStatus};
 

@@ -30,6 +30,10 @@ seeded_bugs::seeded_bugs! {
         SnapshotsMixed,
         /// A snapshot counts with its first part.
         SnapshotOfOnePart,
+        /// A snapshot that comes twice is added twice to what is merged.
+        SnapshotAddedTwice,
+        /// Of a contribution that is merged, what the snapshot before it had is not taken off.
+        MergedWithoutTakingOff,
         /// Nobody is recalled.
         NoRecall,
         /// Nobody is asked whether he has what he was granted.

@@ -2,6 +2,7 @@
 //! giving it on. `systems/redplane/docs/state-protocol.md`, "Rules of the store", 6, and
 //! "Sessions", 6.
 
+use super::blob::Blob;
 use super::request::{Held, Request};
 use super::waiting::{Recall, Waiter};
 use super::{Mutation, Outputs, Replica, mutation};
@@ -204,10 +205,12 @@ impl Replica {
         request_ns: u64,
     ) {
         let record = self.chain.state().get(slot);
-        let key = record.key.clone();
+        let settings = self.chain.state().settings(record.object);
+        let (object_id, key) =
+            (settings.id, Blob::new(settings.message_key(record.key.as_slice())));
         let message = Message {
             message_type: MessageType::Recall,
-            object_id: self.chain.state().settings(record.object).id,
+            object_id,
             flags,
             sender: owner,
             request_ns,

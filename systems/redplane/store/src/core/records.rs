@@ -3,12 +3,13 @@
 
 use super::blob::Blob;
 use super::fast::Changed;
+use super::merge::{Merged, Merging};
 use super::mutation::{self, Mutation};
 use super::nat::NatKey;
 use super::pool::Pool;
 use super::sessions::Sessions;
 use super::settings::{AllocatorSettings, ObjectSettings};
-use super::snapshots::Snapshots;
+use super::snapshots::{Snapshot, Snapshots};
 use chain::DoesNotApply;
 use foldhash::fast::RandomState;
 use state_protocol::{Effect, Flags, Owner, RecordWrite, SnapshotPart};
@@ -79,6 +80,8 @@ pub(super) struct Table {
     /// Hosts choose the keys of their flows, so the hash has a random seed; it is one of the fast
     /// ones, as there are two look-ups an update and server.
     index: HashMap<Blob, u32, RandomState>,
+    /// By messages' keys: what is merged of several records, where that is declared.
+    merged: HashMap<Blob, Merged, RandomState>,
     pub(super) pool: Option<Pool>,
 }
 
@@ -102,6 +105,7 @@ impl Records {
     pub fn new(objects: Vec<ObjectSettings>, epoch_base: u32) -> Records {
         let table = |object: &ObjectSettings| Table {
             index: HashMap::default(),
+            merged: HashMap::default(),
             pool: Pool::new(&object.allocator),
         };
         let tables = objects.iter().map(table).collect();
@@ -303,10 +307,108 @@ impl Records {
         };
         let slot = self.find(object, part.key).ok_or(DoesNotApply)?;
         let record = &mut self.slots[slot as usize];
-        if record.snapshots.get_or_insert_default().take(part, slots, slot_bytes) {
+        let replaced = record.snapshots.get_or_insert_default().take(part, slots, slot_bytes);
+        if replaced.is_some() {
             record.seq = record.seq.max(part.seq);
         }
+        self.merge(slot, replaced, (part.epoch, part.seq));
         Ok(slot)
+    }
+
+    /// What several switches have counted for a key.
+    pub fn merged(&self, object: usize, message_key: &[u8]) -> Option<&Merged> {
+        self.tables[object].merged.get(message_key)
+    }
+
+    /// How an object's slots are merged, if they are.
+    pub fn merging(&self, object: usize) -> Option<Merging> {
+        match self.objects[object].allocator {
+            AllocatorSettings::Snapshot { slot_bytes, merge: Some(settings), .. } => {
+                Some(Merging { settings, slot_bytes })
+            }
+            _ => None,
+        }
+    }
+
+    /// A part of a contribution came: if another snapshot of it was `replaced`, it is merged.
+    fn merge(&mut self, slot: u32, replaced: Option<Option<Snapshot>>, part: (u32, u64)) {
+        let record = &self.slots[slot as usize];
+        let Some(by) = self.merging(record.object) else { return };
+        let key = self.objects[record.object].message_key(record.key.as_slice());
+        let whole = record.snapshots.as_ref().and_then(|it| it.whole.as_ref());
+        let Some(whole) = whole else { return };
+        let Some(merged) = self.tables[record.object].merged.get_mut(key) else { return };
+        let again = mutation::planted(Mutation::SnapshotAddedTwice);
+        match replaced {
+            Some(before) => {
+                let before = before.as_ref().map(|before| before.slots.as_slice());
+                if !merged.replace(by, before, &whole.slots) {
+                    self.merge_all(slot);
+                }
+            }
+            None if again && part == (whole.epoch, whole.seq) => merged.add_again(by, &whole.slots),
+            None => {}
+        }
+    }
+
+    /// Merges all contributions to the key of which this record is one.
+    fn merge_all(&mut self, slot: u32) {
+        let record = &self.slots[slot as usize];
+        let (object, settings) = (record.object, &self.objects[record.object]);
+        let key = settings.message_key(record.key.as_slice());
+        let (Some(by), Some(merged)) =
+            (self.merging(object), self.tables[object].merged.get_mut(key))
+        else {
+            return;
+        };
+        let slots: Vec<u32> = merged.contributions.values().copied().collect();
+        let wholes = slots.iter().filter_map(|slot| {
+            let snapshots = self.slots[*slot as usize].snapshots.as_ref()?;
+            Some(snapshots.whole.as_ref()?.slots.as_slice())
+        });
+        merged.make(by, wholes);
+    }
+
+    /// Whether what is merged would be another without this contribution.
+    pub fn counts(&self, slot: u32) -> bool {
+        let record = self.get(slot);
+        let key = self.settings(record.object).message_key(record.key.as_slice());
+        let whole = record.snapshots.as_ref().and_then(|it| it.whole.as_ref());
+        match (self.merging(record.object), self.merged(record.object, key), whole) {
+            (Some(by), Some(merged), Some(whole)) => {
+                by.window(&whole.slots) == by.window(&merged.slots)
+            }
+            _ => false,
+        }
+    }
+
+    /// The records of all contributions to the key of which this record is one; none, if it is
+    /// none.
+    pub fn contributions(&self, slot: u32) -> Vec<u32> {
+        let record = self.get(slot);
+        let key = self.settings(record.object).message_key(record.key.as_slice());
+        let merged = self.merged(record.object, key);
+        merged.map_or(vec![], |merged| merged.contributions.values().copied().collect())
+    }
+
+    /// A record is new, or gone: of a contribution the key's others are to know.
+    fn note_contribution(&mut self, slot: u32, is_there: bool) {
+        let record = &self.slots[slot as usize];
+        let (object, settings) = (record.object, &self.objects[record.object]);
+        let Some(switch) = settings.contributor(record.key.as_slice()) else { return };
+        let key = Blob::new(settings.message_key(record.key.as_slice()));
+        let of_object = &mut self.tables[object].merged;
+        if is_there {
+            of_object.entry(key).or_default().contributions.insert(switch, slot);
+            return;
+        }
+        let Some(merged) = of_object.get_mut(key.as_slice()) else { return };
+        merged.contributions.remove(&switch);
+        if merged.contributions.is_empty() {
+            of_object.remove(key.as_slice());
+        } else {
+            self.merge_all(slot);
+        }
     }
 
     /// The effects that describe the snapshots of the record in a slot; they come behind
@@ -330,7 +432,7 @@ impl Records {
     ) -> Result<usize, DoesNotApply> {
         let object = self.object(id).ok_or(DoesNotApply)?;
         let settings = &self.objects[object];
-        let fits = key.len() == settings.key_bytes
+        let fits = key.len() == settings.record_key_bytes()
             && value.is_none_or(|value| value.len() == settings.value_bytes);
         if fits { Ok(object) } else { Err(DoesNotApply) }
     }
@@ -413,6 +515,7 @@ impl Records {
             None => self.slots.push(record),
         }
         self.note(slot);
+        self.note_contribution(slot, true);
         slot
     }
 
@@ -446,6 +549,7 @@ impl Records {
         let (object, key) = (record.object, record.key.clone());
         self.tables[object].index.remove(key.as_slice());
         self.free.push(slot);
+        self.note_contribution(slot, false);
     }
 
     /// Digest of everything that all servers of a chain share; equal histories give equal digests.

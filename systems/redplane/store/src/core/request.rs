@@ -1,6 +1,7 @@
 //! The head's answers to a switch's requests: `systems/redplane/docs/state-protocol.md`, "Rules of
 //! the store".
 
+use super::blob::Blob;
 use super::sessions::{NoSession, REPLAY_WINDOW_NS};
 use super::settings::AllocatorSettings;
 use super::{Mutation, Outputs, Replica, Role, mutation};
@@ -31,6 +32,8 @@ pub(super) struct Heard {
 pub(super) struct Request<'a> {
     pub message: Message<'a>,
     pub object: usize,
+    /// Of the record that it is about: the message's key, or the sender's contribution to it.
+    pub record_key: &'a [u8],
     pub client: SocketAddrV4,
     pub datagram: &'a [u8],
     pub held: Option<Held>,
@@ -83,8 +86,20 @@ impl Replica {
         let (sender, request_ns) = (message.sender, message.request_ns);
         let heard = Heard { received_ns, client, sender, request_ns };
         let Some((session, lease_us)) = self.hear(heard, fresh_tag, out) else { return };
-        let request =
-            Request { message, object, client, datagram, held, now_ns, session, lease_us };
+        let settings = self.chain.state().settings(object);
+        let contribution = settings.contribution_key(message.key, sender);
+        let record_key = contribution.as_ref().map_or(message.key, Blob::as_slice);
+        let request = Request {
+            message,
+            object,
+            record_key,
+            client,
+            datagram,
+            held,
+            now_ns,
+            session,
+            lease_us,
+        };
         match message.message_type {
             MessageType::LeaseRequest => self.lease_request(&request, out),
             MessageType::Update => self.update(&request, out),
@@ -244,7 +259,7 @@ impl Replica {
     }
 
     fn lease_request(&mut self, request: &Request<'_>, out: &mut Outputs) {
-        let Some(slot) = self.chain.state().find(request.object, request.message.key) else {
+        let Some(slot) = self.chain.state().find(request.object, request.record_key) else {
             return self.create(request, out);
         };
         if request.held.is_none() && self.waiting.concerns(slot) {
@@ -348,7 +363,7 @@ impl Replica {
             owner: Some(request.message.sender),
             session: request.session,
             phase,
-            key: request.message.key,
+            key: request.record_key,
             value: value.as_slice(),
         };
         let grant = Message {
@@ -391,7 +406,7 @@ impl Replica {
             owner: Some(message.sender),
             session: request.session,
             phase: message.flags.and(Flags::PHASES),
-            key: message.key,
+            key: request.record_key,
             value: message.value,
         };
         let ack = request.reply(MessageType::UpdateAck);
@@ -433,7 +448,7 @@ impl Replica {
             owner: Some(request.message.sender),
             session: request.session,
             phase,
-            key: request.message.key,
+            key: request.record_key,
             value: value.as_slice(),
         };
         self.commit(&Effect::Write(write), request.client, out);
@@ -450,7 +465,7 @@ impl Replica {
         }
         let ack = request.reply(MessageType::ReleaseAck);
         self.encode_reply(&Message { epoch: message.epoch, ..ack });
-        let slot = self.chain.state().find(request.object, message.key);
+        let slot = self.chain.state().find(request.object, request.record_key);
         let current = |slot: &u32| {
             let record = self.chain.state().get(*slot);
             let epoch =
@@ -478,7 +493,7 @@ impl Replica {
             owner: None,
             session: 0,
             phase: message.flags.and(Flags::PHASES),
-            key: message.key,
+            key: request.record_key,
             value: if newer { message.value } else { value.as_slice() },
         };
         let released = (write.epoch, write.seq);
@@ -499,7 +514,7 @@ impl Replica {
     /// owner's session may be over: nobody else was given the flow.
     pub(super) fn owned(&mut self, request: &Request<'_>, out: &mut Outputs) -> Option<u32> {
         let message = &request.message;
-        let slot = self.chain.state().find(request.object, message.key);
+        let slot = self.chain.state().find(request.object, request.record_key);
         let owned = |slot: &u32| {
             let record = self.chain.state().get(*slot);
             let epoch = record.epoch == message.epoch || mutation::planted(Mutation::NoEpochCheck);

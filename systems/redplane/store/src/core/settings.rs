@@ -1,8 +1,10 @@
 //! What the core must know of its configuration. Checked by `config`; the core trusts it.
 
+use super::blob::Blob;
 use super::mutation::{self, Mutation};
 use super::{Records, Restored};
-use state_protocol::{Flags, client_shard_of};
+use state_protocol::objects::{CONTRIBUTOR_BYTES, Merge, SnapshotState};
+use state_protocol::{Flags, Owner, client_shard_of};
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 use wire::shard_of;
@@ -103,6 +105,8 @@ pub enum AllocatorSettings {
         slot_bytes: usize,
         /// Time without a packet after which a record is removed, in ns; `None`: never.
         idle_ns: Option<u64>,
+        /// Several switches have slots of a key, each its own, and here they are merged.
+        merge: Option<MergeSettings>,
     },
     /// A load balancer's backend, with the reverse binding.
     Backends(BackendSettings),
@@ -115,6 +119,23 @@ impl AllocatorSettings {
             AllocatorSettings::Backends(_) => client_shard_of(key, shards),
             _ => shard_of(key, shards),
         }
+    }
+}
+
+/// How the slots of several switches become one array.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MergeSettings {
+    /// Slot by slot.
+    pub how: Merge,
+    /// Bits of the number of the time window in the last slot; `None`: there are no windows.
+    pub window_bits: Option<u32>,
+}
+
+impl MergeSettings {
+    /// What a program declares. `None`: a key is one switch's at a time.
+    pub fn of(object: &SnapshotState) -> Option<MergeSettings> {
+        let window_bits = object.settings.windows.then_some(object.width);
+        object.settings.merge.map(|how| MergeSettings { how, window_bits })
     }
 }
 
@@ -212,6 +233,36 @@ impl Settings {
 }
 
 impl ObjectSettings {
+    /// How switches' slots are merged, if they are.
+    pub fn merge(&self) -> Option<MergeSettings> {
+        match self.allocator {
+            AllocatorSettings::Snapshot { merge, .. } => merge,
+            _ => None,
+        }
+    }
+
+    /// Length of the keys of records. If switches' slots are merged, each switch has a record of
+    /// its own of a key: its contribution.
+    pub fn record_key_bytes(&self) -> usize {
+        self.key_bytes + self.merge().map_or(0, |_| CONTRIBUTOR_BYTES)
+    }
+
+    /// The key of the record that a switch's message is about. `None`: the message's own key.
+    pub(super) fn contribution_key(&self, key: &[u8], sender: Owner) -> Option<Blob> {
+        self.merge().map(|_| Blob::new(&[key, &sender.switch_id.to_be_bytes()].concat()))
+    }
+
+    /// The key in messages of a record.
+    pub fn message_key<'a>(&self, record_key: &'a [u8]) -> &'a [u8] {
+        &record_key[..self.key_bytes.min(record_key.len())]
+    }
+
+    /// The switch whose contribution a record is; `None`: it is no contribution.
+    pub fn contributor(&self, record_key: &[u8]) -> Option<u32> {
+        let number = record_key.get(self.key_bytes..)?.try_into().ok()?;
+        self.merge().map(|_| u32::from_be_bytes(number))
+    }
+
     /// The phase of a new binding, until a switch says more of it: a TCP connection is half open,
     /// because nothing of the other direction was seen. (RFC 5382, REQ-5; for others there is one
     /// idle time.)

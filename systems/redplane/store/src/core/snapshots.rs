@@ -14,6 +14,8 @@ use state_protocol::{
 
 /// Of all snapshots in a shard.
 const MOST_BYTES: usize = 1 << 30;
+/// Switches that count for one key.
+pub const MOST_CONTRIBUTIONS: usize = 32;
 /// Parts of a state go out again for another request no sooner than this after the last time: many
 /// packets may ask for a key at once.
 const SEND_AGAIN_NS: u64 = 1_000_000;
@@ -48,14 +50,19 @@ fn all(parts: usize) -> u64 {
 }
 
 impl Snapshots {
-    /// Takes a part; true if the snapshot is whole by it, and so the newest. What is older than
-    /// what is here changes nothing, nor does a part twice.
-    pub fn take(&mut self, part: &SnapshotPart<'_>, slots: usize, slot_bytes: usize) -> bool {
+    /// Takes a part. If the snapshot is whole by it, and so the newest, returns which one it
+    /// replaces. What is older than what is here changes nothing, nor does a part twice.
+    pub fn take(
+        &mut self,
+        part: &SnapshotPart<'_>,
+        slots: usize,
+        slot_bytes: usize,
+    ) -> Option<Option<Snapshot>> {
         let age = (part.epoch, part.seq);
         if self.whole.as_ref().is_some_and(|whole| age <= (whole.epoch, whole.seq))
             || self.next.as_ref().is_some_and(|next| age < (next.epoch, next.seq))
         {
-            return false;
+            return None;
         }
         let mixes = self.next.is_some() && mutation::planted(Mutation::SnapshotsMixed);
         if let Some(next) = self.next.as_mut().filter(|_| mixes) {
@@ -71,7 +78,7 @@ impl Snapshots {
                 slots,
             });
         }
-        let Some(next) = &mut self.next else { return false };
+        let next = self.next.as_mut()?;
         let start = usize::from(part.part) * SNAPSHOT_PART_BYTES;
         if let Some(place) = next.slots.get_mut(start..start + part.slots.len()) {
             place.copy_from_slice(part.slots);
@@ -80,10 +87,9 @@ impl Snapshots {
         if next.parts != all(snapshot_parts(slots, slot_bytes))
             && !mutation::planted(Mutation::SnapshotOfOnePart)
         {
-            return false;
+            return None;
         }
-        self.whole = self.next.take();
-        true
+        Some(std::mem::replace(&mut self.whole, self.next.take()))
     }
 
     /// Which parts of a snapshot are here: all of them if it, or a newer one, is whole. `None`: it
@@ -139,11 +145,19 @@ impl Replica {
     /// Whether there is room for another key's snapshots.
     pub(super) fn snapshots_fit(&self, object: usize) -> bool {
         let a_key = |object| {
-            self.snapshot_shape(object).map_or(0, |(slots, slot_bytes)| 2 * slots * slot_bytes)
+            // The newest, the incoming one, and at most one merged for each.
+            let kept = 2 + usize::from(self.chain.state().settings(object).merge().is_some());
+            self.snapshot_shape(object).map_or(0, |(slots, slot_bytes)| kept * slots * slot_bytes)
         };
         let objects = self.chain.state().objects().enumerate();
         let kept: usize = objects.map(|(object, (_, keys, _))| keys * a_key(object)).sum();
         a_key(object) == 0 || kept + a_key(object) <= MOST_BYTES
+    }
+
+    /// Whether there is room for another switch's contribution to a key.
+    pub(super) fn contribution_fits(&self, request: &Request<'_>) -> bool {
+        let merged = self.chain.state().merged(request.object, request.message.key);
+        merged.is_none_or(|merged| merged.contributions.len() < MOST_CONTRIBUTIONS)
     }
 
     /// A part of a snapshot: recorded if it is the owner's, under the current grant (the fence),
@@ -183,12 +197,14 @@ impl Replica {
             packet: &[],
             ..ack
         });
-        if held >> part.part & 1 == 1 {
+        let again = mutation::planted(Mutation::SnapshotAddedTwice);
+        if held >> part.part & 1 == 1 && !again {
             self.counters.snapshot_parts_stale += 1;
             self.commit(&Effect::None, request.client, out);
             return;
         }
         self.counters.snapshot_parts += 1;
+        let part = SnapshotPart { key: request.record_key, ..part };
         self.commit(&Effect::Snapshot(part), request.client, out);
     }
 
@@ -203,7 +219,7 @@ impl Replica {
             owner: Some(request.message.sender),
             session: request.session,
             phase: Flags::NONE,
-            key: request.message.key,
+            key: request.record_key,
             value: value.as_slice(),
         };
         self.reply.clear();
@@ -246,21 +262,21 @@ mod tests {
     fn only_a_whole_one_replaces() {
         let mut snapshots = Snapshots::default();
         let (first, last) = ([1; SNAPSHOT_PART_BYTES], [2; 8]);
-        assert!(!snapshots.take(&part(5, 1, 1, &last), 322, 4));
-        assert!(!snapshots.take(&part(5, 1, 1, &last), 322, 4));
+        assert_eq!(snapshots.take(&part(5, 1, 1, &last), 322, 4), None);
+        assert_eq!(snapshots.take(&part(5, 1, 1, &last), 322, 4), None);
         assert_eq!(
             (snapshots.held(5, 1, 2), snapshots.held(5, 2, 2), snapshots.held(5, 0, 2)),
             (Some(2), Some(0), None)
         );
-        assert!(snapshots.take(&part(5, 1, 0, &first), 322, 4));
+        assert_eq!(snapshots.take(&part(5, 1, 0, &first), 322, 4), Some(None));
         let whole = snapshots.whole.clone().unwrap();
         assert_eq!((whole.slots.len(), whole.slots[1279], whole.slots[1280]), (1288, 1, 2));
         // Half of the next one; a part of the old one again; then the next owner's, which has the
         // same number.
-        assert!(!snapshots.take(&part(5, 2, 0, &first), 322, 4));
-        assert!(!snapshots.take(&part(5, 1, 0, &[9; SNAPSHOT_PART_BYTES]), 322, 4));
-        assert!(!snapshots.take(&part(6, 2, 1, &last), 322, 4));
-        assert!(!snapshots.take(&part(5, 2, 1, &last), 322, 4), "the old owner's rest");
+        assert_eq!(snapshots.take(&part(5, 2, 0, &first), 322, 4), None);
+        assert_eq!(snapshots.take(&part(5, 1, 0, &[9; SNAPSHOT_PART_BYTES]), 322, 4), None);
+        assert_eq!(snapshots.take(&part(6, 2, 1, &last), 322, 4), None);
+        assert_eq!(snapshots.take(&part(5, 2, 1, &last), 322, 4), None, "the old owner's rest");
         assert_eq!(snapshots.whole, Some(whole));
         // Copied effect by effect.
         let mut copy = Snapshots::default();

@@ -2,9 +2,11 @@
 
 use command_line::state::{Asked, Found, Question, Record, Snapshot, Source};
 use manifest::{Manifest, StateObject};
-use serde_json::json;
+use serde_json::{Value, json};
 use state_protocol::objects::{SYSTEM, SnapshotState};
-use state_store::core::{RecordState, SnapshotInfo, StateAnswer, StateQuery, from_hex, to_hex};
+use state_store::core::{
+    Contribution, RecordState, SnapshotInfo, StateAnswer, StateQuery, from_hex, to_hex,
+};
 use state_store::shell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddrV4;
@@ -88,11 +90,17 @@ impl Source for Stores {
         };
         for store in &asked.stores {
             for _ in 0..MOST_TRIES {
-                if let Some((info, mut slots)) = slots_in_one_piece(asked, *store, &query)? {
-                    let window =
-                        if has_windows(manifest, record.object) { slots.pop() } else { None };
-                    let (name, info) = (name(&info), json!(info));
-                    return Ok(Some(Snapshot { info, name, window, slots }));
+                if let Some(Read { info, mut slots, contributions }) =
+                    slots_in_one_piece(asked, *store, &query)?
+                {
+                    let windows = has_windows(manifest, record.object);
+                    let window = if windows { slots.pop() } else { None };
+                    let (name, mut json) = (name(&info, &contributions), json!(info));
+                    if !contributions.is_empty() {
+                        json["contributions"] =
+                            with_slots(asked, *store, &query, windows, &contributions)?;
+                    }
+                    return Ok(Some(Snapshot { info: json, name, window, slots }));
                 }
                 let answer = ask(asked, *store, &query)?;
                 if answer.records.iter().all(|record| record.snapshot.is_none()) {
@@ -112,18 +120,59 @@ fn has_windows(manifest: Option<&Manifest>, id: u16) -> bool {
     snapshot.is_some_and(|snapshot| snapshot.settings.windows)
 }
 
-fn name(info: &SnapshotInfo) -> String {
-    format!("{} of epoch {}", info.seq, info.epoch)
+/// Which snapshot; of what is merged, which ones.
+fn name(info: &SnapshotInfo, contributions: &[Contribution]) -> String {
+    let one =
+        |it: &Contribution| format!("switch {} ({} of epoch {})", it.switch, it.seq, it.epoch);
+    let (merged, others): (Vec<_>, Vec<_>) = contributions.iter().partition(|it| it.merged);
+    let all = merged.into_iter().map(one).collect::<Vec<_>>().join(" and ");
+    let others: Vec<_> = others.iter().map(|it| it.switch.to_string()).collect();
+    match (contributions, others.as_slice()) {
+        ([], _) => format!("{} of epoch {}", info.seq, info.epoch),
+        (_, []) => format!("of {all}"),
+        _ => format!("of {all}, not of switch {}", others.join(", ")),
+    }
+}
+
+/// Contributions with each one's own slots, as the server has them a moment later than what is
+/// merged.
+fn with_slots(
+    asked: &Asked,
+    store: SocketAddrV4,
+    query: &StateQuery,
+    windows: bool,
+    contributions: &[Contribution],
+) -> Result<Value, String> {
+    let one = |it: &Contribution| {
+        let query = StateQuery { contributor: Some(it.switch), ..query.clone() };
+        let mut json = json!(it);
+        for _ in 0..MOST_TRIES {
+            if let Some(mut read) = slots_in_one_piece(asked, store, &query)? {
+                if windows {
+                    read.slots.pop();
+                }
+                json["slots"] = json!(read.slots);
+                break;
+            }
+        }
+        Ok(json)
+    };
+    contributions.iter().map(one).collect()
 }
 
 /// A record as every system shows its own.
 fn record(of: RecordState) -> Record {
-    let owner = of.owner.map_or("nobody".to_owned(), |switch| format!("switch {switch}"));
+    let owner = match of.contributions.as_slice() {
+        [] => of.owner.map_or("nobody".to_owned(), |switch| format!("switch {switch}")),
+        all => all.iter().map(|it| format!("switch {}", it.switch)).collect::<Vec<_>>().join(" + "),
+    };
+    let contributions =
+        (!of.contributions.is_empty()).then(|| ("contributions", json!(of.contributions)));
     Record {
         object: of.object,
         key: from_hex(&of.key).unwrap_or_default(),
         value: match &of.snapshot {
-            Some(info) => Err(format!("snapshot {}", name(info))),
+            Some(info) => Err(format!("snapshot {}", name(info, &of.contributions))),
             None => Ok(from_hex(&of.value).unwrap_or_default()),
         },
         cells: vec![owner, of.epoch.to_string(), of.seq.to_string(), of.phase.clone()],
@@ -134,8 +183,19 @@ fn record(of: RecordState) -> Record {
             ("seq", json!(of.seq)),
             ("phase", json!(of.phase)),
             ("snapshot", json!(of.snapshot)),
-        ],
+        ]
+        .into_iter()
+        .chain(contributions)
+        .collect(),
     }
+}
+
+/// What was read.
+struct Read {
+    info: SnapshotInfo,
+    slots: Vec<u64>,
+    /// Of which it is merged.
+    contributions: Vec<Contribution>,
 }
 
 /// None: there is no snapshot, or a newer one came in between.
@@ -143,11 +203,12 @@ fn slots_in_one_piece(
     asked: &Asked,
     store: SocketAddrV4,
     query: &StateQuery,
-) -> Result<Option<(SnapshotInfo, Vec<u64>)>, String> {
+) -> Result<Option<Read>, String> {
     let (mut bytes, mut first) = (vec![], None);
     loop {
         let query = StateQuery { slots_from: Some(bytes.len()), ..query.clone() };
-        let Some(part) = ask(asked, store, &query)?.slots else { return Ok(None) };
+        let answer = ask(asked, store, &query)?;
+        let Some(part) = answer.slots else { return Ok(None) };
         if *first.get_or_insert(part.snapshot) != part.snapshot {
             return Ok(None);
         }
@@ -157,7 +218,36 @@ fn slots_in_one_piece(
             let slots = bytes.chunks(part.snapshot.slot_bytes.max(1));
             let number =
                 |slot: &[u8]| slot.iter().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte));
-            return Ok(Some((part.snapshot, slots.map(number).collect())));
+            let contributions = answer.records.into_iter().flat_map(|it| it.contributions);
+            return Ok(Some(Read {
+                info: part.snapshot,
+                slots: slots.map(number).collect(),
+                contributions: contributions.collect(),
+            }));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_merged_snapshot_is_named_by_whose_it_is() {
+        let info = SnapshotInfo { epoch: 7, seq: 21, slot_bytes: 4, bytes: 8 };
+        assert_eq!(name(&info, &[]), "21 of epoch 7");
+        let of = |switch: u32, merged| Contribution {
+            switch,
+            incarnation: Some(1),
+            counting: true,
+            epoch: 4 + switch,
+            seq: 9,
+            window: Some(u64::from(merged)),
+            merged,
+        };
+        let two = "of switch 1 (9 of epoch 5) and switch 3 (9 of epoch 7)";
+        assert_eq!(name(&info, &[of(1, true), of(3, true)]), two);
+        let all = [of(1, true), of(2, false), of(3, true), of(4, false)];
+        assert_eq!(name(&info, &all), format!("{two}, not of switch 2, 4"));
     }
 }

@@ -12,7 +12,7 @@ use redplane_switch::{FlowRuntime, SwitchConfig, Work};
 use sim::envelope::{STORE_PORT, frame_of, message_of};
 use state_protocol::objects::{Allocator, Consistency, flow_states, snapshot_states};
 use state_store::config::Config;
-use state_store::core::{Input, Node, Outputs, Start};
+use state_store::core::{Input, MergeSettings, Node, Outputs, Start};
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
@@ -233,6 +233,12 @@ fn configuration(
             snapshot.slots,
             snapshot.slot_bytes
         );
+        if let Some(MergeSettings { how, window_bits }) = MergeSettings::of(&snapshot) {
+            let _ = writeln!(text, "merge = {}", serde_json::json!(how));
+            if let Some(bits) = window_bits {
+                let _ = writeln!(text, "window_bits = {bits}");
+            }
+        }
     }
     if !text.contains("[[object]]") {
         return Err(line.fault("the program has no state in a store: remove the line"));
