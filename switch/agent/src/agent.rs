@@ -68,7 +68,8 @@ pub fn check(config: &Config, systems: &[&dyn System]) -> Result<Vec<String>> {
 
 /// Runs a switch until it is told to end. `fresh` discards what a dead agent of this name left.
 /// `systems`: those that programs may have state of.
-pub fn run(config: Config, fresh: bool, systems: &[&dyn System]) -> Result<()> {
+pub fn run(mut config: Config, fresh: bool, systems: &[&dyn System]) -> Result<()> {
+    crate::commit::settle(&mut config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

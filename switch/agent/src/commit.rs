@@ -27,6 +27,44 @@ fn cpus() -> Result<u32> {
     Ok(last.map_or(1, |last| last + 1))
 }
 
+/// Of the machine's memory, waiting packets get no more than one part of so many, unless the
+/// configuration says `batch`.
+const MEMORY_PARTS: u64 = 64;
+
+/// The machine's memory in bytes.
+fn memory() -> Result<u64> {
+    let path = "/proc/meminfo";
+    let text =
+        std::fs::read_to_string(path).map_err(|error| Error::path("read", path.as_ref(), error))?;
+    let kib = text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.split(' ').rev().nth(1));
+    Ok(kib.and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) * 1_024)
+}
+
+/// Whether packets may wait in a switch of so many CPUs without being asked for.
+fn affords(cpus: u32, memory: u64) -> bool {
+    u64::from(cpus) * dataplane::WAITING_BYTES <= memory / MEMORY_PARTS
+}
+
+/// Settles what `commit = "auto"` is on this machine. So the agent's next life finds the same, and
+/// takes the program over.
+pub(crate) fn settle(config: &mut Config) -> Result<()> {
+    if config.commit != CommitMode::Auto {
+        return Ok(());
+    }
+    let (cpus, memory) = (cpus()?, memory()?);
+    config.commit = CommitMode::Batch;
+    let reason = if affords(cpus, memory) {
+        batch_words(config).err().map(|error| error.to_string())
+    } else {
+        Some(format!("{cpus} CPUs need more than 1/{MEMORY_PARTS} of {} MiB", memory >> 20))
+    };
+    if let Some(reason) = reason {
+        tracing::warn!("commit = \"auto\": packets wait in messages (\"wrap\"): {reason}");
+        config.commit = CommitMode::Wrap;
+    }
+    Ok(())
+}
+
 /// IPv4, UDP, and a batch's header and digest: bytes of its packet beside records.
 const BESIDE_RECORDS: u32 = 20 + 8 + 64 + wire::DIGEST_BYTES as u32;
 /// Words of the largest record: any batch has room for one.
@@ -74,7 +112,7 @@ pub(crate) fn prepare(
 ) -> dataplane::Result<()> {
     match config.commit {
         CommitMode::Wrap => Ok(()),
-        CommitMode::Batch => {
+        CommitMode::Batch | CommitMode::Auto => {
             object.set_constant("sp_commit_hold_ms", config.commit_hold_ms)?;
             object.set_constant("sp_commit_words_max", batch_words)?;
             object
@@ -112,7 +150,7 @@ fn set_sysctl(path: &str, value: &str) {
 
 /// Packets of this program wait in the switch.
 fn is_on(dataplane: &Dataplane, config: &Config) -> bool {
-    config.commit == CommitMode::Batch && dataplane.program("sp_loop").is_some()
+    config.commit != CommitMode::Wrap && dataplane.program("sp_loop").is_some()
 }
 
 /// Makes the loop again if somebody removed it: without it packets leave only in the frames of
@@ -208,6 +246,18 @@ pub(crate) fn end(run: &RunDirectory) -> Result<()> {
 mod tests {
     use super::*;
     use std::path::Path;
+
+    #[test]
+    fn auto_looks_at_memory_and_links() {
+        assert!(affords(4, 1 << 30) && !affords(6, 1 << 30) && !affords(1, 0));
+        assert!(memory().unwrap() > 64 << 20);
+        let text = "name = \"s1\"\nobject = \"nat.o\"\nswitch_id = 1\ncommit = \"auto\"\n\
+                    [[port]]\ninterface = \"lo\"\nport = 1\n";
+        let mut config = Config::parse(Path::new("s1.toml"), text, &[]).unwrap();
+        settle(&mut config).unwrap();
+        let roomy = affords(cpus().unwrap(), memory().unwrap());
+        assert_eq!(config.commit == CommitMode::Batch, roomy, "{:?}", config.commit);
+    }
 
     #[test]
     fn a_batch_fits_the_narrowest_fabric_port() {

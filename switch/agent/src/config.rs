@@ -118,6 +118,8 @@ pub enum CommitMode {
     Wrap,
     /// In the switch, and their updates share messages: `docs/output-commit.md`.
     Batch,
+    /// [`CommitMode::Batch`] if this machine has memory and links for it.
+    Auto,
 }
 
 /// What becomes of a packet that is to wait in the switch, where there is no room.

@@ -34,7 +34,7 @@ mod table;
 mod ternary;
 pub mod value;
 
-pub use commit::COMMIT_COUNTERS;
+pub use commit::{COMMIT_COUNTERS, WAITING_BYTES};
 pub use dataplane::{Dataplane, broadcast_of};
 pub use entries::for_each_entry;
 pub use error::{Error, Result, verifier_source_lines};
