@@ -212,7 +212,8 @@ impl<'a> Run<'a> {
                 );
             }
             Command::Clock { nanoseconds } => self.now_us += nanoseconds / 1000,
-            // What a program means does not depend on which switch runs it.
+            // What a program means does not depend on which switch runs it. (It does where the
+            // store merges what switches count: COUNTS_BY_SWITCH.)
             Command::TakesOver { .. } => {}
             Command::NoPacket | Command::Wait => {}
         }
@@ -331,6 +332,9 @@ fn run(path: &Path) -> Option<(usize, bool)> {
     Some((packets, run.tree.is_some()))
 }
 
+/// Each switch has counts of its own here, so an interpreter, which is one switch, cannot run it.
+const COUNTS_BY_SWITCH: &str = "heavy_hitter/merged.stf";
+
 #[test]
 fn packet_tests() {
     let mut found = Vec::new();
@@ -344,6 +348,9 @@ fn packet_tests() {
     }
     found.sort();
     let (mut interpreted, mut trees, mut packets, mut skipped) = (0, 0, 0, Vec::new());
+    let by_switch = |path: &PathBuf| path.ends_with(COUNTS_BY_SWITCH);
+    assert_eq!(found.iter().filter(|path| by_switch(path)).count(), 1, "{COUNTS_BY_SWITCH}");
+    found.retain(|path| !by_switch(path));
     for path in &found {
         match run(path) {
             Some((count, tree)) => {
