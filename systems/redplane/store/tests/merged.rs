@@ -204,6 +204,25 @@ fn a_key_goes_when_nobody_counts_for_it_any_more() {
     assert_eq!(granted(&mut chain, one).2, 0);
 }
 
+/// Its idle time begins anew, or its counts went as soon as it is away again.
+#[test]
+fn a_switch_that_came_back_was_not_idle() {
+    let mut chain = sums();
+    let one = owner(1, 1);
+    let first = granted(&mut chain, one).0;
+    send(&mut chain, one, first, 1, 10);
+    // Its session is forgotten, and nobody seems to have the key.
+    chain.advance(12 * SECOND);
+    send(&mut chain, one, first, 2, 11);
+    assert_eq!(merged(&chain), Some(11));
+    let until = chain.now + 5 * SECOND;
+    chain.keep_alive(one, until);
+    chain.advance(13 * SECOND);
+    assert_eq!(merged(&chain), Some(11), "its idle time of 4 s began when it went for good");
+    chain.advance(30 * SECOND);
+    assert_eq!(merged(&chain), None);
+}
+
 /// A switch that is gone for good takes a place among the most that may count: not for ever.
 #[test]
 fn what_counts_no_longer_goes_alone() {

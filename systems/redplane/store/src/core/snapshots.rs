@@ -173,6 +173,8 @@ impl Replica {
             return;
         };
         let Some(slot) = self.owned(request, out) else { return };
+        // Its switch may have been away for so long that nobody seemed to have it.
+        self.chain.state_mut().get_mut(slot).unused_since_ns = 0;
         let parts = snapshot_parts(slots, slot_bytes);
         let held = self
             .chain
