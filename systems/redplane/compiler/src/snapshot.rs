@@ -7,7 +7,8 @@ use p4_ir::{Argument, ConstArgument, Expr, ExprKind, ExternInstance, Location, T
 use state_protocol::SNAPSHOT_PART_BYTES;
 use state_protocol::layouts::{map_slot_bytes, slots_offset};
 use state_protocol::objects::{
-    MOST_MERGED_KEY_BYTES, Merge, Overdue, SNAPSHOT_STATE, SYSTEM, SnapshotSettings, written,
+    LEAST_WINDOW_BITS, MOST_MERGED_KEY_BYTES, Merge, Overdue, SNAPSHOT_STATE, SYSTEM,
+    SnapshotSettings, written,
 };
 use xdp_backend::system::{Generator, ObjectCall, scalar_width};
 
@@ -292,6 +293,16 @@ fn note_windows(generator: &mut Generator<'_>, object: &SnapshotObject, location
         let message = format!(
             "begin: windows need 2 to {MAX_SLOTS_OF_WINDOWS} slots, not {}: the last one is the window's number, and one packet sets all others to zero",
             object.slots
+        );
+        generator.error(location, &message, None);
+    }
+    let of = |it: &&StateObject| it.id == object.object_id;
+    let settings = generator.manifest.state_objects.iter().find(of).map(SnapshotSettings::of);
+    let merges = settings.is_some_and(|it| it.is_ok_and(|it| it.merge.is_some()));
+    if merges && object.width < LEAST_WINDOW_BITS {
+        let message = format!(
+            "begin: a merged object's windows need numbers of {LEAST_WINDOW_BITS} bits, not {}: with fewer, an old switch's snapshot could seem newer",
+            object.width
         );
         generator.error(location, &message, None);
     }

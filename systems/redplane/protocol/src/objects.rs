@@ -95,6 +95,9 @@ pub enum Merge {
 pub const CONTRIBUTOR_BYTES: usize = 4;
 /// Longest key of an object that is merged.
 pub const MOST_MERGED_KEY_BYTES: usize = MAX_KEY_BYTES - CONTRIBUTOR_BYTES;
+/// Bits of a time window's number, at least, of an object whose contributions are merged: these may
+/// be of windows far apart, and RFC 1982's order is one only within half of the range.
+pub const LEAST_WINDOW_BITS: u32 = 32;
 
 impl Merge {
     /// In the order of the P4 enum behind `NONE`.

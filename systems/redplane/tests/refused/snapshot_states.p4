@@ -56,6 +56,7 @@ control ThisIngress(inout headers_t hdr, inout metadata_t meta, inout standard_m
     SnapshotState<wide_t, bit<32>>(16, 64, 1000, 10000, Overdue.DROP, Merge.NONE) wide;
     SnapshotState<wide_t, bit<32>>(16, 64, 1000, 10000, Overdue.DROP, Merge.SUM) merged_key; // refused: the key has 64 bytes, more than the 60 of an object that is merged
     SnapshotState<key_t, bit<32>>(16, 64, 0, 0, Overdue.DROP, Merge.MAX) merged_local; // refused: Merge, but no snapshots
+    SnapshotState<key_t, bit<16>>(16, 64, 1000, 10000, Overdue.DROP, Merge.SUM) merged_windows;
     apply {
         bit<32> sum;
         two_t sums;
@@ -66,6 +67,7 @@ control ThisIngress(inout headers_t hdr, inout metadata_t meta, inout standard_m
             hdr.h.a = 1;
         }
         asked.add_each({ 1 }, { 32w0, 32w1 }, 1, one); // refused: the results of this add_each must be a struct of 2 bit<32>
+        merged_windows.begin({ 1 }, 7); // refused: a merged object's windows need numbers of 32 bits, not 16
         standard_metadata.egress_spec = 1;
     }
 }

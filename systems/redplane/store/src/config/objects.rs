@@ -12,7 +12,8 @@ use daemon::config::{Problem, require, require_distinct};
 use manifest::{Manifest, StateObject};
 use serde::Deserialize;
 use state_protocol::objects::{
-    Allocator, Consistency, MOST_MERGED_KEY_BYTES, Merge, ObjectError, flow_states, snapshot_states,
+    Allocator, Consistency, LEAST_WINDOW_BITS, MOST_MERGED_KEY_BYTES, Merge, ObjectError,
+    flow_states, snapshot_states,
 };
 use state_protocol::{
     MAX_KEY_BYTES, MAX_VALUE_BYTES, MOST_SNAPSHOT_PARTS, SNAPSHOT_PART_BYTES, SNAPSHOT_VALUE_BYTES,
@@ -330,9 +331,11 @@ fn check_merge(
         )
     })?;
     let most_bits = 8 * slot_bytes as u32;
-    let fits = |bits: u32| (1..=most_bits).contains(&bits) && slots > 1;
+    let fits = |bits: u32| (LEAST_WINDOW_BITS..=most_bits).contains(&bits) && slots > 1;
     require(table.window_bits.is_none_or(fits), &format!("{place}.window_bits"), || {
-        format!("the window's number is the last of several slots; write 1 to {most_bits}")
+        format!(
+            "the window's number is the last of several slots, and must not come round while an old snapshot is kept; write {LEAST_WINDOW_BITS} to {most_bits}"
+        )
     })?;
     Ok(Some(MergeSettings { how, window_bits: table.window_bits }))
 }

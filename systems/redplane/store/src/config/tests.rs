@@ -239,7 +239,8 @@ fn what_is_merged_is_read_and_checked() {
     for (more, part) in [
         ("window_bits = 32", "belongs to merge"),
         ("merge = \"least\"", "least"),
-        ("merge = \"sum\"\nwindow_bits = 33", "write 1 to 32"),
+        ("merge = \"sum\"\nwindow_bits = 33", "write 32 to 32"),
+        ("merge = \"sum\"\nwindow_bits = 16", "write 32 to 32"),
     ] {
         let said = said(&object(more));
         assert!(said.contains(part), "{more}: {said}");

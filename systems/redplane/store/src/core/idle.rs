@@ -151,8 +151,8 @@ impl Replica {
         let gone = self.chain.state().is_gone(record);
         let mut unused_since_ns = 0;
         let mut recalled = false;
-        // What was counted for a key goes at one time, or a query would find some of it. What does
-        // not count, being of an older window, is a record like any other.
+        // What was counted for a key goes together, or a query would find some of it for long. What
+        // does not count, being of an older window, is a record like any other.
         let mut contributions = self.chain.state().contributions(slot);
         contributions
             .retain(|other| self.chain.state().counts(slot) && self.chain.state().counts(*other));
