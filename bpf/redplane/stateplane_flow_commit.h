@@ -367,6 +367,24 @@ int sp_batch_ack(struct xdp_md *xdp)
 
 /* ---- records without packets ----------------------------------------------------------------- */
 
+/* Has the program an object whose packets wait for its updates? */
+#define SP_FLOW_ONE_WAITS(name, id, flows, kb, vb, consistency, allocator)                         \
+	| SP_FLOW_IN(consistency, SP_FLOW_UPDATES_WAIT)
+#define SP_FLOW_ANY_WAITS (0 SP_FLOW_OBJECTS(SP_FLOW_ONE_WAITS))
+
+/* Has the open batch room for a record without a packet? Packets that must wait need some of it,
+ * too, and are dropped without. */
+static __always_inline int sp_flow_gather_fits(const struct sp_commit_place *place, __u32 words)
+{
+	__u32 records = *(volatile __u16 *)&place->stream->open_records;
+	__u32 after = *(volatile __u16 *)&place->stream->open_words + words;
+
+	if (!sp_commit_fits(place, words))
+		return 0;
+	return !SP_FLOW_ANY_WAITS || place->again || !records ||
+	       (records < SP_COMMIT_GATHER_RECORDS && 2 * after <= sp_commit_words_max);
+}
+
 /* An asynchronous object's flow, taken from the ring: its newest value becomes a record of this
  * CPU's open batch, if it is time and there is room. Standing in the ring says that the entry is
  * newer than the record which it names. Bits of stateplane_flow_generator.h's enum; -1: the flow is
@@ -387,7 +405,7 @@ static __always_inline int sp_flow_gather(void *map, struct sp_flow_scratch *scr
 	session = sp_get_session(entry->shard);
 	timeout = sp_resend_timeout(session, settings, 0);
 	before = entry->name;
-	room = !sp_commit_find(&place, entry->shard, before) && sp_commit_fits(&place, words);
+	room = !sp_commit_find(&place, entry->shard, before) && sp_flow_gather_fits(&place, words);
 	bpf_spin_lock((struct bpf_spin_lock *)entry);
 	if (!sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, scratch->key, key_bytes)) {
 		todo = SP_GENERATE_DONE;
@@ -425,7 +443,8 @@ static __always_inline int sp_flow_gather(void *map, struct sp_flow_scratch *scr
 /* ---- the generator -------------------------------------------------------------------------- */
 
 /* A generated frame looks after one stream: a batch that is overdue, or one that waits for a frame
- * from the loop that got lost; packets that are ready and that no arrival carries out. -1: none. */
+ * from the loop that got lost; packets that are ready and that no arrival carries out. -1: there is
+ * nothing to do, and the frame is free. */
 static __always_inline int sp_flow_look_after(
     struct xdp_md *xdp, const struct sp_flow_settings *settings)
 {
@@ -448,7 +467,7 @@ static __always_inline int sp_flow_look_after(
 	bpf_spin_unlock(&stream->lock);
 	if (idle) {
 		__sync_fetch_and_add(work, -1);
-		return XDP_DROP;
+		return -1;
 	}
 	if (bpf_map_push_elem(&sp_commit_due, &at, 0)) {
 		stream->queued = 0;
@@ -468,7 +487,7 @@ static __always_inline int sp_flow_look_after(
 		return sp_flow_send_batch(xdp);
 	if (*(volatile __u32 *)&stream->ready)
 		return sp_commit_drain(xdp, at / SP_COMMIT_LINES);
-	return XDP_DROP;
+	return -1;
 }
 
 #endif
