@@ -45,8 +45,9 @@ fn affords(cpus: u32, memory: u64) -> bool {
     u64::from(cpus) * dataplane::WAITING_BYTES <= memory / MEMORY_PARTS
 }
 
-/// Settles what `commit = "auto"` is on this machine. So the agent's next life finds the same, and
-/// takes the program over.
+/// Settles what `commit = "auto"` is on this machine. The agent's next life finds the same, and
+/// takes the program over, unless memory or a fabric port's MTU changed: then it loads the program
+/// anew, without its state.
 pub(crate) fn settle(config: &mut Config) -> Result<()> {
     if config.commit != CommitMode::Auto {
         return Ok(());
@@ -58,9 +59,12 @@ pub(crate) fn settle(config: &mut Config) -> Result<()> {
     } else {
         Some(format!("{cpus} CPUs need more than 1/{MEMORY_PARTS} of {} MiB", memory >> 20))
     };
-    if let Some(reason) = reason {
-        tracing::warn!("commit = \"auto\": packets wait in messages (\"wrap\"): {reason}");
-        config.commit = CommitMode::Wrap;
+    match reason {
+        None => tracing::info!("commit = \"auto\": packets wait in the switch (\"batch\")"),
+        Some(reason) => {
+            tracing::warn!("commit = \"auto\": packets wait in messages (\"wrap\"): {reason}");
+            config.commit = CommitMode::Wrap;
+        }
     }
     Ok(())
 }

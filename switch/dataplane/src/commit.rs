@@ -61,8 +61,8 @@ const LINES: u32 = 256;
 /// Slots of a CPU, as in the C header.
 const SLOTS: u32 = 1_024;
 
-/// Memory for waiting packets and their batches, of each CPU: that of the maps below.
-pub const WAITING_BYTES: u64 = 2_930_000;
+/// Memory for waiting packets and their batches, of each CPU: that of the maps below, about.
+pub const WAITING_BYTES: u64 = 2_950_000;
 
 impl Object {
     /// Before it is loaded: packets wait in the switch, whose CPUs have numbers below `cpus`.
