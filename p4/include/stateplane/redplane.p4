@@ -83,9 +83,9 @@ extern FlowState<K, V> {
     StateResult get(in K key, out V value);
     /// The same; a flow without state gets one from the allocator.
     StateResult get_or_allocate(in K key, out V value);
-    /// Replaces the flow's state. The last lookup in this object before the packet's first `set`
-    /// must have been of the same key, and must have returned HIT. (If it was of another key, the
-    /// packet is dropped, and counted as `commit_conflicts`: the new value follows from no value.)
+    /// Replaces the flow's state. The last lookup in this object on this packet must have been of
+    /// the same key, and must have returned HIT. (If it was of another key, the packet is dropped,
+    /// and counted as `commit_conflicts`: the new value follows from no value.)
     void set(in K key, in V value);
     /// Says how far the flow's life has come. Closed flows leave the switch, and the store after
     /// its `closed_s`. Flows that are never answered leave the store after its `half_open_s`. Call

@@ -142,6 +142,16 @@ impl<'a, 'q> Walk<'a, 'q> {
         storage: &'q mut Storage<'a>,
         question: &'q dyn Question,
     ) -> Vec<Witness> {
+        Self::explore(program, storage, question).0
+    }
+
+    /// The same, and whether every way through the program was walked: with too many ways, what is
+    /// not found may be there all the same.
+    pub fn explore(
+        program: &'a Program,
+        storage: &'q mut Storage<'a>,
+        question: &'q dyn Question,
+    ) -> (Vec<Witness>, bool) {
         let mut walk = Walk {
             program,
             question,
@@ -180,7 +190,7 @@ impl<'a, 'q> Walk<'a, 'q> {
             location: it.location,
             earlier: it.earlier,
         };
-        broken.map(witness).collect()
+        (broken.map(witness).collect(), complete)
     }
 
     fn control(&mut self, control: &'a Control, paths: Vec<Path>) -> Vec<Path> {

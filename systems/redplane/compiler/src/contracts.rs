@@ -10,14 +10,13 @@ use xdp_backend::system::{
 use xdp_backend::walk;
 
 const SECOND_SET: usize = 0;
-const SNAPSHOT_AFTER_SET: usize = 1;
-const SET_WITHOUT_LOOKUP: usize = 2;
-const PHASE_WITHOUT_LOOKUP: usize = 3;
-const NAT_SHAPE: usize = 4;
-const BACKENDS_SHAPE: usize = 5;
-const SECOND_KEY: usize = 6;
-const FLOW_AFTER_SNAPSHOT: usize = 7;
-const OUTSIDE: usize = 8;
+const SET_WITHOUT_LOOKUP: usize = 1;
+const PHASE_WITHOUT_LOOKUP: usize = 2;
+const NAT_SHAPE: usize = 3;
+const BACKENDS_SHAPE: usize = 4;
+const SECOND_KEY: usize = 5;
+const FLOW_AFTER_SNAPSHOT: usize = 6;
+const OUTSIDE: usize = 7;
 
 /// All rules on the order of calls and the types of allocators.
 pub static RULES: &[Rule] = &[
@@ -26,13 +25,6 @@ pub static RULES: &[Rule] = &[
         broken: "a second `set` on one path of a packet, of another object or key",
         remedy: "put all changes into one value under one key: a packet carries one update",
         note: Some("the first `set` is here"),
-        on_any_path: true,
-    },
-    Rule {
-        id: "snapshot-after-set",
-        broken: "an access to a SnapshotState after a `set`, in a program that looks up or sets after a `set`",
-        remedy: "do all look-ups before a single `set` on each path: else `set`s take effect at the packet's end, and a packet whose `set` cannot take effect would have counted",
-        note: Some("the `set` is here"),
         on_any_path: true,
     },
     Rule {
@@ -93,15 +85,17 @@ pub static RULES: &[Rule] = &[
 const NAT_PORTS: u32 = 1;
 const BACKENDS: u32 = 2;
 
-/// No rule: a `set` or look-up that comes after a `set`.
+/// No rule: a `set`, or a call that may have to wait for a lease, that comes after a `set`.
 static AFTER_SET: Rule = Rule { id: "", broken: "", remedy: "", note: None, on_any_path: true };
 
-/// Do the program's `set`s take effect at the packet's end? They do if on some path a `set` or a
-/// look-up comes after a `set`. A packet that has to wait for that look-up's lease enters the
-/// program again, and would set twice.
+/// Do the program's `set`s take effect at the packet's end? They do if on some path a `set`, a
+/// look-up or an access to a SnapshotState comes after a `set`. A packet that has to wait for a
+/// lease there enters the program again, and would set twice. They also do if there are too many
+/// paths to tell.
 pub fn sets_at_the_end(program: &Program) -> bool {
     let mut storage = Storage::new(program, super::EXTERN_TYPES);
-    !Walk::run(program, &mut storage, &AfterSets { program }).is_empty()
+    let (found, complete) = Walk::explore(program, &mut storage, &AfterSets { program });
+    !found.is_empty() || !complete
 }
 
 /// Which rules the program breaks, and where.
@@ -120,8 +114,7 @@ pub fn check(program: &Program) -> Vec<Witness> {
             found.extend(Walk::run(program, &mut storage, &question));
         }
     }
-    let waits = sets_at_the_end(program);
-    found.extend(Walk::run(program, &mut storage, &Sets { program, waits }));
+    found.extend(Walk::run(program, &mut storage, &Sets { program }));
     found.extend(Walk::run(program, &mut storage, &Snapshots { program }));
     let outside = calls_outside(program, super::EXTERN_TYPES).into_iter();
     let rule = &RULES[OUTSIDE];
@@ -145,6 +138,11 @@ fn is_flow(instance: &ExternInstance) -> bool {
 /// Can a packet have to wait for this object's state?
 fn is_in_store(instance: &ExternInstance) -> bool {
     Consistency::ALL.get(member(instance, 1) as usize).is_none_or(|it| it.is_replicated())
+}
+
+/// Does a packet need a lease on this SnapshotState's key? (A period of 0 makes it local.)
+fn takes_snapshots(instance: &ExternInstance) -> bool {
+    member(instance, 2) != 0
 }
 
 fn member(instance: &ExternInstance, index: usize) -> u32 {
@@ -244,7 +242,8 @@ impl Question for AfterSets<'_> {
         let object = &self.program.externs[call.object.index()];
         let waits = match call.method {
             "set" => true,
-            method => is_flow(object) && is_lookup(method) && is_in_store(object),
+            method if is_flow(object) => is_lookup(method) && is_in_store(object),
+            method => method != "is_overdue" && takes_snapshots(object),
         };
         vec![(&AFTER_SET, verdict(waits && !seen.is_empty(), seen.first()))]
     }
@@ -257,8 +256,6 @@ impl Question for AfterSets<'_> {
 /// The first `set`, in whichever object.
 struct Sets<'a> {
     program: &'a Program,
-    /// It takes effect at the packet's end.
-    waits: bool,
 }
 
 impl Question for Sets<'_> {
@@ -268,17 +265,12 @@ impl Question for Sets<'_> {
         seen: &[Seen],
         call: &Call,
     ) -> Vec<(&'static Rule, Verdict)> {
+        if call.method != "set" || !is_flow(&self.program.externs[call.object.index()]) {
+            return Vec::new();
+        }
         let first = seen.first();
         let other = |first: &Seen| first.object != call.object || storage.strays(first, call);
-        match (is_flow(&self.program.externs[call.object.index()]), call.method) {
-            (true, "set") => {
-                vec![(&RULES[SECOND_SET], verdict(first.is_some_and(other), first))]
-            }
-            (false, method) if self.waits && method != "is_overdue" => {
-                vec![(&RULES[SNAPSHOT_AFTER_SET], verdict(first.is_some(), first))]
-            }
-            _ => Vec::new(),
-        }
+        vec![(&RULES[SECOND_SET], verdict(first.is_some_and(other), first))]
     }
 
     fn remembers(&self, seen: &[Seen], call: &Call) -> bool {
