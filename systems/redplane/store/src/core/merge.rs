@@ -43,9 +43,9 @@ impl Merging {
         self.settings.window_bits.map_or(0, |_| number(&slots[last..]))
     }
 
-    /// By RFC 1982's order, as the switches'. It orders windows that are less than half of the range
-    /// apart, and a contribution of a switch that died may be as old as the key: so numbers have 32
-    /// bits at least (`LEAST_WINDOW_BITS`).
+    /// By RFC 1982's order, as the switches'. It orders windows that are less than half of the
+    /// range apart, and a contribution of a switch that died may be as old as the key: so numbers
+    /// have 32 bits at least (`LEAST_WINDOW_BITS`).
     fn compare(&self, one: u64, other: u64) -> Ordering {
         let mask = u64::MAX >> (64 - self.settings.window_bits.unwrap_or(64).clamp(1, 64));
         let ahead = one.wrapping_sub(other) & mask;
