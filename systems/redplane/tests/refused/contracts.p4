@@ -51,8 +51,8 @@ control ThisIngress(inout headers_t hdr, inout metadata_t meta, inout standard_m
         here.get({ hdr.h.a }, value);
         flows.get({ 1 }, value);
         flows.set({ 2 }, value); // refused: not the last one looked up
-        counts.add({ 1 }, 0, 1, sum); // refused: an access to a SnapshotState after a `set`
-        counts.add({ 2 }, 0, 1, sum); // refused: with a second key // refused: an access to a SnapshotState after a `set`
+        counts.add({ 1 }, 0, 1, sum);
+        counts.add({ 2 }, 0, 1, sum); // refused: with a second key
         changes.apply();
         standard_metadata.egress_spec = 1;
     }
