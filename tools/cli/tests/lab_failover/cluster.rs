@@ -136,19 +136,20 @@ impl Cluster {
 
     /// Waits until all chains are whole, all switches live, and all have the newest decision.
     pub fn settle(&self, what: &str) {
+        self.wait_for(what, || {
+            let is_well = |it: &SwitchStatus| {
+                it.standing == "serving" && it.report_ms.is_some_and(|ms| ms < 100)
+            };
+            self.status().is_some_and(|it| it.settled && it.switches.iter().all(is_well))
+        });
+    }
+
+    /// Waits for long; an error shows the controller's status.
+    pub fn wait_for(&self, what: &str, mut done: impl FnMut() -> bool) {
         let deadline = Instant::now() + Duration::from_secs(60);
-        loop {
-            let status = self.status();
-            let is_settled = status.as_ref().is_some_and(|status| {
-                let is_well = |it: &SwitchStatus| {
-                    it.standing == "serving" && it.report_ms.is_some_and(|ms| ms < 100)
-                };
-                status.settled && status.switches.iter().all(is_well)
-            });
-            if is_settled {
-                return;
-            }
-            assert!(Instant::now() < deadline, "not within 60 s: {what}: {status:#?}");
+        while !done() {
+            let in_time = Instant::now() < deadline;
+            assert!(in_time, "not within 60 s: {what}: {:#?}", self.status());
             std::thread::sleep(Duration::from_millis(10));
         }
     }

@@ -1,7 +1,6 @@
 //! Switches that are back get their groups back, under load.
 
 use crate::cluster::{Cluster, address};
-use crate::common::wait_for;
 use crate::load::Load;
 use netchain_daemon::GroupStatus;
 use std::time::Instant;
@@ -39,7 +38,7 @@ pub fn chains_return(cluster: &Cluster, victim: &str) {
     let load = Load::start(cluster, 9, |_| None);
     let began = Instant::now();
     cluster.order("rebalance");
-    wait_for("groups move", || in_place(cluster) >= placed + MOVES && serves() > served);
+    cluster.wait_for("groups move", || in_place(cluster) >= placed + MOVES && serves() > served);
     let took = began.elapsed();
     assert!(status().to_move < to_move);
     let text = cluster.lab.metrics("controller");
