@@ -10,7 +10,7 @@ PACKAGES=(
   bird2 iproute2 ethtool iputils-ping nftables procps                 # the lab's network
   iperf3 tcpdump jq                                                   # real traffic, and looking at it
   etcd-server                                                         # tests of controllers that elect through it
-  conntrack conntrackd keepalived redis-server                        # what `make bench` compares with
+  conntrack conntrackd keepalived redis-server                # what `make bench` compares with
   zookeeper                                                           # also `stateplane demo kv`
   openjdk-17-jre-headless python3 python3-pip                         # TLC, which checks spec/
 )
@@ -41,7 +41,8 @@ if [ "${#missing[@]}" -gt 0 ]; then
   as_root apt-get update -qq
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
   # These packages start daemons for the host itself; the labs run their own, one in each namespace.
-  for service in bird2:bird conntrackd:conntrackd keepalived:keepalived etcd-server:etcd redis-server:redis-server; do
+  for service in bird2:bird conntrackd:conntrackd keepalived:keepalived \
+    etcd-server:etcd redis-server:redis-server; do
     if [[ " ${missing[*]} " == *" ${service%%:*} "* ]] && command -v systemctl >/dev/null; then
       as_root systemctl disable --now "${service##*:}" >/dev/null 2>&1 || true
     fi

@@ -30,7 +30,7 @@
 
 /* The loader sets it: packets wait here. 0: the system's own way. */
 const volatile __u32 sp_commit_on = 0;
-/* What finds no room here goes the system's own way, instead of being dropped. The loader may set
+/* Packets that find no room here go the system's own way. 0: they are dropped. The loader may set
  * it. */
 const volatile __u32 sp_commit_wraps = 0;
 /* A packet that has waited longer is dropped when its turn comes. The loader may set it. */

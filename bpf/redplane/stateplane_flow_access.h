@@ -386,7 +386,8 @@ static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map,
 		void *entry_key = (void *)entry + SP_FLOW_ENTRY_HEAD_BYTES;
 
 		bpf_spin_lock((struct bpf_spin_lock *)entry);
-		if (sp_flow_equal(entry_key, key, key_bytes) && entry->seq == flow->read[sp_flow_at(object_id)].seq &&
+		if (sp_flow_equal(entry_key, key, key_bytes) &&
+		    entry->seq == flow->read[sp_flow_at(object_id)].seq &&
 		    !(entry->flags & (SP_FLOW_DYING | SP_FLOW_RELEASED)) &&
 #ifdef SP_FLOW_HAS_COMMIT
 		    /* What made room for the record is still so (another CPU's packet that waits for

@@ -108,10 +108,10 @@ enum Overdue {
     CONTINUE
 }
 
-/// Whether several switches count for a key of a SnapshotState at the same time. Then each has
-/// slots of its own, which are what its packets see, and the store merges all switches' newest
-/// whole snapshots slot by slot into one array of the key, for whoever asks the store (RedPlane's
-/// draft, §6: "the state store merges updates for each slot in the sketches").
+/// Whether several switches count for a key of a SnapshotState at the same time. Each switch then
+/// has slots of its own, and its packets see these. The store merges all switches' newest whole
+/// snapshots slot by slot into one array of the key. Queries to the store read that array
+/// (RedPlane's draft, §6: "the state store merges updates for each slot in the sketches").
 enum Merge {
     /// No: a key is one switch's at a time.
     NONE,

@@ -27,8 +27,7 @@ fn cpus() -> Result<u32> {
     Ok(last.map_or(1, |last| last + 1))
 }
 
-/// Of the machine's memory, waiting packets get no more than one part of so many, unless the
-/// configuration says `batch`.
+/// With `commit = "auto"` waiting packets get at most one part in so many of the machine's memory.
 const MEMORY_PARTS: u64 = 64;
 
 /// The machine's memory in bytes.

@@ -351,8 +351,8 @@ impl Config {
             return self.fault("generator_interval_us", "must be 100 to 1000000 (0.1 ms to 1 s)");
         }
         if self.when_full == WhenFull::Wrap && self.commit == CommitMode::Wrap {
-            let remedy =
-                "\"wrap\" needs commit = \"batch\": without it all packets go so; leave it out";
+            let remedy = "\"wrap\" needs commit = \"batch\" or \"auto\". With commit = \"wrap\" all \
+                          packets wait in messages: remove when_full";
             return self.fault("when_full", remedy);
         }
         self.validate_gateway()?;

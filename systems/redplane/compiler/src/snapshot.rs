@@ -296,22 +296,18 @@ fn note_windows(generator: &mut Generator<'_>, object: &SnapshotObject, location
         );
         generator.error(location, &message, None);
     }
-    let of = |it: &&StateObject| it.id == object.object_id;
-    let settings = generator.manifest.state_objects.iter().find(of).map(SnapshotSettings::of);
-    let merges = settings.is_some_and(|it| it.is_ok_and(|it| it.merge.is_some()));
-    if merges && object.width < LEAST_WINDOW_BITS {
+    let described =
+        generator.manifest.state_objects.iter_mut().find(|it| it.id == object.object_id);
+    let Some(it) = described else { return };
+    let Ok(settings) = SnapshotSettings::of(it) else { return };
+    it.settings = written(&SnapshotSettings { windows: true, ..settings });
+    if settings.merge.is_some() && object.width < LEAST_WINDOW_BITS {
         let message = format!(
-            "begin: a merged object's windows need numbers of {LEAST_WINDOW_BITS} bits, not {}: with fewer, an old switch's snapshot could seem newer",
+            "begin: a merged object's windows need numbers of {LEAST_WINDOW_BITS} bits, not {}: \
+             with fewer, an old switch's snapshot could seem newer",
             object.width
         );
         generator.error(location, &message, None);
-    }
-    let described =
-        generator.manifest.state_objects.iter_mut().find(|it| it.id == object.object_id);
-    if let Some(it) = described
-        && let Ok(settings) = SnapshotSettings::of(it)
-    {
-        it.settings = written(&SnapshotSettings { windows: true, ..settings });
     }
 }
 

@@ -91,7 +91,7 @@ pub enum Merge {
     Or,
 }
 
-/// Of a switch's number behind a key for which several switches count, in the store.
+/// Bytes of a switch's number. The store puts it behind a key for which several switches count.
 pub const CONTRIBUTOR_BYTES: usize = 4;
 /// Longest key of an object that is merged.
 pub const MOST_MERGED_KEY_BYTES: usize = MAX_KEY_BYTES - CONTRIBUTOR_BYTES;

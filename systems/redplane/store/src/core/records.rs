@@ -369,7 +369,7 @@ impl Records {
         merged.make(by, wholes);
     }
 
-    /// Whether what is merged would be another without this contribution.
+    /// Does this contribution count in its key's merged slots?
     pub fn counts(&self, slot: u32) -> bool {
         let record = self.get(slot);
         let key = self.settings(record.object).message_key(record.key.as_slice());
@@ -391,7 +391,7 @@ impl Records {
         merged.map_or(vec![], |merged| merged.contributions.values().copied().collect())
     }
 
-    /// A record is new, or gone: of a contribution the key's others are to know.
+    /// A record was made or freed. If it is a contribution, its key's merged slots change.
     fn note_contribution(&mut self, slot: u32, is_there: bool) {
         let record = &self.slots[slot as usize];
         let (object, settings) = (record.object, &self.objects[record.object]);
