@@ -9,6 +9,7 @@
 // declare adds nothing to it.
 #include <stateplane/netchain.p4>
 #include <stateplane/redplane.p4>
+#include <stateplane/swish.p4>
 
 /// What the kernel's routing table says of a destination.
 enum FibResult {

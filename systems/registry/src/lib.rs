@@ -57,4 +57,5 @@ macro_rules! systems {
 systems! {
     [redplane_compiler::RedPlane, redplane_compiler::Meaning, redplane_switch::RedPlane, redplane_tools::RedPlane, redplane_fuzz::RedPlane];
     [netchain_compiler::NetChain, netchain_compiler::Meaning, netchain_switch::NetChain, netchain_tools::NetChain, netchain_tools::NetChain];
+    [swish_compiler::SwiSh, swish_compiler::Meaning, swish_switch::SwiSh, swish_tools::SwiSh, swish_tools::SwiSh];
 }

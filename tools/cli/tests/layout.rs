@@ -36,7 +36,7 @@ const MAY_NAME: [&str; 12] = [
 
 /// The systems, by the names of their folders, and their names as code has them. (`RedPlane §5.2`
 /// cites the paper, and is none.)
-const SYSTEMS: [(&str, &[&str]); 2] = [
+const SYSTEMS: [(&str, &[&str]); 3] = [
     (
         "redplane",
         &[
@@ -50,6 +50,7 @@ const SYSTEMS: [(&str, &[&str]); 2] = [
         ],
     ),
     ("netchain", &["netchain", "SlotState", "slot_state", "MessageTag", "message_tag"]),
+    ("swish", &["swish", "SharedCounter", "SharedSketch", "shared_counter", "shared_sketch"]),
 ];
 
 /// Whether a file is part of this system: its folders and its include file.

@@ -1,0 +1,447 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * stateplane_shared.h: variables with SDW of stateplane/swish.p4: updates and reads of a packet
+ * (SwiSh §6.3, systems/swish/README.md).
+ *
+ * Owns: the maps, pins of packets, the delta that takes updates. Must not know: frames, when a
+ * window turns (stateplane_shared_window.h).
+ *
+ * The emitted program defines, before it includes this:
+ *   SP_SHARED_BLOCKS        blocks of all groups
+ *   SP_SHARED_MESSAGES      messages that a switch may send in a window: the blocks of its largest
+ *                           group
+ *   SP_SHARED_OBJECTS(X)    X(name, group, first block, cells, how it merges, drops when full)
+ *   SP_SHARED_UPDATES       updates of one packet at the most
+ */
+#ifndef STATEPLANE_SHARED_H
+#define STATEPLANE_SHARED_H
+
+#include "stateplane_messages.h"
+#include "stateplane_shared_layouts.h"
+
+/* The window and the phase are one word, so that a switch of either is one compare-and-swap. */
+#define SP_SHARED_WORD(window, phase) ((window) << 3 | (phase))
+#define SP_SHARED_WINDOW(word) ((word) >> 3)
+#define SP_SHARED_PHASE(word) ((word)&7)
+/* A pin: nobody, or a packet that is about to say which window it is in. */
+#define SP_SHARED_NO_PIN 0
+#define SP_SHARED_UNKNOWN_PIN 1
+
+/* The verifier checks such a function once, and not for each way to it. */
+#define SP_SHARED_GLOBAL __attribute__((noinline))
+
+/* Ethernet, IPv4 without options, UDP; then the header, and the cells of whole messages. */
+#define SP_SHARED_HEADER_AT 42
+#define SP_SHARED_CELLS_AT (SP_SHARED_HEADER_AT + SP_SHARED_HEADER_BYTES)
+#define SP_SHARED_FULL_BYTES (SP_SHARED_CELLS_AT + SP_SHARED_CELLS * 4)
+
+#define SP_SHARED_LOAD(place) (*(volatile __typeof__(place) *)&(place))
+#define SP_SHARED_STORE(place, value) (*(volatile __typeof__(place) *)&(place) = (value))
+
+/*
+ * Not 0, in measurements only: each window sends what user space has put into the deltas and the
+ * lists. (Packets cannot change all cells of a large variable in each window.)
+ */
+const volatile __u32 sp_shared_filled = 0;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, SP_SHARED_BLOCKS);
+	__type(key, __u32);
+	__type(value, struct sp_shared_block);
+} sp_shared_blocks SEC(".maps");
+
+/* Blocks that packets changed in a rotation: two lists for each group. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 2 * SP_SHARED_BLOCKS);
+	__type(key, __u32);
+	__type(value, __u32);
+} sp_shared_dirty_blocks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, SP_SHARED_GROUPS);
+	__type(key, __u32);
+	__type(value, struct sp_shared_node);
+} sp_shared_nodes SEC(".maps");
+
+/* By group, then CPU: not a map by CPU, as other CPUs read the pins. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, SP_SHARED_GROUPS *SP_SHARED_CPUS);
+	__type(key, __u32);
+	__type(value, struct sp_shared_cpu);
+} sp_shared_cpus SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, SP_SHARED_STAT_COUNT);
+	__type(key, __u32);
+	__type(value, __u64);
+} sp_shared_stats SEC(".maps");
+
+SP_INLINE void sp_shared_count(__u32 what)
+{
+	sp_count(&sp_shared_stats, what, 1);
+}
+
+/* An update that takes effect at the packet's verdict: a packet that runs again counts once. */
+struct sp_shared_update {
+	__u32 block;
+	__u32 cell;
+	__u32 by;
+	__u32 group;
+};
+
+/* With a packet through the pipeline. */
+struct sp_shared_context {
+	/* By group: the window and the phase at the packet's first access; 0: there was none. */
+	__u64 word[SP_SHARED_GROUPS];
+	__u32 updates;
+	__u32 refused; /* an object with WhenFull.DROP took no more */
+	struct sp_shared_update update[SP_SHARED_UPDATES];
+};
+
+SP_INLINE __u32 sp_shared_this_cpu(void)
+{
+	__u32 zero = 0;
+
+	if (sp_test_mode) {
+		struct sp_test_value *test = bpf_map_lookup_elem(&sp_test, &zero);
+
+		return test ? test->cpu & (SP_SHARED_CPUS - 1) : 0;
+	}
+	return bpf_get_smp_processor_id() & (SP_SHARED_CPUS - 1);
+}
+
+SP_INLINE struct sp_shared_cpu *sp_shared_cpu(__u32 group, __u32 cpu)
+{
+	__u32 at = group * SP_SHARED_CPUS + cpu;
+
+	return bpf_map_lookup_elem(&sp_shared_cpus, &at);
+}
+
+SP_INLINE struct sp_shared_node *sp_shared_node(__u32 group)
+{
+	return bpf_map_lookup_elem(&sp_shared_nodes, &group);
+}
+
+SP_INLINE struct sp_shared_block *sp_shared_block(__u32 block)
+{
+	return bpf_map_lookup_elem(&sp_shared_blocks, &block);
+}
+
+/* Where in its block a cell of a group is. (The verifier knows no bound of a remainder.) */
+SP_INLINE __u64 sp_shared_within(__u32 cell)
+{
+	return sp_below(cell % SP_SHARED_CELLS, SP_SHARED_CELLS);
+}
+
+/*
+ * The rotation that takes the updates of a packet with this pin. Each rotation is sent in the
+ * window of its number: so r = 2NB (systems/swish/README.md, "Rotation in step 3").
+ */
+SP_INLINE __u64 sp_shared_rotation(__u64 word)
+{
+	return SP_SHARED_WINDOW(word) + (SP_SHARED_PHASE(word) >= SP_SHARED_ROTATED);
+}
+
+/*
+ * Pins the packet to the window. "Unknown" first: between a load of the window and the pin the
+ * window could turn, and nobody would wait for this packet. Returns 0 before the group has begun.
+ */
+SP_INLINE __u64 sp_shared_pin(struct sp_shared_context *shared, __u32 group)
+{
+	struct sp_shared_cpu *cpu;
+	struct sp_shared_node *node;
+	__u64 word;
+
+	if (shared->word[group])
+		return shared->word[group];
+	cpu = sp_shared_cpu(group, sp_shared_this_cpu());
+	node = sp_shared_node(group);
+	if (!cpu || !node)
+		return 0;
+	__sync_lock_test_and_set(&cpu->packet, SP_SHARED_UNKNOWN_PIN);
+	word = SP_SHARED_LOAD(node->word);
+	SP_SHARED_STORE(cpu->packet, word);
+	shared->word[group] = word;
+	return word;
+}
+
+/* The value that a packet of this window reads: the larger window below it. 0 is below all. */
+SP_INLINE __u32 sp_shared_read_side(const struct sp_shared_block *block, __u64 window)
+{
+	__u64 first = SP_SHARED_LOAD(block->window[0]), second = SP_SHARED_LOAD(block->window[1]);
+
+	if (first >= window)
+		return 1;
+	if (second >= window)
+		return 0;
+	return second > first;
+}
+
+SP_INLINE __u32 sp_shared_read(struct sp_shared_context *shared, __u32 group, __u32 first,
+			       __u32 cells, __u32 index)
+{
+	__u64 word = sp_shared_pin(shared, group);
+	struct sp_shared_block *block;
+
+	if (index >= cells || !word)
+		return 0;
+	block = sp_shared_block(first + index / SP_SHARED_CELLS);
+	if (!block)
+		return 0;
+	return SP_SHARED_LOAD(block->value[sp_shared_read_side(block, SP_SHARED_WINDOW(word))]
+					  [sp_shared_within(index)]);
+}
+
+/* Notes an update for the packet's verdict. */
+SP_INLINE void sp_shared_update(struct sp_shared_context *shared, __u32 group, __u32 first,
+				__u32 cells, __u32 drops, __u32 index, __u32 by)
+{
+	__u64 word = sp_shared_pin(shared, group), rotation = sp_shared_rotation(word);
+	struct sp_shared_cpu *cpu = sp_shared_cpu(group, sp_shared_this_cpu());
+	struct sp_shared_update *update;
+
+	if (index >= cells || !word || !cpu)
+		return;
+	/* Each CPU has a share of B, the updates that a rotation may have (SwiSh §6.3). */
+	if (cpu->rotation != rotation) {
+		cpu->rotation = rotation;
+		cpu->used = 0;
+	}
+	if (cpu->used >= cpu->share || shared->updates >= SP_SHARED_UPDATES) {
+		sp_shared_count(drops ? SP_SHARED_STAT_FULL_DROPPED : SP_SHARED_STAT_FULL_PASSED);
+		shared->refused |= drops;
+		return;
+	}
+	cpu->used++;
+	update = sp_element(&shared->update[0]) + sp_below(shared->updates, SP_SHARED_UPDATES);
+	update->block = first + index / SP_SHARED_CELLS;
+	update->cell = index % SP_SHARED_CELLS;
+	update->by = by;
+	update->group = group;
+	shared->updates++;
+}
+
+/* The first change of a block in a rotation puts it on the rotation's list. */
+static __noinline int sp_shared_list_block(struct sp_shared_node *node, __u32 side, __u32 block)
+{
+	__u32 at = 2 * node->first + side * node->blocks +
+		   __sync_fetch_and_add(&node->dirty_blocks[side & 1], 1);
+	__u32 *place = bpf_map_lookup_elem(&sp_shared_dirty_blocks, &at);
+
+	if (place)
+		*place = block;
+	return 0;
+}
+
+/* Looks so often at a line that another CPU clears: that takes it as long as a few looks. */
+#define SP_SHARED_SPINS 100000
+
+struct sp_shared_spin {
+	__u64 rotation;
+	__u32 block;
+	__u32 side;
+	__u32 line;
+	__u32 done;
+	__u32 cell;
+	__u32 by;
+};
+
+static long sp_shared_line_ready(__u64 i, struct sp_shared_spin *spin)
+{
+	struct sp_shared_block *block = sp_shared_block(spin->block);
+	__u64 line;
+
+	if (!block)
+		return 1;
+	line = SP_SHARED_LOAD(block->line[spin->side & 1][sp_below(spin->line, SP_SHARED_LINES)]);
+	spin->done = line >> 16 == spin->rotation && !(line & SP_SHARED_CLEARING);
+	return spin->done;
+}
+
+/*
+ * The line is of this rotation when it returns 1. A line that was last changed in an older one is
+ * cleared first, by the CPU that claims it: there is no pass over the array.
+ */
+SP_SHARED_GLOBAL int sp_shared_claim_line(__u32 number, __u32 side, __u32 line, __u64 rotation)
+{
+	struct sp_shared_spin spin = { .rotation = rotation, .block = number, .side = side,
+				       .line = line };
+	struct sp_shared_block *block = sp_shared_block(number);
+	__u64 *place, old, fresh = rotation << 16;
+	__u32 *cells;
+
+	if (side > 1 || line >= SP_SHARED_LINES || !block)
+		return 0;
+	place = &block->line[side][line];
+	old = SP_SHARED_LOAD(*place);
+	/* (One that is newer would be of a packet behind this one: the pins forbid it.) */
+	if (old >> 16 != rotation &&
+	    __sync_val_compare_and_swap(place, old, fresh | SP_SHARED_CLEARING) == old) {
+		cells = &block->delta[side][line * SP_SHARED_LINE_CELLS];
+		for (int i = 0; i < SP_SHARED_LINE_CELLS; i++)
+			cells[i] = 0;
+		/* A full barrier: the zeros are there before anybody adds. */
+		__sync_lock_test_and_set(place, fresh);
+		return 1;
+	}
+	bpf_loop(SP_SHARED_SPINS, sp_shared_line_ready, &spin, 0);
+	return spin.done;
+}
+
+/* How cells of a block merge. */
+#define SP_SHARED_MERGE_OF(name, group, first, cells, merge, drops)                                    \
+	if (block >= (first) && block < (first) + ((cells) + SP_SHARED_CELLS - 1) / SP_SHARED_CELLS) \
+		return merge;
+
+SP_INLINE __u32 sp_shared_merge_of(__u32 block)
+{
+	SP_SHARED_OBJECTS(SP_SHARED_MERGE_OF)
+	return SP_SHARED_SUM;
+}
+
+/* One look at a cell that becomes the larger one. */
+static long sp_shared_raise(__u64 i, struct sp_shared_spin *spin)
+{
+	struct sp_shared_block *block = sp_shared_block(spin->block);
+	__u32 *place, seen;
+
+	if (!block)
+		return 1;
+	place = &block->delta[spin->side & 1][sp_below(spin->cell, SP_SHARED_CELLS)];
+	seen = SP_SHARED_LOAD(*place);
+	return seen >= spin->by || __sync_val_compare_and_swap(place, seen, spin->by) == seen;
+}
+
+/* Puts an update into the delta that packets of this window and phase change. */
+SP_SHARED_GLOBAL int sp_shared_apply(__u64 word, __u32 group, __u32 number, __u32 cell, __u32 by)
+{
+	struct sp_shared_block *block = sp_shared_block(number);
+	struct sp_shared_node *node = sp_shared_node(group);
+	__u64 rotation = sp_shared_rotation(word), line, old, fresh = 0, bit;
+	__u32 side = rotation & 1, *place, merge;
+
+	if (!block || !node || cell >= SP_SHARED_CELLS)
+		return 0;
+	line = sp_below(cell / SP_SHARED_LINE_CELLS, SP_SHARED_LINES);
+	old = SP_SHARED_LOAD(block->line[side][line]);
+	if ((old >> 16 != rotation || old & SP_SHARED_CLEARING) &&
+	    !sp_shared_claim_line(number, side, line, rotation)) {
+		sp_shared_count(SP_SHARED_STAT_LINE_STUCK);
+		return 0;
+	}
+	place = &block->delta[side][cell];
+	merge = sp_shared_merge_of(number);
+	if (merge == SP_SHARED_SUM) {
+		__sync_fetch_and_add(place, by);
+	} else if (merge == SP_SHARED_OR) {
+		if ((SP_SHARED_LOAD(*place) & by) != by)
+			__sync_fetch_and_or(place, by);
+	} else if (SP_SHARED_LOAD(*place) < by) {
+		struct sp_shared_spin spin = { .block = number, .side = side, .cell = cell, .by = by };
+
+		bpf_loop(SP_SHARED_SPINS, sp_shared_raise, &spin, 0);
+	}
+	bit = 1ull << (cell % SP_SHARED_LINE_CELLS);
+	if (SP_SHARED_LOAD(block->line[side][line]) & bit)
+		return 0;
+	if (__sync_fetch_and_or(&block->line[side][line], bit) & bit)
+		return 0;
+	/* How many cells of the block changed decides how it is sent: in one word with the rotation. */
+	for (int i = 0; i < SP_SHARED_TRIES; i++) {
+		old = SP_SHARED_LOAD(block->changed[side]);
+		fresh = old >> 16 == rotation ? old + 1 : rotation << 16 | 1;
+		if (__sync_val_compare_and_swap(&block->changed[side], old, fresh) == old)
+			break;
+	}
+	if (old >> 16 != rotation)
+		sp_shared_list_block(node, side, number - node->first);
+	for (int i = 0; i < SP_SHARED_TRIES; i++) {
+		__u32 most = SP_SHARED_LOAD(node->most_cells[side]), cells = fresh & 0xffff;
+
+		if (most >= cells ||
+		    __sync_val_compare_and_swap(&node->most_cells[side], most, cells) == most)
+			break;
+	}
+	return 0;
+}
+
+/*
+ * The packet's verdict: its updates take effect, and its pins go. Not 0: it is dropped, as an
+ * object with WhenFull.DROP took no more.
+ */
+SP_INLINE int sp_shared_commit(struct sp_shared_context *shared)
+{
+	for (__u32 i = 0; i < SP_SHARED_UPDATES; i++) {
+		if (i >= shared->updates || shared->refused)
+			break;
+		sp_shared_apply(shared->word[shared->update[i].group & (SP_SHARED_GROUPS - 1)],
+				shared->update[i].group, shared->update[i].block,
+				shared->update[i].cell, shared->update[i].by);
+	}
+	shared->updates = 0;
+	for (__u32 group = 0; group < SP_SHARED_GROUPS; group++) {
+		struct sp_shared_cpu *cpu;
+
+		if (!shared->word[group])
+			continue;
+		cpu = sp_shared_cpu(group, sp_shared_this_cpu());
+		/* (On x86 a store comes after all before it.) */
+		if (cpu)
+			SP_SHARED_STORE(cpu->packet, SP_SHARED_NO_PIN);
+		shared->word[group] = 0;
+	}
+	return shared->refused;
+}
+
+/* The packet enters the program again, from its beginning. */
+SP_INLINE void sp_shared_forget(struct sp_shared_context *shared)
+{
+	shared->updates = 0;
+	shared->refused = 0;
+	sp_shared_commit(shared);
+}
+
+/* The window that the packet sees; 0: the group has not begun. */
+SP_INLINE __u64 sp_shared_window(struct sp_shared_context *shared, __u32 group)
+{
+	return SP_SHARED_WINDOW(sp_shared_pin(shared, group));
+}
+
+/* Microseconds since this switch began it. */
+SP_INLINE __u32 sp_shared_age(struct sp_shared_context *shared, __u32 group)
+{
+	struct sp_shared_node *node = sp_shared_node(group);
+	__u64 began_ns, now_ns = sp_now_ns();
+
+	sp_shared_pin(shared, group);
+	began_ns = node ? SP_SHARED_LOAD(node->began_ns) : now_ns;
+	if (began_ns > now_ns)
+		return 0;
+	now_ns = (now_ns - began_ns) / 1000;
+	return now_ns < 0xffffffff ? now_ns : 0xffffffff;
+}
+
+/* The functions of each object, as the program calls them. */
+#define SP_SHARED_FUNCTIONS(name, group, first, cells, merge, drops)                             \
+	SP_INLINE void name##_update(struct sp_shared_context *shared, __u32 index, __u32 by)    \
+	{                                                                                        \
+		sp_shared_update(shared, group, first, cells, drops, index, by);                 \
+	}                                                                                        \
+	SP_INLINE __u32 name##_get(struct sp_shared_context *shared, __u32 index)                \
+	{                                                                                        \
+		return sp_shared_read(shared, group, first, cells, index);                       \
+	}
+SP_SHARED_OBJECTS(SP_SHARED_FUNCTIONS)
+
+#include "stateplane_shared_window.h"
+
+#endif

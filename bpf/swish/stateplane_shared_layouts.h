@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * stateplane_shared_layouts.h: what SwiSh's data plane shares with user space in maps.
+ *
+ * Generated from systems/swish/protocol/src/layouts.rs. Edit that, then run
+ * UPDATE=1 cargo test -p swish-protocol --lib
+ */
+#ifndef STATEPLANE_SHARED_LAYOUTS_H
+#define STATEPLANE_SHARED_LAYOUTS_H
+
+#define SP_SHARED_UDP_PORT 5411 /* of messages between switches */
+#define SP_SHARED_CELLS 360 /* of 32 bits in a block */
+#define SP_SHARED_LINES 24 /* of a block */
+#define SP_SHARED_LINE_CELLS 15 /* of a line */
+#define SP_SHARED_TRIES 64 /* of CPUs that change one word */
+#define SP_SHARED_GROUPS 4 /* of variables */
+#define SP_SHARED_MEMBERS 32 /* of a group */
+#define SP_SHARED_CPUS 64 /* with packets */
+#define SP_SHARED_SECRETS 4 /* of the fabric */
+#define SP_SHARED_DUE 1024 /* generated frames that wait */
+#define SP_SHARED_HEADER_BYTES 32 /* of a message */
+#define SP_SHARED_BUCKETS 896 /* of windows' times */
+#define SP_SHARED_NOT_KNOWN 4294967295u /* a count of messages */
+#define SP_SHARED_NOTHING 65535 /* no message's number */
+#define SP_SHARED_HOPS 15 /* of a frame that brings nothing */
+#define SP_SHARED_CLEARING 32768 /* a CPU clears the line */
+#define SP_SHARED_SUM 0 /* how cells merge */
+#define SP_SHARED_OR 1
+#define SP_SHARED_MAX 2
+#define SP_SHARED_ADVANCED 0 /* phases of a window */
+#define SP_SHARED_RESETTING 1
+#define SP_SHARED_READY 2
+#define SP_SHARED_TURNING 3
+#define SP_SHARED_ROTATED 4
+#define SP_SHARED_COUNTING 5
+#define SP_SHARED_SENDING 6
+#define SP_SHARED_KIND_CELLS 1 /* the message brings cells */
+#define SP_SHARED_KIND_SINGLE 2 /* single ones of several blocks */
+#define SP_SHARED_KIND_PREVIOUS 4 /* of the window before */
+#define SP_SHARED_KIND_SECRET_SHIFT 3 /* which secret */
+#define SP_SHARED_KIND_PHASE_SHIFT 5 /* the sender's phase */
+
+/* Of the map sp_shared_stats. */
+enum {
+	SP_SHARED_STAT_WINDOWS,
+	SP_SHARED_STAT_SENT,
+	SP_SHARED_STAT_RECEIVED,
+	SP_SHARED_STAT_REPEATED,
+	SP_SHARED_STAT_SEALED,
+	SP_SHARED_STAT_FULL_DROPPED,
+	SP_SHARED_STAT_FULL_PASSED,
+	SP_SHARED_STAT_LINE_STUCK,
+	SP_SHARED_STAT_MALFORMED,
+	SP_SHARED_STAT_NOT_FABRIC,
+	SP_SHARED_STAT_FOREIGN,
+	SP_SHARED_STAT_FORGED,
+	SP_SHARED_STAT_NO_ROUTE,
+	SP_SHARED_STAT_FAULTS,
+	SP_SHARED_STAT_COUNT,
+};
+
+/* 360 cells, twice as what packets read, twice as what they change. */
+struct sp_shared_block {
+	__u64 window[2]; /* The newest window that each value includes; 0: none. */
+	/* Of each delta: the newest rotation with a changed cell, and how many (16 bits). */
+	__u64 changed[2];
+	/* Of each delta: the rotation (48 bits), SP_SHARED_CLEARING, a bit for each changed cell. */
+	__u64 line[2][24];
+	__u32 delta[2][360]; /* What packets change. */
+	__u32 value[2][360]; /* What they read. */
+};
+_Static_assert(sizeof(struct sp_shared_block) == 6176, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_shared_block, value) == 3296, "as in Rust");
+
+/* A group of variables on this switch. */
+struct sp_shared_node {
+	__u64 word; /* The window (61 bits) and the phase; 0: the group has not begun. */
+	__u64 sealed; /* Not 0: nothing is merged, sent or turned. */
+	__u64 members; /* A bit for each member of the view, this switch too. */
+	__u64 all_ready; /* A member said that all are ready for this window. */
+	__u64 complete; /* Members whose blocks of this window are all merged. */
+	__u64 period_ns; /* Of a window, at the least; 0: the next one begins at once. */
+	__u64 next_ns; /* When the next window may begin (CLOCK_MONOTONIC). */
+	__u64 began_ns; /* When the window began (CLOCK_MONOTONIC). */
+	__u32 view; /* The view; messages carry its low 16 bits. */
+	__u32 own; /* This switch's number as a member. */
+	__u32 count; /* How many members the view has. */
+	__u32 cpus; /* CPUs that may have packets. */
+	__u32 first; /* The group's first block. */
+	__u32 blocks; /* Its blocks. */
+	__u32 sends; /* Which of the fabric's secrets tags what is sent. */
+	/* Blocks of each of the window's messages: 1, or as SHAPES have it. */
+	__u32 message_blocks;
+	__u32 total_before; /* Messages of the window before. */
+	__be32 address; /* This switch's address. */
+	/* Cells that packets changed in one block, at the most, in each delta. */
+	__u32 most_cells[2];
+	__u32 dirty_blocks[2]; /* Blocks that they changed. */
+};
+_Static_assert(sizeof(struct sp_shared_node) == 120, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_shared_node, dirty_blocks) == 112, "as in Rust");
+
+/* A member of a group, as this switch knows it. */
+struct sp_shared_member {
+	__u64 ready; /* The newest window that it was ready for. */
+	__u32 total; /* Its messages in this window; SP_SHARED_NOT_KNOWN. */
+	__u32 merged; /* Of those, so many are merged. */
+	__u32 complete; /* 1: all of them. */
+	__u32 next; /* The number of the message that it gets next. */
+	__u32 frames; /* Frames that it sent. */
+	__be32 address; /* Its address. */
+};
+_Static_assert(sizeof(struct sp_shared_member) == 32, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_shared_member, address) == 28, "as in Rust");
+
+/* What a CPU works on in a group. A cache line. */
+struct sp_shared_cpu {
+	/* The pin of the packet that is under way: window and phase; 0: none, 1: not known yet. */
+	__u64 packet;
+	__u64 frame; /* The same of a message. */
+	__u64 rotation; /* The rotation that `used` counts. */
+	__u64 used; /* Updates of this CPU in it. */
+	__u64 share; /* As many may be. */
+	__u64 padding[3]; /* To the end of the cache line. */
+};
+_Static_assert(sizeof(struct sp_shared_cpu) == 64, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_shared_cpu, padding) == 40, "as in Rust");
+
+/* What tags are made with, of one of the fabric's secrets, for a group in a view. */
+struct sp_shared_secret {
+	__u64 sip[2]; /* As SipHash takes it. */
+	__u32 hash[360]; /* Of the universal hash, a word for each cell. */
+	__u64 present; /* 0: there is no such secret. */
+};
+_Static_assert(sizeof(struct sp_shared_secret) == 1464, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_shared_secret, present) == 1456, "as in Rust");
+
+/* What a generated frame becomes. */
+struct sp_shared_due {
+	__u32 group; /* Which group. */
+	__u32 member; /* To which member; this switch itself: its own message `want` is merged. */
+	__u32 want; /* The number of a message that this switch lacks, or SP_SHARED_NOTHING. */
+	__u32 flow; /* UDP source port. */
+};
+_Static_assert(sizeof(struct sp_shared_due) == 16, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_shared_due, flow) == 12, "as in Rust");
+
+#endif

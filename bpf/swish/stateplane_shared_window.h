@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * stateplane_shared_window.h: when a window turns (SwiSh §7.2; systems/swish/README.md, "SDW: a
+ * window"). Part of stateplane_shared.h.
+ *
+ * Owns: phases, members' records, what of a window is there. Must not know: frames, cells.
+ *
+ * ADVANCED: the window is the newest one; packets of the one before may still be under way.
+ * RESETTING: a CPU empties the records of the window before.
+ * READY: this switch says so, and waits until all members do.
+ * TURNING: a CPU empties the lists of the delta that takes updates next.
+ * ROTATED: updates go into the other delta; packets that write to the first one may be under way.
+ * COUNTING: a CPU counts what this switch has to send.
+ * SENDING: until all blocks of all members are merged. Then: ADVANCED, in the next window.
+ */
+#ifndef STATEPLANE_SHARED_WINDOW_H
+#define STATEPLANE_SHARED_WINDOW_H
+
+/* By group, then member. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, SP_SHARED_GROUPS *SP_SHARED_MEMBERS);
+	__type(key, __u32);
+	__type(value, struct sp_shared_member);
+} sp_shared_members SEC(".maps");
+
+#define SP_SHARED_GOT_WORDS ((SP_SHARED_MESSAGES + 63) / 64)
+
+/* By group, member, and number of a message: a bit for each that is merged, or about to be. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, SP_SHARED_GROUPS *SP_SHARED_MEMBERS *SP_SHARED_GOT_WORDS);
+	__type(key, __u32);
+	__type(value, __u64);
+} sp_shared_got SEC(".maps");
+
+SP_INLINE struct sp_shared_member *sp_shared_member(__u32 group, __u32 member)
+{
+	__u32 at = group * SP_SHARED_MEMBERS + member;
+
+	return bpf_map_lookup_elem(&sp_shared_members, &at);
+}
+
+SP_INLINE __u64 *sp_shared_got_word(__u32 group, __u32 member, __u32 word)
+{
+	__u32 at = (group * SP_SHARED_MEMBERS + member) * SP_SHARED_GOT_WORDS + word;
+
+	return bpf_map_lookup_elem(&sp_shared_got, &at);
+}
+
+/* The message is this CPU's to merge: nobody has claimed it in this window. */
+SP_INLINE int sp_shared_claim(__u32 group, __u32 member, __u32 number)
+{
+	__u64 *word, bit = 1ull << (number & 63);
+
+	if (number >= SP_SHARED_MESSAGES)
+		return 0;
+	word = sp_shared_got_word(group, member, number / 64);
+	return word && !(__sync_fetch_and_or(word, bit) & bit);
+}
+
+struct sp_shared_drain {
+	__u64 word;
+	__u32 group;
+	__u32 own;
+	__u32 drained;
+};
+
+static long sp_shared_look_at_cpu(__u64 i, struct sp_shared_drain *drain)
+{
+	struct sp_shared_cpu *cpu = sp_shared_cpu(drain->group, i);
+	__u64 packet, frame;
+
+	/* (This CPU works on this frame, so it is in the middle of no packet.) */
+	if (i == drain->own)
+		return 0;
+	if (!cpu) {
+		drain->drained = 0;
+		return 1;
+	}
+	packet = SP_SHARED_LOAD(cpu->packet);
+	frame = SP_SHARED_LOAD(cpu->frame);
+	if ((packet != SP_SHARED_NO_PIN && packet < drain->word) ||
+	    (frame != SP_SHARED_NO_PIN && SP_SHARED_WINDOW(frame) < SP_SHARED_WINDOW(drain->word)))
+		drain->drained = 0;
+	return !drain->drained;
+}
+
+/* Has no CPU a packet with an older pin than this word, or works on a frame of an older window? */
+SP_SHARED_GLOBAL int sp_shared_drained(__u32 group, __u64 word, __u32 cpus)
+{
+	struct sp_shared_drain drain = { .word = word, .group = group, .drained = 1,
+					 .own = sp_shared_this_cpu() };
+
+	bpf_loop(cpus, sp_shared_look_at_cpu, &drain, 0);
+	return drain.drained;
+}
+
+/* How long windows took, by group: a bucket for each thirty-second of a power of two ns. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, SP_SHARED_GROUPS *SP_SHARED_BUCKETS);
+	__type(key, __u32);
+	__type(value, __u64);
+} sp_shared_window_ns SEC(".maps");
+
+/* Notes how long the window that ends now took. */
+static __noinline int sp_shared_time_window(__u32 group, struct sp_shared_node *node)
+{
+	__u64 now_ns = sp_now_ns(), took_ns = now_ns - node->began_ns, *count;
+	__u32 power = 0, bucket;
+
+	for (int step = 32; step; step /= 2) {
+		if (took_ns >> (power + step))
+			power += step;
+	}
+	/* (Below 32 ns each value has a bucket of its own.) */
+	bucket = power < 5 ? took_ns : (power - 4) << 5 | (took_ns >> (power - 5) & 31);
+	bucket += group * SP_SHARED_BUCKETS;
+	if (node->began_ns && power < 32) {
+		count = bpf_map_lookup_elem(&sp_shared_window_ns, &bucket);
+		if (count)
+			__sync_fetch_and_add(count, 1);
+	}
+	node->began_ns = now_ns;
+	return 0;
+}
+
+struct sp_shared_reset {
+	__u32 group;
+	__u32 member;
+};
+
+static long sp_shared_reset_word(__u64 i, struct sp_shared_reset *reset)
+{
+	__u64 *word = sp_shared_got_word(reset->group, reset->member, i);
+
+	if (word)
+		*word = 0;
+	return 0;
+}
+
+static long sp_shared_reset_member(__u64 i, struct sp_shared_reset *reset)
+{
+	struct sp_shared_node *node = sp_shared_node(reset->group);
+	struct sp_shared_member *member = sp_shared_member(reset->group, i);
+
+	if (!node || !member || !(node->members >> (i & 63) & 1))
+		return 0;
+	member->total = SP_SHARED_NOT_KNOWN;
+	member->merged = 0;
+	member->complete = 0;
+	reset->member = i;
+	bpf_loop(SP_SHARED_GOT_WORDS, sp_shared_reset_word, reset, 0);
+	return 0;
+}
+
+static long sp_shared_restart_member(__u64 i, struct sp_shared_reset *reset)
+{
+	struct sp_shared_member *member = sp_shared_member(reset->group, i);
+
+	if (member)
+		member->next = 0;
+	return 0;
+}
+
+/* Are all members ready for this window? */
+SP_SHARED_GLOBAL int sp_shared_all_ready(__u32 group, __u64 window, __u64 members)
+{
+	if (group >= SP_SHARED_GROUPS)
+		return 0;
+	for (__u32 i = 0; i < SP_SHARED_MEMBERS; i++) {
+		struct sp_shared_member *member = sp_shared_member(group, i);
+
+		if (!member)
+			return 0;
+		if (members >> i & 1 && SP_SHARED_LOAD(member->ready) < window)
+			return 0;
+	}
+	return 1;
+}
+
+/* If the member's last message of this window is merged: the group has one member less to do. */
+SP_INLINE void sp_shared_check_member(struct sp_shared_node *node, struct sp_shared_member *member)
+{
+	if (SP_SHARED_LOAD(member->merged) != SP_SHARED_LOAD(member->total))
+		return;
+	if (!__sync_lock_test_and_set(&member->complete, 1))
+		__sync_fetch_and_add(&node->complete, 1);
+}
+
+/* A message with single cells: as many blocks as have room for the cells of each. */
+SP_INLINE __u32 sp_shared_message_blocks(__u32 most_cells)
+{
+	return most_cells <= 6 ? 32 : most_cells <= 14 ? 16 : most_cells <= 29 ? 8 : most_cells <= 59 ? 4 : 1;
+}
+
+/* What this switch sends in the window: whole blocks, or single cells of several. */
+SP_INLINE void sp_shared_total(__u32 group, struct sp_shared_node *node, __u64 window)
+{
+	__u32 side = window & 1, each = sp_shared_message_blocks(node->most_cells[side]);
+	struct sp_shared_member *member =
+		sp_shared_member(group, node->own & (SP_SHARED_MEMBERS - 1));
+	struct sp_shared_reset reset = { .group = group };
+
+	if (!member)
+		return;
+	node->message_blocks = each;
+	bpf_loop(SP_SHARED_MEMBERS, sp_shared_restart_member, &reset, 0);
+	SP_SHARED_STORE(member->total, (node->dirty_blocks[side] + each - 1) / each);
+	sp_shared_check_member(node, member);
+}
+
+/* Takes the steps that are due; returns window and phase. The caller works on a frame. */
+SP_SHARED_GLOBAL __u64 sp_shared_turn(__u32 group, __u32 cpu_index)
+{
+	struct sp_shared_node *node = sp_shared_node(group);
+	struct sp_shared_cpu *own = sp_shared_cpu(group & (SP_SHARED_GROUPS - 1),
+						 cpu_index & (SP_SHARED_CPUS - 1));
+	__u64 word = 0, window, next;
+
+	if (!node || !own || group >= SP_SHARED_GROUPS)
+		return 0;
+	/* (A window has five steps; more than a window's are another frame's.) */
+	for (int step = 0; step < 6; step++) {
+		word = SP_SHARED_LOAD(node->word);
+		window = SP_SHARED_WINDOW(word);
+		SP_SHARED_STORE(own->frame, word);
+		if (SP_SHARED_LOAD(node->sealed))
+			break;
+		if (SP_SHARED_PHASE(word) == SP_SHARED_ADVANCED) {
+			struct sp_shared_reset reset = { .group = group };
+			struct sp_shared_member *self;
+
+			if (node->next_ns && sp_now_ns() < SP_SHARED_LOAD(node->next_ns))
+				break;
+			if (!sp_shared_drained(group, word, node->cpus))
+				break;
+			next = SP_SHARED_WORD(window, SP_SHARED_RESETTING);
+			if (__sync_val_compare_and_swap(&node->word, word, next) != word)
+				continue;
+			self = sp_shared_member(group, node->own & (SP_SHARED_MEMBERS - 1));
+			/* (A member may still lack a message of the window before.) */
+			if (self)
+				node->total_before = self->total;
+			bpf_loop(SP_SHARED_MEMBERS, sp_shared_reset_member, &reset, 0);
+			node->complete = 0;
+			if (node->period_ns) {
+				__u64 now_ns = sp_now_ns(), due_ns = node->next_ns + node->period_ns;
+
+				SP_SHARED_STORE(node->next_ns, due_ns > now_ns ? due_ns : now_ns);
+			}
+			if (self)
+				self->ready = window;
+			next = SP_SHARED_WORD(window, SP_SHARED_READY);
+			__sync_lock_test_and_set(&node->word, next);
+		} else if (SP_SHARED_PHASE(word) == SP_SHARED_READY) {
+			if (SP_SHARED_LOAD(node->all_ready) < window &&
+			    !sp_shared_all_ready(group, window, node->members))
+				break;
+			next = SP_SHARED_WORD(window, SP_SHARED_TURNING);
+			if (__sync_val_compare_and_swap(&node->word, word, next) != word)
+				continue;
+			if (!sp_shared_filled) {
+				node->most_cells[(window + 1) & 1] = 0;
+				node->dirty_blocks[(window + 1) & 1] = 0;
+			}
+			next = SP_SHARED_WORD(window, SP_SHARED_ROTATED);
+			__sync_lock_test_and_set(&node->word, next);
+		} else if (SP_SHARED_PHASE(word) == SP_SHARED_ROTATED) {
+			if (!sp_shared_drained(group, word, node->cpus))
+				break;
+			next = SP_SHARED_WORD(window, SP_SHARED_COUNTING);
+			if (__sync_val_compare_and_swap(&node->word, word, next) != word)
+				continue;
+			sp_shared_total(group, node, window);
+			next = SP_SHARED_WORD(window, SP_SHARED_SENDING);
+			__sync_lock_test_and_set(&node->word, next);
+		} else if (SP_SHARED_PHASE(word) == SP_SHARED_SENDING) {
+			if (SP_SHARED_LOAD(node->complete) != node->count)
+				break;
+			next = SP_SHARED_WORD(window + 1, SP_SHARED_ADVANCED);
+			if (__sync_val_compare_and_swap(&node->word, word, next) != word)
+				continue;
+			sp_shared_count(SP_SHARED_STAT_WINDOWS);
+			sp_shared_time_window(group, node);
+		} else {
+			break; /* another CPU is about to go on */
+		}
+	}
+	word = SP_SHARED_LOAD(node->word);
+	SP_SHARED_STORE(own->frame, word);
+	return word;
+}
+
+#include "stateplane_shared_merge.h"
+#include "stateplane_shared_frame.h"
+
+#endif

@@ -1,0 +1,72 @@
+// stateplane/swish.p4: variables that several switches share (SwiSh).
+//
+// stateplane.p4 includes it.
+#ifndef STATEPLANE_SWISH_P4
+#define STATEPLANE_SWISH_P4
+
+/// How the switches of a group see each other's writes (systems/swish/README.md says which one
+/// when).
+enum Shared {
+    /// Strong read optimized: a write is in all switches before its packet leaves; reads are local
+    /// and linearizable.
+    SRO,
+    /// Eventual write optimized: reads and writes are local; values converge.
+    EWO,
+    /// Strong delayed writes: writes are local, and all switches see them in the same window. A
+    /// read misses at most r = 2NB updates, of N switches with B updates each.
+    SDW
+}
+
+/// What becomes of a packet whose update finds no room: of an object with SDW, the switch has made
+/// as many updates since its last window as its configuration allows (`bound`).
+enum WhenFull {
+    /// The packet is dropped, and counted.
+    DROP,
+    /// It goes on without this update, which is counted.
+    PASS
+}
+
+/// What a sketch's cells are, and how those of several switches become one.
+enum Sketch {
+    /// Counters: the sum, modulo 2^32.
+    COUNTERS,
+    /// Sets of 32 bits: their union.
+    BITS,
+    /// Numbers: the largest one.
+    MAXIMA
+}
+
+/// Counters that all switches of a group add to. A packet's updates take effect at its end, and not
+/// at all if it is dropped by `WhenFull.DROP`.
+///
+/// `@group("NAME")` puts the object into a group: its objects advance together, so a packet reads
+/// all of them in one window. Without it the group is `main`. The configuration says which switches
+/// share a group; a switch alone sees its own updates, a window later.
+extern SharedCounter {
+    /// `size`: counters. `consistency`: Shared.SDW.
+    SharedCounter(bit<32> size, Shared consistency, WhenFull when_full);
+    /// Adds, modulo 2^32. An index out of range changes nothing.
+    void add(in bit<32> index, in bit<32> amount);
+    /// The counter, as all switches have it in this window. 0: the index is out of range.
+    bit<32> get(in bit<32> index);
+    /// The number of the window that this packet sees; 0: the group has not begun.
+    bit<64> window();
+    /// Microseconds since this switch began that window: how old its values are.
+    bit<32> age();
+}
+
+/// A sketch that all switches of a group write to: as SharedCounter, with other cells.
+extern SharedSketch {
+    /// `size`: cells. `consistency`: Shared.SDW.
+    SharedSketch(bit<32> size, Sketch kind, Shared consistency, WhenFull when_full);
+    /// Adds the value, its bits or itself, as the kind says. An index out of range changes nothing.
+    void update(in bit<32> index, in bit<32> value);
+    /// The cell, as all switches have it in this window. 0: the index is out of range.
+    bit<32> get(in bit<32> index);
+    /// As SharedCounter.window.
+    bit<64> window();
+    /// As SharedCounter.age.
+    bit<32> age();
+}
+
+#endif

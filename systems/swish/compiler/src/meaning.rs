@@ -1,0 +1,144 @@
+//! What SwiSh's objects mean on a switch that shares with nobody, for the interpreters: updates are
+//! read from the next window on.
+
+use num_traits::ToPrimitive;
+use p4_interpreter::Stop;
+use p4_interpreter::object::{Answer, Call, Datum, Declaration, Object, ObjectKinds};
+use std::collections::BTreeMap;
+use swish_protocol::TEST_PERIOD_US;
+use swish_protocol::objects::{COUNTER, Merge, SKETCH};
+
+/// What objects draw from (`Object::supply`).
+pub mod supply {
+    /// How long a window is, in microseconds.
+    pub const PERIOD_US: &str = "period_us";
+}
+
+/// SwiSh's kinds of objects.
+pub struct Meaning;
+
+impl ObjectKinds for Meaning {
+    fn extern_types(&self) -> &'static [&'static str] {
+        &[COUNTER, SKETCH]
+    }
+
+    fn declare(&self, declaration: &Declaration<'_>) -> Result<Box<dyn Object>, Stop> {
+        let number = |at: usize| declaration.arguments.get(at).and_then(Option::as_ref);
+        let size = number(0).and_then(ToPrimitive::to_u32);
+        let size =
+            size.ok_or_else(|| Stop::Broken(format!("a {} without a size", declaration.kind)))?;
+        let kind = if declaration.kind == COUNTER {
+            Some(0)
+        } else {
+            number(1).and_then(|it| it.to_usize())
+        };
+        let merge = kind.and_then(|at| Merge::ALL.get(at)).copied().unwrap_or(Merge::Sum);
+        Ok(Box::new(Variable { size, merge, ..Variable::default() }))
+    }
+}
+
+/// A variable's cells. (The bound of updates is the configuration's: here is none.)
+#[derive(Clone)]
+struct Variable {
+    size: u32,
+    merge: Merge,
+    /// What packets read, and what was updated in this window.
+    values: BTreeMap<u32, u32>,
+    updates: BTreeMap<u32, u32>,
+    /// Of the packet that is under way.
+    noted: Vec<(u32, u32)>,
+    period_us: u64,
+    now_us: u64,
+}
+
+impl Default for Variable {
+    fn default() -> Variable {
+        Variable {
+            size: 0,
+            merge: Merge::Sum,
+            values: BTreeMap::new(),
+            updates: BTreeMap::new(),
+            noted: vec![],
+            period_us: TEST_PERIOD_US,
+            now_us: 0,
+        }
+    }
+}
+
+impl Variable {
+    fn settle(&mut self) {
+        for (index, by) in std::mem::take(&mut self.noted) {
+            let cell = self.updates.entry(index).or_default();
+            *cell = self.merge.of(*cell, by);
+        }
+    }
+
+    /// From one window to the next.
+    fn turn(&mut self) {
+        for (index, by) in std::mem::take(&mut self.updates) {
+            let cell = self.values.entry(index).or_default();
+            *cell = self.merge.of(*cell, by);
+        }
+    }
+
+    /// Windows begin at multiples of the period.
+    fn window(&self) -> u64 {
+        self.now_us / self.period_us + 1
+    }
+}
+
+fn number(datum: &Datum) -> Result<u64, Stop> {
+    match datum {
+        Datum::Number(number) => Ok(number.to_u64().unwrap_or_default()),
+        _ => Err(Stop::Undefined("an argument that was never written".into())),
+    }
+}
+
+impl Object for Variable {
+    fn begin_packet(&mut self, _: &[u8], now_us: u64) {
+        self.settle();
+        let before = self.window();
+        self.now_us = now_us;
+        if self.window() > before {
+            self.turn();
+        }
+    }
+
+    fn call(&mut self, call: Call<'_>) -> Result<Answer, Stop> {
+        let numbers: Vec<u64> = call.arguments.iter().map(number).collect::<Result<_, _>>()?;
+        let answer = |value: u64| Ok(Answer::Value(Datum::Number(value.into())));
+        match (call.method, &numbers[..]) {
+            ("add" | "update", [index, by]) => {
+                if *index < self.size.into() {
+                    self.noted.push((*index as u32, *by as u32));
+                }
+                answer(0)
+            }
+            ("get", [index]) => {
+                let index = u32::try_from(*index).unwrap_or(u32::MAX);
+                answer(self.values.get(&index).copied().unwrap_or_default().into())
+            }
+            ("window", []) => answer(self.window()),
+            ("age", []) => answer((self.now_us % self.period_us).min(u32::MAX.into())),
+            (other, _) => Err(Stop::Unsupported(format!("{other} of a shared variable"))),
+        }
+    }
+
+    fn abandon_packet(&mut self) {
+        self.noted.clear();
+    }
+
+    fn supply(&mut self, what: &str, numbers: &[u64]) -> Result<(), Stop> {
+        match (what, numbers) {
+            (supply::PERIOD_US, [period_us]) if *period_us > 0 => {
+                self.period_us = *period_us;
+                Ok(())
+            }
+            _ => Err(Stop::Unsupported(format!("{what} for a shared variable"))),
+        }
+    }
+
+    fn copied(&self) -> Box<dyn Object> {
+        Box::new(self.clone())
+    }
+}

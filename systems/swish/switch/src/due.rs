@@ -1,0 +1,187 @@
+//! Which frames the packet generator makes for a group, at a look: rules without IO.
+//!
+//! Frames go back and forth between two switches by themselves. The generator makes some where none
+//! are left: at the begin of a window after a pause, when frames were lost, when a member's agent
+//! or link was away. A frame that it makes may ask for a message that this switch lacks.
+
+use swish_protocol::layouts::{NOT_KNOWN, NOTHING, phase};
+
+/// Frames between two switches at the most: a veth's ring has 256.
+pub const FRAMES: u32 = 64;
+/// Frames that begin a window, between two switches.
+const FIRST_FRAMES: u32 = 2;
+/// Looks without progress before missing messages are asked for.
+const PATIENCE: u32 = 2;
+/// Messages that are asked for at a time, of each member.
+const ASKED: usize = 32;
+
+/// A member, at a look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Its messages of this window; NOT_KNOWN.
+    pub total: u32,
+    /// Of those, so many are merged here.
+    pub merged: u32,
+    /// This switch's message that it gets next.
+    pub next: u32,
+    /// Frames that came from it so far.
+    pub frames: u32,
+}
+
+/// A group on this switch, at a look.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// Window and phase.
+    pub word: u64,
+    /// Nothing is to be sent.
+    pub sealed: bool,
+    /// The next window is not due yet.
+    pub waits: bool,
+    /// This switch's number.
+    pub own: u32,
+    /// All members of the view, this switch too, by number.
+    pub members: Vec<(u32, Seen)>,
+}
+
+/// A frame that is to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// For which member; this switch itself: its message is merged here.
+    pub member: u32,
+    /// The number of a message that this switch lacks.
+    pub want: u32,
+}
+
+/// What was seen at the looks before.
+#[derive(Clone, Debug, Default)]
+pub struct Rounds {
+    before: Look,
+    /// Looks since a message was merged or a window turned.
+    still: u32,
+}
+
+impl Rounds {
+    /// The frames that are due. `missing` says which messages of a member are not merged: the first
+    /// so many below its total.
+    pub fn due(
+        &mut self,
+        look: Look,
+        mut missing: impl FnMut(u32, u32, usize) -> Vec<u32>,
+    ) -> Vec<Wanted> {
+        let merged = |look: &Look| look.members.iter().map(|(_, it)| it.merged).collect::<Vec<_>>();
+        let moved = look.word != self.before.word || merged(&look) != merged(&self.before);
+        self.still = if moved { 0 } else { self.still.saturating_add(1) };
+        let frames = if look.word == 0 || look.sealed || look.waits {
+            vec![]
+        } else if look.members.len() < 2 {
+            alone(&look, &mut missing)
+        } else {
+            let others = look.members.iter().filter(|(member, _)| *member != look.own);
+            others
+                .flat_map(|(member, seen)| self.for_member(&look, *member, seen, &mut missing))
+                .collect()
+        };
+        self.before = look;
+        frames
+    }
+
+    fn for_member(
+        &self,
+        look: &Look,
+        member: u32,
+        seen: &Seen,
+        missing: &mut impl FnMut(u32, u32, usize) -> Vec<u32>,
+    ) -> Vec<Wanted> {
+        let sending = look.word & 7 == phase::SENDING;
+        let known = seen.total != NOT_KNOWN;
+        if sending && known && seen.merged < seen.total && self.still >= PATIENCE {
+            let lacks = missing(member, seen.total, ASKED).into_iter();
+            return lacks.map(|want| Wanted { member, want }).collect();
+        }
+        let before = self.before.members.iter().find(|(number, _)| *number == member);
+        let came = before.map_or(0, |(_, before)| seen.frames.wrapping_sub(before.frames));
+        let own = look.members.iter().find(|(number, _)| *number == look.own);
+        let to_send = own.map_or(0, |(_, own)| match own.total {
+            NOT_KNOWN => 0,
+            total if sending => total.saturating_sub(seen.next),
+            _ => 0,
+        });
+        let to_get = if sending && known { seen.total.saturating_sub(seen.merged) } else { 0 };
+        // (A frame that comes back within a look is counted more than once: then there are enough.)
+        let wanted = to_send.max(to_get).clamp(FIRST_FRAMES, FRAMES);
+        let count = match came {
+            0 => wanted,
+            few if few < wanted => (wanted - few).min(FRAMES / 2),
+            _ => 0,
+        };
+        (0..count).map(|_| Wanted { member, want: NOTHING.into() }).collect()
+    }
+}
+
+/// Nobody else is in the group: this switch merges its own messages.
+fn alone(look: &Look, missing: &mut impl FnMut(u32, u32, usize) -> Vec<u32>) -> Vec<Wanted> {
+    let total = look.members.first().map_or(0, |(_, own)| own.total);
+    let lacks = if look.word & 7 == phase::SENDING && total != NOT_KNOWN {
+        missing(look.own, total, FRAMES as usize)
+    } else {
+        vec![]
+    };
+    let turn = Wanted { member: look.own, want: NOTHING.into() };
+    let merge = lacks.into_iter().map(|want| Wanted { member: look.own, want });
+    merge.chain([turn]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look(phase: u64, members: &[(u32, Seen)]) -> Look {
+        Look { word: 5 << 3 | phase, own: 0, members: members.to_vec(), ..Look::default() }
+    }
+
+    fn none(_: u32, _: u32, _: usize) -> Vec<u32> {
+        vec![]
+    }
+
+    #[test]
+    fn a_group_that_has_not_begun_or_waits_makes_none() {
+        let members = [(0, Seen::default()), (1, Seen::default())];
+        let mut rounds = Rounds::default();
+        assert!(rounds.due(Look { word: 0, ..look(0, &members) }, none).is_empty());
+        assert!(rounds.due(Look { sealed: true, ..look(0, &members) }, none).is_empty());
+        assert!(rounds.due(Look { waits: true, ..look(0, &members) }, none).is_empty());
+        assert_eq!(rounds.due(look(phase::READY, &members), none).len(), FIRST_FRAMES as usize);
+    }
+
+    #[test]
+    fn frames_that_come_back_are_enough() {
+        let mut rounds = Rounds::default();
+        let seen = |frames| [(0, Seen::default()), (1, Seen { frames, ..Seen::default() })];
+        rounds.due(look(phase::READY, &seen(0)), none);
+        assert!(rounds.due(look(phase::READY, &seen(40)), none).is_empty());
+        assert!(!rounds.due(look(phase::READY, &seen(40)), none).is_empty());
+    }
+
+    #[test]
+    fn a_lost_message_is_asked_for_when_nothing_moves() {
+        let mut rounds = Rounds::default();
+        let members = [(0, Seen::default()), (1, Seen { total: 9, merged: 8, ..Seen::default() })];
+        let at = look(phase::SENDING, &members);
+        let asks = |member, total, _| {
+            assert_eq!((member, total), (1, 9));
+            vec![4]
+        };
+        rounds.due(at.clone(), asks);
+        rounds.due(at.clone(), asks);
+        assert_eq!(rounds.due(at, asks), [Wanted { member: 1, want: 4 }]);
+    }
+
+    #[test]
+    fn a_switch_alone_merges_its_own() {
+        let mut rounds = Rounds::default();
+        let members = [(0, Seen { total: 2, ..Seen::default() })];
+        let due = rounds.due(look(phase::SENDING, &members), |_, _, _| vec![0, 1]);
+        let wants: Vec<u32> = due.iter().map(|it| it.want).collect();
+        assert_eq!(wants, [0, 1, NOTHING.into()]);
+    }
+}

@@ -1,0 +1,302 @@
+//! A group of variables in a loaded object: what is read and written of it.
+
+use crate::due::{Look, Rounds, Seen, Wanted};
+use c_layout::CStruct;
+use dataplane::{Dataplane, Error, Result};
+use libbpf_rs::{MapCore, MapFlags};
+use manifest::Manifest;
+use std::net::Ipv4Addr;
+use swish_protocol::layouts::{
+    BUCKETS, BlockValue, CELLS, CPUS, CpuValue, DueValue, MEMBERS, MemberValue, NOT_KNOWN, NOTHING,
+    NodeValue,
+};
+use swish_protocol::objects::{Group as Described, SYSTEM, SharedSettings, groups};
+use swish_protocol::tag::secret_value;
+use wire::KeyRing;
+
+const NODES: &str = "sp_shared_nodes";
+const MEMBER_MAP: &str = "sp_shared_members";
+const CPU_MAP: &str = "sp_shared_cpus";
+const GOT: &str = "sp_shared_got";
+const SECRETS: &str = "sp_shared_secrets";
+const DUE: &str = "sp_shared_due";
+const BLOCKS: &str = "sp_shared_blocks";
+const WINDOW_NS: &str = "sp_shared_window_ns";
+/// The runtime's counters.
+pub const STATS: &str = "sp_shared_stats";
+/// The first UDP source port of messages: frames of several ports may be on several CPUs.
+const FLOWS: u32 = 49_152;
+
+/// A group of a loaded object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// As the program has it.
+    pub described: Described,
+    /// Words of a member's bitmap of messages.
+    got_words: u32,
+}
+
+/// Who shares a group's variables, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct View {
+    /// Its number.
+    pub number: u32,
+    /// This switch's number as a member.
+    pub own: u32,
+    /// All members, this switch too: numbers below 32, and addresses.
+    pub members: Vec<(u32, Ipv4Addr)>,
+    /// Of a window, at the least; 0: the next one begins at once.
+    pub period_ns: u64,
+    /// Updates of a rotation on this switch.
+    pub bound: u64,
+    /// The number of the window that the group begins in: at least 1.
+    pub window: u64,
+    /// When that begins, and when it may turn (CLOCK_MONOTONIC).
+    pub begins_ns: u64,
+    /// See `begins_ns`.
+    pub turns_ns: u64,
+}
+
+/// A variable's settings in a manifest.
+///
+/// # Errors
+/// The manifest is of another version.
+pub fn settings_of(object: &manifest::StateObject) -> Result<SharedSettings> {
+    serde_json::from_value(serde_json::Value::Object(object.settings.clone())).map_err(|error| {
+        Error::Value {
+            what: format!("the settings of {} in the manifest", object.name),
+            text: serde_json::Value::Object(object.settings.clone()).to_string(),
+            reason: format!("{error}: compile the program again, with this version"),
+        }
+    })
+}
+
+impl Group {
+    /// All groups of a program's variables.
+    ///
+    /// # Errors
+    /// The manifest is of another version.
+    pub fn all(manifest: &Manifest) -> Result<Vec<Group>> {
+        let objects = manifest.state_objects.iter().filter(|it| it.system == SYSTEM);
+        let settings = objects.map(|it| Ok((it.capacity, settings_of(it)?)));
+        let settings: Vec<(u32, SharedSettings)> = settings.collect::<Result<_>>()?;
+        let found = groups(settings.iter().map(|(cells, it)| (*cells, it)));
+        let most = found.iter().map(|it| it.blocks).max().unwrap_or(0);
+        let got_words = most.div_ceil(64);
+        Ok(found.into_iter().map(|described| Group { described, got_words }).collect())
+    }
+
+    fn number(&self) -> u32 {
+        self.described.number
+    }
+
+    /// The group as the data plane has it.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn node(&self, dataplane: &Dataplane) -> Result<NodeValue> {
+        Ok(NodeValue::from_bytes(&dataplane.read_array(NODES, self.number())?))
+    }
+
+    /// Writes all of the group but its window.
+    fn write_node(&self, dataplane: &Dataplane, node: &NodeValue) -> Result<()> {
+        dataplane.write_array(NODES, self.number(), &node.to_bytes())
+    }
+
+    /// A member, as the data plane knows it.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn member(&self, dataplane: &Dataplane, member: u32) -> Result<MemberValue> {
+        let at = self.number() * MEMBERS + member;
+        Ok(MemberValue::from_bytes(&dataplane.read_array(MEMBER_MAP, at)?))
+    }
+
+    /// Begins the group on a switch where it has not begun, with empty variables.
+    /// `cpus`: those that may have packets.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn begin(
+        &self,
+        dataplane: &Dataplane,
+        view: &View,
+        cpus: u32,
+        ring: &KeyRing,
+    ) -> Result<()> {
+        let cpus = cpus.clamp(1, CPUS);
+        self.secrets(dataplane, view.number, ring)?;
+        for (member, address) in &view.members {
+            let value = MemberValue {
+                ready: 0,
+                total: NOT_KNOWN,
+                merged: 0,
+                complete: 0,
+                next: 0,
+                frames: 0,
+                address: *address,
+            };
+            dataplane.write_array(
+                MEMBER_MAP,
+                self.number() * MEMBERS + member,
+                &value.to_bytes(),
+            )?;
+        }
+        for cpu in 0..CPUS {
+            let share = view.bound.div_ceil(cpus.into());
+            let value = CpuValue { share, ..CpuValue::default() };
+            dataplane.write_array(CPU_MAP, self.number() * CPUS + cpu, &value.to_bytes())?;
+        }
+        let own = view.members.iter().find(|(member, _)| *member == view.own);
+        let mut node = NodeValue {
+            word: 0,
+            sealed: 0,
+            members: view.members.iter().fold(0, |bits, (member, _)| bits | 1 << (member & 63)),
+            all_ready: 0,
+            complete: 0,
+            period_ns: view.period_ns,
+            next_ns: view.turns_ns,
+            began_ns: view.begins_ns,
+            view: view.number,
+            own: view.own,
+            count: view.members.len() as u32,
+            cpus,
+            first: self.described.first,
+            blocks: self.described.blocks,
+            sends: ring.sending().into(),
+            message_blocks: 1,
+            total_before: 0,
+            address: own.map_or(Ipv4Addr::UNSPECIFIED, |(_, address)| *address),
+            most_cells: [0; 2],
+            dirty_blocks: [0; 2],
+        };
+        self.write_node(dataplane, &node)?;
+        // (The word last: a packet that sees it sees all of the rest.)
+        node.word = view.window << 3;
+        self.write_node(dataplane, &node)
+    }
+
+    /// Writes what messages of this view are tagged with.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn secrets(&self, dataplane: &Dataplane, view: u32, ring: &KeyRing) -> Result<()> {
+        for id in 0..4 {
+            let value = secret_value(ring.secret(id), self.number(), view);
+            let at = self.number() * 4 + u32::from(id);
+            dataplane.write_array(SECRETS, at, &value.to_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// What the rules of the packet generator look at.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn look(&self, dataplane: &Dataplane, now_ns: u64) -> Result<Look> {
+        let node = self.node(dataplane)?;
+        let mut members = vec![];
+        for member in (0..MEMBERS).filter(|member| node.members >> member & 1 == 1) {
+            let value = self.member(dataplane, member)?;
+            let MemberValue { total, merged, next, frames, .. } = value;
+            members.push((member, Seen { total, merged, next, frames }));
+        }
+        Ok(Look {
+            word: node.word,
+            sealed: node.sealed != 0,
+            waits: node.word & 7 == 0 && now_ns < node.next_ns,
+            own: node.own,
+            members,
+        })
+    }
+
+    /// The numbers of a member's messages, below `total`, that are not merged: so many at the most.
+    fn missing(&self, dataplane: &Dataplane, member: u32, total: u32, most: usize) -> Vec<u32> {
+        let mut found = vec![];
+        for word in 0..total.div_ceil(64) {
+            let at = (self.number() * MEMBERS + member) * self.got_words + word;
+            let Ok(bytes) = dataplane.read_array(GOT, at) else { return found };
+            let got = bytes.first_chunk().copied().map_or(u64::MAX, u64::from_ne_bytes);
+            for bit in (0..64).filter(|bit| got >> bit & 1 == 0) {
+                let number = word * 64 + bit;
+                if number >= total || found.len() >= most {
+                    return found;
+                }
+                found.push(number);
+            }
+        }
+        found
+    }
+
+    /// Queues the frames that are due; how many.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn queue(&self, dataplane: &Dataplane, rounds: &mut Rounds, now_ns: u64) -> Result<u64> {
+        let look = self.look(dataplane, now_ns)?;
+        let due =
+            rounds.due(look, |member, total, most| self.missing(dataplane, member, total, most));
+        let Some(map) = dataplane.map(DUE) else { return Ok(0) };
+        let mut queued = 0;
+        for (flow, Wanted { member, want }) in (0..).zip(due) {
+            let value = DueValue { group: self.number(), member, want, flow: FLOWS + flow % 64 };
+            // (It is full: the generator has as many to make as it can.)
+            if map.update(&[], &value.to_bytes(), MapFlags::ANY).is_err() {
+                break;
+            }
+            queued += 1;
+        }
+        Ok(queued)
+    }
+
+    /// A cell as packets of the window read it.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn cell(&self, dataplane: &Dataplane, first_block: u32, index: u32) -> Result<u32> {
+        let window = self.node(dataplane)?.word >> 3;
+        let bytes = dataplane.read_array(BLOCKS, first_block + index / CELLS)?;
+        let block = BlockValue::from_bytes(&bytes);
+        let [first, second] = block.window;
+        let side = if first >= window { 1 } else { usize::from(second < window && second > first) };
+        Ok(block.value[side][(index % CELLS) as usize])
+    }
+
+    /// How long windows took, in ns: upper ends of buckets, and counts.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn window_times(&self, dataplane: &Dataplane) -> Result<Vec<(u64, u64)>> {
+        let mut found = vec![];
+        for bucket in 0..BUCKETS {
+            let bytes = dataplane.read_array(WINDOW_NS, self.number() * BUCKETS + bucket)?;
+            let count = bytes.first_chunk().copied().map_or(0, u64::from_ne_bytes);
+            if count > 0 {
+                found.push((bucket_end(bucket), count));
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// The time below which all of a bucket are, in ns.
+pub fn bucket_end(bucket: u32) -> u64 {
+    match bucket {
+        0..32 => u64::from(bucket) + 1,
+        _ => u64::from(32 + bucket % 32 + 1) << (bucket / 32 - 1),
+    }
+}
+
+/// As the want of a frame: nothing.
+pub const NO_WANT: u32 = NOTHING as u32;
+
+#[cfg(test)]
+mod tests {
+    use super::bucket_end;
+
+    #[test]
+    fn buckets_follow_each_other() {
+        assert_eq!([0, 31, 32, 33, 63, 64].map(bucket_end), [1, 32, 33, 34, 64, 66]);
+        assert!((0..895).all(|at| bucket_end(at) < bucket_end(at + 1)));
+    }
+}

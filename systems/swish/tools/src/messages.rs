@@ -1,0 +1,99 @@
+//! `stateplane trace`: messages between switches of a group. They have a form of their own, and a
+//! UDP port by which they are told.
+
+use crate::SwiSh;
+use fuzz_door::{Door, Doors, told};
+use serde_json::json;
+use swish_protocol::message::{Cells, Message};
+use swish_protocol::{PORT, layouts::NOTHING};
+use trace::{Fields, MessageBody, Messages, Objects};
+use wire::Malformed;
+
+/// It brings cells.
+const DELTA: &str = "SHARED_DELTA";
+/// It says how far its sender is.
+const STATE: &str = "SHARED_STATE";
+
+const PHASES: [&str; 7] =
+    ["advanced", "resetting", "ready", "turning", "rotated", "counting", "sending"];
+
+impl Messages for SwiSh {
+    fn names(&self) -> Vec<&'static str> {
+        vec![DELTA, STATE]
+    }
+
+    fn name(&self, _: u8) -> Option<&'static str> {
+        None
+    }
+
+    fn decode(&self, _: &[u8], _: &Objects) -> Result<MessageBody, Malformed> {
+        Err(Malformed::Type)
+    }
+
+    fn ports(&self) -> &'static [u16] {
+        &[PORT]
+    }
+
+    fn decode_unframed(&self, datagram: &[u8]) -> Result<MessageBody, String> {
+        Message::decode(datagram).map(|message| body(&message)).map_err(|error| error.to_string())
+    }
+}
+
+fn body(message: &Message) -> MessageBody {
+    let phase = PHASES.get(usize::from(message.phase)).copied().unwrap_or("?");
+    let number = |number: u16| (number != NOTHING).then_some(number);
+    let (name, brings) = match &message.cells {
+        Cells::None => (STATE, String::new()),
+        Cells::Block { block, .. } => (DELTA, format!(" block {block}")),
+        Cells::Single { entries, .. } => {
+            let cells: usize = entries.iter().map(|(_, cells)| cells.len()).sum();
+            (DELTA, format!(" {cells} cells of {} blocks", entries.len()))
+        }
+    };
+    let of = match (number(message.number), number(message.total)) {
+        (Some(number), Some(total)) => format!(" message {number} of {total}"),
+        (None, Some(total)) => format!(" {total} messages"),
+        _ => String::new(),
+    };
+    let before = if message.previous { " before" } else { "" };
+    let want = number(message.want).map_or_else(String::new, |want| format!(" lacks {want}"));
+    let rest = format!(
+        "group {} view {} {}→{} window {} {phase}{of}{before}{brings}{want}",
+        message.group, message.view, message.sender, message.receiver, message.window
+    );
+    MessageBody {
+        name,
+        fields: Fields(vec![
+            ("group", json!(message.group)),
+            ("view", json!(message.view)),
+            ("sender", json!(message.sender)),
+            ("receiver", json!(message.receiver)),
+            ("window", json!(message.window)),
+            ("phase", json!(phase)),
+            ("cells_window", json!(message.cells_window())),
+            ("number", json!(number(message.number))),
+            ("total", json!(number(message.total))),
+            ("want", json!(number(message.want))),
+        ]),
+        object: String::new(),
+        key: String::new(),
+        key_fields: None,
+        switch_id: None,
+        shard: None,
+        rest,
+        follows: None,
+    }
+}
+
+impl Doors for SwiSh {
+    fn doors(&self) -> &'static [Door] {
+        &[]
+    }
+
+    fn datagram(&self, data: &[u8]) {
+        match Message::decode(data) {
+            Ok(message) => assert!(!body(&message).rest.is_empty()),
+            Err(error) => told(&error),
+        }
+    }
+}

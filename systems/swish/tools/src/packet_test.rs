@@ -1,0 +1,145 @@
+//! `stateplane test`: the switch of a packet test shares its variables with nobody. Its windows
+//! begin at fixed times, as interpreters have it.
+
+use crate::SwiSh;
+use dataplane::{Dataplane, Verdict};
+use manifest::Manifest;
+use packet_test::stf::{Wrong, wrong};
+use packet_test::{Arrival, Backing, Fault, Identity, Line, Outcome, Supply, System, Words};
+use std::net::Ipv4Addr;
+use swish_compiler::supply;
+use swish_protocol::TEST_PERIOD_US;
+use swish_protocol::objects::SYSTEM;
+use swish_switch::due::Rounds;
+use swish_switch::group::{Group, View};
+use wire::{KeyRing, SECRET_BYTES, Secret};
+
+/// `# shared_period_us: OBJECT N`
+const PERIOD: &str = "shared_period_us";
+/// Looks of the packet generator that a window takes at the most; each merges many messages.
+const LOOKS: u32 = 4096;
+/// Updates of a window.
+const BOUND: u64 = 1 << 32;
+
+fn period_line(words: &mut Words<'_, '_>) -> Result<(String, u64), Wrong> {
+    let (_, object) = words.next("a shared variable's name")?;
+    let object = object.to_owned();
+    match words.parsed("microseconds")? {
+        (at, 0) => wrong(at, "a window takes at least 1 µs"),
+        (_, period_us) => Ok((object, period_us)),
+    }
+}
+
+fn periods(lines: &[Line]) -> Outcome<Vec<(String, u64)>> {
+    let own = lines.iter().filter(|line| line.keyword == PERIOD);
+    own.map(|line| line.read(period_line).map_err(|(_, reason)| line.fault(reason))).collect()
+}
+
+impl System for SwiSh {
+    fn keywords(&self) -> &'static [&'static str] {
+        &[PERIOD]
+    }
+
+    fn check(&self, line: &Line, _: &[Line]) -> Result<(), Wrong> {
+        line.read(period_line).map(drop)
+    }
+
+    fn begin(&self, lines: &[Line], manifest: &Manifest) -> Outcome<Option<Box<dyn Backing>>> {
+        let groups = Group::all(manifest).map_err(Fault::of_case)?;
+        let periods = periods(lines)?;
+        for (name, _) in &periods {
+            let own =
+                manifest.state_objects.iter().any(|it| it.system == SYSTEM && it.name == *name);
+            if !own {
+                let reason = format!("the program has no shared variable {name}");
+                return Err(Fault::of_case(reason));
+            }
+        }
+        if groups.is_empty() {
+            return Ok(None);
+        }
+        // (All variables of a case have one period.)
+        let period_us = periods.first().map_or(TEST_PERIOD_US, |(_, period_us)| *period_us);
+        let groups = groups.into_iter().map(|group| (group, Rounds::default())).collect();
+        Ok(Some(Box::new(Alone { groups, period_ns: period_us * 1000, next_ns: 0 })))
+    }
+
+    fn supplies(&self, lines: &[Line]) -> Vec<Supply> {
+        let periods = periods(lines).unwrap_or_default().into_iter();
+        let supply = |(object, period_us)| Supply {
+            object,
+            what: supply::PERIOD_US,
+            numbers: vec![period_us],
+        };
+        periods.map(supply).collect()
+    }
+}
+
+/// A switch alone in its groups.
+struct Alone {
+    groups: Vec<(Group, Rounds)>,
+    period_ns: u64,
+    next_ns: u64,
+}
+
+impl Alone {
+    /// One window turns in each group.
+    fn turn(&mut self, switch: &Dataplane, now_ns: u64) -> Outcome<()> {
+        for (group, rounds) in &mut self.groups {
+            let window = |group: &Group| group.node(switch).map(|node| node.word >> 3);
+            let before = window(group).map_err(Fault::of_case)?;
+            for _ in 0..LOOKS {
+                let queued = group.queue(switch, rounds, now_ns).map_err(Fault::of_case)?;
+                for _ in 0..queued {
+                    let outcome = switch.run_generated(now_ns).map_err(Fault::of_case)?;
+                    if matches!(outcome.verdict, Verdict::Forward { .. }) {
+                        return Err(Fault::of_case("a switch alone in its group sends a message"));
+                    }
+                }
+                if window(group).map_err(Fault::of_case)? > before {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Backing for Alone {
+    fn begin_switch(&mut self, switch: &Dataplane, _: Identity, now_ns: u64) -> Outcome<()> {
+        let ring = KeyRing::new(0, Secret([1; SECRET_BYTES]));
+        let ring = ring.ok_or_else(|| Fault::of_case("no secret"))?;
+        self.next_ns = (now_ns / self.period_ns + 1) * self.period_ns;
+        for (group, _) in &self.groups {
+            let view = View {
+                number: 1,
+                own: 0,
+                members: vec![(0, Ipv4Addr::LOCALHOST)],
+                period_ns: self.period_ns,
+                bound: BOUND,
+                window: self.next_ns / self.period_ns,
+                begins_ns: self.next_ns - self.period_ns,
+                turns_ns: self.next_ns,
+            };
+            group.begin(switch, &view, 1, &ring).map_err(Fault::of_case)?;
+        }
+        Ok(())
+    }
+
+    fn departs(&mut self, _: u32, _: &[u8], _: u64) -> Option<Vec<Arrival>> {
+        None
+    }
+
+    fn next_ns(&self, _: &Dataplane, _: u64) -> Option<u64> {
+        Some(self.next_ns)
+    }
+
+    fn tick(&mut self, switch: &Dataplane, now_ns: u64) -> Outcome<Vec<Arrival>> {
+        while self.next_ns <= now_ns {
+            let at = self.next_ns;
+            self.turn(switch, at)?;
+            self.next_ns += self.period_ns;
+        }
+        Ok(vec![])
+    }
+}
