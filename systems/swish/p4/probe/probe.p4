@@ -1,5 +1,5 @@
-// probe.p4: a packet adds to shared variables, and takes along what it reads, and in which window.
-// Tests and labs compare that with what all switches have sent.
+// probe.p4: a packet adds to shared variables, and comes back with what it reads, and in which
+// window. Tests and labs compare that with what all switches were sent.
 #include <core.p4>
 #include <v1model.p4>
 #include <stateplane.p4>
@@ -91,11 +91,9 @@ control ProbeIngress(inout headers h, inout metadata m, inout standard_metadata_
     @group("other") SharedSketch(64, Sketch.MAXIMA, Shared.SDW, WhenFull.PASS) largest;
 
     apply {
-        if (s.ingress_port > 1) {
+        if (!h.probe.isValid()) {
             to_host();
-        }
-        s.egress_spec = s.ingress_port ^ 1;
-        if (h.probe.isValid()) {
+        } else {
             h.probe.window = counters.window();
             h.probe.age = counters.age();
             h.probe.counter = counters.get(h.probe.index);
@@ -106,6 +104,17 @@ control ProbeIngress(inout headers h, inout metadata m, inout standard_metadata_
                 sets.update(h.probe.index, h.probe.amount);
                 largest.update(h.probe.index & 63, h.probe.amount);
             }
+            // Back to the sender.
+            s.egress_spec = s.ingress_port;
+            bit<48> mac = h.ethernet.destination;
+            h.ethernet.destination = h.ethernet.source;
+            h.ethernet.source = mac;
+            bit<32> address = h.ipv4.destination;
+            h.ipv4.destination = h.ipv4.source;
+            h.ipv4.source = address;
+            bit<16> port = h.udp.destination;
+            h.udp.destination = h.udp.source;
+            h.udp.source = port;
             h.udp.checksum = 0;
         }
     }
