@@ -209,7 +209,9 @@ static __noinline int sp_shared_put(struct xdp_md *xdp, struct sp_shared_message
 		sp_shared_count(SP_SHARED_STAT_FAULTS);
 		return 0;
 	}
-	if (sp_shared_claim(group, node->own & (SP_SHARED_MEMBERS - 1), message->number)) {
+	/* (Of the window before, it is: and the records are this window's by now.) */
+	if (window == SP_SHARED_WINDOW(SP_SHARED_LOAD(node->word)) &&
+	    sp_shared_claim(group, node->own & (SP_SHARED_MEMBERS - 1), message->number)) {
 		sp_shared_merge(xdp, message, node, window);
 		__sync_fetch_and_add(&own->merged, 1);
 		sp_shared_check_member(node, own);
@@ -302,15 +304,12 @@ static __noinline int sp_shared_fill(struct xdp_md *xdp, struct sp_shared_messag
 {
 	__u32 group = message->group & (SP_SHARED_GROUPS - 1), cpu = sp_shared_this_cpu();
 	__u32 to = message->receiver & (SP_SHARED_MEMBERS - 1), want = message->want, bytes, which;
-	struct sp_shared_member *peer = sp_shared_member(group, to), *self;
+	struct sp_shared_member *peer = sp_shared_member(group, to);
 	struct sp_shared_node *node = sp_shared_node(group);
 	__u64 word = sp_shared_turn(group, cpu), window = SP_SHARED_WINDOW(word), served = 0, tag;
 	__u8 *data;
 
 	if (!node || !peer || !word)
-		return 0;
-	self = sp_shared_member(group, node->own & (SP_SHARED_MEMBERS - 1));
-	if (!self)
 		return 0;
 	message->kind = 0;
 	message->number = SP_SHARED_NOTHING;
@@ -322,9 +321,7 @@ static __noinline int sp_shared_fill(struct xdp_md *xdp, struct sp_shared_messag
 	else if (SP_SHARED_PHASE(word) < SP_SHARED_ROTATED && theirs == window - 1)
 		served = window - 1; /* what it lacks is still there, as it is not ready for this window */
 	if (served) {
-		message->total = SP_SHARED_LOAD(self->total);
-		if (served != window)
-			message->total = node->total_before;
+		message->total = SP_SHARED_LOAD(node->totals[served & 1]);
 		message->number = sp_shared_next(peer, want, message->total);
 		if (message->number != SP_SHARED_NOTHING) {
 			if (sp_length(xdp) != SP_SHARED_FULL_BYTES &&
@@ -338,7 +335,10 @@ static __noinline int sp_shared_fill(struct xdp_md *xdp, struct sp_shared_messag
 	}
 	window = SP_SHARED_WINDOW(word);
 	message->window = window;
-	if (served == window - 1)
+	/* (Two windows later, the cells were a repetition that nobody lacks.) */
+	if (served && served + 1 < window)
+		return 0;
+	if (served && served != window)
 		message->kind |= SP_SHARED_KIND_PREVIOUS;
 	message->kind |= SP_SHARED_PHASE(word) << SP_SHARED_KIND_PHASE_SHIFT |
 			 (node->sends & (SP_SHARED_SECRETS - 1)) << SP_SHARED_KIND_SECRET_SHIFT;

@@ -91,14 +91,16 @@ struct sp_shared_node {
 	__u32 sends; /* Which of the fabric's secrets tags what is sent. */
 	/* Blocks of each of the window's messages: 1, or as SHAPES have it. */
 	__u32 message_blocks;
-	__u32 total_before; /* Messages of the window before. */
 	__be32 address; /* This switch's address. */
+	__u32 padding; /* So that the size is a multiple of eight. */
+	/* This switch's messages of the newest two windows, by the window's lowest bit. */
+	__u32 totals[2];
 	/* Cells that packets changed in one block, at the most, in each delta. */
 	__u32 most_cells[2];
 	__u32 dirty_blocks[2]; /* Blocks that they changed. */
 };
-_Static_assert(sizeof(struct sp_shared_node) == 120, "as in Rust");
-_Static_assert(__builtin_offsetof(struct sp_shared_node, dirty_blocks) == 112, "as in Rust");
+_Static_assert(sizeof(struct sp_shared_node) == 128, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_shared_node, dirty_blocks) == 120, "as in Rust");
 
 /* A member of a group, as this switch knows it. */
 struct sp_shared_member {

@@ -210,7 +210,9 @@ SP_INLINE void sp_shared_total(__u32 group, struct sp_shared_node *node, __u64 w
 		return;
 	node->message_blocks = each;
 	bpf_loop(SP_SHARED_MEMBERS, sp_shared_restart_member, &reset, 0);
-	SP_SHARED_STORE(member->total, (node->dirty_blocks[side] + each - 1) / each);
+	/* (A member may still lack a message of this window when the next one has begun.) */
+	node->totals[side] = (node->dirty_blocks[side] + each - 1) / each;
+	SP_SHARED_STORE(member->total, node->totals[side]);
 	sp_shared_check_member(node, member);
 }
 
@@ -243,9 +245,6 @@ SP_SHARED_GLOBAL __u64 sp_shared_turn(__u32 group, __u32 cpu_index)
 			if (__sync_val_compare_and_swap(&node->word, word, next) != word)
 				continue;
 			self = sp_shared_member(group, node->own & (SP_SHARED_MEMBERS - 1));
-			/* (A member may still lack a message of the window before.) */
-			if (self)
-				node->total_before = self->total;
 			bpf_loop(SP_SHARED_MEMBERS, sp_shared_reset_member, &reset, 0);
 			node->complete = 0;
 			if (node->period_ns) {

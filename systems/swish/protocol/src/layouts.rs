@@ -152,10 +152,12 @@ c_struct! {
         pub sends: u32,
         /// Blocks of each of the window's messages: 1, or as SHAPES have it.
         pub message_blocks: u32,
-        /// Messages of the window before.
-        pub total_before: u32,
         /// This switch's address.
         pub address: Ipv4Addr,
+        /// So that the size is a multiple of eight.
+        pub padding: u32,
+        /// This switch's messages of the newest two windows, by the window's lowest bit.
+        pub totals: [u32; 2],
         /// Cells that packets changed in one block, at the most, in each delta.
         pub most_cells: [u32; 2],
         /// Blocks that they changed.

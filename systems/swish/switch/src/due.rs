@@ -35,8 +35,8 @@ pub struct Look {
     pub word: u64,
     /// Nothing is to be sent.
     pub sealed: bool,
-    /// The next window is not due yet.
-    pub waits: bool,
+    /// The next window is not due before this (CLOCK_MONOTONIC); 0: it is.
+    pub waits_until_ns: u64,
     /// This switch's number.
     pub own: u32,
     /// All members of the view, this switch too, by number.
@@ -58,20 +58,40 @@ pub struct Rounds {
     before: Look,
     /// Looks since a message was merged or a window turned.
     still: u32,
+    /// There is nothing to do before this (CLOCK_MONOTONIC).
+    next_ns: u64,
 }
 
+/// From one look to the next, while nothing moves: at the most. A member that is away is asked no
+/// more often than that.
+const MOST_PAUSE_NS: u64 = 10_000_000;
+/// The same, at the least.
+const LEAST_PAUSE_NS: u64 = 100_000;
+
 impl Rounds {
+    /// Whether it is time to look.
+    pub fn is_due(&self, now_ns: u64) -> bool {
+        now_ns >= self.next_ns
+    }
+
+    /// When the next look is worth it.
+    fn pause(&self, look: &Look, now_ns: u64) -> u64 {
+        let longer = LEAST_PAUSE_NS << self.still.saturating_sub(PATIENCE).min(16);
+        (now_ns + longer.min(MOST_PAUSE_NS)).max(look.waits_until_ns)
+    }
+
     /// The frames that are due. `missing` says which messages of a member are not merged: the first
     /// so many below its total.
     pub fn due(
         &mut self,
         look: Look,
+        now_ns: u64,
         mut missing: impl FnMut(u32, u32, usize) -> Vec<u32>,
     ) -> Vec<Wanted> {
         let merged = |look: &Look| look.members.iter().map(|(_, it)| it.merged).collect::<Vec<_>>();
         let moved = look.word != self.before.word || merged(&look) != merged(&self.before);
         self.still = if moved { 0 } else { self.still.saturating_add(1) };
-        let frames = if look.word == 0 || look.sealed || look.waits {
+        let frames = if look.word == 0 || look.sealed || look.waits_until_ns > now_ns {
             vec![]
         } else if look.members.len() < 2 {
             alone(&look, &mut missing)
@@ -81,6 +101,7 @@ impl Rounds {
                 .flat_map(|(member, seen)| self.for_member(&look, *member, seen, &mut missing))
                 .collect()
         };
+        self.next_ns = self.pause(&look, now_ns);
         self.before = look;
         frames
     }
@@ -147,19 +168,19 @@ mod tests {
     fn a_group_that_has_not_begun_or_waits_makes_none() {
         let members = [(0, Seen::default()), (1, Seen::default())];
         let mut rounds = Rounds::default();
-        assert!(rounds.due(Look { word: 0, ..look(0, &members) }, none).is_empty());
-        assert!(rounds.due(Look { sealed: true, ..look(0, &members) }, none).is_empty());
-        assert!(rounds.due(Look { waits: true, ..look(0, &members) }, none).is_empty());
-        assert_eq!(rounds.due(look(phase::READY, &members), none).len(), FIRST_FRAMES as usize);
+        assert!(rounds.due(Look { word: 0, ..look(0, &members) }, 5, none).is_empty());
+        assert!(rounds.due(Look { sealed: true, ..look(0, &members) }, 5, none).is_empty());
+        assert!(rounds.due(Look { waits_until_ns: 9, ..look(0, &members) }, 5, none).is_empty());
+        assert_eq!(rounds.due(look(phase::READY, &members), 5, none).len(), FIRST_FRAMES as usize);
     }
 
     #[test]
     fn frames_that_come_back_are_enough() {
         let mut rounds = Rounds::default();
         let seen = |frames| [(0, Seen::default()), (1, Seen { frames, ..Seen::default() })];
-        rounds.due(look(phase::READY, &seen(0)), none);
-        assert!(rounds.due(look(phase::READY, &seen(40)), none).is_empty());
-        assert!(!rounds.due(look(phase::READY, &seen(40)), none).is_empty());
+        rounds.due(look(phase::READY, &seen(0)), 5, none);
+        assert!(rounds.due(look(phase::READY, &seen(40)), 5, none).is_empty());
+        assert!(!rounds.due(look(phase::READY, &seen(40)), 5, none).is_empty());
     }
 
     #[test]
@@ -171,16 +192,16 @@ mod tests {
             assert_eq!((member, total), (1, 9));
             vec![4]
         };
-        rounds.due(at.clone(), asks);
-        rounds.due(at.clone(), asks);
-        assert_eq!(rounds.due(at, asks), [Wanted { member: 1, want: 4 }]);
+        rounds.due(at.clone(), 5, asks);
+        rounds.due(at.clone(), 5, asks);
+        assert_eq!(rounds.due(at, 5, asks), [Wanted { member: 1, want: 4 }]);
     }
 
     #[test]
     fn a_switch_alone_merges_its_own() {
         let mut rounds = Rounds::default();
         let members = [(0, Seen { total: 2, ..Seen::default() })];
-        let due = rounds.due(look(phase::SENDING, &members), |_, _, _| vec![0, 1]);
+        let due = rounds.due(look(phase::SENDING, &members), 5, |_, _, _| vec![0, 1]);
         let wants: Vec<u32> = due.iter().map(|it| it.want).collect();
         assert_eq!(wants, [0, 1, NOTHING.into()]);
     }

@@ -165,7 +165,8 @@ impl Group {
             blocks: self.described.blocks,
             sends: ring.sending().into(),
             message_blocks: 1,
-            total_before: 0,
+            padding: 0,
+            totals: [0; 2],
             address: own.map_or(Ipv4Addr::UNSPECIFIED, |(_, address)| *address),
             most_cells: [0; 2],
             dirty_blocks: [0; 2],
@@ -193,7 +194,7 @@ impl Group {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn look(&self, dataplane: &Dataplane, now_ns: u64) -> Result<Look> {
+    pub fn look(&self, dataplane: &Dataplane) -> Result<Look> {
         let node = self.node(dataplane)?;
         let mut members = vec![];
         for member in (0..MEMBERS).filter(|member| node.members >> member & 1 == 1) {
@@ -204,7 +205,7 @@ impl Group {
         Ok(Look {
             word: node.word,
             sealed: node.sealed != 0,
-            waits: node.word & 7 == 0 && now_ns < node.next_ns,
+            waits_until_ns: if node.word & 7 == 0 { node.next_ns } else { 0 },
             own: node.own,
             members,
         })
@@ -233,9 +234,12 @@ impl Group {
     /// # Errors
     /// The kernel refuses.
     pub fn queue(&self, dataplane: &Dataplane, rounds: &mut Rounds, now_ns: u64) -> Result<u64> {
-        let look = self.look(dataplane, now_ns)?;
-        let due =
-            rounds.due(look, |member, total, most| self.missing(dataplane, member, total, most));
+        if !rounds.is_due(now_ns) {
+            return Ok(0);
+        }
+        let look = self.look(dataplane)?;
+        let due = rounds
+            .due(look, now_ns, |member, total, most| self.missing(dataplane, member, total, most));
         let Some(map) = dataplane.map(DUE) else { return Ok(0) };
         let mut queued = 0;
         for (flow, Wanted { member, want }) in (0..).zip(due) {
