@@ -11,6 +11,7 @@
  * - sp_commit_begin and sp_commit_end around the writing of the record;
  * - sp_commit_park when the packet is finished;
  * - sp_commit_acked when a batch is durable.
+ * It defines SP_COMMIT_KEY_WORDS, words of the longest key.
  * The system has a program that turns a frame into the message of the batch in sp_commit_work.
  *
  * Invariants:
@@ -129,7 +130,7 @@ struct sp_commit_stream {
 struct sp_commit_batch {
 	__u64 digest; /* of the records, when they leave */
 	/* More than leaves: a key at the end may be read in its greatest length. */
-	__u64 words[SP_COMMIT_WORDS + 8];
+	__u64 words[SP_COMMIT_WORDS + SP_COMMIT_KEY_WORDS];
 	__u8 at[SP_COMMIT_RECORDS + 1]; /* where each record begins in `words` */
 };
 

@@ -31,6 +31,15 @@
 #include "stateplane_flow_numbers.h"
 #include "stateplane_flow_layouts.h"
 
+/* Room for one key and one value of the program, in whole words. Most programs' keys and values are
+ * short, and so are then the loops over them; the compiler says more for others. */
+#ifndef SP_FLOW_KEY_ROOM
+#define SP_FLOW_KEY_ROOM 64
+#endif
+#ifndef SP_FLOW_VALUE_ROOM
+#define SP_FLOW_VALUE_ROOM 64
+#endif
+
 #define SP_FLOW_OUTER_BYTES 42 /* Ethernet, IPv4 without options, UDP */
 #define SP_FLOW_MAX_ATTEMPTS 64
 #define SP_FLOW_DROP_PORT 511
@@ -107,7 +116,7 @@ enum {
 struct sp_flow_pending {
 	__u32 object_id;
 	__u32 part; /* of a snapshot */
-	__u8 key[SP_FLOW_KEY_MAX];
+	__u8 key[SP_FLOW_KEY_ROOM];
 };
 
 struct sp_flow_outer {
@@ -154,17 +163,17 @@ struct sp_flow_scratch {
 	__u32 with_packet; /* for sp_send: around the packet, or in place of it */
 	__u32 fault; /* why a message is not taken: a statistic */
 	__u64 name; /* of the update that the packet waits for (stateplane_commit.h) */
-	__u8 key[SP_FLOW_KEY_MAX];
-	__u8 value[SP_FLOW_VALUE_MAX];
-	__u8 absent_key[SP_FLOW_KEY_MAX];
-	__u8 reverse_key[SP_FLOW_KEY_MAX];
+	__u8 key[SP_FLOW_KEY_ROOM];
+	__u8 value[SP_FLOW_VALUE_ROOM];
+	__u8 absent_key[SP_FLOW_KEY_ROOM];
+	__u8 reverse_key[SP_FLOW_KEY_ROOM];
 #ifdef SP_FLOW_STAGED
 	struct sp_flow_seen staged_read; /* by the last get before the set */
-	__u8 staged_key[SP_FLOW_KEY_MAX];
-	__u8 staged_value[SP_FLOW_VALUE_MAX];
+	__u8 staged_key[SP_FLOW_KEY_ROOM];
+	__u8 staged_value[SP_FLOW_VALUE_ROOM];
 #endif
 	struct bpf_fib_lookup route;
-	__u64 entry[(SP_FLOW_ENTRY_HEAD_BYTES + SP_FLOW_KEY_MAX + SP_FLOW_VALUE_MAX) / 8];
+	__u64 entry[(SP_FLOW_ENTRY_HEAD_BYTES + SP_FLOW_KEY_ROOM + SP_FLOW_VALUE_ROOM) / 8];
 	__u64 chunk[SP_FLOW_CHUNK_BYTES / 8 + 1]; /* of the datagram, for its tag */
 };
 
@@ -251,7 +260,7 @@ static __always_inline int sp_flow_push_part(
 
 	pending->object_id = object_id;
 	pending->part = part;
-	for (__u32 i = 0; i < SP_FLOW_KEY_MAX / 8; i++)
+	for (__u32 i = 0; i < SP_FLOW_KEY_ROOM / 8; i++)
 		((__u64 *)pending->key)[i] = i < SP_ROUND8(key_bytes) / 8 ? ((const __u64 *)key)[i] : 0;
 	if (bpf_map_push_elem(&sp_flow_ring, pending, 0)) {
 		sp_flow_count(SP_STAT_RING_FULL);
@@ -320,6 +329,7 @@ static __always_inline void sp_flow_remember(struct sp_flow_scratch *scratch, __
 }
 
 #ifdef SP_FLOW_HAS_COMMIT
+#define SP_COMMIT_KEY_WORDS (SP_FLOW_KEY_ROOM / 8)
 #include "stateplane_commit.h"
 #include "stateplane_flow_record.h"
 #endif

@@ -288,7 +288,7 @@ static long sp_flow_refuse_one(__u32 record, void *context)
 	scratch->object_id = head >> 48;
 	scratch->epoch = (__u32)head;
 	scratch->type = SP_REFUSED;
-	for (__u32 i = 0; i < SP_FLOW_KEY_MAX / 8; i++)
+	for (__u32 i = 0; i < SP_FLOW_KEY_ROOM / 8; i++)
 		((__u64 *)scratch->key)[i] = batch->words[at + 3 + i];
 	switch (scratch->object_id) {
 		SP_FLOW_OBJECTS(SP_FLOW_CASE_REFUSED)

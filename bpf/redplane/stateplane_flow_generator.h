@@ -155,7 +155,7 @@ static __always_inline int sp_flow_generated(struct xdp_md *xdp)
 	__sync_fetch_and_add(work, -1);
 	scratch->object_id = pending->object_id;
 	part = pending->part;
-	for (__u32 i = 0; i < SP_FLOW_KEY_MAX / 8; i++)
+	for (__u32 i = 0; i < SP_FLOW_KEY_ROOM / 8; i++)
 		((__u64 *)scratch->key)[i] = ((__u64 *)pending->key)[i];
 	now = sp_now_ns();
 	switch (scratch->object_id) {

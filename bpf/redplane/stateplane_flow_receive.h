@@ -69,12 +69,13 @@ static __always_inline int sp_flow_load_key(struct xdp_md *xdp, struct sp_flow_s
 	__u64 key_bytes = scratch->key_bytes, value_bytes = scratch->value_bytes;
 
 	asm volatile("" : "+r"(key_bytes), "+r"(value_bytes));
-	for (__u32 i = 0; i < SP_FLOW_KEY_MAX / 8; i++) {
-		((__u64 *)scratch->key)[i] = 0;
-		((__u64 *)scratch->value)[i] = 0;
-	}
-	if (key_bytes > SP_FLOW_KEY_MAX || value_bytes > SP_FLOW_VALUE_MAX)
+	/* No object of the program has them so long. */
+	if (key_bytes > SP_FLOW_KEY_ROOM || value_bytes > SP_FLOW_VALUE_ROOM)
 		return -1;
+	for (__u32 i = 0; i < SP_FLOW_KEY_ROOM / 8; i++)
+		((__u64 *)scratch->key)[i] = 0;
+	for (__u32 i = 0; i < SP_FLOW_VALUE_ROOM / 8; i++)
+		((__u64 *)scratch->value)[i] = 0;
 	if (key_bytes && bpf_xdp_load_bytes(xdp, SP_FLOW_OUTER_BYTES + SP_FLOW_HEADER_BYTES,
 			     scratch->key, key_bytes))
 		return -1;
@@ -175,7 +176,7 @@ static __always_inline int sp_flow_read_message(
 	scratch->fault = SP_STAT_LATE;
 	if (now - scratch->request_ns > SP_FLOW_LATE_NS)
 		return -1;
-	scratch->fault = SP_STAT_MALFORMED;
+	scratch->fault = SP_STAT_UNKNOWN_OBJECT;
 	if (sp_flow_load_key(xdp, scratch))
 		return -1;
 	scratch->fault = SP_STAT_REPLAYED;
@@ -232,7 +233,7 @@ static __always_inline int sp_flow_let_go(struct xdp_md *xdp, struct sp_flow_con
 	if (scratch->type == SP_ABSENT) {
 		sp_flow_count(SP_STAT_ABSENT);
 		flow->absent_object = scratch->object_id;
-		for (__u32 i = 0; i < SP_FLOW_KEY_MAX / 8; i++)
+		for (__u32 i = 0; i < SP_FLOW_KEY_ROOM / 8; i++)
 			((__u64 *)scratch->absent_key)[i] = ((__u64 *)scratch->key)[i];
 	}
 	flow->ingress_port = scratch->port & 0x1ff;

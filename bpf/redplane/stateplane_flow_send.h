@@ -159,7 +159,7 @@ int sp_send(struct xdp_md *xdp)
 	value_bytes = scratch->value_bytes;
 	/* one register each, so that the bounds below stick to it */
 	asm volatile("" : "+r"(key_bytes), "+r"(value_bytes));
-	if (key_bytes > SP_FLOW_KEY_MAX || value_bytes > SP_FLOW_VALUE_MAX)
+	if (key_bytes > SP_FLOW_KEY_ROOM || value_bytes > SP_FLOW_VALUE_ROOM)
 		return XDP_ABORTED;
 	key_id = secrets->sends & (SP_SECRETS - 1);
 	if (!(secrets->present >> key_id & 1)) {

@@ -12,7 +12,7 @@ static __always_inline __u64 sp_key_hash(const void *key, __u32 key_bytes, int o
 {
 	__u64 hash = 0;
 
-	for (__u32 i = 0; i < SP_FLOW_KEY_MAX / 8; i++) {
+	for (__u32 i = 0; i < SP_FLOW_KEY_ROOM / 8; i++) {
 		if (i * 8 >= key_bytes)
 			break;
 		__u64 word = ((const __u64 *)key)[i];

@@ -74,11 +74,11 @@ static __always_inline int sp_flow_claim(
 
 #define SP_FLOW_CASE_SWEEP(name, id, flows, kb, vb, consistency, allocator)                        \
 	case id:                                                                                   \
-		what = sp_flow_claim(&name, &request, kb, consistency);                            \
+		what = sp_flow_claim(&name, request, kb, consistency);                     \
 		if (what == SP_SWEEP_REMOVE)                                                       \
-			bpf_map_delete_elem(&name, request.key);                                   \
-		else if (what != SP_SWEEP_NOTHING && sp_flow_push(&pending, id, request.key, kb))  \
-			sp_flow_unqueue(&name, request.key, kb);                                   \
+			bpf_map_delete_elem(&name, request->key);                          \
+		else if (what != SP_SWEEP_NOTHING && sp_flow_push(&pending, id, request->key, kb)) \
+			sp_flow_unqueue(&name, request->key, kb);                          \
 		break;
 
 #define SP_SNAPSHOT_CASE_SWEEP(                                                                    \
@@ -91,16 +91,15 @@ static __always_inline int sp_flow_claim(
 SEC("xdp.frags")
 int sp_sweep(struct xdp_md *xdp)
 {
-	struct sp_flow_sweep_request *data = (void *)(long)xdp->data;
+	/* It stays in the frame, as it may be too long for the stack. */
+	struct sp_flow_sweep_request *request = (void *)(long)xdp->data;
 	/* Not in the scratch: before Linux 6.2 a packet may come in between while this runs. */
-	struct sp_flow_sweep_request request;
 	struct sp_flow_pending pending;
 	int what = SP_SWEEP_NOTHING;
 
-	if ((void *)(data + 1) > (void *)(long)xdp->data_end)
+	if ((void *)(request + 1) > (void *)(long)xdp->data_end)
 		return XDP_ABORTED;
-	__builtin_memcpy(&request, data, sizeof(request));
-	switch (request.object_id) {
+	switch (request->object_id) {
 		SP_FLOW_OBJECTS(SP_FLOW_CASE_SWEEP)
 		SP_SNAPSHOT_OBJECTS(SP_SNAPSHOT_CASE_SWEEP)
 	}

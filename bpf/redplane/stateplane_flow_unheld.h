@@ -16,7 +16,7 @@ struct sp_unheld_flow {
 	__u64 told_ns;
 	__u32 object_id;
 	__u32 reserved;
-	__u8 key[SP_FLOW_KEY_MAX];
+	__u8 key[SP_FLOW_KEY_ROOM];
 };
 
 struct {
