@@ -158,9 +158,9 @@ struct sp_flow_sweep_request {
 	__u64 closed_before_ns; /* And of a closed one. */
 	/* Released, and the last message about it sent, before then: to be removed. */
 	__u64 released_before_ns;
-	__u8 key[64]; /* Padded with zeros. */
+	__u8 key[256]; /* Padded with zeros. */
 };
-_Static_assert(sizeof(struct sp_flow_sweep_request) == 104, "as in Rust");
+_Static_assert(sizeof(struct sp_flow_sweep_request) == 296, "as in Rust");
 _Static_assert(__builtin_offsetof(struct sp_flow_sweep_request, key) == 40, "as in Rust");
 
 /* What the local NAT_PORTS allocator draws from. */

@@ -12,8 +12,8 @@
 #define SP_FLOW_VERSION 2 /* of the protocol */
 #define SP_FLOW_PORT 5407 /* UDP port of stores and switches */
 #define SP_FLOW_HEADER_BYTES 64 /* of a message */
-#define SP_FLOW_KEY_MAX 64 /* bytes */
-#define SP_FLOW_VALUE_MAX 64 /* bytes */
+#define SP_FLOW_KEY_MAX 256 /* bytes */
+#define SP_FLOW_VALUE_MAX 256 /* bytes */
 #define SP_FLOW_PACKET_MAX 16384 /* bytes that a message carries */
 
 enum sp_flow_type {

@@ -100,4 +100,7 @@ pub enum EncodeError {
     /// Key, value, packet, effect or reply is longer than the protocol's limit.
     #[error("a field is longer than the protocol allows")]
     FieldTooLong,
+    /// A key or value that a record must have has no bytes.
+    #[error("a key or value without bytes")]
+    FieldEmpty,
 }

@@ -4,12 +4,12 @@ use super::State;
 use manifest::{Home, Layout, StateObject};
 use num_traits::ToPrimitive;
 use p4_ir::{Argument, ConstArgument, Expr, ExprKind, ExternInstance, Location, Type};
-use state_protocol::SNAPSHOT_PART_BYTES;
 use state_protocol::layouts::{map_slot_bytes, slots_offset};
 use state_protocol::objects::{
     LEAST_WINDOW_BITS, MOST_MERGED_KEY_BYTES, Merge, Overdue, SNAPSHOT_STATE, SYSTEM,
     SnapshotSettings, written,
 };
+use state_protocol::{MOST_SNAPSHOT_KEY_BYTES, SNAPSHOT_PART_BYTES};
 use xdp_backend::system::{Generator, ObjectCall, scalar_width};
 
 /// A SnapshotState object as the generator needs it.
@@ -100,8 +100,8 @@ impl State {
         let name = &instance.name;
         let faults = [
             (
-                !(1..=64).contains(&key_bytes),
-                format!("the key has {key_bytes} bytes, not 1 to 64"),
+                !(1..=MOST_SNAPSHOT_KEY_BYTES).contains(&(key_bytes as usize)),
+                format!("the key has {key_bytes} bytes, not 1 to {MOST_SNAPSHOT_KEY_BYTES}"),
                 "drop or narrow fields of the key's struct; each takes whole bytes",
             ),
             (

@@ -11,6 +11,9 @@ const RECORD_HEADER_BYTES: usize = 32;
 const FREE_HEADER_BYTES: usize = 8;
 const BATCH_HEADER_BYTES: usize = 16;
 const OWNED: u32 = 1;
+/// Of a key and of a value.
+const LONGEST: usize = 256;
+const _: () = assert!(MAX_KEY_BYTES == LONGEST && MAX_VALUE_BYTES == LONGEST);
 
 /// A record's replicated fields, all of them, as an effect sets them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,7 +146,7 @@ impl<'a> wire::Effect<'a> for Effect<'a> {
             }
             Effect::Free { object_id, key, floor } => {
                 w.u16(*object_id)?;
-                w.u8(length(key, MAX_KEY_BYTES)?)?;
+                w.u8(length(key)?)?;
                 w.u8(0)?;
                 w.u32(*floor)?;
                 w.put(key)
@@ -183,12 +186,9 @@ impl<'a> wire::Effect<'a> for Effect<'a> {
             }
             3 => {
                 let object_id = r.u16()?;
-                let key_bytes = usize::from(r.u8()?);
+                let key_bytes = length_of(r.u8()?);
                 r.u8()?;
                 let floor = r.u32()?;
-                if key_bytes == 0 || key_bytes > MAX_KEY_BYTES {
-                    return None;
-                }
                 Effect::Free { object_id, key: r.take(key_bytes)?, floor }
             }
             4 => decode_session(&mut r)?,
@@ -223,17 +223,23 @@ fn decode_batch<'a>(r: &mut Reader<'a>) -> Option<Effect<'a>> {
     Some(Effect::Batch(BatchWrite { owner, session, records }))
 }
 
-fn length(field: &[u8], limit: usize) -> Result<u8, EncodeError> {
-    if field.len() > limit {
-        return Err(EncodeError::FieldTooLong);
+/// A key's or a value's length in one byte: no record has an empty one, so 0 says 256.
+fn length(field: &[u8]) -> Result<u8, EncodeError> {
+    match field.len() {
+        LONGEST => Ok(0),
+        0 => Err(EncodeError::FieldEmpty),
+        bytes => u8::try_from(bytes).map_err(|_| EncodeError::FieldTooLong),
     }
-    u8::try_from(field.len()).map_err(|_| EncodeError::FieldTooLong)
+}
+
+fn length_of(byte: u8) -> usize {
+    if byte == 0 { LONGEST } else { byte.into() }
 }
 
 fn encode_record(record: &RecordWrite<'_>, w: &mut Writer<'_>) -> Result<(), EncodeError> {
     w.u16(record.object_id)?;
-    w.u8(length(record.key, MAX_KEY_BYTES)?)?;
-    w.u8(length(record.value, MAX_VALUE_BYTES)?)?;
+    w.u8(length(record.key)?)?;
+    w.u8(length(record.value)?)?;
     let owned = if record.owner.is_some() { OWNED } else { 0 };
     // The bits of the phase are those of the header's, which OWNED is not among.
     w.u32(owned | u32::from(record.phase.0 & Flags::PHASES.0))?;
@@ -249,8 +255,7 @@ fn encode_record(record: &RecordWrite<'_>, w: &mut Writer<'_>) -> Result<(), Enc
 
 fn decode_record<'a>(r: &mut Reader<'a>) -> Option<RecordWrite<'a>> {
     let object_id = r.u16()?;
-    let key_bytes = usize::from(r.u8()?);
-    let value_bytes = usize::from(r.u8()?);
+    let (key_bytes, value_bytes) = (length_of(r.u8()?), length_of(r.u8()?));
     let flags = r.u32()?;
     let epoch = r.u32()?;
     let owner = Owner { switch_id: r.u32()?, incarnation: r.u32()? };
@@ -258,8 +263,7 @@ fn decode_record<'a>(r: &mut Reader<'a>) -> Option<RecordWrite<'a>> {
     let seq = r.u64()?;
     let owned = flags & OWNED != 0;
     let phase = Flags(u16::try_from(flags & !OWNED).ok()?);
-    let in_range = key_bytes > 0 && key_bytes <= MAX_KEY_BYTES && value_bytes <= MAX_VALUE_BYTES;
-    if !in_range || !Flags::PHASES.contains(phase) || owned != (session != 0) {
+    if !Flags::PHASES.contains(phase) || owned != (session != 0) {
         return None;
     }
     let (key, value) = (r.take(key_bytes)?, r.take(value_bytes)?);
@@ -360,6 +364,45 @@ mod tests {
         assert_eq!(decoded.iter().map(|(entry, _)| *entry).collect::<Vec<_>>(), entries());
         for (entry, own) in decoded {
             assert_eq!(Entries::one(own), Ok(entry));
+        }
+    }
+
+    /// Also in one byte, as the shorter ones.
+    #[test]
+    fn lengths_go_to_256_and_no_further() {
+        let bytes = [b'x'; LONGEST + 1];
+        let write = |key: usize, value: usize| {
+            Effect::Write(RecordWrite {
+                object_id: 7,
+                epoch: 9,
+                seq: 11,
+                owner: None,
+                session: 0,
+                phase: Flags::NONE,
+                key: &bytes[..key],
+                value: &bytes[..value],
+            })
+        };
+        let free = |key: usize| Effect::Free { object_id: 7, key: &bytes[..key], floor: 9 };
+        let client = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 5407);
+        let encoded = |effect| {
+            let mut bytes = Vec::new();
+            let entry = Entry { effect, client, reply: b"" };
+            entry.append_to(&mut bytes).map(|()| bytes)
+        };
+        for length in [1, 255, 256] {
+            for effect in [write(length, 1), write(1, length), write(length, length), free(length)]
+            {
+                let bytes = encoded(effect).unwrap();
+                assert_eq!(Entries::one(&bytes).unwrap().effect, effect, "{length}");
+                assert!(Entries::one(&bytes[..bytes.len() - 1]).is_err());
+            }
+        }
+        for effect in [write(257, 1), write(1, 257), free(257)] {
+            assert_eq!(encoded(effect), Err(EncodeError::FieldTooLong));
+        }
+        for effect in [write(0, 1), write(1, 0), free(0)] {
+            assert_eq!(encoded(effect), Err(EncodeError::FieldEmpty));
         }
     }
 

@@ -21,15 +21,16 @@ pub use definitions::{COUNTED, COUNTERS, header as numbers_header};
 pub use effect::{BatchWrite, Effect, Entries, Entry, RecordWrite};
 pub use message::{Flags, Message, MessageType, Owner};
 pub use snapshot::{
-    MOST_SNAPSHOT_PARTS, SNAPSHOT_PART_BYTES, SNAPSHOT_VALUE_BYTES, SnapshotPart, snapshot_parts,
+    MOST_SNAPSHOT_KEY_BYTES, MOST_SNAPSHOT_PARTS, SNAPSHOT_PART_BYTES, SNAPSHOT_VALUE_BYTES,
+    SnapshotPart, snapshot_parts,
 };
 
 use wire::{BatchType, ChainType, ControlType, HEADER_BYTES, MAX_PACKET_BYTES, Malformed};
 
 /// Longest key in bytes; the shortest is one byte.
-pub const MAX_KEY_BYTES: usize = 64;
+pub const MAX_KEY_BYTES: usize = 256;
 /// Longest value in bytes.
-pub const MAX_VALUE_BYTES: usize = 64;
+pub const MAX_VALUE_BYTES: usize = 256;
 /// Longest message in bytes.
 pub const MAX_MESSAGE_BYTES: usize =
     HEADER_BYTES + MAX_KEY_BYTES + MAX_VALUE_BYTES + MAX_PACKET_BYTES;

@@ -550,7 +550,7 @@ mod tests {
 
     #[test]
     fn encoding_refuses_what_does_not_fit() {
-        let long = [0; 65];
+        let long = [0; MAX_KEY_BYTES + 1];
         let message = Message { key: &long, ..update() };
         let mut bytes = vec![7];
         assert_eq!(message.append_to(&mut bytes), Err(EncodeError::FieldTooLong));

@@ -1,6 +1,6 @@
 //! RedPlane's state objects, read from a program's manifest.
 
-use crate::MAX_KEY_BYTES;
+use crate::MOST_SNAPSHOT_KEY_BYTES;
 use manifest::{Layout, Manifest, Settings, StateObject, WireField};
 use serde::{Deserialize, Serialize};
 
@@ -94,7 +94,7 @@ pub enum Merge {
 /// Bytes of a switch's number. The store puts it behind a key for which several switches count.
 pub const CONTRIBUTOR_BYTES: usize = 4;
 /// Longest key of an object that is merged.
-pub const MOST_MERGED_KEY_BYTES: usize = MAX_KEY_BYTES - CONTRIBUTOR_BYTES;
+pub const MOST_MERGED_KEY_BYTES: usize = MOST_SNAPSHOT_KEY_BYTES - CONTRIBUTOR_BYTES;
 /// Bits of a time window's number, at least, of an object whose contributions are merged: these may
 /// be of windows far apart, and RFC 1982's order is one only within half of the range.
 pub const LEAST_WINDOW_BITS: u32 = 32;

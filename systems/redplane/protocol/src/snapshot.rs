@@ -1,10 +1,12 @@
 //! Parts of snapshots, as `SNAPSHOT` and `SNAPSHOT_STATE` carry them in the place of the packet and
 //! as the chain's effects do. `systems/redplane/docs/snapshots.md`.
 
-use crate::{MAX_KEY_BYTES, Message};
+use crate::Message;
 use wire::{EncodeError, Reader, Writer};
 
-/// Most bytes of slots in one part: with all headers it stays under 1500.
+/// Longest key of an object with snapshots, in bytes.
+pub const MOST_SNAPSHOT_KEY_BYTES: usize = 64;
+/// Most bytes of slots in one part: with key and all headers it stays under 1500.
 pub const SNAPSHOT_PART_BYTES: usize = 1280;
 /// Most parts of a snapshot: acknowledgements have a bit for each.
 pub const MOST_SNAPSHOT_PARTS: usize = 64;
@@ -83,7 +85,7 @@ impl<'a> SnapshotPart<'a> {
     }
 
     pub(crate) fn encode_effect(&self, w: &mut Writer<'_>) -> Result<(), EncodeError> {
-        if self.key.len() > MAX_KEY_BYTES || self.slots.len() > SNAPSHOT_PART_BYTES {
+        if self.key.len() > MOST_SNAPSHOT_KEY_BYTES || self.slots.len() > SNAPSHOT_PART_BYTES {
             return Err(EncodeError::FieldTooLong);
         }
         w.u16(self.object_id)?;
@@ -101,7 +103,7 @@ impl<'a> SnapshotPart<'a> {
         let (object_id, key_bytes) = (r.u16()?, usize::from(r.u16()?));
         let (epoch, seq, flip_ns) = (r.u32()?, r.u64()?, r.u64()?);
         let (part, bytes) = (r.u16()?, usize::from(r.u16()?));
-        let in_range = (1..=MAX_KEY_BYTES).contains(&key_bytes)
+        let in_range = (1..=MOST_SNAPSHOT_KEY_BYTES).contains(&key_bytes)
             && (1..=SNAPSHOT_PART_BYTES).contains(&bytes)
             && usize::from(part) < MOST_SNAPSHOT_PARTS;
         if !in_range {

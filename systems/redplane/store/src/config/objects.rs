@@ -16,7 +16,8 @@ use state_protocol::objects::{
     flow_states, snapshot_states,
 };
 use state_protocol::{
-    MAX_KEY_BYTES, MAX_VALUE_BYTES, MOST_SNAPSHOT_PARTS, SNAPSHOT_PART_BYTES, SNAPSHOT_VALUE_BYTES,
+    MAX_KEY_BYTES, MAX_VALUE_BYTES, MOST_SNAPSHOT_KEY_BYTES, MOST_SNAPSHOT_PARTS,
+    SNAPSHOT_PART_BYTES, SNAPSHOT_VALUE_BYTES,
 };
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -222,7 +223,7 @@ fn check_object(table: ObjectTable, place: &str) -> Result<ObjectSettings, Probl
     })?;
     let allocator = match given(table.allocator, place, "allocator")? {
         AllocatorName::Zero => check_zero(&table, place)?,
-        AllocatorName::Snapshot => check_snapshot(&table, value_bytes, place)?,
+        AllocatorName::Snapshot => check_snapshot(&table, [key_bytes, value_bytes], place)?,
         AllocatorName::NatPorts => {
             AllocatorSettings::NatPorts(check_nat(&table, key_bytes, value_bytes, place)?)
         }
@@ -287,12 +288,16 @@ fn check_zero(table: &ObjectTable, place: &str) -> Result<AllocatorSettings, Pro
 
 fn check_snapshot(
     table: &ObjectTable,
-    value_bytes: usize,
+    [key_bytes, value_bytes]: [usize; 2],
     place: &str,
 ) -> Result<AllocatorSettings, Problem> {
     let AllocatorSettings::Zero { idle_ns } = check_zero(table, place)? else {
         return Err((place.to_owned(), "has no idle time".to_owned()));
     };
+    let most = MOST_SNAPSHOT_KEY_BYTES;
+    require(key_bytes <= most, &format!("{place}.key_bytes"), || {
+        format!("{key_bytes} is too long for allocator \"snapshot\"; write {most} at most")
+    })?;
     let slots = given(table.slots, place, "slots")?;
     let slot_bytes = given(table.slot_bytes, place, "slot_bytes")?;
     require([4, 8].contains(&slot_bytes), &format!("{place}.slot_bytes"), || {

@@ -168,7 +168,7 @@ fn every_fault_names_its_field_and_remedy() {
         ),
         ("lease_ms = 250", "lease_ms = 0", "lease_ms", "50 to 60000"),
         ("key_bytes = 13", "key_bytes = 12", "key_bytes", "needs 13"),
-        ("value_bytes = 6", "value_bytes = 65", "value_bytes", "1 to 64"),
+        ("value_bytes = 6", "value_bytes = 257", "value_bytes", "1 to 256"),
         ("ports = \"1024-65535\"", "ports = \"9-8\"", "ports", "lowest-highest"),
         (
             "external = [\"203.0.113.1\", \"203.0.113.2\"]",
