@@ -175,6 +175,9 @@ struct sp_flow_scratch {
 	struct bpf_fib_lookup route;
 	__u64 entry[(SP_FLOW_ENTRY_HEAD_BYTES + SP_FLOW_KEY_ROOM + SP_FLOW_VALUE_ROOM) / 8];
 	__u64 chunk[SP_FLOW_CHUNK_BYTES / 8 + 1]; /* of the datagram, for its tag */
+	/* What the program calls with, if it is too long for the stack. */
+	__u64 wire_key[SP_FLOW_KEY_ROOM / 8];
+	__u64 wire_value[SP_FLOW_VALUE_ROOM / 8];
 };
 
 #include "stateplane_flow_maps.h"

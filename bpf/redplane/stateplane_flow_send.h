@@ -110,15 +110,65 @@ static __always_inline int sp_flow_route(struct xdp_md *xdp, struct bpf_fib_look
 	return bpf_redirect(route->ifindex, 0);
 }
 
+/* A packet on its way back in its frame, in chunks. */
+struct sp_move_work {
+	struct xdp_md *xdp;
+	struct sp_flow_scratch *scratch;
+	__u32 left;
+	__u32 by;
+};
+
+/* The last chunk that has not moved yet. */
+static long sp_flow_move_chunk(__u32 index, void *context)
+{
+	struct sp_move_work *work = context;
+	__u64 bytes = work->left;
+
+	if (bytes > SP_FLOW_CHUNK_BYTES)
+		bytes = SP_FLOW_CHUNK_BYTES;
+	asm volatile("" : "+r"(bytes));
+	if (bytes < 1 || bytes > SP_FLOW_CHUNK_BYTES)
+		return 1;
+	if (bpf_xdp_load_bytes(work->xdp, work->left - bytes, work->scratch->chunk, bytes) ||
+	    bpf_xdp_store_bytes(work->xdp, work->left - bytes + work->by, work->scratch->chunk, bytes))
+		return 1;
+	work->left -= bytes;
+	return 0;
+}
+
+/* Key and value are longer than the front's room: the frame grows at its end, if it can, and the
+ * packet in it moves there. */
+static __always_inline int sp_flow_grow(
+    struct xdp_md *xdp, struct sp_flow_scratch *scratch, __u32 more, int with_packet)
+{
+	struct sp_move_work work = { .xdp = xdp, .scratch = scratch, .by = more };
+
+	if (with_packet)
+		work.left = bpf_xdp_get_buff_len(xdp);
+	if (bpf_xdp_adjust_tail(xdp, more))
+		return -1;
+	bpf_loop((work.left + SP_FLOW_CHUNK_BYTES - 1) / SP_FLOW_CHUNK_BYTES, sp_flow_move_chunk, &work, 0);
+	return work.left ? -1 : 0;
+}
+
+/* Room for key and value at the front: XDP's 256 bytes, less struct xdp_frame and all headers. */
+#define SP_FLOW_FRONT_BYTES 110
+#define SP_FLOW_ONE_IS_LONG(name, id, flows, kb, vb, consistency, allocator) \
+	|| (consistency != SP_FLOW_LOCAL && kb + vb > SP_FLOW_FRONT_BYTES)
+#define SP_FLOW_ANY_IS_LONG (0 SP_FLOW_OBJECTS(SP_FLOW_ONE_IS_LONG))
+
 /* Makes room for the message around the packet, or makes the frame as long as the message alone. */
-static __always_inline int sp_flow_make_room(
-    struct xdp_md *xdp, __u32 message_bytes, int with_packet)
+static __always_inline int sp_flow_make_room(struct xdp_md *xdp, struct sp_flow_scratch *scratch,
+    __u32 message_bytes, int with_packet)
 {
 	int more = (int)message_bytes - (with_packet ? 0 : (int)bpf_xdp_get_buff_len(xdp));
 
 	/* At the front, where XDP always has room; at the end there may be none. */
-	if (more > 0)
-		return bpf_xdp_adjust_head(xdp, -more);
+	if (more > 0) {
+		int failed = bpf_xdp_adjust_head(xdp, -more);
+
+		return failed && SP_FLOW_ANY_IS_LONG ? sp_flow_grow(xdp, scratch, more, with_packet) : failed;
+	}
 	return more ? bpf_xdp_adjust_tail(xdp, more) : 0;
 }
 
@@ -183,7 +233,7 @@ int sp_send(struct xdp_md *xdp)
 	message_bytes = SP_FLOW_OUTER_BYTES + SP_FLOW_HEADER_BYTES + key_bytes + value_bytes;
 	packet_bytes = scratch->with_packet ? bpf_xdp_get_buff_len(xdp) : 0;
 	if (packet_bytes > SP_FLOW_PACKET_MAX ||
-	    sp_flow_make_room(xdp, message_bytes, scratch->with_packet)) {
+	    sp_flow_make_room(xdp, scratch, message_bytes, scratch->with_packet)) {
 		sp_flow_count(SP_STAT_TOO_BIG);
 		return XDP_DROP;
 	}

@@ -70,7 +70,7 @@ enum StateResult {
 }
 
 /// State kept per flow. K and V are structs of bit<W>, int<W> (W at most 128), bool and enum
-/// fields, 64 bytes each at the most. The compiler refuses what breaks the rules below wherever it
+/// fields, 256 bytes each at the most. The compiler refuses what breaks the rules below wherever it
 /// can see it (docs/p4-support.md has them all). A packet sets one flow: a `set` of another object
 /// or key is refused, or drops the packet, which is counted as `commit_conflicts`. It may set that
 /// flow more than once, and look up flows in between: its own lookups find the new value, and all
@@ -127,7 +127,7 @@ enum Merge {
 /// §4.4, §5.4): packets update the switch's own copy and leave at once; every `period_us`
 /// microseconds the state of an array that changed goes to the replicated store, as it was at one
 /// instant. When the switch fails, another goes on from the newest whole snapshot. K is a struct
-/// like FlowState's, 64 bytes at the most; T is bit<W>, W at most 64.
+/// like FlowState's, but of 64 bytes at the most; T is bit<W>, W at most 64.
 ///
 /// All accesses of one packet must be to the same key, and come after the lookups and updates of
 /// FlowState objects: a packet that waits for a lease runs through the program again, and would

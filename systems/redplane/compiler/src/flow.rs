@@ -4,9 +4,10 @@
 use super::State;
 use manifest::{Home, Layout, StateObject};
 use num_traits::ToPrimitive;
-use p4_ir::{Argument, ConstArgument, ExternInstance};
+use p4_ir::{Argument, ConstArgument, Expr, ExternInstance};
 use state_protocol::layouts::value_offset;
 use state_protocol::objects::{Allocator, Consistency, FLOW_STATE, FlowSettings, SYSTEM, written};
+use state_protocol::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 use xdp_backend::system::{Generator, ObjectCall};
 
 /// A FlowState object as the generator needs it.
@@ -21,15 +22,29 @@ pub struct FlowObject {
     pub c_name: String,
 }
 
+const MOST_KEY_BYTES: u32 = MAX_KEY_BYTES as u32;
+const MOST_VALUE_BYTES: u32 = MAX_VALUE_BYTES as u32;
+
 /// `Allocator` in stateplane/redplane.p4, by position.
 const ALLOCATORS: [Allocator; 3] = [Allocator::Zero, Allocator::NatPorts, Allocator::Backends];
 
-const MAX_BYTES: u32 = 64;
+/// Longer keys and values stand in the runtime's scratch map: BPF's stack has 512 bytes for all.
+const MOST_ON_STACK: u32 = 64;
 
 impl State {
     /// Is there an object whose state lives in the store?
     pub fn replicated(&self) -> bool {
         self.flows.iter().any(|flow| flow.consistency.is_replicated())
+    }
+
+    /// C definitions of how much room the program's keys and values need, if it is more than usual.
+    pub fn rooms(&self) -> Vec<String> {
+        let room = |name: &str, bytes: fn(&FlowObject) -> u32| {
+            let most = self.flows.iter().map(bytes).max().filter(|most| *most > MOST_ON_STACK)?;
+            Some(format!("#define SP_FLOW_{name}_ROOM {}", most.next_multiple_of(8)))
+        };
+        let rooms = [room("KEY", |it| it.key_bytes), room("VALUE", |it| it.value_bytes)];
+        rooms.into_iter().flatten().collect()
     }
 
     /// Reads a FlowState's declaration.
@@ -41,7 +56,7 @@ impl State {
     ) {
         let size = generator.size_of(instance);
         let [(key, key_bytes), (value, value_bytes)] =
-            generator.wire_key_and_value(instance, [MAX_BYTES; 2]);
+            generator.wire_key_and_value(instance, [MOST_KEY_BYTES, MOST_VALUE_BYTES]);
         let member = |index: usize| match instance.arguments.get(index) {
             Some(ConstArgument::Value(value, _)) => value.to_u32().unwrap_or(0),
             _ => 0,
@@ -95,10 +110,14 @@ impl State {
             return;
         };
         generator.open("");
-        generator.wire_buffer("sp_key", flow.key_bytes, Some(key));
+        if flow.key_bytes.max(flow.value_bytes) > MOST_ON_STACK {
+            generator.out.line("struct sp_flow_scratch *sp_scratch = sp_flow_get_scratch();");
+            generator.out.line("if (!sp_scratch) return XDP_ABORTED;");
+        }
+        wire_buffer(generator, "key", flow.key_bytes, Some(key));
         if method == "set" {
             if let Some(Argument::In(value)) = arguments.get(1) {
-                generator.wire_buffer("sp_value", flow.value_bytes, Some(value));
+                wire_buffer(generator, "value", flow.value_bytes, Some(value));
             }
             generator.out.line(format!("{}_set(&flow, sp_key, sp_value);", flow.c_name));
             // Another CPU changed the flow since `get`: the program runs again on the same packet.
@@ -117,7 +136,7 @@ impl State {
             generator.out.line("}");
             return;
         }
-        generator.wire_buffer("sp_value", flow.value_bytes, None);
+        wire_buffer(generator, "value", flow.value_bytes, None);
         let allocate = u8::from(method == "get_or_allocate");
         generator.out.line(format!(
             "__u32 sp_result = {}_get(&flow, sp_key, sp_value, {allocate});",
@@ -135,4 +154,23 @@ impl State {
         }
         generator.out.line("}");
     }
+}
+
+/// `sp_key` or `sp_value`, zero-padded to a multiple of 8 bytes, with a struct in wire form.
+fn wire_buffer(generator: &mut Generator<'_>, name: &str, bytes: u32, content: Option<&Expr>) {
+    let pointer = format!("sp_{name}");
+    if bytes <= MOST_ON_STACK {
+        generator.wire_buffer(&pointer, bytes, content);
+        return;
+    }
+    generator.out.line(format!("__u8 *{pointer} = (__u8 *)sp_scratch->wire_{name};"));
+    let Some(content) = content else {
+        let size = bytes.next_multiple_of(8);
+        generator.out.line(format!("__builtin_memset({pointer}, 0, {size});"));
+        return;
+    };
+    if !bytes.is_multiple_of(8) {
+        generator.out.line(format!("sp_scratch->wire_{name}[{}] = 0;", bytes / 8));
+    }
+    generator.wire_store(&pointer, content);
 }

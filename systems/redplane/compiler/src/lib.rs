@@ -99,8 +99,9 @@ impl System for RedPlane {
     }
 
     fn own_functions(&self) -> &'static [&'static str] {
-        // Of stateplane_flow_tag.h: only `sp_send` and `sp_receive` call them.
-        &["sp_tag", "sp_tag_chunk"]
+        // Of stateplane_flow_tag.h and stateplane_flow_send.h: only `sp_send` and `sp_receive` call
+        // them.
+        &["sp_tag", "sp_tag_chunk", "sp_flow_move_chunk"]
     }
 
     fn begin(&self) -> Box<dyn StateSystem> {
@@ -207,6 +208,9 @@ impl StateSystem for State {
             })
             .collect();
         text.line(format!("#define SP_FLOW_OBJECTS(X) {}", objects.join(" ")));
+        for line in self.rooms() {
+            text.line(line);
+        }
         if !self.snapshots.is_empty() {
             text.line("/* name, object id, instances, key bytes, slots, width, slot bytes, period in us, epsilon in us, overdue */");
             text.line(format!("#define SP_SNAPSHOT_OBJECTS(X) {}", self.snapshot_list()));

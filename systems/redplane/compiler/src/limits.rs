@@ -1,16 +1,10 @@
-//! What a message of the state protocol is too small for, and calls that no message can carry.
+//! Calls that no message of the state protocol can carry.
 
 use super::State;
 use p4_ir::{ExternId, Location, Statement, StatementKind};
 use std::collections::{BTreeMap, HashSet};
 use xdp_backend::system::Generator;
 use xdp_backend::walk;
-
-/// XDP's headroom (256 bytes) less what the kernel keeps of it (`struct xdp_frame`).
-const HEADROOM_BYTES: u32 = 216;
-/// Headers of an UPDATE around key and value (systems/redplane/docs/state-protocol.md), which stand
-/// before the packet.
-const UPDATE_BYTES: u32 = 106;
 
 impl State {
     pub fn check_flow_calls(&self, generator: &mut Generator<'_>) {
@@ -22,16 +16,6 @@ impl State {
                 continue;
             };
             let consistency = flow.consistency;
-            let bytes = flow.key_bytes + flow.value_bytes;
-            let most = HEADROOM_BYTES - UPDATE_BYTES;
-            if consistency.is_replicated() && bytes > most {
-                let message = format!(
-                    "FlowState {}: key and value of an object in the store may have {most} bytes together, not {bytes}",
-                    instance.name
-                );
-                let help = "XDP leaves this much room before a packet for its message; drop or narrow fields";
-                generator.error(instance.location, &message, Some(help));
-            }
             let Some(set) = calls.set.get(&(index as u32)).copied() else { continue };
             if !calls.got.contains(&(index as u32)) {
                 let message =

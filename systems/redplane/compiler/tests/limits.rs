@@ -39,18 +39,30 @@ fn flow_states_that_no_message_can_carry() {
     one_error(&both, &format!("{get} {sets}"), apply, "I.b beside I.a");
     let mixed = format!("{a} {}", object("b", "v_t", "LOCAL"));
     assert_eq!(errors(&mixed, &format!("{get} {sets}")), []);
-    // 56 bytes of key and 55 of value are one more than fit.
-    let wide = |key: &str, consistency: &str| {
-        format!("FlowState<{key}, wide_t>(16, Consistency.{consistency}, Allocator.ZERO) f;")
+}
+
+/// In every mode: 256 bytes of key, and 256 of value.
+#[test]
+fn the_longest_keys_and_values() {
+    let sixteen: String = (0..16).map(|at| format!("bit<128> l{at}; ")).collect();
+    let types =
+        format!("struct longest_t {{ {sixteen} }} struct longer_t {{ {sixteen} bit<1> more; }}");
+    let said = |key: &str, value: &str, mode: &str| {
+        let object =
+            format!("FlowState<{key}, {value}>(16, Consistency.{mode}, Allocator.ZERO) f;");
+        let text =
+            source(&object, &format!("{key} k; {value} v; f.get_or_allocate(k, v); f.set(k, v);"));
+        let text = text.replacen("struct m_t", &format!("{types} struct m_t"), 1);
+        let errors = xdp_backend::generate(&checked(&text), &Options::new(ALONE)).err();
+        errors.unwrap_or_default().into_iter().map(|it| it.message).collect::<Vec<_>>()
     };
-    assert_eq!(errors(&wide("wide_t", "LINEARIZABLE"), "f.get(w, w);"), []);
-    one_error(
-        &wide("wider_t", "LINEARIZABLE"),
-        "f.get(ww, w);",
-        OBJECTS_LINE,
-        "110 bytes together, not 111",
-    );
-    assert_eq!(errors(&wide("wider_t", "LOCAL"), "f.get(ww, w);"), []);
+    for mode in ["LOCAL", "LINEARIZABLE", "ASYNCHRONOUS"] {
+        assert!(said("longest_t", "longest_t", mode).is_empty());
+        for (key, value, what) in [("longer_t", "v_t", "key"), ("k_t", "longer_t", "value")] {
+            let expected = format!("FlowState I.f: the {what} has 257 bytes, not 1 to 256");
+            assert_eq!(said(key, value, mode), [expected]);
+        }
+    }
 }
 
 /// In keys and in values.

@@ -68,7 +68,7 @@ pub const COUNTED: [(&str, Option<&str>); 41] = [
     (
         "too_big",
         Some(
-            "the fabric's MTU is too small for a packet inside a message: raise it to the hosts' MTU plus 220",
+            "a message with its packet is too long for the fabric's MTU, which `stateplane status` shows, or for XDP's frame: shorten keys and values",
         ),
     ),
     (

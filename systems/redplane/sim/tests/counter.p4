@@ -51,6 +51,16 @@ struct headers_t {
 // -DSETS_AGAIN: a packet sets a wrong count first, which nobody may see, then looks up what it may
 // have to wait for, and puts the count right.
 
+// -DWIDE: keys and values have 256 bytes. A key has the same bytes behind what tells flows apart; a
+// value repeats its count.
+#ifdef WIDE
+#define REST_OF_16 0xa5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5
+#define REST_OF_80 REST_OF_16, REST_OF_16, REST_OF_16, REST_OF_16, REST_OF_16
+#define REST , REST_OF_80, REST_OF_80, REST_OF_80, 0xa5a5a5
+#else
+#define REST
+#endif
+
 // Flows on this switch.
 #ifndef FLOWS
 #define FLOWS 1024
@@ -62,10 +72,46 @@ struct flow_t {
     bit<16> source_port;
     bit<16> destination_port;
     bit<8>  protocol;
+#ifdef WIDE
+    bit<128> rest0;
+    bit<128> rest1;
+    bit<128> rest2;
+    bit<128> rest3;
+    bit<128> rest4;
+    bit<128> rest5;
+    bit<128> rest6;
+    bit<128> rest7;
+    bit<128> rest8;
+    bit<128> rest9;
+    bit<128> rest10;
+    bit<128> rest11;
+    bit<128> rest12;
+    bit<128> rest13;
+    bit<128> rest14;
+    bit<24> rest15;
+#endif
 }
 
 struct count_t {
     bit<64> packets;
+#ifdef WIDE
+    bit<128> again0;
+    bit<128> again1;
+    bit<128> again2;
+    bit<128> again3;
+    bit<128> again4;
+    bit<128> again5;
+    bit<128> again6;
+    bit<128> again7;
+    bit<128> again8;
+    bit<128> again9;
+    bit<128> again10;
+    bit<128> again11;
+    bit<128> again12;
+    bit<128> again13;
+    bit<128> again14;
+    bit<64> last;
+#endif
 }
 
 struct metadata_t { }
@@ -87,12 +133,58 @@ control CounterIngress(inout headers_t hdr, inout metadata_t meta, inout standar
     // Packets that the program saw, and of whose flow there is no state.
     counter(1, CounterType.packets) missed;
 
+    action repeat_count(inout count_t count) {
+#ifdef WIDE
+        count.again0 = (bit<128>)count.packets;
+        count.again1 = (bit<128>)count.packets;
+        count.again2 = (bit<128>)count.packets;
+        count.again3 = (bit<128>)count.packets;
+        count.again4 = (bit<128>)count.packets;
+        count.again5 = (bit<128>)count.packets;
+        count.again6 = (bit<128>)count.packets;
+        count.again7 = (bit<128>)count.packets;
+        count.again8 = (bit<128>)count.packets;
+        count.again9 = (bit<128>)count.packets;
+        count.again10 = (bit<128>)count.packets;
+        count.again11 = (bit<128>)count.packets;
+        count.again12 = (bit<128>)count.packets;
+        count.again13 = (bit<128>)count.packets;
+        count.again14 = (bit<128>)count.packets;
+        count.last = count.packets;
+#endif
+    }
+
+    // A value that is not whole shows as a count that nobody can have.
+    action check_count(inout count_t count) {
+#ifdef WIDE
+        bit<128> others = (bit<128>)(count.last ^ count.packets);
+        others = others | (count.again0 ^ (bit<128>)count.packets);
+        others = others | (count.again1 ^ (bit<128>)count.packets);
+        others = others | (count.again2 ^ (bit<128>)count.packets);
+        others = others | (count.again3 ^ (bit<128>)count.packets);
+        others = others | (count.again4 ^ (bit<128>)count.packets);
+        others = others | (count.again5 ^ (bit<128>)count.packets);
+        others = others | (count.again6 ^ (bit<128>)count.packets);
+        others = others | (count.again7 ^ (bit<128>)count.packets);
+        others = others | (count.again8 ^ (bit<128>)count.packets);
+        others = others | (count.again9 ^ (bit<128>)count.packets);
+        others = others | (count.again10 ^ (bit<128>)count.packets);
+        others = others | (count.again11 ^ (bit<128>)count.packets);
+        others = others | (count.again12 ^ (bit<128>)count.packets);
+        others = others | (count.again13 ^ (bit<128>)count.packets);
+        others = others | (count.again14 ^ (bit<128>)count.packets);
+        if (others != 0) {
+            count.packets = count.packets + 0x100000000;
+        }
+#endif
+    }
+
     apply {
         if (!hdr.payload.isValid()) {
             mark_to_drop(standard_metadata);
             return;
         }
-        flow_t key = { hdr.ipv4.source, hdr.ipv4.destination, hdr.udp.source_port, 80, hdr.ipv4.protocol };
+        flow_t key = { hdr.ipv4.source, hdr.ipv4.destination, hdr.udp.source_port, 80, hdr.ipv4.protocol REST };
         count_t count;
         StateResult found = counts.get_or_allocate(key, count);
         if (found == StateResult.MISS) {
@@ -102,6 +194,7 @@ control CounterIngress(inout headers_t hdr, inout metadata_t meta, inout standar
             mark_to_drop(standard_metadata); // PENDING: the packet waits at the store
             return;
         }
+        check_count(count);
         if (hdr.udp.destination_port == 83) {
             to_host();
             return;
@@ -114,7 +207,7 @@ control CounterIngress(inout headers_t hdr, inout metadata_t meta, inout standar
 #ifdef TWO_FLOWS
         if (hdr.udp.destination_port == 86) { // the sum of this flow's count and another one's
             flow_t other = {
-                hdr.ipv4.source, hdr.payload.packet, hdr.udp.source_port, 80, hdr.ipv4.protocol
+                hdr.ipv4.source, hdr.payload.packet, hdr.udp.source_port, 80, hdr.ipv4.protocol REST
             };
             count_t more;
             if (counts.get(other, more) != StateResult.HIT) {
@@ -129,9 +222,10 @@ control CounterIngress(inout headers_t hdr, inout metadata_t meta, inout standar
 #ifdef TWO_SETS
         if (hdr.udp.destination_port > 86 && hdr.udp.destination_port < 90) { // takes two numbers
             count.packets = count.packets + 1;
+            repeat_count(count);
             counts.set(key, count);
             flow_t other = {
-                hdr.ipv4.source, hdr.payload.packet, hdr.udp.source_port, 80, hdr.ipv4.protocol
+                hdr.ipv4.source, hdr.payload.packet, hdr.udp.source_port, 80, hdr.ipv4.protocol REST
             };
             count_t more;
             if (counts.get_or_allocate(other, more) != StateResult.HIT) {
@@ -142,9 +236,12 @@ control CounterIngress(inout headers_t hdr, inout metadata_t meta, inout standar
                 mark_to_drop(standard_metadata);
                 return;
             }
+            check_count(count);
             count.packets = count.packets + 1;
+            repeat_count(count);
             counts.set(key, count);
             counts.get(key, count);
+            check_count(count);
             hdr.payload.count = count.packets;
             standard_metadata.egress_spec = 3;
             if (hdr.udp.destination_port == 88) {
@@ -157,17 +254,20 @@ control CounterIngress(inout headers_t hdr, inout metadata_t meta, inout standar
 #endif
 #ifdef SETS_AGAIN
         count.packets = count.packets + 1000000;
+        repeat_count(count);
         counts.set(key, count);
-        flow_t beside = { hdr.ipv4.source, hdr.ipv4.destination, hdr.udp.source_port, 79, hdr.ipv4.protocol };
+        flow_t beside = { hdr.ipv4.source, hdr.ipv4.destination, hdr.udp.source_port, 79, hdr.ipv4.protocol REST };
         count_t none;
         if (counts.get_or_allocate(beside, none) != StateResult.HIT) {
             mark_to_drop(standard_metadata);
             return;
         }
         counts.get(key, count);
+        check_count(count);
         count.packets = count.packets - 1000000;
 #endif
         count.packets = count.packets + 1;
+        repeat_count(count);
         counts.set(key, count);
         // The destination port says how far the flow has come, for who tests that. (83, above: that
         // the packet is the host's.)

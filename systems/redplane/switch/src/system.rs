@@ -22,9 +22,11 @@ use switch_agent::system::{ObjectLoad, now_ns};
 use switch_agent::{Context, Error, Result, Running, System};
 use wire::{SwitchLoad, Views};
 
-/// What a message has beside the packet that waits in it, at the most
+/// What a message has beside the packet that waits in it, key and value, with a VLAN tag
 /// (systems/redplane/docs/state-protocol.md).
-const MESSAGE_BYTES: u32 = 220;
+const BESIDE_STATE_BYTES: u32 = 110;
+/// Key and value of most programs are no longer: so the same links are wide enough for all of them.
+const USUAL_STATE_BYTES: u32 = 110;
 
 /// RedPlane, before an object is loaded.
 pub struct RedPlane;
@@ -48,8 +50,9 @@ impl System for RedPlane {
     }
 
     fn message_bytes(&self, manifest: &Manifest) -> u32 {
-        let waits = objects(manifest).any(|object| object.home == Home::Store);
-        if waits { MESSAGE_BYTES } else { 0 }
+        let stored = objects(manifest).filter(|object| object.home == Home::Store);
+        let longest = stored.map(|object| object.key_bytes + value_bytes(object)).max();
+        longest.map_or(0, |bytes| BESIDE_STATE_BYTES + bytes.max(USUAL_STATE_BYTES))
     }
 
     fn begin(&self, context: &Context) -> Result<Option<Box<dyn Running>>> {
@@ -73,6 +76,11 @@ impl System for RedPlane {
 }
 
 /// State in the store needs a way to it.
+/// Bytes of a value in a message; a snapshot's parts are no message around a packet.
+fn value_bytes(object: &StateObject) -> u32 {
+    object.value.fields().iter().map(|field| field.bytes).sum()
+}
+
 fn check_store(config: &Config, object: &StateObject) -> Result<()> {
     let is = match object.value {
         Layout::Fields { .. } => {
@@ -240,5 +248,32 @@ impl Running for Switch {
         load.sessions += u32::try_from(sessions).unwrap_or(u32::MAX);
         load.owned += self.counted.last_owned();
         load.pending += pending(&self.dataplane);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn longer_keys_and_values_need_wider_links() {
+        let beside = |home: &str, key_bytes: u32, value_bytes: u32| {
+            let field = |bytes: u32| serde_json::json!({"name": "f", "width": 8 * bytes, "offset": 0, "bytes": bytes});
+            let object = serde_json::json!({
+                "id": 1, "name": "o", "system": "redplane", "kind": "FlowState", "map": "m",
+                "capacity": 9, "home": home, "key": [field(key_bytes)], "key_bytes": key_bytes,
+                "value": {"fields": {"fields": [field(value_bytes)], "bytes": value_bytes, "offset": 0}},
+                "settings": {"consistency": "linearizable", "allocator": "zero"}
+            });
+            let manifest = serde_json::json!({
+                "version": manifest::VERSION, "program": "p", "tables": [], "actions": [],
+                "registers": [], "counters": [], "state_objects": [object], "errors": [],
+                "max_ports": 1, "drop_port": 511, "headroom_bytes": 0
+            });
+            RedPlane.message_bytes(&serde_json::from_value(manifest).expect("a manifest"))
+        };
+        assert_eq!((beside("store", 13, 8), beside("store", 55, 55)), (220, 220));
+        assert_eq!((beside("store", 55, 56), beside("store", 256, 256)), (221, 622));
+        assert_eq!(beside("this_switch", 256, 256), 0);
     }
 }

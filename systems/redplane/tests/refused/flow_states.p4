@@ -17,16 +17,41 @@ struct value_t {
     bit<32> v;
 }
 struct wide_t {
-    bit<128> a;
-    bit<128> b;
-    bit<128> c;
-    bit<56>  d;
+    bit<128> a0;
+    bit<128> a1;
+    bit<128> a2;
+    bit<128> a3;
+    bit<128> a4;
+    bit<128> a5;
+    bit<128> a6;
+    bit<128> a7;
+    bit<128> a8;
+    bit<128> a9;
+    bit<128> a10;
+    bit<128> a11;
+    bit<128> a12;
+    bit<128> a13;
+    bit<128> a14;
+    bit<128> a15;
 }
 struct wider_t {
-    bit<128> a;
-    bit<128> b;
-    bit<128> c;
-    bit<64>  d;
+    bit<128> a0;
+    bit<128> a1;
+    bit<128> a2;
+    bit<128> a3;
+    bit<128> a4;
+    bit<128> a5;
+    bit<128> a6;
+    bit<128> a7;
+    bit<128> a8;
+    bit<128> a9;
+    bit<128> a10;
+    bit<128> a11;
+    bit<128> a12;
+    bit<128> a13;
+    bit<128> a14;
+    bit<128> a15;
+    bit<1>   b;
 }
 struct widest_t {
     wide_t wide;
@@ -43,7 +68,9 @@ control Verify(inout headers_t hdr, inout metadata_t meta) {
 
 control ThisIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     FlowState<key_t, value_t>(100000000, Consistency.LOCAL, Allocator.ZERO) many; // refused: 100000000 elements
-    FlowState<wider_t, wide_t>(16, Consistency.LINEARIZABLE, Allocator.ZERO) wide; // refused: 110 bytes together, not 111
+    FlowState<wide_t, wide_t>(16, Consistency.LINEARIZABLE, Allocator.ZERO) wide;
+    FlowState<wider_t, wide_t>(16, Consistency.LINEARIZABLE, Allocator.ZERO) wide_key; // refused: the key has 257 bytes, not 1 to 256
+    FlowState<wide_t, wider_t>(16, Consistency.LOCAL, Allocator.ZERO) wide_value; // refused: the value has 257 bytes, not 1 to 256
     FlowState<key_t, widest_t>(16, Consistency.LOCAL, Allocator.ZERO) nested; // refused: field wide is not a scalar // refused: the value has 0 bytes
     FlowState<bit<8>, value_t>(16, Consistency.LOCAL, Allocator.ZERO) scalar; // refused: FlowState needs structs as key and value // refused: the key has 0 bytes
     FlowState<key_t, value_t>(16, Consistency.LINEARIZABLE, Allocator.ZERO) first;
