@@ -132,7 +132,7 @@ impl World {
         match (&self.sketch, &self.bindings) {
             (Some(_), _) => (flow as u16).to_be_bytes().to_vec(),
             (None, Some(bindings)) => bindings.key(flow),
-            (None, None) => key_of(flow),
+            (None, None) => key_of(flow, self.key_bytes),
         }
     }
 

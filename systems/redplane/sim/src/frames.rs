@@ -12,11 +12,12 @@ pub(crate) fn counter_frame(flow: u32, packet: u32, read: bool) -> Vec<u8> {
     frame
 }
 
-/// A flow's key in counter.p4.
-pub(crate) fn key_of(flow: u32) -> Vec<u8> {
+/// A flow's key in counter.p4, of so many bytes.
+pub(crate) fn key_of(flow: u32, bytes: usize) -> Vec<u8> {
     let mut key = vec![192, 0, 2, 1];
     key.extend(flow.to_be_bytes());
     key.extend([0x30, 0x39, 0, 80, 17]);
+    key.resize(bytes, 0xa5);
     key
 }
 

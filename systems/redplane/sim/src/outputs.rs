@@ -30,8 +30,9 @@ impl World {
                 ),
             );
         }
-        self.check_output(&key_of(flow), count);
-        self.check_one_owner(&key_of(flow));
+        let key = key_of(flow, self.key_bytes);
+        self.check_output(&key, count);
+        self.check_one_owner(&key);
     }
 
     fn let_out_binding(&mut self, switch: usize, frame: &[u8]) {

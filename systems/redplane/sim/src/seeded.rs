@@ -99,6 +99,13 @@ pub const ALL: &[SeededBug] = &[
         wrong: "if (0 && now",
     },
     SeededBug {
+        name: "GrantCutShort",
+        what: "A grant brings the first 64 bytes of a value.",
+        header: "stateplane_flow_apply.h",
+        right: "\t\t\tsp_flow_copy(entry_key + SP_ROUND8(key_bytes), scratch->value, value_bytes);\n",
+        wrong: "\t\t\tsp_flow_copy(entry_key + SP_ROUND8(key_bytes), scratch->value, value_bytes < 64 ? value_bytes : 64);\n",
+    },
+    SeededBug {
         name: "SetsAtOnce",
         what: "What a packet sets takes effect before it waits for another flow's lease.",
         header: "stateplane_flow.h",

@@ -9,7 +9,7 @@ use dataplane::{
     Write, copies_by_loop,
 };
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
-use manifest::Manifest;
+use manifest::{Layout, Manifest, StateObject};
 use redplane_switch::FlowRuntime;
 use redplane_switch::runtime::{FlowSettings, SweepBefore, Swept, entry_flags};
 use state_protocol::layouts::{
@@ -88,12 +88,21 @@ const ZEROED_ENTRIES: u32 = 4096;
 
 /// CPUs that the program believes to run on, where packets wait in the switch.
 const CPUS: u32 = 2;
-/// Words of one of counter.p4's records: the next flow's update finds no room.
-const ONE_RECORD_WORDS: u32 = 6;
+/// Words of a record's header.
+const HEADER_WORDS: u32 = (wire::RECORD_HEADER_BYTES / 8) as u32;
 /// One of so many copies that go by the loop is lost.
 const LOST_COPY: u32 = 16;
 /// A frame becomes no more than this: if it does, copies go round for ever.
 const MOST_COPIES: usize = 4_096;
+
+/// Words of a record of this object.
+fn record_words(object: &StateObject) -> u32 {
+    let value_bytes = match object.value {
+        Layout::Fields { bytes, .. } => bytes,
+        Layout::Slots { .. } => 0,
+    };
+    HEADER_WORDS + object.key_bytes.div_ceil(8) + value_bytes.div_ceil(8)
+}
 
 /// A switch that runs the real program, on a clock of its own.
 pub struct Switch {
@@ -126,7 +135,11 @@ impl Switch {
         }
         if matches!(kind, Kind::Overflowing | Kind::Gathered) {
             open.set_constant("sp_commit_wraps", 1)?;
-            open.set_constant("sp_commit_words_max", ONE_RECORD_WORDS)?;
+            // Of one record: the next flow's update finds no room.
+            open.set_constant(
+                "sp_commit_words_max",
+                manifest.state_objects.first().map_or(0, record_words),
+            )?;
         }
         let dataplane = open.load()?;
         equip(&dataplane)?;

@@ -55,6 +55,8 @@ pub struct World {
     pub(crate) faults: Faults,
     pub(crate) clocks_are_sound: bool,
     pub(crate) linearizable: bool,
+    /// Of counter.p4's flows.
+    pub(crate) key_bytes: usize,
     pub(crate) delay_max_ns: u64,
     packets: u32,
     /// Answers to heartbeats that switches took.
@@ -102,6 +104,7 @@ impl World {
             faults,
             clocks_are_sound: faults.clocks_are_sound(),
             linearizable: program.is_linearizable(),
+            key_bytes: program.flows.first().map_or(0, |flow| flow.object.key_bytes as usize),
             delay_max_ns: faults.delay_max_ns.min(2 * MS),
             packets: 0,
             heartbeats: 0,
