@@ -16,7 +16,7 @@ for module in core/*/spec/*.tla systems/*/spec/*.tla; do
     for name in $names; do
       cited=$((cited + 1))
       # As a definition: Rust's, a C function's whose line begins with its type, or P4's.
-      declared="\bfn $name\b|^(static|SP_INLINE|SEC|int|void|bit<).*\b$name\(|\baction $name\("
+      declared="\bfn $name\b|^(static|SP_[A-Z_]+|SEC|int|void|bit<).*\b$name\(|\baction $name\("
       grep -qE "$declared" "$file" ||
         complain "$module:$line: $file has no function $name"
     done
