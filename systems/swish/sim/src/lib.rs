@@ -1,0 +1,22 @@
+//! The simulator of shared variables: the real compiled object on each switch (through
+//! BPF_PROG_RUN, with a virtual clock), and a faulty network between them. The same seed gives the
+//! same run. README.md says what is checked.
+//!
+//! It owns: virtual time, packets and faults of a run, what must hold. It must not know: how a
+//! window turns.
+
+#![forbid(unsafe_code)]
+
+mod model;
+mod program;
+mod run;
+mod scenario;
+pub mod seeded;
+mod switch;
+mod world;
+
+pub use model::Violation;
+pub use program::Program;
+pub use run::{Bench, Outcome, Plan, Summary, run_many};
+pub use scenario::{Action, Scenario, Step};
+pub use seeded::SeededBug;

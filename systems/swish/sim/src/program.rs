@@ -1,0 +1,80 @@
+//! The program of each switch, compiled by the real compiler; routes that its messages take.
+
+use crate::seeded::{SeededBug, systems_with};
+use manifest::Manifest;
+use std::cell::Cell;
+use std::path::PathBuf;
+use swish_compiler::SwiSh;
+use xdp_backend::Systems;
+
+/// Cells of the counter and of the set: 68 blocks together, so that a member's messages of a window
+/// take more than one word of bits.
+pub const CELLS: u32 = 34 * 360;
+/// Cells of the maxima, which are a group of their own.
+pub const MAXIMA: u32 = 64;
+
+/// probe.p4, compiled.
+pub struct Program {
+    /// The object file.
+    pub object: PathBuf,
+    /// Its manifest.
+    pub manifest: Manifest,
+    _folder: tempfile::TempDir,
+}
+
+impl Program {
+    /// Compiles it, with a mistake in the data plane or none.
+    ///
+    /// # Errors
+    /// What the compiler says, for people.
+    pub fn compile(bug: Option<&SeededBug>) -> Result<Program, String> {
+        let folder = tempfile::tempdir().map_err(|error| format!("a temporary folder: {error}"))?;
+        let source = folder.path().join("probe.p4");
+        std::fs::write(&source, include_str!("../../p4/probe/probe.p4"))
+            .map_err(|error| format!("{}: {error}", source.display()))?;
+        let defines = vec![format!("CELLS={CELLS}")];
+        let options = p4_syntax::Options { defines, ..Default::default() };
+        let outcome = p4_check::check_file(&source, &options);
+        let program = outcome.program.as_ref().ok_or_else(|| outcome.render(false))?;
+        let object = folder.path().join("program.o");
+        let systems = bug.map_or(Ok(Systems(&[&SwiSh])), systems_with)?;
+        let options = xdp_backend::Options {
+            program_name: "probe.p4".to_owned(),
+            ..xdp_backend::Options::new(systems)
+        };
+        let compiled =
+            xdp_backend::compile(program, &options, &object).map_err(|error| error.to_string())?;
+        Ok(Program { object, manifest: compiled.generated.manifest, _folder: folder })
+    }
+}
+
+/// All messages leave by one link to one neighbour: the simulator delivers them by the number of
+/// their receiver.
+const COMMANDS: [&str; 7] = [
+    "link set lo up",
+    "link add fabric address 02:00:00:00:00:03 type veth peer name fabricpeer",
+    "link set fabricpeer up",
+    "link set fabric up",
+    "address add 192.0.2.1/24 dev fabric",
+    "neighbor replace 192.0.2.2 lladdr 02:00:00:00:00:02 dev fabric nud permanent",
+    "route add default via 192.0.2.2 dev fabric",
+];
+
+thread_local! {
+    /// The index of that link, once this thread has its namespace.
+    static ENTERED: Cell<Option<u32>> = const { Cell::new(None) };
+}
+
+/// Moves the calling thread to a network namespace of its own, unless it is there already; the
+/// index of the link. The kernel removes the namespace with the thread.
+pub(crate) fn enter() -> Result<u32, String> {
+    if let Some(index) = ENTERED.get() {
+        return Ok(index);
+    }
+    netns::unshare_thread().map_err(|error| error.to_string())?;
+    netns::forward().map_err(|error| error.to_string())?;
+    netns::ip_batch(&COMMANDS).map_err(|error| error.to_string())?;
+    let index = nix::net::if_::if_nametoindex("fabric").map_err(|error| error.to_string())?;
+    ENTERED.set(Some(index));
+    Ok(index)
+}

@@ -1,0 +1,168 @@
+//! What happens in a run, drawn from its seed.
+
+use crate::program::CELLS;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use simnet::{Conditions, Cut, Direction, Fault, swarm};
+
+/// Switches are called by their places.
+pub(crate) type NetworkFault = Fault<usize, ()>;
+
+/// How long packets and faults go on, in ns.
+pub(crate) const BUSY_NS: u64 = 24_000_000;
+
+/// One thing that happens.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Packets that update, one after another.
+    Packets {
+        /// At which switch.
+        switch: usize,
+        /// Of which CPU.
+        cpu: u32,
+        /// Cell and amount of each; 0: it only reads.
+        packets: Vec<(u32, u32)>,
+    },
+    /// A packet is under way on a CPU for so long.
+    Slow {
+        /// At which switch.
+        switch: usize,
+        /// Of which CPU.
+        cpu: u32,
+        /// Cell and amount.
+        packet: (u32, u32),
+        /// It stands between "unknown" and its pin.
+        unknown: bool,
+        /// For how long.
+        for_ns: u64,
+    },
+    /// The agent of a switch makes no frames for so long.
+    Idle {
+        /// Which switch.
+        switch: usize,
+        /// For how long.
+        for_ns: u64,
+    },
+    /// The network fails for so long.
+    Network {
+        /// How.
+        fault: NetworkFault,
+        /// For how long.
+        for_ns: u64,
+    },
+}
+
+/// An action at its time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// In ns.
+    pub at_ns: u64,
+    /// What.
+    pub action: Action,
+}
+
+/// A run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scenario {
+    /// What is drawn in the run follows from it.
+    pub seed: u64,
+    /// 2 to 8.
+    pub switches: usize,
+    /// Of a window, at the least, in ns.
+    pub period_ns: u64,
+    /// B.
+    pub bound: u64,
+    /// What the network does to every message.
+    pub conditions: Conditions,
+    /// In order of time.
+    pub steps: Vec<Step>,
+}
+
+impl Scenario {
+    /// The run of this seed.
+    pub fn of_seed(seed: u64) -> Scenario {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let switches = *[2, 2, 2, 3, 3, 4, 5, 8].get(rng.random_range(0..8usize)).unwrap_or(&2);
+        let conditions = Conditions {
+            loss: swarm(&mut rng, 0.6, 0.4),
+            duplication: swarm(&mut rng, 0.6, 0.5),
+            delay_min_ns: 5_000,
+            delay_max_ns: if rng.random_bool(0.5) { 40_000 } else { 400_000 },
+            stragglers: swarm(&mut rng, 0.5, 0.2),
+            straggle_ns: 6_000_000,
+            slow_ns: 2_000_000,
+        };
+        let count = rng.random_range(10..60);
+        let mut steps: Vec<Step> = (0..count).map(|_| step(&mut rng, switches)).collect();
+        steps.sort_by_key(|step| step.at_ns);
+        Scenario {
+            seed,
+            switches,
+            period_ns: *[0, 300_000, 1_000_000, 2_000_000]
+                .get(rng.random_range(0..4usize))
+                .unwrap_or(&0),
+            bound: if rng.random_bool(0.3) { rng.random_range(3..200) } else { 1 << 32 },
+            conditions,
+            steps,
+        }
+    }
+}
+
+fn step(rng: &mut StdRng, switches: usize) -> Step {
+    let (switch, cpu) = (rng.random_range(0..switches), rng.random_range(0..crate::switch::CPUS));
+    let for_ns = rng.random_range(50_000..5_000_000);
+    let action = match rng.random_range(0..20) {
+        0..12 => Action::Packets { switch, cpu, packets: packets(rng) },
+        12..16 => Action::Slow {
+            switch,
+            cpu,
+            packet: packet(rng, 0, CELLS),
+            unknown: rng.random_bool(0.2),
+            for_ns,
+        },
+        16 => Action::Idle { switch, for_ns },
+        _ => Action::Network { fault: fault(rng, switches), for_ns },
+    };
+    Step { at_ns: rng.random_range(0..BUSY_NS), action }
+}
+
+fn fault(rng: &mut StdRng, switches: usize) -> NetworkFault {
+    let machine = rng.random_range(0..switches);
+    match rng.random_range(0..4) {
+        0 => Fault::Slow { machine },
+        1 => Fault::Links(simnet::Links::Loss { percent: rng.random_range(20..100) }),
+        _ => {
+            let other = (machine + rng.random_range(1..switches)) % switches;
+            let direction = match rng.random_range(0..3) {
+                0 => Direction::Both,
+                1 => Direction::Into,
+                _ => Direction::OutOf,
+            };
+            Fault::Cut(Cut { machine, peer: rng.random_bool(0.6).then_some(other), direction })
+        }
+    }
+}
+
+fn packet(rng: &mut StdRng, from: u32, cells: u32) -> (u32, u32) {
+    let amount = match rng.random_range(0..8) {
+        0 => 0,
+        1 => rng.random(),
+        _ => 1 << rng.random_range(0..32),
+    };
+    (from + rng.random_range(0..cells.min(CELLS - from)), amount)
+}
+
+/// Of all densities: so that messages of all shapes occur.
+fn packets(rng: &mut StdRng) -> Vec<(u32, u32)> {
+    let from = rng.random_range(0..CELLS / 360) * 360;
+    let (count, cells) = match rng.random_range(0..8) {
+        0 => (rng.random_range(60..200), 360),
+        1 => (rng.random_range(30..60), 720),
+        2 => (rng.random_range(10..30), 360),
+        3 => (rng.random_range(30..120), CELLS),
+        4 => (rng.random_range(1..20), 3),
+        _ => (rng.random_range(1..8), CELLS),
+    };
+    let from = if cells == CELLS { 0 } else { from };
+    (0..count).map(|_| packet(rng, from, cells)).collect()
+}

@@ -1,0 +1,210 @@
+//! Seeded bugs of the data plane: places in its headers, and wrong text for each.
+//!
+//! The headers themselves read as if there were none. A place that a header no longer has is an
+//! error, so a bug cannot go missing when a header changes.
+
+use swish_compiler::SwiSh;
+use xdp_backend::system::{Header, Rule, StateSystem, System, Systems};
+
+/// A mistake that the simulator's checks must find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeededBug {
+    /// Its name, in tests and tables.
+    pub name: &'static str,
+    /// What goes wrong.
+    pub what: &'static str,
+    header: &'static str,
+    right: &'static str,
+    wrong: &'static str,
+}
+
+/// All of them.
+pub const ALL: &[SeededBug] = &[
+    SeededBug {
+        name: "MergedTwice",
+        what: "A message that comes again is merged again (notes, C).",
+        header: "stateplane_shared_window.h",
+        right: "return word && !(__sync_fetch_and_or(word, bit) & bit);",
+        wrong: "return word && (__sync_fetch_and_or(word, bit), 1);",
+    },
+    SeededBug {
+        name: "RotatedOnAdvance",
+        what: "Updates go into the next rotation as soon as the window turns: r is (3N-1)B (notes, A).",
+        header: "stateplane_shared.h",
+        right: "return SP_SHARED_WINDOW(word) + (SP_SHARED_PHASE(word) >= SP_SHARED_ROTATED);",
+        wrong: "return SP_SHARED_WINDOW(word) + 1;",
+    },
+    SeededBug {
+        name: "NoBase",
+        what: "A window's merge begins from what was read two windows ago (notes, B).",
+        header: "stateplane_shared_merge.h",
+        right: "sides.base = read;\n",
+        wrong: "sides.base = sides.to;\n",
+    },
+    SeededBug {
+        name: "DropKeepsPin",
+        what: "A packet that is dropped as B is reached keeps its pin.",
+        header: "stateplane_shared.h",
+        right: "for (__u32 group = 0; group < SP_SHARED_GROUPS; group++) {\n\t\tstruct sp_shared_cpu *cpu;\n\n\t\tif (!shared->word[group])",
+        wrong: "for (__u32 group = 0; group < SP_SHARED_GROUPS; group++) {\n\t\tstruct sp_shared_cpu *cpu;\n\n\t\tif (!shared->word[group] || shared->refused)",
+    },
+    SeededBug {
+        name: "ReadyWithoutPins",
+        what: "A switch is ready while packets of the window before read (notes, 9).",
+        header: "stateplane_shared_window.h",
+        right: "\t\t\tif (!sp_shared_drained(group, word, node->cpus))\n\t\t\t\tbreak;\n\t\t\tnext = SP_SHARED_WORD(window, SP_SHARED_RESETTING);",
+        wrong: "\t\t\tnext = SP_SHARED_WORD(window, SP_SHARED_RESETTING);",
+    },
+    SeededBug {
+        name: "CountedBeforeDrained",
+        what: "What is to be sent is counted while packets write to it: a late write.",
+        header: "stateplane_shared_window.h",
+        right: "\t\t\tif (!sp_shared_drained(group, word, node->cpus))\n\t\t\t\tbreak;\n\t\t\tnext = SP_SHARED_WORD(window, SP_SHARED_COUNTING);",
+        wrong: "\t\t\tnext = SP_SHARED_WORD(window, SP_SHARED_COUNTING);",
+    },
+    SeededBug {
+        name: "LineNotCleared",
+        what: "A line keeps what packets changed two rotations ago.",
+        header: "stateplane_shared.h",
+        right: "\t\tfor (int i = 0; i < SP_SHARED_LINE_CELLS; i++)\n\t\t\tcells[i] = 0;\n\t\t/* A full",
+        wrong: "\t\t/* A full",
+    },
+    SeededBug {
+        name: "LineNotFresh",
+        what: "A whole block is sent with lines of two rotations ago.",
+        header: "stateplane_shared_merge.h",
+        right: "block->line[side][line] = rotation << 16;\n\t\tfor",
+        wrong: "block->line[side][line] = rotation << 16;\n\t\tfor (; 0;) for",
+    },
+    SeededBug {
+        name: "OldWindowAsNew",
+        what: "A message of another window counts as one of this window.",
+        header: "stateplane_shared_frame.h",
+        right: "if (sp_shared_cells_window(message) == window && SP_SHARED_PHASE(word) >= SP_SHARED_READY)",
+        wrong: "if (SP_SHARED_PHASE(word) >= SP_SHARED_READY)",
+    },
+    SeededBug {
+        name: "PreviousAsNew",
+        what: "Cells of the window before count as cells of the sender's window.",
+        header: "stateplane_shared_frame.h",
+        right: "return message->window - !!(message->kind & SP_SHARED_KIND_PREVIOUS);",
+        wrong: "return message->window;",
+    },
+    SeededBug {
+        name: "NobodyWaitedFor",
+        what: "A switch rotates before all are ready.",
+        header: "stateplane_shared_window.h",
+        right: "if (SP_SHARED_LOAD(node->all_ready) < window &&\n\t\t\t    !sp_shared_all_ready(group, window, node->members))\n\t\t\t\tbreak;",
+        wrong: "",
+    },
+    SeededBug {
+        name: "AdvancesAlone",
+        what: "A window ends when the messages of all but one are merged.",
+        header: "stateplane_shared_window.h",
+        right: "SP_SHARED_LOAD(node->complete) != node->count",
+        wrong: "SP_SHARED_LOAD(node->complete) + 1 < node->count",
+    },
+    SeededBug {
+        name: "NoBound",
+        what: "A packet counts beyond its CPU's share of B.",
+        header: "stateplane_shared.h",
+        right: "if (cpu->used >= cpu->share || ",
+        wrong: "if (",
+    },
+    SeededBug {
+        name: "MaximaAdded",
+        what: "Merging a maximum in a message with single cells adds.",
+        header: "stateplane_shared_merge.h",
+        right: "else if (*place < by)\n\t\t\t*place = by;",
+        wrong: "else\n\t\t\t*place += by;",
+    },
+    SeededBug {
+        name: "TotalOfEarlierWindow",
+        what: "A member that lacks messages is told how many there were a window earlier.",
+        header: "stateplane_shared_window.h",
+        right: "\t\t\tSP_SHARED_STORE(node->total_before, self->total);\n",
+        wrong: "\t\t\tSP_SHARED_STORE(node->total_before, SP_SHARED_NOT_KNOWN);\n",
+    },
+    SeededBug {
+        name: "OwnMergedAgain",
+        what: "A message of the window before that is sent again is merged by its sender again.",
+        header: "stateplane_shared_frame.h",
+        right: "if (!(message->kind & SP_SHARED_KIND_PREVIOUS) &&\n\t    sp_shared_claim(",
+        wrong: "if (sp_shared_claim(",
+    },
+];
+
+impl SeededBug {
+    /// The headers with the bug.
+    ///
+    /// # Errors
+    /// The header has changed: the place is not in it, or more than once.
+    fn seed(&self) -> Result<Vec<(&'static str, String)>, String> {
+        let mut places = 0;
+        let seeded = SwiSh.headers().iter().map(|(name, text)| {
+            if *name != self.header {
+                return (*name, (*text).to_owned());
+            }
+            places += text.matches(self.right).count();
+            (*name, text.replace(self.right, self.wrong))
+        });
+        let seeded = seeded.collect();
+        match places {
+            1 => Ok(seeded),
+            _ => Err(format!(
+                "{}: {} has {places} places for it; it needs one",
+                self.name, self.header
+            )),
+        }
+    }
+}
+
+/// The system with the bug. (Its headers are never given back: there are few.)
+pub(crate) fn systems_with(bug: &SeededBug) -> Result<Systems, String> {
+    let headers = bug.seed()?.into_iter().map(|(name, text)| (name, &*text.leak()));
+    let headers = headers.collect::<Vec<Header>>().leak();
+    let seeded: &'static dyn System = Box::leak(Box::new(Seeded { headers }));
+    Ok(Systems(vec![seeded].leak()))
+}
+
+struct Seeded {
+    headers: &'static [Header],
+}
+
+impl System for Seeded {
+    fn extern_types(&self) -> &'static [&'static str] {
+        SwiSh.extern_types()
+    }
+
+    fn rules(&self) -> &'static [Rule] {
+        SwiSh.rules()
+    }
+
+    fn headers(&self) -> &'static [Header] {
+        self.headers
+    }
+
+    fn program_names(&self) -> &'static [&'static str] {
+        SwiSh.program_names()
+    }
+
+    fn own_functions(&self) -> &'static [&'static str] {
+        SwiSh.own_functions()
+    }
+
+    fn begin(&self) -> Box<dyn StateSystem> {
+        SwiSh.begin()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_bug_has_its_place() {
+        for bug in ALL {
+            assert!(systems_with(bug).is_ok(), "{:?}", systems_with(bug).err());
+        }
+    }
+}

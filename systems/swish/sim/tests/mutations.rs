@@ -1,0 +1,69 @@
+//! Can the checks fail? Each seeded bug must be caught within `MOST` runs, and the run that shows it
+//! must show nothing without it. The table says by which check, after how many runs. Needs root.
+//!
+//! `cargo test -p swish-sim --test mutations -- --ignored --nocapture`; BUG=Name: only that one.
+//! Without `--ignored`: those that are caught within a few runs.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use swish_sim::{Bench, Program, Scenario, SeededBug, seeded};
+
+/// Runs that a bug may hide from.
+const MOST: u64 = 400;
+/// FIRST_SEED=N: from there on.
+const FIRST_SEED: u64 = 50_000;
+/// Caught within some runs.
+const QUICK: [&str; 3] = ["RotatedOnAdvance", "NoBase", "ReadyWithoutPins"];
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
+}
+
+fn all_are_caught(bugs: &[&SeededBug], most: u64) {
+    let plain = Program::compile(None).unwrap();
+    let (next, missed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let first = number("FIRST_SEED").unwrap_or(FIRST_SEED);
+    let work = || {
+        let mut without = Bench::new(&plain);
+        while let Some(bug) = bugs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let program = Program::compile(Some(bug)).unwrap();
+            let mut bench = Bench::new(&program);
+            let found = (1..).zip(first..first + most).find_map(|(runs, seed)| {
+                let outcome = bench.run(&Scenario::of_seed(seed), false);
+                Some((seed, runs, outcome.violation?))
+            });
+            let Some((seed, runs, found)) = found else {
+                println!("| {} | not caught | {most} | |", bug.name);
+                missed.lock().unwrap().push(bug.name);
+                continue;
+            };
+            let detail = found.detail.lines().next().unwrap_or_default();
+            println!("| {} | {} | {runs} | {detail} |", bug.name, found.check);
+            assert_ne!(found.check, "harness", "{found}");
+            let outcome = without.run(&Scenario::of_seed(seed), false);
+            assert_eq!(outcome.violation, None, "seed {seed} without {}", bug.name);
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..2).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+    assert_eq!(*missed.lock().unwrap(), Vec::<&str>::new());
+}
+
+#[test]
+#[ignore = "a minute or two"]
+fn every_seeded_bug_is_caught() {
+    let only = std::env::var("BUG").ok();
+    let wanted = |bug: &&SeededBug| only.as_ref().is_none_or(|only| *only == bug.name);
+    let bugs: Vec<_> = seeded::ALL.iter().filter(wanted).collect();
+    assert!(!bugs.is_empty(), "no bug is called {only:?}");
+    all_are_caught(&bugs, number("MOST").unwrap_or(MOST));
+}
+
+#[test]
+fn the_plain_ones_are_caught_quickly() {
+    let bugs: Vec<_> = seeded::ALL.iter().filter(|bug| QUICK.contains(&bug.name)).collect();
+    assert_eq!(bugs.len(), QUICK.len());
+    all_are_caught(&bugs, 40);
+}

@@ -1,0 +1,54 @@
+//! Random runs with all kinds of faults. RUNS=N: so many; FIRST_SEED=N: from there on; SEED=N: only
+//! that one, with its log if it fails, SHRINK=0: as long as it is. `--ignored`: many more.
+//! Needs root.
+
+use swish_sim::{Bench, Plan, Program, Scenario, run_many};
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
+}
+
+/// One run; a failing one is made short, and its end shown.
+fn replay(seed: u64) {
+    let program = Program::compile(None).unwrap();
+    let mut bench = Bench::new(&program);
+    let whole = Scenario::of_seed(seed);
+    let outcome = bench.run(&whole, false);
+    println!("SEED={seed}: {} packets, {:?}", outcome.probes, outcome.shapes);
+    let Some(violation) = outcome.violation else { return };
+    println!("{violation}");
+    let short =
+        if number("SHRINK") == Some(0) { whole.clone() } else { bench.shrink(&whole, &violation) };
+    let outcome = bench.run(&short, true);
+    let lines = number("LINES").unwrap_or(60) as usize;
+    for line in &outcome.log[outcome.log.len().saturating_sub(lines)..] {
+        println!("{line}");
+    }
+    println!("{} steps of {}: {short:?}", short.steps.len(), whole.steps.len());
+    panic!("SEED={seed}: {violation}; short: {:?}", outcome.violation);
+}
+
+fn swarm(seed: u64, runs: u64) {
+    let began = std::time::Instant::now();
+    let summary = run_many(Plan { seed, runs, time: None, threads: 2 }, None).unwrap();
+    println!("{:.1} s: {summary:?}", began.elapsed().as_secs_f64());
+    if let Some(seed) = summary.failures.keys().next() {
+        replay(*seed);
+        panic!("SEED={seed} fails, but not alone: {summary:?}");
+    }
+    assert_eq!(summary.shapes.len(), 6, "each shape of message occurs: {:?}", summary.shapes);
+}
+
+#[test]
+fn random_runs() {
+    match number("SEED") {
+        Some(seed) => replay(seed),
+        None => swarm(number("FIRST_SEED").unwrap_or(1), number("RUNS").unwrap_or(20)),
+    }
+}
+
+#[test]
+#[ignore = "minutes"]
+fn many_random_runs() {
+    swarm(number("FIRST_SEED").unwrap_or(1_000), number("RUNS").unwrap_or(500));
+}
