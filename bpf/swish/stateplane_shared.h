@@ -328,6 +328,7 @@ SP_SHARED_GLOBAL int sp_shared_apply(__u64 word, __u32 group, __u32 number, __u3
 	struct sp_shared_node *node = sp_shared_node(group);
 	__u64 rotation = sp_shared_rotation(word), line, old, fresh = 0, bit;
 	__u32 side = rotation & 1, *place, merge;
+	int i;
 
 	if (!block || !node || cell >= SP_SHARED_CELLS)
 		return 0;
@@ -356,7 +357,7 @@ SP_SHARED_GLOBAL int sp_shared_apply(__u64 word, __u32 group, __u32 number, __u3
 	if (__sync_fetch_and_or(&block->line[side][line], bit) & bit)
 		return 0;
 	/* How many cells of the block changed decides how it is sent: in one word with the rotation. */
-	for (int i = 0; i < SP_SHARED_TRIES; i++) {
+	for (i = 0; i < SP_SHARED_TRIES; i++) {
 		old = SP_SHARED_LOAD(block->changed[side]);
 		fresh = old >> 16 == rotation ? old + 1 : rotation << 16 | 1;
 		if (__sync_val_compare_and_swap(&block->changed[side], old, fresh) == old)
@@ -364,14 +365,29 @@ SP_SHARED_GLOBAL int sp_shared_apply(__u64 word, __u32 group, __u32 number, __u3
 	}
 	if (old >> 16 != rotation)
 		sp_shared_list_block(node, side, number - node->first);
-	for (int i = 0; i < SP_SHARED_TRIES; i++) {
+	/* (So many CPUs at once that this one was never lucky: whole blocks need no count.) */
+	if (i == SP_SHARED_TRIES)
+		fresh = SP_SHARED_CELLS;
+	for (i = 0; i < SP_SHARED_TRIES; i++) {
 		__u32 most = SP_SHARED_LOAD(node->most_cells[side]), cells = fresh & 0xffff;
 
 		if (most >= cells ||
 		    __sync_val_compare_and_swap(&node->most_cells[side], most, cells) == most)
 			break;
 	}
+	if (i == SP_SHARED_TRIES)
+		__sync_lock_test_and_set(&node->most_cells[side], SP_SHARED_CELLS);
 	return 0;
+}
+
+/* An update that does not take effect leaves its place to another one. */
+SP_INLINE void sp_shared_give_back(__u32 group)
+{
+	struct sp_shared_cpu *cpu =
+		sp_shared_cpu(group & (SP_SHARED_GROUPS - 1), sp_shared_this_cpu());
+
+	if (cpu && cpu->used)
+		cpu->used--;
 }
 
 /*
@@ -381,8 +397,12 @@ SP_SHARED_GLOBAL int sp_shared_apply(__u64 word, __u32 group, __u32 number, __u3
 SP_INLINE int sp_shared_commit(struct sp_shared_context *shared)
 {
 	for (__u32 i = 0; i < SP_SHARED_UPDATES; i++) {
-		if (i >= shared->updates || shared->refused)
+		if (i >= shared->updates)
 			break;
+		if (shared->refused) {
+			sp_shared_give_back(shared->update[i].group);
+			continue;
+		}
 		sp_shared_apply(shared->word[shared->update[i].group & (SP_SHARED_GROUPS - 1)],
 				shared->update[i].group, shared->update[i].block,
 				shared->update[i].cell, shared->update[i].by);
@@ -394,9 +414,9 @@ SP_INLINE int sp_shared_commit(struct sp_shared_context *shared)
 		if (!shared->word[group])
 			continue;
 		cpu = sp_shared_cpu(group, sp_shared_this_cpu());
-		/* (On x86 a store comes after all before it.) */
+		/* (An exchange comes after all before it, also elsewhere than on x86.) */
 		if (cpu)
-			SP_SHARED_STORE(cpu->packet, SP_SHARED_NO_PIN);
+			__sync_lock_test_and_set(&cpu->packet, SP_SHARED_NO_PIN);
 		shared->word[group] = 0;
 	}
 	return shared->refused;
@@ -405,9 +425,9 @@ SP_INLINE int sp_shared_commit(struct sp_shared_context *shared)
 /* The packet enters the program again, from its beginning. */
 SP_INLINE void sp_shared_forget(struct sp_shared_context *shared)
 {
-	shared->updates = 0;
-	shared->refused = 0;
+	shared->refused = 1;
 	sp_shared_commit(shared);
+	shared->refused = 0;
 }
 
 /* The window that the packet sees; 0: the group has not begun. */
@@ -420,10 +440,9 @@ SP_INLINE __u64 sp_shared_window(struct sp_shared_context *shared, __u32 group)
 SP_INLINE __u32 sp_shared_age(struct sp_shared_context *shared, __u32 group)
 {
 	struct sp_shared_node *node = sp_shared_node(group);
-	__u64 began_ns, now_ns = sp_now_ns();
+	__u64 window = SP_SHARED_WINDOW(sp_shared_pin(shared, group)), began_ns, now_ns = sp_now_ns();
 
-	sp_shared_pin(shared, group);
-	began_ns = node ? SP_SHARED_LOAD(node->began_ns) : now_ns;
+	began_ns = node ? SP_SHARED_LOAD(node->began_ns[window & 1]) : now_ns;
 	if (began_ns > now_ns)
 		return 0;
 	now_ns = (now_ns - began_ns) / 1000;

@@ -111,6 +111,15 @@ SP_INLINE void sp_shared_write(__u8 *header, const struct sp_shared_message *mes
 	sp_put64(header + 16, message->window);
 }
 
+/* The number of the fabric's secret that tags what is sent. */
+SP_INLINE __u32 sp_shared_sends(void)
+{
+	__u32 zero = 0;
+	struct sp_secret_set *set = bpf_map_lookup_elem(&sp_secrets, &zero);
+
+	return set ? set->sends & (SP_SHARED_SECRETS - 1) : 0;
+}
+
 /* The window that the message's cells and total are of. */
 SP_INLINE __u64 sp_shared_cells_window(const struct sp_shared_message *message)
 {
@@ -127,10 +136,23 @@ static __noinline int sp_shared_merge(struct xdp_md *xdp, const struct sp_shared
 
 		sp_shared_shape(&entries, message->block >> 8);
 		bpf_loop(message->block & 0xff, sp_shared_merge_one, &entries, 0);
-	} else if (message->block < node->blocks) {
+	} else {
 		sp_shared_merge_block(xdp, node->first + message->block, window);
 	}
 	return 0;
+}
+
+/* Can a member send this number, and cells of this shape? A member of another layout cannot. */
+SP_INLINE int sp_shared_is_right(const struct sp_shared_message *message,
+				 const struct sp_shared_node *node)
+{
+	__u32 each = message->block >> 8, count = message->block & 0xff;
+
+	if (message->number >= SP_SHARED_MESSAGES || message->number >= message->total)
+		return 0;
+	if (!(message->kind & SP_SHARED_KIND_SINGLE))
+		return message->block < node->blocks;
+	return (each == 32 || each == 16 || each == 8 || each == 4) && count <= each;
 }
 
 /* A member's message of this window: its cells are merged once, and its total noted. */
@@ -145,6 +167,10 @@ static __noinline int sp_shared_take(struct xdp_md *xdp, const struct sp_shared_
 	if (!member || !node)
 		return 0;
 	if (message->kind & SP_SHARED_KIND_CELLS) {
+		if (!sp_shared_is_right(message, node)) {
+			sp_shared_count(SP_SHARED_STAT_MALFORMED);
+			return 0;
+		}
 		if (sp_shared_claim(group, from, message->number)) {
 			sp_shared_count(SP_SHARED_STAT_RECEIVED);
 			sp_shared_merge(xdp, message, node, window);
@@ -174,7 +200,9 @@ static __noinline int sp_shared_put_cells(struct xdp_md *xdp, struct sp_shared_m
 		if (!block)
 			return 0;
 		message->block = *listed;
-		sp_shared_freshen(node->first + *listed, window);
+		/* (For the window before, it is done: and packets may claim its lines by now.) */
+		if (window == SP_SHARED_WINDOW(SP_SHARED_LOAD(node->word)))
+			sp_shared_freshen(node->first + *listed, window);
 		return !bpf_xdp_store_bytes(xdp, SP_SHARED_CELLS_AT, block->delta[side],
 					    SP_SHARED_CELLS * 4);
 	} else {
@@ -205,6 +233,8 @@ static __noinline int sp_shared_put(struct xdp_md *xdp, struct sp_shared_message
 	if (!node)
 		return 0;
 	own = sp_shared_member(group, node->own & (SP_SHARED_MEMBERS - 1));
+	if (message->number >= SP_SHARED_LOAD(node->totals[window & 1]))
+		return 0;
 	if (!own || !sp_shared_put_cells(xdp, message, node, window)) {
 		sp_shared_count(SP_SHARED_STAT_FAULTS);
 		return 0;
@@ -221,15 +251,16 @@ static __noinline int sp_shared_put(struct xdp_md *xdp, struct sp_shared_message
 }
 
 /* The number of the message that the member is to have next; SP_SHARED_NOTHING: it has all. */
-SP_INLINE __u32 sp_shared_next(struct sp_shared_member *peer, __u32 want, __u32 total)
+SP_INLINE __u32 sp_shared_next(struct sp_shared_member *peer, __u32 want, __u32 total,
+			       __u32 side)
 {
 	__u32 number;
 
 	if (want != SP_SHARED_NOTHING)
 		return want < total ? want : SP_SHARED_NOTHING;
-	if (SP_SHARED_LOAD(peer->next) >= total)
+	if (SP_SHARED_LOAD(peer->next[side & 1]) >= total)
 		return SP_SHARED_NOTHING;
-	number = __sync_fetch_and_add(&peer->next, 1);
+	number = __sync_fetch_and_add(&peer->next[side & 1], 1);
 	return number < total ? number : SP_SHARED_NOTHING;
 }
 
@@ -304,6 +335,7 @@ static __noinline int sp_shared_fill(struct xdp_md *xdp, struct sp_shared_messag
 {
 	__u32 group = message->group & (SP_SHARED_GROUPS - 1), cpu = sp_shared_this_cpu();
 	__u32 to = message->receiver & (SP_SHARED_MEMBERS - 1), want = message->want, bytes, which;
+	__u32 sends = sp_shared_sends();
 	struct sp_shared_member *peer = sp_shared_member(group, to);
 	struct sp_shared_node *node = sp_shared_node(group);
 	__u64 word = sp_shared_turn(group, cpu), window = SP_SHARED_WINDOW(word), served = 0, tag;
@@ -322,7 +354,7 @@ static __noinline int sp_shared_fill(struct xdp_md *xdp, struct sp_shared_messag
 		served = window - 1; /* what it lacks is still there, as it is not ready for this window */
 	if (served) {
 		message->total = SP_SHARED_LOAD(node->totals[served & 1]);
-		message->number = sp_shared_next(peer, want, message->total);
+		message->number = sp_shared_next(peer, want, message->total, served);
 		if (message->number != SP_SHARED_NOTHING) {
 			if (sp_length(xdp) != SP_SHARED_FULL_BYTES &&
 			    bpf_xdp_adjust_tail(xdp, SP_SHARED_FULL_BYTES - (int)sp_length(xdp)))
@@ -341,11 +373,12 @@ static __noinline int sp_shared_fill(struct xdp_md *xdp, struct sp_shared_messag
 	if (served && served != window)
 		message->kind |= SP_SHARED_KIND_PREVIOUS;
 	message->kind |= SP_SHARED_PHASE(word) << SP_SHARED_KIND_PHASE_SHIFT |
-			 (node->sends & (SP_SHARED_SECRETS - 1)) << SP_SHARED_KIND_SECRET_SHIFT;
+			 sends << SP_SHARED_KIND_SECRET_SHIFT;
 	if (!(message->kind & SP_SHARED_KIND_CELLS)) {
 		/* (A frame that brings nothing, again and again, ends: the generator makes others.) */
 		if (message->hops >= SP_SHARED_HOPS ||
-		    (SP_SHARED_PHASE(word) == SP_SHARED_ADVANCED && node->next_ns > sp_now_ns()))
+		    (!served && SP_SHARED_PHASE(word) == SP_SHARED_ADVANCED &&
+		     node->next_ns > sp_now_ns()))
 			return 0;
 		message->hops++;
 		if (sp_length(xdp) != SP_SHARED_CELLS_AT &&
@@ -360,9 +393,11 @@ static __noinline int sp_shared_fill(struct xdp_md *xdp, struct sp_shared_messag
 		return 0;
 	sp_shared_write(data + SP_SHARED_HEADER_AT, message);
 	sp_shared_lengths(data, bytes);
-	which = group * SP_SHARED_SECRETS + (node->sends & (SP_SHARED_SECRETS - 1));
+	which = group * SP_SHARED_SECRETS + sends;
 	tag = sp_shared_tag(xdp, which, bytes == SP_SHARED_FULL_BYTES);
 	data = (void *)(long)xdp->data;
+	if (!tag)
+		sp_shared_count(SP_SHARED_STAT_NO_SECRET);
 	if (!tag || data + SP_SHARED_CELLS_AT > (__u8 *)(long)xdp->data_end)
 		return 0;
 	*(sp_u64a *)(data + SP_SHARED_HEADER_AT + 24) = tag;
@@ -371,14 +406,21 @@ static __noinline int sp_shared_fill(struct xdp_md *xdp, struct sp_shared_messag
 
 #define SP_SHARED_UDP_AT 34
 
-/* For whom a frame is: -1, if it is no message of shared variables. */
+/* Is it a message of shared variables, to this switch? */
 SP_INLINE int sp_shared_is_message(struct xdp_md *xdp)
 {
 	__u8 *data = (void *)(long)xdp->data;
+	struct sp_shared_node *node;
+	__u32 to;
 
-	return data + SP_SHARED_CELLS_AT <= (__u8 *)(long)xdp->data_end &&
-	       sp_get16(data + 12) == 0x0800 && data[14] == 0x45 && data[23] == 17 &&
-	       sp_get16(data + SP_SHARED_UDP_AT + 2) == SP_SHARED_UDP_PORT;
+	if (data + SP_SHARED_CELLS_AT > (__u8 *)(long)xdp->data_end ||
+	    sp_get16(data + 12) != 0x0800 || data[14] != 0x45 || data[23] != 17 ||
+	    sp_get16(data + SP_SHARED_UDP_AT + 2) != SP_SHARED_UDP_PORT)
+		return 0;
+	/* (Those of other switches, and of a group in which this switch is alone, are forwarded.) */
+	to = *(sp_u32a *)(data + 30);
+	node = sp_shared_node(sp_get8(data + SP_SHARED_HEADER_AT + 1) & 15);
+	return node && node->count > 1 && node->address == to;
 }
 
 /* A frame that is not needed any more. */
@@ -391,6 +433,18 @@ SP_INLINE int sp_shared_refuse(__u32 why)
 {
 	sp_shared_count(why);
 	return sp_shared_end();
+}
+
+/* A member was ready for this window: another CPU may note a newer one at this instant. */
+SP_INLINE void sp_shared_raise_ready(struct sp_shared_member *member, __u64 window)
+{
+	for (int i = 0; i < SP_SHARED_TRIES; i++) {
+		__u64 seen = SP_SHARED_LOAD(member->ready);
+
+		if (seen >= window ||
+		    __sync_val_compare_and_swap(&member->ready, seen, window) == seen)
+			break;
+	}
 }
 
 /* Of a genuine message: the cells are merged, its sender's readiness noted. The frame goes back. */
@@ -419,8 +473,8 @@ static __noinline int sp_shared_handle(struct xdp_md *xdp, struct sp_shared_mess
 	word = sp_shared_turn(group, cpu_index);
 	window = SP_SHARED_WINDOW(word);
 	member->frames++;
-	if (phase >= SP_SHARED_READY && member->ready < theirs)
-		member->ready = theirs;
+	if (phase >= SP_SHARED_READY)
+		sp_shared_raise_ready(member, theirs);
 	/* (A member goes on from READY when all are ready.) */
 	if (phase >= SP_SHARED_ROTATED && theirs == window)
 		SP_SHARED_STORE(node->all_ready, window);
@@ -432,7 +486,7 @@ static __noinline int sp_shared_handle(struct xdp_md *xdp, struct sp_shared_mess
 		return XDP_DROP;
 	sp_shared_turn_round(data);
 	bytes = sp_shared_fill(xdp, message, theirs, SP_SHARED_NOTHING);
-	SP_SHARED_STORE(cpu->frame, SP_SHARED_NO_PIN);
+	__sync_lock_test_and_set(&cpu->frame, SP_SHARED_NO_PIN);
 	return bytes ? sp_forward(port, bytes) : sp_shared_end();
 }
 
@@ -443,6 +497,7 @@ int sp_shared_receive(struct xdp_md *xdp)
 	__u8 *data = (void *)(long)xdp->data;
 	struct sp_shared_message message = {};
 	__u32 port = 0, bytes = sp_length(xdp), which, full;
+	struct sp_shared_member *member;
 	struct sp_shared_node *node;
 	__u8 *fabric;
 	__u64 tag;
@@ -462,6 +517,9 @@ int sp_shared_receive(struct xdp_md *xdp)
 	if (!node || !node->word || !(node->members >> (message.sender & 63) & 1) ||
 	    message.sender == node->own || message.receiver != node->own ||
 	    message.view != (node->view & 0xffff))
+		return sp_shared_refuse(SP_SHARED_STAT_FOREIGN);
+	member = sp_shared_member(message.group, message.sender);
+	if (!member || *(sp_u32a *)(data + 26) != member->address)
 		return sp_shared_refuse(SP_SHARED_STAT_FOREIGN);
 	which = message.group * SP_SHARED_SECRETS +
 		(message.kind >> SP_SHARED_KIND_SECRET_SHIFT & (SP_SHARED_SECRETS - 1));
@@ -510,6 +568,9 @@ static __noinline int sp_shared_generated(struct xdp_md *xdp)
 	__sync_lock_test_and_set(&cpu->frame, SP_SHARED_UNKNOWN_PIN);
 	if (SP_SHARED_LOAD(node->sealed))
 		goto out;
+	/* (It waited longer than the window: what it asks for is of no use.) */
+	if (due.window != (__u32)SP_SHARED_WINDOW(SP_SHARED_LOAD(node->word)))
+		due.want = SP_SHARED_NOTHING;
 	message.group = group;
 	message.receiver = due.member;
 	message.want = SP_SHARED_NOTHING;
@@ -532,7 +593,7 @@ static __noinline int sp_shared_generated(struct xdp_md *xdp)
 	}
 	bytes = sp_shared_fill(xdp, &message, 0, due.want);
 out:
-	SP_SHARED_STORE(cpu->frame, SP_SHARED_NO_PIN);
+	__sync_lock_test_and_set(&cpu->frame, SP_SHARED_NO_PIN);
 	return bytes ? sp_forward(port, bytes) : XDP_DROP;
 }
 

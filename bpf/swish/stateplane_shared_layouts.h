@@ -55,6 +55,7 @@ enum {
 	SP_SHARED_STAT_FOREIGN,
 	SP_SHARED_STAT_FORGED,
 	SP_SHARED_STAT_NO_ROUTE,
+	SP_SHARED_STAT_NO_SECRET,
 	SP_SHARED_STAT_FAULTS,
 	SP_SHARED_STAT_COUNT,
 };
@@ -81,18 +82,17 @@ struct sp_shared_node {
 	__u64 complete; /* Members whose blocks of this window are all merged. */
 	__u64 period_ns; /* Of a window, at the least; 0: the next one begins at once. */
 	__u64 next_ns; /* When the next window may begin (CLOCK_MONOTONIC). */
-	__u64 began_ns; /* When the window began (CLOCK_MONOTONIC). */
+	/* When the newest two windows began, by the window's lowest bit (CLOCK_MONOTONIC). */
+	__u64 began_ns[2];
 	__u32 view; /* The view; messages carry its low 16 bits. */
 	__u32 own; /* This switch's number as a member. */
 	__u32 count; /* How many members the view has. */
 	__u32 cpus; /* CPUs that may have packets. */
 	__u32 first; /* The group's first block. */
 	__u32 blocks; /* Its blocks. */
-	__u32 sends; /* Which of the fabric's secrets tags what is sent. */
 	/* Blocks of each of the window's messages: 1, or as SHAPES have it. */
 	__u32 message_blocks;
 	__be32 address; /* This switch's address. */
-	__u32 padding; /* So that the size is a multiple of eight. */
 	/* This switch's messages of the newest two windows, by the window's lowest bit. */
 	__u32 totals[2];
 	/* Cells that packets changed in one block, at the most, in each delta. */
@@ -108,12 +108,14 @@ struct sp_shared_member {
 	__u32 total; /* Its messages in this window; SP_SHARED_NOT_KNOWN. */
 	__u32 merged; /* Of those, so many are merged. */
 	__u32 complete; /* 1: all of them. */
-	__u32 next; /* The number of the message that it gets next. */
 	__u32 frames; /* Frames that it sent. */
+	/* The number of the message that it gets next, by the lowest bit of its window. */
+	__u32 next[2];
 	__be32 address; /* Its address. */
+	__u32 padding; /* So that the size is a multiple of eight. */
 };
-_Static_assert(sizeof(struct sp_shared_member) == 32, "as in Rust");
-_Static_assert(__builtin_offsetof(struct sp_shared_member, address) == 28, "as in Rust");
+_Static_assert(sizeof(struct sp_shared_member) == 40, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_shared_member, padding) == 36, "as in Rust");
 
 /* What a CPU works on in a group. A cache line. */
 struct sp_shared_cpu {
@@ -143,8 +145,9 @@ struct sp_shared_due {
 	__u32 member; /* To which member; this switch itself: its own message `want` is merged. */
 	__u32 want; /* The number of a message that this switch lacks, or SP_SHARED_NOTHING. */
 	__u32 flow; /* UDP source port. */
+	__u32 window; /* The low bits of the window in which it was queued. */
 };
-_Static_assert(sizeof(struct sp_shared_due) == 16, "as in Rust");
-_Static_assert(__builtin_offsetof(struct sp_shared_due, flow) == 12, "as in Rust");
+_Static_assert(sizeof(struct sp_shared_due) == 20, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_shared_due, window) == 16, "as in Rust");
 
 #endif

@@ -201,12 +201,27 @@ SP_SHARED_GLOBAL int sp_shared_merge_entry(struct xdp_md *xdp, __u32 at, __u32 r
 	return 0;
 }
 
+/* Is the entry of a block of the group? */
+SP_INLINE int sp_shared_has_block(struct sp_shared_entries *entries, __u32 at)
+{
+	__u32 head = 0;
+
+	return !bpf_xdp_load_bytes(entries->xdp,
+				   SP_SHARED_CELLS_AT + sp_below(at * 4, SP_SHARED_CELLS * 4), &head,
+				   sizeof(head)) &&
+	       head >> 16 < entries->blocks;
+}
+
 static long sp_shared_merge_one(__u64 i, struct sp_shared_entries *entries)
 {
 	__u32 at = i * entries->words;
 
 	if (i >= entries->each)
 		return 1;
+	if (!sp_shared_has_block(entries, at)) {
+		sp_shared_count(SP_SHARED_STAT_FAULTS);
+		return 0;
+	}
 	sp_shared_merge_entry(entries->xdp, at, entries->room, entries->first, entries->window);
 	return 0;
 }
@@ -242,14 +257,17 @@ SP_SHARED_GLOBAL int sp_shared_fill_line(__u32 number, __u32 side, __u32 line, _
 	for (__u32 i = 0; i < SP_SHARED_LINE_CELLS; i++) {
 		if (!(word >> i & 1))
 			continue;
+		if (scratch->count >= room) {
+			sp_shared_count(SP_SHARED_STAT_FAULTS);
+			break;
+		}
 		at = scratch->at + 1 + scratch->count;
 		scratch->word[sp_below(at, SP_SHARED_CELLS)] =
 			block->delta[side][line * SP_SHARED_LINE_CELLS + i];
 		at = (scratch->at + 1 + room) * 2 + scratch->count;
 		((sp_u16a *)scratch->word)[sp_below(at, 2 * SP_SHARED_CELLS)] =
 			line * SP_SHARED_LINE_CELLS + i;
-		if (scratch->count < room)
-			scratch->count++;
+		scratch->count++;
 	}
 	return 0;
 }

@@ -108,9 +108,10 @@ struct {
 } sp_shared_window_ns SEC(".maps");
 
 /* Notes how long the window that ends now took. */
-static __noinline int sp_shared_time_window(__u32 group, struct sp_shared_node *node)
+static __noinline int sp_shared_time_window(__u32 group, struct sp_shared_node *node,
+					     __u64 window)
 {
-	__u64 now_ns = sp_now_ns(), took_ns = now_ns - node->began_ns, *count;
+	__u64 now_ns = sp_now_ns(), took_ns = now_ns - node->began_ns[window & 1], *count;
 	__u32 power = 0, bucket;
 
 	for (int step = 32; step; step /= 2) {
@@ -120,18 +121,18 @@ static __noinline int sp_shared_time_window(__u32 group, struct sp_shared_node *
 	/* (Below 32 ns each value has a bucket of its own.) */
 	bucket = power < 5 ? took_ns : (power - 4) << 5 | (took_ns >> (power - 5) & 31);
 	bucket += group * SP_SHARED_BUCKETS;
-	if (node->began_ns && power < 32) {
+	if (power < 32) {
 		count = bpf_map_lookup_elem(&sp_shared_window_ns, &bucket);
 		if (count)
 			__sync_fetch_and_add(count, 1);
 	}
-	node->began_ns = now_ns;
 	return 0;
 }
 
 struct sp_shared_reset {
 	__u32 group;
 	__u32 member;
+	__u32 side;
 };
 
 static long sp_shared_reset_word(__u64 i, struct sp_shared_reset *reset)
@@ -163,7 +164,7 @@ static long sp_shared_restart_member(__u64 i, struct sp_shared_reset *reset)
 	struct sp_shared_member *member = sp_shared_member(reset->group, i);
 
 	if (member)
-		member->next = 0;
+		member->next[reset->side & 1] = 0;
 	return 0;
 }
 
@@ -204,7 +205,7 @@ SP_INLINE void sp_shared_total(__u32 group, struct sp_shared_node *node, __u64 w
 	__u32 side = window & 1, each = sp_shared_message_blocks(node->most_cells[side]);
 	struct sp_shared_member *member =
 		sp_shared_member(group, node->own & (SP_SHARED_MEMBERS - 1));
-	struct sp_shared_reset reset = { .group = group };
+	struct sp_shared_reset reset = { .group = group, .side = side };
 
 	if (!member)
 		return;
@@ -282,10 +283,12 @@ SP_SHARED_GLOBAL __u64 sp_shared_turn(__u32 group, __u32 cpu_index)
 			if (SP_SHARED_LOAD(node->complete) != node->count)
 				break;
 			next = SP_SHARED_WORD(window + 1, SP_SHARED_ADVANCED);
+			/* (Before the word: who sees the window sees when it began.) */
+			SP_SHARED_STORE(node->began_ns[(window + 1) & 1], sp_now_ns());
 			if (__sync_val_compare_and_swap(&node->word, word, next) != word)
 				continue;
 			sp_shared_count(SP_SHARED_STAT_WINDOWS);
-			sp_shared_time_window(group, node);
+			sp_shared_time_window(group, node, window);
 		} else {
 			break; /* another CPU is about to go on */
 		}

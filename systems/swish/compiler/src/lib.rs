@@ -103,6 +103,15 @@ impl StateSystem for State {
     fn check(&self, generator: &mut Generator<'_>) {
         object::place(generator, &self.objects);
         let Some(object) = self.objects.first() else { return };
+        if self.updates > UPDATES_MAX {
+            let message = format!(
+                "{} updates of shared variables in the program, more than the {UPDATES_MAX} that a \
+                 packet can keep until its end",
+                self.updates
+            );
+            let help = "join calls: compute index and amount first, and update once";
+            generator.error(object.location, &message, Some(help));
+        }
         let others = generator.manifest.state_objects.iter().find(|it| it.system != SYSTEM);
         if let Some(other) = others {
             let message = format!(

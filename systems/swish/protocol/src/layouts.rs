@@ -76,7 +76,7 @@ pub mod kind {
 
 /// What the data plane counts, in the order of its map `sp_shared_stats`. For a reason to drop a
 /// packet, an update or a message: the remedy.
-pub const COUNTED: [(&str, Option<&str>); 14] = [
+pub const COUNTED: [(&str, Option<&str>); 15] = [
     ("windows", None),
     ("sent", None),
     ("received", None),
@@ -96,6 +96,7 @@ pub const COUNTED: [(&str, Option<&str>); 14] = [
     ("foreign", Some("messages of another view or to another switch: `stateplane shared status`")),
     ("forged", Some("somebody without the fabric's secret sends messages of switches")),
     ("no_route", Some("no route or neighbour for a member's address: `ip route get`, `ip neigh`")),
+    ("no_secret", Some("the secret that tags messages is gone: `stateplane keys show`")),
     ("faults", Some("the data plane met a state that it must not: report it")),
 ];
 
@@ -134,8 +135,8 @@ c_struct! {
         pub period_ns: u64,
         /// When the next window may begin (CLOCK_MONOTONIC).
         pub next_ns: u64,
-        /// When the window began (CLOCK_MONOTONIC).
-        pub began_ns: u64,
+        /// When the newest two windows began, by the window's lowest bit (CLOCK_MONOTONIC).
+        pub began_ns: [u64; 2],
         /// The view; messages carry its low 16 bits.
         pub view: u32,
         /// This switch's number as a member.
@@ -148,14 +149,10 @@ c_struct! {
         pub first: u32,
         /// Its blocks.
         pub blocks: u32,
-        /// Which of the fabric's secrets tags what is sent.
-        pub sends: u32,
         /// Blocks of each of the window's messages: 1, or as SHAPES have it.
         pub message_blocks: u32,
         /// This switch's address.
         pub address: Ipv4Addr,
-        /// So that the size is a multiple of eight.
-        pub padding: u32,
         /// This switch's messages of the newest two windows, by the window's lowest bit.
         pub totals: [u32; 2],
         /// Cells that packets changed in one block, at the most, in each delta.
@@ -177,12 +174,14 @@ c_struct! {
         pub merged: u32,
         /// 1: all of them.
         pub complete: u32,
-        /// The number of the message that it gets next.
-        pub next: u32,
         /// Frames that it sent.
         pub frames: u32,
+        /// The number of the message that it gets next, by the lowest bit of its window.
+        pub next: [u32; 2],
         /// Its address.
         pub address: Ipv4Addr,
+        /// So that the size is a multiple of eight.
+        pub padding: u32,
     }
 }
 
@@ -230,6 +229,8 @@ c_struct! {
         pub want: u32,
         /// UDP source port.
         pub flow: u32,
+        /// The low bits of the window in which it was queued.
+        pub window: u32,
     }
 }
 

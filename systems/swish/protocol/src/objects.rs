@@ -2,6 +2,8 @@
 
 use crate::layouts::{CELLS, merge};
 use serde::{Deserialize, Serialize};
+use siphasher::sip::SipHasher24;
+use std::hash::Hasher;
 
 /// As a manifest's state objects name the system.
 pub const SYSTEM: &str = "swish";
@@ -115,13 +117,17 @@ pub struct Group {
     pub first: u32,
     /// How many.
     pub blocks: u32,
+    /// A number for where its variables lie, how large they are, and how they merge: members with
+    /// another one do not understand each other.
+    pub layout: u64,
 }
 
 /// The groups of a program, in the order of their numbers, from the sizes and settings of its
 /// variables.
 pub fn groups<'a>(objects: impl Iterator<Item = (u32, &'a SharedSettings)>) -> Vec<Group> {
+    let objects: Vec<(u32, &SharedSettings)> = objects.collect();
     let mut found: Vec<Group> = vec![];
-    for (cells, settings) in objects {
+    for (cells, settings) in objects.iter().copied() {
         let end = settings.first_block + blocks(cells);
         match found.iter_mut().find(|group| group.number == settings.group_number) {
             Some(group) => {
@@ -134,9 +140,25 @@ pub fn groups<'a>(objects: impl Iterator<Item = (u32, &'a SharedSettings)>) -> V
                 number: settings.group_number,
                 first: settings.first_block,
                 blocks: blocks(cells),
+                layout: 0,
             }),
         }
     }
+    for group in &mut found {
+        group.layout = layout(group, &objects);
+    }
     found.sort_by_key(|group| group.number);
     found
+}
+
+fn layout(group: &Group, objects: &[(u32, &SharedSettings)]) -> u64 {
+    let own = objects.iter().filter(|(_, it)| it.group_number == group.number);
+    let mut parts: Vec<[u32; 3]> =
+        own.map(|(cells, it)| [it.first_block - group.first, *cells, it.merge.number()]).collect();
+    parts.sort_unstable();
+    let mut hasher = SipHasher24::new();
+    for number in parts.into_iter().flatten() {
+        hasher.write(&number.to_be_bytes());
+    }
+    hasher.finish()
 }

@@ -3,29 +3,48 @@
 use crate::layouts::{CELLS, SecretValue};
 use siphasher::sip::SipHasher24;
 use std::hash::Hasher;
+use std::net::Ipv4Addr;
 use wire::Secret;
 
+/// What members of a group must agree on: with another one, they have other tags.
+#[derive(Clone, Copy, Debug)]
+pub struct About<'a> {
+    /// The group's name.
+    pub group: &'a str,
+    /// How its variables lie in blocks, and how they merge (`objects::Group::layout`).
+    pub layout: u64,
+    /// The number of the view.
+    pub view: u32,
+    /// All members: numbers and addresses.
+    pub members: &'a [(u32, Ipv4Addr)],
+}
+
 /// A number made of the fabric's secret, which is another one for each place.
-fn derived(secret: &Secret, group: u32, view: u32, place: u32) -> u64 {
+fn derived(secret: &Secret, about: &About<'_>, place: u32) -> u64 {
     let mut hasher = SipHasher24::new_with_key(&secret.0);
     hasher.write(b"swish");
-    for number in [group, view, place] {
-        hasher.write(&number.to_be_bytes());
+    hasher.write(&place.to_be_bytes());
+    hasher.write(&about.view.to_be_bytes());
+    hasher.write(&about.layout.to_be_bytes());
+    for (member, address) in about.members {
+        hasher.write(&member.to_be_bytes());
+        hasher.write(&address.octets());
     }
+    hasher.write(about.group.as_bytes());
     hasher.finish()
 }
 
-/// What the data plane tags messages of this group in this view with. A message of another view has
-/// another tag, so views may have the same low 16 bits.
-pub fn secret_value(secret: Option<&Secret>, group: u32, view: u32) -> SecretValue {
+/// What the data plane tags messages of a group with. A message of another view has another tag, so
+/// views may have the same low 16 bits.
+pub fn secret_value(secret: Option<&Secret>, about: &About<'_>) -> SecretValue {
     let mut value = SecretValue { sip: [0; 2], hash: [0; CELLS as usize], present: 0 };
     let Some(secret) = secret else { return value };
     value.present = 1;
     for (place, word) in (0..).zip(&mut value.sip) {
-        *word = derived(secret, group, view, place);
+        *word = derived(secret, about, place);
     }
     for (place, word) in (2..).zip(&mut value.hash) {
-        *word = derived(secret, group, view, place) as u32;
+        *word = derived(secret, about, place) as u32;
     }
     value
 }
@@ -50,17 +69,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_view_and_group_has_another_secret() {
+    fn who_disagrees_has_another_secret() {
         let secret = Secret([7; wire::SECRET_BYTES]);
-        let one = secret_value(Some(&secret), 0, 1);
-        assert_ne!(one, secret_value(Some(&secret), 1, 1));
-        assert_ne!(one, secret_value(Some(&secret), 0, 65_537));
-        assert_eq!(secret_value(None, 0, 1).present, 0);
+        let members = [(0, Ipv4Addr::new(10, 9, 0, 1)), (1, Ipv4Addr::new(10, 9, 0, 2))];
+        let swapped = [(0, members[1].1), (1, members[0].1)];
+        let about = About { group: "main", layout: 5, view: 1, members: &members };
+        let of = |about| secret_value(Some(&secret), &about);
+        let one = of(about);
+        assert_eq!(one, of(about));
+        assert_ne!(one, of(About { group: "other", ..about }));
+        assert_ne!(one, of(About { view: 65_537, ..about }));
+        assert_ne!(one, of(About { layout: 6, ..about }));
+        assert_ne!(one, of(About { members: &swapped, ..about }));
+        assert_eq!(secret_value(None, &about).present, 0);
     }
 
     #[test]
     fn every_byte_counts() {
-        let secret = secret_value(Some(&Secret([7; wire::SECRET_BYTES])), 0, 1);
+        let about = About { group: "main", layout: 5, view: 1, members: &[] };
+        let secret = secret_value(Some(&Secret([7; wire::SECRET_BYTES])), &about);
         let (mut header, mut cells) = ([3; 24], [9; CELLS as usize]);
         let first = tag(&secret, &header, Some(&cells));
         assert_ne!(first, tag(&secret, &header, None));

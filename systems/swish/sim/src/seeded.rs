@@ -121,15 +121,15 @@ pub const ALL: &[SeededBug] = &[
     SeededBug {
         name: "TotalOfEarlierWindow",
         what: "A member that lacks messages is told how many there were a window earlier.",
-        header: "stateplane_shared_window.h",
-        right: "\t\t\tSP_SHARED_STORE(node->total_before, self->total);\n",
-        wrong: "\t\t\tSP_SHARED_STORE(node->total_before, SP_SHARED_NOT_KNOWN);\n",
+        header: "stateplane_shared_frame.h",
+        right: "node->totals[served & 1]",
+        wrong: "node->totals[(served & 1) ^ (served != window)]",
     },
     SeededBug {
         name: "OwnMergedAgain",
         what: "A message of the window before that is sent again is merged by its sender again.",
         header: "stateplane_shared_frame.h",
-        right: "if (!(message->kind & SP_SHARED_KIND_PREVIOUS) &&\n\t    sp_shared_claim(",
+        right: "if (window == SP_SHARED_WINDOW(SP_SHARED_LOAD(node->word)) &&\n\t    sp_shared_claim(",
         wrong: "if (sp_shared_claim(",
     },
 ];

@@ -1,5 +1,5 @@
-//! Can the checks fail? Each seeded bug must be caught within `MOST` runs, and the run that shows it
-//! must show nothing without it. The table says by which check, after how many runs. Needs root.
+//! Can the checks fail? Each seeded bug must be caught within `MOST` runs, and the run that shows
+//! it must show nothing without it. The table says by which check, after how many runs. Needs root.
 //!
 //! `cargo test -p swish-sim --test mutations -- --ignored --nocapture`; BUG=Name: only that one.
 //! Without `--ignored`: those that are caught within a few runs.
@@ -13,7 +13,7 @@ const MOST: u64 = 400;
 /// FIRST_SEED=N: from there on.
 const FIRST_SEED: u64 = 50_000;
 /// Caught within some runs.
-const QUICK: [&str; 3] = ["RotatedOnAdvance", "NoBase", "ReadyWithoutPins"];
+const QUICK: [&str; 2] = ["RotatedOnAdvance", "NoBase"];
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())

@@ -11,7 +11,7 @@ use swish_protocol::layouts::{
     NodeValue,
 };
 use swish_protocol::objects::{Group as Described, SYSTEM, SharedSettings, groups};
-use swish_protocol::tag::secret_value;
+use swish_protocol::tag::{About, secret_value};
 use wire::KeyRing;
 
 const NODES: &str = "sp_shared_nodes";
@@ -125,16 +125,17 @@ impl Group {
         ring: &KeyRing,
     ) -> Result<()> {
         let cpus = cpus.clamp(1, CPUS);
-        self.secrets(dataplane, view.number, ring)?;
+        self.secrets(dataplane, view, ring)?;
         for (member, address) in &view.members {
             let value = MemberValue {
                 ready: 0,
                 total: NOT_KNOWN,
                 merged: 0,
                 complete: 0,
-                next: 0,
                 frames: 0,
+                next: [0; 2],
                 address: *address,
+                padding: 0,
             };
             dataplane.write_array(
                 MEMBER_MAP,
@@ -143,7 +144,9 @@ impl Group {
             )?;
         }
         for cpu in 0..CPUS {
-            let share = view.bound.div_ceil(cpus.into());
+            // (What does not divide goes to the first CPUs: together they have the bound.)
+            let left = view.bound % u64::from(cpus);
+            let share = view.bound / u64::from(cpus) + u64::from(u64::from(cpu) < left);
             let value = CpuValue { share, ..CpuValue::default() };
             dataplane.write_array(CPU_MAP, self.number() * CPUS + cpu, &value.to_bytes())?;
         }
@@ -156,23 +159,22 @@ impl Group {
             complete: 0,
             period_ns: view.period_ns,
             next_ns: view.turns_ns,
-            began_ns: view.begins_ns,
+            began_ns: [view.begins_ns; 2],
             view: view.number,
             own: view.own,
             count: view.members.len() as u32,
             cpus,
             first: self.described.first,
             blocks: self.described.blocks,
-            sends: ring.sending().into(),
             message_blocks: 1,
-            padding: 0,
             totals: [0; 2],
             address: own.map_or(Ipv4Addr::UNSPECIFIED, |(_, address)| *address),
             most_cells: [0; 2],
             dirty_blocks: [0; 2],
         };
         self.write_node(dataplane, &node)?;
-        // (The word last: a packet that sees it sees all of the rest.)
+        // (The word last: a packet that sees it sees all of the rest. Nothing changes the node
+        // before.)
         node.word = view.window << 3;
         self.write_node(dataplane, &node)
     }
@@ -181,13 +183,40 @@ impl Group {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn secrets(&self, dataplane: &Dataplane, view: u32, ring: &KeyRing) -> Result<()> {
+    pub fn secrets(&self, dataplane: &Dataplane, view: &View, ring: &KeyRing) -> Result<()> {
+        let about = About {
+            group: &self.described.name,
+            layout: self.described.layout,
+            view: view.number,
+            members: &view.members,
+        };
         for id in 0..4 {
-            let value = secret_value(ring.secret(id), self.number(), view);
+            let value = secret_value(ring.secret(id), &about);
             let at = self.number() * 4 + u32::from(id);
             dataplane.write_array(SECRETS, at, &value.to_bytes())?;
         }
         Ok(())
+    }
+
+    /// Whether the data plane has this view: an earlier agent began it.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn has(&self, dataplane: &Dataplane, view: &View) -> Result<bool> {
+        let node = self.node(dataplane)?;
+        let numbers = view.members.iter().fold(0, |bits, (member, _)| bits | 1 << (member & 63));
+        let known = [
+            node.members == numbers,
+            node.own == view.own,
+            node.view == view.number,
+            node.period_ns == view.period_ns,
+        ];
+        for (member, address) in &view.members {
+            if self.member(dataplane, *member)?.address != *address {
+                return Ok(false);
+            }
+        }
+        Ok(known.into_iter().all(|it| it))
     }
 
     /// What the rules of the packet generator look at.
@@ -200,6 +229,7 @@ impl Group {
         for member in (0..MEMBERS).filter(|member| node.members >> member & 1 == 1) {
             let value = self.member(dataplane, member)?;
             let MemberValue { total, merged, next, frames, .. } = value;
+            let next = next[(node.word >> 3 & 1) as usize];
             members.push((member, Seen { total, merged, next, frames }));
         }
         Ok(Look {
@@ -238,12 +268,14 @@ impl Group {
             return Ok(0);
         }
         let look = self.look(dataplane)?;
+        let window = (look.word >> 3) as u32;
         let due = rounds
             .due(look, now_ns, |member, total, most| self.missing(dataplane, member, total, most));
         let Some(map) = dataplane.map(DUE) else { return Ok(0) };
         let mut queued = 0;
         for (flow, Wanted { member, want }) in (0..).zip(due) {
-            let value = DueValue { group: self.number(), member, want, flow: FLOWS + flow % 64 };
+            let value =
+                DueValue { group: self.number(), member, want, flow: FLOWS + flow % 64, window };
             // (It is full: the generator has as many to make as it can.)
             if map.update(&[], &value.to_bytes(), MapFlags::ANY).is_err() {
                 break;

@@ -20,7 +20,7 @@ use serde_json::{Map, Value};
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use swish_protocol::layouts::COUNTED;
+use swish_protocol::layouts::{COUNTED, CPUS};
 use swish_protocol::objects::SYSTEM;
 use switch_agent::config::Config;
 use switch_agent::drops::Drops;
@@ -44,7 +44,13 @@ impl System for SwiSh {
     }
 
     fn check(&self, config: &Config, manifest: &Manifest) -> Result<()> {
-        config::views(config, &Group::all(manifest)?).map(drop)
+        let groups = Group::all(manifest)?;
+        if !groups.is_empty() && config.secrets.is_none() {
+            let reason = "is needed, as the program has shared variables: switches tag what they \
+                          send each other (`stateplane keys generate FILE` makes a file)";
+            return config.fault("secrets", reason);
+        }
+        config::views(config, &groups).map(drop)
     }
 
     fn begin(&self, context: &Context) -> Result<Option<Box<dyn Running>>> {
@@ -56,7 +62,8 @@ impl System for SwiSh {
         let views = config::views(&context.config, &groups)?;
         let groups = groups.into_iter().zip(views);
         let groups = groups.map(|(group, view)| Shared { group, view, rounds: Mutex::default() });
-        Ok(Some(Box::new(Objects { dataplane, groups: groups.collect() })))
+        let config = Arc::clone(&context.config);
+        Ok(Some(Box::new(Objects { dataplane, config, groups: groups.collect() })))
     }
 }
 
@@ -87,6 +94,7 @@ pub struct GroupLoad {
 /// The shared variables of a loaded object.
 struct Objects {
     dataplane: Arc<Dataplane>,
+    config: Arc<Config>,
     groups: Vec<Shared>,
 }
 
@@ -122,13 +130,23 @@ impl Running for Objects {
     }
 
     fn secrets(&self, ring: &KeyRing) -> Result<()> {
-        let cpus = libbpf_rs::num_possible_cpus().unwrap_or(1) as u32;
+        let cpus = libbpf_rs::num_possible_cpus().ok().and_then(|cpus| u32::try_from(cpus).ok());
+        let Some(cpus) = cpus.filter(|cpus| *cpus <= CPUS) else {
+            let reason =
+                format!("the program's shared variables work on machines of up to {CPUS} CPUs");
+            return self.config.fault("object", reason);
+        };
         for Shared { group, view, .. } in &self.groups {
             // (An earlier agent may have begun the group: it goes on.)
             if group.node(&self.dataplane)?.word == 0 {
                 group.begin(&self.dataplane, view, cpus, ring)?;
+            } else if group.has(&self.dataplane, view)? {
+                group.secrets(&self.dataplane, view, ring)?;
             } else {
-                group.secrets(&self.dataplane, view.number, ring)?;
+                let reason = "is another one than the running data plane has: end all switches of \
+                              the group (`stateplane switch stop`), and start them again";
+                let field = format!("shared.{}", group.described.name);
+                return self.config.fault(field, reason);
             }
         }
         Ok(())

@@ -60,7 +60,6 @@ impl System for SwiSh {
         }
         // (All variables of a case have one period.)
         let period_us = periods.first().map_or(TEST_PERIOD_US, |(_, period_us)| *period_us);
-        let groups = groups.into_iter().map(|group| (group, Rounds::default())).collect();
         Ok(Some(Box::new(Alone { groups, period_ns: period_us * 1000, next_ns: 0 })))
     }
 
@@ -77,7 +76,7 @@ impl System for SwiSh {
 
 /// A switch alone in its groups.
 struct Alone {
-    groups: Vec<(Group, Rounds)>,
+    groups: Vec<Group>,
     period_ns: u64,
     next_ns: u64,
 }
@@ -85,11 +84,13 @@ struct Alone {
 impl Alone {
     /// One window turns in each group.
     fn turn(&mut self, switch: &Dataplane, now_ns: u64) -> Outcome<()> {
-        for (group, rounds) in &mut self.groups {
+        for group in &self.groups {
             let window = |group: &Group| group.node(switch).map(|node| node.word >> 3);
             let before = window(group).map_err(Fault::of_case)?;
             for _ in 0..LOOKS {
-                let queued = group.queue(switch, rounds, now_ns).map_err(Fault::of_case)?;
+                // (Time stands still: each look is the first one.)
+                let mut rounds = Rounds::default();
+                let queued = group.queue(switch, &mut rounds, now_ns).map_err(Fault::of_case)?;
                 for _ in 0..queued {
                     let outcome = switch.run_generated(now_ns).map_err(Fault::of_case)?;
                     if matches!(outcome.verdict, Verdict::Forward { .. }) {
@@ -110,7 +111,7 @@ impl Backing for Alone {
         let ring = KeyRing::new(0, Secret([1; SECRET_BYTES]));
         let ring = ring.ok_or_else(|| Fault::of_case("no secret"))?;
         self.next_ns = (now_ns / self.period_ns + 1) * self.period_ns;
-        for (group, _) in &self.groups {
+        for group in &self.groups {
             let view = View {
                 number: 1,
                 own: 0,
