@@ -97,7 +97,9 @@ impl Generator<'_> {
             "__u32",
             &element.c_type(),
             &size.to_string(),
-            "",
+            // Controllers read whole registers as memory. An array's elements lie at multiples of
+            // eight bytes in any case, so it costs nothing.
+            "__uint(map_flags, BPF_F_MMAPABLE);",
         );
         let [enumeration, index] = [0, 1].map(|at| {
             let ty = instance.type_arguments.get(at)?;
