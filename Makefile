@@ -5,10 +5,10 @@ SHELL := /bin/bash
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 RELEASE := target/release/stateplane
 
-.PHONY: help root setup build demo demo-kv check test lint bench soak clean
+.PHONY: help root setup build demo demo-kv demo-shared check test lint bench soak clean
 
 help: ## this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # Said before anything is built, not after minutes of it.
 root:
@@ -27,6 +27,10 @@ demo: root build ## real TCP through a NAT in XDP, whose switch dies: writes out
 demo-kv: root build ## locks on switches, etcd and ZooKeeper, a machine of each killed: writes out/demo/kv.json and kv.svg
 	@scripts/need-bpf.sh demo-kv
 	$(RELEASE) demo kv
+
+demo-shared: root build ## an attack spread over four switches, found by shared state and by controllers: writes out/demo/shared.json and shared.svg
+	@scripts/need-bpf.sh demo-shared
+	$(RELEASE) demo shared
 
 lint: setup ## formatting and clippy
 	cargo fmt --all --check

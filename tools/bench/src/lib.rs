@@ -17,6 +17,7 @@
 //! - [`churn`]: real TCP connections that come at a rate, and which of them break.
 //! - [`kv`]: key-value services of switches, etcd and ZooKeeper side by side; also `stateplane demo
 //!   kv`.
+//! - [`shared`]: an attack that is spread over four switches; also `stateplane demo shared`.
 
 pub mod apps;
 pub mod build;
@@ -42,6 +43,7 @@ pub mod probe;
 pub mod report;
 pub mod requests;
 pub mod results;
+pub mod shared;
 pub mod sides;
 pub mod statistics;
 pub mod systems;

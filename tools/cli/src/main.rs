@@ -113,7 +113,7 @@ fn run(plugs: &[Plug]) -> u8 {
 /// What systems add, and demonstrations that put several systems side by side.
 fn plugs() -> Vec<Plug> {
     let systems = systems::command_line().iter().flat_map(|system| system.commands());
-    systems.chain([bench::kv::demo::plug()]).collect()
+    systems.chain([bench::kv::demo::plug(), bench::shared::demo::plug()]).collect()
 }
 
 fn main() -> ExitCode {

@@ -1,0 +1,19 @@
+//! Super-spreaders whose destinations are spread over four switches: found by a shared sketch, and
+//! by controllers that pull sketches or are pushed changes (SwiSh §8.1); also `stateplane demo
+//! shared`.
+//!
+//! It owns: the lab, the traffic ([`plan`], [`traffic`]), what an omniscient switch would do
+//! ([`sketch`]), the controllers ([`control`]), what came of it ([`verdict`]), and the
+//! demonstration ([`demo`]). It must not know: when a window turns.
+
+pub mod control;
+pub mod demo;
+pub mod figure;
+pub mod network;
+pub mod plan;
+pub mod sketch;
+pub mod traffic;
+pub mod verdict;
+
+/// Switches of the lab.
+pub const SWITCHES: usize = 4;

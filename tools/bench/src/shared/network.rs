@@ -1,0 +1,132 @@
+//! The lab of four switches, and their data planes.
+
+use crate::shared::SWITCHES;
+use anyhow::{Context, Result};
+use dataplane::Dataplane;
+use lab::instance::Running;
+use lab::netns::Netns;
+use lab::{Lab, Options, Topology};
+use manifest::Manifest;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use swish_switch::group::Group;
+
+/// The topology and what it compiles, with their places in the source tree.
+const SOURCES: [(&str, &str); 2] = [
+    (
+        "systems/swish/lab/detector.toml",
+        include_str!("../../../../systems/swish/lab/detector.toml"),
+    ),
+    (
+        "systems/swish/p4/detector/detector.p4",
+        include_str!("../../../../systems/swish/p4/detector/detector.p4"),
+    ),
+];
+/// Where they are written to when there is no source tree around.
+const FOLDER: &str = "/run/stateplane/builtin-detector";
+
+/// A lab that is up; it goes down with this.
+pub struct Network {
+    running: Running,
+}
+
+fn topology() -> Result<PathBuf> {
+    if SOURCES.iter().all(|(path, _)| Path::new(path).exists()) {
+        return Ok(std::env::current_dir().context("this folder")?.join(SOURCES[0].0));
+    }
+    let root = Path::new(FOLDER);
+    for (path, text) in SOURCES {
+        let path = root.join(path);
+        let folder = path.parent().unwrap_or(root);
+        std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+        std::fs::write(&path, text).with_context(|| path.display().to_string())?;
+    }
+    Ok(root.join(SOURCES[0].0))
+}
+
+impl Network {
+    /// Brings it up.
+    ///
+    /// # Errors
+    /// The lab does not come up.
+    pub fn up(mode: &str, period_us: u32) -> Result<Network> {
+        let path = topology()?;
+        let stateplane = std::env::current_exe().context("finding this program's path")?;
+        let vars = [
+            ("stateplane".to_owned(), stateplane.display().to_string()),
+            ("period_us".to_owned(), period_us.to_string()),
+        ];
+        let options = Options {
+            name: Some(format!("detector-{}-{mode}", std::process::id())),
+            mode: Some(mode.to_owned()),
+            vars: BTreeMap::from(vars),
+            prefer: None,
+            owned: true,
+        };
+        let folder = path.parent().unwrap_or(Path::new("."));
+        let lab = Lab::up(Topology::read(&path)?, folder, options, &|_| {})
+            .with_context(|| format!("lab {} ({mode})", path.display()))?;
+        Ok(Network { running: Running(lab) })
+    }
+
+    /// The namespace of the node of a switch: `s`, `a` (behind port 0) or `v` (behind port 1).
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn netns(&self, node: char, switch: usize) -> Result<Netns> {
+        Ok(self.running.0.netns(&format!("{node}{}", switch + 1))?)
+    }
+
+    /// The namespace of the controller.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn controller(&self) -> Result<Netns> {
+        Ok(self.running.0.netns("c")?)
+    }
+
+    /// What runs in a switch.
+    ///
+    /// # Errors
+    /// Its agent did not leave it where agents do.
+    pub fn dataplane(&self, switch: usize) -> Result<Dataplane> {
+        let node = format!("s{}", switch + 1);
+        let folder = PathBuf::from(format!("/run/stateplane/{}-{node}", self.running.0.name()));
+        // (The agents are new: their first generation runs.)
+        let manifest = Manifest::read(&folder.join("manifest-1.json"))?;
+        Ok(Dataplane::open_pinned(&folder.join("bpf/g1"), manifest)?)
+    }
+
+    /// How long windows took, in us, at each switch: the upper ends of the histogram's buckets,
+    /// sorted.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn windows_us(&self) -> Result<Vec<f64>> {
+        let mut all = vec![];
+        for switch in 0..SWITCHES {
+            let dataplane = self.dataplane(switch)?;
+            for group in Group::all(dataplane.manifest())? {
+                for (end_ns, count) in group.window_times(&dataplane)? {
+                    let count = usize::try_from(count).unwrap_or(usize::MAX);
+                    all.extend(std::iter::repeat_n(end_ns as f64 / 1e3, count));
+                }
+            }
+        }
+        all.sort_by(f64::total_cmp);
+        Ok(all)
+    }
+
+    /// Packets of blocked sources that the switches dropped.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn blocked_packets(&self) -> Result<u64> {
+        let mut all = 0;
+        for switch in 0..SWITCHES {
+            let dataplane = self.dataplane(switch)?;
+            all += dataplane.read_counter(dataplane.counter("blocked_packets")?, 0)?.packets;
+        }
+        Ok(all)
+    }
+}
