@@ -87,7 +87,7 @@ fn increments(placement: Placement) {
     }
     // Controllers read registers of 64 bits as memory.
     let words = dataplane.map_words(&dataplane.register("long_steps").unwrap().map).unwrap();
-    assert_eq!(u128::from(words.get(1)), 0x1_0000_0001 * ALL & u128::from(u64::MAX));
+    assert_eq!(u128::from(words.get(1)), (0x1_0000_0001 * ALL) & u128::from(u64::MAX));
     let numbers = dataplane.register("numbers").unwrap();
     let missing = (0..ALL as u32)
         .filter(|number| dataplane.read_register(numbers, *number).unwrap() == 0)
