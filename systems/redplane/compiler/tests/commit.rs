@@ -258,7 +258,7 @@ fn an_update_in_a_message_is_acknowledged() {
     assert_eq!(left.counts, [2, 2], "a read waits for nothing");
 }
 
-/// Of the only flow: its newest update, and the last one of which the entry says that it is durable.
+/// Of the only flow: its newest update, and the last one that the entry says is durable.
 fn settled(rig: &Rig) -> (u64, u64) {
     let map = rig.dataplane.map(&rig.map).unwrap();
     let key = map.keys().next().unwrap();

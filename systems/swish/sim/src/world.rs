@@ -51,8 +51,6 @@ pub(crate) struct World<'a> {
     under_way: HashMap<(usize, u32), Under>,
     idle_until: Vec<u64>,
     used: Used,
-    /// Of a CPU, of B.
-    share: u64,
     /// What happened, if anybody wants to know.
     log: Option<Vec<String>>,
     /// How often each shape of message left: none, by blocks of one, whole.
@@ -101,7 +99,6 @@ impl<'a> World<'a> {
             under_way: HashMap::new(),
             idle_until: vec![0; scenario.switches],
             used: Used::new(),
-            share: scenario.bound.div_ceil(CPUS.into()),
             log: logs.then(Vec::new),
             switches,
             shapes: HashMap::new(),
@@ -344,12 +341,20 @@ impl<'a> World<'a> {
             if used.0 != rotation {
                 *used = (rotation, 0);
             }
-            if used.1 < self.share {
+            let share = self.scenario.bound / u64::from(CPUS)
+                + u64::from(u64::from(cpu) < self.scenario.bound % u64::from(CPUS));
+            if used.1 < share {
                 used.1 += 1;
                 takes.push((group, rotation, update));
             } else {
                 // (The counter is the first one; the others pass.)
                 dropped |= at == 0;
+            }
+        }
+        if dropped {
+            // (What does not take effect leaves its place to others.)
+            for (group, _, _) in &takes {
+                self.used.entry((switch, *group, cpu)).or_default().1 -= 1;
             }
         }
         match probed {
@@ -387,8 +392,7 @@ impl<'a> World<'a> {
                     ),
                 );
             }
-            let most =
-                2 * self.scenario.switches as u128 * u128::from(self.share) * u128::from(CPUS);
+            let most = 2 * self.scenario.switches as u128 * u128::from(self.scenario.bound);
             let unseen = self.models[group].unseen(window);
             if unseen as u128 > most {
                 return violated("r = 2NB", format!("{switch} misses {unseen}, not {most}"));
