@@ -75,7 +75,7 @@ static __always_inline void sp_flow_unqueue(void *map, const void *key, __u32 ke
 }
 
 /* An asynchronous object's updates share messages where others' do. -1: not here. */
-#ifdef SP_FLOW_HAS_COMMIT
+#if defined(SP_FLOW_HAS_COMMIT) && !defined(SP_FLOW_GROUPED) /* there a batch is one group */
 #define SP_FLOW_GATHER(name, id, kb, vb, consistency) \
 	(sp_commit_on && !SP_FLOW_IN(consistency, SP_FLOW_UPDATES_WAIT) ? \
 		    sp_flow_gather(&name, scratch, id, kb, vb, now, settings) : \

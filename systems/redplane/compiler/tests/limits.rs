@@ -36,7 +36,7 @@ fn flow_states_that_no_message_can_carry() {
     assert_eq!(errors(&a, "a.get({ 1 }, x); a.set({ 1 }, x);"), []);
     assert_eq!(errors(&both, &format!("{get} b.set({{ 2 }}, y);")), []);
     let sets = "if (hdr.h.a == 1) { a.set({ 1 }, x); } else { b.set({ 2 }, y); }";
-    one_error(&both, &format!("{get} {sets}"), apply, "I.b beside I.a");
+    assert_eq!(errors(&both, &format!("{get} {sets}")), [], "a packet sets one");
     let mixed = format!("{a} {}", object("b", "v_t", "LOCAL"));
     assert_eq!(errors(&mixed, &format!("{get} {sets}")), []);
     // 56 bytes of key and 55 of value are one more than fit.
@@ -51,6 +51,22 @@ fn flow_states_that_no_message_can_carry() {
         "110 bytes together, not 111",
     );
     assert_eq!(errors(&wide("wider_t", "LOCAL"), "f.get(ww, w);"), []);
+}
+
+#[test]
+fn more_objects_than_a_packet_may_set_together() {
+    let names = ["a", "b", "c", "d", "e"];
+    let object = |name: &&str| {
+        format!("FlowState<k_t, v_t>(16, Consistency.LINEARIZABLE, Allocator.ZERO, 1) {name};")
+    };
+    let call = |name: &&str| format!("{name}.get({{ 1 }}, x); {name}.set({{ 1 }}, x);");
+    let [four, five] = [4, 5].map(|count| {
+        let of = &names[..count];
+        let objects = of.iter().map(object).collect::<Vec<_>>().join(" ");
+        (objects, of.iter().map(call).collect::<Vec<_>>().join(" "))
+    });
+    assert_eq!(errors(&four.0, &four.1), []);
+    one_error(&five.0, &five.1, OBJECTS_LINE + 1, "I.e is set: it is one LINEARIZABLE object more");
 }
 
 #[test]

@@ -124,6 +124,9 @@ pub struct FlowSettings {
     /// So many bytes of a key, from its first, pick its shard. `None`: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard_bytes: Option<u32>,
+    /// What a packet sets in several such objects is one update: its packets wait in the switch.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub grouped: bool,
 }
 
 /// Settings of a SnapshotState object in the manifest.
@@ -319,6 +322,7 @@ mod tests {
             consistency: Consistency::Asynchronous,
             allocator: Allocator::NatPorts,
             shard_bytes: None,
+            grouped: false,
         };
         assert_eq!(written(&flow.settings), flow.object.settings, "as before");
         assert_eq!((flow.settings, flow.value_bytes, flow.value_offset), (expected, 6, 64));

@@ -262,6 +262,34 @@ mod tests {
     }
 
     #[test]
+    fn a_program_whose_packets_set_several_objects_needs_batches() {
+        let object = |grouped: &str| {
+            format!(
+                r#"{{"id": 2, "name": "I.totals", "system": "redplane", "kind": "FlowState",
+                "map": "totals", "capacity": 8, "home": "peers", "key": [], "key_bytes": 4,
+                "value": {{"fields": {{"fields": [], "bytes": 8, "offset": 72}}}},
+                "settings": {{"consistency": "linearizable", "allocator": "zero"{grouped}}}}}"#
+            )
+        };
+        let check = |commit: &str, grouped: &str| {
+            let object: manifest::StateObject = serde_json::from_str(&object(grouped)).unwrap();
+            let manifest =
+                manifest::Manifest { state_objects: vec![object], ..manifest::Manifest::new("p") };
+            let text = format!("{SWITCH}commit = \"{commit}\"\n{PORTS}");
+            let path = Path::new("/etc/sp/switch.toml");
+            let config = Config::parse(path, &text, &[&RedPlane]).unwrap();
+            switch_agent::System::check(&RedPlane, &config, &manifest)
+                .err()
+                .map(|it| it.to_string())
+        };
+        let told = check("wrap", r#", "grouped": true"#).expect("refused");
+        let parts = ["/etc/sp/switch.toml: commit: \"wrap\" does not carry", "FlowState I.totals"];
+        assert!(parts.iter().all(|part| told.contains(part)), "{told}");
+        assert_eq!(check("batch", r#", "grouped": true"#), None);
+        assert_eq!(check("wrap", ""), None);
+    }
+
+    #[test]
     fn each_fault_names_file_and_field() {
         let pool = |ports: &str| {
             format!("nat_pool = {{ external = [\"203.0.113.1\"], ports = \"{ports}\" }}")

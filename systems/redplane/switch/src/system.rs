@@ -11,12 +11,12 @@ use dataplane::Dataplane;
 use manifest::{Home, Layout, Manifest, StateObject};
 use secrets::SecretsFile;
 use serde_json::{Map, Value};
-use state_protocol::objects::objects;
+use state_protocol::objects::{flow_states, objects};
 use std::net::SocketAddrV4;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
-use switch_agent::config::Config;
+use switch_agent::config::{CommitMode, Config};
 use switch_agent::drops::Drops;
 use switch_agent::system::{ObjectLoad, now_ns};
 use switch_agent::{Context, Error, Result, Running, System};
@@ -40,6 +40,7 @@ impl System for RedPlane {
 
     fn check(&self, config: &Config, manifest: &Manifest) -> Result<()> {
         let own = SwitchConfig::of(config)?;
+        check_groups(config, manifest)?;
         objects(manifest).try_for_each(|object| match object.home {
             Home::ThisSwitch => check_allocator(config, &own, object),
             Home::Store => check_store(config, object),
@@ -99,6 +100,22 @@ fn check_store(config: &Config, object: &StateObject) -> Result<()> {
         Some(path) => SecretsFile::load(path)
             .map(drop)
             .or_else(|error| config.fault("secrets", error.to_string())),
+    }
+}
+
+/// What a packet sets in several objects only batches carry whole.
+fn check_groups(config: &Config, manifest: &Manifest) -> Result<()> {
+    let flows = flow_states(manifest).map_err(|error| Error::Other(error.to_string()))?;
+    match flows.iter().find(|flow| flow.settings.grouped) {
+        Some(flow) if config.commit == CommitMode::Wrap => config.fault(
+            "commit",
+            format!(
+                "\"wrap\" does not carry what the program's packets set together, in FlowState {} \
+                 and others; write commit = \"batch\"",
+                flow.object.name
+            ),
+        ),
+        _ => Ok(()),
     }
 }
 
