@@ -273,6 +273,34 @@ pub const ALL: &[SeededBug] = &[
         right: "\t\t\t\tqueue = !(entry->flags & SP_FLOW_QUEUED);",
         wrong: "\t\t\t\tqueue = !(entry->flags & SP_FLOW_QUEUED) && !entry->name;",
     },
+    SeededBug {
+        name: "RecordsStandAlone",
+        what: "Records of what a packet sets in several objects are no group.",
+        header: "stateplane_flow_record.h",
+        right: "\t\tflags |= SP_RECORD_GROUP;",
+        wrong: "\t\tflags |= 0;",
+    },
+    SeededBug {
+        name: "RecallTakesHalf",
+        what: "A recall does not wait until what was set together is durable.",
+        header: "stateplane_flow_apply.h",
+        right: "entry->seq > entry->acked_seq && !(settled && entry->name == name) &&",
+        wrong: "!settled && settled &&",
+    },
+    SeededBug {
+        name: "OtherCpusHalf",
+        what: "A packet goes on with what another CPU has set together, before that is durable.",
+        header: "stateplane_flow_access.h",
+        right: "\treturn seen->seq != seen->acked_seq && sp_commit_cpu_of(seen->name) != sp_cpu() &&",
+        wrong: "\treturn 0 && seen->seq != seen->acked_seq &&",
+    },
+    SeededBug {
+        name: "OpenBatchGoesOn",
+        what: "The batch that was open when another one was refused is sent.",
+        header: "stateplane_flow_commit.h",
+        right: "&list, &records, refused.bits != 0, &spoilt,",
+        wrong: "&list, &records, 0, &spoilt,",
+    },
 ];
 
 /// The platform's headers that a bug may be in, beside RedPlane's own.

@@ -152,7 +152,9 @@ impl Switch {
     /// costs a hundred times as much.) `heads`: of the shards' chains; `None`: not known yet.
     pub fn reset(&mut self, identity: Identity, heads: &[Option<SocketAddrV4>]) -> Result<()> {
         for (name, map) in self.dataplane.maps() {
-            let state = name.starts_with("sp_") && !KEPT.contains(&name) || name == self.object().1;
+            let objects = &self.manifest.state_objects;
+            let state = name.starts_with("sp_") && !KEPT.contains(&name)
+                || objects.iter().any(|object| name == object.map);
             if state && !name.contains('.') {
                 let used = if BY_SHARD.contains(&name) { heads.len() as u32 } else { u32::MAX };
                 empty(name, map, used)?;
@@ -311,16 +313,19 @@ impl Switch {
             closed_ns: idle_before_ns,
             released_ns: now_ns.saturating_sub(REMOVED_AFTER_NS),
         };
-        let (object_id, map) = self.object();
         let (mut released, mut removed) = (0, 0);
+        let keys_of = |object: &manifest::StateObject| {
+            let of_map = self.dataplane.map(&object.map).into_iter().flat_map(|map| map.keys());
+            of_map.map(|key| (object.id, key)).collect::<Vec<_>>()
+        };
         // In one order: the kernel's hash tables have another each time.
-        let mut keys: Vec<Vec<u8>> =
-            self.dataplane.map(map).into_iter().flat_map(|map| map.keys()).collect();
+        let mut keys: Vec<(u16, Vec<u8>)> =
+            self.manifest.state_objects.iter().flat_map(keys_of).collect();
         keys.sort_unstable();
         if !keys.is_empty() {
             self.queued.set(None);
         }
-        for key in keys {
+        for (object_id, key) in keys {
             match self.dataplane.sweep(object_id, &key, before)? {
                 Swept::Released => released += 1,
                 Swept::Removed => removed += 1,
@@ -342,12 +347,15 @@ impl Switch {
 
     /// How many flows it knows of, its own or not.
     pub fn flows(&self) -> usize {
-        self.dataplane.map(self.object().1).map_or(0, |map| map.keys().count())
+        self.dataplane.map(self.map_of(&[])).map_or(0, |map| map.keys().count())
     }
 
-    /// Number and map of the program's only object.
-    fn object(&self) -> (u16, &str) {
-        self.manifest.state_objects.first().map_or((0, ""), |object| (object.id, &object.map))
+    /// The map of the object with keys of this length, if there are several.
+    fn map_of(&self, key: &[u8]) -> &str {
+        let objects = &self.manifest.state_objects;
+        let fits = |object: &&manifest::StateObject| object.key_bytes as usize == key.len();
+        let object = objects.iter().find(fits).or(objects.first());
+        object.map_or("", |object| &object.map)
     }
 
     /// The grant under which it has a key; 0: none.
@@ -358,7 +366,7 @@ impl Switch {
     fn entry(&self, key: &[u8]) -> Option<Vec<u8>> {
         let mut padded = key.to_vec();
         padded.resize(key.len().next_multiple_of(8), 0);
-        self.dataplane.map(self.object().1)?.lookup(&padded, MapFlags::ANY).ok()?
+        self.dataplane.map(self.map_of(key))?.lookup(&padded, MapFlags::ANY).ok()?
     }
 
     /// Epoch and number of the newest update of a flow that the switch did not release.
