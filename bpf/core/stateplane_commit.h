@@ -20,6 +20,7 @@
  *   the number departed + 1.
  * - A slot is free, linked to a batch, ready, or in the hands of one frame. Only the holder of the
  *   lock of its list links it: the stream's, or the lot's for ready ones.
+ *   (Free ones in `own` are their CPU's alone.)
  * - Records in flight are not changed.
  * - At most one lock is held at a time, and no helper runs under it.
  */
@@ -38,9 +39,11 @@ const volatile __u32 sp_commit_hold_ms = 1000;
 /* Words of records that a batch may have: the links to the line bound it. The loader may set it. */
 const volatile __u32 sp_commit_words_max = SP_BATCH_RECORDS_BYTES_MAX / 8;
 
+#define SP_CACHE_LINE 64
 #define SP_COMMIT_LINES 256
 #define SP_COMMIT_SLOTS 1024 /* of a CPU; a power of two */
-#define SP_COMMIT_FRAME_BYTES 2048 /* of a slot */
+#define SP_COMMIT_FRAME_BYTES 2048 /* that a slot has room for */
+#define SP_COMMIT_HEAD_BYTES 104 /* of them, in sp_commit_slots; the rest in sp_commit_tails */
 #define SP_COMMIT_WORDS (SP_BATCH_RECORDS_BYTES_MAX / 8)
 #define SP_COMMIT_RECORDS 63 /* of a batch */
 #define SP_COMMIT_BATCH_SLOTS 256 /* packets that wait for one batch */
@@ -52,6 +55,10 @@ const volatile __u32 sp_commit_words_max = SP_BATCH_RECORDS_BYTES_MAX / 8;
 /* Records without packets gather for so long, or until there are so many. */
 #define SP_COMMIT_GATHER_NS 1000000ull
 #define SP_COMMIT_GATHER_RECORDS 16
+/* So many slots that other CPUs freed are worth the lock. */
+#define SP_COMMIT_TAKEN_OVER 16
+/* Packets that are fetched at once when they are ready. */
+#define SP_COMMIT_FETCHED 64
 /* "Copies under way" is a guess, and ends after so long. */
 #define SP_COMMIT_COPIES_LATE_NS 100000ull
 
@@ -74,20 +81,23 @@ struct sp_commit_list {
 	__u32 count;
 };
 
-/* A CPU's memory for waiting packets. */
+/* A CPU's memory for waiting packets. What only this CPU touches has cache lines of its own: the
+ * acknowledgement may come in on another CPU, whose frames then carry the packets out. */
 struct sp_commit_lot {
 	struct bpf_spin_lock lock;
-	__u32 fresh; /* slots from here on were never used */
-	__u32 free_count;
 	__u32 copies; /* under way to the loop: a guess */
-	__u32 turns; /* of the packet generator on this CPU */
 	__u64 copies_ns;
 	struct sp_commit_list ready;
-	__u16 free[SP_COMMIT_SLOTS];
+	struct sp_commit_list free; /* by other CPUs; like a stack */
+	__u64 apart[SP_CACHE_LINE / 8];
+	struct sp_commit_list own; /* free, and this CPU's alone; like a stack */
+	__u32 fresh; /* slots from here on were never used */
+	__u32 turns; /* of the packet generator on this CPU */
 	__u16 next[SP_COMMIT_SLOTS]; /* the slot behind this one in its list */
 };
 
-/* A packet that waits. */
+/* A packet that waits. What a short one needs lies in two lines of the cache, and 32 of them in a
+ * page: with whole frames side by side the processor had to look up a page for each packet. */
 struct sp_commit_slot {
 	__u64 parked_ns; /* coarse */
 	__u32 stream;
@@ -97,12 +107,18 @@ struct sp_commit_slot {
 	__u8 refused; /* it must not leave */
 	__u16 reserved;
 	__u32 reserved2;
-	__u64 reserved3; /* a stride that is no power of two spreads over the cache's sets */
-	__u8 frame[SP_COMMIT_FRAME_BYTES];
+	__u8 frame[SP_COMMIT_HEAD_BYTES];
+};
+_Static_assert(sizeof(struct sp_commit_slot) == 2 * SP_CACHE_LINE, "two lines");
+
+/* What a slot has no room for. */
+struct sp_commit_tail {
+	__u8 frame[SP_COMMIT_FRAME_BYTES - SP_COMMIT_HEAD_BYTES];
 };
 
 /* The batches of one CPU to one line. */
 struct sp_commit_stream {
+	/* What each packet of this CPU looks at: a cache line. */
 	struct bpf_spin_lock lock;
 	__u32 queued; /* in sp_commit_due */
 	__u64 departed; /* number of the last batch that left */
@@ -110,20 +126,24 @@ struct sp_commit_stream {
 	__u64 sent_ns; /* of the batch in flight; 0: not sent yet */
 	__u64 token_ns; /* coarse: a frame is on its way by the loop; 0: none */
 	struct sp_commit_list open;
-	struct sp_commit_list flying;
 	__u16 open_records;
 	__u16 open_words;
+	__u32 ifindex; /* by which its last packet came: whose routes lead to the line */
+	__u32 reserved[2];
+	/* What acknowledgements and packets that leave change, often on another CPU. */
+	struct sp_commit_list flying;
 	__u16 flying_records;
 	__u16 flying_words;
+	__u32 reserved2;
 	__u64 clear; /* no packet waits any more for this batch and those before it */
 	__u64 refused; /* the last batch with refused records */
 	__u64 refused_bits; /* which */
 	__u32 ready; /* of its packets, acknowledged and still here; changed atomically */
 	__u32 resends;
-	__u32 ifindex; /* by which its last packet came: whose routes lead to the line */
-	__u32 reserved;
 	__u64 gathers_ns; /* since when records without packets gather in the open batch */
+	__u64 reserved3;
 };
+_Static_assert(sizeof(struct sp_commit_stream) == 2 * SP_CACHE_LINE, "two lines");
 
 /* Of stateplane_batch_layouts.h, from the digest on. */
 struct sp_commit_batch {
@@ -146,13 +166,22 @@ struct {
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct sp_commit_slot);
+	__uint(map_flags, BPF_F_MMAPABLE); /* then it begins with a page, so slots begin with a line */
 } sp_commit_slots SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
+	__type(value, struct sp_commit_tail);
+} sp_commit_tails SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
 	__type(value, struct sp_commit_stream);
+	__uint(map_flags, BPF_F_MMAPABLE); /* as above */
 } sp_commit_streams SEC(".maps");
 
 /* Two a stream: the open one and the one in flight. */

@@ -26,10 +26,9 @@ SP_INLINE int sp_commit_has_slot(
     const struct sp_commit_lot *lot, const struct sp_commit_stream *stream)
 {
 	__u32 held = *(volatile __u32 *)&stream->open.count + *(volatile __u32 *)&stream->flying.count;
-	__u32 left = *(volatile __u32 *)&lot->free_count + SP_COMMIT_SLOTS -
-		     *(volatile __u32 *)&lot->fresh;
+	__u32 left = lot->own.count + SP_COMMIT_SLOTS - lot->fresh;
 
-	return held < left;
+	return held < left || held < left + *(volatile __u32 *)&lot->free.count;
 }
 
 /* Looks up what a record for this line needs. `before`: the name of the flow's last update, whose
@@ -179,36 +178,69 @@ SP_INLINE void sp_commit_append(
 	list->count += more->count;
 }
 
-SP_INLINE void sp_commit_free(struct sp_commit_lot *lot, __u32 slot)
+SP_INLINE void sp_commit_push(
+    struct sp_commit_lot *lot, struct sp_commit_list *stack, __u32 slot)
 {
-	__u32 count;
+	lot->next[slot & (SP_COMMIT_SLOTS - 1)] = stack->first;
+	stack->first = slot;
+	stack->count++;
+}
 
-	bpf_spin_lock(&lot->lock);
-	count = lot->free_count;
-	if (count < SP_COMMIT_SLOTS) {
-		lot->free[count & (SP_COMMIT_SLOTS - 1)] = slot;
-		lot->free_count = count + 1;
+/* A slot of the lot of `cpu` is free again. */
+SP_INLINE void sp_commit_free(struct sp_commit_lot *lot, __u32 cpu, __u32 slot)
+{
+	if (cpu == sp_cpu()) {
+		sp_commit_push(lot, &lot->own, slot);
+		return;
 	}
+	bpf_spin_lock(&lot->lock);
+	sp_commit_push(lot, &lot->free, slot);
 	bpf_spin_unlock(&lot->lock);
 }
 
-/* A free slot of the lot, or -1. */
+/* A free slot of this CPU's lot, or -1. (Programs on a CPU do not interrupt each other.) */
 SP_INLINE int sp_commit_take(struct sp_commit_lot *lot)
 {
-	int slot = -1;
-	__u32 count;
+	__u32 others = *(volatile __u32 *)&lot->free.count, slot;
 
-	bpf_spin_lock(&lot->lock);
-	count = lot->free_count;
-	if (count) {
-		slot = lot->free[(count - 1) & (SP_COMMIT_SLOTS - 1)];
-		lot->free_count = count - 1;
-	} else if (lot->fresh < SP_COMMIT_SLOTS) {
-		slot = lot->fresh;
-		lot->fresh = slot + 1;
+	/* Used slots first: they may still be in the cache. */
+	if (!lot->own.count &&
+	    others >= (lot->fresh < SP_COMMIT_SLOTS ? SP_COMMIT_TAKEN_OVER : 1)) {
+		bpf_spin_lock(&lot->lock);
+		lot->own = lot->free;
+		lot->free.count = 0;
+		bpf_spin_unlock(&lot->lock);
 	}
-	bpf_spin_unlock(&lot->lock);
+	if (!lot->own.count)
+		return lot->fresh < SP_COMMIT_SLOTS ? (int)lot->fresh++ : -1;
+	slot = lot->own.first & (SP_COMMIT_SLOTS - 1);
+	lot->own.first = lot->next[slot];
+	lot->own.count--;
 	return slot;
+}
+
+/* Copies a frame of `bytes` bytes into the slot with this index, or out of it (`out`). 0: done. */
+SP_INLINE int sp_commit_copy(
+    struct xdp_md *xdp, struct sp_commit_slot *slot, __u32 index, __u64 bytes, int out)
+{
+	__u64 head = bytes, rest = bytes - SP_COMMIT_HEAD_BYTES;
+	struct sp_commit_tail *tail;
+
+	if (bytes > SP_COMMIT_HEAD_BYTES)
+		head = SP_COMMIT_HEAD_BYTES;
+	asm volatile("" : "+r"(head), "+r"(rest)); /* one register each, so that the bounds stick */
+	if (head < SP_LEAST_BYTES || head > SP_COMMIT_HEAD_BYTES)
+		return -1;
+	if (out ? bpf_xdp_store_bytes(xdp, 0, slot->frame, head) :
+		  bpf_xdp_load_bytes(xdp, 0, slot->frame, head))
+		return -1;
+	if (bytes <= SP_COMMIT_HEAD_BYTES)
+		return 0;
+	tail = bpf_map_lookup_elem(&sp_commit_tails, &index);
+	if (!tail || rest < 1 || rest > sizeof(tail->frame))
+		return -1;
+	return out ? bpf_xdp_store_bytes(xdp, SP_COMMIT_HEAD_BYTES, tail->frame, rest) :
+		     bpf_xdp_load_bytes(xdp, SP_COMMIT_HEAD_BYTES, tail->frame, rest);
 }
 
 /*
@@ -236,8 +268,8 @@ SP_INLINE int sp_commit_park(struct xdp_md *xdp, __u32 line, __u64 name, __u32 p
 		return sp_commit_full(SP_COMMIT_LOT_FULL, SP_COMMIT_LOT_FULL_WRAPPED);
 	index = cpu * SP_COMMIT_SLOTS + (taken & (SP_COMMIT_SLOTS - 1));
 	slot = bpf_map_lookup_elem(&sp_commit_slots, &index);
-	if (!slot || bpf_xdp_load_bytes(xdp, 0, slot->frame, bytes)) {
-		sp_commit_free(lot, taken);
+	if (!slot || sp_commit_copy(xdp, slot, index, bytes, 0)) {
+		sp_commit_free(lot, cpu, taken);
 		sp_commit_count(SP_COMMIT_COMMIT_FAULTS, 1);
 		return SP_COMMIT_DROP;
 	}
@@ -249,8 +281,8 @@ SP_INLINE int sp_commit_park(struct xdp_md *xdp, __u32 line, __u64 name, __u32 p
 	one.first = one.last = taken;
 	bpf_spin_lock(&stream->lock);
 	/* Which records of earlier batches were refused is forgotten: then the packet is too late. */
-	slot->refused = sp_commit_is_refused(stream, name) ||
-			(number && number < stream->acked && number <= stream->refused);
+	slot->refused = number <= stream->departed && (sp_commit_is_refused(stream, name) ||
+			(number && number < stream->acked && number <= stream->refused));
 	if (number <= stream->acked) {
 		__sync_fetch_and_add(&stream->ready, 1);
 		if (number && stream->clear >= number)

@@ -116,7 +116,8 @@ SP_INLINE __u32 sp_commit_held_back(const struct sp_commit_slot *slot)
 }
 
 /* The packet in this slot, which is the caller's, leaves in the frame. */
-SP_INLINE int sp_commit_leave(struct xdp_md *xdp, struct sp_commit_slot *slot, __u32 counter)
+SP_INLINE int sp_commit_leave(
+    struct xdp_md *xdp, struct sp_commit_slot *slot, __u32 index, __u32 counter)
 {
 	__u64 bytes = slot->bytes;
 	__u32 dropped = sp_commit_held_back(slot);
@@ -125,10 +126,8 @@ SP_INLINE int sp_commit_leave(struct xdp_md *xdp, struct sp_commit_slot *slot, _
 		sp_commit_count(dropped, 1);
 		return XDP_DROP;
 	}
-	asm volatile("" : "+r"(bytes));
 	/* (It is as long as it was when it was looked at, unless another CPU was faster.) */
-	if (bytes < SP_LEAST_BYTES || bytes > SP_COMMIT_FRAME_BYTES || sp_commit_resize(xdp, bytes) ||
-	    bpf_xdp_store_bytes(xdp, 0, slot->frame, bytes)) {
+	if (sp_commit_resize(xdp, bytes) || sp_commit_copy(xdp, slot, index, bytes, 1)) {
 		sp_commit_count(SP_COMMIT_COMMIT_FAULTS, 1);
 		return XDP_DROP;
 	}
@@ -165,11 +164,11 @@ static __noinline int sp_commit_carry(struct xdp_md *xdp, __u32 cpu, __u32 count
 			return SP_COMMIT_NO_ROOM;
 		if (!sp_commit_pop(lot, first))
 			continue;
-		verdict = sp_commit_leave(xdp, slot, counter);
+		verdict = sp_commit_leave(xdp, slot, index, counter);
 		stream = sp_commit_stream_at(slot->stream);
 		if (stream)
 			__sync_fetch_and_add(&stream->ready, -1);
-		sp_commit_free(lot, first);
+		sp_commit_free(lot, cpu, first);
 		return verdict;
 	}
 	return SP_COMMIT_NOTHING;
@@ -207,9 +206,10 @@ static __noinline int sp_commit_loop(struct xdp_md *xdp, __u32 cpu, __u32 stream
 
 /*
  * The frame carries out a ready packet of the CPU; if there are more of them than copies under way,
- * it becomes copies, which carry them out.
+ * it becomes copies, which carry them out. `copy`: it is one, so copies come in, and the clock need
+ * not say whether they do.
  */
-SP_INLINE int sp_commit_drain(struct xdp_md *xdp, __u32 cpu)
+SP_INLINE int sp_commit_drain(struct xdp_md *xdp, __u32 cpu, int copy)
 {
 	struct sp_commit_lot *lot = sp_commit_lot_of(cpu);
 	__u32 waiting, copies;
@@ -219,7 +219,7 @@ SP_INLINE int sp_commit_drain(struct xdp_md *xdp, __u32 cpu)
 	if (!lot)
 		return XDP_ABORTED;
 	waiting = *(volatile __u32 *)&lot->ready.count;
-	if (waiting > 1) {
+	if (waiting > 1 && !(copy && waiting < lot->copies + 2)) {
 		now = sp_now_ns();
 		copies = now - lot->copies_ns < SP_COMMIT_COPIES_LATE_NS ? lot->copies : 0;
 		copies = waiting > copies ? waiting - copies : 0;
@@ -305,7 +305,7 @@ SP_INLINE int sp_commit_spare(struct xdp_md *xdp, __u32 line)
 	}
 	verdict = sp_commit_carry(xdp, cpu, SP_COMMIT_EXCHANGED);
 	if (verdict == SP_COMMIT_NO_ROOM)
-		return sp_commit_drain(xdp, cpu);
+		return sp_commit_drain(xdp, cpu, 0);
 	return verdict == SP_COMMIT_NOTHING ? XDP_DROP : verdict;
 }
 
@@ -382,12 +382,39 @@ SP_INLINE int sp_commit_acked(
 	return taken;
 }
 
+/*
+ * Has the processor fetch packets that another CPU wrote, all at once: each would be waited for by
+ * itself when it is carried out. (0: BPF's functions return something.)
+ */
+static __noinline int sp_commit_fetch(__u32 cpu, __u32 first, __u32 count)
+{
+	struct sp_commit_lot *lot = sp_commit_lot_of(cpu);
+	struct sp_commit_slot *slot;
+	__u32 index;
+
+	if (!lot)
+		return 0;
+	for (__u32 i = 0; i < SP_COMMIT_FETCHED && i < count; i++) {
+		first &= SP_COMMIT_SLOTS - 1;
+		index = cpu * SP_COMMIT_SLOTS + first;
+		slot = bpf_map_lookup_elem(&sp_commit_slots, &index);
+		if (!slot)
+			return 0;
+		(void)*(volatile __u16 *)&slot->bytes;
+		(void)*(volatile __u8 *)&slot->frame[SP_CACHE_LINE];
+		first = *(volatile __u16 *)&lot->next[first];
+	}
+	return 0;
+}
+
 SP_INLINE void sp_commit_release(__u32 cpu, const struct sp_commit_list *list)
 {
 	struct sp_commit_lot *lot = sp_commit_lot_of(cpu);
 
 	if (!lot || !list->count)
 		return;
+	if (cpu != sp_cpu())
+		sp_commit_fetch(cpu, list->first, list->count);
 	bpf_spin_lock(&lot->lock);
 	sp_commit_append(lot, &lot->ready, list);
 	bpf_spin_unlock(&lot->lock);
@@ -431,7 +458,7 @@ SP_INLINE int sp_commit_looped(struct xdp_md *xdp)
 		sp_commit_count(SP_COMMIT_IDLE_COPIES, 1);
 		return XDP_DROP;
 	}
-	return sp_commit_drain(xdp, cpu);
+	return sp_commit_drain(xdp, cpu, stream == SP_COMMIT_NO_STREAM);
 }
 
 #endif

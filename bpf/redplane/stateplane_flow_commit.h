@@ -362,7 +362,7 @@ int sp_batch_ack(struct xdp_md *xdp)
 		return sp_commit_loop(xdp, cpu, at, 2);
 	if (sp_commit_choose(at, 0))
 		return sp_flow_send_batch(xdp);
-	return sp_commit_drain(xdp, cpu);
+	return sp_commit_drain(xdp, cpu, 0);
 }
 
 /* ---- records without packets ----------------------------------------------------------------- */
@@ -486,7 +486,7 @@ static __always_inline int sp_flow_look_after(
 	if (again && sp_commit_choose(at, 1))
 		return sp_flow_send_batch(xdp);
 	if (*(volatile __u32 *)&stream->ready)
-		return sp_commit_drain(xdp, at / SP_COMMIT_LINES);
+		return sp_commit_drain(xdp, at / SP_COMMIT_LINES, 0);
 	return -1;
 }
 

@@ -77,6 +77,7 @@ impl Object {
         let sizes = [
             ("sp_commit_lots", 1),
             ("sp_commit_slots", SLOTS),
+            ("sp_commit_tails", SLOTS),
             ("sp_commit_streams", LINES),
             ("sp_commit_batches", 2 * LINES),
             ("sp_commit_due", LINES),

@@ -69,7 +69,7 @@ pub struct Identity {
 const SEEN_REPLIES: &str = "sp_seen_replies";
 /// What a new life does not begin without: the replies (emptied by themselves), the ports, and what
 /// no agent of the simulation writes.
-const KEPT: [&str; 7] = [
+const KEPT: [&str; 8] = [
     SEEN_REPLIES,
     "sp_ports",
     "sp_port_by_ifindex",
@@ -77,6 +77,7 @@ const KEPT: [&str; 7] = [
     "sp_backends",
     // What is in a slot or batch counts only once it is written anew.
     "sp_commit_slots",
+    "sp_commit_tails",
     "sp_commit_batches",
 ];
 /// Arrays with a place for each shard that a cluster may have; only those of this cluster's are
