@@ -352,12 +352,14 @@ static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map,
 		sp_flow_conflict(flow);
 		return;
 	}
-	/* Exact for a lease, which may end while the program runs; before the lock, as no helper
-	 * may be called under it. */
-	now = consistency == SP_FLOW_LOCAL ? sp_coarse_ns() : sp_now_ns();
 	/* The shard of a flow never changes, so it can be read without the lock. */
 	if (entry && consistency != SP_FLOW_LOCAL)
 		session = sp_get_session(entry->shard);
+	/* Exact for a lease, which may end while the program runs; before the lock, as no helper
+	 * may be called under it. */
+	now = consistency == SP_FLOW_LOCAL ? sp_coarse_ns() :
+	      batched			   ? sp_session_now(session) :
+					     sp_now_ns();
 	/* "Window": more than the store can follow is dropped here, before it costs anything. */
 #ifdef SP_FLOW_HAS_COMMIT
 	if (session && batched) {
@@ -369,8 +371,10 @@ static __always_inline void sp_flow_set(struct sp_flow_context *flow, void *map,
 			flow->kind = SP_FLOW_PARK;
 			return;
 		}
-		if (room == SP_COMMIT_WRAP)
+		if (room == SP_COMMIT_WRAP) {
 			batched = place.again = 0; /* in a message of its own */
+			now = sp_now_ns();
+		}
 		unplaced = sp_commit_name(place.cpu, SP_COMMIT_UNPLACED, 0);
 	}
 #endif

@@ -72,7 +72,7 @@ static __always_inline int sp_session_lives(
 	       !sp_flow_is_over(end, now_ns);
 }
 
-/* The same where no helper may be called: `now_ns` is the exact clock's. */
+/* The same where no helper may be called: `now_ns` is the exact clock's, or sp_session_now's. */
 static __always_inline int sp_session_lives_exactly(
     const struct sp_session *session, __u32 number, __u64 now_ns)
 {
@@ -84,6 +84,16 @@ static __always_inline int sp_session_lives_exactly(
 	sp_barrier();
 	return number && before == number && *(volatile const __u32 *)&session->number == number &&
 	       now_ns < end;
+}
+
+/* A time that is not before now, to be compared with the session's end where no helper may be
+ * called. The coarse clock's is good enough, and cheaper, unless the end is near. */
+static __always_inline __u64 sp_session_now(const struct sp_session *session)
+{
+	__u64 no_later = sp_coarse_ns() + SP_FLOW_EXACT_BEFORE_END_NS;
+
+	return session && no_later < *(volatile const __u64 *)&session->lease_end_ns ? no_later :
+										   sp_now_ns();
 }
 
 /* Is what was read of the entry this switch's to use? */
