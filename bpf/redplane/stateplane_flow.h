@@ -12,8 +12,8 @@
  * - An entry changes only under its spin lock, with `version` odd meanwhile.
  * - seq >= acked_seq. A packet that saw seq > acked_seq, or made it so, leaves only inside UPDATE
  *   or READ_COMMIT (not of an asynchronous object). With sp_commit_on it waits in the switch for
- *   the batch that the entry names (stateplane_commit.h), and acked_seq stays behind. An entry that
- *   names none had its last update in a message of its own. (An asynchronous object's entry that
+ *   the batch that the entry names (stateplane_commit.h), and acked_seq stays behind until a
+ *   later read settles it. An entry that names none had its last update in a message of its own. (An asynchronous object's entry that
  *   stands in the ring may name a batch with an older one.)
  * - An entry with seq > acked_seq that names no batch, or released and not acknowledged, has
  *   SP_FLOW_QUEUED set and stands in the ring (or is in the generator's hands).

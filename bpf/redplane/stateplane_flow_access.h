@@ -21,10 +21,30 @@ static __always_inline void sp_flow_conflict(struct sp_flow_context *flow)
 #define SP_FLOW_ONLY_LINES_UP(name) 0
 #endif
 
+#ifdef SP_FLOW_HAS_COMMIT
+/* The update that was seen is durable, and nobody is to line up behind it: later packets see that
+ * from the entry alone, until the next update. */
+static __always_inline void sp_flow_settle(struct sp_flow_entry_head *entry, const void *key,
+    __u32 key_bytes, const struct sp_flow_entry_head *seen)
+{
+	bpf_spin_lock((struct bpf_spin_lock *)entry);
+	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, key, key_bytes) &&
+	    entry->seq == seen->seq && entry->epoch == seen->epoch && entry->name == seen->name &&
+	    !(entry->flags & (SP_FLOW_RELEASED | SP_FLOW_DYING))) {
+		entry->version++;
+		sp_barrier();
+		entry->acked_seq = entry->seq;
+		sp_barrier();
+		entry->version++;
+	}
+	bpf_spin_unlock((struct bpf_spin_lock *)entry);
+}
+#endif
+
 /* Does a packet that saw this entry wait: for an update that is not durable, or behind others that
- * did? */
-static __always_inline int sp_flow_waits(
-    const struct sp_flow_entry_head *entry, struct sp_flow_entry_head *seen)
+ * did? `settles`: it may note that it does not, which writes to the entry. */
+static __always_inline int sp_flow_waits(struct sp_flow_entry_head *entry, const void *key,
+    __u32 key_bytes, struct sp_flow_entry_head *seen, int settles)
 {
 	if (seen->seq == seen->acked_seq)
 		return 0;
@@ -43,8 +63,11 @@ static __always_inline int sp_flow_waits(
 		if (*(volatile __u16 *)&entry->flags & (SP_FLOW_RELEASED | SP_FLOW_DYING) ||
 		    *(volatile __u32 *)&entry->epoch != seen->epoch)
 			return 1;
-		if (!sp_commit_lines_up(seen->name, seen->shard))
+		if (!sp_commit_lines_up(seen->name, seen->shard)) {
+			if (settles)
+				sp_flow_settle(entry, key, key_bytes, seen);
 			return 0;
+		}
 		seen->name = SP_FLOW_LINES_UP(sp_cpu());
 	}
 #endif
@@ -289,10 +312,14 @@ static __always_inline __u32 sp_flow_get(struct sp_flow_context *flow, void *map
 		if (mine)
 			mine = consistency == SP_FLOW_LOCAL ? !(seen.flags & SP_FLOW_DYING) : sp_flow_owned(&seen, now);
 		if (mine) {
-			if (now - entry->used_ns > SP_FLOW_USE_GRAIN_NS)
+			/* Once in a while: each write moves the entry's cache line between CPUs. */
+			int notes = now - entry->used_ns > SP_FLOW_USE_GRAIN_NS;
+
+			if (notes)
 				entry->used_ns = now;
 #ifdef SP_FLOW_HAS_SET /* else no update is ever on its way */
-			if (SP_FLOW_IN(consistency, SP_FLOW_READS_WAIT) && sp_flow_waits(entry, &seen))
+			if (SP_FLOW_IN(consistency, SP_FLOW_READS_WAIT) &&
+			    sp_flow_waits(entry, key, key_bytes, &seen, notes))
 				return sp_flow_depend(flow, object_id, key, key_bytes, &seen);
 #endif
 			return SP_STATE_HIT;

@@ -5,6 +5,8 @@ mod flow_rig;
 
 use dataplane::{Verdict, copies_by_loop};
 use flow_rig::*;
+use libbpf_rs::{MapCore, MapFlags};
+use redplane_switch::runtime::entry_at;
 use state_protocol::{Flags, Message, MessageType};
 use wire::{Batch, BatchAck, MOST_RECORDS_BYTES};
 
@@ -15,6 +17,8 @@ const RECORD_WORDS: u32 = 3 + 2 + 1;
 /// Packets that may wait for one batch (`SP_COMMIT_BATCH_SLOTS`).
 const BATCH_SLOTS: u64 = 256;
 const EPOCH: u32 = 5;
+/// Longer than uses of a flow go unnoted; twice that is shorter than a lease.
+const SETTLES_NS: u64 = 101_000_000;
 
 /// What frames became.
 #[derive(Default)]
@@ -252,6 +256,37 @@ fn an_update_in_a_message_is_acknowledged() {
     assert_eq!(left.counts, [2], "the second flow's, while the first one's waits");
     left.add(&rig, rig.packet_to(84, two, 0, START + 1));
     assert_eq!(left.counts, [2, 2], "a read waits for nothing");
+}
+
+/// Of the only flow: its newest update, and the last one of which the entry says that it is durable.
+fn settled(rig: &Rig) -> (u64, u64) {
+    let map = rig.dataplane.map(&rig.map).unwrap();
+    let key = map.keys().next().unwrap();
+    let entry = map.lookup(&key, MapFlags::ANY).unwrap().unwrap();
+    let number = |at: usize| u64::from_ne_bytes(entry[at..at + 8].try_into().unwrap());
+    (number(entry_at::SEQ), number(entry_at::ACKED_SEQ))
+}
+
+/// Once in a while a read notes in the entry that the flow's update is durable, and only then.
+#[test]
+fn a_read_settles_what_is_durable() {
+    let rig = waiting_rig(&[], WORDS);
+    own(&rig, 1, START);
+    let before = settled(&rig);
+    assert!(before.0 > before.1, "{before:?}: an acknowledgement writes to no entry");
+    let mut left = Left::default();
+    left.add(&rig, rig.packet_to(84, 1, 0, START + SETTLES_NS / 2));
+    assert_eq!((settled(&rig), left.counts.len()), (before, 1), "it was used just now");
+    left.add(&rig, rig.packet_to(84, 1, 0, START + SETTLES_NS));
+    assert_eq!((settled(&rig), left.counts.len()), ((before.0, before.0), 2));
+
+    let batch = two_wait(&rig, 1, START + SETTLES_NS);
+    left.add(&rig, rig.packet_to(84, 1, 0, START + 2 * SETTLES_NS));
+    let (seq, durable) = settled(&rig);
+    assert_eq!((durable, left.counts.len()), (before.0, 2), "of {seq}: the read waits");
+    left.add(&rig, acknowledge(&rig, &batch, 0, START + 2 * SETTLES_NS));
+    left.drain(&rig, START + 2 * SETTLES_NS);
+    assert_eq!(left.counts, [1, 1, 2, 3, 3]);
 }
 
 /// Sequence numbers of the updates that the generator sends.
