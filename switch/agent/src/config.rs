@@ -114,11 +114,12 @@ fn default_icmp_rate_per_s() -> u32 {
 #[serde(rename_all = "snake_case")]
 pub enum CommitMode {
     /// Each in a message of its own, in the network: takes no memory.
-    #[default]
     Wrap,
     /// In the switch, and their updates share messages: `docs/output-commit.md`.
     Batch,
-    /// [`CommitMode::Batch`] if this machine has memory and links for it.
+    /// [`CommitMode::Batch`] if this machine has memory and links for it; else
+    /// [`CommitMode::Wrap`].
+    #[default]
     Auto,
 }
 
