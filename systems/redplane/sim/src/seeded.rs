@@ -267,6 +267,13 @@ pub const ALL: &[SeededBug] = &[
         wrong: "\t\t\t\t\t; /* batches",
     },
     SeededBug {
+        name: "SettledUnheard",
+        what: "A read notes that its flow's update is durable, though no answer has come.",
+        header: "stateplane_flow_access.h",
+        right: "\t\tif (!sp_commit_is_durable(seen->name, seen->shard))\n",
+        wrong: "\t\tif (settles)\n\t\t\tsp_flow_settle(entry, key, key_bytes, seen);\n\t\tif (!sp_commit_is_durable(seen->name, seen->shard))\n",
+    },
+    SeededBug {
         name: "OldRecordIsNewest",
         what: "An asynchronous flow leaves the ring with its record, though it has a newer update.",
         header: "stateplane_flow_access.h",
