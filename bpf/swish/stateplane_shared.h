@@ -23,7 +23,7 @@
 #define SP_SHARED_WORD(window, phase) ((window) << 3 | (phase))
 #define SP_SHARED_WINDOW(word) ((word) >> 3)
 #define SP_SHARED_PHASE(word) ((word)&7)
-/* A pin: nobody, or a packet that is about to say which window it is in. */
+/* Pins: no packet is under way; a packet is, and has not noted its window yet. */
 #define SP_SHARED_NO_PIN 0
 #define SP_SHARED_UNKNOWN_PIN 1
 
@@ -144,7 +144,7 @@ SP_INLINE __u64 sp_shared_within(__u32 cell)
 
 /*
  * The rotation that takes the updates of a packet with this pin. Each rotation is sent in the
- * window of its number: so r = 2NB (systems/swish/README.md, "Rotation in step 3").
+ * window of its number, so r = 2NB (systems/swish/README.md, "Rotation at the last ready").
  */
 SP_INLINE __u64 sp_shared_rotation(__u64 word)
 {
@@ -242,7 +242,7 @@ static __noinline int sp_shared_list_block(struct sp_shared_node *node, __u32 si
 	return 0;
 }
 
-/* Looks so often at a line that another CPU clears: that takes it as long as a few looks. */
+/* Looks at a line that another CPU clears, at the most. Clearing takes as long as a few looks. */
 #define SP_SHARED_SPINS 100000
 
 struct sp_shared_spin {
@@ -298,7 +298,7 @@ SP_SHARED_GLOBAL int sp_shared_claim_line(__u32 number, __u32 side, __u32 line, 
 }
 
 /* How cells of a block merge. */
-#define SP_SHARED_MERGE_OF(name, group, first, cells, merge, drops)                                    \
+#define SP_SHARED_MERGE_OF(name, group, first, cells, merge, drops)                              \
 	if (block >= (first) && block < (first) + ((cells) + SP_SHARED_CELLS - 1) / SP_SHARED_CELLS) \
 		return merge;
 

@@ -27,7 +27,7 @@ struct {
 	__type(value, struct sp_shared_due);
 } sp_shared_due SEC(".maps");
 
-/* What a message says, in the machine's order. */
+/* A message's header, in the machine's byte order. */
 struct sp_shared_message {
 	__u64 window;
 	__u32 group;
@@ -53,8 +53,8 @@ SP_INLINE __u64 sp_shared_nh(const sp_u32a *cells, const __u32 *secret)
 }
 
 /*
- * The tag of a message: SipHash over the whole header and the cells' hash. The secret is derived of
- * the fabric's by view and group.
+ * The tag of a message: SipHash over the whole header and the cells' hash. The agent derives the
+ * secret from the fabric's, with view, group, members and layout.
  */
 SP_SHARED_GLOBAL __u64 sp_shared_tag(struct xdp_md *xdp, __u32 which, __u32 full)
 {

@@ -3,7 +3,8 @@
  * stateplane_shared_window.h: when a window turns (SwiSh §7.2; systems/swish/README.md, "SDW: a
  * window"). Part of stateplane_shared.h.
  *
- * Owns: phases, members' records, what of a window is there. Must not know: frames, cells.
+ * Owns: phases, members' records, which messages of a window are merged. Must not know: frames,
+ * cells.
  *
  * ADVANCED: the window is the newest one; packets of the one before may still be under way.
  * RESETTING: a CPU empties the records of the window before.
@@ -196,7 +197,11 @@ SP_INLINE void sp_shared_check_member(struct sp_shared_node *node, struct sp_sha
 /* A message with single cells: as many blocks as have room for the cells of each. */
 SP_INLINE __u32 sp_shared_message_blocks(__u32 most_cells)
 {
-	return most_cells <= 6 ? 32 : most_cells <= 14 ? 16 : most_cells <= 29 ? 8 : most_cells <= 59 ? 4 : 1;
+	return most_cells <= 6	  ? 32 :
+	       most_cells <= 14 ? 16 :
+	       most_cells <= 29 ? 8 :
+	       most_cells <= 59 ? 4 :
+				  1;
 }
 
 /* What this switch sends in the window: whole blocks, or single cells of several. */
@@ -227,7 +232,7 @@ SP_SHARED_GLOBAL __u64 sp_shared_turn(__u32 group, __u32 cpu_index)
 
 	if (!node || !own || group >= SP_SHARED_GROUPS)
 		return 0;
-	/* (A window has five steps; more than a window's are another frame's.) */
+	/* (A window has four steps. The next frame goes on where this one stops.) */
 	for (int step = 0; step < 6; step++) {
 		word = SP_SHARED_LOAD(node->word);
 		window = SP_SHARED_WINDOW(word);

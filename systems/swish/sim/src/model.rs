@@ -1,7 +1,7 @@
 //! What all switches together were told, and what a packet of a window must read of it.
 //!
 //! A window *w* reads the merge of all updates of rotations below *w*: each once, none of a later
-//! one (SwiSh §6.3; systems/swish/README.md, "Rotation in step 3").
+//! one (SwiSh §6.3; systems/swish/README.md, "Rotation at the last ready").
 
 use std::collections::BTreeMap;
 use std::fmt;
