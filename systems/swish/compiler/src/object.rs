@@ -182,18 +182,12 @@ fn placed(objects: &[SharedObject]) -> Vec<(&SharedObject, u32)> {
     let mut in_order: Vec<&SharedObject> = objects.iter().collect();
     in_order.sort_by_key(|object| object.group_number);
     let mut next = 0u32;
-    let place = |object| {
-        let first = next;
-        next = next.saturating_add(blocks(SharedObject::cells(object)));
-        (object, first)
-    };
-    in_order.into_iter().map(place).collect()
-}
-
-impl SharedObject {
-    fn cells(object: &SharedObject) -> u32 {
-        object.cells
+    let mut found = vec![];
+    for object in in_order {
+        found.push((object, next));
+        next = next.saturating_add(blocks(object.cells));
     }
+    found
 }
 
 /// Tells the manifest where the objects lie, after all are declared.

@@ -7,7 +7,7 @@ use libbpf_rs::{MapCore, MapFlags};
 use manifest::Manifest;
 use std::net::Ipv4Addr;
 use swish_protocol::layouts::{
-    BUCKETS, BlockValue, CELLS, CPUS, CpuValue, DueValue, MEMBERS, MemberValue, NOT_KNOWN, NOTHING,
+    BUCKETS, BlockValue, CELLS, CPUS, CpuValue, DueValue, MEMBERS, MemberValue, NOT_KNOWN,
     NodeValue,
 };
 use swish_protocol::objects::{Group as Described, SYSTEM, SharedSettings, groups};
@@ -322,9 +322,6 @@ pub fn bucket_end(bucket: u32) -> u64 {
         _ => u64::from(32 + bucket % 32 + 1) << (bucket / 32 - 1),
     }
 }
-
-/// As the want of a frame: nothing.
-pub const NO_WANT: u32 = NOTHING as u32;
 
 #[cfg(test)]
 mod tests {
