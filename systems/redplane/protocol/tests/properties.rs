@@ -120,7 +120,7 @@ proptest! {
         closed in 0..4u16,
         key in vec(any::<u8>(), 1..=64),
         other in vec(any::<u8>(), 1..=64),
-        value in vec(any::<u8>(), 0..=64),
+        value in vec(any::<u8>(), 1..=64),
         reply in vec(any::<u8>(), 0..100),
         address in any::<(u32, u16)>(),
     ) {
