@@ -38,12 +38,6 @@
 #define SP_SHARED_LOAD(place) (*(volatile __typeof__(place) *)&(place))
 #define SP_SHARED_STORE(place, value) (*(volatile __typeof__(place) *)&(place) = (value))
 
-/*
- * Not 0, in measurements only: each window sends what user space has put into the deltas and the
- * lists. (Packets cannot change all cells of a large variable in each window.)
- */
-const volatile __u32 sp_shared_filled = 0;
-
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);

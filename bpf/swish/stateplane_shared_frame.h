@@ -201,14 +201,14 @@ static __noinline int sp_shared_put_cells(struct xdp_md *xdp, struct sp_shared_m
 			return 0;
 		message->block = *listed;
 		/* (For the window before, it is done: and packets may claim its lines by now.) */
-		if (window == SP_SHARED_WINDOW(SP_SHARED_LOAD(node->word)))
+		if (window == SP_SHARED_WINDOW(SP_SHARED_LOAD(node->word)) && !node->filled)
 			sp_shared_freshen(node->first + *listed, window);
 		return !bpf_xdp_store_bytes(xdp, SP_SHARED_CELLS_AT, block->delta[side],
 					    SP_SHARED_CELLS * 4);
 	} else {
 		struct sp_shared_scratch *scratch = bpf_map_lookup_elem(&sp_shared_scratch, &zero);
 		struct sp_shared_entries entries = { .window = window, .first = node->first,
-						     .list = at };
+						     .list = at, .filled = node->filled };
 
 		if (!scratch)
 			return 0;

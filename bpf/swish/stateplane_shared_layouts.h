@@ -98,9 +98,15 @@ struct sp_shared_node {
 	/* Cells that packets changed in one block, at the most, in each delta. */
 	__u32 most_cells[2];
 	__u32 dirty_blocks[2]; /* Blocks that they changed. */
+	/*
+	 * Not 0, in measurements only: each window sends what user space has put into the deltas
+	 * and the lists. (Packets cannot change all cells of a large variable in each window.)
+	 */
+	__u32 filled;
+	__u32 padding; /* So that the size is a multiple of eight. */
 };
-_Static_assert(sizeof(struct sp_shared_node) == 128, "as in Rust");
-_Static_assert(__builtin_offsetof(struct sp_shared_node, dirty_blocks) == 120, "as in Rust");
+_Static_assert(sizeof(struct sp_shared_node) == 136, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_shared_node, padding) == 132, "as in Rust");
 
 /* A member of a group, as this switch knows it. */
 struct sp_shared_member {

@@ -109,7 +109,7 @@ SP_SHARED_GLOBAL int sp_shared_freshen(__u32 number, __u64 rotation)
 	struct sp_shared_lock *lock = bpf_map_lookup_elem(&sp_shared_locks, &number);
 	__u32 side = rotation & 1;
 
-	if (!block || !lock || sp_shared_filled)
+	if (!block || !lock)
 		return 0;
 	bpf_spin_lock(&lock->lock);
 	for (int line = 0; line < SP_SHARED_LINES; line++) {
@@ -140,6 +140,7 @@ struct sp_shared_entries {
 	__u32 room; /* cells of an entry at the most */
 	__u32 words; /* of an entry */
 	__u32 list; /* fill: where in the map the message's blocks are listed */
+	__u32 filled; /* fill: as the node says */
 };
 
 SP_INLINE void sp_shared_shape(struct sp_shared_entries *entries, __u32 each)
@@ -241,18 +242,18 @@ struct {
 } sp_shared_scratch SEC(".maps");
 
 /* The changed cells of a line go into the entry. */
-SP_SHARED_GLOBAL int sp_shared_fill_line(__u32 number, __u32 side, __u32 line, __u64 rotation,
-					 __u32 room)
+SP_SHARED_GLOBAL int sp_shared_fill_line(__u32 number, __u32 line, __u64 rotation, __u32 room,
+					 __u32 filled)
 {
 	struct sp_shared_block *block = sp_shared_block(number);
-	__u32 zero = 0, at;
+	__u32 zero = 0, at, side = rotation & 1;
 	struct sp_shared_scratch *scratch = bpf_map_lookup_elem(&sp_shared_scratch, &zero);
 	__u64 word;
 
-	if (!block || !scratch || line >= SP_SHARED_LINES || side > 1)
+	if (!block || !scratch || line >= SP_SHARED_LINES)
 		return 0;
 	word = block->line[side][line];
-	if (word >> 16 != rotation && !sp_shared_filled)
+	if (word >> 16 != rotation && !filled)
 		return 0;
 	for (__u32 i = 0; i < SP_SHARED_LINE_CELLS; i++) {
 		if (!(word >> i & 1))
@@ -285,8 +286,8 @@ static long sp_shared_fill_one(__u64 i, struct sp_shared_entries *entries)
 	scratch->at = i * entries->words;
 	scratch->count = 0;
 	for (__u32 line = 0; line < SP_SHARED_LINES; line++)
-		sp_shared_fill_line(entries->first + *listed, rotation & 1, line, rotation,
-				    entries->room);
+		sp_shared_fill_line(entries->first + *listed, line, rotation, entries->room,
+				    entries->filled);
 	scratch->word[sp_below(scratch->at, SP_SHARED_CELLS)] = *listed << 16 | scratch->count;
 	return 0;
 }

@@ -269,7 +269,7 @@ SP_SHARED_GLOBAL __u64 sp_shared_turn(__u32 group, __u32 cpu_index)
 			next = SP_SHARED_WORD(window, SP_SHARED_TURNING);
 			if (__sync_val_compare_and_swap(&node->word, word, next) != word)
 				continue;
-			if (!sp_shared_filled) {
+			if (!node->filled) {
 				node->most_cells[(window + 1) & 1] = 0;
 				node->dirty_blocks[(window + 1) & 1] = 0;
 			}

@@ -159,6 +159,11 @@ c_struct! {
         pub most_cells: [u32; 2],
         /// Blocks that they changed.
         pub dirty_blocks: [u32; 2],
+        /// Not 0, in measurements only: each window sends what user space has put into the deltas
+        /// and the lists. (Packets cannot change all cells of a large variable in each window.)
+        pub filled: u32,
+        /// So that the size is a multiple of eight.
+        pub padding: u32,
     }
 }
 

@@ -171,6 +171,8 @@ impl Group {
             address: own.map_or(Ipv4Addr::UNSPECIFIED, |(_, address)| *address),
             most_cells: [0; 2],
             dirty_blocks: [0; 2],
+            filled: 0,
+            padding: 0,
         };
         self.write_node(dataplane, &node)?;
         // (The word last: a packet that sees it sees all of the rest. Nothing changes the node

@@ -16,6 +16,7 @@ mod kv;
 mod nat;
 mod redis;
 mod sessions;
+mod shared_windows;
 mod table2;
 
 use crate::build::Places;
@@ -71,6 +72,7 @@ pub const ALL: &[Experiment] = &[
     fig15::EXPERIMENT,
     table2::EXPERIMENT,
     redis::EXPERIMENT,
+    shared_windows::EXPERIMENT,
     kv::packets::EXPERIMENT,
     kv::sweeps::VALUES,
     kv::sweeps::STORE,

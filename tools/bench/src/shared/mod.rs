@@ -6,6 +6,7 @@
 //! ([`sketch`]), the controllers ([`control`]), what came of it ([`verdict`]), and the
 //! demonstration ([`demo`]). It must not know: when a window turns.
 
+pub mod cells;
 pub mod control;
 pub mod demo;
 pub mod figure;
