@@ -130,6 +130,8 @@ SP_SHARED_GLOBAL int sp_shared_freshen(__u32 number, __u64 rotation)
  * the upper half of a word and in the lower one how many cells, the cells, then their places. ----
  */
 #define SP_SHARED_ENTRY_CELLS_MAX 59
+/* Of a line's word: the bits of its cells. */
+#define SP_SHARED_CHANGED ((1u << SP_SHARED_LINE_CELLS) - 1)
 
 struct sp_shared_entries {
 	__u64 window;
@@ -279,15 +281,20 @@ static long sp_shared_fill_one(__u64 i, struct sp_shared_entries *entries)
 	__u32 zero = 0, place = entries->list + i, *listed;
 	struct sp_shared_scratch *scratch = bpf_map_lookup_elem(&sp_shared_scratch, &zero);
 	__u64 rotation = entries->window;
+	struct sp_shared_block *block;
 
 	listed = bpf_map_lookup_elem(&sp_shared_dirty_blocks, &place);
-	if (!scratch || !listed || i >= entries->each)
+	block = listed ? sp_shared_block(entries->first + *listed) : 0;
+	if (!scratch || !block || i >= entries->each)
 		return 1;
 	scratch->at = i * entries->words;
 	scratch->count = 0;
-	for (__u32 line = 0; line < SP_SHARED_LINES; line++)
-		sp_shared_fill_line(entries->first + *listed, line, rotation, entries->room,
-				    entries->filled);
+	/* (Few lines of a block have changed cells.) */
+	for (__u32 line = 0; line < SP_SHARED_LINES; line++) {
+		if (block->line[rotation & 1][line] & SP_SHARED_CHANGED)
+			sp_shared_fill_line(entries->first + *listed, line, rotation, entries->room,
+					    entries->filled);
+	}
 	scratch->word[sp_below(scratch->at, SP_SHARED_CELLS)] = *listed << 16 | scratch->count;
 	return 0;
 }

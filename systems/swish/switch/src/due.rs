@@ -4,10 +4,11 @@
 //! are left: at the begin of a window after a pause, when frames were lost, when a member's agent
 //! or link was away. A frame that it makes may ask for a message that this switch lacks.
 
+use std::collections::BTreeMap;
 use swish_protocol::layouts::{NOT_KNOWN, NOTHING, phase};
 
 /// Frames between two switches at the most: a veth's ring has 256.
-pub const FRAMES: u32 = 64;
+pub const FRAMES: u32 = 32;
 /// Frames that begin a window, between two switches.
 const FIRST_FRAMES: u32 = 2;
 /// Looks without progress before missing messages are asked for.
@@ -52,10 +53,43 @@ pub struct Wanted {
     pub want: u32,
 }
 
+/// Looks without a frame of a member before others are made, at the most.
+const MOST_SILENT_LOOKS: u32 = 32;
+
+/// A member that sends nothing.
+#[derive(Clone, Copy, Debug)]
+struct Silence {
+    /// Looks since a frame came from it, or was made for it.
+    looks: u32,
+    /// Frames are made after so many: twice as many each time, as frames that are on the way and
+    /// take long become no faster by others.
+    patience: u32,
+}
+
+impl Default for Silence {
+    fn default() -> Silence {
+        Silence { looks: 0, patience: 1 }
+    }
+}
+
+impl Silence {
+    /// Whether frames are to be made, after a look at which none had come.
+    fn is_over(&mut self) -> bool {
+        self.looks += 1;
+        if self.looks < self.patience {
+            return false;
+        }
+        *self = Silence { looks: 0, patience: (self.patience * 2).min(MOST_SILENT_LOOKS) };
+        true
+    }
+}
+
 /// What was seen at the looks before.
 #[derive(Clone, Debug, Default)]
 pub struct Rounds {
     before: Look,
+    /// By member.
+    silences: BTreeMap<u32, Silence>,
     /// Looks since a message was merged or a window turned.
     still: u32,
     /// There is nothing to do before this (CLOCK_MONOTONIC).
@@ -97,9 +131,11 @@ impl Rounds {
             alone(&look, &mut missing)
         } else {
             let others = look.members.iter().filter(|(member, _)| *member != look.own);
-            others
-                .flat_map(|(member, seen)| self.for_member(&look, *member, seen, &mut missing))
-                .collect()
+            let mut frames = vec![];
+            for (member, seen) in others {
+                frames.extend(self.for_member(&look, *member, seen, &mut missing));
+            }
+            frames
         };
         self.next_ns = self.pause(&look, now_ns);
         self.before = look;
@@ -107,7 +143,7 @@ impl Rounds {
     }
 
     fn for_member(
-        &self,
+        &mut self,
         look: &Look,
         member: u32,
         seen: &Seen,
@@ -130,10 +166,13 @@ impl Rounds {
         let to_get = if sending && known { seen.total.saturating_sub(seen.merged) } else { 0 };
         // (A frame that comes back within a look is counted more than once: then there are enough.)
         let wanted = to_send.max(to_get).clamp(FIRST_FRAMES, FRAMES);
-        let count = match came {
-            0 => wanted,
-            few if few < wanted => (wanted - few).min(FRAMES / 2),
-            _ => 0,
+        let silence = self.silences.entry(member).or_default();
+        let count = if came == 0 {
+            if silence.is_over() { wanted } else { 0 }
+        } else {
+            *silence = Silence::default();
+            let few = if wanted > FIRST_FRAMES { wanted.saturating_sub(came) } else { 0 };
+            few.min(FRAMES / 2)
         };
         (0..count).map(|_| Wanted { member, want: NOTHING.into() }).collect()
     }
@@ -181,6 +220,15 @@ mod tests {
         rounds.due(look(phase::READY, &seen(0)), 5, none);
         assert!(rounds.due(look(phase::READY, &seen(40)), 5, none).is_empty());
         assert!(!rounds.due(look(phase::READY, &seen(40)), 5, none).is_empty());
+    }
+
+    #[test]
+    fn frames_on_a_slow_way_do_not_become_more_and_more() {
+        let mut rounds = Rounds::default();
+        let members = [(0, Seen::default()), (1, Seen::default())];
+        let mut made = |phase| !rounds.due(look(phase, &members), 5, none).is_empty();
+        let made: Vec<bool> = (0..8).map(|_| made(phase::READY)).collect();
+        assert_eq!(made, [true, false, true, false, false, false, true, false]);
     }
 
     #[test]
