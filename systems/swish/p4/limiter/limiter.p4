@@ -90,7 +90,8 @@ control LimiterIngress(inout headers h, inout metadata m, inout standard_metadat
     register<bit<64>>(USERS) looks;
     /// What the shared counters said then: admitted, offered.
     register<bit<64>>(USERS) seen;
-    /// Bytes offered between the two looks before: by all switches, and by this one.
+    /// Bytes offered between the two looks before: by all switches, if that was too much, and by
+    /// this one.
     register<bit<64>>(USERS) shares;
     /// Bytes since the last look at this switch: admitted, offered.
     register<bit<64>>(USERS) recent;
@@ -175,8 +176,13 @@ control LimiterIngress(inout headers h, inout metadata m, inout standard_metadat
                 if (credit > most) {
                     credit = most;
                 }
+                bit<32> demand_before = all_offered - counts[31:0];
+                // All that comes may pass: there is nothing to divide.
+                if ((bit<64>)demand_before * PER_BYTE <= earned + (earned >> 3)) {
+                    demand_before = 0;
+                }
                 earned = 0;
-                share = (all_offered - counts[31:0]) ++ own[31:0];
+                share = demand_before ++ own[31:0];
                 counts = all_admitted ++ all_offered;
                 look = now_us ++ window;
                 own = 0;

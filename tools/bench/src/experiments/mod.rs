@@ -16,6 +16,7 @@ mod kv;
 mod nat;
 mod redis;
 mod sessions;
+mod shared_limiter;
 mod shared_windows;
 mod table2;
 
@@ -73,6 +74,7 @@ pub const ALL: &[Experiment] = &[
     table2::EXPERIMENT,
     redis::EXPERIMENT,
     shared_windows::EXPERIMENT,
+    shared_limiter::EXPERIMENT,
     kv::packets::EXPERIMENT,
     kv::sweeps::VALUES,
     kv::sweeps::STORE,

@@ -209,7 +209,9 @@ fn act(args: &Args) -> Result<u8> {
 fn one(name: &'static str, way: Option<Way>, plan: &Plan, period_us: u32) -> Result<Told> {
     ensure!(!lab::interrupt::requested(), "interrupted");
     note(&format!("{name}: four switches come up"));
-    let network = Network::up(if way.is_some() { "alone" } else { "shared" }, period_us)?;
+    let stateplane = std::env::current_exe().context("finding this program's path")?;
+    let mode = if way.is_some() { "alone" } else { "shared" };
+    let network = Network::up(&stateplane, mode, &[("period_us", period_us.to_string())])?;
     let (live, work, over) = (Live::default(), Work::default(), AtomicBool::new(false));
     let ledger = std::thread::scope(|scope| {
         let watching = scope.spawn(|| watch(name, &live, || over.load(Ordering::Relaxed)));

@@ -10,6 +10,7 @@ pub mod cells;
 pub mod control;
 pub mod demo;
 pub mod figure;
+pub mod limiter;
 pub mod network;
 pub mod plan;
 pub mod sketch;

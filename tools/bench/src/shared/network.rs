@@ -12,18 +12,22 @@ use std::path::{Path, PathBuf};
 use swish_switch::group::Group;
 
 /// The topology and what it compiles, with their places in the source tree.
-const SOURCES: [(&str, &str); 2] = [
+const SOURCES: [(&str, &str); 3] = [
     (
-        "systems/swish/lab/detector.toml",
-        include_str!("../../../../systems/swish/lab/detector.toml"),
+        "systems/swish/lab/functions.toml",
+        include_str!("../../../../systems/swish/lab/functions.toml"),
     ),
     (
         "systems/swish/p4/detector/detector.p4",
         include_str!("../../../../systems/swish/p4/detector/detector.p4"),
     ),
+    (
+        "systems/swish/p4/limiter/limiter.p4",
+        include_str!("../../../../systems/swish/p4/limiter/limiter.p4"),
+    ),
 ];
 /// Where they are written to when there is no source tree around.
-const FOLDER: &str = "/run/stateplane/builtin-detector";
+const FOLDER: &str = "/run/stateplane/builtin-functions";
 
 /// A lab that is up; it goes down with this.
 pub struct Network {
@@ -45,21 +49,19 @@ fn topology() -> Result<PathBuf> {
 }
 
 impl Network {
-    /// Brings it up.
+    /// Brings it up with the topology's values of variables, but for these. `stateplane`: the
+    /// program.
     ///
     /// # Errors
     /// The lab does not come up.
-    pub fn up(mode: &str, period_us: u32) -> Result<Network> {
+    pub fn up(stateplane: &Path, mode: &str, vars: &[(&str, String)]) -> Result<Network> {
         let path = topology()?;
-        let stateplane = std::env::current_exe().context("finding this program's path")?;
-        let vars = [
-            ("stateplane".to_owned(), stateplane.display().to_string()),
-            ("period_us".to_owned(), period_us.to_string()),
-        ];
+        let program = ("stateplane".to_owned(), stateplane.display().to_string());
+        let vars = vars.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
         let options = Options {
-            name: Some(format!("detector-{}-{mode}", std::process::id())),
+            name: Some(format!("functions-{}-{mode}", std::process::id())),
             mode: Some(mode.to_owned()),
-            vars: BTreeMap::from(vars),
+            vars: vars.chain([program]).collect::<BTreeMap<_, _>>(),
             prefer: None,
             owned: true,
         };
