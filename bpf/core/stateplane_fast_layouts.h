@@ -34,7 +34,8 @@ enum sp_fast_count {
 	SP_FAST_KNOWN = 9, /* to user space: all of it was here, and may be nowhere else */
 	SP_FAST_EARLY = 10, /* to user space: the grant of a record is not here yet */
 	SP_FAST_NO_ROUTE = 11, /* to user space: no route, or no room for the answer */
-	SP_FAST_COUNTS = 12,
+	SP_FAST_GROUP = 12, /* to user space: records count only together */
+	SP_FAST_COUNTS = 13,
 };
 
 /* A shard, as one member of its chain sees it: a cache line. */

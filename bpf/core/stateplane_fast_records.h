@@ -209,6 +209,10 @@ static long sp_fast_look(__u32 index, void *context)
 	struct sp_fast_record *known;
 	__u32 key_words, words = record->words, place = 0;
 
+	/* What only the head has is told to the others record by record: half of a group. */
+	work->reason = SP_FAST_GROUP;
+	if (record->flags & SP_RECORD_GROUP)
+		return 1;
 	work->reason = SP_FAST_ABSENT;
 	if (object_id >= SP_FAST_OBJECTS)
 		return 1;
@@ -265,7 +269,7 @@ static long sp_fast_write(__u32 index, void *context)
 		known->content[i] = content[i];
 	}
 	known->seq = seq;
-	known->flags = record->flags & ~SP_RECORD_GROUP;
+	known->flags = record->flags;
 	if (!known->changed) {
 		known->changed = 1;
 		known->next_changed = work->shard->changed;

@@ -28,11 +28,13 @@ pub enum Count {
     Early,
     /// To user space: no route, or no room for the answer.
     NoRoute,
+    /// To user space: records count only together.
+    Group,
 }
 
 impl Count {
     /// All, in the order of their numbers.
-    pub const ALL: [Count; 12] = [
+    pub const ALL: [Count; 13] = [
         Count::Answered,
         Count::Forwarded,
         Count::Records,
@@ -45,6 +47,7 @@ impl Count {
         Count::Known,
         Count::Early,
         Count::NoRoute,
+        Count::Group,
     ];
 
     /// In metrics.
@@ -59,6 +62,7 @@ impl Count {
             Count::Forged => "forged",
             Count::Absent => "absent",
             Count::NotHeld => "not_held",
+            Count::Group => "group",
             Count::Known => "known",
             Count::Early => "early",
             Count::NoRoute => "no_route",
@@ -84,6 +88,7 @@ impl Count {
             Count::Known => "to user space: all of it was here, and may be nowhere else",
             Count::Early => "to user space: the grant of a record is not here yet",
             Count::NoRoute => "to user space: no route, or no room for the answer",
+            Count::Group => "to user space: records count only together",
         }
     }
 }

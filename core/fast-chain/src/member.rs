@@ -134,6 +134,11 @@ fn look_at(
     head: &BatchHead,
     update: &BatchRecord<'_>,
 ) -> Result<Part, Count> {
+    // What only the head has is told to the others record by record, as a part of later effects:
+    // half of a group. User space's effects carry groups whole.
+    if update.flags.contains(RecordFlags::GROUP) {
+        return Err(Count::Group);
+    }
     let object = objects.get(usize::from(update.object_id)).filter(|it| it.key_words > 0);
     let object = object.ok_or(Count::Absent)?;
     let (key_words, value_words) = (usize::from(object.key_words), usize::from(object.value_words));
@@ -174,7 +179,7 @@ fn write(memory: &Memory, shard: u16, place: u32, update: &BatchRecord<'_>) {
     let key_words = usize::from(record.key_words);
     let content = words(update.content);
     record.content[key_words..content.len()].copy_from_slice(&content[key_words..]);
-    (record.seq, record.flags) = (update.seq, update.flags.0 & !RecordFlags::GROUP.0);
+    (record.seq, record.flags) = (update.seq, update.flags.0);
     if record.changed == 0 {
         let mut of_shard = memory.shard(shard);
         (record.changed, record.next_changed) = (1, of_shard.changed);

@@ -285,13 +285,19 @@ impl World {
         let epoch = self.known.get(&name).map_or(1, |known| known.epoch);
         let record = BatchRecord {
             object_id: object.id,
-            flags: RecordFlags(if self.one_in(4) { self.rng.random() } else { 4 }),
+            flags: self.flags(),
             epoch: if careful || !self.one_in(8) { epoch } else { self.rng.random_range(0..5) },
             place: self.rng.random(),
             seq: if self.one_in(20) { self.rng.random() } else { self.rng.random_range(0..40) },
             content: &[],
         };
         record.append_to(&key(object, name.2), &value, bytes).unwrap();
+    }
+
+    /// Few are of a group: such a batch is user space's.
+    fn flags(&mut self) -> RecordFlags {
+        let group = u8::from(self.one_in(60));
+        RecordFlags(if self.one_in(4) { self.rng.random::<u8>() & !1 | group } else { 4 | group })
     }
 
     /// The last record's group ends.

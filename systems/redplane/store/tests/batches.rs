@@ -170,6 +170,44 @@ fn a_group_counts_whole_or_not_at_all() {
     }
 }
 
+/// What is refused only for its group must not come by a later batch, nor by a release.
+#[test]
+fn a_grant_ends_with_its_refused_group() {
+    let mut chain = Chain::with(3, |settings| settings.tenure_ns = 0);
+    let (a, his) = (granted(&mut chain, ONE, b"aaaa"), granted(&mut chain, TWO, b"his!"));
+    chain.send(&lease(COUNTER, TWO, b"aaaa"));
+    assert_eq!(chain.sent(), [(1, Recall)]);
+    let group: &[Update<'_>] = &[(b"aaaa", a, 1, b"11111111"), (b"his!", his, 9, b"stale!!!")];
+    assert_eq!(send_group(&mut chain, ONE, group), Some(0b11));
+    assert_eq!(chain.sent(), [(2, LeaseGrant)], "who waited for it has it");
+    assert_eq!(recorded(&chain, b"aaaa").1, 0);
+    let later: &[Update<'_>] = &[(b"aaaa", a, 2, b"22222222")];
+    assert_eq!(send(&mut chain, ONE, later), Some(1));
+    chain.ask(&release(ONE, b"aaaa", a, 2, b"22222222"));
+    assert_eq!(recorded(&chain, b"aaaa").2, vec![0; 8]);
+    assert_eq!(chain.head().counters().grants_ended, 1);
+}
+
+/// A copy of a batch that was taken: what is recorded came with its whole group, and its owner may
+/// show it.
+#[test]
+fn what_is_recorded_of_a_group_is_not_refused() {
+    let mut chain = Chain::with(3, |settings| settings.tenure_ns = 0);
+    let (a, b) = (granted(&mut chain, ONE, b"aaaa"), granted(&mut chain, ONE, b"bbbb"));
+    let group: &[Update<'_>] = &[(b"aaaa", a, 1, b"11111111"), (b"bbbb", b, 1, b"11111111")];
+    assert_eq!(send_group(&mut chain, ONE, group), Some(0));
+    for _ in 0..2 {
+        // By the second time nobody knows how this grant ended.
+        let b = chain.record(b"bbbb").epoch;
+        let owner = chain.record(b"bbbb").owner.unwrap();
+        chain.ask(&release(owner, b"bbbb", b, 1, b"11111111"));
+        granted(&mut chain, TWO, b"bbbb");
+    }
+    assert_eq!(send_group(&mut chain, ONE, group), Some(0b10));
+    assert_eq!(chain.record(b"aaaa").owner, Some(ONE));
+    assert_eq!(recorded(&chain, b"aaaa"), (a, 1, b"11111111".to_vec()));
+}
+
 /// What was computed from a refused value is refused too, as far as the batch shows it.
 #[test]
 fn what_builds_on_a_refused_group_is_refused() {

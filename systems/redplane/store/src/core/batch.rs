@@ -5,8 +5,10 @@ use super::records::{Record, Records};
 use super::request::Heard;
 use super::settings::AllocatorSettings;
 use super::{Counters, Mutation, Outputs, Replica, mutation};
-use chain::DoesNotApply;
-use state_protocol::{BatchWrite, Effect, Owner, phase_of, record_flags_of, sender_of};
+use chain::{DoesNotApply, NOBODY};
+use state_protocol::{
+    BatchWrite, Effect, Owner, RecordWrite, phase_of, record_flags_of, sender_of,
+};
 use std::net::SocketAddrV4;
 use wire::{
     Batch, BatchAck, BatchHead, BatchRecord, BatchRecords, BatchType, MOST_RECORDS, RecordFlags,
@@ -44,6 +46,8 @@ pub(super) struct Deciding {
     records: Vec<u8>,
     /// Records and grants whose update is refused only because its group is.
     spoilt: Vec<(u32, u32)>,
+    /// Records of those of them that hold nothing as new: their grants end.
+    ended: Vec<u32>,
 }
 
 impl Replica {
@@ -94,6 +98,7 @@ impl Replica {
         self.find_all(batch);
         self.judge(batch, sender, session);
         let refused = self.refuse_groups(batch);
+        self.end_spoilt_grants(now_ns, out);
         self.gather(batch);
         let told = if mutation::planted(Mutation::RefusedNotTold) { 0 } else { refused };
         let (head, count) = (BatchHead { session, ..batch.head }, batch.records().count_left());
@@ -107,6 +112,7 @@ impl Replica {
         });
         self.chain.order(effect, client, &self.reply, out);
         self.take_up_readers(now_ns, out);
+        self.take_up_for_ended(now_ns, out);
     }
 
     /// Finds the records of a batch. One that no batch may have is counted, and has no slot, so it
@@ -158,10 +164,12 @@ impl Replica {
     }
 
     /// Refuses all of a group if one of it is refused, and what follows in the batch on what was
-    /// refused so. Returns the bits of all that is refused.
+    /// refused so. What is recorded already is not refused: it came with its whole group. Returns
+    /// the bits of all that is refused.
     fn refuse_groups(&mut self, batch: &Batch<'_>) -> u64 {
-        let Deciding { parts, spoilt, .. } = &mut self.deciding;
+        let Deciding { parts, spoilt, ended, .. } = &mut self.deciding;
         spoilt.clear();
+        ended.clear();
         let (mut refused, mut first) = (0, 0);
         for (last, record) in batch.records().enumerate() {
             if record.flags.contains(RecordFlags::GROUP) {
@@ -174,9 +182,13 @@ impl Replica {
             };
             if group.iter().any(spoils) {
                 for (at, part) in (first..).zip(group) {
+                    if !matches!(part.verdict, Verdict::New | Verdict::Refused) {
+                        continue;
+                    }
                     refused |= 1 << at;
-                    if let Some(slot) = part.slot.filter(|_| part.verdict != Verdict::Refused) {
+                    if let Some(slot) = part.slot.filter(|_| part.verdict == Verdict::New) {
                         spoilt.push((slot, part.epoch));
+                        ended.push(slot);
                     }
                     if !mutation::planted(Mutation::HalfOfGroup) {
                         part.verdict = Verdict::Refused;
@@ -185,7 +197,46 @@ impl Replica {
             }
             first = last + 1;
         }
+        ended.sort_unstable();
+        ended.dedup();
         refused
+    }
+
+    /// Ends the grants of what is refused only for its group. Else a later batch, or a release,
+    /// could bring its half of the group. (Its switch shows nothing of it meanwhile: it waits for
+    /// the answer.)
+    fn end_spoilt_grants(&mut self, now_ns: u64, out: &mut Outputs) {
+        for at in 0..self.deciding.ended.len() {
+            let slot = self.deciding.ended[at];
+            let record = self.chain.state().get(slot);
+            let (key, value, object) = (record.key.clone(), record.value.clone(), record.object);
+            let released = (record.epoch, record.seq);
+            let write = RecordWrite {
+                object_id: self.chain.state().settings(object).id,
+                epoch: record.epoch,
+                seq: record.seq,
+                owner: None,
+                session: 0,
+                phase: record.phase,
+                key: key.as_slice(),
+                value: value.as_slice(),
+            };
+            self.reply.clear();
+            self.commit(&Effect::Write(write), NOBODY, out);
+            let record = self.chain.state_mut().get_mut(slot);
+            (record.released, record.unused_since_ns) = (released, now_ns.max(1));
+            self.counters.grants_ended += 1;
+            self.end_recall(slot);
+        }
+    }
+
+    /// Others may have waited for flows whose grants ended.
+    fn take_up_for_ended(&mut self, now_ns: u64, out: &mut Outputs) {
+        for slot in std::mem::take(&mut self.deciding.ended) {
+            if self.waiting.concerns(slot) {
+                self.take_up_again(now_ns, slot, out);
+            }
+        }
     }
 
     /// Gathers what is to be written, counts, and notes what the head alone knows of the records.

@@ -107,6 +107,8 @@ chain::with_chain_counters! { counters {
     exhausted,
     /// Requests, and records of batches, refused: not the owner, or not the current epoch.
     refused,
+    /// Grants ended because a newer value of their flow was refused for its group.
+    grants_ended,
     /// State created by an allocator.
     allocated,
     /// Records removed because they were idle.
