@@ -17,6 +17,11 @@ static __always_inline __u64 sp_key_hash(const void *key, __u32 key_bytes, int o
 			break;
 		__u64 word = ((const __u64 *)key)[i];
 
+#ifdef SP_FLOW_SHARD_BYTES
+		/* Other fields stand behind those that pick the shard. */
+		if (key_bytes - i * 8 < 8)
+			word &= bpf_cpu_to_be64(~0ull << (64 - 8 * (key_bytes - i * 8)));
+#endif
 		if (only_client && i == 0)
 			word &= bpf_cpu_to_be64(0xFFFFFFFF00000000ull);
 		if (only_client && i == 1)
@@ -34,9 +39,16 @@ static __always_inline __u32 sp_hash_shard(__u64 hash, __u32 shards)
 	return ((hash >> 32) * shards) >> 32;
 }
 
+#ifdef SP_FLOW_SHARD_BYTES
+#define SP_FLOW_SHARD_BYTES_OF(id, key_bytes) SP_FLOW_SHARD_BYTES(id, key_bytes)
+#else
+#define SP_FLOW_SHARD_BYTES_OF(id, key_bytes) (key_bytes)
+#endif
+
 #define SP_FLOW_CASE_ONLY_CLIENT(name, id, flows, kb, vb, consistency, allocator)                  \
 	case id:                                                                                   \
 		only_client = allocator == SP_ALLOCATOR_BACKENDS;                                  \
+		key_bytes = SP_FLOW_SHARD_BYTES_OF(id, key_bytes);                                 \
 		break;
 
 /* The shard of an object's key. The two keys of a balancer's conversation differ in the server, and
@@ -50,6 +62,12 @@ static __always_inline __u32 sp_key_shard(
 		SP_FLOW_OBJECTS(SP_FLOW_CASE_ONLY_CLIENT)
 	}
 	return sp_hash_shard(sp_key_hash(key, key_bytes, only_client), shards);
+}
+
+/* What picks the shard of an object's key, as a number. */
+static __always_inline __u64 sp_key_picks(__u32 object_id, const void *key, __u32 key_bytes)
+{
+	return sp_key_hash(key, SP_FLOW_SHARD_BYTES_OF(object_id, key_bytes), 0);
 }
 
 static __always_inline struct sp_session *sp_get_session(__u32 shard)

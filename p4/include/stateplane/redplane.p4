@@ -79,6 +79,11 @@ extern FlowState<K, V> {
     /// `size`: flows that this switch can hold at a time. Packets of further flows are dropped, and
     /// counted as `flows_full`; only with Consistency.LOCAL the program sees them (MISS).
     FlowState(bit<32> size, Consistency consistency, Allocator allocator);
+    /// The same. `shard_fields`: the shard of a key is that of its first so many fields, at least
+    /// one. Keys that have the same values there are in one shard of the store, also those of other
+    /// objects whose first fields are as wide. (Allocator.ZERO only: the others pick keys for their
+    /// shard.)
+    FlowState(bit<32> size, Consistency consistency, Allocator allocator, bit<32> shard_fields);
     /// The flow's state, if there is any.
     StateResult get(in K key, out V value);
     /// The same; a flow without state gets one from the allocator.

@@ -2,7 +2,7 @@
 //! form (systems/redplane/docs/state-protocol.md).
 
 use super::State;
-use manifest::{Home, Layout, StateObject};
+use manifest::{Home, Layout, StateObject, WireField};
 use num_traits::ToPrimitive;
 use p4_ir::{Argument, ConstArgument, Expr, ExternInstance};
 use state_protocol::layouts::value_offset;
@@ -19,6 +19,8 @@ pub struct FlowObject {
     pub allocator: u32,
     pub object_id: u16,
     pub size: u32,
+    /// So many bytes of a key, from its first, pick its shard. `None`: all.
+    pub shard_bytes: Option<u32>,
     pub c_name: String,
 }
 
@@ -68,7 +70,8 @@ impl State {
             generator.internal(instance.location, "a consistency or allocator without a name");
             return;
         };
-        let settings = FlowSettings { consistency, allocator: written_allocator };
+        let shard_bytes = self.shard_bytes(generator, instance, &key, allocator);
+        let settings = FlowSettings { consistency, allocator: written_allocator, shard_bytes };
         generator.manifest.state_objects.push(StateObject {
             id: object_id,
             name: instance.name.clone(),
@@ -94,8 +97,39 @@ impl State {
             allocator,
             object_id,
             size,
+            shard_bytes,
             c_name: instance.c_name.clone(),
         });
+    }
+
+    /// Bytes of a key that pick its shard, where the declaration says so.
+    fn shard_bytes(
+        &self,
+        generator: &mut Generator<'_>,
+        instance: &ExternInstance,
+        key: &[WireField],
+        allocator: u32,
+    ) -> Option<u32> {
+        let Some(ConstArgument::Value(fields, _)) = instance.arguments.get(3) else { return None };
+        let name = &instance.name;
+        if allocator != 0 {
+            let message = format!("FlowState {name}: shard_fields beside this allocator");
+            let help =
+                "leave shard_fields out: only Allocator.ZERO leaves the shard to the program";
+            generator.error(instance.location, &message, Some(help));
+            return None;
+        }
+        let fields = fields.to_usize().unwrap_or(usize::MAX);
+        if !(1..=key.len()).contains(&fields) {
+            let message = format!(
+                "FlowState {name}: shard_fields is {fields}, and its key has {} fields",
+                key.len()
+            );
+            let help = "write how many of the key's first fields pick the shard, 1 or more";
+            generator.error(instance.location, &message, Some(help));
+            return None;
+        }
+        Some(key[..fields].iter().map(|field| field.bytes).sum())
     }
 
     /// `get`, `get_or_allocate`, `set`, `phase`

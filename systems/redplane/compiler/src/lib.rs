@@ -211,6 +211,17 @@ impl StateSystem for State {
         for line in self.rooms() {
             text.line(line);
         }
+        let shards: Vec<String> = self
+            .flows
+            .iter()
+            .filter_map(|flow| {
+                Some(format!("(id) == {} ? {} : ", flow.object_id, flow.shard_bytes?))
+            })
+            .collect();
+        if !shards.is_empty() {
+            text.line("/* shard_fields: bytes of a key that pick its shard */");
+            text.line(format!("#define SP_FLOW_SHARD_BYTES(id, kb) ({}(kb))", shards.concat()));
+        }
         if !self.snapshots.is_empty() {
             text.line("/* name, object id, instances, key bytes, slots, width, slot bytes, period in us, epsilon in us, overdue */");
             text.line(format!("#define SP_SNAPSHOT_OBJECTS(X) {}", self.snapshot_list()));

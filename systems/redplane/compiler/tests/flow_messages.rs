@@ -12,6 +12,16 @@ use state_protocol::{Flags, Message, MessageType};
 use std::net::Ipv4Addr;
 use wire::{HEADER_BYTES, KeyRing, Secret, shard_of, tag_of};
 
+/// shard_fields: 4 bytes of the key, which the other fields follow in the same word.
+#[test]
+fn the_first_fields_pick_the_shard() {
+    let rig = rig(&["GROUPED"]);
+    assert_eq!(rig.shard_bytes, Some(4));
+    let shard = |flow| Message::decode(&rig.asks(flow, 0, START)).unwrap().shard;
+    let first = shard(1);
+    assert!((2..40).all(|flow| shard(flow) == first));
+}
+
 #[test]
 fn tags_of_packets_of_every_size() {
     let rig = rig(&[]);

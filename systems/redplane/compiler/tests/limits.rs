@@ -65,6 +65,23 @@ fn the_longest_keys_and_values() {
     }
 }
 
+#[test]
+fn shard_fields_that_the_key_does_not_have() {
+    let flows = |fields: &str, allocator: &str| {
+        format!(
+            "FlowState<k_t, v_t>(16, Consistency.LINEARIZABLE, Allocator.{allocator}, {fields}) f;"
+        )
+    };
+    let get = "f.get_or_allocate({ 1 }, x);";
+    assert_eq!(errors(&flows("1", "ZERO"), get), []);
+    for fields in ["0", "2"] {
+        let said = format!("I.f: shard_fields is {fields}, and its key has 1 fields");
+        one_error(&flows(fields, "ZERO"), get, OBJECTS_LINE, &said);
+    }
+    let told = errors(&flows("1", "NAT_PORTS"), get);
+    assert!(told.iter().any(|error| error.message.contains("beside this allocator")), "{told:?}");
+}
+
 /// In keys and in values.
 #[test]
 fn fields_of_more_than_128_bits() {

@@ -121,6 +121,9 @@ pub struct FlowSettings {
     pub consistency: Consistency,
     /// Where a new flow's value comes from.
     pub allocator: Allocator,
+    /// So many bytes of a key, from its first, pick its shard. `None`: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shard_bytes: Option<u32>,
 }
 
 /// Settings of a SnapshotState object in the manifest.
@@ -312,9 +315,12 @@ mod tests {
     #[test]
     fn settings_have_types() {
         let flow = FlowState::of(&object(FLOW_STATE, FIELDS, FLOW)).unwrap().unwrap();
-        let expected =
-            FlowSettings { consistency: Consistency::Asynchronous, allocator: Allocator::NatPorts };
-        assert_eq!(written(&flow.settings), flow.object.settings);
+        let expected = FlowSettings {
+            consistency: Consistency::Asynchronous,
+            allocator: Allocator::NatPorts,
+            shard_bytes: None,
+        };
+        assert_eq!(written(&flow.settings), flow.object.settings, "as before");
         assert_eq!((flow.settings, flow.value_bytes, flow.value_offset), (expected, 6, 64));
         let snapshot =
             SnapshotState::of(&object(SNAPSHOT_STATE, SLOTS, SNAPSHOT)).unwrap().unwrap();

@@ -418,6 +418,7 @@ fn objects(program: &Program) -> Vec<ObjectSettings> {
         allocator: allocator(flow.settings.allocator),
         closed_ns: 10_000 * MS,
         half_open_ns: 10_000 * MS,
+        shard_bytes: flow.settings.shard_bytes.map(|bytes| bytes as usize),
     };
     let snapshots = |snapshot: &SnapshotState| ObjectSettings {
         name: snapshot.object.name.clone(),
@@ -432,6 +433,7 @@ fn objects(program: &Program) -> Vec<ObjectSettings> {
         },
         closed_ns: 10_000 * MS,
         half_open_ns: 10_000 * MS,
+        shard_bytes: None,
     };
     program.flows.iter().map(settings).chain(program.snapshots.iter().map(snapshots)).collect()
 }

@@ -61,6 +61,14 @@ struct headers_t {
 #define REST
 #endif
 
+// -DGROUPED: the flows of a source have a total, which is set together with each count. The source
+// picks the shard of both.
+#ifdef GROUPED
+#define SHARD , 1
+#else
+#define SHARD
+#endif
+
 // Flows on this switch.
 #ifndef FLOWS
 #define FLOWS 1024
@@ -129,7 +137,7 @@ parser CounterParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
 control CounterVerify(inout headers_t hdr, inout metadata_t meta) { apply { } }
 
 control CounterIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
-    FlowState<flow_t, count_t>(FLOWS, CONSISTENCY, Allocator.ZERO) counts;
+    FlowState<flow_t, count_t>(FLOWS, CONSISTENCY, Allocator.ZERO SHARD) counts;
     // Packets that the program saw, and of whose flow there is no state.
     counter(1, CounterType.packets) missed;
 

@@ -32,6 +32,7 @@ fn with_sketches(settings: &mut Settings) {
         },
         closed_ns: SECOND,
         half_open_ns: SECOND,
+        shard_bytes: None,
     });
 }
 

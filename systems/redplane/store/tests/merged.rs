@@ -36,6 +36,7 @@ fn merged_by(how: Merge, window_bits: Option<u32>) -> impl Fn(&mut Settings) {
             },
             closed_ns: SECOND,
             half_open_ns: SECOND,
+            shard_bytes: None,
         });
     }
 }

@@ -13,6 +13,23 @@ use state_store::core::{AllocatorSettings, Input, ObjectSettings, Outputs};
 const KEY: &[u8] = b"flow";
 const VALUE: &[u8] = b"12345678";
 
+/// Keys with one first field are of one shard, and requests for them go to its head only.
+#[test]
+fn the_first_bytes_pick_the_shard() {
+    let mut chain = Chain::with(1, |settings| {
+        settings.shards = 8;
+        settings.objects[0].shard_bytes = Some(2);
+    });
+    let here = (0..u16::MAX).find(|it| wire::shard_of(&it.to_be_bytes(), 8) == 0).unwrap();
+    for last in 0..20u16 {
+        let key = [here.to_be_bytes(), last.to_be_bytes()].concat();
+        assert_eq!(chain.ask(&lease(COUNTER, owner(1, 1), &key)).kind(), LeaseGrant, "{last}");
+    }
+    let other = (0..u16::MAX).find(|it| wire::shard_of(&it.to_be_bytes(), 8) == 1).unwrap();
+    chain.send(&lease(COUNTER, owner(1, 1), &[other.to_be_bytes(), [0, 0]].concat()));
+    assert_eq!((chain.sent(), chain.head().counters().dropped_not_head), (vec![], 1));
+}
+
 #[test]
 fn rule_1_an_answer_means_on_every_server() {
     for length in 1..=4 {
@@ -451,6 +468,7 @@ fn snapshots_of_all_objects_together_are_bounded() {
             },
             closed_ns: SECOND,
             half_open_ns: SECOND,
+            shard_bytes: None,
         };
         settings.objects.extend(SKETCHES.map(sketch));
     });

@@ -106,6 +106,7 @@ fn objects() -> Vec<ObjectSettings> {
         allocator: AllocatorSettings::Zero { idle_ns: None },
         closed_ns: 1,
         half_open_ns: 1,
+        shard_bytes: None,
     };
     OBJECTS.iter().map(settings).collect()
 }

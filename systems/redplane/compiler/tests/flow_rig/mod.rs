@@ -8,6 +8,7 @@ mod messages;
 use dataplane::{Dataplane, Object, Settings, Verdict};
 use redplane_switch::FlowRuntime;
 use redplane_switch::runtime::{FlowSettings, SecretSet, SweepBefore, Swept};
+use state_protocol::objects::FlowState;
 use state_protocol::{COUNTERS, Flags, Message, MessageType, Owner};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
@@ -30,6 +31,8 @@ pub struct Rig {
     pub ring: KeyRing,
     pub map: String,
     pub settings: FlowSettings,
+    /// Of a key, that pick its shard.
+    pub shard_bytes: Option<usize>,
 }
 
 pub fn secret(byte: u8) -> [u8; 16] {
@@ -109,9 +112,11 @@ impl Rig {
             dataplane.set_shard_head(u32::from(shard), Some(head(shard))).unwrap();
         }
         dataplane.set_fabric_port(FABRIC_PORT, true).unwrap();
-        let map = dataplane.manifest().state_objects[0].map.clone();
-        let rig =
-            Rig { dataplane, ring: KeyRing::new(1, Secret(secret(1))).unwrap(), map, settings };
+        let object = &dataplane.manifest().state_objects[0];
+        let flow = FlowState::of(object).unwrap().expect("a FlowState");
+        let shard_bytes = flow.settings.shard_bytes.map(|bytes| bytes as usize);
+        let (map, ring) = (object.map.clone(), KeyRing::new(1, Secret(secret(1))).unwrap());
+        let rig = Rig { dataplane, ring, map, settings, shard_bytes };
         rig.secrets(&[(1, 1)], 1);
         rig
     }
@@ -167,7 +172,8 @@ impl Rig {
         let datagram = messages::genuine(&self.ring, frame);
         let message = Message::decode(&datagram).unwrap();
         if message.message_type != MessageType::Heartbeat {
-            assert_eq!(message.shard, shard_of(message.key, SHARDS), "{:?}", message.key);
+            let picks = &message.key[..self.shard_bytes.unwrap_or(message.key.len())];
+            assert_eq!(message.shard, shard_of(picks, SHARDS), "{:?}", message.key);
         }
         let port = u16::from_be_bytes([frame[36], frame[37]]);
         let to = head(message.shard);

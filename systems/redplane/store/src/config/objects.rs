@@ -39,6 +39,8 @@ pub(super) struct ObjectTable {
     backend: Vec<BackendTable>,
     health: Option<HealthTable>,
     closed_s: Option<u32>,
+    /// So many bytes of a key, from its first, pick its shard; all if there is no such line.
+    shard_bytes: Option<usize>,
     half_open_s: Option<u32>,
     slots: Option<usize>,
     slot_bytes: Option<usize>,
@@ -134,6 +136,13 @@ pub(super) fn fill_from_manifest(
         fill(&mut table.key_bytes, flow.object.key_bytes as usize, &format!("{place}.key_bytes"))?;
         fill(&mut table.value_bytes, flow.value_bytes as usize, &format!("{place}.value_bytes"))?;
         fill(&mut table.allocator, allocator, &format!("{place}.allocator"))?;
+        if let Some(bytes) = flow.settings.shard_bytes {
+            fill(&mut table.shard_bytes, bytes as usize, &format!("{place}.shard_bytes"))?;
+        } else {
+            require(table.shard_bytes.is_none(), &format!("{place}.shard_bytes"), || {
+                "the manifest's object declares no shard_fields; leave it out".to_owned()
+            })?;
+        }
     }
     let snapshots = snapshot_states(manifest).map_err(fault)?;
     for snapshot in snapshots.iter().filter(|snapshot| snapshot.settings.period_us != 0) {
@@ -242,6 +251,15 @@ fn check_object(table: ObjectTable, place: &str) -> Result<ObjectSettings, Probl
             "belongs to allocator = \"snapshot\"; remove it".to_owned()
         })?;
     }
+    if let Some(bytes) = table.shard_bytes {
+        let is_zero = matches!(allocator, AllocatorSettings::Zero { .. });
+        require(is_zero, &format!("{place}.shard_bytes"), || {
+            "belongs to allocator = \"zero\"; remove it".to_owned()
+        })?;
+        require((1..=key_bytes).contains(&bytes), &format!("{place}.shard_bytes"), || {
+            format!("{bytes} is out of range; write 1 to {key_bytes}, the bytes of the key")
+        })?;
+    }
     let closed_s = table.closed_s.unwrap_or(DEFAULT_CLOSED_S);
     require(closed_s > 0, &format!("{place}.closed_s"), || {
         format!(
@@ -264,6 +282,7 @@ fn check_object(table: ObjectTable, place: &str) -> Result<ObjectSettings, Probl
         allocator,
         closed_ns,
         half_open_ns,
+        shard_bytes: table.shard_bytes,
     })
 }
 

@@ -183,6 +183,9 @@ fn every_fault_names_its_field_and_remedy() {
         ("hold_ms = 500", "hold_ms = 901", "hold_ms", "1 to 900"),
         ("closed_s = 240", "closed_s = 0", "closed_s", "1 or more"),
         ("half_open_s = 240", "half_open_s = 0", "half_open_s", "1 or more"),
+        ("idle_s = 600", "shard_bytes = 14", "shard_bytes", "1 to 13"),
+        ("idle_s = 600", "shard_bytes = 0", "shard_bytes", "1 to 13"),
+        ("half_open_s = 240", "shard_bytes = 4", "shard_bytes", "belongs to allocator = \"zero\""),
         ("secrets = \"secrets.toml\"", "", "secrets", ""),
     ] {
         let text = problem(from, to);

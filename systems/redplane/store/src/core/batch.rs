@@ -142,12 +142,12 @@ impl Replica {
         let Some(object) = records.object(record.object_id) else {
             return Err(|counters| &mut counters.dropped_unknown_object);
         };
-        let allocator = &records.settings(object).allocator;
-        let flows = !matches!(allocator, AllocatorSettings::Snapshot { .. });
+        let settings = records.settings(object);
+        let flows = !matches!(settings.allocator, AllocatorSettings::Snapshot { .. });
         let Some((key, _)) = records.key_and_value(object, record).filter(|_| flows) else {
             return Err(|counters| &mut counters.dropped_wrong_size);
         };
-        if shards > 1 && allocator.shard_of(key, shards) != shard {
+        if shards > 1 && settings.shard_of(key, shards) != shard {
             return Err(|counters| &mut counters.dropped_not_head);
         }
         Ok(records.find(object, key))

@@ -123,11 +123,11 @@ impl Replica {
         let key = NatKey::from_bytes(request.message.key)?;
         let (records, object) = (self.chain.state(), request.object);
         let (shard, shards) = (self.settings.shard, self.settings.shards);
-        let allocator = &records.settings(object).allocator;
+        let settings = records.settings(object);
         // A reverse key that equals the key itself would make a packet that maps onto itself.
         let unusable = |reverse: &NatKey| {
             let bytes = reverse.to_bytes();
-            (shards > 1 && allocator.shard_of(&bytes, shards) != shard)
+            (shards > 1 && settings.shard_of(&bytes, shards) != shard)
                 || *reverse == key
                 || (records.find(object, &bytes).is_some()
                     && !mutation::planted(Mutation::TakenPortsGiven))

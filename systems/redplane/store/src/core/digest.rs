@@ -24,12 +24,21 @@ impl Settings {
 }
 
 fn object_text(object: &ObjectSettings) -> String {
-    let ObjectSettings { name, id, key_bytes, value_bytes, allocator, closed_ns, half_open_ns } =
-        object;
+    let ObjectSettings {
+        name,
+        id,
+        key_bytes,
+        value_bytes,
+        allocator,
+        closed_ns,
+        half_open_ns,
+        shard_bytes,
+    } = object;
     let allocator = allocator_text(allocator);
+    let shard = shard_bytes.map_or(String::new(), |bytes| format!(", shard_bytes: {bytes}"));
     format!(
         "ObjectSettings {{ name: {name:?}, id: {id}, key_bytes: {key_bytes}, value_bytes: {value_bytes}, \
-         allocator: {allocator}, closed_ns: {closed_ns}, half_open_ns: {half_open_ns} }}"
+         allocator: {allocator}, closed_ns: {closed_ns}, half_open_ns: {half_open_ns}{shard} }}"
     )
 }
 
@@ -77,6 +86,7 @@ mod tests {
             allocator,
             closed_ns: 240,
             half_open_ns: 241,
+            shard_bytes: None,
         };
         let nat =
             NatSettings { external: vec![[203, 0, 113, 1].into()], ports: 1024..=65535, idle_ns };
@@ -143,6 +153,9 @@ mod tests {
         assert_eq!(settings().digest(), DIGEST);
         let mut other = settings();
         other.objects[2].half_open_ns += 1;
+        assert_ne!(other.digest(), DIGEST);
+        let mut other = settings();
+        other.objects[1].shard_bytes = Some(4);
         assert_ne!(other.digest(), DIGEST);
     }
 

@@ -51,6 +51,7 @@ fn settings() -> Settings {
             allocator,
             closed_ns: 1 << 40,
             half_open_ns: 1 << 40,
+            shard_bytes: None,
         }],
     }
 }

@@ -285,7 +285,7 @@ impl Node {
         let Some(key) = from_hex(key) else { return };
         let settings = self.settings();
         let Some(of_object) = settings.objects.iter().find(|it| it.id == object) else { return };
-        let shard = of_object.allocator.shard_of(&key, settings.shards);
+        let shard = of_object.shard_of(&key, settings.shards);
         let Some(replica) = self.replica(shard).filter(|replica| replica.chain.is_synced()) else {
             return;
         };

@@ -200,6 +200,7 @@ mod tests {
             allocator,
             closed_ns: 1,
             half_open_ns: 1,
+            shard_bytes: None,
         }
     }
 

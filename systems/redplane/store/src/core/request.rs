@@ -131,7 +131,7 @@ impl Replica {
                 return None;
             };
             let settings = self.chain.state().settings(found);
-            if shards > 1 && settings.allocator.shard_of(message.key, shards) != shard {
+            if shards > 1 && settings.shard_of(message.key, shards) != shard {
                 self.counters.dropped_not_head += 1;
                 return None;
             }

@@ -84,6 +84,8 @@ pub struct ObjectSettings {
     pub closed_ns: u64,
     /// The same of a connection that was never answered, in ns (no longer than the idle time).
     pub half_open_ns: u64,
+    /// So many bytes of a key, from its first, pick its shard. `None`: all.
+    pub shard_bytes: Option<usize>,
 }
 
 /// Who makes the first value of a flow.
@@ -110,16 +112,6 @@ pub enum AllocatorSettings {
     },
     /// A load balancer's backend, with the reverse binding.
     Backends(BackendSettings),
-}
-
-impl AllocatorSettings {
-    /// The shard of a key of an object with this allocator.
-    pub fn shard_of(&self, key: &[u8], shards: u16) -> u16 {
-        match self {
-            AllocatorSettings::Backends(_) => client_shard_of(key, shards),
-            _ => shard_of(key, shards),
-        }
-    }
 }
 
 /// How the slots of several switches become one array.
@@ -233,6 +225,15 @@ impl Settings {
 }
 
 impl ObjectSettings {
+    /// The shard of a key of this object.
+    pub fn shard_of(&self, key: &[u8], shards: u16) -> u16 {
+        match (&self.allocator, self.shard_bytes) {
+            (AllocatorSettings::Backends(_), _) => client_shard_of(key, shards),
+            (_, Some(bytes)) => shard_of(&key[..bytes.min(key.len())], shards),
+            (_, None) => shard_of(key, shards),
+        }
+    }
+
     /// How switches' slots are merged, if they are.
     pub fn merge(&self) -> Option<MergeSettings> {
         match self.allocator {

@@ -50,6 +50,7 @@ fn settings() -> Settings {
             allocator: AllocatorSettings::Zero { idle_ns: None },
             closed_ns: 240 * SECOND,
             half_open_ns: 240 * SECOND,
+            shard_bytes: None,
         }],
     }
 }

@@ -63,6 +63,7 @@ pub fn settings() -> Settings {
         allocator,
         closed_ns: SECOND,
         half_open_ns: 5 * SECOND,
+        shard_bytes: None,
     };
     Settings {
         shard: 0,

@@ -183,6 +183,9 @@ fn configuration(
             "[[object]]\nname = \"{name}\"\nid = {id}\nkey_bytes = {key_bytes}\n\
              value_bytes = {value_bytes}"
         );
+        if let Some(bytes) = flow.settings.shard_bytes {
+            let _ = writeln!(text, "shard_bytes = {bytes}");
+        }
         match flow.settings.allocator {
             Allocator::Zero => text.push_str("allocator = \"zero\"\n"),
             Allocator::NatPorts => {
