@@ -8,7 +8,7 @@
  * A system's header includes this after stateplane_messages.h, and calls:
  * - sp_commit_prepare before it changes state;
  * - sp_commit_find and sp_commit_fits instead, for a record for which no packet waits;
- * - sp_commit_begin and sp_commit_end around the writing of the record;
+ * - sp_commit_put under the lock of the stream, which sp_commit_end lets go, to write a record;
  * - sp_commit_park when the packet is finished;
  * - sp_commit_acked when a batch is durable.
  * It defines SP_COMMIT_KEY_WORDS, words of the longest key.

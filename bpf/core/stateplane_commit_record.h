@@ -84,17 +84,16 @@ SP_INLINE int sp_commit_prepare(
 }
 
 /*
- * Takes the stream's lock. Returns where the record is to be written, and its name. `before`: the
- * name of the flow's last update; if that is in the open batch, its record is written over.
+ * Under the stream's lock: where a record is to be written, and its name. `before`: the name of the
+ * flow's last update; if that is in the open batch, its record is written over.
  */
-SP_INLINE __u64 *sp_commit_begin(
+SP_INLINE __u64 *sp_commit_put(
     struct sp_commit_place *place, __u64 before, __u32 words, __u64 *name)
 {
 	struct sp_commit_stream *stream = place->stream;
 	struct sp_commit_batch *batch;
 	__u64 number, record, at;
 
-	bpf_spin_lock(&stream->lock);
 	number = stream->departed + 1;
 	batch = number & 1 ? place->odd : place->even;
 	record = sp_commit_record_of(before);
@@ -111,6 +110,23 @@ SP_INLINE __u64 *sp_commit_begin(
 	*name = sp_commit_name(place->cpu, record, number);
 	at = sp_below(at, SP_COMMIT_WORDS - words + 1);
 	return batch->words + at;
+}
+
+/* Under the stream's lock: all records of the open batch are one group. `name`: of one that was
+ * just put. Is it to have the flag? */
+SP_INLINE int sp_commit_joins(struct sp_commit_place *place, __u64 name)
+{
+	struct sp_commit_batch *batch =
+		sp_commit_number_of(name) & 1 ? place->odd : place->even;
+	__u32 record = sp_commit_record_of(name);
+	__u64 at;
+
+	if (record) {
+		at = sp_below(batch->at[(record - 1) & SP_COMMIT_RECORDS], SP_COMMIT_WORDS);
+		/* As sp_record_header has it. */
+		((__u8 *)(batch->words + at))[2] |= SP_RECORD_GROUP;
+	}
+	return record + 1 < place->stream->open_records;
 }
 
 /* Lets the lock go. */

@@ -331,6 +331,16 @@ static long sp_commit_refuse_one(__u32 index, void *context)
 	return 0;
 }
 
+/* Marks the packets of a list, which nobody else has, if their record is one of `bits`. */
+SP_INLINE void sp_commit_refuse_list(__u32 cpu, const struct sp_commit_list *list, __u64 bits)
+{
+	struct sp_commit_walk walk = { .lot = sp_commit_lot_of(cpu), .bits = bits, .cpu = cpu };
+
+	walk.slot = list->first;
+	if (list->count)
+		bpf_loop(list->count, sp_commit_refuse_one, &walk, 0);
+}
+
 /*
  * Marks the packets of the refused records (`bits`) of the batch in flight. The caller does so
  * before sp_commit_acked, so no such packet becomes ready unmarked. 0: another CPU has begun to
@@ -359,10 +369,12 @@ SP_INLINE int sp_commit_refuse(
 
 /*
  * The batch is durable. 1: it was the one in flight, whose packets are in `list`, to be given to
- * sp_commit_release. 0: it was not (late, or a replay).
+ * sp_commit_release. 0: it was not (late, or a replay). If it `spoils` the open batch, that one is
+ * over too, with all of its records refused: its packets are in `spoilt`, and to be marked.
  */
-SP_INLINE int sp_commit_acked(
-    struct sp_commit_stream *stream, __u64 number, struct sp_commit_list *list, __u32 *records)
+SP_INLINE int sp_commit_acked_with(struct sp_commit_stream *stream, __u64 number,
+    struct sp_commit_list *list, __u32 *records, int spoils, struct sp_commit_list *spoilt,
+    __u32 *spoilt_records)
 {
 	int taken = 0;
 
@@ -376,10 +388,28 @@ SP_INLINE int sp_commit_acked(
 		__sync_fetch_and_add(&stream->ready, list->count);
 		stream->acked = number;
 		taken = 1;
+		if (spoils && sp_commit_depart_locked(stream)) {
+			*spoilt = stream->flying;
+			*spoilt_records = stream->flying_records;
+			stream->flying.count = 0;
+			__sync_fetch_and_add(&stream->ready, spoilt->count);
+			stream->refused = number + 1;
+			stream->refused_bits = ~0ull;
+			stream->acked = number + 1;
+		}
 	}
 	bpf_spin_unlock(&stream->lock);
 	sp_commit_count(taken ? SP_COMMIT_BATCHES_ACKED : SP_COMMIT_STALE_ACKS, 1);
 	return taken;
+}
+
+SP_INLINE int sp_commit_acked(
+    struct sp_commit_stream *stream, __u64 number, struct sp_commit_list *list, __u32 *records)
+{
+	struct sp_commit_list spoilt = {};
+	__u32 spoilt_records = 0;
+
+	return sp_commit_acked_with(stream, number, list, records, 0, &spoilt, &spoilt_records);
 }
 
 /*

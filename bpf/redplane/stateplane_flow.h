@@ -93,7 +93,10 @@ struct sp_flow_context {
 #ifdef SP_FLOW_HAS_SET
 	struct sp_flow_seen read[SP_FLOW_OBJECT_COUNT]; /* by the last get of each object */
 #endif
-#ifdef SP_FLOW_STAGED
+#ifdef SP_FLOW_GROUPED
+	__u32 staged; /* objects whose sets wait in the scratch for the packet's end, by position */
+	__u64 oldest; /* number of the first batch that the packet has read of; 0: of none */
+#elif defined(SP_FLOW_STAGED)
 	__u32 staged; /* the object whose set waits in the scratch for the packet's end, or 0 */
 #endif
 	__u32 updated; /* it changed a SnapshotState: it must not run again */
@@ -140,6 +143,24 @@ struct sp_flow_outer {
 } __attribute__((packed));
 _Static_assert(sizeof(struct sp_flow_outer) == SP_FLOW_OUTER_BYTES, "Ethernet + IPv4 + UDP");
 
+#ifdef SP_FLOW_GROUPED
+/* A set that waits for the packet's end. */
+struct sp_flow_staged {
+	struct sp_flow_seen read; /* by the last get before the set */
+	__u64 before; /* name of the update before; of this one */
+	__u64 name;
+	__u64 seq;
+	__u64 phases;
+	__u8 key[SP_FLOW_KEY_ROOM];
+	__u8 value[SP_FLOW_VALUE_ROOM];
+	__u8 old[SP_FLOW_VALUE_ROOM];
+};
+/* Is a number that of an object whose sets are one with others'? */
+#define SP_FLOW_IS_GROUPED(object_id) (SP_FLOW_GROUPED >> ((object_id) & 63) & 1)
+#else
+#define SP_FLOW_IS_GROUPED(object_id) 0
+#endif
+
 #define SP_FLOW_CHUNK_BYTES 256
 /* What does not fit on the stack: a message being put together or taken apart, and an entry being
  * made. */
@@ -167,7 +188,9 @@ struct sp_flow_scratch {
 	__u8 value[SP_FLOW_VALUE_ROOM];
 	__u8 absent_key[SP_FLOW_KEY_ROOM];
 	__u8 reverse_key[SP_FLOW_KEY_ROOM];
-#ifdef SP_FLOW_STAGED
+#ifdef SP_FLOW_GROUPED
+	struct sp_flow_staged staged[SP_FLOW_OBJECT_COUNT];
+#elif defined(SP_FLOW_STAGED)
 	struct sp_flow_seen staged_read; /* by the last get before the set */
 	__u8 staged_key[SP_FLOW_KEY_ROOM];
 	__u8 staged_value[SP_FLOW_VALUE_ROOM];
@@ -339,7 +362,9 @@ static __always_inline void sp_flow_remember(struct sp_flow_scratch *scratch, __
 #include "stateplane_flow_session.h"
 #include "stateplane_flow_tag.h"
 #include "stateplane_flow_access.h"
-#ifdef SP_FLOW_STAGED
+#ifdef SP_FLOW_GROUPED
+#include "stateplane_flow_group.h"
+#elif defined(SP_FLOW_STAGED)
 #include "stateplane_flow_staged.h"
 #endif
 #include "stateplane_flow_send.h"

@@ -74,6 +74,36 @@ static __always_inline int sp_flow_waits(struct sp_flow_entry_head *entry, const
 	return 1;
 }
 
+#ifdef SP_FLOW_GROUPED
+/* Must the packet ask the head for a flow that is this switch's? It then runs again (groups.md,
+ * decisions 4 and 5). */
+static __always_inline int sp_flow_must_ask(const struct sp_flow_entry_head *seen)
+{
+	if (seen->flags & SP_FLOW_RECALLED)
+		return 1;
+	return seen->seq != seen->acked_seq && sp_commit_cpu_of(seen->name) != sp_cpu() &&
+	       !sp_commit_is_durable(seen->name, seen->shard);
+}
+
+/* Does the packet wait for a batch of the stream that flows of this shard have? All their batches
+ * are this CPU's: decision 4. */
+static __always_inline int sp_flow_depends_alike(
+    const struct sp_flow_scratch *scratch, __u32 shard)
+{
+	return scratch->type == SP_READ_COMMIT && SP_FLOW_IS_GROUPED(scratch->object_id) &&
+	       scratch->shard == shard;
+}
+
+/* Notes that the packet has read of a batch. */
+static __always_inline void sp_flow_note_oldest(struct sp_flow_context *flow, __u64 name)
+{
+	__u64 number = sp_commit_number_of(name);
+
+	if (number && (!flow->oldest || number < flow->oldest))
+		flow->oldest = number;
+}
+#endif
+
 /* The output will depend on an update that is not acknowledged yet: it must leave inside
  * READ_COMMIT. Returns a state result. */
 static __always_inline __u32 sp_flow_depend(struct sp_flow_context *flow, __u32 object_id,
@@ -82,6 +112,10 @@ static __always_inline __u32 sp_flow_depend(struct sp_flow_context *flow, __u32 
 	struct sp_flow_scratch *scratch = sp_flow_get_scratch();
 	__u64 seq = seen->seq;
 
+#ifdef SP_FLOW_GROUPED
+	if (SP_FLOW_IS_GROUPED(object_id))
+		sp_flow_note_oldest(flow, seen->name);
+#endif
 	if (!scratch)
 		return SP_STATE_PENDING;
 	if (flow->kind == SP_FLOW_COMMIT) {
@@ -96,6 +130,14 @@ static __always_inline __u32 sp_flow_depend(struct sp_flow_context *flow, __u32 
 		/* What the packet waits for already leaves no earlier than what it lines up behind. */
 		if (SP_FLOW_ONLY_LINES_UP(seen->name))
 			return SP_STATE_HIT;
+#ifdef SP_FLOW_GROUPED
+		/* Who waits for a later batch of a stream waits for those before it. */
+		if (SP_FLOW_IS_GROUPED(object_id) && sp_flow_depends_alike(scratch, seen->shard) &&
+		    !SP_FLOW_ONLY_LINES_UP(scratch->name)) {
+			if (sp_commit_number_of(seen->name) <= sp_commit_number_of(scratch->name))
+				return SP_STATE_HIT;
+		} else
+#endif
 		if (scratch->type != SP_READ_COMMIT || !SP_FLOW_ONLY_LINES_UP(scratch->name)) {
 			/* One message carries one dependency. */
 			sp_flow_conflict(flow);
@@ -317,6 +359,10 @@ static __always_inline __u32 sp_flow_get(struct sp_flow_context *flow, void *map
 
 			if (notes)
 				entry->used_ns = now;
+#ifdef SP_FLOW_GROUPED
+			if (SP_FLOW_IS_GROUPED(object_id) && sp_flow_must_ask(&seen))
+				return sp_flow_request(flow, object_id, key, key_bytes, 0);
+#endif
 #ifdef SP_FLOW_HAS_SET /* else no update is ever on its way */
 			if (SP_FLOW_IN(consistency, SP_FLOW_READS_WAIT) &&
 			    sp_flow_waits(entry, key, key_bytes, &seen, notes))

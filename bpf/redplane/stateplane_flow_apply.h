@@ -56,7 +56,9 @@ static __always_inline int sp_flow_install(
 			entry->version++;
 			ignored = 0;
 		} else if (scratch->epoch == entry->epoch && !(entry->flags & SP_FLOW_RELEASED)) {
-			/* Same grant: what stands here is the newest. */
+			/* Same grant: what stands here is the newest. The head that gives it again
+			 * recalls nothing. */
+			entry->flags &= ~SP_FLOW_RECALLED;
 			if (scratch->session > entry->session) {
 				entry->version++;
 				sp_barrier();
@@ -131,6 +133,35 @@ static __always_inline void sp_flow_forget(
 	bpf_spin_unlock((struct bpf_spin_lock *)entry);
 }
 
+#ifdef SP_FLOW_GROUPED
+/* An update of the flow was not sent, as it may follow from what was refused. The head, which does
+ * not know, hears that this switch does not have the flow. */
+static __always_inline void sp_flow_disclaim(
+    void *map, struct sp_flow_scratch *scratch, __u32 key_bytes)
+{
+	struct sp_flow_entry_head *entry = bpf_map_lookup_elem(map, scratch->key);
+	int queue = 0;
+
+	if (!entry)
+		return;
+	bpf_spin_lock((struct bpf_spin_lock *)entry);
+	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, scratch->key, key_bytes) &&
+	    scratch->epoch == entry->epoch && !(entry->flags & SP_FLOW_RELEASED)) {
+		entry->version++;
+		sp_barrier();
+		queue = !(entry->flags & SP_FLOW_QUEUED);
+		entry->flags |= SP_FLOW_RELEASED | SP_FLOW_UNKNOWN | SP_FLOW_QUEUED;
+		entry->acked_seq = entry->seq;
+		entry->sent_ns = 0;
+		sp_barrier();
+		entry->version++;
+	}
+	bpf_spin_unlock((struct bpf_spin_lock *)entry);
+	if (queue)
+		sp_flow_enqueue(scratch, entry, scratch->object_id, scratch->key, key_bytes);
+}
+#endif
+
 /* Puts a released entry's RELEASE together in the scratch; under the entry's lock. */
 static __always_inline void sp_flow_tell_release(struct sp_flow_scratch *scratch,
     struct sp_flow_entry_head *entry, __u32 key_bytes, __u32 value_bytes, __u64 now)
@@ -157,6 +188,10 @@ static __always_inline int sp_flow_recall(
 	struct sp_flow_entry_head *entry = bpf_map_lookup_elem(map, scratch->key);
 	__u64 now = sp_now_ns();
 	int answer = 0, queue = 0, kept = 0;
+#ifdef SP_FLOW_GROUPED
+	__u64 name = 0;
+	int settled = 1;
+#endif
 
 	if (!entry) {
 		/* The grant is lost or late. Who has said that it released an epoch must never take
@@ -184,7 +219,28 @@ static __always_inline int sp_flow_recall(
 			return beside;
 		}
 	}
+#ifdef SP_FLOW_GROUPED
+	/* The release must not overtake the rest of a group: groups.md, decision 5. */
+	if (SP_FLOW_IS_GROUPED(scratch->object_id)) {
+		name = *(volatile __u64 *)&entry->name;
+		settled = !name || sp_commit_is_durable(name, entry->shard);
+	}
+#endif
 	bpf_spin_lock((struct bpf_spin_lock *)entry);
+#ifdef SP_FLOW_GROUPED
+	if (!(scratch->flags & SP_FLAG_PROBE) && scratch->epoch == entry->epoch &&
+	    entry->seq > entry->acked_seq && !(settled && entry->name == name) &&
+	    sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, scratch->key, key_bytes) &&
+	    !(entry->flags & (SP_FLOW_DYING | SP_FLOW_RELEASED))) {
+		entry->version++;
+		sp_barrier();
+		entry->flags |= SP_FLOW_RECALLED;
+		sp_barrier();
+		entry->version++;
+		bpf_spin_unlock((struct bpf_spin_lock *)entry);
+		return 0; /* the head asks again */
+	}
+#endif
 	if (scratch->flags & SP_FLAG_PROBE && scratch->epoch == entry->epoch &&
 	    sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, scratch->key, key_bytes) &&
 	    !(entry->flags & (SP_FLOW_DYING | SP_FLOW_RELEASED))) {

@@ -268,10 +268,18 @@ static __always_inline __u32 sp_flow_check_ack(struct xdp_md *xdp,
 		sp_flow_forget(&name, scratch, kb, now); \
 		break;
 
+#ifdef SP_FLOW_GROUPED
+#define SP_FLOW_CASE_SPOILT(name, id, flows, kb, vb, consistency, allocator) \
+	case id: \
+		sp_flow_disclaim(&name, scratch, kb); \
+		break;
+#endif
+
 struct sp_refused_work {
 	struct sp_commit_batch *batch;
 	__u64 bits;
 	__u64 now;
+	__u32 spoilt; /* the head does not know this batch */
 };
 
 static long sp_flow_refuse_one(__u32 record, void *context)
@@ -290,6 +298,13 @@ static long sp_flow_refuse_one(__u32 record, void *context)
 	scratch->type = SP_REFUSED;
 	for (__u32 i = 0; i < SP_FLOW_KEY_ROOM / 8; i++)
 		((__u64 *)scratch->key)[i] = batch->words[at + 3 + i];
+#ifdef SP_FLOW_GROUPED
+	if (work->spoilt) {
+		switch (scratch->object_id) {
+			SP_FLOW_OBJECTS(SP_FLOW_CASE_SPOILT)
+		}
+	} else
+#endif
 	switch (scratch->object_id) {
 		SP_FLOW_OBJECTS(SP_FLOW_CASE_REFUSED)
 	}
@@ -297,6 +312,25 @@ static long sp_flow_refuse_one(__u32 record, void *context)
 	sp_commit_count(SP_COMMIT_RECORDS_REFUSED, 1);
 	return 0;
 }
+
+#ifdef SP_FLOW_GROUPED
+/* The batch that was open when the one before was refused is refused as well: groups.md,
+ * decision 6. */
+static __always_inline void sp_flow_spoil(
+    __u32 cpu, __u32 at, __u64 number, __u32 records, const struct sp_commit_list *list)
+{
+	__u32 batch_at = at * 2 + (number & 1);
+	struct sp_refused_work spoilt = { .now = sp_now_ns(), .spoilt = 1 };
+
+	spoilt.bits = records < 64 ? (1ull << records) - 1 : ~0ull;
+	spoilt.batch = bpf_map_lookup_elem(&sp_commit_batches, &batch_at);
+	if (!spoilt.batch)
+		return;
+	sp_commit_refuse_list(cpu, list, ~0ull);
+	bpf_loop(SP_COMMIT_RECORDS, sp_flow_refuse_one, &spoilt, 0);
+	sp_commit_release(cpu, list);
+}
+#endif
 
 /* A batch is durable: its packets are ready, and the next one leaves in this frame. */
 SEC("xdp.frags")
@@ -345,8 +379,19 @@ int sp_batch_ack(struct xdp_md *xdp)
 			return XDP_DROP;
 		bpf_loop(SP_COMMIT_RECORDS, sp_flow_refuse_one, &refused, 0);
 	}
+#ifdef SP_FLOW_GROUPED
+	struct sp_commit_list spoilt = {};
+	__u32 spoilt_records = 0;
+
+	if (!sp_commit_acked_with(stream, number, &list, &records, refused.bits != 0, &spoilt,
+		&spoilt_records))
+		return XDP_DROP;
+	if (spoilt_records)
+		sp_flow_spoil(cpu, at, number + 1, spoilt_records, &spoilt);
+#else
 	if (!sp_commit_acked(stream, number, &list, &records))
 		return XDP_DROP;
+#endif
 	sp_flow_count_by(SP_STAT_ACKS, records);
 	session = sp_get_session(line);
 	if (session && request_ns <= refused.now) {

@@ -69,13 +69,15 @@ static __always_inline void sp_flow_unqueue(void *map, const void *key, __u32 ke
 	bpf_spin_lock((struct bpf_spin_lock *)entry);
 	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, key, key_bytes)) {
 		entry->flags &= ~SP_FLOW_QUEUED;
+#ifndef SP_FLOW_GROUPED /* there no flow of a batch goes in a message, as it may be half of a group */
 		entry->name = 0; /* no batch has its newest update */
+#endif
 	}
 	bpf_spin_unlock((struct bpf_spin_lock *)entry);
 }
 
 /* An asynchronous object's updates share messages where others' do. -1: not here. */
-#ifdef SP_FLOW_HAS_COMMIT
+#if defined(SP_FLOW_HAS_COMMIT) && !defined(SP_FLOW_GROUPED) /* there a batch is one group */
 #define SP_FLOW_GATHER(name, id, kb, vb, consistency) \
 	(sp_commit_on && !SP_FLOW_IN(consistency, SP_FLOW_UPDATES_WAIT) ? \
 		    sp_flow_gather(&name, scratch, id, kb, vb, now, settings) : \

@@ -28,6 +28,7 @@ enum {
 	SP_FLOW_RELEASED = 32, /* no longer this switch's under this epoch */
 	SP_FLOW_RELEASE_ACKED = 64, /* and the store knows */
 	SP_FLOW_DYING = 128, /* being removed: no value any more */
+	SP_FLOW_RECALLED = 512, /* to be released when it is durable */
 };
 
 /* The header of a message, as it stands on the wire: systems/redplane/docs/state-protocol.md. */

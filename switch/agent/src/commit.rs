@@ -76,7 +76,10 @@ const RECORD_WORDS: u32 = (wire::RECORD_HEADER_BYTES / 8 + wire::MOST_RECORD_WOR
 const BATCH_WORDS: u32 = (wire::MOST_RECORDS_BYTES / 8) as u32;
 
 /// Words of records that a batch may have: its message leaves by each fabric port in one piece.
-pub(crate) fn batch_words(config: &Config) -> Result<u32> {
+///
+/// # Errors
+/// A port takes no batch with the longest record.
+pub fn batch_words(config: &Config) -> Result<u32> {
     let mut least = BATCH_WORDS;
     if config.commit == CommitMode::Wrap {
         return Ok(least);

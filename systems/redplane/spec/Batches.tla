@@ -174,7 +174,7 @@ Show(s, c, f) ==
 (* The record is appended under the stream's lock, or written over the flow's one in the open batch;
    the entry learns the name, unless another CPU has written since. *)
 \* Code: bpf/redplane/stateplane_flow_record.h sp_flow_record
-\* Code: bpf/core/stateplane_commit_record.h sp_commit_begin sp_commit_end
+\* Code: bpf/core/stateplane_commit_record.h sp_commit_put sp_commit_end
 Record(s, c) ==
     LET p == run[s][c]
         st == stream[s][c]

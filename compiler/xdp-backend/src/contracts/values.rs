@@ -212,6 +212,18 @@ impl<'a> Storage<'a> {
         })
     }
 
+    /// The same of the first `count` fields of two keys, which may be of different objects.
+    pub fn strays_within(&self, seen: &Seen, call: &Call, count: usize) -> bool {
+        let written = self.written_between(&seen.values, &call.values, call.expr);
+        if seen.key.len() < count || call.key.len() < count || written.len() < count {
+            return true;
+        }
+        let pairs = seen.key.iter().zip(&call.key).zip(written).take(count);
+        pairs.into_iter().any(|((one, other), written)| {
+            one != other && (written || self.values_differ(one, other))
+        })
+    }
+
     /// Of each field of a key, in the order of [`Storage::key`].
     fn written_between(&self, before: &Values, now: &Values, expr: &Expr) -> Vec<bool> {
         let is_written =

@@ -17,13 +17,15 @@ const BACKENDS_SHAPE: usize = 4;
 const SECOND_KEY: usize = 5;
 const FLOW_AFTER_SNAPSHOT: usize = 6;
 const OUTSIDE: usize = 7;
+const GROUP_SHARD: usize = 8;
+const GROUP_KEY: usize = 9;
 
 /// All rules on the order of calls and the types of allocators.
 pub static RULES: &[Rule] = &[
     Rule {
         id: "second-set",
-        broken: "a second `set` on one path of a packet, of another object or key",
-        remedy: "put all changes into one value under one key: a packet carries one update",
+        broken: "a second `set` on one path of a packet, of another key of this object or beside another object",
+        remedy: "put all changes into one value under one key; only LINEARIZABLE objects can be set together, one key of each",
         note: Some("the first `set` is here"),
         on_any_path: true,
     },
@@ -79,6 +81,22 @@ pub static RULES: &[Rule] = &[
         note: None,
         on_any_path: false,
     },
+    Rule {
+        id: "group-without-shard",
+        broken: "a `set` beside one of another object, and the two do not declare the same shard",
+        remedy: "give both the fourth argument, `shard_fields`, and begin both keys with as many \
+                 fields of the same widths: records that take effect together are in one shard",
+        note: Some("the other object is set here"),
+        on_any_path: true,
+    },
+    Rule {
+        id: "group-of-two-shards",
+        broken: "a `set` beside one of another object, whose key begins with other values",
+        remedy: "use the same values in the fields that pick the shard (`shard_fields`): records \
+                 that take effect together are in one shard",
+        note: Some("the other object is set here"),
+        on_any_path: true,
+    },
 ];
 
 /// Members of `Allocator`.
@@ -96,6 +114,20 @@ pub fn sets_at_the_end(program: &Program) -> bool {
     let mut storage = Storage::new(program, super::EXTERN_TYPES);
     let (found, complete) = Walk::explore(program, &mut storage, &AfterSets { program });
     !found.is_empty() || !complete
+}
+
+/// No rule: LINEARIZABLE objects that are set beside each other.
+static TOGETHER: Rule = Rule { id: "", broken: "", remedy: "", note: None, on_any_path: true };
+
+/// Does a packet set flows of several LINEARIZABLE objects? Too many paths to tell: if there are
+/// several that it could.
+pub fn sets_together(program: &Program) -> bool {
+    let mut storage = Storage::new(program, super::EXTERN_TYPES);
+    let (found, complete) = Walk::explore(program, &mut storage, &Together { program });
+    let set = |id: &ExternId| is_set(program, *id);
+    let ids = (0..).map(ExternId).zip(&program.externs);
+    let waiting = ids.filter(|(id, it)| is_own(it) && waits(it) && set(id)).count();
+    waiting > 1 && (!found.is_empty() || !complete)
 }
 
 /// Which rules the program breaks, and where.
@@ -140,6 +172,20 @@ fn is_in_store(instance: &ExternInstance) -> bool {
     Consistency::ALL.get(member(instance, 1) as usize).is_none_or(|it| it.is_replicated())
 }
 
+/// Does a packet that sets it wait?
+fn waits(instance: &ExternInstance) -> bool {
+    let mode = Consistency::ALL.get(member(instance, 1) as usize);
+    is_flow(instance) && mode.is_some_and(|it| it.updates_wait())
+}
+
+/// Fields of a key that pick its shard, and their widths. `None`: all do.
+fn picks<'a>(program: &'a Program, instance: &ExternInstance) -> Option<Vec<&'a Type>> {
+    let fields = member(instance, 3) as usize;
+    let Some(Type::Struct(id)) = instance.type_arguments.first() else { return None };
+    let key = &program.struct_types[id.index()].fields;
+    (fields > 0).then(|| key.iter().take(fields).map(|field| &field.ty).collect())
+}
+
 /// Does a packet need a lease on this SnapshotState's key? (A period of 0 makes it local.)
 fn takes_snapshots(instance: &ExternInstance) -> bool {
     member(instance, 2) != 0
@@ -158,17 +204,25 @@ fn is_lookup(method: &str) -> bool {
 
 /// limits.rs tells of objects that are only ever set.
 fn is_looked_up(program: &Program, object: ExternId) -> bool {
-    struct Finder(ExternId, bool);
+    is_called(program, object, |method| method != "set")
+}
+
+fn is_set(program: &Program, object: ExternId) -> bool {
+    is_called(program, object, |method| method == "set")
+}
+
+fn is_called(program: &Program, object: ExternId, method: fn(&str) -> bool) -> bool {
+    struct Finder(ExternId, fn(&str) -> bool, bool);
     impl walk::Visitor for Finder {
         fn statement(&mut self, statement: &p4_ir::Statement) {
             if let StatementKind::Extern { instance: Some(id), name, .. } = &statement.kind {
-                self.1 |= *id == self.0 && name != "set";
+                self.2 |= *id == self.0 && self.1(name);
             }
         }
     }
-    let mut finder = Finder(object, false);
+    let mut finder = Finder(object, method, false);
     walk::program(program, &mut finder);
-    finder.1
+    finder.2
 }
 
 /// Allocators make values of their own form, for keys that they understand.
@@ -253,9 +307,25 @@ impl Question for AfterSets<'_> {
     }
 }
 
-/// The first `set`, in whichever object.
+/// The first `set` of each object.
 struct Sets<'a> {
     program: &'a Program,
+}
+
+impl Sets<'_> {
+    /// Which rule a `set` breaks after one of another object.
+    fn beside(&self, storage: &Storage, first: &Seen, call: &Call) -> Option<usize> {
+        let [one, other] = [first.object, call.object].map(|id| &self.program.externs[id.index()]);
+        if !waits(one) || !waits(other) {
+            return Some(SECOND_SET);
+        }
+        let fields = picks(self.program, one);
+        if fields.is_none() || fields != picks(self.program, other) {
+            return Some(GROUP_SHARD);
+        }
+        let count = member(one, 3) as usize;
+        storage.strays_within(first, call, count).then_some(GROUP_KEY)
+    }
 }
 
 impl Question for Sets<'_> {
@@ -268,13 +338,39 @@ impl Question for Sets<'_> {
         if call.method != "set" || !is_flow(&self.program.externs[call.object.index()]) {
             return Vec::new();
         }
-        let first = seen.first();
-        let other = |first: &Seen| first.object != call.object || storage.strays(first, call);
-        vec![(&RULES[SECOND_SET], verdict(first.is_some_and(other), first))]
+        let mut broken: Vec<(&'static Rule, Verdict)> = Vec::new();
+        for first in seen {
+            let rule = match first.object == call.object {
+                true => storage.strays(first, call).then_some(SECOND_SET),
+                false => self.beside(storage, first, call),
+            };
+            broken.extend(rule.map(|rule| (&RULES[rule], verdict(true, Some(first)))));
+        }
+        broken.truncate(1);
+        broken
     }
 
     fn remembers(&self, seen: &[Seen], call: &Call) -> bool {
-        call.method == "set" && seen.is_empty()
+        call.method == "set" && seen.iter().all(|first| first.object != call.object)
+    }
+}
+
+/// The first `set` of each LINEARIZABLE object.
+struct Together<'a> {
+    program: &'a Program,
+}
+
+impl Question for Together<'_> {
+    fn judge(&self, _: &Storage, seen: &[Seen], call: &Call) -> Vec<(&'static Rule, Verdict)> {
+        let is = call.method == "set" && waits(&self.program.externs[call.object.index()]);
+        let other = seen.iter().find(|first| first.object != call.object);
+        vec![(&TOGETHER, verdict(is && other.is_some(), other))]
+    }
+
+    fn remembers(&self, seen: &[Seen], call: &Call) -> bool {
+        call.method == "set"
+            && waits(&self.program.externs[call.object.index()])
+            && seen.iter().all(|first| first.object != call.object)
     }
 }
 

@@ -71,7 +71,8 @@ impl State {
             return;
         };
         let shard_bytes = self.shard_bytes(generator, instance, &key, allocator);
-        let settings = FlowSettings { consistency, allocator: written_allocator, shard_bytes };
+        let settings =
+            FlowSettings { consistency, allocator: written_allocator, shard_bytes, grouped: false };
         generator.manifest.state_objects.push(StateObject {
             id: object_id,
             name: instance.name.clone(),
@@ -100,6 +101,18 @@ impl State {
             shard_bytes,
             c_name: instance.c_name.clone(),
         });
+    }
+
+    /// Notes in the manifest which objects' sets are one update.
+    pub fn note_groups(&self, generator: &mut Generator<'_>) {
+        let grouped = self.grouped();
+        let ids = self.flows.iter().map(|flow| flow.object_id);
+        for id in ids.filter(|id| grouped >> (id & 63) & 1 == 1) {
+            let objects = &mut generator.manifest.state_objects;
+            if let Some(object) = objects.iter_mut().find(|object| object.id == id) {
+                object.settings.insert("grouped".into(), true.into());
+            }
+        }
     }
 
     /// Bytes of a key that pick its shard, where the declaration says so.

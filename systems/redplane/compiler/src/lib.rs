@@ -40,6 +40,7 @@ const HEADERS: &[Header] = &[
     ("stateplane_flow_maps.h", include_str!("../../../../bpf/redplane/stateplane_flow_maps.h")),
     ("stateplane_flow_access.h", include_str!("../../../../bpf/redplane/stateplane_flow_access.h")),
     ("stateplane_flow_staged.h", include_str!("../../../../bpf/redplane/stateplane_flow_staged.h")),
+    ("stateplane_flow_group.h", include_str!("../../../../bpf/redplane/stateplane_flow_group.h")),
     (
         "stateplane_flow_session.h",
         include_str!("../../../../bpf/redplane/stateplane_flow_session.h"),
@@ -121,6 +122,8 @@ struct State {
     sets_at_the_end: Option<bool>,
     /// A bit for each object that is `set`, by its number.
     set_objects: u64,
+    /// A packet sets flows of several LINEARIZABLE objects, which are one update.
+    groups: bool,
     /// The program calls `phase`.
     flow_phases: bool,
 }
@@ -136,6 +139,13 @@ impl State {
             .then_some("if (sp_flow_set_staged(&flow)) return sp_flow_park(xdp, &flow);")
     }
 
+    /// A bit for each object whose sets are one update with those of others, by its number.
+    fn grouped(&self) -> u64 {
+        let waits = |flow: &&FlowObject| self.groups && flow.consistency.updates_wait();
+        let bits = self.flows.iter().filter(waits).map(|flow| 1 << (flow.object_id & 63));
+        self.set_objects & bits.fold(0, |all, bit: u64| all | bit)
+    }
+
     /// Do messages come in for the program's objects?
     fn has_messages(&self) -> bool {
         self.replicated() || self.takes_snapshots()
@@ -146,6 +156,7 @@ impl StateSystem for State {
     fn declare(&mut self, generator: &mut Generator<'_>, instance: &ExternInstance, id: u16) {
         if self.sets_at_the_end.is_none() {
             self.sets_at_the_end = Some(contracts::sets_at_the_end(generator.program));
+            self.groups = contracts::sets_together(generator.program);
         }
         match instance.extern_type.as_str() {
             FLOW_STATE => self.declare_flow_state(generator, instance, id),
@@ -161,6 +172,7 @@ impl StateSystem for State {
     }
 
     fn check(&self, generator: &mut Generator<'_>) {
+        self.note_groups(generator);
         self.check_flow_calls(generator);
         self.check_snapshot_calls(generator);
         for broken in contracts::check(generator.program) {
@@ -231,6 +243,11 @@ impl StateSystem for State {
         }
         if self.take_effect().is_some() {
             text.line(format!("#define SP_FLOW_STAGED {:#x}ull", self.set_objects));
+        }
+        let grouped = self.grouped();
+        if grouped != 0 {
+            text.line("/* LINEARIZABLE objects: what a packet sets in several is one update */");
+            text.line(format!("#define SP_FLOW_GROUPED {grouped:#x}ull"));
         }
         if self.flow_phases {
             text.line("#define SP_FLOW_HAS_PHASE");

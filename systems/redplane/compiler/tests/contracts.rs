@@ -27,7 +27,7 @@ header h_t {{ bit<8> a; bit<8> b; bit<8> c; bit<8> d; }}
 struct hs {{ h_t h; }}
 struct m_t {{ bit<8> x; bit<8> y; bit<8> z; }}
 struct k_t {{ bit<8> k; }}
-struct v_t {{ bit<32> v; }}
+struct v_t {{ bit<32> v; }} struct two_t {{ bit<8> k; bit<8> l; }} struct far_t {{ bit<16> k; }}
 struct tuple_t {{ bit<32> s; bit<32> d; bit<16> sp; bit<16> dp; bit<8> p; }}
 struct short_t {{ bit<32> s; bit<32> d; bit<16> sp; bit<16> dp; }}
 struct bound_t {{ bit<32> a; bit<16> p; }}
@@ -37,7 +37,7 @@ parser P(packet_in p, out hs hdr, inout m_t m, inout standard_metadata_t s) {{
 control VC(inout hs hdr, inout m_t m) {{ apply {{ }} }}
 FlowState<k_t, v_t>(16, Consistency.LINEARIZABLE, Allocator.ZERO) f;
 FlowState<k_t, v_t>(16, Consistency.ASYNCHRONOUS, Allocator.ZERO) g;
-FlowState<k_t, v_t>(16, Consistency.LOCAL, Allocator.ZERO) l;
+FlowState<k_t, v_t>(16, Consistency.LOCAL, Allocator.ZERO) l; FlowState<two_t, v_t>(16, Consistency.LINEARIZABLE, Allocator.ZERO, 1) of_one; FlowState<k_t, v_t>(16, Consistency.LINEARIZABLE, Allocator.ZERO, 1) of_all; FlowState<two_t, v_t>(16, Consistency.LINEARIZABLE, Allocator.ZERO, 2) of_both; FlowState<far_t, v_t>(16, Consistency.LINEARIZABLE, Allocator.ZERO, 1) of_wide;
 SnapshotState<k_t, bit<32>>(16, 64, 1000, 100000, Overdue.CONTINUE) n;
 control I(inout hs hdr, inout m_t m, inout standard_metadata_t s) {{
   v_t v = {{ 0 }};
@@ -123,6 +123,40 @@ fn a_second_set() {
         "second-set",
         &format!("{sometimes} hdr.h.c = hdr.h.d; if (hdr.h.c != 1) {{ {OTHER} }}"),
     );
+}
+
+/// LINEARIZABLE objects may be set together, where their records are in one shard.
+#[test]
+fn sets_of_two_objects() {
+    let get = "of_one.get({ hdr.h.a, hdr.h.b }, v); of_all.get(a, v); of_both.get({ hdr.h.a, hdr.h.b }, v); f.get(a, v);";
+    let first = "of_one.set({ hdr.h.a, hdr.h.b }, v);";
+    accepted(&format!("{get} {first} of_all.set(a, v);"));
+    accepted(&format!(
+        "{get} of_all.set(a, v); {first} of_one.get({{ hdr.h.a, hdr.h.b }}, v); {first}"
+    ));
+    // Keys that the compiler cannot tell apart: the runtime does.
+    accepted(&format!(
+        "{get} of_all.get({{ hdr.h.b ^ hdr.h.c }}, v); {first} of_all.set({{ hdr.h.b ^ hdr.h.c }}, v);"
+    ));
+    // Only one of them is ever set by a packet.
+    accepted(&format!("{get} if (hdr.h.c == 1) {{ f.set(a, v); }} else {{ of_all.set(a, v); }}"));
+    let error = refused("group-without-shard", &format!("{get} {first} f.set(a, v);"));
+    assert_eq!(error.note.expect("a note").1, "the other object is set here");
+    refused(
+        "group-without-shard",
+        &format!("{get} of_all.set(a, v); of_both.set({{ hdr.h.a, hdr.h.b }}, v);"),
+    );
+    refused(
+        "group-without-shard",
+        &format!(
+            "{get} of_wide.get({{ 8w0 ++ hdr.h.a }}, v); {first} of_wide.set({{ 8w0 ++ hdr.h.a }}, v);"
+        ),
+    );
+    refused("group-of-two-shards", &format!("{get} of_all.get(b, v); {first} of_all.set(b, v);"));
+    let written = "of_all.get(a, v); of_all.set(a, v); hdr.h.a = hdr.h.a + 1; of_one.get({ hdr.h.a, 1 }, v); of_one.set({ hdr.h.a, 1 }, v);";
+    refused("group-of-two-shards", written);
+    // Others leave at once, and are not set beside them.
+    refused("second-set", &format!("{get} g.get(a, v); {first} g.set(a, v);"));
 }
 
 /// One flow may be set as often as the program likes, and looked up in between.

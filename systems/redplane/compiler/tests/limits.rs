@@ -36,7 +36,7 @@ fn flow_states_that_no_message_can_carry() {
     assert_eq!(errors(&a, "a.get({ 1 }, x); a.set({ 1 }, x);"), []);
     assert_eq!(errors(&both, &format!("{get} b.set({{ 2 }}, y);")), []);
     let sets = "if (hdr.h.a == 1) { a.set({ 1 }, x); } else { b.set({ 2 }, y); }";
-    one_error(&both, &format!("{get} {sets}"), apply, "I.b beside I.a");
+    assert_eq!(errors(&both, &format!("{get} {sets}")), [], "a packet sets one");
     let mixed = format!("{a} {}", object("b", "v_t", "LOCAL"));
     assert_eq!(errors(&mixed, &format!("{get} {sets}")), []);
 }
@@ -63,6 +63,49 @@ fn the_longest_keys_and_values() {
             assert_eq!(said(key, value, mode), [expected]);
         }
     }
+}
+
+#[test]
+fn more_objects_than_a_packet_may_set_together() {
+    let names = ["a", "b", "c", "d", "e"];
+    let object = |name: &&str| {
+        format!("FlowState<k_t, v_t>(16, Consistency.LINEARIZABLE, Allocator.ZERO, 1) {name};")
+    };
+    let call = |name: &&str| format!("{name}.get({{ 1 }}, x); {name}.set({{ 1 }}, x);");
+    let [four, five] = [4, 5].map(|count| {
+        let of = &names[..count];
+        let objects = of.iter().map(object).collect::<Vec<_>>().join(" ");
+        (objects, of.iter().map(call).collect::<Vec<_>>().join(" "))
+    });
+    assert_eq!(errors(&four.0, &four.1), []);
+    one_error(&five.0, &five.1, OBJECTS_LINE + 1, "I.e is set: it is one LINEARIZABLE object more");
+}
+
+/// Two records of the longest keys and values fit into a batch, three do not.
+#[test]
+fn records_of_a_group_that_no_batch_has_room_for() {
+    let sixteen: String = (0..16).map(|at| format!("bit<128> l{at}; ")).collect();
+    let said = |names: &[&str]| {
+        let object = |name: &&str| {
+            format!(
+                "FlowState<long_t, long_t>(16, Consistency.LINEARIZABLE, Allocator.ZERO, 1) {name};"
+            )
+        };
+        let call = |name: &&str| {
+            format!("long_t v_{name}; {name}.get(k, v_{name}); {name}.set(k, v_{name});")
+        };
+        let objects = names.iter().map(object).collect::<Vec<_>>().join(" ");
+        let calls = names.iter().map(call).collect::<Vec<_>>().join(" ");
+        let text = source(&objects, &format!("long_t k; {calls}"));
+        let types = format!("struct long_t {{ {sixteen} }} struct m_t");
+        let text = text.replacen("struct m_t", &types, 1);
+        let errors = xdp_backend::generate(&checked(&text), &Options::new(ALONE)).err();
+        errors.unwrap_or_default().into_iter().map(|it| it.message).collect::<Vec<_>>()
+    };
+    assert_eq!(said(&["a", "b"]), Vec::<String>::new());
+    let told = said(&["a", "b", "c"]);
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains("I.c is set") && told[0].contains("have 1608 bytes"), "{told:?}");
 }
 
 #[test]

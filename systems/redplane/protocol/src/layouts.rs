@@ -38,6 +38,9 @@ pub mod entry_flags {
     pub const RELEASE_ACKED: u16 = 64;
     /// Being removed.
     pub const DYING: u16 = 128;
+    /// Another switch wants it, and it is released as soon as its newest update is durable. No
+    /// packet uses it until then.
+    pub const RECALLED: u16 = 512;
     /// The program reported `HALF_OPEN`; in a binding's reverse entry: no packet has used it yet.
     pub const HALF_OPEN: u16 = Flags::HALF_OPEN.0;
 }
@@ -382,6 +385,7 @@ pub fn header() -> Header {
                 ),
                 flag("SP_FLOW_RELEASE_ACKED", flags::RELEASE_ACKED, "and the store knows"),
                 flag("SP_FLOW_DYING", flags::DYING, "being removed: no value any more"),
+                flag("SP_FLOW_RECALLED", flags::RECALLED, "to be released when it is durable"),
             ],
         )
         .packed(&MessageHeader::LAYOUT)

@@ -11,6 +11,14 @@ pub const FLOW_STATE: &str = "FlowState";
 /// The P4 extern of [`SnapshotState`].
 pub const SNAPSHOT_STATE: &str = "SnapshotState";
 
+/// Words of the records that a batch has room for: a group is in one batch.
+pub const MOST_GROUP_WORDS: u32 = (wire::MOST_RECORDS_BYTES / 8) as u32;
+
+/// Words of an update's record.
+pub const fn record_words(key_bytes: u32, value_bytes: u32) -> u32 {
+    (wire::RECORD_HEADER_BYTES / 8) as u32 + key_bytes.div_ceil(8) + value_bytes.div_ceil(8)
+}
+
 /// `Consistency` in stateplane/redplane.p4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -124,6 +132,9 @@ pub struct FlowSettings {
     /// So many bytes of a key, from its first, pick its shard. `None`: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard_bytes: Option<u32>,
+    /// What a packet sets in several such objects is one update: its packets wait in the switch.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub grouped: bool,
 }
 
 /// Settings of a SnapshotState object in the manifest.
@@ -319,6 +330,7 @@ mod tests {
             consistency: Consistency::Asynchronous,
             allocator: Allocator::NatPorts,
             shard_bytes: None,
+            grouped: false,
         };
         assert_eq!(written(&flow.settings), flow.object.settings, "as before");
         assert_eq!((flow.settings, flow.value_bytes, flow.value_offset), (expected, 6, 64));

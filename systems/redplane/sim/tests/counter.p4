@@ -100,6 +100,10 @@ struct flow_t {
 #endif
 }
 
+struct source_t {
+    bit<32> source;
+}
+
 struct count_t {
     bit<64> packets;
 #ifdef WIDE
@@ -138,6 +142,9 @@ control CounterVerify(inout headers_t hdr, inout metadata_t meta) { apply { } }
 
 control CounterIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     FlowState<flow_t, count_t>(FLOWS, CONSISTENCY, Allocator.ZERO SHARD) counts;
+#ifdef GROUPED
+    FlowState<source_t, count_t>(FLOWS, CONSISTENCY, Allocator.ZERO, 1) totals;
+#endif
     // Packets that the program saw, and of whose flow there is no state.
     counter(1, CounterType.packets) missed;
 
@@ -273,6 +280,16 @@ control CounterIngress(inout headers_t hdr, inout metadata_t meta, inout standar
         counts.get(key, count);
         check_count(count);
         count.packets = count.packets - 1000000;
+#endif
+#ifdef GROUPED
+        source_t of_all = { hdr.ipv4.source };
+        count_t total;
+        if (totals.get_or_allocate(of_all, total) != StateResult.HIT) {
+            mark_to_drop(standard_metadata);
+            return;
+        }
+        total.packets = total.packets + 1;
+        totals.set(of_all, total);
 #endif
         count.packets = count.packets + 1;
         repeat_count(count);

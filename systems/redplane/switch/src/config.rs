@@ -261,6 +261,40 @@ mod tests {
         assert_eq!((of("").unwrap().window_packets, of("").unwrap().backend.len()), (128, 0));
     }
 
+    /// What the check says of a program with one object, whose packets set it with others or not.
+    fn told_of(commit: &str, grouped: bool, value_bytes: u32) -> Option<String> {
+        let grouped = if grouped { r#", "grouped": true"# } else { "" };
+        let object = format!(
+            r#"{{"id": 2, "name": "I.totals", "system": "redplane", "kind": "FlowState",
+            "map": "totals", "capacity": 8, "home": "peers", "key": [], "key_bytes": 4,
+            "value": {{"fields": {{"fields": [], "bytes": {value_bytes}, "offset": 72}}}},
+            "settings": {{"consistency": "linearizable", "allocator": "zero"{grouped}}}}}"#
+        );
+        let object: manifest::StateObject = serde_json::from_str(&object).unwrap();
+        let manifest =
+            manifest::Manifest { state_objects: vec![object], ..manifest::Manifest::new("p") };
+        let text = format!("{SWITCH}commit = \"{commit}\"\n{PORTS}");
+        let config = Config::parse(Path::new("/etc/sp/switch.toml"), &text, &[&RedPlane]).unwrap();
+        switch_agent::System::check(&RedPlane, &config, &manifest).err().map(|it| it.to_string())
+    }
+
+    #[test]
+    fn a_program_whose_packets_set_several_objects_needs_batches() {
+        let told = told_of("wrap", true, 8).expect("refused");
+        let parts = ["/etc/sp/switch.toml: commit: \"wrap\" does not carry", "FlowState I.totals"];
+        assert!(parts.iter().all(|part| told.contains(part)), "{told}");
+        assert_eq!(told_of("batch", true, 8), None);
+        assert_eq!(told_of("wrap", false, 8), None);
+    }
+
+    #[test]
+    fn a_group_is_no_longer_than_a_batch() {
+        let told = told_of("batch", true, 1_376).expect("refused");
+        let parts = ["/etc/sp/switch.toml: port: batches have 1400 bytes", "has 1408", "by 8"];
+        assert!(parts.iter().all(|part| told.contains(part)), "{told}");
+        assert_eq!(told_of("batch", true, 1_368), None);
+    }
+
     #[test]
     fn each_fault_names_file_and_field() {
         let pool = |ports: &str| {

@@ -11,12 +11,12 @@ use dataplane::Dataplane;
 use manifest::{Home, Layout, Manifest, StateObject};
 use secrets::SecretsFile;
 use serde_json::{Map, Value};
-use state_protocol::objects::objects;
+use state_protocol::objects::{FlowState, flow_states, objects, record_words};
 use std::net::SocketAddrV4;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
-use switch_agent::config::Config;
+use switch_agent::config::{CommitMode, Config};
 use switch_agent::drops::Drops;
 use switch_agent::system::{ObjectLoad, now_ns};
 use switch_agent::{Context, Error, Result, Running, System};
@@ -42,6 +42,7 @@ impl System for RedPlane {
 
     fn check(&self, config: &Config, manifest: &Manifest) -> Result<()> {
         let own = SwitchConfig::of(config)?;
+        check_groups(config, manifest)?;
         objects(manifest).try_for_each(|object| match object.home {
             Home::ThisSwitch => check_allocator(config, &own, object),
             Home::Store => check_store(config, object),
@@ -108,6 +109,44 @@ fn check_store(config: &Config, object: &StateObject) -> Result<()> {
             .map(drop)
             .or_else(|error| config.fault("secrets", error.to_string())),
     }
+}
+
+/// What a packet sets in several objects only batches carry whole.
+fn check_groups(config: &Config, manifest: &Manifest) -> Result<()> {
+    let flows = flow_states(manifest).map_err(|error| Error::Other(error.to_string()))?;
+    match flows.iter().find(|flow| flow.settings.grouped) {
+        Some(flow) if config.commit == CommitMode::Wrap => config.fault(
+            "commit",
+            format!(
+                "\"wrap\" does not carry what the program's packets set together, in FlowState {} \
+                 and others; write commit = \"batch\"",
+                flow.object.name
+            ),
+        ),
+        Some(_) => check_group_fits(config, &flows),
+        None => Ok(()),
+    }
+}
+
+/// A group is in one batch, which is as long as the narrowest fabric port takes.
+fn check_group_fits(config: &Config, flows: &[FlowState]) -> Result<()> {
+    let grouped = flows.iter().filter(|flow| flow.settings.grouped);
+    let words: u32 =
+        grouped.map(|flow| record_words(flow.object.key_bytes, flow.value_bytes)).sum();
+    let room = switch_agent::batch_words(config)?;
+    if words <= room {
+        return Ok(());
+    }
+    config.fault(
+        "port",
+        format!(
+            "batches have {} bytes of records by the narrowest of the fabric's ports, and what the \
+             program's packets set together has {}: raise its MTU by {}",
+            8 * room,
+            8 * words,
+            8 * (words - room)
+        ),
+    )
 }
 
 /// An allocator in the switch needs something to allocate.

@@ -82,7 +82,7 @@ control ThisIngress(inout headers_t hdr, inout metadata_t meta, inout standard_m
         first.get_or_allocate({ 1 }, value);
         second.get_or_allocate({ 1 }, value);
         first.set({ 1 }, value);
-        second.set({ 1 }, value); // refused: a second LINEARIZABLE FlowState is set // refused: a second `set` on one path
+        second.set({ 1 }, value); // refused: the two do not declare the same shard
         unread.set({ 1 }, value); // refused: FlowState ThisIngress.unread is set, but the program never gets it // refused: a second `set` on one path
         standard_metadata.egress_spec = 1;
     }

@@ -62,7 +62,7 @@ pub fn waiting_rig(defines: &[&str], most_words: u32) -> Rig {
 /// The same, and what finds no room there goes in messages if `wraps`.
 pub fn full_rig(defines: &[&str], most_words: u32, wraps: bool) -> Rig {
     rig_of(defines, 3_000_000, 0, |object| {
-        assert!(object.wait_in_switch(1).unwrap());
+        assert!(object.wait_in_switch(2).unwrap());
         assert!(object.set_constant("sp_commit_words_max", most_words).unwrap());
         assert!(object.set_constant("sp_commit_wraps", u32::from(wraps)).unwrap());
     })
