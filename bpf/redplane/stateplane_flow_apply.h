@@ -51,6 +51,8 @@ static __always_inline int sp_flow_install(
 			entry->flags = (entry->flags & SP_FLOW_QUEUED) |
 				       (scratch->flags & SP_FLOW_HALF_OPEN);
 			entry->resends = 0;
+			if (SP_FLOW_IS_GROUPED(scratch->object_id))
+				entry->sent_ns = now; /* since when it is kept */
 			sp_flow_copy(entry_key + SP_ROUND8(key_bytes), scratch->value, value_bytes);
 			sp_barrier();
 			entry->version++;
@@ -181,6 +183,19 @@ static __always_inline void sp_flow_tell_release(struct sp_flow_scratch *scratch
 	entry->sent_ns = now;
 }
 
+#ifdef SP_FLOW_GROUPED
+/* How long after its grant a flow stays here, if no packet has set it: until the others of its
+ * group are here. Those of earlier objects stay longer, those of the last one do not: groups.md,
+ * decision 7. */
+static __always_inline __u64 sp_flow_kept_ns(__u32 object_id)
+{
+	__u32 id = object_id & 63;
+	__u32 before = __builtin_popcountll(SP_FLOW_GROUPED & ((1ull << id) - 1));
+
+	return SP_FLOW_GROUPED >> id >> 1 ? SP_FLOW_KEPT_NS >> before : 0;
+}
+#endif
+
 /* Rule 6. Returns 1 when the answer stands in the scratch, 0 when there is nothing to say. */
 static __always_inline int sp_flow_recall(
     void *map, struct sp_flow_scratch *scratch, __u32 key_bytes, __u32 value_bytes)
@@ -189,7 +204,7 @@ static __always_inline int sp_flow_recall(
 	__u64 now = sp_now_ns();
 	int answer = 0, queue = 0, kept = 0;
 #ifdef SP_FLOW_GROUPED
-	__u64 name = 0;
+	__u64 name = 0, kept_ns = sp_flow_kept_ns(scratch->object_id);
 	int settled = 1;
 #endif
 
@@ -229,14 +244,21 @@ static __always_inline int sp_flow_recall(
 	bpf_spin_lock((struct bpf_spin_lock *)entry);
 #ifdef SP_FLOW_GROUPED
 	if (!(scratch->flags & SP_FLAG_PROBE) && scratch->epoch == entry->epoch &&
-	    entry->seq > entry->acked_seq && !(settled && entry->name == name) &&
+	    SP_FLOW_IS_GROUPED(scratch->object_id) &&
 	    sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, scratch->key, key_bytes) &&
 	    !(entry->flags & (SP_FLOW_DYING | SP_FLOW_RELEASED))) {
-		entry->version++;
-		sp_barrier();
-		entry->flags |= SP_FLOW_RECALLED;
-		sp_barrier();
-		entry->version++;
+		if (entry->seq > entry->acked_seq && !(settled && entry->name == name)) {
+			entry->version++;
+			sp_barrier();
+			entry->flags |= SP_FLOW_RECALLED;
+			sp_barrier();
+			entry->version++;
+			answer = -1;
+		} else if (now < entry->sent_ns + kept_ns) {
+			answer = -1;
+		}
+	}
+	if (answer) {
 		bpf_spin_unlock((struct bpf_spin_lock *)entry);
 		return 0; /* the head asks again */
 	}

@@ -8,6 +8,10 @@
 #ifndef STATEPLANE_FLOW_GROUP_H
 #define STATEPLANE_FLOW_GROUP_H
 
+/* What the flow of a first object is kept after its grant, for the others to come. Half of a lease
+ * is the head's patience. */
+#define SP_FLOW_KEPT_NS 16000000ull
+
 /* The same objects, by position. */
 #define SP_FLOW_GROUPED_PART(name, id, flows, kb, vb, consistency, allocator)                      \
 	| (__u32)(SP_FLOW_GROUPED >> (id) & 1) << SP_FLOW_AT_##name
@@ -155,6 +159,7 @@ static __always_inline int sp_flow_group_write(const struct sp_flow_group *group
 		sp_flow_copy(entry_value, staged->value, value_bytes);
 		staged->phases = entry->flags & SP_FLOW_PHASES;
 		staged->seq = ++entry->seq;
+		entry->sent_ns = 0; /* it is kept no longer */
 		entry->name = group->unplaced | (staged->seq & SP_COMMIT_NUMBER);
 		sp_barrier();
 		entry->version++;

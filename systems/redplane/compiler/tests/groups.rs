@@ -182,6 +182,46 @@ fn a_recall_waits_until_the_group_is_durable() {
     assert_eq!((release.seq, release.value), (2, &2u64.to_be_bytes()[..]));
 }
 
+/// A count stays until a packet has set it and the total, which takes another grant; the total
+/// itself does not stay. But nothing stays for long.
+#[test]
+fn a_flow_is_kept_until_its_group_is_set() {
+    const KEPT_NS: u64 = 16_000_000;
+    let rig = grouped(WORDS);
+    let now_ns = START;
+    let asked = request(&rig, rig.packet(1, 0, now_ns));
+    let wants_total = request(&rig, rig.grant(&asked, EPOCH, 1, 0, now_ns));
+    let about = Message::decode(&asked).unwrap();
+    let recalled = |about: &Message<'_>, seq: u64, now_ns: u64| {
+        let (verdict, frame) = rig.reply(&Message { seq, ..recall(about, EPOCH) }, now_ns);
+        (verdict == Verdict::Forward { port: TO_STORE }).then(|| {
+            let sent = rig.datagram(&frame);
+            let release = Message::decode(&sent).unwrap();
+            assert_eq!(release.message_type, MessageType::Release);
+            (release.key.to_vec(), release.seq)
+        })
+    };
+    assert_eq!(recalled(&about, 1, now_ns + KEPT_NS - 1), None, "the total is on its way");
+    let batch = batch_of(&rig, rig.grant(&wants_total, EPOCH, 1, 0, now_ns), now_ns);
+    acknowledge(&rig, &batch, 0, now_ns);
+    assert_eq!(recalled(&about, 2, now_ns), Some((about.key.to_vec(), 1)), "it was set");
+    // Of another flow, whose packet does not come back.
+    let asked = request(&rig, rig.packet(2, 0, now_ns));
+    let others = Message::decode(&asked).unwrap();
+    let no_packet: &[u8] = &[];
+    let grant = Message { packet: no_packet, ..granted(&others, EPOCH, 1, &[0; 8]) };
+    rig.reply(&grant, now_ns);
+    assert_eq!(recalled(&others, 3, now_ns + KEPT_NS - 1), None);
+    assert_eq!(recalled(&others, 4, now_ns + KEPT_NS), Some((others.key.to_vec(), 0)));
+    // The total, as soon as it is granted.
+    let total = Message::decode(&wants_total).unwrap();
+    assert_eq!(recalled(&total, 5, now_ns), Some((SOURCE.to_vec(), 1)));
+    let grant = Message { packet: no_packet, ..granted(&total, EPOCH + 1, 1, &[0; 8]) };
+    rig.reply(&grant, now_ns);
+    let asks = Message { seq: 6, ..recall(&total, EPOCH + 1) };
+    assert_eq!(rig.reply(&asks, now_ns).0, Verdict::Forward { port: TO_STORE });
+}
+
 /// Another CPU's packet does not go on with a total that is not durable: it asks, and runs again.
 #[test]
 fn another_cpus_packet_asks_and_runs_again() {
