@@ -1,8 +1,9 @@
 //! The engine of output commit (`bpf/core/stateplane_commit.h`): its counters, and the sizes of its
 //! maps.
 
-use crate::error::Result;
-use crate::{Dataplane, Object};
+use crate::error::{Error, Result};
+use crate::{Dataplane, Object, layout};
+use libbpf_rs::{MapCore, MapFlags};
 
 /// In the order of `enum sp_commit_stat`. For a reason to drop a packet: the remedy.
 pub const COMMIT_COUNTERS: [(&str, Option<&str>); 18] = [
@@ -60,6 +61,8 @@ pub const COMMIT_COUNTERS: [(&str, Option<&str>); 18] = [
 const LINES: u32 = 256;
 /// Slots of a CPU, as in the C header.
 const SLOTS: u32 = 1_024;
+/// "Record" of an update that is in no batch yet, as in the C header.
+const UNPLACED: u64 = 63;
 
 /// Memory for waiting packets and their batches, of each CPU: that of the maps below, about.
 pub const WAITING_BYTES: u64 = 2_950_000;
@@ -98,5 +101,20 @@ impl Dataplane {
             return Ok(None);
         };
         self.has_map(MAP).then(|| self.read_count(MAP, index as u32)).transpose()
+    }
+    /// Is the update durable that has this name, in the line `line`? (As the C header's
+    /// `sp_commit_is_durable`; it does not look at what was refused.)
+    pub fn is_durable(&self, name: u64, line: u32) -> Result<bool> {
+        const MAP: &str = "sp_commit_streams";
+        /// Of `acked` in `struct sp_commit_stream`.
+        const ACKED_AT: usize = 16;
+        let (cpu, record, number) = ((name >> 54) as u32, name >> 48 & 63, name & ((1 << 48) - 1));
+        let stream = (cpu * LINES + line % LINES).to_ne_bytes();
+        let bytes = self
+            .required_map(MAP, "a program whose packets wait")?
+            .lookup(&stream, MapFlags::ANY)
+            .map_err(|error| Error::libbpf(MAP.to_owned(), error))?;
+        let acked = bytes.map_or(0, |bytes| layout::u64_at(&bytes, ACKED_AT));
+        Ok(record != UNPLACED && acked >= number)
     }
 }

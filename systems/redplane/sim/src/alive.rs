@@ -228,9 +228,10 @@ impl World {
                 }
                 self.advance(5 * MS)?;
             }
+            // Now, as packets that come back from the head may make new updates meanwhile.
+            self.check_sent(switch, flows);
         }
         self.check_stored();
-        self.check_sent(flows);
         self.wait_stored()?;
         // What is idle is removed at any moment: such an effect may be on its way down a chain.
         let until_ns = self.now_ns + LATER_NS;

@@ -1,6 +1,7 @@
 //! What must hold at every instant of a run, beside what its packets say (`history`): one owner,
 //! nothing answered or let out that is not on every member of the chain.
 
+use crate::frames::SOURCE;
 use crate::world::{SHARDS, World};
 use state_protocol::{Message, MessageType, Owner};
 use state_store::core::Replica;
@@ -42,7 +43,9 @@ pub(crate) fn number(bytes: &[u8]) -> u64 {
 /// Grant and number of the newest update of a key's record, and its value.
 fn recorded(replica: &Replica, key: &[u8]) -> Option<(u32, u64, u64)> {
     let records = replica.records();
-    let record = records.get(records.find(0, key)?);
+    // Of two objects, the one with keys of this length.
+    let object = usize::from(records.settings(0).record_key_bytes() != key.len());
+    let record = records.get(records.find(object, key)?);
     Some((record.epoch, record.seq, number(record.value.as_slice())))
 }
 
@@ -178,6 +181,9 @@ impl World {
 
     /// Where the store keeps a key.
     fn shard_of(&self, key: &[u8]) -> u16 {
+        if self.grouped.is_some() {
+            return shard_of(&key[..SOURCE.len()], SHARDS);
+        }
         self.bindings
             .as_ref()
             .map_or_else(|| shard_of(key, SHARDS), |bindings| bindings.shard_of(key))
@@ -265,6 +271,21 @@ impl World {
         keys.iter().for_each(|key| self.check_one_owner(key));
     }
 
+    /// Each packet counts in its flow and in the total, or in none: at every member, at any time.
+    pub(crate) fn check_groups(&mut self) {
+        let Some(flows) = self.grouped else { return };
+        self.store.take_changes();
+        let of = |replica: &Replica, key: &[u8]| recorded(replica, key).map_or(0, |it| it.2);
+        let wrong = self.store.members(self.shard_of(&SOURCE)).find_map(|replica| {
+            let counted: u64 = (0..flows).map(|flow| of(replica, &self.key(flow))).sum();
+            let total = of(replica, &SOURCE);
+            (counted != total).then(|| format!("a member has {counted} counts, in all {total}"))
+        });
+        if let Some(detail) = wrong {
+            self.violated("groups", detail);
+        }
+    }
+
     /// Have all members of each chain the same records?
     pub(crate) fn members_are_alike(&mut self) -> bool {
         self.store.take_changes();
@@ -273,14 +294,14 @@ impl World {
         (0..SHARDS).all(|shard| digests(shard).collect::<BTreeSet<u64>>().len() <= 1)
     }
 
-    /// When nothing waits to be sent, the store has the newest update of each flow that a switch
-    /// owns, whether or not packets waited for it.
-    pub(crate) fn check_sent(&mut self, flows: u32) {
+    /// When nothing waits to be sent at a switch, the store has the newest update of each flow that
+    /// it owns, whether or not packets waited for it.
+    pub(crate) fn check_sent(&mut self, switch: usize, flows: u32) {
         if self.sketch.is_some() || self.bindings.is_some() {
             return;
         }
         self.store.take_changes();
-        for (flow, switch) in (0..flows).flat_map(|flow| [(flow, 0), (flow, 1)]) {
+        for flow in 0..flows {
             let key = self.key(flow);
             let head = self.store.members(self.shard_of(&key)).next();
             let stored = head.and_then(|head| recorded(head, &key));
@@ -297,6 +318,7 @@ impl World {
     /// In quiet: nothing that was acknowledged or let out is missing, and the servers of a chain
     /// are alike.
     pub(crate) fn check_durable(&mut self) {
+        self.check_groups();
         if !self.members_are_alike() {
             self.violated("durability", "members of a chain differ".to_owned());
         }

@@ -1,5 +1,8 @@
 //! Packets of tests/counter.p4: a flow, the packet's number, and the count that it leaves with.
 
+/// The source of all packets, and the key of their total.
+pub(crate) const SOURCE: [u8; 4] = [192, 0, 2, 1];
+
 /// A packet of counter.p4's flow (its destination address), with its number in the payload and room
 /// for the count.
 pub(crate) fn counter_frame(flow: u32, packet: u32, read: bool) -> Vec<u8> {
@@ -14,7 +17,7 @@ pub(crate) fn counter_frame(flow: u32, packet: u32, read: bool) -> Vec<u8> {
 
 /// A flow's key in counter.p4, of so many bytes.
 pub(crate) fn key_of(flow: u32, bytes: usize) -> Vec<u8> {
-    let mut key = vec![192, 0, 2, 1];
+    let mut key = SOURCE.to_vec();
     key.extend(flow.to_be_bytes());
     key.extend([0x30, 0x39, 0, 80, 17]);
     key.resize(bytes, 0xa5);

@@ -280,6 +280,34 @@ pub const ALL: &[SeededBug] = &[
         right: "\t\t\t\tqueue = !(entry->flags & SP_FLOW_QUEUED);",
         wrong: "\t\t\t\tqueue = !(entry->flags & SP_FLOW_QUEUED) && !entry->name;",
     },
+    SeededBug {
+        name: "RecordsStandAlone",
+        what: "Records of what a packet sets in several objects are no group.",
+        header: "stateplane_flow_record.h",
+        right: "\t\tflags |= SP_RECORD_GROUP;",
+        wrong: "\t\tflags |= 0;",
+    },
+    SeededBug {
+        name: "GroupInTwoBatches",
+        what: "Each record of what a packet sets in several objects leaves in a batch of its own.",
+        header: "stateplane_flow_group.h",
+        right: "staged->seq, staged->phases);",
+        wrong: "staged->seq, staged->phases); sp_commit_depart_locked(group.place.stream);",
+    },
+    SeededBug {
+        name: "RecallTakesHalf",
+        what: "A recall does not wait until what was set together is durable.",
+        header: "stateplane_flow_apply.h",
+        right: "if (entry->seq > entry->acked_seq && !(settled && entry->name == name)) {",
+        wrong: "if (!settled && settled) {",
+    },
+    SeededBug {
+        name: "OtherCpusHalf",
+        what: "A packet goes on with what another CPU has set together, before that is durable.",
+        header: "stateplane_flow_access.h",
+        right: "\treturn seen->seq != seen->acked_seq && sp_commit_cpu_of(seen->name) != sp_cpu() &&",
+        wrong: "\treturn 0 && seen->seq != seen->acked_seq &&",
+    },
 ];
 
 /// The platform's headers that a bug may be in, beside RedPlane's own.

@@ -15,7 +15,7 @@ use redplane_switch::runtime::{FlowSettings, SweepBefore, Swept, entry_flags};
 use state_protocol::layouts::{
     EntryHead, SEEN_SETS, SeenSet, Slot4, Slot8, map_slot_bytes, slots_offset,
 };
-use state_protocol::objects::SnapshotState;
+use state_protocol::objects::{SnapshotState, flow_states};
 use state_protocol::{Message, snapshot_parts};
 use std::cell::Cell;
 use std::collections::{HashSet, VecDeque};
@@ -120,6 +120,8 @@ pub struct Switch {
     queued: Cell<Option<u64>>,
     /// Packets wait in the switch.
     waits: bool,
+    /// Packets set several objects.
+    grouped: bool,
     /// Draws the CPU of each frame, and the copies that are lost.
     draw: Cell<u32>,
 }
@@ -145,6 +147,8 @@ impl Switch {
         let dataplane = open.load()?;
         equip(&dataplane)?;
         let manifest = manifest.clone();
+        let grouped = flow_states(&manifest)
+            .is_ok_and(|flows| flows.iter().any(|flow| flow.settings.grouped));
         let address = Ipv4Addr::UNSPECIFIED;
         let seen = HashSet::new();
         let queued = Cell::new(None);
@@ -158,6 +162,7 @@ impl Switch {
             seen,
             queued,
             waits,
+            grouped,
             draw: Cell::new(0),
         })
     }
@@ -166,7 +171,9 @@ impl Switch {
     /// costs a hundred times as much.) `heads`: of the shards' chains; `None`: not known yet.
     pub fn reset(&mut self, identity: Identity, heads: &[Option<SocketAddrV4>]) -> Result<()> {
         for (name, map) in self.dataplane.maps() {
-            let state = name.starts_with("sp_") && !KEPT.contains(&name) || name == self.object().1;
+            let objects = &self.manifest.state_objects;
+            let state = name.starts_with("sp_") && !KEPT.contains(&name)
+                || objects.iter().any(|object| name == object.map);
             if state && !name.contains('.') {
                 let used = if BY_SHARD.contains(&name) { heads.len() as u32 } else { u32::MAX };
                 empty(name, map, used)?;
@@ -325,16 +332,19 @@ impl Switch {
             closed_ns: idle_before_ns,
             released_ns: now_ns.saturating_sub(REMOVED_AFTER_NS),
         };
-        let (object_id, map) = self.object();
         let (mut released, mut removed) = (0, 0);
+        let keys_of = |object: &manifest::StateObject| {
+            let of_map = self.dataplane.map(&object.map).into_iter().flat_map(|map| map.keys());
+            of_map.map(|key| (object.id, key)).collect::<Vec<_>>()
+        };
         // In one order: the kernel's hash tables have another each time.
-        let mut keys: Vec<Vec<u8>> =
-            self.dataplane.map(map).into_iter().flat_map(|map| map.keys()).collect();
+        let mut keys: Vec<(u16, Vec<u8>)> =
+            self.manifest.state_objects.iter().flat_map(keys_of).collect();
         keys.sort_unstable();
         if !keys.is_empty() {
             self.queued.set(None);
         }
-        for key in keys {
+        for (object_id, key) in keys {
             match self.dataplane.sweep(object_id, &key, before)? {
                 Swept::Released => released += 1,
                 Swept::Removed => removed += 1,
@@ -356,12 +366,15 @@ impl Switch {
 
     /// How many flows it knows of, its own or not.
     pub fn flows(&self) -> usize {
-        self.dataplane.map(self.object().1).map_or(0, |map| map.keys().count())
+        self.dataplane.map(self.map_of(&[])).map_or(0, |map| map.keys().count())
     }
 
-    /// Number and map of the program's only object.
-    fn object(&self) -> (u16, &str) {
-        self.manifest.state_objects.first().map_or((0, ""), |object| (object.id, &object.map))
+    /// The map of the object with keys of this length, if there are several.
+    fn map_of(&self, key: &[u8]) -> &str {
+        let objects = &self.manifest.state_objects;
+        let fits = |object: &&manifest::StateObject| object.key_bytes as usize == key.len();
+        let object = objects.iter().find(fits).or(objects.first());
+        object.map_or("", |object| &object.map)
     }
 
     /// The grant under which it has a key; 0: none.
@@ -372,7 +385,7 @@ impl Switch {
     fn entry(&self, key: &[u8]) -> Option<Vec<u8>> {
         let mut padded = key.to_vec();
         padded.resize(key.len().next_multiple_of(8), 0);
-        self.dataplane.map(self.object().1)?.lookup(&padded, MapFlags::ANY).ok()?
+        self.dataplane.map(self.map_of(key))?.lookup(&padded, MapFlags::ANY).ok()?
     }
 
     /// Epoch and number of the newest update of a flow that the switch did not release.
@@ -401,12 +414,22 @@ impl Switch {
     /// asked from outside.
     pub fn holds(&self, key: &[u8], now_ns: u64) -> Option<u32> {
         let entry = self.entry(key)?;
-        let EntryHead { epoch, session, shard, flags, .. } = EntryHead::from_bytes(&entry);
+        let head = EntryHead::from_bytes(&entry);
+        let EntryHead { epoch, session, shard, flags, .. } = head;
         let lease = self.dataplane.session(u32::from(shard)).ok()?;
         let gone = flags & (entry_flags::RELEASED | entry_flags::DYING) != 0;
         let lives =
             session != 0 && session == lease.number && self.clock(now_ns) < lease.lease_end_ns;
-        (!gone && lives).then_some(epoch)
+        (!gone && lives && !self.is_in_doubt(&head)).then_some(epoch)
+    }
+
+    /// The head may have ended the grant of a flow that is set with others (groups.md, decision 6).
+    /// Until the switch hears of it, the batch keeps all packets that get such a value.
+    fn is_in_doubt(&self, head: &EntryHead) -> bool {
+        let place = (head.name, u32::from(head.shard));
+        self.grouped
+            && head.seq > head.acked_seq
+            && self.dataplane.is_durable(place.0, place.1).is_ok_and(|durable| !durable)
     }
 
     /// What the runtime knows of a flow, for people: epoch, seq, acknowledged seq, flags, session.

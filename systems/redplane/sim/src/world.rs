@@ -66,6 +66,8 @@ pub struct World {
     pub operations: Operations,
     /// Follows a program with a SnapshotState.
     pub sketch: Option<SketchChecker>,
+    /// Flows of a program whose packets also set a total of all flows (counter.p4, GROUPED).
+    pub(crate) grouped: Option<u32>,
     /// Follows a program whose flows the store gives something.
     pub(crate) bindings: Option<BindingChecker>,
     /// What did not hold.
@@ -111,6 +113,11 @@ impl World {
             checks: Checks::default(),
             operations: Operations::default(),
             sketch: program.snapshots.first().map(SketchChecker::new),
+            grouped: program
+                .flows
+                .iter()
+                .any(|flow| flow.settings.grouped)
+                .then_some(scenario.flows),
             bindings: BindingChecker::new(program.kind, faults.drift_ppm, scenario.seed),
             violation: None,
             chart: chart.then(Chart::default),
@@ -186,6 +193,7 @@ impl World {
     }
 
     pub(crate) fn check_stored(&mut self) {
+        self.check_groups();
         let stored = self.sketch.as_ref().map_or(Ok(()), |sketch| sketch.stored(&self.store));
         if let Err(detail) = stored {
             self.violated("snapshots", detail);

@@ -288,7 +288,9 @@ control CounterIngress(inout headers_t hdr, inout metadata_t meta, inout standar
             mark_to_drop(standard_metadata);
             return;
         }
+        check_count(total);
         total.packets = total.packets + 1;
+        repeat_count(total);
         totals.set(of_all, total);
 #endif
         count.packets = count.packets + 1;
