@@ -124,6 +124,11 @@ impl Built<'_> {
         self.generated.c_source.contains("#define SP_FLOW_HAS_COMMIT")
     }
 
+    /// Must they?
+    fn must_wait(&self) -> bool {
+        systems::packet_tests().must_wait(&self.generated.manifest)
+    }
+
     /// A fresh copy in the kernel. `waits`: packets wait in the switch.
     fn load(&self, waits: bool) -> Result<Dataplane, String> {
         let opened = Object::open(&self.object, self.generated.manifest.clone());
@@ -191,9 +196,10 @@ fn run(job: &Job) -> Vec<String> {
                 let only_first = placement == Placement::Forgotten;
                 let cases =
                     if only_first { &job.cases[..job.cases.len().min(1)] } else { &job.cases[..] };
-                let mut failed = built.run(cases, false);
+                let must_wait = built.must_wait();
+                let mut failed = built.run(cases, must_wait);
                 // The same packets leave, wherever they wait.
-                if became.len() == 1 && built.may_wait() {
+                if became.len() == 1 && built.may_wait() && !must_wait {
                     let waiting = built.run(cases, true);
                     failed.extend(waiting.iter().map(|reason| format!("(waiting) {reason}")));
                 }

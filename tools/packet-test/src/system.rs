@@ -154,6 +154,11 @@ pub trait System: Sync {
     /// The lines do not fit the program.
     fn begin(&self, lines: &[Line], manifest: &Manifest) -> Outcome<Option<Box<dyn Backing>>>;
 
+    /// Must packets of the program wait in the switch (`docs/output-commit.md`)?
+    fn must_wait(&self, _manifest: &Manifest) -> bool {
+        false
+    }
+
     /// What the case gives to state objects to draw from, for interpreters.
     fn supplies(&self, _lines: &[Line]) -> Vec<Supply> {
         vec![]
@@ -225,6 +230,11 @@ pub trait Backing {
 pub struct Systems(pub &'static [&'static dyn System]);
 
 impl Systems {
+    /// Must packets of the program wait in the switch, as [`System::must_wait`] of one says?
+    pub fn must_wait(&self, manifest: &Manifest) -> bool {
+        self.0.iter().any(|system| system.must_wait(manifest))
+    }
+
     /// No system: plain P4.
     pub const NONE: Systems = Systems(&[]);
 

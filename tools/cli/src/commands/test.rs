@@ -37,7 +37,7 @@ pub struct Args {
     #[arg(short = 'D', value_name = "NAME[=VALUE]")]
     define: Vec<String>,
     /// Packets wait in the switch for the store, as with `commit = "batch"` in switch.toml. The
-    /// same ones leave.
+    /// same ones leave. Where packets set several LINEARIZABLE objects they always do.
     #[arg(long)]
     wait: bool,
     /// Write the results as JSON to standard output.
@@ -188,9 +188,10 @@ fn load(object: &Path, wait: bool) -> Result<Dataplane, String> {
     let settings = Settings { test_mode: true, host_traffic: false, virtual_clock: true };
     let manifest =
         Manifest::read(&Manifest::path_for(object)).map_err(|error| error.to_string())?;
+    let waits = wait || systems::packet_tests().must_wait(&manifest);
     let mut object = Object::open(object, manifest).map_err(|error| error.to_string())?;
     object.set(settings).map_err(|error| error.to_string())?;
-    if wait {
+    if waits {
         object.wait_in_switch(1).map_err(|error| error.to_string())?;
     }
     object.load().map_err(|error| error.to_string())

@@ -56,6 +56,10 @@ impl System for RedPlane {
         })
     }
 
+    fn must_wait(&self, manifest: &Manifest) -> bool {
+        flow_states(manifest).is_ok_and(|flows| flows.iter().any(|flow| flow.settings.grouped))
+    }
+
     fn supplies(&self, lines: &[Line]) -> Vec<Supply> {
         let Ok(lines) = Lines::of(lines) else { return vec![] };
         let pool = lines.nat_pool.map(|(_, pool)| Supply {
