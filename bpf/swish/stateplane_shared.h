@@ -16,8 +16,7 @@
 #ifndef STATEPLANE_SHARED_H
 #define STATEPLANE_SHARED_H
 
-#include "stateplane_messages.h"
-#include "stateplane_shared_layouts.h"
+#include "stateplane_shared_message.h"
 
 /* The window and the phase are one word, so that a switch of either is one compare-and-swap. */
 #define SP_SHARED_WORD(window, phase) ((window) << 3 | (phase))
@@ -26,17 +25,6 @@
 /* Pins: no packet is under way; a packet is, and has not noted its window yet. */
 #define SP_SHARED_NO_PIN 0
 #define SP_SHARED_UNKNOWN_PIN 1
-
-/* The verifier checks such a function once, and not for each way to it. */
-#define SP_SHARED_GLOBAL __attribute__((noinline))
-
-/* Ethernet, IPv4 without options, UDP; then the header, and the cells of whole messages. */
-#define SP_SHARED_HEADER_AT 42
-#define SP_SHARED_CELLS_AT (SP_SHARED_HEADER_AT + SP_SHARED_HEADER_BYTES)
-#define SP_SHARED_FULL_BYTES (SP_SHARED_CELLS_AT + SP_SHARED_CELLS * 4)
-
-#define SP_SHARED_LOAD(place) (*(volatile __typeof__(place) *)&(place))
-#define SP_SHARED_STORE(place, value) (*(volatile __typeof__(place) *)&(place) = (value))
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -72,18 +60,6 @@ struct {
 	__type(value, struct sp_shared_cpu);
 } sp_shared_cpus SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, SP_SHARED_STAT_COUNT);
-	__type(key, __u32);
-	__type(value, __u64);
-} sp_shared_stats SEC(".maps");
-
-SP_INLINE void sp_shared_count(__u32 what)
-{
-	sp_count(&sp_shared_stats, what, 1);
-}
-
 /* An update that takes effect at the packet's verdict: a packet that runs again counts once. */
 struct sp_shared_update {
 	__u32 block;
@@ -100,18 +76,6 @@ struct sp_shared_context {
 	__u32 refused; /* an object with WhenFull.DROP took no more */
 	struct sp_shared_update update[SP_SHARED_UPDATES];
 };
-
-SP_INLINE __u32 sp_shared_this_cpu(void)
-{
-	__u32 zero = 0;
-
-	if (sp_test_mode) {
-		struct sp_test_value *test = bpf_map_lookup_elem(&sp_test, &zero);
-
-		return test ? test->cpu & (SP_SHARED_CPUS - 1) : 0;
-	}
-	return bpf_get_smp_processor_id() & (SP_SHARED_CPUS - 1);
-}
 
 SP_INLINE struct sp_shared_cpu *sp_shared_cpu(__u32 group, __u32 cpu)
 {

@@ -9,17 +9,6 @@
 #ifndef STATEPLANE_SHARED_FRAME_H
 #define STATEPLANE_SHARED_FRAME_H
 
-#include "stateplane_siphash.h"
-
-/* With what messages of a group are tagged: of each of the fabric's secrets. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, SP_SHARED_GROUPS *SP_SHARED_SECRETS);
-	__type(key, __u32);
-	__type(value, struct sp_shared_secret);
-} sp_shared_secrets SEC(".maps");
-
 /* Frames that the packet generator is to make. */
 struct {
 	__uint(type, BPF_MAP_TYPE_QUEUE);
@@ -41,46 +30,6 @@ struct sp_shared_message {
 	__u32 want; /* the number of a message that the sender lacks */
 	__u32 view;
 };
-
-/* NH over the cells (Black et al., "UMAC", 1999): 2^-32 for each pair of payloads. */
-SP_INLINE __u64 sp_shared_nh(const sp_u32a *cells, const __u32 *secret)
-{
-	__u64 sum = 0;
-
-	for (int i = 0; i < SP_SHARED_CELLS; i += 2)
-		sum += (__u64)(__u32)(cells[i] + secret[i]) * (__u32)(cells[i + 1] + secret[i + 1]);
-	return sum;
-}
-
-/*
- * The tag of a message: SipHash over the whole header and the cells' hash. The agent derives the
- * secret from the fabric's, with view, group, members and layout.
- */
-SP_SHARED_GLOBAL __u64 sp_shared_tag(struct xdp_md *xdp, __u32 which, __u32 full)
-{
-	__u8 *data = (void *)(long)xdp->data, *end = (void *)(long)xdp->data_end;
-	struct sp_shared_secret *secret = bpf_map_lookup_elem(&sp_shared_secrets, &which);
-	struct sp_sip sip;
-	__u64 hash = 0;
-	sp_u64a *words;
-
-	if (!secret || !secret->present)
-		return 0;
-	if (full) {
-		if (data + SP_SHARED_FULL_BYTES > end)
-			return 0;
-		hash = sp_shared_nh((const sp_u32a *)(data + SP_SHARED_CELLS_AT), secret->hash);
-	}
-	if (data + SP_SHARED_CELLS_AT > end)
-		return 0;
-	words = (sp_u64a *)(data + SP_SHARED_HEADER_AT);
-	sp_sip_begin(&sip, secret->sip[0], secret->sip[1]);
-	sp_sip_word(&sip, words[0]);
-	sp_sip_word(&sip, words[1]);
-	sp_sip_word(&sip, words[2]);
-	sp_sip_word(&sip, hash);
-	return sp_sip_end(&sip, 32ull << 56);
-}
 
 SP_INLINE void sp_shared_parse(const __u8 *header, struct sp_shared_message *message)
 {
@@ -109,15 +58,6 @@ SP_INLINE void sp_shared_write(__u8 *header, const struct sp_shared_message *mes
 	sp_put16(header + 12, message->total);
 	sp_put16(header + 14, message->want);
 	sp_put64(header + 16, message->window);
-}
-
-/* The number of the fabric's secret that tags what is sent. */
-SP_INLINE __u32 sp_shared_sends(void)
-{
-	__u32 zero = 0;
-	struct sp_secret_set *set = bpf_map_lookup_elem(&sp_secrets, &zero);
-
-	return set ? set->sends & (SP_SHARED_SECRETS - 1) : 0;
 }
 
 /* The window that the message's cells and total are of. */
@@ -264,21 +204,6 @@ SP_INLINE __u32 sp_shared_next(struct sp_shared_member *peer, __u32 want, __u32 
 	return number < total ? number : SP_SHARED_NOTHING;
 }
 
-/* The frame's lengths, and the IPv4 header's checksum. */
-SP_INLINE void sp_shared_lengths(__u8 *data, __u32 bytes)
-{
-	__u32 sum = 0;
-
-	sp_put16(data + 16, bytes - 14);
-	sp_put16(data + 38, bytes - 34);
-	sp_put16(data + 24, 0);
-	for (int i = 14; i < 34; i += 2)
-		sum += sp_get16(data + i);
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	sp_put16(data + 24, ~sum);
-}
-
 /* A frame that came in goes back the way that it came. */
 SP_INLINE void sp_shared_turn_round(__u8 *data)
 {
@@ -292,37 +217,6 @@ SP_INLINE void sp_shared_turn_round(__u8 *data)
 	*(sp_u32a *)(data + 26) = *(sp_u32a *)(data + 30);
 	*(sp_u32a *)(data + 30) = address;
 	sp_put8(data + 22, 64);
-}
-
-/* A generated frame: all headers. The port is the route's; -1: there is none. */
-static __noinline int sp_shared_headers(struct xdp_md *xdp, __u32 own, __u32 address, __u32 flow)
-{
-	__u32 port = SP_DROP_PORT, mtu = 0;
-	__u64 source_mac = 0, destination_mac = 0;
-	__u8 *data;
-
-	if (sp_fib_lookup_ipv4(xdp, xdp->ingress_ifindex, bpf_ntohl(own), bpf_ntohl(address), 17, flow,
-			       SP_SHARED_UDP_PORT, SP_SHARED_FULL_BYTES - 14, 0, &port, &source_mac,
-			       &destination_mac, &mtu) != SP_FIB_FORWARD)
-		return -1;
-	data = (void *)(long)xdp->data;
-	if (data + SP_SHARED_CELLS_AT > (__u8 *)(long)xdp->data_end)
-		return -1;
-	sp_put16(data, destination_mac >> 32);
-	sp_put32(data + 2, destination_mac);
-	sp_put16(data + 6, source_mac >> 32);
-	sp_put32(data + 8, source_mac);
-	sp_put16(data + 12, 0x0800);
-	sp_put16(data + 14, 0x4500);
-	sp_put16(data + 18, 0);
-	sp_put16(data + 20, 0x4000); /* not to be fragmented */
-	sp_put16(data + 22, 64 << 8 | 17);
-	*(sp_u32a *)(data + 26) = own;
-	*(sp_u32a *)(data + 30) = address;
-	sp_put16(data + 34, flow);
-	sp_put16(data + 36, SP_SHARED_UDP_PORT);
-	sp_put16(data + 40, 0);
-	return port;
 }
 
 /*
@@ -432,18 +326,6 @@ SP_INLINE int sp_shared_is_message(struct xdp_md *xdp)
 	to = *(sp_u32a *)(data + 30);
 	node = sp_shared_node(sp_get8(data + SP_SHARED_HEADER_AT + 1) & 15);
 	return node && node->count > 1 && node->address == to;
-}
-
-/* A frame that is not needed any more. */
-SP_INLINE int sp_shared_end(void)
-{
-	return sp_test_mode ? sp_test_verdict(SP_VERDICT_DROP, SP_DROP_PORT, 0) : XDP_DROP;
-}
-
-SP_INLINE int sp_shared_refuse(__u32 why)
-{
-	sp_shared_count(why);
-	return sp_shared_end();
 }
 
 /* A member was ready for this window: another CPU may note a newer one at this instant. */
@@ -597,7 +479,8 @@ static __noinline int sp_shared_generated(struct xdp_md *xdp)
 		sp_shared_turn(group, cpu_index);
 		goto out;
 	}
-	port = sp_shared_headers(xdp, node->address, peer->address, due.flow);
+	port = sp_shared_headers(xdp, node->address, peer->address, due.flow,
+				 SP_SHARED_UDP_PORT);
 	if (port < 0) {
 		sp_shared_count(SP_SHARED_STAT_NO_ROUTE);
 		goto out;
