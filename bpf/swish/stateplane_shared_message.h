@@ -47,11 +47,14 @@ SP_INLINE __u32 sp_shared_this_cpu(void)
 	return bpf_get_smp_processor_id() & (SP_SHARED_CPUS - 1);
 }
 
-/* With what messages of a group are tagged: of each of the fabric's secrets. */
+/*
+ * With what messages of a group are tagged: of each of the fabric's secrets; first those of SDW,
+ * then those of EWO.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, SP_SHARED_GROUPS *SP_SHARED_SECRETS);
+	__uint(max_entries, 2 * SP_SHARED_GROUPS *SP_SHARED_SECRETS);
 	__type(key, __u32);
 	__type(value, struct sp_shared_secret);
 } sp_shared_secrets SEC(".maps");

@@ -37,21 +37,29 @@ enum Sketch {
 }
 
 /// Counters that all switches of a group add to. A packet's updates take effect at its end, and not
-/// at all if it is dropped by `WhenFull.DROP`.
+/// at all if it is dropped by `WhenFull.DROP`; so a packet does not read its own.
 ///
-/// `@group("NAME")` puts the object into a group: its objects advance together, so a packet reads
-/// all of them in one window. Without it the group is `main`. The configuration says which switches
-/// share a group; a switch alone sees its own updates, a window later.
+/// `@group("NAME")` puts the object into a group: with SDW its objects advance together, so a
+/// packet reads all of them in one window. Without it the group is `main`. The configuration says which
+/// switches share a group; a switch alone sees its own updates, with SDW a window later.
+///
+/// With EWO a switch reads its own updates at once and those of others as they come.
+/// `@slots(N)`: each switch of the group takes a slot of every counter, and so does each that
+/// restarts; 16 without it.
 extern SharedCounter {
     /// `size`: counters. `consistency`: Shared.SDW.
     SharedCounter(bit<32> size, Shared consistency, WhenFull when_full);
+    /// `consistency`: Shared.EWO, with which every update finds room.
+    SharedCounter(bit<32> size, Shared consistency);
     /// Adds, modulo 2^32. An index out of range changes nothing.
     void add(in bit<32> index, in bit<32> amount);
-    /// The counter, as all switches have it in this window. 0: the index is out of range.
+    /// Subtracts, modulo 2^32. With EWO, counters of which a program subtracts take two cells.
+    void sub(in bit<32> index, in bit<32> amount);
+    /// The counter. SDW: as all switches have it in this window. 0: the index is out of range.
     bit<32> get(in bit<32> index);
-    /// The number of the window that this packet sees; 0: the group has not begun.
+    /// The number of the window that this packet sees; 0: the group has not begun. SDW only.
     bit<64> window();
-    /// Microseconds since this switch began that window: how old its values are.
+    /// Microseconds since this switch began that window: how old its values are. SDW only.
     bit<32> age();
 }
 
@@ -59,9 +67,11 @@ extern SharedCounter {
 extern SharedSketch {
     /// `size`: cells. `consistency`: Shared.SDW.
     SharedSketch(bit<32> size, Sketch kind, Shared consistency, WhenFull when_full);
+    /// `consistency`: Shared.EWO. Bits and maxima take no slots.
+    SharedSketch(bit<32> size, Sketch kind, Shared consistency);
     /// Adds the value, its bits or itself, as the kind says. An index out of range changes nothing.
     void update(in bit<32> index, in bit<32> value);
-    /// The cell, as all switches have it in this window. 0: the index is out of range.
+    /// The cell, as SharedCounter.get.
     bit<32> get(in bit<32> index);
     /// As SharedCounter.window.
     bit<64> window();

@@ -50,3 +50,31 @@ fn headers_come_from_the_systems_that_are_listed() {
     let found: Vec<_> = others.filter(|(name, _)| folder.path().join(name).exists()).collect();
     assert!(found.is_empty(), "{found:?}");
 }
+
+/// What is refused of a variable that switches share eventually, each with its remedy.
+#[test]
+fn eventual_variables_are_refused_with_a_remedy() {
+    let counter = "SharedCounter(16, Shared.EWO) c;";
+    let cases = [
+        ("SharedCounter(16, Shared.EWO, WhenFull.DROP) c;", "", "leave WhenFull out"),
+        ("SharedCounter(16, Shared.SDW) c;", "", "WhenFull.DROP or WhenFull.PASS"),
+        ("SharedCounter(16, Shared.SRO) c;", "", "use Shared.SDW"),
+        (counter, "bit<64> w = c.window();", "use Shared.SDW"),
+        ("@slots(1) SharedCounter(16, Shared.EWO) c;", "", "how often they may restart"),
+        ("@slots(4) SharedSketch(16, Sketch.BITS, Shared.EWO) c;", "", "leave it out"),
+        ("@slots(256) SharedCounter(16000000, Shared.EWO) c;", "", "fewer slots"),
+    ];
+    for (objects, apply, remedy) in cases {
+        let program = program(objects, &format!("{apply} hdr.h.a = c.get(hdr.h.a);"));
+        let errors = generate(&program, &options(systems::compiler())).err().unwrap_or_default();
+        let remedies: Vec<_> = errors.into_iter().filter_map(|error| error.help).collect();
+        assert!(remedies.iter().any(|it| it.contains(remedy)), "{objects}: {remedies:?}");
+    }
+    let both = "SharedSketch(16, Sketch.MAXIMA, Shared.SDW, WhenFull.PASS) s;";
+    let apply = "c.sub(hdr.h.a, 3); s.update(hdr.h.a, c.get(hdr.h.a));";
+    let c = compiled(systems::compiler(), &format!("{counter} {both}"), apply).c_source;
+    // A counter that goes down has two cells; each consistency has its part of a packet.
+    assert!(c.contains("0, 16, 2, SP_SHARED_SUM)"), "{c}");
+    assert!(c.contains("struct sp_shared_context windows;"), "{c}");
+    assert!(c.contains("struct sp_eventual_context eventual;"), "{c}");
+}

@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod eventual;
 mod meaning;
 mod object;
 
@@ -24,6 +25,9 @@ macro_rules! headers {
 }
 
 const HEADERS: &[Header] = headers!(
+    "stateplane_eventual.h",
+    "stateplane_eventual_frame.h",
+    "stateplane_eventual_layouts.h",
     "stateplane_shared.h",
     "stateplane_shared_frame.h",
     "stateplane_shared_layouts.h",
@@ -32,7 +36,7 @@ const HEADERS: &[Header] = headers!(
     "stateplane_shared_window.h"
 );
 
-const CONTEXT: Context = Context { ty: "struct sp_shared_context", name: "shared", initial: "{}" };
+const CONTEXT: Context = Context { ty: "struct sp_swish_context", name: "shared", initial: "{}" };
 
 /// Updates of one packet at the most.
 const UPDATES_MAX: usize = 16;
@@ -65,12 +69,21 @@ impl System for SwiSh {
     }
 
     fn program_names(&self) -> &'static [&'static str] {
-        &["sp_shared_receive"]
+        &["sp_shared_receive", "sp_eventual_receive"]
     }
 
     fn own_functions(&self) -> &'static [&'static str] {
-        // Only `sp_shared_receive` and the generator call them.
-        &["sp_shared_handle", "sp_shared_fill", "sp_shared_put", "sp_shared_put_cells"]
+        // Only `sp_shared_receive`, `sp_eventual_receive` and the generator call them.
+        &[
+            "sp_shared_handle",
+            "sp_shared_fill",
+            "sp_shared_put",
+            "sp_shared_put_cells",
+            "sp_eventual_take",
+            "sp_eventual_fill_frame",
+            "sp_eventual_fill_changed",
+            "sp_eventual_fill_run",
+        ]
     }
 
     fn begin(&self) -> Box<dyn StateSystem> {
@@ -88,6 +101,40 @@ struct State {
     updates: usize,
 }
 
+/// What a consistency has in each place.
+struct Part {
+    is_eventual: bool,
+    context: &'static str,
+    member: &'static str,
+    claim: &'static str,
+    generated: &'static str,
+}
+
+const PARTS: [Part; 2] = [
+    Part {
+        is_eventual: false,
+        context: "sp_shared_context",
+        member: "windows",
+        claim: "sp_shared_claim_frame",
+        generated: "sp_shared_generated",
+    },
+    Part {
+        is_eventual: true,
+        context: "sp_eventual_context",
+        member: "eventual",
+        claim: "sp_eventual_claim_frame",
+        generated: "sp_eventual_generated",
+    },
+];
+
+impl State {
+    /// Those that the program uses.
+    fn parts(&self) -> impl Iterator<Item = &'static Part> {
+        let has = |part: &Part| self.objects.iter().any(|it| it.is_eventual() == part.is_eventual);
+        PARTS.iter().filter(move |part| has(part))
+    }
+}
+
 impl StateSystem for State {
     fn declare(&mut self, generator: &mut Generator<'_>, instance: &ExternInstance, id: u16) {
         let object = SharedObject::declare(generator, instance, id, &mut self.groups);
@@ -96,13 +143,17 @@ impl StateSystem for State {
 
     fn call(&mut self, generator: &mut Generator<'_>, call: &ObjectCall<'_>) {
         let name = &call.instance.c_name;
-        if let Some(object) = self.objects.iter().find(|it| it.c_name == *name) {
+        if let Some(object) = self.objects.iter_mut().find(|it| it.c_name == *name) {
+            if call.method == "sub" {
+                object.lanes = 2;
+            }
             self.updates += usize::from(object.call(generator, call));
         }
     }
 
     fn check(&self, generator: &mut Generator<'_>) {
         object::place(generator, &self.objects);
+        eventual::place(generator, &self.objects);
         let Some(object) = self.objects.first() else { return };
         if self.updates > UPDATES_MAX {
             let message = format!(
@@ -129,9 +180,14 @@ impl StateSystem for State {
     }
 
     fn map_count(&self, instance: &ExternInstance) -> usize {
-        // Those of the runtime (stateplane_shared.h and its parts), with the first object.
-        let first = self.objects.first().is_some_and(|it| it.c_name == instance.c_name);
-        if first { 15 } else { 0 }
+        // Those of the runtime, with the first object of each kind: two for messages
+        // (stateplane_shared_message.h); stateplane_shared.h and its parts; stateplane_eventual.h.
+        let first = |is_eventual: bool| {
+            let found = self.objects.iter().find(|it| it.is_eventual() == is_eventual);
+            found.is_some_and(|it| it.c_name == instance.c_name)
+        };
+        let both = self.objects.first().is_some_and(|it| it.c_name == instance.c_name);
+        2 * usize::from(both) + 13 * usize::from(first(false)) + 9 * usize::from(first(true))
     }
 
     fn switch_id(&self) -> Option<&'static str> {
@@ -139,14 +195,36 @@ impl StateSystem for State {
     }
 
     fn includes(&self, text: &mut Writer) {
-        if !self.objects.is_empty() {
-            object::includes(&self.objects, self.updates.clamp(1, UPDATES_MAX), text);
+        if self.objects.is_empty() {
+            return;
         }
+        let updates = self.updates.clamp(1, UPDATES_MAX);
+        object::includes(&self.objects, updates, text);
+        eventual::includes(&self.objects, updates, text);
+        text.line("/* With a packet through the pipeline. */");
+        text.line("struct sp_swish_context {");
+        for part in self.parts() {
+            text.line(format!("\tstruct {} {};", part.context, part.member));
+        }
+        text.line("};");
+        text.line("");
+        text.line("/* A generated frame becomes what is due. -1: nothing. */");
+        text.line("SP_INLINE int sp_swish_generated(struct xdp_md *xdp)");
+        text.line("{");
+        text.line("\tint verdict = -1;");
+        text.line("");
+        for part in self.parts() {
+            text.line("\tif (verdict < 0)");
+            text.line(format!("\t\tverdict = {}(xdp);", part.generated));
+        }
+        text.line("\treturn verdict;");
+        text.line("}");
+        text.line("");
     }
 
     fn receive(&self, text: &mut Writer) {
-        if !self.objects.is_empty() {
-            text.line("sp_shared_claim_frame(xdp);");
+        for part in self.parts() {
+            text.line(format!("{}(xdp);", part.claim));
         }
     }
 
@@ -155,17 +233,19 @@ impl StateSystem for State {
     }
 
     fn before_verdict(&self, leaving: Leaving<'_>) -> Option<String> {
-        if self.objects.is_empty() {
-            return None;
-        }
-        Some(match leaving {
-            Leaving::Drop => "sp_shared_commit(&shared);".into(),
+        // (Windows first: a packet that they drop changes nothing.)
+        let statement = |part: &Part| match (part.is_eventual, leaving) {
+            (false, Leaving::Drop) => "sp_shared_commit(&shared.windows);",
             // This packet enters the program again, from its beginning.
-            Leaving::Held => "sp_shared_forget(&shared);".into(),
-            Leaving::Forward(_) | Leaving::ToHost | Leaving::Replaced => {
-                "if (sp_shared_commit(&shared)) return sp_drop(ingress_port);".into()
+            (false, Leaving::Held) => "sp_shared_forget(&shared.windows);",
+            (false, Leaving::Forward(_) | Leaving::ToHost | Leaving::Replaced) => {
+                "if (sp_shared_commit(&shared.windows)) return sp_drop(ingress_port);"
             }
-        })
+            (true, Leaving::Held) => "shared.eventual.updates = 0;",
+            (true, _) => "sp_eventual_commit(&shared.eventual);",
+        };
+        let statements: Vec<&str> = self.parts().map(statement).collect();
+        (!statements.is_empty()).then(|| statements.join("\n"))
     }
 
     fn to_host(&self) -> Option<&'static str> {
@@ -173,7 +253,7 @@ impl StateSystem for State {
     }
 
     fn generated(&self) -> Option<&'static str> {
-        (!self.objects.is_empty()).then_some("sp_shared_generated")
+        (!self.objects.is_empty()).then_some("sp_swish_generated")
     }
 
     fn programs(&self, _: &mut Writer, _: &Pipeline) {}

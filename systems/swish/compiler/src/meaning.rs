@@ -1,12 +1,12 @@
 //! What SwiSh's objects mean on a switch that shares with nobody, for the interpreters: updates are
-//! read from the next window on.
+//! read from the next window on, with EWO from the next packet on.
 
 use num_traits::ToPrimitive;
 use p4_interpreter::Stop;
 use p4_interpreter::object::{Answer, Call, Datum, Declaration, Object, ObjectKinds};
 use std::collections::BTreeMap;
 use swish_protocol::TEST_PERIOD_US;
-use swish_protocol::objects::{COUNTER, Merge, SKETCH};
+use swish_protocol::objects::{COUNTER, Consistency, Merge, SKETCH};
 
 /// What objects draw from (`Object::supply`).
 pub mod supply {
@@ -27,13 +27,13 @@ impl ObjectKinds for Meaning {
         let size = number(0).and_then(ToPrimitive::to_u32);
         let size =
             size.ok_or_else(|| Stop::Broken(format!("a {} without a size", declaration.kind)))?;
-        let kind = if declaration.kind == COUNTER {
-            Some(0)
-        } else {
-            number(1).and_then(|it| it.to_usize())
-        };
+        let at = |at: usize| number(at).and_then(|it| it.to_usize());
+        let (kind, consistency) =
+            if declaration.kind == COUNTER { (Some(0), at(1)) } else { (at(1), at(2)) };
         let merge = kind.and_then(|at| Merge::ALL.get(at)).copied().unwrap_or(Merge::Sum);
-        Ok(Box::new(Variable { size, merge, ..Variable::default() }))
+        let consistency = consistency.and_then(|at| Consistency::ALL.get(at)).copied();
+        let is_eventual = consistency == Some(Consistency::Ewo);
+        Ok(Box::new(Variable { size, merge, is_eventual, ..Variable::default() }))
     }
 }
 
@@ -42,6 +42,8 @@ impl ObjectKinds for Meaning {
 struct Variable {
     size: u32,
     merge: Merge,
+    /// Without windows.
+    is_eventual: bool,
     /// What packets read, and what was updated in this window.
     values: BTreeMap<u32, u32>,
     updates: BTreeMap<u32, u32>,
@@ -56,6 +58,7 @@ impl Default for Variable {
         Variable {
             size: 0,
             merge: Merge::Sum,
+            is_eventual: false,
             values: BTreeMap::new(),
             updates: BTreeMap::new(),
             noted: vec![],
@@ -99,7 +102,7 @@ impl Object for Variable {
         self.settle();
         let before = self.window();
         self.now_us = now_us;
-        if self.window() > before {
+        if self.is_eventual || self.window() > before {
             self.turn();
         }
     }
@@ -111,6 +114,12 @@ impl Object for Variable {
             ("add" | "update", [index, by]) => {
                 if *index < self.size.into() {
                     self.noted.push((*index as u32, *by as u32));
+                }
+                answer(0)
+            }
+            ("sub", [index, by]) => {
+                if *index < self.size.into() {
+                    self.noted.push((*index as u32, (*by as u32).wrapping_neg()));
                 }
                 answer(0)
             }

@@ -12,6 +12,11 @@ use xdp_backend::system::{Generator, ObjectCall, Writer};
 /// Cells of all variables at the most: 64 bits of each in four copies is what a switch should give.
 const CELLS_MAX: u32 = 16 << 20;
 
+/// Slots that a cell may have.
+const SLOTS: std::ops::RangeInclusive<u32> = 2..=256;
+/// Slots of a cell, if the program does not say.
+const USUAL_SLOTS: u32 = 16;
+
 /// An object as the generator needs it.
 pub(crate) struct SharedObject {
     pub(crate) c_name: String,
@@ -19,12 +24,17 @@ pub(crate) struct SharedObject {
     pub(crate) described: String,
     pub(crate) location: Location,
     id: u16,
-    cells: u32,
-    merge: Merge,
+    pub(crate) cells: u32,
+    pub(crate) merge: Merge,
     consistency: Consistency,
     group: String,
-    group_number: u32,
-    drops: bool,
+    pub(crate) group_number: u32,
+    /// `None`: the declaration does not say what becomes of a packet whose update finds no room.
+    drops: Option<bool>,
+    /// What `@slots` says.
+    slots: Option<Option<u32>>,
+    /// Of a cell of EWO: 2 if the program subtracts.
+    pub(crate) lanes: u32,
 }
 
 impl SharedObject {
@@ -36,10 +46,11 @@ impl SharedObject {
         groups: &mut Vec<String>,
     ) -> SharedObject {
         let is_counter = instance.extern_type == COUNTER;
-        let number = |index: usize| match instance.arguments.get(index) {
-            Some(ConstArgument::Value(value, _)) => value.to_usize().unwrap_or(0),
-            _ => 0,
+        let given = |index: usize| match instance.arguments.get(index) {
+            Some(ConstArgument::Value(value, _)) => value.to_usize(),
+            _ => None,
         };
+        let number = |index: usize| given(index).unwrap_or(0);
         let (consistency, when_full) = if is_counter { (1, 2) } else { (2, 3) };
         let consistency = *Consistency::ALL.get(number(consistency)).unwrap_or(&Consistency::Sdw);
         let merge = if is_counter { 0 } else { number(1) };
@@ -60,7 +71,13 @@ impl SharedObject {
             consistency,
             group,
             group_number: u32::try_from(at).unwrap_or(u32::MAX),
-            drops: number(when_full) == 0,
+            drops: given(when_full).map(|it| it == 0),
+            slots: instance
+                .annotations
+                .iter()
+                .find(|it| it.name == "slots")
+                .map(|it| it.body.trim().parse().ok()),
+            lanes: 1,
         };
         object.check(generator);
         generator.manifest.state_objects.push(object.in_manifest(instance));
@@ -75,14 +92,29 @@ impl SharedObject {
                 "use Shared.SDW: all switches see updates in the same window",
             ),
             (
-                self.consistency == Consistency::Ewo,
-                "Shared.EWO is not built yet".into(),
-                "use Shared.SDW: all switches see updates in the same window",
+                self.consistency == Consistency::Ewo && self.drops.is_some(),
+                "Shared.EWO has no bound of updates: every update finds room".into(),
+                "leave WhenFull out",
+            ),
+            (
+                self.consistency == Consistency::Sdw && self.drops.is_none(),
+                "Shared.SDW has a bound of updates in a window".into(),
+                "say what becomes of a packet beyond it: WhenFull.DROP or WhenFull.PASS",
+            ),
+            (
+                self.slots.is_some() && !(self.is_eventual() && self.merge == Merge::Sum),
+                "@slots is of counters with Shared.EWO: no other cells have slots".into(),
+                "leave it out",
+            ),
+            (
+                self.slots.is_some_and(|it| !it.is_some_and(|it| SLOTS.contains(&it))),
+                format!("@slots needs a number from {} to {}", SLOTS.start(), SLOTS.end()),
+                "count the switches of the group, and how often they may restart",
             ),
             (
                 self.cells > CELLS_MAX,
                 format!("{} cells, more than {CELLS_MAX}", self.cells),
-                "make it smaller: each cell takes 17 bytes and a bit",
+                "make it smaller: a cell takes 17 bytes and a bit, with EWO 16 and its slots",
             ),
             (
                 self.group.is_empty() || self.group.len() > 32 || !self.group.bytes().all(is_plain),
@@ -109,7 +141,7 @@ impl SharedObject {
             name: instance.name.clone(),
             system: SYSTEM.into(),
             kind: instance.extern_type.clone(),
-            map: "sp_shared_blocks".into(),
+            map: if self.is_eventual() { "sp_eventual_cells" } else { "sp_shared_blocks" }.into(),
             slots_map: None,
             capacity: self.cells,
             home: Home::Peers,
@@ -120,14 +152,33 @@ impl SharedObject {
         }
     }
 
-    fn settings(&self, first_block: u32) -> SharedSettings {
+    pub(crate) fn is_eventual(&self) -> bool {
+        self.consistency == Consistency::Ewo
+    }
+
+    /// Slots that this object asks for.
+    pub(crate) fn slots(&self) -> u32 {
+        let wanted = self.slots.flatten().unwrap_or(USUAL_SLOTS);
+        if self.merge == Merge::Sum { wanted } else { 0 }
+    }
+
+    pub(crate) fn settings(&self, first_block: u32) -> SharedSettings {
         SharedSettings {
             consistency: self.consistency,
             merge: self.merge,
             group: self.group.clone(),
             group_number: self.group_number,
             first_block,
-            drops_when_full: self.drops,
+            drops_when_full: self.drops == Some(true),
+            eventual: None,
+        }
+    }
+
+    /// Tells the manifest where the object lies.
+    pub(crate) fn lies(&self, generator: &mut Generator<'_>, settings: &SharedSettings) {
+        let all = generator.manifest.state_objects.iter_mut();
+        if let Some(described) = all.into_iter().find(|it| it.id == self.id) {
+            described.settings = written(settings);
         }
     }
 
@@ -142,20 +193,40 @@ impl SharedObject {
                 _ => None,
             })
             .collect();
+        let context = if self.is_eventual() { "shared.eventual" } else { "shared.windows" };
         match (method, &inputs[..]) {
             ("add" | "update", [index, by]) => {
-                generator.out.line(format!("{name}_update(&shared, {index}, {by});"));
+                generator.out.line(format!("{name}_update(&{context}, {index}, {by});"));
+                return true;
+            }
+            ("sub", [index, by]) if self.is_eventual() => {
+                generator.out.line(format!("{name}_sub(&{context}, {index}, {by});"));
+                return true;
+            }
+            // (Cells of SDW are modulo 2^32.)
+            ("sub", [index, by]) => {
+                generator.out.line(format!("{name}_update(&{context}, {index}, -({by}));"));
                 return true;
             }
             ("get", [index]) => {
                 if let Some(target) = result {
-                    generator.store(target, &format!("{name}_get(&shared, {index})"));
+                    let call = if self.is_eventual() {
+                        format!("{name}_get({index})")
+                    } else {
+                        format!("{name}_get(&{context}, {index})")
+                    };
+                    generator.store(target, &call);
                 }
+            }
+            ("window" | "age", []) if self.is_eventual() => {
+                let message = format!("{}: Shared.EWO has no windows", self.described);
+                let help = "use Shared.SDW, whose values are those of a window";
+                generator.error(location, &message, Some(help));
             }
             ("window" | "age", []) => {
                 if let Some(target) = result {
                     let group = self.group_number;
-                    generator.store(target, &format!("sp_shared_{method}(&shared, {group})"));
+                    generator.store(target, &format!("sp_shared_{method}(&{context}, {group})"));
                 }
             }
             _ => {
@@ -177,9 +248,9 @@ fn written(settings: &SharedSettings) -> manifest::Settings {
     }
 }
 
-/// Objects with their first blocks: a group's lie side by side.
+/// Objects with SDW, with their first blocks: a group's lie side by side.
 fn placed(objects: &[SharedObject]) -> Vec<(&SharedObject, u32)> {
-    let mut in_order: Vec<&SharedObject> = objects.iter().collect();
+    let mut in_order: Vec<&SharedObject> = objects.iter().filter(|it| !it.is_eventual()).collect();
     in_order.sort_by_key(|object| object.group_number);
     let mut next = 0u32;
     let mut found = vec![];
@@ -193,10 +264,7 @@ fn placed(objects: &[SharedObject]) -> Vec<(&SharedObject, u32)> {
 /// Tells the manifest where the objects lie, after all are declared.
 pub(crate) fn place(generator: &mut Generator<'_>, objects: &[SharedObject]) {
     for (object, first) in placed(objects) {
-        let all = generator.manifest.state_objects.iter_mut();
-        if let Some(described) = all.into_iter().find(|it| it.id == object.id) {
-            described.settings = written(&object.settings(first));
-        }
+        object.lies(generator, &object.settings(first));
         if first.saturating_add(blocks(object.cells)) >= u32::from(NOTHING) {
             let message = format!(
                 "{}: the program's shared variables have over {CELLS_MAX} cells",
@@ -207,12 +275,16 @@ pub(crate) fn place(generator: &mut Generator<'_>, objects: &[SharedObject]) {
     }
 }
 
-/// Maps and functions of all objects.
+/// Maps and functions of objects with SDW.
 pub(crate) fn includes(objects: &[SharedObject], updates: usize, text: &mut Writer) {
     let placed = placed(objects);
-    let all: u32 = objects.iter().map(|it| blocks(it.cells)).sum();
+    if placed.is_empty() {
+        return;
+    }
+    let all: u32 = placed.iter().map(|(it, _)| blocks(it.cells)).sum();
     let of_group = |group: u32| -> u32 {
-        objects.iter().filter(|it| it.group_number == group).map(|it| blocks(it.cells)).sum()
+        let own = placed.iter().filter(|(it, _)| it.group_number == group);
+        own.map(|(it, _)| blocks(it.cells)).sum()
     };
     let largest = (0..GROUPS).map(of_group).max().unwrap_or(1);
     text.line(format!("#define SP_SHARED_BLOCKS {all}"));
@@ -221,7 +293,7 @@ pub(crate) fn includes(objects: &[SharedObject], updates: usize, text: &mut Writ
     text.line("/* name, group, first block, cells, how they merge, drops when full */");
     let objects = placed.iter().map(|(it, first)| {
         let SharedObject { c_name, group_number, cells, merge, drops, .. } = it;
-        let (merge, drops) = (merge.c_name(), u32::from(*drops));
+        let (merge, drops) = (merge.c_name(), u32::from(*drops == Some(true)));
         format!(" X({c_name}, {group_number}, {first}, {cells}, {merge}, {drops})")
     });
     text.line(format!("#define SP_SHARED_OBJECTS(X){}", objects.collect::<String>()));

@@ -78,7 +78,7 @@ pub mod kind {
 
 /// What the data plane counts, in the order of its map `sp_shared_stats`. For a reason to drop a
 /// packet, an update or a message: the remedy.
-pub const COUNTED: [(&str, Option<&str>); 15] = [
+pub const COUNTED: [(&str, Option<&str>); 22] = [
     ("windows", None),
     ("sent", None),
     ("received", None),
@@ -100,6 +100,19 @@ pub const COUNTED: [(&str, Option<&str>); 15] = [
     ("no_route", Some("no route or neighbour for a member's address: `ip route get`, `ip neigh`")),
     ("no_secret", Some("the secret that tags messages is gone: `stateplane keys show`")),
     ("faults", Some("the data plane met a state that it must not: report it")),
+    ("eventual_sent", None),
+    ("eventual_gossip", None),
+    ("eventual_received", None),
+    ("eventual_raised", None),
+    ("eventual_skipped", None),
+    (
+        "no_slot",
+        Some("switches began anew more often than a cell has slots: @slots(N) in the program"),
+    ),
+    (
+        "cell_stuck",
+        Some("a cell changed so often that a message was not merged; gossip repeats it"),
+    ),
 ];
 
 c_struct! {

@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod eventual;
 pub mod layouts;
 pub mod message;
 pub mod objects;

@@ -99,6 +99,21 @@ pub struct SharedSettings {
     pub first_block: u32,
     /// A packet whose update finds no room is dropped.
     pub drops_when_full: bool,
+    /// With EWO: where its cells are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eventual: Option<Eventual>,
+}
+
+/// Where the cells of a variable with EWO are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Eventual {
+    /// The first one, of all groups' cells: those with slots come first.
+    pub first_cell: u32,
+    /// 2: each counter has a cell that grows by what is added, and behind all of these one that
+    /// grows by what is subtracted.
+    pub lanes: u32,
+    /// Slots of each cell: lives of switches that may write to it; 0: it has none.
+    pub slots: u32,
 }
 
 /// Blocks of so many cells.
@@ -122,10 +137,11 @@ pub struct Group {
     pub layout: u64,
 }
 
-/// The groups of a program, in the order of their numbers, from the sizes and settings of its
-/// variables.
+/// The groups with variables with SDW, in the order of their numbers, from the sizes and settings
+/// of a program's variables.
 pub fn groups<'a>(objects: impl Iterator<Item = (u32, &'a SharedSettings)>) -> Vec<Group> {
-    let objects: Vec<(u32, &SharedSettings)> = objects.collect();
+    let objects: Vec<(u32, &SharedSettings)> =
+        objects.filter(|(_, it)| it.consistency == Consistency::Sdw).collect();
     let mut found: Vec<Group> = vec![];
     for (cells, settings) in objects.iter().copied() {
         let end = settings.first_block + blocks(cells);
@@ -151,6 +167,67 @@ pub fn groups<'a>(objects: impl Iterator<Item = (u32, &'a SharedSettings)>) -> V
     found
 }
 
+/// A group of a program's variables with EWO: ranges of cells.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EventualGroup {
+    /// Its name.
+    pub name: String,
+    /// Its number in the program.
+    pub number: u32,
+    /// The first cell with slots.
+    pub first_slotted: u32,
+    /// How many.
+    pub slotted: u32,
+    /// The first cell without.
+    pub first_direct: u32,
+    /// How many.
+    pub direct: u32,
+    /// As [`Group::layout`].
+    pub layout: u64,
+}
+
+/// The groups with variables with EWO, in the order of their numbers.
+pub fn eventual_groups<'a>(
+    objects: impl Iterator<Item = (u32, &'a SharedSettings)>,
+) -> Vec<EventualGroup> {
+    let mut found: Vec<(EventualGroup, Vec<[u32; 4]>)> = vec![];
+    for (size, settings) in objects {
+        let Some(eventual) = settings.eventual else { continue };
+        let at = found.iter().position(|(it, _)| it.number == settings.group_number);
+        let at = at.unwrap_or_else(|| {
+            let (name, number) = (settings.group.clone(), settings.group_number);
+            found.push((EventualGroup { name, number, ..EventualGroup::default() }, vec![]));
+            found.len() - 1
+        });
+        let Some((group, parts)) = found.get_mut(at) else { continue };
+        let (first, count) = match settings.merge {
+            Merge::Sum => (&mut group.first_slotted, &mut group.slotted),
+            Merge::Or | Merge::Max => (&mut group.first_direct, &mut group.direct),
+        };
+        let from = eventual.first_cell;
+        *first = if *count == 0 { from } else { from.min(*first) };
+        *count += size * eventual.lanes;
+        parts.push([from, size, eventual.lanes, settings.merge.number()]);
+    }
+    found.sort_by_key(|(group, _)| group.number);
+    let with_layout = |(mut group, mut parts): (EventualGroup, Vec<[u32; 4]>)| {
+        parts.sort_unstable();
+        let mut hasher = SipHasher24::new();
+        // (So that the tags are others than those of the group's windows.)
+        hasher.write(b"ewo");
+        for [from, size, lanes, merge] in parts {
+            let is_slotted = merge == merge::SUM;
+            let first = if is_slotted { group.first_slotted } else { group.first_direct };
+            for number in [from - first, size, lanes, merge] {
+                hasher.write(&number.to_be_bytes());
+            }
+        }
+        group.layout = hasher.finish();
+        group
+    };
+    found.into_iter().map(with_layout).collect()
+}
+
 fn layout(group: &Group, objects: &[(u32, &SharedSettings)]) -> u64 {
     let own = objects.iter().filter(|(_, it)| it.group_number == group.number);
     let mut parts: Vec<[u32; 3]> =
@@ -161,4 +238,37 @@ fn layout(group: &Group, objects: &[(u32, &SharedSettings)]) -> u64 {
         hasher.write(&number.to_be_bytes());
     }
     hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(merge: Merge, group_number: u32, first_cell: u32, lanes: u32) -> SharedSettings {
+        SharedSettings {
+            consistency: Consistency::Ewo,
+            merge,
+            group: format!("group {group_number}"),
+            group_number,
+            first_block: 0,
+            drops_when_full: false,
+            eventual: Some(Eventual { first_cell, lanes, slots: 16 }),
+        }
+    }
+
+    #[test]
+    fn groups_have_ranges_of_both_kinds() {
+        let all = [
+            (10, settings(Merge::Sum, 0, 0, 2)),
+            (5, settings(Merge::Sum, 1, 20, 1)),
+            (7, settings(Merge::Sum, 0, 25, 1)),
+            (3, settings(Merge::Max, 1, 32, 1)),
+        ];
+        let one = eventual_groups(all.iter().map(|(size, it)| (*size, it)));
+        let ranges =
+            |it: &EventualGroup| [it.first_slotted, it.slotted, it.first_direct, it.direct];
+        assert_eq!(one.iter().map(ranges).collect::<Vec<_>>(), [[0, 27, 0, 0], [20, 5, 32, 3]]);
+        assert_ne!(one[0].layout, one[1].layout);
+        assert!(groups(all.iter().map(|(size, it)| (*size, it))).is_empty());
+    }
 }

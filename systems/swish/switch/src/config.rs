@@ -1,6 +1,7 @@
 //! SwiSh's part of `switch.toml`.
 
-use crate::group::{Group, View};
+use crate::gossip::Terms;
+use crate::group::View;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -34,30 +35,71 @@ struct Shared {
     period_us: Option<u64>,
     /// B: updates of this switch between two windows.
     bound: Option<u64>,
+    /// EWO: of all messages that this switch sends, in Mbit/s.
+    bandwidth_mbps: Option<u64>,
+    /// EWO: a change is sent after so much time at the latest, if the bandwidth allows it.
+    mirror_us: Option<u64>,
+    /// EWO: so long a round of gossip takes, if the bandwidth allows it.
+    gossip_ms: Option<u64>,
 }
 
-/// The view of each group, as the configuration says. A group that it does not name is this
-/// switch's alone.
+/// What the configuration says of each of the program's groups.
+pub(crate) struct Groups<'a> {
+    config: &'a Config,
+    shared: BTreeMap<String, Shared>,
+}
+
+/// Reads it; `known` are the names of the program's groups.
 ///
 /// # Errors
-/// A field is out of range, or names no group of the program.
-pub(crate) fn views(config: &Config, groups: &[Group]) -> Result<Vec<View>> {
+/// A field names no group of the program.
+pub(crate) fn groups<'a>(config: &'a Config, known: &[&str]) -> Result<Groups<'a>> {
     let own: Own = config.part(&FIELDS)?;
-    for name in own.shared.keys() {
-        if !groups.iter().any(|group| group.described.name == *name) {
-            let known: Vec<&str> = groups.iter().map(|it| it.described.name.as_str()).collect();
-            let reason = format!(
-                "the program has no such group of shared variables; it has: {}",
-                if known.is_empty() { "none".into() } else { known.join(", ") }
-            );
-            return config.fault(format!("shared.{name}"), reason);
-        }
+    if let Some(name) = own.shared.keys().find(|name| !known.contains(&name.as_str())) {
+        let reason = format!(
+            "the program has no such group of shared variables; it has: {}",
+            if known.is_empty() { "none".into() } else { known.join(", ") }
+        );
+        return config.fault(format!("shared.{name}"), reason);
     }
-    groups.iter().map(|group| view(config, group, own.shared.get(&group.described.name))).collect()
+    Ok(Groups { config, shared: own.shared })
 }
 
-fn view(config: &Config, group: &Group, shared: Option<&Shared>) -> Result<View> {
-    let field = |name: &str| format!("shared.{}.{name}", group.described.name);
+impl Groups<'_> {
+    /// The view of a group. One that the configuration does not name is this switch's alone.
+    ///
+    /// # Errors
+    /// A field is out of range.
+    pub(crate) fn view(&self, group: &str) -> Result<View> {
+        view(self.config, group, self.shared.get(group))
+    }
+
+    /// How much is sent of a group's variables with EWO.
+    ///
+    /// # Errors
+    /// A field is out of range.
+    pub(crate) fn terms(&self, group: &str) -> Result<Terms> {
+        let shared = self.shared.get(group);
+        let field = |name: &str, value: Option<u64>, usual: u64, most: u64| match value {
+            Some(value) if value == 0 || value > most => {
+                let reason = format!("{value}: must be from 1 to {most}");
+                self.config.fault(format!("shared.{group}.{name}"), reason)
+            }
+            value => Ok(value.unwrap_or(usual)),
+        };
+        let bandwidth_mbps = shared.and_then(|it| it.bandwidth_mbps);
+        let mirror_us = shared.and_then(|it| it.mirror_us);
+        let gossip_ms = shared.and_then(|it| it.gossip_ms);
+        Ok(Terms {
+            bytes_per_s: field("bandwidth_mbps", bandwidth_mbps, 100, 1_000_000)? * 125_000,
+            mirror_ns: field("mirror_us", mirror_us, 1000, 10_000_000)? * 1000,
+            gossip_ns: field("gossip_ms", gossip_ms, 1000, 3_600_000)? * 1_000_000,
+        })
+    }
+}
+
+fn view(config: &Config, group: &str, shared: Option<&Shared>) -> Result<View> {
+    let field = |name: &str| format!("shared.{group}.{name}");
     let Some(shared) = shared else {
         return Ok(View {
             number: 1,

@@ -25,7 +25,7 @@ const WINDOW_NS: &str = "sp_shared_window_ns";
 /// The runtime's counters.
 pub const STATS: &str = "sp_shared_stats";
 /// The first UDP source port of messages: frames of several ports may be on several CPUs.
-const FLOWS: u32 = 49_152;
+pub(crate) const FLOWS: u32 = 49_152;
 
 /// A group of a loaded object.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,11 +8,15 @@
 
 mod config;
 pub mod due;
+pub mod eventual;
+pub mod gossip;
 pub mod group;
 
 use daemon::metrics::{Kind, Text};
 use dataplane::Dataplane;
 use due::Rounds;
+use eventual::EventualGroup;
+use gossip::{Pace, Terms};
 use group::{Group, STATS, View};
 use manifest::{Manifest, StateObject};
 use serde::{Deserialize, Serialize};
@@ -20,6 +24,7 @@ use serde_json::{Map, Value};
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use swish_protocol::eventual::FRAME_BYTES;
 use swish_protocol::layouts::{COUNTED, CPUS};
 use swish_protocol::objects::SYSTEM;
 use switch_agent::config::Config;
@@ -30,6 +35,9 @@ use wire::KeyRing;
 
 /// What `stateplane status` is told of groups has this name.
 pub const SHARED: &str = "shared";
+
+/// What it is told of variables with EWO.
+pub const EVENTUAL: &str = "shared_eventual";
 
 /// See the crate.
 pub struct SwiSh;
@@ -44,28 +52,129 @@ impl System for SwiSh {
     }
 
     fn check(&self, config: &Config, manifest: &Manifest) -> Result<()> {
-        let groups = Group::all(manifest)?;
-        if !groups.is_empty() && config.secrets.is_none() {
+        let (groups, eventual) = (Group::all(manifest)?, EventualGroup::all(manifest)?);
+        if !(groups.is_empty() && eventual.is_empty()) && config.secrets.is_none() {
             let reason = "is needed, as the program has shared variables: switches tag what they \
                           send each other (`stateplane keys generate FILE` makes a file)";
             return config.fault("secrets", reason);
         }
-        config::views(config, &groups).map(drop)
+        configured(config, groups, eventual).map(drop)
     }
 
     fn begin(&self, context: &Context) -> Result<Option<Box<dyn Running>>> {
         let dataplane = Arc::clone(&context.dataplane);
-        let groups = Group::all(dataplane.manifest())?;
-        if groups.is_empty() {
+        let manifest = dataplane.manifest();
+        let (groups, eventual) = (Group::all(manifest)?, EventualGroup::all(manifest)?);
+        if groups.is_empty() && eventual.is_empty() {
             return Ok(None);
         }
-        let views = config::views(&context.config, &groups)?;
-        let groups = groups.into_iter().zip(views);
-        let groups = groups.map(|(group, view)| Shared { group, view, rounds: Mutex::default() });
+        let (groups, eventual) = configured(&context.config, groups, eventual)?;
         let config = Arc::clone(&context.config);
-        Ok(Some(Box::new(Objects { dataplane, config, groups: groups.collect() })))
+        let incarnation = context.incarnation;
+        Ok(Some(Box::new(Objects { dataplane, config, incarnation, groups, eventual })))
     }
 }
+
+/// The program's groups, with what the configuration says of each.
+fn configured(
+    config: &Config,
+    groups: Vec<Group>,
+    eventual: Vec<EventualGroup>,
+) -> Result<(Vec<Shared>, Vec<Eventual>)> {
+    let names = groups.iter().map(|it| it.described.name.as_str());
+    let mut names: Vec<&str> =
+        names.chain(eventual.iter().map(|it| it.described.name.as_str())).collect();
+    names.sort_unstable();
+    names.dedup();
+    let said = config::groups(config, &names)?;
+    let windows = groups.into_iter().map(|group| {
+        let view = said.view(&group.described.name)?;
+        Ok(Shared { group, view, rounds: Mutex::default() })
+    });
+    let windows = windows.collect::<Result<_>>()?;
+    let eventual = eventual.into_iter().map(|group| {
+        let name = &group.described.name;
+        let (view, terms) = (said.view(name)?, said.terms(name)?);
+        let (members, slots) = (view.members.len(), group.columns as usize);
+        if group.described.slotted > 0 && members > slots {
+            let reason = format!(
+                "{members} switches, and a counter of the program has {slots} slots: compile it \
+                 with @slots(N), N a few more than there are switches"
+            );
+            return config.fault(format!("shared.{name}.members"), reason);
+        }
+        let pace = Mutex::new(Pace::new(view.own.into()));
+        Ok(Eventual { group, view, terms, pace })
+    });
+    Ok((windows, eventual.collect::<Result<_>>()?))
+}
+
+/// A group's variables with EWO on this switch.
+struct Eventual {
+    group: EventualGroup,
+    view: View,
+    terms: Terms,
+    pace: Mutex<Pace>,
+}
+
+/// What `stateplane status` is told of a group's variables with EWO.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventualLoad {
+    /// Its name.
+    pub group: String,
+    /// Addresses of the members.
+    pub members: Vec<Ipv4Addr>,
+    /// The view.
+    pub view: u32,
+    /// Cells, with those that count what is subtracted.
+    pub cells: u32,
+    /// Slots of a counter, and those of them that are in use: a life of a switch has one.
+    pub slots: u32,
+    /// See `slots`.
+    pub lives: u32,
+    /// Changes that a member is still to be sent, at the most.
+    pub waiting: u64,
+    /// What the configuration allows.
+    pub bandwidth_mbps: u64,
+    /// How long the last round of gossip took; 0: none is over yet.
+    pub round_ms: u64,
+}
+
+impl Eventual {
+    /// Begins the group, or goes on with that of an earlier agent.
+    fn secrets(&self, objects: &Objects, ring: &KeyRing) -> Result<()> {
+        let Eventual { group, view, .. } = self;
+        if group.node(&objects.dataplane)?.life == 0 {
+            Ok(group.begin(&objects.dataplane, view, objects.incarnation, ring)?)
+        } else if group.has(&objects.dataplane, view)? {
+            Ok(group.secrets(&objects.dataplane, view, ring)?)
+        } else {
+            objects.config.fault(format!("shared.{}", group.described.name), OTHER_VIEW)
+        }
+    }
+
+    fn pace(&self) -> std::sync::MutexGuard<'_, Pace> {
+        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn load(&self, dataplane: &Dataplane) -> Option<EventualLoad> {
+        let look = self.group.look(dataplane).ok()?;
+        Some(EventualLoad {
+            group: self.group.described.name.clone(),
+            members: self.view.members.iter().map(|(_, address)| *address).collect(),
+            view: self.view.number,
+            cells: look.slotted + look.direct,
+            slots: self.group.columns,
+            lives: look.columns,
+            waiting: look.others.iter().map(|(_, waiting)| *waiting).max().unwrap_or(0),
+            bandwidth_mbps: self.terms.bytes_per_s / 125_000,
+            round_ms: self.pace().round_ns / 1_000_000,
+        })
+    }
+}
+
+const OTHER_VIEW: &str = "is another one than the running data plane has: end all switches of the \
+                          group (`stateplane switch stop`), and start them again";
 
 /// A group on this switch.
 struct Shared {
@@ -95,7 +204,9 @@ pub struct GroupLoad {
 struct Objects {
     dataplane: Arc<Dataplane>,
     config: Arc<Config>,
+    incarnation: u32,
     groups: Vec<Shared>,
+    eventual: Vec<Eventual>,
 }
 
 impl Objects {
@@ -117,11 +228,34 @@ impl Objects {
         };
         self.groups.iter().filter_map(load).collect()
     }
+
+    fn eventual_loads(&self) -> Vec<EventualLoad> {
+        self.eventual.iter().filter_map(|it| it.load(&self.dataplane)).collect()
+    }
+
+    fn eventual_metrics(&self, text: &mut Text) {
+        let of = |name: &str| {
+            let at = COUNTED.iter().position(|(counted, _)| *counted == name);
+            at.map_or(0, |at| self.count(at as u32))
+        };
+        let bytes = (of("eventual_sent") + of("eventual_gossip")) * FRAME_BYTES;
+        let help = "Bytes of messages about variables with EWO that were sent.";
+        let name = "stateplane_switch_shared_eventual_bytes_total";
+        text.family(name, Kind::Counter, help).sample(&[], bytes);
+        let loads = self.eventual_loads();
+        let help = "Lives of switches that have a slot in a group's variables with EWO.";
+        let mut family = text.family("stateplane_switch_shared_lives", Kind::Gauge, help);
+        loads.iter().for_each(|it| family.sample(&[("group", &it.group)], u64::from(it.lives)));
+        let help = "Changed cells that a member is still to be sent, at the most.";
+        let mut family = text.family("stateplane_switch_shared_waiting", Kind::Gauge, help);
+        loads.iter().for_each(|it| family.sample(&[("group", &it.group)], it.waiting));
+    }
 }
 
 impl Running for Objects {
     fn interval(&self) -> Option<Duration> {
-        let shortest = self.groups.iter().map(|it| it.view.period_ns).min()?;
+        let mirrors = self.eventual.iter().map(|it| it.terms.mirror_ns.saturating_mul(20));
+        let shortest = self.groups.iter().map(|it| it.view.period_ns).chain(mirrors).min()?;
         Some(Duration::from_nanos((shortest / 20).clamp(100_000, 1_000_000)))
     }
 
@@ -143,13 +277,11 @@ impl Running for Objects {
             } else if group.has(&self.dataplane, view)? {
                 group.secrets(&self.dataplane, view, ring)?;
             } else {
-                let reason = "is another one than the running data plane has: end all switches of \
-                              the group (`stateplane switch stop`), and start them again";
                 let field = format!("shared.{}", group.described.name);
-                return self.config.fault(field, reason);
+                return self.config.fault(field, OTHER_VIEW);
             }
         }
-        Ok(())
+        self.eventual.iter().try_for_each(|it| it.secrets(self, ring))
     }
 
     fn due(&self, now_ns: u64) -> u64 {
@@ -157,7 +289,10 @@ impl Running for Objects {
             let mut rounds = rounds.lock().unwrap_or_else(PoisonError::into_inner);
             group.queue(&self.dataplane, &mut rounds, now_ns).unwrap_or_default()
         };
-        self.groups.iter().map(queue).sum()
+        let gossip = |it: &Eventual| {
+            it.group.queue(&self.dataplane, &mut it.pace(), it.terms, now_ns).unwrap_or_default()
+        };
+        self.groups.iter().map(queue).sum::<u64>() + self.eventual.iter().map(gossip).sum::<u64>()
     }
 
     fn objects(&self) -> Vec<ObjectLoad> {
@@ -175,7 +310,8 @@ impl Running for Objects {
 
     fn status(&self) -> Map<String, Value> {
         let loads = serde_json::to_value(self.loads()).unwrap_or_default();
-        Map::from_iter([(SHARED.to_owned(), loads)])
+        let eventual = serde_json::to_value(self.eventual_loads()).unwrap_or_default();
+        Map::from_iter([(SHARED.to_owned(), loads), (EVENTUAL.to_owned(), eventual)])
     }
 
     fn drops(&self) -> Vec<Drops> {
@@ -199,5 +335,6 @@ impl Running for Objects {
         for load in self.loads() {
             family.sample(&[("group", &load.group)], load.window);
         }
+        self.eventual_metrics(text);
     }
 }

@@ -4,6 +4,7 @@
 use crate::SwiSh;
 use fuzz_door::{Door, Doors, told};
 use serde_json::json;
+use swish_protocol::eventual;
 use swish_protocol::message::{Cells, Message};
 use swish_protocol::{PORT, layouts::NOTHING};
 use trace::{Fields, MessageBody, Messages, Objects};
@@ -13,13 +14,17 @@ use wire::Malformed;
 const DELTA: &str = "SHARED_DELTA";
 /// It says how far its sender is.
 const STATE: &str = "SHARED_STATE";
+/// With EWO: single cells that packets changed.
+const CHANGES: &str = "SHARED_CHANGES";
+/// With EWO: a run of cells of one life.
+const GOSSIP: &str = "SHARED_GOSSIP";
 
 const PHASES: [&str; 7] =
     ["advanced", "resetting", "ready", "turning", "rotated", "counting", "sending"];
 
 impl Messages for SwiSh {
     fn names(&self) -> Vec<&'static str> {
-        vec![DELTA, STATE]
+        vec![DELTA, STATE, CHANGES, GOSSIP]
     }
 
     fn name(&self, _: u8) -> Option<&'static str> {
@@ -31,11 +36,55 @@ impl Messages for SwiSh {
     }
 
     fn ports(&self) -> &'static [u16] {
-        &[PORT]
+        &[PORT, eventual::PORT]
     }
 
     fn decode_unframed(&self, datagram: &[u8]) -> Result<MessageBody, String> {
-        Message::decode(datagram).map(|message| body(&message)).map_err(|error| error.to_string())
+        match eventual::Message::decode(datagram) {
+            Ok(message) => Ok(eventual_body(&message)),
+            Err(eventual::Wrong::Cells) => Err(eventual::Wrong::Cells.to_string()),
+            Err(eventual::Wrong::Length | eventual::Wrong::Kind) => Message::decode(datagram)
+                .map(|message| body(&message))
+                .map_err(|error| error.to_string()),
+        }
+    }
+}
+
+fn eventual_body(message: &eventual::Message) -> MessageBody {
+    let (name, brings, cells) = match &message.cells {
+        eventual::Cells::Single(cells) => (CHANGES, format!("{} cells", cells.len()), cells.len()),
+        eventual::Cells::Run(first, cells) => {
+            (GOSSIP, format!("{} cells from {first}", cells.len()), cells.len())
+        }
+    };
+    let (member, incarnation) = (eventual::member_of(message.life), message.life >> 6);
+    let of = match incarnation {
+        0 => " without slots".into(),
+        // (In a life, it is one more.)
+        _ => format!(" of {member} incarnation {}", incarnation - 1),
+    };
+    let rest = format!(
+        "group {} view {} {}→{} {brings}{of}",
+        message.group, message.view, message.sender, message.receiver
+    );
+    let life = (incarnation > 0).then(|| json!({"member": member, "incarnation": incarnation - 1}));
+    MessageBody {
+        name,
+        fields: Fields(vec![
+            ("group", json!(message.group)),
+            ("view", json!(message.view)),
+            ("sender", json!(message.sender)),
+            ("receiver", json!(message.receiver)),
+            ("life", json!(life)),
+            ("cells", json!(cells)),
+        ]),
+        object: String::new(),
+        key: String::new(),
+        key_fields: None,
+        switch_id: None,
+        shard: None,
+        rest,
+        follows: None,
     }
 }
 
@@ -93,6 +142,10 @@ impl Doors for SwiSh {
     fn datagram(&self, data: &[u8]) {
         match Message::decode(data) {
             Ok(message) => assert!(!body(&message).rest.is_empty()),
+            Err(error) => told(&error),
+        }
+        match eventual::Message::decode(data) {
+            Ok(message) => assert!(!eventual_body(&message).rest.is_empty()),
             Err(error) => told(&error),
         }
     }

@@ -11,6 +11,7 @@ use swish_compiler::supply;
 use swish_protocol::TEST_PERIOD_US;
 use swish_protocol::objects::SYSTEM;
 use swish_switch::due::Rounds;
+use swish_switch::eventual::EventualGroup;
 use swish_switch::group::{Group, View};
 use wire::{KeyRing, SECRET_BYTES, Secret};
 
@@ -55,12 +56,13 @@ impl System for SwiSh {
                 return Err(Fault::of_case(reason));
             }
         }
-        if groups.is_empty() {
+        let eventual = EventualGroup::all(manifest).map_err(Fault::of_case)?;
+        if groups.is_empty() && eventual.is_empty() {
             return Ok(None);
         }
         // (All variables of a case have one period.)
         let period_us = periods.first().map_or(TEST_PERIOD_US, |(_, period_us)| *period_us);
-        Ok(Some(Box::new(Alone { groups, period_ns: period_us * 1000, next_ns: 0 })))
+        Ok(Some(Box::new(Alone { groups, eventual, period_ns: period_us * 1000, next_ns: 0 })))
     }
 
     fn supplies(&self, lines: &[Line]) -> Vec<Supply> {
@@ -77,6 +79,7 @@ impl System for SwiSh {
 /// A switch alone in its groups.
 struct Alone {
     groups: Vec<Group>,
+    eventual: Vec<EventualGroup>,
     period_ns: u64,
     next_ns: u64,
 }
@@ -111,17 +114,20 @@ impl Backing for Alone {
         let ring = KeyRing::new(0, Secret([1; SECRET_BYTES]));
         let ring = ring.ok_or_else(|| Fault::of_case("no secret"))?;
         self.next_ns = (now_ns / self.period_ns + 1) * self.period_ns;
+        let view = View {
+            number: 1,
+            own: 0,
+            members: vec![(0, Ipv4Addr::LOCALHOST)],
+            period_ns: self.period_ns,
+            bound: BOUND,
+            window: self.next_ns / self.period_ns,
+            begins_ns: self.next_ns - self.period_ns,
+            turns_ns: self.next_ns,
+        };
         for group in &self.groups {
-            let view = View {
-                number: 1,
-                own: 0,
-                members: vec![(0, Ipv4Addr::LOCALHOST)],
-                period_ns: self.period_ns,
-                bound: BOUND,
-                window: self.next_ns / self.period_ns,
-                begins_ns: self.next_ns - self.period_ns,
-                turns_ns: self.next_ns,
-            };
+            group.begin(switch, &view, 1, &ring).map_err(Fault::of_case)?;
+        }
+        for group in &self.eventual {
             group.begin(switch, &view, 1, &ring).map_err(Fault::of_case)?;
         }
         Ok(())
@@ -132,7 +138,7 @@ impl Backing for Alone {
     }
 
     fn next_ns(&self, _: &Dataplane, _: u64) -> Option<u64> {
-        Some(self.next_ns)
+        (!self.groups.is_empty()).then_some(self.next_ns)
     }
 
     fn tick(&mut self, switch: &Dataplane, now_ns: u64) -> Outcome<Vec<Arrival>> {

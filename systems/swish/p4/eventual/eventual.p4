@@ -1,0 +1,147 @@
+// eventual.p4: a packet changes variables with EWO, and comes back with what it read before. Tests
+// and labs compare that with what all switches were sent.
+#include <core.p4>
+#include <v1model.p4>
+#include <stateplane.p4>
+
+#ifndef CELLS
+#define CELLS 4096
+#endif
+#ifndef SLOTS
+#define SLOTS 16
+#endif
+
+header ethernet_t {
+    bit<48> destination;
+    bit<48> source;
+    bit<16> type;
+}
+
+header ipv4_t {
+    bit<8> version_and_length;
+    bit<8> tos;
+    bit<16> total_length;
+    bit<32> fragment;
+    bit<8> ttl;
+    bit<8> protocol;
+    bit<16> checksum;
+    bit<32> source;
+    bit<32> destination;
+}
+
+header udp_t {
+    bit<16> source;
+    bit<16> destination;
+    bit<16> length;
+    bit<16> checksum;
+}
+
+/// UDP port 4000. `amount`: added to the counter and subtracted of the next one of the balances;
+/// its bits go into the set; 0: the packet only reads.
+header probe_t {
+    bit<32> index;
+    bit<32> amount;
+    bit<32> counter;
+    bit<32> balance;
+    bit<32> sketch;
+    bit<32> bits;
+    bit<32> largest;
+    bit<32> rest;
+}
+
+struct headers {
+    ethernet_t ethernet;
+    ipv4_t ipv4;
+    udp_t udp;
+    probe_t probe;
+}
+
+struct metadata {}
+
+parser Parse(packet_in packet, out headers h, inout metadata m, inout standard_metadata_t s) {
+    state start {
+        packet.extract(h.ethernet);
+        transition select(h.ethernet.type) {
+            0x0800: ipv4;
+            default: accept;
+        }
+    }
+    state ipv4 {
+        packet.extract(h.ipv4);
+        transition select(h.ipv4.version_and_length, h.ipv4.protocol) {
+            (0x45, 17): udp;
+            default: accept;
+        }
+    }
+    state udp {
+        packet.extract(h.udp);
+        transition select(h.udp.destination) {
+            4000: probe;
+            default: accept;
+        }
+    }
+    state probe {
+        packet.extract(h.probe);
+        transition accept;
+    }
+}
+
+control Verify(inout headers h, inout metadata m) {
+    apply {}
+}
+
+control EventualIngress(inout headers h, inout metadata m, inout standard_metadata_t s) {
+    @slots(SLOTS) SharedCounter(CELLS, Shared.EWO) counters;
+    SharedCounter(CELLS, Shared.EWO) balances;
+    @group("sets") SharedSketch(CELLS, Sketch.BITS, Shared.EWO) sets;
+    @group("other") SharedSketch(64, Sketch.COUNTERS, Shared.EWO) sketch;
+    @group("other") SharedSketch(64, Sketch.MAXIMA, Shared.EWO) largest;
+
+    apply {
+        if (!h.probe.isValid()) {
+            to_host();
+        } else {
+            h.probe.counter = counters.get(h.probe.index);
+            h.probe.balance = balances.get(h.probe.index);
+            h.probe.sketch = sketch.get(h.probe.index & 63);
+            h.probe.bits = sets.get(h.probe.index);
+            h.probe.largest = largest.get(h.probe.index & 63);
+            if (h.probe.amount != 0) {
+                counters.add(h.probe.index, h.probe.amount);
+                balances.add(h.probe.index, h.probe.amount >> 1);
+                balances.sub(h.probe.index + 1, h.probe.amount);
+                sets.update(h.probe.index, h.probe.amount);
+                sketch.update(h.probe.index & 63, h.probe.amount);
+                largest.update(h.probe.index & 63, h.probe.amount);
+            }
+            // Back to the sender.
+            s.egress_spec = s.ingress_port;
+            bit<48> mac = h.ethernet.destination;
+            h.ethernet.destination = h.ethernet.source;
+            h.ethernet.source = mac;
+            bit<32> address = h.ipv4.destination;
+            h.ipv4.destination = h.ipv4.source;
+            h.ipv4.source = address;
+            bit<16> port = h.udp.destination;
+            h.udp.destination = h.udp.source;
+            h.udp.source = port;
+            h.udp.checksum = 0;
+        }
+    }
+}
+
+control EventualEgress(inout headers h, inout metadata m, inout standard_metadata_t s) {
+    apply {}
+}
+
+control EventualCompute(inout headers h, inout metadata m) {
+    apply {}
+}
+
+control Deparse(packet_out packet, in headers h) {
+    apply {
+        packet.emit(h);
+    }
+}
+
+V1Switch(Parse(), Verify(), EventualIngress(), EventualEgress(), EventualCompute(), Deparse()) main;
