@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod eventual;
 mod model;
 mod program;
 mod run;

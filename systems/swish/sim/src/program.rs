@@ -13,7 +13,12 @@ pub const CELLS: u32 = 34 * 360;
 /// Cells of the maxima, which are a group of their own.
 pub const MAXIMA: u32 = 64;
 
-/// probe.p4, compiled.
+/// Cells of the large variables of eventual.p4: more than a message with a run of them has.
+pub const EVENTUAL_CELLS: u32 = 200;
+/// Their slots: eight switches may restart now and then.
+pub const EVENTUAL_SLOTS: u32 = 24;
+
+/// A program, compiled.
 pub struct Program {
     /// The object file.
     pub object: PathBuf,
@@ -28,18 +33,36 @@ impl Program {
     /// # Errors
     /// What the compiler says, for people.
     pub fn compile(bug: Option<&SeededBug>) -> Result<Program, String> {
+        let text = include_str!("../../p4/probe/probe.p4");
+        Program::compile_file("probe.p4", text, vec![format!("CELLS={CELLS}")], bug)
+    }
+
+    /// The same of eventual.p4.
+    ///
+    /// # Errors
+    /// What the compiler says, for people.
+    pub fn compile_eventual(bug: Option<&SeededBug>) -> Result<Program, String> {
+        let text = include_str!("../../p4/eventual/eventual.p4");
+        let defines = vec![format!("CELLS={EVENTUAL_CELLS}"), format!("SLOTS={EVENTUAL_SLOTS}")];
+        Program::compile_file("eventual.p4", text, defines, bug)
+    }
+
+    fn compile_file(
+        name: &str,
+        text: &str,
+        defines: Vec<String>,
+        bug: Option<&SeededBug>,
+    ) -> Result<Program, String> {
         let folder = tempfile::tempdir().map_err(|error| format!("a temporary folder: {error}"))?;
-        let source = folder.path().join("probe.p4");
-        std::fs::write(&source, include_str!("../../p4/probe/probe.p4"))
-            .map_err(|error| format!("{}: {error}", source.display()))?;
-        let defines = vec![format!("CELLS={CELLS}")];
+        let source = folder.path().join(name);
+        std::fs::write(&source, text).map_err(|error| format!("{}: {error}", source.display()))?;
         let options = p4_syntax::Options { defines, ..Default::default() };
         let outcome = p4_check::check_file(&source, &options);
         let program = outcome.program.as_ref().ok_or_else(|| outcome.render(false))?;
         let object = folder.path().join("program.o");
         let systems = bug.map_or(Ok(Systems(&[&SwiSh])), systems_with)?;
         let options = xdp_backend::Options {
-            program_name: "probe.p4".to_owned(),
+            program_name: name.to_owned(),
             ..xdp_backend::Options::new(systems)
         };
         let compiled =

@@ -126,7 +126,7 @@ fn step(rng: &mut StdRng, switches: usize) -> Step {
     Step { at_ns: rng.random_range(0..BUSY_NS), action }
 }
 
-fn fault(rng: &mut StdRng, switches: usize) -> NetworkFault {
+pub(crate) fn fault(rng: &mut StdRng, switches: usize) -> NetworkFault {
     let machine = rng.random_range(0..switches);
     match rng.random_range(0..4) {
         0 => Fault::Slow { machine },

@@ -134,6 +134,94 @@ pub const ALL: &[SeededBug] = &[
     },
 ];
 
+/// Those of variables with EWO.
+pub const EVENTUAL: &[SeededBug] = &[
+    SeededBug {
+        name: "SlotBySwitch",
+        what: "A switch that restarts has the slot that it had before (notes, 12).",
+        header: "stateplane_eventual_frame.h",
+        right: "if (seen != search->life)",
+        wrong: "if ((seen & 63) != (search->life & 63))",
+    },
+    SeededBug {
+        name: "OwnGossipOnly",
+        what: "Gossip brings a switch's own slots only: a dead switch's last updates stay where they are (notes, 12).",
+        header: "stateplane_eventual_frame.h",
+        right: "if (column >= SP_EVENTUAL_COLUMNS || !life || !*life)",
+        wrong: "if (column >= SP_EVENTUAL_COLUMNS || !life || !*life || column)",
+    },
+    SeededBug {
+        name: "NoGossipOfBits",
+        what: "Gossip leaves out cells without slots.",
+        header: "stateplane_eventual_frame.h",
+        right: "\t\tcells = node->direct;\n",
+        wrong: "\t\tcells = 0;\n",
+    },
+    SeededBug {
+        name: "Added",
+        what: "Merging adds instead of taking the larger one.",
+        header: "stateplane_eventual_frame.h",
+        right: "__sync_fetch_and_add(&cell->value, value - seen);",
+        wrong: "__sync_fetch_and_add(slot, seen);\n\t\t\t__sync_fetch_and_add(&cell->value, value);",
+    },
+    SeededBug {
+        name: "SumOfMessages",
+        what: "The sum grows by the whole slot.",
+        header: "stateplane_eventual_frame.h",
+        right: "__sync_fetch_and_add(&cell->value, value - seen);",
+        wrong: "__sync_fetch_and_add(&cell->value, value);",
+    },
+    SeededBug {
+        name: "Overwritten",
+        what: "A late message puts an older slot in the place of a newer one.",
+        header: "stateplane_eventual_frame.h",
+        right: "if (seen >= value)\n\t\t\treturn 0;",
+        wrong: "if (seen == value)\n\t\t\treturn 0;",
+    },
+    SeededBug {
+        name: "ListedOnce",
+        what: "A cell that was sent once is not listed again.",
+        header: "stateplane_eventual.h",
+        right: "SP_SHARED_LOAD(cell->listed) > SP_SHARED_LOAD(node->taken)",
+        wrong: "SP_SHARED_LOAD(cell->listed) > 0",
+    },
+    SeededBug {
+        name: "SentToOne",
+        what: "What one member was sent, no other member is sent.",
+        header: "stateplane_eventual_frame.h",
+        right: "\tfill.place = seen;\n",
+        wrong: "\tfill.place = SP_SHARED_LOAD(node->taken);\n",
+    },
+    SeededBug {
+        name: "WrongLife",
+        what: "Slots of another life are sent as this switch's.",
+        header: "stateplane_eventual_frame.h",
+        right: "message->life = *life;",
+        wrong: "message->life = node->life;",
+    },
+    SeededBug {
+        name: "RunFromZero",
+        what: "A run's cells are taken for those at the group's beginning.",
+        header: "stateplane_eventual_frame.h",
+        right: "number = cells->first + i;",
+        wrong: "number = i;",
+    },
+    SeededBug {
+        name: "MaximumAdded",
+        what: "A larger value is added to a maximum.",
+        header: "stateplane_eventual.h",
+        right: "__sync_val_compare_and_swap(&cell->value, seen, raise->value) == seen;",
+        wrong: "__sync_val_compare_and_swap(&cell->value, seen, seen + raise->value) == seen;",
+    },
+    SeededBug {
+        name: "BitsReplaced",
+        what: "A set takes the place of the set that was there.",
+        header: "stateplane_eventual.h",
+        right: "__sync_fetch_and_or(&cell->value, value);",
+        wrong: "__sync_lock_test_and_set(&cell->value, value);",
+    },
+];
+
 impl SeededBug {
     /// The headers with the bug.
     ///
@@ -203,7 +291,7 @@ mod tests {
 
     #[test]
     fn each_bug_has_its_place() {
-        for bug in ALL {
+        for bug in ALL.iter().chain(EVENTUAL) {
             assert!(systems_with(bug).is_ok(), "{:?}", systems_with(bug).err());
         }
     }

@@ -18,11 +18,11 @@ use wire::{KeyRing, SECRET_BYTES, Secret};
 /// CPUs of each switch.
 pub(crate) const CPUS: u32 = 3;
 /// The port that messages take.
-const FABRIC: u32 = 1;
+pub(crate) const FABRIC: u32 = 1;
 /// The port that packets come in on.
-const HOSTS: u32 = 2;
+pub(crate) const HOSTS: u32 = 2;
 /// Where a message begins in its frame.
-const MESSAGE_AT: usize = 42;
+pub(crate) const MESSAGE_AT: usize = 42;
 const NODES: &str = "sp_shared_nodes";
 const CPU_MAP: &str = "sp_shared_cpus";
 const BLOCKS: &str = "sp_shared_blocks";
@@ -72,7 +72,7 @@ pub(crate) fn member(place: usize) -> u32 {
     3 * place as u32 + 1
 }
 
-fn harness<T, E: std::fmt::Display>(result: Result<T, E>) -> Checked<T> {
+pub(crate) fn harness<T, E: std::fmt::Display>(result: Result<T, E>) -> Checked<T> {
     result.or_else(|error| violated("harness", error.to_string()))
 }
 
@@ -278,7 +278,7 @@ pub(crate) fn updates_of(index: u32, amount: u32, shared: &[Shared]) -> Vec<(usi
     shared.iter().enumerate().map(of).collect()
 }
 
-fn probe_frame(index: u32, amount: u32) -> Vec<u8> {
+pub(crate) fn probe_frame(index: u32, amount: u32) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 6, 2, 0, 0, 0, 0, 5, 8, 0];
     frame.extend([0x45, 0, 0, 60, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 1, 5, 10, 0, 1, 6]);
     frame.extend([0x03, 0xe8, 0x0f, 0xa0, 0, 40, 0, 0]);

@@ -1,0 +1,116 @@
+//! What happens in a run, drawn from its seed.
+
+use crate::program::EVENTUAL_CELLS;
+use crate::scenario::{NetworkFault, fault};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use simnet::{Conditions, swarm};
+
+/// How long packets and faults go on, in ns.
+pub(crate) const BUSY_NS: u64 = 24_000_000;
+
+/// One thing that happens.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Packets, one after another: cell and amount of each; 0: it only reads.
+    Packets {
+        /// At which switch.
+        switch: usize,
+        /// The packets.
+        packets: Vec<(u32, u32)>,
+    },
+    /// The switch begins anew, empty.
+    Restart {
+        /// Which.
+        switch: usize,
+    },
+    /// The agent of a switch makes no frames for so long.
+    Idle {
+        /// Which switch.
+        switch: usize,
+        /// For how long.
+        for_ns: u64,
+    },
+    /// The network fails for so long.
+    Network {
+        /// How.
+        fault: NetworkFault,
+        /// For how long.
+        for_ns: u64,
+    },
+}
+
+/// An action at its time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// In ns.
+    pub at_ns: u64,
+    /// What.
+    pub action: Action,
+}
+
+/// A run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scenario {
+    /// What is drawn in the run follows from it.
+    pub seed: u64,
+    /// 2 to 8.
+    pub switches: usize,
+    /// Of all messages of a switch and group.
+    pub bytes_per_s: u64,
+    /// What the network does to every message.
+    pub conditions: Conditions,
+    /// In order of time.
+    pub steps: Vec<Step>,
+}
+
+impl Scenario {
+    /// The run of this seed.
+    pub fn of_seed(seed: u64) -> Scenario {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let switches = *[2, 2, 3, 3, 4, 5, 8].get(rng.random_range(0..7usize)).unwrap_or(&2);
+        let conditions = Conditions {
+            loss: swarm(&mut rng, 0.6, 0.6),
+            duplication: swarm(&mut rng, 0.6, 0.5),
+            delay_min_ns: 5_000,
+            delay_max_ns: if rng.random_bool(0.5) { 40_000 } else { 400_000 },
+            stragglers: swarm(&mut rng, 0.5, 0.2),
+            straggle_ns: 6_000_000,
+            slow_ns: 2_000_000,
+        };
+        let count = rng.random_range(5..50);
+        let mut steps: Vec<Step> = (0..count).map(|_| step(&mut rng, switches)).collect();
+        steps.sort_by_key(|step| step.at_ns);
+        let bytes_per_s = if rng.random_bool(0.3) { 20_000_000 } else { 1_000_000_000 };
+        Scenario { seed, switches, bytes_per_s, conditions, steps }
+    }
+}
+
+fn step(rng: &mut StdRng, switches: usize) -> Step {
+    let switch = rng.random_range(0..switches);
+    let for_ns = rng.random_range(50_000..5_000_000);
+    let action = match rng.random_range(0..20) {
+        0..13 => Action::Packets { switch, packets: packets(rng) },
+        13..15 => Action::Restart { switch },
+        15 => Action::Idle { switch, for_ns },
+        _ => Action::Network { fault: fault(rng, switches), for_ns },
+    };
+    Step { at_ns: rng.random_range(0..BUSY_NS), action }
+}
+
+fn packets(rng: &mut StdRng) -> Vec<(u32, u32)> {
+    let (count, cells) = match rng.random_range(0..6) {
+        0 => (rng.random_range(100..300), EVENTUAL_CELLS),
+        1 => (rng.random_range(1..40), 2),
+        _ => (rng.random_range(1..8), EVENTUAL_CELLS),
+    };
+    let packet = |rng: &mut StdRng| {
+        let amount = match rng.random_range(0..8) {
+            0 => 0,
+            1 => rng.random(),
+            _ => 1 << rng.random_range(0..32),
+        };
+        (rng.random_range(0..cells), amount)
+    };
+    (0..count).map(|_| packet(rng)).collect()
+}
