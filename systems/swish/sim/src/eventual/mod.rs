@@ -72,14 +72,14 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Runs of these seeds, until one fails: which, and why. Else the sum of their counts.
+/// The seed of the first run that failed, and why, if any did; the sums of all runs' counts.
+pub type Runs = (Option<(u64, Violation)>, BTreeMap<&'static str, u64>);
+
+/// Runs of these seeds, until one fails.
 ///
 /// # Errors
 /// The program does not compile.
-pub fn run_many(
-    seeds: std::ops::Range<u64>,
-    bug: Option<&SeededBug>,
-) -> Result<(Option<(u64, Violation)>, BTreeMap<&'static str, u64>), String> {
+pub fn run_many(seeds: std::ops::Range<u64>, bug: Option<&SeededBug>) -> Result<Runs, String> {
     let program = Program::compile_eventual(bug)?;
     let mut bench = Bench::new(&program);
     let mut counts = BTreeMap::new();
