@@ -40,8 +40,8 @@ enum Sketch {
 /// at all if it is dropped by `WhenFull.DROP`; so a packet does not read its own.
 ///
 /// `@group("NAME")` puts the object into a group: with SDW its objects advance together, so a
-/// packet reads all of them in one window. Without it the group is `main`. The configuration says which
-/// switches share a group; a switch alone sees its own updates, with SDW a window later.
+/// packet reads all of them in one window. Without it the group is `main`. The configuration says
+/// which switches share a group; a switch alone sees its own updates, with SDW a window later.
 ///
 /// With EWO a switch reads its own updates at once and those of others as they come.
 /// `@slots(N)`: each switch of the group takes a slot of every counter, and so does each that

@@ -3,8 +3,8 @@
 //!
 //! Two kinds: what packets of this switch changed, to every member (SwiSh §6.2); and gossip, which
 //! goes round all slots of all lives that this switch knows, so that what was lost comes again,
-//! also of a switch that is dead (§8.2). Each has its share of the bandwidth, so neither holds up the
-//! other.
+//! also of a switch that is dead (§8.2). Each has its share of the bandwidth, so neither holds up
+//! the other.
 
 use swish_protocol::eventual::{CHANGED, FRAME_BYTES, NO_COLUMN, RUN, SINGLE};
 

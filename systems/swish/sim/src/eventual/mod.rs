@@ -17,6 +17,9 @@ use std::collections::BTreeMap;
 use switch::Switch;
 use world::World;
 
+/// How much there was of what.
+pub type Counts = BTreeMap<&'static str, u64>;
+
 /// What came of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
@@ -25,7 +28,7 @@ pub struct Outcome {
     /// What happened, if that was asked for.
     pub log: Vec<String>,
     /// Packets, messages and restarts.
-    pub counts: BTreeMap<&'static str, u64>,
+    pub counts: Counts,
 }
 
 /// Loaded objects that runs use again. They belong to the thread that made them.
@@ -72,14 +75,14 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// The seed of the first run that failed, and why, if any did; the sums of all runs' counts.
-pub type Runs = (Option<(u64, Violation)>, BTreeMap<&'static str, u64>);
-
-/// Runs of these seeds, until one fails.
+/// Runs of these seeds, until one fails: which, and why. Else the sum of their counts.
 ///
 /// # Errors
 /// The program does not compile.
-pub fn run_many(seeds: std::ops::Range<u64>, bug: Option<&SeededBug>) -> Result<Runs, String> {
+pub fn run_many(
+    seeds: std::ops::Range<u64>,
+    bug: Option<&SeededBug>,
+) -> Result<(Option<(u64, Violation)>, Counts), String> {
     let program = Program::compile_eventual(bug)?;
     let mut bench = Bench::new(&program);
     let mut counts = BTreeMap::new();
