@@ -4,6 +4,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod bulk;
+pub mod control;
 pub mod eventual;
 pub mod layouts;
 pub mod message;

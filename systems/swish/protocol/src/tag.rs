@@ -1,9 +1,9 @@
 //! With what messages of a group are tagged (`bpf/swish/stateplane_shared_frame.h`).
 
+use crate::control::Member;
 use crate::layouts::{CELLS, SecretValue};
 use siphasher::sip::SipHasher24;
 use std::hash::Hasher;
-use std::net::Ipv4Addr;
 use wire::Secret;
 
 /// What members of a group must agree on: with another one, they have other tags.
@@ -15,8 +15,8 @@ pub struct About<'a> {
     pub layout: u64,
     /// The number of the view.
     pub view: u32,
-    /// All members: numbers and addresses.
-    pub members: &'a [(u32, Ipv4Addr)],
+    /// All members. (What a member sent in an earlier life is of another incarnation.)
+    pub members: &'a [Member],
 }
 
 /// A number made of the fabric's secret, which is another one for each place.
@@ -26,9 +26,10 @@ fn derived(secret: &Secret, about: &About<'_>, place: u32) -> u64 {
     hasher.write(&place.to_be_bytes());
     hasher.write(&about.view.to_be_bytes());
     hasher.write(&about.layout.to_be_bytes());
-    for (member, address) in about.members {
-        hasher.write(&member.to_be_bytes());
+    for Member { number, address, incarnation } in about.members {
+        hasher.write(&number.to_be_bytes());
         hasher.write(&address.octets());
+        hasher.write(&incarnation.to_be_bytes());
     }
     hasher.write(about.group.as_bytes());
     hasher.finish()
@@ -71,8 +72,14 @@ mod tests {
     #[test]
     fn who_disagrees_has_another_secret() {
         let secret = Secret([7; wire::SECRET_BYTES]);
-        let members = [(0, Ipv4Addr::new(10, 9, 0, 1)), (1, Ipv4Addr::new(10, 9, 0, 2))];
-        let swapped = [(0, members[1].1), (1, members[0].1)];
+        let member = |number, last| Member {
+            number,
+            address: std::net::Ipv4Addr::new(10, 9, 0, last),
+            incarnation: 5,
+        };
+        let members = [member(0, 1), member(1, 2)];
+        let swapped = [member(0, 2), member(1, 1)];
+        let later = [members[0], Member { incarnation: 6, ..members[1] }];
         let about = About { group: "main", layout: 5, view: 1, members: &members };
         let of = |about| secret_value(Some(&secret), &about);
         let one = of(about);
@@ -81,6 +88,7 @@ mod tests {
         assert_ne!(one, of(About { view: 65_537, ..about }));
         assert_ne!(one, of(About { layout: 6, ..about }));
         assert_ne!(one, of(About { members: &swapped, ..about }));
+        assert_ne!(one, of(About { members: &later, ..about }));
         assert_eq!(secret_value(None, &about).present, 0);
     }
 

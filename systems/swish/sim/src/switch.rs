@@ -6,13 +6,14 @@ use c_layout::CStruct;
 use dataplane::{Dataplane, Object, Settings, Verdict};
 use libbpf_rs::MapCore;
 use std::net::Ipv4Addr;
+use swish_protocol::control::Member;
 use swish_protocol::layouts::{
     BlockValue, CELLS, CPUS as PLACES, CpuValue, MEMBERS, MemberValue, NodeValue,
 };
 use swish_protocol::message::Message;
 use swish_protocol::objects::{Merge, SYSTEM};
 use swish_switch::due::Rounds;
-use swish_switch::group::{Group, View, settings_of};
+use swish_switch::group::{Group, Open, View, settings_of};
 use wire::{KeyRing, SECRET_BYTES, Secret};
 
 /// CPUs of each switch.
@@ -123,10 +124,12 @@ impl Switch {
             return violated("harness", "no secret");
         };
         let address = |place: usize| Ipv4Addr::new(10, 0, 0, member(place) as u8);
+        let fixed =
+            |place| Member { number: member(place), address: address(place), incarnation: 0 };
         let view = View {
             number: 0x1_0005,
             own: member(place),
-            members: (0..terms.switches).map(|place| (member(place), address(place))).collect(),
+            members: (0..terms.switches).map(fixed).collect(),
             period_ns: terms.period_ns,
             bound: terms.bound,
             window: terms.window,
@@ -135,7 +138,7 @@ impl Switch {
         };
         for (group, rounds) in &mut self.groups {
             *rounds = Rounds::default();
-            harness(group.begin(&self.dataplane, &view, CPUS, &ring))?;
+            harness(group.begin(&self.dataplane, &view, CPUS, &ring, Open::default()))?;
         }
         Ok(())
     }

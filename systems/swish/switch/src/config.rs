@@ -4,7 +4,8 @@ use crate::gossip::Terms;
 use crate::group::View;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use swish_protocol::control::Member;
 use swish_protocol::layouts::MEMBERS;
 use switch_agent::Result;
 use switch_agent::config::Config;
@@ -18,7 +19,7 @@ const USUAL_BOUND: u64 = 1 << 32;
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Own {
+struct Read {
     #[serde(default)]
     shared: BTreeMap<String, Shared>,
 }
@@ -28,7 +29,11 @@ struct Own {
 #[serde(deny_unknown_fields)]
 struct Shared {
     /// Addresses of the switches that share the group; their numbers as members are their places.
+    #[serde(default)]
     members: Vec<Ipv4Addr>,
+    /// Or the controllers that say who does.
+    #[serde(default)]
+    controllers: Vec<SocketAddrV4>,
     /// Which of them this switch is.
     own: Ipv4Addr,
     /// From one window to the next, at the least.
@@ -43,6 +48,36 @@ struct Shared {
     gossip_ms: Option<u64>,
 }
 
+/// Who says which switches share a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The configuration.
+    Fixed(View),
+    /// These controllers.
+    Controllers(Vec<SocketAddrV4>, Own),
+}
+
+/// What the configuration says of a group that has controllers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Own {
+    /// This switch's address.
+    pub address: Ipv4Addr,
+    /// See `Shared`.
+    pub period_ns: u64,
+    /// See `Shared`.
+    pub bound: u64,
+}
+
+impl Source {
+    /// From one window to the next, at the least.
+    pub(crate) fn period_ns(&self) -> u64 {
+        match self {
+            Source::Fixed(view) => view.period_ns,
+            Source::Controllers(_, own) => own.period_ns,
+        }
+    }
+}
+
 /// What the configuration says of each of the program's groups.
 pub(crate) struct Groups<'a> {
     config: &'a Config,
@@ -54,7 +89,7 @@ pub(crate) struct Groups<'a> {
 /// # Errors
 /// A field names no group of the program.
 pub(crate) fn groups<'a>(config: &'a Config, known: &[&str]) -> Result<Groups<'a>> {
-    let own: Own = config.part(&FIELDS)?;
+    let own: Read = config.part(&FIELDS)?;
     if let Some(name) = own.shared.keys().find(|name| !known.contains(&name.as_str())) {
         let reason = format!(
             "the program has no such group of shared variables; it has: {}",
@@ -66,12 +101,26 @@ pub(crate) fn groups<'a>(config: &'a Config, known: &[&str]) -> Result<Groups<'a
 }
 
 impl Groups<'_> {
-    /// The view of a group. One that the configuration does not name is this switch's alone.
+    /// Who shares a group. One that the configuration does not name is this switch's alone.
     ///
     /// # Errors
     /// A field is out of range.
+    pub(crate) fn source(&self, group: &str) -> Result<Source> {
+        source(self.config, group, self.shared.get(group))
+    }
+
+    /// The view of a group, which has no controllers.
+    ///
+    /// # Errors
+    /// It has; or a field is out of range.
     pub(crate) fn view(&self, group: &str) -> Result<View> {
-        view(self.config, group, self.shared.get(group))
+        match self.source(group)? {
+            Source::Fixed(view) => Ok(view),
+            Source::Controllers(..) => self.config.fault(
+                format!("shared.{group}.controllers"),
+                "decide on variables with SDW only: give the `members` of a group with EWO",
+            ),
+        }
     }
 
     /// How much is sent of a group's variables with EWO.
@@ -98,20 +147,25 @@ impl Groups<'_> {
     }
 }
 
-fn view(config: &Config, group: &str, shared: Option<&Shared>) -> Result<View> {
+fn source(config: &Config, group: &str, shared: Option<&Shared>) -> Result<Source> {
     let field = |name: &str| format!("shared.{group}.{name}");
     let Some(shared) = shared else {
-        return Ok(View {
+        return Ok(Source::Fixed(View {
             number: 1,
             own: 0,
-            members: vec![(0, Ipv4Addr::LOCALHOST)],
+            members: vec![fixed(0, Ipv4Addr::LOCALHOST)],
             period_ns: USUAL_PERIOD_US * 1000,
             bound: USUAL_BOUND,
             window: 1,
             begins_ns: 0,
             turns_ns: 0,
-        });
+        }));
     };
+    if shared.members.is_empty() == shared.controllers.is_empty() {
+        let reason = "give either `members`, the switches that share the group, or \
+                      `controllers`, which say who does";
+        return config.fault(field("members"), reason);
+    }
     if shared.members.len() > MEMBERS as usize {
         return config.fault(field("members"), format!("more than {MEMBERS} switches"));
     }
@@ -120,9 +174,33 @@ fn view(config: &Config, group: &str, shared: Option<&Shared>) -> Result<View> {
             return config.fault(field("members"), format!("{member} is given twice"));
         }
     }
+    let (period_ns, bound) = terms(config, shared, &field)?;
+    if !shared.controllers.is_empty() {
+        let own = Own { address: shared.own, period_ns, bound };
+        return Ok(Source::Controllers(shared.controllers.clone(), own));
+    }
     let Some(own) = shared.members.iter().position(|member| *member == shared.own) else {
         return config.fault(field("own"), format!("{} is none of `members`", shared.own));
     };
+    Ok(Source::Fixed(View {
+        number: 1,
+        own: own as u32,
+        members: (0..).zip(&shared.members).map(|(number, it)| fixed(number, *it)).collect(),
+        period_ns,
+        bound,
+        window: 1,
+        begins_ns: 0,
+        turns_ns: 0,
+    }))
+}
+
+/// A member that the configuration names. (It does not know of lives.)
+fn fixed(number: u32, address: Ipv4Addr) -> Member {
+    Member { number, address, incarnation: 0 }
+}
+
+/// Period and bound.
+fn terms(config: &Config, shared: &Shared, field: &dyn Fn(&str) -> String) -> Result<(u64, u64)> {
     let period_us = shared.period_us.unwrap_or(USUAL_PERIOD_US);
     if period_us > 60_000_000 {
         return config.fault(field("period_us"), format!("{period_us}: must be at most 60000000"));
@@ -131,14 +209,5 @@ fn view(config: &Config, group: &str, shared: Option<&Shared>) -> Result<View> {
     if bound == 0 {
         return config.fault(field("bound"), "0: must be at least 1 update");
     }
-    Ok(View {
-        number: 1,
-        own: own as u32,
-        members: (0..).zip(shared.members.iter().copied()).collect(),
-        period_ns: period_us * 1000,
-        bound,
-        window: 1,
-        begins_ns: 0,
-        turns_ns: 0,
-    })
+    Ok((period_us * 1000, bound))
 }

@@ -7,6 +7,7 @@ use dataplane::{Dataplane, Result};
 use libbpf_rs::{MapCore, MapFlags};
 use manifest::Manifest;
 use std::net::Ipv4Addr;
+use swish_protocol::control::Member;
 use swish_protocol::eventual::{CellValue, DueValue, MemberValue, NodeValue, life};
 use swish_protocol::layouts::{GROUPS, MEMBERS};
 use swish_protocol::objects::{EventualGroup as Described, SYSTEM, eventual_groups};
@@ -77,7 +78,7 @@ impl EventualGroup {
         ring: &KeyRing,
     ) -> Result<()> {
         self.secrets(dataplane, view, ring)?;
-        for (member, address) in &view.members {
+        for Member { number: member, address, .. } in &view.members {
             let value = MemberValue { next: 0, address: *address, frames: 0 };
             let at = self.number() * MEMBERS + member;
             dataplane.write_array(MEMBER_MAP, at, &value.to_bytes())?;
@@ -87,14 +88,14 @@ impl EventualGroup {
             let at = self.number() * self.columns;
             dataplane.write_array(COLUMNS, at, &own_life.to_ne_bytes())?;
         }
-        let own = view.members.iter().find(|(member, _)| *member == view.own);
+        let own = view.members.iter().find(|member| member.number == view.own);
         let mut node = NodeValue {
             life: 0,
             members: numbers(view),
             view: view.number,
             own: view.own,
             count: view.members.len() as u32,
-            address: own.map_or(Ipv4Addr::UNSPECIFIED, |(_, address)| *address),
+            address: own.map_or(Ipv4Addr::UNSPECIFIED, |member| member.address),
             first_slotted: self.described.first_slotted,
             slotted: self.described.slotted,
             first_direct: self.described.first_direct,
@@ -137,7 +138,7 @@ impl EventualGroup {
     /// The kernel refuses.
     pub fn has(&self, dataplane: &Dataplane, view: &View) -> Result<bool> {
         let node = self.node(dataplane)?;
-        for (member, address) in &view.members {
+        for Member { number: member, address, .. } in &view.members {
             if self.member(dataplane, *member)?.address != *address {
                 return Ok(false);
             }
@@ -213,5 +214,5 @@ impl EventualGroup {
 }
 
 fn numbers(view: &View) -> u64 {
-    view.members.iter().fold(0, |bits, (member, _)| bits | 1 << (member & 63))
+    view.members.iter().fold(0, |bits, member| bits | 1 << (member.number & 63))
 }

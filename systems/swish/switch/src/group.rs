@@ -6,11 +6,12 @@ use dataplane::{Dataplane, Error, Result};
 use libbpf_rs::{MapCore, MapFlags};
 use manifest::Manifest;
 use std::net::Ipv4Addr;
+use swish_protocol::control::Member;
 use swish_protocol::layouts::{
     BUCKETS, BlockValue, CELLS, CPUS, CpuValue, DueValue, MEMBERS, MemberValue, NOT_KNOWN,
     NodeValue,
 };
-use swish_protocol::objects::{Group as Described, SYSTEM, SharedSettings, groups};
+use swish_protocol::objects::{Group as Described, Merge, SYSTEM, SharedSettings, groups};
 use swish_protocol::tag::{About, secret_value};
 use wire::KeyRing;
 
@@ -34,6 +35,17 @@ pub struct Group {
     pub described: Described,
     /// Words of a member's bitmap of messages.
     got_words: u32,
+    /// How blocks merge: the first one of the group's, and how it and the next ones do.
+    merges: Vec<(u32, Merge)>,
+}
+
+/// What the open delta of a group has before the group begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Open {
+    /// Changed blocks, which are listed.
+    pub blocks: u32,
+    /// Changed cells of one, at the most.
+    pub most_cells: u32,
 }
 
 /// Who shares a group's variables, and how.
@@ -43,8 +55,8 @@ pub struct View {
     pub number: u32,
     /// This switch's number as a member.
     pub own: u32,
-    /// All members, this switch too: numbers below 32, and addresses.
-    pub members: Vec<(u32, Ipv4Addr)>,
+    /// All members, this switch too.
+    pub members: Vec<Member>,
     /// Of a window, at the least; 0: the next one begins at once.
     pub period_ns: u64,
     /// Updates of a rotation on this switch.
@@ -55,6 +67,13 @@ pub struct View {
     pub begins_ns: u64,
     /// See `begins_ns`.
     pub turns_ns: u64,
+}
+
+impl View {
+    /// A bit for each member.
+    pub fn member_bits(&self) -> u64 {
+        self.members.iter().fold(0, |bits, member| bits | 1 << (member.number & 63))
+    }
 }
 
 /// A variable's settings in a manifest.
@@ -83,11 +102,31 @@ impl Group {
         let found = groups(settings.iter().map(|(cells, it)| (*cells, it)));
         let most = found.iter().map(|it| it.blocks).max().unwrap_or(0);
         let got_words = most.div_ceil(64);
-        Ok(found.into_iter().map(|described| Group { described, got_words }).collect())
+        let merges = |described: &Described| {
+            let own = settings.iter().filter(|(_, it)| it.group_number == described.number);
+            own.map(|(_, it)| (it.first_block - described.first, it.merge)).collect()
+        };
+        let of = |described: Described| Group { got_words, merges: merges(&described), described };
+        Ok(found.into_iter().map(of).collect())
     }
 
     fn number(&self) -> u32 {
         self.described.number
+    }
+
+    pub(crate) fn got_words(&self) -> u32 {
+        self.got_words
+    }
+
+    /// All variables merge by addition.
+    pub fn sums(&self) -> bool {
+        self.merges.iter().all(|(_, merge)| *merge == Merge::Sum)
+    }
+
+    /// How a block of the group merges.
+    pub fn merge_of(&self, block: u32) -> Merge {
+        let before = self.merges.iter().filter(|(first, _)| *first <= block);
+        before.max_by_key(|(first, _)| *first).map_or(Merge::Sum, |(_, merge)| *merge)
     }
 
     /// The group as the data plane has it.
@@ -112,7 +151,7 @@ impl Group {
         Ok(MemberValue::from_bytes(&dataplane.read_array(MEMBER_MAP, at)?))
     }
 
-    /// Begins the group on a switch where it has not begun, with empty variables.
+    /// Begins the group on a switch where it has not begun, with the values that its blocks have.
     /// `cpus`: those that may have packets.
     ///
     /// # Errors
@@ -123,10 +162,11 @@ impl Group {
         view: &View,
         cpus: u32,
         ring: &KeyRing,
+        open: Open,
     ) -> Result<()> {
         let cpus = cpus.clamp(1, CPUS);
         self.secrets(dataplane, view, ring)?;
-        for (member, address) in &view.members {
+        for member in &view.members {
             let value = MemberValue {
                 ready: 0,
                 total: NOT_KNOWN,
@@ -134,12 +174,12 @@ impl Group {
                 complete: 0,
                 frames: 0,
                 next: [0; 2],
-                address: *address,
+                address: member.address,
                 padding: 0,
             };
             dataplane.write_array(
                 MEMBER_MAP,
-                self.number() * MEMBERS + member,
+                self.number() * MEMBERS + member.number,
                 &value.to_bytes(),
             )?;
         }
@@ -150,11 +190,12 @@ impl Group {
             let value = CpuValue { share, ..CpuValue::default() };
             dataplane.write_array(CPU_MAP, self.number() * CPUS + cpu, &value.to_bytes())?;
         }
-        let own = view.members.iter().find(|(member, _)| *member == view.own);
+        let own = view.members.iter().find(|member| member.number == view.own);
+        let side = (view.window & 1) as usize;
         let mut node = NodeValue {
             word: 0,
             sealed: 0,
-            members: view.members.iter().fold(0, |bits, (member, _)| bits | 1 << (member & 63)),
+            members: view.member_bits(),
             all_ready: 0,
             complete: 0,
             period_ns: view.period_ns,
@@ -168,12 +209,13 @@ impl Group {
             blocks: self.described.blocks,
             message_blocks: 1,
             totals: [0; 2],
-            address: own.map_or(Ipv4Addr::UNSPECIFIED, |(_, address)| *address),
+            address: own.map_or(Ipv4Addr::UNSPECIFIED, |member| member.address),
             most_cells: [0; 2],
             dirty_blocks: [0; 2],
             filled: 0,
             padding: 0,
         };
+        (node.dirty_blocks[side], node.most_cells[side]) = (open.blocks, open.most_cells);
         self.write_node(dataplane, &node)?;
         // (The word last: a packet that sees it sees all of the rest. Nothing changes the node
         // before.)
@@ -206,15 +248,14 @@ impl Group {
     /// The kernel refuses.
     pub fn has(&self, dataplane: &Dataplane, view: &View) -> Result<bool> {
         let node = self.node(dataplane)?;
-        let numbers = view.members.iter().fold(0, |bits, (member, _)| bits | 1 << (member & 63));
         let known = [
-            node.members == numbers,
+            node.members == view.member_bits(),
             node.own == view.own,
             node.view == view.number,
             node.period_ns == view.period_ns,
         ];
-        for (member, address) in &view.members {
-            if self.member(dataplane, *member)?.address != *address {
+        for Member { number, address, .. } in &view.members {
+            if self.member(dataplane, *number)?.address != *address {
                 return Ok(false);
             }
         }

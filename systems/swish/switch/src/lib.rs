@@ -7,18 +7,24 @@
 #![forbid(unsafe_code)]
 
 mod config;
+mod controlled;
 pub mod due;
 pub mod eventual;
 pub mod gossip;
 pub mod group;
+mod maps;
+pub mod membership;
 
+use config::Source;
+use controlled::{Controlled, REFUSED, lock};
 use daemon::metrics::{Kind, Text};
 use dataplane::Dataplane;
 use due::Rounds;
 use eventual::EventualGroup;
 use gossip::{Pace, Terms};
-use group::{Group, STATS, View};
+use group::{Group, Open, STATS, View};
 use manifest::{Manifest, StateObject};
+use membership::Member;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::net::Ipv4Addr;
@@ -69,9 +75,59 @@ impl System for SwiSh {
             return Ok(None);
         }
         let (groups, eventual) = configured(&context.config, groups, eventual)?;
+        let controlled = controlled(context, &groups)?;
         let config = Arc::clone(&context.config);
         let incarnation = context.incarnation;
-        Ok(Some(Box::new(Objects { dataplane, config, incarnation, groups, eventual })))
+        let objects = Objects { dataplane, config, incarnation, groups, eventual, controlled };
+        Ok(Some(Box::new(objects)))
+    }
+}
+
+/// The groups that have controllers, if any has.
+fn controlled(context: &Context, groups: &[Shared]) -> Result<Option<Arc<Controlled>>> {
+    let mut found = vec![];
+    let mut address = None;
+    for Shared { group, source, .. } in groups {
+        let Source::Controllers(controllers, own) = source else { continue };
+        if address.is_some_and(|it| it != own.address) {
+            let field = format!("shared.{}.own", group.described.name);
+            return context
+                .config
+                .fault(field, "must be the same in all groups with `controllers`");
+        }
+        address = Some(own.address);
+        let settings = membership::Settings {
+            own: own.address,
+            incarnation: context.incarnation,
+            period_ns: own.period_ns,
+            bound: own.bound,
+            cpus: cpus(&context.config)?,
+            pace: membership::Pace::default(),
+        };
+        let member = Member::new(&context.dataplane, group.clone(), settings)?;
+        found.push(controlled::Group {
+            name: group.described.name.clone(),
+            controllers: controllers.clone(),
+            member: Mutex::new(member),
+        });
+    }
+    let (Some(own), Some(secrets)) = (address, context.config.secrets.clone()) else {
+        return Ok(None);
+    };
+    let dataplane = Arc::clone(&context.dataplane);
+    Ok(Some(Arc::new(Controlled::new(dataplane, own, secrets, found))))
+}
+
+/// CPUs that may have packets.
+fn cpus(config: &Config) -> Result<u32> {
+    let cpus = libbpf_rs::num_possible_cpus().ok().and_then(|cpus| u32::try_from(cpus).ok());
+    match cpus.filter(|cpus| *cpus <= CPUS) {
+        Some(cpus) => Ok(cpus),
+        None => {
+            let reason =
+                format!("the program's shared variables work on machines of up to {CPUS} CPUs");
+            config.fault("object", reason)
+        }
     }
 }
 
@@ -88,8 +144,8 @@ fn configured(
     names.dedup();
     let said = config::groups(config, &names)?;
     let windows = groups.into_iter().map(|group| {
-        let view = said.view(&group.described.name)?;
-        Ok(Shared { group, view, rounds: Mutex::default() })
+        let source = said.source(&group.described.name)?;
+        Ok(Shared { group, source, rounds: Mutex::default() })
     });
     let windows = windows.collect::<Result<_>>()?;
     let eventual = eventual.into_iter().map(|group| {
@@ -161,7 +217,7 @@ impl Eventual {
         let look = self.group.look(dataplane).ok()?;
         Some(EventualLoad {
             group: self.group.described.name.clone(),
-            members: self.view.members.iter().map(|(_, address)| *address).collect(),
+            members: self.view.members.iter().map(|member| member.address).collect(),
             view: self.view.number,
             cells: look.slotted + look.direct,
             slots: self.group.columns,
@@ -179,7 +235,7 @@ const OTHER_VIEW: &str = "is another one than the running data plane has: end al
 /// A group on this switch.
 struct Shared {
     group: Group,
-    view: View,
+    source: Source,
     rounds: Mutex<Rounds>,
 }
 
@@ -198,6 +254,9 @@ pub struct GroupLoad {
     pub phase: u64,
     /// Blocks of 360 cells.
     pub blocks: u32,
+    /// Why the newest decision of a controller is not taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
 }
 
 /// The shared variables of a loaded object.
@@ -207,6 +266,14 @@ struct Objects {
     incarnation: u32,
     groups: Vec<Shared>,
     eventual: Vec<Eventual>,
+    /// The groups with controllers.
+    controlled: Option<Arc<Controlled>>,
+}
+
+impl Drop for Objects {
+    fn drop(&mut self) {
+        self.controlled.iter().for_each(|it| it.stop());
+    }
 }
 
 impl Objects {
@@ -214,16 +281,29 @@ impl Objects {
         self.dataplane.read_count(STATS, index).unwrap_or_default()
     }
 
+    /// The member of a group with controllers.
+    fn member(&self, shared: &Shared) -> Option<&Mutex<Member>> {
+        self.controlled.as_ref()?.member(&shared.group.described.name)
+    }
+
     fn loads(&self) -> Vec<GroupLoad> {
         let load = |shared: &Shared| {
             let node = shared.group.node(&self.dataplane).ok()?;
+            let members = match &shared.source {
+                Source::Fixed(view) => view.members.clone(),
+                Source::Controllers(..) => {
+                    let member = lock(self.member(shared)?);
+                    member.view().map(|view| view.members.clone()).unwrap_or_default()
+                }
+            };
             Some(GroupLoad {
                 group: shared.group.described.name.clone(),
-                members: shared.view.members.iter().map(|(_, address)| *address).collect(),
+                members: members.iter().map(|member| member.address).collect(),
                 view: node.view,
                 window: node.word >> 3,
                 phase: node.word & 7,
                 blocks: node.blocks,
+                fault: self.controlled.as_ref().and_then(|it| it.fault()),
             })
         };
         self.groups.iter().filter_map(load).collect()
@@ -255,7 +335,7 @@ impl Objects {
 impl Running for Objects {
     fn interval(&self) -> Option<Duration> {
         let mirrors = self.eventual.iter().map(|it| it.terms.mirror_ns.saturating_mul(20));
-        let shortest = self.groups.iter().map(|it| it.view.period_ns).chain(mirrors).min()?;
+        let shortest = self.groups.iter().map(|it| it.source.period_ns()).chain(mirrors).min()?;
         Some(Duration::from_nanos((shortest / 20).clamp(100_000, 1_000_000)))
     }
 
@@ -264,16 +344,18 @@ impl Running for Objects {
     }
 
     fn secrets(&self, ring: &KeyRing) -> Result<()> {
-        let cpus = libbpf_rs::num_possible_cpus().ok().and_then(|cpus| u32::try_from(cpus).ok());
-        let Some(cpus) = cpus.filter(|cpus| *cpus <= CPUS) else {
-            let reason =
-                format!("the program's shared variables work on machines of up to {CPUS} CPUs");
-            return self.config.fault("object", reason);
-        };
-        for Shared { group, view, .. } in &self.groups {
+        let cpus = cpus(&self.config)?;
+        for shared in &self.groups {
+            let group = &shared.group;
+            let Source::Fixed(view) = &shared.source else {
+                if let Some(member) = self.member(shared) {
+                    lock(member).secrets(&self.dataplane, ring)?;
+                }
+                continue;
+            };
             // (An earlier agent may have begun the group: it goes on.)
             if group.node(&self.dataplane)?.word == 0 {
-                group.begin(&self.dataplane, view, cpus, ring)?;
+                group.begin(&self.dataplane, view, cpus, ring, Open::default())?;
             } else if group.has(&self.dataplane, view)? {
                 group.secrets(&self.dataplane, view, ring)?;
             } else {
@@ -282,6 +364,10 @@ impl Running for Objects {
             }
         }
         self.eventual.iter().try_for_each(|it| it.secrets(self, ring))
+    }
+
+    fn serve(&self) -> Result<()> {
+        self.controlled.iter().try_for_each(Controlled::serve)
     }
 
     fn due(&self, now_ns: u64) -> u64 {
@@ -318,7 +404,11 @@ impl Running for Objects {
         let drop = |(at, (reason, remedy)): (u32, (&'static str, Option<&'static str>))| {
             Some(Drops { reason, remedy: remedy?, count: self.count(at) })
         };
-        (0..).zip(COUNTED).filter_map(drop).collect()
+        let controlled = self.controlled.iter().flat_map(|it| {
+            let refused = REFUSED.into_iter().enumerate();
+            refused.map(|(at, (reason, remedy))| Drops { reason, remedy, count: it.refused(at) })
+        });
+        (0..).zip(COUNTED).filter_map(drop).chain(controlled).collect()
     }
 
     fn metrics(&self, text: &mut Text) {
@@ -336,5 +426,6 @@ impl Running for Objects {
             family.sample(&[("group", &load.group)], load.window);
         }
         self.eventual_metrics(text);
+        self.controlled.iter().for_each(|it| it.metrics(text));
     }
 }

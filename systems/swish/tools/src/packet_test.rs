@@ -9,10 +9,11 @@ use packet_test::{Arrival, Backing, Fault, Identity, Line, Outcome, Supply, Syst
 use std::net::Ipv4Addr;
 use swish_compiler::supply;
 use swish_protocol::TEST_PERIOD_US;
+use swish_protocol::control::Member;
 use swish_protocol::objects::SYSTEM;
 use swish_switch::due::Rounds;
 use swish_switch::eventual::EventualGroup;
-use swish_switch::group::{Group, View};
+use swish_switch::group::{Group, Open, View};
 use wire::{KeyRing, SECRET_BYTES, Secret};
 
 /// `# shared_period_us: OBJECT N`
@@ -117,7 +118,7 @@ impl Backing for Alone {
         let view = View {
             number: 1,
             own: 0,
-            members: vec![(0, Ipv4Addr::LOCALHOST)],
+            members: vec![Member { number: 0, address: Ipv4Addr::LOCALHOST, incarnation: 0 }],
             period_ns: self.period_ns,
             bound: BOUND,
             window: self.next_ns / self.period_ns,
@@ -125,7 +126,7 @@ impl Backing for Alone {
             turns_ns: self.next_ns,
         };
         for group in &self.groups {
-            group.begin(switch, &view, 1, &ring).map_err(Fault::of_case)?;
+            group.begin(switch, &view, 1, &ring, Open::default()).map_err(Fault::of_case)?;
         }
         for group in &self.eventual {
             group.begin(switch, &view, 1, &ring).map_err(Fault::of_case)?;

@@ -8,6 +8,7 @@ use c_layout::CStruct;
 use dataplane::{Dataplane, Object, Settings, Verdict};
 use libbpf_rs::{MapCore, MapFlags};
 use std::net::Ipv4Addr;
+use swish_protocol::control::Member;
 use swish_protocol::eventual::{CellValue, Message, life};
 use swish_protocol::layouts::MEMBERS;
 use swish_protocol::objects::{Merge, SYSTEM};
@@ -118,10 +119,12 @@ impl Switch {
             return violated("harness", "no secret");
         };
         let address = |place: usize| Ipv4Addr::new(10, 0, 0, member(place) as u8);
+        let fixed =
+            |place| Member { number: member(place), address: address(place), incarnation: 0 };
         let view = View {
             number: 0x1_0005,
             own: member(place),
-            members: (0..switches).map(|place| (member(place), address(place))).collect(),
+            members: (0..switches).map(fixed).collect(),
             period_ns: 0,
             bound: 1,
             window: 1,

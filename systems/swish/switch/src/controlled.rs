@@ -1,0 +1,260 @@
+//! What the switch and the controllers of its groups tell each other: a socket and a clock around
+//! `membership`. Without any controller the members stay as they are, and windows go on.
+
+use crate::membership::{Member, Outgoing};
+use daemon::metrics::{Kind, Text};
+use dataplane::Dataplane;
+use secrets::SecretsFile;
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use swish_protocol::control::{Message, name_hash};
+use switch_agent::system::now_ns;
+use switch_agent::{Error, Result};
+use wire::{Control, KeyRing, kind};
+
+/// After an error that will not go away by itself; secrets are read again as often.
+const PAUSE: Duration = Duration::from_secs(1);
+/// A controller that has not answered for so long is not there.
+const ABSENT: Duration = Duration::from_secs(2);
+const MOST_BYTES: usize = 65_536;
+
+/// Messages from controllers, or from who would like to be one, that changed nothing.
+pub(crate) const REFUSED: [(&str, &str); 2] = [
+    (
+        "controller_bad_tag",
+        "messages that no controller of this fabric made: give all machines the same secrets",
+    ),
+    (
+        "controller_malformed",
+        "messages of another version, or from a machine that poses as a controller",
+    ),
+];
+const BAD_TAG: usize = 0;
+const MALFORMED: usize = 1;
+
+/// A group that has controllers.
+pub(crate) struct Group {
+    pub name: String,
+    pub controllers: Vec<SocketAddrV4>,
+    pub member: Mutex<Member>,
+}
+
+/// All groups with controllers, on one socket.
+pub(crate) struct Controlled {
+    pub groups: Vec<Group>,
+    dataplane: Arc<Dataplane>,
+    /// This switch's address, for controllers.
+    own: Ipv4Addr,
+    secrets: PathBuf,
+    refused: [AtomicU64; REFUSED.len()],
+    heard: Mutex<BTreeMap<SocketAddrV4, Instant>>,
+    fault: Mutex<Option<String>>,
+    running: AtomicBool,
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Controlled {
+    pub fn new(
+        dataplane: Arc<Dataplane>,
+        own: Ipv4Addr,
+        secrets: PathBuf,
+        groups: Vec<Group>,
+    ) -> Controlled {
+        Controlled {
+            groups,
+            dataplane,
+            own,
+            secrets,
+            refused: Default::default(),
+            heard: Mutex::default(),
+            fault: Mutex::default(),
+            running: AtomicBool::new(true),
+        }
+    }
+
+    pub fn member(&self, group: &str) -> Option<&Mutex<Member>> {
+        self.groups.iter().find(|it| it.name == group).map(|it| &it.member)
+    }
+
+    pub fn refused(&self, at: usize) -> u64 {
+        self.refused.get(at).map_or(0, |count| count.load(Ordering::Relaxed))
+    }
+
+    fn refuse(&self, at: usize) {
+        self.refused[at].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Controllers that answer.
+    pub fn answering(&self) -> usize {
+        lock(&self.heard).values().filter(|at| at.elapsed() < ABSENT).count()
+    }
+
+    /// Why the newest decision is not taken.
+    pub fn fault(&self) -> Option<String> {
+        lock(&self.fault).clone()
+    }
+
+    pub fn metrics(&self, text: &mut Text) {
+        let help = "Controllers of groups of shared variables that answer.";
+        text.single(
+            "stateplane_switch_shared_controllers",
+            Kind::Gauge,
+            help,
+            self.answering() as u64,
+        );
+    }
+
+    /// Ends the thread, soon.
+    pub fn stop(&self) {
+        self.running.store(false, Ordering::Relaxed);
+    }
+
+    fn is_running(&self) -> bool {
+        self.running.load(Ordering::Relaxed)
+    }
+
+    /// Begins to report.
+    ///
+    /// # Errors
+    /// The system has no threads left.
+    pub fn serve(self: &Arc<Controlled>) -> Result<()> {
+        let this = Arc::clone(self);
+        let thread = std::thread::Builder::new().name("shared".into()).spawn(move || {
+            // A switch whose reports are late looks dead.
+            dataplane::before_others();
+            let mut told = String::new();
+            while this.is_running() {
+                if let Err(problem) = this.follow()
+                    && problem != told
+                {
+                    tracing::error!("controllers of shared variables: {problem}");
+                    told = problem;
+                }
+                std::thread::sleep(PAUSE);
+            }
+        });
+        let failed =
+            |source| Error::System { action: "start a thread for controllers".into(), source };
+        thread.map(drop).map_err(failed)
+    }
+
+    /// Reports and listens until something fails.
+    fn follow(&self) -> std::result::Result<(), String> {
+        let Some(socket) = self.bind()? else { return Ok(()) };
+        let mut keys = self.keys()?;
+        let mut read_at = Instant::now();
+        let mut buffer = vec![0; MOST_BYTES];
+        while self.is_running() {
+            if read_at.elapsed() >= PAUSE {
+                // (A file that is being changed can be unreadable.)
+                keys = self.keys().unwrap_or(keys);
+                read_at = Instant::now();
+            }
+            let now = now_ns();
+            let mut next = now + 10_000_000;
+            for group in &self.groups {
+                let mut member = lock(&group.member);
+                let out = member.tick(&self.dataplane, now);
+                next = next.min(member.next_ns(now));
+                drop(member);
+                self.send(&socket, &keys, group, out);
+            }
+            let left = Duration::from_nanos(next.saturating_sub(now_ns()).max(100_000));
+            socket.set_read_timeout(Some(left)).map_err(|error| error.to_string())?;
+            // (Nothing in time, or the answer of a controller that is not running.)
+            if let Ok((count, SocketAddr::V4(from))) = socket.recv_from(&mut buffer) {
+                self.datagram(&socket, &keys, from, &buffer[..count]);
+            }
+        }
+        Ok(())
+    }
+
+    fn keys(&self) -> std::result::Result<KeyRing, String> {
+        let file = SecretsFile::load(&self.secrets);
+        Ok(file.map_err(|error| error.to_string())?.ring().clone())
+    }
+
+    /// A socket with a port of the kernel's choice. The address may come after the agent has
+    /// started. `None`: the agent stops.
+    fn bind(&self) -> std::result::Result<Option<UdpSocket>, String> {
+        while self.is_running() {
+            match UdpSocket::bind((self.own, 0)) {
+                Ok(socket) => return Ok(Some(socket)),
+                Err(error) if error.kind() == ErrorKind::AddrNotAvailable => {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                Err(error) => return Err(format!("{}: {error}", self.own)),
+            }
+        }
+        Ok(None)
+    }
+
+    fn send(
+        &self,
+        socket: &UdpSocket,
+        keys: &KeyRing,
+        group: &Group,
+        out: dataplane::Result<Vec<Outgoing>>,
+    ) {
+        let fault = out.as_ref().err().map(ToString::to_string);
+        let mut known = lock(&self.fault);
+        if let Some(why) = fault.as_ref().filter(|_| *known != fault) {
+            tracing::error!("the group {} of shared variables: {why}", group.name);
+        }
+        if fault.is_some() {
+            *known = fault;
+        }
+        drop(known);
+        for (to, message) in out.unwrap_or_default() {
+            let mut bytes = message.encode();
+            let one = to.as_slice();
+            for controller in if one.is_empty() { &group.controllers } else { one } {
+                keys.sign(&mut bytes, self.own, *controller.ip());
+                // (What cannot be sent now is sent again soon.)
+                let _ = socket.send_to(&bytes, controller);
+            }
+        }
+    }
+
+    fn datagram(&self, socket: &UdpSocket, keys: &KeyRing, from: SocketAddrV4, bytes: &[u8]) {
+        let known = self.groups.iter().any(|group| group.controllers.contains(&from));
+        if keys.verify(bytes, *from.ip(), self.own).is_err() || !known {
+            self.refuse(BAD_TAG);
+            if known && matches!(kind(bytes), Ok(wire::Kind::Control(_))) {
+                *lock(&self.fault) = Some(format!(
+                    "controller {from} has other secrets than {}",
+                    self.secrets.display()
+                ));
+            }
+            return;
+        }
+        lock(&self.heard).insert(from, Instant::now());
+        let Ok(message) = Message::decode(bytes) else {
+            if Control::decode(bytes) != Ok(Control::Heard) {
+                self.refuse(MALFORMED);
+            }
+            return;
+        };
+        let wanted = |group: &&Group| match &message {
+            Message::Order(order) => order.group == group.name,
+            Message::Ask(which, ..) | Message::Part(which, _) => {
+                which.group == name_hash(&group.name)
+            }
+            Message::Report(_) => false,
+        };
+        let Some(group) = self.groups.iter().find(wanted) else { return self.refuse(MALFORMED) };
+        if !group.controllers.contains(&from) {
+            return self.refuse(BAD_TAG);
+        }
+        let out = lock(&group.member).message(&self.dataplane, now_ns(), from, message);
+        self.send(socket, keys, group, out);
+    }
+}
