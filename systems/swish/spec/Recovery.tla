@@ -31,7 +31,7 @@ Newest == CHOOSE d \in decisions : \A e \in decisions : e.number <= d.number
 Highest(set) == CHOOSE n \in set : \A k \in set : k <= n
 
 (* Who is to stay; the number is new for ever. *)
-\* Code: none: the controller
+\* Code: systems/swish/controller/src/group.rs begin_attempt
 Seal(members) ==
     /\ left.seals > 0 /\ members # {} /\ members \subseteq Newest.members
     /\ members # Members /\ members \cap Silent = {}
@@ -47,7 +47,7 @@ Snapshot(s) ==
                                    ELSE Empty]]
 
 (* It reports at once if it can: what it reports does not change under the seal. *)
-\* Code: none: the agent
+\* Code: systems/swish/switch/src/membership.rs seal
 TakeSeal(s) ==
     /\ s \in attempt.members /\ seal[s].number < attempt.number
     /\ seal' = [seal EXCEPT ![s] = [number |-> attempt.number, on |-> TRUE]]
@@ -57,7 +57,7 @@ TakeSeal(s) ==
                    decisions, handed>>
 
 (* The old view goes on. *)
-\* Code: none: the agent
+\* Code: systems/swish/switch/src/membership.rs tick
 EndSeal(s) ==
     /\ left.ends > 0 /\ seal[s].on
     /\ left' = [left EXCEPT !.ends = @ - 1]
@@ -66,7 +66,7 @@ EndSeal(s) ==
                    controller>>
 
 (* No CPU works on a frame. *)
-\* Code: none: the agent
+\* Code: systems/swish/switch/src/membership.rs report
 Report(s) ==
     /\ seal[s].on /\ seal[s].number = attempt.number /\ s \notin DOMAIN attempt.reports
     /\ Undisturbed(s)
@@ -129,7 +129,7 @@ Halves(w) ==
                  SumBags([s \in Stays |-> Half(Reports[s], b)], Stays))],
             [m \in Members |-> w])
 
-\* Code: none: the controller
+\* Code: systems/swish/controller/src/decide.rs plan
 Decide ==
     LET w == Highest({Reports[s].word.window : s \in Stays})
         ahead == {s \in Stays : Reports[s].word.window = w}
@@ -159,7 +159,7 @@ Extra(v, d, set) ==
          IN Extra(IF d.bags[b] = Empty THEN v ELSE Merged(v, b, d.window, d.bags[b]), d, set \ {b})
 
 (* Under the seal of that decision, or not at all: after it the old view has gone on. *)
-\* Code: none: the agent
+\* Code: systems/swish/switch/src/membership.rs turn
 Take(s, d) ==
     LET w == word[s].window
         goes == d.kind = "go" /\ w < d.window
@@ -192,7 +192,7 @@ Known == IF "decision_forgotten" \in Bugs THEN First ELSE Newest
 
 (* Its old life ends. A rotation that no view counted goes into a member's open delta, once. Members
    have taken the decision: one that a member did not take may be made anew, and count more. *)
-\* Code: none: the agent of a switch that comes back
+\* Code: systems/swish/switch/src/membership.rs begin
 HandIn(m, s, r) ==
     LET open == Rotation(word[s])
         d == delta[m][r % 2]

@@ -1,17 +1,30 @@
 //! SwiSh in the tools: what `systems/registry` hands to them.
 //!
-//! It owns: windows of shared variables in packet tests; its messages in a trace. It must not know:
+//! It owns: the command `shared`; windows of shared variables in packet tests; its messages in a trace. It must not know:
 //! when a window turns.
 
 #![forbid(unsafe_code)]
 
 mod messages;
 mod packet_test;
+mod shared;
+
+use clap::{CommandFactory, FromArgMatches};
+use command_line::Plug;
 
 /// What the registry lists.
 pub struct SwiSh;
 
-impl command_line::System for SwiSh {}
+impl command_line::System for SwiSh {
+    fn commands(&self) -> Vec<Plug> {
+        let run = |arguments: &clap::ArgMatches| match shared::Command::from_arg_matches(arguments)
+        {
+            Ok(command) => shared::run(&command),
+            Err(error) => error.exit(),
+        };
+        vec![Plug { under: None, command: shared::Command::command(), run }]
+    }
+}
 
 /// It has none of its own yet.
 impl fuzz_door::Campaigns for SwiSh {}

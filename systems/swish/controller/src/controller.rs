@@ -1,0 +1,232 @@
+//! The machine around the rules of all groups.
+
+use crate::group::{Group, MemberStatus, Stage};
+use crate::mutation::{Mutation, planted};
+use crate::state::{Decided, State};
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use swish_protocol::control::{Message, name_hash};
+
+/// A group, as configured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupSettings {
+    /// Switches that may be members; their numbers are their places.
+    pub switches: Vec<Ipv4Addr>,
+}
+
+/// What is configured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// By name.
+    pub groups: BTreeMap<String, GroupSettings>,
+    /// A switch that has not reported for so long is dead.
+    pub dead_ns: u64,
+    /// One that holds its group up for so long is removed; 0: never.
+    pub slow_ns: u64,
+    /// A switch that is to join waits so long for others that are to join, too.
+    pub join_ns: u64,
+    /// A group all of whose members are silent for so long is lost: it begins anew.
+    pub lost_ns: u64,
+    /// Orders that were not followed yet go out again after this time.
+    pub again_ns: u64,
+    /// A member that cannot be sealed, or state that does not come, for so long: the attempt is
+    /// made anew, without the member.
+    pub seal_ns: u64,
+    /// A controller that begins waits so long for switches that it has not heard yet.
+    pub begin_ns: u64,
+}
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// A genuine message came.
+    Message(SocketAddrV4, Message),
+    /// Some time has passed.
+    Timer,
+    /// The decision that was given out as `persist` is persistent.
+    Persisted,
+    /// It is not, and is as if it had not been made.
+    NotPersisted,
+    /// Another controller has decided this, and it is persistent.
+    Loaded(State),
+    /// Whether this controller is the one that decides. It is from the beginning.
+    Leading(bool),
+}
+
+/// What an operator should know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A member does not report any more.
+    Died(String, Ipv4Addr),
+    /// It holds up all others, which lack what it should bring: by pairs, who lacks whom.
+    Slow(String, Ipv4Addr, Vec<(Ipv4Addr, Ipv4Addr)>),
+    /// A new view. How long its members stood still, in ms.
+    Decided(String, Decided, u64),
+    /// Its last member died, and its values with it: it begins anew.
+    Lost(String),
+    /// A switch has variables that lie in another way.
+    Layout(String, Ipv4Addr),
+    /// A decision was not taken: it is made anew.
+    NotTaken(String, u32),
+}
+
+/// What the controller wants done.
+#[derive(Debug, Default)]
+pub struct Outputs {
+    /// To be sent.
+    pub messages: Vec<(SocketAddrV4, Message)>,
+    /// To be made persistent, then answered by `Persisted` or `NotPersisted`.
+    pub persist: Option<State>,
+    /// To be logged.
+    pub events: Vec<Event>,
+}
+
+/// The time passes in steps of some milliseconds. In a longer one the controller stood still.
+const STILL_NS: u64 = 30_000_000;
+
+/// A controller.
+pub struct Controller {
+    settings: Settings,
+    state: State,
+    /// The state that is being made persistent, and whose group it changes.
+    deciding: Option<(State, String)>,
+    groups: BTreeMap<String, Group>,
+    leading: bool,
+    /// Of the newest input.
+    now_ns: Option<u64>,
+}
+
+impl Controller {
+    /// Goes on from a persistent state.
+    pub fn new(settings: Settings, state: State) -> Controller {
+        let group = |(name, it): (&String, &GroupSettings)| {
+            (name.clone(), Group::new(name.clone(), it.switches.clone()))
+        };
+        let groups = settings.groups.iter().map(group).collect();
+        Controller { settings, state, deciding: None, groups, leading: true, now_ns: None }
+    }
+
+    /// What is decided and persistent.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Its configuration.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Whether it decides.
+    pub fn is_leading(&self) -> bool {
+        self.leading
+    }
+
+    /// What a group's switches report, and what is being done about it.
+    pub fn group(&self, name: &str, now_ns: u64) -> Option<(Stage, Vec<MemberStatus>)> {
+        let group = self.groups.get(name)?;
+        let state = self.state.groups.get(name).cloned().unwrap_or_default();
+        Some((group.stage(), group.members(&self.settings, &state, now_ns)))
+    }
+
+    /// Where a switch reports from.
+    pub fn address_of(&self, group: &str, switch: Ipv4Addr) -> Option<SocketAddrV4> {
+        self.groups.get(group)?.address_of(switch)
+    }
+
+    /// Takes an input at `now_ns`, on a clock that never goes back.
+    pub fn handle(&mut self, now_ns: u64, input: Input) -> Outputs {
+        let mut out = Outputs::default();
+        // (One that got no CPU has heard nobody meanwhile: reports wait for it.)
+        let before_ns = self.now_ns.replace(now_ns).unwrap_or(now_ns);
+        let still_ns = now_ns.saturating_sub(before_ns);
+        if still_ns >= STILL_NS {
+            self.groups.values_mut().for_each(|group| group.stood_still(now_ns, still_ns));
+        }
+        match input {
+            Input::Message(from, message) => self.message(now_ns, from, message, &mut out),
+            Input::Persisted => {
+                if let Some((state, name)) = self.deciding.take() {
+                    self.state = state;
+                    if let Some(group) = self.groups.get_mut(&name)
+                        && let Some(decided) =
+                            self.state.groups.get(&name).and_then(|it| it.newest())
+                    {
+                        group.persisted(now_ns, decided, &mut out);
+                    }
+                }
+            }
+            Input::NotPersisted => {
+                if let Some((_, name)) = self.deciding.take()
+                    && let Some(group) = self.groups.get_mut(&name)
+                {
+                    group.not_persisted();
+                }
+                // (The next input decides again.)
+                return out;
+            }
+            Input::Loaded(state) => {
+                if state.version > self.state.version && self.deciding.is_none() {
+                    self.state = state;
+                }
+            }
+            Input::Leading(leading) => {
+                if leading != self.leading {
+                    self.groups.values_mut().for_each(|group| group.begin(now_ns));
+                }
+                self.leading = leading;
+            }
+            Input::Timer => {}
+        }
+        if self.leading {
+            self.step(now_ns, &mut out);
+        }
+        out
+    }
+
+    fn message(&mut self, now_ns: u64, from: SocketAddrV4, message: Message, out: &mut Outputs) {
+        let name = match &message {
+            Message::Report(report) => Some(report.group.clone()),
+            Message::Ask(which, ..) | Message::Part(which, _) => {
+                self.groups.keys().find(|name| name_hash(name) == which.group).cloned()
+            }
+            Message::Order(_) => None,
+        };
+        let Some((name, group)) =
+            name.and_then(|name| Some((name.clone(), self.groups.get_mut(&name)?)))
+        else {
+            return;
+        };
+        match message {
+            Message::Report(report) => {
+                group.report(now_ns, self.settings.dead_ns, from, report, out);
+            }
+            Message::Part(which, part) => group.part(from, which, part),
+            Message::Ask(which, offset, _) if self.leading => {
+                let newest = self.state.groups.get(&name).and_then(|it| it.newest());
+                out.messages.extend(group.ask(from, which, offset, newest));
+            }
+            _ => {}
+        }
+    }
+
+    fn step(&mut self, now_ns: u64, out: &mut Outputs) {
+        let empty = crate::GroupState::default();
+        for (name, group) in &mut self.groups {
+            let known = self.state.groups.get(name).unwrap_or(&empty);
+            let decided = group.step(now_ns, &self.settings, known, out);
+            // (One after the other: a decision is the whole state.)
+            if let Some((decided, oldest)) = decided.filter(|_| self.deciding.is_none()) {
+                group.deciding();
+                let mut state = self.state.clone();
+                state.version += 1;
+                let of = state.groups.entry(name.clone()).or_default();
+                of.add(decided.clone(), oldest);
+                if planted(Mutation::ToldBeforePersisted) {
+                    group.persisted(now_ns, &decided, out);
+                }
+                out.persist = Some(state.clone());
+                self.deciding = Some((state, name.clone()));
+            }
+        }
+    }
+}

@@ -1,0 +1,542 @@
+//! One group: who reports, when a new view is needed, how it comes about.
+
+mod need;
+
+use crate::attempt::{Attempt, Gather};
+use crate::controller::{Event, Outputs, Settings};
+use crate::decide::plan;
+use crate::mutation::{Mutation, planted};
+use crate::state::{Decided, GroupState};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use swish_protocol::bulk;
+use swish_protocol::control::{
+    Member, Message, Order, Part, Report, Task, Turn, View, What, Which, name_hash,
+};
+
+/// Switches are told that they are heard every so often.
+const HEARD_NS: u64 = 500_000_000;
+/// A member that was slow stays out for so many times as long as it had been slow.
+const OUT_TIMES: u64 = 10;
+
+struct Seen {
+    from: SocketAddrV4,
+    report: Report,
+    heard_ns: u64,
+    told_ns: u64,
+    ordered_ns: u64,
+}
+
+/// What is being done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// No decision is there yet.
+    None,
+    /// All have the newest view.
+    Settled,
+    /// Members are being sealed, and asked for state.
+    Sealing,
+    /// A decision is being taken.
+    Taking,
+}
+
+/// A switch of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberStatus {
+    /// Its number.
+    pub number: u32,
+    /// Its address.
+    pub address: Ipv4Addr,
+    /// Whether the newest view has it.
+    pub member: bool,
+    /// Time since its last report; none: there was none.
+    pub heard_ns: Option<u64>,
+    /// The last one.
+    pub report: Option<Report>,
+}
+
+/// See the module.
+pub(crate) struct Group {
+    name: String,
+    switches: Vec<Ipv4Addr>,
+    seen: BTreeMap<Ipv4Addr, Seen>,
+    attempt: Option<Attempt>,
+    /// The value that joiners and laggards of the decision with this number take.
+    value: Option<(u32, Vec<u8>)>,
+    /// A switch may join.
+    joins_since_ns: Option<u64>,
+    /// Switches that were slow, until when.
+    out: BTreeMap<Ipv4Addr, u64>,
+    began_ns: Option<u64>,
+    sealed_ns: u64,
+    /// Members whose death was told.
+    told: BTreeSet<(Ipv4Addr, u32)>,
+}
+
+impl Group {
+    pub fn new(name: String, switches: Vec<Ipv4Addr>) -> Group {
+        Group {
+            name,
+            switches,
+            seen: BTreeMap::new(),
+            attempt: None,
+            value: None,
+            joins_since_ns: None,
+            out: BTreeMap::new(),
+            began_ns: None,
+            sealed_ns: 0,
+            told: BTreeSet::new(),
+        }
+    }
+
+    /// This controller leads from now on, or does not any more.
+    pub fn begin(&mut self, now_ns: u64) {
+        (self.attempt, self.value) = (None, None);
+        self.began_ns = Some(now_ns);
+    }
+
+    pub fn address_of(&self, switch: Ipv4Addr) -> Option<SocketAddrV4> {
+        self.seen.get(&switch).map(|seen| seen.from)
+    }
+
+    pub fn report(
+        &mut self,
+        now_ns: u64,
+        dead_ns: u64,
+        from: SocketAddrV4,
+        report: Report,
+        out: &mut Outputs,
+    ) {
+        if !self.switches.contains(&report.switch) {
+            return;
+        }
+        let old = self.seen.get(&report.switch).is_some_and(|seen| {
+            let (now, before) = (&report, &seen.report);
+            if before.incarnation == now.incarnation {
+                before.sent_ns >= now.sent_ns
+            } else {
+                // (A late one of an earlier life, as long as this one reports.)
+                now_ns.saturating_sub(seen.heard_ns) < dead_ns
+                    && before.incarnation > now.incarnation
+            }
+        });
+        if old {
+            return;
+        }
+        let before = self.seen.get(&report.switch);
+        let mut told_ns = before.map_or(0, |seen| seen.told_ns);
+        let ordered_ns = before.map_or(0, |seen| seen.ordered_ns);
+        if told_ns == 0 || now_ns >= told_ns + HEARD_NS {
+            told_ns = now_ns;
+            out.messages.push((from, self.order(report.incarnation, Task::Heard)));
+        }
+        let seen = Seen { from, heard_ns: now_ns, told_ns, ordered_ns, report };
+        self.seen.insert(seen.report.switch, seen);
+    }
+
+    fn order(&self, incarnation: u32, task: Task) -> Message {
+        Message::Order(Order { group: self.name.clone(), incarnation, task })
+    }
+
+    pub fn part(&mut self, from: SocketAddrV4, which: Which, part: Part) {
+        let Some(attempt) = self.attempt.as_mut().filter(|it| it.number == which.number) else {
+            return;
+        };
+        let Some(switch) = self.seen.values().find(|seen| seen.from == from) else { return };
+        if let Some(pull) =
+            attempt.gather.as_mut().and_then(|gather| gather.pull(switch.report.switch, which.what))
+        {
+            pull.take(part);
+        }
+    }
+
+    /// A part of what a member needs for the newest decision.
+    pub fn ask(
+        &self,
+        from: SocketAddrV4,
+        which: Which,
+        offset: u32,
+        newest: Option<&Decided>,
+    ) -> Option<(SocketAddrV4, Message)> {
+        let newest = newest.filter(|it| it.number == which.number)?;
+        let bytes = match which.what {
+            What::Value => {
+                let (number, bytes) = self.value.as_ref()?;
+                (*number == which.number).then_some(bytes)?
+            }
+            What::Extra => &newest.extra,
+            _ => return None,
+        };
+        Some((from, Message::Part(which, bulk::part(bytes, offset))))
+    }
+
+    /// The decision of the attempt is persistent.
+    pub fn persisted(&mut self, now_ns: u64, decided: &Decided, out: &mut Outputs) {
+        let Some(attempt) = self.attempt.take() else { return };
+        if attempt.number != decided.number {
+            return;
+        }
+        let value = attempt.gather.and_then(|gather| {
+            let bytes = gather.value.as_ref().and_then(|pull| pull.whole())?.to_vec();
+            Some((decided.number, bytes))
+        });
+        self.value = value;
+        self.joins_since_ns = None;
+        for seen in self.seen.values_mut() {
+            seen.ordered_ns = 0;
+        }
+        let ms = now_ns.saturating_sub(attempt.began_ns) / 1_000_000;
+        out.events.push(Event::Decided(self.name.clone(), decided.clone(), ms));
+        self.sealed_ns = now_ns;
+    }
+
+    pub fn not_persisted(&mut self) {
+        self.attempt = None;
+    }
+
+    pub fn deciding(&mut self) {
+        if let Some(attempt) = &mut self.attempt {
+            attempt.deciding = true;
+        }
+    }
+
+    pub fn stage(&self) -> Stage {
+        match (&self.attempt, &self.value) {
+            (Some(_), _) => Stage::Sealing,
+            (None, Some(_)) => Stage::Taking,
+            (None, None) => Stage::Settled,
+        }
+    }
+
+    pub fn members(
+        &self,
+        _settings: &Settings,
+        state: &GroupState,
+        now_ns: u64,
+    ) -> Vec<MemberStatus> {
+        let of = |(number, address): (u32, &Ipv4Addr)| {
+            let seen = self.seen.get(address);
+            let incarnation = seen.map_or(0, |seen| seen.report.incarnation);
+            MemberStatus {
+                number,
+                address: *address,
+                member: state.newest().is_some_and(|it| it.has(*address, incarnation)),
+                heard_ns: seen.map(|seen| now_ns.saturating_sub(seen.heard_ns)),
+                report: seen.map(|seen| seen.report.clone()),
+            }
+        };
+        (0..).zip(&self.switches).map(of).collect()
+    }
+
+    fn reports(&self, settings: &Settings, now_ns: u64, member: &Member) -> Option<&Report> {
+        let seen = self.seen.get(&member.address)?;
+        let alive = now_ns.saturating_sub(seen.heard_ns) < settings.dead_ns;
+        (alive && seen.report.incarnation == member.incarnation).then_some(&seen.report)
+    }
+
+    /// Its state is lost, as far as one can know.
+    fn is_gone(&self, settings: &Settings, now_ns: u64, member: &Member) -> bool {
+        let Some(seen) = self.seen.get(&member.address) else {
+            return now_ns >= self.began_ns.unwrap_or(now_ns) + settings.lost_ns;
+        };
+        seen.report.view == 0
+            || seen.report.incarnation > member.incarnation
+            || now_ns >= seen.heard_ns + settings.lost_ns
+    }
+
+    /// This controller got no CPU for so long.
+    pub fn stood_still(&mut self, now_ns: u64, still_ns: u64) {
+        for seen in self.seen.values_mut() {
+            seen.heard_ns = (seen.heard_ns + still_ns).min(now_ns);
+        }
+    }
+
+    /// Members of the newest view that have state of the group and report.
+    fn living(&self, settings: &Settings, now_ns: u64, newest: &Decided) -> Vec<Member> {
+        let lives = |it: &&Member| {
+            self.reports(settings, now_ns, it).is_some_and(|report| report.view != 0)
+        };
+        newest.members.iter().filter(lives).copied().collect()
+    }
+
+    /// Switches without state that report, and may be members.
+    fn fresh(&self, settings: &Settings, now_ns: u64) -> Vec<Member> {
+        let layout = self.layout(settings, now_ns);
+        let of = |(number, address): (u32, &Ipv4Addr)| {
+            let seen = self.seen.get(address)?;
+            let incarnation = seen.report.incarnation;
+            let member = Member { number, address: *address, incarnation };
+            let report = self.reports(settings, now_ns, &member)?;
+            let may = self.out.get(address).is_none_or(|until_ns| now_ns >= *until_ns);
+            (report.view == 0 && may && !report.leaves && Some(report.layout) == layout)
+                .then_some(member)
+        };
+        (0..).zip(&self.switches).filter_map(of).collect()
+    }
+
+    /// Where variables lie: as members have it, else as the first switch does.
+    fn layout(&self, settings: &Settings, now_ns: u64) -> Option<u64> {
+        let alive = |seen: &&Seen| now_ns.saturating_sub(seen.heard_ns) < settings.dead_ns;
+        let mut all: Vec<&Seen> = self.seen.values().filter(alive).collect();
+        all.sort_by_key(|seen| seen.report.view == 0);
+        all.first().map(|seen| seen.report.layout)
+    }
+
+    /// Takes the steps that are due. A decision that is to be made persistent, and the oldest view
+    /// that a member is in.
+    pub fn step(
+        &mut self,
+        now_ns: u64,
+        settings: &Settings,
+        state: &GroupState,
+        out: &mut Outputs,
+    ) -> Option<(Decided, u32)> {
+        let began_ns = *self.began_ns.get_or_insert(now_ns);
+        let Some(newest) = state.newest() else { return self.found(now_ns, settings, None) };
+        self.remove_strangers(now_ns, settings, newest, out);
+        let living = self.living(settings, now_ns, newest);
+        if let Some(attempt) = &self.attempt {
+            if attempt.deciding {
+                return None;
+            }
+            let stays = |it: &Member| living.contains(it);
+            if attempt.stays.iter().all(stays) {
+                return self.go_on(now_ns, settings, state, out);
+            }
+            self.attempt = None;
+        }
+        // (Nobody is dead before there was time to hear him.)
+        let early = now_ns < began_ns + settings.begin_ns;
+        let heard = |it: &Member| self.seen.contains_key(&it.address);
+        if early && !newest.members.iter().all(heard) {
+            return None;
+        }
+        if living.is_empty() {
+            let joins = |it: &Member| {
+                newest.joins.contains(&it.number)
+                    && self.can_take(newest, it)
+                    && self.reports(settings, now_ns, it).is_some()
+            };
+            // (They are told of it just now.)
+            if now_ns < self.sealed_ns.max(began_ns) + settings.seal_ns
+                && newest.members.iter().any(joins)
+            {
+                self.tell(now_ns, settings, newest, out);
+                return None;
+            }
+            let gone = |it: &Member| self.is_gone(settings, now_ns, it);
+            if !newest.members.iter().all(gone) {
+                return None;
+            }
+            let found = self.found(now_ns, settings, Some(newest));
+            if found.is_some() {
+                out.events.push(Event::Lost(self.name.clone()));
+            }
+            return found;
+        }
+        if self.needs_attempt(now_ns, settings, newest, &living, out) {
+            self.begin_attempt(now_ns, settings, newest, living);
+            return self.go_on(now_ns, settings, state, out);
+        }
+        self.tell(now_ns, settings, newest, out);
+        None
+    }
+
+    /// The first view, or the first after all members died.
+    fn found(
+        &mut self,
+        now_ns: u64,
+        settings: &Settings,
+        newest: Option<&Decided>,
+    ) -> Option<(Decided, u32)> {
+        if self.attempt.as_ref().is_some_and(|it| it.deciding) {
+            return None;
+        }
+        let fresh = self.fresh(settings, now_ns);
+        let late = now_ns >= self.began_ns.unwrap_or(now_ns) + settings.begin_ns;
+        if fresh.is_empty() || (fresh.len() < self.switches.len() && !late) {
+            return None;
+        }
+        let number = self.next_number(newest);
+        let window = self.seen.values().map(|it| it.report.window).max().unwrap_or(0) + 1;
+        let attempt = Attempt {
+            number,
+            stays: vec![],
+            joins: fresh.clone(),
+            began_ns: now_ns,
+            told_ns: 0,
+            gather: None,
+            deciding: false,
+        };
+        self.attempt = Some(attempt);
+        let counted = newest.map(|it| it.counted.clone()).unwrap_or_default();
+        let joins = fresh.iter().map(|it| it.number).collect();
+        let turn = Turn::Go;
+        let decided = Decided {
+            number,
+            members: fresh,
+            joins,
+            lacks: vec![],
+            turn,
+            window,
+            extra: vec![],
+            counted,
+        };
+        Some((decided, number))
+    }
+
+    fn next_number(&self, newest: Option<&Decided>) -> u32 {
+        let known = self.seen.values().map(|seen| seen.report.known.max(seen.report.view));
+        known.chain(newest.map(|it| it.number)).max().unwrap_or(0) + 1
+    }
+
+    /// Switches with state of an earlier time give it up.
+    fn remove_strangers(
+        &mut self,
+        now_ns: u64,
+        settings: &Settings,
+        newest: &Decided,
+        out: &mut Outputs,
+    ) {
+        let mut told = vec![];
+        for (address, seen) in &mut self.seen {
+            let report = &seen.report;
+            let due = now_ns >= seen.ordered_ns + settings.again_ns;
+            if report.view != 0 && !newest.has(*address, report.incarnation) && due {
+                seen.ordered_ns = now_ns;
+                told.push((seen.from, report.incarnation));
+            }
+        }
+        for (from, incarnation) in told {
+            let task = Task::Removed { number: newest.number };
+            out.messages.push((from, self.order(incarnation, task)));
+        }
+    }
+
+    fn begin_attempt(
+        &mut self,
+        now_ns: u64,
+        settings: &Settings,
+        newest: &Decided,
+        living: Vec<Member>,
+    ) {
+        let leaves = |it: &Member| {
+            self.reports(settings, now_ns, it).is_none_or(|report| report.leaves)
+                || self.out.get(&it.address).is_some_and(|until_ns| now_ns < *until_ns)
+        };
+        let mut stays: Vec<Member> = living.iter().filter(|it| !leaves(it)).copied().collect();
+        if stays.is_empty() {
+            stays = living;
+        }
+        let number = self.next_number(Some(newest));
+        let joins = self.fresh(settings, now_ns);
+        self.value = None;
+        self.attempt = Some(Attempt {
+            number,
+            stays,
+            joins,
+            began_ns: now_ns,
+            told_ns: 0,
+            gather: None,
+            deciding: false,
+        });
+    }
+
+    /// Seals, hears, gathers.
+    fn go_on(
+        &mut self,
+        now_ns: u64,
+        settings: &Settings,
+        state: &GroupState,
+        out: &mut Outputs,
+    ) -> Option<(Decided, u32)> {
+        let mut attempt = self.attempt.take()?;
+        let number = attempt.number;
+        if now_ns >= attempt.told_ns + settings.again_ns {
+            attempt.told_ns = now_ns;
+            for member in &attempt.stays {
+                let Some(seen) = self.seen.get(&member.address) else { continue };
+                out.messages
+                    .push((seen.from, self.order(member.incarnation, Task::Seal { number })));
+            }
+        }
+        let reports = attempt.stays.iter().filter_map(|it| {
+            let report = self.reports(settings, now_ns, it)?;
+            let sealed = report.sealed == number || planted(Mutation::DecidedWithoutSeal);
+            sealed.then(|| (it.address, report.clone()))
+        });
+        let reports: BTreeMap<Ipv4Addr, Report> = reports.collect();
+        let oldest = reports.values().map(|report| report.view).min().unwrap_or(0);
+        if reports.len() < attempt.stays.len() {
+            if now_ns >= attempt.began_ns + settings.seal_ns {
+                for member in attempt.stays.iter().filter(|it| !reports.contains_key(&it.address)) {
+                    self.out.insert(member.address, now_ns + settings.seal_ns);
+                }
+                return None; // the next input begins anew
+            }
+            if attempt.gather.is_some() {
+                return None; // a seal has ended meanwhile
+            }
+            self.attempt = Some(attempt);
+            return None;
+        }
+        if attempt.gather.is_none() {
+            let plan = plan(state, &attempt.stays, &attempt.joins, &reports)?;
+            attempt.gather = Some(Gather::new(plan, &attempt.stays));
+        }
+        if let Some(gather) = &mut attempt.gather {
+            let group = name_hash(&self.name);
+            let since = |it: &Gather| if attempt.joins.is_empty() { it.plan.window - 1 } else { 1 };
+            let since = since(gather);
+            for (switch, what, offset) in gather.asks(now_ns) {
+                let Some(seen) = self.seen.get(&switch) else { continue };
+                let which = Which { group, number, what };
+                out.messages.push((seen.from, Message::Ask(which, offset, since)));
+            }
+        }
+        let decided = attempt.decided();
+        self.attempt = Some(attempt);
+        decided.map(|decided| (decided, oldest))
+    }
+
+    /// Members that do not have the newest decision are told of it; those that join, when all
+    /// others have it.
+    fn tell(&mut self, now_ns: u64, settings: &Settings, newest: &Decided, out: &mut Outputs) {
+        let joins = |it: &Member| newest.joins.contains(&it.number);
+        let has = |it: &Member| {
+            self.reports(settings, now_ns, it).is_none_or(|report| report.view == newest.number)
+        };
+        let others = newest.members.iter().filter(|it| !joins(it)).all(has);
+        let others = others || planted(Mutation::JoinsEarly);
+        let mut told = vec![];
+        for member in newest.members.iter().filter(|it| others || !joins(it)) {
+            let Some(report) = self.reports(settings, now_ns, member) else { continue };
+            let Some(seen) = self.seen.get(&member.address) else { continue };
+            let knows = report.view == newest.number && !report.asks;
+            if !knows && now_ns >= seen.ordered_ns + settings.again_ns {
+                told.push((seen.from, *member));
+            }
+        }
+        let all = newest.members.iter().all(has);
+        if all {
+            self.value = None;
+        }
+        for (from, member) in told {
+            let counted = newest.counted.get(&member.address).into_iter().flatten();
+            let counted = counted.filter(|it| it.incarnation == member.incarnation);
+            let view = View {
+                number: newest.number,
+                members: newest.members.clone(),
+                turn: newest.turn,
+                window: newest.window,
+                value: newest.lacks.contains(&member.address),
+                extra: !newest.extra.is_empty(),
+                counted: counted.map(|it| (it.view, it.rotation)).collect(),
+            };
+            out.messages.push((from, self.order(member.incarnation, Task::Take(view))));
+            if let Some(seen) = self.seen.get_mut(&member.address) {
+                seen.ordered_ns = now_ns;
+            }
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Whether a group needs another view: who is dead, has not taken the decision, is to join, or holds
+//! up all others.
+
+use super::{Group, OUT_TIMES};
+use crate::controller::{Event, Outputs, Settings};
+use crate::state::Decided;
+use swish_protocol::control::{Member, Report};
+
+impl Group {
+    pub(super) fn needs_attempt(
+        &mut self,
+        now_ns: u64,
+        settings: &Settings,
+        newest: &Decided,
+        living: &[Member],
+        out: &mut Outputs,
+    ) -> bool {
+        let mut needed = false;
+        for member in &newest.members {
+            let alive = self.reports(settings, now_ns, member);
+            let joining = newest.joins.contains(&member.number);
+            if alive.is_some_and(|it| it.view != 0 && !it.leaves || it.view == 0 && joining) {
+                continue;
+            }
+            needed = true;
+            if alive.is_none() && self.told.insert((member.address, member.incarnation)) {
+                out.events.push(Event::Died(self.name.clone(), member.address));
+            }
+        }
+        // Who has not taken the decision takes it under its seal, with what it lacks, or not at
+        // all.
+        let taken = |member: &Member| {
+            let report = self.reports(settings, now_ns, member);
+            report.is_none_or(|it| {
+                it.view == newest.number
+                    || it.sealed == newest.number && self.can_take(newest, member)
+            })
+        };
+        let late = now_ns >= self.sealed_ns + settings.seal_ns;
+        let joined = |member: &Member| {
+            let report = self.reports(settings, now_ns, member);
+            report.is_none_or(|it| it.view != 0 || !late && self.can_take(newest, member))
+        };
+        if !living.iter().all(taken) || !newest.members.iter().all(joined) {
+            out.events.push(Event::NotTaken(self.name.clone(), newest.number));
+            needed = true;
+        }
+        let others: Vec<Member> = self.fresh(settings, now_ns);
+        let joins = others.iter().any(|it| !newest.members.contains(it));
+        let since_ns = joins.then(|| *self.joins_since_ns.get_or_insert(now_ns));
+        self.joins_since_ns = since_ns;
+        let all = others.len() + living.len() >= self.switches.len();
+        needed |= since_ns.is_some_and(|since| all || now_ns >= since + settings.join_ns);
+        needed | self.slow(now_ns, settings, newest, living, out)
+    }
+
+    /// What the member needs for the decision is here.
+    pub(super) fn can_take(&self, newest: &Decided, member: &Member) -> bool {
+        !newest.lacks.contains(&member.address)
+            || self.value.as_ref().is_some_and(|(number, _)| *number == newest.number)
+    }
+
+    /// A member that holds up all others goes, by rule: the one of most pairs of which one lacks
+    /// the other; of several, the last one.
+    fn slow(
+        &mut self,
+        now_ns: u64,
+        settings: &Settings,
+        newest: &Decided,
+        living: &[Member],
+        out: &mut Outputs,
+    ) -> bool {
+        let reports: Vec<(&Member, &Report)> = living
+            .iter()
+            .filter_map(|it| Some((it, self.reports(settings, now_ns, it)?)))
+            .collect();
+        let slow_ms = settings.slow_ns / 1_000_000;
+        let still = |(_, report): &(&Member, &Report)| {
+            report.view == newest.number && report.still_ms >= slow_ms
+        };
+        if settings.slow_ns == 0
+            || reports.len() < 2
+            || reports.len() < newest.members.len()
+            || !reports.iter().all(still)
+        {
+            return false;
+        }
+        let mut pairs = vec![];
+        for (member, report) in &reports {
+            for other in newest.members.iter().filter(|it| report.lacks >> it.number & 1 == 1) {
+                if other.number != member.number {
+                    pairs.push((**member, *other));
+                }
+            }
+        }
+        let score = |member: &Member| {
+            pairs.iter().filter(|(one, other)| one == member || other == member).count()
+        };
+        let worst = living.iter().max_by_key(|it| (score(it), it.number));
+        let Some(worst) = worst.filter(|it| score(it) > 0) else { return false };
+        let pairs = pairs.iter().map(|(one, other)| (one.address, other.address)).collect();
+        out.events.push(Event::Slow(self.name.clone(), worst.address, pairs));
+        self.out.insert(worst.address, now_ns + OUT_TIMES * settings.slow_ns);
+        true
+    }
+}

@@ -1,0 +1,19 @@
+//! Seeded bugs of the rules, which tests must find.
+
+seeded_bugs::seeded_bugs! {
+    /// A mistake that a test plants.
+    pub enum Mutation {
+        /// A decision is told before it is persistent.
+        ToldBeforePersisted,
+        /// It is made from what switches report without a seal.
+        DecidedWithoutSeal,
+        /// What the dead brought counts if a member has some of it.
+        DeadInPart,
+        /// What counted by a decision before is forgotten when the window runs again.
+        KeptForgotten,
+        /// All that a removed switch had is said not to have counted.
+        CountedForgotten,
+        /// A switch joins before all members have taken the decision.
+        JoinsEarly,
+    }
+}

@@ -1,0 +1,256 @@
+//! What becomes of the window, by what members report; what the controller does, step by step.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use swish_controller::{
+    Controller, Decided, GroupSettings, GroupState, Input, Outputs, Settings, State, plan,
+};
+use swish_protocol::control::{Member, Message, Report, Task, Turn, View};
+use swish_protocol::layouts::phase;
+
+const MS: u64 = 1_000_000;
+
+fn address(number: u32) -> Ipv4Addr {
+    Ipv4Addr::new(10, 9, 0, number as u8)
+}
+
+fn member(number: u32) -> Member {
+    Member { number, address: address(number), incarnation: 7 }
+}
+
+fn report(number: u32, view: u32, window: u64, phase: u64, whole: u64) -> Report {
+    Report {
+        group: "main".to_owned(),
+        switch: address(number),
+        incarnation: 7,
+        sent_ns: 0,
+        layout: 5,
+        sums: true,
+        view,
+        window,
+        phase,
+        sealed: 0,
+        known: view,
+        asks: false,
+        whole,
+        lacks: 0,
+        still_ms: 0,
+        leaves: false,
+    }
+}
+
+/// Members 0 to 3, in view 4, which began in window 1.
+fn state() -> GroupState {
+    let decided = Decided {
+        number: 4,
+        members: (0..4).map(member).collect(),
+        joins: vec![],
+        lacks: vec![],
+        turn: Turn::Go,
+        window: 1,
+        extra: vec![],
+        counted: BTreeMap::new(),
+    };
+    GroupState { views: vec![decided] }
+}
+
+fn planned(reports: &[Report], joins: &[Member]) -> swish_controller::Plan {
+    let stays: Vec<Member> =
+        reports.iter().map(|it| member(it.switch.octets()[3].into())).collect();
+    let reports = reports.iter().map(|it| (it.switch, it.clone())).collect();
+    plan(&state(), &stays, joins, &reports).expect("a plan")
+}
+
+#[test]
+fn laggards_take_what_the_others_read() {
+    let ahead = report(1, 4, 9, phase::READY, 0);
+    let plan = planned(&[report(0, 4, 8, phase::SENDING, 0b1011), ahead], &[]);
+    assert_eq!((plan.turn, plan.window, plan.donor), (Turn::Go, 9, address(1)));
+    assert_eq!(plan.lacks, [address(0)]);
+    let decided = plan.decided(5, &[member(0), member(1)], &[], None);
+    let of = |number| decided.counted[&address(number)][0].rotation;
+    assert_eq!((of(2), of(3)), (8, 8), "the dead count in all that is read");
+}
+
+#[test]
+fn a_member_that_has_all_ends_the_window() {
+    let whole = report(2, 4, 8, phase::SENDING, 0b1111);
+    let plan = planned(&[report(0, 4, 8, phase::SENDING, 0b0111), whole], &[member(3)]);
+    assert_eq!((plan.turn, plan.window, plan.donor), (Turn::Go, 9, address(2)));
+    assert_eq!(plan.lacks, [address(0), address(3)], "and those that join");
+}
+
+#[test]
+fn else_the_window_runs_again_and_the_dead_count_all_or_none() {
+    let reports = [report(0, 4, 8, phase::SENDING, 0b0101), report(1, 4, 8, phase::READY, 0b1100)];
+    let plan = planned(&reports, &[]);
+    assert_eq!((plan.turn, plan.window, plan.witness), (Turn::Redo, 8, Some(address(1))));
+    let reports = [reports[0].clone(), report(1, 4, 8, phase::READY, 0b1000)];
+    let plan = planned(&reports, &[]);
+    assert_eq!((plan.turn, plan.witness), (Turn::Redo, None), "nobody has both");
+    let decided = plan.decided(5, &[member(0), member(1)], &[], None);
+    assert_eq!(decided.counted[&address(2)][0].rotation, 7);
+}
+
+struct World {
+    controller: Controller,
+    now_ns: u64,
+}
+
+impl World {
+    fn new() -> World {
+        let switches = (0..4).map(address).collect();
+        let settings = Settings {
+            groups: BTreeMap::from([("main".to_owned(), GroupSettings { switches })]),
+            dead_ns: 100 * MS,
+            slow_ns: 1000 * MS,
+            join_ns: 50 * MS,
+            lost_ns: 1000 * MS,
+            again_ns: 20 * MS,
+            seal_ns: 500 * MS,
+            begin_ns: 200 * MS,
+        };
+        let state = State { version: 1, groups: BTreeMap::from([("main".to_owned(), state())]) };
+        World { controller: Controller::new(settings, state), now_ns: 1000 * MS }
+    }
+
+    fn from(number: u32) -> SocketAddrV4 {
+        SocketAddrV4::new(address(number), 4000)
+    }
+
+    /// All of them report, as these do; the tasks that go out, and what is to be persistent.
+    fn round(&mut self, reports: &[Report]) -> (Vec<(Ipv4Addr, Task)>, Option<State>) {
+        self.now_ns += 10 * MS;
+        let (mut tasks, mut persist) = (vec![], None);
+        for report in reports {
+            let sent_ns = self.now_ns;
+            let report = Report { sent_ns, ..report.clone() };
+            let from = World::from(report.switch.octets()[3].into());
+            let out =
+                self.controller.handle(self.now_ns, Input::Message(from, Message::Report(report)));
+            persist = out.persist.clone().or(persist);
+            tasks.extend(tasks_of(out));
+        }
+        (tasks, persist)
+    }
+}
+
+fn tasks_of(out: Outputs) -> Vec<(Ipv4Addr, Task)> {
+    let task = |(to, message): (SocketAddrV4, Message)| match message {
+        Message::Order(order) => Some((*to.ip(), order.task)),
+        _ => None,
+    };
+    out.messages.into_iter().filter_map(task).collect()
+}
+
+fn takes(tasks: &[(Ipv4Addr, Task)]) -> Vec<(Ipv4Addr, &View)> {
+    let views = tasks.iter().filter_map(|it| match &it.1 {
+        Task::Take(view) => Some((it.0, view)),
+        _ => None,
+    });
+    views.collect()
+}
+
+/// Seal, reports, a persistent decision, and only then orders to take it. All again if a seal has
+/// ended.
+#[test]
+fn a_dead_member_is_removed() {
+    let mut world = World::new();
+    let all: Vec<Report> = (0..4).map(|number| report(number, 4, 8, phase::READY, 0)).collect();
+    world.round(&all);
+    let living = &all[..3];
+    let mut sealed = vec![];
+    for _ in 0..11 {
+        let (tasks, persist) = world.round(living);
+        assert!(persist.is_none() && takes(&tasks).is_empty(), "nobody is sealed");
+        sealed.extend(tasks.into_iter().filter(|(_, task)| matches!(task, Task::Seal { .. })));
+    }
+    assert!(sealed.contains(&(address(0), Task::Seal { number: 5 })), "{sealed:?}");
+    let under = |number: u32, reports: &[Report]| -> Vec<Report> {
+        let sealed = |it: &Report| Report { sealed: number, known: number, ..it.clone() };
+        reports.iter().map(sealed).collect()
+    };
+    let (tasks, persist) = world.round(&under(5, &living[..2]));
+    assert!(persist.is_none() && takes(&tasks).is_empty(), "one is not sealed");
+    let (tasks, persist) = world.round(&under(5, living));
+    let decided = persist.expect("a decision");
+    assert_eq!(decided.groups["main"].newest().map(|it| it.number), Some(5));
+    assert!(takes(&tasks).is_empty(), "it is not persistent yet");
+    let tasks = tasks_of(world.controller.handle(world.now_ns, Input::Persisted));
+    let told = takes(&tasks);
+    assert!(told.iter().all(|(_, view)| view.number == 5 && view.members.len() == 3), "{told:?}");
+    assert!(!told.is_empty());
+    // One takes it; the seal of another ends first.
+    let taken = Report { view: 5, sealed: 0, known: 5, ..living[0].clone() };
+    let ended = Report { sealed: 0, known: 5, ..living[1].clone() };
+    let (tasks, _) = world.round(&[taken.clone(), ended.clone(), taken, ended]);
+    assert!(tasks.contains(&(address(0), Task::Seal { number: 6 })), "{tasks:?}");
+}
+
+/// It joins when all others have the decision.
+#[test]
+fn a_switch_joins_last() {
+    let mut world = World::new();
+    let mut all: Vec<Report> = (0..4).map(|number| report(number, 4, 8, phase::READY, 0)).collect();
+    world.round(&all);
+    all[3] = Report { incarnation: 8, view: 0, window: 0, known: 0, ..all[3].clone() };
+    let mut number = 0;
+    for _ in 0..20 {
+        let (tasks, _) = world.round(&all);
+        let seal = tasks.iter().find_map(|(_, task)| match task {
+            Task::Seal { number } => Some(*number),
+            _ => None,
+        });
+        number = seal.unwrap_or(number);
+    }
+    assert_eq!(number, 5);
+    for report in &mut all[..3] {
+        (report.sealed, report.known) = (5, 5);
+    }
+    let (mut asked, mut tasks) = (false, vec![]);
+    for _ in 0..3 {
+        world.now_ns += 10 * MS;
+        let out = world.controller.handle(
+            world.now_ns,
+            Input::Message(
+                World::from(0),
+                Message::Report(Report { sent_ns: world.now_ns, ..all[0].clone() }),
+            ),
+        );
+        asked |= out.messages.iter().any(|(_, it)| matches!(it, Message::Ask(..)));
+        for report in &all[1..] {
+            let report = Report { sent_ns: world.now_ns, ..report.clone() };
+            let from = World::from(report.switch.octets()[3].into());
+            let out = world
+                .controller
+                .handle(world.now_ns, Input::Message(from, Message::Report(report)));
+            for (to, message) in out.messages {
+                let Message::Ask(which, offset, _) = message else { continue };
+                asked = true;
+                let part = swish_protocol::bulk::part(&[], offset);
+                let out = world
+                    .controller
+                    .handle(world.now_ns, Input::Message(to, Message::Part(which, part)));
+                if out.persist.is_some() {
+                    let out = world.controller.handle(world.now_ns, Input::Persisted);
+                    tasks.extend(tasks_of(out));
+                }
+            }
+        }
+    }
+    assert!(asked, "for the value that the switch lacks");
+    let newest = world.controller.state().groups["main"].newest().expect("a decision");
+    assert_eq!((newest.number, newest.joins.clone()), (5, vec![3]));
+    tasks.extend(world.round(&all).0);
+    tasks.extend(world.round(&all).0);
+    let to: Vec<Ipv4Addr> = takes(&tasks).iter().map(|(to, _)| *to).collect();
+    assert!(to.contains(&address(0)) && !to.contains(&address(3)), "{to:?}");
+    for report in &mut all[..3] {
+        (report.view, report.sealed) = (5, 0);
+    }
+    let (mut tasks, _) = world.round(&all);
+    tasks.extend(world.round(&all).0);
+    let told = takes(&tasks);
+    assert!(told.iter().all(|(to, view)| *to == address(3) && view.value), "{told:?}");
+    assert!(!told.is_empty());
+}

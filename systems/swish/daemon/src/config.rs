@@ -1,0 +1,155 @@
+//! `controller.toml` of shared variables. Every error names the file, the field and the remedy.
+
+use controller::config::{ConfigError, Problem, ShellConfig};
+use daemon::config::require;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use swish_controller::{GroupSettings, Settings};
+use swish_protocol::layouts::MEMBERS;
+
+const MS_NS: u64 = 1_000_000;
+
+/// A checked configuration.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What every controller has.
+    pub shell: ShellConfig,
+    /// What the rules need.
+    pub settings: Settings,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default = "default_dead_ms")]
+    dead_ms: u64,
+    #[serde(default = "default_slow_ms")]
+    slow_ms: u64,
+    #[serde(default = "default_lost_ms")]
+    lost_ms: u64,
+    #[serde(default)]
+    group: BTreeMap<String, Group>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Group {
+    switches: Vec<Ipv4Addr>,
+}
+
+fn default_dead_ms() -> u64 {
+    100
+}
+
+fn default_slow_ms() -> u64 {
+    2_000
+}
+
+fn default_lost_ms() -> u64 {
+    10_000
+}
+
+impl Config {
+    /// Reads and checks a file, and looks at those that it names for etcd.
+    ///
+    /// # Errors
+    /// They name the file, the line or field, and the remedy.
+    pub fn load(path: &Path) -> Result<Config, ConfigError> {
+        let config = Config::parse(path, &daemon::config::read(path)?)?;
+        config.shell.check_files(path)?;
+        Ok(config)
+    }
+
+    /// Checks a file's text; `path` is for messages.
+    ///
+    /// # Errors
+    /// As [`Config::load`].
+    pub fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
+        let (shell, file) = ShellConfig::parse::<File>(path, text)?;
+        check(&file).map_err(|problem| ConfigError::field(path, problem))?;
+        let group =
+            |(name, group): (String, Group)| (name, GroupSettings { switches: group.switches });
+        let settings = Settings {
+            groups: file.group.into_iter().map(group).collect(),
+            dead_ns: file.dead_ms * MS_NS,
+            slow_ns: file.slow_ms * MS_NS,
+            join_ns: 50 * MS_NS,
+            lost_ns: file.lost_ms * MS_NS,
+            again_ns: 20 * MS_NS,
+            seal_ns: 500 * MS_NS,
+            begin_ns: 1_000 * MS_NS,
+        };
+        Ok(Config { shell, settings })
+    }
+}
+
+fn check(file: &File) -> Result<(), Problem> {
+    require((30..=60_000).contains(&file.dead_ms), "dead_ms", || {
+        format!(
+            "{} is out of range; write 30 to 60000: switches report every 10 ms (default 100)",
+            file.dead_ms
+        )
+    })?;
+    let slow = file.slow_ms == 0 || (200..=600_000).contains(&file.slow_ms);
+    require(slow, "slow_ms", || {
+        format!(
+            "{} is out of range; write 200 to 600000 (default 2000), or 0 to remove no switch \
+             that reports",
+            file.slow_ms
+        )
+    })?;
+    require((file.dead_ms..=3_600_000).contains(&file.lost_ms), "lost_ms", || {
+        format!("{} is out of range; write dead_ms to 3600000 (default 10000)", file.lost_ms)
+    })?;
+    require(!file.group.is_empty(), "group", || {
+        "is missing; write [group.NAME] with `switches`, for each group of the program".to_owned()
+    })?;
+    for (name, group) in &file.group {
+        let field = format!("group.{name}.switches");
+        let count = group.switches.len();
+        require((1..=MEMBERS as usize).contains(&count), &field, || {
+            format!("{count} switches; write 1 to {MEMBERS}")
+        })?;
+        for (at, switch) in group.switches.iter().enumerate() {
+            require(!group.switches[..at].contains(switch), &field, || {
+                format!("{switch} is given twice; write each switch once")
+            })?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXAMPLE: &str = include_str!("../../docs/controller.example.toml");
+
+    #[test]
+    fn the_example_is_good() {
+        let config = Config::parse(Path::new("/etc/c.toml"), EXAMPLE).unwrap();
+        assert_eq!(config.shell.listen.port(), swish_protocol::control::CONTROLLER_PORT);
+        assert_eq!(config.settings.groups["main"].switches.len(), 4);
+        assert_eq!((config.settings.dead_ns, config.settings.slow_ns), (100 * MS_NS, 2000 * MS_NS));
+    }
+
+    #[test]
+    fn errors_name_the_field_and_the_remedy() {
+        for (from, to, field, remedy) in [
+            ("dead_ms = 100", "dead_ms = 29", "dead_ms", "30 to 60000"),
+            ("slow_ms = 2000", "slow_ms = 199", "slow_ms", "0 to remove no"),
+            ("lost_ms = 10000", "lost_ms = 99", "lost_ms", "dead_ms to"),
+            ("lost_ms", "lost_mss", "lost_mss", ""),
+            ("[group.main]\nswitches", "[group.main]\nswitch", "switch", ""),
+            ("\"10.9.0.2\"", "\"10.9.0.1\"", "group.main.switches", "once"),
+            ("database = ", "# database = ", "database", "either"),
+        ] {
+            assert!(EXAMPLE.contains(from), "{from}");
+            let error = Config::parse(Path::new("c.toml"), &EXAMPLE.replacen(from, to, 1));
+            let error = error.unwrap_err().to_string();
+            assert!(error.contains(field) && error.contains(remedy), "{error}");
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! What tools are told.
+
+use crate::rules::Switches;
+use controller::shell::Kept;
+use serde::{Deserialize, Serialize};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use swish_controller::{MemberStatus, Stage};
+use swish_protocol::control::Report;
+
+/// How the controller and the groups are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// Whether this controller decides.
+    pub leading: bool,
+    /// Of the decision; 0: nothing is decided yet.
+    pub version: u64,
+    /// All switches share their groups, and windows go on.
+    pub settled: bool,
+    /// Why it cannot decide.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cannot_decide: Option<String>,
+    /// By name.
+    pub groups: Vec<GroupStatus>,
+}
+
+/// A group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupStatus {
+    /// Its name.
+    pub group: String,
+    /// The number of its view; 0: it has none yet.
+    pub view: u32,
+    /// `settled`, `sealing`, `taking` or `none`.
+    pub stage: String,
+    /// The newest window that a member reports.
+    pub window: u64,
+    /// The window has stood still for so long.
+    pub still_ms: u64,
+    /// Who holds it up: who lacks what from whom.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub held_up: Vec<(Ipv4Addr, Ipv4Addr)>,
+    /// All switches that may share it.
+    pub switches: Vec<SwitchStatus>,
+}
+
+/// A switch of a group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SwitchStatus {
+    /// Its address.
+    pub address: Ipv4Addr,
+    /// Its number as a member.
+    pub number: u32,
+    /// `member`, `joining`, `silent`, `absent` or `out`.
+    pub standing: String,
+    /// Of its life; 0: it was never heard of.
+    pub incarnation: u32,
+    /// The view that it is in; 0: none.
+    pub view: u32,
+    /// The window that its packets read.
+    pub window: u64,
+    /// Time since its last report in ms; none: this controller has had none.
+    pub report_ms: Option<u64>,
+    /// Where its reports come from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reports_from: Option<SocketAddrV4>,
+}
+
+/// The page.
+pub(crate) fn status(rules: &Switches, kept: &Kept, now_ns: u64) -> Status {
+    let core = rules.core();
+    let names = core.settings().groups.keys();
+    let groups: Vec<GroupStatus> = names.filter_map(|name| group(rules, name, now_ns)).collect();
+    let cannot_decide = kept.cannot_decide(now_ns, None).map(str::to_owned);
+    let all = |group: &GroupStatus| {
+        group.view != 0
+            && group.stage == "settled"
+            && group.switches.iter().all(|it| it.standing == "member" && it.view == group.view)
+    };
+    Status {
+        leading: core.is_leading(),
+        version: core.state().version,
+        settled: cannot_decide.is_none() && groups.iter().all(all),
+        cannot_decide,
+        groups,
+    }
+}
+
+fn group(rules: &Switches, name: &str, now_ns: u64) -> Option<GroupStatus> {
+    let core = rules.core();
+    let (stage, members) = core.group(name, now_ns)?;
+    let newest = core.state().groups.get(name).and_then(|it| it.newest());
+    let view = newest.map_or(0, |it| it.number);
+    let dead_ns = core.settings().dead_ns;
+    let alive = |it: &&MemberStatus| it.heard_ns.is_some_and(|ns| ns < dead_ns) && it.member;
+    let reports: Vec<&Report> =
+        members.iter().filter(alive).filter_map(|it| it.report.as_ref()).collect();
+    let address = |number: u32| members.iter().find(|it| it.number == number).map(|it| it.address);
+    let pairs = |report: &&Report| -> Vec<(Ipv4Addr, Ipv4Addr)> {
+        let lacks = (0..u64::BITS).filter(|number| report.lacks >> number & 1 == 1);
+        lacks.filter_map(|number| Some((report.switch, address(number)?))).collect()
+    };
+    let still_ms = reports.iter().map(|it| it.still_ms).min().unwrap_or(0);
+    let held_up = reports.iter().filter(|_| still_ms >= 100).flat_map(pairs);
+    Some(GroupStatus {
+        group: name.to_owned(),
+        view,
+        stage: match stage {
+            _ if view == 0 => "none",
+            Stage::None => "none",
+            Stage::Settled => "settled",
+            Stage::Sealing => "sealing",
+            Stage::Taking => "taking",
+        }
+        .to_owned(),
+        window: reports.iter().map(|it| it.window).max().unwrap_or(0),
+        still_ms,
+        held_up: held_up.filter(|(one, other)| one != other).collect(),
+        switches: members.iter().map(|it| switch(rules, name, it, dead_ns)).collect(),
+    })
+}
+
+fn switch(rules: &Switches, group: &str, member: &MemberStatus, dead_ns: u64) -> SwitchStatus {
+    let report = member.report.as_ref();
+    let alive = member.heard_ns.is_some_and(|ns| ns < dead_ns);
+    let standing = match (report, alive) {
+        (None, _) => "absent",
+        (Some(_), false) => "silent",
+        (Some(report), true) if member.member && report.view != 0 => "member",
+        (Some(report), true) if report.leaves => "out",
+        _ => "joining",
+    };
+    SwitchStatus {
+        address: member.address,
+        number: member.number,
+        standing: standing.to_owned(),
+        incarnation: report.map_or(0, |it| it.incarnation),
+        view: report.map_or(0, |it| it.view),
+        window: report.map_or(0, |it| it.window),
+        report_ms: member.heard_ns.map(|ns| ns / 1_000_000),
+        reports_from: rules.core().address_of(group, member.address),
+    }
+}
+
+impl Status {
+    /// As a message carries it: what is well is left out until it fits.
+    pub(crate) fn into_json(self) -> Vec<u8> {
+        wire::json_that_fits(self, |status, step| {
+            let mut less = false;
+            for group in &mut status.groups {
+                less |= !group.switches.is_empty();
+                match step {
+                    0 => group.switches.retain(|it| it.standing != "member"),
+                    _ => group.switches.truncate(group.switches.len() / 2),
+                }
+            }
+            less
+        })
+    }
+}
