@@ -87,6 +87,9 @@ control Verify(inout headers h, inout metadata m) {
 
 control ProbeIngress(inout headers h, inout metadata m, inout standard_metadata_t s) {
     SharedCounter(CELLS, Shared.SDW, WhenFull.DROP) counters;
+#ifdef APART
+    @group("sets")
+#endif
     SharedSketch(CELLS, Sketch.BITS, Shared.SDW, WhenFull.PASS) sets;
     @group("other") SharedSketch(64, Sketch.MAXIMA, Shared.SDW, WhenFull.PASS) largest;
 

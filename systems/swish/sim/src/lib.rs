@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod eventual;
+mod failures;
 mod model;
 mod program;
 mod run;
@@ -16,8 +17,10 @@ pub mod seeded;
 mod switch;
 mod world;
 
+pub use failures::{Failure, FailureOutcome, FailureScenario, FailureStep, run as run_failures};
 pub use model::Violation;
 pub use program::Program;
 pub use run::{Bench, Outcome, Plan, Summary, run_many};
 pub use scenario::{Action, Scenario, Step};
 pub use seeded::SeededBug;
+pub use switch::Switch;

@@ -153,7 +153,7 @@ fn packet(rng: &mut StdRng, from: u32, cells: u32) -> (u32, u32) {
 }
 
 /// Of all densities: so that messages of all shapes occur.
-fn packets(rng: &mut StdRng) -> Vec<(u32, u32)> {
+pub(crate) fn packets(rng: &mut StdRng) -> Vec<(u32, u32)> {
     let from = rng.random_range(0..CELLS / 360) * 360;
     let (count, cells) = match rng.random_range(0..8) {
         0 => (rng.random_range(60..200), 360),

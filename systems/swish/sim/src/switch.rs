@@ -51,7 +51,7 @@ pub(crate) struct Probed {
 }
 
 /// See the file.
-pub(crate) struct Switch {
+pub struct Switch {
     dataplane: Dataplane,
     groups: Vec<(Group, Rounds)>,
     pub(crate) shared: Vec<Shared>,
@@ -73,13 +73,18 @@ pub(crate) fn member(place: usize) -> u32 {
     3 * place as u32 + 1
 }
 
+/// The fabric's secrets.
+pub(crate) fn ring() -> Option<KeyRing> {
+    KeyRing::new(0, Secret([7; SECRET_BYTES]))
+}
+
 pub(crate) fn harness<T, E: std::fmt::Display>(result: Result<T, E>) -> Checked<T> {
     result.or_else(|error| violated("harness", error.to_string()))
 }
 
 impl Switch {
     /// Loads the object, with nothing in it.
-    pub(crate) fn load(program: &Program) -> Result<Switch, String> {
+    pub fn load(program: &Program) -> Result<Switch, String> {
         let link = enter()?;
         let text = |error: dataplane::Error| error.to_string();
         let mut object = Object::open(&program.object, program.manifest.clone()).map_err(text)?;
@@ -110,8 +115,21 @@ impl Switch {
         self.groups.len()
     }
 
-    /// Begins a run as the switch at this place.
-    pub(crate) fn begin(&mut self, place: usize, terms: Terms, offset_ns: u64) -> Checked {
+    pub(crate) fn group(&self, group: usize) -> &Group {
+        &self.groups[group].0
+    }
+
+    pub(crate) fn dataplane(&self) -> &Dataplane {
+        &self.dataplane
+    }
+
+    /// Its own clock.
+    pub(crate) fn clock(&self, now_ns: u64) -> u64 {
+        self.offset_ns + now_ns
+    }
+
+    /// It knows nothing, and its clock is ahead by so much.
+    pub(crate) fn empty(&mut self, offset_ns: u64) -> Checked {
         for name in MAPS {
             let Some(map) = self.dataplane.map(name) else { continue };
             let empty = vec![0; map.value_size() as usize];
@@ -120,9 +138,14 @@ impl Switch {
             }
         }
         self.offset_ns = offset_ns;
-        let Some(ring) = KeyRing::new(0, Secret([7; SECRET_BYTES])) else {
-            return violated("harness", "no secret");
-        };
+        self.groups.iter_mut().for_each(|(_, rounds)| *rounds = Rounds::default());
+        Ok(())
+    }
+
+    /// Begins a run as the switch at this place.
+    pub(crate) fn begin(&mut self, place: usize, terms: Terms, offset_ns: u64) -> Checked {
+        self.empty(offset_ns)?;
+        let Some(ring) = ring() else { return violated("harness", "no secret") };
         let address = |place: usize| Ipv4Addr::new(10, 0, 0, member(place) as u8);
         let fixed =
             |place| Member { number: member(place), address: address(place), incarnation: 0 };
@@ -136,8 +159,7 @@ impl Switch {
             begins_ns: offset_ns,
             turns_ns: offset_ns + terms.period_ns,
         };
-        for (group, rounds) in &mut self.groups {
-            *rounds = Rounds::default();
+        for (group, _) in &self.groups {
             harness(group.begin(&self.dataplane, &view, CPUS, &ring, Open::default()))?;
         }
         Ok(())
@@ -221,6 +243,12 @@ impl Switch {
         }
     }
 
+    /// Of some group it has nothing, or it is the only member.
+    fn is_alone(&self) -> Checked<bool> {
+        let counts = (0..self.groups()).map(|group| Ok(self.node(group)?.count));
+        Ok(counts.collect::<Checked<Vec<u32>>>()?.into_iter().any(|count| count < 2))
+    }
+
     /// A message comes in on that CPU; what goes back.
     pub(crate) fn receive(&self, cpu: u32, frame: &[u8], now_ns: u64) -> Checked<Option<Vec<u8>>> {
         self.dataplane.set_test_cpu(cpu);
@@ -228,6 +256,8 @@ impl Switch {
         match outcome.verdict {
             Verdict::Drop => Ok(None),
             Verdict::Forward { port: FABRIC } => Ok(Some(outcome.frame)),
+            // (Of a group that has not begun here, or that nobody else shares.)
+            Verdict::ToHost if self.is_alone()? => Ok(None),
             other => violated("harness", format!("a message goes to {other:?}")),
         }
     }

@@ -1,0 +1,199 @@
+//! What packets must read of a group whose members die and come back.
+//!
+//! A *time* is a switch's time as a member: from its joining until it gives up or dies. In window
+//! *w* of a view count all updates of rotations below *w* of the view's members; of times that are
+//! over, those that the view's decision says.
+
+use crate::model::Update;
+use std::collections::BTreeMap;
+use swish_controller::Decided;
+use swish_protocol::layouts::phase;
+use swish_protocol::objects::Merge;
+
+struct Made {
+    time: usize,
+    rotation: u64,
+    update: Update,
+}
+
+struct Time {
+    place: usize,
+    incarnation: u32,
+    /// The last view.
+    view: u32,
+    over: bool,
+    /// Who has it ended: nobody can hand in what did not count.
+    forgotten: bool,
+}
+
+struct View {
+    decided: Decided,
+    /// By time: the newest rotation that counts, of those that are over.
+    limits: BTreeMap<usize, u64>,
+}
+
+/// By object, then cell.
+type Values = Vec<Vec<u32>>;
+
+/// See the module.
+pub(super) struct Truth {
+    objects: Vec<(Merge, u32)>,
+    made: Vec<Made>,
+    times: Vec<Time>,
+    views: BTreeMap<u32, View>,
+    /// By view and window.
+    values: BTreeMap<(u32, u64), Values>,
+    lost: Option<String>,
+}
+
+impl Truth {
+    pub fn new(objects: &[(Merge, u32)]) -> Truth {
+        Truth {
+            objects: objects.to_vec(),
+            made: vec![],
+            times: vec![],
+            views: BTreeMap::new(),
+            values: BTreeMap::new(),
+            lost: None,
+        }
+    }
+
+    pub fn decision(&self, view: u32) -> Option<&Decided> {
+        self.views.get(&view).map(|it| &it.decided)
+    }
+
+    /// The newest rotation of a time that counts in this decision, if it says so.
+    fn counted(decided: &Decided, time: &Time) -> Option<u64> {
+        let of = decided.counted.get(&super::address(time.place)).into_iter().flatten();
+        let of = of.filter(|it| it.incarnation == time.incarnation && it.view >= time.view);
+        of.min_by_key(|it| it.view).map(|it| it.rotation)
+    }
+
+    pub fn decided(&mut self, decided: Decided) {
+        let before = self.views.last_key_value().map(|(_, view)| view.limits.clone());
+        let mut limits = before.unwrap_or_default();
+        // (All that was is gone.)
+        if decided.joins.len() == decided.members.len() {
+            limits.extend((0..self.times.len()).map(|at| (at, 0)));
+        }
+        for (at, time) in self.times.iter().enumerate() {
+            let address = super::address(time.place);
+            let member = decided.members.iter().find(|it| it.address == address);
+            let stays = member.is_some_and(|it| {
+                it.incarnation == time.incarnation && !decided.joins.contains(&it.number)
+            });
+            let newest = self.times.iter().rposition(|it| it.place == time.place) == Some(at);
+            if stays && newest && !time.over {
+                limits.remove(&at);
+            } else if let Some(rotation) = Self::counted(&decided, time)
+                && limits.get(&at) != Some(&0)
+            {
+                limits.insert(at, rotation);
+            }
+        }
+        self.views.insert(decided.number, View { decided, limits });
+    }
+
+    fn current(&self, place: usize) -> Option<usize> {
+        self.times.iter().rposition(|it| it.place == place && !it.over)
+    }
+
+    /// The switch has this view from now on. How many updates it hands in.
+    pub fn takes(&mut self, place: usize, before: u32, (view, window): (u32, u64)) -> u64 {
+        if before != 0
+            && let Some(at) = self.current(place)
+        {
+            self.times[at].view = view;
+            return 0;
+        }
+        let Some(of) = self.views.get(&view) else { return 0 };
+        let address = super::address(place);
+        let member = of.decided.members.iter().find(|it| it.address == address);
+        let incarnation = member.map_or(0, |it| it.incarnation);
+        let last = self.times.iter().rposition(|it| it.place == place);
+        let last = last.filter(|at| {
+            let time = &self.times[*at];
+            time.incarnation == incarnation && !time.forgotten
+        });
+        let new = self.times.len();
+        self.times.push(Time { place, incarnation, view, over: false, forgotten: false });
+        let Some(last) = last else { return 0 };
+        let Some(limit) = Self::counted(&of.decided, &self.times[last]) else {
+            let some = self.made.iter().any(|it| it.time == last);
+            if some && of.decided.joins.len() < of.decided.members.len() {
+                self.lost =
+                    Some(format!("{place} is told nothing of what counted: {:?}", of.decided));
+            }
+            return 0;
+        };
+        let handed: Vec<Update> = self
+            .made
+            .iter()
+            .filter(|it| it.time == last && it.rotation > limit)
+            .map(|it| it.update)
+            .collect();
+        let count = handed.len() as u64;
+        let made = handed.into_iter().map(|update| Made { time: new, rotation: window, update });
+        self.made.extend(made);
+        self.values.clear();
+        count
+    }
+
+    /// The switch has no state any more; its agent holds what did not count.
+    pub fn gives_up(&mut self, place: usize, view: u32) {
+        if let Some(at) = self.current(place) {
+            self.times[at].over = true;
+            self.times[at].view = self.times[at].view.max(view);
+        }
+    }
+
+    /// Nobody has anything of the switch any more.
+    pub fn ends(&mut self, place: usize) {
+        for time in self.times.iter_mut().filter(|it| it.place == place) {
+            (time.over, time.forgotten) = (true, true);
+        }
+    }
+
+    /// A packet's update.
+    pub fn update(&mut self, place: usize, word: u64, update: Update) {
+        let Some(time) = self.current(place) else { return };
+        let rotation = (word >> 3) + u64::from(word & 7 >= phase::ROTATED);
+        self.made.push(Made { time, rotation, update });
+        // (It is in no window that anybody reads, but for members that are removed.)
+        self.values.retain(|(_, window), _| *window <= rotation);
+    }
+
+    /// What a packet must read. None: there is no such view.
+    pub fn cell(&mut self, view: u32, window: u64, object: usize, index: u32) -> Option<u32> {
+        if window == 0 {
+            return Some(0);
+        }
+        if !self.values.contains_key(&(view, window)) {
+            let values = self.value(view, window)?;
+            if self.values.len() > 64 {
+                self.values.clear();
+            }
+            self.values.insert((view, window), values);
+        }
+        self.values.get(&(view, window))?.get(object)?.get(index as usize).copied()
+    }
+
+    fn value(&self, view: u32, window: u64) -> Option<Values> {
+        let limits = &self.views.get(&view)?.limits;
+        let mut values: Values =
+            self.objects.iter().map(|(_, cells)| vec![0; *cells as usize]).collect();
+        for Made { time, rotation, update } in &self.made {
+            let limit = limits.get(time).copied().unwrap_or(u64::MAX);
+            if *rotation < window && *rotation <= limit {
+                let cell = &mut values[update.object][update.index as usize];
+                *cell = self.objects[update.object].0.of(*cell, update.by);
+            }
+        }
+        Some(values)
+    }
+
+    /// Updates of a living switch that nobody will count.
+    pub fn lost(&self) -> Option<&String> {
+        self.lost.as_ref()
+    }
+}

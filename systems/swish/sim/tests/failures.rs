@@ -1,0 +1,114 @@
+//! Random runs in which switches, agents and the controller die. RUNS=N: so many; FIRST_SEED=N:
+//! from there on; SEED=N: only that one, with its log if it fails. `--ignored`: many more. Needs
+//! root.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use swish_controller::mutation::{self, Mutation};
+use swish_sim::{FailureScenario, Program, run_failures};
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
+}
+
+fn replay(seed: u64) {
+    let program = Program::compile_apart().unwrap();
+    let mut switches = vec![];
+    let whole = FailureScenario::of_seed(seed);
+    let outcome = run_failures(&program, &mut switches, &whole, true);
+    println!("SEED={seed}: {:?}, {} handed in", outcome.decisions, outcome.handed);
+    let Some(violation) = outcome.violation else { return };
+    let lines = number("LINES").unwrap_or(60) as usize;
+    for line in &outcome.log[outcome.log.len().saturating_sub(lines)..] {
+        println!("{line}");
+    }
+    panic!("SEED={seed}: {violation}");
+}
+
+fn swarm(seed: u64, runs: u64) {
+    let program = Program::compile_apart().unwrap();
+    let (next, failed) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
+    let all = Mutex::new((BTreeMap::<&str, u64>::new(), 0));
+    let work = || {
+        let mut switches = vec![];
+        while failed.load(Ordering::Relaxed) == u64::MAX {
+            let run = next.fetch_add(1, Ordering::Relaxed);
+            if run >= runs {
+                return;
+            }
+            let scenario = FailureScenario::of_seed(seed + run);
+            let outcome = run_failures(&program, &mut switches, &scenario, false);
+            let mut all = all.lock().unwrap();
+            for (what, count) in outcome.decisions {
+                *all.0.entry(what).or_default() += count;
+            }
+            all.1 += outcome.handed;
+            if outcome.violation.is_some() {
+                failed.fetch_min(seed + run, Ordering::Relaxed);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        (0..2).for_each(|_| drop(scope.spawn(work)));
+    });
+    let (decisions, handed) = all.into_inner().unwrap();
+    println!("{runs} runs from seed {seed}: {decisions:?}, {handed} updates handed in");
+    let failed = failed.into_inner();
+    if failed != u64::MAX {
+        replay(failed);
+        panic!("SEED={failed} fails, but not alone");
+    }
+    assert!(decisions.len() >= 3, "several kinds of decisions occur: {decisions:?}");
+}
+
+#[test]
+fn random_failures() {
+    match number("SEED") {
+        Some(seed) => replay(seed),
+        None => swarm(number("FIRST_SEED").unwrap_or(1), number("RUNS").unwrap_or(12)),
+    }
+}
+
+#[test]
+#[ignore = "minutes"]
+fn many_random_failures() {
+    swarm(number("FIRST_SEED").unwrap_or(1_000), number("RUNS").unwrap_or(300));
+}
+
+/// Can the checks fail? Each mistake of the controller's rules must be caught within MOST runs, and
+/// the run that shows it must show nothing without it. BUG=Name: only that one.
+#[test]
+#[ignore = "minutes"]
+fn every_mistake_of_the_controller_is_caught() {
+    let program = Program::compile_apart().unwrap();
+    let only = std::env::var("BUG").ok();
+    let mut missed = vec![];
+    let mut switches = vec![];
+    for bug in Mutation::ALL {
+        if only.as_ref().is_some_and(|only| *only != format!("{bug:?}")) {
+            continue;
+        }
+        let first = number("FIRST_SEED").unwrap_or(1);
+        let most = number("MOST").unwrap_or(150);
+        let mut run = |seed, bug| {
+            mutation::plant(bug);
+            let scenario = FailureScenario::of_seed(seed);
+            let outcome = run_failures(&program, &mut switches, &scenario, false);
+            mutation::plant(None);
+            outcome.violation
+        };
+        let found = (1..).zip(first..first + most);
+        let found =
+            found.into_iter().find_map(|(runs, seed)| Some((runs, seed, run(seed, Some(bug))?)));
+        let Some((runs, seed, violation)) = found else {
+            println!("| {bug:?} | not caught | {most} | |");
+            missed.push(bug);
+            continue;
+        };
+        println!("| {bug:?} | {} | {runs} | {} |", violation.check, violation.detail);
+        assert_ne!(violation.check, "harness", "{violation}");
+        assert_eq!(run(seed, None), None, "seed {seed} without {bug:?}");
+    }
+    assert!(missed.is_empty(), "{missed:?}");
+}
