@@ -69,7 +69,7 @@ static __always_inline void sp_flow_unqueue(void *map, const void *key, __u32 ke
 	bpf_spin_lock((struct bpf_spin_lock *)entry);
 	if (sp_flow_equal((void *)entry + SP_FLOW_ENTRY_HEAD_BYTES, key, key_bytes)) {
 		entry->flags &= ~SP_FLOW_QUEUED;
-#ifndef SP_FLOW_GROUPED /* there no flow of a batch goes in a message, as it may be half of a group */
+#ifndef SP_FLOW_GROUPED /* there an update of a batch is in no message: it may be half of a group */
 		entry->name = 0; /* no batch has its newest update */
 #endif
 	}
