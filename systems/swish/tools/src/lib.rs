@@ -1,6 +1,7 @@
 //! SwiSh in the tools: what `systems/registry` hands to them.
 //!
-//! It owns: the command `shared`; windows of shared variables in packet tests; its messages in a trace. It must not know:
+//! It owns: the command `shared`; windows of shared variables in packet tests; its messages in a
+//! trace. It must not know:
 //! when a window turns.
 
 #![forbid(unsafe_code)]

@@ -1,5 +1,5 @@
-//! Whether a group needs another view: who is dead, has not taken the decision, is to join, or holds
-//! up all others.
+//! Whether a group needs another view: who is dead, has not taken the decision, is to join, or
+//! holds up all others.
 
 use super::{Group, OUT_TIMES};
 use crate::controller::{Event, Outputs, Settings};
