@@ -70,9 +70,10 @@ fn eventual_variables_are_refused_with_a_remedy() {
         let remedies: Vec<_> = errors.into_iter().filter_map(|error| error.help).collect();
         assert!(remedies.iter().any(|it| it.contains(remedy)), "{objects}: {remedies:?}");
     }
-    let both = "SharedSketch(16, Sketch.MAXIMA, Shared.SDW, WhenFull.PASS) s;";
-    let apply = "c.sub(hdr.h.a, 3); s.update(hdr.h.a, c.get(hdr.h.a));";
-    let c = compiled(systems::compiler(), &format!("{counter} {both}"), apply).c_source;
+    let both = "SharedSketch(16, Sketch.MAXIMA, Shared.SDW, WhenFull.PASS) largest;";
+    let apply = "c.sub(hdr.h.a, 3); largest.update(hdr.h.a, c.get(hdr.h.a));";
+    let program = program(&format!("{counter} {both}"), apply);
+    let c = generate(&program, &options(systems::compiler())).expect("C").c_source;
     // A counter that goes down has two cells; each consistency has its part of a packet.
     assert!(c.contains("0, 16, 2, SP_SHARED_SUM)"), "{c}");
     assert!(c.contains("struct sp_shared_context windows;"), "{c}");
