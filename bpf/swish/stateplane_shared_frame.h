@@ -220,20 +220,6 @@ SP_INLINE void sp_shared_turn_round(__u8 *data)
 }
 
 /*
- * Does a frame that brings nothing end? It does when the next window is not due yet, or when it went
- * back and forth for long and the window stands still: then the generator makes others.
- */
-SP_INLINE int sp_shared_is_idle(const struct sp_shared_message *message,
-				struct sp_shared_node *node, __u64 word, __u64 served)
-{
-	__u64 began_ns = SP_SHARED_LOAD(node->began_ns[SP_SHARED_WINDOW(word) & 1]);
-
-	if (!served && SP_SHARED_PHASE(word) == SP_SHARED_ADVANCED && node->next_ns > sp_now_ns())
-		return 1;
-	return message->hops >= SP_SHARED_HOPS && sp_now_ns() > began_ns + SP_SHARED_MOVES_NS;
-}
-
-/*
  * Fills the frame for the member, whose window is `theirs` (0: not known): what it lacks of this
  * switch's messages, in its window. `ask`: the number of a message that this switch lacks. 0: the
  * frame ends here.
@@ -283,9 +269,15 @@ static __noinline int sp_shared_fill(struct xdp_md *xdp, struct sp_shared_messag
 	message->kind |= SP_SHARED_PHASE(word) << SP_SHARED_KIND_PHASE_SHIFT |
 			 sends << SP_SHARED_KIND_SECRET_SHIFT;
 	if (!(message->kind & SP_SHARED_KIND_CELLS)) {
-		if (sp_shared_is_idle(message, node, word, served))
+		/*
+		 * A frame that brings nothing, again and again, ends: the generator makes others. (If it
+		 * went on while windows turn, frames that come twice would become more and more.)
+		 */
+		if (message->hops >= SP_SHARED_HOPS ||
+		    (!served && SP_SHARED_PHASE(word) == SP_SHARED_ADVANCED &&
+		     node->next_ns > sp_now_ns()))
 			return 0;
-		message->hops += message->hops < SP_SHARED_HOPS;
+		message->hops++;
 		if (sp_length(xdp) != SP_SHARED_CELLS_AT &&
 		    bpf_xdp_adjust_tail(xdp, SP_SHARED_CELLS_AT - (int)sp_length(xdp)))
 			return 0;

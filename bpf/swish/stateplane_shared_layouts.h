@@ -23,7 +23,6 @@
 #define SP_SHARED_NOT_KNOWN 4294967295u /* a count of messages */
 #define SP_SHARED_NOTHING 65535 /* no message's number */
 #define SP_SHARED_HOPS 15 /* of a frame that brings nothing */
-#define SP_SHARED_MOVES_NS 200000 /* a younger window moves */
 #define SP_SHARED_CLEARING 32768 /* a CPU clears the line */
 #define SP_SHARED_SUM 0 /* how cells merge */
 #define SP_SHARED_OR 1

@@ -31,8 +31,6 @@ pub const NOTHING: u16 = u16::MAX;
 pub const BUCKETS: u32 = 28 * 32;
 /// Frames that bring nothing go back so often.
 pub const HOPS: u32 = 15;
-/// A window that is younger moves: frames that bring nothing go on.
-pub const MOVES_NS: u32 = 200_000;
 
 /// How cells merge.
 pub mod merge {
@@ -282,7 +280,6 @@ pub fn header() -> Header {
             number("SP_SHARED_NOT_KNOWN", NOT_KNOWN, "a count of messages"),
             number("SP_SHARED_NOTHING", NOTHING.into(), "no message's number"),
             number("SP_SHARED_HOPS", HOPS, "of a frame that brings nothing"),
-            number("SP_SHARED_MOVES_NS", MOVES_NS, "a younger window moves"),
             number("SP_SHARED_CLEARING", 1 << LINE_CELLS, "a CPU clears the line"),
             number("SP_SHARED_SUM", merge::SUM, "how cells merge"),
             number("SP_SHARED_OR", merge::OR, ""),
