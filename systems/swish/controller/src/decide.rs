@@ -49,7 +49,6 @@ pub fn plan(
     let view_of = |report: &Report| state.numbered(report.view);
     let ahead: Vec<&Report> = all.iter().copied().filter(|it| it.window == window).collect();
     let complete = ahead.iter().find(|it| view_of(it).is_some_and(|view| is_complete(it, view)));
-    let members: Vec<Member> = stays.iter().chain(joins).copied().collect();
     let go = |donor: &Report, window: u64| {
         let old = view_of(donor)?;
         let has = |report: &Report| {
@@ -67,7 +66,7 @@ pub fn plan(
             witness: None,
             kept: vec![],
             dead: old.bits() & !bits(stays),
-            counted: old.counted_after(&members, |_| counted(window - 1)),
+            counted: old.counted_after(stays, |_| counted(window - 1)),
         })
     };
     if ahead.len() < all.len() {
@@ -95,7 +94,7 @@ pub fn plan(
         witness: witness.map(|report| report.switch),
         kept: if kept { old.extra.clone() } else { vec![] },
         dead,
-        counted: old.counted_after(&members, |_| counted(window - u64::from(!counts))),
+        counted: old.counted_after(stays, |_| counted(window - u64::from(!counts))),
     })
 }
 

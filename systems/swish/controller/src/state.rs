@@ -93,17 +93,17 @@ impl Decided {
         bits(&self.members)
     }
 
-    /// What counted once `members` are the members, if all rotations up to `rotation` of this view
-    /// did, of those that are none any more.
+    /// What counted once these members stay, if all rotations up to `rotation` of this view did, of
+    /// those that do not stay: also of one that joins at once again, as it has given its state up.
     pub fn counted_after(
         &self,
-        members: &[Member],
+        stays: &[Member],
         rotation: impl Fn(&Member) -> u64,
     ) -> BTreeMap<Ipv4Addr, Vec<Counted>> {
         let mut counted = self.counted.clone();
         for member in &self.members {
             let of = counted.entry(member.address).or_default();
-            if members.iter().any(|it| it == member) && !self.joins.contains(&member.number) {
+            if stays.contains(member) && !self.joins.contains(&member.number) {
                 of.clear();
             } else {
                 let Member { incarnation, .. } = *member;

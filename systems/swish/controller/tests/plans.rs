@@ -80,6 +80,16 @@ fn a_member_that_has_all_ends_the_window() {
     assert_eq!(plan.lacks, [address(0), address(3)], "and those that join");
 }
 
+/// It has given its state up, and hands in what did not count.
+#[test]
+fn a_member_that_joins_at_once_again_is_told_what_counted() {
+    let reports = [report(0, 4, 9, phase::READY, 0), report(1, 4, 9, phase::READY, 0)];
+    let plan = planned(&reports, &[member(3)]);
+    let decided = plan.decided(6, &[member(0), member(1)], &[member(3)], None);
+    assert_eq!(decided.counted[&address(3)].last().map(|it| (it.view, it.rotation)), Some((4, 8)));
+    assert!(!decided.counted.contains_key(&address(0)));
+}
+
 #[test]
 fn else_the_window_runs_again_and_the_dead_count_all_or_none() {
     let reports = [report(0, 4, 8, phase::SENDING, 0b0101), report(1, 4, 8, phase::READY, 0b1100)];

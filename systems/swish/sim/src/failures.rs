@@ -467,7 +467,8 @@ impl<'a> World<'a> {
                         "value",
                         format!(
                             "{place} has {cell:#x} in variable {at}, cell {index}, in view {view}, \
-                             window {window}, not {right:x?}"
+                             window {window}, not {right:x?}: {}",
+                            self.truth[group].explained(view, window, shared.object, index)
                         ),
                     );
                 }

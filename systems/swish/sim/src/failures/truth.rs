@@ -19,6 +19,8 @@ struct Made {
 struct Time {
     place: usize,
     incarnation: u32,
+    /// The first view.
+    since: u32,
     /// The last view.
     view: u32,
     over: bool,
@@ -44,6 +46,8 @@ pub(super) struct Truth {
     /// By view and window.
     values: BTreeMap<(u32, u64), Values>,
     lost: Option<String>,
+    /// The last view in which the group began anew.
+    founded: u32,
 }
 
 impl Truth {
@@ -55,6 +59,7 @@ impl Truth {
             views: BTreeMap::new(),
             values: BTreeMap::new(),
             lost: None,
+            founded: 0,
         }
     }
 
@@ -74,6 +79,7 @@ impl Truth {
         let mut limits = before.unwrap_or_default();
         // (All that was is gone.)
         if decided.joins.len() == decided.members.len() {
+            self.founded = decided.number;
             limits.extend((0..self.times.len()).map(|at| (at, 0)));
         }
         for (at, time) in self.times.iter().enumerate() {
@@ -83,7 +89,11 @@ impl Truth {
                 it.incarnation == time.incarnation && !decided.joins.contains(&it.number)
             });
             let newest = self.times.iter().rposition(|it| it.place == time.place) == Some(at);
-            if stays && newest && !time.over {
+            if !newest {
+                // (It has handed in what did not count by then.)
+                continue;
+            }
+            if stays && !time.over {
                 limits.remove(&at);
             } else if let Some(rotation) = Self::counted(&decided, time)
                 && limits.get(&at) != Some(&0)
@@ -116,13 +126,17 @@ impl Truth {
             time.incarnation == incarnation && !time.forgotten
         });
         let new = self.times.len();
-        self.times.push(Time { place, incarnation, view, over: false, forgotten: false });
+        let time = Time { place, incarnation, since: view, view, over: false, forgotten: false };
+        self.times.push(time);
         let Some(last) = last else { return 0 };
         let Some(limit) = Self::counted(&of.decided, &self.times[last]) else {
             let some = self.made.iter().any(|it| it.time == last);
-            if some && of.decided.joins.len() < of.decided.members.len() {
-                self.lost =
-                    Some(format!("{place} is told nothing of what counted: {:?}", of.decided));
+            // (When a group begins anew, as no member could be heard, what they had is lost.)
+            if some && self.times[last].view >= self.founded {
+                self.lost = Some(format!(
+                    "{place} is told nothing of what counted since view {}: {:?}",
+                    self.times[last].view, of.decided
+                ));
             }
             return 0;
         };
@@ -183,6 +197,10 @@ impl Truth {
         let mut values: Values =
             self.objects.iter().map(|(_, cells)| vec![0; *cells as usize]).collect();
         for Made { time, rotation, update } in &self.made {
+            // (A member that was removed goes on alone for a while, in its view.)
+            if self.times[*time].since > view {
+                continue;
+            }
             let limit = limits.get(time).copied().unwrap_or(u64::MAX);
             if *rotation < window && *rotation <= limit {
                 let cell = &mut values[update.object][update.index as usize];
@@ -190,6 +208,25 @@ impl Truth {
             }
         }
         Some(values)
+    }
+
+    /// The newest updates that such a packet's cell has, for people.
+    pub fn explained(&self, view: u32, window: u64, object: usize, index: u32) -> String {
+        let Some(View { limits, .. }) = self.views.get(&view) else { return String::new() };
+        let of = self.made.iter().filter(|it| {
+            (it.update.object, it.update.index) == (object, index) && it.rotation < window
+        });
+        let told = of.map(|Made { time, rotation, update }| {
+            let Time { place, since, view: last, .. } = &self.times[*time];
+            let limit = limits.get(time);
+            format!(
+                "{place} by {:#x} in rotation {rotation} (views {since} to {last}, limit {limit:?})",
+                update.by
+            )
+        });
+        let mut told: Vec<String> = told.collect();
+        told.drain(..told.len().saturating_sub(12));
+        told.join("; ")
     }
 
     /// Updates of a living switch that nobody will count.
