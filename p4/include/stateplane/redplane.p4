@@ -72,9 +72,9 @@ enum StateResult {
 /// State kept per flow. K and V are structs of bit<W>, int<W> (W at most 128), bool and enum
 /// fields, 256 bytes each at the most. The compiler refuses what breaks the rules below wherever it
 /// can see it (docs/p4-support.md has them all). A packet sets one flow, or one flow in each of up
-/// to four LINEARIZABLE objects whose keys begin with the same values (`shard_fields`); what else it
-/// sets is refused, or drops the packet, which is counted as `commit_conflicts`. It may set a flow
-/// more than once, and look up flows in between: its own lookups find the new value. All takes
+/// to four LINEARIZABLE objects whose keys begin with the same values (`shard_fields`); what else
+/// it sets is refused, or drops the packet, which is counted as `commit_conflicts`. It may set a
+/// flow more than once, and look up flows in between: its own lookups find the new value. All takes
 /// effect when the packet has gone through the program, or nothing does.
 extern FlowState<K, V> {
     /// `size`: flows that this switch can hold at a time. Packets of further flows are dropped, and

@@ -1,5 +1,5 @@
-// several_objects.p4: a packet counts in its connection and in its user's total. Both are set by one
-// packet, so both take effect or none does. It carries out what it counted.
+// several_objects.p4: a packet counts in its connection and in its user's total. Both are set by
+// one packet, so both take effect or none does. It carries out what it counted.
 #include <core.p4>
 #include <v1model.p4>
 #include <stateplane.p4>

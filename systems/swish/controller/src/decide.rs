@@ -1,4 +1,4 @@
-//! What becomes of the members' window (README, "Membership"; spec/Recovery.tla, `Decide`).
+//! What becomes of the members' window (README, "Membership"; `Decide` in the model of recovery).
 
 use crate::mutation::{Mutation, planted};
 use crate::state::{Counted, Decided, GroupState, bits};

@@ -24,7 +24,8 @@ const BLOCKS: &str = "sp_shared_blocks";
 const WINDOWS: u32 = 0;
 const RECEIVED: u32 = 2;
 
-/// Longer than any frame is in a program, and than the generator makes frames that stop at the seal.
+/// Longer than any frame is in a program, and than the generator makes frames that stop at the
+/// seal.
 const STANDSTILL: Duration = Duration::from_millis(50);
 
 /// The variable.

@@ -127,8 +127,8 @@ impl World {
         assert_eq!(*known, updates, "a batch changed on its way");
     }
 
-    /// What the tail says of a batch: what is not refused is on every server, and what is refused of
-    /// a flow that only groups set is on none, nor is what builds on it.
+    /// What the tail says of a batch: what is not refused is on every server, and what is refused
+    /// of a flow that only groups set is on none, nor is what builds on it.
     pub fn check_batch_ack(&mut self, ack: &BatchAck) {
         let owner = sender_of(&ack.head);
         let updates = self.checks.batches[&(owner, ack.head.stream, ack.head.number)].clone();
