@@ -180,7 +180,8 @@ impl TestLab {
         STORES.into_iter().map(ask).collect()
     }
 
-    /// What `stateplane state` says, asked of one of the stores with the manifest of the lab.
+    /// What `stateplane state` says, asked of one of the stores with the manifest of the lab. A store
+    /// that was late for the controller joins again first.
     pub fn state(&self, store: usize, manifest: &str, arguments: &str) -> Value {
         let lab = lab::Lab::open(&self.name).expect("lab");
         let (node, address) = STORES[store];
@@ -188,7 +189,15 @@ impl TestLab {
         let command = format!(
             "{binary} state {arguments} --store {address} --secrets {dir}/fabric.secrets --manifest {dir}/{manifest} --json"
         );
-        json(&self.must_run(node, &command))
+        let mut answer = String::new();
+        wait_for(&format!("{node} has all shards"), || {
+            let (good, said) = self.run(node, &command);
+            let joins = said.contains("no given store has all of shard");
+            assert!(good || joins, "{node}: {command}: {said}");
+            answer = said;
+            good
+        });
+        json(&answer)
     }
 
     /// Waits until all three servers hold the same, and returns how many records that is.
