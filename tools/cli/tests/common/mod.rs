@@ -180,8 +180,8 @@ impl TestLab {
         STORES.into_iter().map(ask).collect()
     }
 
-    /// What `stateplane state` says, asked of one of the stores with the manifest of the lab. A store
-    /// that was late for the controller joins again first.
+    /// What `stateplane state` says, asked of one of the stores with the manifest of the lab. A
+    /// store that was late for the controller joins again first.
     pub fn state(&self, store: usize, manifest: &str, arguments: &str) -> Value {
         let lab = lab::Lab::open(&self.name).expect("lab");
         let (node, address) = STORES[store];
