@@ -27,6 +27,8 @@ pub struct Plan {
     pub kept: Vec<u8>,
     /// Members of the view before that are none any more.
     pub dead: u64,
+    /// The view that the window is of.
+    old: u32,
     /// See `Decided`, but for what the witness makes of the dead.
     counted: BTreeMap<Ipv4Addr, Vec<Counted>>,
 }
@@ -66,6 +68,7 @@ pub fn plan(
             witness: None,
             kept: vec![],
             dead: old.bits() & !bits(stays),
+            old: old.number,
             counted: old.counted_after(stays, |_| counted(window - 1)),
         })
     };
@@ -94,6 +97,7 @@ pub fn plan(
         witness: witness.map(|report| report.switch),
         kept: if kept { old.extra.clone() } else { vec![] },
         dead,
+        old: old.number,
         counted: old.counted_after(stays, |_| counted(window - u64::from(!counts))),
     })
 }
@@ -146,6 +150,13 @@ impl Plan {
     ) -> Decided {
         let mut members: Vec<Member> = stays.to_vec();
         members.extend(joins);
+        // (A member that is gone may have taken a view between that one and this one.)
+        let mut counted = self.counted.clone();
+        for last in counted.values_mut().filter_map(|of| of.last_mut()) {
+            if last.view == self.old {
+                last.view = number - 1;
+            }
+        }
         Decided {
             number,
             members,
@@ -154,7 +165,7 @@ impl Plan {
             turn: self.turn,
             window: self.window,
             extra: extra.unwrap_or_else(|| self.kept.clone()),
-            counted: self.counted.clone(),
+            counted,
         }
     }
 }

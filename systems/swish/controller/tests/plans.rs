@@ -86,7 +86,7 @@ fn a_member_that_joins_at_once_again_is_told_what_counted() {
     let reports = [report(0, 4, 9, phase::READY, 0), report(1, 4, 9, phase::READY, 0)];
     let plan = planned(&reports, &[member(3)]);
     let decided = plan.decided(6, &[member(0), member(1)], &[member(3)], None);
-    assert_eq!(decided.counted[&address(3)].last().map(|it| (it.view, it.rotation)), Some((4, 8)));
+    assert_eq!(decided.counted[&address(3)].last().map(|it| (it.view, it.rotation)), Some((5, 8)));
     assert!(!decided.counted.contains_key(&address(0)));
 }
 
