@@ -23,6 +23,15 @@ pub fn log() {
     let _ = log.with_target(false).try_init();
 }
 
+/// Whether a controller could write its database, a file: what `--check` asks.
+///
+/// # Errors
+/// The configuration that names it, why not, and what to do.
+pub fn can_keep_database(config: &Path, database: &Path) -> Result<(), String> {
+    let folder = database.parent().unwrap_or(Path::new("/"));
+    can_write(folder, false).map_err(|reason| format!("{}: database: {reason}", config.display()))
+}
+
 /// Whether a daemon could write into a directory, or (`made`: it makes it itself) make it: what
 /// `--check` asks. As the user that runs this.
 ///

@@ -11,7 +11,7 @@ use secrets::SecretsFile;
 use serde_json::json;
 use std::error::Error;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 use wire::ToolType;
 
@@ -130,9 +130,7 @@ pub fn controller(args: &ControllerArgs) -> Said<u8> {
     let config = Config::load(&args.config)?;
     if args.check {
         if let Keep::Database(file) = &config.shell.keep {
-            let folder = file.parent().unwrap_or(Path::new("/"));
-            commands::can_write(folder, false)
-                .map_err(|reason| format!("{}: database: {reason}", args.config.display()))?;
+            commands::can_keep_database(&args.config, file)?;
         }
         config.shell.keys()?;
         outln!("{}: good", args.config.display());

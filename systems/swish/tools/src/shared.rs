@@ -6,7 +6,7 @@ use controller::config::Keep;
 use secrets::SecretsFile;
 use std::error::Error;
 use std::net::SocketAddrV4;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 use swish_daemon::{Config, GroupStatus, Status, SwitchStatus};
 use wire::ToolType;
@@ -85,9 +85,7 @@ fn controller(args: &ControllerArgs) -> Said<u8> {
     let config = Config::load(&args.config)?;
     if args.check {
         if let Keep::Database(file) = &config.shell.keep {
-            let folder = file.parent().unwrap_or(Path::new("/"));
-            commands::can_write(folder, false)
-                .map_err(|reason| format!("{}: database: {reason}", args.config.display()))?;
+            commands::can_keep_database(&args.config, file)?;
         }
         config.shell.keys()?;
         outln!("{}: good", args.config.display());

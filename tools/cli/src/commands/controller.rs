@@ -74,10 +74,9 @@ fn serve(path: &Path, check: bool) -> u8 {
     };
     if check {
         if let Keep::Database(file) = &config.shell.keep
-            && let Err(reason) =
-                command_line::daemon::can_write(file.parent().unwrap_or(Path::new("/")), false)
+            && let Err(reason) = command_line::daemon::can_keep_database(path, file)
         {
-            eprintln!("stateplane controller: {}: database: {reason}", path.display());
+            eprintln!("stateplane controller: {reason}");
             return 1;
         }
         if let Err(error) = config.keys() {
