@@ -5,7 +5,7 @@ mod control;
 mod scenario;
 mod truth;
 
-pub use scenario::{Failure, FailureScenario, FailureStep};
+pub use scenario::{Failure, FailureScenario};
 
 use crate::model::{Checked, Violation, violated};
 use crate::program::Program;
@@ -266,7 +266,7 @@ impl<'a> World<'a> {
 
     fn step(&mut self, at: usize) -> Checked {
         let Some(step) = self.scenario.steps.get(at) else { return Ok(()) };
-        match step.failure.clone() {
+        match step.action.clone() {
             Failure::Packets { switch, cpu, packets } => {
                 packets.into_iter().try_for_each(|packet| self.packet(switch, cpu, packet))
             }

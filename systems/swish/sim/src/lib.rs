@@ -17,7 +17,7 @@ pub mod seeded;
 mod switch;
 mod world;
 
-pub use failures::{Failure, FailureOutcome, FailureScenario, FailureStep, run as run_failures};
+pub use failures::{Failure, FailureOutcome, FailureScenario, run as run_failures};
 pub use model::Violation;
 pub use program::Program;
 pub use run::{Bench, Outcome, Plan, Summary, run_many};

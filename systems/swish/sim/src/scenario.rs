@@ -54,11 +54,11 @@ pub enum Action {
 
 /// An action at its time.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Step {
+pub struct Step<A = Action> {
     /// In ns.
     pub at_ns: u64,
     /// What.
-    pub action: Action,
+    pub action: A,
 }
 
 /// A run.
@@ -83,15 +83,7 @@ impl Scenario {
     pub fn of_seed(seed: u64) -> Scenario {
         let mut rng = StdRng::seed_from_u64(seed);
         let switches = *[2, 2, 2, 3, 3, 4, 5, 8].get(rng.random_range(0..8usize)).unwrap_or(&2);
-        let conditions = Conditions {
-            loss: swarm(&mut rng, 0.6, 0.4),
-            duplication: swarm(&mut rng, 0.6, 0.5),
-            delay_min_ns: 5_000,
-            delay_max_ns: if rng.random_bool(0.5) { 40_000 } else { 400_000 },
-            stragglers: swarm(&mut rng, 0.5, 0.2),
-            straggle_ns: 6_000_000,
-            slow_ns: 2_000_000,
-        };
+        let conditions = conditions(&mut rng, 0.4);
         let count = rng.random_range(10..60);
         let mut steps: Vec<Step> = (0..count).map(|_| step(&mut rng, switches)).collect();
         steps.sort_by_key(|step| step.at_ns);
@@ -105,6 +97,19 @@ impl Scenario {
             conditions,
             steps,
         }
+    }
+}
+
+/// What the network does to every message; it loses up to `most_loss` of them.
+pub(crate) fn conditions(rng: &mut StdRng, most_loss: f64) -> Conditions {
+    Conditions {
+        loss: swarm(rng, 0.6, most_loss),
+        duplication: swarm(rng, 0.6, 0.5),
+        delay_min_ns: 5_000,
+        delay_max_ns: if rng.random_bool(0.5) { 40_000 } else { 400_000 },
+        stragglers: swarm(rng, 0.5, 0.2),
+        straggle_ns: 6_000_000,
+        slow_ns: 2_000_000,
     }
 }
 

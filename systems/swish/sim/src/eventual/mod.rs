@@ -8,7 +8,7 @@ mod scenario;
 mod switch;
 mod world;
 
-pub use scenario::{Action, Scenario, Step};
+pub use scenario::{Action, Scenario};
 
 use crate::model::Violation;
 use crate::program::Program;

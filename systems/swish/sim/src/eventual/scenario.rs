@@ -1,13 +1,10 @@
 //! What happens in a run, drawn from its seed.
 
 use crate::program::EVENTUAL_CELLS;
-use crate::scenario::{NetworkFault, fault};
+use crate::scenario::{BUSY_NS, NetworkFault, Step, conditions, fault};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use simnet::{Conditions, swarm};
-
-/// How long packets and faults go on, in ns.
-pub(crate) const BUSY_NS: u64 = 24_000_000;
+use simnet::Conditions;
 
 /// One thing that happens.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,15 +37,6 @@ pub enum Action {
     },
 }
 
-/// An action at its time.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Step {
-    /// In ns.
-    pub at_ns: u64,
-    /// What.
-    pub action: Action,
-}
-
 /// A run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
@@ -61,7 +49,7 @@ pub struct Scenario {
     /// What the network does to every message.
     pub conditions: Conditions,
     /// In order of time.
-    pub steps: Vec<Step>,
+    pub steps: Vec<Step<Action>>,
 }
 
 impl Scenario {
@@ -69,24 +57,16 @@ impl Scenario {
     pub fn of_seed(seed: u64) -> Scenario {
         let mut rng = StdRng::seed_from_u64(seed);
         let switches = *[2, 2, 3, 3, 4, 5, 8].get(rng.random_range(0..7usize)).unwrap_or(&2);
-        let conditions = Conditions {
-            loss: swarm(&mut rng, 0.6, 0.6),
-            duplication: swarm(&mut rng, 0.6, 0.5),
-            delay_min_ns: 5_000,
-            delay_max_ns: if rng.random_bool(0.5) { 40_000 } else { 400_000 },
-            stragglers: swarm(&mut rng, 0.5, 0.2),
-            straggle_ns: 6_000_000,
-            slow_ns: 2_000_000,
-        };
+        let conditions = conditions(&mut rng, 0.6);
         let count = rng.random_range(5..50);
-        let mut steps: Vec<Step> = (0..count).map(|_| step(&mut rng, switches)).collect();
+        let mut steps: Vec<Step<Action>> = (0..count).map(|_| step(&mut rng, switches)).collect();
         steps.sort_by_key(|step| step.at_ns);
         let bytes_per_s = if rng.random_bool(0.3) { 20_000_000 } else { 1_000_000_000 };
         Scenario { seed, switches, bytes_per_s, conditions, steps }
     }
 }
 
-fn step(rng: &mut StdRng, switches: usize) -> Step {
+fn step(rng: &mut StdRng, switches: usize) -> Step<Action> {
     let switch = rng.random_range(0..switches);
     let for_ns = rng.random_range(50_000..5_000_000);
     let action = match rng.random_range(0..20) {

@@ -1,9 +1,10 @@
 //! A run: packets, messages and faults in order of virtual time.
 
 use super::ledger::{Grows, Ledger, Slots, only_grow};
-use super::scenario::{Action, BUSY_NS, Scenario};
+use super::scenario::{Action, Scenario};
 use super::switch::{Cells, Switch, receiver};
 use crate::model::{Checked, violated};
+use crate::scenario::BUSY_NS;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use simnet::{Events, Network, Treatment};

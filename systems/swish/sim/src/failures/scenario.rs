@@ -1,6 +1,6 @@
 //! What fails in a run, drawn from its seed.
 
-use crate::scenario::{NetworkFault, fault, packets};
+use crate::scenario::{NetworkFault, Step, fault, packets};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use simnet::{Conditions, Cut, Direction, Fault, swarm};
@@ -55,15 +55,6 @@ pub enum Failure {
     },
 }
 
-/// A failure at its time.
-#[derive(Clone, Debug, PartialEq)]
-pub struct FailureStep {
-    /// In ns.
-    pub at_ns: u64,
-    /// What.
-    pub failure: Failure,
-}
-
 /// A run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FailureScenario {
@@ -78,7 +69,7 @@ pub struct FailureScenario {
     /// What the network does to every message.
     pub conditions: Conditions,
     /// In order of time.
-    pub steps: Vec<FailureStep>,
+    pub steps: Vec<Step<Failure>>,
 }
 
 impl FailureScenario {
@@ -95,12 +86,12 @@ impl FailureScenario {
             straggle_ns: 4_000_000,
             slow_ns: 2_000_000,
         };
-        let mut steps: Vec<FailureStep> = vec![];
+        let mut steps: Vec<Step<Failure>> = vec![];
         for _ in 0..rng.random_range(20..80) {
             let (switch, cpu) =
                 (rng.random_range(0..switches), rng.random_range(0..crate::switch::CPUS));
             let failure = Failure::Packets { switch, cpu, packets: packets(&mut rng) };
-            steps.push(FailureStep { at_ns: rng.random_range(12_000_000..BUSY_NS), failure });
+            steps.push(Step { at_ns: rng.random_range(12_000_000..BUSY_NS), action: failure });
         }
         for _ in 0..rng.random_range(1..6) {
             let at_ns = rng.random_range(15_000_000..BUSY_NS);
@@ -128,11 +119,11 @@ fn fails(
     switches: usize,
     at_ns: u64,
     back_ns: u64,
-    steps: &mut Vec<FailureStep>,
+    steps: &mut Vec<Step<Failure>>,
 ) {
     let switch = rng.random_range(0..switches);
     let for_ns = back_ns - at_ns;
-    let mut at = |at_ns, failure| steps.push(FailureStep { at_ns, failure });
+    let mut at = |at_ns, action| steps.push(Step { at_ns, action });
     match rng.random_range(0..10) {
         0..4 => {
             // (So that it has sent something, which only some members may have.)
