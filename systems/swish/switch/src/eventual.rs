@@ -91,7 +91,7 @@ impl EventualGroup {
         let own = view.members.iter().find(|member| member.number == view.own);
         let mut node = NodeValue {
             life: 0,
-            members: numbers(view),
+            members: view.member_bits(),
             view: view.number,
             own: view.own,
             count: view.members.len() as u32,
@@ -144,7 +144,7 @@ impl EventualGroup {
             }
         }
         let known = (node.members, node.own, node.view);
-        Ok(known == (numbers(view), view.own, view.number))
+        Ok(known == (view.member_bits(), view.own, view.number))
     }
 
     /// The lives whose slots the switch has, its own first.
@@ -211,8 +211,4 @@ impl EventualGroup {
     pub fn cell(&self, dataplane: &Dataplane, number: u32) -> Result<u64> {
         Ok(CellValue::from_bytes(&dataplane.read_array(CELLS, number)?).value)
     }
-}
-
-fn numbers(view: &View) -> u64 {
-    view.members.iter().fold(0, |bits, member| bits | 1 << (member.number & 63))
 }
