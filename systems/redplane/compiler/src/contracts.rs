@@ -24,8 +24,10 @@ const GROUP_KEY: usize = 9;
 pub static RULES: &[Rule] = &[
     Rule {
         id: "second-set",
-        broken: "a second `set` on one path of a packet, of another key of this object or beside another object",
-        remedy: "put all changes into one value under one key; only LINEARIZABLE objects can be set together, one key of each",
+        broken: "a second `set` on one path of a packet, of another key of this object or beside \
+                 another object",
+        remedy: "put all changes into one value under one key; only LINEARIZABLE objects can be \
+                 set together, one key of each",
         note: Some("the first `set` is here"),
         on_any_path: true,
     },

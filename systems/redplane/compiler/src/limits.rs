@@ -35,7 +35,8 @@ impl State {
             words += record_words(flow.key_bytes, flow.value_bytes);
             if together == MOST_TOGETHER + 1 {
                 let message = format!(
-                    "FlowState {} is set: it is one LINEARIZABLE object more than the {MOST_TOGETHER} that are set in a program whose packets set several",
+                    "FlowState {} is set: it is one LINEARIZABLE object more than the \
+                     {MOST_TOGETHER} that are set in a program whose packets set several",
                     instance.name
                 );
                 let help = "put the fields of two of them into one value";

@@ -105,7 +105,7 @@ control LimiterIngress(inout headers h, inout metadata m, inout standard_metadat
 
     action unlimited() {}
 
-    /// Who has which limit. `user`: below 1024, another number for each entry.
+    /// The limit of each user. `user`: below 1024, another number for each entry.
     table limits {
         key = {
             h.ipv4.source: lpm;
@@ -187,7 +187,8 @@ control LimiterIngress(inout headers h, inout metadata m, inout standard_metadat
                 look = now_us ++ window;
                 own = 0;
             }
-            // Who got nothing between the looks gets an eighth, as its packets may just begin here.
+            // A switch to which nothing came between the looks takes an eighth: the user's packets
+            // may just begin to come here.
             bit<64> demand = (bit<64>)(share[63:32] >> 6);
             bit<64> part = (bit<64>)(share[31:0] >> 6);
             if (part < demand >> 3) {

@@ -61,8 +61,8 @@ const MOST_SILENT_LOOKS: u32 = 32;
 struct Silence {
     /// Looks since a frame came from it, or was made for it.
     looks: u32,
-    /// Frames are made after so many: twice as many each time, as frames that are on the way and
-    /// take long become no faster by others.
+    /// Frames are made after so many looks. The number doubles each time: more frames do not make
+    /// a slow way faster.
     patience: u32,
 }
 
