@@ -11,7 +11,8 @@
  * - sp_commit_put under the lock of the stream, which sp_commit_end lets go, to write a record;
  * - sp_commit_park when the packet is finished;
  * - sp_commit_acked when a batch is durable.
- * It defines SP_COMMIT_KEY_WORDS, words of the longest key.
+ * It defines SP_COMMIT_KEY_WORDS, words of the longest key; and SP_COMMIT_RUNS_AGAIN, if a packet
+ * whose record was refused goes through the program again, as it came in (sp_commit_keep).
  * The system has a program that turns a frame into the message of the batch in sp_commit_work.
  *
  * Invariants:
@@ -105,7 +106,7 @@ struct sp_commit_slot {
 	__u16 port; /* P4 */
 	__u16 bytes;
 	__u8 record; /* on which it depends, in its batch */
-	__u8 refused; /* it must not leave */
+	__u8 refused; /* it must not leave: 1, it is dropped; SP_COMMIT_RUN_AGAIN */
 	__u16 reserved;
 	__u32 reserved2;
 	__u8 frame[SP_COMMIT_HEAD_BYTES];
@@ -153,6 +154,36 @@ struct sp_commit_batch {
 	__u64 words[SP_COMMIT_WORDS + SP_COMMIT_KEY_WORDS];
 	__u8 at[SP_COMMIT_RECORDS + 1]; /* where each record begins in `words` */
 };
+
+#define SP_COMMIT_RUN_AGAIN 2 /* "refused": the packet goes through the program again */
+
+#ifdef SP_COMMIT_RUNS_AGAIN
+/* The packet of a slot as it came in. */
+struct sp_commit_original {
+	__u32 bytes;
+	__u16 port;
+	__u16 attempts;
+	__u8 frame[SP_COMMIT_FRAME_BYTES];
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct sp_commit_original);
+} sp_commit_originals SEC(".maps");
+
+/* Of the packet in the frame, which goes through the program again. */
+struct sp_commit_resume {
+	__u32 port;
+	__u32 attempts;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct sp_commit_resume);
+} sp_commit_resume SEC(".maps");
+#endif
 
 /* The agent gives the maps their sizes: CPUs, and what follows from them. */
 struct {

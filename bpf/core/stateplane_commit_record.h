@@ -6,6 +6,10 @@
 #ifndef STATEPLANE_COMMIT_RECORD_H
 #define STATEPLANE_COMMIT_RECORD_H
 
+/* Records of one packet at the most, and their words. */
+#define SP_COMMIT_MANY 8
+#define SP_COMMIT_MANY_WORDS 64
+
 /* What an update needs, looked up before any lock. */
 struct sp_commit_place {
 	struct sp_commit_lot *lot;
@@ -83,6 +87,23 @@ SP_INLINE int sp_commit_prepare(
 	return SP_COMMIT_HAS_ROOM;
 }
 
+/* The same for several records of one packet, which are a group. */
+SP_INLINE int sp_commit_prepare_many(
+    struct sp_commit_place *place, __u32 line, __u32 records, __u32 words)
+{
+	if (sp_commit_find(place, line, 0))
+		return SP_COMMIT_DROP;
+	if (*(volatile __u16 *)&place->stream->open_records + records > SP_COMMIT_RECORDS ||
+	    *(volatile __u16 *)&place->stream->open_words + words > sp_commit_words_max ||
+	    /* (The copy under the lock needs room for the longest group.) */
+	    *(volatile __u16 *)&place->stream->open_words > SP_COMMIT_WORDS - SP_COMMIT_MANY_WORDS ||
+	    *(volatile __u32 *)&place->stream->open.count >= SP_COMMIT_BATCH_SLOTS)
+		return sp_commit_full(SP_COMMIT_BATCH_FULL, SP_COMMIT_BATCH_FULL_WRAPPED);
+	if (!sp_commit_has_slot(place->lot, place->stream))
+		return sp_commit_full(SP_COMMIT_LOT_FULL, SP_COMMIT_LOT_FULL_WRAPPED);
+	return SP_COMMIT_HAS_ROOM;
+}
+
 /*
  * Under the stream's lock: where a record is to be written, and its name. `before`: the name of the
  * flow's last update; if that is in the open batch, its record is written over.
@@ -127,6 +148,39 @@ SP_INLINE int sp_commit_joins(struct sp_commit_place *place, __u64 name)
 		((__u8 *)(batch->words + at))[2] |= SP_RECORD_GROUP;
 	}
 	return record + 1 < place->stream->open_records;
+}
+
+/*
+ * Appends several records as one group: they are in one batch, whoever sends it meanwhile. There is
+ * room (sp_commit_prepare_many). `from`: their words; `starts`: where each begins. Returns the name
+ * of the first one. The caller lets the lock go by sp_commit_end.
+ */
+SP_INLINE __u64 sp_commit_append_many(struct sp_commit_place *place, const __u64 *from,
+    const __u8 *starts, __u32 records, __u32 words)
+{
+	struct sp_commit_stream *stream = place->stream;
+	struct sp_commit_batch *batch;
+	__u64 number, first, at;
+	__u32 i;
+
+	bpf_spin_lock(&stream->lock);
+	number = stream->departed + 1;
+	batch = number & 1 ? place->odd : place->even;
+	first = stream->open_records;
+	at = sp_below((__u64)stream->open_words, SP_COMMIT_WORDS - SP_COMMIT_MANY_WORDS + 1);
+	for (i = 0; i < SP_COMMIT_MANY; i++) {
+		if (i >= records)
+			break;
+		batch->at[(first + i) & SP_COMMIT_RECORDS] = at + starts[i];
+	}
+	for (i = 0; i < SP_COMMIT_MANY_WORDS; i++) {
+		if (i >= words)
+			break;
+		batch->words[at + i] = from[i];
+	}
+	stream->open_records = first + records;
+	stream->open_words = at + words;
+	return sp_commit_name(place->cpu, first, number);
 }
 
 /* Lets the lock go. */
@@ -234,6 +288,63 @@ SP_INLINE int sp_commit_take(struct sp_commit_lot *lot)
 	lot->own.count--;
 	return slot;
 }
+
+/*
+ * The slot of this CPU's lot that sp_commit_take gives next, or -1. (Nothing else takes one in
+ * between: programs on a CPU do not interrupt each other.)
+ */
+SP_INLINE int sp_commit_peek(struct sp_commit_lot *lot)
+{
+	int slot;
+
+	if (!lot->own.count) {
+		slot = sp_commit_take(lot);
+		if (slot < 0)
+			return slot;
+		sp_commit_push(lot, &lot->own, slot);
+	}
+	return lot->own.first & (SP_COMMIT_SLOTS - 1);
+}
+
+#ifdef SP_COMMIT_RUNS_AGAIN
+/* Keeps the frame, which is as it came in, for the slot that sp_commit_park takes next. */
+SP_INLINE int sp_commit_keep(
+    struct xdp_md *xdp, struct sp_commit_lot *lot, __u32 port, __u32 attempts)
+{
+	int slot = sp_commit_peek(lot);
+	__u64 bytes = sp_length(xdp);
+	__u32 index = sp_cpu() * SP_COMMIT_SLOTS + (slot & (SP_COMMIT_SLOTS - 1));
+	struct sp_commit_original *original = bpf_map_lookup_elem(&sp_commit_originals, &index);
+
+	asm volatile("" : "+r"(bytes));
+	if (slot < 0 || !original || bytes < SP_LEAST_BYTES || bytes > SP_COMMIT_FRAME_BYTES)
+		return -1;
+	original->bytes = bytes;
+	original->port = port;
+	original->attempts = attempts;
+	return bpf_xdp_load_bytes(xdp, 0, original->frame, bytes);
+}
+
+/* The frame becomes what came in once. It is as long already. */
+SP_INLINE int sp_commit_restore(struct xdp_md *xdp, __u32 index)
+{
+	struct sp_commit_original *original = bpf_map_lookup_elem(&sp_commit_originals, &index);
+	struct sp_commit_resume *resume;
+	__u32 zero = 0;
+	__u64 bytes;
+
+	resume = bpf_map_lookup_elem(&sp_commit_resume, &zero);
+	if (!original || !resume)
+		return -1;
+	bytes = original->bytes;
+	asm volatile("" : "+r"(bytes));
+	if (bytes < SP_LEAST_BYTES || bytes > SP_COMMIT_FRAME_BYTES)
+		return -1;
+	resume->port = original->port;
+	resume->attempts = original->attempts;
+	return bpf_xdp_store_bytes(xdp, 0, original->frame, bytes);
+}
+#endif
 
 /* Copies a frame of `bytes` bytes into the slot with this index, or out of it (`out`). 0: done. */
 SP_INLINE int sp_commit_copy(

@@ -10,7 +10,8 @@
 #ifndef STATEPLANE_COMMIT_RELEASE_H
 #define STATEPLANE_COMMIT_RELEASE_H
 
-enum { SP_COMMIT_NOTHING = -1, SP_COMMIT_NO_ROOM = -2 };
+/* SP_COMMIT_AGAIN: the frame is a packet that goes through the program again. */
+enum { SP_COMMIT_NOTHING = -1, SP_COMMIT_NO_ROOM = -2, SP_COMMIT_AGAIN = -3 };
 
 /* Under the stream's lock: takes the open batch into flight, if none is. Its number, or 0. */
 SP_INLINE __u64 sp_commit_depart_locked(struct sp_commit_stream *stream)
@@ -110,7 +111,7 @@ SP_INLINE int sp_commit_pop(struct sp_commit_lot *lot, __u32 first)
 /* Why the packet in this slot must not leave: a counter; 0: it may. */
 SP_INLINE __u32 sp_commit_held_back(const struct sp_commit_slot *slot)
 {
-	if (slot->refused)
+	if (slot->refused && slot->refused != SP_COMMIT_RUN_AGAIN)
 		return SP_COMMIT_COMMIT_REFUSED;
 	return sp_coarse_ns() - slot->parked_ns > sp_commit_hold_ms * 1000000ull ? SP_COMMIT_EXPIRED : 0;
 }
@@ -126,6 +127,16 @@ SP_INLINE int sp_commit_leave(
 		sp_commit_count(dropped, 1);
 		return XDP_DROP;
 	}
+#ifdef SP_COMMIT_RUNS_AGAIN
+	if (slot->refused) {
+		if (!sp_commit_restore(xdp, index))
+			return SP_COMMIT_AGAIN;
+		sp_commit_count(SP_COMMIT_COMMIT_FAULTS, 1);
+		return XDP_DROP;
+	}
+#endif
+	if (slot->port == SP_DROP_PORT)
+		return XDP_DROP; /* its records have travelled; the program drops it */
 	/* (It is as long as it was when it was looked at, unless another CPU was faster.) */
 	if (sp_commit_resize(xdp, bytes) || sp_commit_copy(xdp, slot, index, bytes, 1)) {
 		sp_commit_count(SP_COMMIT_COMMIT_FAULTS, 1);
@@ -133,6 +144,20 @@ SP_INLINE int sp_commit_leave(
 	}
 	sp_commit_count(counter, 1);
 	return sp_commit_forward(xdp, slot->port, bytes);
+}
+
+/* Makes the frame as long as what it is to carry. (That need not be if it is dropped.) */
+SP_INLINE int sp_commit_fit(struct xdp_md *xdp, const struct sp_commit_slot *slot, __u32 index)
+{
+#ifdef SP_COMMIT_RUNS_AGAIN
+	struct sp_commit_original *original;
+
+	if (slot->refused == SP_COMMIT_RUN_AGAIN) {
+		original = bpf_map_lookup_elem(&sp_commit_originals, &index);
+		return original ? sp_commit_resize(xdp, *(volatile __u32 *)&original->bytes) : 0;
+	}
+#endif
+	return slot->refused ? 0 : sp_commit_resize(xdp, *(volatile __u16 *)&slot->bytes);
 }
 
 /* Tries to take the oldest ready packet, where another CPU may do the same. */
@@ -160,7 +185,7 @@ static __noinline int sp_commit_carry(struct xdp_md *xdp, __u32 cpu, __u32 count
 		slot = bpf_map_lookup_elem(&sp_commit_slots, &index);
 		if (!slot)
 			return SP_COMMIT_NOTHING;
-		if (!slot->refused && sp_commit_resize(xdp, *(volatile __u16 *)&slot->bytes))
+		if (sp_commit_fit(xdp, slot, index))
 			return SP_COMMIT_NO_ROOM;
 		if (!sp_commit_pop(lot, first))
 			continue;
@@ -312,6 +337,7 @@ SP_INLINE int sp_commit_spare(struct xdp_md *xdp, __u32 line)
 struct sp_commit_walk {
 	struct sp_commit_lot *lot;
 	__u64 bits;
+	__u64 again;
 	__u32 cpu;
 	__u32 slot;
 };
@@ -326,7 +352,7 @@ static long sp_commit_refuse_one(__u32 index, void *context)
 	if (!slot || !lot)
 		return 1;
 	if (walk->bits >> (slot->record & 63) & 1)
-		slot->refused = 1;
+		slot->refused = walk->again >> (slot->record & 63) & 1 ? SP_COMMIT_RUN_AGAIN : 1;
 	walk->slot = lot->next[first];
 	return 0;
 }
@@ -343,13 +369,15 @@ SP_INLINE void sp_commit_refuse_list(__u32 cpu, const struct sp_commit_list *lis
 
 /*
  * Marks the packets of the refused records (`bits`) of the batch in flight. The caller does so
- * before sp_commit_acked, so no such packet becomes ready unmarked. 0: another CPU has begun to
+ * before sp_commit_acked, so no such packet becomes ready unmarked. `again`: those of them that go
+ * through the program again. 0: another CPU has begun to
  * mark them, for a copy of the same acknowledgement.
  */
 SP_INLINE int sp_commit_refuse(
-    __u32 cpu, struct sp_commit_stream *stream, __u64 number, __u64 bits)
+    __u32 cpu, struct sp_commit_stream *stream, __u64 number, __u64 bits, __u64 again)
 {
-	struct sp_commit_walk walk = { .lot = sp_commit_lot_of(cpu), .bits = bits, .cpu = cpu };
+	struct sp_commit_walk walk = { .lot = sp_commit_lot_of(cpu), .bits = bits, .again = again,
+				       .cpu = cpu };
 	__u32 count = 0;
 	int claimed = 0;
 

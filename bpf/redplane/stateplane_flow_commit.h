@@ -375,7 +375,7 @@ int sp_batch_ack(struct xdp_md *xdp)
 		return XDP_DROP;
 	if (refused.bits && *(volatile __u64 *)&stream->departed == number &&
 	    *(volatile __u64 *)&stream->acked != number) {
-		if (!sp_commit_refuse(cpu, stream, number, refused.bits))
+		if (!sp_commit_refuse(cpu, stream, number, refused.bits, 0))
 			return XDP_DROP;
 		bpf_loop(SP_COMMIT_RECORDS, sp_flow_refuse_one, &refused, 0);
 	}

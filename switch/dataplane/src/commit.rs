@@ -84,6 +84,8 @@ impl Object {
             ("sp_commit_streams", LINES),
             ("sp_commit_batches", 2 * LINES),
             ("sp_commit_due", LINES),
+            // (Only of a program whose packets may have to run again, as they came in.)
+            ("sp_commit_originals", SLOTS),
         ];
         for (map, of_each) in sizes {
             self.set_map_size(map, cpus.saturating_mul(of_each))?;
