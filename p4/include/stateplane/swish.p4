@@ -79,4 +79,39 @@ extern SharedSketch {
     bit<32> age();
 }
 
+/// A table that all switches of a group read and write. K and V are structs of bit<W>, int<W>, bool
+/// and enum fields (W at most 128); K has at most 32 bytes, V at most 64.
+///
+/// A packet's writes take effect together, or none does, in all switches before the packet leaves.
+/// If a key that it writes is not any more what the packet read, or `insert` finds the key written
+/// meanwhile, the program runs again on this packet, as it came in, and reads what is there by
+/// then. A packet does not see its own writes. All such objects of a program are in one group.
+extern SharedTable<K, V> {
+    /// `size`: keys at the most; a packet that would write one more is dropped and counted.
+    /// `consistency`: Shared.SRO.
+    SharedTable(bit<32> size, Shared consistency);
+    /// The key's value, and whether the key is there; if not, the value is all zero. The packet
+    /// leaves when all switches have what it read.
+    bool get(in K key, out V value);
+    /// Writes the value if the key is not there, and nothing if it is.
+    void insert(in K key, in V value);
+    /// Writes the value, whether the key is there or not.
+    void set(in K key, in V value);
+    /// The key is not there from then on.
+    void remove(in K key);
+}
+
+/// Values that all switches of a group read and write: as SharedTable, with numbers as keys, each
+/// of which has a value: all zero at first. T is a struct, as V there.
+extern SharedRegister<T> {
+    /// `size`: values. `consistency`: Shared.SRO.
+    SharedRegister(bit<32> size, Shared consistency);
+    /// The value; all zero of an index out of range.
+    void read(in bit<32> index, out T value);
+    /// Writes the value. After `read` of the same index in this packet it is a compare-and-swap: if
+    /// another packet came in between, the program runs again. An index out of range changes
+    /// nothing.
+    void write(in bit<32> index, in T value);
+}
+
 #endif

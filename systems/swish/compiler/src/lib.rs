@@ -1,22 +1,28 @@
-//! SwiSh's back end: SharedCounter and SharedSketch of `stateplane/swish.p4`, and the calls of
-//! their runtime (`bpf/swish/`) in the fixed places of the packet path.
+//! SwiSh's back end: the variables of `stateplane/swish.p4`, and the calls of their runtime
+//! (`bpf/swish/`) in the fixed places of the packet path. SDW is in `object`, EWO in `eventual`,
+//! SRO in `strong`.
 
 #![forbid(unsafe_code)]
 
 mod eventual;
 mod meaning;
 mod object;
+mod strong;
+mod tables;
 
 pub use meaning::{Meaning, supply};
 use object::SharedObject;
 use p4_ir::{ExternInstance, Program};
-use swish_protocol::objects::{COUNTER, SKETCH, SYSTEM};
+use strong::Strong;
+use swish_protocol::objects::{COUNTER, REGISTER, SKETCH, SYSTEM, TABLE};
 use xdp_backend::system::{
     Context, Generator, Header, Leaving, ObjectCall, Pipeline, Rule, StateSystem, System, Writer,
     calls_outside,
 };
 
-const EXTERN_TYPES: &[&str] = &[COUNTER, SKETCH];
+const EXTERN_TYPES: &[&str] = &[COUNTER, SKETCH, TABLE, REGISTER];
+/// Those whose packets may wait.
+const STRONG_TYPES: &[&str] = &[TABLE, REGISTER];
 
 macro_rules! headers {
     ($($name:literal),+) => {
@@ -28,6 +34,12 @@ const HEADERS: &[Header] = headers!(
     "stateplane_eventual.h",
     "stateplane_eventual_frame.h",
     "stateplane_eventual_layouts.h",
+    "stateplane_strong.h",
+    "stateplane_strong_chain.h",
+    "stateplane_strong_commit.h",
+    "stateplane_strong_layouts.h",
+    "stateplane_strong_message.h",
+    "stateplane_strong_records.h",
     "stateplane_shared.h",
     "stateplane_shared_frame.h",
     "stateplane_shared_layouts.h",
@@ -69,11 +81,20 @@ impl System for SwiSh {
     }
 
     fn program_names(&self) -> &'static [&'static str] {
-        &["sp_shared_receive", "sp_eventual_receive"]
+        &[
+            "sp_shared_receive",
+            "sp_eventual_receive",
+            "sp_strong_receive",
+            "sp_strong_acked",
+            "sp_strong_commit",
+            "sp_strong_send",
+            "sp_strong_again",
+            "sp_loop",
+        ]
     }
 
     fn own_functions(&self) -> &'static [&'static str] {
-        // Only `sp_shared_receive`, `sp_eventual_receive` and the generator call them.
+        // Only the programs that receive messages, and the generator, call them.
         &[
             "sp_shared_handle",
             "sp_shared_fill",
@@ -83,6 +104,12 @@ impl System for SwiSh {
             "sp_eventual_fill_frame",
             "sp_eventual_fill_changed",
             "sp_eventual_fill_run",
+            "sp_strong_batch",
+            "sp_strong_check",
+            "sp_strong_decide",
+            "sp_strong_member",
+            "sp_strong_emit",
+            "sp_strong_push",
         ]
     }
 
@@ -99,6 +126,34 @@ struct State {
     groups: Vec<String>,
     /// Calls that update, in the program's text.
     updates: usize,
+    /// Those with SRO.
+    strong: Strong,
+}
+
+impl State {
+    /// Tells what stands beside the objects that must not.
+    fn check_others(&self, generator: &mut Generator<'_>) {
+        let help = "keep them in two programs, on two switches of the path";
+        let first = self.objects.first().map(|it| (it.described.as_str(), it.location));
+        let Some((described, location)) = self.strong.first().or(first) else { return };
+        let others = generator.manifest.state_objects.iter().find(|it| it.system != SYSTEM);
+        if let Some(other) = others {
+            let message = format!(
+                "{described} beside {} {}: a packet may wait or run again for that, and would \
+                 count twice",
+                other.kind, other.name
+            );
+            generator.error(location, &message, Some(help));
+        }
+        if let (Some(object), false) = (self.objects.first(), self.strong.is_empty()) {
+            let message = format!(
+                "{described} with Shared.SRO beside {}, which has another consistency: a packet \
+                 that waits or runs again for the one would count twice in the other",
+                object.described
+            );
+            generator.error(location, &message, Some(help));
+        }
+    }
 }
 
 /// What a consistency has in each place.
@@ -137,13 +192,18 @@ impl State {
 
 impl StateSystem for State {
     fn declare(&mut self, generator: &mut Generator<'_>, instance: &ExternInstance, id: u16) {
+        if STRONG_TYPES.contains(&instance.extern_type.as_str()) {
+            return self.strong.declare(generator, instance, id);
+        }
         let object = SharedObject::declare(generator, instance, id, &mut self.groups);
         self.objects.push(object);
     }
 
     fn call(&mut self, generator: &mut Generator<'_>, call: &ObjectCall<'_>) {
         let name = &call.instance.c_name;
-        if let Some(object) = self.objects.iter_mut().find(|it| it.c_name == *name) {
+        if self.strong.has(name) {
+            self.strong.call(generator, call);
+        } else if let Some(object) = self.objects.iter_mut().find(|it| it.c_name == *name) {
             if call.method == "sub" {
                 object.lanes = 2;
             }
@@ -154,23 +214,15 @@ impl StateSystem for State {
     fn check(&self, generator: &mut Generator<'_>) {
         object::place(generator, &self.objects);
         eventual::place(generator, &self.objects);
-        let Some(object) = self.objects.first() else { return };
-        if self.updates > UPDATES_MAX {
+        self.strong.check_program(generator);
+        self.check_others(generator);
+        if let (Some(object), true) = (self.objects.first(), self.updates > UPDATES_MAX) {
             let message = format!(
                 "{} updates of shared variables in the program, more than the {UPDATES_MAX} that a \
                  packet can keep until its end",
                 self.updates
             );
             let help = "join calls: compute index and amount first, and update once";
-            generator.error(object.location, &message, Some(help));
-        }
-        let others = generator.manifest.state_objects.iter().find(|it| it.system != SYSTEM);
-        if let Some(other) = others {
-            let message = format!(
-                "{} beside {} {}: a packet may wait or run again for that, and would count twice",
-                object.described, other.kind, other.name
-            );
-            let help = "keep them in two programs, on two switches of the path";
             generator.error(object.location, &message, Some(help));
         }
         for (id, location) in calls_outside(generator.program, EXTERN_TYPES) {
@@ -180,6 +232,10 @@ impl StateSystem for State {
     }
 
     fn map_count(&self, instance: &ExternInstance) -> usize {
+        if self.strong.has(&instance.c_name) {
+            // stateplane_strong.h and stateplane_commit.h, with the first one.
+            return 3 + if self.strong.is_first(&instance.c_name) { 28 } else { 0 };
+        }
         // Those of the runtime, with the first object of each kind: two for messages
         // (stateplane_shared_message.h); stateplane_shared.h and its parts; stateplane_eventual.h.
         let first = |is_eventual: bool| {
@@ -195,6 +251,9 @@ impl StateSystem for State {
     }
 
     fn includes(&self, text: &mut Writer) {
+        if !self.strong.is_empty() {
+            self.strong.includes(text);
+        }
         if self.objects.is_empty() {
             return;
         }
@@ -226,13 +285,26 @@ impl StateSystem for State {
         for part in self.parts() {
             text.line(format!("{}(xdp);", part.claim));
         }
+        if !self.strong.is_empty() {
+            text.line("sp_strong_claim(xdp);");
+        }
     }
 
     fn context(&self) -> Option<Context> {
-        (!self.objects.is_empty()).then_some(CONTEXT)
+        if self.strong.is_empty() {
+            return (!self.objects.is_empty()).then_some(CONTEXT);
+        }
+        Some(strong::CONTEXT)
+    }
+
+    fn before_deparser(&self) -> Option<String> {
+        (!self.strong.is_empty()).then(Strong::before_deparser)
     }
 
     fn before_verdict(&self, leaving: Leaving<'_>) -> Option<String> {
+        if !self.strong.is_empty() {
+            return Strong::before_verdict(leaving);
+        }
         // (Windows first: a packet that they drop changes nothing.)
         let statement = |part: &Part| match (part.is_eventual, leaving) {
             (false, Leaving::Drop) => "sp_shared_commit(&shared.windows);",
@@ -253,10 +325,17 @@ impl StateSystem for State {
     }
 
     fn generated(&self) -> Option<&'static str> {
-        (!self.objects.is_empty()).then_some("sp_swish_generated")
+        if self.strong.is_empty() {
+            return (!self.objects.is_empty()).then_some("sp_swish_generated");
+        }
+        Some("sp_strong_generated")
     }
 
-    fn programs(&self, _: &mut Writer, _: &Pipeline) {}
+    fn programs(&self, text: &mut Writer, pipeline: &Pipeline) {
+        if !self.strong.is_empty() {
+            Strong::programs(text, pipeline);
+        }
+    }
 }
 
 fn extern_name(program: &Program, index: usize) -> &str {

@@ -1,12 +1,13 @@
 //! What SwiSh's objects mean on a switch that shares with nobody, for the interpreters: updates are
 //! read from the next window on, with EWO from the next packet on.
 
+use crate::tables::Table;
 use num_traits::ToPrimitive;
 use p4_interpreter::Stop;
 use p4_interpreter::object::{Answer, Call, Datum, Declaration, Object, ObjectKinds};
 use std::collections::BTreeMap;
 use swish_protocol::TEST_PERIOD_US;
-use swish_protocol::objects::{COUNTER, Consistency, Merge, SKETCH};
+use swish_protocol::objects::{COUNTER, Consistency, Merge, REGISTER, SKETCH, TABLE};
 
 /// What objects draw from (`Object::supply`).
 pub mod supply {
@@ -19,10 +20,13 @@ pub struct Meaning;
 
 impl ObjectKinds for Meaning {
     fn extern_types(&self) -> &'static [&'static str] {
-        &[COUNTER, SKETCH]
+        &[COUNTER, SKETCH, TABLE, REGISTER]
     }
 
     fn declare(&self, declaration: &Declaration<'_>) -> Result<Box<dyn Object>, Stop> {
+        if [TABLE, REGISTER].contains(&declaration.kind) {
+            return Ok(Box::new(Table::declare(declaration)?));
+        }
         let number = |at: usize| declaration.arguments.get(at).and_then(Option::as_ref);
         let size = number(0).and_then(ToPrimitive::to_u32);
         let size =

@@ -10,6 +10,7 @@ pub mod eventual;
 pub mod layouts;
 pub mod message;
 pub mod objects;
+pub mod strong;
 pub mod tag;
 
 pub use message::Message;

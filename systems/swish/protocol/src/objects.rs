@@ -11,6 +11,10 @@ pub const SYSTEM: &str = "swish";
 pub const COUNTER: &str = "SharedCounter";
 /// Externs.
 pub const SKETCH: &str = "SharedSketch";
+/// Externs.
+pub const TABLE: &str = "SharedTable";
+/// Externs.
+pub const REGISTER: &str = "SharedRegister";
 /// The group of objects without one.
 pub const DEFAULT_GROUP: &str = "main";
 
@@ -114,6 +118,18 @@ pub struct Eventual {
     pub lanes: u32,
     /// Slots of each cell: lives of switches that may write to it; 0: it has none.
     pub slots: u32,
+}
+
+/// What a manifest says of a table or register with SRO beside its name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StrongSettings {
+    /// SRO.
+    pub consistency: Consistency,
+    /// The name of its group: all such objects of a program have the same.
+    pub group: String,
+    /// Its number among them.
+    pub table: u32,
 }
 
 /// Blocks of so many cells.

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * stateplane_strong.h: tables with SRO of stateplane/swish.p4: what a packet reads and writes
+ * (SwiSh §6.1, systems/swish/README.md).
+ *
+ * Owns: the maps, reads, the writes of a packet until its end. Must not know: frames, who decides.
+ *
+ * The members of a group are a chain, and write the same batches in the same order. A batch is
+ * *committed* when the tail has written it: then all members have. A packet that reads what is not
+ * known to be committed waits at its end (stateplane_strong_commit.h).
+ *
+ * The emitted program defines, before it includes this:
+ *   SP_STRONG_OBJECTS(X)    X(name, object id, table number, size, key bytes, value bytes)
+ *
+ * Invariants:
+ * - Only the CPU that has the node's lock writes records, and `applying` before it does.
+ * - A record's `generation` is odd while it is written. A reader whose two looks at it agree, and
+ *   are even, has read one value.
+ * - A record keeps its place in the array while the index has its key.
+ */
+#ifndef STATEPLANE_STRONG_H
+#define STATEPLANE_STRONG_H
+
+#include "stateplane_messages.h"
+#include "stateplane_strong_layouts.h"
+
+#define SP_COMMIT_KEY_WORDS 16
+#define SP_COMMIT_RUNS_AGAIN
+#include "stateplane_commit.h"
+
+/* Looks at a record that is being written, at the most. */
+#define SP_STRONG_LOOKS 16
+/* So often a packet runs again. (The kernel allows 33 tail calls.) */
+#define SP_STRONG_ATTEMPTS 8
+
+#define SP_STRONG_LOAD(place) (*(volatile __typeof__(place) *)&(place))
+#define SP_STRONG_STORE(place, value) (*(volatile __typeof__(place) *)&(place) = (value))
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE); /* then it begins with a page, so fields with a line */
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct sp_strong_node);
+} sp_strong_node SEC(".maps");
+
+/* The two newest views, by their lowest bit: user space writes one, then sp_strong_words. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 2);
+	__type(key, __u32);
+	__type(value, struct sp_strong_view);
+} sp_strong_views SEC(".maps");
+
+/* The view that is to be taken; until when packets may read (CLOCK_MONOTONIC; 0: for good). */
+enum { SP_STRONG_WANTED, SP_STRONG_LEASE, SP_STRONG_WORD_COUNT };
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SP_STRONG_WORD_COUNT);
+	__type(key, __u32);
+	__type(value, __u64);
+} sp_strong_words SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SP_STRONG_TABLES);
+	__type(key, __u32);
+	__type(value, struct sp_strong_table);
+} sp_strong_tables SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, SP_STRONG_STAT_COUNT);
+	__type(key, __u32);
+	__type(value, __u64);
+} sp_strong_stats SEC(".maps");
+
+SP_INLINE void sp_strong_count(__u32 what) { sp_count(&sp_strong_stats, what, 1); }
+
+/* A packet's way through the program. */
+struct sp_strong_context {
+	__u32 ingress_port;
+	__u16 attempts;
+	__u8 records; /* that the packet writes */
+	__u8 words; /* of them */
+	__u64 snapshot; /* batches that were written here at its first access, and 1; 0: none yet */
+	__u64 name; /* what it waits for: sp_commit_name */
+	__u8 waits; /* it read what is not known to be committed */
+	__u8 again; /* what it read is of two moments: it runs again */
+	__u8 refused; /* a statistic: it is dropped */
+	__u8 has_read;
+};
+
+/* What has no room on the stack: of the packet or message that this CPU works on. */
+struct sp_strong_scratch {
+	/* a message; a key or value at the end may be read in its greatest length */
+	__u64 message[SP_STRONG_HEADER_WORDS + SP_STRONG_WORDS + SP_STRONG_KEY_WORDS +
+		      SP_STRONG_VALUE_WORDS];
+	__u8 at[SP_STRONG_RECORDS + 1]; /* where each record begins, from the first one on */
+	/* the record at hand */
+	__u64 key[SP_STRONG_KEY_WORDS];
+	__u64 value[SP_STRONG_VALUE_WORDS];
+	__u64 since; /* its condition's number */
+	__u64 seq; /* of the batch that it is in */
+	__u32 object;
+	__u32 flags;
+	__u32 inserts; /* new keys of the group so far */
+	__u32 reserved;
+	/* the packet's writes */
+	__u64 staged[SP_STRONG_PACKET_WORDS];
+	__u8 starts[SP_STRONG_PACKET_RECORDS];
+	/* the finished packet */
+	__u64 name;
+	__u32 port;
+	__u32 reserved2;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct sp_strong_scratch);
+} sp_strong_scratches SEC(".maps");
+
+SP_INLINE struct sp_strong_scratch *sp_strong_scratch(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&sp_strong_scratches, &zero);
+}
+
+SP_INLINE struct sp_strong_node *sp_strong_get_node(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&sp_strong_node, &zero);
+}
+
+SP_INLINE __u64 sp_strong_word(__u32 which)
+{
+	__u64 *word = bpf_map_lookup_elem(&sp_strong_words, &which);
+
+	return word ? SP_STRONG_LOAD(*word) : 0;
+}
+
+SP_INLINE void sp_strong_copy(void *to, const void *from, __u32 bytes)
+{
+	for (__u32 i = 0; i < SP_ROUND8(bytes) / 8; i++)
+		((volatile __u64 *)to)[i] = ((const volatile __u64 *)from)[i];
+}
+
+/*
+ * The packet's first access. From then on it sees the batches that are written now: a later read
+ * that sees more makes it run again, so a packet sees all of a group or nothing.
+ */
+SP_INLINE void sp_strong_begin(struct sp_strong_context *strong, struct sp_strong_node *node)
+{
+	__u64 lease;
+
+	if (strong->snapshot)
+		return;
+	strong->snapshot = SP_STRONG_LOAD(node->applied) + 1;
+	/* A removed member reads until its lease is over, and no new batch is committed before. */
+	lease = sp_strong_word(SP_STRONG_LEASE);
+	if (lease && sp_now_ns() >= lease)
+		strong->refused = SP_STRONG_STAT_NO_LEASE;
+}
+
+/* Behind a read. (Of one record alone no two moments can be seen.) */
+SP_INLINE void sp_strong_read_done(struct sp_strong_context *strong, struct sp_strong_node *node)
+{
+	if (strong->has_read && SP_STRONG_LOAD(node->applying) + 1 != strong->snapshot)
+		strong->again = 1;
+	strong->has_read = 1;
+}
+
+/*
+ * Notes a write for the packet's end. The key is in the record only once the caller has copied it
+ * there: the place, or 0 (there are too many).
+ */
+SP_INLINE __u64 *sp_strong_stage(struct sp_strong_context *strong, __u32 object, __u32 flags,
+				 __u32 words)
+{
+	struct sp_strong_scratch *scratch = sp_strong_scratch();
+	__u64 at = strong->words, *place;
+	__u32 size = SP_STRONG_RECORD_WORDS + words;
+
+	if (!scratch || strong->records >= SP_STRONG_PACKET_RECORDS ||
+	    at + size > SP_STRONG_PACKET_WORDS) {
+		strong->refused = SP_STRONG_STAT_TOO_MANY;
+		return 0;
+	}
+	scratch->starts[sp_below((__u64)strong->records, SP_STRONG_PACKET_RECORDS)] = at;
+	place = scratch->staged + sp_below(at, SP_STRONG_PACKET_WORDS - size + 1);
+	place[0] = bpf_cpu_to_be64((__u64)object << 48 | (__u64)flags << 40 | (__u64)words << 32);
+	place[1] = bpf_cpu_to_be64(strong->snapshot - 1);
+	strong->records++;
+	strong->words = at + size;
+	return place + SP_STRONG_RECORD_WORDS;
+}
+
+#define SP_STRONG_KW(kb) (SP_ROUND8(kb) / 8)
+#define SP_STRONG_RECORD_SIZE(kb, vb) (SP_STRONG_KW(kb) + SP_STRONG_KW(vb))
+
+/*
+ * Maps and accesses of one table: NAME from keys to places, NAME_records, NAME_free (places that
+ * were given back). User space finds the maps by these names.
+ */
+#define SP_STRONG_DECLARE(name, id, table, size, kb, vb)                                          \
+	struct name##_record {                                                                    \
+		__u32 generation;                                                                 \
+		__u32 removed;                                                                    \
+		__u64 seq; /* the batch that wrote it */                                          \
+		__u8 key[SP_ROUND8(kb)];                                                          \
+		__u8 value[SP_ROUND8(vb)];                                                        \
+	};                                                                                        \
+	struct {                                                                                  \
+		__uint(type, BPF_MAP_TYPE_HASH);                                                  \
+		__uint(max_entries, (size) + SP_STRONG_TOMBS);                                    \
+		__uint(key_size, SP_ROUND8(kb));                                                  \
+		__type(value, __u32);                                                             \
+	} name SEC(".maps");                                                                      \
+	struct {                                                                                  \
+		__uint(type, BPF_MAP_TYPE_ARRAY);                                                 \
+		__uint(max_entries, (size) + SP_STRONG_TOMBS);                                    \
+		__type(key, __u32);                                                               \
+		__type(value, struct name##_record);                                              \
+	} name##_records SEC(".maps");                                                            \
+	struct {                                                                                  \
+		__uint(type, BPF_MAP_TYPE_QUEUE);                                                 \
+		__uint(max_entries, SP_STRONG_TOMBS);                                             \
+		__type(value, __u32);                                                             \
+	} name##_free SEC(".maps");                                                               \
+                                                                                                  \
+	/* The key's value goes to `value`. 1: the key is there. */                               \
+	SP_INLINE __u32 name##_get(struct sp_strong_context *strong, const __u8 *key, __u8 *value) \
+	{                                                                                         \
+		struct sp_strong_node *node = sp_strong_get_node();                               \
+		struct name##_record *record = 0;                                                 \
+		__u64 seq = 0, committed;                                                         \
+		__u32 *place, found = 0, before, same;                                            \
+                                                                                                  \
+		__builtin_memset(value, 0, SP_ROUND8(vb));                                        \
+		if (!node)                                                                        \
+			return 0;                                                                 \
+		sp_strong_begin(strong, node);                                                    \
+		place = bpf_map_lookup_elem(&name, key);                                          \
+		if (place)                                                                        \
+			record = bpf_map_lookup_elem(&name##_records, place);                     \
+		if (!record) {                                                                    \
+			/* Its removal may be forgotten here, and not at the tail. */             \
+			strong->waits |= SP_STRONG_LOAD(node->forgotten) >                        \
+					 SP_STRONG_LOAD(node->committed);                         \
+			sp_strong_read_done(strong, node);                                        \
+			return 0;                                                                 \
+		}                                                                                 \
+		same = 0;                                                                         \
+		for (int look = 0; look < SP_STRONG_LOOKS; look++) {                              \
+			before = SP_STRONG_LOAD(record->generation);                              \
+			seq = SP_STRONG_LOAD(record->seq);                                        \
+			found = !SP_STRONG_LOAD(record->removed);                                 \
+			same = sp_strong_equal(record->key, key, kb);                             \
+			sp_strong_copy(value, record->value, vb);                                 \
+			if (!(before & 1) && before == SP_STRONG_LOAD(record->generation))        \
+				break;                                                            \
+			same = 0;                                                                 \
+		}                                                                                 \
+		/* (The place went to another key meanwhile, or is written all the time.) */      \
+		strong->again |= !same;                                                           \
+		committed = SP_STRONG_LOAD(node->committed);                                      \
+		strong->waits |= seq > committed;                                                 \
+		sp_strong_read_done(strong, node);                                                \
+		if (!found)                                                                       \
+			__builtin_memset(value, 0, SP_ROUND8(vb));                                \
+		return found;                                                                     \
+	}                                                                                         \
+                                                                                                  \
+	/* The packet writes, if `flags` holds. What it has read must still be so then. */        \
+	SP_INLINE void name##_put(struct sp_strong_context *strong, const __u8 *key,              \
+				  const __u8 *value, __u32 flags)                                 \
+	{                                                                                         \
+		struct sp_strong_node *node = sp_strong_get_node();                               \
+		__u64 *words;                                                                     \
+                                                                                                  \
+		if (!node)                                                                        \
+			return;                                                                   \
+		sp_strong_begin(strong, node);                                                    \
+		words = sp_strong_stage(strong, id, flags | (strong->has_read ? SP_STRONG_SINCE : 0), \
+					SP_STRONG_RECORD_SIZE(kb, vb));                           \
+		if (!words)                                                                       \
+			return;                                                                   \
+		sp_strong_copy(words, key, kb);                                                   \
+		sp_strong_copy(words + SP_STRONG_KW(kb), value, vb);                              \
+	}
+
+SP_INLINE int sp_strong_equal(const void *a, const void *b, __u32 bytes)
+{
+	__u64 difference = 0;
+
+	for (__u32 i = 0; i < SP_ROUND8(bytes) / 8; i++)
+		difference |= ((const volatile __u64 *)a)[i] ^ ((const volatile __u64 *)b)[i];
+	return difference == 0;
+}
+
+SP_STRONG_OBJECTS(SP_STRONG_DECLARE)
+
+#include "stateplane_strong_records.h"
+#include "stateplane_strong_message.h"
+#include "stateplane_strong_chain.h"
+#include "stateplane_strong_commit.h"
+
+#endif

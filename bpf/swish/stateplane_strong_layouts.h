@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * stateplane_strong_layouts.h: what SwiSh's chains of switches share with user space.
+ *
+ * Generated from systems/swish/protocol/src/strong.rs. Edit that, then run
+ * UPDATE=1 cargo test -p swish-protocol --lib strong
+ */
+#ifndef STATEPLANE_STRONG_LAYOUTS_H
+#define STATEPLANE_STRONG_LAYOUTS_H
+
+#define SP_STRONG_UDP_PORT 5412 /* of members of a chain */
+#define SP_STRONG_MEMBERS 32 /* of a group */
+#define SP_STRONG_CPUS 64 /* of a switch */
+#define SP_STRONG_HEADER_WORDS 9 /* of a message, in front of its records */
+#define SP_STRONG_RECORD_WORDS 2 /* of a record, in front of its key */
+#define SP_STRONG_RECORDS 63 /* of a batch */
+#define SP_STRONG_WORDS 175 /* of a batch's records */
+#define SP_STRONG_LOG 256 /* batches that a member keeps */
+#define SP_STRONG_TOMBS 1024 /* removed keys that it remembers */
+#define SP_STRONG_KEY_WORDS 4 /* of a key */
+#define SP_STRONG_VALUE_WORDS 8 /* of a value */
+#define SP_STRONG_PACKET_RECORDS 8 /* of one packet */
+#define SP_STRONG_PACKET_WORDS 64 /* of one packet's records */
+#define SP_STRONG_TABLES 16 /* of a program */
+#define SP_STRONG_NO_MEMBER 65535 /* no member's number */
+#define SP_STRONG_ON 1 /* the member takes messages */
+#define SP_STRONG_HEAD 2 /* it decides */
+#define SP_STRONG_TAIL 4 /* it answers */
+#define SP_STRONG_REQUEST 16
+#define SP_STRONG_BATCH 32
+#define SP_STRONG_ACK 48
+#define SP_STRONG_GROUP 1
+#define SP_STRONG_ABSENT 2
+#define SP_STRONG_SINCE 4
+#define SP_STRONG_REMOVE 8
+#define SP_STRONG_READ 16
+
+/* Of the map sp_strong_stats. */
+enum {
+	SP_STRONG_STAT_WRITES,
+	SP_STRONG_STAT_READS_WAITED,
+	SP_STRONG_STAT_DECIDED,
+	SP_STRONG_STAT_CONFLICTS,
+	SP_STRONG_STAT_APPLIED,
+	SP_STRONG_STAT_FORWARDED,
+	SP_STRONG_STAT_ANSWERED,
+	SP_STRONG_STAT_REPEATED,
+	SP_STRONG_STAT_EARLY,
+	SP_STRONG_STAT_SENT_AGAIN,
+	SP_STRONG_STAT_RAN_AGAIN,
+	SP_STRONG_STAT_TOO_OFTEN,
+	SP_STRONG_STAT_TABLE_FULL,
+	SP_STRONG_STAT_NO_LEASE,
+	SP_STRONG_STAT_TOO_MANY,
+	SP_STRONG_STAT_TO_HOST,
+	SP_STRONG_STAT_LOG_FULL,
+	SP_STRONG_STAT_BUSY,
+	SP_STRONG_STAT_MALFORMED,
+	SP_STRONG_STAT_FOREIGN,
+	SP_STRONG_STAT_FORGED,
+	SP_STRONG_STAT_NO_ROUTE,
+	SP_STRONG_STAT_FAULTS,
+	SP_STRONG_STAT_COUNT,
+};
+
+/* A chain's member on this switch: numbers of batches in the group's one order. */
+struct sp_strong_node {
+	__u64 lock; /* A CPU changes what is below; 0: none does. */
+	__u64 view; /* The view that this member has taken. */
+	__u64 since_ns; /* When (CLOCK_MONOTONIC). */
+	__u64 resent_ns; /* When a batch was last sent again. */
+	__u64 tombs; /* Removed keys so far. */
+	__u64 padding[3]; /* To the end of the cache line. */
+	__u64 applying; /* A batch up to this one may be half written. */
+	__u64 applied; /* All batches up to this one are written here. */
+	__u64 committed; /* The tail has all up to this one, as far as is known here. */
+	__u64 forgotten; /* Keys that were removed up to this one may be forgotten. */
+	__u64 padding2[4]; /* To the end of the cache line. */
+};
+_Static_assert(sizeof(struct sp_strong_node) == 128, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_strong_node, padding2) == 96, "as in Rust");
+
+/* A view of the group, as this switch is in it. */
+struct sp_strong_view {
+	__u64 number; /* Its number: at least 1. */
+	/* The tail answers nothing before (CLOCK_MONOTONIC): leases of removed members are over. */
+	__u64 commits_ns;
+	__u64 layout; /* A number for the layout of the group's variables, in each tag. */
+	__u32 standing; /* SP_STRONG_ON, SP_STRONG_HEAD, SP_STRONG_TAIL. */
+	__u32 own; /* This switch's number as a member. */
+	__u32 incarnation; /* This life of the switch. */
+	__u32 head; /* The first of the chain. */
+	__u32 next; /* The one behind this switch. */
+	__u32 previous; /* The one before it. */
+	__u32 address[32]; /* By number: addresses of all members; 0.0.0.0: none. */
+};
+_Static_assert(sizeof(struct sp_strong_view) == 176, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_strong_view, address) == 48, "as in Rust");
+
+/* The last batch of a stream that was decided. */
+struct sp_strong_stream {
+	__u64 batch; /* Its number in the stream. */
+	__u64 seq; /* Its number in the group's order. */
+	__u64 refused; /* A bit for each record that was refused. */
+	__u64 full; /* Of those, which ones for want of room. */
+	__u64 incarnation; /* The origin's life. */
+};
+_Static_assert(sizeof(struct sp_strong_stream) == 40, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_strong_stream, incarnation) == 32, "as in Rust");
+
+/* A table. */
+struct sp_strong_table {
+	__u32 live; /* Keys. */
+	__u32 used; /* Records that were ever used. */
+};
+_Static_assert(sizeof(struct sp_strong_table) == 8, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_strong_table, used) == 4, "as in Rust");
+
+#endif

@@ -1,0 +1,320 @@
+//! SharedTable and SharedRegister with SRO in C.
+
+use manifest::{Home, Layout, StateObject};
+use num_traits::ToPrimitive;
+use p4_ir::{Argument, ConstArgument, Expr, ExternInstance, Location};
+use swish_protocol::objects::{Consistency, DEFAULT_GROUP, REGISTER, SYSTEM, StrongSettings};
+use swish_protocol::strong::{
+    KEY_BYTES, OBJECTS, PACKET_RECORDS, PACKET_WORDS, RECORD_WORDS, TOMBS, VALUE_BYTES,
+};
+use xdp_backend::system::{Context, Generator, Leaving, ObjectCall, Pipeline, Writer, round_up};
+
+/// Of a packet, with these objects.
+pub(crate) const CONTEXT: Context = Context {
+    ty: "struct sp_strong_context",
+    name: "strong",
+    initial: "{ .ingress_port = ingress_port }",
+};
+
+/// Bytes of a register's index as a key.
+const INDEX_BYTES: u32 = 4;
+/// Of a record in front of its key.
+const RECORD_HEAD_BYTES: u32 = 16;
+
+/// An object as the generator needs it.
+struct Table {
+    c_name: String,
+    described: String,
+    location: Location,
+    id: u16,
+    size: u32,
+    key_bytes: u32,
+    value_bytes: u32,
+}
+
+/// The objects with SRO of one program.
+#[derive(Default)]
+pub(crate) struct Strong {
+    tables: Vec<Table>,
+    group: Option<String>,
+}
+
+/// What a declaration says of its consistency: the argument behind the size.
+pub(crate) fn consistency_of(instance: &ExternInstance) -> Consistency {
+    let at = match instance.arguments.get(1) {
+        Some(ConstArgument::Value(value, _)) => value.to_usize().unwrap_or(0),
+        _ => 0,
+    };
+    *Consistency::ALL.get(at).unwrap_or(&Consistency::Sro)
+}
+
+impl Strong {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tables.is_empty()
+    }
+
+    pub(crate) fn has(&self, c_name: &str) -> bool {
+        self.tables.iter().any(|it| it.c_name == c_name)
+    }
+
+    pub(crate) fn is_first(&self, c_name: &str) -> bool {
+        self.tables.first().is_some_and(|it| it.c_name == c_name)
+    }
+
+    /// What the first object is called, and where it is declared.
+    pub(crate) fn first(&self) -> Option<(&str, Location)> {
+        self.tables.first().map(|it| (it.described.as_str(), it.location))
+    }
+
+    /// Reads and checks a declaration.
+    pub(crate) fn declare(
+        &mut self,
+        generator: &mut Generator<'_>,
+        instance: &ExternInstance,
+        id: u16,
+    ) {
+        let size = generator.size_of(instance);
+        let needs = "structs as key and value";
+        let (key, key_bytes) = if instance.extern_type == REGISTER {
+            (vec![], INDEX_BYTES)
+        } else {
+            generator.wire_struct(instance, 0, "key", needs, KEY_BYTES)
+        };
+        let at = usize::from(instance.extern_type != REGISTER);
+        let needs = if at == 0 { "a struct as value" } else { needs };
+        let (value, value_bytes) = generator.wire_struct(instance, at, "value", needs, VALUE_BYTES);
+        let table = Table {
+            c_name: instance.c_name.clone(),
+            described: format!("{} {}", instance.extern_type, instance.name),
+            location: instance.location,
+            id,
+            size,
+            key_bytes,
+            value_bytes,
+        };
+        let group = self.check(generator, instance, &table);
+        let settings = StrongSettings {
+            consistency: Consistency::Sro,
+            group,
+            table: u32::try_from(self.tables.len()).unwrap_or(u32::MAX),
+        };
+        let settings = match serde_json::to_value(&settings) {
+            Ok(serde_json::Value::Object(fields)) => fields,
+            _ => manifest::Settings::new(),
+        };
+        generator.manifest.state_objects.push(StateObject {
+            id,
+            name: instance.name.clone(),
+            system: SYSTEM.into(),
+            kind: instance.extern_type.clone(),
+            map: table.c_name.clone(),
+            slots_map: Some(format!("{}_records", table.c_name)),
+            capacity: size,
+            home: Home::Peers,
+            key,
+            key_bytes,
+            value: Layout::Fields {
+                fields: value,
+                bytes: value_bytes,
+                offset: RECORD_HEAD_BYTES + round_up(key_bytes, 8),
+            },
+            settings,
+        });
+        self.tables.push(table);
+    }
+
+    /// Tells what the declaration must not be; the object's group.
+    fn check(
+        &mut self,
+        generator: &mut Generator<'_>,
+        instance: &ExternInstance,
+        table: &Table,
+    ) -> String {
+        let annotation = instance.annotations.iter().find(|it| it.name == "group");
+        let group = annotation.map_or(DEFAULT_GROUP, |it| it.body.trim()).to_owned();
+        let first = self.group.get_or_insert_with(|| group.clone()).clone();
+        let faults = [
+            (
+                consistency_of(instance) == Consistency::Sdw,
+                "Shared.SDW: a value that is overwritten does not merge".to_owned(),
+                "use Shared.SRO: each write is in all switches before its packet leaves",
+            ),
+            (
+                consistency_of(instance) == Consistency::Ewo,
+                "Shared.EWO is not built yet".to_owned(),
+                "use Shared.SRO: each write is in all switches before its packet leaves",
+            ),
+            (
+                first != group,
+                format!("group {group:?} beside {first:?}: a packet's writes go to one chain"),
+                "give all tables and registers with Shared.SRO the same @group",
+            ),
+            (
+                table.size > u32::MAX - TOMBS,
+                format!("{} keys, more than {}", table.size, u32::MAX - TOMBS),
+                "make it smaller",
+            ),
+            (
+                self.tables.len() >= OBJECTS as usize,
+                format!("it is one of more than {OBJECTS} with Shared.SRO"),
+                "join tables with the same key",
+            ),
+            (
+                !is_name(&group),
+                format!("@group({group:?}) is no name of a group"),
+                "write 1 to 32 letters, digits, '-' or '_' between quotes",
+            ),
+        ];
+        for (is_fault, message, help) in faults {
+            if is_fault {
+                let message = format!("{}: {message}", table.described);
+                generator.error(table.location, &message, Some(help));
+            }
+        }
+        group
+    }
+
+    /// Emits a call.
+    pub(crate) fn call(&self, generator: &mut Generator<'_>, call: &ObjectCall<'_>) {
+        let ObjectCall { method, arguments, result, location, .. } = *call;
+        let Some(table) = self.tables.iter().find(|it| it.c_name == call.instance.c_name) else {
+            return;
+        };
+        let Some(Argument::In(key)) = arguments.first() else {
+            generator.internal(location, "a method of a shared table without a key");
+            return;
+        };
+        let name = &table.c_name;
+        generator.open("");
+        table.key(generator, call.instance, key);
+        generator.out.line("struct sp_strong_scratch *sp_scratch = sp_strong_scratch();");
+        generator.out.line("if (!sp_scratch) return XDP_ABORTED;");
+        generator.out.line("__u8 *sp_value = (void *)sp_scratch->value;");
+        match (method, arguments.get(1)) {
+            ("get" | "read", Some(Argument::Out(target) | Argument::InOut(target))) => {
+                generator
+                    .out
+                    .line(format!("__u32 sp_result = {name}_get(&strong, sp_key, sp_value);"));
+                generator.read_wire(target, table.value_bytes, location);
+                match result {
+                    Some(result) => generator.store(result, "sp_result"),
+                    None => generator.out.line("(void)sp_result;"),
+                }
+            }
+            ("insert" | "set" | "write", Some(Argument::In(value))) => {
+                let put = |flags: &str| format!("{name}_put(&strong, sp_key, sp_value, {flags});");
+                if method == "insert" {
+                    generator.open(&format!("if (!{name}_get(&strong, sp_key, sp_value))"));
+                } else if method == "write" {
+                    generator.open(&format!("if (sp_get32(sp_key) < {})", table.size));
+                } else {
+                    generator.open("");
+                }
+                let zero = format!("__builtin_memset(sp_value, 0, {});", padded(table.value_bytes));
+                generator.out.line(zero);
+                generator.wire_store("sp_value", value);
+                generator.out.line(put(if method == "insert" { "SP_STRONG_ABSENT" } else { "0" }));
+                generator.out.line("}");
+            }
+            ("remove", None) => {
+                let zero = format!("__builtin_memset(sp_value, 0, {});", padded(table.value_bytes));
+                generator.out.line(zero);
+                let put = format!("{name}_put(&strong, sp_key, sp_value, SP_STRONG_REMOVE);");
+                generator.out.line(put);
+            }
+            _ => {
+                generator.internal(location, "an unknown method of a shared table");
+            }
+        }
+        generator.out.line("}");
+    }
+
+    /// Tells what the program may not do with the objects.
+    pub(crate) fn check_program(&self, generator: &mut Generator<'_>) {
+        for table in &self.tables {
+            let words =
+                RECORD_WORDS + (round_up(table.key_bytes, 8) + round_up(table.value_bytes, 8)) / 8;
+            if words * 2 > PACKET_WORDS {
+                let message = format!(
+                    "{}: key and value take {words} words, and a packet can write {PACKET_WORDS} \
+                     in {PACKET_RECORDS} records: it can write one such key",
+                    table.described
+                );
+                generator.error(table.location, &message, Some("make the value shorter"));
+            }
+        }
+    }
+
+    pub(crate) fn includes(&self, text: &mut Writer) {
+        text.line("/* name, object id, table, size, key bytes, value bytes */");
+        let tables = self.tables.iter().enumerate().map(|(at, it)| {
+            let Table { c_name, id, size, key_bytes, value_bytes, .. } = it;
+            format!(" X({c_name}, {id}, {at}, {size}, {key_bytes}, {value_bytes})")
+        });
+        text.line(format!("#define SP_STRONG_OBJECTS(X){}", tables.collect::<String>()));
+        text.line("#include \"stateplane_strong.h\"");
+        text.line("");
+    }
+
+    /// Behind egress: the frame is as it came in.
+    pub(crate) fn before_deparser() -> String {
+        "{ int sp_why = sp_strong_finish(xdp, &strong); if (sp_why) return sp_strong_stop(xdp, \
+         &strong, sp_why, ingress_port); }"
+            .into()
+    }
+
+    pub(crate) fn before_verdict(leaving: Leaving<'_>) -> Option<String> {
+        Some(match leaving {
+            Leaving::Forward(port) => {
+                format!("if (strong.name) return sp_strong_park(xdp, &strong, {port});")
+            }
+            // (What it read does not leave.)
+            Leaving::Drop => "strong.waits = 0;\n\
+                if (!strong.name) { int sp_why = sp_strong_finish(xdp, &strong); if (sp_why) \
+                return sp_strong_stop(xdp, &strong, sp_why, ingress_port); }\n\
+                if (strong.name) return sp_strong_park(xdp, &strong, SP_DROP_PORT);"
+                .into(),
+            Leaving::ToHost | Leaving::Replaced => {
+                "{ int sp_why = sp_strong_cannot_wait(&strong); if (sp_why) return \
+                 sp_strong_stop(xdp, &strong, sp_why, ingress_port); }"
+                    .into()
+            }
+            // This packet enters the program again, from its beginning.
+            Leaving::Held => return None,
+        })
+    }
+
+    pub(crate) fn programs(text: &mut Writer, pipeline: &Pipeline) {
+        text.line("");
+        text.line("/* The same for a packet whose writes came second: it reads what the first one wrote. */");
+        text.line("SEC(\"xdp.frags\")");
+        text.line("int sp_strong_again(struct xdp_md *xdp)");
+        text.line("{");
+        text.line("struct sp_strong_context strong = {};");
+        text.line("if (sp_strong_resumed(&strong)) return XDP_ABORTED;");
+        pipeline.enter_again(text, CONTEXT.name, "strong.ingress_port");
+        text.line("}");
+    }
+}
+
+impl Table {
+    /// Emits `sp_key`.
+    fn key(&self, generator: &mut Generator<'_>, instance: &ExternInstance, key: &Expr) {
+        if instance.extern_type != REGISTER {
+            generator.wire_buffer("sp_key", self.key_bytes, Some(key));
+            return;
+        }
+        let index = generator.expr(key);
+        generator.wire_buffer("sp_key", self.key_bytes, None);
+        generator.out.line(format!("sp_put32(sp_key, {index});"));
+    }
+}
+
+fn padded(bytes: u32) -> u32 {
+    round_up(bytes, 8)
+}
+
+fn is_name(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    (1..=32).contains(&name.len()) && name.bytes().all(plain)
+}

@@ -1,0 +1,378 @@
+//! SRO's maps and messages (`bpf/swish/stateplane_strong*.h`). The C header
+//! `bpf/swish/stateplane_strong_layouts.h` is made of this.
+
+use crate::layouts::MEMBERS;
+use c_layout::{CStruct, Header, Number, c_struct};
+use siphasher::sip::SipHasher24;
+use std::fmt;
+use std::hash::Hasher;
+use std::net::Ipv4Addr;
+
+/// The UDP port of members of a chain.
+pub const PORT: u16 = 5412;
+/// Words of 8 bytes of a message in front of its records.
+pub const HEADER_WORDS: u32 = 9;
+/// Words of a record in front of its key.
+pub const RECORD_WORDS: u32 = 2;
+/// Records of a batch.
+pub const RECORDS: u32 = 63;
+/// Words of a batch's records.
+pub const WORDS: u32 = 175;
+/// Batches that a member keeps: so many may be on their way to the tail.
+pub const LOG: u32 = 256;
+/// Removed keys that a member remembers: the next one makes it forget the oldest.
+pub const TOMBS: u32 = 1024;
+/// CPUs of a switch with streams of their own.
+pub const CPUS: u32 = 64;
+/// Bytes of a key, and of a value, at the most.
+pub const KEY_BYTES: u32 = 32;
+/// See [`KEY_BYTES`].
+pub const VALUE_BYTES: u32 = 64;
+/// Writes of one packet.
+pub const PACKET_RECORDS: u32 = 8;
+/// Words of one packet's records.
+pub const PACKET_WORDS: u32 = 64;
+/// Objects of a program.
+pub const OBJECTS: u32 = 16;
+
+/// What a message is. No message of windows begins with one of these bytes and is as long.
+pub mod kind {
+    /// An origin's batch, to the head.
+    pub const REQUEST: u8 = 16;
+    /// A decided batch, down the chain.
+    pub const BATCH: u8 = 32;
+    /// The tail has a batch.
+    pub const ACK: u8 = 48;
+}
+
+/// Flags of a record.
+pub mod flag {
+    /// The next record is the same packet's.
+    pub const GROUP: u8 = 1;
+    /// The key must be absent.
+    pub const ABSENT: u8 = 2;
+    /// The key must be as it was at the record's number.
+    pub const SINCE: u8 = 4;
+    /// The key is removed.
+    pub const REMOVE: u8 = 8;
+    /// Nothing is written: the packet waits until the tail has what it read.
+    pub const READ: u8 = 16;
+}
+
+/// What a member does in a view.
+pub mod standing {
+    /// It takes messages.
+    pub const ON: u32 = 1;
+    /// It decides.
+    pub const HEAD: u32 = 2;
+    /// It answers.
+    pub const TAIL: u32 = 4;
+}
+
+/// What the data plane counts, in the order of its map `sp_strong_stats`. For a reason to drop a
+/// packet or message: the remedy.
+pub const COUNTED: [(&str, Option<&str>); 23] = [
+    ("writes", None),
+    ("reads_waited", None),
+    ("decided", None),
+    ("conflicts", None),
+    ("applied", None),
+    ("forwarded", None),
+    ("answered", None),
+    ("repeated", None),
+    ("early", None),
+    ("sent_again", None),
+    ("ran_again", None),
+    (
+        "too_often",
+        Some("a packet's writes lost to other switches' again and again: spread the keys"),
+    ),
+    ("table_full", Some("a SharedTable has as many keys as its size: make it larger, or remove")),
+    (
+        "no_lease",
+        Some("the switch may not read: is it still in the group? `stateplane status` has the view"),
+    ),
+    ("too_many", Some("a packet writes more keys than it may: 8 records, 512 bytes in all")),
+    (
+        "to_host",
+        Some("a packet that wrote or read what is under way goes to the kernel: it cannot wait"),
+    ),
+    ("log_full", Some("the tail is far behind: see what slows it, or its link")),
+    (
+        "busy",
+        Some("CPUs wait for each other at a member: they have more batches than they can take"),
+    ),
+    ("malformed", Some("messages of another version, or somebody forges them")),
+    ("foreign", Some("messages of another view, or of no member: members disagree on the group")),
+    ("forged", Some("somebody without the fabric's secret sends messages of switches")),
+    ("no_route", Some("no route or neighbour for a member's address: `ip route get`, `ip neigh`")),
+    ("faults", Some("the data plane met a state that it must not: report it")),
+];
+
+c_struct! {
+    /// A chain's member on this switch: numbers of batches in the group's one order.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct NodeValue as "sp_strong_node" {
+        /// A CPU changes what is below; 0: none does.
+        pub lock: u64,
+        /// The view that this member has taken.
+        pub view: u64,
+        /// When (CLOCK_MONOTONIC).
+        pub since_ns: u64,
+        /// When a batch was last sent again.
+        pub resent_ns: u64,
+        /// Removed keys so far.
+        pub tombs: u64,
+        /// To the end of the cache line.
+        pub padding: [u64; 3],
+        /// A batch up to this one may be half written.
+        pub applying: u64,
+        /// All batches up to this one are written here.
+        pub applied: u64,
+        /// The tail has all up to this one, as far as is known here.
+        pub committed: u64,
+        /// Keys that were removed up to this one may be forgotten.
+        pub forgotten: u64,
+        /// To the end of the cache line.
+        pub padding2: [u64; 4],
+    }
+}
+
+c_struct! {
+    /// A view of the group, as this switch is in it.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct ViewValue as "sp_strong_view" {
+        /// Its number: at least 1.
+        pub number: u64,
+        /// The tail answers nothing before (CLOCK_MONOTONIC): leases of removed members are over.
+        pub commits_ns: u64,
+        /// A number for the layout of the group's variables, in each tag.
+        pub layout: u64,
+        /// SP_STRONG_ON, SP_STRONG_HEAD, SP_STRONG_TAIL.
+        pub standing: u32,
+        /// This switch's number as a member.
+        pub own: u32,
+        /// This life of the switch.
+        pub incarnation: u32,
+        /// The first of the chain.
+        pub head: u32,
+        /// The one behind this switch.
+        pub next: u32,
+        /// The one before it.
+        pub previous: u32,
+        /// By number: addresses of all members; 0.0.0.0: none.
+        pub address: [u32; 32],
+    }
+}
+
+c_struct! {
+    /// The last batch of a stream that was decided.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct StreamValue as "sp_strong_stream" {
+        /// Its number in the stream.
+        pub batch: u64,
+        /// Its number in the group's order.
+        pub seq: u64,
+        /// A bit for each record that was refused.
+        pub refused: u64,
+        /// Of those, which ones for want of room.
+        pub full: u64,
+        /// The origin's life.
+        pub incarnation: u64,
+    }
+}
+
+c_struct! {
+    /// A table.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct TableValue as "sp_strong_table" {
+        /// Keys.
+        pub live: u32,
+        /// Records that were ever used.
+        pub used: u32,
+    }
+}
+
+/// A message, but for its records' keys and values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// See [`kind`].
+    pub kind: u8,
+    /// The number of the fabric's secret.
+    pub key_id: u8,
+    /// Records.
+    pub count: u16,
+    /// Words of them.
+    pub words: u16,
+    /// Who wrote.
+    pub origin: u16,
+    /// On which of its CPUs.
+    pub stream: u16,
+    /// The member that sent it again by itself, and wants the answer; NO_MEMBER.
+    pub resender: u16,
+    /// The origin's life.
+    pub incarnation: u32,
+    /// The view.
+    pub view: u32,
+    /// Batches that are not known to be at the tail, this one too.
+    pub uncommitted: u32,
+    /// The batch's number in its stream.
+    pub batch: u64,
+    /// In the group's order; of a request: what the origin knows to be at the tail.
+    pub seq: u64,
+    /// A bit for each record that was refused.
+    pub refused: u64,
+    /// Of those, which ones for want of room.
+    pub full: u64,
+}
+
+/// In the place of a member's number: none.
+pub const NO_MEMBER: u16 = u16::MAX;
+
+/// Why bytes are no message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wrong;
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not as long as a message of a chain of switches, or of an unknown kind")
+    }
+}
+
+impl Message {
+    /// Reads a message. Neither tag nor records are checked.
+    ///
+    /// # Errors
+    /// The bytes do not follow the layout.
+    pub fn decode(bytes: &[u8]) -> Result<Message, Wrong> {
+        let header = 8 * HEADER_WORDS as usize;
+        let word = |at: usize| {
+            let bytes = bytes.get(8 * at..).and_then(|rest| rest.first_chunk()).copied();
+            bytes.map(u64::from_be_bytes).ok_or(Wrong)
+        };
+        let words = [word(0)?, word(1)?, word(2)?, word(3)?, word(4)?, word(5)?, word(6)?];
+        let message = Message {
+            kind: (words[0] >> 56) as u8,
+            key_id: (words[0] >> 48) as u8,
+            count: (words[0] >> 32) as u16,
+            words: (words[0] >> 16) as u16,
+            origin: words[0] as u16,
+            stream: (words[1] >> 48) as u16,
+            resender: (words[1] >> 32) as u16,
+            incarnation: words[1] as u32,
+            view: (words[2] >> 32) as u32,
+            uncommitted: words[2] as u32,
+            batch: words[3],
+            seq: words[4],
+            refused: words[5],
+            full: words[6],
+        };
+        let records = if message.kind == kind::ACK { 0 } else { 8 * usize::from(message.words) };
+        let known = [kind::REQUEST, kind::BATCH, kind::ACK].contains(&message.kind);
+        if known && bytes.len() == header + records { Ok(message) } else { Err(Wrong) }
+    }
+}
+
+/// A number for how the group's variables lie: members with another one do not understand each
+/// other. Of each: object, size, bytes of key and value.
+pub fn layout(group: &str, objects: impl Iterator<Item = [u32; 4]>) -> u64 {
+    let mut hasher = SipHasher24::new();
+    hasher.write(group.as_bytes());
+    for number in objects.flatten() {
+        hasher.write(&number.to_be_bytes());
+    }
+    hasher.finish()
+}
+
+/// An address as the data plane has it.
+pub fn address(address: Ipv4Addr) -> u32 {
+    u32::from_ne_bytes(address.octets())
+}
+
+/// The C file.
+pub fn header() -> Header {
+    let about = "what SwiSh's chains of switches share with user space.";
+    let (source, update) =
+        ("systems/swish/protocol/src/strong.rs", "cargo test -p swish-protocol --lib strong");
+    let names = COUNTED.map(|(name, _)| format!("SP_STRONG_STAT_{}", name.to_uppercase()));
+    let names = names.iter().map(String::as_str).chain(["SP_STRONG_STAT_COUNT"]);
+    let counters: Vec<Number<'_>> = names.map(|name| Number::next(name, "")).collect();
+    let number = |name: &'static str, value: u32, about: &'static str| {
+        Number::new(name, u64::from(value), about)
+    };
+    let kinds = [("REQUEST", kind::REQUEST), ("BATCH", kind::BATCH), ("ACK", kind::ACK)];
+    let flags = [
+        ("GROUP", flag::GROUP),
+        ("ABSENT", flag::ABSENT),
+        ("SINCE", flag::SINCE),
+        ("REMOVE", flag::REMOVE),
+        ("READ", flag::READ),
+    ];
+    let named: Vec<(String, u8)> = (kinds.iter().chain(&flags))
+        .map(|(name, value)| (format!("SP_STRONG_{name}"), *value))
+        .collect();
+    let mut numbers = vec![
+        number("SP_STRONG_UDP_PORT", PORT.into(), "of members of a chain"),
+        number("SP_STRONG_MEMBERS", MEMBERS, "of a group"),
+        number("SP_STRONG_CPUS", CPUS, "of a switch"),
+        number("SP_STRONG_HEADER_WORDS", HEADER_WORDS, "of a message, in front of its records"),
+        number("SP_STRONG_RECORD_WORDS", RECORD_WORDS, "of a record, in front of its key"),
+        number("SP_STRONG_RECORDS", RECORDS, "of a batch"),
+        number("SP_STRONG_WORDS", WORDS, "of a batch's records"),
+        number("SP_STRONG_LOG", LOG, "batches that a member keeps"),
+        number("SP_STRONG_TOMBS", TOMBS, "removed keys that it remembers"),
+        number("SP_STRONG_KEY_WORDS", KEY_BYTES / 8, "of a key"),
+        number("SP_STRONG_VALUE_WORDS", VALUE_BYTES / 8, "of a value"),
+        number("SP_STRONG_PACKET_RECORDS", PACKET_RECORDS, "of one packet"),
+        number("SP_STRONG_PACKET_WORDS", PACKET_WORDS, "of one packet's records"),
+        number("SP_STRONG_TABLES", OBJECTS, "of a program"),
+        number("SP_STRONG_NO_MEMBER", NO_MEMBER.into(), "no member's number"),
+        number("SP_STRONG_ON", standing::ON, "the member takes messages"),
+        number("SP_STRONG_HEAD", standing::HEAD, "it decides"),
+        number("SP_STRONG_TAIL", standing::TAIL, "it answers"),
+    ];
+    numbers.extend(named.iter().map(|(name, value)| Number::new(name, u64::from(*value), "")));
+    Header::new("stateplane_strong_layouts.h", about, source, update)
+        .defines(&numbers)
+        .enumeration("", "Of the map sp_strong_stats.", &counters)
+        .structure(&NodeValue::LAYOUT)
+        .structure(&ViewValue::LAYOUT)
+        .structure(&StreamValue::LAYOUT)
+        .structure(&TableValue::LAYOUT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_c_header_has_these_layouts() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../bpf/swish");
+        header().assert_is(format!("{folder}/stateplane_strong_layouts.h"));
+    }
+
+    #[test]
+    fn a_message_is_read_and_others_are_refused() {
+        let mut bytes = vec![0; 8 * HEADER_WORDS as usize];
+        bytes[..8].copy_from_slice(&[kind::ACK, 1, 0, 2, 0, 9, 0, 3]);
+        bytes[8..16].copy_from_slice(&[0, 1, 0xff, 0xff, 0, 0, 0, 7]);
+        bytes[39] = 5;
+        let message = Message::decode(&bytes).expect("a message");
+        assert_eq!((message.count, message.words, message.origin, message.seq), (2, 9, 3, 5));
+        assert_eq!((message.stream, message.resender), (1, NO_MEMBER));
+        bytes[0] = kind::BATCH;
+        assert_eq!(Message::decode(&bytes), Err(Wrong));
+        bytes.extend([0; 72]);
+        assert!(Message::decode(&bytes).is_ok());
+        bytes[0] = 33;
+        assert_eq!(Message::decode(&bytes), Err(Wrong));
+        assert_eq!(Message::decode(&[]), Err(Wrong));
+    }
+
+    #[test]
+    fn who_has_another_layout_has_another_number() {
+        let one = layout("main", [[1, 64, 4, 8]].into_iter());
+        assert_ne!(one, layout("main", [[1, 65, 4, 8]].into_iter()));
+        assert_ne!(one, layout("other", [[1, 64, 4, 8]].into_iter()));
+    }
+}
