@@ -118,7 +118,7 @@ impl Groups<'_> {
             Source::Fixed(view) => Ok(view),
             Source::Controllers(..) => self.config.fault(
                 format!("shared.{group}.controllers"),
-                "decide on variables with SDW only: give the `members` of a group with EWO",
+                "decide on variables with SDW only: give the `members` of another group",
             ),
         }
     }

@@ -1,7 +1,7 @@
 //! A group's variables with EWO in a loaded object: what is read and written of them.
 
 use crate::gossip::{Look, Pace, Terms, Wanted};
-use crate::group::{FLOWS, View, settings_of};
+use crate::group::{FLOWS, View, has_consistency, settings_of};
 use c_layout::CStruct;
 use dataplane::{Dataplane, Result};
 use libbpf_rs::{MapCore, MapFlags};
@@ -10,7 +10,7 @@ use std::net::Ipv4Addr;
 use swish_protocol::control::Member;
 use swish_protocol::eventual::{CellValue, DueValue, MemberValue, NodeValue, life};
 use swish_protocol::layouts::{GROUPS, MEMBERS};
-use swish_protocol::objects::{EventualGroup as Described, SYSTEM, eventual_groups};
+use swish_protocol::objects::{Consistency, EventualGroup as Described, eventual_groups};
 use swish_protocol::tag::{About, secret_value};
 use wire::KeyRing;
 
@@ -36,7 +36,8 @@ impl EventualGroup {
     /// # Errors
     /// The manifest is of another version.
     pub fn all(manifest: &Manifest) -> Result<Vec<EventualGroup>> {
-        let objects = manifest.state_objects.iter().filter(|it| it.system == SYSTEM);
+        let objects = manifest.state_objects.iter();
+        let objects = objects.filter(|it| has_consistency(it, Consistency::Ewo));
         let settings = objects.map(|it| Ok((it.capacity, settings_of(it)?)));
         let settings = settings.collect::<Result<Vec<_>>>()?;
         let slots = settings.iter().filter_map(|(_, it)| it.eventual).map(|it| it.slots);

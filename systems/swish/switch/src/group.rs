@@ -11,7 +11,9 @@ use swish_protocol::layouts::{
     BUCKETS, BlockValue, CELLS, CPUS, CpuValue, DueValue, MEMBERS, MemberValue, NOT_KNOWN,
     NodeValue,
 };
-use swish_protocol::objects::{Group as Described, Merge, SYSTEM, SharedSettings, groups};
+use swish_protocol::objects::{
+    Consistency, Group as Described, Merge, SYSTEM, SharedSettings, groups,
+};
 use swish_protocol::tag::{About, secret_value};
 use wire::KeyRing;
 
@@ -90,13 +92,20 @@ pub fn settings_of(object: &manifest::StateObject) -> Result<SharedSettings> {
     })
 }
 
+/// Does a manifest's object have this consistency? Its settings say so, whatever its kind is.
+pub fn has_consistency(object: &manifest::StateObject, consistency: Consistency) -> bool {
+    let name = serde_json::to_value(consistency).unwrap_or_default();
+    object.system == SYSTEM && object.settings.get("consistency") == Some(&name)
+}
+
 impl Group {
-    /// All groups of a program's variables.
+    /// All groups of a program's variables with SDW.
     ///
     /// # Errors
     /// The manifest is of another version.
     pub fn all(manifest: &Manifest) -> Result<Vec<Group>> {
-        let objects = manifest.state_objects.iter().filter(|it| it.system == SYSTEM);
+        let objects = manifest.state_objects.iter();
+        let objects = objects.filter(|it| has_consistency(it, Consistency::Sdw));
         let settings = objects.map(|it| Ok((it.capacity, settings_of(it)?)));
         let settings: Vec<(u32, SharedSettings)> = settings.collect::<Result<_>>()?;
         let found = groups(settings.iter().map(|(cells, it)| (*cells, it)));

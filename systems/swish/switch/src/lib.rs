@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod chained;
 mod config;
 mod controlled;
 pub mod due;
@@ -14,7 +15,9 @@ pub mod gossip;
 pub mod group;
 mod maps;
 pub mod membership;
+pub mod strong;
 
+pub use chained::{CHAIN, ChainLoad};
 use config::Source;
 use controlled::{Controlled, REFUSED, lock};
 use daemon::metrics::{Kind, Text};
@@ -30,6 +33,7 @@ use serde_json::{Map, Value};
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use strong::Chain;
 use swish_protocol::eventual::FRAME_BYTES;
 use swish_protocol::layouts::{COUNTED, CPUS};
 use swish_protocol::objects::SYSTEM;
@@ -58,6 +62,9 @@ impl System for SwiSh {
     }
 
     fn check(&self, config: &Config, manifest: &Manifest) -> Result<()> {
+        if let Some(chain) = Chain::of(manifest)? {
+            return chained::check(config, manifest, &chain);
+        }
         let (groups, eventual) = (Group::all(manifest)?, EventualGroup::all(manifest)?);
         if !(groups.is_empty() && eventual.is_empty()) && config.secrets.is_none() {
             let reason = "is needed, as the program has shared variables: switches tag what they \
@@ -70,6 +77,9 @@ impl System for SwiSh {
     fn begin(&self, context: &Context) -> Result<Option<Box<dyn Running>>> {
         let dataplane = Arc::clone(&context.dataplane);
         let manifest = dataplane.manifest();
+        if let Some(chain) = Chain::of(manifest)? {
+            return Ok(Some(Box::new(chained::Chained::begin(context, chain)?)));
+        }
         let (groups, eventual) = (Group::all(manifest)?, EventualGroup::all(manifest)?);
         if groups.is_empty() && eventual.is_empty() {
             return Ok(None);

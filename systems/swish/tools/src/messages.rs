@@ -6,6 +6,7 @@ use fuzz_door::{Door, Doors, told};
 use serde_json::json;
 use swish_protocol::eventual;
 use swish_protocol::message::{Cells, Message};
+use swish_protocol::strong::{self, NO_MEMBER, kind};
 use swish_protocol::{PORT, layouts::NOTHING};
 use trace::{Fields, MessageBody, Messages, Objects};
 use wire::Malformed;
@@ -19,12 +20,19 @@ const CHANGES: &str = "SHARED_CHANGES";
 /// With EWO: a run of cells of one life.
 const GOSSIP: &str = "SHARED_GOSSIP";
 
+/// Of a chain with SRO: writes to the head, down the chain, and the tail's answer.
+const CHAIN: [(u8, &str); 3] = [
+    (kind::REQUEST, "SHARED_REQUEST"),
+    (kind::BATCH, "SHARED_BATCH"),
+    (kind::ACK, "SHARED_BATCH_ACK"),
+];
+
 const PHASES: [&str; 7] =
     ["advanced", "resetting", "ready", "turning", "rotated", "counting", "sending"];
 
 impl Messages for SwiSh {
     fn names(&self) -> Vec<&'static str> {
-        vec![DELTA, STATE, CHANGES, GOSSIP]
+        [DELTA, STATE, CHANGES, GOSSIP].into_iter().chain(CHAIN.map(|(_, name)| name)).collect()
     }
 
     fn name(&self, _: u8) -> Option<&'static str> {
@@ -36,10 +44,14 @@ impl Messages for SwiSh {
     }
 
     fn ports(&self) -> &'static [u16] {
-        &[PORT, eventual::PORT]
+        &[PORT, strong::PORT, eventual::PORT]
     }
 
     fn decode_unframed(&self, datagram: &[u8]) -> Result<MessageBody, String> {
+        // (No other message begins with such a byte and is as long.)
+        if let Ok(message) = strong::Message::decode(datagram) {
+            return Ok(chain_body(&message));
+        }
         match eventual::Message::decode(datagram) {
             Ok(message) => Ok(eventual_body(&message)),
             Err(eventual::Wrong::Cells) => Err(eventual::Wrong::Cells.to_string()),
@@ -47,6 +59,39 @@ impl Messages for SwiSh {
                 .map(|message| body(&message))
                 .map_err(|error| error.to_string()),
         }
+    }
+}
+
+fn chain_body(message: &strong::Message) -> MessageBody {
+    let name = CHAIN.iter().find(|(kind, _)| *kind == message.kind).map_or("?", |it| it.1);
+    let refused = message.refused.count_ones();
+    let resender = (message.resender != NO_MEMBER).then_some(message.resender);
+    let order = if message.kind == kind::REQUEST { "knows" } else { "number" };
+    let again = resender.map_or_else(String::new, |it| format!(" sent again by {it}"));
+    let rest = format!(
+        "view {} from {} stream {} batch {} {order} {}: {} records, {refused} refused{again}",
+        message.view, message.origin, message.stream, message.batch, message.seq, message.count
+    );
+    MessageBody {
+        name,
+        fields: Fields(vec![
+            ("view", json!(message.view)),
+            ("origin", json!(message.origin)),
+            ("stream", json!(message.stream)),
+            ("batch", json!(message.batch)),
+            ("number", json!(message.seq)),
+            ("records", json!(message.count)),
+            ("refused", json!(refused)),
+            ("full", json!(message.full.count_ones())),
+            ("resender", json!(resender)),
+        ]),
+        object: String::new(),
+        key: String::new(),
+        key_fields: None,
+        switch_id: None,
+        shard: None,
+        rest,
+        follows: None,
     }
 }
 
@@ -142,6 +187,10 @@ impl Doors for SwiSh {
     fn datagram(&self, data: &[u8]) {
         match Message::decode(data) {
             Ok(message) => assert!(!body(&message).rest.is_empty()),
+            Err(error) => told(&error),
+        }
+        match strong::Message::decode(data) {
+            Ok(message) => assert!(!chain_body(&message).rest.is_empty()),
             Err(error) => told(&error),
         }
         match eventual::Message::decode(data) {

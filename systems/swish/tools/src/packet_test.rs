@@ -2,7 +2,7 @@
 //! begin at fixed times, as interpreters have it.
 
 use crate::SwiSh;
-use dataplane::{Dataplane, Verdict};
+use dataplane::{Dataplane, SecretSet, Verdict};
 use manifest::Manifest;
 use packet_test::stf::{Wrong, wrong};
 use packet_test::{Arrival, Backing, Fault, Identity, Line, Outcome, Supply, System, Words};
@@ -14,6 +14,7 @@ use swish_protocol::objects::SYSTEM;
 use swish_switch::due::Rounds;
 use swish_switch::eventual::EventualGroup;
 use swish_switch::group::{Group, Open, View};
+use swish_switch::strong::{Chain, ChainView};
 use wire::{KeyRing, SECRET_BYTES, Secret};
 
 /// `# shared_period_us: OBJECT N`
@@ -58,12 +59,14 @@ impl System for SwiSh {
             }
         }
         let eventual = EventualGroup::all(manifest).map_err(Fault::of_case)?;
-        if groups.is_empty() && eventual.is_empty() {
+        let chain = Chain::of(manifest).map_err(Fault::of_case)?;
+        if groups.is_empty() && eventual.is_empty() && chain.is_none() {
             return Ok(None);
         }
         // (All variables of a case have one period.)
         let period_us = periods.first().map_or(TEST_PERIOD_US, |(_, period_us)| *period_us);
-        Ok(Some(Box::new(Alone { groups, eventual, period_ns: period_us * 1000, next_ns: 0 })))
+        let period_ns = period_us * 1000;
+        Ok(Some(Box::new(Alone { groups, eventual, chain, period_ns, next_ns: 0 })))
     }
 
     fn supplies(&self, lines: &[Line]) -> Vec<Supply> {
@@ -81,6 +84,7 @@ impl System for SwiSh {
 struct Alone {
     groups: Vec<Group>,
     eventual: Vec<EventualGroup>,
+    chain: Option<Chain>,
     period_ns: u64,
     next_ns: u64,
 }
@@ -111,7 +115,7 @@ impl Alone {
 }
 
 impl Backing for Alone {
-    fn begin_switch(&mut self, switch: &Dataplane, _: Identity, now_ns: u64) -> Outcome<()> {
+    fn begin_switch(&mut self, switch: &Dataplane, identity: Identity, now_ns: u64) -> Outcome<()> {
         let ring = KeyRing::new(0, Secret([1; SECRET_BYTES]));
         let ring = ring.ok_or_else(|| Fault::of_case("no secret"))?;
         self.next_ns = (now_ns / self.period_ns + 1) * self.period_ns;
@@ -130,6 +134,14 @@ impl Backing for Alone {
         }
         for group in &self.eventual {
             group.begin(switch, &view, 1, &ring).map_err(Fault::of_case)?;
+        }
+        if let Some(chain) = &self.chain {
+            // (A chain of one member: its messages to itself do not leave the switch.)
+            switch.set_secrets(&SecretSet::from(&ring)).map_err(Fault::of_case)?;
+            let members = vec![(0, Ipv4Addr::LOCALHOST)];
+            let incarnation = identity.incarnation;
+            let view = ChainView { number: 1, own: 0, incarnation, members, commits_ns: 0 };
+            chain.take(switch, &view).map_err(Fault::of_case)?;
         }
         Ok(())
     }
