@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod chain;
 pub mod eventual;
 mod failures;
 mod model;

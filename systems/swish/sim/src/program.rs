@@ -58,6 +58,15 @@ impl Program {
         Program::compile_file("eventual.p4", text, defines, bug)
     }
 
+    /// The same of pairs.p4: tables and a register with SRO.
+    ///
+    /// # Errors
+    /// What the compiler says, for people.
+    pub fn compile_pairs(bug: Option<&SeededBug>) -> Result<Program, String> {
+        let text = include_str!("../../p4/pairs/pairs.p4");
+        Program::compile_file("pairs.p4", text, vec!["KEYS=64".into()], bug)
+    }
+
     fn compile_file(
         name: &str,
         text: &str,

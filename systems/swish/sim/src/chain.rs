@@ -1,0 +1,316 @@
+//! Runs of a chain of switches with SRO: pairs.p4 on each, a faulty network between them, members
+//! that die or are cut off. Each key's history must be linearizable, a packet must see all of
+//! another one's writes or nothing, and packets must be answered when the faults are over.
+
+mod access;
+mod switch;
+
+use crate::model::{Checked, Violation, violated};
+use crate::program::Program;
+use access::{Access, Op};
+use history::linearizable::{Operation, check_within};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use simnet::{Conditions, Events, Links, Network, Treatment, swarm};
+use std::collections::BTreeMap;
+use switch::{CPUS, Left, Member};
+
+type NetworkFault = simnet::Fault<usize, ()>;
+
+/// How long packets and faults go on.
+const BUSY_NS: u64 = 20_000_000;
+/// The packet generator's tick.
+const TICK_NS: u64 = 500_000;
+/// In so much time after the faults all is answered.
+const PATIENCE_NS: u64 = 400_000_000;
+/// A removed switch may read for so long.
+const LEASE_NS: u64 = 3_000_000;
+/// Keys that packets use.
+const KEYS: u32 = 3;
+/// States of the search for an order, at the most.
+const STATES: usize = 400_000;
+
+enum Event {
+    Packet(usize, Op),
+    Arrives(usize, Vec<u8>),
+    Tick(usize),
+    /// The member is removed, and the others hear of it.
+    Removed(usize),
+    TakesView(usize),
+}
+
+/// What came of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// What must not be.
+    pub violation: Option<Violation>,
+    /// Packets that were answered.
+    pub answered: u64,
+    /// What data planes counted, by name.
+    pub counted: BTreeMap<&'static str, u64>,
+    /// What happened.
+    pub log: Vec<String>,
+}
+
+/// Loaded objects that runs use again.
+pub struct Chains<'a> {
+    program: &'a Program,
+    members: Vec<Member>,
+}
+
+impl<'a> Chains<'a> {
+    /// With no object loaded yet.
+    pub fn new(program: &'a Program) -> Chains<'a> {
+        Chains { program, members: vec![] }
+    }
+
+    /// The run of this seed.
+    pub fn run(&mut self, seed: u64) -> Outcome {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let switches = rng.random_range(2..5);
+        while self.members.len() < switches {
+            match Member::load(self.program) {
+                Ok(member) => self.members.push(member),
+                Err(detail) => {
+                    let violation = Some(Violation { check: "harness", detail });
+                    return Outcome { violation, ..Outcome::default() };
+                }
+            }
+        }
+        let mut outcome = Outcome::default();
+        let members = &mut self.members[..switches];
+        let before: Vec<Vec<u64>> = members.iter().map(Member::counts).collect();
+        match World::new(seed, rng, members) {
+            Err(violation) => outcome.violation = Some(violation),
+            Ok(mut world) => {
+                outcome.violation = world.run().err();
+                outcome.answered =
+                    world.history.iter().filter(|it| it.1.returned.is_some()).count() as u64;
+                outcome.log = std::mem::take(&mut world.log);
+            }
+        }
+        for (member, before) in self.members.iter().zip(before) {
+            for ((at, (name, _)), before) in
+                swish_protocol::strong::COUNTED.iter().enumerate().zip(before)
+            {
+                *outcome.counted.entry(name).or_default() += member.counts()[at] - before;
+            }
+        }
+        outcome
+    }
+}
+
+struct World<'a> {
+    members: &'a mut [Member],
+    network: Network<usize>,
+    rng: StdRng,
+    now_ns: u64,
+    events: Events<Event>,
+    /// By packet: its key, and what came of it.
+    history: Vec<(u32, Operation<Access>)>,
+    /// Numbers of those in the chain, from head to tail; the view.
+    chain: Vec<usize>,
+    view: u64,
+    commits_ns: u64,
+    /// Of a removed member: until when it may read.
+    dead: Vec<Option<bool>>,
+    log: Vec<String>,
+}
+
+impl<'a> World<'a> {
+    fn new(seed: u64, mut rng: StdRng, members: &'a mut [Member]) -> Checked<World<'a>> {
+        let mut network = Network::new(seed);
+        network.set_conditions(Conditions {
+            loss: swarm(&mut rng, 0.6, 0.3),
+            duplication: swarm(&mut rng, 0.6, 0.4),
+            delay_min_ns: 5_000,
+            delay_max_ns: if rng.random_bool(0.5) { 40_000 } else { 400_000 },
+            stragglers: swarm(&mut rng, 0.5, 0.2),
+            straggle_ns: 6_000_000,
+            slow_ns: 2_000_000,
+        });
+        let count = members.len();
+        let chain: Vec<usize> = (0..count).collect();
+        let mut events = Events::default();
+        for (place, member) in members.iter_mut().enumerate() {
+            member.begin(place, 1_000_000_000 + rng.random_range(0..1_000_000_000))?;
+            member.take(1, &chain, 0)?;
+            events.push(rng.random_range(0..TICK_NS), Event::Tick(place));
+        }
+        for _ in 0..rng.random_range(10..70) {
+            let at = rng.random_range(0..BUSY_NS);
+            let burst = if rng.random_bool(0.3) { rng.random_range(2..8) } else { 1 };
+            let switch = rng.random_range(0..count);
+            for _ in 0..burst {
+                let near = at + rng.random_range(0..20_000);
+                events.push(near, Event::Packet(switch, Op::draw(&mut rng, KEYS)));
+            }
+        }
+        if count > 2 && rng.random_bool(0.4) {
+            events
+                .push(rng.random_range(0..BUSY_NS / 2), Event::Removed(rng.random_range(0..count)));
+        }
+        for _ in 0..rng.random_range(0..3) {
+            let fault = match rng.random_range(0..2) {
+                0 => NetworkFault::Slow { machine: rng.random_range(0..count) },
+                _ => NetworkFault::Links(Links::Loss { percent: rng.random_range(20..100) }),
+            };
+            network.begin(&fault, rng.random_range(0..BUSY_NS));
+        }
+        Ok(World {
+            network,
+            rng,
+            now_ns: 0,
+            events,
+            history: vec![],
+            chain,
+            view: 1,
+            commits_ns: 0,
+            dead: vec![None; count],
+            log: vec![],
+            members,
+        })
+    }
+
+    fn note(&mut self, line: String) {
+        self.log.push(format!("{:>9.3} ms  {line}", self.now_ns as f64 / 1e6));
+    }
+
+    fn run(&mut self) -> Checked {
+        self.until(BUSY_NS)?;
+        self.network.heal(40_000);
+        self.until(BUSY_NS + PATIENCE_NS / 2)?;
+        // Each switch of the chain answers for each key: so all that was written is there.
+        let first = self.history.len();
+        for place in self.chain.clone() {
+            for key in 0..KEYS {
+                self.packet(place, Op { access: Access::Read, key })?;
+            }
+        }
+        self.until(BUSY_NS + PATIENCE_NS)?;
+        let open = self.history[first..].iter().filter(|(_, it)| it.returned.is_none()).count();
+        if open > 0 {
+            let nodes: Vec<_> = self.members.iter().map(Member::node).collect();
+            return violated("progress", format!("{open} reads without an answer: {nodes:?}"));
+        }
+        self.check()
+    }
+
+    fn check(&self) -> Checked {
+        for key in 0..KEYS {
+            let own = self.history.iter().filter(|(of, _)| *of == key);
+            let own: Vec<Operation<Access>> = own.map(|(_, operation)| *operation).collect();
+            if let Some(Err(error)) = check_within(&own, STATES) {
+                return violated("linearizable", format!("key {key}: {error}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn until(&mut self, until_ns: u64) -> Checked {
+        while let Some((at_ns, event)) = self.events.pop_until(until_ns) {
+            self.now_ns = at_ns;
+            match event {
+                Event::Packet(place, op) => self.packet(place, op)?,
+                Event::Arrives(place, frame) => self.arrives(place, &frame)?,
+                Event::Tick(place) => self.tick(place)?,
+                Event::Removed(place) => self.removed(place)?,
+                Event::TakesView(place) => {
+                    self.note(format!("{place} takes view {}: {:?}", self.view, self.chain));
+                    let (view, chain) = (self.view, self.chain.clone());
+                    self.members[place].take(view, &chain, self.commits_ns)?;
+                }
+            }
+        }
+        self.now_ns = until_ns;
+        Ok(())
+    }
+
+    fn is_dead(&self, place: usize) -> bool {
+        self.dead[place] == Some(true)
+    }
+
+    fn packet(&mut self, place: usize, op: Op) -> Checked {
+        if self.is_dead(place) {
+            return Ok(());
+        }
+        let id = self.history.len();
+        let operation = Operation { input: op.access, invoked: self.now_ns * 2, returned: None };
+        self.history.push((op.key, operation));
+        self.note(format!("packet {id} at {place}: {op:?}"));
+        let cpu = self.rng.random_range(0..CPUS);
+        let left = self.members[place].packet(cpu, id, op, self.now_ns)?;
+        self.left(place, left)
+    }
+
+    fn arrives(&mut self, place: usize, frame: &[u8]) -> Checked {
+        if self.is_dead(place) {
+            return Ok(());
+        }
+        let cpu = self.rng.random_range(0..CPUS);
+        let left = self.members[place].receive(cpu, frame, self.now_ns)?;
+        self.left(place, left)
+    }
+
+    fn tick(&mut self, place: usize) -> Checked {
+        if self.is_dead(place) {
+            return Ok(());
+        }
+        self.events.push(self.now_ns + TICK_NS, Event::Tick(place));
+        let cpu = self.rng.random_range(0..CPUS);
+        let left = self.members[place].tick(cpu, self.now_ns)?;
+        self.left(place, left)
+    }
+
+    /// A member is removed: it is dead, or cut off and reads until its lease is over.
+    fn removed(&mut self, place: usize) -> Checked {
+        let dies = self.rng.random_bool(0.5);
+        self.note(format!("{place} {}", if dies { "dies" } else { "is removed, and lives" }));
+        self.dead[place] = Some(dies);
+        self.commits_ns = self.now_ns + LEASE_NS;
+        if !dies {
+            self.members[place].lease(self.commits_ns)?;
+            self.network.begin(
+                &NetworkFault::Cut(simnet::Cut {
+                    machine: place,
+                    peer: None,
+                    direction: simnet::Direction::Both,
+                }),
+                BUSY_NS,
+            );
+        }
+        self.chain.retain(|member| *member != place);
+        self.view += 1;
+        for member in self.chain.clone() {
+            let at = self.now_ns + self.rng.random_range(0..2_000_000);
+            self.events.push(at, Event::TakesView(member));
+        }
+        Ok(())
+    }
+
+    fn left(&mut self, place: usize, left: Vec<Left>) -> Checked {
+        for one in left {
+            match one {
+                Left::Message { to, frame } => {
+                    let arrivals = self.network.send(self.now_ns, place, to, Treatment::default());
+                    for at_ns in arrivals {
+                        self.events.push(at_ns, Event::Arrives(to, frame.clone()));
+                    }
+                }
+                Left::Packet { id, answer } => {
+                    self.note(format!("packet {id} leaves {place}: {answer:?}"));
+                    let Some((_, operation)) = self.history.get_mut(id) else {
+                        return violated("packet", format!("{place} sends packet {id}"));
+                    };
+                    if operation.returned.is_some() {
+                        return violated("packet", format!("packet {id} leaves twice"));
+                    }
+                    let found = answer.checked().or_else(|detail| violated("group", detail))?;
+                    let output = operation.input.answer(found);
+                    operation.returned = Some((self.now_ns * 2 + 1, output));
+                }
+            }
+        }
+        Ok(())
+    }
+}

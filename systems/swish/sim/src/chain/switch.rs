@@ -1,0 +1,245 @@
+//! A simulated member of a chain: the loaded object in test mode, on a clock of its own.
+
+use super::access::Op;
+use crate::model::{Checked, violated};
+use crate::program::{Program, enter};
+use dataplane::{Dataplane, Object, Outcome, SecretSet, Settings, Verdict, copies_by_loop};
+use libbpf_rs::{MapCore, MapFlags};
+use std::collections::VecDeque;
+use std::net::Ipv4Addr;
+use swish_protocol::strong::COUNTED;
+use swish_switch::strong::{Chain, ChainView, STATS};
+use wire::{KeyRing, SECRET_BYTES, Secret};
+
+pub(super) const CPUS: u32 = 3;
+const FABRIC: u32 = 1;
+const HOSTS: u32 = 2;
+/// Frames that the generator makes at a tick.
+const GENERATED: usize = 6;
+/// What a switch knows: emptied for each run.
+const ARRAYS: [&str; 14] = [
+    "sp_strong_node",
+    "sp_strong_views",
+    "sp_strong_words",
+    "sp_strong_tables",
+    "sp_strong_streams",
+    "sp_strong_log",
+    "sp_strong_tomb_list",
+    "p4_ProbeIngress_one_records",
+    "p4_ProbeIngress_other_records",
+    "p4_ProbeIngress_numbers_records",
+    "sp_commit_lots",
+    "sp_commit_streams",
+    "sp_commit_batches",
+    "sp_generator_work",
+];
+const INDEXES: [&str; 3] =
+    ["p4_ProbeIngress_one", "p4_ProbeIngress_other", "p4_ProbeIngress_numbers"];
+const QUEUES: [&str; 4] = [
+    "p4_ProbeIngress_one_free",
+    "p4_ProbeIngress_other_free",
+    "p4_ProbeIngress_numbers_free",
+    "sp_commit_due",
+];
+
+/// What leaves a switch.
+pub(super) enum Left {
+    Message { to: usize, frame: Vec<u8> },
+    Packet { id: usize, answer: Answer },
+}
+
+/// What a packet brought back.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Answer {
+    found: [u8; 2],
+    was: [u32; 3],
+    reads: bool,
+}
+
+impl Answer {
+    /// What it read, if that is of one moment.
+    pub(super) fn checked(self) -> Result<Option<u32>, String> {
+        let [was, too, copy] = self.was;
+        if self.reads && (self.found[0] != self.found[1] || was != too || was != copy) {
+            return Err(format!("half of another packet's writes: {self:?}"));
+        }
+        Ok((self.found[0] == 1).then_some(was))
+    }
+}
+
+pub(super) struct Member {
+    dataplane: Dataplane,
+    chain: Chain,
+    place: usize,
+    offset_ns: u64,
+}
+
+fn harness<T, E: std::fmt::Display>(result: Result<T, E>) -> Checked<T> {
+    result.or_else(|error| violated("harness", error.to_string()))
+}
+
+fn address(place: usize) -> Ipv4Addr {
+    Ipv4Addr::new(10, 0, 0, place as u8 + 1)
+}
+
+impl Member {
+    /// Loads the object.
+    pub(super) fn load(program: &Program) -> Result<Member, String> {
+        let link = enter()?;
+        let text = |error: dataplane::Error| error.to_string();
+        let mut object = Object::open(&program.object, program.manifest.clone()).map_err(text)?;
+        object
+            .set(Settings { test_mode: true, host_traffic: false, virtual_clock: true })
+            .map_err(text)?;
+        object.wait_in_switch(CPUS).map_err(text)?;
+        let dataplane = object.load().map_err(text)?;
+        dataplane.set_port(FABRIC, link).map_err(text)?;
+        dataplane.set_fabric_port(FABRIC, true).map_err(text)?;
+        let chain = Chain::of(&program.manifest).map_err(text)?.ok_or("no chain")?;
+        let ring = KeyRing::new(0, Secret([7; SECRET_BYTES])).ok_or("no secret")?;
+        dataplane.set_secrets(&SecretSet::from(&ring)).map_err(text)?;
+        Ok(Member { dataplane, chain, place: 0, offset_ns: 0 })
+    }
+
+    /// Begins a run, with nothing in it.
+    pub(super) fn begin(&mut self, place: usize, offset_ns: u64) -> Checked {
+        for name in ARRAYS {
+            let Some(map) = self.dataplane.map(name) else {
+                return violated("harness", format!("no map {name}"));
+            };
+            let empty = vec![0; map.value_size() as usize];
+            for index in 0..map.max_entries() {
+                // (Most of them are empty: writing is what costs.)
+                let key = index.to_ne_bytes();
+                let used = map.lookup(&key, MapFlags::ANY).ok().flatten();
+                if used.is_none_or(|it| it.iter().any(|byte| *byte != 0)) {
+                    harness(self.dataplane.write_array(name, index, &empty))?;
+                }
+            }
+        }
+        for name in INDEXES {
+            let Some(map) = self.dataplane.map(name) else { continue };
+            for key in map.keys().collect::<Vec<_>>() {
+                harness(map.delete(&key))?;
+            }
+        }
+        for name in QUEUES {
+            let Some(map) = self.dataplane.map(name) else { continue };
+            while let Ok(Some(_)) = map.lookup_and_delete(&[]) {}
+        }
+        (self.place, self.offset_ns) = (place, offset_ns);
+        Ok(())
+    }
+
+    /// The switch takes this view, whose first commit is not before that time.
+    pub(super) fn take(&self, number: u64, chain: &[usize], commits_ns: u64) -> Checked {
+        let view = ChainView {
+            number,
+            own: self.place as u32,
+            incarnation: 1,
+            members: chain.iter().map(|place| (*place as u32, address(*place))).collect(),
+            commits_ns: self.offset_ns + commits_ns,
+        };
+        harness(self.chain.take(&self.dataplane, &view))
+    }
+
+    pub(super) fn lease(&self, until_ns: u64) -> Checked {
+        harness(self.chain.lease(&self.dataplane, self.offset_ns + until_ns))
+    }
+
+    pub(super) fn node(&self) -> String {
+        self.chain.node(&self.dataplane).map_or_else(
+            |error| error.to_string(),
+            |node| {
+                format!("view {} applied {} committed {}", node.view, node.applied, node.committed)
+            },
+        )
+    }
+
+    pub(super) fn counts(&self) -> Vec<u64> {
+        let count = |at| self.dataplane.read_count(STATS, at).unwrap_or_default();
+        (0..).take(COUNTED.len()).map(count).collect()
+    }
+
+    pub(super) fn packet(&self, cpu: u32, id: usize, op: Op, now_ns: u64) -> Checked<Vec<Left>> {
+        self.dataplane.set_test_cpu(cpu);
+        let now_ns = self.offset_ns + now_ns;
+        let outcome = harness(self.dataplane.run(&probe(id, op), HOSTS, now_ns))?;
+        self.follow(outcome, now_ns)
+    }
+
+    pub(super) fn receive(&self, cpu: u32, frame: &[u8], now_ns: u64) -> Checked<Vec<Left>> {
+        self.dataplane.set_test_cpu(cpu);
+        let now_ns = self.offset_ns + now_ns;
+        let outcome = harness(self.dataplane.run(frame, FABRIC, now_ns))?;
+        self.follow(outcome, now_ns)
+    }
+
+    pub(super) fn tick(&self, cpu: u32, now_ns: u64) -> Checked<Vec<Left>> {
+        let now_ns = self.offset_ns + now_ns;
+        let mut left = vec![];
+        for _ in 0..GENERATED {
+            self.dataplane.set_test_cpu(cpu);
+            let outcome = harness(self.dataplane.run_generated(now_ns))?;
+            left.extend(self.follow(outcome, now_ns)?);
+        }
+        Ok(left)
+    }
+
+    /// Copies that go by the loop come in again, until nothing does.
+    fn follow(&self, outcome: Outcome, now_ns: u64) -> Checked<Vec<Left>> {
+        let (mut left, mut waiting) = (vec![], VecDeque::from([outcome]));
+        while let Some(Outcome { verdict, frame, .. }) = waiting.pop_front() {
+            let port = match verdict {
+                Verdict::Forward { port } => port,
+                Verdict::Drop => continue,
+                Verdict::ToHost => return violated("harness", "a frame goes to the host"),
+            };
+            match (port, copies_by_loop(port)) {
+                (_, Some(copies)) => {
+                    for _ in 0..copies {
+                        waiting.push_back(harness(self.dataplane.run_looped(&frame, now_ns))?);
+                    }
+                }
+                (FABRIC, None) => match frame.get(30..34) {
+                    Some([10, 0, 0, to]) if *to > 0 => {
+                        left.push(Left::Message { to: usize::from(*to) - 1, frame });
+                    }
+                    other => return violated("message", format!("a message goes to {other:?}")),
+                },
+                (HOSTS, None) => left.push(answer(&frame)?),
+                other => return violated("harness", format!("a frame goes to {other:?}")),
+            }
+        }
+        Ok(left)
+    }
+}
+
+fn probe(id: usize, op: Op) -> Vec<u8> {
+    let (number, value) = op.numbers();
+    let mut frame = vec![2, 0, 0, 0, 0, 6, 2, 0, 0, 0, 0, 5, 8, 0];
+    frame.extend([0x45, 0, 0, 52, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 1, 5, 10, 0, 1, 6]);
+    frame.extend((id as u16).to_be_bytes());
+    frame.extend([0x0f, 0xa0, 0, 32, 0, 0]);
+    frame.extend([number, 0, 0, 0]);
+    frame.extend(op.key.to_be_bytes());
+    frame.extend(value.to_be_bytes());
+    frame.extend([0; 12]);
+    frame
+}
+
+fn answer(frame: &[u8]) -> Checked<Left> {
+    let word = |at: usize| frame.get(at..)?.first_chunk().copied().map(u32::from_be_bytes);
+    let (Some(&[high, low]), Some(&[op, first, second]), Some(was), Some(too), Some(copy)) = (
+        frame.get(36..).and_then(<[u8]>::first_chunk),
+        frame.get(42..).and_then(<[u8]>::first_chunk),
+        word(54),
+        word(58),
+        word(62),
+    ) else {
+        return violated("harness", "a packet came back short");
+    };
+    let answer =
+        Answer { found: [first, second], was: [was, too, copy], reads: matches!(op, 0 | 1 | 3) };
+    Ok(Left::Packet { id: usize::from(u16::from_be_bytes([high, low])), answer })
+}

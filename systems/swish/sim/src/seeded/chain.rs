@@ -1,0 +1,70 @@
+//! Seeded bugs of chains of switches (SRO).
+
+use super::SeededBug;
+
+/// All of them.
+pub const CHAIN: &[SeededBug] = &[
+    SeededBug {
+        name: "HeadAnswers",
+        what: "The head answers before the tail has the batch.",
+        header: "stateplane_strong_chain.h",
+        right: "\tif (view->standing & SP_STRONG_TAIL) {\n\t\theader.kind = SP_STRONG_ACK;",
+        wrong: "\tif (view->standing & (SP_STRONG_TAIL | SP_STRONG_HEAD)) {\n\t\theader.kind = SP_STRONG_ACK;",
+    },
+    SeededBug {
+        name: "SecondOverwrites",
+        what: "The second insert of a key overwrites the first one (notes, 13).",
+        header: "stateplane_strong_records.h",
+        right: "if (wrong && !walk->wrong)",
+        wrong: "if (wrong == SP_STRONG_FULL && !walk->wrong)",
+    },
+    SeededBug {
+        name: "DecidedTwice",
+        what: "A batch that comes again is decided again.",
+        header: "stateplane_strong_chain.h",
+        right: "if (header->incarnation == stream->incarnation && header->batch <= stream->batch) {",
+        wrong: "if (header->incarnation == stream->incarnation && header->batch < stream->batch) {",
+    },
+    SeededBug {
+        name: "PendingReadLeaves",
+        what: "A packet leaves with what the tail does not have yet.",
+        header: "stateplane_strong.h",
+        right: "strong->waits |= seq > committed; ",
+        wrong: "(void)committed; (void)seq; ",
+    },
+    SeededBug {
+        name: "HalfRefused",
+        what: "Of a packet's writes only the last one is refused.",
+        header: "stateplane_strong_records.h",
+        right: "bit = (bit << 1) - (1ull << (walk->from & 63));",
+        wrong: "bit = 1ull << (record & 63);",
+    },
+    SeededBug {
+        name: "GapIgnored",
+        what: "A member writes a batch that comes before an earlier one.",
+        header: "stateplane_strong_chain.h",
+        right: "\tif (header->seq != node->applied + 1)\n\t\treturn SP_STRONG_STAT_EARLY;",
+        wrong: "",
+    },
+    SeededBug {
+        name: "LoserLeaves",
+        what: "A packet whose writes were refused leaves as if they were not.",
+        header: "stateplane_strong_commit.h",
+        right: "if (header.refused && *(volatile",
+        wrong: "if (0 && *(volatile",
+    },
+    SeededBug {
+        name: "ReadsForGood",
+        what: "A removed switch reads after its lease is over.",
+        header: "stateplane_strong.h",
+        right: "if (lease && sp_now_ns() >= lease)",
+        wrong: "if (0)",
+    },
+    SeededBug {
+        name: "CommitsAtOnce",
+        what: "A new view answers while a removed switch may still read.",
+        header: "stateplane_strong_chain.h",
+        right: "if (view->standing & SP_STRONG_TAIL && sp_now_ns() >= view->commits_ns)",
+        wrong: "if (view->standing & SP_STRONG_TAIL)",
+    },
+];

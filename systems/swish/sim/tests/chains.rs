@@ -1,0 +1,91 @@
+//! Chains of switches with SRO, in random runs. SEED=N: only that one, with its log; RUNS=N: so many
+//! from FIRST_SEED on. `--ignored`: many more, and all seeded bugs (BUG=Name: only that one). Needs
+//! root.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use swish_sim::chain::Chains;
+use swish_sim::{Program, seeded};
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
+}
+
+fn runs(first: u64, runs: u64) {
+    let program = Program::compile_pairs(None).unwrap();
+    let mut chains = Chains::new(&program);
+    let mut counted = std::collections::BTreeMap::new();
+    let mut answered = 0;
+    let only = number("SEED");
+    for seed in only.map_or(first..first + runs, |seed| seed..seed + 1) {
+        let outcome = chains.run(seed);
+        answered += outcome.answered;
+        for (name, count) in &outcome.counted {
+            *counted.entry(*name).or_insert(0) += count;
+        }
+        if outcome.violation.is_some() || only.is_some() {
+            println!("{}", outcome.log.join("\n"));
+        }
+        assert_eq!(outcome.violation, None, "SEED={seed}");
+    }
+    println!("{answered} packets were answered: {counted:?}");
+    let never = ["malformed", "forged", "no_route", "faults", "too_many", "to_host"];
+    for name in never {
+        assert_eq!(counted.get(name), Some(&0), "{name}");
+    }
+    if only.is_none() {
+        for name in ["decided", "conflicts", "repeated", "early", "ran_again", "sent_again"] {
+            assert!(counted.get(name) > Some(&0), "no {name} in these runs: {counted:?}");
+        }
+    }
+}
+
+#[test]
+fn random_runs() {
+    runs(number("FIRST_SEED").unwrap_or(1), number("RUNS").unwrap_or(30));
+}
+
+#[test]
+#[ignore = "minutes"]
+fn many_random_runs() {
+    runs(number("FIRST_SEED").unwrap_or(10_000), number("RUNS").unwrap_or(500));
+}
+
+fn all_are_caught(bugs: &[&seeded::SeededBug], most: u64) {
+    let plain = Program::compile_pairs(None).unwrap();
+    let (next, missed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let first = number("FIRST_SEED").unwrap_or(50_000);
+    let work = || {
+        let mut without = Chains::new(&plain);
+        while let Some(bug) = bugs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let program = Program::compile_pairs(Some(bug)).unwrap();
+            let mut chains = Chains::new(&program);
+            let found = (1..)
+                .zip(first..first + most)
+                .find_map(|(runs, seed)| Some((seed, runs, chains.run(seed).violation?)));
+            let Some((seed, runs, found)) = found else {
+                println!("| {} | not caught | {most} | |", bug.name);
+                missed.lock().unwrap().push(bug.name);
+                continue;
+            };
+            println!("| {} | {} | {runs} | {} |", bug.name, found.check, found.detail);
+            assert_ne!(found.check, "harness", "{found}");
+            assert_eq!(without.run(seed).violation, None, "seed {seed} without {}", bug.name);
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..2).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+    assert_eq!(*missed.lock().unwrap(), Vec::<&str>::new());
+}
+
+#[test]
+#[ignore = "a minute or two"]
+fn every_seeded_bug_is_caught() {
+    let only = std::env::var("BUG").ok();
+    let wanted = |bug: &&seeded::SeededBug| only.as_ref().is_none_or(|only| *only == bug.name);
+    let bugs: Vec<_> = seeded::CHAIN.iter().filter(wanted).collect();
+    assert!(!bugs.is_empty(), "no bug is called {only:?}");
+    all_are_caught(&bugs, number("MOST").unwrap_or(300));
+}
