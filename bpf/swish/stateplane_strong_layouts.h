@@ -8,7 +8,7 @@
 #ifndef STATEPLANE_STRONG_LAYOUTS_H
 #define STATEPLANE_STRONG_LAYOUTS_H
 
-#define SP_STRONG_UDP_PORT 5412 /* of members of a chain */
+#define SP_STRONG_UDP_PORT 5414 /* of members of a chain */
 #define SP_STRONG_MEMBERS 32 /* of a group */
 #define SP_STRONG_CPUS 64 /* of a switch */
 #define SP_STRONG_HEADER_WORDS 9 /* of a message, in front of its records */

@@ -9,7 +9,7 @@ use std::hash::Hasher;
 use std::net::Ipv4Addr;
 
 /// The UDP port of members of a chain.
-pub const PORT: u16 = 5412;
+pub const PORT: u16 = 5414;
 /// Words of 8 bytes of a message in front of its records.
 pub const HEADER_WORDS: u32 = 9;
 /// Words of a record in front of its key.
