@@ -47,6 +47,10 @@ impl System for SwiSh {
         line.read(period_line).map(drop)
     }
 
+    fn must_wait(&self, manifest: &Manifest) -> bool {
+        matches!(Chain::of(manifest), Ok(Some(_)))
+    }
+
     fn begin(&self, lines: &[Line], manifest: &Manifest) -> Outcome<Option<Box<dyn Backing>>> {
         let groups = Group::all(manifest).map_err(Fault::of_case)?;
         let periods = periods(lines)?;
