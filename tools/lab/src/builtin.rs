@@ -35,10 +35,6 @@ pub fn write(root: &Path) -> Result<PathBuf> {
             &root.join("systems/redplane/p4/nat/nat.p4"),
             include_str!("../../../systems/redplane/p4/nat/nat.p4"),
         ),
-        (
-            &root.join("systems/redplane/p4/nat/include/nat_parser.p4"),
-            include_str!("../../../systems/redplane/p4/nat/include/nat_parser.p4"),
-        ),
     ];
     for (path, text) in files {
         if let Some(folder) = path.parent() {

@@ -3,7 +3,7 @@
 use crate::seeded::{SeededBug, systems_with};
 use manifest::Manifest;
 use state_protocol::objects::{FlowState, SnapshotState, flow_states, snapshot_states};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// What a run is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,19 +99,7 @@ impl Program {
             _ => ("counter.p4", include_str!("../tests/counter.p4")),
         };
         let source = folder.path().join(name);
-        let write = |path: &Path, text: &str| {
-            std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
-        };
-        write(&source, text)?;
-        if kind == Kind::Nat {
-            let include = folder.path().join("include");
-            std::fs::create_dir(&include)
-                .map_err(|error| format!("{}: {error}", include.display()))?;
-            write(
-                &include.join("nat_parser.p4"),
-                include_str!("../../p4/nat/include/nat_parser.p4"),
-            )?;
-        }
+        std::fs::write(&source, text).map_err(|error| format!("{}: {error}", source.display()))?;
         let mut defines: Vec<String> = p4_defines.iter().map(ToString::to_string).collect();
         match kind {
             Kind::Asynchronous | Kind::Gathered => defines.push("ASYNC".to_owned()),

@@ -79,17 +79,6 @@ bool opens(in bit<16> offset_and_flags) {
 #endif
 }
 
-// How far a connection is after a segment with SYN, FIN or RST; after a SYN alone, `after_syn`. A
-// connection that is closed or half open gives its external port back early (`closed_s`,
-// `half_open_s`). A forged RST with the right addresses and ports costs an idle connection its
-// binding: RFC 5382 leaves that to the NAT.
-FlowPhase tcp_phase(in bit<16> offset_and_flags, in FlowPhase after_syn) {
-    if (offset_and_flags & TCP_RST != 0) {
-        return FlowPhase.CLOSED;
-    }
-    return offset_and_flags & TCP_FIN != 0 ? FlowPhase.HALF_CLOSED : after_syn;
-}
-
 // Parser ------------------------------------------------------------------------------------------
 
 parser NatParser(packet_in packet, out headers_t hdr, inout metadata_t meta,

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Writes the packet tests of firewall.p4 (*.stf) beside itself.
+"""Writes the packet tests of functions/firewall.p4 (*.stf) beside itself: those of all its programs.
 
-Run it after changing a case: python3 systems/redplane/p4/firewall/generate_stf.py
+Run it after changing a case: python3 p4/functions/firewall/generate_stf.py
 """
 import pathlib
 import struct
 import sys
 
 HERE = pathlib.Path(__file__).parent
-sys.path.insert(0, str(HERE.parents[3] / "p4"))
+sys.path.insert(0, str(HERE.parents[1]))
 from stf_packets import (ACK, FIN, ICMP, ICMP6, RST, SYN, TCP, UDP, Case, address, echo, echo6, ethernet,  # noqa: E402
                          fragmentation_needed, icmp, icmp6, ipv4, ipv6, packet_too_big, split, tcp, tcp_with_mss, udp, with_bytes)
 
@@ -241,8 +241,7 @@ def resets():
 
 
 def refuses():
-    setup = SETUP.replace("# define: FIREWALL_LOCAL", "# define: FIREWALL_LOCAL\n# define: FIREWALL_CONNECTIONS=1")
-    case = FirewallCase("refuses", "What is neither passed nor tracked; full tables.", setup=setup)
+    case = FirewallCase("refuses", "What is neither passed nor tracked.")
     f = V4
     frame = lambda port, packet, kind=0x0800: ethernet(PORT_MACS[port], [INSIDE_MAC, OUTSIDE_MAC][port], packet, kind)  # noqa: E731
     case.note("an inside address on an outside port")
@@ -293,6 +292,12 @@ def refuses():
     case.to_host(0, frame(0, ipv4(f.host, "203.0.113.9", TCP, tcp(f.host, "203.0.113.9", 1, 2, b"", SYN))))
     case.counter("no_route", 1)
     case.counter("steps", 0)
+    case.write()
+
+
+def full():
+    setup = SETUP.replace("# define: FIREWALL_LOCAL", "# define: FIREWALL_LOCAL\n# define: FIREWALL_CONNECTIONS=1")
+    case = FirewallCase("full", "A full table.", setup=setup)
     case.note("room for one, then for none; what has room goes on")
     case.tcp("out", SYN)
     case.tcp("out", SYN, False, inside_port=40001)
@@ -422,5 +427,6 @@ connections(V4)
 connections(V6)
 resets()
 refuses()
+full()
 gateway()
 pick_up()
