@@ -87,16 +87,22 @@ SP_INLINE int sp_commit_prepare(
 	return SP_COMMIT_HAS_ROOM;
 }
 
-/* The same for several records of one packet, which are a group. */
+/* Has the open batch room for several records? As sp_commit_fits. */
+SP_INLINE int sp_commit_fits_many(const struct sp_commit_place *place, __u32 records, __u32 words)
+{
+	return *(volatile __u16 *)&place->stream->open_records + records <= SP_COMMIT_RECORDS &&
+	       *(volatile __u16 *)&place->stream->open_words + words <= sp_commit_words_max &&
+	       /* (The copy under the lock needs room for the longest group.) */
+	       *(volatile __u16 *)&place->stream->open_words <= SP_COMMIT_WORDS - SP_COMMIT_MANY_WORDS;
+}
+
+/* As sp_commit_prepare, for several records of one packet, which are a group. */
 SP_INLINE int sp_commit_prepare_many(
     struct sp_commit_place *place, __u32 line, __u32 records, __u32 words)
 {
 	if (sp_commit_find(place, line, 0))
 		return SP_COMMIT_DROP;
-	if (*(volatile __u16 *)&place->stream->open_records + records > SP_COMMIT_RECORDS ||
-	    *(volatile __u16 *)&place->stream->open_words + words > sp_commit_words_max ||
-	    /* (The copy under the lock needs room for the longest group.) */
-	    *(volatile __u16 *)&place->stream->open_words > SP_COMMIT_WORDS - SP_COMMIT_MANY_WORDS ||
+	if (!sp_commit_fits_many(place, records, words) ||
 	    *(volatile __u32 *)&place->stream->open.count >= SP_COMMIT_BATCH_SLOTS)
 		return sp_commit_full(SP_COMMIT_BATCH_FULL, SP_COMMIT_BATCH_FULL_WRAPPED);
 	if (!sp_commit_has_slot(place->lot, place->stream))

@@ -10,7 +10,11 @@
  * known to be committed waits at its end (stateplane_strong_commit.h).
  *
  * The emitted program defines, before it includes this:
- *   SP_STRONG_OBJECTS(X)    X(name, object id, table number, size, key bytes, value bytes)
+ *   SP_STRONG_OBJECTS(X)    X(name, object id, table number, size, key bytes, value bytes, timed)
+ *
+ * A `timed` table's values end with a word: after how many seconds without a packet the key's time
+ * is over (16 bits; 0: never), and when it last had one (TAI, seconds; 48 bits). It travels with
+ * the value, so all members judge alike, as far as their clocks agree.
  *
  * Invariants:
  * - Only the CPU that has the node's lock writes records, and `applying` before it does.
@@ -53,7 +57,8 @@ struct {
 } sp_strong_views SEC(".maps");
 
 /* The view that is to be taken; until when packets may read (CLOCK_MONOTONIC; 0: for good). */
-enum { SP_STRONG_WANTED, SP_STRONG_LEASE, SP_STRONG_WORD_COUNT };
+/* What TAI is ahead of CLOCK_MONOTONIC, in ns: reading it for each packet costs 25 ns. */
+enum { SP_STRONG_WANTED, SP_STRONG_LEASE, SP_STRONG_TAI_AHEAD, SP_STRONG_WORD_COUNT };
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, SP_STRONG_WORD_COUNT);
@@ -198,6 +203,34 @@ SP_INLINE __u64 *sp_strong_stage(struct sp_strong_context *strong, __u32 object,
 	return place + SP_STRONG_RECORD_WORDS;
 }
 
+/* ---- time ----------------------------------------------------------------------------------- */
+
+#define SP_STRONG_STAMP ((1ull << 48) - 1)
+
+/* TAI, in seconds. */
+SP_INLINE __u64 sp_strong_now_s(void)
+{
+	return (sp_coarse_ns() + sp_strong_word(SP_STRONG_TAI_AHEAD)) / 1000000000ull;
+}
+
+SP_INLINE __u64 sp_strong_time(__u64 idle_s)
+{
+	return bpf_cpu_to_be64(idle_s << 48 | sp_strong_now_s());
+}
+
+/* How long the key of this word had no packet, in seconds; 0, if its time is never over. */
+SP_INLINE __u64 sp_strong_idle_for(__u64 word, __u64 *idle_s)
+{
+	__u64 now = sp_strong_now_s(), stamp;
+
+	word = bpf_be64_to_cpu(word);
+	*idle_s = word >> 48;
+	stamp = word & SP_STRONG_STAMP;
+	return *idle_s && now > stamp ? now - stamp : 0;
+}
+
+/* ---- accesses ------------------------------------------------------------------------------- */
+
 #define SP_STRONG_KW(kb) (SP_ROUND8(kb) / 8)
 #define SP_STRONG_RECORD_SIZE(kb, vb) (SP_STRONG_KW(kb) + SP_STRONG_KW(vb))
 
@@ -205,7 +238,7 @@ SP_INLINE __u64 *sp_strong_stage(struct sp_strong_context *strong, __u32 object,
  * Maps and accesses of one table: NAME from keys to places, NAME_records, NAME_free (places that
  * were given back). User space finds the maps by these names.
  */
-#define SP_STRONG_DECLARE(name, id, table, size, kb, vb)                                          \
+#define SP_STRONG_DECLARE(name, id, table, size, kb, vb, timed)                                   \
 	struct name##_record {                                                                    \
 		__u32 generation;                                                                 \
 		__u32 removed;                                                                    \
@@ -230,6 +263,29 @@ SP_INLINE __u64 *sp_strong_stage(struct sp_strong_context *strong, __u32 object,
 		__uint(max_entries, SP_STRONG_TOMBS);                                             \
 		__type(value, __u32);                                                             \
 	} name##_free SEC(".maps");                                                               \
+                                                                                                  \
+	/* The packet writes, if `flags` holds. What it has read must still be so then. (A key whose  \
+	 * time is over counts as absent, and the head still has it.) */                          \
+	SP_INLINE void name##_put(struct sp_strong_context *strong, const __u8 *key,              \
+				  const __u8 *value, __u32 flags, __u64 idle_s)                   \
+	{                                                                                         \
+		struct sp_strong_node *node = sp_strong_get_node();                               \
+		__u64 *words;                                                                     \
+                                                                                                  \
+		if (!node)                                                                        \
+			return;                                                                   \
+		sp_strong_begin(strong, node);                                                    \
+		if (timed)                                                                        \
+			flags &= ~SP_STRONG_ABSENT;                                               \
+		words = sp_strong_stage(strong, id, flags | (strong->has_read ? SP_STRONG_SINCE : 0), \
+					SP_STRONG_RECORD_SIZE(kb, vb));                           \
+		if (!words)                                                                       \
+			return;                                                                   \
+		sp_strong_copy(words, key, kb);                                                   \
+		sp_strong_copy(words + SP_STRONG_KW(kb), value, vb);                              \
+		if (timed)                                                                        \
+			words[SP_STRONG_RECORD_SIZE(kb, vb) - 1] = sp_strong_time(idle_s);        \
+	}                                                                                         \
                                                                                                   \
 	/* The key's value goes to `value`. 1: the key is there. */                               \
 	SP_INLINE __u32 name##_get(struct sp_strong_context *strong, const __u8 *key, __u8 *value) \
@@ -269,27 +325,18 @@ SP_INLINE __u64 *sp_strong_stage(struct sp_strong_context *strong, __u32 object,
 		committed = SP_STRONG_LOAD(node->committed);                                      \
 		strong->waits |= seq > committed;                                                 \
 		sp_strong_read_done(strong, node);                                                \
+		if (timed && found && same) {                                                     \
+			__u64 *word = (__u64 *)(value + SP_ROUND8(vb)) - 1, idle_s = 0;           \
+			__u64 idle_for = sp_strong_idle_for(*word, &idle_s);                      \
+                                                                                                  \
+			if (idle_for > idle_s)                                                    \
+				found = 0; /* its time is over: the head removes it soon */       \
+			else if (idle_for * 4 > idle_s)                                           \
+				name##_put(strong, key, value, 0, idle_s);                        \
+		}                                                                                 \
 		if (!found)                                                                       \
 			__builtin_memset(value, 0, SP_ROUND8(vb));                                \
 		return found;                                                                     \
-	}                                                                                         \
-                                                                                                  \
-	/* The packet writes, if `flags` holds. What it has read must still be so then. */        \
-	SP_INLINE void name##_put(struct sp_strong_context *strong, const __u8 *key,              \
-				  const __u8 *value, __u32 flags)                                 \
-	{                                                                                         \
-		struct sp_strong_node *node = sp_strong_get_node();                               \
-		__u64 *words;                                                                     \
-                                                                                                  \
-		if (!node)                                                                        \
-			return;                                                                   \
-		sp_strong_begin(strong, node);                                                    \
-		words = sp_strong_stage(strong, id, flags | (strong->has_read ? SP_STRONG_SINCE : 0), \
-					SP_STRONG_RECORD_SIZE(kb, vb));                           \
-		if (!words)                                                                       \
-			return;                                                                   \
-		sp_strong_copy(words, key, kb);                                                   \
-		sp_strong_copy(words + SP_STRONG_KW(kb), value, vb);                              \
 	}
 
 SP_INLINE int sp_strong_equal(const void *a, const void *b, __u32 bytes)
@@ -303,9 +350,13 @@ SP_INLINE int sp_strong_equal(const void *a, const void *b, __u32 bytes)
 
 SP_STRONG_OBJECTS(SP_STRONG_DECLARE)
 
+/* The group is the engine's one line. */
+#define SP_STRONG_LINE 0
+
 #include "stateplane_strong_records.h"
 #include "stateplane_strong_message.h"
 #include "stateplane_strong_chain.h"
+#include "stateplane_strong_sweep.h"
 #include "stateplane_strong_commit.h"
 
 #endif

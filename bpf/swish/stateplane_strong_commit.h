@@ -12,7 +12,6 @@
 #ifndef STATEPLANE_STRONG_COMMIT_H
 #define STATEPLANE_STRONG_COMMIT_H
 
-#define SP_STRONG_LINE 0
 /* Without an answer for so long a batch is sent again; each time twice as long, up to 64 times. */
 #define SP_STRONG_RESEND_NS 2000000ull
 #define SP_STRONG_RESEND_MOST 6
@@ -62,7 +61,7 @@ SP_INLINE int sp_strong_resumed(struct sp_strong_context *strong)
  * of the others, so its answer says that all before it is at the tail. */
 SP_INLINE int sp_strong_stage_read(struct sp_strong_context *strong, struct sp_strong_scratch *scratch)
 {
-#define SP_STRONG_FIRST(name, id, table, size, kb, vb)                                            \
+#define SP_STRONG_FIRST(name, id, table, size, kb, vb, timed)                                     \
 	if (!strong->records) {                                                                   \
 		scratch->starts[0] = 0;                                                           \
 		scratch->staged[0] = bpf_cpu_to_be64((__u64)(id) << 48 |                          \
@@ -404,6 +403,8 @@ SP_INLINE int sp_strong_generated(struct xdp_md *xdp)
 	if (sp_commit_takes_turn())
 		verdict = sp_strong_look_after(xdp);
 	if (verdict == SP_COMMIT_NOTHING - 10)
+		return sp_strong_send_batch(xdp);
+	if (verdict == -1 && sp_strong_sweep() && sp_commit_choose(sp_commit_index(sp_cpu(), SP_STRONG_LINE), 0))
 		return sp_strong_send_batch(xdp);
 	if (verdict == -1)
 		verdict = sp_strong_push(xdp);

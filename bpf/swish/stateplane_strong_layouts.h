@@ -17,7 +17,7 @@
 #define SP_STRONG_WORDS 175 /* of a batch's records */
 #define SP_STRONG_LOG 256 /* batches that a member keeps */
 #define SP_STRONG_TOMBS 1024 /* removed keys that it remembers */
-#define SP_STRONG_KEY_WORDS 4 /* of a key */
+#define SP_STRONG_KEY_WORDS 5 /* of a key */
 #define SP_STRONG_VALUE_WORDS 8 /* of a value */
 #define SP_STRONG_PACKET_RECORDS 8 /* of one packet */
 #define SP_STRONG_PACKET_WORDS 64 /* of one packet's records */
@@ -48,6 +48,7 @@ enum {
 	SP_STRONG_STAT_EARLY,
 	SP_STRONG_STAT_SENT_AGAIN,
 	SP_STRONG_STAT_RAN_AGAIN,
+	SP_STRONG_STAT_EXPIRED,
 	SP_STRONG_STAT_TOO_OFTEN,
 	SP_STRONG_STAT_TABLE_FULL,
 	SP_STRONG_STAT_NO_LEASE,
@@ -70,7 +71,8 @@ struct sp_strong_node {
 	__u64 since_ns; /* When (CLOCK_MONOTONIC). */
 	__u64 resent_ns; /* When a batch was last sent again. */
 	__u64 tombs; /* Removed keys so far. */
-	__u64 padding[3]; /* To the end of the cache line. */
+	__u64 swept_ns; /* When the head last looked for keys whose time is over. */
+	__u64 padding[2]; /* To the end of the cache line. */
 	__u64 applying; /* A batch up to this one may be half written. */
 	__u64 applied; /* All batches up to this one are written here. */
 	__u64 committed; /* The tail has all up to this one, as far as is known here. */
@@ -112,8 +114,10 @@ _Static_assert(__builtin_offsetof(struct sp_strong_stream, incarnation) == 32, "
 struct sp_strong_table {
 	__u32 live; /* Keys. */
 	__u32 used; /* Records that were ever used. */
+	__u32 swept; /* The next record that the head looks at: is its time over? */
+	__u32 padding; /* To the end of the word. */
 };
-_Static_assert(sizeof(struct sp_strong_table) == 8, "as in Rust");
-_Static_assert(__builtin_offsetof(struct sp_strong_table, used) == 4, "as in Rust");
+_Static_assert(sizeof(struct sp_strong_table) == 16, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_strong_table, padding) == 12, "as in Rust");
 
 #endif

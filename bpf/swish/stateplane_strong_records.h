@@ -27,7 +27,7 @@ struct {
 } sp_strong_tomb_list SEC(".maps");
 
 /* Of the record in the scratch, for one table. Global functions: the verifier checks them once. */
-#define SP_STRONG_WRITE(name, id, table, size, kb, vb)                                            \
+#define SP_STRONG_WRITE(name, id, table, size, kb, vb, timed)                                     \
 	/* Does the record's condition hold? */                                                   \
 	__attribute__((noinline)) int name##_check(void)                                          \
 	{                                                                                         \
@@ -125,21 +125,21 @@ struct {
 
 SP_STRONG_OBJECTS(SP_STRONG_WRITE)
 
-#define SP_STRONG_CASE_CHECK(name, id, table, size, kb, vb) \
+#define SP_STRONG_CASE_CHECK(name, id, table, size, kb, vb, timed) \
 	case id: \
 		return name##_check();
-#define SP_STRONG_CASE_WRITE(name, id, table, size, kb, vb) \
+#define SP_STRONG_CASE_WRITE(name, id, table, size, kb, vb, timed) \
 	case id: \
 		removed = name##_write(); \
 		break;
-#define SP_STRONG_CASE_FORGET(name, id, table, size, kb, vb) \
+#define SP_STRONG_CASE_FORGET(name, id, table, size, kb, vb, timed) \
 	case id: \
 		name##_forget(tomb->place, tomb->seq); \
 		break;
-#define SP_STRONG_CASE_SIZE(name, id, table, size, kb, vb) \
+#define SP_STRONG_CASE_SIZE(name, id, table, size, kb, vb, timed) \
 	case id: \
 		return SP_STRONG_RECORD_SIZE(kb, vb);
-#define SP_STRONG_CASE_KEY(name, id, table, size, kb, vb) \
+#define SP_STRONG_CASE_KEY(name, id, table, size, kb, vb, timed) \
 	case id: \
 		return SP_STRONG_KW(kb);
 

@@ -80,12 +80,14 @@ extern SharedSketch {
 }
 
 /// A table that all switches of a group read and write. K and V are structs of bit<W>, int<W>, bool
-/// and enum fields (W at most 128); K has at most 32 bytes, V at most 64.
+/// and enum fields (W at most 128); K has at most 40 bytes, V at most 64.
 ///
 /// A packet's writes take effect together, or none does, in all switches before the packet leaves.
 /// If a key that it writes is not any more what the packet read, or `insert` finds the key written
 /// meanwhile, the program runs again on this packet, as it came in, and reads what is there by
-/// then. A packet does not see its own writes. All such objects of a program are in one group.
+/// then. A packet does not see its own writes. One that is
+/// answered with an ICMP error writes nothing, and one that goes to the host cannot wait: it is
+/// dropped and counted if it writes. All such objects of a program are in one group.
 extern SharedTable<K, V> {
     /// `size`: keys at the most; a packet that would write one more is dropped and counted.
     /// `consistency`: Shared.SRO.
@@ -97,6 +99,12 @@ extern SharedTable<K, V> {
     void insert(in K key, in V value);
     /// Writes the value, whether the key is there or not.
     void set(in K key, in V value);
+    /// As above; the key is removed when no packet of any switch has read or written it for
+    /// `idle_s` seconds (0: it stays). From a quarter of that on, a packet that reads the key
+    /// writes that it was there, and waits for it. V has at most 56 bytes then. The switches'
+    /// clocks must agree within a second.
+    void insert(in K key, in V value, in bit<16> idle_s);
+    void set(in K key, in V value, in bit<16> idle_s);
     /// The key is not there from then on.
     void remove(in K key);
 }

@@ -40,6 +40,7 @@ const HEADERS: &[Header] = headers!(
     "stateplane_strong_layouts.h",
     "stateplane_strong_message.h",
     "stateplane_strong_records.h",
+    "stateplane_strong_sweep.h",
     "stateplane_shared.h",
     "stateplane_shared_frame.h",
     "stateplane_shared_layouts.h",
@@ -110,6 +111,7 @@ impl System for SwiSh {
             "sp_strong_member",
             "sp_strong_emit",
             "sp_strong_push",
+            "sp_strong_sweep",
         ]
     }
 

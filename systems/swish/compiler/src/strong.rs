@@ -29,8 +29,14 @@ struct Table {
     id: u16,
     size: u32,
     key_bytes: u32,
+    /// Of the fields that the program declares.
     value_bytes: u32,
+    /// The program says of keys when their time is over: a word behind the fields.
+    timed: bool,
 }
+
+/// Of that word.
+const TIME_BYTES: u32 = 8;
 
 /// The objects with SRO of one program.
 #[derive(Default)]
@@ -91,12 +97,14 @@ impl Strong {
             size,
             key_bytes,
             value_bytes,
+            timed: false,
         };
         let group = self.check(generator, instance, &table);
         let settings = StrongSettings {
             consistency: Consistency::Sro,
             group,
             table: u32::try_from(self.tables.len()).unwrap_or(u32::MAX),
+            timed: false,
         };
         let settings = match serde_json::to_value(&settings) {
             Ok(serde_json::Value::Object(fields)) => fields,
@@ -175,11 +183,20 @@ impl Strong {
     }
 
     /// Emits a call.
-    pub(crate) fn call(&self, generator: &mut Generator<'_>, call: &ObjectCall<'_>) {
+    pub(crate) fn call(&mut self, generator: &mut Generator<'_>, call: &ObjectCall<'_>) {
         let ObjectCall { method, arguments, result, location, .. } = *call;
-        let Some(table) = self.tables.iter().find(|it| it.c_name == call.instance.c_name) else {
+        let Some(table) = self.tables.iter_mut().find(|it| it.c_name == call.instance.c_name)
+        else {
             return;
         };
+        let idle_s = match arguments.get(2) {
+            Some(Argument::In(idle_s)) => {
+                table.keeps_time(generator);
+                format!("(__u16)({})", generator.expr(idle_s))
+            }
+            _ => "0".into(),
+        };
+        let table = &*table;
         let Some(Argument::In(key)) = arguments.first() else {
             generator.internal(location, "a method of a shared table without a key");
             return;
@@ -202,7 +219,9 @@ impl Strong {
                 }
             }
             ("insert" | "set" | "write", Some(Argument::In(value))) => {
-                let put = |flags: &str| format!("{name}_put(&strong, sp_key, sp_value, {flags});");
+                let put = |flags: &str| {
+                    format!("{name}_put(&strong, sp_key, sp_value, {flags}, {idle_s});")
+                };
                 if method == "insert" {
                     generator.open(&format!("if (!{name}_get(&strong, sp_key, sp_value))"));
                 } else if method == "write" {
@@ -219,7 +238,7 @@ impl Strong {
             ("remove", None) => {
                 let zero = format!("__builtin_memset(sp_value, 0, {});", padded(table.value_bytes));
                 generator.out.line(zero);
-                let put = format!("{name}_put(&strong, sp_key, sp_value, SP_STRONG_REMOVE);");
+                let put = format!("{name}_put(&strong, sp_key, sp_value, SP_STRONG_REMOVE, 0);");
                 generator.out.line(put);
             }
             _ => {
@@ -233,7 +252,7 @@ impl Strong {
     pub(crate) fn check_program(&self, generator: &mut Generator<'_>) {
         for table in &self.tables {
             let words =
-                RECORD_WORDS + (round_up(table.key_bytes, 8) + round_up(table.value_bytes, 8)) / 8;
+                RECORD_WORDS + (round_up(table.key_bytes, 8) + round_up(table.held_bytes(), 8)) / 8;
             if words * 2 > PACKET_WORDS {
                 let message = format!(
                     "{}: key and value take {words} words, and a packet can write {PACKET_WORDS} \
@@ -246,10 +265,11 @@ impl Strong {
     }
 
     pub(crate) fn includes(&self, text: &mut Writer) {
-        text.line("/* name, object id, table, size, key bytes, value bytes */");
+        text.line("/* name, object id, table, size, key bytes, value bytes, timed */");
         let tables = self.tables.iter().enumerate().map(|(at, it)| {
-            let Table { c_name, id, size, key_bytes, value_bytes, .. } = it;
-            format!(" X({c_name}, {id}, {at}, {size}, {key_bytes}, {value_bytes})")
+            let Table { c_name, id, size, key_bytes, .. } = it;
+            let (bytes, timed) = (it.held_bytes(), u8::from(it.timed));
+            format!(" X({c_name}, {id}, {at}, {size}, {key_bytes}, {bytes}, {timed})")
         });
         text.line(format!("#define SP_STRONG_OBJECTS(X){}", tables.collect::<String>()));
         text.line("#include \"stateplane_strong.h\"");
@@ -274,11 +294,14 @@ impl Strong {
                 return sp_strong_stop(xdp, &strong, sp_why, ingress_port); }\n\
                 if (strong.name) return sp_strong_park(xdp, &strong, SP_DROP_PORT);"
                 .into(),
-            Leaving::ToHost | Leaving::Replaced => {
-                "{ int sp_why = sp_strong_cannot_wait(&strong); if (sp_why) return \
+            Leaving::ToHost => "{ int sp_why = sp_strong_cannot_wait(&strong); if (sp_why) return \
                  sp_strong_stop(xdp, &strong, sp_why, ingress_port); }"
-                    .into()
-            }
+                .into(),
+            // An ICMP error leaves in its place. It writes nothing: who sent it sends another one.
+            Leaving::Replaced => "strong.records = strong.waits = 0;\n\
+                { int sp_why = sp_strong_cannot_wait(&strong); if (sp_why) return \
+                sp_strong_stop(xdp, &strong, sp_why, ingress_port); }"
+                .into(),
             // This packet enters the program again, from its beginning.
             Leaving::Held => return None,
         })
@@ -298,6 +321,30 @@ impl Strong {
 }
 
 impl Table {
+    /// Bytes of a value, and of the word behind it.
+    fn held_bytes(&self) -> u32 {
+        if self.timed { round_up(self.value_bytes, 8) + TIME_BYTES } else { self.value_bytes }
+    }
+
+    /// A call says when a key's time is over.
+    fn keeps_time(&mut self, generator: &mut Generator<'_>) {
+        if std::mem::replace(&mut self.timed, true) {
+            return;
+        }
+        let objects = &mut generator.manifest.state_objects;
+        if let Some(object) = objects.iter_mut().find(|it| it.id == self.id) {
+            object.settings.insert("timed".into(), true.into());
+        }
+        if self.held_bytes() > VALUE_BYTES {
+            let message = format!(
+                "{}: a value of {} bytes leaves no room for its time: {VALUE_BYTES} bytes in all, \
+                 {TIME_BYTES} of them for that",
+                self.described, self.value_bytes
+            );
+            generator.error(self.location, &message, Some("make the value shorter"));
+        }
+    }
+
     /// Emits `sp_key`.
     fn key(&self, generator: &mut Generator<'_>, instance: &ExternInstance, key: &Expr) {
         if instance.extern_type != REGISTER {

@@ -69,7 +69,8 @@ impl Object for Table {
                 *value = held.cloned().unwrap_or_else(|| self.value.zero());
                 Ok(Answer::Value(Datum::Number(u8::from(held.is_some()).into())))
             }
-            ("insert" | "set" | "write", [value]) => {
+            // (Here no time passes.)
+            ("insert" | "set" | "write", [value] | [value, _]) => {
                 let has = self.held.contains_key(&key);
                 // (A field that was never written is an error where it is used as a key only.)
                 self.value.bits(value)?;

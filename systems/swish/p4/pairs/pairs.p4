@@ -34,8 +34,8 @@ header udp_t {
 }
 
 /// UDP port 4000. `op`: 0 reads, 1 inserts `value` if the key is absent, 2 sets it, 3 adds it to what
-/// is there, 4 removes the key; 5 reads a register and 6 adds to it. What the packet read comes
-/// back.
+/// is there, 4 removes the key; 5 reads a register and 6 adds to it; 7 sets `value` for as long as
+/// packets come, 4 seconds apart at the most. What the packet read comes back.
 header probe_t {
     bit<8> op;
     bit<8> found;
@@ -115,7 +115,7 @@ control ProbeIngress(inout headers h, inout metadata m, inout standard_metadata_
             if (h.probe.op < 2 || h.probe.op == 3) {
                 found = one.get(key, was);
                 found_too = other.get(key, was_too);
-            } else if (h.probe.op >= 5) {
+            } else if (h.probe.op == 5 || h.probe.op == 6) {
                 numbers.read(h.probe.key, was);
                 was_too = was;
             } else {
@@ -141,6 +141,9 @@ control ProbeIngress(inout headers h, inout metadata m, inout standard_metadata_
                 now.value = was.value + h.probe.value;
                 now.copy = now.value;
                 numbers.write(h.probe.key, now);
+            } else if (h.probe.op == 7) {
+                one.set(key, now, 4);
+                other.set(key, now, 4);
             }
             h.probe.found = found ? 8w1 : 0;
             h.probe.found_too = found_too ? 8w1 : 0;

@@ -130,6 +130,9 @@ pub struct StrongSettings {
     pub group: String,
     /// Its number among them.
     pub table: u32,
+    /// The program says of keys when their time is over.
+    #[serde(default)]
+    pub timed: bool,
 }
 
 /// Blocks of so many cells.

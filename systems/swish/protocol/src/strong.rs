@@ -25,7 +25,7 @@ pub const TOMBS: u32 = 1024;
 /// CPUs of a switch with streams of their own.
 pub const CPUS: u32 = 64;
 /// Bytes of a key, and of a value, at the most.
-pub const KEY_BYTES: u32 = 32;
+pub const KEY_BYTES: u32 = 40;
 /// See [`KEY_BYTES`].
 pub const VALUE_BYTES: u32 = 64;
 /// Writes of one packet.
@@ -71,7 +71,7 @@ pub mod standing {
 
 /// What the data plane counts, in the order of its map `sp_strong_stats`. For a reason to drop a
 /// packet or message: the remedy.
-pub const COUNTED: [(&str, Option<&str>); 23] = [
+pub const COUNTED: [(&str, Option<&str>); 24] = [
     ("writes", None),
     ("reads_waited", None),
     ("decided", None),
@@ -83,6 +83,7 @@ pub const COUNTED: [(&str, Option<&str>); 23] = [
     ("early", None),
     ("sent_again", None),
     ("ran_again", None),
+    ("expired", None),
     (
         "too_often",
         Some("a packet's writes lost to other switches' again and again: spread the keys"),
@@ -123,8 +124,10 @@ c_struct! {
         pub resent_ns: u64,
         /// Removed keys so far.
         pub tombs: u64,
+        /// When the head last looked for keys whose time is over.
+        pub swept_ns: u64,
         /// To the end of the cache line.
-        pub padding: [u64; 3],
+        pub padding: [u64; 2],
         /// A batch up to this one may be half written.
         pub applying: u64,
         /// All batches up to this one are written here.
@@ -190,6 +193,10 @@ c_struct! {
         pub live: u32,
         /// Records that were ever used.
         pub used: u32,
+        /// The next record that the head looks at: is its time over?
+        pub swept: u32,
+        /// To the end of the word.
+        pub padding: u32,
     }
 }
 

@@ -19,8 +19,9 @@ type NetworkFault = simnet::Fault<usize, ()>;
 
 /// How long packets and faults go on.
 const BUSY_NS: u64 = 20_000_000;
-/// The packet generator's tick.
+/// The packet generator's tick; the same in runs of many seconds.
 const TICK_NS: u64 = 500_000;
+const SLOW_TICK_NS: u64 = 5_000_000;
 /// In so much time after the faults all is answered.
 const PATIENCE_NS: u64 = 400_000_000;
 /// A removed switch may read for so long.
@@ -64,18 +65,55 @@ impl<'a> Chains<'a> {
         Chains { program, members: vec![] }
     }
 
+    fn load(&mut self, switches: usize) -> Checked {
+        while self.members.len() < switches {
+            let loaded = Member::load(self.program);
+            self.members.push(loaded.or_else(|detail| violated("harness", detail))?);
+        }
+        Ok(())
+    }
+
+    /// A key that is set for some seconds stays while packets come, at whatever switch, and then
+    /// leaves all switches.
+    ///
+    /// # Errors
+    /// It does not.
+    pub fn keys_are_kept_while_packets_come(&mut self) -> Result<(), Violation> {
+        const SECOND_NS: u64 = 1_000_000_000;
+        self.load(3)?;
+        let mut world = World::quiet(1, SLOW_TICK_NS, &mut self.members[..3])?;
+        let mut at = |place: usize, seconds: u64, access: Access, wanted: Option<u32>| {
+            world.until(seconds * SECOND_NS)?;
+            let id = world.history.len();
+            world.packet(place, Op { access, key: 1 })?;
+            world.until(seconds * SECOND_NS + SECOND_NS / 10)?;
+            match world.history[id].1.returned {
+                Some((_, found)) if found == wanted => Ok(()),
+                other => violated("time", format!("after {seconds} s: {other:?}, not {wanted:?}")),
+            }
+        };
+        at(0, 0, Access::Lend(7), None)?;
+        at(1, 2, Access::Read, Some(7))?;
+        at(2, 5, Access::Read, Some(7))?;
+        at(1, 11, Access::Read, None)?;
+        at(1, 11, Access::Insert(8), None)?;
+        at(2, 12, Access::Remove, None)?;
+        at(0, 13, Access::Lend(9), None)?;
+        world.until(21 * SECOND_NS)?;
+        for member in world.members.iter() {
+            if member.keys()? > 0 {
+                return violated("time", "a key is there for longer than it is kept");
+            }
+        }
+        Ok(())
+    }
+
     /// The run of this seed.
     pub fn run(&mut self, seed: u64) -> Outcome {
         let mut rng = StdRng::seed_from_u64(seed);
         let switches = rng.random_range(2..5);
-        while self.members.len() < switches {
-            match Member::load(self.program) {
-                Ok(member) => self.members.push(member),
-                Err(detail) => {
-                    let violation = Some(Violation { check: "harness", detail });
-                    return Outcome { violation, ..Outcome::default() };
-                }
-            }
+        if let Err(violation) = self.load(switches) {
+            return Outcome { violation: Some(violation), ..Outcome::default() };
         }
         let mut outcome = Outcome::default();
         let members = &mut self.members[..switches];
@@ -105,6 +143,7 @@ struct World<'a> {
     network: Network<usize>,
     rng: StdRng,
     now_ns: u64,
+    tick_ns: u64,
     events: Events<Event>,
     /// By packet: its key, and what came of it.
     history: Vec<(u32, Operation<Access>)>,
@@ -118,7 +157,37 @@ struct World<'a> {
 }
 
 impl<'a> World<'a> {
+    /// All members in the first view, and no packets yet.
+    fn quiet(seed: u64, tick_ns: u64, members: &'a mut [Member]) -> Checked<World<'a>> {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let count = members.len();
+        let chain: Vec<usize> = (0..count).collect();
+        let mut events = Events::default();
+        for (place, member) in members.iter_mut().enumerate() {
+            member.begin(place, 1_000_000_000 + rng.random_range(0..1_000_000_000))?;
+            member.take(1, &chain, 0)?;
+            events.push(rng.random_range(0..tick_ns), Event::Tick(place));
+        }
+        let mut network = Network::new(seed);
+        network.heal(40_000);
+        Ok(World {
+            network,
+            rng,
+            now_ns: 0,
+            tick_ns,
+            events,
+            history: vec![],
+            chain,
+            view: 1,
+            commits_ns: 0,
+            dead: vec![None; count],
+            log: vec![],
+            members,
+        })
+    }
+
     fn new(seed: u64, mut rng: StdRng, members: &'a mut [Member]) -> Checked<World<'a>> {
+        let mut world = World::quiet(rng.random(), TICK_NS, members)?;
         let mut network = Network::new(seed);
         network.set_conditions(Conditions {
             loss: swarm(&mut rng, 0.6, 0.3),
@@ -129,14 +198,8 @@ impl<'a> World<'a> {
             straggle_ns: 6_000_000,
             slow_ns: 2_000_000,
         });
-        let count = members.len();
-        let chain: Vec<usize> = (0..count).collect();
-        let mut events = Events::default();
-        for (place, member) in members.iter_mut().enumerate() {
-            member.begin(place, 1_000_000_000 + rng.random_range(0..1_000_000_000))?;
-            member.take(1, &chain, 0)?;
-            events.push(rng.random_range(0..TICK_NS), Event::Tick(place));
-        }
+        let count = world.members.len();
+        let events = &mut world.events;
         for _ in 0..rng.random_range(10..70) {
             let at = rng.random_range(0..BUSY_NS);
             let burst = if rng.random_bool(0.3) { rng.random_range(2..8) } else { 1 };
@@ -157,19 +220,8 @@ impl<'a> World<'a> {
             };
             network.begin(&fault, rng.random_range(0..BUSY_NS));
         }
-        Ok(World {
-            network,
-            rng,
-            now_ns: 0,
-            events,
-            history: vec![],
-            chain,
-            view: 1,
-            commits_ns: 0,
-            dead: vec![None; count],
-            log: vec![],
-            members,
-        })
+        (world.network, world.rng) = (network, rng);
+        Ok(world)
     }
 
     fn note(&mut self, line: String) {
@@ -256,7 +308,7 @@ impl<'a> World<'a> {
         if self.is_dead(place) {
             return Ok(());
         }
-        self.events.push(self.now_ns + TICK_NS, Event::Tick(place));
+        self.events.push(self.now_ns + self.tick_ns, Event::Tick(place));
         let cpu = self.rng.random_range(0..CPUS);
         let left = self.members[place].tick(cpu, self.now_ns)?;
         self.left(place, left)

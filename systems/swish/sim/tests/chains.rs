@@ -46,6 +46,12 @@ fn random_runs() {
 }
 
 #[test]
+fn keys_are_kept_while_packets_come() {
+    let program = Program::compile_pairs(None).unwrap();
+    assert_eq!(Chains::new(&program).keys_are_kept_while_packets_come(), Ok(()));
+}
+
+#[test]
 #[ignore = "minutes"]
 fn many_random_runs() {
     runs(number("FIRST_SEED").unwrap_or(10_000), number("RUNS").unwrap_or(500));

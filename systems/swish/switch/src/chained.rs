@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use swish_protocol::objects::{Consistency, SYSTEM};
 use swish_protocol::strong::{COUNTED, CPUS};
@@ -27,6 +28,8 @@ const INTERVAL: Duration = Duration::from_millis(1);
 /// Frames of a look at a member that lacks word of the tail: each second one is for packets that
 /// wait.
 const FRAMES: u64 = 2;
+/// How often the data plane is told the time: clocks are set, and run apart.
+const TELL_TIME_NS: u64 = 1_000_000_000;
 
 /// What `stateplane status` is told of the group with SRO.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,6 +52,8 @@ pub(crate) struct Chained {
     config: Arc<Config>,
     chain: Chain,
     view: ChainView,
+    /// When the data plane was last told the time.
+    told_ns: AtomicU64,
 }
 
 /// Checks what the configuration says of the program's chain.
@@ -88,7 +93,13 @@ impl Chained {
                 format!("the program's shared variables work on machines of up to {CPUS} CPUs");
             return config.fault("object", reason);
         }
-        Ok(Chained { dataplane: Arc::clone(&context.dataplane), config, chain, view })
+        Ok(Chained {
+            dataplane: Arc::clone(&context.dataplane),
+            config,
+            chain,
+            view,
+            told_ns: AtomicU64::new(0),
+        })
     }
 
     fn count(&self, at: u32) -> u64 {
@@ -118,6 +129,7 @@ impl Running for Chained {
 
     fn secrets(&self, ring: &KeyRing) -> Result<()> {
         self.dataplane.set_secrets(&SecretSet::from(ring))?;
+        self.chain.tell_time(&self.dataplane)?;
         if self.chain.wanted(&self.dataplane)? == 0 {
             return Ok(self.chain.take(&self.dataplane, &self.view)?);
         }
@@ -128,8 +140,16 @@ impl Running for Chained {
         self.config.fault(format!("shared.{}", self.chain.group), crate::OTHER_VIEW)
     }
 
-    fn due(&self, _: u64) -> u64 {
-        if self.chain.is_behind(&self.dataplane).unwrap_or(false) { FRAMES } else { 0 }
+    fn due(&self, now_ns: u64) -> u64 {
+        if now_ns.saturating_sub(self.told_ns.load(Ordering::Relaxed)) > TELL_TIME_NS {
+            self.told_ns.store(now_ns, Ordering::Relaxed);
+            // (The next one is as good: the data plane goes on with what it knows.)
+            let _ = self.chain.tell_time(&self.dataplane);
+        }
+        if self.chain.is_behind(&self.dataplane).unwrap_or(false) {
+            return FRAMES;
+        }
+        u64::from(self.chain.sweeps(&self.view))
     }
 
     fn objects(&self) -> Vec<ObjectLoad> {

@@ -4,7 +4,9 @@ use crate::group::has_consistency;
 use c_layout::CStruct;
 use dataplane::{Dataplane, Error, Result};
 use manifest::{Manifest, StateObject};
+use nix::time::{ClockId, clock_gettime};
 use std::net::Ipv4Addr;
+use std::time::Duration;
 use swish_protocol::layouts::MEMBERS;
 use swish_protocol::objects::{Consistency, StrongSettings};
 use swish_protocol::strong::{NodeValue, ViewValue, address, layout, standing};
@@ -15,6 +17,8 @@ const VIEWS: &str = "sp_strong_views";
 const WORDS: &str = "sp_strong_words";
 const WANTED: u32 = 0;
 const LEASE: u32 = 1;
+/// What TAI is ahead of CLOCK_MONOTONIC.
+const TAI_AHEAD: u32 = 2;
 /// The runtime's counters.
 pub const STATS: &str = "sp_strong_stats";
 
@@ -24,6 +28,8 @@ pub struct Chain {
     /// Its name.
     pub group: String,
     layout: u64,
+    /// A table's keys have a time that may be over.
+    timed: bool,
 }
 
 /// Who is in the chain, and in which order.
@@ -63,14 +69,18 @@ impl Chain {
         let objects: Vec<&StateObject> = objects.collect();
         let Some(first) = objects.first() else { return Ok(None) };
         let group = settings_of(first)?.group;
+        let mut timed = false;
+        for object in &objects {
+            timed |= settings_of(object)?.timed;
+        }
         let sizes = objects.iter().map(|it| match &it.value {
             manifest::Layout::Fields { bytes, .. } => {
-                [it.id.into(), it.capacity, it.key_bytes, *bytes]
+                [it.id.into(), it.capacity, it.key_bytes, *bytes + u32::from(timed)]
             }
             _ => [it.id.into(), it.capacity, it.key_bytes, 0],
         });
         let layout = layout(&group, sizes);
-        Ok(Some(Chain { group, layout }))
+        Ok(Some(Chain { group, layout, timed }))
     }
 
     /// The switch is in this view from now on: the data plane takes it with its next message.
@@ -143,6 +153,25 @@ impl Chain {
     /// The kernel refuses.
     pub fn node(&self, dataplane: &Dataplane) -> Result<NodeValue> {
         Ok(NodeValue::from_bytes(&dataplane.read_array(NODE, 0)?))
+    }
+
+    /// Tells the data plane the time, by which it judges when keys are over. It goes on by itself.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn tell_time(&self, dataplane: &Dataplane) -> Result<()> {
+        if !self.timed {
+            return Ok(());
+        }
+        let tai = clock_gettime(ClockId::CLOCK_TAI).map(Duration::from).unwrap_or_default();
+        let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from).unwrap_or_default();
+        let ahead_ns = tai.saturating_sub(now).as_nanos() as u64;
+        dataplane.write_array(WORDS, TAI_AHEAD, &ahead_ns.to_ne_bytes())
+    }
+
+    /// Is this member the head, which looks for keys whose time is over?
+    pub fn sweeps(&self, view: &ChainView) -> bool {
+        self.timed && view.members.first().is_some_and(|(member, _)| *member == view.own)
     }
 
     /// Does the member lack word that the tail has what is written here? Then a generated frame

@@ -11,6 +11,8 @@ pub(super) enum Access {
     /// If the key is absent.
     Insert(u32),
     Set(u32),
+    /// The same, until no packet has come for some seconds.
+    Lend(u32),
     /// To what is there.
     Add(u32),
     Remove,
@@ -29,7 +31,8 @@ impl Op {
         let access = match rng.random_range(0..10) {
             0..4 => Access::Read,
             4..6 => Access::Insert(value),
-            6 => Access::Set(value),
+            6 if value & 1 == 0 => Access::Set(value),
+            6 => Access::Lend(value),
             7..9 => Access::Add(value),
             _ => Access::Remove,
         };
@@ -44,6 +47,7 @@ impl Op {
             Access::Set(value) => (2, value),
             Access::Add(value) => (3, value),
             Access::Remove => (4, 0),
+            Access::Lend(value) => (7, value),
         }
     }
 }
@@ -53,7 +57,7 @@ impl Access {
     pub(super) fn answer(self, found: Option<u32>) -> Option<u32> {
         match self {
             Access::Read | Access::Insert(_) | Access::Add(_) => found,
-            Access::Set(_) | Access::Remove => None,
+            Access::Set(_) | Access::Lend(_) | Access::Remove => None,
         }
     }
 }
@@ -70,7 +74,8 @@ impl Model for Access {
         let next = match self {
             Access::Read => *state,
             Access::Insert(value) => Some(state.unwrap_or(value)),
-            Access::Set(value) => Some(value),
+            // (A run is shorter than keys are kept.)
+            Access::Set(value) | Access::Lend(value) => Some(value),
             Access::Add(value) => Some(state.unwrap_or(0).wrapping_add(value)),
             Access::Remove => None,
         };

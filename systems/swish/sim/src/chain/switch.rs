@@ -156,6 +156,12 @@ impl Member {
         )
     }
 
+    /// Keys of the first table.
+    pub(super) fn keys(&self) -> Checked<u32> {
+        let bytes = harness(self.dataplane.read_array("sp_strong_tables", 0))?;
+        Ok(bytes.first_chunk().copied().map_or(0, u32::from_ne_bytes))
+    }
+
     pub(super) fn counts(&self) -> Vec<u64> {
         let count = |at| self.dataplane.read_count(STATS, at).unwrap_or_default();
         (0..).take(COUNTED.len()).map(count).collect()
