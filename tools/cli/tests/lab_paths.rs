@@ -1,0 +1,403 @@
+//! State with SRO for real: three switches side by side in XDP, and hosts whose packets go out
+//! through one of them and come back through another. Needs root. Waits for timers.
+
+mod common;
+
+use common::{TestLab, skip, wait_for};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+const TOPOLOGY: &str = "../../systems/swish/lab/paths.toml";
+/// Of the load balancer.
+const BUCKETS: usize = 3;
+const SWITCHES: [&str; 3] = ["s1", "s2", "s3"];
+
+/// The inside host's address to which packets come through switch `k`.
+fn inside(k: usize) -> Ipv4Addr {
+    Ipv4Addr::new(10, 7, 0, k as u8)
+}
+
+/// The outside host's address to which packets go through switch `k`.
+fn outside(k: usize) -> Ipv4Addr {
+    Ipv4Addr::new(10, 8, 0, k as u8)
+}
+
+/// An address that the switches rewrite, to which packets go through switch `k`.
+fn virtual_address(k: usize) -> Ipv4Addr {
+    Ipv4Addr::new(10, 6, 0, k as u8)
+}
+
+/// Each way out with each way back.
+fn all_paths() -> impl Iterator<Item = (usize, usize)> {
+    (1..=3).flat_map(|back| (1..=3).map(move |out| (back, out)))
+}
+
+fn up(test: &str, program: &str, tables: &str) -> TestLab {
+    let (program, tables) = (format!("program={program}"), format!("tables={tables}"));
+    let define = format!("define=LOAD_BALANCER_BUCKETS={BUCKETS}");
+    let lab = TestLab::up(test, TOPOLOGY, &["--set", &program, "--set", &tables, "--set", &define]);
+    let (loop_inside, loop_outside) = ("ping -c1 -W1 10.1.", "ping -c1 -W1 10.3.");
+    for (at, switch) in SWITCHES.iter().enumerate() {
+        for begin in [loop_inside, loop_outside] {
+            let ping = format!("{begin}{}.10", at + 1);
+            wait_for(&format!("{switch} knows its neighbours"), || lab.run(switch, &ping).0);
+        }
+    }
+    lab
+}
+
+/// A number of a switch's metrics.
+fn metric(text: &str, name: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.and_then(|it| it.parse().ok()).unwrap_or_else(|| panic!("no {name} in {text}"))
+}
+
+/// All switches have written the same batches, and drop nothing that they must not.
+fn is_settled(lab: &TestLab) {
+    wait_for("all switches have all batches", || {
+        let all: Vec<String> = SWITCHES.iter().map(|switch| lab.metrics(switch)).collect();
+        let count = |text: &String, what: &str| {
+            metric(text, &format!("stateplane_switch_shared_chain_total{{what=\"{what}\"}}"))
+        };
+        let behind = "stateplane_switch_shared_chain_behind{group=\"main\"}";
+        let decided = count(&all[0], "decided");
+        all.iter().all(|text| metric(text, behind) == 0)
+            && all[1..].iter().all(|text| count(text, "applied") == decided)
+    });
+    for switch in SWITCHES {
+        let text = lab.metrics(switch);
+        for reason in ["forged", "foreign", "faults", "malformed", "table_full", "too_many"] {
+            let none = format!("stateplane_drops_total{{part=\"swish\",reason=\"{reason}\"}} 0");
+            assert!(text.contains(&none), "{switch}: {text}");
+        }
+    }
+}
+
+// ---- pairs of keys ------------------------------------------------------------------------------
+
+/// What a packet of pairs.p4 brought back.
+struct Answer {
+    was: u32,
+}
+
+struct Prober(UdpSocket);
+
+impl Prober {
+    fn of(lab: &TestLab, k: usize) -> Prober {
+        let socket = lab.netns("inside").run(|| UdpSocket::bind("0.0.0.0:0")).expect("a socket");
+        socket.set_read_timeout(Some(Duration::from_secs(5))).expect("a timeout");
+        // (The switch in front of that address answers.)
+        socket.connect((outside(k), 4000)).expect("an address");
+        Prober(socket)
+    }
+
+    fn ask(&self, op: u8, key: u32, value: u32) -> Option<Answer> {
+        let mut packet = vec![op, 0, 0, 0];
+        packet.extend(key.to_be_bytes());
+        packet.extend(value.to_be_bytes());
+        packet.extend([0; 12]);
+        self.0.send(&packet).ok()?;
+        let mut bytes = [0; 64];
+        let length = self.0.recv(&mut bytes).ok()?;
+        assert_eq!(length, packet.len());
+        let word = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().expect("a word"));
+        assert_eq!(bytes[1], bytes[2], "half of another packet's writes");
+        assert_eq!((word(12), word(12)), (word(16), word(20)), "half of another packet's writes");
+        Some(Answer { was: word(12) })
+    }
+}
+
+/// A key, and what was there before 1 was added. `None`: no answer came, so nobody knows.
+type Addition = (u32, Option<u32>);
+
+/// Adds 1 to keys in turn, through switch `k`, until the time is over.
+fn add(lab: &TestLab, k: usize, keys: u32, until: Instant) -> JoinHandle<Vec<Addition>> {
+    let prober = Prober::of(lab, k);
+    std::thread::spawn(move || {
+        let mut found = vec![];
+        for round in 0.. {
+            // (Each writer goes its own way.)
+            let key = (round * (2 * k as u32 + 1) + 13 * k as u32) % keys;
+            if Instant::now() >= until {
+                break;
+            }
+            found.push((key, prober.ask(3, key, 1).map(|answer| answer.was)));
+        }
+        found
+    })
+}
+
+/// Each addition read what all before it, at any switch, had made of the key: no two read the same.
+#[test]
+fn additions_at_three_switches_count_once() {
+    if skip() {
+        return;
+    }
+    const KEYS: u32 = 40;
+    let lab = up("chain", "pairs", "");
+    let until = Instant::now() + Duration::from_secs(2);
+    let writers: Vec<_> = (1..=3).map(|k| add(&lab, k, KEYS, until)).collect();
+    let mut found: BTreeMap<u32, Vec<Option<u32>>> = BTreeMap::new();
+    for writer in writers {
+        let all = writer.join().expect("a writer");
+        assert!(all.iter().filter(|it| it.1.is_some()).count() > 20, "a writer makes progress");
+        for (key, was) in all {
+            found.entry(key).or_default().push(was);
+        }
+    }
+    let total: usize = found.values().map(Vec::len).sum();
+    let unknown = found.values().flatten().filter(|it| it.is_none()).count();
+    println!("{total} additions, {unknown} of them without an answer");
+    for (key, values) in found {
+        let read: Vec<u32> = values.iter().copied().flatten().collect();
+        let different: BTreeSet<u32> = read.iter().copied().collect();
+        assert_eq!(different.len(), read.len(), "key {key}: two additions read the same");
+        let now: Vec<u32> =
+            (1..=3).map(|k| Prober::of(&lab, k).ask(0, key, 0).expect("an answer").was).collect();
+        assert!(now.iter().all(|it| *it == now[0]), "key {key}: {now:?}");
+        assert!((read.len()..=values.len()).contains(&(now[0] as usize)), "key {key}: {now:?}");
+    }
+    is_settled(&lab);
+    lab.down();
+}
+
+// ---- network functions --------------------------------------------------------------------------
+
+/// An echo server for TCP; it ends with the test.
+fn echo(lab: &TestLab, node: &str, address: Ipv4Addr, port: u16) -> SocketAddr {
+    let listener = lab.netns(node).run(|| TcpListener::bind((address, port))).expect("bind");
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            std::thread::spawn(move || {
+                let mut buffer = vec![0; 4096];
+                while let Ok(n) = stream.read(&mut buffer) {
+                    if n == 0 || stream.write_all(&buffer[..n]).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+    SocketAddr::from((address, port))
+}
+
+/// A connection from an address of a host.
+fn connect(
+    lab: &TestLab,
+    node: &str,
+    from: Ipv4Addr,
+    to: SocketAddr,
+    timeout: Duration,
+) -> std::io::Result<TcpStream> {
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, sockopt};
+    use nix::sys::socket::{bind, connect, setsockopt, socket};
+    use nix::sys::time::{TimeVal, TimeValLike};
+    let SocketAddr::V4(to) = to else { panic!("{to}") };
+    let open = || socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None);
+    let socket = lab.netns(node).run(|| Ok(open()?))?;
+    let timeout = TimeVal::milliseconds(timeout.as_millis() as i64);
+    setsockopt(&socket, sockopt::SendTimeout, &timeout)?; // (connect waits no longer)
+    bind(socket.as_raw_fd(), &SockaddrIn::from(SocketAddrV4::new(from, 0)))?;
+    connect(socket.as_raw_fd(), &SockaddrIn::from(to))?;
+    let stream = TcpStream::from(socket);
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(Duration::from_secs(15)))?;
+    Ok(stream)
+}
+
+fn answers(stream: &mut TcpStream, say: &str) {
+    stream.write_all(say.as_bytes()).unwrap_or_else(|e| panic!("{say}: {e}"));
+    let mut answer = vec![0; say.len()];
+    stream.read_exact(&mut answer).unwrap_or_else(|e| panic!("{say}: {e}"));
+    assert_eq!(answer, say.as_bytes());
+}
+
+/// The sum of a counter of the switches.
+fn counted(lab: &TestLab, counter: &str) -> u64 {
+    SWITCHES.iter().map(|switch| lab.counter(switch, counter)).sum()
+}
+
+const INSIDE_PREFIX: &str = "::ffff:10.7.0.0/112";
+
+fn firewall_tables() -> String {
+    format!(
+        r#"
+[[table]]
+name = "FirewallIngress.inside_sources"
+[[table.entry]]
+key = {{ "meta.source" = "{INSIDE_PREFIX}" }}
+action = "FirewallIngress.yes"
+[[table]]
+name = "FirewallIngress.inside_destinations"
+[[table.entry]]
+key = {{ "meta.destination" = "{INSIDE_PREFIX}" }}
+action = "FirewallIngress.yes"
+[[table]]
+name = "FirewallIngress.outside_ports"
+[[table.entry]]
+key = {{ "standard_metadata.ingress_port" = "1" }}
+action = "FirewallIngress.yes"
+"#
+    )
+}
+
+/// A connection goes out through one switch, and its answers come in through another one, which lets
+/// in nothing else.
+#[test]
+fn a_firewall_is_one_on_asymmetric_paths() {
+    if skip() {
+        return;
+    }
+    let lab = up("sro-firewall", "firewall", &firewall_tables());
+    let mut streams = vec![];
+    for k in 1..=3 {
+        echo(&lab, "outside", outside(k), 8000);
+        echo(&lab, "inside", inside(k), 8000);
+    }
+    for (back, out) in all_paths() {
+        let to = SocketAddr::from((outside(out), 8000));
+        let stream = connect(&lab, "inside", inside(back), to, Duration::from_secs(10));
+        streams.push(stream.unwrap_or_else(|e| panic!("out by s{out}, back by s{back}: {e}")));
+    }
+    for round in 0..10 {
+        streams.iter_mut().for_each(|it| answers(it, &format!("round {round}")));
+    }
+    // Nobody opens from outside, whichever way it goes.
+    let before = counted(&lab, "no_connection");
+    for (way, k) in all_paths() {
+        let to = SocketAddr::from((inside(way), 8000));
+        let error = connect(&lab, "outside", outside(k), to, Duration::from_millis(300));
+        let error = error.expect_err("it must not get through");
+        assert_eq!(error.raw_os_error(), Some(nix::errno::Errno::EINPROGRESS as i32), "{error}");
+    }
+    assert!(counted(&lab, "no_connection") >= before + 9);
+    // Opened, and answered: two writes for each connection.
+    assert_eq!(counted(&lab, "steps"), 18);
+    drop(streams);
+    wait_for("each connection makes its last two steps", || counted(&lab, "steps") == 36);
+    is_settled(&lab);
+    lab.down();
+}
+
+fn nat_tables() -> String {
+    let mut text = String::from(
+        r#"
+[[table]]
+name = "NatIngress.inside"
+[[table.entry]]
+key = { "hdr.ipv4.source" = "10.7.0.0/24" }
+action = "NatIngress.mark_inside"
+[[table]]
+name = "NatIngress.external"
+[[table.entry]]
+key = { "hdr.ipv4.destination" = "10.6.0.0/24" }
+action = "NatIngress.mark_external"
+[[table]]
+name = "NatIngress.pools"
+"#,
+    );
+    // What goes out for address k comes back through the switch behind it.
+    for k in 1..=3 {
+        text += &format!(
+            "[[table.entry]]\nkey = {{ \"hdr.ipv4.source\" = \"{}/32\" }}\naction = \
+             \"NatIngress.use_pool\"\narguments = {{ address = \"{}\", first_port = \"20000\", ports \
+             = \"64\" }}\n",
+            inside(k),
+            virtual_address(k)
+        );
+    }
+    text
+}
+
+/// Conversations of all switches take ports of the same pool, and no two have the same.
+#[test]
+fn a_nat_is_one_on_asymmetric_paths() {
+    if skip() {
+        return;
+    }
+    let lab = up("sro-nat", "nat", &nat_tables());
+    for k in 1..=3 {
+        echo(&lab, "outside", outside(k), 8000);
+    }
+    let mut streams = vec![];
+    for round in 0..3 {
+        for (back, out) in all_paths() {
+            let to = SocketAddr::from((outside(out), 8000));
+            let stream = connect(&lab, "inside", inside(back), to, Duration::from_secs(10));
+            streams.push(
+                stream.unwrap_or_else(|e| {
+                    panic!("round {round}, out by s{out}, back by s{back}: {e}")
+                }),
+            );
+        }
+    }
+    for round in 0..10 {
+        streams.iter_mut().for_each(|it| answers(it, &format!("round {round}")));
+    }
+    // What the outside host sees: the pool's addresses, and each port once.
+    let seen = lab.must_run("outside", "ss -Htn state established sport = :8000");
+    let peers: Vec<&str> = seen.lines().filter_map(|line| line.split_whitespace().nth(3)).collect();
+    assert_eq!(peers.len(), streams.len(), "{seen}");
+    assert!(peers.iter().all(|peer| peer.starts_with("10.6.0.")), "{seen}");
+    assert_eq!(counted(&lab, "no_binding"), 0);
+    is_settled(&lab);
+    lab.down();
+}
+
+fn balancer_tables() -> String {
+    let mut services = String::from("[[table]]\nname = \"BalancerIngress.services\"\n");
+    let mut servers = String::from("[[table]]\nname = \"BalancerIngress.servers\"\n");
+    let mut backends = String::from("[[table]]\nname = \"BalancerIngress.backends\"\n");
+    for k in 1..=3 {
+        let address = virtual_address(k);
+        services += &format!(
+            "[[table.entry]]\nkey = {{ \"meta.key.destination\" = \"{address}\", \
+             \"meta.key.destination_port\" = \"80\", \"meta.key.protocol\" = \"6\" }}\naction = \
+             \"BalancerIngress.mark_virtual\"\n"
+        );
+        servers += &format!(
+            "[[table.entry]]\nkey = {{ \"meta.key.source\" = \"{}/32\", \"meta.key.source_port\" = \
+             \"8000\", \"meta.key.protocol\" = \"6\" }}\naction = \"BalancerIngress.mark_backend\"\n",
+            outside(k)
+        );
+        for bucket in 0..BUCKETS {
+            backends += &format!(
+                "[[table.entry]]\nkey = {{ \"meta.conversation.server\" = \"{address}\", \
+                 \"meta.conversation.server_port\" = \"80\", \"bucket\" = \"{bucket}\" }}\naction = \
+                 \"BalancerIngress.use_backend\"\narguments = {{ address = \"{}\", port = \"8000\" }}\n",
+                outside(bucket % 3 + 1)
+            );
+        }
+    }
+    services + &servers + &backends
+}
+
+/// A client's connection comes to one switch, the backend's answers to another one.
+#[test]
+fn a_load_balancer_is_one_on_asymmetric_paths() {
+    if skip() {
+        return;
+    }
+    let lab = up("sro-balancer", "load_balancer", &balancer_tables());
+    for k in 1..=3 {
+        echo(&lab, "outside", outside(k), 8000);
+    }
+    let mut streams = vec![];
+    for _ in 0..3 {
+        for (back, out) in all_paths() {
+            let to = SocketAddr::from((virtual_address(out), 80));
+            let stream = connect(&lab, "inside", inside(back), to, Duration::from_secs(10));
+            streams.push(stream.unwrap_or_else(|e| panic!("out by s{out}, back by s{back}: {e}")));
+        }
+    }
+    for round in 0..10 {
+        streams.iter_mut().for_each(|it| answers(it, &format!("round {round}")));
+    }
+    assert_eq!(counted(&lab, "no_backend"), 0);
+    is_settled(&lab);
+    lab.down();
+}
