@@ -85,9 +85,9 @@ extern SharedSketch {
 /// A packet's writes take effect together, or none does, in all switches before the packet leaves.
 /// If a key that it writes is not any more what the packet read, or `insert` finds the key written
 /// meanwhile, the program runs again on this packet, as it came in, and reads what is there by
-/// then. A packet does not see its own writes. One that is
-/// answered with an ICMP error writes nothing, and one that goes to the host cannot wait: it is
-/// dropped and counted if it writes. All such objects of a program are in one group.
+/// then. A packet does not see its own writes. One that is answered with an ICMP error writes
+/// nothing. One that goes to the host cannot wait: it is dropped and counted if it writes. All such
+/// objects of a program are in one group.
 extern SharedTable<K, V> {
     /// `size`: keys at the most; a packet that would write one more is dropped and counted.
     /// `consistency`: Shared.SRO.
