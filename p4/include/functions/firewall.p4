@@ -1,5 +1,5 @@
-// firewall.p4: a stateful firewall for TCP, UDP and ICMP echo over IPv4 and IPv6, without its state.
-// A program includes it, and says where the connections are.
+// firewall.p4: a stateful firewall for TCP, UDP and ICMP echo over IPv4 and IPv6, without its
+// state. A program includes it, and says where the connections are.
 //
 // Hosts with addresses in `inside_*` may open connections: TCP by SYN, UDP and echo by any packet.
 // From outside comes in what belongs to a connection, and what opens one to a service that

@@ -1,5 +1,5 @@
-// load_balancer.p4: a layer-4 load balancer for TCP and UDP, without its state. A program includes it,
-// and says where the bindings are.
+// load_balancer.p4: a layer-4 load balancer for TCP and UDP, without its state. A program
+// includes it, and says where the bindings are.
 //
 // Clients send to a virtual address and port; each conversation gets a backend, and keeps it,
 // whatever becomes of the list of backends meanwhile. The destination is rewritten towards the

@@ -1,5 +1,5 @@
-// nat.p4: a network address and port translator (RFC 3022) for TCP, UDP and ICMP, without its state.
-// A program includes it, and says where the bindings are.
+// nat.p4: a network address and port translator (RFC 3022) for TCP, UDP and ICMP, without its
+// state. A program includes it, and says where the bindings are.
 //
 // Hosts with addresses in `inside` share the external addresses of the pool. Mapping and filtering
 // are address and port dependent (RFC 4787, RFC 5382, RFC 5508): a binding belongs to one 5-tuple,

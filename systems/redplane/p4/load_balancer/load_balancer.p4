@@ -2,14 +2,14 @@
 // with packets: p4/include/functions/load_balancer.p4.
 //
 // A conversation gets a backend by weight, by load or by Maglev's hashing: the store's allocator
-// BACKENDS decides (systems/redplane/docs/apps/load_balancer.md). Its two bindings are made together
-// as a NAT's are: each has a lease of its own, so the two directions may go through different
-// switches.
+// BACKENDS decides (systems/redplane/docs/apps/load_balancer.md). Its two bindings are made
+// together as a NAT's are: each has a lease of its own, so the two directions may go through
+// different switches.
 //
 // By default the bindings are linearizable: they live in the replicated store, and another switch
-// carries on with them when this one dies. With -DLOAD_BALANCER_LOCAL they live in this switch only.
-// With -DLOAD_BALANCER_PICK_UP and `policy = "maglev"` a connection whose binding is lost mostly gets
-// the backend that it had.
+// carries on with them when this one dies. With -DLOAD_BALANCER_LOCAL they live in this switch
+// only. With -DLOAD_BALANCER_PICK_UP and `policy = "maglev"` a connection whose binding is lost
+// mostly gets the backend that it had.
 //
 // systems/redplane/docs/apps/packets.md has each kind of packet, beside nftables.
 

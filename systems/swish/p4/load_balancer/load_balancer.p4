@@ -1,15 +1,14 @@
-// load_balancer.p4: a layer-4 load balancer for TCP and UDP, on several switches at once (SwiSh §8.1).
-// What it does with packets: p4/include/functions/load_balancer.p4.
+// load_balancer.p4: a layer-4 load balancer for TCP and UDP, on several switches at once (SwiSh
+// §8.1). What it does with packets: p4/include/functions/load_balancer.p4.
 //
 // All switches of the group share the bindings with SRO: a client's packets may come to one switch,
-// and the backend's answers to another one. The packet that makes a binding leaves when all switches
-// have it. If two switches see the first packets of one conversation at once, the head of the chain
-// decides, and the other packet follows.
+// and the backend's answers to another one. The packet that makes a binding leaves when all
+// switches have it. If two switches see the first packets of one conversation at once, the head of
+// the chain decides, and the other packet follows.
 //
 // A conversation's hash says which entry of `backends` it gets: BUCKETS of them, the operator's to
 // fill (several for a backend with more weight). To drain a backend, give its buckets to others:
-// conversations that it has stay. All switches need the same entries only so that it does not matter
-// which one opens.
+// conversations that it has stay.
 //
 // One end of a client that talks to two virtual addresses at once, whose buckets have the same
 // backend, gets none for the second one (`no_backend`): the answers of both would look alike.

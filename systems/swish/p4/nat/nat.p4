@@ -1,16 +1,17 @@
-// nat.p4: a network address and port translator (RFC 3022) for TCP, UDP and ICMP, on several switches
-// at once (SwiSh §8.1). What it does with packets: p4/include/functions/nat.p4.
+// nat.p4: a network address and port translator (RFC 3022) for TCP, UDP and ICMP, on several
+// switches at once (SwiSh §8.1). What it does with packets: p4/include/functions/nat.p4.
 //
 // All switches of the group share the bindings with SRO: a conversation may go out through one
 // switch, and come back through another one. The packet that makes a binding leaves when all
 // switches have it; packets that use one are served by the switch that they come to.
 //
 // `pools` says which external address and ports an inside host's conversations get. A switch tries
-// the inside host's own port, then three by a hash of the conversation, and the head of the chain refuses one that somebody else has
-// taken meanwhile: then the packet tries again. So all switches may have the same ports, and nobody
-// need adopt those of a dead one. (Ports are shared by remote ends: one is taken only for the
-// conversations with one address and port.) Where each switch is to have ports of its own, give each
-// its own range; an operator gives a dead one's to another one by an entry.
+// the inside host's own port, then three by a hash of the conversation, and the head of the chain
+// refuses one that somebody else has taken meanwhile: then the packet tries again. So all switches
+// may have the same ports, and nobody need adopt those of a dead one. (Ports are shared by remote
+// ends: one is taken only for the conversations with one address and port.) Where each switch is to
+// have ports of its own, give each its own range; an operator gives a dead one's to another one by
+// an entry.
 //
 // A conversation without packets is over after NAT_..._S seconds.
 

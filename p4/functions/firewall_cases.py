@@ -1,15 +1,8 @@
-#!/usr/bin/env python3
-"""Writes the packet tests of functions/firewall.p4 (*.stf) beside itself: those of all its programs.
-
-Run it after changing a case: python3 p4/functions/firewall/generate_stf.py
+"""Packet tests of functions/firewall.p4: those of all its programs, whose generate_stf.py calls write_all.
 """
-import pathlib
 import struct
-import sys
 
-HERE = pathlib.Path(__file__).parent
-sys.path.insert(0, str(HERE.parents[1]))
-from stf_packets import (ACK, FIN, ICMP, ICMP6, RST, SYN, TCP, UDP, Case, address, echo, echo6, ethernet,  # noqa: E402
+from stf_packets import (ACK, FIN, ICMP, ICMP6, RST, SYN, TCP, UDP, Case, address, echo, echo6, ethernet,
                          fragmentation_needed, icmp, icmp6, ipv4, ipv6, packet_too_big, split, tcp, tcp_with_mss, udp, with_bytes)
 
 INSIDE_MAC, OUTSIDE_MAC = "02:00:00:00:00:05", "02:00:00:00:00:11"
@@ -54,7 +47,6 @@ def wide(text, length):
 
 
 SETUP = f"""
-# define: FIREWALL_LOCAL
 # port: 0 mac {PORT_MACS[0]} address 10.0.0.1/24 address 2001:db8:1::1/64
 # port: 1 mac {PORT_MACS[1]} address 192.0.2.2/24 address 2001:db8:f::2/64
 # neighbor: 10.0.0.5 mac {INSIDE_MAC} port 0
@@ -82,8 +74,11 @@ add FirewallIngress.services meta.key_destination:{wide("2001:db8:1::80", 128)} 
 
 
 class FirewallCase(Case):
+    folder = None
+    define = ""
+
     def __init__(self, name, about, family=V4, setup=SETUP):
-        super().__init__(HERE, "FirewallIngress", name, about, setup)
+        super().__init__(FirewallCase.folder, "FirewallIngress", name, about, FirewallCase.define + setup)
         self.family = family
 
     def send(self, outbound, make, passes):
@@ -296,7 +291,7 @@ def refuses():
 
 
 def full():
-    setup = SETUP.replace("# define: FIREWALL_LOCAL", "# define: FIREWALL_LOCAL\n# define: FIREWALL_CONNECTIONS=1")
+    setup = "\n# define: FIREWALL_CONNECTIONS=1" + SETUP
     case = FirewallCase("full", "A full table.", setup=setup)
     case.note("room for one, then for none; what has room goes on")
     case.tcp("out", SYN)
@@ -313,7 +308,7 @@ def fragment6(next_header, offset, more, payload, identification=0x1234):
 
 
 def gateway():
-    setup = SETUP.replace("# define: FIREWALL_LOCAL", "# define: FIREWALL_LOCAL\n# gateway: clamp_mss hold_fragments")
+    setup = "\n# gateway: clamp_mss hold_fragments" + SETUP
     setup = setup.replace("address 192.0.2.2/24", "address 192.0.2.2/24 mtu 1400")
     case = FirewallCase("gateway", "Paths' MTUs, next hops, fragments, maximum segment sizes, of both families.", setup=setup)
     frame = lambda port, packet, kind=0x0800: ethernet(PORT_MACS[port], [INSIDE_MAC, OUTSIDE_MAC][port], packet, kind)  # noqa: E731
@@ -403,7 +398,7 @@ def gateway():
 
 def pick_up():
     case = FirewallCase("pick_up", "With -DFIREWALL_PICK_UP an inside host's acknowledgement opens a connection, too.",
-                        setup=SETUP.replace("# define: FIREWALL_LOCAL", "# define: FIREWALL_LOCAL\n# define: FIREWALL_PICK_UP"))
+                        setup="\n# define: FIREWALL_PICK_UP" + SETUP)
     for flags in (SYN_ACK, RST, FIN_ACK, SYN | FIN, 0x5000):
         case.tcp("out", flags, False)
     case.note("nor does what comes from outside, to a service or not")
@@ -423,10 +418,10 @@ def pick_up():
     case.write()
 
 
-connections(V4)
-connections(V6)
-resets()
-refuses()
-full()
-gateway()
-pick_up()
+def write_all(folder, define=""):
+    """Writes the STF files into a folder. `define`: a line of all of them."""
+    FirewallCase.folder, FirewallCase.define = folder, define
+    connections(V4)
+    connections(V6)
+    for write in (resets, refuses, gateway, pick_up):
+        write()
