@@ -245,8 +245,8 @@ action = "FirewallIngress.yes"
     )
 }
 
-/// A connection goes out through one switch, and its answers come in through another one, which lets
-/// in nothing else.
+/// A connection goes out through one switch, and its answers come in through another one, which
+/// lets in nothing else.
 #[test]
 fn a_firewall_is_one_on_asymmetric_paths() {
     if skip() {

@@ -1,5 +1,5 @@
-//! Chains of switches with SRO, in random runs. SEED=N: only that one, with its log; RUNS=N: so many
-//! from FIRST_SEED on. `--ignored`: many more, and all seeded bugs (BUG=Name: only that one). Needs
+//! Chains of switches with SRO, in random runs. SEED=N: only that one, with its log; RUNS=N: so
+//! many from FIRST_SEED on. `--ignored`: many more, and all seeded bugs (BUG=Name: only that one). Needs
 //! root.
 
 use std::sync::Mutex;
