@@ -1,0 +1,83 @@
+//! The topology systems/swish/lab/failures.toml, with another number of switches.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+fn joined(count: u32, of: impl Fn(u32) -> String) -> String {
+    (1..=count).map(of).collect::<Vec<_>>().join(", ")
+}
+
+/// A file with so many switches, each linked to each other one and to the controller.
+pub fn topology(folder: &Path, count: u32) -> PathBuf {
+    let original = Path::new(env!("CARGO_MANIFEST_DIR")).join(super::TOPOLOGY);
+    let text = std::fs::read_to_string(&original).expect("the topology");
+    let (head, _) = text.split_once("[node.h1]").expect("hosts behind all templates");
+    let (before, rest) = head.split_once("routes = [").expect("the controller's routes");
+    let (_, rest) = rest.split_once(']').expect("their end");
+    let routes =
+        joined(count, |it| format!("\"10.9.0.{it} via 10.0.{}.2 src 10.2.9.10\"", 90 + it));
+    let mut made = format!("{before}routes = [{routes}]{rest}");
+    let switches = joined(4, |it| format!("\"10.9.0.{it}\""));
+    assert_eq!(made.matches(&switches).count(), 2, "lists of switches");
+    made = made.replace(&switches, &joined(count, |it| format!("\"10.9.0.{it}\"")));
+    let lab = original.parent().expect("a folder").display().to_string();
+    made = made.replace("${topology_dir}", &lab);
+    for one in 1..=count {
+        node(&mut made, one, count);
+    }
+    let file = folder.join("mesh.toml");
+    std::fs::write(&file, made).expect("written");
+    file
+}
+
+fn node(text: &mut String, one: u32, count: u32) {
+    let others = || (1..=count).filter(move |it| *it != one);
+    let to = |other: u32| {
+        let (low, high) = (one.min(other), one.max(other));
+        format!("\"10.9.0.{other} via 10.0.{low}{high}.{}\"", if one < other { 2 } else { 1 })
+    };
+    let routes = others().map(to).collect::<Vec<_>>().join(", ");
+    let controller = format!("10.0.{}", 90 + one);
+    let mut ports = String::new();
+    for (port, other) in (1..).zip(others()) {
+        let _ = writeln!(ports, "[[port]]\ninterface = \"s{other}\"\nport = {port}\nfabric = true");
+    }
+    let _ = write!(
+        text,
+        "
+[node.h{one}]
+role = \"host\"
+routes = [\"default via 10.1.{one}.1\"]
+
+[node.s{one}]
+template = \"switch\"
+loopback = \"10.9.0.{one}/32\"
+routes = [\"10.2.9.10 via {controller}.1 src 10.9.0.{one}\", {routes}]
+[node.s{one}.vars]
+number = \"{one}\"
+ports = '''
+{ports}[[port]]
+interface = \"controller\"
+port = 9
+'''
+
+[[link]]
+a = {{ node = \"h{one}\", address = \"10.1.{one}.10/24\" }}
+b = {{ node = \"s{one}\", address = \"10.1.{one}.1/24\" }}
+
+[[link]]
+a = {{ node = \"controller\", address = \"{controller}.1/30\" }}
+b = {{ node = \"s{one}\", address = \"{controller}.2/30\" }}
+"
+    );
+    for other in others().filter(|it| one < *it) {
+        let _ = write!(
+            text,
+            "
+[[link]]
+a = {{ node = \"s{one}\", address = \"10.0.{one}{other}.1/30\" }}
+b = {{ node = \"s{other}\", address = \"10.0.{one}{other}.2/30\" }}
+"
+        );
+    }
+}
