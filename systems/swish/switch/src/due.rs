@@ -53,33 +53,27 @@ pub struct Wanted {
     pub want: u32,
 }
 
-/// Looks without a frame of a member before others are made, at the most.
-const MOST_SILENT_LOOKS: u32 = 32;
+/// Time without a frame of a member before others are made, at the most.
+const MOST_SILENCE_NS: u64 = 3_200_000;
 
 /// A member that sends nothing.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Silence {
-    /// Looks since a frame came from it, or was made for it.
-    looks: u32,
-    /// Frames are made after so many looks. The number doubles each time: more frames do not make
-    /// a slow way faster.
-    patience: u32,
-}
-
-impl Default for Silence {
-    fn default() -> Silence {
-        Silence { looks: 0, patience: 1 }
-    }
+    /// No frames are made before. (The time doubles with each that are: more frames do not make a
+    /// slow way faster.)
+    until_ns: u64,
+    /// See `until_ns`.
+    patience_ns: u64,
 }
 
 impl Silence {
-    /// Whether frames are to be made, after a look at which none had come.
-    fn is_over(&mut self) -> bool {
-        self.looks += 1;
-        if self.looks < self.patience {
+    /// Whether frames are to be made, at a look before which none had come.
+    fn is_over(&mut self, now_ns: u64) -> bool {
+        if now_ns < self.until_ns {
             return false;
         }
-        *self = Silence { looks: 0, patience: (self.patience * 2).min(MOST_SILENT_LOOKS) };
+        self.patience_ns = (2 * self.patience_ns.max(LEAST_PAUSE_NS)).min(MOST_SILENCE_NS);
+        self.until_ns = now_ns + self.patience_ns;
         true
     }
 }
@@ -125,6 +119,12 @@ impl Rounds {
         let merged = |look: &Look| look.members.iter().map(|(_, it)| it.merged).collect::<Vec<_>>();
         let moved = look.word != self.before.word || merged(&look) != merged(&self.before);
         self.still = if moved { 0 } else { self.still.saturating_add(1) };
+        // (Also between two windows, when none are made.)
+        for (member, seen) in &look.members {
+            if self.came(*member, seen) > 0 {
+                self.silences.remove(member);
+            }
+        }
         let frames = if look.word == 0 || look.sealed || look.waits_until_ns > now_ns {
             vec![]
         } else if look.members.len() < 2 {
@@ -133,7 +133,7 @@ impl Rounds {
             let others = look.members.iter().filter(|(member, _)| *member != look.own);
             let mut frames = vec![];
             for (member, seen) in others {
-                frames.extend(self.for_member(&look, *member, seen, &mut missing));
+                frames.extend(self.for_member(&look, now_ns, *member, seen, &mut missing));
             }
             frames
         };
@@ -142,9 +142,16 @@ impl Rounds {
         frames
     }
 
+    /// Frames that came from a member since the look before.
+    fn came(&self, member: u32, seen: &Seen) -> u32 {
+        let before = self.before.members.iter().find(|(number, _)| *number == member);
+        before.map_or(0, |(_, before)| seen.frames.wrapping_sub(before.frames))
+    }
+
     fn for_member(
         &mut self,
         look: &Look,
+        now_ns: u64,
         member: u32,
         seen: &Seen,
         missing: &mut impl FnMut(u32, u32, usize) -> Vec<u32>,
@@ -155,8 +162,7 @@ impl Rounds {
             let lacks = missing(member, seen.total, ASKED).into_iter();
             return lacks.map(|want| Wanted { member, want }).collect();
         }
-        let before = self.before.members.iter().find(|(number, _)| *number == member);
-        let came = before.map_or(0, |(_, before)| seen.frames.wrapping_sub(before.frames));
+        let came = self.came(member, seen);
         let own = look.members.iter().find(|(number, _)| *number == look.own);
         let to_send = own.map_or(0, |(_, own)| match own.total {
             NOT_KNOWN => 0,
@@ -166,11 +172,10 @@ impl Rounds {
         let to_get = if sending && known { seen.total.saturating_sub(seen.merged) } else { 0 };
         // (A frame that comes back within a look is counted more than once: then there are enough.)
         let wanted = to_send.max(to_get).clamp(FIRST_FRAMES, FRAMES);
-        let silence = self.silences.entry(member).or_default();
         let count = if came == 0 {
-            if silence.is_over() { wanted } else { 0 }
+            let silence = self.silences.entry(member).or_default();
+            if silence.is_over(now_ns) { wanted } else { 0 }
         } else {
-            *silence = Silence::default();
             let few = if wanted > FIRST_FRAMES { wanted.saturating_sub(came) } else { 0 };
             few.min(FRAMES / 2)
         };
@@ -226,9 +231,27 @@ mod tests {
     fn frames_on_a_slow_way_do_not_become_more_and_more() {
         let mut rounds = Rounds::default();
         let members = [(0, Seen::default()), (1, Seen::default())];
-        let mut made = |phase| !rounds.due(look(phase, &members), 5, none).is_empty();
-        let made: Vec<bool> = (0..8).map(|_| made(phase::READY)).collect();
-        assert_eq!(made, [true, false, true, false, false, false, true, false]);
+        let mut made =
+            |at| !rounds.due(look(phase::READY, &members), at * LEAST_PAUSE_NS, none).is_empty();
+        let few: Vec<bool> = (0..8).map(&mut made).collect();
+        assert_eq!(few, [true, false, true, false, false, false, true, false]);
+        // A member that is back is not silent for longer than that.
+        assert!((8..1000).filter(|at| made(*at)).count() < 50);
+        assert!((1000..=1032).any(&mut made));
+    }
+
+    #[test]
+    fn frames_between_two_windows_end_a_silence() {
+        let mut rounds = Rounds::default();
+        let seen = |frames| [(0, Seen::default()), (1, Seen { frames, ..Seen::default() })];
+        let mut at = |at, frames, waits_until_ns| {
+            let look = Look { waits_until_ns, ..look(phase::READY, &seen(frames)) };
+            !rounds.due(look, at, none).is_empty()
+        };
+        let silent: Vec<bool> = (0..100).map(|step| at(step * LEAST_PAUSE_NS, 0, 0)).collect();
+        assert!(silent[0] && !silent[99]);
+        assert!(!at(100 * LEAST_PAUSE_NS, 2, 110 * LEAST_PAUSE_NS));
+        assert!(at(110 * LEAST_PAUSE_NS, 2, 0), "the next window begins with frames");
     }
 
     #[test]

@@ -409,6 +409,8 @@ impl Member {
         }
         self.end_seal();
         self.maps.unseal();
+        // (Members of the new view had no time yet to hold it up.)
+        self.moved = (self.maps.progress(), now_ns);
         self.view = Some(view);
         self.taken += 1;
         Ok(())
