@@ -103,7 +103,7 @@ impl Decided {
         let mut counted = self.counted.clone();
         for member in &self.members {
             let of = counted.entry(member.address).or_default();
-            if stays.contains(member) && !self.joins.contains(&member.number) {
+            if stays.contains(member) {
                 of.clear();
             } else {
                 let Member { incarnation, .. } = *member;
@@ -162,6 +162,9 @@ mod tests {
         };
         let counted = decided.counted_after(&[], |_| 11);
         assert_eq!(counted[&address], [Counted { incarnation: 7, view: 9, rotation: 11 }]);
+        // Who stays has it all, also if it joined with that decision.
+        let stays = decided.counted_after(&decided.members, |_| 11);
+        assert!(stays.is_empty(), "{stays:?}");
         let mut group = GroupState::default();
         group.add(Decided { counted, ..decided }, 0);
         let state = State { version: 2, groups: BTreeMap::from([("main".to_owned(), group)]) };
