@@ -7,6 +7,8 @@ mod common;
 mod mesh;
 #[path = "lab_shared_failures/probes.rs"]
 mod probes;
+#[path = "lab_shared_failures/recovery.rs"]
+mod recovery;
 
 use common::{TestLab, env_number, one_at_a_time, skip, wait_for};
 use probes::{Death, Hosts, Ledger, Truth};

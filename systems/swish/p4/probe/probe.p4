@@ -90,7 +90,12 @@ control ProbeIngress(inout headers h, inout metadata m, inout standard_metadata_
 #ifdef APART
     @group("sets")
 #endif
+#ifdef SUMS
+    // (All of the group merges by addition: what dead switches brought can be told apart.)
+    SharedCounter(CELLS, Shared.SDW, WhenFull.PASS) sets;
+#else
     SharedSketch(CELLS, Sketch.BITS, Shared.SDW, WhenFull.PASS) sets;
+#endif
     @group("other") SharedSketch(64, Sketch.MAXIMA, Shared.SDW, WhenFull.PASS) largest;
 
     apply {
@@ -104,7 +109,11 @@ control ProbeIngress(inout headers h, inout metadata m, inout standard_metadata_
             h.probe.largest = largest.get(h.probe.index & 63);
             if (h.probe.amount != 0) {
                 counters.add(h.probe.index, h.probe.amount);
+#ifdef SUMS
+                sets.add(h.probe.index, h.probe.amount);
+#else
                 sets.update(h.probe.index, h.probe.amount);
+#endif
                 largest.update(h.probe.index & 63, h.probe.amount);
             }
             // Back to the sender.

@@ -67,6 +67,13 @@ impl Host {
         Some(probe)
     }
 
+    /// Sends updates, and waits for no answer.
+    pub fn send(&self, indexes: impl Iterator<Item = u32>) {
+        for index in indexes {
+            let _ = self.0.send_to(&Probe::bytes(index, 1), SWITCH);
+        }
+    }
+
     /// Asks until there is an answer.
     pub fn read(&self, index: u32) -> Probe {
         let answer = (0..50).find_map(|_| self.ask(index, 0));
