@@ -111,7 +111,8 @@ SP_INLINE __u64 sp_shared_rotation(__u64 word)
 
 /*
  * Pins the packet to the window. "Unknown" first: between a load of the window and the pin the
- * window could turn, and nobody would wait for this packet. Returns 0 before the group has begun.
+ * window could turn, and nobody would wait for this packet. Returns 0 before the group has begun,
+ * and while this switch is to leave it.
  */
 SP_INLINE __u64 sp_shared_pin(struct sp_shared_context *shared, __u32 group)
 {
@@ -126,7 +127,7 @@ SP_INLINE __u64 sp_shared_pin(struct sp_shared_context *shared, __u32 group)
 	if (!cpu || !node)
 		return 0;
 	__sync_lock_test_and_set(&cpu->packet, SP_SHARED_UNKNOWN_PIN);
-	word = SP_SHARED_LOAD(node->word);
+	word = SP_SHARED_LOAD(node->closed) ? 0 : SP_SHARED_LOAD(node->word);
 	SP_SHARED_STORE(cpu->packet, word);
 	shared->word[group] = word;
 	return word;

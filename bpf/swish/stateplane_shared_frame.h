@@ -358,6 +358,7 @@ static __noinline int sp_shared_handle(struct xdp_md *xdp, struct sp_shared_mess
 	word = sp_shared_turn(group, cpu_index);
 	window = SP_SHARED_WINDOW(word);
 	member->frames++;
+	member->full += message->kind & SP_SHARED_KIND_CELLS;
 	if (phase >= SP_SHARED_READY)
 		sp_shared_raise_ready(member, theirs);
 	/* (A member goes on from READY when all are ready.) */

@@ -110,10 +110,11 @@ struct sp_shared_node {
 	 * and the lists. (Packets cannot change all cells of a large variable in each window.)
 	 */
 	__u32 filled;
-	__u32 padding; /* So that the size is a multiple of eight. */
+	/* Not 0: packets find that the group has not begun, as the switch is to leave it. */
+	__u32 closed;
 };
 _Static_assert(sizeof(struct sp_shared_node) == 136, "as in Rust");
-_Static_assert(__builtin_offsetof(struct sp_shared_node, padding) == 132, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_shared_node, closed) == 132, "as in Rust");
 
 /* A member of a group, as this switch knows it. */
 struct sp_shared_member {
@@ -125,10 +126,10 @@ struct sp_shared_member {
 	/* The number of the message that it gets next, by the lowest bit of its window. */
 	__u32 next[2];
 	__be32 address; /* Its address. */
-	__u32 padding; /* So that the size is a multiple of eight. */
+	__u32 full; /* Of the frames that it sent, so many brought cells. */
 };
 _Static_assert(sizeof(struct sp_shared_member) == 40, "as in Rust");
-_Static_assert(__builtin_offsetof(struct sp_shared_member, padding) == 36, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_shared_member, full) == 36, "as in Rust");
 
 /* What a CPU works on in a group. A cache line. */
 struct sp_shared_cpu {

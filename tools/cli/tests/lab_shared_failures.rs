@@ -9,6 +9,8 @@ mod mesh;
 mod probes;
 #[path = "lab_shared_failures/recovery.rs"]
 mod recovery;
+#[path = "lab_shared_failures/watch.rs"]
+mod watch;
 
 use common::{TestLab, env_number, one_at_a_time, skip, wait_for};
 use probes::{Death, Hosts, Ledger, Truth};
@@ -162,6 +164,19 @@ fn windows_go_on_without_the_dead() {
     run.lab.restart_daemon("controller", "controller");
     run.settle();
     run.check();
+    run.go_on();
+
+    // One leaves while its host writes: nothing of it is lost.
+    run.move_on(&[1, 2, 3, 4], 20);
+    let name = format!("{}-s2", run.lab.name);
+    common::must(&["shared", "leave", "--switch", &name]);
+    assert_eq!(members(&status(&run.lab)), [[1, 3, 4], [1, 3, 4]]);
+    run.move_on(&[1, 3, 4], 10);
+    common::must(&["shared", "join", "--switch", &name]);
+    run.settle();
+    run.move_on(&[1, 2, 3, 4], 5);
+    run.check();
+    watch::is_complete(&run.lab);
     run.lab.down();
 }
 

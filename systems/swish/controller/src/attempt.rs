@@ -15,6 +15,8 @@ pub(crate) struct Attempt {
     pub stays: Vec<Member>,
     /// Switches without state that are to become members.
     pub joins: Vec<Member>,
+    /// Members that leave, as an operator wants it.
+    pub leaves: Vec<Member>,
     pub began_ns: u64,
     /// Orders went out then.
     pub told_ns: u64,

@@ -58,6 +58,8 @@ pub enum Input {
 pub enum Event {
     /// A member does not report any more.
     Died(String, Ipv4Addr),
+    /// It is no member any more, as an operator wanted it; all that it had counts.
+    Left(String, Ipv4Addr),
     /// It holds up all others, which lack what it should bring: by pairs, who lacks whom.
     Slow(String, Ipv4Addr, Vec<(Ipv4Addr, Ipv4Addr)>),
     /// A new view. How long its members stood still, in ms.

@@ -185,6 +185,9 @@ impl Group {
         for seen in self.seen.values_mut() {
             seen.ordered_ns = 0;
         }
+        for member in attempt.leaves.iter().filter(|it| !decided.members.contains(it)) {
+            out.events.push(Event::Left(self.name.clone(), member.address));
+        }
         let ms = now_ns.saturating_sub(attempt.began_ns) / 1_000_000;
         out.events.push(Event::Decided(self.name.clone(), decided.clone(), ms));
         self.sealed_ns = now_ns;
@@ -363,6 +366,7 @@ impl Group {
             number,
             stays: vec![],
             joins: fresh.clone(),
+            leaves: vec![],
             began_ns: now_ns,
             told_ns: 0,
             gather: None,
@@ -420,8 +424,9 @@ impl Group {
         newest: &Decided,
         living: Vec<Member>,
     ) {
+        let leaving = self.leaving(settings, now_ns, &living);
         let leaves = |it: &Member| {
-            self.reports(settings, now_ns, it).is_none_or(|report| report.leaves)
+            leaving.contains(it)
                 || self.out.get(&it.address).is_some_and(|until_ns| now_ns < *until_ns)
         };
         let mut stays: Vec<Member> = living.iter().filter(|it| !leaves(it)).copied().collect();
@@ -435,6 +440,7 @@ impl Group {
             number,
             stays,
             joins,
+            leaves: leaving,
             began_ns: now_ns,
             told_ns: 0,
             gather: None,

@@ -13,6 +13,8 @@ seeded_bugs::seeded_bugs! {
         KeptForgotten,
         /// All that a removed switch had is said not to have counted.
         CountedForgotten,
+        /// A switch leaves before all that its packets updated has counted.
+        LeavesAtOnce,
         /// A switch joins before all members have taken the decision.
         JoinsEarly,
     }

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use swish_controller::{
     Controller, Decided, GroupSettings, GroupState, Input, Outputs, Settings, State, plan,
 };
-use swish_protocol::control::{Member, Message, Report, Task, Turn, View};
+use swish_protocol::control::{Load, Member, Message, Report, Task, Turn, View};
 use swish_protocol::layouts::phase;
 
 const MS: u64 = 1_000_000;
@@ -36,6 +36,8 @@ fn report(number: u32, view: u32, window: u64, phase: u64, whole: u64) -> Report
         lacks: 0,
         still_ms: 0,
         leaves: false,
+        empty: false,
+        load: Load::default(),
     }
 }
 

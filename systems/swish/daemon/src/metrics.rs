@@ -43,7 +43,7 @@ pub(crate) fn render(rules: &Switches, kept: &Kept, now_ns: u64, bad_tag: u64) -
     let help = "Switches of a group, by whether they share it.";
     let mut family = text.family("stateplane_shared_controller_switches", Kind::Gauge, help);
     for group in &page.groups {
-        for standing in ["member", "joining", "silent", "absent", "out"] {
+        for standing in ["member", "joining", "silent", "absent", "leaving", "left"] {
             let of = |it: &&SwitchStatus| it.standing == standing;
             let count = group.switches.iter().filter(of).count() as u64;
             family.sample(&[("group", &group.group), ("standing", &standing)], count);
@@ -53,6 +53,11 @@ pub(crate) fn render(rules: &Switches, kept: &Kept, now_ns: u64, bad_tag: u64) -
     let mut family = text.family("stateplane_shared_controller_still_seconds", Kind::Gauge, help);
     for group in &page.groups {
         family.sample(&[("group", &group.group)], group.still_ms as f64 / 1000.0);
+    }
+    let help = "Pairs of members of which one lacks what the other should bring.";
+    let mut family = text.family("stateplane_shared_controller_held_up", Kind::Gauge, help);
+    for group in &page.groups {
+        family.sample(&[("group", &group.group)], group.held_up.len() as u64);
     }
     text.finish()
 }

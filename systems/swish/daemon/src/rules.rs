@@ -81,6 +81,9 @@ impl Switches {
                 self.deaths += 1;
                 tracing::warn!(name, group, %switch, "dead: it does not report any more");
             }
+            Event::Left(group, switch) => {
+                tracing::info!(name, group, %switch, "left, as it was to");
+            }
             Event::Slow(group, switch, pairs) => {
                 self.slow += 1;
                 tracing::warn!(

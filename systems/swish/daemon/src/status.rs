@@ -34,6 +34,10 @@ pub struct GroupStatus {
     pub stage: String,
     /// The newest window that a member reports.
     pub window: u64,
+    /// Since it began.
+    pub age_ms: u64,
+    /// r = 2NB: updates that a packet misses at the most.
+    pub relaxation: u64,
     /// The window has stood still for so long.
     pub still_ms: u64,
     /// Who holds it up: who lacks what from whom.
@@ -50,7 +54,7 @@ pub struct SwitchStatus {
     pub address: Ipv4Addr,
     /// Its number as a member.
     pub number: u32,
-    /// `member`, `joining`, `silent`, `absent` or `out`.
+    /// `member`, `joining`, `silent`, `absent`, `leaving` or `left`.
     pub standing: String,
     /// Of its life; 0: it was never heard of.
     pub incarnation: u32,
@@ -58,6 +62,10 @@ pub struct SwitchStatus {
     pub view: u32,
     /// The window that its packets read.
     pub window: u64,
+    /// Messages that came to it from other members.
+    pub bytes_per_s: u64,
+    /// Of the group's maps.
+    pub memory_bytes: u64,
     /// Time since its last report in ms; none: this controller has had none.
     pub report_ms: Option<u64>,
     /// Where its reports come from.
@@ -74,7 +82,10 @@ pub(crate) fn status(rules: &Switches, kept: &Kept, now_ns: u64) -> Status {
     let all = |group: &GroupStatus| {
         group.view != 0
             && group.stage == "settled"
-            && group.switches.iter().all(|it| it.standing == "member" && it.view == group.view)
+            && group
+                .switches
+                .iter()
+                .all(|it| it.standing == "left" || it.standing == "member" && it.view == group.view)
     };
     Status {
         leading: core.is_leading(),
@@ -113,6 +124,8 @@ fn group(rules: &Switches, name: &str, now_ns: u64) -> Option<GroupStatus> {
         }
         .to_owned(),
         window: reports.iter().map(|it| it.window).max().unwrap_or(0),
+        age_ms: reports.iter().map(|it| it.load.age_ms).min().unwrap_or(0),
+        relaxation: reports.iter().fold(0, |r, it| r.saturating_add(2 * it.load.bound)),
         still_ms,
         held_up: held_up.filter(|(one, other)| one != other).collect(),
         switches: members.iter().map(|it| switch(rules, name, it, dead_ns)).collect(),
@@ -125,8 +138,9 @@ fn switch(rules: &Switches, group: &str, member: &MemberStatus, dead_ns: u64) ->
     let standing = match (report, alive) {
         (None, _) => "absent",
         (Some(_), false) => "silent",
+        (Some(report), true) if report.leaves && report.view == 0 => "left",
+        (Some(report), true) if report.leaves => "leaving",
         (Some(report), true) if member.member && report.view != 0 => "member",
-        (Some(report), true) if report.leaves => "out",
         _ => "joining",
     };
     SwitchStatus {
@@ -136,6 +150,8 @@ fn switch(rules: &Switches, group: &str, member: &MemberStatus, dead_ns: u64) ->
         incarnation: report.map_or(0, |it| it.incarnation),
         view: report.map_or(0, |it| it.view),
         window: report.map_or(0, |it| it.window),
+        bytes_per_s: report.map_or(0, |it| it.load.bytes_per_s),
+        memory_bytes: report.map_or(0, |it| it.load.memory_bytes),
         report_ms: member.heard_ns.map(|ns| ns / 1_000_000),
         reports_from: rules.core().address_of(group, member.address),
     }

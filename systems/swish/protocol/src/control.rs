@@ -69,6 +69,27 @@ pub struct Report {
     /// It is to leave the group.
     #[serde(default)]
     pub leaves: bool,
+    /// All that its packets updated has counted, and they update nothing any more.
+    #[serde(default)]
+    pub empty: bool,
+    /// For operators.
+    #[serde(default)]
+    pub load: Load,
+}
+
+/// What operators are told of a group on a switch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Load {
+    /// B: updates of a rotation.
+    pub bound: u64,
+    /// Of a window, at the least.
+    pub period_us: u64,
+    /// Of the group's maps.
+    pub memory_bytes: u64,
+    /// Messages that came from other members.
+    pub bytes_per_s: u64,
+    /// Since the window began.
+    pub age_ms: u64,
 }
 
 /// What became of the window that the members were in.
@@ -313,6 +334,8 @@ mod tests {
                 lacks: u64::MAX,
                 still_ms: u64::MAX,
                 leaves: true,
+                empty: false,
+                load: Load::default(),
             }),
             order(Task::Heard),
             order(Task::Seal { number: 9 }),

@@ -175,8 +175,8 @@ c_struct! {
         /// Not 0, in measurements only: each window sends what user space has put into the deltas
         /// and the lists. (Packets cannot change all cells of a large variable in each window.)
         pub filled: u32,
-        /// So that the size is a multiple of eight.
-        pub padding: u32,
+        /// Not 0: packets find that the group has not begun, as the switch is to leave it.
+        pub closed: u32,
     }
 }
 
@@ -198,8 +198,8 @@ c_struct! {
         pub next: [u32; 2],
         /// Its address.
         pub address: Ipv4Addr,
-        /// So that the size is a multiple of eight.
-        pub padding: u32,
+        /// Of the frames that it sent, so many brought cells.
+        pub full: u32,
     }
 }
 

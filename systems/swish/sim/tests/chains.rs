@@ -1,6 +1,6 @@
 //! Chains of switches with SRO, in random runs. SEED=N: only that one, with its log; RUNS=N: so
-//! many from FIRST_SEED on. `--ignored`: many more, and all seeded bugs (BUG=Name: only that one). Needs
-//! root.
+//! many from FIRST_SEED on. `--ignored`: many more, and all seeded bugs (BUG=Name: only that one).
+//! Needs root.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};

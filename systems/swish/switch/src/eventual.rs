@@ -31,6 +31,13 @@ pub struct EventualGroup {
 }
 
 impl EventualGroup {
+    /// Bytes of this switch's memory that the group's maps take: values, places, slots.
+    pub fn memory_bytes(&self) -> u64 {
+        let (slotted, direct) =
+            (u64::from(self.described.slotted), u64::from(self.described.direct));
+        (slotted + direct) * 16 + u64::from(self.columns) * slotted * 8
+    }
+
     /// All groups of a program's variables with EWO.
     ///
     /// # Errors

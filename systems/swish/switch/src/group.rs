@@ -127,6 +127,13 @@ impl Group {
         self.got_words
     }
 
+    /// Bytes of this switch's memory that the group's maps take.
+    pub fn memory_bytes(&self) -> u64 {
+        let lists = 2 * size_of::<u32>() as u64;
+        let bitmaps = u64::from(MEMBERS * self.got_words) * 8;
+        u64::from(self.described.blocks) * (size_of::<BlockValue>() as u64 + lists) + bitmaps
+    }
+
     /// All variables merge by addition.
     pub fn sums(&self) -> bool {
         self.merges.iter().all(|(_, merge)| *merge == Merge::Sum)
@@ -184,7 +191,7 @@ impl Group {
                 frames: 0,
                 next: [0; 2],
                 address: member.address,
-                padding: 0,
+                full: 0,
             };
             dataplane.write_array(
                 MEMBER_MAP,
@@ -222,7 +229,7 @@ impl Group {
             most_cells: [0; 2],
             dirty_blocks: [0; 2],
             filled: 0,
-            padding: 0,
+            closed: 0,
         };
         (node.dirty_blocks[side], node.most_cells[side]) = (open.blocks, open.most_cells);
         self.write_node(dataplane, &node)?;

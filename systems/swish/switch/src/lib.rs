@@ -13,6 +13,7 @@ pub mod due;
 pub mod eventual;
 pub mod gossip;
 pub mod group;
+pub mod load;
 mod maps;
 pub mod membership;
 pub mod strong;
@@ -26,6 +27,7 @@ use due::Rounds;
 use eventual::EventualGroup;
 use gossip::{Pace, Terms};
 use group::{Group, Open, STATS, View};
+use load::{GroupLoad, Traffic, is_late, relaxation};
 use manifest::{Manifest, StateObject};
 use membership::Member;
 use serde::{Deserialize, Serialize};
@@ -34,13 +36,15 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use strong::Chain;
+use swish_protocol::control::Load;
 use swish_protocol::eventual::FRAME_BYTES;
 use swish_protocol::layouts::{COUNTED, CPUS};
 use swish_protocol::objects::SYSTEM;
 use switch_agent::config::Config;
 use switch_agent::drops::Drops;
 use switch_agent::system::ObjectLoad;
-use switch_agent::{Context, Result, Running, System};
+use switch_agent::system::now_ns;
+use switch_agent::{Context, Error, Result, Running, System};
 use wire::KeyRing;
 
 /// What `stateplane status` is told of groups has this name.
@@ -70,6 +74,15 @@ impl System for SwiSh {
             let reason = "is needed, as the program has shared variables: switches tag what they \
                           send each other (`stateplane keys generate FILE` makes a file)";
             return config.fault("secrets", reason);
+        }
+        // (Before the object is loaded: the kernel may not have as much.)
+        for group in &groups {
+            let (name, bytes) = (&group.described.name, group.memory_bytes());
+            tracing::info!("shared variables with SDW, group {name}: {bytes} bytes of memory");
+        }
+        for group in &eventual {
+            let (name, bytes) = (&group.described.name, group.memory_bytes());
+            tracing::info!("shared variables with EWO, group {name}: {bytes} bytes of memory");
         }
         configured(config, groups, eventual).map(drop)
     }
@@ -155,7 +168,7 @@ fn configured(
     let said = config::groups(config, &names)?;
     let windows = groups.into_iter().map(|group| {
         let source = said.source(&group.described.name)?;
-        Ok(Shared { group, source, rounds: Mutex::default() })
+        Ok(Shared { group, source, rounds: Mutex::default(), traffic: Mutex::default() })
     });
     let windows = windows.collect::<Result<_>>()?;
     let eventual = eventual.into_iter().map(|group| {
@@ -247,26 +260,8 @@ struct Shared {
     group: Group,
     source: Source,
     rounds: Mutex<Rounds>,
-}
-
-/// What `stateplane status` is told of a group.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GroupLoad {
-    /// Its name.
-    pub group: String,
-    /// Addresses of the members.
-    pub members: Vec<Ipv4Addr>,
-    /// The view.
-    pub view: u32,
-    /// The window that packets read.
-    pub window: u64,
-    /// What the switch does in it, as a number (`layouts::phase`).
-    pub phase: u64,
-    /// Blocks of 360 cells.
-    pub blocks: u32,
-    /// Why the newest decision of a controller is not taken.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fault: Option<String>,
+    /// Of a group without controllers.
+    traffic: Mutex<Traffic>,
 }
 
 /// The shared variables of a loaded object.
@@ -297,26 +292,100 @@ impl Objects {
     }
 
     fn loads(&self) -> Vec<GroupLoad> {
-        let load = |shared: &Shared| {
-            let node = shared.group.node(&self.dataplane).ok()?;
-            let members = match &shared.source {
-                Source::Fixed(view) => view.members.clone(),
-                Source::Controllers(..) => {
-                    let member = lock(self.member(shared)?);
-                    member.view().map(|view| view.members.clone()).unwrap_or_default()
+        self.groups.iter().filter_map(|shared| self.load(shared, now_ns()).ok().flatten()).collect()
+    }
+
+    fn load(&self, shared: &Shared, now_ns: u64) -> Result<Option<GroupLoad>> {
+        let (group, dataplane) = (&shared.group, &self.dataplane);
+        let node = group.node(dataplane)?;
+        let (members, load, leaves) = match &shared.source {
+            Source::Fixed(view) => {
+                let mut traffic = lock(&shared.traffic);
+                if traffic.is_due(now_ns) {
+                    traffic.update(now_ns, load::bytes(dataplane, group)?);
                 }
-            };
-            Some(GroupLoad {
-                group: shared.group.described.name.clone(),
-                members: members.iter().map(|member| member.address).collect(),
-                view: node.view,
-                window: node.word >> 3,
-                phase: node.word & 7,
-                blocks: node.blocks,
-                fault: self.controlled.as_ref().and_then(|it| it.fault()),
-            })
+                let load = load::of_view(view, group, &node, now_ns);
+                let load = Load { bytes_per_s: traffic.per_s(), ..load };
+                (view.members.clone(), load, false)
+            }
+            Source::Controllers(..) => {
+                let Some(member) = self.member(shared) else { return Ok(None) };
+                let member = lock(member);
+                let members = member.view().map(|view| view.members.clone()).unwrap_or_default();
+                (members, member.load(now_ns), member.leaves())
+            }
         };
-        self.groups.iter().filter_map(load).collect()
+        let mut found = GroupLoad {
+            group: group.described.name.clone(),
+            members: members.iter().map(|member| member.address).collect(),
+            view: node.view,
+            window: node.word >> 3,
+            phase: node.word & 7,
+            age_ms: load.age_ms,
+            period_us: load.period_us,
+            bound: load.bound,
+            relaxation: relaxation(members.len(), load.bound),
+            bytes_per_s: load.bytes_per_s,
+            memory_bytes: load.memory_bytes,
+            blocks: node.blocks.max(group.described.blocks),
+            held_up: vec![],
+            leaves,
+            fault: self.controlled.as_ref().and_then(|it| it.fault()),
+        };
+        if is_late(&found) && found.window != 0 {
+            let lacks = load::lacks(dataplane, group, &node)?;
+            let of = members.iter().filter(|it| lacks.contains(&it.number));
+            found.held_up = of.map(|it| it.address).collect();
+        }
+        Ok(Some(found))
+    }
+
+    fn group_metrics(&self, text: &mut Text) {
+        type Value = fn(&GroupLoad) -> f64;
+        let gauges: [(&str, &str, Value); 7] = [
+            ("window", "The window of a group of shared variables that packets read.", |it| {
+                it.window as f64
+            }),
+            ("members", "Switches that share a group, as this one knows it.", |it| {
+                it.members.len() as f64
+            }),
+            ("window_age_seconds", "Since the window of a group began.", |it| {
+                it.age_ms as f64 / 1000.0
+            }),
+            ("held_up", "Members that the window of a group waits for.", |it| {
+                it.held_up.len() as f64
+            }),
+            ("relaxation", "r = 2NB: updates that a packet misses at the most.", |it| {
+                it.relaxation as f64
+            }),
+            ("received_bytes_per_second", "Messages of a group from other members.", |it| {
+                it.bytes_per_s as f64
+            }),
+            ("memory_bytes", "Memory of a group's maps.", |it| it.memory_bytes as f64),
+        ];
+        let loads = self.loads();
+        for (name, help, value) in gauges {
+            let name = format!("stateplane_switch_shared_{name}");
+            let mut family = text.family(&name, Kind::Gauge, help);
+            loads.iter().for_each(|load| family.sample(&[("group", &load.group)], value(load)));
+        }
+    }
+
+    /// The switch leaves groups with controllers, or comes back.
+    fn leave(&self, group: Option<&str>, leaves: bool) -> Result<()> {
+        let known: Vec<&controlled::Group> =
+            self.controlled.iter().flat_map(|it| &it.groups).collect();
+        let wanted = |it: &&&controlled::Group| group.is_none_or(|name| it.name == name);
+        let found: Vec<_> = known.iter().filter(wanted).collect();
+        if found.is_empty() {
+            let names: Vec<&str> = known.iter().map(|it| it.name.as_str()).collect();
+            return Err(Error::Other(format!(
+                "no such group with controllers on this switch; it has: {}",
+                if names.is_empty() { "none".into() } else { names.join(", ") }
+            )));
+        }
+        found.iter().for_each(|it| lock(&it.member).leave(leaves));
+        Ok(())
     }
 
     fn eventual_loads(&self) -> Vec<EventualLoad> {
@@ -410,6 +479,20 @@ impl Running for Objects {
         Map::from_iter([(SHARED.to_owned(), loads), (EVENTUAL.to_owned(), eventual)])
     }
 
+    fn request(&self, op: &str, request: &Value) -> Option<Result<Value>> {
+        let group = request.get("group").and_then(Value::as_str);
+        match op {
+            "shared" => {}
+            "shared_leave" | "shared_join" => {
+                if let Err(error) = self.leave(group, op == "shared_leave") {
+                    return Some(Err(error));
+                }
+            }
+            _ => return None,
+        }
+        Some(Ok(Value::Object(self.status())))
+    }
+
     fn drops(&self) -> Vec<Drops> {
         let drop = |(at, (reason, remedy)): (u32, (&'static str, Option<&'static str>))| {
             Some(Drops { reason, remedy: remedy?, count: self.count(at) })
@@ -430,11 +513,7 @@ impl Running for Objects {
                 family.sample(&[("what", &what)], self.count(at));
             }
         }
-        let help = "The window of a group of shared variables that packets read.";
-        let mut family = text.family("stateplane_switch_shared_window", Kind::Gauge, help);
-        for load in self.loads() {
-            family.sample(&[("group", &load.group)], load.window);
-        }
+        self.group_metrics(text);
         self.eventual_metrics(text);
         self.controlled.iter().for_each(|it| it.metrics(text));
     }

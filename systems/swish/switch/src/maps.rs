@@ -23,6 +23,7 @@ pub(crate) mod node {
     pub const COUNT_CPUS: usize = 10;
     pub const TOTALS: usize = 13;
     pub const DIRTY_BLOCKS: usize = 15;
+    pub const FILLED_CLOSED: usize = 16;
 }
 
 /// Words of a member (`MemberValue`).
@@ -151,6 +152,14 @@ impl Maps {
         self.set_node(node::SEALED, 0);
     }
 
+    /// Packets find from now on that the group has not begun, or has.
+    pub fn close(&self, closed: bool) {
+        let [filled, before] = halves(self.node(node::FILLED_CLOSED));
+        if (before != 0) != closed {
+            self.set_node(node::FILLED_CLOSED, joined([filled, closed.into()]));
+        }
+    }
+
     /// An agent ended in the middle of writing a decision: nobody knows what is here.
     pub fn is_half_written(&self) -> bool {
         self.node(node::SEALED) & WRITING != 0
@@ -201,6 +210,13 @@ impl Maps {
             phase::SENDING => all & !self.whole(),
             _ => 0,
         }
+    }
+
+    /// Since the window began, in ns.
+    pub fn age_ns(&self, now_ns: u64) -> u64 {
+        let (window, _) = self.word();
+        let began_ns = self.node(node::BEGAN_NS + (window & 1) as usize);
+        if window == 0 { 0 } else { now_ns.saturating_sub(began_ns) }
     }
 
     /// A number that changes whenever something is merged, or the window or phase turns.

@@ -2,12 +2,15 @@
 //! take. Rules over a loaded object, without sockets and clocks: `controlled` gives them both.
 
 use crate::group::{Group, Open, View};
+use crate::load::Traffic;
 use crate::maps::{Held, Maps};
 use dataplane::{Dataplane, Result};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use swish_protocol::bulk::{self, Piece, Pull};
-use swish_protocol::control::{self, Message, Order, Report, Task, Turn, What, Which, name_hash};
+use swish_protocol::control::{
+    self, Load, Message, Order, Report, Task, Turn, What, Which, name_hash,
+};
 use swish_protocol::layouts::phase;
 use wire::KeyRing;
 
@@ -81,6 +84,9 @@ pub struct Member {
     moved: ((u64, u64), u64),
     report_ns: u64,
     leaves: bool,
+    /// All that packets updated counts when this window begins. None: they still update.
+    counts_in: Option<u64>,
+    traffic: Traffic,
     /// Decisions taken.
     pub taken: u64,
 }
@@ -98,6 +104,7 @@ impl Member {
             maps.empty();
         }
         maps.unseal();
+        maps.close(false);
         let known = maps.view();
         Ok(Member {
             group,
@@ -114,6 +121,8 @@ impl Member {
             moved: ((0, 0), 0),
             report_ns: 0,
             leaves: false,
+            counts_in: None,
+            traffic: Traffic::default(),
             taken: 0,
         })
     }
@@ -126,12 +135,42 @@ impl Member {
     /// The switch is to leave the group, or to come back.
     pub fn leave(&mut self, leaves: bool) {
         self.leaves = leaves;
+        self.counts_in = None;
+        self.maps.close(leaves);
         self.report_ns = 0;
     }
 
     /// Whether it is to leave.
     pub fn leaves(&self) -> bool {
         self.leaves
+    }
+
+    /// Nothing is left here of what its packets updated.
+    pub fn is_empty(&self) -> bool {
+        let window = self.maps.word().0;
+        !self.has_state() || self.counts_in.is_some_and(|counts_in| window >= counts_in)
+    }
+
+    /// What operators are told.
+    pub fn load(&self, now_ns: u64) -> Load {
+        Load {
+            bound: self.settings.bound,
+            period_us: self.settings.period_ns / 1000,
+            memory_bytes: self.group.memory_bytes(),
+            bytes_per_s: self.traffic.per_s(),
+            age_ms: self.maps.age_ns(now_ns) / 1_000_000,
+        }
+    }
+
+    /// Before it leaves, its packets update nothing any more; then what they updated counts, in
+    /// this rotation or the next one.
+    fn empty(&mut self) {
+        if self.leaves && self.maps.word().0 > 0 {
+            self.maps.close(true);
+            if self.counts_in.is_none() && self.maps.packets_are_done() {
+                self.counts_in = Some(self.maps.word().0 + 2);
+            }
+        }
     }
 
     /// Other secrets tag messages from now on.
@@ -231,6 +270,11 @@ impl Member {
             self.view = None;
             self.report_ns = now_ns;
         }
+        self.empty();
+        if self.traffic.is_due(now_ns) {
+            let bytes = crate::load::bytes(dataplane, &self.group)?;
+            self.traffic.update(now_ns, bytes);
+        }
         let mut out = self.go_on_taking(dataplane, now_ns)?;
         if now_ns >= self.report_ns {
             self.report_ns = now_ns + self.settings.pace.report_ns;
@@ -268,6 +312,8 @@ impl Member {
             lacks: self.maps.lacks(),
             still_ms: self.still_ms(now_ns),
             leaves: self.leaves,
+            empty: self.leaves && self.is_empty(),
+            load: self.load(now_ns),
         }
     }
 
@@ -427,6 +473,7 @@ impl Member {
     ) -> Result<()> {
         self.maps.seal(view.number);
         self.maps.begin_writing();
+        self.counts_in = None;
         self.maps.fill(value);
         self.maps.add_extra(view.window, extra);
         let (last, held) = std::mem::take(&mut self.held);

@@ -1,5 +1,7 @@
 //! `stateplane shared`: the controller of shared variables, and what operators ask of it.
 
+mod switches;
+
 use clap::{Args, Parser, Subcommand};
 use command_line::{daemon as commands, outln, print_table};
 use controller::config::Keep;
@@ -15,6 +17,9 @@ const EXAMPLES: &str = "Examples:
   stateplane shared controller --config controller.toml --check
   stateplane shared controller --config controller.toml
   stateplane shared status --address 10.2.1.10:5412 --secrets fabric.secrets
+  stateplane shared status                       the switches of this machine
+  stateplane shared leave --switch s1            before it is taken out of service
+  stateplane shared join --switch s1
 
 systems/swish/docs/controller.example.toml is a commented configuration of a controller.";
 
@@ -30,8 +35,12 @@ pub struct Command {
 enum Word {
     /// Run a controller: it decides which switches share each group
     Controller(ControllerArgs),
-    /// Ask a controller how groups and switches are
+    /// Ask a controller, or the switches of this machine, how groups are
     Status(StatusArgs),
+    /// Let a switch leave its groups: all that its packets updated counts
+    Leave(LeaveArgs),
+    /// Let a switch that left come back
+    Join(LeaveArgs),
 }
 
 /// Words after `shared controller`.
@@ -48,22 +57,43 @@ struct ControllerArgs {
 /// Words after `shared status`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Exit codes: 0 all switches share their groups; 1 they do not; 2 there is no \
-                        answer."
+    after_help = "Without --address, each switch of this machine is asked: it needs no controller.\n\
+                  Exit codes: 0 all switches share their groups; 1 they do not; 2 there is no \
+                  answer."
 )]
 struct StatusArgs {
     /// The controller's address.
-    #[arg(long, value_name = "IP:PORT")]
-    address: SocketAddrV4,
+    #[arg(long, value_name = "IP:PORT", requires = "secrets")]
+    address: Option<SocketAddrV4>,
     /// The fabric's shared secrets (`stateplane keys`); the controller answers only with them.
-    #[arg(long, value_name = "FILE")]
-    secrets: PathBuf,
+    #[arg(long, value_name = "FILE", requires = "address")]
+    secrets: Option<PathBuf>,
     /// How long to wait for an answer.
     #[arg(long, value_name = "MS", default_value_t = 1000)]
     timeout_ms: u64,
     /// Print JSON.
     #[arg(long)]
     json: bool,
+}
+
+/// Words after `shared leave` and `shared join`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Packets of a switch that leaves read window 0, and update nothing. When what \
+                  they updated before counts at all members, the others go on without it. It \
+                  stays out until `shared join`, or until its agent starts again.\n\
+                  Exit codes: 0 done; 1 not within the time; 2 there is no answer."
+)]
+struct LeaveArgs {
+    /// The switch of this machine, if there are several.
+    #[arg(long, value_name = "NAME")]
+    switch: Option<String>,
+    /// Only this group; otherwise all groups that have controllers.
+    #[arg(long, value_name = "NAME")]
+    group: Option<String>,
+    /// How long to wait until it is done.
+    #[arg(long, value_name = "MS", default_value_t = 10_000)]
+    timeout_ms: u64,
 }
 
 type Said<T> = Result<T, Box<dyn Error>>;
@@ -73,6 +103,8 @@ pub fn run(command: &Command) -> u8 {
     let (done, failed) = match &command.word {
         Word::Controller(args) => (controller(args), 1),
         Word::Status(args) => (status(args), 2),
+        Word::Leave(args) => (switches::moves(args, true), 2),
+        Word::Join(args) => (switches::moves(args, false), 2),
     };
     done.unwrap_or_else(|error| {
         eprintln!("stateplane shared: {error}");
@@ -98,10 +130,13 @@ fn controller(args: &ControllerArgs) -> Said<u8> {
 
 /// Prints groups and switches.
 fn status(args: &StatusArgs) -> Said<u8> {
-    let secrets = SecretsFile::load(&args.secrets)?;
     let timeout = Duration::from_millis(args.timeout_ms);
+    let (Some(address), Some(secrets)) = (args.address, &args.secrets) else {
+        return switches::status(args.json);
+    };
+    let secrets = SecretsFile::load(secrets)?;
     let status: Status =
-        daemon::ask::ask(ToolType::StatusRequest, &[], args.address, secrets.ring(), timeout)?;
+        daemon::ask::ask(ToolType::StatusRequest, &[], address, secrets.ring(), timeout)?;
     let code = u8::from(!status.settled);
     if args.json {
         outln!("{}", command_line::json(&status));
@@ -118,9 +153,9 @@ fn status(args: &StatusArgs) -> Said<u8> {
 }
 
 fn print(group: &GroupStatus) {
-    let GroupStatus { group: name, view, stage, window, still_ms, .. } = group;
+    let GroupStatus { group: name, view, stage, window, age_ms, relaxation, .. } = group;
     outln!("");
-    outln!("group {name}: view {view}, {stage}, window {window}, for {still_ms} ms");
+    outln!("group {name}: view {view}, {stage}, window {window}, for {age_ms} ms; r {relaxation}");
     for (one, other) in &group.held_up {
         outln!("  held up: {one} lacks what {other} should bring");
     }
@@ -128,10 +163,21 @@ fn print(group: &GroupStatus) {
         let report = it.report_ms.map_or("never".to_owned(), |ms| format!("{ms} ms ago"));
         let (number, view) = (it.number.to_string(), it.view.to_string());
         let address = it.address.to_string();
-        vec![number, address, it.standing.clone(), view, it.window.to_string(), report]
+        let (received, memory) = (bytes(it.bytes_per_s), bytes(it.memory_bytes));
+        let (standing, window) = (it.standing.clone(), it.window.to_string());
+        vec![number, address, standing, view, window, format!("{received}/s"), memory, report]
     };
     print_table(
-        &["", "switch", "standing", "view", "window", "reported"],
+        &["", "switch", "standing", "view", "window", "received", "memory", "reported"],
         group.switches.iter().map(row).collect(),
     );
+}
+
+/// Bytes for people.
+fn bytes(count: u64) -> String {
+    match count {
+        0..10_000 => format!("{count} B"),
+        10_000..10_000_000 => format!("{} KB", count / 1000),
+        _ => format!("{} MB", count / 1_000_000),
+    }
 }

@@ -3,6 +3,7 @@
 
 use super::{Group, OUT_TIMES};
 use crate::controller::{Event, Outputs, Settings};
+use crate::mutation::{Mutation, planted};
 use crate::state::Decided;
 use swish_protocol::control::{Member, Report};
 
@@ -16,10 +17,11 @@ impl Group {
         out: &mut Outputs,
     ) -> bool {
         let mut needed = false;
+        let leaves = self.leaving(settings, now_ns, living);
         for member in &newest.members {
             let alive = self.reports(settings, now_ns, member);
             let joining = newest.joins.contains(&member.number);
-            if alive.is_some_and(|it| it.view != 0 && !it.leaves || it.view == 0 && joining) {
+            if alive.is_some_and(|it| it.view != 0 || joining) && !leaves.contains(member) {
                 continue;
             }
             needed = true;
@@ -52,6 +54,22 @@ impl Group {
         let all = others.len() + living.len() >= self.switches.len();
         needed |= since_ns.is_some_and(|since| all || now_ns >= since + settings.join_ns);
         needed | self.slow(now_ns, settings, newest, living, out)
+    }
+
+    /// Living members that leave now: nothing of them is left to count. The last one stays.
+    pub(super) fn leaving(
+        &self,
+        settings: &Settings,
+        now_ns: u64,
+        living: &[Member],
+    ) -> Vec<Member> {
+        let leaves = |it: &&Member| {
+            let report = self.reports(settings, now_ns, it);
+            let empty = |it: &Report| it.empty || planted(Mutation::LeavesAtOnce);
+            report.is_some_and(|report| report.leaves && empty(report))
+        };
+        let leaving: Vec<Member> = living.iter().filter(leaves).copied().collect();
+        if leaving.len() == living.len() { vec![] } else { leaving }
     }
 
     /// What the member needs for the decision is here.

@@ -1,0 +1,170 @@
+//! What operators are told of groups with SDW.
+
+use crate::group::{Group, View};
+use dataplane::{Dataplane, Result};
+use serde::{Deserialize, Serialize};
+use std::net::Ipv4Addr;
+use swish_protocol::control::Load;
+use swish_protocol::layouts::{CELLS, HEADER_BYTES, MEMBERS, NodeValue, phase};
+
+/// Ethernet, IP and UDP before a message.
+const BEFORE_BYTES: u64 = 14 + 20 + 8;
+/// Bytes are counted for so long.
+const RATE_NS: u64 = 1_000_000_000;
+/// A window that is older than its period by so much is held up.
+const LATE_MS: u64 = 100;
+
+/// What `stateplane status` is told of a group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupLoad {
+    /// Its name.
+    pub group: String,
+    /// Addresses of the members.
+    pub members: Vec<Ipv4Addr>,
+    /// The view.
+    pub view: u32,
+    /// The window that packets read.
+    pub window: u64,
+    /// What the switch does in it, as a number (`layouts::phase`).
+    pub phase: u64,
+    /// Since it began.
+    pub age_ms: u64,
+    /// Of a window, at the least.
+    pub period_us: u64,
+    /// B: updates of a rotation on this switch.
+    pub bound: u64,
+    /// r = 2NB: updates that a packet misses at the most.
+    pub relaxation: u64,
+    /// Messages that came from other members.
+    pub bytes_per_s: u64,
+    /// Of the group's maps.
+    pub memory_bytes: u64,
+    /// Blocks of 360 cells.
+    pub blocks: u32,
+    /// Whom the window waits for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub held_up: Vec<Ipv4Addr>,
+    /// The switch is to leave the group, or has left it.
+    #[serde(default)]
+    pub leaves: bool,
+    /// Why the newest decision of a controller is not taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
+}
+
+/// A switch that shares nothing has no window, or one that stands still.
+pub fn is_late(load: &GroupLoad) -> bool {
+    load.window == 0 || load.age_ms > load.period_us / 1000 + LATE_MS
+}
+
+/// r = 2NB.
+pub fn relaxation(members: usize, bound: u64) -> u64 {
+    bound.saturating_mul(2 * members as u64)
+}
+
+/// How many bytes come in a second.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Traffic {
+    since_ns: u64,
+    bytes: u64,
+    per_s: u64,
+}
+
+impl Traffic {
+    /// Whether it is time to count again.
+    pub fn is_due(&self, now_ns: u64) -> bool {
+        now_ns >= self.since_ns + RATE_NS
+    }
+
+    /// So many have come so far.
+    pub fn update(&mut self, now_ns: u64, bytes: u64) {
+        // (It counts from zero again with each view.)
+        let more = bytes.checked_sub(self.bytes).unwrap_or(bytes);
+        let ns = now_ns.saturating_sub(self.since_ns).max(1);
+        let per_s = u128::from(more) * 1_000_000_000 / u128::from(ns);
+        if self.since_ns != 0 {
+            self.per_s = u64::try_from(per_s).unwrap_or(u64::MAX);
+        }
+        (self.since_ns, self.bytes) = (now_ns, bytes);
+    }
+
+    /// In the last second.
+    pub fn per_s(&self) -> u64 {
+        self.per_s
+    }
+}
+
+/// Bytes of messages that came from members so far.
+///
+/// # Errors
+/// The kernel refuses.
+pub(crate) fn bytes(dataplane: &Dataplane, group: &Group) -> Result<u64> {
+    let members = group.node(dataplane)?.members;
+    let mut bytes = 0;
+    for number in (0..MEMBERS).filter(|number| members >> number & 1 == 1) {
+        let member = group.member(dataplane, number)?;
+        bytes += u64::from(member.frames) * (BEFORE_BYTES + u64::from(HEADER_BYTES));
+        bytes += u64::from(member.full) * u64::from(CELLS) * 4;
+    }
+    Ok(bytes)
+}
+
+/// What operators are told of a group whose members are configured.
+pub(crate) fn of_view(view: &View, group: &Group, node: &NodeValue, now_ns: u64) -> Load {
+    let window = node.word >> 3;
+    let began_ns = node.began_ns[(window & 1) as usize];
+    Load {
+        bound: view.bound,
+        period_us: view.period_ns / 1000,
+        memory_bytes: group.memory_bytes(),
+        bytes_per_s: 0,
+        age_ms: now_ns.saturating_sub(began_ns) / 1_000_000,
+    }
+}
+
+/// Whom the window waits for, by number.
+///
+/// # Errors
+/// The kernel refuses.
+pub(crate) fn lacks(dataplane: &Dataplane, group: &Group, node: &NodeValue) -> Result<Vec<u32>> {
+    let (window, now) = (node.word >> 3, node.word & 7);
+    let mut found = vec![];
+    for number in (0..MEMBERS).filter(|it| node.members >> it & 1 == 1 && *it != node.own) {
+        let member = group.member(dataplane, number)?;
+        let waits = match now {
+            phase::READY => member.ready < window,
+            phase::SENDING => member.complete == 0,
+            _ => false,
+        };
+        if waits {
+            found.push(number);
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn traffic_is_what_came_in_the_last_second() {
+        let mut traffic = Traffic::default();
+        let second = 1_000_000_000;
+        assert!(traffic.is_due(5 * second));
+        traffic.update(5 * second, 700);
+        assert_eq!(traffic.per_s(), 0);
+        assert!(!traffic.is_due(6 * second - 1));
+        traffic.update(7 * second, 1700);
+        assert_eq!(traffic.per_s(), 500);
+        // A view began: counts are new.
+        traffic.update(8 * second, 300);
+        assert_eq!(traffic.per_s(), 300);
+    }
+
+    #[test]
+    fn a_packet_misses_2nb_updates() {
+        assert_eq!(relaxation(4, 1000), 8000);
+        assert_eq!(relaxation(4, u64::MAX), u64::MAX);
+    }
+}
