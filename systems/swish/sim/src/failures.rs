@@ -57,6 +57,8 @@ pub struct FailureOutcome {
     pub decisions: BTreeMap<&'static str, u64>,
     /// Updates that were handed in.
     pub handed: u64,
+    /// Times that a switch left a group as an operator wanted it.
+    pub left: u64,
 }
 
 /// A switch's agent: a member in each group.
@@ -85,6 +87,8 @@ struct World<'a> {
     deaf_until: Vec<u64>,
     truth: Vec<Truth>,
     names: Vec<String>,
+    /// By switch and group: a decision is made without it, as it leaves.
+    left: Vec<Vec<bool>>,
     /// By switch and group: view and window at the last look.
     seen: Vec<Vec<(u32, u64)>>,
     log: Option<Vec<String>>,
@@ -173,6 +177,7 @@ impl<'a> World<'a> {
             deaf_until: vec![0; count],
             truth,
             names,
+            left: vec![vec![false; groups]; count],
             seen: vec![vec![(0, 0); groups]; count],
             log: logs.then(Vec::new),
             outcome: FailureOutcome::default(),
@@ -205,6 +210,8 @@ impl<'a> World<'a> {
         }
         for place in 0..self.scenario.switches {
             self.returns(place)?;
+            let agent = self.agents[place].iter_mut();
+            agent.flat_map(|it| &mut it.members).for_each(|it| it.leave(false));
         }
         self.settle()
     }
@@ -281,6 +288,13 @@ impl<'a> World<'a> {
             Failure::AgentDies { switch } => {
                 self.note(|| format!("the agent of {switch} dies"));
                 self.agents[switch] = None;
+                Ok(())
+            }
+            Failure::Leaves { switch, leaves } => {
+                self.note(|| format!("{switch} {}", if leaves { "is to leave" } else { "joins" }));
+                let agent = self.agents[switch].iter_mut();
+                agent.flat_map(|it| &mut it.members).for_each(|it| it.leave(leaves));
+                self.agents[switch].iter_mut().for_each(|it| it.next_ns = 0);
                 Ok(())
             }
             Failure::Deaf { switch, for_ns } => {
@@ -369,7 +383,8 @@ impl<'a> World<'a> {
         let mut words = vec![];
         for group in 0..self.names.len() {
             let node = switch.node(group)?;
-            words.push((node.view, node.word));
+            // (Packets of a switch that leaves find no group.)
+            words.push((node.view, if node.closed == 0 { node.word } else { 0 }));
         }
         let Some(probed) = switch.probe(cpu, (index, amount), None, self.now_ns)? else {
             return violated("dropped", format!("a packet at {place}"));
@@ -418,10 +433,16 @@ impl<'a> World<'a> {
                 if self.truth[group].decision(now.0).is_none() {
                     return violated("persistent", format!("{place} is in view {}", now.0));
                 }
+                self.left[place][group] = false;
                 let handed = self.truth[group].takes(place, before.0, now);
                 self.outcome.handed += handed;
             } else if now.0 == 0 {
+                let left = std::mem::take(&mut self.left[place][group]);
                 self.truth[group].gives_up(place, before.0);
+                self.outcome.left += u64::from(left);
+                if left && let Some(lost) = self.truth[group].uncounted(place) {
+                    return violated("left", format!("{place} left, and took with it {lost}"));
+                }
             }
             self.look(place, group)?;
         }

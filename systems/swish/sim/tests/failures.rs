@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use swish_controller::mutation::{self, Mutation};
-use swish_sim::{FailureScenario, Program, run_failures};
+use swish_sim::{FailureOutcome, FailureScenario, Program, run_failures};
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
@@ -17,7 +17,8 @@ fn replay(seed: u64) {
     let mut switches = vec![];
     let whole = FailureScenario::of_seed(seed);
     let outcome = run_failures(&program, &mut switches, &whole, true);
-    println!("SEED={seed}: {:?}, {} handed in", outcome.decisions, outcome.handed);
+    let FailureOutcome { decisions, handed, left, .. } = &outcome;
+    println!("SEED={seed}: {decisions:?}, {handed} handed in, {left} left");
     let Some(violation) = outcome.violation else { return };
     let lines = number("LINES").unwrap_or(60) as usize;
     for line in &outcome.log[outcome.log.len().saturating_sub(lines)..] {
@@ -29,7 +30,7 @@ fn replay(seed: u64) {
 fn swarm(seed: u64, runs: u64) {
     let program = Program::compile_apart().unwrap();
     let (next, failed) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
-    let all = Mutex::new((BTreeMap::<&str, u64>::new(), 0));
+    let all = Mutex::new((BTreeMap::<&str, u64>::new(), 0, 0));
     let work = || {
         let mut switches = vec![];
         while failed.load(Ordering::Relaxed) == u64::MAX {
@@ -44,6 +45,7 @@ fn swarm(seed: u64, runs: u64) {
                 *all.0.entry(what).or_default() += count;
             }
             all.1 += outcome.handed;
+            all.2 += outcome.left;
             if outcome.violation.is_some() {
                 failed.fetch_min(seed + run, Ordering::Relaxed);
             }
@@ -52,8 +54,8 @@ fn swarm(seed: u64, runs: u64) {
     std::thread::scope(|scope| {
         (0..2).for_each(|_| drop(scope.spawn(work)));
     });
-    let (decisions, handed) = all.into_inner().unwrap();
-    println!("{runs} runs from seed {seed}: {decisions:?}, {handed} updates handed in");
+    let (decisions, handed, left) = all.into_inner().unwrap();
+    println!("{runs} runs from seed {seed}: {decisions:?}, {handed} handed in, {left} times left");
     let failed = failed.into_inner();
     if failed != u64::MAX {
         replay(failed);

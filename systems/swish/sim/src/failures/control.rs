@@ -1,11 +1,13 @@
 //! The control plane of a run: agents, the controller, what they tell each other.
 
-use super::{Agent, CONTROLLER, Event, TICK_NS, WRITE_NS, World, address, harness, shown, socket};
+use super::{
+    self as failures, Agent, CONTROLLER, TICK_NS, WRITE_NS, World, address, harness, shown, socket,
+};
 use crate::model::{Checked, violated};
 use crate::switch::{CPUS, member};
 use simnet::Treatment;
 use std::net::Ipv4Addr;
-use swish_controller::{Controller, GroupSettings, Input, Outputs, Settings, State};
+use swish_controller::{Controller, Event, GroupSettings, Input, Outputs, Settings, State};
 use swish_protocol::control::Message;
 use swish_switch::membership::{self, Member, Pace};
 
@@ -84,6 +86,13 @@ impl World<'_> {
         let Some(controller) = &mut self.controller else { return Ok(()) };
         let Outputs { messages, persist, events } = controller.handle(self.now_ns, input);
         for event in events {
+            if let Event::Left(name, switch) = &event {
+                let place = (0..self.scenario.switches).find(|place| address(*place) == *switch);
+                let group = self.names.iter().position(|it| it == name);
+                if let (Some(place), Some(group)) = (place, group) {
+                    self.left[place][group] = true;
+                }
+            }
             self.note(|| format!("controller: {event:?}").chars().take(160).collect());
         }
         for (to, message) in messages {
@@ -92,7 +101,7 @@ impl World<'_> {
         }
         if let Some(state) = persist {
             let life = self.lives.get(&CONTROLLER).copied().unwrap_or(0);
-            self.events.push(self.now_ns + WRITE_NS, Event::Written(life, state));
+            self.events.push(self.now_ns + WRITE_NS, failures::Event::Written(life, state));
         }
         Ok(())
     }
@@ -104,7 +113,7 @@ impl World<'_> {
         }
         let life = self.lives.get(&to).copied().unwrap_or(0);
         for at_ns in self.network.send(self.now_ns, from, to, Treatment::default()) {
-            self.events.push(at_ns, Event::Told(from, to, life, message.clone()));
+            self.events.push(at_ns, failures::Event::Told(from, to, life, message.clone()));
         }
     }
 
@@ -143,7 +152,7 @@ impl World<'_> {
     }
 
     pub(super) fn agent(&mut self, place: usize) -> Checked {
-        self.events.push(self.now_ns + TICK_NS, Event::Agent(place));
+        self.events.push(self.now_ns + TICK_NS, failures::Event::Agent(place));
         let now_ns = self.switches[place].clock(self.now_ns);
         let Some(mut agent) = self.agents[place].take() else { return Ok(()) };
         let mut out = vec![];

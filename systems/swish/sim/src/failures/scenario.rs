@@ -35,6 +35,13 @@ pub enum Failure {
         /// Of which switch.
         switch: usize,
     },
+    /// An operator lets a switch leave all groups, and come back.
+    Leaves {
+        /// Which.
+        switch: usize,
+        /// Or it comes back.
+        leaves: bool,
+    },
     /// An agent and the controller do not hear each other: a living switch looks dead.
     Deaf {
         /// Which switch's.
@@ -124,7 +131,7 @@ fn fails(
     let switch = rng.random_range(0..switches);
     let for_ns = back_ns - at_ns;
     let mut at = |at_ns, action| steps.push(Step { at_ns, action });
-    match rng.random_range(0..10) {
+    match rng.random_range(0..11) {
         0..4 => {
             // (So that it has sent something, which only some members may have.)
             for _ in 0..3 {
@@ -161,6 +168,10 @@ fn fails(
         8 => {
             at(at_ns, Failure::ControllerDies);
             at(back_ns, Failure::ControllerReturns);
+        }
+        9 => {
+            at(at_ns, Failure::Leaves { switch, leaves: true });
+            at(back_ns, Failure::Leaves { switch, leaves: false });
         }
         _ => {
             let fault = fault(rng, switches);

@@ -161,6 +161,17 @@ impl Truth {
         }
     }
 
+    /// Of a switch that has left: what of its updates does not count, for people.
+    pub fn uncounted(&self, place: usize) -> Option<String> {
+        let at = self.times.iter().rposition(|it| it.place == place && it.over)?;
+        let (number, view) = self.views.last_key_value()?;
+        let limit = Self::counted(&view.decided, &self.times[at]);
+        let lost = |it: &&Made| it.time == at && limit.is_none_or(|limit| it.rotation > limit);
+        let first = self.made.iter().find(lost)?;
+        let (by, rotation) = (first.update.by, first.rotation);
+        Some(format!("{by:#x} in rotation {rotation}: in view {number}, {limit:?} counts"))
+    }
+
     /// Nobody has anything of the switch any more.
     pub fn ends(&mut self, place: usize) {
         for time in self.times.iter_mut().filter(|it| it.place == place) {
