@@ -17,6 +17,7 @@
  *   SP_EVENTUAL_LISTED      changed cells of a group that can wait: a power of two
  *   SP_EVENTUAL_OBJECTS(X)  X(name, group, first cell, cells, lanes, how it merges)
  *   SP_EVENTUAL_UPDATES     updates of one packet at the most
+ *   SP_LWW_RECORDS          registers, tables and sets have records: stateplane_lww.h
  */
 #ifndef STATEPLANE_EVENTUAL_H
 #define STATEPLANE_EVENTUAL_H
@@ -73,6 +74,7 @@ struct sp_eventual_update {
 /* With a packet through the pipeline. */
 struct sp_eventual_context {
 	__u32 updates;
+	__u32 writes; /* of records: stateplane_lww.h */
 	struct sp_eventual_update update[SP_EVENTUAL_UPDATES];
 };
 
@@ -228,15 +230,33 @@ SP_INLINE __u64 sp_eventual_read(__u32 first, __u32 cells, __u32 index)
 	return cell ? SP_SHARED_LOAD(cell->value) : 0;
 }
 
+#ifdef SP_LWW_RECORDS
+#include "stateplane_lww.h"
+#endif
+
+/* The packet enters the program again: it has changed nothing. */
+SP_INLINE void sp_eventual_forget(struct sp_eventual_context *eventual)
+{
+	eventual->updates = 0;
+	eventual->writes = 0;
+}
+
 /* The packet's verdict: its updates take effect. */
 SP_INLINE void sp_eventual_commit(struct sp_eventual_context *eventual)
 {
+#ifdef SP_LWW_RECORDS
+	for (__u32 i = 0; i < SP_LWW_WRITES; i++) {
+		if (i >= eventual->writes)
+			break;
+		sp_lww_commit(i);
+	}
+#endif
 	for (__u32 i = 0; i < SP_EVENTUAL_UPDATES; i++) {
 		if (i >= eventual->updates)
 			break;
 		sp_eventual_apply(eventual->update[i].cell, eventual->update[i].by);
 	}
-	eventual->updates = 0;
+	sp_eventual_forget(eventual);
 }
 
 /* The functions of each object, as the program calls them. */

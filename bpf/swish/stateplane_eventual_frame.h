@@ -48,7 +48,9 @@ struct sp_eventual_message {
 	__u32 sender;
 	__u32 receiver;
 	__u32 count; /* of cells */
-	__u32 first; /* of a run */
+	__u32 first; /* of a run; of a message with records, their form */
+	__u32 hears; /* with records: the members that its sender hears */
+	__u32 begins; /* (not in the header) the run is its group's first one */
 };
 
 SP_INLINE void sp_eventual_parse(const __u8 *header, struct sp_eventual_message *message)
@@ -61,6 +63,7 @@ SP_INLINE void sp_eventual_parse(const __u8 *header, struct sp_eventual_message 
 	message->count = sp_get16(header + 6);
 	message->first = sp_get32(header + 8);
 	message->life = sp_get64(header + 12);
+	message->hears = sp_get32(header + 20);
 }
 
 SP_INLINE void sp_eventual_write(__u8 *header, const struct sp_eventual_message *message)
@@ -73,7 +76,7 @@ SP_INLINE void sp_eventual_write(__u8 *header, const struct sp_eventual_message 
 	sp_put16(header + 6, message->count);
 	sp_put32(header + 8, message->first);
 	sp_put64(header + 12, message->life);
-	sp_put32(header + 20, 0);
+	sp_put32(header + 20, message->hears);
 }
 
 SP_INLINE struct sp_eventual_member *sp_eventual_member(__u32 group, __u32 member)
@@ -372,6 +375,33 @@ static __noinline int sp_eventual_fill_run(struct sp_eventual_message *message, 
 	return fill.bits ? count : 0;
 }
 
+#ifdef SP_LWW_RECORDS
+/*
+ * Records that changed, or a run of them. The first run of a group is sent also without any: then
+ * members hear this switch. Not 0: there is nothing to say.
+ */
+static __noinline int sp_eventual_fill_records(struct xdp_md *xdp,
+					       struct sp_eventual_message *message, __u32 column)
+{
+	__u32 group = message->group & (SP_SHARED_GROUPS - 1), first = message->first;
+	struct sp_lww_cells *cells = sp_lww_the_cells();
+
+	if (!cells)
+		return -1;
+	message->count = column == SP_EVENTUAL_RECORDS_CHANGED ?
+				 sp_lww_fill_changed(group, message->receiver) :
+				 sp_lww_fill_run(group, first);
+	if (column == SP_EVENTUAL_RECORDS)
+		message->kind |= SP_EVENTUAL_KIND_RUN;
+	if (!message->count && (column == SP_EVENTUAL_RECORDS_CHANGED || !message->begins))
+		return -1;
+	message->kind |= SP_EVENTUAL_KIND_RECORDS;
+	message->first = SP_LWW_SHAPE;
+	message->hears = sp_lww_hears(group);
+	return bpf_xdp_store_bytes(xdp, SP_SHARED_CELLS_AT, cells, sizeof(*cells));
+}
+#endif
+
 /* The frame, with headers already, becomes the message; its bytes, or 0: nothing is to say. */
 static __noinline int sp_eventual_fill_frame(struct xdp_md *xdp,
 					     struct sp_eventual_message *message, __u32 column)
@@ -382,13 +412,22 @@ static __noinline int sp_eventual_fill_frame(struct xdp_md *xdp,
 	__u8 *data;
 
 	message->kind = SP_EVENTUAL_KIND | sends << SP_EVENTUAL_KIND_SECRET_SHIFT;
-	message->count = column == SP_EVENTUAL_CHANGED ? sp_eventual_fill_changed(message) :
-							  sp_eventual_fill_run(message, column);
-	if (!message->count || !scratch)
+	if (bpf_xdp_adjust_tail(xdp, SP_SHARED_FULL_BYTES - (int)sp_length(xdp)) || !scratch)
 		return 0;
-	if (bpf_xdp_adjust_tail(xdp, SP_SHARED_FULL_BYTES - (int)sp_length(xdp)) ||
-	    bpf_xdp_store_bytes(xdp, SP_SHARED_CELLS_AT, scratch, SP_SHARED_CELLS * 4))
-		return 0;
+#ifdef SP_LWW_RECORDS
+	if (column == SP_EVENTUAL_RECORDS || column == SP_EVENTUAL_RECORDS_CHANGED) {
+		if (sp_eventual_fill_records(xdp, message, column))
+			return 0;
+	} else
+#endif
+	{
+		message->count = column == SP_EVENTUAL_CHANGED ?
+					 sp_eventual_fill_changed(message) :
+					 sp_eventual_fill_run(message, column);
+		if (!message->count ||
+		    bpf_xdp_store_bytes(xdp, SP_SHARED_CELLS_AT, scratch, SP_SHARED_CELLS * 4))
+			return 0;
+	}
 	data = (void *)(long)xdp->data;
 	if (data + SP_SHARED_CELLS_AT > (__u8 *)(long)xdp->data_end)
 		return 0;
@@ -403,12 +442,32 @@ static __noinline int sp_eventual_fill_frame(struct xdp_md *xdp,
 	if (!tag || data + SP_SHARED_CELLS_AT > (__u8 *)(long)xdp->data_end)
 		return 0;
 	*(sp_u64a *)(data + SP_SHARED_HEADER_AT + 24) = tag;
-	sp_shared_count(column == SP_EVENTUAL_CHANGED ? SP_SHARED_STAT_EVENTUAL_SENT :
-							 SP_SHARED_STAT_EVENTUAL_GOSSIP);
+	sp_shared_count(column == SP_EVENTUAL_CHANGED || column == SP_EVENTUAL_RECORDS_CHANGED ?
+				SP_SHARED_STAT_EVENTUAL_SENT :
+				SP_SHARED_STAT_EVENTUAL_GOSSIP);
 	return SP_SHARED_FULL_BYTES;
 }
 
 /* ---- Frames ---- */
+/* The header says what no message can have. */
+SP_INLINE int sp_eventual_is_malformed(const struct sp_eventual_message *message)
+{
+	__u32 most = message->kind & SP_EVENTUAL_KIND_RUN ? SP_EVENTUAL_RUN : SP_EVENTUAL_SINGLE;
+
+	if (message->kind & SP_EVENTUAL_KIND_RECORDS) {
+#ifdef SP_LWW_RECORDS
+		if (message->first != SP_LWW_SHAPE || message->life)
+			return 1;
+		most = SP_LWW_ENTRIES;
+#else
+		return 1;
+#endif
+	}
+	return (message->kind & SP_EVENTUAL_KIND) != SP_EVENTUAL_KIND ||
+	       message->group >= SP_SHARED_GROUPS || message->sender >= SP_SHARED_MEMBERS ||
+	       message->count > most;
+}
+
 /* Is it a message of variables with EWO, to this switch? */
 SP_INLINE int sp_eventual_is_message(struct xdp_md *xdp)
 {
@@ -444,11 +503,7 @@ int sp_eventual_receive(struct xdp_md *xdp)
 	fabric = sp_ingress_port(xdp, &port) ? bpf_map_lookup_elem(&sp_fabric_port, &port) : 0;
 	if (!fabric || !*fabric)
 		return sp_shared_refuse(SP_SHARED_STAT_NOT_FABRIC);
-	if ((message.kind & SP_EVENTUAL_KIND) != SP_EVENTUAL_KIND ||
-	    sp_length(xdp) < SP_SHARED_FULL_BYTES || message.group >= SP_SHARED_GROUPS ||
-	    message.sender >= SP_SHARED_MEMBERS ||
-	    message.count > (message.kind & SP_EVENTUAL_KIND_RUN ? SP_EVENTUAL_RUN :
-								   SP_EVENTUAL_SINGLE))
+	if (sp_length(xdp) < SP_SHARED_FULL_BYTES || sp_eventual_is_malformed(&message))
 		return sp_shared_refuse(SP_SHARED_STAT_MALFORMED);
 	node = sp_eventual_node(message.group);
 	if (!node || !node->life || !(node->members >> (message.sender & 63) & 1) ||
@@ -464,6 +519,13 @@ int sp_eventual_receive(struct xdp_md *xdp)
 	if (!tag || sp_shared_tag(xdp, which, 1) != tag)
 		return sp_shared_refuse(SP_SHARED_STAT_FORGED);
 	__sync_fetch_and_add(&member->frames, 1);
+#ifdef SP_LWW_RECORDS
+	if (message.kind & SP_EVENTUAL_KIND_RECORDS) {
+		sp_lww_take(xdp, message.group * SP_SHARED_MEMBERS + message.sender, message.count,
+			    message.hears);
+		return sp_shared_end();
+	}
+#endif
 	return sp_eventual_take(xdp, &message);
 }
 
@@ -497,12 +559,21 @@ static __noinline int sp_eventual_generated(struct xdp_md *xdp)
 	message.group = due.group & (SP_SHARED_GROUPS - 1);
 	node = sp_eventual_node(message.group);
 	peer = sp_eventual_member(message.group, due.member & (SP_SHARED_MEMBERS - 1));
-	if (!node || !peer || !node->life || due.member == node->own)
+	if (!node || !peer || !node->life)
 		return XDP_DROP;
+	if (due.member == node->own) {
+#ifdef SP_LWW_RECORDS
+		/* A switch alone: nobody is sent the run, but tombstones end. */
+		if (due.column == SP_EVENTUAL_RECORDS)
+			sp_lww_fill_run(message.group, due.first);
+#endif
+		return XDP_DROP;
+	}
 	message.view = node->view;
 	message.sender = node->own;
 	message.receiver = due.member;
 	message.first = due.first;
+	message.begins = due.begins;
 	port = sp_shared_headers(xdp, node->address, peer->address, due.flow, SP_EVENTUAL_UDP_PORT);
 	if (port < 0) {
 		sp_shared_count(SP_SHARED_STAT_NO_ROUTE);

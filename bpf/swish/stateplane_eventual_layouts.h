@@ -15,6 +15,9 @@
 #define SP_EVENTUAL_DUE 1024 /* generated frames that wait */
 #define SP_EVENTUAL_NO_COLUMN 4294967295u /* cells without slots */
 #define SP_EVENTUAL_CHANGED 4294967294u /* what packets changed */
+#define SP_EVENTUAL_RECORDS 4294967293u /* a run of records */
+#define SP_EVENTUAL_RECORDS_CHANGED 4294967292u /* records that packets changed */
+#define SP_EVENTUAL_KIND_RECORDS 2 /* the message brings records */
 #define SP_EVENTUAL_KIND_RUN 1 /* the message brings a run of cells */
 #define SP_EVENTUAL_KIND 224 /* all messages have these bits */
 #define SP_EVENTUAL_KIND_SECRET_SHIFT 3 /* which secret */
@@ -63,11 +66,17 @@ _Static_assert(__builtin_offsetof(struct sp_eventual_member, frames) == 12, "as 
 struct sp_eventual_due {
 	__u32 group; /* Which group. */
 	__u32 member; /* To which member. */
-	__u32 column; /* A column, or SP_EVENTUAL_NO_COLUMN, or SP_EVENTUAL_CHANGED. */
-	__u32 first; /* The first cell of the group's. */
+	/*
+	 * A column, or SP_EVENTUAL_NO_COLUMN, SP_EVENTUAL_CHANGED, SP_EVENTUAL_RECORDS,
+	 * SP_EVENTUAL_RECORDS_CHANGED.
+	 */
+	__u32 column;
+	__u32 first; /* The first cell of the group's; the first record of all groups'. */
+	/* Not 0: it is the group's first run of records, which is sent also if it has none. */
+	__u32 begins;
 	__u32 flow; /* UDP source port. */
 };
-_Static_assert(sizeof(struct sp_eventual_due) == 20, "as in Rust");
-_Static_assert(__builtin_offsetof(struct sp_eventual_due, flow) == 16, "as in Rust");
+_Static_assert(sizeof(struct sp_eventual_due) == 24, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_eventual_due, flow) == 20, "as in Rust");
 
 #endif

@@ -80,46 +80,63 @@ extern SharedSketch {
 }
 
 /// A table that all switches of a group read and write. K and V are structs of bit<W>, int<W>, bool
-/// and enum fields (W at most 128); K has at most 40 bytes, V at most 64.
+/// and enum fields (W at most 128); K has at most 40 bytes (EWO: 32), V at most 64. A packet does
+/// not see its own writes.
 ///
-/// A packet's writes take effect together, or none does, in all switches before the packet leaves.
-/// If a key that it writes is not any more what the packet read, or `insert` finds the key written
-/// meanwhile, the program runs again on this packet, as it came in, and reads what is there by
-/// then. A packet does not see its own writes. One that is answered with an ICMP error writes
-/// nothing. One that goes to the host cannot wait: it is dropped and counted if it writes. All such
-/// objects of a program are in one group.
+/// SRO: a packet's writes take effect together, or none does, in all switches before the packet
+/// leaves. If a key that it writes is not any more what the packet read, or `insert` finds the key
+/// written meanwhile, the program runs again on this packet, as it came in, and reads what is there
+/// by then. One that is answered with an ICMP error writes nothing. One that goes to the host cannot
+/// wait: it is dropped and counted if it writes. All such objects of a program are in one group.
+///
+/// EWO: a packet's writes take effect here when it leaves, and in other switches as they come. Of
+/// two writes of a key the last one wins, by clocks that are set alike (TAI), and never below what
+/// the switch has seen. A removed key takes its place until all switches have heard of it.
 extern SharedTable<K, V> {
-    /// `size`: keys at the most; a packet that would write one more is dropped and counted.
-    /// `consistency`: Shared.SRO.
+    /// `size`: keys at the most. `consistency`: Shared.SRO, Shared.EWO. SRO: a packet that would
+    /// write one more is dropped and counted. EWO: it goes on without that write, which is counted.
     SharedTable(bit<32> size, Shared consistency);
-    /// The key's value, and whether the key is there; if not, the value is all zero. The packet
-    /// leaves when all switches have what it read.
+    /// The key's value, and whether the key is there; if not, the value is all zero. SRO: the
+    /// packet leaves when all switches have what it read.
     bool get(in K key, out V value);
-    /// Writes the value if the key is not there, and nothing if it is.
+    /// Writes the value if the key is not there, and nothing if it is. EWO: if this switch has not
+    /// got it.
     void insert(in K key, in V value);
     /// Writes the value, whether the key is there or not.
     void set(in K key, in V value);
-    /// As above; the key is removed when no packet of any switch has read or written it for
+    /// SRO. As above; the key is removed when no packet of any switch has read or written it for
     /// `idle_s` seconds (0: it stays). From a quarter of that on, a packet that reads the key
     /// writes that it was there, and waits for it. V has at most 56 bytes then. The switches'
     /// clocks must agree within a second.
     void insert(in K key, in V value, in bit<16> idle_s);
     void set(in K key, in V value, in bit<16> idle_s);
-    /// The key is not there from then on.
+    /// The key is not there from then on. EWO: nothing, if this switch has not got it.
     void remove(in K key);
 }
 
 /// Values that all switches of a group read and write: as SharedTable, with numbers as keys, each
 /// of which has a value: all zero at first. T is a struct, as V there.
 extern SharedRegister<T> {
-    /// `size`: values. `consistency`: Shared.SRO.
+    /// `size`: values. `consistency`: Shared.SRO, Shared.EWO.
     SharedRegister(bit<32> size, Shared consistency);
-    /// The value; all zero of an index out of range.
+    /// The value, as one write made it; all zero of an index out of range.
     void read(in bit<32> index, out T value);
-    /// Writes the value. After `read` of the same index in this packet it is a compare-and-swap: if
-    /// another packet came in between, the program runs again. An index out of range changes
-    /// nothing.
+    /// Writes the value. SRO: after `read` of the same index in this packet it is a
+    /// compare-and-swap: if another packet came in between, the program runs again. An index out of
+    /// range changes nothing.
     void write(in bit<32> index, in T value);
+}
+
+/// Keys that all switches of a group read and write: as SharedTable, without values.
+extern SharedSet<K> {
+    /// `size`: keys at the most. `consistency`: Shared.EWO.
+    SharedSet(bit<32> size, Shared consistency);
+    /// Is the key there?
+    bool has(in K key);
+    /// The key is there from then on.
+    void add(in K key);
+    /// The key is not there from then on; nothing, if this switch has not got it.
+    void remove(in K key);
 }
 
 #endif

@@ -79,3 +79,30 @@ fn eventual_variables_are_refused_with_a_remedy() {
     assert!(c.contains("struct sp_shared_context windows;"), "{c}");
     assert!(c.contains("struct sp_eventual_context eventual;"), "{c}");
 }
+
+/// The same of registers, tables and sets.
+#[test]
+fn keyed_variables_are_refused_with_a_remedy() {
+    let cases = [
+        ("SharedSet<k_t>(16, Shared.SDW) x;", "use Shared.EWO"),
+        ("SharedSet<k_t>(16, Shared.SRO) x;", "use a SharedTable with Shared.SRO"),
+        ("SharedTable<k_t, v_t>(16, Shared.SDW) x;", "use Shared.SRO"),
+        ("SharedTable<k_t, v_t>(8000000, Shared.EWO) x;", "make some of them smaller"),
+        ("@group(\"a b\") SharedTable<k_t, v_t>(16, Shared.EWO) x;", "letters, digits"),
+    ];
+    for (objects, remedy) in cases {
+        let program = program(objects, "x.remove({ hdr.h.a });");
+        let errors = generate(&program, &options(systems::compiler())).err().unwrap_or_default();
+        let remedies: Vec<_> = errors.into_iter().filter_map(|error| error.help).collect();
+        assert!(remedies.iter().any(|it| it.contains(remedy)), "{objects}: {remedies:?}");
+    }
+    let objects = "SharedTable<k_t, v_t>(16, Shared.EWO) x; SharedRegister<v_t>(8, Shared.EWO) y;";
+    let too_many = "x.remove({ hdr.h.a }); ".repeat(17);
+    let errors = generate(&program(objects, &too_many), &options(systems::compiler())).err();
+    let errors = errors.unwrap_or_default();
+    assert!(errors.iter().any(|it| it.message.contains("17 calls write")), "{errors:?}");
+    let program = program(objects, "y.read(hdr.h.a, v); x.insert({ hdr.h.a }, v);");
+    let c = generate(&program, &options(systems::compiler())).expect("C").c_source;
+    assert!(c.contains("#define SP_LWW_RECORDS 24"), "{c}");
+    assert!(c.contains("_put(&shared.eventual.writes, sp_key, sp_value, SP_LWW_ABSENT);"), "{c}");
+}

@@ -1,6 +1,7 @@
 //! Variables with EWO in C: where their cells lie.
 
 use crate::object::SharedObject;
+use crate::records::Records;
 use p4_ir::Location;
 use swish_protocol::objects::{Eventual, Merge, SharedSettings};
 use xdp_backend::system::{Generator, Writer};
@@ -57,12 +58,18 @@ pub(crate) fn place(generator: &mut Generator<'_>, objects: &[SharedObject]) {
 }
 
 /// Maps and functions of objects with EWO.
-pub(crate) fn includes(objects: &[SharedObject], updates: usize, text: &mut Writer) {
+pub(crate) fn includes(
+    objects: &[SharedObject],
+    records: &Records,
+    updates: usize,
+    text: &mut Writer,
+) {
     let placed = placed(objects);
-    if placed.is_empty() {
+    if placed.is_empty() && records.is_empty() {
         return;
     }
-    let all = cells(&placed, |_| true);
+    // (An array has one element at the least.)
+    let all = cells(&placed, |_| true).max(1);
     let listed = all.checked_next_power_of_two().unwrap_or(LISTED.1).clamp(LISTED.0, LISTED.1);
     text.line(format!("#define SP_EVENTUAL_CELLS {all}"));
     let slotted = cells(&placed, |it| it.merge == Merge::Sum);
@@ -76,6 +83,7 @@ pub(crate) fn includes(objects: &[SharedObject], updates: usize, text: &mut Writ
         format!(" X({c_name}, {group_number}, {first}, {cells}, {lanes}, {})", merge.c_name())
     });
     text.line(format!("#define SP_EVENTUAL_OBJECTS(X){}", objects.collect::<String>()));
+    records.defines(text);
     text.line("#include \"stateplane_eventual.h\"");
     text.line("");
 }

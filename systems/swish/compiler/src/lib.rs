@@ -1,28 +1,30 @@
 //! SwiSh's back end: the variables of `stateplane/swish.p4`, and the calls of their runtime
-//! (`bpf/swish/`) in the fixed places of the packet path. SDW is in `object`, EWO in `eventual`,
-//! SRO in `strong`.
+//! (`bpf/swish/`) in the fixed places of the packet path. SDW is in `object`, EWO in `eventual`
+//! and `records`, SRO in `strong`.
 
 #![forbid(unsafe_code)]
 
 mod eventual;
 mod meaning;
 mod object;
+mod records;
 mod strong;
 mod tables;
 
 pub use meaning::{Meaning, supply};
 use object::SharedObject;
 use p4_ir::{ExternInstance, Program};
+use records::Records;
 use strong::Strong;
-use swish_protocol::objects::{COUNTER, REGISTER, SKETCH, SYSTEM, TABLE};
+use swish_protocol::objects::{COUNTER, Consistency, REGISTER, SET, SKETCH, SYSTEM, TABLE};
 use xdp_backend::system::{
     Context, Generator, Header, Leaving, ObjectCall, Pipeline, Rule, StateSystem, System, Writer,
     calls_outside,
 };
 
-const EXTERN_TYPES: &[&str] = &[COUNTER, SKETCH, TABLE, REGISTER];
-/// Those whose packets may wait.
-const STRONG_TYPES: &[&str] = &[TABLE, REGISTER];
+const EXTERN_TYPES: &[&str] = &[COUNTER, SKETCH, TABLE, REGISTER, SET];
+/// Those with keys and values, or keys alone.
+const KEYED_TYPES: &[&str] = &[TABLE, REGISTER, SET];
 
 macro_rules! headers {
     ($($name:literal),+) => {
@@ -34,6 +36,9 @@ const HEADERS: &[Header] = headers!(
     "stateplane_eventual.h",
     "stateplane_eventual_frame.h",
     "stateplane_eventual_layouts.h",
+    "stateplane_lww.h",
+    "stateplane_lww_frame.h",
+    "stateplane_lww_layouts.h",
     "stateplane_strong.h",
     "stateplane_strong_chain.h",
     "stateplane_strong_commit.h",
@@ -85,6 +90,7 @@ impl System for SwiSh {
         &[
             "sp_shared_receive",
             "sp_eventual_receive",
+            "sp_lww_order",
             "sp_strong_receive",
             "sp_strong_acked",
             "sp_strong_commit",
@@ -105,6 +111,11 @@ impl System for SwiSh {
             "sp_eventual_fill_frame",
             "sp_eventual_fill_changed",
             "sp_eventual_fill_run",
+            "sp_eventual_fill_records",
+            "sp_lww_take",
+            "sp_lww_put",
+            "sp_lww_fill_changed",
+            "sp_lww_fill_run",
             "sp_strong_batch",
             "sp_strong_check",
             "sp_strong_decide",
@@ -128,6 +139,8 @@ struct State {
     groups: Vec<String>,
     /// Calls that update, in the program's text.
     updates: usize,
+    /// Registers, tables and sets with EWO.
+    records: Records,
     /// Those with SRO.
     strong: Strong,
 }
@@ -137,6 +150,7 @@ impl State {
     fn check_others(&self, generator: &mut Generator<'_>) {
         let help = "keep them in two programs, on two switches of the path";
         let first = self.objects.first().map(|it| (it.described.as_str(), it.location));
+        let first = first.or(self.records.first());
         let Some((described, location)) = self.strong.first().or(first) else { return };
         let others = generator.manifest.state_objects.iter().find(|it| it.system != SYSTEM);
         if let Some(other) = others {
@@ -147,11 +161,10 @@ impl State {
             );
             generator.error(location, &message, Some(help));
         }
-        if let (Some(object), false) = (self.objects.first(), self.strong.is_empty()) {
+        if let (Some((other, _)), false) = (first, self.strong.is_empty()) {
             let message = format!(
-                "{described} with Shared.SRO beside {}, which has another consistency: a packet \
-                 that waits or runs again for the one would count twice in the other",
-                object.described
+                "{described} with Shared.SRO beside {other}, which has another consistency: a \
+                 packet that waits or runs again for the one would count twice in the other"
             );
             generator.error(location, &message, Some(help));
         }
@@ -185,17 +198,31 @@ const PARTS: [Part; 2] = [
 ];
 
 impl State {
+    fn is_empty(&self) -> bool {
+        self.objects.is_empty() && self.records.is_empty()
+    }
+
     /// Those that the program uses.
     fn parts(&self) -> impl Iterator<Item = &'static Part> {
-        let has = |part: &Part| self.objects.iter().any(|it| it.is_eventual() == part.is_eventual);
+        let has = |part: &Part| {
+            self.objects.iter().any(|it| it.is_eventual() == part.is_eventual)
+                || part.is_eventual && !self.records.is_empty()
+        };
         PARTS.iter().filter(move |part| has(part))
     }
 }
 
 impl StateSystem for State {
     fn declare(&mut self, generator: &mut Generator<'_>, instance: &ExternInstance, id: u16) {
-        if STRONG_TYPES.contains(&instance.extern_type.as_str()) {
-            return self.strong.declare(generator, instance, id);
+        if KEYED_TYPES.contains(&instance.extern_type.as_str()) {
+            match (instance.extern_type.as_str(), strong::consistency_of(instance)) {
+                (_, Consistency::Ewo) => {
+                    self.records.declare(generator, instance, id, &mut self.groups);
+                }
+                (SET, other) => refuse_set(generator, instance, other),
+                _ => self.strong.declare(generator, instance, id),
+            }
+            return;
         }
         let object = SharedObject::declare(generator, instance, id, &mut self.groups);
         self.objects.push(object);
@@ -205,6 +232,8 @@ impl StateSystem for State {
         let name = &call.instance.c_name;
         if self.strong.has(name) {
             self.strong.call(generator, call);
+        } else if self.records.has(name) {
+            self.records.call(generator, call);
         } else if let Some(object) = self.objects.iter_mut().find(|it| it.c_name == *name) {
             if call.method == "sub" {
                 object.lanes = 2;
@@ -216,6 +245,7 @@ impl StateSystem for State {
     fn check(&self, generator: &mut Generator<'_>) {
         object::place(generator, &self.objects);
         eventual::place(generator, &self.objects);
+        self.records.place(generator);
         self.strong.check_program(generator);
         self.check_others(generator);
         if let (Some(object), true) = (self.objects.first(), self.updates > UPDATES_MAX) {
@@ -245,6 +275,11 @@ impl StateSystem for State {
             found.is_some_and(|it| it.c_name == instance.c_name)
         };
         let both = self.objects.first().is_some_and(|it| it.c_name == instance.c_name);
+        if self.records.has(&instance.c_name) {
+            // stateplane_lww.h, with the first one; and each has a queue of its own.
+            let alone = 11 * usize::from(!self.objects.iter().any(SharedObject::is_eventual));
+            return 1 + usize::from(self.records.is_first(&instance.c_name)) * (10 + alone);
+        }
         2 * usize::from(both) + 13 * usize::from(first(false)) + 9 * usize::from(first(true))
     }
 
@@ -256,12 +291,12 @@ impl StateSystem for State {
         if !self.strong.is_empty() {
             self.strong.includes(text);
         }
-        if self.objects.is_empty() {
+        if self.is_empty() {
             return;
         }
         let updates = self.updates.clamp(1, UPDATES_MAX);
         object::includes(&self.objects, updates, text);
-        eventual::includes(&self.objects, updates, text);
+        eventual::includes(&self.objects, &self.records, updates, text);
         text.line("/* With a packet through the pipeline. */");
         text.line("struct sp_swish_context {");
         for part in self.parts() {
@@ -294,7 +329,7 @@ impl StateSystem for State {
 
     fn context(&self) -> Option<Context> {
         if self.strong.is_empty() {
-            return (!self.objects.is_empty()).then_some(CONTEXT);
+            return (!self.is_empty()).then_some(CONTEXT);
         }
         Some(strong::CONTEXT)
     }
@@ -315,7 +350,7 @@ impl StateSystem for State {
             (false, Leaving::Forward(_) | Leaving::ToHost | Leaving::Replaced) => {
                 "if (sp_shared_commit(&shared.windows)) return sp_drop(ingress_port);"
             }
-            (true, Leaving::Held) => "shared.eventual.updates = 0;",
+            (true, Leaving::Held) => "sp_eventual_forget(&shared.eventual);",
             (true, _) => "sp_eventual_commit(&shared.eventual);",
         };
         let statements: Vec<&str> = self.parts().map(statement).collect();
@@ -328,7 +363,7 @@ impl StateSystem for State {
 
     fn generated(&self) -> Option<&'static str> {
         if self.strong.is_empty() {
-            return (!self.objects.is_empty()).then_some("sp_swish_generated");
+            return (!self.is_empty()).then_some("sp_swish_generated");
         }
         Some("sp_strong_generated")
     }
@@ -338,6 +373,17 @@ impl StateSystem for State {
             Strong::programs(text, pipeline);
         }
     }
+}
+
+/// Tells why a set has no other consistency than EWO.
+fn refuse_set(generator: &mut Generator<'_>, instance: &ExternInstance, other: Consistency) {
+    let (why, help) = match other {
+        Consistency::Sro => ("is not built yet", "use a SharedTable with Shared.SRO"),
+        _ => ("removed keys do not merge", "use Shared.EWO, or a SharedSketch of Sketch.BITS"),
+    };
+    let colon = if other == Consistency::Sro { "" } else { ":" };
+    let message = format!("SharedSet {}: Shared.{}{colon} {why}", instance.name, other.name());
+    generator.error(instance.location, &message, Some(help));
 }
 
 fn extern_name(program: &Program, index: usize) -> &str {

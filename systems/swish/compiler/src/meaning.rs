@@ -7,12 +7,14 @@ use p4_interpreter::Stop;
 use p4_interpreter::object::{Answer, Call, Datum, Declaration, Object, ObjectKinds};
 use std::collections::BTreeMap;
 use swish_protocol::TEST_PERIOD_US;
-use swish_protocol::objects::{COUNTER, Consistency, Merge, REGISTER, SKETCH, TABLE};
+use swish_protocol::objects::{COUNTER, Consistency, Merge, REGISTER, SET, SKETCH, TABLE};
 
 /// What objects draw from (`Object::supply`).
 pub mod supply {
     /// How long a window is, in microseconds.
     pub const PERIOD_US: &str = "period_us";
+    /// What a table or set has from the beginning: the numbers of a key's fields, then the value's.
+    pub const ENTRY: &str = "entry";
 }
 
 /// SwiSh's kinds of objects.
@@ -20,11 +22,11 @@ pub struct Meaning;
 
 impl ObjectKinds for Meaning {
     fn extern_types(&self) -> &'static [&'static str] {
-        &[COUNTER, SKETCH, TABLE, REGISTER]
+        &[COUNTER, SKETCH, TABLE, REGISTER, SET]
     }
 
     fn declare(&self, declaration: &Declaration<'_>) -> Result<Box<dyn Object>, Stop> {
-        if [TABLE, REGISTER].contains(&declaration.kind) {
+        if [TABLE, REGISTER, SET].contains(&declaration.kind) {
             return Ok(Box::new(Table::declare(declaration)?));
         }
         let number = |at: usize| declaration.arguments.get(at).and_then(Option::as_ref);

@@ -55,12 +55,7 @@ impl SharedObject {
         let consistency = *Consistency::ALL.get(number(consistency)).unwrap_or(&Consistency::Sdw);
         let merge = if is_counter { 0 } else { number(1) };
         let merge = *Merge::ALL.get(merge).unwrap_or(&Merge::Sum);
-        let group = instance.annotations.iter().find(|it| it.name == "group");
-        let group = group.map_or(DEFAULT_GROUP, |it| it.body.trim()).to_owned();
-        let at = groups.iter().position(|it| *it == group).unwrap_or_else(|| {
-            groups.push(group.clone());
-            groups.len() - 1
-        });
+        let group = group_of(instance);
         let object = SharedObject {
             c_name: instance.c_name.clone(),
             described: format!("{} {}", instance.extern_type, instance.name),
@@ -69,8 +64,8 @@ impl SharedObject {
             cells: generator.size_of(instance),
             merge,
             consistency,
+            group_number: number_of(&group, groups),
             group,
-            group_number: u32::try_from(at).unwrap_or(u32::MAX),
             drops: given(when_full).map(|it| it == 0),
             slots: instance
                 .annotations
@@ -117,7 +112,7 @@ impl SharedObject {
                 "make it smaller: a cell takes 17 bytes and a bit, with EWO 16 and its slots",
             ),
             (
-                self.group.is_empty() || self.group.len() > 32 || !self.group.bytes().all(is_plain),
+                !is_group_name(&self.group),
                 format!("@group({:?}) is no name of a group", self.group),
                 "write 1 to 32 letters, digits, '-' or '_' between quotes",
             ),
@@ -237,8 +232,25 @@ impl SharedObject {
     }
 }
 
-fn is_plain(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_'
+/// The group that a declaration names.
+pub(crate) fn group_of(instance: &ExternInstance) -> String {
+    let group = instance.annotations.iter().find(|it| it.name == "group");
+    group.map_or(DEFAULT_GROUP, |it| it.body.trim()).to_owned()
+}
+
+/// Its number among the program's groups; a new one, if it is new.
+pub(crate) fn number_of(group: &str, groups: &mut Vec<String>) -> u32 {
+    let at = groups.iter().position(|it| it == group).unwrap_or_else(|| {
+        groups.push(group.to_owned());
+        groups.len() - 1
+    });
+    u32::try_from(at).unwrap_or(u32::MAX)
+}
+
+/// Is it one that a configuration can name?
+pub(crate) fn is_group_name(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    (1..=32).contains(&name.len()) && name.bytes().all(plain)
 }
 
 fn written(settings: &SharedSettings) -> manifest::Settings {

@@ -148,11 +148,6 @@ impl Strong {
                 "use Shared.SRO: each write is in all switches before its packet leaves",
             ),
             (
-                consistency_of(instance) == Consistency::Ewo,
-                "Shared.EWO is not built yet".to_owned(),
-                "use Shared.SRO: each write is in all switches before its packet leaves",
-            ),
-            (
                 first != group,
                 format!("group {group:?} beside {first:?}: a packet's writes go to one chain"),
                 "give all tables and registers with Shared.SRO the same @group",

@@ -2,6 +2,7 @@
 //! header `bpf/swish/stateplane_eventual_layouts.h` is made of it.
 
 use crate::layouts::{CELLS, HEADER_BYTES};
+use crate::lww::{KEY_WORDS, Record, VALUE_WORDS, flag};
 use c_layout::{CStruct, Header, Number, c_struct};
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -20,6 +21,10 @@ pub const DUE: u32 = 1024;
 pub const NO_COLUMN: u32 = u32::MAX;
 /// In the place of a column: what packets of this switch changed.
 pub const CHANGED: u32 = u32::MAX - 1;
+/// In the place of a column: a run of records ([`crate::lww`]).
+pub const RECORDS: u32 = u32::MAX - 2;
+/// In the place of a column: records that this switch changed.
+pub const RECORDS_CHANGED: u32 = u32::MAX - 3;
 /// Bytes of a message.
 pub const BYTES: usize = (HEADER_BYTES + CELLS * 4) as usize;
 /// Bytes of its frame.
@@ -29,6 +34,8 @@ pub const FRAME_BYTES: u64 = 42 + BYTES as u64;
 pub mod kind {
     /// It brings a run of cells; else single ones.
     pub const RUN: u32 = 1;
+    /// It brings records ([`crate::lww`]), and no cells.
+    pub const RECORDS: u32 = 2;
     /// Two bits: which of the fabric's secrets.
     pub const SECRET_SHIFT: u32 = 3;
     /// All messages have these bits; of windows' messages none does (`layouts::kind::PHASE_SHIFT`).
@@ -114,10 +121,13 @@ c_struct! {
         pub group: u32,
         /// To which member.
         pub member: u32,
-        /// A column, or SP_EVENTUAL_NO_COLUMN, or SP_EVENTUAL_CHANGED.
+        /// A column, or SP_EVENTUAL_NO_COLUMN, SP_EVENTUAL_CHANGED, SP_EVENTUAL_RECORDS,
+        /// SP_EVENTUAL_RECORDS_CHANGED.
         pub column: u32,
-        /// The first cell of the group's.
+        /// The first cell of the group's; the first record of all groups'.
         pub first: u32,
+        /// Not 0: it is the group's first run of records, which is sent also if it has none.
+        pub begins: u32,
         /// UDP source port.
         pub flow: u32,
     }
@@ -130,6 +140,8 @@ pub enum Cells {
     Single(Vec<(bool, u32, u64)>),
     /// A run of cells: the first one's number, values.
     Run(u32, Vec<u64>),
+    /// Records: whether it is gossip; the members that the sender hears; the records.
+    Records(bool, u32, Vec<Record>),
 }
 
 /// A message: the payload of a UDP datagram (`bpf/swish/stateplane_eventual_frame.h`).
@@ -182,6 +194,27 @@ fn long(words: &[u32], at: usize) -> u64 {
     u64::from(word(words, at)) | u64::from(word(words, at + 1)) << 32
 }
 
+/// The records of a message whose header says that they have this shape.
+fn records(shape: u32, count: usize, words: &[u32]) -> Result<Vec<Record>, Wrong> {
+    let (key, value) = ((shape >> 8) as usize, (shape & 0xff) as usize);
+    if key > KEY_WORDS || value > VALUE_WORDS || count * (4 + key + value) * 2 > words.len() {
+        return Err(Wrong::Cells);
+    }
+    let record = |at: usize| {
+        let first = at * (4 + key + value);
+        let nth = |at: usize| long(words, 2 * (first + at));
+        Record {
+            time: nth(0),
+            writer: nth(1),
+            removed: nth(2) & u64::from(flag::REMOVED) != 0,
+            object: nth(3) as u32,
+            key: (0..key).map(|at| nth(4 + at)).collect(),
+            value: (0..value).map(|at| nth(4 + key + at)).collect(),
+        }
+    };
+    Ok((0..count).map(record).collect())
+}
+
 impl Message {
     /// Reads a message. The tag is not checked.
     ///
@@ -206,11 +239,15 @@ impl Message {
         let eight = |at: usize| header[at..].first_chunk().copied().unwrap_or_default();
         let count = u32::from(short(6));
         let is_run = bits & kind::RUN != 0;
-        if count > if is_run { RUN } else { SINGLE } {
+        let number = |at: usize| u32::from(short(at)) << 16 | u32::from(short(at + 2));
+        let from = number(8);
+        let records = (bits & kind::RECORDS != 0).then(|| records(from, count as usize, &words));
+        if records.is_none() && count > if is_run { RUN } else { SINGLE } {
             return Err(Wrong::Cells);
         }
-        let from = u32::from(short(8)) << 16 | u32::from(short(10));
-        let cells = if is_run {
+        let cells = if let Some(records) = records {
+            Cells::Records(is_run, number(20), records?)
+        } else if is_run {
             Cells::Run(from, (0..count as usize).map(|at| long(&words, 2 * at)).collect())
         } else {
             let single = |at: usize| {
@@ -249,6 +286,9 @@ pub fn header() -> Header {
             number("SP_EVENTUAL_DUE", DUE, "generated frames that wait"),
             number("SP_EVENTUAL_NO_COLUMN", NO_COLUMN, "cells without slots"),
             number("SP_EVENTUAL_CHANGED", CHANGED, "what packets changed"),
+            number("SP_EVENTUAL_RECORDS", RECORDS, "a run of records"),
+            number("SP_EVENTUAL_RECORDS_CHANGED", RECORDS_CHANGED, "records that packets changed"),
+            number("SP_EVENTUAL_KIND_RECORDS", kind::RECORDS, "the message brings records"),
             number("SP_EVENTUAL_KIND_RUN", kind::RUN, "the message brings a run of cells"),
             number("SP_EVENTUAL_KIND", kind::EVENTUAL, "all messages have these bits"),
             number("SP_EVENTUAL_KIND_SECRET_SHIFT", kind::SECRET_SHIFT, "which secret"),
@@ -288,6 +328,28 @@ mod tests {
         assert_eq!(member_of(single.life), 2);
         let run = Message::decode(&bytes(1, 2, &[5, 0, 6, 1])).expect("a message");
         assert_eq!(run.cells, Cells::Run(7, vec![5, 6 | 1 << 32]));
+    }
+
+    #[test]
+    fn records_are_read() {
+        let words = [9, 1, 66, 0, 2, 0, 3, 0, 5, 6, 7, 8];
+        let mut message = bytes(3, 1, &words);
+        message[8..12].copy_from_slice(&0x101u32.to_be_bytes());
+        message[20..24].copy_from_slice(&6u32.to_be_bytes());
+        let read = Message::decode(&message).expect("a message");
+        let record = Record {
+            time: 9 | 1 << 32,
+            writer: 66,
+            removed: true,
+            object: 3,
+            key: vec![5 | 6 << 32],
+            value: vec![7 | 8 << 32],
+        };
+        assert_eq!(read.cells, Cells::Records(true, 6, vec![record]));
+        message[6..8].copy_from_slice(&31u16.to_be_bytes());
+        assert_eq!(Message::decode(&message), Err(Wrong::Cells));
+        message[8..12].copy_from_slice(&0x1_0000u32.to_be_bytes());
+        assert_eq!(Message::decode(&message), Err(Wrong::Cells));
     }
 
     #[test]

@@ -76,7 +76,7 @@ pub mod kind {
 
 /// What the data plane counts, in the order of its map `sp_shared_stats`. For a reason to drop a
 /// packet, an update or a message: the remedy.
-pub const COUNTED: [(&str, Option<&str>); 22] = [
+pub const COUNTED: [(&str, Option<&str>); 23] = [
     ("windows", None),
     ("sent", None),
     ("received", None),
@@ -110,6 +110,13 @@ pub const COUNTED: [(&str, Option<&str>); 22] = [
     (
         "cell_stuck",
         Some("a cell changed so often that a message was not merged; gossip repeats it"),
+    ),
+    (
+        "table_full",
+        Some(
+            "a table or set with EWO is full (`stateplane switch status --json` says which): make \
+             it larger, or remove keys",
+        ),
     ),
 ];
 

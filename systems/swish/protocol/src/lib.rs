@@ -8,6 +8,7 @@ pub mod bulk;
 pub mod control;
 pub mod eventual;
 pub mod layouts;
+pub mod lww;
 pub mod message;
 pub mod objects;
 pub mod strong;

@@ -15,6 +15,8 @@ pub const SKETCH: &str = "SharedSketch";
 pub const TABLE: &str = "SharedTable";
 /// Externs.
 pub const REGISTER: &str = "SharedRegister";
+/// Externs.
+pub const SET: &str = "SharedSet";
 /// The group of objects without one.
 pub const DEFAULT_GROUP: &str = "main";
 
@@ -135,6 +137,26 @@ pub struct StrongSettings {
     pub timed: bool,
 }
 
+/// What a manifest says of a register, table or set with EWO beside its name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LastSettings {
+    /// EWO.
+    pub consistency: Consistency,
+    /// The name of its group.
+    pub group: String,
+    /// The group's number in this program.
+    pub group_number: u32,
+    /// The object's number among those of the program.
+    pub object: u32,
+    /// Its first record, of all objects' records.
+    pub first_record: u32,
+    /// 64-bit words of each record's key and value: those of the longest ones of the program.
+    pub key_words: u32,
+    /// See `key_words`.
+    pub value_words: u32,
+}
+
 /// Blocks of so many cells.
 pub fn blocks(cells: u32) -> u32 {
     cells.div_ceil(CELLS)
@@ -201,8 +223,45 @@ pub struct EventualGroup {
     pub first_direct: u32,
     /// How many.
     pub direct: u32,
+    /// The first record of its registers, tables and sets.
+    pub first_record: u32,
+    /// How many.
+    pub records: u32,
     /// As [`Group::layout`].
     pub layout: u64,
+}
+
+/// Adds the groups' registers, tables and sets: records, bytes of a key and of a value, settings of
+/// each.
+pub fn with_records(
+    mut groups: Vec<EventualGroup>,
+    mut objects: Vec<(u32, u32, u32, &LastSettings)>,
+) -> Vec<EventualGroup> {
+    objects.sort_by_key(|(.., settings)| settings.object);
+    for (records, key_bytes, value_bytes, settings) in objects {
+        let number = settings.group_number;
+        let at = groups.iter().position(|it| it.number == number).unwrap_or_else(|| {
+            let name = settings.group.clone();
+            groups.push(EventualGroup { name, number, ..EventualGroup::default() });
+            groups.len() - 1
+        });
+        let Some(group) = groups.get_mut(at) else { continue };
+        if group.records == 0 {
+            group.first_record = settings.first_record;
+        }
+        let mut hasher = SipHasher24::new();
+        hasher.write(b"last writer wins");
+        hasher.write(&group.layout.to_be_bytes());
+        // (Messages have objects' numbers in the program.)
+        let LastSettings { object, key_words, value_words, .. } = settings;
+        for number in [*object, records, key_bytes, value_bytes, *key_words, *value_words] {
+            hasher.write(&number.to_be_bytes());
+        }
+        group.layout = hasher.finish();
+        group.records += records;
+    }
+    groups.sort_by_key(|group| group.number);
+    groups
 }
 
 /// The groups with variables with EWO, in the order of their numbers.

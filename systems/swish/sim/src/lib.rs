@@ -10,6 +10,7 @@
 pub mod chain;
 pub mod eventual;
 mod failures;
+pub mod last;
 mod model;
 mod program;
 mod run;

@@ -18,6 +18,9 @@ pub const EVENTUAL_CELLS: u32 = 200;
 /// Their slots: eight switches may restart now and then.
 pub const EVENTUAL_SLOTS: u32 = 24;
 
+/// Keys of last.p4: more than a message has.
+pub const LAST_KEYS: u32 = 40;
+
 /// A program, compiled.
 pub struct Program {
     /// The object file.
@@ -56,6 +59,16 @@ impl Program {
         let text = include_str!("../../p4/eventual/eventual.p4");
         let defines = vec![format!("CELLS={EVENTUAL_CELLS}"), format!("SLOTS={EVENTUAL_SLOTS}")];
         Program::compile_file("eventual.p4", text, defines, bug)
+    }
+
+    /// The same of last.p4: a table, a set and a register of which the last writer wins.
+    ///
+    /// # Errors
+    /// What the compiler says, for people.
+    pub fn compile_last(bug: Option<&SeededBug>) -> Result<Program, String> {
+        let text = include_str!("../../p4/last/last.p4");
+        let defines = vec![format!("KEYS={LAST_KEYS}"), format!("NUMBERS={LAST_KEYS}")];
+        Program::compile_file("last.p4", text, defines, bug)
     }
 
     /// The same of pairs.p4: tables and a register with SRO.

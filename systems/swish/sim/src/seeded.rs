@@ -4,8 +4,10 @@
 //! error, so a bug cannot go missing when a header changes.
 
 mod chain;
+mod last;
 
 pub use chain::CHAIN;
+pub use last::LAST;
 use swish_compiler::SwiSh;
 use xdp_backend::system::{Header, Rule, StateSystem, System, Systems};
 
@@ -294,7 +296,7 @@ mod tests {
 
     #[test]
     fn each_bug_has_its_place() {
-        for bug in ALL.iter().chain(EVENTUAL).chain(CHAIN) {
+        for bug in ALL.iter().chain(EVENTUAL).chain(LAST).chain(CHAIN) {
             assert!(systems_with(bug).is_ok(), "{:?}", systems_with(bug).err());
         }
     }

@@ -46,6 +46,8 @@ struct Shared {
     mirror_us: Option<u64>,
     /// EWO: so long a round of gossip takes, if the bandwidth allows it.
     gossip_ms: Option<u64>,
+    /// EWO: so long a removed key's tombstone is kept at the least.
+    tombstone_s: Option<u64>,
 }
 
 /// Who says which switches share a group.
@@ -139,10 +141,12 @@ impl Groups<'_> {
         let bandwidth_mbps = shared.and_then(|it| it.bandwidth_mbps);
         let mirror_us = shared.and_then(|it| it.mirror_us);
         let gossip_ms = shared.and_then(|it| it.gossip_ms);
+        let tombstone_s = shared.and_then(|it| it.tombstone_s);
         Ok(Terms {
             bytes_per_s: field("bandwidth_mbps", bandwidth_mbps, 100, 1_000_000)? * 125_000,
             mirror_ns: field("mirror_us", mirror_us, 1000, 10_000_000)? * 1000,
             gossip_ns: field("gossip_ms", gossip_ms, 1000, 3_600_000)? * 1_000_000,
+            tombstone_ns: field("tombstone_s", tombstone_s, 60, 31_536_000)? * 1_000_000_000,
         })
     }
 }

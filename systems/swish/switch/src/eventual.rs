@@ -1,16 +1,21 @@
 //! A group's variables with EWO in a loaded object: what is read and written of them.
 
-use crate::gossip::{Look, Pace, Terms, Wanted};
+use crate::gossip::{Look, Pace, Records, Terms, Wanted};
 use crate::group::{FLOWS, View, has_consistency, settings_of};
+use crate::hearing::{Found, Seen};
+use crate::records::{self, Object};
 use c_layout::CStruct;
 use dataplane::{Dataplane, Result};
 use libbpf_rs::{MapCore, MapFlags};
 use manifest::Manifest;
 use std::net::Ipv4Addr;
 use swish_protocol::control::Member;
-use swish_protocol::eventual::{CellValue, DueValue, MemberValue, NodeValue, life};
-use swish_protocol::layouts::{GROUPS, MEMBERS};
-use swish_protocol::objects::{Consistency, EventualGroup as Described, eventual_groups};
+use swish_protocol::eventual::{CellValue, DueValue, MemberValue, NodeValue, RECORDS, life};
+use swish_protocol::layouts::{CELLS as CELLS_OF_MESSAGE, GROUPS, MEMBERS};
+use swish_protocol::lww;
+use swish_protocol::objects::{
+    Consistency, EventualGroup as Described, eventual_groups, with_records,
+};
 use swish_protocol::tag::{About, secret_value};
 use wire::KeyRing;
 
@@ -18,8 +23,17 @@ const NODES: &str = "sp_eventual_nodes";
 const MEMBER_MAP: &str = "sp_eventual_members";
 const COLUMNS: &str = "sp_eventual_columns";
 const CELLS: &str = "sp_eventual_cells";
+const RECORD_NODES: &str = "sp_lww_nodes";
+const RECORD_MEMBERS: &str = "sp_lww_members";
+const TERMS: &str = "sp_lww_terms";
 const DUE: &str = "sp_eventual_due";
 const SECRETS: &str = "sp_shared_secrets";
+
+/// The other members.
+fn members(node: &NodeValue) -> impl Iterator<Item = u32> + use<> {
+    let (members, own) = (node.members, node.own);
+    (0..MEMBERS).filter(move |it| members >> it & 1 == 1 && *it != own)
+}
 
 /// A group of a loaded object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +42,8 @@ pub struct EventualGroup {
     pub described: Described,
     /// Slots of a cell.
     pub columns: u32,
+    /// Records that a message has room for.
+    pub in_message: u32,
 }
 
 impl EventualGroup {
@@ -44,13 +60,21 @@ impl EventualGroup {
     /// The manifest is of another version.
     pub fn all(manifest: &Manifest) -> Result<Vec<EventualGroup>> {
         let objects = manifest.state_objects.iter();
-        let objects = objects.filter(|it| has_consistency(it, Consistency::Ewo));
+        let objects =
+            objects.filter(|it| has_consistency(it, Consistency::Ewo) && !records::is_keyed(it));
         let settings = objects.map(|it| Ok((it.capacity, settings_of(it)?)));
         let settings = settings.collect::<Result<Vec<_>>>()?;
         let slots = settings.iter().filter_map(|(_, it)| it.eventual).map(|it| it.slots);
         let columns = slots.max().unwrap_or(0);
         let found = eventual_groups(settings.iter().map(|(size, it)| (*size, it)));
-        Ok(found.into_iter().map(|described| EventualGroup { described, columns }).collect())
+        let keyed = Object::all(manifest)?;
+        let parts = keyed.iter().map(|it| (it.size, it.key_bytes, it.value_bytes, &it.settings));
+        let found = with_records(found, parts.collect());
+        let in_message = keyed.first().map_or(0, |it| {
+            CELLS_OF_MESSAGE / 2 / (4 + it.settings.key_words + it.settings.value_words)
+        });
+        let group = |described| EventualGroup { described, columns, in_message };
+        Ok(found.into_iter().map(group).collect())
     }
 
     fn number(&self) -> u32 {
@@ -90,6 +114,10 @@ impl EventualGroup {
             let value = MemberValue { next: 0, address: *address, frames: 0 };
             let at = self.number() * MEMBERS + member;
             dataplane.write_array(MEMBER_MAP, at, &value.to_bytes())?;
+            if self.described.records > 0 {
+                let value = lww::MemberValue::default();
+                dataplane.write_array(RECORD_MEMBERS, at, &value.to_bytes())?;
+            }
         }
         let own_life = life(view.own, incarnation);
         if self.columns > 0 {
@@ -178,12 +206,64 @@ impl EventualGroup {
     pub fn look(&self, dataplane: &Dataplane) -> Result<Look> {
         let node = self.node(dataplane)?;
         let mut others = vec![];
-        for member in (0..MEMBERS).filter(|it| node.members >> it & 1 == 1 && *it != node.own) {
+        for member in members(&node) {
             let next = self.member(dataplane, member)?.next;
             others.push((member, node.listed.saturating_sub(next)));
         }
         let columns = self.lives(dataplane)?.len() as u32;
-        Ok(Look { others, columns, slotted: node.slotted, direct: node.direct })
+        let records = self.records(dataplane, &node)?;
+        Ok(Look {
+            own: node.own,
+            others,
+            columns,
+            slotted: node.slotted,
+            direct: node.direct,
+            records,
+        })
+    }
+
+    fn records(&self, dataplane: &Dataplane, node: &NodeValue) -> Result<Records> {
+        let Described { records: count, first_record: first, .. } = self.described;
+        if count == 0 {
+            return Ok(Records::default());
+        }
+        let bytes = dataplane.read_array(RECORD_NODES, self.number())?;
+        let listed = lww::NodeValue::from_bytes(&bytes).listed;
+        let mut waiting = vec![];
+        for member in members(node) {
+            let next = self.record_member(dataplane, member)?.next;
+            waiting.push(listed.saturating_sub(next));
+        }
+        Ok(Records { waiting, first, count, in_message: self.in_message })
+    }
+
+    fn record_member(&self, dataplane: &Dataplane, member: u32) -> Result<lww::MemberValue> {
+        let at = self.number() * MEMBERS + member;
+        Ok(lww::MemberValue::from_bytes(&dataplane.read_array(RECORD_MEMBERS, at)?))
+    }
+
+    /// Tells the data plane whom the switch hears, and which tombstones have ended.
+    fn tell_terms(
+        &self,
+        dataplane: &Dataplane,
+        pace: &mut Pace,
+        terms: Terms,
+        now_ns: u64,
+    ) -> Result<()> {
+        if self.described.records == 0 || !pace.hearing_is_due(terms, now_ns) {
+            return Ok(());
+        }
+        let node = self.node(dataplane)?;
+        let seen = |member: u32| {
+            let frames = self.member(dataplane, member)?.frames;
+            let hears = self.record_member(dataplane, member)?.hears;
+            Ok(Seen { member, frames, hears })
+        };
+        let others = members(&node).map(seen).collect::<Result<Vec<Seen>>>()?;
+        let Found { hears, kept_ns } = pace.hear(node.own, &others, terms, now_ns);
+        let forget_before = kept_ns.map_or(0, |kept_ns| now_ns.saturating_sub(kept_ns));
+        let value = lww::TermsValue { forget_before, hears };
+        dataplane.write_array(TERMS, self.number(), &value.to_bytes())
     }
 
     /// Queues the frames that are due; how many.
@@ -197,12 +277,14 @@ impl EventualGroup {
         terms: Terms,
         now_ns: u64,
     ) -> Result<u64> {
+        self.tell_terms(dataplane, pace, terms, now_ns)?;
         let due = pace.due(&self.look(dataplane)?, terms, now_ns);
         let Some(map) = dataplane.map(DUE) else { return Ok(0) };
         let mut queued = 0;
         for (flow, Wanted { member, column, first }) in (0..).zip(due) {
-            let value =
-                DueValue { group: self.number(), member, column, first, flow: FLOWS + flow % 64 };
+            let begins = u32::from(column == RECORDS && first == self.described.first_record);
+            let (group, flow) = (self.number(), FLOWS + flow % 64);
+            let value = DueValue { group, member, column, first, begins, flow };
             // (It is full: the generator has as many to make as it can.)
             if map.update(&[], &value.to_bytes(), MapFlags::ANY).is_err() {
                 break;

@@ -6,7 +6,10 @@
 //! also of a switch that is dead (§8.2). Each has its share of the bandwidth, so neither holds up
 //! the other.
 
-use swish_protocol::eventual::{CHANGED, FRAME_BYTES, NO_COLUMN, RUN, SINGLE};
+use crate::hearing::{Found, Hearing, Seen};
+use swish_protocol::eventual::{
+    CHANGED, FRAME_BYTES, NO_COLUMN, RECORDS, RECORDS_CHANGED, RUN, SINGLE,
+};
 
 /// Frames for a member at a look at the most: a veth's ring has 256.
 const FRAMES: u64 = 64;
@@ -24,11 +27,15 @@ pub struct Terms {
     pub mirror_ns: u64,
     /// So long a round takes, if the bandwidth allows it.
     pub gossip_ns: u64,
+    /// So long a removed key's tombstone is kept at the least.
+    pub tombstone_ns: u64,
 }
 
 /// A group on this switch, at a look.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Look {
+    /// This switch's number.
+    pub own: u32,
     /// All other members, and how many changes each is to be sent.
     pub others: Vec<(u32, u64)>,
     /// Lives whose slots this switch has.
@@ -37,6 +44,29 @@ pub struct Look {
     pub slotted: u32,
     /// Cells without.
     pub direct: u32,
+    /// Of registers, tables and sets.
+    pub records: Records,
+}
+
+impl Look {
+    /// Changes that a member is still to be sent, at the most.
+    pub fn waiting(&self) -> u64 {
+        let cells = self.others.iter().map(|(_, waiting)| *waiting).max().unwrap_or(0);
+        cells + self.records.waiting.iter().copied().max().unwrap_or(0)
+    }
+}
+
+/// A group's records, at a look.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Records {
+    /// How many changed ones each other member is to be sent, as in [`Look::others`].
+    pub waiting: Vec<u64>,
+    /// The first one, of all groups' records.
+    pub first: u32,
+    /// How many there are.
+    pub count: u32,
+    /// As many has a message.
+    pub in_message: u32,
 }
 
 /// A frame that is to be made.
@@ -93,7 +123,13 @@ pub struct Pace {
     pub round_ns: u64,
     /// What members' places in a round are drawn from.
     seed: u64,
+    hearing: Hearing,
+    /// Who hears whom is looked at next at this time.
+    hear_at_ns: u64,
 }
+
+/// In a round of gossip it is looked so often who hears whom.
+const HEARD_IN_ROUND: u64 = 4;
 
 impl Pace {
     /// A new one. `seed`: gossip of switches with different seeds takes different ways.
@@ -112,7 +148,9 @@ impl Pace {
         self.gossip.pour(gossip, passed_ns);
         self.mirror.pour(terms.bytes_per_s - gossip, passed_ns);
         if look.others.is_empty() {
-            return vec![];
+            // (Nobody is sent anything, but tombstones end.)
+            let alone = Look { columns: 0, slotted: 0, direct: 0, ..look.clone() };
+            return self.runs(&alone, terms, now_ns);
         }
         let mut wanted = self.changes(look, terms, now_ns);
         wanted.extend(self.runs(look, terms, now_ns));
@@ -122,21 +160,30 @@ impl Pace {
     /// What packets changed: when its time has come, or a message is full.
     fn changes(&mut self, look: &Look, terms: Terms, now_ns: u64) -> Vec<Wanted> {
         let is_due = now_ns >= self.mirror_at_ns;
-        let frames = |waiting: u64| {
-            let full = waiting / u64::from(SINGLE);
-            if is_due { waiting.div_ceil(SINGLE.into()) } else { full }.min(FRAMES)
+        let frames = |waiting: u64, in_message: u32| {
+            let in_message = u64::from(in_message.max(1));
+            let full = waiting / in_message;
+            if is_due { waiting.div_ceil(in_message) } else { full }.min(FRAMES)
         };
         if is_due {
             self.mirror_at_ns = now_ns + terms.mirror_ns;
         }
         let mut wanted = vec![];
         self.turn = (self.turn + 1) % look.others.len();
-        let (before, first) = look.others.split_at(self.turn);
-        for (member, waiting) in first.iter().chain(before) {
-            let count = frames(*waiting).min(self.mirror.frames());
-            self.mirror.take(count);
-            let frame = Wanted { member: *member, column: CHANGED, first: 0 };
-            wanted.extend((0..count).map(|_| frame));
+        let records = look.records.waiting.iter().copied().chain(std::iter::repeat(0));
+        let all: Vec<_> = look.others.iter().zip(records).collect();
+        let (before, first) = all.split_at(self.turn);
+        for ((member, cells), records) in first.iter().chain(before) {
+            let kinds = [
+                (CHANGED, frames(*cells, SINGLE)),
+                (RECORDS_CHANGED, frames(*records, look.records.in_message)),
+            ];
+            for (column, count) in kinds {
+                let count = count.min(self.mirror.frames());
+                self.mirror.take(count);
+                let frame = Wanted { member: *member, column, first: 0 };
+                wanted.extend((0..count).map(|_| frame));
+            }
         }
         wanted
     }
@@ -145,7 +192,9 @@ impl Pace {
     fn runs(&mut self, look: &Look, terms: Terms, now_ns: u64) -> Vec<Wanted> {
         let in_column = u64::from(look.slotted.div_ceil(RUN));
         let slotted = in_column * u64::from(look.columns);
-        let all = slotted + u64::from(look.direct.div_ceil(RUN));
+        let with_direct = slotted + u64::from(look.direct.div_ceil(RUN));
+        let in_message = look.records.in_message.max(1);
+        let all = with_direct + u64::from(look.records.count.div_ceil(in_message));
         let mut wanted = vec![];
         while all > 0 && self.gossip.frames() > 0 && (wanted.len() as u64) < FRAMES {
             // (Runs are spread over the round.)
@@ -158,19 +207,34 @@ impl Pace {
                 (self.at, self.round, self.began_ns) = (0, self.round + 1, now_ns);
                 continue;
             }
-            let others = look.others.len() as u64;
+            let others = look.others.len().max(1) as u64;
             let place = (self.at + self.shift(others)) % others;
-            let member = look.others.get(place as usize).map_or(0, |(member, _)| *member);
+            let member = look.others.get(place as usize).map_or(look.own, |(member, _)| *member);
             let (column, first) = if self.at < slotted {
                 ((self.at / in_column) as u32, (self.at % in_column) as u32 * RUN)
-            } else {
+            } else if self.at < with_direct {
                 (NO_COLUMN, (self.at - slotted) as u32 * RUN)
+            } else {
+                (RECORDS, look.records.first + (self.at - with_direct) as u32 * in_message)
             };
             wanted.push(Wanted { member, column, first });
             self.gossip.take(1);
             self.at += 1;
         }
         wanted
+    }
+
+    /// Whether it is time to look who hears whom.
+    pub fn hearing_is_due(&self, terms: Terms, now_ns: u64) -> bool {
+        // (Also a round that takes longer than it should is no reason to look less often.)
+        now_ns >= self.hear_at_ns || self.hear_at_ns > now_ns + terms.gossip_ns
+    }
+
+    /// Looks who hears whom.
+    pub fn hear(&mut self, own: u32, others: &[Seen], terms: Terms, now_ns: u64) -> Found {
+        self.hear_at_ns = now_ns + terms.gossip_ns / HEARD_IN_ROUND;
+        let round_ns = terms.gossip_ns.max(self.round_ns);
+        self.hearing.look(own, others, round_ns, terms.tombstone_ns, now_ns)
     }
 
     /// By how much members are shifted in this round: all shifts in random order, again and again.
@@ -190,11 +254,33 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    const TERMS: Terms =
-        Terms { bytes_per_s: 100_000_000, mirror_ns: 1_000_000, gossip_ns: 10_000_000 };
+    const TERMS: Terms = Terms {
+        bytes_per_s: 100_000_000,
+        mirror_ns: 1_000_000,
+        gossip_ns: 10_000_000,
+        tombstone_ns: 1,
+    };
 
     fn look(others: &[(u32, u64)]) -> Look {
-        Look { others: others.to_vec(), columns: 2, slotted: 400, direct: 10 }
+        let (others, records) = (others.to_vec(), Records::default());
+        Look { own: 7, others, columns: 2, slotted: 400, direct: 10, records }
+    }
+
+    #[test]
+    fn records_have_messages_of_their_own() {
+        let mut pace = Pace::new(1);
+        let records = Records { waiting: vec![40, 0], first: 100, count: 70, in_message: 30 };
+        let look = Look { slotted: 0, direct: 0, records, ..look(&[(1, 0), (4, 130)]) };
+        let frames = looks(&mut pace, &look, TERMS, 220);
+        let of = |member, column| {
+            frames.iter().filter(|it| it.member == member && it.column == column).count()
+        };
+        assert!(of(1, RECORDS_CHANGED) > 0 && of(4, CHANGED) > 0, "{frames:?}");
+        assert_eq!((of(4, RECORDS_CHANGED), of(1, CHANGED)), (0, 0));
+        let runs = frames.iter().filter(|it| it.column == RECORDS);
+        let sent: BTreeSet<_> = runs.map(|it| (it.member, it.first)).collect();
+        assert_eq!(sent.len(), 2 * 3, "{sent:?}");
+        assert!(sent.contains(&(4, 160)), "{sent:?}");
     }
 
     /// All frames of so many looks, 100 µs apart.
@@ -239,5 +325,10 @@ mod tests {
     fn nobody_is_sent_nothing() {
         let mut pace = Pace::new(1);
         assert_eq!(looks(&mut pace, &look(&[]), TERMS, 100), []);
+        // Its own tombstones end.
+        let records = Records { waiting: vec![], first: 100, count: 70, in_message: 30 };
+        let frames = looks(&mut pace, &Look { records, ..look(&[]) }, TERMS, 220);
+        assert!(frames.len() >= 6, "{frames:?}");
+        assert!(frames.iter().all(|it| it.member == 7 && it.column == RECORDS), "{frames:?}");
     }
 }

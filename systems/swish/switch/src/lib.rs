@@ -13,9 +13,11 @@ pub mod due;
 pub mod eventual;
 pub mod gossip;
 pub mod group;
+pub mod hearing;
 pub mod load;
 mod maps;
 pub mod membership;
+pub mod records;
 pub mod strong;
 
 pub use chained::{CHAIN, ChainLoad};
@@ -30,6 +32,7 @@ use group::{Group, Open, STATS, View};
 use load::{GroupLoad, Traffic, is_late, relaxation};
 use manifest::{Manifest, StateObject};
 use membership::Member;
+use records::Object;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::net::Ipv4Addr;
@@ -101,7 +104,9 @@ impl System for SwiSh {
         let controlled = controlled(context, &groups)?;
         let config = Arc::clone(&context.config);
         let incarnation = context.incarnation;
-        let objects = Objects { dataplane, config, incarnation, groups, eventual, controlled };
+        let keyed = Object::all(manifest)?;
+        let objects =
+            Objects { dataplane, config, incarnation, groups, eventual, keyed, controlled };
         Ok(Some(Box::new(objects)))
     }
 }
@@ -211,12 +216,32 @@ pub struct EventualLoad {
     pub slots: u32,
     /// See `slots`.
     pub lives: u32,
-    /// Changes that a member is still to be sent, at the most.
+    /// Changed cells and records that a member is still to be sent, at the most.
     pub waiting: u64,
     /// What the configuration allows.
     pub bandwidth_mbps: u64,
     /// How long the last round of gossip took; 0: none is over yet.
     pub round_ms: u64,
+    /// Registers, tables and sets.
+    #[serde(default)]
+    pub records: Vec<RecordsLoad>,
+}
+
+/// What `stateplane status` is told of a table or set with EWO.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordsLoad {
+    /// Its name.
+    pub object: String,
+    /// Keys that are there.
+    pub keys: u64,
+    /// Removed ones, which take their places until all switches have heard of it.
+    pub removed: u64,
+    /// As many fit.
+    pub size: u32,
+    /// Writes of this switch that found no room.
+    pub full: u64,
+    /// Writes of other switches that found none.
+    pub full_of_others: u64,
 }
 
 impl Eventual {
@@ -236,8 +261,20 @@ impl Eventual {
         self.pace.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn load(&self, dataplane: &Dataplane) -> Option<EventualLoad> {
+    fn load(&self, dataplane: &Dataplane, keyed: &[Object]) -> Option<EventualLoad> {
         let look = self.group.look(dataplane).ok()?;
+        let own = keyed.iter().filter(|it| it.settings.group == self.group.described.name);
+        let records = own.filter(|it| !it.is_register()).map(|it| {
+            let counts = it.counts(dataplane).unwrap_or_default();
+            RecordsLoad {
+                object: it.name.clone(),
+                keys: counts.live,
+                removed: counts.removed,
+                size: it.size,
+                full: counts.full,
+                full_of_others: counts.full_of_others,
+            }
+        });
         Some(EventualLoad {
             group: self.group.described.name.clone(),
             members: self.view.members.iter().map(|member| member.address).collect(),
@@ -245,7 +282,8 @@ impl Eventual {
             cells: look.slotted + look.direct,
             slots: self.group.columns,
             lives: look.columns,
-            waiting: look.others.iter().map(|(_, waiting)| *waiting).max().unwrap_or(0),
+            waiting: look.waiting(),
+            records: records.collect(),
             bandwidth_mbps: self.terms.bytes_per_s / 125_000,
             round_ms: self.pace().round_ns / 1_000_000,
         })
@@ -271,6 +309,8 @@ struct Objects {
     incarnation: u32,
     groups: Vec<Shared>,
     eventual: Vec<Eventual>,
+    /// Registers, tables and sets with EWO.
+    keyed: Vec<Object>,
     /// The groups with controllers.
     controlled: Option<Arc<Controlled>>,
 }
@@ -389,7 +429,7 @@ impl Objects {
     }
 
     fn eventual_loads(&self) -> Vec<EventualLoad> {
-        self.eventual.iter().filter_map(|it| it.load(&self.dataplane)).collect()
+        self.eventual.iter().filter_map(|it| it.load(&self.dataplane, &self.keyed)).collect()
     }
 
     fn eventual_metrics(&self, text: &mut Text) {
@@ -405,9 +445,22 @@ impl Objects {
         let help = "Lives of switches that have a slot in a group's variables with EWO.";
         let mut family = text.family("stateplane_switch_shared_lives", Kind::Gauge, help);
         loads.iter().for_each(|it| family.sample(&[("group", &it.group)], u64::from(it.lives)));
-        let help = "Changed cells that a member is still to be sent, at the most.";
+        let help = "Changed cells and records that a member is still to be sent, at the most.";
         let mut family = text.family("stateplane_switch_shared_waiting", Kind::Gauge, help);
         loads.iter().for_each(|it| family.sample(&[("group", &it.group)], it.waiting));
+        let records = || loads.iter().flat_map(|it| &it.records);
+        let help = "Keys of tables and sets with EWO: those that are there, and removed ones.";
+        let mut family = text.family("stateplane_switch_shared_keys", Kind::Gauge, help);
+        for it in records() {
+            family.sample(&[("object", &it.object), ("state", &"there")], it.keys);
+            family.sample(&[("object", &it.object), ("state", &"removed")], it.removed);
+        }
+        let help = "Writes to tables and sets with EWO that found no room.";
+        let mut family = text.family("stateplane_switch_shared_full_total", Kind::Counter, help);
+        for it in records() {
+            family.sample(&[("object", &it.object), ("from", &"packets")], it.full);
+            family.sample(&[("object", &it.object), ("from", &"members")], it.full_of_others);
+        }
     }
 }
 
@@ -461,13 +514,18 @@ impl Running for Objects {
     }
 
     fn objects(&self) -> Vec<ObjectLoad> {
-        let load = |object: &StateObject| ObjectLoad {
-            name: object.name.clone(),
-            consistency: group::settings_of(object)
-                .map_or_else(|_| "?".into(), |it| it.consistency.name().to_lowercase()),
-            flows: object.capacity.into(),
-            owned: object.capacity.into(),
-            limit: object.capacity,
+        let load = |object: &StateObject| {
+            let consistency = object.settings.get("consistency").and_then(Value::as_str);
+            let keyed = self.keyed.iter().find(|it| it.name == object.name && !it.is_register());
+            let live = keyed.map(|it| it.counts(&self.dataplane).unwrap_or_default().live);
+            let held = live.unwrap_or(object.capacity.into());
+            ObjectLoad {
+                name: object.name.clone(),
+                consistency: consistency.unwrap_or("?").to_owned(),
+                flows: held,
+                owned: held,
+                limit: object.capacity,
+            }
         };
         let all = self.dataplane.manifest().state_objects.iter();
         all.filter(|it| it.system == SYSTEM).map(load).collect()

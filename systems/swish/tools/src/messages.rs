@@ -101,9 +101,16 @@ fn eventual_body(message: &eventual::Message) -> MessageBody {
         eventual::Cells::Run(first, cells) => {
             (GOSSIP, format!("{} cells from {first}", cells.len()), cells.len())
         }
+        eventual::Cells::Records(is_gossip, _, records) => {
+            let removed = records.iter().filter(|it| it.removed).count();
+            let name = if *is_gossip { GOSSIP } else { CHANGES };
+            let count = records.len();
+            (name, format!("{count} records, {removed} removed"), count)
+        }
     };
     let (member, incarnation) = (eventual::member_of(message.life), message.life >> 6);
     let of = match incarnation {
+        0 if matches!(message.cells, eventual::Cells::Records(..)) => String::new(),
         0 => " without slots".into(),
         // (In a life, it is one more.)
         _ => format!(" of {member} incarnation {}", incarnation - 1),
@@ -122,6 +129,7 @@ fn eventual_body(message: &eventual::Message) -> MessageBody {
             ("receiver", json!(message.receiver)),
             ("life", json!(life)),
             ("cells", json!(cells)),
+            ("records", records(message)),
         ]),
         object: String::new(),
         key: String::new(),
@@ -131,6 +139,25 @@ fn eventual_body(message: &eventual::Message) -> MessageBody {
         rest,
         follows: None,
     }
+}
+
+/// What a message says of records: objects by their numbers, keys in wire form.
+fn records(message: &eventual::Message) -> serde_json::Value {
+    let eventual::Cells::Records(_, hears, records) = &message.cells else { return json!(null) };
+    let hears: Vec<u32> = (0..32).filter(|member| hears >> member & 1 == 1).collect();
+    let hex = |words: &[u64]| -> String {
+        words.iter().flat_map(|it| it.to_ne_bytes()).map(|it| format!("{it:02x}")).collect()
+    };
+    let record = |it: &swish_protocol::lww::Record| {
+        json!({
+            "object": it.object,
+            "key": hex(&it.key),
+            "removed": it.removed,
+            "time": it.time,
+            "writer": eventual::member_of(it.writer),
+        })
+    };
+    json!({"hears": hears, "list": records.iter().map(record).collect::<Vec<_>>()})
 }
 
 fn body(message: &Message) -> MessageBody {

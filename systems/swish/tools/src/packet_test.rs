@@ -3,7 +3,7 @@
 
 use crate::SwiSh;
 use dataplane::{Dataplane, SecretSet, Verdict};
-use manifest::Manifest;
+use manifest::{Manifest, WireField};
 use packet_test::stf::{Wrong, wrong};
 use packet_test::{Arrival, Backing, Fault, Identity, Line, Outcome, Supply, System, Words};
 use std::net::Ipv4Addr;
@@ -14,11 +14,14 @@ use swish_protocol::objects::SYSTEM;
 use swish_switch::due::Rounds;
 use swish_switch::eventual::EventualGroup;
 use swish_switch::group::{Group, Open, View};
+use swish_switch::records::Object;
 use swish_switch::strong::{Chain, ChainView};
 use wire::{KeyRing, SECRET_BYTES, Secret};
 
 /// `# shared_period_us: OBJECT N`
 const PERIOD: &str = "shared_period_us";
+/// `# shared_entry: OBJECT N...`: numbers of the key's fields, then of the value's.
+const ENTRY: &str = "shared_entry";
 /// Looks of the packet generator that a window takes at the most; each merges many messages.
 const LOOKS: u32 = 4096;
 /// Updates of a window.
@@ -33,6 +36,51 @@ fn period_line(words: &mut Words<'_, '_>) -> Result<(String, u64), Wrong> {
     }
 }
 
+fn entry_line(words: &mut Words<'_, '_>) -> Result<(String, Vec<u64>), Wrong> {
+    let (_, object) = words.next("a table's or set's name")?;
+    let object = object.to_owned();
+    let mut numbers = vec![words.parsed("a number")?.1];
+    while words.peek().is_some() {
+        numbers.push(words.parsed("a number")?.1);
+    }
+    Ok((object, numbers))
+}
+
+fn entries(lines: &[Line]) -> Outcome<Vec<(String, Vec<u64>)>> {
+    let own = lines.iter().filter(|line| line.keyword == ENTRY);
+    own.map(|line| line.read(entry_line).map_err(|(_, reason)| line.fault(reason))).collect()
+}
+
+/// What tables and sets have from the beginning, in wire form.
+fn filled(lines: &[Line], manifest: &Manifest) -> Outcome<Vec<(Object, Vec<u8>, Vec<u8>)>> {
+    let objects = Object::all(manifest).map_err(Fault::of_case)?;
+    let filled = |(name, numbers): (String, Vec<u64>)| {
+        let object = objects.iter().find(|it| it.name == name && !it.is_register());
+        let Some(object) = object else {
+            let reason = format!("the program has no table or set with Shared.EWO {name}");
+            return Err(Fault::of_case(reason));
+        };
+        let wanted = object.key.len() + object.value.len();
+        if numbers.len() != wanted {
+            return Err(Fault::of_case(format!("{name} has {wanted} fields of key and value")));
+        }
+        let wire = |fields: &[WireField], bytes: u32, numbers: &[u64]| {
+            let mut found = vec![0; bytes as usize];
+            for (field, number) in fields.iter().zip(numbers) {
+                let last = (field.offset + field.bytes) as usize;
+                let places = found.iter_mut().take(last).skip(field.offset as usize).rev();
+                places.zip(number.to_le_bytes()).for_each(|(to, from)| *to = from);
+            }
+            found
+        };
+        let (key, value) = numbers.split_at(object.key.len());
+        let key = wire(&object.key, object.key_bytes, key);
+        let value = wire(&object.value, object.value_bytes, value);
+        Ok((object.clone(), key, value))
+    };
+    entries(lines)?.into_iter().map(filled).collect()
+}
+
 fn periods(lines: &[Line]) -> Outcome<Vec<(String, u64)>> {
     let own = lines.iter().filter(|line| line.keyword == PERIOD);
     own.map(|line| line.read(period_line).map_err(|(_, reason)| line.fault(reason))).collect()
@@ -40,10 +88,13 @@ fn periods(lines: &[Line]) -> Outcome<Vec<(String, u64)>> {
 
 impl System for SwiSh {
     fn keywords(&self) -> &'static [&'static str] {
-        &[PERIOD]
+        &[PERIOD, ENTRY]
     }
 
     fn check(&self, line: &Line, _: &[Line]) -> Result<(), Wrong> {
+        if line.keyword == ENTRY {
+            return line.read(entry_line).map(drop);
+        }
         line.read(period_line).map(drop)
     }
 
@@ -70,7 +121,8 @@ impl System for SwiSh {
         // (All variables of a case have one period.)
         let period_us = periods.first().map_or(TEST_PERIOD_US, |(_, period_us)| *period_us);
         let period_ns = period_us * 1000;
-        Ok(Some(Box::new(Alone { groups, eventual, chain, period_ns, next_ns: 0 })))
+        let filled = filled(lines, manifest)?;
+        Ok(Some(Box::new(Alone { groups, eventual, filled, chain, period_ns, next_ns: 0 })))
     }
 
     fn supplies(&self, lines: &[Line]) -> Vec<Supply> {
@@ -80,7 +132,9 @@ impl System for SwiSh {
             what: supply::PERIOD_US,
             numbers: vec![period_us],
         };
-        periods.map(supply).collect()
+        let entry = |(object, numbers)| Supply { object, what: supply::ENTRY, numbers };
+        let entries = entries(lines).unwrap_or_default().into_iter().map(entry);
+        periods.map(supply).chain(entries).collect()
     }
 }
 
@@ -88,6 +142,7 @@ impl System for SwiSh {
 struct Alone {
     groups: Vec<Group>,
     eventual: Vec<EventualGroup>,
+    filled: Vec<(Object, Vec<u8>, Vec<u8>)>,
     chain: Option<Chain>,
     period_ns: u64,
     next_ns: u64,
@@ -138,6 +193,9 @@ impl Backing for Alone {
         }
         for group in &self.eventual {
             group.begin(switch, &view, 1, &ring).map_err(Fault::of_case)?;
+        }
+        for (object, key, value) in &self.filled {
+            object.write(switch, key, value, 0).map_err(Fault::of_case)?;
         }
         if let Some(chain) = &self.chain {
             // (A chain of one member: its messages to itself do not leave the switch.)

@@ -9,6 +9,7 @@ mod switch;
 mod world;
 
 pub use scenario::{Action, Scenario};
+pub(crate) use switch::receiver;
 
 use crate::model::Violation;
 use crate::program::Program;

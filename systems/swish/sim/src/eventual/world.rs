@@ -70,8 +70,12 @@ impl<'a> World<'a> {
         }
         let groups = switches.first().map_or(0, Switch::groups);
         let cells = switches.first().map(|it| (0..groups).map(|at| it.cells(at)).collect());
-        let terms =
-            Terms { bytes_per_s: scenario.bytes_per_s, mirror_ns: MIRROR_NS, gossip_ns: GOSSIP_NS };
+        let terms = Terms {
+            bytes_per_s: scenario.bytes_per_s,
+            mirror_ns: MIRROR_NS,
+            gossip_ns: GOSSIP_NS,
+            tombstone_ns: GOSSIP_NS,
+        };
         Ok(World {
             scenario,
             network,
