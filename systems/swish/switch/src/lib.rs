@@ -17,6 +17,7 @@ pub mod hearing;
 pub mod load;
 mod maps;
 pub mod membership;
+pub mod orders;
 pub mod records;
 pub mod strong;
 
@@ -546,7 +547,7 @@ impl Running for Objects {
                     return Some(Err(error));
                 }
             }
-            _ => return None,
+            _ => return orders::request(&self.dataplane, &self.keyed, op, request),
         }
         Some(Ok(Value::Object(self.status())))
     }

@@ -11,6 +11,8 @@ use std::net::SocketAddrV4;
 use std::path::PathBuf;
 use std::time::Duration;
 use swish_daemon::{Config, GroupStatus, Status, SwitchStatus};
+use swish_switch::orders::{Answer, Ask, OP, Order};
+use switch_agent::client;
 use wire::ToolType;
 
 const EXAMPLES: &str = "Examples:
@@ -20,6 +22,10 @@ const EXAMPLES: &str = "Examples:
   stateplane shared status                       the switches of this machine
   stateplane shared leave --switch s1            before it is taken out of service
   stateplane shared join --switch s1
+  stateplane shared get signatures --json
+  stateplane shared set signatures port=53 payload=0xdeadbeef00000000 id=7
+  stateplane shared delete blocks source=10.66.0.1
+  stateplane shared clear blocks
 
 systems/swish/docs/controller.example.toml is a commented configuration of a controller.";
 
@@ -41,6 +47,44 @@ enum Word {
     Leave(LeaveArgs),
     /// Let a switch that left come back
     Join(LeaveArgs),
+    /// Read a register, table or set with EWO on a switch: one key, or all
+    Get(OrderArgs),
+    /// Write a value, or put a key into a set: all switches of its group will have it
+    Set(OrderArgs),
+    /// Remove a key; of a register: write zero
+    Delete(OrderArgs),
+    /// Remove all keys that the switch has
+    Clear(OrderArgs),
+}
+
+/// Words after `shared get`, `set`, `delete` and `clear`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "A value takes effect on the switch that is asked, at once, and goes to the others \
+                  as packets' writes do. The last writer wins.\n\n\
+                  Exit codes: 0 done; 1 it is not, or `get` finds no such key."
+)]
+struct OrderArgs {
+    /// The variable; the last part of its name will do.
+    #[arg(value_name = "NAME")]
+    object: String,
+    /// Fields of the key, and of the value: numbers, addresses, members of enums. Where key and
+    /// value have fields of one name: key.FIELD, value.FIELD. A register's key is `index`.
+    #[arg(value_name = "FIELD=VALUE", value_parser = field)]
+    fields: Vec<(String, String)>,
+    /// The switch; may be left out if only one runs.
+    #[arg(long)]
+    switch: Option<String>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+fn field(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("write FIELD=VALUE, as in source=10.0.0.1".into()),
+    }
 }
 
 /// Words after `shared controller`.
@@ -105,6 +149,10 @@ pub fn run(command: &Command) -> u8 {
         Word::Status(args) => (status(args), 2),
         Word::Leave(args) => (switches::moves(args, true), 2),
         Word::Join(args) => (switches::moves(args, false), 2),
+        Word::Get(args) => (order(args, Order::Get), 1),
+        Word::Set(args) => (order(args, Order::Set), 1),
+        Word::Delete(args) => (order(args, Order::Delete), 1),
+        Word::Clear(args) => (order(args, Order::Clear), 1),
     };
     done.unwrap_or_else(|error| {
         eprintln!("stateplane shared: {error}");
@@ -149,6 +197,39 @@ fn status(args: &StatusArgs) -> Said<u8> {
         outln!("  the controller cannot decide: {why}");
     }
     status.groups.iter().for_each(print);
+    Ok(code)
+}
+
+/// Asks a switch's agent.
+fn order(args: &OrderArgs, order: Order) -> Said<u8> {
+    let OrderArgs { object, fields, switch, json } = args;
+    let (object, fields) = (object.clone(), fields.clone());
+    let is_of_one = !fields.is_empty();
+    let ask = Ask { op: OP.to_owned(), order, object, fields };
+    let answer: Answer = client::ask_system(&client::find(switch.as_deref())?, &ask)?;
+    let code = u8::from(order == Order::Get && is_of_one && answer.entries.is_empty());
+    if *json {
+        outln!("{}", command_line::json(&answer));
+        return Ok(code);
+    }
+    let Answer { object, size, removed, entries, .. } = &answer;
+    match order {
+        Order::Get if is_of_one && entries.is_empty() => outln!("{object}: no such key"),
+        Order::Get if !is_of_one => {
+            outln!("{object}: {} of {size} keys, {removed} removed", entries.len());
+        }
+        Order::Get | Order::Set => outln!("{object}"),
+        Order::Delete => outln!("{object}: removed"),
+        Order::Clear => outln!("{object}: {} keys removed", entries.len()),
+    }
+    if matches!(order, Order::Get | Order::Set) && !entries.is_empty() {
+        let fields = |fields: &[(String, String)]| {
+            let all: Vec<String> = fields.iter().map(|(name, it)| format!("{name}={it}")).collect();
+            all.join(" ")
+        };
+        let rows = entries.iter().map(|it| vec![fields(&it.key), fields(&it.value)]);
+        print_table(&["key", "value"], rows.collect());
+    }
     Ok(code)
 }
 
