@@ -96,6 +96,9 @@ fn keyed_variables_are_refused_with_a_remedy() {
         let remedies: Vec<_> = errors.into_iter().filter_map(|error| error.help).collect();
         assert!(remedies.iter().any(|it| it.contains(remedy)), "{objects}: {remedies:?}");
     }
+    let timed = program("SharedTable<k_t, v_t>(16, Shared.EWO) x;", "x.set({ hdr.h.a }, v, 60);");
+    let errors = generate(&timed, &options(systems::compiler())).err().unwrap_or_default();
+    assert!(errors.iter().any(|it| it.message.contains("`idle_s`")), "{errors:?}");
     let objects = "SharedTable<k_t, v_t>(16, Shared.EWO) x; SharedRegister<v_t>(8, Shared.EWO) y;";
     let too_many = "x.remove({ hdr.h.a }); ".repeat(17);
     let errors = generate(&program(objects, &too_many), &options(systems::compiler())).err();

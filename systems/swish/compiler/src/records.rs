@@ -223,6 +223,15 @@ impl Records {
             generator.internal(location, "a method of a shared table without a key");
             return;
         };
+        if arguments.len() > 2 {
+            let message = format!(
+                "{}: {method} with `idle_s`, and Shared.EWO: switches would have to agree on when \
+                 a key had its last packet",
+                object.described
+            );
+            generator.error(location, &message, Some("use Shared.SRO, or remove the key"));
+            return;
+        }
         let name = &object.c_name;
         generator.open("");
         if object.is_register {
