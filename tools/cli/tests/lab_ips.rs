@@ -30,6 +30,12 @@ fn routes(lab: &TestLab, number: usize) {
     };
     route("a", 3);
     route("v", 1);
+    // (ARP goes up to the switch's kernel.)
+    let link = lab.must_run(&format!("v{number}"), &format!("ip -br link show s{number}"));
+    let mac = link.split_whitespace().nth(2).expect("name, state, address");
+    let to = format!("10.3.{number}.10");
+    let command = format!("ip neigh replace {to} lladdr {mac} dev s{number} nud permanent");
+    lab.must_run(&format!("a{number}"), &command);
 }
 
 impl Pair {
