@@ -51,8 +51,11 @@ fn entries(lines: &[Line]) -> Outcome<Vec<(String, Vec<u64>)>> {
     own.map(|line| line.read(entry_line).map_err(|(_, reason)| line.fault(reason))).collect()
 }
 
-/// What tables and sets have from the beginning, in wire form.
-fn filled(lines: &[Line], manifest: &Manifest) -> Outcome<Vec<(Object, Vec<u8>, Vec<u8>)>> {
+/// A key and its value, in wire form.
+type Entry = (Object, Vec<u8>, Vec<u8>);
+
+/// What tables and sets have from the beginning.
+fn filled(lines: &[Line], manifest: &Manifest) -> Outcome<Vec<Entry>> {
     let objects = Object::all(manifest).map_err(Fault::of_case)?;
     let filled = |(name, numbers): (String, Vec<u64>)| {
         let object = objects.iter().find(|it| it.name == name && !it.is_register());
@@ -142,7 +145,7 @@ impl System for SwiSh {
 struct Alone {
     groups: Vec<Group>,
     eventual: Vec<EventualGroup>,
-    filled: Vec<(Object, Vec<u8>, Vec<u8>)>,
+    filled: Vec<Entry>,
     chain: Option<Chain>,
     period_ns: u64,
     next_ns: u64,
