@@ -86,8 +86,9 @@ extern SharedSketch {
 /// SRO: a packet's writes take effect together, or none does, in all switches before the packet
 /// leaves. If a key that it writes is not any more what the packet read, or `insert` finds the key
 /// written meanwhile, the program runs again on this packet, as it came in, and reads what is there
-/// by then. One that is answered with an ICMP error writes nothing. One that goes to the host cannot
-/// wait: it is dropped and counted if it writes. All such objects of a program are in one group.
+/// by then. One that is answered with an ICMP error writes nothing. One that goes to the host
+/// cannot wait: it is dropped and counted if it writes. All such objects of a program are in one
+/// group.
 ///
 /// EWO: a packet's writes take effect here when it leaves, and in other switches as they come. Of
 /// two writes of a key the last one wins, by clocks that are set alike (TAI), and never below what

@@ -1,5 +1,5 @@
-//! What SharedTable, SharedRegister and SharedSet with SRO or EWO mean on a switch that shares with nobody, for the
-//! interpreters: a packet's writes take effect at its end.
+//! What SharedTable, SharedRegister and SharedSet with SRO or EWO mean on a switch that shares with
+//! nobody, for the interpreters: a packet's writes take effect at its end.
 
 use crate::meaning::supply;
 use num_bigint::BigInt;

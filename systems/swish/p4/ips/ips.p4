@@ -55,8 +55,8 @@ struct signature_t {
 struct rule_t {
     /// For people.
     bit<32> id;
-    /// As many packets of a source with signatures of this weight block the source as 256 divided by
-    /// it; 0: none does, and the packet is only dropped.
+    /// As many packets of a source with signatures of this weight block the source as 256 divided
+    /// by it; 0: none does, and the packet is only dropped.
     bit<16> weight;
 }
 
@@ -156,8 +156,8 @@ control IpsIngress(inout headers h, inout metadata m, inout standard_metadata_t 
         bit<32> cell = mixed(h.ipv4.source) & (MATCHES - 1);
         bit<32> weight = (bit<32>) rule.weight;
         matches.add(cell, weight);
-        // (A packet does not read its own updates. In each 256 of a cell one packet blocks: a source
-        // that an operator lets in again begins anew.)
+        // (A packet does not read its own updates. In each 256 of a cell one packet blocks: a
+        // source that an operator lets in again begins anew.)
         bit<32> before = matches.get(cell);
         if ((before & 255) + weight >= 256) {
             blocks.add(source);

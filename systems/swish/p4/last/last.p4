@@ -1,5 +1,6 @@
-// last.p4: a packet reads and writes a key of a table and of a set, or a register, with EWO, and comes
-// back with what it read. Tests, simulations and labs compare that with what the last writer wrote.
+// last.p4: a packet reads and writes a key of a table and of a set, or a register, with EWO, and
+// comes back with what it read. Tests, simulations and labs compare that with what the last writer
+// wrote.
 #include <core.p4>
 #include <v1model.p4>
 #include <stateplane.p4>
@@ -36,9 +37,9 @@ header udp_t {
     bit<16> checksum;
 }
 
-/// UDP port 4000. `op`: 0 reads, 1 inserts `value` if the key is absent, 2 sets it, 3 adds it to what
-/// is there, 4 removes the key; 5 reads a register and 6 writes it. What the packet read comes back:
-/// of the table and of the set whether the key was there, and three copies of the value.
+/// UDP port 4000. `op`: 0 reads, 1 inserts `value` if the key is absent, 2 sets it, 3 adds it to
+/// what is there, 4 removes the key; 5 reads a register and 6 writes it. What the packet read comes
+/// back: of the table and of the set whether the key was there, and three copies of the value.
 header probe_t {
     bit<8> op;
     bit<8> found;

@@ -1,6 +1,6 @@
-//! Registers, tables and sets with EWO: random runs with all kinds of faults, and bugs that they must find. RUNS=N:
-//! so many; FIRST_SEED=N: from there on; SEED=N: only that one, with its log if it fails; BUG=Name:
-//! with that bug. `--ignored`: many more. Needs root.
+//! Registers, tables and sets with EWO: random runs with all kinds of faults, and bugs that they
+//! must find. RUNS=N: so many; FIRST_SEED=N: from there on; SEED=N: only that one, with its log if
+//! it fails; BUG=Name: with that bug. `--ignored`: many more. Needs root.
 
 use swish_sim::last::{Bench, Scenario, fill_a_table, run_many};
 use swish_sim::{Program, SeededBug, seeded};

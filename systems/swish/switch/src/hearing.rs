@@ -40,8 +40,8 @@ pub struct Hearing {
 }
 
 impl Hearing {
-    /// A look. `round_ns`: how long a round of gossip takes, at most; `kept_ns`: how long tombstones
-    /// are kept at least.
+    /// A look. `round_ns`: how long a round of gossip takes, at most; `kept_ns`: how long
+    /// tombstones are kept at least.
     pub fn look(
         &mut self,
         own: u32,
