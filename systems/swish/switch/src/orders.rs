@@ -12,7 +12,7 @@ use swish_protocol::objects::SYSTEM;
 use switch_agent::{Error, Result};
 
 /// The name of the request.
-pub const OP: &str = "shared";
+pub const OP: &str = "shared_order";
 /// A register's key.
 const INDEX: &str = "index";
 
