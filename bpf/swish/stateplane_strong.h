@@ -287,8 +287,9 @@ SP_INLINE __u64 sp_strong_idle_for(__u64 word, __u64 *idle_s)
 			words[SP_STRONG_RECORD_SIZE(kb, vb) - 1] = sp_strong_time(idle_s);        \
 	}                                                                                         \
                                                                                                   \
-	/* The key's value goes to `value`. 1: the key is there. */                               \
-	SP_INLINE __u32 name##_get(struct sp_strong_context *strong, const __u8 *key, __u8 *value) \
+	/* The key's value goes to `value`. 1: the key is there. `uses`: its time begins anew. */ \
+	SP_INLINE __u32 name##_get(struct sp_strong_context *strong, const __u8 *key,             \
+				   __u8 *value, int uses)                                         \
 	{                                                                                         \
 		struct sp_strong_node *node = sp_strong_get_node();                               \
 		struct name##_record *record = 0;                                                 \
@@ -331,7 +332,7 @@ SP_INLINE __u64 sp_strong_idle_for(__u64 word, __u64 *idle_s)
                                                                                                   \
 			if (idle_for > idle_s)                                                    \
 				found = 0; /* its time is over: the head removes it soon */       \
-			else if (idle_for * 4 > idle_s)                                           \
+			else if (uses && idle_for * 4 > idle_s)                                   \
 				name##_put(strong, key, value, 0, idle_s);                        \
 		}                                                                                 \
 		if (!found)                                                                       \

@@ -100,6 +100,8 @@ extern SharedTable<K, V> {
     /// The key's value, and whether the key is there; if not, the value is all zero. SRO: the
     /// packet leaves when all switches have what it read.
     bool get(in K key, out V value);
+    /// Whether the key is there. To ask does not keep it (`idle_s`).
+    bool has(in K key);
     /// Writes the value if the key is not there, and nothing if it is. EWO: if this switch has not
     /// got it.
     void insert(in K key, in V value);

@@ -206,8 +206,17 @@ impl Strong {
             ("get" | "read", Some(Argument::Out(target) | Argument::InOut(target))) => {
                 generator
                     .out
-                    .line(format!("__u32 sp_result = {name}_get(&strong, sp_key, sp_value);"));
+                    .line(format!("__u32 sp_result = {name}_get(&strong, sp_key, sp_value, 1);"));
                 generator.read_wire(target, table.value_bytes, location);
+                match result {
+                    Some(result) => generator.store(result, "sp_result"),
+                    None => generator.out.line("(void)sp_result;"),
+                }
+            }
+            ("has", None) => {
+                generator
+                    .out
+                    .line(format!("__u32 sp_result = {name}_get(&strong, sp_key, sp_value, 0);"));
                 match result {
                     Some(result) => generator.store(result, "sp_result"),
                     None => generator.out.line("(void)sp_result;"),
@@ -218,7 +227,7 @@ impl Strong {
                     format!("{name}_put(&strong, sp_key, sp_value, {flags}, {idle_s});")
                 };
                 if method == "insert" {
-                    generator.open(&format!("if (!{name}_get(&strong, sp_key, sp_value))"));
+                    generator.open(&format!("if (!{name}_get(&strong, sp_key, sp_value, 1))"));
                 } else if method == "write" {
                     generator.open(&format!("if (sp_get32(sp_key) < {})", table.size));
                 } else {

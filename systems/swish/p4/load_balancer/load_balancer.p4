@@ -106,7 +106,7 @@ struct held_t {
         other.server = held.address; \
         other.server_port = held.port; \
         if (FOUND) { \
-            FOUND = !bindings.get(other, other_held); \
+            FOUND = !bindings.has(other); \
         } \
         if (FOUND) { \
             other_held = { CONVERSATION.server, CONVERSATION.server_port, held.phase }; \

@@ -80,16 +80,16 @@
     }
 
 // Is the port in `HELD` free for this conversation?
-#define NAT_TAKE(KEY, BACK, HELD, TAKEN, FOUND) \
+#define NAT_TAKE(KEY, BACK, HELD, FOUND) \
     BACK = { KEY.destination, pool_address, KEY.destination_port, HELD.port, KEY.protocol }; \
-    FOUND = !bindings.get(BACK, TAKEN);
+    FOUND = !bindings.has(BACK);
 
-#define NAT_TRY(SALT, KEY, BACK, HELD, TAKEN, FOUND) \
+#define NAT_TRY(SALT, KEY, BACK, HELD, FOUND) \
     if (!FOUND) { \
         hash(HELD.port, HashAlgorithm.crc32, pool_first_port, \
              { KEY.source, KEY.destination, KEY.source_port, KEY.destination_port, KEY.protocol, \
                SALT }, (bit<32>)pool_ports); \
-        NAT_TAKE(KEY, BACK, HELD, TAKEN, FOUND) \
+        NAT_TAKE(KEY, BACK, HELD, FOUND) \
     }
 
 #define NAT_FIND_OUTBOUND(OPENS, KEY, OUTER, FOUND) \
@@ -108,11 +108,11 @@
         held.phase = NAT_HALF_OPEN; \
         held.port = KEY.source_port; \
         if (held.port - pool_first_port < pool_ports) { \
-            NAT_TAKE(KEY, back, held, back_held, FOUND) \
+            NAT_TAKE(KEY, back, held, FOUND) \
         } \
-        NAT_TRY(8w0, KEY, back, held, back_held, FOUND) \
-        NAT_TRY(8w1, KEY, back, held, back_held, FOUND) \
-        NAT_TRY(8w2, KEY, back, held, back_held, FOUND) \
+        NAT_TRY(8w0, KEY, back, held, FOUND) \
+        NAT_TRY(8w1, KEY, back, held, FOUND) \
+        NAT_TRY(8w2, KEY, back, held, FOUND) \
         if (FOUND) { \
             back_held = { KEY.source, KEY.source_port, NAT_HALF_OPEN }; \
             bit<16> idle_s = hdr.tcp.isValid() ? (bit<16>)NAT_HALF_OPEN_S : NAT_OTHERS_S; \

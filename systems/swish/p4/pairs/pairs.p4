@@ -35,7 +35,8 @@ header udp_t {
 
 /// UDP port 4000. `op`: 0 reads, 1 inserts `value` if the key is absent, 2 sets it, 3 adds it to
 /// what is there, 4 removes the key; 5 reads a register and 6 adds to it; 7 sets `value` for as
-/// long as packets come, 4 seconds apart at the most. What the packet read comes back.
+/// long as packets come, 4 seconds apart at the most; 8 asks whether the key is there. What the
+/// packet read comes back.
 header probe_t {
     bit<8> op;
     bit<8> found;
@@ -115,6 +116,11 @@ control ProbeIngress(inout headers h, inout metadata m, inout standard_metadata_
             if (h.probe.op < 2 || h.probe.op == 3) {
                 found = one.get(key, was);
                 found_too = other.get(key, was_too);
+            } else if (h.probe.op == 8) {
+                found = one.has(key);
+                found_too = other.has(key);
+                was = { 0, 0 };
+                was_too = was;
             } else if (h.probe.op == 5 || h.probe.op == 6) {
                 numbers.read(h.probe.key, was);
                 was_too = was;

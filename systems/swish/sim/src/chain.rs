@@ -99,6 +99,8 @@ impl<'a> Chains<'a> {
         at(1, 11, Access::Insert(8), None)?;
         at(2, 12, Access::Remove, None)?;
         at(0, 13, Access::Lend(9), None)?;
+        at(0, 16, Access::Ask, Some(0))?;
+        at(1, 18, Access::Ask, None)?;
         world.until(21 * SECOND_NS)?;
         for member in world.members.iter() {
             if member.keys()? > 0 {

@@ -16,6 +16,8 @@ pub(super) enum Access {
     /// To what is there.
     Add(u32),
     Remove,
+    /// Whether it is there, without keeping it.
+    Ask,
 }
 
 /// An access and its key.
@@ -48,6 +50,7 @@ impl Op {
             Access::Add(value) => (3, value),
             Access::Remove => (4, 0),
             Access::Lend(value) => (7, value),
+            Access::Ask => (8, 0),
         }
     }
 }
@@ -57,6 +60,7 @@ impl Access {
     pub(super) fn answer(self, found: Option<u32>) -> Option<u32> {
         match self {
             Access::Read | Access::Insert(_) | Access::Add(_) => found,
+            Access::Ask => found.map(|_| 0),
             Access::Set(_) | Access::Lend(_) | Access::Remove => None,
         }
     }
@@ -72,7 +76,7 @@ impl Model for Access {
 
     fn step(self, state: &Option<u32>) -> (Option<u32>, Option<u32>) {
         let next = match self {
-            Access::Read => *state,
+            Access::Read | Access::Ask => *state,
             Access::Insert(value) => Some(state.unwrap_or(value)),
             // (A run is shorter than keys are kept.)
             Access::Set(value) | Access::Lend(value) => Some(value),
