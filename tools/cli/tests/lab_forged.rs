@@ -12,11 +12,11 @@ use forged::messages::{
 };
 use secrets::SecretsFile;
 use serde_json::Value;
-use state_protocol::MessageType;
+use state_protocol::{Kind, MessageType, kind};
 use std::collections::{BTreeMap, HashSet};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
-use wire::{KeyRing, Secret};
+use wire::{BatchType, KeyRing, Secret};
 
 const SWITCHES: [(&str, Ipv4Addr); 2] =
     [("s1", Ipv4Addr::new(10, 255, 0, 1)), ("s2", Ipv4Addr::new(10, 255, 0, 2))];
@@ -316,7 +316,7 @@ fn forge_reports(lab: &TestLab, random: &mut Random, genuine: &[Message5407]) {
     assert_eq!(chains(), before, "the chains changed");
 }
 
-fn attack(test: &str, file: &str, outside_to_stores: bool) {
+fn attack(test: &str, file: &str, settings: &[&str], outside_to_stores: bool) {
     if skip() {
         return;
     }
@@ -326,7 +326,7 @@ fn attack(test: &str, file: &str, outside_to_stores: bool) {
         .unwrap_or(u64::from(std::process::id()));
     println!("SEED={seed}");
     let mut random = Random(seed);
-    let lab = TestLab::up(test, file, &[]);
+    let lab = TestLab::up(test, file, settings);
     let prefix = if test == "forged-nat" { "203.0.113.0/28" } else { "10.1.0.0/24" };
     wait_for("both switches are used", || lab.both_used(prefix));
 
@@ -366,6 +366,12 @@ fn attack(test: &str, file: &str, outside_to_stores: bool) {
     }
     if test == "forged-counter" {
         assert!(types.contains(&Update) && types.contains(&UpdateAck), "no update was seen");
+    }
+    if test == "forged-batch" {
+        for needed in [BatchType::Batch, BatchType::BatchAck] {
+            let is_one = |it: &Message5407| kind(&it.payload).ok() == Some(Kind::Batch(needed));
+            assert!(genuine.iter().any(is_one), "no {needed:?} was seen");
+        }
     }
     let after = refusals(&lab, &["replayed", "late"]);
     let replayed = |node: &str| after[node] - before[node];
@@ -489,10 +495,17 @@ fn a_port_that_is_not_fabric_takes_no_message() {
 
 #[test]
 fn a_nat_is_not_moved_by_forged_or_replayed_messages() {
-    attack("forged-nat", "nat.toml", true);
+    attack("forged-nat", "nat.toml", &[], true);
 }
 
+/// Where each packet waits in a message of its own.
 #[test]
 fn counts_are_not_moved_by_forged_or_replayed_messages() {
-    attack("forged-counter", "flow_counter.toml", false);
+    attack("forged-counter", "flow_counter.toml", &["--set", "commit=wrap"], false);
+}
+
+/// Where packets wait in the switch.
+#[test]
+fn counts_are_not_moved_by_forged_or_replayed_batches() {
+    attack("forged-batch", "flow_counter.toml", &["--set", "commit=batch"], false);
 }
