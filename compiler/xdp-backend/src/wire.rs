@@ -7,6 +7,7 @@ use crate::packet::{Bits, load_bits, runs, store_run};
 use crate::table::round_up;
 use num_bigint::BigInt;
 use p4_ir::{Expr, ExternInstance, Location, Program, SerializableEnum, SerializableEnumId, Type};
+use std::cmp::Ordering;
 
 /// Bits of the widest field of a key or value.
 const MAX_WIDTH: u32 = 128;
@@ -109,9 +110,18 @@ impl Generator<'_> {
     /// A buffer on the stack, zero-padded to a multiple of 8, with a struct in wire form.
     pub fn wire_buffer(&mut self, name: &str, bytes: u32, value: Option<&Expr>) {
         let size = round_up(bytes.max(1), 8);
-        self.out.line(format!("__u8 {name}[{size}] __attribute__((aligned(8))) = {{}};"));
-        if let Some(value) = value {
-            self.wire_store(name, value);
+        let fields: Option<Vec<(String, u32)>> = value.map(|value| self.list_values(value));
+        let words = fields.filter(|all| all.iter().all(|(_, width)| *width <= 64));
+        let initial = if words.is_some() { "" } else { " = {}" };
+        self.out.line(format!("__u8 {name}[{size}] __attribute__((aligned(8))){initial};"));
+        match (words, value) {
+            (Some(fields), _) => {
+                for (number, word) in in_words(&fields).iter().enumerate() {
+                    self.out.line(format!("sp_put64({name} + {}, {word});", 8 * number));
+                }
+            }
+            (None, Some(value)) => self.wire_store(name, value),
+            (None, None) => {}
         }
     }
 
@@ -167,6 +177,34 @@ impl Generator<'_> {
     }
 }
 
+/// The 64-bit words of fields in wire form, of at most 64 bits each; the last one ends with zeros.
+///
+/// Whole words, as look-ups read keys in words right after they are stored: a load that spans
+/// several stores waits until these have left the CPU's store buffer. (Measured on the NAT: 22 of
+/// 170 ns.)
+fn in_words(fields: &[(String, u32)]) -> Vec<String> {
+    let mut words: Vec<Vec<String>> = Vec::new();
+    let mut begin = 0;
+    for (value, width) in fields {
+        let end = begin + round_up(*width, 8);
+        for word in begin / 64..end.div_ceil(64) {
+            if words.len() <= word as usize {
+                words.push(Vec::new());
+            }
+            let word_end = 64 * (word + 1);
+            let part = format!("(__u64)({value})");
+            // (What a word before has of the field is shifted out at the left.)
+            words[word as usize].push(match end.cmp(&word_end) {
+                Ordering::Less => format!("{part} << {}", word_end - end),
+                Ordering::Equal => part,
+                Ordering::Greater => format!("{part} >> {}", end - word_end),
+            });
+        }
+        begin = end;
+    }
+    words.into_iter().map(|parts| parts.join(" | ")).collect()
+}
+
 /// Loads a right-aligned field from the stack with aligned accesses.
 fn aligned_load(pointer: &str, bit: u32, width: u32, limit: u32) -> String {
     let first = bit / 8;
@@ -196,4 +234,21 @@ fn aligned_load(pointer: &str, bit: u32, width: u32, limit: u32) -> String {
         done += size;
     }
     crate::expr::truncate(&parts.join(" | "), width)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_put_in_words() {
+        let fields = [("a", 32), ("b", 8), ("c", 48), ("d", 1), ("e", 64)];
+        let fields = fields.map(|(name, width)| (name.to_owned(), width));
+        let wanted = [
+            "(__u64)(a) << 32 | (__u64)(b) << 24 | (__u64)(c) >> 24",
+            "(__u64)(c) << 40 | (__u64)(d) << 32 | (__u64)(e) >> 32",
+            "(__u64)(e) << 32",
+        ];
+        assert_eq!(in_words(&fields), wanted);
+    }
 }
