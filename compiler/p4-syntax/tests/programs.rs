@@ -22,6 +22,9 @@ fn all_project_programs_parse() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut files = Vec::new();
     p4_files(&root.join("p4"), &mut files);
+    // (Parts of programs, which are parsed with these.)
+    let functions = root.join("p4/include/functions");
+    files.retain(|file| !file.starts_with(&functions));
     for system in fs::read_dir(root.join("systems")).unwrap() {
         let programs = system.unwrap().path().join("p4");
         if programs.is_dir() {
