@@ -228,8 +228,8 @@ pub const ALL: &[SeededBug] = &[
         name: "RecordChangedInFlight",
         what: "A newer update is written into the batch that is in flight.",
         header: "stateplane_commit_record.h",
-        right: "\tnumber = stream->departed + 1;\n",
-        wrong: "\tnumber = stream->departed + (stream->acked == stream->departed || sp_commit_number_of(before) != stream->departed);\n",
+        right: "\tnumber = stream->departed + 1;\n\tbatch = number & 1 ? place->odd : place->even;\n\trecord",
+        wrong: "\tnumber = stream->departed + (stream->acked == stream->departed || sp_commit_number_of(before) != stream->departed);\n\tbatch = number & 1 ? place->odd : place->even;\n\trecord",
     },
     SeededBug {
         name: "DurableWhenSent",
