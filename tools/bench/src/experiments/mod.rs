@@ -16,7 +16,6 @@ mod kv;
 mod nat;
 mod redis;
 mod sessions;
-mod shared_chain;
 mod shared_limiter;
 mod shared_windows;
 mod table2;
@@ -76,7 +75,6 @@ pub const ALL: &[Experiment] = &[
     redis::EXPERIMENT,
     shared_windows::EXPERIMENT,
     shared_limiter::EXPERIMENT,
-    shared_chain::EXPERIMENT,
     kv::packets::EXPERIMENT,
     kv::sweeps::VALUES,
     kv::sweeps::STORE,
