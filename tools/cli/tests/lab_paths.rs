@@ -285,7 +285,8 @@ fn a_firewall_is_one_on_asymmetric_paths() {
     // Opened, and answered: two writes for each connection.
     assert_eq!(counted(&lab, "steps"), 18);
     drop(streams);
-    wait_for("each connection makes its last two steps", || counted(&lab, "steps") == 36);
+    // (A step that loses to the other end's is made again.)
+    wait_for("each connection makes its last two steps", || counted(&lab, "steps") >= 36);
     is_settled(&lab);
     lab.down();
 }
