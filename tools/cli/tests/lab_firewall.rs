@@ -3,34 +3,14 @@
 
 mod common;
 
-use common::{INSIDE, OUTSIDE, TestLab, one_at_a_time, skip, wait_for};
+use common::{INSIDE, OUTSIDE, TestLab, one_at_a_time, skip, tcp_echo_at, wait_for};
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
 const INSIDE6: &str = "2001:db8:1::10";
 const OUTSIDE6: &str = "2001:db8:2::10";
 const EACH: usize = 12;
-
-/// An echo server for TCP; it ends with the test.
-fn echo(lab: &TestLab, node: &str, address: &str, port: u16) -> SocketAddr {
-    let address = SocketAddr::new(address.parse().expect("address"), port);
-    let listener = lab.netns(node).run(|| TcpListener::bind(address)).expect("bind");
-    std::thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            std::thread::spawn(move || {
-                let _ = stream.set_nodelay(true);
-                let mut buffer = vec![0; 4096];
-                while let Ok(n) = stream.read(&mut buffer) {
-                    if n == 0 || stream.write_all(&buffer[..n]).is_err() {
-                        break;
-                    }
-                }
-            });
-        }
-    });
-    address
-}
 
 fn connect(
     lab: &TestLab,
@@ -90,9 +70,12 @@ fn connections_outlive_a_switch_in_both_families_and_outside_opens_only_services
     let _turn = one_at_a_time();
     let lab = TestLab::up("firewall", "firewall.toml", &[]);
     wait_for("both switches are used", || lab.both_used("10.1.0.0/24"));
-    let (web, web6) = (echo(&lab, "outside", OUTSIDE, 8000), echo(&lab, "outside", OUTSIDE6, 8000));
-    let (service, service6) = (echo(&lab, "inside", INSIDE, 80), echo(&lab, "inside", INSIDE6, 80));
-    let (closed, closed6) = (echo(&lab, "inside", INSIDE, 81), echo(&lab, "inside", INSIDE6, 81));
+    let (web, web6) =
+        (tcp_echo_at(&lab, "outside", OUTSIDE, 8000), tcp_echo_at(&lab, "outside", OUTSIDE6, 8000));
+    let (service, service6) =
+        (tcp_echo_at(&lab, "inside", INSIDE, 80), tcp_echo_at(&lab, "inside", INSIDE6, 80));
+    let (closed, closed6) =
+        (tcp_echo_at(&lab, "inside", INSIDE, 81), tcp_echo_at(&lab, "inside", INSIDE6, 81));
 
     // Who may open what.
     let mut streams = open(&lab, "inside", web, EACH);

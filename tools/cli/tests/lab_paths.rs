@@ -3,10 +3,10 @@
 
 mod common;
 
-use common::{TestLab, skip, wait_for};
+use common::{TestLab, skip, tcp_echo_at, wait_for};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -174,24 +174,6 @@ fn additions_at_three_switches_count_once() {
 
 // ---- network functions --------------------------------------------------------------------------
 
-/// An echo server for TCP; it ends with the test.
-fn echo(lab: &TestLab, node: &str, address: Ipv4Addr, port: u16) -> SocketAddr {
-    let listener = lab.netns(node).run(|| TcpListener::bind((address, port))).expect("bind");
-    std::thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            std::thread::spawn(move || {
-                let mut buffer = vec![0; 4096];
-                while let Ok(n) = stream.read(&mut buffer) {
-                    if n == 0 || stream.write_all(&buffer[..n]).is_err() {
-                        break;
-                    }
-                }
-            });
-        }
-    });
-    SocketAddr::from((address, port))
-}
-
 /// A connection from an address of a host.
 fn connect(
     lab: &TestLab,
@@ -262,8 +244,8 @@ fn a_firewall_is_one_on_asymmetric_paths() {
     let lab = up("sro-firewall", "firewall", &firewall_tables());
     let mut streams = vec![];
     for k in 1..=3 {
-        echo(&lab, "outside", outside(k), 8000);
-        echo(&lab, "inside", inside(k), 8000);
+        tcp_echo_at(&lab, "outside", &outside(k).to_string(), 8000);
+        tcp_echo_at(&lab, "inside", &inside(k).to_string(), 8000);
     }
     for (back, out) in all_paths() {
         let to = SocketAddr::from((outside(out), 8000));
@@ -329,7 +311,7 @@ fn a_nat_is_one_on_asymmetric_paths() {
     }
     let lab = up("sro-nat", "nat", &nat_tables());
     for k in 1..=3 {
-        echo(&lab, "outside", outside(k), 8000);
+        tcp_echo_at(&lab, "outside", &outside(k).to_string(), 8000);
     }
     let mut streams = vec![];
     for round in 0..3 {
@@ -392,7 +374,7 @@ fn a_load_balancer_is_one_on_asymmetric_paths() {
     }
     let lab = up("sro-balancer", "load_balancer", &balancer_tables());
     for k in 1..=3 {
-        echo(&lab, "outside", outside(k), 8000);
+        tcp_echo_at(&lab, "outside", &outside(k).to_string(), 8000);
     }
     let mut streams = vec![];
     for _ in 0..3 {

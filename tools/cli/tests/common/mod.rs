@@ -8,7 +8,7 @@ use lab::netns::Netns;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -362,7 +362,13 @@ pub fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
 
 /// A TCP echo server in `outside`, a thread a connection; it ends with the test.
 pub fn tcp_echo(lab: &TestLab, port: u16) -> SocketAddr {
-    let listener = lab.netns("outside").run(|| TcpListener::bind((OUTSIDE, port))).expect("bind");
+    tcp_echo_at(lab, "outside", OUTSIDE, port)
+}
+
+/// The same in a node, at one of its addresses.
+pub fn tcp_echo_at(lab: &TestLab, node: &str, address: &str, port: u16) -> SocketAddr {
+    let address: IpAddr = address.parse().expect("address");
+    let listener = lab.netns(node).run(|| TcpListener::bind((address, port))).expect("bind");
     let address = listener.local_addr().expect("address");
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
