@@ -35,9 +35,7 @@
 #define LOAD_BALANCER_OTHERS_S 300
 #endif
 
-#define LOAD_BALANCER_HALF_OPEN 8w0
-#define LOAD_BALANCER_OPEN 8w1
-#define LOAD_BALANCER_CLOSED 8w2
+#include "../include/phase.p4"
 
 /// What the server of a conversation becomes, and how far the connection has come.
 struct held_t {
@@ -50,7 +48,7 @@ struct held_t {
     SharedTable<conversation_t, held_t>(LOAD_BALANCER_ENTRIES, Shared.SRO) bindings; \
     \
     bit<32> bucket = 0; \
-    held_t held = { 0, 0, LOAD_BALANCER_HALF_OPEN }; \
+    held_t held = { 0, 0, PHASE_HALF_OPEN }; \
     \
     action use_backend(bit<32> address, bit<16> port) { \
         held.address = address; \
@@ -79,18 +77,11 @@ struct held_t {
         bool both = bindings.get(other, other_held); \
         if (both && hdr.tcp.isValid()) { \
             bit<16> flags = hdr.tcp.offset_and_flags; \
-            bit<8> phase = held.phase; \
-            if (flags & (TCP_FIN | TCP_RST) != 0) { \
-                phase = LOAD_BALANCER_CLOSED; \
-            } else if (tcp_opens(flags)) { \
-                phase = phase == LOAD_BALANCER_CLOSED ? LOAD_BALANCER_HALF_OPEN : phase; \
-            } else if (phase == LOAD_BALANCER_HALF_OPEN) { \
-                phase = LOAD_BALANCER_OPEN; \
-            } \
+            bit<8> phase = phase_after(held.phase, flags, tcp_opens(flags)); \
             if (phase != held.phase) { \
                 held.phase = phase; \
                 other_held.phase = phase; \
-                bit<16> idle_s = phase == LOAD_BALANCER_OPEN ? (bit<16>)LOAD_BALANCER_OPEN_S \
+                bit<16> idle_s = phase == PHASE_OPEN ? (bit<16>)LOAD_BALANCER_OPEN_S \
                     : LOAD_BALANCER_HALF_OPEN_S; \
                 bindings.set(CONVERSATION, held, idle_s); \
                 bindings.set(other, other_held, idle_s); \
@@ -102,7 +93,7 @@ struct held_t {
                CONVERSATION.server_port, CONVERSATION.protocol }, \
              (bit<32>)LOAD_BALANCER_BUCKETS); \
         FOUND = backends.apply().hit; \
-        held.phase = LOAD_BALANCER_HALF_OPEN; \
+        held.phase = PHASE_HALF_OPEN; \
         other.server = held.address; \
         other.server_port = held.port; \
         if (FOUND) { \

@@ -31,10 +31,7 @@
 #define NAT_OTHERS_S 300
 #endif
 
-// How far a TCP connection has come. Others stay half open.
-#define NAT_HALF_OPEN 8w0
-#define NAT_OPEN 8w1
-#define NAT_CLOSED 8w2
+#include "../include/phase.p4"
 
 // (A binding and its reverse are read together, so that both have had a packet when one has.)
 #define NAT_STATE \
@@ -58,22 +55,15 @@
     } \
     \
     action follow(in five_tuple_t one, in held_t one_held, in five_tuple_t other, \
-                  in held_t other_held, in bool asks) { \
-        bit<8> phase = one_held.phase; \
+                  in held_t other_held, in bool outbound) { \
         bit<16> flags = hdr.tcp.offset_and_flags; \
-        if (flags & (TCP_FIN | TCP_RST) != 0) { \
-            phase = NAT_CLOSED; \
-        } else if (flags & TCP_SYN != 0 && asks) { \
-            phase = phase == NAT_CLOSED ? NAT_HALF_OPEN : phase; \
-        } else if (phase == NAT_HALF_OPEN) { \
-            phase = NAT_OPEN; \
-        } \
+        bit<8> phase = phase_after(one_held.phase, flags, outbound && tcp_opens(flags)); \
         if (phase != one_held.phase) { \
             held_t now = one_held; \
             held_t other_now = other_held; \
             now.phase = phase; \
             other_now.phase = phase; \
-            bit<16> idle_s = phase == NAT_OPEN ? (bit<16>)NAT_OPEN_S : NAT_HALF_OPEN_S; \
+            bit<16> idle_s = phase == PHASE_OPEN ? (bit<16>)NAT_OPEN_S : NAT_HALF_OPEN_S; \
             bindings.set(one, now, idle_s); \
             bindings.set(other, other_now, idle_s); \
         } \
@@ -101,11 +91,11 @@
         back = { KEY.destination, held.address, KEY.destination_port, held.port, KEY.protocol }; \
         bool both = bindings.get(back, back_held); \
         if (both && hdr.tcp.isValid()) { \
-            follow(KEY, held, back, back_held, hdr.tcp.offset_and_flags & TCP_ACK == 0); \
+            follow(KEY, held, back, back_held, true); \
         } \
     } else if (OPENS && pools.apply().hit) { \
         held.address = pool_address; \
-        held.phase = NAT_HALF_OPEN; \
+        held.phase = PHASE_HALF_OPEN; \
         held.port = KEY.source_port; \
         if (held.port - pool_first_port < pool_ports) { \
             NAT_TAKE(KEY, back, held, FOUND) \
@@ -114,7 +104,7 @@
         NAT_TRY(8w1, KEY, back, held, FOUND) \
         NAT_TRY(8w2, KEY, back, held, FOUND) \
         if (FOUND) { \
-            back_held = { KEY.source, KEY.source_port, NAT_HALF_OPEN }; \
+            back_held = { KEY.source, KEY.source_port, PHASE_HALF_OPEN }; \
             bit<16> idle_s = hdr.tcp.isValid() ? (bit<16>)NAT_HALF_OPEN_S : NAT_OTHERS_S; \
             bindings.set(KEY, held, idle_s); \
             bindings.set(back, back_held, idle_s); \
@@ -127,7 +117,8 @@
     FOUND = bindings.get(KEY, held); \
     INNER = { held.address, held.port }; \
     if (FOUND) { \
-        five_tuple_t back = { held.address, KEY.source, held.port, KEY.source_port, KEY.protocol }; \
+        five_tuple_t back = { held.address, KEY.source, held.port, KEY.source_port, \
+                              KEY.protocol }; \
         held_t back_held; \
         bool both = bindings.get(back, back_held); \
         if (both && hdr.tcp.isValid()) { \
