@@ -404,7 +404,8 @@ SP_INLINE int sp_strong_generated(struct xdp_md *xdp)
 		verdict = sp_strong_look_after(xdp);
 	if (verdict == SP_COMMIT_NOTHING - 10)
 		return sp_strong_send_batch(xdp);
-	if (verdict == -1 && sp_strong_sweep() && sp_commit_choose(sp_commit_index(sp_cpu(), SP_STRONG_LINE), 0))
+	if (verdict == -1 && sp_strong_sweep() &&
+	    sp_commit_choose(sp_commit_index(sp_cpu(), SP_STRONG_LINE), 0))
 		return sp_strong_send_batch(xdp);
 	if (verdict == -1)
 		verdict = sp_strong_push(xdp);

@@ -13,7 +13,7 @@ mod tables;
 
 pub use meaning::{Meaning, supply};
 use object::SharedObject;
-use p4_ir::{ExternInstance, Program};
+use p4_ir::{Expr, ExternInstance, Program};
 use records::Records;
 use strong::Strong;
 use swish_protocol::objects::{COUNTER, Consistency, REGISTER, SET, SKETCH, SYSTEM, TABLE};
@@ -128,6 +128,14 @@ impl System for SwiSh {
 
     fn begin(&self) -> Box<dyn StateSystem> {
         Box::new(State::default())
+    }
+}
+
+/// Stores what a call of an object found (`sp_result`), if the program wants it.
+fn store_result(generator: &mut Generator<'_>, result: Option<&Expr>) {
+    match result {
+        Some(result) => generator.store(result, "sp_result"),
+        None => generator.out.line("(void)sp_result;"),
     }
 }
 

@@ -143,7 +143,7 @@ impl SharedObject {
             key: vec![],
             key_bytes: 0,
             value: Layout::Fields { fields: vec![], bytes: 0, offset: 0 },
-            settings: written(&self.settings(0)),
+            settings: written(serde_json::to_value(self.settings(0))),
         }
     }
 
@@ -173,7 +173,7 @@ impl SharedObject {
     pub(crate) fn lies(&self, generator: &mut Generator<'_>, settings: &SharedSettings) {
         let all = generator.manifest.state_objects.iter_mut();
         if let Some(described) = all.into_iter().find(|it| it.id == self.id) {
-            described.settings = written(settings);
+            described.settings = written(serde_json::to_value(settings));
         }
     }
 
@@ -253,8 +253,9 @@ pub(crate) fn is_group_name(name: &str) -> bool {
     (1..=32).contains(&name.len()) && name.bytes().all(plain)
 }
 
-fn written(settings: &SharedSettings) -> manifest::Settings {
-    match serde_json::to_value(settings) {
+/// An object's settings for its manifest.
+pub(crate) fn written(settings: serde_json::Result<serde_json::Value>) -> manifest::Settings {
+    match settings {
         Ok(serde_json::Value::Object(fields)) => fields,
         _ => manifest::Settings::new(),
     }

@@ -1,6 +1,7 @@
 //! SharedRegister, SharedTable and SharedSet with EWO in C: of each key the last writer wins.
 
-use crate::object::{group_of, is_group_name, number_of};
+use crate::object::{group_of, is_group_name, number_of, written};
+use crate::store_result;
 use manifest::{Home, Layout, StateObject};
 use p4_ir::{Argument, ExternInstance, Location};
 use swish_protocol::layouts::GROUPS;
@@ -183,9 +184,7 @@ impl Records {
             };
             let all = generator.manifest.state_objects.iter_mut();
             let Some(described) = all.into_iter().find(|it| it.id == object.id) else { continue };
-            if let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(&settings) {
-                described.settings = fields;
-            }
+            described.settings = written(serde_json::to_value(&settings));
             if let Layout::Fields { offset, .. } = &mut described.value {
                 *offset = RECORD_HEAD_BYTES + 8 * key_words;
             }
@@ -254,18 +253,12 @@ impl Records {
                 writes = false;
                 generator.out.line(format!("__u32 sp_result = {name}_get(sp_key);"));
                 generator.read_wire(target, object.value_bytes, location);
-                match result {
-                    Some(result) => generator.store(result, "sp_result"),
-                    None => generator.out.line("(void)sp_result;"),
-                }
+                store_result(generator, result);
             }
             ("has", None) => {
                 writes = false;
                 generator.out.line(format!("__u32 sp_result = {name}_get(sp_key);"));
-                match result {
-                    Some(result) => generator.store(result, "sp_result"),
-                    None => generator.out.line("(void)sp_result;"),
-                }
+                store_result(generator, result);
                 generator.out.line("(void)sp_value;");
             }
             ("insert" | "set" | "write", Some(Argument::In(value))) => {

@@ -1,9 +1,11 @@
 //! SharedTable and SharedRegister with SRO in C.
 
+use crate::object::{group_of, is_group_name, written};
+use crate::store_result;
 use manifest::{Home, Layout, StateObject};
 use num_traits::ToPrimitive;
 use p4_ir::{Argument, ConstArgument, Expr, ExternInstance, Location};
-use swish_protocol::objects::{Consistency, DEFAULT_GROUP, REGISTER, SYSTEM, StrongSettings};
+use swish_protocol::objects::{Consistency, REGISTER, SYSTEM, StrongSettings};
 use swish_protocol::strong::{
     KEY_BYTES, OBJECTS, PACKET_RECORDS, PACKET_WORDS, RECORD_WORDS, TOMBS, VALUE_BYTES,
 };
@@ -106,10 +108,7 @@ impl Strong {
             table: u32::try_from(self.tables.len()).unwrap_or(u32::MAX),
             timed: false,
         };
-        let settings = match serde_json::to_value(&settings) {
-            Ok(serde_json::Value::Object(fields)) => fields,
-            _ => manifest::Settings::new(),
-        };
+        let settings = written(serde_json::to_value(&settings));
         generator.manifest.state_objects.push(StateObject {
             id,
             name: instance.name.clone(),
@@ -138,8 +137,7 @@ impl Strong {
         instance: &ExternInstance,
         table: &Table,
     ) -> String {
-        let annotation = instance.annotations.iter().find(|it| it.name == "group");
-        let group = annotation.map_or(DEFAULT_GROUP, |it| it.body.trim()).to_owned();
+        let group = group_of(instance);
         let first = self.group.get_or_insert_with(|| group.clone()).clone();
         let faults = [
             (
@@ -163,7 +161,7 @@ impl Strong {
                 "join tables with the same key",
             ),
             (
-                !is_name(&group),
+                !is_group_name(&group),
                 format!("@group({group:?}) is no name of a group"),
                 "write 1 to 32 letters, digits, '-' or '_' between quotes",
             ),
@@ -202,32 +200,24 @@ impl Strong {
         generator.out.line("struct sp_strong_scratch *sp_scratch = sp_strong_scratch();");
         generator.out.line("if (!sp_scratch) return XDP_ABORTED;");
         generator.out.line("__u8 *sp_value = (void *)sp_scratch->value;");
+        // (1: the key's time begins anew.)
+        let get = |uses: u8| format!("{name}_get(&strong, sp_key, sp_value, {uses})");
         match (method, arguments.get(1)) {
             ("get" | "read", Some(Argument::Out(target) | Argument::InOut(target))) => {
-                generator
-                    .out
-                    .line(format!("__u32 sp_result = {name}_get(&strong, sp_key, sp_value, 1);"));
+                generator.out.line(format!("__u32 sp_result = {};", get(1)));
                 generator.read_wire(target, table.value_bytes, location);
-                match result {
-                    Some(result) => generator.store(result, "sp_result"),
-                    None => generator.out.line("(void)sp_result;"),
-                }
+                store_result(generator, result);
             }
             ("has", None) => {
-                generator
-                    .out
-                    .line(format!("__u32 sp_result = {name}_get(&strong, sp_key, sp_value, 0);"));
-                match result {
-                    Some(result) => generator.store(result, "sp_result"),
-                    None => generator.out.line("(void)sp_result;"),
-                }
+                generator.out.line(format!("__u32 sp_result = {};", get(0)));
+                store_result(generator, result);
             }
             ("insert" | "set" | "write", Some(Argument::In(value))) => {
                 let put = |flags: &str| {
                     format!("{name}_put(&strong, sp_key, sp_value, {flags}, {idle_s});")
                 };
                 if method == "insert" {
-                    generator.open(&format!("if (!{name}_get(&strong, sp_key, sp_value, 1))"));
+                    generator.open(&format!("if (!{})", get(1)));
                 } else if method == "write" {
                     generator.open(&format!("if (sp_get32(sp_key) < {})", table.size));
                 } else {
@@ -301,7 +291,7 @@ impl Strong {
             Leaving::ToHost => "{ int sp_why = sp_strong_cannot_wait(&strong); if (sp_why) return \
                  sp_strong_stop(xdp, &strong, sp_why, ingress_port); }"
                 .into(),
-            // An ICMP error leaves in its place. It writes nothing: who sent it sends another one.
+            // An ICMP error leaves in its place. The packet writes nothing.
             Leaving::Replaced => "strong.records = strong.waits = 0;\n\
                 { int sp_why = sp_strong_cannot_wait(&strong); if (sp_why) return \
                 sp_strong_stop(xdp, &strong, sp_why, ingress_port); }"
@@ -363,9 +353,4 @@ impl Table {
 
 fn padded(bytes: u32) -> u32 {
     round_up(bytes, 8)
-}
-
-fn is_name(name: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-    (1..=32).contains(&name.len()) && name.bytes().all(plain)
 }

@@ -153,7 +153,8 @@ fn find<'a>(dataplane: &Dataplane, objects: &'a [Object], name: &str) -> Result<
     let names: Vec<&str> = objects.iter().map(|it| it.name.as_str()).collect();
     let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
     Err(Error::Other(format!(
-        "{name:?}: no register, table or set with Shared.EWO has this name; the program has: {known}"
+        "{name:?}: no register, table or set with Shared.EWO has this name; the program has: \
+         {known}"
     )))
 }
 
