@@ -37,6 +37,11 @@
 /* So often a packet runs again. (The kernel allows 33 tail calls.) */
 #define SP_STRONG_ATTEMPTS 8
 
+/* In the place of a time: without end. */
+#define SP_STRONG_FOR_GOOD (~0ull)
+/* What a record is of: a batch; a batch, at a member that is being given what it lacks; a copy. */
+enum { SP_STRONG_NO_COPY, SP_STRONG_COPY_LACKS, SP_STRONG_COPY_GIVEN };
+
 #define SP_STRONG_LOAD(place) (*(volatile __typeof__(place) *)&(place))
 #define SP_STRONG_STORE(place, value) (*(volatile __typeof__(place) *)&(place) = (value))
 
@@ -48,7 +53,7 @@ struct {
 	__type(value, struct sp_strong_node);
 } sp_strong_node SEC(".maps");
 
-/* The two newest views, by their lowest bit: user space writes one, then sp_strong_words. */
+/* The two newest views: user space writes the older one's place anew, then sp_strong_words. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 2);
@@ -56,9 +61,9 @@ struct {
 	__type(value, struct sp_strong_view);
 } sp_strong_views SEC(".maps");
 
-/* The view that is to be taken; until when packets may read (CLOCK_MONOTONIC; 0: for good). */
-/* What TAI is ahead of CLOCK_MONOTONIC, in ns: reading it for each packet costs 25 ns. */
-enum { SP_STRONG_WANTED, SP_STRONG_LEASE, SP_STRONG_TAI_AHEAD, SP_STRONG_WORD_COUNT };
+/* How many views there were: the lowest bit is the newest one's place. What TAI is ahead of
+ * CLOCK_MONOTONIC, in ns: reading it for each packet costs 25 ns. */
+enum { SP_STRONG_VIEWS, SP_STRONG_TAI_AHEAD, SP_STRONG_WORD_COUNT };
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, SP_STRONG_WORD_COUNT);
@@ -110,7 +115,7 @@ struct sp_strong_scratch {
 	__u32 object;
 	__u32 flags;
 	__u32 inserts; /* new keys of the group so far */
-	__u32 reserved;
+	__u32 copies; /* what the record is of: SP_STRONG_NO_COPY and the like */
 	/* the packet's writes */
 	__u64 staged[SP_STRONG_PACKET_WORDS];
 	__u8 starts[SP_STRONG_PACKET_RECORDS];
@@ -159,14 +164,14 @@ SP_INLINE void sp_strong_copy(void *to, const void *from, __u32 bytes)
  */
 SP_INLINE void sp_strong_begin(struct sp_strong_context *strong, struct sp_strong_node *node)
 {
-	__u64 lease;
+	__u64 until;
 
 	if (strong->snapshot)
 		return;
 	strong->snapshot = SP_STRONG_LOAD(node->applied) + 1;
 	/* A removed member reads until its lease is over, and no new batch is committed before. */
-	lease = sp_strong_word(SP_STRONG_LEASE);
-	if (lease && sp_now_ns() >= lease)
+	until = SP_STRONG_LOAD(node->reads_ns);
+	if (until != SP_STRONG_FOR_GOOD && sp_coarse_ns() >= until)
 		strong->refused = SP_STRONG_STAT_NO_LEASE;
 }
 
@@ -357,6 +362,8 @@ SP_STRONG_OBJECTS(SP_STRONG_DECLARE)
 #include "stateplane_strong_records.h"
 #include "stateplane_strong_message.h"
 #include "stateplane_strong_chain.h"
+#include "stateplane_strong_round.h"
+#include "stateplane_strong_copy.h"
 #include "stateplane_strong_sweep.h"
 #include "stateplane_strong_commit.h"
 

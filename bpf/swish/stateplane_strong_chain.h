@@ -87,11 +87,27 @@ SP_INLINE void sp_strong_raise(struct sp_strong_node *node, __u64 seq)
 static __noinline int sp_strong_take_view(struct sp_strong_node *node,
 					  const struct sp_strong_view *view)
 {
-	if (node->view != view->number) {
-		node->view = view->number;
-		node->since_ns = sp_now_ns();
-	}
+	/* (Another CPU may have taken a newer one than this CPU has seen.) */
+	if (node->view >= view->number)
+		return 0;
+	node->view = view->number;
+	node->since_ns = sp_now_ns();
+	node->round = node->round_done = node->round_ns = 0;
+	node->passed_ns = node->before_ns = 0;
+	node->part = node->cursor = node->part_ns = node->whole_at = 0;
+	if (!(view->standing & SP_STRONG_JOINS))
+		node->whole = node->begun = 1;
+	if (!view->lease_ns)
+		node->reads_ns = SP_STRONG_FOR_GOOD;
 	return 0;
+}
+
+/* Whether this member answers: all of its view have what it has, and nobody else reads. */
+SP_INLINE int sp_strong_commits(const struct sp_strong_node *node,
+				const struct sp_strong_view *view)
+{
+	/* A removed member may read until its lease is over: nothing is committed before. */
+	return view->standing & SP_STRONG_TAIL && sp_now_ns() - node->since_ns >= view->wait_ns;
 }
 
 /* Keeps the message in the scratch, of whose records the frame has the words. */
@@ -160,6 +176,7 @@ static __noinline int sp_strong_decide(struct xdp_md *xdp, struct sp_strong_scra
 	header->seq = scratch->seq = node->applied + 1;
 	/* A full barrier: what is written below is seen after it. */
 	__sync_lock_test_and_set(&node->applying, header->seq);
+	scratch->copies = SP_STRONG_NO_COPY;
 	bpf_loop(2 * SP_STRONG_RECORDS, sp_strong_decide_one, &walk, 0);
 	header->refused = walk.refused;
 	header->full = walk.full;
@@ -186,11 +203,14 @@ static __noinline int sp_strong_apply(struct sp_strong_scratch *scratch,
 	__u32 count = header->count;
 
 	scratch->seq = header->seq;
+	scratch->copies = node->whole ? SP_STRONG_NO_COPY : SP_STRONG_COPY_LACKS;
 	__sync_lock_test_and_set(&node->applying, header->seq);
 	bpf_loop(count & 63, sp_strong_write_decided, &walk, 0);
 	sp_strong_note(header);
 	__sync_lock_test_and_set(&node->applied, header->seq);
 	sp_strong_count(SP_STRONG_STAT_APPLIED);
+	if (!node->whole && node->whole_at && header->seq >= node->whole_at)
+		node->whole = 1;
 	return 0;
 }
 
@@ -226,6 +246,9 @@ static __noinline int sp_strong_member(struct xdp_md *xdp, struct sp_strong_scra
 {
 	struct sp_strong_early early = { .scratch = scratch, .node = node };
 
+	/* (From which batch on it is a member comes with the first part of the copy.) */
+	if (!node->begun)
+		return SP_STRONG_STAT_EARLY;
 	if (header->seq <= node->applied) {
 		sp_strong_count(SP_STRONG_STAT_REPEATED);
 		return 0;
@@ -242,6 +265,26 @@ static __noinline int sp_strong_member(struct xdp_md *xdp, struct sp_strong_scra
 
 /* ---- a message comes in --------------------------------------------------------------------- */
 
+/* Whose message this must be; 0: nobody's. (Who answers says what it knows: any member may.) */
+SP_INLINE __u32 sp_strong_is_from(const struct sp_strong_view *view,
+				  const struct sp_strong_header *header, __u32 from)
+{
+	int head = view->standing & SP_STRONG_HEAD;
+
+	switch (header->kind) {
+	case SP_STRONG_REQUEST:
+		return head ? sp_strong_address(view, header->origin) : 0;
+	case SP_STRONG_BATCH:
+	case SP_STRONG_COPY:
+		return head ? 0 : sp_strong_address(view, view->previous);
+	case SP_STRONG_ROUND:
+		return sp_strong_address(view, head ? view->last : view->previous);
+	case SP_STRONG_COPIED:
+		return sp_strong_address(view, view->next);
+	}
+	return from;
+}
+
 /* Reads the message, and checks all that makes it one to be taken: 0, or a statistic. */
 static __noinline int sp_strong_check(struct xdp_md *xdp, struct sp_strong_scratch *scratch,
 				      const struct sp_strong_view *view,
@@ -249,7 +292,7 @@ static __noinline int sp_strong_check(struct xdp_md *xdp, struct sp_strong_scrat
 {
 	__u64 bytes = sp_length(xdp) - SP_STRONG_AT;
 	__u8 *data = (void *)(long)xdp->data;
-	__u32 from, to;
+	__u32 from, to, short_one;
 
 	asm volatile("" : "+r"(bytes));
 	if (data + SP_STRONG_AT > (__u8 *)(long)xdp->data_end || bytes < SP_STRONG_HEADER_BYTES ||
@@ -260,31 +303,35 @@ static __noinline int sp_strong_check(struct xdp_md *xdp, struct sp_strong_scrat
 	if (bpf_xdp_load_bytes(xdp, SP_STRONG_AT, scratch->message, bytes))
 		return SP_STRONG_STAT_MALFORMED;
 	sp_strong_parse(scratch->message, header);
-	if ((header->kind != SP_STRONG_REQUEST && header->kind != SP_STRONG_BATCH &&
-	     header->kind != SP_STRONG_ACK) ||
+	short_one = header->kind == SP_STRONG_ACK || header->kind == SP_STRONG_ROUND;
+	if ((header->kind != SP_STRONG_REQUEST && header->kind != SP_STRONG_BATCH && !short_one &&
+	     header->kind != SP_STRONG_COPY && header->kind != SP_STRONG_COPIED) ||
 	    header->origin >= SP_STRONG_MEMBERS || header->stream >= SP_STRONG_CPUS ||
-	    bytes != SP_STRONG_HEADER_BYTES + (header->kind == SP_STRONG_ACK ? 0 : header->words * 8))
+	    bytes != SP_STRONG_HEADER_BYTES + (short_one ? 0 : header->words * 8))
 		return SP_STRONG_STAT_MALFORMED;
 	if (!(view->standing & SP_STRONG_ON) || header->view != (__u32)view->number ||
 	    to != sp_strong_address(view, view->own))
 		return SP_STRONG_STAT_FOREIGN;
-	if (header->kind == SP_STRONG_REQUEST ?
-		    !(view->standing & SP_STRONG_HEAD) ||
-			    from != sp_strong_address(view, header->origin) :
-	    header->kind == SP_STRONG_BATCH ?
-		    view->standing & SP_STRONG_HEAD ||
-			    from != sp_strong_address(view, view->previous) :
-		    0)
+	if (sp_strong_is_from(view, header, from) != from)
 		return SP_STRONG_STAT_FOREIGN;
 	if (sp_strong_tag(scratch->message, (__u64)from | (__u64)to << 32, view->layout) !=
 	    scratch->message[SP_STRONG_TAG_WORD])
 		return SP_STRONG_STAT_FORGED;
-	if (header->kind == SP_STRONG_ACK)
+	if (short_one)
 		return 0;
 	if (sp_strong_digest(scratch->message + SP_STRONG_HEADER_WORDS, header->words,
 			     header->key_id) != scratch->message[SP_STRONG_DIGEST_WORD])
 		return SP_STRONG_STAT_FORGED;
-	return sp_strong_find(scratch, header->count, header->words) ? SP_STRONG_STAT_MALFORMED : 0;
+	if (header->kind == SP_STRONG_COPIED)
+		return 0;
+	/* (A copy is as long as a frame may be, and says how much of that is used.) */
+	if (header->kind == SP_STRONG_COPY && !header->uncommitted)
+		return 0;
+	return sp_strong_find(scratch, header->count, header->kind == SP_STRONG_COPY ?
+							      header->uncommitted :
+							      header->words) ?
+		       SP_STRONG_STAT_MALFORMED :
+		       0;
 }
 
 /* A genuine batch: it is decided or written here. 0, or a statistic. */
@@ -301,6 +348,10 @@ SP_INLINE int sp_strong_batch(struct xdp_md *xdp, struct sp_strong_scratch *scra
 	if (!sp_strong_lock(node))
 		return SP_STRONG_STAT_BUSY;
 	sp_strong_take_view(node, view);
+	if (node->view != view->number) {
+		sp_strong_unlock(node);
+		return SP_STRONG_STAT_FOREIGN;
+	}
 	if (header->kind == SP_STRONG_REQUEST) {
 		sp_strong_raise(node, known);
 		wrong = sp_strong_decide(xdp, scratch, node, header);
@@ -309,8 +360,7 @@ SP_INLINE int sp_strong_batch(struct xdp_md *xdp, struct sp_strong_scratch *scra
 		if (known > header->uncommitted)
 			sp_strong_raise(node, known - header->uncommitted);
 	}
-	/* A removed member may read until its lease is over: nothing is committed before. */
-	if (view->standing & SP_STRONG_TAIL && sp_now_ns() >= view->commits_ns)
+	if (sp_strong_commits(node, view))
 		sp_strong_raise(node, node->applied);
 	known = SP_STRONG_LOAD(node->committed);
 	sp_strong_unlock(node);
@@ -338,6 +388,12 @@ int sp_strong_receive(struct xdp_md *xdp)
 		return sp_strong_refuse(wrong);
 	if (header.kind == SP_STRONG_ACK) {
 		bpf_tail_call(xdp, &sp_strong_programs, SP_STRONG_ACKED);
+		return sp_strong_refuse(SP_STRONG_STAT_FAULTS);
+	}
+	if (header.kind == SP_STRONG_ROUND || header.kind == SP_STRONG_COPY ||
+	    header.kind == SP_STRONG_COPIED) {
+		bpf_tail_call(xdp, &sp_strong_programs,
+			      header.kind == SP_STRONG_ROUND ? SP_STRONG_PASS : SP_STRONG_TAKE);
 		return sp_strong_refuse(SP_STRONG_STAT_FAULTS);
 	}
 	wrong = sp_strong_batch(xdp, scratch, view, &header);

@@ -12,8 +12,7 @@
 #ifndef STATEPLANE_STRONG_COMMIT_H
 #define STATEPLANE_STRONG_COMMIT_H
 
-/* Without an answer for so long a batch is sent again; each time twice as long, up to 64 times. */
-#define SP_STRONG_RESEND_NS 2000000ull
+/* A batch is sent again after twice the time each time, up to 64 times of it. */
 #define SP_STRONG_RESEND_MOST 6
 
 /* ---- the end of a packet -------------------------------------------------------------------- */
@@ -314,7 +313,7 @@ static __noinline int sp_strong_push(struct xdp_md *xdp)
 		    !sp_strong_lock(node))
 			return -1;
 		sp_strong_take_view(node, view);
-		if (view->standing & SP_STRONG_TAIL && now >= view->commits_ns)
+		if (sp_strong_commits(node, view))
 			sp_strong_raise(node, node->applied);
 		sp_strong_unlock(node);
 		return -1;
@@ -407,6 +406,12 @@ SP_INLINE int sp_strong_generated(struct xdp_md *xdp)
 	if (verdict == -1 && sp_strong_sweep() &&
 	    sp_commit_choose(sp_commit_index(sp_cpu(), SP_STRONG_LINE), 0))
 		return sp_strong_send_batch(xdp);
+	if (verdict == -1)
+		verdict = sp_strong_begin_round(xdp);
+	if (verdict == -1 && sp_strong_gives_now()) {
+		bpf_tail_call(xdp, &sp_strong_programs, SP_STRONG_GIVE);
+		return sp_strong_refuse(SP_STRONG_STAT_FAULTS);
+	}
 	if (verdict == -1)
 		verdict = sp_strong_push(xdp);
 	return sp_strong_verdict(xdp, verdict);

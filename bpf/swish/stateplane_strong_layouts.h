@@ -26,9 +26,16 @@
 #define SP_STRONG_ON 1 /* the member takes messages */
 #define SP_STRONG_HEAD 2 /* it decides */
 #define SP_STRONG_TAIL 4 /* it answers */
+#define SP_STRONG_JOINS 8 /* it is to be given what the others have */
+#define SP_STRONG_GIVES 16 /* the next one is */
+#define SP_STRONG_QUIET 32 /* it is lent no more time to read */
+#define SP_STRONG_STREAM_OBJECT 65535 /* in a copy: a stream's last decision */
 #define SP_STRONG_REQUEST 16
 #define SP_STRONG_BATCH 32
 #define SP_STRONG_ACK 48
+#define SP_STRONG_ROUND 64
+#define SP_STRONG_COPY 80
+#define SP_STRONG_COPIED 96
 #define SP_STRONG_GROUP 1
 #define SP_STRONG_ABSENT 2
 #define SP_STRONG_SINCE 4
@@ -49,6 +56,8 @@ enum {
 	SP_STRONG_STAT_SENT_AGAIN,
 	SP_STRONG_STAT_RAN_AGAIN,
 	SP_STRONG_STAT_EXPIRED,
+	SP_STRONG_STAT_ROUNDS,
+	SP_STRONG_STAT_COPIED,
 	SP_STRONG_STAT_TOO_OFTEN,
 	SP_STRONG_STAT_TABLE_FULL,
 	SP_STRONG_STAT_NO_LEASE,
@@ -77,27 +86,47 @@ struct sp_strong_node {
 	__u64 applied; /* All batches up to this one are written here. */
 	__u64 committed; /* The tail has all up to this one, as far as is known here. */
 	__u64 forgotten; /* Keys that were removed up to this one may be forgotten. */
-	__u64 padding2[4]; /* To the end of the cache line. */
+	__u64 reads_ns; /* Packets may read until then (CLOCK_MONOTONIC). */
+	__u64 whole; /* All that the others have is here, too. */
+	__u64 begun; /* It is known from which batch on this is a member. */
+	/* One that joins: all is here once this batch is; 0: that is not known yet. */
+	__u64 whole_at;
+	__u64 round; /* The newest round of this view that came by. */
+	__u64 round_done; /* The head: it has come back. */
+	__u64 passed_ns; /* When it came by. */
+	__u64 before_ns; /* When the one before it did. */
+	__u64 round_ns; /* The head: when it last sent it. */
+	/* The part of a copy that is under way from here, or was the last one to come. */
+	__u64 part;
+	__u64 cursor; /* Where the one from here begins: table, then place. */
+	__u64 part_ns; /* When it was sent. */
 };
-_Static_assert(sizeof(struct sp_strong_node) == 128, "as in Rust");
-_Static_assert(__builtin_offsetof(struct sp_strong_node, padding2) == 96, "as in Rust");
+_Static_assert(sizeof(struct sp_strong_node) == 192, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_strong_node, part_ns) == 184, "as in Rust");
 
 /* A view of the group, as this switch is in it. */
 struct sp_strong_view {
 	__u64 number; /* Its number: at least 1. */
-	/* The tail answers nothing before (CLOCK_MONOTONIC): leases of removed members are over. */
-	__u64 commits_ns;
+	/*
+	 * The tail answers nothing until it has been in the view for so long: then leases of
+	 * removed members are over.
+	 */
+	__u64 wait_ns;
+	/* So long packets read after all members were known to be in the view; 0: for good. */
+	__u64 lease_ns;
 	__u64 layout; /* A number for the layout of the group's variables, in each tag. */
-	__u32 standing; /* SP_STRONG_ON, SP_STRONG_HEAD, SP_STRONG_TAIL. */
+	__u32 standing; /* SP_STRONG_ON and the like. */
 	__u32 own; /* This switch's number as a member. */
 	__u32 incarnation; /* This life of the switch. */
 	__u32 head; /* The first of the chain. */
 	__u32 next; /* The one behind this switch. */
 	__u32 previous; /* The one before it. */
+	__u32 last; /* The last of the chain. */
+	__u32 padding; /* To the end of the word. */
 	__u32 address[32]; /* By number: addresses of all members; 0.0.0.0: none. */
 };
-_Static_assert(sizeof(struct sp_strong_view) == 176, "as in Rust");
-_Static_assert(__builtin_offsetof(struct sp_strong_view, address) == 48, "as in Rust");
+_Static_assert(sizeof(struct sp_strong_view) == 192, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_strong_view, address) == 64, "as in Rust");
 
 /* The last batch of a stream that was decided. */
 struct sp_strong_stream {

@@ -15,12 +15,18 @@
 #define SP_STRONG_HEADER_BYTES (SP_STRONG_HEADER_WORDS * 8)
 #define SP_STRONG_TAG_WORD 8
 #define SP_STRONG_DIGEST_WORD 7
+/* Without an answer for so long a message is sent again. */
+#define SP_STRONG_RESEND_NS 2000000ull
+
 enum {
 	SP_STRONG_RECEIVE,
 	SP_STRONG_ACKED,
 	SP_STRONG_COMMIT,
 	SP_STRONG_SEND,
 	SP_STRONG_AGAIN,
+	SP_STRONG_PASS,
+	SP_STRONG_GIVE,
+	SP_STRONG_TAKE,
 	SP_STRONG_PROGRAMS
 };
 int sp_strong_receive(struct xdp_md *xdp); /* a message of a member */
@@ -28,6 +34,9 @@ int sp_strong_acked(struct xdp_md *xdp); /* an answer, which was checked */
 int sp_strong_commit(struct xdp_md *xdp); /* a finished packet that waits */
 int sp_strong_send(struct xdp_md *xdp); /* the batch in sp_commit_work */
 int sp_strong_again(struct xdp_md *xdp); /* the P4 program on a packet that was here before */
+int sp_strong_pass(struct xdp_md *xdp); /* a round, which was checked */
+int sp_strong_give(struct xdp_md *xdp); /* the frame carries the next part of a copy */
+int sp_strong_take(struct xdp_md *xdp); /* a part of a copy, which was checked */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, SP_STRONG_PROGRAMS);
@@ -40,6 +49,9 @@ struct {
 		[SP_STRONG_COMMIT] = (void *)&sp_strong_commit,
 		[SP_STRONG_SEND] = (void *)&sp_strong_send,
 		[SP_STRONG_AGAIN] = (void *)&sp_strong_again,
+		[SP_STRONG_PASS] = (void *)&sp_strong_pass,
+		[SP_STRONG_GIVE] = (void *)&sp_strong_give,
+		[SP_STRONG_TAKE] = (void *)&sp_strong_take,
 	},
 };
 
@@ -99,7 +111,7 @@ SP_INLINE void sp_strong_write(__u64 *message, const struct sp_strong_header *he
 
 SP_INLINE struct sp_strong_view *sp_strong_get_view(void)
 {
-	__u32 at = sp_strong_word(SP_STRONG_WANTED) & 1;
+	__u32 at = sp_strong_word(SP_STRONG_VIEWS) & 1;
 
 	return bpf_map_lookup_elem(&sp_strong_views, &at);
 }

@@ -83,7 +83,7 @@ struct {
 	{                                                                                         \
 		struct sp_strong_scratch *scratch = sp_strong_scratch();                          \
 		struct sp_strong_table *counts;                                                   \
-		__u32 *found, number = table, place, removes, fresh;                              \
+		__u32 *found, number = table, place, removes, fresh, live;                        \
 		struct name##_record *record;                                                     \
                                                                                                   \
 		counts = bpf_map_lookup_elem(&sp_strong_tables, &number);                         \
@@ -95,7 +95,8 @@ struct {
 		if (found) {                                                                      \
 			place = *found;                                                           \
 		} else {                                                                          \
-			if (removes)                                                              \
+			/* (A copy of the key may be on its way here: it is older.) */            \
+			if (removes && scratch->copies != SP_STRONG_COPY_LACKS)                   \
 				return -1;                                                        \
 			if (bpf_map_pop_elem(&name##_free, &place))                               \
 				place = counts->used++;                                           \
@@ -105,12 +106,13 @@ struct {
 			sp_strong_count(SP_STRONG_STAT_FAULTS);                                   \
 			return -1;                                                                \
 		}                                                                                 \
-		if (!fresh && removes && record->removed)                                         \
+		if (scratch->copies == SP_STRONG_COPY_GIVEN && !fresh &&                          \
+		    record->seq >= scratch->seq)                                                  \
 			return -1;                                                                \
-		if (removes)                                                                      \
-			counts->live--;                                                           \
-		else if (fresh || record->removed)                                                \
-			counts->live++;                                                           \
+		live = !fresh && !record->removed;                                                \
+		if (removes && !live && !fresh)                                                   \
+			return -1;                                                                \
+		counts->live += (__u32)!removes - live;                                           \
 		/* (Atomic adds are barriers.) */                                                 \
 		__sync_fetch_and_add(&record->generation, 1);                                     \
 		sp_strong_copy(record->key, scratch->key, kb);                                    \
@@ -143,10 +145,15 @@ SP_STRONG_OBJECTS(SP_STRONG_WRITE)
 	case id: \
 		return SP_STRONG_KW(kb);
 
+/* Of a stream's last decision, in a copy: its number, and struct sp_strong_stream. */
+#define SP_STRONG_STREAM_WORDS 6
+
 /* Words of an object's key and value; 0: there is no such object. */
 SP_INLINE __u32 sp_strong_size_of(__u32 object)
 {
 	switch (object) {
+	case SP_STRONG_STREAM_OBJECT:
+		return SP_STRONG_STREAM_WORDS;
 		SP_STRONG_OBJECTS(SP_STRONG_CASE_SIZE)
 	}
 	return 0;
@@ -155,6 +162,8 @@ SP_INLINE __u32 sp_strong_size_of(__u32 object)
 SP_INLINE __u32 sp_strong_key_of(__u32 object)
 {
 	switch (object) {
+	case SP_STRONG_STREAM_OBJECT:
+		return 1;
 		SP_STRONG_OBJECTS(SP_STRONG_CASE_KEY)
 	}
 	return 0;

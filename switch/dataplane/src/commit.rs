@@ -104,6 +104,18 @@ impl Dataplane {
         };
         self.has_map(MAP).then(|| self.read_count(MAP, index as u32)).transpose()
     }
+
+    /// Nothing waits in the switch any more: packets and records are forgotten. No packet may come
+    /// to wait meanwhile. What waits in maps that were never used costs nothing.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn forget_waiting(&self) -> Result<()> {
+        let maps = ["sp_commit_due", "sp_commit_streams", "sp_commit_lots", "sp_commit_batches"];
+        let found = maps.iter().filter(|map| self.has_map(map));
+        found.copied().chain(["sp_generator_work"]).try_for_each(|map| self.empty(map))
+    }
+
     /// Is the update durable that has this name, in the line `line`? (As the C header's
     /// `sp_commit_is_durable`; it does not look at what was refused.)
     pub fn is_durable(&self, name: u64, line: u32) -> Result<bool> {

@@ -11,6 +11,7 @@
 mod arrays;
 mod commit;
 mod dataplane;
+mod emptied;
 mod entries;
 mod error;
 mod exchange;

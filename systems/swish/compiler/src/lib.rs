@@ -45,6 +45,8 @@ const HEADERS: &[Header] = headers!(
     "stateplane_strong_layouts.h",
     "stateplane_strong_message.h",
     "stateplane_strong_records.h",
+    "stateplane_strong_round.h",
+    "stateplane_strong_copy.h",
     "stateplane_strong_sweep.h",
     "stateplane_shared.h",
     "stateplane_shared_frame.h",

@@ -34,6 +34,8 @@ pub struct Settings {
     pub seal_ns: u64,
     /// A controller that begins waits so long for switches that it has not heard yet.
     pub begin_ns: u64,
+    /// SRO: a switch reads so long without word of the others.
+    pub lease_ns: u64,
 }
 
 /// What happened.

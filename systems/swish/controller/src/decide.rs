@@ -166,6 +166,7 @@ impl Plan {
             window: self.window,
             extra: extra.unwrap_or_else(|| self.kept.clone()),
             counted,
+            lease: None,
         }
     }
 }

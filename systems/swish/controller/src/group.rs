@@ -1,5 +1,6 @@
 //! One group: who reports, when a new view is needed, how it comes about.
 
+mod chain;
 mod need;
 
 use crate::attempt::{Attempt, Gather};
@@ -11,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use swish_protocol::bulk;
 use swish_protocol::control::{
-    Member, Message, Order, Part, Report, Task, Turn, View, What, Which, name_hash,
+    Lease, Member, Message, Order, Part, Report, Task, Turn, View, What, Which, name_hash,
 };
 
 /// Switches are told that they are heard every so often.
@@ -71,6 +72,8 @@ pub(crate) struct Group {
     sealed_ns: u64,
     /// Members whose death was told.
     told: BTreeSet<(Ipv4Addr, u32)>,
+    /// With SRO: since when all members have had everything, in the view with this number.
+    settled: Option<(u32, u64)>,
 }
 
 impl Group {
@@ -86,12 +89,13 @@ impl Group {
             began_ns: None,
             sealed_ns: 0,
             told: BTreeSet::new(),
+            settled: None,
         }
     }
 
     /// This controller leads from now on, or does not any more.
     pub fn begin(&mut self, now_ns: u64) {
-        (self.attempt, self.value) = (None, None);
+        (self.attempt, self.value, self.settled) = (None, None, None);
         self.began_ns = Some(now_ns);
     }
 
@@ -297,6 +301,15 @@ impl Group {
         let began_ns = *self.began_ns.get_or_insert(now_ns);
         let Some(newest) = state.newest() else { return self.found(now_ns, settings, None) };
         self.remove_strangers(now_ns, settings, newest, out);
+        if newest.lease.is_some() {
+            let early = now_ns < began_ns + settings.begin_ns;
+            let heard = |it: &Member| self.seen.contains_key(&it.address);
+            let waits = self.attempt.as_ref().is_some_and(|it| it.deciding);
+            if waits || early && !newest.members.iter().all(heard) {
+                return None;
+            }
+            return self.chain_step(now_ns, settings, newest, out);
+        }
         let living = self.living(settings, now_ns, newest);
         if let Some(attempt) = &self.attempt {
             if attempt.deciding {
@@ -376,6 +389,10 @@ impl Group {
         let counted = newest.map(|it| it.counted.clone()).unwrap_or_default();
         let joins = fresh.iter().map(|it| it.number).collect();
         let turn = Turn::Go;
+        // (A member that is lost, as the configuration does not name it any more, may still read.)
+        let wait_ms = newest.and_then(|it| it.lease).map_or(0, |it| it.lease_ms);
+        let chain = fresh.first().and_then(|it| self.seen.get(&it.address)?.report.chain);
+        let lease = chain.map(|_| Lease { lease_ms: settings.lease_ns / 1_000_000, wait_ms });
         let decided = Decided {
             number,
             members: fresh,
@@ -385,6 +402,7 @@ impl Group {
             window,
             extra: vec![],
             counted,
+            lease,
         };
         Some((decided, number))
     }
@@ -523,6 +541,8 @@ impl Group {
                 told.push((seen.from, *member));
             }
         }
+        // (Those that begin a group have nothing to give each other.)
+        let founded = newest.joins.len() == newest.members.len();
         let all = newest.members.iter().all(has);
         if all {
             self.value = None;
@@ -538,6 +558,12 @@ impl Group {
                 value: newest.lacks.contains(&member.address),
                 extra: !newest.extra.is_empty(),
                 counted: counted.map(|it| (it.view, it.rotation)).collect(),
+                lease: newest.lease,
+                joins: if newest.lease.is_none() || founded {
+                    vec![]
+                } else {
+                    newest.joins.clone()
+                },
             };
             out.messages.push((from, self.order(member.incarnation, Task::Take(view))));
             if let Some(seen) = self.seen.get_mut(&member.address) {

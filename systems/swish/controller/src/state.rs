@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
-use swish_protocol::control::{Member, Turn};
+use swish_protocol::control::{Lease, Member, Turn};
 
 /// Decisions of a group that are kept: a living member may be in an older one's view.
 const MOST_VIEWS: usize = 8;
@@ -41,6 +41,9 @@ pub struct Decided {
     pub extra: Vec<u8>,
     /// Of switches that were members and are none.
     pub counted: BTreeMap<Ipv4Addr, Vec<Counted>>,
+    /// Of a group with SRO, which has no windows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<Lease>,
 }
 
 /// Bytes as a text of hexadecimal digits: a number for each would be twice as long.
@@ -159,6 +162,7 @@ mod tests {
             window: 12,
             extra: vec![0, 255, 16],
             counted: BTreeMap::new(),
+            lease: None,
         };
         let counted = decided.counted_after(&[], |_| 11);
         assert_eq!(counted[&address], [Counted { incarnation: 7, view: 9, rotation: 11 }]);

@@ -38,6 +38,7 @@ fn report(number: u32, view: u32, window: u64, phase: u64, whole: u64) -> Report
         leaves: false,
         empty: false,
         load: Load::default(),
+        chain: None,
     }
 }
 
@@ -52,6 +53,7 @@ fn state() -> GroupState {
         window: 1,
         extra: vec![],
         counted: BTreeMap::new(),
+        lease: None,
     };
     GroupState { views: vec![decided] }
 }
@@ -120,6 +122,7 @@ impl World {
             lost_ns: 1000 * MS,
             again_ns: 20 * MS,
             seal_ns: 500 * MS,
+            lease_ns: 200_000_000,
             begin_ns: 200 * MS,
         };
         let state = State { version: 1, groups: BTreeMap::from([("main".to_owned(), state())]) };

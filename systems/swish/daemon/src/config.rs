@@ -29,6 +29,8 @@ struct File {
     slow_ms: u64,
     #[serde(default = "default_lost_ms")]
     lost_ms: u64,
+    #[serde(default = "default_lease_ms")]
+    lease_ms: u64,
     #[serde(default)]
     group: BTreeMap<String, Group>,
 }
@@ -49,6 +51,10 @@ fn default_slow_ms() -> u64 {
 
 fn default_lost_ms() -> u64 {
     10_000
+}
+
+fn default_lease_ms() -> u64 {
+    200
 }
 
 impl Config {
@@ -80,6 +86,7 @@ impl Config {
             again_ns: 20 * MS_NS,
             seal_ns: 500 * MS_NS,
             begin_ns: 1_000 * MS_NS,
+            lease_ns: file.lease_ms * MS_NS,
         };
         Ok(Config { shell, settings })
     }
@@ -102,6 +109,9 @@ fn check(file: &File) -> Result<(), Problem> {
     })?;
     require((file.dead_ms..=3_600_000).contains(&file.lost_ms), "lost_ms", || {
         format!("{} is out of range; write dead_ms to 3600000 (default 10000)", file.lost_ms)
+    })?;
+    require((50..=60_000).contains(&file.lease_ms), "lease_ms", || {
+        format!("{} is out of range; write 50 to 60000 (default 200)", file.lease_ms)
     })?;
     require(!file.group.is_empty(), "group", || {
         "is missing; write [group.NAME] with `switches`, for each group of the program".to_owned()
@@ -141,6 +151,7 @@ mod tests {
             ("dead_ms = 100", "dead_ms = 29", "dead_ms", "30 to 60000"),
             ("slow_ms = 2000", "slow_ms = 199", "slow_ms", "0 to remove no"),
             ("lost_ms = 10000", "lost_ms = 99", "lost_ms", "dead_ms to"),
+            ("lease_ms = 200", "lease_ms = 49", "lease_ms", "50 to 60000"),
             ("lost_ms", "lost_mss", "lost_mss", ""),
             ("[group.main]\nswitches", "[group.main]\nswitch", "switch", ""),
             ("\"10.9.0.2\"", "\"10.9.0.1\"", "group.main.switches", "once"),

@@ -32,8 +32,11 @@ pub struct GroupStatus {
     pub view: u32,
     /// `settled`, `sealing`, `taking` or `none`.
     pub stage: String,
-    /// The newest window that a member reports.
+    /// The newest window that a member reports; with SRO, the newest round of the lease.
     pub window: u64,
+    /// With SRO: batches that the head has written, and those of them that all members have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batches: Option<(u64, u64)>,
     /// Since it began.
     pub age_ms: u64,
     /// r = 2NB: updates that a packet misses at the most.
@@ -124,6 +127,9 @@ fn group(rules: &Switches, name: &str, now_ns: u64) -> Option<GroupStatus> {
         }
         .to_owned(),
         window: reports.iter().map(|it| it.window).max().unwrap_or(0),
+        batches: (reports.iter().filter_map(|it| it.chain))
+            .map(|it| (it.applied, it.committed))
+            .max(),
         age_ms: reports.iter().map(|it| it.load.age_ms).min().unwrap_or(0),
         relaxation: reports.iter().fold(0, |r, it| r.saturating_add(2 * it.load.bound)),
         still_ms,
@@ -140,6 +146,7 @@ fn switch(rules: &Switches, group: &str, member: &MemberStatus, dead_ns: u64) ->
         (Some(_), false) => "silent",
         (Some(report), true) if report.leaves && report.view == 0 => "left",
         (Some(report), true) if report.leaves => "leaving",
+        (Some(report), true) if report.chain.is_some_and(|chain| chain.copying) => "joining",
         (Some(report), true) if member.member && report.view != 0 => "member",
         _ => "joining",
     };

@@ -75,6 +75,31 @@ pub struct Report {
     /// For operators.
     #[serde(default)]
     pub load: Load,
+    /// Of a group with SRO: its `window` is the round of the lease.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chain: Option<ChainReport>,
+}
+
+/// What a switch tells of a group with SRO.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChainReport {
+    /// It is being given what the others have.
+    pub copying: bool,
+    /// The head: its round has not come back.
+    pub waits: bool,
+    /// Batches that are written here.
+    pub applied: u64,
+    /// Of those, so many are known to be at all members.
+    pub committed: u64,
+}
+
+/// How long members of a view with SRO read without word of the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    /// See the struct.
+    pub lease_ms: u64,
+    /// The tail answers nothing for so long: until then a removed member may read.
+    pub wait_ms: u64,
 }
 
 /// What operators are told of a group on a switch.
@@ -121,6 +146,12 @@ pub struct View {
     /// counted.
     #[serde(default)]
     pub counted: Vec<(u32, u64)>,
+    /// Of a group with SRO.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<Lease>,
+    /// Of a group with SRO: members that are to be given what the others have.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub joins: Vec<u32>,
 }
 
 /// What a switch is told.
@@ -311,6 +342,8 @@ mod tests {
             value: true,
             extra: true,
             counted: vec![(0xff_ffff, u64::MAX); 4],
+            lease: Some(Lease { lease_ms: 60_000, wait_ms: 60_000 }),
+            joins: (0..32).collect(),
         };
         let group = "main".to_owned();
         let order = |task| Message::Order(Order { group: group.clone(), incarnation: 7, task });
@@ -336,6 +369,12 @@ mod tests {
                 leaves: true,
                 empty: false,
                 load: Load::default(),
+                chain: Some(ChainReport {
+                    copying: true,
+                    waits: true,
+                    applied: u64::MAX,
+                    committed: u64::MAX,
+                }),
             }),
             order(Task::Heard),
             order(Task::Seal { number: 9 }),

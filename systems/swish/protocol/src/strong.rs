@@ -34,6 +34,9 @@ pub const PACKET_RECORDS: u32 = 8;
 pub const PACKET_WORDS: u32 = 64;
 /// Objects of a program.
 pub const OBJECTS: u32 = 16;
+/// In a copy, in the place of an object's number: the last decision of a stream. Its key is a word,
+/// its value has five.
+pub const STREAM_OBJECT: u32 = 0xffff;
 
 /// What a message is. No message of windows begins with one of these bytes and is as long.
 pub mod kind {
@@ -43,6 +46,14 @@ pub mod kind {
     pub const BATCH: u8 = 32;
     /// The tail has a batch.
     pub const ACK: u8 = 48;
+    /// It goes round the chain: all members are in this view.
+    pub const ROUND: u8 = 64;
+    /// Keys and streams, to a member that joins.
+    pub const COPY: u8 = 80;
+    /// It has them.
+    pub const COPIED: u8 = 96;
+    /// All of them.
+    pub const ALL: [u8; 6] = [REQUEST, BATCH, ACK, ROUND, COPY, COPIED];
 }
 
 /// Flags of a record.
@@ -67,11 +78,17 @@ pub mod standing {
     pub const HEAD: u32 = 2;
     /// It answers.
     pub const TAIL: u32 = 4;
+    /// It is to be given what the others have.
+    pub const JOINS: u32 = 8;
+    /// The next one is.
+    pub const GIVES: u32 = 16;
+    /// Rounds lend it no more time to read: it is to leave.
+    pub const QUIET: u32 = 32;
 }
 
 /// What the data plane counts, in the order of its map `sp_strong_stats`. For a reason to drop a
 /// packet or message: the remedy.
-pub const COUNTED: [(&str, Option<&str>); 24] = [
+pub const COUNTED: [(&str, Option<&str>); 26] = [
     ("writes", None),
     ("reads_waited", None),
     ("decided", None),
@@ -84,6 +101,8 @@ pub const COUNTED: [(&str, Option<&str>); 24] = [
     ("sent_again", None),
     ("ran_again", None),
     ("expired", None),
+    ("rounds", None),
+    ("copied", None),
     (
         "too_often",
         Some("a packet's writes lost to other switches' again and again: spread the keys"),
@@ -91,7 +110,10 @@ pub const COUNTED: [(&str, Option<&str>); 24] = [
     ("table_full", Some("a SharedTable has as many keys as its size: make it larger, or remove")),
     (
         "no_lease",
-        Some("the switch may not read: is it still in the group? `stateplane status` has the view"),
+        Some(
+            "the switch may not read: it is not in the group, has not joined yet, or a member does \
+             not answer: `stateplane shared status`",
+        ),
     ),
     ("too_many", Some("a packet writes more keys than it may: 8 records, 512 bytes in all")),
     (
@@ -136,8 +158,30 @@ c_struct! {
         pub committed: u64,
         /// Keys that were removed up to this one may be forgotten.
         pub forgotten: u64,
-        /// To the end of the cache line.
-        pub padding2: [u64; 4],
+        /// Packets may read until then (CLOCK_MONOTONIC).
+        pub reads_ns: u64,
+        /// All that the others have is here, too.
+        pub whole: u64,
+        /// It is known from which batch on this is a member.
+        pub begun: u64,
+        /// One that joins: all is here once this batch is; 0: that is not known yet.
+        pub whole_at: u64,
+        /// The newest round of this view that came by.
+        pub round: u64,
+        /// The head: it has come back.
+        pub round_done: u64,
+        /// When it came by.
+        pub passed_ns: u64,
+        /// When the one before it did.
+        pub before_ns: u64,
+        /// The head: when it last sent it.
+        pub round_ns: u64,
+        /// The part of a copy that is under way from here, or was the last one to come.
+        pub part: u64,
+        /// Where the one from here begins: table, then place.
+        pub cursor: u64,
+        /// When it was sent.
+        pub part_ns: u64,
     }
 }
 
@@ -147,11 +191,14 @@ c_struct! {
     pub struct ViewValue as "sp_strong_view" {
         /// Its number: at least 1.
         pub number: u64,
-        /// The tail answers nothing before (CLOCK_MONOTONIC): leases of removed members are over.
-        pub commits_ns: u64,
+        /// The tail answers nothing until it has been in the view for so long: then leases of
+        /// removed members are over.
+        pub wait_ns: u64,
+        /// So long packets read after all members were known to be in the view; 0: for good.
+        pub lease_ns: u64,
         /// A number for the layout of the group's variables, in each tag.
         pub layout: u64,
-        /// SP_STRONG_ON, SP_STRONG_HEAD, SP_STRONG_TAIL.
+        /// SP_STRONG_ON and the like.
         pub standing: u32,
         /// This switch's number as a member.
         pub own: u32,
@@ -163,6 +210,10 @@ c_struct! {
         pub next: u32,
         /// The one before it.
         pub previous: u32,
+        /// The last of the chain.
+        pub last: u32,
+        /// To the end of the word.
+        pub padding: u32,
         /// By number: addresses of all members; 0.0.0.0: none.
         pub address: [u32; 32],
     }
@@ -274,8 +325,12 @@ impl Message {
             refused: words[5],
             full: words[6],
         };
-        let records = if message.kind == kind::ACK { 0 } else { 8 * usize::from(message.words) };
-        let known = [kind::REQUEST, kind::BATCH, kind::ACK].contains(&message.kind);
+        let records = if [kind::ACK, kind::ROUND].contains(&message.kind) {
+            0
+        } else {
+            8 * usize::from(message.words)
+        };
+        let known = kind::ALL.contains(&message.kind);
         if known && bytes.len() == header + records { Ok(message) } else { Err(Wrong) }
     }
 }
@@ -307,7 +362,8 @@ pub fn header() -> Header {
     let number = |name: &'static str, value: u32, about: &'static str| {
         Number::new(name, u64::from(value), about)
     };
-    let kinds = [("REQUEST", kind::REQUEST), ("BATCH", kind::BATCH), ("ACK", kind::ACK)];
+    let names = ["REQUEST", "BATCH", "ACK", "ROUND", "COPY", "COPIED"];
+    let kinds: Vec<(&str, u8)> = names.into_iter().zip(kind::ALL).collect();
     let flags = [
         ("GROUP", flag::GROUP),
         ("ABSENT", flag::ABSENT),
@@ -337,6 +393,10 @@ pub fn header() -> Header {
         number("SP_STRONG_ON", standing::ON, "the member takes messages"),
         number("SP_STRONG_HEAD", standing::HEAD, "it decides"),
         number("SP_STRONG_TAIL", standing::TAIL, "it answers"),
+        number("SP_STRONG_JOINS", standing::JOINS, "it is to be given what the others have"),
+        number("SP_STRONG_GIVES", standing::GIVES, "the next one is"),
+        number("SP_STRONG_QUIET", standing::QUIET, "it is lent no more time to read"),
+        number("SP_STRONG_STREAM_OBJECT", STREAM_OBJECT, "in a copy: a stream's last decision"),
     ];
     numbers.extend(named.iter().map(|(name, value)| Number::new(name, u64::from(*value), "")));
     Header::new("stateplane_strong_layouts.h", about, source, update)

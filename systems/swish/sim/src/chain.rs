@@ -17,17 +17,21 @@ use switch::{CPUS, Left, Member};
 
 type NetworkFault = simnet::Fault<usize, ()>;
 
-/// How long packets and faults go on.
+/// How long packets and faults go on; the same in runs in which switches join.
 const BUSY_NS: u64 = 20_000_000;
+const LONG_NS: u64 = 80_000_000;
 /// The packet generator's tick; the same in runs of many seconds.
 const TICK_NS: u64 = 500_000;
 const SLOW_TICK_NS: u64 = 5_000_000;
 /// In so much time after the faults all is answered.
-const PATIENCE_NS: u64 = 400_000_000;
+const PATIENCE_NS: u64 = 200_000_000;
 /// A removed switch may read for so long.
-const LEASE_NS: u64 = 3_000_000;
+const LEASE_NS: u64 = 12_000_000;
 /// Keys that packets use.
 const KEYS: u32 = 3;
+/// Keys from this number on are inserted, and rarely used: a copy has several parts then.
+const COLD: u32 = 1000;
+const COLD_KEYS: u32 = 80;
 /// States of the search for an order, at the most.
 const STATES: usize = 400_000;
 
@@ -37,7 +41,18 @@ enum Event {
     Tick(usize),
     /// The member is removed, and the others hear of it.
     Removed(usize),
-    TakesView(usize),
+    /// It comes back, with nothing.
+    Returns(usize),
+    TakesView(usize, usize),
+}
+
+/// Who is in the chain, from head to tail, and who of them joins.
+#[derive(Clone, Debug, Default)]
+struct View {
+    chain: Vec<usize>,
+    joins: Vec<usize>,
+    lease_ns: u64,
+    wait_ns: u64,
 }
 
 /// What came of a run.
@@ -82,6 +97,8 @@ impl<'a> Chains<'a> {
         const SECOND_NS: u64 = 1_000_000_000;
         self.load(3)?;
         let mut world = World::quiet(1, SLOW_TICK_NS, &mut self.members[..3])?;
+        // (Nobody may read before some rounds.)
+        world.until(SECOND_NS / 2)?;
         let mut at = |place: usize, seconds: u64, access: Access, wanted: Option<u32>| {
             world.until(seconds * SECOND_NS)?;
             let id = world.history.len();
@@ -92,16 +109,16 @@ impl<'a> Chains<'a> {
                 other => violated("time", format!("after {seconds} s: {other:?}, not {wanted:?}")),
             }
         };
-        at(0, 0, Access::Lend(7), None)?;
-        at(1, 2, Access::Read, Some(7))?;
-        at(2, 5, Access::Read, Some(7))?;
-        at(1, 11, Access::Read, None)?;
-        at(1, 11, Access::Insert(8), None)?;
-        at(2, 12, Access::Remove, None)?;
-        at(0, 13, Access::Lend(9), None)?;
-        at(0, 16, Access::Ask, Some(0))?;
-        at(1, 18, Access::Ask, None)?;
-        world.until(21 * SECOND_NS)?;
+        at(0, 1, Access::Lend(7), None)?;
+        at(1, 3, Access::Read, Some(7))?;
+        at(2, 6, Access::Read, Some(7))?;
+        at(1, 12, Access::Read, None)?;
+        at(1, 12, Access::Insert(8), None)?;
+        at(2, 13, Access::Remove, None)?;
+        at(0, 14, Access::Lend(9), None)?;
+        at(0, 17, Access::Ask, Some(0))?;
+        at(1, 19, Access::Ask, None)?;
+        world.until(22 * SECOND_NS)?;
         for member in world.members.iter() {
             if member.keys()? > 0 {
                 return violated("time", "a key is there for longer than it is kept");
@@ -149,12 +166,16 @@ struct World<'a> {
     events: Events<Event>,
     /// By packet: its key, and what came of it.
     history: Vec<(u32, Operation<Access>)>,
-    /// Numbers of those in the chain, from head to tail; the view.
-    chain: Vec<usize>,
-    view: u64,
-    commits_ns: u64,
-    /// Of a removed member: until when it may read.
+    /// The first one has number 1.
+    views: Vec<View>,
+    /// Of a member: the number of the view that it was told of last.
+    told: Vec<usize>,
+    /// All members have known of the newest view since then.
+    settled_ns: u64,
+    /// Of a removed member: whether it is dead, or cut off.
     dead: Vec<Option<bool>>,
+    busy_ns: u64,
+    cold: u32,
     log: Vec<String>,
 }
 
@@ -163,11 +184,12 @@ impl<'a> World<'a> {
     fn quiet(seed: u64, tick_ns: u64, members: &'a mut [Member]) -> Checked<World<'a>> {
         let mut rng = StdRng::seed_from_u64(seed);
         let count = members.len();
-        let chain: Vec<usize> = (0..count).collect();
+        let lease_ns = tick_ns * (LEASE_NS / TICK_NS);
+        let first = View { chain: (0..count).collect(), lease_ns, ..View::default() };
         let mut events = Events::default();
         for (place, member) in members.iter_mut().enumerate() {
             member.begin(place, 1_000_000_000 + rng.random_range(0..1_000_000_000))?;
-            member.take(1, &chain, 0)?;
+            member.take(1, 1, &first)?;
             events.push(rng.random_range(0..tick_ns), Event::Tick(place));
         }
         let mut network = Network::new(seed);
@@ -179,10 +201,12 @@ impl<'a> World<'a> {
             tick_ns,
             events,
             history: vec![],
-            chain,
-            view: 1,
-            commits_ns: 0,
+            views: vec![first],
+            told: vec![1; count],
+            settled_ns: 0,
             dead: vec![None; count],
+            busy_ns: BUSY_NS,
+            cold: 0,
             log: vec![],
             members,
         })
@@ -202,8 +226,28 @@ impl<'a> World<'a> {
         });
         let count = world.members.len();
         let events = &mut world.events;
-        for _ in 0..rng.random_range(10..70) {
-            let at = rng.random_range(0..BUSY_NS);
+        let joins = count > 2 && rng.random_bool(0.5);
+        let busy_ns = if joins { LONG_NS } else { BUSY_NS };
+        world.busy_ns = busy_ns;
+        if joins {
+            world.cold = rng.random_range(0..COLD_KEYS);
+            for key in 0..world.cold {
+                let switch = rng.random_range(0..count);
+                let insert = Op { access: Access::Insert(key + 1), key: COLD + key };
+                events.push(rng.random_range(0..busy_ns / 4), Event::Packet(switch, insert));
+            }
+            for _ in 0..rng.random_range(0..40) {
+                let (switch, at) = (rng.random_range(0..count), rng.random_range(0..busy_ns));
+                let key = COLD + rng.random_range(0..COLD_KEYS);
+                events.push(at, Event::Packet(switch, Op { key, ..Op::draw(&mut rng, KEYS) }));
+            }
+            for _ in 0..rng.random_range(1..4) {
+                let place = rng.random_range(0..count);
+                events.push(rng.random_range(0..busy_ns), Event::Removed(place));
+            }
+        }
+        for _ in 0..rng.random_range(10..if joins { 140 } else { 70 }) {
+            let at = rng.random_range(0..busy_ns);
             let burst = if rng.random_bool(0.3) { rng.random_range(2..8) } else { 1 };
             let switch = rng.random_range(0..count);
             for _ in 0..burst {
@@ -211,16 +255,16 @@ impl<'a> World<'a> {
                 events.push(near, Event::Packet(switch, Op::draw(&mut rng, KEYS)));
             }
         }
-        if count > 2 && rng.random_bool(0.4) {
+        if count > 2 && !joins && rng.random_bool(0.7) {
             events
-                .push(rng.random_range(0..BUSY_NS / 2), Event::Removed(rng.random_range(0..count)));
+                .push(rng.random_range(0..busy_ns / 2), Event::Removed(rng.random_range(0..count)));
         }
         for _ in 0..rng.random_range(0..3) {
             let fault = match rng.random_range(0..2) {
                 0 => NetworkFault::Slow { machine: rng.random_range(0..count) },
                 _ => NetworkFault::Links(Links::Loss { percent: rng.random_range(20..100) }),
             };
-            network.begin(&fault, rng.random_range(0..BUSY_NS));
+            network.begin(&fault, rng.random_range(0..busy_ns));
         }
         (world.network, world.rng) = (network, rng);
         Ok(world)
@@ -231,17 +275,19 @@ impl<'a> World<'a> {
     }
 
     fn run(&mut self) -> Checked {
-        self.until(BUSY_NS)?;
+        self.until(self.busy_ns)?;
         self.network.heal(40_000);
-        self.until(BUSY_NS + PATIENCE_NS / 2)?;
+        self.until(self.busy_ns + PATIENCE_NS / 2)?;
         // Each switch of the chain answers for each key: so all that was written is there.
         let first = self.history.len();
-        for place in self.chain.clone() {
-            for key in 0..KEYS {
+        for place in self.newest().chain.clone() {
+            for key in (0..KEYS).chain(COLD..COLD + self.cold) {
                 self.packet(place, Op { access: Access::Read, key })?;
             }
+            // (A switch has room for so many packets that wait.)
+            self.until(self.now_ns + PATIENCE_NS / 16)?;
         }
-        self.until(BUSY_NS + PATIENCE_NS)?;
+        self.until(self.now_ns + PATIENCE_NS / 2)?;
         let open = self.history[first..].iter().filter(|(_, it)| it.returned.is_none()).count();
         if open > 0 {
             let nodes: Vec<_> = self.members.iter().map(Member::node).collect();
@@ -251,7 +297,7 @@ impl<'a> World<'a> {
     }
 
     fn check(&self) -> Checked {
-        for key in 0..KEYS {
+        for key in (0..KEYS).chain(COLD..COLD + COLD_KEYS) {
             let own = self.history.iter().filter(|(of, _)| *of == key);
             let own: Vec<Operation<Access>> = own.map(|(_, operation)| *operation).collect();
             if let Some(Err(error)) = check_within(&own, STATES) {
@@ -269,11 +315,8 @@ impl<'a> World<'a> {
                 Event::Arrives(place, frame) => self.arrives(place, &frame)?,
                 Event::Tick(place) => self.tick(place)?,
                 Event::Removed(place) => self.removed(place)?,
-                Event::TakesView(place) => {
-                    self.note(format!("{place} takes view {}: {:?}", self.view, self.chain));
-                    let (view, chain) = (self.view, self.chain.clone());
-                    self.members[place].take(view, &chain, self.commits_ns)?;
-                }
+                Event::Returns(place) => self.returns(place)?,
+                Event::TakesView(place, number) => self.takes(place, number)?,
             }
         }
         self.now_ns = until_ns;
@@ -298,7 +341,8 @@ impl<'a> World<'a> {
     }
 
     fn arrives(&mut self, place: usize, frame: &[u8]) -> Checked {
-        if self.is_dead(place) {
+        // (One without a view takes no message: it goes to the kernel.)
+        if self.is_dead(place) || self.told[place] == 0 {
             return Ok(());
         }
         let cpu = self.rng.random_range(0..CPUS);
@@ -316,28 +360,108 @@ impl<'a> World<'a> {
         self.left(place, left)
     }
 
+    fn newest(&self) -> &View {
+        &self.views[self.views.len() - 1]
+    }
+
+    fn is_whole(&self, place: usize) -> bool {
+        !self.is_dead(place) && self.members[place].is_whole()
+    }
+
     /// A member is removed: it is dead, or cut off and reads until its lease is over.
     fn removed(&mut self, place: usize) -> Checked {
+        let View { mut chain, mut joins, .. } = self.newest().clone();
+        let others = chain.iter().filter(|it| **it != place && self.is_whole(**it)).count();
+        if !chain.contains(&place) || others == 0 {
+            return Ok(());
+        }
         let dies = self.rng.random_bool(0.5);
         self.note(format!("{place} {}", if dies { "dies" } else { "is removed, and lives" }));
         self.dead[place] = Some(dies);
-        self.commits_ns = self.now_ns + LEASE_NS;
+        let away_ns = self.rng.random_range(1_000_000..20_000_000);
         if !dies {
-            self.members[place].lease(self.commits_ns)?;
             self.network.begin(
                 &NetworkFault::Cut(simnet::Cut {
                     machine: place,
                     peer: None,
                     direction: simnet::Direction::Both,
                 }),
-                BUSY_NS,
+                self.now_ns + away_ns,
             );
         }
-        self.chain.retain(|member| *member != place);
-        self.view += 1;
-        for member in self.chain.clone() {
+        chain.retain(|member| *member != place);
+        joins.retain(|member| *member != place && !self.is_whole(*member));
+        self.decided(View { chain, joins, lease_ns: LEASE_NS, wait_ns: LEASE_NS });
+        if self.busy_ns == LONG_NS {
+            self.events.push(self.now_ns + away_ns, Event::Returns(place));
+        }
+        Ok(())
+    }
+
+    /// A switch joins, once all others have been in the newest view for so long that nobody reads
+    /// in an older one.
+    fn returns(&mut self, place: usize) -> Checked {
+        let View { mut chain, .. } = self.newest().clone();
+        let settled = self.is_settled() && self.now_ns >= self.settled_ns + 2 * LEASE_NS;
+        if !settled || !chain.iter().all(|it| self.is_whole(*it)) {
+            self.events.push(self.now_ns + 2_000_000, Event::Returns(place));
+            return Ok(());
+        }
+        self.members[place].empty()?;
+        self.note(format!("{place} comes back, with nothing"));
+        if self.is_dead(place) {
+            self.events.push(self.now_ns + self.tick_ns, Event::Tick(place));
+        }
+        self.dead[place] = None;
+        chain.push(place);
+        self.told[place] = 0;
+        // What is copied changes meanwhile.
+        for _ in 0..self.rng.random_range(0..40) {
+            let at = self.now_ns + self.rng.random_range(0..6_000_000);
+            let key = COLD + self.rng.random_range(0..COLD_KEYS);
+            let op = match self.rng.random_range(0..2) {
+                0 => Op { access: Access::Remove, key },
+                _ => Op { key, ..Op::draw(&mut self.rng, KEYS) },
+            };
+            let switch = chain[self.rng.random_range(0..chain.len())];
+            self.events.push(at, Event::Packet(switch, op));
+        }
+        self.decided(View { chain, joins: vec![place], lease_ns: LEASE_NS, wait_ns: 0 });
+        Ok(())
+    }
+
+    fn decided(&mut self, view: View) {
+        let told = view.chain.iter().filter(|it| self.told[**it] > 0);
+        for member in told {
             let at = self.now_ns + self.rng.random_range(0..2_000_000);
-            self.events.push(at, Event::TakesView(member));
+            self.events.push(at, Event::TakesView(*member, self.views.len() + 1));
+        }
+        self.views.push(view);
+    }
+
+    fn is_settled(&self) -> bool {
+        self.newest().chain.iter().all(|it| self.is_dead(*it) || self.told[*it] == self.views.len())
+    }
+
+    fn takes(&mut self, place: usize, number: usize) -> Checked {
+        let view = self.views[number - 1].clone();
+        if self.dead[place].is_some() || self.told[place] >= number || number < self.views.len() {
+            return Ok(());
+        }
+        self.note(format!("{place} takes view {number}: {view:?}"));
+        let life = if self.told[place] == 0 { Some(number) } else { None };
+        self.members[place].take(number as u64, life.map_or(0, |it| it as u32), &view)?;
+        self.told[place] = number;
+        // Who joins is told when all others know: their rounds of older views are over.
+        let fresh = |it: &&usize| self.told[**it] == 0;
+        if view.chain.iter().all(|it| self.told[*it] == number || self.told[*it] == 0) {
+            for member in view.chain.iter().filter(fresh) {
+                let at = self.now_ns + self.rng.random_range(0..1_000_000);
+                self.events.push(at, Event::TakesView(*member, number));
+            }
+        }
+        if self.is_settled() {
+            self.settled_ns = self.now_ns;
         }
         Ok(())
     }

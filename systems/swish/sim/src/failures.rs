@@ -500,7 +500,7 @@ impl<'a> World<'a> {
 }
 
 fn shown(decided: &Decided) -> String {
-    let Decided { number, members, joins, lacks, turn, window, extra, counted } = decided;
+    let Decided { number, members, joins, lacks, turn, window, extra, counted, .. } = decided;
     let members: Vec<u32> = members.iter().map(|it| it.number / 3).collect();
     format!(
         "{number}: {members:?} (new {joins:?}, lacking {lacks:?}), {turn:?} {window}, {} bytes of \

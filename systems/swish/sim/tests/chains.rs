@@ -42,7 +42,7 @@ fn runs(first: u64, runs: u64) {
 
 #[test]
 fn random_runs() {
-    runs(number("FIRST_SEED").unwrap_or(1), number("RUNS").unwrap_or(30));
+    runs(number("FIRST_SEED").unwrap_or(1), number("RUNS").unwrap_or(20));
 }
 
 #[test]

@@ -1,7 +1,11 @@
 //! A program with tables and registers with SRO on this switch: what the agent does for its chain.
 //! (The compiler lets it have no other shared variables.)
 
-use crate::config;
+use crate::chain_member::{ChainMember, Settings};
+use crate::config::{self, Source};
+use crate::controlled::{self, Controlled, lock};
+use crate::group::View;
+use crate::membership::Pace;
 use crate::strong::{Chain, ChainView, STATS};
 use daemon::metrics::{Kind, Text};
 use dataplane::{Dataplane, SecretSet};
@@ -9,14 +13,14 @@ use manifest::{Manifest, StateObject};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::net::Ipv4Addr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use swish_protocol::objects::{Consistency, SYSTEM};
 use swish_protocol::strong::{COUNTED, CPUS};
 use switch_agent::config::{CommitMode, Config};
 use switch_agent::drops::Drops;
-use switch_agent::system::ObjectLoad;
+use switch_agent::system::{ObjectLoad, now_ns};
 use switch_agent::{Context, Result, Running};
 use wire::KeyRing;
 
@@ -44,6 +48,17 @@ pub struct ChainLoad {
     pub applied: u64,
     /// Of those, so many are known to be in all switches.
     pub committed: u64,
+    /// Packets may read: it is a member, has all, and hears of the others.
+    pub reads: bool,
+    /// It is to leave the group, or has left it.
+    #[serde(default)]
+    pub leaves: bool,
+    /// Of its tables.
+    #[serde(default)]
+    pub memory_bytes: u64,
+    /// Why it does not hear of controllers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
 }
 
 /// The chain, on this switch.
@@ -51,7 +66,9 @@ pub(crate) struct Chained {
     dataplane: Arc<Dataplane>,
     config: Arc<Config>,
     chain: Chain,
-    view: ChainView,
+    /// None: controllers decide on it.
+    view: Option<ChainView>,
+    controlled: Option<Arc<Controlled<ChainMember>>>,
     /// When the data plane was last told the time.
     told_ns: AtomicU64,
 }
@@ -73,20 +90,41 @@ pub(crate) fn check(config: &Config, manifest: &Manifest, chain: &Chain) -> Resu
         );
         return config.fault("commit", reason);
     }
-    view_of(config, chain, 0).map(drop)
+    source(config, chain).map(drop)
+}
+
+fn source(config: &Config, chain: &Chain) -> Result<Source> {
+    config::groups(config, &[&chain.group])?.source(&chain.group)
 }
 
 /// The members are a chain in the order of the configuration.
-fn view_of(config: &Config, chain: &Chain, incarnation: u32) -> Result<ChainView> {
-    let view = config::groups(config, &[&chain.group])?.view(&chain.group)?;
+fn view_of(view: &View, incarnation: u32) -> ChainView {
     let members = view.members.iter().map(|member| (member.number, member.address)).collect();
-    Ok(ChainView { number: 1, own: view.own, incarnation, members, commits_ns: 0 })
+    let (joins, lease_ns) = (vec![], None);
+    ChainView { number: 1, own: view.own, incarnation, members, joins, lease_ns, wait_ns: 0 }
 }
 
 impl Chained {
     pub(crate) fn begin(context: &Context, chain: Chain) -> Result<Chained> {
         let config = Arc::clone(&context.config);
-        let view = view_of(&config, &chain, context.incarnation)?;
+        let (mut view, mut controlled) = (None, None);
+        match source(&config, &chain)? {
+            Source::Fixed(fixed) => view = Some(view_of(&fixed, context.incarnation)),
+            Source::Controllers(controllers, own) => {
+                let settings = Settings {
+                    own: own.address,
+                    incarnation: context.incarnation,
+                    memory_bytes: chain.memory_bytes(&context.dataplane),
+                    pace: Pace::default(),
+                };
+                let group = controlled::Group {
+                    name: chain.group.clone(),
+                    controllers,
+                    member: Mutex::new(ChainMember::new(chain.clone(), settings)),
+                };
+                controlled = Controlled::of(context, Some(own.address), vec![group]);
+            }
+        }
         let cpus = libbpf_rs::num_possible_cpus().unwrap_or(usize::MAX);
         if cpus > CPUS as usize {
             let reason =
@@ -98,6 +136,7 @@ impl Chained {
             config,
             chain,
             view,
+            controlled,
             told_ns: AtomicU64::new(0),
         })
     }
@@ -106,15 +145,45 @@ impl Chained {
         self.dataplane.read_count(STATS, at).unwrap_or_default()
     }
 
+    fn member(&self) -> Option<&Mutex<ChainMember>> {
+        self.controlled.as_ref()?.member(&self.chain.group)
+    }
+
+    /// From head to tail, as far as this agent knows them.
+    fn members(&self) -> Vec<Ipv4Addr> {
+        if let Some(view) = &self.view {
+            return view.members.iter().map(|(_, address)| *address).collect();
+        }
+        let Some(member) = self.member() else { return vec![] };
+        lock(member).members().unwrap_or_default().iter().map(|it| it.address).collect()
+    }
+
+    fn leave(&self, group: Option<&str>, leaves: bool) -> Result<()> {
+        for found in controlled::named(self.controlled.as_deref(), group)? {
+            lock(&found.member).leave(&self.dataplane, leaves)?;
+        }
+        Ok(())
+    }
+
     fn load(&self) -> Option<ChainLoad> {
         let node = self.chain.node(&self.dataplane).ok()?;
         Some(ChainLoad {
             group: self.chain.group.clone(),
-            members: self.view.members.iter().map(|(_, address)| *address).collect(),
+            members: self.members(),
             view: node.view,
             applied: node.applied,
             committed: node.committed,
+            reads: node.reads_ns > now_ns(),
+            leaves: self.member().is_some_and(|it| lock(it).leaves()),
+            memory_bytes: self.chain.memory_bytes(&self.dataplane),
+            fault: self.controlled.as_ref().and_then(|it| it.fault()),
         })
+    }
+}
+
+impl Drop for Chained {
+    fn drop(&mut self) {
+        self.controlled.iter().for_each(|it| it.stop());
     }
 }
 
@@ -130,11 +199,15 @@ impl Running for Chained {
     fn secrets(&self, ring: &KeyRing) -> Result<()> {
         self.dataplane.set_secrets(&SecretSet::from(ring))?;
         self.chain.tell_time(&self.dataplane)?;
-        if self.chain.wanted(&self.dataplane)? == 0 {
-            return Ok(self.chain.take(&self.dataplane, &self.view)?);
+        let Some(view) = &self.view else {
+            self.member().into_iter().for_each(|it| lock(it).begin());
+            return Ok(());
+        };
+        if self.chain.wanted(&self.dataplane)?.is_none() {
+            return Ok(self.chain.take(&self.dataplane, view)?);
         }
         // (An earlier agent began the chain: it goes on, in that life.)
-        if self.chain.has(&self.dataplane, &self.view)? {
+        if self.chain.has(&self.dataplane, view)? {
             return Ok(());
         }
         self.config.fault(format!("shared.{}", self.chain.group), crate::OTHER_VIEW)
@@ -149,7 +222,25 @@ impl Running for Chained {
         if self.chain.is_behind(&self.dataplane).unwrap_or(false) {
             return FRAMES;
         }
-        u64::from(self.chain.sweeps(&self.view))
+        u64::from(self.chain.is_head(&self.dataplane).unwrap_or(false))
+    }
+
+    fn serve(&self) -> Result<()> {
+        self.controlled.iter().try_for_each(|it| it.serve())
+    }
+
+    fn request(&self, op: &str, request: &Value) -> Option<Result<Value>> {
+        let group = request.get("group").and_then(Value::as_str);
+        match op {
+            "shared" => {}
+            "shared_leave" | "shared_join" => {
+                if let Err(error) = self.leave(group, op == "shared_leave") {
+                    return Some(Err(error));
+                }
+            }
+            _ => return None,
+        }
+        Some(Ok(Value::Object(self.status())))
     }
 
     fn objects(&self) -> Vec<ObjectLoad> {
@@ -173,7 +264,8 @@ impl Running for Chained {
         let drop = |(at, (reason, remedy)): (u32, (&'static str, Option<&'static str>))| {
             Some(Drops { reason, remedy: remedy?, count: self.count(at) })
         };
-        (0..).zip(COUNTED).filter_map(drop).collect()
+        let refused = self.controlled.iter().flat_map(|it| it.drops());
+        (0..).zip(COUNTED).filter_map(drop).chain(refused).collect()
     }
 
     fn metrics(&self, text: &mut Text) {
@@ -185,6 +277,7 @@ impl Running for Chained {
                 family.sample(&[("what", &what)], self.count(at));
             }
         }
+        self.controlled.iter().for_each(|it| it.metrics(text));
         let Some(load) = self.load() else { return };
         let help = "Batches that are written here, and not known to be in all switches.";
         let mut family = text.family("stateplane_switch_shared_chain_behind", Kind::Gauge, help);

@@ -1,6 +1,7 @@
 //! What the switch and the controllers of its groups tell each other: a socket and a clock around
 //! `membership`. Without any controller the members stay as they are, and windows go on.
 
+use crate::chain_member::ChainMember;
 use crate::membership::{Member, Outgoing};
 use daemon::metrics::{Kind, Text};
 use dataplane::Dataplane;
@@ -13,8 +14,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use swish_protocol::control::{Message, name_hash};
+use switch_agent::drops::Drops;
 use switch_agent::system::now_ns;
-use switch_agent::{Error, Result};
+use switch_agent::{Context, Error, Result};
 use wire::{Control, KeyRing, kind};
 
 /// After an error that will not go away by itself; secrets are read again as often.
@@ -24,7 +26,7 @@ const ABSENT: Duration = Duration::from_secs(2);
 const MOST_BYTES: usize = 65_536;
 
 /// Messages from controllers, or from who would like to be one, that changed nothing.
-pub(crate) const REFUSED: [(&str, &str); 2] = [
+const REFUSED: [(&str, &str); 2] = [
     (
         "controller_bad_tag",
         "messages that no controller of this fabric made: give all machines the same secrets",
@@ -37,16 +39,98 @@ pub(crate) const REFUSED: [(&str, &str); 2] = [
 const BAD_TAG: usize = 0;
 const MALFORMED: usize = 1;
 
+/// What a switch does as a member of a group that has controllers.
+pub(crate) trait Follower: Send + 'static {
+    /// Time has passed. What there is to say, and when this is wanted again.
+    fn tick(
+        &mut self,
+        dataplane: &Dataplane,
+        now_ns: u64,
+    ) -> (dataplane::Result<Vec<Outgoing>>, u64);
+
+    /// A message of a controller came.
+    fn message(
+        &mut self,
+        dataplane: &Dataplane,
+        now_ns: u64,
+        from: SocketAddrV4,
+        message: Message,
+    ) -> dataplane::Result<Vec<Outgoing>>;
+}
+
+impl Follower for Member {
+    fn tick(
+        &mut self,
+        dataplane: &Dataplane,
+        now_ns: u64,
+    ) -> (dataplane::Result<Vec<Outgoing>>, u64) {
+        let out = Member::tick(self, dataplane, now_ns);
+        (out, self.next_ns(now_ns))
+    }
+
+    fn message(
+        &mut self,
+        dataplane: &Dataplane,
+        now_ns: u64,
+        from: SocketAddrV4,
+        message: Message,
+    ) -> dataplane::Result<Vec<Outgoing>> {
+        Member::message(self, dataplane, now_ns, from, message)
+    }
+}
+
+impl Follower for ChainMember {
+    fn tick(
+        &mut self,
+        dataplane: &Dataplane,
+        now_ns: u64,
+    ) -> (dataplane::Result<Vec<Outgoing>>, u64) {
+        let out = ChainMember::tick(self, dataplane, now_ns);
+        (out, self.next_ns())
+    }
+
+    fn message(
+        &mut self,
+        dataplane: &Dataplane,
+        now_ns: u64,
+        _: SocketAddrV4,
+        message: Message,
+    ) -> dataplane::Result<Vec<Outgoing>> {
+        ChainMember::message(self, dataplane, now_ns, message)
+    }
+}
+
 /// A group that has controllers.
-pub(crate) struct Group {
+pub(crate) struct Group<F> {
     pub name: String,
     pub controllers: Vec<SocketAddrV4>,
-    pub member: Mutex<Member>,
+    pub member: Mutex<F>,
+}
+
+/// The group with this name, or all.
+///
+/// # Errors
+/// There is no such group.
+pub(crate) fn named<'a, F>(
+    controlled: Option<&'a Controlled<F>>,
+    name: Option<&str>,
+) -> Result<Vec<&'a Group<F>>> {
+    let known = || controlled.iter().flat_map(|it| &it.groups);
+    let found: Vec<&Group<F>> =
+        known().filter(|it| name.is_none_or(|name| it.name == name)).collect();
+    if found.is_empty() {
+        let names: Vec<&str> = known().map(|it| it.name.as_str()).collect();
+        return Err(Error::Other(format!(
+            "no such group with controllers on this switch; it has: {}",
+            if names.is_empty() { "none".into() } else { names.join(", ") }
+        )));
+    }
+    Ok(found)
 }
 
 /// All groups with controllers, on one socket.
-pub(crate) struct Controlled {
-    pub groups: Vec<Group>,
+pub(crate) struct Controlled<F> {
+    pub groups: Vec<Group<F>>,
     dataplane: Arc<Dataplane>,
     /// This switch's address, for controllers.
     own: Ipv4Addr,
@@ -61,31 +145,38 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Controlled {
-    pub fn new(
-        dataplane: Arc<Dataplane>,
-        own: Ipv4Addr,
-        secrets: PathBuf,
-        groups: Vec<Group>,
-    ) -> Controlled {
-        Controlled {
+impl<F: Follower> Controlled<F> {
+    /// None: no group has controllers.
+    pub fn of(
+        context: &Context,
+        own: Option<Ipv4Addr>,
+        groups: Vec<Group<F>>,
+    ) -> Option<Arc<Controlled<F>>> {
+        let (own, secrets) = (own?, context.config.secrets.clone()?);
+        Some(Arc::new(Controlled {
             groups,
-            dataplane,
+            dataplane: Arc::clone(&context.dataplane),
             own,
             secrets,
             refused: Default::default(),
             heard: Mutex::default(),
             fault: Mutex::default(),
             running: AtomicBool::new(true),
-        }
+        }))
     }
 
-    pub fn member(&self, group: &str) -> Option<&Mutex<Member>> {
+    /// Messages that changed nothing.
+    pub fn drops(&self) -> impl Iterator<Item = Drops> {
+        let refused = REFUSED.into_iter().zip(&self.refused);
+        refused.map(|((reason, remedy), count)| Drops {
+            reason,
+            remedy,
+            count: count.load(Ordering::Relaxed),
+        })
+    }
+
+    pub fn member(&self, group: &str) -> Option<&Mutex<F>> {
         self.groups.iter().find(|it| it.name == group).map(|it| &it.member)
-    }
-
-    pub fn refused(&self, at: usize) -> u64 {
-        self.refused.get(at).map_or(0, |count| count.load(Ordering::Relaxed))
     }
 
     fn refuse(&self, at: usize) {
@@ -125,7 +216,7 @@ impl Controlled {
     ///
     /// # Errors
     /// The system has no threads left.
-    pub fn serve(self: &Arc<Controlled>) -> Result<()> {
+    pub fn serve(self: &Arc<Controlled<F>>) -> Result<()> {
         let this = Arc::clone(self);
         let thread = std::thread::Builder::new().name("shared".into()).spawn(move || {
             // A switch whose reports are late looks dead.
@@ -161,10 +252,8 @@ impl Controlled {
             let now = now_ns();
             let mut next = now + 10_000_000;
             for group in &self.groups {
-                let mut member = lock(&group.member);
-                let out = member.tick(&self.dataplane, now);
-                next = next.min(member.next_ns(now));
-                drop(member);
+                let (out, wanted_ns) = lock(&group.member).tick(&self.dataplane, now);
+                next = next.min(wanted_ns);
                 self.send(&socket, &keys, group, out);
             }
             let left = Duration::from_nanos(next.saturating_sub(now_ns()).max(100_000));
@@ -201,7 +290,7 @@ impl Controlled {
         &self,
         socket: &UdpSocket,
         keys: &KeyRing,
-        group: &Group,
+        group: &Group<F>,
         out: dataplane::Result<Vec<Outgoing>>,
     ) {
         let fault = out.as_ref().err().map(ToString::to_string);
@@ -243,7 +332,7 @@ impl Controlled {
             }
             return;
         };
-        let wanted = |group: &&Group| match &message {
+        let wanted = |group: &&Group<F>| match &message {
             Message::Order(order) => order.group == group.name,
             Message::Ask(which, ..) | Message::Part(which, _) => {
                 which.group == name_hash(&group.name)

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod chain_member;
 mod chained;
 mod config;
 mod controlled;
@@ -23,7 +24,7 @@ pub mod strong;
 
 pub use chained::{CHAIN, ChainLoad};
 use config::Source;
-use controlled::{Controlled, REFUSED, lock};
+use controlled::{Controlled, lock};
 use daemon::metrics::{Kind, Text};
 use dataplane::Dataplane;
 use due::Rounds;
@@ -48,7 +49,7 @@ use switch_agent::config::Config;
 use switch_agent::drops::Drops;
 use switch_agent::system::ObjectLoad;
 use switch_agent::system::now_ns;
-use switch_agent::{Context, Error, Result, Running, System};
+use switch_agent::{Context, Result, Running, System};
 use wire::KeyRing;
 
 /// What `stateplane status` is told of groups has this name.
@@ -113,7 +114,7 @@ impl System for SwiSh {
 }
 
 /// The groups that have controllers, if any has.
-fn controlled(context: &Context, groups: &[Shared]) -> Result<Option<Arc<Controlled>>> {
+fn controlled(context: &Context, groups: &[Shared]) -> Result<Option<Arc<Controlled<Member>>>> {
     let mut found = vec![];
     let mut address = None;
     for Shared { group, source, .. } in groups {
@@ -140,11 +141,7 @@ fn controlled(context: &Context, groups: &[Shared]) -> Result<Option<Arc<Control
             member: Mutex::new(member),
         });
     }
-    let (Some(own), Some(secrets)) = (address, context.config.secrets.clone()) else {
-        return Ok(None);
-    };
-    let dataplane = Arc::clone(&context.dataplane);
-    Ok(Some(Arc::new(Controlled::new(dataplane, own, secrets, found))))
+    Ok(Controlled::of(context, address, found))
 }
 
 /// CPUs that may have packets.
@@ -313,7 +310,7 @@ struct Objects {
     /// Registers, tables and sets with EWO.
     keyed: Vec<Object>,
     /// The groups with controllers.
-    controlled: Option<Arc<Controlled>>,
+    controlled: Option<Arc<Controlled<Member>>>,
 }
 
 impl Drop for Objects {
@@ -414,17 +411,7 @@ impl Objects {
 
     /// The switch leaves groups with controllers, or comes back.
     fn leave(&self, group: Option<&str>, leaves: bool) -> Result<()> {
-        let known: Vec<&controlled::Group> =
-            self.controlled.iter().flat_map(|it| &it.groups).collect();
-        let wanted = |it: &&&controlled::Group| group.is_none_or(|name| it.name == name);
-        let found: Vec<_> = known.iter().filter(wanted).collect();
-        if found.is_empty() {
-            let names: Vec<&str> = known.iter().map(|it| it.name.as_str()).collect();
-            return Err(Error::Other(format!(
-                "no such group with controllers on this switch; it has: {}",
-                if names.is_empty() { "none".into() } else { names.join(", ") }
-            )));
-        }
+        let found = controlled::named(self.controlled.as_deref(), group)?;
         found.iter().for_each(|it| lock(&it.member).leave(leaves));
         Ok(())
     }
@@ -500,7 +487,7 @@ impl Running for Objects {
     }
 
     fn serve(&self) -> Result<()> {
-        self.controlled.iter().try_for_each(Controlled::serve)
+        self.controlled.iter().try_for_each(|it| it.serve())
     }
 
     fn due(&self, now_ns: u64) -> u64 {
@@ -556,11 +543,8 @@ impl Running for Objects {
         let drop = |(at, (reason, remedy)): (u32, (&'static str, Option<&'static str>))| {
             Some(Drops { reason, remedy: remedy?, count: self.count(at) })
         };
-        let controlled = self.controlled.iter().flat_map(|it| {
-            let refused = REFUSED.into_iter().enumerate();
-            refused.map(|(at, (reason, remedy))| Drops { reason, remedy, count: it.refused(at) })
-        });
-        (0..).zip(COUNTED).filter_map(drop).chain(controlled).collect()
+        let refused = self.controlled.iter().flat_map(|it| it.drops());
+        (0..).zip(COUNTED).filter_map(drop).chain(refused).collect()
     }
 
     fn metrics(&self, text: &mut Text) {

@@ -314,6 +314,7 @@ impl Member {
             leaves: self.leaves,
             empty: self.leaves && self.is_empty(),
             load: self.load(now_ns),
+            chain: None,
         }
     }
 

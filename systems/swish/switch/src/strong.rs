@@ -3,6 +3,7 @@
 use crate::group::has_consistency;
 use c_layout::CStruct;
 use dataplane::{Dataplane, Error, Result};
+use libbpf_rs::MapCore;
 use manifest::{Manifest, StateObject};
 use nix::time::{ClockId, clock_gettime};
 use std::net::Ipv4Addr;
@@ -13,12 +14,17 @@ use swish_protocol::strong::{NodeValue, ViewValue, address, layout, standing};
 
 const NODE: &str = "sp_strong_node";
 const VIEWS: &str = "sp_strong_views";
-/// Which view is to be taken, and until when packets may read.
+const STREAMS: &str = "sp_strong_streams";
+const LOG: &str = "sp_strong_log";
+const TOMBS: &str = "sp_strong_tomb_list";
+const TABLES: &str = "sp_strong_tables";
+/// How many views there were.
 const WORDS: &str = "sp_strong_words";
-const WANTED: u32 = 0;
-const LEASE: u32 = 1;
+const VIEW_COUNT: u32 = 0;
 /// What TAI is ahead of CLOCK_MONOTONIC.
-const TAI_AHEAD: u32 = 2;
+const TAI_AHEAD: u32 = 1;
+/// In the place of a part's number: the other one has all.
+const ALL: u64 = u64::MAX;
 /// The runtime's counters.
 pub const STATS: &str = "sp_strong_stats";
 
@@ -30,6 +36,8 @@ pub struct Chain {
     layout: u64,
     /// A table's keys have a time that may be over.
     timed: bool,
+    /// Names of the maps from keys to places.
+    tables: Vec<String>,
 }
 
 /// Who is in the chain, and in which order.
@@ -44,9 +52,13 @@ pub struct ChainView {
     /// Numbers below 32, and addresses, from head to tail. This switch need not be among them: then
     /// it takes no message.
     pub members: Vec<(u32, Ipv4Addr)>,
-    /// The tail answers nothing before this time (CLOCK_MONOTONIC): the leases of members that are
-    /// not in the view any more are over then.
-    pub commits_ns: u64,
+    /// Those of them that are to be given what the others have.
+    pub joins: Vec<u32>,
+    /// Packets read for so long after all members were known to be in the view; none: for good.
+    pub lease_ns: Option<u64>,
+    /// The tail answers nothing until it has been in the view for so long: no shorter than the
+    /// leases of members that are not in the view any more.
+    pub wait_ns: u64,
 }
 
 fn settings_of(object: &StateObject) -> Result<StrongSettings> {
@@ -80,7 +92,8 @@ impl Chain {
             _ => [it.id.into(), it.capacity, it.key_bytes, 0],
         });
         let layout = layout(&group, sizes);
-        Ok(Some(Chain { group, layout, timed }))
+        let tables = objects.iter().map(|it| it.map.clone()).collect();
+        Ok(Some(Chain { group, layout, timed, tables }))
     }
 
     /// The switch is in this view from now on: the data plane takes it with its next message.
@@ -88,9 +101,72 @@ impl Chain {
     /// # Errors
     /// The kernel refuses.
     pub fn take(&self, dataplane: &Dataplane, view: &ChainView) -> Result<()> {
-        let value = self.value(view);
-        dataplane.write_array(VIEWS, (view.number & 1) as u32, &value.to_bytes())?;
-        dataplane.write_array(WORDS, WANTED, &view.number.to_ne_bytes())
+        if self.view_count(dataplane)? == 0 && view.lease_ns.is_none() {
+            // (Packets may come before the first message.)
+            let node = NodeValue { reads_ns: u64::MAX, ..NodeValue::default() };
+            dataplane.write_array(NODE, 0, &node.to_bytes())?;
+        }
+        self.write(dataplane, &self.value(view))
+    }
+
+    /// The same with the view as the data plane has it.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn write(&self, dataplane: &Dataplane, view: &ViewValue) -> Result<()> {
+        let next = self.view_count(dataplane)? + 1;
+        dataplane.write_array(VIEWS, (next & 1) as u32, &view.to_bytes())?;
+        dataplane.write_array(WORDS, VIEW_COUNT, &next.to_ne_bytes())
+    }
+
+    /// The switch has nothing of the group any more, and takes no message. Packets must not be
+    /// allowed to read.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn empty(&self, dataplane: &Dataplane) -> Result<()> {
+        dataplane.empty(WORDS)?;
+        dataplane.forget_waiting()?;
+        for table in &self.tables {
+            dataplane.empty(table)?;
+            dataplane.empty(&format!("{table}_records"))?;
+            dataplane.empty(&format!("{table}_free"))?;
+        }
+        [VIEWS, STREAMS, LOG, TOMBS, TABLES, NODE].iter().try_for_each(|it| dataplane.empty(it))
+    }
+
+    /// A number for how the group's variables lie.
+    pub fn layout(&self) -> u64 {
+        self.layout
+    }
+
+    /// Bytes of its tables, about.
+    pub fn memory_bytes(&self, dataplane: &Dataplane) -> u64 {
+        let of = |name: String| {
+            dataplane.map(&name).map_or(0, |map| {
+                u64::from(map.max_entries()) * u64::from(map.value_size() + map.key_size())
+            })
+        };
+        let tables = self.tables.iter().map(|it| of(it.clone()) + of(format!("{it}_records")));
+        tables.sum::<u64>() + of(LOG.to_owned()) + of(STREAMS.to_owned())
+    }
+
+    fn view_count(&self, dataplane: &Dataplane) -> Result<u64> {
+        let bytes = dataplane.read_array(WORDS, VIEW_COUNT)?;
+        Ok(bytes.first_chunk().copied().map_or(0, u64::from_ne_bytes))
+    }
+
+    /// The view that the data plane is to take; none: there was none yet.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn wanted(&self, dataplane: &Dataplane) -> Result<Option<ViewValue>> {
+        let count = self.view_count(dataplane)?;
+        if count == 0 {
+            return Ok(None);
+        }
+        let bytes = dataplane.read_array(VIEWS, (count & 1) as u32)?;
+        Ok(Some(ViewValue::from_bytes(&bytes)))
     }
 
     fn value(&self, view: &ChainView) -> ViewValue {
@@ -98,19 +174,24 @@ impl Chain {
         let at = |place: usize| view.members.get(place).map(|(member, _)| *member);
         let mut value = ViewValue {
             number: view.number,
-            commits_ns: view.commits_ns,
+            wait_ns: view.wait_ns,
+            lease_ns: view.lease_ns.unwrap_or(0),
             layout: self.layout,
             own: view.own,
             incarnation: view.incarnation,
             head: at(0).unwrap_or(MEMBERS),
             next: place.and_then(|it| at(it + 1)).unwrap_or(MEMBERS),
             previous: place.and_then(|it| at(it.checked_sub(1)?)).unwrap_or(MEMBERS),
+            last: view.members.last().map_or(MEMBERS, |(member, _)| *member),
             ..ViewValue::default()
         };
         if let Some(place) = place {
             value.standing = standing::ON;
             value.standing |= if place == 0 { standing::HEAD } else { 0 };
             value.standing |= if place + 1 == view.members.len() { standing::TAIL } else { 0 };
+            let joins = |place: usize| at(place).is_some_and(|it| view.joins.contains(&it));
+            value.standing |= if joins(place) { standing::JOINS } else { 0 };
+            value.standing |= if joins(place + 1) { standing::GIVES } else { 0 };
         }
         for (member, at) in &view.members {
             if let Some(place) = value.address.get_mut(*member as usize) {
@@ -120,31 +201,14 @@ impl Chain {
         value
     }
 
-    /// Packets of this switch read until then (CLOCK_MONOTONIC); 0: for good.
-    ///
-    /// # Errors
-    /// The kernel refuses.
-    pub fn lease(&self, dataplane: &Dataplane, until_ns: u64) -> Result<()> {
-        dataplane.write_array(WORDS, LEASE, &until_ns.to_ne_bytes())
-    }
-
-    /// The number of the view that is to be taken; 0: none yet.
-    ///
-    /// # Errors
-    /// The kernel refuses.
-    pub fn wanted(&self, dataplane: &Dataplane) -> Result<u64> {
-        let bytes = dataplane.read_array(WORDS, WANTED)?;
-        Ok(bytes.first_chunk().copied().map_or(0, u64::from_ne_bytes))
-    }
-
     /// Is that view, in this life of the switch or another one, what the data plane has?
     ///
     /// # Errors
     /// The kernel refuses.
     pub fn has(&self, dataplane: &Dataplane, view: &ChainView) -> Result<bool> {
-        let bytes = dataplane.read_array(VIEWS, (view.number & 1) as u32)?;
-        let found = ViewValue::from_bytes(&bytes);
-        Ok(found == ViewValue { incarnation: found.incarnation, ..self.value(view) })
+        let found = self.wanted(dataplane)?;
+        Ok(found
+            .is_some_and(|it| it == ViewValue { incarnation: it.incarnation, ..self.value(view) }))
     }
 
     /// The member on this switch.
@@ -169,9 +233,15 @@ impl Chain {
         dataplane.write_array(WORDS, TAI_AHEAD, &ahead_ns.to_ne_bytes())
     }
 
-    /// Is this member the head, which looks for keys whose time is over?
-    pub fn sweeps(&self, view: &ChainView) -> bool {
-        self.timed && view.members.first().is_some_and(|(member, _)| *member == view.own)
+    /// Is this member the head, whose generated frames look for keys whose time is over, and begin
+    /// rounds?
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn is_head(&self, dataplane: &Dataplane) -> Result<bool> {
+        let view = self.wanted(dataplane)?;
+        let head = view.filter(|it| it.standing & standing::HEAD != 0);
+        Ok(head.is_some_and(|view| self.timed || view.lease_ns != 0))
     }
 
     /// Does the member lack word that the tail has what is written here? Then a generated frame
@@ -181,6 +251,9 @@ impl Chain {
     /// The kernel refuses.
     pub fn is_behind(&self, dataplane: &Dataplane) -> Result<bool> {
         let node = self.node(dataplane)?;
-        Ok(node.committed < node.applied || node.view != self.wanted(dataplane)?)
+        let wanted = self.wanted(dataplane)?;
+        let gives = |view: &ViewValue| view.standing & standing::GIVES != 0;
+        Ok(node.committed < node.applied
+            || wanted.is_some_and(|it| it.number != node.view || gives(&it) && node.part != ALL))
     }
 }

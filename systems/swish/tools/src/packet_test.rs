@@ -205,7 +205,9 @@ impl Backing for Alone {
             switch.set_secrets(&SecretSet::from(&ring)).map_err(Fault::of_case)?;
             let members = vec![(0, Ipv4Addr::LOCALHOST)];
             let incarnation = identity.incarnation;
-            let view = ChainView { number: 1, own: 0, incarnation, members, commits_ns: 0 };
+            let (joins, lease_ns) = (vec![], None);
+            let view =
+                ChainView { number: 1, own: 0, incarnation, members, joins, lease_ns, wait_ns: 0 };
             chain.take(switch, &view).map_err(Fault::of_case)?;
         }
         Ok(())

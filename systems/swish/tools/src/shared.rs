@@ -236,7 +236,14 @@ fn order(args: &OrderArgs, order: Order) -> Said<u8> {
 fn print(group: &GroupStatus) {
     let GroupStatus { group: name, view, stage, window, age_ms, relaxation, .. } = group;
     outln!("");
-    outln!("group {name}: view {view}, {stage}, window {window}, for {age_ms} ms; r {relaxation}");
+    match group.batches {
+        Some((written, all)) => {
+            outln!("group {name}: view {view}, {stage}; {written} batches, {all} at all switches");
+        }
+        None => outln!(
+            "group {name}: view {view}, {stage}, window {window}, for {age_ms} ms; r {relaxation}"
+        ),
+    }
     for (one, other) in &group.held_up {
         outln!("  held up: {one} lacks what {other} should bring");
     }

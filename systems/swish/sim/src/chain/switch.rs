@@ -1,10 +1,10 @@
 //! A simulated member of a chain: the loaded object in test mode, on a clock of its own.
 
+use super::View;
 use super::access::Op;
 use crate::model::{Checked, violated};
 use crate::program::{Program, enter};
 use dataplane::{Dataplane, Object, Outcome, SecretSet, Settings, Verdict, copies_by_loop};
-use libbpf_rs::{MapCore, MapFlags};
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 use swish_protocol::strong::COUNTED;
@@ -16,32 +16,6 @@ const FABRIC: u32 = 1;
 const HOSTS: u32 = 2;
 /// Frames that the generator makes at a tick.
 const GENERATED: usize = 6;
-/// What a switch knows: emptied for each run.
-const ARRAYS: [&str; 14] = [
-    "sp_strong_node",
-    "sp_strong_views",
-    "sp_strong_words",
-    "sp_strong_tables",
-    "sp_strong_streams",
-    "sp_strong_log",
-    "sp_strong_tomb_list",
-    "p4_ProbeIngress_one_records",
-    "p4_ProbeIngress_other_records",
-    "p4_ProbeIngress_numbers_records",
-    "sp_commit_lots",
-    "sp_commit_streams",
-    "sp_commit_batches",
-    "sp_generator_work",
-];
-const INDEXES: [&str; 3] =
-    ["p4_ProbeIngress_one", "p4_ProbeIngress_other", "p4_ProbeIngress_numbers"];
-const QUEUES: [&str; 4] = [
-    "p4_ProbeIngress_one_free",
-    "p4_ProbeIngress_other_free",
-    "p4_ProbeIngress_numbers_free",
-    "sp_commit_due",
-];
-
 /// What leaves a switch.
 pub(super) enum Left {
     Message { to: usize, frame: Vec<u8> },
@@ -71,6 +45,7 @@ pub(super) struct Member {
     dataplane: Dataplane,
     chain: Chain,
     place: usize,
+    life: u32,
     offset_ns: u64,
 }
 
@@ -98,60 +73,50 @@ impl Member {
         let chain = Chain::of(&program.manifest).map_err(text)?.ok_or("no chain")?;
         let ring = KeyRing::new(0, Secret([7; SECRET_BYTES])).ok_or("no secret")?;
         dataplane.set_secrets(&SecretSet::from(&ring)).map_err(text)?;
-        Ok(Member { dataplane, chain, place: 0, offset_ns: 0 })
+        Ok(Member { dataplane, chain, place: 0, life: 0, offset_ns: 0 })
     }
 
     /// Begins a run, with nothing in it.
     pub(super) fn begin(&mut self, place: usize, offset_ns: u64) -> Checked {
-        for name in ARRAYS {
-            let Some(map) = self.dataplane.map(name) else {
-                return violated("harness", format!("no map {name}"));
-            };
-            let empty = vec![0; map.value_size() as usize];
-            for index in 0..map.max_entries() {
-                // (Most of them are empty: writing is what costs.)
-                let key = index.to_ne_bytes();
-                let used = map.lookup(&key, MapFlags::ANY).ok().flatten();
-                if used.is_none_or(|it| it.iter().any(|byte| *byte != 0)) {
-                    harness(self.dataplane.write_array(name, index, &empty))?;
-                }
-            }
-        }
-        for name in INDEXES {
-            let Some(map) = self.dataplane.map(name) else { continue };
-            for key in map.keys().collect::<Vec<_>>() {
-                harness(map.delete(&key))?;
-            }
-        }
-        for name in QUEUES {
-            let Some(map) = self.dataplane.map(name) else { continue };
-            while let Ok(Some(_)) = map.lookup_and_delete(&[]) {}
-        }
         (self.place, self.offset_ns) = (place, offset_ns);
-        Ok(())
+        self.empty()
     }
 
-    /// The switch takes this view, whose first commit is not before that time.
-    pub(super) fn take(&self, number: u64, chain: &[usize], commits_ns: u64) -> Checked {
+    /// The switch has nothing of the group any more.
+    pub(super) fn empty(&self) -> Checked {
+        harness(self.chain.empty(&self.dataplane))
+    }
+
+    /// The switch takes this view; `life` as it begins, 0 in the same life.
+    pub(super) fn take(&mut self, number: u64, life: u32, view: &View) -> Checked {
+        if life > 0 {
+            self.life = life;
+        }
         let view = ChainView {
             number,
             own: self.place as u32,
-            incarnation: 1,
-            members: chain.iter().map(|place| (*place as u32, address(*place))).collect(),
-            commits_ns: self.offset_ns + commits_ns,
+            incarnation: self.life,
+            members: view.chain.iter().map(|place| (*place as u32, address(*place))).collect(),
+            joins: view.joins.iter().map(|place| *place as u32).collect(),
+            lease_ns: Some(view.lease_ns),
+            wait_ns: view.wait_ns,
         };
         harness(self.chain.take(&self.dataplane, &view))
     }
 
-    pub(super) fn lease(&self, until_ns: u64) -> Checked {
-        harness(self.chain.lease(&self.dataplane, self.offset_ns + until_ns))
+    /// All that the others have is here.
+    pub(super) fn is_whole(&self) -> bool {
+        self.chain.node(&self.dataplane).is_ok_and(|node| node.whole == 1)
     }
 
     pub(super) fn node(&self) -> String {
         self.chain.node(&self.dataplane).map_or_else(
             |error| error.to_string(),
             |node| {
-                format!("view {} applied {} committed {}", node.view, node.applied, node.committed)
+                format!(
+                    "view {} applied {} committed {} round {} part {} whole {}",
+                    node.view, node.applied, node.committed, node.round, node.part, node.whole
+                )
             },
         )
     }

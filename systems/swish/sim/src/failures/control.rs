@@ -55,6 +55,7 @@ impl World<'_> {
             again_ns: 1_000_000,
             seal_ns: 20_000_000,
             begin_ns: 10_000_000,
+            lease_ns: 10_000_000,
         };
         *self.lives.entry(CONTROLLER).or_default() += 1;
         self.controller = Some(Controller::new(settings, self.state.clone()));

@@ -5,8 +5,8 @@ use command_line::{outln, print_table};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::time::{Duration, Instant};
-use swish_switch::EventualLoad;
 use swish_switch::load::{GroupLoad, is_late};
+use swish_switch::{ChainLoad, EventualLoad};
 use switch_agent::{RunDirectory, client};
 
 /// From one look to the next.
@@ -15,8 +15,12 @@ const LOOK: Duration = Duration::from_millis(50);
 /// What an agent answers.
 #[derive(Debug, Serialize, Deserialize)]
 struct Groups {
+    #[serde(default)]
     shared: Vec<GroupLoad>,
+    #[serde(default)]
     shared_eventual: Vec<EventualLoad>,
+    #[serde(default)]
+    shared_chain: Option<ChainLoad>,
 }
 
 /// A switch of this machine.
@@ -43,7 +47,11 @@ pub(super) fn status(json: bool) -> Said<u8> {
         );
     }
     let well = |it: &GroupLoad| it.fault.is_none() && (it.leaves || !is_late(it));
-    let code = u8::from(!switches.iter().all(|it| it.groups.shared.iter().all(well)));
+    let chain = |it: &ChainLoad| it.fault.is_none() && (it.leaves || it.reads);
+    let all = |Switch { groups, .. }: &Switch| {
+        groups.shared.iter().all(well) && groups.shared_chain.iter().all(chain)
+    };
+    let code = u8::from(!switches.iter().all(all));
     if json {
         outln!("{}", command_line::json(&switches));
         return Ok(code);
@@ -78,11 +86,28 @@ fn print(groups: &Groups) {
         let none = String::new;
         vec![group, "ewo".to_owned(), members, view, none(), none(), none(), none(), none()]
     };
+    let chain = |it: &ChainLoad| {
+        let members = if it.leaves { "left".to_owned() } else { it.members.len().to_string() };
+        let (group, view, memory) = (it.group.clone(), it.view.to_string(), bytes(it.memory_bytes));
+        let none = String::new;
+        vec![group, "sro".to_owned(), members, view, none(), none(), none(), none(), memory]
+    };
     let rows = groups.shared.iter().map(row).chain(groups.shared_eventual.iter().map(eventual));
+    let rows = rows.chain(groups.shared_chain.iter().map(chain));
     print_table(
         &["group", "", "members", "view", "window", "age", "r", "received", "memory"],
         rows.collect(),
     );
+    if let Some(chain) = &groups.shared_chain {
+        let ChainLoad { group, applied, committed, .. } = chain;
+        outln!("  group {group}: {applied} batches, {committed} of them at all switches");
+        if !chain.reads && !chain.leaves {
+            outln!("  group {group}: packets may not read: a member does not answer, or it joins");
+        }
+        if let Some(fault) = &chain.fault {
+            outln!("  group {group}: {fault}");
+        }
+    }
     for group in &groups.shared {
         for switch in &group.held_up {
             outln!("  group {}: {switch} holds it up", group.group);
@@ -99,16 +124,22 @@ pub(super) fn moves(args: &LeaveArgs, leaves: bool) -> Said<u8> {
     let op = if leaves { "shared_leave" } else { "shared_join" };
     let mut groups: Groups = client::ask_system(&run, &json!({"op": op, "group": args.group}))?;
     let until = Instant::now() + Duration::from_millis(args.timeout_ms);
-    let asked = |it: &&GroupLoad| args.group.as_ref().is_none_or(|name| it.group == *name);
-    let done = |it: &GroupLoad| !asked(&it) || it.leaves != leaves || (it.window == 0) == leaves;
+    let asked = |group: &String| args.group.as_ref().is_none_or(|name| group == name);
     loop {
-        let Some(waits) = groups.shared.iter().find(|it| !done(it)) else {
+        let windows = groups.shared.iter().map(|it| (&it.group, it.leaves, it.window == 0));
+        let chain = groups.shared_chain.iter();
+        let chain =
+            chain.map(|it| (&it.group, it.leaves, if leaves { it.view == 0 } else { !it.reads }));
+        let mut all = windows.chain(chain);
+        let waits =
+            all.find(|(group, wish, out)| asked(group) && *wish == leaves && *out != leaves);
+        let Some((group, ..)) = waits else {
             outln!("{}: {}", run.name(), if leaves { "has left" } else { "shares again" });
             return Ok(0);
         };
         if Instant::now() >= until {
             let why = "the controller does not decide, or it is the last member";
-            eprintln!("stateplane shared: group {}: not done yet: {why}", waits.group);
+            eprintln!("stateplane shared: group {group}: not done yet: {why}");
             return Ok(1);
         }
         std::thread::sleep(LOOK);

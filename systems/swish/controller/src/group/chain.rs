@@ -1,0 +1,229 @@
+//! Views of a group with SRO: a chain of switches (README, "SRO", 9).
+//!
+//! Nobody is sealed: a member takes a view by itself, and what it sends in another one is refused
+//! (`Chain.tla`). Members that stay keep their order, and one that joins is the last. It joins
+//! alone, once nobody reads in a view before the newest one; it is told when all others know.
+
+use super::{Group, OUT_TIMES};
+use crate::attempt::Attempt;
+use crate::controller::{Event, Outputs, Settings};
+use crate::mutation::{Mutation, planted};
+use crate::state::Decided;
+use std::net::Ipv4Addr;
+use swish_protocol::control::{ChainReport, Lease, Member, Report, Turn};
+
+impl Group {
+    /// All that the others have is there.
+    fn is_whole(&self, settings: &Settings, now_ns: u64, member: &Member) -> bool {
+        let whole = |it: &Report| it.view != 0 && it.chain.is_some_and(|chain| !chain.copying);
+        self.reports(settings, now_ns, member).is_some_and(whole)
+    }
+
+    /// It reports, and has or is to be given what the others have.
+    fn stays(&self, settings: &Settings, now_ns: u64, newest: &Decided, member: &Member) -> bool {
+        let joins = newest.joins.contains(&member.number);
+        // (Who has not taken the view in time may never do so, and holds up all writes.)
+        let late = now_ns >= self.sealed_ns + settings.seal_ns;
+        self.reports(settings, now_ns, member)
+            .is_some_and(|report| report.view != 0 || joins && !late)
+    }
+
+    /// The next view, if there is need for one.
+    pub(super) fn chain_step(
+        &mut self,
+        now_ns: u64,
+        settings: &Settings,
+        newest: &Decided,
+        out: &mut Outputs,
+    ) -> Option<(Decided, u32)> {
+        let whole = |group: &Group, it: &Member| group.is_whole(settings, now_ns, it);
+        if !newest.members.iter().any(|it| whole(self, it)) {
+            return self.chain_of_none(now_ns, settings, newest, out);
+        }
+        let reports = |it: &Member| self.reports(settings, now_ns, it);
+        let left = |it: &Member| reports(it).is_some_and(|it| it.leaves && it.empty);
+        let stays = |it: &&Member| self.stays(settings, now_ns, newest, it) && !left(it);
+        let mut stays: Vec<Member> = newest.members.iter().filter(stays).copied().collect();
+        if let Some(slow) = self.slow_in_chain(now_ns, settings, newest, out) {
+            stays.retain(|it| *it != slow);
+        }
+        // (The last one that has the values stays in any case.)
+        if stays.len() < newest.members.len() && stays.iter().any(|it| whole(self, it)) {
+            return self.remove_from_chain(now_ns, settings, newest, stays, out);
+        }
+        if let Some(joiner) = self.joins_chain(now_ns, settings, newest) {
+            let mut members = newest.members.clone();
+            members.push(joiner);
+            let lease = Lease { lease_ms: settings.lease_ns / 1_000_000, wait_ms: 0 };
+            return self.decide_chain(
+                now_ns,
+                newest,
+                (members, vec![joiner.number]),
+                vec![],
+                lease,
+            );
+        }
+        self.tell(now_ns, settings, newest, out);
+        None
+    }
+
+    fn remove_from_chain(
+        &mut self,
+        now_ns: u64,
+        settings: &Settings,
+        newest: &Decided,
+        stays: Vec<Member>,
+        out: &mut Outputs,
+    ) -> Option<(Decided, u32)> {
+        let gone: Vec<Member> =
+            newest.members.iter().filter(|it| !stays.contains(it)).copied().collect();
+        let (mut leaves, mut reads) = (vec![], false);
+        for member in gone {
+            match self.reports(settings, now_ns, &member) {
+                Some(report) if report.leaves && report.empty => leaves.push(member),
+                Some(report) => reads |= report.view != 0,
+                None => {
+                    reads = true;
+                    if self.told.insert((member.address, member.incarnation)) {
+                        out.events.push(Event::Died(self.name.clone(), member.address));
+                    }
+                }
+            }
+        }
+        let copies = |it: &&Member| {
+            newest.joins.contains(&it.number) && !self.is_whole(settings, now_ns, it)
+        };
+        let joins = stays.iter().filter(copies).map(|it| it.number).collect();
+        // (Who was removed just before may still read, too.)
+        let (before, waits) = newest.lease.map_or((0, 0), |it| (it.lease_ms, it.wait_ms));
+        let wait_ms = if reads || waits > 0 { before.max(waits) } else { 0 };
+        let lease = Lease { lease_ms: settings.lease_ns / 1_000_000, wait_ms };
+        self.decide_chain(now_ns, newest, (stays, joins), leaves, lease)
+    }
+
+    fn decide_chain(
+        &mut self,
+        now_ns: u64,
+        newest: &Decided,
+        (members, joins): (Vec<Member>, Vec<u32>),
+        leaves: Vec<Member>,
+        lease: Lease,
+    ) -> Option<(Decided, u32)> {
+        let number = self.next_number(Some(newest));
+        self.attempt = Some(Attempt {
+            number,
+            stays: members.clone(),
+            joins: vec![],
+            leaves,
+            began_ns: now_ns,
+            told_ns: 0,
+            gather: None,
+            deciding: false,
+        });
+        let lease = Some(lease);
+        let decided = Decided { number, members, joins, turn: Turn::Go, lease, ..newest.clone() };
+        Some((decided, number))
+    }
+
+    /// The switch that joins now. None: there is none, or somebody may still read in an older view.
+    fn joins_chain(
+        &mut self,
+        now_ns: u64,
+        settings: &Settings,
+        newest: &Decided,
+    ) -> Option<Member> {
+        let has = |it: &Member| {
+            let report = self.reports(settings, now_ns, it);
+            report.is_some_and(|it| it.view == newest.number) && self.is_whole(settings, now_ns, it)
+        };
+        if !newest.members.iter().all(has) {
+            self.settled = None;
+            return None;
+        }
+        let (number, since_ns) = *self.settled.get_or_insert((newest.number, now_ns));
+        let wait_ns = 2 * newest.lease.map_or(0, |it| it.wait_ms) * 1_000_000;
+        if number != newest.number {
+            self.settled = None;
+            return None;
+        }
+        if now_ns < since_ns + wait_ns && !planted(Mutation::JoinsEarly) {
+            return None;
+        }
+        // (A switch that was a member in this life has given up what it had, and joins anew.)
+        let fresh = self.fresh(settings, now_ns);
+        fresh.into_iter().find(|it| newest.members.iter().all(|of| of.address != it.address))
+    }
+
+    /// Of no member that has the values there is word. They are lost once all members have begun
+    /// anew: who is silent may have them.
+    fn chain_of_none(
+        &mut self,
+        now_ns: u64,
+        settings: &Settings,
+        newest: &Decided,
+        out: &mut Outputs,
+    ) -> Option<(Decided, u32)> {
+        let joins = |it: &Member| {
+            newest.joins.contains(&it.number) && self.reports(settings, now_ns, it).is_some()
+        };
+        let founded = newest.joins.len() == newest.members.len();
+        if founded
+            && now_ns < self.sealed_ns.max(self.began_ns.unwrap_or(0)) + settings.seal_ns
+            && newest.members.iter().any(joins)
+        {
+            self.tell(now_ns, settings, newest, out);
+            return None;
+        }
+        let gone = |it: &Member| {
+            let Some(seen) = self.seen.get(&it.address) else {
+                return !self.switches.contains(&it.address);
+            };
+            let copying = |it: &Report| it.chain.is_some_and(|chain| chain.copying);
+            seen.report.incarnation > it.incarnation
+                || seen.report.view == 0
+                || copying(&seen.report)
+        };
+        if !newest.members.iter().all(gone) {
+            return None;
+        }
+        let found = self.found(now_ns, settings, Some(newest));
+        if found.is_some() {
+            out.events.push(Event::Lost(self.name.clone()));
+        }
+        found
+    }
+
+    /// Rounds have stopped. Whoever has not seen the newest round goes, as it or the link to it is
+    /// broken; if all have, and the head has not heard so, the tail; if the head is to begin, it.
+    fn slow_in_chain(
+        &mut self,
+        now_ns: u64,
+        settings: &Settings,
+        newest: &Decided,
+        out: &mut Outputs,
+    ) -> Option<Member> {
+        let reports: Vec<&Report> =
+            newest.members.iter().filter_map(|it| self.reports(settings, now_ns, it)).collect();
+        let slow_ms = settings.slow_ns / 1_000_000;
+        let still = |it: &&Report| it.view == newest.number && it.still_ms >= slow_ms;
+        if slow_ms == 0 || reports.len() < 2 || reports.len() < newest.members.len() {
+            return None;
+        }
+        if !reports.iter().all(still) {
+            return None;
+        }
+        let at = reports.windows(2).position(|two| two[0].window > two[1].window);
+        let waits = |it: &Report| it.chain.is_some_and(|ChainReport { waits, .. }| waits);
+        let last = reports.len() - 1;
+        let (from, to) = match at {
+            Some(at) => (at, at + 1),
+            None if waits(reports[0]) => (last, 0),
+            None => (0, 0),
+        };
+        let out_of: Ipv4Addr = reports[if at.is_some() { to } else { from }].switch;
+        let pair = (reports[to].switch, reports[from].switch);
+        out.events.push(Event::Slow(self.name.clone(), out_of, vec![pair]));
+        self.out.insert(out_of, now_ns + OUT_TIMES * settings.slow_ns);
+        newest.members.iter().find(|it| it.address == out_of).copied()
+    }
+}
