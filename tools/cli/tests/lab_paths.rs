@@ -2,14 +2,15 @@
 //! through one of them and come back through another. Needs root. Waits for timers.
 
 mod common;
+#[path = "common/pairs.rs"]
+mod pairs;
 
 use common::{TestLab, skip, tcp_echo_at, wait_for};
-use std::collections::{BTreeMap, BTreeSet};
+use pairs::{Prober, Truth, Writer};
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
 use std::os::fd::AsRawFd;
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const TOPOLOGY: &str = "../../systems/swish/lab/paths.toml";
 /// Of the load balancer.
@@ -79,66 +80,12 @@ fn is_settled(lab: &TestLab) {
 
 // ---- pairs of keys ------------------------------------------------------------------------------
 
-/// What a packet of pairs.p4 brought back.
-struct Answer {
-    was: u32,
+fn prober(lab: &TestLab, k: usize, timeout: Duration) -> Prober {
+    // (The switch in front of that address answers.)
+    Prober::new(lab, "inside", outside(k), timeout)
 }
 
-struct Prober(UdpSocket);
-
-impl Prober {
-    fn of(lab: &TestLab, k: usize) -> Prober {
-        let socket = lab.netns("inside").run(|| UdpSocket::bind("0.0.0.0:0")).expect("a socket");
-        socket.set_read_timeout(Some(Duration::from_secs(5))).expect("a timeout");
-        // (The switch in front of that address answers.)
-        socket.connect((outside(k), 4000)).expect("an address");
-        Prober(socket)
-    }
-
-    fn ask(&self, op: u8, key: u32, value: u32) -> Option<Answer> {
-        let mut packet = vec![op, 0, 0, 0];
-        packet.extend(key.to_be_bytes());
-        packet.extend(value.to_be_bytes());
-        packet.extend([0; 12]);
-        self.0.send(&packet).ok()?;
-        let mut bytes = [0; 64];
-        // (What came late is the answer of an earlier packet, to another key.)
-        loop {
-            assert_eq!(self.0.recv(&mut bytes).ok()?, packet.len());
-            if (bytes[0], &bytes[4..8]) == (op, &packet[4..8]) {
-                break;
-            }
-        }
-        let word = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().expect("a word"));
-        assert_eq!(bytes[1], bytes[2], "half of another packet's writes");
-        assert_eq!((word(12), word(12)), (word(16), word(20)), "half of another packet's writes");
-        Some(Answer { was: word(12) })
-    }
-}
-
-/// A key, and what was there before 1 was added. `None`: no answer came, so nobody knows.
-type Addition = (u32, Option<u32>);
-
-/// Adds 1 to keys in turn, through switch `k`, until the time is over.
-fn add(lab: &TestLab, k: usize, keys: u32, until: Instant) -> JoinHandle<Vec<Addition>> {
-    let prober = Prober::of(lab, k);
-    // A packet that loses to others again and again is dropped.
-    prober.0.set_read_timeout(Some(Duration::from_millis(100))).expect("a timeout");
-    std::thread::spawn(move || {
-        let mut found = vec![];
-        for round in 0.. {
-            // (Each writer goes its own way.)
-            let key = (round * (2 * k as u32 + 1) + 13 * k as u32) % keys;
-            if Instant::now() >= until {
-                break;
-            }
-            found.push((key, prober.ask(3, key, 1).map(|answer| answer.was)));
-        }
-        found
-    })
-}
-
-/// Each addition read what all before it, at any switch, had made of the key: no two read the same.
+/// Three writers at once, each through a switch of its own.
 #[test]
 fn additions_at_three_switches_count_once() {
     if skip() {
@@ -146,28 +93,22 @@ fn additions_at_three_switches_count_once() {
     }
     const KEYS: u32 = 40;
     let lab = up("chain", "pairs", "");
-    let until = Instant::now() + Duration::from_secs(2);
-    let writers: Vec<_> = (1..=3).map(|k| add(&lab, k, KEYS, until)).collect();
-    let mut found: BTreeMap<u32, Vec<Option<u32>>> = BTreeMap::new();
+    // (A packet that loses to others again and again is dropped.)
+    let soon = Duration::from_millis(100);
+    let begin = |k: usize| Writer::begin(prober(&lab, k, soon), k as u32, KEYS);
+    let writers: Vec<Writer> = (1..=3).map(begin).collect();
+    std::thread::sleep(Duration::from_secs(2));
+    let mut truth = Truth::new();
     for writer in writers {
-        let all = writer.join().expect("a writer");
-        assert!(all.iter().filter(|it| it.1.is_some()).count() > 20, "a writer makes progress");
-        for (key, was) in all {
-            found.entry(key).or_default().push(was);
-        }
+        let all = writer.end();
+        assert!(all.iter().filter(|it| it.was.is_some()).count() > 20, "a writer makes progress");
+        pairs::note(&mut truth, &all);
     }
-    let total: usize = found.values().map(Vec::len).sum();
-    let unknown = found.values().flatten().filter(|it| it.is_none()).count();
-    println!("{total} additions, {unknown} of them without an answer");
-    for (key, values) in found {
-        let read: Vec<u32> = values.iter().copied().flatten().collect();
-        let different: BTreeSet<u32> = read.iter().copied().collect();
-        assert_eq!(different.len(), read.len(), "key {key}: two additions read the same");
-        let now: Vec<u32> =
-            (1..=3).map(|k| Prober::of(&lab, k).ask(0, key, 0).expect("an answer").was).collect();
-        assert!(now.iter().all(|it| *it == now[0]), "key {key}: {now:?}");
-        assert!((read.len()..=values.len()).contains(&(now[0] as usize)), "key {key}: {now:?}");
-    }
+    let total: usize = truth.values().map(|it| it.0.len()).sum();
+    let unknown: u32 = truth.values().map(|it| it.1).sum();
+    println!("{total} additions, and {unknown} without an answer");
+    let probers: Vec<Prober> = (1..=3).map(|k| prober(&lab, k, Duration::from_secs(5))).collect();
+    pairs::all_have(&probers, &truth);
     is_settled(&lab);
     lab.down();
 }

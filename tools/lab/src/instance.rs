@@ -481,11 +481,12 @@ impl Lab {
         }
         for (node, dev) in [(a, b), (b, a)] {
             let spec = self.node(node)?;
-            let mut lines = vec![format!("link set dev {dev} {}", if up { "up" } else { "down" })];
-            if up {
-                lines.extend(spec.routes.iter().map(|r| format!("route replace {r}")));
+            let netns = self.netns(node)?;
+            netns.ip_batch(&[format!("link set dev {dev} {}", if up { "up" } else { "down" })])?;
+            for route in spec.routes.iter().filter(|_| up) {
+                // (One over a link that is still down comes with that link.)
+                let _ = netns.ip_batch(&[format!("route replace {route}")]);
             }
-            self.netns(node)?.ip_batch(&lines)?;
         }
         for node in [a, b].into_iter().filter(|_| up) {
             self.set_up(node)?;

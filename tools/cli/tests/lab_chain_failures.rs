@@ -1,0 +1,299 @@
+//! Switches of a chain with SRO, and their controller, die for real and come back, while hosts
+//! write through all of them: what was answered stays, and each addition counts once. Needs root.
+//! Waits for timers.
+
+mod common;
+#[path = "lab_shared_failures/mesh.rs"]
+mod mesh;
+#[path = "common/pairs.rs"]
+mod pairs;
+
+use common::{TestLab, env_number, one_at_a_time, skip, wait_for};
+use pairs::{Addition, Prober, Truth, Writer};
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+use serde_json::Value;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+const TOPOLOGY: &str = "../../systems/swish/lab/failures.toml";
+const KEYS: u32 = 40;
+/// Of one host an answer came by then, or it is lost.
+const SOON: Duration = Duration::from_millis(100);
+
+/// A lab of so many switches that share pairs.p4's tables.
+fn up(test: &str, folder: &Path, count: u32) -> TestLab {
+    let file = mesh::topology(folder, count);
+    let text = std::fs::read_to_string(&file).expect("the topology");
+    // (There the program has two groups.)
+    let (begin, rest) = text.split_once("\n[group.other]\n").expect("the second group");
+    let (_, rest) = rest.split_once('\n').expect("its switches");
+    let (middle, rest) = rest.split_once("\n[shared.other]\n").expect("the second group");
+    let (_, rest) = rest.split_once("\n\n").expect("the end of it");
+    std::fs::write(&file, format!("{begin}\n{middle}\n{rest}")).expect("written");
+    let sets = ["--set", "program=pairs", "--set", "settings=commit = \"batch\""];
+    let lab = TestLab::up(test, file.to_str().expect("UTF-8"), &sets);
+    for number in 1..=count {
+        let ping = format!("ping -c1 -W1 10.1.{number}.1");
+        wait_for(&format!("s{number} knows h{number}"), || lab.run(&format!("h{number}"), &ping).0);
+    }
+    wait_for("all switches are members", || status(&lab)["settled"] == true);
+    lab
+}
+
+fn status(lab: &TestLab) -> Value {
+    let dir = lab::Lab::open(&lab.name).expect("a lab").dir().display().to_string();
+    let ask = format!(
+        "{} shared status --address 10.2.9.10:5412 --secrets {dir}/fabric.secrets --json",
+        env!("CARGO_BIN_EXE_stateplane")
+    );
+    let (_, said) = lab.run("controller", &ask);
+    serde_json::from_str(&said).unwrap_or(Value::Null)
+}
+
+/// Members that have all, by their numbers from 1 on.
+fn members(status: &Value) -> Vec<u32> {
+    let switches = status["groups"][0]["switches"].as_array().into_iter().flatten();
+    let members = switches.filter(|it| it["standing"] == "member");
+    members.filter_map(|it| Some(it["number"].as_u64()? as u32 + 1)).collect()
+}
+
+fn prober(lab: &TestLab, number: u32, timeout: Duration) -> Prober {
+    Prober::new(lab, &format!("h{number}"), Ipv4Addr::new(10, 6, 0, 1), timeout)
+}
+
+/// A lab whose hosts write all the time.
+struct Running {
+    lab: TestLab,
+    count: u32,
+    writers: Vec<Writer>,
+    truth: Truth,
+}
+
+impl Running {
+    fn begin(lab: TestLab, count: u32) -> Running {
+        let mut run = Running { lab, count, writers: vec![], truth: Truth::new() };
+        run.go_on();
+        run
+    }
+
+    fn go_on(&mut self) {
+        let begin = |it: u32| Writer::begin(prober(&self.lab, it, SOON), it, KEYS);
+        self.writers = (1..=self.count).map(begin).collect();
+    }
+
+    /// The hosts pause: all switches have the same. What each host was told since the last time.
+    fn check(&mut self) -> Vec<Vec<Addition>> {
+        let all: Vec<_> = std::mem::take(&mut self.writers).into_iter().map(Writer::end).collect();
+        all.iter().for_each(|it| pairs::note(&mut self.truth, it));
+        let patient = |it: u32| prober(&self.lab, it, Duration::from_secs(5));
+        let probers: Vec<Prober> = (1..=self.count).map(patient).collect();
+        pairs::all_have(&probers, &self.truth);
+        for number in 1..=self.count {
+            let text = self.lab.metrics(&format!("s{number}"));
+            for reason in ["forged", "faults", "malformed", "table_full", "too_many"] {
+                let name = format!("stateplane_drops_total{{part=\"swish\",reason=\"{reason}\"}} ");
+                let count = text.lines().find_map(|line| line.strip_prefix(&name));
+                assert_eq!(count, Some("0"), "s{number}: {reason}");
+            }
+        }
+        all
+    }
+
+    fn kill(&self, dead: &[u32]) -> Instant {
+        let killed = Instant::now();
+        dead.iter().for_each(|number| self.lab.kill_now(&format!("s{number}")));
+        dead.iter().for_each(|number| self.lab.fail(&format!("s{number}")));
+        killed
+    }
+
+    fn settle(&self) {
+        wait_for("all switches are members", || status(&self.lab)["settled"] == true);
+    }
+
+    fn living(&self, dead: &[u32]) -> Vec<u32> {
+        (1..=self.count).filter(|number| !dead.contains(number)).collect()
+    }
+}
+
+fn pause() {
+    std::thread::sleep(Duration::from_millis(300));
+}
+
+/// Answers of a host in this time.
+fn answers(additions: &[Addition], from: Instant, until: Instant) -> usize {
+    let within = |it: &&Addition| it.was.is_some() && (from..until).contains(&it.answered);
+    additions.iter().filter(within).count()
+}
+
+/// The head, the tail with another one, and all but one die at once, and come back; then the
+/// controller does; then one leaves.
+#[test]
+fn writes_go_on_without_the_dead() {
+    if skip() {
+        return;
+    }
+    let _turn = one_at_a_time();
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut run = Running::begin(up("chain-dead", folder.path(), 4), 4);
+    for dead in [&[1][..], &[4, 3], &[1, 2, 3]] {
+        pause();
+        let killed = run.kill(dead);
+        let living = run.living(dead);
+        wait_for("the dead are no members", || members(&status(&run.lab)) == living);
+        let removed = killed.elapsed();
+        std::thread::sleep(Duration::from_secs(1));
+        let until = Instant::now();
+        dead.iter().for_each(|number| run.lab.restore(&format!("s{number}")));
+        let begun = Instant::now();
+        run.settle();
+        let joined = begun.elapsed();
+        pause();
+        let additions = run.check();
+        let of = |number: &u32| &additions[*number as usize - 1];
+        let pauses = living.iter().map(|it| pairs::longest_pause(of(it), killed, until));
+        let longest = pauses.max().expect("a living switch");
+        println!(
+            "{dead:?}: removed {removed:?} after SIGKILL, no answer for {longest:?}; all were back \
+             after {joined:?}"
+        );
+        for number in living {
+            assert!(answers(of(&number), killed + removed, until) > 0, "s{number} goes on");
+        }
+        run.go_on();
+    }
+
+    pause();
+    run.lab.kill_daemon("controller", "controller");
+    let (from, wait) = (Instant::now(), Duration::from_secs(1));
+    std::thread::sleep(wait);
+    let additions = run.check();
+    let all_go_on = additions.iter().all(|it| answers(it, from + wait / 2, from + wait) > 0);
+    assert!(all_go_on, "without a controller");
+    run.go_on();
+    run.lab.restart_daemon("controller", "controller");
+    run.settle();
+
+    pause();
+    let name = format!("{}-s2", run.lab.name);
+    common::must(&["shared", "leave", "--switch", &name]);
+    assert_eq!(members(&status(&run.lab)), [1, 3, 4]);
+    pause();
+    common::must(&["shared", "join", "--switch", &name]);
+    run.settle();
+    pause();
+    run.check();
+    run.lab.down();
+}
+
+/// What a round of chaos does. Switches and links by number.
+#[derive(Clone, Debug)]
+enum Chaos {
+    /// These die at once; the controller, too, half-way through their removal.
+    Kills { dead: Vec<u32>, controller: bool },
+    /// One after the other, and the first is back before the last dies.
+    Rolls { dead: Vec<u32> },
+    /// Only the agent dies: packets go on.
+    Agent { of: u32, ms: u64 },
+    /// All links of a switch are down for so long: it lives, and may read until its lease is over.
+    CutOff { of: u32, ms: u64 },
+    /// A link is down for so long; at 2 s one of its ends is removed.
+    Cut { one: u32, other: u32, ms: u64 },
+}
+
+fn drawn(rng: &mut StdRng, count: u32) -> Chaos {
+    let mut all: Vec<u32> = (1..=count).collect();
+    all.shuffle(rng);
+    let some = rng.random_range(1..count) as usize;
+    let (one, other) = (all[0], all[1]);
+    match rng.random_range(0..10) {
+        0..4 => Chaos::Kills { dead: all[..some].to_vec(), controller: rng.random_bool(0.4) },
+        4..6 => Chaos::Rolls { dead: all[..some.min(3)].to_vec() },
+        6 => Chaos::Agent { of: one, ms: rng.random_range(0..500) },
+        7..9 => Chaos::CutOff { of: one, ms: rng.random_range(50..1500) },
+        _ => Chaos::Cut { one, other, ms: rng.random_range(300..4000) },
+    }
+}
+
+impl Running {
+    fn chaos(&self, rng: &mut StdRng, chaos: &Chaos) {
+        let sleep = |ms: u64| std::thread::sleep(Duration::from_millis(ms));
+        match chaos {
+            Chaos::Kills { dead, controller } => {
+                self.kill(dead);
+                sleep(rng.random_range(0..250));
+                if *controller {
+                    self.lab.kill_daemon("controller", "controller");
+                    sleep(rng.random_range(0..500));
+                    self.lab.restart_daemon("controller", "controller");
+                }
+                sleep(rng.random_range(0..1500));
+                dead.iter().for_each(|number| self.lab.restore(&format!("s{number}")));
+            }
+            Chaos::Rolls { dead } => {
+                for number in dead {
+                    self.kill(&[*number]);
+                    sleep(rng.random_range(0..800));
+                    self.lab.restore(&format!("s{number}"));
+                    sleep(rng.random_range(0..400));
+                }
+            }
+            Chaos::Agent { of, ms } => {
+                self.lab.kill_daemon(&format!("s{of}"), "switch");
+                sleep(*ms);
+                self.lab.restart_daemon(&format!("s{of}"), "switch");
+            }
+            Chaos::CutOff { of, ms } => {
+                let others: Vec<String> =
+                    self.living(&[*of]).iter().map(|it| format!("s{it}")).collect();
+                let own = format!("s{of}");
+                for other in others.iter().map(String::as_str).chain(["controller"]) {
+                    self.lab.link("down", &own, other);
+                }
+                sleep(*ms);
+                for other in others.iter().map(String::as_str).chain(["controller"]) {
+                    self.lab.link("up", &own, other);
+                }
+            }
+            Chaos::Cut { one, other, ms } => {
+                self.lab.link("down", &format!("s{one}"), &format!("s{other}"));
+                sleep(*ms);
+                self.lab.link("up", &format!("s{one}"), &format!("s{other}"));
+            }
+        }
+    }
+}
+
+/// Labs of 3 to 6 switches, each for ten rounds. ROUNDS, SEED: how many, and which ones.
+#[test]
+#[ignore = "minutes"]
+fn what_was_answered_stays_in_chaos() {
+    if skip() {
+        return;
+    }
+    let _turn = one_at_a_time();
+    let rounds = env_number("ROUNDS").unwrap_or(50);
+    let seed = env_number("SEED").unwrap_or_else(|| rand::random_range(0..1_000_000));
+    println!("SEED={seed} ROUNDS={rounds}");
+    let mut rng = StdRng::seed_from_u64(seed);
+    let folder = tempfile::tempdir().expect("a folder");
+    for first in (0..rounds).step_by(10) {
+        let count = rng.random_range(3..=6);
+        let mut run = Running::begin(up("chain-chaos", folder.path(), count), count);
+        for round in first..rounds.min(first + 10) {
+            let chaos = drawn(&mut rng, count);
+            println!("round {round} with {count} switches: {chaos:?}");
+            std::thread::sleep(Duration::from_millis(rng.random_range(0..500)));
+            run.chaos(&mut rng, &chaos);
+            run.settle();
+            let answered: usize =
+                run.check().iter().flatten().filter(|it| it.was.is_some()).count();
+            assert!(answered > 0, "nothing was answered in round {round}");
+            run.go_on();
+        }
+        run.check();
+        run.lab.down();
+    }
+}
