@@ -132,13 +132,13 @@ extern SharedRegister<T> {
 
 /// Keys that all switches of a group read and write: as SharedTable, without values.
 extern SharedSet<K> {
-    /// `size`: keys at the most. `consistency`: Shared.EWO.
+    /// `size`: keys at the most. `consistency`: Shared.EWO or Shared.SRO.
     SharedSet(bit<32> size, Shared consistency);
     /// Is the key there?
     bool has(in K key);
     /// The key is there from then on.
     void add(in K key);
-    /// The key is not there from then on; nothing, if this switch has not got it.
+    /// The key is not there from then on. EWO: nothing, if this switch has not got it.
     void remove(in K key);
 }
 

@@ -85,7 +85,6 @@ fn eventual_variables_are_refused_with_a_remedy() {
 fn keyed_variables_are_refused_with_a_remedy() {
     let cases = [
         ("SharedSet<k_t>(16, Shared.SDW) x;", "use Shared.EWO"),
-        ("SharedSet<k_t>(16, Shared.SRO) x;", "use a SharedTable with Shared.SRO"),
         ("SharedTable<k_t, v_t>(16, Shared.SDW) x;", "use Shared.SRO"),
         ("SharedTable<k_t, v_t>(8000000, Shared.EWO) x;", "make some of them smaller"),
         ("@group(\"a b\") SharedTable<k_t, v_t>(16, Shared.EWO) x;", "letters, digits"),

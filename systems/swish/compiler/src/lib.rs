@@ -98,6 +98,9 @@ impl System for SwiSh {
             "sp_strong_commit",
             "sp_strong_send",
             "sp_strong_again",
+            "sp_strong_pass",
+            "sp_strong_give",
+            "sp_strong_take",
             "sp_loop",
         ]
     }
@@ -125,6 +128,11 @@ impl System for SwiSh {
             "sp_strong_emit",
             "sp_strong_push",
             "sp_strong_sweep",
+            "sp_strong_round_comes",
+            "sp_strong_send_round",
+            "sp_strong_begin_round",
+            "sp_strong_give_some",
+            "sp_strong_take_part",
         ]
     }
 
@@ -229,7 +237,7 @@ impl StateSystem for State {
                 (_, Consistency::Ewo) => {
                     self.records.declare(generator, instance, id, &mut self.groups);
                 }
-                (SET, other) => refuse_set(generator, instance, other),
+                (SET, Consistency::Sdw) => refuse_set(generator, instance),
                 _ => self.strong.declare(generator, instance, id),
             }
             return;
@@ -385,14 +393,10 @@ impl StateSystem for State {
     }
 }
 
-/// Tells why a set has no other consistency than EWO.
-fn refuse_set(generator: &mut Generator<'_>, instance: &ExternInstance, other: Consistency) {
-    let (why, help) = match other {
-        Consistency::Sro => ("is not built yet", "use a SharedTable with Shared.SRO"),
-        _ => ("removed keys do not merge", "use Shared.EWO, or a SharedSketch of Sketch.BITS"),
-    };
-    let colon = if other == Consistency::Sro { "" } else { ":" };
-    let message = format!("SharedSet {}: Shared.{}{colon} {why}", instance.name, other.name());
+/// Tells why a set has no SDW.
+fn refuse_set(generator: &mut Generator<'_>, instance: &ExternInstance) {
+    let message = format!("SharedSet {}: Shared.SDW: removed keys do not merge", instance.name);
+    let help = "use Shared.EWO or Shared.SRO, or a SharedSketch of Sketch.BITS";
     generator.error(instance.location, &message, Some(help));
 }
 

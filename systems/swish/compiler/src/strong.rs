@@ -1,11 +1,11 @@
-//! SharedTable and SharedRegister with SRO in C.
+//! SharedTable, SharedSet and SharedRegister with SRO in C. A set is a table without values.
 
 use crate::object::{group_of, is_group_name, written};
 use crate::store_result;
 use manifest::{Home, Layout, StateObject};
 use num_traits::ToPrimitive;
 use p4_ir::{Argument, ConstArgument, Expr, ExternInstance, Location};
-use swish_protocol::objects::{Consistency, REGISTER, SYSTEM, StrongSettings};
+use swish_protocol::objects::{Consistency, REGISTER, SET, SYSTEM, StrongSettings};
 use swish_protocol::strong::{
     KEY_BYTES, OBJECTS, PACKET_RECORDS, PACKET_WORDS, RECORD_WORDS, TOMBS, VALUE_BYTES,
 };
@@ -82,15 +82,20 @@ impl Strong {
         id: u16,
     ) {
         let size = generator.size_of(instance);
-        let needs = "structs as key and value";
+        let set = instance.extern_type == SET;
+        let needs = if set { "a struct as key" } else { "structs as key and value" };
         let (key, key_bytes) = if instance.extern_type == REGISTER {
             (vec![], INDEX_BYTES)
         } else {
             generator.wire_struct(instance, 0, "key", needs, KEY_BYTES)
         };
         let at = usize::from(instance.extern_type != REGISTER);
-        let needs = if at == 0 { "a struct as value" } else { needs };
-        let (value, value_bytes) = generator.wire_struct(instance, at, "value", needs, VALUE_BYTES);
+        let (value, value_bytes) = if set {
+            (vec![], 0)
+        } else {
+            let needs = if at == 0 { "a struct as value" } else { needs };
+            generator.wire_struct(instance, at, "value", needs, VALUE_BYTES)
+        };
         let table = Table {
             c_name: instance.c_name.clone(),
             described: format!("{} {}", instance.extern_type, instance.name),
@@ -228,6 +233,9 @@ impl Strong {
                 generator.wire_store("sp_value", value);
                 generator.out.line(put(if method == "insert" { "SP_STRONG_ABSENT" } else { "0" }));
                 generator.out.line("}");
+            }
+            ("add", None) => {
+                generator.out.line(format!("{name}_put(&strong, sp_key, sp_value, 0, 0);"));
             }
             ("remove", None) => {
                 let zero = format!("__builtin_memset(sp_value, 0, {});", padded(table.value_bytes));

@@ -8,6 +8,7 @@ MACS = [bytes.fromhex("020000000006"), bytes.fromhex("020000000005")]
 ADDRESSES = [bytes([10, 0, 0, 5]), bytes([10, 0, 0, 6])]
 PORTS = [1000, 4000]
 READ, INSERT, SET, ADD, REMOVE, READ_NUMBER, ADD_NUMBER = range(7)
+ASK_MARK, MARK, UNMARK = range(9, 12)
 NUMBERS = 64
 
 
@@ -27,6 +28,7 @@ class Switch:
     def __init__(self):
         self.held = {}
         self.numbers = {}
+        self.marks = set()
         self.lines = []
 
     def packet(self, op, key, value=0):
@@ -42,6 +44,12 @@ class Switch:
             self.held[key] = was + value
         if op == REMOVE:
             self.held.pop(key, None)
+        if op >= ASK_MARK:
+            found = int(key in self.marks)
+        if op == MARK:
+            self.marks.add(key)
+        if op == UNMARK:
+            self.marks.discard(key)
         if op == ADD_NUMBER and key < NUMBERS:
             self.numbers[key] = was + value
         self.lines.append("packet 0 " + frame(op, key, value))
@@ -67,5 +75,10 @@ switch.says("A register. An index out of range reads zero, and writes nothing.")
 for packet in [(READ_NUMBER, 3), (ADD_NUMBER, 3, 17), (ADD_NUMBER, 3, 2), (READ_NUMBER, 3)]:
     switch.packet(*packet)
 for packet in [(ADD_NUMBER, 64, 1), (READ_NUMBER, 64), (READ_NUMBER, 4)]:
+    switch.packet(*packet)
+switch.says("A set: added twice, removed twice.")
+for packet in [(ASK_MARK, 7), (MARK, 7), (MARK, 7), (ASK_MARK, 7), (ASK_MARK, 8)]:
+    switch.packet(*packet)
+for packet in [(UNMARK, 7), (UNMARK, 7), (ASK_MARK, 7)]:
     switch.packet(*packet)
 Path(__file__).with_name("alone.stf").write_text("\n".join(switch.lines) + "\n")

@@ -1,5 +1,5 @@
-// pairs.p4: a packet reads and writes a key of two tables, or a register, and comes back with what
-// it read. Tests and simulations compare that with what one switch would have answered.
+// pairs.p4: a packet reads and writes a key of two tables, a set, or a register, and comes back with
+// what it read. Tests and simulations compare that with what one switch would have answered.
 #include <core.p4>
 #include <v1model.p4>
 #include <stateplane.p4>
@@ -35,8 +35,8 @@ header udp_t {
 
 /// UDP port 4000. `op`: 0 reads, 1 inserts `value` if the key is absent, 2 sets it, 3 adds it to
 /// what is there, 4 removes the key; 5 reads a register and 6 adds to it; 7 sets `value` for as
-/// long as packets come, 4 seconds apart at the most; 8 asks whether the key is there. What the
-/// packet read comes back.
+/// long as packets come, 4 seconds apart at the most; 8 asks whether the key is there. A set: 9 asks for
+/// the key, 10 adds it and 11 removes it. What the packet read comes back.
 header probe_t {
     bit<8> op;
     bit<8> found;
@@ -103,6 +103,7 @@ control ProbeIngress(inout headers h, inout metadata m, inout standard_metadata_
     SharedTable<key_t, value_t>(KEYS, Shared.SRO) one;
     SharedTable<key_t, value_t>(KEYS, Shared.SRO) other;
     SharedRegister<value_t>(64, Shared.SRO) numbers;
+    SharedSet<key_t>(KEYS, Shared.SRO) marks;
 
     apply {
         if (!h.probe.isValid()) {
@@ -127,6 +128,10 @@ control ProbeIngress(inout headers h, inout metadata m, inout standard_metadata_
             } else {
                 was = { 0, 0 };
                 was_too = { 0, 0 };
+                if (h.probe.op >= 9) {
+                    found = marks.has(key);
+                    found_too = found;
+                }
             }
             value_t now = { h.probe.value, h.probe.value };
             if (h.probe.op == 1) {
@@ -150,6 +155,10 @@ control ProbeIngress(inout headers h, inout metadata m, inout standard_metadata_
             } else if (h.probe.op == 7) {
                 one.set(key, now, 4);
                 other.set(key, now, 4);
+            } else if (h.probe.op == 10) {
+                marks.add(key);
+            } else if (h.probe.op == 11) {
+                marks.remove(key);
             }
             h.probe.found = found ? 8w1 : 0;
             h.probe.found_too = found_too ? 8w1 : 0;
