@@ -157,7 +157,7 @@ impl<'a> World<'a> {
         let groups = first.groups();
         let of_group = |group| {
             let own = first.shared.iter().filter(|it| it.group == group);
-            Truth::new(&own.map(|it| (it.merge, it.cells)).collect::<Vec<_>>())
+            Truth::new(&own.map(|it| (it.merge, it.cells, it.period)).collect::<Vec<_>>())
         };
         let truth = (0..groups).map(of_group).collect();
         let names = (0..groups).map(|group| first.group(group).described.name.clone()).collect();
