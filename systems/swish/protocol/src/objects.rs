@@ -360,6 +360,43 @@ mod tests {
         }
     }
 
+    /// What merging in any order, from zeros, rests on.
+    #[test]
+    fn merges_keep_their_laws() {
+        let values = [0, 1, 2, 3, 5, 0xff, 0x100, 0x7fff_ffff, 0x8000_0000, 0xaaaa_5555, u32::MAX];
+        for merge in Merge::ALL {
+            for a in values {
+                assert_eq!(merge.of(a, 0), a, "{merge:?}: 0 is the identity of {a}");
+                let is_idempotent = merge != Merge::Sum;
+                assert!(!is_idempotent || merge.of(a, a) == a, "{merge:?}: {a} with itself");
+                for b in values {
+                    assert_eq!(merge.of(a, b), merge.of(b, a), "{merge:?}: {a} and {b}");
+                    for c in values {
+                        let [left, right] =
+                            [merge.of(merge.of(a, b), c), merge.of(a, merge.of(b, c))];
+                        assert_eq!(left, right, "{merge:?}: {a}, {b} and {c}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_period_begins_at_its_multiples() {
+        let begins = |period: u32| [0, 1, 6, 7, 8, 14].map(|it| period_begins(period, it));
+        assert_eq!(begins(7), [0, 0, 0, 7, 7, 14]);
+        assert_eq!(begins(1), [0, 1, 6, 7, 8, 14]);
+        assert_eq!(begins(0), [0; 6]);
+        // Members whose programs differ in it do not understand each other.
+        let layout = |period| {
+            let plain = settings(Merge::Or, 0, 0, 1);
+            let it =
+                SharedSettings { consistency: Consistency::Sdw, eventual: None, period, ..plain };
+            groups([(9, &it)].into_iter()).first().map(|it| it.layout)
+        };
+        assert!(layout(0) != layout(7) && layout(7) != layout(8));
+    }
+
     #[test]
     fn groups_have_ranges_of_both_kinds() {
         let all = [
