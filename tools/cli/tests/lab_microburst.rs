@@ -141,6 +141,22 @@ fn a_burst_over_four_switches_is_one() {
         assert!(elements.iter().any(|it| it[1] == flow.as_str()), "s{number}: {noted}");
     }
 
+    // Operators read all of the sketch, in one window, and the same on all switches in it.
+    let sketch = |number: usize| {
+        let name = format!("{}-s{number}", lab.name);
+        json(&must(&["shared", "get", "bytes", "--switch", &name, "--json"]))
+    };
+    let mut probes = 0;
+    wait_for("two switches are asked in one window", || {
+        pairs.iter().for_each(|pair| pair.sends(&pair.flow, 1, 64));
+        probes += 1;
+        let (one, other) = (sketch(1), sketch(3));
+        let same = one["window"].as_u64() > Some(0) && one["window"] == other["window"];
+        assert!(!same || one["entries"] == other["entries"], "{one} and {other}");
+        same && one["entries"].as_array().is_some_and(|it| !it.is_empty())
+    });
+    all_come(&pairs, probes);
+
     // It is over: a window later the flow is one as others.
     std::thread::sleep(WINDOW * 3);
     let before = bursts(&lab);

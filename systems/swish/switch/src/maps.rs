@@ -243,8 +243,19 @@ impl Maps {
 
     /// What the first merge of this window begins from, as the data plane has it.
     fn base(&self, block: usize, window: u64) -> Vec<u32> {
+        self.read_in(block, window, window)
+    }
+
+    /// What packets of this window read.
+    pub fn read_by_packets(&self, block: usize, window: u64) -> Vec<u32> {
+        self.read_in(block, window, window.saturating_sub(1))
+    }
+
+    /// The value that packets of the window read; zeros, if it is of an earlier period than the
+    /// rotation.
+    fn read_in(&self, block: usize, window: u64, rotation: u64) -> Vec<u32> {
         let side = self.read_side(block, window);
-        let begins = period_begins(self.periods.get(block).copied().unwrap_or(0), window);
+        let begins = period_begins(self.periods.get(block).copied().unwrap_or(0), rotation);
         if self.blocks.get(self.first + block, WINDOW + side) < begins {
             return vec![0; CELLS as usize];
         }
