@@ -10,7 +10,8 @@
  *   SP_SHARED_BLOCKS        blocks of all groups
  *   SP_SHARED_MESSAGES      messages that a switch may send in a window: the blocks of its largest
  *                           group
- *   SP_SHARED_OBJECTS(X)    X(name, group, first block, cells, how it merges, drops when full)
+ *   SP_SHARED_OBJECTS(X)    X(name, group, first block, cells, how it merges, drops when full,
+ *                           windows of its period or 0)
  *   SP_SHARED_UPDATES       updates of one packet at the most
  */
 #ifndef STATEPLANE_SHARED_H
@@ -145,19 +146,33 @@ SP_INLINE __u32 sp_shared_read_side(const struct sp_shared_block *block, __u64 w
 	return second > first;
 }
 
-SP_INLINE __u32 sp_shared_read(struct sp_shared_context *shared, __u32 group, __u32 first,
-			       __u32 cells, __u32 index)
+/*
+ * Is a value that includes nothing newer than this window of an earlier period than the rotation?
+ * Windows' numbers decide, so all switches begin anew in the same window, and need no message for
+ * it. (`newest` is not above the rotation.)
+ */
+SP_INLINE int sp_shared_is_over(__u32 period, __u64 newest, __u64 rotation)
 {
-	__u64 word = sp_shared_pin(shared, group);
+	return period && newest < rotation - rotation % period;
+}
+
+SP_INLINE __u32 sp_shared_read(struct sp_shared_context *shared, __u32 group, __u32 first,
+			       __u32 cells, __u32 period, __u32 index)
+{
+	__u64 word = sp_shared_pin(shared, group), window = SP_SHARED_WINDOW(word);
 	struct sp_shared_block *block;
+	__u32 side;
 
 	if (index >= cells || !word)
 		return 0;
 	block = sp_shared_block(first + index / SP_SHARED_CELLS);
 	if (!block)
 		return 0;
-	return SP_SHARED_LOAD(block->value[sp_shared_read_side(block, SP_SHARED_WINDOW(word))]
-					  [sp_shared_within(index)]);
+	side = sp_shared_read_side(block, window) & 1;
+	/* (The newest rotation that a packet of the window can see is the one before it.) */
+	if (sp_shared_is_over(period, SP_SHARED_LOAD(block->window[side]), window - 1))
+		return 0;
+	return SP_SHARED_LOAD(block->value[side][sp_shared_within(index)]);
 }
 
 /* Notes an update for the packet's verdict. */
@@ -257,14 +272,28 @@ SP_SHARED_GLOBAL int sp_shared_claim_line(__u32 number, __u32 side, __u32 line, 
 }
 
 /* How cells of a block merge. */
-#define SP_SHARED_MERGE_OF(name, group, first, cells, merge, drops)                              \
-	if (block >= (first) && block < (first) + ((cells) + SP_SHARED_CELLS - 1) / SP_SHARED_CELLS) \
+#define SP_SHARED_HAS(block, first, cells)                                                       \
+	((block) >= (first) &&                                                                   \
+	 (block) < (first) + ((cells) + SP_SHARED_CELLS - 1) / SP_SHARED_CELLS)
+#define SP_SHARED_MERGE_OF(name, group, first, cells, merge, drops, period)                      \
+	if (SP_SHARED_HAS(block, first, cells))                                                  \
 		return merge;
 
 SP_INLINE __u32 sp_shared_merge_of(__u32 block)
 {
 	SP_SHARED_OBJECTS(SP_SHARED_MERGE_OF)
 	return SP_SHARED_SUM;
+}
+
+/* Windows of the period after which a block begins anew; 0: it never does. */
+#define SP_SHARED_PERIOD_OF(name, group, first, cells, merge, drops, period)                     \
+	if (SP_SHARED_HAS(block, first, cells))                                                  \
+		return period;
+
+SP_INLINE __u32 sp_shared_period_of(__u32 block)
+{
+	SP_SHARED_OBJECTS(SP_SHARED_PERIOD_OF)
+	return 0;
 }
 
 /* One look at a cell that becomes the larger one. */
@@ -409,14 +438,14 @@ SP_INLINE __u32 sp_shared_age(struct sp_shared_context *shared, __u32 group)
 }
 
 /* The functions of each object, as the program calls them. */
-#define SP_SHARED_FUNCTIONS(name, group, first, cells, merge, drops)                             \
+#define SP_SHARED_FUNCTIONS(name, group, first, cells, merge, drops, period)                     \
 	SP_INLINE void name##_update(struct sp_shared_context *shared, __u32 index, __u32 by)    \
 	{                                                                                        \
 		sp_shared_update(shared, group, first, cells, drops, index, by);                 \
 	}                                                                                        \
 	SP_INLINE __u32 name##_get(struct sp_shared_context *shared, __u32 index)                \
 	{                                                                                        \
-		return sp_shared_read(shared, group, first, cells, index);                       \
+		return sp_shared_read(shared, group, first, cells, period, index);               \
 	}
 SP_SHARED_OBJECTS(SP_SHARED_FUNCTIONS)
 

@@ -7,7 +7,7 @@
  *
  * The first merge of a window into a block begins from the value that packets read, so that nothing
  * has to pass over the array (SwiSh §7.2, where each window forgot what was older: systems/swish/
- * README.md, "Deltas and a base").
+ * README.md, "Deltas and a base"). The first merge of a period begins from nothing.
  */
 #ifndef STATEPLANE_SHARED_MERGE_H
 #define STATEPLANE_SHARED_MERGE_H
@@ -64,9 +64,11 @@ SP_INLINE void sp_shared_merge_cells(__u32 merge, sp_u64a *to, const sp_u64a *ba
 struct sp_shared_sides {
 	__u32 to;
 	__u32 base;
+	__u32 anew; /* the base is of an earlier period: it counts as zeros */
 };
 
-SP_INLINE struct sp_shared_sides sp_shared_sides(struct sp_shared_block *block, __u64 window)
+SP_INLINE struct sp_shared_sides sp_shared_sides(struct sp_shared_block *block, __u64 window,
+						 __u32 period)
 {
 	struct sp_shared_sides sides;
 	__u32 read = sp_shared_read_side(block, window);
@@ -74,8 +76,10 @@ SP_INLINE struct sp_shared_sides sp_shared_sides(struct sp_shared_block *block, 
 	sides.to = !read;
 	if (block->window[sides.to & 1] == window) {
 		sides.base = sides.to;
+		sides.anew = 0;
 	} else {
 		sides.base = read;
+		sides.anew = sp_shared_is_over(period, block->window[read & 1], window);
 		/* Before the first cell: packets of this window read the other value. */
 		SP_SHARED_STORE(block->window[sides.to & 1], window);
 	}
@@ -89,15 +93,23 @@ SP_SHARED_GLOBAL int sp_shared_merge_block(struct xdp_md *xdp, __u32 number, __u
 	const sp_u64a *from = (const sp_u64a *)(data + SP_SHARED_CELLS_AT);
 	struct sp_shared_block *block = sp_shared_block(number);
 	struct sp_shared_lock *lock = bpf_map_lookup_elem(&sp_shared_locks, &number);
-	__u32 merge = sp_shared_merge_of(number);
+	__u32 merge = sp_shared_merge_of(number), period = sp_shared_period_of(number);
 	struct sp_shared_sides sides;
+	sp_u64a *to;
 
 	if (!block || !lock || data + SP_SHARED_FULL_BYTES > end)
 		return 0;
 	bpf_spin_lock(&lock->lock);
-	sides = sp_shared_sides(block, window);
-	sp_shared_merge_cells(merge, (sp_u64a *)block->value[sides.to & 1],
-			      (const sp_u64a *)block->value[sides.base & 1], from);
+	sides = sp_shared_sides(block, window, period);
+	to = (sp_u64a *)block->value[sides.to & 1];
+	if (sides.anew) {
+		/* (Zero is the identity of all merges.) */
+		for (int i = 0; i < SP_SHARED_WORDS; i++)
+			to[i] = from[i];
+	} else {
+		sp_shared_merge_cells(merge, to, (const sp_u64a *)block->value[sides.base & 1],
+				      from);
+	}
 	bpf_spin_unlock(&lock->lock);
 	return 1;
 }
@@ -162,7 +174,7 @@ SP_SHARED_GLOBAL int sp_shared_merge_entry(struct xdp_md *xdp, __u32 at, __u32 r
 	struct sp_shared_sides sides;
 	const sp_u32a *cells;
 	const sp_u16a *places;
-	__u32 head, number, count, merge;
+	__u32 head, number, count, merge, period;
 
 	data += SP_SHARED_CELLS_AT;
 	cells = (const sp_u32a *)(data + sp_below(at * 4, SP_SHARED_CELLS * 4));
@@ -175,16 +187,17 @@ SP_SHARED_GLOBAL int sp_shared_merge_entry(struct xdp_md *xdp, __u32 at, __u32 r
 	block = sp_shared_block(number);
 	lock = bpf_map_lookup_elem(&sp_shared_locks, &number);
 	merge = sp_shared_merge_of(number);
+	period = sp_shared_period_of(number);
 	if (!block || !lock)
 		return 0;
 	bpf_spin_lock(&lock->lock);
-	sides = sp_shared_sides(block, window);
+	sides = sp_shared_sides(block, window, period);
 	if (sides.base != sides.to) {
 		sp_u64a *to = (sp_u64a *)block->value[sides.to & 1];
 		const sp_u64a *base = (const sp_u64a *)block->value[sides.base & 1];
 
 		for (int i = 0; i < SP_SHARED_WORDS; i++)
-			to[i] = base[i];
+			to[i] = sides.anew ? 0 : base[i];
 	}
 	for (__u32 i = 0; i < SP_SHARED_ENTRY_CELLS_MAX && i < count; i++, cells++, places++) {
 		__u32 *place, by;

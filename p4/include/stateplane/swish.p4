@@ -49,6 +49,9 @@ enum Sketch {
 extern SharedCounter {
     /// `size`: counters. `consistency`: Shared.SDW.
     SharedCounter(bit<32> size, Shared consistency, WhenFull when_full);
+    /// `period`: counters begin anew at 0 every so many windows, on all switches at once: a packet
+    /// of window w sees what was counted since the newest window below w that is a multiple of it.
+    SharedCounter(bit<32> size, Shared consistency, WhenFull when_full, bit<32> period);
     /// `consistency`: Shared.EWO, with which every update finds room.
     SharedCounter(bit<32> size, Shared consistency);
     /// Adds, modulo 2^32. An index out of range changes nothing.
@@ -67,6 +70,9 @@ extern SharedCounter {
 extern SharedSketch {
     /// `size`: cells. `consistency`: Shared.SDW.
     SharedSketch(bit<32> size, Sketch kind, Shared consistency, WhenFull when_full);
+    /// `period`: as SharedCounter's.
+    SharedSketch(bit<32> size, Sketch kind, Shared consistency, WhenFull when_full,
+                 bit<32> period);
     /// `consistency`: Shared.EWO. Bits and maxima take no slots.
     SharedSketch(bit<32> size, Sketch kind, Shared consistency);
     /// Adds the value, its bits or itself, as the kind says. An index out of range changes nothing.

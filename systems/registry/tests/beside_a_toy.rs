@@ -51,7 +51,7 @@ fn headers_come_from_the_systems_that_are_listed() {
     assert!(found.is_empty(), "{found:?}");
 }
 
-/// What is refused of a variable that switches share eventually, each with its remedy.
+/// What is refused of counters and sketches, most of it of those with EWO: each with its remedy.
 #[test]
 fn eventual_variables_are_refused_with_a_remedy() {
     let counter = "SharedCounter(16, Shared.EWO) c;";
@@ -59,6 +59,8 @@ fn eventual_variables_are_refused_with_a_remedy() {
         ("SharedCounter(16, Shared.EWO, WhenFull.DROP) c;", "", "leave WhenFull out"),
         ("SharedCounter(16, Shared.SDW) c;", "", "WhenFull.DROP or WhenFull.PASS"),
         ("SharedCounter(16, Shared.SRO) c;", "", "use Shared.SDW"),
+        ("SharedCounter(16, Shared.EWO, WhenFull.DROP, 9) c;", "", "with a period"),
+        ("SharedCounter(16, Shared.SDW, WhenFull.DROP, 0) c;", "", "write 1 or more"),
         (counter, "bit<64> w = c.window();", "use Shared.SDW"),
         ("@slots(1) SharedCounter(16, Shared.EWO) c;", "", "how often they may restart"),
         ("@slots(4) SharedSketch(16, Sketch.BITS, Shared.EWO) c;", "", "leave it out"),
@@ -70,10 +72,12 @@ fn eventual_variables_are_refused_with_a_remedy() {
         let remedies: Vec<_> = errors.into_iter().filter_map(|error| error.help).collect();
         assert!(remedies.iter().any(|it| it.contains(remedy)), "{objects}: {remedies:?}");
     }
-    let both = "SharedSketch(16, Sketch.MAXIMA, Shared.SDW, WhenFull.PASS) largest;";
+    let both = "SharedSketch(16, Sketch.MAXIMA, Shared.SDW, WhenFull.PASS, 7) largest;";
     let apply = "c.sub(hdr.h.a, 3); largest.update(hdr.h.a, c.get(hdr.h.a));";
     let program = program(&format!("{counter} {both}"), apply);
     let c = generate(&program, &options(systems::compiler())).expect("C").c_source;
+    // The period of a sketch is its last argument.
+    assert!(c.contains("SP_SHARED_MAX, 0, 7)"), "{c}");
     // A counter that goes down has two cells; each consistency has its part of a packet.
     assert!(c.contains("0, 16, 2, SP_SHARED_SUM)"), "{c}");
     assert!(c.contains("struct sp_shared_context windows;"), "{c}");

@@ -114,6 +114,13 @@ fn signatures_and_blocks_are_everywhere() {
     assert!(!pairs[1].passes(HARMLESS), "a blocked source sends nothing");
     assert!(pairs[0].passes(HARMLESS), "others do");
 
+    // The weights of three matches are in one cell, on a switch that saw none of them.
+    let cells = shared(&lab, 4, &["get", "matches"])["entries"].clone();
+    let [cell] = cells.as_array().expect("entries").as_slice() else { panic!("{cells}") };
+    assert_eq!(cell["value"][0][1], "300", "{cells}");
+    let index = format!("index={}", cell["key"][0][1].as_str().expect("a number"));
+    assert_eq!(shared(&lab, 1, &["get", "matches", &index])["entries"], cells);
+
     // A switch dies, and comes back empty: gossip gives it all that there is.
     lab.fail("s2");
     shared(&lab, 4, &["set", "signatures", "port=9", "payload=1", "id=9", "weight=0"]);
@@ -141,7 +148,8 @@ fn signatures_and_blocks_are_everywhere() {
     };
     refused(&["get", "nothing"], "signatures");
     refused(&["set", "signatures", "port=9"], "payload");
-    refused(&["get", "matches"], "packets change this one");
+    refused(&["clear", "matches"], "packets change it");
+    refused(&["get", "matches", "index=65536"], "0 to 65535");
     for switch in 1..=4 {
         let text = lab.metrics(&format!("s{switch}"));
         for reason in ["forged", "foreign", "faults", "malformed", "table_full", "cell_stuck"] {

@@ -7,7 +7,9 @@ use p4_interpreter::Stop;
 use p4_interpreter::object::{Answer, Call, Datum, Declaration, Object, ObjectKinds};
 use std::collections::BTreeMap;
 use swish_protocol::TEST_PERIOD_US;
-use swish_protocol::objects::{COUNTER, Consistency, Merge, REGISTER, SET, SKETCH, TABLE};
+use swish_protocol::objects::{
+    COUNTER, Consistency, Merge, REGISTER, SET, SKETCH, TABLE, period_begins,
+};
 
 /// What objects draw from (`Object::supply`).
 pub mod supply {
@@ -34,12 +36,14 @@ impl ObjectKinds for Meaning {
         let size =
             size.ok_or_else(|| Stop::Broken(format!("a {} without a size", declaration.kind)))?;
         let at = |at: usize| number(at).and_then(|it| it.to_usize());
-        let (kind, consistency) =
-            if declaration.kind == COUNTER { (Some(0), at(1)) } else { (at(1), at(2)) };
+        let is_counter = declaration.kind == COUNTER;
+        let (kind, consistency, period) =
+            if is_counter { (Some(0), at(1), 3) } else { (at(1), at(2), 4) };
         let merge = kind.and_then(|at| Merge::ALL.get(at)).copied().unwrap_or(Merge::Sum);
         let consistency = consistency.and_then(|at| Consistency::ALL.get(at)).copied();
         let is_eventual = consistency == Some(Consistency::Ewo);
-        Ok(Box::new(Variable { size, merge, is_eventual, ..Variable::default() }))
+        let period = number(period).and_then(ToPrimitive::to_u32).unwrap_or(0);
+        Ok(Box::new(Variable { size, merge, is_eventual, period, ..Variable::default() }))
     }
 }
 
@@ -50,6 +54,8 @@ struct Variable {
     merge: Merge,
     /// Without windows.
     is_eventual: bool,
+    /// Windows after which it begins anew; 0: it never does.
+    period: u32,
     /// What packets read, and what was updated in this window.
     values: BTreeMap<u32, u32>,
     updates: BTreeMap<u32, u32>,
@@ -65,6 +71,7 @@ impl Default for Variable {
             size: 0,
             merge: Merge::Sum,
             is_eventual: false,
+            period: 0,
             values: BTreeMap::new(),
             updates: BTreeMap::new(),
             noted: vec![],
@@ -82,11 +89,22 @@ impl Variable {
         }
     }
 
-    /// From one window to the next.
-    fn turn(&mut self) {
+    /// From one window to a later one.
+    fn turn(&mut self, before: u64) {
+        let begins = |rotation: u64| period_begins(self.period, rotation);
+        // What was updated in the window before is of this rotation; packets read the newest
+        // period that has a rotation below their window.
+        let (read, updated, reads) =
+            (begins(before - 1), begins(before), begins(self.window() - 1));
+        if read < updated {
+            self.values.clear();
+        }
         for (index, by) in std::mem::take(&mut self.updates) {
             let cell = self.values.entry(index).or_default();
             *cell = self.merge.of(*cell, by);
+        }
+        if updated < reads {
+            self.values.clear();
         }
     }
 
@@ -109,7 +127,7 @@ impl Object for Variable {
         let before = self.window();
         self.now_us = now_us;
         if self.is_eventual || self.window() > before {
-            self.turn();
+            self.turn(before);
         }
     }
 

@@ -31,6 +31,8 @@ pub(crate) struct SharedObject {
     pub(crate) group_number: u32,
     /// `None`: the declaration does not say what becomes of a packet whose update finds no room.
     drops: Option<bool>,
+    /// Windows after which it begins anew.
+    period: Option<u32>,
     /// What `@slots` says.
     slots: Option<Option<u32>>,
     /// Of a cell of EWO: 2 if the program subtracts.
@@ -51,7 +53,7 @@ impl SharedObject {
             _ => None,
         };
         let number = |index: usize| given(index).unwrap_or(0);
-        let (consistency, when_full) = if is_counter { (1, 2) } else { (2, 3) };
+        let (consistency, when_full, period) = if is_counter { (1, 2, 3) } else { (2, 3, 4) };
         let consistency = *Consistency::ALL.get(number(consistency)).unwrap_or(&Consistency::Sdw);
         let merge = if is_counter { 0 } else { number(1) };
         let merge = *Merge::ALL.get(merge).unwrap_or(&Merge::Sum);
@@ -67,6 +69,7 @@ impl SharedObject {
             group_number: number_of(&group, groups),
             group,
             drops: given(when_full).map(|it| it == 0),
+            period: given(period).map(|it| u32::try_from(it).unwrap_or(u32::MAX)),
             slots: instance
                 .annotations
                 .iter()
@@ -90,6 +93,16 @@ impl SharedObject {
                 self.consistency == Consistency::Ewo && self.drops.is_some(),
                 "Shared.EWO has no bound of updates: every update finds room".into(),
                 "leave WhenFull out",
+            ),
+            (
+                self.consistency == Consistency::Ewo && self.period.is_some(),
+                "Shared.EWO has no windows: switches would begin anew at different times".into(),
+                "use Shared.SDW for a variable with a period",
+            ),
+            (
+                self.period == Some(0),
+                "a period of 0 windows".into(),
+                "write 1 or more; without a period the variable never begins anew",
             ),
             (
                 self.consistency == Consistency::Sdw && self.drops.is_none(),
@@ -165,6 +178,7 @@ impl SharedObject {
             group_number: self.group_number,
             first_block,
             drops_when_full: self.drops == Some(true),
+            period: self.period.unwrap_or(0),
             eventual: None,
         }
     }
@@ -303,11 +317,12 @@ pub(crate) fn includes(objects: &[SharedObject], updates: usize, text: &mut Writ
     text.line(format!("#define SP_SHARED_BLOCKS {all}"));
     text.line(format!("#define SP_SHARED_MESSAGES {largest}"));
     text.line(format!("#define SP_SHARED_UPDATES {updates}"));
-    text.line("/* name, group, first block, cells, how they merge, drops when full */");
+    text.line("/* name, group, first block, cells, how they merge, drops when full, period */");
     let objects = placed.iter().map(|(it, first)| {
-        let SharedObject { c_name, group_number, cells, merge, drops, .. } = it;
+        let SharedObject { c_name, group_number, cells, merge, drops, period, .. } = it;
         let (merge, drops) = (merge.c_name(), u32::from(*drops == Some(true)));
-        format!(" X({c_name}, {group_number}, {first}, {cells}, {merge}, {drops})")
+        let period = period.unwrap_or(0);
+        format!(" X({c_name}, {group_number}, {first}, {cells}, {merge}, {drops}, {period})")
     });
     text.line(format!("#define SP_SHARED_OBJECTS(X){}", objects.collect::<String>()));
     text.line("#include \"stateplane_shared.h\"");

@@ -7,6 +7,7 @@
 //   -D DETECTOR_LOCAL   each switch counts alone, in registers; a controller adds up and blocks
 //   -D THRESHOLD=N      bits of a cell that mean too many destinations
 //   -D BLOCKED_FOR=N    how many windows a block lasts
+//   -D PERIOD=N         of how many windows destinations are counted together
 #include <core.p4>
 #include <v1model.p4>
 #include <stateplane.p4>
@@ -22,6 +23,10 @@
 
 #ifndef BLOCKED_FOR
 #define BLOCKED_FOR 6000
+#endif
+
+#ifndef PERIOD
+#define PERIOD 60000
 #endif
 
 header ethernet_t {
@@ -90,7 +95,7 @@ control DetectorIngress(inout headers h, inout metadata m, inout standard_metada
     /// For each cell that all switches together have filled: until when that blocks.
     register<bit<64>>(CELLS) filled;
 #else
-    SharedSketch(CELLS, Sketch.BITS, Shared.SDW, WhenFull.PASS) sketch;
+    SharedSketch(CELLS, Sketch.BITS, Shared.SDW, WhenFull.PASS, PERIOD) sketch;
     /// Two rows; the window in which a block ends.
     SharedSketch(65536, Sketch.MAXIMA, Shared.SDW, WhenFull.PASS) blocks;
 #endif

@@ -19,8 +19,9 @@ ADDRESSES = ["10.0.0.5", "10.0.0.6"]
 FIRST = 1000
 
 
-def probe(index, amount, window=0, counter=0, bits=0, largest=0, age=0):
+def probe(index, amount, window=0, counter=0, bits=0, largest=0, age=0, recent=None):
     payload = struct.pack("!IIQIIII", index, amount, window and FIRST + window, counter, bits, largest, age)
+    payload += b"" if recent is None else struct.pack("!I", recent)
     datagram = udp(ADDRESSES[0], ADDRESSES[1], 1000, 4000, payload)
     # The program does not keep the checksum of what it changes.
     datagram = datagram[:6] + b"\0\0" + datagram[8:]
@@ -38,7 +39,7 @@ class Probe(Case):
         super().__init__(HERE, "ProbeIngress", name, about, setup)
 
     def reads(self, index, amount, **values):
-        self.packet(0, probe(index, amount))
+        self.packet(0, probe(index, amount, recent=0 if "recent" in values else None))
         self.expect(0, back(probe(index, amount, **values)))
 
     def clock(self, microseconds):
@@ -73,6 +74,32 @@ def windows():
     case.write()
 
 
+def period():
+    case = Probe("period", "A counter begins anew with each rotation that is a multiple of its period.",
+                 setup="# define: PERIOD=3")
+    case.reads(7, 5, window=1, recent=0)
+    case.clock(1000)
+    case.note("Window 1002 sees rotations 999 to 1001, window 1003 only rotation 1002.")
+    case.reads(7, 6, window=2, counter=5, bits=5, largest=5, recent=5)
+    case.clock(1000)
+    case.reads(7, 0, window=3, counter=11, bits=7, largest=6, recent=6)
+    case.clock(1000)
+    case.reads(7, 4, window=4, counter=11, bits=7, largest=6, recent=6)
+    case.clock(1000)
+    case.note("Window 1005: the whole period from 1002 on. More cells change than single ones can be sent of.")
+    for cell in range(80):
+        own = {"counter": 15, "bits": 7, "recent": 10} if cell == 7 else {"recent": 0}
+        case.reads(cell, 1, window=5, largest=6 if cell & 63 == 7 else 0, **own)
+    case.clock(1000)
+    case.reads(7, 0, window=6, counter=16, bits=7, largest=6, recent=1)
+    case.note("Nothing is updated in rotations 1008 and 1009.")
+    case.clock(4000)
+    case.reads(7, 2, window=10, counter=16, bits=7, largest=6, recent=0)
+    case.clock(1000)
+    case.reads(7, 0, window=11, counter=18, bits=7, largest=6, recent=2)
+    case.write()
+
+
 def many():
     case = Probe("many", "More cells of a block change than single ones can be sent of: messages of all shapes.")
     for number, cells in enumerate([1, 6, 7, 15, 30, 60, 360]):
@@ -100,5 +127,6 @@ def to_host():
 
 
 windows()
+period()
 many()
 to_host()

@@ -1,5 +1,7 @@
 // probe.p4: a packet adds to shared variables, and comes back with what it reads, and in which
 // window. Tests and labs compare that with what all switches were sent.
+//
+//   -D PERIOD=N    one counter more, which begins anew every N windows
 #include <core.p4>
 #include <v1model.p4>
 #include <stateplane.p4>
@@ -42,6 +44,9 @@ header probe_t {
     bit<32> bits;
     bit<32> largest;
     bit<32> age;
+#ifdef PERIOD
+    bit<32> recent;
+#endif
 }
 
 struct headers {
@@ -97,6 +102,9 @@ control ProbeIngress(inout headers h, inout metadata m, inout standard_metadata_
     SharedSketch(CELLS, Sketch.BITS, Shared.SDW, WhenFull.PASS) sets;
 #endif
     @group("other") SharedSketch(64, Sketch.MAXIMA, Shared.SDW, WhenFull.PASS) largest;
+#ifdef PERIOD
+    SharedCounter(1024, Shared.SDW, WhenFull.PASS, PERIOD) recent;
+#endif
 
     apply {
         if (!h.probe.isValid()) {
@@ -107,6 +115,9 @@ control ProbeIngress(inout headers h, inout metadata m, inout standard_metadata_
             h.probe.counter = counters.get(h.probe.index);
             h.probe.bits = sets.get(h.probe.index);
             h.probe.largest = largest.get(h.probe.index & 63);
+#ifdef PERIOD
+            h.probe.recent = recent.get(h.probe.index & 1023);
+#endif
             if (h.probe.amount != 0) {
                 counters.add(h.probe.index, h.probe.amount);
 #ifdef SUMS
@@ -115,6 +126,9 @@ control ProbeIngress(inout headers h, inout metadata m, inout standard_metadata_
                 sets.update(h.probe.index, h.probe.amount);
 #endif
                 largest.update(h.probe.index & 63, h.probe.amount);
+#ifdef PERIOD
+                recent.add(h.probe.index & 1023, h.probe.amount);
+#endif
             }
             // Back to the sender.
             s.egress_spec = s.ingress_port;

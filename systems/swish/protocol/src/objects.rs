@@ -105,9 +105,26 @@ pub struct SharedSettings {
     pub first_block: u32,
     /// A packet whose update finds no room is dropped.
     pub drops_when_full: bool,
+    /// Windows after which it begins anew; 0: it never does.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub period: u32,
     /// With EWO: where its cells are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eventual: Option<Eventual>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // as serde calls it
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+/// The first rotation that counts in the one of this number, of a variable with a period: rotations
+/// before it are of an earlier period. 0: it has none.
+pub fn period_begins(period: u32, rotation: u64) -> u64 {
+    match u64::from(period) {
+        0 => 0,
+        period => rotation - rotation % period,
+    }
 }
 
 /// Where the cells of a variable with EWO are.
@@ -308,12 +325,20 @@ pub fn eventual_groups<'a>(
 
 fn layout(group: &Group, objects: &[(u32, &SharedSettings)]) -> u64 {
     let own = objects.iter().filter(|(_, it)| it.group_number == group.number);
-    let mut parts: Vec<[u32; 3]> =
-        own.map(|(cells, it)| [it.first_block - group.first, *cells, it.merge.number()]).collect();
+    let mut parts: Vec<[u32; 4]> = own
+        .map(|(cells, it)| [it.first_block - group.first, *cells, it.merge.number(), it.period])
+        .collect();
     parts.sort_unstable();
     let mut hasher = SipHasher24::new();
-    for number in parts.into_iter().flatten() {
-        hasher.write(&number.to_be_bytes());
+    for [first, cells, merge, period] in parts {
+        for number in [first, cells, merge] {
+            hasher.write(&number.to_be_bytes());
+        }
+        // (A group without periods has the layout that it had before there were any.)
+        if period != 0 {
+            hasher.write(b"period");
+            hasher.write(&period.to_be_bytes());
+        }
     }
     hasher.finish()
 }
@@ -330,8 +355,46 @@ mod tests {
             group_number,
             first_block: 0,
             drops_when_full: false,
+            period: 0,
             eventual: Some(Eventual { first_cell, lanes, slots: 16 }),
         }
+    }
+
+    /// What merging in any order, from zeros, rests on.
+    #[test]
+    fn merges_keep_their_laws() {
+        let values = [0, 1, 2, 3, 5, 0xff, 0x100, 0x7fff_ffff, 0x8000_0000, 0xaaaa_5555, u32::MAX];
+        for merge in Merge::ALL {
+            for a in values {
+                assert_eq!(merge.of(a, 0), a, "{merge:?}: 0 is the identity of {a}");
+                let is_idempotent = merge != Merge::Sum;
+                assert!(!is_idempotent || merge.of(a, a) == a, "{merge:?}: {a} with itself");
+                for b in values {
+                    assert_eq!(merge.of(a, b), merge.of(b, a), "{merge:?}: {a} and {b}");
+                    for c in values {
+                        let [left, right] =
+                            [merge.of(merge.of(a, b), c), merge.of(a, merge.of(b, c))];
+                        assert_eq!(left, right, "{merge:?}: {a}, {b} and {c}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_period_begins_at_its_multiples() {
+        let begins = |period: u32| [0, 1, 6, 7, 8, 14].map(|it| period_begins(period, it));
+        assert_eq!(begins(7), [0, 0, 0, 7, 7, 14]);
+        assert_eq!(begins(1), [0, 1, 6, 7, 8, 14]);
+        assert_eq!(begins(0), [0; 6]);
+        // Members whose programs differ in it do not understand each other.
+        let layout = |period| {
+            let plain = settings(Merge::Or, 0, 0, 1);
+            let it =
+                SharedSettings { consistency: Consistency::Sdw, eventual: None, period, ..plain };
+            groups([(9, &it)].into_iter()).first().map(|it| it.layout)
+        };
+        assert!(layout(0) != layout(7) && layout(7) != layout(8));
     }
 
     #[test]

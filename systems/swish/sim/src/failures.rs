@@ -89,6 +89,9 @@ struct World<'a> {
     names: Vec<String>,
     /// By switch and group: a decision is made without it, as it leaves.
     left: Vec<Vec<bool>>,
+    /// The operator wants the switch to stay after all: it updates again, and hands in what a
+    /// decision without it does not count.
+    stays: Vec<bool>,
     /// By switch and group: view and window at the last look.
     seen: Vec<Vec<(u32, u64)>>,
     log: Option<Vec<String>>,
@@ -157,7 +160,7 @@ impl<'a> World<'a> {
         let groups = first.groups();
         let of_group = |group| {
             let own = first.shared.iter().filter(|it| it.group == group);
-            Truth::new(&own.map(|it| (it.merge, it.cells)).collect::<Vec<_>>())
+            Truth::new(&own.map(|it| (it.merge, it.cells, it.period)).collect::<Vec<_>>())
         };
         let truth = (0..groups).map(of_group).collect();
         let names = (0..groups).map(|group| first.group(group).described.name.clone()).collect();
@@ -178,6 +181,7 @@ impl<'a> World<'a> {
             truth,
             names,
             left: vec![vec![false; groups]; count],
+            stays: vec![true; count],
             seen: vec![vec![(0, 0); groups]; count],
             log: logs.then(Vec::new),
             outcome: FailureOutcome::default(),
@@ -210,6 +214,7 @@ impl<'a> World<'a> {
         }
         for place in 0..self.scenario.switches {
             self.returns(place)?;
+            self.stays[place] = true;
             let agent = self.agents[place].iter_mut();
             agent.flat_map(|it| &mut it.members).for_each(|it| it.leave(false));
         }
@@ -292,6 +297,7 @@ impl<'a> World<'a> {
             }
             Failure::Leaves { switch, leaves } => {
                 self.note(|| format!("{switch} {}", if leaves { "is to leave" } else { "joins" }));
+                self.stays[switch] = !leaves;
                 let agent = self.agents[switch].iter_mut();
                 agent.flat_map(|it| &mut it.members).for_each(|it| it.leave(leaves));
                 self.agents[switch].iter_mut().for_each(|it| it.next_ns = 0);
@@ -440,7 +446,8 @@ impl<'a> World<'a> {
                 let left = std::mem::take(&mut self.left[place][group]);
                 self.truth[group].gives_up(place, before.0);
                 self.outcome.left += u64::from(left);
-                if left && let Some(lost) = self.truth[group].uncounted(place) {
+                let left_for_good = left && !self.stays[place];
+                if left_for_good && let Some(lost) = self.truth[group].uncounted(place) {
                     return violated("left", format!("{place} left, and took with it {lost}"));
                 }
             }

@@ -1,11 +1,12 @@
 //! What all switches together were told, and what a packet of a window must read of it.
 //!
 //! A window *w* reads the merge of all updates of rotations below *w*: each once, none of a later
-//! one (SwiSh §6.3; systems/swish/README.md, "Rotation at the last ready").
+//! one (SwiSh §6.3; systems/swish/README.md, "Rotation at the last ready"). Of a variable with a
+//! period, only those of the newest period that has a rotation below *w*.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use swish_protocol::objects::Merge;
+use swish_protocol::objects::{Merge, period_begins};
 
 /// What must not be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,10 +39,12 @@ pub(crate) struct Update {
     pub(crate) by: u32,
 }
 
+/// How cells of an object merge, how many it has, and its period.
+pub(crate) type Variable = (Merge, u32, u32);
+
 /// A group's variables, as one switch with all updates would have them.
 pub(crate) struct Model {
-    /// How cells of each object merge.
-    merges: Vec<Merge>,
+    objects: Vec<Variable>,
     /// By rotation.
     updates: BTreeMap<u64, Vec<Update>>,
     /// By window, of each object; the last one is that of the newest window of any switch.
@@ -50,10 +53,10 @@ pub(crate) struct Model {
 
 impl Model {
     /// Empty variables, which begin in this window.
-    pub(crate) fn new(objects: &[(Merge, u32)], window: u64) -> Model {
-        let empty = objects.iter().map(|(_, cells)| vec![0; *cells as usize]).collect();
+    pub(crate) fn new(objects: &[Variable], window: u64) -> Model {
+        let empty = objects.iter().map(|(_, cells, _)| vec![0; *cells as usize]).collect();
         Model {
-            merges: objects.iter().map(|(merge, _)| *merge).collect(),
+            objects: objects.to_vec(),
             updates: BTreeMap::new(),
             values: BTreeMap::from([(window, empty)]),
         }
@@ -82,9 +85,14 @@ impl Model {
         while self.newest() < window {
             let Some((&newest, values)) = self.values.last_key_value() else { return };
             let mut next = values.clone();
+            for ((.., period), cells) in self.objects.iter().zip(&mut next) {
+                if *period != 0 && period_begins(*period, newest) == newest {
+                    cells.fill(0);
+                }
+            }
             for Update { object, index, by } in self.updates.get(&newest).into_iter().flatten() {
                 let cell = &mut next[*object][*index as usize];
-                *cell = self.merges[*object].of(*cell, *by);
+                *cell = self.objects[*object].0.of(*cell, *by);
             }
             self.values.insert(newest + 1, next);
         }
@@ -114,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_window_sees_the_rotations_below_it() {
-        let mut model = Model::new(&[(Merge::Sum, 4), (Merge::Max, 4)], 1);
+        let mut model = Model::new(&[(Merge::Sum, 4, 0), (Merge::Max, 4, 2)], 1);
         let update = |object, by| Update { object, index: 2, by };
         model.update(1, update(0, 5)).expect("in time");
         model.update(2, update(0, 7)).expect("in time");
@@ -125,6 +133,7 @@ mod tests {
         assert_eq!((model.unseen(2), model.value(3, 0, 2)), (1, None));
         assert_eq!(model.update(1, update(0, 1)).unwrap_err().check, "late");
         model.enter(3);
-        assert_eq!(model.value(3, 0, 2), Some(12));
+        // (The maxima began anew with the rotation 2.)
+        assert_eq!((model.value(3, 0, 2), model.value(3, 1, 2)), (Some(12), Some(0)));
     }
 }

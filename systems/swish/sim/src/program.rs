@@ -10,8 +10,8 @@ use xdp_backend::Systems;
 /// Cells of the counter and of the set: 68 blocks together, so that a member's messages of a window
 /// take more than one word of bits.
 pub const CELLS: u32 = 34 * 360;
-/// Cells of the maxima, which are a group of their own.
-pub const MAXIMA: u32 = 64;
+/// Windows after which the counter `recent` begins anew.
+pub const PERIOD: u32 = 3;
 
 /// Cells of the large variables of eventual.p4: more than a message with a run of them has.
 pub const EVENTUAL_CELLS: u32 = 200;
@@ -37,17 +37,19 @@ impl Program {
     /// What the compiler says, for people.
     pub fn compile(bug: Option<&SeededBug>) -> Result<Program, String> {
         let text = include_str!("../../p4/probe/probe.p4");
-        Program::compile_file("probe.p4", text, vec![format!("CELLS={CELLS}")], bug)
+        let defines = vec![format!("CELLS={CELLS}"), format!("PERIOD={PERIOD}")];
+        Program::compile_file("probe.p4", text, defines, bug)
     }
 
-    /// The same, with each of the two large variables in a group of its own: the counter's only
-    /// adds, so that what the dead brought can be told apart.
+    /// The same, with each of the two large variables in a group of its own: those of the counter
+    /// only add, so that what the dead brought can be told apart.
     ///
     /// # Errors
     /// As [`Program::compile`].
     pub fn compile_apart() -> Result<Program, String> {
         let text = include_str!("../../p4/probe/probe.p4");
-        let defines = vec![format!("CELLS={CELLS}"), "APART".to_owned()];
+        let defines =
+            vec![format!("CELLS={CELLS}"), "APART".to_owned(), format!("PERIOD={PERIOD}")];
         Program::compile_file("probe.p4", text, defines, None)
     }
 

@@ -137,6 +137,27 @@ pub const ALL: &[SeededBug] = &[
         right: "if (window == SP_SHARED_WINDOW(SP_SHARED_LOAD(node->word)) &&\n\t    sp_shared_claim(",
         wrong: "if (sp_shared_claim(",
     },
+    SeededBug {
+        name: "AnewEarly",
+        what: "One switch begins a period a window before the others (notes, 15).",
+        header: "stateplane_shared.h",
+        right: "SP_SHARED_LOAD(block->window[side]), window - 1))",
+        wrong: "SP_SHARED_LOAD(block->window[side]),\n\t\t\t      window - (sp_shared_node(group) && sp_shared_node(group)->own != 1)))",
+    },
+    SeededBug {
+        name: "OldPeriodRead",
+        what: "Packets read the last period's value until something of the new one comes.",
+        header: "stateplane_shared.h",
+        right: "if (sp_shared_is_over(period, SP_SHARED_LOAD(block->window[side]), window - 1))\n\t\treturn 0;\n",
+        wrong: "",
+    },
+    SeededBug {
+        name: "PeriodAdded",
+        what: "A period begins from the last one's value.",
+        header: "stateplane_shared_merge.h",
+        right: "sides.anew = sp_shared_is_over(period, block->window[read & 1], window);",
+        wrong: "sides.anew = 0;",
+    },
 ];
 
 /// Those of variables with EWO.

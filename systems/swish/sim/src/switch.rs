@@ -11,7 +11,7 @@ use swish_protocol::layouts::{
     BlockValue, CELLS, CPUS as PLACES, CpuValue, MEMBERS, MemberValue, NodeValue,
 };
 use swish_protocol::message::Message;
-use swish_protocol::objects::{Merge, SYSTEM};
+use swish_protocol::objects::{Merge, SYSTEM, period_begins};
 use swish_switch::due::Rounds;
 use swish_switch::group::{Group, Open, View, settings_of};
 use wire::{KeyRing, SECRET_BYTES, Secret};
@@ -39,6 +39,8 @@ pub(crate) struct Shared {
     pub(crate) object: usize,
     pub(crate) merge: Merge,
     pub(crate) cells: u32,
+    /// Windows after which it begins anew; 0: it never does.
+    pub(crate) period: u32,
     first_block: u32,
 }
 
@@ -47,7 +49,7 @@ pub(crate) struct Shared {
 pub(crate) struct Probed {
     pub(crate) window: u64,
     /// By variable, in the order of the program.
-    pub(crate) read: [u32; 3],
+    pub(crate) read: [u32; 4],
 }
 
 /// See the file.
@@ -104,6 +106,7 @@ impl Switch {
                 object: shared.iter().filter(|it| it.group == group).count(),
                 merge: settings.merge,
                 cells: described.capacity,
+                period: settings.period,
                 first_block: settings.first_block,
             });
         }
@@ -207,7 +210,10 @@ impl Switch {
             let bytes = harness(self.dataplane.read_array(BLOCKS, shared.first_block + block))?;
             let BlockValue { window: [first, second], value, .. } = BlockValue::from_bytes(&bytes);
             let newer = second < window && second > first;
-            cells.extend(value[if first >= window { 1 } else { usize::from(newer) }]);
+            let side = if first >= window { 1 } else { usize::from(newer) };
+            let begins = period_begins(shared.period, window.saturating_sub(1));
+            let is_over = [first, second][side] < begins;
+            cells.extend(if is_over { [0; CELLS as usize] } else { value[side] });
         }
         cells.truncate(shared.cells as usize);
         Ok(cells)
@@ -305,24 +311,23 @@ pub(crate) fn receiver(frame: &[u8]) -> Checked<(usize, Message)> {
 /// The updates of a probe, by variable.
 pub(crate) fn updates_of(index: u32, amount: u32, shared: &[Shared]) -> Vec<(usize, Update)> {
     let of = |(at, shared): (usize, &Shared)| {
-        let index = if shared.cells == crate::program::MAXIMA { index & 63 } else { index };
-        (at, Update { object: shared.object, index, by: amount })
+        (at, Update { object: shared.object, index: index % shared.cells, by: amount })
     };
     shared.iter().enumerate().map(of).collect()
 }
 
 pub(crate) fn probe_frame(index: u32, amount: u32) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 6, 2, 0, 0, 0, 0, 5, 8, 0];
-    frame.extend([0x45, 0, 0, 60, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 1, 5, 10, 0, 1, 6]);
-    frame.extend([0x03, 0xe8, 0x0f, 0xa0, 0, 40, 0, 0]);
+    frame.extend([0x45, 0, 0, 64, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 1, 5, 10, 0, 1, 6]);
+    frame.extend([0x03, 0xe8, 0x0f, 0xa0, 0, 44, 0, 0]);
     frame.extend(index.to_be_bytes());
     frame.extend(amount.to_be_bytes());
-    frame.extend([0; 24]);
+    frame.extend([0; 28]);
     frame
 }
 
 fn probed(frame: &[u8]) -> Option<Probed> {
     let word = |at: usize| frame.get(at..)?.first_chunk().copied().map(u32::from_be_bytes);
     let window = frame.get(50..)?.first_chunk().copied().map(u64::from_be_bytes)?;
-    Some(Probed { window, read: [word(58)?, word(62)?, word(66)?] })
+    Some(Probed { window, read: [word(58)?, word(62)?, word(66)?, word(74)?] })
 }

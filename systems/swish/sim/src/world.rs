@@ -86,7 +86,7 @@ impl<'a> World<'a> {
         let shared = switches.first().map(|it| it.shared.clone()).unwrap_or_default();
         let of_group = |group| {
             let own = shared.iter().filter(|it| it.group == group);
-            Model::new(&own.map(|it| (it.merge, it.cells)).collect::<Vec<_>>(), FIRST)
+            Model::new(&own.map(|it| (it.merge, it.cells, it.period)).collect::<Vec<_>>(), FIRST)
         };
         Ok(World {
             scenario,

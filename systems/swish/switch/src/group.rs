@@ -12,7 +12,7 @@ use swish_protocol::layouts::{
     NodeValue,
 };
 use swish_protocol::objects::{
-    Consistency, Group as Described, Merge, SYSTEM, SharedSettings, groups,
+    Consistency, Group as Described, Merge, SYSTEM, SharedSettings, groups, period_begins,
 };
 use swish_protocol::tag::{About, secret_value};
 use wire::KeyRing;
@@ -37,8 +37,9 @@ pub struct Group {
     pub described: Described,
     /// Words of a member's bitmap of messages.
     got_words: u32,
-    /// How blocks merge: the first one of the group's, and how it and the next ones do.
-    merges: Vec<(u32, Merge)>,
+    /// Variables in order: the first block of the group's, how blocks merge, after how many windows
+    /// they begin anew.
+    variables: Vec<(u32, Merge, u32)>,
 }
 
 /// What the open delta of a group has before the group begins.
@@ -111,11 +112,16 @@ impl Group {
         let found = groups(settings.iter().map(|(cells, it)| (*cells, it)));
         let most = found.iter().map(|it| it.blocks).max().unwrap_or(0);
         let got_words = most.div_ceil(64);
-        let merges = |described: &Described| {
+        let variables = |described: &Described| {
             let own = settings.iter().filter(|(_, it)| it.group_number == described.number);
-            own.map(|(_, it)| (it.first_block - described.first, it.merge)).collect()
+            let mut found: Vec<_> = own
+                .map(|(_, it)| (it.first_block - described.first, it.merge, it.period))
+                .collect();
+            found.sort_by_key(|(first, ..)| *first);
+            found
         };
-        let of = |described: Described| Group { got_words, merges: merges(&described), described };
+        let of =
+            |described: Described| Group { got_words, variables: variables(&described), described };
         Ok(found.into_iter().map(of).collect())
     }
 
@@ -136,13 +142,21 @@ impl Group {
 
     /// All variables merge by addition.
     pub fn sums(&self) -> bool {
-        self.merges.iter().all(|(_, merge)| *merge == Merge::Sum)
+        self.variables.iter().all(|(_, merge, _)| *merge == Merge::Sum)
     }
 
     /// How a block of the group merges.
     pub fn merge_of(&self, block: u32) -> Merge {
-        let before = self.merges.iter().filter(|(first, _)| *first <= block);
-        before.max_by_key(|(first, _)| *first).map_or(Merge::Sum, |(_, merge)| *merge)
+        self.variable_of(block).map_or(Merge::Sum, |(_, merge, _)| *merge)
+    }
+
+    /// After how many windows a block of the group begins anew; 0: it never does.
+    pub fn period_of(&self, block: u32) -> u32 {
+        self.variable_of(block).map_or(0, |(.., period)| *period)
+    }
+
+    fn variable_of(&self, block: u32) -> Option<&(u32, Merge, u32)> {
+        self.variables.iter().rev().find(|(first, ..)| *first <= block)
     }
 
     /// The group as the data plane has it.
@@ -354,7 +368,10 @@ impl Group {
         let block = BlockValue::from_bytes(&bytes);
         let [first, second] = block.window;
         let side = if first >= window { 1 } else { usize::from(second < window && second > first) };
-        Ok(block.value[side][(index % CELLS) as usize])
+        let period = self.period_of(first_block + index / CELLS - self.described.first);
+        let begins = period_begins(period, window.saturating_sub(1));
+        let is_over = block.window[side] < begins;
+        Ok(if is_over { 0 } else { block.value[side][(index % CELLS) as usize] })
     }
 
     /// How long windows took, in ns: upper ends of buckets, and counts.

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod cells;
 mod chain_member;
 mod chained;
 mod config;

@@ -7,6 +7,7 @@ use libbpf_rs::MapCore;
 use std::sync::atomic::{Ordering, fence};
 use swish_protocol::bulk::Piece;
 use swish_protocol::layouts::{CELLS, CPUS, LINE_CELLS, LINES, MEMBERS, NOT_KNOWN, phase};
+use swish_protocol::objects::period_begins;
 
 /// Words of a node (`NodeValue`).
 pub(crate) mod node {
@@ -91,6 +92,8 @@ pub(crate) struct Maps {
     first: usize,
     count: usize,
     got_words: usize,
+    /// By block: after how many windows it begins anew.
+    periods: Vec<u32>,
 }
 
 /// Updates that a member had made in a rotation.
@@ -115,6 +118,7 @@ impl Maps {
             first: group.described.first as usize,
             count: group.described.blocks as usize,
             got_words: group.got_words() as usize,
+            periods: (0..group.described.blocks).map(|block| group.period_of(block)).collect(),
         })
     }
 
@@ -237,6 +241,27 @@ impl Maps {
         words.flat_map(halves).collect()
     }
 
+    /// What the first merge of this window begins from, as the data plane has it.
+    fn base(&self, block: usize, window: u64) -> Vec<u32> {
+        self.read_in(block, window, window)
+    }
+
+    /// What packets of this window read.
+    pub fn read_by_packets(&self, block: usize, window: u64) -> Vec<u32> {
+        self.read_in(block, window, window.saturating_sub(1))
+    }
+
+    /// The value that packets of the window read; zeros, if it is of an earlier period than the
+    /// rotation.
+    fn read_in(&self, block: usize, window: u64, rotation: u64) -> Vec<u32> {
+        let side = self.read_side(block, window);
+        let begins = period_begins(self.periods.get(block).copied().unwrap_or(0), rotation);
+        if self.blocks.get(self.first + block, WINDOW + side) < begins {
+            return vec![0; CELLS as usize];
+        }
+        self.cells(block, VALUE + side * ARRAY_WORDS)
+    }
+
     fn set_cells(&self, block: usize, array: usize, cells: &[u32]) {
         for (word, pair) in cells.chunks_exact(2).take(ARRAY_WORDS).enumerate() {
             self.blocks.set(self.first + block, array + word, joined([pair[0], pair[1]]));
@@ -261,11 +286,10 @@ impl Maps {
     pub fn half(&self) -> Vec<Piece> {
         let (window, _) = self.word();
         let piece = |block: usize| {
-            let base = self.read_side(block, window);
-            let to = 1 - base;
+            let to = 1 - self.read_side(block, window);
             (self.blocks.get(self.first + block, WINDOW + to) == window).then(|| {
                 let now = self.cells(block, VALUE + to * ARRAY_WORDS);
-                let before = self.cells(block, VALUE + base * ARRAY_WORDS);
+                let before = self.base(block, window);
                 let cells = now.iter().zip(before).map(|(now, before)| now.wrapping_sub(before));
                 Piece { block: block as u32, tag: window, cells: cells.collect() }
             })
@@ -369,9 +393,8 @@ impl Maps {
             if block >= self.count {
                 continue;
             }
-            let base = self.read_side(block, window);
-            let to = 1 - base;
-            let mut sum = self.cells(block, VALUE + base * ARRAY_WORDS);
+            let to = 1 - self.read_side(block, window);
+            let mut sum = self.base(block, window);
             sum.iter_mut().zip(cells).for_each(|(sum, by)| *sum = sum.wrapping_add(*by));
             // (First the window: packets of this window read the other value.)
             self.blocks.set(self.first + block, WINDOW + to, window);

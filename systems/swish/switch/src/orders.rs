@@ -1,6 +1,7 @@
-//! What operators read and write of registers, tables and sets with EWO, over the control socket:
-//! fields by name, values as people write them.
+//! What operators read and write of registers, tables and sets with EWO, and read of counters and
+//! sketches, over the control socket: fields by name, values as people write them.
 
+use crate::cells::{Cells, Values};
 use crate::records::{Object, Record, Written};
 use dataplane::Dataplane;
 use dataplane::value::{format_value, parse_member};
@@ -13,7 +14,7 @@ use switch_agent::{Error, Result};
 
 /// The name of the request.
 pub const OP: &str = "shared_order";
-/// A register's key.
+/// The key of a register, counter or sketch.
 const INDEX: &str = "index";
 
 /// What is asked for.
@@ -60,11 +61,15 @@ pub struct Answer {
     pub object: String,
     /// The extern.
     pub kind: String,
-    /// Keys at the most.
+    /// Keys at the most; cells of a counter or sketch.
     pub size: u32,
+    /// Of a counter or sketch with SDW: the window that packets read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<u64>,
     /// Keys that are removed, and still take a place.
     pub removed: u64,
-    /// What was read, or is there after the write; of `clear` what was there before.
+    /// What was read, or is there after the write; of `clear` what was there before. Of a counter
+    /// or sketch without an index: the cells that are not zero.
     pub entries: Vec<Entry>,
 }
 
@@ -77,14 +82,65 @@ pub(crate) fn request(
 ) -> Option<Result<Value>> {
     let other = |error: serde_json::Error| Error::Other(format!("not a request: {error}"));
     let answer = |ask: Ask| {
-        let answer = answer(dataplane, objects, &ask)?;
+        let cells = Cells::all(dataplane)?;
+        let answer = match cells.iter().find(|it| is_named(it.name(), &ask.object)) {
+            Some(cells) => answer_cells(dataplane, cells, &ask)?,
+            None => answer(dataplane, objects, &cells, &ask)?,
+        };
         serde_json::to_value(answer).map_err(other)
     };
     (op == OP).then(|| Ask::deserialize(request).map_err(other).and_then(answer))
 }
 
-fn answer(dataplane: &Dataplane, objects: &[Object], ask: &Ask) -> Result<Answer> {
-    let object = find(dataplane, objects, &ask.object)?;
+/// Is it the object's name, or the last part of it?
+fn is_named(name: &str, asked: &str) -> bool {
+    name == asked || name.strip_suffix(asked).is_some_and(|front| front.ends_with('.'))
+}
+
+/// Of a counter or sketch: one cell, or all that are not zero.
+fn answer_cells(dataplane: &Dataplane, cells: &Cells<'_>, ask: &Ask) -> Result<Answer> {
+    if ask.order != Order::Get {
+        return cells.refuse(
+            "packets change it, and operators read it; with Shared.SDW it begins anew after its \
+             period, if the program gives it one",
+        );
+    }
+    let index = match &ask.fields[..] {
+        [] => None,
+        [(name, text)] if name == INDEX || name == "key.index" => {
+            Some(parse_member(INDEX, text, 32, None)? as u32)
+        }
+        _ => return cells.refuse("give index=…, or nothing: all cells that are not zero"),
+    };
+    if index.is_some_and(|it| it >= cells.size()) {
+        return cells.refuse(&format!("index: it has cells 0 to {}", cells.size() - 1));
+    }
+    let Values { window, cells: values } = cells.read(dataplane)?;
+    let wanted = (0..).zip(values).filter(|(at, value)| match index {
+        Some(index) => *at == index,
+        None => *value != 0,
+    });
+    let entry = |(at, value): (u32, u32)| Entry {
+        key: vec![(INDEX.to_owned(), at.to_string())],
+        value: vec![("value".to_owned(), value.to_string())],
+    };
+    Ok(Answer {
+        object: cells.name().to_owned(),
+        kind: cells.kind().to_owned(),
+        size: cells.size(),
+        window,
+        removed: 0,
+        entries: wanted.map(entry).collect(),
+    })
+}
+
+fn answer(
+    dataplane: &Dataplane,
+    objects: &[Object],
+    cells: &[Cells<'_>],
+    ask: &Ask,
+) -> Result<Answer> {
+    let object = find(dataplane, objects, cells, &ask.object)?;
     let (key, value) = read(object, &ask.fields)?;
     let is_whole = matches!((&key, ask.order), (None, Order::Get | Order::Clear));
     if ask.order != Order::Set && value.is_some() {
@@ -131,29 +187,33 @@ fn answer(dataplane: &Dataplane, objects: &[Object], ask: &Ask) -> Result<Answer
         object: object.name.clone(),
         kind: object.kind.clone(),
         size: object.size,
+        window: None,
         removed: object.counts(dataplane)?.removed,
         entries,
     })
 }
 
-fn find<'a>(dataplane: &Dataplane, objects: &'a [Object], name: &str) -> Result<&'a Object> {
-    let is_named =
-        |it: &str| it == name || it.strip_suffix(name).is_some_and(|front| front.ends_with('.'));
-    if let Some(found) = objects.iter().find(|it| is_named(&it.name)) {
+fn find<'a>(
+    dataplane: &Dataplane,
+    objects: &'a [Object],
+    cells: &[Cells<'_>],
+    name: &str,
+) -> Result<&'a Object> {
+    if let Some(found) = objects.iter().find(|it| is_named(&it.name, name)) {
         return Ok(found);
     }
     let all = &dataplane.manifest().state_objects;
-    if let Some(other) = all.iter().find(|it| it.system == SYSTEM && is_named(&it.name)) {
+    if let Some(other) = all.iter().find(|it| it.system == SYSTEM && is_named(&it.name, name)) {
         return Err(Error::Other(format!(
-            "{} {}: operators read and write registers, tables and sets with Shared.EWO; packets \
-             change this one",
+            "{} {}: with Shared.SRO only packets read and write it",
             other.kind, other.name
         )));
     }
-    let names: Vec<&str> = objects.iter().map(|it| it.name.as_str()).collect();
+    let names = objects.iter().map(|it| it.name.as_str()).chain(cells.iter().map(Cells::name));
+    let names: Vec<&str> = names.collect();
     let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
     Err(Error::Other(format!(
-        "{name:?}: no register, table or set with Shared.EWO has this name; the program has: \
+        "{name:?}: no shared variable that operators can read has this name; the program has: \
          {known}"
     )))
 }

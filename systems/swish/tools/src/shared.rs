@@ -11,6 +11,7 @@ use std::net::SocketAddrV4;
 use std::path::PathBuf;
 use std::time::Duration;
 use swish_daemon::{Config, GroupStatus, Status, SwitchStatus};
+use swish_protocol::objects::{COUNTER, SKETCH};
 use swish_switch::orders::{Answer, Ask, OP, Order};
 use switch_agent::client;
 use wire::ToolType;
@@ -23,6 +24,8 @@ const EXAMPLES: &str = "Examples:
   stateplane shared leave --switch s1            before it is taken out of service
   stateplane shared join --switch s1
   stateplane shared get signatures --json
+  stateplane shared get matches                  a counter or sketch: cells that are not zero
+  stateplane shared get matches index=17
   stateplane shared set signatures port=53 payload=0xdeadbeef00000000 id=7
   stateplane shared delete blocks source=10.66.0.1
   stateplane shared clear blocks
@@ -47,7 +50,7 @@ enum Word {
     Leave(LeaveArgs),
     /// Let a switch that left come back
     Join(LeaveArgs),
-    /// Read a register, table or set with EWO on a switch: one key, or all
+    /// Read a register, table or set with EWO on a switch, or a counter or sketch: one key, or all
     Get(OrderArgs),
     /// Write a value, or put a key into a set: all switches of its group will have it
     Set(OrderArgs),
@@ -69,7 +72,8 @@ struct OrderArgs {
     #[arg(value_name = "NAME")]
     object: String,
     /// Fields of the key, and of the value: numbers, addresses, members of enums. Where key and
-    /// value have fields of one name: key.FIELD, value.FIELD. A register's key is `index`.
+    /// value have fields of one name: key.FIELD, value.FIELD. The key of a register, counter or
+    /// sketch is `index`.
     #[arg(value_name = "FIELD=VALUE", value_parser = field)]
     fields: Vec<(String, String)>,
     /// The switch; may be left out if only one runs.
@@ -212,8 +216,14 @@ fn order(args: &OrderArgs, order: Order) -> Said<u8> {
         outln!("{}", command_line::json(&answer));
         return Ok(code);
     }
-    let Answer { object, size, removed, entries, .. } = &answer;
+    let Answer { object, kind, size, window, removed, entries } = &answer;
+    let has_cells = [COUNTER, SKETCH].contains(&kind.as_str());
+    let of = window.map_or(String::new(), |window| format!(" in window {window}"));
     match order {
+        Order::Get if has_cells && is_of_one => outln!("{object}{of}"),
+        Order::Get if has_cells => {
+            outln!("{object}{of}: {} of {size} cells are not zero", entries.len());
+        }
         Order::Get if is_of_one && entries.is_empty() => outln!("{object}: no such key"),
         Order::Get if !is_of_one => {
             outln!("{object}: {} of {size} keys, {removed} removed", entries.len());

@@ -4,11 +4,11 @@
 //! *w* of a view count all updates of rotations below *w* of the view's members; of times that are
 //! over, those that the view's decision says.
 
-use crate::model::Update;
+use crate::model::{Update, Variable};
 use std::collections::BTreeMap;
 use swish_controller::Decided;
 use swish_protocol::layouts::phase;
-use swish_protocol::objects::Merge;
+use swish_protocol::objects::period_begins;
 
 struct Made {
     time: usize,
@@ -39,7 +39,7 @@ type Values = Vec<Vec<u32>>;
 
 /// See the module.
 pub(super) struct Truth {
-    objects: Vec<(Merge, u32)>,
+    objects: Vec<Variable>,
     made: Vec<Made>,
     times: Vec<Time>,
     views: BTreeMap<u32, View>,
@@ -51,7 +51,7 @@ pub(super) struct Truth {
 }
 
 impl Truth {
-    pub fn new(objects: &[(Merge, u32)]) -> Truth {
+    pub fn new(objects: &[Variable]) -> Truth {
         Truth {
             objects: objects.to_vec(),
             made: vec![],
@@ -206,16 +206,18 @@ impl Truth {
     fn value(&self, view: u32, window: u64) -> Option<Values> {
         let limits = &self.views.get(&view)?.limits;
         let mut values: Values =
-            self.objects.iter().map(|(_, cells)| vec![0; *cells as usize]).collect();
+            self.objects.iter().map(|(_, cells, _)| vec![0; *cells as usize]).collect();
         for Made { time, rotation, update } in &self.made {
             // (A member that was removed goes on alone for a while, in its view.)
             if self.times[*time].since > view {
                 continue;
             }
             let limit = limits.get(time).copied().unwrap_or(u64::MAX);
-            if *rotation < window && *rotation <= limit {
+            let (merge, _, period) = self.objects[update.object];
+            let begins = period_begins(period, window - 1);
+            if (begins..window).contains(rotation) && *rotation <= limit {
                 let cell = &mut values[update.object][update.index as usize];
-                *cell = self.objects[update.object].0.of(*cell, update.by);
+                *cell = merge.of(*cell, update.by);
             }
         }
         Some(values)
