@@ -16,6 +16,7 @@ mod kv;
 mod nat;
 mod redis;
 mod sessions;
+mod shared_chain;
 mod shared_limiter;
 mod shared_windows;
 mod table2;
@@ -75,6 +76,7 @@ pub const ALL: &[Experiment] = &[
     redis::EXPERIMENT,
     shared_windows::EXPERIMENT,
     shared_limiter::EXPERIMENT,
+    shared_chain::EXPERIMENT,
     kv::packets::EXPERIMENT,
     kv::sweeps::VALUES,
     kv::sweeps::STORE,
