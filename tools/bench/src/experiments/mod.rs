@@ -18,6 +18,7 @@ mod redis;
 mod sessions;
 mod shared_chain;
 mod shared_limiter;
+mod shared_packets;
 mod shared_windows;
 mod table2;
 
@@ -76,6 +77,7 @@ pub const ALL: &[Experiment] = &[
     redis::EXPERIMENT,
     shared_windows::EXPERIMENT,
     shared_limiter::EXPERIMENT,
+    shared_packets::EXPERIMENT,
     shared_chain::EXPERIMENT,
     kv::packets::EXPERIMENT,
     kv::sweeps::VALUES,
