@@ -31,17 +31,19 @@ pub const EXPERIMENT: Experiment = Experiment {
             writes for a second of CPU of all members, in chains of two and three switches; what a \
             write adds to a packet's round trip; CPU time of a packet that reads",
         paper: "\
-            SwiSh §8.1: a switch's control plane carries each write of SRO, up to some 20 K a second.",
+            SwiSh §8.1: a switch's control plane carries each write of SRO, up to some 20 K a \
+            second.",
         method: "\
-            Real switches in namespaces, the program pairs.p4: each packet sets a key of two tables, \
-            together, or reads both, or both reads and sets them, and comes back. Hosts send through \
-            all switches at once, each socket 16 packets at a time, to keys of its own. CPU time is \
-            that of all programs of the switches, the generated frames' too, as the kernel counts \
-            it: the kernel's own part of a packet (its softirq, the driver) is not in it, and is \
-            the same without stateplane. Reads are of keys that nobody writes. Round trips are of \
-            one packet at a time, writes and packets without state by turns.\n\n\
-            A packet that reads two keys runs again when a batch is written in between, so what was \
-            read is written more slowly, and the more so the farther a switch is from the head.",
+            Real switches in namespaces, the program pairs.p4: each packet sets a key of two \
+            tables, together, or reads both, or both reads and sets them, and comes back. Hosts \
+            send through all switches at once, each socket 16 packets at a time, to keys of its \
+            own. CPU time is that of all programs of the switches, the generated frames' too, as \
+            the kernel counts it: the kernel's own part of a packet (its softirq, the driver) is \
+            not in it, and is the same without stateplane. Reads are of keys that nobody writes. \
+            Round trips are of one packet at a time, writes and packets without state by turns.\n\n\
+            A packet that reads two keys runs again when a batch is written in between, so what \
+            was read is written more slowly, and the more so the farther a switch is from the \
+            head.",
     },
 };
 

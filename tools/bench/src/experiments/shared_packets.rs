@@ -26,19 +26,20 @@ pub const EXPERIMENT: Experiment = Experiment {
         quick: "1 min",
         full: "3 min",
         shows: "\
-            CPU time of a packet in a firewall, a rate limiter and a detector whose state is shared, \
-            over that in the same programs with state of their own",
+            CPU time of a packet in a firewall, a rate limiter and a detector whose state is \
+            shared, over that in the same programs with state of their own",
         paper: "\
-            SwiSh §9.1: packets that read replicated state cost the same as without replication, and \
-            so do updates with EWO and SDW: all is done at line rate.",
+            SwiSh §9.1: packets that read replicated state cost the same as without replication, \
+            and so do updates with EWO and SDW: all is done at line rate.",
         method: "\
-            CPU time by BPF_PROG_RUN, as in the NAT's experiment: the programs take turns of 25,000 \
-            packets, the replay's own part is taken off, and ratios are of one round. The firewall's \
-            connections are written before (SRO: settled, so reads are local); its local form has \
-            them in a FlowState without fault tolerance. Limiter and detector run in the switches of \
-            labs that are up, with windows of 10 ms or with mirroring and gossip, and with \
-            registers of their own. All packets of the limiter update two counters and read them. \
-            Packets of the detector read five cells, and write only new destinations.",
+            CPU time by BPF_PROG_RUN, as in the NAT's experiment: the programs take turns of \
+            25,000 packets, the replay's own part is taken off, and ratios are of one round. The \
+            firewall's connections are written before (SRO: settled, so reads are local); its \
+            local form has them in a FlowState without fault tolerance. Limiter and detector run \
+            in the switches of labs that are up, with windows of 10 ms or with mirroring and \
+            gossip, and with registers of their own. All packets of the limiter update two \
+            counters and read them. Packets of the detector read five cells, and write only new \
+            destinations.",
     },
 };
 
