@@ -17,8 +17,11 @@ mod nat;
 mod redis;
 mod sessions;
 mod shared_chain;
+mod shared_control;
 mod shared_limiter;
 mod shared_packets;
+mod shared_sizes;
+mod shared_visible;
 mod shared_windows;
 mod table2;
 
@@ -76,6 +79,9 @@ pub const ALL: &[Experiment] = &[
     table2::EXPERIMENT,
     redis::EXPERIMENT,
     shared_windows::EXPERIMENT,
+    shared_sizes::EXPERIMENT,
+    shared_visible::EXPERIMENT,
+    shared_control::EXPERIMENT,
     shared_limiter::EXPERIMENT,
     shared_packets::EXPERIMENT,
     shared_chain::EXPERIMENT,
