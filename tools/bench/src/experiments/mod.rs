@@ -20,6 +20,7 @@ mod shared_chain;
 mod shared_control;
 mod shared_limiter;
 mod shared_packets;
+mod shared_recovery;
 mod shared_sizes;
 mod shared_visible;
 mod shared_windows;
@@ -83,6 +84,7 @@ pub const ALL: &[Experiment] = &[
     shared_visible::EXPERIMENT,
     shared_control::EXPERIMENT,
     shared_limiter::EXPERIMENT,
+    shared_recovery::EXPERIMENT,
     shared_packets::EXPERIMENT,
     shared_chain::EXPERIMENT,
     kv::packets::EXPERIMENT,
