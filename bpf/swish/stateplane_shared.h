@@ -95,10 +95,26 @@ SP_INLINE struct sp_shared_block *sp_shared_block(__u32 block)
 	return bpf_map_lookup_elem(&sp_shared_blocks, &block);
 }
 
-/* Where in its block a cell of a group is. (The verifier knows no bound of a remainder.) */
+/*
+ * cell / SP_SHARED_CELLS and cell / SP_SHARED_LINE_CELLS by multiplication. The JIT compiler makes
+ * a division of each "/", which costs as much as a look-up, and a packet has several of them.
+ */
+_Static_assert(SP_SHARED_CELLS == 360 && SP_SHARED_LINE_CELLS == 15, "other factors are needed");
+/* Right below 2^40 / 344. */
+SP_INLINE __u32 sp_shared_block_of(__u32 cell)
+{
+	return (cell * 3054198967ull) >> 40;
+}
+/* Right below 2^16 / 14: in a block. */
+SP_INLINE __u32 sp_shared_line_of(__u32 cell)
+{
+	return (cell * 4370) >> 16;
+}
+
+/* Where in its block a cell of a group is. (The verifier knows no bound of it.) */
 SP_INLINE __u64 sp_shared_within(__u32 cell)
 {
-	return sp_below(cell % SP_SHARED_CELLS, SP_SHARED_CELLS);
+	return sp_below(cell - sp_shared_block_of(cell) * SP_SHARED_CELLS, SP_SHARED_CELLS);
 }
 
 /*
@@ -165,7 +181,7 @@ SP_INLINE __u32 sp_shared_read(struct sp_shared_context *shared, __u32 group, __
 
 	if (index >= cells || !word)
 		return 0;
-	block = sp_shared_block(first + index / SP_SHARED_CELLS);
+	block = sp_shared_block(first + sp_shared_block_of(index));
 	if (!block)
 		return 0;
 	side = sp_shared_read_side(block, window) & 1;
@@ -197,8 +213,8 @@ SP_INLINE void sp_shared_update(struct sp_shared_context *shared, __u32 group, _
 	}
 	cpu->used++;
 	update = sp_element(&shared->update[0]) + sp_below(shared->updates, SP_SHARED_UPDATES);
-	update->block = first + index / SP_SHARED_CELLS;
-	update->cell = index % SP_SHARED_CELLS;
+	update->block = first + sp_shared_block_of(index);
+	update->cell = index - sp_shared_block_of(index) * SP_SHARED_CELLS;
 	update->by = by;
 	update->group = group;
 	shared->updates++;
@@ -320,7 +336,7 @@ SP_SHARED_GLOBAL int sp_shared_apply(__u64 word, __u32 group, __u32 number, __u3
 
 	if (!block || !node || cell >= SP_SHARED_CELLS)
 		return 0;
-	line = sp_below(cell / SP_SHARED_LINE_CELLS, SP_SHARED_LINES);
+	line = sp_below(sp_shared_line_of(cell), SP_SHARED_LINES);
 	old = SP_SHARED_LOAD(block->line[side][line]);
 	if ((old >> 16 != rotation || old & SP_SHARED_CLEARING) &&
 	    !sp_shared_claim_line(number, side, line, rotation)) {
@@ -339,7 +355,7 @@ SP_SHARED_GLOBAL int sp_shared_apply(__u64 word, __u32 group, __u32 number, __u3
 
 		bpf_loop(SP_SHARED_SPINS, sp_shared_raise, &spin, 0);
 	}
-	bit = 1ull << (cell % SP_SHARED_LINE_CELLS);
+	bit = 1ull << (cell - sp_shared_line_of(cell) * SP_SHARED_LINE_CELLS);
 	if (SP_SHARED_LOAD(block->line[side][line]) & bit)
 		return 0;
 	if (__sync_fetch_and_or(&block->line[side][line], bit) & bit)

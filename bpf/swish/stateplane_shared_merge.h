@@ -24,36 +24,34 @@ struct {
 } sp_shared_locks SEC(".maps");
 
 #define SP_SHARED_WORDS (SP_SHARED_CELLS / 2)
-#define SP_SHARED_LOW 0x7fffffff7fffffffull
-
-/* Two cells at once: the sum of each half, without a carry between them. */
-SP_INLINE __u64 sp_shared_sum2(__u64 a, __u64 b)
-{
-	return ((a & SP_SHARED_LOW) + (b & SP_SHARED_LOW)) ^ ((a ^ b) & ~SP_SHARED_LOW);
-}
 
 SP_INLINE __u32 sp_shared_larger(__u32 a, __u32 b)
 {
 	return a > b ? a : b;
 }
 
-/* to[i] = base[i] merged with from[i], for a whole block. */
-SP_INLINE void sp_shared_merge_cells(__u32 merge, sp_u64a *to, const sp_u64a *base,
-				     const sp_u64a *from)
+/*
+ * to[i] = base[i] merged with from[i], for a whole block. (The loops are unrolled in part: what
+ * counts the rounds would be half of them.)
+ */
+SP_INLINE void sp_shared_merge_cells(__u32 merge, __u32 *to, const __u32 *base,
+				     const sp_u32a *from)
 {
 	if (merge == SP_SHARED_SUM) {
-		for (int i = 0; i < SP_SHARED_WORDS; i++)
-			to[i] = sp_shared_sum2(base[i], from[i]);
+#pragma clang loop unroll_count(12)
+		for (int i = 0; i < SP_SHARED_CELLS; i++)
+			to[i] = base[i] + from[i];
 	} else if (merge == SP_SHARED_OR) {
-		for (int i = 0; i < SP_SHARED_WORDS; i++)
-			to[i] = base[i] | from[i];
-	} else {
-		for (int i = 0; i < SP_SHARED_WORDS; i++) {
-			__u64 a = base[i], b = from[i];
+		sp_u64a *to2 = (sp_u64a *)to;
+		const sp_u64a *base2 = (const sp_u64a *)base, *from2 = (const sp_u64a *)from;
 
-			to[i] = (__u64)sp_shared_larger(a >> 32, b >> 32) << 32 |
-				sp_shared_larger((__u32)a, (__u32)b);
-		}
+#pragma clang loop unroll_count(12)
+		for (int i = 0; i < SP_SHARED_WORDS; i++)
+			to2[i] = base2[i] | from2[i];
+	} else {
+#pragma clang loop unroll_count(4)
+		for (int i = 0; i < SP_SHARED_CELLS; i++)
+			to[i] = sp_shared_larger(base[i], from[i]);
 	}
 }
 
@@ -90,25 +88,24 @@ SP_INLINE struct sp_shared_sides sp_shared_sides(struct sp_shared_block *block, 
 SP_SHARED_GLOBAL int sp_shared_merge_block(struct xdp_md *xdp, __u32 number, __u64 window)
 {
 	__u8 *data = (void *)(long)xdp->data, *end = (void *)(long)xdp->data_end;
-	const sp_u64a *from = (const sp_u64a *)(data + SP_SHARED_CELLS_AT);
+	const sp_u32a *from = (const sp_u32a *)(data + SP_SHARED_CELLS_AT);
 	struct sp_shared_block *block = sp_shared_block(number);
 	struct sp_shared_lock *lock = bpf_map_lookup_elem(&sp_shared_locks, &number);
 	__u32 merge = sp_shared_merge_of(number), period = sp_shared_period_of(number);
 	struct sp_shared_sides sides;
-	sp_u64a *to;
+	__u32 *to;
 
 	if (!block || !lock || data + SP_SHARED_FULL_BYTES > end)
 		return 0;
 	bpf_spin_lock(&lock->lock);
 	sides = sp_shared_sides(block, window, period);
-	to = (sp_u64a *)block->value[sides.to & 1];
+	to = block->value[sides.to & 1];
 	if (sides.anew) {
 		/* (Zero is the identity of all merges.) */
-		for (int i = 0; i < SP_SHARED_WORDS; i++)
+		for (int i = 0; i < SP_SHARED_CELLS; i++)
 			to[i] = from[i];
 	} else {
-		sp_shared_merge_cells(merge, to, (const sp_u64a *)block->value[sides.base & 1],
-				      from);
+		sp_shared_merge_cells(merge, to, block->value[sides.base & 1], from);
 	}
 	bpf_spin_unlock(&lock->lock);
 	return 1;

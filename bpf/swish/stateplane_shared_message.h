@@ -64,6 +64,7 @@ SP_INLINE __u64 sp_shared_nh(const sp_u32a *cells, const __u32 *secret)
 {
 	__u64 sum = 0;
 
+#pragma clang loop unroll_count(6)
 	for (int i = 0; i < SP_SHARED_CELLS; i += 2)
 		sum += (__u64)(__u32)(cells[i] + secret[i]) * (__u32)(cells[i + 1] + secret[i + 1]);
 	return sum;

@@ -212,10 +212,17 @@ SP_INLINE __u64 *sp_strong_stage(struct sp_strong_context *strong, __u32 object,
 
 #define SP_STRONG_STAMP ((1ull << 48) - 1)
 
-/* TAI, in seconds. */
+#define SP_STRONG_SECOND_NS 1000000000ull
+
+/* TAI. */
+SP_INLINE __u64 sp_strong_now_ns(void)
+{
+	return sp_coarse_ns() + sp_strong_word(SP_STRONG_TAI_AHEAD);
+}
+
 SP_INLINE __u64 sp_strong_now_s(void)
 {
-	return (sp_coarse_ns() + sp_strong_word(SP_STRONG_TAI_AHEAD)) / 1000000000ull;
+	return sp_strong_now_ns() / SP_STRONG_SECOND_NS;
 }
 
 SP_INLINE __u64 sp_strong_time(__u64 idle_s)
@@ -232,6 +239,13 @@ SP_INLINE __u64 sp_strong_idle_for(__u64 word, __u64 *idle_s)
 	*idle_s = word >> 48;
 	stamp = word & SP_STRONG_STAMP;
 	return *idle_s && now > stamp ? now - stamp : 0;
+}
+
+/* Had the key of this stamp no packet for more than so many seconds? (A multiplication, where a
+ * packet that reads would pay for a division.) */
+SP_INLINE int sp_strong_idle_longer(__u64 now_ns, __u64 stamp, __u64 seconds)
+{
+	return now_ns >= (stamp + seconds + 1) * SP_STRONG_SECOND_NS;
 }
 
 /* ---- accesses ------------------------------------------------------------------------------- */
@@ -332,12 +346,13 @@ SP_INLINE __u64 sp_strong_idle_for(__u64 word, __u64 *idle_s)
 		strong->waits |= seq > committed;                                                 \
 		sp_strong_read_done(strong, node);                                                \
 		if (timed && found && same) {                                                     \
-			__u64 *word = (__u64 *)(value + SP_ROUND8(vb)) - 1, idle_s = 0;           \
-			__u64 idle_for = sp_strong_idle_for(*word, &idle_s);                      \
+			__u64 word = bpf_be64_to_cpu(*((__u64 *)(value + SP_ROUND8(vb)) - 1));    \
+			__u64 idle_s = word >> 48, stamp = word & SP_STRONG_STAMP;                \
+			__u64 now_ns = idle_s ? sp_strong_now_ns() : 0;                           \
                                                                                                   \
-			if (idle_for > idle_s)                                                    \
+			if (sp_strong_idle_longer(now_ns, stamp, idle_s))                         \
 				found = 0; /* its time is over: the head removes it soon */       \
-			else if (uses && idle_for * 4 > idle_s)                                   \
+			else if (uses && sp_strong_idle_longer(now_ns, stamp, idle_s / 4))        \
 				name##_put(strong, key, value, 0, idle_s);                        \
 		}                                                                                 \
 		if (!found)                                                                       \

@@ -37,7 +37,19 @@ impl Places {
     /// Compiles an app of `systems/redplane/p4` with these macros defined, to an object of this
     /// name; its path.
     pub fn compile_p4(&self, app: &str, name: &str, defines: &[&str]) -> Result<PathBuf> {
-        let source = self.root.join("systems/redplane/p4").join(app).join(format!("{app}.p4"));
+        self.compile_p4_of("redplane", app, name, defines)
+    }
+
+    /// The same for an app of another system.
+    pub fn compile_p4_of(
+        &self,
+        system: &str,
+        app: &str,
+        name: &str,
+        defines: &[&str],
+    ) -> Result<PathBuf> {
+        let folder = self.root.join("systems").join(system).join("p4").join(app);
+        let source = folder.join(format!("{app}.p4"));
         let object = self.output.join(format!("{name}.o"));
         let mut command = Command::new(&self.stateplane);
         command.arg("compile").arg(&source).arg("-o").arg(&object);

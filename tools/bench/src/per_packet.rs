@@ -13,6 +13,7 @@ use crate::network::Network;
 use crate::statistics::{Summary, summary};
 use crate::systems::System;
 use anyhow::{Context, Result, bail};
+use lab::netns::Netns;
 use serde::Serialize;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::Path;
@@ -39,13 +40,13 @@ pub struct Measured {
 }
 
 /// Packets of one turn: some milliseconds.
-const SLICE_PACKETS: u32 = 25_000;
+pub(crate) const SLICE_PACKETS: u32 = 25_000;
 
 /// Checked that many frames of each system before timing it.
 const CHECKED_FRAMES: usize = 512;
 
 /// The feeder: replays frames into one program after another.
-struct Replay {
+pub(crate) struct Replay {
     object: CObject,
     ingress_ifindex: u32,
     frames: u32,
@@ -53,15 +54,25 @@ struct Replay {
 
 impl Replay {
     fn load(object: &Path, translations: &[Translation], network: &Network) -> Result<Replay> {
-        let frames = u32::try_from(translations.len())?;
-        let object = CObject::load(object, &[("list", frames)])?;
         let came: Vec<Vec<u8>> =
             translations.iter().map(|(came, _)| came.frame().to_vec()).collect();
-        kernel::write_frames(&object, &came, FRAME_BYTES)?;
-        Ok(Replay { object, ingress_ifindex: network.inside, frames })
+        Replay::of(object, &came, network.inside)
     }
 
-    fn aim(&self, program: BorrowedFd<'_>) -> Result<()> {
+    /// The same for frames of [`FRAME_BYTES`] that come in on an interface.
+    pub(crate) fn of(object: &Path, came: &[Vec<u8>], ingress_ifindex: u32) -> Result<Replay> {
+        let frames = u32::try_from(came.len())?;
+        let object = CObject::load(object, &[("list", frames)])?;
+        kernel::write_frames(&object, came, FRAME_BYTES)?;
+        Ok(Replay { object, ingress_ifindex, frames })
+    }
+
+    /// Aims at the program that does nothing.
+    pub(crate) fn aim_at_nothing(&self) -> Result<()> {
+        self.object.with_program("nothing", |program| self.aim(program))
+    }
+
+    pub(crate) fn aim(&self, program: BorrowedFd<'_>) -> Result<()> {
         kernel::write(
             &self.object.map("target")?,
             &0u32.to_ne_bytes(),
@@ -69,13 +80,24 @@ impl Replay {
         )
     }
 
-    fn start_at(&self, frame: u32) -> Result<()> {
+    pub(crate) fn start_at(&self, frame: u32) -> Result<()> {
         kernel::next_frame(&self.object, self.frames, frame % self.frames)
     }
 
-    fn run(&self, repeat: u32) -> Result<kernel::Run> {
+    pub(crate) fn run(&self, repeat: u32) -> Result<kernel::Run> {
         self.object.with_program("replay", |program| {
             kernel::run(program, &[0u8; FRAME_BYTES], self.ingress_ifindex, repeat)
+        })
+    }
+
+    /// The same in another namespace, whose interface the frames come in on, on the first CPU.
+    pub(crate) fn run_in(&self, netns: &Netns, repeat: u32) -> Result<kernel::Run> {
+        let ifindex = self.ingress_ifindex;
+        self.object.with_program("replay", |program| {
+            netns.inside(|| {
+                kernel::pin_to_cpu(0)?;
+                kernel::run(program, &[0u8; FRAME_BYTES], ifindex, repeat)
+            })?
         })
     }
 }
@@ -121,7 +143,7 @@ fn run_round(replay: &Replay, systems: &[System], round: u32, packets: u32) -> R
     let mut times = vec![Vec::new(); systems.len()];
     for slice in 0..slices {
         let first_frame = slice.wrapping_mul(slice_packets);
-        replay.object.with_program("nothing", |program| replay.aim(program))?;
+        replay.aim_at_nothing()?;
         replay.start_at(first_frame)?;
         let feeding_ns = replay.run(slice_packets)?.cpu_ns as f64;
         for position in 0..systems.len() {
@@ -151,10 +173,22 @@ pub fn measure(
     progress: impl Fn(u32),
 ) -> Result<Vec<Measured>> {
     let flows: Vec<Flow> = (0..count).map(|number| flow(number, TCP)).collect();
-    let translations = translations(&flows, &network.macs);
+    measure_flows(systems, traffic_object, network, &flows, effort, progress)
+}
+
+/// The same on these conversations.
+pub fn measure_flows(
+    systems: &[System],
+    traffic_object: &Path,
+    network: &Network,
+    flows: &[Flow],
+    effort: Effort,
+    progress: impl Fn(u32),
+) -> Result<Vec<Measured>> {
+    let translations = translations(flows, &network.macs);
     let replay = Replay::load(traffic_object, &translations, network)?;
     for system in systems {
-        system.establish(&flows)?;
+        system.establish(flows)?;
         check(&replay, system, &translations)?;
     }
     let mut samples = vec![Vec::new(); systems.len()];

@@ -8,7 +8,7 @@ use dataplane::{
     ActionSpec, AttachMode, Dataplane, EntrySpec, GatewayPort, KeySpec, Object, ReversePath,
     Settings, Write,
 };
-use libbpf_rs::MapCore;
+use libbpf_rs::{MapCore, MapHandle};
 use manifest::Manifest;
 use nix::time::{ClockId, clock_gettime};
 use redplane_switch::FlowRuntime;
@@ -17,6 +17,7 @@ use state_protocol::objects::flow_states;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
+use swish_switch::strong::Chain;
 
 /// A binding's lease lasts longer than any measurement: what is measured is the established flow.
 const LEASE_NS: u64 = 3_600_000_000_000;
@@ -31,6 +32,8 @@ pub struct System {
 enum Kind {
     /// A NAT, whose bindings are written.
     P4(Box<Dataplane>),
+    /// A firewall, whose connections are written.
+    Firewall(Box<Dataplane>),
     /// A program that makes its state from the packets.
     Plain(Box<Dataplane>),
     HandWritten(CObject),
@@ -91,6 +94,35 @@ impl System {
     /// # Errors
     /// It cannot be loaded, or is no NAT.
     pub fn p4(name: &'static str, object: &Path, network: &Network) -> Result<System> {
+        let dataplane = Self::load_gateway(object, network)?;
+        dataplane.write_array("sp_nat_pool", 0, &pool())?;
+        for (table, key, action) in [
+            ("NatIngress.external", EXTERNAL, "mark_external"),
+            ("NatIngress.external", INSIDE, "route_untranslated"),
+            ("NatIngress.inside", INSIDE, "mark_inside"),
+        ] {
+            set(&dataplane, table, prefix(key), action)?;
+        }
+        Ok(System { name, kind: Kind::P4(Box::new(dataplane)) })
+    }
+
+    /// Loads a compiled P4 firewall, whose connections are a `FlowState`, or a `SharedTable` with
+    /// SRO; to be called in the translator's namespace.
+    ///
+    /// # Errors
+    /// It cannot be loaded, or is no firewall.
+    pub fn firewall(name: &'static str, object: &Path, network: &Network) -> Result<System> {
+        let dataplane = Self::load_gateway(object, network)?;
+        let (address, length) = INSIDE;
+        let inside = format!("::ffff:{address}/{}", 96 + length);
+        for table in ["inside_sources", "inside_destinations"] {
+            set(&dataplane, &format!("FirewallIngress.{table}"), inside.clone(), "yes")?;
+        }
+        set(&dataplane, "FirewallIngress.outside_ports", "1".to_owned(), "yes")?;
+        Ok(System { name, kind: Kind::Firewall(Box::new(dataplane)) })
+    }
+
+    fn load_gateway(object: &Path, network: &Network) -> Result<Dataplane> {
         let dataplane = Self::load(object, network)?;
         for (port, mac, ifindex) in [
             (0, network.macs.inside_port, network.inside),
@@ -107,21 +139,7 @@ impl System {
             };
             dataplane.set_gateway_port(port, &value)?;
         }
-        dataplane.write_array("sp_nat_pool", 0, &pool())?;
-        for (table, key, action) in [
-            ("NatIngress.external", EXTERNAL, "mark_external"),
-            ("NatIngress.external", INSIDE, "route_untranslated"),
-            ("NatIngress.inside", INSIDE, "mark_inside"),
-        ] {
-            let table = dataplane.table(table)?;
-            let entry = table.resolve(&EntrySpec {
-                keys: vec![KeySpec { name: None, text: prefix(key) }],
-                priority: None,
-                action: ActionSpec { name: action.to_owned(), arguments: Vec::new() },
-            })?;
-            table.write(&entry, Write::Set)?;
-        }
-        Ok(System { name, kind: Kind::P4(Box::new(dataplane)) })
+        Ok(dataplane)
     }
 
     /// Loads tools/bench/setups/nat_handwritten.c; to be called in the translator's namespace.
@@ -172,7 +190,14 @@ impl System {
     /// ago and were in use.
     pub fn establish(&self, flows: &[Flow]) -> Result<()> {
         match &self.kind {
-            Kind::P4(dataplane) => establish_p4(dataplane, flows),
+            Kind::P4(dataplane) => {
+                let pairs = |flow: &Flow| flow.keys().into_iter().zip(flow.values());
+                establish_flows(dataplane, flows.iter().flat_map(pairs))
+            }
+            Kind::Firewall(dataplane) if Chain::of(dataplane.manifest())?.is_some() => {
+                establish_shared(dataplane, flows.iter().map(connection))
+            }
+            Kind::Firewall(dataplane) => establish_flows(dataplane, flows.iter().map(connection)),
             Kind::HandWritten(object) => {
                 let map = object.map("bindings")?;
                 for flow in flows {
@@ -199,14 +224,16 @@ impl System {
             Kind::HandWritten(object) => {
                 kernel::write(&object.map("pool")?, &0u32.to_ne_bytes(), &empty)
             }
-            Kind::Plain(_) | Kind::Nftables(_) => bail!("{} has no pool of ours", self.name),
+            Kind::Firewall(_) | Kind::Plain(_) | Kind::Nftables(_) => {
+                bail!("{} has no pool of ours", self.name)
+            }
         }
     }
 
     /// Calls a function with the translating program's descriptor.
     pub fn with_program<T>(&self, work: impl FnOnce(BorrowedFd<'_>) -> Result<T>) -> Result<T> {
         match &self.kind {
-            Kind::P4(dataplane) | Kind::Plain(dataplane) => {
+            Kind::P4(dataplane) | Kind::Firewall(dataplane) | Kind::Plain(dataplane) => {
                 work(dataplane.program("sp_main").context("no program sp_main")?.as_fd())
             }
             Kind::HandWritten(object) => object.with_program("nat", work),
@@ -220,7 +247,7 @@ impl System {
         let mut attached = Attached { _p4: Vec::new(), _c: Vec::new() };
         for port in ports {
             match &mut self.kind {
-                Kind::P4(dataplane) | Kind::Plain(dataplane) => {
+                Kind::P4(dataplane) | Kind::Firewall(dataplane) | Kind::Plain(dataplane) => {
                     attached._p4.push(dataplane.attach("sp_main", port, AttachMode::Native)?)
                 }
                 Kind::HandWritten(object) => attached._c.push(object.attach("nat", port)?),
@@ -231,40 +258,111 @@ impl System {
     }
 }
 
-fn establish_p4(dataplane: &Dataplane, flows: &[Flow]) -> Result<()> {
+/// Sets an entry with one key and an action without arguments.
+fn set(dataplane: &Dataplane, table: &str, key: String, action: &str) -> Result<()> {
+    let table = dataplane.table(table)?;
+    let entry = table.resolve(&EntrySpec {
+        keys: vec![KeySpec { name: None, text: key }],
+        priority: None,
+        action: ActionSpec { name: action.to_owned(), arguments: Vec::new() },
+    })?;
+    Ok(table.write(&entry, Write::Set)?)
+}
+
+/// A firewall's key (`connection_t`) of a conversation that is not translated, and its value, which
+/// is that of all conversations but TCP's.
+fn connection(flow: &Flow) -> ([u8; 37], [u8; 1]) {
+    let mut key = [0; 37];
+    key[..16].copy_from_slice(&flow.inside.0.to_ipv6_mapped().octets());
+    key[16..32].copy_from_slice(&flow.remote.0.to_ipv6_mapped().octets());
+    key[32..34].copy_from_slice(&flow.inside.1.to_be_bytes());
+    key[34..36].copy_from_slice(&flow.remote.1.to_be_bytes());
+    key[36] = flow.protocol;
+    (key, [0])
+}
+
+/// The map of a program's only state object.
+fn only_map(dataplane: &Dataplane) -> Result<&MapHandle> {
+    let [object] = &dataplane.manifest().state_objects[..] else {
+        bail!("the program must have one state object");
+    };
+    dataplane.map(&object.map).with_context(|| format!("no map {}", object.map))
+}
+
+/// Writes entries of a `FlowState`, under a lease that lasts.
+fn establish_flows<const KEY: usize, const VALUE: usize>(
+    dataplane: &Dataplane,
+    pairs: impl Iterator<Item = ([u8; KEY], [u8; VALUE])>,
+) -> Result<()> {
     let state = flow_states(dataplane.manifest())?
         .into_iter()
         .next()
         .context("the program has no FlowState")?;
-    let map =
-        dataplane.map(&state.object.map).with_context(|| format!("no map {}", state.object.map))?;
+    let map = only_map(dataplane)?;
     let (key_bytes, value_bytes) = (map.key_size() as usize, map.value_size() as usize);
     let at = state.value_offset as usize;
-    if key_bytes != 16 || value_bytes != at + 8 || at != ENTRY_HEAD_BYTES + key_bytes {
+    let wanted = (KEY.next_multiple_of(8), at + VALUE.next_multiple_of(8));
+    if (key_bytes, value_bytes) != wanted || at != ENTRY_HEAD_BYTES + key_bytes {
         bail!(
-            "map {} has keys of {key_bytes} and entries of {value_bytes} bytes with the value at {at}: stateplane_flow.h has changed",
+            "map {} has keys of {key_bytes} and entries of {value_bytes} bytes with the value at \
+             {at}: stateplane_flow.h has changed",
             state.object.map
         );
     }
     let now = monotonic_ns()?;
     let session = Session { number: SESSION, lease_end_ns: now + LEASE_NS, lease_ns: LEASE_NS };
     dataplane.set_session(0, session)?;
-    for flow in flows {
-        for (key, value) in flow.keys().into_iter().zip(flow.values()) {
-            let mut padded_key = vec![0u8; key_bytes];
-            padded_key[..13].copy_from_slice(&key);
-            let mut entry = vec![0u8; value_bytes];
-            entry[entry_at::USED_NS..entry_at::USED_NS + 8].copy_from_slice(&now.to_ne_bytes());
-            entry[entry_at::EPOCH..entry_at::EPOCH + 4].copy_from_slice(&1u32.to_ne_bytes());
-            entry[entry_at::SESSION..entry_at::SESSION + 4].copy_from_slice(&SESSION.to_ne_bytes());
-            entry[ENTRY_HEAD_BYTES..at].copy_from_slice(&padded_key);
-            entry[at..at + 6].copy_from_slice(&value);
-            kernel::write(map, &padded_key, &entry)?;
-        }
+    for (key, value) in pairs {
+        let mut padded_key = vec![0u8; key_bytes];
+        padded_key[..KEY].copy_from_slice(&key);
+        let mut entry = vec![0u8; value_bytes];
+        entry[entry_at::USED_NS..entry_at::USED_NS + 8].copy_from_slice(&now.to_ne_bytes());
+        entry[entry_at::EPOCH..entry_at::EPOCH + 4].copy_from_slice(&1u32.to_ne_bytes());
+        entry[entry_at::SESSION..entry_at::SESSION + 4].copy_from_slice(&SESSION.to_ne_bytes());
+        entry[ENTRY_HEAD_BYTES..at].copy_from_slice(&padded_key);
+        entry[at..at + VALUE].copy_from_slice(&value);
+        kernel::write(map, &padded_key, &entry)?;
     }
     Ok(())
 }
 
+/// Writes records of a `SharedTable` with SRO, which all members have, and whose keys have just had
+/// a packet.
+fn establish_shared<const KEY: usize, const VALUE: usize>(
+    dataplane: &Dataplane,
+    pairs: impl Iterator<Item = ([u8; KEY], [u8; VALUE])>,
+) -> Result<()> {
+    let index = only_map(dataplane)?;
+    let name = format!("{}_records", index.name().to_string_lossy());
+    let records = dataplane.map(&name).with_context(|| format!("no map {name}"))?;
+    let (key_bytes, value_bytes) = (KEY.next_multiple_of(8), VALUE.next_multiple_of(8));
+    let (at, time_at) =
+        (RECORD_HEAD_BYTES + key_bytes, RECORD_HEAD_BYTES + key_bytes + value_bytes);
+    if (index.key_size() as usize, records.value_size() as usize) != (key_bytes, time_at + 8) {
+        bail!(
+            "map {name} has keys of {} and records of {} bytes: stateplane_strong.h has changed",
+            index.key_size(),
+            records.value_size()
+        );
+    }
+    Chain::of(dataplane.manifest())?.context("no SRO")?.tell_time(dataplane)?;
+    let now = clock_gettime(ClockId::CLOCK_TAI)?.tv_sec() as u64;
+    for (place, (key, value)) in pairs.enumerate() {
+        let mut record = vec![0u8; time_at + 8];
+        record[RECORD_HEAD_BYTES..RECORD_HEAD_BYTES + KEY].copy_from_slice(&key);
+        record[at..at + VALUE].copy_from_slice(&value);
+        record[time_at..].copy_from_slice(&(IDLE_S << 48 | now).to_be_bytes());
+        let place = (place as u32).to_ne_bytes();
+        kernel::write(records, &place, &record)?;
+        kernel::write(index, &record[RECORD_HEAD_BYTES..at], &place)?;
+    }
+    Ok(())
+}
+
+/// Before a record's key: generation, "removed", the batch that wrote it.
+const RECORD_HEAD_BYTES: usize = 16;
+/// After so long without a packet a shared connection would be over.
+const IDLE_S: u64 = 7440;
 /// Where an entry's key stands.
 const ENTRY_HEAD_BYTES: usize = entry_at::KEY;
 /// Of the flows, with shard 0.

@@ -16,7 +16,13 @@ mod kv;
 mod nat;
 mod redis;
 mod sessions;
+mod shared_chain;
+mod shared_control;
 mod shared_limiter;
+mod shared_packets;
+mod shared_recovery;
+mod shared_sizes;
+mod shared_visible;
 mod shared_windows;
 mod table2;
 
@@ -74,7 +80,13 @@ pub const ALL: &[Experiment] = &[
     table2::EXPERIMENT,
     redis::EXPERIMENT,
     shared_windows::EXPERIMENT,
+    shared_sizes::EXPERIMENT,
+    shared_visible::EXPERIMENT,
+    shared_control::EXPERIMENT,
     shared_limiter::EXPERIMENT,
+    shared_recovery::EXPERIMENT,
+    shared_packets::EXPERIMENT,
+    shared_chain::EXPERIMENT,
     kv::packets::EXPERIMENT,
     kv::sweeps::VALUES,
     kv::sweeps::STORE,

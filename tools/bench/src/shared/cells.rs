@@ -20,8 +20,9 @@ use swish_switch::group::{Group, STATS};
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
 const BLOCKS: &str = "sp_shared_blocks";
-/// Counters: SP_SHARED_STAT_WINDOWS, SP_SHARED_STAT_RECEIVED.
+/// Counters: SP_SHARED_STAT_WINDOWS, SP_SHARED_STAT_SENT, SP_SHARED_STAT_RECEIVED.
 const WINDOWS: u32 = 0;
+const SENT: u32 = 1;
 const RECEIVED: u32 = 2;
 
 /// Longer than any frame is in a program, and than the generator makes frames that stop at the
@@ -52,6 +53,17 @@ fn delta(switch: usize, side: usize, block: u32, cell: u32) -> u32 {
 impl Variable {
     fn blocks(&self) -> u32 {
         self.cells.div_ceil(CELLS)
+    }
+
+    /// Messages that a switch sends each member in a window, if none is lost.
+    pub fn messages(&self) -> u32 {
+        match self.changed {
+            0..=6 => self.blocks().div_ceil(32),
+            7..=14 => self.blocks().div_ceil(16),
+            15..=29 => self.blocks().div_ceil(8),
+            30..=59 => self.blocks().div_ceil(4),
+            _ => self.blocks(),
+        }
     }
 
     /// Changed cells are spread evenly over the block's lines.
@@ -116,6 +128,8 @@ struct SoFar {
     windows: u64,
     /// From all members.
     messages: u64,
+    /// To all members.
+    sent: u64,
     /// From the second switch.
     frames: u32,
     times: Vec<(u64, u64)>,
@@ -132,6 +146,8 @@ pub struct Counted {
     pub frames: f64,
     /// Of them, those with cells.
     pub messages: f64,
+    /// Messages with cells that the first switch sent each member.
+    pub sent: f64,
 }
 
 /// The lab; it goes down with this.
@@ -289,6 +305,7 @@ impl Cells {
         Ok(SoFar {
             windows: count(WINDOWS)?,
             messages: count(RECEIVED)?,
+            sent: count(SENT)?,
             frames: group.member(dataplane, 1)?.frames,
             times: group.window_times(dataplane)?,
         })
@@ -316,6 +333,7 @@ impl Cells {
             window_us,
             frames: f64::from(after.frames.wrapping_sub(before.frames)) / passed as f64,
             messages: (after.messages - before.messages) as f64 / passed as f64 / others,
+            sent: (after.sent - before.sent) as f64 / passed as f64 / others,
         })
     }
 

@@ -3,14 +3,15 @@
 //! shared`.
 //!
 //! It owns: the lab, the traffic ([`plan`], [`traffic`]), what an omniscient switch would do
-//! ([`sketch`]), the controllers ([`control`]), what came of it ([`verdict`]), and the
-//! demonstration ([`demo`]). It must not know: when a window turns.
+//! ([`sketch`]), the controllers ([`control`]), what came of it ([`verdict`]), the demonstration
+//! ([`demo`]), and what packets cost meanwhile ([`live`]). It must not know: when a window turns.
 
 pub mod cells;
 pub mod control;
 pub mod demo;
 pub mod figure;
 pub mod limiter;
+pub mod live;
 pub mod network;
 pub mod plan;
 pub mod sketch;

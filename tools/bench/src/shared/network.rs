@@ -9,7 +9,11 @@ use lab::{Lab, Options, Topology};
 use manifest::Manifest;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use swish_switch::group::Group;
+
+/// Labs of this process: several can be up at a time.
+static NUMBER: AtomicU32 = AtomicU32::new(0);
 
 /// The topology and what it compiles, with their places in the source tree.
 const SOURCES: [(&str, &str); 3] = [
@@ -58,8 +62,9 @@ impl Network {
         let path = topology()?;
         let program = ("stateplane".to_owned(), stateplane.display().to_string());
         let vars = vars.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let options = Options {
-            name: Some(format!("functions-{}-{mode}", std::process::id())),
+            name: Some(format!("functions-{}-{number}", std::process::id())),
             mode: Some(mode.to_owned()),
             vars: vars.chain([program]).collect::<BTreeMap<_, _>>(),
             prefer: None,

@@ -1,0 +1,150 @@
+//! CPU time of a packet in switches of labs that are up, so with the windows and the gossip of what
+//! they share: their programs on frames of a list, by BPF_PROG_RUN.
+
+use crate::frame::{Packet, UDP};
+use crate::kernel::XDP_REDIRECT;
+use crate::per_packet::{Effort, Measured, Replay, SLICE_PACKETS};
+use crate::shared::network::Network;
+use crate::statistics::summary;
+use anyhow::{Context, Result, ensure};
+use dataplane::{ActionSpec, Dataplane, EntrySpec, KeySpec, Write};
+use lab::netns::Netns;
+use nix::net::if_::if_nametoindex;
+use std::net::Ipv4Addr;
+use std::path::Path;
+
+/// Sources, or users.
+const SOURCES: u32 = 64;
+/// Of each source: too few for the detector.
+const DESTINATIONS: u32 = 4;
+/// Of the limiter, in bytes a millisecond and in bytes: more than one CPU's packets.
+const RATE: u32 = 1_000_000;
+const BURST: u32 = 100_000_000;
+
+/// A program in the first switch of a lab.
+pub struct Live {
+    name: &'static str,
+    netns: Netns,
+    dataplane: Dataplane,
+    replay: Replay,
+    _network: Network,
+}
+
+/// A function of systems/swish/p4, compiled for a lab.
+#[derive(Clone, Copy, Debug)]
+pub struct Function {
+    /// For the report.
+    pub name: &'static str,
+    /// Its folder.
+    pub program: &'static str,
+    /// Its macro.
+    pub define: &'static str,
+    /// The lab's mode: `shared` or `alone`.
+    pub mode: &'static str,
+    /// From one window to the next.
+    pub period_us: u32,
+}
+
+fn frames() -> Vec<Vec<u8>> {
+    let at = |network: [u8; 4], number: u32| Ipv4Addr::from(u32::from_be_bytes(network) + number);
+    let frame = |number: u32| {
+        let packet = Packet {
+            destination_mac: [2, 0, 0, 0, 0, 1],
+            source_mac: [2, 0, 0, 0, 0, 2],
+            source: (at([10, 66, 0, 1], number % SOURCES), 1000),
+            destination: (at([10, 128, 0, 1], number / SOURCES), 1000),
+            protocol: UDP,
+            ttl: 64,
+        };
+        packet.frame().to_vec()
+    };
+    (0..SOURCES * DESTINATIONS).map(frame).collect()
+}
+
+/// Each user has a limit that it does not reach.
+fn set_limits(dataplane: &Dataplane) -> Result<()> {
+    let table = dataplane.table("LimiterIngress.limits")?;
+    for user in 0..SOURCES {
+        let number = |name: &str, value: u32| (Some(name.to_owned()), value.to_string());
+        let entry = table.resolve(&EntrySpec {
+            keys: vec![KeySpec { name: None, text: format!("10.66.0.{}/32", user + 1) }],
+            priority: None,
+            action: ActionSpec {
+                name: "limit".to_owned(),
+                arguments: [("user", user), ("rate", RATE), ("burst", BURST)]
+                    .map(|(name, value)| number(name, value))
+                    .to_vec(),
+            },
+        })?;
+        table.write(&entry, Write::Set)?;
+    }
+    Ok(())
+}
+
+impl Live {
+    /// Brings the lab up. `traffic`: tools/bench/setups/traffic.c, compiled.
+    ///
+    /// # Errors
+    /// It does not come up, or the program does not let the frames pass.
+    pub fn up(stateplane: &Path, traffic: &Path, function: Function) -> Result<Live> {
+        let vars = [
+            ("program", function.program.to_owned()),
+            ("define", function.define.to_owned()),
+            ("period_us", function.period_us.to_string()),
+        ];
+        let network = Network::up(stateplane, function.mode, &vars)?;
+        let (netns, dataplane) = (network.netns('s', 0)?, network.dataplane(0)?);
+        if function.program == "limiter" {
+            set_limits(&dataplane)?;
+        }
+        let ifindex = netns.run(|| Ok(if_nametoindex("a1")?))?;
+        let replay = Replay::of(traffic, &frames(), ifindex)?;
+        let live = Live { name: function.name, netns, dataplane, replay, _network: network };
+        // (All state that the frames need is there then.)
+        live.run(0, frames().len() as u32)?;
+        Ok(live)
+    }
+
+    /// Nanoseconds a packet: what is left of a run when the replay's own part is taken off.
+    fn run(&self, first: u32, packets: u32) -> Result<f64> {
+        let program = self.dataplane.program("sp_main").context("no program sp_main")?;
+        self.replay.aim_at_nothing()?;
+        self.replay.start_at(first)?;
+        let nothing_ns = self.replay.run_in(&self.netns, packets)?.cpu_ns as f64;
+        self.replay.aim(program)?;
+        self.replay.start_at(first)?;
+        let run = self.replay.run_in(&self.netns, packets)?;
+        let name = self.name;
+        ensure!(run.verdict == XDP_REDIRECT, "{name}: verdict {} of a run", run.verdict);
+        Ok((run.cpu_ns as f64 - nothing_ns) / f64::from(packets))
+    }
+}
+
+/// Measures them by turns.
+///
+/// # Errors
+/// A run fails.
+pub fn measure(all: &[Live], effort: Effort, progress: impl Fn(u32)) -> Result<Vec<Measured>> {
+    let mut samples = vec![vec![]; all.len()];
+    let slices = effort.packets.div_ceil(SLICE_PACKETS);
+    for round in 0..effort.rounds {
+        let mut slices_ns = vec![vec![]; all.len()];
+        for slice in 0..slices {
+            for position in 0..all.len() {
+                // Another one is first each time.
+                let index = (position + (round + slice) as usize) % all.len();
+                slices_ns[index].push(all[index].run(slice * SLICE_PACKETS, SLICE_PACKETS)?);
+            }
+        }
+        for (samples, ns) in samples.iter_mut().zip(&slices_ns) {
+            samples.push(summary(ns).median);
+        }
+        progress(round + 1);
+    }
+    let measured = |(live, samples): (&Live, Vec<f64>)| Measured {
+        system: live.name.to_owned(),
+        ns: summary(&samples),
+        samples,
+    };
+    Ok(all.iter().zip(samples).map(measured).collect())
+}
