@@ -347,8 +347,12 @@ int sp_batch_ack(struct xdp_md *xdp)
 	__u64 number, request_ns;
 	__u32 records = 0;
 
-	if (!settings || (void *)(header + 1) + SP_BATCH_DIGEST_BYTES > (void *)(long)xdp->data_end)
+	if (!settings)
 		return XDP_DROP;
+	if ((void *)(header + 1) + SP_BATCH_DIGEST_BYTES > (void *)(long)xdp->data_end) {
+		sp_flow_count(SP_STAT_MALFORMED);
+		return XDP_DROP;
+	}
 	fault = sp_flow_check_ack(xdp, settings, outer);
 	if (fault) {
 		sp_flow_count(fault);

@@ -12,10 +12,17 @@
 //! numbers, which the store refuses. A grant says from which value it goes on; so number *n* was
 //! given under the last grant that goes on from less than *n*. What other grants say of *n* was
 //! refused.
+//!
+//! **Packets that wait in a switch** are in no message. Their numbers are in the records of batches
+//! ([`batches`]), and such a packet shows its own when it leaves.
 
+mod batches;
 mod explain;
 
+pub use batches::{BatchId, Record};
+
 use crate::plan::Fault;
+use batches::{Answers, Sent};
 use lab::topology::Role;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -81,6 +88,20 @@ pub enum What {
     Refused {
         /// The grant.
         epoch: u32,
+    },
+    /// A batch has a record of the flow.
+    Recorded {
+        /// Which batch.
+        batch: BatchId,
+        /// What it says.
+        record: Record,
+    },
+    /// A batch was answered. (Of no flow.)
+    Answered {
+        /// Which batch.
+        batch: BatchId,
+        /// Bit n: its record n was refused.
+        refused: u64,
     },
     /// A shard's chain is another one from now on. (Of no flow.)
     View {
@@ -157,6 +178,8 @@ struct Packet {
     entered: Vec<(Node, u64)>,
     /// (epoch, number): what switches made of it. Epoch 0: seen on its way out only.
     numbered: BTreeSet<(u32, u64)>,
+    /// When a switch first sent it, as itself.
+    left_ns: Option<u64>,
     out: Option<u64>,
 }
 
@@ -173,6 +196,8 @@ struct Flow {
     grants: BTreeMap<u32, Grant>,
     refused: BTreeSet<u32>,
     shard: Option<u16>,
+    /// The records about it.
+    records: BTreeSet<(BatchId, u8)>,
 }
 
 /// A packet that did not get out.
@@ -213,6 +238,7 @@ pub struct Ledger {
     routing: BTreeMap<(u64, String, String), Outage>,
     /// When each shard's chain changed, and to which view.
     views: BTreeMap<u16, Vec<(u64, u64)>>,
+    batches: BTreeMap<BatchId, Sent>,
 }
 
 impl Ledger {
@@ -255,6 +281,7 @@ impl Ledger {
             self.outages.clear();
             self.routing.clear();
             self.views.clear();
+            self.batches.clear();
         }
     }
 
@@ -264,6 +291,9 @@ impl Ledger {
         let to_switch = sighting.outgoing && self.role(sighting.peer) == Some(Role::Switch);
         if let What::View { shard, view } = sighting.what {
             return self.views.entry(shard).or_default().push((sighting.ns, view));
+        }
+        if let What::Answered { batch, refused } = sighting.what {
+            return self.batches.entry(batch).or_default().answered(refused, sighting.ns);
         }
         let Some(flow) = self.flows.get_mut(&sighting.flow) else { return };
         let (packet, form) = match sighting.what {
@@ -282,8 +312,14 @@ impl Ledger {
                 flow.refused.insert(epoch);
                 return;
             }
+            What::Recorded { batch, record } => {
+                flow.shard = Some(batch.shard);
+                flow.records.insert((batch, record.place));
+                self.batches.entry(batch).or_default().has(record, sighting.ns);
+                return;
+            }
             What::Packet { packet, form } => (packet, form),
-            What::View { .. } => return,
+            What::View { .. } | What::Answered { .. } => return,
         };
         if let Form::Asked { shard } | Form::Update { shard, .. } = form {
             flow.shard = Some(shard);
@@ -291,7 +327,11 @@ impl Ledger {
         let packet = flow.packets.entry(packet).or_default();
         match form {
             Form::Plain(_) if to_switch => packet.entered.push((sighting.peer, sighting.ns)),
-            Form::Plain(number) if from_switch => drop(packet.numbered.insert((0, number))),
+            Form::Plain(number) if from_switch => {
+                packet.numbered.insert((0, number));
+                let left = packet.left_ns.get_or_insert(sighting.ns);
+                *left = sighting.ns.min(*left);
+            }
             Form::Returned if to_switch => packet.entered.push((sighting.peer, sighting.ns)),
             Form::Update { epoch, number, .. } => drop(packet.numbered.insert((epoch, number))),
             _ => {}
@@ -330,7 +370,8 @@ impl Ledger {
     pub fn account(&self, number: u32, counter: u64) -> Account {
         let mut account = Account::default();
         let Some(flow) = self.flows.get(&number) else { return account };
-        let owners = self.owners(flow, counter, &mut account);
+        let answers = self.answers(flow);
+        let owners = self.owners(flow, &answers, counter, &mut account);
         let mut numbers: BTreeMap<u32, u64> = BTreeMap::new();
         for (given, packet) in &owners {
             if let Some(other) = numbers.insert(*packet, *given) {
@@ -347,7 +388,7 @@ impl Ledger {
                         account.problems.push(problem);
                     }
                 }
-                None => match self.explain(flow, seen) {
+                None => match self.explain(flow, &answers, seen) {
                     Ok((place, cause)) => {
                         let given = numbers.get(packet).copied();
                         account.lost.push(Lost {
@@ -379,11 +420,17 @@ impl Ledger {
     }
 
     /// Who has each number up to the counter's value.
-    fn owners(&self, flow: &Flow, counter: u64, account: &mut Account) -> BTreeMap<u64, u32> {
+    fn owners(
+        &self,
+        flow: &Flow,
+        answers: &Answers,
+        counter: u64,
+        account: &mut Account,
+    ) -> BTreeMap<u64, u32> {
         let mut owners: BTreeMap<u64, u32> = BTreeMap::new();
         for (packet, seen) in &flow.packets {
             for (epoch, number) in &seen.numbered {
-                if *number > counter || !counts(flow, *epoch, *number) {
+                if *number > counter || !counts(flow, answers, seen, (*epoch, *number)) {
                     continue;
                 }
                 if let Some(other) = owners.insert(*number, *packet).filter(|other| other != packet)
@@ -422,9 +469,16 @@ fn grant_of(flow: &Flow, number: u64) -> Option<(u32, Grant)> {
         .map(|(epoch, grant)| (*epoch, *grant))
 }
 
-/// Was the number given under the grant that counts? Without a store there are no grants.
-fn counts(flow: &Flow, epoch: u32, number: u64) -> bool {
+/// Was the number given under the grant that counts? Without a store there are no grants. What
+/// waited in a switch tells its number when it leaves, and must not leave before the answer.
+fn counts(flow: &Flow, answers: &Answers, seen: &Packet, (epoch, number): (u32, u64)) -> bool {
     match epoch {
+        0 if !flow.records.is_empty() => {
+            let grant = grant_of(flow, number).map(|(epoch, _)| epoch);
+            grant
+                .zip(seen.left_ns)
+                .is_some_and(|(epoch, left_ns)| answers.has_durable(epoch, number, left_ns))
+        }
         0 => flow.grants.is_empty(),
         epoch => grant_of(flow, number).is_some_and(|(of, _)| of == epoch),
     }
@@ -454,8 +508,9 @@ fn wrong_output(
                 .iter()
                 .map(|(epoch, grant)| format!("{epoch} from {}", grant.number))
                 .collect();
+            let answer = if flow.records.is_empty() { "" } else { ", or no answer had come for" };
             Some(format!(
-                "packet {packet} got out as {out}, which no grant ({}) gave",
+                "packet {packet} got out as {out}, which no grant ({}) gave{answer}",
                 grants.join(", ")
             ))
         }

@@ -5,7 +5,7 @@
 //! out after all of them. So what a router received and did not send was lost in the router, and
 //! what it sent and nobody answered was lost beyond it.
 
-use crate::ledger::{Form, Node, Sighting, What};
+use crate::ledger::{BatchId, Form, Node, Record, Sighting, What};
 use crate::record::{Recorder, wait_for_times};
 use capture::{Frame, Interface, Link, Seen};
 use lab::error::{Error, Result};
@@ -15,7 +15,7 @@ use state_protocol::{Message, MessageType};
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, PoisonError};
-use wire::ChainHeader;
+use wire::{Batch, BatchAck, BatchHead, ChainHeader};
 
 /// The port of the state protocol.
 const PROTOCOL_PORT: u16 = 5_407;
@@ -23,6 +23,8 @@ const PROTOCOL_PORT: u16 = 5_407;
 const IDENTIFICATION_AT: usize = 18;
 /// A flow's key: source and destination address, source and destination port, protocol.
 const KEY_BYTES: usize = 13;
+/// A flow's value: its count.
+const VALUE_BYTES: usize = 8;
 
 /// Threads that listen in the routers; they end with this value.
 pub type Tap = Recorder<Sighting>;
@@ -84,7 +86,7 @@ pub fn start(lab: &Lab, nodes: &[String], port: u16, first_port: u16, zero_ns: u
         };
         wait_for_times(&lab.netns(name)?)?;
         tap.listen(interface, move |frame, seen, found| {
-            found.extend(listener.sightings(frame, seen).into_iter().flatten());
+            listener.sightings(frame, seen, found);
         });
     }
     Ok(tap)
@@ -102,9 +104,9 @@ fn addresses(lab: &Lab, nodes: &[String]) -> BTreeMap<Ipv4Addr, Node> {
 }
 
 impl Listener {
-    fn sightings(&self, frame: &Frame, seen: Seen) -> [Option<Sighting>; 2] {
-        let Some(peer) = self.peers.get(&seen.interface).copied() else { return [None; 2] };
-        let Some(datagram) = capture::datagram(frame) else { return [None; 2] };
+    fn sightings(&self, frame: &Frame, seen: Seen, all: &mut Vec<Sighting>) {
+        let Some(peer) = self.peers.get(&seen.interface).copied() else { return };
+        let Some(datagram) = capture::datagram(frame) else { return };
         let ns = frame.time_ns.saturating_sub(self.zero_ns);
         let to = self.addresses.get(datagram.destination.ip()).copied();
         let found = |(flow, what)| Sighting {
@@ -116,17 +118,41 @@ impl Listener {
             flow,
             what,
         };
+        let payload = datagram.payload;
         if datagram.destination.port() == self.port {
             let packet = counted(frame.bytes, self.port);
-            let plain = packet.map(|(flow, packet, number)| {
-                (flow, What::Packet { packet, form: Form::Plain(number) })
-            });
-            return [plain.map(found), None];
+            all.extend(packet.map(|(flow, packet, number)| {
+                found((flow, What::Packet { packet, form: Form::Plain(number) }))
+            }));
+        } else if let Ok(message) = Message::decode(payload) {
+            let both = [self.about_flow(&message), self.about_packet(&message)];
+            all.extend(both.into_iter().flatten().map(found));
+        } else if let Ok(batch) = Batch::decode(payload) {
+            all.extend(self.records(&batch).map(found));
+        } else if let Ok(answer) = BatchAck::decode(payload) {
+            let (batch, refused) = (batch_id(&answer.head), answer.refused);
+            all.push(found((0, What::Answered { batch, refused })));
+        } else {
+            all.extend(self.about_chain(payload).map(|what| found((0, what))));
         }
-        let Ok(message) = Message::decode(datagram.payload) else {
-            return [self.about_chain(datagram.payload).map(|what| found((0, what))), None];
-        };
-        [self.about_flow(&message), self.about_packet(&message)].map(|what| what.map(found))
+    }
+
+    /// What a batch says of counted packets' flows.
+    fn records(&self, batch: &Batch) -> impl Iterator<Item = (u32, What)> {
+        let id = batch_id(&batch.head);
+        (0_u8..).zip(batch.records()).filter_map(move |(place, record)| {
+            let (key, value) = record.key_and_value(KEY_BYTES, VALUE_BYTES)?;
+            let number = u64::from_be_bytes(value.try_into().ok()?);
+            let record = Record { place, epoch: record.epoch, number };
+            Some((self.flow_of(key)?, What::Recorded { batch: id, record }))
+        })
+    }
+
+    /// The flow of a key, if its packets are counted ones.
+    fn flow_of(&self, key: &[u8]) -> Option<u32> {
+        let key: &[u8; KEY_BYTES] = key.try_into().ok()?;
+        let [source, destination] = [8, 10].map(|at| u16::from_be_bytes([key[at], key[at + 1]]));
+        (destination == self.port).then(|| u32::from(source.wrapping_sub(self.first_port)))
     }
 
     fn about_chain(&self, payload: &[u8]) -> Option<What> {
@@ -148,9 +174,7 @@ impl Listener {
             MessageType::Refused => What::Refused { epoch },
             _ => return None,
         };
-        let key: &[u8; KEY_BYTES] = message.key.try_into().ok()?;
-        let [source, destination] = [8, 10].map(|at| u16::from_be_bytes([key[at], key[at + 1]]));
-        (destination == self.port).then(|| (u32::from(source.wrapping_sub(self.first_port)), what))
+        Some((self.flow_of(message.key)?, what))
     }
 
     fn about_packet(&self, message: &Message) -> Option<(u32, What)> {
@@ -165,6 +189,16 @@ impl Listener {
             _ => return None,
         };
         Some((flow, What::Packet { packet, form }))
+    }
+}
+
+fn batch_id(head: &BatchHead) -> BatchId {
+    BatchId {
+        switch_id: head.switch_id,
+        incarnation: head.incarnation,
+        stream: head.stream,
+        shard: head.shard,
+        number: head.number,
     }
 }
 
@@ -183,6 +217,7 @@ pub fn counted(bytes: &[u8], port: u16) -> Option<(u32, u32, u64)> {
 mod tests {
     use super::*;
     use state_protocol::{Flags, Owner};
+    use wire::{BatchRecord, RecordFlags};
 
     const PORT: u16 = 7_001;
 
@@ -213,22 +248,20 @@ mod tests {
     fn see(bytes: &[u8], interface: u32) -> Vec<Sighting> {
         let frame =
             Frame { time_ns: 150, link: Link::Ethernet, bytes, original_bytes: bytes.len() as u32 };
-        listener()
-            .sightings(&frame, Seen { interface, outgoing: true })
-            .into_iter()
-            .flatten()
-            .collect()
+        let mut all = Vec::new();
+        listener().sightings(&frame, Seen { interface, outgoing: true }, &mut all);
+        all
+    }
+
+    /// Flow 3's.
+    fn key(port: u16) -> Vec<u8> {
+        let ports = [2_003_u16.to_be_bytes(), port.to_be_bytes()].concat();
+        [&[10, 1, 0, 10, 198, 51, 100, 10][..], &ports, &[17]].concat()
     }
 
     fn message(message_type: MessageType) -> Vec<u8> {
         let frame = packet();
-        let key: Vec<u8> = [
-            &[10, 1, 0, 10, 198, 51, 100, 10][..],
-            &2_003_u16.to_be_bytes(),
-            &PORT.to_be_bytes(),
-            &[17],
-        ]
-        .concat();
+        let key = key(PORT);
         let carries_value = matches!(message_type, MessageType::Update | MessageType::LeaseGrant);
         let message = Message {
             message_type,
@@ -248,6 +281,10 @@ mod tests {
         };
         let mut payload = Vec::new();
         message.append_to(&mut payload).expect("a message");
+        datagram(&payload)
+    }
+
+    fn datagram(payload: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0; 12];
         let length =
             |more: usize| u16::try_from(payload.len() + more).expect("short").to_be_bytes();
@@ -290,6 +327,46 @@ mod tests {
         let granted = What::Granted { epoch: 6, number: 258, switch_id: 2 };
         assert_eq!(whats(&message(MessageType::LeaseGrant)), [granted, about(Form::Returned)]);
         assert_eq!(whats(&message(MessageType::Refused)), [What::Refused { epoch: 6 }]);
+    }
+
+    #[test]
+    fn records_of_batches_and_their_answers_are_seen() {
+        let head = BatchHead {
+            flags: 0,
+            switch_id: 2,
+            incarnation: 4,
+            request_ns: 1,
+            number: 11,
+            view: 0,
+            session: 1,
+            stream: 1,
+            client: Ipv4Addr::new(10, 255, 0, 2),
+            shard: 6,
+        };
+        let record = BatchRecord {
+            object_id: 1,
+            flags: RecordFlags::NONE,
+            epoch: 5,
+            place: 0,
+            seq: 9,
+            content: &[],
+        };
+        let mut records = Vec::new();
+        for port in [PORT + 1, PORT] {
+            record.append_to(&key(port), &258_u64.to_be_bytes(), &mut records).expect("short");
+        }
+        let (mut batch, mut answer) = (Vec::new(), Vec::new());
+        Batch::new(head, &records).expect("two records").append_to(&mut batch);
+        BatchAck { head, count: 2, refused: 2 }.append_to(&mut answer);
+        let id = BatchId { switch_id: 2, incarnation: 4, stream: 1, shard: 6, number: 11 };
+        let whats = |payload: &[u8]| {
+            let all = see(&datagram(payload), 7);
+            all.into_iter().map(|it| (it.flow, it.what)).collect::<Vec<_>>()
+        };
+        let seen = Record { place: 1, epoch: 5, number: 258 };
+        assert_eq!(whats(&batch), [(3, What::Recorded { batch: id, record: seen })]);
+        assert_eq!(whats(&answer), [(0, What::Answered { batch: id, refused: 2 })]);
+        assert_eq!(whats(&batch[..batch.len() - 1]), [], "cut");
     }
 
     #[test]

@@ -14,8 +14,15 @@ impl Ledger {
                 && *ns >= grant.ns.saturating_sub(SLACK_NS)
                 && *ns <= next.saturating_add(SLACK_NS)
         };
+        // A switch asks before it counts.
+        let asked = |last: Sighting| match last.what {
+            What::Packet { form: Form::Asked { .. }, .. } => true,
+            What::Packet { form: Form::Returned, .. } => !last.outgoing,
+            _ => false,
+        };
         let candidates = flow.packets.iter().filter(|(packet, seen)| {
             seen.numbered.is_empty()
+                && !seen.last.is_some_and(asked)
                 && seen.out.is_none()
                 && !taken.contains(packet)
                 && seen.entered.iter().any(fits)
@@ -28,7 +35,12 @@ impl Ledger {
     }
 
     /// Where a packet was lost, and what was broken there then; or, if nothing was, only where.
-    pub(super) fn explain(&self, flow: &Flow, seen: &Packet) -> Result<(String, String), String> {
+    pub(super) fn explain(
+        &self,
+        flow: &Flow,
+        answers: &Answers,
+        seen: &Packet,
+    ) -> Result<(String, String), String> {
         let Some(last) = seen.last else { return Err("before the first router".to_string()) };
         let (router, peer) = (self.name(last.router), self.name(last.peer));
         let form = match last.what {
@@ -75,7 +87,8 @@ impl Ledger {
             }
             Some(Role::Switch) => self
                 .broken(last.ns, SLACK_NS, |it| it.touches(peer) || self.takes_route(it))
-                .or_else(|| self.window_full(flow, last.peer, form, last.ns)),
+                .or_else(|| self.window_full(flow, last.peer, form, last.ns))
+                .or_else(|| self.lost_waiting(flow, answers, last.peer, last.ns)),
             Some(Role::Store) => self.lost_in_store(form, last.ns),
             _ => None,
         };

@@ -264,6 +264,11 @@ fn an_update_that_no_router_saw_is_the_packets_that_went_there() {
     let account = story.account(4);
     let numbers: Vec<_> = account.lost.iter().map(|lost| (lost.packet, lost.number)).collect();
     assert_eq!((numbers, account.problems), (vec![(2, Some(2)), (3, Some(3))], vec![]));
+    // Not one for whose flow the switch asked.
+    story.ledger.sent(FLOW, 5);
+    story.enters(5, S2);
+    story.see(TOR, STORE, true, What::Packet { packet: 5, form: Form::Asked { shard: 7 } });
+    assert!(story.problems(5).contains("number 5 was given to no packet"), "{}", story.problems(5));
     // A third number has no packet.
     let mut story = Story::new();
     story.counted(1, S1, 5, 1).broken(s1_dead()).enters(2, S1).grant(6, 3, 2).counted(4, S2, 6, 4);
@@ -363,4 +368,106 @@ fn without_a_store_numbers_are_what_switches_write() {
     // s2 begins anew.
     story.enters(4, S2).out(4, S2, 1);
     assert!(story.problems(3).contains("both counted as 1"), "{}", story.problems(3));
+}
+
+/// Packets that wait in the switch.
+impl Story {
+    /// The first batch of this number with the flow's newest number, on its way to the store.
+    fn batch(&mut self, switch_id: u32, batch: u64, epoch: u32, number: u64) -> &mut Self {
+        let record = Record { place: 0, epoch, number };
+        let what = What::Recorded { batch: batch_id(switch_id, batch), record };
+        let switch = if switch_id == 1 { S1 } else { S2 };
+        self.see(TOR, switch, false, what).see(TOR, STORE, true, what)
+    }
+
+    fn answer(&mut self, switch_id: u32, batch: u64, refused: u64) -> &mut Self {
+        let what = What::Answered { batch: batch_id(switch_id, batch), refused };
+        self.see(TOR, STORE, false, what)
+    }
+
+    /// A packet on its way through s1, in a batch of its own.
+    fn batched(&mut self, packet: u32, epoch: u32, number: u64) -> &mut Self {
+        self.enters(packet, S1).batch(1, number, epoch, number).answer(1, number, 0);
+        self.out(packet, S1, number)
+    }
+
+    fn later(&mut self, ms: u64) -> &mut Self {
+        self.ns += ms * 1_000_000;
+        self
+    }
+
+    fn causes(&self, counter: u64) -> Vec<(u32, Option<u64>, String)> {
+        let account = self.account(counter);
+        assert_eq!(account.problems, Vec::<String>::new());
+        account.lost.into_iter().map(|it| (it.packet, it.number, it.cause)).collect()
+    }
+}
+
+fn batch_id(switch_id: u32, number: u64) -> BatchId {
+    BatchId { switch_id, incarnation: 1, stream: 0, shard: 7, number }
+}
+
+#[test]
+fn packets_that_wait_in_a_switch_show_their_numbers_when_they_leave() {
+    let mut story = Story::new();
+    // One record for two packets; the answer's copy changes nothing.
+    story.enters(1, S1).enters(2, S1).batch(1, 1, 5, 2).answer(1, 1, 0).answer(1, 1, 0);
+    story.out(1, S1, 1).out(2, S1, 2);
+    assert_eq!(story.causes(2), []);
+    assert!(story.problems(3).contains("number 3 was given to no packet"));
+    story.enters(3, S1).batch(1, 2, 5, 3).answer(1, 2, 0).out(3, S1, 2);
+    assert!(story.problems(3).contains("packets 2 and 3 were both counted as 2"));
+}
+
+#[test]
+fn a_packet_that_leaves_before_its_answer_is_found() {
+    let mut story = Story::new();
+    story.batched(1, 5, 1).enters(2, S1).batch(1, 2, 5, 2).out(2, S1, 2);
+    let early = "packet 2 got out as 2, which no grant (5 from 0) gave, or no answer had come for";
+    assert!(story.problems(2).contains(early), "{}", story.problems(2));
+    story.later(20).answer(1, 2, 0);
+    assert!(story.problems(2).contains(early), "an answer that comes afterwards");
+}
+
+#[test]
+fn what_was_refused_does_not_count_and_must_not_leave() {
+    let mut story = Story::new();
+    story.batched(1, 5, 1).grant(6, 1, 2).enters(2, S1).batch(1, 2, 5, 2).answer(1, 2, 1);
+    story.enters(3, S2).batch(2, 1, 6, 2).answer(2, 1, 0).out(3, S2, 2);
+    assert_eq!(story.causes(2), [(2, None, "refused: the grant was over".to_string())]);
+    story.out(2, S1, 2);
+    assert!(
+        story.problems(2).contains("packets 2 and 3 were both counted as 2")
+            || story.problems(2).contains("packet 2 got out as 2, which is packet 3's number"),
+        "{}",
+        story.problems(2)
+    );
+}
+
+#[test]
+fn a_packet_waits_as_long_as_its_switch_lives_and_its_chain_answers() {
+    // Packet 2 waits, and is lost.
+    let waits = |fault: Option<Fault>, silent_ms: u64| {
+        let mut story = Story::new();
+        story.batched(1, 5, 1).enters(2, S1).later(60);
+        if let Some(fault) = fault {
+            story.broken(fault);
+        }
+        story.later(silent_ms).enters(3, S1).batch(1, 3, 5, 3).answer(1, 3, 0).out(3, S1, 3);
+        story
+    };
+    let lost = |cause: &str| vec![(2, Some(2), cause.to_string())];
+    assert_eq!(waits(Some(s1_dead()), 0).causes(3), lost("s1 dead"));
+    let store = || Some(plan::process("store1", "store"));
+    assert_eq!(waits(store(), 1_100).causes(3), lost("store1's store killed: waited too long"));
+    // Answered soon, it was not dropped for its age; nor without a fault, however long it takes.
+    for story in [waits(store(), 300), waits(None, 0), waits(None, 1_100)] {
+        let said = story.problems(3);
+        assert!(said.contains("packet 2 got lost as packet from tor at s1"), "{said}");
+    }
+    // Nor does it help that the switch died when the packet should have left long ago.
+    let mut story = waits(None, 0);
+    story.later(300).broken(s1_dead());
+    let said = story.problems(3);
+    assert!(said.contains("packet 2 got lost as packet from tor at s1"), "{said}");
 }

@@ -118,25 +118,32 @@ impl Sender {
 /// The count of each flow that the two switches hold: the larger where both hold one (one may be of
 /// an earlier lease).
 pub fn held(lab: &TestLab) -> BTreeMap<u16, u64> {
+    let mut counts = held_by(lab, "s1");
+    for (port, other) in held_by(lab, "s2") {
+        let count = counts.entry(port).or_default();
+        *count = other.max(*count);
+    }
+    counts
+}
+
+/// The count of each flow that this switch holds. One that it does not own any more may be above
+/// the store's: of updates that were refused, whose packets did not leave.
+pub fn held_by(lab: &TestLab, switch: &str) -> BTreeMap<u16, u64> {
+    let name = format!("{}-{switch}", lab.name);
+    let text = super::must(&["switch", "flows", "--switch", &name, "--json", "--limit", "1000"]);
+    let reply: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     let mut counts = BTreeMap::new();
-    for switch in ["s1", "s2"] {
-        let name = format!("{}-{switch}", lab.name);
-        let text =
-            super::must(&["switch", "flows", "--switch", &name, "--json", "--limit", "1000"]);
-        let reply: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-        for flow in reply["flows"].as_array().expect("flows") {
-            let field = |part: &str, name: &str| {
-                let pairs = flow[part].as_array().expect("fields");
-                let pair = pairs
-                    .iter()
-                    .find(|p| p[0] == name)
-                    .unwrap_or_else(|| panic!("no {name} in {flow}"));
-                number(pair[1].as_str().expect("text"))
-            };
-            if field("key", "destination_port") == u64::from(PORT) {
-                let count: &mut u64 = counts.entry(field("key", "source_port") as u16).or_default();
-                *count = field("value", "packets").max(*count);
-            }
+    for flow in reply["flows"].as_array().expect("flows") {
+        let field = |part: &str, name: &str| {
+            let pairs = flow[part].as_array().expect("fields");
+            let pair = pairs
+                .iter()
+                .find(|p| p[0] == name)
+                .unwrap_or_else(|| panic!("no {name} in {flow}"));
+            number(pair[1].as_str().expect("text"))
+        };
+        if field("key", "destination_port") == u64::from(PORT) {
+            counts.insert(field("key", "source_port") as u16, field("value", "packets"));
         }
     }
     counts

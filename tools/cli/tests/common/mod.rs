@@ -156,8 +156,17 @@ impl TestLab {
 
     /// An event of a switch's runtime of replicated state, from its metrics.
     pub fn event(&self, switch: &str, event: &str) -> u64 {
+        self.event_of(switch, "flow", event)
+    }
+
+    /// What a switch's output commit has counted.
+    pub fn commit_event(&self, switch: &str, event: &str) -> u64 {
+        self.event_of(switch, "commit", event)
+    }
+
+    fn event_of(&self, switch: &str, part: &str, event: &str) -> u64 {
         let text = self.metrics(switch);
-        let head = format!("stateplane_flow_events_total{{event=\"{event}\"}} ");
+        let head = format!("stateplane_{part}_events_total{{event=\"{event}\"}} ");
         let value = text
             .lines()
             .find_map(|l| l.strip_prefix(&head))

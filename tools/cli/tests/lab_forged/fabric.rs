@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use wire::BatchType;
 
 /// A message as the fabric carried it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -25,6 +26,14 @@ impl Message5407 {
     pub fn message_type(&self) -> Option<MessageType> {
         match kind(&self.payload) {
             Ok(Kind::Message(message_type)) => Some(message_type),
+            _ => None,
+        }
+    }
+
+    /// What it is of batches, if it is.
+    pub fn batch_type(&self) -> Option<BatchType> {
+        match kind(&self.payload) {
+            Ok(Kind::Batch(batch_type)) => Some(batch_type),
             _ => None,
         }
     }
