@@ -1,4 +1,5 @@
 //! Hosts that ask for keys of pairs.p4, and what they know of the answers.
+#![allow(dead_code, reason = "each test program uses a part of it")]
 
 use crate::common::TestLab;
 use std::collections::{BTreeMap, BTreeSet};
