@@ -284,7 +284,9 @@ fn run(path: &Path) -> Option<(usize, bool)> {
     let defines = case.setup.defines.iter().map(|(_, define)| define.clone()).collect();
     let options = p4_syntax::Options { defines, ..Default::default() };
     let outcome = p4_check::check_file(&program_of(path), &options);
-    let program = outcome.program.as_ref().unwrap();
+    let program = outcome.program.as_ref();
+    let program =
+        program.unwrap_or_else(|| panic!("{}: {}", path.display(), outcome.render(false)));
     let generated =
         xdp_backend::generate(program, &xdp_backend::Options::new(systems::compiler())).unwrap();
     let names = Dataplane::description_only(generated.manifest);

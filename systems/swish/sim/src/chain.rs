@@ -416,7 +416,7 @@ impl<'a> World<'a> {
         chain.push(place);
         self.told[place] = 0;
         // What is copied changes meanwhile.
-        for _ in 0..self.rng.random_range(0..40) {
+        for _ in 0..self.rng.random_range(0..160) {
             let at = self.now_ns + self.rng.random_range(0..6_000_000);
             let key = COLD + self.rng.random_range(0..COLD_KEYS);
             let op = match self.rng.random_range(0..2) {
