@@ -4,10 +4,13 @@
  * stateplane_strong.h.
  *
  * It joins as the last of the chain: it writes batches from some number on, and answers them. What
- * is older the one before it sends in parts, one after the other, while packets go on: decisions of
- * streams (so that none is made again), then keys with the numbers of their batches. The larger
- * number wins, so it does not matter in which order a key's copy and its batches come. A removal of
- * a key that is not here yet leaves a removed key behind, which is newer than the copy.
+ * is older the one before it sends in parts, one after the other, while packets go on: keys with the
+ * numbers of their batches. The larger number wins, so it does not matter in which order a key's
+ * copy and its batches come. A removal of a key that is not here yet leaves a removed key behind,
+ * which is newer than the copy.
+ *
+ * Decisions of streams are not copied: this member decides only once all before it are gone, and
+ * those behind it began their streams after it had joined.
  *
  * The copy is of several moments. So the member is whole, and packets may read, only once it has
  * written the batch that the last part was made after.
@@ -20,14 +23,14 @@
 #ifndef STATEPLANE_STRONG_COPY_H
 #define STATEPLANE_STRONG_COPY_H
 
-/* Places of a table, or streams, that a part looks through. */
+/* Places of a table that a part looks through. */
 #define SP_STRONG_COPY_LOOKS 512
 /* In `part` of one that gives: the other one has all. */
 #define SP_STRONG_ALL_GIVEN (~0ull)
 /* In `refused` of a part: it is the last one. */
 #define SP_STRONG_LAST_PART 1ull
 
-/* `cursor`: tables' numbers in the upper half, one more than theirs; 0: streams. */
+/* `cursor`: a table's number, then a place. */
 SP_INLINE __u64 sp_strong_cursor(__u32 table, __u32 place) { return (__u64)table << 32 | place; }
 
 struct sp_strong_giving {
@@ -60,31 +63,6 @@ SP_INLINE __u64 *sp_strong_give_record(struct sp_strong_giving *it, __u32 object
 	return place + SP_STRONG_RECORD_WORDS;
 }
 
-static long sp_strong_give_stream(__u32 i, struct sp_strong_giving *it)
-{
-	struct sp_strong_stream *stream = bpf_map_lookup_elem(&sp_strong_streams, &it->place);
-	__u64 *words;
-
-	if (!stream) {
-		it->end = 1;
-		return 1;
-	}
-	if (stream->batch) {
-		words = sp_strong_give_record(it, SP_STRONG_STREAM_OBJECT, SP_STRONG_STREAM_WORDS,
-					      stream->seq);
-		if (!words)
-			return 1;
-		words[0] = bpf_cpu_to_be64(it->place);
-		words[1] = bpf_cpu_to_be64(stream->batch);
-		words[2] = bpf_cpu_to_be64(stream->seq);
-		words[3] = bpf_cpu_to_be64(stream->refused);
-		words[4] = bpf_cpu_to_be64(stream->full);
-		words[5] = bpf_cpu_to_be64(stream->incarnation);
-	}
-	it->place++;
-	return 0;
-}
-
 #define SP_STRONG_GIVE_TABLE(name, id, table, size, kb, vb, timed)                                \
 	static long name##_give_one(__u32 i, struct sp_strong_giving *it)                         \
 	{                                                                                         \
@@ -114,17 +92,14 @@ static long sp_strong_give_stream(__u32 i, struct sp_strong_giving *it)
 SP_STRONG_OBJECTS(SP_STRONG_GIVE_TABLE)
 
 #define SP_STRONG_CASE_GIVE(name, id, table, size, kb, vb, timed) \
-	case (table) + 1: \
+	case table: \
 		bpf_loop(SP_STRONG_COPY_LOOKS, name##_give_one, it, 0); \
 		return 0;
 
-/* Goes through one table, or the streams: -1: there is no such table. */
+/* Goes through one table. -1: there is no such table. */
 static __noinline int sp_strong_give_some(struct sp_strong_giving *it)
 {
 	switch (it->table) {
-	case 0:
-		bpf_loop(SP_STRONG_COPY_LOOKS, sp_strong_give_stream, it, 0);
-		return 0;
 		SP_STRONG_OBJECTS(SP_STRONG_CASE_GIVE)
 	}
 	return -1;
@@ -212,24 +187,11 @@ int sp_strong_give(struct xdp_md *xdp)
 static long sp_strong_take_record(__u32 record, struct sp_strong_walk *walk)
 {
 	struct sp_strong_scratch *scratch = walk->scratch;
-	struct sp_strong_stream *stream;
-	__u32 at;
 
 	sp_strong_load(scratch, record);
 	scratch->flags = 0;
 	scratch->seq = scratch->since;
-	if (scratch->object != SP_STRONG_STREAM_OBJECT)
-		return sp_strong_write_one(scratch);
-	at = bpf_be64_to_cpu(scratch->key[0]);
-	stream = bpf_map_lookup_elem(&sp_strong_streams, &at);
-	if (!stream || stream->seq >= scratch->seq)
-		return 0;
-	stream->batch = bpf_be64_to_cpu(scratch->value[0]);
-	stream->seq = bpf_be64_to_cpu(scratch->value[1]);
-	stream->refused = bpf_be64_to_cpu(scratch->value[2]);
-	stream->full = bpf_be64_to_cpu(scratch->value[3]);
-	stream->incarnation = bpf_be64_to_cpu(scratch->value[4]);
-	return 0;
+	return sp_strong_write_one(scratch);
 }
 
 /* Under the lock. 0: the part is here. */

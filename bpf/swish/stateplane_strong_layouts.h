@@ -29,7 +29,6 @@
 #define SP_STRONG_JOINS 8 /* it is to be given what the others have */
 #define SP_STRONG_GIVES 16 /* the next one is */
 #define SP_STRONG_QUIET 32 /* it is lent no more time to read */
-#define SP_STRONG_STREAM_OBJECT 65535 /* in a copy: a stream's last decision */
 #define SP_STRONG_REQUEST 16
 #define SP_STRONG_BATCH 32
 #define SP_STRONG_ACK 48

@@ -145,15 +145,10 @@ SP_STRONG_OBJECTS(SP_STRONG_WRITE)
 	case id: \
 		return SP_STRONG_KW(kb);
 
-/* Of a stream's last decision, in a copy: its number, and struct sp_strong_stream. */
-#define SP_STRONG_STREAM_WORDS 6
-
 /* Words of an object's key and value; 0: there is no such object. */
 SP_INLINE __u32 sp_strong_size_of(__u32 object)
 {
 	switch (object) {
-	case SP_STRONG_STREAM_OBJECT:
-		return SP_STRONG_STREAM_WORDS;
 		SP_STRONG_OBJECTS(SP_STRONG_CASE_SIZE)
 	}
 	return 0;
@@ -162,8 +157,6 @@ SP_INLINE __u32 sp_strong_size_of(__u32 object)
 SP_INLINE __u32 sp_strong_key_of(__u32 object)
 {
 	switch (object) {
-	case SP_STRONG_STREAM_OBJECT:
-		return 1;
 		SP_STRONG_OBJECTS(SP_STRONG_CASE_KEY)
 	}
 	return 0;

@@ -34,9 +34,6 @@ pub const PACKET_RECORDS: u32 = 8;
 pub const PACKET_WORDS: u32 = 64;
 /// Objects of a program.
 pub const OBJECTS: u32 = 16;
-/// In a copy, in the place of an object's number: the last decision of a stream. Its key is a word,
-/// its value has five.
-pub const STREAM_OBJECT: u32 = 0xffff;
 
 /// What a message is. No message of windows begins with one of these bytes and is as long.
 pub mod kind {
@@ -396,7 +393,6 @@ pub fn header() -> Header {
         number("SP_STRONG_JOINS", standing::JOINS, "it is to be given what the others have"),
         number("SP_STRONG_GIVES", standing::GIVES, "the next one is"),
         number("SP_STRONG_QUIET", standing::QUIET, "it is lent no more time to read"),
-        number("SP_STRONG_STREAM_OBJECT", STREAM_OBJECT, "in a copy: a stream's last decision"),
     ];
     numbers.extend(named.iter().map(|(name, value)| Number::new(name, u64::from(*value), "")));
     Header::new("stateplane_strong_layouts.h", about, source, update)

@@ -379,7 +379,20 @@ impl<'a> World<'a> {
         self.note(format!("{place} {}", if dies { "dies" } else { "is removed, and lives" }));
         self.dead[place] = Some(dies);
         let away_ns = self.rng.random_range(1_000_000..20_000_000);
+        // (One that others hear of goes on with rounds of its view, as long as some let them pass.)
+        let cut = !dies && self.rng.random_bool(0.5);
         if !dies {
+            // What it may not read any more, others may write.
+            for _ in 0..self.rng.random_range(0..40) {
+                let at = self.now_ns + LEASE_NS + self.rng.random_range(0..4_000_000);
+                let switch = self.rng.random_range(0..self.members.len());
+                let access =
+                    if switch == place { Access::Read } else { Access::Set(self.rng.random()) };
+                let key = self.rng.random_range(0..KEYS);
+                self.events.push(at, Event::Packet(switch, Op { access, key }));
+            }
+        }
+        if cut {
             self.network.begin(
                 &NetworkFault::Cut(simnet::Cut {
                     machine: place,

@@ -95,18 +95,4 @@ pub const CHAIN: &[SeededBug] = &[
         right: "if (removes && scratch->copies != SP_STRONG_COPY_LACKS) ",
         wrong: "if (removes) ",
     },
-    SeededBug {
-        name: "WholeEarly",
-        what: "A switch counts as whole before it has what was written during the copy.",
-        header: "stateplane_strong_copy.h",
-        right: "node->whole = node->applied >= header->seq;",
-        wrong: "node->whole = 1;",
-    },
-    SeededBug {
-        name: "StreamsNotCopied",
-        what: "A switch that joins does not know which batches were decided.",
-        header: "stateplane_strong_copy.h",
-        right: "\tif (stream->batch) {",
-        wrong: "\tif (0) {",
-    },
 ];
