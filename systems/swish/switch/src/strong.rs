@@ -125,14 +125,17 @@ impl Chain {
     /// # Errors
     /// The kernel refuses.
     pub fn empty(&self, dataplane: &Dataplane) -> Result<()> {
-        dataplane.empty(WORDS)?;
+        // (First, or an older view would come to be the one to take.)
+        dataplane.empty(VIEWS)?;
+        // (The time goes on: keys that are written with another one would be over at once.)
+        dataplane.write_array(WORDS, VIEW_COUNT, &0u64.to_ne_bytes())?;
         dataplane.forget_waiting()?;
         for table in &self.tables {
             dataplane.empty(table)?;
             dataplane.empty(&format!("{table}_records"))?;
             dataplane.empty(&format!("{table}_free"))?;
         }
-        [VIEWS, STREAMS, LOG, TOMBS, TABLES, NODE].iter().try_for_each(|it| dataplane.empty(it))
+        [STREAMS, LOG, TOMBS, TABLES, NODE].iter().try_for_each(|it| dataplane.empty(it))
     }
 
     /// A number for how the group's variables lie.
