@@ -1,7 +1,7 @@
 //! The agent's life: start, serve, end.
 
 use crate::addresses::{self, Watch};
-use crate::commit::{self, Waiting};
+use crate::commit;
 use crate::config::Config;
 use crate::control::{PortStatus, Reply, Request, Status};
 use crate::drops::Rates;
@@ -53,8 +53,6 @@ pub(crate) struct Agent {
     pub started: Instant,
     /// What messages have beside the packet in them, at the most.
     pub message_bytes: u32,
-    /// Where packets wait; none: no packet of the program does.
-    pub waiting: Option<Waiting>,
     /// For the rates of what is dropped.
     pub drop_rates: Rates,
     how: &'static str,
@@ -71,21 +69,16 @@ pub fn check(config: &Config, systems: &[&dyn System]) -> Result<Vec<String>> {
 /// Runs a switch until it is told to end. `fresh` discards what a dead agent of this name left.
 /// `systems`: those that programs may have state of.
 pub fn run(mut config: Config, fresh: bool, systems: &[&dyn System]) -> Result<()> {
-    let waiting = commit::settle(&mut config)?;
+    crate::commit::settle(&mut config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .map_err(|source| Error::System { action: "start the runtime".into(), source })?;
-    runtime.block_on(serve(Arc::new(config), waiting, fresh, systems))
+    runtime.block_on(serve(Arc::new(config), fresh, systems))
 }
 
-async fn serve(
-    config: Arc<Config>,
-    waiting: Waiting,
-    fresh: bool,
-    known: &[&dyn System],
-) -> Result<()> {
+async fn serve(config: Arc<Config>, fresh: bool, known: &[&dyn System]) -> Result<()> {
     // Before anything is attached: a signal from here on is not lost.
     let system = |action: &str| {
         let action = action.to_owned();
@@ -110,7 +103,6 @@ async fn serve(
     let (started, hold) = start::start(&config, fresh, known)?;
     let Started { dataplane, systems, interval, run, state, gateway, worker, how } = started;
     let message_bytes = crate::system::message_bytes(known, dataplane.manifest());
-    let waiting = commit::some_wait(&dataplane).then_some(waiting);
     let agent = Arc::new(Agent {
         dataplane,
         run,
@@ -124,14 +116,10 @@ async fn serve(
         views_version: AtomicU64::new(0),
         started: Instant::now(),
         message_bytes,
-        waiting,
         drop_rates: Rates::default(),
         how,
         config,
     });
-    if let Some(waiting) = &agent.waiting {
-        tracing::info!("{waiting}");
-    }
     agent.follow_ports();
     let thread = generator::start(
         agent.dataplane.clone(),
