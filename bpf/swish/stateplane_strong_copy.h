@@ -4,10 +4,10 @@
  * stateplane_strong.h.
  *
  * It joins as the last of the chain: it writes batches from some number on, and answers them. What
- * is older the one before it sends in parts, one after the other, while packets go on: keys with the
- * numbers of their batches. The larger number wins, so it does not matter in which order a key's
- * copy and its batches come. A removal of a key that is not here yet leaves a removed key behind,
- * which is newer than the copy.
+ * is older the one before it sends in parts, one after the other, while packets go on: keys with
+ * the numbers of their batches. The larger number wins, so it does not matter in which order a
+ * key's copy and its batches come. A removal of a key that is not here yet leaves a removed key
+ * behind, which is newer than the copy.
  *
  * Decisions of streams are not copied: this member decides only once all before it are gone, and
  * those behind it began their streams after it had joined.

@@ -13,6 +13,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use simnet::{Conditions, Events, Links, Network, Treatment, swarm};
 use std::collections::BTreeMap;
+use swish_protocol::strong::kind;
 use switch::{CPUS, Left, Member};
 
 type NetworkFault = simnet::Fault<usize, ()>;
@@ -27,6 +28,10 @@ const SLOW_TICK_NS: u64 = 5_000_000;
 const PATIENCE_NS: u64 = 200_000_000;
 /// A removed switch may read for so long.
 const LEASE_NS: u64 = 12_000_000;
+/// Of messages that are overtaken.
+const LATE_NS: u64 = 6_000_000;
+/// Where a frame says what kind of message it is.
+const KIND_AT: usize = 42;
 /// Keys that packets use.
 const KEYS: u32 = 3;
 /// Keys from this number on are inserted, and rarely used: a copy has several parts then.
@@ -176,6 +181,8 @@ struct World<'a> {
     dead: Vec<Option<bool>>,
     busy_ns: u64,
     cold: u32,
+    /// Messages of this kind are often overtaken by others.
+    late: Option<u8>,
     log: Vec<String>,
 }
 
@@ -207,6 +214,7 @@ impl<'a> World<'a> {
             dead: vec![None; count],
             busy_ns: BUSY_NS,
             cold: 0,
+            late: None,
             log: vec![],
             members,
         })
@@ -229,6 +237,11 @@ impl<'a> World<'a> {
         let joins = count > 2 && rng.random_bool(0.5);
         let busy_ns = if joins { LONG_NS } else { BUSY_NS };
         world.busy_ns = busy_ns;
+        world.late = match rng.random_range(0..3) {
+            0 => Some(kind::COPY),
+            1 => Some(kind::ROUND),
+            _ => None,
+        };
         if joins {
             world.cold = rng.random_range(0..COLD_KEYS);
             for key in 0..world.cold {
@@ -277,6 +290,7 @@ impl<'a> World<'a> {
     fn run(&mut self) -> Checked {
         self.until(self.busy_ns)?;
         self.network.heal(40_000);
+        self.late = None;
         self.until(self.busy_ns + PATIENCE_NS / 2)?;
         // Each switch of the chain answers for each key: so all that was written is there.
         let first = self.history.len();
@@ -484,7 +498,10 @@ impl<'a> World<'a> {
             match one {
                 Left::Message { to, frame } => {
                     let arrivals = self.network.send(self.now_ns, place, to, Treatment::default());
+                    let late = self.late.is_some() && frame.get(KIND_AT).copied() == self.late;
                     for at_ns in arrivals {
+                        let more = if late && self.rng.random_bool(0.3) { LATE_NS } else { 1 };
+                        let at_ns = at_ns + self.rng.random_range(0..more);
                         self.events.push(at_ns, Event::Arrives(to, frame.clone()));
                     }
                 }
