@@ -35,8 +35,8 @@ header udp_t {
 
 /// UDP port 4000. `op`: 0 reads, 1 inserts `value` if the key is absent, 2 sets it, 3 adds it to
 /// what is there, 4 removes the key; 5 reads a register and 6 adds to it; 7 sets `value` for as
-/// long as packets come, 4 seconds apart at the most; 8 asks whether the key is there. A set: 9 asks
-/// for the key, 10 adds it and 11 removes it. What the packet read comes back.
+/// long as packets come, 4 seconds apart at the most; 8 asks whether the key is there. A set:
+/// 9 asks for the key, 10 adds it and 11 removes it. What the packet read comes back.
 header probe_t {
     bit<8> op;
     bit<8> found;

@@ -68,13 +68,6 @@ pub const CHAIN: &[SeededBug] = &[
         wrong: "return !!(view->standing & SP_STRONG_TAIL);",
     },
     SeededBug {
-        name: "LeaseFromNow",
-        what: "A round lends from when it comes by, not from the last one that all had seen.",
-        header: "stateplane_strong_round.h",
-        right: "__u64 until = node->before_ns + view->lease_ns;",
-        wrong: "__u64 until = sp_now_ns() + view->lease_ns;",
-    },
-    SeededBug {
         name: "JoinerReads",
         what: "A switch that joins reads before all is copied.",
         header: "stateplane_strong_round.h",
