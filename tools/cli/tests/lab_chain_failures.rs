@@ -88,7 +88,7 @@ impl Running {
     fn check(&mut self) -> Vec<Vec<Addition>> {
         let all: Vec<_> = std::mem::take(&mut self.writers).into_iter().map(Writer::end).collect();
         all.iter().for_each(|it| pairs::note(&mut self.truth, it));
-        let patient = |it: u32| prober(&self.lab, it, Duration::from_secs(5));
+        let patient = |it: u32| prober(&self.lab, it, Duration::from_secs(1));
         let probers: Vec<Prober> = (1..=self.count).map(patient).collect();
         pairs::all_have(&probers, &self.truth);
         for number in 1..=self.count {
