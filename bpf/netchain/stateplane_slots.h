@@ -10,22 +10,24 @@
  * user space can walk the array with a cursor.
  *
  * Invariants:
- * - `generation` is odd while a CPU writes the slot. A reader whose two looks at it agree, and are
- *   even, has read one value.
+ * - `generation` is odd while a CPU writes the slot, and from its end to its next key. A reader
+ *   whose two looks at it agree, and are even, has read one value, of a slot that has a key. (The
+ *   cleared key of a free slot would be the key of zeros.)
  * - A write happens only if `generation` is what the packet's read saw.
- * - A slot is in the hash map under one key at most, and not before it is whole.
+ * - A slot is in the hash map under one key at most, and not before it is whole. Its generation is
+ *   even only while it is there: a packet may still have the number of a slot that the same key had
+ *   before, and must not write a slot that the hash map then refuses.
  *
  * - A key keeps its slot until the program or user space frees it. So a walk over the numbers of
  *   slots meets each key that was there all the time.
- * - `generation` is odd while a slot is being freed, and has changed afterwards. So a packet that
- *   still has the slot's number neither reads nor writes another key's value.
+ * - `generation` has changed when a slot gets its next key. So a packet that still has the slot's
+ *   number neither reads nor writes another key's value.
  *
  * Beside the slots lie short notes of them, which user space reads as memory: the part that the
  * slot's key belongs to, and in which view another switch has acknowledged a copy of it.
  *
- * - A walk gives the keys that the hash map has. So a note says that a slot is used before its key
- *   is entered, and until then that it is being entered; and that a slot is free before its key is
- *   cleared.
+ * - A walk gives the keys that packets can read. So a note says that a slot is used, or free, while
+ *   its generation is odd.
  */
 #ifndef STATEPLANE_SLOTS_H
 #define STATEPLANE_SLOTS_H
@@ -39,7 +41,7 @@ enum { SP_SLOT_FOUND, SP_SLOT_ABSENT, SP_SLOT_DONE, SP_SLOT_FULL };
 enum { SP_SLOTS_IDLE, SP_SLOTS_READ, SP_SLOTS_MISSED };
 
 /* What a note says of its slot (`used`). */
-enum { SP_SLOT_FREE, SP_SLOT_ENTERED, SP_SLOT_ENTERS };
+enum { SP_SLOT_FREE, SP_SLOT_ENTERED };
 
 /* How often a packet runs again before it is dropped; the kernel allows 33 tail calls. */
 #define SP_SLOTS_ATTEMPTS 24
@@ -231,17 +233,6 @@ SP_INLINE __u64 sp_slots_note(__u32 part, __u32 used)
 			*(volatile __u64 *)mark = sp_slots_note(part, used);                     \
 	}                                                                                        \
                                                                                                  \
-	/* The slot's key is entered. (Another CPU may have freed the slot by now: it stays so.) */\
-	static __noinline void name##_entered(__u32 number, __u32 part)                          \
-	{                                                                                        \
-		struct sp_slot_mark *mark = bpf_map_lookup_elem(&name##_marks, &number);         \
-                                                                                                 \
-		if (mark)                                                                        \
-			__sync_val_compare_and_swap((__u64 *)mark,                               \
-						    sp_slots_note(part, SP_SLOT_ENTERS),         \
-						    sp_slots_note(part, SP_SLOT_ENTERED));       \
-	}                                                                                        \
-                                                                                                 \
 	/*                                                                                       \
 	 * Another switch has acknowledged a message about the slot, in this view of its part.   \
 	 * The number may have gone to a key of another part meanwhile, whose views are others.  \
@@ -326,7 +317,7 @@ SP_INLINE __u64 sp_slots_note(__u32 part, __u32 used)
 		__u32 zero = 0, *used = bpf_map_lookup_elem(&name##_used, &zero);        \
 		const __u64 nothing = (__u64)SP_SLOT_ABSENT << 32;                       \
 		__u64 key[SP_ROUND8(key_bytes) / 8], *wanted, *counts, difference;       \
-		__u32 end, before, used_as, *number;                                     \
+		__u32 end, before, used_as;                                              \
                                                                                          \
 		if (!scratch || !used)                                                   \
 			return nothing | SP_SLOTS_END;                                   \
@@ -362,11 +353,6 @@ SP_INLINE __u64 sp_slots_note(__u32 part, __u32 used)
 				return nothing | at;                                     \
 			if (difference || used_as == SP_SLOT_FREE)                       \
 				continue;                                                \
-			if (used_as == SP_SLOT_ENTERS) {                                 \
-				number = bpf_map_lookup_elem(&name, key);                \
-				if (!number || *(volatile __u32 *)number != at)          \
-					continue;                                        \
-			}                                                                \
 			sp_slots_copy(wanted, key, key_bytes);                           \
 			return (__u64)SP_SLOT_FOUND << 32 | (at + 1);                    \
 		}                                                                        \
@@ -374,9 +360,8 @@ SP_INLINE __u64 sp_slots_note(__u32 part, __u32 used)
 	}                                                                                \
                                                                                                  \
 	/*                                                                                       \
-	 * The key of a slot, if the slot has one of this part; else 0. (A slot that is freed    \
-	 * loses its note before its generation is even again, and one that gets a key has the   \
-	 * note afterwards: so key and note belong together.)                                    \
+	 * The key of a slot, if the slot has one of this part; else 0. (The note changes only while\
+	 * the slot's generation is odd: so key and note belong together.)                       \
 	 */                                                                                      \
 	SP_INLINE int name##_key(__u32 number, __u32 part, __u64 *key)                           \
 	{                                                                                        \
@@ -408,32 +393,29 @@ SP_INLINE __u64 sp_slots_note(__u32 part, __u32 used)
 			sp_slots_count(SP_SLOTS_STAT_FULL);                                      \
 			return SP_SLOT_FULL;                                                     \
 		}                                                                                \
-		/* A reader that came by a key that is gone must see the change. */              \
 		bpf_spin_lock(&slot->lock);                                                      \
-		*(volatile __u32 *)&slot->generation += 1;                                       \
+		*(volatile __u32 *)&slot->generation |= 1;                                       \
 		sp_slots_copy(slot->key, key, key_bytes);                                        \
 		sp_slots_copy(slot->value, value, value_bytes);                                  \
-		*(volatile __u32 *)&slot->generation += 1;                                       \
 		bpf_spin_unlock(&slot->lock);                                                    \
-		name##_mark(number, part, SP_SLOT_ENTERS);                                       \
 		failed = bpf_map_update_elem(&name, key, &number, BPF_NOEXIST);                  \
-		if (!failed) {                                                                   \
-			name##_entered(number, part);                                            \
-			return SP_SLOT_DONE;                                                     \
-		}                                                                                \
-		name##_mark(number, 0, SP_SLOT_FREE);                                            \
-		/* A walk over the slots must not find the key here. */                          \
+		if (!failed)                                                                     \
+			name##_mark(number, part, SP_SLOT_ENTERED);                              \
 		bpf_spin_lock(&slot->lock);                                                      \
-		*(volatile __u32 *)&slot->generation += 1;                                       \
-		__builtin_memset(slot->key, 0, sizeof(slot->key));                               \
-		__builtin_memset(slot->value, 0, sizeof(slot->value));                           \
-		*(volatile __u32 *)&slot->generation += 1;                                       \
+		if (!failed) {                                                                   \
+			*(volatile __u32 *)&slot->generation += 1;                               \
+		} else {                                                                         \
+			__builtin_memset(slot->key, 0, sizeof(slot->key));                       \
+			__builtin_memset(slot->value, 0, sizeof(slot->value));                   \
+		}                                                                                \
 		bpf_spin_unlock(&slot->lock);                                                    \
+		if (!failed)                                                                     \
+			return SP_SLOT_DONE;                                                     \
 		bpf_map_push_elem(&name##_free, &number, 0);                                     \
 		slots->again = 1; /* another CPU inserted the key, or the map was busy */        \
 		return SP_SLOT_ABSENT;                                                           \
 	}                                                                                        \
-                                                                                                 \
+	                                                                                         \
 	SP_INLINE __u32 name##_write(struct sp_slots_context *slots, const __u8 *key,            \
 				     const __u8 *value, __u32 part)                              \
 	{                                                                                        \
@@ -491,8 +473,9 @@ SP_INLINE __u64 sp_slots_note(__u32 part, __u32 used)
 		if (!busy) {                                                                     \
 			__builtin_memset(slot->key, 0, sizeof(slot->key));                       \
 			__builtin_memset(slot->value, 0, sizeof(slot->value));                   \
+		} else {                                                                         \
+			*(volatile __u32 *)&slot->generation += 1;                               \
 		}                                                                                \
-		*(volatile __u32 *)&slot->generation += 1;                                       \
 		bpf_spin_unlock(&slot->lock);                                                    \
 		if (busy) {                                                                      \
 			slots->again = 1; /* the map was busy: the key still has its slot */     \

@@ -121,7 +121,7 @@ _Static_assert(__builtin_offsetof(struct sp_peers_due, object) == 14, "as in Rus
 struct sp_slot_mark {
 	__u32 copied_view; /* The view in which another switch has acknowledged a copy. */
 	__u16 part; /* The part of all slots that its key belongs to. */
-	__u16 used; /* 0: it is free; 2: its key is being entered. */
+	__u16 used; /* 0: it is free. */
 };
 _Static_assert(sizeof(struct sp_slot_mark) == 8, "as in Rust");
 _Static_assert(__builtin_offsetof(struct sp_slot_mark, used) == 6, "as in Rust");

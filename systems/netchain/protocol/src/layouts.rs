@@ -185,7 +185,7 @@ c_struct! {
         pub copied_view: u32,
         /// The part of all slots that its key belongs to.
         pub part: u16,
-        /// 0: it is free; 2: its key is being entered.
+        /// 0: it is free.
         pub used: u16,
     }
 }

@@ -17,6 +17,8 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 /// Bytes in front of a slot's key.
 pub(crate) const SLOT_HEAD: usize = 8;
+/// Where a slot's generation lies: behind its lock.
+pub(crate) const GENERATION_AT: usize = 4;
 
 /// The slots of an object, by their groups.
 pub struct Slots {
@@ -61,10 +63,13 @@ impl Slots {
         {
             numbers.delete(key).map_err(failed)?;
         }
-        // (Its lock and its generation stay.)
         let mut empty = vec![0; slot.len()];
         let head = SLOT_HEAD.min(slot.len());
         empty[..head].copy_from_slice(&slot[..head]);
+        // A free slot's generation is odd.
+        if let Some(low) = empty.get_mut(GENERATION_AT) {
+            *low |= 1;
+        }
         self.dataplane.write_array(slots, number, &empty)?;
         self.dataplane.write_array(&format!("{name}_marks"), number, &[0; 8])?;
         if let Some(free) = self.dataplane.map(&format!("{name}_free")) {

@@ -1,7 +1,7 @@
 //! What a switch holds of a group's keys, a page at a time: `stateplane kv verify` compares the
 //! members of chains. The data plane goes on meanwhile.
 
-use crate::empties::{Empties, SLOT_HEAD, Slots};
+use crate::empties::{Empties, GENERATION_AT, SLOT_HEAD, Slots};
 use crate::windows::used;
 use dataplane::Result;
 use manifest::StateObject;
@@ -18,7 +18,6 @@ const SLOTS_A_PAGE: u32 = 1 << 18;
 /// A slot that packets keep changing is read so often. (Each change takes a packet's time.)
 const READS: u32 = 1000;
 /// Of a slot's head: its lock.
-const LOCK_BYTES: usize = 4;
 
 /// The question: keys of a group, from a slot on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,8 +112,8 @@ impl Slots {
             let again = self.dataplane.read_array(map, number)?;
             // The kernel copies while packets write. Two equal copies with one even generation are
             // what the slot had in between.
-            let is_even = again.get(LOCK_BYTES).is_some_and(|low| low % 2 == 0);
-            if is_even && before.get(LOCK_BYTES..) == again.get(LOCK_BYTES..) {
+            let is_even = again.get(GENERATION_AT).is_some_and(|low| low % 2 == 0);
+            if is_even && before.get(GENERATION_AT..) == again.get(GENERATION_AT..) {
                 return Ok(held_key(&self.object, &again).map_or(Seen::Free, Seen::Key));
             }
             before = again;

@@ -223,7 +223,8 @@ fn whole(switch: &Switch, parts: &[u16], what: &str) {
     for number in 0..used {
         let mark = SlotMark::from_word(notes.get(number as usize));
         let slot = switch.dataplane.read_array(map, number).expect("slot");
-        assert_eq!(slot[4] % 2, 0, "{what}: slot {number} is being written");
+        let busy = u8::from(!keys.contains_key(&number));
+        assert_eq!(slot[4] % 2, busy, "{what}: slot {number}: the generation");
         match keys.get(&number) {
             Some(key) => {
                 assert_eq!(slot[8..24], key.to_be_bytes(), "{what}: slot {number}");
@@ -339,6 +340,24 @@ fn two_cpus(object: &Path, manifest: &Manifest, seed: u64) {
     assert!(collected > u64::from(ROUNDS) / 2, "SEED={seed}: {collected} were collected");
 }
 
+/// A packet may still have the number of a slot that its key has lost. A free slot's key is cleared,
+/// as the key of zeros is: it is not that key's slot.
+fn of_a_free_slot(object: &Path, manifest: &Manifest) {
+    let switch = Switch::load(object, manifest, READER, true);
+    switch.take_part(1, ALONE, 0, &[READER]);
+    for (number, operation) in [(1, Operation::Put), (2, Operation::Delete)] {
+        let reply = asks(&switch, &request(operation, 0, 1, number, 1)).expect("a reply");
+        assert_eq!(reply.status, Status::Done);
+    }
+    switch.take_part_in((GROUP, 2, 2), 2, COLLECTS, 0, &[READER]);
+    collects(&switch, 0, GROUP);
+    assert_eq!(switch.slot_of(&[0; 16]), None, "the slot is free");
+    let index = switch.dataplane.map(&switch.slots.map).expect("index");
+    index.update(&[0; 16], &[0; 4], MapFlags::ANY).expect("its number is as it was");
+    let writes = request(Operation::Put, 0, 1, 3, 2);
+    assert_eq!(asks(&switch, &writes).map(|it| it.status), None, "a free slot is written");
+}
+
 /// A number that was queued for a group may have gone to another group's key by now.
 fn of_another_group(object: &Path, manifest: &Manifest) {
     let switch = Switch::load(object, manifest, READER, true);
@@ -373,6 +392,7 @@ fn a_number_goes_to_another_key_at_once() {
     let (job_file, job_manifest) = (file.clone(), manifest.clone());
     network::run(&file, &manifest, move || {
         of_another_group(&job_file, &job_manifest);
+        of_a_free_slot(&job_file, &job_manifest);
         let seed = std::env::var("SEED").ok().and_then(|text| text.parse().ok());
         let seed: u64 = seed.unwrap_or_else(|| rand::rng().random());
         println!("SEED={seed}");
