@@ -340,8 +340,8 @@ fn two_cpus(object: &Path, manifest: &Manifest, seed: u64) {
     assert!(collected > u64::from(ROUNDS) / 2, "SEED={seed}: {collected} were collected");
 }
 
-/// A packet may still have the number of a slot that its key has lost. A free slot's key is cleared,
-/// as the key of zeros is: it is not that key's slot.
+/// A packet may still have the number of a slot that its key has lost. A free slot's key is
+/// cleared, as the key of zeros is: it is not that key's slot.
 fn of_a_free_slot(object: &Path, manifest: &Manifest) {
     let switch = Switch::load(object, manifest, READER, true);
     switch.take_part(1, ALONE, 0, &[READER]);
