@@ -29,9 +29,6 @@ pub const CHAIN: &str = "shared_chain";
 
 /// Looks of the packet generator: what waits for an answer that got lost waits for so long.
 const INTERVAL: Duration = Duration::from_millis(1);
-/// Frames of a look at a member that lacks word of the tail: each second one is for packets that
-/// wait.
-const FRAMES: u64 = 2;
 /// How often the data plane is told the time: clocks are set, and run apart.
 const TELL_TIME_NS: u64 = 1_000_000_000;
 
@@ -219,10 +216,7 @@ impl Running for Chained {
             // (The next one is as good: the data plane goes on with what it knows.)
             let _ = self.chain.tell_time(&self.dataplane);
         }
-        if self.chain.is_behind(&self.dataplane).unwrap_or(false) {
-            return FRAMES;
-        }
-        u64::from(self.chain.is_head(&self.dataplane).unwrap_or(false))
+        self.chain.frames(&self.dataplane).unwrap_or_default()
     }
 
     fn serve(&self) -> Result<()> {

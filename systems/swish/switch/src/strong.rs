@@ -236,12 +236,20 @@ impl Chain {
         dataplane.write_array(WORDS, TAI_AHEAD, &ahead_ns.to_ne_bytes())
     }
 
-    /// Is this member the head, whose generated frames look for keys whose time is over, and begin
-    /// rounds?
+    /// How many frames the packet generator makes at this look. Each second one is for a stream of
+    /// packets that wait, while there is one: only this sends a batch again that got lost. The
+    /// others are the chain's.
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn is_head(&self, dataplane: &Dataplane) -> Result<bool> {
+    pub fn frames(&self, dataplane: &Dataplane) -> Result<u64> {
+        let chain = self.is_behind(dataplane)? || self.is_head(dataplane)?;
+        Ok((2 * dataplane.generator_work()?).max(chain.into()))
+    }
+
+    /// Is this member the head, whose generated frames look for keys whose time is over, and begin
+    /// rounds?
+    fn is_head(&self, dataplane: &Dataplane) -> Result<bool> {
         let view = self.wanted(dataplane)?;
         let head = view.filter(|it| it.standing & standing::HEAD != 0);
         Ok(head.is_some_and(|view| self.timed || view.lease_ns != 0))
@@ -249,10 +257,7 @@ impl Chain {
 
     /// Does the member lack word that the tail has what is written here? Then a generated frame
     /// sends it again, if it is time.
-    ///
-    /// # Errors
-    /// The kernel refuses.
-    pub fn is_behind(&self, dataplane: &Dataplane) -> Result<bool> {
+    fn is_behind(&self, dataplane: &Dataplane) -> Result<bool> {
         let node = self.node(dataplane)?;
         let wanted = self.wanted(dataplane)?;
         let gives = |view: &ViewValue| view.standing & standing::GIVES != 0;
