@@ -12,7 +12,8 @@
  * - sp_commit_park when the packet is finished;
  * - sp_commit_acked when a batch is durable.
  * It defines SP_COMMIT_KEY_WORDS, words of the longest key; and SP_COMMIT_RUNS_AGAIN, if a packet
- * whose record was refused goes through the program again, as it came in (sp_commit_keep).
+ * whose record was refused, or for which the batch had no room, goes through the program again, as
+ * it came in (sp_commit_keep, sp_commit_defer).
  * The system has a program that turns a frame into the message of the batch in sp_commit_work.
  *
  * Invariants:
@@ -290,8 +291,9 @@ SP_INLINE __u32 sp_cpu(void)
 
 SP_INLINE void sp_commit_count(__u32 stat, __u64 by) { sp_count(&sp_commit_stats, stat, by); }
 
-/* What the caller does with a packet that cannot wait here. */
-enum { SP_COMMIT_HAS_ROOM = 0, SP_COMMIT_DROP = -1, SP_COMMIT_WRAP = 1 };
+/* What the caller does with a packet that cannot wait here. SP_COMMIT_LATER: it may wait for its
+ * turn (sp_commit_defer). */
+enum { SP_COMMIT_HAS_ROOM = 0, SP_COMMIT_DROP = -1, SP_COMMIT_WRAP = 1, SP_COMMIT_LATER = 2 };
 
 /* There is no room: one of the two counters, and what becomes of the packet. */
 SP_INLINE int sp_commit_full(__u32 dropped, __u32 wrapped)

@@ -96,14 +96,22 @@ SP_INLINE int sp_commit_fits_many(const struct sp_commit_place *place, __u32 rec
 	       *(volatile __u16 *)&place->stream->open_words <= SP_COMMIT_WORDS - SP_COMMIT_MANY_WORDS;
 }
 
-/* As sp_commit_prepare, for several records of one packet, which are a group. */
+/* As sp_commit_prepare, for several records of one packet, which are a group. A packet that can run
+ * again need not be dropped if the batch is full: SP_COMMIT_LATER. */
 SP_INLINE int sp_commit_prepare_many(
     struct sp_commit_place *place, __u32 line, __u32 records, __u32 words)
 {
+	int fits;
+
 	if (sp_commit_find(place, line, 0))
 		return SP_COMMIT_DROP;
-	if (!sp_commit_fits_many(place, records, words) ||
-	    *(volatile __u32 *)&place->stream->open.count >= SP_COMMIT_BATCH_SLOTS)
+	fits = sp_commit_fits_many(place, records, words) &&
+	       *(volatile __u32 *)&place->stream->open.count < SP_COMMIT_BATCH_SLOTS;
+#ifdef SP_COMMIT_RUNS_AGAIN
+	if (!fits)
+		return SP_COMMIT_LATER;
+#endif
+	if (!fits)
 		return sp_commit_full(SP_COMMIT_BATCH_FULL, SP_COMMIT_BATCH_FULL_WRAPPED);
 	if (!sp_commit_has_slot(place->lot, place->stream))
 		return sp_commit_full(SP_COMMIT_LOT_FULL, SP_COMMIT_LOT_FULL_WRAPPED);
@@ -435,5 +443,62 @@ SP_INLINE int sp_commit_park(struct xdp_md *xdp, __u32 line, __u64 name, __u32 p
 	sp_commit_count(SP_COMMIT_PARKED, 1);
 	return SP_COMMIT_HAS_ROOM;
 }
+
+#ifdef SP_COMMIT_RUNS_AGAIN
+/*
+ * The frame, which is as it came in, waits, and goes through the program again: once the batch in
+ * flight is acknowledged, or the open one if none is in flight. 1: there is neither, so it is
+ * ready. SP_COMMIT_DROP: no slot is free (counted).
+ */
+static __noinline int sp_commit_defer(struct xdp_md *xdp, __u32 line, __u32 port, __u32 attempts)
+{
+	__u32 cpu = sp_cpu(), at = sp_commit_index(cpu, line), index;
+	struct sp_commit_lot *lot = sp_commit_lot_of(cpu);
+	struct sp_commit_stream *stream = sp_commit_stream_at(at);
+	struct sp_commit_place place = { .stream = stream, .at = at };
+	struct sp_commit_list one = { .count = 1 };
+	struct sp_commit_slot *slot;
+	int ready = 0, taken = -1;
+
+	if (!lot || !stream)
+		return SP_COMMIT_DROP;
+	if (sp_length(xdp) > SP_COMMIT_FRAME_BYTES) {
+		sp_commit_count(SP_COMMIT_COMMIT_FAULTS, 1);
+		return SP_COMMIT_DROP;
+	}
+	if (sp_commit_has_slot(lot, stream) && !sp_commit_keep(xdp, lot, port, attempts))
+		taken = sp_commit_take(lot);
+	index = cpu * SP_COMMIT_SLOTS + (taken & (SP_COMMIT_SLOTS - 1));
+	slot = bpf_map_lookup_elem(&sp_commit_slots, &index);
+	if (taken < 0 || !slot) {
+		sp_commit_count(SP_COMMIT_LOT_FULL, 1);
+		return SP_COMMIT_DROP;
+	}
+	slot->bytes = sp_length(xdp);
+	slot->port = port;
+	slot->stream = at;
+	slot->record = SP_COMMIT_UNPLACED;
+	slot->refused = SP_COMMIT_RUN_AGAIN;
+	slot->parked_ns = sp_coarse_ns();
+	one.first = one.last = taken;
+	bpf_spin_lock(&stream->lock);
+	if (stream->acked != stream->departed) {
+		sp_commit_append(lot, &stream->flying, &one);
+	} else if (stream->open_records) {
+		sp_commit_append(lot, &stream->open, &one);
+	} else {
+		__sync_fetch_and_add(&stream->ready, 1);
+		ready = 1;
+	}
+	sp_commit_end(&place);
+	if (ready) {
+		bpf_spin_lock(&lot->lock);
+		sp_commit_append(lot, &lot->ready, &one);
+		bpf_spin_unlock(&lot->lock);
+	}
+	sp_commit_count(SP_COMMIT_DEFERRED, 1);
+	return ready;
+}
+#endif
 
 #endif

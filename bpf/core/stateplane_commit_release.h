@@ -271,7 +271,8 @@ SP_INLINE int sp_commit_is_overdue(const struct sp_commit_stream *stream, __u64 
 {
 	__u64 sent_ns = *(volatile __u64 *)&stream->sent_ns;
 
-	return now > sent_ns && now - sent_ns > SP_COMMIT_OVERDUE_NS;
+	/* (0: it has not left yet. Its frame is in the loop, or the generator sends it.) */
+	return sent_ns && now > sent_ns && now - sent_ns > SP_COMMIT_OVERDUE_NS;
 }
 
 /* A record without a packet was written, as `name`. Its batch leaves in this frame if it is `last`
@@ -306,16 +307,13 @@ SP_INLINE int sp_commit_grow(struct xdp_md *xdp, __u32 at)
 	return sp_commit_loop(xdp, at / SP_COMMIT_LINES, at, 2);
 }
 
-/*
- * Uses the frame of a packet that was copied to a slot. The frame goes to the loop and becomes the
- * next request there, if none is in flight. Else it carries out a ready packet.
- */
-SP_INLINE int sp_commit_spare(struct xdp_md *xdp, __u32 line)
+/* The frame of a packet that was copied to a slot goes to the loop and becomes the next request
+ * there, if none is in flight. SP_COMMIT_NOTHING: one is. */
+SP_INLINE int sp_commit_request(struct xdp_md *xdp, __u32 line)
 {
 	__u32 cpu = sp_cpu(), at = sp_commit_index(cpu, line);
 	struct sp_commit_stream *stream = sp_commit_stream_at(at);
 	__u64 now = sp_coarse_ns();
-	int verdict;
 
 	if (!stream)
 		return XDP_ABORTED;
@@ -328,11 +326,43 @@ SP_INLINE int sp_commit_spare(struct xdp_md *xdp, __u32 line)
 		stream->token_ns = now;
 		return sp_commit_loop(xdp, cpu, at, 1);
 	}
+	return SP_COMMIT_NOTHING;
+}
+
+/* Uses the frame of a packet that was copied to a slot: for the next request, or to carry out a
+ * ready packet. */
+SP_INLINE int sp_commit_spare(struct xdp_md *xdp, __u32 line)
+{
+	int verdict = sp_commit_request(xdp, line);
+	__u32 cpu = sp_cpu();
+
+	if (verdict != SP_COMMIT_NOTHING)
+		return verdict;
 	verdict = sp_commit_carry(xdp, cpu, SP_COMMIT_EXCHANGED);
 	if (verdict == SP_COMMIT_NO_ROOM)
 		return sp_commit_drain(xdp, cpu, 0);
 	return verdict == SP_COMMIT_NOTHING ? XDP_DROP : verdict;
 }
+
+#ifdef SP_COMMIT_RUNS_AGAIN
+/* As sp_commit_spare, for a packet that ran again: if the frame is not used, it comes in by the
+ * loop and carries out the next packet. (Else one that runs again would begin the next one in its
+ * own tail calls, of which the kernel allows 33.) */
+SP_INLINE int sp_commit_spare_by_loop(struct xdp_md *xdp, __u32 line)
+{
+	int verdict = sp_commit_request(xdp, line);
+	__u32 cpu = sp_cpu();
+	struct sp_commit_lot *lot = sp_commit_lot_of(cpu);
+
+	if (verdict != SP_COMMIT_NOTHING)
+		return verdict;
+	if (!lot || !*(volatile __u32 *)&lot->ready.count)
+		return XDP_DROP;
+	lot->copies++;
+	lot->copies_ns = sp_now_ns();
+	return sp_commit_loop(xdp, cpu, SP_COMMIT_NO_STREAM, 1);
+}
+#endif
 
 struct sp_commit_walk {
 	struct sp_commit_lot *lot;

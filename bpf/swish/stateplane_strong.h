@@ -34,8 +34,10 @@
 
 /* Looks at a record that is being written, at the most. */
 #define SP_STRONG_LOOKS 16
-/* So often a packet runs again. (The kernel allows 33 tail calls.) */
-#define SP_STRONG_ATTEMPTS 8
+/* So often a packet runs again; of each four times it waits its turn before the last one. (The head
+ * may be writing all the while that three runs take; and the kernel allows 33 tail calls.) */
+#define SP_STRONG_ATTEMPTS 64
+#define SP_STRONG_AT_ONCE 4
 
 /* In the place of a time: without end. */
 #define SP_STRONG_FOR_GOOD (~0ull)
@@ -120,9 +122,9 @@ struct sp_strong_scratch {
 	__u64 staged[SP_STRONG_PACKET_WORDS];
 	__u8 starts[SP_STRONG_PACKET_RECORDS];
 	/* the finished packet */
-	__u64 name;
+	__u64 name; /* 0: it is as it came in, and runs again later */
 	__u32 port;
-	__u32 reserved2;
+	__u32 attempts;
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

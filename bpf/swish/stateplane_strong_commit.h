@@ -78,13 +78,13 @@ SP_INLINE int sp_strong_stage_read(struct sp_strong_context *strong, struct sp_s
 /*
  * The packet has left the program; its frame is as it came in. Its records join the open batch.
  * 0: it goes on; what it waits for, if it waits, is in `strong->name`. Else the statistic that says
- * why it is dropped, or -1: the engine counted it, or -2: it runs again.
+ * why it is dropped, or -1: the engine counted it, or -2: it runs again, or -3: later.
  */
 static __noinline int sp_strong_finish(struct xdp_md *xdp, struct sp_strong_context *strong)
 {
 	struct sp_strong_scratch *scratch = sp_strong_scratch();
 	struct sp_commit_place place = {};
-	int writes = strong->records != 0;
+	int writes = strong->records != 0, room;
 	struct sp_commit_stream *stream;
 
 	if (strong->refused)
@@ -99,8 +99,9 @@ static __noinline int sp_strong_finish(struct xdp_md *xdp, struct sp_strong_cont
 		return SP_STRONG_STAT_FAULTS;
 	if (!writes)
 		sp_strong_stage_read(strong, scratch);
-	if (sp_commit_prepare_many(&place, SP_STRONG_LINE, strong->records, strong->words))
-		return -1;
+	room = sp_commit_prepare_many(&place, SP_STRONG_LINE, strong->records, strong->words);
+	if (room)
+		return room == SP_COMMIT_LATER ? -3 : -1;
 	if (writes && sp_commit_keep(xdp, place.lot, strong->ingress_port, strong->attempts))
 		return SP_STRONG_STAT_FAULTS;
 	/* All but the last one say that the next is the same packet's. */
@@ -130,12 +131,28 @@ SP_INLINE int sp_strong_cannot_wait(const struct sp_strong_context *strong)
 	return strong->records || strong->waits ? SP_STRONG_STAT_TO_HOST : 0;
 }
 
+/* The frame, which is as it came in, waits its turn, and runs again then. */
+SP_INLINE int sp_strong_later(struct xdp_md *xdp, const struct sp_strong_context *strong)
+{
+	struct sp_strong_scratch *scratch = sp_strong_scratch();
+
+	if (!scratch)
+		return XDP_ABORTED;
+	scratch->name = 0;
+	scratch->port = strong->ingress_port;
+	scratch->attempts = strong->attempts;
+	bpf_tail_call(xdp, &sp_strong_programs, SP_STRONG_COMMIT);
+	return sp_strong_refuse(SP_STRONG_STAT_FAULTS);
+}
+
 /* The packet ends here. */
 SP_INLINE int sp_strong_stop(struct xdp_md *xdp, const struct sp_strong_context *strong, int why,
 			     __u32 ingress_port)
 {
-	if (why == -2)
+	if (why == -2 && strong->attempts % SP_STRONG_AT_ONCE != SP_STRONG_AT_ONCE - 1)
 		return sp_strong_enter_again(xdp, strong->ingress_port, strong->attempts);
+	if (why == -2 || why == -3)
+		return sp_strong_later(xdp, strong);
 	if (why > 0)
 		sp_strong_count(why);
 	return sp_drop(ingress_port);
@@ -151,11 +168,12 @@ SP_INLINE int sp_strong_park(struct xdp_md *xdp, const struct sp_strong_context 
 		return XDP_ABORTED;
 	scratch->name = strong->name;
 	scratch->port = port;
+	scratch->attempts = strong->attempts;
 	bpf_tail_call(xdp, &sp_strong_programs, SP_STRONG_COMMIT);
 	return sp_strong_refuse(SP_STRONG_STAT_FAULTS);
 }
 
-/* The packet in the frame is finished, and waits for the update in the scratch. */
+/* The packet in the frame is finished, and waits for the update in the scratch; or for its turn. */
 SEC("xdp.frags")
 int sp_strong_commit(struct xdp_md *xdp)
 {
@@ -164,9 +182,18 @@ int sp_strong_commit(struct xdp_md *xdp)
 
 	if (!scratch)
 		return XDP_ABORTED;
-	room = sp_commit_park(xdp, SP_STRONG_LINE, scratch->name, scratch->port);
-	if (room)
-		return sp_strong_end(); /* (Longer than a slot, or counted.) */
+	if (scratch->name)
+		room = sp_commit_park(xdp, SP_STRONG_LINE, scratch->name, scratch->port);
+	else
+		room = sp_commit_defer(xdp, SP_STRONG_LINE, scratch->port, scratch->attempts);
+	/* (It is longer than a slot, or was counted.) */
+	if (room < 0 || (room && scratch->name))
+		return sp_strong_end();
+	/* In the end the generator's frames carry it out: that takes up to a millisecond. */
+	if (room && scratch->attempts >= SP_STRONG_ATTEMPTS / 2)
+		return sp_strong_end();
+	if (scratch->attempts)
+		return sp_commit_spare_by_loop(xdp, SP_STRONG_LINE);
 	return sp_strong_verdict(xdp, sp_commit_spare(xdp, SP_STRONG_LINE));
 }
 

@@ -6,7 +6,7 @@ use crate::{Dataplane, Object, layout};
 use libbpf_rs::{MapCore, MapFlags};
 
 /// In the order of `enum sp_commit_stat`. For a reason to drop a packet: the remedy.
-pub const COMMIT_COUNTERS: [(&str, Option<&str>); 18] = [
+pub const COMMIT_COUNTERS: [(&str, Option<&str>); 19] = [
     // Packets that waited.
     ("parked", None),
     // Records that left the first time.
@@ -55,6 +55,9 @@ pub const COMMIT_COUNTERS: [(&str, Option<&str>); 18] = [
     // Packets that found no room and went on in messages: `when_full = "wrap"`.
     ("batch_full_wrapped", None),
     ("lot_full_wrapped", None),
+    // Packets that go through the program again later: the batch was full, or they had read two
+    // moments several times.
+    ("deferred", None),
 ];
 
 /// Lines of a CPU, as in the C header.

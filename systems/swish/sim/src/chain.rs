@@ -132,6 +132,36 @@ impl<'a> Chains<'a> {
         Ok(())
     }
 
+    /// At the last one of two members, which is not behind when its requests get lost: packets for
+    /// which a batch has no room wait, and requests that were lost are sent again.
+    ///
+    /// # Errors
+    /// A packet has no answer.
+    pub fn all_packets_are_answered(&mut self) -> Result<(), Violation> {
+        const PACKETS: u32 = 200;
+        self.load(2)?;
+        let mut world = World::quiet(1, TICK_NS, &mut self.members[..2])?;
+        world.until(4 * LEASE_NS)?;
+        for lost in [false, true] {
+            let loss = if lost { 1.0 } else { 0.0 };
+            world.network.set_conditions(Conditions { loss, ..Conditions::GOOD });
+            for key in 0..PACKETS {
+                world.packet(1, Op { access: Access::Set(1), key: key % KEYS })?;
+            }
+            world.until(world.now_ns + TICK_NS)?;
+            world.network.heal(40_000);
+            world.until(world.now_ns + 100 * TICK_NS)?;
+            let missing = world.history.iter().filter(|it| it.1.returned.is_none()).count();
+            if missing > 0 {
+                return violated("answers", format!("{missing} are missing; lost: {lost}"));
+            }
+        }
+        match world.members[1].deferred()? {
+            0 => violated("answers", "no packet found its batch full"),
+            _ => Ok(()),
+        }
+    }
+
     /// The run of this seed.
     pub fn run(&mut self, seed: u64) -> Outcome {
         let mut rng = StdRng::seed_from_u64(seed);

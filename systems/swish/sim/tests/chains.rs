@@ -52,6 +52,12 @@ fn keys_are_kept_while_packets_come() {
 }
 
 #[test]
+fn all_packets_are_answered() {
+    let program = Program::compile_pairs(None).unwrap();
+    assert_eq!(Chains::new(&program).all_packets_are_answered(), Ok(()));
+}
+
+#[test]
 #[ignore = "minutes"]
 fn many_random_runs() {
     runs(number("FIRST_SEED").unwrap_or(10_000), number("RUNS").unwrap_or(500));

@@ -14,8 +14,6 @@ use wire::{KeyRing, SECRET_BYTES, Secret};
 pub(super) const CPUS: u32 = 3;
 const FABRIC: u32 = 1;
 const HOSTS: u32 = 2;
-/// Frames that the generator makes at a tick.
-const GENERATED: usize = 6;
 /// What leaves a switch.
 pub(super) enum Left {
     Message { to: usize, frame: Vec<u8> },
@@ -132,6 +130,11 @@ impl Member {
         (0..).take(COUNTED.len()).map(count).collect()
     }
 
+    /// How many packets waited for their turn.
+    pub(super) fn deferred(&self) -> Checked<u64> {
+        Ok(harness(self.dataplane.commit_count("deferred"))?.unwrap_or_default())
+    }
+
     pub(super) fn packet(&self, cpu: u32, id: usize, op: Op, now_ns: u64) -> Checked<Vec<Left>> {
         self.dataplane.set_test_cpu(cpu);
         let now_ns = self.offset_ns + now_ns;
@@ -149,7 +152,8 @@ impl Member {
     pub(super) fn tick(&self, cpu: u32, now_ns: u64) -> Checked<Vec<Left>> {
         let now_ns = self.offset_ns + now_ns;
         let mut left = vec![];
-        for _ in 0..GENERATED {
+        // (As the agent does it.)
+        for _ in 0..harness(self.chain.frames(&self.dataplane))? {
             self.dataplane.set_test_cpu(cpu);
             let outcome = harness(self.dataplane.run_generated(now_ns))?;
             left.extend(self.follow(outcome, now_ns)?);
