@@ -41,9 +41,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             the kernel counts it: the kernel's own part of a packet (its softirq, the driver) is \
             not in it, and is the same without stateplane. Reads are of keys that nobody writes. \
             Round trips are of one packet at a time, writes and packets without state by turns.\n\n\
-            A packet that reads two keys runs again when a batch is written in between, so what \
-            was read is written more slowly, and the more so the farther a switch is from the \
-            head.",
+            A packet that reads two keys runs again when a batch is written in between.",
     },
 };
 
