@@ -23,6 +23,7 @@ mod lower_args;
 mod lower_call;
 mod lower_expr;
 mod lower_instance;
+pub mod lower_merge;
 mod lower_parser;
 mod lower_program;
 mod lower_stmt;

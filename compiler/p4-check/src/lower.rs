@@ -101,7 +101,7 @@ pub struct Lowerer<'a> {
     pub depth: usize,
     /// The call, by the program's own text, that is being inlined, and what it calls.
     pub outermost: Option<(Span, String)>,
-    next_label: u32,
+    pub next_label: u32,
     statements: usize,
     /// Too large: stop.
     pub stopped: bool,
@@ -316,6 +316,7 @@ impl<'a> Lowerer<'a> {
         let type_arguments = type_args.iter().map(|t| self.ty(t)).collect();
         let type_enumerations = type_args.iter().map(|t| self.enumeration(t)).collect();
         let location = self.location(l.span);
+        let merge = self.merge_of(l);
         self.externs.push(ir::ExternInstance {
             extern_type: self.hir.externs[def.index()].name.to_string(),
             name,
@@ -324,6 +325,7 @@ impl<'a> Lowerer<'a> {
             type_enumerations,
             arguments,
             annotations: self.annotations(&l.annotations),
+            merge,
             location,
         });
         ir::ExternId(self.externs.len() as u32 - 1)

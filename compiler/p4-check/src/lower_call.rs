@@ -3,6 +3,8 @@
 
 mod inline;
 
+pub(crate) use inline::leaves;
+
 use std::collections::HashSet;
 use std::rc::Rc;
 

@@ -184,6 +184,7 @@ impl Lowerer<'_> {
             type_enumerations: vec![enumeration],
             arguments,
             annotations: self.annotations(&def.annotations),
+            merge: None,
             location,
         });
         self.env.insert(id, Binding::Extern(ir::ExternId(self.externs.len() as u32 - 1)));

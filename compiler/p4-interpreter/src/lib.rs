@@ -17,6 +17,8 @@ mod expr;
 mod externs;
 mod gateway;
 mod hash;
+pub mod laws;
+mod merge;
 pub mod object;
 mod parser;
 mod state_object;
@@ -32,6 +34,7 @@ use std::collections::BTreeMap;
 use value::Value;
 
 pub use gateway::network;
+pub use merge::Evaluator;
 pub use table::{KeyMatch, RuntimeEntry};
 
 /// `egress_spec` of a packet that is dropped.
@@ -288,7 +291,7 @@ impl<'p> Interpreter<'p> {
     pub fn run(&mut self, frame: &[u8], ingress_port: u32, now_us: u64) -> Result<Verdict, Stop> {
         self.packet = Packet { bytes: frame.to_vec(), ..Packet::default() };
         self.gateway.begin_packet(ingress_port, now_us);
-        self.objects.values_mut().for_each(|object| object.begin_packet(frame, now_us));
+        state_object::begin_packet(&mut self.objects, self.program, frame, now_us)?;
         self.storage = self.fresh_storage()?;
         match self.pipeline(ingress_port, now_us) {
             Ok(verdict) => Ok(verdict),

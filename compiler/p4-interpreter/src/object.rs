@@ -111,10 +111,33 @@ pub enum Answer {
     },
 }
 
+/// Makes one value of two, as a function of the program does it.
+pub type Merging<'a> = dyn FnMut(&BigInt, &BigInt) -> Result<BigInt, Stop> + 'a;
+
+/// What an object without `@merge` is given.
+pub(crate) fn no_merge(_: &BigInt, _: &BigInt) -> Result<BigInt, Stop> {
+    Err(Stop::Broken("a merge of an object without one".into()))
+}
+
 /// The state of an object, from packet to packet.
 pub trait Object: Send {
     /// A packet comes in, at `now_us` microseconds of the switch's clock.
     fn begin_packet(&mut self, _frame: &[u8], _now_us: u64) {}
+
+    /// The same, with the function that the declaration's `@merge` names: it can be called now,
+    /// for what earlier packets left to be merged.
+    ///
+    /// # Errors
+    /// The function's outcome is open.
+    fn begin_packet_merging(
+        &mut self,
+        frame: &[u8],
+        now_us: u64,
+        _merge: &mut Merging<'_>,
+    ) -> Result<(), Stop> {
+        self.begin_packet(frame, now_us);
+        Ok(())
+    }
 
     /// Calls a method.
     ///

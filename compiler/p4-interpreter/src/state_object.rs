@@ -1,9 +1,10 @@
 //! State objects of systems in the IR: values and types there and back (object.rs).
 
-use crate::object::{Answer, Call, Datum, Declaration, Object, Objects, Shape};
+use crate::object::{Answer, Call, Datum, Declaration, Object, Objects, Shape, no_merge};
 use crate::value::{Value, width};
-use crate::{Interpreter, Interrupt, Run, Stop, Verdict, broken};
+use crate::{Evaluator, Interpreter, Interrupt, Run, Stop, Verdict, broken};
 use p4_ir::{Argument, ConstArgument, Expr, ExternId, ExternInstance, Program, Type};
+use std::collections::BTreeMap;
 
 /// The object that an instance declares.
 pub(crate) fn declare(
@@ -26,6 +27,25 @@ pub(crate) fn declare(
         types: types?,
         arguments: instance.arguments.iter().map(number).collect(),
     })
+}
+
+/// A packet comes in.
+pub(crate) fn begin_packet(
+    objects: &mut BTreeMap<ExternId, Box<dyn Object>>,
+    program: &Program,
+    frame: &[u8],
+    now_us: u64,
+) -> Result<(), Stop> {
+    for (id, object) in objects {
+        let merge = program.externs.get(id.index()).and_then(|it| it.merge.as_ref());
+        match merge.map(Evaluator::new) {
+            Some(own) => {
+                object.begin_packet_merging(frame, now_us, &mut |a, b| own.of(a, b))?;
+            }
+            None => object.begin_packet_merging(frame, now_us, &mut no_merge)?,
+        }
+    }
+    Ok(())
 }
 
 fn shape(program: &Program, ty: &Type) -> Result<Shape, Stop> {

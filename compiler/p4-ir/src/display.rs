@@ -90,11 +90,12 @@ impl Printer<'_> {
                 if types.is_empty() { String::new() } else { format!("<{}>", types.join(", ")) };
             writeln!(
                 f,
-                "extern {}{types}({}) {} [{}]",
+                "extern {}{types}({}) {} [{}]{}",
                 e.extern_type,
                 args.join(", "),
                 e.name,
-                e.c_name
+                e.c_name,
+                e.merge.as_ref().map_or_else(String::new, |it| format!(" merges by {}", it.name))
             )?;
         }
         Ok(())

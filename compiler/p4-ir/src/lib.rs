@@ -23,9 +23,11 @@
 mod display;
 pub mod effects;
 pub mod match_kind;
+mod merge;
 mod parser;
 mod table;
 
+pub use merge::Merge;
 pub use num_bigint::BigInt;
 pub use parser::{MAX_PARSER_ROUNDS, Parser, State, Target, Transition, on_cycles};
 use serde::{Deserialize, Serialize};
@@ -193,6 +195,8 @@ pub enum Scope {
     ComputeChecksum,
     /// Locals of the deparser.
     Deparser,
+    /// Locals of a [`Merge`].
+    Merge,
 }
 
 /// Storage. Its value is undefined until assigned, but for header validity, which starts false.
@@ -465,6 +469,8 @@ pub struct ExternInstance {
     pub arguments: Vec<ConstArgument>,
     /// Annotations of the declaration.
     pub annotations: Vec<Annotation>,
+    /// The function that its `@merge` names.
+    pub merge: Option<Merge>,
     /// Where declared.
     pub location: Location,
 }

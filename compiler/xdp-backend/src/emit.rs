@@ -3,7 +3,7 @@
 use p4_ir::Location;
 
 /// C text under construction.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Writer {
     lines: Vec<(String, Option<Location>)>,
     indent: usize,
@@ -45,7 +45,7 @@ impl Writer {
     }
 
     /// Appends another writer's lines at this indentation.
-    pub(crate) fn append(&mut self, other: Writer) {
+    pub fn append(&mut self, other: Writer) {
         let pad = "\t".repeat(self.indent);
         for (text, location) in other.lines {
             let is_label = text.ends_with(": ;");

@@ -178,16 +178,20 @@ impl Context<'_> {
 }
 
 impl Layout {
-    pub(crate) fn new(program: &Program, placement: Placement, facts: &Facts) -> Layout {
-        let context = Context { program, facts, placement };
-        let mut layout = Layout {
+    pub(crate) fn empty() -> Layout {
+        Layout {
             variables: HashMap::new(),
             declarations: Vec::new(),
             wide: HashSet::new(),
             varbits: HashSet::new(),
             kept_types: Vec::new(),
             names: HashSet::new(),
-        };
+        }
+    }
+
+    pub(crate) fn new(program: &Program, placement: Placement, facts: &Facts) -> Layout {
+        let context = Context { program, facts, placement };
+        let mut layout = Layout::empty();
         for (index, variable) in program.variables.iter().enumerate() {
             let id = VariableId(index as u32);
             // Intrinsic metadata is a few hot scalars: always in registers.

@@ -25,6 +25,7 @@ mod generator;
 mod layout;
 mod limits;
 mod map_limit;
+mod merge;
 pub mod mutations;
 mod packet;
 mod parser;

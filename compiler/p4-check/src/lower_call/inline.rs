@@ -277,7 +277,7 @@ impl Lowerer<'_> {
 }
 
 /// Whether some statement leaves the block with this label.
-fn leaves(block: &[ir::Statement], label: ir::LabelId) -> bool {
+pub(crate) fn leaves(block: &[ir::Statement], label: ir::LabelId) -> bool {
     block.iter().any(|s| match &s.kind {
         ir::StatementKind::Leave(l) => *l == label,
         ir::StatementKind::If { then, otherwise, .. } => {

@@ -30,6 +30,8 @@ pub(crate) enum External {
     State {
         name: String,
         object: Box<dyn Object>,
+        /// What its declaration's `@merge` names.
+        merge: Option<FunctionId>,
     },
 }
 
@@ -70,7 +72,7 @@ impl External {
             "direct_counter" => External::DirectCounter,
             _ => {
                 let object = tree.declare_object(kind, name, types, arguments)?;
-                External::State { name: name.to_owned(), object }
+                External::State { name: name.to_owned(), object, merge: None }
             }
         })
     }

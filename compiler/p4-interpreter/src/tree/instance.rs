@@ -65,6 +65,7 @@ impl<'h> Tree<'h> {
             } else {
                 let name = control_plane("", &def.name, &def.annotations);
                 let data = self.construct(made, &name)?;
+                self.name_merge(&data, &def.annotations);
                 self.globals.insert(*local, data);
             }
         }
@@ -147,6 +148,7 @@ impl<'h> Tree<'h> {
                 let object = &self.hir.locals[local.index()];
                 let data = self
                     .construct(made, &control_plane(&prefix, &object.name, &object.annotations))?;
+                self.name_merge(&data, &object.annotations);
                 if let Some(frame) = self.frames.last_mut() {
                     frame.values.insert(*local, data);
                 }

@@ -229,7 +229,9 @@ impl<'h> Tree<'h> {
     /// There is no such object, or it takes no such thing.
     pub fn supply(&mut self, object: &str, what: &str, numbers: &[u64]) -> Result<(), Stop> {
         let found = self.externals.iter_mut().find_map(|one| match one {
-            External::State { name, object: found } if crate::object::is_named(name, object) => {
+            External::State { name, object: found, .. }
+                if crate::object::is_named(name, object) =>
+            {
                 Some(found)
             }
             _ => None,

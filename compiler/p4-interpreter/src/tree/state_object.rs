@@ -1,11 +1,15 @@
 //! State objects of systems in the tree: values and types there and back (object.rs).
 
 use num_bigint::BigInt;
-use p4_check::hir::{Hir, RecordKind};
+use p4_check::hir::{Annotations, FunctionId, Hir, RecordKind};
+use p4_check::lower_merge::function_named;
+use p4_check::names;
 use p4_check::ty::Ty;
 
-use super::data::{Data, scalar_bits};
-use super::{Halt, Run, Tree, broken, unsupported};
+use super::data::{Data, Object as Instance, scalar_bits};
+use super::externs::External;
+use super::statement::Next;
+use super::{Frame, Halt, Run, Tree, broken, unsupported};
 use crate::object::{Answer, Call, Datum, Declaration, Object, Shape};
 use crate::{Stop, Verdict};
 
@@ -31,6 +35,41 @@ impl Tree<'_> {
         let types = types.iter().map(|ty| shape(self.hir, ty)).collect::<Run<Vec<Shape>>>()?;
         let arguments: Vec<Option<BigInt>> = arguments.iter().map(number).collect();
         Ok(self.objects.declare(&Declaration { kind, name, types, arguments })?)
+    }
+}
+
+impl Tree<'_> {
+    /// Notes what the declaration of an object names as its merge.
+    pub(crate) fn name_merge(&mut self, made: &Data, annotations: &Annotations) {
+        let Data::Object(Instance::Extern(index)) = made else { return };
+        let Some(annotation) = annotations.iter().find(|it| it.name.as_str() == "merge") else {
+            return;
+        };
+        if let Some(External::State { merge, .. }) = self.externals.get_mut(*index) {
+            *merge = function_named(self.hir, &names::text(annotation));
+        }
+    }
+
+    /// What a function makes of two values.
+    pub(crate) fn merged(
+        &mut self,
+        id: FunctionId,
+        a: &BigInt,
+        b: &BigInt,
+    ) -> Result<BigInt, Stop> {
+        let hir = self.hir;
+        let def = &hir.functions[id.index()];
+        let Some(body) = &def.body else {
+            return Err(Stop::Broken(format!("{} has no body", def.name)));
+        };
+        let values = [a, b].map(|it| Data::Number(it.clone())).to_vec();
+        let (_, ended) =
+            self.run_body(&def.params, values, Frame::default(), |tree| tree.block(body));
+        match ended {
+            Ok(Next::Return(Some(Data::Number(number)))) => Ok(number),
+            Err(Halt::Stop(stop)) => Err(stop),
+            _ => Err(Stop::Undefined(format!("{} returns no value", def.name))),
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use super::data::{Data, Object, initial};
 use super::externs::External;
 use super::instance::Instance;
 use super::{Halt, Packet, Run, Tree, broken, undefined};
+use crate::object::no_merge;
 use crate::{DROP_PORT, QUEUED, Stop, Verdict};
 
 /// What all blocks work on.
@@ -26,7 +27,7 @@ impl<'h> Tree<'h> {
         self.frames.clear();
         (self.steps, self.depth) = (0, 0);
         self.gateway.begin_packet(ingress_port, now_us);
-        self.begin_packet(frame, now_us);
+        self.begin_packet(frame, now_us)?;
         match self.way(ingress_port, now_us) {
             Ok(verdict) => Ok(verdict),
             Err(Halt::ToHost) => Ok(Verdict::ToHost),
@@ -40,12 +41,20 @@ impl<'h> Tree<'h> {
         }
     }
 
-    fn begin_packet(&mut self, frame: &[u8], now_us: u64) {
-        for external in &mut self.externals {
-            if let External::State { object, .. } = external {
-                object.begin_packet(frame, now_us);
+    fn begin_packet(&mut self, frame: &[u8], now_us: u64) -> Result<(), Stop> {
+        // (A merge runs in this switch, which has no externals meanwhile: functions reach none.)
+        let mut externals = std::mem::take(&mut self.externals);
+        let begun = externals.iter_mut().try_for_each(|external| {
+            let External::State { object, merge, .. } = external else { return Ok(()) };
+            match *merge {
+                Some(id) => {
+                    object.begin_packet_merging(frame, now_us, &mut |a, b| self.merged(id, a, b))
+                }
+                None => object.begin_packet_merging(frame, now_us, &mut no_merge),
             }
-        }
+        });
+        self.externals = externals;
+        begun
     }
 
     fn abandon_packet(&mut self) {
