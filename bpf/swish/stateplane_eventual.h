@@ -7,8 +7,8 @@
  *
  * A cell has a slot for each life of a switch (a switch between two restarts), and the sum of all
  * slots beside them, which is what a packet reads. A switch adds to its own slot, so slots only
- * grow, and the larger one is the newer one. Cells of bits and maxima grow as they are and have no
- * slots.
+ * grow, and the larger one is the newer one. Cells of other kinds merge as they are: a value that
+ * comes again changes nothing, so they have no slots.
  *
  * The emitted program defines, before it includes this:
  *   SP_EVENTUAL_CELLS       cells of all groups
@@ -18,11 +18,13 @@
  *   SP_EVENTUAL_OBJECTS(X)  X(name, group, first cell, cells, lanes, how it merges)
  *   SP_EVENTUAL_UPDATES     updates of one packet at the most
  *   SP_LWW_RECORDS          registers, tables and sets have records: stateplane_lww.h
+ * and what stateplane_shared_own.h wants.
  */
 #ifndef STATEPLANE_EVENTUAL_H
 #define STATEPLANE_EVENTUAL_H
 
 #include "stateplane_shared_message.h"
+#include "stateplane_shared_own.h"
 #include "stateplane_eventual_layouts.h"
 
 struct {
@@ -131,7 +133,24 @@ struct sp_eventual_raise {
 	__u64 value;
 	__u32 cell;
 	__u32 raised;
+	__u32 merge;
 };
+
+/* One look at a cell that merges as a function of the program says. */
+static long sp_eventual_join_once(__u64 i, struct sp_eventual_raise *raise)
+{
+	struct sp_eventual_cell *cell = sp_eventual_cell(raise->cell);
+	__u64 seen, made;
+
+	if (!cell)
+		return 1;
+	seen = SP_SHARED_LOAD(cell->value);
+	made = sp_shared_own(raise->merge, seen, raise->value);
+	if (made == seen)
+		return 1;
+	raise->raised = __sync_val_compare_and_swap(&cell->value, seen, made) == seen;
+	return raise->raised;
+}
 
 /* One look at a cell that becomes the larger one. */
 static long sp_eventual_raise_once(__u64 i, struct sp_eventual_raise *raise)
@@ -151,15 +170,20 @@ static long sp_eventual_raise_once(__u64 i, struct sp_eventual_raise *raise)
 /* Looks at a cell that other CPUs change, at the most. */
 #define SP_EVENTUAL_LOOKS 10000
 
-/* A cell without slots becomes the union or the larger one. 1: it was not that before. */
+/* A cell without slots is merged with a value. 1: it is another one then. */
 SP_SHARED_GLOBAL int sp_eventual_raise_cell(__u32 number, __u64 value)
 {
-	struct sp_eventual_raise raise = { .value = value, .cell = number };
+	__u32 merge = sp_eventual_merge_of(number);
+	struct sp_eventual_raise raise = { .value = value, .cell = number, .merge = merge };
 	struct sp_eventual_cell *cell = sp_eventual_cell(number);
 
 	if (!cell)
 		return 0;
-	if (sp_eventual_merge_of(number) == SP_SHARED_OR) {
+	if (sp_shared_is_own(merge)) {
+		bpf_loop(SP_EVENTUAL_LOOKS, sp_eventual_join_once, &raise, 0);
+		return raise.raised;
+	}
+	if (merge == SP_SHARED_OR) {
 		if ((SP_SHARED_LOAD(cell->value) & value) == value)
 			return 0;
 		__sync_fetch_and_or(&cell->value, value);

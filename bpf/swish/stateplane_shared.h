@@ -13,11 +13,13 @@
  *   SP_SHARED_OBJECTS(X)    X(name, group, first block, cells, how it merges, drops when full,
  *                           windows of its period or 0)
  *   SP_SHARED_UPDATES       updates of one packet at the most
+ * and what stateplane_shared_own.h wants.
  */
 #ifndef STATEPLANE_SHARED_H
 #define STATEPLANE_SHARED_H
 
 #include "stateplane_shared_message.h"
+#include "stateplane_shared_own.h"
 
 /* The window and the phase are one word, so that a switch of either is one compare-and-swap. */
 #define SP_SHARED_WORD(window, phase) ((window) << 3 | (phase))
@@ -243,6 +245,7 @@ struct sp_shared_spin {
 	__u32 done;
 	__u32 cell;
 	__u32 by;
+	__u32 merge;
 };
 
 static long sp_shared_line_ready(__u64 i, struct sp_shared_spin *spin)
@@ -325,6 +328,20 @@ static long sp_shared_raise(__u64 i, struct sp_shared_spin *spin)
 	return seen >= spin->by || __sync_val_compare_and_swap(place, seen, spin->by) == seen;
 }
 
+/* One look at a cell that merges as a function of the program says. */
+static long sp_shared_join(__u64 i, struct sp_shared_spin *spin)
+{
+	struct sp_shared_block *block = sp_shared_block(spin->block);
+	__u32 *place, seen, made;
+
+	if (!block)
+		return 1;
+	place = &block->delta[spin->side & 1][sp_below(spin->cell, SP_SHARED_CELLS)];
+	seen = SP_SHARED_LOAD(*place);
+	made = sp_shared_own(spin->merge, seen, spin->by);
+	return made == seen || __sync_val_compare_and_swap(place, seen, made) == seen;
+}
+
 /* Puts an update into the delta that packets of this window and phase change. */
 SP_SHARED_GLOBAL int sp_shared_apply(__u64 word, __u32 group, __u32 number, __u32 cell, __u32 by)
 {
@@ -350,6 +367,11 @@ SP_SHARED_GLOBAL int sp_shared_apply(__u64 word, __u32 group, __u32 number, __u3
 	} else if (merge == SP_SHARED_OR) {
 		if ((SP_SHARED_LOAD(*place) & by) != by)
 			__sync_fetch_and_or(place, by);
+	} else if (sp_shared_is_own(merge)) {
+		struct sp_shared_spin spin = { .block = number, .side = side, .cell = cell, .by = by,
+					       .merge = merge };
+
+		bpf_loop(SP_SHARED_SPINS, sp_shared_join, &spin, 0);
 	} else if (SP_SHARED_LOAD(*place) < by) {
 		struct sp_shared_spin spin = { .block = number, .side = side, .cell = cell, .by = by };
 

@@ -27,6 +27,7 @@
 #define SP_SHARED_SUM 0 /* how cells merge */
 #define SP_SHARED_OR 1
 #define SP_SHARED_MAX 2
+#define SP_SHARED_OWN 3 /* from here on: functions of the program */
 #define SP_SHARED_ADVANCED 0 /* phases of a window */
 #define SP_SHARED_RESETTING 1
 #define SP_SHARED_READY 2

@@ -48,6 +48,9 @@ SP_INLINE void sp_shared_merge_cells(__u32 merge, __u32 *to, const __u32 *base,
 #pragma clang loop unroll_count(12)
 		for (int i = 0; i < SP_SHARED_WORDS; i++)
 			to2[i] = base2[i] | from2[i];
+	} else if (sp_shared_is_own(merge)) {
+		for (int i = 0; i < SP_SHARED_CELLS; i++)
+			to[i] = sp_shared_own(merge, base[i], from[i]);
 	} else {
 #pragma clang loop unroll_count(4)
 		for (int i = 0; i < SP_SHARED_CELLS; i++)
@@ -207,6 +210,8 @@ SP_SHARED_GLOBAL int sp_shared_merge_entry(struct xdp_md *xdp, __u32 at, __u32 r
 			*place += by;
 		else if (merge == SP_SHARED_OR)
 			*place |= by;
+		else if (sp_shared_is_own(merge))
+			*place = sp_shared_own(merge, *place, by);
 		else if (*place < by)
 			*place = by;
 	}

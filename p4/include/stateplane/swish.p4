@@ -33,7 +33,12 @@ enum Sketch {
     /// Sets of 32 bits: their union.
     BITS,
     /// Numbers: the largest one.
-    MAXIMA
+    MAXIMA,
+    /// What `@merge("NAME")` before the declaration says: a function of the program,
+    /// `bit<32> NAME(in bit<32> a, in bit<32> b)`, makes one cell of two. It must be commutative
+    /// and associative, and 0 changes nothing; with EWO a value merged with itself is that value.
+    /// `stateplane check` and `compile` try these laws.
+    OWN
 }
 
 /// Counters that all switches of a group add to. A packet's updates take effect at its end, and not
@@ -73,9 +78,10 @@ extern SharedSketch {
     /// `period`: as SharedCounter's.
     SharedSketch(bit<32> size, Sketch kind, Shared consistency, WhenFull when_full,
                  bit<32> period);
-    /// `consistency`: Shared.EWO. Bits and maxima take no slots.
+    /// `consistency`: Shared.EWO. Only counters take slots.
     SharedSketch(bit<32> size, Sketch kind, Shared consistency);
-    /// Adds the value, its bits or itself, as the kind says. An index out of range changes nothing.
+    /// Adds the value, its bits or itself, as the kind says; OWN: the cell becomes what the
+    /// function makes of it and the value. An index out of range changes nothing.
     void update(in bit<32> index, in bit<32> value);
     /// The cell, as SharedCounter.get.
     bit<32> get(in bit<32> index);

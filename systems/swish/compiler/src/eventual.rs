@@ -79,8 +79,8 @@ pub(crate) fn includes(
     text.line(format!("#define SP_EVENTUAL_UPDATES {updates}"));
     text.line("/* name, group, first cell, cells, lanes, how they merge */");
     let objects = placed.iter().map(|(it, first)| {
-        let SharedObject { c_name, group_number, cells, lanes, merge, .. } = it;
-        format!(" X({c_name}, {group_number}, {first}, {cells}, {lanes}, {})", merge.c_name())
+        let SharedObject { c_name, group_number, cells, lanes, .. } = it;
+        format!(" X({c_name}, {group_number}, {first}, {cells}, {lanes}, {})", it.c_merge())
     });
     text.line(format!("#define SP_EVENTUAL_OBJECTS(X){}", objects.collect::<String>()));
     records.defines(text);

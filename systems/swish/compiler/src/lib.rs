@@ -7,6 +7,7 @@
 mod eventual;
 mod meaning;
 mod object;
+mod own;
 mod records;
 mod strong;
 mod tables;
@@ -53,6 +54,7 @@ const HEADERS: &[Header] = headers!(
     "stateplane_shared_layouts.h",
     "stateplane_shared_merge.h",
     "stateplane_shared_message.h",
+    "stateplane_shared_own.h",
     "stateplane_shared_window.h"
 );
 
@@ -155,6 +157,8 @@ struct State {
     objects: Vec<SharedObject>,
     /// The names of groups, by number.
     groups: Vec<String>,
+    /// Merges of the program's own.
+    functions: own::Functions,
     /// Calls that update, in the program's text.
     updates: usize,
     /// Registers, tables and sets with EWO.
@@ -242,7 +246,8 @@ impl StateSystem for State {
             }
             return;
         }
-        let object = SharedObject::declare(generator, instance, id, &mut self.groups);
+        let object =
+            SharedObject::declare(generator, instance, id, &mut self.groups, &mut self.functions);
         self.objects.push(object);
     }
 
@@ -313,6 +318,7 @@ impl StateSystem for State {
             return;
         }
         let updates = self.updates.clamp(1, UPDATES_MAX);
+        self.functions.includes(text);
         object::includes(&self.objects, updates, text);
         eventual::includes(&self.objects, &self.records, updates, text);
         text.line("/* With a packet through the pipeline. */");

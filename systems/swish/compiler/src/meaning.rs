@@ -4,7 +4,7 @@
 use crate::tables::Table;
 use num_traits::ToPrimitive;
 use p4_interpreter::Stop;
-use p4_interpreter::object::{Answer, Call, Datum, Declaration, Object, ObjectKinds};
+use p4_interpreter::object::{Answer, Call, Datum, Declaration, Merging, Object, ObjectKinds};
 use std::collections::BTreeMap;
 use swish_protocol::TEST_PERIOD_US;
 use swish_protocol::objects::{
@@ -82,15 +82,28 @@ impl Default for Variable {
 }
 
 impl Variable {
-    fn settle(&mut self) {
-        for (index, by) in std::mem::take(&mut self.noted) {
-            let cell = self.updates.entry(index).or_default();
-            *cell = self.merge.of(*cell, by);
+    /// One cell is merged with a value.
+    fn merged(&self, cell: u32, by: u32, own: &mut Merging<'_>) -> Result<u32, Stop> {
+        match self.merge.of(cell, by) {
+            Some(made) => Ok(made),
+            None => {
+                let made = own(&cell.into(), &by.into())?;
+                made.to_u32().ok_or_else(|| Stop::Broken(format!("{made} is no cell")))
+            }
         }
     }
 
+    fn settle(&mut self, own: &mut Merging<'_>) -> Result<(), Stop> {
+        for (index, by) in std::mem::take(&mut self.noted) {
+            let cell = self.updates.get(&index).copied().unwrap_or_default();
+            let made = self.merged(cell, by, own)?;
+            self.updates.insert(index, made);
+        }
+        Ok(())
+    }
+
     /// From one window to a later one.
-    fn turn(&mut self, before: u64) {
+    fn turn(&mut self, before: u64, own: &mut Merging<'_>) -> Result<(), Stop> {
         let begins = |rotation: u64| period_begins(self.period, rotation);
         // What was updated in the window before is of this rotation; packets read the newest
         // period that has a rotation below their window.
@@ -100,12 +113,14 @@ impl Variable {
             self.values.clear();
         }
         for (index, by) in std::mem::take(&mut self.updates) {
-            let cell = self.values.entry(index).or_default();
-            *cell = self.merge.of(*cell, by);
+            let cell = self.values.get(&index).copied().unwrap_or_default();
+            let made = self.merged(cell, by, own)?;
+            self.values.insert(index, made);
         }
         if updated < reads {
             self.values.clear();
         }
+        Ok(())
     }
 
     /// Windows begin at multiples of the period.
@@ -122,13 +137,19 @@ fn number(datum: &Datum) -> Result<u64, Stop> {
 }
 
 impl Object for Variable {
-    fn begin_packet(&mut self, _: &[u8], now_us: u64) {
-        self.settle();
+    fn begin_packet_merging(
+        &mut self,
+        _: &[u8],
+        now_us: u64,
+        own: &mut Merging<'_>,
+    ) -> Result<(), Stop> {
+        self.settle(own)?;
         let before = self.window();
         self.now_us = now_us;
         if self.is_eventual || self.window() > before {
-            self.turn(before);
+            self.turn(before, own)?;
         }
+        Ok(())
     }
 
     fn call(&mut self, call: Call<'_>) -> Result<Answer, Stop> {

@@ -1,5 +1,6 @@
 //! A shared variable in C.
 
+use crate::own::{Functions, Own};
 use manifest::{Home, Layout, StateObject};
 use num_traits::ToPrimitive;
 use p4_ir::{Argument, ConstArgument, ExternInstance, Location};
@@ -26,6 +27,8 @@ pub(crate) struct SharedObject {
     id: u16,
     pub(crate) cells: u32,
     pub(crate) merge: Merge,
+    /// With [`Merge::Own`].
+    own: Option<Own>,
     consistency: Consistency,
     group: String,
     pub(crate) group_number: u32,
@@ -46,6 +49,7 @@ impl SharedObject {
         instance: &ExternInstance,
         id: u16,
         groups: &mut Vec<String>,
+        functions: &mut Functions,
     ) -> SharedObject {
         let is_counter = instance.extern_type == COUNTER;
         let given = |index: usize| match instance.arguments.get(index) {
@@ -65,6 +69,7 @@ impl SharedObject {
             id,
             cells: generator.size_of(instance),
             merge,
+            own: functions.declare(generator, instance, merge, consistency == Consistency::Ewo),
             consistency,
             group_number: number_of(&group, groups),
             group,
@@ -179,8 +184,14 @@ impl SharedObject {
             first_block,
             drops_when_full: self.drops == Some(true),
             period: self.period.unwrap_or(0),
+            own: self.own.as_ref().map(|it| it.described.clone()),
             eventual: None,
         }
+    }
+
+    /// How its cells merge, in C.
+    pub(crate) fn c_merge(&self) -> String {
+        self.own.as_ref().map_or_else(|| self.merge.c_name().to_owned(), Own::c_number)
     }
 
     /// Tells the manifest where the object lies.
@@ -319,8 +330,8 @@ pub(crate) fn includes(objects: &[SharedObject], updates: usize, text: &mut Writ
     text.line(format!("#define SP_SHARED_UPDATES {updates}"));
     text.line("/* name, group, first block, cells, how they merge, drops when full, period */");
     let objects = placed.iter().map(|(it, first)| {
-        let SharedObject { c_name, group_number, cells, merge, drops, period, .. } = it;
-        let (merge, drops) = (merge.c_name(), u32::from(*drops == Some(true)));
+        let SharedObject { c_name, group_number, cells, drops, period, .. } = it;
+        let (merge, drops) = (it.c_merge(), u32::from(*drops == Some(true)));
         let period = period.unwrap_or(0);
         format!(" X({c_name}, {group_number}, {first}, {cells}, {merge}, {drops}, {period})")
     });

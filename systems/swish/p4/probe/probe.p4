@@ -90,6 +90,13 @@ control Verify(inout headers h, inout metadata m) {
     apply {}
 }
 
+#ifdef SATURATED
+/// A sum that stays at its largest value: what counts twice shows, and nothing can be taken out.
+bit<32> saturated(in bit<32> a, in bit<32> b) {
+    return a |+| b;
+}
+
+#endif
 control ProbeIngress(inout headers h, inout metadata m, inout standard_metadata_t s) {
     SharedCounter(CELLS, Shared.SDW, WhenFull.DROP) counters;
 #ifdef APART
@@ -101,7 +108,12 @@ control ProbeIngress(inout headers h, inout metadata m, inout standard_metadata_
 #else
     SharedSketch(CELLS, Sketch.BITS, Shared.SDW, WhenFull.PASS) sets;
 #endif
+#ifdef SATURATED
+    @group("other") @merge("saturated")
+    SharedSketch(64, Sketch.OWN, Shared.SDW, WhenFull.PASS) largest;
+#else
     @group("other") SharedSketch(64, Sketch.MAXIMA, Shared.SDW, WhenFull.PASS) largest;
+#endif
 #ifdef PERIOD
     SharedCounter(1024, Shared.SDW, WhenFull.PASS, PERIOD) recent;
 #endif

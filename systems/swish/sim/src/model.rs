@@ -4,6 +4,7 @@
 //! one (SwiSh §6.3; systems/swish/README.md, "Rotation at the last ready"). Of a variable with a
 //! period, only those of the newest period that has a rotation below *w*.
 
+use p4_interpreter::Evaluator;
 use std::collections::BTreeMap;
 use std::fmt;
 use swish_protocol::objects::{Merge, period_begins};
@@ -39,8 +40,30 @@ pub(crate) struct Update {
     pub(crate) by: u32,
 }
 
+/// How cells merge.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Merging {
+    pub(crate) kind: Merge,
+    /// With [`Merge::Own`]. (A run's switches are loaded once: this is never given back.)
+    pub(crate) own: Option<&'static Evaluator>,
+}
+
+impl From<Merge> for Merging {
+    fn from(kind: Merge) -> Merging {
+        Merging { kind, own: None }
+    }
+}
+
+impl Merging {
+    /// Two cells as one. (A function that makes nothing of them was refused by the compiler.)
+    pub(crate) fn of(self, one: u32, other: u32) -> u32 {
+        let own = || self.own.and_then(|it| it.of_cells(one, other).ok());
+        self.kind.of(one, other).or_else(own).unwrap_or_default()
+    }
+}
+
 /// How cells of an object merge, how many it has, and its period.
-pub(crate) type Variable = (Merge, u32, u32);
+pub(crate) type Variable = (Merging, u32, u32);
 
 /// A group's variables, as one switch with all updates would have them.
 pub(crate) struct Model {
@@ -122,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_window_sees_the_rotations_below_it() {
-        let mut model = Model::new(&[(Merge::Sum, 4, 0), (Merge::Max, 4, 2)], 1);
+        let mut model = Model::new(&[(Merge::Sum.into(), 4, 0), (Merge::Max.into(), 4, 2)], 1);
         let update = |object, by| Update { object, index: 2, by };
         model.update(1, update(0, 5)).expect("in time");
         model.update(2, update(0, 7)).expect("in time");

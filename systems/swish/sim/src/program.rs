@@ -37,8 +37,20 @@ impl Program {
     /// What the compiler says, for people.
     pub fn compile(bug: Option<&SeededBug>) -> Result<Program, String> {
         let text = include_str!("../../p4/probe/probe.p4");
-        let defines = vec![format!("CELLS={CELLS}"), format!("PERIOD={PERIOD}")];
+        let mut defines = vec![format!("CELLS={CELLS}"), format!("PERIOD={PERIOD}")];
+        defines.extend(bug.filter(|it| it.needs_own_merge()).map(|_| "SATURATED".to_owned()));
         Program::compile_file("probe.p4", text, defines, bug)
+    }
+
+    /// The same; the small sketch merges by a function of the program.
+    ///
+    /// # Errors
+    /// As [`Program::compile`].
+    pub fn compile_own() -> Result<Program, String> {
+        let text = include_str!("../../p4/probe/probe.p4");
+        let defines =
+            vec![format!("CELLS={CELLS}"), "SATURATED".into(), format!("PERIOD={PERIOD}")];
+        Program::compile_file("probe.p4", text, defines, None)
     }
 
     /// The same, with each of the two large variables in a group of its own: those of the counter

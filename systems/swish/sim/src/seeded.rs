@@ -124,6 +124,13 @@ pub const ALL: &[SeededBug] = &[
         wrong: "else\n\t\t\t*place += by;",
     },
     SeededBug {
+        name: "JoinedBySum",
+        what: "A function of the program merges whole blocks, and single cells are added.",
+        header: "stateplane_shared_merge.h",
+        right: "*place = sp_shared_own(merge, *place, by);",
+        wrong: "*place += by;",
+    },
+    SeededBug {
         name: "TotalOfEarlierWindow",
         what: "A member that lacks messages is told how many there were a window earlier.",
         header: "stateplane_shared_frame.h",
@@ -249,6 +256,11 @@ pub const EVENTUAL: &[SeededBug] = &[
 ];
 
 impl SeededBug {
+    /// Only a program with a merge of its own shows it.
+    pub(crate) fn needs_own_merge(&self) -> bool {
+        self.right.contains("sp_shared_own(")
+    }
+
     /// The headers with the bug.
     ///
     /// # Errors

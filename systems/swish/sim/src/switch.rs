@@ -1,6 +1,6 @@
 //! A simulated switch: the loaded object in test mode, on a clock of its own.
 
-use crate::model::{Checked, Update, violated};
+use crate::model::{Checked, Merging, Update, violated};
 use crate::program::{Program, enter};
 use c_layout::CStruct;
 use dataplane::{Dataplane, Object, Settings, Verdict};
@@ -11,9 +11,9 @@ use swish_protocol::layouts::{
     BlockValue, CELLS, CPUS as PLACES, CpuValue, MEMBERS, MemberValue, NodeValue,
 };
 use swish_protocol::message::Message;
-use swish_protocol::objects::{Merge, SYSTEM, period_begins};
+use swish_protocol::objects::{SYSTEM, period_begins};
 use swish_switch::due::Rounds;
-use swish_switch::group::{Group, Open, View, settings_of};
+use swish_switch::group::{Group, Open, View, own_merge, settings_of};
 use wire::{KeyRing, SECRET_BYTES, Secret};
 
 /// CPUs of each switch.
@@ -37,7 +37,7 @@ pub(crate) struct Shared {
     pub(crate) group: usize,
     /// Of its group's.
     pub(crate) object: usize,
-    pub(crate) merge: Merge,
+    pub(crate) merge: Merging,
     pub(crate) cells: u32,
     /// Windows after which it begins anew; 0: it never does.
     pub(crate) period: u32,
@@ -104,7 +104,10 @@ impl Switch {
             shared.push(Shared {
                 group,
                 object: shared.iter().filter(|it| it.group == group).count(),
-                merge: settings.merge,
+                merge: Merging {
+                    kind: settings.merge,
+                    own: own_merge(&settings).map_err(text)?.map(|it| &*Box::leak(Box::new(it))),
+                },
                 cells: described.capacity,
                 period: settings.period,
                 first_block: settings.first_block,

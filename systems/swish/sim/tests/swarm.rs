@@ -47,6 +47,20 @@ fn random_runs() {
     }
 }
 
+/// The small sketch merges by a function of the program that is neither idempotent nor can be
+/// undone.
+#[test]
+fn random_runs_with_an_own_merge() {
+    let program = Program::compile_own().unwrap();
+    let mut bench = Bench::new(&program);
+    let first = number("FIRST_SEED").unwrap_or(1);
+    for seed in first..first + number("RUNS").unwrap_or(10) {
+        let outcome = bench.run(&Scenario::of_seed(seed), false);
+        assert_eq!(outcome.violation, None, "SEED={seed}");
+        assert!(outcome.probes > 0, "SEED={seed}: nothing was read");
+    }
+}
+
 #[test]
 #[ignore = "minutes"]
 fn many_random_runs() {

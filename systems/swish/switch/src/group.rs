@@ -5,6 +5,7 @@ use c_layout::CStruct;
 use dataplane::{Dataplane, Error, Result};
 use libbpf_rs::{MapCore, MapFlags};
 use manifest::Manifest;
+use p4_interpreter::Evaluator;
 use std::net::Ipv4Addr;
 use swish_protocol::control::Member;
 use swish_protocol::layouts::{
@@ -12,7 +13,7 @@ use swish_protocol::layouts::{
     NodeValue,
 };
 use swish_protocol::objects::{
-    Consistency, Group as Described, Merge, SYSTEM, SharedSettings, groups, period_begins,
+    Consistency, Group as Described, Merge, OwnMerge, SYSTEM, SharedSettings, groups, period_begins,
 };
 use swish_protocol::tag::{About, secret_value};
 use wire::KeyRing;
@@ -37,9 +38,21 @@ pub struct Group {
     pub described: Described,
     /// Words of a member's bitmap of messages.
     got_words: u32,
-    /// Variables in order: the first block of the group's, how blocks merge, after how many windows
-    /// they begin anew.
-    variables: Vec<(u32, Merge, u32)>,
+    /// In order of their blocks.
+    variables: Vec<Variable>,
+}
+
+/// A variable of the group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Variable {
+    /// Its first block, of the group's.
+    first: u32,
+    /// How its blocks merge.
+    merge: Merge,
+    /// With [`Merge::Own`]: the function.
+    own: Option<Evaluator>,
+    /// After how many windows it begins anew; 0: it never does.
+    period: u32,
 }
 
 /// What the open delta of a group has before the group begins.
@@ -93,6 +106,24 @@ pub fn settings_of(object: &manifest::StateObject) -> Result<SharedSettings> {
     })
 }
 
+/// What runs the merge that a program gives a variable, if it gives one.
+///
+/// # Errors
+/// The manifest is of another version.
+pub fn own_merge(settings: &SharedSettings) -> Result<Option<Evaluator>> {
+    settings.own.as_ref().map(evaluator).transpose()
+}
+
+fn evaluator(own: &OwnMerge) -> Result<Evaluator> {
+    let function: p4_ir::Merge =
+        serde_json::from_value(own.function.clone()).map_err(|error| Error::Value {
+            what: format!("the function {} in the manifest", own.name),
+            text: own.function.to_string(),
+            reason: format!("{error}: compile the program again, with this version"),
+        })?;
+    Ok(Evaluator::new(&function))
+}
+
 /// Does a manifest's object have this consistency? Its settings say so, whatever its kind is.
 pub fn has_consistency(object: &manifest::StateObject, consistency: Consistency) -> bool {
     let name = serde_json::to_value(consistency).unwrap_or_default();
@@ -112,17 +143,18 @@ impl Group {
         let found = groups(settings.iter().map(|(cells, it)| (*cells, it)));
         let most = found.iter().map(|it| it.blocks).max().unwrap_or(0);
         let got_words = most.div_ceil(64);
-        let variables = |described: &Described| {
+        let of = |described: Described| {
             let own = settings.iter().filter(|(_, it)| it.group_number == described.number);
-            let mut found: Vec<_> = own
-                .map(|(_, it)| (it.first_block - described.first, it.merge, it.period))
-                .collect();
-            found.sort_by_key(|(first, ..)| *first);
-            found
+            let variables = own.map(|(_, it)| {
+                let first = it.first_block - described.first;
+                let own = own_merge(it)?;
+                Ok(Variable { first, merge: it.merge, own, period: it.period })
+            });
+            let mut variables = variables.collect::<Result<Vec<_>>>()?;
+            variables.sort_by_key(|it| it.first);
+            Ok(Group { got_words, variables, described })
         };
-        let of =
-            |described: Described| Group { got_words, variables: variables(&described), described };
-        Ok(found.into_iter().map(of).collect())
+        found.into_iter().map(of).collect()
     }
 
     fn number(&self) -> u32 {
@@ -142,21 +174,43 @@ impl Group {
 
     /// All variables merge by addition.
     pub fn sums(&self) -> bool {
-        self.variables.iter().all(|(_, merge, _)| *merge == Merge::Sum)
+        self.variables.iter().all(|it| it.merge == Merge::Sum)
     }
 
-    /// How a block of the group merges.
-    pub fn merge_of(&self, block: u32) -> Merge {
-        self.variable_of(block).map_or(Merge::Sum, |(_, merge, _)| *merge)
+    /// Merges cells of a block of the group with others, as the data plane does it.
+    ///
+    /// # Errors
+    /// The program's function makes nothing of them (`stateplane check` tries it).
+    pub fn merge(&self, block: u32, cells: &mut [u32], with: &[u32]) -> Result<()> {
+        let variable = self.variable_of(block);
+        let merge = variable.map_or(Merge::Sum, |it| it.merge);
+        for (cell, by) in cells.iter_mut().zip(with) {
+            *cell = match (merge.of(*cell, *by), variable.and_then(|it| it.own.as_ref())) {
+                (Some(made), _) => made,
+                (None, Some(own)) => {
+                    own.of_cells(*cell, *by).map_err(|why| self.no_merge(why.to_string()))?
+                }
+                (None, None) => return Err(self.no_merge("the manifest has no function".into())),
+            };
+        }
+        Ok(())
+    }
+
+    fn no_merge(&self, why: String) -> Error {
+        Error::Value {
+            what: format!("the merge of a sketch of group {}", self.described.name),
+            text: self.described.name.clone(),
+            reason: format!("{why}: compile the program again, with this version"),
+        }
     }
 
     /// After how many windows a block of the group begins anew; 0: it never does.
     pub fn period_of(&self, block: u32) -> u32 {
-        self.variable_of(block).map_or(0, |(.., period)| *period)
+        self.variable_of(block).map_or(0, |it| it.period)
     }
 
-    fn variable_of(&self, block: u32) -> Option<&(u32, Merge, u32)> {
-        self.variables.iter().rev().find(|(first, ..)| *first <= block)
+    fn variable_of(&self, block: u32) -> Option<&Variable> {
+        self.variables.iter().rev().find(|it| it.first <= block)
     }
 
     /// The group as the data plane has it.

@@ -483,7 +483,7 @@ impl Member {
         let counted = decided.counted.iter().filter(|(view, _)| *view >= last).min();
         if let Some((_, counted)) = counted.copied() {
             let uncounted = held.into_iter().filter(|it| it.rotation > counted);
-            let pieces = self.together(uncounted.flat_map(|it| it.pieces));
+            let pieces = self.together(uncounted.flat_map(|it| it.pieces))?;
             (open.blocks, open.most_cells) = self.maps.hand_in(dataplane, view.window, &pieces)?;
         }
         self.group.begin(dataplane, view, self.settings.cpus, ring, open)
@@ -558,18 +558,14 @@ impl Member {
     }
 
     /// Pieces of the same block become one.
-    fn together(&self, pieces: impl Iterator<Item = Piece>) -> Vec<Piece> {
+    fn together(&self, pieces: impl Iterator<Item = Piece>) -> Result<Vec<Piece>> {
         let mut all: BTreeMap<u32, Piece> = BTreeMap::new();
         for piece in pieces {
-            let merge = self.group.merge_of(piece.block);
             match all.get_mut(&piece.block) {
                 None => drop(all.insert(piece.block, piece)),
-                Some(sum) => {
-                    let cells = sum.cells.iter_mut().zip(&piece.cells);
-                    cells.for_each(|(sum, by)| *sum = merge.of(*sum, *by));
-                }
+                Some(sum) => self.group.merge(piece.block, &mut sum.cells, &piece.cells)?,
             }
         }
-        all.into_values().collect()
+        Ok(all.into_values().collect())
     }
 }

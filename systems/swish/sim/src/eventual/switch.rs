@@ -264,7 +264,8 @@ impl Switch {
 fn grows(merge: Merge) -> Option<Grows> {
     match merge {
         Merge::Sum => None,
-        Merge::Or => Some(Grows::Bits),
+        // (The program has no merge of its own.)
+        Merge::Or | Merge::Own => Some(Grows::Bits),
         Merge::Max => Some(Grows::Maximum),
     }
 }
