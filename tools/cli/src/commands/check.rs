@@ -1,6 +1,8 @@
 //! `stateplane check`
 
+use super::merges::{self, Tried};
 use super::messages::{Report, backend_options};
+use p4_interpreter::laws;
 use p4_ir::Program;
 use p4_syntax::Options;
 use serde_json::json;
@@ -12,6 +14,7 @@ Examples:
   stateplane check -I include -D SIZE=64 nat.p4 firewall.p4
   stateplane check --json nat.p4             the same for programs
   stateplane check --emit-ir nat.p4          the typed IR of the program
+  stateplane check --seed 7 sketch.p4        the merges that it names are tried with other values
 
 A program that passes is valid P4, and the XDP target supports all of it. Only `stateplane compile`
 shows the errors of clang (too much on the stack) and of the kernel's verifier.
@@ -37,6 +40,9 @@ pub struct Args {
     /// Write the typed IR of valid programs to standard output.
     #[arg(long, conflicts_with = "json")]
     emit_ir: bool,
+    /// Where the random values begin with which merges of programs (`@merge`) are tried.
+    #[arg(long, value_name = "N", default_value_t = laws::SEED)]
+    seed: u64,
 }
 
 /// Runs the command; returns the process exit code.
@@ -45,12 +51,16 @@ pub fn run(args: Args) -> u8 {
     let mut results = Vec::new();
     for path in &args.programs {
         let mut report = Report::new(args.json);
-        let good = check(path, &args, &mut report);
+        let (good, merges) = check(path, &args, &mut report);
         if !good {
             code = 1;
         }
         if args.json {
-            results.push(json!({ "program": path.to_string_lossy(), "ok": good, "diagnostics": report.diagnostics }));
+            let mut result = json!({ "program": path.to_string_lossy(), "ok": good, "diagnostics": report.diagnostics });
+            if !merges.is_empty() {
+                result["merges"] = merges.iter().map(|it| it.json(args.seed)).collect();
+            }
+            results.push(result);
         }
     }
     if args.json {
@@ -61,7 +71,7 @@ pub fn run(args: Args) -> u8 {
 
 /// Is the program good? What `stateplane compile` would refuse for what is written in it is told
 /// here, too: the C is made, and thrown away.
-fn check(path: &Path, args: &Args, report: &mut Report) -> bool {
+fn check(path: &Path, args: &Args, report: &mut Report) -> (bool, Vec<Tried>) {
     let options = Options {
         include_dirs: args.include.clone(),
         defines: args.define.clone(),
@@ -69,18 +79,25 @@ fn check(path: &Path, args: &Args, report: &mut Report) -> bool {
     };
     let outcome = p4_check::check_file(path, &options);
     report.front_end(&outcome);
-    let Some(program) = outcome.program else { return false };
+    let Some(program) = outcome.program else { return (false, vec![]) };
     if args.emit_ir {
         command_line::say(format_args!("{program}"));
     }
     if let Err(errors) = xdp_backend::generate(&program, &backend_options(path)) {
         report.unsupported(&program, &errors);
-        return false;
+        return (false, vec![]);
+    }
+    let merges = merges::tried(&program, args.seed);
+    if let Some(error) = merges.iter().find_map(|it| it.unlike(args.seed)) {
+        report.unsupported(&program, &[error]);
+        return (false, merges);
     }
     if !args.emit_ir && !args.json {
         show(path, &program);
+        let tell = |it: &Tried| command_line::say(format_args!("  {}\n", it.text(args.seed)));
+        merges.iter().for_each(tell);
     }
-    true
+    (true, merges)
 }
 
 fn show(path: &Path, program: &Program) {

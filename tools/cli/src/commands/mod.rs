@@ -8,6 +8,7 @@ pub mod counter;
 pub mod demo;
 pub mod keys;
 pub mod lab;
+mod merges;
 mod messages;
 pub mod ports;
 pub mod register;

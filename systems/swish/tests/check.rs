@@ -1,0 +1,58 @@
+//! What `stateplane check` says of merges that a program names for its sketches.
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn own() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    root.canonicalize().expect("the source tree").join("systems/swish/p4/own/own.p4")
+}
+
+/// The exit code, and what is written to both outputs.
+fn check(arguments: &[&str], program: &Path) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stateplane"));
+    let output = command.arg("check").args(arguments).arg(program).output().expect("runs");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn the_laws_that_a_merge_keeps_are_told() {
+    let (code, told, _) = check(&[], &own());
+    assert_eq!(code, Some(0), "{told}");
+    let line = told.lines().find(|it| it.contains("merge saturated of OwnIngress.total"));
+    let line = line.expect("a line for each merge");
+    assert!(line.ends_with("tried with seed 1: commutative, associative, identity 0"), "{line}");
+    assert!(line.contains("own.p4:"), "{line}");
+
+    let (code, told, _) = check(&["--json", "--seed", "7"], &own());
+    assert_eq!(code, Some(0), "{told}");
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    let merges = told[0]["merges"].as_array().expect("merges");
+    assert_eq!(merges.len(), 4, "{told}");
+    assert_eq!((&merges[2]["function"], &merges[2]["seed"]), (&"smaller".into(), &7.into()));
+    assert_eq!(merges[2]["laws"].as_array().map(Vec::len), Some(4), "{told}");
+}
+
+#[test]
+fn a_broken_law_is_told_with_its_values_its_line_and_its_seed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("broken.p4");
+    let text = std::fs::read_to_string(own()).expect("the program");
+    assert!(text.contains("return a |+| b;"));
+    std::fs::write(&program, text.replace("return a |+| b;", "return a - b;")).expect("written");
+    let (code, _, said) = check(&[], &program);
+    assert_eq!(code, Some(1), "{said}");
+    let message = "saturated is not commutative: saturated(0, 1) = 0xffffffff, but saturated(1, 0)";
+    assert!(said.contains(message), "{said}");
+    assert!(said.contains("saturated, tried with seed 1"), "{said}");
+    let line = 1 + text.lines().position(|it| it.starts_with("bit<32> saturated(")).expect("it");
+    assert!(said.contains(&format!("broken.p4:{line}:")), "{said}");
+    // The same for programs.
+    let (code, told, _) = check(&["--json"], &program);
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    assert_eq!((code, &told[0]["ok"]), (Some(1), &false.into()));
+    let first = told[0]["diagnostics"][0]["message"].as_str().expect("a message");
+    assert!(first.contains(message), "{first}");
+}
