@@ -59,6 +59,13 @@ struct {
 	__type(value, struct sp_eventual_node);
 } sp_eventual_nodes SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SP_SHARED_GROUPS);
+	__type(key, __u32);
+	__type(value, struct sp_eventual_ends);
+} sp_eventual_ends SEC(".maps");
+
 /* By group: changed cells, one after another. The upper half of a word says which place it is. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -95,6 +102,11 @@ SP_INLINE __u64 *sp_eventual_slot(__u32 column, __u32 cell)
 SP_INLINE struct sp_eventual_node *sp_eventual_node(__u32 group)
 {
 	return bpf_map_lookup_elem(&sp_eventual_nodes, &group);
+}
+
+SP_INLINE struct sp_eventual_ends *sp_eventual_ends_of(__u32 group)
+{
+	return bpf_map_lookup_elem(&sp_eventual_ends, &group);
 }
 
 SP_INLINE __u64 *sp_eventual_listed(__u32 group, __u64 place)
@@ -202,9 +214,10 @@ SP_SHARED_GLOBAL int sp_eventual_apply(__u32 number, __u32 by)
 	struct sp_eventual_cell *cell = sp_eventual_cell(number);
 	__u32 group = sp_eventual_group_of(number);
 	struct sp_eventual_node *node = sp_eventual_node(group);
+	struct sp_eventual_ends *ends = sp_eventual_ends_of(group);
 	__u64 place, *slot;
 
-	if (!cell || !node || !by)
+	if (!cell || !node || !ends || !by)
 		return 0;
 	if (number < SP_EVENTUAL_SLOTTED) {
 		slot = sp_eventual_slot(0, number);
@@ -220,9 +233,9 @@ SP_SHARED_GLOBAL int sp_eventual_apply(__u32 number, __u32 by)
 	 * A frame raises `taken` before it reads the cells, and this reads `taken` after the change: so
 	 * the frame brings the change, or the cell is listed again.
 	 */
-	if (SP_SHARED_LOAD(cell->listed) > SP_SHARED_LOAD(node->taken) || node->count < 2)
+	if (SP_SHARED_LOAD(cell->listed) > SP_SHARED_LOAD(ends->taken) || node->count < 2)
 		return 0;
-	place = __sync_fetch_and_add(&node->listed, 1);
+	place = __sync_fetch_and_add(&ends->listed, 1);
 	slot = sp_eventual_listed(group, place);
 	if (slot)
 		SP_SHARED_STORE(*slot, sp_eventual_list_word(place, number));

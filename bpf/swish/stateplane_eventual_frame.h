@@ -86,6 +86,15 @@ SP_INLINE struct sp_eventual_member *sp_eventual_member(__u32 group, __u32 membe
 	return bpf_map_lookup_elem(&sp_eventual_members, &at);
 }
 
+/*
+ * The view is this one. User space takes its members away, then changes the secret, then writes the
+ * next view: who asks after it has used the secret, used the view's.
+ */
+SP_INLINE int sp_eventual_is_in(struct sp_eventual_node *node, __u32 view)
+{
+	return SP_SHARED_LOAD(node->members) && !((SP_SHARED_LOAD(node->view) ^ view) & 0xffff);
+}
+
 /* ---- Columns ---- */
 struct sp_eventual_search {
 	__u64 life;
@@ -315,14 +324,15 @@ static __noinline int sp_eventual_fill_changed(struct sp_eventual_message *messa
 	struct sp_eventual_member *peer =
 		sp_eventual_member(group, message->receiver & (SP_SHARED_MEMBERS - 1));
 	struct sp_eventual_node *node = sp_eventual_node(group);
+	struct sp_eventual_ends *ends = sp_eventual_ends_of(group);
 	struct sp_eventual_fill fill = { .group = group };
 	__u64 seen, next, taken;
 
-	if (!node || !peer)
+	if (!node || !ends || !peer)
 		return 0;
 	seen = SP_SHARED_LOAD(peer->next);
 	fill.place = seen;
-	fill.end = SP_SHARED_LOAD(node->listed);
+	fill.end = SP_SHARED_LOAD(ends->listed);
 	if (fill.end - fill.place > SP_EVENTUAL_LISTED) {
 		/* (The member was sent too little: what is skipped comes with gossip.) */
 		fill.place = fill.end - SP_EVENTUAL_LISTED;
@@ -334,8 +344,8 @@ static __noinline int sp_eventual_fill_changed(struct sp_eventual_message *messa
 		return 0;
 	/* Before the cells are read: see sp_eventual_apply. */
 	for (int i = 0; i < SP_SHARED_TRIES; i++) {
-		taken = SP_SHARED_LOAD(node->taken);
-		if (taken >= next || __sync_val_compare_and_swap(&node->taken, taken, next) == taken)
+		taken = SP_SHARED_LOAD(ends->taken);
+		if (taken >= next || __sync_val_compare_and_swap(&ends->taken, taken, next) == taken)
 			break;
 	}
 	bpf_loop(fill.count, sp_eventual_value_one, &fill, 0);
@@ -408,6 +418,7 @@ static __noinline int sp_eventual_fill_frame(struct xdp_md *xdp,
 {
 	__u32 zero = 0, sends = sp_shared_sends(), which;
 	struct sp_eventual_scratch *scratch = bpf_map_lookup_elem(&sp_eventual_scratch, &zero);
+	struct sp_eventual_node *node = sp_eventual_node(message->group & (SP_SHARED_GROUPS - 1));
 	__u64 tag;
 	__u8 *data;
 
@@ -439,7 +450,8 @@ static __noinline int sp_eventual_fill_frame(struct xdp_md *xdp,
 	data = (void *)(long)xdp->data;
 	if (!tag)
 		sp_shared_count(SP_SHARED_STAT_NO_SECRET);
-	if (!tag || data + SP_SHARED_CELLS_AT > (__u8 *)(long)xdp->data_end)
+	if (!tag || !node || !sp_eventual_is_in(node, message->view) ||
+	    data + SP_SHARED_CELLS_AT > (__u8 *)(long)xdp->data_end)
 		return 0;
 	*(sp_u64a *)(data + SP_SHARED_HEADER_AT + 24) = tag;
 	sp_shared_count(column == SP_EVENTUAL_CHANGED || column == SP_EVENTUAL_RECORDS_CHANGED ?
@@ -508,8 +520,7 @@ int sp_eventual_receive(struct xdp_md *xdp)
 	node = sp_eventual_node(message.group);
 	if (!node || !node->life || !(node->members >> (message.sender & 63) & 1) ||
 	    message.sender == node->own || message.receiver != node->own ||
-	    message.view != (node->view & 0xffff) ||
-	    (message.life && !(node->members >> (message.life & 63) & 1)))
+	    message.view != (node->view & 0xffff))
 		return sp_shared_refuse(SP_SHARED_STAT_FOREIGN);
 	member = sp_eventual_member(message.group, message.sender);
 	if (!member || *(sp_u32a *)(data + 26) != member->address)
@@ -517,7 +528,9 @@ int sp_eventual_receive(struct xdp_md *xdp)
 	which = (SP_SHARED_GROUPS + message.group) * SP_SHARED_SECRETS +
 		(message.kind >> SP_EVENTUAL_KIND_SECRET_SHIFT & (SP_SHARED_SECRETS - 1));
 	if (!tag || sp_shared_tag(xdp, which, 1) != tag)
-		return sp_shared_refuse(SP_SHARED_STAT_FORGED);
+		return sp_shared_refuse(sp_eventual_is_in(node, message.view) ?
+						SP_SHARED_STAT_FORGED :
+						SP_SHARED_STAT_FOREIGN);
 	__sync_fetch_and_add(&member->frames, 1);
 #ifdef SP_LWW_RECORDS
 	if (message.kind & SP_EVENTUAL_KIND_RECORDS) {
@@ -559,7 +572,7 @@ static __noinline int sp_eventual_generated(struct xdp_md *xdp)
 	message.group = due.group & (SP_SHARED_GROUPS - 1);
 	node = sp_eventual_node(message.group);
 	peer = sp_eventual_member(message.group, due.member & (SP_SHARED_MEMBERS - 1));
-	if (!node || !peer || !node->life)
+	if (!node || !peer || !node->life || !node->members)
 		return XDP_DROP;
 	if (due.member == node->own) {
 #ifdef SP_LWW_RECORDS

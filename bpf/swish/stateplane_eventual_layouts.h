@@ -30,11 +30,12 @@ struct sp_eventual_cell {
 _Static_assert(sizeof(struct sp_eventual_cell) == 16, "as in Rust");
 _Static_assert(__builtin_offsetof(struct sp_eventual_cell, listed) == 8, "as in Rust");
 
-/* A group's variables with EWO on this switch. */
+/* A group's variables with EWO on this switch. Only user space changes it. */
 struct sp_eventual_node {
 	/* This switch's life: whose the slots of column 0 are; 0: the group has not begun. */
 	__u64 life;
-	__u64 members; /* A bit for each member of the view, this switch too. */
+	/* A bit for each member of the view, this switch too; 0: no message goes or comes. */
+	__u64 members;
 	__u32 view; /* The view; messages carry its low 16 bits. */
 	__u32 own; /* This switch's number as a member. */
 	__u32 count; /* How many members the view has. */
@@ -43,15 +44,19 @@ struct sp_eventual_node {
 	__u32 slotted; /* How many it has. */
 	__u32 first_direct; /* The group's first cell without. */
 	__u32 direct; /* How many it has. */
-	__u64 padding; /* To the end of the cache line. */
-	/* Places of the list of changes that are given out. A cache line of its own. */
-	__u64 listed;
-	__u64 listed_padding[7]; /* See `padding`. */
-	__u64 taken; /* Places below this were sent to some member. A cache line of its own. */
-	__u64 taken_padding[7]; /* See `padding`. */
 };
-_Static_assert(sizeof(struct sp_eventual_node) == 184, "as in Rust");
-_Static_assert(__builtin_offsetof(struct sp_eventual_node, taken_padding) == 128, "as in Rust");
+_Static_assert(sizeof(struct sp_eventual_node) == 48, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_eventual_node, direct) == 44, "as in Rust");
+
+/* The ends of a group's list of changes. Only packets and frames change them. */
+struct sp_eventual_ends {
+	__u64 listed; /* Places that are given out. A cache line of its own. */
+	__u64 listed_padding[7]; /* To the end of the cache line. */
+	__u64 taken; /* Places below this were sent to some member. A cache line of its own. */
+	__u64 taken_padding[7]; /* See `listed_padding`. */
+};
+_Static_assert(sizeof(struct sp_eventual_ends) == 128, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_eventual_ends, taken_padding) == 72, "as in Rust");
 
 /* A member of a group, as this switch knows it. */
 struct sp_eventual_member {

@@ -167,6 +167,7 @@ impl Plan {
             extra: extra.unwrap_or_else(|| self.kept.clone()),
             counted,
             lease: None,
+            away: vec![],
         }
     }
 }

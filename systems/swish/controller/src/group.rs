@@ -1,6 +1,7 @@
 //! One group: who reports, when a new view is needed, how it comes about.
 
 mod chain;
+mod eventual;
 mod need;
 
 use crate::attempt::{Attempt, Gather};
@@ -50,6 +51,8 @@ pub struct MemberStatus {
     pub address: Ipv4Addr,
     /// Whether the newest view has it.
     pub member: bool,
+    /// With EWO: the others have sent it all that they have.
+    pub sent_all: bool,
     /// Time since its last report; none: there was none.
     pub heard_ns: Option<u64>,
     /// The last one.
@@ -74,6 +77,7 @@ pub(crate) struct Group {
     told: BTreeSet<(Ipv4Addr, u32)>,
     /// With SRO: since when all members have had everything, in the view with this number.
     settled: Option<(u32, u64)>,
+    sent: eventual::Sent,
 }
 
 impl Group {
@@ -90,12 +94,14 @@ impl Group {
             sealed_ns: 0,
             told: BTreeSet::new(),
             settled: None,
+            sent: eventual::Sent::default(),
         }
     }
 
     /// This controller leads from now on, or does not any more.
     pub fn begin(&mut self, now_ns: u64) {
         (self.attempt, self.value, self.settled) = (None, None, None);
+        self.sent = eventual::Sent::default();
         self.began_ns = Some(now_ns);
     }
 
@@ -229,6 +235,7 @@ impl Group {
                 address: *address,
                 member: state.newest().is_some_and(|it| it.has(*address, incarnation)),
                 heard_ns: seen.map(|seen| now_ns.saturating_sub(seen.heard_ns)),
+                sent_all: self.was_sent_all(*address, seen.map(|seen| &seen.report)),
                 report: seen.map(|seen| seen.report.clone()),
             }
         };
@@ -299,6 +306,17 @@ impl Group {
         out: &mut Outputs,
     ) -> Option<(Decided, u32)> {
         let began_ns = *self.began_ns.get_or_insert(now_ns);
+        if self.is_eventual(settings, now_ns) {
+            let heard = |it: &Member| self.seen.contains_key(&it.address);
+            let newest = state.newest();
+            let early = now_ns < began_ns + settings.begin_ns;
+            let all = newest.is_none_or(|it| it.members.iter().all(heard));
+            let waits = self.attempt.as_ref().is_some_and(|it| it.deciding);
+            if waits || early && !all {
+                return None;
+            }
+            return self.eventual_step(now_ns, settings, newest, out);
+        }
         let Some(newest) = state.newest() else { return self.found(now_ns, settings, None) };
         self.remove_strangers(now_ns, settings, newest, out);
         if newest.lease.is_some() {
@@ -403,6 +421,7 @@ impl Group {
             extra: vec![],
             counted,
             lease,
+            away: vec![],
         };
         Some((decided, number))
     }
@@ -564,6 +583,7 @@ impl Group {
                 } else {
                     newest.joins.clone()
                 },
+                away: !newest.away.is_empty(),
             };
             out.messages.push((from, self.order(member.incarnation, Task::Take(view))));
             if let Some(seen) = self.seen.get_mut(&member.address) {

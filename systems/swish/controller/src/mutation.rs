@@ -17,5 +17,7 @@ seeded_bugs::seeded_bugs! {
         LeavesAtOnce,
         /// A switch joins before all members have taken the decision.
         JoinsEarly,
+        /// With EWO: a switch that was removed is said to have nothing any more.
+        AwayForgotten,
     }
 }

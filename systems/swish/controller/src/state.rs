@@ -44,6 +44,9 @@ pub struct Decided {
     /// Of a group with SRO, which has no windows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<Lease>,
+    /// Of a group with EWO: lives that are no members, and may return with what they have.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub away: Vec<Member>,
 }
 
 /// Bytes as a text of hexadecimal digits: a number for each would be twice as long.
@@ -163,6 +166,7 @@ mod tests {
             extra: vec![0, 255, 16],
             counted: BTreeMap::new(),
             lease: None,
+            away: vec![],
         };
         let counted = decided.counted_after(&[], |_| 11);
         assert_eq!(counted[&address], [Counted { incarnation: 7, view: 9, rotation: 11 }]);

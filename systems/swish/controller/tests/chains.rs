@@ -98,6 +98,7 @@ impl World {
                 applied: 9,
                 committed: 9,
             }),
+            eventual: None,
         }
     }
 

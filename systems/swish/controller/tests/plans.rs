@@ -39,6 +39,7 @@ fn report(number: u32, view: u32, window: u64, phase: u64, whole: u64) -> Report
         empty: false,
         load: Load::default(),
         chain: None,
+        eventual: None,
     }
 }
 
@@ -54,6 +55,7 @@ fn state() -> GroupState {
         extra: vec![],
         counted: BTreeMap::new(),
         lease: None,
+        away: vec![],
     };
     GroupState { views: vec![decided] }
 }

@@ -147,6 +147,7 @@ fn switch(rules: &Switches, group: &str, member: &MemberStatus, dead_ns: u64) ->
         (Some(report), true) if report.leaves && report.view == 0 => "left",
         (Some(report), true) if report.leaves => "leaving",
         (Some(report), true) if report.chain.is_some_and(|chain| chain.copying) => "joining",
+        (Some(_), true) if !member.sent_all => "joining",
         (Some(report), true) if member.member && report.view != 0 => "member",
         _ => "joining",
     };

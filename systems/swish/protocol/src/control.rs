@@ -78,6 +78,27 @@ pub struct Report {
     /// Of a group with SRO: its `window` is the round of the lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chain: Option<ChainReport>,
+    /// Of a group with EWO, which has no windows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eventual: Option<EventualReport>,
+}
+
+/// What a switch tells of a group with EWO.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventualReport {
+    /// Rounds of gossip that its agent has seen to their end.
+    pub rounds: u64,
+    /// Changes that a member is still to be sent, at the most.
+    pub waiting: u64,
+    /// Lives whose slots it has.
+    pub lives: u32,
+}
+
+/// In so many more rounds of gossip a switch sends each other one of so many members all that it
+/// has: there is a round that it is in, and each place of a run comes once in as many rounds as
+/// there are others, from a multiple of their number on.
+pub fn rounds_of_all(members: u32) -> u64 {
+    2 * u64::from(members.saturating_sub(1))
 }
 
 /// What a switch tells of a group with SRO.
@@ -152,6 +173,9 @@ pub struct View {
     /// Of a group with SRO: members that are to be given what the others have.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub joins: Vec<u32>,
+    /// Of a group with EWO: a switch that is no member may have older writes, and bring them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub away: bool,
 }
 
 /// What a switch is told.
@@ -344,6 +368,7 @@ mod tests {
             counted: vec![(0xff_ffff, u64::MAX); 4],
             lease: Some(Lease { lease_ms: 60_000, wait_ms: 60_000 }),
             joins: (0..32).collect(),
+            away: true,
         };
         let group = "main".to_owned();
         let order = |task| Message::Order(Order { group: group.clone(), incarnation: 7, task });
@@ -374,6 +399,11 @@ mod tests {
                     waits: true,
                     applied: u64::MAX,
                     committed: u64::MAX,
+                }),
+                eventual: Some(EventualReport {
+                    rounds: u64::MAX,
+                    waiting: u64::MAX,
+                    lives: u32::MAX,
                 }),
             }),
             order(Task::Heard),

@@ -4,6 +4,7 @@
 use crate::layouts::{CELLS, HEADER_BYTES};
 use crate::lww::{KEY_WORDS, Record, VALUE_WORDS, flag};
 use c_layout::{CStruct, Header, Number, c_struct};
+use serde::Serialize;
 use std::fmt;
 use std::net::Ipv4Addr;
 
@@ -47,9 +48,37 @@ pub fn life(member: u32, incarnation: u32) -> u64 {
     (u64::from(incarnation) + 1) << 6 | u64::from(member & 63)
 }
 
-/// The number of a life's member.
-pub fn member_of(life: u64) -> u32 {
-    (life & 63) as u32
+/// A switch between two restarts, in a group with controllers: it has a life before it is a member.
+pub fn life_of(address: Ipv4Addr, incarnation: u32) -> u64 {
+    u64::from(incarnation) << 32 | u64::from(u32::from(address))
+}
+
+/// Whose life it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Whose {
+    /// Of the member with this number: [`life`].
+    Member(u32),
+    /// Of this switch: [`life_of`].
+    Switch(Ipv4Addr),
+}
+
+impl fmt::Display for Whose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Whose::Member(number) => number.fmt(f),
+            Whose::Switch(address) => address.fmt(f),
+        }
+    }
+}
+
+/// Whose life it is, and its incarnation. (Those by the clock are never so low that the two kinds
+/// are taken for each other.)
+pub fn whose(life: u64) -> (Whose, u32) {
+    if life >> 38 == 0 {
+        return (Whose::Member((life & 63) as u32), ((life >> 6) as u32).wrapping_sub(1));
+    }
+    (Whose::Switch(Ipv4Addr::from(life as u32)), (life >> 32) as u32)
 }
 
 c_struct! {
@@ -64,12 +93,12 @@ c_struct! {
 }
 
 c_struct! {
-    /// A group's variables with EWO on this switch.
+    /// A group's variables with EWO on this switch. Only user space changes it.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct NodeValue as "sp_eventual_node" {
         /// This switch's life: whose the slots of column 0 are; 0: the group has not begun.
         pub life: u64,
-        /// A bit for each member of the view, this switch too.
+        /// A bit for each member of the view, this switch too; 0: no message goes or comes.
         pub members: u64,
         /// The view; messages carry its low 16 bits.
         pub view: u32,
@@ -87,15 +116,20 @@ c_struct! {
         pub first_direct: u32,
         /// How many it has.
         pub direct: u32,
-        /// To the end of the cache line.
-        pub padding: u64,
-        /// Places of the list of changes that are given out. A cache line of its own.
+    }
+}
+
+c_struct! {
+    /// The ends of a group's list of changes. Only packets and frames change them.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct EndsValue as "sp_eventual_ends" {
+        /// Places that are given out. A cache line of its own.
         pub listed: u64,
-        /// See `padding`.
+        /// To the end of the cache line.
         pub listed_padding: [u64; 7],
         /// Places below this were sent to some member. A cache line of its own.
         pub taken: u64,
-        /// See `padding`.
+        /// See `listed_padding`.
         pub taken_padding: [u64; 7],
     }
 }
@@ -295,6 +329,7 @@ pub fn header() -> Header {
         ])
         .structure(&CellValue::LAYOUT)
         .structure(&NodeValue::LAYOUT)
+        .structure(&EndsValue::LAYOUT)
         .structure(&MemberValue::LAYOUT)
         .structure(&DueValue::LAYOUT)
 }
@@ -325,9 +360,16 @@ mod tests {
     fn both_kinds_are_read() {
         let single = Message::decode(&bytes(0, 2, &[5, 1, 2, DIRECT | 6, 3, 0])).expect("one");
         assert_eq!(single.cells, Cells::Single(vec![(true, 5, 1 | 2 << 32), (false, 6, 3)]));
-        assert_eq!(member_of(single.life), 2);
+        assert_eq!(whose(single.life), (Whose::Member(2), 1));
         let run = Message::decode(&bytes(1, 2, &[5, 0, 6, 1])).expect("a message");
         assert_eq!(run.cells, Cells::Run(7, vec![5, 6 | 1 << 32]));
+    }
+
+    #[test]
+    fn lives_of_both_kinds_are_told_apart() {
+        let address = Ipv4Addr::new(10, 9, 0, 3);
+        assert_eq!(whose(life_of(address, 7_000_000)), (Whose::Switch(address), 7_000_000));
+        assert_eq!(whose(life(31, 7_000_000)), (Whose::Member(31), 7_000_000));
     }
 
     #[test]

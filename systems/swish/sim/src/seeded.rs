@@ -215,7 +215,7 @@ pub const EVENTUAL: &[SeededBug] = &[
         name: "ListedOnce",
         what: "A cell that was sent once is not listed again.",
         header: "stateplane_eventual.h",
-        right: "SP_SHARED_LOAD(cell->listed) > SP_SHARED_LOAD(node->taken)",
+        right: "SP_SHARED_LOAD(cell->listed) > SP_SHARED_LOAD(ends->taken)",
         wrong: "SP_SHARED_LOAD(cell->listed) > 0",
     },
     SeededBug {
@@ -223,7 +223,7 @@ pub const EVENTUAL: &[SeededBug] = &[
         what: "What one member was sent, no other member is sent.",
         header: "stateplane_eventual_frame.h",
         right: "\tfill.place = seen;\n",
-        wrong: "\tfill.place = SP_SHARED_LOAD(node->taken);\n",
+        wrong: "\tfill.place = SP_SHARED_LOAD(ends->taken);\n",
     },
     SeededBug {
         name: "WrongLife",

@@ -167,6 +167,7 @@ impl ChainMember {
                 applied: node.applied,
                 committed: node.committed,
             }),
+            eventual: None,
         }
     }
 

@@ -111,20 +111,6 @@ impl Groups<'_> {
         source(self.config, group, self.shared.get(group))
     }
 
-    /// The view of a group, which has no controllers.
-    ///
-    /// # Errors
-    /// It has; or a field is out of range.
-    pub(crate) fn view(&self, group: &str) -> Result<View> {
-        match self.source(group)? {
-            Source::Fixed(view) => Ok(view),
-            Source::Controllers(..) => self.config.fault(
-                format!("shared.{group}.controllers"),
-                "decide on variables with SDW only: give the `members` of another group",
-            ),
-        }
-    }
-
     /// How much is sent of a group's variables with EWO.
     ///
     /// # Errors

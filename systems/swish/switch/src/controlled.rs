@@ -2,6 +2,7 @@
 //! `membership`. Without any controller the members stay as they are, and windows go on.
 
 use crate::chain_member::ChainMember;
+use crate::eventual_member::EventualMember;
 use crate::membership::{Member, Outgoing};
 use daemon::metrics::{Kind, Text};
 use dataplane::Dataplane;
@@ -76,6 +77,59 @@ impl Follower for Member {
         message: Message,
     ) -> dataplane::Result<Vec<Outgoing>> {
         Member::message(self, dataplane, now_ns, from, message)
+    }
+}
+
+/// A member of a group with SDW, or with EWO. A switch has one socket for both.
+pub(crate) enum Following {
+    Windows(Box<Member>),
+    Eventual(Box<EventualMember>),
+}
+
+impl Following {
+    /// Of a group with SDW.
+    pub fn windows(&mut self) -> Option<&mut Member> {
+        match self {
+            Following::Windows(member) => Some(member),
+            Following::Eventual(_) => None,
+        }
+    }
+
+    /// Of a group with EWO.
+    pub fn eventual(&mut self) -> Option<&mut EventualMember> {
+        match self {
+            Following::Windows(_) => None,
+            Following::Eventual(member) => Some(member),
+        }
+    }
+}
+
+impl Follower for Following {
+    fn tick(
+        &mut self,
+        dataplane: &Dataplane,
+        now_ns: u64,
+    ) -> (dataplane::Result<Vec<Outgoing>>, u64) {
+        match self {
+            Following::Windows(member) => Follower::tick(member.as_mut(), dataplane, now_ns),
+            Following::Eventual(member) => {
+                let out = member.tick(dataplane, now_ns);
+                (out, member.next_ns())
+            }
+        }
+    }
+
+    fn message(
+        &mut self,
+        dataplane: &Dataplane,
+        now_ns: u64,
+        from: SocketAddrV4,
+        message: Message,
+    ) -> dataplane::Result<Vec<Outgoing>> {
+        match self {
+            Following::Windows(member) => member.message(dataplane, now_ns, from, message),
+            Following::Eventual(member) => member.message(dataplane, now_ns, message),
+        }
     }
 }
 

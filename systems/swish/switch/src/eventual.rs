@@ -10,7 +10,9 @@ use libbpf_rs::{MapCore, MapFlags};
 use manifest::Manifest;
 use std::net::Ipv4Addr;
 use swish_protocol::control::Member;
-use swish_protocol::eventual::{CellValue, DueValue, MemberValue, NodeValue, RECORDS, life};
+use swish_protocol::eventual::{
+    CellValue, DueValue, EndsValue, MemberValue, NodeValue, RECORDS, life,
+};
 use swish_protocol::layouts::{CELLS as CELLS_OF_MESSAGE, GROUPS, MEMBERS};
 use swish_protocol::lww;
 use swish_protocol::objects::{
@@ -20,14 +22,21 @@ use swish_protocol::tag::{About, secret_value};
 use wire::KeyRing;
 
 const NODES: &str = "sp_eventual_nodes";
+const ENDS: &str = "sp_eventual_ends";
+const LIST: &str = "sp_eventual_list";
 const MEMBER_MAP: &str = "sp_eventual_members";
 const COLUMNS: &str = "sp_eventual_columns";
 const CELLS: &str = "sp_eventual_cells";
 const RECORD_NODES: &str = "sp_lww_nodes";
+const RECORD_LIST: &str = "sp_lww_list";
 const RECORD_MEMBERS: &str = "sp_lww_members";
 const TERMS: &str = "sp_lww_terms";
 const DUE: &str = "sp_eventual_due";
 const SECRETS: &str = "sp_shared_secrets";
+
+/// Changes that are sent again to a member of a new view, at the most: some dozens of messages.
+/// What is older comes with gossip.
+const SENT_AGAIN: u64 = 4096;
 
 /// The other members.
 fn members(node: &NodeValue) -> impl Iterator<Item = u32> + use<> {
@@ -109,6 +118,54 @@ impl EventualGroup {
         incarnation: u32,
         ring: &KeyRing,
     ) -> Result<()> {
+        self.begin_alone(dataplane, life(view.own, incarnation))?;
+        self.take(dataplane, view, ring)
+    }
+
+    /// Begins a life, with empty variables and no members: its packets read and update alone.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn begin_alone(&self, dataplane: &Dataplane, life: u64) -> Result<()> {
+        if self.columns > 0 {
+            let at = self.number() * self.columns;
+            dataplane.write_array(COLUMNS, at, &life.to_ne_bytes())?;
+        }
+        let node = NodeValue {
+            life,
+            members: 0,
+            view: 0,
+            own: 0,
+            count: 0,
+            address: Ipv4Addr::UNSPECIFIED,
+            first_slotted: self.described.first_slotted,
+            slotted: self.described.slotted,
+            first_direct: self.described.first_direct,
+            direct: self.described.direct,
+        };
+        dataplane.write_array(NODES, self.number(), &node.to_bytes())
+    }
+
+    /// Sends no message and merges none from now on.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn alone(&self, dataplane: &Dataplane) -> Result<()> {
+        let node = self.node(dataplane)?;
+        let node = NodeValue { members: 0, view: 0, count: 0, ..node };
+        dataplane.write_array(NODES, self.number(), &node.to_bytes())
+    }
+
+    /// Takes a view. Packets read and update meanwhile. What a member was sent lately is sent
+    /// again: it may have taken the view earlier, and refused that.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn take(&self, dataplane: &Dataplane, view: &View, ring: &KeyRing) -> Result<()> {
+        let before = self.node(dataplane)?;
+        // (No message is made or tried with the secret of another view than its own.)
+        let closed = NodeValue { members: 0, ..before };
+        dataplane.write_array(NODES, self.number(), &closed.to_bytes())?;
         self.secrets(dataplane, view, ring)?;
         for Member { number: member, address, .. } in &view.members {
             let value = MemberValue { next: 0, address: *address, frames: 0 };
@@ -118,34 +175,50 @@ impl EventualGroup {
                 let value = lww::MemberValue::default();
                 dataplane.write_array(RECORD_MEMBERS, at, &value.to_bytes())?;
             }
-        }
-        let own_life = life(view.own, incarnation);
-        if self.columns > 0 {
-            let at = self.number() * self.columns;
-            dataplane.write_array(COLUMNS, at, &own_life.to_ne_bytes())?;
+            self.send_again(dataplane, *member)?;
         }
         let own = view.members.iter().find(|member| member.number == view.own);
         let mut node = NodeValue {
-            life: 0,
-            members: view.member_bits(),
             view: view.number,
             own: view.own,
             count: view.members.len() as u32,
             address: own.map_or(Ipv4Addr::UNSPECIFIED, |member| member.address),
-            first_slotted: self.described.first_slotted,
-            slotted: self.described.slotted,
-            first_direct: self.described.first_direct,
-            direct: self.described.direct,
-            padding: 0,
-            listed: 0,
-            listed_padding: [0; 7],
-            taken: 0,
-            taken_padding: [0; 7],
+            ..closed
         };
         dataplane.write_array(NODES, self.number(), &node.to_bytes())?;
-        // (Last: a message that sees it sees all of the rest.)
-        node.life = own_life;
+        // (Last: a message that sees them sees all of the rest.)
+        node.members = view.member_bits();
         dataplane.write_array(NODES, self.number(), &node.to_bytes())
+    }
+
+    /// A member is sent the newest changes, whether it was sent them or not.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn send_again(&self, dataplane: &Dataplane, member: u32) -> Result<()> {
+        let at = self.number() * MEMBERS + member;
+        let from = |list: &str, listed: u64| {
+            let room = dataplane.map(list).map_or(0, |map| map.max_entries() / GROUPS);
+            listed.saturating_sub(u64::from(room / 2).min(SENT_AGAIN))
+        };
+        let next = from(LIST, self.ends(dataplane)?.listed);
+        let value = MemberValue { next, ..self.member(dataplane, member)? };
+        dataplane.write_array(MEMBER_MAP, at, &value.to_bytes())?;
+        if self.described.records > 0 {
+            let next = from(RECORD_LIST, self.records_listed(dataplane)?);
+            let value = lww::MemberValue { next, ..self.record_member(dataplane, member)? };
+            dataplane.write_array(RECORD_MEMBERS, at, &value.to_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn ends(&self, dataplane: &Dataplane) -> Result<EndsValue> {
+        Ok(EndsValue::from_bytes(&dataplane.read_array(ENDS, self.number())?))
+    }
+
+    fn records_listed(&self, dataplane: &Dataplane) -> Result<u64> {
+        let bytes = dataplane.read_array(RECORD_NODES, self.number())?;
+        Ok(lww::NodeValue::from_bytes(&bytes).listed)
     }
 
     /// Writes what messages of this view are tagged with.
@@ -205,10 +278,11 @@ impl EventualGroup {
     /// The kernel refuses.
     pub fn look(&self, dataplane: &Dataplane) -> Result<Look> {
         let node = self.node(dataplane)?;
+        let listed = self.ends(dataplane)?.listed;
         let mut others = vec![];
         for member in members(&node) {
             let next = self.member(dataplane, member)?.next;
-            others.push((member, node.listed.saturating_sub(next)));
+            others.push((member, listed.saturating_sub(next)));
         }
         let columns = self.lives(dataplane)?.len() as u32;
         let records = self.records(dataplane, &node)?;
@@ -227,8 +301,7 @@ impl EventualGroup {
         if count == 0 {
             return Ok(Records::default());
         }
-        let bytes = dataplane.read_array(RECORD_NODES, self.number())?;
-        let listed = lww::NodeValue::from_bytes(&bytes).listed;
+        let listed = self.records_listed(dataplane)?;
         let mut waiting = vec![];
         for member in members(node) {
             let next = self.record_member(dataplane, member)?.next;

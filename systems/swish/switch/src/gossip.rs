@@ -126,6 +126,8 @@ pub struct Pace {
     hearing: Hearing,
     /// Who hears whom is looked at next at this time.
     hear_at_ns: u64,
+    /// A switch that is no member may have older writes: no tombstone ends.
+    pub away: bool,
 }
 
 /// In a round of gossip it is looked so often who hears whom.
@@ -135,6 +137,16 @@ impl Pace {
     /// A new one. `seed`: gossip of switches with different seeds takes different ways.
     pub fn new(seed: u64) -> Pace {
         Pace { seed, ..Pace::default() }
+    }
+
+    /// Members are others from now on: whom they hear is not known.
+    pub fn begin_view(&mut self, away: bool) {
+        (self.hearing, self.hear_at_ns, self.away) = (Hearing::default(), 0, away);
+    }
+
+    /// Rounds of gossip that are over.
+    pub fn round(&self) -> u64 {
+        self.round
     }
 
     /// The frames that are due.
@@ -234,7 +246,8 @@ impl Pace {
     pub fn hear(&mut self, own: u32, others: &[Seen], terms: Terms, now_ns: u64) -> Found {
         self.hear_at_ns = now_ns + terms.gossip_ns / HEARD_IN_ROUND;
         let round_ns = terms.gossip_ns.max(self.round_ns);
-        self.hearing.look(own, others, round_ns, terms.tombstone_ns, now_ns)
+        let found = self.hearing.look(own, others, round_ns, terms.tombstone_ns, now_ns);
+        Found { kept_ns: found.kept_ns.filter(|_| !self.away), ..found }
     }
 
     /// By how much members are shifted in this round: all shifts in random order, again and again.

@@ -13,6 +13,8 @@ mod config;
 mod controlled;
 pub mod due;
 pub mod eventual;
+mod eventual_load;
+pub mod eventual_member;
 pub mod gossip;
 pub mod group;
 pub mod hearing;
@@ -25,20 +27,20 @@ pub mod strong;
 
 pub use chained::{CHAIN, ChainLoad};
 use config::Source;
-use controlled::{Controlled, lock};
+use controlled::{Controlled, Following, lock};
 use daemon::metrics::{Kind, Text};
 use dataplane::Dataplane;
 use due::Rounds;
 use eventual::EventualGroup;
-use gossip::{Pace, Terms};
-use group::{Group, Open, STATS, View};
+use eventual_load::Eventual;
+pub use eventual_load::{EventualLoad, RecordsLoad};
+use eventual_member::EventualMember;
+use group::{Group, Open, STATS};
 use load::{GroupLoad, Traffic, is_late, relaxation};
 use manifest::{Manifest, StateObject};
 use membership::Member;
 use records::Object;
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use strong::Chain;
@@ -104,7 +106,7 @@ impl System for SwiSh {
             return Ok(None);
         }
         let (groups, eventual) = configured(&context.config, groups, eventual)?;
-        let controlled = controlled(context, &groups)?;
+        let controlled = controlled(context, &groups, &eventual)?;
         let config = Arc::clone(&context.config);
         let incarnation = context.incarnation;
         let keyed = Object::all(manifest)?;
@@ -115,32 +117,45 @@ impl System for SwiSh {
 }
 
 /// The groups that have controllers, if any has.
-fn controlled(context: &Context, groups: &[Shared]) -> Result<Option<Arc<Controlled<Member>>>> {
+fn controlled(
+    context: &Context,
+    groups: &[Shared],
+    eventual: &[Eventual],
+) -> Result<Option<Arc<Controlled<Following>>>> {
     let mut found = vec![];
     let mut address = None;
-    for Shared { group, source, .. } in groups {
-        let Source::Controllers(controllers, own) = source else { continue };
+    let mut add = |name: &str, source: &Source, member: Following| {
+        let Source::Controllers(controllers, own) = source else { return Ok(()) };
         if address.is_some_and(|it| it != own.address) {
-            let field = format!("shared.{}.own", group.described.name);
+            let field = format!("shared.{name}.own");
             return context
                 .config
                 .fault(field, "must be the same in all groups with `controllers`");
         }
         address = Some(own.address);
+        let (name, controllers) = (name.to_owned(), controllers.clone());
+        found.push(controlled::Group { name, controllers, member: Mutex::new(member) });
+        Ok(())
+    };
+    let (incarnation, pace) = (context.incarnation, membership::Pace::default());
+    for Shared { group, source, .. } in groups {
+        let Source::Controllers(_, own) = source else { continue };
         let settings = membership::Settings {
             own: own.address,
-            incarnation: context.incarnation,
+            incarnation,
             period_ns: own.period_ns,
             bound: own.bound,
             cpus: cpus(&context.config)?,
-            pace: membership::Pace::default(),
+            pace,
         };
         let member = Member::new(&context.dataplane, group.clone(), settings)?;
-        found.push(controlled::Group {
-            name: group.described.name.clone(),
-            controllers: controllers.clone(),
-            member: Mutex::new(member),
-        });
+        add(&group.described.name, source, Following::Windows(Box::new(member)))?;
+    }
+    for Eventual { group, source, pace: gossip, .. } in eventual {
+        let Source::Controllers(_, own) = source else { continue };
+        let settings = eventual_member::Settings { own: own.address, incarnation, pace };
+        let member = EventualMember::new(group.clone(), settings, Arc::clone(gossip));
+        add(&group.described.name, source, Following::Eventual(Box::new(member)))?;
     }
     Ok(Controlled::of(context, address, found))
 }
@@ -174,119 +189,13 @@ fn configured(
         let source = said.source(&group.described.name)?;
         Ok(Shared { group, source, rounds: Mutex::default(), traffic: Mutex::default() })
     });
-    let windows = windows.collect::<Result<_>>()?;
+    let windows: Vec<Shared> = windows.collect::<Result<_>>()?;
     let eventual = eventual.into_iter().map(|group| {
-        let name = &group.described.name;
-        let (view, terms) = (said.view(name)?, said.terms(name)?);
-        let (members, slots) = (view.members.len(), group.columns as usize);
-        if group.described.slotted > 0 && members > slots {
-            let reason = format!(
-                "{members} switches, and a counter of the program has {slots} slots: compile it \
-                 with @slots(N), N a few more than there are switches"
-            );
-            return config.fault(format!("shared.{name}.members"), reason);
-        }
-        let pace = Mutex::new(Pace::new(view.own.into()));
-        Ok(Eventual { group, view, terms, pace })
+        let windows = windows.iter().any(|it| it.group.described.name == group.described.name);
+        Eventual::of(config, &said, group, windows)
     });
-    Ok((windows, eventual.collect::<Result<_>>()?))
-}
-
-/// A group's variables with EWO on this switch.
-struct Eventual {
-    group: EventualGroup,
-    view: View,
-    terms: Terms,
-    pace: Mutex<Pace>,
-}
-
-/// What `stateplane status` is told of a group's variables with EWO.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EventualLoad {
-    /// Its name.
-    pub group: String,
-    /// Addresses of the members.
-    pub members: Vec<Ipv4Addr>,
-    /// The view.
-    pub view: u32,
-    /// Cells, with those that count what is subtracted.
-    pub cells: u32,
-    /// Slots of a counter, and those of them that are in use: a life of a switch has one.
-    pub slots: u32,
-    /// See `slots`.
-    pub lives: u32,
-    /// Changed cells and records that a member is still to be sent, at the most.
-    pub waiting: u64,
-    /// What the configuration allows.
-    pub bandwidth_mbps: u64,
-    /// How long the last round of gossip took; 0: none is over yet.
-    pub round_ms: u64,
-    /// Registers, tables and sets.
-    #[serde(default)]
-    pub records: Vec<RecordsLoad>,
-}
-
-/// What `stateplane status` is told of a table or set with EWO.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RecordsLoad {
-    /// Its name.
-    pub object: String,
-    /// Keys that are there.
-    pub keys: u64,
-    /// Removed ones, which take their places until all switches have heard of it.
-    pub removed: u64,
-    /// As many fit.
-    pub size: u32,
-    /// Writes of this switch that found no room.
-    pub full: u64,
-    /// Writes of other switches that found none.
-    pub full_of_others: u64,
-}
-
-impl Eventual {
-    /// Begins the group, or goes on with that of an earlier agent.
-    fn secrets(&self, objects: &Objects, ring: &KeyRing) -> Result<()> {
-        let Eventual { group, view, .. } = self;
-        if group.node(&objects.dataplane)?.life == 0 {
-            Ok(group.begin(&objects.dataplane, view, objects.incarnation, ring)?)
-        } else if group.has(&objects.dataplane, view)? {
-            Ok(group.secrets(&objects.dataplane, view, ring)?)
-        } else {
-            objects.config.fault(format!("shared.{}", group.described.name), OTHER_VIEW)
-        }
-    }
-
-    fn pace(&self) -> std::sync::MutexGuard<'_, Pace> {
-        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn load(&self, dataplane: &Dataplane, keyed: &[Object]) -> Option<EventualLoad> {
-        let look = self.group.look(dataplane).ok()?;
-        let own = keyed.iter().filter(|it| it.settings.group == self.group.described.name);
-        let records = own.filter(|it| !it.is_register()).map(|it| {
-            let counts = it.counts(dataplane).unwrap_or_default();
-            RecordsLoad {
-                object: it.name.clone(),
-                keys: counts.live,
-                removed: counts.removed,
-                size: it.size,
-                full: counts.full,
-                full_of_others: counts.full_of_others,
-            }
-        });
-        Some(EventualLoad {
-            group: self.group.described.name.clone(),
-            members: self.view.members.iter().map(|member| member.address).collect(),
-            view: self.view.number,
-            cells: look.slotted + look.direct,
-            slots: self.group.columns,
-            lives: look.columns,
-            waiting: look.waiting(),
-            records: records.collect(),
-            bandwidth_mbps: self.terms.bytes_per_s / 125_000,
-            round_ms: self.pace().round_ns / 1_000_000,
-        })
-    }
+    let eventual = eventual.collect::<Result<_>>()?;
+    Ok((windows, eventual))
 }
 
 const OTHER_VIEW: &str = "is another one than the running data plane has: end all switches of the \
@@ -311,7 +220,7 @@ struct Objects {
     /// Registers, tables and sets with EWO.
     keyed: Vec<Object>,
     /// The groups with controllers.
-    controlled: Option<Arc<Controlled<Member>>>,
+    controlled: Option<Arc<Controlled<Following>>>,
 }
 
 impl Drop for Objects {
@@ -326,8 +235,8 @@ impl Objects {
     }
 
     /// The member of a group with controllers.
-    fn member(&self, shared: &Shared) -> Option<&Mutex<Member>> {
-        self.controlled.as_ref()?.member(&shared.group.described.name)
+    fn follower(&self, group: &str) -> Option<&Mutex<Following>> {
+        self.controlled.as_ref()?.member(group)
     }
 
     fn loads(&self) -> Vec<GroupLoad> {
@@ -348,8 +257,9 @@ impl Objects {
                 (view.members.clone(), load, false)
             }
             Source::Controllers(..) => {
-                let Some(member) = self.member(shared) else { return Ok(None) };
-                let member = lock(member);
+                let Some(member) = self.follower(&group.described.name) else { return Ok(None) };
+                let mut member = lock(member);
+                let Some(member) = member.windows() else { return Ok(None) };
                 let members = member.view().map(|view| view.members.clone()).unwrap_or_default();
                 (members, member.load(now_ns), member.leaves())
             }
@@ -413,12 +323,17 @@ impl Objects {
     /// The switch leaves groups with controllers, or comes back.
     fn leave(&self, group: Option<&str>, leaves: bool) -> Result<()> {
         let found = controlled::named(self.controlled.as_deref(), group)?;
-        found.iter().for_each(|it| lock(&it.member).leave(leaves));
+        for group in found {
+            match &mut *lock(&group.member) {
+                Following::Windows(member) => member.leave(leaves),
+                Following::Eventual(member) => member.leave(&self.dataplane, leaves)?,
+            }
+        }
         Ok(())
     }
 
     fn eventual_loads(&self) -> Vec<EventualLoad> {
-        self.eventual.iter().filter_map(|it| it.load(&self.dataplane, &self.keyed)).collect()
+        self.eventual.iter().filter_map(|it| it.load(self)).collect()
     }
 
     fn eventual_metrics(&self, text: &mut Text) {
@@ -469,8 +384,10 @@ impl Running for Objects {
         for shared in &self.groups {
             let group = &shared.group;
             let Source::Fixed(view) = &shared.source else {
-                if let Some(member) = self.member(shared) {
-                    lock(member).secrets(&self.dataplane, ring)?;
+                if let Some(member) = self.follower(&group.described.name)
+                    && let Some(member) = lock(member).windows()
+                {
+                    member.secrets(&self.dataplane, ring)?;
                 }
                 continue;
             };

@@ -315,6 +315,7 @@ impl Member {
             empty: self.leaves && self.is_empty(),
             load: self.load(now_ns),
             chain: None,
+            eventual: None,
         }
     }
 

@@ -112,18 +112,17 @@ fn eventual_body(message: &eventual::Message) -> MessageBody {
             (name, format!("{count} records, {removed} removed"), count)
         }
     };
-    let (member, incarnation) = (eventual::member_of(message.life), message.life >> 6);
-    let of = match incarnation {
+    let (member, incarnation) = eventual::whose(message.life);
+    let of = match message.life {
         0 if matches!(message.cells, eventual::Cells::Records(..)) => String::new(),
         0 => " without slots".into(),
-        // (In a life, it is one more.)
-        _ => format!(" of {member} incarnation {}", incarnation - 1),
+        _ => format!(" of {member} incarnation {incarnation}"),
     };
     let rest = format!(
         "group {} view {} {}→{} {brings}{of}",
         message.group, message.view, message.sender, message.receiver
     );
-    let life = (incarnation > 0).then(|| json!({"member": member, "incarnation": incarnation - 1}));
+    let life = (message.life > 0).then(|| json!({"member": member, "incarnation": incarnation}));
     MessageBody {
         name,
         fields: Fields(vec![
@@ -158,7 +157,7 @@ fn records(message: &eventual::Message) -> serde_json::Value {
             "key": hex(&it.key),
             "removed": it.removed,
             "time": it.time,
-            "writer": eventual::member_of(it.writer),
+            "writer": eventual::whose(it.writer).0,
         })
     };
     json!({"hears": hears, "list": records.iter().map(record).collect::<Vec<_>>()})

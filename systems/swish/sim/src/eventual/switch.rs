@@ -20,11 +20,12 @@ use wire::{KeyRing, SECRET_BYTES, Secret};
 const CELLS: &str = "sp_eventual_cells";
 const SLOTS: &str = "sp_eventual_slots";
 /// What a switch knows: emptied when it begins anew.
-const MAPS: [&str; 6] = [
+const MAPS: [&str; 7] = [
     CELLS,
     SLOTS,
     "sp_eventual_columns",
     "sp_eventual_nodes",
+    "sp_eventual_ends",
     "sp_eventual_list",
     "sp_eventual_members",
 ];

@@ -17,9 +17,10 @@ use swish_switch::records::Object;
 use wire::{KeyRing, SECRET_BYTES, Secret};
 
 /// What a switch knows: emptied when it begins anew.
-const MAPS: [&str; 9] = [
+const MAPS: [&str; 10] = [
     "sp_eventual_columns",
     "sp_eventual_nodes",
+    "sp_eventual_ends",
     "sp_eventual_members",
     "sp_lww_records",
     "sp_lww_counts",

@@ -46,10 +46,13 @@ pub(super) fn status(json: bool) -> Said<u8> {
             "no switch of this machine shares variables; --address asks a controller".into()
         );
     }
+    let eventual = |it: &EventualLoad| it.fault.is_none() && (it.leaves || it.view != 0);
     let well = |it: &GroupLoad| it.fault.is_none() && (it.leaves || !is_late(it));
     let chain = |it: &ChainLoad| it.fault.is_none() && (it.leaves || it.reads);
     let all = |Switch { groups, .. }: &Switch| {
-        groups.shared.iter().all(well) && groups.shared_chain.iter().all(chain)
+        groups.shared.iter().all(well)
+            && groups.shared_chain.iter().all(chain)
+            && groups.shared_eventual.iter().all(eventual)
     };
     let code = u8::from(!switches.iter().all(all));
     if json {
@@ -81,7 +84,7 @@ fn print(groups: &Groups) {
         ]
     };
     let eventual = |it: &EventualLoad| {
-        let members = it.members.len().to_string();
+        let members = if it.leaves { "left".to_owned() } else { it.members.len().to_string() };
         let (group, view) = (it.group.clone(), it.view.to_string());
         let none = String::new;
         vec![group, "ewo".to_owned(), members, view, none(), none(), none(), none(), none()]
@@ -108,6 +111,11 @@ fn print(groups: &Groups) {
             outln!("  group {group}: {fault}");
         }
     }
+    for EventualLoad { group, fault, .. } in &groups.shared_eventual {
+        if let Some(fault) = fault {
+            outln!("  group {group}: {fault}");
+        }
+    }
     for group in &groups.shared {
         for switch in &group.held_up {
             outln!("  group {}: {switch} holds it up", group.group);
@@ -130,7 +138,9 @@ pub(super) fn moves(args: &LeaveArgs, leaves: bool) -> Said<u8> {
         let chain = groups.shared_chain.iter();
         let chain =
             chain.map(|it| (&it.group, it.leaves, if leaves { it.view == 0 } else { !it.reads }));
-        let mut all = windows.chain(chain);
+        let eventual = groups.shared_eventual.iter();
+        let eventual = eventual.map(|it| (&it.group, it.leaves, it.view == 0));
+        let mut all = windows.chain(chain).chain(eventual);
         let waits =
             all.find(|(group, wish, out)| asked(group) && *wish == leaves && *out != leaves);
         let Some((group, ..)) = waits else {

@@ -1,0 +1,174 @@
+//! Switches with EWO, and their controller, die for real, are cut off, leave and come back, while
+//! hosts write: all come to read what the hosts' ledgers say. Needs root. Waits for timers.
+
+#[path = "common/cells.rs"]
+mod cells;
+mod common;
+#[path = "lab_shared_failures/mesh.rs"]
+mod mesh;
+
+use cells::{Cells, Host, add, all_write, converge, read};
+use common::{TestLab, skip, wait_for};
+use serde_json::Value;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+const TOPOLOGY: &str = "../../systems/swish/lab/failures.toml";
+const GROUPS: [&str; 3] = ["main", "sets", "other"];
+
+/// A lab of four switches that share eventual.p4's variables.
+fn up(folder: &Path) -> TestLab {
+    let file = mesh::topology(folder, 4);
+    let text = std::fs::read_to_string(&file).expect("the topology");
+    // (There the program has two groups, with windows.)
+    let (before, rest) = text.split_once("[group.other]").expect("groups of the controller");
+    let (middle, rest) = rest.split_once("[shared.main]").expect("groups of a switch");
+    let (_, after) = rest.split_once("[[port]]").expect("ports");
+    let (switches, _) = middle.split_once("\n'''").expect("the list of switches");
+    let group = |name: &&str| {
+        format!(
+            "[shared.{name}]\ncontrollers = [\"10.2.9.10:5412\"]\nown = \"10.9.0.${{number}}\"\n\
+             gossip_ms = 100\n\n"
+        )
+    };
+    let shared: String = GROUPS.iter().map(group).collect();
+    let other = format!("[group.other]{switches}\n\n[group.sets]{middle}");
+    std::fs::write(&file, format!("{before}{other}{shared}[[port]]{after}")).expect("written");
+    let sets = ["--set", "program=eventual"];
+    let lab = TestLab::up("eventual-dead", file.to_str().expect("UTF-8"), &sets);
+    for number in 1..=4 {
+        let ping = format!("ping -c1 -W1 10.1.{number}.1");
+        wait_for(&format!("s{number} knows h{number}"), || lab.run(&format!("h{number}"), &ping).0);
+    }
+    settle(&lab);
+    lab
+}
+
+fn status(lab: &TestLab) -> Value {
+    let dir = lab::Lab::open(&lab.name).expect("a lab").dir().display().to_string();
+    let ask = format!(
+        "{} shared status --address 10.2.9.10:5412 --secrets {dir}/fabric.secrets --json",
+        env!("CARGO_BIN_EXE_stateplane")
+    );
+    let (_, said) = lab.run("controller", &ask);
+    serde_json::from_str(&said).unwrap_or(Value::Null)
+}
+
+fn settle(lab: &TestLab) {
+    wait_for("all switches have all", || status(lab)["settled"] == true);
+}
+
+/// These are members of all groups, and have all.
+fn are_members(status: &Value, numbers: &[u64]) -> bool {
+    let groups = status["groups"].as_array().into_iter().flatten();
+    let members = |group: &Value| -> Vec<u64> {
+        let switches = group["switches"].as_array().into_iter().flatten();
+        let members = switches.filter(|it| it["standing"] == "member");
+        members.filter_map(|it| Some(it["number"].as_u64()? + 1)).collect()
+    };
+    groups.map(members).filter(|it| it == numbers).count() == GROUPS.len()
+}
+
+/// A lab, and what its cells must be.
+struct Running {
+    lab: TestLab,
+    truth: Cells,
+    seed: u64,
+}
+
+impl Running {
+    /// The hosts of these switches write, each something.
+    fn write(&mut self, numbers: &[u64]) {
+        self.seed += 2;
+        let updates = all_write(&self.lab, numbers, self.seed, Duration::from_millis(400));
+        assert!(updates.iter().all(|it| !it.is_empty()), "each host writes");
+        updates.iter().for_each(|it| add(&mut self.truth, it));
+    }
+
+    fn converge(&self, numbers: &[u64]) {
+        converge(&self.lab, numbers, &self.truth);
+    }
+
+    fn wait_members(&self, numbers: &[u64]) {
+        wait_for(&format!("{numbers:?} are members"), || are_members(&status(&self.lab), numbers));
+    }
+
+    /// All links of a switch.
+    fn links(&self, state: &str, of: &str) {
+        let all = ["s1", "s2", "s3", "s4", "controller"];
+        all.iter().filter(|it| **it != of).for_each(|other| self.lab.link(state, of, other));
+    }
+
+    /// No switch has dropped what it must not, and each has slots of so many lives.
+    fn is_clean(&self, lives: u32) {
+        for switch in ["s1", "s2", "s3", "s4"] {
+            let text = self.lab.metrics(switch);
+            for reason in ["forged", "faults", "malformed", "no_slot", "cell_stuck"] {
+                let name = format!("stateplane_drops_total{{part=\"swish\",reason=\"{reason}\"}} ");
+                let count = text.lines().find_map(|line| line.strip_prefix(&name));
+                assert_eq!(count, Some("0"), "{switch}: {reason}");
+            }
+            let lives = format!("stateplane_switch_shared_lives{{group=\"main\"}} {lives}\n");
+            assert!(text.contains(&lives), "{switch}: {text}");
+        }
+    }
+}
+
+#[test]
+fn switches_die_and_return() {
+    if skip() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut run = Running { lab: up(folder.path()), truth: Cells::new(), seed: 1 };
+    run.write(&[1, 2, 3, 4]);
+    run.converge(&[1, 2, 3, 4]);
+
+    // One dies, and then the controller. All that it had sent stays.
+    let killed = Instant::now();
+    run.lab.kill_now("s4");
+    run.lab.fail("s4");
+    run.wait_members(&[1, 2, 3]);
+    println!("s4 is no member {:?} after SIGKILL", killed.elapsed());
+    run.write(&[1, 2, 3]);
+    run.lab.kill_daemon("controller", "controller");
+    run.write(&[1, 2, 3]);
+    run.converge(&[1, 2, 3]);
+    run.lab.restart_daemon("controller", "controller");
+
+    // It comes back with a life of its own. When it is said to have all, it has.
+    run.lab.restore("s4");
+    let begun = Instant::now();
+    settle(&run.lab);
+    println!("s4 has all {:?} after it began", begun.elapsed());
+    assert_eq!(read(&Host::of(&run.lab, 4), &run.truth), run.truth);
+
+    // An agent dies: packets go on, in the same life.
+    run.lab.kill_daemon("s2", "switch");
+    run.write(&[1, 2, 3, 4]);
+    run.wait_members(&[1, 3, 4]);
+    run.lab.restart_daemon("s2", "switch");
+    settle(&run.lab);
+    run.converge(&[1, 2, 3, 4]);
+
+    // One is cut off, and counts alone: all of it counts when it is back.
+    run.links("down", "s3");
+    run.wait_members(&[1, 2, 4]);
+    run.write(&[1, 2, 3, 4]);
+    run.links("up", "s3");
+    settle(&run.lab);
+    run.converge(&[1, 2, 3, 4]);
+
+    // One leaves; what its packets change meanwhile counts when it is back.
+    let name = format!("{}-s2", run.lab.name);
+    common::must(&["shared", "leave", "--switch", &name]);
+    run.wait_members(&[1, 3, 4]);
+    run.write(&[1, 3, 4]);
+    run.converge(&[1, 3, 4]);
+    run.write(&[2]);
+    common::must(&["shared", "join", "--switch", &name]);
+    settle(&run.lab);
+    run.converge(&[1, 2, 3, 4]);
+    run.is_clean(5);
+    run.lab.down();
+}
