@@ -480,7 +480,7 @@ SP_INLINE int sp_eventual_is_malformed(const struct sp_eventual_message *message
 	       message->count > most;
 }
 
-/* Is it a message of variables with EWO, to this switch? */
+/* Is it a message of variables with EWO, to this switch (even if it is no member any more)? */
 SP_INLINE int sp_eventual_is_message(struct xdp_md *xdp)
 {
 	__u8 *data = (void *)(long)xdp->data;
@@ -493,7 +493,7 @@ SP_INLINE int sp_eventual_is_message(struct xdp_md *xdp)
 		return 0;
 	to = *(sp_u32a *)(data + 30);
 	node = sp_eventual_node(sp_get8(data + SP_SHARED_HEADER_AT + 1) & 15);
-	return node && node->count > 1 && node->address == to;
+	return node && node->life && node->address == to;
 }
 
 /* A message, in a program of its own. */

@@ -118,15 +118,17 @@ impl EventualGroup {
         incarnation: u32,
         ring: &KeyRing,
     ) -> Result<()> {
-        self.begin_alone(dataplane, life(view.own, incarnation))?;
+        let own = life(view.own, incarnation);
+        self.begin_alone(dataplane, own, Ipv4Addr::UNSPECIFIED)?;
         self.take(dataplane, view, ring)
     }
 
     /// Begins a life, with empty variables and no members: its packets read and update alone.
+    /// Messages to this address are refused.
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn begin_alone(&self, dataplane: &Dataplane, life: u64) -> Result<()> {
+    pub fn begin_alone(&self, dataplane: &Dataplane, life: u64, address: Ipv4Addr) -> Result<()> {
         if self.columns > 0 {
             let at = self.number() * self.columns;
             dataplane.write_array(COLUMNS, at, &life.to_ne_bytes())?;
@@ -137,7 +139,7 @@ impl EventualGroup {
             view: 0,
             own: 0,
             count: 0,
-            address: Ipv4Addr::UNSPECIFIED,
+            address,
             first_slotted: self.described.first_slotted,
             slotted: self.described.slotted,
             first_direct: self.described.first_direct,

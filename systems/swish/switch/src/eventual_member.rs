@@ -87,7 +87,7 @@ impl EventualMember {
         let node = self.group.node(dataplane)?;
         if node.life == 0 {
             let Settings { own, incarnation, .. } = self.settings;
-            self.group.begin_alone(dataplane, life_of(own, incarnation))?;
+            self.group.begin_alone(dataplane, life_of(own, incarnation), own)?;
         } else if let (Some(members), true) = (&self.members, node.view != 0) {
             let view = as_view(node.view, node.own, members.clone());
             self.group.secrets(dataplane, &view, ring)?;

@@ -28,6 +28,11 @@ pub enum Action {
         /// For how long.
         for_ns: u64,
     },
+    /// The controller decides on other members. Who is none any more goes on alone.
+    View {
+        /// A bit for each switch: it is a member.
+        members: u32,
+    },
     /// The network fails for so long.
     Network {
         /// How.
@@ -71,7 +76,8 @@ fn step(rng: &mut StdRng, switches: usize) -> Step<Action> {
     let for_ns = rng.random_range(50_000..5_000_000);
     let action = match rng.random_range(0..20) {
         0..13 => Action::Packets { switch, packets: packets(rng) },
-        13..15 => Action::Restart { switch },
+        13 => Action::View { members: rng.random() },
+        14 => Action::Restart { switch },
         15 => Action::Idle { switch, for_ns },
         _ => Action::Network { fault: fault(rng, switches), for_ns },
     };

@@ -119,22 +119,34 @@ impl Switch {
         let Some(ring) = KeyRing::new(0, Secret([7; SECRET_BYTES])) else {
             return violated("harness", "no secret");
         };
-        let address = |place: usize| Ipv4Addr::new(10, 0, 0, member(place) as u8);
-        let fixed =
-            |place| Member { number: member(place), address: address(place), incarnation: 0 };
-        let view = View {
-            number: 0x1_0005,
-            own: member(place),
-            members: (0..switches).map(fixed).collect(),
-            period_ns: 0,
-            bound: 1,
-            window: 1,
-            begins_ns: 0,
-            turns_ns: 0,
-        };
+        let view = view(FIRST_VIEW, place, u32::MAX, switches);
         for (group, pace) in &mut self.groups {
             *pace = Pace::new(place as u64);
             harness(group.begin(&self.dataplane, &view, incarnation, &ring))?;
+        }
+        Ok(())
+    }
+
+    /// Takes a view; who is no member goes on alone.
+    pub(crate) fn take(
+        &mut self,
+        number: u32,
+        place: usize,
+        members: u32,
+        switches: usize,
+    ) -> Checked {
+        let Some(ring) = KeyRing::new(0, Secret([7; SECRET_BYTES])) else {
+            return violated("harness", "no secret");
+        };
+        let view = view(number, place, members, switches);
+        for (group, pace) in &mut self.groups {
+            let is_member = members >> place & 1 == 1;
+            if is_member {
+                harness(group.take(&self.dataplane, &view, &ring))?;
+            } else {
+                harness(group.alone(&self.dataplane))?;
+            }
+            pace.begin_view(!is_member);
         }
         Ok(())
     }
@@ -260,6 +272,17 @@ impl Switch {
         let count = self.dataplane.read_count(swish_switch::group::STATS, stat as u32);
         count.unwrap_or_default()
     }
+}
+
+/// The view that all begin in.
+pub(crate) const FIRST_VIEW: u32 = 0x1_0005;
+
+fn view(number: u32, place: usize, members: u32, switches: usize) -> View {
+    let address = |place: usize| Ipv4Addr::new(10, 0, 0, member(place) as u8);
+    let fixed = |place| Member { number: member(place), address: address(place), incarnation: 0 };
+    let members = (0..switches).filter(|it| members >> it & 1 == 1).map(fixed).collect();
+    let (own, period_ns, bound) = (member(place), 0, 1);
+    View { number, own, members, period_ns, bound, window: 1, begins_ns: 0, turns_ns: 0 }
 }
 
 fn grows(merge: Merge) -> Option<Grows> {

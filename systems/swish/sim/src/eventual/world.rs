@@ -2,7 +2,7 @@
 
 use super::ledger::{Grows, Ledger, Slots, only_grow};
 use super::scenario::{Action, Scenario};
-use super::switch::{Cells, Switch, receiver};
+use super::switch::{Cells, FIRST_VIEW, Switch, receiver};
 use crate::model::{Checked, violated};
 use crate::scenario::BUSY_NS;
 use rand::rngs::StdRng;
@@ -18,6 +18,8 @@ const MIRROR_NS: u64 = 400_000;
 const GOSSIP_NS: u64 = 3_000_000;
 /// After the last fault a message takes no longer.
 const DELAY_NS: u64 = 40_000;
+/// So long it takes until all switches are told of a view.
+const TOLD_NS: u64 = 2_000_000;
 /// One in so many ticks is followed by a look at all slots.
 const LOOKS: u32 = 20;
 
@@ -25,6 +27,8 @@ enum Event {
     Step(usize),
     Arrives(usize, Vec<u8>),
     Tick(usize),
+    /// The switch is told of the view with this number.
+    Told(usize, u32),
 }
 
 pub(crate) struct World<'a> {
@@ -42,6 +46,10 @@ pub(crate) struct World<'a> {
     before: Vec<Vec<Slots>>,
     idle_until: Vec<u64>,
     incarnation: u32,
+    /// All views: a bit for each member.
+    views: Vec<u32>,
+    /// By switch: the newest view that it was told of.
+    known: Vec<u32>,
     log: Option<Vec<String>>,
     /// Packets, messages and restarts.
     pub(crate) counts: BTreeMap<&'static str, u64>,
@@ -88,6 +96,8 @@ impl<'a> World<'a> {
             before: vec![vec![Slots::new(); groups]; scenario.switches],
             idle_until: vec![0; scenario.switches],
             incarnation,
+            views: vec![u32::MAX],
+            known: vec![FIRST_VIEW; scenario.switches],
             log: logs.then(Vec::new),
             switches,
             counts: BTreeMap::new(),
@@ -115,6 +125,8 @@ impl<'a> World<'a> {
         self.note(|| "the faults end".into());
         self.network.heal(DELAY_NS);
         self.idle_until.fill(0);
+        self.decide(u32::MAX);
+        self.until(self.now_ns + TOLD_NS)?;
         self.look_at_all()?;
         // Each slot comes round to each other switch in as many rounds.
         self.terms.bytes_per_s = 1_000_000_000;
@@ -156,7 +168,30 @@ impl<'a> World<'a> {
                 self.switches[switch].receive(&frame, self.now_ns)
             }
             Event::Tick(switch) => self.tick(switch),
+            Event::Told(switch, number) => self.told(switch, number),
         }
+    }
+
+    /// Switches are told of the decision one after another.
+    fn decide(&mut self, members: u32) {
+        self.views.push(members);
+        let number = FIRST_VIEW + self.views.len() as u32 - 1;
+        for switch in 0..self.scenario.switches {
+            let at_ns = self.now_ns + self.rng.random_range(0..TOLD_NS);
+            self.events.push(at_ns, Event::Told(switch, number));
+        }
+    }
+
+    fn told(&mut self, switch: usize, number: u32) -> Checked {
+        let members = self.views.get((number - FIRST_VIEW) as usize).copied().unwrap_or(u32::MAX);
+        // (It may have been told of a later one.)
+        if number <= self.known[switch] {
+            return Ok(());
+        }
+        self.known[switch] = number;
+        self.note(|| format!("{switch} is told of view {number}: {members:#b}"));
+        self.count("views");
+        self.switches[switch].take(number, switch, members, self.scenario.switches)
     }
 
     fn step(&mut self, at: usize) -> Checked {
@@ -174,6 +209,12 @@ impl<'a> World<'a> {
                 let switches = self.scenario.switches;
                 self.switches[switch].begin(switch, switches, self.incarnation, offset_ns)?;
                 self.before[switch].fill(Slots::new());
+                self.known[switch] = FIRST_VIEW;
+                self.told(switch, FIRST_VIEW + self.views.len() as u32 - 1)
+            }
+            Action::View { members } => {
+                self.note(|| format!("members are to be {members:#b}"));
+                self.decide(members);
                 Ok(())
             }
             Action::Idle { switch, for_ns } => {
@@ -238,7 +279,11 @@ impl<'a> World<'a> {
 
     fn look_at_all(&mut self) -> Checked {
         (0..self.scenario.switches).try_for_each(|switch| self.look(switch))?;
-        let bad = ["faults", "cell_stuck", "malformed", "forged", "no_route", "foreign", "no_slot"];
+        let mut bad = vec!["faults", "cell_stuck", "malformed", "forged", "no_route", "no_slot"];
+        // (Switches take a view one after another.)
+        if self.views.len() == 1 {
+            bad.push("foreign");
+        }
         for (place, switch) in self.switches.iter().enumerate() {
             for (at, (name, _)) in COUNTED.iter().enumerate() {
                 let count = switch.count(at);

@@ -203,6 +203,8 @@ impl<'a> World<'a> {
                 self.idle_until[switch] = self.now_ns + for_ns;
                 Ok(())
             }
+            // (Views change in the runs of cells.)
+            Action::View { .. } => Ok(()),
             Action::Network { fault, for_ns } => {
                 self.note(|| format!("{fault:?}"));
                 self.network.begin(&fault, self.now_ns + for_ns);
