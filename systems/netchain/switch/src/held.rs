@@ -17,7 +17,6 @@ const PAGE: usize = 128;
 const SLOTS_A_PAGE: u32 = 1 << 18;
 /// A slot that packets keep changing is read so often. (Each change takes a packet's time.)
 const READS: u32 = 1000;
-/// Of a slot's head: its lock.
 
 /// The question: keys of a group, from a slot on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
