@@ -25,20 +25,26 @@ fn in_place(cluster: &Cluster) -> usize {
 pub fn chains_return(cluster: &Cluster, victim: &str) {
     let status = || cluster.status().expect("an answer");
     let victim = address(victim);
-    // Groups that the ring wants it for, and that it serves.
+    // Groups that the ring wants it for: how many it serves, and how many it does not.
     let serves = || {
-        let is_member = |it: &&GroupStatus| {
-            let wanted = cluster.ring.chain_of(it.group as u16).expect("a group");
-            it.joining != Some(victim) && it.chain.contains(&victim) && wanted.contains(&victim)
+        let wants = |it: &&GroupStatus| {
+            cluster.ring.chain_of(it.group as u16).expect("a group").contains(&victim)
         };
-        cluster.groups().iter().filter(is_member).count()
+        let is_member =
+            |it: &&GroupStatus| it.joining != Some(victim) && it.chain.contains(&victim);
+        let groups = cluster.groups();
+        let (served, lacking): (Vec<_>, Vec<_>) = groups.iter().filter(wants).partition(is_member);
+        (served.len(), lacking.len())
     };
-    let (placed, served, to_move) = (in_place(cluster), serves(), status().to_move);
+    let (placed, (served, lacks), to_move) = (in_place(cluster), serves(), status().to_move);
     assert!(to_move >= MOVES, "others have taken its place: {to_move}");
     let load = Load::start(cluster, 9, |_| None);
     let began = Instant::now();
     cluster.order("rebalance");
-    cluster.wait_for("groups move", || in_place(cluster) >= placed + MOVES && serves() > served);
+    // (On a busy machine, others may have been taken for dead, and have most groups to get back.)
+    let (enough, returns) = ((placed + MOVES).min(status().groups), lacks.min(1));
+    cluster
+        .wait_for("groups move", || in_place(cluster) >= enough && serves().0 >= served + returns);
     let took = began.elapsed();
     assert!(status().to_move < to_move);
     let text = cluster.lab.metrics("controller");
