@@ -157,6 +157,7 @@ fn labs_and_the_demonstration_run_side_by_side() {
     assert!(result["without"]["recovery_fail_s"].is_null());
     for recovery in ["recovery_fail_s", "recovery_return_s"] {
         let seconds = result["with"][recovery].as_f64().expect("a number");
-        assert!(seconds <= 1.0, "{recovery} = {seconds}");
+        // (Beside other tests TCP may lose a segment twice, and waits longer each time.)
+        assert!(seconds <= 3.0, "{recovery} = {seconds}");
     }
 }
