@@ -316,6 +316,8 @@ fn is_refused_ipv4(frame: &[u8]) -> bool {
         || matches!(source, 0 | 127 | 224..)
         || matches!(destination, 0 | 127)
         || ip.destination() == u32::MAX
+        // `@own_destination`: nobody has an address of the pool, so a packet from one is forged.
+        || within(EXTERNAL, ip.source())
         || !are_options_right(&frame[ETHERNET + 20..ip.payload])
         || is_wrong_fragment(
             word16(frame, ETHERNET + 6),
