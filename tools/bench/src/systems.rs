@@ -4,6 +4,7 @@ use crate::flows::{EXTERNAL, EXTERNAL_ADDRESSES, Flow, INSIDE, PORT_LOW};
 use crate::kernel::{self, CObject};
 use crate::network::Network;
 use anyhow::{Context, Result, bail, ensure};
+use c_layout::CStruct;
 use dataplane::{
     ActionSpec, AttachMode, Dataplane, EntrySpec, GatewayPort, KeySpec, Object, ReversePath,
     Settings, Write,
@@ -17,6 +18,7 @@ use state_protocol::objects::flow_states;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
+use swish_protocol::strong::NodeValue;
 use swish_switch::strong::Chain;
 
 /// A binding's lease lasts longer than any measurement: what is measured is the established flow.
@@ -346,6 +348,9 @@ fn establish_shared<const KEY: usize, const VALUE: usize>(
         );
     }
     Chain::of(dataplane.manifest())?.context("no SRO")?.tell_time(dataplane)?;
+    // A member without a lease that ends: packets read for good.
+    let node = NodeValue { reads_ns: u64::MAX, ..NodeValue::default() };
+    dataplane.write_array("sp_strong_node", 0, &node.to_bytes())?;
     let now = clock_gettime(ClockId::CLOCK_TAI)?.tv_sec() as u64;
     for (place, (key, value)) in pairs.enumerate() {
         let mut record = vec![0u8; time_at + 8];
