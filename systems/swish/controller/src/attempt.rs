@@ -89,6 +89,13 @@ impl Gather {
 }
 
 impl Attempt {
+    /// It begins now, without anybody.
+    pub fn begun(number: u32, now_ns: u64) -> Attempt {
+        let (stays, joins, leaves) = (vec![], vec![], vec![]);
+        let (told_ns, gather, deciding) = (0, None, false);
+        Attempt { number, stays, joins, leaves, began_ns: now_ns, told_ns, gather, deciding }
+    }
+
     /// The decision, once all is here that it needs.
     pub fn decided(&self) -> Option<Decided> {
         let gather = self.gather.as_ref()?;

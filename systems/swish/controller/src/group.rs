@@ -98,6 +98,13 @@ impl Group {
         }
     }
 
+    /// Operators are told once that a life has ended.
+    fn tell_death(&mut self, member: &Member, out: &mut Outputs) {
+        if self.told.insert((member.address, member.incarnation)) {
+            out.events.push(Event::Died(self.name.clone(), member.address));
+        }
+    }
+
     /// This controller leads from now on, or does not any more.
     pub fn begin(&mut self, now_ns: u64) {
         (self.attempt, self.value, self.settled) = (None, None, None);
@@ -393,17 +400,8 @@ impl Group {
         }
         let number = self.next_number(newest);
         let window = self.seen.values().map(|it| it.report.window).max().unwrap_or(0) + 1;
-        let attempt = Attempt {
-            number,
-            stays: vec![],
-            joins: fresh.clone(),
-            leaves: vec![],
-            began_ns: now_ns,
-            told_ns: 0,
-            gather: None,
-            deciding: false,
-        };
-        self.attempt = Some(attempt);
+        let joins = fresh.clone();
+        self.attempt = Some(Attempt { joins, ..Attempt::begun(number, now_ns) });
         let counted = newest.map(|it| it.counted.clone()).unwrap_or_default();
         let joins = fresh.iter().map(|it| it.number).collect();
         let turn = Turn::Go;
@@ -473,16 +471,8 @@ impl Group {
         let number = self.next_number(Some(newest));
         let joins = self.fresh(settings, now_ns);
         self.value = None;
-        self.attempt = Some(Attempt {
-            number,
-            stays,
-            joins,
-            leaves: leaving,
-            began_ns: now_ns,
-            told_ns: 0,
-            gather: None,
-            deciding: false,
-        });
+        let begun = Attempt::begun(number, now_ns);
+        self.attempt = Some(Attempt { stays, joins, leaves: leaving, ..begun });
     }
 
     /// Seals, hears, gathers.

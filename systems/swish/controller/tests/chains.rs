@@ -1,19 +1,15 @@
 //! Views of a group with SRO: switches that follow each order at once, but for those that are dead.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::{Ipv4Addr, SocketAddrV4};
-use swish_controller::{Controller, Event, GroupSettings, Input, Outputs, Settings, State};
-use swish_protocol::control::{ChainReport, Lease, Load, Member, Message, Report, Task, View};
+mod common;
 
-const MS: u64 = 1_000_000;
-const LEASE_MS: u64 = 200;
+use common::{Agent, LEASE_MS, address};
+use swish_controller::Event;
+use swish_protocol::control::{ChainReport, Lease, Load, Member, Report, View};
 
-fn address(number: u32) -> Ipv4Addr {
-    Ipv4Addr::new(10, 0, 0, number as u8)
-}
+type World = common::World<Switch>;
 
 /// A switch, as its agent reports it.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 struct Switch {
     incarnation: u32,
     view: u32,
@@ -25,76 +21,34 @@ struct Switch {
     waits: bool,
 }
 
-struct World {
-    controller: Controller,
-    now_ns: u64,
-    switches: Vec<Switch>,
-    dead: BTreeSet<u32>,
-    /// Of each switch, the views that it took.
-    taken: Vec<(u32, View)>,
-    removed: Vec<u32>,
-    events: Vec<Event>,
-}
-
-impl World {
-    fn new(count: u32) -> World {
-        let switches = (0..count).map(address).collect();
-        let settings = Settings {
-            groups: BTreeMap::from([("main".to_owned(), GroupSettings { switches })]),
-            dead_ns: 100 * MS,
-            slow_ns: 1000 * MS,
-            join_ns: 50 * MS,
-            lost_ns: 1000 * MS,
-            again_ns: 20 * MS,
-            seal_ns: 500 * MS,
-            lease_ns: LEASE_MS * MS,
-            begin_ns: 200 * MS,
-        };
-        let switch = Switch {
-            incarnation: 7,
-            view: 0,
-            copying: false,
-            round: 1,
-            still_ms: 0,
-            leaves: false,
-            empty: false,
-            waits: false,
-        };
-        World {
-            controller: Controller::new(settings, State::default()),
-            now_ns: 0,
-            switches: vec![switch; count as usize],
-            dead: BTreeSet::new(),
-            taken: vec![],
-            removed: vec![],
-            events: vec![],
-        }
+impl Agent for Switch {
+    fn incarnation(&self) -> u32 {
+        self.incarnation
     }
 
-    fn report(&self, number: u32) -> Report {
-        let it = &self.switches[number as usize];
+    fn report(&self, number: u32, now_ns: u64) -> Report {
         Report {
             group: "main".to_owned(),
             switch: address(number),
-            incarnation: it.incarnation,
-            sent_ns: self.now_ns,
+            incarnation: self.incarnation,
+            sent_ns: now_ns,
             layout: 5,
             sums: false,
-            view: it.view,
-            window: it.round,
+            view: self.view,
+            window: self.round,
             phase: 0,
             sealed: 0,
             whole: 0,
-            known: it.view,
+            known: self.view,
             asks: false,
             lacks: 0,
-            still_ms: it.still_ms,
-            leaves: it.leaves,
-            empty: it.empty,
+            still_ms: self.still_ms,
+            leaves: self.leaves,
+            empty: self.empty,
             load: Load::default(),
             chain: Some(ChainReport {
-                copying: it.copying,
-                waits: it.waits,
+                copying: self.copying,
+                waits: self.waits,
                 applied: 9,
                 committed: 9,
             }),
@@ -102,52 +56,17 @@ impl World {
         }
     }
 
-    /// So many times 10 ms pass.
-    fn pass(&mut self, times: u32) {
-        for _ in 0..times {
-            self.now_ns += 10 * MS;
-            let out = self.controller.handle(self.now_ns, Input::Timer);
-            self.follow(out);
-            for number in 0..self.switches.len() as u32 {
-                if !self.dead.contains(&number) {
-                    let from = SocketAddrV4::new(address(number), 4000);
-                    let report = Message::Report(self.report(number));
-                    let out = self.controller.handle(self.now_ns, Input::Message(from, report));
-                    self.follow(out);
-                }
-            }
-        }
+    fn take(&mut self, number: u32, view: &View) {
+        self.copying |= self.view == 0 && view.joins.contains(&number);
+        (self.view, self.still_ms) = (view.number, 0);
     }
 
-    fn follow(&mut self, out: Outputs) {
-        self.events.extend(out.events);
-        for (to, message) in out.messages {
-            let number = to.ip().octets()[3].into();
-            let Message::Order(order) = message else { panic!("{message:?}") };
-            let it = &mut self.switches[number as usize];
-            if self.dead.contains(&number) || order.incarnation != it.incarnation {
-                continue;
-            }
-            match order.task {
-                Task::Take(view) => {
-                    it.copying |= it.view == 0 && view.joins.contains(&number);
-                    (it.view, it.still_ms) = (view.number, 0);
-                    self.taken.push((number, view));
-                }
-                Task::Removed { .. } => {
-                    (it.view, it.copying) = (0, false);
-                    self.removed.push(number);
-                }
-                Task::Heard => {}
-                Task::Seal { .. } => panic!("a chain is sealed"),
-            }
-        }
-        if out.persist.is_some() {
-            let out = self.controller.handle(self.now_ns, Input::Persisted);
-            self.follow(out);
-        }
+    fn removed(&mut self) {
+        (self.view, self.copying) = (0, false);
     }
+}
 
+impl World {
     /// Numbers of the newest view's members, in order, and its lease.
     fn newest(&self) -> (Vec<u32>, Vec<u32>, Lease) {
         let newest = self.controller.state().groups["main"].newest().expect("a view");
@@ -158,7 +77,8 @@ impl World {
 
     /// All begin together.
     fn begun(count: u32) -> World {
-        let mut world = World::new(count);
+        let switch = Switch { incarnation: 7, round: 1, ..Switch::default() };
+        let mut world = World::new(count, switch);
         world.pass(3);
         assert_eq!(world.newest().0, (0..count).collect::<Vec<u32>>());
         assert!(world.taken.iter().all(|(_, view)| view.joins.is_empty()), "nobody has anything");

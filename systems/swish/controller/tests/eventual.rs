@@ -1,31 +1,13 @@
 //! Views of a group with EWO: switches that take each view at once, but for those that are dead.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::{Ipv4Addr, SocketAddrV4};
+mod common;
+
+use common::{Agent, address, settings};
 use swish_controller::mutation::{self, Mutation};
-use swish_controller::{Controller, Event, GroupSettings, Input, Outputs, Settings, Stage, State};
-use swish_protocol::control::{EventualReport, Load, Message, Report, Task, View, rounds_of_all};
+use swish_controller::{Controller, Event, Stage, State};
+use swish_protocol::control::{EventualReport, Load, Report, View, rounds_of_all};
 
-const MS: u64 = 1_000_000;
-
-fn address(number: u32) -> Ipv4Addr {
-    Ipv4Addr::new(10, 0, 0, number as u8)
-}
-
-fn settings(count: u32) -> Settings {
-    let switches = (0..count).map(address).collect();
-    Settings {
-        groups: BTreeMap::from([("main".to_owned(), GroupSettings { switches })]),
-        dead_ns: 100 * MS,
-        slow_ns: 1000 * MS,
-        join_ns: 50 * MS,
-        lost_ns: 1000 * MS,
-        again_ns: 20 * MS,
-        seal_ns: 500 * MS,
-        lease_ns: 200 * MS,
-        begin_ns: 200 * MS,
-    }
-}
+type World = common::World<Switch>;
 
 /// A switch, as its agent reports it.
 #[derive(Clone, Default)]
@@ -37,106 +19,54 @@ struct Switch {
     empty: bool,
 }
 
-struct World {
-    controller: Controller,
-    now_ns: u64,
-    switches: Vec<Switch>,
-    dead: BTreeSet<u32>,
-    /// Of each switch, the views that it took.
-    taken: Vec<(u32, View)>,
-    removed: Vec<u32>,
-    events: Vec<Event>,
+impl Agent for Switch {
+    fn incarnation(&self) -> u32 {
+        self.incarnation
+    }
+
+    fn report(&self, number: u32, now_ns: u64) -> Report {
+        Report {
+            group: "main".to_owned(),
+            switch: address(number),
+            incarnation: self.incarnation,
+            sent_ns: now_ns,
+            layout: 5,
+            sums: false,
+            view: self.view,
+            window: 0,
+            phase: 0,
+            sealed: 0,
+            known: self.view,
+            asks: false,
+            whole: 0,
+            lacks: 0,
+            still_ms: 0,
+            leaves: self.leaves,
+            empty: self.empty,
+            load: Load::default(),
+            chain: None,
+            eventual: Some(EventualReport { rounds: self.rounds, waiting: 0, lives: 1 }),
+        }
+    }
+
+    fn take(&mut self, _: u32, view: &View) {
+        self.view = view.number;
+    }
+
+    fn removed(&mut self) {
+        self.view = 0;
+    }
 }
 
 impl World {
     /// All begin together.
     fn begun(count: u32) -> World {
-        let switch = Switch { incarnation: 7, ..Switch::default() };
-        let mut world = World {
-            controller: Controller::new(settings(count), State::default()),
-            now_ns: 0,
-            switches: vec![switch; count as usize],
-            dead: BTreeSet::new(),
-            taken: vec![],
-            removed: vec![],
-            events: vec![],
-        };
+        let mut world = World::new(count, Switch { incarnation: 7, ..Switch::default() });
         world.pass(4);
         assert_eq!(world.newest(), ((0..count).collect(), vec![], vec![]));
         assert_eq!(world.whole(), (0..count).collect::<Vec<u32>>(), "nobody has anything");
         world.taken.clear();
         world
-    }
-
-    fn report(&self, number: u32) -> Report {
-        let it = &self.switches[number as usize];
-        Report {
-            group: "main".to_owned(),
-            switch: address(number),
-            incarnation: it.incarnation,
-            sent_ns: self.now_ns,
-            layout: 5,
-            sums: false,
-            view: it.view,
-            window: 0,
-            phase: 0,
-            sealed: 0,
-            known: it.view,
-            asks: false,
-            whole: 0,
-            lacks: 0,
-            still_ms: 0,
-            leaves: it.leaves,
-            empty: it.empty,
-            load: Load::default(),
-            chain: None,
-            eventual: Some(EventualReport { rounds: it.rounds, waiting: 0, lives: 1 }),
-        }
-    }
-
-    /// So many times 10 ms pass.
-    fn pass(&mut self, times: u32) {
-        for _ in 0..times {
-            self.now_ns += 10 * MS;
-            let out = self.controller.handle(self.now_ns, Input::Timer);
-            self.follow(out);
-            for number in 0..self.switches.len() as u32 {
-                if !self.dead.contains(&number) {
-                    let from = SocketAddrV4::new(address(number), 4000);
-                    let report = Message::Report(self.report(number));
-                    let out = self.controller.handle(self.now_ns, Input::Message(from, report));
-                    self.follow(out);
-                }
-            }
-        }
-    }
-
-    fn follow(&mut self, out: Outputs) {
-        self.events.extend(out.events);
-        for (to, message) in out.messages {
-            let number = to.ip().octets()[3].into();
-            let Message::Order(order) = message else { panic!("{message:?}") };
-            let it = &mut self.switches[number as usize];
-            if self.dead.contains(&number) || order.incarnation != it.incarnation {
-                continue;
-            }
-            match order.task {
-                Task::Take(view) => {
-                    it.view = view.number;
-                    self.taken.push((number, view));
-                }
-                Task::Removed { .. } => {
-                    it.view = 0;
-                    self.removed.push(number);
-                }
-                Task::Heard => {}
-                Task::Seal { .. } => panic!("EWO is sealed"),
-            }
-        }
-        if out.persist.is_some() {
-            let out = self.controller.handle(self.now_ns, Input::Persisted);
-            self.follow(out);
-        }
     }
 
     /// Numbers of the newest view's members, of those that join, and of lives that are away.

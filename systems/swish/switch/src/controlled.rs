@@ -59,27 +59,6 @@ pub(crate) trait Follower: Send + 'static {
     ) -> dataplane::Result<Vec<Outgoing>>;
 }
 
-impl Follower for Member {
-    fn tick(
-        &mut self,
-        dataplane: &Dataplane,
-        now_ns: u64,
-    ) -> (dataplane::Result<Vec<Outgoing>>, u64) {
-        let out = Member::tick(self, dataplane, now_ns);
-        (out, self.next_ns(now_ns))
-    }
-
-    fn message(
-        &mut self,
-        dataplane: &Dataplane,
-        now_ns: u64,
-        from: SocketAddrV4,
-        message: Message,
-    ) -> dataplane::Result<Vec<Outgoing>> {
-        Member::message(self, dataplane, now_ns, from, message)
-    }
-}
-
 /// A member of a group with SDW, or with EWO. A switch has one socket for both.
 pub(crate) enum Following {
     Windows(Box<Member>),
@@ -111,7 +90,10 @@ impl Follower for Following {
         now_ns: u64,
     ) -> (dataplane::Result<Vec<Outgoing>>, u64) {
         match self {
-            Following::Windows(member) => Follower::tick(member.as_mut(), dataplane, now_ns),
+            Following::Windows(member) => {
+                let out = member.tick(dataplane, now_ns);
+                (out, member.next_ns(now_ns))
+            }
             Following::Eventual(member) => {
                 let out = member.tick(dataplane, now_ns);
                 (out, member.next_ns())

@@ -84,9 +84,7 @@ impl Group {
                 Some(report) => reads |= report.view != 0,
                 None => {
                     reads = true;
-                    if self.told.insert((member.address, member.incarnation)) {
-                        out.events.push(Event::Died(self.name.clone(), member.address));
-                    }
+                    self.tell_death(&member, out);
                 }
             }
         }
@@ -110,16 +108,8 @@ impl Group {
         lease: Lease,
     ) -> Option<(Decided, u32)> {
         let number = self.next_number(Some(newest));
-        self.attempt = Some(Attempt {
-            number,
-            stays: members.clone(),
-            joins: vec![],
-            leaves,
-            began_ns: now_ns,
-            told_ns: 0,
-            gather: None,
-            deciding: false,
-        });
+        let stays = members.clone();
+        self.attempt = Some(Attempt { stays, leaves, ..Attempt::begun(number, now_ns) });
         let lease = Some(lease);
         let decided = Decided { number, members, joins, turn: Turn::Go, lease, ..newest.clone() };
         Some((decided, number))

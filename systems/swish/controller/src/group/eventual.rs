@@ -170,10 +170,8 @@ impl Group {
         out: &mut Outputs,
     ) {
         for member in before {
-            if self.reports(settings, now_ns, member).is_none()
-                && self.told.insert((member.address, member.incarnation))
-            {
-                out.events.push(Event::Died(self.name.clone(), member.address));
+            if self.reports(settings, now_ns, member).is_none() {
+                self.tell_death(member, out);
             }
         }
     }
@@ -185,16 +183,8 @@ impl Group {
         Wanted { members, joins, leaves, away, .. }: Wanted,
     ) -> Option<(Decided, u32)> {
         let number = self.next_number(newest);
-        self.attempt = Some(Attempt {
-            number,
-            stays: members.clone(),
-            joins: vec![],
-            leaves,
-            began_ns: now_ns,
-            told_ns: 0,
-            gather: None,
-            deciding: false,
-        });
+        let stays = members.clone();
+        self.attempt = Some(Attempt { stays, leaves, ..Attempt::begun(number, now_ns) });
         let decided = Decided {
             number,
             members,

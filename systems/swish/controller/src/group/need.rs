@@ -25,8 +25,8 @@ impl Group {
                 continue;
             }
             needed = true;
-            if alive.is_none() && self.told.insert((member.address, member.incarnation)) {
-                out.events.push(Event::Died(self.name.clone(), member.address));
+            if alive.is_none() {
+                self.tell_death(member, out);
             }
         }
         // Who has not taken the decision takes it under its seal, with what it lacks, or not at

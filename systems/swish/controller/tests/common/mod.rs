@@ -1,0 +1,108 @@
+//! A controller and switches that follow each order at once, but for those that are dead.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use swish_controller::{Controller, Event, GroupSettings, Input, Outputs, Settings, State};
+use swish_protocol::control::{Message, Report, Task, View};
+
+pub const MS: u64 = 1_000_000;
+pub const LEASE_MS: u64 = 200;
+
+pub fn address(number: u32) -> Ipv4Addr {
+    Ipv4Addr::new(10, 0, 0, number as u8)
+}
+
+/// For the group `main` of so many switches.
+pub fn settings(count: u32) -> Settings {
+    let switches = (0..count).map(address).collect();
+    Settings {
+        groups: BTreeMap::from([("main".to_owned(), GroupSettings { switches })]),
+        dead_ns: 100 * MS,
+        slow_ns: 1000 * MS,
+        join_ns: 50 * MS,
+        lost_ns: 1000 * MS,
+        again_ns: 20 * MS,
+        seal_ns: 500 * MS,
+        lease_ns: LEASE_MS * MS,
+        begin_ns: 200 * MS,
+    }
+}
+
+/// A switch, as its agent reports it. None of these groups is sealed.
+pub trait Agent: Clone {
+    fn incarnation(&self) -> u32;
+    fn report(&self, number: u32, now_ns: u64) -> Report;
+    fn take(&mut self, number: u32, view: &View);
+    fn removed(&mut self);
+}
+
+pub struct World<A> {
+    pub controller: Controller,
+    pub now_ns: u64,
+    pub switches: Vec<A>,
+    pub dead: BTreeSet<u32>,
+    /// Of each switch, the views that it took.
+    pub taken: Vec<(u32, View)>,
+    pub removed: Vec<u32>,
+    pub events: Vec<Event>,
+}
+
+impl<A: Agent> World<A> {
+    pub fn new(count: u32, switch: A) -> World<A> {
+        World {
+            controller: Controller::new(settings(count), State::default()),
+            now_ns: 0,
+            switches: vec![switch; count as usize],
+            dead: BTreeSet::new(),
+            taken: vec![],
+            removed: vec![],
+            events: vec![],
+        }
+    }
+
+    /// So many times 10 ms pass.
+    pub fn pass(&mut self, times: u32) {
+        for _ in 0..times {
+            self.now_ns += 10 * MS;
+            let out = self.controller.handle(self.now_ns, Input::Timer);
+            self.follow(out);
+            for number in 0..self.switches.len() as u32 {
+                if !self.dead.contains(&number) {
+                    let from = SocketAddrV4::new(address(number), 4000);
+                    let report = self.switches[number as usize].report(number, self.now_ns);
+                    let input = Input::Message(from, Message::Report(report));
+                    let out = self.controller.handle(self.now_ns, input);
+                    self.follow(out);
+                }
+            }
+        }
+    }
+
+    pub fn follow(&mut self, out: Outputs) {
+        self.events.extend(out.events);
+        for (to, message) in out.messages {
+            let number = to.ip().octets()[3].into();
+            let Message::Order(order) = message else { panic!("{message:?}") };
+            let it = &mut self.switches[number as usize];
+            if self.dead.contains(&number) || order.incarnation != it.incarnation() {
+                continue;
+            }
+            match order.task {
+                Task::Take(view) => {
+                    it.take(number, &view);
+                    self.taken.push((number, view));
+                }
+                Task::Removed { .. } => {
+                    it.removed();
+                    self.removed.push(number);
+                }
+                Task::Heard => {}
+                Task::Seal { .. } => panic!("{} is sealed", address(number)),
+            }
+        }
+        if out.persist.is_some() {
+            let out = self.controller.handle(self.now_ns, Input::Persisted);
+            self.follow(out);
+        }
+    }
+}
