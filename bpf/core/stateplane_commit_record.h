@@ -262,6 +262,14 @@ SP_INLINE void sp_commit_append(
 	list->count += more->count;
 }
 
+/* What these slots wait for is durable. */
+SP_INLINE void sp_commit_append_ready(struct sp_commit_lot *lot, const struct sp_commit_list *more)
+{
+	bpf_spin_lock(&lot->lock);
+	sp_commit_append(lot, &lot->ready, more);
+	bpf_spin_unlock(&lot->lock);
+}
+
 SP_INLINE void sp_commit_push(
     struct sp_commit_lot *lot, struct sp_commit_list *stack, __u32 slot)
 {
@@ -435,11 +443,8 @@ SP_INLINE int sp_commit_park(struct xdp_md *xdp, __u32 line, __u64 name, __u32 p
 		sp_commit_append(lot, &stream->open, &one);
 	}
 	bpf_spin_unlock(&stream->lock);
-	if (ready) {
-		bpf_spin_lock(&lot->lock);
-		sp_commit_append(lot, &lot->ready, &one);
-		bpf_spin_unlock(&lot->lock);
-	}
+	if (ready)
+		sp_commit_append_ready(lot, &one);
 	sp_commit_count(SP_COMMIT_PARKED, 1);
 	return SP_COMMIT_HAS_ROOM;
 }
@@ -491,11 +496,8 @@ static __noinline int sp_commit_defer(struct xdp_md *xdp, __u32 line, __u32 port
 		ready = 1;
 	}
 	sp_commit_end(&place);
-	if (ready) {
-		bpf_spin_lock(&lot->lock);
-		sp_commit_append(lot, &lot->ready, &one);
-		bpf_spin_unlock(&lot->lock);
-	}
+	if (ready)
+		sp_commit_append_ready(lot, &one);
 	sp_commit_count(SP_COMMIT_DEFERRED, 1);
 	return ready;
 }

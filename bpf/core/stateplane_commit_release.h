@@ -503,9 +503,7 @@ SP_INLINE void sp_commit_release(__u32 cpu, const struct sp_commit_list *list)
 		return;
 	if (cpu != sp_cpu())
 		sp_commit_fetch(cpu, list->first, list->count);
-	bpf_spin_lock(&lot->lock);
-	sp_commit_append(lot, &lot->ready, list);
-	bpf_spin_unlock(&lot->lock);
+	sp_commit_append_ready(lot, list);
 }
 
 /* Is this generated frame the streams'? Each second one is. (In test mode the real CPU does not

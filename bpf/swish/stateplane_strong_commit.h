@@ -131,34 +131,8 @@ SP_INLINE int sp_strong_cannot_wait(const struct sp_strong_context *strong)
 	return strong->records || strong->waits ? SP_STRONG_STAT_TO_HOST : 0;
 }
 
-/* The frame, which is as it came in, waits its turn, and runs again then. */
-SP_INLINE int sp_strong_later(struct xdp_md *xdp, const struct sp_strong_context *strong)
-{
-	struct sp_strong_scratch *scratch = sp_strong_scratch();
-
-	if (!scratch)
-		return XDP_ABORTED;
-	scratch->name = 0;
-	scratch->port = strong->ingress_port;
-	scratch->attempts = strong->attempts;
-	bpf_tail_call(xdp, &sp_strong_programs, SP_STRONG_COMMIT);
-	return sp_strong_refuse(SP_STRONG_STAT_FAULTS);
-}
-
-/* The packet ends here. */
-SP_INLINE int sp_strong_stop(struct xdp_md *xdp, const struct sp_strong_context *strong, int why,
-			     __u32 ingress_port)
-{
-	if (why == -2 && strong->attempts % SP_STRONG_AT_ONCE != SP_STRONG_AT_ONCE - 1)
-		return sp_strong_enter_again(xdp, strong->ingress_port, strong->attempts);
-	if (why == -2 || why == -3)
-		return sp_strong_later(xdp, strong);
-	if (why > 0)
-		sp_strong_count(why);
-	return sp_drop(ingress_port);
-}
-
-/* The finished packet waits. SP_DROP_PORT: it is dropped then, but for a condition that fails. */
+/* The finished packet waits. SP_DROP_PORT: it is dropped then, but for a condition that fails. One
+ * that waits for no update (`strong->name` is 0) is as it came in, from `port`, and runs again. */
 SP_INLINE int sp_strong_park(struct xdp_md *xdp, const struct sp_strong_context *strong,
 			     __u32 port)
 {
@@ -171,6 +145,19 @@ SP_INLINE int sp_strong_park(struct xdp_md *xdp, const struct sp_strong_context 
 	scratch->attempts = strong->attempts;
 	bpf_tail_call(xdp, &sp_strong_programs, SP_STRONG_COMMIT);
 	return sp_strong_refuse(SP_STRONG_STAT_FAULTS);
+}
+
+/* The packet ends here. */
+SP_INLINE int sp_strong_stop(struct xdp_md *xdp, const struct sp_strong_context *strong, int why,
+			     __u32 ingress_port)
+{
+	if (why == -2 && strong->attempts % SP_STRONG_AT_ONCE != SP_STRONG_AT_ONCE - 1)
+		return sp_strong_enter_again(xdp, strong->ingress_port, strong->attempts);
+	if (why == -2 || why == -3)
+		return sp_strong_park(xdp, strong, strong->ingress_port);
+	if (why > 0)
+		sp_strong_count(why);
+	return sp_drop(ingress_port);
 }
 
 /* The packet in the frame is finished, and waits for the update in the scratch; or for its turn. */
