@@ -9,6 +9,7 @@ mod mesh;
 mod pairs;
 
 use common::{TestLab, env_number, one_at_a_time, skip, wait_for};
+use mesh::status;
 use pairs::{Addition, Prober, Truth, Writer};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
@@ -35,22 +36,9 @@ fn up(test: &str, folder: &Path, count: u32) -> TestLab {
     std::fs::write(&file, format!("{begin}\n{middle}\n{rest}")).expect("written");
     let sets = ["--set", "program=pairs", "--set", "settings=commit = \"batch\""];
     let lab = TestLab::up(test, file.to_str().expect("UTF-8"), &sets);
-    for number in 1..=count {
-        let ping = format!("ping -c1 -W1 10.1.{number}.1");
-        wait_for(&format!("s{number} knows h{number}"), || lab.run(&format!("h{number}"), &ping).0);
-    }
+    mesh::wait_for_hosts(&lab, count);
     wait_for("all switches are members", || status(&lab)["settled"] == true);
     lab
-}
-
-fn status(lab: &TestLab) -> Value {
-    let dir = lab::Lab::open(&lab.name).expect("a lab").dir().display().to_string();
-    let ask = format!(
-        "{} shared status --address 10.2.9.10:5412 --secrets {dir}/fabric.secrets --json",
-        env!("CARGO_BIN_EXE_stateplane")
-    );
-    let (_, said) = lab.run("controller", &ask);
-    serde_json::from_str(&said).unwrap_or(Value::Null)
 }
 
 /// Members that have all, by their numbers from 1 on.

@@ -9,6 +9,7 @@ mod mesh;
 
 use cells::{Cells, Host, add, all_write, converge, read};
 use common::{TestLab, skip, wait_for};
+use mesh::status;
 use serde_json::Value;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -36,22 +37,9 @@ fn up(folder: &Path) -> TestLab {
     std::fs::write(&file, format!("{before}{other}{shared}[[port]]{after}")).expect("written");
     let sets = ["--set", "program=eventual"];
     let lab = TestLab::up("eventual-dead", file.to_str().expect("UTF-8"), &sets);
-    for number in 1..=4 {
-        let ping = format!("ping -c1 -W1 10.1.{number}.1");
-        wait_for(&format!("s{number} knows h{number}"), || lab.run(&format!("h{number}"), &ping).0);
-    }
+    mesh::wait_for_hosts(&lab, 4);
     settle(&lab);
     lab
-}
-
-fn status(lab: &TestLab) -> Value {
-    let dir = lab::Lab::open(&lab.name).expect("a lab").dir().display().to_string();
-    let ask = format!(
-        "{} shared status --address 10.2.9.10:5412 --secrets {dir}/fabric.secrets --json",
-        env!("CARGO_BIN_EXE_stateplane")
-    );
-    let (_, said) = lab.run("controller", &ask);
-    serde_json::from_str(&said).unwrap_or(Value::Null)
 }
 
 fn settle(lab: &TestLab) {

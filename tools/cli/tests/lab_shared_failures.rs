@@ -13,6 +13,7 @@ mod recovery;
 mod watch;
 
 use common::{TestLab, env_number, one_at_a_time, skip, wait_for};
+use mesh::status;
 use probes::{Death, Hosts, Ledger, Truth};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
@@ -91,16 +92,6 @@ impl Running {
         self.deaths.clear();
         self.hosts = Hosts::begin(&self.lab, self.count, self.seed);
     }
-}
-
-fn status(lab: &TestLab) -> Value {
-    let dir = lab::Lab::open(&lab.name).expect("a lab").dir().display().to_string();
-    let ask = format!(
-        "{} shared status --address 10.2.9.10:5412 --secrets {dir}/fabric.secrets --json",
-        env!("CARGO_BIN_EXE_stateplane")
-    );
-    let (_, said) = lab.run("controller", &ask);
-    serde_json::from_str(&said).unwrap_or(Value::Null)
 }
 
 /// Members of each group, by their numbers from 1 on.

@@ -56,7 +56,11 @@ pub fn run(args: Args) -> u8 {
             code = 1;
         }
         if args.json {
-            let mut result = json!({ "program": path.to_string_lossy(), "ok": good, "diagnostics": report.diagnostics });
+            let mut result = json!({
+                "program": path.to_string_lossy(),
+                "ok": good,
+                "diagnostics": report.diagnostics,
+            });
             if !merges.is_empty() {
                 result["merges"] = merges.iter().map(|it| it.json(args.seed)).collect();
             }

@@ -1,5 +1,8 @@
-//! The topology systems/swish/lab/failures.toml, with another number of switches.
+//! The topology systems/swish/lab/failures.toml, with another number of switches, and its
+//! controller.
 
+use crate::common::{TestLab, wait_for};
+use serde_json::Value;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
@@ -79,5 +82,25 @@ a = {{ node = \"s{one}\", address = \"10.0.{one}{other}.1/30\" }}
 b = {{ node = \"s{other}\", address = \"10.0.{one}{other}.2/30\" }}
 "
         );
+    }
+}
+
+/// What the controller says of its groups; null: it does not answer.
+pub fn status(lab: &TestLab) -> Value {
+    let dir = lab::Lab::open(&lab.name).expect("a lab").dir().display().to_string();
+    let ask = format!(
+        "{} shared status --address 10.2.9.10:5412 --secrets {dir}/fabric.secrets --json",
+        env!("CARGO_BIN_EXE_stateplane")
+    );
+    let (_, said) = lab.run("controller", &ask);
+    serde_json::from_str(&said).unwrap_or(Value::Null)
+}
+
+/// Waits until each switch knows the hosts behind it. (A packet that writes cannot wait for that.)
+#[allow(dead_code, reason = "not each test program sends packets that wait")]
+pub fn wait_for_hosts(lab: &TestLab, count: u32) {
+    for number in 1..=count {
+        let ping = format!("ping -c1 -W1 10.1.{number}.1");
+        wait_for(&format!("s{number} knows h{number}"), || lab.run(&format!("h{number}"), &ping).0);
     }
 }
