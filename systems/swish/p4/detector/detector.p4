@@ -5,6 +5,8 @@
 // systems/swish/docs/detector.md says how it counts, and why these numbers.
 //
 //   -D DETECTOR_LOCAL   each switch counts alone, in registers; a controller adds up and blocks
+//   -D DETECTOR_EWO     a sketch that converges; without windows nothing begins anew, so a source
+//                       stays blocked (to compare with)
 //   -D THRESHOLD=N      bits of a cell that mean too many destinations
 //   -D BLOCKED_FOR=N    how many windows a block lasts
 //   -D PERIOD=N         of how many windows destinations are counted together
@@ -27,6 +29,10 @@
 
 #ifndef PERIOD
 #define PERIOD 60000
+#endif
+
+#if !defined(DETECTOR_LOCAL) && !defined(DETECTOR_EWO)
+#define DETECTOR_SHARED_BLOCKS
 #endif
 
 header ethernet_t {
@@ -95,9 +101,13 @@ control DetectorIngress(inout headers h, inout metadata m, inout standard_metada
     /// For each cell that all switches together have filled: until when that blocks.
     register<bit<64>>(CELLS) filled;
 #else
+#ifdef DETECTOR_EWO
+    SharedSketch(CELLS, Sketch.BITS, Shared.EWO) sketch;
+#else
     SharedSketch(CELLS, Sketch.BITS, Shared.SDW, WhenFull.PASS, PERIOD) sketch;
     /// Two rows; the window in which a block ends.
     SharedSketch(65536, Sketch.MAXIMA, Shared.SDW, WhenFull.PASS) blocks;
+#endif
 #endif
 
     /// The cell of a row that counts this source's destinations. `salt`: other cells after a block.
@@ -126,7 +136,7 @@ control DetectorIngress(inout headers h, inout metadata m, inout standard_metada
             return;
         }
         bit<32> salt = 0;
-#ifndef DETECTOR_LOCAL
+#ifdef DETECTOR_SHARED_BLOCKS
         bit<32> now = (bit<32>)blocks.window();
         bit<32> first = mixed(h.ipv4.source) & 32767;
         bit<32> second = 32768 + (mixed(h.ipv4.source ^ 0x5bd1e995) & 32767);
@@ -170,8 +180,10 @@ control DetectorIngress(inout headers h, inout metadata m, inout standard_metada
         // All switches read the same in a window, so all of them block in the same one.
         if (set_bits(has0) >= THRESHOLD && set_bits(has1) >= THRESHOLD
             && set_bits(has2) >= THRESHOLD) {
+#ifdef DETECTOR_SHARED_BLOCKS
             blocks.update(first, now + BLOCKED_FOR);
             blocks.update(second, now + BLOCKED_FOR);
+#endif
             blocked_packets.count(0);
             mark_to_drop(s);
             return;

@@ -22,6 +22,7 @@ mod shared_limiter;
 mod shared_packets;
 mod shared_recovery;
 mod shared_sizes;
+mod shared_spread;
 mod shared_visible;
 mod shared_windows;
 mod table2;
@@ -83,6 +84,7 @@ pub const ALL: &[Experiment] = &[
     shared_sizes::EXPERIMENT,
     shared_visible::EXPERIMENT,
     shared_control::EXPERIMENT,
+    shared_spread::EXPERIMENT,
     shared_limiter::EXPERIMENT,
     shared_recovery::EXPERIMENT,
     shared_packets::EXPERIMENT,

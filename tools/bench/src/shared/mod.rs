@@ -3,7 +3,8 @@
 //! shared`.
 //!
 //! It owns: the lab, the traffic ([`plan`], [`traffic`]), what an omniscient switch would do
-//! ([`sketch`]), the controllers ([`control`]), what came of it ([`verdict`]), the demonstration
+//! ([`sketch`]), attackers at growing rates
+//! ([`spread`]), the controllers ([`control`]), what came of it ([`verdict`]), the demonstration
 //! ([`demo`]), and what packets cost meanwhile ([`live`]). It must not know: when a window turns.
 
 pub mod cells;
@@ -15,6 +16,7 @@ pub mod live;
 pub mod network;
 pub mod plan;
 pub mod sketch;
+pub mod spread;
 pub mod traffic;
 pub mod verdict;
 

@@ -1,12 +1,13 @@
 //! The lab of four switches, and their data planes.
 
 use crate::shared::SWITCHES;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use dataplane::Dataplane;
 use lab::instance::Running;
 use lab::netns::Netns;
 use lab::{Lab, Options, Topology};
 use manifest::Manifest;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -121,6 +122,25 @@ impl Network {
             }
         }
         all.sort_by(f64::total_cmp);
+        Ok(all)
+    }
+
+    /// Bytes that a switch has got from other switches, as the kernel counts them.
+    ///
+    /// # Errors
+    /// The interfaces cannot be read.
+    pub fn fabric_bytes(&self, switch: usize) -> Result<u64> {
+        let netns = self.netns('s', switch)?;
+        let mut all = 0;
+        for other in (0..SWITCHES).filter(|other| *other != switch) {
+            let name = format!("s{}", other + 1);
+            let command = ["ip", "-json", "-s", "link", "show", "dev", &name].map(str::to_owned);
+            let (good, said) = lab::process::run(Some(&netns), &command)?;
+            ensure!(good, "{}: {}", command.join(" "), said.trim());
+            let links: Value = serde_json::from_str(&said).context("what `ip` says")?;
+            let bytes = links[0]["stats64"]["rx"]["bytes"].as_u64();
+            all += bytes.with_context(|| format!("no rx bytes of {name}: {said}"))?;
+        }
         Ok(all)
     }
 
