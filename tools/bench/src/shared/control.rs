@@ -46,8 +46,8 @@ pub struct Work {
 }
 
 /// A connection on which waiting ends when all is over.
-struct Wire<'a> {
-    stream: TcpStream,
+pub(super) struct Wire<'a> {
+    pub(super) stream: TcpStream,
     over: &'a AtomicBool,
 }
 
@@ -82,20 +82,20 @@ impl Wire<'_> {
         Ok(true)
     }
 
-    fn read_word(&mut self) -> Result<Option<u32>> {
+    pub(super) fn read_word(&mut self) -> Result<Option<u32>> {
         let mut bytes = [0; 4];
         Ok(self.read(&mut bytes)?.then_some(u32::from_le_bytes(bytes)))
     }
 
     /// A number of words, then the words.
-    fn write_words(&mut self, words: &[u32]) -> Result<()> {
+    pub(super) fn write_words(&mut self, words: &[u32]) -> Result<()> {
         let count = u32::try_from(words.len())?;
         let bytes: Vec<u8> =
             [count].iter().chain(words).flat_map(|word| word.to_le_bytes()).collect();
         self.stream.write_all(&bytes).context("between agent and controller")
     }
 
-    fn read_words(&mut self, count: u32) -> Result<Option<Vec<u32>>> {
+    pub(super) fn read_words(&mut self, count: u32) -> Result<Option<Vec<u32>>> {
         let most = 2 * CELLS;
         ensure!(count as usize <= most, "a message of {count} words; at most {most} make sense");
         let mut bytes = vec![0; count as usize * 4];
@@ -233,7 +233,7 @@ fn take(peers: &[Peer], number: usize, sketch: &Mutex<Sketch>, work: &Work) -> R
 }
 
 /// The connection of a switch: the agent's end, and the controller's.
-fn connected<'a>(
+pub(super) fn connected<'a>(
     network: &Network,
     switch: usize,
     over: &'a AtomicBool,
@@ -247,7 +247,7 @@ fn connected<'a>(
     Ok((Wire::new(agent, over)?, Wire::new(controller, over)?))
 }
 
-fn joined(thread: thread::ScopedJoinHandle<'_, Result<()>>) -> Result<()> {
+pub(super) fn joined(thread: thread::ScopedJoinHandle<'_, Result<()>>) -> Result<()> {
     thread.join().map_err(|_| anyhow!("a thread of the controller or an agent panicked"))?
 }
 

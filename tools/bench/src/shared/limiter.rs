@@ -4,6 +4,7 @@
 use crate::shared::SWITCHES;
 use crate::shared::network::Network;
 use crate::shared::plan::{Plan, Planned, Source};
+use crate::shared::shares::{Limit, beside};
 use crate::shared::traffic::{Live, run};
 use anyhow::Result;
 use std::net::Ipv4Addr;
@@ -20,6 +21,8 @@ pub const BIN: Duration = Duration::from_millis(200);
 const FRAME_BYTES: u32 = 64;
 /// Packets of a burst: those of 5 ms, so that a bin may have 2.5 % more.
 const BURST: u32 = 25;
+/// A limit in bytes a millisecond.
+const RATE: u32 = LIMIT_PPS * FRAME_BYTES / 1000;
 
 /// Traffic for some time.
 #[derive(Clone, Copy, Debug)]
@@ -85,13 +88,12 @@ fn plan(phases: &[Phase]) -> Plan {
 
 /// The entry of each user in the program's table.
 fn tables() -> String {
-    let rate = LIMIT_PPS * FRAME_BYTES / 1000;
     let mut text = "[[table]]\nname = \"LimiterIngress.limits\"\n".to_owned();
     for user in 0..USERS {
         text += &format!(
             "[[table.entry]]\nkey = {{ \"h.ipv4.source\" = \"10.66.0.{}/32\" }}\n\
              action = \"LimiterIngress.limit\"\n\
-             arguments = {{ user = {user}, rate = {rate}, burst = {} }}\n",
+             arguments = {{ user = {user}, rate = {RATE}, burst = {} }}\n",
             user + 1,
             BURST * FRAME_BYTES
         );
@@ -99,24 +101,40 @@ fn tables() -> String {
     text
 }
 
-/// Runs the phases with the program compiled with `define`; the bins of each user.
+/// How switches know how much of a limit others have used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Counters with SDW, and windows of so many us.
+    Windows(u32),
+    /// Counters with EWO.
+    Eventual,
+    /// They do not: a controller gives each a part of the limit, and looks once in this time.
+    Controller(Duration),
+}
+
+/// Sends the phases' packets; the bins of each user.
 ///
 /// # Errors
 /// The lab does not come up, or a socket fails.
-pub fn limit(
-    stateplane: &Path,
-    define: &str,
-    period_us: u32,
-    phases: &[Phase],
-) -> Result<Vec<Vec<Bin>>> {
+pub fn limit(stateplane: &Path, way: Way, phases: &[Phase]) -> Result<Vec<Vec<Bin>>> {
+    let (mode, define, period_us) = match way {
+        Way::Windows(period_us) => ("shared", "LIMITER_SDW", period_us),
+        Way::Eventual => ("shared", "LIMITER_EWO", 2_000),
+        Way::Controller(_) => ("alone", "LIMITER_LOCAL", 2_000),
+    };
     let vars = [
         ("program", "limiter".to_owned()),
         ("define", define.to_owned()),
         ("period_us", period_us.to_string()),
         ("tables", tables()),
     ];
-    let network = Network::up(stateplane, "shared", &vars)?;
-    let ledger = run(&network, &plan(phases), &Live::default())?;
+    let network = Network::up(stateplane, mode, &vars)?;
+    let send = || run(&network, &plan(phases), &Live::default());
+    let limits = [Limit { rate: RATE, burst: BURST * FRAME_BYTES }; USERS];
+    let ledger = match way {
+        Way::Controller(period) => beside(&network, &limits, period, send)?,
+        Way::Windows(_) | Way::Eventual => send()?,
+    };
     let begin = ledger.iter().flatten().map(|packet| packet.at_ns).min().unwrap_or(0);
     let count: u32 = phases.iter().map(|phase| phase.bins).sum();
     let mut bins = vec![vec![Bin::default(); count as usize]; USERS];

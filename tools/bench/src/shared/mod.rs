@@ -4,7 +4,8 @@
 //!
 //! It owns: the lab, the traffic ([`plan`], [`traffic`]), what an omniscient switch would do
 //! ([`sketch`]), attackers at growing rates
-//! ([`spread`]), the controllers ([`control`]), what came of it ([`verdict`]), the demonstration
+//! ([`spread`]), the controllers ([`control`], and of
+//! limits [`shares`]), what came of it ([`verdict`]), the demonstration
 //! ([`demo`]), and what packets cost meanwhile ([`live`]). It must not know: when a window turns.
 
 pub mod cells;
@@ -15,6 +16,7 @@ pub mod limiter;
 pub mod live;
 pub mod network;
 pub mod plan;
+pub mod shares;
 pub mod sketch;
 pub mod spread;
 pub mod traffic;
