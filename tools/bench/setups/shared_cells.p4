@@ -1,5 +1,6 @@
 // shared_cells.p4: one variable that switches share, for measurements of its windows. CELLS: how
-// many cells it has. KIND: what they are, COUNTERS or BITS.
+// many cells it has. KIND: what they are, COUNTERS or BITS. A packet goes back, with the value of a cell if it
+// adds nothing.
 #include <core.p4>
 #include <v1model.p4>
 #include <stateplane.p4>
@@ -52,8 +53,12 @@ control CellsIngress(inout headers h, inout metadata m, inout standard_metadata_
 
     apply {
         if (h.update.isValid()) {
-            cells.update(h.update.index, h.update.value);
-            mark_to_drop(s);
+            if (h.update.value == 0) {
+                h.update.value = cells.get(h.update.index);
+            } else {
+                cells.update(h.update.index, h.update.value);
+            }
+            s.egress_spec = s.ingress_port;
         } else {
             to_host();
         }

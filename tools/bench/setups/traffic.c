@@ -86,6 +86,17 @@ int generate(struct xdp_md *xdp)
 	return bpf_redirect_map(&generate_to, 0, XDP_DROP);
 }
 
+/* The same with frames of the list, as they are. */
+SEC("xdp")
+int generate_listed(struct xdp_md *xdp)
+{
+	struct frame *frame = next_frame();
+
+	if (!frame || write_frame(xdp, frame))
+		return XDP_DROP;
+	return bpf_redirect_map(&generate_to, 0, XDP_DROP);
+}
+
 SEC("xdp.frags")
 int sink(struct xdp_md *xdp)
 {

@@ -19,6 +19,7 @@ mod sessions;
 mod shared_chain;
 mod shared_control;
 mod shared_limiter;
+mod shared_load;
 mod shared_packets;
 mod shared_recovery;
 mod shared_sizes;
@@ -88,6 +89,7 @@ pub const ALL: &[Experiment] = &[
     shared_limiter::EXPERIMENT,
     shared_recovery::EXPERIMENT,
     shared_packets::EXPERIMENT,
+    shared_load::EXPERIMENT,
     shared_chain::EXPERIMENT,
     kv::packets::EXPERIMENT,
     kv::sweeps::VALUES,

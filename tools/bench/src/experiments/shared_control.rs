@@ -91,7 +91,7 @@ fn run(context: &Context) -> Result<Outcome> {
     drop(network);
     let places = &context.places;
     let variable = Variable { cells: CELLS as u32, bits: true, changed: 360 };
-    let cells = Cells::up(&places.root, &places.stateplane, &places.output, SWITCHES, variable)?;
+    let cells = Cells::up(places, SWITCHES, variable)?;
     let mut windows = vec![];
     for round in 0..rounds {
         windows.push(quantile(&cells.count(context.pick(200, 1_000))?.window_us, 0.5) / 1e3);

@@ -56,7 +56,7 @@ fn paper(row: u32) -> &'static str {
 
 fn measure(context: &Context, switches: usize, variable: Variable) -> Result<Vec<Counted>> {
     let places = &context.places;
-    let cells = Cells::up(&places.root, &places.stateplane, &places.output, switches, variable)?;
+    let cells = Cells::up(places, switches, variable)?;
     // (Those of the first windows: generated frames find their way.)
     cells.wait_for_windows(100)?;
     let dense = variable.cells > 20_000;

@@ -115,8 +115,7 @@ fn measure(context: &Context, run: &Run, rounds: u32) -> Result<Vec<Counted>> {
         _ => context.pick(2_000, 10_000),
     };
     let places = &context.places;
-    let cells =
-        Cells::up(&places.root, &places.stateplane, &places.output, run.switches, run.variable)?;
+    let cells = Cells::up(places, run.switches, run.variable)?;
     let mut counted = vec![];
     for round in 0..rounds {
         counted.push(cells.count(windows)?);

@@ -1,10 +1,12 @@
 //! A lab of two to eight switches that share one variable (`setups/shared_cells.p4`), whose cells
 //! all change in each window: user space fills the deltas, as packets could not.
 
+use crate::build::Places;
 use anyhow::{Context, Result, ensure};
 use c_layout::CStruct;
 use dataplane::{Dataplane, MappedWords};
 use lab::instance::Running;
+use lab::netns::Netns;
 use lab::{Lab, Options, Topology};
 use manifest::Manifest;
 use std::collections::BTreeMap;
@@ -36,7 +38,7 @@ pub struct Variable {
     pub cells: u32,
     /// Sets of bits; otherwise counters.
     pub bits: bool,
-    /// Of 360 cells in a block, so many change in each window.
+    /// Of 360 cells in a block, so many change in each window. 0: none but what packets change.
     pub changed: u32,
 }
 
@@ -152,12 +154,13 @@ pub struct Counted {
 
 /// The lab; it goes down with this.
 pub struct Cells {
-    _running: Running,
+    running: Running,
     switches: Vec<Switch>,
     variable: Variable,
 }
 
-fn topology(switches: usize, folder: &Path) -> String {
+/// With a host at each switch, or without.
+fn topology(switches: usize, folder: &Path, hosts: bool) -> String {
     let members: Vec<String> = (1..=switches).map(|it| format!("\"10.9.0.{it}\"")).collect();
     let source = folder.join("tools/bench/setups/shared_cells.p4");
     let mut text = format!(
@@ -206,6 +209,15 @@ ${{ports}}
             let _ =
                 write!(ports, "[[port]]\ninterface = \"s{other}\"\nport = {port}\nfabric = true\n");
         }
+        if hosts {
+            let _ = write!(ports, "[[port]]\ninterface = \"h{own}\"\nport = {}\n", switches - 1);
+            let _ = write!(
+                text,
+                "\n[node.h{own}]\nrole = \"host\"\n\n[[link]]\n\
+                 a = {{ node = \"h{own}\", address = \"10.200.{own}.10/24\" }}\n\
+                 b = {{ node = \"s{own}\", address = \"10.200.{own}.1/24\" }}\n",
+            );
+        }
         let routes: Vec<String> = others(own)
             .map(|other| format!("\"10.9.0.{other} via {}\"", end(other, own)))
             .collect();
@@ -237,15 +249,22 @@ impl Cells {
     ///
     /// # Errors
     /// The lab does not come up.
-    pub fn up(
-        root: &Path,
-        stateplane: &Path,
-        out: &Path,
-        switches: usize,
-        variable: Variable,
-    ) -> Result<Cells> {
+    pub fn up(places: &Places, switches: usize, variable: Variable) -> Result<Cells> {
+        Cells::with(places, switches, variable, false)
+    }
+
+    /// The same with a host at each switch.
+    ///
+    /// # Errors
+    /// The lab does not come up.
+    pub fn with_hosts(places: &Places, switches: usize, variable: Variable) -> Result<Cells> {
+        Cells::with(places, switches, variable, true)
+    }
+
+    fn with(places: &Places, switches: usize, variable: Variable, hosts: bool) -> Result<Cells> {
+        let Places { root, stateplane, output: out } = places;
         let path = out.join("shared_cells.toml");
-        std::fs::write(&path, topology(switches, root))
+        std::fs::write(&path, topology(switches, root, hosts))
             .with_context(|| path.display().to_string())?;
         let vars = [
             ("stateplane", stateplane.display().to_string()),
@@ -265,16 +284,32 @@ impl Cells {
         let running = Running(lab);
         let switches = (1..=switches).map(|number| open(running.0.name(), number));
         let switches = switches.collect::<Result<_>>()?;
-        let mut cells = Cells { _running: running, switches, variable };
+        let mut cells = Cells { running, switches, variable };
         cells.begin()?;
         Ok(cells)
+    }
+
+    /// The namespace of a switch's host, whose interface is named after the switch.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn host(&self, switch: usize) -> Result<Netns> {
+        Ok(self.running.0.netns(&format!("h{}", switch + 1))?)
+    }
+
+    /// Windows stand still, or go on.
+    pub fn stop_windows(&self, still: bool) {
+        self.switches.iter().for_each(|switch| switch.seal(still));
+        sleep(STANDSTILL);
     }
 
     /// Fills all switches while nothing moves.
     fn begin(&mut self) -> Result<()> {
         self.wait_for_windows(20)?;
-        self.switches.iter().for_each(|switch| switch.seal(true));
-        sleep(STANDSTILL);
+        if self.variable.changed == 0 {
+            return Ok(());
+        }
+        self.stop_windows(true);
         for (number, switch) in self.switches.iter_mut().enumerate() {
             switch.fill(number, &self.variable)?;
         }
@@ -343,8 +378,7 @@ impl Cells {
     /// # Errors
     /// A cell is wrong.
     pub fn verify(self) -> Result<u64> {
-        self.switches.iter().for_each(|switch| switch.seal(true));
-        sleep(STANDSTILL);
+        self.stop_windows(true);
         let mut compared = 0;
         for (number, switch) in self.switches.iter().enumerate() {
             let window = switch.word() >> 3;

@@ -45,7 +45,8 @@ pub struct Function {
     pub period_us: u32,
 }
 
-fn frames() -> Vec<Vec<u8>> {
+/// Packets of 64 sources, to four destinations each.
+pub fn frames() -> Vec<Vec<u8>> {
     let at = |network: [u8; 4], number: u32| Ipv4Addr::from(u32::from_be_bytes(network) + number);
     let frame = |number: u32| {
         let packet = Packet {
@@ -62,7 +63,10 @@ fn frames() -> Vec<Vec<u8>> {
 }
 
 /// Each user has a limit that it does not reach.
-fn set_limits(dataplane: &Dataplane) -> Result<()> {
+///
+/// # Errors
+/// The program has no such table.
+pub fn set_limits(dataplane: &Dataplane) -> Result<()> {
     let table = dataplane.table("LimiterIngress.limits")?;
     for user in 0..SOURCES {
         let number = |name: &str, value: u32| (Some(name.to_owned()), value.to_string());

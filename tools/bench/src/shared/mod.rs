@@ -2,11 +2,10 @@
 //! by controllers that pull sketches or are pushed changes (SwiSh §8.1); also `stateplane demo
 //! shared`.
 //!
-//! It owns: the lab, the traffic ([`plan`], [`traffic`]), what an omniscient switch would do
-//! ([`sketch`]), attackers at growing rates
-//! ([`spread`]), the controllers ([`control`], and of
-//! limits [`shares`]), what came of it ([`verdict`]), the demonstration
-//! ([`demo`]), and what packets cost meanwhile ([`live`]). It must not know: when a window turns.
+//! It owns: the lab, the traffic ([`plan`], [`spread`], [`traffic`]), what an omniscient switch would
+//! do ([`sketch`]), the controllers ([`control`]; of limits [`shares`]), what came of it
+//! ([`verdict`]), the demonstration ([`demo`]), what packets cost meanwhile ([`live`]), and as many
+//! packets as the CPUs carry ([`load`]). It must not know: when a window turns.
 
 pub mod cells;
 pub mod control;
@@ -14,6 +13,7 @@ pub mod demo;
 pub mod figure;
 pub mod limiter;
 pub mod live;
+pub mod load;
 pub mod network;
 pub mod plan;
 pub mod shares;
