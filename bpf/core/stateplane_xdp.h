@@ -34,6 +34,8 @@ typedef __int128 sp_s128;
 const volatile __u32 sp_test_mode = 0;
 const volatile __u32 sp_host_traffic = 0;
 const volatile __u32 sp_virtual_clock = 0;
+/* Loads and stores take effect in their order, but for a load that passes a store (x86). */
+const volatile __u32 sp_total_store_order = 0;
 
 #include "stateplane_layouts.h"
 

@@ -66,9 +66,9 @@ struct {
 /* An update that takes effect at the packet's verdict: a packet that runs again counts once. */
 struct sp_shared_update {
 	__u32 block;
-	__u32 cell;
 	__u32 by;
-	__u32 group;
+	__u16 cell;
+	__u16 group;
 };
 
 /* With a packet through the pipeline. */
@@ -174,6 +174,27 @@ SP_INLINE int sp_shared_is_over(__u32 period, __u64 newest, __u64 rotation)
 	return period && newest < rotation - rotation % period;
 }
 
+/*
+ * The same for a packet. A division takes as long as three look-ups, and many packets of a CPU see
+ * the same window, so the CPU keeps the last quotient.
+ */
+SP_INLINE int sp_shared_is_over_now(__u32 group, __u32 period, __u64 newest, __u64 rotation)
+{
+	struct sp_shared_cpu *cpu;
+
+	if (!period || newest >= rotation)
+		return 0;
+	cpu = sp_shared_cpu(group, sp_shared_this_cpu());
+	if (!cpu)
+		return 0;
+	if (cpu->period_of != rotation || cpu->period != period) {
+		cpu->period_first = rotation - rotation % period;
+		cpu->period_of = rotation;
+		cpu->period = period;
+	}
+	return newest < cpu->period_first;
+}
+
 SP_INLINE __u32 sp_shared_read(struct sp_shared_context *shared, __u32 group, __u32 first,
 			       __u32 cells, __u32 period, __u32 index)
 {
@@ -188,7 +209,7 @@ SP_INLINE __u32 sp_shared_read(struct sp_shared_context *shared, __u32 group, __
 		return 0;
 	side = sp_shared_read_side(block, window) & 1;
 	/* (The newest rotation that a packet of the window can see is the one before it.) */
-	if (sp_shared_is_over(period, SP_SHARED_LOAD(block->window[side]), window - 1))
+	if (sp_shared_is_over_now(group, period, SP_SHARED_LOAD(block->window[side]), window - 1))
 		return 0;
 	return SP_SHARED_LOAD(block->value[side][sp_shared_within(index)]);
 }
@@ -439,11 +460,15 @@ SP_INLINE int sp_shared_commit(struct sp_shared_context *shared)
 
 		if (!shared->word[group])
 			continue;
-		cpu = sp_shared_cpu(group, sp_shared_this_cpu());
-		/* (An exchange comes after all before it, also elsewhere than on x86.) */
-		if (cpu)
-			__sync_lock_test_and_set(&cpu->packet, SP_SHARED_NO_PIN);
 		shared->word[group] = 0;
+		cpu = sp_shared_cpu(group, sp_shared_this_cpu());
+		if (!cpu)
+			continue;
+		/* After all that the packet did: an exchange, where a store could come before it. */
+		if (sp_total_store_order)
+			SP_SHARED_STORE(cpu->packet, SP_SHARED_NO_PIN);
+		else
+			__sync_lock_test_and_set(&cpu->packet, SP_SHARED_NO_PIN);
 	}
 	return shared->refused;
 }

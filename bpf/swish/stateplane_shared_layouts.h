@@ -141,10 +141,16 @@ struct sp_shared_cpu {
 	__u64 rotation; /* The rotation that `used` counts. */
 	__u64 used; /* Updates of this CPU in it. */
 	__u64 share; /* As many may be. */
-	__u64 padding[3]; /* To the end of the cache line. */
+	/*
+	 * The first rotation of the period of so many windows that `period_of` is in: packets of a
+	 * window find it here instead of dividing.
+	 */
+	__u64 period_first;
+	__u64 period_of; /* The rotation whose period that is. */
+	__u64 period; /* How many windows the period has; 0: none was asked for. */
 };
 _Static_assert(sizeof(struct sp_shared_cpu) == 64, "as in Rust");
-_Static_assert(__builtin_offsetof(struct sp_shared_cpu, padding) == 40, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_shared_cpu, period) == 56, "as in Rust");
 
 /* What tags are made with, of one of the fabric's secrets, for a group in a view. */
 struct sp_shared_secret {

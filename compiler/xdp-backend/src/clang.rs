@@ -378,9 +378,15 @@ fn fits_with_callees(frames: &[(String, u32)], systems: Systems) -> bool {
     let calls_nothing = |name: &str| name.ends_with("_round") || GATEWAY_FUNCTIONS.contains(&name);
     let (searches, callees): (Vec<_>, Vec<_>) =
         callees.into_iter().partition(|(name, _)| calls_nothing(name));
-    let search = searches.iter().map(|(_, bytes)| round(*bytes)).max().unwrap_or(0);
-    let called: u32 = callees.iter().map(|(_, bytes)| round(*bytes)).sum::<u32>().max(search);
-    let most = programs.iter().map(|(_, bytes)| round(*bytes)).max().unwrap_or(0);
+    let is_leaf = |name: &str| systems.0.iter().any(|it| it.leaf_functions().contains(&name));
+    let (leaves, callees): (Vec<_>, Vec<_>) =
+        callees.into_iter().partition(|(name, _)| is_leaf(name));
+    let largest = |frames: &[&(String, u32)]| {
+        frames.iter().map(|(_, bytes)| round(*bytes)).max().unwrap_or(0)
+    };
+    let chain = callees.iter().map(|(_, bytes)| round(*bytes)).sum::<u32>() + largest(&leaves);
+    let called = chain.max(largest(&searches));
+    let most = largest(&programs);
     most + called <= STACK_BYTES
 }
 

@@ -34,6 +34,12 @@ pub trait System: Sync {
     /// Functions of its runtime that only its own programs call, and have the stack for.
     fn own_functions(&self) -> &'static [&'static str];
 
+    /// Functions of its runtime that packets call and that call nothing: only one of them runs at a
+    /// time.
+    fn leaf_functions(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// Begins the run over one program.
     fn begin(&self) -> Box<dyn StateSystem>;
 }

@@ -80,6 +80,8 @@ impl Object {
         self.set_constant("sp_test_mode", u32::from(settings.test_mode))?;
         self.set_constant("sp_host_traffic", u32::from(settings.host_traffic))?;
         self.set_constant("sp_virtual_clock", u32::from(settings.virtual_clock))?;
+        let ordered = cfg!(target_arch = "x86_64");
+        self.set_constant("sp_total_store_order", u32::from(ordered))?;
         Ok(())
     }
 

@@ -226,8 +226,13 @@ c_struct! {
         pub used: u64,
         /// As many may be.
         pub share: u64,
-        /// To the end of the cache line.
-        pub padding: [u64; 3],
+        /// The first rotation of the period of so many windows that `period_of` is in: packets of a
+        /// window find it here instead of dividing.
+        pub period_first: u64,
+        /// The rotation whose period that is.
+        pub period_of: u64,
+        /// How many windows the period has; 0: none was asked for.
+        pub period: u64,
     }
 }
 

@@ -155,7 +155,7 @@ pub const ALL: &[SeededBug] = &[
         name: "OldPeriodRead",
         what: "Packets read the last period's value until something of the new one comes.",
         header: "stateplane_shared.h",
-        right: "if (sp_shared_is_over(period, SP_SHARED_LOAD(block->window[side]), window - 1))\n\t\treturn 0;\n",
+        right: "if (sp_shared_is_over_now(group, period, SP_SHARED_LOAD(block->window[side]), window - 1))\n\t\treturn 0;\n",
         wrong: "",
     },
     SeededBug {

@@ -1,6 +1,7 @@
 //! As many packets as CPUs carry: on each, a generator of frames, a switch that is part of a lab,
 //! and a sink behind it. (The kernel polls a link on the CPU that filled it, so nothing is lost.)
 
+use crate::contention::process_cpu_ns;
 use crate::frame::FRAME_BYTES;
 use crate::kernel::{self, CObject};
 use anyhow::{Result, anyhow, ensure};
@@ -72,17 +73,32 @@ impl Lane {
     }
 }
 
-/// Packets a second that arrived on all lanes while `meanwhile` worked, and what that returns.
+/// What was carried.
+#[derive(Clone, Copy, Debug)]
+pub struct Carried {
+    /// Packets a second that arrived, on all lanes.
+    pub per_s: f64,
+    /// The same for each second in which generators, switches and sinks had a CPU, or one of the
+    /// processes that count with them.
+    pub per_cpu_s: f64,
+}
+
+/// What all lanes carry while `meanwhile` works, and what that returns. `agents`: processes whose
+/// CPU time counts, too.
 ///
 /// # Errors
 /// Nothing arrives, or `meanwhile` fails.
-pub fn under_load<T>(lanes: &[Lane], meanwhile: impl FnOnce() -> Result<T>) -> Result<(T, f64)> {
+pub fn under_load<T>(
+    lanes: &[Lane],
+    agents: &[i32],
+    meanwhile: impl FnOnce() -> Result<T>,
+) -> Result<(T, Carried)> {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let stop = &stop;
         let senders: Vec<_> =
             lanes.iter().map(|lane| scope.spawn(move || lane.generate(stop))).collect();
-        let counted = count(lanes, meanwhile);
+        let counted = count(lanes, agents, meanwhile);
         stop.store(true, Ordering::Relaxed);
         for sender in senders {
             sender.join().map_err(|_| anyhow!("a generator panicked"))??;
@@ -91,12 +107,22 @@ pub fn under_load<T>(lanes: &[Lane], meanwhile: impl FnOnce() -> Result<T>) -> R
     })
 }
 
-fn count<T>(lanes: &[Lane], meanwhile: impl FnOnce() -> Result<T>) -> Result<(T, f64)> {
+fn count<T>(
+    lanes: &[Lane],
+    agents: &[i32],
+    meanwhile: impl FnOnce() -> Result<T>,
+) -> Result<(T, Carried)> {
     thread::sleep(WARM_UP);
-    let sum = || lanes.iter().map(Lane::arrived).sum::<Result<u64>>();
-    let (start, before) = (Instant::now(), sum()?);
+    let own = i32::try_from(std::process::id())?;
+    let arrived = || lanes.iter().map(Lane::arrived).sum::<Result<u64>>();
+    let cpu_ns = || {
+        let all = std::iter::once(own).chain(agents.iter().copied());
+        all.map(process_cpu_ns).sum::<Result<u64>>()
+    };
+    let (start, cpu_before, before) = (Instant::now(), cpu_ns()?, arrived()?);
     let result = meanwhile()?;
-    let arrived = sum()? - before;
-    ensure!(arrived > 0, "no packet arrived");
-    Ok((result, arrived as f64 / start.elapsed().as_secs_f64()))
+    let (packets, cpu_ns) = ((arrived()? - before) as f64, cpu_ns()? - cpu_before);
+    ensure!(packets > 0.0 && cpu_ns > 0, "no packet arrived");
+    let per_s = packets / start.elapsed().as_secs_f64();
+    Ok((result, Carried { per_s, per_cpu_s: packets * 1e9 / cpu_ns as f64 }))
 }

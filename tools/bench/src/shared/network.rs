@@ -125,6 +125,16 @@ impl Network {
         Ok(all)
     }
 
+    /// The process of a switch's agent.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn agent(&self, switch: usize) -> Result<i32> {
+        let daemons = self.running.0.daemons(&format!("s{}", switch + 1));
+        let agent = daemons.into_iter().find(|(name, _)| name == "switch");
+        Ok(agent.context("the agent has ended")?.1.pid)
+    }
+
     /// Bytes that a switch has got from other switches, as the kernel counts them.
     ///
     /// # Errors
