@@ -54,6 +54,19 @@ impl Identity {
 /// # Errors
 /// The program is missing or cannot be started.
 pub fn spawn(netns: &Netns, command_line: &[String], log: &Path) -> Result<Identity> {
+    start(netns, command_line, log, false)
+}
+
+/// The same, for a daemon that gets a CPU as soon as it wants one, if this process may say so.
+/// (`nice` counts only beside processes of the same session: sched(7), "autogroup".)
+///
+/// # Errors
+/// The program is missing or cannot be started.
+pub fn spawn_first(netns: &Netns, command_line: &[String], log: &Path) -> Result<Identity> {
+    start(netns, command_line, log, true)
+}
+
+fn start(netns: &Netns, command_line: &[String], log: &Path, first: bool) -> Result<Identity> {
     let (program, arguments) = command_line.split_first().ok_or_else(|| Error::Command {
         command: String::new(),
         reason: "empty command line".to_string(),
@@ -62,10 +75,16 @@ pub fn spawn(netns: &Netns, command_line: &[String], log: &Path) -> Result<Ident
     let errors = out.try_clone().map_err(Error::io(log))?;
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(out).stderr(errors);
-    // SAFETY: setsid is async-signal-safe and allocates nothing.
+    // SAFETY: setsid and sched_setscheduler are system calls: async-signal-safe, and they allocate
+    // nothing.
     unsafe {
-        command.pre_exec(|| {
+        command.pre_exec(move || {
             nix::unistd::setsid()?;
+            if first {
+                let lowest = libc::sched_param { sched_priority: 1 };
+                // Refused in some containers: it runs as all others do.
+                let _ = libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const lowest);
+            }
             Ok(())
         });
     }

@@ -273,12 +273,26 @@ fn equal_paths_share_the_flows_and_a_link_fails_alone() {
     }
 }
 
+/// BIRD has a real-time priority, if this process may give it.
+fn assert_bird_goes_first(lab: &Lab) {
+    let words = ["chrt", "-f", "1", "true"].map(str::to_string);
+    let first = if process::run(None, &words).expect("chrt").0 {
+        libc::SCHED_FIFO
+    } else {
+        libc::SCHED_OTHER
+    };
+    let (_, bird) = lab.daemons("s1").pop().expect("BIRD");
+    // SAFETY: a system call that only reads.
+    assert_eq!(unsafe { libc::sched_getscheduler(bird.pid) }, first);
+}
+
 #[test]
 fn down_works_from_the_directory_after_a_crash() {
     if skip() {
         return;
     }
     let lab = up("crash", ROUTED, "s1").unwrap_or_else(|e| panic!("{e}"));
+    assert_bird_goes_first(&lab.0);
     let name = lab.0.name().to_string();
     // A crash in the middle of things: BIRD dead, a stranger in a namespace, state on disk, a
     // namespace gone.
