@@ -58,6 +58,9 @@ impl World {
             }
         }
         self.check_recalls(&moves_ns);
+        if self.grouped.is_some() {
+            self.check_kept_flows(flows)?;
+        }
         self.contend(flows)?;
         self.settle(flows, stragglers_until_ns)
     }
@@ -88,6 +91,21 @@ impl World {
                 format!("the quickest of {moves} flows that moved took {ms} ms"),
             );
         }
+    }
+
+    /// A flow that was granted and not set stays a moment for the others of its group (groups.md,
+    /// decision 7). Then it goes where its packets come to: no later than from a switch that has
+    /// set it. One flow after the other: a session that ends frees all of its flows.
+    fn check_kept_flows(&mut self, flows: u32) -> dataplane::Result<()> {
+        let mut moves_ns = Vec::new();
+        for flow in 0..flows {
+            self.insist(0, flow, true, LATER_NS)?;
+            for switch in [1, 0] {
+                moves_ns.extend(self.hand_over(switch, flow, true)?);
+            }
+        }
+        self.check_recalls(&moves_ns);
+        Ok(())
     }
 
     /// A host sends a flow's packets until one of them gets out.

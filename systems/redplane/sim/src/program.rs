@@ -14,6 +14,9 @@ pub enum Kind {
     Batched,
     /// The same, with room for so little that many packets go in messages (`when_full`).
     Overflowing,
+    /// Packets wait in the switch, and each sets its flow and a total of all flows, as a group
+    /// (`systems/redplane/docs/groups.md`).
+    Grouped,
     /// counter.p4 with an asynchronous object.
     Asynchronous,
     /// The same, and updates share messages, with room for one in each.
@@ -28,10 +31,11 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 8] = [
+    pub const ALL: [Kind; 9] = [
         Kind::Linearizable,
         Kind::Batched,
         Kind::Overflowing,
+        Kind::Grouped,
         Kind::Asynchronous,
         Kind::Gathered,
         Kind::Snapshots,
@@ -45,6 +49,7 @@ impl Kind {
             Kind::Linearizable => "linearizable",
             Kind::Batched => "batched",
             Kind::Overflowing => "overflowing",
+            Kind::Grouped => "grouped",
             Kind::Asynchronous => "asynchronous",
             Kind::Gathered => "gathered",
             Kind::Snapshots => "snapshots",
@@ -55,7 +60,12 @@ impl Kind {
 
     /// Updates share messages, and their packets, if any wait, do so in the switch.
     pub(crate) fn batches(self) -> bool {
-        matches!(self, Kind::Batched | Kind::Overflowing | Kind::Gathered)
+        matches!(self, Kind::Batched | Kind::Overflowing | Kind::Grouped | Kind::Gathered)
+    }
+
+    /// counter.p4 with linearizable objects.
+    pub(crate) fn is_linearizable(self) -> bool {
+        matches!(self, Kind::Linearizable | Kind::Batched | Kind::Overflowing | Kind::Grouped)
     }
 
     pub(crate) fn is_asynchronous(self) -> bool {
@@ -103,6 +113,7 @@ impl Program {
         let mut defines: Vec<String> = p4_defines.iter().map(ToString::to_string).collect();
         match kind {
             Kind::Asynchronous | Kind::Gathered => defines.push("ASYNC".to_owned()),
+            Kind::Grouped => defines.push("GROUPED".to_owned()),
             // Small tables: loading them costs less.
             Kind::Nat => defines.push("NAT_ENTRIES=1024".to_owned()),
             Kind::Balancer => defines.push("LOAD_BALANCER_ENTRIES=1024".to_owned()),
@@ -126,6 +137,6 @@ impl Program {
     }
 
     pub(crate) fn is_linearizable(&self) -> bool {
-        matches!(self.kind, Kind::Linearizable | Kind::Batched | Kind::Overflowing)
+        self.kind.is_linearizable()
     }
 }

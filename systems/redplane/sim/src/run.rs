@@ -113,9 +113,7 @@ impl Bench {
         world.run(&scenario.steps)?;
         world.check_alive(scenario.flows, &last_switches(scenario))?;
         let judged = match self.program.kind {
-            Kind::Linearizable | Kind::Batched | Kind::Overflowing => {
-                world.operations.check(world.clocks_are_sound)
-            }
+            kind if kind.is_linearizable() => world.operations.check(world.clocks_are_sound),
             kind if kind.is_asynchronous()
                 && scenario.faults.keeps_state()
                 && world.clocks_are_sound =>
@@ -217,6 +215,7 @@ pub fn kind_of_seed(seed: u64) -> Kind {
         5 => match drawn / 10 % 4 {
             0 => Kind::Overflowing,
             1 => Kind::Gathered,
+            2 => Kind::Grouped,
             _ => Kind::Asynchronous,
         },
         6 | 7 => Kind::Snapshots,

@@ -274,6 +274,13 @@ pub const ALL: &[SeededBug] = &[
         wrong: "\t\t\t\t\t; /* batches",
     },
     SeededBug {
+        name: "SettledUnheard",
+        what: "A read notes that its flow's update is durable, though no answer has come.",
+        header: "stateplane_flow_access.h",
+        right: "\t\tif (!sp_commit_is_durable(seen->name, seen->shard))\n\t\t\treturn 1;\n\t\t/* Refused meanwhile",
+        wrong: "\t\tif (settles)\n\t\t\tsp_flow_settle(entry, key, key_bytes, seen);\n\t\tif (!sp_commit_is_durable(seen->name, seen->shard))\n\t\t\treturn 1;\n\t\t/* Refused meanwhile",
+    },
+    SeededBug {
         name: "OldRecordIsNewest",
         what: "An asynchronous flow leaves the ring with its record, though it has a newer update.",
         header: "stateplane_flow_access.h",
@@ -307,6 +314,13 @@ pub const ALL: &[SeededBug] = &[
         header: "stateplane_flow_access.h",
         right: "\treturn seen->seq != seen->acked_seq && sp_commit_cpu_of(seen->name) != sp_cpu() &&",
         wrong: "\treturn 0 && seen->seq != seen->acked_seq &&",
+    },
+    SeededBug {
+        name: "KeptForGood",
+        what: "A flow that was granted stays until its group is set, if it ever is.",
+        header: "stateplane_flow_apply.h",
+        right: "} else if (now < entry->sent_ns + kept_ns) {",
+        wrong: "} else if (entry->sent_ns && kept_ns) {",
     },
 ];
 

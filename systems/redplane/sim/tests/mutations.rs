@@ -21,7 +21,7 @@ const MOST_QUICK: u64 = 400;
 const FIRST_SEED: u64 = 77_000_000;
 
 /// Bugs of the data plane (`sim::seeded`), and the program in which each shows.
-const DATA_PLANE: [(&str, Kind); 26] = [
+const DATA_PLANE: [(&str, Kind); 27] = [
     ("LeaseFromReply", Kind::Linearizable),
     ("ReadBeforeAck", Kind::Linearizable),
     ("NeverSentAgain", Kind::Linearizable),
@@ -47,6 +47,7 @@ const DATA_PLANE: [(&str, Kind); 26] = [
     ("BatchNotSentAgain", Kind::Batched),
     ("WrappedReadLeaves", Kind::Overflowing),
     ("WrappedKeepsBatch", Kind::Overflowing),
+    ("SettledUnheard", Kind::Batched),
     ("OldRecordIsNewest", Kind::Gathered),
 ];
 
