@@ -1,7 +1,7 @@
 //! The agent's life: start, serve, end.
 
 use crate::addresses::{self, Watch};
-use crate::commit;
+use crate::commit::{self, Waiting};
 use crate::config::Config;
 use crate::control::{PortStatus, Reply, Request, Status};
 use crate::drops::Rates;
@@ -53,6 +53,8 @@ pub(crate) struct Agent {
     pub started: Instant,
     /// What messages have beside the packet in them, at the most.
     pub message_bytes: u32,
+    /// Where packets wait; none: no packet of the program does.
+    pub waiting: Option<Waiting>,
     /// For the rates of what is dropped.
     pub drop_rates: Rates,
     how: &'static str,
@@ -69,16 +71,21 @@ pub fn check(config: &Config, systems: &[&dyn System]) -> Result<Vec<String>> {
 /// Runs a switch until it is told to end. `fresh` discards what a dead agent of this name left.
 /// `systems`: those that programs may have state of.
 pub fn run(mut config: Config, fresh: bool, systems: &[&dyn System]) -> Result<()> {
-    crate::commit::settle(&mut config)?;
+    let waiting = commit::settle(&mut config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .map_err(|source| Error::System { action: "start the runtime".into(), source })?;
-    runtime.block_on(serve(Arc::new(config), fresh, systems))
+    runtime.block_on(serve(Arc::new(config), waiting, fresh, systems))
 }
 
-async fn serve(config: Arc<Config>, fresh: bool, known: &[&dyn System]) -> Result<()> {
+async fn serve(
+    config: Arc<Config>,
+    waiting: Waiting,
+    fresh: bool,
+    known: &[&dyn System],
+) -> Result<()> {
     // Before anything is attached: a signal from here on is not lost.
     let system = |action: &str| {
         let action = action.to_owned();
@@ -103,6 +110,7 @@ async fn serve(config: Arc<Config>, fresh: bool, known: &[&dyn System]) -> Resul
     let (started, hold) = start::start(&config, fresh, known)?;
     let Started { dataplane, systems, interval, run, state, gateway, worker, how } = started;
     let message_bytes = crate::system::message_bytes(known, dataplane.manifest());
+    let waiting = commit::some_wait(&dataplane).then_some(waiting);
     let agent = Arc::new(Agent {
         dataplane,
         run,
@@ -116,10 +124,14 @@ async fn serve(config: Arc<Config>, fresh: bool, known: &[&dyn System]) -> Resul
         views_version: AtomicU64::new(0),
         started: Instant::now(),
         message_bytes,
+        waiting,
         drop_rates: Rates::default(),
         how,
         config,
     });
+    if let Some(waiting) = &agent.waiting {
+        tracing::info!("{waiting}");
+    }
     agent.follow_ports();
     let thread = generator::start(
         agent.dataplane.clone(),

@@ -10,6 +10,8 @@ use crate::preflight::mtu_of;
 use crate::run_dir::RunDirectory;
 use crate::start::{FNV_OFFSET, fnv_1a, ifindex};
 use dataplane::{AttachMode, Dataplane, Link, Object};
+use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::process::Command;
 
 /// Maps of the loop's copies.
@@ -44,28 +46,50 @@ fn affords(cpus: u32, memory: u64) -> bool {
     u64::from(cpus) * dataplane::WAITING_BYTES <= memory / MEMORY_PARTS
 }
 
+/// Where a switch's packets wait, and why there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waiting {
+    /// [`CommitMode::Wrap`] or [`CommitMode::Batch`].
+    pub mode: CommitMode,
+    /// The reason, for `stateplane status`.
+    pub why: String,
+}
+
+impl fmt::Display for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = match self.mode {
+            CommitMode::Wrap => "in messages (\"wrap\")",
+            CommitMode::Batch | CommitMode::Auto => "in the switch (\"batch\")",
+        };
+        write!(f, "packets wait {place}: {}", self.why)
+    }
+}
+
 /// Settles what `commit = "auto"` is on this machine. The agent's next life finds the same, and
 /// takes the program over, unless memory or a fabric port's MTU changed: then it loads the program
 /// anew, without its state.
-pub(crate) fn settle(config: &mut Config) -> Result<()> {
-    if config.commit != CommitMode::Auto {
-        return Ok(());
+///
+/// The program has no say in it. Whether packets of it wait at all, its object tells (`sp_loop`).
+pub(crate) fn settle(config: &mut Config) -> Result<Waiting> {
+    let mode = config.commit;
+    if mode != CommitMode::Auto {
+        return Ok(Waiting { mode, why: format!("{} says so", config.file.display()) });
     }
     let (cpus, memory) = (cpus()?, memory()?);
     config.commit = CommitMode::Batch;
-    let reason = if affords(cpus, memory) {
+    let obstacle = if affords(cpus, memory) {
         batch_words(config).err().map(|error| error.to_string())
     } else {
         Some(format!("{cpus} CPUs need more than 1/{MEMORY_PARTS} of {} MiB", memory >> 20))
     };
-    match reason {
-        None => tracing::info!("commit = \"auto\": packets wait in the switch (\"batch\")"),
-        Some(reason) => {
-            tracing::warn!("commit = \"auto\": packets wait in messages (\"wrap\"): {reason}");
+    let found = match obstacle {
+        None => "commit = \"auto\", and this machine has memory and links for it".to_owned(),
+        Some(obstacle) => {
             config.commit = CommitMode::Wrap;
+            format!("commit = \"auto\", and {obstacle}")
         }
-    }
-    Ok(())
+    };
+    Ok(Waiting { mode: config.commit, why: found })
 }
 
 /// IPv4, UDP, and a batch's header and digest: bytes of its packet beside records.
@@ -154,9 +178,14 @@ fn set_sysctl(path: &str, value: &str) {
     }
 }
 
+/// Packets of this program wait, in the switch or in messages.
+pub(crate) fn some_wait(dataplane: &Dataplane) -> bool {
+    dataplane.program("sp_loop").is_some()
+}
+
 /// Packets of this program wait in the switch.
 fn is_on(dataplane: &Dataplane, config: &Config) -> bool {
-    config.commit != CommitMode::Wrap && dataplane.program("sp_loop").is_some()
+    config.commit != CommitMode::Wrap && some_wait(dataplane)
 }
 
 /// Makes the loop again if somebody removed it: without it packets leave only in the frames of
@@ -260,9 +289,23 @@ mod tests {
         let text = "name = \"s1\"\nobject = \"nat.o\"\nswitch_id = 1\ncommit = \"auto\"\n\
                     [[port]]\ninterface = \"lo\"\nport = 1\n";
         let mut config = Config::parse(Path::new("s1.toml"), text, &[]).unwrap();
-        settle(&mut config).unwrap();
+        let waiting = settle(&mut config).unwrap();
         let roomy = affords(cpus().unwrap(), memory().unwrap());
         assert_eq!(config.commit == CommitMode::Batch, roomy, "{:?}", config.commit);
+        assert_eq!(waiting.mode, config.commit);
+        assert!(waiting.why.starts_with("commit = \"auto\""), "{waiting}");
+
+        let again = settle(&mut config).unwrap();
+        assert_eq!(again.why, "s1.toml says so");
+    }
+
+    /// Without a word in the file it is "auto".
+    #[test]
+    fn auto_is_the_default() {
+        let text = "name = \"s1\"\nobject = \"nat.o\"\nswitch_id = 1\n\
+                    [[port]]\ninterface = \"lo\"\nport = 1\n";
+        let config = Config::parse(Path::new("s1.toml"), text, &[]).unwrap();
+        assert_eq!(config.commit, CommitMode::Auto);
     }
 
     #[test]

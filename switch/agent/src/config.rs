@@ -8,8 +8,8 @@ use crate::error::{Error, Result};
 use crate::system::System;
 use dataplane::{ActionSpec, EntrySpec, KeySpec, ReversePath};
 use manifest::GENERATOR_PORT;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
@@ -110,15 +110,16 @@ fn default_icmp_rate_per_s() -> u32 {
 }
 
 /// Where packets wait until the store has what they depend on.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum CommitMode {
     /// Each in a message of its own, in the network: takes no memory.
-    #[default]
     Wrap,
     /// In the switch, and their updates share messages: `docs/output-commit.md`.
     Batch,
-    /// [`CommitMode::Batch`] if this machine has memory and links for it.
+    /// [`CommitMode::Batch`] if this machine has memory and links for it; else
+    /// [`CommitMode::Wrap`].
+    #[default]
     Auto,
 }
 
@@ -479,7 +480,11 @@ arguments = { port = 2 }
             ),
             ("10.2.1.10:5407", "10.2.1.10", "line 6"),
             ("switch_id = 1", "switch_id = 1\nwhen_full = \"wait\"", "unknown variant `wait`"),
-            ("switch_id = 1", "switch_id = 1\nwhen_full = \"wrap\"", "when_full: \"wrap\" needs"),
+            (
+                "switch_id = 1",
+                "switch_id = 1\ncommit = \"wrap\"\nwhen_full = \"wrap\"",
+                "when_full: \"wrap\" needs",
+            ),
             ("switch_id = 1", "switch_id = 1\ngenerator_interval_us = 1", "generator_interval_us"),
             ("switch_id = 1", "switch_id = 1\nof_a_system = 1", "unknown field `of_a_system`"),
             ("name = \"s1\"", "name = ", "line 2"),

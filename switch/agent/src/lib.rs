@@ -34,7 +34,7 @@ pub mod system;
 mod views;
 
 pub use agent::{check, detach, run};
-pub use commit::batch_words;
+pub use commit::{Waiting, batch_words};
 pub use error::{Error, Result};
 pub use run_dir::{RunDirectory, known, running};
 pub use system::{Context, Running, System};

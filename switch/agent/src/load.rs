@@ -2,6 +2,7 @@
 //! hops. For metrics and `stateplane status`.
 
 use crate::agent::Agent;
+use crate::commit::Waiting;
 use crate::config::CommitMode;
 use crate::drops::DropLoad;
 use crate::generator;
@@ -48,6 +49,9 @@ pub struct Load {
     /// Next hops, and what a gateway's program handed over.
     #[serde(default)]
     pub gateway: GatewayLoad,
+    /// Where packets wait until the store has their updates; none: no packet of the program does.
+    #[serde(default)]
+    pub waiting: Option<Waiting>,
     /// Packets that wait in the switch, and what became of them, by event.
     #[serde(default)]
     pub commit: Vec<(String, u64)>,
@@ -149,6 +153,7 @@ impl Agent {
             ports_attached: ports.iter().filter(|port| port.attached).count(),
             ports: ports.len(),
             gateway: self.gateway_load(),
+            waiting: self.waiting.clone(),
             commit: self.commit_load(),
             drops: self.drops(),
             narrow_ports: self.narrow_ports(),

@@ -162,6 +162,7 @@ fn switches(found: &[Switch], elsewhere: &[(&PeerStatus, &SwitchLoad)], shards: 
                 object.limit
             ));
         }
+        notes.extend(load.waiting.iter().map(|waiting| named(&waiting.to_string())));
         notes.extend(view.more.iter().map(named));
         notes.extend(gateway_notes(&switch.name, &load.gateway));
         notes.extend(load.narrow_ports.iter().map(|port| format!("{}: {port}", switch.name)));
@@ -449,6 +450,7 @@ mod tests {
             let told = serde_json::json!({
                 "views": null, "views_version": 0, "generator_lag_us": null,
                 "ports_attached": 2, "ports": 2, "toy_gossips": gossips,
+                "waiting": { "mode": "batch", "why": "s1.toml says so" },
                 "objects": [{ "name": "ingress.toy", "consistency": "gossip", "flows": 2, "owned": 1, "limit": 8 }],
             });
             let load = serde_json::from_value(told).expect("as agents tell");
@@ -479,6 +481,7 @@ mod tests {
         let notes = [
             "s1: 5 gossips are under way",
             "s1: ingress.toy (gossip): 1 flows owned; 2 of 8 entries used",
+            "s1: packets wait in the switch (\"batch\"): s1.toml says so",
         ];
         assert_eq!(section.notes, notes);
         assert_eq!(shown(101.into()).expect("the toy's fields").state(), "too chatty");
