@@ -154,6 +154,7 @@ impl Traffic {
     /// The users send by turns.
     fn send(&mut self, users: Vec<UdpSocket>, seed: u64) {
         let (ledger, quiet) = (Arc::clone(&self.ledger), Arc::clone(&self.quiet));
+        let over = Arc::clone(&self.over);
         let to: SocketAddr = (OUTSIDE.parse::<std::net::IpAddr>().expect("address"), PORT).into();
         let mut random = StdRng::seed_from_u64(seed);
         self.threads.push(std::thread::spawn(move || {
@@ -167,6 +168,11 @@ impl Traffic {
                 let _ = users[turn % users.len()].send_to(&packet, to);
                 let due = PERIOD * (turn as u32 + 1);
                 std::thread::sleep(due.saturating_sub(start.elapsed()));
+            }
+            // To a late answer a closed socket's host would say ICMP "port unreachable", which
+            // counts as the user's.
+            while !over.load(Ordering::Relaxed) {
+                std::thread::sleep(PERIOD);
             }
         }));
     }
