@@ -1,10 +1,12 @@
 # RedPlane's parts of scripts/soak.sh, which reads this file: `bin`, `out` and `fuzz` are its own.
 # shellcheck shell=bash disable=SC2154
-all+=(frames messages store sim sim_mutations chaos_apps app_kills)
+all+=(frames messages groups store sim sim_mutations chaos_apps app_kills)
 
 soak_frames() { fuzz frames; }
 
 soak_messages() { fuzz messages; }
+
+soak_groups() { fuzz groups; }
 
 soak_store() {
   cargo test --release --locked --quiet -p state-store --test fuzz -- --nocapture &&

@@ -1,10 +1,10 @@
 //! RedPlane's fuzzing campaigns, and its state in generated programs: what `systems/registry` hands
 //! to `tools/fuzz`.
 //!
-//! It owns: random frames and state messages for the compiled NAT, a model of what must come out,
-//! and making failures short. It must not know: how the compiler or the emitted code work inside.
-//! The model follows systems/redplane/p4/nat/nat.p4's comments,
-//! systems/redplane/docs/state-protocol.md and the RFCs.
+//! It owns: random frames and state messages for the compiled NAT, generated programs that set
+//! several objects, models of what must come out, and making failures short. It must not know: how
+//! the compiler or the emitted code work inside. The model of the NAT follows
+//! systems/redplane/p4/nat/nat.p4's comments, systems/redplane/docs/state-protocol.md and the RFCs.
 //!
 //! Every run prints its seed and is repeated by it.
 
@@ -15,6 +15,7 @@ mod checksum;
 mod entries;
 mod flow;
 mod frames;
+pub mod groups;
 mod nat;
 mod network;
 pub mod rig;
@@ -44,6 +45,16 @@ impl Campaigns for RedPlane {
                 count: 300_000,
                 run: |seed, count| {
                     tell("messages", campaign::messages(seed, count)?);
+                    Ok(())
+                },
+            },
+            Campaign {
+                name: "groups",
+                about: "Generated programs whose packets set up to three LINEARIZABLE objects and wait in the switch or in messages, against a model. Needs root",
+                counts: "Programs",
+                count: 300,
+                run: |seed, count| {
+                    println!("groups: {}", groups::run(seed, count)?);
                     Ok(())
                 },
             },

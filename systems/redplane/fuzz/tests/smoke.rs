@@ -1,8 +1,8 @@
 //! A few seconds of each campaign, with one fixed and one fresh seed. `make soak` does the full
 //! counts. Needs root.
 
-use redplane_fuzz::campaign;
 use redplane_fuzz::rig::Mode;
+use redplane_fuzz::{campaign, groups};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 fn both(run: impl Fn(u64)) {
@@ -24,4 +24,9 @@ fn frames_through_the_linearizable_nat() {
 #[test]
 fn state_messages() {
     both(|seed| println!("{:?}", campaign::messages(seed, 10_000).unwrap()));
+}
+
+#[test]
+fn programs_that_set_several_objects() {
+    both(|seed| println!("{}", groups::run(seed, 2).unwrap()));
 }
