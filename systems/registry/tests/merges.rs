@@ -10,6 +10,10 @@ const EWO: &str = "SharedSketch(64, Sketch.OWN, Shared.EWO)";
 
 /// A program with this function, and an object with this declaration.
 fn checked(function: &str, declaration: &str) -> Outcome {
+    checked_with(function, declaration, "h.h.a = x.get(h.h.a);")
+}
+
+fn checked_with(function: &str, declaration: &str, call: &str) -> Outcome {
     let text = format!(
         "#include <core.p4>
 #include <v1model.p4>
@@ -24,7 +28,7 @@ parser P(packet_in p, out headers h, inout metadata m, inout standard_metadata_t
 control V(inout headers h, inout metadata m) {{ apply {{}} }}
 control I(inout headers h, inout metadata m, inout standard_metadata_t s) {{
     {declaration} x;
-    apply {{ h.h.a = x.get(h.h.a); s.egress_spec = s.ingress_port; }}
+    apply {{ {call} s.egress_spec = s.ingress_port; }}
 }}
 control E(inout headers h, inout metadata m, inout standard_metadata_t s) {{ apply {{}} }}
 control C(inout headers h, inout metadata m) {{ apply {{}} }}
@@ -40,13 +44,23 @@ V1Switch(P(), V(), I(), E(), C(), D()) main;
 
 /// What is said of it: messages and remedies.
 fn said(function: &str, declaration: &str) -> String {
-    let outcome = checked(function, declaration);
+    said_by(&checked(function, declaration), |it| {
+        format!("{}; {}", it.message, it.help.as_deref().unwrap_or_default())
+    })
+}
+
+/// The same behind the line; with this call.
+fn said_of(function: &str, declaration: &str, call: &str) -> String {
+    said_by(&checked_with(function, declaration, call), |it| {
+        let line = it.location.line;
+        format!("{line}: {}; {}", it.message, it.help.as_deref().unwrap_or_default())
+    })
+}
+
+fn said_by(outcome: &Outcome, text: impl Fn(&xdp_backend::BackendError) -> String) -> String {
     let Some(program) = &outcome.program else { return outcome.render(false) };
     let options = xdp_backend::Options::new(systems::compiler());
     let errors = xdp_backend::generate(program, &options).err().unwrap_or_default();
-    let text = |it: &xdp_backend::BackendError| {
-        format!("{}; {}", it.message, it.help.as_deref().unwrap_or_default())
-    };
     errors.iter().map(text).collect::<Vec<_>>().join("\n")
 }
 
@@ -126,6 +140,29 @@ fn a_declaration_that_does_not_fit_its_merge_is_refused() {
     for (function, declaration, message) in cases {
         let found = said(function, &declaration);
         assert!(found.contains(message), "{declaration}: {found:?}");
+    }
+}
+
+/// Registers, tables and sets have no cells that could merge.
+#[test]
+fn a_merge_of_keys_is_refused() {
+    let cases = [
+        ("SharedTable<h_t, h_t>(64, Shared.SRO)", "x.remove(h.h)", "decided in one place"),
+        ("SharedTable<h_t, h_t>(64, Shared.EWO)", "x.remove(h.h)", "the last writer wins"),
+        ("SharedSet<h_t>(64, Shared.SRO)", "x.add(h.h)", "decided in one place"),
+        ("SharedSet<h_t>(64, Shared.EWO)", "x.add(h.h)", "the last writer wins"),
+        ("SharedRegister<h_t>(64, Shared.SRO)", "x.write(1, h.h)", "decided in one place"),
+        ("SharedRegister<h_t>(64, Shared.EWO)", "x.write(1, h.h)", "the last writer wins"),
+    ];
+    let declares = |declaration: &str| declaration.replace("h_t", "k_t");
+    let or = function("return a | b;") + " struct k_t { bit<32> a; }";
+    for (declaration, call, why) in cases {
+        let call = format!("k_t k = {{ h.h.a }}; {};", call.replace("h.h", "k"));
+        let found = said_of(&or, &format!("@merge(\"m\") {}", declares(declaration)), &call);
+        assert!(found.contains(why) && found.contains("leave it out"), "{declaration}: {found:?}");
+        assert!(found.starts_with("13: "), "the declaration's line: {found:?}");
+        let found = said_of(&or, &declares(declaration), &call);
+        assert!(found.is_empty(), "{declaration}: {found}");
     }
 }
 

@@ -290,6 +290,9 @@ impl State {
 impl StateSystem for State {
     fn declare(&mut self, generator: &mut Generator<'_>, instance: &ExternInstance, id: u16) {
         if KEYED_TYPES.contains(&instance.extern_type.as_str()) {
+            if instance.merge.is_some() {
+                refuse_merge(generator, instance);
+            }
             match (instance.extern_type.as_str(), strong::consistency_of(instance)) {
                 (_, Consistency::Ewo) => {
                     self.records.declare(generator, instance, id, &mut self.groups);
@@ -450,6 +453,20 @@ impl StateSystem for State {
             Strong::programs(text, pipeline);
         }
     }
+}
+
+/// Tells why a register, table or set merges by no function.
+fn refuse_merge(generator: &mut Generator<'_>, instance: &ExternInstance) {
+    let why = match strong::consistency_of(instance) {
+        Consistency::Ewo => "the last writer wins, and nothing is merged",
+        _ => "each write is decided in one place, and nothing is merged",
+    };
+    let message = format!(
+        "{} {}: @merge is of sketches of Sketch.OWN: of keys and values {why}",
+        instance.extern_type, instance.name
+    );
+    let help = "leave it out; what is to merge can be a SharedSketch of Sketch.OWN";
+    generator.error(instance.location, &message, Some(help));
 }
 
 /// Tells why a set has no SDW.
