@@ -287,6 +287,7 @@ int sp_strong_acked(struct xdp_md *xdp)
 		if (!sp_commit_refuse(header.stream, stream, header.batch, header.refused,
 				      header.refused & ~header.full))
 			return sp_strong_end();
+		sp_strong_order_refused(&header);
 		if (header.full)
 			sp_strong_count(SP_STRONG_STAT_TABLE_FULL);
 	}

@@ -29,6 +29,17 @@
 #define SP_STRONG_JOINS 8 /* it is to be given what the others have */
 #define SP_STRONG_GIVES 16 /* the next one is */
 #define SP_STRONG_QUIET 32 /* it is lent no more time to read */
+#define SP_STRONG_ORDER_LOOK 0
+#define SP_STRONG_ORDER_WRITE 1
+#define SP_STRONG_ORDER_ASK 2
+#define SP_STRONG_ORDER_DONE 0
+#define SP_STRONG_ORDER_WAITS 1
+#define SP_STRONG_ORDER_BUSY 2
+#define SP_STRONG_ORDER_NO_LEASE 3
+#define SP_STRONG_ORDER_FULL 4
+#define SP_STRONG_ORDER_REFUSED 5
+#define SP_STRONG_ORDER_FORGOTTEN 6
+#define SP_STRONG_ORDER_FAULT 7
 #define SP_STRONG_REQUEST 16
 #define SP_STRONG_BATCH 32
 #define SP_STRONG_ACK 48
@@ -69,6 +80,7 @@ enum {
 	SP_STRONG_STAT_FORGED,
 	SP_STRONG_STAT_NO_ROUTE,
 	SP_STRONG_STAT_FAULTS,
+	SP_STRONG_STAT_ORDERS,
 	SP_STRONG_STAT_COUNT,
 };
 
@@ -147,5 +159,19 @@ struct sp_strong_table {
 };
 _Static_assert(sizeof(struct sp_strong_table) == 16, "as in Rust");
 _Static_assert(__builtin_offsetof(struct sp_strong_table, padding) == 12, "as in Rust");
+
+/* An operator's order, in front of [`KEY_BYTES`] of a key and [`VALUE_BYTES`] of a value. */
+struct sp_strong_order_head {
+	__u32 what; /* SP_STRONG_ORDER_LOOK and the like. */
+	__u32 object; /* Which object. */
+	__u32 flags; /* SP_STRONG_REMOVE, SP_STRONG_READ; 0: the value is written. */
+	__u32 idle_s; /* Seconds without a packet after which the key's time is over; 0: never. */
+	__u32 status; /* SP_STRONG_ORDER_DONE and the like: the answer. */
+	__u32 found; /* Whether the key that was looked for is there. */
+	__u64 name; /* The record that was written. */
+	__u64 incarnation; /* Of the switch's life when it was written. */
+};
+_Static_assert(sizeof(struct sp_strong_order_head) == 40, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_strong_order_head, incarnation) == 32, "as in Rust");
 
 #endif

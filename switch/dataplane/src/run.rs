@@ -95,14 +95,20 @@ impl Dataplane {
     /// Runs a request through one of the object's helper programs, without any effect on the
     /// network; its XDP verdict (1 drop, 2 pass).
     pub fn run_request(&self, program: &str, request: &[u8]) -> Result<u32> {
+        self.run_question(program, request).map(|(verdict, _)| verdict)
+    }
+
+    /// The same for a request in whose place the program writes its answer: that, too.
+    pub fn run_question(&self, program: &str, request: &[u8]) -> Result<(u32, Vec<u8>)> {
         let descriptor = self.program(program).ok_or_else(|| Error::NoMap {
             map: program.to_owned(),
             owner: "programs".to_owned(),
         })?;
         let mut output = vec![0u8; request.len() + LEAST_GROWTH_BYTES];
-        sys::test_run(descriptor, request, LOOPBACK_IFINDEX, 1, &mut output)
-            .map(|run| run.verdict)
-            .map_err(|error| Error::kernel(format!("run {program}"), error))
+        let run = sys::test_run(descriptor, request, LOOPBACK_IFINDEX, 1, &mut output)
+            .map_err(|error| Error::kernel(format!("run {program}"), error))?;
+        output.truncate(run.bytes);
+        Ok((run.verdict, output))
     }
 
     fn run_padded(

@@ -169,8 +169,19 @@ fn writes_go_on_without_the_dead() {
     common::must(&["shared", "leave", "--switch", &name]);
     assert_eq!(members(&status(&run.lab)), [1, 3, 4]);
     pause();
+    // (What has left may not read, and operators neither; those who stay may write.)
+    let mark = |order: &'static str, at: u32| {
+        let name = format!("{}-s{at}", run.lab.name);
+        common::stateplane(&["shared", order, "marks", "key=5", "--switch", &name])
+    };
+    let refused = mark("set", 2);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert!(said.contains("packets may not read or write here now"), "{said}");
+    assert_eq!(mark("set", 4).status.code(), Some(0));
     common::must(&["shared", "join", "--switch", &name]);
     run.settle();
+    wait_for("the one that came back reads it", || mark("get", 2).status.code() == Some(0));
     pause();
     run.check();
     run.lab.down();

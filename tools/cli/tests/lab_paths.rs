@@ -5,8 +5,8 @@ mod common;
 #[path = "common/pairs.rs"]
 mod pairs;
 
-use common::{TestLab, skip, tcp_echo_at, wait_for};
-use pairs::{Prober, Truth, Writer};
+use common::{TestLab, json, must, skip, stateplane, tcp_echo_at, wait_for};
+use pairs::{ADD, Prober, READ, Truth, Writer};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
 use std::os::fd::AsRawFd;
@@ -113,6 +113,79 @@ fn additions_at_three_switches_count_once() {
     lab.down();
 }
 
+/// What operators say on one switch of three.
+#[test]
+fn an_operator_writes_through_the_chain() {
+    if skip() {
+        return;
+    }
+    let lab = up("chain-orders", "pairs", "");
+    let shared = |switch: &str, words: &str| {
+        let name = format!("{}-{switch}", lab.name);
+        let words = ["shared"].into_iter().chain(words.split(' '));
+        let output = stateplane(&words.chain(["--switch", &name]).collect::<Vec<_>>());
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let done = |switch: &str, words: &str| {
+        let (code, said, error) = shared(switch, words);
+        assert_eq!(code, Some(0), "{switch}: {words}: {said}{error}");
+        said
+    };
+    let both = |switch: &str, order: &str, fields: &str| {
+        ["one", "other"].map(|table| done(switch, &format!("{order} {table} {fields}"))).concat()
+    };
+    let hosts: Vec<Prober> = (1..=3).map(|k| prober(&lab, k, Duration::from_secs(5))).collect();
+    let all_read = |key: u32| hosts.iter().map(|it| it.ask(READ, key, 0)).collect::<Vec<_>>();
+
+    // Set on the second one, read by packets of all; changed by a packet at the third one.
+    both("s2", "set", "key=7 value=40 copy=40");
+    assert_eq!(all_read(7), [Some(40); 3]);
+    assert_eq!(hosts[2].ask(ADD, 7, 2), Some(40));
+    for switch in SWITCHES {
+        let read = json(&done(switch, "get one key=7 --json"));
+        assert_eq!(read["entries"][0]["value"][0][1], "42", "{switch}: {read}");
+    }
+    // Deleted on the tail; packets may write it anew.
+    both("s3", "delete", "key=7");
+    assert_eq!(all_read(7), [Some(0); 3]);
+    let (code, said, _) = shared("s1", "get one key=7");
+    assert_eq!((code, said.trim()), (Some(1), "ProbeIngress.one: no such key"));
+    assert_eq!(hosts[0].ask(ADD, 7, 1), Some(0));
+
+    // While hosts write all the time, each order takes effect whole, and on all.
+    let writers =
+        |k: usize| Writer::begin(prober(&lab, k, Duration::from_millis(100)), k as u32, 8);
+    let writers: Vec<Writer> = (1..=3).map(writers).collect();
+    for round in 0..20 {
+        let (at, key) = (SWITCHES[round % 3], 100 + round as u32);
+        done(at, &format!("set marks key={key}"));
+        SWITCHES.iter().for_each(|it| drop(done(it, &format!("get marks key={key}"))));
+    }
+    let mut truth = Truth::new();
+    writers.into_iter().for_each(|it| pairs::note(&mut truth, &it.end()));
+    let marks = json(&done("s1", "get marks --json"));
+    assert_eq!(marks["entries"].as_array().map(Vec::len), Some(20), "{marks}");
+    assert!(done("s2", "clear marks").contains("20 keys removed"));
+    assert!(done("s3", "get marks").contains("0 of 256 keys"));
+
+    // A key with a time is over without packets, and removed.
+    both("s1", "set", "key=9 value=1 copy=1 --idle-s 2");
+    assert!(done("s2", "get one key=9").contains("over after idle seconds"));
+    wait_for("the key is over", || shared("s3", "get one key=9").0 == Some(1));
+    let (code, _, error) = shared("s1", "set marks key=1 --idle-s 2");
+    assert_eq!(code, Some(1));
+    assert!(error.contains("the program gives no key of it a time"), "{error}");
+
+    is_settled(&lab);
+    // Without an answer of all it is an error, and says what may be.
+    lab.fail("s3");
+    let (code, _, error) = shared("s1", "set marks key=1");
+    assert_eq!(code, Some(1));
+    assert!(error.contains("It may still take effect"), "{error}");
+    lab.down();
+}
+
 // ---- network functions --------------------------------------------------------------------------
 
 /// A connection from an address of a host.
@@ -210,6 +283,20 @@ fn a_firewall_is_one_on_asymmetric_paths() {
     drop(streams);
     // (A step that loses to the other end's is made again.)
     wait_for("each connection makes its last two steps", || counted(&lab, "steps") >= 36);
+    // An operator cuts all connections on one switch: none of them lets in any of their packets.
+    let mut cut =
+        connect(&lab, "inside", inside(2), (outside(1), 8000).into(), Duration::from_secs(10));
+    let cut = cut.as_mut().expect("it opens");
+    answers(cut, "before");
+    let shared = |order: &str, at: &str| {
+        must(&["shared", order, "connections", "--switch", &format!("{}-{at}", lab.name)])
+    };
+    let cleared = shared("clear", "s3");
+    assert!(!cleared.contains(": 0 keys removed"), "{cleared}");
+    assert!(shared("get", "s1").contains("0 of 131072 keys"));
+    let before = counted(&lab, "no_connection");
+    cut.write_all(b"behind").expect("the kernel takes it");
+    wait_for("what is cut off is dropped", || counted(&lab, "no_connection") > before);
     is_settled(&lab);
     lab.down();
 }

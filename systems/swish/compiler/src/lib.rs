@@ -45,6 +45,7 @@ const HEADERS: &[Header] = headers!(
     "stateplane_strong_commit.h",
     "stateplane_strong_layouts.h",
     "stateplane_strong_message.h",
+    "stateplane_strong_order.h",
     "stateplane_strong_records.h",
     "stateplane_strong_round.h",
     "stateplane_strong_copy.h",
@@ -103,6 +104,7 @@ impl System for SwiSh {
             "sp_strong_pass",
             "sp_strong_give",
             "sp_strong_take",
+            "sp_strong_order",
             "sp_loop",
         ]
     }
@@ -345,7 +347,7 @@ impl StateSystem for State {
     fn map_count(&self, instance: &ExternInstance) -> usize {
         if self.strong.has(&instance.c_name) {
             // stateplane_strong.h and stateplane_commit.h, with the first one.
-            return 3 + if self.strong.is_first(&instance.c_name) { 28 } else { 0 };
+            return 3 + if self.strong.is_first(&instance.c_name) { 29 } else { 0 };
         }
         // Those of the runtime, with the first object of each kind: two for messages
         // (stateplane_shared_message.h); stateplane_shared.h and its parts; stateplane_eventual.h.

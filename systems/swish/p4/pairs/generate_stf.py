@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes alone.stf: what pairs.p4 answers on a switch that shares with nobody."""
+"""Writes alone.stf and operator.stf: what pairs.p4 answers on a switch that shares with nobody."""
 
 import struct
 from pathlib import Path
@@ -82,3 +82,18 @@ for packet in [(ASK_MARK, 7), (MARK, 7), (MARK, 7), (ASK_MARK, 7), (ASK_MARK, 8)
 for packet in [(UNMARK, 7), (UNMARK, 7), (ASK_MARK, 7)]:
     switch.packet(*packet)
 Path(__file__).with_name("alone.stf").write_text("\n".join(switch.lines) + "\n")
+
+switch = Switch()
+switch.says("What an operator wrote, through the chain, is what packets read, change and remove.")
+switch.says("Written by generate_stf.py.")
+for key, value in [(7, 21), (8, 9)]:
+    for table in ["one", "other"]:
+        switch.lines.append(f"# shared_entry: ProbeIngress.{table} {key} {value} {value}")
+    switch.held[key] = value
+switch.lines.append("# shared_entry: ProbeIngress.marks 7")
+switch.marks.add(7)
+for packet in [(READ, 7), (ADD, 7, 4), (READ, 7), (INSERT, 8, 1), (READ, 8), (READ, 9)]:
+    switch.packet(*packet)
+for packet in [(REMOVE, 7), (READ, 7), (ASK_MARK, 7), (ASK_MARK, 8), (UNMARK, 7), (ASK_MARK, 7)]:
+    switch.packet(*packet)
+Path(__file__).with_name("operator.stf").write_text("\n".join(switch.lines) + "\n")

@@ -85,7 +85,7 @@ pub mod standing {
 
 /// What the data plane counts, in the order of its map `sp_strong_stats`. For a reason to drop a
 /// packet or message: the remedy.
-pub const COUNTED: [(&str, Option<&str>); 26] = [
+pub const COUNTED: [(&str, Option<&str>); 27] = [
     ("writes", None),
     ("reads_waited", None),
     ("decided", None),
@@ -127,6 +127,7 @@ pub const COUNTED: [(&str, Option<&str>); 26] = [
     ("forged", Some("somebody without the fabric's secret sends messages of switches")),
     ("no_route", Some("no route or neighbour for a member's address: `ip route get`, `ip neigh`")),
     ("faults", Some("the data plane met a state that it must not: report it")),
+    ("orders", None),
 ];
 
 c_struct! {
@@ -245,6 +246,59 @@ c_struct! {
         pub swept: u32,
         /// To the end of the word.
         pub padding: u32,
+    }
+}
+
+/// What an operator's order is to do.
+pub mod order {
+    /// To read a key, as a packet does.
+    pub const LOOK: u32 = 0;
+    /// To write a record, as a packet does.
+    pub const WRITE: u32 = 1;
+    /// To tell whether a record that was written is answered.
+    pub const ASK: u32 = 2;
+}
+
+/// What became of it.
+pub mod outcome {
+    /// It is done, or answered.
+    pub const DONE: u32 = 0;
+    /// The tail has not answered it; of a read: what was read.
+    pub const WAITS: u32 = 1;
+    /// There is no room in the open batch, or what was read is being written. Soon there is.
+    pub const BUSY: u32 = 2;
+    /// Packets may not read or write here.
+    pub const NO_LEASE: u32 = 3;
+    /// The table has no room for the key.
+    pub const FULL: u32 = 4;
+    /// A condition did not hold.
+    pub const REFUSED: u32 = 5;
+    /// The switch was removed, and does not know what became of it.
+    pub const FORGOTTEN: u32 = 6;
+    /// A state that must not be.
+    pub const FAULT: u32 = 7;
+}
+
+c_struct! {
+    /// An operator's order, in front of [`KEY_BYTES`] of a key and [`VALUE_BYTES`] of a value.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct OrderValue as "sp_strong_order_head" {
+        /// SP_STRONG_ORDER_LOOK and the like.
+        pub what: u32,
+        /// Which object.
+        pub object: u32,
+        /// SP_STRONG_REMOVE, SP_STRONG_READ; 0: the value is written.
+        pub flags: u32,
+        /// Seconds without a packet after which the key's time is over; 0: never.
+        pub idle_s: u32,
+        /// SP_STRONG_ORDER_DONE and the like: the answer.
+        pub status: u32,
+        /// Whether the key that was looked for is there.
+        pub found: u32,
+        /// The record that was written.
+        pub name: u64,
+        /// Of the switch's life when it was written.
+        pub incarnation: u64,
     }
 }
 
@@ -394,6 +448,21 @@ pub fn header() -> Header {
         number("SP_STRONG_GIVES", standing::GIVES, "the next one is"),
         number("SP_STRONG_QUIET", standing::QUIET, "it is lent no more time to read"),
     ];
+    let orders = [
+        ("LOOK", order::LOOK),
+        ("WRITE", order::WRITE),
+        ("ASK", order::ASK),
+        ("DONE", outcome::DONE),
+        ("WAITS", outcome::WAITS),
+        ("BUSY", outcome::BUSY),
+        ("NO_LEASE", outcome::NO_LEASE),
+        ("FULL", outcome::FULL),
+        ("REFUSED", outcome::REFUSED),
+        ("FORGOTTEN", outcome::FORGOTTEN),
+        ("FAULT", outcome::FAULT),
+    ];
+    let orders = orders.map(|(name, value)| (format!("SP_STRONG_ORDER_{name}"), value));
+    numbers.extend(orders.iter().map(|(name, value)| Number::new(name, u64::from(*value), "")));
     numbers.extend(named.iter().map(|(name, value)| Number::new(name, u64::from(*value), "")));
     Header::new("stateplane_strong_layouts.h", about, source, update)
         .defines(&numbers)
@@ -402,6 +471,7 @@ pub fn header() -> Header {
         .structure(&ViewValue::LAYOUT)
         .structure(&StreamValue::LAYOUT)
         .structure(&TableValue::LAYOUT)
+        .structure(&OrderValue::LAYOUT)
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 //! window, with EWO what packets read now.
 
 use crate::group::Group;
+use crate::keyed::is_keyed;
 use crate::maps::Maps;
-use crate::records::is_keyed;
 use dataplane::Dataplane;
 use manifest::StateObject;
 use swish_protocol::layouts::CELLS;

@@ -6,7 +6,9 @@ use crate::config::{self, Source};
 use crate::controlled::{self, Controlled, lock};
 use crate::group::View;
 use crate::membership::Pace;
+use crate::orders::{self, Keys};
 use crate::strong::{Chain, ChainView, STATS};
+use crate::strong_keys::{StrongKeys, Table};
 use daemon::metrics::{Kind, Text};
 use dataplane::{Dataplane, SecretSet};
 use manifest::{Manifest, StateObject};
@@ -68,6 +70,9 @@ pub(crate) struct Chained {
     controlled: Option<Arc<Controlled<ChainMember>>>,
     /// When the data plane was last told the time.
     told_ns: AtomicU64,
+    /// What operators read and write.
+    tables: Vec<Table>,
+    orders: Mutex<()>,
 }
 
 /// Checks what the configuration says of the program's chain.
@@ -135,6 +140,8 @@ impl Chained {
             view,
             controlled,
             told_ns: AtomicU64::new(0),
+            tables: Table::all(context.dataplane.manifest())?,
+            orders: Mutex::default(),
         })
     }
 
@@ -160,6 +167,11 @@ impl Chained {
             lock(&found.member).leave(&self.dataplane, leaves)?;
         }
         Ok(())
+    }
+
+    fn keys(&self) -> Vec<Box<dyn Keys + '_>> {
+        let keys = |table| StrongKeys { dataplane: &self.dataplane, table, turn: &self.orders };
+        self.tables.iter().map(|table| Box::new(keys(table)) as Box<dyn Keys>).collect()
     }
 
     fn load(&self) -> Option<ChainLoad> {
@@ -232,7 +244,7 @@ impl Running for Chained {
                     return Some(Err(error));
                 }
             }
-            _ => return None,
+            _ => return orders::request(&self.dataplane, &self.keys(), op, request),
         }
         Some(Ok(Value::Object(self.status())))
     }

@@ -3,7 +3,8 @@
 use crate::gossip::{Look, Pace, Records, Terms, Wanted};
 use crate::group::{FLOWS, View, has_consistency, settings_of};
 use crate::hearing::{Found, Seen};
-use crate::records::{self, Object};
+use crate::keyed::is_keyed;
+use crate::records::Object;
 use c_layout::CStruct;
 use dataplane::{Dataplane, Result};
 use libbpf_rs::{MapCore, MapFlags};
@@ -69,8 +70,7 @@ impl EventualGroup {
     /// The manifest is of another version.
     pub fn all(manifest: &Manifest) -> Result<Vec<EventualGroup>> {
         let objects = manifest.state_objects.iter();
-        let objects =
-            objects.filter(|it| has_consistency(it, Consistency::Ewo) && !records::is_keyed(it));
+        let objects = objects.filter(|it| has_consistency(it, Consistency::Ewo) && !is_keyed(it));
         let settings = objects.map(|it| Ok((it.capacity, settings_of(it)?)));
         let settings = settings.collect::<Result<Vec<_>>>()?;
         let slots = settings.iter().filter_map(|(_, it)| it.eventual).map(|it| it.slots);

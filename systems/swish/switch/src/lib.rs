@@ -18,12 +18,14 @@ pub mod eventual_member;
 pub mod gossip;
 pub mod group;
 pub mod hearing;
+pub mod keyed;
 pub mod load;
 mod maps;
 pub mod membership;
 pub mod orders;
 pub mod records;
 pub mod strong;
+pub mod strong_keys;
 
 pub use chained::{CHAIN, ChainLoad};
 use config::Source;
@@ -452,7 +454,10 @@ impl Running for Objects {
                     return Some(Err(error));
                 }
             }
-            _ => return orders::request(&self.dataplane, &self.keyed, op, request),
+            _ => {
+                let keys = orders::last_writers(&self.dataplane, &self.keyed);
+                return orders::request(&self.dataplane, &keys, op, request);
+            }
         }
         Some(Ok(Value::Object(self.status())))
     }

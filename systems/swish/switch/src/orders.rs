@@ -1,21 +1,18 @@
-//! What operators read and write of registers, tables and sets with EWO, and read of counters and
-//! sketches, over the control socket: fields by name, values as people write them.
+//! What operators read and write of registers, tables and sets, and read of counters and sketches,
+//! over the control socket: fields by name, values as people write them.
 
 use crate::cells::{Cells, Values};
+use crate::keyed::{Held, INDEX, Keyed, entry, names, read, refuse};
 use crate::records::{Object, Record, Written};
 use dataplane::Dataplane;
-use dataplane::value::{format_value, parse_member};
-use manifest::WireField;
+use dataplane::value::parse_member;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use swish_protocol::lww::flag;
-use swish_protocol::objects::SYSTEM;
 use switch_agent::{Error, Result};
 
 /// The name of the request.
 pub const OP: &str = "shared_order";
-/// The key of a register, counter or sketch.
-const INDEX: &str = "index";
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,6 +40,9 @@ pub struct Ask {
     pub object: String,
     /// Fields of the key and of the value, with their values.
     pub fields: Vec<(String, String)>,
+    /// Of [`Order::Set`], with SRO: after how many seconds without a packet the key is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_s: Option<u16>,
 }
 
 /// A key that is there.
@@ -52,6 +52,9 @@ pub struct Entry {
     pub key: Vec<(String, String)>,
     /// Those of its value; of a set none.
     pub value: Vec<(String, String)>,
+    /// After how many seconds without a packet it is over; none: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_s: Option<u16>,
 }
 
 /// The answer.
@@ -73,10 +76,96 @@ pub struct Answer {
     pub entries: Vec<Entry>,
 }
 
+/// A register, table or set on this switch, as operators read and write it.
+pub(crate) trait Keys {
+    /// What the program declares.
+    fn keyed(&self) -> &Keyed;
+    /// All keys that are there.
+    fn all(&self) -> Result<Vec<Held>>;
+    /// A key, if it is there.
+    fn get(&self, key: &[u8]) -> Result<Option<Held>>;
+    /// Writes a value; what is there then.
+    fn set(&self, key: &[u8], value: &[u8], idle_s: Option<u16>) -> Result<Option<Held>>;
+    /// Removes keys; values of a register become zero.
+    fn delete(&self, keys: &[&[u8]]) -> Result<()>;
+    /// Keys that are removed, and still take a place.
+    fn removed(&self) -> Result<u64>;
+}
+
+/// One with EWO.
+struct LastWriter<'a> {
+    dataplane: &'a Dataplane,
+    object: &'a Object,
+}
+
+impl LastWriter<'_> {
+    fn write(&self, key: &[u8], value: &[u8], flags: u32) -> Result<()> {
+        let LastWriter { dataplane, object } = self;
+        match object.write(dataplane, key, value, flags)? {
+            Written::Done => Ok(()),
+            Written::Full => refuse(
+                object,
+                &format!(
+                    "it is full: {} keys, removed ones included until all switches have forgotten \
+                     them; delete some, or compile the program with a larger one",
+                    object.size
+                ),
+            ),
+        }
+    }
+}
+
+fn held(record: Record) -> Held {
+    Held { key: record.key, value: record.value, idle_s: None }
+}
+
+impl Keys for LastWriter<'_> {
+    fn keyed(&self) -> &Keyed {
+        &self.object.keyed
+    }
+
+    fn all(&self) -> Result<Vec<Held>> {
+        let all = self.object.records(self.dataplane)?;
+        Ok(all.into_iter().filter(|it| !it.removed).map(held).collect())
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Held>> {
+        Ok(self.object.get(self.dataplane, key)?.map(held))
+    }
+
+    fn set(&self, key: &[u8], value: &[u8], idle_s: Option<u16>) -> Result<Option<Held>> {
+        if idle_s.is_some() {
+            let reason = "with Shared.EWO no key is ever over: leave --idle-s out, and delete it";
+            return refuse(self.keyed(), reason);
+        }
+        self.write(key, value, 0)?;
+        self.get(key)
+    }
+
+    fn delete(&self, keys: &[&[u8]]) -> Result<()> {
+        let flags = if self.object.is_register() { 0 } else { flag::REMOVED | flag::PRESENT };
+        keys.iter().try_for_each(|key| self.write(key, &[], flags))
+    }
+
+    fn removed(&self) -> Result<u64> {
+        Ok(self.object.counts(self.dataplane)?.removed)
+    }
+}
+
+/// Those with EWO of a program.
+pub(crate) fn last_writers<'a>(
+    dataplane: &'a Dataplane,
+    objects: &'a [Object],
+) -> Vec<Box<dyn Keys + 'a>> {
+    let each =
+        |object: &'a Object| -> Box<dyn Keys + 'a> { Box::new(LastWriter { dataplane, object }) };
+    objects.iter().map(each).collect()
+}
+
 /// Answers a request. `None`: it is another one.
 pub(crate) fn request(
     dataplane: &Dataplane,
-    objects: &[Object],
+    keys: &[Box<dyn Keys + '_>],
     op: &str,
     request: &Value,
 ) -> Option<Result<Value>> {
@@ -85,7 +174,7 @@ pub(crate) fn request(
         let cells = Cells::all(dataplane)?;
         let answer = match cells.iter().find(|it| is_named(it.name(), &ask.object)) {
             Some(cells) => answer_cells(dataplane, cells, &ask)?,
-            None => answer(dataplane, objects, &cells, &ask)?,
+            None => answer(find(keys, &cells, &ask.object)?, &ask)?,
         };
         serde_json::to_value(answer).map_err(other)
     };
@@ -123,6 +212,7 @@ fn answer_cells(dataplane: &Dataplane, cells: &Cells<'_>, ask: &Ask) -> Result<A
     let entry = |(at, value): (u32, u32)| Entry {
         key: vec![(INDEX.to_owned(), at.to_string())],
         value: vec![("value".to_owned(), value.to_string())],
+        idle_s: None,
     };
     Ok(Answer {
         object: cells.name().to_owned(),
@@ -134,27 +224,21 @@ fn answer_cells(dataplane: &Dataplane, cells: &Cells<'_>, ask: &Ask) -> Result<A
     })
 }
 
-fn answer(
-    dataplane: &Dataplane,
-    objects: &[Object],
-    cells: &[Cells<'_>],
-    ask: &Ask,
-) -> Result<Answer> {
-    let object = find(dataplane, objects, cells, &ask.object)?;
+fn answer(keys: &dyn Keys, ask: &Ask) -> Result<Answer> {
+    let object = keys.keyed();
     let (key, value) = read(object, &ask.fields)?;
-    let is_whole = matches!((&key, ask.order), (None, Order::Get | Order::Clear));
     if ask.order != Order::Set && value.is_some() {
         return refuse(object, "give the fields of the key only");
     }
-    let mut entries = vec![];
-    match (ask.order, &key) {
-        (Order::Get | Order::Clear, None) => {
-            let all = object.records(dataplane)?;
-            let all: Vec<Record> = all.into_iter().filter(|it| !it.removed).collect();
-            entries = all.iter().map(|it| entry(object, it)).collect();
-            if ask.order == Order::Clear {
-                all.iter().try_for_each(|it| remove(dataplane, object, &it.key))?;
-            }
+    if ask.order != Order::Set && ask.idle_s.is_some() {
+        return refuse(object, "--idle-s is of `set` only");
+    }
+    let found = match (ask.order, &key) {
+        (Order::Get, None) => keys.all()?,
+        (Order::Clear, None) => {
+            let all = keys.all()?;
+            keys.delete(&all.iter().map(|it| it.key.as_slice()).collect::<Vec<_>>())?;
+            all
         }
         (Order::Clear, Some(_)) => {
             return refuse(object, "`clear` takes no key; `delete` removes one");
@@ -162,241 +246,48 @@ fn answer(
         (Order::Set | Order::Delete, None) => {
             return refuse(object, &format!("give the fields of the key: {}", names(object)));
         }
-        (Order::Get, Some(_)) => {}
-        (Order::Delete, Some(key)) => remove(dataplane, object, key)?,
+        (Order::Get, Some(key)) => one(object, key, keys.get(key)?),
+        (Order::Delete, Some(key)) => {
+            keys.delete(&[key])?;
+            vec![]
+        }
         (Order::Set, Some(key)) => {
             let value = match value {
                 Some(value) => value,
                 None if object.value.is_empty() => vec![],
                 None => return refuse(object, &format!("give the fields: {}", names(object))),
             };
-            write(dataplane, object, key, &value, 0)?;
+            one(object, key, keys.set(key, &value, ask.idle_s)?)
         }
-    }
-    if let (Some(key), false) = (&key, is_whole) {
-        let found = object.get(dataplane, key)?;
-        entries.extend(found.iter().map(|it| entry(object, it)));
-        // (A register's value that was never written is zero.)
-        if found.is_none() && object.is_register() {
-            let (stamp, value) = ((0, 0), vec![0; object.value_bytes as usize]);
-            let zero = Record { key: key.clone(), value, stamp, removed: false };
-            entries.push(entry(object, &zero));
-        }
-    }
+    };
     Ok(Answer {
         object: object.name.clone(),
         kind: object.kind.clone(),
         size: object.size,
         window: None,
-        removed: object.counts(dataplane)?.removed,
-        entries,
+        removed: keys.removed()?,
+        entries: found.iter().map(|it| entry(object, it)).collect(),
     })
 }
 
+/// (A register's value that was never written is zero.)
+fn one(object: &Keyed, key: &[u8], found: Option<Held>) -> Vec<Held> {
+    let zero = || object.is_register().then(|| object.zero(key));
+    found.or_else(zero).into_iter().collect()
+}
+
 fn find<'a>(
-    dataplane: &Dataplane,
-    objects: &'a [Object],
+    keys: &'a [Box<dyn Keys + '_>],
     cells: &[Cells<'_>],
     name: &str,
-) -> Result<&'a Object> {
-    if let Some(found) = objects.iter().find(|it| is_named(&it.name, name)) {
-        return Ok(found);
+) -> Result<&'a dyn Keys> {
+    if let Some(found) = keys.iter().find(|it| is_named(&it.keyed().name, name)) {
+        return Ok(found.as_ref());
     }
-    let all = &dataplane.manifest().state_objects;
-    if let Some(other) = all.iter().find(|it| it.system == SYSTEM && is_named(&it.name, name)) {
-        return Err(Error::Other(format!(
-            "{} {}: with Shared.SRO only packets read and write it",
-            other.kind, other.name
-        )));
-    }
-    let names = objects.iter().map(|it| it.name.as_str()).chain(cells.iter().map(Cells::name));
-    let names: Vec<&str> = names.collect();
+    let names = keys.iter().map(|it| it.keyed().name.as_str());
+    let names: Vec<&str> = names.chain(cells.iter().map(Cells::name)).collect();
     let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
     Err(Error::Other(format!(
-        "{name:?}: no shared variable that operators can read has this name; the program has: \
-         {known}"
+        "{name:?}: no shared variable has this name; the program has: {known}"
     )))
-}
-
-fn refuse<T>(object: &Object, reason: &str) -> Result<T> {
-    Err(Error::Other(format!("{} {}: {reason}", object.kind, object.name)))
-}
-
-/// As errors name an object's fields.
-fn names(object: &Object) -> String {
-    let index = object.is_register().then_some(INDEX);
-    let names = object.key.iter().chain(&object.value).map(|it| it.name.as_str());
-    index.into_iter().chain(names).map(|it| format!("{it}=…")).collect::<Vec<_>>().join(" ")
-}
-
-type Bytes = Option<Vec<u8>>;
-
-/// Key and value in wire form, of the fields that are given; `None`: none is given.
-fn read(object: &Object, given: &[(String, String)]) -> Result<(Bytes, Bytes)> {
-    for (name, _) in given {
-        let plain = name.trim_start_matches("key.").trim_start_matches("value.");
-        let is_known = object.key.iter().chain(&object.value).any(|it| it.name == plain)
-            || object.is_register() && plain == INDEX;
-        if !is_known {
-            return refuse(object, &format!("it has no field {name}; it has: {}", names(object)));
-        }
-        if given.iter().filter(|(other, _)| other == name).count() > 1 {
-            return refuse(object, &format!("{name} is given twice"));
-        }
-    }
-    let find = |part: &str, name: &str| {
-        let whole = format!("{part}.{name}");
-        let text = given.iter().find(|(it, _)| *it == whole || it == name);
-        text.map(|(_, text)| text.as_str())
-    };
-    let key = if object.is_register() {
-        let index = find("key", INDEX).map(|text| parse_member(INDEX, text, 32, None));
-        let index = index.transpose()?.map(|it| it as u32);
-        if index.is_some_and(|it| it >= object.size) {
-            return refuse(object, &format!("index: it has values 0 to {}", object.size - 1));
-        }
-        index.map(|it| it.to_be_bytes().to_vec())
-    } else {
-        part(object, "key", &object.key, object.key_bytes, &find)?
-    };
-    Ok((key, part(object, "value", &object.value, object.value_bytes, &find)?))
-}
-
-/// A key or value: all of its fields, or none.
-fn part<'a>(
-    object: &Object,
-    part: &str,
-    fields: &[WireField],
-    bytes: u32,
-    find: &impl Fn(&str, &str) -> Option<&'a str>,
-) -> Result<Bytes> {
-    let texts: Vec<Option<&str>> = fields.iter().map(|it| find(part, &it.name)).collect();
-    if texts.iter().all(Option::is_none) {
-        return Ok(None);
-    }
-    let mut found = vec![0; bytes as usize];
-    for (field, text) in fields.iter().zip(texts) {
-        let Some(text) = text else {
-            return refuse(object, &format!("the {part} needs {}=…, too", field.name));
-        };
-        let value = parse_member(&field.name, text, field.width, field.enumeration.as_ref())?;
-        let whole = value.to_be_bytes();
-        let from = whole.len().saturating_sub(field.bytes as usize);
-        let places = found.iter_mut().skip(field.offset as usize);
-        places.zip(whole.get(from..).unwrap_or_default()).for_each(|(to, from)| *to = *from);
-    }
-    Ok(Some(found))
-}
-
-fn write(
-    dataplane: &Dataplane,
-    object: &Object,
-    key: &[u8],
-    value: &[u8],
-    flags: u32,
-) -> Result<()> {
-    match object.write(dataplane, key, value, flags)? {
-        Written::Done => Ok(()),
-        Written::Full => refuse(
-            object,
-            &format!(
-                "it is full: {} keys, removed ones included until all switches have forgotten \
-                 them; delete some, or compile the program with a larger one",
-                object.size
-            ),
-        ),
-    }
-}
-
-fn remove(dataplane: &Dataplane, object: &Object, key: &[u8]) -> Result<()> {
-    let flags = if object.is_register() { 0 } else { flag::REMOVED | flag::PRESENT };
-    write(dataplane, object, key, &[], flags)
-}
-
-fn entry(object: &Object, record: &Record) -> Entry {
-    let text = |field: &WireField, bytes: &[u8]| {
-        let range = field.offset as usize..(field.offset + field.bytes) as usize;
-        let bytes = bytes.get(range).unwrap_or_default();
-        let number = bytes.iter().fold(0u128, |sum, byte| sum << 8 | u128::from(*byte));
-        let member = field.enumeration.as_ref().and_then(|it| it.member(number));
-        member.map_or_else(|| format_value(number, field.width, &field.name), str::to_owned)
-    };
-    let fields = |fields: &[WireField], bytes: &[u8]| {
-        fields.iter().map(|it| (it.name.clone(), text(it, bytes))).collect()
-    };
-    let key = if object.is_register() {
-        let index = record.key.first_chunk().copied().map_or(0, u32::from_be_bytes);
-        vec![(INDEX.to_owned(), index.to_string())]
-    } else {
-        fields(&object.key, &record.key)
-    };
-    Entry { key, value: fields(&object.value, &record.value) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use swish_protocol::objects::{Consistency, LastSettings, REGISTER, TABLE};
-
-    fn field(name: &str, width: u32, offset: u32) -> WireField {
-        let bytes = width.div_ceil(8);
-        WireField { name: name.into(), width, offset, bytes, enumeration: None }
-    }
-
-    fn object(kind: &str) -> Object {
-        let settings = LastSettings {
-            consistency: Consistency::Ewo,
-            group: "main".into(),
-            group_number: 0,
-            object: 0,
-            first_record: 0,
-            key_words: 1,
-            value_words: 1,
-        };
-        let key = vec![field("source", 32, 0), field("port", 12, 4)];
-        Object {
-            name: "I.rules".into(),
-            kind: kind.into(),
-            size: 9,
-            key: if kind == REGISTER { vec![] } else { key },
-            key_bytes: if kind == REGISTER { 4 } else { 6 },
-            value: vec![field("weight", 8, 0)],
-            value_bytes: 1,
-            settings,
-        }
-    }
-
-    fn given(texts: &[(&str, &str)]) -> Vec<(String, String)> {
-        texts.iter().map(|(name, text)| ((*name).into(), (*text).into())).collect()
-    }
-
-    #[test]
-    fn fields_are_read_by_name_in_any_order() {
-        let table = object(TABLE);
-        let all = given(&[("value.weight", "7"), ("port", "0x801"), ("key.source", "10.0.0.1")]);
-        let bytes = (Some(vec![10, 0, 0, 1, 8, 1]), Some(vec![7]));
-        assert_eq!(read(&table, &all).unwrap(), bytes);
-        assert_eq!(read(&table, &[]).unwrap(), (None, None));
-        let register = read(&object(REGISTER), &given(&[("index", "8")])).unwrap();
-        assert_eq!(register, (Some(vec![0, 0, 0, 8]), None));
-        let record =
-            Record { key: bytes.0.unwrap(), value: vec![7], stamp: (1, 64), removed: false };
-        let written = entry(&table, &record);
-        assert_eq!(written.key, given(&[("source", "10.0.0.1"), ("port", "2049")]));
-        assert_eq!(written.value, given(&[("weight", "7")]));
-    }
-
-    #[test]
-    fn mistakes_are_named_with_their_remedy() {
-        let refused = |kind: &str, texts: &[(&str, &str)], says: &str| {
-            let error = read(&object(kind), &given(texts)).unwrap_err().to_string();
-            assert!(error.contains(says), "{error}");
-        };
-        refused(TABLE, &[("sauce", "1")], "source=… port=… weight=…");
-        refused(TABLE, &[("source", "1")], "the key needs port=…");
-        refused(TABLE, &[("source", "1"), ("source", "1")], "twice");
-        refused(TABLE, &[("source", "x"), ("port", "1")], "source");
-        refused(TABLE, &[("source", "1"), ("port", "4096")], "12 bits");
-        refused(REGISTER, &[("index", "9")], "0 to 8");
-    }
 }

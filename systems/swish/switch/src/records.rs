@@ -2,12 +2,15 @@
 //! user space. A read is whole, and a write has its place among those of packets: both are made
 //! under the record's lock.
 
+use crate::group::has_consistency;
+use crate::keyed::{Keyed, is_keyed};
 use c_layout::CStruct;
 use dataplane::{Dataplane, Error, Result};
 use libbpf_rs::{MapCore, MapFlags};
-use manifest::{Layout, Manifest, StateObject, WireField};
+use manifest::{Manifest, StateObject};
+use std::ops::Deref;
 use swish_protocol::lww::{CountsValue, HeadValue, OrderValue, RECORD_HEAD_BYTES, flag};
-use swish_protocol::objects::{LastSettings, REGISTER, SET, SYSTEM, TABLE};
+use swish_protocol::objects::{Consistency, LastSettings};
 
 const RECORDS: &str = "sp_lww_records";
 const COUNTS: &str = "sp_lww_counts";
@@ -17,25 +20,21 @@ const ORDER: &str = "sp_lww_order";
 const XDP_DROP: u32 = 1;
 const XDP_PASS: u32 = 2;
 
-/// A register, table or set of a loaded object.
+/// A register, table or set with EWO of a loaded object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Object {
-    /// As the program has it.
-    pub name: String,
-    /// The extern.
-    pub kind: String,
-    /// Keys, or values of a register, at the most.
-    pub size: u32,
-    /// Fields of the key; a register has none.
-    pub key: Vec<WireField>,
-    /// Bytes of the key.
-    pub key_bytes: u32,
-    /// Fields of the value; a set has none.
-    pub value: Vec<WireField>,
-    /// Bytes of the value.
-    pub value_bytes: u32,
+    /// What the program declares.
+    pub keyed: Keyed,
     /// Where its records are.
     pub settings: LastSettings,
+}
+
+impl Deref for Object {
+    type Target = Keyed;
+
+    fn deref(&self) -> &Keyed {
+        &self.keyed
+    }
 }
 
 /// A record.
@@ -60,11 +59,6 @@ pub enum Written {
     Full,
 }
 
-/// Is it a register, table or set with EWO? (Then its settings are [`LastSettings`].)
-pub fn is_keyed(object: &StateObject) -> bool {
-    [REGISTER, TABLE, SET].contains(&object.kind.as_str())
-}
-
 fn settings_of(object: &StateObject) -> Result<LastSettings> {
     let settings = serde_json::Value::Object(object.settings.clone());
     serde_json::from_value(settings.clone()).map_err(|error| Error::Value {
@@ -80,34 +74,9 @@ impl Object {
     /// # Errors
     /// The manifest is of another version.
     pub fn all(manifest: &Manifest) -> Result<Vec<Object>> {
-        let is_own = |it: &&StateObject| {
-            it.system == SYSTEM
-                && is_keyed(it)
-                && it.settings.get("consistency") == Some(&"ewo".into())
-        };
+        let is_own = |it: &&StateObject| is_keyed(it) && has_consistency(it, Consistency::Ewo);
         let own = manifest.state_objects.iter().filter(is_own);
-        own.map(|it| {
-            let (value, value_bytes) = match &it.value {
-                Layout::Fields { fields, bytes, .. } => (fields.clone(), *bytes),
-                Layout::Slots { .. } => (vec![], 0),
-            };
-            Ok(Object {
-                name: it.name.clone(),
-                kind: it.kind.clone(),
-                size: it.capacity,
-                key: it.key.clone(),
-                key_bytes: it.key_bytes,
-                value,
-                value_bytes,
-                settings: settings_of(it)?,
-            })
-        })
-        .collect()
-    }
-
-    /// Whether keys are numbers of values, which are all there.
-    pub fn is_register(&self) -> bool {
-        self.kind == REGISTER
+        own.map(|it| Ok(Object { keyed: Keyed::of(it), settings: settings_of(it)? })).collect()
     }
 
     fn words(&self) -> (usize, usize) {

@@ -61,7 +61,7 @@ pub struct ChainView {
     pub wait_ns: u64,
 }
 
-fn settings_of(object: &StateObject) -> Result<StrongSettings> {
+pub(crate) fn settings_of(object: &StateObject) -> Result<StrongSettings> {
     let settings = serde_json::Value::Object(object.settings.clone());
     serde_json::from_value(settings.clone()).map_err(|error| Error::Value {
         what: format!("the settings of {} in the manifest", object.name),

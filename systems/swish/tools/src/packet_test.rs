@@ -6,7 +6,9 @@ use dataplane::{Dataplane, SecretSet, Verdict};
 use manifest::{Manifest, WireField};
 use packet_test::stf::{Wrong, wrong};
 use packet_test::{Arrival, Backing, Fault, Identity, Line, Outcome, Supply, System, Words};
+use std::cell::Cell;
 use std::net::Ipv4Addr;
+use std::ops::ControlFlow;
 use swish_compiler::supply;
 use swish_protocol::TEST_PERIOD_US;
 use swish_protocol::control::Member;
@@ -14,8 +16,10 @@ use swish_protocol::objects::SYSTEM;
 use swish_switch::due::Rounds;
 use swish_switch::eventual::EventualGroup;
 use swish_switch::group::{Group, Open, View};
+use swish_switch::keyed::Keyed;
 use swish_switch::records::Object;
 use swish_switch::strong::{Chain, ChainView};
+use swish_switch::strong_keys::Table;
 use wire::{KeyRing, SECRET_BYTES, Secret};
 
 /// `# shared_period_us: OBJECT N`
@@ -51,18 +55,36 @@ fn entries(lines: &[Line]) -> Outcome<Vec<(String, Vec<u64>)>> {
     own.map(|line| line.read(entry_line).map_err(|(_, reason)| line.fault(reason))).collect()
 }
 
+/// Where an entry goes.
+enum Holder {
+    LastWriter(Object),
+    Strong(Table),
+}
+
+impl Holder {
+    fn keyed(&self) -> &Keyed {
+        match self {
+            Holder::LastWriter(object) => &object.keyed,
+            Holder::Strong(table) => &table.keyed,
+        }
+    }
+}
+
 /// A key and its value, in wire form.
-type Entry = (Object, Vec<u8>, Vec<u8>);
+type Entry = (Holder, Vec<u8>, Vec<u8>);
 
 /// What tables and sets have from the beginning.
 fn filled(lines: &[Line], manifest: &Manifest) -> Outcome<Vec<Entry>> {
-    let objects = Object::all(manifest).map_err(Fault::of_case)?;
     let filled = |(name, numbers): (String, Vec<u64>)| {
-        let object = objects.iter().find(|it| it.name == name && !it.is_register());
-        let Some(object) = object else {
-            let reason = format!("the program has no table or set with Shared.EWO {name}");
+        let last = Object::all(manifest).map_err(Fault::of_case)?.into_iter();
+        let strong = Table::all(manifest).map_err(Fault::of_case)?.into_iter();
+        let mut all = last.map(Holder::LastWriter).chain(strong.map(Holder::Strong));
+        let holder = all.find(|it| it.keyed().name == name && !it.keyed().is_register());
+        let Some(holder) = holder else {
+            let reason = format!("the program has no table or set {name} with Shared.EWO or SRO");
             return Err(Fault::of_case(reason));
         };
+        let object = holder.keyed();
         let wanted = object.key.len() + object.value.len();
         if numbers.len() != wanted {
             return Err(Fault::of_case(format!("{name} has {wanted} fields of key and value")));
@@ -79,7 +101,7 @@ fn filled(lines: &[Line], manifest: &Manifest) -> Outcome<Vec<Entry>> {
         let (key, value) = numbers.split_at(object.key.len());
         let key = wire(&object.key, object.key_bytes, key);
         let value = wire(&object.value, object.value_bytes, value);
-        Ok((object.clone(), key, value))
+        Ok((holder, key, value))
     };
     entries(lines)?.into_iter().map(filled).collect()
 }
@@ -197,9 +219,6 @@ impl Backing for Alone {
         for group in &self.eventual {
             group.begin(switch, &view, 1, &ring).map_err(Fault::of_case)?;
         }
-        for (object, key, value) in &self.filled {
-            object.write(switch, key, value, 0).map_err(Fault::of_case)?;
-        }
         if let Some(chain) = &self.chain {
             // (A chain of one member: its messages to itself do not leave the switch.)
             switch.set_secrets(&SecretSet::from(&ring)).map_err(Fault::of_case)?;
@@ -209,6 +228,23 @@ impl Backing for Alone {
             let view =
                 ChainView { number: 1, own: 0, incarnation, members, joins, lease_ns, wait_ns: 0 };
             chain.take(switch, &view).map_err(Fault::of_case)?;
+        }
+        // (Generated frames bring what operators write to the chain.)
+        let looks = Cell::new(0);
+        let wait = || {
+            looks.set(looks.get() + 1);
+            switch.run_generated(now_ns)?;
+            Ok(if looks.get() < LOOKS { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+        };
+        for (holder, key, value) in &self.filled {
+            match holder {
+                Holder::LastWriter(object) => {
+                    object.write(switch, key, value, 0).map_err(Fault::of_case)?;
+                }
+                Holder::Strong(table) => {
+                    table.set(switch, key, value, 0, &wait).map_err(Fault::of_case)?;
+                }
+            }
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use swish_daemon::{Config, GroupStatus, Status, SwitchStatus};
 use swish_protocol::objects::{COUNTER, SKETCH};
-use swish_switch::orders::{Answer, Ask, OP, Order};
+use swish_switch::orders::{Answer, Ask, Entry, OP, Order};
 use switch_agent::client;
 use wire::ToolType;
 
@@ -27,6 +27,7 @@ const EXAMPLES: &str = "Examples:
   stateplane shared get matches                  a counter or sketch: cells that are not zero
   stateplane shared get matches index=17
   stateplane shared set signatures port=53 payload=0xdeadbeef00000000 id=7
+  stateplane shared set blocks source=10.66.0.1 --idle-s 3600
   stateplane shared delete blocks source=10.66.0.1
   stateplane shared clear blocks
 
@@ -50,10 +51,10 @@ enum Word {
     Leave(LeaveArgs),
     /// Let a switch that left come back
     Join(LeaveArgs),
-    /// Read a register, table or set with EWO on a switch, or a counter or sketch: one key, or all
+    /// Read a register, table, set, counter or sketch on a switch: one key, or all
     Get(OrderArgs),
     /// Write a value, or put a key into a set: all switches of its group will have it
-    Set(OrderArgs),
+    Set(SetArgs),
     /// Remove a key; of a register: write zero
     Delete(OrderArgs),
     /// Remove all keys that the switch has
@@ -63,9 +64,13 @@ enum Word {
 /// Words after `shared get`, `set`, `delete` and `clear`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "A value takes effect on the switch that is asked, at once, and goes to the others \
-                  as packets' writes do. The last writer wins.\n\n\
-                  Exit codes: 0 done; 1 it is not, or `get` finds no such key."
+    after_help = "With Shared.EWO a value takes effect on the switch that is asked, at once, and \
+                  goes to the others as packets' writes do. The last writer wins.\n\
+                  With Shared.SRO it takes effect on all switches of the group, before the command \
+                  returns: as a packet's write, it goes through their chain. `get` reads what all \
+                  switches have.\n\n\
+                  Exit codes: 0 done; 1 it is not (the reason says if it may still take effect), \
+                  or `get` finds no such key."
 )]
 struct OrderArgs {
     /// The variable; the last part of its name will do.
@@ -82,6 +87,17 @@ struct OrderArgs {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+}
+
+/// Words after `shared set`.
+#[derive(Args, Debug)]
+struct SetArgs {
+    #[command(flatten)]
+    order: OrderArgs,
+    /// With Shared.SRO, of a table whose program says how long keys stay (`idle_s`): the key is
+    /// removed after so many seconds without a packet that reads it. Otherwise it stays.
+    #[arg(long, value_name = "S")]
+    idle_s: Option<u16>,
 }
 
 fn field(text: &str) -> Result<(String, String), String> {
@@ -153,10 +169,10 @@ pub fn run(command: &Command) -> u8 {
         Word::Status(args) => (status(args), 2),
         Word::Leave(args) => (switches::moves(args, true), 2),
         Word::Join(args) => (switches::moves(args, false), 2),
-        Word::Get(args) => (order(args, Order::Get), 1),
-        Word::Set(args) => (order(args, Order::Set), 1),
-        Word::Delete(args) => (order(args, Order::Delete), 1),
-        Word::Clear(args) => (order(args, Order::Clear), 1),
+        Word::Get(args) => (order(args, Order::Get, None), 1),
+        Word::Set(SetArgs { order: args, idle_s }) => (order(args, Order::Set, *idle_s), 1),
+        Word::Delete(args) => (order(args, Order::Delete, None), 1),
+        Word::Clear(args) => (order(args, Order::Clear, None), 1),
     };
     done.unwrap_or_else(|error| {
         eprintln!("stateplane shared: {error}");
@@ -205,11 +221,11 @@ fn status(args: &StatusArgs) -> Said<u8> {
 }
 
 /// Asks a switch's agent.
-fn order(args: &OrderArgs, order: Order) -> Said<u8> {
+fn order(args: &OrderArgs, order: Order, idle_s: Option<u16>) -> Said<u8> {
     let OrderArgs { object, fields, switch, json } = args;
     let (object, fields) = (object.clone(), fields.clone());
     let is_of_one = !fields.is_empty();
-    let ask = Ask { op: OP.to_owned(), order, object, fields };
+    let ask = Ask { op: OP.to_owned(), order, object, fields, idle_s };
     let answer: Answer = client::ask_system(&client::find(switch.as_deref())?, &ask)?;
     let code = u8::from(order == Order::Get && is_of_one && answer.entries.is_empty());
     if *json {
@@ -237,8 +253,14 @@ fn order(args: &OrderArgs, order: Order) -> Said<u8> {
             let all: Vec<String> = fields.iter().map(|(name, it)| format!("{name}={it}")).collect();
             all.join(" ")
         };
-        let rows = entries.iter().map(|it| vec![fields(&it.key), fields(&it.value)]);
-        print_table(&["key", "value"], rows.collect());
+        let times = entries.iter().any(|it| it.idle_s.is_some());
+        let idle = |it: &Entry| it.idle_s.map_or("never".to_owned(), |idle_s| idle_s.to_string());
+        let rows = entries.iter().map(|it| {
+            let time = times.then(|| idle(it));
+            [fields(&it.key), fields(&it.value)].into_iter().chain(time).collect()
+        });
+        let columns = ["key", "value", "over after idle seconds"];
+        print_table(&columns[..2 + usize::from(times)], rows.collect());
     }
     Ok(code)
 }

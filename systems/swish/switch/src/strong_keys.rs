@@ -1,0 +1,308 @@
+//! Registers, tables and sets with SRO as operators read and write them: as a packet does. The data
+//! plane's program for orders (`stateplane_strong_order.h`) reads here, and puts writes into the
+//! open batch; the head decides, and the tail answers.
+
+use crate::group::has_consistency;
+use crate::keyed::{Held, Keyed, is_keyed, refuse};
+use crate::orders::Keys;
+use crate::strong::settings_of;
+use c_layout::CStruct;
+use dataplane::{Dataplane, for_each_entry};
+use manifest::Manifest;
+use std::ops::ControlFlow;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use swish_protocol::objects::Consistency;
+use swish_protocol::strong::{KEY_BYTES, OrderValue, VALUE_BYTES, flag, order, outcome};
+use switch_agent::Result;
+
+/// The data plane's program for operators.
+const ORDER: &str = "sp_strong_order";
+const XDP_PASS: u32 = 2;
+/// A command takes no longer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// From one look for an answer to the next.
+const LOOK: Duration = Duration::from_micros(200);
+/// In a record's name: the CPU is from this bit on (`sp_commit_name`).
+const CPU_SHIFT: u32 = 54;
+
+/// A register, table or set.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Table {
+    /// What the program declares.
+    pub keyed: Keyed,
+    /// The object's number, as records have it.
+    id: u16,
+    /// The map from keys to places.
+    map: String,
+    /// Values end with the time of their key.
+    timed: bool,
+}
+
+/// What is done while an answer has not come. `Break`: it takes too long.
+pub type Wait<'a> = &'a dyn Fn() -> Result<ControlFlow<()>>;
+
+/// A record that the chain is to answer.
+type Pending = OrderValue;
+
+impl Table {
+    /// All of a program.
+    ///
+    /// # Errors
+    /// The manifest is of another version.
+    pub fn all(manifest: &Manifest) -> dataplane::Result<Vec<Table>> {
+        let all = manifest.state_objects.iter();
+        let all = all.filter(|it| is_keyed(it) && has_consistency(it, Consistency::Sro));
+        all.map(|it| {
+            let (keyed, map, timed) = (Keyed::of(it), it.map.clone(), settings_of(it)?.timed);
+            Ok(Table { keyed, id: it.id, map, timed })
+        })
+        .collect()
+    }
+
+    fn run(
+        &self,
+        dataplane: &Dataplane,
+        order: OrderValue,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<(OrderValue, Vec<u8>)> {
+        let mut request = order.to_bytes().to_vec();
+        let mut part = |bytes: &[u8], size: u32| {
+            let end = request.len() + size as usize;
+            request.extend(bytes);
+            request.resize(end, 0);
+        };
+        part(key, KEY_BYTES);
+        part(value, VALUE_BYTES);
+        let (verdict, answer) = dataplane.run_question(ORDER, &request)?;
+        let value = answer.get(request.len() - VALUE_BYTES as usize..).map(<[u8]>::to_vec);
+        match value {
+            Some(value) if verdict == XDP_PASS => Ok((OrderValue::from_bytes(&answer), value)),
+            _ => refuse(&self.keyed, "the data plane does not know it: it is of another program"),
+        }
+    }
+
+    /// An order, again and again while it finds no room.
+    fn order(
+        &self,
+        dataplane: &Dataplane,
+        order: OrderValue,
+        key: &[u8],
+        value: &[u8],
+        wait: Wait<'_>,
+    ) -> Result<(OrderValue, Vec<u8>)> {
+        let order = OrderValue { object: self.id.into(), ..order };
+        loop {
+            let (done, value) = self.run(dataplane, order, key, value)?;
+            let reason = match done.status {
+                outcome::BUSY if wait()?.is_continue() => continue,
+                outcome::BUSY => {
+                    "the switch had no room for the order, as packets write all the time: try \
+                     again"
+                }
+                outcome::NO_LEASE => {
+                    "packets may not read or write here now: the switch is no member of the group, \
+                     has not got all yet, or a member does not answer; `stateplane shared status` \
+                     says which. Ask another switch"
+                }
+                outcome::DONE | outcome::WAITS => return Ok((done, value)),
+                _ => "the data plane met a state that it must not: report it",
+            };
+            return refuse(&self.keyed, reason);
+        }
+    }
+
+    /// Until all members have the record.
+    fn answered(&self, dataplane: &Dataplane, record: Pending, wait: Wait<'_>) -> Result<()> {
+        let ask = OrderValue { what: order::ASK, ..record };
+        loop {
+            let (now, _) = self.run(dataplane, ask, &[], &[])?;
+            let reason = match now.status {
+                outcome::DONE => return Ok(()),
+                outcome::WAITS if wait()?.is_continue() => continue,
+                outcome::WAITS => {
+                    "not all switches of the group have answered. It may still take effect: \
+                     `stateplane shared get` tells, once `stateplane shared status` says that all \
+                     is well"
+                }
+                outcome::FULL => {
+                    let reason = format!(
+                        "it is full: {} keys; delete some, or compile the program with a larger \
+                         one",
+                        self.keyed.size
+                    );
+                    return refuse(&self.keyed, &reason);
+                }
+                outcome::REFUSED => "a packet wrote the key in between: try again",
+                outcome::FORGOTTEN => {
+                    "the switch was removed from the group meanwhile, and does not know whether it \
+                     took effect: `stateplane shared get` on another switch tells"
+                }
+                _ => "the data plane met a state that it must not: report it",
+            };
+            return refuse(&self.keyed, reason);
+        }
+    }
+
+    /// A record joins the open batch.
+    fn write(
+        &self,
+        dataplane: &Dataplane,
+        (key, value): (&[u8], &[u8]),
+        flags: u8,
+        idle_s: u16,
+        wait: Wait<'_>,
+    ) -> Result<Pending> {
+        let flags = flags.into();
+        let order =
+            OrderValue { what: order::WRITE, flags, idle_s: idle_s.into(), ..Default::default() };
+        Ok(self.order(dataplane, order, key, value, wait)?.0)
+    }
+
+    /// Writes a value in wire form, and waits until all members have it.
+    ///
+    /// # Errors
+    /// It is not made, or nobody knows; the error says which.
+    pub fn set(
+        &self,
+        dataplane: &Dataplane,
+        key: &[u8],
+        value: &[u8],
+        idle_s: u16,
+        wait: Wait<'_>,
+    ) -> Result<()> {
+        let record = self.write(dataplane, (key, value), 0, idle_s, wait)?;
+        self.answered(dataplane, record, wait)
+    }
+
+    /// A key, as a packet reads it; and whether a packet would wait before it leaves.
+    fn look(
+        &self,
+        dataplane: &Dataplane,
+        key: &[u8],
+        wait: Wait<'_>,
+    ) -> Result<(Option<Held>, bool)> {
+        let order = OrderValue { what: order::LOOK, ..OrderValue::default() };
+        let (found, mut value) = self.order(dataplane, order, key, &[], wait)?;
+        let bytes = self.keyed.value_bytes as usize;
+        let time = value.get(bytes.next_multiple_of(8)..).and_then(|it| it.first_chunk());
+        let idle_s = time.filter(|_| self.timed).map(|it| u16::from_be_bytes(*it));
+        value.truncate(bytes);
+        let held = Held { key: key.to_vec(), value, idle_s: idle_s.filter(|it| *it > 0) };
+        Ok(((found.found != 0).then_some(held), found.status == outcome::WAITS))
+    }
+
+    /// What is written by now is at all members. (As packets that read what is under way: a record
+    /// that writes nothing takes the way of the others.)
+    fn settle(&self, dataplane: &Dataplane, wait: Wait<'_>) -> Result<()> {
+        let record = self.write(dataplane, (&[], &[]), flag::READ, 0, wait)?;
+        self.answered(dataplane, record, wait)
+    }
+
+    /// A key that all members have, if it is there.
+    ///
+    /// # Errors
+    /// Packets may not read here, or not all members have answered.
+    pub fn get(&self, dataplane: &Dataplane, key: &[u8], wait: Wait<'_>) -> Result<Option<Held>> {
+        let (found, waits) = self.look(dataplane, key, wait)?;
+        if waits {
+            self.settle(dataplane, wait)?;
+        }
+        Ok(found)
+    }
+
+    /// Removes keys; values of a register become zero. For each the patience begins anew.
+    ///
+    /// # Errors
+    /// As [`Table::set`]; then some of them may be removed.
+    pub fn delete<'a>(
+        &self,
+        dataplane: &Dataplane,
+        keys: &[&[u8]],
+        patience: &dyn Fn() -> Box<dyn Fn() -> Result<ControlFlow<()>> + 'a>,
+    ) -> Result<()> {
+        let flags = if self.keyed.is_register() { 0 } else { flag::REMOVE };
+        // Of each CPU's stream the last one: the tail answers them in their order.
+        let mut last: Vec<Pending> = vec![];
+        for key in keys {
+            let record = self.write(dataplane, (key, &[]), flags, 0, &*patience())?;
+            last.retain(|it| it.name >> CPU_SHIFT != record.name >> CPU_SHIFT);
+            last.push(record);
+        }
+        last.into_iter().try_for_each(|it| self.answered(dataplane, it, &*patience()))
+    }
+}
+
+/// A table as operators use it while packets do.
+pub(crate) struct StrongKeys<'a> {
+    pub dataplane: &'a Dataplane,
+    pub table: &'a Table,
+    /// The data plane notes of one order at a time that it was refused.
+    pub turn: &'a Mutex<()>,
+}
+
+/// Looks again after a while, for some time.
+fn patient() -> impl Fn() -> Result<ControlFlow<()>> {
+    let until = Instant::now() + PATIENCE;
+    move || {
+        std::thread::sleep(LOOK);
+        let late = Instant::now() >= until;
+        Ok(if late { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    }
+}
+
+impl Keys for StrongKeys<'_> {
+    fn keyed(&self) -> &Keyed {
+        &self.table.keyed
+    }
+
+    fn all(&self) -> Result<Vec<Held>> {
+        let StrongKeys { dataplane, table, .. } = self;
+        let Some(map) = dataplane.map(&table.map) else {
+            return refuse(&table.keyed, "the data plane has no such map: report it");
+        };
+        let mut keys: Vec<Vec<u8>> = vec![];
+        let bytes = table.keyed.key_bytes as usize;
+        for_each_entry(map, |key, _| {
+            keys.extend(key.get(..bytes).map(<[u8]>::to_vec));
+            true
+        })?;
+        let (mut all, mut any_waits) = (vec![], false);
+        for key in keys {
+            let (found, waits) = table.look(dataplane, &key, &patient())?;
+            all.extend(found);
+            any_waits |= waits;
+        }
+        if any_waits {
+            table.settle(dataplane, &patient())?;
+        }
+        all.sort_by(|one, other| one.key.cmp(&other.key));
+        Ok(all)
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Held>> {
+        self.table.get(self.dataplane, key, &patient())
+    }
+
+    fn set(&self, key: &[u8], value: &[u8], idle_s: Option<u16>) -> Result<Option<Held>> {
+        if idle_s.is_some() && !self.table.timed {
+            let reason = "the program gives no key of it a time, so switches keep none: leave \
+                          --idle-s out, and delete it";
+            return refuse(self.keyed(), reason);
+        }
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        self.table.set(self.dataplane, key, value, idle_s.unwrap_or(0), &patient())?;
+        Ok(Some(Held { key: key.to_vec(), value: value.to_vec(), idle_s }))
+    }
+
+    fn delete(&self, keys: &[&[u8]]) -> Result<()> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        self.table.delete(self.dataplane, keys, &|| Box::new(patient()))
+    }
+
+    fn removed(&self) -> Result<u64> {
+        // (Removed keys have room of their own.)
+        Ok(0)
+    }
+}
