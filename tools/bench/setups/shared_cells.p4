@@ -1,6 +1,6 @@
 // shared_cells.p4: one variable that switches share, for measurements of its windows. CELLS: how
-// many cells it has. KIND: what they are, COUNTERS or BITS. A packet goes back, with the value of a cell if it
-// adds nothing.
+// many cells it has. KIND: what they are, COUNTERS or BITS. A packet goes back, with the value of a
+// cell if it adds nothing.
 #include <core.p4>
 #include <v1model.p4>
 #include <stateplane.p4>

@@ -110,8 +110,8 @@ impl System for SwiSh {
     }
 
     fn own_functions(&self) -> &'static [&'static str] {
-        // Only the programs that receive messages, and the generator, call them. One that is missing
-        // here counts as called by packets, and takes stack from the P4 program's variables.
+        // Only the programs that receive messages, and the generator, call them. One that is
+        // missing here counts as called by packets, and takes stack from the program's variables.
         &[
             "sp_shared_merge",
             "sp_shared_take",

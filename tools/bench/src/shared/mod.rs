@@ -2,8 +2,8 @@
 //! by controllers that pull sketches or are pushed changes (SwiSh §8.1); also `stateplane demo
 //! shared`.
 //!
-//! It owns: the lab, the traffic ([`plan`], [`spread`], [`traffic`]), what an omniscient switch would
-//! do ([`sketch`]), the controllers ([`control`]; of limits [`shares`]), what came of it
+//! It owns: the lab, the traffic ([`plan`], [`spread`], [`traffic`]), what an omniscient switch
+//! would do ([`sketch`]), the controllers ([`control`]; of limits [`shares`]), what came of it
 //! ([`verdict`]), the demonstration ([`demo`]), what packets cost meanwhile ([`live`]), and as many
 //! packets as the CPUs carry ([`load`]). It must not know: when a window turns.
 
