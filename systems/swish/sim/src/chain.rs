@@ -3,6 +3,7 @@
 //! another one's writes or nothing, and packets must be answered when the faults are over.
 
 mod access;
+mod directed;
 mod switch;
 
 use crate::model::{Checked, Violation, violated};
@@ -51,6 +52,13 @@ enum Event {
     TakesView(usize, usize),
 }
 
+/// Messages that do not arrive before somebody lets them.
+struct Held {
+    to: usize,
+    kind: u8,
+    frames: Vec<Vec<u8>>,
+}
+
 /// Who is in the chain, from head to tail, and who of them joins.
 #[derive(Clone, Debug, Default)]
 struct View {
@@ -91,75 +99,6 @@ impl<'a> Chains<'a> {
             self.members.push(loaded.or_else(|detail| violated("harness", detail))?);
         }
         Ok(())
-    }
-
-    /// A key that is set for some seconds stays while packets come, at whatever switch, and then
-    /// leaves all switches.
-    ///
-    /// # Errors
-    /// It does not.
-    pub fn keys_are_kept_while_packets_come(&mut self) -> Result<(), Violation> {
-        const SECOND_NS: u64 = 1_000_000_000;
-        self.load(3)?;
-        let mut world = World::quiet(1, SLOW_TICK_NS, &mut self.members[..3])?;
-        // (Nobody may read before some rounds.)
-        world.until(SECOND_NS / 2)?;
-        let mut at = |place: usize, seconds: u64, access: Access, wanted: Option<u32>| {
-            world.until(seconds * SECOND_NS)?;
-            let id = world.history.len();
-            world.packet(place, Op { access, key: 1 })?;
-            world.until(seconds * SECOND_NS + SECOND_NS / 10)?;
-            match world.history[id].1.returned {
-                Some((_, found)) if found == wanted => Ok(()),
-                other => violated("time", format!("after {seconds} s: {other:?}, not {wanted:?}")),
-            }
-        };
-        at(0, 1, Access::Lend(7), None)?;
-        at(1, 3, Access::Read, Some(7))?;
-        at(2, 6, Access::Read, Some(7))?;
-        at(1, 12, Access::Read, None)?;
-        at(1, 12, Access::Insert(8), None)?;
-        at(2, 13, Access::Remove, None)?;
-        at(0, 14, Access::Lend(9), None)?;
-        at(0, 17, Access::Ask, Some(0))?;
-        at(1, 19, Access::Ask, None)?;
-        world.until(22 * SECOND_NS)?;
-        for member in world.members.iter() {
-            if member.keys()? > 0 {
-                return violated("time", "a key is there for longer than it is kept");
-            }
-        }
-        Ok(())
-    }
-
-    /// At the last one of two members, which is not behind when its requests get lost: packets for
-    /// which a batch has no room wait, and requests that were lost are sent again.
-    ///
-    /// # Errors
-    /// A packet has no answer.
-    pub fn all_packets_are_answered(&mut self) -> Result<(), Violation> {
-        const PACKETS: u32 = 200;
-        self.load(2)?;
-        let mut world = World::quiet(1, TICK_NS, &mut self.members[..2])?;
-        world.until(4 * LEASE_NS)?;
-        for lost in [false, true] {
-            let loss = if lost { 1.0 } else { 0.0 };
-            world.network.set_conditions(Conditions { loss, ..Conditions::GOOD });
-            for key in 0..PACKETS {
-                world.packet(1, Op { access: Access::Set(1), key: key % KEYS })?;
-            }
-            world.until(world.now_ns + TICK_NS)?;
-            world.network.heal(40_000);
-            world.until(world.now_ns + 100 * TICK_NS)?;
-            let missing = world.history.iter().filter(|it| it.1.returned.is_none()).count();
-            if missing > 0 {
-                return violated("answers", format!("{missing} are missing; lost: {lost}"));
-            }
-        }
-        match world.members[1].deferred()? {
-            0 => violated("answers", "no packet found its batch full"),
-            _ => Ok(()),
-        }
     }
 
     /// The run of this seed.
@@ -213,6 +152,9 @@ struct World<'a> {
     cold: u32,
     /// Messages of this kind are often overtaken by others.
     late: Option<u8>,
+    held: Option<Held>,
+    /// Parts of copies that were sent.
+    parts: u64,
     log: Vec<String>,
 }
 
@@ -245,6 +187,8 @@ impl<'a> World<'a> {
             busy_ns: BUSY_NS,
             cold: 0,
             late: None,
+            held: None,
+            parts: 0,
             log: vec![],
             members,
         })
@@ -527,8 +471,16 @@ impl<'a> World<'a> {
         for one in left {
             match one {
                 Left::Message { to, frame } => {
+                    let kind = frame.get(KIND_AT).copied();
+                    self.parts += u64::from(kind == Some(kind::COPY));
+                    if let Some(held) = &mut self.held
+                        && (held.to, Some(held.kind)) == (to, kind)
+                    {
+                        held.frames.push(frame);
+                        continue;
+                    }
                     let arrivals = self.network.send(self.now_ns, place, to, Treatment::default());
-                    let late = self.late.is_some() && frame.get(KIND_AT).copied() == self.late;
+                    let late = self.late.is_some() && kind == self.late;
                     for at_ns in arrivals {
                         let more = if late && self.rng.random_bool(0.3) { LATE_NS } else { 1 };
                         let at_ns = at_ns + self.rng.random_range(0..more);

@@ -6,7 +6,7 @@
 mod chain;
 mod last;
 
-pub use chain::CHAIN;
+pub use chain::{CHAIN, CHAIN_DIRECTED};
 pub use last::LAST;
 use swish_compiler::SwiSh;
 use xdp_backend::system::{Header, Rule, StateSystem, System, Systems};
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn each_bug_has_its_place() {
-        for bug in ALL.iter().chain(EVENTUAL).chain(LAST).chain(CHAIN) {
+        for bug in ALL.iter().chain(EVENTUAL).chain(LAST).chain(CHAIN).chain(CHAIN_DIRECTED) {
             assert!(systems_with(bug).is_ok(), "{:?}", systems_with(bug).err());
         }
     }

@@ -5,7 +5,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use swish_sim::chain::Chains;
-use swish_sim::{Program, seeded};
+use swish_sim::{Program, Violation, seeded};
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
@@ -55,6 +55,27 @@ fn keys_are_kept_while_packets_come() {
 fn all_packets_are_answered() {
     let program = Program::compile_pairs(None).unwrap();
     assert_eq!(Chains::new(&program).all_packets_are_answered(), Ok(()));
+}
+
+/// Holds as it should, and shows the bug.
+fn shows(name: &str, run: impl Fn(&mut Chains<'_>) -> Result<(), Violation>) {
+    let bug = seeded::CHAIN_DIRECTED.iter().find(|bug| bug.name == name).unwrap();
+    let right = Program::compile_pairs(None).unwrap();
+    assert_eq!(run(&mut Chains::new(&right)), Ok(()));
+    let wrong = Program::compile_pairs(Some(bug)).unwrap();
+    let found = run(&mut Chains::new(&wrong)).expect_err(name);
+    println!("| {name} | {} | {} |", found.check, found.detail);
+    assert!(["linearizable", "group"].contains(&found.check), "{found}");
+}
+
+#[test]
+fn a_late_round_lends_no_time() {
+    shows("LeaseFromNow", |chains| chains.a_late_round_lends_no_time());
+}
+
+#[test]
+fn a_joiner_reads_no_copy_of_two_moments() {
+    shows("WholeEarly", |chains| chains.a_joiner_reads_no_copy_of_two_moments());
 }
 
 #[test]

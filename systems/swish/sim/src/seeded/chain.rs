@@ -89,3 +89,21 @@ pub const CHAIN: &[SeededBug] = &[
         wrong: "if (removes) ",
     },
 ];
+
+/// Those that random runs do not show: runs that are written out do.
+pub const CHAIN_DIRECTED: &[SeededBug] = &[
+    SeededBug {
+        name: "LeaseFromNow",
+        what: "A round lends time from when it comes, and not from when the last but one came.",
+        header: "stateplane_strong_round.h",
+        right: "__u64 until = node->before_ns + view->lease_ns;",
+        wrong: "__u64 until = sp_now_ns() + view->lease_ns;",
+    },
+    SeededBug {
+        name: "WholeEarly",
+        what: "A joiner is whole before it has the batch that the last part was made after.",
+        header: "stateplane_strong_copy.h",
+        right: "node->whole = node->applied >= header->seq;",
+        wrong: "node->whole = 1;",
+    },
+];

@@ -1,0 +1,192 @@
+//! Runs that are written out, and not drawn: what random ones do not come to.
+
+use super::access::{Access, Op};
+use super::{Chains, Event, Held, KEYS, LEASE_NS, SLOW_TICK_NS, TICK_NS, View, World};
+use crate::model::{Checked, Violation, violated};
+use simnet::Conditions;
+use swish_protocol::strong::kind;
+
+/// Keys of a table: a copy of both tables has several parts.
+const COPIED_KEYS: u32 = 80;
+
+impl Held {
+    fn new(to: usize, kind: u8) -> Held {
+        Held { to, kind, frames: vec![] }
+    }
+}
+
+impl World<'_> {
+    /// What is held arrives now.
+    fn let_go(&mut self) {
+        if let Some(Held { to, frames, .. }) = self.held.take() {
+            frames.into_iter().for_each(|it| self.events.push(self.now_ns, Event::Arrives(to, it)));
+        }
+    }
+
+    /// A packet, and a millisecond; what it was answered, if it was.
+    fn answer(&mut self, place: usize, op: Op) -> Checked<Option<Option<u32>>> {
+        let id = self.history.len();
+        self.packet(place, op)?;
+        self.until(self.now_ns + 2 * TICK_NS)?;
+        Ok(self.history[id].1.returned.map(|(_, found)| found))
+    }
+}
+
+impl Chains<'_> {
+    fn three(&mut self) -> Checked<World<'_>> {
+        self.load(3)?;
+        let mut world = World::quiet(1, TICK_NS, &mut self.members[..3])?;
+        world.until(4 * LEASE_NS)?;
+        Ok(world)
+    }
+
+    /// A round that began before a member was removed, and reaches it long after, does not let it
+    /// read for longer than the others wait.
+    ///
+    /// # Errors
+    /// The removed member reads what is over.
+    pub fn a_late_round_lends_no_time(&mut self) -> Result<(), Violation> {
+        const MS: u64 = 1_000_000;
+        let mut world = self.three()?;
+        world.held = Some(Held::new(2, kind::ROUND));
+        world.until(world.now_ns + LEASE_NS / 4)?;
+        if world.held.as_ref().is_none_or(|held| held.frames.is_empty()) {
+            return violated("harness", "no round is under way");
+        }
+        let removed_ns = world.now_ns;
+        world.dead[2] = Some(false);
+        world.decided(View {
+            chain: vec![0, 1],
+            lease_ns: LEASE_NS,
+            wait_ns: LEASE_NS,
+            ..View::default()
+        });
+        world.until(removed_ns + LEASE_NS - 4 * MS)?;
+        world.let_go();
+        world.until(removed_ns + LEASE_NS + MS)?;
+        let write = world.history.len();
+        world.packet(0, Op { access: Access::Set(7), key: 1 })?;
+        world.until(removed_ns + LEASE_NS + 4 * MS)?;
+        if world.history[write].1.returned.is_none() {
+            return violated("progress", "the new view does not answer");
+        }
+        world.answer(2, Op { access: Access::Read, key: 1 })?;
+        world.check()
+    }
+
+    /// A joiner that has all parts of a copy, and lacks a batch that was written between two of
+    /// them, does not read.
+    ///
+    /// # Errors
+    /// It reads half of the batch, or nothing afterwards.
+    pub fn a_joiner_reads_no_copy_of_two_moments(&mut self) -> Result<(), Violation> {
+        let mut world = self.three()?;
+        for key in 0..COPIED_KEYS {
+            world.packet(0, Op { access: Access::Insert(5), key })?;
+            world.until(world.now_ns + TICK_NS)?;
+        }
+        let view = View { lease_ns: LEASE_NS, wait_ns: LEASE_NS, ..View::default() };
+        world.dead[2] = Some(true);
+        world.decided(View { chain: vec![0, 1], ..view.clone() });
+        world.until(world.now_ns + 4 * LEASE_NS)?;
+        world.members[2].empty()?;
+        world.events.push(world.now_ns, Event::Tick(2));
+        (world.dead[2], world.told[2]) = (None, 0);
+        world.held = Some(Held::new(2, kind::BATCH));
+        world.decided(View { chain: vec![0, 1, 2], joins: vec![2], wait_ns: 0, ..view });
+        // (What comes before it was told of its view is lost.)
+        let until_ns = world.now_ns + 4 * LEASE_NS;
+        let mut parts = world.parts;
+        while world.parts == parts && world.now_ns < until_ns {
+            world.until(world.now_ns + TICK_NS / 50)?;
+            if world.told[2] == 0 {
+                parts = world.parts;
+            }
+        }
+        // The first part has the key as it is now, in the first table; a later one has the other.
+        world.packet(0, Op { access: Access::Set(9), key: 0 })?;
+        world.until(world.now_ns + 4 * LEASE_NS)?;
+        if world.parts < parts + 4 {
+            return violated("harness", format!("a copy of {} parts", world.parts - parts));
+        }
+        world.answer(2, Op { access: Access::Read, key: 0 })?;
+        world.let_go();
+        world.until(world.now_ns + 4 * LEASE_NS)?;
+        match world.answer(2, Op { access: Access::Read, key: 0 })? {
+            Some(Some(9)) => world.check(),
+            other => violated(
+                "progress",
+                format!("{other:?} is read after all: {}", world.members[2].node()),
+            ),
+        }
+    }
+
+    /// A key that is set for some seconds stays while packets come, at whatever switch, and then
+    /// leaves all switches.
+    ///
+    /// # Errors
+    /// It does not.
+    pub fn keys_are_kept_while_packets_come(&mut self) -> Result<(), Violation> {
+        const SECOND_NS: u64 = 1_000_000_000;
+        self.load(3)?;
+        let mut world = World::quiet(1, SLOW_TICK_NS, &mut self.members[..3])?;
+        // (Nobody may read before some rounds.)
+        world.until(SECOND_NS / 2)?;
+        let mut at = |place: usize, seconds: u64, access: Access, wanted: Option<u32>| {
+            world.until(seconds * SECOND_NS)?;
+            let id = world.history.len();
+            world.packet(place, Op { access, key: 1 })?;
+            world.until(seconds * SECOND_NS + SECOND_NS / 10)?;
+            match world.history[id].1.returned {
+                Some((_, found)) if found == wanted => Ok(()),
+                other => violated("time", format!("after {seconds} s: {other:?}, not {wanted:?}")),
+            }
+        };
+        at(0, 1, Access::Lend(7), None)?;
+        at(1, 3, Access::Read, Some(7))?;
+        at(2, 6, Access::Read, Some(7))?;
+        at(1, 12, Access::Read, None)?;
+        at(1, 12, Access::Insert(8), None)?;
+        at(2, 13, Access::Remove, None)?;
+        at(0, 14, Access::Lend(9), None)?;
+        at(0, 17, Access::Ask, Some(0))?;
+        at(1, 19, Access::Ask, None)?;
+        world.until(22 * SECOND_NS)?;
+        for member in world.members.iter() {
+            if member.keys()? > 0 {
+                return violated("time", "a key is there for longer than it is kept");
+            }
+        }
+        Ok(())
+    }
+
+    /// At the last one of two members, which is not behind when its requests get lost: packets for
+    /// which a batch has no room wait, and requests that were lost are sent again.
+    ///
+    /// # Errors
+    /// A packet has no answer.
+    pub fn all_packets_are_answered(&mut self) -> Result<(), Violation> {
+        const PACKETS: u32 = 200;
+        self.load(2)?;
+        let mut world = World::quiet(1, TICK_NS, &mut self.members[..2])?;
+        world.until(4 * LEASE_NS)?;
+        for lost in [false, true] {
+            let loss = if lost { 1.0 } else { 0.0 };
+            world.network.set_conditions(Conditions { loss, ..Conditions::GOOD });
+            for key in 0..PACKETS {
+                world.packet(1, Op { access: Access::Set(1), key: key % KEYS })?;
+            }
+            world.until(world.now_ns + TICK_NS)?;
+            world.network.heal(40_000);
+            world.until(world.now_ns + 100 * TICK_NS)?;
+            let missing = world.history.iter().filter(|it| it.1.returned.is_none()).count();
+            if missing > 0 {
+                return violated("answers", format!("{missing} are missing; lost: {lost}"));
+            }
+        }
+        match world.members[1].deferred()? {
+            0 => violated("answers", "no packet found its batch full"),
+            _ => Ok(()),
+        }
+    }
+}
