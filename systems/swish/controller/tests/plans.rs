@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
+use swish_controller::mutation::{self, Mutation};
 use swish_controller::{
     Controller, Decided, GroupSettings, GroupState, Input, Outputs, Settings, State, plan,
 };
@@ -108,6 +109,35 @@ fn else_the_window_runs_again_and_the_dead_count_all_or_none() {
     assert_eq!(decided.counted[&address(2)][0].rotation, 7);
 }
 
+/// What counted by a decision before counts also if its window runs again.
+fn runs_again_twice() -> Vec<u8> {
+    let mut state = state();
+    (state.views[0].turn, state.views[0].window) = (Turn::Redo, 8);
+    state.views[0].extra = vec![1, 2, 3];
+    let reports = [report(0, 4, 8, phase::SENDING, 0b0101), report(1, 4, 8, phase::READY, 0b1000)];
+    let reports = reports.map(|it| (it.switch, it)).into();
+    let plan = plan(&state, &[member(0), member(1)], &[], &reports).expect("a plan");
+    assert_eq!((plan.turn, plan.window), (Turn::Redo, 8));
+    plan.kept
+}
+
+#[test]
+fn what_the_dead_brought_counts_when_the_window_runs_again() {
+    assert_eq!(runs_again_twice(), [1, 2, 3]);
+}
+
+/// Can the tests fail? (Simulated failures show neither mistake within 150 runs.)
+#[test]
+fn rare_mistakes_are_seen() {
+    mutation::plant(Some(Mutation::KeptForgotten));
+    let kept = runs_again_twice();
+    mutation::plant(Some(Mutation::JoinsEarly));
+    let (_, _, told) = joined();
+    mutation::plant(None);
+    assert!(kept.is_empty());
+    assert!(told.contains(&address(3)), "{told:?}");
+}
+
 struct World {
     controller: Controller,
     now_ns: u64,
@@ -204,9 +234,8 @@ fn a_dead_member_is_removed() {
     assert!(tasks.contains(&(address(0), Task::Seal { number: 6 })), "{tasks:?}");
 }
 
-/// It joins when all others have the decision.
-#[test]
-fn a_switch_joins_last() {
+/// Until the decision that a switch joins is persistent: the reports, and who is told of it at once.
+fn joined() -> (World, Vec<Report>, Vec<Ipv4Addr>) {
     let mut world = World::new();
     let mut all: Vec<Report> = (0..4).map(|number| report(number, 4, 8, phase::READY, 0)).collect();
     world.round(&all);
@@ -260,7 +289,14 @@ fn a_switch_joins_last() {
     assert_eq!((newest.number, newest.joins.clone()), (5, vec![3]));
     tasks.extend(world.round(&all).0);
     tasks.extend(world.round(&all).0);
-    let to: Vec<Ipv4Addr> = takes(&tasks).iter().map(|(to, _)| *to).collect();
+    let to = takes(&tasks).iter().map(|(to, _)| *to).collect();
+    (world, all, to)
+}
+
+/// It joins when all others have the decision.
+#[test]
+fn a_switch_joins_last() {
+    let (mut world, mut all, to) = joined();
     assert!(to.contains(&address(0)) && !to.contains(&address(3)), "{to:?}");
     for report in &mut all[..3] {
         (report.view, report.sealed) = (5, 0);
