@@ -3,8 +3,9 @@
 //!
 //! A record has the newest number of a flow only: it stands for all smaller ones of its grant. So
 //! no message tells which packet has a number that never left. What is known of a packet that went
-//! into a switch and never came out: if a *later* batch with its flow was answered, the packet's
-//! own was answered before, and the packet should have left.
+//! into a switch and never came out: a CPU sends one batch of a shard after the other. If each CPU
+//! that sends any has sent a *later* one that was answered, the packet's own was answered before,
+//! and the packet should have left. (Which CPU took the packet no message tells.)
 
 use super::*;
 
@@ -67,33 +68,23 @@ impl Sent {
 pub(super) struct Answers {
     /// By grant and number: since when it is durable.
     durable: BTreeMap<(u32, u64), u64>,
-    /// By switch: when the batch was first seen, and its answer.
-    times: BTreeMap<u32, Vec<(u64, u64)>>,
     /// By switch: when a record was refused.
     refused: BTreeMap<u32, Vec<u64>>,
 }
 
 impl Answers {
-    fn add(&mut self, switch_id: u32, record: Record, sent_ns: u64, (refused, ns): (u64, u64)) {
+    fn add(&mut self, switch_id: u32, record: Record, (refused, ns): (u64, u64)) {
         if refused >> record.place & 1 == 1 {
             return self.refused.entry(switch_id).or_default().push(ns);
         }
         let since = self.durable.entry((record.epoch, record.number)).or_insert(ns);
         *since = ns.min(*since);
-        self.times.entry(switch_id).or_default().push((sent_ns, ns));
     }
 
     /// Was this number of a grant in a record that was answered by then?
     pub(super) fn has_durable(&self, epoch: u32, number: u64, by_ns: u64) -> bool {
         let mut since = self.durable.range((epoch, number)..=(epoch, u64::MAX));
         since.any(|(_, ns)| *ns <= by_ns.saturating_add(DISORDER_NS))
-    }
-
-    /// When a packet that went into a switch at `ns` should have left, at the latest.
-    fn left_by(&self, switch_id: u32, ns: u64) -> Option<u64> {
-        let times = self.times.get(&switch_id)?;
-        let later = times.iter().filter(|(sent_ns, _)| *sent_ns > ns.saturating_add(SLACK_NS));
-        later.map(|(_, answer_ns)| *answer_ns).min()
     }
 
     /// Was an update of this switch refused while a packet waited that went in at `ns`?
@@ -109,16 +100,28 @@ impl Ledger {
     pub(super) fn answers(&self, flow: &Flow) -> Answers {
         let mut answers = Answers::default();
         for (id, place) in &flow.records {
-            let Some(Sent { records, first_ns: Some(sent_ns), answer: Some(answer) }) =
-                self.batches.get(id)
-            else {
+            let Some(Sent { records, answer: Some(answer), .. }) = self.batches.get(id) else {
                 continue;
             };
             if let Some(record) = records.get(place) {
-                answers.add(id.switch_id, *record, *sent_ns, *answer);
+                answers.add(id.switch_id, *record, *answer);
             }
         }
         answers
+    }
+
+    /// When a packet of a shard that went into a switch at `ns` should have left, at the latest.
+    fn left_by(&self, switch_id: u32, shard: Option<u16>, ns: u64) -> Option<u64> {
+        let mut by_cpu: BTreeMap<u16, Option<u64>> = BTreeMap::new();
+        let own = |id: &BatchId| id.switch_id == switch_id && shard.is_none_or(|it| it == id.shard);
+        for (id, sent) in self.batches.iter().filter(|(id, _)| own(id)) {
+            let first = by_cpu.entry(id.stream).or_default();
+            let later = sent.first_ns.is_some_and(|it| it > ns.saturating_add(SLACK_NS));
+            if let Some((_, answer_ns)) = sent.answer.filter(|_| later) {
+                *first = Some(first.map_or(answer_ns, |it| it.min(answer_ns)));
+            }
+        }
+        by_cpu.into_values().max_by_key(|it| it.unwrap_or(u64::MAX)).flatten()
     }
 
     /// Why a packet may have been lost that went into a switch at `ns` and waited there.
@@ -136,7 +139,7 @@ impl Ledger {
         if answers.refused_while_waiting(*switch_id, ns) {
             return Some("refused: the grant was over".to_string());
         }
-        let left_by = answers.left_by(*switch_id, ns).unwrap_or(u64::MAX);
+        let left_by = self.left_by(*switch_id, flow.shard, ns).unwrap_or(u64::MAX);
         let waited_ns = left_by.saturating_sub(ns).min(WAITS_NS);
         let name = self.name(switch);
         let lost = self.broken(ns, waited_ns, |it| it.touches(name));

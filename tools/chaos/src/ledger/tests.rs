@@ -471,3 +471,17 @@ fn a_packet_waits_as_long_as_its_switch_lives_and_its_chain_answers() {
     let said = story.problems(3);
     assert!(said.contains("packet 2 got lost as packet from tor at s1"), "{said}");
 }
+
+/// What one CPU's batch was answered says nothing of a packet that waits on another one.
+#[test]
+fn a_packet_may_wait_on_the_cpu_that_is_not_answered() {
+    let mut story = Story::new();
+    story.batched(1, 5, 1);
+    let record = Record { place: 0, epoch: 5, number: 1 };
+    let batch = BatchId { stream: 1, ..batch_id(1, 1) };
+    story.see(TOR, S1, false, What::Recorded { batch, record });
+    story.enters(2, S1).later(60).broken(plan::process("store1", "store"));
+    story.later(300).enters(3, S1).batch(1, 3, 5, 3).answer(1, 3, 0).out(3, S1, 3);
+    let cause = "store1's store killed: waited too long".to_string();
+    assert_eq!(story.causes(3), vec![(2, Some(2), cause)]);
+}
