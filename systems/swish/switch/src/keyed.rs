@@ -90,9 +90,13 @@ pub(crate) type Bytes = Option<Vec<u8>>;
 /// Key and value in wire form, of the fields that are given; `None`: none is given.
 pub(crate) fn read(object: &Keyed, given: &[(String, String)]) -> Result<(Bytes, Bytes)> {
     for (name, _) in given {
-        let plain = name.trim_start_matches("key.").trim_start_matches("value.");
-        let is_known = object.key.iter().chain(&object.value).any(|it| it.name == plain)
-            || object.is_register() && plain == INDEX;
+        let is = |fields: &[WireField], name: &str| fields.iter().any(|it| it.name == name);
+        let is_key = |name: &str| is(&object.key, name) || object.is_register() && name == INDEX;
+        let is_known = match name.split_once('.') {
+            Some(("key", name)) => is_key(name),
+            Some(("value", name)) => is(&object.value, name),
+            _ => is_key(name) || is(&object.value, name),
+        };
         if !is_known {
             return refuse(object, &format!("it has no field {name}; it has: {}", names(object)));
         }

@@ -14,13 +14,15 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use swish_protocol::objects::Consistency;
 use swish_protocol::strong::{KEY_BYTES, OrderValue, VALUE_BYTES, flag, order, outcome};
-use switch_agent::Result;
+use switch_agent::{Error, Result};
 
 /// The data plane's program for operators.
 const ORDER: &str = "sp_strong_order";
 const XDP_PASS: u32 = 2;
-/// A command takes no longer.
+/// An order waits no longer for room, or for its answer.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// A command that removes many keys, for all of its waiting.
+const PATIENCE_WITH_MANY: Duration = Duration::from_secs(20);
 /// From one look for an answer to the next.
 const LOOK: Duration = Duration::from_micros(200);
 /// In a record's name: the CPU is from this bit on (`sp_commit_name`).
@@ -98,8 +100,9 @@ impl Table {
             let reason = match done.status {
                 outcome::BUSY if wait()?.is_continue() => continue,
                 outcome::BUSY => {
-                    "the switch had no room for the order, as packets write all the time: try \
-                     again"
+                    "the switch's open batch has no room: a switch of the group does not answer \
+                     (`stateplane shared status`), or packets write all the time. Nothing is \
+                     written; try again"
                 }
                 outcome::NO_LEASE => {
                     "packets may not read or write here now: the switch is no member of the group, \
@@ -115,17 +118,27 @@ impl Table {
 
     /// Until all members have the record.
     fn answered(&self, dataplane: &Dataplane, record: Pending, wait: Wait<'_>) -> Result<()> {
+        const LATE: &str = "not all switches of the group have answered. It may still take effect: \
+                            `stateplane shared get` tells, once `stateplane shared status` says \
+                            that all is well";
+        self.answered_or(dataplane, record, LATE, wait)
+    }
+
+    /// The same; `late`: what to say if it takes too long.
+    fn answered_or(
+        &self,
+        dataplane: &Dataplane,
+        record: Pending,
+        late: &str,
+        wait: Wait<'_>,
+    ) -> Result<()> {
         let ask = OrderValue { what: order::ASK, ..record };
         loop {
             let (now, _) = self.run(dataplane, ask, &[], &[])?;
             let reason = match now.status {
                 outcome::DONE => return Ok(()),
                 outcome::WAITS if wait()?.is_continue() => continue,
-                outcome::WAITS => {
-                    "not all switches of the group have answered. It may still take effect: \
-                     `stateplane shared get` tells, once `stateplane shared status` says that all \
-                     is well"
-                }
+                outcome::WAITS => late,
                 outcome::FULL => {
                     let reason = format!(
                         "it is full: {} keys; delete some, or compile the program with a larger \
@@ -193,11 +206,14 @@ impl Table {
         Ok(((found.found != 0).then_some(held), found.status == outcome::WAITS))
     }
 
-    /// What is written by now is at all members. (As packets that read what is under way: a record
-    /// that writes nothing takes the way of the others.)
+    /// What is written by now is at all members. A record that writes nothing goes through the
+    /// chain: its answer says that all before it is at the tail.
     fn settle(&self, dataplane: &Dataplane, wait: Wait<'_>) -> Result<()> {
+        const LATE: &str = "a packet's write is under way, and not all switches of the group have \
+                            answered it: nothing can be read before. `stateplane shared status` \
+                            says who does not answer";
         let record = self.write(dataplane, (&[], &[]), flag::READ, 0, wait)?;
-        self.answered(dataplane, record, wait)
+        self.answered_or(dataplane, record, LATE, wait)
     }
 
     /// A key that all members have, if it is there.
@@ -225,12 +241,52 @@ impl Table {
         let flags = if self.keyed.is_register() { 0 } else { flag::REMOVE };
         // Of each CPU's stream the last one: the tail answers them in their order.
         let mut last: Vec<Pending> = vec![];
-        for key in keys {
-            let record = self.write(dataplane, (key, &[]), flags, 0, &*patience())?;
+        for (number, key) in keys.iter().enumerate() {
+            let record = self.write(dataplane, (key, &[]), flags, 0, &*patience());
+            let record = record.map_err(|error| match number {
+                0 => error,
+                _ => Error::Other(format!(
+                    "{number} of {} removals were sent, and may take effect: {error}",
+                    keys.len()
+                )),
+            })?;
+            if last.iter().any(|it| it.incarnation != record.incarnation) {
+                let reason = "the switch was removed from the group meanwhile, and does not know \
+                              which keys it removed: `stateplane shared get` on another switch \
+                              tells";
+                return refuse(&self.keyed, reason);
+            }
             last.retain(|it| it.name >> CPU_SHIFT != record.name >> CPU_SHIFT);
             last.push(record);
         }
         last.into_iter().try_for_each(|it| self.answered(dataplane, it, &*patience()))
+    }
+}
+
+/// Before this version of Linux, a packet may interrupt BPF_PROG_RUN on its CPU, in the middle of
+/// an order, and use its memory (commit af2d0d09eabe).
+const LINUX: (u32, u32) = (6, 3);
+
+/// The first two numbers of `uname -r`.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|it: char| !it.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+fn check_linux(keyed: &Keyed) -> Result<()> {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    match version(&release) {
+        Some(is) if is < LINUX => refuse(
+            keyed,
+            &format!(
+                "with SRO, `get`, `set`, `delete` and `clear` need Linux {}.{} or later; this is \
+                 {}",
+                LINUX.0,
+                LINUX.1,
+                release.trim()
+            ),
+        ),
+        _ => Ok(()),
     }
 }
 
@@ -244,7 +300,10 @@ pub(crate) struct StrongKeys<'a> {
 
 /// Looks again after a while, for some time.
 fn patient() -> impl Fn() -> Result<ControlFlow<()>> {
-    let until = Instant::now() + PATIENCE;
+    patient_until(Instant::now() + PATIENCE)
+}
+
+fn patient_until(until: Instant) -> impl Fn() -> Result<ControlFlow<()>> {
     move || {
         std::thread::sleep(LOOK);
         let late = Instant::now() >= until;
@@ -259,6 +318,7 @@ impl Keys for StrongKeys<'_> {
 
     fn all(&self) -> Result<Vec<Held>> {
         let StrongKeys { dataplane, table, .. } = self;
+        check_linux(&table.keyed)?;
         let Some(map) = dataplane.map(&table.map) else {
             return refuse(&table.keyed, "the data plane has no such map: report it");
         };
@@ -282,10 +342,12 @@ impl Keys for StrongKeys<'_> {
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<Held>> {
+        check_linux(self.keyed())?;
         self.table.get(self.dataplane, key, &patient())
     }
 
     fn set(&self, key: &[u8], value: &[u8], idle_s: Option<u16>) -> Result<Option<Held>> {
+        check_linux(self.keyed())?;
         if idle_s.is_some() && !self.table.timed {
             let reason = "the program gives no key of it a time, so switches keep none: leave \
                           --idle-s out, and delete it";
@@ -297,12 +359,29 @@ impl Keys for StrongKeys<'_> {
     }
 
     fn delete(&self, keys: &[&[u8]]) -> Result<()> {
+        check_linux(self.keyed())?;
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        self.table.delete(self.dataplane, keys, &|| Box::new(patient()))
+        let end = Instant::now() + PATIENCE_WITH_MANY;
+        let patience = || patient_until(end.min(Instant::now() + PATIENCE));
+        self.table.delete(self.dataplane, keys, &|| Box::new(patience()))
     }
 
     fn removed(&self) -> Result<u64> {
         // (Removed keys have room of their own.)
         Ok(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LINUX, version};
+
+    #[test]
+    fn versions_are_compared_by_number() {
+        assert!(version("6.1.0-31-amd64").is_some_and(|it| it < LINUX));
+        assert!(version("5.15.0\n").is_some_and(|it| it < LINUX));
+        assert_eq!(version("6.12.9"), Some((6, 12)));
+        assert!(version("6.12.9").is_some_and(|it| it > LINUX));
+        assert_eq!(version(""), None);
     }
 }

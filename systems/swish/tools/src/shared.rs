@@ -27,7 +27,7 @@ const EXAMPLES: &str = "Examples:
   stateplane shared get matches                  a counter or sketch: cells that are not zero
   stateplane shared get matches index=17
   stateplane shared set signatures port=53 payload=0xdeadbeef00000000 id=7
-  stateplane shared set blocks source=10.66.0.1 --idle-s 3600
+  stateplane shared set blocks source=10.66.0.1
   stateplane shared delete blocks source=10.66.0.1
   stateplane shared clear blocks
 
