@@ -65,7 +65,15 @@ pub(crate) struct Agent {
 /// another machine's.
 pub fn check(config: &Config, systems: &[&dyn System]) -> Result<Vec<String>> {
     let manifest = start::check(config, systems)?;
-    Ok(preflight::problems(config, crate::system::message_bytes(systems, &manifest)))
+    let mut problems =
+        preflight::problems(config, crate::system::message_bytes(systems, &manifest));
+    // What `commit = "auto"` comes to on this host the program may refuse.
+    let mut settled = config.clone();
+    let waiting = commit::settle(&mut settled)?;
+    if let Err(error) = start::check(&settled, systems) {
+        problems.push(format!("{waiting}. {error}"));
+    }
+    Ok(problems)
 }
 
 /// Runs a switch until it is told to end. `fresh` discards what a dead agent of this name left.

@@ -107,6 +107,8 @@ fn fingerprint(config: &Config, manifest: &Manifest) -> Result<String> {
     bytes.push(config.commit as u8);
     bytes.push(config.when_full as u8);
     bytes.extend(config.commit_hold_ms.to_ne_bytes());
+    // (A fabric port with a smaller MTU takes no batch as long as before.)
+    bytes.extend(commit::batch_words(config)?.to_ne_bytes());
     Ok(format!(
         "{:016x}{:016x}-{}",
         fnv_1a(FNV_OFFSET, &bytes),
