@@ -34,8 +34,9 @@ pub const EXPERIMENT: Experiment = Experiment {
             from the hosts' ledgers. The error of a bin is the difference of what arrived and what \
             the limit allowed of what was offered, over the limit. The burst is 25 packets (2.5 % of \
             a bin). The controller pulls what came to each switch over TCP, as often as it can \
-            (each 10 ms) and twice a second, and divides the limit in the same parts; each switch \
-            has 2 % of the limit at the least, for packets that begin to come there.",
+            (each 10 ms) and twice a second, remembers it for 100 ms, and divides the limit in the \
+            same parts; each switch has 2 % of the limit at the least, for packets that begin to \
+            come there.",
     },
 };
 

@@ -8,12 +8,12 @@ use crate::shared::control::{Way, Work, beside};
 use crate::shared::network::Network;
 use crate::shared::spread::{Leak, leak, plan};
 use crate::shared::traffic::{Live, run as send};
+use crate::shared::verdict::lost;
 use crate::statistics::{Summary, quantile, summary};
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use plot::{Axes, Line, distribution};
 use serde_json::{Value, json};
-use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Its place on the page, and how it runs.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -42,7 +42,8 @@ pub const EXPERIMENT: Experiment = Experiment {
             ms, or as often as it can, whole sketches by TCP from mapped memory; with push, agents \
             look for changes each 1 ms, and tell each once. Rates are what senders and receivers \
             on two CPUs stand, some 80,000 packets a second: a thousandth of the paper's. Bytes \
-            are those that the first switch got from other switches, or that the controller got.",
+            are those on all links between switches, and to and from the controller. A run in \
+            which more than one packet in 200 is lost on the way fails.",
     },
 };
 
@@ -98,16 +99,17 @@ fn one(context: &Context, blocker: &Blocker, rate: u32, seed: u64) -> Result<Run
     let vars = [("define", blocker.define.to_owned()), ("period_us", PERIOD_US.to_string())];
     let network = Network::up(&context.places.stateplane, mode, &vars)?;
     let (live, work) = (Live::default(), Work::default());
-    let before = network.fabric_bytes(0)?;
+    let (begin, before) = (Instant::now(), network.link_bytes()?);
     let ledger = match blocker.way {
         Some(way) => beside(&network, way, &work, || send(&network, &plan, &live))?,
         None => send(&network, &plan, &live)?,
     };
-    let bytes = match blocker.way {
-        Some(_) => work.bytes.load(Ordering::Relaxed),
-        None => network.fabric_bytes(0)? - before,
-    };
-    let mbps = bytes as f64 * 8e-6 / plan.length.as_secs_f64();
+    let bytes = network.link_bytes()? - before;
+    let mbps = bytes as f64 * 8e-6 / begin.elapsed().as_secs_f64();
+    // (A packet that was lost is no packet that was blocked.)
+    let lost = lost(&ledger, network.blocked_packets()?);
+    let allowed = plan.count() as u64 / 200;
+    ensure!(lost <= allowed, "{}: {lost} of {} packets were lost", blocker.name, plan.count());
     Ok(Run { leak: leak(&plan, &ledger), mbps })
 }
 

@@ -5,9 +5,10 @@ use crate::frame::{Packet, UDP};
 use crate::kernel::XDP_REDIRECT;
 use crate::per_packet::{Effort, Measured, Replay, SLICE_PACKETS};
 use crate::shared::network::Network;
+use crate::shared::shares::{self, Limit};
 use crate::statistics::summary;
 use anyhow::{Context, Result, ensure};
-use dataplane::{ActionSpec, Dataplane, EntrySpec, KeySpec, Write};
+use dataplane::Dataplane;
 use lab::netns::Netns;
 use nix::net::if_::if_nametoindex;
 use std::net::Ipv4Addr;
@@ -17,9 +18,8 @@ use std::path::Path;
 const SOURCES: u32 = 64;
 /// Of each source: too few for the detector.
 const DESTINATIONS: u32 = 4;
-/// Of the limiter, in bytes a millisecond and in bytes: more than one CPU's packets.
-const RATE: u32 = 1_000_000;
-const BURST: u32 = 100_000_000;
+/// Of the limiter: more than one CPU's packets.
+const LIMIT: Limit = Limit { rate: 1_000_000, burst: 100_000_000 };
 
 /// A program in the first switch of a lab.
 pub struct Live {
@@ -67,22 +67,7 @@ pub fn frames() -> Vec<Vec<u8>> {
 /// # Errors
 /// The program has no such table.
 pub fn set_limits(dataplane: &Dataplane) -> Result<()> {
-    let table = dataplane.table("LimiterIngress.limits")?;
-    for user in 0..SOURCES {
-        let number = |name: &str, value: u32| (Some(name.to_owned()), value.to_string());
-        let entry = table.resolve(&EntrySpec {
-            keys: vec![KeySpec { name: None, text: format!("10.66.0.{}/32", user + 1) }],
-            priority: None,
-            action: ActionSpec {
-                name: "limit".to_owned(),
-                arguments: [("user", user), ("rate", RATE), ("burst", BURST)]
-                    .map(|(name, value)| number(name, value))
-                    .to_vec(),
-            },
-        })?;
-        table.write(&entry, Write::Set)?;
-    }
-    Ok(())
+    (0..SOURCES).try_for_each(|user| shares::set(dataplane, user, LIMIT))
 }
 
 impl Live {

@@ -135,21 +135,20 @@ impl Network {
         Ok(agent.context("the agent has ended")?.1.pid)
     }
 
-    /// Bytes that a switch has got from other switches, as the kernel counts them.
+    /// Bytes that have come over all links between switches, and to or from the controller, as the
+    /// kernel counts them.
     ///
     /// # Errors
     /// The interfaces cannot be read.
-    pub fn fabric_bytes(&self, switch: usize) -> Result<u64> {
-        let netns = self.netns('s', switch)?;
+    pub fn link_bytes(&self) -> Result<u64> {
         let mut all = 0;
-        for other in (0..SWITCHES).filter(|other| *other != switch) {
-            let name = format!("s{}", other + 1);
-            let command = ["ip", "-json", "-s", "link", "show", "dev", &name].map(str::to_owned);
-            let (good, said) = lab::process::run(Some(&netns), &command)?;
-            ensure!(good, "{}: {}", command.join(" "), said.trim());
-            let links: Value = serde_json::from_str(&said).context("what `ip` says")?;
-            let bytes = links[0]["stats64"]["rx"]["bytes"].as_u64();
-            all += bytes.with_context(|| format!("no rx bytes of {name}: {said}"))?;
+        for switch in 0..SWITCHES {
+            let netns = self.netns('s', switch)?;
+            for other in (0..SWITCHES).filter(|other| *other != switch) {
+                all += received(&netns, &format!("s{}", other + 1))?;
+            }
+            all += received(&netns, "c")?;
+            all += received(&self.controller()?, &format!("s{}", switch + 1))?;
         }
         Ok(all)
     }
@@ -166,4 +165,14 @@ impl Network {
         }
         Ok(all)
     }
+}
+
+/// Bytes that came in by an interface of a namespace.
+fn received(netns: &Netns, name: &str) -> Result<u64> {
+    let command = ["ip", "-json", "-s", "link", "show", "dev", name].map(str::to_owned);
+    let (good, said) = lab::process::run(Some(netns), &command)?;
+    ensure!(good, "{}: {}", command.join(" "), said.trim());
+    let links: Value = serde_json::from_str(&said).context("what `ip` says")?;
+    let bytes = links[0]["stats64"]["rx"]["bytes"].as_u64();
+    bytes.with_context(|| format!("no rx bytes of {name}: {said}"))
 }

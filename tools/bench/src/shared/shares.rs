@@ -17,6 +17,8 @@ const PULL: u32 = u32::MAX;
 /// Of a limit, what a switch has at the least: a user's packets may begin to come there before the
 /// controller looks again.
 const SPARE: f64 = 0.02;
+/// What came is remembered for so long.
+const MEMORY: Duration = Duration::from_millis(100);
 
 /// A user's limit.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +30,10 @@ pub struct Limit {
 }
 
 /// Gives a user its limit at a switch. Its number is its place behind 10.66.0.1.
-fn set(dataplane: &Dataplane, user: u32, limit: Limit) -> Result<()> {
+///
+/// # Errors
+/// The program has no such table.
+pub fn set(dataplane: &Dataplane, user: u32, limit: Limit) -> Result<()> {
     let table = dataplane.table("LimiterIngress.limits")?;
     let number = |name: &str, value: u32| (Some(name.to_owned()), value.to_string());
     let entry = table.resolve(&EntrySpec {
@@ -63,15 +68,27 @@ fn obey(dataplane: &Dataplane, mut wire: Wire, users: u32) -> Result<()> {
     Ok(())
 }
 
-/// Parts of a limit, by what came to each switch since the last look. `None`: nothing came.
-fn parts(came: [u32; SWITCHES]) -> Option<[f64; SWITCHES]> {
-    let all: u64 = came.iter().copied().map(u64::from).sum();
-    (all > 0).then(|| came.map(|bytes| (f64::from(bytes) / all as f64).max(SPARE)))
+/// Of what came lately, what is forgotten at a look: a look alone sees a dozen packets, whose
+/// number is chance.
+fn forgotten(period: Duration) -> f64 {
+    (period.as_secs_f64() / MEMORY.as_secs_f64()).min(1.0)
+}
+
+/// Parts of a limit, by what came to each switch lately; together all of it. `None`: nothing came.
+fn parts(came: [f64; SWITCHES]) -> Option<[f64; SWITCHES]> {
+    let all: f64 = came.iter().sum();
+    if all <= 0.0 {
+        return None;
+    }
+    let parts = came.map(|bytes| (bytes / all).max(SPARE));
+    let sum: f64 = parts.iter().sum();
+    Some(parts.map(|part| part / sum))
 }
 
 /// Looks, divides and tells, again and again.
 fn divide(wires: &mut [Wire], limits: &[Limit], period: Duration, over: &AtomicBool) -> Result<()> {
     let mut before = vec![vec![0u32; limits.len()]; SWITCHES];
+    let mut lately = vec![[0.0; SWITCHES]; limits.len()];
     let mut next = Instant::now();
     while !over.load(Ordering::Acquire) {
         for wire in wires.iter_mut() {
@@ -86,8 +103,11 @@ fn divide(wires: &mut [Wire], limits: &[Limit], period: Duration, over: &AtomicB
         }
         let mut orders = vec![vec![]; SWITCHES];
         for (user, limit) in limits.iter().enumerate() {
-            let came = std::array::from_fn(|at| now[at][user].wrapping_sub(before[at][user]));
-            let parts = parts(came).unwrap_or([1.0 / SWITCHES as f64; SWITCHES]);
+            for (at, lately) in lately[user].iter_mut().enumerate() {
+                let came = now[at][user].wrapping_sub(before[at][user]);
+                *lately += f64::from(came) - *lately * forgotten(period);
+            }
+            let parts = parts(lately[user]).unwrap_or([1.0 / SWITCHES as f64; SWITCHES]);
             for (order, part) in orders.iter_mut().zip(parts) {
                 let of = |all: u32| (f64::from(all) * part).round() as u32;
                 order.extend([of(limit.rate), of(limit.burst).max(64)]);
@@ -148,14 +168,15 @@ mod tests {
 
     #[test]
     fn a_part_is_as_large_as_the_traffic() {
-        let is = |came: [u32; 4], must: [f64; 4]| {
+        let is = |came: [f64; 4], must: [f64; 4]| {
             let parts = parts(came).expect("something came");
             for (part, must) in parts.into_iter().zip(must) {
                 assert!((part - must).abs() < 1e-9, "{part} for {must}");
             }
         };
-        is([1, 1, 1, 1], [0.25; 4]);
-        is([90, 10, 0, 0], [0.9, 0.1, SPARE, SPARE]);
-        assert_eq!(parts([0; 4]), None);
+        is([1.0; 4], [0.25; 4]);
+        let with_spare = 1.0 + 2.0 * SPARE;
+        is([90.0, 10.0, 0.0, 0.0], [0.9, 0.1, SPARE, SPARE].map(|part| part / with_spare));
+        assert_eq!(parts([0.0; 4]), None);
     }
 }
