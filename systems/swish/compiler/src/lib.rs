@@ -487,7 +487,7 @@ mod tests {
     use super::{HEADERS, SwiSh};
     use xdp_backend::system::System;
 
-    /// What packets call. All other headers are those of messages.
+    /// Headers of what packets call. (Two of SRO have functions of both.)
     const OF_PACKETS: [&str; 6] = [
         "stateplane_eventual.h",
         "stateplane_lww.h",

@@ -234,7 +234,8 @@ fn a_dead_member_is_removed() {
     assert!(tasks.contains(&(address(0), Task::Seal { number: 6 })), "{tasks:?}");
 }
 
-/// Until the decision that a switch joins is persistent: the reports, and who is told of it at once.
+/// Until the decision that a switch joins is persistent: the reports, and the switches that are
+/// told of it at once.
 fn joined() -> (World, Vec<Report>, Vec<Ipv4Addr>) {
     let mut world = World::new();
     let mut all: Vec<Report> = (0..4).map(|number| report(number, 4, 8, phase::READY, 0)).collect();
