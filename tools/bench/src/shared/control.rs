@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 const PORT: u16 = 5500;
 /// A read that finds nothing returns after this, to see whether it is over.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// What an agent is asked for: its whole sketch.
-const PULL: u32 = u32::MAX;
+/// What an agent is asked for: all that its switch counted.
+pub(super) const PULL: u32 = u32::MAX;
 /// Of a block, in what the program compares with: 1024 us.
 const BLOCKED_FOR: u64 = 600_000;
 /// Bytes of a sketch on the wire.
@@ -247,8 +247,21 @@ pub(super) fn connected<'a>(
     Ok((Wire::new(agent, over)?, Wire::new(controller, over)?))
 }
 
-pub(super) fn joined(thread: thread::ScopedJoinHandle<'_, Result<()>>) -> Result<()> {
+fn joined(thread: thread::ScopedJoinHandle<'_, Result<()>>) -> Result<()> {
     thread.join().map_err(|_| anyhow!("a thread of the controller or an agent panicked"))?
+}
+
+/// Ends controller and agents; what was done meanwhile, or what went wrong first.
+pub(super) fn end<T>(
+    over: &AtomicBool,
+    threads: Vec<thread::ScopedJoinHandle<'_, Result<()>>>,
+    result: Result<T>,
+) -> Result<T> {
+    over.store(true, Ordering::Release);
+    let ended: Vec<Result<()>> = threads.into_iter().map(joined).collect();
+    let result = result?;
+    ended.into_iter().collect::<Result<()>>()?;
+    Ok(result)
 }
 
 /// Runs controller and agents while `meanwhile` works; what that returns.
@@ -285,11 +298,6 @@ pub fn beside<T>(
         if let Way::Pull(period) = way {
             threads.push(scope.spawn(move || pull(peers, period, over, work)));
         }
-        let result = meanwhile();
-        over.store(true, Ordering::Release);
-        let ended: Vec<Result<()>> = threads.into_iter().map(joined).collect();
-        let result = result?;
-        ended.into_iter().collect::<Result<()>>()?;
-        Ok(result)
+        end(over, threads, meanwhile())
     })
 }

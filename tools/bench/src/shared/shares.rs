@@ -3,7 +3,7 @@
 //! talk by TCP.
 
 use crate::shared::SWITCHES;
-use crate::shared::control::{Wire, connected, joined};
+use crate::shared::control::{PULL, Wire, connected, end};
 use crate::shared::network::Network;
 use anyhow::{Context, Result, ensure};
 use dataplane::{ActionSpec, Dataplane, EntrySpec, KeySpec, Write};
@@ -12,8 +12,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What an agent is asked for: bytes that came, by user.
-const PULL: u32 = u32::MAX;
 /// Of a limit, what a switch has at the least: a user's packets may begin to come there before the
 /// controller looks again.
 const SPARE: f64 = 0.02;
@@ -153,12 +151,7 @@ pub fn beside<T>(
         for (dataplane, wire) in agents {
             threads.push(scope.spawn(move || obey(&dataplane, wire, users)));
         }
-        let result = meanwhile();
-        over.store(true, Ordering::Release);
-        let ended: Vec<Result<()>> = threads.into_iter().map(joined).collect();
-        let result = result?;
-        ended.into_iter().collect::<Result<()>>()?;
-        Ok(result)
+        end(over, threads, meanwhile())
     })
 }
 
