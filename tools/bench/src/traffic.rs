@@ -15,6 +15,7 @@ use crate::statistics::{Summary, summary};
 use crate::systems::System;
 use anyhow::{Result, bail};
 use dataplane::LiveReady;
+use lab::netns::Netns;
 use serde::Serialize;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,15 +50,22 @@ fn settings(network: &Network, flows: u32, parts: u32) -> Vec<u8> {
     bytes
 }
 
-/// Sends on a CPU until told to stop.
-fn generate(object: &CObject, network: &Network, cpu: usize, stop: &AtomicBool) -> Result<()> {
+/// Sends on a CPU until told to stop, by an interface of a namespace. `program`: of
+/// tools/bench/setups/traffic.c. The calling thread stays in the namespace, and on the CPU.
+pub(crate) fn generate(
+    object: &CObject,
+    program: &str,
+    (netns, ifindex): (&Netns, u32),
+    cpu: usize,
+    stop: &AtomicBool,
+) -> Result<()> {
     kernel::pin_to_cpu(cpu)?;
-    network.generator.enter_thread()?;
-    let line = network.generator_line.to_ne_bytes();
+    netns.enter_thread()?;
+    let line = ifindex.to_ne_bytes();
     kernel::write(&object.map("generate_to")?, &0u32.to_ne_bytes(), &line)?;
-    let _ready = object.with_program("generate", |program| Ok(LiveReady::new(program)?))?;
+    let _ready = object.with_program(program, |program| Ok(LiveReady::new(program)?))?;
     while !stop.load(Ordering::Relaxed) {
-        object.with_program("generate", |program| {
+        object.with_program(program, |program| {
             kernel::run_live(program, &[0u8; FRAME_BYTES], 0, BURST)
         })?;
     }
@@ -106,8 +114,9 @@ fn carry(
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let stop = &stop;
+        let line: (&Netns, u32) = (&network.generator, network.generator_line);
         let senders: Vec<_> = (0..cpus.count)
-            .map(|cpu| scope.spawn(move || generate(generator, network, cpu, stop)))
+            .map(|cpu| scope.spawn(move || generate(generator, "generate", line, cpu, stop)))
             .collect();
         let counted = count(sink, window);
         stop.store(true, Ordering::Relaxed);

@@ -4,8 +4,8 @@
 use crate::contention::process_cpu_ns;
 use crate::frame::FRAME_BYTES;
 use crate::kernel::{self, CObject};
+use crate::traffic;
 use anyhow::{Result, anyhow, ensure};
-use dataplane::LiveReady;
 use lab::netns::Netns;
 use libbpf_rs::Link;
 use nix::net::if_::if_nametoindex;
@@ -14,14 +14,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Frames that one system call generates: short enough to notice the end.
-const BURST: u32 = 8_192;
 /// Before counting: caches, rings, and state that packets make.
 const WARM_UP: Duration = Duration::from_millis(200);
 
 /// A CPU's way: the generator's end, and where what a switch sends on is counted.
 pub struct Lane {
-    from: Netns,
+    from: (Netns, u32),
     generator: CObject,
     sink: CObject,
     cpu: usize,
@@ -30,42 +28,30 @@ pub struct Lane {
 
 impl Lane {
     /// Frames, round and round, into an interface of a namespace, and out of an interface of the
-    /// same name of another one. `traffic`: tools/bench/setups/traffic.c, compiled.
+    /// same name of another one. `object`: tools/bench/setups/traffic.c, compiled.
     ///
     /// # Errors
     /// There is no such interface, or a program cannot be loaded.
     pub fn new(
-        traffic: &Path,
+        object: &Path,
         cpu: usize,
         [from, to]: [Netns; 2],
         interface: &str,
         frames: &[Vec<u8>],
     ) -> Result<Lane> {
         let index = |netns: &Netns| netns.run(|| Ok(if_nametoindex(interface)?));
-        let generator = CObject::load(traffic, &[("list", u32::try_from(frames.len())?)])?;
+        let generator = CObject::load(object, &[("list", u32::try_from(frames.len())?)])?;
         kernel::write_frames(&generator, frames, FRAME_BYTES)?;
         let ifindex = index(&from)?;
-        let zero = 0u32.to_ne_bytes();
-        from.inside(|| {
-            kernel::write(&generator.map("generate_to")?, &zero, &ifindex.to_ne_bytes())
-        })??;
-        let mut sink = CObject::load(traffic, &[])?;
+        let mut sink = CObject::load(object, &[])?;
         let sink_index = index(&to)?;
         let attached = to.inside(|| sink.attach("sink", sink_index))??;
-        Ok(Lane { from, generator, sink, cpu, _attached: attached })
+        Ok(Lane { from: (from, ifindex), generator, sink, cpu, _attached: attached })
     }
 
     fn generate(&self, stop: &AtomicBool) -> Result<()> {
-        kernel::pin_to_cpu(self.cpu)?;
-        self.from.enter_thread()?;
-        let name = "generate_listed";
-        let _ready = self.generator.with_program(name, |program| Ok(LiveReady::new(program)?))?;
-        while !stop.load(Ordering::Relaxed) {
-            self.generator.with_program(name, |program| {
-                kernel::run_live(program, &[0u8; FRAME_BYTES], 0, BURST)
-            })?;
-        }
-        Ok(())
+        let (netns, ifindex) = &self.from;
+        traffic::generate(&self.generator, "generate_listed", (netns, *ifindex), self.cpu, stop)
     }
 
     fn arrived(&self) -> Result<u64> {
