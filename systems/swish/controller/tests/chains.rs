@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{Agent, LEASE_MS, address};
+use common::settings::LEASE_MS;
+use common::{Agent, address};
 use swish_controller::Event;
 use swish_protocol::control::{ChainReport, Lease, Load, Member, Report, View};
 

@@ -3,17 +3,14 @@
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use swish_controller::mutation::{self, Mutation};
-use swish_controller::{
-    Controller, Decided, GroupSettings, GroupState, Input, Outputs, Settings, State, plan,
-};
+use swish_controller::{Controller, Decided, GroupState, Input, Outputs, State, plan};
 use swish_protocol::control::{Load, Member, Message, Report, Task, Turn, View};
 use swish_protocol::layouts::phase;
 
-const MS: u64 = 1_000_000;
+#[path = "common/settings.rs"]
+mod settings;
 
-fn address(number: u32) -> Ipv4Addr {
-    Ipv4Addr::new(10, 9, 0, number as u8)
-}
+use settings::{MS, address, settings};
 
 fn member(number: u32) -> Member {
     Member { number, address: address(number), incarnation: 7 }
@@ -145,20 +142,8 @@ struct World {
 
 impl World {
     fn new() -> World {
-        let switches = (0..4).map(address).collect();
-        let settings = Settings {
-            groups: BTreeMap::from([("main".to_owned(), GroupSettings { switches })]),
-            dead_ns: 100 * MS,
-            slow_ns: 1000 * MS,
-            join_ns: 50 * MS,
-            lost_ns: 1000 * MS,
-            again_ns: 20 * MS,
-            seal_ns: 500 * MS,
-            lease_ns: 200_000_000,
-            begin_ns: 200 * MS,
-        };
         let state = State { version: 1, groups: BTreeMap::from([("main".to_owned(), state())]) };
-        World { controller: Controller::new(settings, state), now_ns: 1000 * MS }
+        World { controller: Controller::new(settings(4), state), now_ns: 1000 * MS }
     }
 
     fn from(number: u32) -> SocketAddrV4 {
