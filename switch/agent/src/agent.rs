@@ -2,7 +2,7 @@
 
 use crate::addresses::{self, Watch};
 use crate::commit::{self, Waiting};
-use crate::config::Config;
+use crate::config::{CommitMode, Config};
 use crate::control::{PortStatus, Reply, Request, Status};
 use crate::drops::Rates;
 use crate::error::{Error, Result};
@@ -67,11 +67,13 @@ pub fn check(config: &Config, systems: &[&dyn System]) -> Result<Vec<String>> {
     let manifest = start::check(config, systems)?;
     let mut problems =
         preflight::problems(config, crate::system::message_bytes(systems, &manifest));
-    // What `commit = "auto"` comes to on this host the program may refuse.
-    let mut settled = config.clone();
-    let waiting = commit::settle(&mut settled)?;
-    if let Err(error) = start::check(&settled, systems) {
-        problems.push(format!("{waiting}. {error}"));
+    // The program may refuse the mode that `commit = "auto"` comes to on this host.
+    if config.commit == CommitMode::Auto {
+        let mut settled = config.clone();
+        let waiting = commit::settle(&mut settled)?;
+        if let Err(error) = start::check(&settled, systems) {
+            problems.push(format!("{waiting}. {error}"));
+        }
     }
     Ok(problems)
 }
