@@ -50,7 +50,8 @@ impl Campaigns for RedPlane {
             },
             Campaign {
                 name: "groups",
-                about: "Generated programs whose packets set up to three LINEARIZABLE objects and wait in the switch or in messages, against a model. Needs root",
+                about: "Generated programs whose packets set up to three LINEARIZABLE objects and \
+                        wait in the switch or in messages, against a model. Needs root",
                 counts: "Programs",
                 count: 300,
                 run: |seed, count| {

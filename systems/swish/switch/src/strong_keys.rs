@@ -228,7 +228,7 @@ impl Table {
         Ok(found)
     }
 
-    /// Removes keys; values of a register become zero. For each the patience begins anew.
+    /// Removes keys; values of a register become zero. `patience` says how long each order waits.
     ///
     /// # Errors
     /// As [`Table::set`]; then some of them may be removed.
