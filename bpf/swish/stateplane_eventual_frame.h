@@ -15,7 +15,7 @@
 /* By group, then member. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, SP_SHARED_GROUPS *SP_SHARED_MEMBERS);
+	__uint(max_entries, SP_SHARED_GROUPS *SP_EVENTUAL_MEMBERS);
 	__type(key, __u32);
 	__type(value, struct sp_eventual_member);
 } sp_eventual_members SEC(".maps");
@@ -81,7 +81,7 @@ SP_INLINE void sp_eventual_write(__u8 *header, const struct sp_eventual_message 
 
 SP_INLINE struct sp_eventual_member *sp_eventual_member(__u32 group, __u32 member)
 {
-	__u32 at = group * SP_SHARED_MEMBERS + member;
+	__u32 at = group * SP_EVENTUAL_MEMBERS + member;
 
 	return bpf_map_lookup_elem(&sp_eventual_members, &at);
 }
@@ -322,7 +322,7 @@ static __noinline int sp_eventual_fill_changed(struct sp_eventual_message *messa
 {
 	__u32 group = message->group & (SP_SHARED_GROUPS - 1);
 	struct sp_eventual_member *peer =
-		sp_eventual_member(group, message->receiver & (SP_SHARED_MEMBERS - 1));
+		sp_eventual_member(group, message->receiver & (SP_EVENTUAL_MEMBERS - 1));
 	struct sp_eventual_node *node = sp_eventual_node(group);
 	struct sp_eventual_ends *ends = sp_eventual_ends_of(group);
 	struct sp_eventual_fill fill = { .group = group };
@@ -476,7 +476,7 @@ SP_INLINE int sp_eventual_is_malformed(const struct sp_eventual_message *message
 #endif
 	}
 	return (message->kind & SP_EVENTUAL_KIND) != SP_EVENTUAL_KIND ||
-	       message->group >= SP_SHARED_GROUPS || message->sender >= SP_SHARED_MEMBERS ||
+	       message->group >= SP_SHARED_GROUPS || message->sender >= SP_EVENTUAL_MEMBERS ||
 	       message->count > most;
 }
 
@@ -534,7 +534,7 @@ int sp_eventual_receive(struct xdp_md *xdp)
 	__sync_fetch_and_add(&member->frames, 1);
 #ifdef SP_LWW_RECORDS
 	if (message.kind & SP_EVENTUAL_KIND_RECORDS) {
-		sp_lww_take(xdp, message.group * SP_SHARED_MEMBERS + message.sender, message.count,
+		sp_lww_take(xdp, message.group * SP_EVENTUAL_MEMBERS + message.sender, message.count,
 			    message.hears);
 		return sp_shared_end();
 	}
@@ -571,7 +571,7 @@ static __noinline int sp_eventual_generated(struct xdp_md *xdp)
 		return -1;
 	message.group = due.group & (SP_SHARED_GROUPS - 1);
 	node = sp_eventual_node(message.group);
-	peer = sp_eventual_member(message.group, due.member & (SP_SHARED_MEMBERS - 1));
+	peer = sp_eventual_member(message.group, due.member & (SP_EVENTUAL_MEMBERS - 1));
 	if (!node || !peer || !node->life || !node->members)
 		return XDP_DROP;
 	if (due.member == node->own) {

@@ -9,6 +9,7 @@
 #define STATEPLANE_EVENTUAL_LAYOUTS_H
 
 #define SP_EVENTUAL_UDP_PORT 5413 /* of messages between switches */
+#define SP_EVENTUAL_MEMBERS 32 /* of a group */
 #define SP_EVENTUAL_SINGLE 120 /* single cells of a message */
 #define SP_EVENTUAL_RUN 180 /* cells of a message with a run of them */
 #define SP_EVENTUAL_DIRECT 2147483648u /* the cell has no slots */

@@ -39,14 +39,14 @@ struct {
 /* By group, then member. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, SP_SHARED_GROUPS *SP_SHARED_MEMBERS);
+	__uint(max_entries, SP_SHARED_GROUPS *SP_EVENTUAL_MEMBERS);
 	__type(key, __u32);
 	__type(value, struct sp_lww_member);
 } sp_lww_members SEC(".maps");
 
 SP_INLINE struct sp_lww_member *sp_lww_member(__u32 group, __u32 member)
 {
-	__u32 at = group * SP_SHARED_MEMBERS + member;
+	__u32 at = group * SP_EVENTUAL_MEMBERS + member;
 
 	return bpf_map_lookup_elem(&sp_lww_members, &at);
 }
@@ -93,8 +93,8 @@ static long sp_lww_merge_one(__u64 i, struct sp_lww_merge *merge)
 /* Of a genuine message: its writes are made here. `hears`: whom its sender hears. */
 SP_SHARED_GLOBAL int sp_lww_take(struct xdp_md *xdp, __u32 from, __u32 count, __u32 hears)
 {
-	struct sp_lww_merge merge = { .group = from / SP_SHARED_MEMBERS & (SP_SHARED_GROUPS - 1) };
-	struct sp_lww_member *member = sp_lww_member(merge.group, from & (SP_SHARED_MEMBERS - 1));
+	struct sp_lww_merge merge = { .group = from / SP_EVENTUAL_MEMBERS & (SP_SHARED_GROUPS - 1) };
+	struct sp_lww_member *member = sp_lww_member(merge.group, from & (SP_EVENTUAL_MEMBERS - 1));
 	struct sp_lww_cells *cells = sp_lww_the_cells();
 
 	if (!cells || !member || bpf_xdp_load_bytes(xdp, SP_SHARED_CELLS_AT, cells, sizeof(*cells))) {
@@ -208,7 +208,7 @@ static long sp_lww_run_one(__u64 i, struct sp_lww_fill *fill)
 /* What this switch changed since the member was sent something: as sp_eventual_fill_changed. */
 static __noinline int sp_lww_fill_changed(__u32 group, __u32 receiver)
 {
-	struct sp_lww_member *peer = sp_lww_member(group, receiver & (SP_SHARED_MEMBERS - 1));
+	struct sp_lww_member *peer = sp_lww_member(group, receiver & (SP_EVENTUAL_MEMBERS - 1));
 	struct sp_lww_node *node = sp_lww_node(group);
 	struct sp_lww_fill fill = { .group = group };
 	__u64 seen, next, taken;

@@ -10,6 +10,8 @@
  *   SP_SHARED_BLOCKS        blocks of all groups
  *   SP_SHARED_MESSAGES      messages that a switch may send in a window: the blocks of its largest
  *                           group
+ *   SP_SHARED_MEMBERS       members that a group has room for: a power of two
+ *   SP_SHARED_HELD_GROUPS   groups with variables with SDW have numbers below this
  *   SP_SHARED_OBJECTS(X)    X(name, group, first block, cells, how it merges, drops when full,
  *                           windows of its period or 0)
  *   SP_SHARED_UPDATES       updates of one packet at the most

@@ -9,10 +9,14 @@
 #ifndef STATEPLANE_SHARED_FRAME_H
 #define STATEPLANE_SHARED_FRAME_H
 
+/* Frames that begin a window: two for each member. */
+#define SP_SHARED_DUE_FRAMES                                                                     \
+	(2 * SP_SHARED_MEMBERS > SP_SHARED_DUE ? 2 * SP_SHARED_MEMBERS : SP_SHARED_DUE)
+
 /* Frames that the packet generator is to make. */
 struct {
 	__uint(type, BPF_MAP_TYPE_QUEUE);
-	__uint(max_entries, SP_SHARED_DUE);
+	__uint(max_entries, SP_SHARED_DUE_FRAMES);
 	__type(value, struct sp_shared_due);
 } sp_shared_due SEC(".maps");
 
@@ -320,15 +324,22 @@ SP_INLINE int sp_shared_is_message(struct xdp_md *xdp)
 	return node && node->count > 1 && node->address == to;
 }
 
-/* A member was ready for this window: another CPU may note a newer one at this instant. */
-SP_INLINE void sp_shared_raise_ready(struct sp_shared_member *member, __u64 window)
+/*
+ * A member was ready for this window: another CPU may note it, or a newer one, at this instant. One
+ * CPU counts it.
+ */
+SP_INLINE void sp_shared_raise_ready(struct sp_shared_node *node, struct sp_shared_member *member,
+				     __u64 window)
 {
 	for (int i = 0; i < SP_SHARED_TRIES; i++) {
 		__u64 seen = SP_SHARED_LOAD(member->ready);
 
-		if (seen >= window ||
-		    __sync_val_compare_and_swap(&member->ready, seen, window) == seen)
+		if (seen >= window)
 			break;
+		if (__sync_val_compare_and_swap(&member->ready, seen, window) == seen) {
+			sp_shared_count_ready(node, window);
+			break;
+		}
 	}
 }
 
@@ -359,8 +370,9 @@ static __noinline int sp_shared_handle(struct xdp_md *xdp, struct sp_shared_mess
 	window = SP_SHARED_WINDOW(word);
 	member->frames++;
 	member->full += message->kind & SP_SHARED_KIND_CELLS;
-	if (phase >= SP_SHARED_READY)
-		sp_shared_raise_ready(member, theirs);
+	/* (Of an older window it would count as one of the next.) */
+	if (phase >= SP_SHARED_READY && theirs >= window)
+		sp_shared_raise_ready(node, member, theirs);
 	/* (A member goes on from READY when all are ready.) */
 	if (phase >= SP_SHARED_ROTATED && theirs == window)
 		SP_SHARED_STORE(node->all_ready, window);
@@ -400,12 +412,12 @@ int sp_shared_receive(struct xdp_md *xdp)
 	    message.group >= SP_SHARED_GROUPS || message.sender >= SP_SHARED_MEMBERS)
 		return sp_shared_refuse(SP_SHARED_STAT_MALFORMED);
 	node = sp_shared_node(message.group);
-	if (!node || !node->word || !(node->members >> (message.sender & 63) & 1) ||
-	    message.sender == node->own || message.receiver != node->own ||
-	    message.view != (node->view & 0xffff))
+	if (!node || !node->word || message.sender == node->own ||
+	    message.receiver != node->own || message.view != (node->view & 0xffff))
 		return sp_shared_refuse(SP_SHARED_STAT_FOREIGN);
+	/* (Who is no member of the view has no address.) */
 	member = sp_shared_member(message.group, message.sender);
-	if (!member || *(sp_u32a *)(data + 26) != member->address)
+	if (!member || !member->address || *(sp_u32a *)(data + 26) != member->address)
 		return sp_shared_refuse(SP_SHARED_STAT_FOREIGN);
 	which = message.group * SP_SHARED_SECRETS +
 		(message.kind >> SP_SHARED_KIND_SECRET_SHIFT & (SP_SHARED_SECRETS - 1));

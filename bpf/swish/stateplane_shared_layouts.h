@@ -14,7 +14,6 @@
 #define SP_SHARED_LINE_CELLS 15 /* of a line */
 #define SP_SHARED_TRIES 64 /* of CPUs that change one word */
 #define SP_SHARED_GROUPS 4 /* of variables */
-#define SP_SHARED_MEMBERS 32 /* of a group */
 #define SP_SHARED_CPUS 64 /* with packets */
 #define SP_SHARED_SECRETS 4 /* of the fabric */
 #define SP_SHARED_DUE 1024 /* generated frames that wait */
@@ -86,9 +85,11 @@ _Static_assert(__builtin_offsetof(struct sp_shared_block, value) == 3296, "as in
 struct sp_shared_node {
 	__u64 word; /* The window (61 bits) and the phase; 0: the group has not begun. */
 	__u64 sealed; /* Not 0: nothing is merged, sent or turned. */
-	__u64 members; /* A bit for each member of the view, this switch too. */
+	/* Members that are ready, this switch too: for the windows of each lowest bit. */
+	__u32 ready[2];
 	__u64 all_ready; /* A member said that all are ready for this window. */
-	__u64 complete; /* Members whose blocks of this window are all merged. */
+	__u32 complete; /* Members whose blocks of this window are all merged. */
+	__u32 limit; /* Members' numbers are below this. */
 	__u64 period_ns; /* Of a window, at the least; 0: the next one begins at once. */
 	__u64 next_ns; /* When the next window may begin (CLOCK_MONOTONIC). */
 	/* When the newest two windows began, by the window's lowest bit (CLOCK_MONOTONIC). */
@@ -127,7 +128,7 @@ struct sp_shared_member {
 	__u32 frames; /* Frames that it sent. */
 	/* The number of the message that it gets next, by the lowest bit of its window. */
 	__u32 next[2];
-	__be32 address; /* Its address. */
+	__be32 address; /* Its address. 0.0.0.0: no member has this number. */
 	__u32 full; /* Of the frames that it sent, so many brought cells. */
 };
 _Static_assert(sizeof(struct sp_shared_member) == 40, "as in Rust");

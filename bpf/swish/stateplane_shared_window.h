@@ -21,7 +21,7 @@
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, SP_SHARED_GROUPS *SP_SHARED_MEMBERS);
+	__uint(max_entries, SP_SHARED_HELD_GROUPS *SP_SHARED_MEMBERS);
 	__type(key, __u32);
 	__type(value, struct sp_shared_member);
 } sp_shared_members SEC(".maps");
@@ -32,7 +32,7 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, SP_SHARED_GROUPS *SP_SHARED_MEMBERS *SP_SHARED_GOT_WORDS);
+	__uint(max_entries, SP_SHARED_HELD_GROUPS *SP_SHARED_MEMBERS *SP_SHARED_GOT_WORDS);
 	__type(key, __u32);
 	__type(value, __u64);
 } sp_shared_got SEC(".maps");
@@ -136,6 +136,12 @@ struct sp_shared_reset {
 	__u32 side;
 };
 
+/* Words of a member's bits that a window with so many messages may have set. */
+SP_INLINE __u32 sp_shared_used_words(__u32 total)
+{
+	return total < SP_SHARED_MESSAGES ? (total + 63) / 64 : SP_SHARED_GOT_WORDS;
+}
+
 static long sp_shared_reset_word(__u64 i, struct sp_shared_reset *reset)
 {
 	__u64 *word = sp_shared_got_word(reset->group, reset->member, i);
@@ -147,42 +153,28 @@ static long sp_shared_reset_word(__u64 i, struct sp_shared_reset *reset)
 
 static long sp_shared_reset_member(__u64 i, struct sp_shared_reset *reset)
 {
-	struct sp_shared_node *node = sp_shared_node(reset->group);
 	struct sp_shared_member *member = sp_shared_member(reset->group, i);
 
-	if (!node || !member || !(node->members >> (i & 63) & 1))
+	if (!member || !member->address)
 		return 0;
+	reset->member = i;
+	bpf_loop(sp_shared_used_words(member->total), sp_shared_reset_word, reset, 0);
 	member->total = SP_SHARED_NOT_KNOWN;
 	member->merged = 0;
 	member->complete = 0;
-	reset->member = i;
-	bpf_loop(SP_SHARED_GOT_WORDS, sp_shared_reset_word, reset, 0);
+	/* (Who lacked messages of two windows ago has them: it was ready for the last one.) */
+	member->next[reset->side & 1] = 0;
 	return 0;
 }
 
-static long sp_shared_restart_member(__u64 i, struct sp_shared_reset *reset)
+/*
+ * A member is ready for this window, of which the node knew an older one. The count of each window
+ * is set to 0 in RESETTING of the window before: no CPU works on a frame of an older window then,
+ * and nobody is ready for the next one, as this switch has sent nothing of its own window.
+ */
+SP_INLINE void sp_shared_count_ready(struct sp_shared_node *node, __u64 window)
 {
-	struct sp_shared_member *member = sp_shared_member(reset->group, i);
-
-	if (member)
-		member->next[reset->side & 1] = 0;
-	return 0;
-}
-
-/* Are all members ready for this window? */
-SP_SHARED_GLOBAL int sp_shared_all_ready(__u32 group, __u64 window, __u64 members)
-{
-	if (group >= SP_SHARED_GROUPS)
-		return 0;
-	for (__u32 i = 0; i < SP_SHARED_MEMBERS; i++) {
-		struct sp_shared_member *member = sp_shared_member(group, i);
-
-		if (!member)
-			return 0;
-		if (members >> i & 1 && SP_SHARED_LOAD(member->ready) < window)
-			return 0;
-	}
-	return 1;
+	__sync_fetch_and_add(&node->ready[window & 1], 1);
 }
 
 /* If the member's last message of this window is merged: the group has one member less to do. */
@@ -210,12 +202,10 @@ SP_INLINE void sp_shared_total(__u32 group, struct sp_shared_node *node, __u64 w
 	__u32 side = window & 1, each = sp_shared_message_blocks(node->most_cells[side]);
 	struct sp_shared_member *member =
 		sp_shared_member(group, node->own & (SP_SHARED_MEMBERS - 1));
-	struct sp_shared_reset reset = { .group = group, .side = side };
 
 	if (!member)
 		return;
 	node->message_blocks = each;
-	bpf_loop(SP_SHARED_MEMBERS, sp_shared_restart_member, &reset, 0);
 	/* (A member may still lack a message of this window when the next one has begun.) */
 	node->totals[side] = (node->dirty_blocks[side] + each - 1) / each;
 	SP_SHARED_STORE(member->total, node->totals[side]);
@@ -240,7 +230,7 @@ SP_SHARED_GLOBAL __u64 sp_shared_turn(__u32 group, __u32 cpu_index)
 		if (SP_SHARED_LOAD(node->sealed))
 			break;
 		if (SP_SHARED_PHASE(word) == SP_SHARED_ADVANCED) {
-			struct sp_shared_reset reset = { .group = group };
+			struct sp_shared_reset reset = { .group = group, .side = window & 1 };
 			struct sp_shared_member *self;
 
 			if (node->next_ns && sp_now_ns() < SP_SHARED_LOAD(node->next_ns))
@@ -251,20 +241,23 @@ SP_SHARED_GLOBAL __u64 sp_shared_turn(__u32 group, __u32 cpu_index)
 			if (__sync_val_compare_and_swap(&node->word, word, next) != word)
 				continue;
 			self = sp_shared_member(group, node->own & (SP_SHARED_MEMBERS - 1));
-			bpf_loop(SP_SHARED_MEMBERS, sp_shared_reset_member, &reset, 0);
+			bpf_loop(node->limit, sp_shared_reset_member, &reset, 0);
 			node->complete = 0;
+			SP_SHARED_STORE(node->ready[(window + 1) & 1], 0);
 			if (node->period_ns) {
 				__u64 now_ns = sp_now_ns(), due_ns = node->next_ns + node->period_ns;
 
 				SP_SHARED_STORE(node->next_ns, due_ns > now_ns ? due_ns : now_ns);
 			}
-			if (self)
+			if (self) {
 				self->ready = window;
+				sp_shared_count_ready(node, window);
+			}
 			next = SP_SHARED_WORD(window, SP_SHARED_READY);
 			__sync_lock_test_and_set(&node->word, next);
 		} else if (SP_SHARED_PHASE(word) == SP_SHARED_READY) {
 			if (SP_SHARED_LOAD(node->all_ready) < window &&
-			    !sp_shared_all_ready(group, window, node->members))
+			    SP_SHARED_LOAD(node->ready[window & 1]) != node->count)
 				break;
 			next = SP_SHARED_WORD(window, SP_SHARED_TURNING);
 			if (__sync_val_compare_and_swap(&node->word, word, next) != word)

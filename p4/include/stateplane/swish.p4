@@ -48,6 +48,9 @@ enum Sketch {
 /// packet reads all of them in one window. Without it the group is `main`. The configuration says
 /// which switches share a group; a switch alone sees its own updates, with SDW a window later.
 ///
+/// With SDW a group has up to 32 switches. `@members(N)` before one of its objects makes room for N
+/// of them, 4,096 at the most, in all groups of the program.
+///
 /// With EWO a switch reads its own updates at once and those of others as they come.
 /// `@slots(N)`: each switch of the group takes a slot of every counter, and so does each that
 /// restarts; 16 without it.

@@ -65,6 +65,21 @@ fn eventual_variables_are_refused_with_a_remedy() {
         ("@slots(1) SharedCounter(16, Shared.EWO) c;", "", "how often they may restart"),
         ("@slots(4) SharedSketch(16, Sketch.BITS, Shared.EWO) c;", "", "leave it out"),
         ("@slots(256) SharedCounter(16000000, Shared.EWO) c;", "", "fewer slots"),
+        ("@members(64) SharedCounter(16, Shared.EWO) c;", "", "leave it out"),
+        ("@members(1) SharedCounter(16, Shared.SDW, WhenFull.PASS) c;", "", "count the switches"),
+        (
+            "@members(4097) SharedCounter(16, Shared.SDW, WhenFull.PASS) c;",
+            "",
+            "count the switches",
+        ),
+        ("@members(x) SharedCounter(16, Shared.SDW, WhenFull.PASS) c;", "", "count the switches"),
+        (
+            "@group(\"a\") SharedCounter(16, Shared.SDW, WhenFull.PASS) a; \
+             @group(\"b\") SharedCounter(16, Shared.SDW, WhenFull.PASS) b; \
+             @members(4096) SharedCounter(16000000, Shared.SDW, WhenFull.PASS) c;",
+            "",
+            "room for fewer switches",
+        ),
     ];
     for (objects, apply, remedy) in cases {
         let program = program(objects, &format!("{apply} hdr.h.a = c.get(hdr.h.a);"));
@@ -78,10 +93,19 @@ fn eventual_variables_are_refused_with_a_remedy() {
     let c = generate(&program, &options(systems::compiler())).expect("C").c_source;
     // The period of a sketch is its last argument.
     assert!(c.contains("SP_SHARED_MAX, 0, 7)"), "{c}");
+    assert!(c.contains("#define SP_SHARED_MEMBERS 32\n"), "{c}");
     // A counter that goes down has two cells; each consistency has its part of a packet.
     assert!(c.contains("0, 16, 2, SP_SHARED_SUM)"), "{c}");
     assert!(c.contains("struct sp_shared_context windows;"), "{c}");
     assert!(c.contains("struct sp_eventual_context eventual;"), "{c}");
+    // Room is made for a power of two of switches, in all groups.
+    let many = "@members(65) SharedCounter(16, Shared.SDW, WhenFull.PASS) c;";
+    let program = self::program(&format!("{many} @group(\"x\") {both}"), apply);
+    let generated = generate(&program, &options(systems::compiler())).expect("C");
+    assert!(generated.c_source.contains("#define SP_SHARED_MEMBERS 128\n"));
+    assert!(generated.c_source.contains("#define SP_SHARED_HELD_GROUPS 2\n"));
+    let rooms = generated.manifest.state_objects.iter().map(|it| it.settings.get("members"));
+    assert_eq!(rooms.collect::<Vec<_>>(), [Some(&128.into()); 2]);
 }
 
 /// The same of registers, tables and sets.

@@ -133,8 +133,6 @@ impl System for SwiSh {
             "sp_shared_time_window",
             "sp_shared_reset_word",
             "sp_shared_reset_member",
-            "sp_shared_restart_member",
-            "sp_shared_all_ready",
             "sp_shared_turn",
             "sp_eventual_look_at_column",
             "sp_eventual_column",

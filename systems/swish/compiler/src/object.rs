@@ -4,9 +4,9 @@ use crate::own::{Functions, Own};
 use manifest::{Home, Layout, StateObject};
 use num_traits::ToPrimitive;
 use p4_ir::{Argument, ConstArgument, ExternInstance, Location};
-use swish_protocol::layouts::{GROUPS, NOTHING};
+use swish_protocol::layouts::{GROUPS, MEMBERS, MEMBERS_MAX, NOTHING};
 use swish_protocol::objects::{
-    COUNTER, Consistency, DEFAULT_GROUP, Merge, SYSTEM, SharedSettings, blocks,
+    COUNTER, Consistency, DEFAULT_GROUP, Merge, SYSTEM, SharedSettings, blocks, member_bytes,
 };
 use xdp_backend::system::{Generator, ObjectCall, Writer};
 
@@ -17,6 +17,11 @@ const CELLS_MAX: u32 = 16 << 20;
 const SLOTS: std::ops::RangeInclusive<u32> = 2..=256;
 /// Slots of a cell, if the program does not say.
 const USUAL_SLOTS: u32 = 16;
+
+/// Switches that `@members` may ask room for.
+const ROOM: std::ops::RangeInclusive<u32> = 2..=MEMBERS_MAX;
+/// Bytes of what a switch keeps of each member, of all groups, at the most.
+const MEMBER_BYTES_MAX: u64 = 64 << 20;
 
 /// An object as the generator needs it.
 pub(crate) struct SharedObject {
@@ -38,6 +43,8 @@ pub(crate) struct SharedObject {
     period: Option<u32>,
     /// What `@slots` says.
     slots: Option<Option<u32>>,
+    /// What `@members` says.
+    members: Option<Option<u32>>,
     /// Of a cell of EWO: 2 if the program subtracts.
     pub(crate) lanes: u32,
 }
@@ -62,6 +69,10 @@ impl SharedObject {
         let merge = if is_counter { 0 } else { number(1) };
         let merge = *Merge::ALL.get(merge).unwrap_or(&Merge::Sum);
         let group = group_of(instance);
+        let annotated = |name: &str| {
+            let found = instance.annotations.iter().find(|it| it.name == name);
+            found.map(|it| it.body.trim().parse().ok())
+        };
         let object = SharedObject {
             c_name: instance.c_name.clone(),
             described: format!("{} {}", instance.extern_type, instance.name),
@@ -75,11 +86,8 @@ impl SharedObject {
             group,
             drops: given(when_full).map(|it| it == 0),
             period: given(period).map(|it| u32::try_from(it).unwrap_or(u32::MAX)),
-            slots: instance
-                .annotations
-                .iter()
-                .find(|it| it.name == "slots")
-                .map(|it| it.body.trim().parse().ok()),
+            slots: annotated("slots"),
+            members: annotated("members"),
             lanes: 1,
         };
         object.check(generator);
@@ -123,6 +131,16 @@ impl SharedObject {
                 self.slots.is_some_and(|it| !it.is_some_and(|it| SLOTS.contains(&it))),
                 format!("@slots needs a number from {} to {}", SLOTS.start(), SLOTS.end()),
                 "count the switches of the group, and how often they may restart",
+            ),
+            (
+                self.members.is_some() && self.consistency != Consistency::Sdw,
+                format!("@members is of variables with Shared.SDW: others have {MEMBERS} switches"),
+                "leave it out",
+            ),
+            (
+                self.members.is_some_and(|it| !it.is_some_and(|it| ROOM.contains(&it))),
+                format!("@members needs a number from {} to {}", ROOM.start(), ROOM.end()),
+                "count the switches of the group",
             ),
             (
                 self.cells > CELLS_MAX,
@@ -175,6 +193,11 @@ impl SharedObject {
         if self.merge == Merge::Sum { wanted } else { 0 }
     }
 
+    /// Switches that this object asks room for, as maps are made for them.
+    fn room(&self) -> u32 {
+        self.members.flatten().unwrap_or(0).clamp(MEMBERS, MEMBERS_MAX).next_power_of_two()
+    }
+
     pub(crate) fn settings(&self, first_block: u32) -> SharedSettings {
         SharedSettings {
             consistency: self.consistency,
@@ -184,6 +207,7 @@ impl SharedObject {
             first_block,
             drops_when_full: self.drops == Some(true),
             period: self.period.unwrap_or(0),
+            members: MEMBERS,
             own: self.own.as_ref().map(|it| it.described.clone()),
             eventual: None,
         }
@@ -301,8 +325,11 @@ fn placed(objects: &[SharedObject]) -> Vec<(&SharedObject, u32)> {
 
 /// Tells the manifest where the objects lie, after all are declared.
 pub(crate) fn place(generator: &mut Generator<'_>, objects: &[SharedObject]) {
-    for (object, first) in placed(objects) {
-        object.lies(generator, &object.settings(first));
+    let placed = placed(objects);
+    let members = room(&placed);
+    check_members(generator, &placed);
+    for (object, first) in placed {
+        object.lies(generator, &SharedSettings { members, ..object.settings(first) });
         if first.saturating_add(blocks(object.cells)) >= u32::from(NOTHING) {
             let message = format!(
                 "{}: the program's shared variables have over {CELLS_MAX} cells",
@@ -313,6 +340,41 @@ pub(crate) fn place(generator: &mut Generator<'_>, objects: &[SharedObject]) {
     }
 }
 
+/// Switches that each group has room for.
+fn room(placed: &[(&SharedObject, u32)]) -> u32 {
+    placed.iter().map(|(it, _)| it.room()).max().unwrap_or(MEMBERS)
+}
+
+/// Messages that a switch may send in a window: the blocks of the largest group.
+fn messages(placed: &[(&SharedObject, u32)]) -> u32 {
+    let of_group = |group: u32| -> u32 {
+        let own = placed.iter().filter(|(it, _)| it.group_number == group);
+        own.map(|(it, _)| blocks(it.cells)).fold(0, u32::saturating_add)
+    };
+    (0..GROUPS).map(of_group).max().unwrap_or(1)
+}
+
+/// Groups with objects with SDW have numbers below this.
+fn held_groups(placed: &[(&SharedObject, u32)]) -> u32 {
+    placed.iter().map(|(it, _)| it.group_number + 1).max().unwrap_or(1).min(GROUPS)
+}
+
+/// Refuses what a switch would have to keep of members, if that is too much.
+fn check_members(generator: &mut Generator<'_>, placed: &[(&SharedObject, u32)]) {
+    let (members, messages) = (room(placed), messages(placed));
+    let bytes = u64::from(held_groups(placed)) * u64::from(members) * member_bytes(messages);
+    let Some((object, _)) = placed.iter().find(|(it, _)| it.members.is_some()) else { return };
+    if bytes > MEMBER_BYTES_MAX {
+        let message = format!(
+            "{}: room for {members} switches that send up to {messages} messages in a window \
+             takes {bytes} bytes, more than {MEMBER_BYTES_MAX}",
+            object.described
+        );
+        let help = "make room for fewer switches, @members(N), or the variables smaller";
+        generator.error(object.location, &message, Some(help));
+    }
+}
+
 /// Maps and functions of objects with SDW.
 pub(crate) fn includes(objects: &[SharedObject], updates: usize, text: &mut Writer) {
     let placed = placed(objects);
@@ -320,13 +382,10 @@ pub(crate) fn includes(objects: &[SharedObject], updates: usize, text: &mut Writ
         return;
     }
     let all: u32 = placed.iter().map(|(it, _)| blocks(it.cells)).sum();
-    let of_group = |group: u32| -> u32 {
-        let own = placed.iter().filter(|(it, _)| it.group_number == group);
-        own.map(|(it, _)| blocks(it.cells)).sum()
-    };
-    let largest = (0..GROUPS).map(of_group).max().unwrap_or(1);
     text.line(format!("#define SP_SHARED_BLOCKS {all}"));
-    text.line(format!("#define SP_SHARED_MESSAGES {largest}"));
+    text.line(format!("#define SP_SHARED_MESSAGES {}", messages(&placed)));
+    text.line(format!("#define SP_SHARED_MEMBERS {}", room(&placed)));
+    text.line(format!("#define SP_SHARED_HELD_GROUPS {}", held_groups(&placed)));
     text.line(format!("#define SP_SHARED_UPDATES {updates}"));
     text.line("/* name, group, first block, cells, how they merge, drops when full, period */");
     let objects = placed.iter().map(|(it, first)| {

@@ -120,7 +120,10 @@ fn check(file: &File) -> Result<(), Problem> {
         let field = format!("group.{name}.switches");
         let count = group.switches.len();
         require((1..=MEMBERS as usize).contains(&count), &field, || {
-            format!("{count} switches; write 1 to {MEMBERS}")
+            format!(
+                "{count} switches; write 1 to {MEMBERS} (more of them share a group with SDW \
+                 without a controller: `members` in switch.toml)"
+            )
         })?;
         for (at, switch) in group.switches.iter().enumerate() {
             require(!group.switches[..at].contains(switch), &field, || {

@@ -2,6 +2,7 @@
 // window. Tests and labs compare that with what all switches were sent.
 //
 //   -D PERIOD=N    one counter more, which begins anew every N windows
+//   -D MEMBERS=N   room for N switches
 #include <core.p4>
 #include <v1model.p4>
 #include <stateplane.p4>
@@ -98,6 +99,9 @@ bit<32> saturated(in bit<32> a, in bit<32> b) {
 
 #endif
 control ProbeIngress(inout headers h, inout metadata m, inout standard_metadata_t s) {
+#ifdef MEMBERS
+    @members(MEMBERS)
+#endif
     SharedCounter(CELLS, Shared.SDW, WhenFull.DROP) counters;
 #ifdef APART
     @group("sets")

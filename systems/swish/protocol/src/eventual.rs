@@ -1,7 +1,7 @@
 //! Variables with EWO: what the data plane shares with user space in maps, and messages. The C
 //! header `bpf/swish/stateplane_eventual_layouts.h` is made of it.
 
-use crate::layouts::{CELLS, HEADER_BYTES};
+use crate::layouts::{CELLS, HEADER_BYTES, MEMBERS};
 use crate::lww::{KEY_WORDS, Record, VALUE_WORDS, flag};
 use c_layout::{CStruct, Header, Number, c_struct};
 use serde::Serialize;
@@ -314,6 +314,7 @@ pub fn header() -> Header {
     Header::new("stateplane_eventual_layouts.h", about, source, update)
         .defines(&[
             number("SP_EVENTUAL_UDP_PORT", PORT.into(), "of messages between switches"),
+            number("SP_EVENTUAL_MEMBERS", MEMBERS, "of a group"),
             number("SP_EVENTUAL_SINGLE", SINGLE, "single cells of a message"),
             number("SP_EVENTUAL_RUN", RUN, "cells of a message with a run of them"),
             number("SP_EVENTUAL_DIRECT", DIRECT, "the cell has no slots"),

@@ -15,8 +15,10 @@ pub const LINE_CELLS: u32 = CELLS / LINES;
 pub const SHAPES: [(u32, u32); 4] = [(32, 6), (16, 14), (8, 29), (4, 59)];
 /// Groups of variables that a program can have.
 pub const GROUPS: u32 = 4;
-/// Members of a group: switches, by number.
+/// Members of a group: switches, by number. With SDW a program may have room for more of them.
 pub const MEMBERS: u32 = 32;
+/// As many at the most, with SDW.
+pub const MEMBERS_MAX: u32 = 4096;
 /// CPUs that packets may be on.
 pub const CPUS: u32 = 64;
 /// Generated frames that can wait to be made.
@@ -147,12 +149,14 @@ c_struct! {
         pub word: u64,
         /// Not 0: nothing is merged, sent or turned.
         pub sealed: u64,
-        /// A bit for each member of the view, this switch too.
-        pub members: u64,
+        /// Members that are ready, this switch too: for the windows of each lowest bit.
+        pub ready: [u32; 2],
         /// A member said that all are ready for this window.
         pub all_ready: u64,
         /// Members whose blocks of this window are all merged.
-        pub complete: u64,
+        pub complete: u32,
+        /// Members' numbers are below this.
+        pub limit: u32,
         /// Of a window, at the least; 0: the next one begins at once.
         pub period_ns: u64,
         /// When the next window may begin (CLOCK_MONOTONIC).
@@ -205,7 +209,7 @@ c_struct! {
         pub frames: u32,
         /// The number of the message that it gets next, by the lowest bit of its window.
         pub next: [u32; 2],
-        /// Its address.
+        /// Its address. 0.0.0.0: no member has this number.
         pub address: Ipv4Addr,
         /// Of the frames that it sent, so many brought cells.
         pub full: u32,
@@ -285,7 +289,6 @@ pub fn header() -> Header {
             number("SP_SHARED_LINE_CELLS", LINE_CELLS, "of a line"),
             number("SP_SHARED_TRIES", 64, "of CPUs that change one word"),
             number("SP_SHARED_GROUPS", GROUPS, "of variables"),
-            number("SP_SHARED_MEMBERS", MEMBERS, "of a group"),
             number("SP_SHARED_CPUS", CPUS, "with packets"),
             number("SP_SHARED_SECRETS", 4, "of the fabric"),
             number("SP_SHARED_DUE", DUE, "generated frames that wait"),

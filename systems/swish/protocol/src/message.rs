@@ -1,7 +1,8 @@
 //! Messages between switches of a group: the payload of a UDP datagram
 //! (`bpf/swish/stateplane_shared_frame.h`).
 
-use crate::layouts::{CELLS, HEADER_BYTES, NOTHING, SHAPES, kind};
+use crate::layouts::{CELLS, HEADER_BYTES, NOTHING, SHAPES, SecretValue, kind};
+use crate::tag::tag;
 use std::fmt;
 
 /// Bytes of a message with cells.
@@ -138,6 +139,36 @@ impl Message {
         })
     }
 
+    /// The message as a member sends it that knows this secret: `self.tag` is not looked at. A cell
+    /// for which the message's shape has no room is left out.
+    pub fn encode(&self, secret: &SecretValue) -> Vec<u8> {
+        let (bits, block, words) = match &self.cells {
+            Cells::None => (0, 0, None),
+            Cells::Block { block, cells } => (kind::CELLS, *block, Some(in_order(cells))),
+            Cells::Single { each, entries } => (
+                kind::CELLS | kind::SINGLE,
+                u16::from(*each) << 8 | entries.len() as u16,
+                Some(written(*each, entries)),
+            ),
+        };
+        let bits = bits
+            | if self.previous { kind::PREVIOUS } else { 0 }
+            | u32::from(self.secret & 3) << kind::SECRET_SHIFT
+            | u32::from(self.phase) << kind::PHASE_SHIFT;
+        let mut header = [0; 24];
+        header[0] = bits as u8;
+        header[1] = self.group & 15 | self.hops << 4;
+        let numbers = [self.view, self.sender, self.receiver, self.number];
+        let numbers = numbers.into_iter().chain([block, self.total, self.want]);
+        for (place, number) in header[2..16].chunks_exact_mut(2).zip(numbers) {
+            place.copy_from_slice(&number.to_be_bytes());
+        }
+        header[16..].copy_from_slice(&self.window.to_be_bytes());
+        let tag = tag(secret, &header, words.as_ref());
+        let cells = words.iter().flatten().flat_map(|word| word.to_le_bytes());
+        header.into_iter().chain(tag.to_le_bytes()).chain(cells).collect()
+    }
+
     /// The window that the cells are of.
     pub fn cells_window(&self) -> u64 {
         self.window.wrapping_sub(self.previous.into())
@@ -147,6 +178,27 @@ impl Message {
     pub fn knows_total(&self) -> bool {
         self.total != NOTHING
     }
+}
+
+/// As many cells as a message has.
+fn in_order(cells: &[u32]) -> [u32; CELLS as usize] {
+    let mut words = [0; CELLS as usize];
+    words.iter_mut().zip(cells).for_each(|(word, cell)| *word = *cell);
+    words
+}
+
+/// Entries as the data plane fills them.
+fn written(each: u8, entries: &[(u16, Vec<(u16, u32)>)]) -> [u32; CELLS as usize] {
+    let mut words = [0; CELLS as usize];
+    let Some((stride, room)) = shape(each) else { return words };
+    for (entry, (block, cells)) in words.chunks_exact_mut(stride).zip(entries) {
+        entry[0] = u32::from(*block) << 16 | cells.len().min(room) as u32;
+        for (at, (cell, value)) in cells.iter().take(room).enumerate() {
+            entry[1 + at] = *value;
+            entry[1 + room + at / 2] |= u32::from(*cell) << (16 * (at % 2));
+        }
+    }
+    words
 }
 
 fn entries(each: u8, count: usize, words: &[u32]) -> Result<Cells, Wrong> {
@@ -193,6 +245,39 @@ mod tests {
         let message = Message::decode(&bytes(3, 32 << 8 | 1, &words)).expect("a message");
         let entries = vec![(2, vec![(5, 7), (359, 8)])];
         assert_eq!(message.cells, Cells::Single { each: 32, entries });
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let secret = SecretValue { sip: [5, 6], hash: [7; CELLS as usize], present: 1 };
+        let several = (0..59).map(|cell| (6 * cell, u32::from(cell) << 20)).collect();
+        let all = [
+            Cells::None,
+            Cells::Block { block: 3, cells: (0..CELLS).collect() },
+            Cells::Single { each: 4, entries: vec![(9, several), (2, vec![(359, 1)])] },
+            Cells::Single { each: 32, entries: vec![] },
+        ];
+        for cells in all {
+            let message = Message {
+                group: 3,
+                hops: 9,
+                view: 0x1234,
+                sender: 4095,
+                receiver: 1,
+                window: 1 << 50,
+                phase: 6,
+                secret: 2,
+                previous: true,
+                number: 7,
+                total: 8,
+                want: NOTHING,
+                tag: 0,
+                cells,
+            };
+            let bytes = message.encode(&secret);
+            let read = Message::decode(&bytes).expect("a message");
+            assert_eq!(Message { tag: 0, ..read }, message);
+        }
     }
 
     #[test]

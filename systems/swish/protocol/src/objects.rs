@@ -1,6 +1,6 @@
 //! A program's shared variables, as its manifest describes them.
 
-use crate::layouts::{CELLS, merge};
+use crate::layouts::{CELLS, MEMBERS, MemberValue, merge};
 use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher24;
 use std::hash::Hasher;
@@ -122,6 +122,9 @@ pub struct SharedSettings {
     /// Windows after which it begins anew; 0: it never does.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub period: u32,
+    /// With SDW: switches that a group has room for, of each of the program's groups.
+    #[serde(default = "usual_members", skip_serializing_if = "is_usual")]
+    pub members: u32,
     /// With [`Merge::Own`]: the function.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own: Option<OwnMerge>,
@@ -140,6 +143,15 @@ impl SharedSettings {
 #[allow(clippy::trivially_copy_pass_by_ref)] // as serde calls it
 fn is_zero(number: &u32) -> bool {
     *number == 0
+}
+
+fn usual_members() -> u32 {
+    MEMBERS
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // as serde calls it
+fn is_usual(members: &u32) -> bool {
+    *members == MEMBERS
 }
 
 /// The first rotation that counts in the one of this number, of a variable with a period: rotations
@@ -203,6 +215,12 @@ pub fn blocks(cells: u32) -> u32 {
     cells.div_ceil(CELLS)
 }
 
+/// Bytes that a switch keeps of each member of a group with SDW, in whose largest group a switch
+/// sends so many messages in a window at the most: its record, and a bit for each message.
+pub fn member_bytes(messages: u32) -> u64 {
+    size_of::<MemberValue>() as u64 + u64::from(messages.div_ceil(64)) * 8
+}
+
 /// A group of a program's variables: a range of blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
@@ -214,6 +232,8 @@ pub struct Group {
     pub first: u32,
     /// How many.
     pub blocks: u32,
+    /// Switches that it has room for.
+    pub members: u32,
     /// A number for where its variables lie, how large they are, and how they merge: members with
     /// another one do not understand each other.
     pub layout: u64,
@@ -238,6 +258,7 @@ pub fn groups<'a>(objects: impl Iterator<Item = (u32, &'a SharedSettings)>) -> V
                 number: settings.group_number,
                 first: settings.first_block,
                 blocks: blocks(cells),
+                members: settings.members,
                 layout: 0,
             }),
         }
@@ -389,6 +410,7 @@ mod tests {
             first_block: 0,
             drops_when_full: false,
             period: 0,
+            members: MEMBERS,
             own: None,
             eventual: Some(Eventual { first_cell, lanes, slots: 16 }),
         }

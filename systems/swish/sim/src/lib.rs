@@ -12,6 +12,7 @@ pub mod eventual;
 mod failures;
 pub mod last;
 mod model;
+pub mod peers;
 mod program;
 mod run;
 mod scenario;

@@ -65,6 +65,35 @@ impl Program {
         Program::compile_file("probe.p4", text, defines, None)
     }
 
+    /// The same with room for so many switches.
+    ///
+    /// # Errors
+    /// As [`Program::compile`].
+    pub fn compile_room(members: u32) -> Result<Program, String> {
+        let text = include_str!("../../p4/probe/probe.p4");
+        let defines = vec![
+            format!("CELLS={CELLS}"),
+            format!("PERIOD={PERIOD}"),
+            format!("MEMBERS={members}"),
+        ];
+        Program::compile_file("probe.p4", text, defines, None)
+    }
+
+    /// A counter and a set of so many cells, with room for so many switches, and a mistake in the
+    /// data plane or none.
+    ///
+    /// # Errors
+    /// As [`Program::compile`].
+    pub fn compile_peers(
+        cells: u32,
+        members: u32,
+        bug: Option<&SeededBug>,
+    ) -> Result<Program, String> {
+        let text = include_str!("../../p4/probe/probe.p4");
+        let defines = vec![format!("CELLS={cells}"), format!("MEMBERS={members}")];
+        Program::compile_file("probe.p4", text, defines, bug)
+    }
+
     /// The same of eventual.p4.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Switches of a run at the most.
-const SWITCHES: usize = 8;
+const SWITCHES: usize = 40;
 
 /// What came of a run.
 #[derive(Clone, Debug, Default)]

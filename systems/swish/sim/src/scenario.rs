@@ -66,7 +66,7 @@ pub struct Step<A = Action> {
 pub struct Scenario {
     /// What is drawn in the run follows from it.
     pub seed: u64,
-    /// 2 to 8.
+    /// 2 to 8; [`Scenario::of_many`] has more.
     pub switches: usize,
     /// Of a window, at the least, in ns.
     pub period_ns: u64,
@@ -97,6 +97,16 @@ impl Scenario {
             conditions,
             steps,
         }
+    }
+
+    /// A run of so many switches, whose network loses and doubles messages. (Each of them sends all
+    /// others something, so a window takes a while.)
+    pub fn of_many(seed: u64, switches: usize) -> Scenario {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let mut steps: Vec<Step> = (0..3 * switches).map(|_| step(&mut rng, switches)).collect();
+        steps.sort_by_key(|step| step.at_ns);
+        let conditions = Conditions { loss: 0.1, duplication: 0.1, ..conditions(&mut rng, 0.1) };
+        Scenario { seed, switches, period_ns: 3_000_000, bound: 1 << 32, conditions, steps }
     }
 }
 

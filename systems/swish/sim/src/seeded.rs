@@ -99,7 +99,21 @@ pub const ALL: &[SeededBug] = &[
         name: "NobodyWaitedFor",
         what: "A switch rotates before all are ready.",
         header: "stateplane_shared_window.h",
-        right: "if (SP_SHARED_LOAD(node->all_ready) < window &&\n\t\t\t    !sp_shared_all_ready(group, window, node->members))\n\t\t\t\tbreak;",
+        right: "if (SP_SHARED_LOAD(node->all_ready) < window &&\n\t\t\t    SP_SHARED_LOAD(node->ready[window & 1]) != node->count)\n\t\t\t\tbreak;",
+        wrong: "",
+    },
+    SeededBug {
+        name: "ReadyCountedTwice",
+        what: "A member that says twice that it is ready counts as two.",
+        header: "stateplane_shared_frame.h",
+        right: "\t\tif (seen >= window)\n\t\t\tbreak;\n",
+        wrong: "\t\tif (seen > window)\n\t\t\tbreak;\n",
+    },
+    SeededBug {
+        name: "ReadyKept",
+        what: "Members that were ready two windows ago count as ready.",
+        header: "stateplane_shared_window.h",
+        right: "\t\t\tSP_SHARED_STORE(node->ready[(window + 1) & 1], 0);\n",
         wrong: "",
     },
     SeededBug {

@@ -8,12 +8,11 @@ use libbpf_rs::MapCore;
 use std::net::Ipv4Addr;
 use swish_protocol::control::Member;
 use swish_protocol::layouts::{
-    BlockValue, CELLS, CPUS as PLACES, CpuValue, MEMBERS, MemberValue, NodeValue,
+    BlockValue, CELLS, CPUS as PLACES, CpuValue, MemberValue, NodeValue,
 };
 use swish_protocol::message::Message;
 use swish_protocol::objects::{SYSTEM, period_begins};
-use swish_switch::due::Rounds;
-use swish_switch::group::{Group, Open, View, own_merge, settings_of};
+use swish_switch::group::{Group, Looks, Open, View, own_merge, settings_of};
 use wire::{KeyRing, SECRET_BYTES, Secret};
 
 /// CPUs of each switch.
@@ -55,7 +54,7 @@ pub(crate) struct Probed {
 /// See the file.
 pub struct Switch {
     dataplane: Dataplane,
-    groups: Vec<(Group, Rounds)>,
+    groups: Vec<(Group, Looks)>,
     pub(crate) shared: Vec<Shared>,
     /// By how much its clock is ahead.
     offset_ns: u64,
@@ -115,7 +114,7 @@ impl Switch {
                 first_block: settings.first_block,
             });
         }
-        let groups = groups.into_iter().map(|group| (group, Rounds::default())).collect();
+        let groups = groups.into_iter().map(|group| (group, Looks::default())).collect();
         Ok(Switch { dataplane, groups, shared, offset_ns: 0 })
     }
 
@@ -146,7 +145,7 @@ impl Switch {
             }
         }
         self.offset_ns = offset_ns;
-        self.groups.iter_mut().for_each(|(_, rounds)| *rounds = Rounds::default());
+        self.groups.iter_mut().for_each(|(_, looks)| *looks = Looks::default());
         Ok(())
     }
 
@@ -154,7 +153,7 @@ impl Switch {
     pub(crate) fn begin(&mut self, place: usize, terms: Terms, offset_ns: u64) -> Checked {
         self.empty(offset_ns)?;
         let Some(ring) = ring() else { return violated("harness", "no secret") };
-        let address = |place: usize| Ipv4Addr::new(10, 0, 0, member(place) as u8);
+        let address = |place: usize| Ipv4Addr::from_bits(0x0a00_0000 + member(place));
         let fixed =
             |place| Member { number: member(place), address: address(place), incarnation: 0 };
         let view = View {
@@ -278,8 +277,8 @@ impl Switch {
         self.dataplane.set_test_cpu(cpu);
         let now_ns = self.offset_ns + now_ns;
         let mut frames = vec![];
-        for (group, rounds) in &mut self.groups {
-            for _ in 0..harness(group.queue(&self.dataplane, rounds, now_ns))? {
+        for (group, looks) in &mut self.groups {
+            for _ in 0..harness(group.queue(&self.dataplane, looks, now_ns))? {
                 let outcome = harness(self.dataplane.run_generated(now_ns))?;
                 if let Verdict::Forward { port: FABRIC } = outcome.verdict {
                     frames.push(outcome.frame);
@@ -306,7 +305,7 @@ impl Switch {
 pub(crate) fn receiver(frame: &[u8]) -> Checked<(usize, Message)> {
     let message = frame.get(MESSAGE_AT..).map(Message::decode);
     match message {
-        Some(Ok(message)) if message.receiver % 3 == 1 && u32::from(message.receiver) < MEMBERS => {
+        Some(Ok(message)) if message.receiver % 3 == 1 => {
             Ok((usize::from(message.receiver / 3), message))
         }
         other => violated("message", format!("a switch sends {other:?}")),

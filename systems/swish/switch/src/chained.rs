@@ -18,6 +18,7 @@ use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use swish_protocol::layouts::MEMBERS;
 use swish_protocol::objects::{Consistency, SYSTEM};
 use swish_protocol::strong::{COUNTED, CPUS};
 use switch_agent::config::{CommitMode, Config};
@@ -96,7 +97,7 @@ pub(crate) fn check(config: &Config, manifest: &Manifest, chain: &Chain) -> Resu
 }
 
 fn source(config: &Config, chain: &Chain) -> Result<Source> {
-    config::groups(config, &[&chain.group])?.source(&chain.group)
+    config::groups(config, &[&chain.group])?.source(&chain.group, MEMBERS)
 }
 
 /// The members are a chain in the order of the configuration.

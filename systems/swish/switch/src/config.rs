@@ -3,10 +3,10 @@
 use crate::gossip::Terms;
 use crate::group::View;
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use swish_protocol::control::Member;
-use swish_protocol::layouts::MEMBERS;
+use swish_protocol::layouts::{MEMBERS, MEMBERS_MAX};
 use switch_agent::Result;
 use switch_agent::config::Config;
 
@@ -30,7 +30,7 @@ struct Read {
 struct Shared {
     /// Addresses of the switches that share the group; their numbers as members are their places.
     #[serde(default)]
-    members: Vec<Ipv4Addr>,
+    members: Vec<Addresses>,
     /// Or the controllers that say who does.
     #[serde(default)]
     controllers: Vec<SocketAddrV4>,
@@ -48,6 +48,41 @@ struct Shared {
     gossip_ms: Option<u64>,
     /// EWO: so long a removed key's tombstone is kept at the least.
     tombstone_s: Option<u64>,
+}
+
+/// An address, or all from a first one to a last one: `"10.0.0.1-10.0.3.254"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+struct Addresses {
+    first: Ipv4Addr,
+    last: Ipv4Addr,
+}
+
+impl TryFrom<String> for Addresses {
+    type Error = String;
+
+    fn try_from(text: String) -> std::result::Result<Addresses, String> {
+        let (first, last) = text.split_once('-').unwrap_or((text.as_str(), text.as_str()));
+        let address = |text: &str| text.trim().parse::<Ipv4Addr>().ok();
+        match (address(first), address(last)) {
+            (Some(first), Some(last)) if first <= last => Ok(Addresses { first, last }),
+            (Some(_), Some(_)) => Err(format!("{text:?}: the last address is below the first one")),
+            _ => Err(format!(
+                "{text:?}: write an IPv4 address, or two with `-` between them for all from the \
+                 first to the last"
+            )),
+        }
+    }
+}
+
+impl Addresses {
+    fn count(self) -> u64 {
+        u64::from(self.last.to_bits()) - u64::from(self.first.to_bits()) + 1
+    }
+
+    fn all(self) -> impl Iterator<Item = Ipv4Addr> {
+        (self.first.to_bits()..=self.last.to_bits()).map(Ipv4Addr::from_bits)
+    }
 }
 
 /// Who says which switches share a group.
@@ -103,12 +138,13 @@ pub(crate) fn groups<'a>(config: &'a Config, known: &[&str]) -> Result<Groups<'a
 }
 
 impl Groups<'_> {
-    /// Who shares a group. One that the configuration does not name is this switch's alone.
+    /// Who shares a group, in which the program has room for so many switches. One that the
+    /// configuration does not name is this switch's alone.
     ///
     /// # Errors
     /// A field is out of range.
-    pub(crate) fn source(&self, group: &str) -> Result<Source> {
-        source(self.config, group, self.shared.get(group))
+    pub(crate) fn source(&self, group: &str, room: u32) -> Result<Source> {
+        source(self.config, group, self.shared.get(group), room)
     }
 
     /// How much is sent of a group's variables with EWO.
@@ -137,7 +173,7 @@ impl Groups<'_> {
     }
 }
 
-fn source(config: &Config, group: &str, shared: Option<&Shared>) -> Result<Source> {
+fn source(config: &Config, group: &str, shared: Option<&Shared>, room: u32) -> Result<Source> {
     let field = |name: &str| format!("shared.{group}.{name}");
     let Some(shared) = shared else {
         return Ok(Source::Fixed(View {
@@ -156,32 +192,53 @@ fn source(config: &Config, group: &str, shared: Option<&Shared>) -> Result<Sourc
                       `controllers`, which say who does";
         return config.fault(field("members"), reason);
     }
-    if shared.members.len() > MEMBERS as usize {
-        return config.fault(field("members"), format!("more than {MEMBERS} switches"));
-    }
-    for (at, member) in shared.members.iter().enumerate() {
-        if shared.members[..at].contains(member) {
-            return config.fault(field("members"), format!("{member} is given twice"));
-        }
-    }
+    let members = members(shared, room).or_else(|why| config.fault(field("members"), why))?;
     let (period_ns, bound) = terms(config, shared, &field)?;
     if !shared.controllers.is_empty() {
         let own = Own { address: shared.own, period_ns, bound };
         return Ok(Source::Controllers(shared.controllers.clone(), own));
     }
-    let Some(own) = shared.members.iter().position(|member| *member == shared.own) else {
+    let Some(own) = members.iter().position(|member| *member == shared.own) else {
         return config.fault(field("own"), format!("{} is none of `members`", shared.own));
     };
     Ok(Source::Fixed(View {
         number: 1,
         own: own as u32,
-        members: (0..).zip(&shared.members).map(|(number, it)| fixed(number, *it)).collect(),
+        members: (0..).zip(&members).map(|(number, it)| fixed(number, *it)).collect(),
         period_ns,
         bound,
         window: 1,
         begins_ns: 0,
         turns_ns: 0,
     }))
+}
+
+/// All members, in their order.
+///
+/// # Errors
+/// There is no room for so many, or one is given twice; with the remedy.
+fn members(shared: &Shared, room: u32) -> std::result::Result<Vec<Ipv4Addr>, String> {
+    let count: u64 = shared.members.iter().map(|it| it.count()).sum();
+    if count > room.into() {
+        return Err(if count > MEMBERS_MAX.into() {
+            format!("{count} switches: a group has at most {MEMBERS_MAX}")
+        } else {
+            format!(
+                "{count} switches, and the program has room for {room}: with SDW, write \
+                 `@members({count})` before one of its variables; with EWO and SRO a group has at \
+                 most {MEMBERS}"
+            )
+        });
+    }
+    let members: Vec<Ipv4Addr> = shared.members.iter().flat_map(|it| it.all()).collect();
+    if members.contains(&Ipv4Addr::UNSPECIFIED) {
+        return Err("0.0.0.0 is no switch's address".into());
+    }
+    let mut seen = BTreeSet::new();
+    match members.iter().find(|it| !seen.insert(**it)) {
+        Some(twice) => Err(format!("{twice} is given twice")),
+        None => Ok(members),
+    }
 }
 
 /// A member that the configuration names. (It does not know of lives.)
@@ -200,4 +257,42 @@ fn terms(config: &Config, shared: &Shared, field: &dyn Fn(&str) -> String) -> Re
         return config.fault(field("bound"), "0: must be at least 1 update");
     }
     Ok((period_us * 1000, bound))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shared(members: &str) -> serde_json::Result<Shared> {
+        serde_json::from_str(&format!("{{ \"own\": \"10.0.0.1\", \"members\": {members} }}"))
+    }
+
+    #[test]
+    fn ranges_are_members_in_their_order() {
+        let few = shared(r#"["10.0.1.7", "10.0.0.254-10.0.1.1"]"#).expect("it reads");
+        let all = members(&few, 32).expect("members");
+        let all: Vec<String> = all.iter().map(ToString::to_string).collect();
+        assert_eq!(all, ["10.0.1.7", "10.0.0.254", "10.0.0.255", "10.0.1.0", "10.0.1.1"]);
+        let many = shared(r#"["10.0.0.0-10.0.15.255"]"#).expect("it reads");
+        assert_eq!(members(&many, MEMBERS_MAX).map(|it| it.len()), Ok(4096));
+    }
+
+    #[test]
+    fn what_has_no_room_is_told_with_the_remedy() {
+        let error = |text: &str, room| members(&shared(text).expect("it reads"), room).unwrap_err();
+        let more = r#"["10.0.0.1-10.0.0.40"]"#;
+        assert!(error(more, 32).contains("40 switches, and the program has room for 32"));
+        assert!(error(more, 32).contains("@members(40)"));
+        assert!(error(r#"["0.0.0.0-255.255.255.255"]"#, 4096).contains("at most 4096"));
+        assert!(error(r#"["0.0.0.0-0.0.0.3"]"#, 32).contains("no switch's"));
+        assert!(error(r#"["10.0.0.3", "10.0.0.1-10.0.0.4"]"#, 32).contains("10.0.0.3 is given"));
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused() {
+        let error = |text: &str| shared(text).map(drop).unwrap_err().to_string();
+        assert!(error(r#"["10.0.0.9-10.0.0.1"]"#).contains("below the first"));
+        assert!(error(r#"["10.0.0.9-"]"#).contains("write an IPv4 address"));
+        assert!(error(r#"["all"]"#).contains("write an IPv4 address"));
+    }
 }

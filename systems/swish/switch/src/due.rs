@@ -40,7 +40,7 @@ pub struct Look {
     pub waits_until_ns: u64,
     /// This switch's number.
     pub own: u32,
-    /// All members of the view, this switch too, by number.
+    /// All members of the view, this switch too, in order of their numbers.
     pub members: Vec<(u32, Seen)>,
 }
 
@@ -95,6 +95,8 @@ pub struct Rounds {
 const MOST_PAUSE_NS: u64 = 10_000_000;
 /// The same, at the least.
 const LEAST_PAUSE_NS: u64 = 100_000;
+/// The same, at the least, for each member: a look reads the records of all.
+const PAUSE_OF_MEMBER_NS: u64 = 1_000;
 
 impl Rounds {
     /// Whether it is time to look.
@@ -104,7 +106,8 @@ impl Rounds {
 
     /// When the next look is worth it.
     fn pause(&self, look: &Look, now_ns: u64) -> u64 {
-        let longer = LEAST_PAUSE_NS << self.still.saturating_sub(PATIENCE).min(16);
+        let least = LEAST_PAUSE_NS.max(PAUSE_OF_MEMBER_NS * look.members.len() as u64);
+        let longer = least << self.still.saturating_sub(PATIENCE).min(16);
         (now_ns + longer.min(MOST_PAUSE_NS)).max(look.waits_until_ns)
     }
 
@@ -116,7 +119,8 @@ impl Rounds {
         now_ns: u64,
         mut missing: impl FnMut(u32, u32, usize) -> Vec<u32>,
     ) -> Vec<Wanted> {
-        let merged = |look: &Look| look.members.iter().map(|(_, it)| it.merged).collect::<Vec<_>>();
+        let merged =
+            |look: &Look| look.members.iter().map(|(_, it)| u64::from(it.merged)).sum::<u64>();
         let moved = look.word != self.before.word || merged(&look) != merged(&self.before);
         self.still = if moved { 0 } else { self.still.saturating_add(1) };
         // (Also between two windows, when none are made.)
@@ -130,10 +134,12 @@ impl Rounds {
         } else if look.members.len() < 2 {
             alone(&look, &mut missing)
         } else {
+            let own = look.members.iter().find(|(member, _)| *member == look.own);
+            let own_total = own.map_or(NOT_KNOWN, |(_, own)| own.total);
             let others = look.members.iter().filter(|(member, _)| *member != look.own);
             let mut frames = vec![];
-            for (member, seen) in others {
-                frames.extend(self.for_member(&look, now_ns, *member, seen, &mut missing));
+            for member in others {
+                frames.extend(self.for_member(&look, own_total, now_ns, member, &mut missing));
             }
             frames
         };
@@ -144,18 +150,22 @@ impl Rounds {
 
     /// Frames that came from a member since the look before.
     fn came(&self, member: u32, seen: &Seen) -> u32 {
-        let before = self.before.members.iter().find(|(number, _)| *number == member);
+        // (In order of numbers.)
+        let members = &self.before.members;
+        let before = members.binary_search_by_key(&member, |(number, _)| *number).ok();
+        let before = before.and_then(|at| members.get(at));
         before.map_or(0, |(_, before)| seen.frames.wrapping_sub(before.frames))
     }
 
     fn for_member(
         &mut self,
         look: &Look,
+        own_total: u32,
         now_ns: u64,
-        member: u32,
-        seen: &Seen,
+        (member, seen): &(u32, Seen),
         missing: &mut impl FnMut(u32, u32, usize) -> Vec<u32>,
     ) -> Vec<Wanted> {
+        let member = *member;
         let sending = look.word & 7 == phase::SENDING;
         let known = seen.total != NOT_KNOWN;
         if sending && known && seen.merged < seen.total && self.still >= PATIENCE {
@@ -163,12 +173,11 @@ impl Rounds {
             return lacks.map(|want| Wanted { member, want }).collect();
         }
         let came = self.came(member, seen);
-        let own = look.members.iter().find(|(number, _)| *number == look.own);
-        let to_send = own.map_or(0, |(_, own)| match own.total {
+        let to_send = match own_total {
             NOT_KNOWN => 0,
             total if sending => total.saturating_sub(seen.next),
             _ => 0,
-        });
+        };
         let to_get = if sending && known { seen.total.saturating_sub(seen.merged) } else { 0 };
         // (A frame that comes back within a look is counted more than once: then there are enough.)
         let wanted = to_send.max(to_get).clamp(FIRST_FRAMES, FRAMES);

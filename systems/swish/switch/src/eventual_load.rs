@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use swish_protocol::control::Member;
+use swish_protocol::layouts::MEMBERS;
 use switch_agent::Result;
 use switch_agent::config::Config;
 use wire::KeyRing;
@@ -84,7 +85,7 @@ impl Eventual {
         windows: bool,
     ) -> Result<Eventual> {
         let name = &group.described.name;
-        let (source, terms) = (said.source(name)?, said.terms(name)?);
+        let (source, terms) = (said.source(name, MEMBERS)?, said.terms(name)?);
         let seed = match &source {
             Source::Fixed(view) => {
                 has_slots(config, &group, view)?;

@@ -2,7 +2,7 @@
 
 use crate::due::{Look, Rounds, Seen, Wanted};
 use c_layout::CStruct;
-use dataplane::{Dataplane, Error, Result};
+use dataplane::{Dataplane, Error, MappedWords, Result};
 use libbpf_rs::{MapCore, MapFlags};
 use manifest::Manifest;
 use p4_interpreter::Evaluator;
@@ -13,7 +13,8 @@ use swish_protocol::layouts::{
     NodeValue,
 };
 use swish_protocol::objects::{
-    Consistency, Group as Described, Merge, OwnMerge, SYSTEM, SharedSettings, groups, period_begins,
+    Consistency, Group as Described, Merge, OwnMerge, SYSTEM, SharedSettings, groups, member_bytes,
+    period_begins,
 };
 use swish_protocol::tag::{About, secret_value};
 use wire::KeyRing;
@@ -86,10 +87,24 @@ pub struct View {
 }
 
 impl View {
-    /// A bit for each member.
+    /// A bit for each member of a group of few.
     pub fn member_bits(&self) -> u64 {
-        self.members.iter().fold(0, |bits, member| bits | 1 << (member.number & 63))
+        let few = self.members.iter().filter(|it| it.number < MEMBERS);
+        few.fold(0, |bits, member| bits | 1 << member.number)
     }
+
+    /// Members' numbers are below this.
+    pub fn limit(&self) -> u32 {
+        self.members.iter().map(|it| it.number + 1).max().unwrap_or(0)
+    }
+}
+
+/// What an agent keeps of a group from one look of the packet generator to the next.
+#[derive(Default)]
+pub struct Looks {
+    rounds: Rounds,
+    /// The members' records, which each look reads.
+    members: Option<MappedWords>,
 }
 
 /// A variable's settings in a manifest.
@@ -165,11 +180,26 @@ impl Group {
         self.got_words
     }
 
+    /// Switches that the group has room for.
+    pub fn room(&self) -> u32 {
+        self.described.members
+    }
+
+    /// Where in its map a member's record is.
+    fn member_at(&self, member: u32) -> u32 {
+        self.number() * self.room() + member
+    }
+
     /// Bytes of this switch's memory that the group's maps take.
     pub fn memory_bytes(&self) -> u64 {
         let lists = 2 * size_of::<u32>() as u64;
-        let bitmaps = u64::from(MEMBERS * self.got_words) * 8;
-        u64::from(self.described.blocks) * (size_of::<BlockValue>() as u64 + lists) + bitmaps
+        u64::from(self.described.blocks) * (size_of::<BlockValue>() as u64 + lists)
+            + self.members_bytes()
+    }
+
+    /// Of those, for what is kept of members.
+    pub fn members_bytes(&self) -> u64 {
+        u64::from(self.room()) * member_bytes(self.got_words * 64)
     }
 
     /// All variables merge by addition.
@@ -231,8 +261,19 @@ impl Group {
     /// # Errors
     /// The kernel refuses.
     pub fn member(&self, dataplane: &Dataplane, member: u32) -> Result<MemberValue> {
-        let at = self.number() * MEMBERS + member;
-        Ok(MemberValue::from_bytes(&dataplane.read_array(MEMBER_MAP, at)?))
+        let bytes = dataplane.read_array(MEMBER_MAP, self.member_at(member))?;
+        Ok(MemberValue::from_bytes(&bytes))
+    }
+
+    /// The members of the view that the data plane has, with their numbers.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn members(&self, dataplane: &Dataplane) -> Result<Vec<(u32, MemberValue)>> {
+        let limit = self.node(dataplane)?.limit.min(self.room());
+        let read = (0..limit).map(|number| Ok((number, self.member(dataplane, number)?)));
+        let read: Vec<(u32, MemberValue)> = read.collect::<Result<_>>()?;
+        Ok(read.into_iter().filter(|(_, it)| !it.address.is_unspecified()).collect())
     }
 
     /// Begins the group on a switch where it has not begun, with the values that its blocks have.
@@ -261,11 +302,7 @@ impl Group {
                 address: member.address,
                 full: 0,
             };
-            dataplane.write_array(
-                MEMBER_MAP,
-                self.number() * MEMBERS + member.number,
-                &value.to_bytes(),
-            )?;
+            dataplane.write_array(MEMBER_MAP, self.member_at(member.number), &value.to_bytes())?;
         }
         for cpu in 0..CPUS {
             // (What does not divide goes to the first CPUs: together they have the bound.)
@@ -279,9 +316,10 @@ impl Group {
         let mut node = NodeValue {
             word: 0,
             sealed: 0,
-            members: view.member_bits(),
+            ready: [0; 2],
             all_ready: 0,
             complete: 0,
+            limit: view.limit(),
             period_ns: view.period_ns,
             next_ns: view.turns_ns,
             began_ns: [view.begins_ns; 2],
@@ -333,7 +371,8 @@ impl Group {
     pub fn has(&self, dataplane: &Dataplane, view: &View) -> Result<bool> {
         let node = self.node(dataplane)?;
         let known = [
-            node.members == view.member_bits(),
+            node.count as usize == view.members.len(),
+            node.limit == view.limit(),
             node.own == view.own,
             node.view == view.number,
             node.period_ns == view.period_ns,
@@ -347,17 +386,22 @@ impl Group {
     }
 
     /// What the rules of the packet generator look at.
-    ///
-    /// # Errors
-    /// The kernel refuses.
-    pub fn look(&self, dataplane: &Dataplane) -> Result<Look> {
+    fn look(&self, dataplane: &Dataplane, records: &MappedWords) -> Result<Look> {
         let node = self.node(dataplane)?;
+        let stride = size_of::<MemberValue>() / size_of::<u64>();
+        let mut bytes = [0; size_of::<MemberValue>()];
         let mut members = vec![];
-        for member in (0..MEMBERS).filter(|member| node.members >> member & 1 == 1) {
-            let value = self.member(dataplane, member)?;
-            let MemberValue { total, merged, next, frames, .. } = value;
-            let next = next[(node.word >> 3 & 1) as usize];
-            members.push((member, Seen { total, merged, next, frames }));
+        for member in 0..node.limit.min(self.room()) {
+            let first = self.member_at(member) as usize * stride;
+            for (at, word) in (first..).zip(bytes.chunks_exact_mut(size_of::<u64>())) {
+                word.copy_from_slice(&records.get(at).to_ne_bytes());
+            }
+            let value = MemberValue::from_bytes(&bytes);
+            if !value.address.is_unspecified() {
+                let MemberValue { total, merged, next, frames, .. } = value;
+                let next = next[(node.word >> 3 & 1) as usize];
+                members.push((member, Seen { total, merged, next, frames }));
+            }
         }
         Ok(Look {
             word: node.word,
@@ -372,7 +416,7 @@ impl Group {
     fn missing(&self, dataplane: &Dataplane, member: u32, total: u32, most: usize) -> Vec<u32> {
         let mut found = vec![];
         for word in 0..total.div_ceil(64) {
-            let at = (self.number() * MEMBERS + member) * self.got_words + word;
+            let at = self.member_at(member) * self.got_words + word;
             let Ok(bytes) = dataplane.read_array(GOT, at) else { return found };
             let got = bytes.first_chunk().copied().map_or(u64::MAX, u64::from_ne_bytes);
             for bit in (0..64).filter(|bit| got >> bit & 1 == 0) {
@@ -390,13 +434,19 @@ impl Group {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn queue(&self, dataplane: &Dataplane, rounds: &mut Rounds, now_ns: u64) -> Result<u64> {
-        if !rounds.is_due(now_ns) {
+    pub fn queue(&self, dataplane: &Dataplane, looks: &mut Looks, now_ns: u64) -> Result<u64> {
+        if !looks.rounds.is_due(now_ns) {
             return Ok(0);
         }
-        let look = self.look(dataplane)?;
+        let records = match looks.members.take() {
+            Some(records) => records,
+            None => dataplane.map_words(MEMBER_MAP)?,
+        };
+        let look = self.look(dataplane, &records)?;
+        looks.members = Some(records);
         let window = (look.word >> 3) as u32;
-        let due = rounds
+        let due = looks
+            .rounds
             .due(look, now_ns, |member, total, most| self.missing(dataplane, member, total, most));
         let Some(map) = dataplane.map(DUE) else { return Ok(0) };
         let mut queued = 0;

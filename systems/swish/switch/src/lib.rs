@@ -32,12 +32,11 @@ use config::Source;
 use controlled::{Controlled, Following, lock};
 use daemon::metrics::{Kind, Text};
 use dataplane::Dataplane;
-use due::Rounds;
 use eventual::EventualGroup;
 use eventual_load::Eventual;
 pub use eventual_load::{EventualLoad, RecordsLoad};
 use eventual_member::EventualMember;
-use group::{Group, Open, STATS};
+use group::{Group, Looks, Open, STATS};
 use load::{GroupLoad, Traffic, is_late, relaxation};
 use manifest::{Manifest, StateObject};
 use membership::Member;
@@ -88,7 +87,11 @@ impl System for SwiSh {
         // (Before the object is loaded: the kernel may not have as much.)
         for group in &groups {
             let (name, bytes) = (&group.described.name, group.memory_bytes());
-            tracing::info!("shared variables with SDW, group {name}: {bytes} bytes of memory");
+            let (members, room) = (group.members_bytes(), group.room());
+            tracing::info!(
+                "shared variables with SDW, group {name}: {bytes} bytes of memory, of which \
+                 {members} for up to {room} members"
+            );
         }
         for group in &eventual {
             let (name, bytes) = (&group.described.name, group.memory_bytes());
@@ -188,8 +191,8 @@ fn configured(
     names.dedup();
     let said = config::groups(config, &names)?;
     let windows = groups.into_iter().map(|group| {
-        let source = said.source(&group.described.name)?;
-        Ok(Shared { group, source, rounds: Mutex::default(), traffic: Mutex::default() })
+        let source = said.source(&group.described.name, group.room())?;
+        Ok(Shared { group, source, looks: Mutex::default(), traffic: Mutex::default() })
     });
     let windows: Vec<Shared> = windows.collect::<Result<_>>()?;
     let eventual = eventual.into_iter().map(|group| {
@@ -207,7 +210,7 @@ const OTHER_VIEW: &str = "is another one than the running data plane has: end al
 struct Shared {
     group: Group,
     source: Source,
-    rounds: Mutex<Rounds>,
+    looks: Mutex<Looks>,
     /// Of a group without controllers.
     traffic: Mutex<Traffic>,
 }
@@ -411,9 +414,9 @@ impl Running for Objects {
     }
 
     fn due(&self, now_ns: u64) -> u64 {
-        let queue = |Shared { group, rounds, .. }: &Shared| {
-            let mut rounds = rounds.lock().unwrap_or_else(PoisonError::into_inner);
-            group.queue(&self.dataplane, &mut rounds, now_ns).unwrap_or_default()
+        let queue = |Shared { group, looks, .. }: &Shared| {
+            let mut looks = looks.lock().unwrap_or_else(PoisonError::into_inner);
+            group.queue(&self.dataplane, &mut looks, now_ns).unwrap_or_default()
         };
         let gossip = |it: &Eventual| {
             it.group.queue(&self.dataplane, &mut it.pace(), it.terms, now_ns).unwrap_or_default()

@@ -5,7 +5,7 @@ use dataplane::{Dataplane, Result};
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 use swish_protocol::control::Load;
-use swish_protocol::layouts::{CELLS, HEADER_BYTES, MEMBERS, NodeValue, phase};
+use swish_protocol::layouts::{CELLS, HEADER_BYTES, NodeValue, phase};
 
 /// Ethernet, IP and UDP before a message.
 const BEFORE_BYTES: u64 = 14 + 20 + 8;
@@ -99,10 +99,8 @@ impl Traffic {
 /// # Errors
 /// The kernel refuses.
 pub(crate) fn bytes(dataplane: &Dataplane, group: &Group) -> Result<u64> {
-    let members = group.node(dataplane)?.members;
     let mut bytes = 0;
-    for number in (0..MEMBERS).filter(|number| members >> number & 1 == 1) {
-        let member = group.member(dataplane, number)?;
+    for (_, member) in group.members(dataplane)? {
         bytes += u64::from(member.frames) * (BEFORE_BYTES + u64::from(HEADER_BYTES));
         bytes += u64::from(member.full) * u64::from(CELLS) * 4;
     }
@@ -129,8 +127,8 @@ pub(crate) fn of_view(view: &View, group: &Group, node: &NodeValue, now_ns: u64)
 pub(crate) fn lacks(dataplane: &Dataplane, group: &Group, node: &NodeValue) -> Result<Vec<u32>> {
     let (window, now) = (node.word >> 3, node.word & 7);
     let mut found = vec![];
-    for number in (0..MEMBERS).filter(|it| node.members >> it & 1 == 1 && *it != node.own) {
-        let member = group.member(dataplane, number)?;
+    let others = group.members(dataplane)?.into_iter().filter(|(number, _)| *number != node.own);
+    for (number, member) in others {
         let waits = match now {
             phase::READY => member.ready < window,
             phase::SENDING => member.complete == 0,

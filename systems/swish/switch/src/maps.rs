@@ -1,21 +1,22 @@
 //! A group's state in a loaded object, as memory: what recovery reads and writes. Its callers see
 //! to it that the data plane stands still (`membership`), but for packets that read and update.
 
-use crate::group::Group;
+use crate::group::{Group, View};
 use dataplane::{Dataplane, MappedWords, Result};
 use libbpf_rs::MapCore;
 use std::sync::atomic::{Ordering, fence};
 use swish_protocol::bulk::Piece;
-use swish_protocol::layouts::{CELLS, CPUS, LINE_CELLS, LINES, MEMBERS, NOT_KNOWN, phase};
+use swish_protocol::layouts::{CELLS, CPUS, LINE_CELLS, LINES, NOT_KNOWN, phase};
 use swish_protocol::objects::period_begins;
 
 /// Words of a node (`NodeValue`).
 pub(crate) mod node {
     pub const WORD: usize = 0;
     pub const SEALED: usize = 1;
-    pub const MEMBERS: usize = 2;
+    pub const READY: usize = 2;
     pub const ALL_READY: usize = 3;
-    pub const COMPLETE: usize = 4;
+    /// Complete members, and the end of members' numbers.
+    pub const COMPLETE_LIMIT: usize = 4;
     pub const NEXT_NS: usize = 6;
     pub const BEGAN_NS: usize = 7;
     /// View, and this switch's number.
@@ -32,7 +33,7 @@ const READY: usize = 0;
 const TOTAL_MERGED: usize = 1;
 const COMPLETE_FRAMES: usize = 2;
 const NEXT: usize = 3;
-const ADDRESS: usize = 4;
+const ADDRESS_FULL: usize = 4;
 
 /// Words of a block (`BlockValue`).
 const WINDOW: usize = 0;
@@ -92,6 +93,8 @@ pub(crate) struct Maps {
     first: usize,
     count: usize,
     got_words: usize,
+    /// Members that the maps have room for.
+    room: usize,
     /// By block: after how many windows it begins anew.
     periods: Vec<u32>,
 }
@@ -118,6 +121,7 @@ impl Maps {
             first: group.described.first as usize,
             count: group.described.blocks as usize,
             got_words: group.got_words() as usize,
+            room: group.room() as usize,
             periods: (0..group.described.blocks).map(|block| group.period_of(block)).collect(),
         })
     }
@@ -185,15 +189,20 @@ impl Maps {
     }
 
     fn in_view(&self) -> impl Iterator<Item = u32> {
-        let bits = self.node(node::MEMBERS);
-        (0..MEMBERS).filter(move |number| bits >> number & 1 == 1)
+        let limit = halves(self.node(node::COMPLETE_LIMIT))[1].min(self.room as u32);
+        (0..limit).filter(|number| halves(self.member(*number, ADDRESS_FULL))[0] != 0)
+    }
+
+    fn member_at(&self, number: u32) -> usize {
+        self.group * self.room + number as usize
     }
 
     fn member(&self, number: u32, word: usize) -> u64 {
-        self.members.get(self.group * MEMBERS as usize + number as usize, word)
+        self.members.get(self.member_at(number), word)
     }
 
-    /// A bit for each member all of whose messages of this window are merged.
+    /// A bit for each member all of whose messages of this window are merged. (A controller's group
+    /// has no more than the bits of a word.)
     pub fn whole(&self) -> u64 {
         if self.word().1 < phase::READY {
             return 0; // (The records are still those of the window before.)
@@ -308,7 +317,7 @@ impl Maps {
     }
 
     fn got_at(&self, number: u32) -> usize {
-        (self.group * MEMBERS as usize + number as usize) * self.got_words
+        self.member_at(number) * self.got_words
     }
 
     /// What this switch sends in this window: blocks with the numbers of their messages.
@@ -404,12 +413,12 @@ impl Maps {
 
     /// A member's records, as at the begin of a window.
     pub fn reset_member(&self, number: u32, address: u32, ready: u64) {
-        let at = self.group * MEMBERS as usize + number as usize;
+        let at = self.member_at(number);
         self.members.set(at, READY, ready);
         self.members.set(at, TOTAL_MERGED, NOT_KNOWN.into());
         self.members.set(at, COMPLETE_FRAMES, 0);
         self.members.set(at, NEXT, 0);
-        self.members.set(at, ADDRESS, address.into());
+        self.members.set(at, ADDRESS_FULL, address.into());
         (0..self.got_words).for_each(|word| self.got.set(self.got_at(number) + word, 0, 0));
     }
 
@@ -417,25 +426,37 @@ impl Maps {
     /// have nothing to merge: it may be this one.
     pub fn send_again(&self) {
         let (window, now) = self.word();
-        self.set_node(node::COMPLETE, 0);
+        self.set_complete(0);
         if now != phase::SENDING {
             return;
         }
-        let at = self.group * MEMBERS as usize + self.own() as usize;
+        let at = self.member_at(self.own());
         let total = halves(self.node(node::TOTALS))[(window & 1) as usize];
         self.members.set(at, TOTAL_MERGED, total.into());
         if total == 0 {
             self.members.set(at, COMPLETE_FRAMES, 1);
-            self.set_node(node::COMPLETE, 1);
+            self.set_complete(1);
         }
     }
 
-    /// The members of the view.
-    pub fn set_view(&self, number: u32, own: u32, members: u64) {
+    fn set_complete(&self, members: u32) {
+        let limit = halves(self.node(node::COMPLETE_LIMIT))[1];
+        self.set_node(node::COMPLETE_LIMIT, joined([members, limit]));
+    }
+
+    /// The members of the view, whose records are reset; this switch may be ready in its window.
+    pub fn set_view(&self, view: &View, own_is_ready: bool) {
         let cpus = halves(self.node(node::COUNT_CPUS))[1];
-        self.set_node(node::MEMBERS, members);
-        self.set_node(node::COUNT_CPUS, joined([members.count_ones(), cpus]));
-        self.set_node(node::VIEW_OWN, joined([number, own]));
+        let is_member = |number: &u32| view.members.iter().any(|it| it.number == *number);
+        let before: Vec<u32> = self.in_view().filter(|number| !is_member(number)).collect();
+        before.into_iter().for_each(|number| self.reset_member(number, 0, 0));
+        // (Nobody else is known to be: they say so again, in this view.)
+        let mut ready = [0; 2];
+        ready[(self.word().0 & 1) as usize] = u32::from(own_is_ready);
+        self.set_node(node::READY, joined(ready));
+        self.set_node(node::COMPLETE_LIMIT, joined([0, view.limit()]));
+        self.set_node(node::COUNT_CPUS, joined([view.members.len() as u32, cpus]));
+        self.set_node(node::VIEW_OWN, joined([view.number, view.own]));
     }
 
     /// The window that packets read from now on.
@@ -471,6 +492,8 @@ impl Maps {
         for block in self.first..self.first + self.count {
             (0..BLOCK_WORDS).for_each(|word| self.blocks.set(block, word, 0));
         }
+        // (`begin` writes the next members, and no others: the rest of the node, too.)
+        (0..self.room as u32).for_each(|number| self.reset_member(number, 0, 0));
         self.set_node(node::ALL_READY, 0);
         self.set_node(node::SEALED, 0);
         self.set_node(node::VIEW_OWN, 0);

@@ -512,14 +512,13 @@ impl Member {
         if redo {
             self.maps.add_extra(window, extra);
         }
-        let ready = if !goes && now >= phase::READY { window } else { 0 };
+        let is_ready = !goes && now >= phase::READY;
         for member in &view.members {
-            let ready = if member.number == view.own { ready } else { 0 };
+            let own = is_ready && member.number == view.own;
             let address = u32::from_ne_bytes(member.address.octets());
-            self.maps.reset_member(member.number, address, ready);
+            self.maps.reset_member(member.number, address, if own { window } else { 0 });
         }
-        let members = view.members.iter().fold(0, |bits, it| bits | 1 << (it.number & 63));
-        self.maps.set_view(view.number, view.own, members);
+        self.maps.set_view(view, is_ready);
         if goes {
             self.maps.advance(decided.window, now_ns);
         }

@@ -13,9 +13,8 @@ use swish_compiler::supply;
 use swish_protocol::TEST_PERIOD_US;
 use swish_protocol::control::Member;
 use swish_protocol::objects::SYSTEM;
-use swish_switch::due::Rounds;
 use swish_switch::eventual::EventualGroup;
-use swish_switch::group::{Group, Open, View};
+use swish_switch::group::{Group, Looks, Open, View};
 use swish_switch::keyed::Keyed;
 use swish_switch::records::Object;
 use swish_switch::strong::{Chain, ChainView};
@@ -181,8 +180,8 @@ impl Alone {
             let before = window(group).map_err(Fault::of_case)?;
             for _ in 0..LOOKS {
                 // (Time stands still: each look is the first one.)
-                let mut rounds = Rounds::default();
-                let queued = group.queue(switch, &mut rounds, now_ns).map_err(Fault::of_case)?;
+                let mut looks = Looks::default();
+                let queued = group.queue(switch, &mut looks, now_ns).map_err(Fault::of_case)?;
                 for _ in 0..queued {
                     let outcome = switch.run_generated(now_ns).map_err(Fault::of_case)?;
                     if matches!(outcome.verdict, Verdict::Forward { .. }) {
