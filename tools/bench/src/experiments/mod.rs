@@ -20,6 +20,7 @@ mod shared_chain;
 mod shared_control;
 mod shared_limiter;
 mod shared_load;
+mod shared_members;
 mod shared_packets;
 mod shared_recovery;
 mod shared_sizes;
@@ -83,6 +84,7 @@ pub const ALL: &[Experiment] = &[
     redis::EXPERIMENT,
     shared_windows::EXPERIMENT,
     shared_sizes::EXPERIMENT,
+    shared_members::EXPERIMENT,
     shared_visible::EXPERIMENT,
     shared_control::EXPERIMENT,
     shared_spread::EXPERIMENT,
