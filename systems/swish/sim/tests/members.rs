@@ -179,7 +179,7 @@ fn wrong(program: &Program) -> Result<(), String> {
     peers.say(5, &Said::ready(window)).map_err(text)?;
     is(&mut peers, (window, phase::SENDING), "all are ready")?;
 
-    // 0 sends one of its two messages several times: it is merged once, and the other one is missed.
+    // 0 sends one of its two messages several times: it is merged once; the other one is missed.
     let message = |number| Said::message(window, number, 2, whole(number.into(), 0, window));
     for _ in 0..3 {
         peers.say(0, &message(0)).map_err(text)?;

@@ -31,8 +31,8 @@ pub const EXPERIMENT: Experiment = Experiment {
             One real switch, as the compiler makes it, in the kernel (BPF_PROG_RUN, the clock that \
             the kernel measures it with). Each other member is played: a frame says that it is \
             ready, and a frame brings what it counted, both with valid tags; the switch answers \
-            each with what it counted. No frame is lost, and none brings nothing, so this is what a \
-            window costs at the least, without links, NAPI and scheduling. In labs all switches \
+            each with what it counted. No frame is lost, and none brings nothing: what a window \
+            costs at the least, without links, NAPI and scheduling. In labs all switches \
             share two CPUs, and frames that bring nothing take most of the time \
             (`shared-windows`): no line through these figures gives those.",
     },
