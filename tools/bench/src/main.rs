@@ -38,11 +38,11 @@ enum Command {
     Page {
         #[command(flatten)]
         how: How,
-        /// Also this page, for the repository
+        /// Also this page, for the repository; results and figures are copied to its folder
         #[arg(long, value_name = "FILE", requires = "paper")]
         markdown: Option<PathBuf>,
         /// The paper of which that page shows the figures
-        #[arg(long, value_parser = ["NetChain"], requires = "markdown")]
+        #[arg(long, value_parser = bench::markdown::PAPERS, requires = "markdown")]
         paper: Option<String>,
     },
 }

@@ -44,7 +44,9 @@ pub const EXPERIMENT: Experiment = Experiment {
             lengths and as uneven as its conversations are: what the protocol would take beside \
             that traffic. A note names it. The model of the asynchronous counter is an upper bound \
             then: a busy flow's update leaves when the generator looks next after 5 ms.) The share \
-            is messages over messages and packets (received and sent), as in the paper. \"From \
+            is messages over messages and packets (received and sent), as in the paper. Each update has \
+            a message of its own and travels with its packet, also as in the paper (`commit = \
+            \"wrap\"`); Figure 12 has how many messages a packet takes in batches, the default. \"From \
             nothing\" begins with a switch that knows no flow. Our messages have a 64-byte header \
             (tags, epochs, sessions), the paper's are shorter: the counter's share shows it.\n\n\
             The analytical model (tools/bench/src/model.rs) is computed from \
@@ -166,7 +168,7 @@ fn measure(
     captured: Option<&Played>,
     (rounds, seconds): (u32, f64),
 ) -> Result<Measured> {
-    let (lab, traffic) = app.bring_up(context, app.lab(true), FLOWS, captured)?;
+    let (lab, traffic) = app.bring_up(context, app.wrapped(), FLOWS, captured)?;
     let flows = match captured.filter(|_| app.any_udp) {
         Some(played) => trace::numbers_by_flow(&played.frames).len(),
         None => FLOWS as usize,
