@@ -33,6 +33,7 @@ struct sp_shared_message {
 	__u32 total; /* of messages in that window */
 	__u32 want; /* the number of a message that the sender lacks */
 	__u32 view;
+	__u64 begun_ns; /* (not in the header) when this CPU began with the frame */
 };
 
 SP_INLINE void sp_shared_parse(const __u8 *header, struct sp_shared_message *message)
@@ -343,6 +344,20 @@ SP_INLINE void sp_shared_raise_ready(struct sp_shared_node *node, struct sp_shar
 	}
 }
 
+/* What a frame cost (sp_shared_pace). The clock is read only if there is a cap on CPU time. */
+SP_INLINE __u64 sp_shared_begun_ns(struct sp_shared_node *node)
+{
+	return node->cpu_percent ? sp_now_ns() : 0;
+}
+
+SP_INLINE void sp_shared_spend(struct sp_shared_node *node, struct sp_shared_cpu *cpu, __u32 bytes,
+			       __u64 begun_ns)
+{
+	cpu->sent_bytes += bytes;
+	if (node->cpu_percent)
+		cpu->busy_ns += sp_now_ns() - begun_ns;
+}
+
 /* Of a genuine message: the cells are merged, its sender's readiness noted. The frame goes back. */
 static __noinline int sp_shared_handle(struct xdp_md *xdp, struct sp_shared_message *message,
 				       __u32 port)
@@ -384,6 +399,7 @@ static __noinline int sp_shared_handle(struct xdp_md *xdp, struct sp_shared_mess
 		return XDP_DROP;
 	sp_shared_turn_round(data);
 	bytes = sp_shared_fill(xdp, message, theirs, SP_SHARED_NOTHING);
+	sp_shared_spend(node, cpu, bytes, message->begun_ns);
 	__sync_lock_test_and_set(&cpu->frame, SP_SHARED_NO_PIN);
 	return bytes ? sp_forward(port, bytes) : sp_shared_end();
 }
@@ -419,6 +435,7 @@ int sp_shared_receive(struct xdp_md *xdp)
 	member = sp_shared_member(message.group, message.sender);
 	if (!member || !member->address || *(sp_u32a *)(data + 26) != member->address)
 		return sp_shared_refuse(SP_SHARED_STAT_FOREIGN);
+	message.begun_ns = sp_shared_begun_ns(node);
 	which = message.group * SP_SHARED_SECRETS +
 		(message.kind >> SP_SHARED_KIND_SECRET_SHIFT & (SP_SHARED_SECRETS - 1));
 	if (!tag || sp_shared_tag(xdp, which, full) != tag)
@@ -462,6 +479,7 @@ static __noinline int sp_shared_generated(struct xdp_md *xdp)
 	peer = sp_shared_member(group, due.member & (SP_SHARED_MEMBERS - 1));
 	if (!node || !cpu || !peer || !node->word)
 		return XDP_DROP;
+	message.begun_ns = sp_shared_begun_ns(node);
 	SP_SHARED_STORE(cpu->packet, SP_SHARED_NO_PIN);
 	__sync_lock_test_and_set(&cpu->frame, SP_SHARED_UNKNOWN_PIN);
 	if (SP_SHARED_LOAD(node->sealed))
@@ -492,6 +510,7 @@ static __noinline int sp_shared_generated(struct xdp_md *xdp)
 	}
 	bytes = sp_shared_fill(xdp, &message, 0, due.want);
 out:
+	sp_shared_spend(node, cpu, bytes, message.begun_ns);
 	__sync_lock_test_and_set(&cpu->frame, SP_SHARED_NO_PIN);
 	return bytes ? sp_forward(port, bytes) : XDP_DROP;
 }

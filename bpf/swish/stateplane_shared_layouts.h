@@ -115,9 +115,16 @@ struct sp_shared_node {
 	__u32 filled;
 	/* Not 0: packets find that the group has not begun, as the switch is to leave it. */
 	__u32 closed;
+	__u64 moved_ns; /* When the newest window's frames began to move (CLOCK_MONOTONIC). */
+	/* Cap on bandwidth: how long a byte takes, in 2^-16 ns; 0: there is none. */
+	__u64 byte_time;
+	__u64 sent_bytes; /* What this switch had sent when `moved_ns` was written. */
+	__u64 busy_ns; /* How long its CPUs had worked on frames then. */
+	__u32 cpu_percent; /* Cap on CPU time, of one CPU; 0: there is none. */
+	__u32 unused; /* 0. */
 };
-_Static_assert(sizeof(struct sp_shared_node) == 136, "as in Rust");
-_Static_assert(__builtin_offsetof(struct sp_shared_node, closed) == 132, "as in Rust");
+_Static_assert(sizeof(struct sp_shared_node) == 176, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_shared_node, unused) == 172, "as in Rust");
 
 /* A member of a group, as this switch knows it. */
 struct sp_shared_member {
@@ -134,7 +141,7 @@ struct sp_shared_member {
 _Static_assert(sizeof(struct sp_shared_member) == 40, "as in Rust");
 _Static_assert(__builtin_offsetof(struct sp_shared_member, full) == 36, "as in Rust");
 
-/* What a CPU works on in a group. A cache line. */
+/* What a CPU works on in a group. Two cache lines: packets touch the first one only. */
 struct sp_shared_cpu {
 	/* The pin of the packet that is under way: window and phase; 0: none, 1: not known yet. */
 	__u64 packet;
@@ -149,9 +156,12 @@ struct sp_shared_cpu {
 	__u64 period_first;
 	__u64 period_of; /* The rotation whose period that is. */
 	__u64 period; /* How many windows the period has; 0: none was asked for. */
+	__u64 sent_bytes; /* Bytes of frames that it sent. */
+	__u64 busy_ns; /* How long it worked on frames, if there is a cap on that. */
+	__u64 unused[6]; /* 0. */
 };
-_Static_assert(sizeof(struct sp_shared_cpu) == 64, "as in Rust");
-_Static_assert(__builtin_offsetof(struct sp_shared_cpu, period) == 56, "as in Rust");
+_Static_assert(sizeof(struct sp_shared_cpu) == 128, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_shared_cpu, unused) == 80, "as in Rust");
 
 /* What tags are made with, of one of the fabric's secrets, for a group in a view. */
 struct sp_shared_secret {

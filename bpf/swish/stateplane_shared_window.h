@@ -212,6 +212,51 @@ SP_INLINE void sp_shared_total(__u32 group, struct sp_shared_node *node, __u64 w
 	sp_shared_check_member(node, member);
 }
 
+struct sp_shared_sum {
+	__u64 bytes;
+	__u64 busy_ns;
+	__u32 group;
+};
+
+static long sp_shared_add_cpu(__u64 i, struct sp_shared_sum *sum)
+{
+	struct sp_shared_cpu *cpu = sp_shared_cpu(sum->group, i);
+
+	if (cpu) {
+		sum->bytes += SP_SHARED_LOAD(cpu->sent_bytes);
+		sum->busy_ns += SP_SHARED_LOAD(cpu->busy_ns);
+	}
+	return 0;
+}
+
+/*
+ * When the window after this one may begin: a period after this one, and so late that what the
+ * window before this one sent, and the time that it took of the CPUs, keep within the caps. (So one
+ * CPU counts, and what a window costs is known.) This one's frames begin to move now.
+ */
+static __noinline int sp_shared_pace(__u32 group, struct sp_shared_node *node, __u64 window)
+{
+	__u64 now_ns = sp_now_ns(), due_ns = node->next_ns + node->period_ns, cost_ns = 0, least_ns;
+	struct sp_shared_sum sum = { .group = group };
+
+	if (due_ns < now_ns)
+		due_ns = now_ns;
+	if (node->byte_time || node->cpu_percent)
+		bpf_loop(node->cpus, sp_shared_add_cpu, &sum, 0);
+	if (node->cpu_percent)
+		cost_ns = (sum.busy_ns - node->busy_ns) * 100 / node->cpu_percent;
+	least_ns = (sum.bytes - node->sent_bytes) * node->byte_time >> 16;
+	if (least_ns < cost_ns)
+		least_ns = cost_ns;
+	if (due_ns < now_ns + least_ns)
+		due_ns = now_ns + least_ns;
+	node->sent_bytes = sum.bytes;
+	node->busy_ns = sum.busy_ns;
+	SP_SHARED_STORE(node->moved_ns, now_ns);
+	SP_SHARED_STORE(node->next_ns, due_ns);
+	return 0;
+}
+
 /* Takes the steps that are due; returns window and phase. The caller works on a frame. */
 SP_SHARED_GLOBAL __u64 sp_shared_turn(__u32 group, __u32 cpu_index)
 {
@@ -244,11 +289,8 @@ SP_SHARED_GLOBAL __u64 sp_shared_turn(__u32 group, __u32 cpu_index)
 			bpf_loop(node->limit, sp_shared_reset_member, &reset, 0);
 			node->complete = 0;
 			SP_SHARED_STORE(node->ready[(window + 1) & 1], 0);
-			if (node->period_ns) {
-				__u64 now_ns = sp_now_ns(), due_ns = node->next_ns + node->period_ns;
-
-				SP_SHARED_STORE(node->next_ns, due_ns > now_ns ? due_ns : now_ns);
-			}
+			if (node->period_ns || node->byte_time || node->cpu_percent)
+				sp_shared_pace(group, node, window);
 			if (self) {
 				self->ready = window;
 				sp_shared_count_ready(node, window);

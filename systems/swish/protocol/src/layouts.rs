@@ -190,6 +190,18 @@ c_struct! {
         pub filled: u32,
         /// Not 0: packets find that the group has not begun, as the switch is to leave it.
         pub closed: u32,
+        /// When the newest window's frames began to move (CLOCK_MONOTONIC).
+        pub moved_ns: u64,
+        /// Cap on bandwidth: how long a byte takes, in 2^-16 ns; 0: there is none.
+        pub byte_time: u64,
+        /// What this switch had sent when `moved_ns` was written.
+        pub sent_bytes: u64,
+        /// How long its CPUs had worked on frames then.
+        pub busy_ns: u64,
+        /// Cap on CPU time, of one CPU; 0: there is none.
+        pub cpu_percent: u32,
+        /// 0.
+        pub unused: u32,
     }
 }
 
@@ -217,7 +229,7 @@ c_struct! {
 }
 
 c_struct! {
-    /// What a CPU works on in a group. A cache line.
+    /// What a CPU works on in a group. Two cache lines: packets touch the first one only.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct CpuValue as "sp_shared_cpu" {
         /// The pin of the packet that is under way: window and phase; 0: none, 1: not known yet.
@@ -237,6 +249,12 @@ c_struct! {
         pub period_of: u64,
         /// How many windows the period has; 0: none was asked for.
         pub period: u64,
+        /// Bytes of frames that it sent.
+        pub sent_bytes: u64,
+        /// How long it worked on frames, if there is a cap on that.
+        pub busy_ns: u64,
+        /// 0.
+        pub unused: [u64; 6],
     }
 }
 

@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod caps;
 pub mod chain;
 pub mod eventual;
 mod failures;

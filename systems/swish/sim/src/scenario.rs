@@ -4,6 +4,7 @@ use crate::program::CELLS;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use simnet::{Conditions, Cut, Direction, Fault, swarm};
+use swish_switch::group::Caps;
 
 /// Switches are called by their places.
 pub(crate) type NetworkFault = Fault<usize, ()>;
@@ -70,6 +71,8 @@ pub struct Scenario {
     pub switches: usize,
     /// Of a window, at the least, in ns.
     pub period_ns: u64,
+    /// Of all switches.
+    pub caps: Caps,
     /// B.
     pub bound: u64,
     /// What the network does to every message.
@@ -96,6 +99,7 @@ impl Scenario {
             bound: if rng.random_bool(0.3) { rng.random_range(3..200) } else { 1 << 32 },
             conditions,
             steps,
+            caps: caps(&mut rng),
         }
     }
 
@@ -108,6 +112,12 @@ impl Scenario {
         let conditions = Conditions { loss: 0.1, duplication: 0.1, ..conditions(&mut rng, 0.1) };
         Scenario { seed, switches, period_ns: 3_000_000, bound: 1 << 32, conditions, steps }
     }
+}
+
+/// A third of all runs has a cap on bandwidth.
+fn caps(rng: &mut StdRng) -> Caps {
+    let bandwidth_mbps = *[400, 2000].get(rng.random_range(0..6)).unwrap_or(&0);
+    Caps { bandwidth_mbps, ..Caps::default() }
 }
 
 /// What the network does to every message; it loses up to `most_loss` of them.

@@ -26,6 +26,13 @@ pub struct SeededBug {
 /// All of them.
 pub const ALL: &[SeededBug] = &[
     SeededBug {
+        name: "CapIgnored",
+        what: "The next window begins as if this one had cost nothing.",
+        header: "stateplane_shared_window.h",
+        right: "due_ns = now_ns + least_ns;",
+        wrong: "due_ns = now_ns;",
+    },
+    SeededBug {
         name: "MergedTwice",
         what: "A message that comes again is merged again (notes, C).",
         header: "stateplane_shared_window.h",

@@ -12,7 +12,7 @@ use swish_protocol::layouts::{
 };
 use swish_protocol::message::Message;
 use swish_protocol::objects::{SYSTEM, period_begins};
-use swish_switch::group::{Group, Looks, Open, View, own_merge, settings_of};
+use swish_switch::group::{Caps, Group, Looks, Open, View, own_merge, settings_of};
 use wire::{KeyRing, SECRET_BYTES, Secret};
 
 /// CPUs of each switch.
@@ -65,6 +65,7 @@ pub struct Switch {
 pub(crate) struct Terms {
     pub(crate) switches: usize,
     pub(crate) period_ns: u64,
+    pub(crate) caps: Caps,
     pub(crate) bound: u64,
     pub(crate) window: u64,
 }
@@ -161,6 +162,7 @@ impl Switch {
             own: member(place),
             members: (0..terms.switches).map(fixed).collect(),
             period_ns: terms.period_ns,
+            caps: terms.caps,
             bound: terms.bound,
             window: terms.window,
             begins_ns: offset_ns,
@@ -170,6 +172,11 @@ impl Switch {
             harness(group.begin(&self.dataplane, &view, CPUS, &ring, Open::default()))?;
         }
         Ok(())
+    }
+
+    /// By how much its clock is ahead.
+    pub(crate) fn offset_ns(&self) -> u64 {
+        self.offset_ns
     }
 
     /// Window and phase of a group.

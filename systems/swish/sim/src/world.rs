@@ -1,5 +1,6 @@
 //! A run: packets, messages and faults in order of virtual time.
 
+use crate::caps::Spent;
 use crate::model::{Checked, Model, violated};
 use crate::scenario::{Action, BUSY_NS, Scenario};
 use crate::switch::{CPUS, Probed, Switch, Terms, receiver, updates_of};
@@ -48,6 +49,8 @@ pub(crate) struct World<'a> {
     models: Vec<Model>,
     /// By switch, then group.
     windows: Vec<Vec<u64>>,
+    /// The same.
+    spent: Vec<Vec<Spent>>,
     under_way: HashMap<(usize, u32), Under>,
     idle_until: Vec<u64>,
     used: Used,
@@ -70,6 +73,7 @@ impl<'a> World<'a> {
         let terms = Terms {
             switches: scenario.switches,
             period_ns: scenario.period_ns,
+            caps: scenario.caps,
             bound: scenario.bound,
             window: FIRST,
         };
@@ -96,6 +100,7 @@ impl<'a> World<'a> {
             events,
             models: (0..groups).map(of_group).collect(),
             windows: vec![vec![FIRST; groups]; scenario.switches],
+            spent: vec![vec![Spent::default(); groups]; scenario.switches],
             under_way: HashMap::new(),
             idle_until: vec![0; scenario.switches],
             used: Used::new(),
@@ -413,6 +418,8 @@ impl<'a> World<'a> {
             if window < before {
                 return violated("windows", format!("{switch} goes from {before} to {window}"));
             }
+            let own = &self.switches[switch];
+            self.spent[switch][group].look(&own.node(group)?, own.offset_ns())?;
             self.models[group].enter(window);
             let others = self.windows.iter().map(|windows| windows[group]);
             let (least, most) = others.fold((u64::MAX, 0), |(a, b), it| (a.min(it), b.max(it)));

@@ -1,7 +1,7 @@
 //! SwiSh's part of `switch.toml`.
 
 use crate::gossip::Terms;
-use crate::group::View;
+use crate::group::{Caps, View};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -40,8 +40,10 @@ struct Shared {
     period_us: Option<u64>,
     /// B: updates of this switch between two windows.
     bound: Option<u64>,
-    /// EWO: of all messages that this switch sends, in Mbit/s.
+    /// EWO and SDW: of all messages that this switch sends, in Mbit/s.
     bandwidth_mbps: Option<u64>,
+    /// SDW: of one CPU's time, work on messages.
+    cpu_percent: Option<u32>,
     /// EWO: a change is sent after so much time at the latest, if the bandwidth allows it.
     mirror_us: Option<u64>,
     /// EWO: so long a round of gossip takes, if the bandwidth allows it.
@@ -101,6 +103,8 @@ pub(crate) struct Own {
     pub address: Ipv4Addr,
     /// See `Shared`.
     pub period_ns: u64,
+    /// See `Shared`.
+    pub caps: Caps,
     /// See `Shared`.
     pub bound: u64,
 }
@@ -181,6 +185,7 @@ fn source(config: &Config, group: &str, shared: Option<&Shared>, room: u32) -> R
             own: 0,
             members: vec![fixed(0, Ipv4Addr::LOCALHOST)],
             period_ns: USUAL_PERIOD_US * 1000,
+            caps: Caps::default(),
             bound: USUAL_BOUND,
             window: 1,
             begins_ns: 0,
@@ -194,8 +199,9 @@ fn source(config: &Config, group: &str, shared: Option<&Shared>, room: u32) -> R
     }
     let members = members(shared, room).or_else(|why| config.fault(field("members"), why))?;
     let (period_ns, bound) = terms(config, shared, &field)?;
+    let caps = caps(config, shared, &field)?;
     if !shared.controllers.is_empty() {
-        let own = Own { address: shared.own, period_ns, bound };
+        let own = Own { address: shared.own, period_ns, caps, bound };
         return Ok(Source::Controllers(shared.controllers.clone(), own));
     }
     let Some(own) = members.iter().position(|member| *member == shared.own) else {
@@ -206,6 +212,7 @@ fn source(config: &Config, group: &str, shared: Option<&Shared>, room: u32) -> R
         own: own as u32,
         members: (0..).zip(&members).map(|(number, it)| fixed(number, *it)).collect(),
         period_ns,
+        caps,
         bound,
         window: 1,
         begins_ns: 0,
@@ -244,6 +251,23 @@ fn members(shared: &Shared, room: u32) -> std::result::Result<Vec<Ipv4Addr>, Str
 /// A member that the configuration names. (It does not know of lives.)
 fn fixed(number: u32, address: Ipv4Addr) -> Member {
     Member { number, address, incarnation: 0 }
+}
+
+/// What windows may cost.
+fn caps(config: &Config, shared: &Shared, field: &dyn Fn(&str) -> String) -> Result<Caps> {
+    if let Some(percent) = shared.cpu_percent.filter(|it| !(1..=6400).contains(it)) {
+        let reason =
+            format!("{percent}: must be from 1 to 6400 (100: one CPU); leave it out for no cap");
+        return config.fault(field("cpu_percent"), reason);
+    }
+    if let Some(mbps) = shared.bandwidth_mbps.filter(|it| !(1..=1_000_000).contains(it)) {
+        let reason = format!("{mbps}: must be from 1 to 1000000; leave it out for no cap");
+        return config.fault(field("bandwidth_mbps"), reason);
+    }
+    Ok(Caps {
+        bandwidth_mbps: shared.bandwidth_mbps.unwrap_or(0),
+        cpu_percent: shared.cpu_percent.unwrap_or(0),
+    })
 }
 
 /// Period and bound.

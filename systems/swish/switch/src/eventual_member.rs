@@ -243,5 +243,6 @@ impl EventualMember {
 /// As the data plane has it: there are no windows.
 fn as_view(number: u32, own: u32, members: Vec<Member>) -> group::View {
     let (period_ns, bound, window, begins_ns, turns_ns) = (0, 1, 1, 0, 0);
-    group::View { number, own, members, period_ns, bound, window, begins_ns, turns_ns }
+    let caps = group::Caps::default();
+    group::View { number, own, members, period_ns, caps, bound, window, begins_ns, turns_ns }
 }

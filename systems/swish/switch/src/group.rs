@@ -65,6 +65,23 @@ pub struct Open {
     pub most_cells: u32,
 }
 
+/// Caps on what a group's windows cost this switch: longer pauses between windows keep them. The
+/// slowest member decides for all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Caps {
+    /// Of all frames that this switch sends; 0: no cap.
+    pub bandwidth_mbps: u64,
+    /// Of one CPU's time, work on frames; 0: no cap.
+    pub cpu_percent: u32,
+}
+
+impl Caps {
+    /// How long a byte takes, in 2^-16 ns.
+    fn byte_time(&self) -> u64 {
+        (8000 << 16) / self.bandwidth_mbps.max(1) * u64::from(self.bandwidth_mbps > 0)
+    }
+}
+
 /// Who shares a group's variables, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {
@@ -76,6 +93,8 @@ pub struct View {
     pub members: Vec<Member>,
     /// Of a window, at the least; 0: the next one begins at once.
     pub period_ns: u64,
+    /// What windows may cost.
+    pub caps: Caps,
     /// Updates of a rotation on this switch.
     pub bound: u64,
     /// The number of the window that the group begins in: at least 1.
@@ -336,6 +355,12 @@ impl Group {
             dirty_blocks: [0; 2],
             filled: 0,
             closed: 0,
+            moved_ns: view.begins_ns,
+            byte_time: view.caps.byte_time(),
+            sent_bytes: 0,
+            busy_ns: 0,
+            cpu_percent: view.caps.cpu_percent,
+            unused: 0,
         };
         (node.dirty_blocks[side], node.most_cells[side]) = (open.blocks, open.most_cells);
         self.write_node(dataplane, &node)?;
@@ -376,6 +401,8 @@ impl Group {
             node.own == view.own,
             node.view == view.number,
             node.period_ns == view.period_ns,
+            node.byte_time == view.caps.byte_time(),
+            node.cpu_percent == view.caps.cpu_percent,
         ];
         for Member { number, address, .. } in &view.members {
             if self.member(dataplane, *number)?.address != *address {

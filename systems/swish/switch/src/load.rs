@@ -11,7 +11,7 @@ use swish_protocol::layouts::{CELLS, HEADER_BYTES, NodeValue, phase};
 const BEFORE_BYTES: u64 = 14 + 20 + 8;
 /// Bytes are counted for so long.
 const RATE_NS: u64 = 1_000_000_000;
-/// A window that is older than its period by so much is held up.
+/// A window that goes on no further for so long, after its pause, is held up.
 const LATE_MS: u64 = 100;
 
 /// What `stateplane status` is told of a group.
@@ -29,6 +29,9 @@ pub struct GroupLoad {
     pub phase: u64,
     /// Since it began.
     pub age_ms: u64,
+    /// Since it might have gone on: pauses are not in it.
+    #[serde(default)]
+    pub held_ms: u64,
     /// Of a window, at the least.
     pub period_us: u64,
     /// B: updates of a rotation on this switch.
@@ -54,7 +57,14 @@ pub struct GroupLoad {
 
 /// A switch that shares nothing has no window, or one that stands still.
 pub fn is_late(load: &GroupLoad) -> bool {
-    load.window == 0 || load.age_ms > load.period_us / 1000 + LATE_MS
+    load.window == 0 || load.held_ms > LATE_MS
+}
+
+/// How long a window has been under way without its pause.
+pub(crate) fn held_ns(node: &NodeValue, now_ns: u64) -> u64 {
+    let began_ns = node.began_ns[(node.word >> 3 & 1) as usize];
+    let since_ns = if node.word & 7 == phase::ADVANCED { node.next_ns } else { node.moved_ns };
+    now_ns.saturating_sub(since_ns.max(began_ns))
 }
 
 /// r = 2NB.

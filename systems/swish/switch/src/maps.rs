@@ -225,6 +225,11 @@ impl Maps {
         }
     }
 
+    /// The window's pause ends then (CLOCK_MONOTONIC); 0: its frames move.
+    pub fn pauses_until_ns(&self) -> u64 {
+        if self.word().1 == phase::ADVANCED { self.node(node::NEXT_NS) } else { 0 }
+    }
+
     /// Since the window began, in ns.
     pub fn age_ns(&self, now_ns: u64) -> u64 {
         let (window, _) = self.word();

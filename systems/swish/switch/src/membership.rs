@@ -1,7 +1,7 @@
 //! A switch as a member of a group that controllers decide on (README, "Membership"): seal, report,
 //! take. Rules over a loaded object, without sockets and clocks: `controlled` gives them both.
 
-use crate::group::{Group, Open, View};
+use crate::group::{Caps, Group, Open, View};
 use crate::load::Traffic;
 use crate::maps::{Held, Maps};
 use dataplane::{Dataplane, Result};
@@ -23,6 +23,8 @@ pub struct Settings {
     pub incarnation: u32,
     /// Of a window, at the least.
     pub period_ns: u64,
+    /// What windows may cost.
+    pub caps: Caps,
     /// Updates of a rotation.
     pub bound: u64,
     /// CPUs that may have packets.
@@ -182,9 +184,10 @@ impl Member {
         self.view.as_ref().map_or(Ok(()), |view| self.group.secrets(dataplane, view, ring))
     }
 
-    /// How long the window has stood still.
+    /// How long the window has stood still. (In a pause it does not: the others wait, and nobody is
+    /// slow.)
     pub fn still_ms(&self, now_ns: u64) -> u64 {
-        now_ns.saturating_sub(self.moved.1) / 1_000_000
+        now_ns.saturating_sub(self.moved.1.max(self.maps.pauses_until_ns())) / 1_000_000
     }
 
     /// A bit for each member that holds the window up.
@@ -405,6 +408,7 @@ impl Member {
             own: own.map_or(0, |it| it.number),
             members: view.members.clone(),
             period_ns: self.settings.period_ns,
+            caps: self.settings.caps,
             bound: self.settings.bound,
             window: view.window,
             begins_ns: now_ns,

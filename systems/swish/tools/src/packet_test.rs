@@ -14,7 +14,7 @@ use swish_protocol::TEST_PERIOD_US;
 use swish_protocol::control::Member;
 use swish_protocol::objects::SYSTEM;
 use swish_switch::eventual::EventualGroup;
-use swish_switch::group::{Group, Looks, Open, View};
+use swish_switch::group::{Caps, Group, Looks, Open, View};
 use swish_switch::keyed::Keyed;
 use swish_switch::records::Object;
 use swish_switch::strong::{Chain, ChainView};
@@ -207,6 +207,7 @@ impl Backing for Alone {
             own: 0,
             members: vec![Member { number: 0, address: Ipv4Addr::LOCALHOST, incarnation: 0 }],
             period_ns: self.period_ns,
+            caps: Caps::default(),
             bound: BOUND,
             window: self.next_ns / self.period_ns,
             begins_ns: self.next_ns - self.period_ns,

@@ -14,7 +14,7 @@ use swish_protocol::layouts::MEMBERS;
 use swish_protocol::objects::{Merge, SYSTEM};
 use swish_switch::eventual::EventualGroup;
 use swish_switch::gossip::{Pace, Terms};
-use swish_switch::group::{View, settings_of};
+use swish_switch::group::{Caps, View, settings_of};
 use wire::{KeyRing, SECRET_BYTES, Secret};
 
 const CELLS: &str = "sp_eventual_cells";
@@ -282,7 +282,8 @@ fn view(number: u32, place: usize, members: u32, switches: usize) -> View {
     let fixed = |place| Member { number: member(place), address: address(place), incarnation: 0 };
     let members = (0..switches).filter(|it| members >> it & 1 == 1).map(fixed).collect();
     let (own, period_ns, bound) = (member(place), 0, 1);
-    View { number, own, members, period_ns, bound, window: 1, begins_ns: 0, turns_ns: 0 }
+    let caps = Caps::default();
+    View { number, own, members, period_ns, caps, bound, window: 1, begins_ns: 0, turns_ns: 0 }
 }
 
 fn grows(merge: Merge) -> Option<Grows> {

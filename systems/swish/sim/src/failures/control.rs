@@ -9,6 +9,7 @@ use simnet::Treatment;
 use std::net::Ipv4Addr;
 use swish_controller::{Controller, Event, GroupSettings, Input, Outputs, Settings, State};
 use swish_protocol::control::Message;
+use swish_switch::group::Caps;
 use swish_switch::membership::{self, Member, Pace};
 
 impl World<'_> {
@@ -17,6 +18,7 @@ impl World<'_> {
             own: address(place),
             incarnation: self.incarnations[place],
             period_ns: self.scenario.period_ns,
+            caps: Caps::default(),
             bound: 1 << 32,
             cpus: CPUS,
             pace: Pace { report_ns: 1_000_000, seal_ns: self.scenario.seal_ns },

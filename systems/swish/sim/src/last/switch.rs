@@ -12,7 +12,7 @@ use swish_protocol::control::Member;
 use swish_protocol::eventual::life;
 use swish_switch::eventual::EventualGroup;
 use swish_switch::gossip::{Pace, Terms};
-use swish_switch::group::View;
+use swish_switch::group::{Caps, View};
 use swish_switch::records::Object;
 use wire::{KeyRing, SECRET_BYTES, Secret};
 
@@ -49,7 +49,7 @@ pub(crate) struct Switch {
     groups: Vec<(EventualGroup, Pace)>,
     objects: Vec<Object>,
     pub(super) life: u64,
-    offset_ns: u64,
+    pub(super) offset_ns: u64,
 }
 
 fn empty(map: &impl MapCore) -> Checked {
@@ -99,6 +99,7 @@ impl Switch {
             own: member(place),
             members: (0..switches).map(fixed).collect(),
             period_ns: 0,
+            caps: Caps::default(),
             bound: 1,
             window: 1,
             begins_ns: 0,
@@ -186,6 +187,15 @@ impl Switch {
             }
         }
         Ok(frames)
+    }
+
+    /// Messages from the switch at this place that were newer than all before.
+    pub(super) fn heard(&self, place: usize) -> Checked<u64> {
+        let mut newer = 0;
+        for (group, _) in &self.groups {
+            newer += harness(group.record_member(&self.dataplane, member(place)))?.newer;
+        }
+        Ok(newer)
     }
 
     /// All records, tombstones too.
