@@ -41,7 +41,7 @@ struct {
 
 /* A message's header, in the machine's byte order. */
 struct sp_eventual_message {
-	__u64 life; /* whose slots; 0: all cells have none */
+	__u64 life; /* whose slots; 0: all cells have none; with records, when it was sent (TAI) */
 	__u32 kind; /* SP_EVENTUAL_KIND_ */
 	__u32 group;
 	__u32 view;
@@ -408,6 +408,7 @@ static __noinline int sp_eventual_fill_records(struct xdp_md *xdp,
 	message->kind |= SP_EVENTUAL_KIND_RECORDS;
 	message->first = SP_LWW_SHAPE;
 	message->hears = sp_lww_hears(group);
+	message->life = sp_wall_clock_ns();
 	return bpf_xdp_store_bytes(xdp, SP_SHARED_CELLS_AT, cells, sizeof(*cells));
 }
 #endif
@@ -468,7 +469,7 @@ SP_INLINE int sp_eventual_is_malformed(const struct sp_eventual_message *message
 
 	if (message->kind & SP_EVENTUAL_KIND_RECORDS) {
 #ifdef SP_LWW_RECORDS
-		if (message->first != SP_LWW_SHAPE || message->life)
+		if (message->first != SP_LWW_SHAPE)
 			return 1;
 		most = SP_LWW_ENTRIES;
 #else
@@ -535,7 +536,7 @@ int sp_eventual_receive(struct xdp_md *xdp)
 #ifdef SP_LWW_RECORDS
 	if (message.kind & SP_EVENTUAL_KIND_RECORDS) {
 		sp_lww_take(xdp, message.group * SP_EVENTUAL_MEMBERS + message.sender, message.count,
-			    message.hears);
+			    message.hears, message.life);
 		return sp_shared_end();
 	}
 #endif

@@ -90,8 +90,28 @@ static long sp_lww_merge_one(__u64 i, struct sp_lww_merge *merge)
 	return 0;
 }
 
-/* Of a genuine message: its writes are made here. `hears`: whom its sender hears. */
-SP_SHARED_GLOBAL int sp_lww_take(struct xdp_md *xdp, __u32 from, __u32 count, __u32 hears)
+/*
+ * Whom a message's sender hears, and that it is heard: only of a message that was sent after all
+ * that came before. A recorded one, sent again, would let tombstones end while its sender is away.
+ */
+SP_INLINE void sp_lww_hear(struct sp_lww_member *member, __u32 hears, __u64 sent_ns)
+{
+	__u64 seen = SP_SHARED_LOAD(member->sent_ns);
+
+	/* (Of two at once, one counts.) */
+	if (sent_ns <= seen ||
+	    __sync_val_compare_and_swap(&member->sent_ns, seen, sent_ns) != seen)
+		return;
+	SP_SHARED_STORE(member->hears, (__u64)hears);
+	__sync_fetch_and_add(&member->newer, 1);
+}
+
+/*
+ * Of a genuine message: its writes are made here. `hears`: whom its sender hears; `sent_ns`: when
+ * it was sent.
+ */
+SP_SHARED_GLOBAL int sp_lww_take(struct xdp_md *xdp, __u32 from, __u32 count, __u32 hears,
+				 __u64 sent_ns)
 {
 	struct sp_lww_merge merge = { .group = from / SP_EVENTUAL_MEMBERS & (SP_SHARED_GROUPS - 1) };
 	struct sp_lww_member *member = sp_lww_member(merge.group, from & (SP_EVENTUAL_MEMBERS - 1));
@@ -101,7 +121,7 @@ SP_SHARED_GLOBAL int sp_lww_take(struct xdp_md *xdp, __u32 from, __u32 count, __
 		sp_shared_count(SP_SHARED_STAT_FAULTS);
 		return 0;
 	}
-	SP_SHARED_STORE(member->hears, (__u64)hears);
+	sp_lww_hear(member, hears, sent_ns);
 	bpf_loop(count, sp_lww_merge_one, &merge, 0);
 	sp_shared_count(SP_SHARED_STAT_EVENTUAL_RECEIVED);
 	sp_count(&sp_shared_stats, SP_SHARED_STAT_EVENTUAL_RAISED, merge.won);

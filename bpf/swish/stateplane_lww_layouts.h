@@ -52,9 +52,11 @@ _Static_assert(__builtin_offsetof(struct sp_lww_terms, hears) == 8, "as in Rust"
 struct sp_lww_member {
 	__u64 next; /* The place of the list of changes that it is sent next. */
 	__u64 hears; /* A bit for each member that it hears, as it said last. */
+	__u64 sent_ns; /* When it sent its newest message with records, by its clock (TAI). */
+	__u64 newer; /* Messages with records that were newer than all before. */
 };
-_Static_assert(sizeof(struct sp_lww_member) == 16, "as in Rust");
-_Static_assert(__builtin_offsetof(struct sp_lww_member, hears) == 8, "as in Rust");
+_Static_assert(sizeof(struct sp_lww_member) == 32, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_lww_member, newer) == 24, "as in Rust");
 
 /* How many records an object has. */
 struct sp_lww_counts {

@@ -191,7 +191,7 @@ pub struct Message {
     pub receiver: u8,
     /// The number of the fabric's secret.
     pub secret: u8,
-    /// Whose slots it brings; 0: all its cells have none.
+    /// Whose slots it brings; 0: all its cells have none. With records: when it was sent (TAI, ns).
     pub life: u64,
     /// Who knows the secret made it.
     pub tag: u64,

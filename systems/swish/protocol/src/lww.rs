@@ -81,6 +81,10 @@ c_struct! {
         pub next: u64,
         /// A bit for each member that it hears, as it said last.
         pub hears: u64,
+        /// When it sent its newest message with records, by its clock (TAI).
+        pub sent_ns: u64,
+        /// Messages with records that were newer than all before.
+        pub newer: u64,
     }
 }
 

@@ -107,6 +107,42 @@ pub fn fill_a_table(program: &Program) -> Result<(), Violation> {
     switch.are_counted(&switch.records()?)
 }
 
+/// A recorded message comes in again and again: its sender is heard once, not more. So a tombstone
+/// does not end while the sender is away.
+///
+/// # Errors
+/// It is not so.
+pub fn repeat_a_message(program: &Program) -> Result<(), Violation> {
+    let load = || Switch::load(program).map_err(|detail| Violation { check: "harness", detail });
+    let (mut sender, mut receiver) = (load()?, load()?);
+    sender.begin(0, 2, 1, 1_000_000_000)?;
+    receiver.begin(1, 2, 1, 0)?;
+    let terms = Terms {
+        bytes_per_s: 1_000_000_000,
+        mirror_ns: 100_000,
+        gossip_ns: 1_000_000,
+        tombstone_ns: 5_000_000,
+    };
+    let mut frames = vec![];
+    for at in 0..20 {
+        sender.packet(op::SET, at, 1, 1_000_000 + u64::from(at) * 200_000)?;
+        frames.extend(sender.tick(terms, 1_100_000 + u64::from(at) * 200_000)?);
+    }
+    let heard = |times: u64| {
+        let found = receiver.heard(0)?;
+        let detail = format!("heard {found} times, not {times}");
+        if found == times { Ok(()) } else { Err(Violation { check: "repeated", detail }) }
+    };
+    let [first, .., last] = frames.as_slice() else {
+        return Err(Violation { check: "harness", detail: format!("{} frames", frames.len()) });
+    };
+    for (frame, times) in [(first, 1), (first, 1), (last, 2), (first, 2), (last, 2)] {
+        receiver.receive(frame, 9_000_000)?;
+        heard(times)?;
+    }
+    Ok(())
+}
+
 /// Runs of these seeds, until one fails: which, and why. Else the sum of their counts.
 ///
 /// # Errors

@@ -2,7 +2,7 @@
 //! must find. RUNS=N: so many; FIRST_SEED=N: from there on; SEED=N: only that one, with its log if
 //! it fails; BUG=Name: with that bug. `--ignored`: many more. Needs root.
 
-use swish_sim::last::{Bench, Scenario, fill_a_table, run_many};
+use swish_sim::last::{Bench, Scenario, fill_a_table, repeat_a_message, run_many};
 use swish_sim::{Program, SeededBug, seeded};
 
 /// Runs that a bug may hide from.
@@ -59,6 +59,12 @@ fn random_runs() {
 fn a_full_table_counts_what_finds_no_room() {
     let program = Program::compile_last(None).unwrap();
     fill_a_table(&program).unwrap();
+}
+
+#[test]
+fn who_sends_a_recorded_message_again_is_not_heard() {
+    let program = Program::compile_last(None).unwrap();
+    repeat_a_message(&program).unwrap();
 }
 
 #[test]

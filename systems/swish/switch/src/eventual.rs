@@ -312,7 +312,11 @@ impl EventualGroup {
         Ok(Records { waiting, first, count, in_message: self.in_message })
     }
 
-    fn record_member(&self, dataplane: &Dataplane, member: u32) -> Result<lww::MemberValue> {
+    /// A member, as the data plane knows it of messages with records.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn record_member(&self, dataplane: &Dataplane, member: u32) -> Result<lww::MemberValue> {
         let at = self.number() * MEMBERS + member;
         Ok(lww::MemberValue::from_bytes(&dataplane.read_array(RECORD_MEMBERS, at)?))
     }
@@ -330,9 +334,8 @@ impl EventualGroup {
         }
         let node = self.node(dataplane)?;
         let seen = |member: u32| {
-            let frames = self.member(dataplane, member)?.frames;
-            let hears = self.record_member(dataplane, member)?.hears;
-            Ok(Seen { member, frames, hears })
+            let lww::MemberValue { hears, newer, .. } = self.record_member(dataplane, member)?;
+            Ok(Seen { member, frames: newer as u32, hears })
         };
         let others = members(&node).map(seen).collect::<Result<Vec<Seen>>>()?;
         let Found { hears, kept_ns } = pace.hear(node.own, &others, terms, now_ns);

@@ -192,7 +192,9 @@ impl<'a> World<'a> {
                 self.note(|| format!("{switch} begins anew"));
                 self.count("restarts");
                 self.incarnation += 1;
-                let offset_ns = 1_000_000_000 + self.rng.random_range(0..1_000_000_000);
+                // (Wall clocks go on, or others would not hear it for so long.)
+                let ahead_ns = self.rng.random_range(0..1_000_000_000);
+                let offset_ns = self.switches[switch].offset_ns + ahead_ns;
                 let switches = self.scenario.switches;
                 self.switches[switch].begin(switch, switches, self.incarnation, offset_ns)?;
                 self.before[switch].clear();
