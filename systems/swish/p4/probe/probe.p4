@@ -3,6 +3,7 @@
 //
 //   -D PERIOD=N    one counter more, which begins anew every N windows
 //   -D MEMBERS=N   room for N switches
+//   -D MARK=N      packets come back with this as the window's age: a newer version of the program
 #include <core.p4>
 #include <v1model.p4>
 #include <stateplane.p4>
@@ -127,7 +128,11 @@ control ProbeIngress(inout headers h, inout metadata m, inout standard_metadata_
             to_host();
         } else {
             h.probe.window = counters.window();
+#ifdef MARK
+            h.probe.age = MARK;
+#else
             h.probe.age = counters.age();
+#endif
             h.probe.counter = counters.get(h.probe.index);
             h.probe.bits = sets.get(h.probe.index);
             h.probe.largest = largest.get(h.probe.index & 63);

@@ -23,6 +23,7 @@ pub struct Probe {
     pub window: u64,
     pub counter: u32,
     pub bits: u32,
+    pub age: u32,
 }
 
 impl Probe {
@@ -41,6 +42,7 @@ impl Probe {
             window: u64::from(word(8)) << 32 | u64::from(word(12)),
             counter: word(16),
             bits: word(20),
+            age: word(28),
         }
     }
 }
