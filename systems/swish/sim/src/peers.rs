@@ -11,7 +11,7 @@ use swish_protocol::control::Member;
 use swish_protocol::layouts::{NOTHING, NodeValue, SecretValue, phase};
 use swish_protocol::message::{Cells, Message};
 use swish_protocol::tag::{About, secret_value};
-use swish_switch::group::{Open, View};
+use swish_switch::group::{Caps, Open, View};
 
 /// The group that is played: the program's first one.
 const GROUP: usize = 0;
@@ -94,6 +94,7 @@ impl Peers<'_> {
             own,
             members: (0..members).map(fixed).collect(),
             period_ns: 0,
+            caps: Caps::default(),
             bound: 1 << 32,
             window: FIRST,
             begins_ns: 0,

@@ -110,7 +110,8 @@ impl Scenario {
         let mut steps: Vec<Step> = (0..3 * switches).map(|_| step(&mut rng, switches)).collect();
         steps.sort_by_key(|step| step.at_ns);
         let conditions = Conditions { loss: 0.1, duplication: 0.1, ..conditions(&mut rng, 0.1) };
-        Scenario { seed, switches, period_ns: 3_000_000, bound: 1 << 32, conditions, steps }
+        let (period_ns, bound, caps) = (3_000_000, 1 << 32, Caps::default());
+        Scenario { seed, switches, period_ns, caps, bound, conditions, steps }
     }
 }
 
