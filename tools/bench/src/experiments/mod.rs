@@ -22,6 +22,7 @@ mod shared_limiter;
 mod shared_load;
 mod shared_members;
 mod shared_packets;
+mod shared_rate;
 mod shared_recovery;
 mod shared_sizes;
 mod shared_spread;
@@ -93,6 +94,7 @@ pub const ALL: &[Experiment] = &[
     shared_packets::EXPERIMENT,
     shared_load::EXPERIMENT,
     shared_chain::EXPERIMENT,
+    shared_rate::EXPERIMENT,
     kv::packets::EXPERIMENT,
     kv::sweeps::VALUES,
     kv::sweeps::STORE,

@@ -56,8 +56,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// What runs in a switch, but for what these call.
 const PROGRAMS: [&str; 3] = ["sp_main", "sp_loop", "sp_generator"];
 /// Operations of pairs.p4.
-const READ: u8 = 0;
-const SET: u8 = 2;
+pub(super) const READ: u8 = 0;
+pub(super) const SET: u8 = 2;
 const READ_AND_SET: u8 = 3;
 /// None: the packet comes back as it is.
 const NOTHING: u8 = 9;
@@ -106,7 +106,7 @@ impl Sender {
 
 /// Waits until a switch knows its neighbours. (What it does not know the kernel would have to send,
 /// and a packet that writes cannot wait for that.)
-fn settle(lab: &Running, switch: usize) -> Result<()> {
+pub(super) fn settle(lab: &Running, switch: usize) -> Result<()> {
     for network in [1, 3] {
         let host = format!("10.{network}.{switch}.10");
         let ping = ["ping", "-q", "-c1", "-W1", &host];
@@ -138,7 +138,7 @@ struct Measured {
 }
 
 /// Three switches, the first ones of which share; another one is alone.
-fn up(context: &Context, members: usize) -> Result<Running> {
+pub(super) fn up(context: &Context, members: usize) -> Result<Running> {
     let file = "systems/swish/lab/paths.toml";
     let wanted = Wanted { file, mode: "shared", prefer: None, vars: &[("program", "pairs")] };
     let quoted = |number: usize| format!("\"10.9.0.{number}\"");
