@@ -63,7 +63,7 @@ struct {
 /* From object and key to the record's place. (More than fit: CPUs keep free ones of their own.) */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, SP_LWW_RECORDS + 1024);
+	__uint(max_entries, SP_LWW_RECORDS + SP_LWW_SPARE);
 	__uint(key_size, 8 + 8 * SP_LWW_KEY_WORDS);
 	__type(value, __u32);
 } sp_lww_index SEC(".maps");

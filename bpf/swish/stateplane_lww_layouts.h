@@ -12,6 +12,7 @@
 #define SP_LWW_REMOVED 2 /* the key was removed */
 #define SP_LWW_ABSENT 4 /* a write, if the key is not there */
 #define SP_LWW_PRESENT 8 /* a write, if it is there */
+#define SP_LWW_SPARE 1024 /* free entries of the index */
 
 /* What a record begins with. */
 struct sp_lww_head {

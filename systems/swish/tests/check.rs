@@ -1,4 +1,5 @@
-//! What `stateplane check` says of merges that a program names for its sketches.
+//! What `stateplane check` says of merges that a program names for its sketches, and of the memory
+//! that shared variables take.
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -55,4 +56,27 @@ fn a_broken_law_is_told_with_its_values_its_line_and_its_seed() {
     assert_eq!((code, &told[0]["ok"]), (Some(1), &false.into()));
     let first = told[0]["diagnostics"][0]["message"].as_str().expect("a message");
     assert!(first.contains(message), "{first}");
+}
+
+#[test]
+fn what_variables_take_is_told() {
+    let program = own().with_file_name("../detector/detector.p4");
+    let (code, told, _) = check(&[], &program);
+    assert_eq!(code, Some(0), "{told}");
+    let head = told.lines().nth(1).expect("a table below the program's line");
+    assert!(head.starts_with("shared variable") && head.contains("in maps"), "{told}");
+    let (code, told, _) = check(&["--json"], &program);
+    assert_eq!(code, Some(0), "{told}");
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    let variables = told[0]["shared"]["variables"].as_array().expect("variables");
+    for it in variables {
+        let factor = it["factor"].as_f64().expect("a number");
+        assert!(it["consistency"] == "SDW" && factor > 4.2, "{it}");
+        assert_eq!(it["sent"][0]["of"], "window", "{it}");
+    }
+    assert!(!variables.is_empty() && told[0]["shared"]["fixed_bytes"].as_u64() > Some(0));
+    // A program without has no table.
+    let program = own().with_file_name("../../../../p4/tests/calculator.p4");
+    let (_, told, _) = check(&[], &program);
+    assert!(!told.contains("shared variable"), "{told}");
 }

@@ -11,4 +11,4 @@ pub mod state;
 mod system;
 
 pub use output::{json, print_table, say, written};
-pub use system::{Plug, StoreView, SwitchView, System};
+pub use system::{Plug, Sizes, StoreView, SwitchView, System};

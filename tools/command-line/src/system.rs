@@ -1,7 +1,8 @@
-//! Where a system plugs in: commands of its own, and what `status` and `state` show of it.
+//! Where a system plugs in: commands of its own, and what `status`, `state` and `check` show of it.
 
 use crate::state::Source;
 use clap::{ArgMatches, Command};
+use manifest::Manifest;
 use serde_json::{Map, Value};
 
 /// A system, as the command line knows it. Parts that it has no use for stay as they are here.
@@ -28,6 +29,48 @@ pub trait System: Sync {
     /// Where `state` finds what is in this system's objects. `None`: nowhere.
     fn state(&self) -> Option<&'static dyn Source> {
         None
+    }
+
+    /// What a program's objects of this system take, before it is loaded. `None`: nothing to tell.
+    ///
+    /// # Errors
+    /// The manifest is of another version.
+    fn sizes(&self, _manifest: &Manifest) -> Result<Option<Sizes>, serde_json::Error> {
+        Ok(None)
+    }
+}
+
+/// What state objects take in a switch's memory and on its links.
+#[derive(Clone, Debug)]
+pub struct Sizes {
+    /// Names of columns.
+    pub head: &'static [&'static str],
+    /// A row for each object.
+    pub rows: Vec<Vec<String>>,
+    /// Below the table.
+    pub notes: Vec<String>,
+    /// The same for programs, and the field that has it.
+    pub field: (&'static str, Value),
+}
+
+impl Sizes {
+    /// Of all systems that have something to tell.
+    ///
+    /// # Errors
+    /// The manifest is of another version.
+    pub fn of_all(
+        systems: &[&dyn System],
+        manifest: &Manifest,
+    ) -> Result<Vec<Sizes>, serde_json::Error> {
+        systems.iter().filter_map(|it| it.sizes(manifest).transpose()).collect()
+    }
+
+    /// Prints table and notes.
+    pub fn print(self) {
+        crate::print_table(self.head, self.rows);
+        for note in self.notes {
+            crate::say(format_args!("{note}\n"));
+        }
     }
 }
 

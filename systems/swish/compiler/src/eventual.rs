@@ -3,13 +3,12 @@
 use crate::object::SharedObject;
 use crate::records::Records;
 use p4_ir::Location;
+use swish_protocol::memory::listed;
 use swish_protocol::objects::{Eventual, Merge, SharedSettings};
 use xdp_backend::system::{Generator, Writer};
 
 /// Bytes of all slots at the most.
 const SLOT_BYTES_MAX: u64 = 1 << 30;
-/// Changed cells of a group that can wait to be sent, at the most and at the least.
-const LISTED: (u32, u32) = (1 << 10, 1 << 16);
 
 /// Objects with their first cells. Cells with slots come first, and a group's lie side by side.
 fn placed(objects: &[SharedObject]) -> Vec<(&SharedObject, u32)> {
@@ -70,12 +69,11 @@ pub(crate) fn includes(
     }
     // (An array has one element at the least.)
     let all = cells(&placed, |_| true).max(1);
-    let listed = all.checked_next_power_of_two().unwrap_or(LISTED.1).clamp(LISTED.0, LISTED.1);
     text.line(format!("#define SP_EVENTUAL_CELLS {all}"));
     let slotted = cells(&placed, |it| it.merge == Merge::Sum);
     text.line(format!("#define SP_EVENTUAL_SLOTTED {slotted}"));
     text.line(format!("#define SP_EVENTUAL_COLUMNS {}", slots(objects).max(1)));
-    text.line(format!("#define SP_EVENTUAL_LISTED {listed}"));
+    text.line(format!("#define SP_EVENTUAL_LISTED {}", listed(all)));
     text.line(format!("#define SP_EVENTUAL_UPDATES {updates}"));
     text.line("/* name, group, first cell, cells, lanes, how they merge */");
     let objects = placed.iter().map(|(it, first)| {

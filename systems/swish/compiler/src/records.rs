@@ -5,7 +5,8 @@ use crate::store_result;
 use manifest::{Home, Layout, StateObject};
 use p4_ir::{Argument, ExternInstance, Location};
 use swish_protocol::layouts::GROUPS;
-use swish_protocol::lww::{KEY_WORDS, RECORD_HEAD_BYTES, VALUE_WORDS};
+use swish_protocol::lww::{KEY_WORDS, RECORD_HEAD_BYTES, VALUE_WORDS, WRITES};
+use swish_protocol::memory::listed;
 use swish_protocol::objects::{Consistency, LastSettings, REGISTER, SET, SYSTEM};
 use xdp_backend::system::{Generator, ObjectCall, Writer, round_up};
 
@@ -14,9 +15,7 @@ const RECORDS_MAX: u32 = 1 << 22;
 /// Objects of a program at the most.
 const OBJECTS_MAX: usize = 32;
 /// Writes of one packet at the most.
-const WRITES_MAX: usize = 16;
-/// Changed records of a group that can wait to be sent, at the least and at the most.
-const LISTED: (u32, u32) = (1 << 10, 1 << 16);
+const WRITES_MAX: usize = WRITES as usize;
 /// Bytes of a register's index as a key.
 const INDEX_BYTES: u32 = 4;
 
@@ -286,12 +285,11 @@ impl Records {
         }
         let (key_words, value_words) = self.words();
         let all = self.all();
-        let listed = all.checked_next_power_of_two().unwrap_or(LISTED.1).clamp(LISTED.0, LISTED.1);
         text.line(format!("#define SP_LWW_RECORDS {all}"));
         text.line(format!("#define SP_LWW_COUNT {}", self.objects.len()));
         text.line(format!("#define SP_LWW_KEY_WORDS {key_words}"));
         text.line(format!("#define SP_LWW_VALUE_WORDS {value_words}"));
-        text.line(format!("#define SP_LWW_LISTED {listed}"));
+        text.line(format!("#define SP_LWW_LISTED {}", listed(all)));
         text.line(format!("#define SP_LWW_WRITES {}", self.writes.clamp(1, WRITES_MAX)));
         text.line("/* name, group, number, first record, records, register, key, value bytes */");
         let objects = self.placed().into_iter().map(|(it, number, first)| {

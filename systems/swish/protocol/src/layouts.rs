@@ -21,6 +21,8 @@ pub const MEMBERS: u32 = 32;
 pub const MEMBERS_MAX: u32 = 4096;
 /// CPUs that packets may be on.
 pub const CPUS: u32 = 64;
+/// Secrets of the fabric that switches may know at a time.
+pub const SECRETS: u32 = 4;
 /// Generated frames that can wait to be made.
 pub const DUE: u32 = 1024;
 /// Bytes of a message's header.
@@ -308,7 +310,7 @@ pub fn header() -> Header {
             number("SP_SHARED_TRIES", 64, "of CPUs that change one word"),
             number("SP_SHARED_GROUPS", GROUPS, "of variables"),
             number("SP_SHARED_CPUS", CPUS, "with packets"),
-            number("SP_SHARED_SECRETS", 4, "of the fabric"),
+            number("SP_SHARED_SECRETS", SECRETS, "of the fabric"),
             number("SP_SHARED_DUE", DUE, "generated frames that wait"),
             number("SP_SHARED_HEADER_BYTES", HEADER_BYTES, "of a message"),
             number("SP_SHARED_BUCKETS", BUCKETS, "of windows' times"),

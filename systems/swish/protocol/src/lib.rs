@@ -9,6 +9,7 @@ pub mod control;
 pub mod eventual;
 pub mod layouts;
 pub mod lww;
+pub mod memory;
 pub mod message;
 pub mod objects;
 pub mod strong;

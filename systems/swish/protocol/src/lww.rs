@@ -9,6 +9,12 @@ pub const KEY_WORDS: usize = 4;
 pub const VALUE_WORDS: usize = 8;
 /// Of a record in front of its key: [`HeadValue`] and the lock.
 pub const RECORD_HEAD_BYTES: u32 = 48;
+/// Of a write in front of its key, in a message.
+pub const ENTRY_HEAD_BYTES: u32 = 32;
+/// Writes of one packet at the most.
+pub const WRITES: u32 = 16;
+/// Of the map from keys to records: more entries than records, as CPUs keep free ones of their own.
+pub const SPARE: u32 = 1024;
 
 /// Flags of records and of writes.
 pub mod flag {
@@ -147,6 +153,7 @@ pub fn header() -> Header {
             number("SP_LWW_REMOVED", flag::REMOVED, "the key was removed"),
             number("SP_LWW_ABSENT", flag::ABSENT, "a write, if the key is not there"),
             number("SP_LWW_PRESENT", flag::PRESENT, "a write, if it is there"),
+            number("SP_LWW_SPARE", SPARE, "free entries of the index"),
         ])
         .structure(&HeadValue::LAYOUT)
         .structure(&NodeValue::LAYOUT)

@@ -34,6 +34,20 @@ pub const PACKET_RECORDS: u32 = 8;
 pub const PACKET_WORDS: u32 = 64;
 /// Objects of a program.
 pub const OBJECTS: u32 = 16;
+/// Programs that call each other (`sp_strong_programs`).
+pub const PROGRAMS: u32 = 8;
+/// Words of `sp_strong_words`.
+pub const NODE_WORDS: u32 = 2;
+/// `struct sp_strong_scratch`: a message with a key and a value behind it, where its records begin,
+/// the record at hand, the packet's writes, the finished packet.
+pub const SCRATCH_BYTES: u32 = 8 * (HEADER_WORDS + WORDS)
+    + 2 * (KEY_BYTES + VALUE_BYTES)
+    + (RECORDS + 1)
+    + 2 * 8
+    + 4 * 4
+    + 8 * PACKET_WORDS
+    + PACKET_RECORDS
+    + 2 * 8;
 
 /// What a message is. No message of windows begins with one of these bytes and is as long.
 pub mod kind {

@@ -1,17 +1,20 @@
 //! SwiSh in the tools: what `systems/registry` hands to them.
 //!
-//! It owns: the command `shared`; windows of shared variables in packet tests; its messages in a
-//! trace. It must not know:
-//! when a window turns.
+//! It owns: the command `shared`; what `check` tells of the memory and messages of shared variables;
+//! windows of shared variables in packet tests; its messages in a trace. It must not know: when a
+//! window turns.
 
 #![forbid(unsafe_code)]
 
 mod messages;
 mod packet_test;
 mod shared;
+mod sizes;
 
 use clap::{CommandFactory, FromArgMatches};
-use command_line::Plug;
+use command_line::{Plug, Sizes};
+use manifest::Manifest;
+pub use sizes::variables;
 
 /// What the registry lists.
 pub struct SwiSh;
@@ -24,6 +27,10 @@ impl command_line::System for SwiSh {
             Err(error) => error.exit(),
         };
         vec![Plug { under: None, command: shared::Command::command(), run }]
+    }
+
+    fn sizes(&self, manifest: &Manifest) -> Result<Option<Sizes>, serde_json::Error> {
+        sizes::of(manifest)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::merges::{self, Tried};
 use super::messages::{Report, backend_options};
+use command_line::Sizes;
 use p4_interpreter::laws;
 use p4_ir::Program;
 use p4_syntax::Options;
@@ -10,7 +11,8 @@ use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
 Examples:
-  stateplane check nat.p4                    errors and warnings, or `nat.p4: ok (...)`
+  stateplane check nat.p4                    errors and warnings, or `nat.p4: ok (...)`, and
+                                             what shared variables take
   stateplane check -I include -D SIZE=64 nat.p4 firewall.p4
   stateplane check --json nat.p4             the same for programs
   stateplane check --emit-ir nat.p4          the typed IR of the program
@@ -51,7 +53,7 @@ pub fn run(args: Args) -> u8 {
     let mut results = Vec::new();
     for path in &args.programs {
         let mut report = Report::new(args.json);
-        let (good, merges) = check(path, &args, &mut report);
+        let Checked { good, merges, sizes } = check(path, &args, &mut report);
         if !good {
             code = 1;
         }
@@ -64,6 +66,9 @@ pub fn run(args: Args) -> u8 {
             if !merges.is_empty() {
                 result["merges"] = merges.iter().map(|it| it.json(args.seed)).collect();
             }
+            for Sizes { field: (name, value), .. } in sizes {
+                result[name] = value;
+            }
             results.push(result);
         }
     }
@@ -73,9 +78,17 @@ pub fn run(args: Args) -> u8 {
     code
 }
 
+/// What was found out about a program.
+#[derive(Default)]
+struct Checked {
+    good: bool,
+    merges: Vec<Tried>,
+    sizes: Vec<Sizes>,
+}
+
 /// Is the program good? What `stateplane compile` would refuse for what is written in it is told
 /// here, too: the C is made, and thrown away.
-fn check(path: &Path, args: &Args, report: &mut Report) -> (bool, Vec<Tried>) {
+fn check(path: &Path, args: &Args, report: &mut Report) -> Checked {
     let options = Options {
         include_dirs: args.include.clone(),
         defines: args.define.clone(),
@@ -83,25 +96,32 @@ fn check(path: &Path, args: &Args, report: &mut Report) -> (bool, Vec<Tried>) {
     };
     let outcome = p4_check::check_file(path, &options);
     report.front_end(&outcome);
-    let Some(program) = outcome.program else { return (false, vec![]) };
+    let Some(program) = outcome.program else { return Checked::default() };
     if args.emit_ir {
         command_line::say(format_args!("{program}"));
     }
-    if let Err(errors) = xdp_backend::generate(&program, &backend_options(path)) {
-        report.unsupported(&program, &errors);
-        return (false, vec![]);
-    }
+    let generated = match xdp_backend::generate(&program, &backend_options(path)) {
+        Ok(generated) => generated,
+        Err(errors) => {
+            report.unsupported(&program, &errors);
+            return Checked::default();
+        }
+    };
     let merges = merges::tried(&program, args.seed);
     if let Some(error) = merges.iter().find_map(|it| it.unlike(args.seed)) {
         report.unsupported(&program, &[error]);
-        return (false, merges);
+        return Checked { merges, ..Checked::default() };
     }
+    // (The manifest is this version's own.)
+    let mut sizes =
+        Sizes::of_all(systems::command_line(), &generated.manifest).unwrap_or_default();
     if !args.emit_ir && !args.json {
         show(path, &program);
         let tell = |it: &Tried| command_line::say(format_args!("  {}\n", it.text(args.seed)));
         merges.iter().for_each(tell);
+        sizes.drain(..).for_each(Sizes::print);
     }
-    (true, merges)
+    Checked { good: true, merges, sizes }
 }
 
 fn show(path: &Path, program: &Program) {

@@ -1,7 +1,8 @@
 //! `stateplane switch`: run the agent, check its configuration, stop or detach a switch.
 
 use clap::Subcommand;
-use command_line::outln;
+use command_line::{Sizes, outln};
+use manifest::Manifest;
 use secrets::SecretsFile;
 use std::net::{SocketAddrV4, UdpSocket};
 use std::path::PathBuf;
@@ -74,6 +75,7 @@ pub fn run(args: Args) -> u8 {
                     eprintln!("stateplane switch: warning: {problem}");
                 }
                 outln!("{}: good", path.display());
+                show_sizes(&config);
                 return Ok(());
             }
             command_line::daemon::log();
@@ -104,6 +106,13 @@ fn act(action: &Action) -> switch_agent::Result<()> {
             switch_agent::detach(&run)
         }
     }
+}
+
+/// What the program's objects take. (A manifest that cannot be read was refused before.)
+fn show_sizes(config: &Config) {
+    let manifest = Manifest::read(&Manifest::path_for(&config.object));
+    let sizes = manifest.ok().and_then(|it| Sizes::of_all(systems::command_line(), &it).ok());
+    sizes.unwrap_or_default().into_iter().for_each(Sizes::print);
 }
 
 /// What keeps a switch's controllers from answering it: field and reason of each. Only asked from

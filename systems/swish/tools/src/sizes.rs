@@ -1,0 +1,173 @@
+//! What `stateplane check` tells of shared variables: memory, and bytes of messages.
+
+use command_line::Sizes;
+use manifest::{Manifest, StateObject};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use swish_protocol::memory::{Memory, Settings, Traffic, Unit, Variable};
+use swish_protocol::objects::{Consistency, SYSTEM, StrongSettings};
+
+const HEAD: &[&str] =
+    &["shared variable", "consistency", "size", "declared", "in maps", "factor", "sent"];
+
+/// The variables of a program, in the order of its manifest.
+///
+/// # Errors
+/// The manifest is of another version.
+pub fn variables(manifest: &Manifest) -> Result<Vec<Variable>, serde_json::Error> {
+    let own = manifest.state_objects.iter().filter(|it| it.system == SYSTEM);
+    own.map(variable).collect()
+}
+
+fn variable(object: &StateObject) -> Result<Variable, serde_json::Error> {
+    let consistency: Consistency = serde_json::from_value(
+        object.settings.get("consistency").cloned().unwrap_or_default(),
+    )?;
+    let settings = match consistency {
+        Consistency::Sro => Settings::Strong(read::<StrongSettings>(object)?.timed),
+        // (Only registers, tables and sets have records.)
+        Consistency::Ewo if object.settings.contains_key("first_record") => {
+            Settings::Last(read(object)?)
+        }
+        Consistency::Ewo | Consistency::Sdw => Settings::Cells(read(object)?),
+    };
+    let value_bytes = match &object.value {
+        manifest::Layout::Fields { bytes, .. } => *bytes,
+        manifest::Layout::Slots { .. } => 0,
+    };
+    Ok(Variable {
+        // (All records with EWO are in one map; what each object has of its own is called as it.)
+        map: match settings {
+            Settings::Last(_) => object.name.replace('.', "_"),
+            _ => object.map.clone(),
+        },
+        size: object.capacity,
+        key_bytes: if object.key.is_empty() { 0 } else { object.key_bytes },
+        value_bytes,
+        settings,
+    })
+}
+
+fn read<T: DeserializeOwned>(object: &StateObject) -> Result<T, serde_json::Error> {
+    serde_json::from_value(Value::Object(object.settings.clone()))
+}
+
+/// What a program's variables take. `None`: it has none.
+pub(crate) fn of(manifest: &Manifest) -> Result<Option<Sizes>, serde_json::Error> {
+    let variables = variables(manifest)?;
+    if variables.is_empty() {
+        return Ok(None);
+    }
+    let memory = Memory::of(&variables);
+    let names = manifest.state_objects.iter().filter(|it| it.system == SYSTEM);
+    let names: Vec<&str> = names.map(|it| it.name.as_str()).collect();
+    let all = || variables.iter().zip(&memory.of_variables).zip(&names);
+    let field = json!({
+        "variables": all().map(|((it, bytes), name)| told(it, *bytes, name)).collect::<Value>(),
+        "fixed_bytes": memory.fixed,
+        "bytes_per_cpu": memory.per_cpu,
+    });
+    Ok(Some(Sizes {
+        head: HEAD,
+        rows: all().map(|((it, bytes), name)| row(it, *bytes, name)).collect(),
+        notes: notes(&variables, &memory),
+        field: ("shared", field),
+    }))
+}
+
+fn factor(variable: &Variable, bytes: u64) -> f64 {
+    bytes as f64 / variable.declared_bytes().max(1) as f64
+}
+
+fn told(variable: &Variable, bytes: u64, name: &str) -> Value {
+    let factor = (factor(variable, bytes) * 100.0).round() / 100.0;
+    json!({
+        "name": name,
+        "consistency": variable.consistency().name(),
+        "size": variable.size,
+        "declared_bytes": variable.declared_bytes(),
+        "map_bytes": bytes,
+        "factor": factor,
+        "sent": variable.traffic(),
+    })
+}
+
+fn row(variable: &Variable, bytes: u64, name: &str) -> Vec<String> {
+    let what = match &variable.settings {
+        Settings::Cells(_) => "cells",
+        _ if variable.key_bytes == 0 => "values",
+        _ => "keys",
+    };
+    let sent: Vec<String> = variable.traffic().iter().map(sent).collect();
+    vec![
+        name.to_owned(),
+        variable.consistency().name().to_owned(),
+        format!("{} {what}", variable.size),
+        human(variable.declared_bytes()),
+        human(bytes),
+        format!("{:.1}", factor(variable, bytes)),
+        sent.join("; "),
+    ]
+}
+
+fn sent(traffic: &Traffic) -> String {
+    let Traffic { of, frames, bytes, payload } = *traffic;
+    let plural = if frames == 1 { "" } else { "s" };
+    match of {
+        Unit::Window => format!("a window: {frames} frame{plural}, {}", human(bytes)),
+        Unit::Update => format!("an update: {payload} bytes of a frame of {bytes}"),
+        Unit::GossipRound => {
+            format!("a gossip round: {frames} frame{plural}, {}", human(bytes))
+        }
+        Unit::Write => format!("a write: {bytes} bytes a hop"),
+        Unit::Answer => format!("its answer: {bytes} bytes"),
+    }
+}
+
+/// What the table's words mean, and what is not a variable's.
+fn notes(variables: &[Variable], memory: &Memory) -> Vec<String> {
+    let has = |wanted| variables.iter().any(|it| it.consistency() == wanted);
+    let mut notes = vec![format!(
+        "  and once for all of them {}, for each CPU {}",
+        human(memory.fixed),
+        human(memory.per_cpu)
+    )];
+    if has(Consistency::Sdw) {
+        notes.push("  a window: to each other member, if all cells change in it".into());
+    }
+    if has(Consistency::Ewo) {
+        notes.push(
+            "  an update: to each other member; a frame takes more of them. A gossip round: to one \
+             member, if all slots are in use"
+                .into(),
+        );
+    }
+    if has(Consistency::Sro) {
+        notes.push(
+            "  a write: to the head, and from each member to the next; the tail answers. Packets \
+             that wait for it are in memory besides (`commit` in switch.toml)"
+                .into(),
+        );
+    }
+    notes
+}
+
+/// Bytes for people.
+fn human(bytes: u64) -> String {
+    let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    match units.iter().find(|(_, shift)| bytes >> shift != 0) {
+        Some((unit, shift)) => format!("{:.1} {unit}", bytes as f64 / f64::from(1u32 << shift)),
+        None => format!("{bytes} B"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::human;
+
+    #[test]
+    fn bytes_have_the_unit_that_they_fill() {
+        let texts = [0, 1023, 1024, 1536, 1 << 20, 5 << 30].map(human);
+        assert_eq!(texts, ["0 B", "1023 B", "1.0 KiB", "1.5 KiB", "1.0 MiB", "5.0 GiB"]);
+    }
+}
