@@ -13,7 +13,7 @@
  * The emitted program defines, before it includes this:
  *   SP_EVENTUAL_CELLS       cells of all groups
  *   SP_EVENTUAL_SLOTTED     those of them that have slots, which come first
- *   SP_EVENTUAL_COLUMNS     slots of a cell
+ *   SP_EVENTUAL_COLUMNS     slots of a cell, and SP_EVENTUAL_BASES more
  *   SP_EVENTUAL_LISTED      changed cells of a group that can wait: a power of two
  *   SP_EVENTUAL_OBJECTS(X)  X(name, group, first cell, cells, lanes, how it merges)
  *   SP_EVENTUAL_UPDATES     updates of one packet at the most
@@ -26,6 +26,8 @@
 #include "stateplane_shared_message.h"
 #include "stateplane_shared_own.h"
 #include "stateplane_eventual_layouts.h"
+
+#define SP_EVENTUAL_IS_BASE(life) ((__u32)(life) == SP_EVENTUAL_BASE)
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

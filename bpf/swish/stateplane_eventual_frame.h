@@ -5,9 +5,8 @@
  *
  * Owns: the frame's bytes, merging. Must not know: when a frame is sent, and to whom.
  *
- * A message brings slots of one life: single cells that packets of this switch changed, or a run of
- * cells of any life that this switch knows ("gossip"). Merging takes the larger value, so a message
- * may be lost, come twice, or late.
+ * A message brings slots of one life: single cells that changed, or a run of cells of any life
+ * ("gossip"). Merging takes the larger value, so a message may be lost, come twice, or late.
  */
 #ifndef STATEPLANE_EVENTUAL_FRAME_H
 #define STATEPLANE_EVENTUAL_FRAME_H
@@ -95,14 +94,13 @@ SP_INLINE int sp_eventual_is_in(struct sp_eventual_node *node, __u32 view)
 	return SP_SHARED_LOAD(node->members) && !((SP_SHARED_LOAD(node->view) ^ view) & 0xffff);
 }
 
-/* ---- Columns ---- */
 struct sp_eventual_search {
 	__u64 life;
 	__u32 group;
 	__u32 column; /* found; SP_EVENTUAL_NO_COLUMN: none is left */
 };
 
-/* Looks at a column, and takes it if it is nobody's. Columns are never given back. */
+/* Looks at a column, and takes it if it is nobody's; the last ones only for a base. */
 static long sp_eventual_look_at_column(__u64 i, struct sp_eventual_search *search)
 {
 	__u32 at = search->group * SP_EVENTUAL_COLUMNS + i;
@@ -112,6 +110,8 @@ static long sp_eventual_look_at_column(__u64 i, struct sp_eventual_search *searc
 		return 1;
 	seen = SP_SHARED_LOAD(*column);
 	if (!seen) {
+		if (i + SP_EVENTUAL_BASES >= SP_EVENTUAL_COLUMNS && !SP_EVENTUAL_IS_BASE(search->life))
+			return 1;
 		seen = __sync_val_compare_and_swap(column, 0, search->life);
 		if (!seen)
 			seen = search->life;

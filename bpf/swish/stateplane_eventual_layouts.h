@@ -18,6 +18,8 @@
 #define SP_EVENTUAL_CHANGED 4294967294u /* what packets changed */
 #define SP_EVENTUAL_RECORDS 4294967293u /* a run of records */
 #define SP_EVENTUAL_RECORDS_CHANGED 4294967292u /* records that packets changed */
+#define SP_EVENTUAL_BASE 4294967295u /* in the place of a life's address */
+#define SP_EVENTUAL_BASES 2 /* columns that no life takes */
 #define SP_EVENTUAL_KIND_RECORDS 2 /* the message brings records */
 #define SP_EVENTUAL_KIND_RUN 1 /* the message brings a run of cells */
 #define SP_EVENTUAL_KIND 224 /* all messages have these bits */

@@ -3,6 +3,7 @@
 use crate::object::SharedObject;
 use crate::records::Records;
 use p4_ir::Location;
+use swish_protocol::eventual::columns;
 use swish_protocol::memory::listed;
 use swish_protocol::objects::{Eventual, Merge, SharedSettings};
 use xdp_backend::system::{Generator, Writer};
@@ -43,7 +44,7 @@ pub(crate) fn place(generator: &mut Generator<'_>, objects: &[SharedObject]) {
         object.lies(generator, &settings);
     }
     let slotted = cells(&placed, |it| it.merge == Merge::Sum);
-    let bytes = u64::from(slotted) * u64::from(slots) * 8;
+    let bytes = u64::from(slotted) * u64::from(columns(slots)) * 8;
     if let Some((object, _)) = placed.first().filter(|_| bytes > SLOT_BYTES_MAX) {
         let message = format!(
             "{}: {slotted} cells with {slots} slots of 8 bytes take {bytes} bytes, more than \
@@ -72,7 +73,7 @@ pub(crate) fn includes(
     text.line(format!("#define SP_EVENTUAL_CELLS {all}"));
     let slotted = cells(&placed, |it| it.merge == Merge::Sum);
     text.line(format!("#define SP_EVENTUAL_SLOTTED {slotted}"));
-    text.line(format!("#define SP_EVENTUAL_COLUMNS {}", slots(objects).max(1)));
+    text.line(format!("#define SP_EVENTUAL_COLUMNS {}", columns(slots(objects)).max(1)));
     text.line(format!("#define SP_EVENTUAL_LISTED {}", listed(all)));
     text.line(format!("#define SP_EVENTUAL_UPDATES {updates}"));
     text.line("/* name, group, first cell, cells, lanes, how they merge */");

@@ -168,6 +168,7 @@ impl Plan {
             counted,
             lease: None,
             away: vec![],
+            base: None,
         }
     }
 }

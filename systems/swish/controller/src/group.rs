@@ -2,6 +2,7 @@
 
 mod chain;
 mod eventual;
+mod fold;
 mod need;
 
 use crate::attempt::{Attempt, Gather};
@@ -78,6 +79,7 @@ pub(crate) struct Group {
     /// With SRO: since when all members have had everything, in the view with this number.
     settled: Option<(u32, u64)>,
     sent: eventual::Sent,
+    summed: fold::Summed,
 }
 
 impl Group {
@@ -95,6 +97,7 @@ impl Group {
             told: BTreeSet::new(),
             settled: None,
             sent: eventual::Sent::default(),
+            summed: fold::Summed::default(),
         }
     }
 
@@ -109,6 +112,7 @@ impl Group {
     pub fn begin(&mut self, now_ns: u64) {
         (self.attempt, self.value, self.settled) = (None, None, None);
         self.sent = eventual::Sent::default();
+        self.summed = fold::Summed::default();
         self.began_ns = Some(now_ns);
     }
 
@@ -420,6 +424,7 @@ impl Group {
             counted,
             lease,
             away: vec![],
+            base: None,
         };
         Some((decided, number))
     }
@@ -574,6 +579,7 @@ impl Group {
                     newest.joins.clone()
                 },
                 away: !newest.away.is_empty(),
+                base: newest.base.clone(),
             };
             out.messages.push((from, self.order(member.incarnation, Task::Take(view))));
             if let Some(seen) = self.seen.get_mut(&member.address) {

@@ -19,5 +19,11 @@ seeded_bugs::seeded_bugs! {
         JoinsEarly,
         /// With EWO: a switch that was removed is said to have nothing any more.
         AwayForgotten,
+        /// With EWO: slots are folded while a switch that is no member may have others.
+        FoldedWhileAway,
+        /// With EWO: slots are folded although members do not have the same.
+        FoldedUnlike,
+        /// With EWO: a life is taken to be over when the switch has another agent.
+        LifeOfAgent,
     }
 }

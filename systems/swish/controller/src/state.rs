@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
+use swish_protocol::base::Base;
 use swish_protocol::control::{Lease, Member, Turn};
 
 /// Decisions of a group that are kept: a living member may be in an older one's view.
@@ -47,6 +48,9 @@ pub struct Decided {
     /// Of a group with EWO: lives that are no members, and may return with what they have.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub away: Vec<Member>,
+    /// Of a group with EWO: lives that are over, and have no slots of their own any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<Base>,
 }
 
 /// Bytes as a text of hexadecimal digits: a number for each would be twice as long.
@@ -167,6 +171,7 @@ mod tests {
             counted: BTreeMap::new(),
             lease: None,
             away: vec![],
+            base: None,
         };
         let counted = decided.counted_after(&[], |_| 11);
         assert_eq!(counted[&address], [Counted { incarnation: 7, view: 9, rotation: 11 }]);

@@ -5,7 +5,9 @@ mod common;
 use common::{Agent, address, settings};
 use swish_controller::mutation::{self, Mutation};
 use swish_controller::{Controller, Event, Stage, State};
-use swish_protocol::control::{EventualReport, Load, Report, View, rounds_of_all};
+use swish_protocol::base::{Base, Before};
+use swish_protocol::control::{EventualReport, Load, Report, Sum, View, rounds_of_all};
+use swish_protocol::eventual::life_of;
 
 type World = common::World<Switch>;
 
@@ -17,6 +19,13 @@ struct Switch {
     rounds: u64,
     leaves: bool,
     empty: bool,
+    /// Of its state, if it is not the agent's incarnation.
+    life: Option<u32>,
+    lives: u32,
+    /// What it was asked to sum up, in its view.
+    asked: Option<(u32, Before)>,
+    lacks: Option<u64>,
+    base: Option<Base>,
 }
 
 impl Agent for Switch {
@@ -45,12 +54,31 @@ impl Agent for Switch {
             empty: self.empty,
             load: Load::default(),
             chain: None,
-            eventual: Some(EventualReport { rounds: self.rounds, waiting: 0, lives: 1 }),
+            eventual: Some(EventualReport {
+                rounds: self.rounds,
+                lives: self.lives,
+                life: life_of(address(number), self.life.unwrap_or(self.incarnation)),
+                room: 8,
+                base: self.base.clone(),
+                sum: self.asked.as_ref().map(|(view, before)| Sum {
+                    view: *view,
+                    of: before.number(),
+                    lives: 5,
+                    // (It may lack a life.)
+                    digest: self.lacks.filter(|it| before.has(*it)).unwrap_or_default(),
+                    oldest: Some((address(1), 7)),
+                }),
+                ..EventualReport::default()
+            }),
         }
     }
 
     fn take(&mut self, _: u32, view: &View) {
-        self.view = view.number;
+        (self.view, self.base) = (view.number, view.base.clone());
+    }
+
+    fn asked(&mut self, view: u32, before: &Before) {
+        self.asked = Some((view, before.clone()));
     }
 
     fn removed(&mut self) {
@@ -222,4 +250,118 @@ fn a_forgotten_life_is_seen() {
     mutation::plant(None);
     assert_eq!(world.newest(), (vec![0, 2], vec![], vec![]));
     assert!(world.taken.iter().all(|(_, view)| !view.away));
+}
+
+impl World {
+    /// What is in the newest view's base.
+    fn base(&self) -> Option<Base> {
+        self.controller.state().groups["main"].newest().expect("a view").base.clone()
+    }
+
+    /// Three switches, one of which has had so many lives that others need its slots.
+    fn with_lives() -> World {
+        let mut world = World::begun(3);
+        world.dead.insert(1);
+        world.pass(12);
+        world.restarts(1);
+        world.pass(8);
+        world.switches.iter_mut().for_each(|it| it.lives = 8);
+        world
+    }
+}
+
+#[test]
+fn slots_of_lives_that_are_over_are_given_back() {
+    let mut world = World::with_lives();
+    world.switches[2].lacks = Some(life_of(address(1), 7));
+    world.pass(60);
+    let asked = world.switches[0].asked.clone().expect("it is asked");
+    assert!(asked.1.has(life_of(address(1), 7)), "the life that is over");
+    assert!(!asked.1.has(life_of(address(1), 8)) && !asked.1.has(life_of(address(0), 7)));
+    assert_eq!(world.base(), None, "they do not have the same");
+    let number = asked.0;
+    world.switches[2].lacks = None;
+    world.pass(60);
+    let base = world.base().expect("a base");
+    assert_eq!((base.number, &base.before), (number + 1, &asked.1));
+    assert!(world.switches.iter().all(|it| it.base.as_ref() == Some(&base)));
+    // It stays for ever, and sums of the view before are of no use.
+    world.pass(60);
+    world.dead.insert(0);
+    world.pass(12);
+    assert_eq!(world.base(), Some(base));
+}
+
+#[test]
+fn nothing_is_folded_while_a_switch_is_away() {
+    let mut world = World::with_lives();
+    world.dead.insert(2);
+    world.pass(80);
+    assert_eq!((world.newest().2, world.base()), (vec![2], None));
+    // It was cut off: it comes back in the same life.
+    world.dead.remove(&2);
+    world.pass(80);
+    assert!(world.base().is_some_and(|it| !it.before.has(life_of(address(2), 7))));
+}
+
+/// Who has no column left for a life has all others, and room for it once one of them is folded.
+#[test]
+fn lives_that_all_have_are_folded_one_after_another() {
+    let mut world = World::with_lives();
+    world.dead.insert(1);
+    world.pass(12);
+    world.restarts(1);
+    world.switches[2].lacks = Some(life_of(address(1), 8));
+    world.pass(190);
+    assert_eq!(world.base(), None);
+    world.pass(250);
+    let base = world.base().expect("a base");
+    assert!(base.before.has(life_of(address(1), 7)) && !base.before.has(life_of(address(1), 8)));
+}
+
+/// Another agent has another incarnation. The switch's life, and its slots, are the same.
+#[test]
+fn a_life_goes_on_with_another_agent() {
+    let mut world = World::with_lives();
+    world.switches[0].life = Some(7);
+    world.restarts(0);
+    world.pass(80);
+    let base = world.base().expect("a base");
+    assert!(!base.before.has(life_of(address(0), 7)), "it is not over");
+    assert!(base.before.has(life_of(address(1), 7)));
+}
+
+/// Switches know what they have folded.
+#[test]
+fn a_base_outlives_the_database() {
+    let mut world = World::with_lives();
+    world.pass(80);
+    let base = world.base().expect("a base");
+    world.controller = Controller::new(settings(3), State::default());
+    world.pass(60);
+    let after = world.base().expect("a base");
+    assert_eq!(after.before, base.before);
+    assert!(after.number > base.number, "it is made anew, of what all have");
+}
+
+#[test]
+fn bugs_of_folding_are_caught() {
+    let folds = |bug, before: fn(&mut World)| {
+        mutation::plant(Some(bug));
+        let mut world = World::with_lives();
+        before(&mut world);
+        world.pass(80);
+        mutation::plant(None);
+        world.base()
+    };
+    let unlike = |world: &mut World| world.switches[2].lacks = Some(life_of(address(1), 7));
+    assert!(folds(Mutation::FoldedUnlike, unlike).is_some());
+    let away = |world: &mut World| assert!(world.dead.insert(2));
+    assert!(folds(Mutation::FoldedWhileAway, away).is_some());
+    let agent = |world: &mut World| {
+        world.switches[0].life = Some(7);
+        world.restarts(0);
+    };
+    let base = folds(Mutation::LifeOfAgent, agent).expect("a base");
+    assert!(base.before.has(life_of(address(0), 7)), "a life that goes on");
 }

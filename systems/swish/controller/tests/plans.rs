@@ -54,6 +54,7 @@ fn state() -> GroupState {
         counted: BTreeMap::new(),
         lease: None,
         away: vec![],
+        base: None,
     };
     GroupState { views: vec![decided] }
 }

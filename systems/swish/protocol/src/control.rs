@@ -4,6 +4,7 @@
 //! Reports and orders are JSON behind the header. State goes in parts, each of which its receiver
 //! asks for: what is lost is asked for again (`bulk`).
 
+use crate::base::{Base, Before};
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 use wire::{HEADER_BYTES, Kind, MAGIC, VERSION, kind};
@@ -84,14 +85,42 @@ pub struct Report {
 }
 
 /// What a switch tells of a group with EWO.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventualReport {
     /// Rounds of gossip that its agent has seen to their end.
     pub rounds: u64,
     /// Changes that a member is still to be sent, at the most.
     pub waiting: u64,
-    /// Lives whose slots it has.
+    /// Lives whose slots it has, with the base.
     pub lives: u32,
+    /// Its own one, which goes on when its agent is another one; 0: it has not begun.
+    #[serde(default)]
+    pub life: u64,
+    /// As many lives may have slots; 0: nothing in the group has any.
+    #[serde(default)]
+    pub room: u32,
+    /// What its base is made of, as far as its agent knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<Base>,
+    /// The answer to [`Task::Sum`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sum: Option<Sum>,
+}
+
+/// A number for all that a switch has of lives that are over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sum {
+    /// The view in which it had that.
+    pub view: u32,
+    /// Which lives ([`Before::number`]).
+    pub of: u32,
+    /// How many of them it has, but for the base.
+    pub lives: u32,
+    /// Switches with the same number have the same slots.
+    pub digest: u64,
+    /// The life with the lowest incarnation: whose, and which.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oldest: Option<(Ipv4Addr, u32)>,
 }
 
 /// In so many more rounds of gossip a switch sends each other one of so many members all that it
@@ -176,6 +205,9 @@ pub struct View {
     /// Of a group with EWO: a switch that is no member may have older writes, and bring them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub away: bool,
+    /// Of a group with EWO: what members have folded before they send anything in this view.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<Base>,
 }
 
 /// What a switch is told.
@@ -195,6 +227,13 @@ pub enum Task {
     Removed {
         /// Of that view.
         number: u32,
+    },
+    /// With EWO: the member is to tell of these lives what it has, as long as it is asked.
+    Sum {
+        /// As long as it is in this view.
+        view: u32,
+        /// See there.
+        before: Before,
     },
 }
 
@@ -358,6 +397,8 @@ mod tests {
         let switch = Ipv4Addr::new(255, 255, 255, 250);
         let members =
             (0..32).map(|number| Member { number, address: switch, incarnation: u32::MAX });
+        let before = (0..32).map(|at| (Ipv4Addr::new(255, 255, 254, at), u32::MAX - 1)).collect();
+        let base = Base { number: 0xff_ffff, before };
         let view = View {
             number: 0xff_ffff,
             members: members.collect(),
@@ -369,47 +410,59 @@ mod tests {
             lease: Some(Lease { lease_ms: 60_000, wait_ms: 60_000 }),
             joins: (0..32).collect(),
             away: true,
+            base: Some(base.clone()),
         };
         let group = "main".to_owned();
         let order = |task| Message::Order(Order { group: group.clone(), incarnation: 7, task });
         let which = Which { group: name_hash(&group), number: 0xff_ffff, what: What::Source };
         let part = Part { offset: PART_BYTES as u32, total: 3000, bytes: vec![7; PART_BYTES] };
-        vec![
-            Message::Report(Report {
-                group: group.clone(),
-                switch,
-                incarnation: u32::MAX,
-                sent_ns: u64::MAX,
-                layout: u64::MAX,
-                sums: true,
-                view: 0xff_ffff,
-                window: u64::MAX,
-                phase: 6,
-                sealed: 0xff_ffff,
-                known: 0xff_ffff,
-                asks: true,
-                whole: u64::MAX,
-                lacks: u64::MAX,
-                still_ms: u64::MAX,
-                leaves: true,
-                empty: false,
-                load: Load::default(),
-                chain: Some(ChainReport {
-                    copying: true,
-                    waits: true,
-                    applied: u64::MAX,
-                    committed: u64::MAX,
-                }),
-                eventual: Some(EventualReport {
-                    rounds: u64::MAX,
-                    waiting: u64::MAX,
+        let eventual = Report {
+            group: group.clone(),
+            switch,
+            incarnation: u32::MAX,
+            sent_ns: u64::MAX,
+            layout: u64::MAX,
+            sums: true,
+            view: 0xff_ffff,
+            window: u64::MAX,
+            phase: 6,
+            sealed: 0xff_ffff,
+            known: 0xff_ffff,
+            asks: true,
+            whole: u64::MAX,
+            lacks: u64::MAX,
+            still_ms: u64::MAX,
+            leaves: true,
+            empty: false,
+            load: Load::default(),
+            chain: None,
+            eventual: Some(EventualReport {
+                rounds: u64::MAX,
+                waiting: u64::MAX,
+                lives: u32::MAX,
+                life: u64::MAX,
+                room: u32::MAX,
+                base: Some(base.clone()),
+                sum: Some(Sum {
+                    view: 0xff_ffff,
+                    of: u32::MAX,
                     lives: u32::MAX,
+                    digest: u64::MAX,
+                    oldest: Some((switch, u32::MAX)),
                 }),
             }),
+        };
+        let chain =
+            ChainReport { copying: true, waits: true, applied: u64::MAX, committed: u64::MAX };
+        let chain = Report { chain: Some(chain), eventual: None, ..eventual.clone() };
+        vec![
+            Message::Report(eventual),
+            Message::Report(chain),
             order(Task::Heard),
             order(Task::Seal { number: 9 }),
             order(Task::Removed { number: 9 }),
             order(Task::Take(view)),
+            order(Task::Sum { view: 9, before: base.before }),
             Message::Ask(which, 2400, 77),
             Message::Part(which, part),
         ]

@@ -53,6 +53,39 @@ pub fn life_of(address: Ipv4Addr, incarnation: u32) -> u64 {
     u64::from(incarnation) << 32 | u64::from(u32::from(address))
 }
 
+/// In the place of the address in a life: the column is the base, the sum of slots of lives that
+/// are over (systems/swish/docs/slots.md). No switch has this address.
+pub const BASE: u32 = u32::MAX;
+/// The same: slots that are about to become a part of the base. No message has them.
+pub const FOLDING: u32 = u32::MAX - 1;
+/// Columns that no life takes: two bases have room beside each other.
+pub const BASES: u32 = 2;
+
+/// In the place of a life: the base with this number.
+pub fn base_life(number: u32) -> u64 {
+    u64::from(number) << 32 | u64::from(BASE)
+}
+
+/// Whether it is the base.
+pub fn is_base(life: u64) -> bool {
+    life as u32 == BASE
+}
+
+/// In the place of a life: slots that become a part of the base with this number.
+pub fn folding_life(number: u32) -> u64 {
+    u64::from(number) << 32 | u64::from(FOLDING)
+}
+
+/// The number of the base that these slots become a part of. `None`: they do not.
+pub fn folds_into(life: u64) -> Option<u32> {
+    (life as u32 == FOLDING).then_some((life >> 32) as u32)
+}
+
+/// Columns of a cell with so many slots. (Without any, the maps have one.)
+pub fn columns(slots: u32) -> u32 {
+    if slots == 0 { 0 } else { slots + BASES }
+}
+
 /// Whose life it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
@@ -61,6 +94,8 @@ pub enum Whose {
     Member(u32),
     /// Of this switch: [`life_of`].
     Switch(Ipv4Addr),
+    /// Of many lives that are over: [`base_life`].
+    Base(&'static str),
 }
 
 impl fmt::Display for Whose {
@@ -68,13 +103,17 @@ impl fmt::Display for Whose {
         match self {
             Whose::Member(number) => number.fmt(f),
             Whose::Switch(address) => address.fmt(f),
+            Whose::Base(name) => name.fmt(f),
         }
     }
 }
 
-/// Whose life it is, and its incarnation. (Those by the clock are never so low that the two kinds
+/// Whose life it is, and its incarnation; of a base, its number. (Those by the clock are never so low that the two kinds
 /// are taken for each other.)
 pub fn whose(life: u64) -> (Whose, u32) {
+    if is_base(life) {
+        return (Whose::Base("base"), (life >> 32) as u32);
+    }
     if life >> 38 == 0 {
         return (Whose::Member((life & 63) as u32), ((life >> 6) as u32).wrapping_sub(1));
     }
@@ -323,6 +362,8 @@ pub fn header() -> Header {
             number("SP_EVENTUAL_CHANGED", CHANGED, "what packets changed"),
             number("SP_EVENTUAL_RECORDS", RECORDS, "a run of records"),
             number("SP_EVENTUAL_RECORDS_CHANGED", RECORDS_CHANGED, "records that packets changed"),
+            number("SP_EVENTUAL_BASE", BASE, "in the place of a life's address"),
+            number("SP_EVENTUAL_BASES", BASES, "columns that no life takes"),
             number("SP_EVENTUAL_KIND_RECORDS", kind::RECORDS, "the message brings records"),
             number("SP_EVENTUAL_KIND_RUN", kind::RUN, "the message brings a run of cells"),
             number("SP_EVENTUAL_KIND", kind::EVENTUAL, "all messages have these bits"),
@@ -371,6 +412,8 @@ mod tests {
         let address = Ipv4Addr::new(10, 9, 0, 3);
         assert_eq!(whose(life_of(address, 7_000_000)), (Whose::Switch(address), 7_000_000));
         assert_eq!(whose(life(31, 7_000_000)), (Whose::Member(31), 7_000_000));
+        assert_eq!(whose(base_life(7)), (Whose::Base("base"), 7));
+        assert_eq!((folds_into(folding_life(7)), folds_into(base_life(7))), (Some(7), None));
     }
 
     #[test]

@@ -111,7 +111,10 @@ pub const COUNTED: [(&str, Option<&str>); 23] = [
     ("eventual_skipped", None),
     (
         "no_slot",
-        Some("switches began anew more often than a cell has slots: @slots(N) in the program"),
+        Some(
+            "more lives of switches than a cell has slots: take switches that are gone for good \
+             out of the controllers' configuration, or compile with a larger @slots(N)",
+        ),
     ),
     (
         "cell_stuck",

@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod base;
 pub mod bulk;
 pub mod control;
 pub mod eventual;

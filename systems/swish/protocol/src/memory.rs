@@ -209,8 +209,8 @@ mod tests {
     fn a_counter_with_slots_has_one_for_each_life() {
         let variables = [cells(Consistency::Ewo, 0, 100), cells(Consistency::Ewo, 100, 50)];
         let memory = Memory::of(&variables);
-        // The value and its place in the list, and 16 slots.
-        assert_eq!(memory.of_variables, [100 * (16 + 128), 50 * (16 + 128)]);
+        // The value and its place in the list, 16 slots, and room for two bases.
+        assert_eq!(memory.of_variables, [100 * (16 + 144), 50 * (16 + 144)]);
         let fixed = Memory::of(&variables[..1]).fixed;
         assert_eq!(memory.fixed, fixed, "the list is as long for both");
     }

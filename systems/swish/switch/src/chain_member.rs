@@ -110,7 +110,7 @@ impl ChainMember {
             match task {
                 Task::Take(view) => self.take(dataplane, now_ns, view)?,
                 Task::Removed { number } => self.removed(dataplane, number)?,
-                Task::Heard | Task::Seal { .. } => {}
+                Task::Heard | Task::Seal { .. } | Task::Sum { .. } => {}
             }
         }
         self.tick(dataplane, now_ns)

@@ -1,18 +1,20 @@
 //! A group's variables with EWO in a loaded object: what is read and written of them.
 
+use crate::fold::{self, Digest, Steps};
 use crate::gossip::{Look, Pace, Records, Terms, Wanted};
 use crate::group::{FLOWS, View, has_consistency, settings_of};
 use crate::hearing::{Found, Seen};
 use crate::keyed::is_keyed;
 use crate::records::Object;
 use c_layout::CStruct;
-use dataplane::{Dataplane, Result};
+use dataplane::{Dataplane, Result, wait_for_packets};
 use libbpf_rs::{MapCore, MapFlags};
 use manifest::Manifest;
 use std::net::Ipv4Addr;
+use swish_protocol::base::{Base, Before};
 use swish_protocol::control::Member;
 use swish_protocol::eventual::{
-    CellValue, DueValue, EndsValue, MemberValue, NodeValue, RECORDS, life,
+    BASES, CellValue, DueValue, EndsValue, MemberValue, NodeValue, RECORDS, columns, life,
 };
 use swish_protocol::layouts::{CELLS as CELLS_OF_MESSAGE, GROUPS, MEMBERS};
 use swish_protocol::lww;
@@ -50,7 +52,7 @@ fn members(node: &NodeValue) -> impl Iterator<Item = u32> + use<> {
 pub struct EventualGroup {
     /// As the program has it.
     pub described: Described,
-    /// Slots of a cell.
+    /// Slots of a cell, and those of bases.
     pub columns: u32,
     /// Records that a message has room for.
     pub in_message: u32,
@@ -74,7 +76,7 @@ impl EventualGroup {
         let settings = objects.map(|it| Ok((it.capacity, settings_of(it)?)));
         let settings = settings.collect::<Result<Vec<_>>>()?;
         let slots = settings.iter().filter_map(|(_, it)| it.eventual).map(|it| it.slots);
-        let columns = slots.max().unwrap_or(0);
+        let columns = columns(slots.max().unwrap_or(0));
         let found = eventual_groups(settings.iter().map(|(size, it)| (*size, it)));
         let keyed = Object::all(manifest)?;
         let parts = keyed.iter().map(|it| (it.size, it.key_bytes, it.value_bytes, &it.settings));
@@ -120,7 +122,7 @@ impl EventualGroup {
     ) -> Result<()> {
         let own = life(view.own, incarnation);
         self.begin_alone(dataplane, own, Ipv4Addr::UNSPECIFIED)?;
-        self.take(dataplane, view, ring)
+        self.take(dataplane, view, None, ring)
     }
 
     /// Begins a life, with empty variables and no members: its packets read and update alone.
@@ -159,15 +161,29 @@ impl EventualGroup {
     }
 
     /// Takes a view. Packets read and update meanwhile. What a member was sent lately is sent
-    /// again: it may have taken the view earlier, and refused that.
+    /// again: it may have taken the view earlier, and refused that. Slots of the lives in `base`
+    /// are folded before.
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn take(&self, dataplane: &Dataplane, view: &View, ring: &KeyRing) -> Result<()> {
+    pub fn take(
+        &self,
+        dataplane: &Dataplane,
+        view: &View,
+        base: Option<&Base>,
+        ring: &KeyRing,
+    ) -> Result<()> {
         let before = self.node(dataplane)?;
         // (No message is made or tried with the secret of another view than its own.)
         let closed = NodeValue { members: 0, ..before };
         dataplane.write_array(NODES, self.number(), &closed.to_bytes())?;
+        if let Some(base) = base
+            && fold::is_due(dataplane, self, base)?
+        {
+            // (A message may be under way on some CPU.)
+            wait_for_packets()?;
+            fold::fold(dataplane, self, base, Steps::ALL)?;
+        }
         self.secrets(dataplane, view, ring)?;
         for Member { number: member, address, .. } in &view.members {
             let value = MemberValue { next: 0, address: *address, frames: 0 };
@@ -265,13 +281,46 @@ impl EventualGroup {
     pub fn lives(&self, dataplane: &Dataplane) -> Result<Vec<u64>> {
         let mut found = vec![];
         for column in 0..self.columns {
-            let bytes = dataplane.read_array(COLUMNS, self.number() * self.columns + column)?;
-            match bytes.first_chunk().copied().map_or(0, u64::from_ne_bytes) {
+            match self.life_of_column(dataplane, column)? {
                 0 => break,
                 life => found.push(life),
             }
         }
         Ok(found)
+    }
+
+    /// Whose slots a column has; 0: nobody's.
+    pub(crate) fn life_of_column(&self, dataplane: &Dataplane, column: u32) -> Result<u64> {
+        let bytes = dataplane.read_array(COLUMNS, self.number() * self.columns + column)?;
+        Ok(bytes.first_chunk().copied().map_or(0, u64::from_ne_bytes))
+    }
+
+    /// Says whose slots a column has.
+    pub(crate) fn name_column(&self, dataplane: &Dataplane, column: u32, life: u64) -> Result<()> {
+        let at = self.number() * self.columns + column;
+        dataplane.write_array(COLUMNS, at, &life.to_ne_bytes())
+    }
+
+    /// As many lives may have slots; 0: nothing in the group has any.
+    pub fn room(&self) -> u32 {
+        if self.described.slotted == 0 { 0 } else { self.columns.saturating_sub(BASES) }
+    }
+
+    /// What the switch has of these lives.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn digest(&self, dataplane: &Dataplane, before: &Before) -> Result<Digest> {
+        fold::digest(dataplane, self, before)
+    }
+
+    /// Folds slots, as [`EventualGroup::take`] does, while no message comes or goes. False: it
+    /// ended after so many steps.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn fold(&self, dataplane: &Dataplane, base: &Base, steps: Steps) -> Result<bool> {
+        fold::fold(dataplane, self, base, steps)
     }
 
     /// What the rules of the packet generator look at.

@@ -161,7 +161,7 @@ impl Eventual {
             members,
             view: self.group.node(dataplane).ok()?.view,
             cells: look.slotted + look.direct,
-            slots: self.group.columns,
+            slots: self.group.room(),
             lives: look.columns,
             waiting: look.waiting(),
             records: records.collect(),
@@ -176,7 +176,7 @@ impl Eventual {
 /// Each member has a slot. (Of a group with controllers nobody knows how many there will be: what
 /// finds no slot is counted.)
 fn has_slots(config: &Config, group: &EventualGroup, view: &View) -> Result<()> {
-    let (members, slots) = (view.members.len(), group.columns as usize);
+    let (members, slots) = (view.members.len(), group.room() as usize);
     if group.described.slotted == 0 || members <= slots {
         return Ok(());
     }

@@ -7,14 +7,16 @@
 
 use crate::controlled::lock;
 use crate::eventual::EventualGroup;
+use crate::fold::Digest;
 use crate::gossip::Pace;
 use crate::group;
 use crate::membership::{self, Outgoing};
-use dataplane::{Dataplane, Result};
+use dataplane::{Dataplane, Error, Result};
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
+use swish_protocol::base::{Base, Before};
 use swish_protocol::control::{
-    EventualReport, Load, Member, Message, Order, Report, Task, View, rounds_of_all,
+    EventualReport, Load, Member, Message, Order, Report, Sum, Task, View, rounds_of_all,
 };
 use swish_protocol::eventual::{NodeValue, life_of};
 use wire::KeyRing;
@@ -45,7 +47,26 @@ pub struct EventualMember {
     report_ns: u64,
     /// It is to leave, once its gossip has come to this round.
     leaves: Option<u64>,
+    /// What was folded, if this agent knows it.
+    base: Option<Base>,
+    sum: Option<Summing>,
 }
+
+/// A controller asks what this switch has of some lives.
+struct Summing {
+    view: u32,
+    before: Before,
+    /// It is forgotten if it is not asked again.
+    until_ns: u64,
+    /// It is looked again then.
+    next_ns: u64,
+    found: Option<Sum>,
+}
+
+/// Slots are summed up this often, as long as a controller asks.
+const SUMMED_NS: u64 = 500_000_000;
+/// It asks more often than this.
+const ASKED_NS: u64 = 2_000_000_000;
 
 impl EventualMember {
     /// With what an earlier agent left in the object.
@@ -66,6 +87,8 @@ impl EventualMember {
             silent: vec![],
             report_ns: 0,
             leaves: None,
+            base: None,
+            sum: None,
         }
     }
 
@@ -135,6 +158,7 @@ impl EventualMember {
             match task {
                 Task::Take(view) => self.take(dataplane, view)?,
                 Task::Removed { number } => self.removed(dataplane, number)?,
+                Task::Sum { view, before } => self.asked(now_ns, view, before),
                 Task::Heard | Task::Seal { .. } => {}
             }
         }
@@ -151,6 +175,7 @@ impl EventualMember {
         }
         self.report_ns = now_ns + self.settings.pace.report_ns;
         self.hear(dataplane)?;
+        self.add_up(dataplane, now_ns)?;
         let report = self.report(dataplane, now_ns)?;
         Ok(vec![(None, Message::Report(report))])
     }
@@ -195,8 +220,41 @@ impl EventualMember {
             empty: sent || self.leaves.is_some() && node.view == 0,
             load: Load { memory_bytes: self.group.memory_bytes(), ..Load::default() },
             chain: None,
-            eventual: Some(EventualReport { rounds, waiting: look.waiting(), lives: look.columns }),
+            eventual: Some(EventualReport {
+                rounds,
+                waiting: look.waiting(),
+                lives: look.columns,
+                life: node.life,
+                room: self.group.room(),
+                base: self.base.clone(),
+                sum: self.sum.as_ref().and_then(|it| it.found),
+            }),
         })
+    }
+
+    fn asked(&mut self, now_ns: u64, view: u32, before: Before) {
+        let until_ns = now_ns + ASKED_NS;
+        match &mut self.sum {
+            Some(sum) if sum.view == view && sum.before == before => sum.until_ns = until_ns,
+            _ => self.sum = Some(Summing { view, before, until_ns, next_ns: 0, found: None }),
+        }
+    }
+
+    /// Looks what the switch has, while it is asked that.
+    fn add_up(&mut self, dataplane: &Dataplane, now_ns: u64) -> Result<()> {
+        let view = self.group.node(dataplane)?.view;
+        let Some(sum) = self.sum.as_mut().filter(|it| it.view == view && now_ns < it.until_ns)
+        else {
+            self.sum = None;
+            return Ok(());
+        };
+        if now_ns >= sum.next_ns {
+            sum.next_ns = now_ns + SUMMED_NS;
+            let Digest { lives, digest, oldest } = self.group.digest(dataplane, &sum.before)?;
+            let oldest = oldest.map(|life| (Ipv4Addr::from(life as u32), (life >> 32) as u32));
+            sum.found = Some(Sum { view, of: sum.before.number(), lives, digest, oldest });
+        }
+        Ok(())
     }
 
     fn take(&mut self, dataplane: &Dataplane, view: View) -> Result<()> {
@@ -212,18 +270,35 @@ impl EventualMember {
             // (An earlier agent took it, maybe with older secrets.)
             self.group.secrets(dataplane, &taken, ring)?;
         } else {
-            self.group.take(dataplane, &taken, ring)?;
+            self.is_not_over(&node, view.base.as_ref())?;
+            self.group.take(dataplane, &taken, view.base.as_ref(), ring)?;
             let others = view.members.iter().filter(|it| it.number != taken.own);
             self.silent = others.map(|it| it.number).collect();
             self.report_ns = 0;
         }
         lock(&self.gossip).begin_view(view.away);
         self.known = view.number;
+        self.base = view.base;
         self.members = Some(view.members);
         if self.leaves.is_some() {
             self.leave(dataplane, true)?;
         }
         Ok(())
+    }
+
+    /// Others have folded only lives before this switch's own one. (If its clock was set back, and
+    /// its state is gone, they may have.)
+    fn is_not_over(&self, node: &NodeValue, base: Option<&Base>) -> Result<()> {
+        if !base.is_some_and(|base| base.before.has(node.life)) {
+            return Ok(());
+        }
+        Err(Error::Value {
+            what: format!("group {}", self.group.described.name),
+            text: format!("incarnation {}", node.life >> 32),
+            reason: "a later life of this switch is known to the others: set the clock, and start \
+                     the switch again with --fresh (state_directory keeps incarnations rising)"
+                .into(),
+        })
     }
 
     /// It is no member any more: it goes on alone.

@@ -330,7 +330,7 @@ impl Member {
         task: Task,
     ) -> Result<()> {
         match task {
-            Task::Heard => {}
+            Task::Heard | Task::Sum { .. } => {}
             Task::Seal { number } => self.seal(now_ns, number),
             Task::Take(view) => self.take(dataplane, now_ns, from, view)?,
             Task::Removed { number } => {

@@ -20,9 +20,8 @@ pub fn variables(manifest: &Manifest) -> Result<Vec<Variable>, serde_json::Error
 }
 
 fn variable(object: &StateObject) -> Result<Variable, serde_json::Error> {
-    let consistency: Consistency = serde_json::from_value(
-        object.settings.get("consistency").cloned().unwrap_or_default(),
-    )?;
+    let consistency: Consistency =
+        serde_json::from_value(object.settings.get("consistency").cloned().unwrap_or_default())?;
     let settings = match consistency {
         Consistency::Sro => Settings::Strong(read::<StrongSettings>(object)?.timed),
         // (Only registers, tables and sets have records.)

@@ -113,8 +113,7 @@ fn check(path: &Path, args: &Args, report: &mut Report) -> Checked {
         return Checked { merges, ..Checked::default() };
     }
     // (The manifest is this version's own.)
-    let mut sizes =
-        Sizes::of_all(systems::command_line(), &generated.manifest).unwrap_or_default();
+    let mut sizes = Sizes::of_all(systems::command_line(), &generated.manifest).unwrap_or_default();
     if !args.emit_ir && !args.json {
         show(path, &program);
         let tell = |it: &Tried| command_line::say(format_args!("  {}\n", it.text(args.seed)));

@@ -5,12 +5,14 @@
 //! decision only says who that is, and which lives may still bring what the members do not have.
 
 use super::Group;
+use super::fold::in_base_of;
 use crate::attempt::Attempt;
 use crate::controller::{Event, Outputs, Settings};
 use crate::mutation::{Mutation, planted};
 use crate::state::Decided;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
+use swish_protocol::base::{Base, Before};
 use swish_protocol::control::{Member, Report, Task, Turn, rounds_of_all};
 
 /// What the next view is to say.
@@ -23,6 +25,8 @@ struct Wanted {
     away: Vec<Member>,
     /// None of the members has what the group had, and nobody else may.
     lost: bool,
+    /// Lives that are in the base.
+    before: Before,
 }
 
 /// Which switches have been sent all that the others have. A switch that has is no joiner in the
@@ -90,7 +94,8 @@ impl Group {
         if lost {
             joins.clear();
         }
-        Wanted { members, joins, leaves, away, lost }
+        let before = self.in_base(settings, now_ns, newest, &members, &away);
+        Wanted { members, joins, leaves, away, lost, before }
     }
 
     /// The next view, if there is need for one.
@@ -146,6 +151,7 @@ impl Group {
         since_ns.is_some_and(|since_ns| all || now_ns >= since_ns + settings.join_ns)
             || wanted.joins.len() < newest.joins.len()
             || wanted.away != newest.away
+            || wanted.before != in_base_of(newest)
     }
 
     /// Lives that were members, and may still bring what they have: they are not known to be over.
@@ -180,10 +186,17 @@ impl Group {
         &mut self,
         now_ns: u64,
         newest: Option<&Decided>,
-        Wanted { members, joins, leaves, away, .. }: Wanted,
+        Wanted { members, joins, leaves, away, before, .. }: Wanted,
     ) -> Option<(Decided, u32)> {
         let number = self.next_number(newest);
         let stays = members.clone();
+        let known = newest.and_then(|it| it.base.clone());
+        let base = if before == known.as_ref().map_or_else(Before::default, |it| it.before.clone())
+        {
+            known
+        } else {
+            Some(Base { number, before })
+        };
         self.attempt = Some(Attempt { stays, leaves, ..Attempt::begun(number, now_ns) });
         let decided = Decided {
             number,
@@ -196,6 +209,7 @@ impl Group {
             counted: BTreeMap::new(),
             lease: None,
             away,
+            base,
         };
         Some((decided, number))
     }
@@ -210,6 +224,7 @@ impl Group {
     ) -> Option<(Decided, u32)> {
         let newest = newest?;
         self.note_sent(now_ns, settings, newest);
+        self.ask_for_sums(now_ns, settings, newest, out);
         let mut left = vec![];
         for (address, seen) in &mut self.seen {
             let report = &seen.report;
@@ -232,7 +247,7 @@ impl Group {
     fn note_sent(&mut self, now_ns: u64, settings: &Settings, newest: &Decided) {
         let rounds = |it: &Member| {
             let report = self.reports(settings, now_ns, it)?;
-            (report.view == newest.number).then_some(report.eventual?.rounds)
+            (report.view == newest.number).then_some(report.eventual.as_ref()?.rounds)
         };
         let rounds: BTreeMap<(Ipv4Addr, u32), u64> = (newest.members.iter())
             .filter_map(|it| Some(((it.address, it.incarnation), rounds(it)?)))

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddrV4;
 use swish_controller::{Controller, Event, Input, Outputs, State};
+use swish_protocol::base::Before;
 use swish_protocol::control::{Message, Report, Task, View};
 
 pub mod settings;
@@ -14,6 +15,8 @@ pub trait Agent: Clone {
     fn report(&self, number: u32, now_ns: u64) -> Report;
     fn take(&mut self, number: u32, view: &View);
     fn removed(&mut self);
+    /// It is asked for a sum.
+    fn asked(&mut self, _view: u32, _before: &Before) {}
 }
 
 pub struct World<A> {
@@ -77,6 +80,7 @@ impl<A: Agent> World<A> {
                     self.removed.push(number);
                 }
                 Task::Heard => {}
+                Task::Sum { view, before } => it.asked(view, &before),
                 Task::Seal { .. } => panic!("{} is sealed", address(number)),
             }
         }

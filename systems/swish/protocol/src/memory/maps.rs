@@ -102,7 +102,7 @@ fn of_eventual(variables: &[(usize, &Variable, &SharedSettings)]) -> Vec<Map> {
     let settings = |it: &SharedSettings| it.eventual.map_or((1, 0), |it| (it.lanes, it.slots));
     let own = |it: &Variable, of: &SharedSettings| it.size.saturating_mul(settings(of).0);
     let slots = variables.iter().map(|(.., it)| settings(it).1).max().unwrap_or(0);
-    let (columns, groups) = (slots.max(1), GROUPS);
+    let (columns, groups) = (eventual::columns(slots).max(1), GROUPS);
     let cells = variables.iter().map(|(at, it, of)| (*at, own(it, of)));
     let slotted = variables.iter().filter(|(.., of)| settings(of).1 > 0);
     let slotted = slotted.map(|(at, it, of)| (*at, own(it, of).saturating_mul(columns)));
@@ -136,8 +136,7 @@ fn of_last(variables: &[(usize, &Variable)]) -> Vec<Map> {
     let (key, value) = (key * WORD, value * WORD);
     let entry = lww::ENTRY_HEAD_BYTES + key + value;
     let shares: Vec<(usize, u32)> = variables.iter().map(|(at, it)| (*at, it.size)).collect();
-    let records =
-        shared_out("sp_lww_records", RECORD_HEAD_BYTES + key + value, shares.clone());
+    let records = shared_out("sp_lww_records", RECORD_HEAD_BYTES + key + value, shares.clone());
     let all = records.entries;
     let in_message = CELLS / 2 * WORD / entry;
     let index = Map {

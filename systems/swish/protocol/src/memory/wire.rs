@@ -58,21 +58,16 @@ pub(super) fn of(variable: &Variable) -> Vec<Traffic> {
         Settings::Cells(it) => {
             let (lanes, slots) = it.eventual.map_or((1, 0), |it| (it.lanes, it.slots));
             let run = size * u64::from(lanes);
-            let columns = u64::from(slots.max(1));
+            // (All lives, and the base.)
+            let columns = if slots == 0 { 1 } else { u64::from(slots) + 1 };
             let rounds = run.div_ceil(RUN.into()) * columns;
-            vec![
-                frames(Unit::Update, 1, 12),
-                frames(Unit::GossipRound, rounds, run * columns * 8),
-            ]
+            vec![frames(Unit::Update, 1, 12), frames(Unit::GossipRound, rounds, run * columns * 8)]
         }
         Settings::Last(it) => {
             let entry = u64::from(ENTRY_HEAD_BYTES + (it.key_words + it.value_words) * WORD);
             let in_frame = u64::from(CELLS * 4) / entry;
             let round = size.div_ceil(in_frame.max(1));
-            vec![
-                frames(Unit::Update, 1, entry),
-                frames(Unit::GossipRound, round, size * entry),
-            ]
+            vec![frames(Unit::Update, 1, entry), frames(Unit::GossipRound, round, size * entry)]
         }
         Settings::Strong(_) => {
             let (key, value) = strong_bytes(variable);

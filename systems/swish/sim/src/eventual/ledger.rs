@@ -2,6 +2,8 @@
 
 use crate::model::{Checked, violated};
 use std::collections::BTreeMap;
+use swish_protocol::base::Before;
+use swish_protocol::eventual::{base_life, is_base};
 
 /// A variable's updates, whatever it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +41,8 @@ pub(crate) struct Ledger {
     slots: BTreeMap<u64, BTreeMap<u32, u64>>,
     /// By life, then cell without.
     direct: BTreeMap<u64, BTreeMap<u32, u64>>,
+    /// Lives that are to be in the base.
+    pub(crate) before: Before,
 }
 
 impl Ledger {
@@ -51,8 +55,26 @@ impl Ledger {
         *own = grows.of(*own, by.into());
     }
 
+    /// What the packets of a life added, or of all lives that are in the base.
     pub(crate) fn slot(&self, life: u64, cell: u32) -> u64 {
-        self.slots.get(&life).and_then(|it| it.get(&cell)).copied().unwrap_or_default()
+        let of = |cells: &BTreeMap<u32, u64>| cells.get(&cell).copied().unwrap_or_default();
+        if is_base(life) {
+            let over = self.slots.iter().filter(|(life, _)| self.before.has(**life));
+            return over.map(|(_, cells)| of(cells)).sum();
+        }
+        self.slots.get(&life).map_or(0, of)
+    }
+
+    /// A switch's slots as if it had folded all that is over.
+    pub(crate) fn folded(&self, slots: &Slots) -> Slots {
+        let mut found = Slots::new();
+        for (life, slots) in slots {
+            let is_over = is_base(*life) || self.before.has(*life);
+            let sum = found.entry(if is_over { base_life(0) } else { *life }).or_default();
+            sum.resize(slots.len(), 0);
+            sum.iter_mut().zip(slots).for_each(|(sum, slot)| *sum += slot);
+        }
+        found
     }
 
     /// What a cell without slots is, of the updates of some lives.
@@ -101,6 +123,7 @@ pub(crate) fn only_grow(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Ipv4Addr;
 
     #[test]
     fn what_was_not_added_is_invented_and_less_is_lowered() {
@@ -111,6 +134,11 @@ mod tests {
         assert_eq!(check(3, 5), Ok(()));
         assert_eq!(check(5, 3).unwrap_err().check, "lowered");
         assert_eq!(check(5, 6).unwrap_err().check, "invented");
+        // All that is over counts together.
+        ledger.before.add(Ipv4Addr::from(1 << 6), 1);
+        let folded = ledger.folded(&Slots::from([(1 << 6, vec![2]), (base_life(7), vec![3])]));
+        assert_eq!(folded, Slots::from([(base_life(0), vec![5])]));
+        assert_eq!((ledger.slot(base_life(0), 4), ledger.slot(base_life(0), 5)), (5, 0));
         ledger.grow(1 << 6, Update { cell: 9, by: 5 }, Grows::Bits);
         ledger.grow(2 << 6, Update { cell: 9, by: 2 }, Grows::Bits);
         assert_eq!(ledger.direct(9, Grows::Bits, |_| true), 7);

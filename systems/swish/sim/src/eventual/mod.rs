@@ -83,12 +83,13 @@ impl<'a> Bench<'a> {
 pub fn run_many(
     seeds: std::ops::Range<u64>,
     bug: Option<&SeededBug>,
+    scenario: fn(u64) -> Scenario,
 ) -> Result<(Option<(u64, Violation)>, Counts), String> {
     let program = Program::compile_eventual(bug)?;
     let mut bench = Bench::new(&program);
     let mut counts = BTreeMap::new();
     for seed in seeds {
-        let outcome = bench.run(&Scenario::of_seed(seed), false);
+        let outcome = bench.run(&scenario(seed), false);
         for (what, count) in outcome.counts {
             *counts.entry(what).or_default() += count;
         }

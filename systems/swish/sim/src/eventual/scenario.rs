@@ -1,6 +1,6 @@
 //! What happens in a run, drawn from its seed.
 
-use crate::program::EVENTUAL_CELLS;
+use crate::program::{EVENTUAL_CELLS, EVENTUAL_SLOTS};
 use crate::scenario::{BUSY_NS, NetworkFault, Step, conditions, fault};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -53,6 +53,8 @@ pub struct Scenario {
     pub bytes_per_s: u64,
     /// What the network does to every message.
     pub conditions: Conditions,
+    /// How long packets and faults go on.
+    pub busy_ns: u64,
     /// In order of time.
     pub steps: Vec<Step<Action>>,
 }
@@ -67,9 +69,42 @@ impl Scenario {
         let mut steps: Vec<Step<Action>> = (0..count).map(|_| step(&mut rng, switches)).collect();
         steps.sort_by_key(|step| step.at_ns);
         let bytes_per_s = if rng.random_bool(0.3) { 20_000_000 } else { 1_000_000_000 };
-        Scenario { seed, switches, bytes_per_s, conditions, steps }
+        Scenario { seed, switches, bytes_per_s, conditions, busy_ns: BUSY_NS, steps }
+    }
+
+    /// One with far more lives than a cell has slots.
+    pub fn of_lives(seed: u64) -> Scenario {
+        let mut rng = StdRng::seed_from_u64(seed ^ 0x11ef);
+        let switches = rng.random_range(2..5);
+        let conditions = conditions(&mut rng, 0.3);
+        let mut steps: Vec<Step<Action>> = vec![];
+        for life in 0..LIVES {
+            let from_ns = life * LIFE_NS;
+            let mut at = |action, rng: &mut StdRng| {
+                let at_ns = from_ns + rng.random_range(0..LIFE_NS / 2);
+                steps.push(Step { at_ns, action });
+            };
+            for _ in 0..rng.random_range(1..5) {
+                let switch = rng.random_range(0..switches);
+                at(Action::Packets { switch, packets: packets(&mut rng) }, &mut rng);
+            }
+            at(Action::Restart { switch: rng.random_range(0..switches) }, &mut rng);
+            if rng.random_bool(0.1) {
+                // (Somebody is away for a while.)
+                at(Action::View { members: rng.random() }, &mut rng);
+                let at_ns = from_ns + LIFE_NS / 2;
+                steps.push(Step { at_ns, action: Action::View { members: u32::MAX } });
+            }
+        }
+        steps.sort_by_key(|step| step.at_ns);
+        let busy_ns = LIVES * LIFE_NS;
+        Scenario { seed, switches, bytes_per_s: 1_000_000_000, conditions, busy_ns, steps }
     }
 }
+
+/// Of [`Scenario::of_lives`]: how many begin, and from one to the next.
+const LIVES: u64 = 2 * EVENTUAL_SLOTS as u64;
+const LIFE_NS: u64 = 16_000_000;
 
 fn step(rng: &mut StdRng, switches: usize) -> Step<Action> {
     let switch = rng.random_range(0..switches);

@@ -8,11 +8,13 @@ use c_layout::CStruct;
 use dataplane::{Dataplane, Object, Settings, Verdict};
 use libbpf_rs::{MapCore, MapFlags};
 use std::net::Ipv4Addr;
+use swish_protocol::base::{Base, Before};
 use swish_protocol::control::Member;
-use swish_protocol::eventual::{CellValue, Message, life};
+use swish_protocol::eventual::{CellValue, Message, life_of};
 use swish_protocol::layouts::MEMBERS;
 use swish_protocol::objects::{Merge, SYSTEM};
 use swish_switch::eventual::EventualGroup;
+use swish_switch::fold::Steps;
 use swish_switch::gossip::{Pace, Terms};
 use swish_switch::group::{Caps, View, settings_of};
 use wire::{KeyRing, SECRET_BYTES, Secret};
@@ -115,14 +117,15 @@ impl Switch {
             while let Ok(Some(_)) = map.lookup_and_delete(&[]) {}
         }
         self.offset_ns = offset_ns;
-        self.life = life(member(place), incarnation);
+        self.life = life_of(address(place), incarnation);
         let Some(ring) = KeyRing::new(0, Secret([7; SECRET_BYTES])) else {
             return violated("harness", "no secret");
         };
         let view = view(FIRST_VIEW, place, u32::MAX, switches);
         for (group, pace) in &mut self.groups {
             *pace = Pace::new(place as u64);
-            harness(group.begin(&self.dataplane, &view, incarnation, &ring))?;
+            harness(group.begin_alone(&self.dataplane, self.life, address(place)))?;
+            harness(group.take(&self.dataplane, &view, None, &ring))?;
         }
         Ok(())
     }
@@ -132,7 +135,7 @@ impl Switch {
         &mut self,
         number: u32,
         place: usize,
-        members: u32,
+        (members, base): (u32, Option<&Base>),
         switches: usize,
     ) -> Checked {
         let Some(ring) = KeyRing::new(0, Secret([7; SECRET_BYTES])) else {
@@ -142,13 +145,31 @@ impl Switch {
         for (group, pace) in &mut self.groups {
             let is_member = members >> place & 1 == 1;
             if is_member {
-                harness(group.take(&self.dataplane, &view, &ring))?;
+                harness(group.take(&self.dataplane, &view, base, &ring))?;
             } else {
                 harness(group.alone(&self.dataplane))?;
             }
             pace.begin_view(!is_member);
         }
         Ok(())
+    }
+
+    /// The agent ends in the middle of taking a view, after so many words of what it folds.
+    pub(crate) fn end_in(&self, base: &Base, steps: u64) -> Checked {
+        for (group, _) in &self.groups {
+            harness(group.alone(&self.dataplane))?;
+            harness(group.fold(&self.dataplane, base, Steps::new(steps)))?;
+        }
+        Ok(())
+    }
+
+    /// By group: how many lives that are over the switch has, and a number for what it has of them.
+    pub(crate) fn sums(&self, before: &Before) -> Checked<Vec<(u32, u64)>> {
+        let sum = |(group, _): &(EventualGroup, Pace)| {
+            let found = harness(group.digest(&self.dataplane, before))?;
+            Ok((found.lives, found.digest))
+        };
+        self.groups.iter().map(sum).collect()
     }
 
     /// A packet comes in and leaves; what it read, by variable.
@@ -277,8 +298,11 @@ impl Switch {
 /// The view that all begin in.
 pub(crate) const FIRST_VIEW: u32 = 0x1_0005;
 
+pub(crate) fn address(place: usize) -> Ipv4Addr {
+    Ipv4Addr::new(10, 0, 0, member(place) as u8)
+}
+
 fn view(number: u32, place: usize, members: u32, switches: usize) -> View {
-    let address = |place: usize| Ipv4Addr::new(10, 0, 0, member(place) as u8);
     let fixed = |place| Member { number: member(place), address: address(place), incarnation: 0 };
     let members = (0..switches).filter(|it| members >> it & 1 == 1).map(fixed).collect();
     let (own, period_ns, bound) = (member(place), 0, 1);

@@ -2,13 +2,14 @@
 
 use super::ledger::{Grows, Ledger, Slots, only_grow};
 use super::scenario::{Action, Scenario};
-use super::switch::{Cells, FIRST_VIEW, Switch, receiver};
+use super::switch::{Cells, FIRST_VIEW, Switch, address, receiver};
 use crate::model::{Checked, violated};
-use crate::scenario::BUSY_NS;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use simnet::{Events, Network, Treatment};
 use std::collections::{BTreeMap, BTreeSet};
+use swish_protocol::base::Base;
+use swish_protocol::eventual::is_base;
 use swish_protocol::layouts::COUNTED;
 use swish_switch::gossip::Terms;
 
@@ -20,6 +21,14 @@ const GOSSIP_NS: u64 = 3_000_000;
 const DELAY_NS: u64 = 40_000;
 /// So long it takes until all switches are told of a view.
 const TOLD_NS: u64 = 2_000_000;
+/// The controller looks this often whether slots can be given back.
+const CONTROLLER_NS: u64 = 1_500_000;
+/// As many lives beside those of the switches are enough.
+const OVER: usize = 2;
+/// So long an agent is away that has ended.
+const AGENT_NS: u64 = 3_000_000;
+/// Words that it has written at the most.
+const STEPS: u64 = 3000;
 /// One in so many ticks is followed by a look at all slots.
 const LOOKS: u32 = 20;
 
@@ -29,6 +38,9 @@ enum Event {
     Tick(usize),
     /// The switch is told of the view with this number.
     Told(usize, u32),
+    /// An agent begins again: it is told of the newest view.
+    Agent(usize),
+    Controller,
 }
 
 pub(crate) struct World<'a> {
@@ -46,8 +58,14 @@ pub(crate) struct World<'a> {
     before: Vec<Vec<Slots>>,
     idle_until: Vec<u64>,
     incarnation: u32,
-    /// All views: a bit for each member.
-    views: Vec<u32>,
+    /// All views: a bit for each member, and what is folded.
+    views: Vec<(u32, Option<Base>)>,
+    /// By group: what the base has at the least.
+    base: Vec<Vec<u64>>,
+    /// Agents may end while they fold.
+    agents_end: bool,
+    /// Switches whose agents have.
+    ended: BTreeSet<usize>,
     /// By switch: the newest view that it was told of.
     known: Vec<u32>,
     log: Option<Vec<String>>,
@@ -73,6 +91,7 @@ impl<'a> World<'a> {
             switch.begin(place, scenario.switches, incarnation, offset_ns)?;
             events.push(rng.random_range(0..TICK_NS), Event::Tick(place));
         }
+        events.push(CONTROLLER_NS, Event::Controller);
         for (at, step) in scenario.steps.iter().enumerate() {
             events.push(step.at_ns, Event::Step(at));
         }
@@ -96,7 +115,10 @@ impl<'a> World<'a> {
             before: vec![vec![Slots::new(); groups]; scenario.switches],
             idle_until: vec![0; scenario.switches],
             incarnation,
-            views: vec![u32::MAX],
+            views: vec![(u32::MAX, None)],
+            base: vec![vec![]; groups],
+            agents_end: true,
+            ended: BTreeSet::new(),
             known: vec![FIRST_VIEW; scenario.switches],
             log: logs.then(Vec::new),
             switches,
@@ -121,12 +143,13 @@ impl<'a> World<'a> {
 
     /// All of it.
     pub(crate) fn run(&mut self) -> Checked {
-        self.until(BUSY_NS)?;
+        self.until(self.scenario.busy_ns)?;
         self.note(|| "the faults end".into());
         self.network.heal(DELAY_NS);
         self.idle_until.fill(0);
+        self.agents_end = false;
         self.decide(u32::MAX);
-        self.until(self.now_ns + TOLD_NS)?;
+        self.until(self.now_ns + TOLD_NS + AGENT_NS)?;
         self.look_at_all()?;
         // Each slot comes round to each other switch in as many rounds.
         self.terms.bytes_per_s = 1_000_000_000;
@@ -169,12 +192,63 @@ impl<'a> World<'a> {
             }
             Event::Tick(switch) => self.tick(switch),
             Event::Told(switch, number) => self.told(switch, number),
+            Event::Agent(switch) => {
+                self.ended.remove(&switch);
+                self.told(switch, self.newest())
+            }
+            Event::Controller => {
+                self.events.push(self.now_ns + CONTROLLER_NS, Event::Controller);
+                self.control()
+            }
         }
     }
 
-    /// Switches are told of the decision one after another.
+    fn newest(&self) -> u32 {
+        FIRST_VIEW + self.views.len() as u32 - 1
+    }
+
+    /// Slots of lives that are over are given back, once all switches are members and have the
+    /// same. (As `systems/swish/controller` decides.)
+    fn control(&mut self) -> Checked {
+        let (switches, newest) = (self.scenario.switches, self.newest());
+        let Some((members, base)) = self.views.last().cloned() else { return Ok(()) };
+        let all = (1u32 << switches) - 1;
+        let taken = |it: &usize| self.known[*it] == newest && !self.ended.contains(it);
+        if members & all != all || !(0..switches).all(|it| taken(&it)) {
+            return Ok(());
+        }
+        let mut before = base.map(|it| it.before).unwrap_or_default();
+        for (place, switch) in self.switches.iter().enumerate() {
+            before.add(address(place), (switch.life >> 32) as u32);
+        }
+        let sums = self.switches.iter().map(|it| it.sums(&before));
+        let sums = sums.collect::<Checked<Vec<_>>>()?;
+        let same = sums.iter().all(|it| Some(it) == sums.first());
+        let over = sums.iter().flatten().map(|(lives, _)| *lives as usize).max();
+        if !same || over.unwrap_or(0) <= OVER {
+            return Ok(());
+        }
+        self.ledger.before = before.clone();
+        for (group, base) in self.base.iter_mut().enumerate() {
+            let Some(switch) = self.switches.first() else { continue };
+            let folded = self.ledger.folded(&switch.slots(group)?);
+            *base = folded.into_iter().find(|(life, _)| is_base(*life)).unwrap_or_default().1;
+        }
+        self.count("folds");
+        let base = Base { number: newest + 1, before };
+        self.note(|| format!("slots are given back: {base:?}"));
+        self.decide_with(u32::MAX, Some(base));
+        Ok(())
+    }
+
     fn decide(&mut self, members: u32) {
-        self.views.push(members);
+        let base = self.views.last().and_then(|(_, base)| base.clone());
+        self.decide_with(members, base);
+    }
+
+    /// Switches are told of the decision one after another.
+    fn decide_with(&mut self, members: u32, base: Option<Base>) {
+        self.views.push((members, base));
         let number = FIRST_VIEW + self.views.len() as u32 - 1;
         for switch in 0..self.scenario.switches {
             let at_ns = self.now_ns + self.rng.random_range(0..TOLD_NS);
@@ -183,15 +257,28 @@ impl<'a> World<'a> {
     }
 
     fn told(&mut self, switch: usize, number: u32) -> Checked {
-        let members = self.views.get((number - FIRST_VIEW) as usize).copied().unwrap_or(u32::MAX);
+        let at = (number - FIRST_VIEW) as usize;
+        let (members, base) = self.views.get(at).cloned().unwrap_or((u32::MAX, None));
         // (It may have been told of a later one.)
-        if number <= self.known[switch] {
+        if number <= self.known[switch] || self.ended.contains(&switch) {
+            return Ok(());
+        }
+        let is_member = members >> switch & 1 == 1;
+        if let Some(base) = base.as_ref().filter(|_| is_member && self.agents_end)
+            && self.rng.random_bool(0.3)
+        {
+            self.note(|| format!("the agent of {switch} ends while it takes view {number}"));
+            self.count("agents");
+            self.switches[switch].end_in(base, self.rng.random_range(0..STEPS))?;
+            self.ended.insert(switch);
+            let at_ns = self.now_ns + self.rng.random_range(0..AGENT_NS);
+            self.events.push(at_ns, Event::Agent(switch));
             return Ok(());
         }
         self.known[switch] = number;
         self.note(|| format!("{switch} is told of view {number}: {members:#b}"));
         self.count("views");
-        self.switches[switch].take(number, switch, members, self.scenario.switches)
+        self.switches[switch].take(number, switch, (members, base.as_ref()), self.scenario.switches)
     }
 
     fn step(&mut self, at: usize) -> Checked {
@@ -210,7 +297,12 @@ impl<'a> World<'a> {
                 self.switches[switch].begin(switch, switches, self.incarnation, offset_ns)?;
                 self.before[switch].fill(Slots::new());
                 self.known[switch] = FIRST_VIEW;
-                self.told(switch, FIRST_VIEW + self.views.len() as u32 - 1)
+                self.ended.remove(&switch);
+                self.told(switch, self.newest())?;
+                // (It has another incarnation: messages of its last life are of an earlier view.)
+                let members = self.views.last().map_or(u32::MAX, |(members, _)| *members);
+                self.decide(members);
+                Ok(())
             }
             Action::View { members } => {
                 self.note(|| format!("members are to be {members:#b}"));
@@ -232,7 +324,7 @@ impl<'a> World<'a> {
 
     fn tick(&mut self, switch: usize) -> Checked {
         self.events.push(self.now_ns + TICK_NS, Event::Tick(switch));
-        if self.now_ns < self.idle_until[switch] {
+        if self.now_ns < self.idle_until[switch] || self.ended.contains(&switch) {
             return Ok(());
         }
         for frame in self.switches[switch].tick(self.terms, self.now_ns)? {
@@ -297,10 +389,15 @@ impl<'a> World<'a> {
 
     /// All slots of a switch, and the sums beside them.
     fn look(&mut self, at: usize) -> Checked {
+        if self.ended.contains(&at) {
+            return Ok(());
+        }
         let switch = &self.switches[at];
         for (group, cells) in self.cells.iter().enumerate() {
             let slots = switch.slots(group)?;
-            only_grow(at, &self.before[at][group], &slots, &self.ledger, &cells.slotted)?;
+            let folded = |slots: &Slots| self.ledger.folded(slots);
+            let before = folded(&self.before[at][group]);
+            only_grow(at, &before, &folded(&slots), &self.ledger, &cells.slotted)?;
             for (place, cell) in cells.slotted.iter().enumerate() {
                 let sum: u64 = slots.values().filter_map(|it| it.get(place)).sum();
                 let value = switch.value(*cell)?;
@@ -336,6 +433,7 @@ impl<'a> World<'a> {
         for (group, cells) in self.cells.iter().enumerate() {
             let all: Vec<Slots> =
                 self.switches.iter().map(|it| it.slots(group)).collect::<Checked<_>>()?;
+            let all: Vec<Slots> = all.iter().map(|it| self.ledger.folded(it)).collect();
             for (place, cell) in cells.slotted.iter().enumerate() {
                 for life in lives.iter().chain(all.iter().flat_map(BTreeMap::keys)) {
                     let slot = |slots: &Slots| {
@@ -344,7 +442,9 @@ impl<'a> World<'a> {
                     let found: Vec<u64> = all.iter().map(slot).collect();
                     let first = found.first().copied().unwrap_or_default();
                     let is_alive = lives.contains(life);
+                    let least = self.base[group].get(place).copied().unwrap_or_default();
                     let right = !is_alive || first == self.ledger.slot(*life, *cell);
+                    let right = right && (!is_base(*life) || first >= least);
                     if !right || found.iter().any(|it| *it != first) {
                         let alive = if is_alive { "living" } else { "dead" };
                         let detail = format!("cell {cell} of {alive} {life:#x}: {found:?}");

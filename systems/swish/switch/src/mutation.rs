@@ -1,0 +1,13 @@
+//! Seeded bugs of a switch's rules, which tests must find.
+
+seeded_bugs::seeded_bugs! {
+    /// A mistake that a test plants.
+    pub enum Mutation {
+        /// What an earlier agent had counted in a base counts in the next one again.
+        CountedTwice,
+        /// A base has its name before its cells are written.
+        NamedEarly,
+        /// A switch takes a view without folding what is over.
+        Unfolded,
+    }
+}
