@@ -192,12 +192,12 @@ fn slots_are_given_back() {
         run.write(&[1]);
         others.iter().for_each(|it| run.lab.restore(it));
         settle(&run.lab);
+        // Four members, the base, and half of what they leave.
+        wait_for("few lives have slots", || others.iter().all(|it| run.lives(it) <= 11));
     }
     run.write(&ALL);
     run.converge(&ALL);
     println!("lives with slots: {:?}", ["s1", "s2", "s3", "s4"].map(|it| run.lives(it)));
-    wait_for("few lives have slots", || others.iter().all(|it| run.lives(it) <= 11));
-    run.converge(&ALL);
     run.is_clean();
     run.lab.down();
 }
