@@ -13,12 +13,16 @@
  * - sp_commit_acked when a batch is durable.
  * It defines SP_COMMIT_KEY_WORDS, words of the longest key; and SP_COMMIT_RUNS_AGAIN, if a packet
  * whose record was refused, or for which the batch had no room, goes through the program again, as
- * it came in (sp_commit_keep, sp_commit_defer).
+ * it came in (sp_commit_keep, sp_commit_defer); and SP_COMMIT_NOTES with `struct sp_commit_noted`,
+ * if a packet that waits has noted what it changes when it leaves (sp_commit_notes,
+ * sp_commit_leaves).
  * The system has a program that turns a frame into the message of the batch in sp_commit_work.
  *
  * Invariants:
  * - A packet leaves only when the batch that it depends on is acknowledged, and its record was not
  *   refused.
+ * - What it has noted takes effect when it leaves, once; never if it runs again, or if the engine
+ *   drops it.
  * - acked <= departed <= acked + 1: one batch of a stream is in flight at most. The open batch has
  *   the number departed + 1.
  * - A slot is free, linked to a batch, ready, or in the hands of one frame. Only the holder of the
@@ -184,6 +188,22 @@ struct {
 	__type(key, __u32);
 	__type(value, struct sp_commit_resume);
 } sp_commit_resume SEC(".maps");
+#endif
+
+#ifdef SP_COMMIT_NOTES
+/* What the packet of a slot has noted. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct sp_commit_noted);
+} sp_commit_noted SEC(".maps");
+
+/*
+ * The packet of the slot with this index leaves: what it has noted takes effect. `drops`: the
+ * program drops it. Not 0: it must be dropped. The system has it.
+ */
+int sp_commit_leaves(__u32 index, __u32 drops);
 #endif
 
 /* The agent gives the maps their sizes: CPUs, and what follows from them. */

@@ -328,6 +328,24 @@ SP_INLINE int sp_commit_peek(struct sp_commit_lot *lot)
 	return lot->own.first & (SP_COMMIT_SLOTS - 1);
 }
 
+#ifdef SP_COMMIT_NOTES
+/* Where the packet notes, for the slot that sp_commit_park takes next. 0: none is free
+ * (counted). */
+SP_INLINE struct sp_commit_noted *sp_commit_notes(void)
+{
+	__u32 cpu = sp_cpu(), index;
+	struct sp_commit_lot *lot = sp_commit_lot_of(cpu);
+	int slot = lot ? sp_commit_peek(lot) : -1;
+
+	if (slot < 0) {
+		sp_commit_count(SP_COMMIT_LOT_FULL, 1);
+		return 0;
+	}
+	index = cpu * SP_COMMIT_SLOTS + (slot & (SP_COMMIT_SLOTS - 1));
+	return bpf_map_lookup_elem(&sp_commit_noted, &index);
+}
+#endif
+
 #ifdef SP_COMMIT_RUNS_AGAIN
 /* Keeps the frame, which is as it came in, for the slot that sp_commit_park takes next. */
 SP_INLINE int sp_commit_keep(

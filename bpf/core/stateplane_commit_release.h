@@ -122,6 +122,8 @@ SP_INLINE int sp_commit_leave(
 {
 	__u64 bytes = slot->bytes;
 	__u32 dropped = sp_commit_held_back(slot);
+	/* (Its records have travelled; the program drops it.) */
+	__u32 drops = slot->port == SP_DROP_PORT;
 
 	if (dropped) {
 		sp_commit_count(dropped, 1);
@@ -135,13 +137,17 @@ SP_INLINE int sp_commit_leave(
 		return XDP_DROP;
 	}
 #endif
-	if (slot->port == SP_DROP_PORT)
-		return XDP_DROP; /* its records have travelled; the program drops it */
 	/* (It is as long as it was when it was looked at, unless another CPU was faster.) */
-	if (sp_commit_resize(xdp, bytes) || sp_commit_copy(xdp, slot, index, bytes, 1)) {
+	if (!drops &&
+	    (sp_commit_resize(xdp, bytes) || sp_commit_copy(xdp, slot, index, bytes, 1))) {
 		sp_commit_count(SP_COMMIT_COMMIT_FAULTS, 1);
 		return XDP_DROP;
 	}
+#ifdef SP_COMMIT_NOTES
+	drops |= sp_commit_leaves(index, drops);
+#endif
+	if (drops)
+		return XDP_DROP;
 	sp_commit_count(counter, 1);
 	return sp_commit_forward(xdp, slot->port, bytes);
 }

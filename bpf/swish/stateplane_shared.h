@@ -216,6 +216,22 @@ SP_INLINE __u32 sp_shared_read(struct sp_shared_context *shared, __u32 group, __
 	return SP_SHARED_LOAD(block->value[side][sp_shared_within(index)]);
 }
 
+/* Takes one from the CPU's share of B, the updates that a rotation may have (SwiSh §6.3). 0: none
+ * is left (counted). */
+SP_INLINE int sp_shared_charge(struct sp_shared_cpu *cpu, __u64 rotation, __u32 drops, int fits)
+{
+	if (cpu->rotation != rotation) {
+		cpu->rotation = rotation;
+		cpu->used = 0;
+	}
+	if (cpu->used >= cpu->share || !fits) {
+		sp_shared_count(drops ? SP_SHARED_STAT_FULL_DROPPED : SP_SHARED_STAT_FULL_PASSED);
+		return 0;
+	}
+	cpu->used++;
+	return 1;
+}
+
 /* Notes an update for the packet's verdict. */
 SP_INLINE void sp_shared_update(struct sp_shared_context *shared, __u32 group, __u32 first,
 				__u32 cells, __u32 drops, __u32 index, __u32 by)
@@ -226,17 +242,10 @@ SP_INLINE void sp_shared_update(struct sp_shared_context *shared, __u32 group, _
 
 	if (index >= cells || !word || !cpu)
 		return;
-	/* Each CPU has a share of B, the updates that a rotation may have (SwiSh §6.3). */
-	if (cpu->rotation != rotation) {
-		cpu->rotation = rotation;
-		cpu->used = 0;
-	}
-	if (cpu->used >= cpu->share || shared->updates >= SP_SHARED_UPDATES) {
-		sp_shared_count(drops ? SP_SHARED_STAT_FULL_DROPPED : SP_SHARED_STAT_FULL_PASSED);
+	if (!sp_shared_charge(cpu, rotation, drops, shared->updates < SP_SHARED_UPDATES)) {
 		shared->refused |= drops;
 		return;
 	}
-	cpu->used++;
 	update = sp_element(&shared->update[0]) + sp_below(shared->updates, SP_SHARED_UPDATES);
 	update->block = first + sp_shared_block_of(index);
 	update->cell = index - sp_shared_block_of(index) * SP_SHARED_CELLS;
@@ -481,6 +490,50 @@ SP_INLINE void sp_shared_forget(struct sp_shared_context *shared)
 	shared->refused = 1;
 	sp_shared_commit(shared);
 	shared->refused = 0;
+}
+
+/* Is a packet dropped whose update of this block finds no room? */
+#define SP_SHARED_DROPS_OF(name, group, first, cells, merge, drops, period)                      \
+	if (SP_SHARED_HAS(block, first, cells))                                                  \
+		return drops;
+
+SP_INLINE __u32 sp_shared_drops_of(__u32 block)
+{
+	SP_SHARED_OBJECTS(SP_SHARED_DROPS_OF)
+	return 0;
+}
+
+/*
+ * The packet waited, and leaves now: its updates are of this window, and take from this CPU's
+ * share. (What its CPU had given it was given back: sp_shared_forget.)
+ */
+SP_INLINE void sp_shared_renew(struct sp_shared_context *shared)
+{
+	__u32 kept = 0;
+
+	for (__u32 i = 0; i < SP_SHARED_UPDATES; i++) {
+		struct sp_shared_update update;
+		struct sp_shared_cpu *cpu;
+		__u32 group, drops;
+		__u64 word;
+
+		if (i >= shared->updates)
+			break;
+		update = shared->update[i];
+		group = update.group & (SP_SHARED_GROUPS - 1);
+		word = sp_shared_pin(shared, group);
+		cpu = sp_shared_cpu(group, sp_shared_this_cpu());
+		if (!word || !cpu)
+			continue;
+		drops = sp_shared_drops_of(update.block);
+		if (!sp_shared_charge(cpu, sp_shared_rotation(word), drops, 1)) {
+			shared->refused |= drops;
+			continue;
+		}
+		sp_element(&shared->update[0])[sp_below((__u64)kept, SP_SHARED_UPDATES)] = update;
+		kept++;
+	}
+	shared->updates = kept;
 }
 
 /* The window that the packet sees; 0: the group has not begun. */

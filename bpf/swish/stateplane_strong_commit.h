@@ -369,9 +369,25 @@ SP_INLINE __u64 sp_strong_patience(__u32 resends)
 									  SP_STRONG_RESEND_MOST);
 }
 
-/* A generated frame looks after one stream. -1: there is nothing to do, and the frame is free. */
-static __noinline int sp_strong_look_after(struct xdp_md *xdp)
+/* What a generated frame does for a stream: -1, nothing, and the frame is free. */
+enum { SP_STRONG_SENDS = -20, SP_STRONG_CARRIES };
+
+/* The frame carries out a ready packet of the CPU in the scratch. (A program of its own: the kernel
+ * gives one 64 maps, and what a packet changes when it leaves needs many.) */
+SEC("xdp.frags")
+int sp_strong_carry(struct xdp_md *xdp)
 {
+	struct sp_strong_scratch *scratch = sp_strong_scratch();
+
+	if (!scratch)
+		return XDP_ABORTED;
+	return sp_strong_verdict(xdp, sp_commit_drain(xdp, scratch->port, 0));
+}
+
+/* A generated frame looks after one stream. */
+static __noinline int sp_strong_look_after(void)
+{
+	struct sp_strong_scratch *scratch = sp_strong_scratch();
 	struct sp_strong_node *node = sp_strong_get_node();
 	__u64 now = sp_now_ns(), sent_ns, *work;
 	__u32 at = 0, zero = 0, idle, again;
@@ -381,7 +397,7 @@ static __noinline int sp_strong_look_after(struct xdp_md *xdp)
 		return -1;
 	stream = sp_commit_stream_at(at);
 	work = bpf_map_lookup_elem(&sp_generator_work, &zero);
-	if (!stream || !work || !node)
+	if (!stream || !work || !node || !scratch)
 		return XDP_ABORTED;
 	bpf_spin_lock(&stream->lock);
 	idle = stream->acked == stream->departed && !stream->open_records && !stream->ready;
@@ -403,10 +419,9 @@ static __noinline int sp_strong_look_after(struct xdp_md *xdp)
 			(now - sent_ns >= sp_strong_patience(*(volatile __u32 *)&stream->resends) ||
 			 sent_ns < node->since_ns);
 	if (again && sp_commit_choose(at, 1))
-		return SP_COMMIT_NOTHING - 10;
-	if (*(volatile __u32 *)&stream->ready)
-		return sp_commit_drain(xdp, at / SP_COMMIT_LINES, 0);
-	return -1;
+		return SP_STRONG_SENDS;
+	scratch->port = at / SP_COMMIT_LINES;
+	return *(volatile __u32 *)&stream->ready ? SP_STRONG_CARRIES : -1;
 }
 
 /* A generated frame: its verdict; -1: there was nothing to do. */
@@ -415,9 +430,13 @@ SP_INLINE int sp_strong_generated(struct xdp_md *xdp)
 	int verdict = -1;
 
 	if (sp_commit_takes_turn())
-		verdict = sp_strong_look_after(xdp);
-	if (verdict == SP_COMMIT_NOTHING - 10)
+		verdict = sp_strong_look_after();
+	if (verdict == SP_STRONG_SENDS)
 		return sp_strong_send_batch(xdp);
+	if (verdict == SP_STRONG_CARRIES) {
+		bpf_tail_call(xdp, &sp_strong_programs, SP_STRONG_CARRY);
+		return sp_strong_refuse(SP_STRONG_STAT_FAULTS);
+	}
 	if (verdict == -1 && sp_strong_sweep() &&
 	    sp_commit_choose(sp_commit_index(sp_cpu(), SP_STRONG_LINE), 0))
 		return sp_strong_send_batch(xdp);
@@ -429,7 +448,7 @@ SP_INLINE int sp_strong_generated(struct xdp_md *xdp)
 	}
 	if (verdict == -1)
 		verdict = sp_strong_push(xdp);
-	return sp_strong_verdict(xdp, verdict);
+	return verdict;
 }
 
 #endif

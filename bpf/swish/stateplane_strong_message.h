@@ -27,6 +27,7 @@ enum {
 	SP_STRONG_PASS,
 	SP_STRONG_GIVE,
 	SP_STRONG_TAKE,
+	SP_STRONG_CARRY,
 	SP_STRONG_PROGRAMS
 };
 int sp_strong_receive(struct xdp_md *xdp); /* a message of a member */
@@ -37,6 +38,7 @@ int sp_strong_again(struct xdp_md *xdp); /* the P4 program on a packet that was 
 int sp_strong_pass(struct xdp_md *xdp); /* a round, which was checked */
 int sp_strong_give(struct xdp_md *xdp); /* the frame carries the next part of a copy */
 int sp_strong_take(struct xdp_md *xdp); /* a part of a copy, which was checked */
+int sp_strong_carry(struct xdp_md *xdp); /* the frame carries a ready packet out */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, SP_STRONG_PROGRAMS);
@@ -52,6 +54,7 @@ struct {
 		[SP_STRONG_PASS] = (void *)&sp_strong_pass,
 		[SP_STRONG_GIVE] = (void *)&sp_strong_give,
 		[SP_STRONG_TAKE] = (void *)&sp_strong_take,
+		[SP_STRONG_CARRY] = (void *)&sp_strong_carry,
 	},
 };
 

@@ -42,7 +42,8 @@ enum Sketch {
 }
 
 /// Counters that all switches of a group add to. A packet's updates take effect at its end, and not
-/// at all if it is dropped by `WhenFull.DROP`; so a packet does not read its own.
+/// at all if it is dropped by `WhenFull.DROP`; so a packet does not read its own. One that waits
+/// for its writes with SRO is counted when it leaves, once, however often it ran.
 ///
 /// `@group("NAME")` puts the object into a group: with SDW its objects advance together, so a
 /// packet reads all of them in one window. Without it the group is `main`. The configuration says

@@ -89,6 +89,8 @@ impl Object {
             ("sp_commit_due", LINES),
             // (Only of a program whose packets may have to run again, as they came in.)
             ("sp_commit_originals", SLOTS),
+            // (Of one whose packets change more when they leave.)
+            ("sp_commit_noted", SLOTS),
         ];
         for (map, of_each) in sizes {
             self.set_map_size(map, cpus.saturating_mul(of_each))?;

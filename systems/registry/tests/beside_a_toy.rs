@@ -96,8 +96,9 @@ fn eventual_variables_are_refused_with_a_remedy() {
     assert!(c.contains("#define SP_SHARED_MEMBERS 32\n"), "{c}");
     // A counter that goes down has two cells; each consistency has its part of a packet.
     assert!(c.contains("0, 16, 2, SP_SHARED_SUM)"), "{c}");
-    assert!(c.contains("struct sp_shared_context windows;"), "{c}");
-    assert!(c.contains("struct sp_eventual_context eventual;"), "{c}");
+    assert!(c.contains("#define SP_SHARED_OBJECTS(X)"), "{c}");
+    assert!(c.contains("#define SP_EVENTUAL_OBJECTS(X)"), "{c}");
+    assert!(!c.contains("#define SP_STRONG_OBJECTS(X)"), "{c}");
     // Room is made for a power of two of switches, in all groups.
     let many = "@members(65) SharedCounter(16, Shared.SDW, WhenFull.PASS) c;";
     let program = self::program(&format!("{many} @group(\"x\") {both}"), apply);
@@ -135,4 +136,31 @@ fn keyed_variables_are_refused_with_a_remedy() {
     let c = generate(&program, &options(systems::compiler())).expect("C").c_source;
     assert!(c.contains("#define SP_LWW_RECORDS 24"), "{c}");
     assert!(c.contains("_put(&shared.eventual.writes, sp_key, sp_value, SP_LWW_ABSENT);"), "{c}");
+}
+
+/// All consistencies in one program; but no replicated state of another system.
+#[test]
+fn consistencies_stand_side_by_side() {
+    let strong = "SharedTable<k_t, v_t>(16, Shared.SRO) x;";
+    let others = "SharedCounter(16, Shared.EWO) c; \
+                  SharedCounter(16, Shared.SDW, WhenFull.DROP) w; \
+                  SharedRegister<v_t>(8, Shared.EWO) y;";
+    let apply = "x.set({ hdr.h.a }, v); c.add(1, 1); w.add(1, 1); y.write(1, v);";
+    let together = program(&format!("{strong} {others}"), apply);
+    let c = generate(&together, &options(systems::compiler())).expect("C").c_source;
+    // A packet that waits takes what it has noted along; one that goes on has it take effect.
+    let park = "if (shared.strong.name) return sp_swish_park(xdp, &shared, ";
+    let commit = "if (sp_shared_commit(&shared.windows)) return sp_drop(ingress_port);";
+    let places = [park, commit, "sp_eventual_commit(&shared.eventual);"].map(|it| c.find(it));
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?} {c}");
+
+    let flow = "FlowState<k_t, v_t>(16, Consistency.LINEARIZABLE, Allocator.ZERO) f;";
+    let get = "if (f.get({ hdr.h.a }, v) == StateResult.HIT) { f.set({ hdr.h.a }, v); }";
+    for object in [strong, "SharedCounter(16, Shared.EWO) c;"] {
+        let beside = program(&format!("{object} {flow}"), get);
+        let errors = generate(&beside, &options(systems::compiler())).err().unwrap_or_default();
+        let found = errors.iter().find(|it| it.message.contains("would count twice"));
+        let help = found.and_then(|it| it.help.as_deref()).unwrap_or_default();
+        assert!(help.contains("in two programs"), "{errors:?}");
+    }
 }

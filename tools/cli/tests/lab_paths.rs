@@ -7,6 +7,7 @@ mod pairs;
 
 use common::{TestLab, json, must, skip, stateplane, tcp_echo_at, wait_for};
 use pairs::{ADD, Prober, READ, Truth, Writer};
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
 use std::os::fd::AsRawFd;
@@ -110,6 +111,41 @@ fn additions_at_three_switches_count_once() {
     let probers: Vec<Prober> = (1..=3).map(|k| prober(&lab, k, Duration::from_secs(5))).collect();
     pairs::all_have(&probers, &truth);
     is_settled(&lab);
+    lab.down();
+}
+
+/// SDW and EWO beside SRO: a packet is counted when it leaves, once, however often it ran.
+#[test]
+fn packets_that_wait_are_counted_once() {
+    if skip() {
+        return;
+    }
+    const KEYS: u32 = 8;
+    let lab = up("tally", "tally", "");
+    // (After so long without an answer a packet was dropped.)
+    let patient = Duration::from_secs(5);
+    let begin = |k: usize| Writer::begin(prober(&lab, k, patient), k as u32, KEYS);
+    let writers: Vec<Writer> = (1..=3).map(begin).collect();
+    std::thread::sleep(Duration::from_secs(2));
+    let mut truth: BTreeMap<u32, u64> = BTreeMap::new();
+    for writer in writers {
+        for addition in writer.end().iter().filter(|it| it.was.is_some()) {
+            *truth.entry(addition.key).or_default() += 1;
+        }
+    }
+    is_settled(&lab);
+    for counter in ["in_windows", "at_once"] {
+        wait_for(&format!("all switches have counted {counter}: {truth:?}"), || {
+            SWITCHES.iter().all(|switch| pairs::tally(&lab, switch, counter) == truth)
+        });
+    }
+    let ran_again = |switch: &&str| {
+        let name = "stateplane_switch_shared_chain_total{what=\"ran_again\"}";
+        metric(&lab.metrics(switch), name)
+    };
+    let again: u64 = SWITCHES.iter().map(ran_again).sum();
+    println!("{} packets, and {again} ran again", truth.values().sum::<u64>());
+    assert!(again > 0);
     lab.down();
 }
 

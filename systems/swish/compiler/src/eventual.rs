@@ -57,8 +57,8 @@ pub(crate) fn place(generator: &mut Generator<'_>, objects: &[SharedObject]) {
     }
 }
 
-/// Maps and functions of objects with EWO.
-pub(crate) fn includes(
+/// What stateplane_eventual.h is told before it is included.
+pub(crate) fn defines(
     objects: &[SharedObject],
     records: &Records,
     updates: usize,
@@ -83,6 +83,4 @@ pub(crate) fn includes(
     });
     text.line(format!("#define SP_EVENTUAL_OBJECTS(X){}", objects.collect::<String>()));
     records.defines(text);
-    text.line("#include \"stateplane_eventual.h\"");
-    text.line("");
 }

@@ -56,7 +56,8 @@ const HEADERS: &[Header] = headers!(
     "stateplane_shared_merge.h",
     "stateplane_shared_message.h",
     "stateplane_shared_own.h",
-    "stateplane_shared_window.h"
+    "stateplane_shared_window.h",
+    "stateplane_swish.h"
 );
 
 const CONTEXT: Context = Context { ty: "struct sp_swish_context", name: "shared", initial: "{}" };
@@ -104,7 +105,9 @@ impl System for SwiSh {
             "sp_strong_pass",
             "sp_strong_give",
             "sp_strong_take",
+            "sp_strong_carry",
             "sp_strong_order",
+            "sp_swish_chain",
             "sp_loop",
         ]
     }
@@ -176,6 +179,7 @@ impl System for SwiSh {
             "sp_strong_emit",
             "sp_strong_batch",
             "sp_strong_push",
+            "sp_commit_leaves",
         ]
     }
 
@@ -236,54 +240,20 @@ impl State {
             );
             generator.error(location, &message, Some(help));
         }
-        if let (Some((other, _)), false) = (first, self.strong.is_empty()) {
-            let message = format!(
-                "{described} with Shared.SRO beside {other}, which has another consistency: a \
-                 packet that waits or runs again for the one would count twice in the other"
-            );
-            generator.error(location, &message, Some(help));
-        }
     }
 }
-
-/// What a consistency has in each place.
-struct Part {
-    is_eventual: bool,
-    context: &'static str,
-    member: &'static str,
-    claim: &'static str,
-    generated: &'static str,
-}
-
-const PARTS: [Part; 2] = [
-    Part {
-        is_eventual: false,
-        context: "sp_shared_context",
-        member: "windows",
-        claim: "sp_shared_claim_frame",
-        generated: "sp_shared_generated",
-    },
-    Part {
-        is_eventual: true,
-        context: "sp_eventual_context",
-        member: "eventual",
-        claim: "sp_eventual_claim_frame",
-        generated: "sp_eventual_generated",
-    },
-];
 
 impl State {
-    fn is_empty(&self) -> bool {
-        self.objects.is_empty() && self.records.is_empty()
+    fn has_windows(&self) -> bool {
+        self.objects.iter().any(|it| !it.is_eventual())
     }
 
-    /// Those that the program uses.
-    fn parts(&self) -> impl Iterator<Item = &'static Part> {
-        let has = |part: &Part| {
-            self.objects.iter().any(|it| it.is_eventual() == part.is_eventual)
-                || part.is_eventual && !self.records.is_empty()
-        };
-        PARTS.iter().filter(move |part| has(part))
+    fn has_eventual(&self) -> bool {
+        self.objects.iter().any(SharedObject::is_eventual) || !self.records.is_empty()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.objects.is_empty() && self.records.is_empty() && self.strong.is_empty()
     }
 }
 
@@ -343,23 +313,28 @@ impl StateSystem for State {
     }
 
     fn map_count(&self, instance: &ExternInstance) -> usize {
+        // With SRO beside others the packets' program has most: the rest is split.
+        let together = !self.strong.is_empty() && (self.has_windows() || self.has_eventual());
+        let of = |all: usize, packets: usize| if together { packets } else { all };
         if self.strong.has(&instance.c_name) {
             // stateplane_strong.h and stateplane_commit.h, with the first one.
-            return 3 + if self.strong.is_first(&instance.c_name) { 29 } else { 0 };
+            let runtime = of(29, 16) * usize::from(self.strong.is_first(&instance.c_name));
+            return of(3, 2) + runtime;
         }
         // Those of the runtime, with the first object of each kind: two for messages
         // (stateplane_shared_message.h); stateplane_shared.h and its parts; stateplane_eventual.h.
         let first = |is_eventual: bool| {
             let found = self.objects.iter().find(|it| it.is_eventual() == is_eventual);
-            found.is_some_and(|it| it.c_name == instance.c_name)
+            usize::from(found.is_some_and(|it| it.c_name == instance.c_name))
         };
         let both = self.objects.first().is_some_and(|it| it.c_name == instance.c_name);
         if self.records.has(&instance.c_name) {
             // stateplane_lww.h, with the first one; and each has a queue of its own.
-            let alone = 11 * usize::from(!self.objects.iter().any(SharedObject::is_eventual));
-            return 1 + usize::from(self.records.is_first(&instance.c_name)) * (10 + alone);
+            let alone = !self.objects.iter().any(SharedObject::is_eventual);
+            let runtime = of(10, 6) + of(11, 7) * usize::from(alone);
+            return 1 + usize::from(self.records.is_first(&instance.c_name)) * runtime;
         }
-        2 * usize::from(both) + 13 * usize::from(first(false)) + 9 * usize::from(first(true))
+        of(2, 1) * usize::from(both) + of(13, 5) * first(false) + of(9, 6) * first(true)
     }
 
     fn switch_id(&self) -> Option<&'static str> {
@@ -367,43 +342,21 @@ impl StateSystem for State {
     }
 
     fn includes(&self, text: &mut Writer) {
-        if !self.strong.is_empty() {
-            self.strong.includes(text);
-        }
         if self.is_empty() {
             return;
         }
         let updates = self.updates.clamp(1, UPDATES_MAX);
         self.functions.includes(text);
-        object::includes(&self.objects, updates, text);
-        eventual::includes(&self.objects, &self.records, updates, text);
-        text.line("/* With a packet through the pipeline. */");
-        text.line("struct sp_swish_context {");
-        for part in self.parts() {
-            text.line(format!("\tstruct {} {};", part.context, part.member));
-        }
-        text.line("};");
-        text.line("");
-        text.line("/* A generated frame becomes what is due. -1: nothing. */");
-        text.line("SP_INLINE int sp_swish_generated(struct xdp_md *xdp)");
-        text.line("{");
-        text.line("\tint verdict = -1;");
-        text.line("");
-        for part in self.parts() {
-            text.line("\tif (verdict < 0)");
-            text.line(format!("\t\tverdict = {}(xdp);", part.generated));
-        }
-        text.line("\treturn verdict;");
-        text.line("}");
+        object::defines(&self.objects, updates, text);
+        eventual::defines(&self.objects, &self.records, updates, text);
+        self.strong.defines(text);
+        text.line("#include \"stateplane_swish.h\"");
         text.line("");
     }
 
     fn receive(&self, text: &mut Writer) {
-        for part in self.parts() {
-            text.line(format!("{}(xdp);", part.claim));
-        }
-        if !self.strong.is_empty() {
-            text.line("sp_strong_claim(xdp);");
+        if !self.is_empty() {
+            text.line("sp_swish_claim(xdp);");
         }
     }
 
@@ -419,21 +372,29 @@ impl StateSystem for State {
     }
 
     fn before_verdict(&self, leaving: Leaving<'_>) -> Option<String> {
+        let mut statements = vec![];
         if !self.strong.is_empty() {
-            return Strong::before_verdict(leaving);
+            statements.extend(Strong::before_verdict(leaving));
         }
         // (Windows first: a packet that they drop changes nothing.)
-        let statement = |part: &Part| match (part.is_eventual, leaving) {
-            (false, Leaving::Drop) => "sp_shared_commit(&shared.windows);",
-            // This packet enters the program again, from its beginning.
-            (false, Leaving::Held) => "sp_shared_forget(&shared.windows);",
-            (false, Leaving::Forward(_) | Leaving::ToHost | Leaving::Replaced) => {
-                "if (sp_shared_commit(&shared.windows)) return sp_drop(ingress_port);"
-            }
-            (true, Leaving::Held) => "sp_eventual_forget(&shared.eventual);",
-            (true, _) => "sp_eventual_commit(&shared.eventual);",
-        };
-        let statements: Vec<&str> = self.parts().map(statement).collect();
+        if self.has_windows() {
+            let statement = match leaving {
+                Leaving::Drop => "sp_shared_commit(&shared.windows);",
+                // This packet enters the program again, from its beginning.
+                Leaving::Held => "sp_shared_forget(&shared.windows);",
+                Leaving::Forward(_) | Leaving::ToHost | Leaving::Replaced => {
+                    "if (sp_shared_commit(&shared.windows)) return sp_drop(ingress_port);"
+                }
+            };
+            statements.push(statement.to_owned());
+        }
+        if self.has_eventual() {
+            let statement = match leaving {
+                Leaving::Held => "sp_eventual_forget(&shared.eventual);",
+                _ => "sp_eventual_commit(&shared.eventual);",
+            };
+            statements.push(statement.to_owned());
+        }
         (!statements.is_empty()).then(|| statements.join("\n"))
     }
 
@@ -442,10 +403,7 @@ impl StateSystem for State {
     }
 
     fn generated(&self) -> Option<&'static str> {
-        if self.strong.is_empty() {
-            return (!self.is_empty()).then_some("sp_swish_generated");
-        }
-        Some("sp_strong_generated")
+        (!self.is_empty()).then_some("sp_swish_generated")
     }
 
     fn programs(&self, text: &mut Writer, pipeline: &Pipeline) {
@@ -486,13 +444,14 @@ mod tests {
     use xdp_backend::system::System;
 
     /// Headers of what packets call. (Two of SRO have functions of both.)
-    const OF_PACKETS: [&str; 6] = [
+    const OF_PACKETS: [&str; 7] = [
         "stateplane_eventual.h",
         "stateplane_lww.h",
         "stateplane_shared.h",
         "stateplane_strong.h",
         "stateplane_strong_commit.h",
         "stateplane_strong_records.h",
+        "stateplane_swish.h",
     ];
 
     /// The name of the function that begins in a line, if it has a frame of its own.

@@ -375,8 +375,8 @@ fn check_members(generator: &mut Generator<'_>, placed: &[(&SharedObject, u32)])
     }
 }
 
-/// Maps and functions of objects with SDW.
-pub(crate) fn includes(objects: &[SharedObject], updates: usize, text: &mut Writer) {
+/// What stateplane_shared.h is told before it is included.
+pub(crate) fn defines(objects: &[SharedObject], updates: usize, text: &mut Writer) {
     let placed = placed(objects);
     if placed.is_empty() {
         return;
@@ -395,6 +395,4 @@ pub(crate) fn includes(objects: &[SharedObject], updates: usize, text: &mut Writ
         format!(" X({c_name}, {group_number}, {first}, {cells}, {merge}, {drops}, {period})")
     });
     text.line(format!("#define SP_SHARED_OBJECTS(X){}", objects.collect::<String>()));
-    text.line("#include \"stateplane_shared.h\"");
-    text.line("");
 }

@@ -11,11 +11,11 @@ use swish_protocol::strong::{
 };
 use xdp_backend::system::{Context, Generator, Leaving, ObjectCall, Pipeline, Writer, round_up};
 
-/// Of a packet, with these objects.
+/// Of a packet, with these objects and others.
 pub(crate) const CONTEXT: Context = Context {
-    ty: "struct sp_strong_context",
-    name: "strong",
-    initial: "{ .ingress_port = ingress_port }",
+    ty: "struct sp_swish_context",
+    name: "shared",
+    initial: "{ .strong = { .ingress_port = ingress_port } }",
 };
 
 /// Bytes of a register's index as a key.
@@ -206,7 +206,7 @@ impl Strong {
         generator.out.line("if (!sp_scratch) return XDP_ABORTED;");
         generator.out.line("__u8 *sp_value = (void *)sp_scratch->value;");
         // (1: the key's time begins anew.)
-        let get = |uses: u8| format!("{name}_get(&strong, sp_key, sp_value, {uses})");
+        let get = |uses: u8| format!("{name}_get(&shared.strong, sp_key, sp_value, {uses})");
         match (method, arguments.get(1)) {
             ("get" | "read", Some(Argument::Out(target) | Argument::InOut(target))) => {
                 generator.out.line(format!("__u32 sp_result = {};", get(1)));
@@ -219,7 +219,7 @@ impl Strong {
             }
             ("insert" | "set" | "write", Some(Argument::In(value))) => {
                 let put = |flags: &str| {
-                    format!("{name}_put(&strong, sp_key, sp_value, {flags}, {idle_s});")
+                    format!("{name}_put(&shared.strong, sp_key, sp_value, {flags}, {idle_s});")
                 };
                 if method == "insert" {
                     generator.open(&format!("if (!{})", get(1)));
@@ -235,12 +235,13 @@ impl Strong {
                 generator.out.line("}");
             }
             ("add", None) => {
-                generator.out.line(format!("{name}_put(&strong, sp_key, sp_value, 0, 0);"));
+                generator.out.line(format!("{name}_put(&shared.strong, sp_key, sp_value, 0, 0);"));
             }
             ("remove", None) => {
                 let zero = format!("__builtin_memset(sp_value, 0, {});", padded(table.value_bytes));
                 generator.out.line(zero);
-                let put = format!("{name}_put(&strong, sp_key, sp_value, SP_STRONG_REMOVE, 0);");
+                let put =
+                    format!("{name}_put(&shared.strong, sp_key, sp_value, SP_STRONG_REMOVE, 0);");
                 generator.out.line(put);
             }
             _ => {
@@ -266,7 +267,11 @@ impl Strong {
         }
     }
 
-    pub(crate) fn includes(&self, text: &mut Writer) {
+    /// What stateplane_strong.h is told before it is included.
+    pub(crate) fn defines(&self, text: &mut Writer) {
+        if self.is_empty() {
+            return;
+        }
         text.line("/* name, object id, table, size, key bytes, value bytes, timed */");
         let tables = self.tables.iter().enumerate().map(|(at, it)| {
             let Table { c_name, id, size, key_bytes, .. } = it;
@@ -274,35 +279,33 @@ impl Strong {
             format!(" X({c_name}, {id}, {at}, {size}, {key_bytes}, {bytes}, {timed})")
         });
         text.line(format!("#define SP_STRONG_OBJECTS(X){}", tables.collect::<String>()));
-        text.line("#include \"stateplane_strong.h\"");
-        text.line("");
     }
 
     /// Behind egress: the frame is as it came in.
     pub(crate) fn before_deparser() -> String {
-        "{ int sp_why = sp_strong_finish(xdp, &strong); if (sp_why) return sp_strong_stop(xdp, \
-         &strong, sp_why, ingress_port); }"
+        "{ int sp_why = sp_swish_finish(xdp, &shared); if (sp_why) return sp_swish_stop(xdp, \
+         &shared, sp_why, ingress_port); }"
             .into()
     }
 
+    /// What a packet does that waits, runs again or is dropped. One that goes on has what it noted
+    /// for other consistencies take effect then.
     pub(crate) fn before_verdict(leaving: Leaving<'_>) -> Option<String> {
         Some(match leaving {
             Leaving::Forward(port) => {
-                format!("if (strong.name) return sp_strong_park(xdp, &strong, {port});")
+                format!("if (shared.strong.name) return sp_swish_park(xdp, &shared, {port});")
             }
-            // (What it read does not leave.)
-            Leaving::Drop => "strong.waits = 0;\n\
-                if (!strong.name) { int sp_why = sp_strong_finish(xdp, &strong); if (sp_why) \
-                return sp_strong_stop(xdp, &strong, sp_why, ingress_port); }\n\
-                if (strong.name) return sp_strong_park(xdp, &strong, SP_DROP_PORT);"
+            Leaving::Drop => "{ int sp_why = sp_swish_dropped(xdp, &shared); if (sp_why) return \
+                 sp_swish_stop(xdp, &shared, sp_why, ingress_port); }\n\
+                 if (shared.strong.name) return sp_swish_park(xdp, &shared, SP_DROP_PORT);"
                 .into(),
-            Leaving::ToHost => "{ int sp_why = sp_strong_cannot_wait(&strong); if (sp_why) return \
-                 sp_strong_stop(xdp, &strong, sp_why, ingress_port); }"
+            Leaving::ToHost => "{ int sp_why = sp_strong_cannot_wait(&shared.strong); if (sp_why) \
+                 return sp_swish_stop(xdp, &shared, sp_why, ingress_port); }"
                 .into(),
             // An ICMP error leaves in its place. The packet writes nothing.
-            Leaving::Replaced => "strong.records = strong.waits = 0;\n\
-                { int sp_why = sp_strong_cannot_wait(&strong); if (sp_why) return \
-                sp_strong_stop(xdp, &strong, sp_why, ingress_port); }"
+            Leaving::Replaced => "shared.strong.records = shared.strong.waits = 0;\n\
+                 { int sp_why = sp_strong_cannot_wait(&shared.strong); if (sp_why) return \
+                 sp_swish_stop(xdp, &shared, sp_why, ingress_port); }"
                 .into(),
             // This packet enters the program again, from its beginning.
             Leaving::Held => return None,
@@ -315,9 +318,9 @@ impl Strong {
         text.line("SEC(\"xdp.frags\")");
         text.line("int sp_strong_again(struct xdp_md *xdp)");
         text.line("{");
-        text.line("struct sp_strong_context strong = {};");
-        text.line("if (sp_strong_resumed(&strong)) return XDP_ABORTED;");
-        pipeline.enter_again(text, CONTEXT.name, "strong.ingress_port");
+        text.line("struct sp_swish_context shared = {};");
+        text.line("if (sp_strong_resumed(&shared.strong)) return XDP_ABORTED;");
+        pipeline.enter_again(text, CONTEXT.name, "shared.strong.ingress_port");
         text.line("}");
     }
 }

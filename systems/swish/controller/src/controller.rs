@@ -5,7 +5,7 @@ use crate::mutation::{Mutation, planted};
 use crate::state::{Decided, State};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use swish_protocol::control::{Message, name_hash};
+use swish_protocol::control::{Message, group_of, name_hash};
 
 /// A group, as configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +36,14 @@ pub struct Settings {
     pub begin_ns: u64,
     /// SRO: a switch reads so long without word of the others.
     pub lease_ns: u64,
+}
+
+impl Settings {
+    /// What reports call so: a configured group, or its variables of one consistency.
+    fn group(&self, name: &str) -> Option<Group> {
+        let found = self.groups.get(name).or_else(|| self.groups.get(group_of(name)))?;
+        Some(Group::new(name.to_owned(), found.switches.clone()))
+    }
 }
 
 /// What happened.
@@ -94,6 +102,7 @@ pub struct Controller {
     state: State,
     /// The state that is being made persistent, and whose group it changes.
     deciding: Option<(State, String)>,
+    /// By what reports call them: a group's variables of each consistency are one.
     groups: BTreeMap<String, Group>,
     leading: bool,
     /// Of the newest input.
@@ -103,10 +112,9 @@ pub struct Controller {
 impl Controller {
     /// Goes on from a persistent state.
     pub fn new(settings: Settings, state: State) -> Controller {
-        let group = |(name, it): (&String, &GroupSettings)| {
-            (name.clone(), Group::new(name.clone(), it.switches.clone()))
-        };
-        let groups = settings.groups.iter().map(group).collect();
+        let known = settings.groups.keys().chain(state.groups.keys());
+        let group = |name: &String| Some((name.clone(), settings.group(name)?));
+        let groups = known.filter_map(group).collect();
         Controller { settings, state, deciding: None, groups, leading: true, now_ns: None }
     }
 
@@ -123,6 +131,12 @@ impl Controller {
     /// Whether it decides.
     pub fn is_leading(&self) -> bool {
         self.leading
+    }
+
+    /// Names of all groups; of those with several consistencies, of each of these, once a switch
+    /// has reported it.
+    pub fn names(&self) -> impl Iterator<Item = &String> {
+        self.groups.keys()
     }
 
     /// What a group's switches report, and what is being done about it.
@@ -189,7 +203,15 @@ impl Controller {
 
     fn message(&mut self, now_ns: u64, from: SocketAddrV4, message: Message, out: &mut Outputs) {
         let name = match &message {
-            Message::Report(report) => Some(report.group.clone()),
+            Message::Report(report) => {
+                let name = &report.group;
+                if !self.groups.contains_key(name)
+                    && let Some(group) = self.settings.group(name)
+                {
+                    self.groups.insert(name.clone(), group);
+                }
+                Some(name.clone())
+            }
             Message::Ask(which, ..) | Message::Part(which, _) => {
                 self.groups.keys().find(|name| name_hash(name) == which.group).cloned()
             }

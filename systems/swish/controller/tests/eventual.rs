@@ -2,12 +2,16 @@
 
 mod common;
 
-use common::{Agent, address, settings};
+use common::{Agent, MS, address, settings};
+use std::net::SocketAddrV4;
 use swish_controller::mutation::{self, Mutation};
-use swish_controller::{Controller, Event, Stage, State};
+use swish_controller::{Controller, Event, Input, Stage, State};
 use swish_protocol::base::{Base, Before};
-use swish_protocol::control::{EventualReport, Load, Report, Sum, View, rounds_of_all};
+use swish_protocol::control::{
+    EventualReport, Load, Message, Report, Sum, View, part_name, rounds_of_all,
+};
 use swish_protocol::eventual::life_of;
+use swish_protocol::objects::Consistency;
 
 type World = common::World<Switch>;
 
@@ -364,4 +368,41 @@ fn bugs_of_folding_are_caught() {
     };
     let base = folds(Mutation::LifeOfAgent, agent).expect("a base");
     assert!(base.before.has(life_of(address(0), 7)), "a life that goes on");
+}
+
+/// A group's variables of each consistency have views of their own; who is not configured, none.
+#[test]
+fn consistencies_of_a_group_are_decided_on_by_themselves() {
+    let part = part_name("main", Consistency::Ewo, false);
+    assert_eq!(part, "main.ewo");
+    let switch = Switch { incarnation: 7, ..Switch::default() };
+    let mut controller = Controller::new(settings(3), State::default());
+    // (What switches are told is not followed.)
+    for now_ns in (1..=40).map(|step| step * 10 * MS) {
+        let of = |(name, count): (&str, u32)| {
+            let report =
+                |number| Report { group: name.to_owned(), ..switch.report(number, now_ns) };
+            let from = |number| SocketAddrV4::new(address(number), 4000);
+            let input = |number| Input::Message(from(number), Message::Report(report(number)));
+            (0..count).map(input).collect::<Vec<_>>()
+        };
+        let reports = [("main", 3), (&part, 2), ("other.ewo", 2)].into_iter().flat_map(of);
+        for input in reports.chain([Input::Timer]) {
+            let mut out = controller.handle(now_ns, input);
+            while out.persist.is_some() {
+                out = controller.handle(now_ns, Input::Persisted);
+            }
+        }
+    }
+    let members = |name: &str| {
+        let newest = controller.state().groups.get(name).and_then(|it| it.newest());
+        newest.map(|it| it.members.len())
+    };
+    assert_eq!(
+        (members("main"), members("main.ewo"), members("other.ewo")),
+        (Some(3), Some(2), None)
+    );
+    // Another controller knows of it before a switch reports it.
+    let next = Controller::new(settings(3), controller.state().clone());
+    assert_eq!(next.names().collect::<Vec<_>>(), ["main", "main.ewo"]);
 }

@@ -79,8 +79,8 @@ pub struct SwitchStatus {
 /// The page.
 pub(crate) fn status(rules: &Switches, kept: &Kept, now_ns: u64) -> Status {
     let core = rules.core();
-    let names = core.settings().groups.keys();
-    let groups: Vec<GroupStatus> = names.filter_map(|name| group(rules, name, now_ns)).collect();
+    let groups: Vec<GroupStatus> =
+        core.names().filter_map(|name| group(rules, name, now_ns)).collect();
     let cannot_decide = kept.cannot_decide(now_ns, None).map(str::to_owned);
     let all = |group: &GroupStatus| {
         group.view != 0

@@ -1,11 +1,17 @@
 // pairs.p4: a packet reads and writes a key of two tables, a set, or a register, and comes back
 // with what it read. Tests and simulations compare that with what one switch would have answered.
+// With COUNTED (../tally/tally.p4) each packet is counted, too: with SDW, with EWO, and by who came
+// last; once, when it leaves or is dropped, however often it ran.
 #include <core.p4>
 #include <v1model.p4>
 #include <stateplane.p4>
 
 #ifndef KEYS
 #define KEYS 256
+#endif
+// Packets with the same lowest bits of the key are counted together: a power of two.
+#ifndef CELLS
+#define CELLS 64
 #endif
 
 header ethernet_t {
@@ -36,7 +42,8 @@ header udp_t {
 /// UDP port 4000. `op`: 0 reads, 1 inserts `value` if the key is absent, 2 sets it, 3 adds it to
 /// what is there, 4 removes the key; 5 reads a register and 6 adds to it; 7 sets `value` for as
 /// long as packets come, 4 seconds apart at the most; 8 asks whether the key is there. A set:
-/// 9 asks for the key, 10 adds it and 11 removes it. What the packet read comes back.
+/// 9 asks for the key, 10 adds it and 11 removes it. What the packet read comes back. COUNTED: 12
+/// sets `value`, and the packet is dropped.
 header probe_t {
     bit<8> op;
     bit<8> found;
@@ -47,6 +54,11 @@ header probe_t {
     bit<32> was;
     bit<32> was_too;
     bit<32> copy;
+#ifdef COUNTED
+    bit<32> in_windows;
+    bit<32> at_once;
+    bit<32> last;
+#endif
 }
 
 struct key_t {
@@ -104,6 +116,11 @@ control ProbeIngress(inout headers h, inout metadata m, inout standard_metadata_
     SharedTable<key_t, value_t>(KEYS, Shared.SRO) other;
     SharedRegister<value_t>(64, Shared.SRO) numbers;
     SharedSet<key_t>(KEYS, Shared.SRO) marks;
+#ifdef COUNTED
+    SharedCounter(CELLS, Shared.SDW, WhenFull.DROP) in_windows;
+    SharedCounter(CELLS, Shared.EWO) at_once;
+    SharedRegister<value_t>(CELLS, Shared.EWO) last;
+#endif
 
     apply {
         if (!h.probe.isValid()) {
@@ -160,6 +177,21 @@ control ProbeIngress(inout headers h, inout metadata m, inout standard_metadata_
             } else if (h.probe.op == 11) {
                 marks.remove(key);
             }
+#ifdef COUNTED
+            if (h.probe.op == 12) {
+                one.set(key, now);
+                other.set(key, now);
+            }
+            bit<32> cell = h.probe.key & (CELLS - 1);
+            value_t before;
+            last.read(cell, before);
+            h.probe.in_windows = in_windows.get(cell);
+            h.probe.at_once = at_once.get(cell);
+            h.probe.last = before.value;
+            in_windows.add(cell, 1);
+            at_once.add(cell, 1);
+            last.write(cell, now);
+#endif
             h.probe.found = found ? 8w1 : 0;
             h.probe.found_too = found_too ? 8w1 : 0;
             h.probe.was = was.value;
@@ -177,6 +209,11 @@ control ProbeIngress(inout headers h, inout metadata m, inout standard_metadata_
             h.udp.destination = h.udp.source;
             h.udp.source = port;
             h.udp.checksum = 0;
+#ifdef COUNTED
+            if (h.probe.op == 12) {
+                mark_to_drop(s);
+            }
+#endif
         }
     }
 }

@@ -5,6 +5,7 @@
 //! asks for: what is lost is asked for again (`bulk`).
 
 use crate::base::{Base, Before};
+use crate::objects::Consistency;
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 use wire::{HEADER_BYTES, Kind, MAGIC, VERSION, kind};
@@ -303,6 +304,22 @@ pub struct Part {
 /// It is none of these messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
+
+/// What the variables of one consistency are called in reports, of a group that has others, too:
+/// controllers decide on each by itself. The first one in the order SDW, EWO, SRO has the group's
+/// name alone.
+pub fn part_name(group: &str, consistency: Consistency, is_first: bool) -> String {
+    if is_first {
+        return group.to_owned();
+    }
+    // (No name of a group has a dot.)
+    format!("{group}.{}", consistency.name().to_lowercase())
+}
+
+/// The group that this is a part of.
+pub fn group_of(part: &str) -> &str {
+    part.split_once('.').map_or(part, |(group, _)| group)
+}
 
 /// A group's name as a number.
 pub fn name_hash(name: &str) -> u32 {

@@ -1,8 +1,10 @@
 //! Runs of a chain of switches with SRO: pairs.p4 on each, a faulty network between them, members
 //! that die or are cut off. Each key's history must be linearizable, a packet must see all of
-//! another one's writes or nothing, and packets must be answered when the faults are over.
+//! another one's writes or nothing, and packets must be answered when the faults are over. With
+//! tally.p4, each packet must be counted where it left, once.
 
 mod access;
+mod counted;
 mod directed;
 mod switch;
 
@@ -155,6 +157,8 @@ struct World<'a> {
     held: Option<Held>,
     /// Parts of copies that were sent.
     parts: u64,
+    /// Packets that left a switch, by that and by the cell that counts them.
+    leaves: BTreeMap<(usize, u32), u64>,
     log: Vec<String>,
 }
 
@@ -189,6 +193,7 @@ impl<'a> World<'a> {
             late: None,
             held: None,
             parts: 0,
+            leaves: BTreeMap::new(),
             log: vec![],
             members,
         })
@@ -290,6 +295,23 @@ impl<'a> World<'a> {
             let own: Vec<Operation<Access>> = own.map(|(_, operation)| *operation).collect();
             if let Some(Err(error)) = check_within(&own, STATES) {
                 return violated("linearizable", format!("key {key}: {error}"));
+            }
+        }
+        (0..self.members.len()).try_for_each(|place| self.check_counted(place))
+    }
+
+    /// Each packet is counted at the switch that it left, once: however often it ran there.
+    fn check_counted(&self, place: usize) -> Checked {
+        for cell in 0..counted::CELLS {
+            let Some([in_windows, at_once]) = self.members[place].counted(cell)? else { break };
+            let left = self.leaves.get(&(place, cell)).copied().unwrap_or_default();
+            // (The windows of a dead switch stand still.)
+            if at_once != left || (in_windows != left && !self.is_dead(place)) {
+                let detail = format!(
+                    "{left} packets of cell {cell} left {place}, which counted {in_windows} in \
+                     windows and {at_once} at once"
+                );
+                return violated("counted", detail);
             }
         }
         Ok(())
@@ -489,12 +511,13 @@ impl<'a> World<'a> {
                 }
                 Left::Packet { id, answer } => {
                     self.note(format!("packet {id} leaves {place}: {answer:?}"));
-                    let Some((_, operation)) = self.history.get_mut(id) else {
+                    let Some((key, operation)) = self.history.get_mut(id) else {
                         return violated("packet", format!("{place} sends packet {id}"));
                     };
                     if operation.returned.is_some() {
                         return violated("packet", format!("packet {id} leaves twice"));
                     }
+                    *self.leaves.entry((place, *key % counted::CELLS)).or_default() += 1;
                     let found = answer.checked().or_else(|detail| violated("group", detail))?;
                     let output = operation.input.answer(found);
                     operation.returned = Some((self.now_ns * 2 + 1, output));

@@ -123,6 +123,16 @@ impl Program {
         Program::compile_file("pairs.p4", text, vec!["KEYS=64".into()], bug)
     }
 
+    /// The same, and each packet is counted with SDW and with EWO: tally.p4.
+    ///
+    /// # Errors
+    /// What the compiler says, for people.
+    pub fn compile_tally(bug: Option<&SeededBug>) -> Result<Program, String> {
+        let text = include_str!("../../p4/pairs/pairs.p4");
+        let defines = vec!["KEYS=64".into(), "COUNTED".into()];
+        Program::compile_file("tally.p4", text, defines, bug)
+    }
+
     fn compile_file(
         name: &str,
         text: &str,

@@ -11,9 +11,8 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-fn runs(first: u64, runs: u64) {
-    let program = Program::compile_pairs(None).unwrap();
-    let mut chains = Chains::new(&program);
+fn runs(program: &Program, first: u64, runs: u64) {
+    let mut chains = Chains::new(program);
     let mut counted = std::collections::BTreeMap::new();
     let mut answered = 0;
     let only = number("SEED");
@@ -42,7 +41,22 @@ fn runs(first: u64, runs: u64) {
 
 #[test]
 fn random_runs() {
-    runs(number("FIRST_SEED").unwrap_or(1), number("RUNS").unwrap_or(20));
+    let program = Program::compile_pairs(None).unwrap();
+    runs(&program, number("FIRST_SEED").unwrap_or(1), number("RUNS").unwrap_or(20));
+}
+
+/// With SDW and EWO beside SRO.
+#[test]
+fn each_packet_is_counted_once() {
+    let program = Program::compile_tally(None).unwrap();
+    runs(&program, number("FIRST_SEED").unwrap_or(1), number("RUNS").unwrap_or(20));
+}
+
+#[test]
+fn counting_wrongly_is_caught() {
+    let plain = Program::compile_tally(None).unwrap();
+    let bugs: Vec<_> = seeded::TALLY.iter().collect();
+    all_are_caught(&plain, Program::compile_tally, &bugs, 40);
 }
 
 #[test]
@@ -81,17 +95,24 @@ fn a_joiner_reads_no_copy_of_two_moments() {
 #[test]
 #[ignore = "minutes"]
 fn many_random_runs() {
-    runs(number("FIRST_SEED").unwrap_or(10_000), number("RUNS").unwrap_or(500));
+    for program in [Program::compile_pairs(None), Program::compile_tally(None)] {
+        let (first, count) = (number("FIRST_SEED"), number("RUNS"));
+        runs(&program.unwrap(), first.unwrap_or(10_000), count.unwrap_or(500));
+    }
 }
 
-fn all_are_caught(bugs: &[&seeded::SeededBug], most: u64) {
-    let plain = Program::compile_pairs(None).unwrap();
+fn all_are_caught(
+    plain: &Program,
+    compile: fn(Option<&seeded::SeededBug>) -> Result<Program, String>,
+    bugs: &[&seeded::SeededBug],
+    most: u64,
+) {
     let (next, missed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let first = number("FIRST_SEED").unwrap_or(50_000);
     let work = || {
-        let mut without = Chains::new(&plain);
+        let mut without = Chains::new(plain);
         while let Some(bug) = bugs.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let program = Program::compile_pairs(Some(bug)).unwrap();
+            let program = compile(Some(bug)).unwrap();
             let mut chains = Chains::new(&program);
             let found = (1..)
                 .zip(first..first + most)
@@ -120,5 +141,6 @@ fn every_seeded_bug_is_caught() {
     let wanted = |bug: &&seeded::SeededBug| only.as_ref().is_none_or(|only| *only == bug.name);
     let bugs: Vec<_> = seeded::CHAIN.iter().filter(wanted).collect();
     assert!(!bugs.is_empty(), "no bug is called {only:?}");
-    all_are_caught(&bugs, number("MOST").unwrap_or(300));
+    let plain = Program::compile_pairs(None).unwrap();
+    all_are_caught(&plain, Program::compile_pairs, &bugs, number("MOST").unwrap_or(300));
 }

@@ -18,6 +18,8 @@ const MS_NS: u64 = 1_000_000;
 /// What does not change while the switch runs.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// What reports call the group's variables with SRO.
+    pub name: String,
     /// This switch's address.
     pub own: Ipv4Addr,
     /// Of its life.
@@ -143,7 +145,7 @@ impl ChainMember {
         let number = view.map_or(0, |view| view.number as u32);
         let head = stands & standing::HEAD != 0;
         Report {
-            group: self.chain.group.clone(),
+            group: self.settings.name.clone(),
             switch: self.settings.own,
             incarnation: self.settings.incarnation,
             sent_ns: now_ns,

@@ -1,13 +1,11 @@
-//! A program with tables and registers with SRO on this switch: what the agent does for its chain.
-//! (The compiler lets it have no other shared variables.)
+//! Tables, sets and registers with SRO on this switch: what the agent does for their chain.
 
-use crate::chain_member::{ChainMember, Settings};
-use crate::config::{self, Source};
-use crate::controlled::{self, Controlled, lock};
+use crate::chain_member::ChainMember;
+use crate::config::Source;
+use crate::controlled::{Controlled, Following, lock};
 use crate::group::View;
-use crate::membership::Pace;
-use crate::orders::{self, Keys};
-use crate::strong::{Chain, ChainView, STATS};
+use crate::orders::Keys;
+use crate::strong::{Chain, ChainView, STATS, is_strong};
 use crate::strong_keys::{StrongKeys, Table};
 use daemon::metrics::{Kind, Text};
 use dataplane::{Dataplane, SecretSet};
@@ -18,8 +16,7 @@ use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use swish_protocol::layouts::MEMBERS;
-use swish_protocol::objects::{Consistency, SYSTEM};
+use swish_protocol::objects::Consistency;
 use swish_protocol::strong::{COUNTED, CPUS};
 use switch_agent::config::{CommitMode, Config};
 use switch_agent::drops::Drops;
@@ -66,9 +63,11 @@ pub(crate) struct Chained {
     dataplane: Arc<Dataplane>,
     config: Arc<Config>,
     chain: Chain,
+    /// What controllers call it.
+    part: String,
     /// None: controllers decide on it.
     view: Option<ChainView>,
-    controlled: Option<Arc<Controlled<ChainMember>>>,
+    controlled: Option<Arc<Controlled>>,
     /// When the data plane was last told the time.
     told_ns: AtomicU64,
     /// What operators read and write.
@@ -76,15 +75,10 @@ pub(crate) struct Chained {
     orders: Mutex<()>,
 }
 
-/// Checks what the configuration says of the program's chain.
-pub(crate) fn check(config: &Config, manifest: &Manifest, chain: &Chain) -> Result<()> {
-    if config.secrets.is_none() {
-        let reason = "is needed, as the program has shared variables: switches tag what they send \
-                      each other (`stateplane keys generate FILE` makes a file)";
-        return config.fault("secrets", reason);
-    }
+/// Checks what the configuration says beside the program's chain.
+pub(crate) fn check(config: &Config, manifest: &Manifest) -> Result<()> {
     if config.commit == CommitMode::Wrap {
-        let names = manifest.state_objects.iter().filter(|it| it.system == SYSTEM);
+        let names = manifest.state_objects.iter().filter(|it| is_strong(it));
         let names: Vec<&str> = names.map(|it| it.name.as_str()).collect();
         let reason = format!(
             "must be \"batch\": packets that write {} wait in the switch until all switches have \
@@ -93,11 +87,7 @@ pub(crate) fn check(config: &Config, manifest: &Manifest, chain: &Chain) -> Resu
         );
         return config.fault("commit", reason);
     }
-    source(config, chain).map(drop)
-}
-
-fn source(config: &Config, chain: &Chain) -> Result<Source> {
-    config::groups(config, &[&chain.group])?.source(&chain.group, MEMBERS)
+    Ok(())
 }
 
 /// The members are a chain in the order of the configuration.
@@ -108,26 +98,17 @@ fn view_of(view: &View, incarnation: u32) -> ChainView {
 }
 
 impl Chained {
-    pub(crate) fn begin(context: &Context, chain: Chain) -> Result<Chained> {
+    pub(crate) fn begin(
+        context: &Context,
+        chain: Chain,
+        (part, source): (String, &Source),
+        controlled: Option<Arc<Controlled>>,
+    ) -> Result<Chained> {
         let config = Arc::clone(&context.config);
-        let (mut view, mut controlled) = (None, None);
-        match source(&config, &chain)? {
-            Source::Fixed(fixed) => view = Some(view_of(&fixed, context.incarnation)),
-            Source::Controllers(controllers, own) => {
-                let settings = Settings {
-                    own: own.address,
-                    incarnation: context.incarnation,
-                    memory_bytes: chain.memory_bytes(&context.dataplane),
-                    pace: Pace::default(),
-                };
-                let group = controlled::Group {
-                    name: chain.group.clone(),
-                    controllers,
-                    member: Mutex::new(ChainMember::new(chain.clone(), settings)),
-                };
-                controlled = Controlled::of(context, Some(own.address), vec![group]);
-            }
-        }
+        let view = match source {
+            Source::Fixed(fixed) => Some(view_of(fixed, context.incarnation)),
+            Source::Controllers(..) => None,
+        };
         let cpus = libbpf_rs::num_possible_cpus().unwrap_or(usize::MAX);
         if cpus > CPUS as usize {
             let reason =
@@ -138,6 +119,7 @@ impl Chained {
             dataplane: Arc::clone(&context.dataplane),
             config,
             chain,
+            part,
             view,
             controlled,
             told_ns: AtomicU64::new(0),
@@ -150,8 +132,13 @@ impl Chained {
         self.dataplane.read_count(STATS, at).unwrap_or_default()
     }
 
-    fn member(&self) -> Option<&Mutex<ChainMember>> {
-        self.controlled.as_ref()?.member(&self.chain.group)
+    fn member(&self) -> Option<&Mutex<Following>> {
+        self.controlled.as_ref()?.member(&self.part)
+    }
+
+    /// Of a group with controllers.
+    fn with_member<T>(&self, ask: impl FnOnce(&mut ChainMember) -> T) -> Option<T> {
+        lock(self.member()?).chain().map(ask)
     }
 
     /// From head to tail, as far as this agent knows them.
@@ -159,18 +146,14 @@ impl Chained {
         if let Some(view) = &self.view {
             return view.members.iter().map(|(_, address)| *address).collect();
         }
-        let Some(member) = self.member() else { return vec![] };
-        lock(member).members().unwrap_or_default().iter().map(|it| it.address).collect()
+        let addresses = |member: &mut ChainMember| {
+            member.members().unwrap_or_default().iter().map(|it| it.address).collect()
+        };
+        self.with_member(addresses).unwrap_or_default()
     }
 
-    fn leave(&self, group: Option<&str>, leaves: bool) -> Result<()> {
-        for found in controlled::named(self.controlled.as_deref(), group)? {
-            lock(&found.member).leave(&self.dataplane, leaves)?;
-        }
-        Ok(())
-    }
-
-    fn keys(&self) -> Vec<Box<dyn Keys + '_>> {
+    /// What operators read and write.
+    pub(crate) fn keys(&self) -> Vec<Box<dyn Keys + '_>> {
         let keys = |table| StrongKeys { dataplane: &self.dataplane, table, turn: &self.orders };
         self.tables.iter().map(|table| Box::new(keys(table)) as Box<dyn Keys>).collect()
     }
@@ -184,16 +167,10 @@ impl Chained {
             applied: node.applied,
             committed: node.committed,
             reads: node.reads_ns > now_ns(),
-            leaves: self.member().is_some_and(|it| lock(it).leaves()),
+            leaves: self.with_member(|it| it.leaves()).unwrap_or_default(),
             memory_bytes: self.chain.memory_bytes(&self.dataplane),
             fault: self.controlled.as_ref().and_then(|it| it.fault()),
         })
-    }
-}
-
-impl Drop for Chained {
-    fn drop(&mut self) {
-        self.controlled.iter().for_each(|it| it.stop());
     }
 }
 
@@ -210,7 +187,7 @@ impl Running for Chained {
         self.dataplane.set_secrets(&SecretSet::from(ring))?;
         self.chain.tell_time(&self.dataplane)?;
         let Some(view) = &self.view else {
-            self.member().into_iter().for_each(|it| lock(it).begin());
+            self.with_member(ChainMember::begin);
             return Ok(());
         };
         if self.chain.wanted(&self.dataplane)?.is_none() {
@@ -232,24 +209,6 @@ impl Running for Chained {
         self.chain.frames(&self.dataplane).unwrap_or_default()
     }
 
-    fn serve(&self) -> Result<()> {
-        self.controlled.iter().try_for_each(|it| it.serve())
-    }
-
-    fn request(&self, op: &str, request: &Value) -> Option<Result<Value>> {
-        let group = request.get("group").and_then(Value::as_str);
-        match op {
-            "shared" => {}
-            "shared_leave" | "shared_join" => {
-                if let Err(error) = self.leave(group, op == "shared_leave") {
-                    return Some(Err(error));
-                }
-            }
-            _ => return orders::request(&self.dataplane, &self.keys(), op, request),
-        }
-        Some(Ok(Value::Object(self.status())))
-    }
-
     fn objects(&self) -> Vec<ObjectLoad> {
         let load = |object: &StateObject| ObjectLoad {
             name: object.name.clone(),
@@ -259,7 +218,7 @@ impl Running for Chained {
             limit: object.capacity,
         };
         let all = self.dataplane.manifest().state_objects.iter();
-        all.filter(|it| it.system == SYSTEM).map(load).collect()
+        all.filter(|it| is_strong(it)).map(load).collect()
     }
 
     fn status(&self) -> Map<String, Value> {
@@ -271,8 +230,7 @@ impl Running for Chained {
         let drop = |(at, (reason, remedy)): (u32, (&'static str, Option<&'static str>))| {
             Some(Drops { reason, remedy: remedy?, count: self.count(at) })
         };
-        let refused = self.controlled.iter().flat_map(|it| it.drops());
-        (0..).zip(COUNTED).filter_map(drop).chain(refused).collect()
+        (0..).zip(COUNTED).filter_map(drop).collect()
     }
 
     fn metrics(&self, text: &mut Text) {
@@ -284,7 +242,6 @@ impl Running for Chained {
                 family.sample(&[("what", &what)], self.count(at));
             }
         }
-        self.controlled.iter().for_each(|it| it.metrics(text));
         let Some(load) = self.load() else { return };
         let help = "Batches that are written here, and not known to be in all switches.";
         let mut family = text.family("stateplane_switch_shared_chain_behind", Kind::Gauge, help);

@@ -40,29 +40,14 @@ const REFUSED: [(&str, &str); 2] = [
 const BAD_TAG: usize = 0;
 const MALFORMED: usize = 1;
 
-/// What a switch does as a member of a group that has controllers.
-pub(crate) trait Follower: Send + 'static {
-    /// Time has passed. What there is to say, and when this is wanted again.
-    fn tick(
-        &mut self,
-        dataplane: &Dataplane,
-        now_ns: u64,
-    ) -> (dataplane::Result<Vec<Outgoing>>, u64);
-
-    /// A message of a controller came.
-    fn message(
-        &mut self,
-        dataplane: &Dataplane,
-        now_ns: u64,
-        from: SocketAddrV4,
-        message: Message,
-    ) -> dataplane::Result<Vec<Outgoing>>;
-}
-
-/// A member of a group with SDW, or with EWO. A switch has one socket for both.
+/// What a switch does as a member of a group that has controllers. It has one socket for all.
 pub(crate) enum Following {
+    /// Variables with SDW.
     Windows(Box<Member>),
+    /// With EWO.
     Eventual(Box<EventualMember>),
+    /// With SRO.
+    Chain(Box<ChainMember>),
 }
 
 impl Following {
@@ -70,20 +55,42 @@ impl Following {
     pub fn windows(&mut self) -> Option<&mut Member> {
         match self {
             Following::Windows(member) => Some(member),
-            Following::Eventual(_) => None,
+            _ => None,
         }
     }
 
     /// Of a group with EWO.
     pub fn eventual(&mut self) -> Option<&mut EventualMember> {
         match self {
-            Following::Windows(_) => None,
             Following::Eventual(member) => Some(member),
+            _ => None,
         }
     }
-}
 
-impl Follower for Following {
+    /// Of a group with SRO.
+    pub fn chain(&mut self) -> Option<&mut ChainMember> {
+        match self {
+            Following::Chain(member) => Some(member),
+            _ => None,
+        }
+    }
+
+    /// The switch leaves the group, or comes back.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn leave(&mut self, dataplane: &Dataplane, leaves: bool) -> dataplane::Result<()> {
+        match self {
+            Following::Windows(member) => {
+                member.leave(leaves);
+                Ok(())
+            }
+            Following::Eventual(member) => member.leave(dataplane, leaves),
+            Following::Chain(member) => member.leave(dataplane, leaves),
+        }
+    }
+
+    /// Time has passed. What there is to say, and when this is wanted again.
     fn tick(
         &mut self,
         dataplane: &Dataplane,
@@ -98,9 +105,14 @@ impl Follower for Following {
                 let out = member.tick(dataplane, now_ns);
                 (out, member.next_ns())
             }
+            Following::Chain(member) => {
+                let out = member.tick(dataplane, now_ns);
+                (out, member.next_ns())
+            }
         }
     }
 
+    /// A message of a controller came.
     fn message(
         &mut self,
         dataplane: &Dataplane,
@@ -111,49 +123,30 @@ impl Follower for Following {
         match self {
             Following::Windows(member) => member.message(dataplane, now_ns, from, message),
             Following::Eventual(member) => member.message(dataplane, now_ns, message),
+            Following::Chain(member) => member.message(dataplane, now_ns, message),
         }
     }
 }
 
-impl Follower for ChainMember {
-    fn tick(
-        &mut self,
-        dataplane: &Dataplane,
-        now_ns: u64,
-    ) -> (dataplane::Result<Vec<Outgoing>>, u64) {
-        let out = ChainMember::tick(self, dataplane, now_ns);
-        (out, self.next_ns())
-    }
-
-    fn message(
-        &mut self,
-        dataplane: &Dataplane,
-        now_ns: u64,
-        _: SocketAddrV4,
-        message: Message,
-    ) -> dataplane::Result<Vec<Outgoing>> {
-        ChainMember::message(self, dataplane, now_ns, message)
-    }
-}
-
 /// A group that has controllers.
-pub(crate) struct Group<F> {
+pub(crate) struct Group {
     pub name: String,
+    /// What controllers call its variables of one consistency (`control::part_name`).
+    pub part: String,
     pub controllers: Vec<SocketAddrV4>,
-    pub member: Mutex<F>,
+    pub member: Mutex<Following>,
 }
 
-/// The group with this name, or all.
+/// The group with this name, by its consistencies; or all groups.
 ///
 /// # Errors
 /// There is no such group.
-pub(crate) fn named<'a, F>(
-    controlled: Option<&'a Controlled<F>>,
+pub(crate) fn named<'a>(
+    controlled: Option<&'a Controlled>,
     name: Option<&str>,
-) -> Result<Vec<&'a Group<F>>> {
+) -> Result<Vec<&'a Group>> {
     let known = || controlled.iter().flat_map(|it| &it.groups);
-    let found: Vec<&Group<F>> =
-        known().filter(|it| name.is_none_or(|name| it.name == name)).collect();
+    let found: Vec<&Group> = known().filter(|it| name.is_none_or(|name| it.name == name)).collect();
     if found.is_empty() {
         let names: Vec<&str> = known().map(|it| it.name.as_str()).collect();
         return Err(Error::Other(format!(
@@ -165,8 +158,8 @@ pub(crate) fn named<'a, F>(
 }
 
 /// All groups with controllers, on one socket.
-pub(crate) struct Controlled<F> {
-    pub groups: Vec<Group<F>>,
+pub(crate) struct Controlled {
+    pub groups: Vec<Group>,
     dataplane: Arc<Dataplane>,
     /// This switch's address, for controllers.
     own: Ipv4Addr,
@@ -181,13 +174,13 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<F: Follower> Controlled<F> {
+impl Controlled {
     /// None: no group has controllers.
     pub fn of(
         context: &Context,
         own: Option<Ipv4Addr>,
-        groups: Vec<Group<F>>,
-    ) -> Option<Arc<Controlled<F>>> {
+        groups: Vec<Group>,
+    ) -> Option<Arc<Controlled>> {
         let (own, secrets) = (own?, context.config.secrets.clone()?);
         Some(Arc::new(Controlled {
             groups,
@@ -211,8 +204,8 @@ impl<F: Follower> Controlled<F> {
         })
     }
 
-    pub fn member(&self, group: &str) -> Option<&Mutex<F>> {
-        self.groups.iter().find(|it| it.name == group).map(|it| &it.member)
+    pub fn member(&self, part: &str) -> Option<&Mutex<Following>> {
+        self.groups.iter().find(|it| it.part == part).map(|it| &it.member)
     }
 
     fn refuse(&self, at: usize) {
@@ -252,7 +245,7 @@ impl<F: Follower> Controlled<F> {
     ///
     /// # Errors
     /// The system has no threads left.
-    pub fn serve(self: &Arc<Controlled<F>>) -> Result<()> {
+    pub fn serve(self: &Arc<Controlled>) -> Result<()> {
         let this = Arc::clone(self);
         let thread = std::thread::Builder::new().name("shared".into()).spawn(move || {
             // A switch whose reports are late looks dead.
@@ -326,13 +319,13 @@ impl<F: Follower> Controlled<F> {
         &self,
         socket: &UdpSocket,
         keys: &KeyRing,
-        group: &Group<F>,
+        group: &Group,
         out: dataplane::Result<Vec<Outgoing>>,
     ) {
         let fault = out.as_ref().err().map(ToString::to_string);
         let mut known = lock(&self.fault);
         if let Some(why) = fault.as_ref().filter(|_| *known != fault) {
-            tracing::error!("the group {} of shared variables: {why}", group.name);
+            tracing::error!("the group {} of shared variables: {why}", group.part);
         }
         if fault.is_some() {
             *known = fault;
@@ -368,10 +361,10 @@ impl<F: Follower> Controlled<F> {
             }
             return;
         };
-        let wanted = |group: &&Group<F>| match &message {
-            Message::Order(order) => order.group == group.name,
+        let wanted = |group: &&Group| match &message {
+            Message::Order(order) => order.group == group.part,
             Message::Ask(which, ..) | Message::Part(which, _) => {
-                which.group == name_hash(&group.name)
+                which.group == name_hash(&group.part)
             }
             Message::Report(_) => false,
         };

@@ -10,8 +10,9 @@ use crate::{OTHER_VIEW, Objects};
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard};
-use swish_protocol::control::Member;
+use swish_protocol::control::{Member, part_name};
 use swish_protocol::layouts::MEMBERS;
+use swish_protocol::objects::Consistency;
 use switch_agent::Result;
 use switch_agent::config::Config;
 use wire::KeyRing;
@@ -19,6 +20,8 @@ use wire::KeyRing;
 /// A group's variables with EWO on this switch.
 pub(crate) struct Eventual {
     pub group: EventualGroup,
+    /// What controllers call it.
+    pub part: String,
     pub source: Source,
     pub terms: Terms,
     pub pace: Arc<Mutex<Pace>>,
@@ -91,22 +94,18 @@ impl Eventual {
                 has_slots(config, &group, view)?;
                 view.own.into()
             }
-            Source::Controllers(..) if windows => {
-                let reason = "the group has variables with SDW, and others with EWO: give one of \
-                              them another `@group` in the program";
-                return config.fault(format!("shared.{name}.controllers"), reason);
-            }
             Source::Controllers(_, own) => u32::from(own.address).into(),
         };
         let pace = Arc::new(Mutex::new(Pace::new(seed)));
-        Ok(Eventual { group, source, terms, pace })
+        let part = part_name(name, Consistency::Ewo, !windows);
+        Ok(Eventual { group, part, source, terms, pace })
     }
 
     /// Begins the group, or goes on with that of an earlier agent.
     pub(crate) fn secrets(&self, objects: &Objects, ring: &KeyRing) -> Result<()> {
         let group = &self.group;
         let Source::Fixed(view) = &self.source else {
-            if let Some(member) = objects.follower(&group.described.name)
+            if let Some(member) = objects.follower(&self.part)
                 && let Some(member) = lock(member).eventual()
             {
                 member.secrets(&objects.dataplane, ring)?;
@@ -132,7 +131,7 @@ impl Eventual {
         if let Source::Fixed(view) = &self.source {
             return (addresses(&view.members), false);
         }
-        let Some(member) = objects.follower(&self.group.described.name) else {
+        let Some(member) = objects.follower(&self.part) else {
             return (vec![], false);
         };
         let mut member = lock(member);

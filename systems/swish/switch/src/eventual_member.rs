@@ -24,6 +24,8 @@ use wire::KeyRing;
 /// What does not change while the switch runs.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// What reports call the group's variables with EWO.
+    pub name: String,
     /// This switch's address.
     pub own: Ipv4Addr,
     /// Of its life.
@@ -201,7 +203,7 @@ impl EventualMember {
         let rounds = lock(&self.gossip).round();
         let sent = self.leaves.is_some_and(|sent_at| rounds >= sent_at);
         Ok(Report {
-            group: self.group.described.name.clone(),
+            group: self.settings.name.clone(),
             switch: self.settings.own,
             incarnation: self.settings.incarnation,
             sent_ns: now_ns,

@@ -25,10 +25,13 @@ mod maps;
 pub mod membership;
 pub mod mutation;
 pub mod orders;
+mod parts;
 pub mod records;
 pub mod strong;
 pub mod strong_keys;
 
+use chain_member::ChainMember;
+use chained::Chained;
 pub use chained::{CHAIN, ChainLoad};
 use config::Source;
 use controlled::{Controlled, Following, lock};
@@ -42,15 +45,16 @@ use group::{Group, Looks, Open, STATS};
 use load::{GroupLoad, Traffic, is_late, relaxation};
 use manifest::{Manifest, StateObject};
 use membership::Member;
+use parts::Parts;
 use records::Object;
 use serde_json::{Map, Value};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use strong::Chain;
-use swish_protocol::control::Load;
+use strong::{Chain, is_strong};
+use swish_protocol::control::{Load, part_name};
 use swish_protocol::eventual::FRAME_BYTES;
-use swish_protocol::layouts::{COUNTED, CPUS};
-use swish_protocol::objects::SYSTEM;
+use swish_protocol::layouts::{COUNTED, CPUS, MEMBERS};
+use swish_protocol::objects::{Consistency, SYSTEM};
 use switch_agent::config::Config;
 use switch_agent::drops::Drops;
 use switch_agent::system::ObjectLoad;
@@ -77,14 +81,16 @@ impl System for SwiSh {
     }
 
     fn check(&self, config: &Config, manifest: &Manifest) -> Result<()> {
-        if let Some(chain) = Chain::of(manifest)? {
-            return chained::check(config, manifest, &chain);
-        }
+        let chain = Chain::of(manifest)?;
         let (groups, eventual) = (Group::all(manifest)?, EventualGroup::all(manifest)?);
-        if !(groups.is_empty() && eventual.is_empty()) && config.secrets.is_none() {
+        let is_empty = chain.is_none() && groups.is_empty() && eventual.is_empty();
+        if !is_empty && config.secrets.is_none() {
             let reason = "is needed, as the program has shared variables: switches tag what they \
                           send each other (`stateplane keys generate FILE` makes a file)";
             return config.fault("secrets", reason);
+        }
+        if chain.is_some() {
+            chained::check(config, manifest)?;
         }
         // (Before the object is loaded: the kernel may not have as much.)
         for group in &groups {
@@ -99,39 +105,50 @@ impl System for SwiSh {
             let (name, bytes) = (&group.described.name, group.memory_bytes());
             tracing::info!("shared variables with EWO, group {name}: {bytes} bytes of memory");
         }
-        configured(config, groups, eventual).map(drop)
+        configured(config, chain.as_ref(), groups, eventual).map(drop)
     }
 
     fn begin(&self, context: &Context) -> Result<Option<Box<dyn Running>>> {
         let dataplane = Arc::clone(&context.dataplane);
         let manifest = dataplane.manifest();
-        if let Some(chain) = Chain::of(manifest)? {
-            return Ok(Some(Box::new(chained::Chained::begin(context, chain)?)));
-        }
+        let chain = Chain::of(manifest)?;
         let (groups, eventual) = (Group::all(manifest)?, EventualGroup::all(manifest)?);
-        if groups.is_empty() && eventual.is_empty() {
+        if chain.is_none() && groups.is_empty() && eventual.is_empty() {
             return Ok(None);
         }
-        let (groups, eventual) = configured(&context.config, groups, eventual)?;
-        let controlled = controlled(context, &groups, &eventual)?;
-        let config = Arc::clone(&context.config);
-        let incarnation = context.incarnation;
-        let keyed = Object::all(manifest)?;
-        let objects =
-            Objects { dataplane, config, incarnation, groups, eventual, keyed, controlled };
-        Ok(Some(Box::new(objects)))
+        let said = configured(&context.config, chain.as_ref(), groups, eventual)?;
+        let controlled = controlled(context, chain.as_ref(), &said)?;
+        let Configured { windows: groups, eventual, chain: source } = said;
+        let chained = match (chain, source) {
+            (Some(chain), Some((part, source))) => {
+                Some(Chained::begin(context, chain, (part, &source), controlled.clone())?)
+            }
+            _ => None,
+        };
+        let has_others = !(groups.is_empty() && eventual.is_empty());
+        let objects = Objects {
+            dataplane: Arc::clone(&dataplane),
+            config: Arc::clone(&context.config),
+            incarnation: context.incarnation,
+            groups,
+            eventual,
+            keyed: Object::all(manifest)?,
+            controlled: controlled.clone(),
+        };
+        let objects = has_others.then_some(objects);
+        Ok(Some(Box::new(Parts { dataplane, chained, objects, controlled })))
     }
 }
 
 /// The groups that have controllers, if any has.
 fn controlled(
     context: &Context,
-    groups: &[Shared],
-    eventual: &[Eventual],
-) -> Result<Option<Arc<Controlled<Following>>>> {
+    chain: Option<&Chain>,
+    said: &Configured,
+) -> Result<Option<Arc<Controlled>>> {
     let mut found = vec![];
     let mut address = None;
-    let mut add = |name: &str, source: &Source, member: Following| {
+    let mut add = |name: &str, part: &str, source: &Source, member: Following| {
         let Source::Controllers(controllers, own) = source else { return Ok(()) };
         if address.is_some_and(|it| it != own.address) {
             let field = format!("shared.{name}.own");
@@ -140,12 +157,13 @@ fn controlled(
                 .fault(field, "must be the same in all groups with `controllers`");
         }
         address = Some(own.address);
-        let (name, controllers) = (name.to_owned(), controllers.clone());
-        found.push(controlled::Group { name, controllers, member: Mutex::new(member) });
+        let (name, part) = (name.to_owned(), part.to_owned());
+        let (controllers, member) = (controllers.clone(), Mutex::new(member));
+        found.push(controlled::Group { name, part, controllers, member });
         Ok(())
     };
     let (incarnation, pace) = (context.incarnation, membership::Pace::default());
-    for Shared { group, source, .. } in groups {
+    for Shared { group, source, .. } in &said.windows {
         let Source::Controllers(_, own) = source else { continue };
         let settings = membership::Settings {
             own: own.address,
@@ -157,13 +175,28 @@ fn controlled(
             pace,
         };
         let member = Member::new(&context.dataplane, group.clone(), settings)?;
-        add(&group.described.name, source, Following::Windows(Box::new(member)))?;
+        let name = &group.described.name;
+        add(name, name, source, Following::Windows(Box::new(member)))?;
     }
-    for Eventual { group, source, pace: gossip, .. } in eventual {
+    for Eventual { group, part, source, pace: gossip, .. } in &said.eventual {
         let Source::Controllers(_, own) = source else { continue };
-        let settings = eventual_member::Settings { own: own.address, incarnation, pace };
+        let (name, own) = (part.clone(), own.address);
+        let settings = eventual_member::Settings { name, own, incarnation, pace };
         let member = EventualMember::new(group.clone(), settings, Arc::clone(gossip));
-        add(&group.described.name, source, Following::Eventual(Box::new(member)))?;
+        add(&group.described.name, part, source, Following::Eventual(Box::new(member)))?;
+    }
+    if let (Some(chain), Some((part, source))) = (chain, &said.chain)
+        && let Source::Controllers(_, own) = source
+    {
+        let settings = chain_member::Settings {
+            name: part.clone(),
+            own: own.address,
+            incarnation,
+            memory_bytes: chain.memory_bytes(&context.dataplane),
+            pace,
+        };
+        let member = ChainMember::new(chain.clone(), settings);
+        add(&chain.group, part, source, Following::Chain(Box::new(member)))?;
     }
     Ok(Controlled::of(context, address, found))
 }
@@ -182,14 +215,22 @@ fn cpus(config: &Config) -> Result<u32> {
 }
 
 /// The program's groups, with what the configuration says of each.
+struct Configured {
+    windows: Vec<Shared>,
+    eventual: Vec<Eventual>,
+    /// Of the group with SRO: what controllers call it, and who shares it.
+    chain: Option<(String, Source)>,
+}
+
 fn configured(
     config: &Config,
+    chain: Option<&Chain>,
     groups: Vec<Group>,
     eventual: Vec<EventualGroup>,
-) -> Result<(Vec<Shared>, Vec<Eventual>)> {
+) -> Result<Configured> {
     let names = groups.iter().map(|it| it.described.name.as_str());
-    let mut names: Vec<&str> =
-        names.chain(eventual.iter().map(|it| it.described.name.as_str())).collect();
+    let names = names.chain(eventual.iter().map(|it| it.described.name.as_str()));
+    let mut names: Vec<&str> = names.chain(chain.map(|it| it.group.as_str())).collect();
     names.sort_unstable();
     names.dedup();
     let said = config::groups(config, &names)?;
@@ -202,8 +243,16 @@ fn configured(
         let windows = windows.iter().any(|it| it.group.described.name == group.described.name);
         Eventual::of(config, &said, group, windows)
     });
-    let eventual = eventual.collect::<Result<_>>()?;
-    Ok((windows, eventual))
+    let eventual: Vec<Eventual> = eventual.collect::<Result<_>>()?;
+    let others = windows.iter().map(|it| &it.group.described.name);
+    let others = others.chain(eventual.iter().map(|it| &it.group.described.name));
+    let others: Vec<&String> = others.collect();
+    let source = |Chain { group, .. }: &Chain| {
+        let part = part_name(group, Consistency::Sro, !others.contains(&group));
+        said.source(group, MEMBERS).map(|source| (part, source))
+    };
+    let chain = chain.map(source).transpose()?;
+    Ok(Configured { windows, eventual, chain })
 }
 
 const OTHER_VIEW: &str = "is another one than the running data plane has: end all switches of the \
@@ -218,7 +267,7 @@ struct Shared {
     traffic: Mutex<Traffic>,
 }
 
-/// The shared variables of a loaded object.
+/// The variables with SDW and EWO of a loaded object.
 struct Objects {
     dataplane: Arc<Dataplane>,
     config: Arc<Config>,
@@ -228,13 +277,7 @@ struct Objects {
     /// Registers, tables and sets with EWO.
     keyed: Vec<Object>,
     /// The groups with controllers.
-    controlled: Option<Arc<Controlled<Following>>>,
-}
-
-impl Drop for Objects {
-    fn drop(&mut self) {
-        self.controlled.iter().for_each(|it| it.stop());
-    }
+    controlled: Option<Arc<Controlled>>,
 }
 
 impl Objects {
@@ -329,18 +372,6 @@ impl Objects {
         }
     }
 
-    /// The switch leaves groups with controllers, or comes back.
-    fn leave(&self, group: Option<&str>, leaves: bool) -> Result<()> {
-        let found = controlled::named(self.controlled.as_deref(), group)?;
-        for group in found {
-            match &mut *lock(&group.member) {
-                Following::Windows(member) => member.leave(leaves),
-                Following::Eventual(member) => member.leave(&self.dataplane, leaves)?,
-            }
-        }
-        Ok(())
-    }
-
     fn eventual_loads(&self) -> Vec<EventualLoad> {
         self.eventual.iter().filter_map(|it| it.load(self)).collect()
     }
@@ -413,10 +444,6 @@ impl Running for Objects {
         self.eventual.iter().try_for_each(|it| it.secrets(self, ring))
     }
 
-    fn serve(&self) -> Result<()> {
-        self.controlled.iter().try_for_each(|it| it.serve())
-    }
-
     fn due(&self, now_ns: u64) -> u64 {
         let queue = |Shared { group, looks, .. }: &Shared| {
             let mut looks = looks.lock().unwrap_or_else(PoisonError::into_inner);
@@ -443,7 +470,7 @@ impl Running for Objects {
             }
         };
         let all = self.dataplane.manifest().state_objects.iter();
-        all.filter(|it| it.system == SYSTEM).map(load).collect()
+        all.filter(|it| it.system == SYSTEM && !is_strong(it)).map(load).collect()
     }
 
     fn status(&self) -> Map<String, Value> {
@@ -452,29 +479,11 @@ impl Running for Objects {
         Map::from_iter([(SHARED.to_owned(), loads), (EVENTUAL.to_owned(), eventual)])
     }
 
-    fn request(&self, op: &str, request: &Value) -> Option<Result<Value>> {
-        let group = request.get("group").and_then(Value::as_str);
-        match op {
-            "shared" => {}
-            "shared_leave" | "shared_join" => {
-                if let Err(error) = self.leave(group, op == "shared_leave") {
-                    return Some(Err(error));
-                }
-            }
-            _ => {
-                let keys = orders::last_writers(&self.dataplane, &self.keyed);
-                return orders::request(&self.dataplane, &keys, op, request);
-            }
-        }
-        Some(Ok(Value::Object(self.status())))
-    }
-
     fn drops(&self) -> Vec<Drops> {
         let drop = |(at, (reason, remedy)): (u32, (&'static str, Option<&'static str>))| {
             Some(Drops { reason, remedy: remedy?, count: self.count(at) })
         };
-        let refused = self.controlled.iter().flat_map(|it| it.drops());
-        (0..).zip(COUNTED).filter_map(drop).chain(refused).collect()
+        (0..).zip(COUNTED).filter_map(drop).collect()
     }
 
     fn metrics(&self, text: &mut Text) {
@@ -488,6 +497,5 @@ impl Running for Objects {
         }
         self.group_metrics(text);
         self.eventual_metrics(text);
-        self.controlled.iter().for_each(|it| it.metrics(text));
     }
 }

@@ -70,15 +70,19 @@ pub(crate) fn settings_of(object: &StateObject) -> Result<StrongSettings> {
     })
 }
 
+/// Is it a variable with SRO?
+pub(crate) fn is_strong(object: &StateObject) -> bool {
+    has_consistency(object, Consistency::Sro)
+}
+
 impl Chain {
     /// The chain of a program; `None`: it has no such variable.
     ///
     /// # Errors
     /// The manifest is of another version.
     pub fn of(manifest: &Manifest) -> Result<Option<Chain>> {
-        let objects = manifest.state_objects.iter();
-        let objects = objects.filter(|it| has_consistency(it, Consistency::Sro));
-        let objects: Vec<&StateObject> = objects.collect();
+        let objects: Vec<&StateObject> =
+            manifest.state_objects.iter().filter(|it| is_strong(it)).collect();
         let Some(first) = objects.first() else { return Ok(None) };
         let group = settings_of(first)?.group;
         let mut timed = false;

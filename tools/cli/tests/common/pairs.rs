@@ -1,7 +1,7 @@
 //! Hosts that ask for keys of pairs.p4, and what they know of the answers.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
-use crate::common::TestLab;
+use crate::common::{TestLab, json, stateplane};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::Arc;
@@ -29,7 +29,8 @@ impl Prober {
         let mut packet = vec![op, 0, 0, 0];
         packet.extend(key.to_be_bytes());
         packet.extend(value.to_be_bytes());
-        packet.extend([0; 12]);
+        // (What is read; tally.p4 has 12 bytes more.)
+        packet.extend([0; 24]);
         self.0.send(&packet).ok()?;
         let mut bytes = [0; 64];
         // (What came late is the answer of an earlier packet, to another key.)
@@ -120,4 +121,17 @@ pub fn longest_pause(additions: &[Addition], from: Instant, until: Instant) -> D
     times.insert(0, from);
     times.push(until);
     times.windows(2).map(|two| two[1] - two[0]).max().unwrap_or_default()
+}
+
+/// What a switch has counted of packets, by cell (tally.p4).
+pub fn tally(lab: &TestLab, switch: &str, counter: &str) -> BTreeMap<u32, u64> {
+    let name = format!("{}-{switch}", lab.name);
+    let output = stateplane(&["shared", "get", counter, "--json", "--switch", &name]);
+    let said = json(&String::from_utf8_lossy(&output.stdout));
+    let entries = said["entries"].as_array().expect("entries").iter();
+    let text = |it: &serde_json::Value| it.as_str().expect("a number").to_owned();
+    entries
+        .map(|it| (text(&it["key"][0][1]), text(&it["value"][0][1])))
+        .map(|(cell, count)| (cell.parse().expect("a cell"), count.parse().expect("a count")))
+        .collect()
 }

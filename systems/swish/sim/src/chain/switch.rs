@@ -2,6 +2,7 @@
 
 use super::View;
 use super::access::Op;
+use super::counted::Counted;
 use crate::model::{Checked, violated};
 use crate::program::{Program, enter};
 use dataplane::{Dataplane, Object, Outcome, SecretSet, Settings, Verdict, copies_by_loop};
@@ -45,6 +46,8 @@ pub(super) struct Member {
     place: usize,
     life: u32,
     offset_ns: u64,
+    counted: Option<Counted>,
+    ring: KeyRing,
 }
 
 fn harness<T, E: std::fmt::Display>(result: Result<T, E>) -> Checked<T> {
@@ -71,12 +74,16 @@ impl Member {
         let chain = Chain::of(&program.manifest).map_err(text)?.ok_or("no chain")?;
         let ring = KeyRing::new(0, Secret([7; SECRET_BYTES])).ok_or("no secret")?;
         dataplane.set_secrets(&SecretSet::from(&ring)).map_err(text)?;
-        Ok(Member { dataplane, chain, place: 0, life: 0, offset_ns: 0 })
+        let counted = Counted::of(&program.manifest).map_err(text)?;
+        Ok(Member { dataplane, chain, place: 0, life: 0, offset_ns: 0, counted, ring })
     }
 
     /// Begins a run, with nothing in it.
     pub(super) fn begin(&mut self, place: usize, offset_ns: u64) -> Checked {
         (self.place, self.offset_ns) = (place, offset_ns);
+        if let Some(counted) = &mut self.counted {
+            counted.begin(&self.dataplane, &self.ring, offset_ns)?;
+        }
         self.empty()
     }
 
@@ -149,11 +156,18 @@ impl Member {
         self.follow(outcome, now_ns)
     }
 
-    pub(super) fn tick(&self, cpu: u32, now_ns: u64) -> Checked<Vec<Left>> {
+    /// What it counted of the packets of a cell, with SDW and with EWO. `None`: it counts nothing.
+    pub(super) fn counted(&self, cell: u32) -> Checked<Option<[u64; 2]>> {
+        self.counted.as_ref().map(|it| it.read(&self.dataplane, cell)).transpose()
+    }
+
+    pub(super) fn tick(&mut self, cpu: u32, now_ns: u64) -> Checked<Vec<Left>> {
         let now_ns = self.offset_ns + now_ns;
         let mut left = vec![];
         // (As the agent does it.)
-        for _ in 0..harness(self.chain.frames(&self.dataplane))? {
+        let windows = self.counted.as_mut().map(|it| it.queue(&self.dataplane, now_ns));
+        let windows = windows.transpose()?.unwrap_or_default();
+        for _ in 0..windows + harness(self.chain.frames(&self.dataplane))? {
             self.dataplane.set_test_cpu(cpu);
             let outcome = harness(self.dataplane.run_generated(now_ns))?;
             left.extend(self.follow(outcome, now_ns)?);
@@ -193,13 +207,14 @@ impl Member {
 fn probe(id: usize, op: Op) -> Vec<u8> {
     let (number, value) = op.numbers();
     let mut frame = vec![2, 0, 0, 0, 0, 6, 2, 0, 0, 0, 0, 5, 8, 0];
-    frame.extend([0x45, 0, 0, 52, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 1, 5, 10, 0, 1, 6]);
+    frame.extend([0x45, 0, 0, 64, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 1, 5, 10, 0, 1, 6]);
     frame.extend((id as u16).to_be_bytes());
-    frame.extend([0x0f, 0xa0, 0, 32, 0, 0]);
+    frame.extend([0x0f, 0xa0, 0, 44, 0, 0]);
     frame.extend([number, 0, 0, 0]);
     frame.extend(op.key.to_be_bytes());
     frame.extend(value.to_be_bytes());
-    frame.extend([0; 12]);
+    // (What it reads comes here; of tally.p4 more.)
+    frame.extend([0; 24]);
     frame
 }
 

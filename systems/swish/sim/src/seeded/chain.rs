@@ -107,3 +107,28 @@ pub const CHAIN_DIRECTED: &[SeededBug] = &[
         wrong: "node->whole = 1;",
     },
 ];
+
+/// Those of programs with SRO beside SDW and EWO.
+pub const TALLY: &[SeededBug] = &[
+    SeededBug {
+        name: "CountedAgain",
+        what: "A packet is counted in each of its runs.",
+        header: "stateplane_swish.h",
+        right: "sp_swish_forget(shared);\n\treturn sp_strong_stop(",
+        wrong: "sp_eventual_commit(&shared->eventual);\n\tsp_swish_forget(shared);\n\treturn sp_strong_stop(",
+    },
+    SeededBug {
+        name: "CountedEarly",
+        what: "A packet is counted when it begins to wait, and when it leaves.",
+        header: "stateplane_swish.h",
+        right: "sp_swish_forget(shared);\n\tif (fails)",
+        wrong: "sp_shared_commit(&shared->windows);\n\tif (fails)",
+    },
+    SeededBug {
+        name: "CountedOfAnother",
+        what: "What a packet notes goes beside the slot of another one.",
+        header: "stateplane_swish.h",
+        right: "bpf_map_lookup_elem(&sp_commit_noted, &index);",
+        wrong: "(index ^= 1, bpf_map_lookup_elem(&sp_commit_noted, &index));",
+    },
+];
