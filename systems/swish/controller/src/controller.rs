@@ -73,7 +73,7 @@ pub enum Event {
     /// It holds up all others, which lack what it should bring: by pairs, who lacks whom.
     Slow(String, Ipv4Addr, Vec<(Ipv4Addr, Ipv4Addr)>),
     /// A new view. How long its members stood still, in ms.
-    Decided(String, Decided, u64),
+    Decided(String, Box<Decided>, u64),
     /// Its last member died, and its values with it: it begins anew.
     Lost(String),
     /// A switch has variables that lie in another way.

@@ -210,7 +210,7 @@ impl Group {
             out.events.push(Event::Left(self.name.clone(), member.address));
         }
         let ms = now_ns.saturating_sub(attempt.began_ns) / 1_000_000;
-        out.events.push(Event::Decided(self.name.clone(), decided.clone(), ms));
+        out.events.push(Event::Decided(self.name.clone(), Box::new(decided.clone()), ms));
         self.sealed_ns = now_ns;
     }
 

@@ -58,7 +58,7 @@ impl Agent for Switch {
             empty: self.empty,
             load: Load::default(),
             chain: None,
-            eventual: Some(EventualReport {
+            eventual: Some(Box::new(EventualReport {
                 rounds: self.rounds,
                 lives: self.lives,
                 life: life_of(address(number), self.life.unwrap_or(self.incarnation)),
@@ -73,7 +73,7 @@ impl Agent for Switch {
                     oldest: Some((address(1), 7)),
                 }),
                 ..EventualReport::default()
-            }),
+            })),
         }
     }
 

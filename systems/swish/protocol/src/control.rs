@@ -82,7 +82,7 @@ pub struct Report {
     pub chain: Option<ChainReport>,
     /// Of a group with EWO, which has no windows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub eventual: Option<EventualReport>,
+    pub eventual: Option<Box<EventualReport>>,
 }
 
 /// What a switch tells of a group with EWO.
@@ -453,7 +453,7 @@ mod tests {
             empty: false,
             load: Load::default(),
             chain: None,
-            eventual: Some(EventualReport {
+            eventual: Some(Box::new(EventualReport {
                 rounds: u64::MAX,
                 waiting: u64::MAX,
                 lives: u32::MAX,
@@ -467,7 +467,7 @@ mod tests {
                     digest: u64::MAX,
                     oldest: Some((switch, u32::MAX)),
                 }),
-            }),
+            })),
         };
         let chain =
             ChainReport { copying: true, waits: true, applied: u64::MAX, committed: u64::MAX };

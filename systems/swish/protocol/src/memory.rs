@@ -187,6 +187,7 @@ mod tests {
             first_block: first,
             drops_when_full: false,
             period: 0,
+            members: crate::layouts::MEMBERS,
             own: None,
             eventual,
         };

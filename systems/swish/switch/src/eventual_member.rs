@@ -222,7 +222,7 @@ impl EventualMember {
             empty: sent || self.leaves.is_some() && node.view == 0,
             load: Load { memory_bytes: self.group.memory_bytes(), ..Load::default() },
             chain: None,
-            eventual: Some(EventualReport {
+            eventual: Some(Box::new(EventualReport {
                 rounds,
                 waiting: look.waiting(),
                 lives: look.columns,
@@ -230,7 +230,7 @@ impl EventualMember {
                 room: self.group.room(),
                 base: self.base.clone(),
                 sum: self.sum.as_ref().and_then(|it| it.found),
-            }),
+            })),
         })
     }
 

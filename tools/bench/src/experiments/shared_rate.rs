@@ -145,12 +145,15 @@ fn offer(lab: &Running, rate: u32, writes: u32, time: Duration) -> Result<Trips>
     Ok(trips)
 }
 
+/// Of writes at a rate, in a round: median and 99th percentile in µs, what came back, whether the
+/// rate is carried.
+type AtRate = (f64, f64, f64, bool);
+
 /// What a chain gave.
 #[derive(Default, Serialize)]
 struct Measured {
-    /// By rate, then round: median and 99th percentile of writes, what came back, whether the rate
-    /// is carried.
-    rates: Vec<(u32, Vec<(f64, f64, f64, bool)>)>,
+    /// By rate, then round.
+    rates: Vec<(u32, Vec<AtRate>)>,
     /// By round, in µs: medians of a mixture's reads and writes.
     reads: Vec<f64>,
     writes: Vec<f64>,
@@ -160,7 +163,7 @@ struct Measured {
 }
 
 impl Measured {
-    fn at(&self, rate: u32, of: impl Fn(&(f64, f64, f64, bool)) -> f64) -> Vec<f64> {
+    fn at(&self, rate: u32, of: impl Fn(&AtRate) -> f64) -> Vec<f64> {
         let rounds = self.rates.iter().find(|(it, _)| *it == rate).map(|(_, rounds)| rounds);
         rounds.into_iter().flatten().map(of).collect()
     }
@@ -169,9 +172,8 @@ impl Measured {
     fn most(&self) -> Vec<f64> {
         let rounds = self.rates.first().map_or(0, |(_, rounds)| rounds.len());
         let of = |round: usize| {
-            let carried = |(_, rounds): &&(u32, Vec<(f64, f64, f64, bool)>)| {
-                rounds.get(round).is_some_and(|it| it.3)
-            };
+            let carried =
+                |(_, rounds): &&(u32, Vec<AtRate>)| rounds.get(round).is_some_and(|it| it.3);
             self.rates.iter().take_while(carried).last().map_or(0.0, |(rate, _)| f64::from(*rate))
         };
         (0..rounds).map(of).collect()

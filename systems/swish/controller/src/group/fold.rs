@@ -87,7 +87,7 @@ impl Group {
         let mut reports = vec![];
         for member in &newest.members {
             let report = self.reports(settings, now_ns, member)?;
-            let eventual = report.eventual.as_ref()?;
+            let eventual = report.eventual.as_deref()?;
             if report.view != newest.number || report.asks || eventual.life == 0 {
                 return None;
             }

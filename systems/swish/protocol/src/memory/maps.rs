@@ -81,17 +81,19 @@ fn of_windows(variables: &[(usize, &Variable, &SharedSettings)]) -> Vec<Map> {
     };
     let described = groups(variables.iter().map(|(_, it, settings)| (it.size, *settings)));
     let messages = described.iter().map(|it| it.blocks).max().unwrap_or(1);
-    let got = GROUPS * MEMBERS * messages.div_ceil(64);
+    let held = described.iter().map(|it| it.number + 1).max().unwrap_or(1);
+    let room = described.iter().map(|it| it.members).max().unwrap_or(MEMBERS);
+    let members = held * room;
     vec![
         shared_out("sp_shared_blocks", size::<BlockValue>(), shares(1)),
         shared_out("sp_shared_dirty_blocks", NUMBER, shares(2)),
         shared_out("sp_shared_locks", NUMBER, shares(1)),
         array("sp_shared_nodes", size::<layouts::NodeValue>(), GROUPS),
         array("sp_shared_cpus", size::<CpuValue>(), GROUPS * CPUS),
-        array("sp_shared_members", size::<layouts::MemberValue>(), GROUPS * MEMBERS),
-        array("sp_shared_got", WORD, got),
+        array("sp_shared_members", size::<layouts::MemberValue>(), members),
+        array("sp_shared_got", WORD, members * messages.div_ceil(64)),
         array("sp_shared_window_ns", WORD, GROUPS * BUCKETS),
-        map("sp_shared_due", Form::Queue, size::<layouts::DueValue>(), DUE),
+        map("sp_shared_due", Form::Queue, size::<layouts::DueValue>(), DUE.max(2 * room)),
         per_cpu("sp_shared_scratch", CELLS * NUMBER + 2 * NUMBER, 1),
         array("sp_shared_programs", NUMBER, 1),
     ]

@@ -8,9 +8,8 @@ use manifest::Manifest;
 use std::net::Ipv4Addr;
 use swish_protocol::control;
 use swish_protocol::eventual::CellValue;
-use swish_switch::due::Rounds;
 use swish_switch::eventual::EventualGroup;
-use swish_switch::group::{Group, Open, View};
+use swish_switch::group::{Caps, Group, Looks, Open, View};
 use wire::KeyRing;
 
 use super::switch::CPUS;
@@ -47,7 +46,7 @@ const MAPS: [&str; 21] = [
 /// The counters of a loaded object.
 pub(super) struct Counted {
     windows: Group,
-    rounds: Rounds,
+    looks: Looks,
     at_once: EventualGroup,
 }
 
@@ -57,12 +56,12 @@ impl Counted {
         let windows = Group::all(manifest)?.into_iter().next();
         let at_once = EventualGroup::all(manifest)?.into_iter().next();
         let both = windows.zip(at_once);
-        Ok(both.map(|(windows, at_once)| Counted { windows, rounds: Rounds::default(), at_once }))
+        Ok(both.map(|(windows, at_once)| Counted { windows, looks: Looks::default(), at_once }))
     }
 
     /// Nothing is counted yet.
     pub(super) fn begin(&mut self, switch: &Dataplane, ring: &KeyRing, now_ns: u64) -> Checked {
-        self.rounds = Rounds::default();
+        self.looks = Looks::default();
         let view = View {
             number: 1,
             own: 0,
@@ -71,6 +70,7 @@ impl Counted {
                 address: Ipv4Addr::LOCALHOST,
                 incarnation: INCARNATION,
             }],
+            caps: Caps::default(),
             period_ns: PERIOD_NS,
             bound: 1 << 32,
             window: 1,
@@ -87,7 +87,7 @@ impl Counted {
 
     /// How many generated frames the windows need now.
     pub(super) fn queue(&mut self, switch: &Dataplane, now_ns: u64) -> Checked<u64> {
-        let queued = self.windows.queue(switch, &mut self.rounds, now_ns);
+        let queued = self.windows.queue(switch, &mut self.looks, now_ns);
         queued.or_else(|error| violated("harness", error.to_string()))
     }
 
