@@ -1,5 +1,5 @@
-//! A page of the repository from results: the paper's figures and ours side by side. The results and
-//! the figures that it shows are copied to its folder.
+//! A page of the repository from results: the paper's figures and ours side by side. The results
+//! and the figures that it shows are copied to its folder.
 
 use crate::experiments::{self, Page};
 use crate::results::Record;

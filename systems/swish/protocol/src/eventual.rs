@@ -108,8 +108,8 @@ impl fmt::Display for Whose {
     }
 }
 
-/// Whose life it is, and its incarnation; of a base, its number. (Those by the clock are never so low that the two kinds
-/// are taken for each other.)
+/// Whose life it is, and its incarnation; of a base, its number. (Those by the clock are never so
+/// low that the two kinds are taken for each other.)
 pub fn whose(life: u64) -> (Whose, u32) {
     if is_base(life) {
         return (Whose::Base("base"), (life >> 32) as u32);

@@ -35,7 +35,7 @@ pub const PACKET_WORDS: u32 = 64;
 /// Objects of a program.
 pub const OBJECTS: u32 = 16;
 /// Programs that call each other (`sp_strong_programs`).
-pub const PROGRAMS: u32 = 8;
+pub const PROGRAMS: u32 = 9;
 /// Words of `sp_strong_words`.
 pub const NODE_WORDS: u32 = 2;
 /// `struct sp_strong_scratch`: a message with a key and a value behind it, where its records begin,

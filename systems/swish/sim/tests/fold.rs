@@ -1,4 +1,5 @@
-//! Slots that are given back, by agents that end at any moment (docs/slots.md). Needs root.
+//! Slots that are given back, by agents that end at any moment (systems/swish/docs/slots.md). Needs
+//! root.
 
 use dataplane::{Dataplane, MappedWords, Object, Settings};
 use std::net::Ipv4Addr;

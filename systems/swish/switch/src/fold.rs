@@ -1,4 +1,4 @@
-//! Slots of lives that are over become a part of the base (docs/slots.md).
+//! Slots of lives that are over become a part of the base (systems/swish/docs/slots.md).
 //!
 //! No message comes or goes meanwhile, and packets change the slots of column 0 only, which is this
 //! switch's own. What packets read is the sum of all slots, and stays as it is.

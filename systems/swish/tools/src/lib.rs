@@ -1,6 +1,6 @@
 //! SwiSh in the tools: what `systems/registry` hands to them.
 //!
-//! It owns: the command `shared`; what `check` tells of the memory and messages of shared variables;
+//! It owns: the command `shared`; what `check` tells of memory and messages of shared variables;
 //! windows of shared variables in packet tests; its messages in a trace. It must not know: when a
 //! window turns.
 
