@@ -354,7 +354,8 @@ SP_INLINE void sp_shared_spend(struct sp_shared_node *node, struct sp_shared_cpu
 			       __u64 begun_ns)
 {
 	cpu->sent_bytes += bytes;
-	if (node->cpu_percent)
+	/* (The object may have had no cap when the frame came.) */
+	if (node->cpu_percent && begun_ns)
 		cpu->busy_ns += sp_now_ns() - begun_ns;
 }
 

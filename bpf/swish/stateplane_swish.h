@@ -4,7 +4,7 @@
  * consistency that it uses; and what SRO does beside the others (systems/swish/README.md).
  *
  * Owns: what goes with a packet through the pipeline, for all parts; what a packet that waits has
- * noted. Must not know: how a part works.
+ * noted. Must not know: windows, slots, chains.
  *
  * The emitted program defines, before it includes this, what the headers of its parts want:
  * SP_SHARED_OBJECTS (SDW), SP_EVENTUAL_OBJECTS (EWO), SP_STRONG_OBJECTS (SRO).

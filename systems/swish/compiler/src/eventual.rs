@@ -47,8 +47,8 @@ pub(crate) fn place(generator: &mut Generator<'_>, objects: &[SharedObject]) {
     let bytes = u64::from(slotted) * u64::from(columns(slots)) * 8;
     if let Some((object, _)) = placed.first().filter(|_| bytes > SLOT_BYTES_MAX) {
         let message = format!(
-            "{}: {slotted} cells with {slots} slots of 8 bytes take {bytes} bytes, more than \
-             {SLOT_BYTES_MAX}",
+            "{}: {slotted} cells with {slots} slots of 8 bytes, and two for bases, take {bytes} \
+             bytes, more than {SLOT_BYTES_MAX}",
             object.described
         );
         let help = "make counters fewer, or give them fewer slots: @slots(N)";

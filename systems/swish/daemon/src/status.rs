@@ -79,8 +79,15 @@ pub struct SwitchStatus {
 /// The page.
 pub(crate) fn status(rules: &Switches, kept: &Kept, now_ns: u64) -> Status {
     let core = rules.core();
-    let groups: Vec<GroupStatus> =
-        core.names().filter_map(|name| group(rules, name, now_ns)).collect();
+    let settings = core.settings();
+    // (A consistency of a group that no program uses any more is in the database only.)
+    let is_used = |it: &GroupStatus| {
+        let heard = |ms: u64| ms * 1_000_000 < settings.lost_ns;
+        settings.groups.contains_key(&it.group)
+            || it.switches.iter().any(|it| it.report_ms.is_some_and(heard))
+    };
+    let groups = core.names().filter_map(|name| group(rules, name, now_ns));
+    let groups: Vec<GroupStatus> = groups.filter(is_used).collect();
     let cannot_decide = kept.cannot_decide(now_ns, None).map(str::to_owned);
     let all = |group: &GroupStatus| {
         group.view != 0

@@ -40,7 +40,7 @@ struct Shared {
     period_us: Option<u64>,
     /// B: updates of this switch between two windows.
     bound: Option<u64>,
-    /// EWO and SDW: of all messages that this switch sends, in Mbit/s.
+    /// EWO and SDW, each by itself: of all messages that this switch sends, in Mbit/s.
     bandwidth_mbps: Option<u64>,
     /// SDW: of one CPU's time, work on messages.
     cpu_percent: Option<u32>,
@@ -151,6 +151,20 @@ impl Groups<'_> {
         source(self.config, group, self.shared.get(group), room)
     }
 
+    /// A group without variables with SDW has no settings of windows.
+    ///
+    /// # Errors
+    /// It has.
+    pub(crate) fn has_no_windows(&self, group: &str) -> Result<()> {
+        match self.shared.get(group).and_then(|it| it.cpu_percent) {
+            Some(_) => {
+                let reason = "the group has no variable with SDW, so no windows; leave it out";
+                self.config.fault(format!("shared.{group}.cpu_percent"), reason)
+            }
+            None => Ok(()),
+        }
+    }
+
     /// How much is sent of a group's variables with EWO.
     ///
     /// # Errors
@@ -199,7 +213,10 @@ fn source(config: &Config, group: &str, shared: Option<&Shared>, room: u32) -> R
     }
     let members = members(shared, room).or_else(|why| config.fault(field("members"), why))?;
     let (period_ns, bound) = terms(config, shared, &field)?;
-    let caps = caps(config, shared, &field)?;
+    let caps = match caps(shared) {
+        Ok(caps) => caps,
+        Err((name, reason)) => return config.fault(field(name), reason),
+    };
     if !shared.controllers.is_empty() {
         let own = Own { address: shared.own, period_ns, caps, bound };
         return Ok(Source::Controllers(shared.controllers.clone(), own));
@@ -253,21 +270,18 @@ fn fixed(number: u32, address: Ipv4Addr) -> Member {
     Member { number, address, incarnation: 0 }
 }
 
-/// What windows may cost.
-fn caps(config: &Config, shared: &Shared, field: &dyn Fn(&str) -> String) -> Result<Caps> {
-    if let Some(percent) = shared.cpu_percent.filter(|it| !(1..=6400).contains(it)) {
-        let reason =
-            format!("{percent}: must be from 1 to 6400 (100: one CPU); leave it out for no cap");
-        return config.fault(field("cpu_percent"), reason);
+/// What windows may cost; else the field that is wrong, and why.
+fn caps(shared: &Shared) -> std::result::Result<Caps, (&'static str, String)> {
+    let (mbps, percent) = (shared.bandwidth_mbps, shared.cpu_percent);
+    if let Some(percent) = percent.filter(|it| !(1..=6400).contains(it)) {
+        let reason = "must be from 1 to 6400 (100: one CPU); leave it out for no cap";
+        return Err(("cpu_percent", format!("{percent}: {reason}")));
     }
-    if let Some(mbps) = shared.bandwidth_mbps.filter(|it| !(1..=1_000_000).contains(it)) {
-        let reason = format!("{mbps}: must be from 1 to 1000000; leave it out for no cap");
-        return config.fault(field("bandwidth_mbps"), reason);
+    if let Some(mbps) = mbps.filter(|it| !(1..=1_000_000).contains(it)) {
+        let reason = "must be from 1 to 1000000; leave it out for no cap";
+        return Err(("bandwidth_mbps", format!("{mbps}: {reason}")));
     }
-    Ok(Caps {
-        bandwidth_mbps: shared.bandwidth_mbps.unwrap_or(0),
-        cpu_percent: shared.cpu_percent.unwrap_or(0),
-    })
+    Ok(Caps { bandwidth_mbps: mbps.unwrap_or(0), cpu_percent: percent.unwrap_or(0) })
 }
 
 /// Period and bound.
@@ -310,6 +324,26 @@ mod tests {
         assert!(error(r#"["0.0.0.0-255.255.255.255"]"#, 4096).contains("at most 4096"));
         assert!(error(r#"["0.0.0.0-0.0.0.3"]"#, 32).contains("no switch's"));
         assert!(error(r#"["10.0.0.3", "10.0.0.1-10.0.0.4"]"#, 32).contains("10.0.0.3 is given"));
+    }
+
+    #[test]
+    fn caps_have_a_range() {
+        let of = |field: &str| {
+            let text = format!("{{ \"own\": \"10.0.0.1\", \"members\": [], {field} }}");
+            caps(&serde_json::from_str(&text).expect("it reads"))
+        };
+        assert_eq!(of("\"period_us\": 1"), Ok(Caps::default()));
+        let both = of("\"bandwidth_mbps\": 5, \"cpu_percent\": 6400");
+        assert_eq!(both, Ok(Caps { bandwidth_mbps: 5, cpu_percent: 6400 }));
+        for (field, value) in [
+            ("cpu_percent", "0"),
+            ("cpu_percent", "6401"),
+            ("bandwidth_mbps", "0"),
+            ("bandwidth_mbps", "1000001"),
+        ] {
+            let (wrong, reason) = of(&format!("\"{field}\": {value}")).expect_err("out of range");
+            assert!(wrong == field && reason.starts_with(&format!("{value}: must be from 1 to")));
+        }
     }
 
     #[test]

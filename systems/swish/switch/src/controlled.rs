@@ -148,7 +148,10 @@ pub(crate) fn named<'a>(
     let known = || controlled.iter().flat_map(|it| &it.groups);
     let found: Vec<&Group> = known().filter(|it| name.is_none_or(|name| it.name == name)).collect();
     if found.is_empty() {
-        let names: Vec<&str> = known().map(|it| it.name.as_str()).collect();
+        let mut names: Vec<&str> = known().map(|it| it.name.as_str()).collect();
+        // (A group has a part for each consistency.)
+        names.sort_unstable();
+        names.dedup();
         return Err(Error::Other(format!(
             "no such group with controllers on this switch; it has: {}",
             if names.is_empty() { "none".into() } else { names.join(", ") }

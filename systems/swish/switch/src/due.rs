@@ -108,7 +108,9 @@ impl Rounds {
     fn pause(&self, look: &Look, now_ns: u64) -> u64 {
         let least = LEAST_PAUSE_NS.max(PAUSE_OF_MEMBER_NS * look.members.len() as u64);
         let longer = least << self.still.saturating_sub(PATIENCE).min(16);
-        (now_ns + longer.min(MOST_PAUSE_NS)).max(look.waits_until_ns)
+        let longer = longer.min(MOST_PAUSE_NS);
+        // (A member that begins anew has no pause any more, and may need frames.)
+        (now_ns + longer).max(look.waits_until_ns.min(now_ns + MOST_PAUSE_NS))
     }
 
     /// The frames that are due. `missing` says which messages of a member are not merged: the first

@@ -32,6 +32,9 @@ const COLUMNS: &str = "sp_eventual_columns";
 const CELLS: &str = "sp_eventual_cells";
 const RECORD_NODES: &str = "sp_lww_nodes";
 const RECORD_LIST: &str = "sp_lww_list";
+/// Slots of a group that is folded, at the most. A word takes some 5 ns, and an agent that is silent
+/// for `dead_ms` is removed.
+const FOLDED_WORDS: u32 = 4 << 20;
 const RECORD_MEMBERS: &str = "sp_lww_members";
 const TERMS: &str = "sp_lww_terms";
 const DUE: &str = "sp_eventual_due";
@@ -177,12 +180,17 @@ impl EventualGroup {
         // (No message is made or tried with the secret of another view than its own.)
         let closed = NodeValue { members: 0, ..before };
         dataplane.write_array(NODES, self.number(), &closed.to_bytes())?;
-        if let Some(base) = base
-            && fold::is_due(dataplane, self, base)?
-        {
-            // (A message may be under way on some CPU.)
-            wait_for_packets()?;
-            fold::fold(dataplane, self, base, Steps::ALL)?;
+        match base.map_or(Ok(false), |base| self.is_to_fold(dataplane, base)) {
+            Ok(folds) => {
+                if let Some(base) = base.filter(|_| folds) {
+                    fold::fold(dataplane, self, base, Steps::ALL)?;
+                }
+            }
+            Err(error) => {
+                // Nothing is folded: the old view goes on.
+                dataplane.write_array(NODES, self.number(), &before.to_bytes())?;
+                return Err(error);
+            }
         }
         self.secrets(dataplane, view, ring)?;
         for Member { number: member, address, .. } in &view.members {
@@ -207,6 +215,15 @@ impl EventualGroup {
         // (Last: a message that sees them sees all of the rest.)
         node.members = view.member_bits();
         dataplane.write_array(NODES, self.number(), &node.to_bytes())
+    }
+
+    /// Whether there is something to fold. Then no message is under way on any CPU any more.
+    fn is_to_fold(&self, dataplane: &Dataplane, base: &Base) -> Result<bool> {
+        let folds = fold::is_due(dataplane, self, base)?;
+        if folds {
+            wait_for_packets()?;
+        }
+        Ok(folds)
     }
 
     /// A member is sent the newest changes, whether it was sent them or not.
@@ -301,9 +318,11 @@ impl EventualGroup {
         dataplane.write_array(COLUMNS, at, &life.to_ne_bytes())
     }
 
-    /// As many lives may have slots; 0: nothing in the group has any.
+    /// As many lives may have slots; 0: nothing in the group has any, or so much has that adding it
+    /// up would keep the agent from its reports.
     pub fn room(&self) -> u32 {
-        if self.described.slotted == 0 { 0 } else { self.columns.saturating_sub(BASES) }
+        let words = self.described.slotted.saturating_mul(self.columns);
+        if words == 0 || words > FOLDED_WORDS { 0 } else { self.columns.saturating_sub(BASES) }
     }
 
     /// What the switch has of these lives.

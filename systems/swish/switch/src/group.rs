@@ -6,6 +6,7 @@ use dataplane::{Dataplane, Error, MappedWords, Result};
 use libbpf_rs::{MapCore, MapFlags};
 use manifest::Manifest;
 use p4_interpreter::Evaluator;
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use swish_protocol::control::Member;
 use swish_protocol::layouts::{
@@ -310,7 +311,11 @@ impl Group {
     ) -> Result<()> {
         let cpus = cpus.clamp(1, CPUS);
         self.secrets(dataplane, view, ring)?;
-        for member in &view.members {
+        // (All: an earlier agent may have ended in the middle of a larger view, and who has an
+        // address is a member.)
+        let addresses = view.members.iter().map(|it| (it.number, it.address));
+        let addresses: BTreeMap<u32, Ipv4Addr> = addresses.collect();
+        for number in 0..self.room() {
             let value = MemberValue {
                 ready: 0,
                 total: NOT_KNOWN,
@@ -318,10 +323,10 @@ impl Group {
                 complete: 0,
                 frames: 0,
                 next: [0; 2],
-                address: member.address,
+                address: addresses.get(&number).copied().unwrap_or(Ipv4Addr::UNSPECIFIED),
                 full: 0,
             };
-            dataplane.write_array(MEMBER_MAP, self.member_at(member.number), &value.to_bytes())?;
+            dataplane.write_array(MEMBER_MAP, self.member_at(number), &value.to_bytes())?;
         }
         for cpu in 0..CPUS {
             // (What does not divide goes to the first CPUs: together they have the bound.)

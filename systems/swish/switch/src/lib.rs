@@ -239,8 +239,12 @@ fn configured(
         Ok(Shared { group, source, looks: Mutex::default(), traffic: Mutex::default() })
     });
     let windows: Vec<Shared> = windows.collect::<Result<_>>()?;
+    let has_windows = |name: &str| windows.iter().any(|it| it.group.described.name == name);
+    for name in names.iter().filter(|name| !has_windows(name)) {
+        said.has_no_windows(name)?;
+    }
     let eventual = eventual.into_iter().map(|group| {
-        let windows = windows.iter().any(|it| it.group.described.name == group.described.name);
+        let windows = has_windows(&group.described.name);
         Eventual::of(config, &said, group, windows)
     });
     let eventual: Vec<Eventual> = eventual.collect::<Result<_>>()?;

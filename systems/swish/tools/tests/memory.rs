@@ -9,7 +9,7 @@ use swish_protocol::memory::{Form, Map, Memory};
 use xdp_backend::{Options, Systems};
 
 /// One of each consistency and kind of variable at the least.
-const PROGRAMS: [&str; 6] = ["detector", "eventual", "firewall", "last", "own", "pairs"];
+const PROGRAMS: [&str; 7] = ["detector", "eventual", "firewall", "last", "own", "pairs", "tally"];
 /// Of the kernel's bytes, that may be unlike.
 const PART: f64 = 0.03;
 /// Beside that, for each map: its head, and the rest of a page.
@@ -25,7 +25,8 @@ fn memory(map: &MapHandle) -> u64 {
 
 /// Is it one of the system's own?
 fn is_own(name: &str) -> bool {
-    ["sp_shared_", "sp_eventual_", "sp_lww_", "sp_strong_"].iter().any(|it| name.starts_with(it))
+    let own = ["sp_shared_", "sp_eventual_", "sp_lww_", "sp_strong_", "sp_swish_"];
+    own.iter().any(|it| name.starts_with(it))
 }
 
 fn assert_like(told: &Map, map: &MapHandle, program: &str) {

@@ -70,6 +70,8 @@ const NOT_SENT: u64 = 0;
 #[derive(Default, Serialize)]
 struct Trips {
     sent: usize,
+    /// Packets a second that were sent, over those that were to be.
+    offered: f64,
     reads: Vec<f64>,
     writes: Vec<f64>,
 }
@@ -80,7 +82,7 @@ impl Trips {
     }
 
     fn is_carried(&self) -> bool {
-        self.back() >= BACK && quantile(&self.writes, 0.5) <= MOST_MEDIAN_US
+        self.offered >= BACK && self.back() >= BACK && quantile(&self.writes, 0.5) <= MOST_MEDIAN_US
     }
 }
 
@@ -136,7 +138,8 @@ fn offer(lab: &Running, rate: u32, writes: u32, time: Duration) -> Result<Trips>
             // (What the socket has no room for is lost.)
             let _ = socket.send(&packet(number, is_write(number)));
         }
-        receiver.join().unwrap_or_default()
+        let offered = time.as_secs_f64() / begin.elapsed().as_secs_f64().max(time.as_secs_f64());
+        Trips { offered, ..receiver.join().unwrap_or_default() }
     });
     trips.sent = count as usize;
     trips.reads.sort_by(f64::total_cmp);

@@ -70,6 +70,9 @@ pub(super) fn of(variables: &[Variable]) -> Vec<Map> {
     }
     if !strong.is_empty() {
         found.extend(of_strong(&strong));
+        if !windows.is_empty() || is_eventual {
+            found.push(array("sp_swish_programs", NUMBER, 1));
+        }
     }
     found
 }
