@@ -93,6 +93,19 @@ fn a_joiner_reads_no_copy_of_two_moments() {
 }
 
 #[test]
+fn a_full_window_drops_what_waited() {
+    let run = |bug| {
+        let program = Program::compile_tally(bug).unwrap();
+        Chains::new(&program).a_full_window_drops_what_waited()
+    };
+    assert_eq!(run(None), Ok(()));
+    for (bug, check) in seeded::TALLY_DIRECTED.iter().zip(["full", "counted"]) {
+        let found = run(Some(bug)).expect_err(bug.name);
+        assert_eq!(found.check, check, "{}: {found}", bug.name);
+    }
+}
+
+#[test]
 #[ignore = "minutes"]
 fn many_random_runs() {
     for program in [Program::compile_pairs(None), Program::compile_tally(None)] {

@@ -48,6 +48,8 @@ pub(super) struct Counted {
     windows: Group,
     looks: Looks,
     at_once: EventualGroup,
+    /// B: packets of a rotation.
+    pub(super) bound: u64,
 }
 
 impl Counted {
@@ -56,7 +58,8 @@ impl Counted {
         let windows = Group::all(manifest)?.into_iter().next();
         let at_once = EventualGroup::all(manifest)?.into_iter().next();
         let both = windows.zip(at_once);
-        Ok(both.map(|(windows, at_once)| Counted { windows, looks: Looks::default(), at_once }))
+        let (looks, bound) = (Looks::default(), 1 << 32);
+        Ok(both.map(|(windows, at_once)| Counted { windows, looks, at_once, bound }))
     }
 
     /// Nothing is counted yet.
@@ -72,7 +75,7 @@ impl Counted {
             }],
             caps: Caps::default(),
             period_ns: PERIOD_NS,
-            bound: 1 << 32,
+            bound: self.bound,
             window: 1,
             begins_ns: now_ns,
             turns_ns: now_ns + PERIOD_NS,

@@ -1,6 +1,7 @@
 //! Runs that are written out, and not drawn: what random ones do not come to.
 
 use super::access::{Access, Op};
+use super::switch::CPUS;
 use super::{Chains, Event, Held, KEYS, LEASE_NS, SLOW_TICK_NS, TICK_NS, View, World};
 use crate::model::{Checked, Violation, violated};
 use simnet::Conditions;
@@ -32,7 +33,45 @@ impl World<'_> {
     }
 }
 
+/// Packets that come at once.
+const AT_ONCE: u32 = 12;
+
 impl Chains<'_> {
+    /// A packet that waits gives its place in the window back, and takes one when it leaves. So of
+    /// many at once some leave, and the others are dropped, as there are fewer places: they count
+    /// nowhere. What they wrote stands.
+    ///
+    /// # Errors
+    /// It is not so.
+    pub fn a_full_window_drops_what_waited(&mut self) -> Result<(), Violation> {
+        const MS: u64 = 1_000_000;
+        self.load(3)?;
+        self.members[..3].iter_mut().for_each(|it| it.bound(CPUS.into()));
+        let mut world = World::quiet(1, TICK_NS, &mut self.members[..3])?;
+        world.until(4 * LEASE_NS)?;
+        let first = world.history.len();
+        for number in 0..AT_ONCE {
+            world.packet(0, Op { access: Access::Set(7), key: number % KEYS })?;
+        }
+        world.until(world.now_ns + 5 * MS)?;
+        let left = world.history[first..].iter().filter(|it| it.1.returned.is_some()).count();
+        if left == 0 || left == AT_ONCE as usize {
+            return violated("full", format!("{left} of {AT_ONCE} packets left"));
+        }
+        for key in 0..KEYS {
+            world.until(world.now_ns + 5 * MS)?;
+            let read = world.answer(1, Op { access: Access::Read, key })?;
+            if read != Some(Some(7)) {
+                return violated(
+                    "full",
+                    format!("{read:?} is read of key {key}, not what was set"),
+                );
+            }
+        }
+        world.until(world.now_ns + 5 * MS)?;
+        world.check()
+    }
+
     fn three(&mut self) -> Checked<World<'_>> {
         self.load(3)?;
         let mut world = World::quiet(1, TICK_NS, &mut self.members[..3])?;

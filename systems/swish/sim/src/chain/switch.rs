@@ -87,6 +87,11 @@ impl Member {
         self.empty()
     }
 
+    /// In runs that begin later it counts so many packets of a rotation, at the most.
+    pub(super) fn bound(&mut self, bound: u64) {
+        self.counted.iter_mut().for_each(|it| it.bound = bound);
+    }
+
     /// The switch has nothing of the group any more.
     pub(super) fn empty(&self) -> Checked {
         harness(self.chain.empty(&self.dataplane))

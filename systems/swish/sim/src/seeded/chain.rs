@@ -108,6 +108,25 @@ pub const CHAIN_DIRECTED: &[SeededBug] = &[
     },
 ];
 
+/// Those of programs with SRO beside SDW and EWO that random runs do not show, as their windows are
+/// never full.
+pub const TALLY_DIRECTED: &[SeededBug] = &[
+    SeededBug {
+        name: "RenewedForFree",
+        what: "A packet that waited takes no place in the window in which it leaves.",
+        header: "stateplane_shared.h",
+        right: "if (!sp_shared_charge(cpu, sp_shared_rotation(word), drops, 1)) {",
+        wrong: "if (0) {",
+    },
+    SeededBug {
+        name: "RefusedLeaves",
+        what: "A packet that waited leaves, though its window is full.",
+        header: "stateplane_swish.h",
+        right: "if (sp_shared_commit(&noted->windows) && !drops)\n\t\treturn 1;",
+        wrong: "sp_shared_commit(&noted->windows);",
+    },
+];
+
 /// Those of programs with SRO beside SDW and EWO.
 pub const TALLY: &[SeededBug] = &[
     SeededBug {
