@@ -217,13 +217,11 @@ impl EventualGroup {
         dataplane.write_array(NODES, self.number(), &node.to_bytes())
     }
 
-    /// Whether there is something to fold. Then no message is under way on any CPU any more.
+    /// Whether there is something to fold. (First no message may be under way on any CPU: it might
+    /// bring a life that is over.)
     fn is_to_fold(&self, dataplane: &Dataplane, base: &Base) -> Result<bool> {
-        let folds = fold::is_due(dataplane, self, base)?;
-        if folds {
-            wait_for_packets()?;
-        }
-        Ok(folds)
+        wait_for_packets()?;
+        fold::is_due(dataplane, self, base)
     }
 
     /// A member is sent the newest changes, whether it was sent them or not.

@@ -159,9 +159,13 @@ impl Group {
         let Some(newest) = newest.filter(|_| !planted(Mutation::AwayForgotten)) else {
             return vec![];
         };
+        // (An agent that begins anew has another incarnation, and the switch's life goes on.)
+        let life = |report: &Report| {
+            report.eventual.as_ref().map_or(report.incarnation, |it| (it.life >> 32) as u32)
+        };
         let may_return = |it: &&Member| {
             let seen = self.seen.get(&it.address);
-            let over = seen.is_some_and(|seen| seen.report.incarnation > it.incarnation);
+            let over = seen.is_some_and(|seen| life(&seen.report) > it.incarnation);
             let is_member = members.iter().any(|of| of.address == it.address);
             !over && !is_member && self.switches.contains(&it.address)
         };
