@@ -315,7 +315,10 @@ impl Group {
         // address is a member.)
         let addresses = view.members.iter().map(|it| (it.number, it.address));
         let addresses: BTreeMap<u32, Ipv4Addr> = addresses.collect();
-        for number in 0..self.room() {
+        let room = self.room();
+        // (A number beyond them is refused by the map.)
+        let beyond = addresses.keys().copied().filter(|number| *number >= room);
+        for number in (0..room).chain(beyond) {
             let value = MemberValue {
                 ready: 0,
                 total: NOT_KNOWN,
