@@ -72,6 +72,15 @@ pub struct App {
     pub paper: [&'static str; 3],
 }
 
+/// The counter whose updates only one store has (RedPlane's Figure 9: "w/o chain").
+pub const WITHOUT_CHAIN: [App; 1] = [App {
+    name: "sync counter, one store",
+    vars: &[("commit", "batch"), ("fast_off", ""), ("chain_length", "1")],
+    wrapped: &[("commit", "wrap"), ("chain_length", "1")],
+    paper: ["+8 µs", "", ""],
+    ..SYNC_COUNTER
+}];
+
 const SYNC_COUNTER: App = App {
     name: "sync counter",
     folder: "flow_counter",

@@ -91,10 +91,11 @@ impl Missing {
     }
 }
 
-/// Runs something for each chosen application; those that are missing or failed, with the goals
-/// that they then miss.
+/// Runs something for each chosen application, and these more; those that are missing or failed, with
+/// the goals that they then miss.
 pub fn each_app(
     context: &Context,
+    more: &'static [App],
     chosen: impl Fn(&App) -> bool,
     aims: impl Fn(&App) -> Vec<Aim>,
     mut work: impl FnMut(&'static App) -> Result<()>,
@@ -102,7 +103,7 @@ pub fn each_app(
     let asked = |app: &App| {
         context.apps.is_empty() || context.apps.iter().any(|folder| folder == app.folder)
     };
-    let apps: Vec<&App> = ALL.iter().filter(|app| chosen(app) && asked(app)).collect();
+    let apps: Vec<&App> = ALL.iter().chain(more).filter(|app| chosen(app) && asked(app)).collect();
     let mut missing = Missing::default();
     for (done, app) in apps.iter().enumerate() {
         let result = match app.there(&context.places.root) {

@@ -1,7 +1,7 @@
 //! Figure 9: round-trip times of each application, with and without fault tolerance.
 
 use super::{Context, Experiment, Page};
-use crate::apps::App;
+use crate::apps::{self, App};
 use crate::probe::{Probe, STAMP_BYTES, Times};
 use crate::report::Goal;
 use crate::results::{Outcome, Row};
@@ -35,8 +35,8 @@ pub const EXPERIMENT: Experiment = Experiment {
             heavy-hitter detection and the counters are given a seeded trace's UDP packets round \
             and round (4,096 packets, flow sizes after Zipf, 64 to 1500 bytes; or those of a \
             capture), the others packets of 64 bytes of their own kinds. The counter's packets \
-            each wait for their own update to be on all three store servers, twice a round trip; \
-            stores are processes on this very machine.",
+            each wait for their own update to be on all three store servers (of \"one store\": on \
+            one), twice a round trip; stores are processes on this very machine.",
     },
 };
 
@@ -143,6 +143,7 @@ fn run(context: &Context) -> Result<Outcome> {
     let Played { frames: trace, capture } = trace::play(context, TRACE, FLOWS)?;
     let Missing { mut notes, rows: missed } = sides::each_app(
         context,
+        &apps::WITHOUT_CHAIN,
         |app| app.shape.is_some(),
         aims,
         |app| {

@@ -256,6 +256,7 @@ fn run(context: &Context) -> Result<Outcome> {
     let mut heartbeats = None;
     let Missing { mut notes, rows: missed } = sides::each_app(
         context,
+        &[],
         |_| true,
         aims,
         |app| {

@@ -383,6 +383,7 @@ fn run(context: &Context) -> Result<Outcome> {
     let (mut all, mut groups, mut data) = (Vec::new(), Vec::new(), serde_json::Map::new());
     let Missing { mut notes, rows: missed } = sides::each_app(
         context,
+        &[],
         |_| true,
         aims,
         |app| {
