@@ -227,15 +227,27 @@ impl Lab {
             vars.insert("config".to_string(), config.display().to_string());
             let command = self.expand_all(&at, &daemon.ready, &vars)?;
             let what = format!("{node}: {} is not ready", daemon.name);
-            self.wait(READY_TIMEOUT_S, &what, || {
-                if process::run(Some(&netns), &command)?.0 {
+            let mut said = String::new();
+            let waited = self.wait(READY_TIMEOUT_S, &what, || {
+                let (ready, text) = process::run(Some(&netns), &command)?;
+                if ready {
                     return Ok(true);
                 }
+                said = text;
                 self.check_alive(node, &daemon.name)?;
                 others()?;
                 Ok(false)
-            })
-            .map_err(|error| self.with_log(error, node, &daemon.name))?;
+            });
+            waited.map_err(|error| {
+                let error = match error {
+                    Error::Timeout { what, seconds, hint } => {
+                        let what = format!("{what} ({:?} says: {})", command, said.trim());
+                        Error::Timeout { what, seconds, hint }
+                    }
+                    other => other,
+                };
+                self.with_log(error, node, &daemon.name)
+            })?;
         }
         Ok(())
     }
