@@ -124,7 +124,7 @@ fn upgrade(lab: &TestLab, node: &str) {
     let source = common::topology("../../systems/swish/p4/probe/probe.p4");
     let object = lab::Lab::open(&lab.name).expect("a lab").dir().join("probe.o");
     let [source, object] = [&source, &object].map(|it| it.to_str().expect("UTF-8 path"));
-    let (cells, mark) = ("CELLS=4096", format!("MARK={MARK}"));
+    let (cells, mark) = ("CELLS=4096", format!("NEWER={MARK}"));
     common::must(&["compile", source, "-D", cells, "-D", "MIXED", "-D", &mark, "-o", object]);
     lab.restart_daemon(node, "switch");
 }

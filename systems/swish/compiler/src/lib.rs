@@ -136,6 +136,8 @@ impl System for SwiSh {
             "sp_shared_time_window",
             "sp_shared_reset_word",
             "sp_shared_reset_member",
+            "sp_shared_add_cpu",
+            "sp_shared_pace",
             "sp_shared_turn",
             "sp_eventual_look_at_column",
             "sp_eventual_column",

@@ -3,7 +3,7 @@
 //
 //   -D PERIOD=N    one counter more, which begins anew every N windows
 //   -D MEMBERS=N   room for N switches
-//   -D MARK=N      packets come back with this as the window's age: a newer version of the program
+//   -D NEWER=N     packets come back with this as the window's age: a newer version of the program
 #include <core.p4>
 #include <v1model.p4>
 #include <stateplane.p4>
@@ -128,8 +128,8 @@ control ProbeIngress(inout headers h, inout metadata m, inout standard_metadata_
             to_host();
         } else {
             h.probe.window = counters.window();
-#ifdef MARK
-            h.probe.age = MARK;
+#ifdef NEWER
+            h.probe.age = NEWER;
 #else
             h.probe.age = counters.age();
 #endif
