@@ -175,7 +175,7 @@ SayReady(s) ==
     /\ net' = net \cup {ReadyMessage(s, view[s].number, w)}
     /\ UNCHANGED <<delta, value, packet, frame, view, seal, written, back, left>>
 
-\* Code: bpf/swish/stateplane_shared_window.h sp_shared_turn sp_shared_all_ready
+\* Code: bpf/swish/stateplane_shared_window.h sp_shared_turn sp_shared_count_ready
 Rotate(s) ==
     /\ At(s, Ready) /\ word[s].window <= Last
     /\ (\A m \in view[s].members : ready[s][m] >= word[s].window) \/ "no_ready" \in Bugs
