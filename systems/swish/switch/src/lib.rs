@@ -230,10 +230,12 @@ fn configured(
 ) -> Result<Configured> {
     let names = groups.iter().map(|it| it.described.name.as_str());
     let names = names.chain(eventual.iter().map(|it| it.described.name.as_str()));
-    let mut names: Vec<&str> = names.chain(chain.map(|it| it.group.as_str())).collect();
+    let names = names.chain(chain.map(|it| it.group.as_str())).map(str::to_owned);
+    let mut names: Vec<String> = names.collect();
     names.sort_unstable();
     names.dedup();
-    let said = config::groups(config, &names)?;
+    let known: Vec<&str> = names.iter().map(String::as_str).collect();
+    let said = config::groups(config, &known)?;
     let windows = groups.into_iter().map(|group| {
         let source = said.source(&group.described.name, group.room())?;
         Ok(Shared { group, source, looks: Mutex::default(), traffic: Mutex::default() })
