@@ -31,8 +31,9 @@ fn cell(text: &str) -> String {
 
 /// An experiment's part of a page.
 fn section(page: &Page, record: &Record) -> Result<String> {
-    let mut text = format!("## {}: {}\n\n", page.figure, page.title);
-    for paragraph in [page.paper, page.method] {
+    let mut text = format!("## {}\n\n", page.figure);
+    let title = format!("Measured: {}.", page.title);
+    for paragraph in [title.as_str(), page.paper] {
         text += &(wrapped(paragraph) + "\n");
     }
     text += "| | paper | here | goal |\n| --- | --- | --- | --- |\n";
@@ -44,7 +45,7 @@ fn section(page: &Page, record: &Record) -> Result<String> {
         text += &("\n".to_owned() + &wrapped(note));
     }
     for name in &record.figures {
-        writeln!(text, "\n![{}]({name})", page.title)?;
+        writeln!(text, "\n![{}]({name})", page.figure)?;
     }
     let quick = if record.quick { " (few rounds: wide spreads)" } else { "" };
     let reproduce = format!(
@@ -79,7 +80,8 @@ pub fn write(directory: &Path, paper: &str, to: &Path) -> Result<()> {
         wrapped(&format!(
             "Written by `stateplane-bench page --paper {paper} --markdown FILE` from the results of \
              the commands below. Ratios of one run compare; absolute figures of other machines and \
-             runs say little. In parentheses is the middle half of the rounds."
+             runs say little. In parentheses is the middle half of the rounds. \
+             `stateplane-bench page` makes a page that also says how each figure is measured."
         ))
     );
     let beside = to.parent().unwrap_or(Path::new("."));

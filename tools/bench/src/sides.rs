@@ -91,8 +91,8 @@ impl Missing {
     }
 }
 
-/// Runs something for each chosen application, and these more; those that are missing or failed, with
-/// the goals that they then miss.
+/// Runs something for each chosen application, and these more; those that are missing or failed,
+/// with the goals that they then miss.
 pub fn each_app(
     context: &Context,
     more: &'static [App],

@@ -32,8 +32,8 @@ const COLUMNS: &str = "sp_eventual_columns";
 const CELLS: &str = "sp_eventual_cells";
 const RECORD_NODES: &str = "sp_lww_nodes";
 const RECORD_LIST: &str = "sp_lww_list";
-/// Slots of a group that is folded, at the most. A word takes some 5 ns, and an agent that is silent
-/// for `dead_ms` is removed.
+/// Slots of a group that is folded, at the most. A word takes some 5 ns, and an agent that is
+/// silent for `dead_ms` is removed.
 const FOLDED_WORDS: u32 = 4 << 20;
 const RECORD_MEMBERS: &str = "sp_lww_members";
 const TERMS: &str = "sp_lww_terms";
