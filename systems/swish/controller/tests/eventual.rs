@@ -256,27 +256,6 @@ fn a_forgotten_life_is_seen() {
     assert!(world.taken.iter().all(|(_, view)| !view.away));
 }
 
-/// What a switch that is away has may still come: its agent began anew, and was cut off again.
-#[test]
-fn an_agent_that_begins_anew_ends_no_life() {
-    let mut world = World::begun(3);
-    world.dead.insert(2);
-    world.pass(12);
-    assert_eq!(world.newest().2, [2]);
-    world.switches[2].life = Some(7);
-    world.restarts(2);
-    world.pass(1);
-    world.dead.insert(2);
-    world.pass(12);
-    assert_eq!(world.newest().2, [2], "its life goes on");
-    world.switches[2].life = None;
-    world.restarts(2);
-    world.pass(1);
-    world.dead.insert(2);
-    world.pass(12);
-    assert_eq!(world.newest().2, [0; 0], "it has another life");
-}
-
 impl World {
     /// What is in the newest view's base.
     fn base(&self) -> Option<Base> {

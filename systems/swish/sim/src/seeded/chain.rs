@@ -123,7 +123,7 @@ pub const TALLY_DIRECTED: &[SeededBug] = &[
         what: "A packet that waited leaves, though its window is full.",
         header: "stateplane_swish.h",
         right: "if (sp_shared_commit(&noted->windows) && !drops)\n\t\treturn 1;",
-        wrong: "sp_shared_commit(&noted->windows);",
+        wrong: "if (sp_shared_commit(&noted->windows) && drops)\n\t\treturn 1;",
     },
 ];
 
