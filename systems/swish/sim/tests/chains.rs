@@ -99,9 +99,9 @@ fn a_full_window_drops_what_waited() {
         Chains::new(&program).a_full_window_drops_what_waited()
     };
     assert_eq!(run(None), Ok(()));
-    for (bug, check) in seeded::TALLY_DIRECTED.iter().zip(["full", "counted"]) {
+    for bug in seeded::TALLY_DIRECTED {
         let found = run(Some(bug)).expect_err(bug.name);
-        assert_eq!(found.check, check, "{}: {found}", bug.name);
+        assert_eq!(found.check, "full", "{}: {found}", bug.name);
     }
 }
 
