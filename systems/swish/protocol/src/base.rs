@@ -1,6 +1,6 @@
 //! Which lives of a group with EWO are over, and in its base (systems/swish/docs/slots.md).
 
-use crate::eventual::{folds_into, is_base};
+use crate::eventual::{folds_into, incarnation_of, is_base};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -36,7 +36,7 @@ impl Before {
         let before = self.0.get(&Ipv4Addr::from(life as u32));
         !is_base(life)
             && folds_into(life).is_none()
-            && before.is_some_and(|before| ((life >> 32) as u32) < *before)
+            && before.is_some_and(|before| incarnation_of(life) < *before)
     }
 
     /// A number for them: others have another one.

@@ -53,6 +53,11 @@ pub fn life_of(address: Ipv4Addr, incarnation: u32) -> u64 {
     u64::from(incarnation) << 32 | u64::from(u32::from(address))
 }
 
+/// The incarnation in a life; of a base, its number.
+pub fn incarnation_of(life: u64) -> u32 {
+    (life >> 32) as u32
+}
+
 /// In the place of the address in a life: the column is the base, the sum of slots of lives that
 /// are over (systems/swish/docs/slots.md). No switch has this address.
 pub const BASE: u32 = u32::MAX;
@@ -78,7 +83,7 @@ pub fn folding_life(number: u32) -> u64 {
 
 /// The number of the base that these slots become a part of. `None`: they do not.
 pub fn folds_into(life: u64) -> Option<u32> {
-    (life as u32 == FOLDING).then_some((life >> 32) as u32)
+    (life as u32 == FOLDING).then_some(incarnation_of(life))
 }
 
 /// Columns of a cell with so many slots. (Without any, the maps have one.)
@@ -112,12 +117,12 @@ impl fmt::Display for Whose {
 /// low that the two kinds are taken for each other.)
 pub fn whose(life: u64) -> (Whose, u32) {
     if is_base(life) {
-        return (Whose::Base("base"), (life >> 32) as u32);
+        return (Whose::Base("base"), incarnation_of(life));
     }
     if life >> 38 == 0 {
         return (Whose::Member((life & 63) as u32), ((life >> 6) as u32).wrapping_sub(1));
     }
-    (Whose::Switch(Ipv4Addr::from(life as u32)), (life >> 32) as u32)
+    (Whose::Switch(Ipv4Addr::from(life as u32)), incarnation_of(life))
 }
 
 c_struct! {

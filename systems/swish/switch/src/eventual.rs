@@ -180,16 +180,14 @@ impl EventualGroup {
         // (No message is made or tried with the secret of another view than its own.)
         let closed = NodeValue { members: 0, ..before };
         dataplane.write_array(NODES, self.number(), &closed.to_bytes())?;
-        match base.map_or(Ok(false), |base| self.is_to_fold(dataplane, base)) {
-            Ok(folds) => {
-                if let Some(base) = base.filter(|_| folds) {
-                    fold::fold(dataplane, self, base, Steps::ALL)?;
-                }
-            }
-            Err(error) => {
+        if let Some(base) = base {
+            let folds = self.is_to_fold(dataplane, base);
+            if folds.is_err() {
                 // Nothing is folded: the old view goes on.
                 dataplane.write_array(NODES, self.number(), &before.to_bytes())?;
-                return Err(error);
+            }
+            if folds? {
+                fold::fold(dataplane, self, base, Steps::ALL)?;
             }
         }
         self.secrets(dataplane, view, ring)?;
@@ -316,8 +314,8 @@ impl EventualGroup {
         dataplane.write_array(COLUMNS, at, &life.to_ne_bytes())
     }
 
-    /// As many lives may have slots; 0: nothing in the group has any, or so much has that adding it
-    /// up would keep the agent from its reports.
+    /// As many lives may have slots; 0: no cell has slots, or the slots are more than an agent can
+    /// add up between two reports.
     pub fn room(&self) -> u32 {
         let words = self.described.slotted.saturating_mul(self.columns);
         if words == 0 || words > FOLDED_WORDS { 0 } else { self.columns.saturating_sub(BASES) }

@@ -18,7 +18,7 @@ use swish_protocol::base::{Base, Before};
 use swish_protocol::control::{
     EventualReport, Load, Member, Message, Order, Report, Sum, Task, View, rounds_of_all,
 };
-use swish_protocol::eventual::{NodeValue, life_of};
+use swish_protocol::eventual::{NodeValue, incarnation_of, life_of};
 use wire::KeyRing;
 
 /// What does not change while the switch runs.
@@ -253,7 +253,7 @@ impl EventualMember {
         if now_ns >= sum.next_ns {
             sum.next_ns = now_ns + SUMMED_NS;
             let Digest { lives, digest, oldest } = self.group.digest(dataplane, &sum.before)?;
-            let oldest = oldest.map(|life| (Ipv4Addr::from(life as u32), (life >> 32) as u32));
+            let oldest = oldest.map(|life| (Ipv4Addr::from(life as u32), incarnation_of(life)));
             sum.found = Some(Sum { view, of: sum.before.number(), lives, digest, oldest });
         }
         Ok(())

@@ -311,12 +311,12 @@ impl Group {
     ) -> Result<()> {
         let cpus = cpus.clamp(1, CPUS);
         self.secrets(dataplane, view, ring)?;
-        // (All: an earlier agent may have ended in the middle of a larger view, and who has an
-        // address is a member.)
+        // (All records: an earlier agent may have ended while it wrote a larger view, and a record
+        // with an address is a member's.)
         let addresses = view.members.iter().map(|it| (it.number, it.address));
         let addresses: BTreeMap<u32, Ipv4Addr> = addresses.collect();
         let room = self.room();
-        // (A number beyond them is refused by the map.)
+        // (The map refuses numbers that it has no room for.)
         let beyond = addresses.keys().copied().filter(|number| *number >= room);
         for number in (0..room).chain(beyond) {
             let value = MemberValue {

@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use swish_protocol::base::{Base, Before};
 use swish_protocol::control::{Member, Report, Task, Turn, rounds_of_all};
+use swish_protocol::eventual::incarnation_of;
 
 /// What the next view is to say.
 struct Wanted {
@@ -161,7 +162,7 @@ impl Group {
         };
         // (An agent that begins anew has another incarnation, and the switch's life goes on.)
         let life = |report: &Report| {
-            report.eventual.as_ref().map_or(report.incarnation, |it| (it.life >> 32) as u32)
+            report.eventual.as_ref().map_or(report.incarnation, |it| incarnation_of(it.life))
         };
         let may_return = |it: &&Member| {
             let seen = self.seen.get(&it.address);
@@ -195,12 +196,8 @@ impl Group {
         let number = self.next_number(newest);
         let stays = members.clone();
         let known = newest.and_then(|it| it.base.clone());
-        let base = if before == known.as_ref().map_or_else(Before::default, |it| it.before.clone())
-        {
-            known
-        } else {
-            Some(Base { number, before })
-        };
+        let in_known = newest.map_or_else(Before::default, in_base_of);
+        let base = if before == in_known { known } else { Some(Base { number, before }) };
         self.attempt = Some(Attempt { stays, leaves, ..Attempt::begun(number, now_ns) });
         let decided = Decided {
             number,

@@ -14,11 +14,12 @@ use crate::state::Decided;
 use std::net::Ipv4Addr;
 use swish_protocol::base::Before;
 use swish_protocol::control::{EventualReport, Member, Sum, Task};
+use swish_protocol::eventual::incarnation_of;
 
 /// Members are asked for sums this often, while there is need.
 const ASKED_NS: u64 = 500_000_000;
 
-/// So often all lives together are tried.
+/// Attempts with all lives together, before single lives are tried, too.
 const TOGETHER: u32 = 4;
 
 /// What members of a view were asked.
@@ -94,7 +95,7 @@ impl Group {
             }
             // (A switch whose agent is another one than that which began its life has that life.)
             let of_agent = planted(Mutation::LifeOfAgent).then_some(member.incarnation);
-            over.add(member.address, of_agent.unwrap_or((eventual.life >> 32) as u32));
+            over.add(member.address, of_agent.unwrap_or(incarnation_of(eventual.life)));
             reports.push(eventual);
         }
         // (Half of what members leave is for lives that begin meanwhile.)

@@ -9,7 +9,7 @@ use rand::{Rng, SeedableRng};
 use simnet::{Events, Network, Treatment};
 use std::collections::{BTreeMap, BTreeSet};
 use swish_protocol::base::Base;
-use swish_protocol::eventual::is_base;
+use swish_protocol::eventual::{incarnation_of, is_base};
 use swish_protocol::layouts::COUNTED;
 use swish_switch::gossip::Terms;
 
@@ -219,7 +219,7 @@ impl<'a> World<'a> {
         }
         let mut before = base.map(|it| it.before).unwrap_or_default();
         for (place, switch) in self.switches.iter().enumerate() {
-            before.add(address(place), (switch.life >> 32) as u32);
+            before.add(address(place), incarnation_of(switch.life));
         }
         let sums = self.switches.iter().map(|it| it.sums(&before));
         let sums = sums.collect::<Checked<Vec<_>>>()?;
