@@ -1,5 +1,7 @@
 //! Seeded bugs of the data plane: places in its headers, and wrong text for each.
 //!
+//! Also a change for measurements ([`WITHOUT_READY`]), which no option of the compiler can make.
+//!
 //! The headers themselves read as if there were none. A place that a header no longer has is an
 //! error, so a bug cannot go missing when a header changes.
 
@@ -22,6 +24,32 @@ pub struct SeededBug {
     right: &'static str,
     wrong: &'static str,
 }
+
+/// SwiSh without the ready phase (§9.2, Figure 5f), for measurements: a switch that says that it is
+/// ready goes on at once, and goes on serving a member that is a window behind.
+///
+/// It is right only where user space has put the same into both deltas for good (`filled`). A
+/// switch has two deltas. Without the phase, packets of the new window would change the delta that
+/// a member a window behind still lacks: the updates of two rotations would be mixed.
+pub const WITHOUT_READY: &[SeededBug] = &[
+    SeededBug {
+        name: "WithoutReady",
+        what: "A switch rotates before all are ready.",
+        header: "stateplane_shared_window.h",
+        right: ALL_READY,
+        wrong: "",
+    },
+    SeededBug {
+        name: "ServesBehind",
+        what: "A switch serves the window before in any phase.",
+        header: "stateplane_shared_frame.h",
+        right: "else if (SP_SHARED_PHASE(word) < SP_SHARED_ROTATED && theirs == window - 1)",
+        wrong: "else if (theirs && theirs == window - 1)",
+    },
+];
+
+/// What a switch waits for in the phase.
+const ALL_READY: &str = "if (SP_SHARED_LOAD(node->all_ready) < window &&\n\t\t\t    SP_SHARED_LOAD(node->ready[window & 1]) != node->count)\n\t\t\t\tbreak;";
 
 /// All of them.
 pub const ALL: &[SeededBug] = &[
@@ -106,7 +134,7 @@ pub const ALL: &[SeededBug] = &[
         name: "NobodyWaitedFor",
         what: "A switch rotates before all are ready.",
         header: "stateplane_shared_window.h",
-        right: "if (SP_SHARED_LOAD(node->all_ready) < window &&\n\t\t\t    SP_SHARED_LOAD(node->ready[window & 1]) != node->count)\n\t\t\t\tbreak;",
+        right: ALL_READY,
         wrong: "",
     },
     SeededBug {
@@ -281,34 +309,32 @@ impl SeededBug {
     pub(crate) fn needs_own_merge(&self) -> bool {
         self.right.contains("sp_shared_own(")
     }
-
-    /// The headers with the bug.
-    ///
-    /// # Errors
-    /// The header has changed: the place is not in it, or more than once.
-    fn seed(&self) -> Result<Vec<(&'static str, String)>, String> {
-        let mut places = 0;
-        let seeded = SwiSh.headers().iter().map(|(name, text)| {
-            if *name != self.header {
-                return (*name, (*text).to_owned());
-            }
-            places += text.matches(self.right).count();
-            (*name, text.replace(self.right, self.wrong))
-        });
-        let seeded = seeded.collect();
-        match places {
-            1 => Ok(seeded),
-            _ => Err(format!(
-                "{}: {} has {places} places for it; it needs one",
-                self.name, self.header
-            )),
-        }
-    }
 }
 
-/// The system with the bug. (Its headers are never given back: there are few.)
-pub(crate) fn systems_with(bug: &SeededBug) -> Result<Systems, String> {
-    let headers = bug.seed()?.into_iter().map(|(name, text)| (name, &*text.leak()));
+/// The headers with the mistakes in them.
+///
+/// # Errors
+/// A header has changed: a place is not in it, or more than once.
+fn seed(bugs: &[SeededBug]) -> Result<Vec<(&'static str, String)>, String> {
+    let mut headers: Vec<(&'static str, String)> =
+        SwiSh.headers().iter().map(|(name, text)| (*name, (*text).to_owned())).collect();
+    for bug in bugs {
+        let mut places = 0;
+        for (_, text) in headers.iter_mut().filter(|(name, _)| *name == bug.header) {
+            places += text.matches(bug.right).count();
+            *text = text.replace(bug.right, bug.wrong);
+        }
+        if places != 1 {
+            let SeededBug { name, header, .. } = bug;
+            return Err(format!("{name}: {header} has {places} places for it; it needs one"));
+        }
+    }
+    Ok(headers)
+}
+
+/// The system with these mistakes. (Its headers are never given back: there are few.)
+pub(crate) fn systems_with(bugs: &[SeededBug]) -> Result<Systems, String> {
+    let headers = seed(bugs)?.into_iter().map(|(name, text)| (name, &*text.leak()));
     let headers = headers.collect::<Vec<Header>>().leak();
     let seeded: &'static dyn System = Box::leak(Box::new(Seeded { headers }));
     Ok(Systems(vec![seeded].leak()))
@@ -351,7 +377,9 @@ mod tests {
     #[test]
     fn each_bug_has_its_place() {
         for bug in ALL.iter().chain(EVENTUAL).chain(LAST).chain(CHAIN).chain(CHAIN_DIRECTED) {
-            assert!(systems_with(bug).is_ok(), "{:?}", systems_with(bug).err());
+            let systems = systems_with(std::slice::from_ref(bug));
+            assert!(systems.is_ok(), "{:?}", systems.err());
         }
+        assert!(systems_with(WITHOUT_READY).is_ok(), "{:?}", systems_with(WITHOUT_READY).err());
     }
 }
