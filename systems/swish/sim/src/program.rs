@@ -1,6 +1,6 @@
 //! The program of each switch, compiled by the real compiler; routes that its messages take.
 
-use crate::seeded::{SeededBug, WITHOUT_READY, systems_with};
+use crate::seeded::{SeededBug, TIME_PASSES, WITHOUT_READY, systems_with};
 use manifest::Manifest;
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -40,6 +40,17 @@ impl Program {
         let mut defines = vec![format!("CELLS={CELLS}"), format!("PERIOD={PERIOD}")];
         defines.extend(bug.filter(|it| it.needs_own_merge()).map(|_| "SATURATED".to_owned()));
         Program::compile_file("probe.p4", text, defines, bug)
+    }
+
+    /// The same, and virtual time passes in the program.
+    ///
+    /// # Errors
+    /// As [`Program::compile`].
+    pub fn compile_busy(bug: Option<&SeededBug>) -> Result<Program, String> {
+        let text = include_str!("../../p4/probe/probe.p4");
+        let defines = vec![format!("CELLS={CELLS}"), format!("PERIOD={PERIOD}")];
+        let changes: Vec<SeededBug> = bug.copied().into_iter().chain([TIME_PASSES]).collect();
+        Program::compile_with("probe.p4", text, defines, &changes)
     }
 
     /// The same; the small sketch merges by a function of the program.

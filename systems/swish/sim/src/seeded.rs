@@ -51,6 +51,48 @@ pub const WITHOUT_READY: &[SeededBug] = &[
 /// What a switch waits for in the phase.
 const ALL_READY: &str = "if (SP_SHARED_LOAD(node->all_ready) < window &&\n\t\t\t    SP_SHARED_LOAD(node->ready[window & 1]) != node->count)\n\t\t\t\tbreak;";
 
+/// Virtual time passes in a program, as CPU time does in a real one: each time that a frame looks
+/// whether the window turns takes 1 µs.
+pub(crate) const TIME_PASSES: SeededBug = SeededBug {
+    name: "TimePasses",
+    what: "Virtual time passes in a program.",
+    header: "stateplane_shared_window.h",
+    right: "\t/* (A window has four steps.",
+    wrong: "\t{\n\t\t__u32 zero = 0;\n\t\tstruct sp_test_value *test = bpf_map_lookup_elem(&sp_test, &zero);\n\n\t\tif (test)\n\t\t\ttest->clock_ns += 1000;\n\t}\n\t/* (A window has four steps.",
+};
+
+/// Of the cap on CPU time.
+pub const CPU: &[SeededBug] = &[
+    SeededBug {
+        name: "CpuCapIgnored",
+        what: "The next window begins as if this one had cost no CPU time.",
+        header: "stateplane_shared_window.h",
+        right: "if (least_ns < cost_ns)\n\t\tleast_ns = cost_ns;",
+        wrong: "",
+    },
+    SeededBug {
+        name: "AllOfACpu",
+        what: "The next window begins as if the cap were one whole CPU.",
+        header: "stateplane_shared_window.h",
+        right: "(sum.busy_ns - node->busy_ns) * 100 / node->cpu_percent",
+        wrong: "sum.busy_ns - node->busy_ns",
+    },
+    SeededBug {
+        name: "OneCpuCounts",
+        what: "Of the CPUs only the first one's time counts.",
+        header: "stateplane_shared_window.h",
+        right: "sum->busy_ns += SP_SHARED_LOAD(cpu->busy_ns);",
+        wrong: "sum->busy_ns += i ? 0 : SP_SHARED_LOAD(cpu->busy_ns);",
+    },
+    SeededBug {
+        name: "GeneratedFree",
+        what: "Frames that the generator makes cost nothing.",
+        header: "stateplane_shared_frame.h",
+        right: "\tmessage.begun_ns = sp_shared_begun_ns(node);\n\tSP_SHARED_STORE(cpu->packet",
+        wrong: "\tSP_SHARED_STORE(cpu->packet",
+    },
+];
+
 /// All of them.
 pub const ALL: &[SeededBug] = &[
     SeededBug {
@@ -376,10 +418,14 @@ mod tests {
 
     #[test]
     fn each_bug_has_its_place() {
-        for bug in ALL.iter().chain(EVENTUAL).chain(LAST).chain(CHAIN).chain(CHAIN_DIRECTED) {
+        for bug in
+            ALL.iter().chain(EVENTUAL).chain(LAST).chain(CHAIN).chain(CHAIN_DIRECTED).chain(CPU)
+        {
             let systems = systems_with(std::slice::from_ref(bug));
             assert!(systems.is_ok(), "{:?}", systems.err());
         }
-        assert!(systems_with(WITHOUT_READY).is_ok(), "{:?}", systems_with(WITHOUT_READY).err());
+        for change in [WITHOUT_READY, &[TIME_PASSES]] {
+            assert!(systems_with(change).is_ok(), "{:?}", systems_with(change).err());
+        }
     }
 }
