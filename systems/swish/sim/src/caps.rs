@@ -1,6 +1,6 @@
 //! Do windows keep within the caps? The one on bandwidth by a switch's own account, looked at
-//! whenever a window begins. The one on CPU time by an account of the simulator's, with an object in
-//! whose program virtual time passes (`seeded::TIME_PASSES`): in all others it stands still.
+//! whenever a window begins. The one on CPU time by an account of the simulator's, with an object
+//! in whose program virtual time passes (`seeded::TIME_PASSES`): in all others it stands still.
 
 use crate::model::{Checked, violated};
 use swish_protocol::layouts::NodeValue;

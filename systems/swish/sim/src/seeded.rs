@@ -8,7 +8,7 @@
 mod chain;
 mod last;
 
-pub use chain::{CHAIN, CHAIN_DIRECTED, TALLY, TALLY_DIRECTED};
+pub use chain::{CHAIN, CHAIN_DIRECTED, ORDERS, TALLY, TALLY_DIRECTED};
 pub use last::LAST;
 use swish_compiler::SwiSh;
 use xdp_backend::system::{Header, Rule, StateSystem, System, Systems};
