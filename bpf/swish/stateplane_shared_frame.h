@@ -225,6 +225,22 @@ SP_INLINE void sp_shared_turn_round(__u8 *data)
 }
 
 /*
+ * What a hop of a frame that brings nothing counts. A frame stays on one CPU of a veth, so CPUs have
+ * frames of their own; and who has few of them is through with a window's messages while other CPUs
+ * still merge. If its frames ended then, those CPUs would do all of the next windows.
+ */
+SP_INLINE __u32 sp_shared_hop(__u32 group, struct sp_shared_node *node)
+{
+	struct sp_shared_cpu *cpu = sp_shared_cpu(group, sp_shared_this_cpu());
+
+	if (!cpu || (SP_SHARED_LOAD(node->totals[0]) < SP_SHARED_MANY &&
+		     SP_SHARED_LOAD(node->totals[1]) < SP_SHARED_MANY))
+		return 1;
+	cpu->bare++;
+	return cpu->bare % SP_SHARED_LONGER == 0;
+}
+
+/*
  * Fills the frame for the member, whose window is `theirs` (0: not known): what it lacks of this
  * switch's messages, in its window. `ask`: the number of a message that this switch lacks. 0: the
  * frame ends here.
@@ -282,7 +298,7 @@ static __noinline int sp_shared_fill(struct xdp_md *xdp, struct sp_shared_messag
 		    (!served && SP_SHARED_PHASE(word) == SP_SHARED_ADVANCED &&
 		     node->next_ns > sp_now_ns()))
 			return 0;
-		message->hops++;
+		message->hops += sp_shared_hop(group, node);
 		if (sp_length(xdp) != SP_SHARED_CELLS_AT &&
 		    bpf_xdp_adjust_tail(xdp, SP_SHARED_CELLS_AT - (int)sp_length(xdp)))
 			return 0;

@@ -35,6 +35,10 @@ pub const NOTHING: u16 = u16::MAX;
 pub const BUCKETS: u32 = 28 * 32;
 /// Frames that bring nothing go back so often.
 pub const HOPS: u32 = 15;
+/// Messages that make a window a large one.
+pub const MANY: u32 = 64;
+/// In large windows, frames that bring nothing go back so many times as often.
+pub const LONGER: u32 = 32;
 
 /// How cells merge.
 pub mod merge {
@@ -258,8 +262,10 @@ c_struct! {
         pub sent_bytes: u64,
         /// How long it worked on frames, if there is a cap on that.
         pub busy_ns: u64,
+        /// Frames of large windows that brought nothing.
+        pub bare: u64,
         /// 0.
-        pub unused: [u64; 6],
+        pub unused: [u64; 5],
     }
 }
 
@@ -320,6 +326,8 @@ pub fn header() -> Header {
             number("SP_SHARED_NOT_KNOWN", NOT_KNOWN, "a count of messages"),
             number("SP_SHARED_NOTHING", NOTHING.into(), "no message's number"),
             number("SP_SHARED_HOPS", HOPS, "of a frame that brings nothing"),
+            number("SP_SHARED_MANY", MANY, "messages of a large window"),
+            number("SP_SHARED_LONGER", LONGER, "times as many hops in large windows"),
             number("SP_SHARED_CLEARING", 1 << LINE_CELLS, "a CPU clears the line"),
             number("SP_SHARED_SUM", merge::SUM, "how cells merge"),
             number("SP_SHARED_OR", merge::OR, ""),

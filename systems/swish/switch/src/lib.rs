@@ -462,6 +462,14 @@ impl Running for Objects {
         self.groups.iter().map(queue).sum::<u64>() + self.eventual.iter().map(gossip).sum::<u64>()
     }
 
+    fn due_on(&self, cpu: usize, now_ns: u64) -> u64 {
+        let queue = |Shared { group, looks, .. }: &Shared| {
+            let mut looks = looks.lock().unwrap_or_else(PoisonError::into_inner);
+            group.queue_on(&self.dataplane, &mut looks, cpu, now_ns).unwrap_or_default()
+        };
+        self.groups.iter().map(queue).sum()
+    }
+
     fn objects(&self) -> Vec<ObjectLoad> {
         let load = |object: &StateObject| {
             let consistency = object.settings.get("consistency").and_then(Value::as_str);

@@ -221,7 +221,7 @@ state = ["/run/stateplane/${{lab}}-${{node}}"]
 [[template.switch.daemon]]
 name = "switch"
 # (A queue that a link gets later has no XDP program.)
-command = ["sh", "-c", "for link in ${{links}}; do ethtool -L $link rx 2 tx 2 || exit; done; exec taskset -c ${{cpu}} ${{stateplane}} switch --config ${{config}}"]
+command = ["sh", "-c", "for link in ${{links}}; do ethtool -L $link rx 2 tx 2 || exit; done; exec ${{stateplane}} switch --config ${{config}}"]
 ready = ["${{stateplane}}", "switch", "status", "${{lab}}-${{node}}"]
 config = '''
 name = "${{lab}}-${{node}}"
@@ -264,10 +264,9 @@ ${{ports}}
         let _ = write!(
             text,
             "\n[node.s{own}]\ntemplate = \"switch\"\nloopback = \"10.9.0.{own}/32\"\n\
-             routes = [{}]\n[node.s{own}.vars]\nnumber = \"{own}\"\ncpu = \"{}\"\nlinks = \"{}\"\n\
+             routes = [{}]\n[node.s{own}.vars]\nnumber = \"{own}\"\nlinks = \"{}\"\n\
              ports = '''\n{ports}'''\n",
             routes.join(", "),
-            (own - 1) % 2,
             links.join(" ")
         );
         for other in others(own).filter(|other| own < *other) {
