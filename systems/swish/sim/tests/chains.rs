@@ -59,7 +59,7 @@ fn random_runs() {
 #[test]
 fn orders_and_packets_are_linearizable() {
     let program = Program::compile_pairs(None).unwrap();
-    let (first, count) = (number("FIRST_SEED").unwrap_or(1), number("RUNS").unwrap_or(20));
+    let (first, count) = (number("FIRST_SEED").unwrap_or(1), number("RUNS").unwrap_or(12));
     runs(&program, with_orders, first, count);
 }
 
