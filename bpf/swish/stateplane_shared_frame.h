@@ -195,18 +195,26 @@ static __noinline int sp_shared_put(struct xdp_md *xdp, struct sp_shared_message
 	return 1;
 }
 
-/* The number of the message that the member is to have next; SP_SHARED_NOTHING: it has all. */
+/*
+ * The number of the message that the member is to have next; SP_SHARED_NOTHING: it has all. Half of
+ * the CPUs begin with the last message. A frame stays on its CPU, in both switches, so a CPU merges
+ * and sends its own half of the blocks, without waiting for another one's lock and cache lines.
+ */
 SP_INLINE __u32 sp_shared_next(struct sp_shared_member *peer, __u32 want, __u32 total,
 			       __u32 side)
 {
-	__u32 number;
+	__u32 backwards = sp_shared_this_cpu() & 1;
+	__u64 taken;
 
 	if (want != SP_SHARED_NOTHING)
 		return want < total ? want : SP_SHARED_NOTHING;
-	if (SP_SHARED_LOAD(peer->next[side & 1]) >= total)
+	taken = SP_SHARED_LOAD(peer->next[side & 1]);
+	if ((__u32)taken + (taken >> 32) >= total)
 		return SP_SHARED_NOTHING;
-	number = __sync_fetch_and_add(&peer->next[side & 1], 1);
-	return number < total ? number : SP_SHARED_NOTHING;
+	taken = __sync_fetch_and_add(&peer->next[side & 1], backwards ? 1ull << 32 : 1);
+	if ((__u32)taken + (taken >> 32) >= total)
+		return SP_SHARED_NOTHING;
+	return backwards ? total - 1 - (taken >> 32) : taken;
 }
 
 /* A frame that came in goes back the way that it came. */

@@ -135,13 +135,16 @@ struct sp_shared_member {
 	__u32 merged; /* Of those, so many are merged. */
 	__u32 complete; /* 1: all of them. */
 	__u32 frames; /* Frames that it sent. */
-	/* The number of the message that it gets next, by the lowest bit of its window. */
-	__u32 next[2];
+	/*
+	 * Messages that it was sent, by the lowest bit of its window: so many from the first one on
+	 * in the lower half, so many from the last one back in the upper half.
+	 */
+	__u64 next[2];
 	__be32 address; /* Its address. 0.0.0.0: no member has this number. */
 	__u32 full; /* Of the frames that it sent, so many brought cells. */
 };
-_Static_assert(sizeof(struct sp_shared_member) == 40, "as in Rust");
-_Static_assert(__builtin_offsetof(struct sp_shared_member, full) == 36, "as in Rust");
+_Static_assert(sizeof(struct sp_shared_member) == 48, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_shared_member, full) == 44, "as in Rust");
 
 /* What a CPU works on in a group. Two cache lines: packets touch the first one only. */
 struct sp_shared_cpu {

@@ -228,8 +228,9 @@ c_struct! {
         pub complete: u32,
         /// Frames that it sent.
         pub frames: u32,
-        /// The number of the message that it gets next, by the lowest bit of its window.
-        pub next: [u32; 2],
+        /// Messages that it was sent, by the lowest bit of its window: so many from the first one on
+        /// in the lower half, so many from the last one back in the upper half.
+        pub next: [u64; 2],
         /// Its address. 0.0.0.0: no member has this number.
         pub address: Ipv4Addr,
         /// Of the frames that it sent, so many brought cells.

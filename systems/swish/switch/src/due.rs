@@ -23,8 +23,8 @@ pub struct Seen {
     pub total: u32,
     /// Of those, so many are merged here.
     pub merged: u32,
-    /// This switch's message that it gets next.
-    pub next: u32,
+    /// Messages that this switch sent it.
+    pub sent: u32,
     /// Frames that came from it so far.
     pub frames: u32,
 }
@@ -249,7 +249,7 @@ impl Rounds {
         let came = self.came(member, seen);
         let to_send = match own_total {
             NOT_KNOWN => 0,
-            total if sending => total.saturating_sub(seen.next),
+            total if sending => total.saturating_sub(seen.sent),
             _ => 0,
         };
         let to_get = if sending && known { seen.total.saturating_sub(seen.merged) } else { 0 };

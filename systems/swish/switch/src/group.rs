@@ -437,7 +437,8 @@ impl Group {
             if !value.address.is_unspecified() {
                 let MemberValue { total, merged, next, frames, .. } = value;
                 let next = next[(node.word >> 3 & 1) as usize];
-                members.push((member, Seen { total, merged, next, frames }));
+                let sent = (next as u32).saturating_add((next >> 32) as u32);
+                members.push((member, Seen { total, merged, sent, frames }));
             }
         }
         Ok(Look {
