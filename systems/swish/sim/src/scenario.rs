@@ -103,6 +103,17 @@ impl Scenario {
         }
     }
 
+    /// The run of this seed with a cap on CPU time, without another pause. Its program is of
+    /// [`crate::Program::compile_busy`].
+    pub fn of_cpu_cap(seed: u64) -> Scenario {
+        let mut rng = StdRng::seed_from_u64(seed ^ 0xcb0);
+        let cpu_percent = *[20, 60, 150].get(rng.random_range(0..3usize)).unwrap_or(&20);
+        let caps = Caps { cpu_percent, ..Caps::default() };
+        let whole = Scenario::of_seed(seed);
+        let conditions = Conditions { loss: whole.conditions.loss.min(0.1), ..whole.conditions };
+        Scenario { period_ns: 0, caps, conditions, ..whole }
+    }
+
     /// A run of so many switches, whose network loses and doubles messages. (Each of them sends all
     /// others something, so a window takes a while.)
     pub fn of_many(seed: u64, switches: usize) -> Scenario {

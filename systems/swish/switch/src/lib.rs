@@ -329,6 +329,7 @@ impl Objects {
             phase: node.word & 7,
             age_ms: load.age_ms,
             held_ms: load::held_ns(&node, now_ns) / 1_000_000,
+            pause_ms: load::pause_ns(&node, now_ns) / 1_000_000,
             period_us: load.period_us,
             bound: load.bound,
             relaxation: relaxation(members.len(), load.bound),

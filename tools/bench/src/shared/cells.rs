@@ -2,7 +2,7 @@
 //! all change in each window: user space fills the deltas, as packets could not.
 
 use crate::build::Places;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use c_layout::CStruct;
 use dataplane::{Dataplane, MappedWords};
 use lab::instance::Running;
@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use swish_protocol::layouts::{BlockValue, CELLS, NodeValue, phase};
+use swish_sim::Program;
 use swish_switch::group::{Group, STATS};
 
 /// Labs of this process.
@@ -66,6 +67,42 @@ impl Variable {
             30..=59 => self.blocks().div_ceil(4),
             _ => self.blocks(),
         }
+    }
+
+    /// The program's macros.
+    fn defines(&self) -> [String; 2] {
+        let kind = if self.bits { "BITS" } else { "COUNTERS" };
+        [format!("CELLS={}", self.cells), format!("KIND={kind}")]
+    }
+
+    /// The lab's command that compiles it.
+    fn compiles(&self, source: &Path) -> String {
+        let [cells, kind] = self.defines();
+        let source = source.display();
+        format!(
+            r#""${{stateplane}}", "compile", "{source}", "-D", "{cells}", "-D", "{kind}", "-o", "${{lab_dir}}/cells.o""#
+        )
+    }
+
+    /// Compiles it without the ready phase, which no option of the program can do; the lab's
+    /// command that copies it.
+    fn compiled_without_ready(&self, source: &Path, out: &Path) -> Result<String> {
+        let text = std::fs::read_to_string(source).with_context(|| source.display().to_string())?;
+        let program =
+            Program::compile_without_ready("shared_cells.p4", &text, self.defines().to_vec())
+                .map_err(|why| anyhow!("{} without the ready phase: {why}", source.display()))?;
+        let object = out.join("without_ready.o");
+        std::fs::copy(&program.object, &object).with_context(|| object.display().to_string())?;
+        let manifest = Manifest::path_for(&object);
+        std::fs::write(&manifest, program.manifest.to_json())
+            .with_context(|| manifest.display().to_string())?;
+        let script = format!(
+            "cp {} ${{lab_dir}}/cells.o && cp {} {}",
+            object.display(),
+            manifest.display(),
+            Manifest::path_for(Path::new("${lab_dir}/cells.o")).display()
+        );
+        Ok(format!(r#""sh", "-c", "{script}""#))
     }
 
     /// Changed cells are spread evenly over the block's lines.
@@ -159,17 +196,20 @@ pub struct Cells {
     variable: Variable,
 }
 
-/// With a host at each switch, or without.
-fn topology(switches: usize, folder: &Path, hosts: bool) -> String {
+/// The program of the switches.
+const SOURCE: &str = "tools/bench/setups/shared_cells.p4";
+
+/// With a host at each switch, or without. `build`: a command that leaves the object in the lab's
+/// folder.
+fn topology(switches: usize, build: &str, hosts: bool) -> String {
     let members: Vec<String> = (1..=switches).map(|it| format!("\"10.9.0.{it}\"")).collect();
-    let source = folder.join("tools/bench/setups/shared_cells.p4");
     let mut text = format!(
         r#"name = "cells"
 description = "switches that share one variable"
 modes = ["shared"]
 
 [[build]]
-command = ["${{stateplane}}", "compile", "{source}", "-D", "CELLS=${{cells}}", "-D", "KIND=${{kind}}", "-o", "${{lab_dir}}/cells.o"]
+command = [{build}]
 
 [[build]]
 command = ["${{stateplane}}", "keys", "generate", "${{lab_dir}}/fabric.secrets"]
@@ -195,7 +235,6 @@ period_us = 0
 ${{ports}}
 '''
 "#,
-        source = source.display(),
         members = members.join(", "),
     );
     let others = |own: usize| (1..=switches).filter(move |other| *other != own);
@@ -249,7 +288,16 @@ impl Cells {
     /// # Errors
     /// The lab does not come up.
     pub fn up(places: &Places, switches: usize, variable: Variable) -> Result<Cells> {
-        Cells::with(places, switches, variable, false)
+        Cells::with(places, switches, variable, false, true)
+    }
+
+    /// The same without the ready phase ([`swish_sim::seeded::WITHOUT_READY`]). The deltas are
+    /// filled before windows count.
+    ///
+    /// # Errors
+    /// The lab does not come up.
+    pub fn without_ready(places: &Places, switches: usize, variable: Variable) -> Result<Cells> {
+        Cells::with(places, switches, variable, false, false)
     }
 
     /// The same with a host at each switch.
@@ -257,19 +305,26 @@ impl Cells {
     /// # Errors
     /// The lab does not come up.
     pub fn with_hosts(places: &Places, switches: usize, variable: Variable) -> Result<Cells> {
-        Cells::with(places, switches, variable, true)
+        Cells::with(places, switches, variable, true, true)
     }
 
-    fn with(places: &Places, switches: usize, variable: Variable, hosts: bool) -> Result<Cells> {
+    fn with(
+        places: &Places,
+        switches: usize,
+        variable: Variable,
+        hosts: bool,
+        ready: bool,
+    ) -> Result<Cells> {
         let Places { root, stateplane, output: out } = places;
         let path = out.join("shared_cells.toml");
-        std::fs::write(&path, topology(switches, root, hosts))
+        let source = root.join(SOURCE);
+        let build = match ready {
+            true => variable.compiles(&source),
+            false => variable.compiled_without_ready(&source, out)?,
+        };
+        std::fs::write(&path, topology(switches, &build, hosts))
             .with_context(|| path.display().to_string())?;
-        let vars = [
-            ("stateplane", stateplane.display().to_string()),
-            ("cells", variable.cells.to_string()),
-            ("kind", if variable.bits { "BITS" } else { "COUNTERS" }.to_owned()),
-        ];
+        let vars = [("stateplane", stateplane.display().to_string())];
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let options = Options {
             name: Some(format!("cells-{}-{number}", std::process::id())),

@@ -117,8 +117,8 @@ fn print(groups: &Groups) {
         }
     }
     for group in &groups.shared {
-        for switch in &group.held_up {
-            outln!("  group {}: {switch} holds it up", group.group);
+        for note in group.notes() {
+            outln!("  group {}: {note}", group.group);
         }
         if let Some(fault) = &group.fault {
             outln!("  group {}: {fault}", group.group);
