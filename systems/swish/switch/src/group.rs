@@ -1,6 +1,7 @@
 //! A group of variables in a loaded object: what is read and written of it.
 
 use crate::due::{Look, Rounds, Seen, Wanted};
+use crate::tree::exchanged;
 use c_layout::CStruct;
 use dataplane::{Dataplane, Error, MappedWords, Result};
 use libbpf_rs::{MapCore, MapFlags};
@@ -11,7 +12,7 @@ use std::net::Ipv4Addr;
 use swish_protocol::control::Member;
 use swish_protocol::layouts::{
     BUCKETS, BlockValue, CELLS, CPUS, CpuValue, DueValue, MEMBERS, MemberValue, NOT_KNOWN,
-    NodeValue,
+    NodeValue, phase, tree,
 };
 use swish_protocol::objects::{
     Consistency, Group as Described, Merge, OwnMerge, SYSTEM, SharedSettings, groups, member_bytes,
@@ -104,6 +105,8 @@ pub struct View {
     pub begins_ns: u64,
     /// See `begins_ns`.
     pub turns_ns: u64,
+    /// How many children a member of the aggregation tree has at the most; 0: there is no tree.
+    pub fan_out: u32,
 }
 
 impl View {
@@ -313,7 +316,8 @@ impl Group {
         self.secrets(dataplane, view, ring)?;
         // (All records: an earlier agent may have ended while it wrote a larger view, and a record
         // with an address is a member's.)
-        let addresses = view.members.iter().map(|it| (it.number, it.address));
+        let (place, near) = view.neighbours();
+        let addresses = near.iter().map(|it| (it.number, it.address));
         let addresses: BTreeMap<u32, Ipv4Addr> = addresses.collect();
         let room = self.room();
         // (The map refuses numbers that it has no room for.)
@@ -352,7 +356,7 @@ impl Group {
             began_ns: [view.begins_ns; 2],
             view: view.number,
             own: view.own,
-            count: view.members.len() as u32,
+            count: near.len() as u32,
             cpus,
             first: self.described.first,
             blocks: self.described.blocks,
@@ -368,7 +372,7 @@ impl Group {
             sent_bytes: 0,
             busy_ns: 0,
             cpu_percent: view.caps.cpu_percent,
-            unused: 0,
+            tree: place,
         };
         (node.dirty_blocks[side], node.most_cells[side]) = (open.blocks, open.most_cells);
         self.write_node(dataplane, &node)?;
@@ -388,6 +392,7 @@ impl Group {
             layout: self.described.layout,
             view: view.number,
             members: &view.members,
+            fan_out: view.fan_out,
         };
         for id in 0..4 {
             let value = secret_value(ring.secret(id), &about);
@@ -403,8 +408,10 @@ impl Group {
     /// The kernel refuses.
     pub fn has(&self, dataplane: &Dataplane, view: &View) -> Result<bool> {
         let node = self.node(dataplane)?;
+        let (place, near) = view.neighbours();
         let known = [
-            node.count as usize == view.members.len(),
+            node.count as usize == near.len(),
+            node.tree == place,
             node.limit == view.limit(),
             node.own == view.own,
             node.view == view.number,
@@ -412,7 +419,7 @@ impl Group {
             node.byte_time == view.caps.byte_time(),
             node.cpu_percent == view.caps.cpu_percent,
         ];
-        for Member { number, address, .. } in &view.members {
+        for Member { number, address, .. } in &near {
             if self.member(dataplane, *number)?.address != *address {
                 return Ok(false);
             }
@@ -433,16 +440,27 @@ impl Group {
             }
             let value = MemberValue::from_bytes(&bytes);
             if !value.address.is_unspecified() {
-                let MemberValue { total, merged, next, frames, .. } = value;
-                let next = next[(node.word >> 3 & 1) as usize];
-                members.push((member, Seen { total, merged, next, frames }));
+                members.push((member, value));
             }
         }
+        let own = members.iter().find(|(member, _)| *member == node.own);
+        let own_total = own.map_or(NOT_KNOWN, |(_, own)| own.total);
+        let seen = |(member, it): (u32, MemberValue)| {
+            let MemberValue { total, merged, frames, .. } = it;
+            let (sends, to_send) = exchanged(&node, own_total, member, &it);
+            (member, Seen { total, merged, to_send, sends, frames })
+        };
+        let members: Vec<(u32, Seen)> = members.into_iter().map(seen).collect();
+        let side = (node.word >> 3 & 1) as usize;
+        // (In a pause, children in a tree may lack what came down last.)
+        let pauses = node.word & 7 == phase::ADVANCED && members.iter().all(|it| it.1.to_send == 0);
         Ok(Look {
             word: node.word,
             sealed: node.sealed != 0,
-            waits_until_ns: if node.word & 7 == 0 { node.next_ns } else { 0 },
+            waits_until_ns: if pauses { node.next_ns } else { 0 },
             own: node.own,
+            tree: node.tree != tree::NONE,
+            ready: if node.tree == tree::NONE { 0 } else { node.ready[side] },
             members,
         })
     }

@@ -29,6 +29,7 @@ mod parts;
 pub mod records;
 pub mod strong;
 pub mod strong_keys;
+mod tree;
 
 use chain_member::ChainMember;
 use chained::Chained;
