@@ -1,4 +1,4 @@
-//! A lab of two to eight switches that share one variable (`setups/shared_cells.p4`), whose cells
+//! A lab of two to 32 switches that share one variable (`setups/shared_cells.p4`), whose cells
 //! all change in each window: user space fills the deltas, as packets could not.
 
 use crate::build::Places;
@@ -15,13 +15,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-use swish_protocol::layouts::{BlockValue, CELLS, NodeValue, phase};
+use swish_protocol::layouts::{BlockValue, CELLS, CPUS, CpuValue, NodeValue, phase};
 use swish_switch::group::{Group, STATS};
 
 /// Labs of this process.
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
 const BLOCKS: &str = "sp_shared_blocks";
+const CPU_MAP: &str = "sp_shared_cpus";
 /// Counters: SP_SHARED_STAT_WINDOWS, SP_SHARED_STAT_SENT, SP_SHARED_STAT_RECEIVED.
 const WINDOWS: u32 = 0;
 const SENT: u32 = 1;
@@ -88,6 +89,15 @@ impl Switch {
         self.node.get(word(NodeValue::LAYOUT.offset("word")))
     }
 
+    /// Of all its frames.
+    fn sent_bytes(&self) -> Result<u64> {
+        let mut bytes = 0;
+        for cpu in 0..CPUS {
+            bytes += CpuValue::from_bytes(&self.dataplane.read_array(CPU_MAP, cpu)?).sent_bytes;
+        }
+        Ok(bytes)
+    }
+
     fn seal(&self, sealed: bool) {
         self.node.set(word(NodeValue::LAYOUT.offset("sealed")), u64::from(sealed));
     }
@@ -134,6 +144,8 @@ struct SoFar {
     sent: u64,
     /// From the second switch.
     frames: u32,
+    /// Messages with cells, and bytes of all frames, that all switches sent.
+    group: [u64; 2],
     times: Vec<(u64, u64)>,
 }
 
@@ -150,6 +162,10 @@ pub struct Counted {
     pub messages: f64,
     /// Messages with cells that the first switch sent each member.
     pub sent: f64,
+    /// Messages with cells that all switches sent.
+    pub group_messages: f64,
+    /// Bytes that all switches sent.
+    pub group_bytes: f64,
 }
 
 /// The lab; it goes down with this.
@@ -159,8 +175,20 @@ pub struct Cells {
     variable: Variable,
 }
 
-/// With a host at each switch, or without.
-fn topology(switches: usize, folder: &Path, hosts: bool) -> String {
+/// Beside the switches.
+#[derive(Clone, Copy, Default)]
+struct Extras {
+    /// A host at each of them.
+    hosts: bool,
+    /// Children in an aggregation tree at the most; 0: there is none.
+    fan_out: u32,
+}
+
+fn topology(switches: usize, folder: &Path, extras: Extras) -> String {
+    let tree = match extras.fan_out {
+        0 => String::new(),
+        fan_out => format!("tree = {fan_out}"),
+    };
     let members: Vec<String> = (1..=switches).map(|it| format!("\"10.9.0.{it}\"")).collect();
     let source = folder.join("tools/bench/setups/shared_cells.p4");
     let mut text = format!(
@@ -192,6 +220,7 @@ secrets = "${{lab_dir}}/fabric.secrets"
 members = [{members}]
 own = "10.9.0.${{number}}"
 period_us = 0
+{tree}
 ${{ports}}
 '''
 "#,
@@ -209,7 +238,7 @@ ${{ports}}
             let _ =
                 write!(ports, "[[port]]\ninterface = \"s{other}\"\nport = {port}\nfabric = true\n");
         }
-        if hosts {
+        if extras.hosts {
             let _ = write!(ports, "[[port]]\ninterface = \"h{own}\"\nport = {}\n", switches - 1);
             let _ = write!(
                 text,
@@ -250,7 +279,7 @@ impl Cells {
     /// # Errors
     /// The lab does not come up.
     pub fn up(places: &Places, switches: usize, variable: Variable) -> Result<Cells> {
-        Cells::with(places, switches, variable, false)
+        Cells::with(places, switches, variable, Extras::default())
     }
 
     /// The same with a host at each switch.
@@ -258,13 +287,28 @@ impl Cells {
     /// # Errors
     /// The lab does not come up.
     pub fn with_hosts(places: &Places, switches: usize, variable: Variable) -> Result<Cells> {
-        Cells::with(places, switches, variable, true)
+        Cells::with(places, switches, variable, Extras { hosts: true, ..Extras::default() })
     }
 
-    fn with(places: &Places, switches: usize, variable: Variable, hosts: bool) -> Result<Cells> {
+    /// As `up`, with an aggregation tree. (Its totals go into the deltas that user space fills: a
+    /// variable of bits has the same unions in each window, and one of counters has not.)
+    ///
+    /// # Errors
+    /// The lab does not come up.
+    pub fn tree(
+        places: &Places,
+        switches: usize,
+        variable: Variable,
+        fan_out: u32,
+    ) -> Result<Cells> {
+        ensure!(variable.bits, "counters are filled for groups without a tree only");
+        Cells::with(places, switches, variable, Extras { fan_out, ..Extras::default() })
+    }
+
+    fn with(places: &Places, switches: usize, variable: Variable, extras: Extras) -> Result<Cells> {
         let Places { root, stateplane, output: out } = places;
         let path = out.join("shared_cells.toml");
-        std::fs::write(&path, topology(switches, root, hosts))
+        std::fs::write(&path, topology(switches, root, extras))
             .with_context(|| path.display().to_string())?;
         let vars = [
             ("stateplane", stateplane.display().to_string()),
@@ -337,7 +381,13 @@ impl Cells {
     fn so_far(&self) -> Result<SoFar> {
         let Switch { dataplane, group, .. } = &self.switches[0];
         let count = |at| dataplane.read_count(STATS, at);
+        let mut group_sent = [0; 2];
+        for switch in &self.switches {
+            group_sent[0] += switch.dataplane.read_count(STATS, SENT)?;
+            group_sent[1] += switch.sent_bytes()?;
+        }
         Ok(SoFar {
+            group: group_sent,
             windows: count(WINDOWS)?,
             messages: count(RECEIVED)?,
             sent: count(SENT)?,
@@ -369,6 +419,8 @@ impl Cells {
             frames: f64::from(after.frames.wrapping_sub(before.frames)) / passed as f64,
             messages: (after.messages - before.messages) as f64 / passed as f64 / others,
             sent: (after.sent - before.sent) as f64 / passed as f64 / others,
+            group_messages: (after.group[0] - before.group[0]) as f64 / passed as f64,
+            group_bytes: (after.group[1] - before.group[1]) as f64 / passed as f64,
         })
     }
 
