@@ -16,8 +16,8 @@ pub const EXPERIMENT: Experiment = Experiment {
     page: Page {
         figure: "SwiSh, trees",
         title: "how long a window takes over an aggregation tree",
-        quick: "3 min",
-        full: "10 min",
+        quick: "6 min",
+        full: "12 min",
         shows: "\
             windows of one set of bits among 8, 16 and 32 switches, and of 3 × 4,096 sets, all \
             changed, among 8 and 16: without a tree, and with trees whose switches have 2 or 4 \
