@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod buckets;
 mod cells;
 mod chain_member;
 mod chained;
@@ -29,6 +30,7 @@ mod parts;
 pub mod records;
 pub mod strong;
 pub mod strong_keys;
+mod tree;
 
 use chain_member::ChainMember;
 use chained::Chained;
