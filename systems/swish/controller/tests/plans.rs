@@ -220,6 +220,50 @@ fn a_dead_member_is_removed() {
     assert!(tasks.contains(&(address(0), Task::Seal { number: 6 })), "{tasks:?}");
 }
 
+/// Member 3 dies, and member 2 `later` times 10 ms after it. Members 0 and 1 follow each order, and
+/// member 2, if it only does not seal, reports all the time. In which round they were asked to seal
+/// first, and in which round a decision was made; its members.
+fn two_die(later: usize, second_reports: bool) -> (usize, usize, Vec<Member>) {
+    let mut world = World::new();
+    let mut all: Vec<Report> = (0..4).map(|number| report(number, 4, 8, phase::READY, 0)).collect();
+    world.round(&all);
+    let mut asked = None;
+    for round in 0..100 {
+        let living = if round < later || second_reports { &all[..3] } else { &all[..2] };
+        let (tasks, persist) = world.round(living);
+        for (to, task) in tasks {
+            let Task::Seal { number } = task else { continue };
+            asked.get_or_insert(round);
+            for report in all[..2].iter_mut().filter(|it| it.switch == to) {
+                (report.sealed, report.known) = (number, number);
+            }
+        }
+        if let Some(state) = persist {
+            let newest = state.groups["main"].newest().expect("a decision");
+            return (asked.expect("a seal"), round, newest.members.clone());
+        }
+    }
+    panic!("no decision in a second");
+}
+
+/// The others stand still meanwhile: who was asked is not given all of `dead_ns`, 100 ms.
+#[test]
+fn who_dies_with_another_one_goes_with_it() {
+    let only = [member(0), member(1)];
+    for (later, rounds) in [(0, 1), (3, 4), (5, 5), (8, 7)] {
+        let (asked, decided, members) = two_die(later, false);
+        assert_eq!(members, only, "{later}");
+        assert!(decided - asked <= rounds, "{later}: after {}0 ms", decided - asked);
+    }
+}
+
+#[test]
+fn a_member_that_reports_has_time_to_seal() {
+    let (asked, decided, members) = two_die(0, true);
+    assert_eq!(members, [member(0), member(1)]);
+    assert!(decided - asked >= 50, "it had {}0 ms, of 500", decided - asked);
+}
+
 /// Until the decision that a switch joins is persistent: the reports, and the switches that are
 /// told of it at once.
 fn joined() -> (World, Vec<Report>, Vec<Ipv4Addr>) {
