@@ -35,6 +35,8 @@ pub enum Stage {
     Sealing,
     /// A decision is being taken.
     Taking,
+    /// Switches are in a view that is newer than all that are known: nothing is decided.
+    Behind,
 }
 
 /// A switch of a group.
@@ -70,6 +72,8 @@ pub(crate) struct Group {
     sealed_ns: u64,
     /// Members whose death was told.
     told: BTreeSet<(Ipv4Addr, u32)>,
+    /// See `Stage::Behind`.
+    behind: bool,
     /// With SRO: since when all members have had everything, in the view with this number.
     settled: Option<(u32, u64)>,
     sent: eventual::Sent,
@@ -89,6 +93,7 @@ impl Group {
             began_ns: None,
             sealed_ns: 0,
             told: BTreeSet::new(),
+            behind: false,
             settled: None,
             sent: eventual::Sent::default(),
             summed: fold::Summed::default(),
@@ -221,6 +226,7 @@ impl Group {
 
     pub fn stage(&self) -> Stage {
         match (&self.attempt, &self.value) {
+            _ if self.behind => Stage::Behind,
             (Some(_), _) => Stage::Sealing,
             (None, Some(_)) => Stage::Taking,
             (None, None) => Stage::Settled,
@@ -322,6 +328,9 @@ impl Group {
                 return None;
             }
             return self.eventual_step(now_ns, settings, newest, out);
+        }
+        if self.is_behind(now_ns, settings, state.newest(), out) {
+            return None;
         }
         let Some(newest) = state.newest() else { return self.found(now_ns, settings, None) };
         self.remove_strangers(now_ns, settings, newest, out);
