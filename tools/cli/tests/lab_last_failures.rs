@@ -69,7 +69,7 @@ impl Running {
         let hosts: Vec<_> = hosts.collect();
         for host in hosts {
             let made = host.join().expect("a host");
-            assert!(made.iter().filter(|it| it.back.is_some()).count() > 20, "a host writes");
+            assert!(made.iter().any(|it| it.back.is_some()), "a host writes");
             self.ledger.writes.extend(made);
         }
     }
