@@ -13,7 +13,7 @@ const BEFORE_BYTES: u64 = 14 + 20 + 8;
 /// Bytes are counted for so long.
 const RATE_NS: u64 = 1_000_000_000;
 /// A window that goes on no further for so long, after its pause, is held up.
-const LATE_MS: u64 = 100;
+pub(crate) const LATE_MS: u64 = 100;
 
 /// What `stateplane status` is told of a group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
