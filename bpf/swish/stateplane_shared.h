@@ -266,6 +266,22 @@ static __noinline int sp_shared_list_block(struct sp_shared_node *node, __u32 si
 	return 0;
 }
 
+/* A block of the rotation has so many changed cells. */
+SP_INLINE void sp_shared_raise_most(struct sp_shared_node *node, __u32 side, __u32 cells)
+{
+	int i;
+
+	for (i = 0; i < SP_SHARED_TRIES; i++) {
+		__u32 most = SP_SHARED_LOAD(node->most_cells[side & 1]);
+
+		if (most >= cells ||
+		    __sync_val_compare_and_swap(&node->most_cells[side & 1], most, cells) == most)
+			break;
+	}
+	if (i == SP_SHARED_TRIES)
+		__sync_lock_test_and_set(&node->most_cells[side & 1], SP_SHARED_CELLS);
+}
+
 /* Looks at a line that another CPU clears, at the most. Clearing takes as long as a few looks. */
 #define SP_SHARED_SPINS 100000
 
@@ -431,15 +447,7 @@ SP_SHARED_GLOBAL int sp_shared_apply(__u64 word, __u32 group, __u32 number, __u3
 	/* (So many CPUs at once that this one was never lucky: whole blocks need no count.) */
 	if (i == SP_SHARED_TRIES)
 		fresh = SP_SHARED_CELLS;
-	for (i = 0; i < SP_SHARED_TRIES; i++) {
-		__u32 most = SP_SHARED_LOAD(node->most_cells[side]), cells = fresh & 0xffff;
-
-		if (most >= cells ||
-		    __sync_val_compare_and_swap(&node->most_cells[side], most, cells) == most)
-			break;
-	}
-	if (i == SP_SHARED_TRIES)
-		__sync_lock_test_and_set(&node->most_cells[side], SP_SHARED_CELLS);
+	sp_shared_raise_most(node, side, fresh & 0xffff);
 	return 0;
 }
 

@@ -71,6 +71,8 @@ SP_INLINE __u64 sp_shared_cells_window(const struct sp_shared_message *message)
 	return message->window - !!(message->kind & SP_SHARED_KIND_PREVIOUS);
 }
 
+#include "stateplane_shared_tree.h"
+
 /* The cells in the frame go into the values. */
 static __noinline int sp_shared_merge(struct xdp_md *xdp, const struct sp_shared_message *message,
 				      struct sp_shared_node *node, __u64 window)
@@ -100,16 +102,31 @@ SP_INLINE int sp_shared_is_right(const struct sp_shared_message *message,
 	return (each == 32 || each == 16 || each == 8 || each == 4) && count <= each;
 }
 
+/* A message's cells go where this switch merges those of their sender. */
+static __noinline int sp_shared_merge_from(struct xdp_md *xdp,
+					   const struct sp_shared_message *message,
+					   struct sp_shared_node *node, __u64 window)
+{
+	__u32 up = sp_shared_is_parent(node, message->sender);
+
+	if (!node->tree || up)
+		sp_shared_merge(xdp, message, node, window);
+	if (node->tree && (!up || sp_shared_has_children(node)))
+		sp_shared_branch(xdp, message, node, window, up);
+	return 0;
+}
+
 /* A member's message of this window: its cells are merged once, and its total noted. */
 static __noinline int sp_shared_take(struct xdp_md *xdp, const struct sp_shared_message *message,
-				     __u64 window)
+				     __u64 word)
 {
 	__u32 group = message->group & (SP_SHARED_GROUPS - 1);
 	__u32 from = message->sender & (SP_SHARED_MEMBERS - 1);
 	struct sp_shared_member *member = sp_shared_member(group, from);
 	struct sp_shared_node *node = sp_shared_node(group);
+	__u64 window = SP_SHARED_WINDOW(word);
 
-	if (!member || !node)
+	if (!member || !node || !sp_shared_takes(node, from, SP_SHARED_PHASE(word)))
 		return 0;
 	if (message->kind & SP_SHARED_KIND_CELLS) {
 		if (!sp_shared_is_right(message, node)) {
@@ -118,14 +135,18 @@ static __noinline int sp_shared_take(struct xdp_md *xdp, const struct sp_shared_
 		}
 		if (sp_shared_claim(group, from, message->number)) {
 			sp_shared_count(SP_SHARED_STAT_RECEIVED);
-			sp_shared_merge(xdp, message, node, window);
+			sp_shared_merge_from(xdp, message, node, window);
 			__sync_fetch_and_add(&member->merged, 1);
 		} else {
 			sp_shared_count(SP_SHARED_STAT_REPEATED);
 		}
 	}
-	if (message->total != SP_SHARED_NOTHING)
+	if (message->total != SP_SHARED_NOTHING) {
+		/* (A parent's messages go on to the children as they are.) */
+		if (sp_shared_is_parent(node, from))
+			SP_SHARED_STORE(node->totals[window & 1], message->total);
 		SP_SHARED_STORE(member->total, message->total);
+	}
 	sp_shared_check_member(node, member);
 	return 0;
 }
@@ -184,7 +205,14 @@ static __noinline int sp_shared_put(struct xdp_md *xdp, struct sp_shared_message
 		sp_shared_count(SP_SHARED_STAT_FAULTS);
 		return 0;
 	}
-	/* (Of the window before, it is: and the records are this window's by now.) */
+	/*
+	 * (Of the window before, it is: and the records are this window's by now. With a parent, it is
+	 * when it comes back as a part of the total.)
+	 */
+	if (sp_shared_is_below(node)) {
+		sp_shared_count(SP_SHARED_STAT_SENT);
+		return 1;
+	}
 	if (window == SP_SHARED_WINDOW(SP_SHARED_LOAD(node->word)) &&
 	    sp_shared_claim(group, node->own & (SP_SHARED_MEMBERS - 1), message->number)) {
 		sp_shared_merge(xdp, message, node, window);
@@ -195,18 +223,26 @@ static __noinline int sp_shared_put(struct xdp_md *xdp, struct sp_shared_message
 	return 1;
 }
 
-/* The number of the message that the member is to have next; SP_SHARED_NOTHING: it has all. */
+/*
+ * The number of the message that the member is to have next; SP_SHARED_NOTHING: it has all. Half of
+ * the CPUs begin with the last message. A frame stays on its CPU, in both switches, so a CPU merges
+ * and sends its own half of the blocks, without waiting for another one's lock and cache lines.
+ */
 SP_INLINE __u32 sp_shared_next(struct sp_shared_member *peer, __u32 want, __u32 total,
 			       __u32 side)
 {
-	__u32 number;
+	__u32 backwards = sp_shared_this_cpu() & 1;
+	__u64 taken;
 
 	if (want != SP_SHARED_NOTHING)
 		return want < total ? want : SP_SHARED_NOTHING;
-	if (SP_SHARED_LOAD(peer->next[side & 1]) >= total)
+	taken = SP_SHARED_LOAD(peer->next[side & 1]);
+	if ((__u32)taken + (taken >> 32) >= total)
 		return SP_SHARED_NOTHING;
-	number = __sync_fetch_and_add(&peer->next[side & 1], 1);
-	return number < total ? number : SP_SHARED_NOTHING;
+	taken = __sync_fetch_and_add(&peer->next[side & 1], backwards ? 1ull << 32 : 1);
+	if ((__u32)taken + (taken >> 32) >= total)
+		return SP_SHARED_NOTHING;
+	return backwards ? total - 1 - (taken >> 32) : taken;
 }
 
 /* A frame that came in goes back the way that it came. */
@@ -241,12 +277,12 @@ SP_INLINE __u32 sp_shared_hop(__u32 group, struct sp_shared_node *node)
 }
 
 /*
- * Fills the frame for the member, whose window is `theirs` (0: not known): what it lacks of this
- * switch's messages, in its window. `ask`: the number of a message that this switch lacks. 0: the
- * frame ends here.
+ * Fills the frame for the member, which is in this window and phase (0: not known): what it lacks
+ * of this switch's messages, in its window. `ask`: the number of a message that this switch lacks.
+ * 0: the frame ends here.
  */
 static __noinline int sp_shared_fill(struct xdp_md *xdp, struct sp_shared_message *message,
-				     __u64 theirs, __u32 ask)
+				     __u64 theirs, __u32 their_phase, __u32 ask)
 {
 	__u32 group = message->group & (SP_SHARED_GROUPS - 1), cpu = sp_shared_this_cpu();
 	__u32 to = message->receiver & (SP_SHARED_MEMBERS - 1), want = message->want, bytes, which;
@@ -263,12 +299,9 @@ static __noinline int sp_shared_fill(struct xdp_md *xdp, struct sp_shared_messag
 	message->want = ask;
 	message->total = SP_SHARED_NOTHING;
 	message->block = 0;
-	if (SP_SHARED_PHASE(word) == SP_SHARED_SENDING && (theirs == window || !theirs))
-		served = window;
-	else if (SP_SHARED_PHASE(word) < SP_SHARED_ROTATED && theirs == window - 1)
-		served = window - 1; /* what it lacks is still there, as it is not ready for this window */
+	served = sp_shared_served(node, peer, word, to, theirs, their_phase);
 	if (served) {
-		message->total = SP_SHARED_LOAD(node->totals[served & 1]);
+		message->total = sp_shared_total_for(group, node, to, served);
 		message->number = sp_shared_next(peer, want, message->total, served);
 		if (message->number != SP_SHARED_NOTHING) {
 			if (sp_length(xdp) != SP_SHARED_FULL_BYTES &&
@@ -287,7 +320,7 @@ static __noinline int sp_shared_fill(struct xdp_md *xdp, struct sp_shared_messag
 		return 0;
 	if (served && served != window)
 		message->kind |= SP_SHARED_KIND_PREVIOUS;
-	message->kind |= SP_SHARED_PHASE(word) << SP_SHARED_KIND_PHASE_SHIFT |
+	message->kind |= sp_shared_told_phase(node, word, to) << SP_SHARED_KIND_PHASE_SHIFT |
 			 sends << SP_SHARED_KIND_SECRET_SHIFT;
 	if (!(message->kind & SP_SHARED_KIND_CELLS)) {
 		/*
@@ -346,7 +379,7 @@ SP_INLINE int sp_shared_is_message(struct xdp_md *xdp)
  * CPU counts it.
  */
 SP_INLINE void sp_shared_raise_ready(struct sp_shared_node *node, struct sp_shared_member *member,
-				     __u64 window)
+				     __u32 from, __u64 window)
 {
 	for (int i = 0; i < SP_SHARED_TRIES; i++) {
 		__u64 seen = SP_SHARED_LOAD(member->ready);
@@ -354,7 +387,9 @@ SP_INLINE void sp_shared_raise_ready(struct sp_shared_node *node, struct sp_shar
 		if (seen >= window)
 			break;
 		if (__sync_val_compare_and_swap(&member->ready, seen, window) == seen) {
-			sp_shared_count_ready(node, window);
+			/* (A parent says it of itself: what it waits for is this switch.) */
+			if (!sp_shared_is_parent(node, from))
+				sp_shared_count_ready(node, window);
 			break;
 		}
 	}
@@ -404,18 +439,18 @@ static __noinline int sp_shared_handle(struct xdp_md *xdp, struct sp_shared_mess
 	member->full += message->kind & SP_SHARED_KIND_CELLS;
 	/* (Of an older window it would count as one of the next.) */
 	if (phase >= SP_SHARED_READY && theirs >= window)
-		sp_shared_raise_ready(node, member, theirs);
+		sp_shared_raise_ready(node, member, from, theirs);
 	/* (A member goes on from READY when all are ready.) */
 	if (phase >= SP_SHARED_ROTATED && theirs == window)
 		SP_SHARED_STORE(node->all_ready, window);
 	if (sp_shared_cells_window(message) == window && SP_SHARED_PHASE(word) >= SP_SHARED_READY)
-		sp_shared_take(xdp, message, window);
+		sp_shared_take(xdp, message, word);
 	message->receiver = from;
 	data = (void *)(long)xdp->data;
 	if (data + SP_SHARED_CELLS_AT > (__u8 *)(long)xdp->data_end)
 		return XDP_DROP;
 	sp_shared_turn_round(data);
-	bytes = sp_shared_fill(xdp, message, theirs, SP_SHARED_NOTHING);
+	bytes = sp_shared_fill(xdp, message, theirs, phase, SP_SHARED_NOTHING);
 	sp_shared_spend(node, cpu, bytes, message->begun_ns);
 	__sync_lock_test_and_set(&cpu->frame, SP_SHARED_NO_PIN);
 	return bytes ? sp_forward(port, bytes) : sp_shared_end();
@@ -525,7 +560,7 @@ static __noinline int sp_shared_generated(struct xdp_md *xdp)
 		sp_shared_count(SP_SHARED_STAT_NO_ROUTE);
 		goto out;
 	}
-	bytes = sp_shared_fill(xdp, &message, 0, due.want);
+	bytes = sp_shared_fill(xdp, &message, 0, 0, due.want);
 out:
 	sp_shared_spend(node, cpu, bytes, message.begun_ns);
 	__sync_lock_test_and_set(&cpu->frame, SP_SHARED_NO_PIN);

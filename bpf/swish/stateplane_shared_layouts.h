@@ -36,6 +36,10 @@
 #define SP_SHARED_ROTATED 4
 #define SP_SHARED_COUNTING 5
 #define SP_SHARED_SENDING 6
+#define SP_SHARED_GATHERING 7
+#define SP_SHARED_NO_TREE 0 /* a switch's place in the aggregation tree */
+#define SP_SHARED_ROOT 1
+#define SP_SHARED_BELOW 2
 #define SP_SHARED_KIND_CELLS 1 /* the message brings cells */
 #define SP_SHARED_KIND_SINGLE 2 /* single ones of several blocks */
 #define SP_SHARED_KIND_PREVIOUS 4 /* of the window before */
@@ -87,7 +91,10 @@ _Static_assert(__builtin_offsetof(struct sp_shared_block, value) == 3296, "as in
 struct sp_shared_node {
 	__u64 word; /* The window (61 bits) and the phase; 0: the group has not begun. */
 	__u64 sealed; /* Not 0: nothing is merged, sent or turned. */
-	/* Members that are ready, this switch too: for the windows of each lowest bit. */
+	/*
+	 * Members that are ready, this switch too: for the windows of each lowest bit. In a tree:
+	 * children instead, when all below them are ready, too.
+	 */
 	__u32 ready[2];
 	__u64 all_ready; /* A member said that all are ready for this window. */
 	__u32 complete; /* Members whose blocks of this window are all merged. */
@@ -98,7 +105,7 @@ struct sp_shared_node {
 	__u64 began_ns[2];
 	__u32 view; /* The view; messages carry its low 16 bits. */
 	__u32 own; /* This switch's number as a member. */
-	__u32 count; /* How many members the view has. */
+	__u32 count; /* How many members the view has. In a tree: neighbours, and this switch. */
 	__u32 cpus; /* CPUs that may have packets. */
 	__u32 first; /* The group's first block. */
 	__u32 blocks; /* Its blocks. */
@@ -123,10 +130,10 @@ struct sp_shared_node {
 	__u64 sent_bytes; /* What this switch had sent when `moved_ns` was written. */
 	__u64 busy_ns; /* How long its CPUs had worked on frames then. */
 	__u32 cpu_percent; /* Cap on CPU time, of one CPU; 0: there is none. */
-	__u32 unused; /* 0. */
+	__u32 tree; /* This switch's place in the group's aggregation tree. */
 };
 _Static_assert(sizeof(struct sp_shared_node) == 176, "as in Rust");
-_Static_assert(__builtin_offsetof(struct sp_shared_node, unused) == 172, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_shared_node, tree) == 172, "as in Rust");
 
 /* A member of a group, as this switch knows it. */
 struct sp_shared_member {
@@ -135,13 +142,17 @@ struct sp_shared_member {
 	__u32 merged; /* Of those, so many are merged. */
 	__u32 complete; /* 1: all of them. */
 	__u32 frames; /* Frames that it sent. */
-	/* The number of the message that it gets next, by the lowest bit of its window. */
-	__u32 next[2];
-	__be32 address; /* Its address. 0.0.0.0: no member has this number. */
+	/*
+	 * Messages that it was sent, by the lowest bit of its window: so many from the first one on
+	 * in the lower half, so many from the last one back in the upper half.
+	 */
+	__u64 next[2];
+	/* Its address. 0.0.0.0: no member has this number; in a tree: no neighbour. */
+	__be32 address;
 	__u32 full; /* Of the frames that it sent, so many brought cells. */
 };
-_Static_assert(sizeof(struct sp_shared_member) == 40, "as in Rust");
-_Static_assert(__builtin_offsetof(struct sp_shared_member, full) == 36, "as in Rust");
+_Static_assert(sizeof(struct sp_shared_member) == 48, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_shared_member, full) == 44, "as in Rust");
 
 /* What a CPU works on in a group. Two cache lines: packets touch the first one only. */
 struct sp_shared_cpu {

@@ -11,6 +11,8 @@
  * READY: this switch says so, and waits until all members do.
  * TURNING: a CPU empties the lists of the delta that takes updates next.
  * ROTATED: updates go into the other delta; packets that write to the first one may be under way.
+ * GATHERING: in an aggregation tree only: messages of the children go into what this switch sends
+ * (stateplane_shared_tree.h). (Its number is the largest one: others had theirs before it.)
  * COUNTING: a CPU counts what this switch has to send.
  * SENDING: until all blocks of all members are merged. Then: ADVANCED, in the next window.
  */
@@ -60,6 +62,12 @@ SP_INLINE int sp_shared_claim(__u32 group, __u32 member, __u32 number)
 		return 0;
 	word = sp_shared_got_word(group, member, number / 64);
 	return word && !(__sync_fetch_and_or(word, bit) & bit);
+}
+
+/* In an aggregation tree: has this switch a parent? */
+SP_INLINE __u32 sp_shared_is_below(const struct sp_shared_node *node)
+{
+	return node->tree == SP_SHARED_BELOW;
 }
 
 struct sp_shared_drain {
@@ -209,7 +217,9 @@ SP_INLINE void sp_shared_total(__u32 group, struct sp_shared_node *node, __u64 w
 	/* (A member may still lack a message of this window when the next one has begun.) */
 	node->totals[side] = (node->dirty_blocks[side] + each - 1) / each;
 	SP_SHARED_STORE(member->total, node->totals[side]);
-	sp_shared_check_member(node, member);
+	/* (With a parent, it is the total of all that is merged here.) */
+	if (!sp_shared_is_below(node))
+		sp_shared_check_member(node, member);
 }
 
 struct sp_shared_sum {
@@ -267,7 +277,7 @@ SP_SHARED_GLOBAL __u64 sp_shared_turn(__u32 group, __u32 cpu_index)
 
 	if (!node || !own || group >= SP_SHARED_GROUPS)
 		return 0;
-	/* (A window has four steps. The next frame goes on where this one stops.) */
+	/* (A window has four steps, or five. The next frame goes on where this one stops.) */
 	for (int step = 0; step < 6; step++) {
 		word = SP_SHARED_LOAD(node->word);
 		window = SP_SHARED_WINDOW(word);
@@ -314,13 +324,26 @@ SP_SHARED_GLOBAL __u64 sp_shared_turn(__u32 group, __u32 cpu_index)
 			if (!sp_shared_drained(group, word, node->cpus))
 				break;
 			next = SP_SHARED_WORD(window, SP_SHARED_COUNTING);
+			if (node->tree)
+				next = SP_SHARED_WORD(window, SP_SHARED_GATHERING);
+			if (__sync_val_compare_and_swap(&node->word, word, next) != word || node->tree)
+				continue;
+			sp_shared_total(group, node, window);
+			next = SP_SHARED_WORD(window, SP_SHARED_SENDING);
+			__sync_lock_test_and_set(&node->word, next);
+		} else if (SP_SHARED_PHASE(word) == SP_SHARED_GATHERING) {
+			/* (All neighbours but the parent: the children.) */
+			if (SP_SHARED_LOAD(node->complete) + 1 + sp_shared_is_below(node) != node->count)
+				break;
+			next = SP_SHARED_WORD(window, SP_SHARED_COUNTING);
 			if (__sync_val_compare_and_swap(&node->word, word, next) != word)
 				continue;
 			sp_shared_total(group, node, window);
 			next = SP_SHARED_WORD(window, SP_SHARED_SENDING);
 			__sync_lock_test_and_set(&node->word, next);
 		} else if (SP_SHARED_PHASE(word) == SP_SHARED_SENDING) {
-			if (SP_SHARED_LOAD(node->complete) != node->count)
+			/* (With a parent, this switch's own messages are in the parent's.) */
+			if (SP_SHARED_LOAD(node->complete) != node->count - sp_shared_is_below(node))
 				break;
 			next = SP_SHARED_WORD(window + 1, SP_SHARED_ADVANCED);
 			/* (Before the word: who sees the window sees when it began.) */

@@ -1,16 +1,17 @@
-//! Shared variables for real: the compiled program on four switches, hosts that send to all of
-//! them at once, and a link that goes down and up. Truth is what the hosts sent and got back. Needs
-//! root. Waits for timers.
+//! Shared variables for real: the compiled program on four switches, or on seven with an aggregation
+//! tree, hosts that send to all of them at once, and a link that goes down and up. Truth is what the
+//! hosts sent and got back. Needs root. Waits for timers.
 
 mod common;
 
-use common::{TestLab, skip, wait_for};
+use common::{TestLab, one_at_a_time, skip, wait_for};
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const TOPOLOGY: &str = "../../systems/swish/lab/probe.toml";
+const TREE: &str = "../../systems/swish/lab/tree.toml";
 /// No host has it: the switch in front of the sender answers.
 const SWITCH: &str = "10.9.9.9:4000";
 /// Variables that the hosts use.
@@ -113,9 +114,9 @@ fn truth(seen: &[Probe]) -> BTreeMap<u32, (u32, u32)> {
 }
 
 /// Every host reads the truth, as soon as two windows have turned.
-fn all_have(lab: &TestLab, seen: &[Probe]) {
+fn all_have(lab: &TestLab, hosts: u64, seen: &[Probe]) {
     let truth = truth(seen);
-    for number in 1..=4 {
+    for number in 1..=hosts {
         let host = Host::of(lab, &format!("h{number}"));
         let window = host.ask(0, 0).expect("an answer").window;
         wait_for("two windows", || host.ask(0, 0).is_some_and(|it| it.window >= window + 2));
@@ -126,42 +127,64 @@ fn all_have(lab: &TestLab, seen: &[Probe]) {
     }
 }
 
-fn all_write(lab: &TestLab, time: Duration) -> Vec<Probe> {
+fn all_write(lab: &TestLab, hosts: u64, time: Duration) -> Vec<Probe> {
     let until = Instant::now() + time;
-    let hosts: Vec<_> = (1..=4).map(|number| write(lab, number, until)).collect();
+    let hosts: Vec<_> = (1..=hosts).map(|number| write(lab, number, until)).collect();
     hosts.into_iter().flat_map(|host| host.join().expect("a host")).collect()
 }
 
-/// Hosts write to four switches at once; all switches read the same in each window, and lose
+/// Hosts write to all switches at once; all switches read the same in each window, and lose
 /// nothing. While a link is down, windows stand still and packets go on.
-#[test]
-fn four_switches_share_counters() {
-    if skip() {
-        return;
-    }
-    let lab = TestLab::up("shared", TOPOLOGY, &["--set", "period_us=2000"]);
-    let mut seen = all_write(&lab, Duration::from_secs(2));
+fn share_counters(lab: &TestLab, hosts: u64) {
+    let mut seen = all_write(lab, hosts, Duration::from_secs(2));
     let cells = agree(&seen);
     assert!(cells > 1000, "{cells} cells were read in {} packets", seen.len());
-    all_have(&lab, &seen);
+    all_have(lab, hosts, &seen);
 
     lab.link("down", "s1", "s2");
-    let stalled = all_write(&lab, Duration::from_millis(500));
+    let stalled = all_write(lab, hosts, Duration::from_millis(500));
     let windows: Vec<u64> = stalled.iter().map(|it| it.window).collect();
     let (first, last) = (windows.iter().min(), windows.iter().max());
     let spread = last.zip(first).map(|(last, first)| last - first);
     assert!(spread.is_some_and(|it| it <= 5), "windows {first:?} to {last:?} without a link");
     seen.extend(stalled);
     lab.link("up", "s1", "s2");
-    seen.extend(all_write(&lab, Duration::from_millis(500)));
+    seen.extend(all_write(lab, hosts, Duration::from_millis(500)));
     agree(&seen);
-    all_have(&lab, &seen);
-    for switch in ["s1", "s2", "s3", "s4"] {
-        let text = lab.metrics(switch);
+    all_have(lab, hosts, &seen);
+    for switch in 1..=hosts {
+        let text = lab.metrics(&format!("s{switch}"));
         for reason in ["forged", "foreign", "faults", "line_stuck", "full_dropped"] {
             let none = format!("stateplane_drops_total{{part=\"swish\",reason=\"{reason}\"}} 0");
             assert!(text.contains(&none), "{switch}: {text}");
         }
+    }
+}
+
+#[test]
+fn four_switches_share_counters() {
+    if skip() {
+        return;
+    }
+    let _turn = one_at_a_time();
+    let lab = TestLab::up("shared", TOPOLOGY, &["--set", "period_us=2000"]);
+    share_counters(&lab, 4);
+    lab.down();
+}
+
+/// Switches need their neighbours in the tree only: to others they have no route.
+#[test]
+fn seven_switches_share_counters_over_a_tree() {
+    if skip() {
+        return;
+    }
+    let _turn = one_at_a_time();
+    let lab = TestLab::up("tree", TREE, &["--set", "period_us=2000"]);
+    share_counters(&lab, 7);
+    for switch in 1..=7 {
+        let text = lab.metrics(&format!("s{switch}"));
+        let members = "stateplane_switch_shared_members{group=\"main\"} 7\n";
+        assert!(text.contains(members), "{switch}: {text}");
     }
     lab.down();
 }

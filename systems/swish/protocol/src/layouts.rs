@@ -52,7 +52,7 @@ pub mod merge {
     pub const OWN: u32 = 3;
 }
 
-/// What a switch does in a window, in this order.
+/// What a switch does in a window, in this order (but for GATHERING).
 pub mod phase {
     /// The window is the newest one; packets of the one before may be under way.
     pub const ADVANCED: u64 = 0;
@@ -68,6 +68,19 @@ pub mod phase {
     pub const COUNTING: u64 = 5;
     /// Until all blocks of all members are merged.
     pub const SENDING: u64 = 6;
+    /// In an aggregation tree, between ROTATED and COUNTING: messages of the children go into what
+    /// this switch sends.
+    pub const GATHERING: u64 = 7;
+}
+
+/// A switch's place in its group's aggregation tree.
+pub mod tree {
+    /// There is no tree: each switch sends each other one its messages.
+    pub const NONE: u32 = 0;
+    /// The root.
+    pub const ROOT: u32 = 1;
+    /// Below a parent: the only neighbour whose number is smaller.
+    pub const BELOW: u32 = 2;
 }
 
 /// The first byte of a message: bits, and where the phase and the number of the secret begin.
@@ -158,7 +171,8 @@ c_struct! {
         pub word: u64,
         /// Not 0: nothing is merged, sent or turned.
         pub sealed: u64,
-        /// Members that are ready, this switch too: for the windows of each lowest bit.
+        /// Members that are ready, this switch too: for the windows of each lowest bit. In a tree:
+        /// children instead, when all below them are ready, too.
         pub ready: [u32; 2],
         /// A member said that all are ready for this window.
         pub all_ready: u64,
@@ -176,7 +190,7 @@ c_struct! {
         pub view: u32,
         /// This switch's number as a member.
         pub own: u32,
-        /// How many members the view has.
+        /// How many members the view has. In a tree: neighbours, and this switch.
         pub count: u32,
         /// CPUs that may have packets.
         pub cpus: u32,
@@ -209,8 +223,8 @@ c_struct! {
         pub busy_ns: u64,
         /// Cap on CPU time, of one CPU; 0: there is none.
         pub cpu_percent: u32,
-        /// 0.
-        pub unused: u32,
+        /// This switch's place in the group's aggregation tree.
+        pub tree: u32,
     }
 }
 
@@ -228,9 +242,10 @@ c_struct! {
         pub complete: u32,
         /// Frames that it sent.
         pub frames: u32,
-        /// The number of the message that it gets next, by the lowest bit of its window.
-        pub next: [u32; 2],
-        /// Its address. 0.0.0.0: no member has this number.
+        /// Messages that it was sent, by the lowest bit of its window: so many from the first one on
+        /// in the lower half, so many from the last one back in the upper half.
+        pub next: [u64; 2],
+        /// Its address. 0.0.0.0: no member has this number; in a tree: no neighbour.
         pub address: Ipv4Addr,
         /// Of the frames that it sent, so many brought cells.
         pub full: u32,
@@ -340,6 +355,10 @@ pub fn header() -> Header {
             Number::new("SP_SHARED_ROTATED", phase::ROTATED, ""),
             Number::new("SP_SHARED_COUNTING", phase::COUNTING, ""),
             Number::new("SP_SHARED_SENDING", phase::SENDING, ""),
+            Number::new("SP_SHARED_GATHERING", phase::GATHERING, ""),
+            number("SP_SHARED_NO_TREE", tree::NONE, "a switch's place in the aggregation tree"),
+            number("SP_SHARED_ROOT", tree::ROOT, ""),
+            number("SP_SHARED_BELOW", tree::BELOW, ""),
             number("SP_SHARED_KIND_CELLS", kind::CELLS, "the message brings cells"),
             number("SP_SHARED_KIND_SINGLE", kind::SINGLE, "single ones of several blocks"),
             number("SP_SHARED_KIND_PREVIOUS", kind::PREVIOUS, "of the window before"),

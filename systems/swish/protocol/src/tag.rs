@@ -17,6 +17,8 @@ pub struct About<'a> {
     pub view: u32,
     /// All members. (What a member sent in an earlier life is of another incarnation.)
     pub members: &'a [Member],
+    /// Of the aggregation tree; 0: there is none.
+    pub fan_out: u32,
 }
 
 /// A number made of the fabric's secret, which is another one for each place.
@@ -32,6 +34,11 @@ fn derived(secret: &Secret, about: &About<'_>, place: u32) -> u64 {
         hasher.write(&incarnation.to_be_bytes());
     }
     hasher.write(about.group.as_bytes());
+    // (No group's name has the byte: groups without a tree are tagged as before there were trees.)
+    if about.fan_out > 0 {
+        hasher.write(&[0xff]);
+        hasher.write(&about.fan_out.to_be_bytes());
+    }
     hasher.finish()
 }
 
@@ -80,7 +87,7 @@ mod tests {
         let members = [member(0, 1), member(1, 2)];
         let swapped = [member(0, 2), member(1, 1)];
         let later = [members[0], Member { incarnation: 6, ..members[1] }];
-        let about = About { group: "main", layout: 5, view: 1, members: &members };
+        let about = About { group: "main", layout: 5, view: 1, members: &members, fan_out: 0 };
         let of = |about| secret_value(Some(&secret), &about);
         let one = of(about);
         assert_eq!(one, of(about));
@@ -89,12 +96,14 @@ mod tests {
         assert_ne!(one, of(About { layout: 6, ..about }));
         assert_ne!(one, of(About { members: &swapped, ..about }));
         assert_ne!(one, of(About { members: &later, ..about }));
+        assert_ne!(one, of(About { fan_out: 2, ..about }));
+        assert_ne!(of(About { fan_out: 3, ..about }), of(About { fan_out: 2, ..about }));
         assert_eq!(secret_value(None, &about).present, 0);
     }
 
     #[test]
     fn every_byte_counts() {
-        let about = About { group: "main", layout: 5, view: 1, members: &[] };
+        let about = About { group: "main", layout: 5, view: 1, members: &[], fan_out: 0 };
         let secret = secret_value(Some(&Secret([7; wire::SECRET_BYTES])), &about);
         let (mut header, mut cells) = ([3; 24], [9; CELLS as usize]);
         let first = tag(&secret, &header, Some(&cells));

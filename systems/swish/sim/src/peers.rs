@@ -99,6 +99,7 @@ impl Peers<'_> {
             window: FIRST,
             begins_ns: 0,
             turns_ns: 0,
+            fan_out: 0,
         };
         let group = switch.group(GROUP);
         harness(group.begin(switch.dataplane(), &view, CPUS, &ring, Open::default()))?;
@@ -107,6 +108,7 @@ impl Peers<'_> {
             layout: group.described.layout,
             view: view.number,
             members: &view.members,
+            fan_out: 0,
         };
         let secret = secret_value(ring.secret(0), &about);
         Ok(Peers { switch, view, secret, now_ns: 1_000, early: None, spent_ns: 0 })

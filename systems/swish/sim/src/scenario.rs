@@ -75,6 +75,8 @@ pub struct Scenario {
     pub caps: Caps,
     /// B.
     pub bound: u64,
+    /// Children in the aggregation tree at the most; 0: there is none.
+    pub fan_out: u32,
     /// What the network does to every message.
     pub conditions: Conditions,
     /// In order of time.
@@ -100,6 +102,7 @@ impl Scenario {
             conditions,
             steps,
             caps: caps(&mut rng),
+            fan_out: 0,
         }
     }
 
@@ -114,6 +117,17 @@ impl Scenario {
         Scenario { period_ns: 0, caps, conditions, ..whole }
     }
 
+    /// The same with an aggregation tree, most often of a depth of 2 or 3.
+    pub fn of_tree(seed: u64) -> Scenario {
+        let mut rng = StdRng::seed_from_u64(seed ^ 0x7ee);
+        let sizes = [(2, 2), (3, 2), (4, 2), (5, 4), (6, 4), (7, 2), (7, 2), (8, 2)];
+        let (switches, fan_out) = *sizes.get(rng.random_range(0..sizes.len())).unwrap_or(&(7, 2));
+        let count = rng.random_range(10..60);
+        let mut steps: Vec<Step> = (0..count).map(|_| step(&mut rng, switches)).collect();
+        steps.sort_by_key(|step| step.at_ns);
+        Scenario { switches, fan_out, steps, ..Scenario::of_seed(seed) }
+    }
+
     /// A run of so many switches, whose network loses and doubles messages. (Each of them sends all
     /// others something, so a window takes a while.)
     pub fn of_many(seed: u64, switches: usize) -> Scenario {
@@ -122,7 +136,7 @@ impl Scenario {
         steps.sort_by_key(|step| step.at_ns);
         let conditions = Conditions { loss: 0.1, duplication: 0.1, ..conditions(&mut rng, 0.1) };
         let (period_ns, bound, caps) = (3_000_000, 1 << 32, Caps::default());
-        Scenario { seed, switches, period_ns, caps, bound, conditions, steps }
+        Scenario { seed, switches, period_ns, caps, bound, fan_out: 0, conditions, steps }
     }
 }
 

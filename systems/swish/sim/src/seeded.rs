@@ -7,10 +7,12 @@
 
 mod chain;
 mod last;
+mod tree;
 
 pub use chain::{CHAIN, CHAIN_DIRECTED, ORDERS, TALLY, TALLY_DIRECTED};
 pub use last::LAST;
 use swish_compiler::SwiSh;
+pub use tree::TREE;
 use xdp_backend::system::{Header, Rule, StateSystem, System, Systems};
 
 /// A mistake that the simulator's checks must find.
@@ -224,9 +226,9 @@ pub const ALL: &[SeededBug] = &[
     SeededBug {
         name: "TotalOfEarlierWindow",
         what: "A member that lacks messages is told how many there were a window earlier.",
-        header: "stateplane_shared_frame.h",
-        right: "node->totals[served & 1]",
-        wrong: "node->totals[(served & 1) ^ (served != window)]",
+        header: "stateplane_shared_tree.h",
+        right: "node->totals[window & 1]);\n}",
+        wrong: "node->totals[(window & 1) ^ (window != SP_SHARED_WINDOW(node->word))]);\n}",
     },
     SeededBug {
         name: "OwnMergedAgain",
@@ -419,7 +421,8 @@ mod tests {
     #[test]
     fn each_bug_has_its_place() {
         for bug in
-            ALL.iter().chain(EVENTUAL).chain(LAST).chain(CHAIN).chain(CHAIN_DIRECTED).chain(CPU)
+            (ALL.iter().chain(TREE).chain(EVENTUAL).chain(LAST).chain(CHAIN).chain(CHAIN_DIRECTED))
+                .chain(CPU)
         {
             let systems = systems_with(std::slice::from_ref(bug));
             assert!(systems.is_ok(), "{:?}", systems.err());

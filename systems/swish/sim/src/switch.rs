@@ -74,6 +74,8 @@ pub(crate) struct Terms {
     pub(crate) caps: Caps,
     pub(crate) bound: u64,
     pub(crate) window: u64,
+    /// Children in the aggregation tree at the most; 0: there is none.
+    pub(crate) fan_out: u32,
 }
 
 /// The number as a member of the switch at this place: not the place itself.
@@ -176,6 +178,7 @@ impl Switch {
             window: terms.window,
             begins_ns: offset_ns,
             turns_ns: offset_ns + terms.period_ns,
+            fan_out: terms.fan_out,
         };
         for (group, _) in &self.groups {
             harness(group.begin(&self.dataplane, &view, CPUS, &ring, Open::default()))?;

@@ -76,6 +76,7 @@ impl<'a> World<'a> {
             caps: scenario.caps,
             bound: scenario.bound,
             window: FIRST,
+            fan_out: scenario.fan_out,
         };
         let mut events = Events::default();
         for (place, switch) in switches.iter_mut().enumerate() {
@@ -262,7 +263,7 @@ impl<'a> World<'a> {
 
     fn send(&mut self, from: usize, frame: Vec<u8>) -> Checked {
         let (to, message) = receiver(&frame)?;
-        if to >= self.scenario.switches || to == from {
+        if to >= self.scenario.switches || to == from || !self.are_neighbours(from, to) {
             return violated("message", format!("{from} sends to {to}"));
         }
         *self.shapes.entry(shape(&message)).or_default() += 1;
@@ -270,6 +271,12 @@ impl<'a> World<'a> {
             self.events.push(at_ns, Event::Arrives(to, frame.clone()));
         }
         Ok(())
+    }
+
+    /// In a tree, one is the other's parent.
+    fn are_neighbours(&self, one: usize, other: usize) -> bool {
+        let (fan_out, below) = (self.scenario.fan_out as usize, one.max(other));
+        fan_out == 0 || (below - 1) / fan_out == one.min(other)
     }
 
     /// A packet comes in and leaves.

@@ -14,12 +14,14 @@ const MOST: u64 = 400;
 const FIRST_SEED: u64 = 50_000;
 /// Caught within some runs.
 const QUICK: [&str; 2] = ["RotatedOnAdvance", "NoBase"];
+/// The same, of aggregation trees.
+const QUICK_OF_TREES: [&str; 3] = ["ReadyBeforeSubtree", "CountedBeforeChildren", "UpToldToChild"];
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-fn all_are_caught(bugs: &[&SeededBug], most: u64) {
+fn all_are_caught(bugs: &[&SeededBug], most: u64, of_seed: fn(u64) -> Scenario) {
     let plain = Program::compile(None).unwrap();
     let (next, missed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let first = number("FIRST_SEED").unwrap_or(FIRST_SEED);
@@ -29,7 +31,7 @@ fn all_are_caught(bugs: &[&SeededBug], most: u64) {
             let program = Program::compile(Some(bug)).unwrap();
             let mut bench = Bench::new(&program);
             let found = (1..).zip(first..first + most).find_map(|(runs, seed)| {
-                let outcome = bench.run(&Scenario::of_seed(seed), false);
+                let outcome = bench.run(&of_seed(seed), false);
                 Some((seed, runs, outcome.violation?))
             });
             let Some((seed, runs, found)) = found else {
@@ -40,7 +42,7 @@ fn all_are_caught(bugs: &[&SeededBug], most: u64) {
             let detail = found.detail.lines().next().unwrap_or_default();
             println!("| {} | {} | {runs} | {detail} |", bug.name, found.check);
             assert_ne!(found.check, "harness", "{found}");
-            let outcome = without.run(&Scenario::of_seed(seed), false);
+            let outcome = without.run(&of_seed(seed), false);
             assert_eq!(outcome.violation, None, "seed {seed} without {}", bug.name);
         }
     };
@@ -58,12 +60,30 @@ fn every_seeded_bug_is_caught() {
     let wanted = |bug: &&SeededBug| only.as_ref().is_none_or(|only| *only == bug.name);
     let bugs: Vec<_> = seeded::ALL.iter().filter(wanted).collect();
     assert!(!bugs.is_empty(), "no bug is called {only:?}");
-    all_are_caught(&bugs, number("MOST").unwrap_or(MOST));
+    all_are_caught(&bugs, number("MOST").unwrap_or(MOST), Scenario::of_seed);
+}
+
+/// Of an aggregation tree.
+#[test]
+#[ignore = "a minute or two"]
+fn every_seeded_bug_of_trees_is_caught() {
+    let only = std::env::var("BUG").ok();
+    let wanted = |bug: &&SeededBug| only.as_ref().is_none_or(|only| *only == bug.name);
+    let bugs: Vec<_> = seeded::TREE.iter().filter(wanted).collect();
+    assert!(!bugs.is_empty(), "no bug is called {only:?}");
+    all_are_caught(&bugs, number("MOST").unwrap_or(MOST), Scenario::of_tree);
 }
 
 #[test]
 fn the_plain_ones_are_caught_quickly() {
     let bugs: Vec<_> = seeded::ALL.iter().filter(|bug| QUICK.contains(&bug.name)).collect();
     assert_eq!(bugs.len(), QUICK.len());
-    all_are_caught(&bugs, 40);
+    all_are_caught(&bugs, 40, Scenario::of_seed);
+}
+
+#[test]
+fn plain_ones_of_trees_are_caught_quickly() {
+    let bugs: Vec<_> = seeded::TREE.iter().filter(|it| QUICK_OF_TREES.contains(&it.name)).collect();
+    assert_eq!(bugs.len(), QUICK_OF_TREES.len());
+    all_are_caught(&bugs, 40, Scenario::of_tree);
 }

@@ -2,6 +2,7 @@
 //! that one, with its log if it fails, SHRINK=0: as long as it is. `--ignored`: many more.
 //! Needs root.
 
+use std::collections::BTreeMap;
 use swish_sim::{Bench, Plan, Program, Scenario, run_many};
 
 fn number(name: &str) -> Option<u64> {
@@ -9,16 +10,14 @@ fn number(name: &str) -> Option<u64> {
 }
 
 /// One run; a failing one is made short, and its end shown.
-fn replay(seed: u64) {
-    let program = Program::compile(None).unwrap();
-    let mut bench = Bench::new(&program);
-    let whole = Scenario::of_seed(seed);
-    let outcome = bench.run(&whole, false);
+fn replay(bench: &mut Bench<'_>, whole: &Scenario) {
+    let seed = whole.seed;
+    let outcome = bench.run(whole, false);
     println!("SEED={seed}: {} packets, {:?}", outcome.probes, outcome.shapes);
     let Some(violation) = outcome.violation else { return };
     println!("{violation}");
     let short =
-        if number("SHRINK") == Some(0) { whole.clone() } else { bench.shrink(&whole, &violation) };
+        if number("SHRINK") == Some(0) { whole.clone() } else { bench.shrink(whole, &violation) };
     let outcome = bench.run(&short, true);
     let lines = number("LINES").unwrap_or(60) as usize;
     for line in &outcome.log[outcome.log.len().saturating_sub(lines)..] {
@@ -28,12 +27,17 @@ fn replay(seed: u64) {
     panic!("SEED={seed}: {violation}; short: {:?}", outcome.violation);
 }
 
+fn one(seed: u64) {
+    let program = Program::compile(None).unwrap();
+    replay(&mut Bench::new(&program), &Scenario::of_seed(seed));
+}
+
 fn swarm(seed: u64, runs: u64) {
     let began = std::time::Instant::now();
     let summary = run_many(Plan { seed, runs, time: None, threads: 2 }, None).unwrap();
     println!("{:.1} s: {summary:?}", began.elapsed().as_secs_f64());
     if let Some(seed) = summary.failures.keys().next() {
-        replay(*seed);
+        one(*seed);
         panic!("SEED={seed} fails, but not alone: {summary:?}");
     }
     assert_eq!(summary.shapes.len(), 6, "each shape of message occurs: {:?}", summary.shapes);
@@ -42,7 +46,7 @@ fn swarm(seed: u64, runs: u64) {
 #[test]
 fn random_runs() {
     match number("SEED") {
-        Some(seed) => replay(seed),
+        Some(seed) => one(seed),
         None => swarm(number("FIRST_SEED").unwrap_or(1), number("RUNS").unwrap_or(20)),
     }
 }
@@ -59,6 +63,39 @@ fn random_runs_with_an_own_merge() {
         assert_eq!(outcome.violation, None, "SEED={seed}");
         assert!(outcome.probes > 0, "SEED={seed}: nothing was read");
     }
+}
+
+/// With an aggregation tree, of each depth that there is among up to 8 switches.
+#[test]
+fn random_runs_with_a_tree() {
+    trees(number("RUNS").unwrap_or(8));
+}
+
+#[test]
+#[ignore = "minutes"]
+fn many_random_runs_with_a_tree() {
+    trees(number("RUNS").unwrap_or(500));
+}
+
+fn trees(runs: u64) {
+    let program = Program::compile(None).unwrap();
+    let mut bench = Bench::new(&program);
+    if let Some(seed) = number("SEED") {
+        return replay(&mut bench, &Scenario::of_tree(seed));
+    }
+    let (mut shapes, first) = (BTreeMap::<u32, u64>::new(), number("FIRST_SEED").unwrap_or(1));
+    for seed in first..first + runs {
+        let scenario = Scenario::of_tree(seed);
+        let outcome = bench.run(&scenario, false);
+        if outcome.violation.is_some() {
+            replay(&mut bench, &scenario);
+        }
+        assert!(outcome.probes > 0, "SEED={seed}: nothing was read");
+        for (shape, count) in outcome.shapes {
+            *shapes.entry(shape).or_default() += count;
+        }
+    }
+    assert_eq!(shapes.len(), 6, "each shape of message occurs: {shapes:?}");
 }
 
 fn many(switches: usize) {

@@ -44,6 +44,8 @@ struct Shared {
     bandwidth_mbps: Option<u64>,
     /// SDW: of one CPU's time, work on messages.
     cpu_percent: Option<u32>,
+    /// SDW: how many children a member of the aggregation tree has at the most.
+    tree: Option<u32>,
     /// EWO: a change is sent after so much time at the latest, if the bandwidth allows it.
     mirror_us: Option<u64>,
     /// EWO: so long a round of gossip takes, if the bandwidth allows it.
@@ -156,10 +158,15 @@ impl Groups<'_> {
     /// # Errors
     /// It has.
     pub(crate) fn has_no_windows(&self, group: &str) -> Result<()> {
-        match self.shared.get(group).and_then(|it| it.cpu_percent) {
-            Some(_) => {
+        let shared = self.shared.get(group);
+        let fields = [
+            ("cpu_percent", shared.and_then(|it| it.cpu_percent)),
+            ("tree", shared.and_then(|it| it.tree)),
+        ];
+        match fields.into_iter().find(|(_, value)| value.is_some()) {
+            Some((name, _)) => {
                 let reason = "the group has no variable with SDW, so no windows; leave it out";
-                self.config.fault(format!("shared.{group}.cpu_percent"), reason)
+                self.config.fault(format!("shared.{group}.{name}"), reason)
             }
             None => Ok(()),
         }
@@ -204,6 +211,7 @@ fn source(config: &Config, group: &str, shared: Option<&Shared>, room: u32) -> R
             window: 1,
             begins_ns: 0,
             turns_ns: 0,
+            fan_out: 0,
         }));
     };
     if shared.members.is_empty() == shared.controllers.is_empty() {
@@ -217,6 +225,7 @@ fn source(config: &Config, group: &str, shared: Option<&Shared>, room: u32) -> R
         Ok(caps) => caps,
         Err((name, reason)) => return config.fault(field(name), reason),
     };
+    let fan_out = fan_out(shared).or_else(|why| config.fault(field("tree"), why))?;
     if !shared.controllers.is_empty() {
         let own = Own { address: shared.own, period_ns, caps, bound };
         return Ok(Source::Controllers(shared.controllers.clone(), own));
@@ -234,7 +243,27 @@ fn source(config: &Config, group: &str, shared: Option<&Shared>, room: u32) -> R
         window: 1,
         begins_ns: 0,
         turns_ns: 0,
+        fan_out,
     }))
+}
+
+/// Children in the aggregation tree at the most; 0: there is none.
+///
+/// # Errors
+/// There can be no such tree; with the remedy.
+fn fan_out(shared: &Shared) -> std::result::Result<u32, String> {
+    match shared.tree {
+        Some(_) if !shared.controllers.is_empty() => Err(
+            "a group with `controllers` has no tree: of a switch that died, what it had counted \
+             could not be told from what others below it had; leave it out, or give `members`"
+                .into(),
+        ),
+        Some(tree) if !(2..=MEMBERS_MAX).contains(&tree) => Err(format!(
+            "{tree}: must be from 2 to {MEMBERS_MAX}, as many children as a switch has in the \
+             aggregation tree; leave it out for no tree"
+        )),
+        tree => Ok(tree.unwrap_or(0)),
+    }
 }
 
 /// All members, in their order.
@@ -344,6 +373,22 @@ mod tests {
             let (wrong, reason) = of(&format!("\"{field}\": {value}")).expect_err("out of range");
             assert!(wrong == field && reason.starts_with(&format!("{value}: must be from 1 to")));
         }
+    }
+
+    #[test]
+    fn a_tree_has_a_range_and_no_controllers() {
+        let of = |fields: &str| {
+            let text = format!("{{ \"own\": \"10.0.0.1\", {fields} }}");
+            fan_out(&serde_json::from_str(&text).expect("it reads"))
+        };
+        assert_eq!(of("\"members\": []"), Ok(0));
+        assert_eq!(of("\"members\": [], \"tree\": 2"), Ok(2));
+        for tree in ["0", "1", "4097"] {
+            let reason = of(&format!("\"members\": [], \"tree\": {tree}")).expect_err("no tree");
+            assert!(reason.starts_with(&format!("{tree}: must be from 2 to 4096")), "{reason}");
+        }
+        let reason = of("\"controllers\": [\"10.0.0.9:5408\"], \"tree\": 2").expect_err("refused");
+        assert!(reason.contains("`controllers` has no tree") && reason.contains("leave it out"));
     }
 
     #[test]

@@ -11,6 +11,9 @@ use swish_protocol::layouts::{MANY, NOT_KNOWN, NOTHING, phase};
 pub const FRAMES: u32 = 32;
 /// Frames that begin a window, between two switches.
 const FIRST_FRAMES: u32 = 2;
+/// In a tree, the time from one look to the next does not grow beyond so many doublings: what one
+/// neighbour brings is news for the others, to whom no frame may be under way.
+const DOUBLINGS_IN_TREE: u32 = 1;
 /// Looks without progress before missing messages are asked for.
 const PATIENCE: u32 = 2;
 /// Messages that are asked for at a time, of each member.
@@ -23,8 +26,10 @@ pub struct Seen {
     pub total: u32,
     /// Of those, so many are merged here.
     pub merged: u32,
-    /// This switch's message that it gets next.
-    pub next: u32,
+    /// This switch's messages that it has not been sent yet, of those that it is to be sent now.
+    pub to_send: u32,
+    /// It may be sending messages of this window.
+    pub sends: bool,
     /// Frames that came from it so far.
     pub frames: u32,
 }
@@ -40,7 +45,11 @@ pub struct Look {
     pub waits_until_ns: u64,
     /// This switch's number.
     pub own: u32,
-    /// All members of the view, this switch too, in order of their numbers.
+    /// There is an aggregation tree.
+    pub tree: bool,
+    /// In a tree: children that said "ready" for this window. All neighbours wait for the last one.
+    pub ready: u32,
+    /// All members of the view, this switch too, in order of their numbers; in a tree, neighbours.
     pub members: Vec<(u32, Seen)>,
 }
 
@@ -133,7 +142,8 @@ impl Rounds {
     /// When the next look is worth it.
     fn pause(&self, look: &Look, now_ns: u64) -> u64 {
         let least = LEAST_PAUSE_NS.max(PAUSE_OF_MEMBER_NS * look.members.len() as u64);
-        let longer = least << self.still.saturating_sub(PATIENCE).min(16);
+        let most = if look.tree { DOUBLINGS_IN_TREE } else { 16 };
+        let longer = least << self.still.saturating_sub(PATIENCE).min(most);
         let longer = longer.min(MOST_PAUSE_NS);
         // (A member that begins anew has no pause any more, and may need frames.)
         (now_ns + longer).max(look.waits_until_ns.min(now_ns + MOST_PAUSE_NS))
@@ -149,7 +159,12 @@ impl Rounds {
     ) -> Vec<Wanted> {
         let merged =
             |look: &Look| look.members.iter().map(|(_, it)| u64::from(it.merged)).sum::<u64>();
-        let moved = look.word != self.before.word || merged(&look) != merged(&self.before);
+        let moved = look.word != self.before.word
+            || look.ready != self.before.ready
+            || merged(&look) != merged(&self.before);
+        if moved && look.tree {
+            self.silences.clear();
+        }
         self.still = if moved { 0 } else { self.still.saturating_add(1) };
         // (Also between two windows, when none are made.)
         for (member, seen) in &look.members {
@@ -166,12 +181,10 @@ impl Rounds {
         } else if look.members.len() < 2 {
             alone(&look, &mut missing)
         } else {
-            let own = look.members.iter().find(|(member, _)| *member == look.own);
-            let own_total = own.map_or(NOT_KNOWN, |(_, own)| own.total);
             let others = look.members.iter().filter(|(member, _)| *member != look.own);
             let mut frames = vec![];
             for member in others {
-                frames.extend(self.for_member(&look, own_total, now_ns, member, &mut missing));
+                frames.extend(self.for_member(now_ns, member, &mut missing));
             }
             frames
         };
@@ -233,28 +246,20 @@ impl Rounds {
 
     fn for_member(
         &mut self,
-        look: &Look,
-        own_total: u32,
         now_ns: u64,
         (member, seen): &(u32, Seen),
         missing: &mut impl FnMut(u32, u32, usize) -> Vec<u32>,
     ) -> Vec<Wanted> {
         let member = *member;
-        let sending = look.word & 7 == phase::SENDING;
-        let known = seen.total != NOT_KNOWN;
-        if sending && known && seen.merged < seen.total && self.still >= PATIENCE {
+        let known = seen.sends && seen.total != NOT_KNOWN;
+        if known && seen.merged < seen.total && self.still >= PATIENCE {
             let lacks = missing(member, seen.total, ASKED).into_iter();
             return lacks.map(|want| Wanted { member, want }).collect();
         }
         let came = self.came(member, seen);
-        let to_send = match own_total {
-            NOT_KNOWN => 0,
-            total if sending => total.saturating_sub(seen.next),
-            _ => 0,
-        };
-        let to_get = if sending && known { seen.total.saturating_sub(seen.merged) } else { 0 };
+        let to_get = if known { seen.total.saturating_sub(seen.merged) } else { 0 };
         // (A frame that comes back within a look is counted more than once: then there are enough.)
-        let wanted = to_send.max(to_get).clamp(FIRST_FRAMES, FRAMES);
+        let wanted = seen.to_send.max(to_get).clamp(FIRST_FRAMES, FRAMES);
         let count = if came == 0 {
             let silence = self.silences.entry(member).or_default();
             if silence.is_over(now_ns) { wanted } else { 0 }
@@ -339,7 +344,8 @@ mod tests {
 
     fn large(rounds: &mut Rounds, now_ns: u64) -> Vec<Wanted> {
         let own = (0, Seen { total: MANY, ..Seen::default() });
-        rounds.due(look(phase::SENDING, &[own, (1, Seen::default())]), now_ns, none)
+        let other = (1, Seen { to_send: MANY, ..Seen::default() });
+        rounds.due(look(phase::SENDING, &[own, other]), now_ns, none)
     }
 
     #[test]
@@ -379,9 +385,27 @@ mod tests {
     }
 
     #[test]
+    fn in_a_tree_news_end_a_silence() {
+        let mut rounds = Rounds::default();
+        let members = [(0, Seen::default()), (1, Seen::default()), (3, Seen::default())];
+        let mut made = |step, ready| {
+            let look = Look { tree: true, ready, ..look(phase::READY, &members) };
+            let now_ns = step * LEAST_PAUSE_NS;
+            let made = !rounds.due(look, now_ns, none).is_empty();
+            assert!(rounds.is_due(now_ns + 2 * LEAST_PAUSE_NS), "it looks again soon");
+            made
+        };
+        let silent: Vec<bool> = (0..100).map(|step| made(step, 1)).collect();
+        assert!(silent[0] && !silent[98] && !silent[99]);
+        assert!(made(100, 2), "the last child is ready: its parent is to know");
+        assert!(!made(101, 2));
+    }
+
+    #[test]
     fn a_lost_message_is_asked_for_when_nothing_moves() {
         let mut rounds = Rounds::default();
-        let members = [(0, Seen::default()), (1, Seen { total: 9, merged: 8, ..Seen::default() })];
+        let lacks = Seen { total: 9, merged: 8, sends: true, ..Seen::default() };
+        let members = [(0, Seen::default()), (1, lacks)];
         let at = look(phase::SENDING, &members);
         let asks = |member, total, _| {
             assert_eq!((member, total), (1, 9));

@@ -262,6 +262,7 @@ impl EventualGroup {
             layout: self.described.layout,
             view: view.number,
             members: &view.members,
+            fan_out: 0,
         };
         for id in 0..4 {
             let value = secret_value(ring.secret(id), &about);

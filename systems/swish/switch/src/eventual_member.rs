@@ -319,7 +319,16 @@ impl EventualMember {
 
 /// As the data plane has it: there are no windows.
 fn as_view(number: u32, own: u32, members: Vec<Member>) -> group::View {
-    let (period_ns, bound, window, begins_ns, turns_ns) = (0, 1, 1, 0, 0);
-    let caps = group::Caps::default();
-    group::View { number, own, members, period_ns, caps, bound, window, begins_ns, turns_ns }
+    group::View {
+        number,
+        own,
+        members,
+        period_ns: 0,
+        caps: group::Caps::default(),
+        bound: 1,
+        window: 1,
+        begins_ns: 0,
+        turns_ns: 0,
+        fan_out: 0,
+    }
 }

@@ -1,6 +1,8 @@
 //! A group of variables in a loaded object: what is read and written of it.
 
+use crate::buckets::bucket_end;
 use crate::due::{Look, Rounds, Seen, Wanted};
+use crate::tree::exchanged;
 use c_layout::CStruct;
 use dataplane::{Dataplane, Error, MappedWords, Result};
 use libbpf_rs::{MapCore, MapFlags};
@@ -11,7 +13,7 @@ use std::net::Ipv4Addr;
 use swish_protocol::control::Member;
 use swish_protocol::layouts::{
     BUCKETS, BlockValue, CELLS, CPUS, CpuValue, DueValue, MEMBERS, MemberValue, NOT_KNOWN,
-    NodeValue,
+    NodeValue, phase, tree,
 };
 use swish_protocol::objects::{
     Consistency, Group as Described, Merge, OwnMerge, SYSTEM, SharedSettings, groups, member_bytes,
@@ -104,6 +106,8 @@ pub struct View {
     pub begins_ns: u64,
     /// See `begins_ns`.
     pub turns_ns: u64,
+    /// How many children a member of the aggregation tree has at the most; 0: there is no tree.
+    pub fan_out: u32,
 }
 
 impl View {
@@ -315,7 +319,8 @@ impl Group {
         self.secrets(dataplane, view, ring)?;
         // (All records: an earlier agent may have ended while it wrote a larger view, and a record
         // with an address is a member's.)
-        let addresses = view.members.iter().map(|it| (it.number, it.address));
+        let (place, near) = view.neighbours();
+        let addresses = near.iter().map(|it| (it.number, it.address));
         let addresses: BTreeMap<u32, Ipv4Addr> = addresses.collect();
         let room = self.room();
         // (The map refuses numbers that it has no room for.)
@@ -354,7 +359,7 @@ impl Group {
             began_ns: [view.begins_ns; 2],
             view: view.number,
             own: view.own,
-            count: view.members.len() as u32,
+            count: near.len() as u32,
             cpus,
             first: self.described.first,
             blocks: self.described.blocks,
@@ -370,7 +375,7 @@ impl Group {
             sent_bytes: 0,
             busy_ns: 0,
             cpu_percent: view.caps.cpu_percent,
-            unused: 0,
+            tree: place,
         };
         (node.dirty_blocks[side], node.most_cells[side]) = (open.blocks, open.most_cells);
         self.write_node(dataplane, &node)?;
@@ -390,6 +395,7 @@ impl Group {
             layout: self.described.layout,
             view: view.number,
             members: &view.members,
+            fan_out: view.fan_out,
         };
         for id in 0..4 {
             let value = secret_value(ring.secret(id), &about);
@@ -405,8 +411,10 @@ impl Group {
     /// The kernel refuses.
     pub fn has(&self, dataplane: &Dataplane, view: &View) -> Result<bool> {
         let node = self.node(dataplane)?;
+        let (place, near) = view.neighbours();
         let known = [
-            node.count as usize == view.members.len(),
+            node.count as usize == near.len(),
+            node.tree == place,
             node.limit == view.limit(),
             node.own == view.own,
             node.view == view.number,
@@ -414,7 +422,7 @@ impl Group {
             node.byte_time == view.caps.byte_time(),
             node.cpu_percent == view.caps.cpu_percent,
         ];
-        for Member { number, address, .. } in &view.members {
+        for Member { number, address, .. } in &near {
             if self.member(dataplane, *number)?.address != *address {
                 return Ok(false);
             }
@@ -435,16 +443,27 @@ impl Group {
             }
             let value = MemberValue::from_bytes(&bytes);
             if !value.address.is_unspecified() {
-                let MemberValue { total, merged, next, frames, .. } = value;
-                let next = next[(node.word >> 3 & 1) as usize];
-                members.push((member, Seen { total, merged, next, frames }));
+                members.push((member, value));
             }
         }
+        let own = members.iter().find(|(member, _)| *member == node.own);
+        let own_total = own.map_or(NOT_KNOWN, |(_, own)| own.total);
+        let seen = |(member, it): (u32, MemberValue)| {
+            let MemberValue { total, merged, frames, .. } = it;
+            let (sends, to_send) = exchanged(&node, own_total, member, &it);
+            (member, Seen { total, merged, to_send, sends, frames })
+        };
+        let members: Vec<(u32, Seen)> = members.into_iter().map(seen).collect();
+        let side = (node.word >> 3 & 1) as usize;
+        // (In a pause, children in a tree may lack what came down last.)
+        let pauses = node.word & 7 == phase::ADVANCED && members.iter().all(|it| it.1.to_send == 0);
         Ok(Look {
             word: node.word,
             sealed: node.sealed != 0,
-            waits_until_ns: if node.word & 7 == 0 { node.next_ns } else { 0 },
+            waits_until_ns: if pauses { node.next_ns } else { 0 },
             own: node.own,
+            tree: node.tree != tree::NONE,
+            ready: if node.tree == tree::NONE { 0 } else { node.ready[side] },
             members,
         })
     }
@@ -560,24 +579,5 @@ impl Group {
             }
         }
         Ok(found)
-    }
-}
-
-/// The time below which all of a bucket are, in ns.
-pub fn bucket_end(bucket: u32) -> u64 {
-    match bucket {
-        0..32 => u64::from(bucket) + 1,
-        _ => u64::from(32 + bucket % 32 + 1) << (bucket / 32 - 1),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::bucket_end;
-
-    #[test]
-    fn buckets_follow_each_other() {
-        assert_eq!([0, 31, 32, 33, 63, 64].map(bucket_end), [1, 32, 33, 34, 64, 66]);
-        assert!((0..895).all(|at| bucket_end(at) < bucket_end(at + 1)));
     }
 }

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod buckets;
 mod cells;
 mod chain_member;
 mod chained;
@@ -29,6 +30,7 @@ mod parts;
 pub mod records;
 pub mod strong;
 pub mod strong_keys;
+mod tree;
 
 use chain_member::ChainMember;
 use chained::Chained;
@@ -42,7 +44,7 @@ use eventual_load::Eventual;
 pub use eventual_load::{EventualLoad, RecordsLoad};
 use eventual_member::EventualMember;
 use group::{Group, Looks, Open, STATS};
-use load::{GroupLoad, Traffic, is_late, relaxation};
+use load::{GroupLoad, LATE_MS, Traffic, is_late, relaxation};
 use manifest::{Manifest, StateObject};
 use membership::Member;
 use parts::Parts;
@@ -303,7 +305,7 @@ impl Objects {
     fn load(&self, shared: &Shared, now_ns: u64) -> Result<Option<GroupLoad>> {
         let (group, dataplane) = (&shared.group, &self.dataplane);
         let node = group.node(dataplane)?;
-        let (members, load, leaves) = match &shared.source {
+        let (members, load, leaves, still_ms) = match &shared.source {
             Source::Fixed(view) => {
                 let mut traffic = lock(&shared.traffic);
                 if traffic.is_due(now_ns) {
@@ -311,14 +313,14 @@ impl Objects {
                 }
                 let load = load::of_view(view, group, &node, now_ns);
                 let load = Load { bytes_per_s: traffic.per_s(), ..load };
-                (view.members.clone(), load, false)
+                (view.members.clone(), load, false, u64::MAX)
             }
             Source::Controllers(..) => {
                 let Some(member) = self.follower(&group.described.name) else { return Ok(None) };
                 let mut member = lock(member);
                 let Some(member) = member.windows() else { return Ok(None) };
                 let members = member.view().map(|view| view.members.clone()).unwrap_or_default();
-                (members, member.load(now_ns), member.leaves())
+                (members, member.load(now_ns), member.leaves(), member.still_ms(now_ns))
             }
         };
         let mut found = GroupLoad {
@@ -340,7 +342,8 @@ impl Objects {
             leaves,
             fault: self.controlled.as_ref().and_then(|it| it.fault()),
         };
-        if is_late(&found) && found.window != 0 {
+        // (When a long pause of another member is over, all send, and nobody is waited for.)
+        if is_late(&found) && found.window != 0 && still_ms >= LATE_MS {
             let lacks = load::lacks(dataplane, group, &node)?;
             let of = members.iter().filter(|it| lacks.contains(&it.number));
             found.held_up = of.map(|it| it.address).collect();

@@ -1,6 +1,7 @@
 //! What operators are told of groups with SDW.
 
 use crate::group::{Group, View};
+use crate::tree;
 use dataplane::{Dataplane, Result};
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
@@ -12,7 +13,7 @@ const BEFORE_BYTES: u64 = 14 + 20 + 8;
 /// Bytes are counted for so long.
 const RATE_NS: u64 = 1_000_000_000;
 /// A window that goes on no further for so long, after its pause, is held up.
-const LATE_MS: u64 = 100;
+pub(crate) const LATE_MS: u64 = 100;
 
 /// What `stateplane status` is told of a group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -163,20 +164,8 @@ pub(crate) fn of_view(view: &View, group: &Group, node: &NodeValue, now_ns: u64)
 /// # Errors
 /// The kernel refuses.
 pub(crate) fn lacks(dataplane: &Dataplane, group: &Group, node: &NodeValue) -> Result<Vec<u32>> {
-    let (window, now) = (node.word >> 3, node.word & 7);
-    let mut found = vec![];
     let others = group.members(dataplane)?.into_iter().filter(|(number, _)| *number != node.own);
-    for (number, member) in others {
-        let waits = match now {
-            phase::READY => member.ready < window,
-            phase::SENDING => member.complete == 0,
-            _ => false,
-        };
-        if waits {
-            found.push(number);
-        }
-    }
-    Ok(found)
+    Ok(tree::lacks(node, &others.collect::<Vec<_>>()))
 }
 
 #[cfg(test)]

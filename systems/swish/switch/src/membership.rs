@@ -413,6 +413,7 @@ impl Member {
             window: view.window,
             begins_ns: now_ns,
             turns_ns: now_ns,
+            fan_out: 0,
         }
     }
 

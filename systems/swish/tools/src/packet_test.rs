@@ -212,6 +212,7 @@ impl Backing for Alone {
             window: self.next_ns / self.period_ns,
             begins_ns: self.next_ns - self.period_ns,
             turns_ns: self.next_ns,
+            fan_out: 0,
         };
         for group in &self.groups {
             group.begin(switch, &view, 1, &ring, Open::default()).map_err(Fault::of_case)?;

@@ -26,6 +26,7 @@ mod shared_rate;
 mod shared_recovery;
 mod shared_sizes;
 mod shared_spread;
+mod shared_tree;
 mod shared_visible;
 mod shared_windows;
 mod table2;
@@ -86,6 +87,7 @@ pub const ALL: &[Experiment] = &[
     shared_windows::EXPERIMENT,
     shared_sizes::EXPERIMENT,
     shared_members::EXPERIMENT,
+    shared_tree::EXPERIMENT,
     shared_visible::EXPERIMENT,
     shared_control::EXPERIMENT,
     shared_spread::EXPERIMENT,

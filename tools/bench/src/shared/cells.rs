@@ -1,4 +1,4 @@
-//! A lab of two to eight switches that share one variable (`setups/shared_cells.p4`), whose cells
+//! A lab of two to 32 switches that share one variable (`setups/shared_cells.p4`), whose cells
 //! all change in each window: user space fills the deltas, as packets could not.
 
 use crate::build::Places;
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-use swish_protocol::layouts::{BlockValue, CELLS, NodeValue, phase};
+use swish_protocol::layouts::{BlockValue, CELLS, CPUS, CpuValue, NodeValue, phase};
 use swish_sim::Program;
 use swish_switch::group::{Group, STATS};
 
@@ -23,6 +23,7 @@ use swish_switch::group::{Group, STATS};
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
 const BLOCKS: &str = "sp_shared_blocks";
+const CPU_MAP: &str = "sp_shared_cpus";
 /// Counters: SP_SHARED_STAT_WINDOWS, SP_SHARED_STAT_SENT, SP_SHARED_STAT_RECEIVED.
 const WINDOWS: u32 = 0;
 const SENT: u32 = 1;
@@ -125,6 +126,15 @@ impl Switch {
         self.node.get(word(NodeValue::LAYOUT.offset("word")))
     }
 
+    /// Of all its frames.
+    fn sent_bytes(&self) -> Result<u64> {
+        let mut bytes = 0;
+        for cpu in 0..CPUS {
+            bytes += CpuValue::from_bytes(&self.dataplane.read_array(CPU_MAP, cpu)?).sent_bytes;
+        }
+        Ok(bytes)
+    }
+
     fn seal(&self, sealed: bool) {
         self.node.set(word(NodeValue::LAYOUT.offset("sealed")), u64::from(sealed));
     }
@@ -171,6 +181,8 @@ struct SoFar {
     sent: u64,
     /// From the second switch.
     frames: u32,
+    /// Messages with cells, and bytes of all frames, that all switches sent.
+    group: [u64; 2],
     times: Vec<(u64, u64)>,
 }
 
@@ -187,6 +199,10 @@ pub struct Counted {
     pub messages: f64,
     /// Messages with cells that the first switch sent each member.
     pub sent: f64,
+    /// Messages with cells that all switches sent.
+    pub group_messages: f64,
+    /// Bytes that all switches sent.
+    pub group_bytes: f64,
 }
 
 /// The lab; it goes down with this.
@@ -199,9 +215,23 @@ pub struct Cells {
 /// The program of the switches.
 const SOURCE: &str = "tools/bench/setups/shared_cells.p4";
 
-/// With a host at each switch, or without. `build`: a command that leaves the object in the lab's
-/// folder.
-fn topology(switches: usize, build: &str, hosts: bool) -> String {
+/// Beside the switches.
+#[derive(Clone, Copy, Default)]
+struct Extras {
+    /// A host at each of them.
+    hosts: bool,
+    /// Children in an aggregation tree at the most; 0: there is none.
+    fan_out: u32,
+    /// Windows without the ready phase.
+    without_ready: bool,
+}
+
+/// `build`: a command that leaves the object in the lab's folder.
+fn topology(switches: usize, build: &str, extras: Extras) -> String {
+    let tree = match extras.fan_out {
+        0 => String::new(),
+        fan_out => format!("tree = {fan_out}"),
+    };
     let members: Vec<String> = (1..=switches).map(|it| format!("\"10.9.0.{it}\"")).collect();
     let mut text = format!(
         r#"name = "cells"
@@ -232,6 +262,7 @@ secrets = "${{lab_dir}}/fabric.secrets"
 members = [{members}]
 own = "10.9.0.${{number}}"
 period_us = 0
+{tree}
 ${{ports}}
 '''
 "#,
@@ -248,7 +279,7 @@ ${{ports}}
             let _ =
                 write!(ports, "[[port]]\ninterface = \"s{other}\"\nport = {port}\nfabric = true\n");
         }
-        if hosts {
+        if extras.hosts {
             let _ = write!(ports, "[[port]]\ninterface = \"h{own}\"\nport = {}\n", switches - 1);
             let _ = write!(
                 text,
@@ -288,7 +319,7 @@ impl Cells {
     /// # Errors
     /// The lab does not come up.
     pub fn up(places: &Places, switches: usize, variable: Variable) -> Result<Cells> {
-        Cells::with(places, switches, variable, false, true)
+        Cells::with(places, switches, variable, Extras::default())
     }
 
     /// The same without the ready phase ([`swish_sim::seeded::WITHOUT_READY`]). The deltas are
@@ -297,7 +328,8 @@ impl Cells {
     /// # Errors
     /// The lab does not come up.
     pub fn without_ready(places: &Places, switches: usize, variable: Variable) -> Result<Cells> {
-        Cells::with(places, switches, variable, false, false)
+        let extras = Extras { without_ready: true, ..Extras::default() };
+        Cells::with(places, switches, variable, extras)
     }
 
     /// The same with a host at each switch.
@@ -305,24 +337,33 @@ impl Cells {
     /// # Errors
     /// The lab does not come up.
     pub fn with_hosts(places: &Places, switches: usize, variable: Variable) -> Result<Cells> {
-        Cells::with(places, switches, variable, true, true)
+        Cells::with(places, switches, variable, Extras { hosts: true, ..Extras::default() })
     }
 
-    fn with(
+    /// As `up`, with an aggregation tree. (Its totals go into the deltas that user space fills: a
+    /// variable of bits has the same unions in each window, and one of counters has not.)
+    ///
+    /// # Errors
+    /// The lab does not come up.
+    pub fn tree(
         places: &Places,
         switches: usize,
         variable: Variable,
-        hosts: bool,
-        ready: bool,
+        fan_out: u32,
     ) -> Result<Cells> {
+        ensure!(variable.bits, "counters are filled for groups without a tree only");
+        Cells::with(places, switches, variable, Extras { fan_out, ..Extras::default() })
+    }
+
+    fn with(places: &Places, switches: usize, variable: Variable, extras: Extras) -> Result<Cells> {
         let Places { root, stateplane, output: out } = places;
         let path = out.join("shared_cells.toml");
         let source = root.join(SOURCE);
-        let build = match ready {
-            true => variable.compiles(&source),
-            false => variable.compiled_without_ready(&source, out)?,
+        let build = match extras.without_ready {
+            false => variable.compiles(&source),
+            true => variable.compiled_without_ready(&source, out)?,
         };
-        std::fs::write(&path, topology(switches, &build, hosts))
+        std::fs::write(&path, topology(switches, &build, extras))
             .with_context(|| path.display().to_string())?;
         let vars = [("stateplane", stateplane.display().to_string())];
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -391,7 +432,13 @@ impl Cells {
     fn so_far(&self) -> Result<SoFar> {
         let Switch { dataplane, group, .. } = &self.switches[0];
         let count = |at| dataplane.read_count(STATS, at);
+        let mut group_sent = [0; 2];
+        for switch in &self.switches {
+            group_sent[0] += switch.dataplane.read_count(STATS, SENT)?;
+            group_sent[1] += switch.sent_bytes()?;
+        }
         Ok(SoFar {
+            group: group_sent,
             windows: count(WINDOWS)?,
             messages: count(RECEIVED)?,
             sent: count(SENT)?,
@@ -423,6 +470,8 @@ impl Cells {
             frames: f64::from(after.frames.wrapping_sub(before.frames)) / passed as f64,
             messages: (after.messages - before.messages) as f64 / passed as f64 / others,
             sent: (after.sent - before.sent) as f64 / passed as f64 / others,
+            group_messages: (after.group[0] - before.group[0]) as f64 / passed as f64,
+            group_bytes: (after.group[1] - before.group[1]) as f64 / passed as f64,
         })
     }
 

@@ -79,6 +79,7 @@ impl Counted {
             window: 1,
             begins_ns: now_ns,
             turns_ns: now_ns + PERIOD_NS,
+            fan_out: 0,
         };
         let begun = || {
             MAPS.iter().try_for_each(|map| switch.empty(map))?;

@@ -305,9 +305,18 @@ pub(crate) fn address(place: usize) -> Ipv4Addr {
 fn view(number: u32, place: usize, members: u32, switches: usize) -> View {
     let fixed = |place| Member { number: member(place), address: address(place), incarnation: 0 };
     let members = (0..switches).filter(|it| members >> it & 1 == 1).map(fixed).collect();
-    let (own, period_ns, bound) = (member(place), 0, 1);
-    let caps = Caps::default();
-    View { number, own, members, period_ns, caps, bound, window: 1, begins_ns: 0, turns_ns: 0 }
+    View {
+        number,
+        own: member(place),
+        members,
+        period_ns: 0,
+        caps: Caps::default(),
+        bound: 1,
+        window: 1,
+        begins_ns: 0,
+        turns_ns: 0,
+        fan_out: 0,
+    }
 }
 
 fn grows(merge: Merge) -> Option<Grows> {

@@ -104,6 +104,7 @@ impl Switch {
             window: 1,
             begins_ns: 0,
             turns_ns: 0,
+            fan_out: 0,
         };
         for (group, pace) in &mut self.groups {
             *pace = Pace::new(place as u64);
