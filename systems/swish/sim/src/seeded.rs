@@ -44,9 +44,9 @@ pub const WITHOUT_READY: &[SeededBug] = &[
     SeededBug {
         name: "ServesBehind",
         what: "A switch serves the window before in any phase.",
-        header: "stateplane_shared_frame.h",
-        right: "else if (SP_SHARED_PHASE(word) < SP_SHARED_ROTATED && theirs == window - 1)",
-        wrong: "else if (theirs && theirs == window - 1)",
+        header: "stateplane_shared_tree.h",
+        right: "\tif (SP_SHARED_PHASE(word) >= SP_SHARED_ROTATED)\n\t\treturn 0;\n",
+        wrong: "",
     },
 ];
 
@@ -59,8 +59,8 @@ pub(crate) const TIME_PASSES: SeededBug = SeededBug {
     name: "TimePasses",
     what: "Virtual time passes in a program.",
     header: "stateplane_shared_window.h",
-    right: "\t/* (A window has four steps.",
-    wrong: "\t{\n\t\t__u32 zero = 0;\n\t\tstruct sp_test_value *test = bpf_map_lookup_elem(&sp_test, &zero);\n\n\t\tif (test)\n\t\t\ttest->clock_ns += 1000;\n\t}\n\t/* (A window has four steps.",
+    right: "\t/* (A window has four steps, or five.",
+    wrong: "\t{\n\t\t__u32 zero = 0;\n\t\tstruct sp_test_value *test = bpf_map_lookup_elem(&sp_test, &zero);\n\n\t\tif (test)\n\t\t\ttest->clock_ns += 1000;\n\t}\n\t/* (A window has four steps, or five.",
 };
 
 /// Of the cap on CPU time.
