@@ -104,7 +104,7 @@ impl Host {
         let word = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().expect("a word"));
         let was = word(12);
         // (Three copies: a torn value shows.)
-        assert_eq!((word(16), word(20)), (was << 16 | was >> 16, was), "key {key}");
+        assert_eq!((word(16), word(20)), (was.rotate_left(16), was), "key {key}");
         Some(([bytes[1] != 0, bytes[2] != 0], was))
     }
 
