@@ -280,6 +280,19 @@ SP_INLINE void sp_eventual_forget(struct sp_eventual_context *eventual)
 	eventual->writes = 0;
 }
 
+/* What the packet has noted is for when it leaves. (Writes of records: sp_lww_keep.) */
+SP_INLINE void sp_eventual_keep(struct sp_eventual_context *kept,
+				const struct sp_eventual_context *eventual)
+{
+	kept->updates = eventual->updates;
+	kept->writes = eventual->writes;
+	for (__u32 i = 0; i < SP_EVENTUAL_UPDATES; i++) {
+		if (i >= eventual->updates)
+			break;
+		kept->update[i] = eventual->update[i];
+	}
+}
+
 /* The packet's verdict: its updates take effect. */
 SP_INLINE void sp_eventual_commit(struct sp_eventual_context *eventual)
 {

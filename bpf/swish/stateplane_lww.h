@@ -523,6 +523,36 @@ SP_INLINE void sp_lww_words(__u64 *to, const void *from, __u32 bytes, __u32 word
 	}
 SP_LWW_OBJECTS(SP_LWW_FUNCTIONS)
 
+/* What the packet writes is for when it leaves. -1: there is no memory for it. */
+SP_INLINE int sp_lww_keep(struct sp_lww_entry *kept, __u32 writes)
+{
+	struct sp_lww_scratch *scratch = sp_lww_scratch();
+
+	if (!scratch)
+		return -1;
+	for (__u32 i = 0; i < SP_LWW_WRITES; i++) {
+		if (i >= writes)
+			break;
+		sp_lww_copy((__u64 *)&kept[i], (const __u64 *)&scratch->noted[i], SP_LWW_ENTRY_WORDS);
+	}
+	return 0;
+}
+
+/* A packet that waited leaves: sp_eventual_commit writes this. -1: it cannot. */
+SP_INLINE int sp_lww_take_up(const struct sp_lww_entry *kept, __u32 writes)
+{
+	struct sp_lww_scratch *scratch = sp_lww_scratch();
+
+	if (!scratch)
+		return -1;
+	for (__u32 i = 0; i < SP_LWW_WRITES; i++) {
+		if (i >= writes)
+			break;
+		sp_lww_copy((__u64 *)&scratch->noted[i], (const __u64 *)&kept[i], SP_LWW_ENTRY_WORDS);
+	}
+	return 0;
+}
+
 /* ---- Operators ---- */
 /* A frame from user space: what it asks for, key, value. XDP_PASS: it is done. */
 SEC("xdp.frags")

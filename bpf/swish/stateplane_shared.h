@@ -338,29 +338,34 @@ SP_SHARED_GLOBAL int sp_shared_claim_line(__u32 number, __u32 side, __u32 line, 
 	return spin.done;
 }
 
-/* How cells of a block merge. */
+/* Is the block one of the object's? */
 #define SP_SHARED_HAS(block, first, cells)                                                       \
 	((block) >= (first) &&                                                                   \
 	 (block) < (first) + ((cells) + SP_SHARED_CELLS - 1) / SP_SHARED_CELLS)
-#define SP_SHARED_MERGE_OF(name, group, first, cells, merge, drops, period)                      \
+/* What the program says of an object. */
+struct sp_shared_rules {
+	__u32 merge;
+	__u32 period; /* windows after which it begins anew; 0: it never does */
+	__u32 drops; /* a packet is dropped whose update finds no room */
+};
+#define SP_SHARED_RULES_OF(name, group, first, cells, merge, drops, period)                      \
 	if (SP_SHARED_HAS(block, first, cells))                                                  \
-		return merge;
+		return (struct sp_shared_rules){ merge, period, drops };
+
+SP_INLINE struct sp_shared_rules sp_shared_rules_of(__u32 block)
+{
+	SP_SHARED_OBJECTS(SP_SHARED_RULES_OF)
+	return (struct sp_shared_rules){ SP_SHARED_SUM, 0, 0 };
+}
 
 SP_INLINE __u32 sp_shared_merge_of(__u32 block)
 {
-	SP_SHARED_OBJECTS(SP_SHARED_MERGE_OF)
-	return SP_SHARED_SUM;
+	return sp_shared_rules_of(block).merge;
 }
-
-/* Windows of the period after which a block begins anew; 0: it never does. */
-#define SP_SHARED_PERIOD_OF(name, group, first, cells, merge, drops, period)                     \
-	if (SP_SHARED_HAS(block, first, cells))                                                  \
-		return period;
 
 SP_INLINE __u32 sp_shared_period_of(__u32 block)
 {
-	SP_SHARED_OBJECTS(SP_SHARED_PERIOD_OF)
-	return 0;
+	return sp_shared_rules_of(block).period;
 }
 
 /* One look at a cell that becomes the larger one. */
@@ -500,17 +505,6 @@ SP_INLINE void sp_shared_forget(struct sp_shared_context *shared)
 	shared->refused = 0;
 }
 
-/* Is a packet dropped whose update of this block finds no room? */
-#define SP_SHARED_DROPS_OF(name, group, first, cells, merge, drops, period)                      \
-	if (SP_SHARED_HAS(block, first, cells))                                                  \
-		return drops;
-
-SP_INLINE __u32 sp_shared_drops_of(__u32 block)
-{
-	SP_SHARED_OBJECTS(SP_SHARED_DROPS_OF)
-	return 0;
-}
-
 /*
  * The packet waited, and leaves now: its updates are of this window, and take from this CPU's
  * share. (What its CPU had given it was given back: sp_shared_forget.)
@@ -533,7 +527,7 @@ SP_INLINE void sp_shared_renew(struct sp_shared_context *shared)
 		cpu = sp_shared_cpu(group, sp_shared_this_cpu());
 		if (!word || !cpu)
 			continue;
-		drops = sp_shared_drops_of(update.block);
+		drops = sp_shared_rules_of(update.block).drops;
 		if (!sp_shared_charge(cpu, sp_shared_rotation(word), drops, 1)) {
 			shared->refused |= drops;
 			continue;
@@ -542,6 +536,21 @@ SP_INLINE void sp_shared_renew(struct sp_shared_context *shared)
 		kept++;
 	}
 	shared->updates = kept;
+}
+
+/* What the packet has noted is for when it leaves: in a window of then, and without a pin now. */
+SP_INLINE void sp_shared_keep(struct sp_shared_context *kept,
+			      const struct sp_shared_context *shared)
+{
+	for (__u32 group = 0; group < SP_SHARED_GROUPS; group++)
+		kept->word[group] = 0;
+	kept->refused = 0;
+	kept->updates = shared->refused ? 0 : shared->updates;
+	for (__u32 i = 0; i < SP_SHARED_UPDATES; i++) {
+		if (i >= shared->updates)
+			break;
+		kept->update[i] = shared->update[i];
+	}
 }
 
 /* The window that the packet sees; 0: the group has not begun. */

@@ -223,18 +223,26 @@ static __noinline int sp_shared_put(struct xdp_md *xdp, struct sp_shared_message
 	return 1;
 }
 
-/* The number of the message that the member is to have next; SP_SHARED_NOTHING: it has all. */
+/*
+ * The number of the message that the member is to have next; SP_SHARED_NOTHING: it has all. Half of
+ * the CPUs begin with the last message. A frame stays on its CPU, in both switches, so a CPU merges
+ * and sends its own half of the blocks, without waiting for another one's lock and cache lines.
+ */
 SP_INLINE __u32 sp_shared_next(struct sp_shared_member *peer, __u32 want, __u32 total,
 			       __u32 side)
 {
-	__u32 number;
+	__u32 backwards = sp_shared_this_cpu() & 1;
+	__u64 taken;
 
 	if (want != SP_SHARED_NOTHING)
 		return want < total ? want : SP_SHARED_NOTHING;
-	if (SP_SHARED_LOAD(peer->next[side & 1]) >= total)
+	taken = SP_SHARED_LOAD(peer->next[side & 1]);
+	if ((__u32)taken + (taken >> 32) >= total)
 		return SP_SHARED_NOTHING;
-	number = __sync_fetch_and_add(&peer->next[side & 1], 1);
-	return number < total ? number : SP_SHARED_NOTHING;
+	taken = __sync_fetch_and_add(&peer->next[side & 1], backwards ? 1ull << 32 : 1);
+	if ((__u32)taken + (taken >> 32) >= total)
+		return SP_SHARED_NOTHING;
+	return backwards ? total - 1 - (taken >> 32) : taken;
 }
 
 /* A frame that came in goes back the way that it came. */
@@ -250,6 +258,22 @@ SP_INLINE void sp_shared_turn_round(__u8 *data)
 	*(sp_u32a *)(data + 26) = *(sp_u32a *)(data + 30);
 	*(sp_u32a *)(data + 30) = address;
 	sp_put8(data + 22, 64);
+}
+
+/*
+ * What a hop of a frame that brings nothing counts. A frame stays on one CPU of a veth, so CPUs have
+ * frames of their own; and who has few of them is through with a window's messages while other CPUs
+ * still merge. If its frames ended then, those CPUs would do all of the next windows.
+ */
+SP_INLINE __u32 sp_shared_hop(__u32 group, struct sp_shared_node *node)
+{
+	struct sp_shared_cpu *cpu = sp_shared_cpu(group, sp_shared_this_cpu());
+
+	if (!cpu || (SP_SHARED_LOAD(node->totals[0]) < SP_SHARED_MANY &&
+		     SP_SHARED_LOAD(node->totals[1]) < SP_SHARED_MANY))
+		return 1;
+	cpu->bare++;
+	return cpu->bare % SP_SHARED_LONGER == 0;
 }
 
 /*
@@ -307,7 +331,7 @@ static __noinline int sp_shared_fill(struct xdp_md *xdp, struct sp_shared_messag
 		    (!served && SP_SHARED_PHASE(word) == SP_SHARED_ADVANCED &&
 		     node->next_ns > sp_now_ns()))
 			return 0;
-		message->hops++;
+		message->hops += sp_shared_hop(group, node);
 		if (sp_length(xdp) != SP_SHARED_CELLS_AT &&
 		    bpf_xdp_adjust_tail(xdp, SP_SHARED_CELLS_AT - (int)sp_length(xdp)))
 			return 0;

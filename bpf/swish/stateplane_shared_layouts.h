@@ -22,6 +22,8 @@
 #define SP_SHARED_NOT_KNOWN 4294967295u /* a count of messages */
 #define SP_SHARED_NOTHING 65535 /* no message's number */
 #define SP_SHARED_HOPS 15 /* of a frame that brings nothing */
+#define SP_SHARED_MANY 64 /* messages of a large window */
+#define SP_SHARED_LONGER 32 /* times as many hops in large windows */
 #define SP_SHARED_CLEARING 32768 /* a CPU clears the line */
 #define SP_SHARED_SUM 0 /* how cells merge */
 #define SP_SHARED_OR 1
@@ -140,14 +142,17 @@ struct sp_shared_member {
 	__u32 merged; /* Of those, so many are merged. */
 	__u32 complete; /* 1: all of them. */
 	__u32 frames; /* Frames that it sent. */
-	/* The number of the message that it gets next, by the lowest bit of its window. */
-	__u32 next[2];
+	/*
+	 * Messages that it was sent, by the lowest bit of its window: so many from the first one on
+	 * in the lower half, so many from the last one back in the upper half.
+	 */
+	__u64 next[2];
 	/* Its address. 0.0.0.0: no member has this number; in a tree: no neighbour. */
 	__be32 address;
 	__u32 full; /* Of the frames that it sent, so many brought cells. */
 };
-_Static_assert(sizeof(struct sp_shared_member) == 40, "as in Rust");
-_Static_assert(__builtin_offsetof(struct sp_shared_member, full) == 36, "as in Rust");
+_Static_assert(sizeof(struct sp_shared_member) == 48, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_shared_member, full) == 44, "as in Rust");
 
 /* What a CPU works on in a group. Two cache lines: packets touch the first one only. */
 struct sp_shared_cpu {
@@ -166,10 +171,11 @@ struct sp_shared_cpu {
 	__u64 period; /* How many windows the period has; 0: none was asked for. */
 	__u64 sent_bytes; /* Bytes of frames that it sent. */
 	__u64 busy_ns; /* How long it worked on frames, if there is a cap on that. */
-	__u64 unused[6]; /* 0. */
+	__u64 bare; /* Frames of large windows that brought nothing. */
+	__u64 unused[5]; /* 0. */
 };
 _Static_assert(sizeof(struct sp_shared_cpu) == 128, "as in Rust");
-_Static_assert(__builtin_offsetof(struct sp_shared_cpu, unused) == 80, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_shared_cpu, unused) == 88, "as in Rust");
 
 /* What tags are made with, of one of the fabric's secrets, for a group in a view. */
 struct sp_shared_secret {

@@ -164,7 +164,8 @@ _Static_assert(__builtin_offsetof(struct sp_strong_table, padding) == 12, "as in
 struct sp_strong_order_head {
 	__u32 what; /* SP_STRONG_ORDER_LOOK and the like. */
 	__u32 object; /* Which object. */
-	__u32 flags; /* SP_STRONG_REMOVE, SP_STRONG_READ; 0: the value is written. */
+	/* SP_STRONG_ABSENT, SP_STRONG_REMOVE, SP_STRONG_READ; 0: the value is written. */
+	__u32 flags;
 	__u32 idle_s; /* Seconds without a packet after which the key's time is over; 0: never. */
 	__u32 status; /* SP_STRONG_ORDER_DONE and the like: the answer. */
 	__u32 found; /* Whether the key that was looked for is there. */

@@ -47,6 +47,9 @@ SP_INLINE void sp_strong_order_refused(const struct sp_strong_header *header)
 	SP_STRONG_STORE(ordered->refused, name);
 }
 
+/* Removals and records that write nothing are never refused, and give a key no time. */
+#define SP_STRONG_NEVER_REFUSED (SP_STRONG_REMOVE | SP_STRONG_READ)
+
 #define SP_STRONG_ORDER_FUNCTIONS(name, id, table, size, kb, vb, timed)                           \
 	/* Key and value are in the scratch. 1: the key is there. */                              \
 	static __noinline int name##_look(struct sp_strong_context *strong)                       \
@@ -73,7 +76,7 @@ SP_INLINE void sp_strong_order_refused(const struct sp_strong_header *header)
 		sp_strong_copy(words + SP_STRONG_KW(kb), scratch->value, vb);                     \
 		if (timed)                                                                        \
 			words[SP_STRONG_RECORD_SIZE(kb, vb) - 1] =                                \
-				flags ? 0 : sp_strong_time(idle_s);                               \
+				flags & SP_STRONG_NEVER_REFUSED ? 0 : sp_strong_time(idle_s);     \
 		return 1;                                                                         \
 	}
 
@@ -128,8 +131,7 @@ SP_INLINE __u32 sp_strong_order_writes(struct sp_strong_order_head *head)
 	head->incarnation = view->incarnation;
 	head->name = sp_commit_append_many(&place, scratch->staged, scratch->starts,
 					   strong.records, strong.words);
-	/* (Removals and records that write nothing are never refused.) */
-	if (!head->flags) {
+	if (!(head->flags & SP_STRONG_NEVER_REFUSED)) {
 		ordered->refused = 0;
 		ordered->name = head->name;
 	}
@@ -153,7 +155,8 @@ SP_INLINE __u32 sp_strong_order_asks(const struct sp_strong_order_head *head)
 		return SP_STRONG_ORDER_FORGOTTEN;
 	if (SP_STRONG_LOAD(stream->acked) < sp_commit_number_of(head->name))
 		return SP_STRONG_ORDER_WAITS;
-	if (!head->flags && SP_STRONG_LOAD(ordered->refused) == head->name)
+	if (!(head->flags & SP_STRONG_NEVER_REFUSED) &&
+	    SP_STRONG_LOAD(ordered->refused) == head->name)
 		return ordered->why;
 	return SP_STRONG_ORDER_DONE;
 }

@@ -177,36 +177,14 @@ static __noinline int sp_swish_keep(struct sp_swish_context *shared)
 	if (!noted)
 		return -1;
 #ifdef SP_SHARED_OBJECTS
-	for (__u32 group = 0; group < SP_SHARED_GROUPS; group++)
-		noted->windows.word[group] = 0;
-	noted->windows.refused = 0;
-	noted->windows.updates = shared->windows.refused ? 0 : shared->windows.updates;
-	for (__u32 i = 0; i < SP_SHARED_UPDATES; i++) {
-		if (i >= shared->windows.updates)
-			break;
-		noted->windows.update[i] = shared->windows.update[i];
-	}
+	sp_shared_keep(&noted->windows, &shared->windows);
 #endif
 #ifdef SP_EVENTUAL_OBJECTS
-	noted->eventual.updates = shared->eventual.updates;
-	noted->eventual.writes = shared->eventual.writes;
-	for (__u32 i = 0; i < SP_EVENTUAL_UPDATES; i++) {
-		if (i >= shared->eventual.updates)
-			break;
-		noted->eventual.update[i] = shared->eventual.update[i];
-	}
+	sp_eventual_keep(&noted->eventual, &shared->eventual);
 #endif
 #ifdef SP_LWW_RECORDS
-	struct sp_lww_scratch *scratch = sp_lww_scratch();
-
-	if (!scratch)
+	if (sp_lww_keep(noted->writes, shared->eventual.writes))
 		return -1;
-	for (__u32 i = 0; i < SP_LWW_WRITES; i++) {
-		if (i >= shared->eventual.writes)
-			break;
-		sp_lww_copy((__u64 *)&noted->writes[i], (const __u64 *)&scratch->noted[i],
-			    SP_LWW_ENTRY_WORDS);
-	}
 #endif
 	return 0;
 }
@@ -225,16 +203,8 @@ SP_SHARED_GLOBAL int sp_commit_leaves(__u32 index, __u32 drops)
 		return 1;
 #endif
 #ifdef SP_LWW_RECORDS
-	struct sp_lww_scratch *scratch = sp_lww_scratch();
-
-	if (!scratch)
+	if (sp_lww_take_up(noted->writes, noted->eventual.writes))
 		return 0;
-	for (__u32 i = 0; i < SP_LWW_WRITES; i++) {
-		if (i >= noted->eventual.writes)
-			break;
-		sp_lww_copy((__u64 *)&scratch->noted[i], (const __u64 *)&noted->writes[i],
-			    SP_LWW_ENTRY_WORDS);
-	}
 #endif
 #ifdef SP_EVENTUAL_OBJECTS
 	sp_eventual_commit(&noted->eventual);

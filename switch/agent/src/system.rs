@@ -137,6 +137,13 @@ pub trait Running: Send + Sync {
         0
     }
 
+    /// The same of frames that are to begin on this CPU, which works on none: a frame of a system
+    /// whose messages go back and forth stays on the CPU on which it began, unless a network card
+    /// chooses another one.
+    fn due_on(&self, _cpu: usize, _now_ns: u64) -> u64 {
+        0
+    }
+
     /// Goes through the object's entries, and removes what nobody uses. It returns by `until`.
     ///
     /// # Errors
@@ -289,6 +296,10 @@ impl Systems {
 
     pub fn due(&self, now_ns: u64) -> u64 {
         self.each().map(|it| it.due(now_ns)).fold(0, u64::saturating_add)
+    }
+
+    pub fn due_on(&self, cpu: usize, now_ns: u64) -> u64 {
+        self.each().map(|it| it.due_on(cpu, now_ns)).fold(0, u64::saturating_add)
     }
 
     pub fn sweep(&self, until: Instant) {

@@ -23,22 +23,7 @@ static LAB: Mutex<()> = Mutex::new(());
 
 /// A lab of four switches that share eventual.p4's variables.
 fn up(folder: &Path) -> TestLab {
-    let file = mesh::topology(folder, 4);
-    let text = std::fs::read_to_string(&file).expect("the topology");
-    // (There the program has two groups, with windows.)
-    let (before, rest) = text.split_once("[group.other]").expect("groups of the controller");
-    let (middle, rest) = rest.split_once("[shared.main]").expect("groups of a switch");
-    let (_, after) = rest.split_once("[[port]]").expect("ports");
-    let (switches, _) = middle.split_once("\n'''").expect("the list of switches");
-    let group = |name: &&str| {
-        format!(
-            "[shared.{name}]\ncontrollers = [\"10.2.9.10:5412\"]\nown = \"10.9.0.${{number}}\"\n\
-             gossip_ms = 100\n\n"
-        )
-    };
-    let shared: String = GROUPS.iter().map(group).collect();
-    let other = format!("[group.other]{switches}\n\n[group.sets]{middle}");
-    std::fs::write(&file, format!("{before}{other}{shared}[[port]]{after}")).expect("written");
+    let file = mesh::with_groups(folder, 4, &GROUPS, "gossip_ms = 100\n");
     let sets = ["--set", "program=eventual"];
     let lab = TestLab::up("eventual-dead", file.to_str().expect("UTF-8"), &sets);
     mesh::wait_for_hosts(&lab, 4);

@@ -189,12 +189,35 @@ fn an_operator_writes_through_the_chain() {
     assert_eq!((code, said.trim()), (Some(1), "ProbeIngress.one: no such key"));
     assert_eq!(hosts[0].ask(ADD, 7, 1), Some(0));
 
+    // If it is absent: of operators and packets, the first one wins, wherever it is.
+    done("s1", "set one key=8 value=5 copy=5 --if-absent");
+    let (code, said, error) = shared("s3", "set one key=8 value=6 copy=6 --if-absent");
+    assert_eq!(code, Some(1), "{said}{error}");
+    assert!(said.contains("the key is there, and stays as it is"), "{said}");
+    let kept = shared("s2", "set one key=8 value=7 copy=7 --if-absent --json");
+    let kept = (kept.0, json(&kept.1));
+    assert_eq!((kept.0, &kept.1["kept"]), (Some(1), &serde_json::Value::Bool(true)), "{kept:?}");
+    assert_eq!(kept.1["entries"][0]["value"][0][1], "5", "{kept:?}");
+    done("s2", "delete one key=8");
+    done("s3", "set one key=8 value=9 copy=9 --if-absent");
+    done("s1", "delete one key=8");
+    let (code, _, error) = shared("s1", "get one key=8 --if-absent");
+    assert_eq!(code, Some(2), "{error}");
+
     // While hosts write all the time, each order takes effect whole, and on all.
     let writers =
         |k: usize| Writer::begin(prober(&lab, k, Duration::from_millis(100)), k as u32, 8);
     let writers: Vec<Writer> = (1..=3).map(writers).collect();
     for round in 0..20 {
         let (at, key) = (SWITCHES[round % 3], 100 + round as u32);
+        // (Three at once, and one wins.)
+        let words = format!("set marks key={key} --if-absent");
+        let codes = std::thread::scope(|scope| {
+            let each = SWITCHES.map(|it| scope.spawn(|| shared(it, &words).0));
+            each.map(|it| it.join().expect("an order"))
+        });
+        assert_eq!(codes.iter().filter(|it| **it == Some(0)).count(), 1, "{codes:?}");
+        assert_eq!(codes.iter().filter(|it| **it == Some(1)).count(), 2, "{codes:?}");
         done(at, &format!("set marks key={key}"));
         SWITCHES.iter().for_each(|it| drop(done(it, &format!("get marks key={key}"))));
     }

@@ -5,6 +5,8 @@
 mod common;
 #[path = "lab_shared_failures/mesh.rs"]
 mod mesh;
+#[path = "lab_shared_failures/pauses.rs"]
+mod pauses;
 #[path = "lab_shared_failures/probes.rs"]
 mod probes;
 #[path = "lab_shared_failures/recovery.rs"]

@@ -78,6 +78,9 @@ pub enum Event {
     Lost(String),
     /// A switch has variables that lie in another way.
     Layout(String, Ipv4Addr),
+    /// A switch is in this view, and the newest one that is known is the other one: nothing is
+    /// decided for the group.
+    Behind(String, Ipv4Addr, u32, u32),
     /// A decision was not taken: it is made anew.
     NotTaken(String, u32),
 }

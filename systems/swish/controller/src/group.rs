@@ -4,12 +4,14 @@ mod chain;
 mod eventual;
 mod fold;
 mod need;
+mod seen;
 
 use crate::attempt::{Attempt, Gather};
 use crate::controller::{Event, Outputs, Settings};
 use crate::decide::plan;
 use crate::mutation::{Mutation, planted};
 use crate::state::{Decided, GroupState};
+use seen::Seen;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use swish_protocol::bulk;
@@ -22,14 +24,6 @@ const HEARD_NS: u64 = 500_000_000;
 /// A member that was slow stays out for so many times as long as it had been slow.
 const OUT_TIMES: u64 = 10;
 
-struct Seen {
-    from: SocketAddrV4,
-    report: Report,
-    heard_ns: u64,
-    told_ns: u64,
-    ordered_ns: u64,
-}
-
 /// What is being done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
@@ -41,6 +35,8 @@ pub enum Stage {
     Sealing,
     /// A decision is being taken.
     Taking,
+    /// Switches are in a view that is newer than all that are known: nothing is decided.
+    Behind,
 }
 
 /// A switch of a group.
@@ -76,6 +72,8 @@ pub(crate) struct Group {
     sealed_ns: u64,
     /// Members whose death was told.
     told: BTreeSet<(Ipv4Addr, u32)>,
+    /// See `Stage::Behind`.
+    behind: bool,
     /// With SRO: since when all members have had everything, in the view with this number.
     settled: Option<(u32, u64)>,
     sent: eventual::Sent,
@@ -95,6 +93,7 @@ impl Group {
             began_ns: None,
             sealed_ns: 0,
             told: BTreeSet::new(),
+            behind: false,
             settled: None,
             sent: eventual::Sent::default(),
             summed: fold::Summed::default(),
@@ -151,7 +150,8 @@ impl Group {
             told_ns = now_ns;
             out.messages.push((from, self.order(report.incarnation, Task::Heard)));
         }
-        let seen = Seen { from, heard_ns: now_ns, told_ns, ordered_ns, report };
+        let asked_ns = None;
+        let seen = Seen { from, heard_ns: now_ns, told_ns, ordered_ns, asked_ns, report };
         self.seen.insert(seen.report.switch, seen);
     }
 
@@ -226,6 +226,7 @@ impl Group {
 
     pub fn stage(&self) -> Stage {
         match (&self.attempt, &self.value) {
+            _ if self.behind => Stage::Behind,
             (Some(_), _) => Stage::Sealing,
             (None, Some(_)) => Stage::Taking,
             (None, None) => Stage::Settled,
@@ -255,7 +256,7 @@ impl Group {
 
     fn reports(&self, settings: &Settings, now_ns: u64, member: &Member) -> Option<&Report> {
         let seen = self.seen.get(&member.address)?;
-        let alive = now_ns.saturating_sub(seen.heard_ns) < settings.dead_ns;
+        let alive = seen.is_alive(settings, now_ns);
         (alive && seen.report.incarnation == member.incarnation).then_some(&seen.report)
     }
 
@@ -272,7 +273,7 @@ impl Group {
     /// This controller got no CPU for so long.
     pub fn stood_still(&mut self, now_ns: u64, still_ns: u64) {
         for seen in self.seen.values_mut() {
-            seen.heard_ns = (seen.heard_ns + still_ns).min(now_ns);
+            seen.stood_still(now_ns, still_ns);
         }
     }
 
@@ -301,7 +302,7 @@ impl Group {
 
     /// Where variables lie: as members have it, else as the first switch does.
     fn layout(&self, settings: &Settings, now_ns: u64) -> Option<u64> {
-        let alive = |seen: &&Seen| now_ns.saturating_sub(seen.heard_ns) < settings.dead_ns;
+        let alive = |seen: &&Seen| seen.is_alive(settings, now_ns);
         let mut all: Vec<&Seen> = self.seen.values().filter(alive).collect();
         all.sort_by_key(|seen| seen.report.view == 0);
         all.first().map(|seen| seen.report.layout)
@@ -327,6 +328,9 @@ impl Group {
                 return None;
             }
             return self.eventual_step(now_ns, settings, newest, out);
+        }
+        if self.is_behind(now_ns, settings, state.newest(), out) {
+            return None;
         }
         let Some(newest) = state.newest() else { return self.found(now_ns, settings, None) };
         self.remove_strangers(now_ns, settings, newest, out);
@@ -493,9 +497,10 @@ impl Group {
         if now_ns >= attempt.told_ns + settings.again_ns {
             attempt.told_ns = now_ns;
             for member in &attempt.stays {
-                let Some(seen) = self.seen.get(&member.address) else { continue };
-                out.messages
-                    .push((seen.from, self.order(member.incarnation, Task::Seal { number })));
+                let Some(seen) = self.seen.get_mut(&member.address) else { continue };
+                seen.asked_ns.get_or_insert(now_ns);
+                let from = seen.from;
+                out.messages.push((from, self.order(member.incarnation, Task::Seal { number })));
             }
         }
         let reports = attempt.stays.iter().filter_map(|it| {

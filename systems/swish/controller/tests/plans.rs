@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use swish_controller::mutation::{self, Mutation};
-use swish_controller::{Controller, Decided, GroupState, Input, Outputs, State, plan};
+use swish_controller::{
+    Controller, Decided, Event, GroupState, Input, Outputs, Stage, State, plan,
+};
 use swish_protocol::control::{Load, Member, Message, Report, Task, Turn, View};
 use swish_protocol::layouts::phase;
 
@@ -139,12 +141,18 @@ fn rare_mistakes_are_seen() {
 struct World {
     controller: Controller,
     now_ns: u64,
+    events: Vec<Event>,
 }
 
 impl World {
     fn new() -> World {
         let state = State { version: 1, groups: BTreeMap::from([("main".to_owned(), state())]) };
-        World { controller: Controller::new(settings(4), state), now_ns: 1000 * MS }
+        World::of(state)
+    }
+
+    fn of(state: State) -> World {
+        let controller = Controller::new(settings(4), state);
+        World { controller, now_ns: 1000 * MS, events: vec![] }
     }
 
     fn from(number: u32) -> SocketAddrV4 {
@@ -162,6 +170,7 @@ impl World {
             let out =
                 self.controller.handle(self.now_ns, Input::Message(from, Message::Report(report)));
             persist = out.persist.clone().or(persist);
+            self.events.extend(out.events.iter().cloned());
             tasks.extend(tasks_of(out));
         }
         (tasks, persist)
@@ -218,6 +227,79 @@ fn a_dead_member_is_removed() {
     let ended = Report { sealed: 0, known: 5, ..living[1].clone() };
     let (tasks, _) = world.round(&[taken.clone(), ended.clone(), taken, ended]);
     assert!(tasks.contains(&(address(0), Task::Seal { number: 6 })), "{tasks:?}");
+}
+
+/// Member 3 dies, and member 2 `later` times 10 ms after it. Members 0 and 1 follow each order, and
+/// member 2, if it only does not seal, reports all the time. In which round they were asked to seal
+/// first, and in which round a decision was made; its members.
+fn two_die(later: usize, second_reports: bool) -> (usize, usize, Vec<Member>) {
+    let mut world = World::new();
+    let mut all: Vec<Report> = (0..4).map(|number| report(number, 4, 8, phase::READY, 0)).collect();
+    world.round(&all);
+    let mut asked = None;
+    for round in 0..100 {
+        let living = if round < later || second_reports { &all[..3] } else { &all[..2] };
+        let (tasks, persist) = world.round(living);
+        for (to, task) in tasks {
+            let Task::Seal { number } = task else { continue };
+            asked.get_or_insert(round);
+            for report in all[..2].iter_mut().filter(|it| it.switch == to) {
+                (report.sealed, report.known) = (number, number);
+            }
+        }
+        if let Some(state) = persist {
+            let newest = state.groups["main"].newest().expect("a decision");
+            return (asked.expect("a seal"), round, newest.members.clone());
+        }
+    }
+    panic!("no decision in a second");
+}
+
+/// The others stand still meanwhile: who was asked is not given all of `dead_ns`, 100 ms.
+#[test]
+fn who_dies_with_another_one_goes_with_it() {
+    let only = [member(0), member(1)];
+    for (later, rounds) in [(0, 1), (3, 4), (5, 5), (8, 7)] {
+        let (asked, decided, members) = two_die(later, false);
+        assert_eq!(members, only, "{later}");
+        assert!(decided - asked <= rounds, "{later}: after {}0 ms", decided - asked);
+    }
+}
+
+#[test]
+fn a_member_that_reports_has_time_to_seal() {
+    let (asked, decided, members) = two_die(0, true);
+    assert_eq!(members, [member(0), member(1)]);
+    assert!(decided - asked >= 50, "it had {}0 ms, of 500", decided - asked);
+}
+
+/// An older database, or none: who follows the controller would lose what it has since.
+#[test]
+fn members_of_an_unknown_view_are_left_alone() {
+    let newer: Vec<Report> = (0..4).map(|number| report(number, 6, 80, phase::READY, 0)).collect();
+    for (mut world, known) in [(World::new(), 4), (World::of(State::default()), 0)] {
+        for round in 0..100 {
+            // (One of them begins anew.)
+            let mut reports = newer.clone();
+            if round > 20 {
+                reports[3] = Report { incarnation: 8, view: 0, known: 0, ..newer[3].clone() };
+            }
+            let (tasks, persist) = world.round(&reports);
+            assert!(
+                persist.is_none() && tasks.iter().all(|(_, it)| *it == Task::Heard),
+                "{tasks:?}"
+            );
+        }
+        let stage = world.controller.group("main", world.now_ns).expect("the group").0;
+        assert_eq!(stage, Stage::Behind, "{known}");
+        let told = Event::Behind("main".to_owned(), address(0), 6, known);
+        assert_eq!(world.events, [told], "once");
+        // Once all of them have ended, the group begins anew.
+        let fresh = |it: &Report| Report { incarnation: 9, view: 0, known: 0, ..it.clone() };
+        let fresh: Vec<Report> = newer.iter().map(fresh).collect();
+        let began = (0..400).any(|_| world.round(&fresh).1.is_some());
+        assert!(began, "{known}");
+    }
 }
 
 /// Until the decision that a switch joins is persistent: the reports, and the switches that are

@@ -119,6 +119,19 @@ impl Switches {
                      same program"
                 );
             }
+            Event::Behind(group, switch, view, newest) => {
+                tracing::error!(
+                    name,
+                    group,
+                    %switch,
+                    view,
+                    newest,
+                    "the switch is in a newer view than the database has: nothing is decided, and \
+                     members go on as they are. Stop all controllers and give them the newest \
+                     database; without one, stop all switches of the group and start them again, \
+                     empty"
+                );
+            }
             Event::NotTaken(group, view) => {
                 tracing::warn!(name, group, view, "a member has not taken it: it is made anew");
             }

@@ -30,7 +30,8 @@ pub struct GroupStatus {
     pub group: String,
     /// The number of its view; 0: it has none yet.
     pub view: u32,
-    /// `settled`, `sealing`, `taking` or `none`.
+    /// `settled`, `sealing`, `taking`, `none`, or `behind`: switches are in a newer view than the
+    /// database has, and nothing is decided.
     pub stage: String,
     /// The newest window that a member reports; with SRO, the newest round of the lease.
     pub window: u64,
@@ -126,6 +127,7 @@ fn group(rules: &Switches, name: &str, now_ns: u64) -> Option<GroupStatus> {
         group: name.to_owned(),
         view,
         stage: match stage {
+            Stage::Behind => "behind",
             _ if view == 0 => "none",
             Stage::None => "none",
             Stage::Settled => "settled",

@@ -3,26 +3,21 @@
 
 import random
 import struct
+import sys
 from pathlib import Path
 
-MACS = [bytes.fromhex("020000000006"), bytes.fromhex("020000000005")]
-ADDRESSES = [bytes([10, 0, 0, 5]), bytes([10, 0, 0, 6])]
-PORTS = [1000, 4000]
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from probe_frames import asks, back  # noqa: E402
+
 READ, INSERT, SET, ADD, REMOVE, READ_NUMBER, WRITE_NUMBER = range(7)
 NUMBERS = 64
 WORD = 1 << 32
 
 
-def frame(op, key, value, found=0, was=0, back=False):
-    turn = -1 if back else 1
-    macs, addresses, ports = MACS[::turn], ADDRESSES[::turn], PORTS[::turn]
-    ethernet = macs[0] + macs[1] + bytes.fromhex("0800")
-    ip = bytes.fromhex("45000034123440004011147b") + addresses[0] + addresses[1]
-    udp = struct.pack(">HHHH", *ports, 32, 0)
+def frame(op, key, value, found=0, was=0):
     # Of the copy, the 32 bits in its middle.
     middle = (was << 16 | was >> 16) % WORD
-    probe = struct.pack(">BBBBIIIII", op, found, found, 0, key, value, was, middle, was)
-    return (ethernet + ip + udp + probe).hex()
+    return asks(struct.pack(">BBBBIIIII", op, found, found, 0, key, value, was, middle, was))
 
 
 class Switch:
@@ -46,8 +41,8 @@ class Switch:
             self.held.pop(key, None)
         if op == WRITE_NUMBER and key < NUMBERS:
             self.numbers[key] = value
-        self.lines.append("packet 0 " + frame(op, key, value))
-        self.lines.append("expect 0 " + frame(op, key, value, found, was, back=True) + "$")
+        self.lines.append("packet 0 " + frame(op, key, value).hex())
+        self.lines.append("expect 0 " + back(frame(op, key, value, found, was)).hex() + "$")
 
     def says(self, text):
         self.lines.append("# " + text)

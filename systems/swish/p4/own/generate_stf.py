@@ -9,27 +9,17 @@ import struct
 import sys
 
 HERE = pathlib.Path(__file__).parent
-sys.path.insert(0, str(HERE.parents[3] / "p4"))
-from stf_packets import UDP, Case, ethernet, ipv4, udp  # noqa: E402
+sys.path.insert(0, str(HERE.parent))
+from probe_frames import asks, back, other  # noqa: E402
+from stf_packets import Case  # noqa: E402
 
-MACS = ["02:00:00:00:00:05", "02:00:00:00:00:06"]
-ADDRESSES = ["10.0.0.5", "10.0.0.6"]
 CELLS = 400
 MOST = (1 << 32) - 1
 
 
 def probe(index, amount, total=0, joined=0, smallest=0, soon=0):
     payload = struct.pack("!6I", index, amount, total, joined, smallest, soon)
-    datagram = udp(ADDRESSES[0], ADDRESSES[1], 1000, 4000, payload)
-    # The program does not keep the checksum of what it changes.
-    datagram = datagram[:6] + b"\0\0" + datagram[8:]
-    return ethernet(MACS[1], MACS[0], ipv4(ADDRESSES[0], ADDRESSES[1], UDP, datagram))
-
-
-def back(frame):
-    """To its sender, with addresses and ports the other way round."""
-    return (frame[6:12] + frame[:6] + frame[12:26] + frame[30:34] + frame[26:30] + frame[36:38] + frame[34:36]
-            + frame[38:])
+    return asks(payload)
 
 
 def saturated(a, b):
@@ -112,9 +102,7 @@ def many():
 
 def to_host():
     case = Probe("to_host", "Other packets go to the kernel.")
-    other = ethernet(MACS[1], MACS[0], ipv4(ADDRESSES[0], ADDRESSES[1], UDP,
-                                            udp(ADDRESSES[0], ADDRESSES[1], 1000, 4001, b"other")))
-    case.to_host(1, other)
+    case.to_host(1, other())
     case.write()
 
 

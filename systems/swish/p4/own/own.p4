@@ -4,7 +4,9 @@
 #include <v1model.p4>
 #include <stateplane.p4>
 
+#ifndef CELLS
 #define CELLS 400
+#endif
 
 header ethernet_t {
     bit<48> destination;
@@ -43,6 +45,11 @@ header probe_t {
     bit<32> smallest;
     /// As `joined`, at once.
     bit<32> soon;
+#ifdef LAB
+    /// Of `total` and of `joined`; 0: the switch is no member, and counts nothing there.
+    bit<64> window;
+    bit<64> joined_window;
+#endif
 }
 
 struct headers {
@@ -129,6 +136,10 @@ control OwnIngress(inout headers h, inout metadata m, inout standard_metadata_t 
             h.probe.joined = joined.get(h.probe.index);
             h.probe.smallest = smallest.get(h.probe.index);
             h.probe.soon = soon.get(h.probe.index);
+#ifdef LAB
+            h.probe.window = total.window();
+            h.probe.joined_window = joined.window();
+#endif
             if (h.probe.amount != 0) {
                 total.update(h.probe.index, h.probe.amount);
                 joined.update(h.probe.index, h.probe.amount);

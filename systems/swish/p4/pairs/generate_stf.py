@@ -2,24 +2,19 @@
 """Writes alone.stf and operator.stf: what pairs.p4 answers on a switch that shares with nobody."""
 
 import struct
+import sys
 from pathlib import Path
 
-MACS = [bytes.fromhex("020000000006"), bytes.fromhex("020000000005")]
-ADDRESSES = [bytes([10, 0, 0, 5]), bytes([10, 0, 0, 6])]
-PORTS = [1000, 4000]
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from probe_frames import asks, back  # noqa: E402
+
 READ, INSERT, SET, ADD, REMOVE, READ_NUMBER, ADD_NUMBER = range(7)
 ASK_MARK, MARK, UNMARK = range(9, 12)
 NUMBERS = 64
 
 
-def frame(op, key, value, found=0, was=0, back=False):
-    turn = -1 if back else 1
-    macs, addresses, ports = MACS[::turn], ADDRESSES[::turn], PORTS[::turn]
-    ethernet = macs[0] + macs[1] + bytes.fromhex("0800")
-    ip = bytes.fromhex("45000034123440004011147b") + addresses[0] + addresses[1]
-    udp = struct.pack(">HHHH", *ports, 32, 0)
-    probe = struct.pack(">BBBBIIIII", op, found, found, 0, key, value, was, was, was)
-    return (ethernet + ip + udp + probe).hex()
+def frame(op, key, value, found=0, was=0):
+    return asks(struct.pack(">BBBBIIIII", op, found, found, 0, key, value, was, was, was))
 
 
 class Switch:
@@ -52,8 +47,8 @@ class Switch:
             self.marks.discard(key)
         if op == ADD_NUMBER and key < NUMBERS:
             self.numbers[key] = was + value
-        self.lines.append("packet 0 " + frame(op, key, value))
-        self.lines.append("expect 0 " + frame(op, key, value, found, was, back=True) + "$")
+        self.lines.append("packet 0 " + frame(op, key, value).hex())
+        self.lines.append("expect 0 " + back(frame(op, key, value, found, was)).hex() + "$")
 
     def says(self, text):
         self.lines.append("# " + text)

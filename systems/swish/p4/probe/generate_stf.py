@@ -8,11 +8,9 @@ import struct
 import sys
 
 HERE = pathlib.Path(__file__).parent
-sys.path.insert(0, str(HERE.parents[3] / "p4"))
-from stf_packets import UDP, Case, ethernet, ipv4, udp  # noqa: E402
-
-MACS = ["02:00:00:00:00:05", "02:00:00:00:00:06"]
-ADDRESSES = ["10.0.0.5", "10.0.0.6"]
+sys.path.insert(0, str(HERE.parent))
+from probe_frames import asks, back, other  # noqa: E402
+from stf_packets import Case  # noqa: E402
 
 
 # The clock of packet tests begins at 1 s, and windows at multiples of 1 ms.
@@ -22,16 +20,7 @@ FIRST = 1000
 def probe(index, amount, window=0, counter=0, bits=0, largest=0, age=0, recent=None):
     payload = struct.pack("!IIQIIII", index, amount, window and FIRST + window, counter, bits, largest, age)
     payload += b"" if recent is None else struct.pack("!I", recent)
-    datagram = udp(ADDRESSES[0], ADDRESSES[1], 1000, 4000, payload)
-    # The program does not keep the checksum of what it changes.
-    datagram = datagram[:6] + b"\0\0" + datagram[8:]
-    return ethernet(MACS[1], MACS[0], ipv4(ADDRESSES[0], ADDRESSES[1], UDP, datagram))
-
-
-def back(frame):
-    """To its sender, with addresses and ports the other way round."""
-    return (frame[6:12] + frame[:6] + frame[12:26] + frame[30:34] + frame[26:30] + frame[36:38] + frame[34:36]
-            + frame[38:])
+    return asks(payload)
 
 
 class Probe(Case):
@@ -120,9 +109,7 @@ def many():
 
 def to_host():
     case = Probe("to_host", "Other packets go to the kernel.")
-    other = ethernet(MACS[1], MACS[0], ipv4(ADDRESSES[0], ADDRESSES[1], UDP,
-                                            udp(ADDRESSES[0], ADDRESSES[1], 1000, 4001, b"other")))
-    case.to_host(1, other)
+    case.to_host(1, other())
     case.write()
 
 

@@ -7,11 +7,10 @@ import struct
 import sys
 
 HERE = pathlib.Path(__file__).parent
-sys.path.insert(0, str(HERE.parents[3] / "p4"))
-from stf_packets import UDP, Case, ethernet, ipv4, udp  # noqa: E402
+sys.path.insert(0, str(HERE.parent))
+from probe_frames import asks, back  # noqa: E402
+from stf_packets import Case  # noqa: E402
 
-MACS = ["02:00:00:00:00:05", "02:00:00:00:00:06"]
-ADDRESSES = ["10.0.0.5", "10.0.0.6"]
 READ, INSERT, SET, ADD, REMOVE, READ_NUMBER, ADD_NUMBER = range(7)
 ASK_MARK, MARK, UNMARK, DROPPED = range(9, 13)
 CELLS = 64
@@ -19,16 +18,7 @@ CELLS = 64
 
 def probe(op, key, value, found=0, was=0, counted=(0, 0, 0)):
     payload = struct.pack(">BBBBIIIIIIII", op, found, found, 0, key, value, was, was, was, *counted)
-    datagram = udp(ADDRESSES[0], ADDRESSES[1], 1000, 4000, payload)
-    # The program does not keep the checksum of what it changes.
-    datagram = datagram[:6] + b"\0\0" + datagram[8:]
-    return ethernet(MACS[1], MACS[0], ipv4(ADDRESSES[0], ADDRESSES[1], UDP, datagram))
-
-
-def back(frame):
-    """To its sender, with addresses and ports the other way round."""
-    return (frame[6:12] + frame[:6] + frame[12:26] + frame[30:34] + frame[26:30] + frame[36:38] + frame[34:36]
-            + frame[38:])
+    return asks(payload)
 
 
 class Tally(Case):

@@ -35,6 +35,10 @@ pub const NOTHING: u16 = u16::MAX;
 pub const BUCKETS: u32 = 28 * 32;
 /// Frames that bring nothing go back so often.
 pub const HOPS: u32 = 15;
+/// Messages that make a window a large one.
+pub const MANY: u32 = 64;
+/// In large windows, frames that bring nothing go back so many times as often.
+pub const LONGER: u32 = 32;
 
 /// How cells merge.
 pub mod merge {
@@ -238,8 +242,9 @@ c_struct! {
         pub complete: u32,
         /// Frames that it sent.
         pub frames: u32,
-        /// The number of the message that it gets next, by the lowest bit of its window.
-        pub next: [u32; 2],
+        /// Messages that it was sent, by the lowest bit of its window: so many from the first one on
+        /// in the lower half, so many from the last one back in the upper half.
+        pub next: [u64; 2],
         /// Its address. 0.0.0.0: no member has this number; in a tree: no neighbour.
         pub address: Ipv4Addr,
         /// Of the frames that it sent, so many brought cells.
@@ -272,8 +277,10 @@ c_struct! {
         pub sent_bytes: u64,
         /// How long it worked on frames, if there is a cap on that.
         pub busy_ns: u64,
+        /// Frames of large windows that brought nothing.
+        pub bare: u64,
         /// 0.
-        pub unused: [u64; 6],
+        pub unused: [u64; 5],
     }
 }
 
@@ -334,6 +341,8 @@ pub fn header() -> Header {
             number("SP_SHARED_NOT_KNOWN", NOT_KNOWN, "a count of messages"),
             number("SP_SHARED_NOTHING", NOTHING.into(), "no message's number"),
             number("SP_SHARED_HOPS", HOPS, "of a frame that brings nothing"),
+            number("SP_SHARED_MANY", MANY, "messages of a large window"),
+            number("SP_SHARED_LONGER", LONGER, "times as many hops in large windows"),
             number("SP_SHARED_CLEARING", 1 << LINE_CELLS, "a CPU clears the line"),
             number("SP_SHARED_SUM", merge::SUM, "how cells merge"),
             number("SP_SHARED_OR", merge::OR, ""),

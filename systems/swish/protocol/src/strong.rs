@@ -301,7 +301,7 @@ c_struct! {
         pub what: u32,
         /// Which object.
         pub object: u32,
-        /// SP_STRONG_REMOVE, SP_STRONG_READ; 0: the value is written.
+        /// SP_STRONG_ABSENT, SP_STRONG_REMOVE, SP_STRONG_READ; 0: the value is written.
         pub flags: u32,
         /// Seconds without a packet after which the key's time is over; 0: never.
         pub idle_s: u32,

@@ -6,6 +6,7 @@
 mod access;
 mod counted;
 mod directed;
+mod orders;
 mod switch;
 
 use crate::model::{Checked, Violation, violated};
@@ -45,6 +46,7 @@ const STATES: usize = 400_000;
 
 enum Event {
     Packet(usize, Op),
+    Order(usize, Op),
     Arrives(usize, Vec<u8>),
     Tick(usize),
     /// The member is removed, and the others hear of it.
@@ -105,6 +107,15 @@ impl<'a> Chains<'a> {
 
     /// The run of this seed.
     pub fn run(&mut self, seed: u64) -> Outcome {
+        self.run_as(seed, false)
+    }
+
+    /// The same, and operators read and write, too.
+    pub fn run_with_orders(&mut self, seed: u64) -> Outcome {
+        self.run_as(seed, true)
+    }
+
+    fn run_as(&mut self, seed: u64, orders: bool) -> Outcome {
         let mut rng = StdRng::seed_from_u64(seed);
         let switches = rng.random_range(2..5);
         if let Err(violation) = self.load(switches) {
@@ -116,6 +127,9 @@ impl<'a> Chains<'a> {
         match World::new(seed, rng, members) {
             Err(violation) => outcome.violation = Some(violation),
             Ok(mut world) => {
+                if orders {
+                    world.add_orders(seed);
+                }
                 outcome.violation = world.run().err();
                 outcome.answered =
                     world.history.iter().filter(|it| it.1.returned.is_some()).count() as u64;
@@ -157,6 +171,8 @@ struct World<'a> {
     held: Option<Held>,
     /// Parts of copies that were sent.
     parts: u64,
+    /// By switch: the order that waits for its answer.
+    orders: Vec<Option<orders::Order>>,
     /// Packets that left a switch, by that and by the cell that counts them.
     leaves: BTreeMap<(usize, u32), u64>,
     log: Vec<String>,
@@ -193,6 +209,7 @@ impl<'a> World<'a> {
             late: None,
             held: None,
             parts: 0,
+            orders: (0..count).map(|_| None).collect(),
             leaves: BTreeMap::new(),
             log: vec![],
             members,
@@ -286,11 +303,12 @@ impl<'a> World<'a> {
             let nodes: Vec<_> = self.members.iter().map(Member::node).collect();
             return violated("progress", format!("{open} reads without an answer: {nodes:?}"));
         }
+        self.check_orders()?;
         self.check()
     }
 
     fn check(&self) -> Checked {
-        for key in (0..KEYS).chain(COLD..COLD + COLD_KEYS) {
+        for key in (0..KEYS).chain(COLD..COLD + COLD_KEYS).chain(World::ordered_keys()) {
             let own = self.history.iter().filter(|(of, _)| *of == key);
             let own: Vec<Operation<Access>> = own.map(|(_, operation)| *operation).collect();
             if let Some(Err(error)) = check_within(&own, STATES) {
@@ -322,6 +340,7 @@ impl<'a> World<'a> {
             self.now_ns = at_ns;
             match event {
                 Event::Packet(place, op) => self.packet(place, op)?,
+                Event::Order(place, op) => self.order(place, op)?,
                 Event::Arrives(place, frame) => self.arrives(place, &frame)?,
                 Event::Tick(place) => self.tick(place)?,
                 Event::Removed(place) => self.removed(place)?,
@@ -357,7 +376,8 @@ impl<'a> World<'a> {
         }
         let cpu = self.rng.random_range(0..CPUS);
         let left = self.members[place].receive(cpu, frame, self.now_ns)?;
-        self.left(place, left)
+        self.left(place, left)?;
+        self.look_at_order(place)
     }
 
     fn tick(&mut self, place: usize) -> Checked {
@@ -367,7 +387,8 @@ impl<'a> World<'a> {
         self.events.push(self.now_ns + self.tick_ns, Event::Tick(place));
         let cpu = self.rng.random_range(0..CPUS);
         let left = self.members[place].tick(cpu, self.now_ns)?;
-        self.left(place, left)
+        self.left(place, left)?;
+        self.look_at_order(place)
     }
 
     fn newest(&self) -> &View {
@@ -431,6 +452,8 @@ impl<'a> World<'a> {
             return Ok(());
         }
         self.members[place].empty()?;
+        // (Whether its order took effect, nobody tells.)
+        self.orders[place] = None;
         self.note(format!("{place} comes back, with nothing"));
         if self.is_dead(place) {
             self.events.push(self.now_ns + self.tick_ns, Event::Tick(place));

@@ -1,6 +1,6 @@
 //! The program of each switch, compiled by the real compiler; routes that its messages take.
 
-use crate::seeded::{SeededBug, systems_with};
+use crate::seeded::{SeededBug, TIME_PASSES, WITHOUT_READY, systems_with};
 use manifest::Manifest;
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -42,6 +42,17 @@ impl Program {
         Program::compile_file("probe.p4", text, defines, bug)
     }
 
+    /// The same, and virtual time passes in the program.
+    ///
+    /// # Errors
+    /// As [`Program::compile`].
+    pub fn compile_busy(bug: Option<&SeededBug>) -> Result<Program, String> {
+        let text = include_str!("../../p4/probe/probe.p4");
+        let defines = vec![format!("CELLS={CELLS}"), format!("PERIOD={PERIOD}")];
+        let changes: Vec<SeededBug> = bug.copied().into_iter().chain([TIME_PASSES]).collect();
+        Program::compile_with("probe.p4", text, defines, &changes)
+    }
+
     /// The same; the small sketch merges by a function of the program.
     ///
     /// # Errors
@@ -54,14 +65,16 @@ impl Program {
     }
 
     /// The same, with each of the two large variables in a group of its own: those of the counter
-    /// only add, so that what the dead brought can be told apart.
+    /// only add, so that what the dead brought can be told apart. The small sketch takes the
+    /// largest value, or merges by a function of the program.
     ///
     /// # Errors
     /// As [`Program::compile`].
-    pub fn compile_apart() -> Result<Program, String> {
+    pub fn compile_apart(own_merge: bool) -> Result<Program, String> {
         let text = include_str!("../../p4/probe/probe.p4");
-        let defines =
+        let mut defines =
             vec![format!("CELLS={CELLS}"), "APART".to_owned(), format!("PERIOD={PERIOD}")];
+        defines.extend(own_merge.then(|| "SATURATED".to_owned()));
         Program::compile_file("probe.p4", text, defines, None)
     }
 
@@ -133,11 +146,32 @@ impl Program {
         Program::compile_file("tally.p4", text, defines, bug)
     }
 
+    /// A program of the caller's, without the ready phase: see [`WITHOUT_READY`].
+    ///
+    /// # Errors
+    /// What the compiler says, for people.
+    pub fn compile_without_ready(
+        name: &str,
+        text: &str,
+        defines: Vec<String>,
+    ) -> Result<Program, String> {
+        Program::compile_with(name, text, defines, WITHOUT_READY)
+    }
+
     fn compile_file(
         name: &str,
         text: &str,
         defines: Vec<String>,
         bug: Option<&SeededBug>,
+    ) -> Result<Program, String> {
+        Program::compile_with(name, text, defines, bug.map_or(&[], std::slice::from_ref))
+    }
+
+    fn compile_with(
+        name: &str,
+        text: &str,
+        defines: Vec<String>,
+        bugs: &[SeededBug],
     ) -> Result<Program, String> {
         let folder = tempfile::tempdir().map_err(|error| format!("a temporary folder: {error}"))?;
         let source = folder.path().join(name);
@@ -146,7 +180,7 @@ impl Program {
         let outcome = p4_check::check_file(&source, &options);
         let program = outcome.program.as_ref().ok_or_else(|| outcome.render(false))?;
         let object = folder.path().join("program.o");
-        let systems = bug.map_or(Ok(Systems(&[&SwiSh])), systems_with)?;
+        let systems = if bugs.is_empty() { Systems(&[&SwiSh]) } else { systems_with(bugs)? };
         let options = xdp_backend::Options {
             program_name: name.to_owned(),
             ..xdp_backend::Options::new(systems)

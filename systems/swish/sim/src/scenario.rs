@@ -106,6 +106,17 @@ impl Scenario {
         }
     }
 
+    /// The run of this seed with a cap on CPU time, without another pause. Its program is of
+    /// [`crate::Program::compile_busy`].
+    pub fn of_cpu_cap(seed: u64) -> Scenario {
+        let mut rng = StdRng::seed_from_u64(seed ^ 0xcb0);
+        let cpu_percent = *[20, 60, 150].get(rng.random_range(0..3usize)).unwrap_or(&20);
+        let caps = Caps { cpu_percent, ..Caps::default() };
+        let whole = Scenario::of_seed(seed);
+        let conditions = Conditions { loss: whole.conditions.loss.min(0.1), ..whole.conditions };
+        Scenario { period_ns: 0, caps, conditions, ..whole }
+    }
+
     /// The same with an aggregation tree, most often of a depth of 2 or 3.
     pub fn of_tree(seed: u64) -> Scenario {
         let mut rng = StdRng::seed_from_u64(seed ^ 0x7ee);

@@ -1,5 +1,7 @@
 //! Seeded bugs of the data plane: places in its headers, and wrong text for each.
 //!
+//! Also a change for measurements ([`WITHOUT_READY`]), which no option of the compiler can make.
+//!
 //! The headers themselves read as if there were none. A place that a header no longer has is an
 //! error, so a bug cannot go missing when a header changes.
 
@@ -7,7 +9,7 @@ mod chain;
 mod last;
 mod tree;
 
-pub use chain::{CHAIN, CHAIN_DIRECTED, TALLY, TALLY_DIRECTED};
+pub use chain::{CHAIN, CHAIN_DIRECTED, ORDERS, TALLY, TALLY_DIRECTED};
 pub use last::LAST;
 use swish_compiler::SwiSh;
 pub use tree::TREE;
@@ -24,6 +26,74 @@ pub struct SeededBug {
     right: &'static str,
     wrong: &'static str,
 }
+
+/// SwiSh without the ready phase (§9.2, Figure 5f), for measurements: a switch that says that it is
+/// ready goes on at once, and goes on serving a member that is a window behind.
+///
+/// It is right only where user space has put the same into both deltas for good (`filled`). A
+/// switch has two deltas. Without the phase, packets of the new window would change the delta that
+/// a member a window behind still lacks: the updates of two rotations would be mixed.
+pub const WITHOUT_READY: &[SeededBug] = &[
+    SeededBug {
+        name: "WithoutReady",
+        what: "A switch rotates before all are ready.",
+        header: "stateplane_shared_window.h",
+        right: ALL_READY,
+        wrong: "",
+    },
+    SeededBug {
+        name: "ServesBehind",
+        what: "A switch serves the window before in any phase.",
+        header: "stateplane_shared_frame.h",
+        right: "else if (SP_SHARED_PHASE(word) < SP_SHARED_ROTATED && theirs == window - 1)",
+        wrong: "else if (theirs && theirs == window - 1)",
+    },
+];
+
+/// What a switch waits for in the phase.
+const ALL_READY: &str = "if (SP_SHARED_LOAD(node->all_ready) < window &&\n\t\t\t    SP_SHARED_LOAD(node->ready[window & 1]) != node->count)\n\t\t\t\tbreak;";
+
+/// Virtual time passes in a program, as CPU time does in a real one: each time that a frame looks
+/// whether the window turns takes 1 µs.
+pub(crate) const TIME_PASSES: SeededBug = SeededBug {
+    name: "TimePasses",
+    what: "Virtual time passes in a program.",
+    header: "stateplane_shared_window.h",
+    right: "\t/* (A window has four steps.",
+    wrong: "\t{\n\t\t__u32 zero = 0;\n\t\tstruct sp_test_value *test = bpf_map_lookup_elem(&sp_test, &zero);\n\n\t\tif (test)\n\t\t\ttest->clock_ns += 1000;\n\t}\n\t/* (A window has four steps.",
+};
+
+/// Of the cap on CPU time.
+pub const CPU: &[SeededBug] = &[
+    SeededBug {
+        name: "CpuCapIgnored",
+        what: "The next window begins as if this one had cost no CPU time.",
+        header: "stateplane_shared_window.h",
+        right: "if (least_ns < cost_ns)\n\t\tleast_ns = cost_ns;",
+        wrong: "",
+    },
+    SeededBug {
+        name: "AllOfACpu",
+        what: "The next window begins as if the cap were one whole CPU.",
+        header: "stateplane_shared_window.h",
+        right: "(sum.busy_ns - node->busy_ns) * 100 / node->cpu_percent",
+        wrong: "sum.busy_ns - node->busy_ns",
+    },
+    SeededBug {
+        name: "OneCpuCounts",
+        what: "Of the CPUs only the first one's time counts.",
+        header: "stateplane_shared_window.h",
+        right: "sum->busy_ns += SP_SHARED_LOAD(cpu->busy_ns);",
+        wrong: "sum->busy_ns += i ? 0 : SP_SHARED_LOAD(cpu->busy_ns);",
+    },
+    SeededBug {
+        name: "GeneratedFree",
+        what: "Frames that the generator makes cost nothing.",
+        header: "stateplane_shared_frame.h",
+        right: "\tmessage.begun_ns = sp_shared_begun_ns(node);\n\tSP_SHARED_STORE(cpu->packet",
+        wrong: "\tSP_SHARED_STORE(cpu->packet",
+    },
+];
 
 /// All of them.
 pub const ALL: &[SeededBug] = &[
@@ -108,7 +178,7 @@ pub const ALL: &[SeededBug] = &[
         name: "NobodyWaitedFor",
         what: "A switch rotates before all are ready.",
         header: "stateplane_shared_window.h",
-        right: "if (SP_SHARED_LOAD(node->all_ready) < window &&\n\t\t\t    SP_SHARED_LOAD(node->ready[window & 1]) != node->count)\n\t\t\t\tbreak;",
+        right: ALL_READY,
         wrong: "",
     },
     SeededBug {
@@ -283,34 +353,32 @@ impl SeededBug {
     pub(crate) fn needs_own_merge(&self) -> bool {
         self.right.contains("sp_shared_own(")
     }
-
-    /// The headers with the bug.
-    ///
-    /// # Errors
-    /// The header has changed: the place is not in it, or more than once.
-    fn seed(&self) -> Result<Vec<(&'static str, String)>, String> {
-        let mut places = 0;
-        let seeded = SwiSh.headers().iter().map(|(name, text)| {
-            if *name != self.header {
-                return (*name, (*text).to_owned());
-            }
-            places += text.matches(self.right).count();
-            (*name, text.replace(self.right, self.wrong))
-        });
-        let seeded = seeded.collect();
-        match places {
-            1 => Ok(seeded),
-            _ => Err(format!(
-                "{}: {} has {places} places for it; it needs one",
-                self.name, self.header
-            )),
-        }
-    }
 }
 
-/// The system with the bug. (Its headers are never given back: there are few.)
-pub(crate) fn systems_with(bug: &SeededBug) -> Result<Systems, String> {
-    let headers = bug.seed()?.into_iter().map(|(name, text)| (name, &*text.leak()));
+/// The headers with the mistakes in them.
+///
+/// # Errors
+/// A header has changed: a place is not in it, or more than once.
+fn seed(bugs: &[SeededBug]) -> Result<Vec<(&'static str, String)>, String> {
+    let mut headers: Vec<(&'static str, String)> =
+        SwiSh.headers().iter().map(|(name, text)| (*name, (*text).to_owned())).collect();
+    for bug in bugs {
+        let mut places = 0;
+        for (_, text) in headers.iter_mut().filter(|(name, _)| *name == bug.header) {
+            places += text.matches(bug.right).count();
+            *text = text.replace(bug.right, bug.wrong);
+        }
+        if places != 1 {
+            let SeededBug { name, header, .. } = bug;
+            return Err(format!("{name}: {header} has {places} places for it; it needs one"));
+        }
+    }
+    Ok(headers)
+}
+
+/// The system with these mistakes. (Its headers are never given back: there are few.)
+pub(crate) fn systems_with(bugs: &[SeededBug]) -> Result<Systems, String> {
+    let headers = seed(bugs)?.into_iter().map(|(name, text)| (name, &*text.leak()));
     let headers = headers.collect::<Vec<Header>>().leak();
     let seeded: &'static dyn System = Box::leak(Box::new(Seeded { headers }));
     Ok(Systems(vec![seeded].leak()))
@@ -353,9 +421,14 @@ mod tests {
     #[test]
     fn each_bug_has_its_place() {
         for bug in
-            ALL.iter().chain(TREE).chain(EVENTUAL).chain(LAST).chain(CHAIN).chain(CHAIN_DIRECTED)
+            (ALL.iter().chain(TREE).chain(EVENTUAL).chain(LAST).chain(CHAIN).chain(CHAIN_DIRECTED))
+                .chain(CPU)
         {
-            assert!(systems_with(bug).is_ok(), "{:?}", systems_with(bug).err());
+            let systems = systems_with(std::slice::from_ref(bug));
+            assert!(systems.is_ok(), "{:?}", systems.err());
+        }
+        for change in [WITHOUT_READY, &[TIME_PASSES]] {
+            assert!(systems_with(change).is_ok(), "{:?}", systems_with(change).err());
         }
     }
 }

@@ -1,8 +1,10 @@
 //! A simulated switch: the loaded object in test mode, on a clock of its own.
 
+use crate::caps::Worked;
 use crate::model::{Checked, Merging, Update, violated};
 use crate::program::{Program, enter};
 use c_layout::CStruct;
+use dataplane::layouts::core::TestValue;
 use dataplane::{Dataplane, Object, Settings, Verdict};
 use libbpf_rs::MapCore;
 use std::net::Ipv4Addr;
@@ -58,6 +60,10 @@ pub struct Switch {
     pub(crate) shared: Vec<Shared>,
     /// By how much its clock is ahead.
     offset_ns: u64,
+    /// The cap on CPU time that is checked; 0: none is.
+    cpu_percent: u32,
+    /// By group.
+    worked: Vec<Worked>,
 }
 
 /// What a run has of a view, for each switch.
@@ -117,8 +123,9 @@ impl Switch {
                 first_block: settings.first_block,
             });
         }
+        let worked = vec![Worked::default(); groups.len()];
         let groups = groups.into_iter().map(|group| (group, Looks::default())).collect();
-        Ok(Switch { dataplane, groups, shared, offset_ns: 0 })
+        Ok(Switch { dataplane, groups, shared, offset_ns: 0, cpu_percent: 0, worked })
     }
 
     pub(crate) fn groups(&self) -> usize {
@@ -149,12 +156,14 @@ impl Switch {
         }
         self.offset_ns = offset_ns;
         self.groups.iter_mut().for_each(|(_, looks)| *looks = Looks::default());
+        self.worked.fill(Worked::default());
         Ok(())
     }
 
     /// Begins a run as the switch at this place.
     pub(crate) fn begin(&mut self, place: usize, terms: Terms, offset_ns: u64) -> Checked {
         self.empty(offset_ns)?;
+        self.cpu_percent = terms.caps.cpu_percent;
         let Some(ring) = ring() else { return violated("harness", "no secret") };
         let address = |place: usize| Ipv4Addr::from_bits(0x0a00_0000 + member(place));
         let fixed =
@@ -270,9 +279,16 @@ impl Switch {
     }
 
     /// A message comes in on that CPU; what goes back.
-    pub(crate) fn receive(&self, cpu: u32, frame: &[u8], now_ns: u64) -> Checked<Option<Vec<u8>>> {
+    pub(crate) fn receive(
+        &mut self,
+        cpu: u32,
+        frame: &[u8],
+        now_ns: u64,
+    ) -> Checked<Option<Vec<u8>>> {
         self.dataplane.set_test_cpu(cpu);
         let outcome = harness(self.dataplane.run(frame, FABRIC, self.offset_ns + now_ns))?;
+        let group = frame.get(MESSAGE_AT + 1).map_or(0, |it| it & 15);
+        self.account(group.into(), self.offset_ns + now_ns)?;
         match outcome.verdict {
             Verdict::Drop => Ok(None),
             Verdict::Forward { port: FABRIC } => Ok(Some(outcome.frame)),
@@ -287,15 +303,28 @@ impl Switch {
         self.dataplane.set_test_cpu(cpu);
         let now_ns = self.offset_ns + now_ns;
         let mut frames = vec![];
-        for (group, looks) in &mut self.groups {
+        for at in 0..self.groups.len() {
+            let (group, looks) = &mut self.groups[at];
             for _ in 0..harness(group.queue(&self.dataplane, looks, now_ns))? {
                 let outcome = harness(self.dataplane.run_generated(now_ns))?;
+                self.account(at, now_ns)?;
                 if let Verdict::Forward { port: FABRIC } = outcome.verdict {
                     frames.push(outcome.frame);
                 }
             }
         }
         Ok(frames)
+    }
+
+    /// A frame of the group came in at this time of the switch's clock: the time that it took is
+    /// noted, if there is a cap on it.
+    fn account(&mut self, group: usize, began_ns: u64) -> Checked {
+        if self.cpu_percent == 0 {
+            return Ok(());
+        }
+        let test = TestValue::from_bytes(&harness(self.dataplane.read_array("sp_test", 0))?);
+        let node = self.node(group)?;
+        self.worked[group].frame(&node, test.clock_ns - began_ns, self.cpu_percent)
     }
 
     /// What the runtime counted so far, by its number.

@@ -144,7 +144,10 @@ impl<'a> World<'a> {
     fn settle(&mut self) -> Checked {
         let goals: Vec<u64> =
             self.models.iter().map(|it| it.newest().max(it.last_rotation()) + 3).collect();
-        let until_ns = self.now_ns + PATIENCE_NS;
+        // (With a cap on CPU time, pauses are a multiple of what windows take of the CPUs.)
+        let pauses =
+            100u64.checked_div(self.scenario.caps.cpu_percent.into()).map_or(0, |it| 1 + it);
+        let until_ns = self.now_ns + PATIENCE_NS * (1 + pauses);
         while let Some((at_ns, event)) = self.events.pop_until(until_ns) {
             self.now_ns = at_ns;
             self.happens(event)?;

@@ -4,20 +4,30 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use swish_sim::chain::Chains;
+use swish_sim::chain::{Chains, Outcome};
 use swish_sim::{Program, Violation, seeded};
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-fn runs(program: &Program, first: u64, runs: u64) {
+type Run = fn(&mut Chains<'_>, u64) -> Outcome;
+
+fn without_orders(chains: &mut Chains<'_>, seed: u64) -> Outcome {
+    chains.run(seed)
+}
+
+fn with_orders(chains: &mut Chains<'_>, seed: u64) -> Outcome {
+    chains.run_with_orders(seed)
+}
+
+fn runs(program: &Program, run: Run, first: u64, runs: u64) {
     let mut chains = Chains::new(program);
     let mut counted = std::collections::BTreeMap::new();
     let mut answered = 0;
     let only = number("SEED");
     for seed in only.map_or(first..first + runs, |seed| seed..seed + 1) {
-        let outcome = chains.run(seed);
+        let outcome = run(&mut chains, seed);
         answered += outcome.answered;
         for (name, count) in &outcome.counted {
             *counted.entry(*name).or_insert(0) += count;
@@ -42,21 +52,36 @@ fn runs(program: &Program, first: u64, runs: u64) {
 #[test]
 fn random_runs() {
     let program = Program::compile_pairs(None).unwrap();
-    runs(&program, number("FIRST_SEED").unwrap_or(1), number("RUNS").unwrap_or(20));
+    runs(&program, without_orders, number("FIRST_SEED").unwrap_or(1), number("RUNS").unwrap_or(20));
+}
+
+/// Operators read and write the same keys as packets.
+#[test]
+fn orders_and_packets_are_linearizable() {
+    let program = Program::compile_pairs(None).unwrap();
+    let (first, count) = (number("FIRST_SEED").unwrap_or(1), number("RUNS").unwrap_or(20));
+    runs(&program, with_orders, first, count);
+}
+
+#[test]
+fn wrong_orders_are_caught() {
+    let plain = Program::compile_pairs(None).unwrap();
+    let bugs: Vec<_> = seeded::ORDERS.iter().collect();
+    all_are_caught(&plain, Program::compile_pairs, with_orders, &bugs, 60);
 }
 
 /// With SDW and EWO beside SRO.
 #[test]
 fn each_packet_is_counted_once() {
     let program = Program::compile_tally(None).unwrap();
-    runs(&program, number("FIRST_SEED").unwrap_or(1), number("RUNS").unwrap_or(20));
+    runs(&program, without_orders, number("FIRST_SEED").unwrap_or(1), number("RUNS").unwrap_or(20));
 }
 
 #[test]
 fn counting_wrongly_is_caught() {
     let plain = Program::compile_tally(None).unwrap();
     let bugs: Vec<_> = seeded::TALLY.iter().collect();
-    all_are_caught(&plain, Program::compile_tally, &bugs, 40);
+    all_are_caught(&plain, Program::compile_tally, without_orders, &bugs, 40);
 }
 
 #[test]
@@ -110,13 +135,14 @@ fn a_full_window_drops_what_waited() {
 fn many_random_runs() {
     for program in [Program::compile_pairs(None), Program::compile_tally(None)] {
         let (first, count) = (number("FIRST_SEED"), number("RUNS"));
-        runs(&program.unwrap(), first.unwrap_or(10_000), count.unwrap_or(500));
+        runs(&program.unwrap(), without_orders, first.unwrap_or(10_000), count.unwrap_or(500));
     }
 }
 
 fn all_are_caught(
     plain: &Program,
     compile: fn(Option<&seeded::SeededBug>) -> Result<Program, String>,
+    run: Run,
     bugs: &[&seeded::SeededBug],
     most: u64,
 ) {
@@ -129,7 +155,7 @@ fn all_are_caught(
             let mut chains = Chains::new(&program);
             let found = (1..)
                 .zip(first..first + most)
-                .find_map(|(runs, seed)| Some((seed, runs, chains.run(seed).violation?)));
+                .find_map(|(runs, seed)| Some((seed, runs, run(&mut chains, seed).violation?)));
             let Some((seed, runs, found)) = found else {
                 println!("| {} | not caught | {most} | |", bug.name);
                 missed.lock().unwrap().push(bug.name);
@@ -137,7 +163,7 @@ fn all_are_caught(
             };
             println!("| {} | {} | {runs} | {} |", bug.name, found.check, found.detail);
             assert_ne!(found.check, "harness", "{found}");
-            assert_eq!(without.run(seed).violation, None, "seed {seed} without {}", bug.name);
+            assert_eq!(run(&mut without, seed).violation, None, "seed {seed} without {}", bug.name);
         }
     };
     std::thread::scope(|scope| {
@@ -155,5 +181,11 @@ fn every_seeded_bug_is_caught() {
     let bugs: Vec<_> = seeded::CHAIN.iter().filter(wanted).collect();
     assert!(!bugs.is_empty(), "no bug is called {only:?}");
     let plain = Program::compile_pairs(None).unwrap();
-    all_are_caught(&plain, Program::compile_pairs, &bugs, number("MOST").unwrap_or(300));
+    all_are_caught(
+        &plain,
+        Program::compile_pairs,
+        without_orders,
+        &bugs,
+        number("MOST").unwrap_or(300),
+    );
 }

@@ -5,7 +5,7 @@
 //! or link was away. A frame that it makes may ask for a message that this switch lacks.
 
 use std::collections::BTreeMap;
-use swish_protocol::layouts::{NOT_KNOWN, NOTHING, phase};
+use swish_protocol::layouts::{MANY, NOT_KNOWN, NOTHING, phase};
 
 /// Frames between two switches at the most: a veth's ring has 256.
 pub const FRAMES: u32 = 32;
@@ -87,6 +87,26 @@ impl Silence {
     }
 }
 
+/// Frames that begin on a CPU that has none.
+const CPU_FRAMES: usize = 16;
+/// A CPU that sends nothing for so long has no frames: one that waits in a queue is handled by then.
+const CPU_IDLE_NS: u64 = 10_000_000;
+/// As often frames are made for an idle CPU. (With a network card that chooses the CPUs, it may
+/// have none in spite of that.)
+const CPU_TRIES: u32 = 3;
+/// A window with many messages makes the next ones count as large for so long.
+const LARGE_NS: u64 = 100_000_000;
+
+/// A CPU, while windows are large.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cpu {
+    /// What it had sent.
+    sent: u64,
+    /// When that had changed.
+    moved_ns: u64,
+    tries: u32,
+}
+
 /// What was seen at the looks before.
 #[derive(Clone, Debug, Default)]
 pub struct Rounds {
@@ -97,6 +117,12 @@ pub struct Rounds {
     still: u32,
     /// There is nothing to do before this (CLOCK_MONOTONIC).
     next_ns: u64,
+    /// Windows count as large until then.
+    large_until_ns: u64,
+    /// CPUs on which frames may begin.
+    cpus: BTreeMap<usize, Cpu>,
+    /// Frames of this look that begin on all CPUs.
+    spread: Vec<Wanted>,
 }
 
 /// From one look to the next, while nothing moves: at the most. A member that is away is asked no
@@ -146,6 +172,10 @@ impl Rounds {
                 self.silences.remove(member);
             }
         }
+        let many = |it: &&(u32, Seen)| it.1.total != NOT_KNOWN && it.1.total >= MANY;
+        if look.members.iter().any(|it| many(&it)) {
+            self.large_until_ns = now_ns + LARGE_NS;
+        }
         let frames = if look.word == 0 || look.sealed || look.waits_until_ns > now_ns {
             vec![]
         } else if look.members.len() < 2 {
@@ -160,7 +190,49 @@ impl Rounds {
         };
         self.next_ns = self.pause(&look, now_ns);
         self.before = look;
+        if self.is_large(now_ns) && self.cpus.len() > 1 && frames.len() >= CPU_FRAMES {
+            self.spread = frames;
+            return vec![];
+        }
         frames
+    }
+
+    /// Whether windows are large, so that each CPU is to have frames.
+    fn is_large(&self, now_ns: u64) -> bool {
+        now_ns < self.large_until_ns
+    }
+
+    /// The window at the newest look: its low bits.
+    pub fn window(&self) -> u32 {
+        (self.before.word >> 3) as u32
+    }
+
+    /// The frames that are to begin on a CPU, which has `sent` so many bytes so far: its part of
+    /// what [`Rounds::due`] made, or some if it has none while windows are large.
+    pub fn due_on(&mut self, cpu: usize, sent: u64, now_ns: u64) -> Vec<Wanted> {
+        let (large, cpus) = (self.is_large(now_ns), self.cpus.len());
+        let seen = self.cpus.entry(cpu).or_default();
+        if !self.spread.is_empty() {
+            let at = self.cpus.keys().position(|it| *it == cpu).unwrap_or_default();
+            // (The CPUs are asked in their order.)
+            let part = self.spread.len().div_ceil(cpus.saturating_sub(at).max(1));
+            return self.spread.drain(..part).collect();
+        }
+        if !large || seen.sent != sent {
+            let tries = if large { seen.tries } else { 0 };
+            *seen = Cpu { sent, moved_ns: now_ns, tries };
+            return vec![];
+        }
+        let waits = self.before.sealed || self.before.waits_until_ns > now_ns;
+        if waits || now_ns < seen.moved_ns + CPU_IDLE_NS || seen.tries >= CPU_TRIES {
+            return vec![];
+        }
+        seen.moved_ns = now_ns;
+        seen.tries += 1;
+        let others = self.before.members.iter().map(|(member, _)| *member);
+        let others: Vec<u32> = others.filter(|member| *member != self.before.own).collect();
+        let frame = |member: &u32| Wanted { member: *member, want: NOTHING.into() };
+        others.iter().cycle().map(frame).take(CPU_FRAMES).collect()
     }
 
     /// Frames that came from a member since the look before.
@@ -268,6 +340,48 @@ mod tests {
         assert!(silent[0] && !silent[99]);
         assert!(!at(100 * LEAST_PAUSE_NS, 2, 110 * LEAST_PAUSE_NS));
         assert!(at(110 * LEAST_PAUSE_NS, 2, 0), "the next window begins with frames");
+    }
+
+    fn large(rounds: &mut Rounds, now_ns: u64) -> Vec<Wanted> {
+        let own = (0, Seen { total: MANY, ..Seen::default() });
+        let other = (1, Seen { to_send: MANY, ..Seen::default() });
+        rounds.due(look(phase::SENDING, &[own, other]), now_ns, none)
+    }
+
+    #[test]
+    fn a_cpu_without_frames_gets_some_while_windows_are_large() {
+        let mut rounds = Rounds::default();
+        let own = (0, Seen { total: MANY - 1, ..Seen::default() });
+        rounds.due(look(phase::SENDING, &[own, (1, Seen::default())]), 5, none);
+        assert!((0..50).all(|at| rounds.due_on(0, 0, at * CPU_IDLE_NS).is_empty()));
+        let mut made = |at: u64, sent| {
+            let now_ns = 1_000 * CPU_IDLE_NS + at;
+            large(&mut rounds, now_ns);
+            rounds.due_on(0, sent, now_ns)
+        };
+        let wanted = Wanted { member: 1, want: NOTHING.into() };
+        assert_eq!(made(0, 0), vec![wanted; CPU_FRAMES]);
+        // What was made moves, for a while.
+        assert!(made(1, 0).is_empty());
+        assert!(made(2, 7).is_empty());
+        assert!(made(3, 7).is_empty());
+        assert!(!made(2 * CPU_IDLE_NS, 7).is_empty());
+        // A CPU that network cards do not choose is left alone.
+        let later = (3..50).map(|at| made(2 * at * CPU_IDLE_NS, 7).len());
+        assert_eq!(later.sum::<usize>(), CPU_FRAMES);
+    }
+
+    #[test]
+    fn frames_of_a_large_window_begin_on_all_cpus() {
+        let mut rounds = Rounds::default();
+        let all = large(&mut rounds, 5).len();
+        assert_eq!(all, FRAMES as usize);
+        for cpu in 0..3 {
+            assert!(rounds.due_on(cpu, 0, 5).is_empty());
+        }
+        assert!(large(&mut rounds, 5 + MOST_SILENCE_NS).is_empty());
+        let parts = [0, 1, 2, 0].map(|cpu| rounds.due_on(cpu, 0, 5 + MOST_SILENCE_NS).len());
+        assert_eq!(parts, [11, 11, 10, 0]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! A group of variables in a loaded object: what is read and written of it.
 
+use crate::buckets::bucket_end;
 use crate::due::{Look, Rounds, Seen, Wanted};
 use crate::tree::exchanged;
 use c_layout::CStruct;
@@ -128,6 +129,8 @@ pub struct Looks {
     rounds: Rounds,
     /// The members' records, which each look reads.
     members: Option<MappedWords>,
+    /// What CPUs have sent.
+    cpus: Option<MappedWords>,
 }
 
 /// A variable's settings in a manifest.
@@ -501,7 +504,38 @@ impl Group {
         let due = looks
             .rounds
             .due(look, now_ns, |member, total, most| self.missing(dataplane, member, total, most));
-        let Some(map) = dataplane.map(DUE) else { return Ok(0) };
+        Ok(self.push(dataplane, window, due))
+    }
+
+    /// Queues frames that are to begin on a CPU that works on none; how many.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn queue_on(
+        &self,
+        dataplane: &Dataplane,
+        looks: &mut Looks,
+        cpu: usize,
+        now_ns: u64,
+    ) -> Result<u64> {
+        if cpu >= CPUS as usize {
+            return Ok(0);
+        }
+        let records = match looks.cpus.take() {
+            Some(records) => records,
+            None => dataplane.map_words(CPU_MAP)?,
+        };
+        let words = size_of::<CpuValue>() / size_of::<u64>();
+        let first = (self.number() * CPUS) as usize * words + cpu * words;
+        let sent = records.get(first + CpuValue::LAYOUT.offset("sent_bytes") / size_of::<u64>());
+        looks.cpus = Some(records);
+        let due = looks.rounds.due_on(cpu, sent, now_ns);
+        Ok(self.push(dataplane, looks.rounds.window(), due))
+    }
+
+    /// Queues frames until the map is full; how many.
+    fn push(&self, dataplane: &Dataplane, window: u32, due: Vec<Wanted>) -> u64 {
+        let Some(map) = dataplane.map(DUE) else { return 0 };
         let mut queued = 0;
         for (flow, Wanted { member, want }) in (0..).zip(due) {
             let value =
@@ -512,7 +546,7 @@ impl Group {
             }
             queued += 1;
         }
-        Ok(queued)
+        queued
     }
 
     /// A cell as packets of the window read it.
@@ -545,24 +579,5 @@ impl Group {
             }
         }
         Ok(found)
-    }
-}
-
-/// The time below which all of a bucket are, in ns.
-pub fn bucket_end(bucket: u32) -> u64 {
-    match bucket {
-        0..32 => u64::from(bucket) + 1,
-        _ => u64::from(32 + bucket % 32 + 1) << (bucket / 32 - 1),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::bucket_end;
-
-    #[test]
-    fn buckets_follow_each_other() {
-        assert_eq!([0, 31, 32, 33, 63, 64].map(bucket_end), [1, 32, 33, 34, 64, 66]);
-        assert!((0..895).all(|at| bucket_end(at) < bucket_end(at + 1)));
     }
 }

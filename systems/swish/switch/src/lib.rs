@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod buckets;
 mod cells;
 mod chain_member;
 mod chained;
@@ -43,7 +44,7 @@ use eventual_load::Eventual;
 pub use eventual_load::{EventualLoad, RecordsLoad};
 use eventual_member::EventualMember;
 use group::{Group, Looks, Open, STATS};
-use load::{GroupLoad, Traffic, is_late, relaxation};
+use load::{GroupLoad, LATE_MS, Traffic, is_late, relaxation};
 use manifest::{Manifest, StateObject};
 use membership::Member;
 use parts::Parts;
@@ -304,7 +305,7 @@ impl Objects {
     fn load(&self, shared: &Shared, now_ns: u64) -> Result<Option<GroupLoad>> {
         let (group, dataplane) = (&shared.group, &self.dataplane);
         let node = group.node(dataplane)?;
-        let (members, load, leaves) = match &shared.source {
+        let (members, load, leaves, still_ms) = match &shared.source {
             Source::Fixed(view) => {
                 let mut traffic = lock(&shared.traffic);
                 if traffic.is_due(now_ns) {
@@ -312,14 +313,14 @@ impl Objects {
                 }
                 let load = load::of_view(view, group, &node, now_ns);
                 let load = Load { bytes_per_s: traffic.per_s(), ..load };
-                (view.members.clone(), load, false)
+                (view.members.clone(), load, false, u64::MAX)
             }
             Source::Controllers(..) => {
                 let Some(member) = self.follower(&group.described.name) else { return Ok(None) };
                 let mut member = lock(member);
                 let Some(member) = member.windows() else { return Ok(None) };
                 let members = member.view().map(|view| view.members.clone()).unwrap_or_default();
-                (members, member.load(now_ns), member.leaves())
+                (members, member.load(now_ns), member.leaves(), member.still_ms(now_ns))
             }
         };
         let mut found = GroupLoad {
@@ -330,6 +331,7 @@ impl Objects {
             phase: node.word & 7,
             age_ms: load.age_ms,
             held_ms: load::held_ns(&node, now_ns) / 1_000_000,
+            pause_ms: load::pause_ns(&node, now_ns) / 1_000_000,
             period_us: load.period_us,
             bound: load.bound,
             relaxation: relaxation(members.len(), load.bound),
@@ -340,7 +342,8 @@ impl Objects {
             leaves,
             fault: self.controlled.as_ref().and_then(|it| it.fault()),
         };
-        if is_late(&found) && found.window != 0 {
+        // (When a long pause of another member is over, all send, and nobody is waited for.)
+        if is_late(&found) && found.window != 0 && still_ms >= LATE_MS {
             let lacks = load::lacks(dataplane, group, &node)?;
             let of = members.iter().filter(|it| lacks.contains(&it.number));
             found.held_up = of.map(|it| it.address).collect();
@@ -460,6 +463,14 @@ impl Running for Objects {
             it.group.queue(&self.dataplane, &mut it.pace(), it.terms, now_ns).unwrap_or_default()
         };
         self.groups.iter().map(queue).sum::<u64>() + self.eventual.iter().map(gossip).sum::<u64>()
+    }
+
+    fn due_on(&self, cpu: usize, now_ns: u64) -> u64 {
+        let queue = |Shared { group, looks, .. }: &Shared| {
+            let mut looks = looks.lock().unwrap_or_else(PoisonError::into_inner);
+            group.queue_on(&self.dataplane, &mut looks, cpu, now_ns).unwrap_or_default()
+        };
+        self.groups.iter().map(queue).sum()
     }
 
     fn objects(&self) -> Vec<ObjectLoad> {

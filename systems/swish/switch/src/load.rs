@@ -13,7 +13,7 @@ const BEFORE_BYTES: u64 = 14 + 20 + 8;
 /// Bytes are counted for so long.
 const RATE_NS: u64 = 1_000_000_000;
 /// A window that goes on no further for so long, after its pause, is held up.
-const LATE_MS: u64 = 100;
+pub(crate) const LATE_MS: u64 = 100;
 
 /// What `stateplane status` is told of a group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +33,9 @@ pub struct GroupLoad {
     /// Since it might have gone on: pauses are not in it.
     #[serde(default)]
     pub held_ms: u64,
+    /// This switch makes a pause for so long from now on: the period's, or a cap's.
+    #[serde(default)]
+    pub pause_ms: u64,
     /// Of a window, at the least.
     pub period_us: u64,
     /// B: updates of a rotation on this switch.
@@ -66,6 +69,31 @@ pub(crate) fn held_ns(node: &NodeValue, now_ns: u64) -> u64 {
     let began_ns = node.began_ns[(node.word >> 3 & 1) as usize];
     let since_ns = if node.word & 7 == phase::ADVANCED { node.next_ns } else { node.moved_ns };
     now_ns.saturating_sub(since_ns.max(began_ns))
+}
+
+/// How long this switch makes a pause from now on.
+pub(crate) fn pause_ns(node: &NodeValue, now_ns: u64) -> u64 {
+    match node.word & 7 {
+        phase::ADVANCED => node.next_ns.saturating_sub(now_ns),
+        _ => 0,
+    }
+}
+
+impl GroupLoad {
+    /// What there is to say of the window, for people.
+    pub fn notes(&self) -> Vec<String> {
+        let pause_ms = (self.pause_ms > LATE_MS).then_some(self.pause_ms);
+        let pauses = pause_ms.map(|ms| {
+            format!("pauses for {ms} ms more: windows cost as much as period_us and caps allow")
+        });
+        // A switch that pauses sends nothing; who is not ready may also be slow, or cut off.
+        let why = match self.phase {
+            phase::READY => "is not ready for the window: it pauses for a cap, or holds it up",
+            _ => "holds it up",
+        };
+        let others = self.held_up.iter().map(|switch| format!("{switch} {why}"));
+        pauses.into_iter().chain(others).collect()
+    }
 }
 
 /// r = 2NB.
@@ -143,6 +171,7 @@ pub(crate) fn lacks(dataplane: &Dataplane, group: &Group, node: &NodeValue) -> R
 #[cfg(test)]
 mod tests {
     use super::*;
+    use c_layout::CStruct;
 
     #[test]
     fn traffic_is_what_came_in_the_last_second() {
@@ -157,6 +186,48 @@ mod tests {
         // A view began: counts are new.
         traffic.update(8 * second, 300);
         assert_eq!(traffic.per_s(), 300);
+    }
+
+    #[test]
+    fn a_pause_is_told_from_what_holds_a_window_up() {
+        let now_ns = 5_000_000_000;
+        let node = |phase| NodeValue {
+            word: 7 << 3 | phase,
+            next_ns: now_ns + 300_000_000,
+            ..NodeValue::from_bytes(&[0; size_of::<NodeValue>()])
+        };
+        assert_eq!(pause_ns(&node(phase::ADVANCED), now_ns), 300_000_000);
+        assert_eq!(pause_ns(&node(phase::ADVANCED), now_ns + 400_000_000), 0);
+        assert_eq!(pause_ns(&node(phase::READY), now_ns), 0, "it has gone on");
+        let other = Ipv4Addr::new(10, 9, 0, 2);
+        let load = |phase, held_up, pause_ms| GroupLoad { phase, held_up, pause_ms, ..none() };
+        let first = |load: GroupLoad| load.notes().first().cloned().unwrap_or_default();
+        assert!(first(load(phase::READY, vec![other], 0)).contains("10.9.0.2 is not ready"));
+        assert_eq!(first(load(phase::SENDING, vec![other], 0)), "10.9.0.2 holds it up");
+        assert!(first(load(phase::ADVANCED, vec![], 300)).starts_with("pauses for 300 ms"));
+        assert_eq!(first(load(phase::ADVANCED, vec![], 9)), "", "each period has a pause");
+    }
+
+    fn none() -> GroupLoad {
+        GroupLoad {
+            group: "main".into(),
+            members: vec![],
+            view: 1,
+            window: 7,
+            phase: 0,
+            age_ms: 0,
+            held_ms: 0,
+            pause_ms: 0,
+            period_us: 0,
+            bound: 0,
+            relaxation: 0,
+            bytes_per_s: 0,
+            memory_bytes: 0,
+            blocks: 0,
+            held_up: vec![],
+            leaves: false,
+            fault: None,
+        }
     }
 
     #[test]

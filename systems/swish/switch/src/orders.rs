@@ -43,6 +43,9 @@ pub struct Ask {
     /// Of [`Order::Set`], with SRO: after how many seconds without a packet the key is over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_s: Option<u16>,
+    /// Of [`Order::Set`], with SRO: a key that is there stays as it is.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub if_absent: bool,
 }
 
 /// A key that is there.
@@ -71,9 +74,29 @@ pub struct Answer {
     pub window: Option<u64>,
     /// Keys that are removed, and still take a place.
     pub removed: u64,
+    /// Of a write that asks that the key is absent: it is there, and stays as it is.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub kept: bool,
     /// What was read, or is there after the write; of `clear` what was there before. Of a counter
     /// or sketch without an index: the cells that are not zero.
     pub entries: Vec<Entry>,
+}
+
+/// How a value is written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct How {
+    /// See [`Ask::idle_s`].
+    pub idle_s: Option<u16>,
+    /// See [`Ask::if_absent`].
+    pub if_absent: bool,
+}
+
+/// What is there after a write.
+pub(crate) enum Done {
+    /// It is made. Of a key that a packet has removed since, nothing is there.
+    Set(Option<Held>),
+    /// What was there before: the write asked that nothing is.
+    Kept(Held),
 }
 
 /// A register, table or set on this switch, as operators read and write it.
@@ -84,8 +107,8 @@ pub(crate) trait Keys {
     fn all(&self) -> Result<Vec<Held>>;
     /// A key, if it is there.
     fn get(&self, key: &[u8]) -> Result<Option<Held>>;
-    /// Writes a value; what is there then.
-    fn set(&self, key: &[u8], value: &[u8], idle_s: Option<u16>) -> Result<Option<Held>>;
+    /// Writes a value.
+    fn set(&self, key: &[u8], value: &[u8], how: How) -> Result<Done>;
     /// Removes keys; values of a register become zero.
     fn delete(&self, keys: &[&[u8]]) -> Result<()>;
     /// Keys that are removed, and still take a place.
@@ -133,13 +156,18 @@ impl Keys for LastWriter<'_> {
         Ok(self.object.get(self.dataplane, key)?.map(held))
     }
 
-    fn set(&self, key: &[u8], value: &[u8], idle_s: Option<u16>) -> Result<Option<Held>> {
-        if idle_s.is_some() {
+    fn set(&self, key: &[u8], value: &[u8], how: How) -> Result<Done> {
+        if how.idle_s.is_some() {
             let reason = "with Shared.EWO no key is ever over: leave --idle-s out, and delete it";
             return refuse(self.keyed(), reason);
         }
+        if how.if_absent {
+            let reason = "with Shared.EWO no switch decides for all: two of them may find the key \
+                          absent. Leave --if-absent out: the last writer wins";
+            return refuse(self.keyed(), reason);
+        }
         self.write(key, value, 0)?;
-        self.get(key)
+        Ok(Done::Set(self.get(key)?))
     }
 
     fn delete(&self, keys: &[&[u8]]) -> Result<()> {
@@ -220,6 +248,7 @@ fn answer_cells(dataplane: &Dataplane, cells: &Cells<'_>, ask: &Ask) -> Result<A
         size: cells.size(),
         window,
         removed: 0,
+        kept: false,
         entries: wanted.map(entry).collect(),
     })
 }
@@ -230,9 +259,13 @@ fn answer(keys: &dyn Keys, ask: &Ask) -> Result<Answer> {
     if ask.order != Order::Set && value.is_some() {
         return refuse(object, "give the fields of the key only");
     }
-    if ask.order != Order::Set && ask.idle_s.is_some() {
-        return refuse(object, "--idle-s is of `set` only");
+    if ask.order != Order::Set && (ask.idle_s.is_some() || ask.if_absent) {
+        return refuse(object, "--idle-s and --if-absent are of `set` only");
     }
+    if ask.if_absent && object.is_register() {
+        return refuse(object, "its values are all there: leave --if-absent out");
+    }
+    let mut kept = false;
     let found = match (ask.order, &key) {
         (Order::Get, None) => keys.all()?,
         (Order::Clear, None) => {
@@ -257,7 +290,14 @@ fn answer(keys: &dyn Keys, ask: &Ask) -> Result<Answer> {
                 None if object.value.is_empty() => vec![],
                 None => return refuse(object, &format!("give the fields: {}", names(object))),
             };
-            one(object, key, keys.set(key, &value, ask.idle_s)?)
+            let how = How { idle_s: ask.idle_s, if_absent: ask.if_absent };
+            match keys.set(key, &value, how)? {
+                Done::Set(held) => one(object, key, held),
+                Done::Kept(held) => {
+                    kept = true;
+                    vec![held]
+                }
+            }
         }
     };
     Ok(Answer {
@@ -266,6 +306,7 @@ fn answer(keys: &dyn Keys, ask: &Ask) -> Result<Answer> {
         size: object.size,
         window: None,
         removed: keys.removed()?,
+        kept,
         entries: found.iter().map(|it| entry(object, it)).collect(),
     })
 }

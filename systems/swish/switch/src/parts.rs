@@ -75,6 +75,10 @@ impl Running for Parts {
         self.each().map(|it| it.due(now_ns)).fold(0, u64::saturating_add)
     }
 
+    fn due_on(&self, cpu: usize, now_ns: u64) -> u64 {
+        self.each().map(|it| it.due_on(cpu, now_ns)).fold(0, u64::saturating_add)
+    }
+
     fn objects(&self) -> Vec<ObjectLoad> {
         self.each().flat_map(Running::objects).collect()
     }

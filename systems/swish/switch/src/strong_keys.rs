@@ -4,7 +4,7 @@
 
 use crate::group::has_consistency;
 use crate::keyed::{Held, Keyed, is_keyed, refuse};
-use crate::orders::Keys;
+use crate::orders::{Done, How, Keys};
 use crate::strong::settings_of;
 use c_layout::CStruct;
 use dataplane::{Dataplane, for_each_entry};
@@ -45,7 +45,7 @@ pub struct Table {
 pub type Wait<'a> = &'a dyn Fn() -> Result<ControlFlow<()>>;
 
 /// A record that the chain is to answer.
-type Pending = OrderValue;
+pub type Pending = OrderValue;
 
 impl Table {
     /// All of a program.
@@ -116,8 +116,17 @@ impl Table {
         }
     }
 
-    /// Until all members have the record.
-    fn answered(&self, dataplane: &Dataplane, record: Pending, wait: Wait<'_>) -> Result<()> {
+    /// What has become of a record (`swish_protocol::strong::outcome`).
+    ///
+    /// # Errors
+    /// The data plane is of another program.
+    pub fn status(&self, dataplane: &Dataplane, record: Pending) -> Result<u32> {
+        let ask = OrderValue { what: order::ASK, ..record };
+        Ok(self.run(dataplane, ask, &[], &[])?.0.status)
+    }
+
+    /// Until all members have the record. False: it asked that the key is absent, and it is there.
+    fn answered(&self, dataplane: &Dataplane, record: Pending, wait: Wait<'_>) -> Result<bool> {
         const LATE: &str = "not all switches of the group have answered. It may still take effect: \
                             `stateplane shared get` tells, once `stateplane shared status` says \
                             that all is well";
@@ -131,12 +140,12 @@ impl Table {
         record: Pending,
         late: &str,
         wait: Wait<'_>,
-    ) -> Result<()> {
-        let ask = OrderValue { what: order::ASK, ..record };
+    ) -> Result<bool> {
+        let is_insert = record.flags == u32::from(flag::ABSENT);
         loop {
-            let (now, _) = self.run(dataplane, ask, &[], &[])?;
-            let reason = match now.status {
-                outcome::DONE => return Ok(()),
+            let reason = match self.status(dataplane, record)? {
+                outcome::DONE => return Ok(true),
+                outcome::REFUSED if is_insert => return Ok(false),
                 outcome::WAITS if wait()?.is_continue() => continue,
                 outcome::WAITS => late,
                 outcome::FULL => {
@@ -158,8 +167,11 @@ impl Table {
         }
     }
 
-    /// A record joins the open batch.
-    fn write(
+    /// A record joins the open batch. `flags`: `swish_protocol::strong::flag`.
+    ///
+    /// # Errors
+    /// Nothing is written.
+    pub fn write(
         &self,
         dataplane: &Dataplane,
         (key, value): (&[u8], &[u8]),
@@ -186,11 +198,31 @@ impl Table {
         wait: Wait<'_>,
     ) -> Result<()> {
         let record = self.write(dataplane, (key, value), 0, idle_s, wait)?;
+        self.answered(dataplane, record, wait).map(drop)
+    }
+
+    /// The same if the key is absent, which the head of the chain decides. False: it is there, and
+    /// stays as it is.
+    ///
+    /// # Errors
+    /// As [`Table::set`].
+    pub fn insert(
+        &self,
+        dataplane: &Dataplane,
+        key: &[u8],
+        value: &[u8],
+        idle_s: u16,
+        wait: Wait<'_>,
+    ) -> Result<bool> {
+        let record = self.write(dataplane, (key, value), flag::ABSENT, idle_s, wait)?;
         self.answered(dataplane, record, wait)
     }
 
     /// A key, as a packet reads it; and whether a packet would wait before it leaves.
-    fn look(
+    ///
+    /// # Errors
+    /// Packets may not read here.
+    pub fn look(
         &self,
         dataplane: &Dataplane,
         key: &[u8],
@@ -213,7 +245,7 @@ impl Table {
                             answered it: nothing can be read before. `stateplane shared status` \
                             says who does not answer";
         let record = self.write(dataplane, (&[], &[]), flag::READ, 0, wait)?;
-        self.answered_or(dataplane, record, LATE, wait)
+        self.answered_or(dataplane, record, LATE, wait).map(drop)
     }
 
     /// A key that all members have, if it is there.
@@ -259,7 +291,7 @@ impl Table {
             last.retain(|it| it.name >> CPU_SHIFT != record.name >> CPU_SHIFT);
             last.push(record);
         }
-        last.into_iter().try_for_each(|it| self.answered(dataplane, it, &*patience()))
+        last.into_iter().try_for_each(|it| self.answered(dataplane, it, &*patience()).map(drop))
     }
 }
 
@@ -346,16 +378,28 @@ impl Keys for StrongKeys<'_> {
         self.table.get(self.dataplane, key, &patient())
     }
 
-    fn set(&self, key: &[u8], value: &[u8], idle_s: Option<u16>) -> Result<Option<Held>> {
+    fn set(&self, key: &[u8], value: &[u8], how: How) -> Result<Done> {
+        const OVER: &str = "the key was there: its time is over, or it was removed meanwhile. \
+                            Nothing is written; try again";
+        let StrongKeys { dataplane, table, .. } = self;
         check_linux(self.keyed())?;
-        if idle_s.is_some() && !self.table.timed {
+        if how.idle_s.is_some() && !table.timed {
             let reason = "the program gives no key of it a time, so switches keep none: leave \
                           --idle-s out, and delete it";
             return refuse(self.keyed(), reason);
         }
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        self.table.set(self.dataplane, key, value, idle_s.unwrap_or(0), &patient())?;
-        Ok(Some(Held { key: key.to_vec(), value: value.to_vec(), idle_s }))
+        let idle_s = how.idle_s.unwrap_or(0);
+        if !how.if_absent {
+            table.set(dataplane, key, value, idle_s, &patient())?;
+        } else if !table.insert(dataplane, key, value, idle_s, &patient())? {
+            return match table.get(dataplane, key, &patient())? {
+                Some(held) => Ok(Done::Kept(held)),
+                None => refuse(self.keyed(), OVER),
+            };
+        }
+        let written = Held { key: key.to_vec(), value: value.to_vec(), idle_s: how.idle_s };
+        Ok(Done::Set(Some(written)))
     }
 
     fn delete(&self, keys: &[&[u8]]) -> Result<()> {

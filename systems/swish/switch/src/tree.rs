@@ -37,7 +37,7 @@ pub(crate) fn exchanged(
     let (window, now) = (node.word >> 3, node.word & 7);
     let unsent = |total: u32, window: u64| match total {
         NOT_KNOWN => 0,
-        total => total.saturating_sub(record.next[(window & 1) as usize]),
+        total => total.saturating_sub(sent(record, (window & 1) as usize)),
     };
     let sending = now == phase::SENDING;
     if member == node.own || node.word == 0 {
@@ -55,6 +55,12 @@ pub(crate) fn exchanged(
         _ => 0,
     };
     (now == phase::GATHERING, to_send)
+}
+
+/// Messages that a member was sent, of the window with this lowest bit.
+fn sent(record: &MemberValue, side: usize) -> u32 {
+    let [first, last] = [record.next[side] as u32, (record.next[side] >> 32) as u32];
+    first.saturating_add(last)
 }
 
 /// Whom the window waits for, of the other members that the data plane has. In a tree those are
@@ -78,7 +84,7 @@ pub(crate) fn lacks(node: &NodeValue, others: &[(u32, MemberValue)]) -> Vec<u32>
             // (The root merges its own messages when it sends them.)
             tree::ROOT => {
                 let side = (window & 1) as usize;
-                lack(false, &|it| it.next[side] < node.totals[side])
+                lack(false, &|it| sent(it, side) < node.totals[side])
             }
             _ => lack(true, &|it| it.complete == 0),
         },

@@ -28,6 +28,7 @@ const EXAMPLES: &str = "Examples:
   stateplane shared get matches index=17
   stateplane shared set signatures port=53 payload=0xdeadbeef00000000 id=7
   stateplane shared set blocks source=10.66.0.1
+  stateplane shared set connections inside=10.0.0.1 outside=192.0.2.7 --if-absent
   stateplane shared delete blocks source=10.66.0.1
   stateplane shared clear blocks
 
@@ -70,7 +71,8 @@ enum Word {
                   returns: as a packet's write, it goes through their chain. `get` reads what all \
                   switches have.\n\n\
                   Exit codes: 0 done; 1 it is not (the reason says if it may still take effect), \
-                  or `get` finds no such key."
+                  or `get` finds no such key, or `set --if-absent` finds \
+                  the key."
 )]
 struct OrderArgs {
     /// The variable; the last part of its name will do.
@@ -98,6 +100,10 @@ struct SetArgs {
     /// removed after so many seconds without a packet that reads it. Otherwise it stays.
     #[arg(long, value_name = "S")]
     idle_s: Option<u16>,
+    /// With Shared.SRO: write nothing if the key is there. The head of the chain decides, so of
+    /// all writers of an absent key one wins. Exit code 1, and what is there, if it stays.
+    #[arg(long)]
+    if_absent: bool,
 }
 
 fn field(text: &str) -> Result<(String, String), String> {
@@ -169,10 +175,12 @@ pub fn run(command: &Command) -> u8 {
         Word::Status(args) => (status(args), 2),
         Word::Leave(args) => (switches::moves(args, true), 2),
         Word::Join(args) => (switches::moves(args, false), 2),
-        Word::Get(args) => (order(args, Order::Get, None), 1),
-        Word::Set(SetArgs { order: args, idle_s }) => (order(args, Order::Set, *idle_s), 1),
-        Word::Delete(args) => (order(args, Order::Delete, None), 1),
-        Word::Clear(args) => (order(args, Order::Clear, None), 1),
+        Word::Get(args) => (order(args, Order::Get, None, false), 1),
+        Word::Set(SetArgs { order: args, idle_s, if_absent }) => {
+            (order(args, Order::Set, *idle_s, *if_absent), 1)
+        }
+        Word::Delete(args) => (order(args, Order::Delete, None, false), 1),
+        Word::Clear(args) => (order(args, Order::Clear, None, false), 1),
     };
     done.unwrap_or_else(|error| {
         eprintln!("stateplane shared: {error}");
@@ -221,18 +229,19 @@ fn status(args: &StatusArgs) -> Said<u8> {
 }
 
 /// Asks a switch's agent.
-fn order(args: &OrderArgs, order: Order, idle_s: Option<u16>) -> Said<u8> {
+fn order(args: &OrderArgs, order: Order, idle_s: Option<u16>, if_absent: bool) -> Said<u8> {
     let OrderArgs { object, fields, switch, json } = args;
     let (object, fields) = (object.clone(), fields.clone());
     let is_of_one = !fields.is_empty();
-    let ask = Ask { op: OP.to_owned(), order, object, fields, idle_s };
+    let ask = Ask { op: OP.to_owned(), order, object, fields, idle_s, if_absent };
     let answer: Answer = client::ask_system(&client::find(switch.as_deref())?, &ask)?;
-    let code = u8::from(order == Order::Get && is_of_one && answer.entries.is_empty());
+    let is_missing = order == Order::Get && is_of_one && answer.entries.is_empty();
+    let code = u8::from(is_missing || answer.kept);
     if *json {
         outln!("{}", command_line::json(&answer));
         return Ok(code);
     }
-    let Answer { object, kind, size, window, removed, entries } = &answer;
+    let Answer { object, kind, size, window, removed, kept, entries } = &answer;
     let has_cells = [COUNTER, SKETCH].contains(&kind.as_str());
     let of = window.map_or(String::new(), |window| format!(" in window {window}"));
     match order {
@@ -244,6 +253,7 @@ fn order(args: &OrderArgs, order: Order, idle_s: Option<u16>) -> Said<u8> {
         Order::Get if !is_of_one => {
             outln!("{object}: {} of {size} keys, {removed} removed", entries.len());
         }
+        Order::Set if *kept => outln!("{object}: the key is there, and stays as it is"),
         Order::Get | Order::Set => outln!("{object}"),
         Order::Delete => outln!("{object}: removed"),
         Order::Clear => outln!("{object}: {} keys removed", entries.len()),

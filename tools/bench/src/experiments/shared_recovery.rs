@@ -171,6 +171,14 @@ fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> Result<T> {
     thread.join().map_err(|_| anyhow!("a host's thread panicked"))
 }
 
+/// SIGKILL for all of a switch's processes.
+fn stop_all(lab: &Running, node: &str) -> Result<()> {
+    for pid in lab.netns(node)?.processes() {
+        kill(Pid::from_raw(pid), Signal::SIGKILL).context("SIGKILL")?;
+    }
+    Ok(())
+}
+
 /// Kills the first switches, and lets them return.
 fn removal(lab: &Running, cells: u32, dying: u32) -> Result<Removal> {
     let all: Vec<Host> = (1..=SWITCHES).map(|it| Host::of(lab, it)).collect::<Result<_>>()?;
@@ -186,12 +194,12 @@ fn removal(lab: &Running, cells: u32, dying: u32) -> Result<Removal> {
             living.iter().map(|host| scope.spawn(move || host.watch(stop))).collect();
         sleep(Duration::from_millis(500));
         let killed = seconds_of_day();
-        let died = nodes.iter().try_for_each(|node| -> Result<()> {
-            for pid in lab.netns(node)?.processes() {
-                kill(Pid::from_raw(pid), Signal::SIGKILL).context("SIGKILL")?;
-            }
-            Ok(lab.fail(node)?)
-        });
+        // (At once: what else `fail` does for one of them takes time in which others live on.)
+        let died = nodes
+            .iter()
+            .try_for_each(|node| stop_all(lab, node))
+            .and_then(|()| Ok(nodes.iter().try_for_each(|node| lab.cut(node))?))
+            .and_then(|()| Ok(nodes.iter().try_for_each(|node| lab.fail(node))?));
         sleep(Duration::from_secs(2));
         stop.store(true, Ordering::Relaxed);
         senders.into_iter().try_for_each(joined)?;

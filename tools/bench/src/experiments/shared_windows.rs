@@ -26,8 +26,8 @@ pub const EXPERIMENT: Experiment = Experiment {
             SwiSh §8.1: a window of 3 × 64 K counters takes 486 µs between two switches, one of a \
             single counter 3 µs.",
         method: "\
-            Real switches, each in a namespace, with an agent on one of two CPUs; links have a \
-            queue for each CPU. Windows follow each other without a pause, with everything on: the \
+            Real switches, each in a namespace, with their agents on two CPUs; links have a queue \
+            for each CPU. Windows follow each other without a pause, with everything on: the \
             ready phase, bitmaps of messages, tags, pins of packets on several CPUs. Packets could \
             not change 196,608 cells in each window, so user space fills both deltas through the \
             mapped arrays before the run. A switch clears nothing then. (Clearing is spread over \

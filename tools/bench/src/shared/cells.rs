@@ -2,7 +2,7 @@
 //! all change in each window: user space fills the deltas, as packets could not.
 
 use crate::build::Places;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use c_layout::CStruct;
 use dataplane::{Dataplane, MappedWords};
 use lab::instance::Running;
@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use swish_protocol::layouts::{BlockValue, CELLS, CPUS, CpuValue, NodeValue, phase};
+use swish_sim::Program;
 use swish_switch::group::{Group, STATS};
 
 /// Labs of this process.
@@ -67,6 +68,42 @@ impl Variable {
             30..=59 => self.blocks().div_ceil(4),
             _ => self.blocks(),
         }
+    }
+
+    /// The program's macros.
+    fn defines(&self) -> [String; 2] {
+        let kind = if self.bits { "BITS" } else { "COUNTERS" };
+        [format!("CELLS={}", self.cells), format!("KIND={kind}")]
+    }
+
+    /// The lab's command that compiles it.
+    fn compiles(&self, source: &Path) -> String {
+        let [cells, kind] = self.defines();
+        let source = source.display();
+        format!(
+            r#""${{stateplane}}", "compile", "{source}", "-D", "{cells}", "-D", "{kind}", "-o", "${{lab_dir}}/cells.o""#
+        )
+    }
+
+    /// Compiles it without the ready phase, which no option of the program can do; the lab's
+    /// command that copies it.
+    fn compiled_without_ready(&self, source: &Path, out: &Path) -> Result<String> {
+        let text = std::fs::read_to_string(source).with_context(|| source.display().to_string())?;
+        let program =
+            Program::compile_without_ready("shared_cells.p4", &text, self.defines().to_vec())
+                .map_err(|why| anyhow!("{} without the ready phase: {why}", source.display()))?;
+        let object = out.join("without_ready.o");
+        std::fs::copy(&program.object, &object).with_context(|| object.display().to_string())?;
+        let manifest = Manifest::path_for(&object);
+        std::fs::write(&manifest, program.manifest.to_json())
+            .with_context(|| manifest.display().to_string())?;
+        let script = format!(
+            "cp {} ${{lab_dir}}/cells.o && cp {} {}",
+            object.display(),
+            manifest.display(),
+            Manifest::path_for(Path::new("${lab_dir}/cells.o")).display()
+        );
+        Ok(format!(r#""sh", "-c", "{script}""#))
     }
 
     /// Changed cells are spread evenly over the block's lines.
@@ -175,6 +212,9 @@ pub struct Cells {
     variable: Variable,
 }
 
+/// The program of the switches.
+const SOURCE: &str = "tools/bench/setups/shared_cells.p4";
+
 /// Beside the switches.
 #[derive(Clone, Copy, Default)]
 struct Extras {
@@ -182,22 +222,24 @@ struct Extras {
     hosts: bool,
     /// Children in an aggregation tree at the most; 0: there is none.
     fan_out: u32,
+    /// Windows without the ready phase.
+    without_ready: bool,
 }
 
-fn topology(switches: usize, folder: &Path, extras: Extras) -> String {
+/// `build`: a command that leaves the object in the lab's folder.
+fn topology(switches: usize, build: &str, extras: Extras) -> String {
     let tree = match extras.fan_out {
         0 => String::new(),
         fan_out => format!("tree = {fan_out}"),
     };
     let members: Vec<String> = (1..=switches).map(|it| format!("\"10.9.0.{it}\"")).collect();
-    let source = folder.join("tools/bench/setups/shared_cells.p4");
     let mut text = format!(
         r#"name = "cells"
 description = "switches that share one variable"
 modes = ["shared"]
 
 [[build]]
-command = ["${{stateplane}}", "compile", "{source}", "-D", "CELLS=${{cells}}", "-D", "KIND=${{kind}}", "-o", "${{lab_dir}}/cells.o"]
+command = [{build}]
 
 [[build]]
 command = ["${{stateplane}}", "keys", "generate", "${{lab_dir}}/fabric.secrets"]
@@ -209,7 +251,7 @@ state = ["/run/stateplane/${{lab}}-${{node}}"]
 [[template.switch.daemon]]
 name = "switch"
 # (A queue that a link gets later has no XDP program.)
-command = ["sh", "-c", "for link in ${{links}}; do ethtool -L $link rx 2 tx 2 || exit; done; exec taskset -c ${{cpu}} ${{stateplane}} switch --config ${{config}}"]
+command = ["sh", "-c", "for link in ${{links}}; do ethtool -L $link rx 2 tx 2 || exit; done; exec ${{stateplane}} switch --config ${{config}}"]
 ready = ["${{stateplane}}", "switch", "status", "${{lab}}-${{node}}"]
 config = '''
 name = "${{lab}}-${{node}}"
@@ -224,7 +266,6 @@ period_us = 0
 ${{ports}}
 '''
 "#,
-        source = source.display(),
         members = members.join(", "),
     );
     let others = |own: usize| (1..=switches).filter(move |other| *other != own);
@@ -254,10 +295,9 @@ ${{ports}}
         let _ = write!(
             text,
             "\n[node.s{own}]\ntemplate = \"switch\"\nloopback = \"10.9.0.{own}/32\"\n\
-             routes = [{}]\n[node.s{own}.vars]\nnumber = \"{own}\"\ncpu = \"{}\"\nlinks = \"{}\"\n\
+             routes = [{}]\n[node.s{own}.vars]\nnumber = \"{own}\"\nlinks = \"{}\"\n\
              ports = '''\n{ports}'''\n",
             routes.join(", "),
-            (own - 1) % 2,
             links.join(" ")
         );
         for other in others(own).filter(|other| own < *other) {
@@ -280,6 +320,16 @@ impl Cells {
     /// The lab does not come up.
     pub fn up(places: &Places, switches: usize, variable: Variable) -> Result<Cells> {
         Cells::with(places, switches, variable, Extras::default())
+    }
+
+    /// The same without the ready phase ([`swish_sim::seeded::WITHOUT_READY`]). The deltas are
+    /// filled before windows count.
+    ///
+    /// # Errors
+    /// The lab does not come up.
+    pub fn without_ready(places: &Places, switches: usize, variable: Variable) -> Result<Cells> {
+        let extras = Extras { without_ready: true, ..Extras::default() };
+        Cells::with(places, switches, variable, extras)
     }
 
     /// The same with a host at each switch.
@@ -308,13 +358,14 @@ impl Cells {
     fn with(places: &Places, switches: usize, variable: Variable, extras: Extras) -> Result<Cells> {
         let Places { root, stateplane, output: out } = places;
         let path = out.join("shared_cells.toml");
-        std::fs::write(&path, topology(switches, root, extras))
+        let source = root.join(SOURCE);
+        let build = match extras.without_ready {
+            false => variable.compiles(&source),
+            true => variable.compiled_without_ready(&source, out)?,
+        };
+        std::fs::write(&path, topology(switches, &build, extras))
             .with_context(|| path.display().to_string())?;
-        let vars = [
-            ("stateplane", stateplane.display().to_string()),
-            ("cells", variable.cells.to_string()),
-            ("kind", if variable.bits { "BITS" } else { "COUNTERS" }.to_owned()),
-        ];
+        let vars = [("stateplane", stateplane.display().to_string())];
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let options = Options {
             name: Some(format!("cells-{}-{number}", std::process::id())),

@@ -33,6 +33,29 @@ pub fn topology(folder: &Path, count: u32) -> PathBuf {
     file
 }
 
+/// Such a file whose program has these groups. Lines of each group's configuration on a switch.
+#[allow(dead_code, reason = "not each test program has other groups")]
+pub fn with_groups(folder: &Path, count: u32, names: &[&str], lines: &str) -> PathBuf {
+    let file = topology(folder, count);
+    let text = std::fs::read_to_string(&file).expect("the topology");
+    let (before, rest) = text.split_once("[group.main]").expect("groups of the controller");
+    let (_, middle) = rest.split_once("[group.other]").expect("the second one");
+    let (switches, rest) = middle.split_once("\n'''").expect("the list of switches");
+    let (middle, rest) = rest.split_once("[shared.main]").expect("groups of a switch");
+    let (_, after) = rest.split_once("[[port]]").expect("ports");
+    let groups: String = names.iter().map(|name| format!("[group.{name}]{switches}\n\n")).collect();
+    let group = |name: &&str| {
+        format!(
+            "[shared.{name}]\ncontrollers = [\"10.2.9.10:5412\"]\nown = \"10.9.0.${{number}}\"\n\
+             {lines}\n"
+        )
+    };
+    let shared: String = names.iter().map(group).collect();
+    let made = format!("{before}{groups}'''{middle}{shared}[[port]]{after}");
+    std::fs::write(&file, made).expect("written");
+    file
+}
+
 fn node(text: &mut String, one: u32, count: u32) {
     let others = || (1..=count).filter(move |it| *it != one);
     let to = |other: u32| {

@@ -1,5 +1,5 @@
-//! Whether a group needs another view: who is dead, has not taken the decision, is to join, or
-//! holds up all others.
+//! Whether a group needs another view, and may have it: who is dead, has not taken the decision, is
+//! to join, or holds up all others.
 
 use super::{Group, OUT_TIMES};
 use crate::controller::{Event, Outputs, Settings};
@@ -8,6 +8,32 @@ use crate::state::Decided;
 use swish_protocol::control::{Member, Report};
 
 impl Group {
+    /// With SDW and SRO: switches that report are in a newer view than all that are known, so the
+    /// database is an old or another one. A decision would go without what they have, or take it
+    /// from them. They go on as they are.
+    pub(super) fn is_behind(
+        &mut self,
+        now_ns: u64,
+        settings: &Settings,
+        newest: Option<&Decided>,
+        out: &mut Outputs,
+    ) -> bool {
+        let known = newest.map_or(0, |it| it.number);
+        let ahead = self.seen.values().filter(|it| it.is_alive(settings, now_ns));
+        let ahead = ahead.map(|it| (it.report.view, it.report.switch)).max();
+        let Some((view, switch)) = ahead.filter(|(view, _)| *view > known) else {
+            self.behind = false;
+            return false;
+        };
+        if !std::mem::replace(&mut self.behind, true) {
+            out.events.push(Event::Behind(self.name.clone(), switch, view, known));
+        }
+        if self.attempt.as_ref().is_some_and(|it| !it.deciding) {
+            self.attempt = None;
+        }
+        true
+    }
+
     pub(super) fn needs_attempt(
         &mut self,
         now_ns: u64,

@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 use swish_protocol::strong::COUNTED;
 use swish_switch::strong::{Chain, ChainView, STATS};
+use swish_switch::strong_keys::Table;
 use wire::{KeyRing, SECRET_BYTES, Secret};
 
 pub(super) const CPUS: u32 = 3;
@@ -27,6 +28,8 @@ pub(super) struct Answer {
     found: [u8; 2],
     was: [u32; 3],
     reads: bool,
+    /// Of the register, where 0 counts as absent.
+    is_number: bool,
 }
 
 impl Answer {
@@ -36,21 +39,23 @@ impl Answer {
         if self.reads && (self.found[0] != self.found[1] || was != too || was != copy) {
             return Err(format!("half of another packet's writes: {self:?}"));
         }
-        Ok((self.found[0] == 1).then_some(was))
+        let found = if self.is_number { was != 0 } else { self.found[0] == 1 };
+        Ok(found.then_some(was))
     }
 }
 
 pub(super) struct Member {
-    dataplane: Dataplane,
+    pub(super) dataplane: Dataplane,
+    pub(super) tables: Vec<Table>,
     chain: Chain,
     place: usize,
     life: u32,
-    offset_ns: u64,
+    pub(super) offset_ns: u64,
     counted: Option<Counted>,
     ring: KeyRing,
 }
 
-fn harness<T, E: std::fmt::Display>(result: Result<T, E>) -> Checked<T> {
+pub(super) fn harness<T, E: std::fmt::Display>(result: Result<T, E>) -> Checked<T> {
     result.or_else(|error| violated("harness", error.to_string()))
 }
 
@@ -75,7 +80,8 @@ impl Member {
         let ring = KeyRing::new(0, Secret([7; SECRET_BYTES])).ok_or("no secret")?;
         dataplane.set_secrets(&SecretSet::from(&ring)).map_err(text)?;
         let counted = Counted::of(&program.manifest).map_err(text)?;
-        Ok(Member { dataplane, chain, place: 0, life: 0, offset_ns: 0, counted, ring })
+        let tables = Table::all(&program.manifest).map_err(text)?;
+        Ok(Member { dataplane, tables, chain, place: 0, life: 0, offset_ns: 0, counted, ring })
     }
 
     /// Begins a run, with nothing in it.
@@ -216,7 +222,7 @@ fn probe(id: usize, op: Op) -> Vec<u8> {
     frame.extend((id as u16).to_be_bytes());
     frame.extend([0x0f, 0xa0, 0, 44, 0, 0]);
     frame.extend([number, 0, 0, 0]);
-    frame.extend(op.key.to_be_bytes());
+    frame.extend(op.index().to_be_bytes());
     frame.extend(value.to_be_bytes());
     // (What it reads comes here; of tally.p4 more.)
     frame.extend([0; 24]);
@@ -234,7 +240,11 @@ fn answer(frame: &[u8]) -> Checked<Left> {
     ) else {
         return violated("harness", "a packet came back short");
     };
-    let answer =
-        Answer { found: [first, second], was: [was, too, copy], reads: matches!(op, 0 | 1 | 3) };
+    let answer = Answer {
+        found: [first, second],
+        was: [was, too, copy],
+        reads: matches!(op, 0 | 1 | 3 | 5 | 6),
+        is_number: matches!(op, 5 | 6),
+    };
     Ok(Left::Packet { id: usize::from(u16::from_be_bytes([high, low])), answer })
 }

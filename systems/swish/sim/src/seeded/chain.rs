@@ -151,3 +151,35 @@ pub const TALLY: &[SeededBug] = &[
         wrong: "(index ^= 1, bpf_map_lookup_elem(&sp_commit_noted, &index));",
     },
 ];
+
+/// Of what operators read and write.
+pub const ORDERS: &[SeededBug] = &[
+    SeededBug {
+        name: "OrderUnanswered",
+        what: "An order is done before the tail has answered it.",
+        header: "stateplane_strong_order.h",
+        right: "if (SP_STRONG_LOAD(stream->acked) < sp_commit_number_of(head->name))\n\t\treturn SP_STRONG_ORDER_WAITS;",
+        wrong: "",
+    },
+    SeededBug {
+        name: "OrderReadsPending",
+        what: "An operator reads what the tail does not have yet.",
+        header: "stateplane_strong_order.h",
+        right: "return strong.waits ? SP_STRONG_ORDER_WAITS : SP_STRONG_ORDER_DONE;",
+        wrong: "return SP_STRONG_ORDER_DONE;",
+    },
+    SeededBug {
+        name: "AbsentForgotten",
+        what: "A write that asks that the key is absent does not ask it.",
+        header: "stateplane_strong_order.h",
+        right: "words = sp_strong_stage(strong, id, flags, ",
+        wrong: "words = sp_strong_stage(strong, id, flags & ~SP_STRONG_ABSENT, ",
+    },
+    SeededBug {
+        name: "RefusalForgotten",
+        what: "An order that the head refused is told as done.",
+        header: "stateplane_strong_order.h",
+        right: "SP_STRONG_STORE(ordered->refused, name);",
+        wrong: "(void)name;",
+    },
+];

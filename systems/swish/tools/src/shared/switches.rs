@@ -4,6 +4,7 @@ use super::{LeaveArgs, Said, bytes};
 use command_line::{outln, print_table};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 use swish_switch::load::{GroupLoad, is_late};
 use swish_switch::{ChainLoad, EventualLoad};
@@ -69,12 +70,21 @@ pub(super) fn status(json: bool) -> Said<u8> {
     Ok(code)
 }
 
+/// How many members there are, as far as the switch knows, if it is to be one.
+fn members(of: &[Ipv4Addr], leaves: bool, is_out: bool) -> String {
+    match (leaves, is_out) {
+        (false, _) => of.len().to_string(),
+        (true, false) => "leaving".to_owned(),
+        (true, true) => "left".to_owned(),
+    }
+}
+
 fn print(groups: &Groups) {
     let row = |it: &GroupLoad| {
         vec![
             it.group.clone(),
             "sdw".to_owned(),
-            if it.leaves { "left".to_owned() } else { it.members.len().to_string() },
+            members(&it.members, it.leaves, it.window == 0),
             it.view.to_string(),
             it.window.to_string(),
             format!("{} ms", it.age_ms),
@@ -84,13 +94,13 @@ fn print(groups: &Groups) {
         ]
     };
     let eventual = |it: &EventualLoad| {
-        let members = if it.leaves { "left".to_owned() } else { it.members.len().to_string() };
+        let members = members(&it.members, it.leaves, it.view == 0);
         let (group, view) = (it.group.clone(), it.view.to_string());
         let none = String::new;
         vec![group, "ewo".to_owned(), members, view, none(), none(), none(), none(), none()]
     };
     let chain = |it: &ChainLoad| {
-        let members = if it.leaves { "left".to_owned() } else { it.members.len().to_string() };
+        let members = members(&it.members, it.leaves, it.view == 0);
         let (group, view, memory) = (it.group.clone(), it.view.to_string(), bytes(it.memory_bytes));
         let none = String::new;
         vec![group, "sro".to_owned(), members, view, none(), none(), none(), none(), memory]
@@ -117,8 +127,8 @@ fn print(groups: &Groups) {
         }
     }
     for group in &groups.shared {
-        for switch in &group.held_up {
-            outln!("  group {}: {switch} holds it up", group.group);
+        for note in group.notes() {
+            outln!("  group {}: {note}", group.group);
         }
         if let Some(fault) = &group.fault {
             outln!("  group {}: {fault}", group.group);

@@ -1,0 +1,36 @@
+//! What the controller has heard of a switch, and whether it counts as alive.
+
+use crate::controller::Settings;
+use std::net::SocketAddrV4;
+use swish_protocol::control::Report;
+
+/// Its last report.
+pub(super) struct Seen {
+    pub from: SocketAddrV4,
+    pub report: Report,
+    pub heard_ns: u64,
+    /// It was told that it is heard.
+    pub told_ns: u64,
+    /// An order went out that it has not followed yet.
+    pub ordered_ns: u64,
+    /// It was asked to seal, and has not reported since.
+    pub asked_ns: Option<u64>,
+}
+
+impl Seen {
+    /// Whether it reports. One that was asked to seal reports at once, so its silence tells more;
+    /// and all others stand still until it answers or is dead.
+    pub fn is_alive(&self, settings: &Settings, now_ns: u64) -> bool {
+        let silent_ns = now_ns.saturating_sub(self.heard_ns);
+        // (By then it was asked again: orders may be lost.)
+        let is_late = |asked_ns: u64| now_ns >= asked_ns + settings.again_ns;
+        let is_mute = self.asked_ns.is_some_and(is_late) && silent_ns >= settings.dead_ns / 2;
+        silent_ns < settings.dead_ns && !is_mute
+    }
+
+    /// The controller heard nobody for so long.
+    pub fn stood_still(&mut self, now_ns: u64, still_ns: u64) {
+        self.heard_ns = (self.heard_ns + still_ns).min(now_ns);
+        self.asked_ns = self.asked_ns.map(|at_ns| (at_ns + still_ns).min(now_ns));
+    }
+}
