@@ -1,6 +1,6 @@
-//! Shared variables for real: the compiled program on four switches, or on seven with an aggregation
-//! tree, hosts that send to all of them at once, and a link that goes down and up. Truth is what the
-//! hosts sent and got back. Needs root. Waits for timers.
+//! Shared variables for real: the compiled program on four switches, or on seven with an
+//! aggregation tree, hosts that send to all of them at once, and a link that goes down and up.
+//! Truth is what the hosts sent and got back. Needs root. Waits for timers.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! A group's aggregation tree: who is next to whom, who sends whom what in which phase, whom a window
-//! waits for (`docs/tree.md`, `bpf/swish/stateplane_shared_tree.h`).
+//! A group's aggregation tree: who is next to whom, who sends whom what in which phase, whom a
+//! window waits for (`bpf/swish/stateplane_shared_tree.h`).
 
 use crate::group::View;
 use swish_protocol::control::Member;
