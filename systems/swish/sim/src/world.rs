@@ -147,7 +147,11 @@ impl<'a> World<'a> {
         // (With a cap on CPU time, pauses are a multiple of what windows take of the CPUs.)
         let pauses =
             100u64.checked_div(self.scenario.caps.cpu_percent.into()).map_or(0, |it| 1 + it);
-        let until_ns = self.now_ns + PATIENCE_NS * (1 + pauses);
+        // (In a tree a window takes many frames that bring nothing, one level after the other: with
+        // a cap on bandwidth they make its pauses longer.)
+        let capped = self.scenario.fan_out > 0 && self.scenario.caps.bandwidth_mbps > 0;
+        let patience_ns = PATIENCE_NS * if capped { 5 } else { 1 };
+        let until_ns = self.now_ns + patience_ns * (1 + pauses);
         while let Some((at_ns, event)) = self.events.pop_until(until_ns) {
             self.now_ns = at_ns;
             self.happens(event)?;
