@@ -143,8 +143,8 @@ struct sp_shared_member {
 	__u32 complete; /* 1: all of them. */
 	__u32 frames; /* Frames that it sent. */
 	/*
-	 * Messages that it was sent, by the lowest bit of its window: so many from the first one on
-	 * in the lower half, so many from the last one back in the upper half.
+	 * Messages that it was sent, by the lowest bit of its window: in the lower half so many
+	 * from the first one on, in the upper half so many from the last one back.
 	 */
 	__u64 next[2];
 	/* Its address. 0.0.0.0: no member has this number; in a tree: no neighbour. */

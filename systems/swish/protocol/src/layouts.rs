@@ -242,8 +242,8 @@ c_struct! {
         pub complete: u32,
         /// Frames that it sent.
         pub frames: u32,
-        /// Messages that it was sent, by the lowest bit of its window: so many from the first one on
-        /// in the lower half, so many from the last one back in the upper half.
+        /// Messages that it was sent, by the lowest bit of its window: in the lower half so many
+        /// from the first one on, in the upper half so many from the last one back.
         pub next: [u64; 2],
         /// Its address. 0.0.0.0: no member has this number; in a tree: no neighbour.
         pub address: Ipv4Addr,

@@ -89,7 +89,7 @@ impl Silence {
 
 /// Frames that begin on a CPU that has none.
 const CPU_FRAMES: usize = 16;
-/// A CPU that sends nothing for so long has no frames: one that waits in a queue is handled by then.
+/// A CPU that sends nothing for so long has no frames: a queue is empty by then.
 const CPU_IDLE_NS: u64 = 10_000_000;
 /// As often frames are made for an idle CPU. (With a network card that chooses the CPUs, it may
 /// have none in spite of that.)
