@@ -103,9 +103,8 @@ SP_INLINE int sp_shared_is_right(const struct sp_shared_message *message,
 }
 
 /* A message's cells go where this switch merges those of their sender. */
-static __noinline int sp_shared_merge_from(struct xdp_md *xdp,
-					   const struct sp_shared_message *message,
-					   struct sp_shared_node *node, __u64 window)
+SP_INLINE void sp_shared_merge_from(struct xdp_md *xdp, const struct sp_shared_message *message,
+				    struct sp_shared_node *node, __u64 window)
 {
 	__u32 up = sp_shared_is_parent(node, message->sender);
 
@@ -113,7 +112,6 @@ static __noinline int sp_shared_merge_from(struct xdp_md *xdp,
 		sp_shared_merge(xdp, message, node, window);
 	if (node->tree && (!up || sp_shared_has_children(node)))
 		sp_shared_branch(xdp, message, node, window, up);
-	return 0;
 }
 
 /* A member's message of this window: its cells are merged once, and its total noted. */
@@ -174,10 +172,12 @@ static __noinline int sp_shared_put_cells(struct xdp_md *xdp, struct sp_shared_m
 	} else {
 		struct sp_shared_scratch *scratch = bpf_map_lookup_elem(&sp_shared_scratch, &zero);
 		struct sp_shared_entries entries = { .window = window, .first = node->first,
-						     .list = at, .filled = node->filled };
+						     .list = at };
 
 		if (!scratch)
 			return 0;
+		entries.flags = (node->filled ? SP_SHARED_FILL_FILLED : 0) |
+				(sp_shared_is_below(node) ? SP_SHARED_FILL_BELOW : 0);
 		count = node->dirty_blocks[side] - message->number * each;
 		sp_shared_shape(&entries, each);
 		count = count < each ? count : each;
@@ -205,14 +205,12 @@ static __noinline int sp_shared_put(struct xdp_md *xdp, struct sp_shared_message
 		sp_shared_count(SP_SHARED_STAT_FAULTS);
 		return 0;
 	}
-	/*
-	 * (Of the window before, it is: and the records are this window's by now. With a parent, it is
-	 * when it comes back as a part of the total.)
-	 */
+	/* (With a parent, the total brings it: it is merged with that.) */
 	if (sp_shared_is_below(node)) {
 		sp_shared_count(SP_SHARED_STAT_SENT);
 		return 1;
 	}
+	/* (One of the window before was merged then. Bits and counts are those of this window.) */
 	if (window == SP_SHARED_WINDOW(SP_SHARED_LOAD(node->word)) &&
 	    sp_shared_claim(group, node->own & (SP_SHARED_MEMBERS - 1), message->number)) {
 		sp_shared_merge(xdp, message, node, window);
@@ -263,14 +261,20 @@ SP_INLINE void sp_shared_turn_round(__u8 *data)
 /*
  * What a hop of a frame that brings nothing counts. A frame stays on one CPU of a veth, so CPUs
  * have frames of their own. A CPU with few of them is through with a window's messages while others
- * still merge. If its frames ended then, the others would do all of the next windows.
+ * still merge. If its frames ended then, the others would do all of the next windows. (A window that
+ * takes long is held up by a member: then nobody merges.)
  */
-SP_INLINE __u32 sp_shared_hop(__u32 group, struct sp_shared_node *node)
+SP_INLINE __u32 sp_shared_hop(__u32 group, struct sp_shared_node *node, __u64 window)
 {
 	struct sp_shared_cpu *cpu = sp_shared_cpu(group, sp_shared_this_cpu());
+	__u64 since_ns = SP_SHARED_LOAD(node->began_ns[window & 1]);
 
 	if (!cpu || (SP_SHARED_LOAD(node->totals[0]) < SP_SHARED_MANY &&
 		     SP_SHARED_LOAD(node->totals[1]) < SP_SHARED_MANY))
+		return 1;
+	if (since_ns < node->next_ns)
+		since_ns = node->next_ns;
+	if (sp_now_ns() > since_ns + SP_SHARED_YOUNG_NS)
 		return 1;
 	cpu->bare++;
 	return cpu->bare % SP_SHARED_LONGER == 0;
@@ -331,7 +335,7 @@ static __noinline int sp_shared_fill(struct xdp_md *xdp, struct sp_shared_messag
 		    (!served && SP_SHARED_PHASE(word) == SP_SHARED_ADVANCED &&
 		     node->next_ns > sp_now_ns()))
 			return 0;
-		message->hops += sp_shared_hop(group, node);
+		message->hops += sp_shared_hop(group, node, window);
 		if (sp_length(xdp) != SP_SHARED_CELLS_AT &&
 		    bpf_xdp_adjust_tail(xdp, SP_SHARED_CELLS_AT - (int)sp_length(xdp)))
 			return 0;

@@ -24,6 +24,7 @@
 #define SP_SHARED_HOPS 15 /* of a frame that brings nothing */
 #define SP_SHARED_MANY 64 /* messages of a large window */
 #define SP_SHARED_LONGER 32 /* times as many hops in large windows */
+#define SP_SHARED_YOUNG_NS 10000000 /* so long after they began */
 #define SP_SHARED_CLEARING 32768 /* a CPU clears the line */
 #define SP_SHARED_SUM 0 /* how cells merge */
 #define SP_SHARED_OR 1
@@ -93,7 +94,7 @@ struct sp_shared_node {
 	__u64 sealed; /* Not 0: nothing is merged, sent or turned. */
 	/*
 	 * Members that are ready, this switch too: for the windows of each lowest bit. In a tree:
-	 * children instead, when all below them are ready, too.
+	 * this switch, and children when all below them are ready, too.
 	 */
 	__u32 ready[2];
 	__u64 all_ready; /* A member said that all are ready for this window. */
@@ -131,9 +132,11 @@ struct sp_shared_node {
 	__u64 busy_ns; /* How long its CPUs had worked on frames then. */
 	__u32 cpu_percent; /* Cap on CPU time, of one CPU; 0: there is none. */
 	__u32 tree; /* This switch's place in the group's aggregation tree. */
+	/* What the agent compares when it takes the group over: of all members and the tree. */
+	__u64 members;
 };
-_Static_assert(sizeof(struct sp_shared_node) == 176, "as in Rust");
-_Static_assert(__builtin_offsetof(struct sp_shared_node, tree) == 172, "as in Rust");
+_Static_assert(sizeof(struct sp_shared_node) == 184, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_shared_node, members) == 176, "as in Rust");
 
 /* A member of a group, as this switch knows it. */
 struct sp_shared_member {

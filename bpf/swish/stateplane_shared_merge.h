@@ -142,8 +142,14 @@ SP_SHARED_GLOBAL int sp_shared_freshen(__u32 number, __u64 rotation)
  * the upper half of a word and in the lower one how many cells, the cells, then their places. ----
  */
 #define SP_SHARED_ENTRY_CELLS_MAX 59
+#define SP_SHARED_ENTRIES_MAX 32
 /* Of a line's word: the bits of its cells. */
 #define SP_SHARED_CHANGED ((1u << SP_SHARED_LINE_CELLS) - 1)
+
+/* Measurements filled the deltas. */
+#define SP_SHARED_FILL_FILLED 1
+/* With a parent: its total may come into the delta meanwhile. Then nobody looks at the message. */
+#define SP_SHARED_FILL_BELOW 2
 
 struct sp_shared_entries {
 	__u64 window;
@@ -154,7 +160,7 @@ struct sp_shared_entries {
 	__u32 room; /* cells of an entry at the most */
 	__u32 words; /* of an entry */
 	__u32 list; /* fill: where in the map the message's blocks are listed */
-	__u32 filled; /* fill: as the node says */
+	__u32 flags; /* fill: SP_SHARED_FILL_ */
 };
 
 SP_INLINE void sp_shared_shape(struct sp_shared_entries *entries, __u32 each)
@@ -260,7 +266,7 @@ struct {
 
 /* The changed cells of a line go into the entry. */
 SP_SHARED_GLOBAL int sp_shared_fill_line(__u32 number, __u32 line, __u64 rotation, __u32 room,
-					 __u32 filled)
+					 __u32 flags)
 {
 	struct sp_shared_block *block = sp_shared_block(number);
 	__u32 zero = 0, at, side = rotation & 1;
@@ -270,13 +276,14 @@ SP_SHARED_GLOBAL int sp_shared_fill_line(__u32 number, __u32 line, __u64 rotatio
 	if (!block || !scratch || line >= SP_SHARED_LINES)
 		return 0;
 	word = block->line[side][line];
-	if (word >> 16 != rotation && !filled)
+	if (word >> 16 != rotation && !(flags & SP_SHARED_FILL_FILLED))
 		return 0;
 	for (__u32 i = 0; i < SP_SHARED_LINE_CELLS; i++) {
 		if (!(word >> i & 1))
 			continue;
 		if (scratch->count >= room) {
-			sp_shared_count(SP_SHARED_STAT_FAULTS);
+			if (!(flags & SP_SHARED_FILL_BELOW))
+				sp_shared_count(SP_SHARED_STAT_FAULTS);
 			break;
 		}
 		at = scratch->at + 1 + scratch->count;
@@ -308,7 +315,7 @@ static long sp_shared_fill_one(__u64 i, struct sp_shared_entries *entries)
 	for (__u32 line = 0; line < SP_SHARED_LINES; line++) {
 		if (block->line[rotation & 1][line] & SP_SHARED_CHANGED)
 			sp_shared_fill_line(entries->first + *listed, line, rotation, entries->room,
-					    entries->filled);
+					    entries->flags);
 	}
 	scratch->word[sp_below(scratch->at, SP_SHARED_CELLS)] = *listed << 16 | scratch->count;
 	return 0;

@@ -93,14 +93,6 @@ SP_INLINE __u32 sp_shared_joined(__u32 merge, __u32 cell, __u32 by)
 					     sp_shared_larger(cell, by);
 }
 
-/* A message's cells go into the delta. */
-struct sp_shared_branch {
-	struct sp_shared_entries entries;
-	__u32 group;
-	__u32 replaces; /* They are the total, and not a child's. */
-	__u32 position; /* of the message's first block in the list */
-};
-
 /* The cells of a block of the group that changed are more, by some of a child's. */
 SP_INLINE void sp_shared_gathered(struct sp_shared_node *node, __u32 at, __u64 changed,
 				  __u64 window, __u32 cells)
@@ -196,67 +188,56 @@ SP_SHARED_GLOBAL int sp_shared_branch_entry(struct xdp_md *xdp, __u32 word, __u3
 	return 0;
 }
 
-/* A block has this place in the list: so a message's number gives its blocks. */
-SP_INLINE void sp_shared_list_at(const struct sp_shared_entries *entries, __u32 position,
+/* A block has this place in the window's list: so a message's number gives its blocks. */
+SP_INLINE void sp_shared_list_at(const struct sp_shared_node *node, __u64 window, __u32 position,
 				 __u32 block)
 {
-	__u32 place = entries->list + position, *listed;
+	__u32 place = 2 * node->first + (window & 1) * node->blocks + position, *listed;
 
-	if (position >= entries->blocks)
+	if (position >= node->blocks)
 		return;
 	listed = bpf_map_lookup_elem(&sp_shared_dirty_blocks, &place);
 	if (listed)
 		*listed = block;
 }
 
-static long sp_shared_branch_one(__u64 i, struct sp_shared_branch *branch)
-{
-	struct sp_shared_entries *entries = &branch->entries;
-	__u32 word = i * entries->words, head = 0;
-
-	if (i >= entries->each)
-		return 1;
-	if (bpf_xdp_load_bytes(entries->xdp,
-			       SP_SHARED_CELLS_AT + sp_below(word * 4, SP_SHARED_CELLS * 4), &head,
-			       sizeof(head)) ||
-	    head >> 16 >= entries->blocks) {
-		sp_shared_count(SP_SHARED_STAT_FAULTS);
-		return 0;
-	}
-	if (branch->replaces)
-		sp_shared_list_at(entries, branch->position + i, head >> 16);
-	sp_shared_branch_entry(entries->xdp, word, entries->room,
-			       branch->group | branch->replaces << 8, entries->window);
-	return 0;
-}
-
-/* The message's cells go into the delta of this window's rotation, as a child's or as the total. */
+/*
+ * The message's cells go into the delta of this window's rotation, as a child's or as the total.
+ * (A loop of the program's: bpf_loop's arguments would be too much for the stack, with a merge of
+ * the program's own below it.)
+ */
 static __noinline int sp_shared_branch(struct xdp_md *xdp, const struct sp_shared_message *message,
 				       struct sp_shared_node *node, __u64 window, __u32 replaces)
 {
-	__u32 single = message->kind & SP_SHARED_KIND_SINGLE, side = window & 1;
-	__u32 each = single ? message->block >> 8 : 1, count = single ? message->block & 0xff : 1;
-	struct sp_shared_branch branch = {
-		.entries = { .window = window, .xdp = xdp, .blocks = node->blocks,
-			     .list = 2 * node->first + side * node->blocks },
-		.group = message->group & (SP_SHARED_GROUPS - 1),
-		.replaces = replaces,
-		.position = message->number * each,
-	};
+	__u32 single = message->kind & SP_SHARED_KIND_SINGLE, each = single ? message->block >> 8 : 1;
+	__u32 position = message->number * each, count = single ? message->block & 0xff : 1;
+	__u32 what = message->group & (SP_SHARED_GROUPS - 1);
+	struct sp_shared_entries shape = {};
 
 	if (replaces) {
 		node->message_blocks = each;
 		if (message->number + 1 == message->total)
-			SP_SHARED_STORE(node->dirty_blocks[side], branch.position + count);
+			SP_SHARED_STORE(node->dirty_blocks[window & 1], position + count);
 	}
-	if (single) {
-		sp_shared_shape(&branch.entries, each);
-		bpf_loop(count, sp_shared_branch_one, &branch, 0);
-		return 0;
+	if (!single) {
+		if (replaces)
+			sp_shared_list_at(node, window, position, message->block);
+		return sp_shared_branch_block(xdp, what, message->block, window, replaces);
 	}
-	if (replaces)
-		sp_shared_list_at(&branch.entries, branch.position, message->block);
-	return sp_shared_branch_block(xdp, branch.group, message->block, window, replaces);
+	sp_shared_shape(&shape, each);
+	for (__u32 i = 0; i < SP_SHARED_ENTRIES_MAX && i < count; i++) {
+		__u32 at = SP_SHARED_CELLS_AT + sp_below(i * shape.words * 4, SP_SHARED_CELLS * 4);
+		__u32 head = 0;
+
+		if (bpf_xdp_load_bytes(xdp, at, &head, sizeof(head)) || head >> 16 >= node->blocks) {
+			sp_shared_count(SP_SHARED_STAT_FAULTS);
+			continue;
+		}
+		if (replaces)
+			sp_shared_list_at(node, window, position + i, head >> 16);
+		sp_shared_branch_entry(xdp, i * shape.words, shape.room, what | replaces << 8, window);
+	}
+	return 0;
 }
 
 #endif

@@ -14,7 +14,8 @@
  * GATHERING: in an aggregation tree only: messages of the children go into what this switch sends
  * (stateplane_shared_tree.h). (Its number is the largest one: others had theirs before it.)
  * COUNTING: a CPU counts what this switch has to send.
- * SENDING: until all blocks of all members are merged. Then: ADVANCED, in the next window.
+ * SENDING: until all blocks of all members (with a parent: the total's) are merged. Then: ADVANCED,
+ * in the next window.
  */
 #ifndef STATEPLANE_SHARED_WINDOW_H
 #define STATEPLANE_SHARED_WINDOW_H
@@ -324,9 +325,12 @@ SP_SHARED_GLOBAL __u64 sp_shared_turn(__u32 group, __u32 cpu_index)
 			if (!sp_shared_drained(group, word, node->cpus))
 				break;
 			next = SP_SHARED_WORD(window, SP_SHARED_COUNTING);
-			if (node->tree)
+			if (node->tree) {
 				next = SP_SHARED_WORD(window, SP_SHARED_GATHERING);
-			if (__sync_val_compare_and_swap(&node->word, word, next) != word || node->tree)
+				__sync_val_compare_and_swap(&node->word, word, next);
+				continue;
+			}
+			if (__sync_val_compare_and_swap(&node->word, word, next) != word)
 				continue;
 			sp_shared_total(group, node, window);
 			next = SP_SHARED_WORD(window, SP_SHARED_SENDING);

@@ -91,22 +91,18 @@ pub(crate) fn start(
                  time; give the agent CAP_SYS_ADMIN (for a network namespace) to make many at once"
             );
         }
-        let this_thread = Pid::from_raw(0);
-        let cpus = sched_getaffinity(this_thread).unwrap_or_default();
-        let is_place = |cpu: &usize| cpus.is_set(*cpu).unwrap_or(false);
-        let places: Vec<usize> = (0..CpuSet::count()).filter(is_place).collect();
+        let cpus = allowed();
         let mut next_look = Instant::now();
         while !generator.stop.load(Ordering::Relaxed) {
             let look = Instant::now();
-            tick(&dataplane, &generator, systems.due(now_ns()), ready.is_ok());
-            for &cpu in &places {
-                let due = systems.due_on(cpu, now_ns());
-                if due > 0 {
-                    let mut one = CpuSet::new();
-                    // (Where it cannot go, the frames begin here.)
-                    let _ = one.set(cpu).and_then(|()| sched_setaffinity(this_thread, &one));
-                    tick(&dataplane, &generator, due, ready.is_ok());
-                    let _ = sched_setaffinity(this_thread, &cpus);
+            // (Without a port nobody would make what the systems queue.)
+            if generator.ifindex.load(Ordering::Relaxed) != 0 {
+                tick(&dataplane, &generator, systems.due(now_ns()), ready.is_ok());
+                for &cpu in &cpus {
+                    let due = systems.due_on(cpu, now_ns());
+                    if due > 0 {
+                        on_cpu(cpu, || tick(&dataplane, &generator, due, ready.is_ok()));
+                    }
                 }
             }
             // One that was late does not make the next ones late; and however long it took, others
@@ -125,6 +121,28 @@ pub(crate) fn start(
             tracing::error!("packet generator: no thread: {error}");
             None
         }
+    }
+}
+
+/// The CPUs that this thread may run on.
+fn allowed() -> Vec<usize> {
+    let set = sched_getaffinity(Pid::from_raw(0)).unwrap_or_default();
+    (0..CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).collect()
+}
+
+/// Runs on this CPU; where it may not go, here.
+fn on_cpu(cpu: usize, run: impl FnOnce()) {
+    let this_thread = Pid::from_raw(0);
+    // (Read again: it may have been changed from outside.)
+    let before = sched_getaffinity(this_thread);
+    let mut one = CpuSet::new();
+    let goes =
+        before.is_ok() && one.set(cpu).is_ok() && sched_setaffinity(this_thread, &one).is_ok();
+    run();
+    if let (true, Ok(before)) = (goes, before)
+        && let Err(error) = sched_setaffinity(this_thread, &before)
+    {
+        tracing::warn!("the packet generator stays on CPU {cpu}: {error}");
     }
 }
 

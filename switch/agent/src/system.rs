@@ -137,9 +137,8 @@ pub trait Running: Send + Sync {
         0
     }
 
-    /// The same of frames that are to begin on this CPU, which works on none: a frame of a system
-    /// whose messages go back and forth stays on the CPU on which it began, unless a network card
-    /// chooses another one.
+    /// The same of frames that are to begin on this CPU: a frame of a system whose messages go back
+    /// and forth stays on the CPU on which it began, unless a network card chooses another one.
     fn due_on(&self, _cpu: usize, _now_ns: u64) -> u64 {
         0
     }

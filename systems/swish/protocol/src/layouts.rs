@@ -39,6 +39,8 @@ pub const HOPS: u32 = 15;
 pub const MANY: u32 = 64;
 /// In large windows, frames that bring nothing go back so many times as often.
 pub const LONGER: u32 = 32;
+/// But not in a window that has begun so long ago: a member holds it up.
+pub const YOUNG_NS: u32 = 10_000_000;
 
 /// How cells merge.
 pub mod merge {
@@ -172,7 +174,7 @@ c_struct! {
         /// Not 0: nothing is merged, sent or turned.
         pub sealed: u64,
         /// Members that are ready, this switch too: for the windows of each lowest bit. In a tree:
-        /// children instead, when all below them are ready, too.
+        /// this switch, and children when all below them are ready, too.
         pub ready: [u32; 2],
         /// A member said that all are ready for this window.
         pub all_ready: u64,
@@ -225,6 +227,8 @@ c_struct! {
         pub cpu_percent: u32,
         /// This switch's place in the group's aggregation tree.
         pub tree: u32,
+        /// What the agent compares when it takes the group over: of all members and the tree.
+        pub members: u64,
     }
 }
 
@@ -343,6 +347,7 @@ pub fn header() -> Header {
             number("SP_SHARED_HOPS", HOPS, "of a frame that brings nothing"),
             number("SP_SHARED_MANY", MANY, "messages of a large window"),
             number("SP_SHARED_LONGER", LONGER, "times as many hops in large windows"),
+            number("SP_SHARED_YOUNG_NS", YOUNG_NS, "so long after they began"),
             number("SP_SHARED_CLEARING", 1 << LINE_CELLS, "a CPU clears the line"),
             number("SP_SHARED_SUM", merge::SUM, "how cells merge"),
             number("SP_SHARED_OR", merge::OR, ""),

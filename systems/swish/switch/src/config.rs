@@ -119,6 +119,11 @@ impl Source {
             Source::Controllers(_, own) => own.period_ns,
         }
     }
+
+    /// Whether the group has an aggregation tree.
+    pub(crate) fn has_tree(&self) -> bool {
+        matches!(self, Source::Fixed(view) if view.fan_out > 0)
+    }
 }
 
 /// What the configuration says of each of the program's groups.

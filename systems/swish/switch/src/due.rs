@@ -14,6 +14,8 @@ const FIRST_FRAMES: u32 = 2;
 /// In a tree, the time from one look to the next does not grow beyond so many doublings: what one
 /// neighbour brings is news for the others, to whom no frame may be under way.
 const DOUBLINGS_IN_TREE: u32 = 1;
+/// Looks without progress, in a tree, after which a neighbour is away: looks become rare.
+const AWAY: u32 = 1_000;
 /// Looks without progress before missing messages are asked for.
 const PATIENCE: u32 = 2;
 /// Messages that are asked for at a time, of each member.
@@ -47,8 +49,11 @@ pub struct Look {
     pub own: u32,
     /// There is an aggregation tree.
     pub tree: bool,
-    /// In a tree: children that said "ready" for this window. All neighbours wait for the last one.
+    /// In a tree: this switch and the children that said "ready" for this window. All neighbours
+    /// wait for the last one.
     pub ready: u32,
+    /// Members' records that a look reads.
+    pub records: u32,
     /// All members of the view, this switch too, in order of their numbers; in a tree, neighbours.
     pub members: Vec<(u32, Seen)>,
 }
@@ -94,6 +99,8 @@ const CPU_IDLE_NS: u64 = 10_000_000;
 /// As often frames are made for an idle CPU. (With a network card that chooses the CPUs, it may
 /// have none in spite of that.)
 const CPU_TRIES: u32 = 3;
+/// A CPU that still has frames so long after a try is one on which frames stay.
+const CPU_STAYS_NS: u64 = 1_000_000_000;
 /// A window with many messages makes the next ones count as large for so long.
 const LARGE_NS: u64 = 100_000_000;
 
@@ -105,6 +112,8 @@ struct Cpu {
     /// When that had changed.
     moved_ns: u64,
     tries: u32,
+    /// When the last one was.
+    tried_ns: u64,
 }
 
 /// What was seen at the looks before.
@@ -130,8 +139,8 @@ pub struct Rounds {
 const MOST_PAUSE_NS: u64 = 10_000_000;
 /// The same, at the least.
 const LEAST_PAUSE_NS: u64 = 100_000;
-/// The same, at the least, for each member: a look reads the records of all.
-const PAUSE_OF_MEMBER_NS: u64 = 1_000;
+/// The same, at the least, for each record of a member that a look reads.
+const PAUSE_OF_RECORD_NS: u64 = 1_000;
 
 impl Rounds {
     /// Whether it is time to look.
@@ -141,8 +150,8 @@ impl Rounds {
 
     /// When the next look is worth it.
     fn pause(&self, look: &Look, now_ns: u64) -> u64 {
-        let least = LEAST_PAUSE_NS.max(PAUSE_OF_MEMBER_NS * look.members.len() as u64);
-        let most = if look.tree { DOUBLINGS_IN_TREE } else { 16 };
+        let least = LEAST_PAUSE_NS.max(PAUSE_OF_RECORD_NS * u64::from(look.records));
+        let most = if look.tree && self.still < AWAY { DOUBLINGS_IN_TREE } else { 16 };
         let longer = least << self.still.saturating_sub(PATIENCE).min(most);
         let longer = longer.min(MOST_PAUSE_NS);
         // (A member that begins anew has no pause any more, and may need frames.)
@@ -162,7 +171,8 @@ impl Rounds {
         let moved = look.word != self.before.word
             || look.ready != self.before.ready
             || merged(&look) != merged(&self.before);
-        if moved && look.tree {
+        // (What was merged is no news for the neighbours.)
+        if look.tree && (look.word != self.before.word || look.ready != self.before.ready) {
             self.silences.clear();
         }
         self.still = if moved { 0 } else { self.still.saturating_add(1) };
@@ -218,17 +228,18 @@ impl Rounds {
             let part = self.spread.len().div_ceil(cpus.saturating_sub(at).max(1));
             return self.spread.drain(..part).collect();
         }
-        if !large || seen.sent != sent {
-            let tries = if large { seen.tries } else { 0 };
-            *seen = Cpu { sent, moved_ns: now_ns, tries };
+        let stays = seen.sent != sent && now_ns >= seen.tried_ns + CPU_STAYS_NS;
+        let tries = if !large || stays { 0 } else { seen.tries };
+        // (While no window moves, all CPUs may be idle.)
+        let waits = self.still > 0 || self.before.sealed || self.before.waits_until_ns > now_ns;
+        if !large || waits || seen.sent != sent {
+            *seen = Cpu { sent, moved_ns: now_ns, tries, tried_ns: seen.tried_ns };
             return vec![];
         }
-        let waits = self.before.sealed || self.before.waits_until_ns > now_ns;
-        if waits || now_ns < seen.moved_ns + CPU_IDLE_NS || seen.tries >= CPU_TRIES {
+        if now_ns < seen.moved_ns + CPU_IDLE_NS || seen.tries >= CPU_TRIES {
             return vec![];
         }
-        seen.moved_ns = now_ns;
-        seen.tries += 1;
+        *seen = Cpu { sent, moved_ns: now_ns, tries: seen.tries + 1, tried_ns: now_ns };
         let others = self.before.members.iter().map(|(member, _)| *member);
         let others: Vec<u32> = others.filter(|member| *member != self.before.own).collect();
         let frame = |member: &u32| Wanted { member: *member, want: NOTHING.into() };
@@ -345,7 +356,8 @@ mod tests {
     fn large(rounds: &mut Rounds, now_ns: u64) -> Vec<Wanted> {
         let own = (0, Seen { total: MANY, ..Seen::default() });
         let other = (1, Seen { to_send: MANY, ..Seen::default() });
-        rounds.due(look(phase::SENDING, &[own, other]), now_ns, none)
+        let word = (u64::from(rounds.window()) + 1) << 3 | phase::SENDING;
+        rounds.due(Look { word, ..look(phase::SENDING, &[own, other]) }, now_ns, none)
     }
 
     #[test]

@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use swish_protocol::control::Member;
 use swish_protocol::layouts::{
-    BUCKETS, BlockValue, CELLS, CPUS, CpuValue, DueValue, MEMBERS, MemberValue, NOT_KNOWN,
-    NodeValue, phase, tree,
+    BUCKETS, BlockValue, CELLS, CPUS, CpuValue, DUE as DUE_ENTRIES, DueValue, MEMBERS, MemberValue,
+    NOT_KNOWN, NodeValue, phase, tree,
 };
 use swish_protocol::objects::{
     Consistency, Group as Described, Merge, OwnMerge, SYSTEM, SharedSettings, groups, member_bytes,
@@ -120,6 +120,14 @@ impl View {
     /// Members' numbers are below this.
     pub fn limit(&self) -> u32 {
         self.members.iter().map(|it| it.number + 1).max().unwrap_or(0)
+    }
+
+    /// Of the members and the tree (FNV-1a, by words): with others, messages have other tags.
+    pub fn fingerprint(&self) -> u64 {
+        let member = |it: &Member| [it.number, u32::from(it.address)];
+        let words = [self.fan_out].into_iter().chain(self.members.iter().flat_map(member));
+        let add = |hash: u64, word| (hash ^ u64::from(word)).wrapping_mul(0x0100_0000_01b3);
+        words.fold(0xcbf2_9ce4_8422_2325, add)
     }
 }
 
@@ -376,6 +384,7 @@ impl Group {
             busy_ns: 0,
             cpu_percent: view.caps.cpu_percent,
             tree: place,
+            members: view.fingerprint(),
         };
         (node.dirty_blocks[side], node.most_cells[side]) = (open.blocks, open.most_cells);
         self.write_node(dataplane, &node)?;
@@ -415,6 +424,7 @@ impl Group {
         let known = [
             node.count as usize == near.len(),
             node.tree == place,
+            node.members == view.fingerprint(),
             node.limit == view.limit(),
             node.own == view.own,
             node.view == view.number,
@@ -464,6 +474,7 @@ impl Group {
             own: node.own,
             tree: node.tree != tree::NONE,
             ready: if node.tree == tree::NONE { 0 } else { node.ready[side] },
+            records: node.limit.min(self.room()),
             members,
         })
     }
@@ -507,7 +518,7 @@ impl Group {
         Ok(self.push(dataplane, window, due))
     }
 
-    /// Queues frames that are to begin on a CPU that works on none; how many.
+    /// Queues frames that are to begin on this CPU; how many.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -533,15 +544,16 @@ impl Group {
         Ok(self.push(dataplane, looks.rounds.window(), due))
     }
 
-    /// Queues frames until the map is full; how many.
+    /// Queues frames until the map is full; how many are to be made: more than were queued then, as
+    /// what nobody made (no port was up) must not stay there.
     fn push(&self, dataplane: &Dataplane, window: u32, due: Vec<Wanted>) -> u64 {
         let Some(map) = dataplane.map(DUE) else { return 0 };
         let mut queued = 0;
         for (flow, Wanted { member, want }) in (0..).zip(due) {
             let value =
                 DueValue { group: self.number(), member, want, flow: FLOWS + flow % 64, window };
-            // (It is full: the generator has as many to make as it can.)
             if map.update(&[], &value.to_bytes(), MapFlags::ANY).is_err() {
+                queued += u64::from(DUE_ENTRIES);
                 break;
             }
             queued += 1;

@@ -421,7 +421,9 @@ impl Objects {
 impl Running for Objects {
     fn interval(&self) -> Option<Duration> {
         let mirrors = self.eventual.iter().map(|it| it.terms.mirror_ns.saturating_mul(20));
-        let shortest = self.groups.iter().map(|it| it.source.period_ns()).chain(mirrors).min()?;
+        // (In a tree, each level may wait for a look.)
+        let period = |it: &Shared| if it.source.has_tree() { 0 } else { it.source.period_ns() };
+        let shortest = self.groups.iter().map(period).chain(mirrors).min()?;
         Some(Duration::from_nanos((shortest / 20).clamp(100_000, 1_000_000)))
     }
 

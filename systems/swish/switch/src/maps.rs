@@ -2,38 +2,49 @@
 //! to it that the data plane stands still (`membership`), but for packets that read and update.
 
 use crate::group::{Group, View};
+use c_layout::CStruct;
 use dataplane::{Dataplane, MappedWords, Result};
 use libbpf_rs::MapCore;
 use std::sync::atomic::{Ordering, fence};
 use swish_protocol::bulk::Piece;
-use swish_protocol::layouts::{CELLS, CPUS, LINE_CELLS, LINES, NOT_KNOWN, phase};
+use swish_protocol::layouts::{CELLS, CPUS, LINE_CELLS, LINES, MemberValue, NOT_KNOWN, phase};
 use swish_protocol::objects::period_begins;
 
 /// Words of a node (`NodeValue`).
 pub(crate) mod node {
-    pub const WORD: usize = 0;
-    pub const SEALED: usize = 1;
-    pub const READY: usize = 2;
-    pub const ALL_READY: usize = 3;
+    use c_layout::CStruct;
+    use swish_protocol::layouts::NodeValue;
+
+    const fn word(member: &str) -> usize {
+        NodeValue::LAYOUT.offset(member) / size_of::<u64>()
+    }
+
+    pub const WORD: usize = word("word");
+    pub const SEALED: usize = word("sealed");
+    pub const READY: usize = word("ready");
+    pub const ALL_READY: usize = word("all_ready");
     /// Complete members, and the end of members' numbers.
-    pub const COMPLETE_LIMIT: usize = 4;
-    pub const NEXT_NS: usize = 6;
-    pub const BEGAN_NS: usize = 7;
+    pub const COMPLETE_LIMIT: usize = word("complete");
+    pub const NEXT_NS: usize = word("next_ns");
+    pub const BEGAN_NS: usize = word("began_ns");
     /// View, and this switch's number.
-    pub const VIEW_OWN: usize = 9;
+    pub const VIEW_OWN: usize = word("view");
     /// Members, and CPUs.
-    pub const COUNT_CPUS: usize = 10;
-    pub const TOTALS: usize = 13;
-    pub const DIRTY_BLOCKS: usize = 15;
-    pub const FILLED_CLOSED: usize = 16;
+    pub const COUNT_CPUS: usize = word("count");
+    pub const TOTALS: usize = word("totals");
+    pub const DIRTY_BLOCKS: usize = word("dirty_blocks");
+    pub const FILLED_CLOSED: usize = word("filled");
 }
 
 /// Words of a member (`MemberValue`).
-const READY: usize = 0;
-const TOTAL_MERGED: usize = 1;
-const COMPLETE_FRAMES: usize = 2;
-const NEXT: usize = 3;
-const ADDRESS_FULL: usize = 4;
+const fn member_word(member: &str) -> usize {
+    MemberValue::LAYOUT.offset(member) / size_of::<u64>()
+}
+const READY: usize = member_word("ready");
+const TOTAL_MERGED: usize = member_word("total");
+const COMPLETE_FRAMES: usize = member_word("complete");
+const NEXT: usize = member_word("next");
+const ADDRESS_FULL: usize = member_word("address");
 
 /// Words of a block (`BlockValue`).
 const WINDOW: usize = 0;
@@ -423,6 +434,7 @@ impl Maps {
         self.members.set(at, TOTAL_MERGED, NOT_KNOWN.into());
         self.members.set(at, COMPLETE_FRAMES, 0);
         self.members.set(at, NEXT, 0);
+        self.members.set(at, NEXT + 1, 0);
         self.members.set(at, ADDRESS_FULL, address.into());
         (0..self.got_words).for_each(|word| self.got.set(self.got_at(number) + word, 0, 0));
     }

@@ -127,6 +127,7 @@ pub fn longest_pause(additions: &[Addition], from: Instant, until: Instant) -> D
 pub fn tally(lab: &TestLab, switch: &str, counter: &str) -> BTreeMap<u32, u64> {
     let name = format!("{}-{switch}", lab.name);
     let output = stateplane(&["shared", "get", counter, "--json", "--switch", &name]);
+    assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
     let said = json(&String::from_utf8_lossy(&output.stdout));
     let entries = said["entries"].as_array().expect("entries").iter();
     let text = |it: &serde_json::Value| it.as_str().expect("a number").to_owned();
