@@ -261,8 +261,8 @@ SP_INLINE void sp_shared_turn_round(__u8 *data)
 /*
  * What a hop of a frame that brings nothing counts. A frame stays on one CPU of a veth, so CPUs
  * have frames of their own. A CPU with few of them is through with a window's messages while others
- * still merge. If its frames ended then, the others would do all of the next windows. (A window that
- * takes long is held up by a member: then nobody merges.)
+ * still merge. If its frames ended then, the others would do all of the next windows. (A window
+ * that takes long is held up by a member: then nobody merges.)
  */
 SP_INLINE __u32 sp_shared_hop(__u32 group, struct sp_shared_node *node, __u64 window)
 {
