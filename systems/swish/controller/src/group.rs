@@ -5,6 +5,7 @@ mod eventual;
 mod fold;
 mod need;
 mod seen;
+mod tell;
 
 use crate::attempt::{Attempt, Gather};
 use crate::controller::{Event, Outputs, Settings};
@@ -16,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use swish_protocol::bulk;
 use swish_protocol::control::{
-    Lease, Member, Message, Order, Part, Report, Task, Turn, View, What, Which, name_hash,
+    Lease, Member, Message, Order, Part, Report, Task, Turn, What, Which, name_hash,
 };
 
 /// Switches are told that they are heard every so often.
@@ -438,29 +439,6 @@ impl Group {
         known.chain(newest.map(|it| it.number)).max().unwrap_or(0) + 1
     }
 
-    /// Switches with state of an earlier time give it up.
-    fn remove_strangers(
-        &mut self,
-        now_ns: u64,
-        settings: &Settings,
-        newest: &Decided,
-        out: &mut Outputs,
-    ) {
-        let mut told = vec![];
-        for (address, seen) in &mut self.seen {
-            let report = &seen.report;
-            let due = now_ns >= seen.ordered_ns + settings.again_ns;
-            if report.view != 0 && !newest.has(*address, report.incarnation) && due {
-                seen.ordered_ns = now_ns;
-                told.push((seen.from, report.incarnation));
-            }
-        }
-        for (from, incarnation) in told {
-            let task = Task::Removed { number: newest.number };
-            out.messages.push((from, self.order(incarnation, task)));
-        }
-    }
-
     fn begin_attempt(
         &mut self,
         now_ns: u64,
@@ -540,56 +518,5 @@ impl Group {
         let decided = attempt.decided();
         self.attempt = Some(attempt);
         decided.map(|decided| (decided, oldest))
-    }
-
-    /// Members that do not have the newest decision are told of it; those that join, when all
-    /// others have it.
-    fn tell(&mut self, now_ns: u64, settings: &Settings, newest: &Decided, out: &mut Outputs) {
-        let joins = |it: &Member| newest.joins.contains(&it.number);
-        let has = |it: &Member| {
-            self.reports(settings, now_ns, it).is_none_or(|report| report.view == newest.number)
-        };
-        let others = newest.members.iter().filter(|it| !joins(it)).all(has);
-        let others = others || planted(Mutation::JoinsEarly);
-        let mut told = vec![];
-        for member in newest.members.iter().filter(|it| others || !joins(it)) {
-            let Some(report) = self.reports(settings, now_ns, member) else { continue };
-            let Some(seen) = self.seen.get(&member.address) else { continue };
-            let knows = report.view == newest.number && !report.asks;
-            if !knows && now_ns >= seen.ordered_ns + settings.again_ns {
-                told.push((seen.from, *member));
-            }
-        }
-        // (Those that begin a group have nothing to give each other.)
-        let founded = newest.joins.len() == newest.members.len();
-        let all = newest.members.iter().all(has);
-        if all {
-            self.value = None;
-        }
-        for (from, member) in told {
-            let counted = newest.counted.get(&member.address).into_iter().flatten();
-            let counted = counted.filter(|it| it.incarnation == member.incarnation);
-            let view = View {
-                number: newest.number,
-                members: newest.members.clone(),
-                turn: newest.turn,
-                window: newest.window,
-                value: newest.lacks.contains(&member.address),
-                extra: !newest.extra.is_empty(),
-                counted: counted.map(|it| (it.view, it.rotation)).collect(),
-                lease: newest.lease,
-                joins: if newest.lease.is_none() || founded {
-                    vec![]
-                } else {
-                    newest.joins.clone()
-                },
-                away: !newest.away.is_empty(),
-                base: newest.base.clone(),
-            };
-            out.messages.push((from, self.order(member.incarnation, Task::Take(view))));
-            if let Some(seen) = self.seen.get_mut(&member.address) {
-                seen.ordered_ns = now_ns;
-            }
-        }
     }
 }
