@@ -21,6 +21,9 @@ pub struct Settings {
     pub groups: BTreeMap<String, GroupSettings>,
     /// A switch that has not reported for so long is dead.
     pub dead_ns: u64,
+    /// So is one that was asked to seal, for a view without a dead member, and has not reported for
+    /// so long: at the most `dead_ns`.
+    pub asked_dead_ns: u64,
     /// One that holds its group up for so long is removed; 0: never.
     pub slow_ns: u64,
     /// A switch that is to join waits so long for others that are to join, too.

@@ -111,6 +111,7 @@ impl Group {
     /// This controller leads from now on, or does not any more.
     pub fn begin(&mut self, now_ns: u64) {
         (self.attempt, self.value, self.settled) = (None, None, None);
+        self.asks_nobody();
         self.sent = eventual::Sent::default();
         self.summed = fold::Summed::default();
         self.began_ns = Some(now_ns);
@@ -204,6 +205,7 @@ impl Group {
         });
         self.value = value;
         self.joins_since_ns = None;
+        self.asks_nobody();
         for seen in self.seen.values_mut() {
             seen.ordered_ns = 0;
         }
@@ -217,6 +219,12 @@ impl Group {
 
     pub fn not_persisted(&mut self) {
         self.attempt = None;
+        self.asks_nobody();
+    }
+
+    /// No attempt waits for an answer to a seal.
+    fn asks_nobody(&mut self) {
+        self.seen.values_mut().for_each(|seen| seen.asked_ns = None);
     }
 
     pub fn deciding(&mut self) {
@@ -455,11 +463,20 @@ impl Group {
         if stays.is_empty() {
             stays = living;
         }
+        // (A living switch that is not sealed again owes no answer to an earlier seal.)
+        for (address, seen) in &mut self.seen {
+            let is_asked = stays.iter().any(|it| it.address == *address);
+            if !is_asked && seen.is_alive(settings, now_ns) {
+                seen.asked_ns = None;
+            }
+        }
         let number = self.next_number(Some(newest));
         let joins = self.fresh(settings, now_ns);
         self.value = None;
         let begun = Attempt::begun(number, now_ns);
-        self.attempt = Some(Attempt { stays, joins, leaves: leaving, ..begun });
+        let mut attempt = Attempt { stays, joins, leaves: leaving, ..begun };
+        attempt.without_some = newest.members.iter().any(|it| !attempt.has(it));
+        self.attempt = Some(attempt);
     }
 
     /// Seals, hears, gathers.
@@ -476,7 +493,10 @@ impl Group {
             attempt.told_ns = now_ns;
             for member in &attempt.stays {
                 let Some(seen) = self.seen.get_mut(&member.address) else { continue };
-                seen.asked_ns.get_or_insert(now_ns);
+                // (One that is sealed packs state, and may be silent meanwhile.)
+                if attempt.without_some && seen.report.sealed != number {
+                    seen.asked_ns.get_or_insert(now_ns);
+                }
                 let from = seen.from;
                 out.messages.push((from, self.order(member.incarnation, Task::Seal { number })));
             }
