@@ -84,6 +84,9 @@ pub enum Event {
     /// A switch is in this view, and the newest one that is known is the other one: nothing is
     /// decided for the group.
     Behind(String, Ipv4Addr, u32, u32),
+    /// A switch is in this view, which is not known, and the group goes on in the other one. What
+    /// the switch has is not the group's, and it is left alone.
+    Unknown(String, Ipv4Addr, u32, u32),
     /// A decision was not taken: it is made anew.
     NotTaken(String, u32),
 }

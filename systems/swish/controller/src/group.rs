@@ -51,6 +51,8 @@ pub struct MemberStatus {
     pub member: bool,
     /// With EWO: the others have sent it all that they have.
     pub sent_all: bool,
+    /// It is in a view of another database: a newer one than all that are known.
+    pub unknown: bool,
     /// Time since its last report; none: there was none.
     pub heard_ns: Option<u64>,
     /// The last one.
@@ -75,6 +77,9 @@ pub(crate) struct Group {
     told: BTreeSet<(Ipv4Addr, u32)>,
     /// See `Stage::Behind`.
     behind: bool,
+    /// Lives in a view that is newer than all that are known, beside members that go on without
+    /// them.
+    unknown: BTreeSet<(Ipv4Addr, u32)>,
     /// With SRO: since when all members have had everything, in the view with this number.
     settled: Option<(u32, u64)>,
     sent: eventual::Sent,
@@ -95,6 +100,7 @@ impl Group {
             sealed_ns: 0,
             told: BTreeSet::new(),
             behind: false,
+            unknown: BTreeSet::new(),
             settled: None,
             sent: eventual::Sent::default(),
             summed: fold::Summed::default(),
@@ -111,6 +117,8 @@ impl Group {
     /// This controller leads from now on, or does not any more.
     pub fn begin(&mut self, now_ns: u64) {
         (self.attempt, self.value, self.settled) = (None, None, None);
+        self.behind = false;
+        self.unknown.clear();
         self.asks_nobody();
         self.sent = eventual::Sent::default();
         self.summed = fold::Summed::default();
@@ -248,6 +256,7 @@ impl Group {
         state: &GroupState,
         now_ns: u64,
     ) -> Vec<MemberStatus> {
+        let known = state.newest().map_or(0, |it| it.number);
         let of = |(number, address): (u32, &Ipv4Addr)| {
             let seen = self.seen.get(address);
             let incarnation = seen.map_or(0, |seen| seen.report.incarnation);
@@ -256,6 +265,7 @@ impl Group {
                 address: *address,
                 member: state.newest().is_some_and(|it| it.has(*address, incarnation)),
                 heard_ns: seen.map(|seen| now_ns.saturating_sub(seen.heard_ns)),
+                unknown: seen.is_some_and(|seen| self.has_unknown_view(known, &seen.report)),
                 sent_all: self.was_sent_all(*address, seen.map(|seen| &seen.report)),
                 report: seen.map(|seen| seen.report.clone()),
             }
@@ -338,7 +348,7 @@ impl Group {
             }
             return self.eventual_step(now_ns, settings, newest, out);
         }
-        if self.is_behind(now_ns, settings, state.newest(), out) {
+        if self.is_behind(now_ns, settings, state, out) {
             return None;
         }
         let Some(newest) = state.newest() else { return self.found(now_ns, settings, None) };
@@ -443,7 +453,9 @@ impl Group {
     }
 
     fn next_number(&self, newest: Option<&Decided>) -> u32 {
-        let known = self.seen.values().map(|seen| seen.report.known.max(seen.report.view));
+        let reports = self.seen.values().map(|seen| &seen.report);
+        let reports = reports.filter(|report| !self.is_unknown(report));
+        let known = reports.map(|report| report.known.max(report.view));
         known.chain(newest.map(|it| it.number)).max().unwrap_or(0) + 1
     }
 

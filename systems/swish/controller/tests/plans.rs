@@ -349,6 +349,77 @@ fn members_of_an_unknown_view_are_left_alone() {
     }
 }
 
+/// Packets go on without an agent: a member that is silent is waited for until it is lost.
+#[test]
+fn silent_members_of_an_unknown_view_are_waited_for() {
+    let newer: Vec<Report> = (0..4).map(|number| report(number, 6, 80, phase::READY, 0)).collect();
+    let fresh = [report(4, 0, 0, phase::READY, 0)];
+    let of_view_4 = World::new().controller.state().clone();
+    for state in [of_view_4, State::default()] {
+        let mut world = World::of(5, state);
+        world.round(&newer);
+        for _ in 0..90 {
+            let (tasks, persist) = world.round(&fresh);
+            assert!(persist.is_none(), "{persist:?}");
+            assert!(tasks.iter().all(|(_, it)| *it == Task::Heard), "{tasks:?}");
+        }
+        let (stage, members) = world.controller.group("main", world.now_ns).expect("the group");
+        assert_eq!(stage, Stage::Behind);
+        assert!(members[..4].iter().all(|it| it.unknown) && !members[4].unknown, "{members:?}");
+        let began = (0..20).any(|_| world.round(&fresh).1.is_some());
+        assert!(began, "they are lost");
+    }
+}
+
+#[test]
+fn a_controller_that_leads_no_more_is_not_behind() {
+    let mut world = World::of(4, State::default());
+    world.round(&[report(0, 6, 80, phase::READY, 0)]);
+    let stage = |world: &World| world.controller.group("main", world.now_ns).map(|it| it.0);
+    assert_eq!(stage(&world), Some(Stage::Behind));
+    world.controller.handle(world.now_ns, Input::Leading(false));
+    assert_ne!(stage(&world), Some(Stage::Behind));
+}
+
+/// It was out of reach when the group began anew without a database.
+#[test]
+fn a_switch_of_another_database_holds_nobody_up() {
+    let mut world = World::of(5, World::new().controller.state().clone());
+    let mut all: Vec<Report> = (0..4).map(|number| report(number, 4, 8, phase::READY, 0)).collect();
+    (0..25).for_each(|_| drop(world.round(&all)));
+    all.push(report(4, 57, 900, phase::READY, 0));
+    assert_eq!(seals(&mut world, &mut all, 5), BTreeSet::new());
+    let told = Event::Unknown("main".to_owned(), address(4), 57, 4);
+    assert_eq!(world.events, [told], "once");
+    let (stage, members) = world.controller.group("main", world.now_ns).expect("the group");
+    assert!(stage == Stage::Settled && members[4].unknown && !members[0].unknown, "{members:?}");
+    // Its agent is another one, and a member dies.
+    all[4].incarnation = 8;
+    all.remove(3);
+    let (mut tasks, mut decided) = (vec![], None);
+    for _ in 0..30 {
+        let (some, persist) = world.round(&all);
+        for (to, task) in &some {
+            let Task::Seal { number } = task else { continue };
+            for report in all.iter_mut().filter(|it| it.switch == *to) {
+                (report.sealed, report.known) = (*number, *number);
+            }
+        }
+        tasks.extend(some);
+        if persist.is_some() {
+            decided = persist;
+            tasks.extend(tasks_of(world.controller.handle(world.now_ns, Input::Persisted)));
+        }
+    }
+    let decided = decided.expect("a decision");
+    let newest = decided.groups["main"].newest().expect("a decision");
+    assert_eq!((newest.number, newest.members.len()), (5, 3));
+    let told: BTreeSet<Ipv4Addr> = takes(&tasks).iter().map(|(to, _)| *to).collect();
+    assert_eq!(told, (0..3).map(address).collect::<BTreeSet<_>>());
+    let of_it = |(to, task): &&(Ipv4Addr, Task)| *to == address(4) && *task != Task::Heard;
+    assert_eq!(tasks.iter().find(of_it), None);
+}
+
 /// Until the decision that a switch joins is persistent: the reports, and the switches that are
 /// told of it at once.
 fn joined() -> (World, Vec<Report>, Vec<Ipv4Addr>) {

@@ -18,6 +18,9 @@ impl Group {
         let mut told = vec![];
         for (address, seen) in &mut self.seen {
             let report = &seen.report;
+            if self.unknown.contains(&(*address, report.incarnation)) {
+                continue;
+            }
             let due = now_ns >= seen.ordered_ns + settings.again_ns;
             if report.view != 0 && !newest.has(*address, report.incarnation) && due {
                 seen.ordered_ns = now_ns;
