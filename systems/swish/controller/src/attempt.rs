@@ -17,6 +17,8 @@ pub(crate) struct Attempt {
     pub joins: Vec<Member>,
     /// Members that leave, as an operator wants it.
     pub leaves: Vec<Member>,
+    /// Members are none of these: they are dead, or slow.
+    pub without_some: bool,
     pub began_ns: u64,
     /// Orders went out then.
     pub told_ns: u64,
@@ -92,8 +94,22 @@ impl Attempt {
     /// It begins now, without anybody.
     pub fn begun(number: u32, now_ns: u64) -> Attempt {
         let (stays, joins, leaves) = (vec![], vec![], vec![]);
-        let (told_ns, gather, deciding) = (0, None, false);
-        Attempt { number, stays, joins, leaves, began_ns: now_ns, told_ns, gather, deciding }
+        Attempt {
+            number,
+            stays,
+            joins,
+            leaves,
+            without_some: false,
+            began_ns: now_ns,
+            told_ns: 0,
+            gather: None,
+            deciding: false,
+        }
+    }
+
+    /// It says what becomes of the member.
+    pub fn has(&self, member: &Member) -> bool {
+        [&self.stays, &self.joins, &self.leaves].into_iter().any(|all| all.contains(member))
     }
 
     /// The decision, once all is here that it needs.

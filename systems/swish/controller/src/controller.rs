@@ -21,6 +21,9 @@ pub struct Settings {
     pub groups: BTreeMap<String, GroupSettings>,
     /// A switch that has not reported for so long is dead.
     pub dead_ns: u64,
+    /// So is one that was asked to seal, for a view without a dead member, and has not reported for
+    /// so long: at the most `dead_ns`.
+    pub asked_dead_ns: u64,
     /// One that holds its group up for so long is removed; 0: never.
     pub slow_ns: u64,
     /// A switch that is to join waits so long for others that are to join, too.
@@ -81,6 +84,9 @@ pub enum Event {
     /// A switch is in this view, and the newest one that is known is the other one: nothing is
     /// decided for the group.
     Behind(String, Ipv4Addr, u32, u32),
+    /// A switch is in this view, which is not known, and the group goes on in the other one. What
+    /// the switch has is not the group's, and it is left alone.
+    Unknown(String, Ipv4Addr, u32, u32),
     /// A decision was not taken: it is made anew.
     NotTaken(String, u32),
 }

@@ -5,6 +5,7 @@ mod eventual;
 mod fold;
 mod need;
 mod seen;
+mod tell;
 
 use crate::attempt::{Attempt, Gather};
 use crate::controller::{Event, Outputs, Settings};
@@ -16,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use swish_protocol::bulk;
 use swish_protocol::control::{
-    Lease, Member, Message, Order, Part, Report, Task, Turn, View, What, Which, name_hash,
+    Lease, Member, Message, Order, Part, Report, Task, Turn, What, Which, name_hash,
 };
 
 /// Switches are told that they are heard every so often.
@@ -50,6 +51,8 @@ pub struct MemberStatus {
     pub member: bool,
     /// With EWO: the others have sent it all that they have.
     pub sent_all: bool,
+    /// It is in a view of another database: a newer one than all that are known.
+    pub unknown: bool,
     /// Time since its last report; none: there was none.
     pub heard_ns: Option<u64>,
     /// The last one.
@@ -74,6 +77,9 @@ pub(crate) struct Group {
     told: BTreeSet<(Ipv4Addr, u32)>,
     /// See `Stage::Behind`.
     behind: bool,
+    /// Lives in a view that is newer than all that are known, beside members that go on without
+    /// them.
+    unknown: BTreeSet<(Ipv4Addr, u32)>,
     /// With SRO: since when all members have had everything, in the view with this number.
     settled: Option<(u32, u64)>,
     sent: eventual::Sent,
@@ -94,6 +100,7 @@ impl Group {
             sealed_ns: 0,
             told: BTreeSet::new(),
             behind: false,
+            unknown: BTreeSet::new(),
             settled: None,
             sent: eventual::Sent::default(),
             summed: fold::Summed::default(),
@@ -110,6 +117,9 @@ impl Group {
     /// This controller leads from now on, or does not any more.
     pub fn begin(&mut self, now_ns: u64) {
         (self.attempt, self.value, self.settled) = (None, None, None);
+        self.behind = false;
+        self.unknown.clear();
+        self.asks_nobody();
         self.sent = eventual::Sent::default();
         self.summed = fold::Summed::default();
         self.began_ns = Some(now_ns);
@@ -203,6 +213,7 @@ impl Group {
         });
         self.value = value;
         self.joins_since_ns = None;
+        self.asks_nobody();
         for seen in self.seen.values_mut() {
             seen.ordered_ns = 0;
         }
@@ -216,6 +227,12 @@ impl Group {
 
     pub fn not_persisted(&mut self) {
         self.attempt = None;
+        self.asks_nobody();
+    }
+
+    /// No attempt waits for an answer to a seal.
+    fn asks_nobody(&mut self) {
+        self.seen.values_mut().for_each(|seen| seen.asked_ns = None);
     }
 
     pub fn deciding(&mut self) {
@@ -239,6 +256,7 @@ impl Group {
         state: &GroupState,
         now_ns: u64,
     ) -> Vec<MemberStatus> {
+        let known = state.newest().map_or(0, |it| it.number);
         let of = |(number, address): (u32, &Ipv4Addr)| {
             let seen = self.seen.get(address);
             let incarnation = seen.map_or(0, |seen| seen.report.incarnation);
@@ -247,6 +265,7 @@ impl Group {
                 address: *address,
                 member: state.newest().is_some_and(|it| it.has(*address, incarnation)),
                 heard_ns: seen.map(|seen| now_ns.saturating_sub(seen.heard_ns)),
+                unknown: seen.is_some_and(|seen| self.has_unknown_view(known, &seen.report)),
                 sent_all: self.was_sent_all(*address, seen.map(|seen| &seen.report)),
                 report: seen.map(|seen| seen.report.clone()),
             }
@@ -329,7 +348,7 @@ impl Group {
             }
             return self.eventual_step(now_ns, settings, newest, out);
         }
-        if self.is_behind(now_ns, settings, state.newest(), out) {
+        if self.is_behind(now_ns, settings, state, out) {
             return None;
         }
         let Some(newest) = state.newest() else { return self.found(now_ns, settings, None) };
@@ -434,31 +453,10 @@ impl Group {
     }
 
     fn next_number(&self, newest: Option<&Decided>) -> u32 {
-        let known = self.seen.values().map(|seen| seen.report.known.max(seen.report.view));
+        let reports = self.seen.values().map(|seen| &seen.report);
+        let reports = reports.filter(|report| !self.is_unknown(report));
+        let known = reports.map(|report| report.known.max(report.view));
         known.chain(newest.map(|it| it.number)).max().unwrap_or(0) + 1
-    }
-
-    /// Switches with state of an earlier time give it up.
-    fn remove_strangers(
-        &mut self,
-        now_ns: u64,
-        settings: &Settings,
-        newest: &Decided,
-        out: &mut Outputs,
-    ) {
-        let mut told = vec![];
-        for (address, seen) in &mut self.seen {
-            let report = &seen.report;
-            let due = now_ns >= seen.ordered_ns + settings.again_ns;
-            if report.view != 0 && !newest.has(*address, report.incarnation) && due {
-                seen.ordered_ns = now_ns;
-                told.push((seen.from, report.incarnation));
-            }
-        }
-        for (from, incarnation) in told {
-            let task = Task::Removed { number: newest.number };
-            out.messages.push((from, self.order(incarnation, task)));
-        }
     }
 
     fn begin_attempt(
@@ -477,11 +475,20 @@ impl Group {
         if stays.is_empty() {
             stays = living;
         }
+        // (A living switch that is not sealed again owes no answer to an earlier seal.)
+        for (address, seen) in &mut self.seen {
+            let is_asked = stays.iter().any(|it| it.address == *address);
+            if !is_asked && seen.is_alive(settings, now_ns) {
+                seen.asked_ns = None;
+            }
+        }
         let number = self.next_number(Some(newest));
         let joins = self.fresh(settings, now_ns);
         self.value = None;
         let begun = Attempt::begun(number, now_ns);
-        self.attempt = Some(Attempt { stays, joins, leaves: leaving, ..begun });
+        let mut attempt = Attempt { stays, joins, leaves: leaving, ..begun };
+        attempt.without_some = newest.members.iter().any(|it| !attempt.has(it));
+        self.attempt = Some(attempt);
     }
 
     /// Seals, hears, gathers.
@@ -498,7 +505,10 @@ impl Group {
             attempt.told_ns = now_ns;
             for member in &attempt.stays {
                 let Some(seen) = self.seen.get_mut(&member.address) else { continue };
-                seen.asked_ns.get_or_insert(now_ns);
+                // (One that is sealed packs state, and may be silent meanwhile.)
+                if attempt.without_some && seen.report.sealed != number {
+                    seen.asked_ns.get_or_insert(now_ns);
+                }
                 let from = seen.from;
                 out.messages.push((from, self.order(member.incarnation, Task::Seal { number })));
             }
@@ -540,56 +550,5 @@ impl Group {
         let decided = attempt.decided();
         self.attempt = Some(attempt);
         decided.map(|decided| (decided, oldest))
-    }
-
-    /// Members that do not have the newest decision are told of it; those that join, when all
-    /// others have it.
-    fn tell(&mut self, now_ns: u64, settings: &Settings, newest: &Decided, out: &mut Outputs) {
-        let joins = |it: &Member| newest.joins.contains(&it.number);
-        let has = |it: &Member| {
-            self.reports(settings, now_ns, it).is_none_or(|report| report.view == newest.number)
-        };
-        let others = newest.members.iter().filter(|it| !joins(it)).all(has);
-        let others = others || planted(Mutation::JoinsEarly);
-        let mut told = vec![];
-        for member in newest.members.iter().filter(|it| others || !joins(it)) {
-            let Some(report) = self.reports(settings, now_ns, member) else { continue };
-            let Some(seen) = self.seen.get(&member.address) else { continue };
-            let knows = report.view == newest.number && !report.asks;
-            if !knows && now_ns >= seen.ordered_ns + settings.again_ns {
-                told.push((seen.from, *member));
-            }
-        }
-        // (Those that begin a group have nothing to give each other.)
-        let founded = newest.joins.len() == newest.members.len();
-        let all = newest.members.iter().all(has);
-        if all {
-            self.value = None;
-        }
-        for (from, member) in told {
-            let counted = newest.counted.get(&member.address).into_iter().flatten();
-            let counted = counted.filter(|it| it.incarnation == member.incarnation);
-            let view = View {
-                number: newest.number,
-                members: newest.members.clone(),
-                turn: newest.turn,
-                window: newest.window,
-                value: newest.lacks.contains(&member.address),
-                extra: !newest.extra.is_empty(),
-                counted: counted.map(|it| (it.view, it.rotation)).collect(),
-                lease: newest.lease,
-                joins: if newest.lease.is_none() || founded {
-                    vec![]
-                } else {
-                    newest.joins.clone()
-                },
-                away: !newest.away.is_empty(),
-                base: newest.base.clone(),
-            };
-            out.messages.push((from, self.order(member.incarnation, Task::Take(view))));
-            if let Some(seen) = self.seen.get_mut(&member.address) {
-                seen.ordered_ns = now_ns;
-            }
-        }
     }
 }

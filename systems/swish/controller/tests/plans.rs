@@ -1,6 +1,6 @@
 //! What becomes of the window, by what members report; what the controller does, step by step.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use swish_controller::mutation::{self, Mutation};
 use swish_controller::{
@@ -147,11 +147,11 @@ struct World {
 impl World {
     fn new() -> World {
         let state = State { version: 1, groups: BTreeMap::from([("main".to_owned(), state())]) };
-        World::of(state)
+        World::of(4, state)
     }
 
-    fn of(state: State) -> World {
-        let controller = Controller::new(settings(4), state);
+    fn of(switches: u32, state: State) -> World {
+        let controller = Controller::new(settings(switches), state);
         World { controller, now_ns: 1000 * MS, events: vec![] }
     }
 
@@ -255,9 +255,9 @@ fn two_die(later: usize, second_reports: bool) -> (usize, usize, Vec<Member>) {
     panic!("no decision in a second");
 }
 
-/// The others stand still meanwhile: who was asked is not given all of `dead_ns`, 100 ms.
+/// The others stand still meanwhile: a member that was asked is not given all of `dead_ns`, 100 ms.
 #[test]
-fn who_dies_with_another_one_goes_with_it() {
+fn members_that_die_together_go_together() {
     let only = [member(0), member(1)];
     for (later, rounds) in [(0, 1), (3, 4), (5, 5), (8, 7)] {
         let (asked, decided, members) = two_die(later, false);
@@ -273,11 +273,58 @@ fn a_member_that_reports_has_time_to_seal() {
     assert!(decided - asked >= 50, "it had {}0 ms, of 500", decided - asked);
 }
 
-/// An older database, or none: who follows the controller would lose what it has since.
+/// So many rounds in which these report, sealed once they are asked to be; the seals' numbers.
+fn seals(world: &mut World, all: &mut [Report], rounds: u32) -> BTreeSet<u32> {
+    let mut numbers = BTreeSet::new();
+    for _ in 0..rounds {
+        for (to, task) in world.round(all).0 {
+            let Task::Seal { number } = task else { continue };
+            numbers.insert(number);
+            for report in all.iter_mut().filter(|it| it.switch == to) {
+                (report.sealed, report.known) = (number, number);
+            }
+        }
+    }
+    numbers
+}
+
+fn died(world: &World) -> Vec<&Event> {
+    world.events.iter().filter(|it| matches!(it, Event::Died(..))).collect()
+}
+
+/// It packs what it has merged: that takes time.
+#[test]
+fn a_sealed_member_may_be_silent() {
+    let mut world = World::new();
+    let mut all: Vec<Report> = (0..4).map(|number| report(number, 4, 8, phase::READY, 0)).collect();
+    all[1].whole = 0b1000;
+    world.round(&all);
+    assert_eq!(seals(&mut world, &mut all[..3], 14), BTreeSet::from([5]));
+    assert!(all[..3].iter().all(|it| it.sealed == 5));
+    let mut others = [all[0].clone(), all[2].clone()];
+    assert_eq!(seals(&mut world, &mut others, 8), BTreeSet::from([5]));
+    assert_eq!(died(&world).len(), 1, "{:?}", world.events);
+}
+
+/// A switch joins, and a member has its 100 ms, although the others are sealed.
+#[test]
+fn nobody_is_hurried_if_nobody_died() {
+    let mut world = World::of(5, World::new().controller.state().clone());
+    let mut all: Vec<Report> = (0..4).map(|number| report(number, 4, 8, phase::READY, 0)).collect();
+    all.push(report(4, 0, 0, phase::READY, 0));
+    assert_eq!(seals(&mut world, &mut all, 1), BTreeSet::from([5]));
+    all.remove(3);
+    assert_eq!(seals(&mut world, &mut all, 8), BTreeSet::from([5]));
+    assert!(died(&world).is_empty(), "{:?}", world.events);
+    assert!(seals(&mut world, &mut all, 5).contains(&6));
+    assert_eq!(died(&world).len(), 1, "{:?}", world.events);
+}
+
+/// An older database, or none: members that follow the controller would lose what they have since.
 #[test]
 fn members_of_an_unknown_view_are_left_alone() {
     let newer: Vec<Report> = (0..4).map(|number| report(number, 6, 80, phase::READY, 0)).collect();
-    for (mut world, known) in [(World::new(), 4), (World::of(State::default()), 0)] {
+    for (mut world, known) in [(World::new(), 4), (World::of(4, State::default()), 0)] {
         for round in 0..100 {
             // (One of them begins anew.)
             let mut reports = newer.clone();
@@ -300,6 +347,77 @@ fn members_of_an_unknown_view_are_left_alone() {
         let began = (0..400).any(|_| world.round(&fresh).1.is_some());
         assert!(began, "{known}");
     }
+}
+
+/// Packets go on without an agent: a member that is silent is waited for until it is lost.
+#[test]
+fn silent_members_of_an_unknown_view_are_waited_for() {
+    let newer: Vec<Report> = (0..4).map(|number| report(number, 6, 80, phase::READY, 0)).collect();
+    let fresh = [report(4, 0, 0, phase::READY, 0)];
+    let of_view_4 = World::new().controller.state().clone();
+    for state in [of_view_4, State::default()] {
+        let mut world = World::of(5, state);
+        world.round(&newer);
+        for _ in 0..90 {
+            let (tasks, persist) = world.round(&fresh);
+            assert!(persist.is_none(), "{persist:?}");
+            assert!(tasks.iter().all(|(_, it)| *it == Task::Heard), "{tasks:?}");
+        }
+        let (stage, members) = world.controller.group("main", world.now_ns).expect("the group");
+        assert_eq!(stage, Stage::Behind);
+        assert!(members[..4].iter().all(|it| it.unknown) && !members[4].unknown, "{members:?}");
+        let began = (0..20).any(|_| world.round(&fresh).1.is_some());
+        assert!(began, "they are lost");
+    }
+}
+
+#[test]
+fn a_controller_that_leads_no_more_is_not_behind() {
+    let mut world = World::of(4, State::default());
+    world.round(&[report(0, 6, 80, phase::READY, 0)]);
+    let stage = |world: &World| world.controller.group("main", world.now_ns).map(|it| it.0);
+    assert_eq!(stage(&world), Some(Stage::Behind));
+    world.controller.handle(world.now_ns, Input::Leading(false));
+    assert_ne!(stage(&world), Some(Stage::Behind));
+}
+
+/// It was out of reach when the group began anew without a database.
+#[test]
+fn a_switch_of_another_database_holds_nobody_up() {
+    let mut world = World::of(5, World::new().controller.state().clone());
+    let mut all: Vec<Report> = (0..4).map(|number| report(number, 4, 8, phase::READY, 0)).collect();
+    (0..25).for_each(|_| drop(world.round(&all)));
+    all.push(report(4, 57, 900, phase::READY, 0));
+    assert_eq!(seals(&mut world, &mut all, 5), BTreeSet::new());
+    let told = Event::Unknown("main".to_owned(), address(4), 57, 4);
+    assert_eq!(world.events, [told], "once");
+    let (stage, members) = world.controller.group("main", world.now_ns).expect("the group");
+    assert!(stage == Stage::Settled && members[4].unknown && !members[0].unknown, "{members:?}");
+    // Its agent is another one, and a member dies.
+    all[4].incarnation = 8;
+    all.remove(3);
+    let (mut tasks, mut decided) = (vec![], None);
+    for _ in 0..30 {
+        let (some, persist) = world.round(&all);
+        for (to, task) in &some {
+            let Task::Seal { number } = task else { continue };
+            for report in all.iter_mut().filter(|it| it.switch == *to) {
+                (report.sealed, report.known) = (*number, *number);
+            }
+        }
+        tasks.extend(some);
+        if persist.is_some() {
+            decided = persist;
+            tasks.extend(tasks_of(world.controller.handle(world.now_ns, Input::Persisted)));
+        }
+    }
+    let decided = decided.expect("a decision");
+    let newest = decided.groups["main"].newest().expect("a decision");
+    assert_eq!((newest.number, newest.members.len()), (5, 3));
+    let told: BTreeSet<Ipv4Addr> = takes(&tasks).iter().map(|(to, _)| *to).collect();
+    assert_eq!(told, (0..3).map(address).collect::<BTreeSet<_>>());
+    let of_it = |(to, task): &&(Ipv4Addr, Task)| *to == address(4) && *task != Task::Heard;
+    assert_eq!(tasks.iter().find(of_it), None);
 }
 
 /// Until the decision that a switch joins is persistent: the reports, and the switches that are

@@ -11,6 +11,9 @@ use swish_protocol::layouts::MEMBERS;
 
 const MS_NS: u64 = 1_000_000;
 
+/// Five reports of a switch, one after the other.
+const FEW_REPORTS_MS: u64 = 50;
+
 /// A checked configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -80,6 +83,7 @@ impl Config {
         let settings = Settings {
             groups: file.group.into_iter().map(group).collect(),
             dead_ns: file.dead_ms * MS_NS,
+            asked_dead_ns: asked_dead_ms(file.dead_ms) * MS_NS,
             slow_ns: file.slow_ms * MS_NS,
             join_ns: 50 * MS_NS,
             lost_ns: file.lost_ms * MS_NS,
@@ -90,6 +94,11 @@ impl Config {
         };
         Ok(Config { shell, settings })
     }
+}
+
+/// Half of it, but not so little that a busy machine looks dead.
+fn asked_dead_ms(dead_ms: u64) -> u64 {
+    (dead_ms / 2).max(FEW_REPORTS_MS).min(dead_ms)
 }
 
 fn check(file: &File) -> Result<(), Problem> {
@@ -146,6 +155,16 @@ mod tests {
         assert_eq!(config.shell.listen.port(), swish_protocol::control::CONTROLLER_PORT);
         assert_eq!(config.settings.groups["main"].switches.len(), 4);
         assert_eq!((config.settings.dead_ns, config.settings.slow_ns), (100 * MS_NS, 2000 * MS_NS));
+    }
+
+    #[test]
+    fn members_that_are_asked_have_half_of_the_time() {
+        for (dead_ms, asked_ms) in [(30, 30), (60, 50), (100, 50), (400, 200)] {
+            let text = EXAMPLE.replacen("dead_ms = 100", &format!("dead_ms = {dead_ms}"), 1);
+            let settings = Config::parse(Path::new("c.toml"), &text).unwrap().settings;
+            let Settings { dead_ns, asked_dead_ns, .. } = settings;
+            assert_eq!((dead_ns, asked_dead_ns), (dead_ms * MS_NS, asked_ms * MS_NS));
+        }
     }
 
     #[test]

@@ -49,6 +49,11 @@ pub(crate) fn render(rules: &Switches, kept: &Kept, now_ns: u64, bad_tag: u64) -
             family.sample(&[("group", &group.group), ("standing", &standing)], count);
         }
     }
+    let help = "Whether switches are in a newer view than the database has: nothing is decided.";
+    let mut family = text.family("stateplane_shared_controller_behind", Kind::Gauge, help);
+    for group in &page.groups {
+        family.sample(&[("group", &group.group)], u64::from(group.stage == "behind"));
+    }
     let help = "How long the window of a group has stood still.";
     let mut family = text.family("stateplane_shared_controller_still_seconds", Kind::Gauge, help);
     for group in &page.groups {

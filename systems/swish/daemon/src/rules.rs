@@ -17,7 +17,8 @@ pub(crate) struct Decided(pub State);
 impl Decision for Decided {
     const NAME: &'static str = "shared";
     const LOST: &'static str = "Stop all controllers and give them its newest backup; without a \
-                                backup, end all switches of the groups and start them again, empty";
+                                backup, run `stateplane switch detach NAME` for all switches of \
+                                the groups, and only then start them, empty";
 
     fn version(&self) -> u64 {
         self.0.version
@@ -128,8 +129,20 @@ impl Switches {
                     newest,
                     "the switch is in a newer view than the database has: nothing is decided, and \
                      members go on as they are. Stop all controllers and give them the newest \
-                     database; without one, stop all switches of the group and start them again, \
-                     empty"
+                     database; without one, run `stateplane switch detach NAME` for all switches \
+                     of the group, and only then start them, empty"
+                );
+            }
+            Event::Unknown(group, switch, view, newest) => {
+                tracing::error!(
+                    name,
+                    group,
+                    %switch,
+                    view,
+                    newest,
+                    "the switch is in a view that the database does not have, and the group goes \
+                     on without it: what it has is of another database. Run `stateplane switch \
+                     detach NAME` there, and start it, empty"
                 );
             }
             Event::NotTaken(group, view) => {

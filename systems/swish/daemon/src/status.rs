@@ -47,6 +47,9 @@ pub struct GroupStatus {
     /// Who holds it up: who lacks what from whom.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held_up: Vec<(Ipv4Addr, Ipv4Addr)>,
+    /// Switches that are in a newer view than the database has, each with its view.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ahead: Vec<(Ipv4Addr, u32)>,
     /// All switches that may share it.
     pub switches: Vec<SwitchStatus>,
 }
@@ -123,6 +126,8 @@ fn group(rules: &Switches, name: &str, now_ns: u64) -> Option<GroupStatus> {
     };
     let still_ms = reports.iter().map(|it| it.still_ms).min().unwrap_or(0);
     let held_up = reports.iter().filter(|_| still_ms >= 100).flat_map(pairs);
+    let ahead = members.iter().filter(|it| it.unknown);
+    let ahead = ahead.filter_map(|it| Some((it.address, it.report.as_ref()?.view)));
     Some(GroupStatus {
         group: name.to_owned(),
         view,
@@ -143,6 +148,7 @@ fn group(rules: &Switches, name: &str, now_ns: u64) -> Option<GroupStatus> {
         relaxation: reports.iter().fold(0, |r, it| r.saturating_add(2 * it.load.bound)),
         still_ms,
         held_up: held_up.filter(|(one, other)| one != other).collect(),
+        ahead: ahead.collect(),
         switches: members.iter().map(|it| switch(rules, name, it, dead_ns)).collect(),
     })
 }
@@ -188,5 +194,60 @@ impl Status {
             }
             less
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::Decided;
+    use controller::shell::{Input, Outputs, Rules};
+    use std::path::Path;
+    use swish_protocol::control::{Load, Message};
+
+    const EXAMPLE: &str = include_str!("../../docs/controller.example.toml");
+
+    /// The database is lost, and a switch reports.
+    fn rules() -> Switches {
+        let config = crate::Config::parse(Path::new("c.toml"), EXAMPLE).unwrap();
+        let mut rules = Switches::new(config, Decided::default(), true, 0);
+        let report = Report {
+            group: "main".to_owned(),
+            switch: Ipv4Addr::new(10, 9, 0, 1),
+            incarnation: 7,
+            sent_ns: 1,
+            layout: 5,
+            sums: true,
+            view: 6,
+            window: 9,
+            phase: 0,
+            sealed: 0,
+            known: 6,
+            asks: false,
+            whole: 0,
+            lacks: 0,
+            still_ms: 0,
+            leaves: false,
+            empty: false,
+            load: Load::default(),
+            chain: None,
+            eventual: None,
+        };
+        let bytes = Message::Report(report).encode();
+        let from = SocketAddrV4::new(Ipv4Addr::new(10, 9, 0, 1), 4000);
+        rules.handle(1, Input::Datagram { from, bytes: &bytes }, &mut Outputs::default());
+        rules
+    }
+
+    #[test]
+    fn views_that_the_database_does_not_have_are_shown() {
+        let rules = rules();
+        let page = status(&rules, &Kept::default(), 1);
+        let group = &page.groups[0];
+        assert_eq!((group.stage.as_str(), group.view, page.settled), ("behind", 0, false));
+        assert_eq!(group.ahead, [(Ipv4Addr::new(10, 9, 0, 1), 6)]);
+        let metrics = rules.metrics(1, &Kept::default(), 0);
+        let line = "stateplane_shared_controller_behind{group=\"main\"} 1";
+        assert!(metrics.lines().any(|it| it == line), "{metrics}");
     }
 }

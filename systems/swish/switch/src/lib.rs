@@ -263,8 +263,8 @@ fn configured(
     Ok(Configured { windows, eventual, chain })
 }
 
-const OTHER_VIEW: &str = "is another one than the running data plane has: end all switches of the \
-                          group (`stateplane switch stop`), and start them again";
+const OTHER_VIEW: &str = "is another one than the running data plane has: run `stateplane switch \
+                          detach NAME` for all switches of the group, and only then start them";
 
 /// A group on this switch.
 struct Shared {

@@ -289,6 +289,9 @@ fn print(group: &GroupStatus) {
     for (one, other) in &group.held_up {
         outln!("  held up: {one} lacks what {other} should bring");
     }
+    for (switch, newer) in &group.ahead {
+        outln!("  {switch} is in view {newer}, the database has {view}");
+    }
     let row = |it: &SwitchStatus| {
         let report = it.report_ms.map_or("never".to_owned(), |ms| format!("{ms} ms ago"));
         let (number, view) = (it.number.to_string(), it.view.to_string());

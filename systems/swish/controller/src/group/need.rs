@@ -1,27 +1,28 @@
 //! Whether a group needs another view, and may have it: who is dead, has not taken the decision, is
 //! to join, or holds up all others.
 
-use super::{Group, OUT_TIMES};
+use super::{Group, OUT_TIMES, Seen};
 use crate::controller::{Event, Outputs, Settings};
 use crate::mutation::{Mutation, planted};
-use crate::state::Decided;
+use crate::state::{Decided, GroupState};
+use std::net::Ipv4Addr;
 use swish_protocol::control::{Member, Report};
 
 impl Group {
-    /// With SDW and SRO: switches that report are in a newer view than all that are known, so the
-    /// database is an old or another one. A decision would go without what they have, or take it
-    /// from them. They go on as they are.
+    /// With SDW and SRO: switches are in a newer view than all that are known, so the database is
+    /// an old or another one. A decision would go without what they have, or take it from them.
+    /// They go on as they are. One that is silent counts until it is lost: packets need no agent.
     pub(super) fn is_behind(
         &mut self,
         now_ns: u64,
         settings: &Settings,
-        newest: Option<&Decided>,
+        state: &GroupState,
         out: &mut Outputs,
     ) -> bool {
-        let known = newest.map_or(0, |it| it.number);
-        let ahead = self.seen.values().filter(|it| it.is_alive(settings, now_ns));
-        let ahead = ahead.map(|it| (it.report.view, it.report.switch)).max();
-        let Some((view, switch)) = ahead.filter(|(view, _)| *view > known) else {
+        let known = state.newest().map_or(0, |it| it.number);
+        self.set_aside(now_ns, settings, state, out);
+        let ahead = self.ahead_of(now_ns, settings, known).map(|it| (it.view, it.switch)).max();
+        let Some((view, switch)) = ahead else {
             self.behind = false;
             return false;
         };
@@ -30,8 +31,68 @@ impl Group {
         }
         if self.attempt.as_ref().is_some_and(|it| !it.deciding) {
             self.attempt = None;
+            self.asks_nobody();
         }
         true
+    }
+
+    /// Reports of views that are newer than this one, but for those that are set aside.
+    fn ahead_of(
+        &self,
+        now_ns: u64,
+        settings: &Settings,
+        known: u32,
+    ) -> impl Iterator<Item = &Report> {
+        let is_here = move |it: &&Seen| now_ns < it.heard_ns + settings.lost_ns;
+        let reports = self.seen.values().filter(is_here).map(|it| &it.report);
+        reports.filter(move |it| it.view > known && !self.is_unknown(it))
+    }
+
+    /// A switch with a view of another database, that was out of reach when the group began anew:
+    /// members go on in a view that is known, and it is none of them. They need nothing of it, so
+    /// it holds nobody up. Nor is it told to give up what it has: an operator may want it.
+    fn set_aside(
+        &mut self,
+        now_ns: u64,
+        settings: &Settings,
+        state: &GroupState,
+        out: &mut Outputs,
+    ) {
+        let seen = &self.seen;
+        self.unknown.retain(|(address, incarnation)| {
+            let report = seen.get(address).map(|seen| &seen.report);
+            report.is_some_and(|it| it.incarnation == *incarnation && it.view != 0)
+        });
+        let Some(newest) = state.newest() else { return };
+        let goes_on = |it: &Member| {
+            let report = self.reports(settings, now_ns, it);
+            report.is_some_and(|it| state.numbered(it.view).is_some())
+        };
+        let is_member = |address: Ipv4Addr| newest.members.iter().any(|it| it.address == address);
+        let ahead = self.ahead_of(now_ns, settings, newest.number);
+        let ahead: Vec<_> = ahead.map(|it| (it.switch, it.incarnation, it.view)).collect();
+        // (Members that were not heard yet may be ahead, too.)
+        let early = now_ns < self.began_ns.unwrap_or(now_ns) + settings.begin_ns;
+        if early
+            || ahead.iter().any(|(switch, ..)| is_member(*switch))
+            || !newest.members.iter().any(goes_on)
+        {
+            return;
+        }
+        for (switch, incarnation, view) in ahead {
+            self.unknown.insert((switch, incarnation));
+            out.events.push(Event::Unknown(self.name.clone(), switch, view, newest.number));
+        }
+    }
+
+    /// It is set aside.
+    pub(super) fn is_unknown(&self, report: &Report) -> bool {
+        self.unknown.contains(&(report.switch, report.incarnation))
+    }
+
+    /// See `MemberStatus::unknown`; `known` is the newest view that is known.
+    pub(super) fn has_unknown_view(&self, known: u32, report: &Report) -> bool {
+        report.view > known && self.behind || self.is_unknown(report)
     }
 
     pub(super) fn needs_attempt(

@@ -13,19 +13,19 @@ pub(super) struct Seen {
     pub told_ns: u64,
     /// An order went out that it has not followed yet.
     pub ordered_ns: u64,
-    /// It was asked to seal, and has not reported since.
+    /// It was asked to seal, for a view without a member that died, and has not reported since.
     pub asked_ns: Option<u64>,
 }
 
 impl Seen {
-    /// Whether it reports. One that was asked to seal reports at once, so its silence tells more;
-    /// and all others stand still until it answers or is dead.
+    /// Whether it reports. A switch that was asked to seal reports at once, so its silence tells
+    /// more; and all others stand still until it answers or is dead.
     pub fn is_alive(&self, settings: &Settings, now_ns: u64) -> bool {
         let silent_ns = now_ns.saturating_sub(self.heard_ns);
-        // (By then it was asked again: orders may be lost.)
         let is_late = |asked_ns: u64| now_ns >= asked_ns + settings.again_ns;
-        let is_mute = self.asked_ns.is_some_and(is_late) && silent_ns >= settings.dead_ns / 2;
-        silent_ns < settings.dead_ns && !is_mute
+        let owes_answer = self.asked_ns.is_some_and(is_late);
+        let dead_ns = if owes_answer { settings.asked_dead_ns } else { settings.dead_ns };
+        silent_ns < dead_ns
     }
 
     /// The controller heard nobody for so long.

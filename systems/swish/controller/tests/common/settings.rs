@@ -17,6 +17,7 @@ pub fn settings(count: u32) -> Settings {
     Settings {
         groups: BTreeMap::from([("main".to_owned(), GroupSettings { switches })]),
         dead_ns: 100 * MS,
+        asked_dead_ns: 50 * MS,
         slow_ns: 1000 * MS,
         join_ns: 50 * MS,
         lost_ns: 1000 * MS,

@@ -51,6 +51,7 @@ impl World<'_> {
         let settings = Settings {
             groups: self.names.iter().map(group).collect(),
             dead_ns: 5_000_000,
+            asked_dead_ns: 2_500_000,
             slow_ns: 40_000_000,
             join_ns: 2_000_000,
             lost_ns: 30_000_000,
