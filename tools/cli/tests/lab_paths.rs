@@ -242,9 +242,12 @@ fn an_operator_writes_through_the_chain() {
     assert!(done("s3", "get marks").contains("0 of 256 keys"));
 
     // A key with a time is over without packets, and removed.
-    both("s1", "set", "key=9 value=1 copy=1 --idle-s 2");
-    assert!(done("s2", "get one key=9").contains("over after idle seconds"));
-    wait_for("the key is over", || shared("s3", "get one key=9").0 == Some(1));
+    for (key, more) in [(9, ""), (10, " --if-absent")] {
+        both("s1", "set", &format!("key={key} value=1 copy=1 --idle-s 2{more}"));
+        let get = format!("get one key={key}");
+        assert!(done("s2", &get).contains("over after idle seconds"), "{key}");
+        wait_for(&format!("key {key} is over"), || shared("s3", &get).0 == Some(1));
+    }
     let (code, _, error) = shared("s1", "set marks key=1 --idle-s 2");
     assert_eq!(code, Some(1));
     assert!(error.contains("the program gives no key of it a time"), "{error}");
