@@ -58,8 +58,8 @@ impl Host {
         Host(socket)
     }
 
-    /// Sends, and waits for the answer: what was there, and the windows. (`probe_t` in own.p4.) Late
-    /// answers to packets before are left out.
+    /// Sends, and waits for the answer: what was there, and the windows. (`probe_t` in own.p4.)
+    /// Late answers to packets before are left out.
     pub fn ask(&self, index: u32, amount: u32) -> Option<(Cell, [u64; 2])> {
         let mut packet = [0; 40];
         packet[..4].copy_from_slice(&index.to_be_bytes());
