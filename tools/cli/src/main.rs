@@ -1,7 +1,8 @@
 //! The `stateplane` command: one binary, one subcommand a noun or verb.
 //!
 //! Exit codes everywhere: 0 good, 1 the input (or what it describes) is at fault, 2 wrong usage, or
-//! what was asked for could not be written, 3 another switch runs under this `switch_id`.
+//! what was asked for could not be written, 3 a case of the command's own, as its help says
+//! (`switch`: another switch runs under this `switch_id`).
 
 mod commands;
 

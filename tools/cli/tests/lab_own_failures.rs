@@ -8,7 +8,7 @@ mod common;
 #[path = "lab_shared_failures/mesh.rs"]
 mod mesh;
 
-use cells::{Death, Host, Truth, Update};
+use cells::{Death, Host, SENT, Truth, Update};
 use common::{TestLab, must, skip, wait_for};
 use mesh::status;
 use serde_json::Value;
@@ -127,8 +127,9 @@ fn own_merges_lose_nothing_of_the_living() {
 
     // One dies: the window begins anew without it, as nothing can be taken out of the cells.
     let mut killed = Instant::now();
-    let made = run.update(&ALL, 1500, |lab| {
-        sleep(Duration::from_millis(800));
+    let ms = SENT.as_millis() as u64;
+    let made = run.update(&ALL, ms + 1000, |lab| {
+        sleep(SENT + Duration::from_millis(300));
         killed = Instant::now();
         lab.kill_now("s4");
         lab.fail("s4");

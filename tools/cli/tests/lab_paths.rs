@@ -149,6 +149,20 @@ fn packets_that_wait_are_counted_once() {
     lab.down();
 }
 
+/// The exit code of a write that found its key.
+const KEPT: i32 = 3;
+
+/// Of writers of an absent key, by exit code, answer and error: one wins, and the others find the
+/// key. (On a busy machine the chain's answer may come too late for any of them.)
+fn one_wins(said: &[(Option<i32>, String, String)]) {
+    let has = |wanted: i32| said.iter().filter(move |it| it.0 == Some(wanted));
+    let (done, kept) = (has(0).count(), has(KEPT).filter(|it| json(&it.1)["kept"] == true).count());
+    let late = has(1).filter(|it| it.2.contains("not all switches of the group have answered"));
+    let late = late.count();
+    assert_eq!(done + kept + late, said.len(), "{said:?}");
+    assert!(done == 1 || done == 0 && late > 0, "{said:?}");
+}
+
 /// What operators say on one switch of three.
 #[test]
 fn an_operator_writes_through_the_chain() {
@@ -192,11 +206,11 @@ fn an_operator_writes_through_the_chain() {
     // If it is absent: of operators and packets, the first one wins, wherever it is.
     done("s1", "set one key=8 value=5 copy=5 --if-absent");
     let (code, said, error) = shared("s3", "set one key=8 value=6 copy=6 --if-absent");
-    assert_eq!(code, Some(1), "{said}{error}");
+    assert_eq!(code, Some(KEPT), "{said}{error}");
     assert!(said.contains("the key is there, and stays as it is"), "{said}");
     let kept = shared("s2", "set one key=8 value=7 copy=7 --if-absent --json");
     let kept = (kept.0, json(&kept.1));
-    assert_eq!((kept.0, &kept.1["kept"]), (Some(1), &serde_json::Value::Bool(true)), "{kept:?}");
+    assert_eq!((kept.0, kept.1["kept"] == true), (Some(KEPT), true), "{kept:?}");
     assert_eq!(kept.1["entries"][0]["value"][0][1], "5", "{kept:?}");
     done("s2", "delete one key=8");
     done("s3", "set one key=8 value=9 copy=9 --if-absent");
@@ -211,13 +225,12 @@ fn an_operator_writes_through_the_chain() {
     for round in 0..20 {
         let (at, key) = (SWITCHES[round % 3], 100 + round as u32);
         // (Three at once, and one wins.)
-        let words = format!("set marks key={key} --if-absent");
-        let codes = std::thread::scope(|scope| {
-            let each = SWITCHES.map(|it| scope.spawn(|| shared(it, &words).0));
+        let words = format!("set marks key={key} --if-absent --json");
+        let said = std::thread::scope(|scope| {
+            let each = SWITCHES.map(|it| scope.spawn(|| shared(it, &words)));
             each.map(|it| it.join().expect("an order"))
         });
-        assert_eq!(codes.iter().filter(|it| **it == Some(0)).count(), 1, "{codes:?}");
-        assert_eq!(codes.iter().filter(|it| **it == Some(1)).count(), 2, "{codes:?}");
+        one_wins(&said);
         done(at, &format!("set marks key={key}"));
         SWITCHES.iter().for_each(|it| drop(done(it, &format!("get marks key={key}"))));
     }
@@ -229,9 +242,12 @@ fn an_operator_writes_through_the_chain() {
     assert!(done("s3", "get marks").contains("0 of 256 keys"));
 
     // A key with a time is over without packets, and removed.
-    both("s1", "set", "key=9 value=1 copy=1 --idle-s 2");
-    assert!(done("s2", "get one key=9").contains("over after idle seconds"));
-    wait_for("the key is over", || shared("s3", "get one key=9").0 == Some(1));
+    for (key, more) in [(9, ""), (10, " --if-absent")] {
+        both("s1", "set", &format!("key={key} value=1 copy=1 --idle-s 2{more}"));
+        let get = format!("get one key={key}");
+        assert!(done("s2", &get).contains("over after idle seconds"), "{key}");
+        wait_for(&format!("key {key} is over"), || shared("s3", &get).0 == Some(1));
+    }
     let (code, _, error) = shared("s1", "set marks key=1 --idle-s 2");
     assert_eq!(code, Some(1));
     assert!(error.contains("the program gives no key of it a time"), "{error}");

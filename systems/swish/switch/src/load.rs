@@ -48,7 +48,7 @@ pub struct GroupLoad {
     pub memory_bytes: u64,
     /// Blocks of 360 cells.
     pub blocks: u32,
-    /// Whom the window waits for.
+    /// Members that the window waits for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held_up: Vec<Ipv4Addr>,
     /// The switch is to leave the group, or has left it.
@@ -86,7 +86,7 @@ impl GroupLoad {
         let pauses = pause_ms.map(|ms| {
             format!("pauses for {ms} ms more: windows cost as much as period_us and caps allow")
         });
-        // A switch that pauses sends nothing; who is not ready may also be slow, or cut off.
+        // A switch that pauses sends nothing; one that is not ready may also be slow, or cut off.
         let why = match self.phase {
             phase::READY => "is not ready for the window: it pauses for a cap, or holds it up",
             _ => "holds it up",
@@ -159,7 +159,7 @@ pub(crate) fn of_view(view: &View, group: &Group, node: &NodeValue, now_ns: u64)
     }
 }
 
-/// Whom the window waits for, by number.
+/// Members that the window waits for, by number.
 ///
 /// # Errors
 /// The kernel refuses.

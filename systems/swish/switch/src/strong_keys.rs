@@ -125,15 +125,16 @@ impl Table {
         Ok(self.run(dataplane, ask, &[], &[])?.0.status)
     }
 
-    /// Until all members have the record. False: it asked that the key is absent, and it is there.
-    fn answered(&self, dataplane: &Dataplane, record: Pending, wait: Wait<'_>) -> Result<bool> {
+    /// Until all members have the record.
+    fn answered(&self, dataplane: &Dataplane, record: Pending, wait: Wait<'_>) -> Result<()> {
         const LATE: &str = "not all switches of the group have answered. It may still take effect: \
                             `stateplane shared get` tells, once `stateplane shared status` says \
                             that all is well";
-        self.answered_or(dataplane, record, LATE, wait)
+        self.answered_or(dataplane, record, LATE, wait).map(drop)
     }
 
-    /// The same; `late`: what to say if it takes too long.
+    /// The same; `late`: what to say if it takes too long. False: the record asked that the key is
+    /// absent, and it is there.
     fn answered_or(
         &self,
         dataplane: &Dataplane,
@@ -198,7 +199,7 @@ impl Table {
         wait: Wait<'_>,
     ) -> Result<()> {
         let record = self.write(dataplane, (key, value), 0, idle_s, wait)?;
-        self.answered(dataplane, record, wait).map(drop)
+        self.answered(dataplane, record, wait)
     }
 
     /// The same if the key is absent, which the head of the chain decides. False: it is there, and
@@ -214,8 +215,12 @@ impl Table {
         idle_s: u16,
         wait: Wait<'_>,
     ) -> Result<bool> {
+        const LATE: &str = "not all switches of the group have answered. It may still take effect: \
+                            `stateplane shared get` tells, once `stateplane shared status` says \
+                            that all is well. A repetition may find this write, and says then \
+                            that the key is there: compare the value";
         let record = self.write(dataplane, (key, value), flag::ABSENT, idle_s, wait)?;
-        self.answered(dataplane, record, wait)
+        self.answered_or(dataplane, record, LATE, wait)
     }
 
     /// A key, as a packet reads it; and whether a packet would wait before it leaves.
@@ -291,7 +296,7 @@ impl Table {
             last.retain(|it| it.name >> CPU_SHIFT != record.name >> CPU_SHIFT);
             last.push(record);
         }
-        last.into_iter().try_for_each(|it| self.answered(dataplane, it, &*patience()).map(drop))
+        last.into_iter().try_for_each(|it| self.answered(dataplane, it, &*patience()))
     }
 }
 
@@ -379,8 +384,9 @@ impl Keys for StrongKeys<'_> {
     }
 
     fn set(&self, key: &[u8], value: &[u8], how: How) -> Result<Done> {
-        const OVER: &str = "the key was there: its time is over, or it was removed meanwhile. \
-                            Nothing is written; try again";
+        const OVER: &str = "the key was there, and is not there any more. Nothing is written. It \
+                            was removed meanwhile: try again at once; or its time is over: its \
+                            removal takes some seconds";
         let StrongKeys { dataplane, table, .. } = self;
         check_linux(self.keyed())?;
         if how.idle_s.is_some() && !table.timed {

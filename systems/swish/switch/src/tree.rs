@@ -1,12 +1,12 @@
-//! A group's aggregation tree: who is next to whom, who sends whom what in which phase, whom a
-//! window waits for (`bpf/swish/stateplane_shared_tree.h`).
+//! A group's aggregation tree: neighbours of a switch, messages for each of them in each phase, and
+//! members that a window waits for (`bpf/swish/stateplane_shared_tree.h`).
 
 use crate::group::View;
 use swish_protocol::control::Member;
 use swish_protocol::layouts::{MemberValue, NOT_KNOWN, NodeValue, phase, tree};
 
 impl View {
-    /// This switch's place in the aggregation tree, and who its members are in the data plane, this
+    /// This switch's place in the aggregation tree, and the members that its data plane has, this
     /// switch too: all, or its neighbours in the tree. The member at place *p*, in the order of
     /// numbers, has its parent at (*p* − 1) / fan-out.
     pub fn neighbours(&self) -> (u32, Vec<Member>) {
@@ -63,8 +63,8 @@ fn sent(record: &MemberValue, side: usize) -> u32 {
     first.saturating_add(last)
 }
 
-/// Whom the window waits for, of the other members that the data plane has. In a tree those are
-/// neighbours: who holds up a whole subtree is told by the switches in it.
+/// Members that the window waits for, of the others that the data plane has. In a tree those are
+/// neighbours: switches in a subtree tell which one of them holds it up.
 pub(crate) fn lacks(node: &NodeValue, others: &[(u32, MemberValue)]) -> Vec<u32> {
     let (window, now) = (node.word >> 3, node.word & 7);
     let lack = |is_parent: bool, waits: &dyn Fn(&MemberValue) -> bool| {
@@ -76,7 +76,7 @@ pub(crate) fn lacks(node: &NodeValue, others: &[(u32, MemberValue)]) -> Vec<u32>
     match now {
         phase::READY => {
             let found = lack(false, &|it| it.ready < window);
-            // (All below are ready: it waits for all others, of whom the parent tells.)
+            // (All below are ready: it waits for the others, of which the parent tells.)
             if found.is_empty() { lack(true, &|_| node.tree == tree::BELOW) } else { found }
         }
         phase::GATHERING => lack(false, &|it| it.complete == 0),

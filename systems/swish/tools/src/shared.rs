@@ -28,7 +28,8 @@ const EXAMPLES: &str = "Examples:
   stateplane shared get matches index=17
   stateplane shared set signatures port=53 payload=0xdeadbeef00000000 id=7
   stateplane shared set blocks source=10.66.0.1
-  stateplane shared set connections inside=10.0.0.1 outside=192.0.2.7 --if-absent
+  stateplane shared set connections inside=::ffff:10.0.0.1 outside=::ffff:192.0.2.7 \\
+      inside_port=4000 outside_port=53 protocol=17 phase=0 --if-absent
   stateplane shared delete blocks source=10.66.0.1
   stateplane shared clear blocks
 
@@ -71,8 +72,8 @@ enum Word {
                   returns: as a packet's write, it goes through their chain. `get` reads what all \
                   switches have.\n\n\
                   Exit codes: 0 done; 1 it is not (the reason says if it may still take effect), \
-                  or `get` finds no such key, or `set --if-absent` finds \
-                  the key."
+                  or `get` finds no such key; 3 `set --if-absent` finds the key, and \
+                  writes nothing."
 )]
 struct OrderArgs {
     /// The variable; the last part of its name will do.
@@ -101,7 +102,7 @@ struct SetArgs {
     #[arg(long, value_name = "S")]
     idle_s: Option<u16>,
     /// With Shared.SRO: write nothing if the key is there. The head of the chain decides, so of
-    /// all writers of an absent key one wins. Exit code 1, and what is there, if it stays.
+    /// all writers of an absent key one wins. Exit code 3, and what is there, if it stays.
     #[arg(long)]
     if_absent: bool,
 }
@@ -167,6 +168,9 @@ struct LeaveArgs {
 }
 
 type Said<T> = Result<T, Box<dyn Error>>;
+
+/// The exit code of a write that found its key. (1 may mean that nobody knows.)
+const KEPT: u8 = 3;
 
 /// Runs a command; the exit code.
 pub fn run(command: &Command) -> u8 {
@@ -236,7 +240,7 @@ fn order(args: &OrderArgs, order: Order, idle_s: Option<u16>, if_absent: bool) -
     let ask = Ask { op: OP.to_owned(), order, object, fields, idle_s, if_absent };
     let answer: Answer = client::ask_system(&client::find(switch.as_deref())?, &ask)?;
     let is_missing = order == Order::Get && is_of_one && answer.entries.is_empty();
-    let code = u8::from(is_missing || answer.kept);
+    let code = if answer.kept { KEPT } else { u8::from(is_missing) };
     if *json {
         outln!("{}", command_line::json(&answer));
         return Ok(code);

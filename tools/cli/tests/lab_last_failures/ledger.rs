@@ -2,6 +2,7 @@
 //! what may be read then.
 
 use crate::common::TestLab;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
 use std::thread::JoinHandle;
@@ -11,6 +12,8 @@ use std::time::{Duration, Instant};
 const SWITCH: &str = "10.9.9.9:4000";
 /// Keys that are written, and registers.
 pub const KEYS: u32 = 24;
+/// A packet without an answer for so long has none.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// What is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,27 +83,42 @@ impl Ledger {
 }
 
 /// A host's socket.
-pub struct Host(UdpSocket);
+pub struct Host {
+    socket: UdpSocket,
+    /// Packets that were sent, modulo 256. A packet has it, and its answer.
+    sent: Cell<u8>,
+}
 
 impl Host {
     pub fn of(lab: &TestLab, number: u32) -> Host {
         let node = format!("h{number}");
         let socket = lab.netns(&node).run(|| UdpSocket::bind("0.0.0.0:0")).expect("a socket");
-        socket.set_read_timeout(Some(Duration::from_millis(500))).expect("a timeout");
-        Host(socket)
+        socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        Host { socket, sent: Cell::new(0) }
     }
 
     /// Sends, and waits for the answer: whether the key was in the table and in the set, and its
-    /// value. (`probe_t` in last.p4.)
+    /// value. (`probe_t` in last.p4.) Late answers to packets before are left out.
     fn ask(&self, op: u8, key: u32, value: u32) -> Option<([bool; 2], u32)> {
         let mut packet = [0; 24];
         packet[0] = op;
+        self.sent.set(self.sent.get().wrapping_add(1));
+        packet[3] = self.sent.get();
         packet[4..8].copy_from_slice(&key.to_be_bytes());
         packet[8..12].copy_from_slice(&value.to_be_bytes());
-        self.0.send_to(&packet, SWITCH).ok()?;
+        let begun = Instant::now();
+        self.socket.send_to(&packet, SWITCH).ok()?;
         let mut bytes = [0; 64];
-        let length = self.0.recv(&mut bytes).ok()?;
-        assert_eq!((length, &bytes[4..8]), (24, &packet[4..8]), "another packet's answer");
+        loop {
+            let length = self.socket.recv(&mut bytes).ok()?;
+            assert_eq!(length, 24);
+            if bytes[3..8] == packet[3..8] {
+                break;
+            }
+            if begun.elapsed() > PATIENCE {
+                return None;
+            }
+        }
         let word = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().expect("a word"));
         let was = word(12);
         // (Three copies: a torn value shows.)
@@ -132,6 +150,20 @@ impl Host {
         self.write(by, &[Place::Key(key), Place::Member(key)], value)
     }
 
+    /// Sets a key and removes it, again until both are answered.
+    pub fn set_and_remove(&self, by: u32, key: u32, value: u32) -> Vec<Write> {
+        let mut made = vec![];
+        for _ in 0..20 {
+            let both = [Some(value), None].map(|it| self.write_key(by, key, it)).concat();
+            let is_done = both.len() == 4 && both.iter().all(|it| it.is_sure);
+            made.extend(both);
+            if is_done {
+                return made;
+            }
+        }
+        panic!("not all is answered: {made:#?}");
+    }
+
     /// All keys and registers.
     pub fn read_all(&self) -> Values {
         let read = |op, key| (0..20).find_map(|_| self.ask(op, key, 0)).expect("an answer");
@@ -152,13 +184,13 @@ fn scrambled(number: u64) -> u32 {
     hash.wrapping_mul(0xd6e8_feb8_6659_fd93).wrapping_shr(33) as u32
 }
 
-/// A host writes until `until`, or until nothing comes back. Each value is another one.
+/// A host writes until `until`. Each value is another one.
 pub fn write(lab: &TestLab, by: u32, seed: u32, until: Instant) -> JoinHandle<Vec<Write>> {
     let host = Host::of(lab, by);
     std::thread::spawn(move || {
         let mut made: Vec<Write> = vec![];
         for round in 0..50_000u32 {
-            if Instant::now() >= until || made.last().is_some_and(|it| it.back.is_none()) {
+            if Instant::now() >= until {
                 break;
             }
             let random = scrambled(u64::from(seed) << 40 | u64::from(by) << 32 | u64::from(round));

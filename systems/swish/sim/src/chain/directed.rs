@@ -5,7 +5,7 @@ use super::switch::CPUS;
 use super::{Chains, Event, Held, KEYS, LEASE_NS, SLOW_TICK_NS, TICK_NS, View, World};
 use crate::model::{Checked, Violation, violated};
 use simnet::Conditions;
-use swish_protocol::strong::kind;
+use swish_protocol::strong::{flag, kind};
 
 /// Keys of a table: a copy of both tables has several parts.
 const COPIED_KEYS: u32 = 80;
@@ -194,6 +194,34 @@ impl Chains<'_> {
         for member in world.members.iter() {
             if member.keys()? > 0 {
                 return violated("time", "a key is there for longer than it is kept");
+            }
+        }
+        Ok(())
+    }
+
+    /// Keys that an operator writes for some seconds leave all switches after them, also one that
+    /// is written only if it is absent.
+    ///
+    /// # Errors
+    /// They do not.
+    pub fn keys_of_operators_are_over(&mut self) -> Result<(), Violation> {
+        const SECOND_NS: u64 = 1_000_000_000;
+        self.load(3)?;
+        let mut world = World::quiet(1, SLOW_TICK_NS, &mut self.members[..3])?;
+        world.until(SECOND_NS)?;
+        for (key, flags) in [(1, 0), (2, flag::ABSENT)] {
+            world.members[1].lend(key, flags, 2, world.now_ns)?;
+        }
+        for (seconds, wanted) in [(2, 2), (10, 0)] {
+            world.until(seconds * SECOND_NS)?;
+            for member in world.members.iter() {
+                let keys = member.keys()?;
+                if keys != wanted {
+                    return violated(
+                        "time",
+                        format!("after {seconds} s: {keys} keys, not {wanted}"),
+                    );
+                }
             }
         }
         Ok(())

@@ -84,6 +84,16 @@ impl Member {
         }
     }
 
+    /// An operator writes a key of the first table, for so many seconds.
+    pub(super) fn lend(&self, key: u32, flags: u8, idle_s: u16, now_ns: u64) -> Checked {
+        self.stand(0, now_ns)?;
+        let Some(table) = self.tables.iter().find(|it| it.keyed.name.ends_with(".one")) else {
+            return violated("harness", "no table one");
+        };
+        let (key, value) = (key.to_be_bytes(), [1u8; 8]);
+        harness(table.write(&self.dataplane, (&key, &value), flags, idle_s, &at_once)).map(drop)
+    }
+
     fn order_status(&self, order: &Order, now_ns: u64) -> Checked<u32> {
         self.stand(order.cpu, now_ns)?;
         harness(self.table(order.key)?.status(&self.dataplane, order.record))

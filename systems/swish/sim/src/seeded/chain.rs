@@ -106,6 +106,13 @@ pub const CHAIN_DIRECTED: &[SeededBug] = &[
         right: "node->whole = node->applied >= header->seq;",
         wrong: "node->whole = 1;",
     },
+    SeededBug {
+        name: "AbsentForGood",
+        what: "A key that an operator writes if it is absent has no time.",
+        header: "stateplane_strong_order.h",
+        right: "flags & SP_STRONG_NEVER_REFUSED ? 0 : sp_strong_time(idle_s);",
+        wrong: "flags ? 0 : sp_strong_time(idle_s);",
+    },
 ];
 
 /// Those of programs with SRO beside SDW and EWO that random runs do not show, as their windows are
