@@ -94,6 +94,9 @@ fn socket(lab: &Running) -> Result<UdpSocket> {
     Ok(socket)
 }
 
+/// Packets that are sent until a key is written.
+const TRIES: u32 = 20;
+
 /// The packet with this number. Its number is its value, and comes back with it.
 fn packet(number: u32, writes: bool) -> [u8; 24] {
     let (op, key) = if writes { (SET, number % KEYS) } else { (READ, KEYS + number % KEYS) };
@@ -191,8 +194,10 @@ fn measure(context: &Context, lab: &Running, members: usize) -> Result<Measured>
         let socket = socket(lab)?;
         let mut bytes = packet(number, true);
         bytes[4..8].copy_from_slice(&number.to_be_bytes());
-        socket.send(&bytes)?;
-        socket.recv(&mut [0; 64])?;
+        // (The first ones may be lost until addresses are resolved.)
+        let answered =
+            (0..TRIES).any(|_| socket.send(&bytes).is_ok() && socket.recv(&mut [0; 64]).is_ok());
+        ensure!(answered, "the chain does not answer");
     }
     measured.rates = RATES.iter().map(|rate| (*rate, vec![])).collect();
     for round in 0..rounds {
