@@ -69,6 +69,14 @@ impl Layout {
         panic!("the struct has no such member");
     }
 
+    /// In which 64-bit word of the struct a member begins.
+    ///
+    /// # Panics
+    /// There is no such member.
+    pub const fn word(&self, member: &str) -> usize {
+        self.offset(member) / size_of::<u64>()
+    }
+
     /// Each member with its offset.
     pub fn places(&self) -> impl Iterator<Item = (usize, &'static MemberLayout)> + use<> {
         let mut at = 0_usize;

@@ -96,12 +96,14 @@ pub(crate) fn start(
         while !generator.stop.load(Ordering::Relaxed) {
             let look = Instant::now();
             // (Without a port nobody would make what the systems queue.)
-            if generator.ifindex.load(Ordering::Relaxed) != 0 {
-                tick(&dataplane, &generator, systems.due(now_ns()), ready.is_ok());
+            let ifindex = generator.ifindex.load(Ordering::Relaxed);
+            if ifindex != 0 {
+                let make = |due| tick(&dataplane, &generator, ifindex, due, ready.is_ok());
+                make(systems.due(now_ns()));
                 for &cpu in &cpus {
                     let due = systems.due_on(cpu, now_ns());
                     if due > 0 {
-                        on_cpu(cpu, || tick(&dataplane, &generator, due, ready.is_ok()));
+                        on_cpu(cpu, || make(due));
                     }
                 }
             }
@@ -156,10 +158,9 @@ fn run(dataplane: &Dataplane, ifindex: u32, frames: u32, ready: bool) -> datapla
     (0..frames).try_for_each(|_| dataplane.run_live(PROGRAM, &frame, ifindex, 1))
 }
 
-fn tick(dataplane: &Dataplane, generator: &Generator, due: u64, ready: bool) {
-    let ifindex = generator.ifindex.load(Ordering::Relaxed);
+fn tick(dataplane: &Dataplane, generator: &Generator, ifindex: u32, due: u64, ready: bool) {
     let frames = due.min(BURST);
-    if ifindex == 0 || frames == 0 {
+    if frames == 0 {
         return;
     }
     let start = Instant::now();

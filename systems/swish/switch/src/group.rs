@@ -141,6 +141,18 @@ pub struct Looks {
     cpus: Option<MappedWords>,
 }
 
+/// A map in memory, which is opened at the first look.
+fn mapped<'a>(
+    kept: &'a mut Option<MappedWords>,
+    dataplane: &Dataplane,
+    map: &str,
+) -> Result<&'a MappedWords> {
+    match kept {
+        Some(words) => Ok(words),
+        None => Ok(kept.insert(dataplane.map_words(map)?)),
+    }
+}
+
 /// A variable's settings in a manifest.
 ///
 /// # Errors
@@ -505,12 +517,7 @@ impl Group {
         if !looks.rounds.is_due(now_ns) {
             return Ok(0);
         }
-        let records = match looks.members.take() {
-            Some(records) => records,
-            None => dataplane.map_words(MEMBER_MAP)?,
-        };
-        let look = self.look(dataplane, &records)?;
-        looks.members = Some(records);
+        let look = self.look(dataplane, mapped(&mut looks.members, dataplane, MEMBER_MAP)?)?;
         let window = (look.word >> 3) as u32;
         let due = looks
             .rounds
@@ -532,14 +539,10 @@ impl Group {
         if cpu >= CPUS as usize {
             return Ok(0);
         }
-        let records = match looks.cpus.take() {
-            Some(records) => records,
-            None => dataplane.map_words(CPU_MAP)?,
-        };
+        let records = mapped(&mut looks.cpus, dataplane, CPU_MAP)?;
         let words = size_of::<CpuValue>() / size_of::<u64>();
         let first = (self.number() * CPUS) as usize * words + cpu * words;
-        let sent = records.get(first + CpuValue::LAYOUT.offset("sent_bytes") / size_of::<u64>());
-        looks.cpus = Some(records);
+        let sent = records.get(first + CpuValue::LAYOUT.word("sent_bytes"));
         let due = looks.rounds.due_on(cpu, sent, now_ns);
         Ok(self.push(dataplane, looks.rounds.window(), due))
     }

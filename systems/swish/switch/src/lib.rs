@@ -50,7 +50,7 @@ use membership::Member;
 use parts::Parts;
 use records::Object;
 use serde_json::{Map, Value};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use strong::{Chain, is_strong};
 use swish_protocol::control::{Load, part_name};
@@ -458,7 +458,7 @@ impl Running for Objects {
 
     fn due(&self, now_ns: u64) -> u64 {
         let queue = |Shared { group, looks, .. }: &Shared| {
-            let mut looks = looks.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut looks = lock(looks);
             group.queue(&self.dataplane, &mut looks, now_ns).unwrap_or_default()
         };
         let gossip = |it: &Eventual| {
@@ -469,7 +469,7 @@ impl Running for Objects {
 
     fn due_on(&self, cpu: usize, now_ns: u64) -> u64 {
         let queue = |Shared { group, looks, .. }: &Shared| {
-            let mut looks = looks.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut looks = lock(looks);
             group.queue_on(&self.dataplane, &mut looks, cpu, now_ns).unwrap_or_default()
         };
         self.groups.iter().map(queue).sum()

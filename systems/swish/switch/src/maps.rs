@@ -15,36 +15,29 @@ pub(crate) mod node {
     use c_layout::CStruct;
     use swish_protocol::layouts::NodeValue;
 
-    const fn word(member: &str) -> usize {
-        NodeValue::LAYOUT.offset(member) / size_of::<u64>()
-    }
-
-    pub const WORD: usize = word("word");
-    pub const SEALED: usize = word("sealed");
-    pub const READY: usize = word("ready");
-    pub const ALL_READY: usize = word("all_ready");
+    pub const WORD: usize = NodeValue::LAYOUT.word("word");
+    pub const SEALED: usize = NodeValue::LAYOUT.word("sealed");
+    pub const READY: usize = NodeValue::LAYOUT.word("ready");
+    pub const ALL_READY: usize = NodeValue::LAYOUT.word("all_ready");
     /// Complete members, and the end of members' numbers.
-    pub const COMPLETE_LIMIT: usize = word("complete");
-    pub const NEXT_NS: usize = word("next_ns");
-    pub const BEGAN_NS: usize = word("began_ns");
+    pub const COMPLETE_LIMIT: usize = NodeValue::LAYOUT.word("complete");
+    pub const NEXT_NS: usize = NodeValue::LAYOUT.word("next_ns");
+    pub const BEGAN_NS: usize = NodeValue::LAYOUT.word("began_ns");
     /// View, and this switch's number.
-    pub const VIEW_OWN: usize = word("view");
+    pub const VIEW_OWN: usize = NodeValue::LAYOUT.word("view");
     /// Members, and CPUs.
-    pub const COUNT_CPUS: usize = word("count");
-    pub const TOTALS: usize = word("totals");
-    pub const DIRTY_BLOCKS: usize = word("dirty_blocks");
-    pub const FILLED_CLOSED: usize = word("filled");
+    pub const COUNT_CPUS: usize = NodeValue::LAYOUT.word("count");
+    pub const TOTALS: usize = NodeValue::LAYOUT.word("totals");
+    pub const DIRTY_BLOCKS: usize = NodeValue::LAYOUT.word("dirty_blocks");
+    pub const FILLED_CLOSED: usize = NodeValue::LAYOUT.word("filled");
 }
 
 /// Words of a member (`MemberValue`).
-const fn member_word(member: &str) -> usize {
-    MemberValue::LAYOUT.offset(member) / size_of::<u64>()
-}
-const READY: usize = member_word("ready");
-const TOTAL_MERGED: usize = member_word("total");
-const COMPLETE_FRAMES: usize = member_word("complete");
-const NEXT: usize = member_word("next");
-const ADDRESS_FULL: usize = member_word("address");
+const READY: usize = MemberValue::LAYOUT.word("ready");
+const TOTAL_MERGED: usize = MemberValue::LAYOUT.word("total");
+const COMPLETE_FRAMES: usize = MemberValue::LAYOUT.word("complete");
+const NEXT: usize = MemberValue::LAYOUT.word("next");
+const ADDRESS_FULL: usize = MemberValue::LAYOUT.word("address");
 
 /// Words of a block (`BlockValue`).
 const WINDOW: usize = 0;
