@@ -523,6 +523,16 @@ SP_INLINE void sp_lww_words(__u64 *to, const void *from, __u32 bytes, __u32 word
 	}
 SP_LWW_OBJECTS(SP_LWW_FUNCTIONS)
 
+SP_INLINE void sp_lww_copy_entries(struct sp_lww_entry *to, const struct sp_lww_entry *from,
+				   __u32 count)
+{
+	for (__u32 i = 0; i < SP_LWW_WRITES; i++) {
+		if (i >= count)
+			break;
+		sp_lww_copy((__u64 *)&to[i], (const __u64 *)&from[i], SP_LWW_ENTRY_WORDS);
+	}
+}
+
 /* What the packet writes is for when it leaves. -1: there is no memory for it. */
 SP_INLINE int sp_lww_keep(struct sp_lww_entry *kept, __u32 writes)
 {
@@ -530,11 +540,7 @@ SP_INLINE int sp_lww_keep(struct sp_lww_entry *kept, __u32 writes)
 
 	if (!scratch)
 		return -1;
-	for (__u32 i = 0; i < SP_LWW_WRITES; i++) {
-		if (i >= writes)
-			break;
-		sp_lww_copy((__u64 *)&kept[i], (const __u64 *)&scratch->noted[i], SP_LWW_ENTRY_WORDS);
-	}
+	sp_lww_copy_entries(kept, scratch->noted, writes);
 	return 0;
 }
 
@@ -545,11 +551,7 @@ SP_INLINE int sp_lww_take_up(const struct sp_lww_entry *kept, __u32 writes)
 
 	if (!scratch)
 		return -1;
-	for (__u32 i = 0; i < SP_LWW_WRITES; i++) {
-		if (i >= writes)
-			break;
-		sp_lww_copy((__u64 *)&scratch->noted[i], (const __u64 *)&kept[i], SP_LWW_ENTRY_WORDS);
-	}
+	sp_lww_copy_entries(scratch->noted, kept, writes);
 	return 0;
 }
 

@@ -223,6 +223,18 @@ SP_INLINE void sp_shared_total(__u32 group, struct sp_shared_node *node, __u64 w
 		sp_shared_check_member(node, member);
 }
 
+/* One CPU counts what this switch has to send; then it is sent. */
+SP_INLINE void sp_shared_begin_sending(__u32 group, struct sp_shared_node *node, __u64 word)
+{
+	__u64 window = SP_SHARED_WINDOW(word), next = SP_SHARED_WORD(window, SP_SHARED_COUNTING);
+
+	if (__sync_val_compare_and_swap(&node->word, word, next) != word)
+		return;
+	sp_shared_total(group, node, window);
+	next = SP_SHARED_WORD(window, SP_SHARED_SENDING);
+	__sync_lock_test_and_set(&node->word, next);
+}
+
 struct sp_shared_sum {
 	__u64 bytes;
 	__u64 busy_ns;
@@ -324,27 +336,16 @@ SP_SHARED_GLOBAL __u64 sp_shared_turn(__u32 group, __u32 cpu_index)
 		} else if (SP_SHARED_PHASE(word) == SP_SHARED_ROTATED) {
 			if (!sp_shared_drained(group, word, node->cpus))
 				break;
-			next = SP_SHARED_WORD(window, SP_SHARED_COUNTING);
-			if (node->tree) {
-				next = SP_SHARED_WORD(window, SP_SHARED_GATHERING);
+			next = SP_SHARED_WORD(window, SP_SHARED_GATHERING);
+			if (node->tree)
 				__sync_val_compare_and_swap(&node->word, word, next);
-				continue;
-			}
-			if (__sync_val_compare_and_swap(&node->word, word, next) != word)
-				continue;
-			sp_shared_total(group, node, window);
-			next = SP_SHARED_WORD(window, SP_SHARED_SENDING);
-			__sync_lock_test_and_set(&node->word, next);
+			else
+				sp_shared_begin_sending(group, node, word);
 		} else if (SP_SHARED_PHASE(word) == SP_SHARED_GATHERING) {
 			/* (All neighbours but the parent: the children.) */
 			if (SP_SHARED_LOAD(node->complete) + 1 + sp_shared_is_below(node) != node->count)
 				break;
-			next = SP_SHARED_WORD(window, SP_SHARED_COUNTING);
-			if (__sync_val_compare_and_swap(&node->word, word, next) != word)
-				continue;
-			sp_shared_total(group, node, window);
-			next = SP_SHARED_WORD(window, SP_SHARED_SENDING);
-			__sync_lock_test_and_set(&node->word, next);
+			sp_shared_begin_sending(group, node, word);
 		} else if (SP_SHARED_PHASE(word) == SP_SHARED_SENDING) {
 			/* (With a parent, this switch's own messages are in the parent's.) */
 			if (SP_SHARED_LOAD(node->complete) != node->count - sp_shared_is_below(node))

@@ -143,8 +143,8 @@ pub const ALL: &[SeededBug] = &[
         name: "CountedBeforeDrained",
         what: "What is to be sent is counted while packets write to it: a late write.",
         header: "stateplane_shared_window.h",
-        right: "\t\t\tif (!sp_shared_drained(group, word, node->cpus))\n\t\t\t\tbreak;\n\t\t\tnext = SP_SHARED_WORD(window, SP_SHARED_COUNTING);",
-        wrong: "\t\t\tnext = SP_SHARED_WORD(window, SP_SHARED_COUNTING);",
+        right: "\t\t\tif (!sp_shared_drained(group, word, node->cpus))\n\t\t\t\tbreak;\n\t\t\tnext = SP_SHARED_WORD(window, SP_SHARED_GATHERING);",
+        wrong: "\t\t\tnext = SP_SHARED_WORD(window, SP_SHARED_GATHERING);",
     },
     SeededBug {
         name: "LineNotCleared",

@@ -44,10 +44,6 @@ pub struct Variable {
     pub changed: u32,
 }
 
-fn word(offset: usize) -> usize {
-    offset / size_of::<u64>()
-}
-
 /// What a switch adds to a cell in each rotation of this parity.
 fn delta(switch: usize, side: usize, block: u32, cell: u32) -> u32 {
     let mixed = (block * CELLS + cell).wrapping_mul(0x9e37_79b1).rotate_left(7);
@@ -123,7 +119,7 @@ struct Switch {
 
 impl Switch {
     fn word(&self) -> u64 {
-        self.node.get(word(NodeValue::LAYOUT.offset("word")))
+        self.node.get(NodeValue::LAYOUT.word("word"))
     }
 
     /// Of all its frames.
@@ -136,12 +132,12 @@ impl Switch {
     }
 
     fn seal(&self, sealed: bool) {
-        self.node.set(word(NodeValue::LAYOUT.offset("sealed")), u64::from(sealed));
+        self.node.set(NodeValue::LAYOUT.word("sealed"), u64::from(sealed));
     }
 
     fn set_pair(&self, member: &str, pair: [u32; 2]) {
         let pair = u64::from(pair[0]) | u64::from(pair[1]) << 32;
-        self.node.set(word(NodeValue::LAYOUT.offset(member)), pair);
+        self.node.set(NodeValue::LAYOUT.word(member), pair);
     }
 
     /// Fills both deltas and both lists. The switch is sealed.

@@ -29,8 +29,8 @@ pub const TREE: &[SeededBug] = &[
         name: "GatheredEarly",
         what: "A child's messages are merged while packets change the delta that they go into.",
         header: "stateplane_shared_window.h",
-        right: "\t\t\tif (!sp_shared_drained(group, word, node->cpus))\n\t\t\t\tbreak;\n\t\t\tnext = SP_SHARED_WORD(window, SP_SHARED_COUNTING);",
-        wrong: "\t\t\tnext = SP_SHARED_WORD(window, SP_SHARED_COUNTING);",
+        right: "\t\t\tif (!sp_shared_drained(group, word, node->cpus))\n\t\t\t\tbreak;\n\t\t\tnext = SP_SHARED_WORD(window, SP_SHARED_GATHERING);",
+        wrong: "\t\t\tnext = SP_SHARED_WORD(window, SP_SHARED_GATHERING);",
     },
     SeededBug {
         name: "TotalAdded",
