@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{TestLab, one_at_a_time, skip, wait_for};
+use common::{TestLab, one_at_a_time, scrambled, skip, wait_for};
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
 use std::thread::JoinHandle;
@@ -67,13 +67,6 @@ impl Host {
     }
 }
 
-/// A number that looks random.
-fn scrambled(number: u64) -> u32 {
-    let mut hash = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    hash ^= hash >> 32;
-    hash.wrapping_mul(0xd6e8_feb8_6659_fd93).wrapping_shr(33) as u32
-}
-
 /// A host writes and reads until `until`; all that came back.
 fn write(lab: &TestLab, number: u64, until: Instant) -> JoinHandle<Vec<Probe>> {
     let host = Host::of(lab, &format!("h{number}"));
@@ -83,7 +76,7 @@ fn write(lab: &TestLab, number: u64, until: Instant) -> JoinHandle<Vec<Probe>> {
             if Instant::now() >= until {
                 break;
             }
-            let random = scrambled(round << 8 | number);
+            let random = (scrambled(round << 8 | number) >> 33) as u32;
             let amount = random >> 20 & 7;
             let index = random % INDEXES * 7 % 4096;
             back.push(host.ask(index, amount).expect("an answer"));

@@ -1,6 +1,6 @@
 //! Hosts that write to cells of eventual.p4 through their switches, and what they must read.
 
-use crate::common::{TestLab, wait_for};
+use crate::common::{TestLab, scrambled, wait_for};
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
 use std::thread::JoinHandle;
@@ -50,20 +50,13 @@ impl Host {
     }
 }
 
-/// A number that looks random.
-fn scrambled(number: u64) -> u32 {
-    let mut hash = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    hash ^= hash >> 32;
-    hash.wrapping_mul(0xd6e8_feb8_6659_fd93).wrapping_shr(33) as u32
-}
-
 /// A host writes until `until`, or until nothing comes back; all that came back.
 pub fn write(lab: &TestLab, number: u64, seed: u64, until: Instant) -> JoinHandle<Vec<Update>> {
     let host = Host::of(lab, number);
     std::thread::spawn(move || {
         let mut back = vec![];
         for round in 0.. {
-            let random = scrambled(round << 8 | seed << 4 | number);
+            let random = (scrambled(round << 8 | seed << 4 | number) >> 33) as u32;
             let update = (random % INDEXES * 7 % 4096, 1 + (random >> 20 & 7));
             if Instant::now() >= until || host.ask(update).is_none() {
                 break;

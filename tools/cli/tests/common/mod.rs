@@ -22,6 +22,13 @@ pub const STORES: [(&str, &str); 3] =
 
 pub const CONTROLLER: &str = "10.2.9.10:5408";
 
+/// A number that looks random: its upper bits.
+pub fn scrambled(number: u64) -> u64 {
+    let mut hash = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    hash ^= hash >> 32;
+    hash.wrapping_mul(0xd6e8_feb8_6659_fd93)
+}
+
 /// Tests that need what this process may not do say so and pass.
 pub fn skip() -> bool {
     let root = nix::unistd::geteuid().is_root();
@@ -115,6 +122,23 @@ impl TestLab {
 
     pub fn link(&self, state: &str, a: &str, b: &str) {
         must(&["lab", "link", "--name", &self.name, state, a, b]);
+    }
+
+    /// All links of a switch to these nodes.
+    pub fn links(&self, state: &str, of: &str, nodes: &[&str]) {
+        nodes.iter().filter(|it| **it != of).for_each(|other| self.link(state, of, other));
+    }
+
+    /// These switches have dropped nothing for these reasons of SwiSh's messages.
+    pub fn is_clean(&self, switches: &[&str], reasons: &[&str]) {
+        for switch in switches {
+            let text = self.metrics(switch);
+            for reason in reasons {
+                let name = format!("stateplane_drops_total{{part=\"swish\",reason=\"{reason}\"}} ");
+                let count = text.lines().find_map(|line| line.strip_prefix(&name));
+                assert_eq!(count, Some("0"), "{switch}: {reason}");
+            }
+        }
     }
 
     /// A counter of a switch, by `stateplane counter read`: packets at index 0.

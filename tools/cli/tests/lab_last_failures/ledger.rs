@@ -1,7 +1,7 @@
 //! Hosts that ask the program systems/swish/p4/last for keys and registers, what they wrote, and
 //! what may be read then.
 
-use crate::common::TestLab;
+use crate::common::{TestLab, scrambled};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
@@ -177,13 +177,6 @@ impl Host {
     }
 }
 
-/// A number that looks random.
-fn scrambled(number: u64) -> u32 {
-    let mut hash = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    hash ^= hash >> 32;
-    hash.wrapping_mul(0xd6e8_feb8_6659_fd93).wrapping_shr(33) as u32
-}
-
 /// A host writes until `until`. Each value is another one.
 pub fn write(lab: &TestLab, by: u32, seed: u32, until: Instant) -> JoinHandle<Vec<Write>> {
     let host = Host::of(lab, by);
@@ -193,7 +186,8 @@ pub fn write(lab: &TestLab, by: u32, seed: u32, until: Instant) -> JoinHandle<Ve
             if Instant::now() >= until {
                 break;
             }
-            let random = scrambled(u64::from(seed) << 40 | u64::from(by) << 32 | u64::from(round));
+            let random = (scrambled(u64::from(seed) << 40 | u64::from(by) << 32 | u64::from(round))
+                >> 33) as u32;
             let at = random % KEYS;
             let value = by << 28 | (seed & 0xff) << 20 | round;
             made.extend(match random >> 16 & 7 {

@@ -1,7 +1,7 @@
 //! Hosts that update sketches of the program systems/swish/p4/own, and what they must read: the
 //! program's merges, written a second time.
 
-use crate::common::TestLab;
+use crate::common::{TestLab, scrambled};
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
 use std::thread::JoinHandle;
@@ -103,13 +103,6 @@ impl Host {
     }
 }
 
-/// A number that looks random.
-fn scrambled(number: u64) -> u32 {
-    let mut hash = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    hash ^= hash >> 32;
-    hash.wrapping_mul(0xd6e8_feb8_6659_fd93).wrapping_shr(32) as u32
-}
-
 /// A host updates until `until`.
 pub fn write(lab: &TestLab, by: u32, seed: u32, until: Instant) -> JoinHandle<Vec<Update>> {
     let host = Host::of(lab, by);
@@ -119,7 +112,8 @@ pub fn write(lab: &TestLab, by: u32, seed: u32, until: Instant) -> JoinHandle<Ve
             if Instant::now() >= until {
                 break;
             }
-            let random = scrambled(u64::from(seed) << 40 | u64::from(by) << 32 | u64::from(round));
+            let random = (scrambled(u64::from(seed) << 40 | u64::from(by) << 32 | u64::from(round))
+                >> 32) as u32;
             let index = random % CELLS;
             // (Both halves have something; the small ones add up without an overflow.)
             let small = (random >> 8 & 7) << 16 | 1 << (random >> 12 & 15);

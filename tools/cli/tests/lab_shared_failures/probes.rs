@@ -1,7 +1,7 @@
 //! Hosts that ask the program systems/swish/p4/probe for shared variables, and what they sent and
 //! got back.
 
-use crate::common::{TestLab, wait_for};
+use crate::common::{TestLab, scrambled, wait_for};
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -165,7 +165,7 @@ impl Writer {
             if self.stop.load(Ordering::Relaxed) {
                 break;
             }
-            let random = scrambled(seed << 32 | round);
+            let random = (scrambled(seed << 32 | round) >> 33) as u32;
             // (Nothing is written to a switch that did not answer, until it does.)
             let writes = answers && !round.is_multiple_of(3);
             let of = if writes { number } else { 1 + random % self.count };
@@ -185,13 +185,6 @@ impl Writer {
         }
         ledger
     }
-}
-
-/// A number that looks random.
-pub fn scrambled(number: u64) -> u32 {
-    let mut hash = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    hash ^= hash >> 32;
-    hash.wrapping_mul(0xd6e8_feb8_6659_fd93).wrapping_shr(33) as u32
 }
 
 /// A host's switch died; all that lived on had read this window before.
