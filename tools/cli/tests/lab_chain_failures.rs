@@ -83,7 +83,7 @@ impl Running {
         let switches: Vec<String> = (1..=self.count).map(|it| format!("s{it}")).collect();
         let switches: Vec<&str> = switches.iter().map(String::as_str).collect();
         let reasons = ["forged", "faults", "malformed", "table_full", "too_many"];
-        self.lab.is_clean(&switches, &reasons);
+        self.lab.is_clean("swish", &switches, &reasons);
         all
     }
 

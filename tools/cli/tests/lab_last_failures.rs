@@ -110,7 +110,7 @@ impl Running {
     /// No switch has dropped what it must not.
     fn is_clean(&self) {
         let reasons = ["forged", "faults", "malformed", "table_full", "cell_stuck"];
-        self.lab.is_clean(&["s1", "s2", "s3", "s4"], &reasons);
+        self.lab.is_clean("swish", &["s1", "s2", "s3", "s4"], &reasons);
     }
 
     /// SIGKILL while its host writes, and the others' hosts do.

@@ -129,12 +129,13 @@ impl TestLab {
         nodes.iter().filter(|it| **it != of).for_each(|other| self.link(state, of, other));
     }
 
-    /// These switches have dropped nothing for these reasons of SwiSh's messages.
-    pub fn is_clean(&self, switches: &[&str], reasons: &[&str]) {
+    /// These switches have dropped nothing in this part for these reasons.
+    pub fn is_clean(&self, part: &str, switches: &[&str], reasons: &[&str]) {
         for switch in switches {
             let text = self.metrics(switch);
             for reason in reasons {
-                let name = format!("stateplane_drops_total{{part=\"swish\",reason=\"{reason}\"}} ");
+                let name =
+                    format!("stateplane_drops_total{{part=\"{part}\",reason=\"{reason}\"}} ");
                 let count = text.lines().find_map(|line| line.strip_prefix(&name));
                 assert_eq!(count, Some("0"), "{switch}: {reason}");
             }
