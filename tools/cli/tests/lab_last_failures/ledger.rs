@@ -59,7 +59,8 @@ pub struct Ledger {
 
 impl Ledger {
     /// All switches read this: nothing that was answered before the last sure write was sent. What
-    /// they read is what was written from now on.
+    /// they read is what was written from now on. Packets without an answer stay: the kernel of a
+    /// host keeps some while its switch answers no ARP, and sends them when the switch is back.
     pub fn check(&mut self, read: &Values) {
         for (place, value) in read {
             let of: Vec<&Write> = self.writes.iter().filter(|it| it.place == *place).collect();
@@ -75,7 +76,7 @@ impl Ledger {
                 &of[of.len().saturating_sub(6)..]
             );
         }
-        self.writes.clear();
+        self.writes.retain(|it| it.back.is_none());
         let now = Instant::now();
         let made = read.iter().map(|(place, value)| Write::of_operator(*place, *value, now));
         self.writes.extend(made);
