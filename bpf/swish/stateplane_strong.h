@@ -116,8 +116,8 @@ struct sp_strong_scratch {
 	__u64 seq; /* of the batch that it is in */
 	__u32 object;
 	__u32 flags;
-	__u32 inserts; /* new keys of the group so far */
 	__u32 copies; /* what the record is of: SP_STRONG_NO_COPY and the like */
+	__u8 inserts[SP_STRONG_TABLES]; /* new keys of the group so far, by table */
 	/* the packet's writes */
 	__u64 staged[SP_STRONG_PACKET_WORDS];
 	__u8 starts[SP_STRONG_PACKET_RECORDS];

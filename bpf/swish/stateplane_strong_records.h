@@ -55,7 +55,8 @@ struct {
 			return SP_STRONG_CONFLICT;                                                \
 		if (live || scratch->flags & SP_STRONG_REMOVE)                                    \
 			return SP_STRONG_HOLDS;                                                   \
-		return counts->live + scratch->inserts++ < (size) ? SP_STRONG_HOLDS : SP_STRONG_FULL; \
+		live = counts->live + scratch->inserts[table]++;                                          \
+		return live < (size) ? SP_STRONG_HOLDS : SP_STRONG_FULL;                                  \
 	}                                                                                         \
                                                                                                   \
 	/* A removed key is forgotten, if nobody has written it since. */                         \
@@ -288,7 +289,7 @@ static long sp_strong_decide_one(__u32 step, struct sp_strong_walk *walk)
 		sp_strong_write_one(scratch);
 	} else {
 		if (record == walk->from)
-			scratch->inserts = 0;
+			__builtin_memset(scratch->inserts, 0, sizeof(scratch->inserts));
 		wrong = sp_strong_check_one(scratch);
 		if (wrong && !walk->wrong)
 			walk->wrong = wrong;

@@ -8,8 +8,8 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Repeats RedPlane's and NetChain's evaluations: each experiment writes JSON and SVG, and a page
-/// shows the papers' figures and ours side by side.
+/// Repeats the evaluations of RedPlane, SwiSh and NetChain: each experiment writes JSON and SVG,
+/// and a page shows the papers' figures and ours side by side.
 #[derive(Parser, Debug)]
 #[command(version, about)]
 struct Arguments {

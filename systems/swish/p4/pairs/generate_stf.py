@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes alone.stf and operator.stf: what pairs.p4 answers on a switch that shares with nobody."""
+"""Writes alone.stf, full.stf and operator.stf: what pairs.p4 answers on a switch that shares with nobody."""
 
 import struct
 import sys
@@ -77,6 +77,17 @@ for packet in [(ASK_MARK, 7), (MARK, 7), (MARK, 7), (ASK_MARK, 7), (ASK_MARK, 8)
 for packet in [(UNMARK, 7), (UNMARK, 7), (ASK_MARK, 7)]:
     switch.packet(*packet)
 Path(__file__).with_name("alone.stf").write_text("\n".join(switch.lines) + "\n")
+
+switch = Switch()
+switch.says("Each of several tables has as many keys as its program says. A packet that writes one")
+switch.says("more is dropped. Written by generate_stf.py.")
+switch.says("define: KEYS=2")
+for key in [1, 2]:
+    switch.packet(SET, key, key)
+switch.lines.append(f"packet 0 {frame(SET, 3, 3).hex()}")
+for packet in [(SET, 2, 7), (READ, 1), (READ, 2), (READ, 3), (REMOVE, 1), (SET, 3, 3), (READ, 3)]:
+    switch.packet(*packet)
+Path(__file__).with_name("full.stf").write_text("\n".join(switch.lines) + "\n")
 
 switch = Switch()
 switch.says("What an operator wrote, through the chain, is what packets read, change and remove.")

@@ -197,7 +197,7 @@ fn measure(context: &Context, lab: &Running, members: usize) -> Result<Measured>
         // (The first ones may be lost until addresses are resolved.)
         let answered =
             (0..TRIES).any(|_| socket.send(&bytes).is_ok() && socket.recv(&mut [0; 64]).is_ok());
-        ensure!(answered, "the chain does not answer");
+        ensure!(answered, "s{SWITCH} does not answer a packet that writes key {number}");
     }
     measured.rates = RATES.iter().map(|rate| (*rate, vec![])).collect();
     for round in 0..rounds {
