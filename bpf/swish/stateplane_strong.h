@@ -281,7 +281,7 @@ SP_INLINE int sp_strong_idle_longer(__u64 now_ns, __u64 stamp, __u64 seconds)
 	} name##_records SEC(".maps");                                                            \
 	struct {                                                                                  \
 		__uint(type, BPF_MAP_TYPE_QUEUE);                                                 \
-		__uint(max_entries, SP_STRONG_TOMBS);                                             \
+		__uint(max_entries, (size) + SP_STRONG_TOMBS);                                    \
 		__type(value, __u32);                                                             \
 	} name##_free SEC(".maps");                                                               \
                                                                                                   \

@@ -92,7 +92,8 @@ struct sp_strong_node {
 	__u64 resent_ns; /* When a batch was last sent again. */
 	__u64 tombs; /* Removed keys so far. */
 	__u64 swept_ns; /* When the head last looked for keys whose time is over. */
-	__u64 padding[2]; /* To the end of the cache line. */
+	__u64 sweeps; /* How often it did. */
+	__u64 padding; /* To the end of the cache line. */
 	__u64 applying; /* A batch up to this one may be half written. */
 	__u64 applied; /* All batches up to this one are written here. */
 	__u64 committed; /* The tail has all up to this one, as far as is known here. */

@@ -53,8 +53,14 @@
 
 SP_STRONG_OBJECTS(SP_STRONG_SWEEP)
 
-#define SP_STRONG_SWEEP_TABLE(name, id, table, size, kb, vb, timed)                               \
-	if (timed)                                                                                \
+/* Each look begins with another table: one that is full of keys whose time is over leaves no room
+ * for the others'. */
+#define SP_STRONG_ONE(name, id, table, size, kb, vb, timed) +1
+#define SP_STRONG_SWEEP_FROM_FIRST(name, id, table, size, kb, vb, timed)                          \
+	if (timed && table >= first)                                                              \
+		bpf_loop(SP_STRONG_SWEEP_RECORDS, name##_sweep_one, &strong, 0);
+#define SP_STRONG_SWEEP_BEFORE_FIRST(name, id, table, size, kb, vb, timed)                        \
+	if (timed && table < first)                                                               \
 		bpf_loop(SP_STRONG_SWEEP_RECORDS, name##_sweep_one, &strong, 0);
 
 /* 1: removals have joined this CPU's open batch. */
@@ -66,13 +72,16 @@ static __noinline int sp_strong_sweep(void)
 	struct sp_strong_context strong = {};
 	struct sp_commit_place place = {};
 	__u64 now = sp_now_ns();
+	__u32 first;
 
 	if (!scratch || !view || !node || !(view->standing & SP_STRONG_HEAD) ||
 	    node->view != view->number || now - node->swept_ns < SP_STRONG_SWEEP_NS)
 		return 0;
 	node->swept_ns = now;
+	first = node->sweeps++ % (0 SP_STRONG_OBJECTS(SP_STRONG_ONE));
 	strong.snapshot = SP_STRONG_LOAD(node->applied) + 1;
-	SP_STRONG_OBJECTS(SP_STRONG_SWEEP_TABLE)
+	SP_STRONG_OBJECTS(SP_STRONG_SWEEP_FROM_FIRST)
+	SP_STRONG_OBJECTS(SP_STRONG_SWEEP_BEFORE_FIRST)
 	if (!strong.records || sp_commit_find(&place, SP_STRONG_LINE, 0) ||
 	    !sp_commit_fits_many(&place, strong.records, strong.words))
 		return 0;

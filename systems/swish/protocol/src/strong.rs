@@ -44,7 +44,7 @@ pub const SCRATCH_BYTES: u32 = 8 * (HEADER_WORDS + WORDS)
     + 2 * (KEY_BYTES + VALUE_BYTES)
     + (RECORDS + 1)
     + 2 * 8
-    + 4 * 4
+    + (3 * 4 + OBJECTS).next_multiple_of(8)
     + 8 * PACKET_WORDS
     + PACKET_RECORDS
     + 2 * 8;
@@ -160,8 +160,10 @@ c_struct! {
         pub tombs: u64,
         /// When the head last looked for keys whose time is over.
         pub swept_ns: u64,
+        /// How often it did.
+        pub sweeps: u64,
         /// To the end of the cache line.
-        pub padding: [u64; 2],
+        pub padding: u64,
         /// A batch up to this one may be half written.
         pub applying: u64,
         /// All batches up to this one are written here.

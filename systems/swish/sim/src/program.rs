@@ -1,6 +1,6 @@
 //! The program of each switch, compiled by the real compiler; routes that its messages take.
 
-use crate::seeded::{SeededBug, TIME_PASSES, WITHOUT_READY, systems_with};
+use crate::seeded::{FEW_TOMBS, SeededBug, TIME_PASSES, WITHOUT_READY, systems_with};
 use manifest::Manifest;
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -20,6 +20,9 @@ pub const EVENTUAL_SLOTS: u32 = 24;
 
 /// Keys of last.p4: more than a message has.
 pub const LAST_KEYS: u32 = 40;
+
+/// Keys of each table of pairs.p4.
+pub const PAIRS_KEYS: u32 = 64;
 
 /// A program, compiled.
 pub struct Program {
@@ -127,13 +130,15 @@ impl Program {
         Program::compile_file("last.p4", text, defines, bug)
     }
 
-    /// The same of pairs.p4: tables and a register with SRO.
+    /// The same of pairs.p4: tables and a register with SRO, with few removed keys.
     ///
     /// # Errors
     /// What the compiler says, for people.
     pub fn compile_pairs(bug: Option<&SeededBug>) -> Result<Program, String> {
         let text = include_str!("../../p4/pairs/pairs.p4");
-        Program::compile_file("pairs.p4", text, vec!["KEYS=64".into()], bug)
+        let defines = vec![format!("KEYS={PAIRS_KEYS}")];
+        let changes: Vec<SeededBug> = [FEW_TOMBS].into_iter().chain(bug.copied()).collect();
+        Program::compile_with("pairs.p4", text, defines, &changes)
     }
 
     /// The same, and each packet is counted with SDW and with EWO: tally.p4.

@@ -9,6 +9,7 @@ mod chain;
 mod last;
 mod tree;
 
+pub(crate) use chain::FEW_TOMBS;
 pub use chain::{CHAIN, CHAIN_DIRECTED, ORDERS, TALLY, TALLY_DIRECTED};
 pub use last::LAST;
 use swish_compiler::SwiSh;
@@ -427,7 +428,7 @@ mod tests {
             let systems = systems_with(std::slice::from_ref(bug));
             assert!(systems.is_ok(), "{:?}", systems.err());
         }
-        for change in [WITHOUT_READY, &[TIME_PASSES]] {
+        for change in [WITHOUT_READY, &[TIME_PASSES], &[FEW_TOMBS]] {
             assert!(systems_with(change).is_ok(), "{:?}", systems_with(change).err());
         }
     }

@@ -104,7 +104,7 @@ fn shows(name: &str, run: impl Fn(&mut Chains<'_>) -> Result<(), Violation>) {
     let wrong = Program::compile_pairs(Some(bug)).unwrap();
     let found = run(&mut Chains::new(&wrong)).expect_err(name);
     println!("| {name} | {} | {} |", found.check, found.detail);
-    assert!(["linearizable", "group", "time"].contains(&found.check), "{found}");
+    assert!(["linearizable", "group", "time", "places"].contains(&found.check), "{found}");
 }
 
 #[test]
@@ -120,6 +120,11 @@ fn a_joiner_reads_no_copy_of_two_moments() {
 #[test]
 fn keys_of_operators_are_over() {
     shows("AbsentForGood", |chains| chains.keys_of_operators_are_over());
+}
+
+#[test]
+fn places_are_used_again() {
+    shows("PlacesLost", |chains| chains.places_are_used_again());
 }
 
 #[test]

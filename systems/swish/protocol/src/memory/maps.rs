@@ -196,7 +196,7 @@ fn of_strong(variables: &[(usize, &Variable)]) -> Vec<Map> {
         let head = 2 * NUMBER + WORD;
         found.push(own(index));
         found.push(own(array(&format!("{}_records", it.map), head + key + value, entries)));
-        found.push(own(map(&format!("{}_free", it.map), Form::Queue, NUMBER, TOMBS)));
+        found.push(own(map(&format!("{}_free", it.map), Form::Queue, NUMBER, entries)));
     }
     found
 }

@@ -4,6 +4,7 @@ use super::access::{Access, Op};
 use super::switch::CPUS;
 use super::{Chains, Event, Held, KEYS, LEASE_NS, SLOW_TICK_NS, TICK_NS, View, World};
 use crate::model::{Checked, Violation, violated};
+use crate::program::PAIRS_KEYS;
 use simnet::Conditions;
 use swish_protocol::strong::{flag, kind};
 
@@ -221,6 +222,32 @@ impl Chains<'_> {
                         "time",
                         format!("after {seconds} s: {keys} keys, not {wanted}"),
                     );
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A table that was full, and from which all keys were removed, has room for as many others.
+    ///
+    /// # Errors
+    /// A key that was written is not there.
+    pub fn places_are_used_again(&mut self) -> Result<(), Violation> {
+        self.load(2)?;
+        let mut world = World::quiet(1, TICK_NS, &mut self.members[..2])?;
+        world.until(4 * LEASE_NS)?;
+        for round in 0..3 {
+            let keys = round * PAIRS_KEYS..(round + 1) * PAIRS_KEYS;
+            for (access, wanted) in [
+                (Access::Set(round + 1), None),
+                (Access::Read, Some(Some(round + 1))),
+                (Access::Remove, None),
+            ] {
+                for key in keys.clone() {
+                    let found = world.answer(0, Op { access, key })?;
+                    if found.is_none() || wanted.is_some_and(|it| found != Some(it)) {
+                        return violated("places", format!("{access:?} of {key}: {found:?}"));
+                    }
                 }
             }
         }

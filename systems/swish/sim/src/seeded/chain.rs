@@ -2,6 +2,15 @@
 
 use super::SeededBug;
 
+/// Few removed keys are remembered: runs come to the end of them.
+pub(crate) const FEW_TOMBS: SeededBug = SeededBug {
+    name: "FewTombs",
+    what: "Few removed keys are remembered.",
+    header: "stateplane_strong_layouts.h",
+    right: "#define SP_STRONG_TOMBS 1024",
+    wrong: "#define SP_STRONG_TOMBS 8",
+};
+
 /// All of them.
 pub const CHAIN: &[SeededBug] = &[
     SeededBug {
@@ -105,6 +114,13 @@ pub const CHAIN_DIRECTED: &[SeededBug] = &[
         header: "stateplane_strong_copy.h",
         right: "node->whole = node->applied >= header->seq;",
         wrong: "node->whole = 1;",
+    },
+    SeededBug {
+        name: "PlacesLost",
+        what: "Some places of removed keys are lost: keys that are written have none.",
+        header: "stateplane_strong_records.h",
+        right: "if (bpf_map_push_elem(&name##_free, &place, 0))",
+        wrong: "if (place & 1 && bpf_map_push_elem(&name##_free, &place, 0))",
     },
     SeededBug {
         name: "AbsentForGood",
