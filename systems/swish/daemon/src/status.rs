@@ -44,7 +44,7 @@ pub struct GroupStatus {
     pub relaxation: u64,
     /// The window has stood still for so long.
     pub still_ms: u64,
-    /// Who holds it up: who lacks what from whom.
+    /// Pairs of members that hold the window up: the first lacks messages of the second.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held_up: Vec<(Ipv4Addr, Ipv4Addr)>,
     /// Switches that are in a newer view than the database has, each with its view.
