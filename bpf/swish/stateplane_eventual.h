@@ -46,7 +46,7 @@ struct {
 	__type(value, __u64);
 } sp_eventual_slots SEC(".maps");
 
-/* By group, then column: whose life's slots these are; 0: nobody's yet. */
+/* By group, then column: the life that has the slots; 0: none yet. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, SP_SHARED_GROUPS *SP_EVENTUAL_COLUMNS);
@@ -225,7 +225,7 @@ SP_SHARED_GLOBAL int sp_eventual_apply(__u32 number, __u32 by)
 		slot = sp_eventual_slot(0, number);
 		if (!slot)
 			return 0;
-		/* (The slot first: who sees the sum on the list sees the slot.) */
+		/* (The slot first: a frame that reads the sum reads the slot, too.) */
 		__sync_fetch_and_add(slot, by);
 		__sync_fetch_and_add(&cell->value, by);
 	} else if (!sp_eventual_raise_cell(number, by)) {

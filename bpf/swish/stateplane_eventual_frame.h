@@ -3,7 +3,7 @@
  * stateplane_eventual_frame.h: messages about variables with EWO between switches of a group
  * (SwiSh §8.2). Part of stateplane_eventual.h.
  *
- * Owns: the frame's bytes, merging. Must not know: when a frame is sent, and to whom.
+ * Owns: the frame's bytes, merging. Must not know: when and where a frame is sent.
  *
  * A message brings slots of one life: single cells that changed, or a run of cells of any life
  * ("gossip"). Merging takes the larger value, so a message may be lost, come twice, or late.
@@ -87,7 +87,7 @@ SP_INLINE struct sp_eventual_member *sp_eventual_member(__u32 group, __u32 membe
 
 /*
  * The view is this one. User space takes its members away, then changes the secret, then writes the
- * next view: who asks after it has used the secret, used the view's.
+ * next view. So if this is asked after the secret was used, it was this view's secret.
  */
 SP_INLINE int sp_eventual_is_in(struct sp_eventual_node *node, __u32 view)
 {
@@ -100,7 +100,7 @@ struct sp_eventual_search {
 	__u32 column; /* found; SP_EVENTUAL_NO_COLUMN: none is left */
 };
 
-/* Looks at a column, and takes it if it is nobody's; the last ones only for a base. */
+/* Looks at a column, and takes it if it is free; the last ones only for a base. */
 static long sp_eventual_look_at_column(__u64 i, struct sp_eventual_search *search)
 {
 	__u32 at = search->group * SP_EVENTUAL_COLUMNS + i;
@@ -199,7 +199,7 @@ static long sp_eventual_merge_one(__u64 i, struct sp_eventual_cells_of *cells)
 	} else {
 		__u64 *slot = sp_eventual_slot(0, node->first_slotted + number);
 
-		/* (Nobody knows more of this life than this switch.) */
+		/* (No switch knows more of this life than this one.) */
 		if (!slot || SP_SHARED_LOAD(*slot) < value)
 			sp_shared_count(SP_SHARED_STAT_FAULTS);
 	}

@@ -4,11 +4,11 @@
  * stateplane_lww.h.
  *
  * Owns: how records are put into a message, merged, and forgotten. Must not know: the rest of the
- * frame (stateplane_eventual_frame.h), when one is sent, and to whom.
+ * frame (stateplane_eventual_frame.h), when and where one is sent.
  *
  * A message has whole writes, with their stamps: records that this switch changed, or a run of all
- * its records ("gossip"), whoever wrote them. Who has a later write keeps it, so a message may be
- * lost, come twice, or late.
+ * its records ("gossip"), also those that others wrote. A switch with a later write keeps it, so a
+ * message may be lost, come twice, or late.
  */
 #ifndef STATEPLANE_LWW_FRAME_H
 #define STATEPLANE_LWW_FRAME_H
@@ -91,8 +91,9 @@ static long sp_lww_merge_one(__u64 i, struct sp_lww_merge *merge)
 }
 
 /*
- * Whom a message's sender hears, and that it is heard: only of a message that was sent after all
- * that came before. A recorded one, sent again, would let tombstones end while its sender is away.
+ * Notes that the message's sender is heard, and which members it hears: only if the message was
+ * sent after all that came before. A recorded one, sent again, would let tombstones end while its
+ * sender is away.
  */
 SP_INLINE void sp_lww_hear(struct sp_lww_member *member, __u32 hears, __u64 sent_ns)
 {
@@ -107,8 +108,8 @@ SP_INLINE void sp_lww_hear(struct sp_lww_member *member, __u32 hears, __u64 sent
 }
 
 /*
- * Of a genuine message: its writes are made here. `hears`: whom its sender hears; `sent_ns`: when
- * it was sent.
+ * Of a genuine message: its writes are made here. `hears`: the members that its sender hears;
+ * `sent_ns`: when it was sent.
  */
 SP_SHARED_GLOBAL int sp_lww_take(struct xdp_md *xdp, __u32 from, __u32 count, __u32 hears,
 				 __u64 sent_ns)
@@ -268,7 +269,7 @@ static __noinline int sp_lww_fill_run(__u32 group, __u32 first)
 	return fill.count;
 }
 
-/* Whom this switch hears. */
+/* The members that this switch hears. */
 SP_INLINE __u32 sp_lww_hears(__u32 group)
 {
 	struct sp_lww_terms *terms = sp_lww_terms_of(group);

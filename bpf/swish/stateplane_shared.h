@@ -132,8 +132,8 @@ SP_INLINE __u64 sp_shared_rotation(__u64 word)
 
 /*
  * Pins the packet to the window. "Unknown" first: between a load of the window and the pin the
- * window could turn, and nobody would wait for this packet. Returns 0 before the group has begun,
- * and while this switch is to leave it.
+ * window could turn without waiting for this packet. Returns 0 before the group has begun, and
+ * while this switch is to leave it.
  */
 SP_INLINE __u64 sp_shared_pin(struct sp_shared_context *shared, __u32 group)
 {

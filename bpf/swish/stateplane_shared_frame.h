@@ -188,7 +188,7 @@ static __noinline int sp_shared_put_cells(struct xdp_md *xdp, struct sp_shared_m
 	}
 }
 
-/* The message with this number, in the frame; it is merged here too, if nobody has done that. */
+/* Fills the frame with the message of this number, and merges it here, if that is not done yet. */
 static __noinline int sp_shared_put(struct xdp_md *xdp, struct sp_shared_message *message,
 				    __u64 window)
 {
@@ -262,7 +262,7 @@ SP_INLINE void sp_shared_turn_round(__u8 *data)
  * What a hop of a frame that brings nothing counts. A frame stays on one CPU of a veth, so CPUs
  * have frames of their own. A CPU with few of them is through with a window's messages while others
  * still merge. If its frames ended then, the others would do all of the next windows. (A window
- * that takes long is held up by a member: then nobody merges.)
+ * that takes long is held up by a member: then no CPU merges.)
  */
 SP_INLINE __u32 sp_shared_hop(__u32 group, struct sp_shared_node *node, __u64 window)
 {
@@ -319,7 +319,7 @@ static __noinline int sp_shared_fill(struct xdp_md *xdp, struct sp_shared_messag
 	}
 	window = SP_SHARED_WINDOW(word);
 	message->window = window;
-	/* (Two windows later, the cells were a repetition that nobody lacks.) */
+	/* (Two windows later, the cells would be a repetition that no member lacks.) */
 	if (served && served + 1 < window)
 		return 0;
 	if (served && served != window)
@@ -487,7 +487,7 @@ int sp_shared_receive(struct xdp_md *xdp)
 	if (!node || !node->word || message.sender == node->own ||
 	    message.receiver != node->own || message.view != (node->view & 0xffff))
 		return sp_shared_refuse(SP_SHARED_STAT_FOREIGN);
-	/* (Who is no member of the view has no address.) */
+	/* (A number that is no member of the view has no address.) */
 	member = sp_shared_member(message.group, message.sender);
 	if (!member || !member->address || *(sp_u32a *)(data + 26) != member->address)
 		return sp_shared_refuse(SP_SHARED_STAT_FOREIGN);
@@ -549,7 +549,7 @@ static __noinline int sp_shared_generated(struct xdp_md *xdp)
 	self = node->own & (SP_SHARED_MEMBERS - 1);
 	word = sp_shared_turn(group, cpu_index);
 	if (due.member == self) {
-		/* Alone in the group: nobody is sent the cells, and they are merged here. */
+		/* Alone in the group: the cells are sent to no member, and merged here. */
 		message.number = due.want;
 		if (SP_SHARED_PHASE(word) == SP_SHARED_SENDING &&
 		    !bpf_xdp_adjust_tail(xdp, SP_SHARED_FULL_BYTES - (int)sp_length(xdp)) &&

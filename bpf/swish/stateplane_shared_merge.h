@@ -148,7 +148,7 @@ SP_SHARED_GLOBAL int sp_shared_freshen(__u32 number, __u64 rotation)
 
 /* Measurements filled the deltas. */
 #define SP_SHARED_FILL_FILLED 1
-/* With a parent: its total may come into the delta meanwhile. Then nobody looks at the message. */
+/* With a parent: its total may come into the delta meanwhile. Then the message is ignored. */
 #define SP_SHARED_FILL_BELOW 2
 
 struct sp_shared_entries {

@@ -54,7 +54,7 @@ SP_INLINE __u64 *sp_shared_got_word(__u32 group, __u32 member, __u32 word)
 	return bpf_map_lookup_elem(&sp_shared_got, &at);
 }
 
-/* The message is this CPU's to merge: nobody has claimed it in this window. */
+/* The message is this CPU's to merge: no other CPU has claimed it in this window. */
 SP_INLINE int sp_shared_claim(__u32 group, __u32 member, __u32 number)
 {
 	__u64 *word, bit = 1ull << (number & 63);
@@ -171,7 +171,7 @@ static long sp_shared_reset_member(__u64 i, struct sp_shared_reset *reset)
 	member->total = SP_SHARED_NOT_KNOWN;
 	member->merged = 0;
 	member->complete = 0;
-	/* (Who lacked messages of two windows ago has them: it was ready for the last one.) */
+	/* (A member that lacked messages of two windows ago has them: it was ready since.) */
 	member->next[reset->side & 1] = 0;
 	return 0;
 }
@@ -179,7 +179,7 @@ static long sp_shared_reset_member(__u64 i, struct sp_shared_reset *reset)
 /*
  * A member is ready for this window, of which the node knew an older one. The count of each window
  * is set to 0 in RESETTING of the window before: no CPU works on a frame of an older window then,
- * and nobody is ready for the next one, as this switch has sent nothing of its own window.
+ * and no member is ready for the next one, as this switch has sent nothing of its own window.
  */
 SP_INLINE void sp_shared_count_ready(struct sp_shared_node *node, __u64 window)
 {
@@ -351,7 +351,7 @@ SP_SHARED_GLOBAL __u64 sp_shared_turn(__u32 group, __u32 cpu_index)
 			if (SP_SHARED_LOAD(node->complete) != node->count - sp_shared_is_below(node))
 				break;
 			next = SP_SHARED_WORD(window + 1, SP_SHARED_ADVANCED);
-			/* (Before the word: who sees the window sees when it began.) */
+			/* (Before the word: a CPU that sees the window sees when it began.) */
 			SP_SHARED_STORE(node->began_ns[(window + 1) & 1], sp_now_ns());
 			if (__sync_val_compare_and_swap(&node->word, word, next) != word)
 				continue;

@@ -3,7 +3,7 @@
  * stateplane_strong.h: tables with SRO of stateplane/swish.p4: what a packet reads and writes
  * (SwiSh §6.1, systems/swish/README.md).
  *
- * Owns: the maps, reads, the writes of a packet until its end. Must not know: frames, who decides.
+ * Owns: the maps, reads, the writes of a packet until its end. Must not know: frames, decisions.
  *
  * The members of a group are a chain, and write the same batches in the same order. A batch is
  * *committed* when the tail has written it: then all members have. A packet that reads what is not

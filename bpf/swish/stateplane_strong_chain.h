@@ -3,7 +3,7 @@
  * stateplane_strong_chain.h: a member of the chain: what it does with batches, and what it sends.
  * Part of stateplane_strong.h.
  *
- * Owns: the log, views, who may send what. Must not know: tables, parked packets.
+ * Owns: the log, views, which member may send which message. Must not know: tables, parked packets.
  *
  * The head numbers batches, and decides each once: a batch that comes again has the same decision.
  * Members write batches in the order of their numbers. One that comes early waits in the log. Only
@@ -102,7 +102,7 @@ static __noinline int sp_strong_take_view(struct sp_strong_node *node,
 	return 0;
 }
 
-/* Whether this member answers: all of its view have what it has, and nobody else reads. */
+/* Whether this member answers: all of its view have what it has, and no other switch reads. */
 SP_INLINE int sp_strong_commits(const struct sp_strong_node *node,
 				const struct sp_strong_view *view)
 {
@@ -265,7 +265,7 @@ static __noinline int sp_strong_member(struct xdp_md *xdp, struct sp_strong_scra
 
 /* ---- a message comes in --------------------------------------------------------------------- */
 
-/* Whose message this must be; 0: nobody's. (Who answers says what it knows: any member may.) */
+/* The only possible sender of this message; 0: none. (Any member may answer what it knows.) */
 SP_INLINE __u32 sp_strong_is_from(const struct sp_strong_view *view,
 				  const struct sp_strong_header *header, __u32 from)
 {

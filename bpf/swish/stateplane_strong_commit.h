@@ -213,7 +213,7 @@ int sp_strong_send(struct xdp_md *xdp)
 	if (!batch || !stream || bytes < 8 || bytes > SP_STRONG_WORDS * 8)
 		return XDP_ABORTED;
 	if (!(view->standing & SP_STRONG_ON))
-		return sp_strong_end(); /* (It goes when the view says who is head.) */
+		return sp_strong_end(); /* (It goes once the view has a head.) */
 	total = SP_STRONG_AT + SP_STRONG_HEADER_BYTES + bytes;
 	if (sp_commit_resize(xdp, total))
 		return sp_commit_grow(xdp, work->stream);

@@ -3,7 +3,7 @@
  * stateplane_strong_records.h: how a batch's records are decided and written. Part of
  * stateplane_strong.h.
  *
- * Owns: conditions, tables' places, removed keys. Must not know: frames, who is head.
+ * Owns: conditions, tables' places, removed keys. Must not know: frames, the chain.
  *
  * All members write the same batches in the same order, so they keep and forget the same keys.
  */
@@ -49,7 +49,7 @@ struct {
 			live = !record->removed;                                                  \
 		if (scratch->flags & SP_STRONG_ABSENT && live)                                    \
 			return SP_STRONG_CONFLICT;                                                \
-		/* (Of a key that is forgotten nobody knows when it was removed.) */              \
+		/* (When a forgotten key was removed is not known.) */                            \
 		if (scratch->flags & SP_STRONG_SINCE &&                                           \
 		    (record ? record->seq : node->forgotten) > scratch->since)                    \
 			return SP_STRONG_CONFLICT;                                                \
@@ -59,7 +59,7 @@ struct {
 		return live < (size) ? SP_STRONG_HOLDS : SP_STRONG_FULL;                                  \
 	}                                                                                         \
                                                                                                   \
-	/* A removed key is forgotten, if nobody has written it since. */                         \
+	/* A removed key is forgotten, if it was not written since. */                            \
 	__attribute__((noinline)) int name##_forget(__u32 place, __u64 seq)                       \
 	{                                                                                         \
 		struct name##_record *record = bpf_map_lookup_elem(&name##_records, &place);      \

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stateplane_strong_round.h: members lend each other the right to read. Part of
+ * stateplane_strong_round.h: members give each other the right to read. Part of
  * stateplane_strong.h.
  *
- * A member that was removed must stop reading before anything is committed without it, and perhaps
- * nobody can tell it. So a frame goes round the chain. A member that sees round k knows that all
- * members were in this view after the head began round k - 1, which was after round k - 2 had come
- * by here: it reads until `lease_ns` after that. The tail of the next view does not let rounds of
- * this one pass any more, and answers nothing for `wait_ns`, which is no shorter (SwiSh §6.1 leaves
- * it out; README, "SRO", 6).
+ * A removed member must stop reading before anything is committed without it, even if no message
+ * reaches it. So a frame goes round the chain. A member that sees round k knows that all members
+ * were in this view after the head began round k - 1, which was after round k - 2 had come by here:
+ * it reads until `lease_ns` after that. The tail of the next view lets no round of this view pass
+ * any more, and answers nothing for `wait_ns`, which is no shorter. (SwiSh §6.1 leaves this out;
+ * README, "SRO", 9.)
  *
  * Nothing rests on controllers: while they are dead, rounds go on.
  */
@@ -53,7 +53,7 @@ static __noinline int sp_strong_send_round(struct xdp_md *xdp, const struct sp_s
 	if (!secrets || !node || sp_commit_resize(xdp, bytes))
 		return XDP_ABORTED;
 	header.key_id = secrets->sends & (SP_SECRETS - 1);
-	/* (So that members hear of the tail also while nobody writes.) */
+	/* (So that members hear of the tail also while there are no writes.) */
 	header.seq = SP_STRONG_LOAD(node->committed);
 	sp_strong_write(scratch->message, &header);
 	scratch->message[SP_STRONG_DIGEST_WORD] = 0;

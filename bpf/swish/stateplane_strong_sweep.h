@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stateplane_strong_sweep.h: keys whose time is over leave their tables. Part of
+ * stateplane_strong_sweep.h: keys that have expired leave their tables. Part of
  * stateplane_strong.h.
  *
  * The head's generated frames look at some records at a time, and ask for removals as a packet
- * would, on the condition that nobody has written the key meanwhile. No packet waits for that.
+ * would, on the condition that the key was not written meanwhile. No packet waits for that.
  */
 #ifndef STATEPLANE_STRONG_SWEEP_H
 #define STATEPLANE_STRONG_SWEEP_H

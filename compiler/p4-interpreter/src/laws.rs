@@ -205,14 +205,6 @@ impl Trial<'_> {
         Ok(())
     }
 
-    /// Tries all of these laws.
-    ///
-    /// # Errors
-    /// The merge breaks one of them: the first.
-    pub fn keeps(&self, laws: &[Law], seed: u64) -> Result<(), Refusal> {
-        laws.iter().try_for_each(|law| self.holds(*law, seed))
-    }
-
     fn of(&self, a: &BigInt, b: &BigInt) -> Result<BigInt, Refusal> {
         (self.merge)(a, b).map_err(|why| {
             let call = format!("{}({}, {})", self.name, shown(a), shown(b));

@@ -12,7 +12,7 @@ use crate::mutations::{Mutation, planted};
 use crate::system::{Leaving, StateSystem, Systems};
 use crate::tree_table::Search;
 use crate::updates::Updates;
-use crate::{BackendError, Generated, Options, Placement};
+use crate::{BackendError, Generated, KeptLaws, Options, Placement};
 use manifest::Manifest;
 use p4_ir::{Control, ExternId, LabelId, Location, Program, Type};
 use std::collections::{HashMap, HashSet};
@@ -44,6 +44,8 @@ pub struct Generator<'a> {
     pub(crate) types: Writer,
     /// For the runtime: what has been declared so far.
     pub manifest: Manifest,
+    /// Laws that hold of the program's merges, as far as systems have tried them.
+    pub kept_laws: KeptLaws,
     pub(crate) section: Section,
     /// Where `exit` and `return` go.
     pub(crate) exit_label: String,
@@ -97,6 +99,7 @@ impl<'a> Generator<'a> {
                 errors: program.errors.clone(),
                 ..Manifest::new(&options.program_name)
             },
+            kept_laws: KeptLaws::default(),
             section: Section::Parser,
             exit_label: String::new(),
             return_label: String::new(),

@@ -46,6 +46,7 @@ pub use verifier::{VerifierReport, explain};
 
 use manifest::Manifest;
 use p4_ir::{Location, Program};
+use std::collections::HashSet;
 
 /// Where headers and metadata live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -128,6 +129,25 @@ pub struct Generated {
     pub manifest: Manifest,
     /// From C lines to P4.
     pub line_map: LineMap,
+    /// What systems have found out about merges of the program.
+    pub kept_laws: KeptLaws,
+}
+
+/// Of functions that a program names with `@merge`: laws that hold, by the names that the system
+/// gives them. To try a law takes thousands of calls, so each is tried once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeptLaws(HashSet<(String, &'static str)>);
+
+impl KeptLaws {
+    /// Is the law known to hold?
+    pub fn has(&self, function: &str, law: &'static str) -> bool {
+        self.0.contains(&(function.to_owned(), law))
+    }
+
+    /// The law holds.
+    pub fn add(&mut self, function: &str, law: &'static str) {
+        self.0.insert((function.to_owned(), law));
+    }
 }
 
 /// Something that the XDP target cannot do.

@@ -250,7 +250,7 @@ fn an_operator_writes_through_the_chain() {
     }
     let (code, _, error) = shared("s1", "set marks key=1 --idle-s 2");
     assert_eq!(code, Some(1));
-    assert!(error.contains("the program gives no key of it a time"), "{error}");
+    assert!(error.contains("the program gives keys of this table no time"), "{error}");
 
     is_settled(&lab);
     // Without an answer of all it is an error, and says what may be.

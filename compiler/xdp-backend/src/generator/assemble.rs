@@ -38,7 +38,12 @@ impl Generator<'_> {
         }
         self.write_main(&mut text, &declarations, scratch);
         let (c_source, lines) = text.finish(files);
-        Generated { c_source, manifest: self.manifest, line_map: LineMap { lines } }
+        Generated {
+            c_source,
+            manifest: self.manifest,
+            line_map: LineMap { lines },
+            kept_laws: self.kept_laws,
+        }
     }
 
     fn write_main(&mut self, text: &mut Writer, declarations: &[Declaration], scratch: bool) {

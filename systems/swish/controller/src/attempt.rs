@@ -1,4 +1,5 @@
-//! An attempt at a decision: seal all who stay, hear them, get the state that the decision needs.
+//! An attempt at a decision: seal the members that stay, hear them, get the state that the decision
+//! needs.
 
 use crate::decide::{Plan, brought};
 use crate::state::Decided;
@@ -58,7 +59,7 @@ impl Gather {
         }
     }
 
-    /// What is to be asked for now: of whom, what, from where on.
+    /// Requests that are due: to which switch, for which state, from which byte on.
     pub fn asks(&mut self, now_ns: u64) -> Vec<(Ipv4Addr, What, u32)> {
         let mut asks = vec![];
         let mut ask = |of: Ipv4Addr, what: What, pull: &mut Pull| {
@@ -91,7 +92,7 @@ impl Gather {
 }
 
 impl Attempt {
-    /// It begins now, without anybody.
+    /// An attempt that begins now; no member has answered.
     pub fn begun(number: u32, now_ns: u64) -> Attempt {
         let (stays, joins, leaves) = (vec![], vec![], vec![]);
         Attempt {

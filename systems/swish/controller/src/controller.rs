@@ -69,23 +69,24 @@ pub enum Input {
 /// What an operator should know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A member does not report any more.
+    /// A member reports no more.
     Died(String, Ipv4Addr),
-    /// It is no member any more, as an operator wanted it; all that it had counts.
+    /// A switch is no member any more, as an operator wanted; all its updates count.
     Left(String, Ipv4Addr),
-    /// It holds up all others, which lack what it should bring: by pairs, who lacks whom.
+    /// A member was removed, as all others wait for it. Pairs of members: the first lacks messages
+    /// of the second.
     Slow(String, Ipv4Addr, Vec<(Ipv4Addr, Ipv4Addr)>),
-    /// A new view. How long its members stood still, in ms.
+    /// A new view, and how long its members stood still, in ms.
     Decided(String, Box<Decided>, u64),
-    /// Its last member died, and its values with it: it begins anew.
+    /// A group's last member died, and the values with it: the group begins anew.
     Lost(String),
-    /// A switch has variables that lie in another way.
+    /// A switch's variables have another layout than the members'.
     Layout(String, Ipv4Addr),
     /// A switch is in this view, and the newest one that is known is the other one: nothing is
     /// decided for the group.
     Behind(String, Ipv4Addr, u32, u32),
-    /// A switch is in this view, which is not known, and the group goes on in the other one. What
-    /// the switch has is not the group's, and it is left alone.
+    /// A switch is in this view, which is not known, and the group goes on in the other one. The
+    /// switch's values are not the group's, and the switch is left alone.
     Unknown(String, Ipv4Addr, u32, u32),
     /// A decision was not taken: it is made anew.
     NotTaken(String, u32),
@@ -163,7 +164,7 @@ impl Controller {
     /// Takes an input at `now_ns`, on a clock that never goes back.
     pub fn handle(&mut self, now_ns: u64, input: Input) -> Outputs {
         let mut out = Outputs::default();
-        // (One that got no CPU has heard nobody meanwhile: reports wait for it.)
+        // (A controller that got no CPU has heard no switch meanwhile: reports wait for it.)
         let before_ns = self.now_ns.replace(now_ns).unwrap_or(now_ns);
         let still_ns = now_ns.saturating_sub(before_ns);
         if still_ns >= STILL_NS {

@@ -17,11 +17,12 @@ pub struct Plan {
     pub turn: Turn,
     /// See there.
     pub window: u64,
-    /// Who has the value that packets read in that window.
+    /// The member that has the value that packets read in that window.
     pub donor: Ipv4Addr,
-    /// Who lacks it.
+    /// Members that lack this value.
     pub lacks: Vec<Ipv4Addr>,
-    /// Whose blocks tell what the dead brought; none: they do not count, or nobody died.
+    /// The member whose blocks tell the sources of the dead; none: these do not count, or no member
+    /// died.
     pub witness: Option<Ipv4Addr>,
     /// What the decision before said that the dead had brought in the same window.
     pub kept: Vec<u8>,
@@ -37,8 +38,8 @@ fn is_complete(report: &Report, view: &Decided) -> bool {
     report.phase == phase::SENDING && report.whole & view.bits() == view.bits()
 }
 
-/// The decision's shape, from the reports of all who stay, by address. `None`: a report is of a
-/// view that is not known.
+/// The decision's shape, from the reports of all members that stay, by address. `None`: a report is
+/// of a view that is not known.
 pub fn plan(
     state: &GroupState,
     stays: &[Member],

@@ -1,4 +1,4 @@
-//! One group: who reports, when a new view is needed, how it comes about.
+//! One group: reports, when a new view is needed, the steps to it.
 
 mod chain;
 mod eventual;
@@ -373,7 +373,7 @@ impl Group {
             }
             self.attempt = None;
         }
-        // (Nobody is dead before there was time to hear him.)
+        // (No switch is dead before there was time for its reports.)
         let early = now_ns < began_ns + settings.begin_ns;
         let heard = |it: &Member| self.seen.contains_key(&it.address);
         if early && !newest.members.iter().all(heard) {

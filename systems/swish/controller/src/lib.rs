@@ -1,7 +1,7 @@
-//! The controller of shared variables: who shares which group (systems/swish/README.md,
+//! The controller of shared variables: members of each group (systems/swish/README.md,
 //! "Membership"). Rules without IO: `(now, input) -> outputs`.
 //!
-//! It owns: who is a member, attempts (seal, reports, state that a decision needs), decisions. It
+//! It owns: membership, attempts (seal, reports, state that a decision needs), decisions. It
 //! must not know: the data plane, sockets, databases.
 
 #![forbid(unsafe_code)]

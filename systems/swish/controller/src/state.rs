@@ -175,7 +175,7 @@ mod tests {
         };
         let counted = decided.counted_after(&[], |_| 11);
         assert_eq!(counted[&address], [Counted { incarnation: 7, view: 9, rotation: 11 }]);
-        // Who stays has it all, also if it joined with that decision.
+        // A member that stays has everything, also if it joined with that decision.
         let stays = decided.counted_after(&decided.members, |_| 11);
         assert!(stays.is_empty(), "{stays:?}");
         let mut group = GroupState::default();

@@ -5,7 +5,8 @@ mod common;
 use common::settings::LEASE_MS;
 use common::{Agent, address};
 use swish_controller::Event;
-use swish_protocol::control::{ChainReport, Lease, Load, Member, Report, View};
+use swish_protocol::control::{ChainReport, Lease, Member, Report, View};
+use swish_protocol::for_tests;
 
 type World = common::World<Switch>;
 
@@ -29,31 +30,20 @@ impl Agent for Switch {
 
     fn report(&self, number: u32, now_ns: u64) -> Report {
         Report {
-            group: "main".to_owned(),
-            switch: address(number),
-            incarnation: self.incarnation,
             sent_ns: now_ns,
-            layout: 5,
-            sums: false,
             view: self.view,
             window: self.round,
-            phase: 0,
-            sealed: 0,
-            whole: 0,
             known: self.view,
-            asks: false,
-            lacks: 0,
             still_ms: self.still_ms,
             leaves: self.leaves,
             empty: self.empty,
-            load: Load::default(),
             chain: Some(ChainReport {
                 copying: self.copying,
                 waits: self.waits,
                 applied: 9,
                 committed: 9,
             }),
-            eventual: None,
+            ..for_tests::report(address(number), self.incarnation)
         }
     }
 

@@ -8,9 +8,10 @@ use swish_controller::mutation::{self, Mutation};
 use swish_controller::{Controller, Event, Input, Stage, State};
 use swish_protocol::base::{Base, Before};
 use swish_protocol::control::{
-    EventualReport, Load, Message, Report, Sum, View, part_name, rounds_of_all,
+    EventualReport, Message, Report, Sum, View, part_name, rounds_of_all,
 };
 use swish_protocol::eventual::life_of;
+use swish_protocol::for_tests;
 use swish_protocol::objects::Consistency;
 
 type World = common::World<Switch>;
@@ -39,25 +40,11 @@ impl Agent for Switch {
 
     fn report(&self, number: u32, now_ns: u64) -> Report {
         Report {
-            group: "main".to_owned(),
-            switch: address(number),
-            incarnation: self.incarnation,
             sent_ns: now_ns,
-            layout: 5,
-            sums: false,
             view: self.view,
-            window: 0,
-            phase: 0,
-            sealed: 0,
             known: self.view,
-            asks: false,
-            whole: 0,
-            lacks: 0,
-            still_ms: 0,
             leaves: self.leaves,
             empty: self.empty,
-            load: Load::default(),
-            chain: None,
             eventual: Some(Box::new(EventualReport {
                 rounds: self.rounds,
                 lives: self.lives,
@@ -74,6 +61,7 @@ impl Agent for Switch {
                 }),
                 ..EventualReport::default()
             })),
+            ..for_tests::report(address(number), self.incarnation)
         }
     }
 

@@ -6,7 +6,8 @@ use swish_controller::mutation::{self, Mutation};
 use swish_controller::{
     Controller, Decided, Event, GroupState, Input, Outputs, Stage, State, plan,
 };
-use swish_protocol::control::{Load, Member, Message, Report, Task, Turn, View};
+use swish_protocol::control::{Member, Message, Report, Task, Turn, View};
+use swish_protocol::for_tests;
 use swish_protocol::layouts::phase;
 
 #[path = "common/settings.rs"]
@@ -19,28 +20,8 @@ fn member(number: u32) -> Member {
 }
 
 fn report(number: u32, view: u32, window: u64, phase: u64, whole: u64) -> Report {
-    Report {
-        group: "main".to_owned(),
-        switch: address(number),
-        incarnation: 7,
-        sent_ns: 0,
-        layout: 5,
-        sums: true,
-        view,
-        window,
-        phase,
-        sealed: 0,
-        known: view,
-        asks: false,
-        whole,
-        lacks: 0,
-        still_ms: 0,
-        leaves: false,
-        empty: false,
-        load: Load::default(),
-        chain: None,
-        eventual: None,
-    }
+    let stateless = for_tests::report(address(number), 7);
+    Report { sums: true, view, window, phase, known: view, whole, ..stateless }
 }
 
 /// Members 0 to 3, in view 4, which began in window 1.

@@ -130,8 +130,8 @@ fn check(file: &File) -> Result<(), Problem> {
         let count = group.switches.len();
         require((1..=MEMBERS as usize).contains(&count), &field, || {
             format!(
-                "{count} switches; write 1 to {MEMBERS} (more of them share a group with SDW \
-                 without a controller: `members` in switch.toml)"
+                "{count} switches; write 1 to {MEMBERS} (a larger group needs SDW, and `members` \
+                 in switch.toml instead of a controller)"
             )
         })?;
         for (at, switch) in group.switches.iter().enumerate() {

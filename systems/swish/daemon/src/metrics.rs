@@ -59,7 +59,7 @@ pub(crate) fn render(rules: &Switches, kept: &Kept, now_ns: u64, bad_tag: u64) -
     for group in &page.groups {
         family.sample(&[("group", &group.group)], group.still_ms as f64 / 1000.0);
     }
-    let help = "Pairs of members of which one lacks what the other should bring.";
+    let help = "Pairs of members of which one lacks messages of the other.";
     let mut family = text.family("stateplane_shared_controller_held_up", Kind::Gauge, help);
     for group in &page.groups {
         family.sample(&[("group", &group.group)], group.held_up.len() as u64);

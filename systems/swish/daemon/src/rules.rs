@@ -16,9 +16,9 @@ pub(crate) struct Decided(pub State);
 
 impl Decision for Decided {
     const NAME: &'static str = "shared";
-    const LOST: &'static str = "Stop all controllers and give them its newest backup; without a \
-                                backup, run `stateplane switch detach NAME` for all switches of \
-                                the groups, and only then start them, empty";
+    const LOST: &'static str = "Stop all controllers and give them the newest backup of the \
+                                database. Without one, run `stateplane switch detach NAME` for \
+                                all switches of the group, and only then start them, empty";
 
     fn version(&self) -> u64 {
         self.0.version
@@ -76,24 +76,16 @@ impl Switches {
     }
 
     fn log(&mut self, event: Event) {
-        let name = &self.name;
+        let (name, text) = (&self.name, text(&event));
         match event {
             Event::Died(group, switch) => {
                 self.deaths += 1;
-                tracing::warn!(name, group, %switch, "dead: it does not report any more");
+                tracing::warn!(name, group, %switch, "{text}");
             }
-            Event::Left(group, switch) => {
-                tracing::info!(name, group, %switch, "left, as it was to");
-            }
+            Event::Left(group, switch) => tracing::info!(name, group, %switch, "{text}"),
             Event::Slow(group, switch, pairs) => {
                 self.slow += 1;
-                tracing::warn!(
-                    name,
-                    group,
-                    %switch,
-                    ?pairs,
-                    "removed: it holds up all others (who lacks what from whom: see `pairs`)"
-                );
+                tracing::warn!(name, group, %switch, ?pairs, "{text}");
             }
             Event::Decided(group, decided, ms) => {
                 self.decisions += 1;
@@ -101,55 +93,53 @@ impl Switches {
                     decided.members.iter().map(|it| it.address.to_string()).collect();
                 let members = members.join(" ");
                 let (view, turn, window) = (decided.number, decided.turn, decided.window);
-                tracing::info!(name, group, view, ?turn, window, members, ms, "decided");
+                tracing::info!(name, group, view, ?turn, window, members, ms, "{text}");
             }
             Event::Lost(group) => {
                 self.losses += 1;
-                tracing::error!(
-                    name,
-                    group,
-                    "all members are lost, and its values: it begins anew"
-                );
+                tracing::error!(name, group, "{text}");
             }
-            Event::Layout(group, switch) => {
-                tracing::error!(
-                    name,
-                    group,
-                    %switch,
-                    "its variables lie in another way than the members' do: give all switches the \
-                     same program"
-                );
+            Event::Layout(group, switch) => tracing::error!(name, group, %switch, "{text}"),
+            Event::Behind(group, switch, view, newest)
+            | Event::Unknown(group, switch, view, newest) => {
+                tracing::error!(name, group, %switch, view, newest, "{text}");
             }
-            Event::Behind(group, switch, view, newest) => {
-                tracing::error!(
-                    name,
-                    group,
-                    %switch,
-                    view,
-                    newest,
-                    "the switch is in a newer view than the database has: nothing is decided, and \
-                     members go on as they are. Stop all controllers and give them the newest \
-                     database; without one, run `stateplane switch detach NAME` for all switches \
-                     of the group, and only then start them, empty"
-                );
-            }
-            Event::Unknown(group, switch, view, newest) => {
-                tracing::error!(
-                    name,
-                    group,
-                    %switch,
-                    view,
-                    newest,
-                    "the switch is in a view that the database does not have, and the group goes \
-                     on without it: what it has is of another database. Run `stateplane switch \
-                     detach NAME` there, and start it, empty"
-                );
-            }
-            Event::NotTaken(group, view) => {
-                tracing::warn!(name, group, view, "a member has not taken it: it is made anew");
-            }
+            Event::NotTaken(group, view) => tracing::warn!(name, group, view, "{text}"),
         }
     }
+}
+
+/// An event as the log tells it, beside its group, switch and numbers.
+fn text(event: &Event) -> String {
+    let text = match event {
+        Event::Died(..) => "dead: the switch reports no more",
+        Event::Left(..) => "left, as an operator wanted",
+        Event::Slow(..) => {
+            "removed: all others wait for this switch (`pairs`: which switch lacks what from which)"
+        }
+        Event::Decided(..) => "decided",
+        Event::Lost(..) => {
+            "all members are lost, and the group's values with them: the group begins anew"
+        }
+        Event::Layout(..) => {
+            "the switch's variables have another layout than the members': give all switches the \
+             same program"
+        }
+        Event::Behind(..) => {
+            return format!(
+                "the switch is in a newer view than the database has: nothing is decided, and \
+                 members go on as they are. {}",
+                Decided::LOST
+            );
+        }
+        Event::Unknown(..) => {
+            "the switch is in a view that the database does not have, so its values are another \
+             database's: the group goes on without the switch. Run `stateplane switch detach \
+             NAME` there, and start it, empty"
+        }
+        Event::NotTaken(..) => "a member has not taken the decision: a new one is made",
+    };
+    text.to_owned()
 }
 
 impl Rules for Switches {

@@ -44,7 +44,7 @@ pub struct GroupStatus {
     pub relaxation: u64,
     /// The window has stood still for so long.
     pub still_ms: u64,
-    /// Who holds it up: who lacks what from whom.
+    /// Pairs of members that hold the window up: the first lacks messages of the second.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held_up: Vec<(Ipv4Addr, Ipv4Addr)>,
     /// Switches that are in a newer view than the database has, each with its view.
@@ -203,7 +203,8 @@ mod tests {
     use crate::rules::Decided;
     use controller::shell::{Input, Outputs, Rules};
     use std::path::Path;
-    use swish_protocol::control::{Load, Message};
+    use swish_protocol::control::Message;
+    use swish_protocol::for_tests::report;
 
     const EXAMPLE: &str = include_str!("../../docs/controller.example.toml");
 
@@ -211,30 +212,10 @@ mod tests {
     fn rules() -> Switches {
         let config = crate::Config::parse(Path::new("c.toml"), EXAMPLE).unwrap();
         let mut rules = Switches::new(config, Decided::default(), true, 0);
-        let report = Report {
-            group: "main".to_owned(),
-            switch: Ipv4Addr::new(10, 9, 0, 1),
-            incarnation: 7,
-            sent_ns: 1,
-            layout: 5,
-            sums: true,
-            view: 6,
-            window: 9,
-            phase: 0,
-            sealed: 0,
-            known: 6,
-            asks: false,
-            whole: 0,
-            lacks: 0,
-            still_ms: 0,
-            leaves: false,
-            empty: false,
-            load: Load::default(),
-            chain: None,
-            eventual: None,
-        };
+        let switch = Ipv4Addr::new(10, 9, 0, 1);
+        let report = Report { sums: true, view: 6, window: 9, known: 6, ..report(switch, 7) };
         let bytes = Message::Report(report).encode();
-        let from = SocketAddrV4::new(Ipv4Addr::new(10, 9, 0, 1), 4000);
+        let from = SocketAddrV4::new(switch, 4000);
         rules.handle(1, Input::Datagram { from, bytes: &bytes }, &mut Outputs::default());
         rules
     }

@@ -1,5 +1,5 @@
-// ips.p4: intrusion prevention by signatures, on several switches together (SwiSh §3.2). Packets go
-// from port 0 to port 1 and back; those that come in at port 0 are looked at.
+// ips.p4: intrusion prevention by signatures, on several switches together (SwiSh §3.2). Packets
+// go from port 0 to port 1 and back; those that come in at port 0 are inspected.
 //
 // systems/swish/docs/ips.md says what a signature is, and how operators write them.
 #include <core.p4>

@@ -119,14 +119,14 @@ pub struct Sum {
     pub lives: u32,
     /// Switches with the same number have the same slots.
     pub digest: u64,
-    /// The life with the lowest incarnation: whose, and which.
+    /// The life with the lowest incarnation: its switch, and the incarnation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest: Option<(Ipv4Addr, u32)>,
 }
 
-/// In so many more rounds of gossip a switch sends each other one of so many members all that it
-/// has: there is a round that it is in, and each place of a run comes once in as many rounds as
-/// there are others, from a multiple of their number on.
+/// After so many rounds of gossip a switch has sent each other member everything that it has. Each
+/// place of a run comes once in as many rounds as there are others, from a multiple of their number
+/// on. It is twice as many, as the switch may be in the middle of such rounds.
 pub fn rounds_of_all(members: u32) -> u64 {
     2 * u64::from(members.saturating_sub(1))
 }

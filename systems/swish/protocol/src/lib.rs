@@ -8,6 +8,8 @@ pub mod base;
 pub mod bulk;
 pub mod control;
 pub mod eventual;
+#[cfg(feature = "for-tests")]
+pub mod for_tests;
 pub mod layouts;
 pub mod lww;
 pub mod memory;

@@ -63,7 +63,7 @@ struct Held {
     frames: Vec<Vec<u8>>,
 }
 
-/// Who is in the chain, from head to tail, and who of them joins.
+/// The members of the chain, from head to tail, and which of them joins.
 #[derive(Clone, Debug, Default)]
 struct View {
     chain: Vec<usize>,
@@ -498,7 +498,7 @@ impl<'a> World<'a> {
         let life = if self.told[place] == 0 { Some(number) } else { None };
         self.members[place].take(number as u64, life.map_or(0, |it| it as u32), &view)?;
         self.told[place] = number;
-        // Who joins is told when all others know: their rounds of older views are over.
+        // The joiner is told when all others know: their rounds of older views are over.
         let fresh = |it: &&usize| self.told[**it] == 0;
         if view.chain.iter().all(|it| self.told[*it] == number || self.told[*it] == 0) {
             for member in view.chain.iter().filter(fresh) {

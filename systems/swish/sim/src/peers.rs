@@ -18,7 +18,7 @@ const GROUP: usize = 0;
 /// The window that it begins in.
 pub const FIRST: u64 = 1;
 
-/// What a member says, beside who it is.
+/// What a member says, beside its number.
 #[derive(Clone, Debug)]
 pub struct Said {
     /// Its window.

@@ -28,8 +28,8 @@ pub struct SeededBug {
     wrong: &'static str,
 }
 
-/// SwiSh without the ready phase (§9.2, Figure 5f), for measurements: a switch that says that it is
-/// ready goes on at once, and goes on serving a member that is a window behind.
+/// SwiSh without the ready phase (§9.2, Figure 5f), for measurements: a switch that says that it
+/// is ready goes on at once, and still serves a member that is a window behind.
 ///
 /// It is right only where user space has put the same into both deltas for good (`filled`). A
 /// switch has two deltas. Without the phase, packets of the new window would change the delta that

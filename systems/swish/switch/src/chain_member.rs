@@ -194,8 +194,8 @@ impl ChainMember {
         let taken = ChainView {
             number,
             own: own.number,
-            // Who begins with nothing has a new life for the others, also if the switch goes on:
-            // batches of its earlier one are forgotten here.
+            // A member that begins empty has a new life, also if its switch goes on: batches of the
+            // earlier life are forgotten here.
             incarnation: before.map_or(view.number, |it| it.incarnation),
             members: view.members.iter().map(|it| (it.number, it.address)).collect(),
             joins: view.joins,

@@ -82,7 +82,7 @@ pub(crate) fn check(config: &Config, manifest: &Manifest) -> Result<()> {
         let names: Vec<&str> = names.map(|it| it.name.as_str()).collect();
         let reason = format!(
             "must be \"batch\": packets that write {} wait in the switch until all switches have \
-             that",
+             the write",
             names.join(", ")
         );
         return config.fault("commit", reason);

@@ -31,10 +31,10 @@ struct Shared {
     /// Addresses of the switches that share the group; their numbers as members are their places.
     #[serde(default)]
     members: Vec<Addresses>,
-    /// Or the controllers that say who does.
+    /// Or the controllers that decide on the members.
     #[serde(default)]
     controllers: Vec<SocketAddrV4>,
-    /// Which of them this switch is.
+    /// The address of this switch as a member.
     own: Ipv4Addr,
     /// From one window to the next, at the least.
     period_us: Option<u64>,
@@ -89,7 +89,7 @@ impl Addresses {
     }
 }
 
-/// Who says which switches share a group.
+/// What decides which switches share a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// The configuration.
@@ -149,8 +149,8 @@ pub(crate) fn groups<'a>(config: &'a Config, known: &[&str]) -> Result<Groups<'a
 }
 
 impl Groups<'_> {
-    /// Who shares a group, in which the program has room for so many switches. One that the
-    /// configuration does not name is this switch's alone.
+    /// What decides on the members of a group, with `room` in the program for so many switches. A
+    /// group that the configuration does not name is this switch's alone.
     ///
     /// # Errors
     /// A field is out of range.
@@ -221,7 +221,7 @@ fn source(config: &Config, group: &str, shared: Option<&Shared>, room: u32) -> R
     };
     if shared.members.is_empty() == shared.controllers.is_empty() {
         let reason = "give either `members`, the switches that share the group, or \
-                      `controllers`, which say who does";
+                      `controllers`, which decide on the members";
         return config.fault(field("members"), reason);
     }
     let members = members(shared, room).or_else(|why| config.fault(field("members"), why))?;
@@ -259,12 +259,12 @@ fn source(config: &Config, group: &str, shared: Option<&Shared>, room: u32) -> R
 fn fan_out(shared: &Shared) -> std::result::Result<u32, String> {
     match shared.tree {
         Some(_) if !shared.controllers.is_empty() => Err(
-            "a group with `controllers` has no tree: of a switch that died, what it had counted \
-             could not be told from what others below it had; leave it out, or give `members`"
+            "a group with `controllers` has no tree: the updates of a dead switch could not be \
+             told from those of the switches below it; leave it out, or give `members`"
                 .into(),
         ),
         Some(tree) if !(2..=MEMBERS_MAX).contains(&tree) => Err(format!(
-            "{tree}: must be from 2 to {MEMBERS_MAX}, as many children as a switch has in the \
+            "{tree}: must be from 2 to {MEMBERS_MAX}, the number of children of a switch in the \
              aggregation tree; leave it out for no tree"
         )),
         tree => Ok(tree.unwrap_or(0)),

@@ -22,11 +22,11 @@ use wire::{Control, KeyRing, kind};
 
 /// After an error that will not go away by itself; secrets are read again as often.
 const PAUSE: Duration = Duration::from_secs(1);
-/// A controller that has not answered for so long is not there.
+/// A controller that has not answered for so long is absent.
 const ABSENT: Duration = Duration::from_secs(2);
 const MOST_BYTES: usize = 65_536;
 
-/// Messages from controllers, or from who would like to be one, that changed nothing.
+/// Messages from controllers, or from machines that pose as one, that changed nothing.
 const REFUSED: [(&str, &str); 2] = [
     (
         "controller_bad_tag",

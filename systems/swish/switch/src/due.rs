@@ -12,7 +12,7 @@ pub const FRAMES: u32 = 32;
 /// Frames that begin a window, between two switches.
 const FIRST_FRAMES: u32 = 2;
 /// In a tree, the time from one look to the next does not grow beyond so many doublings: what one
-/// neighbour brings is news for the others, to whom no frame may be under way.
+/// neighbour brings is news for the others, and no frame may be under way to these.
 const DOUBLINGS_IN_TREE: u32 = 1;
 /// Looks without progress, in a tree, after which a neighbour is away: looks become rare.
 const AWAY: u32 = 1_000;
@@ -282,7 +282,7 @@ impl Rounds {
     }
 }
 
-/// Nobody else is in the group: this switch merges its own messages.
+/// The group has no other member: this switch merges its own messages.
 fn alone(look: &Look, missing: &mut impl FnMut(u32, u32, usize) -> Vec<u32>) -> Vec<Wanted> {
     let total = look.members.first().map_or(0, |(_, own)| own.total);
     let lacks = if look.word & 7 == phase::SENDING && total != NOT_KNOWN {

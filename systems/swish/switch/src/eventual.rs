@@ -303,7 +303,7 @@ impl EventualGroup {
         Ok(found)
     }
 
-    /// Whose slots a column has; 0: nobody's.
+    /// The life whose slots a column has; 0: none.
     pub(crate) fn life_of_column(&self, dataplane: &Dataplane, column: u32) -> Result<u64> {
         let bytes = dataplane.read_array(COLUMNS, self.number() * self.columns + column)?;
         Ok(bytes.first_chunk().copied().map_or(0, u64::from_ne_bytes))
@@ -386,7 +386,7 @@ impl EventualGroup {
         Ok(lww::MemberValue::from_bytes(&dataplane.read_array(RECORD_MEMBERS, at)?))
     }
 
-    /// Tells the data plane whom the switch hears, and which tombstones have ended.
+    /// Tells the data plane which members the switch hears, and which tombstones have ended.
     fn tell_terms(
         &self,
         dataplane: &Dataplane,

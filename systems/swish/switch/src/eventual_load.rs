@@ -172,8 +172,8 @@ impl Eventual {
     }
 }
 
-/// Each member has a slot. (Of a group with controllers nobody knows how many there will be: what
-/// finds no slot is counted.)
+/// Each member has a slot. (With controllers the number of members is not known before: a life
+/// that finds no slot is counted.)
 fn has_slots(config: &Config, group: &EventualGroup, view: &View) -> Result<()> {
     let (members, slots) = (view.members.len(), group.room() as usize);
     if group.described.slotted == 0 || members <= slots {
@@ -181,7 +181,7 @@ fn has_slots(config: &Config, group: &EventualGroup, view: &View) -> Result<()> 
     }
     let reason = format!(
         "{members} switches, and a counter of the program has {slots} slots: compile it with \
-         @slots(N), N a few more than there are switches"
+         @slots(N), and let N be a few more than the number of switches"
     );
     config.fault(format!("shared.{}.members", group.described.name), reason)
 }

@@ -2,8 +2,8 @@
 //! die, return and join"): report, take views. Rules over a loaded object, without sockets and
 //! clocks: `controlled` gives them both.
 //!
-//! Nothing is sealed, and nothing given up: packets read and update all the time, with or without a
-//! view. A view only says whose messages are merged, and who is sent any.
+//! There are no seals, and no state is given up: packets read and update all the time, with or
+//! without a view. A view only says which members' messages are merged, and to which they are sent.
 
 use crate::controlled::lock;
 use crate::eventual::EventualGroup;
@@ -182,8 +182,8 @@ impl EventualMember {
         Ok(vec![(None, Message::Report(report))])
     }
 
-    /// Who sends messages of this view has taken it. What it was sent before, it refused: it is
-    /// sent again.
+    /// A member that sends messages of this view has taken it. It refused what it was sent before:
+    /// that is sent again.
     fn hear(&mut self, dataplane: &Dataplane) -> Result<()> {
         let mut silent = vec![];
         for member in std::mem::take(&mut self.silent) {
@@ -297,8 +297,8 @@ impl EventualMember {
         Err(Error::Value {
             what: format!("group {}", self.group.described.name),
             text: format!("incarnation {}", node.life >> 32),
-            reason: "a later life of this switch is known to the others: set the clock, and start \
-                     the switch again with --fresh (state_directory keeps incarnations rising)"
+            reason: "the other switches know a later life of this one: set the clock, and start \
+                     this switch again with --fresh (state_directory keeps incarnations rising)"
                 .into(),
         })
     }

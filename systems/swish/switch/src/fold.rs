@@ -44,7 +44,7 @@ struct Columns<'a> {
     words: MappedWords,
     /// Of a column, of all groups.
     stride: usize,
-    /// Of each column; 0: nobody's.
+    /// The life of each column; 0: none.
     lives: Vec<u64>,
 }
 
@@ -135,8 +135,8 @@ impl<'a> Columns<'a> {
             return Err(Error::Value {
                 what: format!("the slots of group {}", self.group.described.name),
                 text: format!("{:x?}", self.lives),
-                reason: "no column is left for the base: end this switch, and start it anew with \
-                         --fresh; the others have what it sent"
+                reason: "no column is left for the base: stop this switch, and start it anew with \
+                         --fresh; the others have the updates that it has sent"
                     .into(),
             });
         };

@@ -124,13 +124,13 @@ pub struct Pace {
     /// What members' places in a round are drawn from.
     seed: u64,
     hearing: Hearing,
-    /// Who hears whom is looked at next at this time.
+    /// When to look next which members hear each other.
     hear_at_ns: u64,
     /// A switch that is no member may have older writes: no tombstone ends.
     pub away: bool,
 }
 
-/// In a round of gossip it is looked so often who hears whom.
+/// Looks in a round of gossip at which members hear each other.
 const HEARD_IN_ROUND: u64 = 4;
 
 impl Pace {
@@ -139,7 +139,7 @@ impl Pace {
         Pace { seed, ..Pace::default() }
     }
 
-    /// Members are others from now on: whom they hear is not known.
+    /// The members change: which ones they hear is not known.
     pub fn begin_view(&mut self, away: bool) {
         (self.hearing, self.hear_at_ns, self.away) = (Hearing::default(), 0, away);
     }
@@ -160,7 +160,7 @@ impl Pace {
         self.gossip.pour(gossip, passed_ns);
         self.mirror.pour(terms.bytes_per_s - gossip, passed_ns);
         if look.others.is_empty() {
-            // (Nobody is sent anything, but tombstones end.)
+            // (No message is sent, but tombstones end.)
             let alone = Look { columns: 0, slotted: 0, direct: 0, ..look.clone() };
             return self.runs(&alone, terms, now_ns);
         }
@@ -236,13 +236,13 @@ impl Pace {
         wanted
     }
 
-    /// Whether it is time to look who hears whom.
+    /// Whether it is time to look which members hear each other.
     pub fn hearing_is_due(&self, terms: Terms, now_ns: u64) -> bool {
         // (Also a round that takes longer than it should is no reason to look less often.)
         now_ns >= self.hear_at_ns || self.hear_at_ns > now_ns + terms.gossip_ns
     }
 
-    /// Looks who hears whom.
+    /// Looks which members hear each other.
     pub fn hear(&mut self, own: u32, others: &[Seen], terms: Terms, now_ns: u64) -> Found {
         self.hear_at_ns = now_ns + terms.gossip_ns / HEARD_IN_ROUND;
         let round_ns = terms.gossip_ns.max(self.round_ns);

@@ -85,7 +85,7 @@ impl Caps {
     }
 }
 
-/// Who shares a group's variables, and how.
+/// The members of a group, and the terms on which they share it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {
     /// Its number.
@@ -548,7 +548,7 @@ impl Group {
     }
 
     /// Queues frames until the map is full; how many are to be made: more than were queued then, as
-    /// what nobody made (no port was up) must not stay there.
+    /// frames that were not made (no port was up) must not stay there.
     fn push(&self, dataplane: &Dataplane, window: u32, due: Vec<Wanted>) -> u64 {
         let Some(map) = dataplane.map(DUE) else { return 0 };
         let mut queued = 0;

@@ -1,9 +1,9 @@
 //! Since when all members of a group hear each other: rules without IO.
 //!
 //! A tombstone may be forgotten when no switch has an older write of its key any more. A switch
-//! whose gossip comes in has what others sent it, if it hears them too. So a switch tells in its
-//! messages whom it hears, and a tombstone ends when all have heard all for as long as it takes to
-//! send everything several times (notes, 12). While a member is away, none ends.
+//! whose gossip comes in has what others sent it, if it hears them, too. So messages list the
+//! members that their sender hears, and a tombstone ends when all have heard all for as long as it
+//! takes to send everything several times (notes, 12). While a member is away, none ends.
 
 /// Silence that still counts as hearing, in rounds of gossip of which each brings a message.
 const ROUNDS: u64 = 8;

@@ -1,6 +1,6 @@
 //! SwiSh's part of a switch: what the agent registers ([`SwiSh`]).
 //!
-//! It owns: who shares which group of variables, in the data plane; which frames the packet
+//! It owns: the members of each group of variables in the data plane; which frames the packet
 //! generator makes for them; what `stateplane status` and metrics tell of groups. It must not know:
 //! how a switch starts, when a window turns (`bpf/swish`).
 
@@ -87,8 +87,8 @@ impl System for SwiSh {
         let (groups, eventual) = (Group::all(manifest)?, EventualGroup::all(manifest)?);
         let is_empty = chain.is_none() && groups.is_empty() && eventual.is_empty();
         if !is_empty && config.secrets.is_none() {
-            let reason = "is needed, as the program has shared variables: switches tag what they \
-                          send each other (`stateplane keys generate FILE` makes a file)";
+            let reason = "is needed, as the program has shared variables: switches tag their \
+                          messages (`stateplane keys generate FILE` makes a file)";
             return config.fault("secrets", reason);
         }
         if chain.is_some() {
@@ -220,7 +220,7 @@ fn cpus(config: &Config) -> Result<u32> {
 struct Configured {
     windows: Vec<Shared>,
     eventual: Vec<Eventual>,
-    /// Of the group with SRO: what controllers call it, and who shares it.
+    /// Of the group with SRO: its name at controllers, and where its members come from.
     chain: Option<(String, Source)>,
 }
 
@@ -342,7 +342,7 @@ impl Objects {
             leaves,
             fault: self.controlled.as_ref().and_then(|it| it.fault()),
         };
-        // (When a long pause of another member is over, all send, and nobody is waited for.)
+        // (When a long pause of another member is over, all send, and the switch waits for none.)
         if is_late(&found) && found.window != 0 && still_ms >= LATE_MS {
             let lacks = load::lacks(dataplane, group, &node)?;
             let of = members.iter().filter(|it| lacks.contains(&it.number));

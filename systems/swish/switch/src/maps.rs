@@ -172,7 +172,7 @@ impl Maps {
         }
     }
 
-    /// An agent ended in the middle of writing a decision: nobody knows what is here.
+    /// An agent ended in the middle of writing a decision: the maps' content is unknown.
     pub fn is_half_written(&self) -> bool {
         self.node(node::SEALED) & WRITING != 0
     }
@@ -300,7 +300,7 @@ impl Maps {
         (0..self.count).filter_map(piece).collect()
     }
 
-    /// What was merged in this window, and of whom: bitmaps of messages.
+    /// What was merged in this window: a bitmap of messages for each member.
     pub fn half(&self) -> Vec<Piece> {
         let (window, _) = self.word();
         let piece = |block: usize| {
@@ -365,7 +365,7 @@ impl Maps {
         cells
     }
 
-    /// Between these two, nobody knows what is here.
+    /// Between these two, the maps' content is unknown.
     pub fn begin_writing(&self) {
         self.set_node(node::SEALED, self.node(node::SEALED) | WRITING);
     }
@@ -460,7 +460,7 @@ impl Maps {
         let is_member = |number: &u32| view.members.iter().any(|it| it.number == *number);
         let before: Vec<u32> = self.in_view().filter(|number| !is_member(number)).collect();
         before.into_iter().for_each(|number| self.reset_member(number, 0, 0));
-        // (Nobody else is known to be: they say so again, in this view.)
+        // (No other member is known to be ready: each says so again, in this view.)
         let mut ready = [0; 2];
         ready[(self.word().0 & 1) as usize] = u32::from(own_is_ready);
         self.set_node(node::READY, joined(ready));

@@ -184,8 +184,8 @@ impl Member {
         self.view.as_ref().map_or(Ok(()), |view| self.group.secrets(dataplane, view, ring))
     }
 
-    /// How long the window has stood still. (In a pause it does not: the others wait, and nobody is
-    /// slow.)
+    /// How long the window has stood still. (In a pause of this switch it does not: the others
+    /// wait, and no member is slow.)
     pub fn still_ms(&self, now_ns: u64) -> u64 {
         now_ns.saturating_sub(self.moved.1.max(self.maps.pauses_until_ns())) / 1_000_000
     }
@@ -507,7 +507,7 @@ impl Member {
         let (window, now) = self.maps.word();
         let goes = decided.turn == Turn::Go && window < decided.window;
         let redo = decided.turn == Turn::Redo && window == decided.window;
-        // (Who goes and lacks nothing has merged all of the window.)
+        // (A member that goes on and lacks no value has merged all of the window.)
         if goes && decided.value || redo {
             self.maps.take_back(window);
         }
@@ -545,7 +545,7 @@ impl Member {
         if !self.images.contains_key(&(which, since)) {
             let pieces = match which.what {
                 What::Value => {
-                    // (Who has merged all of the window is about to read it.)
+                    // (A member that has merged all of the window is about to read it.)
                     let (window, now) = self.maps.word();
                     let done = now == phase::SENDING && self.maps.lacks() == 0;
                     self.maps.value(window + u64::from(done), since)

@@ -130,7 +130,7 @@ impl LastWriter<'_> {
                 object,
                 &format!(
                     "it is full: {} keys, removed ones included until all switches have forgotten \
-                     them; delete some, or compile the program with a larger one",
+                     them; delete some, or compile the program with a larger table",
                     object.size
                 ),
             ),
@@ -158,7 +158,8 @@ impl Keys for LastWriter<'_> {
 
     fn set(&self, key: &[u8], value: &[u8], how: How) -> Result<Done> {
         if how.idle_s.is_some() {
-            let reason = "with Shared.EWO no key is ever over: leave --idle-s out, and delete it";
+            let reason = "with Shared.EWO keys do not expire: leave --idle-s out, and delete the \
+                          key later";
             return refuse(self.keyed(), reason);
         }
         if how.if_absent {
@@ -218,8 +219,8 @@ fn is_named(name: &str, asked: &str) -> bool {
 fn answer_cells(dataplane: &Dataplane, cells: &Cells<'_>, ask: &Ask) -> Result<Answer> {
     if ask.order != Order::Get {
         return cells.refuse(
-            "packets change it, and operators read it; with Shared.SDW it begins anew after its \
-             period, if the program gives it one",
+            "only packets change it, operators only read it; with Shared.SDW and a period in the \
+             program it begins anew by itself",
         );
     }
     let index = match &ask.fields[..] {
@@ -227,10 +228,10 @@ fn answer_cells(dataplane: &Dataplane, cells: &Cells<'_>, ask: &Ask) -> Result<A
         [(name, text)] if name == INDEX || name == "key.index" => {
             Some(parse_member(INDEX, text, 32, None)? as u32)
         }
-        _ => return cells.refuse("give index=…, or nothing: all cells that are not zero"),
+        _ => return cells.refuse("give index=…, or no field for all cells that are not zero"),
     };
     if index.is_some_and(|it| it >= cells.size()) {
-        return cells.refuse(&format!("index: it has cells 0 to {}", cells.size() - 1));
+        return cells.refuse(&format!("index: its cells are 0 to {}", cells.size() - 1));
     }
     let Values { window, cells: values } = cells.read(dataplane)?;
     let wanted = (0..).zip(values).filter(|(at, value)| match index {
@@ -260,10 +261,10 @@ fn answer(keys: &dyn Keys, ask: &Ask) -> Result<Answer> {
         return refuse(object, "give the fields of the key only");
     }
     if ask.order != Order::Set && (ask.idle_s.is_some() || ask.if_absent) {
-        return refuse(object, "--idle-s and --if-absent are of `set` only");
+        return refuse(object, "--idle-s and --if-absent are options of `set` only");
     }
     if ask.if_absent && object.is_register() {
-        return refuse(object, "its values are all there: leave --if-absent out");
+        return refuse(object, "no value of a register is absent: leave --if-absent out");
     }
     let mut kept = false;
     let found = match (ask.order, &key) {

@@ -40,7 +40,7 @@ pub struct Chain {
     tables: Vec<String>,
 }
 
-/// Who is in the chain, and in which order.
+/// The members of the chain, in their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChainView {
     /// Its number: at least 1, and larger than that of the view before.
@@ -52,9 +52,9 @@ pub struct ChainView {
     /// Numbers below 32, and addresses, from head to tail. This switch need not be among them: then
     /// it takes no message.
     pub members: Vec<(u32, Ipv4Addr)>,
-    /// Those of them that are to be given what the others have.
+    /// Members that are to be given the others' keys.
     pub joins: Vec<u32>,
-    /// Packets read for so long after all members were known to be in the view; none: for good.
+    /// Packets may read for so long after all members were known to be in the view; none: for good.
     pub lease_ns: Option<u64>,
     /// The tail answers nothing until it has been in the view for so long: no shorter than the
     /// leases of members that are not in the view any more.

@@ -106,8 +106,8 @@ impl Table {
                 }
                 outcome::NO_LEASE => {
                     "packets may not read or write here now: the switch is no member of the group, \
-                     has not got all yet, or a member does not answer; `stateplane shared status` \
-                     says which. Ask another switch"
+                     does not have all values yet, or a member does not answer; `stateplane shared \
+                     status` says which. Run the command on another switch"
                 }
                 outcome::DONE | outcome::WAITS => return Ok((done, value)),
                 _ => "the data plane met a state that it must not: report it",
@@ -152,7 +152,7 @@ impl Table {
                 outcome::FULL => {
                     let reason = format!(
                         "it is full: {} keys; delete some, or compile the program with a larger \
-                         one",
+                         table",
                         self.keyed.size
                     );
                     return refuse(&self.keyed, &reason);
@@ -189,7 +189,7 @@ impl Table {
     /// Writes a value in wire form, and waits until all members have it.
     ///
     /// # Errors
-    /// It is not made, or nobody knows; the error says which.
+    /// The write is not made, or its outcome is unknown; the error says which.
     pub fn set(
         &self,
         dataplane: &Dataplane,
@@ -247,8 +247,8 @@ impl Table {
     /// chain: its answer says that all before it is at the tail.
     fn settle(&self, dataplane: &Dataplane, wait: Wait<'_>) -> Result<()> {
         const LATE: &str = "a packet's write is under way, and not all switches of the group have \
-                            answered it: nothing can be read before. `stateplane shared status` \
-                            says who does not answer";
+                            answered it: until then nothing can be read. `stateplane shared \
+                            status` says which switch does not answer";
         let record = self.write(dataplane, (&[], &[]), flag::READ, 0, wait)?;
         self.answered_or(dataplane, record, LATE, wait).map(drop)
     }
@@ -384,14 +384,14 @@ impl Keys for StrongKeys<'_> {
     }
 
     fn set(&self, key: &[u8], value: &[u8], how: How) -> Result<Done> {
-        const OVER: &str = "the key was there, and is not there any more. Nothing is written. It \
-                            was removed meanwhile: try again at once; or its time is over: its \
+        const OVER: &str = "the key was there, and is not there any more. Nothing is written. If \
+                            it was removed meanwhile, try again at once; if it has expired, its \
                             removal takes some seconds";
         let StrongKeys { dataplane, table, .. } = self;
         check_linux(self.keyed())?;
         if how.idle_s.is_some() && !table.timed {
-            let reason = "the program gives no key of it a time, so switches keep none: leave \
-                          --idle-s out, and delete it";
+            let reason = "the program gives keys of this table no time, so switches keep none: \
+                          leave --idle-s out, and delete the key later";
             return refuse(self.keyed(), reason);
         }
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);

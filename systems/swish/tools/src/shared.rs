@@ -35,7 +35,7 @@ const EXAMPLES: &str = "Examples:
 
 systems/swish/docs/controller.example.toml is a commented configuration of a controller.";
 
-/// Variables that switches share: their controller, and how they are
+/// Shared variables: run their controller, show groups, read and write values
 #[derive(Parser, Debug)]
 #[command(name = "shared", after_help = EXAMPLES)]
 pub struct Command {
@@ -47,15 +47,15 @@ pub struct Command {
 enum Word {
     /// Run a controller: it decides which switches share each group
     Controller(ControllerArgs),
-    /// Ask a controller, or the switches of this machine, how groups are
+    /// Show groups, as a controller or the switches of this machine know them
     Status(StatusArgs),
-    /// Let a switch leave its groups: all that its packets updated counts
+    /// Take a switch out of its groups, when all its updates count
     Leave(LeaveArgs),
-    /// Let a switch that left come back
+    /// Bring a switch that left back into its groups
     Join(LeaveArgs),
     /// Read a register, table, set, counter or sketch on a switch: one key, or all
     Get(OrderArgs),
-    /// Write a value, or put a key into a set: all switches of its group will have it
+    /// Write a value, or add a key to a set, for all switches of the group
     Set(SetArgs),
     /// Remove a key; of a register: write zero
     Delete(OrderArgs),
@@ -66,17 +66,17 @@ enum Word {
 /// Words after `shared get`, `set`, `delete` and `clear`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "With Shared.EWO a value takes effect on the switch that is asked, at once, and \
+    after_help = "With Shared.EWO a write takes effect at once on the switch of the command, and \
                   goes to the others as packets' writes do. The last writer wins.\n\
-                  With Shared.SRO it takes effect on all switches of the group, before the command \
-                  returns: as a packet's write, it goes through their chain. `get` reads what all \
-                  switches have.\n\n\
-                  Exit codes: 0 done; 1 it is not (the reason says if it may still take effect), \
-                  or `get` finds no such key; 3 `set --if-absent` finds the key, and \
+                  With Shared.SRO a write takes effect on all switches of the group before the \
+                  command returns: it goes through their chain, as a packet's write does. `get` \
+                  reads values that all switches have.\n\n\
+                  Exit codes: 0 done; 1 not done (the error says if a write may still take \
+                  effect), or `get` finds no such key; 3 `set --if-absent` finds the key, and \
                   writes nothing."
 )]
 struct OrderArgs {
-    /// The variable; the last part of its name will do.
+    /// The variable's name, or the last part of the name.
     #[arg(value_name = "NAME")]
     object: String,
     /// Fields of the key, and of the value: numbers, addresses, members of enums. Where key and
@@ -84,7 +84,7 @@ struct OrderArgs {
     /// sketch is `index`.
     #[arg(value_name = "FIELD=VALUE", value_parser = field)]
     fields: Vec<(String, String)>,
-    /// The switch; may be left out if only one runs.
+    /// The switch; needed only if several run on this machine.
     #[arg(long)]
     switch: Option<String>,
     /// Print JSON.
@@ -128,8 +128,8 @@ struct ControllerArgs {
 /// Words after `shared status`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Without --address, each switch of this machine is asked: it needs no controller.\n\
-                  Exit codes: 0 all switches share their groups; 1 they do not; 2 there is no \
+    after_help = "Without --address it asks the switches of this machine, and no controller.\n\
+                  Exit codes: 0 all switches share their groups; 1 some do not; 2 there is no \
                   answer."
 )]
 struct StatusArgs {
@@ -150,13 +150,13 @@ struct StatusArgs {
 /// Words after `shared leave` and `shared join`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Packets of a switch that leaves read window 0, and update nothing. When what \
-                  they updated before counts at all members, the others go on without it. It \
+    after_help = "Packets of a switch that leaves read window 0, and update nothing. When their \
+                  earlier updates count at all members, the others go on without the switch. It \
                   stays out until `shared join`, or until its agent starts again.\n\
-                  Exit codes: 0 done; 1 not within the time; 2 there is no answer."
+                  Exit codes: 0 done; 1 not done within --timeout-ms; 2 there is no answer."
 )]
 struct LeaveArgs {
-    /// The switch of this machine, if there are several.
+    /// The switch; needed only if several run on this machine.
     #[arg(long, value_name = "NAME")]
     switch: Option<String>,
     /// Only this group; otherwise all groups that have controllers.
@@ -169,7 +169,7 @@ struct LeaveArgs {
 
 type Said<T> = Result<T, Box<dyn Error>>;
 
-/// The exit code of a write that found its key. (1 may mean that nobody knows.)
+/// The exit code of a write that found its key. (1 may mean that the outcome is unknown.)
 const KEPT: u8 = 3;
 
 /// Runs a command; the exit code.
@@ -291,7 +291,7 @@ fn print(group: &GroupStatus) {
         ),
     }
     for (one, other) in &group.held_up {
-        outln!("  held up: {one} lacks what {other} should bring");
+        outln!("  held up: {one} lacks messages of {other}");
     }
     for (switch, newer) in &group.ahead {
         outln!("  {switch} is in view {newer}, the database has {view}");

@@ -127,24 +127,24 @@ fn sent(traffic: &Traffic) -> String {
 fn notes(variables: &[Variable], memory: &Memory) -> Vec<String> {
     let has = |wanted| variables.iter().any(|it| it.consistency() == wanted);
     let mut notes = vec![format!(
-        "  and once for all of them {}, for each CPU {}",
+        "  plus {} for all variables together, and {} for each CPU",
         human(memory.fixed),
         human(memory.per_cpu)
     )];
     if has(Consistency::Sdw) {
-        notes.push("  a window: to each other member, if all cells change in it".into());
+        notes.push("  a window: frames to each other member, if all cells change".into());
     }
     if has(Consistency::Ewo) {
         notes.push(
-            "  an update: to each other member; a frame takes more of them. A gossip round: to one \
-             member, if all slots are in use"
+            "  an update: bytes to each other member; a frame carries several. A gossip round: \
+             frames to one member, if all slots are in use"
                 .into(),
         );
     }
     if has(Consistency::Sro) {
         notes.push(
             "  a write: to the head, and from each member to the next; the tail answers. Packets \
-             that wait for it are in memory besides (`commit` in switch.toml)"
+             that wait for the answer take more memory (`commit` in switch.toml)"
                 .into(),
         );
     }

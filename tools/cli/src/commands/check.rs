@@ -107,8 +107,9 @@ fn check(path: &Path, args: &Args, report: &mut Report) -> Checked {
             return Checked::default();
         }
     };
-    let merges = merges::tried(&program, args.seed);
-    if let Some(error) = merges.iter().find_map(|it| it.unlike(args.seed)) {
+    let kept = &generated.kept_laws;
+    let merges = merges::tried(&program, kept, args.seed);
+    if let Some(error) = merges.iter().find_map(|it| it.unlike(kept, args.seed)) {
         report.unsupported(&program, &[error]);
         return Checked { merges, ..Checked::default() };
     }

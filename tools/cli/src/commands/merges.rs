@@ -1,45 +1,54 @@
 //! The laws of the merges that a program names with `@merge`, as `stateplane check` tries them.
 //!
-//! The system whose object it is has refused the program if a law is broken that the object rests
-//! on. This tells which ones hold, and tries them with other values.
+//! The system whose object it is has tried the laws that the object rests on, and has refused the
+//! program if one is broken. This tries the other laws, or all of them with other values.
 
 use num_bigint::BigInt;
 use p4_interpreter::Evaluator;
 use p4_interpreter::laws::{Law, Refusal, SEED, Trial};
 use p4_ir::{Merge, Program, Type};
 use serde_json::{Value, json};
-use xdp_backend::BackendError;
+use std::collections::BTreeMap;
+use xdp_backend::{BackendError, KeptLaws};
 
 /// A function, and which of its laws hold.
 pub struct Tried {
     function: Merge,
     object: String,
     place: String,
-    laws: Vec<(Law, Result<(), Refusal>)>,
+    laws: Laws,
 }
 
-/// All merges of a program, with random values from this seed.
-pub fn tried(program: &Program, seed: u64) -> Vec<Tried> {
-    let objects = program.externs.iter();
-    let named = objects.filter_map(|it| Some((it.name.clone(), it.merge.clone()?)));
-    let of = |(object, function): (String, Merge)| Tried {
-        laws: laws(&function, seed),
-        place: program.place(function.location),
-        object,
-        function,
+type Laws = Vec<(Law, Result<(), Refusal>)>;
+
+/// All merges of a program, with random values from this seed. `kept`: by [`SEED`].
+pub fn tried(program: &Program, kept: &KeptLaws, seed: u64) -> Vec<Tried> {
+    let none = KeptLaws::default();
+    let known = if seed == SEED { kept } else { &none };
+    let mut found: BTreeMap<String, Laws> = BTreeMap::new();
+    let named = program.externs.iter().filter_map(|it| Some((it.name.clone(), it.merge.clone()?)));
+    let of = |(object, function): (String, Merge)| {
+        let laws = found.entry(function.name.clone()).or_insert_with(|| {
+            Law::ALL.into_iter().map(|law| (law, holds(&function, law, known, seed))).collect()
+        });
+        let (laws, place) = (laws.clone(), program.place(function.location));
+        Tried { function, object, place, laws }
     };
     named.map(of).collect()
 }
 
-fn laws(function: &Merge, seed: u64) -> Vec<(Law, Result<(), Refusal>)> {
+/// Tries a law, unless it is known to hold.
+fn holds(function: &Merge, law: Law, known: &KeptLaws, seed: u64) -> Result<(), Refusal> {
+    if known.has(&function.name, law.name()) {
+        return Ok(());
+    }
     let own = Evaluator::new(function);
     let merge = |a: &BigInt, b: &BigInt| own.of(a, b);
     let width = match function.ty() {
         Some(Type::Bits { width, .. }) => *width,
         _ => 1,
     };
-    let trial = Trial { name: &function.name, width, merge: &merge };
-    Law::ALL.into_iter().map(|law| (law, trial.holds(law, seed))).collect()
+    Trial { name: &function.name, width, merge: &merge }.holds(law, seed)
 }
 
 impl Tried {
@@ -67,14 +76,16 @@ impl Tried {
         })
     }
 
-    /// These values break a law that the compiler's own values keep: it rests on luck.
-    pub fn unlike(&self, seed: u64) -> Option<BackendError> {
-        let first = if seed == SEED { vec![] } else { laws(&self.function, SEED) };
-        let differs = first.iter().zip(&self.laws).find_map(|((law, first), (_, now))| {
+    /// These values break a law that the compiler's own values keep: the program's acceptance was
+    /// luck.
+    pub fn unlike(&self, kept: &KeptLaws, seed: u64) -> Option<BackendError> {
+        if seed == SEED {
+            return None;
+        }
+        let (law, refusal) = self.laws.iter().find_map(|(law, now)| {
             let refusal = now.as_ref().err()?;
-            first.is_ok().then_some((*law, refusal))
-        });
-        let (law, refusal) = differs?;
+            holds(&self.function, *law, kept, SEED).is_ok().then_some((*law, refusal))
+        })?;
         Some(BackendError {
             location: self.function.location,
             message: format!("{refusal} (found with seed {seed})"),

@@ -1,8 +1,8 @@
 //! Views of a group with SRO: a chain of switches (README, "SRO", 9).
 //!
-//! Nobody is sealed: a member takes a view by itself, and what it sends in another one is refused
-//! (`Chain.tla`). Members that stay keep their order, and one that joins is the last. It joins
-//! alone, once nobody reads in a view before the newest one; it is told when all others know.
+//! No member is sealed: each takes a view by itself, and members of other views refuse its messages
+//! (`Chain.tla`). Members that stay keep their order, and one that joins is the last. Only one
+//! joins at a time, once no switch reads in a view before the newest one; it is told last.
 
 use super::{Group, OUT_TIMES};
 use crate::attempt::Attempt;
@@ -22,7 +22,7 @@ impl Group {
     /// It reports, and has or is to be given what the others have.
     fn stays(&self, settings: &Settings, now_ns: u64, newest: &Decided, member: &Member) -> bool {
         let joins = newest.joins.contains(&member.number);
-        // (Who has not taken the view in time may never do so, and holds up all writes.)
+        // (A member that has not taken the view in time holds up all writes, perhaps for ever.)
         let late = now_ns >= self.sealed_ns + settings.seal_ns;
         self.reports(settings, now_ns, member)
             .is_some_and(|report| report.view != 0 || joins && !late)
@@ -92,7 +92,7 @@ impl Group {
             newest.joins.contains(&it.number) && !self.is_whole(settings, now_ns, it)
         };
         let joins = stays.iter().filter(copies).map(|it| it.number).collect();
-        // (Who was removed just before may still read, too.)
+        // (A switch that was removed just before may still read, too.)
         let (before, waits) = newest.lease.map_or((0, 0), |it| (it.lease_ms, it.wait_ms));
         let wait_ms = if reads || waits > 0 { before.max(waits) } else { 0 };
         let lease = Lease { lease_ms: settings.lease_ns / 1_000_000, wait_ms };
@@ -144,8 +144,8 @@ impl Group {
         fresh.into_iter().find(|it| newest.members.iter().all(|of| of.address != it.address))
     }
 
-    /// Of no member that has the values there is word. They are lost once all members have begun
-    /// anew: who is silent may have them.
+    /// No member that reports has the values. They are lost once all members have begun anew: until
+    /// then a silent member may have them.
     fn chain_of_none(
         &mut self,
         now_ns: u64,

@@ -1,8 +1,9 @@
 //! Views of a group with EWO (README, "EWO: members that die, return and join").
 //!
-//! Nobody is sealed, and nothing is handed in: a switch that is no member goes on alone, and what
-//! it has counts when it is one again. So whoever reports is a member, unless it is to leave. A
-//! decision only says who that is, and which lives may still bring what the members do not have.
+//! No member is sealed, and none hands in rotations: a switch that is no member goes on alone, and
+//! its updates count when it is a member again. So each switch that reports is a member, unless it
+//! is to leave. A decision has the members, and the absent lives that may still bring updates that
+//! the members do not have.
 
 use super::Group;
 use super::fold::in_base_of;
@@ -19,12 +20,12 @@ use swish_protocol::eventual::incarnation_of;
 /// What the next view is to say.
 struct Wanted {
     members: Vec<Member>,
-    /// Of those, who has not been sent what the others have.
+    /// Members that have not been sent everything that the others have.
     joins: Vec<u32>,
-    /// Who leaves now, as an operator wants it.
+    /// Members that leave now, as an operator wants.
     leaves: Vec<Member>,
     away: Vec<Member>,
-    /// None of the members has what the group had, and nobody else may.
+    /// No member has the group's values, and no absent switch can have them.
     lost: bool,
     /// Lives that are in the base.
     before: Before,
@@ -67,7 +68,7 @@ impl Group {
         (0..).zip(&self.switches).filter_map(of).collect()
     }
 
-    /// Who is to share the group.
+    /// The members and lives of the next view.
     fn wanted(&self, settings: &Settings, now_ns: u64, newest: Option<&Decided>) -> Wanted {
         let before: &[Member] = newest.map_or(&[], |it| &it.members);
         let all = self.reporting(settings, now_ns);
@@ -90,7 +91,7 @@ impl Group {
         };
         let mut joins: Vec<u32> = all.iter().filter(joins).map(|(it, _)| it.number).collect();
         let away = self.away(newest, &members);
-        // (None of them had all, and nobody else may: they have what there is.)
+        // (No member had all values, and no absent switch can: what the members have is all.)
         let lost = newest.is_some() && away.is_empty() && joins.len() == members.len();
         if lost {
             joins.clear();
@@ -148,7 +149,7 @@ impl Group {
         let more = members.len() > newest.members.len();
         let since_ns = more.then(|| *self.joins_since_ns.get_or_insert(now_ns));
         self.joins_since_ns = since_ns;
-        // (Who has been sent all is noted for ever.)
+        // (That a life has been sent everything is noted for good.)
         since_ns.is_some_and(|since_ns| all || now_ns >= since_ns + settings.join_ns)
             || wanted.joins.len() < newest.joins.len()
             || wanted.away != newest.away
@@ -259,7 +260,7 @@ impl Group {
             if !newest.joins.contains(&member.number) {
                 self.sent.whole.insert(own);
             }
-            // (If all of them join, who had the values is away.)
+            // (If all members join, those that had the values are away.)
             let founded = newest.joins.len() < newest.members.len();
             if self.sent.whole.contains(&own) || !rounds.contains_key(&own) || !founded {
                 continue;
@@ -268,7 +269,7 @@ impl Group {
             for (other, round) in rounds.iter().filter(|(other, _)| **other != own) {
                 until.entry(*other).or_insert(round + takes);
             }
-            // (Who is no member any more is not waited for.)
+            // (No member waits for a switch that is no member any more.)
             let is_member = |it: &Member| until.contains_key(&(it.address, it.incarnation));
             let others = newest.members.iter().filter(|it| *it != member);
             let all = others.clone().all(is_member)

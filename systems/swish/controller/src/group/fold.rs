@@ -1,11 +1,11 @@
 //! When slots of lives that are over go into the base (systems/swish/docs/slots.md).
 //!
-//! A life is over if its switch is a member with a later one. Its slots grow no more then: messages
-//! of it are of an earlier view. They are folded once all members have the same, and nobody is away
-//! who may have more. If members do not come to have the same, as one has no column left for some
-//! life, one life after another is tried. A switch that has less at the time (it was a member of no
-//! view, and nobody knew) folds that; as the sum of a part is no more than the sum of all, gossip
-//! brings it the rest.
+//! A life is over if its switch is a member with a later life. Its slots then grow no more, as its
+//! messages are of an earlier view. They are folded once all members have the same values in them,
+//! and no switch is away that may have more. If members' values stay different, as one member has
+//! no column left for some life, one life after another is tried. A switch that has less at that
+//! time (it was in no view, so the controller did not know it) folds what it has; as the sum of a
+//! part is no more than the sum of all, gossip brings it the rest.
 
 use super::Group;
 use crate::controller::{Outputs, Settings};

@@ -1,5 +1,5 @@
-//! Whether a group needs another view, and may have it: who is dead, has not taken the decision, is
-//! to join, or holds up all others.
+//! Whether a group needs another view, and may have it: members that are dead, have not taken the
+//! decision or hold up all others; switches that are to join.
 
 use super::{Group, OUT_TIMES, Seen};
 use crate::controller::{Event, Outputs, Settings};
@@ -49,8 +49,9 @@ impl Group {
     }
 
     /// A switch with a view of another database, that was out of reach when the group began anew:
-    /// members go on in a view that is known, and it is none of them. They need nothing of it, so
-    /// it holds nobody up. Nor is it told to give up what it has: an operator may want it.
+    /// members go on in a view that is known, and the switch is none of them. They need nothing of
+    /// it, so it holds none of them up. It is not told to give up its state, which an operator may
+    /// want.
     fn set_aside(
         &mut self,
         now_ns: u64,
@@ -116,8 +117,8 @@ impl Group {
                 self.tell_death(member, out);
             }
         }
-        // Who has not taken the decision takes it under its seal, with what it lacks, or not at
-        // all.
+        // A member that has not taken the decision takes it under its seal, with the state that it
+        // lacks, or not at all.
         let taken = |member: &Member| {
             let report = self.reports(settings, now_ns, member);
             report.is_none_or(|it| {
@@ -165,8 +166,8 @@ impl Group {
             || self.value.as_ref().is_some_and(|(number, _)| *number == newest.number)
     }
 
-    /// A member that holds up all others goes, by rule: the one of most pairs of which one lacks
-    /// the other; of several, the last one.
+    /// A member that holds up all others is removed. It is the member in most pairs of which one
+    /// lacks messages of the other; of several such members, the last.
     fn slow(
         &mut self,
         now_ns: u64,

@@ -28,7 +28,7 @@ impl Seen {
         silent_ns < dead_ns
     }
 
-    /// The controller heard nobody for so long.
+    /// The controller itself stood still for so long, and heard no switch.
     pub fn stood_still(&mut self, now_ns: u64, still_ns: u64) {
         self.heard_ns = (self.heard_ns + still_ns).min(now_ns);
         self.asked_ns = self.asked_ns.map(|at_ns| (at_ns + still_ns).min(now_ns));

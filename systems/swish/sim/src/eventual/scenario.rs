@@ -28,7 +28,7 @@ pub enum Action {
         /// For how long.
         for_ns: u64,
     },
-    /// The controller decides on other members. Who is none any more goes on alone.
+    /// The controller decides on other members. A switch that is removed goes on alone.
     View {
         /// A bit for each switch: it is a member.
         members: u32,

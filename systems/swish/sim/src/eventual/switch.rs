@@ -130,7 +130,7 @@ impl Switch {
         Ok(())
     }
 
-    /// Takes a view; who is no member goes on alone.
+    /// Takes a view; a switch that is no member goes on alone.
     pub(crate) fn take(
         &mut self,
         number: u32,

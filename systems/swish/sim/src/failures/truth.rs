@@ -24,7 +24,7 @@ struct Time {
     /// The last view.
     view: u32,
     over: bool,
-    /// Who has it ended: nobody can hand in what did not count.
+    /// Its switch has ended: it can no more hand in what did not count.
     forgotten: bool,
 }
 
@@ -161,7 +161,7 @@ impl Truth {
         }
     }
 
-    /// Of a switch that has left: what of its updates does not count, for people.
+    /// For people: updates of a switch that has left that do not count.
     pub fn uncounted(&self, place: usize) -> Option<String> {
         let at = self.times.iter().rposition(|it| it.place == place && it.over)?;
         let (number, view) = self.views.last_key_value()?;

@@ -115,7 +115,10 @@ fn print(groups: &Groups) {
         let ChainLoad { group, applied, committed, .. } = chain;
         outln!("  group {group}: {applied} batches, {committed} of them at all switches");
         if !chain.reads && !chain.leaves {
-            outln!("  group {group}: packets may not read: a member does not answer, or it joins");
+            outln!(
+                "  group {group}: packets may not read: a member does not answer, or \
+                 this switch joins"
+            );
         }
         if let Some(fault) = &chain.fault {
             outln!("  group {group}: {fault}");
@@ -158,7 +161,7 @@ pub(super) fn moves(args: &LeaveArgs, leaves: bool) -> Said<u8> {
             return Ok(0);
         };
         if Instant::now() >= until {
-            let why = "the controller does not decide, or it is the last member";
+            let why = "the controller does not decide, or this switch is the last member";
             eprintln!("stateplane shared: group {group}: not done yet: {why}");
             return Ok(1);
         }
