@@ -78,6 +78,17 @@ impl Program {
         Program::compile_file("probe.p4", text, defines, None)
     }
 
+    /// The two large variables in one group, and both add: windows may have many messages
+    /// (`layouts::MANY`), and what the dead brought can be told apart.
+    ///
+    /// # Errors
+    /// As [`Program::compile`].
+    pub fn compile_sums() -> Result<Program, String> {
+        let text = include_str!("../../p4/probe/probe.p4");
+        let defines = vec![format!("CELLS={CELLS}"), "SUMS".into(), format!("PERIOD={PERIOD}")];
+        Program::compile_file("probe.p4", text, defines, None)
+    }
+
     /// The same with room for so many switches.
     ///
     /// # Errors

@@ -6,10 +6,12 @@
 //! error, so a bug cannot go missing when a header changes.
 
 mod chain;
+mod large;
 mod last;
 mod tree;
 
 pub use chain::{CHAIN, CHAIN_DIRECTED, ORDERS, TALLY, TALLY_DIRECTED};
+pub use large::LARGE;
 pub use last::LAST;
 use swish_compiler::SwiSh;
 pub use tree::TREE;
@@ -420,9 +422,15 @@ mod tests {
 
     #[test]
     fn each_bug_has_its_place() {
-        for bug in
-            (ALL.iter().chain(TREE).chain(EVENTUAL).chain(LAST).chain(CHAIN).chain(CHAIN_DIRECTED))
-                .chain(CPU)
+        for bug in (ALL
+            .iter()
+            .chain(TREE)
+            .chain(LARGE)
+            .chain(EVENTUAL)
+            .chain(LAST)
+            .chain(CHAIN)
+            .chain(CHAIN_DIRECTED))
+        .chain(CPU)
         {
             let systems = systems_with(std::slice::from_ref(bug));
             assert!(systems.is_ok(), "{:?}", systems.err());

@@ -12,9 +12,9 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-fn replay(seed: u64, program: &Program) {
+fn replay(seed: u64, program: &Program, of_seed: fn(u64) -> FailureScenario) {
     let mut switches = vec![];
-    let whole = FailureScenario::of_seed(seed);
+    let whole = of_seed(seed);
     let outcome = run_failures(program, &mut switches, &whole, true);
     let FailureOutcome { decisions, handed, left, .. } = &outcome;
     println!("SEED={seed}: {decisions:?}, {handed} handed in, {left} left");
@@ -26,9 +26,9 @@ fn replay(seed: u64, program: &Program) {
     panic!("SEED={seed}: {violation}");
 }
 
-fn swarm(seed: u64, runs: u64, program: &Program) {
+fn swarm(seed: u64, runs: u64, program: &Program, of_seed: fn(u64) -> FailureScenario) -> u64 {
     let (next, failed) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
-    let all = Mutex::new((BTreeMap::<&str, u64>::new(), 0, 0));
+    let all = Mutex::new((BTreeMap::<&str, u64>::new(), 0, 0, 0));
     let work = || {
         let mut switches = vec![];
         while failed.load(Ordering::Relaxed) == u64::MAX {
@@ -36,7 +36,7 @@ fn swarm(seed: u64, runs: u64, program: &Program) {
             if run >= runs {
                 return;
             }
-            let scenario = FailureScenario::of_seed(seed + run);
+            let scenario = of_seed(seed + run);
             let outcome = run_failures(program, &mut switches, &scenario, false);
             let mut all = all.lock().unwrap();
             for (what, count) in outcome.decisions {
@@ -44,6 +44,7 @@ fn swarm(seed: u64, runs: u64, program: &Program) {
             }
             all.1 += outcome.handed;
             all.2 += outcome.left;
+            all.3 += outcome.large;
             if outcome.violation.is_some() {
                 failed.fetch_min(seed + run, Ordering::Relaxed);
             }
@@ -52,36 +53,44 @@ fn swarm(seed: u64, runs: u64, program: &Program) {
     std::thread::scope(|scope| {
         (0..2).for_each(|_| drop(scope.spawn(work)));
     });
-    let (decisions, handed, left) = all.into_inner().unwrap();
+    let (decisions, handed, left, large) = all.into_inner().unwrap();
     println!("{runs} runs from seed {seed}: {decisions:?}, {handed} handed in, {left} times left");
     let failed = failed.into_inner();
     if failed != u64::MAX {
-        replay(failed, program);
+        replay(failed, program, of_seed);
         panic!("SEED={failed} fails, but not alone");
     }
     assert!(decisions.len() >= 3, "several kinds of decisions occur: {decisions:?}");
+    large
 }
 
-fn random(own_merge: bool, runs: u64) {
-    let program = Program::compile_apart(own_merge).unwrap();
-    match number("SEED") {
-        Some(seed) => replay(seed, &program),
-        None => {
-            swarm(number("FIRST_SEED").unwrap_or(1), number("RUNS").unwrap_or(runs), &program);
-        }
+/// Messages of large windows that there were.
+fn random(program: &Program, runs: u64, of_seed: fn(u64) -> FailureScenario) -> u64 {
+    if let Some(seed) = number("SEED") {
+        replay(seed, program, of_seed);
+        return 0;
     }
+    let (first, runs) = (number("FIRST_SEED"), number("RUNS").unwrap_or(runs));
+    swarm(first.unwrap_or(1), runs, program, of_seed)
 }
 
 #[test]
 fn random_failures() {
-    random(false, 12);
+    random(&Program::compile_apart(false).unwrap(), 12, FailureScenario::of_seed);
 }
 
 /// The small sketch merges by a function of the program that is neither idempotent nor can be
 /// undone: what counts twice shows, and what a dead switch brought cannot be taken out.
 #[test]
 fn random_failures_with_an_own_merge() {
-    random(true, 12);
+    random(&Program::compile_apart(true).unwrap(), 12, FailureScenario::of_seed);
+}
+
+/// Windows have many messages, also when a switch dies.
+#[test]
+fn random_failures_in_large_windows() {
+    let large = random(&Program::compile_sums().unwrap(), 6, FailureScenario::of_large);
+    assert!(large > 0 || number("SEED").is_some(), "no window was large");
 }
 
 #[test]
@@ -90,8 +99,11 @@ fn many_random_failures() {
     for own_merge in [false, true] {
         let program = Program::compile_apart(own_merge).unwrap();
         let (first, runs) = (number("FIRST_SEED"), number("RUNS"));
-        swarm(first.unwrap_or(1_000), runs.unwrap_or(300), &program);
+        let (first, runs) = (first.unwrap_or(1_000), runs.unwrap_or(300));
+        swarm(first, runs, &program, FailureScenario::of_seed);
     }
+    let (first, runs) = (number("FIRST_SEED").unwrap_or(1_000), number("RUNS").unwrap_or(100));
+    swarm(first, runs, &Program::compile_sums().unwrap(), FailureScenario::of_large);
 }
 
 /// Can the checks fail? Each mistake of the controller's rules must be caught within MOST runs, and

@@ -9,5 +9,9 @@ seeded_bugs::seeded_bugs! {
         NamedEarly,
         /// A switch takes a view without folding what is over.
         Unfolded,
+        /// In large windows, too, all frames begin on the CPU that looks.
+        OnOneCpu,
+        /// Frames that are to begin on all CPUs begin on none.
+        OnNoCpu,
     }
 }
