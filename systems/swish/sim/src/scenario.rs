@@ -163,8 +163,7 @@ impl Scenario {
     }
 
     /// A run with windows of many messages (`layouts::MANY`), in half of which frames stay on their
-    /// CPUs. (Frames last longer then. A network that doubles more of them would have more and more
-    /// of them in these runs, as it may have in a lab.)
+    /// CPUs. (README.md: with more duplicates there would be more and more frames.)
     pub fn of_large(seed: u64) -> Scenario {
         let mut rng = StdRng::seed_from_u64(seed ^ 0x1a46e);
         let whole = Scenario::of_seed(seed);

@@ -97,6 +97,15 @@ pub const CPU: &[SeededBug] = &[
     },
 ];
 
+/// Of members that are sealed: runs in which switches die show it.
+pub const SEAL: &[SeededBug] = &[SeededBug {
+    name: "SealIgnored",
+    what: "A sealed member takes messages.",
+    header: "stateplane_shared_frame.h",
+    right: "if (SP_SHARED_LOAD(node->sealed)) {",
+    wrong: "if (0) {",
+}];
+
 /// All of them.
 pub const ALL: &[SeededBug] = &[
     SeededBug {
@@ -422,16 +431,8 @@ mod tests {
 
     #[test]
     fn each_bug_has_its_place() {
-        for bug in (ALL
-            .iter()
-            .chain(TREE)
-            .chain(LARGE)
-            .chain(EVENTUAL)
-            .chain(LAST)
-            .chain(CHAIN)
-            .chain(CHAIN_DIRECTED))
-        .chain(CPU)
-        {
+        let all = [ALL, TREE, LARGE, EVENTUAL, LAST, CHAIN, CHAIN_DIRECTED, CPU, SEAL];
+        for bug in all.into_iter().flatten() {
             let systems = systems_with(std::slice::from_ref(bug));
             assert!(systems.is_ok(), "{:?}", systems.err());
         }

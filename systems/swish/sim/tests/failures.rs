@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use swish_controller::mutation::{self, Mutation};
-use swish_sim::{FailureOutcome, FailureScenario, Program, run_failures};
+use swish_sim::{FailureOutcome, FailureScenario, Program, Violation, run_failures, seeded};
+use swish_switch::mutation::Mutation as Rule;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
@@ -76,20 +77,20 @@ fn random(program: &Program, runs: u64, of_seed: fn(u64) -> FailureScenario) -> 
 
 #[test]
 fn random_failures() {
-    random(&Program::compile_apart(false).unwrap(), 12, FailureScenario::of_seed);
+    random(&Program::compile_apart(false, None).unwrap(), 8, FailureScenario::of_seed);
 }
 
 /// The small sketch merges by a function of the program that is neither idempotent nor can be
 /// undone: what counts twice shows, and what a dead switch brought cannot be taken out.
 #[test]
 fn random_failures_with_an_own_merge() {
-    random(&Program::compile_apart(true).unwrap(), 12, FailureScenario::of_seed);
+    random(&Program::compile_apart(true, None).unwrap(), 12, FailureScenario::of_seed);
 }
 
 /// Windows have many messages, also when a switch dies.
 #[test]
 fn random_failures_in_large_windows() {
-    let large = random(&Program::compile_sums().unwrap(), 6, FailureScenario::of_large);
+    let large = random(&Program::compile_sums().unwrap(), 4, FailureScenario::of_large);
     assert!(large > 0 || number("SEED").is_some(), "no window was large");
 }
 
@@ -97,7 +98,7 @@ fn random_failures_in_large_windows() {
 #[ignore = "minutes"]
 fn many_random_failures() {
     for own_merge in [false, true] {
-        let program = Program::compile_apart(own_merge).unwrap();
+        let program = Program::compile_apart(own_merge, None).unwrap();
         let (first, runs) = (number("FIRST_SEED"), number("RUNS"));
         let (first, runs) = (first.unwrap_or(1_000), runs.unwrap_or(300));
         swarm(first, runs, &program, FailureScenario::of_seed);
@@ -111,7 +112,7 @@ fn many_random_failures() {
 #[test]
 #[ignore = "minutes"]
 fn every_mistake_of_the_controller_is_caught() {
-    let program = Program::compile_apart(false).unwrap();
+    let program = Program::compile_apart(false, None).unwrap();
     let only = std::env::var("BUG").ok();
     let mut missed = vec![];
     let mut switches = vec![];
@@ -128,26 +129,69 @@ fn every_mistake_of_the_controller_is_caught() {
         if only.as_ref().is_some_and(|only| *only != format!("{bug:?}")) {
             continue;
         }
-        let first = number("FIRST_SEED").unwrap_or(1);
-        let most = number("MOST").unwrap_or(150);
-        let mut run = |seed, bug| {
+        let run = |seed, bug| {
             mutation::plant(bug);
             let scenario = FailureScenario::of_seed(seed);
             let outcome = run_failures(&program, &mut switches, &scenario, false);
             mutation::plant(None);
             outcome.violation
         };
-        let found = (1..).zip(first..first + most);
-        let found =
-            found.into_iter().find_map(|(runs, seed)| Some((runs, seed, run(seed, Some(bug))?)));
-        let Some((runs, seed, violation)) = found else {
-            println!("| {bug:?} | not caught | {most} | |");
-            missed.push(bug);
-            continue;
+        missed.extend(Some(bug).filter(|_| !is_caught(bug, run)));
+    }
+    assert!(missed.is_empty(), "{missed:?}");
+}
+
+/// Whether a mistake shows in one of MOST runs, which shows nothing without it.
+fn is_caught<B: Copy + std::fmt::Debug>(
+    bug: B,
+    mut run: impl FnMut(u64, Option<B>) -> Option<Violation>,
+) -> bool {
+    let first = number("FIRST_SEED").unwrap_or(1);
+    let most = number("MOST").unwrap_or(150);
+    let mut seeds = (1..).zip(first..first + most);
+    let found = seeds.find_map(|(runs, seed)| Some((runs, seed, run(seed, Some(bug))?)));
+    let Some((runs, seed, violation)) = found else {
+        println!("| {bug:?} | not caught | {most} | |");
+        return false;
+    };
+    println!("| {bug:?} | {} | {runs} | {} |", violation.check, violation.detail);
+    assert_ne!(violation.check, "harness", "{violation}");
+    assert_eq!(run(seed, None), None, "seed {seed} without {bug:?}");
+    true
+}
+
+/// The same of the agents' rules, and of the data plane's seal.
+#[test]
+#[ignore = "minutes"]
+fn every_mistake_of_members_is_caught() {
+    let plain = Program::compile_apart(false, None).unwrap();
+    let only = std::env::var("BUG").ok();
+    let named = |name: &str| only.as_ref().is_none_or(|only| only == name);
+    let (mut missed, mut switches) = (vec![], vec![]);
+    for bug in [Rule::AttemptKept, Rule::CountedHandedIn] {
+        let name = format!("{bug:?}");
+        let run = |seed, bug| {
+            swish_switch::mutation::plant(bug);
+            let scenario = FailureScenario::of_seed(seed);
+            let outcome = run_failures(&plain, &mut switches, &scenario, false);
+            swish_switch::mutation::plant(None);
+            outcome.violation
         };
-        println!("| {bug:?} | {} | {runs} | {} |", violation.check, violation.detail);
-        assert_ne!(violation.check, "harness", "{violation}");
-        assert_eq!(run(seed, None), None, "seed {seed} without {bug:?}");
+        if named(&name) && !is_caught(bug, run) {
+            missed.push(name);
+        }
+    }
+    for bug in seeded::SEAL.iter().filter(|bug| named(bug.name)) {
+        let wrong = Program::compile_apart(false, Some(bug)).unwrap();
+        let mut with_bug = vec![];
+        let run = |seed, bug: Option<&str>| {
+            let (program, switches) =
+                if bug.is_some() { (&wrong, &mut with_bug) } else { (&plain, &mut switches) };
+            run_failures(program, switches, &FailureScenario::of_seed(seed), false).violation
+        };
+        if !is_caught(bug.name, run) {
+            missed.push(bug.name.to_owned());
+        }
     }
     assert!(missed.is_empty(), "{missed:?}");
 }

@@ -19,7 +19,7 @@ const QUICK: [&str; 2] = ["RotatedOnAdvance", "NoBase"];
 const QUICK_OF_TREES: [&str; 3] = ["ReadyBeforeSubtree", "CountedBeforeChildren", "UpToldToChild"];
 
 /// The same, of windows of many messages.
-const QUICK_OF_LARGE: [&str; 2] = ["BackHalfUnsent", "FirstWordReset"];
+const QUICK_OF_LARGE: [&str; 2] = ["BackHalfUnsent", "BitsOfOneWord"];
 /// Mistakes of the packet generator's rules that only large windows show.
 const MUTATIONS: [Mutation; 2] = [Mutation::OnOneCpu, Mutation::OnNoCpu];
 
