@@ -136,7 +136,7 @@ impl Scenario {
 
     /// One of the two, in turn.
     pub fn of_large_or_exact(seed: u64) -> Scenario {
-        if seed % 2 == 0 { Scenario::of_exact(seed) } else { Scenario::of_large(seed) }
+        if seed.is_multiple_of(2) { Scenario::of_exact(seed) } else { Scenario::of_large(seed) }
     }
 
     /// A run of so many switches, whose network loses and doubles messages. (Each of them sends all
