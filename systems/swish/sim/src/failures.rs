@@ -9,6 +9,7 @@ pub use scenario::{Failure, FailureScenario};
 
 use crate::model::{Checked, Violation, violated};
 use crate::program::Program;
+use crate::shares::is_large;
 use crate::switch::{CPUS, Switch, member, receiver, updates_of};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -59,6 +60,8 @@ pub struct FailureOutcome {
     pub handed: u64,
     /// Times that a switch left a group as an operator wanted it.
     pub left: u64,
+    /// Messages of windows with many (`layouts::MANY`).
+    pub large: u64,
 }
 
 /// A switch's agent: a member in each group.
@@ -364,17 +367,19 @@ impl<'a> World<'a> {
             return Ok(());
         }
         let cpu = self.rng.random_range(0..CPUS);
-        for frame in self.switches[place].tick(cpu, self.now_ns)? {
+        let all: Vec<u32> = (0..CPUS).collect();
+        for (_, frame) in self.switches[place].tick(cpu, &all, self.now_ns)? {
             self.send(place, frame)?;
         }
         self.watch(place)
     }
 
     fn send(&mut self, from: usize, frame: Vec<u8>) -> Checked {
-        let (to, _) = receiver(&frame)?;
+        let (to, message) = receiver(&frame)?;
         if to >= self.scenario.switches || to == from {
             return violated("message", format!("{from} sends to {to}"));
         }
+        self.outcome.large += u64::from(is_large(&message));
         for at_ns in self.network.send(self.now_ns, from, to, Treatment::default()) {
             self.events.push(at_ns, Event::Arrives(to, frame.clone()));
         }

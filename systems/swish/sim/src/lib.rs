@@ -18,6 +18,7 @@ mod program;
 mod run;
 mod scenario;
 pub mod seeded;
+mod shares;
 mod switch;
 mod world;
 

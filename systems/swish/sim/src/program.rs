@@ -69,15 +69,27 @@ impl Program {
 
     /// The same, with each of the two large variables in a group of its own: those of the counter
     /// only add, so that what the dead brought can be told apart. The small sketch takes the
-    /// largest value, or merges by a function of the program.
+    /// largest value, or merges by a function of the program. With a mistake in the data plane or
+    /// none.
     ///
     /// # Errors
     /// As [`Program::compile`].
-    pub fn compile_apart(own_merge: bool) -> Result<Program, String> {
+    pub fn compile_apart(own_merge: bool, bug: Option<&SeededBug>) -> Result<Program, String> {
         let text = include_str!("../../p4/probe/probe.p4");
         let mut defines =
             vec![format!("CELLS={CELLS}"), "APART".to_owned(), format!("PERIOD={PERIOD}")];
         defines.extend(own_merge.then(|| "SATURATED".to_owned()));
+        Program::compile_file("probe.p4", text, defines, bug)
+    }
+
+    /// The two large variables in one group, and both add: windows may have many messages
+    /// (`layouts::MANY`), and what the dead brought can be told apart.
+    ///
+    /// # Errors
+    /// As [`Program::compile`].
+    pub fn compile_sums() -> Result<Program, String> {
+        let text = include_str!("../../p4/probe/probe.p4");
+        let defines = vec![format!("CELLS={CELLS}"), "SUMS".into(), format!("PERIOD={PERIOD}")];
         Program::compile_file("probe.p4", text, defines, None)
     }
 

@@ -25,6 +25,8 @@ pub struct Outcome {
     pub probes: u64,
     /// Messages by the blocks that they had room for.
     pub shapes: BTreeMap<u32, u64>,
+    /// Messages of windows with many (`layouts::MANY`).
+    pub large: u64,
 }
 
 /// Loaded objects that runs use again. They belong to the thread that made them.
@@ -60,6 +62,7 @@ impl<'a> Bench<'a> {
                     log: world.take_log(),
                     probes: world.probes,
                     shapes: world.shapes.iter().map(|(shape, count)| (*shape, *count)).collect(),
+                    large: world.large,
                 }
             }
         }

@@ -77,6 +77,10 @@ pub struct Scenario {
     pub bound: u64,
     /// Children in the aggregation tree at the most; 0: there is none.
     pub fan_out: u32,
+    /// A frame stays on its CPU, as on a veth; else it comes in on any.
+    pub frames_stay: bool,
+    /// Nothing fails: what windows of many messages must do then is checked, too.
+    pub is_exact: bool,
     /// What the network does to every message.
     pub conditions: Conditions,
     /// In order of time.
@@ -103,6 +107,8 @@ impl Scenario {
             steps,
             caps: caps(&mut rng),
             fan_out: 0,
+            frames_stay: false,
+            is_exact: false,
         }
     }
 
@@ -128,6 +134,11 @@ impl Scenario {
         Scenario { switches, fan_out, steps, ..Scenario::of_seed(seed) }
     }
 
+    /// One of the two, in turn.
+    pub fn of_large_or_exact(seed: u64) -> Scenario {
+        if seed.is_multiple_of(2) { Scenario::of_exact(seed) } else { Scenario::of_large(seed) }
+    }
+
     /// A run of so many switches, whose network loses and doubles messages. (Each of them sends all
     /// others something, so a window takes a while.)
     pub fn of_many(seed: u64, switches: usize) -> Scenario {
@@ -136,7 +147,62 @@ impl Scenario {
         steps.sort_by_key(|step| step.at_ns);
         let conditions = Conditions { loss: 0.1, duplication: 0.1, ..conditions(&mut rng, 0.1) };
         let (period_ns, bound, caps) = (3_000_000, 1 << 32, Caps::default());
-        Scenario { seed, switches, period_ns, caps, bound, fan_out: 0, conditions, steps }
+        let (fan_out, frames_stay, is_exact) = (0, false, false);
+        Scenario {
+            seed,
+            switches,
+            period_ns,
+            caps,
+            bound,
+            fan_out,
+            frames_stay,
+            is_exact,
+            conditions,
+            steps,
+        }
+    }
+
+    /// A run with windows of many messages (`layouts::MANY`), in half of which frames stay on their
+    /// CPUs. (README.md: with more duplicates there would be more and more frames.)
+    pub fn of_large(seed: u64) -> Scenario {
+        let mut rng = StdRng::seed_from_u64(seed ^ 0x1a46e);
+        let whole = Scenario::of_seed(seed);
+        let switches = *[2, 2, 3, 4].get(rng.random_range(0..4usize)).unwrap_or(&2);
+        let mut steps: Vec<Step> =
+            (0..rng.random_range(5..25)).map(|_| step(&mut rng, switches)).collect();
+        steps.extend((0..3 * switches).map(|at| all_blocks(&mut rng, at % switches)));
+        steps.sort_by_key(|step| step.at_ns);
+        let loss = whole.conditions.loss.min(0.2);
+        let duplication = swarm(&mut rng, 0.6, 0.02);
+        Scenario {
+            switches,
+            bound: 1 << 32,
+            frames_stay: rng.random_bool(0.5),
+            conditions: Conditions { loss, duplication, ..whole.conditions },
+            steps,
+            ..whole
+        }
+    }
+
+    /// The same in which nothing fails, and frames stay on their CPUs.
+    pub fn of_exact(seed: u64) -> Scenario {
+        let mut rng = StdRng::seed_from_u64(seed ^ 0xe8ac7);
+        let switches = rng.random_range(2..4);
+        let mut steps: Vec<Step> =
+            (0..20 * switches).map(|at| all_blocks(&mut rng, at % switches)).collect();
+        steps.sort_by_key(|step| step.at_ns);
+        let good = Conditions { delay_min_ns: 5_000, delay_max_ns: 40_000, ..Conditions::GOOD };
+        Scenario {
+            switches,
+            period_ns: *[0, 300_000, 1_000_000].get(rng.random_range(0..3usize)).unwrap_or(&0),
+            caps: Caps::default(),
+            bound: 1 << 32,
+            frames_stay: true,
+            is_exact: true,
+            conditions: good,
+            steps,
+            ..Scenario::of_seed(seed)
+        }
     }
 }
 
@@ -201,6 +267,20 @@ fn packet(rng: &mut StdRng, from: u32, cells: u32) -> (u32, u32) {
         _ => 1 << rng.random_range(0..32),
     };
     (from + rng.random_range(0..cells.min(CELLS - from)), amount)
+}
+
+/// Packets that change a cell of each block, and so many of one that messages have whole blocks: as
+/// many messages as there are blocks.
+pub(crate) fn of_all_blocks(rng: &mut StdRng) -> Vec<(u32, u32)> {
+    let full = rng.random_range(0..CELLS / 360) * 360;
+    let each = (0..CELLS / 360).map(|block| block * 360).chain([full; 120]);
+    each.map(|first| (first + rng.random_range(0..360), 1 << rng.random_range(0..32))).collect()
+}
+
+fn all_blocks(rng: &mut StdRng, switch: usize) -> Step {
+    let cpu = rng.random_range(0..crate::switch::CPUS);
+    let action = Action::Packets { switch, cpu, packets: of_all_blocks(rng) };
+    Step { at_ns: rng.random_range(0..BUSY_NS), action }
 }
 
 /// Of all densities: so that messages of all shapes occur.

@@ -6,11 +6,13 @@
 //! error, so a bug cannot go missing when a header changes.
 
 mod chain;
+mod large;
 mod last;
 mod tree;
 
 pub(crate) use chain::FEW_TOMBS;
 pub use chain::{CHAIN, CHAIN_DIRECTED, ORDERS, TALLY, TALLY_DIRECTED};
+pub use large::LARGE;
 pub use last::LAST;
 use swish_compiler::SwiSh;
 pub use tree::TREE;
@@ -95,6 +97,15 @@ pub const CPU: &[SeededBug] = &[
         wrong: "\tSP_SHARED_STORE(cpu->packet",
     },
 ];
+
+/// Of members that are sealed: runs in which switches die show it.
+pub const SEAL: &[SeededBug] = &[SeededBug {
+    name: "SealIgnored",
+    what: "A sealed member takes messages.",
+    header: "stateplane_shared_frame.h",
+    right: "if (SP_SHARED_LOAD(node->sealed)) {",
+    wrong: "if (0) {",
+}];
 
 /// All of them.
 pub const ALL: &[SeededBug] = &[
@@ -421,10 +432,8 @@ mod tests {
 
     #[test]
     fn each_bug_has_its_place() {
-        for bug in
-            (ALL.iter().chain(TREE).chain(EVENTUAL).chain(LAST).chain(CHAIN).chain(CHAIN_DIRECTED))
-                .chain(CPU)
-        {
+        let all = [ALL, TREE, LARGE, EVENTUAL, LAST, CHAIN, CHAIN_DIRECTED, CPU, SEAL];
+        for bug in all.into_iter().flatten() {
             let systems = systems_with(std::slice::from_ref(bug));
             assert!(systems.is_ok(), "{:?}", systems.err());
         }

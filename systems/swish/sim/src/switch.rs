@@ -298,22 +298,50 @@ impl Switch {
         }
     }
 
-    /// The packet generator's tick, on that CPU; the messages that it makes.
-    pub(crate) fn tick(&mut self, cpu: u32, now_ns: u64) -> Checked<Vec<Vec<u8>>> {
-        self.dataplane.set_test_cpu(cpu);
+    /// The packet generator's tick, as the agent's thread has it: it looks on one CPU, and then
+    /// makes what is to begin on each of `cpus`. The messages, and the CPU of each.
+    pub(crate) fn tick(
+        &mut self,
+        cpu: u32,
+        cpus: &[u32],
+        now_ns: u64,
+    ) -> Checked<Vec<(u32, Vec<u8>)>> {
         let now_ns = self.offset_ns + now_ns;
-        let mut frames = vec![];
+        let mut made = vec![];
         for at in 0..self.groups.len() {
             let (group, looks) = &mut self.groups[at];
-            for _ in 0..harness(group.queue(&self.dataplane, looks, now_ns))? {
-                let outcome = harness(self.dataplane.run_generated(now_ns))?;
-                self.account(at, now_ns)?;
-                if let Verdict::Forward { port: FABRIC } = outcome.verdict {
-                    frames.push(outcome.frame);
-                }
+            let queued = harness(group.queue(&self.dataplane, looks, now_ns))?;
+            self.make(at, cpu, queued, now_ns, &mut made)?;
+        }
+        for &cpu in cpus {
+            for at in 0..self.groups.len() {
+                let (group, looks) = &mut self.groups[at];
+                let on = cpu as usize;
+                let queued = harness(group.queue_on(&self.dataplane, looks, on, now_ns))?;
+                self.make(at, cpu, queued, now_ns, &mut made)?;
             }
         }
-        Ok(frames)
+        Ok(made)
+    }
+
+    /// The generator makes so many frames on that CPU, at this time of the switch's clock.
+    fn make(
+        &mut self,
+        group: usize,
+        cpu: u32,
+        queued: u64,
+        clock_ns: u64,
+        made: &mut Vec<(u32, Vec<u8>)>,
+    ) -> Checked {
+        self.dataplane.set_test_cpu(cpu);
+        for _ in 0..queued {
+            let outcome = harness(self.dataplane.run_generated(clock_ns))?;
+            self.account(group, clock_ns)?;
+            if let Verdict::Forward { port: FABRIC } = outcome.verdict {
+                made.push((cpu, outcome.frame));
+            }
+        }
+        Ok(())
     }
 
     /// A frame of the group came in at this time of the switch's clock: the time that it took is

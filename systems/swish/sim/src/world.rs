@@ -3,6 +3,7 @@
 use crate::caps::Spent;
 use crate::model::{Checked, Model, violated};
 use crate::scenario::{Action, BUSY_NS, Scenario};
+use crate::shares::{Shares, is_large};
 use crate::switch::{CPUS, Probed, Switch, Terms, receiver, updates_of};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -22,7 +23,8 @@ const LOOKS: u32 = 6;
 
 enum Event {
     Step(usize),
-    Arrives(usize, Vec<u8>),
+    /// A frame, and the CPU that it stays on.
+    Arrives(usize, Option<u32>, Vec<u8>),
     Tick(usize),
     /// The packet that is under way on this CPU of that switch leaves.
     Leaves(usize, u32),
@@ -54,10 +56,14 @@ pub(crate) struct World<'a> {
     under_way: HashMap<(usize, u32), Under>,
     idle_until: Vec<u64>,
     used: Used,
+    /// In a run without faults; see [`Scenario::is_exact`].
+    shares: Option<Shares>,
     /// What happened, if anybody wants to know.
     log: Option<Vec<String>>,
     /// How often each shape of message left: none, by blocks of one, whole.
     pub(crate) shapes: HashMap<u32, u64>,
+    /// Messages of windows with many.
+    pub(crate) large: u64,
     pub(crate) probes: u64,
 }
 
@@ -105,9 +111,11 @@ impl<'a> World<'a> {
             under_way: HashMap::new(),
             idle_until: vec![0; scenario.switches],
             used: Used::new(),
+            shares: scenario.is_exact.then(Shares::default),
             log: logs.then(Vec::new),
             switches,
             shapes: HashMap::new(),
+            large: 0,
             probes: 0,
         })
     }
@@ -159,7 +167,8 @@ impl<'a> World<'a> {
                 windows.iter().zip(&goals).all(|(window, goal)| window >= goal)
             };
             if self.windows.iter().all(there) {
-                return self.look_at_all();
+                self.look_at_all()?;
+                return self.shares.as_ref().map_or(Ok(()), Shares::end);
             }
         }
         let state = self.describe()?;
@@ -190,7 +199,7 @@ impl<'a> World<'a> {
     fn happens(&mut self, event: Event) -> Checked {
         match event {
             Event::Step(at) => self.step(at),
-            Event::Arrives(switch, frame) => self.arrives(switch, &frame),
+            Event::Arrives(switch, cpu, frame) => self.arrives(switch, cpu, &frame),
             Event::Tick(switch) => self.tick(switch),
             Event::Leaves(switch, cpu) => self.leaves(switch, cpu),
         }
@@ -223,17 +232,25 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A CPU of the switch without a packet.
-    fn free_cpu(&mut self, switch: usize) -> Option<u32> {
-        let free: Vec<u32> =
-            (0..CPUS).filter(|cpu| !self.under_way.contains_key(&(switch, *cpu))).collect();
-        (!free.is_empty()).then(|| free[self.rng.random_range(0..free.len())])
+    /// CPUs of the switch without a packet.
+    fn free_cpus(&self, switch: usize) -> Vec<u32> {
+        (0..CPUS).filter(|cpu| !self.under_way.contains_key(&(switch, *cpu))).collect()
     }
 
-    fn arrives(&mut self, switch: usize, frame: &[u8]) -> Checked {
-        let Some(cpu) = self.free_cpu(switch) else {
+    /// One of these.
+    fn any_of(&mut self, cpus: &[u32]) -> Option<u32> {
+        (!cpus.is_empty()).then(|| cpus[self.rng.random_range(0..cpus.len())])
+    }
+
+    fn arrives(&mut self, switch: usize, stays: Option<u32>, frame: &[u8]) -> Checked {
+        let free = self.free_cpus(switch);
+        let cpu = match stays {
+            Some(cpu) => free.contains(&cpu).then_some(cpu),
+            None => self.any_of(&free),
+        };
+        let Some(cpu) = cpu else {
             let again = self.now_ns + TICK_NS;
-            self.events.push(again, Event::Arrives(switch, frame.to_vec()));
+            self.events.push(again, Event::Arrives(switch, stays, frame.to_vec()));
             return Ok(());
         };
         if self.log.is_some() {
@@ -242,7 +259,7 @@ impl<'a> World<'a> {
         }
         let back = self.switches[switch].receive(cpu, frame, self.now_ns)?;
         if let Some(back) = back {
-            self.send(switch, back)?;
+            self.send(switch, cpu, back)?;
         }
         self.watch(switch)
     }
@@ -252,9 +269,12 @@ impl<'a> World<'a> {
         if self.now_ns < self.idle_until[switch] {
             return Ok(());
         }
-        let Some(cpu) = self.free_cpu(switch) else { return Ok(()) };
-        for frame in self.switches[switch].tick(cpu, self.now_ns)? {
-            self.send(switch, frame)?;
+        let free = self.free_cpus(switch);
+        // (Where frames stay, the generator's thread does, too: other CPUs have what it begins there.)
+        let stays = self.scenario.frames_stay.then(|| free.first().copied()).flatten();
+        let Some(cpu) = stays.or_else(|| self.any_of(&free)) else { return Ok(()) };
+        for (cpu, frame) in self.switches[switch].tick(cpu, &free, self.now_ns)? {
+            self.send(switch, cpu, frame)?;
         }
         self.watch(switch)?;
         if self.rng.random_range(0..LOOKS) == 0 {
@@ -265,14 +285,19 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    fn send(&mut self, from: usize, frame: Vec<u8>) -> Checked {
+    fn send(&mut self, from: usize, cpu: u32, frame: Vec<u8>) -> Checked {
         let (to, message) = receiver(&frame)?;
         if to >= self.scenario.switches || to == from || !self.are_neighbours(from, to) {
             return violated("message", format!("{from} sends to {to}"));
         }
         *self.shapes.entry(shape(&message)).or_default() += 1;
+        self.large += u64::from(is_large(&message));
+        if let Some(shares) = &mut self.shares {
+            shares.sent(from, to, cpu, &message, self.now_ns)?;
+        }
+        let stays = self.scenario.frames_stay.then_some(cpu);
         for at_ns in self.network.send(self.now_ns, from, to, Treatment::default()) {
-            self.events.push(at_ns, Event::Arrives(to, frame.clone()));
+            self.events.push(at_ns, Event::Arrives(to, stays, frame.clone()));
         }
         Ok(())
     }

@@ -128,6 +128,11 @@ fn places_are_used_again() {
 }
 
 #[test]
+fn what_is_over_is_absent() {
+    shows("OverIsThere", |chains| chains.what_is_over_is_absent());
+}
+
+#[test]
 fn a_full_window_drops_what_waited() {
     let run = |bug| {
         let program = Program::compile_tally(bug).unwrap();

@@ -6,15 +6,16 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use swish_controller::mutation::{self, Mutation};
-use swish_sim::{FailureOutcome, FailureScenario, Program, run_failures};
+use swish_sim::{FailureOutcome, FailureScenario, Program, Violation, run_failures, seeded};
+use swish_switch::mutation::Mutation as Rule;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-fn replay(seed: u64, program: &Program) {
+fn replay(seed: u64, program: &Program, of_seed: fn(u64) -> FailureScenario) {
     let mut switches = vec![];
-    let whole = FailureScenario::of_seed(seed);
+    let whole = of_seed(seed);
     let outcome = run_failures(program, &mut switches, &whole, true);
     let FailureOutcome { decisions, handed, left, .. } = &outcome;
     println!("SEED={seed}: {decisions:?}, {handed} handed in, {left} left");
@@ -26,9 +27,9 @@ fn replay(seed: u64, program: &Program) {
     panic!("SEED={seed}: {violation}");
 }
 
-fn swarm(seed: u64, runs: u64, program: &Program) {
+fn swarm(seed: u64, runs: u64, program: &Program, of_seed: fn(u64) -> FailureScenario) -> u64 {
     let (next, failed) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
-    let all = Mutex::new((BTreeMap::<&str, u64>::new(), 0, 0));
+    let all = Mutex::new((BTreeMap::<&str, u64>::new(), 0, 0, 0));
     let work = || {
         let mut switches = vec![];
         while failed.load(Ordering::Relaxed) == u64::MAX {
@@ -36,7 +37,7 @@ fn swarm(seed: u64, runs: u64, program: &Program) {
             if run >= runs {
                 return;
             }
-            let scenario = FailureScenario::of_seed(seed + run);
+            let scenario = of_seed(seed + run);
             let outcome = run_failures(program, &mut switches, &scenario, false);
             let mut all = all.lock().unwrap();
             for (what, count) in outcome.decisions {
@@ -44,6 +45,7 @@ fn swarm(seed: u64, runs: u64, program: &Program) {
             }
             all.1 += outcome.handed;
             all.2 += outcome.left;
+            all.3 += outcome.large;
             if outcome.violation.is_some() {
                 failed.fetch_min(seed + run, Ordering::Relaxed);
             }
@@ -52,46 +54,57 @@ fn swarm(seed: u64, runs: u64, program: &Program) {
     std::thread::scope(|scope| {
         (0..2).for_each(|_| drop(scope.spawn(work)));
     });
-    let (decisions, handed, left) = all.into_inner().unwrap();
+    let (decisions, handed, left, large) = all.into_inner().unwrap();
     println!("{runs} runs from seed {seed}: {decisions:?}, {handed} handed in, {left} times left");
     let failed = failed.into_inner();
     if failed != u64::MAX {
-        replay(failed, program);
+        replay(failed, program, of_seed);
         panic!("SEED={failed} fails, but not alone");
     }
     assert!(decisions.len() >= 3, "several kinds of decisions occur: {decisions:?}");
+    large
 }
 
-fn random(own_merge: bool, runs: u64) {
-    let program = Program::compile_apart(own_merge).unwrap();
-    match number("SEED") {
-        Some(seed) => replay(seed, &program),
-        None => {
-            swarm(number("FIRST_SEED").unwrap_or(1), number("RUNS").unwrap_or(runs), &program);
-        }
+/// Messages of large windows that there were.
+fn random(program: &Program, runs: u64, of_seed: fn(u64) -> FailureScenario) -> u64 {
+    if let Some(seed) = number("SEED") {
+        replay(seed, program, of_seed);
+        return 0;
     }
+    let (first, runs) = (number("FIRST_SEED"), number("RUNS").unwrap_or(runs));
+    swarm(first.unwrap_or(1), runs, program, of_seed)
 }
 
 #[test]
 fn random_failures() {
-    random(false, 12);
+    random(&Program::compile_apart(false, None).unwrap(), 8, FailureScenario::of_seed);
 }
 
 /// The small sketch merges by a function of the program that is neither idempotent nor can be
 /// undone: what counts twice shows, and what a dead switch brought cannot be taken out.
 #[test]
 fn random_failures_with_an_own_merge() {
-    random(true, 12);
+    random(&Program::compile_apart(true, None).unwrap(), 12, FailureScenario::of_seed);
+}
+
+/// Windows have many messages, also when a switch dies.
+#[test]
+fn random_failures_in_large_windows() {
+    let large = random(&Program::compile_sums().unwrap(), 4, FailureScenario::of_large);
+    assert!(large > 0 || number("SEED").is_some(), "no window was large");
 }
 
 #[test]
 #[ignore = "minutes"]
 fn many_random_failures() {
     for own_merge in [false, true] {
-        let program = Program::compile_apart(own_merge).unwrap();
+        let program = Program::compile_apart(own_merge, None).unwrap();
         let (first, runs) = (number("FIRST_SEED"), number("RUNS"));
-        swarm(first.unwrap_or(1_000), runs.unwrap_or(300), &program);
+        let (first, runs) = (first.unwrap_or(1_000), runs.unwrap_or(300));
+        swarm(first, runs, &program, FailureScenario::of_seed);
     }
+    let (first, runs) = (number("FIRST_SEED").unwrap_or(1_000), number("RUNS").unwrap_or(100));
+    swarm(first, runs, &Program::compile_sums().unwrap(), FailureScenario::of_large);
 }
 
 /// Can the checks fail? Each mistake of the controller's rules must be caught within MOST runs, and
@@ -99,7 +112,7 @@ fn many_random_failures() {
 #[test]
 #[ignore = "minutes"]
 fn every_mistake_of_the_controller_is_caught() {
-    let program = Program::compile_apart(false).unwrap();
+    let program = Program::compile_apart(false, None).unwrap();
     let only = std::env::var("BUG").ok();
     let mut missed = vec![];
     let mut switches = vec![];
@@ -116,26 +129,69 @@ fn every_mistake_of_the_controller_is_caught() {
         if only.as_ref().is_some_and(|only| *only != format!("{bug:?}")) {
             continue;
         }
-        let first = number("FIRST_SEED").unwrap_or(1);
-        let most = number("MOST").unwrap_or(150);
-        let mut run = |seed, bug| {
+        let run = |seed, bug| {
             mutation::plant(bug);
             let scenario = FailureScenario::of_seed(seed);
             let outcome = run_failures(&program, &mut switches, &scenario, false);
             mutation::plant(None);
             outcome.violation
         };
-        let found = (1..).zip(first..first + most);
-        let found =
-            found.into_iter().find_map(|(runs, seed)| Some((runs, seed, run(seed, Some(bug))?)));
-        let Some((runs, seed, violation)) = found else {
-            println!("| {bug:?} | not caught | {most} | |");
-            missed.push(bug);
-            continue;
+        missed.extend(Some(bug).filter(|_| !is_caught(bug, run)));
+    }
+    assert!(missed.is_empty(), "{missed:?}");
+}
+
+/// Whether a mistake shows in one of MOST runs, which shows nothing without it.
+fn is_caught<B: Copy + std::fmt::Debug>(
+    bug: B,
+    mut run: impl FnMut(u64, Option<B>) -> Option<Violation>,
+) -> bool {
+    let first = number("FIRST_SEED").unwrap_or(1);
+    let most = number("MOST").unwrap_or(150);
+    let mut seeds = (1..).zip(first..first + most);
+    let found = seeds.find_map(|(runs, seed)| Some((runs, seed, run(seed, Some(bug))?)));
+    let Some((runs, seed, violation)) = found else {
+        println!("| {bug:?} | not caught | {most} | |");
+        return false;
+    };
+    println!("| {bug:?} | {} | {runs} | {} |", violation.check, violation.detail);
+    assert_ne!(violation.check, "harness", "{violation}");
+    assert_eq!(run(seed, None), None, "seed {seed} without {bug:?}");
+    true
+}
+
+/// The same of the agents' rules, and of the data plane's seal.
+#[test]
+#[ignore = "minutes"]
+fn every_mistake_of_members_is_caught() {
+    let plain = Program::compile_apart(false, None).unwrap();
+    let only = std::env::var("BUG").ok();
+    let named = |name: &str| only.as_ref().is_none_or(|only| only == name);
+    let (mut missed, mut switches) = (vec![], vec![]);
+    for bug in [Rule::AttemptKept, Rule::CountedHandedIn] {
+        let name = format!("{bug:?}");
+        let run = |seed, bug| {
+            swish_switch::mutation::plant(bug);
+            let scenario = FailureScenario::of_seed(seed);
+            let outcome = run_failures(&plain, &mut switches, &scenario, false);
+            swish_switch::mutation::plant(None);
+            outcome.violation
         };
-        println!("| {bug:?} | {} | {runs} | {} |", violation.check, violation.detail);
-        assert_ne!(violation.check, "harness", "{violation}");
-        assert_eq!(run(seed, None), None, "seed {seed} without {bug:?}");
+        if named(&name) && !is_caught(bug, run) {
+            missed.push(name);
+        }
+    }
+    for bug in seeded::SEAL.iter().filter(|bug| named(bug.name)) {
+        let wrong = Program::compile_apart(false, Some(bug)).unwrap();
+        let mut with_bug = vec![];
+        let run = |seed, bug: Option<&str>| {
+            let (program, switches) =
+                if bug.is_some() { (&wrong, &mut with_bug) } else { (&plain, &mut switches) };
+            run_failures(program, switches, &FailureScenario::of_seed(seed), false).violation
+        };
+        if !is_caught(bug.name, run) {
+            missed.push(bug.name.to_owned());
+        }
     }
     assert!(missed.is_empty(), "{missed:?}");
 }

@@ -3,7 +3,7 @@
 //! Needs root.
 
 use std::collections::BTreeMap;
-use swish_sim::{Bench, Plan, Program, Scenario, run_many};
+use swish_sim::{Bench, Outcome, Plan, Program, Scenario, run_many};
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
@@ -13,7 +13,8 @@ fn number(name: &str) -> Option<u64> {
 fn replay(bench: &mut Bench<'_>, whole: &Scenario) {
     let seed = whole.seed;
     let outcome = bench.run(whole, false);
-    println!("SEED={seed}: {} packets, {:?}", outcome.probes, outcome.shapes);
+    let Outcome { probes, shapes, large, .. } = &outcome;
+    println!("SEED={seed}: {probes} packets, {shapes:?}, {large} of large windows");
     let Some(violation) = outcome.violation else { return };
     println!("{violation}");
     let short =
@@ -96,6 +97,43 @@ fn trees(runs: u64) {
         }
     }
     assert_eq!(shapes.len(), 6, "each shape of message occurs: {shapes:?}");
+}
+
+/// With windows of many messages: frames begin on all CPUs, and last longer.
+#[test]
+fn random_runs_with_large_windows() {
+    large(Scenario::of_large, number("RUNS").unwrap_or(4));
+}
+
+/// The same without faults: each message is sent once, and all CPUs send some.
+#[test]
+fn exact_runs_with_large_windows() {
+    large(Scenario::of_exact, number("RUNS").unwrap_or(2));
+}
+
+#[test]
+#[ignore = "minutes"]
+fn many_random_runs_with_large_windows() {
+    for of_seed in [Scenario::of_large, Scenario::of_exact] {
+        large(of_seed, number("RUNS").unwrap_or(200));
+    }
+}
+
+fn large(of_seed: fn(u64) -> Scenario, runs: u64) {
+    let program = Program::compile(None).unwrap();
+    let mut bench = Bench::new(&program);
+    if let Some(seed) = number("SEED") {
+        return replay(&mut bench, &of_seed(seed));
+    }
+    let first = number("FIRST_SEED").unwrap_or(1);
+    for seed in first..first + runs {
+        let scenario = of_seed(seed);
+        let outcome = bench.run(&scenario, false);
+        if outcome.violation.is_some() {
+            replay(&mut bench, &scenario);
+        }
+        assert!(outcome.large > 0, "SEED={seed}: no window was large");
+    }
 }
 
 fn many(switches: usize) {

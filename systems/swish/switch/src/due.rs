@@ -4,6 +4,7 @@
 //! are left: at the begin of a window after a pause, when frames were lost, when a member's agent
 //! or link was away. A frame that it makes may ask for a message that this switch lacks.
 
+use crate::mutation::{Mutation, planted};
 use std::collections::BTreeMap;
 use swish_protocol::layouts::{MANY, NOT_KNOWN, NOTHING, phase};
 
@@ -200,7 +201,8 @@ impl Rounds {
         };
         self.next_ns = self.pause(&look, now_ns);
         self.before = look;
-        if self.is_large(now_ns) && self.cpus.len() > 1 && frames.len() >= CPU_FRAMES {
+        let spreads = self.is_large(now_ns) && !planted(Mutation::OnOneCpu);
+        if spreads && self.cpus.len() > 1 && frames.len() >= CPU_FRAMES {
             self.spread = frames;
             return vec![];
         }
@@ -221,6 +223,9 @@ impl Rounds {
     /// what [`Rounds::due`] made, or some if it has none while windows are large.
     pub fn due_on(&mut self, cpu: usize, sent: u64, now_ns: u64) -> Vec<Wanted> {
         let (large, cpus) = (self.is_large(now_ns), self.cpus.len());
+        if planted(Mutation::OnNoCpu) {
+            self.spread.clear();
+        }
         let seen = self.cpus.entry(cpu).or_default();
         if !self.spread.is_empty() {
             let at = self.cpus.keys().position(|it| *it == cpu).unwrap_or_default();

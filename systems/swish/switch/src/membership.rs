@@ -4,6 +4,7 @@
 use crate::group::{Caps, Group, Open, View};
 use crate::load::Traffic;
 use crate::maps::{Held, Maps};
+use crate::mutation::{Mutation, planted};
 use dataplane::{Dataplane, Result};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -488,7 +489,8 @@ impl Member {
         // (What no decision speaks of may have counted.)
         let counted = decided.counted.iter().filter(|(view, _)| *view >= last).min();
         if let Some((_, counted)) = counted.copied() {
-            let uncounted = held.into_iter().filter(|it| it.rotation > counted);
+            let all = planted(Mutation::CountedHandedIn);
+            let uncounted = held.into_iter().filter(|it| all || it.rotation > counted);
             let pieces = self.together(uncounted.flat_map(|it| it.pieces))?;
             (open.blocks, open.most_cells) = self.maps.hand_in(dataplane, view.window, &pieces)?;
         }
@@ -508,7 +510,7 @@ impl Member {
         let goes = decided.turn == Turn::Go && window < decided.window;
         let redo = decided.turn == Turn::Redo && window == decided.window;
         // (A member that goes on and lacks no value has merged all of the window.)
-        if goes && decided.value || redo {
+        if goes && decided.value || redo && !planted(Mutation::AttemptKept) {
             self.maps.take_back(window);
         }
         if goes && decided.value {

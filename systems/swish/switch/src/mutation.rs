@@ -9,5 +9,13 @@ seeded_bugs::seeded_bugs! {
         NamedEarly,
         /// A switch takes a view without folding what is over.
         Unfolded,
+        /// With SDW, a window that begins again keeps what its first attempt merged.
+        AttemptKept,
+        /// A switch that returns hands in rotations that have counted.
+        CountedHandedIn,
+        /// In large windows, too, all frames begin on the CPU that looks.
+        OnOneCpu,
+        /// Frames that are to begin on all CPUs begin on none.
+        OnNoCpu,
     }
 }

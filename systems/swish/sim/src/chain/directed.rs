@@ -6,7 +6,7 @@ use super::{Chains, Event, Held, KEYS, LEASE_NS, SLOW_TICK_NS, TICK_NS, View, Wo
 use crate::model::{Checked, Violation, violated};
 use crate::program::PAIRS_KEYS;
 use simnet::Conditions;
-use swish_protocol::strong::{flag, kind};
+use swish_protocol::strong::{flag, kind, outcome};
 
 /// Keys of a table: a copy of both tables has several parts.
 const COPIED_KEYS: u32 = 80;
@@ -31,6 +31,14 @@ impl World<'_> {
         self.packet(place, op)?;
         self.until(self.now_ns + 2 * TICK_NS)?;
         Ok(self.history[id].1.returned.map(|(_, found)| found))
+    }
+}
+
+impl World<'_> {
+    /// How many keys a member has in the first table that does not have so many.
+    fn keys_unlike(&self, wanted: u32) -> Checked<Option<u32>> {
+        let keys: Vec<u32> = self.members.iter().map(|it| it.keys()).collect::<Checked<_>>()?;
+        Ok(keys.into_iter().find(|it| *it != wanted))
     }
 }
 
@@ -215,14 +223,9 @@ impl Chains<'_> {
         }
         for (seconds, wanted) in [(2, 2), (10, 0)] {
             world.until(seconds * SECOND_NS)?;
-            for member in world.members.iter() {
-                let keys = member.keys()?;
-                if keys != wanted {
-                    return violated(
-                        "time",
-                        format!("after {seconds} s: {keys} keys, not {wanted}"),
-                    );
-                }
+            if let Some(keys) = world.keys_unlike(wanted)? {
+                let detail = format!("after {seconds} s: {keys} keys, not {wanted}");
+                return violated("time", detail);
             }
         }
         Ok(())
@@ -252,6 +255,44 @@ impl Chains<'_> {
             }
         }
         Ok(())
+    }
+
+    /// A key whose time is over, and which the head has not removed yet, counts as absent: a packet
+    /// inserts it at once. An operator's write that asks that it is absent is refused until it is
+    /// removed, and not for longer.
+    ///
+    /// # Errors
+    /// It is not so.
+    pub fn what_is_over_is_absent(&mut self) -> Result<(), Violation> {
+        const SECOND_NS: u64 = 1_000_000_000;
+        const IDLE_S: u16 = 2;
+        self.load(3)?;
+        let mut world = World::quiet(1, SLOW_TICK_NS, &mut self.members[..3])?;
+        world.until(SECOND_NS)?;
+        for key in [1, 2] {
+            world.members[1].lend(key, 0, IDLE_S, world.now_ns)?;
+        }
+        // (The head removes them two seconds after their time.)
+        world.until((2 + u64::from(IDLE_S)) * SECOND_NS + SECOND_NS * 6 / 10)?;
+        if let Some(keys) = world.keys_unlike(2)? {
+            return violated("harness", format!("{keys} keys: they are removed already"));
+        }
+        let insert = world.history.len();
+        world.packet(2, Op { access: Access::Insert(8), key: 1 })?;
+        for (seconds, wanted) in [(0, outcome::REFUSED), (3, outcome::DONE)] {
+            world.until(world.now_ns + seconds * SECOND_NS)?;
+            let order = world.members[0].lend(2, flag::ABSENT, 0, world.now_ns)?;
+            world.until(world.now_ns + SECOND_NS / 10)?;
+            match world.members[0].lent(order, world.now_ns)? {
+                it if it == wanted => {}
+                it => return violated("time", format!("an order ends with {it}, not {wanted}")),
+            }
+            match world.history[insert].1.returned {
+                Some((_, None)) => {}
+                other => return violated("time", format!("an insert is answered {other:?}")),
+            }
+        }
+        world.keys_unlike(2)?.map_or(Ok(()), |keys| violated("time", format!("{keys} keys")))
     }
 
     /// At the last one of two members, which is not behind when its requests get lost: packets for

@@ -85,13 +85,24 @@ impl Member {
     }
 
     /// An operator writes a key of the first table, for so many seconds.
-    pub(super) fn lend(&self, key: u32, flags: u8, idle_s: u16, now_ns: u64) -> Checked {
+    pub(super) fn lend(&self, key: u32, flags: u8, idle_s: u16, now_ns: u64) -> Checked<Pending> {
         self.stand(0, now_ns)?;
-        let Some(table) = self.tables.iter().find(|it| it.keyed.name.ends_with(".one")) else {
-            return violated("harness", "no table one");
-        };
         let (key, value) = (key.to_be_bytes(), [1u8; 8]);
-        harness(table.write(&self.dataplane, (&key, &value), flags, idle_s, &at_once)).map(drop)
+        let first = self.first_table()?;
+        harness(first.write(&self.dataplane, (&key, &value), flags, idle_s, &at_once))
+    }
+
+    fn first_table(&self) -> Checked<&Table> {
+        match self.tables.iter().find(|it| it.keyed.name.ends_with(".one")) {
+            Some(table) => Ok(table),
+            None => violated("harness", "no table one"),
+        }
+    }
+
+    /// What became of it (`strong::outcome`).
+    pub(super) fn lent(&self, record: Pending, now_ns: u64) -> Checked<u32> {
+        self.stand(0, now_ns)?;
+        harness(self.first_table()?.status(&self.dataplane, record))
     }
 
     fn order_status(&self, order: &Order, now_ns: u64) -> Checked<u32> {

@@ -1,6 +1,6 @@
 //! What fails in a run, drawn from its seed.
 
-use crate::scenario::{NetworkFault, Step, fault, packets};
+use crate::scenario::{NetworkFault, Step, fault, of_all_blocks, packets};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use simnet::{Conditions, Cut, Direction, Fault, swarm};
@@ -118,6 +118,34 @@ impl FailureScenario {
             conditions,
             steps,
         }
+    }
+}
+
+impl FailureScenario {
+    /// The same with windows of many messages: packets change all blocks now and then, and before a
+    /// switch dies.
+    pub fn of_large(seed: u64) -> FailureScenario {
+        let mut rng = StdRng::seed_from_u64(seed ^ 0x1a46e);
+        let whole = FailureScenario::of_seed(seed);
+        let mut steps = whole.steps.clone();
+        let mut bursts = |at_ns, switch| {
+            let packets = of_all_blocks(&mut rng);
+            steps.push(Step { at_ns, action: Failure::Packets { switch, cpu: 0, packets } });
+        };
+        for at in 0..4 * whole.switches {
+            let part_ns = (BUSY_NS - 12_000_000) / (4 * whole.switches as u64);
+            bursts(12_000_000 + at as u64 * part_ns, at % whole.switches);
+        }
+        for step in &whole.steps {
+            if let Failure::Dies { switch } = step.action {
+                bursts(step.at_ns - 4_000_000, switch);
+                bursts(step.at_ns - 2_000_000, switch);
+            }
+        }
+        steps.sort_by_key(|step| step.at_ns);
+        let duplication = whole.conditions.duplication.min(0.02);
+        let conditions = Conditions { duplication, ..whole.conditions };
+        FailureScenario { conditions, steps, ..whole }
     }
 }
 

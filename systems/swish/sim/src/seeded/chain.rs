@@ -129,6 +129,13 @@ pub const CHAIN_DIRECTED: &[SeededBug] = &[
         right: "flags & SP_STRONG_NEVER_REFUSED ? 0 : sp_strong_time(idle_s);",
         wrong: "flags ? 0 : sp_strong_time(idle_s);",
     },
+    SeededBug {
+        name: "OverIsThere",
+        what: "A key whose time is over counts as there until it is removed.",
+        header: "stateplane_strong.h",
+        right: "flags &= ~SP_STRONG_ABSENT;",
+        wrong: "flags &= ~0u;",
+    },
 ];
 
 /// Those of programs with SRO beside SDW and EWO that random runs do not show, as their windows are
