@@ -248,6 +248,26 @@ fn a_system_is_called_at_each_place_in_order() {
     });
 }
 
+#[test]
+fn the_generator_goes_on_while_any_port_is_up() {
+    let (bench, _) = bench();
+    bench.start(false);
+    let goes_on = |when: &str| {
+        let frames = || match bench.ask(Request::Status) {
+            Reply::Status(status) => status.generated_frames,
+            other => panic!("{other:?}"),
+        };
+        let before = frames();
+        wait_for(when, || (frames() > before + 10 * DUE).then_some(()));
+    };
+    goes_on("all ports are up");
+    for (down, up) in [("pl", "pr"), ("pr", "pl")] {
+        run(&format!("ip -n {}s link set {up} up", bench.name));
+        run(&format!("ip -n {}s link set {down} down", bench.name));
+        goes_on(&format!("frames while {down} is down"));
+    }
+}
+
 fn follow(bench: &Bench, views: &Mutex<Option<Views>>, heard: &Mutex<Option<SwitchLoad>>) {
     let count = |call: &str| calls(bench, 0).iter().filter(|it| *it == call).count();
     bench.start(false);

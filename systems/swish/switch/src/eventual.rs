@@ -14,7 +14,8 @@ use std::net::Ipv4Addr;
 use swish_protocol::base::{Base, Before};
 use swish_protocol::control::Member;
 use swish_protocol::eventual::{
-    BASES, CellValue, DueValue, EndsValue, MemberValue, NodeValue, RECORDS, columns, life,
+    BASES, CellValue, DUE as DUE_ENTRIES, DueValue, EndsValue, MemberValue, NodeValue, RECORDS,
+    columns, life,
 };
 use swish_protocol::layouts::{CELLS as CELLS_OF_MESSAGE, GROUPS, MEMBERS};
 use swish_protocol::lww;
@@ -409,7 +410,8 @@ impl EventualGroup {
         dataplane.write_array(TERMS, self.number(), &value.to_bytes())
     }
 
-    /// Queues the frames that are due; how many.
+    /// Queues the frames that are due; how many are to be made: more than were queued if the map is
+    /// full, as what nobody made (no port was up) must not stay there.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -421,6 +423,7 @@ impl EventualGroup {
         now_ns: u64,
     ) -> Result<u64> {
         self.tell_terms(dataplane, pace, terms, now_ns)?;
+        let before = pace.place();
         let due = pace.due(&self.look(dataplane)?, terms, now_ns);
         let Some(map) = dataplane.map(DUE) else { return Ok(0) };
         let mut queued = 0;
@@ -428,8 +431,10 @@ impl EventualGroup {
             let begins = u32::from(column == RECORDS && first == self.described.first_record);
             let (group, flow) = (self.number(), FLOWS + flow % 64);
             let value = DueValue { group, member, column, first, begins, flow };
-            // (It is full: the generator has as many to make as it can.)
             if map.update(&[], &value.to_bytes(), MapFlags::ANY).is_err() {
+                // (Rounds count what was sent.)
+                pace.go_back(before);
+                queued += u64::from(DUE_ENTRIES);
                 break;
             }
             queued += 1;

@@ -165,7 +165,7 @@ impl Eventual {
             waiting: look.waiting(),
             records: records.collect(),
             bandwidth_mbps: self.terms.bytes_per_s / 125_000,
-            round_ms: self.pace().round_ns / 1_000_000,
+            round_ms: self.pace().round_ns() / 1_000_000,
             leaves,
             fault: objects.controlled.as_ref().and_then(|it| it.fault()),
         })

@@ -105,6 +105,17 @@ impl Bucket {
     }
 }
 
+/// How far gossip has come.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Place {
+    /// Rounds that are over, and runs of this one that are sent.
+    round: u64,
+    at: u64,
+    began_ns: u64,
+    /// How long the last round took; 0: none is over yet.
+    round_ns: u64,
+}
+
 /// What was seen at the looks before.
 #[derive(Clone, Debug, Default)]
 pub struct Pace {
@@ -115,12 +126,7 @@ pub struct Pace {
     mirror_at_ns: u64,
     /// The member that is sent changes first: not always the same one, when the bandwidth is short.
     turn: usize,
-    /// Rounds that are over, and runs of this one that are sent.
-    round: u64,
-    at: u64,
-    began_ns: u64,
-    /// How long the last round took; 0: none is over yet.
-    pub round_ns: u64,
+    place: Place,
     /// What members' places in a round are drawn from.
     seed: u64,
     hearing: Hearing,
@@ -146,14 +152,29 @@ impl Pace {
 
     /// Rounds of gossip that are over.
     pub fn round(&self) -> u64 {
-        self.round
+        self.place.round
+    }
+
+    /// How long the last round took; 0: none is over yet.
+    pub fn round_ns(&self) -> u64 {
+        self.place.round_ns
+    }
+
+    /// How far gossip has come.
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    /// The frames since that place are not sent.
+    pub fn go_back(&mut self, place: Place) {
+        self.place = place;
     }
 
     /// The frames that are due.
     pub fn due(&mut self, look: &Look, terms: Terms, now_ns: u64) -> Vec<Wanted> {
         let passed_ns = if self.before_ns == 0 { 0 } else { now_ns.saturating_sub(self.before_ns) };
-        if self.before_ns == 0 {
-            self.began_ns = now_ns;
+        if self.place.began_ns == 0 {
+            self.place.began_ns = now_ns.max(1);
         }
         self.before_ns = now_ns.max(1);
         let gossip = terms.bytes_per_s / GOSSIP_PART;
@@ -210,28 +231,29 @@ impl Pace {
         let mut wanted = vec![];
         while all > 0 && self.gossip.frames() > 0 && (wanted.len() as u64) < FRAMES {
             // (Runs are spread over the round.)
-            let due_ns = u128::from(terms.gossip_ns) * u128::from(self.at) / u128::from(all);
-            if u128::from(now_ns.saturating_sub(self.began_ns)) < due_ns {
+            let due_ns = u128::from(terms.gossip_ns) * u128::from(self.place.at) / u128::from(all);
+            if u128::from(now_ns.saturating_sub(self.place.began_ns)) < due_ns {
                 break;
             }
-            if self.at >= all {
-                self.round_ns = now_ns.saturating_sub(self.began_ns);
-                (self.at, self.round, self.began_ns) = (0, self.round + 1, now_ns);
+            if self.place.at >= all {
+                self.place.round_ns = now_ns.saturating_sub(self.place.began_ns);
+                self.place.round += 1;
+                (self.place.at, self.place.began_ns) = (0, now_ns);
                 continue;
             }
             let others = look.others.len().max(1) as u64;
-            let place = (self.at + self.shift(others)) % others;
+            let place = (self.place.at + self.shift(others)) % others;
             let member = look.others.get(place as usize).map_or(look.own, |(member, _)| *member);
-            let (column, first) = if self.at < slotted {
-                ((self.at / in_column) as u32, (self.at % in_column) as u32 * RUN)
-            } else if self.at < with_direct {
-                (NO_COLUMN, (self.at - slotted) as u32 * RUN)
+            let (column, first) = if self.place.at < slotted {
+                ((self.place.at / in_column) as u32, (self.place.at % in_column) as u32 * RUN)
+            } else if self.place.at < with_direct {
+                (NO_COLUMN, (self.place.at - slotted) as u32 * RUN)
             } else {
-                (RECORDS, look.records.first + (self.at - with_direct) as u32 * in_message)
+                (RECORDS, look.records.first + (self.place.at - with_direct) as u32 * in_message)
             };
             wanted.push(Wanted { member, column, first });
             self.gossip.take(1);
-            self.at += 1;
+            self.place.at += 1;
         }
         wanted
     }
@@ -245,7 +267,7 @@ impl Pace {
     /// Looks which members hear each other.
     pub fn hear(&mut self, own: u32, others: &[Seen], terms: Terms, now_ns: u64) -> Found {
         self.hear_at_ns = now_ns + terms.gossip_ns / HEARD_IN_ROUND;
-        let round_ns = terms.gossip_ns.max(self.round_ns);
+        let round_ns = terms.gossip_ns.max(self.place.round_ns);
         let found = self.hearing.look(own, others, round_ns, terms.tombstone_ns, now_ns);
         Found { kept_ns: found.kept_ns.filter(|_| !self.away), ..found }
     }
@@ -253,12 +275,13 @@ impl Pace {
     /// By how much members are shifted in this round: all shifts in random order, again and again.
     fn shift(&self, others: u64) -> u64 {
         let mut order: Vec<u64> = (0..others).collect();
-        let mut random = self.seed ^ (self.round / others).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut random =
+            self.seed ^ (self.place.round / others).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         for at in (1..order.len()).rev() {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             order.swap(at, (random >> 33) as usize % (at + 1));
         }
-        order.get((self.round % others) as usize).copied().unwrap_or(0)
+        order.get((self.place.round % others) as usize).copied().unwrap_or(0)
     }
 }
 
@@ -318,7 +341,7 @@ mod tests {
         let sent: BTreeSet<_> = frames.iter().map(|it| (it.member, it.column, it.first)).collect();
         assert_eq!(sent.len(), 3 * (2 * 3 + 1), "{sent:?}");
         assert!(frames.len() <= 3 * 7 + 7, "{} frames in three rounds", frames.len());
-        assert!((10_000_000..10_300_000).contains(&pace.round_ns), "{} ns", pace.round_ns);
+        assert!((10_000_000..10_300_000).contains(&pace.round_ns()), "{} ns", pace.round_ns());
     }
 
     #[test]
