@@ -29,7 +29,8 @@ pub const EXPERIMENT: Experiment = Experiment {
         full: "2 min",
         shows: "\
             writes for a second of CPU of all members, in chains of two and three switches; what a \
-            write adds to a packet's round trip; CPU time of a packet that reads",
+            write adds to a packet's round trip; CPU time of a packet that reads; reads of a key that \
+            is being written, which wait, beside reads at the tail, which do not",
         paper: "\
             SwiSh §8.1: a switch's control plane carries each write of SRO, up to some 20 K a \
             second.",
@@ -41,6 +42,12 @@ pub const EXPERIMENT: Experiment = Experiment {
             the kernel counts it: the kernel's own part of a packet (its softirq, the driver) is \
             not in it, and is the same without stateplane. Reads are of keys that nobody writes. \
             Round trips are of one packet at a time, writes and packets without state by turns.\n\n\
+            A packet that reads a key of which a write is not at all switches yet waits at its \
+            switch. SwiSh §6.1 lets the tail serve it instead. For both ways, one socket writes a \
+            key through the head, one write at a time without a pause, and another one reads it, \
+            through the last switch but one and through the tail. A read that the tail serves for \
+            another switch has the way to the tail and back, too: half of what a write adds, as a \
+            write goes twice as far.\n\n\
             A packet that reads two keys runs again when a batch is written in between.",
     },
 };
@@ -135,6 +142,12 @@ struct Measured {
     read_ns: Vec<f64>,
     nothing_ns: Vec<f64>,
     added_us: Vec<f64>,
+    /// Reads of a key that is being written, at a switch where they wait and at the tail: medians
+    /// and 99th percentiles.
+    waiting_us: Vec<f64>,
+    waiting_high_us: Vec<f64>,
+    tail_us: Vec<f64>,
+    tail_high_us: Vec<f64>,
 }
 
 /// Three switches, the first ones of which share; another one is alone.
@@ -228,6 +241,29 @@ fn added_us(lab: &Running, rounds: u32) -> Result<f64> {
     Ok(quantile(&writes, 0.5) - quantile(&reads, 0.5))
 }
 
+/// Sockets have keys by this number: one that is written while it is read.
+const BUSY: u32 = 61;
+
+/// Round trips of reads, in µs, of a key that is written through the head: median and 99th
+/// percentile.
+fn busy_reads(lab: &Running, switch: usize, time: Duration) -> Result<(f64, f64)> {
+    let (writer, reader) = (Sender::of(lab, 1, BUSY)?, Sender::of(lab, switch, BUSY)?);
+    let until = Instant::now() + time;
+    let (writes, mut reads) = std::thread::scope(|scope| {
+        let writing = scope.spawn(|| {
+            std::iter::from_fn(|| (Instant::now() < until).then(|| writer.ask(SET)))
+                .flatten()
+                .count()
+        });
+        let reads = std::iter::from_fn(|| (Instant::now() < until).then(|| reader.ask(READ)));
+        let reads: Vec<f64> = reads.flatten().collect();
+        (writing.join().unwrap_or_default(), reads)
+    });
+    ensure!(writes > 0 && !reads.is_empty(), "no packet came back at s{switch}");
+    reads.sort_by(f64::total_cmp);
+    Ok((quantile(&reads, 0.5), quantile(&reads, 0.99)))
+}
+
 fn measure(context: &Context, lab: &Running, switches: usize) -> Result<Measured> {
     let (rounds, time) = (context.pick(3, 7), Duration::from_millis(context.pick(1_000, 2_000)));
     let members = open(lab, switches)?;
@@ -249,6 +285,14 @@ fn measure(context: &Context, lab: &Running, switches: usize) -> Result<Measured
             of.push(cost.run_ns as f64 / cost.all());
         }
         measured.added_us.push(added_us(lab, 2_000)?);
+        for (switch, medians, highs) in [
+            (switches - 1, &mut measured.waiting_us, &mut measured.waiting_high_us),
+            (switches, &mut measured.tail_us, &mut measured.tail_high_us),
+        ] {
+            let (median, high) = busy_reads(lab, switch, time / 2)?;
+            medians.push(median);
+            highs.push(high);
+        }
         context.progress(&format!("{switches} switches, round"), round + 1, rounds);
     }
     Ok(measured)
@@ -268,6 +312,14 @@ fn rows(switches: usize, measured: &Measured, rows: &mut Vec<Row>) {
     let balance = "the same for writes of what was read";
     rows.push(value(balance, "", &measured.balance_read, 2, ""));
     rows.push(value("a write adds to the round trip", "", &measured.added_us, 0, "µs"));
+    let busy = "read of a key that is being written";
+    for (way, medians, highs) in [
+        ("which waits", &measured.waiting_us, &measured.waiting_high_us),
+        ("at the tail", &measured.tail_us, &measured.tail_high_us),
+    ] {
+        rows.push(value(&format!("{busy}, {way}: median"), "", medians, 0, "µs"));
+        rows.push(value(&format!("{busy}, {way}: 99th percentile"), "", highs, 0, "µs"));
+    }
     rows.push(value("packet that reads two keys", "", &measured.read_ns, 0, "ns"));
     rows.push(value("packet without state", "", &measured.nothing_ns, 0, "ns"));
 }
