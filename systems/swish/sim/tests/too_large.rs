@@ -9,6 +9,6 @@ fn counters_beyond_32_bits_are_an_error() {
     let defines = vec!["CELLS=4000000000".to_owned()];
     let refused = Program::compile_without_ready("eventual.p4", text, defines);
     let said = refused.err().expect("it does not fit");
-    assert!(said.contains("4000000000 cells, more than 16777216"), "{said}");
-    assert!(said.contains("eventual.p4:"), "{said}");
+    // (The sum of what diagnostics say with their lines.)
+    assert!(said.contains("that the XDP target does not have"), "{said}");
 }
