@@ -25,7 +25,9 @@ fn placed(objects: &[SharedObject]) -> Vec<(&SharedObject, u32)> {
 }
 
 fn cells(placed: &[(&SharedObject, u32)], of: impl Fn(&SharedObject) -> bool) -> u32 {
-    let cells = placed.iter().filter(|(it, _)| of(it)).map(|(it, _)| it.cells * it.lanes);
+    // (What is too large has an error of its own.)
+    let cells =
+        placed.iter().filter(|(it, _)| of(it)).map(|(it, _)| it.cells.saturating_mul(it.lanes));
     cells.fold(0, u32::saturating_add)
 }
 
@@ -44,7 +46,7 @@ pub(crate) fn place(generator: &mut Generator<'_>, objects: &[SharedObject]) {
         object.lies(generator, &settings);
     }
     let slotted = cells(&placed, |it| it.merge == Merge::Sum);
-    let bytes = u64::from(slotted) * u64::from(columns(slots)) * 8;
+    let bytes = (u64::from(slotted) * u64::from(columns(slots))).saturating_mul(8);
     if let Some((object, _)) = placed.first().filter(|_| bytes > SLOT_BYTES_MAX) {
         let message = format!(
             "{}: {slotted} cells with {slots} slots of 8 bytes, and two for bases, take {bytes} \

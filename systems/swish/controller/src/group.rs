@@ -3,6 +3,7 @@
 mod chain;
 mod eventual;
 mod fold;
+mod layout;
 mod need;
 mod seen;
 mod tell;
@@ -53,6 +54,8 @@ pub struct MemberStatus {
     pub sent_all: bool,
     /// It is in a view of another database: a newer one than all that are known.
     pub unknown: bool,
+    /// Its variables lie in another way than the members' do.
+    pub misfit: bool,
     /// Time since its last report; none: there was none.
     pub heard_ns: Option<u64>,
     /// The last one.
@@ -80,6 +83,8 @@ pub(crate) struct Group {
     /// Lives in a view that is newer than all that are known, beside members that go on without
     /// them.
     unknown: BTreeSet<(Ipv4Addr, u32)>,
+    /// Switches whose variables lie in another way than the members' do, and in which.
+    misfits: BTreeMap<Ipv4Addr, u64>,
     /// With SRO: since when all members have had everything, in the view with this number.
     settled: Option<(u32, u64)>,
     sent: eventual::Sent,
@@ -101,6 +106,7 @@ impl Group {
             told: BTreeSet::new(),
             behind: false,
             unknown: BTreeSet::new(),
+            misfits: BTreeMap::new(),
             settled: None,
             sent: eventual::Sent::default(),
             summed: fold::Summed::default(),
@@ -119,6 +125,7 @@ impl Group {
         (self.attempt, self.value, self.settled) = (None, None, None);
         self.behind = false;
         self.unknown.clear();
+        self.misfits.clear();
         self.asks_nobody();
         self.sent = eventual::Sent::default();
         self.summed = fold::Summed::default();
@@ -266,6 +273,7 @@ impl Group {
                 member: state.newest().is_some_and(|it| it.has(*address, incarnation)),
                 heard_ns: seen.map(|seen| now_ns.saturating_sub(seen.heard_ns)),
                 unknown: seen.is_some_and(|seen| self.has_unknown_view(known, &seen.report)),
+                misfit: self.misfits.contains_key(address),
                 sent_all: self.was_sent_all(*address, seen.map(|seen| &seen.report)),
                 report: seen.map(|seen| seen.report.clone()),
             }
@@ -305,8 +313,8 @@ impl Group {
     }
 
     /// Switches without state that report, and may be members.
-    fn fresh(&self, settings: &Settings, now_ns: u64) -> Vec<Member> {
-        let layout = self.layout(settings, now_ns);
+    fn fresh(&self, settings: &Settings, now_ns: u64, newest: Option<&Decided>) -> Vec<Member> {
+        let layout = self.layout(settings, now_ns, newest);
         let of = |(number, address): (u32, &Ipv4Addr)| {
             let seen = self.seen.get(address)?;
             let incarnation = seen.report.incarnation;
@@ -319,14 +327,6 @@ impl Group {
         (0..).zip(&self.switches).filter_map(of).collect()
     }
 
-    /// Where variables lie: as members have it, else as the first switch does.
-    fn layout(&self, settings: &Settings, now_ns: u64) -> Option<u64> {
-        let alive = |seen: &&Seen| seen.is_alive(settings, now_ns);
-        let mut all: Vec<&Seen> = self.seen.values().filter(alive).collect();
-        all.sort_by_key(|seen| seen.report.view == 0);
-        all.first().map(|seen| seen.report.layout)
-    }
-
     /// Takes the steps that are due. A decision that is to be made persistent, and the oldest view
     /// that a member is in.
     pub fn step(
@@ -337,6 +337,9 @@ impl Group {
         out: &mut Outputs,
     ) -> Option<(Decided, u32)> {
         let began_ns = *self.began_ns.get_or_insert(now_ns);
+        if now_ns >= began_ns + settings.begin_ns {
+            self.tell_misfits(now_ns, settings, state.newest(), out);
+        }
         if self.is_eventual(settings, now_ns) {
             let heard = |it: &Member| self.seen.contains_key(&it.address);
             let newest = state.newest();
@@ -420,7 +423,7 @@ impl Group {
         if self.attempt.as_ref().is_some_and(|it| it.deciding) {
             return None;
         }
-        let fresh = self.fresh(settings, now_ns);
+        let fresh = self.fresh(settings, now_ns, newest);
         let late = now_ns >= self.began_ns.unwrap_or(now_ns) + settings.begin_ns;
         if fresh.is_empty() || (fresh.len() < self.switches.len() && !late) {
             return None;
@@ -483,7 +486,7 @@ impl Group {
             }
         }
         let number = self.next_number(Some(newest));
-        let joins = self.fresh(settings, now_ns);
+        let joins = self.fresh(settings, now_ns, Some(newest));
         self.value = None;
         let begun = Attempt::begun(number, now_ns);
         let mut attempt = Attempt { stays, joins, leaves: leaving, ..begun };

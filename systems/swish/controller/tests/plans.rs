@@ -301,6 +301,35 @@ fn nobody_is_hurried_if_nobody_died() {
     assert_eq!(died(&world).len(), 1, "{:?}", world.events);
 }
 
+/// Not as one that is set aside: here the first one, of another database and with another program.
+#[test]
+fn a_switch_joins_that_has_the_members_layout_and_others_are_told() {
+    let mut state = state();
+    state.views[0].members.remove(0);
+    let state = State { version: 1, groups: BTreeMap::from([("main".to_owned(), state)]) };
+    let mut world = World::of(6, state);
+    let mut all: Vec<Report> = (0..4).map(|number| report(number, 4, 8, phase::READY, 0)).collect();
+    (all[0].view, all[0].layout) = (9, 6);
+    all.push(Report { layout: 6, ..report(4, 0, 0, phase::READY, 0) });
+    assert_eq!(seals(&mut world, &mut all, 50), BTreeSet::new());
+    let layouts = |world: &World| {
+        world.events.iter().filter(|it| matches!(it, Event::Layout(..))).cloned().collect()
+    };
+    let told: Vec<Event> = layouts(&world);
+    assert_eq!(told, [Event::Layout("main".to_owned(), address(4))], "once");
+    let misfits = |world: &World| {
+        let (_, members) = world.controller.group("main", world.now_ns).expect("the group");
+        members.iter().filter(|it| it.misfit).map(|it| it.address).collect::<Vec<_>>()
+    };
+    assert_eq!(misfits(&world), [address(4)]);
+    all[4].layout = 7;
+    world.round(&all);
+    assert_eq!(layouts(&world).len(), 2, "another one is told again");
+    all[4].layout = 5;
+    assert_eq!(seals(&mut world, &mut all, 20), BTreeSet::from([5]));
+    assert!(misfits(&world).is_empty());
+}
+
 /// An older database, or none: members that follow the controller would lose what they have since.
 #[test]
 fn members_of_an_unknown_view_are_left_alone() {

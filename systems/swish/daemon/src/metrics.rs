@@ -43,7 +43,8 @@ pub(crate) fn render(rules: &Switches, kept: &Kept, now_ns: u64, bad_tag: u64) -
     let help = "Switches of a group, by whether they share it.";
     let mut family = text.family("stateplane_shared_controller_switches", Kind::Gauge, help);
     for group in &page.groups {
-        for standing in ["member", "joining", "silent", "absent", "leaving", "left"] {
+        for standing in ["member", "joining", "silent", "absent", "leaving", "left", "other_layout"]
+        {
             let of = |it: &&SwitchStatus| it.standing == standing;
             let count = group.switches.iter().filter(of).count() as u64;
             family.sample(&[("group", &group.group), ("standing", &standing)], count);

@@ -61,7 +61,8 @@ pub struct SwitchStatus {
     pub address: Ipv4Addr,
     /// Its number as a member.
     pub number: u32,
-    /// `member`, `joining`, `silent`, `absent`, `leaving` or `left`.
+    /// `member`, `joining`, `silent`, `absent`, `leaving`, `left`, or `other_layout`: its
+    /// variables lie in another way than the members' do.
     pub standing: String,
     /// Of its life; 0: it was never heard of.
     pub incarnation: u32,
@@ -161,6 +162,7 @@ fn switch(rules: &Switches, group: &str, member: &MemberStatus, dead_ns: u64) ->
         (Some(_), false) => "silent",
         (Some(report), true) if report.leaves && report.view == 0 => "left",
         (Some(report), true) if report.leaves => "leaving",
+        (Some(_), true) if member.misfit => "other_layout",
         (Some(report), true) if report.chain.is_some_and(|chain| chain.copying) => "joining",
         (Some(_), true) if !member.sent_all => "joining",
         (Some(report), true) if member.member && report.view != 0 => "member",
@@ -204,20 +206,53 @@ mod tests {
     use controller::shell::{Input, Outputs, Rules};
     use std::path::Path;
     use swish_protocol::control::Message;
-    use swish_protocol::for_tests::report;
+    use swish_protocol::for_tests::report as new_report;
 
     const EXAMPLE: &str = include_str!("../../docs/controller.example.toml");
 
+    fn empty() -> Switches {
+        let config = crate::Config::parse(Path::new("c.toml"), EXAMPLE).unwrap();
+        Switches::new(config, Decided::default(), true, 0)
+    }
+
+    fn report(number: u8) -> Report {
+        let switch = Ipv4Addr::new(10, 9, 0, number);
+        Report { sent_ns: 1, sums: true, view: 6, window: 9, known: 6, ..new_report(switch, 7) }
+    }
+
+    fn hear(rules: &mut Switches, now_ns: u64, report: Report) {
+        let from = SocketAddrV4::new(report.switch, 4000);
+        let bytes = Message::Report(report).encode();
+        rules.handle(now_ns, Input::Datagram { from, bytes: &bytes }, &mut Outputs::default());
+    }
+
     /// The database is lost, and a switch reports.
     fn rules() -> Switches {
-        let config = crate::Config::parse(Path::new("c.toml"), EXAMPLE).unwrap();
-        let mut rules = Switches::new(config, Decided::default(), true, 0);
-        let switch = Ipv4Addr::new(10, 9, 0, 1);
-        let report = Report { sums: true, view: 6, window: 9, known: 6, ..report(switch, 7) };
-        let bytes = Message::Report(report).encode();
-        let from = SocketAddrV4::new(switch, 4000);
-        rules.handle(1, Input::Datagram { from, bytes: &bytes }, &mut Outputs::default());
+        let mut rules = empty();
+        hear(&mut rules, 1, report(1));
         rules
+    }
+
+    #[test]
+    fn a_switch_with_another_layout_is_shown() {
+        let mut rules = empty();
+        // (Nothing is persistent yet: all wait for a view.)
+        let mut now_ns = 0;
+        for sent_ns in 1..1000 {
+            now_ns += 10_000_000;
+            for (number, layout) in [(1, 5), (2, 6)] {
+                let report = Report { sent_ns, layout, view: 0, known: 0, ..report(number) };
+                hear(&mut rules, now_ns, report);
+            }
+        }
+        let page = status(&rules, &Kept::default(), now_ns);
+        let standing: Vec<&str> =
+            page.groups[0].switches[..2].iter().map(|it| it.standing.as_str()).collect();
+        assert_eq!(standing, ["joining", "other_layout"]);
+        let metrics = rules.metrics(now_ns, &Kept::default(), 0);
+        let line =
+            "stateplane_shared_controller_switches{group=\"main\",standing=\"other_layout\"} 1";
+        assert!(metrics.lines().any(|it| it == line), "{metrics}");
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //   -D DETECTOR_EWO     a sketch that converges; without windows nothing begins anew, so a source
 //                       stays blocked (to compare with)
 //   -D THRESHOLD=N      bits of a cell that mean too many destinations
-//   -D BLOCKED_FOR=N    how many windows a block lasts
+//   -D BLOCKED_FOR=N    how many windows a block lasts at the least; up to 127 more
 //   -D PERIOD=N         of how many windows destinations are counted together
 #include <core.p4>
 #include <v1model.p4>
@@ -30,6 +30,9 @@
 #ifndef PERIOD
 #define PERIOD 60000
 #endif
+
+// Ends of blocks are in units of 128 windows: 32 bits last for 8 years of 486 us windows.
+#define UNIT_BITS 7
 
 #if !defined(DETECTOR_LOCAL) && !defined(DETECTOR_EWO)
 #define DETECTOR_SHARED_BLOCKS
@@ -105,7 +108,7 @@ control DetectorIngress(inout headers h, inout metadata m, inout standard_metada
     SharedSketch(CELLS, Sketch.BITS, Shared.EWO) sketch;
 #else
     SharedSketch(CELLS, Sketch.BITS, Shared.SDW, WhenFull.PASS, PERIOD) sketch;
-    /// Two rows; the window in which a block ends.
+    /// Two rows; when a block ends, in units of windows.
     SharedSketch(65536, Sketch.MAXIMA, Shared.SDW, WhenFull.PASS) blocks;
 #endif
 #endif
@@ -137,7 +140,8 @@ control DetectorIngress(inout headers h, inout metadata m, inout standard_metada
         }
         bit<32> salt = 0;
 #ifdef DETECTOR_SHARED_BLOCKS
-        bit<32> now = (bit<32>)blocks.window();
+        bit<64> window = blocks.window();
+        bit<32> now = (bit<32>)(window >> UNIT_BITS);
         bit<32> first = mixed(h.ipv4.source) & 32767;
         bit<32> second = 32768 + (mixed(h.ipv4.source ^ 0x5bd1e995) & 32767);
         // The smaller one: another source's block is in one of the two at most, as good as always.
@@ -181,8 +185,10 @@ control DetectorIngress(inout headers h, inout metadata m, inout standard_metada
         if (set_bits(has0) >= THRESHOLD && set_bits(has1) >= THRESHOLD
             && set_bits(has2) >= THRESHOLD) {
 #ifdef DETECTOR_SHARED_BLOCKS
-            blocks.update(first, now + BLOCKED_FOR);
-            blocks.update(second, now + BLOCKED_FOR);
+            bit<64> last = window + (BLOCKED_FOR - 1);
+            bit<32> end = (bit<32>)(last >> UNIT_BITS) + 1;
+            blocks.update(first, end);
+            blocks.update(second, end);
 #endif
             blocked_packets.count(0);
             mark_to_drop(s);

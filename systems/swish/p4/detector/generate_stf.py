@@ -15,6 +15,8 @@ MACS = ["02:00:00:00:00:05", "02:00:00:00:00:06"]
 ATTACKER, OTHER = "10.66.0.1", "10.66.0.2"
 # Windows of packet tests; with BLOCKED_FOR, of blocks.
 WINDOW_US, BLOCKED_FOR = 1000, 6000
+# Windows of a unit of blocks' ends.
+UNIT = 128
 THRESHOLD, ROW_CELLS = 28, 32768
 ALL = (1 << 32) - 1
 
@@ -96,10 +98,10 @@ def blocks():
     case.counter("blocked_packets", 2)
     case.passes(OTHER, "10.128.0.0")
     case.clock(WINDOW_US * (BLOCKED_FOR - 1))
-    case.note("The last window of the block.")
+    case.note("The block lasts at least so long.")
     case.packet(0, frame(ATTACKER, "10.128.0.0"))
     case.counter("blocked_packets", 3)
-    case.clock(WINDOW_US)
+    case.clock(WINDOW_US * UNIT)
     case.note("It is over: the source is counted anew.")
     case.passes(ATTACKER, "10.128.0.0")
     case.clock(WINDOW_US)

@@ -203,14 +203,11 @@ impl ChainMember {
             // (Clocks of two machines run apart by less than a thousandth.)
             wait_ns: wait_ms * MS_NS + wait_ms * MS_NS / 1000,
         };
-        self.chain.take(dataplane, &taken)?;
+        self.chain.take_as(dataplane, &taken, self.leaves)?;
         self.known = self.known.max(view.number);
         self.members = Some(view.members);
         self.moved = (self.moved.0, now_ns);
         self.report_ns = 0;
-        if self.leaves {
-            self.leave(dataplane, true)?;
-        }
         Ok(())
     }
 

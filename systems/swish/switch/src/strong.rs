@@ -105,12 +105,22 @@ impl Chain {
     /// # Errors
     /// The kernel refuses.
     pub fn take(&self, dataplane: &Dataplane, view: &ChainView) -> Result<()> {
+        self.take_as(dataplane, view, false)
+    }
+
+    /// The same; `leaves`: rounds lend this switch no time to read.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn take_as(&self, dataplane: &Dataplane, view: &ChainView, leaves: bool) -> Result<()> {
         if self.view_count(dataplane)? == 0 && view.lease_ns.is_none() {
             // (Packets may come before the first message.)
             let node = NodeValue { reads_ns: u64::MAX, ..NodeValue::default() };
             dataplane.write_array(NODE, 0, &node.to_bytes())?;
         }
-        self.write(dataplane, &self.value(view))
+        let mut value = self.value(view);
+        value.standing |= if leaves { standing::QUIET } else { 0 };
+        self.write(dataplane, &value)
     }
 
     /// The same with the view as the data plane has it.

@@ -140,7 +140,7 @@ impl Group {
             return None;
         }
         // (A switch that was a member in this life has given up what it had, and joins anew.)
-        let fresh = self.fresh(settings, now_ns);
+        let fresh = self.fresh(settings, now_ns, Some(newest));
         fresh.into_iter().find(|it| newest.members.iter().all(|of| of.address != it.address))
     }
 

@@ -57,8 +57,13 @@ impl Group {
     }
 
     /// Switches that report, and have the same variables.
-    fn reporting(&self, settings: &Settings, now_ns: u64) -> Vec<(Member, &Report)> {
-        let layout = self.layout(settings, now_ns);
+    fn reporting(
+        &self,
+        settings: &Settings,
+        now_ns: u64,
+        newest: Option<&Decided>,
+    ) -> Vec<(Member, &Report)> {
+        let layout = self.layout(settings, now_ns, newest);
         let of = |(number, address): (u32, &Ipv4Addr)| {
             let incarnation = self.seen.get(address)?.report.incarnation;
             let member = Member { number, address: *address, incarnation };
@@ -71,7 +76,7 @@ impl Group {
     /// The members and lives of the next view.
     fn wanted(&self, settings: &Settings, now_ns: u64, newest: Option<&Decided>) -> Wanted {
         let before: &[Member] = newest.map_or(&[], |it| &it.members);
-        let all = self.reporting(settings, now_ns);
+        let all = self.reporting(settings, now_ns, newest);
         let left = |report: &Report| report.leaves && report.empty;
         let stays = |(member, report): &&(Member, &Report)| {
             !report.leaves || before.contains(member) && !left(report)

@@ -135,7 +135,7 @@ impl Group {
             out.events.push(Event::NotTaken(self.name.clone(), newest.number));
             needed = true;
         }
-        let others: Vec<Member> = self.fresh(settings, now_ns);
+        let others: Vec<Member> = self.fresh(settings, now_ns, Some(newest));
         let joins = others.iter().any(|it| !newest.members.contains(it));
         let since_ns = joins.then(|| *self.joins_since_ns.get_or_insert(now_ns));
         self.joins_since_ns = since_ns;
