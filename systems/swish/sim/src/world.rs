@@ -270,7 +270,7 @@ impl<'a> World<'a> {
             return Ok(());
         }
         let free = self.free_cpus(switch);
-        // (Where frames stay, the generator's thread does, too: other CPUs have what it begins there.)
+        // (Where frames stay, the generator's thread stays on the first CPU that is free.)
         let stays = self.scenario.frames_stay.then(|| free.first().copied()).flatten();
         let Some(cpu) = stays.or_else(|| self.any_of(&free)) else { return Ok(()) };
         for (cpu, frame) in self.switches[switch].tick(cpu, &free, self.now_ns)? {
