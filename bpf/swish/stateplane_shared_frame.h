@@ -72,6 +72,7 @@ SP_INLINE __u64 sp_shared_cells_window(const struct sp_shared_message *message)
 }
 
 #include "stateplane_shared_tree.h"
+#include "stateplane_shared_hops.h"
 
 /* The cells in the frame go into the values. */
 static __noinline int sp_shared_merge(struct xdp_md *xdp, const struct sp_shared_message *message,
@@ -259,28 +260,6 @@ SP_INLINE void sp_shared_turn_round(__u8 *data)
 }
 
 /*
- * What a hop of a frame that brings nothing counts. A frame stays on one CPU of a veth, so CPUs
- * have frames of their own. A CPU with few of them is through with a window's messages while others
- * still merge. If its frames ended then, the others would do all of the next windows. (A window
- * that takes long is held up by a member: then no CPU merges.)
- */
-SP_INLINE __u32 sp_shared_hop(__u32 group, struct sp_shared_node *node, __u64 window)
-{
-	struct sp_shared_cpu *cpu = sp_shared_cpu(group, sp_shared_this_cpu());
-	__u64 since_ns = SP_SHARED_LOAD(node->began_ns[window & 1]);
-
-	if (!cpu || (SP_SHARED_LOAD(node->totals[0]) < SP_SHARED_MANY &&
-		     SP_SHARED_LOAD(node->totals[1]) < SP_SHARED_MANY))
-		return 1;
-	if (since_ns < node->next_ns)
-		since_ns = node->next_ns;
-	if (sp_now_ns() > since_ns + SP_SHARED_YOUNG_NS)
-		return 1;
-	cpu->bare++;
-	return cpu->bare % SP_SHARED_LONGER == 0;
-}
-
-/*
  * Fills the frame for the member, which is in this window and phase (0: not known): what it lacks
  * of this switch's messages, in its window. `ask`: the number of a message that this switch lacks.
  * 0: the frame ends here.
@@ -293,10 +272,11 @@ static __noinline int sp_shared_fill(struct xdp_md *xdp, struct sp_shared_messag
 	__u32 sends = sp_shared_sends();
 	struct sp_shared_member *peer = sp_shared_member(group, to);
 	struct sp_shared_node *node = sp_shared_node(group);
+	struct sp_shared_cpu *own = sp_shared_cpu(group, cpu);
 	__u64 word = sp_shared_turn(group, cpu), window = SP_SHARED_WINDOW(word), served = 0, tag;
 	__u8 *data;
 
-	if (!node || !peer || !word)
+	if (!node || !peer || !own || !word)
 		return 0;
 	message->kind = 0;
 	message->number = SP_SHARED_NOTHING;
@@ -335,7 +315,9 @@ static __noinline int sp_shared_fill(struct xdp_md *xdp, struct sp_shared_messag
 		    (!served && SP_SHARED_PHASE(word) == SP_SHARED_ADVANCED &&
 		     node->next_ns > sp_now_ns()))
 			return 0;
-		message->hops += sp_shared_hop(group, node, window);
+		if (sp_shared_is_spare(node, own, message, word))
+			return 0;
+		message->hops += sp_shared_hop(own, node, window, message->hops);
 		if (sp_length(xdp) != SP_SHARED_CELLS_AT &&
 		    bpf_xdp_adjust_tail(xdp, SP_SHARED_CELLS_AT - (int)sp_length(xdp)))
 			return 0;
@@ -546,6 +528,8 @@ static __noinline int sp_shared_generated(struct xdp_md *xdp)
 	message.group = group;
 	message.receiver = due.member;
 	message.want = SP_SHARED_NOTHING;
+	/* (It was made as frames are too few: sp_shared_is_spare.) */
+	message.hops = sp_shared_is_large(node) ? 2 : 0;
 	self = node->own & (SP_SHARED_MEMBERS - 1);
 	word = sp_shared_turn(group, cpu_index);
 	if (due.member == self) {

@@ -25,6 +25,8 @@
 #define SP_SHARED_MANY 64 /* messages of a large window */
 #define SP_SHARED_LONGER 32 /* times as many hops in large windows */
 #define SP_SHARED_YOUNG_NS 10000000 /* so long after they began */
+#define SP_SHARED_KEPT 4 /* frames of a CPU go on in READY */
+#define SP_SHARED_SHORT_NS 2000 /* a message, where more frames would wait */
 #define SP_SHARED_CLEARING 32768 /* a CPU clears the line */
 #define SP_SHARED_SUM 0 /* how cells merge */
 #define SP_SHARED_OR 1
@@ -175,10 +177,13 @@ struct sp_shared_cpu {
 	__u64 sent_bytes; /* Bytes of frames that it sent. */
 	__u64 busy_ns; /* How long it worked on frames, if there is a cap on that. */
 	__u64 bare; /* Frames of large windows that brought nothing. */
-	__u64 unused[5]; /* 0. */
+	/* The window in which this CPU was last ready, and its phase: what `emptied` counts. */
+	__u64 told;
+	__u64 emptied; /* Frames that lost their cells when windows turned, and were to tell it. */
+	__u64 unused[3]; /* 0. */
 };
 _Static_assert(sizeof(struct sp_shared_cpu) == 128, "as in Rust");
-_Static_assert(__builtin_offsetof(struct sp_shared_cpu, unused) == 88, "as in Rust");
+_Static_assert(__builtin_offsetof(struct sp_shared_cpu, unused) == 104, "as in Rust");
 
 /* What tags are made with, of one of the fabric's secrets, for a group in a view. */
 struct sp_shared_secret {

@@ -55,6 +55,7 @@ const HEADERS: &[Header] = headers!(
     "stateplane_shared_layouts.h",
     "stateplane_shared_merge.h",
     "stateplane_shared_tree.h",
+    "stateplane_shared_hops.h",
     "stateplane_shared_message.h",
     "stateplane_shared_own.h",
     "stateplane_shared_window.h",

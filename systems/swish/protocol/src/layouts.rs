@@ -41,6 +41,10 @@ pub const MANY: u32 = 64;
 pub const LONGER: u32 = 32;
 /// But not in a window that has begun so long ago: a member holds it up.
 pub const YOUNG_NS: u32 = 10_000_000;
+/// Frames that a CPU lets go on in READY, of those that lost their cells as the window turned.
+pub const KEPT: u32 = 4;
+/// But all of them if a message of the newest window took longer than this, in each direction.
+pub const SHORT_NS: u32 = 2_000;
 
 /// How cells merge.
 pub mod merge {
@@ -283,8 +287,12 @@ c_struct! {
         pub busy_ns: u64,
         /// Frames of large windows that brought nothing.
         pub bare: u64,
+        /// The window in which this CPU was last ready, and its phase: what `emptied` counts.
+        pub told: u64,
+        /// Frames that lost their cells when windows turned, and were to tell it.
+        pub emptied: u64,
         /// 0.
-        pub unused: [u64; 5],
+        pub unused: [u64; 3],
     }
 }
 
@@ -348,6 +356,8 @@ pub fn header() -> Header {
             number("SP_SHARED_MANY", MANY, "messages of a large window"),
             number("SP_SHARED_LONGER", LONGER, "times as many hops in large windows"),
             number("SP_SHARED_YOUNG_NS", YOUNG_NS, "so long after they began"),
+            number("SP_SHARED_KEPT", KEPT, "frames of a CPU go on in READY"),
+            number("SP_SHARED_SHORT_NS", SHORT_NS, "a message, where more frames would wait"),
             number("SP_SHARED_CLEARING", 1 << LINE_CELLS, "a CPU clears the line"),
             number("SP_SHARED_SUM", merge::SUM, "how cells merge"),
             number("SP_SHARED_OR", merge::OR, ""),

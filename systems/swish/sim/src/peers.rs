@@ -35,6 +35,8 @@ pub struct Said {
     pub want: u16,
     /// What it brings.
     pub cells: Cells,
+    /// Hops that its frame has made without cells, before it leaves.
+    pub hops: u8,
 }
 
 impl Said {
@@ -48,6 +50,7 @@ impl Said {
             total: NOTHING,
             want: NOTHING,
             cells: Cells::None,
+            hops: 0,
         }
     }
 
@@ -72,6 +75,8 @@ pub struct Peers<'a> {
     early: Option<(u32, Cells)>,
     /// How long the data plane's program has run for messages.
     pub spent_ns: u64,
+    /// Virtual time from one packet or frame to the next.
+    pub step_ns: u64,
 }
 
 /// The address of the member with this number.
@@ -111,7 +116,7 @@ impl Peers<'_> {
             fan_out: 0,
         };
         let secret = secret_value(ring.secret(0), &about);
-        Ok(Peers { switch, view, secret, now_ns: 1_000, early: None, spent_ns: 0 })
+        Ok(Peers { switch, view, secret, now_ns: 1_000, early: None, spent_ns: 0, step_ns: 1_000 })
     }
 
     /// A message that adds to one cell of the group's first block.
@@ -147,7 +152,7 @@ impl Peers<'_> {
     /// # Errors
     /// The kernel refuses, or the packet is dropped.
     pub fn packet(&mut self, index: u32, amount: u32) -> Checked {
-        self.now_ns += 1_000;
+        self.now_ns += self.step_ns;
         let run = self.switch.dataplane().run(&probe_frame(index, amount), HOSTS, self.now_ns);
         match harness(run)?.verdict {
             Verdict::Forward { port: HOSTS } => Ok(()),
@@ -159,7 +164,7 @@ impl Peers<'_> {
     pub fn frame(&self, member: u32, said: &Said) -> Vec<u8> {
         let message = Message {
             group: GROUP as u8,
-            hops: 0,
+            hops: said.hops,
             view: self.view.number as u16,
             sender: member as u16,
             receiver: self.view.own as u16,
@@ -193,7 +198,7 @@ impl Peers<'_> {
     /// # Errors
     /// The kernel refuses, or the answer is none that members understand.
     pub fn arrives(&mut self, frame: &[u8]) -> Checked<Option<Message>> {
-        self.now_ns += 1_000;
+        self.now_ns += self.step_ns;
         let outcome = harness(self.switch.dataplane().run(frame, FABRIC, self.now_ns))?;
         self.spent_ns += u64::from(outcome.duration_ns);
         match outcome.verdict {

@@ -4,7 +4,7 @@
 use super::{Context, Experiment, Page};
 use crate::report::Goal;
 use crate::results::{Outcome, Row};
-use crate::shared::cells::{Cells, Counted, Variable};
+use crate::shared::cells::{BARE_BYTES, Cells, Counted, FULL_BYTES, Variable};
 use crate::statistics::{Summary, quantile, summary};
 use anyhow::{Result, ensure};
 use serde_json::json;
@@ -41,9 +41,6 @@ pub const EXPERIMENT: Experiment = Experiment {
 const LARGE: u32 = 3 * 65_536;
 const WORST_WINDOW_US: f64 = 486.0;
 const DENSE_BYTES: f64 = 786_432.0;
-/// Of a frame with cells, and of one without.
-const FULL_BYTES: f64 = 1514.0;
-const BARE_BYTES: f64 = 74.0;
 
 /// A row's variable.
 struct Run {
@@ -144,7 +141,8 @@ fn rows(run: &Run, counted: &[Counted], rows: &mut Vec<Row>) {
         let row = Row::value(format!("{}: packets each way", run.what), "", frames, 1, "");
         rows.push(if run.dense { row.with_goal(Goal::AtMost(560.0)) } else { row });
         let bytes = of(counted, |it| {
-            it.messages * FULL_BYTES + (it.frames - it.messages).max(0.0) * BARE_BYTES
+            let bare = (it.frames - it.messages).max(0.0);
+            it.messages * f64::from(FULL_BYTES) + bare * f64::from(BARE_BYTES)
         });
         let row = Row::value(format!("{}: bytes each way", run.what), "", bytes, 0, "B");
         let goal = Goal::AtMost(1.1 * DENSE_BYTES);

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-use swish_protocol::layouts::{BlockValue, CELLS, CPUS, CpuValue, NodeValue, phase};
+use swish_protocol::layouts::{BlockValue, CELLS, CPUS, CpuValue, HEADER_BYTES, NodeValue, phase};
 use swish_sim::Program;
 use swish_switch::group::{Group, STATS};
 
@@ -28,6 +28,11 @@ const CPU_MAP: &str = "sp_shared_cpus";
 const WINDOWS: u32 = 0;
 const SENT: u32 = 1;
 const RECEIVED: u32 = 2;
+
+/// Bytes of a frame without cells, with Ethernet's, IPv4's and UDP's headers; and of one with cells.
+pub const BARE_BYTES: u32 = 42 + HEADER_BYTES;
+/// See [`BARE_BYTES`].
+pub const FULL_BYTES: u32 = BARE_BYTES + 4 * CELLS;
 
 /// Longer than any frame is in a program, and than the generator makes frames that stop at the
 /// seal.
@@ -175,9 +180,9 @@ struct SoFar {
     messages: u64,
     /// To all members.
     sent: u64,
-    /// From the second switch.
-    frames: u32,
-    /// Messages with cells, and bytes of all frames, that all switches sent.
+    /// Messages with cells, and bytes of all frames, that the second switch sent.
+    second: [u64; 2],
+    /// The same of all switches.
     group: [u64; 2],
     times: Vec<(u64, u64)>,
 }
@@ -189,7 +194,8 @@ pub struct Counted {
     pub windows: u64,
     /// How long a window takes, in us, sorted: upper ends of the histogram's buckets.
     pub window_us: Vec<f64>,
-    /// Frames that the second switch sent to the first one, with cells or without.
+    /// Frames that the second switch sent each other one, with cells or without. (The sender counts
+    /// by CPU, so none is missed.)
     pub frames: f64,
     /// Of them, those with cells.
     pub messages: f64,
@@ -428,17 +434,16 @@ impl Cells {
     fn so_far(&self) -> Result<SoFar> {
         let Switch { dataplane, group, .. } = &self.switches[0];
         let count = |at| dataplane.read_count(STATS, at);
-        let mut group_sent = [0; 2];
+        let mut sent = vec![];
         for switch in &self.switches {
-            group_sent[0] += switch.dataplane.read_count(STATS, SENT)?;
-            group_sent[1] += switch.sent_bytes()?;
+            sent.push([switch.dataplane.read_count(STATS, SENT)?, switch.sent_bytes()?]);
         }
         Ok(SoFar {
-            group: group_sent,
+            second: sent.get(1).copied().unwrap_or_default(),
+            group: [0, 1].map(|which| sent.iter().map(|it| it[which]).sum()),
             windows: count(WINDOWS)?,
             messages: count(RECEIVED)?,
             sent: count(SENT)?,
-            frames: group.member(dataplane, 1)?.frames,
             times: group.window_times(dataplane)?,
         })
     }
@@ -460,10 +465,13 @@ impl Cells {
             window_us.extend(std::iter::repeat_n(end_ns as f64 / 1e3, count));
         }
         let others = (self.switches.len() - 1) as f64;
+        let [messages, bytes] =
+            [0, 1].map(|which| (after.second[which] - before.second[which]) as f64);
+        let bare = (bytes - messages * f64::from(FULL_BYTES)) / f64::from(BARE_BYTES);
         Ok(Counted {
             windows: passed,
             window_us,
-            frames: f64::from(after.frames.wrapping_sub(before.frames)) / passed as f64,
+            frames: (messages + bare) / passed as f64 / others,
             messages: (after.messages - before.messages) as f64 / passed as f64 / others,
             sent: (after.sent - before.sent) as f64 / passed as f64 / others,
             group_messages: (after.group[0] - before.group[0]) as f64 / passed as f64,
