@@ -64,7 +64,7 @@ pub struct Report {
     pub asks: bool,
     /// A bit for each member all of whose messages of this window are merged.
     pub whole: u64,
-    /// A bit for each member that it waits for.
+    /// A bit for each member that it waits for; with EWO, that it hears nothing of.
     pub lacks: u64,
     /// The window and what was merged in it have stood still for so long.
     pub still_ms: u64,

@@ -28,9 +28,11 @@ pub mod mutation;
 pub mod orders;
 mod parts;
 pub mod records;
+pub mod silence;
 pub mod strong;
 pub mod strong_keys;
 mod tree;
+pub mod variables;
 
 use chain_member::ChainMember;
 use chained::Chained;
@@ -104,7 +106,7 @@ impl System for SwiSh {
             );
         }
         for group in &eventual {
-            let (name, bytes) = (&group.described.name, group.memory_bytes());
+            let (name, bytes) = (&group.described.name, group.memory_bytes);
             tracing::info!("shared variables with EWO, group {name}: {bytes} bytes of memory");
         }
         configured(config, chain.as_ref(), groups, eventual).map(drop)
@@ -399,6 +401,13 @@ impl Objects {
         let help = "Lives of switches that have a slot in a group's variables with EWO.";
         let mut family = text.family("stateplane_switch_shared_lives", Kind::Gauge, help);
         loads.iter().for_each(|it| family.sample(&[("group", &it.group)], u64::from(it.lives)));
+        let help = "Since the member of a group with EWO was heard that is silent for longest.";
+        let name = "stateplane_switch_shared_heard_age_seconds";
+        let mut family = text.family(name, Kind::Gauge, help);
+        loads.iter().for_each(|it| family.sample(&[("group", &it.group)], it.age_ms as f64 / 1e3));
+        let help = "Members of a group with EWO of which nothing comes.";
+        let mut family = text.family("stateplane_switch_shared_unheard", Kind::Gauge, help);
+        loads.iter().for_each(|it| family.sample(&[("group", &it.group)], it.held_up.len() as u64));
         let help = "Changed cells and records that a member is still to be sent, at the most.";
         let mut family = text.family("stateplane_switch_shared_waiting", Kind::Gauge, help);
         loads.iter().for_each(|it| family.sample(&[("group", &it.group)], it.waiting));

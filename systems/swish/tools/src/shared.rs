@@ -286,12 +286,19 @@ fn print(group: &GroupStatus) {
         Some((written, all)) => {
             outln!("group {name}: view {view}, {stage}; {written} batches, {all} at all switches");
         }
+        None if group.eventual => {
+            outln!("group {name}: view {view}, {stage}; members heard in the last {age_ms} ms");
+        }
         None => outln!(
             "group {name}: view {view}, {stage}, window {window}, for {age_ms} ms; r {relaxation}"
         ),
     }
     for (one, other) in &group.held_up {
-        outln!("  held up: {one} lacks what {other} should bring");
+        if group.eventual {
+            outln!("  {one} hears nothing of {other}");
+        } else {
+            outln!("  held up: {one} lacks what {other} should bring");
+        }
     }
     for (switch, newer) in &group.ahead {
         outln!("  {switch} is in view {newer}, the database has {view}");
@@ -301,7 +308,8 @@ fn print(group: &GroupStatus) {
         let (number, view) = (it.number.to_string(), it.view.to_string());
         let address = it.address.to_string();
         let (received, memory) = (bytes(it.bytes_per_s), bytes(it.memory_bytes));
-        let (standing, window) = (it.standing.clone(), it.window.to_string());
+        let window = if group.eventual { String::new() } else { it.window.to_string() };
+        let standing = it.standing.clone();
         vec![number, address, standing, view, window, format!("{received}/s"), memory, report]
     };
     print_table(

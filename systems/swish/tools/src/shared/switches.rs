@@ -47,13 +47,12 @@ pub(super) fn status(json: bool) -> Said<u8> {
             "no switch of this machine shares variables; --address asks a controller".into()
         );
     }
-    let eventual = |it: &EventualLoad| it.fault.is_none() && (it.leaves || it.view != 0);
     let well = |it: &GroupLoad| it.fault.is_none() && (it.leaves || !is_late(it));
     let chain = |it: &ChainLoad| it.fault.is_none() && (it.leaves || it.reads);
     let all = |Switch { groups, .. }: &Switch| {
         groups.shared.iter().all(well)
             && groups.shared_chain.iter().all(chain)
-            && groups.shared_eventual.iter().all(eventual)
+            && groups.shared_eventual.iter().all(EventualLoad::is_well)
     };
     let code = u8::from(!switches.iter().all(all));
     if json {
@@ -95,9 +94,10 @@ fn print(groups: &Groups) {
     };
     let eventual = |it: &EventualLoad| {
         let members = members(&it.members, it.leaves, it.view == 0);
-        let (group, view) = (it.group.clone(), it.view.to_string());
-        let none = String::new;
-        vec![group, "ewo".to_owned(), members, view, none(), none(), none(), none(), none()]
+        let (group, view, age) = (it.group.clone(), it.view.to_string(), it.age_ms);
+        let (received, memory) = (bytes(it.bytes_per_s), bytes(it.memory_bytes));
+        let (age, received, none) = (format!("{age} ms"), format!("{received}/s"), String::new);
+        vec![group, "ewo".to_owned(), members, view, none(), age, none(), received, memory]
     };
     let chain = |it: &ChainLoad| {
         let members = members(&it.members, it.leaves, it.view == 0);
@@ -121,9 +121,9 @@ fn print(groups: &Groups) {
             outln!("  group {group}: {fault}");
         }
     }
-    for EventualLoad { group, fault, .. } in &groups.shared_eventual {
-        if let Some(fault) = fault {
-            outln!("  group {group}: {fault}");
+    for load in &groups.shared_eventual {
+        for note in load.notes().iter().chain(&load.fault) {
+            outln!("  group {}: {note}", load.group);
         }
     }
     for group in &groups.shared {
