@@ -38,6 +38,7 @@ use chain_member::ChainMember;
 use chained::Chained;
 pub use chained::{CHAIN, ChainLoad};
 use config::Source;
+pub use controlled::ControllersLoad;
 use controlled::{Controlled, Following, lock};
 use daemon::metrics::{Kind, Text};
 use dataplane::Dataplane;
@@ -71,6 +72,9 @@ pub const SHARED: &str = "shared";
 
 /// What it is told of variables with EWO.
 pub const EVENTUAL: &str = "shared_eventual";
+
+/// What it is told of controllers.
+pub const CONTROLLERS: &str = "shared_controllers";
 
 /// See the crate.
 pub struct SwiSh;

@@ -1,5 +1,6 @@
 //! `stateplane shared`: the controller of shared variables, and what operators ask of it.
 
+pub(crate) mod groups;
 mod switches;
 
 use clap::{Args, Parser, Subcommand};
@@ -129,8 +130,8 @@ struct ControllerArgs {
 #[derive(Args, Debug)]
 #[command(
     after_help = "Without --address, each switch of this machine is asked: it needs no controller.\n\
-                  Exit codes: 0 all switches share their groups; 1 they do not; 2 there is no \
-                  answer."
+                  Exit codes: 0 all switches share their groups, and controllers answer; 1 they do \
+                  not, or a switch's agent does not answer; 2 there is no answer."
 )]
 struct StatusArgs {
     /// The controller's address.

@@ -1,28 +1,19 @@
 //! What the switches of this machine say of their groups; no controller is asked.
 
+use super::groups::Groups;
 use super::{LeaveArgs, Said, bytes};
 use command_line::{outln, print_table};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::json;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
-use swish_switch::load::{GroupLoad, is_late};
+use swish_protocol::objects::SYSTEM;
+use swish_switch::load::GroupLoad;
 use swish_switch::{ChainLoad, EventualLoad};
 use switch_agent::{RunDirectory, client};
 
 /// From one look to the next.
 const LOOK: Duration = Duration::from_millis(50);
-
-/// What an agent answers.
-#[derive(Debug, Serialize, Deserialize)]
-struct Groups {
-    #[serde(default)]
-    shared: Vec<GroupLoad>,
-    #[serde(default)]
-    shared_eventual: Vec<EventualLoad>,
-    #[serde(default)]
-    shared_chain: Option<ChainLoad>,
-}
 
 /// A switch of this machine.
 #[derive(Debug, Serialize)]
@@ -30,6 +21,15 @@ struct Switch {
     switch: String,
     #[serde(flatten)]
     groups: Groups,
+    /// Why its agent does not answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+/// Whether the program of a switch has shared variables, as far as this user may know.
+fn shares(run: &RunDirectory) -> bool {
+    let manifest = run.running_manifest();
+    manifest.map_or(true, |it| it.state_objects.iter().any(|it| it.system == SYSTEM))
 }
 
 /// Prints the groups of all switches of this machine.
@@ -37,36 +37,47 @@ pub(super) fn status(json: bool) -> Said<u8> {
     let mut switches = vec![];
     for name in switch_agent::known() {
         let run = RunDirectory::of(&name)?;
-        match client::ask_system::<Groups>(&run, &json!({"op": "shared"})) {
-            Ok(groups) => switches.push(Switch { switch: name, groups }),
-            Err(error) => eprintln!("stateplane shared: {name}: {error}"),
+        if !shares(&run) {
+            continue;
         }
+        let (groups, error) = match client::ask_system(&run, &json!({"op": "shared"})) {
+            Ok(groups) => (groups, None),
+            Err(error) => (Groups::default(), Some(error.to_string())),
+        };
+        if let Some(error) = &error {
+            eprintln!("stateplane shared: {error}");
+        }
+        switches.push(Switch { switch: name, groups, error });
     }
     if switches.is_empty() {
         return Err(
             "no switch of this machine shares variables; --address asks a controller".into()
         );
     }
-    let well = |it: &GroupLoad| it.fault.is_none() && (it.leaves || !is_late(it));
-    let chain = |it: &ChainLoad| it.fault.is_none() && (it.leaves || it.reads);
-    let all = |Switch { groups, .. }: &Switch| {
-        groups.shared.iter().all(well)
-            && groups.shared_chain.iter().all(chain)
-            && groups.shared_eventual.iter().all(EventualLoad::is_well)
-    };
-    let code = u8::from(!switches.iter().all(all));
+    if switches.iter().all(|it| it.error.is_some()) {
+        return Err("no agent answers; --address asks a controller".into());
+    }
+    let code = code(&switches);
     if json {
         outln!("{}", command_line::json(&switches));
         return Ok(code);
     }
-    for (at, Switch { switch, groups }) in switches.iter().enumerate() {
+    for (at, Switch { switch, groups, error }) in switches.iter().enumerate() {
         if at > 0 {
             outln!("");
         }
         outln!("switch {switch}");
-        print(groups);
+        match error {
+            Some(_) => outln!("  its agent does not answer"),
+            None => print(groups),
+        }
     }
     Ok(code)
+}
+
+/// 1: some switch does not share its groups, or its agent does not answer.
+fn code(switches: &[Switch]) -> u8 {
+    u8::from(!switches.iter().all(|it| it.error.is_none() && it.groups.are_well()))
 }
 
 /// How many members there are, as far as the switch knows, if it is to be one.
@@ -121,18 +132,8 @@ fn print(groups: &Groups) {
             outln!("  group {group}: {fault}");
         }
     }
-    for load in &groups.shared_eventual {
-        for note in load.notes().iter().chain(&load.fault) {
-            outln!("  group {}: {note}", load.group);
-        }
-    }
-    for group in &groups.shared {
-        for note in group.notes() {
-            outln!("  group {}: {note}", group.group);
-        }
-        if let Some(fault) = &group.fault {
-            outln!("  group {}: {fault}", group.group);
-        }
+    for note in groups.notes() {
+        outln!("  {note}");
     }
 }
 
@@ -164,5 +165,24 @@ pub(super) fn moves(args: &LeaveArgs, leaves: bool) -> Said<u8> {
         }
         std::thread::sleep(LOOK);
         groups = client::ask_system(&run, &json!({"op": "shared"}))?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_that_does_not_answer_is_not_well() {
+        let switch = |error: Option<&str>| Switch {
+            switch: "s1".into(),
+            groups: Groups::default(),
+            error: error.map(str::to_owned),
+        };
+        assert_eq!(code(&[switch(None)]), 0);
+        let all = [switch(None), switch(Some("no agent runs"))];
+        assert_eq!(code(&all), 1);
+        let json = serde_json::to_value(&all[1]).expect("JSON");
+        assert_eq!(json["error"], "no agent runs");
     }
 }
