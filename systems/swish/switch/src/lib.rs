@@ -35,7 +35,7 @@ mod tree;
 pub mod variables;
 
 use chain_member::ChainMember;
-use chained::Chained;
+use chained::{Chained, object_load};
 pub use chained::{CHAIN, ChainLoad};
 use config::Source;
 pub use controlled::ControllersLoad;
@@ -491,16 +491,10 @@ impl Running for Objects {
     fn objects(&self) -> Vec<ObjectLoad> {
         let load = |object: &StateObject| {
             let consistency = object.settings.get("consistency").and_then(Value::as_str);
-            let keyed = self.keyed.iter().find(|it| it.name == object.name && !it.is_register());
-            let live = keyed.map(|it| it.counts(&self.dataplane).unwrap_or_default().live);
-            let held = live.unwrap_or(object.capacity.into());
-            ObjectLoad {
-                name: object.name.clone(),
-                consistency: consistency.unwrap_or("?").to_owned(),
-                flows: held,
-                owned: held,
-                limit: object.capacity,
-            }
+            let keyed = self.keyed.iter().find(|it| it.name == object.name);
+            let counts = || keyed?.counts(&self.dataplane).ok();
+            let live = || counts().map_or(0, |it| it.live);
+            object_load(object, consistency.unwrap_or("?").to_owned(), live)
         };
         let all = self.dataplane.manifest().state_objects.iter();
         all.filter(|it| it.system == SYSTEM && !is_strong(it)).map(load).collect()
