@@ -159,8 +159,7 @@ pub(super) fn moves(args: &LeaveArgs, leaves: bool) -> Said<u8> {
             return Ok(0);
         };
         if Instant::now() >= until {
-            let why = "the controller does not decide, or it is the last member";
-            eprintln!("stateplane shared: group {group}: not done yet: {why}");
+            eprintln!("stateplane shared: group {group}: {}", not_yet(leaves, run.name()));
             return Ok(1);
         }
         std::thread::sleep(LOOK);
@@ -168,9 +167,31 @@ pub(super) fn moves(args: &LeaveArgs, leaves: bool) -> Said<u8> {
     }
 }
 
+/// Why a switch has not left or come back in time, and what becomes of the wish.
+fn not_yet(leaves: bool, switch: &str) -> String {
+    let why = "not done yet: no controller decides (`stateplane shared status` tells)";
+    if leaves {
+        format!(
+            "{why}, or this is the last member. The switch leaves as soon as that is decided; \
+             until then it is `leaving`, and with SDW its packets count nothing. `stateplane \
+             shared join --switch {switch}` takes it back"
+        )
+    } else {
+        format!("{why}. The switch joins as soon as one does")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_wish_that_waits_says_how_to_take_it_back() {
+        let text = not_yet(true, "s1");
+        assert!(text.contains("it is `leaving`"), "{text}");
+        assert!(text.contains("`stateplane shared join --switch s1` takes it back"), "{text}");
+        assert!(!not_yet(false, "s1").contains("leave"));
+    }
 
     #[test]
     fn an_agent_that_does_not_answer_is_not_well() {
