@@ -46,7 +46,7 @@ use eventual::EventualGroup;
 use eventual_load::Eventual;
 pub use eventual_load::{EventualLoad, RecordsLoad};
 use eventual_member::EventualMember;
-use group::{Group, Looks, Open, STATS};
+use group::{Group, Looks, Open, STATS, View};
 use load::{GroupLoad, LATE_MS, Traffic, is_late, relaxation};
 use manifest::{Manifest, StateObject};
 use membership::Member;
@@ -345,11 +345,16 @@ impl Objects {
             memory_bytes: load.memory_bytes,
             blocks: node.blocks.max(group.described.blocks),
             held_up: vec![],
+            fixed: matches!(shared.source, Source::Fixed(_)),
+            behind: None,
             leaves,
             fault: self.controlled.as_ref().and_then(|it| it.fault()),
         };
+        if is_late(&found) && found.fixed {
+            found.behind = load::behind(dataplane, group, &node)?;
+        }
         // (When a long pause of another member is over, all send, and nobody is waited for.)
-        if is_late(&found) && found.window != 0 && still_ms >= LATE_MS {
+        if is_late(&found) && found.behind.is_none() && found.window != 0 && still_ms >= LATE_MS {
             let lacks = load::lacks(dataplane, group, &node)?;
             let of = members.iter().filter(|it| lacks.contains(&it.number));
             found.held_up = of.map(|it| it.address).collect();
@@ -458,6 +463,7 @@ impl Running for Objects {
             };
             // (An earlier agent may have begun the group: it goes on.)
             if group.node(&self.dataplane)?.word == 0 {
+                let view = &View { begins_ns: now_ns(), ..view.clone() };
                 group.begin(&self.dataplane, view, cpus, ring, Open::default())?;
             } else if group.has(&self.dataplane, view)? {
                 group.secrets(&self.dataplane, view, ring)?;
