@@ -5,7 +5,7 @@ use controller::shell::Kept;
 use serde::{Deserialize, Serialize};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use swish_controller::{MemberStatus, Stage};
-use swish_protocol::control::Report;
+use swish_protocol::control::{NO_BOUND, Report};
 
 /// How the controller and the groups are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +42,9 @@ pub struct GroupStatus {
     pub age_ms: u64,
     /// r = 2NB: updates that a packet misses at the most.
     pub relaxation: u64,
+    /// A member has no `bound`: r says nothing.
+    #[serde(default)]
+    pub unbounded: bool,
     /// The window has stood still for so long.
     pub still_ms: u64,
     /// Its variables have EWO: there are no windows.
@@ -146,6 +149,7 @@ fn group(rules: &Switches, name: &str, now_ns: u64) -> Option<GroupStatus> {
             .max(),
         age_ms: if eventual { ages.max() } else { ages.min() }.unwrap_or(0),
         relaxation: reports.iter().fold(0, |r, it| r.saturating_add(2 * it.load.bound)),
+        unbounded: reports.iter().any(|it| it.load.bound >= NO_BOUND),
         still_ms,
         eventual,
         held_up: if eventual || still_ms >= 100 { lacking(&reports, address) } else { vec![] },

@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 use wire::{HEADER_BYTES, Kind, MAGIC, VERSION, kind};
 
+/// A B of which cells of 32 bits have no more: the updates of a rotation have no bound.
+pub const NO_BOUND: u64 = 1 << 32;
 /// UDP port of controllers, if their configuration does not say another one.
 pub const CONTROLLER_PORT: u16 = 5412;
 /// Types of these messages, in the header.

@@ -5,7 +5,7 @@ use crate::tree;
 use dataplane::{Dataplane, Result};
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
-use swish_protocol::control::Load;
+use swish_protocol::control::{Load, NO_BOUND};
 use swish_protocol::layouts::{CELLS, HEADER_BYTES, NodeValue, phase};
 
 /// Ethernet, IP and UDP before a message.
@@ -96,6 +96,11 @@ impl GroupLoad {
         if self.window == 0 { "none".to_owned() } else { self.window.to_string() }
     }
 
+    /// r, in a table.
+    pub fn relaxation_text(&self) -> String {
+        relaxation_text(self.relaxation, self.bound >= NO_BOUND)
+    }
+
     /// Its age, in a table.
     pub fn age_text(&self) -> String {
         if self.window == 0 { String::new() } else { format!("{} ms", self.age_ms) }
@@ -127,6 +132,11 @@ impl GroupLoad {
         let anew = stands.then(|| format!("If a switch restarted: {ANEW}"));
         pauses.into_iter().chain(others).chain(anew).collect()
     }
+}
+
+/// r, for people.
+pub fn relaxation_text(relaxation: u64, unbounded: bool) -> String {
+    if unbounded { "no bound".to_owned() } else { relaxation.to_string() }
 }
 
 /// r = 2NB.
@@ -305,6 +315,14 @@ mod tests {
             leaves: false,
             fault: None,
         }
+    }
+
+    #[test]
+    fn a_group_without_a_bound_has_no_r() {
+        let text = |bound| {
+            GroupLoad { bound, relaxation: relaxation(4, bound), ..none() }.relaxation_text()
+        };
+        assert_eq!((text(1000), text(NO_BOUND)), ("8000".into(), "no bound".into()));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use swish_daemon::{Config, GroupStatus, Status, SwitchStatus};
 use swish_protocol::objects::{COUNTER, SKETCH};
+use swish_switch::load::relaxation_text;
 use swish_switch::orders::{Answer, Ask, Entry, OP, Order};
 use switch_agent::client;
 use wire::ToolType;
@@ -281,7 +282,8 @@ fn order(args: &OrderArgs, order: Order, idle_s: Option<u16>, if_absent: bool) -
 }
 
 fn print(group: &GroupStatus) {
-    let GroupStatus { group: name, view, stage, window, age_ms, relaxation, .. } = group;
+    let GroupStatus { group: name, view, stage, window, age_ms, .. } = group;
+    let relaxation = relaxation_text(group.relaxation, group.unbounded);
     outln!("");
     match group.batches {
         Some((written, all)) => {
@@ -309,7 +311,11 @@ fn print(group: &GroupStatus) {
         let (number, view) = (it.number.to_string(), it.view.to_string());
         let address = it.address.to_string();
         let (received, memory) = (bytes(it.bytes_per_s), bytes(it.memory_bytes));
-        let window = if group.eventual { String::new() } else { it.window.to_string() };
+        let window = match it.window {
+            _ if group.eventual => String::new(),
+            0 => "none".to_owned(),
+            window => window.to_string(),
+        };
         let standing = it.standing.clone();
         vec![number, address, standing, view, window, format!("{received}/s"), memory, report]
     };

@@ -98,7 +98,7 @@ fn print(groups: &Groups) {
             it.view.to_string(),
             it.window_text(),
             it.age_text(),
-            it.relaxation.to_string(),
+            it.relaxation_text(),
             format!("{}/s", bytes(it.bytes_per_s)),
             bytes(it.memory_bytes),
         ]
