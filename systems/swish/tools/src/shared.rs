@@ -74,7 +74,7 @@ enum Word {
                   returns: as a packet's write, it goes through their chain. `get` reads what all \
                   switches have.\n\n\
                   Exit codes: 0 done; 1 it is not (the reason says if it may still take effect), \
-                  or `get` finds no such key; 3 `set --if-absent` finds the key, and \
+                  or `get` or `delete` finds no such key; 3 `set --if-absent` finds the key, and \
                   writes nothing."
 )]
 struct OrderArgs {
@@ -241,13 +241,14 @@ fn order(args: &OrderArgs, order: Order, idle_s: Option<u16>, if_absent: bool) -
     let is_of_one = !fields.is_empty();
     let ask = Ask { op: OP.to_owned(), order, object, fields, idle_s, if_absent };
     let answer: Answer = client::ask_system(&client::find(switch.as_deref())?, &ask)?;
-    let is_missing = order == Order::Get && is_of_one && answer.entries.is_empty();
+    let is_missing =
+        answer.absent || order == Order::Get && is_of_one && answer.entries.is_empty();
     let code = if answer.kept { KEPT } else { u8::from(is_missing) };
     if *json {
         outln!("{}", command_line::json(&answer));
         return Ok(code);
     }
-    let Answer { object, kind, size, window, removed, kept, entries } = &answer;
+    let Answer { object, kind, size, window, removed, kept, absent, entries } = &answer;
     let has_cells = [COUNTER, SKETCH].contains(&kind.as_str());
     let of = window.map_or(String::new(), |window| format!(" in window {window}"));
     match order {
@@ -261,6 +262,7 @@ fn order(args: &OrderArgs, order: Order, idle_s: Option<u16>, if_absent: bool) -
         }
         Order::Set if *kept => outln!("{object}: the key is there, and stays as it is"),
         Order::Get | Order::Set => outln!("{object}"),
+        Order::Delete if *absent => outln!("{object}: no such key"),
         Order::Delete => outln!("{object}: removed"),
         Order::Clear => outln!("{object}: {} keys removed", entries.len()),
     }
