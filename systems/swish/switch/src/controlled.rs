@@ -184,10 +184,7 @@ impl ControllersLoad {
             silent.extend(controllers.iter().copied().filter(|it| !answers(it)));
         }
         // (A group has a part for each consistency.)
-        ControllersLoad {
-            groups: lost.into_iter().collect(),
-            silent: silent.into_iter().collect(),
-        }
+        ControllersLoad { groups: lost.into_iter().collect(), silent: silent.into_iter().collect() }
     }
 }
 

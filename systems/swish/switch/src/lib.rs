@@ -35,8 +35,8 @@ mod tree;
 pub mod variables;
 
 use chain_member::ChainMember;
-use chained::{Chained, object_load};
 pub use chained::{CHAIN, ChainLoad};
+use chained::{Chained, object_load};
 use config::Source;
 pub use controlled::ControllersLoad;
 use controlled::{Controlled, Following, lock};

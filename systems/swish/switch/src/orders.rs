@@ -388,7 +388,8 @@ mod tests {
             bytes: 1,
             enumeration,
         };
-        let member = |name: &str, value: &str| EnumMember { name: name.into(), value: value.into() };
+        let member =
+            |name: &str, value: &str| EnumMember { name: name.into(), value: value.into() };
         let members = vec![member("OPEN", "0"), member("CLOSED", "1")];
         let phase = Enumeration { name: "phase_t".into(), members };
         let keyed = Keyed {

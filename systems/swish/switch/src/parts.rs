@@ -1,10 +1,10 @@
 //! The shared variables of a loaded object, as the agent calls them: those with SRO, and those with
 //! SDW and EWO.
 
-use crate::{CONTROLLERS, Objects};
 use crate::chained::Chained;
 use crate::controlled::{self, Controlled, lock};
 use crate::orders::{self, Keys};
+use crate::{CONTROLLERS, Objects};
 use daemon::metrics::Text;
 use dataplane::Dataplane;
 use serde_json::{Map, Value};

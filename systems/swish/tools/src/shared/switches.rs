@@ -32,10 +32,10 @@ fn shares(run: &RunDirectory) -> bool {
     manifest.map_or(true, |it| it.state_objects.iter().any(|it| it.system == SYSTEM))
 }
 
-/// Prints the groups of all switches of this machine.
-pub(super) fn status(json: bool) -> Said<u8> {
+/// Prints the groups of a switch of this machine, or of all.
+pub(super) fn status(switch: Option<&str>, json: bool) -> Said<u8> {
     let mut switches = vec![];
-    for name in switch_agent::known() {
+    for name in switch.map_or_else(switch_agent::known, |name| vec![name.to_owned()]) {
         let run = RunDirectory::of(&name)?;
         if !shares(&run) {
             continue;
@@ -48,6 +48,9 @@ pub(super) fn status(json: bool) -> Said<u8> {
             eprintln!("stateplane shared: {error}");
         }
         switches.push(Switch { switch: name, groups, error });
+    }
+    if let (Some(name), true) = (switch, switches.is_empty()) {
+        return Err(format!("the program of switch {name} shares no variables").into());
     }
     if switches.is_empty() {
         return Err(
